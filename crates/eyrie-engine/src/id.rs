@@ -1,0 +1,116 @@
+//! Object ids, kinds and times.
+
+use std::fmt;
+
+/// What an object is. The number is the one stored on media.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[repr(u8)]
+pub enum Kind {
+    /// A regular file: an mFile.
+    File = 1,
+    /// A directory or key/value store: a collection.
+    Directory = 2,
+    /// A symbolic link: an mFile that holds the target.
+    Symlink = 3,
+    /// A named pipe.
+    Fifo = 4,
+    /// A socket.
+    Socket = 5,
+    /// A character device.
+    CharDevice = 6,
+    /// A block device.
+    BlockDevice = 7,
+}
+
+impl Kind {
+    /// The kind with this number on media.
+    pub const fn from_raw(raw: u8) -> Option<Kind> {
+        Some(match raw {
+            1 => Kind::File,
+            2 => Kind::Directory,
+            3 => Kind::Symlink,
+            4 => Kind::Fifo,
+            5 => Kind::Socket,
+            6 => Kind::CharDevice,
+            7 => Kind::BlockDevice,
+            _ => return None,
+        })
+    }
+
+    /// Whether objects of this kind have bytes of their own.
+    pub const fn has_data(self) -> bool {
+        matches!(self, Kind::File | Kind::Symlink)
+    }
+}
+
+/// Names an object in its engine. Opaque, but for the kind in its low six bits.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ObjectId(u64);
+
+impl ObjectId {
+    const KIND_MASK: u64 = 63;
+
+    /// The id for `place` (a multiple of 64, unique in the engine) and `kind`.
+    pub const fn new(place: u64, kind: Kind) -> ObjectId {
+        debug_assert!(place & ObjectId::KIND_MASK == 0);
+        ObjectId(place | kind as u64)
+    }
+
+    /// The id with this stored form, if its kind is known.
+    #[inline]
+    pub const fn from_raw(raw: u64) -> Option<ObjectId> {
+        match Kind::from_raw((raw & ObjectId::KIND_MASK) as u8) {
+            Some(_) => Some(ObjectId(raw)),
+            None => None,
+        }
+    }
+
+    /// The form that is stored.
+    #[inline]
+    pub const fn raw(self) -> u64 {
+        self.0
+    }
+
+    /// Where the object is, without its kind.
+    #[inline]
+    pub const fn place(self) -> u64 {
+        self.0 & !ObjectId::KIND_MASK
+    }
+
+    /// What the object is.
+    #[inline]
+    pub const fn kind(self) -> Kind {
+        match Kind::from_raw((self.0 & ObjectId::KIND_MASK) as u8) {
+            Some(kind) => kind,
+            None => unreachable!(),
+        }
+    }
+
+    /// Whether this is a directory.
+    #[inline]
+    pub const fn is_directory(self) -> bool {
+        matches!(self.kind(), Kind::Directory)
+    }
+}
+
+impl fmt::Debug for ObjectId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}@{:#x}", self.kind(), self.place())
+    }
+}
+
+/// A point in time since 1970-01-01 UTC; earlier times have negative seconds.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct Time {
+    /// Whole seconds.
+    pub seconds: i64,
+    /// Nanoseconds after them, below 1,000,000,000.
+    pub nanoseconds: u32,
+}
+
+impl Time {
+    /// The time `seconds` and `nanoseconds` after 1970.
+    pub const fn new(seconds: i64, nanoseconds: u32) -> Time {
+        Time { seconds, nanoseconds }
+    }
+}

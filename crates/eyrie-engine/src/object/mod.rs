@@ -1,0 +1,3 @@
+//! Storage objects of the scm engine (Aerie, `aerie.txt` section 4.4).
+
+pub mod pointer;

@@ -1,0 +1,1 @@
+//! The one encoding of Ops.

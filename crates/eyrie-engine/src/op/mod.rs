@@ -1,0 +1,105 @@
+//! Ops: everything that changes a volume.
+//!
+//! An [`Op`] is a plain borrowed value: ids of new objects reserved by the caller, its time stamp inside. The same Op is
+//! executed by an engine, by the model, and (encoded by [`encode`], the one encoding) recorded, shipped and replayed.
+
+pub mod encode;
+
+use crate::{ObjectId, Time};
+
+/// Owner and permissions of a new object.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Owner {
+    /// Permission bits, set-id and sticky bits included: at most 0o7777.
+    pub mode: u16,
+    /// User id.
+    pub uid: u32,
+    /// Group id.
+    pub gid: u32,
+}
+
+/// What a new object starts with.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Content<'a> {
+    /// Nothing: an empty file or directory, a pipe, a socket.
+    Empty,
+    /// The bytes of a file, or the target of a symbolic link.
+    Bytes(&'a [u8]),
+    /// Number of a device, as `makedev` makes it.
+    Device(u64),
+}
+
+/// What a rename does about an entry that is in the way.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum RenameMode {
+    /// Replaces it, as POSIX says.
+    Replace,
+    /// Fails with `EEXIST` (`RENAME_NOREPLACE`).
+    NoReplace,
+    /// Swaps both (`RENAME_EXCHANGE`).
+    Exchange,
+}
+
+/// Attributes to set; `None` leaves one as it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct AttributeChange {
+    /// Permission bits, at most 0o7777.
+    pub mode: Option<u16>,
+    /// User id.
+    pub uid: Option<u32>,
+    /// Group id.
+    pub gid: Option<u32>,
+    /// Access time.
+    pub accessed: Option<Time>,
+    /// Modification time.
+    pub modified: Option<Time>,
+}
+
+/// One change of a volume, whole or not at all.
+///
+/// Offsets, sizes and lengths are in bytes. Names are 1 to 255 bytes of any kind. `time` is when it happened: the
+/// modification and change time of what it changed.
+#[expect(missing_docs, reason = "the fields are explained with the variants")]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Op<'a> {
+    /// A new object `id` (reserved; its kind says what) and its first name. The name must be free.
+    Create { dir: ObjectId, name: &'a [u8], id: ObjectId, owner: Owner, content: Content<'a>, time: Time },
+    /// Another name for an object that is no directory. The name must be free.
+    Link { dir: ObjectId, name: &'a [u8], id: ObjectId, time: Time },
+    /// Removes a name of an object that is no directory; the object goes with its last name and last open.
+    Unlink { dir: ObjectId, name: &'a [u8], time: Time },
+    /// Removes an empty directory.
+    RemoveDirectory { dir: ObjectId, name: &'a [u8], time: Time },
+    /// Moves an entry, with POSIX's rules for what it may replace.
+    Rename {
+        from_dir: ObjectId,
+        from_name: &'a [u8],
+        to_dir: ObjectId,
+        to_name: &'a [u8],
+        mode: RenameMode,
+        time: Time,
+    },
+    /// Stores bytes in a file, which grows as needed.
+    Write { id: ObjectId, offset: u64, data: &'a [u8], time: Time },
+    /// Stores bytes at the end of a file.
+    Append { id: ObjectId, data: &'a [u8], time: Time },
+    /// Cuts a file or extends it with zeros.
+    SetSize { id: ObjectId, size: u64, time: Time },
+    /// Sets attributes; `time` becomes the change time.
+    SetAttributes { id: ObjectId, change: AttributeChange, time: Time },
+    /// Sets the value of a key: a new file `id` (reserved) if there is none, else all bytes of the one there is.
+    Put { dir: ObjectId, name: &'a [u8], id: ObjectId, owner: Owner, data: &'a [u8], time: Time },
+    /// Removes a key and its value. Only files are values.
+    Erase { dir: ObjectId, name: &'a [u8], time: Time },
+    /// `Put`s and `Erase`s of one directory, each key at most once, all or none. Erasing a key that is not there does nothing here.
+    Batch { dir: ObjectId, ops: &'a [Op<'a>], time: Time },
+}
+
+/// What an Op did.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Applied {
+    /// Where an `Append` began, in bytes.
+    pub offset: u64,
+    /// Whether a `Put` used its reserved id (the key was new). When it did not, the caller still owns the reservation.
+    pub created: bool,
+}

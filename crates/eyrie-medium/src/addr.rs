@@ -1,0 +1,114 @@
+//! Addresses: position-independent names of bytes in a volume.
+
+use std::fmt;
+
+/// Size of a cache line, the unit in which stores persist, in bytes.
+pub const LINE_SIZE: u64 = 64;
+/// Size of a page, the unit in which hosts provide memory, in bytes.
+pub const PAGE_SIZE: u64 = 4096;
+
+const OFFSET_BITS: u32 = 40;
+
+/// Number of a segment (one host file) in its volume.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct SegmentId(pub u16);
+
+/// An address: 16 bits of segment over 40 bits of offset (in bytes), the same in every process.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Addr(u64);
+
+impl Addr {
+    /// The null address. The first byte of a volume is its superblock, so no object lives there.
+    pub const NULL: Addr = Addr(0);
+    /// One more than the largest offset in a segment, in bytes.
+    pub const MAX_OFFSET: u64 = 1 << OFFSET_BITS;
+    /// Mask of the bits that an address may use.
+    pub const MASK: u64 = (1 << (OFFSET_BITS + 16)) - 1;
+
+    /// The address `offset` bytes into `segment`. Offsets are below [`Addr::MAX_OFFSET`].
+    pub const fn new(segment: SegmentId, offset: u64) -> Addr {
+        debug_assert!(offset < Addr::MAX_OFFSET);
+        Addr((segment.0 as u64) << OFFSET_BITS | offset)
+    }
+
+    /// The address with this raw form; bits outside [`Addr::MASK`] are kept and make every access fail.
+    pub const fn from_raw(raw: u64) -> Addr {
+        Addr(raw)
+    }
+
+    /// The 64-bit form that is stored on media.
+    pub const fn raw(self) -> u64 {
+        self.0
+    }
+
+    /// The segment's index; out of any table's range for an address with stray bits.
+    #[inline]
+    pub const fn segment_index(self) -> usize {
+        (self.0 >> OFFSET_BITS) as usize
+    }
+
+    /// Offset in the segment, in bytes.
+    #[inline]
+    pub const fn offset(self) -> u64 {
+        self.0 & (Addr::MAX_OFFSET - 1)
+    }
+
+    /// The address `bytes` further on. Leaving the segment gives an address that fails every access.
+    #[inline]
+    #[must_use]
+    pub const fn add(self, bytes: u64) -> Addr {
+        match self.offset().checked_add(bytes) {
+            Some(end) if end < Addr::MAX_OFFSET => Addr(self.0 + bytes),
+            _ => Addr(u64::MAX),
+        }
+    }
+
+    /// This address rounded down to a multiple of `align` (a power of two), in bytes.
+    #[must_use]
+    pub const fn align_down(self, align: u64) -> Addr {
+        Addr(self.0 & !(align - 1))
+    }
+
+    /// Whether the address is null.
+    pub const fn is_null(self) -> bool {
+        self.0 == 0
+    }
+
+    /// Whether the address is a multiple of `align` (a power of two), in bytes.
+    #[inline]
+    pub const fn is_aligned(self, align: u64) -> bool {
+        self.0 & (align - 1) == 0
+    }
+}
+
+impl fmt::Debug for Addr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{:#x}", self.segment_index(), self.offset())
+    }
+}
+
+impl fmt::Display for Addr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self, f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_keeps_segment_and_offset() {
+        let a = Addr::new(SegmentId(3), 0x1234);
+        assert_eq!((a.segment_index(), a.offset()), (3, 0x1234));
+        assert_eq!(Addr::from_raw(a.raw()), a);
+        assert_eq!(a.add(6).offset(), 0x123a);
+    }
+
+    #[test]
+    fn leaving_the_segment_gives_an_address_that_is_nowhere() {
+        let last = Addr::new(SegmentId(0), Addr::MAX_OFFSET - 1);
+        assert!(last.add(1).segment_index() > usize::from(u16::MAX));
+        assert!(last.add(u64::MAX).segment_index() > usize::from(u16::MAX));
+    }
+}

@@ -1,0 +1,166 @@
+//! What can go wrong below a volume, and the signal handler that turns a failed mapping into an error.
+
+use std::io;
+use std::ptr;
+use std::sync::Once;
+use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+
+use crate::Addr;
+use crate::addr::PAGE_SIZE;
+
+/// An access that a medium refused, or a host that failed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Fault {
+    /// The address is not in the volume: a corrupt pointer.
+    #[error("address {addr} (length {len} bytes) is outside the volume")]
+    OutOfBounds {
+        /// The address.
+        addr: Addr,
+        /// Length of the access, in bytes.
+        len: u64,
+    },
+    /// A word or line that is not aligned: a corrupt pointer.
+    #[error("address {addr} is not aligned")]
+    Misaligned {
+        /// The address.
+        addr: Addr,
+    },
+    /// The mapping failed under the program: its file was truncated, or its host lost it.
+    #[error("the volume's host file failed under its mapping (truncated, or its disk is full or broken)")]
+    Failed,
+    /// The volume was opened by this process's parent.
+    #[error(
+        "the volume belongs to the process that opened it, not to a forked child; open it again in the child"
+    )]
+    Forked,
+    /// The host has no room for more of the volume.
+    #[error("the file system that holds the volume is full")]
+    HostFull,
+    /// The host refused a call.
+    #[error("{what}: {source}")]
+    Io {
+        /// What was being done.
+        what: String,
+        /// The host's answer.
+        source: io::Error,
+    },
+}
+
+/// State word of a mapping, in a page of its own that a fork wipes.
+pub(crate) const STATE_FORKED: u64 = 0;
+pub(crate) const STATE_SOUND: u64 = 1;
+pub(crate) const STATE_FAILED: u64 = 2;
+
+const RANGES: usize = 1024;
+
+/// A mapped range that the handler answers for. `len` 0 means free; it is set last and cleared first.
+struct Range {
+    base: AtomicUsize,
+    len: AtomicUsize,
+    state: AtomicPtr<AtomicU64>,
+    claimed: AtomicU64,
+}
+
+static REGISTRY: [Range; RANGES] = [const {
+    Range {
+        base: AtomicUsize::new(0),
+        len: AtomicUsize::new(0),
+        state: AtomicPtr::new(ptr::null_mut()),
+        claimed: AtomicU64::new(0),
+    }
+}; RANGES];
+
+static PREVIOUS: AtomicPtr<libc::sigaction> = AtomicPtr::new(ptr::null_mut());
+
+/// Keeps one range registered with the handler.
+pub(crate) struct Registration(usize);
+
+impl Registration {
+    /// Registers `len` bytes at `base`. `None` when the table is full: faults there then end the process.
+    ///
+    /// # Safety
+    /// The range is one mapping, and `state` points to a word that outlives the registration.
+    pub(crate) unsafe fn new(base: *mut u8, len: usize, state: *mut AtomicU64) -> Option<Registration> {
+        static INSTALL: Once = Once::new();
+        INSTALL.call_once(install);
+        let claim = |range: &Range| {
+            range.claimed.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok()
+        };
+        let index = REGISTRY.iter().position(claim)?;
+        let range = &REGISTRY[index];
+        range.base.store(base as usize, Ordering::Relaxed);
+        range.state.store(state, Ordering::Relaxed);
+        range.len.store(len, Ordering::Release);
+        Some(Registration(index))
+    }
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        let range = &REGISTRY[self.0];
+        range.len.store(0, Ordering::Release);
+        range.claimed.store(0, Ordering::Release);
+    }
+}
+
+fn install() {
+    // SAFETY: plain sigaction calls; the handler is async-signal-safe (see there). The previous action is leaked on
+    // purpose: the handler may need it until the process ends.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = on_bus_error as *const () as usize;
+        action.sa_flags = libc::SA_SIGINFO | libc::SA_NODEFER | libc::SA_ONSTACK;
+        libc::sigemptyset(&mut action.sa_mask);
+        let previous = Box::into_raw(Box::new(std::mem::zeroed::<libc::sigaction>()));
+        if libc::sigaction(libc::SIGBUS, &action, previous) == 0 {
+            PREVIOUS.store(previous, Ordering::Release);
+        }
+    }
+}
+
+/// Puts a zero page under a fault in a registered range and marks its medium failed; passes others on.
+///
+/// # Safety
+/// Called by the kernel as a signal handler, with a valid `info`.
+unsafe extern "C" fn on_bus_error(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
+    // SAFETY: the kernel passes a valid siginfo; reading atomics, mmap, and sigaction are async-signal-safe; a state
+    // word outlives its registration; and errno is put back.
+    unsafe {
+        let address = (*info).si_addr() as usize;
+        let hit = REGISTRY.iter().find(|range| {
+            let len = range.len.load(Ordering::Acquire);
+            address.wrapping_sub(range.base.load(Ordering::Relaxed)) < len
+        });
+        let Some(range) = hit else { return pass_on(signal, info, context) };
+        let errno = *libc::__errno_location();
+        let page = address & !(PAGE_SIZE as usize - 1);
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
+        let mapped =
+            libc::mmap(page as *mut _, PAGE_SIZE as usize, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0);
+        if mapped == libc::MAP_FAILED {
+            return pass_on(signal, info, context);
+        }
+        (*range.state.load(Ordering::Relaxed)).store(STATE_FAILED, Ordering::Release);
+        *libc::__errno_location() = errno;
+    }
+}
+
+/// # Safety
+/// As [`on_bus_error`].
+unsafe fn pass_on(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
+    // SAFETY: the previous action was filled in by sigaction; its handler has the type its flags say. Without one the
+    // default action is restored, and the faulting instruction runs into it when the handler returns.
+    unsafe {
+        let previous = PREVIOUS.load(Ordering::Acquire);
+        let handler = if previous.is_null() { libc::SIG_DFL } else { (*previous).sa_sigaction };
+        if handler == libc::SIG_DFL || handler == libc::SIG_IGN {
+            libc::signal(signal, libc::SIG_DFL);
+        } else if (*previous).sa_flags & libc::SA_SIGINFO != 0 {
+            type Action = extern "C" fn(i32, *mut libc::siginfo_t, *mut libc::c_void);
+            std::mem::transmute::<usize, Action>(handler)(signal, info, context);
+        } else {
+            std::mem::transmute::<usize, extern "C" fn(i32)>(handler)(signal);
+        }
+    }
+}

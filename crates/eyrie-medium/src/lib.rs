@@ -1,0 +1,32 @@
+//! Mapped memory whose ordering is part of the type.
+//!
+//! BPFS decouples ordering from durability with *epoch barriers* (`bpfs.txt`, section 2.2); this crate puts that in
+//! types. A [`Medium::write`] gives a [`Dirty`] token, [`Medium::barrier`] turns it into [`Ordered`], and only an
+//! `Ordered` lets [`Medium::publish`] commit a word; what the publish made unreachable may be reused only with the
+//! [`Settled`] that a barrier on the [`Published`] gives.
+//!
+//! Invariants:
+//! - All unsafe code of Eyrie (foreign-function front-ends apart) is in this crate.
+//! - Every access is checked against the mapping; an address outside it is an error ([`Fault`]), never a wild access.
+//! - No `&T` or `&[u8]` is formed over mapped memory, except by [`Medium::bytes`] for volumes held exclusively.
+//!
+//! Safe when power fails: nothing here decides what survives. A write persists at any time after it was made, and at
+//! the latest before the next barrier returns; [`Recorder`] and [`CrashImage`] are the executable form of that rule.
+
+mod addr;
+mod copy;
+pub mod epoch;
+mod fault;
+mod image;
+mod mapping;
+mod medium;
+pub mod sync;
+mod token;
+mod trace;
+
+pub use addr::{Addr, LINE_SIZE, PAGE_SIZE, SegmentId};
+pub use fault::Fault;
+pub use image::{Choice, CrashImage};
+pub use medium::{Medium, MediumKind};
+pub use token::{Dirty, Ordered, Published, Settled};
+pub use trace::{CrashPoint, Event, Pending, Recorder, Site, crash_points};

@@ -1,0 +1,176 @@
+//! One mapped segment: a host file, or anonymous memory for tests.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsFd;
+use std::ptr::{self, NonNull};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rustix::fs::FallocateFlags;
+use rustix::mm::{Advice, MapFlags, ProtFlags};
+
+use crate::addr::PAGE_SIZE;
+use crate::fault::{Fault, Registration, STATE_FAILED, STATE_FORKED, STATE_SOUND};
+
+fn io_fault(what: &str) -> impl FnOnce(rustix::io::Errno) -> Fault {
+    move |errno| match errno {
+        rustix::io::Errno::NOSPC | rustix::io::Errno::DQUOT => Fault::HostFull,
+        errno => Fault::Io { what: what.to_string(), source: io::Error::from(errno) },
+    }
+}
+
+/// A shared mapping of one host file (or private anonymous memory), unmapped on drop.
+pub(crate) struct Mapping {
+    base: NonNull<u8>,
+    len: u64,
+    file: Option<File>,
+    _registration: Option<Registration>,
+}
+
+// SAFETY: the mapping is plain memory, reached only through the checked accessors of `Medium`, which use atomics or
+// race-tolerant copies.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// Maps the first `len` bytes of `file`.
+    pub(crate) fn file(file: File, len: u64, sentinel: &Sentinel) -> Result<Mapping, Fault> {
+        // SAFETY: a new mapping at an address of the kernel's choice.
+        let base = unsafe {
+            rustix::mm::mmap(
+                ptr::null_mut(),
+                len as usize,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::SHARED | MapFlags::NORESERVE,
+                file.as_fd(),
+                0,
+            )
+        };
+        let base = base.map_err(io_fault("mapping a segment"))?;
+        // SAFETY: the range is this mapping; the medium drops its segments before its sentinel.
+        let registration = unsafe { Registration::new(base.cast(), len as usize, sentinel.word.as_ptr()) };
+        let base = NonNull::new(base.cast()).expect("mmap gives no null");
+        Ok(Mapping { base, len, file: Some(file), _registration: registration })
+    }
+
+    /// Zeroed private memory of `len` bytes.
+    pub(crate) fn anonymous(len: u64) -> Result<Mapping, Fault> {
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+        // SAFETY: a new mapping at an address of the kernel's choice.
+        let base = unsafe {
+            rustix::mm::mmap_anonymous(
+                ptr::null_mut(),
+                len as usize,
+                ProtFlags::READ | ProtFlags::WRITE,
+                flags,
+            )
+        };
+        let base = base.map_err(io_fault("mapping memory"))?.cast();
+        Ok(Mapping {
+            base: NonNull::new(base).expect("mmap gives no null"),
+            len,
+            file: None,
+            _registration: None,
+        })
+    }
+
+    pub(crate) fn len(&self) -> u64 {
+        self.len
+    }
+
+    pub(crate) fn base(&self) -> *mut u8 {
+        self.base.as_ptr()
+    }
+
+    /// Makes the host provide the memory of a page-aligned range, so that no later store can fail for want of it.
+    pub(crate) fn back(&self, offset: u64, len: u64) -> Result<(), Fault> {
+        let Some(file) = &self.file else { return Ok(()) };
+        debug_assert!(offset.is_multiple_of(PAGE_SIZE) && offset + len <= self.len);
+        rustix::io::retry_on_intr(|| rustix::fs::fallocate(file, FallocateFlags::KEEP_SIZE, offset, len))
+            .map_err(io_fault("allocating host blocks for the volume"))?;
+        // SAFETY: populating page tables of a range inside the mapping changes no byte.
+        let populated = unsafe {
+            rustix::mm::madvise(
+                self.base().add(offset as usize).cast(),
+                len as usize,
+                Advice::LinuxPopulateWrite,
+            )
+        };
+        // Pre-faulting only saves time: a kernel without it (before 5.14) faults the pages in as they are used.
+        match populated {
+            Ok(()) | Err(rustix::io::Errno::INVAL) => Ok(()),
+            Err(errno) => Err(io_fault("pre-faulting the volume")(errno)),
+        }
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        self._registration = None;
+        // SAFETY: the mapping is this value's own and nothing refers to it any more.
+        let _ = unsafe { rustix::mm::munmap(self.base().cast(), self.len as usize) };
+    }
+}
+
+/// A word in a page that the kernel wipes in forked children: tells a child that the medium is not its own.
+pub(crate) struct Sentinel {
+    word: NonNull<AtomicU64>,
+}
+
+// SAFETY: the word is an atomic that lives as long as the value.
+unsafe impl Send for Sentinel {}
+// SAFETY: as above.
+unsafe impl Sync for Sentinel {}
+
+impl Sentinel {
+    pub(crate) fn new() -> Result<Sentinel, Fault> {
+        let size = PAGE_SIZE as usize;
+        // SAFETY: a new private page; advising it changes what forked children see of it, and nothing else.
+        let page = unsafe {
+            let page = rustix::mm::mmap_anonymous(
+                ptr::null_mut(),
+                size,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::PRIVATE,
+            )
+            .map_err(io_fault("mapping a page"))?;
+            rustix::mm::madvise(page, size, Advice::LinuxWipeOnFork)
+                .map_err(io_fault("marking a page wiped on fork"))?;
+            page
+        };
+        let word = NonNull::new(page.cast::<AtomicU64>()).expect("mmap gives no null");
+        let sentinel = Sentinel { word };
+        sentinel.word().store(STATE_SOUND, Ordering::Release);
+        Ok(sentinel)
+    }
+
+    fn word(&self) -> &AtomicU64 {
+        // SAFETY: the page is mapped and aligned, and lives as long as `self`.
+        unsafe { self.word.as_ref() }
+    }
+
+    /// Whether the mapping is sound and this process's own.
+    #[inline]
+    pub(crate) fn check(&self) -> Result<(), Fault> {
+        if self.word().load(Ordering::Acquire) == STATE_SOUND { Ok(()) } else { self.refuse() }
+    }
+
+    #[cold]
+    fn refuse(&self) -> Result<(), Fault> {
+        match self.word().load(Ordering::Acquire) {
+            STATE_FORKED => Err(Fault::Forked),
+            state => {
+                debug_assert_eq!(state, STATE_FAILED);
+                Err(Fault::Failed)
+            }
+        }
+    }
+}
+
+impl Drop for Sentinel {
+    fn drop(&mut self) {
+        // SAFETY: the page is this value's own; registrations that point to it are dropped before it.
+        let _ = unsafe { rustix::mm::munmap(self.word.as_ptr().cast(), PAGE_SIZE as usize) };
+    }
+}

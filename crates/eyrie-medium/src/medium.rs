@@ -1,0 +1,402 @@
+//! The medium: checked access to the segments of a volume, with ordering.
+
+use std::fs::File;
+use std::panic::Location;
+use std::sync::atomic::{AtomicU64, Ordering, compiler_fence};
+
+use zerocopy::{FromBytes, Immutable, IntoBytes};
+
+use crate::addr::{Addr, LINE_SIZE};
+use crate::copy;
+use crate::epoch::Guard;
+use crate::fault::Fault;
+use crate::image::CrashImage;
+use crate::mapping::{Mapping, Sentinel};
+use crate::sync::interleave;
+use crate::token::{Dirty, Ordered, Published, Settled, assert_nothing_dirty};
+use crate::trace::Recorder;
+
+/// What a medium is, and so what survives on it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum MediumKind {
+    /// Shared memory of the host: survives the death of the process.
+    Dram,
+    /// Memory of this process, for tests: what survives is what a crash explorer decides.
+    Traced,
+}
+
+enum Tracer {
+    Off,
+    Record(Recorder),
+    Image(CrashImage),
+}
+
+/// The mapped segments of one volume.
+pub struct Medium {
+    // Dropped before the sentinel, which their registrations point to.
+    segments: Box<[Mapping]>,
+    sentinel: Sentinel,
+    tracer: Tracer,
+}
+
+impl Medium {
+    /// Maps host files (with how many bytes of each) as segments 0, 1, ...
+    ///
+    /// # Errors
+    /// [`Fault::Io`] when the host refuses a mapping.
+    pub fn dram(files: Vec<(File, u64)>) -> Result<Medium, Fault> {
+        let sentinel = Sentinel::new()?;
+        let segments = files
+            .into_iter()
+            .map(|(file, len)| Mapping::file(file, len, &sentinel))
+            .collect::<Result<_, _>>()?;
+        Ok(Medium { segments, sentinel, tracer: Tracer::Off })
+    }
+
+    /// One segment of private memory, `len` bytes of zeros, every store and fence recorded.
+    ///
+    /// # Errors
+    /// [`Fault::Io`] when there is no memory.
+    pub fn traced(len: u64, recorder: Recorder) -> Result<Medium, Fault> {
+        Medium::private(len, Tracer::Record(recorder))
+    }
+
+    /// One segment of private memory, `len` bytes of zeros, nothing recorded: a volume that ends with the process.
+    ///
+    /// # Errors
+    /// [`Fault::Io`] when there is no memory.
+    pub fn memory(len: u64) -> Result<Medium, Fault> {
+        Medium::private(len, Tracer::Off)
+    }
+
+    /// One segment of private memory that holds `base`, with the pending stores of `image` decided as they are met.
+    ///
+    /// # Errors
+    /// [`Fault::Io`] when there is no memory.
+    pub fn image(base: &[u8], image: CrashImage) -> Result<Medium, Fault> {
+        let medium = Medium::private(base.len() as u64, Tracer::Image(image))?;
+        // SAFETY: the segment is as long as `base`, and no one else has it.
+        unsafe { copy::copy(medium.segments[0].base(), base.as_ptr(), base.len()) };
+        Ok(medium)
+    }
+
+    fn private(len: u64, tracer: Tracer) -> Result<Medium, Fault> {
+        Ok(Medium { segments: Box::new([Mapping::anonymous(len)?]), sentinel: Sentinel::new()?, tracer })
+    }
+
+    /// What kind of medium this is.
+    pub fn kind(&self) -> MediumKind {
+        if matches!(self.tracer, Tracer::Off) { MediumKind::Dram } else { MediumKind::Traced }
+    }
+
+    /// The recorder of a traced medium.
+    pub fn recorder(&self) -> Option<&Recorder> {
+        if let Tracer::Record(recorder) = &self.tracer { Some(recorder) } else { None }
+    }
+
+    /// The crash image that this medium shows, if it shows one.
+    pub fn crash_image(&self) -> Option<&CrashImage> {
+        if let Tracer::Image(image) = &self.tracer { Some(image) } else { None }
+    }
+
+    /// Length of each segment, in bytes.
+    pub fn segment_sizes(&self) -> impl Iterator<Item = u64> + '_ {
+        self.segments.iter().map(Mapping::len)
+    }
+
+    /// A copy of segment 0 as the program sees it now.
+    pub fn snapshot(&self) -> Vec<u8> {
+        let mut bytes = vec![0; self.segments[0].len() as usize];
+        // SAFETY: the vector is as long as the segment.
+        unsafe { copy::copy(bytes.as_mut_ptr(), self.segments[0].base(), bytes.len()) };
+        bytes
+    }
+
+    /// Whether the medium is sound and belongs to this process: to be asked at the start of every Op and after reads.
+    ///
+    /// # Errors
+    /// [`Fault::Forked`] in a forked child, [`Fault::Failed`] once a mapping has failed.
+    #[inline]
+    pub fn check(&self) -> Result<(), Fault> {
+        self.sentinel.check()
+    }
+
+    /// Makes the host provide the memory of a page-aligned range.
+    ///
+    /// # Errors
+    /// [`Fault::HostFull`] when it has none; [`Fault::OutOfBounds`].
+    pub fn back(&self, addr: Addr, len: u64) -> Result<(), Fault> {
+        self.resolve(addr, len)?;
+        self.segments[addr.segment_index()].back(addr.offset(), len)
+    }
+
+    /// The place of `len` bytes in this process, if all of them are in one segment.
+    #[inline]
+    fn resolve(&self, addr: Addr, len: u64) -> Result<*mut u8, Fault> {
+        if let Some(segment) = self.segments.get(addr.segment_index()) {
+            let offset = addr.offset();
+            if len <= segment.len() && offset <= segment.len() - len {
+                // SAFETY: offset + len is within the mapping.
+                return Ok(unsafe { segment.base().add(offset as usize) });
+            }
+        }
+        Err(Fault::OutOfBounds { addr, len })
+    }
+
+    #[inline]
+    fn resolve_word(&self, addr: Addr) -> Result<&AtomicU64, Fault> {
+        let place = self.resolve(addr, 8)?;
+        if !addr.is_aligned(8) {
+            return Err(Fault::Misaligned { addr });
+        }
+        // SAFETY: eight mapped bytes, aligned because segments are page-aligned; shared words are only accessed
+        // atomically or by copies outside the compiler's view.
+        Ok(unsafe { AtomicU64::from_ptr(place.cast()) })
+    }
+
+    /// Tells the tracer of an access before it happens.
+    #[inline]
+    fn before_access(&self, addr: Addr, len: u64) {
+        interleave();
+        if let Tracer::Image(image) = &self.tracer {
+            self.decide(image, addr, len);
+        }
+    }
+
+    #[cold]
+    fn decide(&self, image: &CrashImage, addr: Addr, len: u64) {
+        const LINE: usize = LINE_SIZE as usize;
+        let load = |line: Addr| {
+            let mut bytes = [0; LINE];
+            if let Ok(place) = self.resolve(line, LINE_SIZE) {
+                // SAFETY: a whole line was resolved.
+                unsafe { copy::copy(bytes.as_mut_ptr(), place, LINE) };
+            }
+            bytes
+        };
+        let store = |line: Addr, bytes: &[u8; LINE]| {
+            if let Ok(place) = self.resolve(line, LINE_SIZE) {
+                // SAFETY: a whole line was resolved.
+                unsafe { copy::copy(place, bytes.as_ptr(), LINE) };
+            }
+        };
+        image.touch(addr, len, load, store);
+    }
+
+    /// Tells the tracer of a store that was made (and, where the medium needs it, flushes its lines).
+    #[inline]
+    fn after_store(&self, addr: Addr, bytes: &[u8]) {
+        if let Tracer::Record(recorder) = &self.tracer {
+            recorder.store(addr, bytes);
+        }
+    }
+
+    /// An aligned word, with acquire ordering.
+    ///
+    /// # Errors
+    /// [`Fault::OutOfBounds`], [`Fault::Misaligned`].
+    #[inline]
+    pub fn load(&self, addr: Addr) -> Result<u64, Fault> {
+        let word = self.resolve_word(addr)?;
+        self.before_access(addr, 8);
+        Ok(word.load(Ordering::Acquire))
+    }
+
+    /// Fills `out` from `addr` on. Racing writes may leave any mix of old and new; 8 aligned bytes never tear.
+    ///
+    /// # Errors
+    /// [`Fault::OutOfBounds`].
+    #[inline]
+    pub fn read(&self, addr: Addr, out: &mut [u8]) -> Result<(), Fault> {
+        let place = self.resolve(addr, out.len() as u64)?;
+        self.before_access(addr, out.len() as u64);
+        // SAFETY: both sides are valid for the length; `out` is borrowed exclusively and is not mapped memory.
+        unsafe { copy::copy(out.as_mut_ptr(), place, out.len()) };
+        compiler_fence(Ordering::Acquire);
+        Ok(())
+    }
+
+    /// A plain structure at `addr`, unverified. Racing writes may leave any mix of old and new.
+    ///
+    /// # Errors
+    /// [`Fault::OutOfBounds`].
+    #[inline]
+    pub fn read_value<T: FromBytes + IntoBytes>(&self, addr: Addr) -> Result<T, Fault> {
+        let mut value = T::new_zeroed();
+        self.read(addr, value.as_mut_bytes())?;
+        Ok(value)
+    }
+
+    /// The bytes themselves, for as long as `_guard` holds their grace period.
+    ///
+    /// The caller (an engine that holds the volume exclusively) promises that nothing stores to these bytes while they
+    /// are published or within a grace period: they are the extent of an object that is never changed in place.
+    ///
+    /// # Errors
+    /// [`Fault::OutOfBounds`].
+    #[inline]
+    pub fn bytes<'a>(&'a self, addr: Addr, len: u64, _guard: &'a Guard) -> Result<&'a [u8], Fault> {
+        let place = self.resolve(addr, len)?;
+        self.before_access(addr, len);
+        // SAFETY: mapped for the length; unchanged while the guard lives, by the contract above; the volume is held
+        // exclusively, so no other process changes it.
+        Ok(unsafe { std::slice::from_raw_parts(place, len as usize) })
+    }
+
+    /// Asks the processor to fetch the line at `addr`; nothing where it is not in the volume.
+    #[inline]
+    pub fn prefetch(&self, addr: Addr) {
+        if let Ok(place) = self.resolve(addr, 1) {
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: a prefetch accesses nothing.
+            unsafe {
+                std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(place.cast());
+            }
+            #[cfg(not(target_arch = "x86_64"))]
+            let _ = place;
+        }
+    }
+
+    /// Stores `bytes` at `addr`.
+    ///
+    /// # Errors
+    /// [`Fault::OutOfBounds`]; nothing was stored.
+    #[inline]
+    pub fn write(&self, addr: Addr, bytes: &[u8]) -> Result<Dirty, Fault> {
+        let place = self.resolve(addr, bytes.len() as u64)?;
+        self.before_access(addr, bytes.len() as u64);
+        // SAFETY: both sides are valid for the length; racing readers copy outside the compiler's view and validate.
+        unsafe { copy::copy(place, bytes.as_ptr(), bytes.len()) };
+        self.after_store(addr, bytes);
+        Ok(Dirty::new())
+    }
+
+    /// Stores a plain structure at `addr`.
+    ///
+    /// # Errors
+    /// As [`Medium::write`].
+    #[inline]
+    pub fn write_value<T: IntoBytes + Immutable>(&self, addr: Addr, value: &T) -> Result<Dirty, Fault> {
+        self.write(addr, value.as_bytes())
+    }
+
+    /// Stores an aligned word that nothing can reach yet.
+    ///
+    /// # Errors
+    /// [`Fault::OutOfBounds`], [`Fault::Misaligned`]; nothing was stored.
+    #[inline]
+    pub fn write_word(&self, addr: Addr, value: u64) -> Result<Dirty, Fault> {
+        self.store_word(addr, value)?;
+        Ok(Dirty::new())
+    }
+
+    /// Stores `len` zero bytes at `addr`.
+    ///
+    /// # Errors
+    /// [`Fault::OutOfBounds`]; nothing was stored.
+    pub fn zero(&self, addr: Addr, len: u64) -> Result<Dirty, Fault> {
+        let place = self.resolve(addr, len)?;
+        self.before_access(addr, len);
+        // SAFETY: mapped for the length.
+        unsafe { copy::zero(place, len as usize) };
+        if let Tracer::Record(recorder) = &self.tracer {
+            recorder.store(addr, &vec![0; len as usize]);
+        }
+        Ok(Dirty::new())
+    }
+
+    /// Copies `len` bytes from `from` to `to`, which do not overlap.
+    ///
+    /// # Errors
+    /// [`Fault::OutOfBounds`]; nothing was stored.
+    pub fn copy(&self, to: Addr, from: Addr, len: u64) -> Result<Dirty, Fault> {
+        let src = self.resolve(from, len)?;
+        let dst = self.resolve(to, len)?;
+        debug_assert!(to.raw() + len <= from.raw() || from.raw() + len <= to.raw());
+        self.before_access(from, len);
+        self.before_access(to, len);
+        // SAFETY: mapped for the length; an overlap would only mix bytes of one mapping, in code outside the
+        // compiler's view.
+        unsafe { copy::copy(dst, src, len as usize) };
+        if let Tracer::Record(recorder) = &self.tracer {
+            let mut bytes = vec![0; len as usize];
+            // SAFETY: the vector is `len` long.
+            unsafe { copy::copy(bytes.as_mut_ptr(), dst, bytes.len()) };
+            recorder.store(to, &bytes);
+        }
+        Ok(Dirty::new())
+    }
+
+    #[inline]
+    fn store_word(&self, addr: Addr, value: u64) -> Result<(), Fault> {
+        let word = self.resolve_word(addr)?;
+        self.before_access(addr, 8);
+        word.store(value, Ordering::Release);
+        self.after_store(addr, &value.to_le_bytes());
+        Ok(())
+    }
+
+    #[inline]
+    fn fence(&self, site: &'static Location<'static>) {
+        compiler_fence(Ordering::SeqCst);
+        if let Tracer::Record(recorder) = &self.tracer {
+            recorder.fence(site);
+        }
+    }
+
+    /// Ends an epoch: all earlier writes persist before any later one.
+    #[inline]
+    #[track_caller]
+    pub fn barrier(&self, dirty: Dirty) -> Ordered {
+        drop(dirty);
+        self.fence(Location::caller());
+        Ordered { _private: () }
+    }
+
+    /// Commits one aligned word atomically, with release ordering.
+    ///
+    /// # Errors
+    /// [`Fault::OutOfBounds`], [`Fault::Misaligned`]; nothing was stored.
+    #[inline]
+    #[track_caller]
+    pub fn publish(&self, addr: Addr, value: u64, ordered: impl Into<Ordered>) -> Result<Published, Fault> {
+        let _ordered: Ordered = ordered.into();
+        assert_nothing_dirty();
+        self.store_word(addr, value)?;
+        Ok(Published { _private: () })
+    }
+
+    /// Commits several words of one cache line with no barrier between: a crash keeps a prefix of them, in this order,
+    /// so the last is the commit. Words are numbered from the start of the line.
+    ///
+    /// # Errors
+    /// [`Fault::OutOfBounds`], [`Fault::Misaligned`]; nothing was stored.
+    #[inline]
+    #[track_caller]
+    pub fn publish_line(
+        &self,
+        line: Addr,
+        words: &[(usize, u64)],
+        ordered: impl Into<Ordered>,
+    ) -> Result<Published, Fault> {
+        let _ordered: Ordered = ordered.into();
+        assert_nothing_dirty();
+        if !line.is_aligned(LINE_SIZE) {
+            return Err(Fault::Misaligned { addr: line });
+        }
+        for &(index, value) in words {
+            debug_assert!(index < 8);
+            self.store_word(line.add(index as u64 * 8), value)?;
+        }
+        Ok(Published { _private: () })
+    }
+
+    /// A barrier on a publish: from here on no crash undoes it.
+    #[inline]
+    #[track_caller]
+    pub fn settle(&self, published: Published) -> Settled {
+        let _ = published;
+        self.fence(Location::caller());
+        Settled { _private: () }
+    }
+}
