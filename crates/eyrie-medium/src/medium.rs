@@ -344,6 +344,11 @@ impl Medium {
         }
     }
 
+    /// A new epoch, with nothing written in it yet.
+    pub fn epoch(&self) -> Dirty {
+        Dirty::new()
+    }
+
     /// Ends an epoch: all earlier writes persist before any later one.
     #[inline]
     #[track_caller]
@@ -387,6 +392,24 @@ impl Medium {
         for &(index, value) in words {
             debug_assert!(index < 8);
             self.store_word(line.add(index as u64 * 8), value)?;
+        }
+        Ok(Published { _private: () })
+    }
+
+    /// Stores several words whose order among themselves does not matter, because a redo record says them all.
+    ///
+    /// # Errors
+    /// [`Fault::OutOfBounds`], [`Fault::Misaligned`]; the words before the bad one were stored.
+    #[track_caller]
+    pub fn publish_all(
+        &self,
+        words: impl IntoIterator<Item = (Addr, u64)>,
+        ordered: impl Into<Ordered>,
+    ) -> Result<Published, Fault> {
+        let _ordered: Ordered = ordered.into();
+        assert_nothing_dirty();
+        for (addr, value) in words {
+            self.store_word(addr, value)?;
         }
         Ok(Published { _private: () })
     }
