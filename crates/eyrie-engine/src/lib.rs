@@ -10,11 +10,17 @@
 
 #![forbid(unsafe_code)]
 
+pub mod check;
 pub mod engine;
 pub mod error;
 pub mod id;
 pub mod object;
 pub mod op;
+pub mod recovery;
+pub mod redo;
+pub mod scm;
+pub mod transaction;
+pub mod volume;
 
 pub use engine::{Attributes, Engine, Entry, SpaceUsage};
 pub use error::{Error, Result};

@@ -1,3 +1,5 @@
 //! Storage objects of the scm engine (Aerie, `aerie.txt` section 4.4).
 
+pub mod header;
+pub mod mfile;
 pub mod pointer;
