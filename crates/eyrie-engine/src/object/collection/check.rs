@@ -5,9 +5,7 @@ use std::collections::HashSet;
 use eyrie_medium::Addr;
 
 use super::Collection;
-use super::layout::{
-    BucketPlace, Buckets, Commit, DIRECTORIES, LINK, PAGE_UNITS, SLOTS, TAGS, UNIT, tag,
-};
+use super::layout::{BucketPlace, Buckets, Commit, DIRECTORIES, LINK, PAGE_UNITS, SLOTS, TAGS, UNIT, tag};
 use super::read::for_each_page;
 use super::table::{Chain, Entry, Table, bits, load, read_value, record_at};
 use crate::object::pointer::Extent;

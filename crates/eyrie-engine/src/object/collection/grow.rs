@@ -8,13 +8,14 @@
 use eyrie_medium::Addr;
 use smallvec::{SmallVec, smallvec};
 
+use super::hash;
 use super::layout::{
-    BucketPlace, Buckets, Commit, PAGE_BYTES, Record, SLOTS, Stamp, UNIT, record_bytes, segment_slot, table_slots,
+    BucketPlace, Buckets, Commit, PAGE_BYTES, Record, SLOTS, Stamp, UNIT, record_bytes, segment_slot,
+    table_slots,
 };
 use super::read::for_each_page;
 use super::table::{Entry, Table, bits, counting, load, record_at};
 use super::update::{Draft, PageImage};
-use super::hash;
 use crate::object::pointer::{Class, Pointer};
 use crate::transaction::Transaction;
 use crate::volume::Volume;
@@ -109,11 +110,15 @@ fn widen<'v>(
 fn split(volume: &Volume, root: Pointer) -> Result<()> {
     let table = Table::open(volume.medium(), root)?;
     let buckets = table.buckets()?;
-    let new_bucket = buckets.count();
-    let more = Buckets::new(new_bucket + 1).ok_or(Error::NoSpace)?;
-    let page = page_of_new_bucket(volume, &table, new_bucket)?;
-    let old_bucket = buckets.next_split();
-    let images = moving(&table, buckets, more, old_bucket)?;
+    let more = move_out(volume, &table, buckets)?;
+    sweep(volume, &table, more, buckets.next_split())
+}
+
+/// The first half of a split: copies what belongs to the new bucket there, and publishes the number of buckets.
+pub(super) fn move_out(volume: &Volume, table: &Table<'_>, buckets: Buckets) -> Result<Buckets> {
+    let more = Buckets::new(buckets.count() + 1).ok_or(Error::NoSpace)?;
+    let page = page_of_new_bucket(volume, table, buckets.count())?;
+    let images = moving(table, buckets, more)?;
 
     let mut tx = Transaction::begin(volume);
     let mut link = 0;
@@ -125,8 +130,7 @@ fn split(volume: &Volume, root: Pointer) -> Result<()> {
     tx.write(page, &images[0].bytes(link))?;
     tx.word(table.extent.addr, more.count());
     tx.commit()?;
-
-    sweep(volume, &table, more, old_bucket)
+    Ok(more)
 }
 
 /// Where the first page of the next bucket goes, in a new segment if need be.
@@ -141,18 +145,13 @@ fn page_of_new_bucket(volume: &Volume, table: &Table<'_>, bucket: u64) -> Result
     table.page(bucket)
 }
 
-/// The pages of the new bucket: the entries of `old_bucket` that belong to it when there are `more` buckets.
-fn moving(
-    table: &Table<'_>,
-    buckets: Buckets,
-    more: Buckets,
-    old_bucket: u64,
-) -> Result<SmallVec<[PageImage; 1]>> {
+/// The pages of the new bucket: the entries that belong to it when there are `more` buckets.
+fn moving(table: &Table<'_>, buckets: Buckets, more: Buckets) -> Result<SmallVec<[PageImage; 1]>> {
     let medium = table.medium;
     let new_bucket = buckets.count();
     let level = more.level(new_bucket);
     let mut images: SmallVec<[PageImage; 1]> = smallvec![PageImage::new(level, Stamp::NONE)];
-    for_each_page(table, old_bucket, |page| {
+    for_each_page(table, buckets.next_split(), |page| {
         let commit = Commit::from_raw(load(medium, page)?);
         for slot in bits(commit.live()) {
             let (record, units) = record_at(medium, page, slot)?;

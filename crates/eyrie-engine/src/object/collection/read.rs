@@ -6,7 +6,8 @@ use smallvec::SmallVec;
 use super::Collection;
 use super::layout::{Buckets, Commit, LINK, RECORD_NAME, RecordHead, STAMPS, Stamp, TAGS, tag};
 use super::table::{
-    Chain, Entry, Table, bits, checked_id, checked_name_len, counting, hostile, load, read_page, read_value, record_at,
+    Chain, Entry, Table, bits, checked_id, checked_name_len, counting, hostile, load, read_page, read_value,
+    record_at,
 };
 use crate::object::pointer::Pointer;
 use crate::volume::Volume;
@@ -76,7 +77,8 @@ impl<'v> Collection<'v> {
             let mut chain = Chain::new();
             let mut page = Some(table.page(bucket)?);
             while let Some(addr) = page {
-                let counted = read_page(medium, addr, |commit| counting(medium, addr, commit, buckets, bucket))?;
+                let counted =
+                    read_page(medium, addr, |commit| counting(medium, addr, commit, buckets, bucket))?;
                 if counted != 0 {
                     return Ok(false);
                 }

@@ -14,7 +14,9 @@ use crate::{Error, ObjectId, Result};
 #[cold]
 pub(super) fn hostile(addr: Addr, fault: Fault) -> Error {
     match fault {
-        Fault::OutOfBounds { .. } | Fault::Misaligned { .. } => Error::corrupt(addr, "address outside the volume"),
+        Fault::OutOfBounds { .. } | Fault::Misaligned { .. } => {
+            Error::corrupt(addr, "address outside the volume")
+        }
         other => Error::Fault(other),
     }
 }
@@ -206,7 +208,13 @@ pub(super) fn checked_name_len(record: Addr, name_len: u16, units: u32) -> Resul
 }
 
 /// The live slots whose entries belong to `bucket`.
-pub(super) fn counting(medium: &Medium, page: Addr, commit: Commit, buckets: Buckets, bucket: u64) -> Result<u32> {
+pub(super) fn counting(
+    medium: &Medium,
+    page: Addr,
+    commit: Commit,
+    buckets: Buckets,
+    bucket: u64,
+) -> Result<u32> {
     if commit.level() == buckets.level(bucket) {
         return Ok(commit.live());
     }
@@ -228,4 +236,3 @@ pub(super) fn bits(mut set: u32) -> impl Iterator<Item = u32> {
         (lowest < 32).then_some(lowest)
     })
 }
-

@@ -5,13 +5,13 @@
 use eyrie_medium::Addr;
 use zerocopy::IntoBytes;
 
+use super::hash;
 use super::layout::{
     Commit, DIRECTORIES, FIRST_TABLE_BYTES, HEAP_UNIT, LENGTHS, LINK, OFFSETS, PAGE_BYTES, PAGE_UNITS,
-    PageHead, Record, Stamp, SLOTS, TAGS, UNIT, segment_slot, tag,
+    PageHead, Record, SLOTS, Stamp, TAGS, UNIT, segment_slot, tag,
 };
 use super::read::{Found, stamp_at};
 use super::table::{Chain, Entry, Table, bits, read_value, record_at, record_place};
-use super::hash;
 use crate::object::pointer::{Extent, Pointer};
 use crate::transaction::Transaction;
 use crate::{Error, ObjectId, Result, Time};
