@@ -12,11 +12,15 @@
 
 pub mod engine;
 pub mod error;
+#[cfg(test)]
+pub(crate) mod format_doc;
 pub mod id;
 pub mod object;
 pub mod op;
+pub mod volume;
 
 pub use engine::{Attributes, Engine, Entry, SpaceUsage};
 pub use error::{Error, Result};
 pub use id::{Kind, ObjectId, Time};
 pub use op::{Applied, AttributeChange, Content, Op, Owner, RenameMode};
+pub use volume::{Opened, Volume};
