@@ -154,7 +154,9 @@ impl Check<'_> {
                 Ok((_, cold)) if cold.links != names => {
                     self.found(addr, format_args!("{} links, {names} names", cold.links));
                 }
-                Ok((hot, _)) if hot.selector.unlinked() => self.found(addr, "named object that is marked unlinked"),
+                Ok((hot, _)) if hot.selector.unlinked() => {
+                    self.found(addr, "named object that is marked unlinked")
+                }
                 Ok(_) => {}
                 Err(error) => self.note(Err(error))?,
             }

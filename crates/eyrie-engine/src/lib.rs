@@ -13,6 +13,8 @@
 pub mod check;
 pub mod engine;
 pub mod error;
+#[cfg(test)]
+pub(crate) mod format_doc;
 pub mod id;
 pub mod object;
 pub mod op;
@@ -26,3 +28,4 @@ pub use engine::{Attributes, Engine, Entry, SpaceUsage};
 pub use error::{Error, Result};
 pub use id::{Kind, ObjectId, Time};
 pub use op::{Applied, AttributeChange, Content, Op, Owner, RenameMode};
+pub use volume::{Opened, Volume};

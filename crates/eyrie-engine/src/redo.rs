@@ -18,7 +18,7 @@ use eyrie_medium::sync::{Mutex, lock, spin};
 use eyrie_medium::{Addr, Medium, Published};
 
 use crate::transaction::Transaction;
-use crate::volume::{REDO_SLOT_BYTES, REDO_SLOTS, Volume};
+use crate::volume::{REDO_SLOT_BYTES, REDO_SLOTS, Volume, redo_slot};
 use crate::{Error, Result};
 
 const ENTRY_BYTES: u64 = 16;
@@ -70,7 +70,7 @@ pub(crate) fn commit(transaction: &mut Transaction<'_>) -> Result<Published> {
     let redo = transaction.volume().redo();
     redo.with_slot(|index| {
         let medium = transaction.medium();
-        let slot = transaction.volume().redo_slot(index);
+        let slot = redo_slot(index);
         let mut overflow = None;
         let entries = if words.len() <= INLINE_ENTRIES {
             slot.add(INLINE_OFFSET)
@@ -113,7 +113,7 @@ fn state(record: &[u8], entries: Addr) -> u64 {
 /// `Corrupt` when a record contradicts itself; `Fault`.
 pub fn replay(volume: &Volume) -> Result<()> {
     for index in 0..REDO_SLOTS {
-        replay_slot(volume.medium(), volume.redo_slot(index))?;
+        replay_slot(volume.medium(), redo_slot(index))?;
     }
     Ok(())
 }

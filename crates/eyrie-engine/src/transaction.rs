@@ -78,6 +78,11 @@ impl<'v> Transaction<'v> {
         Ok(extent)
     }
 
+    /// Whether this transaction allocated the extent, so that nobody else can reach it yet.
+    pub fn is_new(&self, extent: Extent) -> bool {
+        self.allocated.contains(&extent)
+    }
+
     /// Adds writes that were made by way of the medium.
     pub fn wrote(&mut self, dirty: Dirty) {
         self.dirty = Some(match self.dirty.take() {

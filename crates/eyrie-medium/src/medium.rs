@@ -371,6 +371,23 @@ impl Medium {
         Ok(Published { _private: () })
     }
 
+    /// As [`Medium::publish`], for a commit apart from what the thread is preparing: it may have other writes that are
+    /// not ordered yet, about which this commit says nothing. (An allocator marks a chunk as its own so.)
+    ///
+    /// # Errors
+    /// As [`Medium::publish`].
+    #[inline]
+    pub fn publish_apart(
+        &self,
+        addr: Addr,
+        value: u64,
+        ordered: impl Into<Ordered>,
+    ) -> Result<Published, Fault> {
+        let _ordered: Ordered = ordered.into();
+        self.store_word(addr, value)?;
+        Ok(Published { _private: () })
+    }
+
     /// Commits several words of one cache line with no barrier between: a crash keeps a prefix of them, in this order,
     /// so the last is the commit. Words are numbered from the start of the line.
     ///

@@ -6,7 +6,12 @@ use crate::transaction::Transaction;
 use crate::{Applied, AttributeChange, Error, ObjectId, Result, Time};
 
 impl Scm {
-    pub(super) fn set_attributes(&self, id: ObjectId, change: &AttributeChange, time: Time) -> Result<Applied> {
+    pub(super) fn set_attributes(
+        &self,
+        id: ObjectId,
+        change: &AttributeChange,
+        time: Time,
+    ) -> Result<Applied> {
         if change.mode.is_some_and(|mode| mode > 0o7777) {
             return Err(Error::Invalid("mode of more than twelve bits"));
         }

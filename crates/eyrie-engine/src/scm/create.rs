@@ -67,7 +67,8 @@ impl Scm {
             _ => return Err(Error::Invalid("content that this kind of object cannot have")),
         };
         let generation = self.volume.generation()?;
-        let new = NewObject { kind: id.kind(), sealed, generation, owner, root, size, parent_or_device, time };
+        let new =
+            NewObject { kind: id.kind(), sealed, generation, owner, root, size, parent_or_device, time };
         Header::of(id).write_new(transaction, &new)?;
         collection::insert(transaction, parent.hot.root, name, id, time, parent.time_epoch)
     }
@@ -128,7 +129,8 @@ impl Scm {
         let (hot, mut cold) = header.hot_and_cold(self.medium())?;
         cold.links = cold.links.checked_add_signed(by).ok_or(Error::TooManyLinks)?;
         cold.set_changed(time);
-        let same = HotChange { root: hot.root, size: hot.size, modified: hot.modified, follows: false, cold: true };
+        let same =
+            HotChange { root: hot.root, size: hot.size, modified: hot.modified, follows: false, cold: true };
         header.change_cold(transaction, &hot, &cold, same)
     }
 }

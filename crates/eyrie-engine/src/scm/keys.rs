@@ -107,7 +107,12 @@ impl Scm {
             for (op, &existing) in ops.iter().zip(&existing) {
                 match (*op, existing) {
                     (Op::Put { name, id, owner, data, time, .. }, existing) => {
-                        self.set_value(&mut transaction, &parent, existing, Value { name, id, owner, data, time })?;
+                        self.set_value(
+                            &mut transaction,
+                            &parent,
+                            existing,
+                            Value { name, id, owner, data, time },
+                        )?;
                     }
                     (Op::Erase { name, .. }, Some(id)) => {
                         let found = self.find(&parent.hot, name)?.ok_or(Error::NotFound)?;

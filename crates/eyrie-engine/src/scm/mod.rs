@@ -31,7 +31,8 @@ use crate::object::header::{Header, Hot, NewObject};
 use crate::transaction::Transaction;
 use crate::volume::{Opened, Options, Volume};
 use crate::{
-    Applied, Attributes, Engine, Entry, Error, Kind, ObjectId, Op, Owner, Result, SpaceUsage, Time, check, recovery, redo,
+    Applied, Attributes, Engine, Entry, Error, Kind, ObjectId, Op, Owner, Result, SpaceUsage, Time, check,
+    recovery, redo,
 };
 use locks::Locks;
 use opens::Opens;
@@ -277,7 +278,9 @@ impl Engine for Scm {
         self.medium().check()?;
         let _pin = pin();
         match *op {
-            Op::Create { dir, name, id, owner, content, time } => self.create_object(dir, name, id, owner, content, time),
+            Op::Create { dir, name, id, owner, content, time } => {
+                self.create_object(dir, name, id, owner, content, time)
+            }
             Op::Link { dir, name, id, time } => self.link(dir, name, id, time),
             Op::Unlink { dir, name, time } => self.unlink(dir, name, time, remove::What::Name),
             Op::Erase { dir, name, time } => self.unlink(dir, name, time, remove::What::Key),

@@ -28,8 +28,12 @@ impl Scm {
         })?;
         medium.check()?;
         match found {
-            Some(found) if self.volume.is_header(super::Addr::from_raw(found.id.place())) => Ok(Some(found.id)),
-            Some(found) => Err(Error::corrupt(super::Addr::from_raw(found.id.place()), "entry that names no object")),
+            Some(found) if self.volume.is_header(super::Addr::from_raw(found.id.place())) => {
+                Ok(Some(found.id))
+            }
+            Some(found) => {
+                Err(Error::corrupt(super::Addr::from_raw(found.id.place()), "entry that names no object"))
+            }
             None => Ok(None),
         }
     }
@@ -90,7 +94,11 @@ impl Scm {
 
     /// Runs `read` on one state of a file.
     #[inline]
-    fn on_file<T>(&self, id: ObjectId, mut read: impl FnMut(&crate::object::header::Hot) -> Result<T>) -> Result<T> {
+    fn on_file<T>(
+        &self,
+        id: ObjectId,
+        mut read: impl FnMut(&crate::object::header::Hot) -> Result<T>,
+    ) -> Result<T> {
         let _pin = pin();
         let medium = self.medium();
         medium.check()?;

@@ -40,7 +40,12 @@ impl Scm {
     }
 
     /// Takes one name from an object that is no directory and whose lock is held; whether that was the last.
-    pub(super) fn drop_name(&self, transaction: &mut Transaction<'_>, id: ObjectId, time: Time) -> Result<bool> {
+    pub(super) fn drop_name(
+        &self,
+        transaction: &mut Transaction<'_>,
+        id: ObjectId,
+        time: Time,
+    ) -> Result<bool> {
         let (_, cold) = self.header(id)?.hot_and_cold(self.medium())?;
         if cold.links > 1 {
             self.change_links(transaction, id, -1, time)?;
@@ -71,11 +76,7 @@ impl Scm {
     /// Refuses a directory (whose lock is held) with entries.
     pub(super) fn require_empty(&self, id: ObjectId) -> Result<()> {
         let (_, hot) = self.directory(id)?;
-        if Collection::new(&self.volume, hot.root).is_empty()? {
-            Ok(())
-        } else {
-            Err(Error::NotEmpty)
-        }
+        if Collection::new(&self.volume, hot.root).is_empty()? { Ok(()) } else { Err(Error::NotEmpty) }
     }
 
     /// Gives back an object that has just lost its last name, now or at its last close.

@@ -108,9 +108,10 @@ impl Scm {
                 return Ok(());
             }
             let (_, cold) = self.header(at)?.hot_and_cold(self.medium())?;
-            at = ObjectId::from_raw(cold.parent_or_device)
-                .filter(|parent| parent.is_directory())
-                .ok_or_else(|| Error::corrupt(eyrie_medium::Addr::from_raw(at.place()), "directory without a parent"))?;
+            at =
+                ObjectId::from_raw(cold.parent_or_device).filter(|parent| parent.is_directory()).ok_or_else(
+                    || Error::corrupt(eyrie_medium::Addr::from_raw(at.place()), "directory without a parent"),
+                )?;
         }
         Err(Error::corrupt(eyrie_medium::Addr::from_raw(into.place()), "directory that is its own ancestor"))
     }
@@ -152,14 +153,21 @@ impl Scm {
     }
 
     /// A moved object changes at `time`; a directory's parent is now `dir`.
-    fn changed_place(&self, transaction: &mut Transaction<'_>, id: ObjectId, dir: ObjectId, time: Time) -> Result<()> {
+    fn changed_place(
+        &self,
+        transaction: &mut Transaction<'_>,
+        id: ObjectId,
+        dir: ObjectId,
+        time: Time,
+    ) -> Result<()> {
         let header = self.header(id)?;
         let (hot, mut cold) = header.hot_and_cold(self.medium())?;
         cold.set_changed(time);
         if id.is_directory() {
             cold.parent_or_device = dir.raw();
         }
-        let same = HotChange { root: hot.root, size: hot.size, modified: hot.modified, follows: false, cold: true };
+        let same =
+            HotChange { root: hot.root, size: hot.size, modified: hot.modified, follows: false, cold: true };
         header.change_cold(transaction, &hot, &cold, same)
     }
 }

@@ -17,7 +17,13 @@ pub(super) fn require_file(id: ObjectId) -> Result<()> {
 
 impl Scm {
     /// Writes at `offset`, or at the end for `None`.
-    pub(super) fn write_data(&self, id: ObjectId, offset: Option<u64>, data: &[u8], time: Time) -> Result<Applied> {
+    pub(super) fn write_data(
+        &self,
+        id: ObjectId,
+        offset: Option<u64>,
+        data: &[u8],
+        time: Time,
+    ) -> Result<Applied> {
         require_file(id)?;
         let header = self.header(id)?;
         let _held = self.locks.hold(&[id]);
@@ -31,7 +37,9 @@ impl Scm {
         }
         let mut transaction = Transaction::begin(&self.volume);
         match mfile::write(&mut transaction, hot.selector, hot.root, hot.size, offset, data)? {
-            Change::Root(root, size) => header.change(&mut transaction, &hot, &HotChange::data(root, size, time)),
+            Change::Root(root, size) => {
+                header.change(&mut transaction, &hot, &HotChange::data(root, size, time))
+            }
             Change::Below => header.touch_first(&mut transaction, &hot, time),
         }
         transaction.commit()?;

@@ -25,7 +25,9 @@ impl Selector {
     /// The first selector of a new object.
     pub fn first(kind: Kind, sealed: bool) -> Selector {
         let sealed = if sealed { Selector::SEALED } else { 0 };
-        Selector(1 << Selector::VERSION_SHIFT | (kind as u64) << Selector::KIND_SHIFT | sealed | Selector::FOLLOWS)
+        Selector(
+            1 << Selector::VERSION_SHIFT | (kind as u64) << Selector::KIND_SHIFT | sealed | Selector::FOLLOWS,
+        )
     }
 
     /// The selector after a change of the hot copy, and of the cold copy if `cold`.

@@ -130,7 +130,13 @@ impl Header {
     ///
     /// # Errors
     /// `Fault`.
-    pub fn change_cold(self, transaction: &mut Transaction<'_>, now: &Hot, cold: &Cold, change: HotChange) -> Result<()> {
+    pub fn change_cold(
+        self,
+        transaction: &mut Transaction<'_>,
+        now: &Hot,
+        cold: &Cold,
+        change: HotChange,
+    ) -> Result<()> {
         let line = self.cold_line(1 - now.selector.cold_copy());
         transaction.write(line, cold.as_bytes())?;
         self.change(transaction, now, &HotChange { cold: true, ..change });

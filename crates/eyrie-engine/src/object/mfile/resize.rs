@@ -4,9 +4,9 @@ use eyrie_medium::{Addr, PAGE_SIZE};
 
 use super::tree::{COPY_WHOLE_BYTES, FANOUT, Node, Under, height_for, root_extent, span, split_leaf, under};
 use super::visit::retire_under;
+use crate::Result;
 use crate::object::pointer::{Class, Extent, Pointer};
 use crate::transaction::Transaction;
-use crate::Result;
 
 /// Prepares a change of size; the new root, to be published with `to` in the header's hot line.
 ///
@@ -25,14 +25,14 @@ pub fn set_size(transaction: &mut Transaction<'_>, root: Pointer, from: u64, to:
     }
     if root.height() == 0 {
         let Some(extent) = root_extent(root, Addr::NULL)? else { return Ok(root) };
-        return cut_root(transaction, extent, from, to);
+        return cut_root(transaction, extent, to);
     }
     let height = root.height();
     Ok(cut(transaction, root.with_height(0), height, from, to)?.with_height(height))
 }
 
 /// Cuts a root of height 0.
-fn cut_root(transaction: &mut Transaction<'_>, extent: Extent, from: u64, to: u64) -> Result<Pointer> {
+fn cut_root(transaction: &mut Transaction<'_>, extent: Extent, to: u64) -> Result<Pointer> {
     if to >= extent.bytes() {
         return Ok(Pointer::leaf(extent));
     }
@@ -48,7 +48,13 @@ fn cut_root(transaction: &mut Transaction<'_>, extent: Extent, from: u64, to: u6
 }
 
 /// A copy of the subtree without what is past `to`. Both sizes count from its start, `to < from`.
-fn cut(transaction: &mut Transaction<'_>, pointer: Pointer, level: u8, from: u64, to: u64) -> Result<Pointer> {
+fn cut(
+    transaction: &mut Transaction<'_>,
+    pointer: Pointer,
+    level: u8,
+    from: u64,
+    to: u64,
+) -> Result<Pointer> {
     if to == 0 {
         retire_under(transaction, pointer, level, from)?;
         return Ok(Pointer::NULL);
@@ -77,7 +83,13 @@ fn cut(transaction: &mut Transaction<'_>, pointer: Pointer, level: u8, from: u64
 }
 
 /// Writes a copy of a node without what is past `to`.
-fn cut_node(transaction: &mut Transaction<'_>, mut node: Node, level: u8, from: u64, to: u64) -> Result<Pointer> {
+fn cut_node(
+    transaction: &mut Transaction<'_>,
+    mut node: Node,
+    level: u8,
+    from: u64,
+    to: u64,
+) -> Result<Pointer> {
     let child_span = span(level - 1);
     for slot in 0..FANOUT {
         let start = slot as u64 * child_span;

@@ -128,7 +128,8 @@ pub fn split_leaf(transaction: &mut Transaction<'_>, addr: Addr, bytes: u64, lev
         let piece = child_span.min(bytes - done);
         let at = addr.add(done);
         let pointer = if level - 1 <= MAX_LEAF_LEVEL && piece == child_span {
-            let class = Class::fitting(piece).ok_or_else(|| Error::corrupt(addr, "leaf of an impossible size"))?;
+            let class =
+                Class::fitting(piece).ok_or_else(|| Error::corrupt(addr, "leaf of an impossible size"))?;
             Pointer::leaf(Extent { addr: at, class })
         } else {
             split_leaf(transaction, at, piece, level - 1)?.write(transaction)?

@@ -52,7 +52,12 @@ fn visit_under(
 }
 
 /// Gives back everything under one pointer when the transaction has settled; `size` counts from its start.
-pub(super) fn retire_under(transaction: &mut Transaction<'_>, pointer: Pointer, level: u8, size: u64) -> Result<()> {
+pub(super) fn retire_under(
+    transaction: &mut Transaction<'_>,
+    pointer: Pointer,
+    level: u8,
+    size: u64,
+) -> Result<()> {
     visit_under(transaction.medium(), pointer, level, size, &mut |extent| {
         transaction.retire(extent);
         Ok(())

@@ -153,7 +153,13 @@ impl<'a> Part<'a> {
 
 /// A copy of the subtree with `part` stored in it. `size` is where its visible bytes end: slots past it are garbage,
 /// and what the result shows beyond is zeros and `part`.
-fn cow(transaction: &mut Transaction<'_>, pointer: Pointer, level: u8, part: Part<'_>, size: u64) -> Result<Pointer> {
+fn cow(
+    transaction: &mut Transaction<'_>,
+    pointer: Pointer,
+    level: u8,
+    part: Part<'_>,
+    size: u64,
+) -> Result<Pointer> {
     let old = if size == 0 { Under::Hole } else { under(pointer, level, Addr::NULL)? };
     if level == 0 {
         return cow_page(transaction, old, part, size);
@@ -289,7 +295,13 @@ fn overwrite(
 }
 
 /// A new root for a write that changes visible bytes and may go past the end: small extents are copied whole.
-fn cover(transaction: &mut Transaction<'_>, file: File, offset: u64, data: &[u8], end: u64) -> Result<Pointer> {
+fn cover(
+    transaction: &mut Transaction<'_>,
+    file: File,
+    offset: u64,
+    data: &[u8],
+    end: u64,
+) -> Result<Pointer> {
     let File { root, size } = file;
     let whole = offset == 0 && data.len() as u64 >= size;
     if whole {
@@ -300,7 +312,14 @@ fn cover(transaction: &mut Transaction<'_>, file: File, offset: u64, data: &[u8]
         let old = root_extent(root, Addr::NULL)?;
         let new = transaction.allocate(end.max(size))?;
         let visible = old.map_or(0, |extent| size.min(extent.bytes()));
-        compose(transaction, new, end.max(size), old.map(|extent| extent.addr), visible, Part { offset, data })?;
+        compose(
+            transaction,
+            new,
+            end.max(size),
+            old.map(|extent| extent.addr),
+            visible,
+            Part { offset, data },
+        )?;
         if let Some(extent) = old {
             transaction.retire(extent);
         }
@@ -356,7 +375,13 @@ fn append(transaction: &mut Transaction<'_>, file: File, offset: u64, data: &[u8
 
 /// Stores `part`, which is past the visible bytes (`size`), into a node: in place, because nobody sees it yet. The gap
 /// between becomes zeros.
-fn extend(transaction: &mut Transaction<'_>, pointer: Pointer, level: u8, size: u64, part: Part<'_>) -> Result<()> {
+fn extend(
+    transaction: &mut Transaction<'_>,
+    pointer: Pointer,
+    level: u8,
+    size: u64,
+    part: Part<'_>,
+) -> Result<()> {
     let Under::Node(node) = under(pointer, level, Addr::NULL)? else {
         return Err(Error::corrupt(Addr::NULL, "file tree without its node"));
     };
@@ -368,7 +393,8 @@ fn extend(transaction: &mut Transaction<'_>, pointer: Pointer, level: u8, size: 
         let at = slot_addr(node, slot);
         let visible = size.saturating_sub(start);
         let here = part.offset < start.saturating_add(child_span) && part.end() > start;
-        let inner = if here { part.within(start, child_span) } else { Part { offset: child_span, data: &[] } };
+        let inner =
+            if here { part.within(start, child_span) } else { Part { offset: child_span, data: &[] } };
         if visible > 0 {
             extend_child(transaction, at, level - 1, visible, inner)?;
         } else if here {
@@ -382,7 +408,13 @@ fn extend(transaction: &mut Transaction<'_>, pointer: Pointer, level: u8, size: 
 }
 
 /// The same for the child that holds the last visible bytes.
-fn extend_child(transaction: &mut Transaction<'_>, at: Addr, level: u8, size: u64, part: Part<'_>) -> Result<()> {
+fn extend_child(
+    transaction: &mut Transaction<'_>,
+    at: Addr,
+    level: u8,
+    size: u64,
+    part: Part<'_>,
+) -> Result<()> {
     let pointer = Pointer::from_raw(transaction.medium().load(at)?);
     match under(pointer, level, at)? {
         Under::Node(_) => extend(transaction, pointer, level, size, part),
@@ -404,7 +436,12 @@ fn extend_child(transaction: &mut Transaction<'_>, at: Addr, level: u8, size: u6
 }
 
 /// Clears what an extension from `size` makes visible without writing it.
-pub(super) fn clear_past(transaction: &mut Transaction<'_>, root: Pointer, size: u64, end: u64) -> Result<()> {
+pub(super) fn clear_past(
+    transaction: &mut Transaction<'_>,
+    root: Pointer,
+    size: u64,
+    end: u64,
+) -> Result<()> {
     if root.height() == 0 {
         if let Some(extent) = root_extent(root, Addr::NULL)?
             && size < extent.bytes()

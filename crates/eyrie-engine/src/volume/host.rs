@@ -1,0 +1,115 @@
+//! A volume on the host: a directory with `segment-0000` and `lock`.
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use eyrie_medium::{Medium, PAGE_SIZE};
+use rustix::io::Errno;
+
+use super::lock::HostLock;
+use super::superblock::failure;
+use crate::{Error, Result};
+
+/// Smallest volume on a host, in bytes: 1 MiB.
+pub const MIN_HOST_BYTES: u64 = 1 << 20;
+
+const SEGMENT: &str = "segment-0000";
+pub(super) const LOCK: &str = "lock";
+
+fn host_error(path: &Path, doing: &str, error: &io::Error) -> Error {
+    let errno = Errno::from_io_error(error).unwrap_or(Errno::IO);
+    failure(&path.display().to_string(), format!("{doing}: {error}"), errno)
+}
+
+/// Removes what it lists, last first, unless told to keep it.
+struct Undo(Vec<PathBuf>);
+
+impl Drop for Undo {
+    fn drop(&mut self) {
+        for path in self.0.iter().rev() {
+            // The error that led here is the one to report.
+            let _ = if path.is_dir() { fs::remove_dir(path) } else { fs::remove_file(path) };
+        }
+    }
+}
+
+/// Makes the directory and files of a volume of `bytes`, has `fill` write it, and gives what `fill` gave. Nothing is
+/// left behind on an error.
+pub(super) fn create<T>(
+    path: &Path,
+    bytes: u64,
+    fill: impl FnOnce(Medium, HostLock) -> Result<T>,
+) -> Result<T> {
+    let place = path.display().to_string();
+    if bytes < MIN_HOST_BYTES {
+        let what = format!("a volume of {bytes} bytes is too small; the least is 1 MiB");
+        return Err(failure(&place, what, Errno::INVAL));
+    }
+    let mut undo = Undo(Vec::new());
+    make_directory(path, &mut undo)?;
+    let lock_path = path.join(LOCK);
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create_new(true).mode(0o600);
+    options.open(&lock_path).map_err(|error| host_error(&lock_path, "cannot be created", &error))?;
+    undo.0.push(lock_path);
+    let lock = HostLock::take(path)?;
+    let segment = path.join(SEGMENT);
+    let file = options.open(&segment).map_err(|error| host_error(&segment, "cannot be created", &error))?;
+    undo.0.push(segment.clone());
+    file.set_len(bytes).map_err(|error| host_error(&segment, "cannot be made as large as asked", &error))?;
+    let done = fill(Medium::dram(vec![(file, bytes)])?, lock)?;
+    undo.0.clear();
+    Ok(done)
+}
+
+fn make_directory(path: &Path, undo: &mut Undo) -> Result<()> {
+    match fs::DirBuilder::new().mode(0o700).create(path) {
+        Ok(()) => {
+            undo.0.push(path.to_path_buf());
+            return Ok(());
+        }
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+        Err(error) => return Err(host_error(path, "cannot be created", &error)),
+    }
+    let mut entries = fs::read_dir(path).map_err(|error| host_error(path, "exists already", &error))?;
+    if entries.next().is_some() {
+        let what = "exists already and is not empty; name a new directory, or remove it first";
+        return Err(failure(&path.display().to_string(), what, Errno::EXIST));
+    }
+    fs::set_permissions(path, fs::Permissions::from_mode(0o700))
+        .map_err(|error| host_error(path, "cannot be made private (mode 0700)", &error))
+}
+
+/// Locks and maps the volume in directory `path`.
+pub(super) fn open(path: &Path) -> Result<(Medium, HostLock)> {
+    let place = path.display().to_string();
+    let directory = fs::metadata(path).map_err(|error| host_error(path, "cannot be opened", &error))?;
+    if !directory.is_dir() {
+        let what = "not an Eyrie volume (a volume is a directory)";
+        return Err(failure(&place, what, Errno::NOTDIR));
+    }
+    let segment = path.join(SEGMENT);
+    match fs::symlink_metadata(&segment) {
+        Ok(file) if file.is_file() => {}
+        Ok(_) => return Err(failure(&place, "not an Eyrie volume (segment-0000 is no file)", Errno::INVAL)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return Err(failure(&place, "not an Eyrie volume (it has no segment-0000)", Errno::INVAL));
+        }
+        Err(error) => return Err(host_error(&segment, "cannot be opened", &error)),
+    }
+    let lock = HostLock::take(path)?;
+    let file: File = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .custom_flags(rustix::fs::OFlags::NOFOLLOW.bits() as i32)
+        .open(&segment)
+        .map_err(|error| host_error(&segment, "cannot be opened", &error))?;
+    let bytes = file.metadata().map_err(|error| host_error(&segment, "cannot be read", &error))?.len();
+    let pages = bytes - bytes % PAGE_SIZE;
+    if pages == 0 {
+        return Err(failure(&place, format!("not an Eyrie volume (only {bytes} bytes)"), Errno::INVAL));
+    }
+    Ok((Medium::dram(vec![(file, pages)])?, lock))
+}

@@ -1,0 +1,1 @@
+//! Volumes as a whole.
