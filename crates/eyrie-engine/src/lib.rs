@@ -5,11 +5,12 @@
 //!
 //! Invariants:
 //! - Nothing here knows a path with `/` in it: names are 1 to 255 bytes of any kind.
-//! - [`op`] is the only encoder of Ops; `access` the only module that knows permission rules.
+//! - [`op`] is the only encoder of Ops; [`access`] the only module that knows permission rules.
 //! - No unsafe code, and no store to a medium outside a `Transaction`, recovery and volume creation.
 
 #![forbid(unsafe_code)]
 
+pub mod access;
 pub mod engine;
 pub mod error;
 pub mod id;
