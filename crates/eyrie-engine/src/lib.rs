@@ -5,17 +5,19 @@
 //!
 //! Invariants:
 //! - Nothing here knows a path with `/` in it: names are 1 to 255 bytes of any kind.
-//! - [`op`] is the only encoder of Ops; `access` the only module that knows permission rules.
+//! - [`op`] is the only encoder of Ops; [`access`] the only module that knows permission rules.
 //! - No unsafe code, and no store to a medium outside a `Transaction`, recovery and volume creation.
 
 #![forbid(unsafe_code)]
 
 pub mod check;
+pub mod access;
 pub mod engine;
 pub mod error;
 #[cfg(test)]
 pub(crate) mod format_doc;
 pub mod id;
+pub mod model;
 pub mod object;
 pub mod op;
 pub mod recovery;
@@ -27,5 +29,6 @@ pub mod volume;
 pub use engine::{Attributes, Engine, Entry, SpaceUsage};
 pub use error::{Error, Result};
 pub use id::{Kind, ObjectId, Time};
+pub use model::Model;
 pub use op::{Applied, AttributeChange, Content, Op, Owner, RenameMode};
 pub use volume::{Opened, Volume};

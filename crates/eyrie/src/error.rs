@@ -1,0 +1,161 @@
+//! The one error of the library: an errno, what was tried, and on what.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use rustix::io::Errno;
+
+/// Result of the library's calls.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// Why a call failed: an errno with context.
+///
+/// The calls of [`Posix`](crate::posix::Posix) name the operation and allocate nothing; [`PosixExt`](crate::PosixExt),
+/// [`File`](crate::File) and [`Kvfs`](crate::Kvfs) add the path. Corruption and faults keep the engine's own error as
+/// the source.
+#[derive(thiserror::Error)]
+pub struct Error {
+    errno: Errno,
+    operation: &'static str,
+    detail: Option<Box<Detail>>,
+}
+
+/// What is known beyond errno and operation; rare, hence boxed.
+#[derive(Default)]
+struct Detail {
+    path: Option<PathBuf>,
+    engine: Option<eyrie_engine::Error>,
+    reason: Option<String>,
+}
+
+impl Error {
+    /// The error `errno` of `operation` (the name of a call, such as `open`).
+    #[cold]
+    pub fn new(errno: Errno, operation: &'static str) -> Error {
+        Error { errno, operation, detail: None }
+    }
+
+    /// An error whose cause needs words of its own.
+    #[cold]
+    pub fn with_reason(errno: Errno, operation: &'static str, reason: impl Into<String>) -> Error {
+        let mut error = Error::new(errno, operation);
+        error.detail().reason = Some(reason.into());
+        error
+    }
+
+    /// The error of an engine during `operation`; what errno alone tells is not kept.
+    #[cold]
+    pub fn from_engine(error: eyrie_engine::Error, operation: &'static str) -> Error {
+        use eyrie_engine::Error as Engine;
+        let errno = error.errno();
+        let telling = matches!(
+            error,
+            Engine::Corrupt { .. } | Engine::Fault(_) | Engine::Volume { .. } | Engine::Unsupported(_)
+        );
+        let mut out = Error::new(errno, operation);
+        if telling {
+            out.detail().engine = Some(error);
+        }
+        out
+    }
+
+    /// The same error, with the path it happened on.
+    #[must_use]
+    #[cold]
+    pub fn at(mut self, path: impl AsRef<Path>) -> Error {
+        self.detail().path = Some(path.as_ref().to_owned());
+        self
+    }
+
+    /// The errno that POSIX calls give.
+    pub fn errno(&self) -> Errno {
+        self.errno
+    }
+
+    /// The call that failed, such as `open`.
+    pub fn operation(&self) -> &'static str {
+        self.operation
+    }
+
+    /// The path that it failed on, where known.
+    pub fn path(&self) -> Option<&Path> {
+        self.detail.as_ref()?.path.as_deref()
+    }
+
+    /// The engine's own error, where it tells more than the errno.
+    pub fn engine(&self) -> Option<&eyrie_engine::Error> {
+        self.detail.as_ref()?.engine.as_ref()
+    }
+
+    /// The kind that the standard library has for this errno.
+    pub fn kind(&self) -> std::io::ErrorKind {
+        self.errno.kind()
+    }
+
+    fn detail(&mut self) -> &mut Detail {
+        self.detail.get_or_insert_default()
+    }
+}
+
+/// What an errno means, without the number that the standard library appends.
+fn meaning(errno: Errno) -> String {
+    let text = std::io::Error::from(errno).to_string();
+    match text.find(" (os error") {
+        Some(end) => text[..end].to_owned(),
+        None => text,
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.operation)?;
+        if let Some(path) = self.path() {
+            write!(f, " {}", path.display())?;
+        }
+        let detail = self.detail.as_deref();
+        if let Some(reason) = detail.and_then(|detail| detail.reason.as_deref()) {
+            write!(f, ": {reason}")
+        } else if let Some(engine) = self.engine() {
+            write!(f, ": {engine}")
+        } else {
+            write!(f, ": {}", meaning(self.errno))
+        }
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self} ({:?})", self.errno)
+    }
+}
+
+/// Keeps errno and kind. Context is kept where there is some: the error is then wrapped, and found again by
+/// [`std::io::Error::get_ref`].
+impl From<Error> for std::io::Error {
+    fn from(error: Error) -> std::io::Error {
+        match error.detail {
+            None => error.errno.into(),
+            Some(_) => std::io::Error::new(error.kind(), error),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_says_what_where_and_why() {
+        let error = Error::new(Errno::NOENT, "open").at("/a/b");
+        assert_eq!(error.to_string(), "open /a/b: No such file or directory");
+        let io = std::io::Error::from(error);
+        assert_eq!(io.kind(), std::io::ErrorKind::NotFound);
+        let plain = std::io::Error::from(Error::new(Errno::LOOP, "open"));
+        assert_eq!(plain.raw_os_error(), Some(Errno::LOOP.raw_os_error()));
+    }
+
+    #[test]
+    fn errors_stay_small() {
+        assert!(size_of::<Error>() <= 32);
+    }
+}

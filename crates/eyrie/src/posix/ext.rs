@@ -1,0 +1,368 @@
+//! Functions in the style of [`std::fs`] over any [`Posix`].
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+use eyrie_engine::Kind;
+use rustix::io::Errno;
+
+use super::{File, OpenFlags, Posix, Stat};
+use crate::Result;
+
+/// How many entries [`ReadDir`] fetches at a time.
+const FETCH: usize = 64;
+/// Bytes that [`PosixExt::read`] asks for beyond the size that it was told.
+const SLACK: usize = 32;
+
+/// Functions in the style of [`std::fs`]. Their errors carry the path.
+pub trait PosixExt: Posix + Sized {
+    /// How to open a file: nothing chosen yet, permission bits 0o666.
+    fn options(&self) -> OpenOptions<'_, Self> {
+        OpenOptions { fs: self, flags: OpenFlags::empty(), mode: 0o666 }
+    }
+
+    /// Opens a file for reading.
+    ///
+    /// # Errors
+    /// As [`Posix::open`].
+    fn open_file(&self, path: impl AsRef<Path>) -> Result<File<'_, Self>> {
+        self.options().read(true).open(path)
+    }
+
+    /// Opens a file for writing, made or cut to size 0.
+    ///
+    /// # Errors
+    /// As [`Posix::open`].
+    fn create_file(&self, path: impl AsRef<Path>) -> Result<File<'_, Self>> {
+        self.options().write(true).create(true).truncate(true).open(path)
+    }
+
+    /// All bytes of a file.
+    ///
+    /// # Errors
+    /// As [`Posix::open`] and [`Posix::read_at`].
+    fn read(&self, path: impl AsRef<Path>) -> Result<Vec<u8>> {
+        let path = path.as_ref();
+        let file = self.open_file(path)?;
+        let size = file.metadata().map_err(|error| error.at(path))?.size;
+        let mut bytes = Vec::new();
+        let mut filled = 0;
+        loop {
+            if filled == bytes.len() {
+                let more = usize::try_from(size).unwrap_or(0).saturating_sub(filled);
+                bytes.resize(filled + more.max(filled) + SLACK, 0);
+            }
+            match file.read_at(&mut bytes[filled..], filled as u64).map_err(|error| error.at(path))? {
+                0 => break,
+                count => filled += count,
+            }
+        }
+        bytes.truncate(filled);
+        Ok(bytes)
+    }
+
+    /// Makes or replaces the contents of a file.
+    ///
+    /// # Errors
+    /// As [`Posix::open`] and [`Posix::write_at`].
+    fn write(&self, path: impl AsRef<Path>, data: impl AsRef<[u8]>) -> Result<()> {
+        let path = path.as_ref();
+        let file = self.create_file(path)?;
+        file.write_all_at(data.as_ref(), 0).map_err(|error| error.at(path))?;
+        file.close().map_err(|error| error.at(path))
+    }
+
+    /// The attributes of what `path` names, symbolic links followed.
+    ///
+    /// # Errors
+    /// As [`Posix::stat`].
+    fn metadata(&self, path: impl AsRef<Path>) -> Result<Stat> {
+        self.stat(path.as_ref()).map_err(|error| error.at(path))
+    }
+
+    /// The attributes of what `path` names, a last symbolic link not followed.
+    ///
+    /// # Errors
+    /// As [`Posix::lstat`].
+    fn symlink_metadata(&self, path: impl AsRef<Path>) -> Result<Stat> {
+        self.lstat(path.as_ref()).map_err(|error| error.at(path))
+    }
+
+    /// Whether `path` names something, symbolic links followed.
+    ///
+    /// # Errors
+    /// As [`Posix::stat`], `ENOENT` and `ENOTDIR` apart.
+    fn exists(&self, path: impl AsRef<Path>) -> Result<bool> {
+        match self.stat(path.as_ref()) {
+            Ok(_) => Ok(true),
+            Err(error) if matches!(error.errno(), Errno::NOENT | Errno::NOTDIR) => Ok(false),
+            Err(error) => Err(error.at(path)),
+        }
+    }
+
+    /// Makes a directory, with permission bits 0o777.
+    ///
+    /// # Errors
+    /// As [`Posix::mkdir`].
+    fn create_dir(&self, path: impl AsRef<Path>) -> Result<()> {
+        self.mkdir(path.as_ref(), 0o777).map_err(|error| error.at(path))
+    }
+
+    /// Makes a directory and those above it that are missing.
+    ///
+    /// # Errors
+    /// As [`Posix::mkdir`]; `EEXIST` when the path names something else.
+    fn create_dir_all(&self, path: impl AsRef<Path>) -> Result<()> {
+        let path = path.as_ref();
+        if path.as_os_str().is_empty() || path == Path::new("/") {
+            return Ok(());
+        }
+        match self.mkdir(path, 0o777) {
+            Ok(()) => return Ok(()),
+            Err(error) if error.errno() == Errno::NOENT => {}
+            Err(_) if self.stat(path).is_ok_and(|stat| stat.is_dir()) => return Ok(()),
+            Err(error) => return Err(error.at(path)),
+        }
+        if let Some(parent) = path.parent() {
+            self.create_dir_all(parent)?;
+        }
+        match self.mkdir(path, 0o777) {
+            Err(_) if self.stat(path).is_ok_and(|stat| stat.is_dir()) => Ok(()),
+            result => result.map_err(|error| error.at(path)),
+        }
+    }
+
+    /// Removes a name of anything but a directory.
+    ///
+    /// # Errors
+    /// As [`Posix::unlink`].
+    fn remove_file(&self, path: impl AsRef<Path>) -> Result<()> {
+        self.unlink(path.as_ref()).map_err(|error| error.at(path))
+    }
+
+    /// Removes an empty directory.
+    ///
+    /// # Errors
+    /// As [`Posix::rmdir`].
+    fn remove_dir(&self, path: impl AsRef<Path>) -> Result<()> {
+        self.rmdir(path.as_ref()).map_err(|error| error.at(path))
+    }
+
+    /// Removes a directory and everything in it; symbolic links are removed, not followed. Of the root only the
+    /// contents go.
+    ///
+    /// # Errors
+    /// As [`Posix::unlink`] and [`Posix::rmdir`]; what was removed before an error stays removed.
+    fn remove_dir_all(&self, path: impl AsRef<Path>) -> Result<()> {
+        let path = path.as_ref();
+        if !self.symlink_metadata(path)?.is_dir() {
+            return self.remove_file(path);
+        }
+        // Directories yet to be emptied; one is removed when it comes up again after its contents.
+        let mut pending = vec![(path.to_owned(), false)];
+        while let Some((dir, emptied)) = pending.pop() {
+            if emptied {
+                let last = pending.is_empty() && path.components().all(|part| part.as_os_str() == "/");
+                if !last {
+                    self.remove_dir(&dir)?;
+                }
+                continue;
+            }
+            let entries = self.read_dir(&dir)?.collect::<Result<Vec<_>>>()?;
+            pending.push((dir, true));
+            for entry in entries {
+                match entry.kind() {
+                    Kind::Directory => pending.push((entry.path(), false)),
+                    _ => self.remove_file(entry.path())?,
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The entries of a directory, in no order, without `.` and `..`.
+    ///
+    /// # Errors
+    /// As [`Posix::open`].
+    fn read_dir(&self, path: impl AsRef<Path>) -> Result<ReadDir<'_, Self>> {
+        let path = path.as_ref();
+        let dir = self.options().read(true).directory(true).open(path)?;
+        Ok(ReadDir { dir, fs: self, path: path.into(), fetched: Vec::new().into_iter(), cookie: Some(0) })
+    }
+}
+
+impl<P: Posix> PosixExt for P {}
+
+/// How to open a file, in the style of [`std::fs::OpenOptions`].
+#[derive(Debug)]
+pub struct OpenOptions<'a, P: Posix> {
+    fs: &'a P,
+    flags: OpenFlags,
+    mode: u16,
+}
+
+impl<P: Posix> Clone for OpenOptions<'_, P> {
+    fn clone(&self) -> Self {
+        OpenOptions { fs: self.fs, flags: self.flags, mode: self.mode }
+    }
+}
+
+impl<'a, P: Posix> OpenOptions<'a, P> {
+    /// For reading.
+    #[must_use]
+    pub fn read(self, yes: bool) -> Self {
+        self.set(OpenFlags::READ, yes)
+    }
+
+    /// For writing.
+    #[must_use]
+    pub fn write(self, yes: bool) -> Self {
+        self.set(OpenFlags::WRITE, yes)
+    }
+
+    /// Every write goes to the end; implies writing.
+    #[must_use]
+    pub fn append(self, yes: bool) -> Self {
+        let options = self.set(OpenFlags::APPEND, yes);
+        if yes { options.write(true) } else { options }
+    }
+
+    /// Makes the file if there is none.
+    #[must_use]
+    pub fn create(self, yes: bool) -> Self {
+        self.set(OpenFlags::CREATE, yes)
+    }
+
+    /// Makes the file, and fails if there is one.
+    #[must_use]
+    pub fn create_new(self, yes: bool) -> Self {
+        self.set(OpenFlags::CREATE | OpenFlags::EXCLUSIVE, yes)
+    }
+
+    /// Cuts the file to size 0.
+    #[must_use]
+    pub fn truncate(self, yes: bool) -> Self {
+        self.set(OpenFlags::TRUNCATE, yes)
+    }
+
+    /// Fails unless it is a directory.
+    #[must_use]
+    pub fn directory(self, yes: bool) -> Self {
+        self.set(OpenFlags::DIRECTORY, yes)
+    }
+
+    /// Fails if the last component is a symbolic link.
+    #[must_use]
+    pub fn no_follow(self, yes: bool) -> Self {
+        self.set(OpenFlags::NOFOLLOW, yes)
+    }
+
+    /// The permission bits of a file that is made (0o666 if not said), less the umask of the credentials.
+    #[must_use]
+    pub fn mode(mut self, mode: u16) -> Self {
+        self.mode = mode;
+        self
+    }
+
+    /// Opens.
+    ///
+    /// # Errors
+    /// As [`Posix::open`]; `EINVAL` when neither reading nor writing was chosen.
+    pub fn open(self, path: impl AsRef<Path>) -> Result<File<'a, P>> {
+        let handle =
+            self.fs.open(path.as_ref(), self.flags, self.mode).map_err(|error| error.at(path.as_ref()))?;
+        Ok(File::from_handle(self.fs, handle, self.flags.contains(OpenFlags::APPEND)))
+    }
+
+    fn set(mut self, flags: OpenFlags, yes: bool) -> Self {
+        self.flags.set(flags, yes);
+        self
+    }
+}
+
+/// The entries of a directory. Changes made meanwhile may or may not show.
+#[derive(Debug)]
+pub struct ReadDir<'a, P: Posix> {
+    dir: File<'a, P>,
+    fs: &'a P,
+    path: PathBuf,
+    fetched: std::vec::IntoIter<DirEntry>,
+    /// Where the next fetch begins; `None` at the end.
+    cookie: Option<u64>,
+}
+
+impl<P: Posix> ReadDir<'_, P> {
+    fn fetch(&mut self) -> Result<()> {
+        let Some(from) = self.cookie.take() else { return Ok(()) };
+        let mut entries = Vec::with_capacity(FETCH);
+        let mut next = None;
+        let dir = &self.path;
+        self.fs
+            .list(self.dir.handle(), from, &mut |entry| {
+                entries.push(DirEntry {
+                    dir: dir.clone(),
+                    name: OsString::from_vec(entry.name.to_vec()),
+                    kind: entry.kind,
+                    inode: entry.inode,
+                });
+                let full = entries.len() == FETCH;
+                next = full.then_some(entry.next);
+                !full
+            })
+            .map_err(|error| error.at(&self.path))?;
+        self.cookie = next;
+        self.fetched = entries.into_iter();
+        Ok(())
+    }
+}
+
+impl<P: Posix> Iterator for ReadDir<'_, P> {
+    type Item = Result<DirEntry>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if let Some(entry) = self.fetched.next() {
+            return Some(Ok(entry));
+        }
+        match self.fetch() {
+            Ok(()) => self.fetched.next().map(Ok),
+            Err(error) => Some(Err(error)),
+        }
+    }
+}
+
+/// One entry of a directory.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DirEntry {
+    dir: PathBuf,
+    name: OsString,
+    kind: Kind,
+    inode: u64,
+}
+
+impl DirEntry {
+    /// The name, without the directory.
+    pub fn name(&self) -> &OsStr {
+        &self.name
+    }
+
+    /// The bytes of the name.
+    pub fn name_bytes(&self) -> &[u8] {
+        self.name.as_bytes()
+    }
+
+    /// The path given to `read_dir` and the name.
+    pub fn path(&self) -> PathBuf {
+        self.dir.join(&self.name)
+    }
+
+    /// What it is.
+    pub fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// Its inode number.
+    pub fn inode(&self) -> u64 {
+        self.inode
+    }
+}

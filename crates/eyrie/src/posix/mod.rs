@@ -1,0 +1,220 @@
+//! The calls of a POSIX file system as a trait, and a friendly layer over it.
+//!
+//! [`Posix`] has the calls one by one; [`Pxfs`](crate::Pxfs) implements them over an engine and [`Host`](crate::Host)
+//! by system calls. [`PosixExt`], [`File`] and [`OpenOptions`] are written once over the trait, in the style of
+//! [`std::fs`].
+
+mod ext;
+mod file;
+mod types;
+
+pub use ext::{DirEntry, OpenOptions, PosixExt, ReadDir};
+/// What [`Posix::access`] asks for; empty asks whether the path exists.
+pub use eyrie_engine::access::Rights as Access;
+pub use file::File;
+pub use types::{ListEntry, OpenFlags, SetTime, Stat, StatVfs, Whence};
+
+use std::path::Path;
+
+use eyrie_engine::{Kind, RenameMode};
+
+use crate::Result;
+
+/// The calls of a POSIX file system, with Linux's results.
+///
+/// Paths are resolved from the root of the file system, whether or not they begin with `/`; `..` of the root is the
+/// root. Sizes and offsets are in bytes; permission bits are at most 0o7777 and are used as given, less the umask of the
+/// caller's credentials. An error names the call and its errno.
+///
+/// # Errors
+/// Every call gives the errno that Linux gives on tmpfs; the methods list only what is particular to them.
+pub trait Posix {
+    /// An open file or directory. It must be given back with [`close`](Posix::close); [`File`] does so by itself.
+    type Handle: std::fmt::Debug;
+
+    /// Opens, and creates if [`OpenFlags::CREATE`] says so, with these permission bits.
+    ///
+    /// # Errors
+    /// As `open(2)`.
+    fn open(&self, path: impl AsRef<Path>, flags: OpenFlags, mode: u16) -> Result<Self::Handle>;
+
+    /// Closes. A file that lost its last name goes with its last handle.
+    ///
+    /// # Errors
+    /// None known today.
+    fn close(&self, handle: Self::Handle) -> Result<()>;
+
+    /// Reads from `offset` on; the number of bytes read, 0 at and past the end.
+    ///
+    /// # Errors
+    /// `EBADF` unless opened for reading, `EISDIR`, `EINVAL` for an offset of 2^63 or more.
+    fn read_at(&self, handle: &Self::Handle, out: &mut [u8], offset: u64) -> Result<usize>;
+
+    /// Writes at `offset`, or at the end when opened with [`OpenFlags::APPEND`]; the number of bytes written.
+    ///
+    /// # Errors
+    /// `EBADF` unless opened for writing, `EINVAL` for an offset of 2^63 or more, `EFBIG` at the largest size.
+    fn write_at(&self, handle: &Self::Handle, data: &[u8], offset: u64) -> Result<usize>;
+
+    /// Writes at the end, wherever that is by then, in one step; the number of bytes written.
+    ///
+    /// # Errors
+    /// As [`write_at`](Posix::write_at).
+    fn append(&self, handle: &Self::Handle, data: &[u8]) -> Result<usize>;
+
+    /// The attributes of an open file.
+    ///
+    /// # Errors
+    /// As `fstat(2)`.
+    fn fstat(&self, handle: &Self::Handle) -> Result<Stat>;
+
+    /// The attributes of what `path` names, symbolic links followed.
+    ///
+    /// # Errors
+    /// As `stat(2)`.
+    fn stat(&self, path: impl AsRef<Path>) -> Result<Stat>;
+
+    /// The attributes of what `path` names, a last symbolic link not followed.
+    ///
+    /// # Errors
+    /// As `lstat(2)`.
+    fn lstat(&self, path: impl AsRef<Path>) -> Result<Stat>;
+
+    /// Cuts an open file to `size`, or extends it with zeros.
+    ///
+    /// # Errors
+    /// `EINVAL` unless it is a regular file opened for writing.
+    fn set_len(&self, handle: &Self::Handle, size: u64) -> Result<()>;
+
+    /// Cuts the file `path` to `size`, or extends it with zeros.
+    ///
+    /// # Errors
+    /// As `truncate(2)`.
+    fn truncate(&self, path: impl AsRef<Path>, size: u64) -> Result<()>;
+
+    /// Makes a directory.
+    ///
+    /// # Errors
+    /// As `mkdir(2)`.
+    fn mkdir(&self, path: impl AsRef<Path>, mode: u16) -> Result<()>;
+
+    /// Removes an empty directory.
+    ///
+    /// # Errors
+    /// As `rmdir(2)`.
+    fn rmdir(&self, path: impl AsRef<Path>) -> Result<()>;
+
+    /// Removes a name of anything but a directory.
+    ///
+    /// # Errors
+    /// As `unlink(2)`; `EISDIR` for a directory.
+    fn unlink(&self, path: impl AsRef<Path>) -> Result<()>;
+
+    /// Renames, replacing what is there, not replacing it, or exchanging both.
+    ///
+    /// # Errors
+    /// As `renameat2(2)`.
+    fn rename(&self, from: impl AsRef<Path>, to: impl AsRef<Path>, mode: RenameMode) -> Result<()>;
+
+    /// Gives what `existing` names another name; a symbolic link is linked itself, not followed.
+    ///
+    /// # Errors
+    /// As `link(2)`.
+    fn link(&self, existing: impl AsRef<Path>, path: impl AsRef<Path>) -> Result<()>;
+
+    /// Makes a symbolic link `path` to `target`, which need not exist.
+    ///
+    /// # Errors
+    /// As `symlink(2)`.
+    fn symlink(&self, target: impl AsRef<Path>, path: impl AsRef<Path>) -> Result<()>;
+
+    /// The target of a symbolic link, in bytes.
+    ///
+    /// # Errors
+    /// `EINVAL` for what is no symbolic link.
+    fn readlink(&self, path: impl AsRef<Path>) -> Result<Vec<u8>>;
+
+    /// Sets the permission bits, symbolic links followed.
+    ///
+    /// # Errors
+    /// `EPERM` unless the caller owns it or is root.
+    fn chmod(&self, path: impl AsRef<Path>, mode: u16) -> Result<()>;
+
+    /// Sets the permission bits of an open file.
+    ///
+    /// # Errors
+    /// `EPERM` unless the caller owns it or is root.
+    fn fchmod(&self, handle: &Self::Handle, mode: u16) -> Result<()>;
+
+    /// Sets user and group (`None` leaves one as it is), symbolic links followed.
+    ///
+    /// # Errors
+    /// `EPERM` unless the caller is root, or owns it and only sets a group it is in.
+    fn chown(&self, path: impl AsRef<Path>, uid: Option<u32>, gid: Option<u32>) -> Result<()>;
+
+    /// As [`chown`](Posix::chown), a last symbolic link not followed.
+    ///
+    /// # Errors
+    /// As [`chown`](Posix::chown).
+    fn lchown(&self, path: impl AsRef<Path>, uid: Option<u32>, gid: Option<u32>) -> Result<()>;
+
+    /// Sets the times of last access and modification, symbolic links followed.
+    ///
+    /// # Errors
+    /// `EPERM` or `EACCES`, as `utimensat(2)`.
+    fn utimens(&self, path: impl AsRef<Path>, accessed: SetTime, modified: SetTime) -> Result<()>;
+
+    /// As [`utimens`](Posix::utimens), a last symbolic link not followed.
+    ///
+    /// # Errors
+    /// As [`utimens`](Posix::utimens).
+    fn lutimens(&self, path: impl AsRef<Path>, accessed: SetTime, modified: SetTime) -> Result<()>;
+
+    /// Sets the times of an open file.
+    ///
+    /// # Errors
+    /// As [`utimens`](Posix::utimens).
+    fn futimens(&self, handle: &Self::Handle, accessed: SetTime, modified: SetTime) -> Result<()>;
+
+    /// Makes a regular file, pipe, socket or device; `device` is its number as `makedev(3)` makes it.
+    ///
+    /// # Errors
+    /// `EPERM` for devices unless root, and for directories; `EINVAL` for symbolic links.
+    fn mknod(&self, path: impl AsRef<Path>, kind: Kind, mode: u16, device: u64) -> Result<()>;
+
+    /// Shows the entries of an open directory from `cookie` on (0 is the start) until `visit` says false. `.` and `..`
+    /// are not shown. `visit` must not call the file system.
+    ///
+    /// # Errors
+    /// `ENOTDIR`, `EBADF` unless opened for reading.
+    fn list(
+        &self,
+        handle: &Self::Handle,
+        cookie: u64,
+        visit: &mut dyn FnMut(ListEntry<'_>) -> bool,
+    ) -> Result<()>;
+
+    /// Whether the caller may use what `path` names so.
+    ///
+    /// # Errors
+    /// `EACCES` when it may not; else as `access(2)`.
+    fn access(&self, path: impl AsRef<Path>, access: Access) -> Result<()>;
+
+    /// The next offset from `offset` on with data, or that begins a hole; the end of the file counts as a hole.
+    ///
+    /// # Errors
+    /// `ENXIO` at and past the end, and where no data follows.
+    fn seek(&self, handle: &Self::Handle, offset: u64, whence: Whence) -> Result<u64>;
+
+    /// Waits until the file is as durable as the medium can make it.
+    ///
+    /// # Errors
+    /// `EIO` when the medium failed.
+    fn fsync(&self, handle: &Self::Handle) -> Result<()>;
+
+    /// Space of the file system.
+    ///
+    /// # Errors
+    /// As `statvfs(3)`.
+    fn statvfs(&self) -> Result<StatVfs>;
+}
