@@ -10,8 +10,8 @@
 
 #![forbid(unsafe_code)]
 
-pub mod check;
 pub mod access;
+pub mod check;
 pub mod engine;
 pub mod error;
 #[cfg(test)]

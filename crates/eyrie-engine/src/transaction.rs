@@ -195,7 +195,7 @@ impl<'v> Transaction<'v> {
             match (self.lines.first(), self.words.first()) {
                 (Some(line), _) => medium.publish_line(line.addr, &line.words, ordered)?,
                 (None, Some(&(addr, value))) => medium.publish(addr, value, ordered)?,
-                (None, None) => return Ok(()),
+                (None, None) => medium.publish_nothing(ordered),
             }
         };
         self.finish(published);

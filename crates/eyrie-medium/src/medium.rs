@@ -413,6 +413,12 @@ impl Medium {
         Ok(Published { _private: () })
     }
 
+    /// A commit of nothing: for what is reachable through later publishes, or not at all.
+    pub fn publish_nothing(&self, ordered: impl Into<Ordered>) -> Published {
+        let _ordered: Ordered = ordered.into();
+        Published { _private: () }
+    }
+
     /// Stores several words whose order among themselves does not matter, because a redo record says them all.
     ///
     /// # Errors

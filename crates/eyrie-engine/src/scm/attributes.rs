@@ -1,9 +1,9 @@
 //! Setting attributes.
 
-use super::Scm;
+use super::{Scm, check_mode};
 use crate::object::header::HotChange;
 use crate::transaction::Transaction;
-use crate::{Applied, AttributeChange, Error, ObjectId, Result, Time};
+use crate::{Applied, AttributeChange, ObjectId, Result, Time};
 
 impl Scm {
     pub(super) fn set_attributes(
@@ -12,12 +12,20 @@ impl Scm {
         change: &AttributeChange,
         time: Time,
     ) -> Result<Applied> {
-        if change.mode.is_some_and(|mode| mode > 0o7777) {
-            return Err(Error::Invalid("mode of more than twelve bits"));
-        }
-        let header = self.header(id)?;
         let _held = self.locks.hold(&[id]);
+        self.set_attributes_held(id, change, time)
+    }
+
+    /// The same for an object whose lock is held.
+    pub(super) fn set_attributes_held(
+        &self,
+        id: ObjectId,
+        change: &AttributeChange,
+        time: Time,
+    ) -> Result<Applied> {
+        let header = self.header(id)?;
         let (hot, mut cold) = header.hot_and_cold(self.medium())?;
+        check_mode(change.mode.unwrap_or(0))?;
         cold.mode = change.mode.unwrap_or(cold.mode);
         cold.uid = change.uid.unwrap_or(cold.uid);
         cold.gid = change.gid.unwrap_or(cold.gid);

@@ -1,6 +1,6 @@
 //! Creating objects, and giving them further names.
 
-use super::{Scm, check_name};
+use super::{Scm, check_entry, check_mode};
 use crate::object::header::{Header, Hot, HotChange, NewObject};
 use crate::object::pointer::Pointer;
 use crate::object::{collection, mfile};
@@ -59,13 +59,15 @@ impl Scm {
     ) -> Result<()> {
         let (root, size, parent_or_device) = match (id.kind(), content) {
             (Kind::Directory, Content::Empty) => (collection::create(transaction)?, 0, parent.id.raw()),
-            (Kind::File | Kind::Symlink, Content::Bytes(bytes)) => {
-                (mfile::fresh(transaction, bytes)?, bytes.len() as u64, 0)
+            (Kind::File, Content::Bytes(bytes)) => (mfile::fresh(transaction, bytes)?, bytes.len() as u64, 0),
+            (Kind::Symlink, Content::Bytes(target)) if !target.is_empty() => {
+                (mfile::fresh(transaction, target)?, target.len() as u64, 0)
             }
             (Kind::CharDevice | Kind::BlockDevice, Content::Device(number)) => (Pointer::NULL, 0, number),
             (Kind::File | Kind::Fifo | Kind::Socket, Content::Empty) => (Pointer::NULL, 0, 0),
             _ => return Err(Error::Invalid("content that this kind of object cannot have")),
         };
+        check_mode(owner.mode)?;
         let generation = self.volume.generation()?;
         let new =
             NewObject { kind: id.kind(), sealed, generation, owner, root, size, parent_or_device, time };
@@ -82,7 +84,7 @@ impl Scm {
         content: Content<'_>,
         time: Time,
     ) -> Result<Applied> {
-        check_name(name)?;
+        check_entry(dir, name)?;
         self.header(id)?;
         let _held = self.locks.hold(&[dir]);
         let mut parent = self.parent(dir)?;
@@ -97,16 +99,18 @@ impl Scm {
     }
 
     pub(super) fn link(&self, dir: ObjectId, name: &[u8], id: ObjectId, time: Time) -> Result<Applied> {
-        check_name(name)?;
+        check_entry(dir, name)?;
+        let _held = self.locks.hold(&[dir, id]);
+        let mut parent = self.parent(dir)?;
+        let taken = self.find(&parent.hot, name)?.is_some();
+        let selector = self.header(id)?.selector(self.medium())?;
+        if taken {
+            return Err(Error::Exists);
+        }
         if id.is_directory() {
             return Err(Error::NotPermitted);
         }
-        let _held = self.locks.hold(&[dir, id]);
-        let mut parent = self.parent(dir)?;
-        if self.find(&parent.hot, name)?.is_some() {
-            return Err(Error::Exists);
-        }
-        if self.header(id)?.selector(self.medium())?.unlinked() {
+        if selector.unlinked() {
             return Err(Error::NotFound);
         }
         self.make_room(&mut parent, name)?;

@@ -2,14 +2,14 @@
 
 use smallvec::SmallVec;
 
+use super::Scm;
 use super::create::Parent;
 use super::write::require_file;
-use super::{Scm, check_name};
 use crate::object::header::HotChange;
 use crate::object::pointer::Class;
 use crate::object::{collection, mfile};
 use crate::transaction::Transaction;
-use crate::{Applied, Content, Error, ObjectId, Op, Owner, Result, Time};
+use crate::{Applied, Content, Error, Kind, ObjectId, Op, Owner, Result, Time};
 
 /// A value to set.
 #[derive(Clone, Copy)]
@@ -23,11 +23,13 @@ struct Value<'a> {
 
 impl Value<'_> {
     fn check(&self) -> Result<()> {
-        check_name(self.name)?;
+        if self.id.kind() != Kind::File {
+            return Err(Error::Invalid("a value is a file"));
+        }
         if self.data.len() as u64 > Class::MAX_BYTES {
             return Err(Error::TooLarge);
         }
-        require_file(self.id)
+        Ok(())
     }
 }
 
@@ -42,10 +44,9 @@ impl Scm {
         time: Time,
     ) -> Result<Applied> {
         let value = Value { name, id, owner, data, time };
-        value.check()?;
-        self.header(id)?;
         loop {
             let existing = self.peek(dir, name)?;
+            value.check()?;
             let _held = self.locks.hold(&[dir, existing.unwrap_or(dir)]);
             let mut parent = self.parent(dir)?;
             if self.find(&parent.hot, name)?.map(|found| found.id) != existing {
@@ -83,6 +84,7 @@ impl Scm {
     }
 
     pub(super) fn batch(&self, dir: ObjectId, ops: &[Op<'_>], time: Time) -> Result<Applied> {
+        self.directory(dir)?;
         check_batch(dir, ops)?;
         loop {
             let existing = self.batch_targets(dir, ops)?;
@@ -90,6 +92,12 @@ impl Scm {
             ids.sort_unstable();
             if ids.windows(2).any(|pair| pair[0] == pair[1]) {
                 return Err(Error::Invalid("two keys of the batch name one object"));
+            }
+            for (op, &existing) in ops.iter().zip(&existing) {
+                if let Op::Put { name, id, owner, data, .. } = *op {
+                    Value { name, id, owner, data, time }.check()?;
+                }
+                existing.map_or(Ok(()), require_file)?;
             }
             ids.push(dir);
             let _held = self.locks.hold(&ids);
@@ -106,7 +114,7 @@ impl Scm {
             let mut gone: SmallVec<[ObjectId; 16]> = SmallVec::new();
             for (op, &existing) in ops.iter().zip(&existing) {
                 match (*op, existing) {
-                    (Op::Put { name, id, owner, data, time, .. }, existing) => {
+                    (Op::Put { name, id, owner, data, .. }, existing) => {
                         self.set_value(
                             &mut transaction,
                             &parent,
@@ -125,19 +133,15 @@ impl Scm {
                 }
             }
             transaction.commit()?;
-            gone.into_iter().for_each(|id| self.give_back(id));
+            gone.into_iter().for_each(|id| self.give_back(id, time));
             return Ok(Applied::default());
         }
     }
 
     /// What the keys of a batch name now.
     fn batch_targets(&self, dir: ObjectId, ops: &[Op<'_>]) -> Result<SmallVec<[Option<ObjectId>; 16]>> {
-        let target = |op: &Op<'_>| match op {
-            Op::Put { name, .. } | Op::Erase { name, .. } => {
-                let existing = self.peek(dir, name)?;
-                existing.map_or(Ok(()), require_file)?;
-                Ok(existing)
-            }
+        let target = |op: &Op<'_>| match *op {
+            Op::Put { name, .. } | Op::Erase { name, .. } => self.peek(dir, name),
             _ => Err(Error::Invalid("a batch holds puts and erases")),
         };
         ops.iter().map(target).collect()
@@ -149,14 +153,9 @@ fn check_batch(dir: ObjectId, ops: &[Op<'_>]) -> Result<()> {
     let mut names: Vec<&[u8]> = Vec::with_capacity(ops.len());
     for op in ops {
         let (of, name) = match *op {
-            Op::Put { dir, name, id, owner, data, time } => {
-                Value { name, id, owner, data, time }.check()?;
-                (dir, name)
-            }
-            Op::Erase { dir, name, .. } => (dir, name),
+            Op::Put { dir, name, .. } | Op::Erase { dir, name, .. } => (dir, name),
             _ => return Err(Error::Invalid("a batch holds puts and erases")),
         };
-        check_name(name)?;
         if of != dir {
             return Err(Error::Invalid("a batch is for one directory"));
         }

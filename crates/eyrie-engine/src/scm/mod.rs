@@ -204,14 +204,22 @@ impl Scm {
     }
 }
 
-/// Refuses what can be no name.
+/// Refuses what can be no entry: a directory that is none, a name that can be none.
 #[inline]
-fn check_name(name: &[u8]) -> Result<()> {
+fn check_entry(dir: ObjectId, name: &[u8]) -> Result<()> {
+    if !dir.is_directory() {
+        return Err(Error::NotDirectory);
+    }
     match name.len() {
         0 => Err(Error::Invalid("empty name")),
         1..=NAME_MAX => Ok(()),
         _ => Err(Error::NameTooLong),
     }
+}
+
+/// Refuses modes that are none.
+fn check_mode(mode: u16) -> Result<()> {
+    if mode <= 0o7777 { Ok(()) } else { Err(Error::Invalid("mode of more than twelve bits")) }
 }
 
 impl Engine for Scm {
@@ -220,7 +228,7 @@ impl Engine for Scm {
     }
 
     fn lookup(&self, dir: ObjectId, name: &[u8]) -> Result<Option<ObjectId>> {
-        check_name(name)?;
+        check_entry(dir, name)?;
         self.read_lookup(dir, name)
     }
 
@@ -248,7 +256,7 @@ impl Engine for Scm {
         self.opens.add(id);
         let alive = self.header(id).and_then(|header| header.selector(self.medium()));
         match alive {
-            Ok(selector) if !selector.unlinked() => Ok(()),
+            Ok(selector) if !selector.unlinked() || self.opens.is_orphan(id) => Ok(()),
             Ok(_) => {
                 self.close_object(id);
                 Err(Error::Stale)

@@ -61,6 +61,11 @@ impl Opens {
         self.orphan_count.store(orphans.len(), Ordering::SeqCst);
     }
 
+    /// Whether somebody has this unlinked object open: then whoever has counted an open of it keeps it too.
+    pub fn is_orphan(&self, id: ObjectId) -> bool {
+        lock(&self.orphans).contains(&id)
+    }
+
     /// Takes the orphans that nobody has open any more.
     pub fn take_closed(&self) -> Vec<ObjectId> {
         let mut orphans = lock(&self.orphans);

@@ -1,10 +1,10 @@
 //! Removing names, and giving back what has none left.
 
-use super::{Scm, check_name};
+use super::{Scm, check_entry};
 use crate::object::collection::{self, Collection};
 use crate::object::mfile;
 use crate::transaction::Transaction;
-use crate::{Applied, Error, Kind, ObjectId, Result, Time};
+use crate::{Applied, AttributeChange, Error, Kind, ObjectId, Result, Time};
 
 /// What an unlink removes.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -17,7 +17,7 @@ pub(super) enum What {
 
 impl Scm {
     pub(super) fn unlink(&self, dir: ObjectId, name: &[u8], time: Time, what: What) -> Result<Applied> {
-        check_name(name)?;
+        check_entry(dir, name)?;
         loop {
             let id = self.peek(dir, name)?.ok_or(Error::NotFound)?;
             match (id.kind(), what) {
@@ -33,7 +33,7 @@ impl Scm {
             let last = self.drop_name(&mut transaction, id, time)?;
             transaction.commit()?;
             if last {
-                self.give_back(id);
+                self.give_back(id, time);
             }
             return Ok(Applied::default());
         }
@@ -55,7 +55,7 @@ impl Scm {
     }
 
     pub(super) fn remove_directory(&self, dir: ObjectId, name: &[u8], time: Time) -> Result<Applied> {
-        check_name(name)?;
+        check_entry(dir, name)?;
         loop {
             let id = self.peek(dir, name)?.ok_or(Error::NotFound)?;
             if !id.is_directory() {
@@ -68,7 +68,7 @@ impl Scm {
             let mut transaction = Transaction::begin(&self.volume);
             collection::remove(&mut transaction, &found, time, parent.time_epoch)?;
             self.changes.during(|| transaction.commit())?;
-            self.give_back(id);
+            self.give_back(id, time);
             return Ok(Applied::default());
         }
     }
@@ -82,7 +82,7 @@ impl Scm {
     /// Gives back an object that has just lost its last name, now or at its last close.
     ///
     /// The mark is volatile: after a crash nothing reaches the object, so nobody asks.
-    pub(super) fn give_back(&self, id: ObjectId) {
+    pub(super) fn give_back(&self, id: ObjectId, time: Time) {
         let marked = self.header(id).and_then(|header| header.mark_unlinked(self.medium()));
         if marked.is_err() {
             return;
@@ -90,6 +90,8 @@ impl Scm {
         if self.opens.is_closed(id) {
             self.retire(id);
         } else {
+            // Whoever has it open sees when it lost its name. Where there is no room to say so, it stays unsaid.
+            let _ = self.set_attributes_held(id, &AttributeChange::default(), time);
             self.opens.add_orphan(id);
             // The last close may have come before the orphan was known.
             self.give_back_orphans();

@@ -4,7 +4,7 @@ use eyrie_medium::sync::lock;
 use smallvec::SmallVec;
 
 use super::create::Parent;
-use super::{Scm, check_name};
+use super::{Scm, check_entry};
 use crate::object::collection::{self, Found};
 use crate::object::header::HotChange;
 use crate::transaction::Transaction;
@@ -31,11 +31,12 @@ struct Ready {
 
 impl Scm {
     pub(super) fn rename(&self, request: Move<'_>) -> Result<Applied> {
-        check_name(request.from_name)?;
-        check_name(request.to_name)?;
+        check_entry(request.from_dir, request.from_name)?;
+        check_entry(request.to_dir, request.to_name)?;
         loop {
-            let moved = self.peek(request.from_dir, request.from_name)?.ok_or(Error::NotFound)?;
+            let moved = self.peek(request.from_dir, request.from_name)?;
             let target = self.peek(request.to_dir, request.to_name)?;
+            let moved = moved.ok_or(Error::NotFound)?;
             let directories = moved.is_directory() || target.is_some_and(ObjectId::is_directory);
             let _moves = (directories && request.from_dir != request.to_dir).then(|| lock(&self.moves));
             let _held = self.locks.hold(&[request.from_dir, request.to_dir, moved, target.unwrap_or(moved)]);
@@ -67,21 +68,16 @@ impl Scm {
         }
     }
 
+    /// In the order in which Linux checks.
     fn check_move(&self, request: &Move<'_>, moved: ObjectId, target: Option<ObjectId>) -> Result<()> {
-        if request.mode == RenameMode::NoReplace && target.is_some() {
-            return Err(Error::Exists);
-        }
         let exchange = request.mode == RenameMode::Exchange;
-        let Some(target) = target else {
-            if exchange {
-                return Err(Error::NotFound);
-            }
-            return self.refuse_cycle(moved, request.to_dir);
-        };
-        if moved == target {
-            return Ok(());
+        match target {
+            Some(_) if request.mode == RenameMode::NoReplace => return Err(Error::Exists),
+            None if exchange => return Err(Error::NotFound),
+            _ => {}
         }
         self.refuse_cycle(moved, request.to_dir)?;
+        let Some(target) = target.filter(|&target| target != moved) else { return Ok(()) };
         if exchange {
             return self.refuse_cycle(target, request.from_dir);
         }
@@ -148,7 +144,7 @@ impl Scm {
         }
         self.changed_place(&mut transaction, moved.id, request.to_dir, time)?;
         transaction.commit()?;
-        gone.into_iter().for_each(|id| self.give_back(id));
+        gone.into_iter().for_each(|id| self.give_back(id, time));
         Ok(())
     }
 

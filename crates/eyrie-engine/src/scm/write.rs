@@ -28,9 +28,10 @@ impl Scm {
         let header = self.header(id)?;
         let _held = self.locks.hold(&[id]);
         let hot = header.hot(self.medium())?;
+        let began = if offset.is_none() { hot.size } else { 0 };
         let offset = offset.unwrap_or(hot.size);
         if data.is_empty() {
-            return Ok(Applied { offset, created: false });
+            return Ok(Applied { offset: began, created: false });
         }
         if offset.checked_add(data.len() as u64).is_none_or(|end| end > MAX_SIZE) {
             return Err(Error::TooLarge);
@@ -43,17 +44,17 @@ impl Scm {
             Change::Below => header.touch_first(&mut transaction, &hot, time),
         }
         transaction.commit()?;
-        Ok(Applied { offset, created: false })
+        Ok(Applied { offset: began, created: false })
     }
 
     pub(super) fn set_size(&self, id: ObjectId, size: u64, time: Time) -> Result<Applied> {
         require_file(id)?;
-        if size > MAX_SIZE {
-            return Err(Error::TooLarge);
-        }
         let header = self.header(id)?;
         let _held = self.locks.hold(&[id]);
         let hot = header.hot(self.medium())?;
+        if size > MAX_SIZE {
+            return Err(Error::TooLarge);
+        }
         let mut transaction = Transaction::begin(&self.volume);
         let root = mfile::set_size(&mut transaction, hot.root, hot.size, size)?;
         header.change(&mut transaction, &hot, &HotChange::data(root, size, time));

@@ -2,7 +2,9 @@
 
 use eyrie_medium::{Addr, PAGE_SIZE};
 
-use super::tree::{COPY_WHOLE_BYTES, FANOUT, Node, Under, height_for, root_extent, span, split_leaf, under};
+use super::tree::{
+    COPY_WHOLE_BYTES, FANOUT, Node, Under, height_for, root_extent, span, split_leaf, start_of, under,
+};
 use super::visit::retire_under;
 use crate::Result;
 use crate::object::pointer::{Class, Extent, Pointer};
@@ -92,7 +94,7 @@ fn cut_node(
 ) -> Result<Pointer> {
     let child_span = span(level - 1);
     for slot in 0..FANOUT {
-        let start = slot as u64 * child_span;
+        let start = start_of(level, slot);
         let visible = from.saturating_sub(start).min(child_span);
         let kept = to.saturating_sub(start).min(child_span);
         if visible == 0 {

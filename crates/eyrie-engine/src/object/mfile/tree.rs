@@ -33,6 +33,11 @@ pub const fn slot_of(level: u8, offset: u64) -> usize {
     (offset / span(level - 1)) as usize
 }
 
+/// Where the child in `slot` of a node at `level` starts, from the node's start. Saturates where it passes 64 bits.
+pub const fn start_of(level: u8, slot: usize) -> u64 {
+    (slot as u64).saturating_mul(span(level - 1))
+}
+
 /// What is under a pointer inside a tree, verified.
 #[derive(Clone, Copy, Debug)]
 pub enum Under {

@@ -2,7 +2,7 @@
 
 use eyrie_medium::{Addr, Medium};
 
-use super::tree::{FANOUT, MAX_HEIGHT, Node, Under, root_extent, span, under};
+use super::tree::{FANOUT, MAX_HEIGHT, Node, Under, root_extent, start_of, under};
 use crate::object::pointer::{Class, Extent, Pointer};
 use crate::transaction::Transaction;
 use crate::{Error, Result};
@@ -40,7 +40,7 @@ fn visit_under(
             visit(Extent { addr, class: Class::PAGE })?;
             let node = Node::read(medium, addr)?;
             for slot in 0..FANOUT {
-                let start = slot as u64 * span(level - 1);
+                let start = start_of(level, slot);
                 if start >= size {
                     break;
                 }

@@ -4,7 +4,7 @@ use eyrie_medium::{Addr, PAGE_SIZE};
 
 use super::tree::{
     COPY_WHOLE_BYTES, FANOUT, MAX_LEAF_LEVEL, Node, Under, height_for, root_extent, slot_addr, slot_of, span,
-    split_leaf, under,
+    split_leaf, start_of, under,
 };
 use crate::object::header::Selector;
 use crate::object::pointer::{Class, Extent, Pointer};
@@ -192,7 +192,7 @@ fn cow(
     let visible = size.div_ceil(child_span).min(FANOUT as u64) as usize;
     node.0[visible..].fill(0);
     for slot in first..=last {
-        let start = slot as u64 * child_span;
+        let start = start_of(level, slot);
         let child = cow(
             transaction,
             node.get(slot),
@@ -276,7 +276,7 @@ fn overwrite(
         if slot != slot_of(level, part.end() - 1) {
             break;
         }
-        let start = slot as u64 * span(level - 1);
+        let start = start_of(level, slot);
         part = part.within(start, span(level - 1));
         size = (size - start).min(span(level - 1));
         level -= 1;
@@ -389,7 +389,7 @@ fn extend(
     let last = if part.data.is_empty() { FANOUT - 1 } else { slot_of(level, part.end() - 1) };
     let boundary = slot_of(level, size);
     for slot in boundary..=last.min(FANOUT - 1) {
-        let start = slot as u64 * child_span;
+        let start = start_of(level, slot);
         let at = slot_addr(node, slot);
         let visible = size.saturating_sub(start);
         let here = part.offset < start.saturating_add(child_span) && part.end() > start;
