@@ -17,6 +17,8 @@ pub(crate) mod format_doc;
 pub mod id;
 pub mod object;
 pub mod op;
+pub mod redo;
+pub mod transaction;
 pub mod volume;
 
 pub use engine::{Attributes, Engine, Entry, SpaceUsage};

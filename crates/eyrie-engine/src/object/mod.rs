@@ -1,3 +1,4 @@
 //! Storage objects of the scm engine (Aerie, `aerie.txt` section 4.4).
 
+pub mod collection;
 pub mod pointer;

@@ -41,6 +41,7 @@ pub use space::Space;
 pub use superblock::Options;
 
 use crate::object::pointer::Extent;
+use crate::redo::Redo;
 use crate::{Error, ObjectId, Result, Time};
 use central::Shared;
 use generation::Generations;
@@ -64,6 +65,7 @@ pub struct Volume {
     medium: Arc<Medium>,
     found: Found,
     generations: Generations,
+    redo: Redo,
     /// Released last.
     _lock: Option<HostLock>,
 }
@@ -139,7 +141,7 @@ impl Volume {
         let space = Space::new(shared, groups, map.unwrap_or_default());
         space.central().sealed = opened == Opened::Crashed;
         let generations = Generations::new(page.generation_limit.get());
-        let volume = Volume { space, medium, found, generations, _lock: lock };
+        let volume = Volume { space, medium, found, generations, redo: Redo::default(), _lock: lock };
         volume.check_root()?;
         Ok((volume, opened))
     }
@@ -184,6 +186,17 @@ impl Volume {
     #[inline]
     pub fn space(&self) -> &Space {
         &self.space
+    }
+
+    /// The redo slots.
+    #[inline]
+    pub fn redo(&self) -> &Redo {
+        &self.redo
+    }
+
+    /// Where a redo slot is.
+    pub fn redo_slot(&self, index: usize) -> Addr {
+        redo_slot(index)
     }
 
     /// Sizes and places.

@@ -8,13 +8,15 @@ use super::table::Table;
 use super::*;
 use crate::object::pointer::Extent;
 use crate::transaction::Transaction;
+use crate::volume::Options;
 use crate::{Error, Kind, ObjectId, Result, Time};
 
 const NOW: Time = Time::new(1_000, 7);
 const EPOCH: u32 = 3;
 
 fn volume(bytes: u64) -> Volume {
-    Volume::create_on(Medium::memory(bytes).expect("memory")).expect("a volume")
+    let options = Options { group_bytes: 64 << 20, hash_seed: 42, volume_id: [7; 16], created: NOW };
+    Volume::create_on(Medium::memory(bytes).expect("memory"), &options).expect("a volume")
 }
 
 /// A collection with its root in a variable, as a directory has it in its header.
