@@ -72,7 +72,7 @@ impl<'v> Collection<'v> {
     pub fn is_empty(&self) -> Result<bool> {
         let medium = self.volume.medium();
         let table = Table::open(medium, self.root)?;
-        let buckets = table.buckets()?;
+        let buckets = table.all_buckets()?;
         for bucket in 0..buckets.count() {
             let mut chain = Chain::new();
             let mut page = Some(table.page(bucket)?);
@@ -201,7 +201,7 @@ fn walk<T>(
             loop {
                 let pointer = root()?;
                 let table = Table::open(volume.medium(), pointer)?;
-                let buckets = table.buckets()?;
+                let buckets = table.all_buckets()?;
                 let bucket = buckets.of(at.reverse_bits());
                 let level = buckets.level(bucket);
                 let value = read(&table, buckets, bucket);
