@@ -74,15 +74,13 @@ impl<'v> Collection<'v> {
         let table = Table::open(medium, self.root)?;
         let buckets = table.all_buckets()?;
         for bucket in 0..buckets.count() {
-            let mut chain = Chain::new();
-            let mut page = Some(table.page(bucket)?);
-            while let Some(addr) = page {
-                let counted =
-                    read_page(medium, addr, |commit| counting(medium, addr, commit, buckets, bucket))?;
-                if counted != 0 {
-                    return Ok(false);
-                }
-                page = chain.next(addr, load(medium, addr.add(LINK))?)?.map(|extent| extent.addr);
+            let mut counted = 0;
+            for_each_page(&table, bucket, |page| {
+                counted |= read_page(medium, page, |commit| counting(medium, page, commit, buckets, bucket))?;
+                Ok(())
+            })?;
+            if counted != 0 {
+                return Ok(false);
             }
         }
         Ok(true)
