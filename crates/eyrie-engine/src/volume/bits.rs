@@ -65,10 +65,6 @@ impl Bits {
         Bits::masks(start, end).for_each(|(word, mask)| self.words[word] &= !mask);
     }
 
-    pub(super) fn count(&self) -> u64 {
-        self.words.iter().map(|word| u64::from(word.count_ones())).sum()
-    }
-
     /// The first number from `from` on that is in the set (`present`) or is not; `None` past the last word.
     fn next(&self, from: u32, present: bool) -> Option<u32> {
         let mut index = from as usize / 64;
@@ -110,7 +106,6 @@ mod tests {
         assert_eq!(bits.runs().collect::<Vec<_>>(), [(0, 1), (3, 64), (65, 200), (250, 300)]);
         bits.remove_run(100, 130);
         assert_eq!(bits.runs().collect::<Vec<_>>(), [(0, 1), (3, 64), (65, 100), (130, 200), (250, 300)]);
-        assert_eq!(bits.count(), 1 + 61 + 35 + 70 + 50);
         let mut full = Bits::new(128);
         full.insert_run(0, 128);
         assert_eq!(full.runs().collect::<Vec<_>>(), [(0, 128)]);

@@ -113,3 +113,69 @@ pub(super) fn open(path: &Path) -> Result<(Medium, HostLock)> {
     }
     Ok((Medium::dram(vec![(file, pages)])?, lock))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::volume::{Opened, Options, Volume};
+    use crate::{Result, Time};
+
+    const BYTES: u64 = 2 << 20;
+
+    fn options() -> Options {
+        Options { group_bytes: 1 << 18, ..Options::random(Time::new(0, 0)).expect("random bytes") }
+    }
+
+    fn refusal<T>(result: Result<T>) -> String {
+        result.err().expect("refused").to_string()
+    }
+
+    fn mode(path: &Path) -> u32 {
+        fs::metadata(path).expect("there").permissions().mode() & 0o777
+    }
+
+    #[test]
+    fn a_volume_is_created_closed_and_opened() {
+        let parent = tempfile::tempdir().expect("a directory");
+        let path = parent.path().join("v");
+        let volume = Volume::create(&path, BYTES, &options()).expect("created");
+        assert_eq!((mode(&path), mode(&path.join(SEGMENT)), mode(&path.join(LOCK))), (0o700, 0o600, 0o600));
+        let id = volume.volume_id();
+        let extent = volume.space().allocate(100).expect("empty");
+        volume.close().expect("sound");
+        let (volume, opened) = Volume::open(&path).expect("a volume");
+        assert_eq!((opened, volume.volume_id()), (Opened::Clean, id));
+        assert_ne!(volume.space().allocate(100).expect("room"), extent);
+        drop(volume);
+        assert_eq!(Volume::open(&path).expect("a volume").1, Opened::Crashed);
+    }
+
+    #[test]
+    fn what_is_in_the_way_is_named_and_nothing_is_left_behind() {
+        let parent = tempfile::tempdir().expect("a directory");
+        let path = parent.path().join("v");
+        assert!(refusal(Volume::create(&path, 4096, &options())).contains("too small"));
+        assert!(refusal(Volume::create(&path, BYTES + 1, &options())).contains("multiple of 4096"));
+        assert!(refusal(Volume::create(&path.join("w"), BYTES, &options())).contains("No such file"));
+        assert!(refusal(Volume::open(&path)).contains("No such file"));
+        assert!(!path.exists());
+
+        fs::write(&path, "x").expect("a file");
+        assert!(refusal(Volume::create(&path, BYTES, &options())).contains("exists already"));
+        assert!(refusal(Volume::open(&path)).contains("a volume is a directory"));
+        fs::remove_file(&path).expect("a file");
+
+        fs::create_dir(&path).expect("a directory");
+        assert!(refusal(Volume::open(&path)).contains("no segment-0000"));
+        assert!(!path.join(LOCK).exists(), "opening what is no volume makes no file");
+        drop(Volume::create(&path, BYTES, &options()).expect("an empty directory will do"));
+        assert!(refusal(Volume::create(&path, BYTES, &options())).contains("not empty"));
+
+        let segment = OpenOptions::new().write(true).open(path.join(SEGMENT)).expect("a segment");
+        segment.set_len(BYTES / 2).expect("shorter");
+        let what = refusal(Volume::open(&path));
+        assert!(what.contains("1048576") && what.contains("2097152"), "{what}");
+        segment.set_len(100).expect("shorter");
+        assert!(refusal(Volume::open(&path)).contains("only 100 bytes"));
+    }
+}

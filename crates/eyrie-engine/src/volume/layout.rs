@@ -295,6 +295,10 @@ mod tests {
                 reserved_2
             }),
         );
+    }
+
+    #[test]
+    fn the_format_description_agrees_with_the_saved_allocator() {
         assert_described(
             "Saved allocator",
             size_of::<SavedHeader>(),

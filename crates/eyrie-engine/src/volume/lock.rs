@@ -100,3 +100,50 @@ impl Drop for HostLock {
         table.retain(|held| *held != self.held);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    /// Set in a child that is to try the lock of this directory and report.
+    const CHILD: &str = "EYRIE_TEST_LOCK_DIRECTORY";
+
+    fn refusal(path: &Path) -> String {
+        HostLock::take(path).err().map_or("locked it".to_string(), |error| error.to_string())
+    }
+
+    #[test]
+    fn a_child_tries_the_lock() {
+        if let Some(path) = std::env::var_os(CHILD) {
+            println!("child: {}", refusal(Path::new(&path)));
+        }
+    }
+
+    fn refusal_in_child(path: &Path) -> String {
+        let program = std::env::current_exe().expect("this program");
+        let test = concat!(module_path!(), "::a_child_tries_the_lock");
+        let test = test.split_once("::").expect("a crate").1;
+        let child = Command::new(program).args(["--exact", test, "--nocapture"]).env(CHILD, path).output();
+        let output = String::from_utf8(child.expect("ran").stdout).expect("text");
+        let line = output.lines().find_map(|line| line.split_once("child: "));
+        line.unwrap_or_else(|| panic!("no report: {output}")).1.to_string()
+    }
+
+    #[test]
+    fn a_second_open_names_the_holder() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path();
+        let lock = HostLock::take(path).expect("free");
+        let pid = std::process::id();
+        let comm = fs::read_to_string("/proc/self/comm").expect("a name");
+        let expected = format!("in use by process {pid}");
+        assert!(refusal(path).contains(&expected), "{}", refusal(path));
+        let by_child = refusal_in_child(path);
+        assert!(by_child.contains(&expected) && by_child.contains(&comm.trim()[..5]), "{by_child}");
+        drop(lock);
+        assert!(refusal_in_child(path).contains("locked it"));
+        drop(HostLock::take(path).expect("free again"));
+    }
+}

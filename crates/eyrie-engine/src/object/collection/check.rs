@@ -21,7 +21,7 @@ impl Collection<'_> {
     pub fn visit_storage(&self, visit: &mut dyn FnMut(Extent) -> Result<()>) -> Result<()> {
         let medium = self.volume.medium();
         let table = Table::open(medium, self.root)?;
-        let buckets = table.buckets()?;
+        let buckets = table.all_buckets()?;
         visit(table.extent)?;
         for_each_segment(&table, &mut *visit)?;
         for bucket in 0..buckets.count() {
@@ -44,7 +44,7 @@ impl Collection<'_> {
     /// `Corrupt`, `Fault`, and those of `visit`.
     pub fn visit_entries(&self, visit: &mut dyn FnMut(&[u8], ObjectId) -> Result<()>) -> Result<()> {
         let table = Table::open(self.volume.medium(), self.root)?;
-        let buckets = table.buckets()?;
+        let buckets = table.all_buckets()?;
         for bucket in 0..buckets.count() {
             let mut names = HashSet::new();
             for_each_page(&table, bucket, |page| {

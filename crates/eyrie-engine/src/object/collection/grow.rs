@@ -5,7 +5,7 @@
 //! entries that moved. Safe when power fails between them: a segment that no bucket is in yet is used by the next
 //! split, and entries that have moved no longer count where they were.
 
-use eyrie_medium::Addr;
+use eyrie_medium::{Addr, Fault};
 use smallvec::{SmallVec, smallvec};
 
 use super::hash;
@@ -54,7 +54,7 @@ pub fn make_room<'v>(
     let mut root = root;
     let grown = widen(volume, &mut root, publish).and_then(|()| split(volume, root));
     match grown {
-        Ok(()) | Err(Error::NoSpace) => Ok(root),
+        Ok(()) | Err(Error::NoSpace | Error::TooLarge | Error::Fault(Fault::HostFull)) => Ok(root),
         Err(error) => Err(error),
     }
 }

@@ -28,7 +28,7 @@ pub const MAX_RECORD: usize = record_bytes(MAX_NAME);
 pub const MAX_CHAIN: usize = 4096;
 
 /// Bytes before the segment pointers of a table.
-pub const TABLE_HEAD: u64 = 64;
+pub const TABLE_HEAD: u64 = size_of::<TableHead>() as u64;
 /// Bytes of a new collection's table.
 pub const FIRST_TABLE_BYTES: u64 = 128;
 /// Segments stop doubling here: log2 of the buckets of the largest.
@@ -38,6 +38,16 @@ const FLAT_BUCKET: u64 = 1 << (MAX_STEP_LOG2 + 3);
 const FLAT_SEGMENT: u64 = 4 * (MAX_STEP_LOG2 as u64 + 2);
 /// More buckets than any table holds: a table of 64 MiB has 8 Mi pointers to 32 Ki buckets each.
 const MAX_BUCKETS: u64 = 1 << 40;
+
+/// The start of a table; segment pointers follow.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable)]
+#[repr(C)]
+pub struct TableHead {
+    /// Number of [`Buckets`].
+    pub buckets: u64,
+    /// Zero.
+    pub reserved: [u8; 56],
+}
 
 /// The time that a page was changed, and the epoch of the directory's times that it belongs to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, FromBytes, IntoBytes, Immutable)]
@@ -102,22 +112,24 @@ pub struct RecordHead {
     pub name: [u8; 6],
 }
 
-/// Where the parts of a page begin, in bytes.
+/// Offset of [`PageHead::link`], in bytes.
 pub const LINK: u64 = offset_of!(PageHead, link) as u64;
-/// See [`PageHead::tags`].
+/// Offset of [`PageHead::tags`], in bytes.
 pub const TAGS: u64 = offset_of!(PageHead, tags) as u64;
-/// See [`PageHead::directories`].
+/// Offset of [`PageHead::directories`], in bytes.
 pub const DIRECTORIES: u64 = offset_of!(PageHead, directories) as u64;
-/// See [`PageHead::offsets`].
+/// Offset of [`PageHead::offsets`], in bytes.
 pub const OFFSETS: u64 = offset_of!(PageHead, offsets) as u64;
-/// See [`PageHead::lengths`].
+/// Offset of [`PageHead::lengths`], in bytes.
 pub const LENGTHS: u64 = offset_of!(PageHead, lengths) as u64;
-/// See [`PageHead::stamps`].
+/// Offset of [`PageHead::stamps`], in bytes.
 pub const STAMPS: u64 = offset_of!(PageHead, stamps) as u64;
-/// Where the id of a record is, in bytes from its start.
+/// Offset of the name in a record, in bytes.
 pub const RECORD_NAME: usize = offset_of!(RecordHead, name);
 
 const _: () = {
+    assert!(cfg!(target_endian = "little"), "words are stored as the processor has them");
+    assert!(size_of::<TableHead>() == 64 && offset_of!(TableHead, buckets) == 0);
     assert!(size_of::<Stamp>() == 16 && size_of::<PageHead>() == 160 && size_of::<RecordHead>() == 24);
     assert!(LINK == 8 && TAGS == 16 && DIRECTORIES == 48 && OFFSETS == 64 && LENGTHS == 96 && STAMPS == 128);
     assert!(HEAP_UNIT == 20 && PAGE_UNITS == 256 && RECORD_NAME == 18 && MAX_RECORD == 280);
@@ -327,6 +339,22 @@ pub const fn is_plain(pointer: Pointer) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::format_doc::{assert_described, fields};
+
+    #[test]
+    fn the_description_agrees() {
+        assert_described(
+            "Collection table",
+            size_of::<TableHead>(),
+            &fields!(TableHead { buckets, reserved }),
+        );
+        let page = fields!(PageHead { commit, link, tags, directories, reserved, offsets, lengths, stamps });
+        assert_described("Bucket page", size_of::<PageHead>(), &page);
+        let stamp = fields!(Stamp { seconds, nanoseconds, epoch });
+        assert_described("Stamp of a bucket page", size_of::<Stamp>(), &stamp);
+        let record = fields!(RecordHead { hash, id, name_len, name });
+        assert_described("Record", size_of::<RecordHead>(), &record);
+    }
 
     #[test]
     fn segments_hold_their_buckets_one_after_another() {

@@ -72,17 +72,15 @@ impl<'v> Collection<'v> {
     pub fn is_empty(&self) -> Result<bool> {
         let medium = self.volume.medium();
         let table = Table::open(medium, self.root)?;
-        let buckets = table.buckets()?;
+        let buckets = table.all_buckets()?;
         for bucket in 0..buckets.count() {
-            let mut chain = Chain::new();
-            let mut page = Some(table.page(bucket)?);
-            while let Some(addr) = page {
-                let counted =
-                    read_page(medium, addr, |commit| counting(medium, addr, commit, buckets, bucket))?;
-                if counted != 0 {
-                    return Ok(false);
-                }
-                page = chain.next(addr, load(medium, addr.add(LINK))?)?.map(|extent| extent.addr);
+            let mut counted = 0;
+            for_each_page(&table, bucket, |page| {
+                counted |= read_page(medium, page, |commit| counting(medium, page, commit, buckets, bucket))?;
+                Ok(())
+            })?;
+            if counted != 0 {
+                return Ok(false);
             }
         }
         Ok(true)
@@ -201,7 +199,7 @@ fn walk<T>(
             loop {
                 let pointer = root()?;
                 let table = Table::open(volume.medium(), pointer)?;
-                let buckets = table.buckets()?;
+                let buckets = table.all_buckets()?;
                 let bucket = buckets.of(at.reverse_bits());
                 let level = buckets.level(bucket);
                 let value = read(&table, buckets, bucket);

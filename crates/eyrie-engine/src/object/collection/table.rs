@@ -70,6 +70,16 @@ impl<'v> Table<'v> {
         }
     }
 
+    /// The number of buckets, for those who go through all of them: no more than there is room for in the volume.
+    pub fn all_buckets(&self) -> Result<Buckets> {
+        let buckets = self.buckets()?;
+        let room: u64 = self.medium.segment_sizes().sum();
+        if buckets.count() > room / PAGE_BYTES {
+            return Err(Error::corrupt(self.extent.addr, "more buckets than fit the volume"));
+        }
+        Ok(buckets)
+    }
+
     /// The segment with this number, if the table points to one, of at least `step` buckets.
     #[inline]
     pub fn segment(&self, segment: u64, step: u64) -> Result<Option<Extent>> {
