@@ -4,6 +4,8 @@
 //! Every object is held open by a descriptor, so Ops reach it whatever its names. Left out are keys, attributes,
 //! devices (which need privileges), and names that the kernel does not know.
 
+#![expect(clippy::unwrap_used, reason = "this is all tests")]
+
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::path::Path;
