@@ -1,6 +1,8 @@
 //! Volumes as values: everything reachable, independent of ids.
 
 mod difference;
+#[cfg(test)]
+mod tests;
 mod tree;
 
 pub use difference::difference;

@@ -1,6 +1,6 @@
 //! Steps from a seed.
 
-use eyrie_engine::{AttributeChange, Engine, Kind, Owner, RenameMode, Time};
+use eyrie_engine::{AttributeChange, Engine, Kind, ObjectId, Owner, RenameMode, Time};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
@@ -91,18 +91,33 @@ struct Universe<'a> {
     ids: &'a Ids,
 }
 
+impl Universe<'_> {
+    /// Shows what is in `dir`, in the order of names, whatever order the engine lists it in.
+    fn entries(&self, dir: Handle, visit: &mut dyn FnMut(Name, ObjectId)) {
+        let Some(dir) = self.ids.get(dir) else { return };
+        for index in 0..Name::ALL.len() - Name::BAD {
+            let name = Name::new(index);
+            if let Ok(Some(id)) = self.engine.lookup(dir, name.bytes()) {
+                visit(name, id);
+            }
+        }
+    }
+}
+
 /// Makes steps from a seed.
 #[derive(Clone, Debug)]
 pub struct Generator {
     random: SmallRng,
     mix: Mix,
     steps: u32,
+    /// Objects opened and not closed yet, as often as that.
+    opened: Vec<Handle>,
 }
 
 impl Generator {
     /// The steps of `seed`.
     pub fn new(seed: u64, mix: Mix) -> Generator {
-        Generator { random: SmallRng::seed_from_u64(seed), mix, steps: 0 }
+        Generator { random: SmallRng::seed_from_u64(seed), mix, steps: 0, opened: Vec::new() }
     }
 
     /// The next step, over the objects `ids` as they are in `engine` (the model, as a rule).
@@ -130,8 +145,14 @@ impl Generator {
         let draws: [(u32, Draw); 14] = [
             (mix.create, Generator::create),
             (mix.link, |g, u| Action::Link { dir: g.dir(u), name: g.name(), object: g.object(u) }),
-            (mix.unlink, |g, u| Action::Unlink { dir: g.dir(u), name: g.name() }),
-            (mix.remove_directory, |g, u| Action::RemoveDirectory { dir: g.dir(u), name: g.name() }),
+            (mix.unlink, |g, u| {
+                let (dir, name) = g.entry(u, |kind, _| kind != Kind::Directory);
+                Action::Unlink { dir, name }
+            }),
+            (mix.remove_directory, |g, u| {
+                let (dir, name) = g.entry(u, |kind, size| kind == Kind::Directory && size == 0);
+                Action::RemoveDirectory { dir, name }
+            }),
             (mix.rename, Generator::rename),
             (mix.write, |g, u| {
                 let object = g.file(u);
@@ -149,10 +170,23 @@ impl Generator {
                 bytes: g.bytes(),
                 owner: g.owner(),
             }),
-            (mix.erase, |g, u| Action::Erase { dir: g.dir(u), name: g.name() }),
+            (mix.erase, |g, u| {
+                let (dir, name) = g.entry(u, |kind, _| kind == Kind::File);
+                Action::Erase { dir, name }
+            }),
             (mix.batch, Generator::batch),
-            (mix.open, |g, u| Action::Open { object: g.object(u) }),
-            (mix.close, |g, u| Action::Close { object: g.object(u) }),
+            (mix.open, |g, u| {
+                let object = g.object(u);
+                g.opened.push(object);
+                Action::Open { object }
+            }),
+            (mix.close, |g, u| {
+                if g.opened.is_empty() {
+                    return Action::Close { object: g.object(u) };
+                }
+                let index = g.random.random_range(0..g.opened.len());
+                Action::Close { object: g.opened.swap_remove(index) }
+            }),
         ];
         let mut ticket = self.random.random_range(0..draws.iter().map(|(weight, _)| weight).sum());
         for (weight, draw) in draws {
@@ -188,7 +222,7 @@ impl Generator {
             6..8 => RenameMode::Exchange,
             _ => RenameMode::NoReplace,
         };
-        let from = (self.dir(universe), self.name());
+        let from = self.entry(universe, |_, _| true);
         let to_dir = if self.random.random_ratio(1, 3) { from.0 } else { self.dir(universe) };
         Action::Rename { from, to: (to_dir, self.name()), mode }
     }
@@ -216,6 +250,22 @@ impl Generator {
             return self.object(universe);
         }
         self.pick(&universe.directories)
+    }
+
+    /// Often an entry whose object is as wanted by kind and size; otherwise any directory and name.
+    fn entry(&mut self, universe: &Universe<'_>, is_wanted: fn(Kind, u64) -> bool) -> (Handle, Name) {
+        let mut entries = Vec::new();
+        if self.random.random_ratio(2, 3) {
+            for &dir in &universe.directories {
+                universe.entries(dir, &mut |name, id| {
+                    let size = universe.engine.attributes(id).map_or(0, |attributes| attributes.size);
+                    if is_wanted(id.kind(), size) {
+                        entries.push((dir, name));
+                    }
+                });
+            }
+        }
+        if entries.is_empty() { (self.dir(universe), self.name()) } else { self.pick(&entries) }
     }
 
     fn file(&mut self, universe: &Universe<'_>) -> Handle {

@@ -6,6 +6,8 @@
 
 mod concrete;
 mod generate;
+#[cfg(test)]
+mod tests;
 
 use std::fmt;
 
