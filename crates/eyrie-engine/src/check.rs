@@ -140,7 +140,8 @@ impl Check<'_> {
             }
             *self.names.entry(child).or_default() += 1;
             if self.object(child)? && child.kind() == Kind::File {
-                self.report.bytes += Header::of(child).hot(self.volume.medium())?.size;
+                let size = Header::of(child).hot(self.volume.medium())?.size;
+                self.report.bytes = self.report.bytes.saturating_add(size);
             }
         }
         Ok(())

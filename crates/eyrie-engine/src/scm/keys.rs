@@ -86,6 +86,9 @@ impl Scm {
     pub(super) fn batch(&self, dir: ObjectId, ops: &[Op<'_>], time: Time) -> Result<Applied> {
         self.directory(dir)?;
         check_batch(dir, ops)?;
+        if ops.is_empty() {
+            return Ok(Applied::default());
+        }
         loop {
             let existing = self.batch_targets(dir, ops)?;
             let mut ids: SmallVec<[ObjectId; 16]> = existing.iter().copied().flatten().collect();
