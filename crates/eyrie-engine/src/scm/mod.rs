@@ -49,6 +49,7 @@ pub struct Scm {
     moves: Mutex<()>,
     changes: Changes,
     recovered: bool,
+    close_on_drop: bool,
 }
 
 /// Counts what makes remembered paths wrong: begun and ended, so that nothing is remembered in between.
@@ -147,7 +148,7 @@ impl Scm {
 
     fn over(volume: Volume, root: ObjectId, recovered: bool) -> Scm {
         let (locks, opens) = (Locks::default(), Opens::default());
-        Scm { volume, root, locks, opens, moves: Mutex::new(()), changes: Changes::default(), recovered }
+        Scm { volume, root, locks, opens, moves: Mutex::new(()), changes: Changes::default(), recovered, close_on_drop: false }
     }
 
     /// The volume beneath.
@@ -172,8 +173,16 @@ impl Scm {
     ///
     /// # Errors
     /// `Fault`; the volume is then as after a crash, and opening it recovers.
-    pub fn close(self) -> Result<()> {
+    pub fn close(mut self) -> Result<()> {
+        self.close_on_drop = false;
         self.volume.close()
+    }
+
+    /// The same engine, closed when it is dropped. Without this, dropping it is what the death of the process is.
+    #[must_use]
+    pub fn closed_on_drop(mut self) -> Scm {
+        self.close_on_drop = true;
+        self
     }
 
     fn medium(&self) -> &Medium {
@@ -201,6 +210,15 @@ impl Scm {
     #[inline]
     fn find(&self, hot: &Hot, name: &[u8]) -> Result<Option<collection::Found>> {
         Collection::new(&self.volume, hot.root).lookup(name)
+    }
+}
+
+impl Drop for Scm {
+    fn drop(&mut self) {
+        if self.close_on_drop && !std::thread::panicking() {
+            // There is nobody to tell; a volume that was not closed is recovered when it is opened.
+            let _ = self.volume.close();
+        }
     }
 }
 

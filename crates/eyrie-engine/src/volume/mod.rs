@@ -36,8 +36,8 @@ use std::sync::Arc;
 use eyrie_medium::{Addr, Medium, SegmentId};
 
 pub use geometry::Geometry;
-pub use host::MIN_HOST_BYTES;
-pub use layout::{REDO_SLOT_BYTES, REDO_SLOTS, redo_slot};
+pub use host::{MIN_HOST_BYTES, SEGMENT_FILE};
+pub use layout::{FORMAT_VERSION, REDO_SLOT_BYTES, REDO_SLOTS, redo_slot};
 pub use rebuild::{Finding, FindingKind, Marks, Overlap};
 pub use space::Space;
 pub use superblock::Options;
@@ -161,7 +161,7 @@ impl Volume {
     ///
     /// # Errors
     /// [`Error::Fault`] in a forked child, or when the medium failed; the volume is left as by a crash.
-    pub fn close(self) -> Result<()> {
+    pub fn close(&self) -> Result<()> {
         if self.space.central().sealed {
             return Ok(());
         }
