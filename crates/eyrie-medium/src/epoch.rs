@@ -153,7 +153,7 @@ pub fn advance() -> Epoch {
     }
 }
 
-/// A small number of the calling thread, for picking one of several shards; threads beyond [`SLOTS`] share the last.
+/// A small number of the calling thread, for picking one of several shards; threads beyond 256 share the last.
 #[inline]
 pub fn thread_index() -> usize {
     LOCAL.with(Local::slot)

@@ -1,13 +1,15 @@
 //! Volumes: the tables at their start, their space, and who has them open.
 //!
 //! [`layout`] has the structures on media. What is free is nowhere on media while a volume is open: a clean close
-//! [saves](save) it, and after a crash it [follows](rebuild) from what the objects reach. [`Space`] gives out memory
-//! from per-thread magazines over a [buddy](buddy) allocator with [slabs](slab) for small extents and
-//! [chunks](headers) for headers.
+//! saves it (`save`), and after a crash it follows from what the objects reach (`rebuild`). [`Space`] gives out memory
+//! from per-thread magazines over a `buddy` allocator, with `slab` pages for small extents and chunks for `headers`.
 //!
 //! Invariants:
-//! - No path below [`host`]; no change to an open volume's tables but by one publish each.
+//! - Nothing but `host`, `lock` and the constructors of [`Volume`] knows a path of the host.
+//! - No change to an open volume's tables but by one publish each; the superblock's two copies apart.
 //! - A volume has one owner: a process, not its forked children.
+//!
+//! Safe when power fails: see `superblock`, `central`, `headers` and `save`, each of which orders what it writes.
 
 mod bits;
 mod buddy;
