@@ -48,7 +48,7 @@ pub fn make_room<'v>(
     if commit.level() != buckets.level(bucket) {
         sweep(volume, &table, buckets, bucket)?;
     }
-    if !calls_for_growth(volume, &table, buckets, page, name.len())? {
+    if !calls_for_growth(&table, buckets, page, name.len())? {
         return Ok(root);
     }
     let mut root = root;
@@ -60,17 +60,10 @@ pub fn make_room<'v>(
 }
 
 /// Whether the page that a name goes to is full, or crowded while the bucket to be split is not almost empty.
-fn calls_for_growth(
-    volume: &Volume,
-    table: &Table<'_>,
-    buckets: Buckets,
-    page: Addr,
-    name_len: usize,
-) -> Result<bool> {
-    let tx = Transaction::begin(volume);
-    let draft = Draft::open(&tx, page)?;
+fn calls_for_growth(table: &Table<'_>, buckets: Buckets, page: Addr, name_len: usize) -> Result<bool> {
+    let draft = Draft::stored(table.medium, page)?;
     if draft.live().count_ones() >= CROWDED {
-        let next = load(volume.medium(), table.page(buckets.next_split())?)?;
+        let next = load(table.medium, table.page(buckets.next_split())?)?;
         if Commit::from_raw(next).live().count_ones() >= WORTH_SPLITTING {
             return Ok(true);
         }
