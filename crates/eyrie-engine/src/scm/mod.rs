@@ -148,7 +148,16 @@ impl Scm {
 
     fn over(volume: Volume, root: ObjectId, recovered: bool) -> Scm {
         let (locks, opens) = (Locks::default(), Opens::default());
-        Scm { volume, root, locks, opens, moves: Mutex::new(()), changes: Changes::default(), recovered, close_on_drop: false }
+        Scm {
+            volume,
+            root,
+            locks,
+            opens,
+            moves: Mutex::new(()),
+            changes: Changes::default(),
+            recovered,
+            close_on_drop: false,
+        }
     }
 
     /// The volume beneath.
