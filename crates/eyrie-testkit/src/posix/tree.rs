@@ -25,10 +25,12 @@ pub(super) struct Node {
 /// Which times can be compared.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Times {
-    /// Whether a call's own access times are worth a look: it set them, and nothing was read since.
-    pub accessed: bool,
-    /// Whether modification and change times are.
+    /// The access time that the call set.
+    pub accessed: Option<Time>,
+    /// Whether it can be seen that modification and change times changed.
     pub changed: bool,
+    /// Whether modification times that a call set can be compared.
+    pub modified: bool,
 }
 
 /// Everything under the root. `fs` must be root's.
@@ -108,7 +110,7 @@ struct Moved {
     modified: bool,
     changed: bool,
     modified_set: Option<Time>,
-    accessed_set: Option<Time>,
+    accessed_set: bool,
 }
 
 impl Moved {
@@ -118,8 +120,8 @@ impl Moved {
         Moved {
             modified: moved(|stat| stat.modified),
             changed: moved(|stat| stat.changed),
-            modified_set: set(now.modified).filter(|_| times.changed),
-            accessed_set: set(now.accessed).filter(|_| times.accessed),
+            modified_set: set(now.modified).filter(|_| times.modified),
+            accessed_set: times.accessed == Some(now.accessed),
         }
     }
 }

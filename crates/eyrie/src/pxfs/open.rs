@@ -198,9 +198,6 @@ impl<E: Engine> Pxfs<E> {
         cookie: u64,
         visit: &mut dyn FnMut(ListEntry<'_>) -> bool,
     ) -> Step<()> {
-        if !handle.flags.contains(OpenFlags::READ) {
-            return Err(Errno::BADF.into());
-        }
         if !handle.id.is_directory() {
             return Err(Errno::NOTDIR.into());
         }
