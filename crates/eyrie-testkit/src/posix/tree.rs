@@ -39,11 +39,6 @@ pub(super) fn read<P: Posix>(fs: &P) -> Result<Tree, Errno> {
     let mut pending = vec![b"/".to_vec()];
     while let Some(name) = pending.pop() {
         let stat = fs.lstat(path(&name)).map_err(|error| error.errno())?;
-        let bytes = match stat.kind {
-            Kind::File => contents(fs, &name)?,
-            Kind::Symlink => fs.readlink(path(&name)).map_err(|error| error.errno())?,
-            _ => Vec::new(),
-        };
         if stat.is_dir() {
             for entry in fs.read_dir(path(&name)).map_err(|error| error.errno())? {
                 let entry = entry.map_err(|error| error.errno())?;
@@ -51,7 +46,15 @@ pub(super) fn read<P: Posix>(fs: &P) -> Result<Tree, Errno> {
                 pending.push([&name, slash, entry.name_bytes()].concat());
             }
         }
-        tree.insert(name, Node { stat, bytes });
+        tree.insert(name, Node { stat, bytes: Vec::new() });
+    }
+    // Only now: reading changes the access times of the host.
+    for (name, node) in &mut tree {
+        node.bytes = match node.stat.kind {
+            Kind::File => contents(fs, name)?,
+            Kind::Symlink => fs.readlink(path(name)).map_err(|error| error.errno())?,
+            _ => Vec::new(),
+        };
     }
     Ok(tree)
 }
