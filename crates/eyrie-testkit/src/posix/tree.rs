@@ -29,8 +29,6 @@ pub(super) struct Times {
     pub accessed: Option<Time>,
     /// Whether it can be seen that modification and change times changed.
     pub changed: bool,
-    /// Whether modification times that a call set can be compared.
-    pub modified: bool,
 }
 
 /// Everything under the root. `fs` must be root's.
@@ -123,7 +121,7 @@ impl Moved {
         Moved {
             modified: moved(|stat| stat.modified),
             changed: moved(|stat| stat.changed),
-            modified_set: set(now.modified).filter(|_| times.modified),
+            modified_set: set(now.modified),
             accessed_set: times.accessed == Some(now.accessed),
         }
     }
