@@ -335,6 +335,6 @@ mod tests {
     #[test]
     #[ignore = "takes minutes"]
     fn the_model_behaves_as_the_kernel_for_long() {
-        in_tmpfs_root("posix::tests::the_model_behaves_as_the_kernel_for_long", || compare(1000..4000, 400));
+        in_tmpfs_root("posix::tests::the_model_behaves_as_the_kernel_for_long", || compare(1000..2000, 400));
     }
 }
