@@ -2,6 +2,7 @@
 //!
 //! [`ops`] makes Ops from a seed, [`compare`] turns a volume into a value that can be compared, [`oracle`] runs an engine
 //! beside the model and compares after every step, and [`linear`] finds an order that explains what threads saw.
+//! [`posix`] compares the POSIX calls with the kernel's.
 //!
 //! Invariant: everything random comes from one seed, so a seed replays a failure.
 
@@ -11,3 +12,4 @@ pub mod compare;
 pub mod linear;
 pub mod ops;
 pub mod oracle;
+pub mod posix;

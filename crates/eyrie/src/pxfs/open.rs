@@ -17,8 +17,15 @@ const OFFSET_MAX: u64 = i64::MAX as u64;
 #[derive(Debug)]
 #[must_use = "a handle keeps its file until it is closed"]
 pub struct Handle {
-    pub(super) id: ObjectId,
+    id: ObjectId,
     flags: OpenFlags,
+}
+
+impl Handle {
+    /// The object that is open.
+    pub fn id(&self) -> ObjectId {
+        self.id
+    }
 }
 
 impl<E: Engine> Pxfs<E> {
@@ -52,6 +59,9 @@ impl<E: Engine> Pxfs<E> {
         }
         if create && id.is_directory() {
             return Err(Errno::ISDIR.into());
+        }
+        if create && id.kind() != Kind::File {
+            access::check_open_for_create(&self.credentials, &parent.dir.protection, &self.protection(id)?)?;
         }
         if (parent.slash || flags.contains(OpenFlags::DIRECTORY)) && !id.is_directory() {
             return Err(Errno::NOTDIR.into());
@@ -191,9 +201,6 @@ impl<E: Engine> Pxfs<E> {
         cookie: u64,
         visit: &mut dyn FnMut(ListEntry<'_>) -> bool,
     ) -> Step<()> {
-        if !handle.flags.contains(OpenFlags::READ) {
-            return Err(Errno::BADF.into());
-        }
         if !handle.id.is_directory() {
             return Err(Errno::NOTDIR.into());
         }
