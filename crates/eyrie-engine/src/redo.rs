@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use eyrie_medium::epoch::thread_index;
 use eyrie_medium::sync::{Mutex, lock, spin};
 use eyrie_medium::{Addr, Medium, Published};
+use smallvec::SmallVec;
 
 use crate::transaction::Transaction;
 use crate::volume::{REDO_SLOT_BYTES, REDO_SLOTS, Volume, redo_slot};
@@ -98,8 +99,13 @@ pub(crate) fn commit(transaction: &mut Transaction<'_>) -> Result<Published> {
     })
 }
 
-fn encode(words: &[(Addr, u64)]) -> Vec<u8> {
-    words.iter().flat_map(|(addr, value)| [addr.raw().to_le_bytes(), value.to_le_bytes()]).flatten().collect()
+fn encode(words: &[(Addr, u64)]) -> SmallVec<[u8; 256]> {
+    let mut record = SmallVec::new();
+    for (addr, value) in words {
+        record.extend_from_slice(&addr.raw().to_le_bytes());
+        record.extend_from_slice(&value.to_le_bytes());
+    }
+    record
 }
 
 fn state(record: &[u8], entries: Addr) -> u64 {

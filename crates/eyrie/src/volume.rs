@@ -153,7 +153,7 @@ impl Volume {
             }
             MediumKind::Traced => ("traced", "what survives is what the crash explorer decides"),
         };
-        let segments = volume.medium().segment_sizes().enumerate();
+        let segments = volume.medium().segment_sizes();
         Information {
             id: volume.volume_id().iter().map(|byte| format!("{byte:02x}")).collect(),
             format: FORMAT_VERSION,
@@ -164,7 +164,7 @@ impl Volume {
             used_bytes: space.total - space.free,
             free_bytes: space.free,
             objects: space.objects,
-            segments: segments.map(|(_, bytes)| (self.path.join(SEGMENT_FILE), bytes)).collect(),
+            segments: segments.map(|bytes| (self.path.join(SEGMENT_FILE), bytes)).collect(),
             recovered: self.engine.recovered(),
         }
     }

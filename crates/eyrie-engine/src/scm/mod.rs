@@ -255,7 +255,6 @@ impl Engine for Scm {
     }
 
     fn lookup(&self, dir: ObjectId, name: &[u8]) -> Result<Option<ObjectId>> {
-        check_entry(dir, name)?;
         self.read_lookup(dir, name)
     }
 

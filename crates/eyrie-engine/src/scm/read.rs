@@ -2,10 +2,11 @@
 
 use eyrie_medium::epoch::{Guard, pin};
 
-use super::Scm;
-use crate::object::collection;
+use super::create::Parent;
+use super::{Scm, check_entry};
+use crate::object::collection::{self, Found};
 use crate::object::mfile;
-use crate::{Attributes, Engine, Entry, Error, Kind, ObjectId, Result, Time};
+use crate::{Attributes, Entry, Error, Kind, ObjectId, Result, Time};
 
 /// How often a reader of a whole directory starts again because it was changed, before it takes what it saw.
 const SUMMARY_TRIES: usize = 100;
@@ -13,7 +14,14 @@ const SUMMARY_TRIES: usize = 100;
 impl Scm {
     #[inline]
     pub(super) fn read_lookup(&self, dir: ObjectId, name: &[u8]) -> Result<Option<ObjectId>> {
+        check_entry(dir, name)?;
         let _pin = pin();
+        Ok(self.read_entry(dir, name)?.map(|found| found.id))
+    }
+
+    /// The entry of a name, without a lock. The caller holds a pin and has checked the name.
+    #[inline]
+    fn read_entry(&self, dir: ObjectId, name: &[u8]) -> Result<Option<Found>> {
         let medium = self.medium();
         medium.check()?;
         let found = self.volume.redo().stable(|| {
@@ -28,9 +36,7 @@ impl Scm {
         })?;
         medium.check()?;
         match found {
-            Some(found) if self.volume.is_header(super::Addr::from_raw(found.id.place())) => {
-                Ok(Some(found.id))
-            }
+            Some(found) if self.volume.is_header(super::Addr::from_raw(found.id.place())) => Ok(Some(found)),
             Some(found) => {
                 Err(Error::corrupt(super::Addr::from_raw(found.id.place()), "entry that names no object"))
             }
@@ -164,8 +170,39 @@ impl Scm {
         }
     }
 
-    /// The id that `name` names, for an Op that then locks it and looks again.
-    pub(super) fn peek(&self, dir: ObjectId, name: &[u8]) -> Result<Option<ObjectId>> {
-        self.lookup(dir, name)
+    /// What `name` names, for an Op that then locks both and [looks again](Scm::confirm).
+    pub(super) fn peek(&self, dir: ObjectId, name: &[u8]) -> Result<Peeked> {
+        let ended = self.locks.ended(dir);
+        Ok(Peeked { ended, found: self.read_entry(dir, name)? })
+    }
+
+    /// The entry that was peeked at, now that the directory's lock is held; `None` if it has changed.
+    #[inline]
+    pub(super) fn confirm(
+        &self,
+        parent: &Parent,
+        name: &[u8],
+        peeked: &Peeked,
+    ) -> Result<Option<Option<Found>>> {
+        // No Op on the directory has ended since, and none is under way: it is as it was.
+        if self.locks.ended(parent.id) == peeked.ended {
+            return Ok(Some(peeked.found));
+        }
+        let found = self.find(&parent.hot, name)?;
+        Ok((found.map(|found| found.id) == peeked.id()).then_some(found))
+    }
+}
+
+/// An entry that was looked up without a lock.
+pub(super) struct Peeked {
+    /// How many Ops on the directory had ended before.
+    ended: u64,
+    found: Option<Found>,
+}
+
+impl Peeked {
+    /// The object, if there is one.
+    pub(super) fn id(&self) -> Option<ObjectId> {
+        self.found.map(|found| found.id)
     }
 }

@@ -15,6 +15,7 @@ use crate::{Error, Result};
 /// Smallest volume on a host, in bytes: 1 MiB.
 pub const MIN_HOST_BYTES: u64 = 1 << 20;
 
+/// Name of the file of segment 0 in a volume.
 pub const SEGMENT_FILE: &str = "segment-0000";
 pub(super) const LOCK: &str = "lock";
 

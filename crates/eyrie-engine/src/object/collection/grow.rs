@@ -30,7 +30,8 @@ const WORTH_SPLITTING: u32 = SLOTS / 4;
 /// when the collection has filled up. Called under the directory's lock, before the transaction of the insert is begun.
 ///
 /// When the table itself must be larger, `publish` gets the transaction and the new root, and adds to it what
-/// publishes the root. Returns the root that is in force now. Without space to grow, everything stays as it is.
+/// publishes the root. Returns the root that is in force if anything was changed, and `None` if every entry is where it
+/// was. Without space to grow, everything stays as it is.
 ///
 /// # Errors
 /// `Corrupt`, `Fault`, and those of `publish`.
@@ -39,7 +40,7 @@ pub fn make_room<'v>(
     root: Pointer,
     name: &[u8],
     publish: impl FnOnce(&mut Transaction<'v>, Pointer) -> Result<()>,
-) -> Result<Pointer> {
+) -> Result<Option<Pointer>> {
     let table = Table::open(volume.medium(), root)?;
     let buckets = table.buckets()?;
     let bucket = buckets.of(hash(volume.hash_seed(), name));
@@ -49,12 +50,12 @@ pub fn make_room<'v>(
         sweep(volume, &table, buckets, bucket)?;
     }
     if !calls_for_growth(&table, buckets, page, name.len())? {
-        return Ok(root);
+        return Ok(None);
     }
     let mut root = root;
     let grown = widen(volume, &mut root, publish).and_then(|()| split(volume, root));
     match grown {
-        Ok(()) | Err(Error::NoSpace | Error::TooLarge | Error::Fault(Fault::HostFull)) => Ok(root),
+        Ok(()) | Err(Error::NoSpace | Error::TooLarge | Error::Fault(Fault::HostFull)) => Ok(Some(root)),
         Err(error) => Err(error),
     }
 }

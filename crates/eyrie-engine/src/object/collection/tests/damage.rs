@@ -115,7 +115,7 @@ fn growth_over_damage_gives_errors_or_goes_on() {
             });
             let mut tx = Transaction::begin(&volume);
             if let Ok(root) = room
-                && insert(&mut tx, root, &name, id(1), NOW, EPOCH).is_ok()
+                && insert(&mut tx, root.unwrap_or(directory.root()), &name, id(1), NOW, EPOCH).is_ok()
             {
                 tx.commit().expect("committed");
             }
