@@ -14,10 +14,12 @@ pub mod access;
 pub mod engine;
 pub mod error;
 pub mod id;
+pub mod model;
 pub mod object;
 pub mod op;
 
 pub use engine::{Attributes, Engine, Entry, SpaceUsage};
 pub use error::{Error, Result};
 pub use id::{Kind, ObjectId, Time};
+pub use model::Model;
 pub use op::{Applied, AttributeChange, Content, Op, Owner, RenameMode};

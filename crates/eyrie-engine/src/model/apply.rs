@@ -1,0 +1,315 @@
+//! What each Op does.
+
+use std::collections::BTreeSet;
+
+use super::data::Data;
+use super::state::{Body, Directory, State};
+use crate::{Applied, AttributeChange, Content, Error, Kind, ObjectId, Op, Owner, RenameMode, Result, Time};
+
+/// Largest file, in bytes.
+const MAX_SIZE: u64 = i64::MAX as u64;
+/// Largest value of a key, in bytes.
+const MAX_VALUE: usize = 64 << 20;
+/// All permission bits.
+const MODE_MASK: u16 = 0o7777;
+
+impl State {
+    /// Applies `op`. Everything is checked before anything is changed.
+    pub(super) fn apply(&mut self, op: &Op<'_>) -> Result<Applied> {
+        match *op {
+            Op::Create { dir, name, id, owner, content, time } => {
+                self.create(dir, name, id, owner, content, time).map(done)
+            }
+            Op::Link { dir, name, id, time } => self.link(dir, name, id, time).map(done),
+            Op::Unlink { dir, name, time } => self.unlink(dir, name, time).map(done),
+            Op::RemoveDirectory { dir, name, time } => self.remove_directory(dir, name, time).map(done),
+            Op::Rename { from_dir, from_name, to_dir, to_name, mode, time } => {
+                self.rename((from_dir, from_name), (to_dir, to_name), mode, time).map(done)
+            }
+            Op::Write { id, offset, data, time } => self.write(id, Some(offset), data, time),
+            Op::Append { id, data, time } => self.write(id, None, data, time),
+            Op::SetSize { id, size, time } => self.set_size(id, size, time).map(done),
+            Op::SetAttributes { id, change, time } => self.set_attributes(id, change, time).map(done),
+            Op::Put { dir, name, id, owner, data, time } => self.put(dir, name, id, owner, data, time),
+            Op::Erase { dir, name, time } => self.erase(dir, name, time).map(done),
+            Op::Batch { dir, ops, time } => self.batch(dir, ops, time).map(done),
+        }
+    }
+
+    fn create(
+        &mut self,
+        dir: ObjectId,
+        name: &[u8],
+        id: ObjectId,
+        owner: Owner,
+        content: Content<'_>,
+        time: Time,
+    ) -> Result<()> {
+        let taken = self.entry(dir, name)?.is_some();
+        if taken {
+            return Err(Error::Exists);
+        }
+        if self.is_removed(dir)? {
+            return Err(Error::NotFound);
+        }
+        let body = match (id.kind(), content) {
+            (Kind::File, Content::Empty) => Body::Data(Data::default()),
+            (Kind::File, Content::Bytes(bytes)) => Body::Data(Data::from_bytes(bytes)),
+            (Kind::Symlink, Content::Bytes(target)) if !target.is_empty() => {
+                Body::Data(Data::from_bytes(target))
+            }
+            (Kind::Directory, Content::Empty) => Body::Directory(Directory::new(dir)),
+            (Kind::Fifo | Kind::Socket, Content::Empty) => Body::Nothing,
+            (Kind::CharDevice | Kind::BlockDevice, Content::Device(device)) => Body::Device(device),
+            _ => return Err(Error::Invalid("an object of this kind cannot start with this content")),
+        };
+        self.check_new(id, owner)?;
+        self.insert(id, owner, body, time);
+        self.directory_mut(dir)?.set(name, id);
+        self.touch(dir, time)
+    }
+
+    fn check_new(&self, id: ObjectId, owner: Owner) -> Result<()> {
+        if self.objects.contains_key(&id) {
+            return Err(Error::Invalid("the id of the new object is in use"));
+        }
+        check_mode(owner.mode)
+    }
+
+    fn link(&mut self, dir: ObjectId, name: &[u8], id: ObjectId, time: Time) -> Result<()> {
+        let taken = self.entry(dir, name)?.is_some();
+        let object = self.object(id)?;
+        if taken {
+            return Err(Error::Exists);
+        }
+        if self.is_removed(dir)? {
+            return Err(Error::NotFound);
+        }
+        if id.is_directory() {
+            return Err(Error::NotPermitted);
+        }
+        if object.names == 0 {
+            return Err(Error::NotFound);
+        }
+        let names = object.names.checked_add(1).ok_or(Error::TooManyLinks)?;
+        let object = self.object_mut(id)?;
+        object.names = names;
+        object.changed = time;
+        self.directory_mut(dir)?.set(name, id);
+        self.touch(dir, time)
+    }
+
+    fn unlink(&mut self, dir: ObjectId, name: &[u8], time: Time) -> Result<()> {
+        let id = self.entry(dir, name)?.ok_or(Error::NotFound)?;
+        if id.is_directory() {
+            return Err(Error::IsDirectory);
+        }
+        self.remove_entry(dir, name, id, time)
+    }
+
+    fn remove_directory(&mut self, dir: ObjectId, name: &[u8], time: Time) -> Result<()> {
+        let id = self.entry(dir, name)?.ok_or(Error::NotFound)?;
+        if !self.directory(id)?.is_empty() {
+            return Err(Error::NotEmpty);
+        }
+        self.directory_changes += 1;
+        self.remove_entry(dir, name, id, time)
+    }
+
+    fn remove_entry(&mut self, dir: ObjectId, name: &[u8], id: ObjectId, time: Time) -> Result<()> {
+        self.directory_mut(dir)?.remove(name);
+        self.touch(dir, time)?;
+        self.drop_name(id, time)
+    }
+
+    /// In the order in which Linux checks: missing names, `NoReplace`, loops, one object under two names, kinds.
+    fn rename(
+        &mut self,
+        (from_dir, from_name): (ObjectId, &[u8]),
+        (to_dir, to_name): (ObjectId, &[u8]),
+        mode: RenameMode,
+        time: Time,
+    ) -> Result<()> {
+        let moved = self.entry(from_dir, from_name)?;
+        let target = self.entry(to_dir, to_name)?;
+        let moved = moved.ok_or(Error::NotFound)?;
+        if self.is_removed(to_dir)? {
+            return Err(Error::NotFound);
+        }
+        let exchange = mode == RenameMode::Exchange;
+        match target {
+            Some(_) if mode == RenameMode::NoReplace => return Err(Error::Exists),
+            None if exchange => return Err(Error::NotFound),
+            _ => {}
+        }
+        let is_loop = self.is_within(to_dir, moved)?
+            || exchange && target.map_or(Ok(false), |target| self.is_within(from_dir, target))?;
+        if is_loop {
+            return Err(Error::Invalid("a directory cannot move into itself"));
+        }
+        if target == Some(moved) {
+            return Ok(());
+        }
+        if let Some(target) = target.filter(|_| !exchange) {
+            match (moved.is_directory(), target.is_directory()) {
+                (true, false) => return Err(Error::NotDirectory),
+                (false, true) => return Err(Error::IsDirectory),
+                (true, true) if !self.directory(target)?.is_empty() => return Err(Error::NotEmpty),
+                _ => {}
+            }
+        }
+
+        if moved.is_directory() || target.is_some_and(ObjectId::is_directory) {
+            self.directory_changes += 1;
+        }
+        match target {
+            Some(target) if exchange => self.place(from_dir, from_name, target, time)?,
+            _ => self.directory_mut(from_dir)?.remove(from_name),
+        }
+        self.place(to_dir, to_name, moved, time)?;
+        self.touch(from_dir, time)?;
+        self.touch(to_dir, time)?;
+        match target {
+            Some(target) if !exchange => self.drop_name(target, time),
+            _ => Ok(()),
+        }
+    }
+
+    /// Puts a moved object under a name.
+    fn place(&mut self, dir: ObjectId, name: &[u8], id: ObjectId, time: Time) -> Result<()> {
+        self.directory_mut(dir)?.set(name, id);
+        if id.is_directory() {
+            self.directory_mut(id)?.parent = Some(dir);
+        }
+        self.object_mut(id)?.changed = time;
+        Ok(())
+    }
+
+    /// Writes at `offset`, or at the end.
+    fn write(&mut self, id: ObjectId, offset: Option<u64>, bytes: &[u8], time: Time) -> Result<Applied> {
+        let size = self.file_mut(id)?.size();
+        let applied = Applied { offset: if offset.is_none() { size } else { 0 }, created: false };
+        if bytes.is_empty() {
+            return Ok(applied);
+        }
+        let offset = offset.unwrap_or(size);
+        if offset.checked_add(bytes.len() as u64).is_none_or(|end| end > MAX_SIZE) {
+            return Err(Error::TooLarge);
+        }
+        self.file_mut(id)?.write(offset, bytes);
+        self.touch(id, time)?;
+        Ok(applied)
+    }
+
+    fn set_size(&mut self, id: ObjectId, size: u64, time: Time) -> Result<()> {
+        let data = self.file_mut(id)?;
+        if size > MAX_SIZE {
+            return Err(Error::TooLarge);
+        }
+        data.set_size(size);
+        self.touch(id, time)
+    }
+
+    fn file_mut(&mut self, id: ObjectId) -> Result<&mut Data> {
+        check_file(id)?;
+        match &mut self.object_mut(id)?.body {
+            Body::Data(data) => Ok(data),
+            _ => unreachable!("the kind in an id is the kind of its object"),
+        }
+    }
+
+    fn set_attributes(&mut self, id: ObjectId, change: AttributeChange, time: Time) -> Result<()> {
+        let AttributeChange { mode, uid, gid, accessed, modified } = change;
+        let object = self.object_mut(id)?;
+        check_mode(mode.unwrap_or(0))?;
+        object.owner.mode = mode.unwrap_or(object.owner.mode);
+        object.owner.uid = uid.unwrap_or(object.owner.uid);
+        object.owner.gid = gid.unwrap_or(object.owner.gid);
+        object.accessed = accessed.unwrap_or(object.accessed);
+        object.modified = modified.unwrap_or(object.modified);
+        object.changed = time;
+        if id.is_directory() && (mode.is_some() || uid.is_some() || gid.is_some()) {
+            self.directory_changes += 1;
+        }
+        Ok(())
+    }
+
+    fn put(
+        &mut self,
+        dir: ObjectId,
+        name: &[u8],
+        id: ObjectId,
+        owner: Owner,
+        bytes: &[u8],
+        time: Time,
+    ) -> Result<Applied> {
+        let existing = self.entry(dir, name)?;
+        if id.kind() != Kind::File {
+            return Err(Error::Invalid("a value is a file"));
+        }
+        if bytes.len() > MAX_VALUE {
+            return Err(Error::TooLarge);
+        }
+        let Some(existing) = existing else {
+            self.create(dir, name, id, owner, Content::Bytes(bytes), time)?;
+            return Ok(Applied { offset: 0, created: true });
+        };
+        *self.file_mut(existing)? = Data::from_bytes(bytes);
+        self.touch(existing, time)?;
+        Ok(Applied::default())
+    }
+
+    fn erase(&mut self, dir: ObjectId, name: &[u8], time: Time) -> Result<()> {
+        let id = self.entry(dir, name)?.ok_or(Error::NotFound)?;
+        check_file(id)?;
+        self.remove_entry(dir, name, id, time)
+    }
+
+    /// The only Op that may fail half-way, so it works on a copy.
+    fn batch(&mut self, batch_dir: ObjectId, ops: &[Op<'_>], time: Time) -> Result<()> {
+        self.directory(batch_dir)?;
+        let mut keys = BTreeSet::new();
+        for op in ops {
+            let (Op::Put { dir, name, .. } | Op::Erase { dir, name, .. }) = op else {
+                return Err(Error::Invalid("a batch holds Puts and Erases only"));
+            };
+            if *dir != batch_dir {
+                return Err(Error::Invalid("a batch changes one directory"));
+            }
+            if !keys.insert(*name) {
+                return Err(Error::Invalid("a batch names a key once"));
+            }
+        }
+        let mut next = self.clone();
+        for op in ops {
+            match *op {
+                Op::Put { dir, name, id, owner, data, .. } => {
+                    next.put(dir, name, id, owner, data, time)?;
+                }
+                Op::Erase { dir, name, .. } => match next.erase(dir, name, time) {
+                    Ok(()) | Err(Error::NotFound) => {}
+                    Err(error) => return Err(error),
+                },
+                _ => unreachable!("checked above"),
+            }
+        }
+        *self = next;
+        Ok(())
+    }
+}
+
+fn done((): ()) -> Applied {
+    Applied::default()
+}
+
+fn check_mode(mode: u16) -> Result<()> {
+    if mode & !MODE_MASK == 0 { Ok(()) } else { Err(Error::Invalid("a mode has at most twelve bits")) }
+}
+
+fn check_file(id: ObjectId) -> Result<()> {
+    match id.kind() {
+        Kind::File => Ok(()),
+        Kind::Directory => Err(Error::IsDirectory),
+        _ => Err(Error::Invalid("the object is no file")),
+    }
+}

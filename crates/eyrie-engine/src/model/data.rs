@@ -1,0 +1,156 @@
+//! The bytes of a file: pages that were written, zeros between them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+const PAGE: u64 = 4096;
+
+type Page = Arc<[u8; PAGE as usize]>;
+
+/// Bytes of a file of any size up to 2^63 - 1. Invariant: no page begins at or past `size`, and the bytes of the last
+/// page past `size` are zero, so growing shows zeros without further work.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Data {
+    size: u64,
+    /// Pages by number; shared between forks until one of them writes.
+    pages: BTreeMap<u64, Page>,
+}
+
+impl Data {
+    pub(super) fn from_bytes(bytes: &[u8]) -> Data {
+        let mut data = Data::default();
+        data.write(0, bytes);
+        data
+    }
+
+    pub(super) fn size(&self) -> u64 {
+        self.size
+    }
+
+    pub(super) fn allocated(&self) -> u64 {
+        self.pages.len() as u64 * PAGE
+    }
+
+    /// Stores `bytes`, of which the last is below 2^63. Nothing when there are none.
+    pub(super) fn write(&mut self, offset: u64, bytes: &[u8]) {
+        if bytes.is_empty() {
+            return;
+        }
+        let mut at = offset;
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            let within = (at % PAGE) as usize;
+            let (now, later) = rest.split_at(rest.len().min(PAGE as usize - within));
+            let page = self.pages.entry(at / PAGE).or_insert_with(|| Arc::new([0; PAGE as usize]));
+            Arc::make_mut(page)[within..within + now.len()].copy_from_slice(now);
+            at += now.len() as u64;
+            rest = later;
+        }
+        self.size = self.size.max(at);
+    }
+
+    pub(super) fn set_size(&mut self, size: u64) {
+        self.pages.split_off(&size.div_ceil(PAGE));
+        if let Some(last) = self.pages.get_mut(&(size / PAGE)) {
+            Arc::make_mut(last)[(size % PAGE) as usize..].fill(0);
+        }
+        self.size = size;
+    }
+
+    pub(super) fn read(&self, offset: u64, out: &mut [u8]) -> usize {
+        let end = self.size.min(offset.saturating_add(out.len() as u64));
+        if offset >= end {
+            return 0;
+        }
+        let length = (end - offset) as usize;
+        out[..length].fill(0);
+        for (&number, page) in self.pages.range(offset / PAGE..end.div_ceil(PAGE)) {
+            let first = offset.max(number * PAGE);
+            let last = end.min((number + 1) * PAGE);
+            let from = &page[(first - number * PAGE) as usize..(last - number * PAGE) as usize];
+            out[(first - offset) as usize..(last - offset) as usize].copy_from_slice(from);
+        }
+        length
+    }
+
+    /// Data is what lies in a page that was written.
+    pub(super) fn next_data(&self, offset: u64) -> Option<u64> {
+        let (&number, _) = self.pages.range(offset / PAGE..).next()?;
+        Some(offset.max(number * PAGE)).filter(|&at| at < self.size)
+    }
+
+    pub(super) fn next_hole(&self, offset: u64) -> Option<u64> {
+        if offset >= self.size {
+            return None;
+        }
+        let mut number = offset / PAGE;
+        while self.pages.contains_key(&number) {
+            number += 1;
+        }
+        Some(offset.max(number * PAGE).min(self.size))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn all(data: &Data) -> Vec<u8> {
+        let mut out = vec![0xee; data.size() as usize];
+        assert_eq!(data.read(0, &mut out), out.len());
+        out
+    }
+
+    #[test]
+    fn bytes_cut_off_do_not_come_back() {
+        let mut data = Data::from_bytes(&[7; 5000]);
+        data.set_size(4100);
+        data.set_size(100);
+        data.set_size(5000);
+        let bytes = all(&data);
+        assert!(bytes[..100].iter().all(|&byte| byte == 7));
+        assert!(bytes[100..].iter().all(|&byte| byte == 0));
+        data.set_size(4096);
+        data.set_size(0);
+        assert_eq!(data.allocated(), 0);
+    }
+
+    #[test]
+    fn an_empty_write_does_not_extend() {
+        let mut data = Data::default();
+        data.write(10, &[]);
+        assert_eq!(data.size(), 0);
+        data.write(10, &[1]);
+        assert_eq!(all(&data), [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1]);
+    }
+
+    #[test]
+    fn a_write_far_out_costs_one_page_and_seeks_around_it() {
+        let far = 1 << 62;
+        let mut data = Data::default();
+        data.write(far + 10, b"x");
+        assert_eq!(data.allocated(), PAGE);
+        assert_eq!(data.size(), far + 11);
+        assert_eq!(data.next_data(0), Some(far));
+        assert_eq!(data.next_data(far + 5), Some(far + 5));
+        assert_eq!(data.next_data(far + 11), None);
+        assert_eq!(data.next_hole(0), Some(0));
+        assert_eq!(data.next_hole(far), Some(far + 11));
+        assert_eq!(data.next_hole(far + 11), None);
+        let mut out = [9; 4];
+        assert_eq!(data.read(far + 9, &mut out), 2);
+        assert_eq!(out, [0, b'x', 9, 9]);
+    }
+
+    #[test]
+    fn the_last_byte_of_all_can_be_written_and_read() {
+        let last = (1 << 63) - 2;
+        let mut data = Data::default();
+        data.write(last, b"z");
+        let mut out = [0; 3];
+        assert_eq!(data.read(last, &mut out), 1);
+        assert_eq!(out[0], b'z');
+        assert_eq!(data.read(u64::MAX, &mut out), 0);
+        assert_eq!(data.next_data(u64::MAX), None);
+    }
+}

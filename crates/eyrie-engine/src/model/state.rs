@@ -1,0 +1,251 @@
+//! What the model holds: objects by id, and directories as maps of names.
+
+use std::collections::BTreeMap;
+
+use super::data::Data;
+use crate::{Attributes, Error, Kind, ObjectId, Owner, Result, Time};
+
+/// Longest name, in bytes.
+const MAX_NAME: usize = 255;
+
+/// Everything there is.
+#[derive(Clone, Debug)]
+pub(super) struct State {
+    pub(super) root: ObjectId,
+    pub(super) objects: BTreeMap<ObjectId, Object>,
+    /// Place of the last reservation.
+    pub(super) reserved: u64,
+    /// Objects ever created (a count).
+    pub(super) created: u64,
+    /// As [`Engine::directory_changes`](crate::Engine::directory_changes).
+    pub(super) directory_changes: u64,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Object {
+    pub(super) owner: Owner,
+    /// Entries that name it (a count); 1 for the root.
+    pub(super) names: u32,
+    /// Opens without their close (a count).
+    pub(super) opens: u64,
+    pub(super) accessed: Time,
+    pub(super) modified: Time,
+    pub(super) changed: Time,
+    pub(super) born: Time,
+    pub(super) generation: u64,
+    pub(super) body: Body,
+}
+
+#[derive(Clone, Debug)]
+pub(super) enum Body {
+    /// A file, or the target of a symbolic link.
+    Data(Data),
+    Directory(Directory),
+    Device(u64),
+    /// A pipe or a socket.
+    Nothing,
+}
+
+/// Names and what they name. An entry keeps its cookie for as long as its name exists.
+#[derive(Clone, Debug)]
+pub(super) struct Directory {
+    /// `None` once removed.
+    pub(super) parent: Option<ObjectId>,
+    cookies: BTreeMap<Vec<u8>, u64>,
+    slots: BTreeMap<u64, (Vec<u8>, ObjectId)>,
+    last_cookie: u64,
+}
+
+impl Directory {
+    pub(super) fn new(parent: ObjectId) -> Directory {
+        Directory { parent: Some(parent), cookies: BTreeMap::new(), slots: BTreeMap::new(), last_cookie: 0 }
+    }
+
+    pub(super) fn get(&self, name: &[u8]) -> Option<ObjectId> {
+        let cookie = self.cookies.get(name)?;
+        self.slots.get(cookie).map(|(_, id)| *id)
+    }
+
+    /// Makes `name` name `id`, whatever it named before.
+    pub(super) fn set(&mut self, name: &[u8], id: ObjectId) {
+        let cookie = *self.cookies.entry(name.to_vec()).or_insert_with(|| {
+            self.last_cookie += 1;
+            self.last_cookie
+        });
+        self.slots.insert(cookie, (name.to_vec(), id));
+    }
+
+    pub(super) fn remove(&mut self, name: &[u8]) {
+        if let Some(cookie) = self.cookies.remove(name) {
+            self.slots.remove(&cookie);
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.slots.is_empty()
+    }
+
+    /// Entries from `cookie` on, each with its own cookie.
+    pub(super) fn entries_from(&self, cookie: u64) -> impl Iterator<Item = (u64, &[u8], ObjectId)> {
+        self.slots.range(cookie..).map(|(&cookie, (name, id))| (cookie, name.as_slice(), *id))
+    }
+}
+
+impl State {
+    pub(super) fn object(&self, id: ObjectId) -> Result<&Object> {
+        self.objects.get(&id).ok_or(Error::Stale)
+    }
+
+    pub(super) fn object_mut(&mut self, id: ObjectId) -> Result<&mut Object> {
+        self.objects.get_mut(&id).ok_or(Error::Stale)
+    }
+
+    pub(super) fn directory(&self, id: ObjectId) -> Result<&Directory> {
+        if !id.is_directory() {
+            return Err(Error::NotDirectory);
+        }
+        match &self.object(id)?.body {
+            Body::Directory(directory) => Ok(directory),
+            _ => unreachable!("the kind in an id is the kind of its object"),
+        }
+    }
+
+    pub(super) fn directory_mut(&mut self, id: ObjectId) -> Result<&mut Directory> {
+        if !id.is_directory() {
+            return Err(Error::NotDirectory);
+        }
+        match &mut self.object_mut(id)?.body {
+            Body::Directory(directory) => Ok(directory),
+            _ => unreachable!("the kind in an id is the kind of its object"),
+        }
+    }
+
+    /// The bytes of a file or symbolic link.
+    pub(super) fn data(&self, id: ObjectId) -> Result<&Data> {
+        match &self.object(id)?.body {
+            Body::Data(data) => Ok(data),
+            Body::Directory(_) => Err(Error::IsDirectory),
+            Body::Device(_) | Body::Nothing => Err(Error::Invalid("the object has no bytes")),
+        }
+    }
+
+    /// The object that `name` names; checks `dir` and `name` too.
+    pub(super) fn entry(&self, dir: ObjectId, name: &[u8]) -> Result<Option<ObjectId>> {
+        if !dir.is_directory() {
+            return Err(Error::NotDirectory);
+        }
+        check_name(name)?;
+        Ok(self.directory(dir)?.get(name))
+    }
+
+    pub(super) fn attributes(&self, id: ObjectId) -> Result<Attributes> {
+        let object = self.object(id)?;
+        let (links, size, allocated, parent, device) = match &object.body {
+            Body::Data(data) => (object.names, data.size(), data.allocated(), None, 0),
+            Body::Directory(directory) => {
+                let entries = || directory.entries_from(0);
+                let subdirectories = entries().filter(|(_, _, id)| id.is_directory()).count() as u32;
+                let links = if object.names == 0 { 0 } else { 2 + subdirectories };
+                (links, entries().count() as u64, 0, directory.parent, 0)
+            }
+            Body::Device(device) => (object.names, 0, 0, None, *device),
+            Body::Nothing => (object.names, 0, 0, None, 0),
+        };
+        Ok(Attributes {
+            kind: id.kind(),
+            mode: object.owner.mode,
+            uid: object.owner.uid,
+            gid: object.owner.gid,
+            links,
+            size,
+            allocated,
+            accessed: object.accessed,
+            modified: object.modified,
+            changed: object.changed,
+            created: object.born,
+            device,
+            parent,
+            generation: object.generation,
+        })
+    }
+
+    /// Adds an object with its first name.
+    pub(super) fn insert(&mut self, id: ObjectId, owner: Owner, body: Body, time: Time) {
+        self.created += 1;
+        let object = Object {
+            owner,
+            names: 1,
+            opens: 0,
+            accessed: time,
+            modified: time,
+            changed: time,
+            born: time,
+            generation: self.created,
+            body,
+        };
+        self.objects.insert(id, object);
+    }
+
+    /// Takes one name from an object; it goes if that was the last and nobody has it open.
+    pub(super) fn drop_name(&mut self, id: ObjectId, time: Time) -> Result<()> {
+        let object = self.object_mut(id)?;
+        object.names -= 1;
+        object.changed = time;
+        if let Body::Directory(directory) = &mut object.body {
+            directory.parent = None;
+        }
+        self.drop_if_unreachable(id);
+        Ok(())
+    }
+
+    pub(super) fn drop_if_unreachable(&mut self, id: ObjectId) {
+        if self.objects.get(&id).is_some_and(|object| object.names == 0 && object.opens == 0) {
+            self.objects.remove(&id);
+        }
+    }
+
+    pub(super) fn is_removed(&self, id: ObjectId) -> Result<bool> {
+        Ok(self.object(id)?.names == 0)
+    }
+
+    /// Whether `dir` is `ancestor` or somewhere under it.
+    pub(super) fn is_within(&self, mut dir: ObjectId, ancestor: ObjectId) -> Result<bool> {
+        loop {
+            if dir == ancestor {
+                return Ok(true);
+            }
+            match self.directory(dir)?.parent {
+                Some(parent) if parent != dir => dir = parent,
+                _ => return Ok(false),
+            }
+        }
+    }
+
+    /// A change of bytes or entries at `time`.
+    pub(super) fn touch(&mut self, id: ObjectId, time: Time) -> Result<()> {
+        let object = self.object_mut(id)?;
+        object.modified = time;
+        object.changed = time;
+        Ok(())
+    }
+
+    pub(super) fn reserve(&mut self, kind: Kind) -> ObjectId {
+        loop {
+            self.reserved += 64;
+            let id = ObjectId::new(self.reserved, kind);
+            let same_place =
+                ObjectId::new(id.place(), Kind::File)..=ObjectId::new(id.place(), Kind::BlockDevice);
+            if self.objects.range(same_place).next().is_none() {
+                return id;
+            }
+        }
+    }
+}
+
+fn check_name(name: &[u8]) -> Result<()> {
+    match name.len() {
+        0 => Err(Error::Invalid("a name has at least one byte")),
+        1..=MAX_NAME => Ok(()),
+        _ => Err(Error::NameTooLong),
+    }
+}
