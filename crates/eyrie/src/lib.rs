@@ -18,6 +18,7 @@ pub mod kvfs;
 pub mod names;
 pub mod posix;
 pub mod pxfs;
+pub mod volume;
 
 pub use error::{Error, Result};
 pub use eyrie_engine::access::Credentials;
@@ -29,3 +30,4 @@ pub use posix::{
 };
 pub use pxfs::Pxfs;
 pub use rustix::io::Errno;
+pub use volume::{Files, Information, Report, Store, Volume, VolumeOptions};
