@@ -1,6 +1,6 @@
 //! Who may do what: the one place that knows permission rules.
 //!
-//! Pure functions over [`Attributes`] that answer as Linux does. User id 0 has every capability of a file system
+//! Pure functions over the [`Protection`] of objects that answer as Linux does. User id 0 has every capability of a file system
 //! (`CAP_DAC_OVERRIDE`, `CAP_FOWNER`, `CAP_CHOWN`, `CAP_FSETID`, `CAP_MKNOD`), any other user none.
 
 use std::sync::Arc;
@@ -102,8 +102,29 @@ impl Credentials {
 
     /// Whether this is the owner, or root.
     #[inline]
-    pub fn owns(&self, object: &Attributes) -> bool {
+    pub fn owns(&self, object: &Protection) -> bool {
         self.is_root() || self.uid == object.uid
+    }
+}
+
+/// What decides who may use an object: its kind, mode and owner.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Protection {
+    /// What it is.
+    pub kind: Kind,
+    /// Permission bits, at most 0o7777.
+    pub mode: u16,
+    /// User id of the owner.
+    pub uid: u32,
+    /// Group id.
+    pub gid: u32,
+}
+
+impl From<&Attributes> for Protection {
+    #[inline]
+    fn from(attributes: &Attributes) -> Protection {
+        let &Attributes { kind, mode, uid, gid, .. } = attributes;
+        Protection { kind, mode, uid, gid }
     }
 }
 
@@ -120,12 +141,19 @@ bitflags::bitflags! {
     }
 }
 
+/// Whether `who` passes [`check`] of any directory, and of any object for reading and writing: their protection need
+/// not be looked at.
+#[inline]
+pub fn passes_everywhere(who: &Credentials) -> bool {
+    who.is_root()
+}
+
 /// Whether `who` has all of `rights` on `object`.
 ///
 /// # Errors
 /// `AccessDenied`.
 #[inline]
-pub fn check(who: &Credentials, object: &Attributes, rights: Rights) -> Result<()> {
+pub fn check(who: &Credentials, object: &Protection, rights: Rights) -> Result<()> {
     let shift = if who.uid == object.uid {
         6
     } else if who.in_group(object.gid) {
@@ -142,9 +170,9 @@ pub fn check(who: &Credentials, object: &Attributes, rights: Rights) -> Result<(
 }
 
 /// Root passes every check, but executes a file only if somebody may.
-fn overrides(who: &Credentials, object: &Attributes, rights: Rights) -> bool {
-    who.is_root()
-        && (object.kind == Kind::Directory || !rights.contains(Rights::EXECUTE) || object.mode & 0o111 != 0)
+fn overrides(who: &Credentials, object: &Protection, rights: Rights) -> bool {
+    let executable = object.kind == Kind::Directory || object.mode & 0o111 != 0;
+    who.is_root() && (executable || !rights.contains(Rights::EXECUTE))
 }
 
 /// Whether `who` may search the directory `dir`.
@@ -152,7 +180,7 @@ fn overrides(who: &Credentials, object: &Attributes, rights: Rights) -> bool {
 /// # Errors
 /// `AccessDenied`.
 #[inline]
-pub fn check_search(who: &Credentials, dir: &Attributes) -> Result<()> {
+pub fn check_search(who: &Credentials, dir: &Protection) -> Result<()> {
     check(who, dir, Rights::EXECUTE)
 }
 
@@ -161,8 +189,14 @@ pub fn check_search(who: &Credentials, dir: &Attributes) -> Result<()> {
 /// # Errors
 /// `AccessDenied`.
 #[inline]
-pub fn check_add(who: &Credentials, dir: &Attributes) -> Result<()> {
+pub fn check_add(who: &Credentials, dir: &Protection) -> Result<()> {
     check(who, dir, Rights::WRITE | Rights::EXECUTE)
+}
+
+/// Whether the owner of an entry of `dir` matters to [`check_remove`] by `who`.
+#[inline]
+pub fn is_sticky(who: &Credentials, dir: &Protection) -> bool {
+    dir.mode & STICKY != 0 && !who.owns(dir)
 }
 
 /// Whether `who` may remove the entry of `dir` that names `victim`, the sticky bit considered.
@@ -170,10 +204,9 @@ pub fn check_add(who: &Credentials, dir: &Attributes) -> Result<()> {
 /// # Errors
 /// `AccessDenied`; `NotPermitted` when only the sticky bit is in the way.
 #[inline]
-pub fn check_remove(who: &Credentials, dir: &Attributes, victim: &Attributes) -> Result<()> {
+pub fn check_remove(who: &Credentials, dir: &Protection, victim: &Protection) -> Result<()> {
     check_add(who, dir)?;
-    let sticky = dir.mode & STICKY != 0 && who.uid != victim.uid && !who.owns(dir);
-    if sticky { Err(Error::NotPermitted) } else { Ok(()) }
+    if is_sticky(who, dir) && who.uid != victim.uid { Err(Error::NotPermitted) } else { Ok(()) }
 }
 
 /// Whether `who` may give `object` another name: as Linux with `fs.protected_hardlinks`, its owner may, and who may read
@@ -181,7 +214,7 @@ pub fn check_remove(who: &Credentials, dir: &Attributes, victim: &Attributes) ->
 ///
 /// # Errors
 /// `NotPermitted`.
-pub fn check_link(who: &Credentials, object: &Attributes) -> Result<()> {
+pub fn check_link(who: &Credentials, object: &Protection) -> Result<()> {
     if who.owns(object) {
         return Ok(());
     }
@@ -194,11 +227,21 @@ pub fn check_link(who: &Credentials, object: &Attributes) -> Result<()> {
     Ok(())
 }
 
+/// Whether `who` may make a device with this number. Character device 0 is the mark of overlay file systems.
+///
+/// # Errors
+/// `NotPermitted`.
+pub fn check_device(who: &Credentials, kind: Kind, device: u64) -> Result<()> {
+    let mark = kind == Kind::CharDevice && device == 0;
+    let is_device = matches!(kind, Kind::CharDevice | Kind::BlockDevice);
+    if is_device && !mark && !who.is_root() { Err(Error::NotPermitted) } else { Ok(()) }
+}
+
 /// The mode that `object` gets when `who` sets it to `mode`: the set-group-id bit is lost by users outside the group.
 ///
 /// # Errors
 /// `NotPermitted` unless `who` owns it.
-pub fn chmod(who: &Credentials, object: &Attributes, mode: u16) -> Result<u16> {
+pub fn chmod(who: &Credentials, object: &Protection, mode: u16) -> Result<u16> {
     if !who.owns(object) {
         return Err(Error::NotPermitted);
     }
@@ -207,11 +250,12 @@ pub fn chmod(who: &Credentials, object: &Attributes, mode: u16) -> Result<u16> {
     Ok(if foreign { mode & !SET_GID } else { mode })
 }
 
-/// The mode that `object` has after `who` set its user and group (`None` leaves one as it is): files lose set-id bits.
+/// The mode that `object` has after `who` set its user and group (`None` leaves one as it is): set-id bits are lost, but
+/// by directories.
 ///
 /// # Errors
-/// `NotPermitted` unless `who` is root, or owns it and sets a group of its own.
-pub fn chown(who: &Credentials, object: &Attributes, uid: Option<u32>, gid: Option<u32>) -> Result<u16> {
+/// `NotPermitted` unless `who` is root, or owns it and sets a group of its own, or changes nothing at all.
+pub fn chown(who: &Credentials, object: &Protection, uid: Option<u32>, gid: Option<u32>) -> Result<u16> {
     let own = who.uid == object.uid;
     let uid_fits = uid.is_none_or(|uid| own && uid == object.uid);
     let gid_fits = gid.is_none_or(|gid| own && (gid == object.gid || who.in_group(gid)));
@@ -221,12 +265,13 @@ pub fn chown(who: &Credentials, object: &Attributes, uid: Option<u32>, gid: Opti
     if object.kind == Kind::Directory {
         return Ok(object.mode);
     }
-    Ok(without_set_ids(who, object))
+    let mode = without_set_ids(who, object);
+    if mode != object.mode && !who.owns(object) { Err(Error::NotPermitted) } else { Ok(mode) }
 }
 
 /// The mode that `object` has after `who` wrote to it or changed its size: others than root take set-id bits from files.
 #[inline]
-pub fn mode_after_write(who: &Credentials, object: &Attributes) -> u16 {
+pub fn mode_after_write(who: &Credentials, object: &Protection) -> u16 {
     if object.mode & (SET_UID | SET_GID) == 0 || who.is_root() || object.kind != Kind::File {
         return object.mode;
     }
@@ -234,17 +279,17 @@ pub fn mode_after_write(who: &Credentials, object: &Attributes) -> u16 {
 }
 
 /// Without group execution the set-group-id bit gives no rights, and members of the group leave it.
-fn without_set_ids(who: &Credentials, object: &Attributes) -> u16 {
+fn without_set_ids(who: &Credentials, object: &Protection) -> u16 {
     let executable = object.mode & GROUP_EXECUTE != 0;
     let drops_group = executable || !(who.is_root() || who.in_group(object.gid));
     object.mode & !SET_UID & if drops_group { !SET_GID } else { MODE_BITS }
 }
 
-/// Whether `who` may set the times of `object`; `now` when only to the time of the call.
+/// Whether `who` may set the times of `object`; `now` when both to the time of the call.
 ///
 /// # Errors
 /// `NotPermitted` for other times unless `who` owns it; `AccessDenied` for `now` when it may not write either.
-pub fn check_set_times(who: &Credentials, object: &Attributes, now: bool) -> Result<()> {
+pub fn check_set_times(who: &Credentials, object: &Protection, now: bool) -> Result<()> {
     if who.owns(object) {
         return Ok(());
     }
@@ -252,21 +297,187 @@ pub fn check_set_times(who: &Credentials, object: &Attributes, now: bool) -> Res
 }
 
 /// Owner and mode of an object of `kind` that `who` makes in `dir` with `mode`, the umask applied: a set-group-id
-/// directory gives its group, and to directories the bit itself.
+/// directory gives its group, and to directories the bit itself, which they get in no other way. Symbolic links have
+/// all permissions.
 #[inline]
-pub fn owner_of_new(who: &Credentials, dir: &Attributes, kind: Kind, mode: u16) -> Owner {
-    let mut mode = mode & MODE_BITS & !who.umask;
-    let mut gid = who.gid;
-    if dir.mode & SET_GID != 0 {
-        gid = dir.gid;
-        if kind == Kind::Directory {
-            mode |= SET_GID;
-        } else if mode & (SET_GID | GROUP_EXECUTE) == SET_GID | GROUP_EXECUTE
-            && !who.is_root()
-            && !who.in_group(gid)
-        {
-            mode &= !SET_GID;
+pub fn owner_of_new(who: &Credentials, dir: &Protection, kind: Kind, mode: u16) -> Owner {
+    let inherits = dir.mode & SET_GID != 0;
+    let gid = if inherits { dir.gid } else { who.gid };
+    let mode = match kind {
+        Kind::Symlink => 0o777,
+        Kind::Directory => mode & !who.umask & 0o1777 | if inherits { SET_GID } else { 0 },
+        _ => {
+            let grants_group = mode & (SET_GID | GROUP_EXECUTE) == SET_GID | GROUP_EXECUTE;
+            let foreign = inherits && grants_group && !who.is_root() && !who.in_group(gid);
+            mode & MODE_BITS & !who.umask & if foreign { !SET_GID } else { MODE_BITS }
+        }
+    };
+    Owner { mode, uid: who.uid, gid }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn object(kind: Kind, mode: u16, uid: u32, gid: u32) -> Protection {
+        Protection { kind, mode, uid, gid }
+    }
+
+    fn file(mode: u16, uid: u32, gid: u32) -> Protection {
+        object(Kind::File, mode, uid, gid)
+    }
+
+    fn dir(mode: u16, uid: u32, gid: u32) -> Protection {
+        object(Kind::Directory, mode, uid, gid)
+    }
+
+    /// User 1 of groups 10 and 11.
+    fn user() -> Credentials {
+        Credentials::new(1, 10, &[11])
+    }
+
+    #[test]
+    fn the_first_class_that_fits_decides() {
+        let (r, w, x) = (Rights::READ, Rights::WRITE, Rights::EXECUTE);
+        for (object, rights, granted) in [
+            (file(0o400, 1, 10), r, true),
+            (file(0o400, 1, 10), w, false),
+            (file(0o077, 1, 10), r, false),
+            (file(0o040, 2, 10), r, true),
+            (file(0o040, 2, 11), r, true),
+            (file(0o707, 2, 11), r, false),
+            (file(0o004, 2, 12), r, true),
+            (file(0o004, 2, 12), r | w, false),
+            (file(0o006, 2, 12), r | w, true),
+            (dir(0o001, 2, 12), x, true),
+            (dir(0o770, 2, 12), x, false),
+            (file(0, 2, 12), Rights::empty(), true),
+        ] {
+            assert_eq!(check(&user(), &object, rights).is_ok(), granted, "{object:?} {rights:?}");
         }
     }
-    Owner { mode, uid: who.uid, gid }
+
+    #[test]
+    fn root_executes_only_what_somebody_may() {
+        let root = Credentials::root();
+        for (object, rights, granted) in [
+            (file(0, 1, 1), Rights::READ | Rights::WRITE, true),
+            (file(0o600, 0, 0), Rights::EXECUTE, false),
+            (file(0o010, 1, 1), Rights::EXECUTE, true),
+            (dir(0, 1, 1), Rights::all(), true),
+        ] {
+            assert_eq!(check(&root, &object, rights).is_ok(), granted, "{object:?} {rights:?}");
+        }
+    }
+
+    #[test]
+    fn sticky_directories_protect_the_entries_of_others() {
+        for (who, dir, victim, errno) in [
+            (user(), dir(0o1777, 2, 2), file(0, 2, 2), Some(rustix::io::Errno::PERM)),
+            (user(), dir(0o1777, 2, 2), file(0, 1, 2), None),
+            (user(), dir(0o1777, 1, 2), file(0, 2, 2), None),
+            (user(), dir(0o777, 2, 2), file(0, 2, 2), None),
+            (user(), dir(0o1775, 2, 2), file(0, 2, 2), Some(rustix::io::Errno::ACCESS)),
+            (Credentials::root(), dir(0o1000, 2, 2), file(0, 2, 2), None),
+        ] {
+            let result = check_remove(&who, &dir, &victim);
+            assert_eq!(result.err().map(|error| error.errno()), errno, "{dir:?} {victim:?}");
+        }
+    }
+
+    #[test]
+    fn set_id_bits_survive_only_where_linux_keeps_them() {
+        let root = Credentials::root();
+        for (who, before, written, owned) in [
+            (&user(), file(0o6777, 1, 10), 0o777, 0o777),
+            (&user(), file(0o2767, 1, 10), 0o2767, 0o2767),
+            (&user(), file(0o2767, 1, 12), 0o767, 0o767),
+            (&user(), file(0o4755, 1, 10), 0o755, 0o755),
+            (&root, file(0o6777, 1, 10), 0o6777, 0o777),
+            (&root, file(0o2767, 1, 12), 0o2767, 0o2767),
+            (&user(), dir(0o6777, 1, 10), 0o6777, 0o6777),
+        ] {
+            assert_eq!(mode_after_write(who, &before), written, "{before:?} written");
+            assert_eq!(chown(who, &before, None, None).ok(), Some(owned), "{before:?} chowned");
+        }
+    }
+
+    #[test]
+    fn owners_give_files_to_their_own_groups_only() {
+        let own = file(0o644, 1, 10);
+        for (object, uid, gid, allowed) in [
+            (own, None, Some(11), true),
+            (own, None, Some(12), false),
+            (own, Some(1), Some(10), true),
+            (own, Some(2), None, false),
+            (file(0o644, 2, 10), None, Some(10), false),
+            (file(0o644, 2, 10), None, None, true),
+            (file(0o4644, 2, 10), None, None, false),
+        ] {
+            assert_eq!(chown(&user(), &object, uid, gid).is_ok(), allowed, "{object:?} {uid:?} {gid:?}");
+            assert!(chown(&Credentials::root(), &object, uid, gid).is_ok());
+        }
+    }
+
+    #[test]
+    fn chmod_takes_the_set_group_id_bit_from_outsiders() {
+        assert_eq!(chmod(&user(), &file(0, 1, 11), 0o2755).ok(), Some(0o2755));
+        assert_eq!(chmod(&user(), &file(0, 1, 12), 0o2755).ok(), Some(0o755));
+        assert_eq!(chmod(&Credentials::root(), &file(0, 1, 12), 0o2755).ok(), Some(0o2755));
+        assert!(chmod(&user(), &file(0o777, 2, 10), 0o755).is_err());
+    }
+
+    #[test]
+    fn times_are_set_by_owners_and_touched_by_writers() {
+        for (object, now, errno) in [
+            (file(0, 1, 1), false, None),
+            (file(0o666, 2, 2), true, None),
+            (file(0o666, 2, 2), false, Some(rustix::io::Errno::PERM)),
+            (file(0o644, 2, 2), true, Some(rustix::io::Errno::ACCESS)),
+        ] {
+            let result = check_set_times(&user(), &object, now);
+            assert_eq!(result.err().map(|error| error.errno()), errno, "{object:?} {now}");
+        }
+    }
+
+    #[test]
+    fn links_are_for_those_who_could_have_copied() {
+        for (object, allowed) in [
+            (file(0, 1, 1), true),
+            (file(0o666, 2, 2), true),
+            (file(0o644, 2, 2), false),
+            (file(0o4666, 2, 2), false),
+            (file(0o2676, 2, 2), false),
+            (object(Kind::Symlink, 0o777, 2, 2), false),
+        ] {
+            assert_eq!(check_link(&user(), &object).is_ok(), allowed, "{object:?}");
+        }
+    }
+
+    #[test]
+    fn new_objects_inherit_the_group_of_set_group_id_directories() {
+        let masked = user().with_umask(0o022);
+        let (plain, set) = (dir(0o777, 2, 12), dir(0o2777, 2, 12));
+        for (who, parent, kind, mode, want) in [
+            (&user(), plain, Kind::File, 0o6777, (0o6777, 10)),
+            (&user(), set, Kind::File, 0o2777, (0o777, 12)),
+            (&user(), set, Kind::File, 0o2767, (0o2767, 12)),
+            (&user(), set, Kind::Directory, 0o755, (0o2755, 12)),
+            (&user(), plain, Kind::Directory, 0o7777, (0o1777, 10)),
+            (&masked, plain, Kind::File, 0o666, (0o644, 10)),
+            (&masked, set, Kind::Symlink, 0, (0o777, 12)),
+            (&Credentials::root(), set, Kind::File, 0o2777, (0o2777, 12)),
+        ] {
+            let owner = owner_of_new(who, &parent, kind, mode);
+            assert_eq!((owner.mode, owner.gid), want, "{parent:?} {kind:?} {mode:o}");
+            assert_eq!(owner.uid, who.uid());
+        }
+    }
+
+    #[test]
+    fn clones_share_the_id_that_caches_use() {
+        let who = user();
+        assert_eq!(who.id(), who.clone().id());
+        assert_ne!(who.id(), user().id());
+    }
 }

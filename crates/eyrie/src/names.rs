@@ -1,1 +1,138 @@
-//! Placeholder.
+//! File names for keys that are no file names.
+//!
+//! An entry's key is 1 to 255 bytes of any kind. A key that is a legal file name is shown as it is. One that is not
+//! (it contains `/` or NUL, is `.` or `..`, or begins with `%kv%`) is shown as `%kv%` and the key, in which `/`, NUL,
+//! `%` and the leading `.` of `.` and `..` are written `%XX` in upper-case hexadecimal.
+//!
+//! This is a bijection between keys and names: every key has one name, and a name that begins with `%kv%` without
+//! being the name of a key belongs to nothing.
+
+use std::borrow::Cow;
+
+/// What the names of keys that are no file names begin with.
+pub const MARK: &[u8] = b"%kv%";
+/// The longest name of a key: every byte of 255 escaped.
+pub const LONGEST: usize = MARK.len() + 3 * 255;
+
+const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
+
+/// Whether a name begins with the mark, so that [`decode`] must say what it means.
+#[inline]
+pub fn is_marked(name: &[u8]) -> bool {
+    name.starts_with(MARK)
+}
+
+/// The file name of a key.
+pub fn encode(key: &[u8]) -> Cow<'_, [u8]> {
+    if is_file_name(key) { Cow::Borrowed(key) } else { Cow::Owned(escape(key)) }
+}
+
+/// The key of a file name; `None` if no key has it.
+pub fn decode(name: &[u8]) -> Option<Cow<'_, [u8]>> {
+    let Some(escaped) = name.strip_prefix(MARK) else {
+        return is_file_name(name).then_some(Cow::Borrowed(name));
+    };
+    let key = unescape(escaped)?;
+    // One spelling only: the one that `encode` gives.
+    (!key.is_empty() && *encode(&key) == *name).then_some(Cow::Owned(key))
+}
+
+fn is_file_name(key: &[u8]) -> bool {
+    let plain = |byte: &u8| !matches!(byte, b'/' | 0);
+    !matches!(key, b"" | b"." | b"..") && !is_marked(key) && key.iter().all(plain)
+}
+
+fn escape(key: &[u8]) -> Vec<u8> {
+    let mut name = MARK.to_vec();
+    let dots = matches!(key, b"." | b"..");
+    for (index, &byte) in key.iter().enumerate() {
+        if matches!(byte, b'/' | 0 | b'%') || dots && index == 0 {
+            name.extend([b'%', DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]]);
+        } else {
+            name.push(byte);
+        }
+    }
+    name
+}
+
+fn unescape(escaped: &[u8]) -> Option<Vec<u8>> {
+    let mut key = Vec::with_capacity(escaped.len());
+    let mut rest = escaped.iter();
+    while let Some(&byte) = rest.next() {
+        key.push(match byte {
+            b'%' => digit(*rest.next()?)? << 4 | digit(*rest.next()?)?,
+            plain => plain,
+        });
+    }
+    Some(key)
+}
+
+fn digit(byte: u8) -> Option<u8> {
+    DIGITS.iter().position(|&digit| digit == byte).map(|value| value as u8)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn keys() -> impl Strategy<Value = Vec<u8>> {
+        let bytes =
+            prop_oneof![Just(b'%'), Just(b'/'), Just(b'.'), Just(0), Just(b'k'), Just(b'v'), any::<u8>()];
+        let tail = prop::collection::vec(bytes, 1..40);
+        (any::<bool>(), tail).prop_map(|(marked, tail)| if marked { [MARK, &tail].concat() } else { tail })
+    }
+
+    fn names() -> impl Strategy<Value = Vec<u8>> {
+        let part = prop_oneof![
+            Just("%2F".to_owned()),
+            Just("%25".to_owned()),
+            Just("%00".to_owned()),
+            Just("%2E".to_owned()),
+            Just("%2f".to_owned()),
+            "[%.a-f0-9]{1,2}",
+        ];
+        prop::collection::vec(part, 0..6).prop_map(|parts| [MARK, parts.concat().as_bytes()].concat())
+    }
+
+    proptest! {
+        #[test]
+        fn every_key_has_a_name_that_leads_back(key in keys()) {
+            let name = encode(&key);
+            prop_assert!(!name.contains(&b'/') && !name.contains(&0));
+            prop_assert!(!matches!(&*name, b"" | b"." | b".."));
+            prop_assert!(name.len() <= LONGEST);
+            let decoded = decode(&name);
+            prop_assert_eq!(decoded.as_deref(), Some(&*key));
+        }
+
+        #[test]
+        fn every_name_that_means_a_key_is_the_name_of_that_key(name in names()) {
+            if let Some(key) = decode(&name) {
+                prop_assert_eq!(&*encode(&key), &*name);
+            }
+        }
+    }
+
+    #[test]
+    fn spellings() {
+        for (key, name) in [
+            (&b"plain"[..], &b"plain"[..]),
+            (b".hidden", b".hidden"),
+            (b"100%", b"100%"),
+            (b".", b"%kv%%2E"),
+            (b"..", b"%kv%%2E."),
+            (b"a/b", b"%kv%a%2Fb"),
+            (b"\0", b"%kv%%00"),
+            (b"%kv%", b"%kv%%25kv%25"),
+            (b"/100%", b"%kv%%2F100%25"),
+        ] {
+            assert_eq!(&*encode(key), name);
+            assert_eq!(decode(name).as_deref(), Some(key));
+        }
+        for nothing in ["%kv%", "%kv%plain", "%kv%a%2fb", "%kv%%2", "%kv%%2E%2E", "%kv%%41/", ""] {
+            assert_eq!(decode(nothing.as_bytes()), None, "{nothing}");
+        }
+    }
+}

@@ -9,8 +9,10 @@ mod file;
 mod types;
 
 pub use ext::{DirEntry, OpenOptions, PosixExt, ReadDir};
+/// What [`Posix::access`] asks for; empty asks whether the path exists.
+pub use eyrie_engine::access::Rights as Access;
 pub use file::File;
-pub use types::{Access, ListEntry, OpenFlags, SetTime, Stat, StatVfs, Whence};
+pub use types::{ListEntry, OpenFlags, SetTime, Stat, StatVfs, Whence};
 
 use std::path::Path;
 

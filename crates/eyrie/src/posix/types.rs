@@ -25,19 +25,6 @@ bitflags::bitflags! {
     }
 }
 
-bitflags::bitflags! {
-    /// What [`Posix::access`](super::Posix::access) asks for; empty asks whether the path exists.
-    #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
-    pub struct Access: u8 {
-        /// To execute a file or search a directory.
-        const EXECUTE = 1;
-        /// To write.
-        const WRITE = 2;
-        /// To read.
-        const READ = 4;
-    }
-}
-
 /// A time to set.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SetTime {

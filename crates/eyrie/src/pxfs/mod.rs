@@ -1,36 +1,53 @@
-//! PXFS: POSIX calls over an engine.
+//! PXFS: the calls of [`Posix`](crate::posix::Posix) over an engine.
+//!
+//! A call walks its path ([`walk`]), asks [`eyrie_engine::access`] whether its credentials may, and reads or applies one
+//! Op. It holds one epoch pin throughout, so ids stay valid between look-up and use; when another thread's change makes
+//! an engine answer `Stale` all the same, it walks again.
+//!
+//! Differences from Linux's tmpfs:
+//! - Access times change only when set (`noatime`).
+//! - Pipes, sockets and devices can be made and named, but not opened (`ENXIO`).
+//! - Names that begin with `%kv%` are escaped keys ([`crate::names`]); those that are none cannot be created (`EINVAL`).
+//! - Hard links are protected as with `fs.protected_hardlinks = 1`, whatever the host says.
 
+mod cache;
+mod calls;
+mod change;
+mod entries;
+mod open;
+mod walk;
+
+pub use open::Handle;
+
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use eyrie_engine::access::Credentials;
-use eyrie_engine::{Engine, Kind, ObjectId, RenameMode, Time};
+use eyrie_engine::{Engine, Time};
+use eyrie_medium::epoch;
+use rustix::io::Errno;
 
-use crate::Result;
-use crate::posix::{Access, ListEntry, OpenFlags, Posix, SetTime, Stat, StatVfs, Whence};
+use crate::{Error, Result};
 
-/// The POSIX calls over an engine, for one set of credentials.
-#[derive(Debug)]
+/// How often a call walks again before it reports `ESTALE`: changes of others can only go on for so long by accident.
+const ATTEMPTS: u32 = 1000;
+
+/// The POSIX calls over an engine, for one set of credentials. See the [module](self) for what differs from Linux.
 pub struct Pxfs<E> {
     engine: Arc<E>,
     credentials: Credentials,
-    /// Tells this engine from every other of the process in caches.
+    /// Tells this file system from every other of the process in caches.
     instance: u64,
     clock: fn() -> Time,
-}
-
-/// An open file or directory of a [`Pxfs`]. Closed only by [`Posix::close`].
-#[derive(Debug)]
-#[must_use = "a handle keeps its file until it is closed"]
-pub struct Handle {
-    id: ObjectId,
-    flags: OpenFlags,
 }
 
 impl<E: Engine> Pxfs<E> {
     /// The calls over `engine`, made by `credentials`.
     pub fn new(engine: Arc<E>, credentials: Credentials) -> Pxfs<E> {
-        Pxfs { engine, credentials, instance: 0, clock: || Time::new(0, 0) }
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        Pxfs { engine, credentials, instance: NEXT.fetch_add(1, Ordering::Relaxed), clock: coarse_time }
     }
 
     /// The same file system for somebody else.
@@ -38,102 +55,107 @@ impl<E: Engine> Pxfs<E> {
     pub fn with_credentials(&self, credentials: Credentials) -> Pxfs<E> {
         Pxfs { engine: Arc::clone(&self.engine), credentials, instance: self.instance, clock: self.clock }
     }
+
+    /// The same file system with another source of time stamps than the system's coarse clock.
+    #[must_use]
+    pub fn with_clock(&self, clock: fn() -> Time) -> Pxfs<E> {
+        Pxfs { clock, ..self.clone() }
+    }
+
+    /// Who makes the calls.
+    pub fn credentials(&self) -> &Credentials {
+        &self.credentials
+    }
+
+    /// The engine.
+    pub fn engine(&self) -> &Arc<E> {
+        &self.engine
+    }
+
+    #[inline]
+    fn now(&self) -> Time {
+        (self.clock)()
+    }
+
+    /// Runs one call under a pin, again if ids went stale meanwhile.
+    #[inline]
+    fn call<T>(&self, operation: &'static str, mut attempt: impl FnMut() -> Step<T>) -> Result<T> {
+        let _pin = epoch::pin();
+        let mut attempts = 0;
+        loop {
+            match attempt() {
+                Ok(result) => return Ok(result),
+                Err(Failure::Engine(eyrie_engine::Error::Stale) | Failure::Again) if attempts < ATTEMPTS => {
+                    attempts += 1;
+                }
+                Err(failure) => return Err(failure.into_error(operation)),
+            }
+        }
+    }
 }
-impl<E: Engine> Posix for Pxfs<E> {
-    type Handle = Handle;
-    fn open(&self, path: impl AsRef<Path>, flags: OpenFlags, mode: u16) -> Result<Self::Handle> {
-        unimplemented!()
+
+/// Shares the engine.
+impl<E> Clone for Pxfs<E> {
+    fn clone(&self) -> Self {
+        let Pxfs { engine, credentials, instance, clock } = self;
+        Pxfs {
+            engine: Arc::clone(engine),
+            credentials: credentials.clone(),
+            instance: *instance,
+            clock: *clock,
+        }
     }
-    fn close(&self, handle: Self::Handle) -> Result<()> {
-        unimplemented!()
+}
+
+impl<E> std::fmt::Debug for Pxfs<E> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Pxfs { credentials, instance, .. } = self;
+        f.debug_struct("Pxfs").field("credentials", credentials).field("instance", instance).finish()
     }
-    fn read_at(&self, handle: &Self::Handle, out: &mut [u8], offset: u64) -> Result<usize> {
-        unimplemented!()
+}
+
+/// Result of a step of a call.
+type Step<T> = std::result::Result<T, Failure>;
+
+/// Why a step failed.
+#[derive(Debug)]
+enum Failure {
+    Errno(Errno),
+    Engine(eyrie_engine::Error),
+    /// Another thread was faster: the call begins again.
+    Again,
+}
+
+impl Failure {
+    #[cold]
+    fn into_error(self, operation: &'static str) -> Error {
+        match self {
+            Failure::Errno(errno) => Error::new(errno, operation),
+            Failure::Engine(error) => Error::from_engine(error, operation),
+            Failure::Again => Error::new(Errno::STALE, operation),
+        }
     }
-    fn write_at(&self, handle: &Self::Handle, data: &[u8], offset: u64) -> Result<usize> {
-        unimplemented!()
+}
+
+impl From<Errno> for Failure {
+    fn from(errno: Errno) -> Failure {
+        Failure::Errno(errno)
     }
-    fn append(&self, handle: &Self::Handle, data: &[u8]) -> Result<usize> {
-        unimplemented!()
+}
+
+impl From<eyrie_engine::Error> for Failure {
+    fn from(error: eyrie_engine::Error) -> Failure {
+        Failure::Engine(error)
     }
-    fn fstat(&self, handle: &Self::Handle) -> Result<Stat> {
-        unimplemented!()
-    }
-    fn stat(&self, path: impl AsRef<Path>) -> Result<Stat> {
-        unimplemented!()
-    }
-    fn lstat(&self, path: impl AsRef<Path>) -> Result<Stat> {
-        unimplemented!()
-    }
-    fn set_len(&self, handle: &Self::Handle, size: u64) -> Result<()> {
-        unimplemented!()
-    }
-    fn truncate(&self, path: impl AsRef<Path>, size: u64) -> Result<()> {
-        unimplemented!()
-    }
-    fn mkdir(&self, path: impl AsRef<Path>, mode: u16) -> Result<()> {
-        unimplemented!()
-    }
-    fn rmdir(&self, path: impl AsRef<Path>) -> Result<()> {
-        unimplemented!()
-    }
-    fn unlink(&self, path: impl AsRef<Path>) -> Result<()> {
-        unimplemented!()
-    }
-    fn rename(&self, from: impl AsRef<Path>, to: impl AsRef<Path>, mode: RenameMode) -> Result<()> {
-        unimplemented!()
-    }
-    fn link(&self, existing: impl AsRef<Path>, path: impl AsRef<Path>) -> Result<()> {
-        unimplemented!()
-    }
-    fn symlink(&self, target: impl AsRef<Path>, path: impl AsRef<Path>) -> Result<()> {
-        unimplemented!()
-    }
-    fn readlink(&self, path: impl AsRef<Path>) -> Result<Vec<u8>> {
-        unimplemented!()
-    }
-    fn chmod(&self, path: impl AsRef<Path>, mode: u16) -> Result<()> {
-        unimplemented!()
-    }
-    fn fchmod(&self, handle: &Self::Handle, mode: u16) -> Result<()> {
-        unimplemented!()
-    }
-    fn chown(&self, path: impl AsRef<Path>, uid: Option<u32>, gid: Option<u32>) -> Result<()> {
-        unimplemented!()
-    }
-    fn lchown(&self, path: impl AsRef<Path>, uid: Option<u32>, gid: Option<u32>) -> Result<()> {
-        unimplemented!()
-    }
-    fn utimens(&self, path: impl AsRef<Path>, accessed: SetTime, modified: SetTime) -> Result<()> {
-        unimplemented!()
-    }
-    fn lutimens(&self, path: impl AsRef<Path>, accessed: SetTime, modified: SetTime) -> Result<()> {
-        unimplemented!()
-    }
-    fn futimens(&self, handle: &Self::Handle, accessed: SetTime, modified: SetTime) -> Result<()> {
-        unimplemented!()
-    }
-    fn mknod(&self, path: impl AsRef<Path>, kind: Kind, mode: u16, device: u64) -> Result<()> {
-        unimplemented!()
-    }
-    fn list(
-        &self,
-        handle: &Self::Handle,
-        cookie: u64,
-        visit: &mut dyn FnMut(ListEntry<'_>) -> bool,
-    ) -> Result<()> {
-        unimplemented!()
-    }
-    fn access(&self, path: impl AsRef<Path>, access: Access) -> Result<()> {
-        unimplemented!()
-    }
-    fn seek(&self, handle: &Self::Handle, offset: u64, whence: Whence) -> Result<u64> {
-        unimplemented!()
-    }
-    fn fsync(&self, handle: &Self::Handle) -> Result<()> {
-        unimplemented!()
-    }
-    fn statvfs(&self) -> Result<StatVfs> {
-        unimplemented!()
-    }
+}
+
+/// The clock that the kernel stamps files with: read without a system call, a few milliseconds coarse.
+pub(crate) fn coarse_time() -> Time {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
+    Time::new(now.tv_sec, now.tv_nsec as u32)
+}
+
+#[inline]
+fn bytes(path: &Path) -> &[u8] {
+    path.as_os_str().as_bytes()
 }

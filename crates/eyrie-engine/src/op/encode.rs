@@ -1,1 +1,0 @@
-//! The one encoding of Ops.

@@ -1,0 +1,248 @@
+//! From bytes to Ops.
+
+use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
+
+use super::layout::{
+    self, BatchFields, CreateFields, DataFields, HEADER_SIZE, Header, LinkFields, NameFields, PutFields,
+    RenameFields, SetAttributesFields, SetSizeFields, Stamp, Tag, VERSION, present,
+};
+use crate::{AttributeChange, Content, ObjectId, Op, Owner, RenameMode, Time};
+
+type Result<T> = std::result::Result<T, DecodeError>;
+
+/// Why bytes are no record.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DecodeError {
+    /// The record goes on past the bytes there are.
+    #[error("the record is cut short")]
+    Truncated,
+    /// The bytes are not those that were encoded.
+    #[error("the checksum does not match")]
+    Checksum,
+    /// The encoding is of another version.
+    #[error("version {0} of the encoding is unknown")]
+    Version(u16),
+    /// The Op is none that there is.
+    #[error("kind {0} of Op is unknown")]
+    Kind(u16),
+    /// A field has no meaning.
+    #[error("malformed record: {0}")]
+    Malformed(&'static str),
+}
+
+/// A decoded Op, which borrows names and data from the encoded bytes, and owns a batch's list of parts.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Decoded<'a> {
+    form: Form<'a>,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Form<'a> {
+    Single(Op<'a>),
+    Batch { dir: ObjectId, ops: Vec<Op<'a>>, time: Time },
+}
+
+impl Decoded<'_> {
+    /// The Op.
+    pub fn op(&self) -> Op<'_> {
+        match &self.form {
+            Form::Single(op) => *op,
+            Form::Batch { dir, ops, time } => Op::Batch { dir: *dir, ops, time: *time },
+        }
+    }
+}
+
+/// Decodes the record at the start of `bytes`; also its length in bytes. A batch has no batch among its parts.
+///
+/// # Errors
+/// When `bytes` do not begin with a record, whole and of this version.
+pub fn decode(bytes: &[u8]) -> Result<(Decoded<'_>, usize)> {
+    let (tag, mut body, length) = open(bytes)?;
+    let form = if tag == Tag::Batch { body.batch()? } else { Form::Single(body.single(tag)?) };
+    body.end()?;
+    Ok((Decoded { form }, length))
+}
+
+/// Checks the record at the start of `bytes`; its kind, its body, its length.
+fn open(bytes: &[u8]) -> Result<(Tag, Body<'_>, usize)> {
+    let (header, _) = Header::ref_from_prefix(bytes).map_err(|_| DecodeError::Truncated)?;
+    let length = usize::try_from(header.length.get()).map_err(|_| DecodeError::Truncated)?;
+    let record = bytes.get(..length).ok_or(DecodeError::Truncated)?;
+    let body = record.get(HEADER_SIZE..).ok_or(DecodeError::Malformed("length below that of a header"))?;
+    if layout::checksum(record) != header.checksum.get() {
+        return Err(DecodeError::Checksum);
+    }
+    if header.version.get() != VERSION {
+        return Err(DecodeError::Version(header.version.get()));
+    }
+    let kind = header.kind.get();
+    let tag = Tag::from_raw(kind).ok_or(DecodeError::Kind(kind))?;
+    Ok((tag, Body(body), length))
+}
+
+/// What is left of a record's body.
+struct Body<'a>(&'a [u8]);
+
+impl<'a> Body<'a> {
+    fn fields<T: FromBytes + Immutable + KnownLayout + Unaligned>(&mut self) -> Result<&'a T> {
+        let (fields, rest) = T::ref_from_prefix(self.0).map_err(|_| DecodeError::Truncated)?;
+        self.0 = rest;
+        Ok(fields)
+    }
+
+    fn bytes(&mut self, size: u64) -> Result<&'a [u8]> {
+        let size = usize::try_from(size).map_err(|_| DecodeError::Truncated)?;
+        let (bytes, rest) = self.0.split_at_checked(size).ok_or(DecodeError::Truncated)?;
+        self.0 = rest;
+        Ok(bytes)
+    }
+
+    fn name(&mut self, size: layout::U32) -> Result<&'a [u8]> {
+        self.bytes(size.get().into())
+    }
+
+    fn end(&self) -> Result<()> {
+        if self.0.is_empty() { Ok(()) } else { Err(DecodeError::Malformed("bytes after the last field")) }
+    }
+
+    fn batch(&mut self) -> Result<Form<'a>> {
+        let fields: &BatchFields = self.fields()?;
+        let mut ops = Vec::new();
+        for _ in 0..fields.count.get() {
+            let (tag, mut body, length) = open(self.0)?;
+            ops.push(body.single(tag)?);
+            body.end()?;
+            self.0 = &self.0[length..];
+        }
+        Ok(Form::Batch { dir: id(fields.dir)?, ops, time: time(fields.stamp)? })
+    }
+
+    fn single(&mut self, tag: Tag) -> Result<Op<'a>> {
+        Ok(match tag {
+            Tag::Create => self.create()?,
+            Tag::Link => {
+                let fields: &LinkFields = self.fields()?;
+                let name = self.name(fields.name_size)?;
+                Op::Link { dir: id(fields.dir)?, name, id: id(fields.id)?, time: time(fields.stamp)? }
+            }
+            Tag::Unlink | Tag::RemoveDirectory | Tag::Erase => {
+                let fields: &NameFields = self.fields()?;
+                let name = self.name(fields.name_size)?;
+                let (dir, time) = (id(fields.dir)?, time(fields.stamp)?);
+                match tag {
+                    Tag::Unlink => Op::Unlink { dir, name, time },
+                    Tag::RemoveDirectory => Op::RemoveDirectory { dir, name, time },
+                    _ => Op::Erase { dir, name, time },
+                }
+            }
+            Tag::Rename => self.rename()?,
+            Tag::Write | Tag::Append => {
+                let fields: &DataFields = self.fields()?;
+                let data = self.bytes(fields.data_size.get())?;
+                let (id, offset, time) = (id(fields.id)?, fields.offset.get(), time(fields.stamp)?);
+                match tag {
+                    Tag::Write => Op::Write { id, offset, data, time },
+                    _ if offset == 0 => Op::Append { id, data, time },
+                    _ => return Err(DecodeError::Malformed("offset of an append")),
+                }
+            }
+            Tag::SetSize => {
+                let fields: &SetSizeFields = self.fields()?;
+                Op::SetSize { id: id(fields.id)?, size: fields.size.get(), time: time(fields.stamp)? }
+            }
+            Tag::SetAttributes => self.set_attributes()?,
+            Tag::Put => {
+                let fields: &PutFields = self.fields()?;
+                Op::Put {
+                    dir: id(fields.dir)?,
+                    name: self.name(fields.name_size)?,
+                    id: id(fields.id)?,
+                    owner: owner(fields.owner)?,
+                    data: self.bytes(fields.data_size.get())?,
+                    time: time(fields.stamp)?,
+                }
+            }
+            Tag::Batch => return Err(DecodeError::Malformed("a batch within a batch")),
+        })
+    }
+
+    fn create(&mut self) -> Result<Op<'a>> {
+        let fields: &CreateFields = self.fields()?;
+        let name = self.name(fields.name_size)?;
+        let number = fields.size_or_device.get();
+        let content = match fields.content.get() {
+            layout::CONTENT_EMPTY if number == 0 => Content::Empty,
+            layout::CONTENT_BYTES => Content::Bytes(self.bytes(number)?),
+            layout::CONTENT_DEVICE => Content::Device(number),
+            _ => return Err(DecodeError::Malformed("content of a new object")),
+        };
+        Ok(Op::Create {
+            dir: id(fields.dir)?,
+            name,
+            id: id(fields.id)?,
+            owner: owner(fields.owner)?,
+            content,
+            time: time(fields.stamp)?,
+        })
+    }
+
+    fn rename(&mut self) -> Result<Op<'a>> {
+        let fields: &RenameFields = self.fields()?;
+        let mode = match fields.mode.get() {
+            layout::RENAME_REPLACE => RenameMode::Replace,
+            layout::RENAME_NO_REPLACE => RenameMode::NoReplace,
+            layout::RENAME_EXCHANGE => RenameMode::Exchange,
+            _ => return Err(DecodeError::Malformed("mode of a rename")),
+        };
+        Ok(Op::Rename {
+            from_dir: id(fields.from_dir)?,
+            from_name: self.name(fields.from_size)?,
+            to_dir: id(fields.to_dir)?,
+            to_name: self.name(fields.to_size)?,
+            mode,
+            time: time(fields.stamp)?,
+        })
+    }
+
+    fn set_attributes(&mut self) -> Result<Op<'a>> {
+        let fields: &SetAttributesFields = self.fields()?;
+        let bits = fields.present.get();
+        if bits & !present::ALL != 0 {
+            return Err(DecodeError::Malformed("attributes that are none"));
+        }
+        let owner = owner(fields.owner)?;
+        let change = AttributeChange {
+            mode: optional(bits & present::MODE, owner.mode)?,
+            uid: optional(bits & present::UID, owner.uid)?,
+            gid: optional(bits & present::GID, owner.gid)?,
+            accessed: optional(bits & present::ACCESSED, time(fields.accessed)?)?,
+            modified: optional(bits & present::MODIFIED, time(fields.modified)?)?,
+        };
+        Ok(Op::SetAttributes { id: id(fields.id)?, change, time: time(fields.stamp)? })
+    }
+}
+
+fn optional<T: Default + PartialEq>(is_present: u32, value: T) -> Result<Option<T>> {
+    match is_present {
+        0 if value != T::default() => Err(DecodeError::Malformed("value of an attribute that is not set")),
+        0 => Ok(None),
+        _ => Ok(Some(value)),
+    }
+}
+
+fn id(raw: layout::U64) -> Result<ObjectId> {
+    ObjectId::from_raw(raw.get()).ok_or(DecodeError::Malformed("kind in an object id"))
+}
+
+fn time(stamp: Stamp) -> Result<Time> {
+    match stamp.nanoseconds.get() {
+        nanoseconds @ 0..1_000_000_000 => Ok(Time::new(stamp.seconds.get(), nanoseconds)),
+        _ => Err(DecodeError::Malformed("nanoseconds of a time")),
+    }
+}
+
+fn owner(fields: layout::OwnerFields) -> Result<Owner> {
+    let mode = u16::try_from(fields.mode.get()).map_err(|_| DecodeError::Malformed("mode"))?;
+    Ok(Owner { mode, uid: fields.uid.get(), gid: fields.gid.get() })
+}

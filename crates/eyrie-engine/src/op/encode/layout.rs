@@ -1,0 +1,263 @@
+//! The bytes of a record: fixed little-endian structures without padding or alignment.
+
+use std::mem::{offset_of, size_of};
+
+pub(super) use zerocopy::little_endian::{I64, U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+/// Version of the encoding.
+pub(super) const VERSION: u16 = 1;
+
+/// Begins every record.
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy)]
+#[repr(C)]
+pub(super) struct Header {
+    /// Of the whole record, this header included, in bytes.
+    pub(super) length: U64,
+    /// CRC-32C of the whole record without this field.
+    pub(super) checksum: U32,
+    pub(super) version: U16,
+    /// A [`Tag`].
+    pub(super) kind: U16,
+}
+
+pub(super) const HEADER_SIZE: usize = 16;
+const _: () = {
+    assert!(size_of::<Header>() == HEADER_SIZE);
+    assert!(offset_of!(Header, length) == 0);
+    assert!(offset_of!(Header, checksum) == 8);
+    assert!(offset_of!(Header, version) == 12);
+    assert!(offset_of!(Header, kind) == 14);
+};
+
+/// The checksum of a record, which has at least a header.
+pub(super) fn checksum(record: &[u8]) -> u32 {
+    const FIELD: usize = offset_of!(Header, checksum);
+    crc32c::crc32c_append(crc32c::crc32c(&record[..FIELD]), &record[FIELD + size_of::<U32>()..])
+}
+
+/// What a record holds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u16)]
+pub(super) enum Tag {
+    Create = 1,
+    Link = 2,
+    Unlink = 3,
+    RemoveDirectory = 4,
+    Rename = 5,
+    Write = 6,
+    Append = 7,
+    SetSize = 8,
+    SetAttributes = 9,
+    Put = 10,
+    Erase = 11,
+    Batch = 12,
+}
+
+impl Tag {
+    pub(super) fn from_raw(raw: u16) -> Option<Tag> {
+        const ALL: [Tag; 12] = [
+            Tag::Create,
+            Tag::Link,
+            Tag::Unlink,
+            Tag::RemoveDirectory,
+            Tag::Rename,
+            Tag::Write,
+            Tag::Append,
+            Tag::SetSize,
+            Tag::SetAttributes,
+            Tag::Put,
+            Tag::Erase,
+            Tag::Batch,
+        ];
+        ALL.into_iter().find(|&tag| tag as u16 == raw)
+    }
+}
+
+/// A [`Time`](crate::Time).
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy)]
+#[repr(C)]
+pub(super) struct Stamp {
+    pub(super) seconds: I64,
+    /// Below 1,000,000,000.
+    pub(super) nanoseconds: U32,
+}
+const _: () = assert!(size_of::<Stamp>() == 12);
+
+/// An [`Owner`](crate::Owner).
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy)]
+#[repr(C)]
+pub(super) struct OwnerFields {
+    pub(super) uid: U32,
+    pub(super) gid: U32,
+    /// Below 2^16.
+    pub(super) mode: U32,
+}
+const _: () = assert!(size_of::<OwnerFields>() == 12);
+
+pub(super) const CONTENT_EMPTY: u32 = 0;
+pub(super) const CONTENT_BYTES: u32 = 1;
+pub(super) const CONTENT_DEVICE: u32 = 2;
+
+/// Then the name, then the bytes.
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy)]
+#[repr(C)]
+pub(super) struct CreateFields {
+    pub(super) dir: U64,
+    pub(super) id: U64,
+    /// Number of bytes, or the device; otherwise 0.
+    pub(super) size_or_device: U64,
+    pub(super) owner: OwnerFields,
+    pub(super) content: U32,
+    pub(super) name_size: U32,
+    pub(super) stamp: Stamp,
+}
+const _: () = {
+    assert!(size_of::<CreateFields>() == 56);
+    assert!(offset_of!(CreateFields, owner) == 24);
+    assert!(offset_of!(CreateFields, content) == 36);
+    assert!(offset_of!(CreateFields, name_size) == 40);
+    assert!(offset_of!(CreateFields, stamp) == 44);
+};
+
+/// Then the name.
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy)]
+#[repr(C)]
+pub(super) struct LinkFields {
+    pub(super) dir: U64,
+    pub(super) id: U64,
+    pub(super) name_size: U32,
+    pub(super) stamp: Stamp,
+}
+const _: () = {
+    assert!(size_of::<LinkFields>() == 32);
+    assert!(offset_of!(LinkFields, name_size) == 16);
+    assert!(offset_of!(LinkFields, stamp) == 20);
+};
+
+/// Of `Unlink`, `RemoveDirectory` and `Erase`. Then the name.
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy)]
+#[repr(C)]
+pub(super) struct NameFields {
+    pub(super) dir: U64,
+    pub(super) name_size: U32,
+    pub(super) stamp: Stamp,
+}
+const _: () = {
+    assert!(size_of::<NameFields>() == 24);
+    assert!(offset_of!(NameFields, name_size) == 8);
+    assert!(offset_of!(NameFields, stamp) == 12);
+};
+
+pub(super) const RENAME_REPLACE: u32 = 0;
+pub(super) const RENAME_NO_REPLACE: u32 = 1;
+pub(super) const RENAME_EXCHANGE: u32 = 2;
+
+/// Then the old name, then the new.
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy)]
+#[repr(C)]
+pub(super) struct RenameFields {
+    pub(super) from_dir: U64,
+    pub(super) to_dir: U64,
+    pub(super) from_size: U32,
+    pub(super) to_size: U32,
+    pub(super) mode: U32,
+    pub(super) stamp: Stamp,
+}
+const _: () = {
+    assert!(size_of::<RenameFields>() == 40);
+    assert!(offset_of!(RenameFields, from_size) == 16);
+    assert!(offset_of!(RenameFields, mode) == 24);
+    assert!(offset_of!(RenameFields, stamp) == 28);
+};
+
+/// Of `Write`, and of `Append` with offset 0. Then the data.
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy)]
+#[repr(C)]
+pub(super) struct DataFields {
+    pub(super) id: U64,
+    pub(super) offset: U64,
+    pub(super) data_size: U64,
+    pub(super) stamp: Stamp,
+}
+const _: () = {
+    assert!(size_of::<DataFields>() == 36);
+    assert!(offset_of!(DataFields, offset) == 8);
+    assert!(offset_of!(DataFields, data_size) == 16);
+    assert!(offset_of!(DataFields, stamp) == 24);
+};
+
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy)]
+#[repr(C)]
+pub(super) struct SetSizeFields {
+    pub(super) id: U64,
+    pub(super) size: U64,
+    pub(super) stamp: Stamp,
+}
+const _: () = {
+    assert!(size_of::<SetSizeFields>() == 28);
+    assert!(offset_of!(SetSizeFields, size) == 8);
+    assert!(offset_of!(SetSizeFields, stamp) == 16);
+};
+
+/// Bits of [`SetAttributesFields::present`].
+pub(super) mod present {
+    pub(in super::super) const MODE: u32 = 1;
+    pub(in super::super) const UID: u32 = 1 << 1;
+    pub(in super::super) const GID: u32 = 1 << 2;
+    pub(in super::super) const ACCESSED: u32 = 1 << 3;
+    pub(in super::super) const MODIFIED: u32 = 1 << 4;
+    pub(in super::super) const ALL: u32 = (1 << 5) - 1;
+}
+
+/// Attributes that are not present are 0.
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy)]
+#[repr(C)]
+pub(super) struct SetAttributesFields {
+    pub(super) id: U64,
+    pub(super) present: U32,
+    pub(super) owner: OwnerFields,
+    pub(super) accessed: Stamp,
+    pub(super) modified: Stamp,
+    pub(super) stamp: Stamp,
+}
+const _: () = {
+    assert!(size_of::<SetAttributesFields>() == 60);
+    assert!(offset_of!(SetAttributesFields, present) == 8);
+    assert!(offset_of!(SetAttributesFields, owner) == 12);
+    assert!(offset_of!(SetAttributesFields, accessed) == 24);
+    assert!(offset_of!(SetAttributesFields, stamp) == 48);
+};
+
+/// Then the name, then the data.
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy)]
+#[repr(C)]
+pub(super) struct PutFields {
+    pub(super) dir: U64,
+    pub(super) id: U64,
+    pub(super) data_size: U64,
+    pub(super) owner: OwnerFields,
+    pub(super) name_size: U32,
+    pub(super) stamp: Stamp,
+}
+const _: () = {
+    assert!(size_of::<PutFields>() == 52);
+    assert!(offset_of!(PutFields, data_size) == 16);
+    assert!(offset_of!(PutFields, owner) == 24);
+    assert!(offset_of!(PutFields, name_size) == 36);
+    assert!(offset_of!(PutFields, stamp) == 40);
+};
+
+/// Then `count` records.
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy)]
+#[repr(C)]
+pub(super) struct BatchFields {
+    pub(super) dir: U64,
+    pub(super) count: U32,
+    pub(super) stamp: Stamp,
+}
+const _: () = {
+    assert!(size_of::<BatchFields>() == 24);
+    assert!(offset_of!(BatchFields, count) == 8);
+    assert!(offset_of!(BatchFields, stamp) == 12);
+};

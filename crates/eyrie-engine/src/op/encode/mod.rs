@@ -1,0 +1,184 @@
+//! The one encoding of Ops.
+//!
+//! A record is a header (length, checksum, version, kind), the fixed fields of its kind, and then its names, data or,
+//! for a batch, records of its parts. Integers are little-endian; nothing is aligned. [`layout`] has the structures.
+//!
+//! Bytes to decode are hostile: whatever they are, decoding ends in an Op or a [`DecodeError`], takes time linear in
+//! the record, and allocates for a batch's parts only what their bytes justify. Whether an Op makes sense (lengths of
+//! names, what a batch may hold) is for the engine that applies it.
+
+mod decode;
+mod layout;
+#[cfg(test)]
+mod tests;
+
+pub use self::decode::{DecodeError, Decoded, decode};
+
+use self::layout::{
+    BatchFields, CreateFields, DataFields, HEADER_SIZE, Header, LinkFields, NameFields, PutFields,
+    RenameFields, SetAttributesFields, SetSizeFields, Stamp, Tag, VERSION, present,
+};
+use crate::{AttributeChange, Content, ObjectId, Op, Owner, RenameMode, Time};
+use zerocopy::IntoBytes;
+
+/// Appends the record of `op` to `out`.
+///
+/// # Panics
+/// If a name has 4 GiB or more, or a batch as many parts.
+pub fn encode(op: &Op<'_>, out: &mut Vec<u8>) {
+    let start = out.len();
+    out.extend_from_slice(&[0; HEADER_SIZE]);
+    let tag = encode_body(op, out);
+    let record = &mut out[start..];
+    let mut header = Header {
+        length: (record.len() as u64).into(),
+        checksum: 0.into(),
+        version: VERSION.into(),
+        kind: (tag as u16).into(),
+    };
+    record[..HEADER_SIZE].copy_from_slice(header.as_bytes());
+    header.checksum = layout::checksum(record).into();
+    record[..HEADER_SIZE].copy_from_slice(header.as_bytes());
+}
+
+fn encode_body(op: &Op<'_>, out: &mut Vec<u8>) -> Tag {
+    match *op {
+        Op::Create { dir, name, id, owner, content, time } => {
+            let (content, size_or_device, bytes) = match content {
+                Content::Empty => (layout::CONTENT_EMPTY, 0, &[][..]),
+                Content::Bytes(bytes) => (layout::CONTENT_BYTES, bytes.len() as u64, bytes),
+                Content::Device(device) => (layout::CONTENT_DEVICE, device, &[][..]),
+            };
+            let fields = CreateFields {
+                dir: raw(dir),
+                id: raw(id),
+                size_or_device: size_or_device.into(),
+                owner: owner_fields(owner),
+                content: content.into(),
+                name_size: length(name.len()),
+                stamp: stamp(time),
+            };
+            put(out, &fields, &[name, bytes]);
+            Tag::Create
+        }
+        Op::Link { dir, name, id, time } => {
+            let fields =
+                LinkFields { dir: raw(dir), id: raw(id), name_size: length(name.len()), stamp: stamp(time) };
+            put(out, &fields, &[name]);
+            Tag::Link
+        }
+        Op::Unlink { dir, name, time } => encode_name(out, Tag::Unlink, dir, name, time),
+        Op::RemoveDirectory { dir, name, time } => encode_name(out, Tag::RemoveDirectory, dir, name, time),
+        Op::Erase { dir, name, time } => encode_name(out, Tag::Erase, dir, name, time),
+        Op::Rename { from_dir, from_name, to_dir, to_name, mode, time } => {
+            let fields = RenameFields {
+                from_dir: raw(from_dir),
+                to_dir: raw(to_dir),
+                from_size: length(from_name.len()),
+                to_size: length(to_name.len()),
+                mode: rename_mode(mode).into(),
+                stamp: stamp(time),
+            };
+            put(out, &fields, &[from_name, to_name]);
+            Tag::Rename
+        }
+        Op::Write { id, offset, data, time } => encode_data(out, Tag::Write, id, offset, data, time),
+        Op::Append { id, data, time } => encode_data(out, Tag::Append, id, 0, data, time),
+        Op::SetSize { id, size, time } => {
+            put(out, &SetSizeFields { id: raw(id), size: size.into(), stamp: stamp(time) }, &[]);
+            Tag::SetSize
+        }
+        Op::SetAttributes { id, change, time } => encode_attributes(out, id, change, time),
+        Op::Put { dir, name, id, owner, data, time } => {
+            let fields = PutFields {
+                dir: raw(dir),
+                id: raw(id),
+                data_size: (data.len() as u64).into(),
+                owner: owner_fields(owner),
+                name_size: length(name.len()),
+                stamp: stamp(time),
+            };
+            put(out, &fields, &[name, data]);
+            Tag::Put
+        }
+        Op::Batch { dir, ops, time } => {
+            let fields = BatchFields { dir: raw(dir), count: length(ops.len()), stamp: stamp(time) };
+            put(out, &fields, &[]);
+            for op in ops {
+                encode(op, out);
+            }
+            Tag::Batch
+        }
+    }
+}
+
+fn encode_name(out: &mut Vec<u8>, tag: Tag, dir: ObjectId, name: &[u8], time: Time) -> Tag {
+    put(out, &NameFields { dir: raw(dir), name_size: length(name.len()), stamp: stamp(time) }, &[name]);
+    tag
+}
+
+fn encode_data(out: &mut Vec<u8>, tag: Tag, id: ObjectId, offset: u64, data: &[u8], time: Time) -> Tag {
+    let fields = DataFields {
+        id: raw(id),
+        offset: offset.into(),
+        data_size: (data.len() as u64).into(),
+        stamp: stamp(time),
+    };
+    put(out, &fields, &[data]);
+    tag
+}
+
+fn encode_attributes(out: &mut Vec<u8>, id: ObjectId, change: AttributeChange, time: Time) -> Tag {
+    let AttributeChange { mode, uid, gid, accessed, modified } = change;
+    let mut bits = 0;
+    for (is_set, bit) in [
+        (mode.is_some(), present::MODE),
+        (uid.is_some(), present::UID),
+        (gid.is_some(), present::GID),
+        (accessed.is_some(), present::ACCESSED),
+        (modified.is_some(), present::MODIFIED),
+    ] {
+        bits |= if is_set { bit } else { 0 };
+    }
+    let fields = SetAttributesFields {
+        id: raw(id),
+        present: bits.into(),
+        owner: owner_fields(Owner { mode: mode.unwrap_or(0), uid: uid.unwrap_or(0), gid: gid.unwrap_or(0) }),
+        accessed: stamp(accessed.unwrap_or_default()),
+        modified: stamp(modified.unwrap_or_default()),
+        stamp: stamp(time),
+    };
+    put(out, &fields, &[]);
+    Tag::SetAttributes
+}
+
+fn put<T: IntoBytes + zerocopy::Immutable>(out: &mut Vec<u8>, fields: &T, parts: &[&[u8]]) {
+    out.extend_from_slice(fields.as_bytes());
+    for part in parts {
+        out.extend_from_slice(part);
+    }
+}
+
+fn raw(id: ObjectId) -> layout::U64 {
+    id.raw().into()
+}
+
+fn length(count: usize) -> layout::U32 {
+    u32::try_from(count).expect("names and batches are far below 4 GiB").into()
+}
+
+fn stamp(time: Time) -> Stamp {
+    Stamp { seconds: time.seconds.into(), nanoseconds: time.nanoseconds.into() }
+}
+
+fn owner_fields(owner: Owner) -> layout::OwnerFields {
+    layout::OwnerFields { uid: owner.uid.into(), gid: owner.gid.into(), mode: u32::from(owner.mode).into() }
+}
+
+fn rename_mode(mode: RenameMode) -> u32 {
+    match mode {
+        RenameMode::Replace => layout::RENAME_REPLACE,
+        RenameMode::NoReplace => layout::RENAME_NO_REPLACE,
+        RenameMode::Exchange => layout::RENAME_EXCHANGE,
+    }
+}

@@ -1,0 +1,254 @@
+//! Round trips, and what is no record.
+
+use proptest::collection::vec;
+use proptest::option;
+use proptest::prelude::*;
+
+use super::*;
+use crate::Kind;
+
+/// An Op that owns its parts.
+#[derive(Clone, Debug)]
+struct Sample {
+    variant: u8,
+    ids: (ObjectId, ObjectId),
+    names: (Vec<u8>, Vec<u8>),
+    data: Vec<u8>,
+    numbers: (u64, u8),
+    owner: Owner,
+    change: AttributeChange,
+    time: Time,
+}
+
+const SINGLE_VARIANTS: u8 = 11;
+
+impl Sample {
+    fn op(&self) -> Op<'_> {
+        let (dir, id) = self.ids;
+        let (name, data, time, owner) = (&self.names.0[..], &self.data[..], self.time, self.owner);
+        let (number, choice) = self.numbers;
+        match self.variant {
+            0 => {
+                let content =
+                    [Content::Empty, Content::Bytes(data), Content::Device(number)][usize::from(choice)];
+                Op::Create { dir, name, id, owner, content, time }
+            }
+            1 => Op::Link { dir, name, id, time },
+            2 => Op::Unlink { dir, name, time },
+            3 => Op::RemoveDirectory { dir, name, time },
+            4 => {
+                let mode =
+                    [RenameMode::Replace, RenameMode::NoReplace, RenameMode::Exchange][usize::from(choice)];
+                Op::Rename { from_dir: dir, from_name: name, to_dir: id, to_name: &self.names.1, mode, time }
+            }
+            5 => Op::Write { id, offset: number, data, time },
+            6 => Op::Append { id, data, time },
+            7 => Op::SetSize { id, size: number, time },
+            8 => Op::SetAttributes { id, change: self.change, time },
+            9 => Op::Put { dir, name, id, owner, data, time },
+            _ => Op::Erase { dir, name, time },
+        }
+    }
+}
+
+fn ids() -> impl Strategy<Value = ObjectId> {
+    (any::<u64>(), 1..8u8).prop_map(|(place, kind)| ObjectId::new(place & !63, Kind::from_raw(kind).unwrap()))
+}
+
+fn times() -> impl Strategy<Value = Time> {
+    (any::<i64>(), 0..1_000_000_000u32).prop_map(|(seconds, nanoseconds)| Time::new(seconds, nanoseconds))
+}
+
+fn changes() -> impl Strategy<Value = AttributeChange> {
+    (
+        option::of(any::<u16>()),
+        option::of(any::<u32>()),
+        option::of(any::<u32>()),
+        option::of(times()),
+        option::of(times()),
+    )
+        .prop_map(|(mode, uid, gid, accessed, modified)| AttributeChange {
+            mode,
+            uid,
+            gid,
+            accessed,
+            modified,
+        })
+}
+
+fn samples() -> impl Strategy<Value = Sample> {
+    (
+        0..SINGLE_VARIANTS,
+        (ids(), ids()),
+        (vec(any::<u8>(), 0..300), vec(any::<u8>(), 0..20)),
+        vec(any::<u8>(), 0..200),
+        (any::<u64>(), 0..3u8),
+        (any::<u16>(), any::<u32>(), any::<u32>()).prop_map(|(mode, uid, gid)| Owner { mode, uid, gid }),
+        changes(),
+        times(),
+    )
+        .prop_map(|(variant, ids, names, data, numbers, owner, change, time)| Sample {
+            variant,
+            ids,
+            names,
+            data,
+            numbers,
+            owner,
+            change,
+            time,
+        })
+}
+
+/// The record of a batch for several samples, of the one Op for a single one.
+fn record(samples: &[Sample]) -> Vec<u8> {
+    let mut out = Vec::new();
+    let ops: Vec<Op<'_>> = samples.iter().map(Sample::op).collect();
+    match *ops.as_slice() {
+        [op] => encode(&op, &mut out),
+        _ => encode(
+            &Op::Batch {
+                dir: ObjectId::new(64, Kind::Directory),
+                ops: &ops,
+                time: Time::new(i64::MIN, 999_999_999),
+            },
+            &mut out,
+        ),
+    }
+    out
+}
+
+/// Makes the checksum of a changed record right again.
+fn seal(record: &mut [u8]) {
+    if record.len() >= HEADER_SIZE {
+        let sum = layout::checksum(record);
+        record[8..12].copy_from_slice(&sum.to_le_bytes());
+    }
+}
+
+proptest! {
+    #[test]
+    fn every_op_comes_back(sample in samples(), before in vec(any::<u8>(), 0..20)) {
+        let mut out = before.clone();
+        encode(&sample.op(), &mut out);
+        let length = out.len() - before.len();
+        out.extend_from_slice(b"what follows");
+        let (decoded, taken) = decode(&out[before.len()..]).unwrap();
+        prop_assert_eq!(decoded.op(), sample.op());
+        prop_assert_eq!(taken, length);
+    }
+
+    #[test]
+    fn every_batch_comes_back(parts in vec(samples(), 0..6)) {
+        let ops: Vec<Op<'_>> = parts.iter().map(Sample::op).collect();
+        let op = Op::Batch { dir: ObjectId::new(1 << 41, Kind::Directory), ops: &ops, time: Time::new(-1, 0) };
+        let mut out = Vec::new();
+        encode(&op, &mut out);
+        let (decoded, taken) = decode(&out).unwrap();
+        prop_assert_eq!(decoded.op(), op);
+        prop_assert_eq!(taken, out.len());
+    }
+
+    #[test]
+    fn a_flipped_bit_is_refused(parts in vec(samples(), 1..3), at in any::<prop::sample::Index>(), bit in 0..8u8) {
+        let mut out = record(&parts);
+        let at = at.index(out.len());
+        out[at] ^= 1 << bit;
+        prop_assert!(decode(&out).is_err());
+    }
+
+    #[test]
+    fn a_record_cut_short_is_refused(parts in vec(samples(), 1..3), at in any::<prop::sample::Index>()) {
+        let out = record(&parts);
+        prop_assert_eq!(decode(&out[..at.index(out.len())]), Err(DecodeError::Truncated));
+    }
+
+    #[test]
+    fn a_forged_record_never_panics_and_means_what_it_says(
+        parts in vec(samples(), 1..4),
+        changes in vec((any::<prop::sample::Index>(), any::<u8>()), 1..6),
+    ) {
+        let mut out = record(&parts);
+        for (at, byte) in changes {
+            let at = at.index(out.len());
+            out[at] = byte;
+        }
+        seal(&mut out);
+        if let Ok((decoded, length)) = decode(&out) {
+            let mut again = Vec::new();
+            encode(&decoded.op(), &mut again);
+            prop_assert_eq!(again, &out[..length]);
+        }
+    }
+
+    #[test]
+    fn noise_never_panics(mut bytes in vec(any::<u8>(), 0..200)) {
+        prop_assert!(decode(&bytes).is_err());
+        let length = bytes.len() as u64;
+        if bytes.len() >= HEADER_SIZE {
+            bytes[..8].copy_from_slice(&length.to_le_bytes());
+            let kind = bytes[14] % 14;
+            bytes[12..16].copy_from_slice(&[1, 0, kind, 0]);
+            seal(&mut bytes);
+            let _ = decode(&bytes);
+        }
+    }
+}
+
+fn erase() -> Vec<u8> {
+    let op = Op::Erase { dir: ObjectId::new(64, Kind::Directory), name: b"key", time: Time::new(1, 2) };
+    let mut out = Vec::new();
+    encode(&op, &mut out);
+    out
+}
+
+#[test]
+fn the_bytes_are_fixed() {
+    let expected = [
+        43, 0, 0, 0, 0, 0, 0, 0, // length
+        0, 0, 0, 0, // checksum
+        1, 0, 11, 0, // version, kind
+        66, 0, 0, 0, 0, 0, 0, 0, // dir
+        3, 0, 0, 0, // name size
+        1, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, // stamp
+        b'k', b'e', b'y',
+    ];
+    let mut record = erase();
+    record[8..12].fill(0);
+    assert_eq!(record, expected);
+}
+
+#[test]
+fn unknown_versions_and_kinds_are_told_apart() {
+    let mut record = erase();
+    record[12] = 2;
+    seal(&mut record);
+    assert_eq!(decode(&record), Err(DecodeError::Version(2)));
+    record[12] = 1;
+    record[14] = 13;
+    seal(&mut record);
+    assert_eq!(decode(&record), Err(DecodeError::Kind(13)));
+}
+
+#[test]
+fn lengths_beyond_the_record_are_refused_without_allocating() {
+    let mut out = Vec::new();
+    let op = Op::Batch { dir: ObjectId::new(64, Kind::Directory), ops: &[], time: Time::default() };
+    encode(&op, &mut out);
+    out[HEADER_SIZE + 8..HEADER_SIZE + 12].fill(0xff);
+    seal(&mut out);
+    assert_eq!(decode(&out), Err(DecodeError::Truncated));
+    let mut record = erase();
+    record[..8].fill(0xff);
+    assert_eq!(decode(&record), Err(DecodeError::Truncated));
+    record[..8].copy_from_slice(&15u64.to_le_bytes());
+    assert!(matches!(decode(&record), Err(DecodeError::Malformed(_))));
+}
+
+#[test]
+fn a_batch_within_a_batch_is_refused() {
+    let dir = ObjectId::new(64, Kind::Directory);
+    let inner = [Op::Batch { dir, ops: &[], time: Time::default() }];
+    let mut out = Vec::new();
+    encode(&Op::Batch { dir, ops: &inner, time: Time::default() }, &mut out);
+    assert!(matches!(decode(&out), Err(DecodeError::Malformed(_))));
+}

@@ -1,0 +1,211 @@
+//! The calls, one by one.
+
+use std::path::Path;
+
+use eyrie_engine::access::{self, Rights};
+use eyrie_engine::{Content, Engine, Kind, RenameMode};
+use eyrie_medium::epoch;
+use rustix::io::Errno;
+
+use super::walk::Walk;
+use super::{Handle, Pxfs, bytes};
+use crate::Result;
+use crate::posix::{ListEntry, OpenFlags, Posix, SetTime, Stat, StatVfs, Whence};
+
+const BLOCK_SIZE: u64 = 4096;
+/// Storage that an object takes at the least: its header.
+const OBJECT_SIZE: u64 = 256;
+
+impl<E: Engine> Pxfs<E> {
+    #[inline]
+    fn stat_path(&self, operation: &'static str, path: &Path, follow: bool) -> Result<Stat> {
+        self.call(operation, || {
+            let id = Walk::new(self, bytes(path))?.resolve(follow)?;
+            Ok(Stat::new(id, &self.engine.attributes(id)?))
+        })
+    }
+}
+
+impl<E: Engine> Posix for Pxfs<E> {
+    type Handle = Handle;
+
+    #[inline]
+    fn open(&self, path: impl AsRef<Path>, flags: OpenFlags, mode: u16) -> Result<Handle> {
+        self.call("open", || self.open_path(bytes(path.as_ref()), flags, mode))
+    }
+
+    #[inline]
+    fn close(&self, handle: Handle) -> Result<()> {
+        let _pin = epoch::pin();
+        self.close_handle(&handle);
+        Ok(())
+    }
+
+    #[inline]
+    fn read_at(&self, handle: &Handle, out: &mut [u8], offset: u64) -> Result<usize> {
+        let _pin = epoch::pin();
+        self.read_handle(handle, out, offset).map_err(|failure| failure.into_error("read"))
+    }
+
+    #[inline]
+    fn write_at(&self, handle: &Handle, data: &[u8], offset: u64) -> Result<usize> {
+        let _pin = epoch::pin();
+        self.write_handle(handle, data, offset).map_err(|failure| failure.into_error("write"))
+    }
+
+    #[inline]
+    fn append(&self, handle: &Handle, data: &[u8]) -> Result<usize> {
+        let _pin = epoch::pin();
+        self.append_handle(handle, data).map_err(|failure| failure.into_error("write"))
+    }
+
+    #[inline]
+    fn fstat(&self, handle: &Handle) -> Result<Stat> {
+        self.call("fstat", || Ok(Stat::new(handle.id, &self.engine.attributes(handle.id)?)))
+    }
+
+    #[inline]
+    fn stat(&self, path: impl AsRef<Path>) -> Result<Stat> {
+        self.stat_path("stat", path.as_ref(), true)
+    }
+
+    #[inline]
+    fn lstat(&self, path: impl AsRef<Path>) -> Result<Stat> {
+        self.stat_path("lstat", path.as_ref(), false)
+    }
+
+    fn set_len(&self, handle: &Handle, size: u64) -> Result<()> {
+        self.call("ftruncate", || self.set_handle_size(handle, size))
+    }
+
+    fn truncate(&self, path: impl AsRef<Path>, size: u64) -> Result<()> {
+        self.call("truncate", || self.truncate_path(bytes(path.as_ref()), size))
+    }
+
+    fn mkdir(&self, path: impl AsRef<Path>, mode: u16) -> Result<()> {
+        self.call("mkdir", || self.make(bytes(path.as_ref()), Kind::Directory, mode, Content::Empty))
+    }
+
+    fn rmdir(&self, path: impl AsRef<Path>) -> Result<()> {
+        self.call("rmdir", || self.remove_directory(bytes(path.as_ref())))
+    }
+
+    #[inline]
+    fn unlink(&self, path: impl AsRef<Path>) -> Result<()> {
+        self.call("unlink", || self.unlink_path(bytes(path.as_ref())))
+    }
+
+    #[inline]
+    fn rename(&self, from: impl AsRef<Path>, to: impl AsRef<Path>, mode: RenameMode) -> Result<()> {
+        self.call("rename", || self.rename_path(bytes(from.as_ref()), bytes(to.as_ref()), mode))
+    }
+
+    fn link(&self, existing: impl AsRef<Path>, path: impl AsRef<Path>) -> Result<()> {
+        self.call("link", || self.make_link(bytes(existing.as_ref()), bytes(path.as_ref())))
+    }
+
+    fn symlink(&self, target: impl AsRef<Path>, path: impl AsRef<Path>) -> Result<()> {
+        self.call("symlink", || self.make_symlink(bytes(target.as_ref()), bytes(path.as_ref())))
+    }
+
+    fn readlink(&self, path: impl AsRef<Path>) -> Result<Vec<u8>> {
+        self.call("readlink", || {
+            let id = Walk::new(self, bytes(path.as_ref()))?.resolve(false)?;
+            match id.kind() {
+                Kind::Symlink => self.read_link(id),
+                _ => Err(Errno::INVAL.into()),
+            }
+        })
+    }
+
+    fn chmod(&self, path: impl AsRef<Path>, mode: u16) -> Result<()> {
+        self.call("chmod", || self.set_mode(Walk::new(self, bytes(path.as_ref()))?.resolve(true)?, mode))
+    }
+
+    fn fchmod(&self, handle: &Handle, mode: u16) -> Result<()> {
+        self.call("fchmod", || self.set_mode(handle.id, mode))
+    }
+
+    fn chown(&self, path: impl AsRef<Path>, uid: Option<u32>, gid: Option<u32>) -> Result<()> {
+        self.call("chown", || self.set_owner(Walk::new(self, bytes(path.as_ref()))?.resolve(true)?, uid, gid))
+    }
+
+    fn lchown(&self, path: impl AsRef<Path>, uid: Option<u32>, gid: Option<u32>) -> Result<()> {
+        self.call("lchown", || {
+            self.set_owner(Walk::new(self, bytes(path.as_ref()))?.resolve(false)?, uid, gid)
+        })
+    }
+
+    fn utimens(&self, path: impl AsRef<Path>, accessed: SetTime, modified: SetTime) -> Result<()> {
+        if accessed == SetTime::Omit && modified == SetTime::Omit {
+            // The kernel does not even look at the path.
+            return Ok(());
+        }
+        self.call("utimens", || {
+            self.set_times(Walk::new(self, bytes(path.as_ref()))?.resolve(true)?, accessed, modified)
+        })
+    }
+
+    fn lutimens(&self, path: impl AsRef<Path>, accessed: SetTime, modified: SetTime) -> Result<()> {
+        if accessed == SetTime::Omit && modified == SetTime::Omit {
+            return Ok(());
+        }
+        self.call("lutimens", || {
+            self.set_times(Walk::new(self, bytes(path.as_ref()))?.resolve(false)?, accessed, modified)
+        })
+    }
+
+    fn futimens(&self, handle: &Handle, accessed: SetTime, modified: SetTime) -> Result<()> {
+        if accessed == SetTime::Omit && modified == SetTime::Omit {
+            return Ok(());
+        }
+        self.call("futimens", || self.set_times(handle.id, accessed, modified))
+    }
+
+    fn mknod(&self, path: impl AsRef<Path>, kind: Kind, mode: u16, device: u64) -> Result<()> {
+        self.call("mknod", || {
+            let content = match kind {
+                Kind::Directory => return Err(Errno::PERM.into()),
+                Kind::Symlink => return Err(Errno::INVAL.into()),
+                Kind::CharDevice | Kind::BlockDevice => Content::Device(device),
+                Kind::File | Kind::Fifo | Kind::Socket => Content::Empty,
+            };
+            self.make(bytes(path.as_ref()), kind, mode, content)
+        })
+    }
+
+    fn list(&self, handle: &Handle, cookie: u64, visit: &mut dyn FnMut(ListEntry<'_>) -> bool) -> Result<()> {
+        // Not `call`: a listing that has begun to show entries cannot begin again.
+        let _pin = epoch::pin();
+        self.list_handle(handle, cookie, visit).map_err(|failure| failure.into_error("getdents"))
+    }
+
+    fn access(&self, path: impl AsRef<Path>, access: Rights) -> Result<()> {
+        self.call("access", || {
+            let id = Walk::new(self, bytes(path.as_ref()))?.resolve(true)?;
+            Ok(access::check(&self.credentials, &self.protection(id)?, access)?)
+        })
+    }
+
+    fn seek(&self, handle: &Handle, offset: u64, whence: Whence) -> Result<u64> {
+        self.call("lseek", || self.seek_handle(handle, offset, whence))
+    }
+
+    fn fsync(&self, _handle: &Handle) -> Result<()> {
+        // An Op is as durable as the medium makes it when it returns.
+        Ok(())
+    }
+
+    fn statvfs(&self) -> Result<StatVfs> {
+        let space = self.engine.space();
+        let files_free = space.free / OBJECT_SIZE;
+        Ok(StatVfs {
+            block_size: BLOCK_SIZE,
+            blocks: space.total / BLOCK_SIZE,
+            blocks_free: space.free / BLOCK_SIZE,
+            files: space.objects + files_free,
+            files_free,
+            name_max: 255,
+        })
+    }
+}

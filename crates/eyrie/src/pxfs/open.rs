@@ -1,0 +1,228 @@
+//! Opening, and what is done with open files.
+
+use eyrie_engine::access::{self, Rights};
+use eyrie_engine::{Attributes, Content, Engine, Kind, ObjectId, Op};
+use rustix::io::Errno;
+
+use super::walk::{Last, Parent, Walk};
+use super::{Failure, Pxfs, Step};
+use crate::names;
+use crate::posix::{ListEntry, OpenFlags, Whence};
+
+/// Offsets and sizes are at most this.
+const OFFSET_MAX: u64 = i64::MAX as u64;
+
+/// An open file or directory of a [`Pxfs`]: an object and the rights that it was opened with, which outlive later
+/// changes of its mode. Closed only by [`Posix::close`](crate::posix::Posix::close).
+#[derive(Debug)]
+#[must_use = "a handle keeps its file until it is closed"]
+pub struct Handle {
+    pub(super) id: ObjectId,
+    flags: OpenFlags,
+}
+
+impl<E: Engine> Pxfs<E> {
+    pub(super) fn open_path(&self, path: &[u8], flags: OpenFlags, mode: u16) -> Step<Handle> {
+        let directory_too = OpenFlags::CREATE | OpenFlags::DIRECTORY;
+        if !flags.intersects(OpenFlags::READ | OpenFlags::WRITE) || flags.contains(directory_too) {
+            return Err(Errno::INVAL.into());
+        }
+        let create = flags.contains(OpenFlags::CREATE);
+        let exclusive = create && flags.contains(OpenFlags::EXCLUSIVE);
+        let follow = !exclusive && !flags.contains(OpenFlags::NOFOLLOW);
+        let mut walk = Walk::new(self, path)?;
+        let mut parent = walk.parent()?;
+        let id = loop {
+            if create && parent.slash && parent.last == Last::Name {
+                return Err(Errno::ISDIR.into());
+            }
+            let id = match walk.target(&parent) {
+                Err(Failure::Errno(Errno::NOENT)) if create => {
+                    return self.create_and_open(&walk, &parent, flags, mode);
+                }
+                found => found?,
+            };
+            if id.kind() != Kind::Symlink || !(follow || parent.slash) {
+                break id;
+            }
+            parent = walk.follow(&parent, id)?;
+        };
+        if exclusive {
+            return Err(Errno::EXIST.into());
+        }
+        if create && id.is_directory() {
+            return Err(Errno::ISDIR.into());
+        }
+        if (parent.slash || flags.contains(OpenFlags::DIRECTORY)) && !id.is_directory() {
+            return Err(Errno::NOTDIR.into());
+        }
+        self.open_object(id, flags)
+    }
+
+    fn create_and_open(
+        &self,
+        walk: &Walk<'_, '_, E>,
+        parent: &Parent,
+        flags: OpenFlags,
+        mode: u16,
+    ) -> Step<Handle> {
+        let name = walk.new_name(parent)?;
+        access::check_add(&self.credentials, &parent.dir.protection)?;
+        let id = match self.create(&parent.dir, name, Kind::File, mode, Content::Empty) {
+            // Somebody else made it since it was looked up: that one is opened, unless it had to be new.
+            Err(Failure::Engine(eyrie_engine::Error::Exists)) if !flags.contains(OpenFlags::EXCLUSIVE) => {
+                return Err(Failure::Again);
+            }
+            created => created?,
+        };
+        self.engine.open(id)?;
+        Ok(Handle { id, flags })
+    }
+
+    fn open_object(&self, id: ObjectId, flags: OpenFlags) -> Step<Handle> {
+        let mut rights = Rights::empty();
+        rights.set(Rights::READ, flags.contains(OpenFlags::READ));
+        rights.set(Rights::WRITE, flags.intersects(OpenFlags::WRITE | OpenFlags::TRUNCATE));
+        match id.kind() {
+            Kind::Symlink => return Err(Errno::LOOP.into()),
+            Kind::Directory if rights.contains(Rights::WRITE) => return Err(Errno::ISDIR.into()),
+            _ => {}
+        }
+        if !access::passes_everywhere(&self.credentials) {
+            access::check(&self.credentials, &self.protection(id)?, rights)?;
+        }
+        if !matches!(id.kind(), Kind::File | Kind::Directory) {
+            return Err(Errno::NXIO.into());
+        }
+        self.engine.open(id)?;
+        let handle = Handle { id, flags };
+        if flags.contains(OpenFlags::TRUNCATE)
+            && let Err(failure) = self.cut(id, 0)
+        {
+            self.engine.close(id);
+            return Err(failure);
+        }
+        Ok(handle)
+    }
+
+    pub(super) fn close_handle(&self, handle: &Handle) {
+        self.engine.close(handle.id);
+    }
+
+    #[inline]
+    pub(super) fn read_handle(&self, handle: &Handle, out: &mut [u8], offset: u64) -> Step<usize> {
+        check_range(offset, 0)?;
+        if !handle.flags.contains(OpenFlags::READ) {
+            return Err(Errno::BADF.into());
+        }
+        check_range(offset, out.len())?;
+        Ok(self.engine.read(handle.id, offset, out)?)
+    }
+
+    #[inline]
+    pub(super) fn write_handle(&self, handle: &Handle, data: &[u8], offset: u64) -> Step<usize> {
+        check_range(offset, 0)?;
+        if !handle.flags.contains(OpenFlags::WRITE) {
+            return Err(Errno::BADF.into());
+        }
+        check_range(offset, data.len())?;
+        if handle.flags.contains(OpenFlags::APPEND) {
+            return self.append_handle(handle, data);
+        }
+        if !data.is_empty() {
+            self.drop_set_ids(handle.id)?;
+            self.engine.apply(&Op::Write { id: handle.id, offset, data, time: self.now() })?;
+        }
+        Ok(data.len())
+    }
+
+    #[inline]
+    pub(super) fn append_handle(&self, handle: &Handle, data: &[u8]) -> Step<usize> {
+        if !handle.flags.contains(OpenFlags::WRITE) {
+            return Err(Errno::BADF.into());
+        }
+        if !data.is_empty() {
+            self.drop_set_ids(handle.id)?;
+            self.engine.apply(&Op::Append { id: handle.id, data, time: self.now() })?;
+        }
+        Ok(data.len())
+    }
+
+    pub(super) fn set_handle_size(&self, handle: &Handle, size: u64) -> Step<()> {
+        if size > OFFSET_MAX || handle.id.kind() != Kind::File || !handle.flags.contains(OpenFlags::WRITE) {
+            return Err(Errno::INVAL.into());
+        }
+        self.cut(handle.id, size)
+    }
+
+    pub(super) fn truncate_path(&self, path: &[u8], size: u64) -> Step<()> {
+        if size > OFFSET_MAX {
+            return Err(Errno::INVAL.into());
+        }
+        let id = Walk::new(self, path)?.resolve(true)?;
+        match id.kind() {
+            Kind::File => {}
+            Kind::Directory => return Err(Errno::ISDIR.into()),
+            _ => return Err(Errno::INVAL.into()),
+        }
+        let attributes = self.engine.attributes(id)?;
+        access::check(&self.credentials, &(&attributes).into(), Rights::WRITE)?;
+        if attributes.size == size {
+            // Unlike `ftruncate`, this leaves the times alone.
+            return self.drop_set_ids(id);
+        }
+        self.cut(id, size)
+    }
+
+    pub(super) fn seek_handle(&self, handle: &Handle, offset: u64, whence: Whence) -> Step<u64> {
+        if handle.id.is_directory() {
+            return Err(Errno::INVAL.into());
+        }
+        if offset > OFFSET_MAX || offset >= self.engine.attributes(handle.id)?.size {
+            return Err(Errno::NXIO.into());
+        }
+        let found = self.engine.seek(handle.id, offset, whence == Whence::Hole)?;
+        found.ok_or(Errno::NXIO.into())
+    }
+
+    pub(super) fn list_handle(
+        &self,
+        handle: &Handle,
+        cookie: u64,
+        visit: &mut dyn FnMut(ListEntry<'_>) -> bool,
+    ) -> Step<()> {
+        if !handle.flags.contains(OpenFlags::READ) {
+            return Err(Errno::BADF.into());
+        }
+        if !handle.id.is_directory() {
+            return Err(Errno::NOTDIR.into());
+        }
+        let Attributes { links, .. } = self.engine.attributes(handle.id)?;
+        if links == 0 {
+            return Err(Errno::NOENT.into());
+        }
+        Ok(self.engine.list(handle.id, cookie, &mut |entry| {
+            visit(ListEntry {
+                name: &names::encode(entry.name),
+                kind: entry.id.kind(),
+                inode: entry.id.raw(),
+                next: entry.next,
+            })
+        })?)
+    }
+
+    fn cut(&self, id: ObjectId, size: u64) -> Step<()> {
+        self.drop_set_ids(id)?;
+        self.engine.apply(&Op::SetSize { id, size, time: self.now() })?;
+        Ok(())
+    }
+}
+
+/// Whether `length` bytes from `offset` on are within what offsets can say.
+#[inline]
+fn check_range(offset: u64, length: usize) -> Result<(), Errno> {
+    match offset.checked_add(length as u64) {
+        Some(end) if end <= OFFSET_MAX => Ok(()),
+        _ => Err(Errno::INVAL),
+    }
+}
