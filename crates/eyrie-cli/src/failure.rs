@@ -38,6 +38,13 @@ impl Failure {
         self
     }
 
+    /// The same failure with something more to say.
+    #[must_use]
+    pub fn with_note(mut self, note: &str) -> Failure {
+        self.line.push_str(note);
+        self
+    }
+
     /// The exit status.
     pub fn status(&self) -> u8 {
         self.status

@@ -21,7 +21,7 @@ use std::process::ExitCode;
 use clap::Parser;
 
 use crate::arguments::Arguments;
-use crate::failure::{Failure, Result};
+use crate::failure::Failure;
 use crate::output::Output;
 
 fn main() -> ExitCode {

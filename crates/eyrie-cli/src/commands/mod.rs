@@ -7,6 +7,8 @@ mod list;
 mod manage;
 mod transfer;
 
+pub use transfer::device;
+
 use std::path::Path;
 
 use eyrie::{Credentials, Files, Volume};

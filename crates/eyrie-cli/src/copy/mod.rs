@@ -17,7 +17,7 @@ mod walk;
 mod watch;
 
 pub use walk::copy_tree;
-pub use watch::Watch;
+pub use watch::{Watch, bar};
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};

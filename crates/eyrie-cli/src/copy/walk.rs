@@ -55,9 +55,9 @@ where
     let from = job.source_path(Path::new(""));
     let stat = job.source.lstat(&from).doing("copy", job.watch.place(Path::new("")))?;
     let copy = Copy { job, tally: Tally::default(), stop: AtomicBool::new(false), fatal: Mutex::new(None) };
+    let (sender, receiver) = sync_channel(QUEUE);
+    let receiver = Mutex::new(receiver);
     let later = std::thread::scope(|scope| {
-        let (sender, receiver) = sync_channel(QUEUE);
-        let receiver = Mutex::new(receiver);
         let workers: Vec<_> = (0..WORKERS).map(|_| scope.spawn(|| copy.work(&receiver))).collect();
         let later = copy.walk(stat, &sender);
         drop(sender);
