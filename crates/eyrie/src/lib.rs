@@ -24,7 +24,7 @@ pub use error::{Error, Result};
 pub use eyrie_engine::access::Credentials;
 pub use eyrie_engine::{Engine, Kind, RenameMode, Time};
 pub use host::{Host, HostStore};
-pub use kvfs::{Batch, Kvfs, Scan, ValueGuard};
+pub use kvfs::{Batch, Kvfs, Scan, Value};
 pub use posix::{
     Access, DirEntry, File, OpenFlags, OpenOptions, Posix, PosixExt, ReadDir, SetTime, Stat, StatVfs, Whence,
 };

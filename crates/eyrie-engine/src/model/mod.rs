@@ -6,9 +6,10 @@
 //! [`Engine::seek`] only its meaning: what an engine calls a hole must read as zeros. To the model, data is every 4 KiB
 //! page that was written since the file was last shorter.
 //!
-//! Where more than one error applies, the model gives the first in this order, which is Linux's: a directory that is
-//! none; a bad name; a stale directory; a stale object; a name that is taken or missing; a removed directory
-//! (`NotFound`); loops; kinds; emptiness; values out of range. What POSIX leaves open:
+//! Where more than one error applies, the model gives the first in this order: a directory that is none; a bad name; a
+//! stale directory; a stale object; a name that is taken or missing; a removed directory (`NotFound`); loops; kinds;
+//! emptiness; values out of range. It is Linux's, but that Linux misses a removed directory before it looks at names.
+//! What POSIX leaves open:
 //!
 //! - A file cannot replace a directory above it: `IsDirectory` (Linux says `ENOTEMPTY` there).
 //! - `SetSize` sets the times even if the size stays; an empty `Write` or `Append` sets nothing.

@@ -114,8 +114,8 @@ impl<E: Engine> Pxfs<E> {
 
     pub(super) fn rename_path(&self, from: &[u8], to: &[u8], mode: RenameMode) -> Step<()> {
         let mut from = Walk::new(self, from)?;
-        let mut to = Walk::new(self, to)?;
         let from_parent = from.parent()?;
+        let mut to = Walk::new(self, to)?;
         let to_parent = to.parent()?;
         if from_parent.last != Last::Name {
             return Err(Errno::BUSY.into());

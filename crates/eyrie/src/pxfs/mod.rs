@@ -72,6 +72,11 @@ impl<E: Engine> Pxfs<E> {
         &self.engine
     }
 
+    /// The source of time stamps.
+    pub(crate) fn clock(&self) -> fn() -> Time {
+        self.clock
+    }
+
     #[inline]
     fn now(&self) -> Time {
         (self.clock)()
@@ -159,3 +164,6 @@ pub(crate) fn coarse_time() -> Time {
 fn bytes(path: &Path) -> &[u8] {
     path.as_os_str().as_bytes()
 }
+
+#[cfg(test)]
+pub(crate) mod tests;

@@ -17,8 +17,15 @@ const OFFSET_MAX: u64 = i64::MAX as u64;
 #[derive(Debug)]
 #[must_use = "a handle keeps its file until it is closed"]
 pub struct Handle {
-    pub(super) id: ObjectId,
+    id: ObjectId,
     flags: OpenFlags,
+}
+
+impl Handle {
+    /// The object that is open.
+    pub fn id(&self) -> ObjectId {
+        self.id
+    }
 }
 
 impl<E: Engine> Pxfs<E> {
@@ -191,9 +198,6 @@ impl<E: Engine> Pxfs<E> {
         cookie: u64,
         visit: &mut dyn FnMut(ListEntry<'_>) -> bool,
     ) -> Step<()> {
-        if !handle.flags.contains(OpenFlags::READ) {
-            return Err(Errno::BADF.into());
-        }
         if !handle.id.is_directory() {
             return Err(Errno::NOTDIR.into());
         }

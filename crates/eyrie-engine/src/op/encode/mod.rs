@@ -1,7 +1,7 @@
 //! The one encoding of Ops.
 //!
 //! A record is a header (length, checksum, version, kind), the fixed fields of its kind, and then its names, data or,
-//! for a batch, records of its parts. Integers are little-endian; nothing is aligned. [`layout`] has the structures.
+//! for a batch, records of its parts. Integers are little-endian; nothing is aligned. `layout` has the structures.
 //!
 //! Bytes to decode are hostile: whatever they are, decoding ends in an Op or a [`DecodeError`], takes time linear in
 //! the record, and allocates for a batch's parts only what their bytes justify. Whether an Op makes sense (lengths of

@@ -1,0 +1,87 @@
+//! What differs, in words.
+
+use std::collections::BTreeSet;
+use std::fmt::Write;
+
+use super::tree::{Node, Path, Tree};
+
+/// Lines of a report, at most.
+const MAX_LINES: usize = 12;
+
+/// What `b` has that `a` has not, and the reverse, in some lines; `None` if they are the same.
+pub fn difference(a: &Tree, b: &Tree) -> Option<String> {
+    if a == b {
+        return None;
+    }
+    let paths: BTreeSet<&Path> = a.nodes.keys().chain(b.nodes.keys()).collect();
+    let mut lines = Vec::new();
+    for path in paths {
+        let shown = show(path);
+        match (a.nodes.get(path), b.nodes.get(path)) {
+            (Some(left), Some(right)) => {
+                lines.extend(fields(left, right).into_iter().map(|line| format!("{shown}: {line}")));
+            }
+            (Some(left), None) => lines.push(format!("{shown}: {:?} in the first only", left.kind)),
+            (None, Some(right)) => lines.push(format!("{shown}: {:?} in the second only", right.kind)),
+            (None, None) => {}
+        }
+    }
+    if lines.len() > MAX_LINES {
+        let more = lines.len() - MAX_LINES;
+        lines.truncate(MAX_LINES);
+        lines.push(format!("and {more} more"));
+    }
+    Some(lines.join("\n"))
+}
+
+/// A path for people to read.
+pub(super) fn show(path: &Path) -> String {
+    let mut out = String::new();
+    for name in path {
+        let cut = &name[..name.len().min(24)];
+        let dots = if cut.len() < name.len() { "..." } else { "" };
+        // Writing to a string cannot fail.
+        let _ = write!(out, "/{}{dots}", cut.escape_ascii());
+    }
+    if out.is_empty() { "/".into() } else { out }
+}
+
+fn fields(a: &Node, b: &Node) -> Vec<String> {
+    let mut lines = Vec::new();
+    macro_rules! compare {
+        ($($field:ident)*) => {
+            $(if a.$field != b.$field {
+                lines.push(format!("{} {:?}, and {:?}", stringify!($field), a.$field, b.$field));
+            })*
+        };
+    }
+    compare!(kind links size uid gid accessed modified changed created device);
+    if a.mode != b.mode {
+        lines.push(format!("mode {:#o}, and {:#o}", a.mode, b.mode));
+    }
+    if a.same_as != b.same_as {
+        let same = |node: &Node| node.same_as.as_ref().map_or("no other path".into(), show);
+        lines.push(format!("same object as {}, and {}", same(a), same(b)));
+    }
+    if a.pages != b.pages {
+        lines.push(first_byte(a, b));
+    }
+    lines
+}
+
+/// Where contents part ways.
+fn first_byte(a: &Node, b: &Node) -> String {
+    let offsets: BTreeSet<u64> = a.pages.keys().chain(b.pages.keys()).copied().collect();
+    for offset in offsets {
+        let page = |node: &Node| node.pages.get(&offset).cloned().unwrap_or_default();
+        let (left, right) = (page(a), page(b));
+        let byte = |page: &[u8], index: usize| page.get(index).copied().unwrap_or(0);
+        for index in 0..left.len().max(right.len()) {
+            let (left, right) = (byte(&left, index), byte(&right, index));
+            if left != right {
+                return format!("byte {} is {left:#04x}, and {right:#04x}", offset + index as u64);
+            }
+        }
+    }
+    "contents of different length".into()
+}

@@ -1,0 +1,19 @@
+//! Volumes as values: everything reachable, independent of ids.
+
+mod difference;
+#[cfg(test)]
+mod tests;
+mod tree;
+
+pub use difference::difference;
+pub use tree::{Include, Node, Path, Tree, TreeError, tree, try_tree};
+
+use eyrie_engine::Attributes;
+
+/// `attributes` without what engines need not agree on: the bytes allocated, the generation, and the parent of a
+/// directory that was removed.
+#[must_use]
+pub fn comparable(attributes: Attributes) -> Attributes {
+    let parent = attributes.parent.filter(|_| attributes.links > 0);
+    Attributes { allocated: 0, generation: 0, parent, ..attributes }
+}

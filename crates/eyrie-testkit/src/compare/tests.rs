@@ -1,0 +1,96 @@
+//! Trees of small volumes, and what tells them apart.
+
+use eyrie_engine::{AttributeChange, Content, Engine, Kind, Model, ObjectId, Op, Owner, Time};
+
+use super::*;
+
+const OWNER: Owner = Owner { mode: 0o644, uid: 7, gid: 8 };
+
+/// A model whose root has the id `place`, with a directory, a file under two names, and a link.
+fn sample(place: u64) -> (Model, ObjectId) {
+    let root = ObjectId::new(place, Kind::Directory);
+    let model = Model::new(root, OWNER, Time::new(1, 0));
+    let dir = create(&model, root, b"dir", Kind::Directory, Content::Empty);
+    let file = create(&model, dir, b"file", Kind::File, Content::Bytes(b"bytes"));
+    create(&model, dir, b"link", Kind::Symlink, Content::Bytes(b"file"));
+    model.apply(&Op::Link { dir: root, name: b"other", id: file, time: Time::new(2, 0) }).unwrap();
+    (model, file)
+}
+
+fn create(model: &Model, dir: ObjectId, name: &[u8], kind: Kind, content: Content<'_>) -> ObjectId {
+    let id = model.reserve(kind).unwrap();
+    model.apply(&Op::Create { dir, name, id, owner: OWNER, content, time: Time::new(2, 0) }).unwrap();
+    id
+}
+
+/// The difference between the sample and what `op` makes of it.
+fn told(op: impl Fn(&Model, ObjectId) -> Op<'static>) -> String {
+    let (model, file) = sample(1 << 20);
+    let before = tree(&model);
+    model.apply(&op(&model, file)).unwrap();
+    difference(&before, &tree(&model)).expect("they differ")
+}
+
+#[test]
+fn a_tree_does_not_depend_on_ids() {
+    let (a, _) = sample(1 << 20);
+    let (b, _) = sample(1 << 30);
+    b.reserve(Kind::File).unwrap();
+    assert_eq!(difference(&tree(&a), &tree(&b)), None);
+    let paths: Vec<String> = tree(&a).nodes.keys().map(difference::show).collect();
+    assert_eq!(paths, ["/", "/dir", "/dir/file", "/dir/link", "/other"]);
+}
+
+#[test]
+fn names_of_one_object_are_told_from_copies() {
+    let (a, _) = sample(1 << 20);
+    let (b, _) = sample(1 << 20);
+    b.apply(&Op::Unlink { dir: b.root(), name: b"other", time: Time::new(2, 0) }).unwrap();
+    create(&b, b.root(), b"other", Kind::File, Content::Bytes(b"bytes"));
+    let text = difference(&tree(&a), &tree(&b)).expect("they differ");
+    assert!(text.contains("/other: same object as /dir/file, and no other path"), "{text}");
+}
+
+#[test]
+fn every_difference_is_told() {
+    let time = Time::new(2, 0);
+    let text = told(|_, id| Op::Write { id, offset: 2, data: b"T", time });
+    assert_eq!(text, "/dir/file: byte 2 is 0x74, and 0x54");
+    let text = told(|_, id| Op::SetSize { id, size: 4, time });
+    assert!(text.contains("/dir/file: size 5, and 4"), "{text}");
+    let change = AttributeChange { mode: Some(0o600), modified: Some(Time::new(9, 9)), ..Default::default() };
+    let text = told(|_, id| Op::SetAttributes { id, change, time });
+    assert!(text.contains("/dir/file: mode 0o644, and 0o600"), "{text}");
+    assert!(text.contains("modified Time"), "{text}");
+    let text = told(|model, _| Op::Unlink { dir: model.root(), name: b"other", time });
+    assert!(text.contains("/other: File in the first only"), "{text}");
+}
+
+#[test]
+fn what_is_not_included_does_not_differ() {
+    let (model, id) = sample(1 << 20);
+    let read = |include| try_tree(&model, include).unwrap();
+    let no_contents = Include { contents: false, ..Include::NO_TIMES };
+    let before = (read(Include::NO_TIMES), read(no_contents), tree(&model));
+    model.apply(&Op::SetSize { id, size: 5, time: Time::new(3, 0) }).unwrap();
+    assert_eq!(before.0, read(Include::NO_TIMES));
+    assert_ne!(before.2, tree(&model));
+    model.apply(&Op::Write { id, offset: 0, data: b"B", time: Time::new(3, 0) }).unwrap();
+    assert_ne!(before.0, read(Include::NO_TIMES));
+    assert_eq!(before.1, read(no_contents));
+}
+
+#[test]
+fn huge_sparse_files_are_compared_by_their_data_and_zeros_are_holes() {
+    let (a, id) = sample(1 << 20);
+    let (b, _) = sample(1 << 20);
+    let far = 1 << 62;
+    for model in [&a, &b] {
+        model.apply(&Op::Write { id, offset: far, data: b"far", time: Time::new(3, 0) }).unwrap();
+    }
+    b.apply(&Op::Write { id, offset: 1 << 40, data: &[0; 9000], time: Time::new(3, 0) }).unwrap();
+    assert_eq!(difference(&tree(&a), &tree(&b)), None);
+    b.apply(&Op::Write { id, offset: far + 1, data: b"A", time: Time::new(3, 0) }).unwrap();
+    let text = difference(&tree(&a), &tree(&b)).expect("they differ");
+    assert_eq!(text, format!("/dir/file: byte {} is 0x61, and 0x41", far + 1));
+}

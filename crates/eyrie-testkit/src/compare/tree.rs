@@ -1,0 +1,288 @@
+//! Reading a whole volume.
+
+use std::collections::btree_map::Entry as Slot;
+use std::collections::{BTreeMap, BTreeSet};
+
+use eyrie_engine::{Attributes, Engine, Error, Kind, ObjectId, Time};
+
+/// Unit of contents, in bytes.
+const PAGE: u64 = 4096;
+/// Bytes read at once.
+const CHUNK: u64 = 1 << 20;
+/// Data of one object that is still read, in bytes: beyond it an engine must have mistaken holes for data.
+const MAX_DATA: u64 = 1 << 30;
+
+/// The names from the root to an object; empty for the root.
+pub type Path = Vec<Vec<u8>>;
+
+/// What a [`Tree`] tells; what is left out is as if it were 0 everywhere.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Include {
+    /// Modes, users and groups.
+    pub owners: bool,
+    /// Access times.
+    pub accessed: bool,
+    /// Modification times.
+    pub modified: bool,
+    /// Change times.
+    pub changed: bool,
+    /// Creation times.
+    pub created: bool,
+    /// Bytes of files and targets of symbolic links.
+    pub contents: bool,
+}
+
+impl Include {
+    /// Everything.
+    pub const ALL: Include = Include {
+        owners: true,
+        accessed: true,
+        modified: true,
+        changed: true,
+        created: true,
+        contents: true,
+    };
+
+    /// Everything but times.
+    pub const NO_TIMES: Include =
+        Include { accessed: false, modified: false, changed: false, created: false, ..Include::ALL };
+}
+
+/// One object under one name.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Node {
+    /// What it is.
+    pub kind: Kind,
+    /// Permission bits.
+    pub mode: u16,
+    /// User id.
+    pub uid: u32,
+    /// Group id.
+    pub gid: u32,
+    /// Names, or 2 and the number of subdirectories.
+    pub links: u32,
+    /// Bytes, or entries.
+    pub size: u64,
+    /// Last access.
+    pub accessed: Time,
+    /// Last change of the bytes or entries.
+    pub modified: Time,
+    /// Last change of anything.
+    pub changed: Time,
+    /// Creation.
+    pub created: Time,
+    /// Device number.
+    pub device: u64,
+    /// The first path of the same object, if that is another. Contents are with the first path only.
+    pub same_as: Option<Path>,
+    /// Contents by offset, in pages of 4 KiB, without those that are all zeros; so holes and zeros are the same.
+    pub pages: BTreeMap<u64, Vec<u8>>,
+}
+
+/// Everything reachable in a volume, by path.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Tree {
+    /// The objects.
+    pub nodes: BTreeMap<Path, Node>,
+}
+
+/// A volume that is not sound, or that could not be read.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{}: {what}", super::difference::show(path))]
+pub struct TreeError {
+    /// Where.
+    pub path: Path,
+    /// What is wrong.
+    pub what: String,
+}
+
+/// Everything reachable in `engine`.
+///
+/// # Panics
+/// If the volume is not sound: see [`try_tree`].
+pub fn tree(engine: &dyn Engine) -> Tree {
+    match try_tree(engine, Include::ALL) {
+        Ok(tree) => tree,
+        Err(error) => panic!("unsound volume: {error}"),
+    }
+}
+
+/// What `include` says of everything reachable in `engine`.
+///
+/// # Errors
+/// If a call fails, or if what they answer contradicts itself: listings and look-ups, counts of links and entries,
+/// parents, and what is called a hole but is not zero.
+pub fn try_tree(engine: &dyn Engine, include: Include) -> Result<Tree, TreeError> {
+    let mut walk = Walk { engine, include, tree: Tree::default(), first: BTreeMap::new() };
+    let root = engine.root();
+    walk.visit(Vec::new(), root, root)?;
+    walk.check_links()?;
+    Ok(walk.tree)
+}
+
+struct Walk<'a> {
+    engine: &'a dyn Engine,
+    include: Include,
+    tree: Tree,
+    /// First path and number of names of every object.
+    first: BTreeMap<ObjectId, (Path, u32)>,
+}
+
+impl Walk<'_> {
+    fn visit(&mut self, path: Path, id: ObjectId, parent: ObjectId) -> Result<(), TreeError> {
+        let at = |what: String| TreeError { path: path.clone(), what };
+        let attributes = self.engine.attributes(id).map_err(|error| at(format!("attributes: {error}")))?;
+        if attributes.kind != id.kind() {
+            return Err(at(format!("{:?} has the id of a {:?}", attributes.kind, id.kind())));
+        }
+        let same_as = match self.first.entry(id) {
+            Slot::Vacant(slot) => {
+                slot.insert((path.clone(), 1));
+                None
+            }
+            Slot::Occupied(mut slot) => {
+                slot.get_mut().1 += 1;
+                Some(slot.get().0.clone())
+            }
+        };
+        if id.is_directory() && same_as.is_some() {
+            return Err(at("a directory with two names".into()));
+        }
+        let mut node = node(&attributes, self.include);
+        if self.include.contents && same_as.is_none() && id.kind().has_data() {
+            node.pages = pages(self.engine, id, attributes.size).map_err(at)?;
+        }
+        node.same_as = same_as;
+        self.tree.nodes.insert(path.clone(), node);
+        if id.is_directory() {
+            if attributes.parent != Some(parent) {
+                return Err(at(format!("its parent is {:?}, not {parent:?}", attributes.parent)));
+            }
+            self.descend(&path, id, &attributes)?;
+        }
+        Ok(())
+    }
+
+    fn descend(&mut self, path: &Path, dir: ObjectId, attributes: &Attributes) -> Result<(), TreeError> {
+        let at = |what: String| TreeError { path: path.clone(), what };
+        let mut entries = Vec::new();
+        let listing = self.engine.list(dir, 0, &mut |entry| {
+            entries.push((entry.name.to_vec(), entry.id));
+            true
+        });
+        listing.map_err(|error| at(format!("list: {error}")))?;
+        entries.sort();
+        let names: BTreeSet<_> = entries.iter().map(|(name, _)| name).collect();
+        if names.len() != entries.len() {
+            return Err(at("a name is listed twice".into()));
+        }
+        let subdirectories = entries.iter().filter(|(_, id)| id.is_directory()).count();
+        let expected = (entries.len() as u64, subdirectories as u32 + 2);
+        if (attributes.size, attributes.links) != expected {
+            let counts = (attributes.size, attributes.links);
+            return Err(at(format!("entries and links are {counts:?}, should be {expected:?}")));
+        }
+        for (name, id) in entries {
+            match self.engine.lookup(dir, &name) {
+                Ok(Some(found)) if found == id => {}
+                other => return Err(at(format!("{id:?} is listed, but looking it up gives {other:?}"))),
+            }
+            let mut child = path.clone();
+            child.push(name);
+            self.visit(child, id, dir)?;
+        }
+        Ok(())
+    }
+
+    fn check_links(&self) -> Result<(), TreeError> {
+        for (id, (path, names)) in &self.first {
+            let links = self.tree.nodes[path].links;
+            if !id.is_directory() && links != *names {
+                let what = format!("{links} links, but {names} names");
+                return Err(TreeError { path: path.clone(), what });
+            }
+        }
+        Ok(())
+    }
+}
+
+fn node(attributes: &Attributes, include: Include) -> Node {
+    let time = |is_included, time| if is_included { time } else { Time::default() };
+    let owners = u32::from(include.owners);
+    Node {
+        kind: attributes.kind,
+        mode: attributes.mode * owners as u16,
+        uid: attributes.uid * owners,
+        gid: attributes.gid * owners,
+        links: attributes.links,
+        size: attributes.size,
+        accessed: time(include.accessed, attributes.accessed),
+        modified: time(include.modified, attributes.modified),
+        changed: time(include.changed, attributes.changed),
+        created: time(include.created, attributes.created),
+        device: attributes.device,
+        same_as: None,
+        pages: BTreeMap::new(),
+    }
+}
+
+/// The pages of an object of `size` bytes that are not all zeros.
+fn pages(engine: &dyn Engine, id: ObjectId, size: u64) -> Result<BTreeMap<u64, Vec<u8>>, String> {
+    let fail = |call: &str, error: Error| format!("{call}: {error}");
+    let mut pages = BTreeMap::new();
+    let mut done = 0;
+    let mut data_bytes = 0;
+    while done < size {
+        let data = engine.seek(id, done, false).map_err(|error| fail("seek", error))?;
+        let start = data.unwrap_or(size);
+        if start < done || start > size {
+            return Err(format!("seek: data after {done} at {start}, of {size} bytes"));
+        }
+        check_hole(engine, id, done, start)?;
+        if start == size {
+            break;
+        }
+        let hole = engine.seek(id, start, true).map_err(|error| fail("seek", error))?;
+        let end = hole.filter(|&end| end > start && end <= size);
+        let end =
+            end.ok_or_else(|| format!("seek: hole after data at {start} is at {hole:?}, of {size} bytes"))?;
+        data_bytes += end - start;
+        if data_bytes > MAX_DATA {
+            return Err(format!("{data_bytes} bytes of data: too many to compare"));
+        }
+        // Whole pages, so that the same contents give the same pages wherever data is said to begin.
+        let mut at = start / PAGE * PAGE;
+        while at < end {
+            let upto = size.min(end.next_multiple_of(PAGE)).min(at + CHUNK);
+            let bytes = read(engine, id, at, (upto - at) as usize)?;
+            for (index, page) in bytes.chunks(PAGE as usize).enumerate() {
+                if page.iter().any(|&byte| byte != 0) {
+                    pages.insert(at + index as u64 * PAGE, page.to_vec());
+                }
+            }
+            at = upto;
+        }
+        done = end;
+    }
+    Ok(pages)
+}
+
+/// Looks at both ends of a hole.
+fn check_hole(engine: &dyn Engine, id: ObjectId, start: u64, end: u64) -> Result<(), String> {
+    let length = (end - start).min(PAGE);
+    for at in [start, end - length] {
+        if read(engine, id, at, length as usize)?.iter().any(|&byte| byte != 0) {
+            return Err(format!("bytes near {at} are in a hole, but not zero"));
+        }
+    }
+    Ok(())
+}
+
+fn read(engine: &dyn Engine, id: ObjectId, offset: u64, length: usize) -> Result<Vec<u8>, String> {
+    let mut bytes = vec![0xee; length];
+    match engine.read(id, offset, &mut bytes) {
+        Ok(count) if count == length => Ok(bytes),
+        Ok(count) => Err(format!("read at {offset} gave {count} of {length} bytes")),
+        Err(error) => Err(format!("read at {offset}: {error}")),
+    }
+}

@@ -1,0 +1,307 @@
+//! What several threads saw, and whether some order explains it.
+//!
+//! Threads [`Call`] an engine and note when each call began and ended, by one shared [`Clock`]. [`explain`] looks for an
+//! order of all calls that keeps each call before those that began after it had ended, and in which the model gives
+//! the same answers. It tries the orders depth first, each on a fork of the model, so histories must be small: three
+//! threads of four calls, say.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use eyrie_engine::{Applied, Attributes, Engine, Error, Model, ObjectId};
+use eyrie_medium::epoch;
+
+use crate::compare::comparable;
+use crate::ops::Record;
+
+/// Something that a thread asks of an engine.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Request {
+    /// Applies an Op.
+    Apply(Record),
+    /// Looks up a name.
+    Lookup {
+        /// Where.
+        dir: ObjectId,
+        /// What.
+        name: Vec<u8>,
+    },
+    /// Reads bytes.
+    Read {
+        /// Of what.
+        id: ObjectId,
+        /// From where on, in bytes.
+        offset: u64,
+        /// How many bytes.
+        length: usize,
+    },
+    /// Asks for attributes.
+    Attributes(ObjectId),
+}
+
+/// What an engine answered.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Response {
+    /// To `Apply`.
+    Applied(Applied),
+    /// To `Lookup`.
+    Found(Option<ObjectId>),
+    /// To `Read`.
+    Bytes(Vec<u8>),
+    /// To `Attributes`, without what engines need not agree on.
+    Attributes(Attributes),
+    /// An error, as its errno.
+    Refused(i32),
+}
+
+impl Request {
+    /// Asks `engine`.
+    pub fn ask(&self, engine: &dyn Engine) -> Response {
+        let _pin = epoch::pin();
+        let answer = match self {
+            Request::Apply(record) => engine.apply(&record.decode().op()).map(Response::Applied),
+            Request::Lookup { dir, name } => engine.lookup(*dir, name).map(Response::Found),
+            Request::Read { id, offset, length } => {
+                let mut bytes = vec![0xee; *length];
+                engine.read(*id, *offset, &mut bytes).map(|count| {
+                    bytes.truncate(count);
+                    Response::Bytes(bytes)
+                })
+            }
+            Request::Attributes(id) => engine.attributes(*id).map(comparable).map(Response::Attributes),
+        };
+        answer.unwrap_or_else(|error| Response::Refused(error.errno().raw_os_error()))
+    }
+}
+
+/// Orders the beginnings and ends of calls.
+#[derive(Debug, Default)]
+pub struct Clock(AtomicU64);
+
+impl Clock {
+    fn tick(&self) -> u64 {
+        self.0.fetch_add(1, Ordering::SeqCst)
+    }
+}
+
+/// One call of a thread, and its answer.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Call {
+    /// What was asked.
+    pub request: Request,
+    /// What was answered.
+    pub response: Response,
+    /// When it began.
+    pub began: u64,
+    /// When it had ended.
+    pub ended: u64,
+}
+
+impl Call {
+    /// Asks `engine`, and notes everything.
+    pub fn record(engine: &dyn Engine, clock: &Clock, request: Request) -> Call {
+        let began = clock.tick();
+        let response = request.ask(engine);
+        Call { request, response, began, ended: clock.tick() }
+    }
+}
+
+/// Runs each of `scripts` in a thread of its own; the calls of each.
+pub fn run_threads(engine: &dyn Engine, scripts: Vec<Vec<Request>>) -> Vec<Vec<Call>> {
+    let clock = Clock::default();
+    let (clock, start) = (&clock, &std::sync::Barrier::new(scripts.len()));
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = scripts
+            .into_iter()
+            .map(|script| {
+                scope.spawn(move || {
+                    start.wait();
+                    script.into_iter().map(|request| Call::record(engine, clock, request)).collect()
+                })
+            })
+            .collect();
+        let join = |thread: std::thread::ScopedJoinHandle<'_, _>| {
+            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        };
+        threads.into_iter().map(join).collect()
+    })
+}
+
+/// An order of the calls of all threads, as (thread, call) indices, in which the model, from `start` on, gives the
+/// answers that the threads got; `None` if there is no such order.
+///
+/// Where the model answers `Stale`, any answer is right: engines may still show what is gone to those who hold a pin.
+/// So is `NoSpace`, if the call then did nothing.
+pub fn explain(start: &Model, history: &[Vec<Call>]) -> Option<Vec<(usize, usize)>> {
+    let mut order = Vec::new();
+    search(start, history, &mut vec![0; history.len()], &mut order).then_some(order)
+}
+
+/// As [`explain`].
+///
+/// # Panics
+/// If there is no such order, with the history.
+pub fn assert_explained(start: &Model, history: &[Vec<Call>]) {
+    if explain(start, history).is_none() {
+        let mut text = String::new();
+        for (thread, calls) in history.iter().enumerate() {
+            for call in calls {
+                text += &format!("  thread {thread} from {} to {}: ", call.began, call.ended);
+                text += &match &call.request {
+                    Request::Apply(record) => format!("{:?}", record.decode().op()),
+                    other => format!("{other:?}"),
+                };
+                text += &format!("\n    gave {:?}\n", call.response);
+            }
+        }
+        panic!("no order explains this history:\n{text}");
+    }
+}
+
+fn search(
+    model: &Model,
+    history: &[Vec<Call>],
+    done: &mut Vec<usize>,
+    order: &mut Vec<(usize, usize)>,
+) -> bool {
+    let pending = |done: &[usize]| -> Vec<usize> {
+        (0..history.len()).filter(|&thread| done[thread] < history[thread].len()).collect()
+    };
+    let threads = pending(done);
+    if threads.is_empty() {
+        return true;
+    }
+    // Calls of a thread are in order, so the earliest end of all that is left is that of some next call.
+    let first_end =
+        threads.iter().map(|&thread| history[thread][done[thread]].ended).min().unwrap_or(u64::MAX);
+    for thread in threads {
+        let index = done[thread];
+        let call = &history[thread][index];
+        if call.began > first_end {
+            continue;
+        }
+        let next = model.fork();
+        if !is_explained(&next, call) {
+            continue;
+        }
+        done[thread] += 1;
+        order.push((thread, index));
+        if search(&next, history, done, order) {
+            return true;
+        }
+        order.pop();
+        done[thread] -= 1;
+    }
+    false
+}
+
+/// Does `call` on `model`; whether the answer may be what it was.
+fn is_explained(model: &Model, call: &Call) -> bool {
+    let refused = |error: Error| Response::Refused(error.errno().raw_os_error());
+    if call.response == refused(Error::NoSpace) {
+        return true;
+    }
+    let answer = call.request.ask(model);
+    answer == call.response || answer == refused(Error::Stale)
+}
+
+#[cfg(test)]
+mod tests {
+    use eyrie_engine::{Content, Kind, Op, Owner, Time};
+
+    use super::*;
+
+    const OWNER: Owner = Owner { mode: 0o644, uid: 0, gid: 0 };
+    const TIME: Time = Time::new(1, 0);
+    const ROOT: ObjectId = ObjectId::new(1 << 20, Kind::Directory);
+    const FILE: ObjectId = ObjectId::new(1 << 21, Kind::File);
+
+    fn model() -> Model {
+        let model = Model::new(ROOT, OWNER, TIME);
+        let content = Content::Bytes(b"0");
+        model
+            .apply(&Op::Create { dir: ROOT, name: b"file", id: FILE, owner: OWNER, content, time: TIME })
+            .unwrap();
+        model
+    }
+
+    fn write(data: &[u8]) -> Request {
+        Request::Apply(Record::new(&Op::Write { id: FILE, offset: 0, data, time: TIME }))
+    }
+
+    fn append(data: &[u8]) -> Request {
+        Request::Apply(Record::new(&Op::Append { id: FILE, data, time: TIME }))
+    }
+
+    const READ: Request = Request::Read { id: FILE, offset: 0, length: 8 };
+
+    fn call(request: Request, response: Response, began: u64, ended: u64) -> Call {
+        Call { request, response, began, ended }
+    }
+
+    fn wrote() -> Response {
+        Response::Applied(Applied::default())
+    }
+
+    fn read(bytes: &[u8]) -> Response {
+        Response::Bytes(bytes.to_vec())
+    }
+
+    #[test]
+    fn what_threads_saw_of_the_model_is_explained() {
+        for round in 0..20 {
+            let engine = model();
+            let start = engine.fork();
+            let name = if round % 2 == 0 { b"file" } else { b"none" };
+            let unlink = Request::Apply(Record::new(&Op::Unlink { dir: ROOT, name, time: TIME }));
+            let lookup = Request::Lookup { dir: ROOT, name: b"file".to_vec() };
+            let scripts = vec![
+                vec![write(b"a"), append(b"b"), READ, append(b"c")],
+                vec![READ, write(b"d"), unlink, READ],
+                vec![lookup, append(b"e"), Request::Attributes(FILE), READ],
+            ];
+            assert_explained(&start, &run_threads(&engine, scripts));
+        }
+    }
+
+    #[test]
+    fn overlapping_calls_may_happen_in_either_order() {
+        let history = [
+            vec![call(write(b"1"), wrote(), 0, 3)],
+            vec![call(READ, read(b"0"), 1, 2), call(READ, read(b"1"), 4, 5)],
+        ];
+        assert_eq!(explain(&model(), &history), Some(vec![(1, 0), (0, 0), (1, 1)]));
+    }
+
+    #[test]
+    fn a_read_of_old_bytes_after_the_write_ended_is_not_explained() {
+        let history = [vec![call(write(b"1"), wrote(), 0, 1)], vec![call(READ, read(b"0"), 2, 3)]];
+        assert_eq!(explain(&model(), &history), None);
+    }
+
+    #[test]
+    fn bytes_that_come_and_go_are_not_explained() {
+        let reads = vec![call(READ, read(b"1"), 1, 2), call(READ, read(b"0"), 3, 4)];
+        assert_eq!(explain(&model(), &[vec![call(write(b"1"), wrote(), 0, 9)], reads]), None);
+    }
+
+    #[test]
+    fn half_of_a_write_is_not_explained() {
+        let history = [vec![call(write(b"12"), wrote(), 0, 9)], vec![call(READ, read(b"1"), 1, 2)]];
+        assert_eq!(explain(&model(), &history), None);
+    }
+
+    #[test]
+    fn two_appends_at_one_place_are_not_explained() {
+        let at = |offset| Response::Applied(Applied { offset, created: false });
+        let history =
+            |second| [vec![call(append(b"a"), at(1), 0, 9)], vec![call(append(b"b"), second, 0, 9)]];
+        assert_eq!(explain(&model(), &history(at(1))), None);
+        assert!(explain(&model(), &history(at(2))).is_some());
+    }
+
+    #[test]
+    #[should_panic(expected = "no order explains this history")]
+    fn a_history_without_an_order_is_told() {
+        assert_explained(&model(), &[vec![call(READ, read(b"x"), 0, 1)]]);
+    }
+}

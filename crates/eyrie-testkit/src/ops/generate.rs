@@ -1,0 +1,329 @@
+//! Steps from a seed.
+
+use eyrie_engine::{AttributeChange, Engine, Kind, ObjectId, Owner, RenameMode, Time};
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+
+use super::{Action, Bytes, Handle, Ids, Name, Part, Start, Step};
+
+/// Lengths of data, in bytes. The large ones are drawn less often.
+const LENGTHS: [usize; 16] =
+    [0, 1, 7, 8, 9, 63, 64, 65, 100, 4095, 4096, 4097, 8192, 100 << 10, (2 << 20) - 1, (2 << 20) + 1];
+/// How many of the lengths are small.
+const SMALL_LENGTHS: usize = 13;
+/// Offsets and sizes, in bytes, besides those near the end of the file at hand.
+const OFFSETS: [u64; 14] = [
+    0,
+    1,
+    8,
+    64,
+    100,
+    4095,
+    4096,
+    8192,
+    100 << 10,
+    (2 << 20) - 1,
+    1 << 30,
+    1 << 40,
+    1 << 62,
+    i64::MAX as u64,
+];
+/// How many of the offsets are below 1 GiB.
+const NEAR_OFFSETS: usize = 10;
+/// Directories in a run, about (a count).
+const DIRECTORIES: usize = 6;
+
+/// How often steps of each sort are drawn, relative to one another; 0 is never.
+#[expect(missing_docs, reason = "named as the Ops")]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Mix {
+    pub create: u32,
+    pub link: u32,
+    pub unlink: u32,
+    pub remove_directory: u32,
+    pub rename: u32,
+    pub write: u32,
+    pub append: u32,
+    pub set_size: u32,
+    pub set_attributes: u32,
+    pub put: u32,
+    pub erase: u32,
+    pub batch: u32,
+    pub open: u32,
+    pub close: u32,
+    /// Whether offsets and sizes reach up to 2^63 - 1, and past it.
+    pub is_sparse: bool,
+    /// Whether names may be too long or empty.
+    pub has_bad_names: bool,
+}
+
+impl Default for Mix {
+    fn default() -> Mix {
+        Mix {
+            create: 20,
+            link: 5,
+            unlink: 6,
+            remove_directory: 4,
+            rename: 20,
+            write: 20,
+            append: 6,
+            set_size: 8,
+            set_attributes: 5,
+            put: 8,
+            erase: 3,
+            batch: 5,
+            open: 3,
+            close: 2,
+            is_sparse: true,
+            has_bad_names: true,
+        }
+    }
+}
+
+type Draw = fn(&mut Generator, &Universe<'_>) -> Action;
+
+/// What there is when a step is drawn.
+struct Universe<'a> {
+    engine: &'a dyn Engine,
+    directories: Vec<Handle>,
+    files: Vec<Handle>,
+    all: Vec<Handle>,
+    ids: &'a Ids,
+}
+
+impl Universe<'_> {
+    /// Shows what is in `dir`, in the order of names, whatever order the engine lists it in.
+    fn entries(&self, dir: Handle, visit: &mut dyn FnMut(Name, ObjectId)) {
+        let Some(dir) = self.ids.get(dir) else { return };
+        for index in 0..Name::ALL.len() - Name::BAD {
+            let name = Name::new(index);
+            if let Ok(Some(id)) = self.engine.lookup(dir, name.bytes()) {
+                visit(name, id);
+            }
+        }
+    }
+}
+
+/// Makes steps from a seed.
+#[derive(Clone, Debug)]
+pub struct Generator {
+    random: SmallRng,
+    mix: Mix,
+    steps: u32,
+    /// Objects opened and not closed yet, as often as that.
+    opened: Vec<Handle>,
+}
+
+impl Generator {
+    /// The steps of `seed`.
+    pub fn new(seed: u64, mix: Mix) -> Generator {
+        Generator { random: SmallRng::seed_from_u64(seed), mix, steps: 0, opened: Vec::new() }
+    }
+
+    /// The next step, over the objects `ids` as they are in `engine` (the model, as a rule).
+    ///
+    /// # Panics
+    /// If the mix has no step at all.
+    pub fn step(&mut self, ids: &Ids, engine: &dyn Engine) -> Step {
+        self.steps += 1;
+        let of = |choose: fn(Kind) -> bool| {
+            ids.iter().filter(|(_, id)| choose(id.kind())).map(|(handle, _)| handle).collect::<Vec<_>>()
+        };
+        let universe = Universe {
+            engine,
+            directories: of(|kind| kind == Kind::Directory),
+            files: of(|kind| kind == Kind::File),
+            all: of(|_| true),
+            ids,
+        };
+        let time = Time::new(1_000_000 + i64::from(self.steps), self.random.random_range(0..1_000_000_000));
+        Step { number: self.steps, time, action: self.action(&universe) }
+    }
+
+    fn action(&mut self, universe: &Universe<'_>) -> Action {
+        let mix = self.mix;
+        let draws: [(u32, Draw); 14] = [
+            (mix.create, Generator::create),
+            (mix.link, |g, u| Action::Link { dir: g.dir(u), name: g.name(), object: g.object(u) }),
+            (mix.unlink, |g, u| {
+                let (dir, name) = g.entry(u, |kind, _| kind != Kind::Directory);
+                Action::Unlink { dir, name }
+            }),
+            (mix.remove_directory, |g, u| {
+                let (dir, name) = g.entry(u, |kind, size| kind == Kind::Directory && size == 0);
+                Action::RemoveDirectory { dir, name }
+            }),
+            (mix.rename, Generator::rename),
+            (mix.write, |g, u| {
+                let object = g.file(u);
+                Action::Write { object, offset: g.offset(u, object), bytes: g.bytes() }
+            }),
+            (mix.append, |g, u| Action::Append { object: g.file(u), bytes: g.bytes() }),
+            (mix.set_size, |g, u| {
+                let object = g.file(u);
+                Action::SetSize { object, size: g.offset(u, object) }
+            }),
+            (mix.set_attributes, |g, u| Action::SetAttributes { object: g.object(u), change: g.change() }),
+            (mix.put, |g, u| Action::Put {
+                dir: g.dir(u),
+                name: g.name(),
+                bytes: g.bytes(),
+                owner: g.owner(),
+            }),
+            (mix.erase, |g, u| {
+                let (dir, name) = g.entry(u, |kind, _| kind == Kind::File);
+                Action::Erase { dir, name }
+            }),
+            (mix.batch, Generator::batch),
+            (mix.open, |g, u| {
+                let object = g.object(u);
+                g.opened.push(object);
+                Action::Open { object }
+            }),
+            (mix.close, |g, u| {
+                if g.opened.is_empty() {
+                    return Action::Close { object: g.object(u) };
+                }
+                let index = g.random.random_range(0..g.opened.len());
+                Action::Close { object: g.opened.swap_remove(index) }
+            }),
+        ];
+        let mut ticket = self.random.random_range(0..draws.iter().map(|(weight, _)| weight).sum());
+        for (weight, draw) in draws {
+            if ticket < weight {
+                return draw(self, universe);
+            }
+            ticket -= weight;
+        }
+        unreachable!("a ticket is below the sum of the weights")
+    }
+
+    fn create(&mut self, universe: &Universe<'_>) -> Action {
+        let kind = match self.random.random_range(0..20) {
+            0..6 if universe.directories.len() < DIRECTORIES => Kind::Directory,
+            0 => Kind::Directory,
+            16..18 => Kind::Symlink,
+            18 => Kind::Fifo,
+            19 => Kind::BlockDevice,
+            _ => Kind::File,
+        };
+        let start = match kind {
+            Kind::Symlink => Start::Bytes(Bytes { length: self.random.random_range(1..200), pattern: 1 }),
+            Kind::BlockDevice => Start::Device(self.random.random()),
+            Kind::File if self.random.random() => Start::Bytes(self.bytes()),
+            _ => Start::Empty,
+        };
+        Action::Create { dir: self.dir(universe), name: self.name(), kind, start, owner: self.owner() }
+    }
+
+    fn rename(&mut self, universe: &Universe<'_>) -> Action {
+        let mode = match self.random.random_range(0..10) {
+            0..6 => RenameMode::Replace,
+            6..8 => RenameMode::Exchange,
+            _ => RenameMode::NoReplace,
+        };
+        let from = self.entry(universe, |_, _| true);
+        let to_dir = if self.random.random_ratio(1, 3) { from.0 } else { self.dir(universe) };
+        Action::Rename { from, to: (to_dir, self.name()), mode }
+    }
+
+    fn batch(&mut self, universe: &Universe<'_>) -> Action {
+        let count = self.random.random_range(0..6);
+        let parts = (0..count)
+            .map(|_| {
+                if self.random.random_ratio(2, 3) {
+                    Part::Put { name: self.name(), bytes: self.bytes(), owner: self.owner() }
+                } else {
+                    Part::Erase { name: self.name() }
+                }
+            })
+            .collect();
+        Action::Batch { dir: self.dir(universe), parts }
+    }
+
+    fn pick<T: Copy>(&mut self, from: &[T]) -> T {
+        from[self.random.random_range(0..from.len())]
+    }
+
+    fn dir(&mut self, universe: &Universe<'_>) -> Handle {
+        if self.random.random_ratio(1, 100) {
+            return self.object(universe);
+        }
+        self.pick(&universe.directories)
+    }
+
+    /// Often an entry whose object is as wanted by kind and size; otherwise any directory and name.
+    fn entry(&mut self, universe: &Universe<'_>, is_wanted: fn(Kind, u64) -> bool) -> (Handle, Name) {
+        let mut entries = Vec::new();
+        if self.random.random_ratio(2, 3) {
+            for &dir in &universe.directories {
+                universe.entries(dir, &mut |name, id| {
+                    let size = universe.engine.attributes(id).map_or(0, |attributes| attributes.size);
+                    if is_wanted(id.kind(), size) {
+                        entries.push((dir, name));
+                    }
+                });
+            }
+        }
+        if entries.is_empty() { (self.dir(universe), self.name()) } else { self.pick(&entries) }
+    }
+
+    fn file(&mut self, universe: &Universe<'_>) -> Handle {
+        if universe.files.is_empty() || self.random.random_ratio(1, 50) {
+            return self.object(universe);
+        }
+        self.pick(&universe.files)
+    }
+
+    fn object(&mut self, universe: &Universe<'_>) -> Handle {
+        self.pick(&universe.all)
+    }
+
+    fn name(&mut self) -> Name {
+        let good = Name::ALL.len() - Name::BAD;
+        if self.mix.has_bad_names && self.random.random_ratio(1, 60) {
+            return Name::new(self.random.random_range(good..Name::ALL.len()));
+        }
+        Name::new(self.random.random_range(0..good))
+    }
+
+    fn bytes(&mut self) -> Bytes {
+        let lengths = if self.random.random_ratio(1, 12) { &LENGTHS[..] } else { &LENGTHS[..SMALL_LENGTHS] };
+        let pattern = if self.random.random_ratio(1, 8) { 0 } else { self.steps };
+        Bytes { length: self.pick(lengths), pattern }
+    }
+
+    /// An offset of the universe, or one near the end of the file.
+    fn offset(&mut self, universe: &Universe<'_>, object: Handle) -> u64 {
+        let size = universe
+            .ids
+            .get(object)
+            .and_then(|id| universe.engine.attributes(id).ok())
+            .map_or(0, |attributes| attributes.size);
+        match self.random.random_range(0..20) {
+            0..6 => size.saturating_add_signed(self.random.random_range(-9..=9)),
+            6..8 if size > 0 => self.random.random_range(0..size),
+            8..10 if self.mix.is_sparse => self.pick(&OFFSETS),
+            10 if self.mix.is_sparse => (1 << 63) + self.random.random_range(0..10),
+            _ => self.pick(&OFFSETS[..NEAR_OFFSETS]),
+        }
+    }
+
+    fn owner(&mut self) -> Owner {
+        Owner { mode: self.random.random_range(0..=0o7777), uid: self.random.random(), gid: 100 }
+    }
+
+    fn change(&mut self) -> AttributeChange {
+        let owner = self.owner();
+        let time =
+            Time::new(self.random.random_range(-1000..1000), self.random.random_range(0..1_000_000_000));
+        let random = &mut self.random;
+        AttributeChange {
+            mode: random.random::<bool>().then_some(owner.mode),
+            uid: random.random::<bool>().then_some(owner.uid),
+            gid: random.random::<bool>().then_some(owner.gid),
+            accessed: random.random::<bool>().then_some(time),
+            modified: random.random::<bool>().then_some(time),
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! What the generator reaches.
+
+use std::collections::BTreeMap;
+
+use eyrie_engine::{Engine, Error, Model, ObjectId, Op, RenameMode};
+
+use super::*;
+
+/// Counts of (Op, outcome) over runs of the model.
+fn outcomes(seeds: std::ops::Range<u64>, steps: u32, mix: Mix) -> BTreeMap<(&'static str, String), u32> {
+    let mut counts = BTreeMap::new();
+    for seed in seeds {
+        let root = ObjectId::new(1 << 20, Kind::Directory);
+        let model = Model::new(root, Owner { mode: 0o755, uid: 0, gid: 0 }, Time::new(1, 0));
+        let mut ids = Ids::new(root);
+        let mut generator = Generator::new(seed, mix);
+        for _ in 0..steps {
+            let step = generator.step(&ids, &model);
+            if let Action::Open { object } = step.action {
+                model.open(ids.get(object).unwrap()).unwrap();
+            }
+            let Some(concrete) = ids.instantiate(&step, &model).unwrap() else { continue };
+            let decoded = concrete.record.decode();
+            let outcome = match model.apply(&decoded.op()) {
+                Ok(_) => "ok".to_owned(),
+                Err(Error::Invalid(why)) => why.to_owned(),
+                Err(error) => format!("{error:?}"),
+            };
+            *counts.entry((name(&decoded.op()), outcome)).or_default() += 1;
+            for (handle, id) in concrete.reserved {
+                ids.insert(handle, id);
+            }
+            ids.forget_stale(&model);
+        }
+    }
+    counts
+}
+
+fn name(op: &Op<'_>) -> &'static str {
+    match op {
+        Op::Create { .. } => "create",
+        Op::Link { .. } => "link",
+        Op::Unlink { .. } => "unlink",
+        Op::RemoveDirectory { .. } => "remove directory",
+        Op::Rename { mode: RenameMode::Replace, .. } => "rename",
+        Op::Rename { mode: RenameMode::NoReplace, .. } => "rename to a free name",
+        Op::Rename { mode: RenameMode::Exchange, .. } => "exchange",
+        Op::Write { .. } => "write",
+        Op::Append { .. } => "append",
+        Op::SetSize { .. } => "set size",
+        Op::SetAttributes { .. } => "set attributes",
+        Op::Put { .. } => "put",
+        Op::Erase { .. } => "erase",
+        Op::Batch { .. } => "batch",
+    }
+}
+
+#[test]
+fn every_outcome_of_every_op_is_reached() {
+    const LOOP: &str = "a directory cannot move into itself";
+    const EMPTY_NAME: &str = "a name has at least one byte";
+    const NO_FILE: &str = "the object is no file";
+    const TWICE: &str = "a batch names a key once";
+    let expected: [(&str, &[&str]); 14] = [
+        ("create", &["ok", "Exists", "NotFound", "NotDirectory", "NameTooLong", EMPTY_NAME]),
+        ("link", &["ok", "Exists", "NotFound", "NotPermitted", "NotDirectory"]),
+        ("unlink", &["ok", "NotFound", "IsDirectory", "NotDirectory"]),
+        ("remove directory", &["ok", "NotFound", "NotEmpty", "NotDirectory"]),
+        ("rename", &["ok", "NotFound", "NotEmpty", "IsDirectory", "NotDirectory", "NameTooLong", LOOP]),
+        ("rename to a free name", &["ok", "NotFound", "Exists", LOOP]),
+        ("exchange", &["ok", "NotFound", LOOP]),
+        ("write", &["ok", "TooLarge", "IsDirectory", NO_FILE]),
+        ("append", &["ok", "TooLarge", "IsDirectory", NO_FILE]),
+        ("set size", &["ok", "TooLarge", "IsDirectory", NO_FILE]),
+        ("set attributes", &["ok"]),
+        ("put", &["ok", "IsDirectory", NO_FILE, "NameTooLong", "NotDirectory"]),
+        ("erase", &["ok", "IsDirectory", NO_FILE, "NotFound"]),
+        ("batch", &["ok", "IsDirectory", NO_FILE, TWICE, "NameTooLong", "NotDirectory"]),
+    ];
+    let counts = outcomes(0..40, 1000, Mix::default());
+    for (op, outcomes) in expected {
+        for outcome in outcomes {
+            assert!(
+                counts.contains_key(&(op, (*outcome).to_owned())),
+                "{op} never gave {outcome}: {counts:#?}"
+            );
+        }
+        let of = |is_ok: bool| -> u32 {
+            counts
+                .iter()
+                .filter(|((name, outcome), _)| *name == op && (outcome == "ok") == is_ok)
+                .map(|(_, count)| count)
+                .sum()
+        };
+        assert!(of(true) * 20 > of(false), "{op} fails too often: {counts:#?}");
+    }
+}
+
+#[test]
+fn a_mix_leaves_out_what_it_should() {
+    let mix = Mix { rename: 0, batch: 0, is_sparse: false, has_bad_names: false, ..Mix::default() };
+    let counts = outcomes(0..5, 500, mix);
+    assert!(!counts.is_empty());
+    for (op, outcome) in counts.keys() {
+        assert!(!["rename", "exchange", "batch"].contains(op));
+        assert!(outcome != "TooLarge" && outcome != "NameTooLong");
+    }
+}
+
+#[test]
+fn bytes_differ_by_pattern_and_by_place() {
+    let make = |length, pattern| Bytes { length, pattern }.make();
+    assert_eq!(make(5, 0), [0; 5]);
+    let (a, b) = (make(100_001, 1), make(100_001, 2));
+    assert_eq!(a.len(), 100_001);
+    assert_eq!(a[..64], make(64, 1)[..]);
+    assert_ne!(a, b);
+    let pages: std::collections::BTreeSet<&[u8]> = a.chunks(4096).collect();
+    assert_eq!(pages.len(), 25);
+}

@@ -1,0 +1,254 @@
+//! One run: both engines, and what they have open.
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+
+use eyrie_engine::{Applied, Engine, Error, Model, ObjectId, Op, Owner};
+use eyrie_medium::epoch;
+
+use super::Options;
+use crate::compare::{comparable, difference, try_tree};
+use crate::ops::{Action, Handle, Ids, Step};
+
+/// What was found; what is wrong otherwise.
+type Found = Result<(), String>;
+
+/// Bytes compared around those that an Op wrote.
+const MARGIN: u64 = 64;
+/// Bytes of a file compared at once, at most.
+const MAX_WINDOW: u64 = 4 << 20;
+
+/// The engine under test beside the model.
+pub(super) struct Session<'a> {
+    engine: &'a dyn Engine,
+    model: Model,
+    ids: Ids,
+    /// How often each object is open.
+    opens: BTreeMap<Handle, u32>,
+    count: u32,
+    options: Options,
+}
+
+impl<'a> Session<'a> {
+    pub(super) fn new(engine: &'a dyn Engine, options: Options) -> Result<Session<'a>, String> {
+        let root = engine.root();
+        let attributes =
+            engine.attributes(root).map_err(|error| format!("attributes of the root: {error}"))?;
+        let owner = Owner { mode: attributes.mode, uid: attributes.uid, gid: attributes.gid };
+        let model = Model::new(root, owner, attributes.created);
+        let session =
+            Session { engine, model, ids: Ids::new(root), opens: BTreeMap::new(), count: 0, options };
+        session.compare_trees()?;
+        Ok(session)
+    }
+
+    pub(super) fn ids(&self) -> &Ids {
+        &self.ids
+    }
+
+    pub(super) fn model(&self) -> &Model {
+        &self.model
+    }
+
+    /// Steps done.
+    pub(super) fn count(&self) -> u32 {
+        self.count
+    }
+
+    pub(super) fn step(&mut self, step: &Step) -> Found {
+        self.count += 1;
+        match step.action {
+            Action::Open { object } => self.open(object)?,
+            Action::Close { object } => self.close(object)?,
+            _ => self.apply(step)?,
+        }
+        self.ids.forget_stale(&self.model);
+        if self.count.is_multiple_of(self.options.tree_every.max(1)) { self.compare_trees() } else { Ok(()) }
+    }
+
+    /// Closes everything, comparing before and after.
+    pub(super) fn finish(mut self) -> Found {
+        self.compare_trees()?;
+        for (handle, count) in std::mem::take(&mut self.opens) {
+            if let Some(id) = self.ids.get(handle) {
+                self.compare_object(id, 0..0)?;
+                for _ in 0..count {
+                    self.engine.close(id);
+                    self.model.close(id);
+                }
+            }
+        }
+        self.compare_trees()
+    }
+
+    fn open(&mut self, object: Handle) -> Found {
+        let Some(id) = self.ids.get(object) else { return Ok(()) };
+        self.engine.open(id).map_err(|error| format!("open of {object:?}: {error}"))?;
+        self.model.open(id).map_err(|error| format!("open of {object:?} in the model: {error}"))?;
+        *self.opens.entry(object).or_default() += 1;
+        Ok(())
+    }
+
+    fn close(&mut self, object: Handle) -> Found {
+        let Some(id) = self.ids.get(object) else { return Ok(()) };
+        match self.opens.get_mut(&object) {
+            Some(count) if *count > 0 => *count -= 1,
+            _ => return Ok(()),
+        }
+        self.engine.close(id);
+        self.model.close(id);
+        self.compare_object(id, 0..0)
+    }
+
+    fn apply(&mut self, step: &Step) -> Found {
+        let _pin = epoch::pin();
+        let concrete = match self.ids.instantiate(step, self.engine) {
+            Ok(Some(concrete)) => concrete,
+            Ok(None) | Err(Error::NoSpace) => return Ok(()),
+            Err(error) => return Err(format!("reserve: {error}")),
+        };
+        let decoded = concrete.record.decode();
+        let op = decoded.op();
+        let actual = self.engine.apply(&op);
+        if !matches!(actual, Err(Error::NoSpace)) {
+            let expected = self.model.apply(&op);
+            same(
+                "result",
+                actual.map(|applied| outcome(&op, applied)),
+                expected.map(|applied| outcome(&op, applied)),
+            )?;
+        }
+        for &(handle, id) in &concrete.reserved {
+            match self.model.attributes(id) {
+                Ok(_) => self.ids.insert(handle, id),
+                Err(_) => self.engine.unreserve(id),
+            }
+        }
+        self.compare_named(&op)
+    }
+
+    /// Everything that `op` names.
+    fn compare_named(&self, op: &Op<'_>) -> Found {
+        match *op {
+            Op::Create { dir, name, .. }
+            | Op::Unlink { dir, name, .. }
+            | Op::RemoveDirectory { dir, name, .. }
+            | Op::Put { dir, name, .. }
+            | Op::Erase { dir, name, .. } => self.compare_entry(dir, name),
+            Op::Link { dir, name, id, .. } => {
+                self.compare_entry(dir, name)?;
+                self.compare_object(id, 0..0)
+            }
+            Op::Rename { from_dir, from_name, to_dir, to_name, .. } => {
+                self.compare_entry(from_dir, from_name)?;
+                self.compare_entry(to_dir, to_name)
+            }
+            Op::Write { id, offset, data, .. } => {
+                self.compare_object(id, offset..offset.saturating_add(data.len() as u64))
+            }
+            Op::Append { id, data, .. } => {
+                let size = self.model.attributes(id).map_or(0, |attributes| attributes.size);
+                self.compare_object(id, size.saturating_sub(data.len() as u64)..size)
+            }
+            Op::SetSize { id, size, .. } => self.compare_object(id, size..size),
+            Op::SetAttributes { id, .. } => self.compare_object(id, 0..0),
+            Op::Batch { dir, ops, .. } => {
+                self.compare_object(dir, 0..0)?;
+                ops.iter().try_for_each(|op| self.compare_named(op))
+            }
+        }
+    }
+
+    fn compare_entry(&self, dir: ObjectId, name: &[u8]) -> Found {
+        let expected = self.model.lookup(dir, name);
+        let found = expected.as_ref().ok().copied().flatten();
+        same("look-up", self.engine.lookup(dir, name), expected)?;
+        self.compare_object(dir, 0..0)?;
+        found.map_or(Ok(()), |id| self.compare_object(id, 0..0))
+    }
+
+    /// The attributes of an object that is not gone, its first bytes, and those in and around `range`.
+    fn compare_object(&self, id: ObjectId, range: std::ops::Range<u64>) -> Found {
+        let Ok(expected) = self.model.attributes(id) else { return Ok(()) };
+        let actual = self.engine.attributes(id);
+        same("attributes", actual.map(comparable), Ok(comparable(expected)))
+            .map_err(|what| format!("{id:?}: {what}"))?;
+        if !id.kind().has_data() {
+            return Ok(());
+        }
+        self.compare_bytes(id, 0, 256)?;
+        let start = range.start.saturating_sub(MARGIN);
+        let length = (range.end - start).saturating_add(MARGIN).min(MAX_WINDOW);
+        self.compare_bytes(id, start, length as usize)?;
+        self.compare_view(id, expected.size)
+    }
+
+    fn compare_bytes(&self, id: ObjectId, offset: u64, length: usize) -> Found {
+        let read = |engine: &dyn Engine| {
+            let mut bytes = vec![0xee; length];
+            engine.read(id, offset, &mut bytes).map(|count| {
+                bytes.truncate(count);
+                bytes
+            })
+        };
+        let (actual, expected) = (read(self.engine), read(&self.model));
+        if let (Ok(actual), Ok(expected)) = (&actual, &expected) {
+            if actual.len() != expected.len() {
+                let (actual, expected) = (actual.len(), expected.len());
+                return Err(format!("{id:?}: read at {offset} gave {actual} bytes, should be {expected}"));
+            }
+            let Some(at) = actual.iter().zip(expected).position(|(a, b)| a != b) else { return Ok(()) };
+            let (actual, expected) = (actual[at], expected[at]);
+            let at = offset + at as u64;
+            return Err(format!("{id:?}: byte {at} is {actual:#04x}, should be {expected:#04x}"));
+        }
+        same("read", actual.map(|_| ()), expected.map(|_| ()))
+    }
+
+    /// What the engine shows in place must be what it reads.
+    fn compare_view(&self, id: ObjectId, size: u64) -> Found {
+        if size > MAX_WINDOW {
+            return Ok(());
+        }
+        let guard = epoch::pin();
+        let view = self.engine.view(id, &guard).map_err(|error| format!("view of {id:?}: {error}"))?;
+        let Some(view) = view else { return Ok(()) };
+        let mut bytes = vec![0; size as usize];
+        self.model.read(id, 0, &mut bytes).map_err(|error| format!("read of {id:?}: {error}"))?;
+        if view == bytes { Ok(()) } else { Err(format!("view of {id:?} differs from its bytes")) }
+    }
+
+    fn compare_trees(&self) -> Found {
+        let _pin = epoch::pin();
+        let read =
+            |engine: &dyn Engine| try_tree(engine, self.options.include).map_err(|error| error.to_string());
+        let actual = read(self.engine)?;
+        let expected = read(&self.model).map_err(|what| format!("the model is unsound: {what}"))?;
+        match difference(&actual, &expected) {
+            None => Ok(()),
+            Some(what) => Err(format!("the engine has, and should have:\n{what}")),
+        }
+    }
+}
+
+/// The parts of `applied` that mean something.
+fn outcome(op: &Op<'_>, applied: Applied) -> Applied {
+    Applied {
+        offset: if matches!(op, Op::Append { .. }) { applied.offset } else { 0 },
+        created: matches!(op, Op::Put { .. }) && applied.created,
+    }
+}
+
+/// Compares results: values, or errno.
+fn same<T: PartialEq + Debug>(
+    call: &str,
+    actual: eyrie_engine::Result<T>,
+    expected: eyrie_engine::Result<T>,
+) -> Found {
+    let is_same = match (&actual, &expected) {
+        (Ok(actual), Ok(expected)) => actual == expected,
+        (Err(actual), Err(expected)) => actual.errno() == expected.errno(),
+        _ => false,
+    };
+    if is_same { Ok(()) } else { Err(format!("{call} is {actual:?}, should be {expected:?}")) }
+}

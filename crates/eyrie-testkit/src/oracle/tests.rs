@@ -1,0 +1,140 @@
+//! The oracle itself: it accepts the model, and catches planted bugs.
+
+use eyrie_engine::{
+    Applied, Attributes, Entry, Error, Kind, Model, ObjectId, Op, Owner, Result, SpaceUsage, Time,
+};
+
+use super::*;
+
+fn model() -> Model {
+    let owner = Owner { mode: 0o755, uid: 0, gid: 0 };
+    Model::new(ObjectId::new(1 << 20, Kind::Directory), owner, Time::new(1, 2))
+}
+
+/// A model with a bug.
+struct Flawed {
+    model: Model,
+    flaw: Flaw,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Flaw {
+    /// Every rename replaces.
+    AlwaysReplaces,
+    /// A write at an odd offset is of zeros.
+    WriteLost,
+    /// `Put` on a directory has the wrong error.
+    WrongErrno,
+    /// A listing leaves out a name.
+    ListSkips,
+    /// Bytes past 4096 read as zeros.
+    ReadZeros,
+    /// A `SetSize` panics.
+    Panics,
+}
+
+impl Engine for Flawed {
+    fn root(&self) -> ObjectId {
+        self.model.root()
+    }
+    fn lookup(&self, dir: ObjectId, name: &[u8]) -> Result<Option<ObjectId>> {
+        self.model.lookup(dir, name)
+    }
+    fn attributes(&self, id: ObjectId) -> Result<Attributes> {
+        self.model.attributes(id)
+    }
+    fn read(&self, id: ObjectId, offset: u64, out: &mut [u8]) -> Result<usize> {
+        let count = self.model.read(id, offset, out)?;
+        if self.flaw == Flaw::ReadZeros && offset >= 4096 {
+            out[..count].fill(0);
+        }
+        Ok(count)
+    }
+    fn seek(&self, id: ObjectId, offset: u64, hole: bool) -> Result<Option<u64>> {
+        self.model.seek(id, offset, hole)
+    }
+    fn list(&self, dir: ObjectId, cookie: u64, visit: &mut dyn FnMut(Entry<'_>) -> bool) -> Result<()> {
+        self.model.list(dir, cookie, &mut |entry| {
+            if self.flaw == Flaw::ListSkips && entry.name == b"c" { true } else { visit(entry) }
+        })
+    }
+    fn open(&self, id: ObjectId) -> Result<()> {
+        self.model.open(id)
+    }
+    fn close(&self, id: ObjectId) {
+        self.model.close(id);
+    }
+    fn reserve(&self, kind: Kind) -> Result<ObjectId> {
+        self.model.reserve(kind)
+    }
+    fn unreserve(&self, id: ObjectId) {
+        self.model.unreserve(id);
+    }
+    fn apply(&self, op: &Op<'_>) -> Result<Applied> {
+        match (*op, self.flaw) {
+            (Op::Rename { from_dir, from_name, to_dir, to_name, mode: _, time }, Flaw::AlwaysReplaces) => {
+                let mode = eyrie_engine::RenameMode::Replace;
+                self.model.apply(&Op::Rename { from_dir, from_name, to_dir, to_name, mode, time })
+            }
+            (Op::Write { id, offset, data, time }, Flaw::WriteLost) if offset % 2 == 1 => {
+                self.model.apply(&Op::Write { id, offset, data: &vec![0; data.len()], time })
+            }
+            (Op::Put { .. }, Flaw::WrongErrno) => match self.model.apply(op) {
+                Err(Error::IsDirectory) => Err(Error::Exists),
+                other => other,
+            },
+            (Op::SetSize { .. }, Flaw::Panics) => panic!("a planted panic"),
+            _ => self.model.apply(op),
+        }
+    }
+    fn directory_changes(&self) -> u64 {
+        self.model.directory_changes()
+    }
+    fn space(&self) -> SpaceUsage {
+        self.model.space()
+    }
+}
+
+#[test]
+fn the_model_agrees_with_itself() {
+    for seed in 0..20 {
+        run_against_model(&model(), seed, 500);
+    }
+}
+
+#[test]
+fn every_planted_bug_is_caught_and_told_in_few_steps() {
+    let flaws = [
+        Flaw::AlwaysReplaces,
+        Flaw::WriteLost,
+        Flaw::WrongErrno,
+        Flaw::ListSkips,
+        Flaw::ReadZeros,
+        Flaw::Panics,
+    ];
+    for flaw in flaws {
+        let make = || Flawed { model: model(), flaw };
+        let failure = run(&make(), 7, 2000, Options::default()).expect_err("the bug was not found");
+        let steps = failure.steps.len();
+        let replayed = replay(&make(), 7, &failure.steps, Options::default()).expect_err("no replay");
+        assert_eq!(replayed.what, failure.what, "{flaw:?}");
+        let few = minimise::minimise(failure, |steps| replay(&make(), 7, steps, Options::default()).err());
+        assert!(few.steps.len() <= 4, "{flaw:?}: {steps} steps became\n{few}");
+    }
+}
+
+#[test]
+#[should_panic(expected = "seed 0x3, step ")]
+fn a_failure_tells_its_seed() {
+    check(|| Flawed { model: model(), flaw: Flaw::WriteLost }, 3, 2000);
+}
+
+#[test]
+fn a_seed_makes_the_same_steps_again() {
+    let steps = |seed| {
+        let flawed = Flawed { model: model(), flaw: Flaw::WriteLost };
+        run(&flawed, seed, 2000, Options::default()).expect_err("the bug was not found").steps
+    };
+    assert_eq!(steps(5), steps(5));
+    assert_ne!(steps(5), steps(6));
+}
