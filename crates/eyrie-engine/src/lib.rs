@@ -11,15 +11,24 @@
 #![forbid(unsafe_code)]
 
 pub mod access;
+pub mod check;
 pub mod engine;
 pub mod error;
+#[cfg(test)]
+pub(crate) mod format_doc;
 pub mod id;
 pub mod model;
 pub mod object;
 pub mod op;
+pub mod recovery;
+pub mod redo;
+pub mod scm;
+pub mod transaction;
+pub mod volume;
 
 pub use engine::{Attributes, Engine, Entry, SpaceUsage};
 pub use error::{Error, Result};
 pub use id::{Kind, ObjectId, Time};
 pub use model::Model;
 pub use op::{Applied, AttributeChange, Content, Op, Owner, RenameMode};
+pub use volume::{Opened, Volume};

@@ -27,6 +27,8 @@ struct Slot {
 static CLOCK: AtomicU64 = AtomicU64::new(2);
 static TABLE: [Slot; SLOTS] =
     [const { Slot { pinned: AtomicU64::new(IDLE), claimed: AtomicBool::new(false) } }; SLOTS];
+/// Slots that were ever claimed: all others are idle, so the clock need not look at them.
+static CLAIMED: AtomicUsize = AtomicUsize::new(0);
 /// Pins of threads without a slot. While there is one the clock stands still.
 static CROWD: AtomicUsize = AtomicUsize::new(0);
 
@@ -66,6 +68,7 @@ impl Local {
             slot.claimed.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok()
         };
         let index = TABLE.iter().position(free).unwrap_or(SLOTS);
+        CLAIMED.fetch_max((index + 1).min(SLOTS), Ordering::SeqCst);
         self.slot.set(index);
         index
     }
@@ -139,7 +142,8 @@ pub fn advance() -> Epoch {
     fence(Ordering::SeqCst);
     let epoch = CLOCK.load(Ordering::Acquire);
     let behind = |slot: &Slot| ![IDLE, epoch].contains(&slot.pinned.load(Ordering::Relaxed));
-    if CROWD.load(Ordering::Acquire) != 0 || TABLE.iter().any(behind) {
+    let claimed = CLAIMED.load(Ordering::SeqCst);
+    if CROWD.load(Ordering::Acquire) != 0 || TABLE[..claimed].iter().any(behind) {
         return Epoch(epoch);
     }
     fence(Ordering::Acquire);
@@ -149,7 +153,7 @@ pub fn advance() -> Epoch {
     }
 }
 
-/// A small number of the calling thread, for picking one of several shards; threads beyond [`SLOTS`] share the last.
+/// A small number of the calling thread, for picking one of several shards; threads beyond 256 share the last.
 #[inline]
 pub fn thread_index() -> usize {
     LOCAL.with(Local::slot)

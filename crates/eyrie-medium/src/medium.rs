@@ -344,6 +344,11 @@ impl Medium {
         }
     }
 
+    /// A new epoch, with nothing written in it yet.
+    pub fn epoch(&self) -> Dirty {
+        Dirty::new()
+    }
+
     /// Ends an epoch: all earlier writes persist before any later one.
     #[inline]
     #[track_caller]
@@ -362,6 +367,23 @@ impl Medium {
     pub fn publish(&self, addr: Addr, value: u64, ordered: impl Into<Ordered>) -> Result<Published, Fault> {
         let _ordered: Ordered = ordered.into();
         assert_nothing_dirty();
+        self.store_word(addr, value)?;
+        Ok(Published { _private: () })
+    }
+
+    /// As [`Medium::publish`], for a commit apart from what the thread is preparing: it may have other writes that are
+    /// not ordered yet, about which this commit says nothing. (An allocator marks a chunk as its own so.)
+    ///
+    /// # Errors
+    /// As [`Medium::publish`].
+    #[inline]
+    pub fn publish_apart(
+        &self,
+        addr: Addr,
+        value: u64,
+        ordered: impl Into<Ordered>,
+    ) -> Result<Published, Fault> {
+        let _ordered: Ordered = ordered.into();
         self.store_word(addr, value)?;
         Ok(Published { _private: () })
     }
@@ -387,6 +409,30 @@ impl Medium {
         for &(index, value) in words {
             debug_assert!(index < 8);
             self.store_word(line.add(index as u64 * 8), value)?;
+        }
+        Ok(Published { _private: () })
+    }
+
+    /// A commit of nothing: for what is reachable through later publishes, or not at all.
+    pub fn publish_nothing(&self, ordered: impl Into<Ordered>) -> Published {
+        let _ordered: Ordered = ordered.into();
+        Published { _private: () }
+    }
+
+    /// Stores several words whose order among themselves does not matter, because a redo record says them all.
+    ///
+    /// # Errors
+    /// [`Fault::OutOfBounds`], [`Fault::Misaligned`]; the words before the bad one were stored.
+    #[track_caller]
+    pub fn publish_all(
+        &self,
+        words: impl IntoIterator<Item = (Addr, u64)>,
+        ordered: impl Into<Ordered>,
+    ) -> Result<Published, Fault> {
+        let _ordered: Ordered = ordered.into();
+        assert_nothing_dirty();
+        for (addr, value) in words {
+            self.store_word(addr, value)?;
         }
         Ok(Published { _private: () })
     }

@@ -53,6 +53,13 @@ pub struct Ordered {
     pub(crate) _private: (),
 }
 
+impl Ordered {
+    /// For a commit that says nothing about any earlier write.
+    pub fn nothing() -> Ordered {
+        Ordered { _private: () }
+    }
+}
+
 /// A word was committed; until a barrier, a crash may undo that.
 #[must_use = "what a publish made unreachable may be reused only when it has settled"]
 #[derive(Debug)]

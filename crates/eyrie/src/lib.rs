@@ -18,7 +18,7 @@ pub mod kvfs;
 pub mod names;
 pub mod posix;
 pub mod pxfs;
-pub mod volume;
+mod volume;
 
 pub use error::{Error, Result};
 pub use eyrie_engine::access::Credentials;

@@ -1,127 +1,117 @@
-//! A volume that is forgotten when it is closed: stands in until the engine on mapped storage is there.
+//! Volumes: making, opening, checking and closing them.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use eyrie_engine::access::Credentials;
-use eyrie_engine::model::Model;
-use eyrie_engine::op::Owner;
-use eyrie_engine::{Engine, Kind, ObjectId, Time};
-use rustix::io::Errno;
+use eyrie_engine::scm::Scm;
+use eyrie_engine::volume::{FORMAT_VERSION, Options, SEGMENT_FILE};
+use eyrie_engine::{Engine, Owner};
+use eyrie_medium::MediumKind;
 
+pub use eyrie_engine::check::Report;
+
+use crate::pxfs::coarse_time;
 use crate::{Error, Kvfs, Pxfs, Result};
 
 /// Files of a volume.
-pub type Files = Pxfs<Model>;
-/// Keys and values of a volume.
-pub type Store = Kvfs<Model>;
+pub type Files = Pxfs<Scm>;
+/// Keys and values of a volume, in one of its directories.
+pub type Store = Kvfs<Scm>;
 
-/// A file that marks the directory of a volume.
-const MARK: &str = "0000.segment";
-
-/// A volume.
-#[derive(Debug)]
+/// An open volume, held by this process alone.
+///
+/// It is saved when it and all [`Files`] and [`Store`]s of it are dropped, or by [`Volume::close`], which also says
+/// whether that worked. A volume that was not saved loses nothing; opening it just takes longer.
 pub struct Volume {
-    engine: Arc<Model>,
+    engine: Arc<Scm>,
     path: PathBuf,
-    size_bytes: u64,
 }
 
 /// How to make a volume.
 #[derive(Clone, Debug)]
+#[must_use = "options make no volume before create"]
 pub struct VolumeOptions {
     size_bytes: u64,
     group_bytes: u64,
-}
-
-/// What is known of a volume.
-#[derive(Clone, Debug)]
-pub struct Information {
-    /// Its id, in hexadecimal.
-    pub id: String,
-    /// Version of the media format.
-    pub format: u32,
-    /// What it is stored in.
-    pub medium: &'static str,
-    /// What survives what.
-    pub promise: &'static str,
-    /// Bytes that it may occupy.
-    pub size_bytes: u64,
-    /// Bytes of one allocation group.
-    pub group_bytes: u64,
-    /// Bytes in use.
-    pub used_bytes: u64,
-    /// Bytes that are free.
-    pub free_bytes: u64,
-    /// Objects that there are.
-    pub objects: u64,
-    /// Its files and their sizes in bytes.
-    pub segments: Vec<(PathBuf, u64)>,
-    /// Whether this open had to recover.
-    pub recovered: bool,
-}
-
-/// What a check found.
-#[derive(Clone, Debug, Default)]
-pub struct Report {
-    /// Everything that is wrong; empty when nothing is.
-    pub findings: Vec<String>,
-    /// Objects that were looked at.
-    pub objects: u64,
-    /// Directories among them.
-    pub directories: u64,
-    /// Regular files among them.
-    pub files: u64,
-    /// Bytes of the files.
-    pub bytes: u64,
+    owner: Owner,
 }
 
 impl VolumeOptions {
-    /// Bytes that the volume may occupy.
-    #[must_use]
+    /// Bytes that the volume may grow to (1 GiB unless said otherwise). The host gives them as they are used.
     pub fn size(mut self, bytes: u64) -> VolumeOptions {
         self.size_bytes = bytes;
         self
     }
 
-    /// Bytes of one allocation group.
-    #[must_use]
+    /// Bytes of an allocation group, in which the host is asked for memory, and of the largest extent: a power of two
+    /// from 64 KiB to 64 MiB.
     pub fn group_size(mut self, bytes: u64) -> VolumeOptions {
         self.group_bytes = bytes;
         self
     }
 
-    /// Makes the volume.
+    /// Owner and permission bits of the root directory (0o755 of this process's user unless said otherwise).
+    pub fn owner(mut self, mode: u16, uid: u32, gid: u32) -> VolumeOptions {
+        self.owner = Owner { mode, uid, gid };
+        self
+    }
+
+    /// Makes the volume: a directory of the host, which must not exist or be empty.
     ///
     /// # Errors
-    /// `EEXIST` when there is something at `path`.
+    /// `EEXIST` or `ENOTEMPTY` when something is in the way, `ENOSPC` when the host is full, `EINVAL` for a size that
+    /// cannot be; the message says what to do.
     pub fn create(self, path: impl AsRef<Path>) -> Result<Volume> {
         let path = path.as_ref();
-        std::fs::create_dir(path).map_err(|error| from_io(&error, "mkfs", path))?;
-        let mark = path.join(MARK);
-        std::fs::write(&mark, self.size_bytes.to_le_bytes())
-            .map_err(|error| from_io(&error, "mkfs", &mark))?;
-        Ok(Volume::at(path, self.size_bytes))
+        let now = coarse_time();
+        let failed = |error| Error::from_engine(error, "create volume").at(path);
+        let options = Options { group_bytes: self.group_bytes, ..Options::random(now).map_err(failed)? };
+        let engine = Scm::create(path, self.size_bytes, &options, self.owner, now).map_err(failed)?;
+        Ok(Volume::over(engine, path))
     }
 }
 
-fn from_io(error: &std::io::Error, operation: &'static str, path: &Path) -> Error {
-    Error::new(Errno::from_io_error(error).unwrap_or(Errno::IO), operation).at(path)
+/// What there is to know of a volume. Sizes are in bytes.
+#[derive(Clone, Debug)]
+pub struct Information {
+    /// Its id, in hexadecimal.
+    pub id: String,
+    /// Version of the format on the medium.
+    pub format: u32,
+    /// The medium.
+    pub medium: &'static str,
+    /// What survives what on it.
+    pub promise: &'static str,
+    /// What it may grow to.
+    pub size_bytes: u64,
+    /// Size of an allocation group.
+    pub group_bytes: u64,
+    /// What objects use.
+    pub used_bytes: u64,
+    /// What they may still use.
+    pub free_bytes: u64,
+    /// How many there are.
+    pub objects: u64,
+    /// Its files on the host, and their sizes.
+    pub segments: Vec<(PathBuf, u64)>,
+    /// Whether opening it had to recover it.
+    pub recovered: bool,
 }
 
 impl Volume {
-    fn at(path: &Path, size_bytes: u64) -> Volume {
-        let owner = Owner { mode: 0o755, uid: 0, gid: 0 };
-        let engine = Arc::new(Model::new(ObjectId::new(64, Kind::Directory), owner, Time::new(0, 0)));
-        Volume { engine, path: path.to_owned(), size_bytes }
+    fn over(engine: Scm, path: &Path) -> Volume {
+        Volume { engine: Arc::new(engine.closed_on_drop()), path: path.to_owned() }
     }
 
     /// How to make a volume.
     pub fn options() -> VolumeOptions {
-        VolumeOptions { size_bytes: 1 << 30, group_bytes: 64 << 20 }
+        let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+        let owner = Owner { mode: 0o755, uid, gid };
+        VolumeOptions { size_bytes: 1 << 30, group_bytes: 64 << 20, owner }
     }
 
-    /// Makes a volume of `size_bytes`.
+    /// Makes a volume that may grow to `size_bytes`.
     ///
     /// # Errors
     /// As [`VolumeOptions::create`].
@@ -129,23 +119,23 @@ impl Volume {
         Volume::options().size(size_bytes).create(path)
     }
 
-    /// Opens a volume.
+    /// Opens a volume; one that was not closed is recovered.
     ///
     /// # Errors
-    /// `ENOENT` when there is none.
+    /// The message says what is wrong and what to do: no volume there (`ENOENT`, `EINVAL`), in use and by whom
+    /// (`EBUSY`), of a newer format, truncated or corrupt.
     pub fn open(path: impl AsRef<Path>) -> Result<Volume> {
-        let mark = path.as_ref().join(MARK);
-        let bytes = std::fs::read(&mark).map_err(|error| from_io(&error, "open", path.as_ref()))?;
-        let size = bytes.try_into().map(u64::from_le_bytes).unwrap_or(0);
-        Ok(Volume::at(path.as_ref(), size))
+        let path = path.as_ref();
+        let engine = Scm::open(path).map_err(|error| Error::from_engine(error, "open volume").at(path))?;
+        Ok(Volume::over(engine, path))
     }
 
-    /// Its files, for somebody.
+    /// Its files, as `credentials` may use them.
     pub fn files(&self, credentials: Credentials) -> Files {
         Pxfs::new(Arc::clone(&self.engine), credentials)
     }
 
-    /// The keys and values in one of its directories.
+    /// The keys and values in the directory `path`, which must exist.
     ///
     /// # Errors
     /// As [`Kvfs::open`].
@@ -153,36 +143,50 @@ impl Volume {
         Kvfs::open(&self.files(credentials), path)
     }
 
-    /// What is known of it.
+    /// What there is to know of it.
     pub fn information(&self) -> Information {
+        let volume = self.engine.volume();
+        let space = self.engine.space();
+        let (medium, promise) = match volume.medium().kind() {
+            MediumKind::Dram => ("dram", "every completed call survives the death of the process, not of the host"),
+            MediumKind::Traced => ("traced", "what survives is what the crash explorer decides"),
+        };
+        let segments = volume.medium().segment_sizes().enumerate();
         Information {
-            id: "00".repeat(16),
-            format: 0,
-            medium: "none",
-            promise: "is forgotten when it is closed",
-            size_bytes: self.size_bytes,
-            group_bytes: 64 << 20,
-            used_bytes: 0,
-            free_bytes: self.size_bytes,
-            objects: self.engine.space().objects,
-            segments: vec![(self.path.join(MARK), 8)],
-            recovered: false,
+            id: volume.volume_id().iter().map(|byte| format!("{byte:02x}")).collect(),
+            format: FORMAT_VERSION,
+            medium,
+            promise,
+            size_bytes: volume.geometry().volume_bytes(),
+            group_bytes: volume.geometry().group_bytes(),
+            used_bytes: space.total - space.free,
+            free_bytes: space.free,
+            objects: space.objects,
+            segments: segments.map(|(_, bytes)| (self.path.join(SEGMENT_FILE), bytes)).collect(),
+            recovered: self.engine.recovered(),
         }
     }
 
-    /// Looks for damage.
+    /// Compares everything in the volume with everything else in it; changes nothing. Nothing may be changing it
+    /// meanwhile.
     ///
     /// # Errors
-    /// `EIO` when it cannot be read.
+    /// `EIO` when the medium fails; what is wrong with the volume is in the report.
     pub fn check(&self) -> Result<Report> {
-        Ok(Report { objects: self.engine.space().objects, ..Report::default() })
+        self.engine.check().map_err(|error| Error::from_engine(error, "check volume").at(&self.path))
     }
 
-    /// Closes the volume.
+    /// Saves and closes the volume.
     ///
     /// # Errors
-    /// `EIO` when it cannot be saved.
+    /// `EBUSY` while files or stores of it are still in use: it is then closed when the last of them is dropped. `EIO`
+    /// when the medium fails.
     pub fn close(self) -> Result<()> {
-        Ok(())
+        let Volume { engine, path } = self;
+        let Some(engine) = Arc::into_inner(engine) else {
+            let reason = "files or stores of the volume are still in use";
+            return Err(Error::with_reason(rustix::io::Errno::BUSY, "close volume", reason).at(path));
+        };
+        engine.close().map_err(|error| Error::from_engine(error, "close volume").at(path))
     }
 }

@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use eyrie::{Kind, Posix, Stat, Time, Volume};
+use eyrie::{Kind, Posix, Report, Stat, Time, Volume};
 use serde_json::{Value, json};
 
 use super::{open, refused, with_files, with_volume};
@@ -145,6 +145,11 @@ pub fn stat(arguments: PlacesJson, output: &mut Output) -> Result<()> {
     if arguments.json { output.json(&Value::Array(values)) } else { Ok(()) }
 }
 
+/// How many objects a check looked at.
+pub fn objects(report: &Report) -> u64 {
+    report.directories + report.files + report.others
+}
+
 /// Checks a volume.
 pub fn fsck(arguments: &VolumeJson, output: &mut Output) -> Result<()> {
     let place = text::path(&arguments.volume);
@@ -152,11 +157,12 @@ pub fn fsck(arguments: &VolumeJson, output: &mut Output) -> Result<()> {
     let report = volume.check().map_err(|error| {
         refused("cannot read the volume", &arguments.volume, &error).with_status(UNREADABLE)
     })?;
+    let objects = objects(&report);
     if arguments.json {
         output.json(&json!({
             "sound": report.findings.is_empty(),
             "findings": report.findings,
-            "objects": report.objects,
+            "objects": objects,
             "directories": report.directories,
             "files": report.files,
             "bytes": report.bytes,
@@ -164,7 +170,7 @@ pub fn fsck(arguments: &VolumeJson, output: &mut Output) -> Result<()> {
     }
     let looked = format!(
         "{} ({}, {}), {}",
-        text::counted(report.objects, "object", "objects"),
+        text::counted(objects, "object", "objects"),
         text::counted(report.files, "file", "files"),
         text::counted(report.directories, "directory", "directories"),
         text::size(report.bytes)

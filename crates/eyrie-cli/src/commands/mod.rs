@@ -7,6 +7,7 @@ mod list;
 mod manage;
 mod transfer;
 
+pub use inspect::objects;
 pub use transfer::device;
 
 use std::path::Path;

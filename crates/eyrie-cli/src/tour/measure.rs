@@ -148,7 +148,8 @@ impl Keys for Store {
 
     #[inline]
     fn look(&self, key: &[u8]) -> Option<Result<(usize, u8)>> {
-        let seen = self.get_in_place(key);
+        let pin = self.pin();
+        let seen = self.get_in_place(key, &pin);
         Some(
             seen.map(|value| {
                 value.map_or((0, 0), |value| (value.len(), value.first().copied().unwrap_or(0)))

@@ -148,8 +148,9 @@ impl Guide<'_> {
         if let Some(finding) = report.findings.first() {
             return Err(Failure::new("the volume is broken", text::path(place), finding));
         }
-        let sound = format!("{}: sound", text::counted(report.objects, "object", "objects"));
-        self.step("checked", &sound, json!({ "objects": report.objects, "findings": 0 }))?;
+        let objects = commands::objects(&report);
+        let sound = format!("{}: sound", text::counted(objects, "object", "objects"));
+        self.step("checked", &sound, json!({ "objects": objects, "findings": 0 }))?;
         self.measure(volume, &files, place)
     }
 

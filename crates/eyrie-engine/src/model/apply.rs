@@ -280,6 +280,13 @@ impl State {
                 return Err(Error::Invalid("a batch names a key once"));
             }
         }
+        let mut objects = BTreeSet::new();
+        for op in ops {
+            let (Op::Put { dir, name, .. } | Op::Erase { dir, name, .. }) = op else { continue };
+            if self.entry(*dir, name)?.is_some_and(|id| !objects.insert(id)) {
+                return Err(Error::Invalid("two keys of the batch name one object"));
+            }
+        }
         let mut next = self.clone();
         for op in ops {
             match *op {

@@ -1,0 +1,167 @@
+//! `check`: proves that a volume is sound, or says where it is not.
+//!
+//! It walks everything from the root and compares what is said twice: entries and link counts, directories and their
+//! parents, the storage that objects use and what the allocator thinks is free. It changes nothing.
+
+use std::collections::HashMap;
+
+use eyrie_medium::Addr;
+
+use crate::object::collection::Collection;
+use crate::object::header::Header;
+use crate::recovery::visit_object;
+use crate::volume::{Marks, Volume};
+use crate::{Error, Kind, ObjectId, Result};
+
+/// What a check found.
+#[derive(Clone, Debug, Default)]
+pub struct Report {
+    /// What is wrong, a line each. None: the volume is sound.
+    pub findings: Vec<String>,
+    /// Directories (a count).
+    pub directories: u64,
+    /// Regular files (a count).
+    pub files: u64,
+    /// Other objects (a count).
+    pub others: u64,
+    /// Bytes of all files.
+    pub bytes: u64,
+}
+
+impl Report {
+    /// Whether nothing is wrong.
+    pub fn is_clean(&self) -> bool {
+        self.findings.is_empty()
+    }
+}
+
+struct Check<'v> {
+    volume: &'v Volume,
+    marks: Marks,
+    report: Report,
+    /// Names found of each object that is no directory.
+    names: HashMap<ObjectId, u32>,
+    /// Directories to walk, with the directory each was found in.
+    waiting: Vec<(ObjectId, ObjectId)>,
+}
+
+/// Compares everything in the volume with everything else in it. Nothing may be changing it meanwhile.
+///
+/// # Errors
+/// `Fault`; what is wrong with the volume is in the report.
+pub fn check(volume: &Volume, root: ObjectId) -> Result<Report> {
+    let mut check = Check {
+        volume,
+        marks: volume.marks(),
+        report: Report::default(),
+        names: HashMap::new(),
+        waiting: vec![(root, root)],
+    };
+    while let Some((id, parent)) = check.waiting.pop() {
+        if check.object(id)? {
+            check.directory(id, parent)?;
+        }
+    }
+    check.links()?;
+    for finding in volume.space().compare(&check.marks) {
+        check.report.findings.push(finding.to_string());
+    }
+    volume.medium().check()?;
+    Ok(check.report)
+}
+
+impl Check<'_> {
+    fn found(&mut self, addr: Addr, what: impl std::fmt::Display) {
+        self.report.findings.push(format!("{addr}: {what}"));
+    }
+
+    /// Turns corruption into a finding; other errors pass.
+    fn note(&mut self, result: Result<()>) -> Result<()> {
+        match result {
+            Err(Error::Corrupt { addr, what }) => self.found(addr, what),
+            Err(Error::Stale) => self.found(Addr::NULL, "entry that names a dead object"),
+            Err(error) => return Err(error),
+            Ok(()) => {}
+        }
+        Ok(())
+    }
+
+    /// Marks an object's header and storage; whether it is sound and was not seen before.
+    fn object(&mut self, id: ObjectId) -> Result<bool> {
+        let addr = Addr::from_raw(id.place());
+        match self.marks.mark_header(addr) {
+            Err(overlap) => {
+                self.found(addr, overlap.what());
+                return Ok(false);
+            }
+            Ok(false) if id.is_directory() => {
+                self.found(addr, "directory with two names");
+                return Ok(false);
+            }
+            Ok(false) => return Ok(false),
+            Ok(true) => {}
+        }
+        let before = self.report.findings.len();
+        let mut overlaps = Vec::new();
+        let marks = &mut self.marks;
+        let visited = visit_object(self.volume, id, &mut |extent| {
+            if let Err(overlap) = marks.mark_extent(extent) {
+                overlaps.push((extent.addr, overlap.what()));
+            }
+            Ok(())
+        });
+        for (addr, what) in overlaps {
+            self.found(addr, what);
+        }
+        self.note(visited)?;
+        match id.kind() {
+            Kind::Directory => self.report.directories += 1,
+            Kind::File => self.report.files += 1,
+            _ => self.report.others += 1,
+        }
+        Ok(self.report.findings.len() == before)
+    }
+
+    fn directory(&mut self, id: ObjectId, parent: ObjectId) -> Result<()> {
+        let (hot, cold) = Header::of(id).hot_and_cold(self.volume.medium())?;
+        if cold.parent_or_device != parent.raw() {
+            self.found(Addr::from_raw(id.place()), "directory whose parent is another");
+        }
+        let mut children = Vec::new();
+        let visited = Collection::new(self.volume, hot.root).visit_entries(&mut |_, child| {
+            children.push(child);
+            Ok(())
+        });
+        self.note(visited)?;
+        for child in children {
+            if child.is_directory() {
+                self.waiting.push((child, id));
+                continue;
+            }
+            *self.names.entry(child).or_default() += 1;
+            if self.object(child)? && child.kind() == Kind::File {
+                let size = Header::of(child).hot(self.volume.medium())?.size;
+                self.report.bytes = self.report.bytes.saturating_add(size);
+            }
+        }
+        Ok(())
+    }
+
+    /// Compares link counts with names.
+    fn links(&mut self) -> Result<()> {
+        for (id, names) in std::mem::take(&mut self.names) {
+            let addr = Addr::from_raw(id.place());
+            match Header::of(id).hot_and_cold(self.volume.medium()) {
+                Ok((_, cold)) if cold.links != names => {
+                    self.found(addr, format_args!("{} links, {names} names", cold.links));
+                }
+                Ok((hot, _)) if hot.selector.unlinked() => {
+                    self.found(addr, "named object that is marked unlinked")
+                }
+                Ok(_) => {}
+                Err(error) => self.note(Err(error))?,
+            }
+        }
+        Ok(())
+    }
+}

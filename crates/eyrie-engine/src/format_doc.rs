@@ -1,0 +1,46 @@
+//! Compares the tables of `docs/format.md` with the structures of the code.
+//!
+//! A table describes the structure whose heading it follows: `| field | offset | size | meaning |`, offsets and sizes
+//! in bytes. Fields cover the structure without gap.
+
+const DESCRIPTION: &str = include_str!("../../../docs/format.md");
+
+/// Name, offset and size of each of the named fields of a structure, in bytes.
+macro_rules! fields {
+    ($structure:ty { $($field:ident),* $(,)? }) => {{
+        let whole = <$structure as zerocopy::FromZeros>::new_zeroed();
+        [$((
+            stringify!($field),
+            std::mem::offset_of!($structure, $field),
+            std::mem::size_of_val(&whole.$field),
+        )),*]
+    }};
+}
+pub(crate) use fields;
+
+/// The rows of the first table under the heading `title`: name, offset and size.
+fn described(title: &str) -> Vec<(&'static str, usize, usize)> {
+    let heading = |line: &&str| line.starts_with('#') && line.trim_start_matches('#').trim() == title;
+    let mut lines = DESCRIPTION.lines().skip_while(|line| !heading(line)).skip(1);
+    let table =
+        lines.by_ref().skip_while(|line| !line.starts_with('|')).take_while(|line| line.starts_with('|'));
+    table
+        .skip(2)
+        .map(|row| {
+            let cells: Vec<&str> = row.trim_matches('|').split('|').map(str::trim).collect();
+            let number = |cell: &str| cell.parse().unwrap_or_else(|_| panic!("{title}: no number in {row}"));
+            (cells[0].trim_matches('`'), number(cells[1]), number(cells[2]))
+        })
+        .collect()
+}
+
+/// Panics unless the table under `title` lists exactly `fields`, without gap up to `size`.
+pub(crate) fn assert_described(title: &str, size: usize, fields: &[(&str, usize, usize)]) {
+    let rows = described(title);
+    assert_eq!(rows, fields, "docs/format.md, section {title}");
+    let end = rows.iter().fold(0, |end, &(name, offset, bytes)| {
+        assert_eq!(offset, end, "docs/format.md, section {title}: a gap before {name}");
+        offset + bytes
+    });
+    assert_eq!(end, size, "docs/format.md, section {title}: size");
+}

@@ -1,0 +1,121 @@
+//! Going over a whole collection: for recovery, for `check`, and to free a removed directory.
+
+use std::collections::HashSet;
+
+use eyrie_medium::Addr;
+
+use super::Collection;
+use super::layout::{BucketPlace, Buckets, Commit, DIRECTORIES, LINK, PAGE_UNITS, SLOTS, TAGS, UNIT, tag};
+use super::read::for_each_page;
+use super::table::{Chain, Entry, Table, bits, load, read_value, record_at};
+use crate::object::pointer::Extent;
+use crate::{Error, ObjectId, Result};
+
+impl Collection<'_> {
+    /// Shows every extent of the collection once: the table, the segments, the further pages of buckets.
+    ///
+    /// Nobody changes the collection meanwhile.
+    ///
+    /// # Errors
+    /// `Corrupt`, `Fault`, and those of `visit`.
+    pub fn visit_storage(&self, visit: &mut dyn FnMut(Extent) -> Result<()>) -> Result<()> {
+        let medium = self.volume.medium();
+        let table = Table::open(medium, self.root)?;
+        let buckets = table.all_buckets()?;
+        visit(table.extent)?;
+        for_each_segment(&table, &mut *visit)?;
+        for bucket in 0..buckets.count() {
+            let mut chain = Chain::new();
+            let mut page = table.page(bucket)?;
+            while let Some(further) = chain.next(page, load(medium, page.add(LINK))?)? {
+                visit(further)?;
+                page = further.addr;
+            }
+        }
+        Ok(())
+    }
+
+    /// Shows every entry once, after every check that there is: names hash as stored, no bucket has a name twice,
+    /// records do not overlap, tags and kinds agree with the records.
+    ///
+    /// Nobody changes the collection meanwhile.
+    ///
+    /// # Errors
+    /// `Corrupt`, `Fault`, and those of `visit`.
+    pub fn visit_entries(&self, visit: &mut dyn FnMut(&[u8], ObjectId) -> Result<()>) -> Result<()> {
+        let table = Table::open(self.volume.medium(), self.root)?;
+        let buckets = table.all_buckets()?;
+        for bucket in 0..buckets.count() {
+            let mut names = HashSet::new();
+            for_each_page(&table, bucket, |page| {
+                self.visit_page(&table, page, (buckets, bucket), &mut |entry| {
+                    if !names.insert(entry.name().to_vec()) {
+                        return Err(Error::corrupt(page, "name twice in a directory"));
+                    }
+                    visit(entry.name(), entry.id)
+                })
+            })?;
+        }
+        Ok(())
+    }
+
+    fn visit_page(
+        &self,
+        table: &Table<'_>,
+        page: Addr,
+        (buckets, bucket): (Buckets, u64),
+        visit: &mut dyn FnMut(&Entry) -> Result<()>,
+    ) -> Result<()> {
+        let medium = table.medium;
+        let commit = Commit::from_raw(load(medium, page)?);
+        if commit.level() > buckets.level(bucket) {
+            return Err(Error::corrupt(page, "bucket page of a later time"));
+        }
+        let tags: [u8; SLOTS as usize] = read_value(medium, page.add(TAGS))?;
+        let directories = load(medium, page.add(DIRECTORIES))?;
+        let mut used = [false; PAGE_UNITS as usize];
+        for slot in bits(commit.live()) {
+            let (record, units) = record_at(medium, page, slot)?;
+            let start = (record.offset() - page.offset()) / UNIT;
+            let memory = &mut used[start as usize..start as usize + units as usize];
+            if memory.contains(&true) {
+                return Err(Error::corrupt(record, "records overlap"));
+            }
+            memory.fill(true);
+            let entry = Entry::read(medium, record, units)?;
+            if self.hash(entry.name()) != entry.hash {
+                return Err(Error::corrupt(record, "wrong hash of a name"));
+            }
+            if tags[slot as usize] != tag(entry.hash) {
+                return Err(Error::corrupt(page, "wrong tag of an entry"));
+            }
+            if (directories >> slot & 1 == 1) != entry.id.is_directory() {
+                return Err(Error::corrupt(page, "wrong kind of an entry"));
+            }
+            if !belongs(entry.hash, commit, bucket) {
+                return Err(Error::corrupt(page, "entry in a bucket that is not its own"));
+            }
+            if buckets.of(entry.hash) == bucket {
+                visit(&entry)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether an entry may be in a page of `bucket` at all: the level says how many bits they share.
+fn belongs(hash: u64, commit: Commit, bucket: u64) -> bool {
+    let mask = (1_u64 << commit.level()) - 1;
+    hash & mask == bucket & mask
+}
+
+/// Calls `visit` with each segment that the table points to, those after the last bucket included.
+fn for_each_segment(table: &Table<'_>, mut visit: impl FnMut(Extent) -> Result<()>) -> Result<()> {
+    for segment in 0..table.slots() {
+        let step = BucketPlace::buckets_of(segment);
+        if let Some(extent) = table.segment(segment, step)? {
+            visit(extent)?;
+        }
+    }
+    Ok(())
+}

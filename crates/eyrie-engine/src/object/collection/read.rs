@@ -1,0 +1,351 @@
+//! Look-ups, listings and summaries. They take no lock; see the module's docs for why what they see is right.
+
+use eyrie_medium::{Addr, Medium};
+use smallvec::SmallVec;
+
+use super::Collection;
+use super::layout::{Buckets, Commit, LINK, RECORD_NAME, STAMPS, Stamp, TAGS, tag};
+use super::table::{
+    Chain, Entry, Table, bits, checked_id, checked_name_len, counting, load, read_page, read_value, record_at,
+};
+use crate::object::pointer::Pointer;
+use crate::volume::Volume;
+use crate::{ObjectId, Result, Time, engine};
+
+/// Where an entry was found. It stays right while the directory's lock is held and nothing is committed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Found {
+    /// The object.
+    pub id: ObjectId,
+    /// First page of the entry's bucket.
+    pub(super) bucket: Addr,
+    /// The entry's page.
+    pub(super) page: Addr,
+    /// The entry's slot in it.
+    pub(super) slot: u32,
+}
+
+/// What the pages of a collection say together.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Summary {
+    /// Entries (a count).
+    pub entries: u64,
+    /// Entries that are directories (a count).
+    pub subdirectories: u64,
+    /// The latest change, if any: the directory's change time is at least this.
+    pub changed: Option<Time>,
+    /// The latest change in the given epoch, if any: so is its modification time.
+    pub modified: Option<Time>,
+}
+
+impl<'v> Collection<'v> {
+    /// The entry of this name.
+    ///
+    /// A caller without the directory's lock asks again when it finds nothing and the root has changed meanwhile.
+    ///
+    /// # Errors
+    /// `Corrupt`, `Fault`.
+    #[inline]
+    pub fn lookup(&self, name: &[u8]) -> Result<Option<Found>> {
+        let hash = self.hash(name);
+        let medium = self.volume.medium();
+        let table = Table::open(medium, self.root)?;
+        let mut buckets = table.buckets()?;
+        loop {
+            let bucket = table.page(buckets.of(hash))?;
+            if let Some(found) = find(medium, bucket, hash, name)? {
+                return Ok(Some(found));
+            }
+            let now = table.buckets()?;
+            if now == buckets {
+                return Ok(None);
+            }
+            buckets = now;
+        }
+    }
+
+    /// Whether there are no entries. For callers that hold the directory's lock.
+    ///
+    /// # Errors
+    /// `Corrupt`, `Fault`.
+    pub fn is_empty(&self) -> Result<bool> {
+        let medium = self.volume.medium();
+        let table = Table::open(medium, self.root)?;
+        let buckets = table.all_buckets()?;
+        for bucket in 0..buckets.count() {
+            let mut counted = 0;
+            for_each_page(&table, bucket, |page| {
+                counted |= read_page(medium, page, |commit| counting(medium, page, commit, buckets, bucket))?;
+                Ok(())
+            })?;
+            if counted != 0 {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+}
+
+/// Looks for a name in the pages of a bucket.
+#[inline]
+fn find(medium: &Medium, bucket: Addr, hash: u64, name: &[u8]) -> Result<Option<Found>> {
+    let mut chain = Chain::new();
+    let mut page = bucket;
+    loop {
+        let (hit, link) = read_page(medium, page, |commit| search(medium, page, commit, hash, name))?;
+        if let Some((slot, id)) = hit {
+            return Ok(Some(Found { id, bucket, page, slot }));
+        }
+        match chain.next(page, link)? {
+            Some(next) => page = next.addr,
+            None => return Ok(None),
+        }
+    }
+}
+
+/// Looks for a name in a page; also gives the page's link.
+#[inline]
+fn search(
+    medium: &Medium,
+    page: Addr,
+    commit: Commit,
+    hash: u64,
+    name: &[u8],
+) -> Result<(Option<(u32, ObjectId)>, u64)> {
+    const { assert!(LINK + 8 == TAGS) };
+    let [link, tags @ ..]: [u64; 5] = read_value(medium, page.add(LINK))?;
+    for slot in bits(matching(tags, tag(hash)) & commit.live()) {
+        let (record, units) = record_at(medium, page, slot)?;
+        if load(medium, record)? == hash
+            && let Some(id) = matches(medium, record, units, name)?
+        {
+            return Ok((Some((slot, id)), link));
+        }
+    }
+    Ok((None, link))
+}
+
+/// The slots whose tag is `tag`.
+#[inline]
+fn matching(tags: [u64; 4], tag: u8) -> u32 {
+    const LOW: u64 = 0x0101_0101_0101_0101;
+    const SEVEN: u64 = LOW * 0x7f;
+    let wanted = LOW * u64::from(tag);
+    let mut slots = 0;
+    for (word, tags) in tags.into_iter().enumerate() {
+        let differs = tags ^ wanted;
+        let equal = !(((differs & SEVEN) + SEVEN) | differs | SEVEN) >> 7;
+        // Gathers the low bits of the eight bytes.
+        let gathered = equal.wrapping_mul(0x0102_0408_1020_4080) >> 56;
+        slots |= (gathered as u32) << (8 * word);
+    }
+    slots
+}
+
+/// The object of a record, if its name is `name`. Compares words, because records are padded with zeros.
+#[inline]
+fn matches(medium: &Medium, record: Addr, units: u32, name: &[u8]) -> Result<Option<ObjectId>> {
+    const { assert!(RECORD_NAME == 18) };
+    let first = load(medium, record.add(16))?;
+    let name_len = checked_name_len(record, first as u16, units)?;
+    let (start, rest) = name.split_at(name.len().min(6));
+    if name_len != name.len() || first >> 16 != word(start) {
+        return Ok(None);
+    }
+    let mut at = record.add(24);
+    for chunk in rest.chunks(8) {
+        if load(medium, at)? != word(chunk) {
+            return Ok(None);
+        }
+        at = at.add(8);
+    }
+    checked_id(record, load(medium, record.add(8))?).map(Some)
+}
+
+/// Up to eight bytes as a word, padded with zeros.
+#[inline]
+fn word(bytes: &[u8]) -> u64 {
+    match bytes.try_into() {
+        Ok(whole) => u64::from_le_bytes(whole),
+        Err(_) => bytes.iter().rev().fold(0, |word, &byte| word << 8 | u64::from(byte)),
+    }
+}
+
+/// Where an entry stands in a listing: its hash with the bits reversed. The last two places are one, so that every
+/// place has a cookie after it.
+#[inline]
+fn place_of(hash: u64) -> u64 {
+    hash.reverse_bits().min(u64::MAX - 1)
+}
+
+/// The first place of a bucket's entries, and the last.
+#[inline]
+fn range_of(bucket: u64, level: u32) -> (u64, u64) {
+    let first = bucket.reverse_bits();
+    (first, first | u64::MAX.checked_shr(level).unwrap_or(0))
+}
+
+/// Reads bucket by bucket, in the order of listings, from the one at `start` on: `read` reads a bucket, perhaps several
+/// times, and `done` takes what it read and says whether to go on.
+///
+/// The root, the bucket count and the redo slots are looked at again after each bucket, so that what was there
+/// throughout is read exactly once, however the collection grows meanwhile.
+fn walk<T>(
+    volume: &Volume,
+    root: impl Fn() -> Result<Pointer>,
+    start: u64,
+    mut read: impl FnMut(&Table<'_>, Buckets, u64) -> Result<T>,
+    mut done: impl FnMut(T) -> Result<bool>,
+) -> Result<()> {
+    let mut at = start;
+    loop {
+        let (value, last) = volume.redo().stable(|| {
+            loop {
+                let pointer = root()?;
+                let table = Table::open(volume.medium(), pointer)?;
+                let buckets = table.all_buckets()?;
+                let bucket = buckets.of(at.reverse_bits());
+                let level = buckets.level(bucket);
+                let value = read(&table, buckets, bucket);
+                let now = table.buckets()?;
+                if root()? == pointer && now.of(at.reverse_bits()) == bucket && now.level(bucket) == level {
+                    return Ok((value?, range_of(bucket, level).1));
+                }
+            }
+        })?;
+        if !done(value)? || last == u64::MAX {
+            return Ok(());
+        }
+        at = last + 1;
+    }
+}
+
+/// Shows the entries from `cookie` on (0 is the start) until `visit` says false.
+///
+/// `root` gives the collection's root as it is now. Entries that are there throughout are shown exactly once.
+/// Of entries with the same 64-bit hash all but the last have a cookie that shows them again.
+///
+/// # Errors
+/// `Corrupt`, `Fault`, and those of `root`.
+pub fn list(
+    volume: &Volume,
+    root: impl Fn() -> Result<Pointer>,
+    cookie: u64,
+    visit: &mut dyn FnMut(engine::Entry<'_>) -> bool,
+) -> Result<()> {
+    if cookie == u64::MAX {
+        return Ok(());
+    }
+    walk(
+        volume,
+        root,
+        cookie,
+        |table, buckets, bucket| {
+            let mut entries: SmallVec<[(u64, Entry); 0]> = SmallVec::new();
+            for_each_page(table, bucket, |page| {
+                let before = entries.len();
+                read_page(table.medium, page, |commit| {
+                    entries.truncate(before);
+                    for slot in bits(commit.live()) {
+                        let (record, units) = record_at(table.medium, page, slot)?;
+                        let entry = Entry::read(table.medium, record, units)?;
+                        let place = place_of(entry.hash);
+                        if buckets.of(entry.hash) == bucket && place >= cookie {
+                            entries.push((place, entry));
+                        }
+                    }
+                    Ok(())
+                })
+            })?;
+            entries.sort_by(|(a, x), (b, y)| a.cmp(b).then_with(|| x.name().cmp(y.name())));
+            Ok(entries)
+        },
+        |entries| {
+            for (i, (place, entry)) in entries.iter().enumerate() {
+                let repeated = entries.get(i + 1).is_some_and(|(next, _)| next == place);
+                let next = if repeated { *place } else { place + 1 };
+                if !visit(engine::Entry { name: entry.name(), id: entry.id, next }) {
+                    return Ok(false);
+                }
+            }
+            Ok(true)
+        },
+    )
+}
+
+/// Counts the entries and finds the latest change. `epoch` is that of the directory's times.
+///
+/// # Errors
+/// `Corrupt`, `Fault`, and those of `root`.
+pub fn summary(volume: &Volume, root: impl Fn() -> Result<Pointer>, epoch: u32) -> Result<Summary> {
+    let mut total = Summary::default();
+    walk(
+        volume,
+        root,
+        0,
+        |table, buckets, bucket| {
+            let mut sum = Summary::default();
+            for_each_page(table, bucket, |page| {
+                let one = read_page(table.medium, page, |commit| {
+                    page_summary(table.medium, page, commit, (buckets, bucket), epoch)
+                })?;
+                sum.add(&one);
+                Ok(())
+            })?;
+            Ok(sum)
+        },
+        |sum| {
+            total.add(&sum);
+            Ok(true)
+        },
+    )?;
+    Ok(total)
+}
+
+fn page_summary(
+    medium: &Medium,
+    page: Addr,
+    commit: Commit,
+    (buckets, bucket): (Buckets, u64),
+    epoch: u32,
+) -> Result<Summary> {
+    let counted = counting(medium, page, commit, buckets, bucket)?;
+    let directories = counted & load(medium, page.add(super::layout::DIRECTORIES))? as u32;
+    let stamp: Stamp = read_value(medium, stamp_at(page, commit.selector()))?;
+    let changed = stamp.time();
+    Ok(Summary {
+        entries: u64::from(counted.count_ones()),
+        subdirectories: u64::from(directories.count_ones()),
+        changed,
+        modified: changed.filter(|_| stamp.epoch == epoch),
+    })
+}
+
+impl Summary {
+    fn add(&mut self, other: &Summary) {
+        self.entries += other.entries;
+        self.subdirectories += other.subdirectories;
+        self.changed = self.changed.max(other.changed);
+        self.modified = self.modified.max(other.modified);
+    }
+}
+
+/// Where a page's stamp is.
+pub(super) fn stamp_at(page: Addr, selector: usize) -> Addr {
+    page.add(STAMPS + selector as u64 * size_of::<Stamp>() as u64)
+}
+
+/// Calls `visit` with each page of a bucket.
+pub(super) fn for_each_page(
+    table: &Table<'_>,
+    bucket: u64,
+    mut visit: impl FnMut(Addr) -> Result<()>,
+) -> Result<()> {
+    let mut chain = Chain::new();
+    let mut page = Some(table.page(bucket)?);
+    while let Some(addr) = page {
+        visit(addr)?;
+        page = chain.next(addr, load(table.medium, addr.add(LINK))?)?.map(|extent| extent.addr);
+    }
+    Ok(())
+}

@@ -1,0 +1,251 @@
+//! The table of a collection and the pages of its buckets, read with every check.
+
+use eyrie_medium::{Addr, Fault, Medium};
+use zerocopy::{FromBytes, IntoBytes};
+
+use super::layout::{
+    BucketPlace, Buckets, Commit, LENGTHS, LINK, MAX_CHAIN, MAX_NAME, OFFSETS, PAGE_BYTES, PAGE_UNITS,
+    RECORD_NAME, RecordHead, SLOTS, TABLE_HEAD, UNIT, is_plain, record_bytes, segment_slot, table_slots,
+};
+use crate::object::pointer::{Extent, Pointer};
+use crate::{Error, ObjectId, Result};
+
+/// What a fault means at an address that came from the medium: a bad address there is corruption.
+#[cold]
+pub(super) fn hostile(addr: Addr, fault: Fault) -> Error {
+    match fault {
+        Fault::OutOfBounds { .. } | Fault::Misaligned { .. } => {
+            Error::corrupt(addr, "address outside the volume")
+        }
+        other => Error::Fault(other),
+    }
+}
+
+/// A word at an address that came from the medium.
+#[inline(always)]
+pub(super) fn load(medium: &Medium, addr: Addr) -> Result<u64> {
+    medium.load(addr).map_err(|fault| hostile(addr, fault))
+}
+
+/// The extent of a pointer stored at `place`, of at least `bytes`.
+#[inline]
+fn checked(place: Addr, pointer: Pointer, bytes: u64) -> Result<Extent> {
+    match pointer.extent() {
+        Some(extent) if is_plain(pointer) && extent.bytes() >= bytes && !extent.addr.is_null() => Ok(extent),
+        _ => Err(Error::corrupt(place, "bad pointer in a collection")),
+    }
+}
+
+/// The table of a collection.
+#[derive(Clone, Copy)]
+pub(super) struct Table<'v> {
+    pub medium: &'v Medium,
+    pub extent: Extent,
+}
+
+impl<'v> Table<'v> {
+    #[inline]
+    pub fn open(medium: &'v Medium, root: Pointer) -> Result<Table<'v>> {
+        match root.extent() {
+            Some(extent) if is_plain(root) && !extent.addr.is_null() && extent.bytes() > TABLE_HEAD => {
+                Ok(Table { medium, extent })
+            }
+            _ => Err(Error::corrupt(Addr::from_raw(root.raw()), "bad root of a collection")),
+        }
+    }
+
+    /// Segments that it has place for.
+    #[inline]
+    pub fn slots(&self) -> u64 {
+        table_slots(self.extent.bytes())
+    }
+
+    /// The number of buckets.
+    #[inline]
+    pub fn buckets(&self) -> Result<Buckets> {
+        let count = load(self.medium, self.extent.addr)?;
+        match Buckets::new(count) {
+            Some(buckets) if BucketPlace::of(count - 1).segment < self.slots() => Ok(buckets),
+            _ => Err(Error::corrupt(self.extent.addr, "impossible number of buckets")),
+        }
+    }
+
+    /// The number of buckets, for those who go through all of them: no more than there is room for in the volume.
+    pub fn all_buckets(&self) -> Result<Buckets> {
+        let buckets = self.buckets()?;
+        let room: u64 = self.medium.segment_sizes().sum();
+        if buckets.count() > room / PAGE_BYTES {
+            return Err(Error::corrupt(self.extent.addr, "more buckets than fit the volume"));
+        }
+        Ok(buckets)
+    }
+
+    /// The segment with this number, if the table points to one, of at least `step` buckets.
+    #[inline]
+    pub fn segment(&self, segment: u64, step: u64) -> Result<Option<Extent>> {
+        let slot = segment_slot(self.extent.addr, segment);
+        match Pointer::from_raw(load(self.medium, slot)?) {
+            Pointer::NULL => Ok(None),
+            pointer => Ok(Some(checked(slot, pointer, step * PAGE_BYTES)?)),
+        }
+    }
+
+    /// The first page of a bucket that the table has place for.
+    #[inline]
+    pub fn page(&self, bucket: u64) -> Result<Addr> {
+        let place = BucketPlace::of(bucket);
+        match self.segment(place.segment, place.step)? {
+            Some(extent) => Ok(extent.addr.add(place.index * PAGE_BYTES)),
+            None => {
+                let slot = segment_slot(self.extent.addr, place.segment);
+                Err(Error::corrupt(slot, "missing segment of a collection"))
+            }
+        }
+    }
+}
+
+/// Goes along the pages of a bucket, but not in circles.
+pub(super) struct Chain {
+    pages: usize,
+}
+
+impl Chain {
+    pub fn new() -> Chain {
+        Chain { pages: 0 }
+    }
+
+    /// The page that the link word `link` of `page` points to.
+    #[inline]
+    pub fn next(&mut self, page: Addr, link: u64) -> Result<Option<Extent>> {
+        if link == 0 {
+            return Ok(None);
+        }
+        self.pages += 1;
+        if self.pages >= MAX_CHAIN {
+            return Err(Error::corrupt(page, "endless chain of bucket pages"));
+        }
+        checked(page.add(LINK), Pointer::from_raw(link), PAGE_BYTES).map(Some)
+    }
+}
+
+/// Reads a page under one commit word, again and again until no writer changed it meanwhile.
+#[inline]
+pub(super) fn read_page<T>(
+    medium: &Medium,
+    page: Addr,
+    mut read: impl FnMut(Commit) -> Result<T>,
+) -> Result<T> {
+    loop {
+        let commit = load(medium, page)?;
+        // What a race left is no corruption, so errors wait for the second look, too.
+        let result = read(Commit::from_raw(commit));
+        if load(medium, page)? == commit {
+            return result;
+        }
+        eyrie_medium::sync::spin();
+    }
+}
+
+/// A plain structure at an address that came from the medium.
+#[inline]
+pub(super) fn read_value<T: FromBytes + IntoBytes>(medium: &Medium, addr: Addr) -> Result<T> {
+    medium.read_value(addr).map_err(|fault| hostile(addr, fault))
+}
+
+/// Where the record of a slot is, in units, if that is within the heap.
+#[inline]
+pub(super) fn record_place(page: Addr, offset: u8, length: u8) -> Result<(u32, u32)> {
+    let (start, len) = (u32::from(offset), u32::from(length));
+    let shortest = (record_bytes(1) as u64 / UNIT) as u32;
+    if start < super::layout::HEAP_UNIT || len < shortest || start + len > PAGE_UNITS {
+        return Err(Error::corrupt(page, "record outside its bucket page"));
+    }
+    Ok((start, len))
+}
+
+/// The address and the units of a slot's record.
+#[inline]
+pub(super) fn record_at(medium: &Medium, page: Addr, slot: u32) -> Result<(Addr, u32)> {
+    debug_assert!(slot < SLOTS);
+    let byte = |table: u64| -> Result<u8> {
+        let word = load(medium, page.add(table + u64::from(slot & !7)))?;
+        Ok((word >> (8 * (slot & 7))) as u8)
+    };
+    let (start, len) = record_place(page, byte(OFFSETS)?, byte(LENGTHS)?)?;
+    Ok((page.add(u64::from(start) * UNIT), len))
+}
+
+/// An entry as a record says it.
+pub(super) struct Entry {
+    pub hash: u64,
+    pub id: ObjectId,
+    name_len: usize,
+    bytes: [u8; MAX_NAME],
+}
+
+impl Entry {
+    pub fn name(&self) -> &[u8] {
+        &self.bytes[..self.name_len]
+    }
+
+    /// The entry whose record is `units` long at `record`.
+    pub fn read(medium: &Medium, record: Addr, units: u32) -> Result<Entry> {
+        let head: RecordHead = read_value(medium, record)?;
+        let id = checked_id(record, head.id)?;
+        let name_len = checked_name_len(record, head.name_len, units)?;
+        let mut bytes = [0; MAX_NAME];
+        medium
+            .read(record.add(RECORD_NAME as u64), &mut bytes[..name_len])
+            .map_err(|fault| hostile(record, fault))?;
+        Ok(Entry { hash: head.hash, id, name_len, bytes })
+    }
+}
+
+/// The id that a record holds.
+#[inline]
+pub(super) fn checked_id(record: Addr, raw: u64) -> Result<ObjectId> {
+    match ObjectId::from_raw(raw) {
+        Some(id) if id.place() != 0 => Ok(id),
+        _ => Err(Error::corrupt(record, "entry without an object")),
+    }
+}
+
+/// The length of the name that a record of `units` holds.
+#[inline]
+pub(super) fn checked_name_len(record: Addr, name_len: u16, units: u32) -> Result<usize> {
+    let len = usize::from(name_len);
+    if len == 0 || len > MAX_NAME || record_bytes(len) as u64 != u64::from(units) * UNIT {
+        return Err(Error::corrupt(record, "bad length of a name"));
+    }
+    Ok(len)
+}
+
+/// The live slots whose entries belong to `bucket`.
+pub(super) fn counting(
+    medium: &Medium,
+    page: Addr,
+    commit: Commit,
+    buckets: Buckets,
+    bucket: u64,
+) -> Result<u32> {
+    if commit.level() == buckets.level(bucket) {
+        return Ok(commit.live());
+    }
+    let mut counted = 0;
+    for slot in bits(commit.live()) {
+        let (record, _) = record_at(medium, page, slot)?;
+        if buckets.of(load(medium, record)?) == bucket {
+            counted |= 1 << slot;
+        }
+    }
+    Ok(counted)
+}
+
+/// The numbers of the bits that are set, from the lowest on.
+pub(super) fn bits(mut set: u32) -> impl Iterator<Item = u32> {
+    std::iter::from_fn(move || {
+        let lowest = set.trailing_zeros();
+        set &= set.wrapping_sub(1);
+        (lowest < 32).then_some(lowest)
+    })
+}

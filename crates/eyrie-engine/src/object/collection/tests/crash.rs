@@ -1,0 +1,123 @@
+//! Power fails at every write and barrier: each change is there whole, or not at all.
+
+use std::collections::BTreeSet;
+
+use eyrie_medium::{CrashImage, CrashPoint, Recorder, Site, crash_points};
+
+use super::*;
+use crate::redo;
+
+/// The entries and the counts that are found after a crash, and how the image was chosen.
+fn recovered(
+    point: &CrashPoint,
+    word: Addr,
+    script: Vec<usize>,
+) -> (BTreeMap<Vec<u8>, ObjectId>, Option<Vec<usize>>) {
+    let image = CrashImage::new(point.pending.clone(), script);
+    let medium = Medium::image(&point.base, image).expect("memory");
+    let (volume, _) = Volume::open_on(medium).expect("a volume");
+    redo::replay(&volume).expect("sound");
+    let directory = Directory { volume: &volume, word };
+    let entries = directory.entries().expect("sound");
+    let summary = directory.summary().expect("sound");
+    assert_eq!(summary.entries, entries.len() as u64);
+    assert_eq!(summary.subdirectories, entries.values().filter(|id| id.is_directory()).count() as u64);
+    for (name, id) in &entries {
+        assert_eq!(directory.lookup(name).expect("sound").map(|found| found.id), Some(*id));
+    }
+    directory.extents().expect("sound");
+    let choices = volume.medium().crash_image().expect("an image").choices();
+    (entries, CrashImage::next_script(&choices))
+}
+
+/// Runs random changes on a traced medium, and recovers from a crash at every point of them.
+///
+/// Returns the sites of the fences, one of which may be left out.
+fn explore(seed: u64, steps: u64, names: u64, dropped: Option<Site>) -> BTreeSet<Site> {
+    let medium = Medium::traced(1 << 20, Recorder::without(dropped)).expect("memory");
+    let volume = volume_on(medium, 64 << 10);
+    let directory = Directory::new(&volume);
+    let recorder = volume.medium().recorder().expect("traced");
+    drop(recorder.take());
+    let before = volume.medium().snapshot();
+    let mut model = BTreeMap::new();
+    let mut models = vec![model.clone()];
+    let mut random = Random(seed);
+    for step in 1..=steps {
+        let (one, other) = (name(random.below(names)), name(random.below(names)));
+        match (model.contains_key(&one), model.contains_key(&other)) {
+            (false, _) => {
+                directory.insert(&one, id(step));
+                model.insert(one, id(step));
+            }
+            (true, false) => {
+                // A rename within the directory.
+                directory.make_room(&other);
+                let found = directory.lookup(&one).expect("sound").expect("there");
+                directory.change(|tx| {
+                    remove(tx, &found, NOW, EPOCH)?;
+                    insert(tx, directory.root(), &other, found.id, NOW, EPOCH)
+                });
+                model.remove(&one);
+                model.insert(other, found.id);
+            }
+            (true, true) if random.below(2) == 0 => {
+                directory.remove(&one);
+                model.remove(&one);
+            }
+            (true, true) => {
+                directory.replace(&one, id(step));
+                model.insert(one, id(step));
+            }
+        }
+        models.push(model.clone());
+        recorder.mark(step);
+    }
+    directory.assert_is(&model);
+    for point in crash_points(before, &recorder.take()) {
+        let done = point.mark.unwrap_or(0) as usize;
+        let mut script = Some(Vec::new());
+        while let Some(taken) = script {
+            let (entries, next) = recovered(&point, directory.word, taken.clone());
+            assert!(
+                models[done..models.len().min(done + 2)].contains(&entries),
+                "seed {seed}, after event {}, images {taken:?}: neither before nor after step {}",
+                point.after,
+                done + 1,
+            );
+            script = next;
+        }
+    }
+    recorder.sites()
+}
+
+#[test]
+fn every_crash_leaves_each_change_whole_or_undone() {
+    explore(1, 80, 60, None);
+    explore(2, 60, 200, None);
+}
+
+#[test]
+fn no_barrier_can_be_left_out() {
+    let ours = |site: &Site| site.file.ends_with("/transaction.rs") || site.file.ends_with("/redo.rs");
+    let sites: Vec<Site> = explore(1, 80, 60, None).into_iter().filter(ours).collect();
+    assert!(sites.len() >= 5, "{sites:?}");
+    for site in sites {
+        let explored = std::panic::catch_unwind(|| explore(1, 80, 60, Some(site)));
+        assert!(explored.is_err(), "nobody misses the barrier at {site:?}");
+    }
+}
+
+#[test]
+fn an_image_opened_again_has_the_same_entries() {
+    let volume = volume(16 << 20);
+    let directory = Directory::new(&volume);
+    let model: BTreeMap<_, _> = (0..700).map(|n| (name(n), id(n))).collect();
+    for (name, id) in &model {
+        directory.insert(name, *id);
+    }
+    let medium = Medium::memory(16 << 20).expect("memory");
+    drop(medium.write(Addr::NULL, &volume.medium().snapshot()).expect("in bounds"));
+    let (volume, _) = Volume::open_on(medium).expect("a volume");
+    Directory { volume: &volume, word: directory.word }.assert_is(&model);
+}

@@ -1,0 +1,131 @@
+//! Collections whose bytes are damaged: errors and answers, but no panic and no hang.
+
+use eyrie_medium::Addr;
+
+use super::*;
+use crate::Error;
+
+/// Runs everything there is over a damaged collection: errors and answers are fine, panics and hangs are not.
+fn use_it(directory: &Directory<'_>, names: &[Vec<u8>]) -> usize {
+    let mut errors = 0;
+    let mut note = |failed: bool| errors += usize::from(failed);
+    for name in names {
+        let found = directory.view().lookup(name);
+        note(found.is_err());
+        let mut tx = Transaction::begin(directory.volume);
+        if let Ok(Some(found)) = found {
+            note(replace(&mut tx, &found, id(9), NOW, EPOCH).is_err());
+        }
+        note(insert(&mut tx, directory.root(), b"an inserted name", id(5), NOW, EPOCH).is_err());
+    }
+    note(directory.list(0, 10_000).is_err());
+    note(directory.summary().is_err());
+    note(directory.view().is_empty().is_err());
+    note(directory.extents().is_err());
+    note(directory.view().visit_entries(&mut |_, _| Ok(())).is_err());
+    errors
+}
+
+fn set_root(directory: &Directory<'_>, root: u64) {
+    drop(directory.volume.medium().write_word(directory.word, root).expect("in bounds"));
+}
+
+#[test]
+fn damage_gives_errors_or_answers() {
+    let volume = volume(8 << 20);
+    let directory = Directory::new(&volume);
+    let names: Vec<_> = (0..90).map(name).chain(colliding(&volume, 40)).collect();
+    for (n, name) in names.iter().enumerate() {
+        directory.insert(name, id(n as u64));
+    }
+    let medium = volume.medium();
+    let probes = [names[0].clone(), names[50].clone(), names[100].clone()];
+    let found = directory.lookup(&names[0]).expect("sound").expect("there");
+    let table = directory.root().extent().expect("sound").addr;
+    let root = directory.root();
+    let mut found_out = 0;
+    let mut random = Random(5);
+    for (start, len) in [(table, 128), (found.page, PAGE_BYTES)] {
+        let mut sound = vec![0; len as usize];
+        medium.read(start, &mut sound).expect("in bounds");
+        let restore = |at: Addr, bytes: &[u8]| drop(medium.write(at, bytes).expect("in bounds"));
+        for offset in 0..len as usize {
+            let flip = [0xff, 1 << (offset % 8)][offset % 2];
+            restore(start.add(offset as u64), &[sound[offset] ^ flip]);
+            found_out += usize::from(use_it(&directory, &probes) != 0);
+            restore(start, &sound);
+        }
+        for _ in 0..300 {
+            let garbage: Vec<u8> = sound.iter().map(|_| random.next() as u8).collect();
+            restore(start, &garbage);
+            use_it(&directory, &probes);
+            restore(start, &sound);
+        }
+    }
+    assert!(found_out > 400, "{found_out} damages were found out");
+    for n in 0..64 {
+        set_root(&directory, root.raw() ^ 1 << n);
+        use_it(&directory, &probes);
+    }
+    for _ in 0..300 {
+        set_root(&directory, random.next());
+        use_it(&directory, &probes);
+    }
+    set_root(&directory, root.raw());
+    assert!(directory.list(0, usize::MAX).is_ok());
+}
+
+#[test]
+fn a_cycle_of_pages_is_corrupt() {
+    let volume = volume(8 << 20);
+    let directory = Directory::new(&volume);
+    directory.insert(b"a", id(1));
+    let page = directory.lookup(b"a").expect("sound").expect("there").page;
+    let link = Pointer::node(directory.extents().expect("sound")[1]);
+    drop(volume.medium().write_word(page.add(layout::LINK), link.raw()).expect("in bounds"));
+    assert!(matches!(directory.lookup(b"b"), Err(Error::Corrupt { .. })));
+    assert!(matches!(directory.list(0, usize::MAX), Err(Error::Corrupt { .. })));
+    assert!(matches!(directory.extents(), Err(Error::Corrupt { .. })));
+}
+
+#[test]
+fn growth_over_damage_gives_errors_or_goes_on() {
+    let volume = volume_on(Medium::memory(1 << 20).expect("memory"), 64 << 10);
+    let directory = Directory::new(&volume);
+    for n in 0..100 {
+        directory.insert(&name(n), id(n));
+    }
+    let medium = volume.medium();
+    let write = |at: Addr, bytes: &[u8]| drop(medium.write(at, bytes).expect("in bounds"));
+    let extents = directory.extents().expect("sound");
+    let sound = medium.snapshot();
+    let mut random = Random(11);
+    for _ in 0..400 {
+        let extent = extents[random.below(extents.len() as u64) as usize];
+        for _ in 0..=random.below(40) {
+            // Mostly the heads, where everything is decided.
+            let span = if random.below(2) == 0 { 160 } else { extent.bytes() };
+            write(extent.addr.add(random.below(span.min(extent.bytes()))), &[random.next() as u8]);
+        }
+        for _ in 0..4 {
+            let name = name(1_000 + random.below(1_000));
+            let room = make_room(&volume, directory.root(), &name, |tx, root| {
+                tx.word(directory.word, root.raw());
+                Ok(())
+            });
+            let mut tx = Transaction::begin(&volume);
+            if let Ok(root) = room
+                && insert(&mut tx, root, &name, id(1), NOW, EPOCH).is_ok()
+            {
+                tx.commit().expect("committed");
+            }
+        }
+        // The volume's own tables stay as they are: what was allocated meanwhile is merely lost.
+        for extent in &extents {
+            let start = extent.addr.offset() as usize;
+            write(extent.addr, &sound[start..start + extent.bytes() as usize]);
+        }
+        write(directory.word, &sound[directory.word.offset() as usize..][..8]);
+    }
+    assert_eq!(directory.entries().expect("sound").len(), 100);
+}

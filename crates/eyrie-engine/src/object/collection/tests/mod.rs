@@ -1,0 +1,470 @@
+mod crash;
+mod damage;
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use eyrie_medium::{Addr, Medium, epoch};
+
+use super::layout::{Commit, PAGE_BYTES};
+use super::table::Table;
+use super::*;
+use crate::object::pointer::Extent;
+use crate::transaction::Transaction;
+use crate::volume::Options;
+use crate::{Kind, ObjectId, Result, Time};
+
+const NOW: Time = Time::new(1_000, 7);
+const EPOCH: u32 = 3;
+
+fn volume(bytes: u64) -> Volume {
+    volume_on(Medium::memory(bytes).expect("memory"), 64 << 20)
+}
+
+fn volume_on(medium: Medium, group_bytes: u64) -> Volume {
+    let options = Options { group_bytes, hash_seed: 42, volume_id: [7; 16], created: NOW };
+    Volume::create_on(medium, &options).expect("a volume")
+}
+
+/// A collection with its root in a word, as a directory has it in its header.
+struct Directory<'v> {
+    volume: &'v Volume,
+    word: Addr,
+}
+
+impl<'v> Directory<'v> {
+    fn new(volume: &'v Volume) -> Directory<'v> {
+        let mut tx = Transaction::begin(volume);
+        let root = create(&mut tx).expect("space");
+        let word = tx.allocate(64).expect("space").addr;
+        tx.word(word, root.raw());
+        tx.commit().expect("committed");
+        Directory { volume, word }
+    }
+
+    fn root(&self) -> Pointer {
+        Pointer::from_raw(self.volume.medium().load(self.word).expect("in bounds"))
+    }
+
+    fn view(&self) -> Collection<'v> {
+        Collection::new(self.volume, self.root())
+    }
+
+    fn lookup(&self, name: &[u8]) -> Result<Option<Found>> {
+        let _pin = epoch::pin();
+        self.volume.redo().stable(|| {
+            loop {
+                let root = self.root();
+                let found = Collection::new(self.volume, root).lookup(name)?;
+                if found.is_some() || self.root() == root {
+                    return Ok(found);
+                }
+            }
+        })
+    }
+
+    fn make_room(&self, name: &[u8]) {
+        let root = make_room(self.volume, self.root(), name, |tx, root| {
+            tx.word(self.word, root.raw());
+            Ok(())
+        });
+        assert_eq!(root.expect("grown"), self.root());
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Transaction<'v>) -> Result<()>) {
+        let _pin = epoch::pin();
+        let mut tx = Transaction::begin(self.volume);
+        change(&mut tx).expect("prepared");
+        tx.commit().expect("committed");
+    }
+
+    fn insert(&self, name: &[u8], id: ObjectId) {
+        let _pin = epoch::pin();
+        self.make_room(name);
+        self.change(|tx| insert(tx, self.root(), name, id, NOW, EPOCH));
+    }
+
+    fn remove(&self, name: &[u8]) {
+        let found = self.lookup(name).expect("sound").expect("there");
+        self.change(|tx| remove(tx, &found, NOW, EPOCH));
+    }
+
+    fn replace(&self, name: &[u8], id: ObjectId) {
+        let found = self.lookup(name).expect("sound").expect("there");
+        self.change(|tx| replace(tx, &found, id, NOW, EPOCH));
+    }
+
+    fn list(&self, cookie: u64, limit: usize) -> Result<Vec<(Vec<u8>, ObjectId, u64)>> {
+        let _pin = epoch::pin();
+        let mut entries = Vec::new();
+        list(self.volume, || Ok(self.root()), cookie, &mut |entry| {
+            entries.push((entry.name.to_vec(), entry.id, entry.next));
+            entries.len() < limit
+        })?;
+        Ok(entries)
+    }
+
+    fn summary(&self) -> Result<Summary> {
+        let _pin = epoch::pin();
+        summary(self.volume, || Ok(self.root()), EPOCH)
+    }
+
+    fn extents(&self) -> Result<Vec<Extent>> {
+        let mut extents = Vec::new();
+        self.view().visit_storage(&mut |extent| {
+            extents.push(extent);
+            Ok(())
+        })?;
+        Ok(extents)
+    }
+
+    fn entries(&self) -> Result<BTreeMap<Vec<u8>, ObjectId>> {
+        let mut entries = BTreeMap::new();
+        self.view().visit_entries(&mut |name, id| {
+            assert_eq!(entries.insert(name.to_vec(), id), None);
+            Ok(())
+        })?;
+        Ok(entries)
+    }
+
+    fn assert_is(&self, model: &BTreeMap<Vec<u8>, ObjectId>) {
+        assert_eq!(self.entries().expect("sound"), *model);
+        let listed = self.list(0, usize::MAX).expect("sound");
+        assert_eq!(listed.len(), model.len());
+        assert_eq!(listed.into_iter().map(|(name, id, _)| (name, id)).collect::<BTreeMap<_, _>>(), *model);
+        let directories = model.values().filter(|id| id.is_directory()).count();
+        let summary = self.summary().expect("sound");
+        assert_eq!((summary.entries, summary.subdirectories), (model.len() as u64, directories as u64));
+        assert_eq!(self.view().is_empty().expect("sound"), model.is_empty());
+        for (name, id) in model {
+            let found = self.lookup(name).expect("sound").map(|found| found.id);
+            assert_eq!(found, Some(*id), "{name:?}");
+        }
+        let mut extents = self.extents().expect("sound");
+        extents.sort();
+        assert!(extents.windows(2).all(|pair| pair[0].addr.raw() + pair[0].bytes() <= pair[1].addr.raw()));
+    }
+}
+
+fn id(number: u64) -> ObjectId {
+    let kind = if number.is_multiple_of(5) { Kind::Directory } else { Kind::File };
+    ObjectId::new((number + 1) * 64, kind)
+}
+
+/// A small generator, so that every run is the same.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ z >> 31
+    }
+
+    fn below(&mut self, end: u64) -> u64 {
+        self.next() % end
+    }
+}
+
+/// Name number `n`: of many lengths, 1 to 255, and with bytes of all kinds.
+fn name(n: u64) -> Vec<u8> {
+    let mut random = Random(n);
+    let len = match random.below(8) {
+        0 => 255,
+        1 => random.below(240) + 10,
+        _ => random.below(20) + 8,
+    };
+    let mut name: Vec<u8> = (0..len).map(|_| random.next() as u8).collect();
+    name[..8].copy_from_slice(&n.to_le_bytes());
+    name
+}
+
+#[test]
+fn random_changes_do_what_a_map_does() {
+    let volume = volume(256 << 20);
+    let directory = Directory::new(&volume);
+    let mut model = BTreeMap::new();
+    let mut random = Random(1);
+    for step in 0..60_000_u64 {
+        let name = name(random.below(6_000));
+        let known = directory.lookup(&name).expect("sound").map(|found| found.id);
+        assert_eq!(known, model.get(&name).copied());
+        match (known, random.below(3)) {
+            (None, _) => {
+                directory.insert(&name, id(step));
+                model.insert(name, id(step));
+            }
+            (Some(_), 0) => {
+                directory.replace(&name, id(step));
+                model.insert(name, id(step));
+            }
+            (Some(_), _) => {
+                directory.remove(&name);
+                model.remove(&name);
+            }
+        }
+        if step % 20_000 == 100 {
+            directory.assert_is(&model);
+        }
+    }
+    directory.assert_is(&model);
+    for name in model.keys() {
+        directory.remove(name);
+    }
+    directory.assert_is(&BTreeMap::new());
+}
+
+#[test]
+fn a_hundred_thousand_entries_take_few_pages() {
+    let volume = volume(256 << 20);
+    let directory = Directory::new(&volume);
+    let name = |n: u64| format!("file-{n:06}").into_bytes();
+    for n in 0..100_000 {
+        directory.insert(&name(n), id(n));
+    }
+    directory.assert_is(&(0..100_000).map(|n| (name(n), id(n))).collect());
+    for n in 100_000..150_000 {
+        assert_eq!(directory.lookup(&name(n)).expect("sound"), None);
+    }
+    let table = Table::open(volume.medium(), directory.root()).expect("sound");
+    let buckets = table.buckets().expect("sound").count();
+    assert!((5_000..10_000).contains(&buckets), "{buckets} buckets");
+    let extents = directory.extents().expect("sound");
+    let further = extents.iter().filter(|extent| extent.bytes() == PAGE_BYTES).count();
+    assert!(further < buckets as usize / 30, "{further} further pages for {buckets} buckets");
+}
+
+/// Names whose hashes share their low 12 bits.
+fn colliding(volume: &Volume, count: usize) -> Vec<Vec<u8>> {
+    let names = (0_u64..).map(|n| n.to_string().into_bytes());
+    names.filter(|name| hash(volume.hash_seed(), name) & 0xfff == 0).take(count).collect()
+}
+
+#[test]
+fn names_that_collide_fill_further_pages() {
+    let volume = volume(64 << 20);
+    let directory = Directory::new(&volume);
+    let names = colliding(&volume, 400);
+    let mut model = BTreeMap::new();
+    for (n, name) in names.iter().enumerate() {
+        directory.insert(name, id(n as u64));
+        model.insert(name.clone(), id(n as u64));
+    }
+    directory.assert_is(&model);
+    for (n, name) in names.iter().enumerate().filter(|(n, _)| n % 3 != 0) {
+        directory.remove(name);
+        model.remove(name);
+        if n % 2 == 0 {
+            directory.insert(name, id(n as u64 + 1000));
+            model.insert(name.clone(), id(n as u64 + 1000));
+        }
+    }
+    for (n, name) in names.iter().enumerate().filter(|(n, _)| n % 3 == 0) {
+        directory.replace(name, id(n as u64 + 2000));
+        model.insert(name.clone(), id(n as u64 + 2000));
+    }
+    directory.assert_is(&model);
+}
+
+#[test]
+fn several_changes_of_a_page_are_one_word() {
+    let volume = volume(8 << 20);
+    let directory = Directory::new(&volume);
+    directory.insert(b"from", id(1));
+    directory.insert(b"stays", id(2));
+    let page = directory.lookup(b"from").expect("sound").expect("there").page;
+    let before = volume.medium().load(page).expect("in bounds");
+    directory.change(|tx| {
+        let from = directory.lookup(b"from")?.expect("there");
+        remove(tx, &from, NOW, EPOCH)?;
+        insert(tx, directory.root(), b"to", id(1), NOW, EPOCH)?;
+        assert_eq!(volume.medium().load(page)?, before);
+        // What was removed is untouched until the commit.
+        assert_eq!(directory.lookup(b"from")?.map(|found| found.id), Some(id(1)));
+        let stays = directory.lookup(b"stays")?.expect("there");
+        replace(tx, &stays, id(3), NOW, EPOCH)
+    });
+    let after = Commit::from_raw(volume.medium().load(page).expect("in bounds"));
+    assert_eq!(after.with_live(0), Commit::from_raw(before).next_stamped().with_live(0));
+    directory.assert_is(&BTreeMap::from([(b"to".to_vec(), id(1)), (b"stays".to_vec(), id(3))]));
+}
+
+#[test]
+fn a_batch_in_one_transaction_may_need_further_pages() {
+    let volume = volume(8 << 20);
+    let directory = Directory::new(&volume);
+    let model: BTreeMap<_, _> = (0..300).map(|n| (name(n), id(n))).collect();
+    directory.change(|tx| {
+        model.iter().try_for_each(|(name, id)| insert(tx, directory.root(), name, *id, NOW, EPOCH))
+    });
+    directory.assert_is(&model);
+    directory.change(|tx| {
+        model.keys().try_for_each(|name| {
+            let found = directory.lookup(name)?.expect("there");
+            remove(tx, &found, NOW, EPOCH)
+        })
+    });
+    directory.assert_is(&BTreeMap::new());
+}
+
+#[test]
+fn a_dropped_transaction_changes_nothing() {
+    let volume = volume(8 << 20);
+    let directory = Directory::new(&volume);
+    let model: BTreeMap<_, _> = (0..20).map(|n| (name(n), id(n))).collect();
+    for (name, id) in &model {
+        directory.insert(name, *id);
+    }
+    let mut tx = Transaction::begin(&volume);
+    for n in 0..20 {
+        let found = directory.lookup(&name(n)).expect("sound").expect("there");
+        remove(&mut tx, &found, NOW, EPOCH).expect("prepared");
+        insert(&mut tx, directory.root(), &name(n + 100), id(n), NOW, EPOCH).expect("prepared");
+    }
+    drop(tx);
+    directory.assert_is(&model);
+}
+
+#[test]
+fn the_latest_change_counts_and_only_its_epoch_for_the_modification_time() {
+    let volume = volume(64 << 20);
+    let directory = Directory::new(&volume);
+    assert_eq!(directory.summary().expect("sound").changed, None);
+    for n in 0..500 {
+        directory.make_room(&name(n));
+        let time = Time::new(n as i64 - 250, 1);
+        directory.change(|tx| insert(tx, directory.root(), &name(n), id(n), time, EPOCH));
+    }
+    let summary = directory.summary().expect("sound");
+    assert_eq!((summary.changed, summary.modified), (Some(Time::new(249, 1)), Some(Time::new(249, 1))));
+    directory.change(|tx| {
+        let found = directory.lookup(&name(3))?.expect("there");
+        remove(tx, &found, Time::new(900, 0), EPOCH + 1)
+    });
+    let summary = directory.summary().expect("sound");
+    assert_eq!(summary.changed, Some(Time::new(900, 0)));
+    assert!(summary.modified <= Some(Time::new(249, 1)));
+}
+
+#[test]
+fn a_listing_in_small_steps_shows_everything_once() {
+    let volume = volume(64 << 20);
+    let directory = Directory::new(&volume);
+    let mut model = BTreeMap::new();
+    let mut seen = BTreeMap::new();
+    for n in 0..1000 {
+        directory.insert(&name(n), id(n));
+        model.insert(name(n), id(n));
+    }
+    let (mut cookie, mut more) = (0, 10_000);
+    loop {
+        let part = directory.list(cookie, 7).expect("sound");
+        let Some(last) = part.last() else { break };
+        cookie = last.2;
+        for (name, id, _) in part {
+            assert_eq!(seen.insert(name, id), None, "shown twice");
+        }
+        // The collection grows between the steps.
+        for _ in 0..20 {
+            directory.insert(&name(more), id(more));
+            more += 1;
+        }
+    }
+    assert!(model.iter().all(|(name, id)| seen.get(name) == Some(id)));
+    assert_eq!(directory.list(u64::MAX, 1).expect("sound"), []);
+}
+
+#[test]
+fn listings_during_growth_lose_and_repeat_nothing() {
+    let volume = volume(256 << 20);
+    let directory = Directory::new(&volume);
+    let old: BTreeMap<_, _> = (0..2_000).map(|n| (name(n), id(n))).collect();
+    for (name, id) in &old {
+        directory.insert(name, *id);
+    }
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for n in 2_000..22_000 {
+                directory.insert(&name(n), id(n));
+            }
+            done.store(true, Ordering::Release);
+        });
+        let mut rounds = 0;
+        while !done.load(Ordering::Acquire) || rounds < 2 {
+            let listed = directory.list(0, usize::MAX).expect("sound");
+            let count = listed.len();
+            let names: BTreeMap<_, _> = listed.into_iter().map(|(name, id, _)| (name, id)).collect();
+            assert_eq!(names.len(), count, "an entry was shown twice");
+            assert!(old.iter().all(|(name, id)| names.get(name) == Some(id)), "an entry was lost");
+            assert!(directory.summary().expect("sound").entries >= count as u64);
+            rounds += 1;
+        }
+    });
+}
+
+#[test]
+fn readers_see_each_change_whole() {
+    let volume = volume(256 << 20);
+    let directory = Directory::new(&volume);
+    for n in 0..300 {
+        directory.insert(&name(n), id(n));
+    }
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for reader in 0..2 {
+            let (directory, done) = (&directory, &done);
+            scope.spawn(move || {
+                let mut random = Random(reader);
+                while !done.load(Ordering::Acquire) {
+                    let n = random.below(300);
+                    let found = directory.lookup(&name(n)).expect("sound").map(|found| found.id);
+                    match n % 3 {
+                        // Stays as it is.
+                        0 => assert_eq!(found, Some(id(n))),
+                        // Is replaced.
+                        1 => assert!(found == Some(id(n)) || found == Some(id(n + 1_000_000))),
+                        // Comes and goes.
+                        _ => assert!(found.is_none_or(|found| found == id(n))),
+                    }
+                }
+            });
+        }
+        let mut random = Random(77);
+        for step in 0..60_000 {
+            let n = random.below(300);
+            match n % 3 {
+                0 => directory.insert(&name(1_000 + step), id(step)),
+                1 => directory.replace(&name(n), id(if step % 2 == 0 { n } else { n + 1_000_000 })),
+                _ if directory.lookup(&name(n)).expect("sound").is_some() => directory.remove(&name(n)),
+                _ => directory.insert(&name(n), id(n)),
+            }
+        }
+        done.store(true, Ordering::Release);
+    });
+}
+
+#[test]
+fn a_half_done_split_changes_no_answer() {
+    let volume = volume(64 << 20);
+    let directory = Directory::new(&volume);
+    let mut model = BTreeMap::new();
+    for n in 0..2_000 {
+        directory.make_room(&name(n));
+        let interrupted = n % 7 == 0;
+        if interrupted {
+            // What a crash after the publish of the bucket count leaves.
+            let table = Table::open(volume.medium(), directory.root()).expect("sound");
+            let buckets = table.buckets().expect("sound");
+            if layout::BucketPlace::of(buckets.count()).segment < table.slots() {
+                grow::move_out(&volume, &table, buckets).expect("space");
+                directory.assert_is(&model);
+            }
+        }
+        directory.change(|tx| insert(tx, directory.root(), &name(n), id(n), NOW, EPOCH));
+        model.insert(name(n), id(n));
+    }
+    directory.assert_is(&model);
+}

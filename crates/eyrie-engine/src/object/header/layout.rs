@@ -1,0 +1,123 @@
+//! Bytes of a header. `docs/format.md` describes them; a test compares the two.
+
+use std::mem::{offset_of, size_of};
+
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use crate::Time;
+
+/// Size of a header, in bytes.
+pub const HEADER_BYTES: u64 = 256;
+
+/// Line 0, written once.
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, PartialEq, Eq, Debug)]
+#[repr(C)]
+pub struct Identity {
+    /// [`Identity::MAGIC`].
+    pub magic: u32,
+    /// Number of the object's [`crate::Kind`].
+    pub kind: u8,
+    /// Zero in format 1.
+    pub reserved_flags: [u8; 3],
+    /// Unique in the volume's life.
+    pub generation: u64,
+    /// The realm that the object belongs to; 0 in format 1.
+    pub realm: u32,
+    /// Nanoseconds of the creation time.
+    pub created_nanoseconds: u32,
+    /// Seconds of the creation time.
+    pub created_seconds: i64,
+    /// Zero.
+    pub reserved: [u64; 4],
+}
+
+impl Identity {
+    /// "EYOB".
+    pub const MAGIC: u32 = u32::from_le_bytes(*b"EYOB");
+}
+
+/// Line 1: the selector, and twice what changes with every write.
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, PartialEq, Eq, Debug)]
+#[repr(C)]
+pub struct HotLine {
+    /// See [`super::Selector`]. Zero: no object.
+    pub selector: u64,
+    /// Both copies.
+    pub copies: [HotCopy; 2],
+    /// Nanoseconds of each copy's modification time.
+    pub modified_nanoseconds: [u32; 2],
+}
+
+/// One copy in the hot line.
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, PartialEq, Eq, Debug)]
+#[repr(C)]
+pub struct HotCopy {
+    /// Root pointer of the mFile or collection.
+    pub root: u64,
+    /// Bytes of an mFile; 0 for other objects.
+    pub size: u64,
+    /// Seconds of the modification time.
+    pub modified_seconds: i64,
+}
+
+/// Line 2 or 3: attributes that seldom change.
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, PartialEq, Eq, Debug)]
+#[repr(C)]
+pub struct Cold {
+    /// Permission bits, at most 0o7777.
+    pub mode: u16,
+    /// Zero.
+    pub reserved_mode: u16,
+    /// User id.
+    pub uid: u32,
+    /// Group id.
+    pub gid: u32,
+    /// Number of names; of a directory 1 while it has one.
+    pub links: u32,
+    /// Seconds of the access time.
+    pub accessed_seconds: i64,
+    /// Seconds of the change time.
+    pub changed_seconds: i64,
+    /// Nanoseconds of the access time.
+    pub accessed_nanoseconds: u32,
+    /// Nanoseconds of the change time.
+    pub changed_nanoseconds: u32,
+    /// Id of the directory that a directory is in; device number of a device.
+    pub parent_or_device: u64,
+    /// Root of the extended attributes; 0 in format 1.
+    pub attributes_root: u64,
+    /// Which bucket times of a directory count as its modification time.
+    pub time_epoch: u32,
+    /// Zero.
+    pub reserved: u32,
+}
+
+impl Cold {
+    /// The change time.
+    pub fn changed(&self) -> Time {
+        Time::new(self.changed_seconds, self.changed_nanoseconds)
+    }
+
+    /// Sets the change time.
+    pub fn set_changed(&mut self, time: Time) {
+        (self.changed_seconds, self.changed_nanoseconds) = (time.seconds, time.nanoseconds);
+    }
+
+    /// The access time.
+    pub fn accessed(&self) -> Time {
+        Time::new(self.accessed_seconds, self.accessed_nanoseconds)
+    }
+
+    /// Sets the access time.
+    pub fn set_accessed(&mut self, time: Time) {
+        (self.accessed_seconds, self.accessed_nanoseconds) = (time.seconds, time.nanoseconds);
+    }
+}
+
+const _: () = {
+    assert!(size_of::<Identity>() == 64 && size_of::<HotLine>() == 64 && size_of::<Cold>() == 64);
+    assert!(offset_of!(Identity, generation) == 8 && offset_of!(Identity, created_seconds) == 24);
+    assert!(offset_of!(HotLine, copies) == 8 && offset_of!(HotLine, modified_nanoseconds) == 56);
+    assert!(offset_of!(Cold, links) == 12 && offset_of!(Cold, accessed_seconds) == 16);
+    assert!(offset_of!(Cold, parent_or_device) == 40 && offset_of!(Cold, time_epoch) == 56);
+};

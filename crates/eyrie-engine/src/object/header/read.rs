@@ -1,0 +1,193 @@
+//! Reading headers, without locks.
+
+use eyrie_medium::sync::spin;
+use eyrie_medium::{Addr, LINE_SIZE, Medium};
+
+use super::layout::{Cold, HotLine, Identity};
+use crate::object::pointer::Pointer;
+use crate::{Error, Kind, ObjectId, Result, Time};
+
+/// The selector word of a hot line.
+///
+/// Bit 0 hot copy, 1 cold copy, 2 change time follows modification time, 3..6 kind, 6 sealed, 7 unlinked (a mark of the
+/// running engine, never set on an object that has a name), 8..64 version.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Selector(pub u64);
+
+impl Selector {
+    const COLD: u64 = 1 << 1;
+    const FOLLOWS: u64 = 1 << 2;
+    const KIND_SHIFT: u32 = 3;
+    const SEALED: u64 = 1 << 6;
+    const UNLINKED: u64 = 1 << 7;
+    const VERSION_SHIFT: u32 = 8;
+
+    /// The first selector of a new object.
+    pub fn first(kind: Kind, sealed: bool) -> Selector {
+        let sealed = if sealed { Selector::SEALED } else { 0 };
+        Selector(
+            1 << Selector::VERSION_SHIFT | (kind as u64) << Selector::KIND_SHIFT | sealed | Selector::FOLLOWS,
+        )
+    }
+
+    /// The selector after a change of the hot copy, and of the cold copy if `cold`.
+    #[must_use]
+    pub fn next(self, cold: bool, follows: bool) -> Selector {
+        let flipped = self.0 ^ 1 ^ if cold { Selector::COLD } else { 0 };
+        let kept = flipped & !Selector::FOLLOWS | if follows { Selector::FOLLOWS } else { 0 };
+        Selector(kept.wrapping_add(1 << Selector::VERSION_SHIFT))
+    }
+
+    /// Which hot copy is live.
+    #[inline]
+    pub fn hot_copy(self) -> usize {
+        (self.0 & 1) as usize
+    }
+
+    /// Which cold copy is live.
+    #[inline]
+    pub fn cold_copy(self) -> u64 {
+        self.0 >> 1 & 1
+    }
+
+    /// Whether the change time is the modification time.
+    #[inline]
+    pub fn follows(self) -> bool {
+        self.0 & Selector::FOLLOWS != 0
+    }
+
+    /// Whether the object's bytes are never changed in place, so that they can be handed out as a slice.
+    #[inline]
+    pub fn sealed(self) -> bool {
+        self.0 & Selector::SEALED != 0
+    }
+
+    /// Whether the object lost its last name and only its opens keep it.
+    #[inline]
+    pub fn unlinked(self) -> bool {
+        self.0 & Selector::UNLINKED != 0
+    }
+
+    /// The same, marked unlinked.
+    #[must_use]
+    pub(super) fn as_unlinked(self) -> Selector {
+        Selector(self.0 | Selector::UNLINKED)
+    }
+
+    #[inline]
+    fn is_of(self, kind: Kind) -> bool {
+        self.0 >> Selector::KIND_SHIFT & 7 == kind as u64
+    }
+}
+
+/// One consistent look at a hot line.
+#[derive(Clone, Copy, Debug)]
+pub struct Hot {
+    /// Tells this state from any other.
+    pub selector: Selector,
+    /// Root pointer.
+    pub root: Pointer,
+    /// Size, in bytes.
+    pub size: u64,
+    /// Modification time.
+    pub modified: Time,
+}
+
+/// Where an object's header is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Header {
+    addr: Addr,
+    kind: Kind,
+}
+
+impl Header {
+    /// The header of an object whose id came out of the volume: `is_header` of its place must have been asked.
+    #[inline]
+    pub fn of(id: ObjectId) -> Header {
+        Header { addr: Addr::from_raw(id.place()), kind: id.kind() }
+    }
+
+    /// First byte.
+    pub fn addr(self) -> Addr {
+        self.addr
+    }
+
+    /// The hot line.
+    #[inline]
+    pub fn hot_line(self) -> Addr {
+        self.addr.add(LINE_SIZE)
+    }
+
+    /// The cold line of copy 0 or 1.
+    #[inline]
+    pub fn cold_line(self, copy: u64) -> Addr {
+        self.addr.add(LINE_SIZE * (2 + copy))
+    }
+
+    /// The kind that its id names.
+    pub fn kind(self) -> Kind {
+        self.kind
+    }
+
+    /// The selector, if the object is alive.
+    ///
+    /// # Errors
+    /// `Stale` when there is no such object here (any more); `Fault`.
+    #[inline]
+    pub fn selector(self, medium: &Medium) -> Result<Selector> {
+        let selector = Selector(medium.load(self.hot_line())?);
+        if selector.is_of(self.kind) { Ok(selector) } else { Err(Error::Stale) }
+    }
+
+    /// The hot line's live copy.
+    ///
+    /// # Errors
+    /// As [`Header::selector`].
+    #[inline]
+    pub fn hot(self, medium: &Medium) -> Result<Hot> {
+        loop {
+            let selector = self.selector(medium)?;
+            let line: HotLine = medium.read_value(self.hot_line())?;
+            if line.selector == selector.0 && medium.load(self.hot_line())? == selector.0 {
+                let copy = &line.copies[selector.hot_copy()];
+                let nanoseconds = line.modified_nanoseconds[selector.hot_copy()];
+                return Ok(Hot {
+                    selector,
+                    root: Pointer::from_raw(copy.root),
+                    size: copy.size,
+                    modified: Time::new(copy.modified_seconds, nanoseconds),
+                });
+            }
+            spin();
+        }
+    }
+
+    /// Both the hot and the cold attributes, of one moment.
+    ///
+    /// # Errors
+    /// As [`Header::selector`].
+    #[inline]
+    pub fn hot_and_cold(self, medium: &Medium) -> Result<(Hot, Cold)> {
+        loop {
+            let hot = self.hot(medium)?;
+            let cold: Cold = medium.read_value(self.cold_line(hot.selector.cold_copy()))?;
+            if medium.load(self.hot_line())? == hot.selector.0 {
+                return Ok((hot, cold));
+            }
+            spin();
+        }
+    }
+
+    /// Line 0, verified.
+    ///
+    /// # Errors
+    /// `Corrupt` when it is no header of this kind; `Fault`.
+    #[inline]
+    pub fn identity(self, medium: &Medium) -> Result<Identity> {
+        let identity: Identity = medium.read_value(self.addr)?;
+        if identity.magic != Identity::MAGIC || identity.kind != self.kind as u8 {
+            return Err(Error::corrupt(self.addr, "object header without its mark"));
+        }
+        Ok(identity)
+    }
+}

@@ -1,0 +1,166 @@
+//! Writing new headers and changing live ones.
+
+use eyrie_medium::Medium;
+use zerocopy::IntoBytes;
+
+use super::layout::{Cold, HotCopy, HotLine, Identity};
+use super::read::{Header, Hot, Selector};
+use crate::object::pointer::Pointer;
+use crate::transaction::{Line, Transaction};
+use crate::{Kind, Owner, Result, Time};
+
+/// Everything a new object's header says.
+pub struct NewObject {
+    /// What it is.
+    pub kind: Kind,
+    /// Whether its bytes are never changed in place.
+    pub sealed: bool,
+    /// Unique number.
+    pub generation: u64,
+    /// Owner and permissions.
+    pub owner: Owner,
+    /// Root pointer.
+    pub root: Pointer,
+    /// Size, in bytes.
+    pub size: u64,
+    /// Parent of a directory, number of a device.
+    pub parent_or_device: u64,
+    /// All its times.
+    pub time: Time,
+}
+
+/// What a change does to a hot line. Everything not said stays.
+#[derive(Clone, Copy, Debug)]
+pub struct HotChange {
+    /// Root pointer.
+    pub root: Pointer,
+    /// Size, in bytes.
+    pub size: u64,
+    /// Modification time.
+    pub modified: Time,
+    /// Whether the change time is now the modification time; otherwise it is the cold copy's.
+    pub follows: bool,
+    /// Whether the other cold copy becomes live.
+    pub cold: bool,
+}
+
+impl HotChange {
+    /// The data changes (or just its times) at `time`.
+    pub fn data(root: Pointer, size: u64, time: Time) -> HotChange {
+        HotChange { root, size, modified: time, follows: true, cold: false }
+    }
+}
+
+impl Header {
+    /// Writes the header of an object that nothing names yet.
+    ///
+    /// # Errors
+    /// `Fault`.
+    pub fn write_new(self, transaction: &mut Transaction<'_>, new: &NewObject) -> Result<()> {
+        let identity = Identity {
+            magic: Identity::MAGIC,
+            kind: new.kind as u8,
+            reserved_flags: [0; 3],
+            generation: new.generation,
+            realm: 0,
+            created_nanoseconds: new.time.nanoseconds,
+            created_seconds: new.time.seconds,
+            reserved: [0; 4],
+        };
+        let copy = HotCopy { root: new.root.raw(), size: new.size, modified_seconds: new.time.seconds };
+        let hot = HotLine {
+            selector: Selector::first(new.kind, new.sealed).0,
+            copies: [copy; 2],
+            modified_nanoseconds: [new.time.nanoseconds; 2],
+        };
+        let cold = Cold {
+            mode: new.owner.mode,
+            reserved_mode: 0,
+            uid: new.owner.uid,
+            gid: new.owner.gid,
+            links: 1,
+            accessed_seconds: new.time.seconds,
+            changed_seconds: new.time.seconds,
+            accessed_nanoseconds: new.time.nanoseconds,
+            changed_nanoseconds: new.time.nanoseconds,
+            parent_or_device: new.parent_or_device,
+            attributes_root: 0,
+            time_epoch: 0,
+            reserved: 0,
+        };
+        let mut bytes = [0; 256];
+        bytes[..64].copy_from_slice(identity.as_bytes());
+        bytes[64..128].copy_from_slice(hot.as_bytes());
+        bytes[128..192].copy_from_slice(cold.as_bytes());
+        transaction.write(self.addr(), &bytes)
+    }
+
+    /// The words that bring `change` to life, over the state `now`.
+    fn line(self, now: &Hot, change: &HotChange) -> Line {
+        let dead = 1 - now.selector.hot_copy();
+        let first = 1 + dead * 3;
+        // The live copy's nanoseconds share a word with the dead copy's, and stay.
+        let mut nanoseconds = [now.modified.nanoseconds; 2];
+        nanoseconds[dead] = change.modified.nanoseconds;
+        let packed = u64::from(nanoseconds[1]) << 32 | u64::from(nanoseconds[0]);
+        let selector = now.selector.next(change.cold, change.follows);
+        Line {
+            addr: self.hot_line(),
+            words: [
+                (first, change.root.raw()),
+                (first + 1, change.size),
+                (first + 2, change.modified.seconds as u64),
+                (7, packed),
+                (0, selector.0),
+            ],
+        }
+    }
+
+    /// Makes the commit bring `change` to life.
+    pub fn change(self, transaction: &mut Transaction<'_>, now: &Hot, change: &HotChange) {
+        transaction.line(self.line(now, change));
+    }
+
+    /// Makes the commit bring new times to life before its data.
+    pub fn touch_first(self, transaction: &mut Transaction<'_>, now: &Hot, time: Time) {
+        transaction.prelude(self.line(now, &HotChange::data(now.root, now.size, time)));
+    }
+
+    /// Makes the commit bring other cold attributes to life, and with them what `change` says.
+    ///
+    /// # Errors
+    /// `Fault`.
+    pub fn change_cold(
+        self,
+        transaction: &mut Transaction<'_>,
+        now: &Hot,
+        cold: &Cold,
+        change: HotChange,
+    ) -> Result<()> {
+        let line = self.cold_line(1 - now.selector.cold_copy());
+        transaction.write(line, cold.as_bytes())?;
+        self.change(transaction, now, &HotChange { cold: true, ..change });
+        Ok(())
+    }
+
+    /// Marks an object whose last name is durably gone, for whoever opens it now.
+    ///
+    /// Recovery never sees it, so the store needs no order.
+    ///
+    /// # Errors
+    /// `Stale`, `Fault`.
+    pub fn mark_unlinked(self, medium: &Medium) -> Result<()> {
+        let selector = self.selector(medium)?.as_unlinked();
+        drop(medium.write_word(self.hot_line(), selector.0)?);
+        Ok(())
+    }
+
+    /// Ends the life of an object that nothing names and nobody has open: its id is `Stale` from here on.
+    ///
+    /// # Errors
+    /// `Fault`.
+    pub fn forget(self, medium: &Medium) -> Result<()> {
+        drop(medium.write_word(self.hot_line(), 0)?);
+        Ok(())
+    }
+}

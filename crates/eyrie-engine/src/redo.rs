@@ -1,0 +1,144 @@
+//! Redo slots, for the few Ops that no single publish can commit.
+//!
+//! A record is a list of (address, value) words: idempotent, checksummed, and independent of the other slots' because
+//! the locks of the objects that it changes are held until it is durably cleared. So no record is ever replayed over
+//! newer state. (Aerie commits metadata with a redo log too, `aerie.txt` section 4.4.5; BPFS copies up to a common
+//! ancestor instead, `bpfs.txt` section 3.2.)
+//!
+//! Slot: word 0 is 0 when free, else the record's checksum over its number of words (at least 1); word 1 is the
+//! address of the words, behind the slot's first line or, when they do not fit there, in an extent.
+//!
+//! Safe when power fails: the publish of word 0 commits the record, which is durable before; until word 0 is durably 0
+//! again, every recovery applies the same words.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use eyrie_medium::epoch::thread_index;
+use eyrie_medium::sync::{Mutex, lock, spin};
+use eyrie_medium::{Addr, Medium, Published};
+
+use crate::transaction::Transaction;
+use crate::volume::{REDO_SLOT_BYTES, REDO_SLOTS, Volume, redo_slot};
+use crate::{Error, Result};
+
+const ENTRY_BYTES: u64 = 16;
+const INLINE_OFFSET: u64 = 64;
+const INLINE_ENTRIES: usize = ((REDO_SLOT_BYTES - INLINE_OFFSET) / ENTRY_BYTES) as usize;
+/// More words than any Op needs: a record this long is corrupt.
+const MAX_ENTRIES: u64 = 1 << 22;
+
+/// Who uses which slot, and how readers see that records are being applied.
+#[derive(Default)]
+pub struct Redo {
+    slots: [Mutex<()>; REDO_SLOTS],
+    started: AtomicU64,
+    finished: AtomicU64,
+}
+
+impl Redo {
+    /// Runs `read` (again and again) until no record was being applied meanwhile: it sees each Op whole or not at all.
+    #[inline]
+    pub fn stable<T>(&self, mut read: impl FnMut() -> Result<T>) -> Result<T> {
+        loop {
+            let finished = self.finished.load(Ordering::Acquire);
+            let started = self.started.load(Ordering::Acquire);
+            if started == finished {
+                let result = read();
+                if self.started.load(Ordering::Acquire) == started {
+                    return result;
+                }
+            }
+            spin();
+        }
+    }
+
+    /// Runs `apply` with the slot that suits this thread best.
+    fn with_slot<T>(&self, apply: impl FnOnce(usize) -> T) -> T {
+        let first = thread_index() % REDO_SLOTS;
+        let free = (0..REDO_SLOTS).map(|n| (first + n) % REDO_SLOTS).find_map(|index| {
+            let held = self.slots[index].try_lock().ok()?;
+            Some((index, held))
+        });
+        let (index, _held) = free.unwrap_or_else(|| (first, lock(&self.slots[first])));
+        apply(index)
+    }
+}
+
+/// Commits the several words of a transaction.
+pub(crate) fn commit(transaction: &mut Transaction<'_>) -> Result<Published> {
+    let words = transaction.reduce_to_words()?;
+    let redo = transaction.volume().redo();
+    redo.with_slot(|index| {
+        let medium = transaction.medium();
+        let slot = redo_slot(index);
+        let mut overflow = None;
+        let entries = if words.len() <= INLINE_ENTRIES {
+            slot.add(INLINE_OFFSET)
+        } else {
+            let extent = transaction.allocate(words.len() as u64 * ENTRY_BYTES)?;
+            overflow = Some(extent);
+            extent.addr
+        };
+        let record = encode(&words);
+        transaction.write(entries, &record)?;
+        transaction.write_word(slot.add(8), entries.raw())?;
+        let ordered = transaction.barrier();
+        let committed = medium.publish(slot, state(&record, entries), ordered)?;
+        let settled = medium.settle(committed);
+
+        redo.started.fetch_add(1, Ordering::AcqRel);
+        let applied = medium.publish_all(words.iter().copied(), settled);
+        redo.finished.fetch_add(1, Ordering::AcqRel);
+        let settled = medium.settle(applied?);
+        let cleared = medium.publish(slot, 0, settled)?;
+        if let Some(extent) = overflow {
+            transaction.retire(extent);
+        }
+        Ok(cleared)
+    })
+}
+
+fn encode(words: &[(Addr, u64)]) -> Vec<u8> {
+    words.iter().flat_map(|(addr, value)| [addr.raw().to_le_bytes(), value.to_le_bytes()]).flatten().collect()
+}
+
+fn state(record: &[u8], entries: Addr) -> u64 {
+    let checksum = crc32c::crc32c_append(crc32c::crc32c(&entries.raw().to_le_bytes()), record);
+    u64::from(checksum) << 32 | (record.len() as u64 / ENTRY_BYTES)
+}
+
+/// Applies the committed records of a crashed volume. Doing it twice is doing it once.
+///
+/// # Errors
+/// `Corrupt` when a record contradicts itself; `Fault`.
+pub fn replay(volume: &Volume) -> Result<()> {
+    for index in 0..REDO_SLOTS {
+        replay_slot(volume.medium(), redo_slot(index))?;
+    }
+    Ok(())
+}
+
+fn replay_slot(medium: &Medium, slot: Addr) -> Result<()> {
+    let stored = medium.load(slot)?;
+    if stored == 0 {
+        return Ok(());
+    }
+    let count = stored & u64::from(u32::MAX);
+    if count > MAX_ENTRIES {
+        return Err(Error::corrupt(slot, "redo record with too many words"));
+    }
+    let entries = Addr::from_raw(medium.load(slot.add(8))?);
+    let mut record = vec![0; (count * ENTRY_BYTES) as usize];
+    medium.read(entries, &mut record)?;
+    if state(&record, entries) != stored {
+        return Err(Error::corrupt(slot, "redo record with a wrong checksum"));
+    }
+    let word = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().expect("chunks of eight bytes"));
+    let words = record.chunks_exact(16).map(|entry| (Addr::from_raw(word(&entry[..8])), word(&entry[8..])));
+    let ordered = medium.barrier(medium.epoch());
+    let applied = medium.publish_all(words, ordered)?;
+    let settled = medium.settle(applied);
+    let cleared = medium.publish(slot, 0, settled)?;
+    let _ = medium.settle(cleared);
+    Ok(())
+}

@@ -1,0 +1,52 @@
+//! Setting attributes.
+
+use super::{Scm, check_mode};
+use crate::object::header::HotChange;
+use crate::transaction::Transaction;
+use crate::{Applied, AttributeChange, ObjectId, Result, Time};
+
+impl Scm {
+    pub(super) fn set_attributes(
+        &self,
+        id: ObjectId,
+        change: &AttributeChange,
+        time: Time,
+    ) -> Result<Applied> {
+        let _held = self.locks.hold(&[id]);
+        self.set_attributes_held(id, change, time)
+    }
+
+    /// The same for an object whose lock is held.
+    pub(super) fn set_attributes_held(
+        &self,
+        id: ObjectId,
+        change: &AttributeChange,
+        time: Time,
+    ) -> Result<Applied> {
+        let header = self.header(id)?;
+        let (hot, mut cold) = header.hot_and_cold(self.medium())?;
+        check_mode(change.mode.unwrap_or(0))?;
+        cold.mode = change.mode.unwrap_or(cold.mode);
+        cold.uid = change.uid.unwrap_or(cold.uid);
+        cold.gid = change.gid.unwrap_or(cold.gid);
+        if let Some(accessed) = change.accessed {
+            cold.set_accessed(accessed);
+        }
+        if change.modified.is_some() {
+            // From here on the bucket times of a directory are older than what was set.
+            cold.time_epoch = cold.time_epoch.wrapping_add(1);
+        }
+        cold.set_changed(time);
+        let modified = change.modified.unwrap_or(hot.modified);
+        let next = HotChange { root: hot.root, size: hot.size, modified, follows: false, cold: true };
+        let mut transaction = Transaction::begin(&self.volume);
+        header.change_cold(&mut transaction, &hot, &cold, next)?;
+        let rights = change.mode.is_some() || change.uid.is_some() || change.gid.is_some();
+        if id.is_directory() && rights {
+            self.changes.during(|| transaction.commit())?;
+        } else {
+            transaction.commit()?;
+        }
+        Ok(Applied::default())
+    }
+}

@@ -1,0 +1,140 @@
+//! Creating objects, and giving them further names.
+
+use super::{Scm, check_entry, check_mode};
+use crate::object::header::{Header, Hot, HotChange, NewObject};
+use crate::object::pointer::Pointer;
+use crate::object::{collection, mfile};
+use crate::transaction::Transaction;
+use crate::{Applied, Content, Error, Kind, ObjectId, Owner, Result, Time};
+
+/// A directory that is locked and about to get or lose entries.
+pub(super) struct Parent {
+    pub(super) id: ObjectId,
+    pub(super) hot: Hot,
+    /// The epoch that its bucket times belong to.
+    pub(super) time_epoch: u32,
+}
+
+impl Scm {
+    /// The state of a directory whose lock is held. A removed one (still open somewhere) takes no entries.
+    pub(super) fn parent(&self, id: ObjectId) -> Result<Parent> {
+        if !id.is_directory() {
+            return Err(Error::NotDirectory);
+        }
+        let (hot, cold) = self.header(id)?.hot_and_cold(self.medium())?;
+        if hot.selector.unlinked() {
+            return Err(Error::NotFound);
+        }
+        Ok(Parent { id, hot, time_epoch: cold.time_epoch })
+    }
+
+    /// Makes room for an entry in a directory whose lock is held. Nobody can see this.
+    pub(super) fn make_room(&self, parent: &mut Parent, name: &[u8]) -> Result<()> {
+        let header = self.header(parent.id)?;
+        let hot = parent.hot;
+        let root = collection::make_room(&self.volume, hot.root, name, |transaction, root| {
+            let follows = hot.selector.follows();
+            let change = HotChange { root, size: hot.size, modified: hot.modified, follows, cold: false };
+            header.change(transaction, &hot, &change);
+            Ok(())
+        })?;
+        if root != hot.root {
+            parent.hot = header.hot(self.medium())?;
+        }
+        Ok(())
+    }
+
+    /// Writes a new object of `kind` and its entry. The name is free and the directory's lock held.
+    #[expect(clippy::too_many_arguments, reason = "everything that makes an object")]
+    pub(super) fn add_object(
+        &self,
+        transaction: &mut Transaction<'_>,
+        parent: &Parent,
+        name: &[u8],
+        id: ObjectId,
+        owner: Owner,
+        content: Content<'_>,
+        sealed: bool,
+        time: Time,
+    ) -> Result<()> {
+        let (root, size, parent_or_device) = match (id.kind(), content) {
+            (Kind::Directory, Content::Empty) => (collection::create(transaction)?, 0, parent.id.raw()),
+            (Kind::File, Content::Bytes(bytes)) => (mfile::fresh(transaction, bytes)?, bytes.len() as u64, 0),
+            (Kind::Symlink, Content::Bytes(target)) if !target.is_empty() => {
+                (mfile::fresh(transaction, target)?, target.len() as u64, 0)
+            }
+            (Kind::CharDevice | Kind::BlockDevice, Content::Device(number)) => (Pointer::NULL, 0, number),
+            (Kind::File | Kind::Fifo | Kind::Socket, Content::Empty) => (Pointer::NULL, 0, 0),
+            _ => return Err(Error::Invalid("content that this kind of object cannot have")),
+        };
+        check_mode(owner.mode)?;
+        let generation = self.volume.generation()?;
+        let new =
+            NewObject { kind: id.kind(), sealed, generation, owner, root, size, parent_or_device, time };
+        Header::of(id).write_new(transaction, &new)?;
+        collection::insert(transaction, parent.hot.root, name, id, time, parent.time_epoch)
+    }
+
+    pub(super) fn create_object(
+        &self,
+        dir: ObjectId,
+        name: &[u8],
+        id: ObjectId,
+        owner: Owner,
+        content: Content<'_>,
+        time: Time,
+    ) -> Result<Applied> {
+        check_entry(dir, name)?;
+        self.header(id)?;
+        let _held = self.locks.hold(&[dir]);
+        let mut parent = self.parent(dir)?;
+        if self.find(&parent.hot, name)?.is_some() {
+            return Err(Error::Exists);
+        }
+        self.make_room(&mut parent, name)?;
+        let mut transaction = Transaction::begin(&self.volume);
+        self.add_object(&mut transaction, &parent, name, id, owner, content, false, time)?;
+        transaction.commit()?;
+        Ok(Applied { created: true, ..Applied::default() })
+    }
+
+    pub(super) fn link(&self, dir: ObjectId, name: &[u8], id: ObjectId, time: Time) -> Result<Applied> {
+        check_entry(dir, name)?;
+        let _held = self.locks.hold(&[dir, id]);
+        let mut parent = self.parent(dir)?;
+        let taken = self.find(&parent.hot, name)?.is_some();
+        let selector = self.header(id)?.selector(self.medium())?;
+        if taken {
+            return Err(Error::Exists);
+        }
+        if id.is_directory() {
+            return Err(Error::NotPermitted);
+        }
+        if selector.unlinked() {
+            return Err(Error::NotFound);
+        }
+        self.make_room(&mut parent, name)?;
+        let mut transaction = Transaction::begin(&self.volume);
+        self.change_links(&mut transaction, id, 1, time)?;
+        collection::insert(&mut transaction, parent.hot.root, name, id, time, parent.time_epoch)?;
+        transaction.commit()?;
+        Ok(Applied::default())
+    }
+
+    /// Changes the number of names of an object whose lock is held.
+    pub(super) fn change_links(
+        &self,
+        transaction: &mut Transaction<'_>,
+        id: ObjectId,
+        by: i32,
+        time: Time,
+    ) -> Result<()> {
+        let header = self.header(id)?;
+        let (hot, mut cold) = header.hot_and_cold(self.medium())?;
+        cold.links = cold.links.checked_add_signed(by).ok_or(Error::TooManyLinks)?;
+        cold.set_changed(time);
+        let same =
+            HotChange { root: hot.root, size: hot.size, modified: hot.modified, follows: false, cold: true };
+        header.change_cold(transaction, &hot, &cold, same)
+    }
+}

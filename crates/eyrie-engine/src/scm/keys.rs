@@ -1,0 +1,172 @@
+//! Keys and values: put, and batches of puts and erases.
+
+use smallvec::SmallVec;
+
+use super::Scm;
+use super::create::Parent;
+use super::write::require_file;
+use crate::object::header::HotChange;
+use crate::object::pointer::Class;
+use crate::object::{collection, mfile};
+use crate::transaction::Transaction;
+use crate::{Applied, Content, Error, Kind, ObjectId, Op, Owner, Result, Time};
+
+/// A value to set.
+#[derive(Clone, Copy)]
+struct Value<'a> {
+    name: &'a [u8],
+    id: ObjectId,
+    owner: Owner,
+    data: &'a [u8],
+    time: Time,
+}
+
+impl Value<'_> {
+    fn check(&self) -> Result<()> {
+        if self.id.kind() != Kind::File {
+            return Err(Error::Invalid("a value is a file"));
+        }
+        if self.data.len() as u64 > Class::MAX_BYTES {
+            return Err(Error::TooLarge);
+        }
+        Ok(())
+    }
+}
+
+impl Scm {
+    pub(super) fn put(
+        &self,
+        dir: ObjectId,
+        name: &[u8],
+        id: ObjectId,
+        owner: Owner,
+        data: &[u8],
+        time: Time,
+    ) -> Result<Applied> {
+        let value = Value { name, id, owner, data, time };
+        loop {
+            let existing = self.peek(dir, name)?;
+            value.check()?;
+            let _held = self.locks.hold(&[dir, existing.unwrap_or(dir)]);
+            let mut parent = self.parent(dir)?;
+            if self.find(&parent.hot, name)?.map(|found| found.id) != existing {
+                continue;
+            }
+            if existing.is_none() {
+                self.make_room(&mut parent, name)?;
+            }
+            let mut transaction = Transaction::begin(&self.volume);
+            self.set_value(&mut transaction, &parent, existing, value)?;
+            transaction.commit()?;
+            return Ok(Applied { created: existing.is_none(), offset: 0 });
+        }
+    }
+
+    /// Prepares one put; all locks are held.
+    fn set_value(
+        &self,
+        transaction: &mut Transaction<'_>,
+        parent: &Parent,
+        existing: Option<ObjectId>,
+        value: Value<'_>,
+    ) -> Result<()> {
+        let Value { name, id, owner, data, time } = value;
+        let Some(existing) = existing else {
+            return self.add_object(transaction, parent, name, id, owner, Content::Bytes(data), true, time);
+        };
+        require_file(existing)?;
+        let header = self.header(existing)?;
+        let hot = header.hot(self.medium())?;
+        let root = mfile::fresh(transaction, data)?;
+        mfile::retire_all(transaction, hot.root, hot.size)?;
+        header.change(transaction, &hot, &HotChange::data(root, data.len() as u64, time));
+        Ok(())
+    }
+
+    pub(super) fn batch(&self, dir: ObjectId, ops: &[Op<'_>], time: Time) -> Result<Applied> {
+        self.directory(dir)?;
+        check_batch(dir, ops)?;
+        if ops.is_empty() {
+            return Ok(Applied::default());
+        }
+        loop {
+            let existing = self.batch_targets(dir, ops)?;
+            let mut ids: SmallVec<[ObjectId; 16]> = existing.iter().copied().flatten().collect();
+            ids.sort_unstable();
+            if ids.windows(2).any(|pair| pair[0] == pair[1]) {
+                return Err(Error::Invalid("two keys of the batch name one object"));
+            }
+            for (op, &existing) in ops.iter().zip(&existing) {
+                if let Op::Put { name, id, owner, data, .. } = *op {
+                    Value { name, id, owner, data, time }.check()?;
+                }
+                existing.map_or(Ok(()), require_file)?;
+            }
+            ids.push(dir);
+            let _held = self.locks.hold(&ids);
+            if self.batch_targets(dir, ops)? != existing {
+                continue;
+            }
+            let mut parent = self.parent(dir)?;
+            for (op, existing) in ops.iter().zip(&existing) {
+                if let (Op::Put { name, .. }, None) = (op, existing) {
+                    self.make_room(&mut parent, name)?;
+                }
+            }
+            let mut transaction = Transaction::begin(&self.volume);
+            let mut gone: SmallVec<[ObjectId; 16]> = SmallVec::new();
+            for (op, &existing) in ops.iter().zip(&existing) {
+                match (*op, existing) {
+                    (Op::Put { name, id, owner, data, .. }, existing) => {
+                        self.set_value(
+                            &mut transaction,
+                            &parent,
+                            existing,
+                            Value { name, id, owner, data, time },
+                        )?;
+                    }
+                    (Op::Erase { name, .. }, Some(id)) => {
+                        let found = self.find(&parent.hot, name)?.ok_or(Error::NotFound)?;
+                        collection::remove(&mut transaction, &found, time, parent.time_epoch)?;
+                        if self.drop_name(&mut transaction, id, time)? {
+                            gone.push(id);
+                        }
+                    }
+                    _ => {}
+                }
+            }
+            transaction.commit()?;
+            gone.into_iter().for_each(|id| self.give_back(id, time));
+            return Ok(Applied::default());
+        }
+    }
+
+    /// What the keys of a batch name now.
+    fn batch_targets(&self, dir: ObjectId, ops: &[Op<'_>]) -> Result<SmallVec<[Option<ObjectId>; 16]>> {
+        let target = |op: &Op<'_>| match *op {
+            Op::Put { name, .. } | Op::Erase { name, .. } => self.peek(dir, name),
+            _ => Err(Error::Invalid("a batch holds puts and erases")),
+        };
+        ops.iter().map(target).collect()
+    }
+}
+
+/// Refuses what is no batch: other Ops, other directories, a key twice.
+fn check_batch(dir: ObjectId, ops: &[Op<'_>]) -> Result<()> {
+    let mut names: Vec<&[u8]> = Vec::with_capacity(ops.len());
+    for op in ops {
+        let (of, name) = match *op {
+            Op::Put { dir, name, .. } | Op::Erase { dir, name, .. } => (dir, name),
+            _ => return Err(Error::Invalid("a batch holds puts and erases")),
+        };
+        if of != dir {
+            return Err(Error::Invalid("a batch is for one directory"));
+        }
+        names.push(name);
+    }
+    names.sort_unstable();
+    if names.windows(2).any(|pair| pair[0] == pair[1]) {
+        return Err(Error::Invalid("a batch has each key at most once"));
+    }
+    Ok(())
+}

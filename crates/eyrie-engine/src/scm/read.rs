@@ -1,0 +1,169 @@
+//! Look-ups and reads: no lock, no allocation, no system call.
+
+use eyrie_medium::epoch::{Guard, pin};
+
+use super::Scm;
+use crate::object::collection;
+use crate::object::mfile;
+use crate::{Attributes, Engine, Entry, Error, Kind, ObjectId, Result, Time};
+
+/// How often a reader of a whole directory starts again because it was changed, before it takes what it saw.
+const SUMMARY_TRIES: usize = 100;
+
+impl Scm {
+    #[inline]
+    pub(super) fn read_lookup(&self, dir: ObjectId, name: &[u8]) -> Result<Option<ObjectId>> {
+        let _pin = pin();
+        let medium = self.medium();
+        medium.check()?;
+        let found = self.volume.redo().stable(|| {
+            loop {
+                let (header, hot) = self.directory(dir)?;
+                let found = self.find(&hot, name)?;
+                // A larger table may have taken the place of the one that was searched.
+                if found.is_some() || header.hot(medium)?.root == hot.root {
+                    return Ok(found);
+                }
+            }
+        })?;
+        medium.check()?;
+        match found {
+            Some(found) if self.volume.is_header(super::Addr::from_raw(found.id.place())) => {
+                Ok(Some(found.id))
+            }
+            Some(found) => {
+                Err(Error::corrupt(super::Addr::from_raw(found.id.place()), "entry that names no object"))
+            }
+            None => Ok(None),
+        }
+    }
+
+    pub(super) fn read_attributes(&self, id: ObjectId) -> Result<Attributes> {
+        let _pin = pin();
+        let medium = self.medium();
+        medium.check()?;
+        let header = self.header(id)?;
+        let attributes = self.volume.redo().stable(|| {
+            let (hot, cold) = header.hot_and_cold(medium)?;
+            let identity = header.identity(medium)?;
+            let changed = if hot.selector.follows() { hot.modified } else { cold.changed() };
+            let is_device = matches!(id.kind(), Kind::CharDevice | Kind::BlockDevice);
+            Ok(Attributes {
+                kind: id.kind(),
+                mode: cold.mode,
+                uid: cold.uid,
+                gid: cold.gid,
+                links: if hot.selector.unlinked() { 0 } else { cold.links },
+                size: hot.size,
+                allocated: mfile::allocated(hot.root, hot.size),
+                accessed: cold.accessed(),
+                modified: hot.modified,
+                changed,
+                created: Time::new(identity.created_seconds, identity.created_nanoseconds),
+                device: if is_device { cold.parent_or_device } else { 0 },
+                parent: if id.is_directory() { ObjectId::from_raw(cold.parent_or_device) } else { None },
+                generation: identity.generation,
+            })
+        })?;
+        let attributes = if id.is_directory() { self.with_summary(id, attributes)? } else { attributes };
+        medium.check()?;
+        Ok(attributes)
+    }
+
+    /// Adds what a directory's pages say: its links, entries and times.
+    fn with_summary(&self, id: ObjectId, mut attributes: Attributes) -> Result<Attributes> {
+        let header = self.header(id)?;
+        for _ in 0..SUMMARY_TRIES {
+            let ended = self.locks.ended(id);
+            let (hot, cold) = header.hot_and_cold(self.medium())?;
+            let root = || Ok(header.hot(self.medium())?.root);
+            let summary = collection::summary(&self.volume, root, cold.time_epoch)?;
+            attributes.size = summary.entries;
+            if attributes.links != 0 {
+                attributes.links = 2 + summary.subdirectories as u32;
+            }
+            attributes.modified = summary.modified.unwrap_or(hot.modified);
+            attributes.changed = if hot.selector.follows() { hot.modified } else { cold.changed() };
+            attributes.changed = attributes.changed.max(summary.changed.unwrap_or(attributes.changed));
+            if self.locks.ended(id) == ended && header.selector(self.medium())? == hot.selector {
+                break;
+            }
+        }
+        Ok(attributes)
+    }
+
+    /// Runs `read` on one state of a file.
+    #[inline]
+    fn on_file<T>(
+        &self,
+        id: ObjectId,
+        mut read: impl FnMut(&crate::object::header::Hot) -> Result<T>,
+    ) -> Result<T> {
+        let _pin = pin();
+        let medium = self.medium();
+        medium.check()?;
+        match id.kind() {
+            Kind::File | Kind::Symlink => {}
+            Kind::Directory => return Err(Error::IsDirectory),
+            _ => return Err(Error::Invalid("pipes, sockets and devices hold no bytes")),
+        }
+        let header = self.header(id)?;
+        loop {
+            let hot = header.hot(medium)?;
+            let result = read(&hot);
+            // A change that was published meanwhile may be half in what was read.
+            if header.selector(medium)? == hot.selector {
+                medium.check()?;
+                return result;
+            }
+        }
+    }
+
+    #[inline]
+    pub(super) fn read_data(&self, id: ObjectId, offset: u64, out: &mut [u8]) -> Result<usize> {
+        self.on_file(id, |hot| mfile::read(self.medium(), hot.root, hot.size, offset, out))
+    }
+
+    pub(super) fn read_seek(&self, id: ObjectId, offset: u64, hole: bool) -> Result<Option<u64>> {
+        self.on_file(id, |hot| mfile::seek(self.medium(), hot.root, hot.size, offset, hole))
+    }
+
+    #[inline]
+    pub(super) fn read_view<'a>(&'a self, id: ObjectId, guard: &'a Guard) -> Result<Option<&'a [u8]>> {
+        self.on_file(id, |hot| {
+            if !hot.selector.sealed() {
+                return Ok(None);
+            }
+            match mfile::single(hot.root, hot.size)? {
+                Some((addr, len)) => Ok(Some(self.medium().bytes(addr, len, guard)?)),
+                None => Ok(None),
+            }
+        })
+    }
+
+    pub(super) fn read_list(
+        &self,
+        dir: ObjectId,
+        cookie: u64,
+        visit: &mut dyn FnMut(Entry<'_>) -> bool,
+    ) -> Result<()> {
+        let _pin = pin();
+        self.medium().check()?;
+        let (header, _) = self.directory(dir)?;
+        collection::list(&self.volume, || Ok(header.hot(self.medium())?.root), cookie, visit)?;
+        self.medium().check()?;
+        Ok(())
+    }
+
+    /// Ends one open; the last one of an object without names gives it back.
+    pub(super) fn close_object(&self, id: ObjectId) {
+        if self.opens.remove(id) {
+            self.give_back_orphans();
+        }
+    }
+
+    /// The id that `name` names, for an Op that then locks it and looks again.
+    pub(super) fn peek(&self, dir: ObjectId, name: &[u8]) -> Result<Option<ObjectId>> {
+        self.lookup(dir, name)
+    }
+}

@@ -1,0 +1,169 @@
+//! Rename in all its cases.
+
+use eyrie_medium::sync::lock;
+use smallvec::SmallVec;
+
+use super::create::Parent;
+use super::{Scm, check_entry};
+use crate::object::collection::{self, Found};
+use crate::object::header::HotChange;
+use crate::transaction::Transaction;
+use crate::{Applied, Error, ObjectId, RenameMode, Result, Time};
+
+/// What to move where.
+#[derive(Clone, Copy)]
+pub(super) struct Move<'a> {
+    pub(super) from_dir: ObjectId,
+    pub(super) from_name: &'a [u8],
+    pub(super) to_dir: ObjectId,
+    pub(super) to_name: &'a [u8],
+    pub(super) mode: RenameMode,
+    pub(super) time: Time,
+}
+
+/// Everything that a move touches, with all locks held.
+struct Ready {
+    from: Parent,
+    to: Parent,
+    moved: Found,
+    target: Option<Found>,
+}
+
+impl Scm {
+    pub(super) fn rename(&self, request: Move<'_>) -> Result<Applied> {
+        check_entry(request.from_dir, request.from_name)?;
+        check_entry(request.to_dir, request.to_name)?;
+        loop {
+            let moved = self.peek(request.from_dir, request.from_name)?;
+            let target = self.peek(request.to_dir, request.to_name)?;
+            let moved = moved.ok_or(Error::NotFound)?;
+            let directories = moved.is_directory() || target.is_some_and(ObjectId::is_directory);
+            let _moves = (directories && request.from_dir != request.to_dir).then(|| lock(&self.moves));
+            let _held = self.locks.hold(&[request.from_dir, request.to_dir, moved, target.unwrap_or(moved)]);
+            let Some(ready) = self.ready(&request, moved, target)? else { continue };
+            self.check_move(&request, moved, target)?;
+            if target == Some(moved) {
+                return Ok(Applied::default());
+            }
+            if directories {
+                self.changes.during(|| self.commit_move(&request, ready))?;
+            } else {
+                self.commit_move(&request, ready)?;
+            }
+            return Ok(Applied::default());
+        }
+    }
+
+    /// Both entries as they are under the locks; `None` if they changed since they were looked up.
+    fn ready(&self, request: &Move<'_>, moved: ObjectId, target: Option<ObjectId>) -> Result<Option<Ready>> {
+        let from = self.parent(request.from_dir)?;
+        let to = self.parent(request.to_dir)?;
+        let found = self.find(&from.hot, request.from_name)?;
+        let in_the_way = self.find(&to.hot, request.to_name)?;
+        match found {
+            Some(found) if found.id == moved && in_the_way.map(|other| other.id) == target => {
+                Ok(Some(Ready { from, to, moved: found, target: in_the_way }))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// In the order in which Linux checks.
+    fn check_move(&self, request: &Move<'_>, moved: ObjectId, target: Option<ObjectId>) -> Result<()> {
+        let exchange = request.mode == RenameMode::Exchange;
+        match target {
+            Some(_) if request.mode == RenameMode::NoReplace => return Err(Error::Exists),
+            None if exchange => return Err(Error::NotFound),
+            _ => {}
+        }
+        self.refuse_cycle(moved, request.to_dir)?;
+        let Some(target) = target.filter(|&target| target != moved) else { return Ok(()) };
+        if exchange {
+            return self.refuse_cycle(target, request.from_dir);
+        }
+        match (moved.is_directory(), target.is_directory()) {
+            (true, false) => Err(Error::NotDirectory),
+            (false, true) => Err(Error::IsDirectory),
+            (true, true) => self.require_empty(target),
+            (false, false) => Ok(()),
+        }
+    }
+
+    /// Refuses to put a directory into itself or below. The lock for moves is held if the parents differ.
+    fn refuse_cycle(&self, moved: ObjectId, into: ObjectId) -> Result<()> {
+        if !moved.is_directory() {
+            return Ok(());
+        }
+        let mut at = into;
+        // A volume of corrupt parents must not hang us: no path is longer than the volume has objects.
+        for _ in 0..self.volume.space().usage().objects.saturating_add(2) {
+            if at == moved {
+                return Err(Error::Invalid("a directory cannot be moved into itself"));
+            }
+            if at == self.root {
+                return Ok(());
+            }
+            let (_, cold) = self.header(at)?.hot_and_cold(self.medium())?;
+            at =
+                ObjectId::from_raw(cold.parent_or_device).filter(|parent| parent.is_directory()).ok_or_else(
+                    || Error::corrupt(eyrie_medium::Addr::from_raw(at.place()), "directory without a parent"),
+                )?;
+        }
+        Err(Error::corrupt(eyrie_medium::Addr::from_raw(into.place()), "directory that is its own ancestor"))
+    }
+
+    fn commit_move(&self, request: &Move<'_>, ready: Ready) -> Result<()> {
+        let Ready { from, mut to, moved, target } = ready;
+        let Move { to_name, time, .. } = *request;
+        let mut moved_entry = moved;
+        if target.is_none() {
+            self.make_room(&mut to, to_name)?;
+            // Making room may have moved the old entry too.
+            let from = self.parent(from.id)?;
+            moved_entry = self.find(&from.hot, request.from_name)?.ok_or(Error::NotFound)?;
+        }
+        let mut transaction = Transaction::begin(&self.volume);
+        let mut gone: SmallVec<[ObjectId; 1]> = SmallVec::new();
+        match target {
+            None => {
+                collection::remove(&mut transaction, &moved_entry, time, from.time_epoch)?;
+                collection::insert(&mut transaction, to.hot.root, to_name, moved.id, time, to.time_epoch)?;
+            }
+            Some(target) if request.mode == RenameMode::Exchange => {
+                collection::replace(&mut transaction, &target, moved.id, time, to.time_epoch)?;
+                collection::replace(&mut transaction, &moved_entry, target.id, time, from.time_epoch)?;
+                self.changed_place(&mut transaction, target.id, request.from_dir, time)?;
+            }
+            Some(target) => {
+                collection::replace(&mut transaction, &target, moved.id, time, to.time_epoch)?;
+                collection::remove(&mut transaction, &moved_entry, time, from.time_epoch)?;
+                if target.id.is_directory() || self.drop_name(&mut transaction, target.id, time)? {
+                    gone.push(target.id);
+                }
+            }
+        }
+        self.changed_place(&mut transaction, moved.id, request.to_dir, time)?;
+        transaction.commit()?;
+        gone.into_iter().for_each(|id| self.give_back(id, time));
+        Ok(())
+    }
+
+    /// A moved object changes at `time`; a directory's parent is now `dir`.
+    fn changed_place(
+        &self,
+        transaction: &mut Transaction<'_>,
+        id: ObjectId,
+        dir: ObjectId,
+        time: Time,
+    ) -> Result<()> {
+        let header = self.header(id)?;
+        let (hot, mut cold) = header.hot_and_cold(self.medium())?;
+        cold.set_changed(time);
+        if id.is_directory() {
+            cold.parent_or_device = dir.raw();
+        }
+        let same =
+            HotChange { root: hot.root, size: hot.size, modified: hot.modified, follows: false, cold: true };
+        header.change_cold(transaction, &hot, &cold, same)
+    }
+}

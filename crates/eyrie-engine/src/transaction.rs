@@ -1,0 +1,246 @@
+//! Transactions: how an Op becomes reachable, whole or not at all.
+//!
+//! An Op prepares its change here: it allocates, writes what nobody can reach yet, and collects the 8-byte words that
+//! make it reachable. [`Transaction::commit`] does all the ordering there is. Dropped without commit, a transaction
+//! gives back what it allocated: nothing was reachable, so nothing needs undoing. This is BPFS's list of the blocks of
+//! an in-flight copy-on-write (`bpfs.txt`, section 3.3).
+//!
+//! Safe when power fails: before the publish nothing is reachable; a single word or line commits by itself; several
+//! words are committed by the publish of a redo slot, which recovery replays (see [`crate::redo`]).
+
+use eyrie_medium::{Addr, Dirty, Medium, Ordered, Published};
+use smallvec::SmallVec;
+
+use crate::Result;
+use crate::object::pointer::Extent;
+use crate::volume::Volume;
+
+/// Words of one cache line that are committed together; the last one is the commit.
+#[derive(Clone, Copy, Debug)]
+pub struct Line {
+    /// The line.
+    pub addr: Addr,
+    /// Word numbers in the line and values, in the order of their stores.
+    pub words: [(usize, u64); 5],
+}
+
+impl Line {
+    fn commit_word(&self) -> (Addr, u64) {
+        let (index, value) = self.words[self.words.len() - 1];
+        (self.addr.add(index as u64 * 8), value)
+    }
+}
+
+/// A change in preparation.
+pub struct Transaction<'v> {
+    volume: &'v Volume,
+    dirty: Option<Dirty>,
+    prelude: Option<Line>,
+    lines: SmallVec<[Line; 1]>,
+    words: SmallVec<[(Addr, u64); 4]>,
+    allocated: SmallVec<[Extent; 8]>,
+    retired: SmallVec<[Extent; 8]>,
+    retired_headers: SmallVec<[Addr; 2]>,
+}
+
+impl<'v> Transaction<'v> {
+    /// A change of nothing yet.
+    pub fn begin(volume: &'v Volume) -> Transaction<'v> {
+        Transaction {
+            volume,
+            dirty: Some(volume.medium().epoch()),
+            prelude: None,
+            lines: SmallVec::new(),
+            words: SmallVec::new(),
+            allocated: SmallVec::new(),
+            retired: SmallVec::new(),
+            retired_headers: SmallVec::new(),
+        }
+    }
+
+    /// The volume that is changed.
+    pub fn volume(&self) -> &'v Volume {
+        self.volume
+    }
+
+    /// Its medium.
+    pub fn medium(&self) -> &'v Medium {
+        self.volume.medium()
+    }
+
+    /// Storage of at least `bytes`, with whatever bytes it had. It is given back unless the transaction commits.
+    ///
+    /// # Errors
+    /// `TooLarge` above 64 MiB, `NoSpace`, `Fault`.
+    pub fn allocate(&mut self, bytes: u64) -> Result<Extent> {
+        let extent = self.volume.space().allocate(bytes)?;
+        self.allocated.push(extent);
+        Ok(extent)
+    }
+
+    /// Whether this transaction allocated the extent, so that nobody else can reach it yet.
+    pub fn is_new(&self, extent: Extent) -> bool {
+        self.allocated.contains(&extent)
+    }
+
+    /// Adds writes that were made by way of the medium.
+    pub fn wrote(&mut self, dirty: Dirty) {
+        self.dirty = Some(match self.dirty.take() {
+            Some(before) => before.and(dirty),
+            None => dirty,
+        });
+    }
+
+    /// Stores bytes that nobody can reach before the commit.
+    ///
+    /// # Errors
+    /// `Fault`.
+    pub fn write(&mut self, addr: Addr, bytes: &[u8]) -> Result<()> {
+        let dirty = self.medium().write(addr, bytes)?;
+        self.wrote(dirty);
+        Ok(())
+    }
+
+    /// Stores an aligned word that nobody can reach before the commit.
+    ///
+    /// # Errors
+    /// `Fault`.
+    pub fn write_word(&mut self, addr: Addr, value: u64) -> Result<()> {
+        let dirty = self.medium().write_word(addr, value)?;
+        self.wrote(dirty);
+        Ok(())
+    }
+
+    /// Stores zeros that nobody can reach before the commit.
+    ///
+    /// # Errors
+    /// `Fault`.
+    pub fn zero(&mut self, addr: Addr, len: u64) -> Result<()> {
+        let dirty = self.medium().zero(addr, len)?;
+        self.wrote(dirty);
+        Ok(())
+    }
+
+    /// Copies bytes to where nobody can reach them before the commit.
+    ///
+    /// # Errors
+    /// `Fault`.
+    pub fn copy(&mut self, to: Addr, from: Addr, len: u64) -> Result<()> {
+        let dirty = self.medium().copy(to, from, len)?;
+        self.wrote(dirty);
+        Ok(())
+    }
+
+    /// Makes the commit set the aligned word at `addr`; a second call for the same word replaces the first.
+    pub fn word(&mut self, addr: Addr, value: u64) {
+        match self.words.iter_mut().find(|(at, _)| *at == addr) {
+            Some((_, pending)) => *pending = value,
+            None => self.words.push((addr, value)),
+        }
+    }
+
+    /// The word at `addr` as it will be after the commit.
+    ///
+    /// # Errors
+    /// `Fault`.
+    pub fn peek(&self, addr: Addr) -> Result<u64> {
+        match self.pending(addr) {
+            Some(value) => Ok(value),
+            None => Ok(self.medium().load(addr)?),
+        }
+    }
+
+    /// The value that the commit will set the word at `addr` to, if it will.
+    pub fn pending(&self, addr: Addr) -> Option<u64> {
+        self.words.iter().find(|(at, _)| *at == addr).map(|&(_, value)| value)
+    }
+
+    /// Makes the commit set the words of a line (at most one call for each line).
+    pub fn line(&mut self, line: Line) {
+        debug_assert!(self.lines.iter().all(|other| other.addr != line.addr));
+        self.lines.push(line);
+    }
+
+    /// Makes the commit set the words of a line first, by themselves: a crash may keep them without the rest.
+    pub fn prelude(&mut self, line: Line) {
+        debug_assert!(self.prelude.is_none());
+        self.prelude = Some(line);
+    }
+
+    /// Gives back an extent once the commit has settled and no reader can see it.
+    pub fn retire(&mut self, extent: Extent) {
+        self.retired.push(extent);
+    }
+
+    /// Gives back a header once the commit has settled and no reader can see it.
+    pub fn retire_header(&mut self, header: Addr) {
+        self.retired_headers.push(header);
+    }
+
+    /// Makes the change reachable. On an error nothing was changed.
+    ///
+    /// # Errors
+    /// `Fault`, or `NoSpace` when a redo record does not fit.
+    pub fn commit(mut self) -> Result<()> {
+        let medium = self.medium();
+        medium.check()?;
+        let published = if self.lines.len() + self.words.len() > 1 {
+            crate::redo::commit(&mut self)?
+        } else {
+            let mut ordered = self.barrier();
+            if let Some(line) = self.prelude.take() {
+                let seen = medium.publish_line(line.addr, &line.words, ordered)?;
+                ordered = medium.settle(seen).into();
+            }
+            match (self.lines.first(), self.words.first()) {
+                (Some(line), _) => medium.publish_line(line.addr, &line.words, ordered)?,
+                (None, Some(&(addr, value))) => medium.publish(addr, value, ordered)?,
+                (None, None) => medium.publish_nothing(ordered),
+            }
+        };
+        self.finish(published);
+        Ok(())
+    }
+
+    /// Orders everything written so far.
+    #[track_caller]
+    pub(crate) fn barrier(&mut self) -> Ordered {
+        let dirty = self.dirty.take().unwrap_or_else(|| self.medium().epoch());
+        self.medium().barrier(dirty)
+    }
+
+    /// The words to set, lines reduced to their commit words: the rest of each line is written ahead, into the copy that
+    /// its commit word brings to life.
+    pub(crate) fn reduce_to_words(&mut self) -> Result<SmallVec<[(Addr, u64); 8]>> {
+        let lines = std::mem::take(&mut self.lines);
+        let mut words: SmallVec<[(Addr, u64); 8]> = self.words.iter().copied().collect();
+        for line in self.prelude.take().iter().chain(&lines) {
+            for &(index, value) in &line.words[..line.words.len() - 1] {
+                self.write_word(line.addr.add(index as u64 * 8), value)?;
+            }
+            words.push(line.commit_word());
+        }
+        Ok(words)
+    }
+
+    /// Settles the publish and gives back what it made unreachable.
+    fn finish(mut self, published: Published) {
+        let settled = self.medium().settle(published);
+        let space = self.volume.space();
+        self.allocated.clear();
+        for &extent in &self.retired {
+            space.retire(extent, &settled);
+        }
+        for &header in &self.retired_headers {
+            space.retire_header(header, &settled);
+        }
+    }
+}
+
+impl Drop for Transaction<'_> {
+    fn drop(&mut self) {
+        for &extent in &self.allocated {
+            self.volume.space().release(extent);
+        }
+    }
+}

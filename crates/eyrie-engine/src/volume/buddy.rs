@@ -1,0 +1,158 @@
+//! The buddy allocator of pages: blocks of 1 to 16,384 pages (64 MiB), aligned to their size.
+//!
+//! Free blocks are always merged as far as they go, so the state is a function of the set of free pages, which is kept
+//! beside it: it tells a page that is freed twice, and is all that needs saving. Lists are stacks, newest on top, from
+//! which a block that has merged is not removed at once: an entry counts while its block's bit is set.
+//!
+//! A block never crosses a group, because none is larger than a group.
+
+use super::bits::Bits;
+
+const ORDERS: usize = 15;
+/// Entries that do not count and are not worth a clean-up.
+const SLACK: usize = 64;
+
+#[derive(Default, Debug)]
+struct Order {
+    /// Free blocks, by number of the block.
+    free: Bits,
+    count: usize,
+    stack: Vec<u32>,
+}
+
+/// Which pages are free. Pages are numbered from the start of the volume.
+#[derive(Default, Debug)]
+pub(super) struct Buddy {
+    max_order: u32,
+    pages: Bits,
+    orders: [Order; ORDERS],
+}
+
+impl Buddy {
+    /// An allocator of nothing, with blocks up to 2^`max_order` pages.
+    pub(super) fn new(max_order: u32) -> Buddy {
+        debug_assert!((max_order as usize) < ORDERS);
+        Buddy { max_order, ..Buddy::default() }
+    }
+
+    /// An allocator of the pages in `free`.
+    pub(super) fn with_pages(max_order: u32, free: &Bits) -> Buddy {
+        let mut buddy = Buddy::new(max_order);
+        for (start, end) in free.runs() {
+            buddy.grow(end);
+            buddy.put_run(start, end);
+        }
+        buddy.grow(free.words().len() as u32 * 64);
+        // Low pages first.
+        buddy.orders.iter_mut().for_each(|order| order.stack.reverse());
+        buddy
+    }
+
+    /// Makes room for pages up to `end`, none of them free.
+    pub(super) fn grow(&mut self, end: u32) {
+        self.pages.grow(end);
+        for (order, state) in self.orders.iter_mut().enumerate() {
+            state.free.grow(end.div_ceil(1 << order));
+        }
+    }
+
+    /// The free pages.
+    pub(super) fn pages(&self) -> &Bits {
+        &self.pages
+    }
+
+    /// Takes `count` pages, aligned to the next power of two; `None` when no block is as large.
+    pub(super) fn allocate(&mut self, count: u32) -> Option<u32> {
+        let wanted = count.next_power_of_two().ilog2();
+        let found = (wanted..=self.max_order).find(|&order| self.orders[order as usize].count > 0)?;
+        let page = self.pop(found)?;
+        for order in (wanted..found).rev() {
+            self.push(page + (1 << order), order);
+        }
+        self.pages.remove_run(page, page + count);
+        let tail = (page + count, page + (1 << wanted));
+        if tail.0 < tail.1 {
+            // The tail's pages are free already; only its blocks are new.
+            self.put_blocks(tail.0, tail.1);
+        }
+        Some(page)
+    }
+
+    /// Gives back pages `start..end`; `false` (and nothing happens) when one of them is free already or unknown.
+    pub(super) fn free(&mut self, start: u32, end: u32) -> bool {
+        let known = end as usize <= self.pages.words().len() * 64;
+        if start >= end || !known || self.pages.any(start, end) {
+            return false;
+        }
+        self.put_run(start, end);
+        true
+    }
+
+    fn put_run(&mut self, start: u32, end: u32) {
+        self.pages.insert_run(start, end);
+        self.put_blocks(start, end);
+    }
+
+    fn put_blocks(&mut self, mut start: u32, end: u32) {
+        while start < end {
+            let order = start.trailing_zeros().min((end - start).ilog2()).min(self.max_order);
+            self.merge(start, order);
+            start += 1 << order;
+        }
+    }
+
+    fn merge(&mut self, mut page: u32, mut order: u32) {
+        while order < self.max_order {
+            let state = &mut self.orders[order as usize];
+            let buddy = page >> order ^ 1;
+            if !state.free.contains(buddy) {
+                break;
+            }
+            state.free.remove(buddy);
+            state.count -= 1;
+            page &= !(1 << order);
+            order += 1;
+        }
+        self.push(page, order);
+    }
+
+    fn push(&mut self, page: u32, order: u32) {
+        let state = &mut self.orders[order as usize];
+        let block = page >> order;
+        state.free.insert(block);
+        state.count += 1;
+        if state.stack.len() >= 2 * state.count + SLACK {
+            state.compact();
+        }
+        state.stack.push(block);
+    }
+
+    fn pop(&mut self, order: u32) -> Option<u32> {
+        let state = &mut self.orders[order as usize];
+        while let Some(block) = state.stack.pop() {
+            if state.free.contains(block) {
+                state.free.remove(block);
+                state.count -= 1;
+                return Some(block << order);
+            }
+        }
+        debug_assert!(state.count == 0, "a free block is on its stack");
+        None
+    }
+}
+
+impl Order {
+    /// Drops entries that do not count, and all but the newest of each that does.
+    fn compact(&mut self) {
+        let mut kept = Vec::with_capacity(2 * self.count + SLACK);
+        for &block in self.stack.iter().rev() {
+            if self.free.contains(block) {
+                self.free.remove(block);
+                kept.push(block);
+            }
+        }
+        kept.iter().for_each(|&block| self.free.insert(block));
+        kept.reverse();
+        self.stack = kept;
+    }
+}

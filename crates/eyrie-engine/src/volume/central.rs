@@ -1,0 +1,198 @@
+//! The state of the allocator that all threads share, under one lock; and what is read without it.
+//!
+//! Groups are taken into use in order: the host provides the memory first, then the count on media rises, and only
+//! then is anything in the group given out. So whatever an object reaches is in a group in use, and a full host is an error
+//! before anything depends on its memory.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use eyrie_medium::{Addr, Medium, Ordered, PAGE_SIZE, SegmentId};
+
+use super::buddy::Buddy;
+use super::free_map::FreeMap;
+use super::geometry::{Geometry, page_addr, page_of};
+use super::headers::{CHUNK_PAGES, ChunkMap, Headers};
+use super::layout::{CHUNK_BYTES, GROUPS_IN_USE, HEADER_BYTES};
+use super::slab::{Freed, Slabs};
+use crate::object::pointer::{Class, Extent};
+use crate::{Error, Result};
+
+/// What is read without a lock.
+pub(super) struct Shared {
+    pub(super) medium: Arc<Medium>,
+    pub(super) geometry: Geometry,
+    pub(super) chunks: ChunkMap,
+    /// Offset of the end of the groups in use.
+    end: AtomicU64,
+}
+
+impl Shared {
+    /// The shared part for a volume whose first `groups` groups are in use.
+    pub(super) fn new(medium: Arc<Medium>, geometry: Geometry, groups: u64) -> Result<Shared> {
+        let end = geometry.end_of_groups(groups);
+        let chunks = ChunkMap::read(&medium, &geometry, end)?;
+        Ok(Shared { medium, geometry, chunks, end: AtomicU64::new(end) })
+    }
+
+    /// Offset of the end of the groups in use.
+    #[inline]
+    pub(super) fn end(&self) -> u64 {
+        self.end.load(Ordering::Acquire)
+    }
+
+    /// Whether an extent could be live: well formed, in the groups in use and in no header chunk.
+    #[inline]
+    pub(super) fn contains(&self, extent: Extent) -> bool {
+        self.geometry.holds(extent, self.end())
+            && !self.chunks.overlaps(extent.addr.offset(), extent.class.bytes())
+    }
+
+    /// Whether a header slot begins at `addr`.
+    #[inline]
+    pub(super) fn is_header(&self, addr: Addr) -> bool {
+        addr.is_aligned(HEADER_BYTES)
+            && addr.segment_index() == 0
+            && self.chunks.contains((addr.offset() / CHUNK_BYTES) as u32)
+    }
+}
+
+/// The shared state.
+pub(super) struct Central {
+    buddy: Buddy,
+    slabs: Slabs,
+    headers: Headers,
+    groups: u64,
+    /// No more groups may be taken: what is free is not known yet.
+    pub(super) sealed: bool,
+    /// Number of frees that were refused because they contradict what is free.
+    refused: u64,
+}
+
+impl Central {
+    /// The state in which `map` is free and the first `groups` groups are in use.
+    pub(super) fn new(shared: &Shared, groups: u64, map: FreeMap) -> Central {
+        Central {
+            buddy: Buddy::with_pages(shared.geometry.max_order(), &map.pages),
+            slabs: Slabs::with_pages(map.slabs),
+            headers: Headers::with_slots(map.chunks),
+            groups,
+            sealed: false,
+            refused: 0,
+        }
+    }
+
+    /// Number of groups in use.
+    pub(super) fn groups(&self) -> u64 {
+        self.groups
+    }
+
+    pub(super) fn refused(&self) -> u64 {
+        self.refused
+    }
+
+    /// What is free here; magazines apart, and without the live counts.
+    pub(super) fn free_map(&self, shared: &Shared) -> FreeMap {
+        let mut pages = self.buddy.pages().clone();
+        pages.grow(page_of(shared.end()));
+        FreeMap {
+            pages,
+            slabs: self.slabs.pages().clone(),
+            chunks: self.headers.free_slots().clone(),
+            live_bytes: 0,
+            objects: 0,
+        }
+    }
+
+    /// Takes an extent of `class`; another group is taken into use only if `grow`.
+    pub(super) fn allocate(&mut self, shared: &Shared, class: Class, grow: bool) -> Result<Addr> {
+        if !class.is_small() {
+            let count = (class.bytes() / PAGE_SIZE) as u32;
+            return self.pages(shared, count, grow).map(page_addr);
+        }
+        let (page, slot) = match self.slabs.allocate(class) {
+            Some(slot) => slot,
+            None => {
+                let page = self.pages(shared, 1, grow)?;
+                self.slabs.add(page, class);
+                self.slabs.allocate(class).ok_or(Error::NoSpace)?
+            }
+        };
+        Ok(page_addr(page).add(u64::from(slot) * class.bytes()))
+    }
+
+    /// Takes a header slot; another group or chunk is taken into use only if `grow`.
+    pub(super) fn allocate_header(&mut self, shared: &Shared, grow: bool) -> Result<Addr> {
+        if let Some(addr) = self.headers.allocate() {
+            return Ok(addr);
+        }
+        if !grow {
+            return Err(Error::NoSpace);
+        }
+        let page = self.pages(shared, CHUNK_PAGES, true)?;
+        if let Err(error) = self.headers.add(&shared.medium, &shared.chunks, page / CHUNK_PAGES) {
+            self.buddy.free(page, page + CHUNK_PAGES);
+            return Err(error);
+        }
+        self.headers.allocate().ok_or(Error::NoSpace)
+    }
+
+    /// Gives back an extent that [`Shared::contains`]. What is free already stays as it is.
+    pub(super) fn free(&mut self, extent: Extent) {
+        let Extent { addr, class } = extent;
+        let page = page_of(addr.offset());
+        let freed = if class.is_small() {
+            let slot = (addr.offset() % PAGE_SIZE / class.bytes()) as u32;
+            let whole = self.buddy.pages().contains(page);
+            match if whole { Freed::Refused } else { self.slabs.free(page, class, slot) } {
+                Freed::Refused => false,
+                Freed::Slot => true,
+                Freed::Page => self.buddy.free(page, page + 1),
+            }
+        } else {
+            self.buddy.free(page, page + (class.bytes() / PAGE_SIZE) as u32)
+        };
+        self.refused += u64::from(!freed);
+    }
+
+    /// Gives back a slot that [`Shared::is_header`].
+    pub(super) fn free_header(&mut self, addr: Addr) {
+        self.refused += u64::from(!self.headers.free(addr));
+    }
+
+    /// Takes `count` pages, aligned to the next power of two.
+    fn pages(&mut self, shared: &Shared, count: u32, grow: bool) -> Result<u32> {
+        let geometry = &shared.geometry;
+        if u64::from(count) * PAGE_SIZE > geometry.group_bytes() {
+            return Err(Error::NoSpace);
+        }
+        loop {
+            if let Some(page) = self.buddy.allocate(count) {
+                return Ok(page);
+            }
+            if !grow || !self.grow(shared)? {
+                return Err(Error::NoSpace);
+            }
+        }
+    }
+
+    /// Takes the next group into use; `false` when there is none.
+    pub(super) fn grow(&mut self, shared: &Shared) -> Result<bool> {
+        let geometry = &shared.geometry;
+        let group = self.groups.max(geometry.first_group());
+        if self.sealed || group >= geometry.groups() {
+            return Ok(false);
+        }
+        let start = geometry.end_of_groups(group).max(geometry.data_start());
+        let end = geometry.end_of_groups(group + 1);
+        shared.medium.back(Addr::new(SegmentId(0), start), end - start)?;
+        // The count says nothing about earlier writes, and everything in the group is written after it has settled.
+        let published = shared.medium.publish_apart(GROUPS_IN_USE, group + 1, Ordered::nothing())?;
+        shared.medium.settle(published);
+        self.groups = group + 1;
+        shared.end.store(end, Ordering::Release);
+        self.buddy.grow(page_of(end));
+        self.buddy.free(page_of(start), page_of(end));
+        Ok(true)
+    }
+}

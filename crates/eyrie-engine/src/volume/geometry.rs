@@ -1,0 +1,140 @@
+//! Where things are in a volume of a given size.
+
+use eyrie_medium::{Addr, PAGE_SIZE, SegmentId};
+
+use super::layout::{CHUNK_BYTES, CHUNK_MAP, MAX_GROUP_BYTES, MIN_GROUP_BYTES};
+use crate::object::pointer::Extent;
+
+/// Sizes and places that follow from the sizes in the superblock.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Geometry {
+    volume_bytes: u64,
+    group_bytes: u64,
+    data_start: u64,
+}
+
+impl Geometry {
+    /// The geometry of a volume of `volume_bytes` in groups of `group_bytes`.
+    ///
+    /// # Errors
+    /// What is wrong with the sizes.
+    pub fn new(volume_bytes: u64, group_bytes: u64) -> Result<Geometry, &'static str> {
+        if !volume_bytes.is_multiple_of(PAGE_SIZE) {
+            return Err("the size of a volume is a multiple of 4096 bytes");
+        }
+        if volume_bytes > Addr::MAX_OFFSET {
+            return Err("a volume has at most 1 TiB");
+        }
+        if !group_bytes.is_power_of_two() || !(MIN_GROUP_BYTES..=MAX_GROUP_BYTES).contains(&group_bytes) {
+            return Err("a group has a power of two of bytes, from 64 KiB to 64 MiB");
+        }
+        let words = volume_bytes.div_ceil(CHUNK_BYTES * 64);
+        let data_start = (CHUNK_MAP.offset() + words * 8).next_multiple_of(PAGE_SIZE);
+        if data_start >= volume_bytes {
+            return Err("the volume is too small for its own tables");
+        }
+        Ok(Geometry { volume_bytes, group_bytes, data_start })
+    }
+
+    /// Size of the volume, in bytes.
+    pub fn volume_bytes(&self) -> u64 {
+        self.volume_bytes
+    }
+
+    /// Size of a group, in bytes.
+    pub fn group_bytes(&self) -> u64 {
+        self.group_bytes
+    }
+
+    /// Offset of the first byte that can be allocated.
+    pub fn data_start(&self) -> u64 {
+        self.data_start
+    }
+
+    /// Number of groups; the first begins at [`Geometry::data_start`], the last may be short.
+    pub fn groups(&self) -> u64 {
+        self.volume_bytes.div_ceil(self.group_bytes)
+    }
+
+    /// Number of the first group that has something to allocate.
+    pub fn first_group(&self) -> u64 {
+        self.data_start / self.group_bytes
+    }
+
+    /// Offset of the first byte past the first `groups` groups.
+    pub fn end_of_groups(&self, groups: u64) -> u64 {
+        groups.saturating_mul(self.group_bytes).min(self.volume_bytes)
+    }
+
+    /// Number of 64-bit words of the header-chunk bitmap.
+    pub fn chunk_words(&self) -> usize {
+        self.volume_bytes.div_ceil(CHUNK_BYTES * 64) as usize
+    }
+
+    /// Largest block, as a power of two of pages.
+    pub(super) fn max_order(&self) -> u32 {
+        (self.group_bytes / PAGE_SIZE).ilog2()
+    }
+
+    /// Whether the extent is well formed and between the start of the data and offset `end`.
+    #[inline]
+    pub(super) fn holds(&self, extent: Extent, end: u64) -> bool {
+        let Extent { addr, class } = extent;
+        let (offset, bytes) = (addr.offset(), class.bytes());
+        if addr.segment_index() != 0 || offset < self.data_start || offset >= end || bytes > end - offset {
+            return false;
+        }
+        let within = (offset % PAGE_SIZE) as u32;
+        if class.is_small() {
+            let bytes = bytes as u32;
+            within.is_multiple_of(bytes) && within + bytes <= PAGE_SIZE as u32
+        } else {
+            within == 0
+        }
+    }
+}
+
+/// The address of page `page`.
+pub(super) fn page_addr(page: u32) -> Addr {
+    Addr::new(SegmentId(0), u64::from(page) * PAGE_SIZE)
+}
+
+/// The page that offset `offset` is in.
+pub(super) fn page_of(offset: u64) -> u32 {
+    (offset / PAGE_SIZE) as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::object::pointer::Class;
+
+    #[test]
+    fn sizes_that_make_no_volume_are_refused() {
+        assert!(Geometry::new(4097, 1 << 20).is_err());
+        assert!(Geometry::new(1 << 41, 1 << 20).is_err());
+        assert!(Geometry::new(1 << 20, 3 << 20).is_err());
+        assert!(Geometry::new(1 << 20, 1 << 15).is_err());
+        assert!(Geometry::new(80 << 10, 1 << 16).is_err());
+        let largest = Geometry::new(1 << 40, 64 << 20).expect("1 TiB");
+        assert_eq!(largest.groups(), 16384);
+        assert_eq!(largest.data_start(), (19 << 12) + (2 << 20));
+        let smallest = Geometry::new(84 << 10, 1 << 16).expect("one page of data");
+        assert_eq!((smallest.data_start(), smallest.first_group(), smallest.groups()), (80 << 10, 1, 2));
+    }
+
+    #[test]
+    fn an_extent_outside_the_data_or_across_slots_is_not_held() {
+        let geometry = Geometry::new(1 << 20, 1 << 16).expect("a volume");
+        let holds = |offset, bytes| {
+            let class = Class::fitting(bytes).expect("small enough");
+            geometry.holds(Extent { addr: Addr::from_raw(offset), class }, 1 << 20)
+        };
+        assert!(holds(80 << 10, 4096) && holds((1 << 20) - 4096, 4096) && holds((80 << 10) + 192, 192));
+        assert!(!holds(76 << 10, 4096) && !holds((1 << 20) - 4096, 8192) && !holds(1 << 20, 64));
+        assert!(
+            !holds((80 << 10) + 64, 192) && !holds((80 << 10) + 4032, 192) && !holds((80 << 10) + 64, 4096)
+        );
+        assert!(!holds((1 << 40) + (80 << 10), 4096) && !holds(u64::MAX, 64));
+    }
+}

@@ -1,0 +1,152 @@
+//! Slots for object headers, in chunks that hold nothing else.
+//!
+//! The bitmap on media says which chunks those are; its mirror here is read without a lock. Safe when power fails: a
+//! chunk is cleared before its bit is published, and the bit is settled before a slot is given out, so no stale
+//! bytes are ever taken for headers. A chunk that crashed between is empty, and serves the next time.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use eyrie_medium::{Addr, Medium, PAGE_SIZE, SegmentId};
+
+use super::geometry::{Geometry, page_addr};
+use super::layout::{CHUNK_BYTES, CHUNK_MAP, HEADER_BYTES, HEADERS_PER_CHUNK};
+use super::slab::NumberMap;
+use crate::{Error, Result};
+
+/// Pages of a chunk.
+pub(super) const CHUNK_PAGES: u32 = (CHUNK_BYTES / PAGE_SIZE) as u32;
+
+/// One bit a slot of a chunk.
+pub(super) type Slots = [u64; 4];
+
+/// The address of slot `slot` of chunk `chunk`.
+pub(super) fn slot_addr(chunk: u32, slot: u32) -> Addr {
+    Addr::new(SegmentId(0), u64::from(chunk) * CHUNK_BYTES + u64::from(slot) * HEADER_BYTES)
+}
+
+/// The chunk and slot that a header's address names.
+pub(super) fn slot_of(addr: Addr) -> (u32, u32) {
+    let offset = addr.offset();
+    ((offset / CHUNK_BYTES) as u32, (offset % CHUNK_BYTES / HEADER_BYTES) as u32)
+}
+
+/// Adds a slot to a set; whether it was new.
+pub(super) fn insert_slot(slots: &mut Slots, slot: u32) -> bool {
+    let (word, bit) = (&mut slots[slot as usize / 64], 1 << (slot % 64));
+    let new = *word & bit == 0;
+    *word |= bit;
+    new
+}
+
+/// Which chunks of the volume hold headers: the mirror of the bitmap on media. Bits are only ever set.
+pub(super) struct ChunkMap {
+    words: Box<[AtomicU64]>,
+}
+
+impl ChunkMap {
+    /// Reads the bitmap of a volume whose groups are in use up to offset `end`.
+    pub(super) fn read(medium: &Medium, geometry: &Geometry, end: u64) -> Result<ChunkMap> {
+        let mut bytes = vec![0; geometry.chunk_words() * 8];
+        medium.read(CHUNK_MAP, &mut bytes)?;
+        let (words, _) = bytes.as_chunks::<8>();
+        let map = ChunkMap { words: words.iter().map(|&word| u64::from_le_bytes(word).into()).collect() };
+        for chunk in map.chunks() {
+            let start = u64::from(chunk) * CHUNK_BYTES;
+            if start < geometry.data_start() || start + CHUNK_BYTES > end {
+                let word = CHUNK_MAP.add(u64::from(chunk / 64) * 8);
+                return Err(Error::corrupt(word, "a header chunk outside the groups in use"));
+            }
+        }
+        Ok(map)
+    }
+
+    #[inline]
+    pub(super) fn contains(&self, chunk: u32) -> bool {
+        let word = self.words.get(chunk as usize / 64);
+        word.is_some_and(|word| word.load(Ordering::Acquire) >> (chunk % 64) & 1 != 0)
+    }
+
+    /// Whether any byte of `bytes` bytes from `offset` on is in a header chunk.
+    #[inline]
+    pub(super) fn overlaps(&self, offset: u64, bytes: u64) -> bool {
+        let (first, last) = ((offset / CHUNK_BYTES) as u32, ((offset + bytes - 1) / CHUNK_BYTES) as u32);
+        self.contains(first) || first != last && (first + 1..=last).any(|chunk| self.contains(chunk))
+    }
+
+    /// The chunks, in order.
+    pub(super) fn chunks(&self) -> impl Iterator<Item = u32> + '_ {
+        self.words.iter().enumerate().flat_map(|(index, word)| {
+            let word = word.load(Ordering::Acquire);
+            (0..64).filter(move |bit| word >> bit & 1 != 0).map(move |bit| index as u32 * 64 + bit)
+        })
+    }
+
+    /// Makes `chunk`, which is in free space, a header chunk. Only one thread at a time.
+    fn add(&self, medium: &Medium, chunk: u32) -> Result<()> {
+        let cleared = medium.zero(page_addr(chunk * CHUNK_PAGES), CHUNK_BYTES)?;
+        let cleared = medium.barrier(cleared);
+        let word = &self.words[chunk as usize / 64];
+        let value = word.load(Ordering::Relaxed) | 1 << (chunk % 64);
+        let place = CHUNK_MAP.add(u64::from(chunk / 64) * 8);
+        let published = medium.publish_apart(place, value, cleared)?;
+        medium.settle(published);
+        word.store(value, Ordering::Release);
+        Ok(())
+    }
+}
+
+/// The free slots of chunks that have some.
+#[derive(Default, Debug)]
+pub(super) struct Headers {
+    free: NumberMap<Slots>,
+    /// Exactly the keys of `free`, the newest on top.
+    list: Vec<u32>,
+}
+
+impl Headers {
+    /// The state with these free slots, at least one in each chunk.
+    pub(super) fn with_slots(free: NumberMap<Slots>) -> Headers {
+        let mut list: Vec<u32> = free.keys().copied().collect();
+        list.sort_unstable_by(|a, b| b.cmp(a));
+        Headers { free, list }
+    }
+
+    pub(super) fn free_slots(&self) -> &NumberMap<Slots> {
+        &self.free
+    }
+
+    /// Takes a slot.
+    pub(super) fn allocate(&mut self) -> Option<Addr> {
+        let &chunk = self.list.last()?;
+        let slots = self.free.get_mut(&chunk)?;
+        let word = slots.iter().position(|&word| word != 0)?;
+        let bit = slots[word].trailing_zeros();
+        slots[word] &= slots[word] - 1;
+        if slots.iter().all(|&word| word == 0) {
+            self.free.remove(&chunk);
+            self.list.pop();
+        }
+        Some(slot_addr(chunk, word as u32 * 64 + bit))
+    }
+
+    /// Gives back a slot of a header chunk; `false` when it is free already.
+    pub(super) fn free(&mut self, addr: Addr) -> bool {
+        let (chunk, slot) = slot_of(addr);
+        let list = &mut self.list;
+        let slots = self.free.entry(chunk).or_insert_with(|| {
+            list.push(chunk);
+            [0; 4]
+        });
+        insert_slot(slots, slot)
+    }
+
+    /// Makes `chunk`, 16 free pages, a header chunk with all slots free.
+    pub(super) fn add(&mut self, medium: &Medium, chunks: &ChunkMap, chunk: u32) -> Result<()> {
+        chunks.add(medium, chunk)?;
+        self.free.insert(chunk, [u64::MAX; 4]);
+        self.list.push(chunk);
+        Ok(())
+    }
+}
+
+const _: () = assert!(HEADERS_PER_CHUNK == 64 * 4);

@@ -1,0 +1,181 @@
+//! A volume on the host: a directory with `segment-0000` and `lock`.
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use eyrie_medium::{Medium, PAGE_SIZE};
+use rustix::io::Errno;
+
+use super::lock::HostLock;
+use super::superblock::failure;
+use crate::{Error, Result};
+
+/// Smallest volume on a host, in bytes: 1 MiB.
+pub const MIN_HOST_BYTES: u64 = 1 << 20;
+
+pub const SEGMENT_FILE: &str = "segment-0000";
+pub(super) const LOCK: &str = "lock";
+
+fn host_error(path: &Path, doing: &str, error: &io::Error) -> Error {
+    let errno = Errno::from_io_error(error).unwrap_or(Errno::IO);
+    failure(&path.display().to_string(), format!("{doing}: {error}"), errno)
+}
+
+/// Removes what it lists, last first, unless told to keep it.
+struct Undo(Vec<PathBuf>);
+
+impl Drop for Undo {
+    fn drop(&mut self) {
+        for path in self.0.iter().rev() {
+            // The error that led here is the one to report.
+            let _ = if path.is_dir() { fs::remove_dir(path) } else { fs::remove_file(path) };
+        }
+    }
+}
+
+/// Makes the directory and files of a volume of `bytes`, has `fill` write it, and gives what `fill` gave. Nothing is
+/// left behind on an error.
+pub(super) fn create<T>(
+    path: &Path,
+    bytes: u64,
+    fill: impl FnOnce(Medium, HostLock) -> Result<T>,
+) -> Result<T> {
+    let place = path.display().to_string();
+    if bytes < MIN_HOST_BYTES {
+        let what = format!("a volume of {bytes} bytes is too small; the least is 1 MiB");
+        return Err(failure(&place, what, Errno::INVAL));
+    }
+    let mut undo = Undo(Vec::new());
+    make_directory(path, &mut undo)?;
+    let lock_path = path.join(LOCK);
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create_new(true).mode(0o600);
+    options.open(&lock_path).map_err(|error| host_error(&lock_path, "cannot be created", &error))?;
+    undo.0.push(lock_path);
+    let lock = HostLock::take(path)?;
+    let segment = path.join(SEGMENT_FILE);
+    let file = options.open(&segment).map_err(|error| host_error(&segment, "cannot be created", &error))?;
+    undo.0.push(segment.clone());
+    file.set_len(bytes).map_err(|error| host_error(&segment, "cannot be made as large as asked", &error))?;
+    let done = fill(Medium::dram(vec![(file, bytes)])?, lock)?;
+    undo.0.clear();
+    Ok(done)
+}
+
+fn make_directory(path: &Path, undo: &mut Undo) -> Result<()> {
+    match fs::DirBuilder::new().mode(0o700).create(path) {
+        Ok(()) => {
+            undo.0.push(path.to_path_buf());
+            return Ok(());
+        }
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+        Err(error) => return Err(host_error(path, "cannot be created", &error)),
+    }
+    let mut entries = fs::read_dir(path).map_err(|error| host_error(path, "exists already", &error))?;
+    if entries.next().is_some() {
+        let what = "exists already and is not empty; name a new directory, or remove it first";
+        return Err(failure(&path.display().to_string(), what, Errno::EXIST));
+    }
+    fs::set_permissions(path, fs::Permissions::from_mode(0o700))
+        .map_err(|error| host_error(path, "cannot be made private (mode 0700)", &error))
+}
+
+/// Locks and maps the volume in directory `path`.
+pub(super) fn open(path: &Path) -> Result<(Medium, HostLock)> {
+    let place = path.display().to_string();
+    let directory = fs::metadata(path).map_err(|error| host_error(path, "cannot be opened", &error))?;
+    if !directory.is_dir() {
+        let what = "not an Eyrie volume (a volume is a directory)";
+        return Err(failure(&place, what, Errno::NOTDIR));
+    }
+    let segment = path.join(SEGMENT_FILE);
+    match fs::symlink_metadata(&segment) {
+        Ok(file) if file.is_file() => {}
+        Ok(_) => return Err(failure(&place, "not an Eyrie volume (segment-0000 is no file)", Errno::INVAL)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return Err(failure(&place, "not an Eyrie volume (it has no segment-0000)", Errno::INVAL));
+        }
+        Err(error) => return Err(host_error(&segment, "cannot be opened", &error)),
+    }
+    let lock = HostLock::take(path)?;
+    let file: File = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .custom_flags(rustix::fs::OFlags::NOFOLLOW.bits() as i32)
+        .open(&segment)
+        .map_err(|error| host_error(&segment, "cannot be opened", &error))?;
+    let bytes = file.metadata().map_err(|error| host_error(&segment, "cannot be read", &error))?.len();
+    let pages = bytes - bytes % PAGE_SIZE;
+    if pages == 0 {
+        return Err(failure(&place, format!("not an Eyrie volume (only {bytes} bytes)"), Errno::INVAL));
+    }
+    Ok((Medium::dram(vec![(file, pages)])?, lock))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::volume::{Opened, Options, Volume};
+    use crate::{Result, Time};
+
+    const BYTES: u64 = 2 << 20;
+
+    fn options() -> Options {
+        Options { group_bytes: 1 << 18, ..Options::random(Time::new(0, 0)).expect("random bytes") }
+    }
+
+    fn refusal<T>(result: Result<T>) -> String {
+        result.err().expect("refused").to_string()
+    }
+
+    fn mode(path: &Path) -> u32 {
+        fs::metadata(path).expect("there").permissions().mode() & 0o777
+    }
+
+    #[test]
+    fn a_volume_is_created_closed_and_opened() {
+        let parent = tempfile::tempdir().expect("a directory");
+        let path = parent.path().join("v");
+        let volume = Volume::create(&path, BYTES, &options()).expect("created");
+        assert_eq!((mode(&path), mode(&path.join(SEGMENT_FILE)), mode(&path.join(LOCK))), (0o700, 0o600, 0o600));
+        let id = volume.volume_id();
+        let extent = volume.space().allocate(100).expect("empty");
+        volume.close().expect("sound");
+        let (volume, opened) = Volume::open(&path).expect("a volume");
+        assert_eq!((opened, volume.volume_id()), (Opened::Clean, id));
+        assert_ne!(volume.space().allocate(100).expect("room"), extent);
+        drop(volume);
+        assert_eq!(Volume::open(&path).expect("a volume").1, Opened::Crashed);
+    }
+
+    #[test]
+    fn what_is_in_the_way_is_named_and_nothing_is_left_behind() {
+        let parent = tempfile::tempdir().expect("a directory");
+        let path = parent.path().join("v");
+        assert!(refusal(Volume::create(&path, 4096, &options())).contains("too small"));
+        assert!(refusal(Volume::create(&path, BYTES + 1, &options())).contains("multiple of 4096"));
+        assert!(refusal(Volume::create(&path.join("w"), BYTES, &options())).contains("No such file"));
+        assert!(refusal(Volume::open(&path)).contains("No such file"));
+        assert!(!path.exists());
+
+        fs::write(&path, "x").expect("a file");
+        assert!(refusal(Volume::create(&path, BYTES, &options())).contains("exists already"));
+        assert!(refusal(Volume::open(&path)).contains("a volume is a directory"));
+        fs::remove_file(&path).expect("a file");
+
+        fs::create_dir(&path).expect("a directory");
+        assert!(refusal(Volume::open(&path)).contains("no segment-0000"));
+        assert!(!path.join(LOCK).exists(), "opening what is no volume makes no file");
+        drop(Volume::create(&path, BYTES, &options()).expect("an empty directory will do"));
+        assert!(refusal(Volume::create(&path, BYTES, &options())).contains("not empty"));
+
+        let segment = OpenOptions::new().write(true).open(path.join(SEGMENT_FILE)).expect("a segment");
+        segment.set_len(BYTES / 2).expect("shorter");
+        let what = refusal(Volume::open(&path));
+        assert!(what.contains("1048576") && what.contains("2097152"), "{what}");
+        segment.set_len(100).expect("shorter");
+        assert!(refusal(Volume::open(&path)).contains("only 100 bytes"));
+    }
+}

@@ -1,0 +1,258 @@
+//! Volumes: the tables at their start, their space, and who has them open.
+//!
+//! [`layout`] has the structures on media. What is free is nowhere on media while a volume is open: a clean close
+//! saves it (`save`), and after a crash it follows from what the objects reach (`rebuild`). [`Space`] gives out memory
+//! from per-thread magazines over a `buddy` allocator, with `slab` pages for small extents and chunks for `headers`.
+//!
+//! Invariants:
+//! - Nothing but `host`, `lock` and the constructors of [`Volume`] knows a path of the host.
+//! - No change to an open volume's tables but by one publish each; the superblock's two copies apart.
+//! - A volume has one owner: a process, not its forked children.
+//!
+//! Safe when power fails: see `superblock`, `central`, `headers` and `save`, each of which orders what it writes.
+
+mod bits;
+mod buddy;
+mod central;
+mod free_map;
+mod generation;
+mod geometry;
+mod headers;
+mod host;
+pub mod layout;
+mod lock;
+mod magazine;
+mod rebuild;
+mod save;
+mod slab;
+mod space;
+mod superblock;
+#[cfg(test)]
+mod tests;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use eyrie_medium::{Addr, Medium, SegmentId};
+
+pub use geometry::Geometry;
+pub use host::{MIN_HOST_BYTES, SEGMENT_FILE};
+pub use layout::{FORMAT_VERSION, REDO_SLOT_BYTES, REDO_SLOTS, redo_slot};
+pub use rebuild::{Finding, FindingKind, Marks, Overlap};
+pub use space::Space;
+pub use superblock::Options;
+
+use crate::object::pointer::Extent;
+use crate::redo::Redo;
+use crate::{Error, ObjectId, Result, Time};
+use central::Shared;
+use generation::Generations;
+use layout::{GENERATION_LIMIT, GROUPS_IN_USE, SUPERBLOCKS, VOLUME_PAGE, VolumePage};
+use lock::HostLock;
+use superblock::Found;
+
+/// How a volume was left.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Opened {
+    /// Closed: its space is known.
+    Clean,
+    /// Not closed: the redo slots are to be replayed, what objects use is to be marked, and [`Volume::adopt`] to
+    /// be called. Until then nothing can be allocated, and nothing may be freed.
+    Crashed,
+}
+
+/// An open volume. Dropped without [`Volume::close`] it is left as by a crash, which loses nothing.
+pub struct Volume {
+    space: Space,
+    medium: Arc<Medium>,
+    found: Found,
+    generations: Generations,
+    redo: Redo,
+    /// Released last.
+    _lock: Option<HostLock>,
+}
+
+impl Volume {
+    /// Makes a volume in directory `path` of the host, `bytes` long, and opens it. The directory must not exist, or be
+    /// empty. The host provides the memory as it is used.
+    ///
+    /// # Errors
+    /// [`Error::Volume`] says what is in the way; [`Error::Fault`] when the host is full. Nothing is left behind.
+    pub fn create(path: &Path, bytes: u64, options: &Options) -> Result<Volume> {
+        let place = path.display().to_string();
+        host::create(path, bytes, |medium, lock| {
+            Volume::create_in(medium, options, &place).map(|volume| Volume { _lock: Some(lock), ..volume })
+        })
+    }
+
+    /// Makes a volume that fills `medium`, which is all zeros, and opens it.
+    ///
+    /// # Errors
+    /// [`Error::Volume`] when the size or `options` make no volume; [`Error::Fault`].
+    pub fn create_on(medium: Medium, options: &Options) -> Result<Volume> {
+        Volume::create_in(medium, options, "new volume")
+    }
+
+    fn create_in(medium: Medium, options: &Options, place: &str) -> Result<Volume> {
+        let bytes = medium.segment_sizes().next().unwrap_or(0);
+        let geometry = Geometry::new(bytes, options.group_bytes)
+            .map_err(|what| superblock::failure(place, what, rustix::io::Errno::INVAL))?;
+        medium.back(Addr::new(SegmentId(0), 0), geometry.data_start())?;
+        superblock::write(&medium, &mut superblock::new(&geometry, options), 1)?;
+        let (volume, _) = Volume::open_in(medium, None, place)?;
+        volume.space.central().sealed = false;
+        Ok(volume)
+    }
+
+    /// Opens the volume in directory `path` of the host, for this process alone.
+    ///
+    /// # Errors
+    /// [`Error::Volume`] says what is wrong: no volume there, in use (and by which process), a newer format, truncated or
+    /// corrupt; [`Error::Corrupt`]; [`Error::Fault`].
+    pub fn open(path: &Path) -> Result<(Volume, Opened)> {
+        let (medium, lock) = host::open(path)?;
+        Volume::open_in(medium, Some(lock), &path.display().to_string())
+    }
+
+    /// Opens the volume on `medium`.
+    ///
+    /// # Errors
+    /// As [`Volume::open`].
+    pub fn open_on(medium: Medium) -> Result<(Volume, Opened)> {
+        Volume::open_in(medium, None, "volume")
+    }
+
+    fn open_in(medium: Medium, lock: Option<HostLock>, place: &str) -> Result<(Volume, Opened)> {
+        let found = superblock::read(&medium, place)?;
+        let segments = medium.segment_sizes().count();
+        for segment in 1..segments {
+            superblock::check_segment(&medium, place, &found.block.volume_id, segment as u16)?;
+        }
+        let page: VolumePage = medium.read_value(VOLUME_PAGE)?;
+        let groups = page.groups_in_use.get();
+        if groups > found.geometry.groups() {
+            return Err(Error::corrupt(GROUPS_IN_USE, "more groups in use than there are"));
+        }
+        let medium = Arc::new(medium);
+        let shared = Shared::new(Arc::clone(&medium), found.geometry, groups)?;
+        let map = save::load(&shared, &page, found.block.volume_id);
+        if page.clean.get() != 0 {
+            save::clear_mark(&medium)?;
+        }
+        let opened = if map.is_some() { Opened::Clean } else { Opened::Crashed };
+        let space = Space::new(shared, groups, map.unwrap_or_default());
+        space.central().sealed = opened == Opened::Crashed;
+        let generations = Generations::new(page.generation_limit.get());
+        let volume = Volume { space, medium, found, generations, redo: Redo::default(), _lock: lock };
+        volume.check_root()?;
+        Ok((volume, opened))
+    }
+
+    fn check_root(&self) -> Result<()> {
+        let raw = self.found.block.root.get();
+        let sound = |id: ObjectId| id.is_directory() && self.is_header(Addr::from_raw(id.place()));
+        if raw != 0 && !ObjectId::from_raw(raw).is_some_and(sound) {
+            return Err(Error::corrupt(SUPERBLOCKS[0], "the root is no directory"));
+        }
+        Ok(())
+    }
+
+    /// Closes the volume so that the next open is quick. Where there is no room for what that takes, it is merely slower.
+    ///
+    /// # Errors
+    /// [`Error::Fault`] in a forked child, or when the medium failed; the volume is left as by a crash.
+    pub fn close(&self) -> Result<()> {
+        if self.space.central().sealed {
+            return Ok(());
+        }
+        save::save(&self.space, self.found.block.volume_id)
+    }
+
+    /// Marks for everything that objects use: nothing so far but the tables of the volume.
+    pub fn marks(&self) -> Marks {
+        Marks::new(self.space.shared())
+    }
+
+    /// Takes everything that is not marked as free: the end of recovery.
+    pub fn adopt(&mut self, marks: &Marks) {
+        self.space.adopt(marks.free_map());
+    }
+
+    /// The storage.
+    #[inline]
+    pub fn medium(&self) -> &Medium {
+        &self.medium
+    }
+
+    /// What allocates in it.
+    #[inline]
+    pub fn space(&self) -> &Space {
+        &self.space
+    }
+
+    /// Who uses which redo slot.
+    #[inline]
+    pub fn redo(&self) -> &Redo {
+        &self.redo
+    }
+
+    /// Sizes and places.
+    pub fn geometry(&self) -> &Geometry {
+        &self.found.geometry
+    }
+
+    /// Random bytes that name the volume.
+    pub fn volume_id(&self) -> [u8; 16] {
+        self.found.block.volume_id
+    }
+
+    /// Key of the hash of names.
+    #[inline]
+    pub fn hash_seed(&self) -> u64 {
+        self.found.block.hash_seed.get()
+    }
+
+    /// Time of creation.
+    pub fn created(&self) -> Time {
+        Time::new(self.found.block.created_seconds.get(), self.found.block.created_nanoseconds.get())
+    }
+
+    /// The root directory; `None` until [`Volume::set_root`].
+    pub fn root(&self) -> Option<ObjectId> {
+        match self.found.block.root.get() {
+            0 => None,
+            raw => ObjectId::from_raw(raw),
+        }
+    }
+
+    /// Makes a directory the root, durably.
+    ///
+    /// # Errors
+    /// [`Error::Fault`].
+    pub fn set_root(&mut self, root: ObjectId) -> Result<()> {
+        self.found.set_root(&self.medium, root.raw())
+    }
+
+    /// A number that this volume never gave before, at least 1.
+    ///
+    /// # Errors
+    /// [`Error::Fault`]; [`Error::Corrupt`] when the numbers are used up.
+    #[inline]
+    pub fn generation(&self) -> Result<u64> {
+        self.generations.next(&self.medium)
+    }
+
+    /// Whether `addr` is that of a header slot, free or not. Takes no lock.
+    #[inline]
+    pub fn is_header(&self, addr: Addr) -> bool {
+        self.space.is_header(addr)
+    }
+
+    /// Whether an extent could be live: well formed, in the groups in use and in no header chunk. Takes no lock.
+    #[inline]
+    pub fn contains(&self, extent: Extent) -> bool {
+        self.space.contains(extent)
+    }
+}
+
+const _: () = assert!(GENERATION_LIMIT.raw() == VOLUME_PAGE.raw());

@@ -1,0 +1,311 @@
+//! Writing and reading the superblock.
+//!
+//! Safe when power fails: the copies are overwritten one after the other with a barrier between, the older one first, so
+//! at least one is whole at any moment, and the checksum tells which.
+
+use eyrie_medium::{Addr, Medium, PAGE_SIZE};
+use rustix::io::Errno;
+use zerocopy::{FromZeros, IntoBytes};
+
+use super::geometry::Geometry;
+use super::layout::{
+    COMPAT, FORMAT_VERSION, INCOMPAT, MAGIC, MAX_SEGMENTS, RO_COMPAT, SUPERBLOCKS, Superblock,
+};
+use crate::{Error, Result, Time};
+
+/// What a new volume is made with. Everything random or current is here, so that a test can fix it.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// Size of a group, in bytes: a power of two from 64 KiB to 64 MiB, and the size of the largest extent.
+    pub group_bytes: u64,
+    /// Key of the hash of names.
+    pub hash_seed: u64,
+    /// Random bytes that name the volume.
+    pub volume_id: [u8; 16],
+    /// Time of creation.
+    pub created: Time,
+}
+
+impl Options {
+    /// The options for an ordinary volume created at `created`, with an id and a hash key from the host.
+    ///
+    /// # Errors
+    /// [`Error::Volume`] when the host has no random bytes.
+    pub fn random(created: Time) -> Result<Options> {
+        let mut bytes = [0; 24];
+        let filled = rustix::rand::getrandom(&mut bytes[..], rustix::rand::GetRandomFlags::empty());
+        if filled != Ok(bytes.len()) {
+            return Err(failure(
+                "new volume",
+                "the host gave no random bytes",
+                filled.err().unwrap_or(Errno::IO),
+            ));
+        }
+        let (mut seed, mut volume_id) = ([0; 8], [0; 16]);
+        seed.copy_from_slice(&bytes[..8]);
+        volume_id.copy_from_slice(&bytes[8..]);
+        Ok(Options { group_bytes: 64 << 20, hash_seed: u64::from_le_bytes(seed), volume_id, created })
+    }
+}
+
+/// An error about the volume at `place`.
+pub(super) fn failure(place: &str, what: impl Into<String>, errno: Errno) -> Error {
+    Error::Volume { place: place.to_string(), what: what.into(), errno }
+}
+
+/// The superblock of a new volume.
+pub(super) fn new(geometry: &Geometry, options: &Options) -> Superblock {
+    let mut block = Superblock::new_zeroed();
+    block.magic = MAGIC;
+    block.version.set(FORMAT_VERSION);
+    block.volume_id = options.volume_id;
+    block.block_bytes.set(PAGE_SIZE as u32);
+    block.realms.set(1);
+    block.group_bytes.set(geometry.group_bytes());
+    block.volume_bytes.set(geometry.volume_bytes());
+    block.hash_seed.set(options.hash_seed);
+    block.created_seconds.set(options.created.seconds);
+    block.created_nanoseconds.set(options.created.nanoseconds);
+    block.segments.set(1);
+    block.segment_bytes[0].set(geometry.volume_bytes());
+    block
+}
+
+fn checksum(block: &Superblock) -> u32 {
+    let bytes = block.as_bytes();
+    crc32c::crc32c_append(crc32c::crc32c(&bytes[..12]), &bytes[16..])
+}
+
+/// A superblock that was read and verified.
+pub(super) struct Found {
+    pub(super) block: Superblock,
+    pub(super) geometry: Geometry,
+    /// Which copy it came from.
+    copy: usize,
+}
+
+/// Writes a superblock over both copies, with the next sequence number; the copy that is not `current` goes first.
+pub(super) fn write(medium: &Medium, block: &mut Superblock, current: usize) -> Result<()> {
+    block.sequence.set(block.sequence.get().wrapping_add(1));
+    block.checksum.set(checksum(block));
+    for copy in [1 - current, current] {
+        let dirty = medium.write_value(SUPERBLOCKS[copy], block)?;
+        let _whole = medium.barrier(dirty);
+    }
+    Ok(())
+}
+
+impl Found {
+    /// Stores the object id of the root directory.
+    pub(super) fn set_root(&mut self, medium: &Medium, root: u64) -> Result<()> {
+        let mut block = self.block;
+        block.root.set(root);
+        write(medium, &mut block, self.copy)?;
+        self.block = block;
+        Ok(())
+    }
+}
+
+/// Reads and verifies the superblock of the volume at `place`.
+pub(super) fn read(medium: &Medium, place: &str) -> Result<Found> {
+    let actual = medium.segment_sizes().next().unwrap_or(0);
+    if actual < 2 * PAGE_SIZE {
+        let what = format!("not an Eyrie volume (only {actual} bytes)");
+        return Err(failure(place, what, Errno::INVAL));
+    }
+    let copies: [Superblock; 2] = [medium.read_value(SUPERBLOCKS[0])?, medium.read_value(SUPERBLOCKS[1])?];
+    let named = copies.iter().filter(|copy| copy.magic == MAGIC).count();
+    if named == 0 {
+        let what = "not an Eyrie volume (or its creation did not finish)";
+        return Err(failure(place, what, Errno::INVAL));
+    }
+    let whole =
+        (0..2).filter(|&i| copies[i].magic == MAGIC && copies[i].checksum.get() == checksum(&copies[i]));
+    let Some(copy) = whole.max_by_key(|&i| (copies[i].sequence.get(), 1 - i)) else {
+        if named == 2 && copies.iter().all(|copy| copy.version.get() > FORMAT_VERSION) {
+            return Err(newer(place, copies[0].version.get()));
+        }
+        let what = "corrupt volume: both copies of the superblock are damaged";
+        return Err(failure(place, what, Errno::IO));
+    };
+    let geometry = verify(&copies[copy], place, actual)?;
+    Ok(Found { block: copies[copy], geometry, copy })
+}
+
+fn newer(place: &str, version: u32) -> Error {
+    let what =
+        format!("newer format: version {version}, this program knows {FORMAT_VERSION}; use a newer eyrie");
+    failure(place, what, Errno::OPNOTSUPP)
+}
+
+/// The geometry that a whole superblock describes, if this program can use it.
+fn verify(block: &Superblock, place: &str, actual: u64) -> Result<Geometry> {
+    if block.version.get() > FORMAT_VERSION {
+        return Err(newer(place, block.version.get()));
+    }
+    let features = |what, unknown: u64| {
+        let what = format!("newer format: {what} features {unknown:#x} are unknown here; use a newer eyrie");
+        Err(failure(place, what, Errno::OPNOTSUPP))
+    };
+    if block.incompat.get() & !INCOMPAT != 0 {
+        return features("incompatible", block.incompat.get() & !INCOMPAT);
+    }
+    if block.ro_compat.get() & !RO_COMPAT != 0 {
+        return features("read-only", block.ro_compat.get() & !RO_COMPAT);
+    }
+    let _ignored = block.compat.get() & !COMPAT;
+    let corrupt = |what: &str| failure(place, format!("corrupt volume: superblock: {what}"), Errno::IO);
+    if block.version.get() != FORMAT_VERSION {
+        return Err(corrupt("version 0"));
+    }
+    if u64::from(block.block_bytes.get()) != PAGE_SIZE {
+        return Err(corrupt("the block size is not 4096"));
+    }
+    let volume_bytes = block.volume_bytes.get();
+    if block.segments.get() != 1 || block.realms.get() != 1 {
+        return Err(corrupt("format 1 has one segment and one realm"));
+    }
+    let sizes = &block.segment_bytes;
+    if sizes[0].get() != volume_bytes || sizes[1..MAX_SEGMENTS].iter().any(|size| size.get() != 0) {
+        return Err(corrupt("the table of segments contradicts the size"));
+    }
+    let geometry = Geometry::new(volume_bytes, block.group_bytes.get()).map_err(corrupt)?;
+    if actual < volume_bytes {
+        let what = format!(
+            "truncated volume: segment 0 has {actual} bytes, the superblock says {volume_bytes}; restore the file"
+        );
+        return Err(failure(place, what, Errno::IO));
+    }
+    Ok(geometry)
+}
+
+/// Verifies the header of a segment but the first.
+///
+/// # Errors
+/// [`Error::Volume`]: a segment of another volume, or one damaged.
+pub(super) fn check_segment(medium: &Medium, place: &str, id: &[u8; 16], segment: u16) -> Result<()> {
+    use super::layout::{SEGMENT_MAGIC, SegmentHeader};
+    let header: SegmentHeader = medium.read_value(Addr::new(eyrie_medium::SegmentId(segment), 0))?;
+    let bytes = header.as_bytes();
+    let sum = crc32c::crc32c_append(crc32c::crc32c(&bytes[..12]), &bytes[16..]);
+    let refuse = |what: &str| Err(failure(place, format!("segment {segment}: {what}"), Errno::IO));
+    if header.magic != SEGMENT_MAGIC || header.checksum.get() != sum {
+        return refuse("corrupt header");
+    }
+    if header.volume_id != *id || header.segment.get() != segment {
+        return refuse("wrong segment: it belongs to another volume, or elsewhere in this one");
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SIZE: u64 = 1 << 20;
+
+    pub(crate) fn options() -> Options {
+        Options { group_bytes: 1 << 16, hash_seed: 7, volume_id: [9; 16], created: Time::new(5, 6) }
+    }
+
+    fn written() -> Medium {
+        let medium = Medium::memory(SIZE).expect("memory");
+        let geometry = Geometry::new(SIZE, 1 << 16).expect("a volume");
+        write(&medium, &mut new(&geometry, &options()), 0).expect("in bounds");
+        medium
+    }
+
+    fn store(medium: &Medium, addr: Addr, bytes: &[u8]) {
+        drop(medium.write(addr, bytes).expect("in bounds"));
+    }
+
+    fn refusal(medium: &Medium) -> String {
+        read(medium, "here").err().expect("refused").to_string()
+    }
+
+    /// Changes both copies and makes their checksums right again.
+    fn change(medium: &Medium, edit: impl Fn(&mut Superblock)) {
+        for addr in SUPERBLOCKS {
+            let mut block: Superblock = medium.read_value(addr).expect("in bounds");
+            edit(&mut block);
+            block.checksum.set(checksum(&block));
+            store(medium, addr, block.as_bytes());
+        }
+    }
+
+    #[test]
+    fn what_was_written_is_read_back() {
+        let found = read(&written(), "here").expect("whole");
+        assert_eq!(found.block.volume_id, [9; 16]);
+        assert_eq!(found.block.sequence.get(), 1);
+        assert_eq!((found.geometry.volume_bytes(), found.geometry.group_bytes()), (SIZE, 1 << 16));
+    }
+
+    #[test]
+    fn one_bad_copy_leaves_the_other() {
+        for bad in 0..2 {
+            let medium = written();
+            store(&medium, SUPERBLOCKS[bad].add(500), &[1]);
+            let mut found = read(&medium, "here").expect("the other copy");
+            assert_eq!(found.copy, 1 - bad);
+            found.set_root(&medium, 0x4002).expect("in bounds");
+            store(&medium, SUPERBLOCKS[1 - bad].add(500), &[1]);
+            assert_eq!(read(&medium, "here").expect("repaired").block.root.get(), 0x4002);
+        }
+    }
+
+    #[test]
+    fn damage_is_named() {
+        let medium = written();
+        store(&medium, SUPERBLOCKS[0].add(500), &[1]);
+        store(&medium, SUPERBLOCKS[1].add(4000), &[1]);
+        assert!(refusal(&medium).contains("both copies"), "{}", refusal(&medium));
+        assert!(refusal(&Medium::memory(SIZE).expect("memory")).contains("not an Eyrie volume"));
+        assert!(refusal(&Medium::memory(4096).expect("memory")).contains("not an Eyrie volume"));
+
+        let medium = written();
+        let mut bytes = medium.snapshot();
+        bytes.truncate(SIZE as usize / 2);
+        let short = Medium::memory(SIZE / 2).expect("memory");
+        store(&short, Addr::NULL, &bytes);
+        let what = refusal(&short);
+        assert!(what.contains("524288") && what.contains("1048576"), "{what}");
+    }
+
+    #[test]
+    fn newer_formats_are_refused() {
+        for (edit, word) in [
+            (&(|b: &mut Superblock| b.version.set(2)) as &dyn Fn(&mut Superblock), "version 2"),
+            (&|b| b.incompat.set(4), "incompatible features 0x4"),
+            (&|b| b.ro_compat.set(8), "read-only features 0x8"),
+        ] {
+            let medium = written();
+            change(&medium, edit);
+            let what = refusal(&medium);
+            assert!(what.contains("newer format") && what.contains(word), "{what}");
+        }
+        let medium = written();
+        change(&medium, |block| block.compat.set(1));
+        assert!(read(&medium, "here").is_ok(), "compatible features do no harm");
+    }
+
+    #[test]
+    fn no_hostile_superblock_is_believed() {
+        for edit in [
+            &(|b: &mut Superblock| b.group_bytes.set(3)) as &dyn Fn(&mut Superblock),
+            &|b| b.group_bytes.set(0),
+            &|b| b.volume_bytes.set(u64::MAX),
+            &|b| b.volume_bytes.set(0),
+            &|b| b.segments.set(2),
+            &|b| b.realms.set(0),
+            &|b| b.segment_bytes[0].set(5),
+            &|b| b.segment_bytes[9].set(5),
+            &|b| b.block_bytes.set(512),
+            &|b| b.version.set(0),
+        ] {
+            let medium = written();
+            change(&medium, edit);
+            assert!(refusal(&medium).contains("corrupt volume"), "{}", refusal(&medium));
+        }
+    }
+}
