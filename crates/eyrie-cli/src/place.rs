@@ -64,21 +64,6 @@ impl Place {
         }
     }
 
-    /// The path of the host, where nothing else will do.
-    ///
-    /// # Errors
-    /// Exit status 2 for a place inside a volume.
-    pub fn host(self) -> Result<PathBuf> {
-        match self {
-            Place::Host(path) => Ok(path),
-            Place::Inside(inside) => Err(Failure::usage(
-                "not a path of the host",
-                inside,
-                "write ./a:b for a name with a colon in it",
-            )),
-        }
-    }
-
     /// As [`Place::inside`], but a path of the host is the root of that volume.
     pub fn inside_or_root(self) -> Inside {
         match self {

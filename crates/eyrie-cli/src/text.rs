@@ -12,7 +12,8 @@ const UNITS: [&str; 6] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
 pub fn size(bytes: u64) -> String {
     let mut unit = 0;
     let mut value = bytes as f64;
-    while value >= 1024.0 && unit + 1 < UNITS.len() {
+    // Not 1024 of a unit after rounding.
+    while value >= 1023.5 && unit + 1 < UNITS.len() {
         value /= 1024.0;
         unit += 1;
     }
@@ -43,7 +44,9 @@ pub fn parse_size(argument: &str) -> Result<u64, String> {
         Ok(whole) => whole.checked_mul(1 << shift),
         Err(_) => number.parse::<f64>().ok().map(|number| (number * scale) as u64),
     };
-    bytes.filter(|&bytes| bytes > 0).ok_or_else(|| "sizes are written like 4G, 512M or 1048576".to_owned())
+    bytes
+        .filter(|&bytes| bytes > 0 && bytes < 1 << 62)
+        .ok_or_else(|| "sizes are written like 4G, 512M or 1048576".to_owned())
 }
 
 /// `53353` as `53,353`.
@@ -179,6 +182,7 @@ mod tests {
         }
         assert_eq!(size(1536), "1.5 KiB");
         assert_eq!(size(4 << 30), "4.0 GiB");
+        assert_eq!(size((1 << 30) - 4096), "1.0 GiB");
         assert_eq!(count(1_234_567), "1,234,567");
     }
 

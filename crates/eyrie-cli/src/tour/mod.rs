@@ -53,6 +53,10 @@ pub fn run(arguments: &Tour, output: &mut Output) -> Result<()> {
         Some(place) => place.clone(),
         None => choose_place(size)?,
     };
+    if std::path::absolute(&place).is_ok_and(|place| place.starts_with(&root)) {
+        let why = "the volume would be inside: name another directory, or say --volume";
+        return Err(Failure::new("cannot tour", shown, why));
+    }
     let mut guide = Guide { arguments, output, host, root, survey, steps: json!({}) };
     let result = guide.show(&place, size);
     if arguments.remove {

@@ -35,8 +35,7 @@ pub fn print(measurements: &[Measurement], host: &str, output: &mut Output) -> R
         let middle = ratios[ratios.len() / 2];
         writeln!(
             output,
-            "\nEyrie took this computer {least:.1} to {most:.1} times less time per operation than {host} did \
-             (in the middle {middle:.1} times)."
+            "\nIn this run Eyrie was {least:.1} to {most:.1} times as fast as {host}; the median is {middle:.1}."
         )?;
     }
     Ok(())
