@@ -6,6 +6,9 @@ use eyrie::{Errno, File, Posix, PosixExt, Stat, Whence};
 
 use super::{CHUNK_BYTES, On, Side, Tally, attributes};
 
+/// The smallest hole.
+const PAGE_BYTES: u64 = 4096;
+
 /// Where in the source a file is, and where it goes.
 pub(super) struct Ends<'a, S, D> {
     pub(super) source: &'a S,
@@ -38,7 +41,8 @@ pub(super) fn copy_file<S: Posix, D: Posix>(
     result
 }
 
-/// Files whose storage covers their size have no holes; kernel files of size 0 may have bytes nevertheless.
+/// Asks for holes whatever the storage that a file is said to occupy, because that may be an estimate. Only files of a
+/// page have none; kernel files that claim no size, or a page, are read to their end.
 fn copy_bytes<S: Posix, D: Posix>(
     input: &File<'_, S>,
     source: &S,
@@ -51,7 +55,7 @@ fn copy_bytes<S: Posix, D: Posix>(
     if buffer.len() < room {
         buffer.resize(room, 0);
     }
-    if stat.allocated >= stat.size {
+    if stat.size <= PAGE_BYTES {
         return copy_range(input, output, 0, u64::MAX, buffer);
     }
     let mut offset = 0;
