@@ -37,7 +37,7 @@ pub struct Redo {
 
 impl Redo {
     /// Runs `read` (again and again) until no record was being applied meanwhile: it sees each Op whole or not at all.
-    #[inline]
+    #[inline(always)]
     pub fn stable<T>(&self, mut read: impl FnMut() -> Result<T>) -> Result<T> {
         loop {
             let finished = self.finished.load(Ordering::Acquire);

@@ -148,7 +148,9 @@ impl Volume {
         let volume = self.engine.volume();
         let space = self.engine.space();
         let (medium, promise) = match volume.medium().kind() {
-            MediumKind::Dram => ("dram", "every completed call survives the death of the process, not of the host"),
+            MediumKind::Dram => {
+                ("dram", "every completed call survives the death of the process, not of the host")
+            }
             MediumKind::Traced => ("traced", "what survives is what the crash explorer decides"),
         };
         let segments = volume.medium().segment_sizes().enumerate();

@@ -148,7 +148,16 @@ impl Scm {
 
     fn over(volume: Volume, root: ObjectId, recovered: bool) -> Scm {
         let (locks, opens) = (Locks::default(), Opens::default());
-        Scm { volume, root, locks, opens, moves: Mutex::new(()), changes: Changes::default(), recovered, close_on_drop: false }
+        Scm {
+            volume,
+            root,
+            locks,
+            opens,
+            moves: Mutex::new(()),
+            changes: Changes::default(),
+            recovered,
+            close_on_drop: false,
+        }
     }
 
     /// The volume beneath.
@@ -175,7 +184,7 @@ impl Scm {
     /// `Fault`; the volume is then as after a crash, and opening it recovers.
     pub fn close(mut self) -> Result<()> {
         self.close_on_drop = false;
-        self.volume.close()
+        self.volume.save()
     }
 
     /// The same engine, closed when it is dropped. Without this, dropping it is what the death of the process is.
@@ -217,7 +226,7 @@ impl Drop for Scm {
     fn drop(&mut self) {
         if self.close_on_drop && !std::thread::panicking() {
             // There is nobody to tell; a volume that was not closed is recovered when it is opened.
-            let _ = self.volume.close();
+            let _ = self.volume.save();
         }
     }
 }

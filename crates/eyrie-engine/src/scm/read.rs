@@ -43,35 +43,37 @@ impl Scm {
         let medium = self.medium();
         medium.check()?;
         let header = self.header(id)?;
-        let attributes = self.volume.redo().stable(|| {
+        let (hot, cold, identity) = self.volume.redo().stable(|| {
             let (hot, cold) = header.hot_and_cold(medium)?;
-            let identity = header.identity(medium)?;
-            let changed = if hot.selector.follows() { hot.modified } else { cold.changed() };
-            let is_device = matches!(id.kind(), Kind::CharDevice | Kind::BlockDevice);
-            Ok(Attributes {
-                kind: id.kind(),
-                mode: cold.mode,
-                uid: cold.uid,
-                gid: cold.gid,
-                links: if hot.selector.unlinked() { 0 } else { cold.links },
-                size: hot.size,
-                allocated: mfile::allocated(hot.root, hot.size),
-                accessed: cold.accessed(),
-                modified: hot.modified,
-                changed,
-                created: Time::new(identity.created_seconds, identity.created_nanoseconds),
-                device: if is_device { cold.parent_or_device } else { 0 },
-                parent: if id.is_directory() { ObjectId::from_raw(cold.parent_or_device) } else { None },
-                generation: identity.generation,
-            })
+            Ok((hot, cold, header.identity(medium)?))
         })?;
-        let attributes = if id.is_directory() { self.with_summary(id, attributes)? } else { attributes };
+        let is_device = matches!(id.kind(), Kind::CharDevice | Kind::BlockDevice);
+        let mut attributes = Attributes {
+            kind: id.kind(),
+            mode: cold.mode,
+            uid: cold.uid,
+            gid: cold.gid,
+            links: if hot.selector.unlinked() { 0 } else { cold.links },
+            size: hot.size,
+            allocated: mfile::allocated(hot.root, hot.size),
+            accessed: cold.accessed(),
+            modified: hot.modified,
+            changed: if hot.selector.follows() { hot.modified } else { cold.changed() },
+            created: Time::new(identity.created_seconds, identity.created_nanoseconds),
+            device: if is_device { cold.parent_or_device } else { 0 },
+            parent: None,
+            generation: identity.generation,
+        };
+        if id.is_directory() {
+            attributes.parent = ObjectId::from_raw(cold.parent_or_device).filter(|_| attributes.links != 0);
+            self.add_summary(id, &mut attributes)?;
+        }
         medium.check()?;
         Ok(attributes)
     }
 
     /// Adds what a directory's pages say: its links, entries and times.
-    fn with_summary(&self, id: ObjectId, mut attributes: Attributes) -> Result<Attributes> {
+    fn add_summary(&self, id: ObjectId, attributes: &mut Attributes) -> Result<()> {
         let header = self.header(id)?;
         for _ in 0..SUMMARY_TRIES {
             let ended = self.locks.ended(id);
@@ -89,7 +91,7 @@ impl Scm {
                 break;
             }
         }
-        Ok(attributes)
+        Ok(())
     }
 
     /// Runs `read` on one state of a file.

@@ -139,7 +139,10 @@ mod tests {
         let parent = tempfile::tempdir().expect("a directory");
         let path = parent.path().join("v");
         let volume = Volume::create(&path, BYTES, &options()).expect("created");
-        assert_eq!((mode(&path), mode(&path.join(SEGMENT_FILE)), mode(&path.join(LOCK))), (0o700, 0o600, 0o600));
+        assert_eq!(
+            (mode(&path), mode(&path.join(SEGMENT_FILE)), mode(&path.join(LOCK))),
+            (0o700, 0o600, 0o600)
+        );
         let id = volume.volume_id();
         let extent = volume.space().allocate(100).expect("empty");
         volume.close().expect("sound");

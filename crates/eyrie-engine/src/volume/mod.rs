@@ -157,11 +157,20 @@ impl Volume {
         Ok(())
     }
 
-    /// Closes the volume so that the next open is quick. Where there is no room for what that takes, it is merely slower.
+    /// Saves and closes the volume, as [`Volume::save`] does.
+    ///
+    /// # Errors
+    /// As [`Volume::save`].
+    pub fn close(self) -> Result<()> {
+        self.save()
+    }
+
+    /// Saves the allocator, so that the next open is quick. Where there is no room for that, it is merely slower.
+    /// Nothing may be changed afterwards.
     ///
     /// # Errors
     /// [`Error::Fault`] in a forked child, or when the medium failed; the volume is left as by a crash.
-    pub fn close(&self) -> Result<()> {
+    pub fn save(&self) -> Result<()> {
         if self.space.central().sealed {
             return Ok(());
         }

@@ -29,8 +29,6 @@ pub(super) struct Times {
     pub accessed: Option<Time>,
     /// Whether it can be seen that modification and change times changed.
     pub changed: bool,
-    /// Whether modification times that a call set can be compared.
-    pub modified: bool,
 }
 
 /// Everything under the root. `fs` must be root's.
@@ -39,11 +37,6 @@ pub(super) fn read<P: Posix>(fs: &P) -> Result<Tree, Errno> {
     let mut pending = vec![b"/".to_vec()];
     while let Some(name) = pending.pop() {
         let stat = fs.lstat(path(&name)).map_err(|error| error.errno())?;
-        let bytes = match stat.kind {
-            Kind::File => contents(fs, &name)?,
-            Kind::Symlink => fs.readlink(path(&name)).map_err(|error| error.errno())?,
-            _ => Vec::new(),
-        };
         if stat.is_dir() {
             for entry in fs.read_dir(path(&name)).map_err(|error| error.errno())? {
                 let entry = entry.map_err(|error| error.errno())?;
@@ -51,7 +44,15 @@ pub(super) fn read<P: Posix>(fs: &P) -> Result<Tree, Errno> {
                 pending.push([&name, slash, entry.name_bytes()].concat());
             }
         }
-        tree.insert(name, Node { stat, bytes });
+        tree.insert(name, Node { stat, bytes: Vec::new() });
+    }
+    // Only now: reading changes the access times of the host.
+    for (name, node) in &mut tree {
+        node.bytes = match node.stat.kind {
+            Kind::File => contents(fs, name)?,
+            Kind::Symlink => fs.readlink(path(name)).map_err(|error| error.errno())?,
+            _ => Vec::new(),
+        };
     }
     Ok(tree)
 }
@@ -120,7 +121,7 @@ impl Moved {
         Moved {
             modified: moved(|stat| stat.modified),
             changed: moved(|stat| stat.changed),
-            modified_set: set(now.modified).filter(|_| times.modified),
+            modified_set: set(now.modified),
             accessed_set: times.accessed == Some(now.accessed),
         }
     }

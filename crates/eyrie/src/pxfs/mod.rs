@@ -1,6 +1,6 @@
 //! PXFS: the calls of [`Posix`](crate::posix::Posix) over an engine.
 //!
-//! A call walks its path ([`walk`]), asks [`eyrie_engine::access`] whether its credentials may, and reads or applies one
+//! A call walks its path, asks [`eyrie_engine::access`] whether its credentials may, and reads or applies one
 //! Op. It holds one epoch pin throughout, so ids stay valid between look-up and use; when another thread's change makes
 //! an engine answer `Stale` all the same, it walks again.
 //!

@@ -60,6 +60,9 @@ impl<E: Engine> Pxfs<E> {
         if create && id.is_directory() {
             return Err(Errno::ISDIR.into());
         }
+        if create && id.kind() != Kind::File {
+            access::check_open_for_create(&self.credentials, &parent.dir.protection, &self.protection(id)?)?;
+        }
         if (parent.slash || flags.contains(OpenFlags::DIRECTORY)) && !id.is_directory() {
             return Err(Errno::NOTDIR.into());
         }

@@ -137,6 +137,17 @@ fn the_clock_can_be_injected_and_umasks_are_the_callers() {
 }
 
 #[test]
+fn truncating_to_the_same_size_leaves_the_times_alone() {
+    let fs = empty();
+    fs.write("f", "1234").unwrap();
+    fs.utimens("f", SetTime::Omit, SetTime::To(Time::new(5, 0))).unwrap();
+    fs.truncate("f", 4).unwrap();
+    assert_eq!(fs.metadata("f").unwrap().modified, Time::new(5, 0));
+    fs.truncate("f", 3).unwrap();
+    assert_ne!(fs.metadata("f").unwrap().modified, Time::new(5, 0));
+}
+
+#[test]
 fn opens_of_neither_kind_and_of_devices_fail() {
     let fs = empty();
     assert_eq!(errno(fs.options().open("f")), Some(Errno::INVAL));

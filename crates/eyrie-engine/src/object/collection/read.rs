@@ -1,12 +1,13 @@
 //! Look-ups, listings and summaries. They take no lock; see the module's docs for why what they see is right.
 
-use eyrie_medium::{Addr, Medium};
+use eyrie_medium::{Addr, LINE_SIZE, Medium};
 use smallvec::SmallVec;
 
 use super::Collection;
 use super::layout::{Buckets, Commit, LINK, RECORD_NAME, STAMPS, Stamp, TAGS, tag};
 use super::table::{
-    Chain, Entry, Table, bits, checked_id, checked_name_len, counting, load, read_page, read_value, record_at,
+    Chain, Entry, Table, bits, checked_id, checked_name_len, counting, hostile, load, read_page, read_value,
+    record_at,
 };
 use crate::object::pointer::Pointer;
 use crate::volume::Volume;
@@ -112,13 +113,17 @@ fn search(
     hash: u64,
     name: &[u8],
 ) -> Result<(Option<(u32, ObjectId)>, u64)> {
-    const { assert!(LINK + 8 == TAGS) };
-    let [link, tags @ ..]: [u64; 5] = read_value(medium, page.add(LINK))?;
+    const { assert!(LINK == 8 && TAGS == 16) };
+    let head = medium.line(page).map_err(|fault| hostile(page, fault))?;
+    let (link, tags) = (head.load(1), [head.load(2), head.load(3), head.load(4), head.load(5)]);
     for slot in bits(matching(tags, tag(hash)) & commit.live()) {
         let (record, units) = record_at(medium, page, slot)?;
-        if load(medium, record)? == hash
-            && let Some(id) = matches(medium, record, units, name)?
-        {
+        if load(medium, record)? != hash {
+            continue;
+        }
+        // Whoever looks a name up goes on to its object.
+        medium.prefetch(Addr::from_raw(load(medium, record.add(8))?).add(LINE_SIZE));
+        if let Some(id) = matches(medium, record, units, name)? {
             return Ok((Some((slot, id)), link));
         }
     }
