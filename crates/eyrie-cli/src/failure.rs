@@ -94,7 +94,12 @@ pub fn reason(error: &eyrie::Error) -> String {
         None => format!("{}: ", error.operation()),
     };
     let why = text.strip_prefix(&prefix).unwrap_or(&text);
-    with_advice(why, error.errno())
+    match error.engine() {
+        Some(_) if error.errno() == Errno::NOSPC => format!("{why}: make room there"),
+        // The engine's own words say what to do.
+        Some(_) => why.to_owned(),
+        None => with_advice(why, error.errno()),
+    }
 }
 
 /// As [`reason`], of an error of the standard library.
@@ -111,12 +116,11 @@ fn with_advice(why: &str, errno: Errno) -> String {
     let advice = match errno {
         Errno::NOENT => "check the spelling",
         Errno::EXIST => "choose another name, or remove it first",
-        Errno::NOSPC | Errno::DQUOT => "remove something, or make a larger volume",
+        Errno::NOSPC | Errno::DQUOT => "make room there, or use a larger volume",
         Errno::NAMETOOLONG => "a name has at most 255 bytes",
         Errno::NOTEMPTY => "remove its contents first, or use -r",
         Errno::ACCESS | Errno::PERM => "run as its owner, or as root",
         Errno::LOOP => "there is a loop of symbolic links",
-        // The engine's own words say what to do.
         _ => return why.to_owned(),
     };
     format!("{why}: {advice}")

@@ -127,7 +127,7 @@ fn a_full_host() {
     fs::create_dir(sandbox.path("tree")).unwrap();
     fill(&sandbox.path("tree"), 3000, 100_000).unwrap();
     sandbox.succeed(["mkfs", "small/vol", "--size", "4G"]);
-    sandbox.fail(1, &["small/vol:/tree", "space"], ["import", "tree", "small/vol:/tree"]);
+    sandbox.fail(1, &["small/vol:/tree", "is full", "make room"], ["import", "tree", "small/vol:/tree"]);
     assert!(sandbox.succeed(["fsck", "small/vol"]).contains("sound"));
     sandbox.succeed(["rm", "-r", "small/vol:/tree"]);
     sandbox.succeed(["mkdir", "small/vol:/works"]);
