@@ -33,7 +33,7 @@ fn main() -> ExitCode {
     let result = commands::run(arguments.command, &mut output);
     let flushed = output.flush().map_err(Failure::from);
     // What was written before an error is shown; the error is the result.
-    match result.and_then(|()| flushed) {
+    match result.and(flushed) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             let line = failure.to_string();

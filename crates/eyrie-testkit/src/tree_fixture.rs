@@ -14,6 +14,9 @@ use xxhash_rust::xxh3::xxh3_64;
 /// Holes are compared in steps of this many bytes: file systems differ in where they begin and end.
 const HOLE_STEP: u64 = 64 << 10;
 
+/// Where there is data: first step and the one after the last, of each run.
+pub type Steps = Vec<(u64, u64)>;
+
 /// Whether this process may make devices and give files away.
 pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()
@@ -243,8 +246,8 @@ pub struct Line {
     pub accessed: (i64, i64),
     /// Modification time, in seconds and nanoseconds.
     pub modified: (i64, i64),
-    /// Where there is data, in whole steps: pairs of first and last step.
-    pub data: Vec<(u64, u64)>,
+    /// Where there is data.
+    pub data: Steps,
     /// Checksum of the data, or the target of a symbolic link.
     pub content: Vec<u8>,
 }
@@ -334,8 +337,8 @@ impl Manifest {
     }
 }
 
-/// Checksum or target, and the steps with data.
-fn content_of(path: &Path, metadata: &fs::Metadata) -> io::Result<(Vec<u8>, Vec<(u64, u64)>)> {
+/// Checksum or target, and where there is data.
+fn content_of(path: &Path, metadata: &fs::Metadata) -> io::Result<(Vec<u8>, Steps)> {
     if metadata.is_symlink() {
         return Ok((fs::read_link(path)?.into_os_string().into_encoded_bytes(), Vec::new()));
     }
@@ -343,7 +346,7 @@ fn content_of(path: &Path, metadata: &fs::Metadata) -> io::Result<(Vec<u8>, Vec<
         return Ok((Vec::new(), Vec::new()));
     }
     let file = File::open(path)?;
-    let mut steps: Vec<(u64, u64)> = Vec::new();
+    let mut steps: Steps = Vec::new();
     let mut hashes = Vec::new();
     let mut offset = 0;
     while let Ok(start) = rustix::fs::seek(&file, SeekFrom::Data(offset)) {

@@ -1,5 +1,7 @@
 //! Tests of the command `eyrie` as its users meet it.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 mod arguments;
 mod commands;
 mod crashes;

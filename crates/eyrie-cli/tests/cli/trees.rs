@@ -74,7 +74,7 @@ fn what_cannot_be_read_is_counted() {
     fs::create_dir(sandbox.path("tree")).unwrap();
     fs::write(sandbox.path("tree/file"), "x").unwrap();
     fs::write(sandbox.path("tree/secret"), "x").unwrap();
-    let mode = std::os::unix::fs::PermissionsExt::from_mode(0);
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o000);
     fs::set_permissions(sandbox.path("tree/secret"), mode).unwrap();
     let output = sandbox.run(["import", "tree", "vol:/tree"]);
     let complaints = String::from_utf8(output.stderr).unwrap();
