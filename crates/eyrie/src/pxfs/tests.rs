@@ -123,6 +123,9 @@ fn offsets_end_at_the_largest_size() {
     }
     assert_eq!(errno(file.write_at(&[0, 0], i64::MAX as u64 - 1)), Some(Errno::INVAL));
     assert_eq!(file.read_at(&mut [], i64::MAX as u64).unwrap(), 0);
+    file.set_len(i64::MAX as u64 - 1).unwrap();
+    assert_eq!(file.append(b"12").unwrap(), 1, "what fits is appended");
+    assert_eq!(errno(file.append(b"12")), Some(Errno::FBIG));
 }
 
 #[test]
