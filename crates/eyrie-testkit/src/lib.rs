@@ -3,6 +3,7 @@
 //! [`ops`] makes Ops from a seed, [`compare`] turns a volume into a value that can be compared, [`oracle`] runs an engine
 //! beside the model and compares after every step, and [`linear`] finds an order that explains what threads saw.
 //! [`posix`] compares the POSIX calls with the kernel's.
+//! [`tree_fixture`] makes directory trees with every attribute, and compares trees.
 //!
 //! Invariant: everything random comes from one seed, so a seed replays a failure.
 
@@ -13,3 +14,4 @@ pub mod linear;
 pub mod ops;
 pub mod oracle;
 pub mod posix;
+pub mod tree_fixture;
