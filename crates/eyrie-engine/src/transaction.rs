@@ -8,7 +8,7 @@
 //! Safe when power fails: before the publish nothing is reachable; a single word or line commits by itself; several
 //! words are committed by the publish of a redo slot, which recovery replays (see [`crate::redo`]).
 
-use eyrie_medium::{Addr, Dirty, Medium, Ordered, Published};
+use eyrie_medium::{Addr, Dirty, Medium, Ordered, Settled};
 use smallvec::SmallVec;
 
 use crate::Result;
@@ -184,7 +184,7 @@ impl<'v> Transaction<'v> {
     pub fn commit(mut self) -> Result<()> {
         let medium = self.medium();
         medium.check()?;
-        let published = if self.lines.len() + self.words.len() > 1 {
+        let settled = if self.lines.len() + self.words.len() > 1 {
             crate::redo::commit(&mut self)?
         } else {
             let mut ordered = self.barrier();
@@ -192,13 +192,14 @@ impl<'v> Transaction<'v> {
                 let seen = medium.publish_line(line.addr, &line.words, ordered)?;
                 ordered = medium.settle(seen).into();
             }
-            match (self.lines.first(), self.words.first()) {
+            let published = match (self.lines.first(), self.words.first()) {
                 (Some(line), _) => medium.publish_line(line.addr, &line.words, ordered)?,
                 (None, Some(&(addr, value))) => medium.publish(addr, value, ordered)?,
                 (None, None) => medium.publish_nothing(ordered),
-            }
+            };
+            medium.settle(published)
         };
-        self.finish(published);
+        self.finish(&settled);
         Ok(())
     }
 
@@ -223,16 +224,15 @@ impl<'v> Transaction<'v> {
         Ok(words)
     }
 
-    /// Settles the publish and gives back what it made unreachable.
-    fn finish(mut self, published: Published) {
-        let settled = self.medium().settle(published);
+    /// Gives back what the commit made unreachable.
+    fn finish(mut self, settled: &Settled) {
         let space = self.volume.space();
         self.allocated.clear();
         for &extent in &self.retired {
-            space.retire(extent, &settled);
+            space.retire(extent, settled);
         }
         for &header in &self.retired_headers {
-            space.retire_header(header, &settled);
+            space.retire_header(header, settled);
         }
     }
 }

@@ -61,6 +61,14 @@ impl Medium {
         Medium::private(len, Tracer::Record(recorder))
     }
 
+    /// One segment of private memory that holds `base`, every further store and fence recorded.
+    ///
+    /// # Errors
+    /// [`Fault::Io`] when there is no memory.
+    pub fn traced_from(base: &[u8], recorder: Recorder) -> Result<Medium, Fault> {
+        Medium::holding(base, Tracer::Record(recorder))
+    }
+
     /// One segment of private memory, `len` bytes of zeros, nothing recorded: a volume that ends with the process.
     ///
     /// # Errors
@@ -74,7 +82,11 @@ impl Medium {
     /// # Errors
     /// [`Fault::Io`] when there is no memory.
     pub fn image(base: &[u8], image: CrashImage) -> Result<Medium, Fault> {
-        let medium = Medium::private(base.len() as u64, Tracer::Image(image))?;
+        Medium::holding(base, Tracer::Image(image))
+    }
+
+    fn holding(base: &[u8], tracer: Tracer) -> Result<Medium, Fault> {
+        let medium = Medium::private(base.len() as u64, tracer)?;
         // SAFETY: the segment is as long as `base`, and no one else has it.
         unsafe { copy::copy(medium.segments[0].base(), base.as_ptr(), base.len()) };
         Ok(medium)
