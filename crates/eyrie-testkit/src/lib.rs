@@ -1,13 +1,15 @@
 //! Tests of engines: random Ops, comparison with the reference model, histories of several threads.
 //!
 //! [`ops`] makes Ops from a seed, [`compare`] turns a volume into a value that can be compared, [`oracle`] runs an engine
-//! beside the model and compares after every step, and [`linear`] finds an order that explains what threads saw.
+//! beside the model and compares after every step, [`crash`] lets power fail everywhere, and [`linear`] finds an order
+//! that explains what threads saw.
 //!
 //! Invariant: everything random comes from one seed, so a seed replays a failure.
 
 #![forbid(unsafe_code)]
 
 pub mod compare;
+pub mod crash;
 pub mod linear;
 pub mod ops;
 pub mod oracle;
