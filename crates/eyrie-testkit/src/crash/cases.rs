@@ -6,7 +6,7 @@ use eyrie_medium::crash_points;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
-use super::{Act, Case, Change, Volume};
+use super::{Act, Case, Change, Opening, Volume};
 use crate::ops::{Bytes, Start};
 
 /// Pairs of Ops that are drawn (a count).
@@ -344,30 +344,41 @@ pub fn pairs(seed: u64) -> Vec<Case> {
 pub fn lifecycle() -> Vec<Case> {
     let few = few("few");
     let empty = Volume::after("empty", false, &[]);
-    let case = |volume: &Volume, while_opening, acts: &[Act]| Case {
+    let case = |volume: &Volume, opening, acts: &[Act]| Case {
         volume: volume.clone(),
-        while_opening,
+        opening,
         acts: acts.to_vec(),
     };
+    let (before, traced) = (Opening::Before, Opening::Traced);
     let op = |change: Change| Act::Op(change);
     let elsewhere = |count| Act::Reserve { count, elsewhere: true };
     let headers = |count| Act::Reserve { count, elsewhere: false };
     let interrupted = interrupted(&few);
     vec![
-        case(&few, false, &[op(file("new", 100)), Act::Close]),
-        case(&few, true, &[op(file("new", 6000)), op(unlink("b"))]),
-        case(&few, true, &[op(write("b", 0, 5000)), op(file("new", 5000)), Act::Close]),
-        case(&few, true, &[Act::Close]),
-        case(&few, true, &[op(write("c", 8, 8))]),
+        case(&few, before, &[op(file("new", 100)), Act::Close]),
+        case(&few, traced, &[op(file("new", 6000)), op(unlink("b"))]),
+        case(&few, traced, &[op(write("b", 0, 5000)), op(file("new", 5000)), Act::Close]),
+        case(&few, traced, &[Act::Close]),
+        case(&few, traced, &[op(write("c", 8, 8))]),
         // More headers than the first chunk has, on memory that was something else before.
-        case(&few, false, &[headers(250), op(file("new", 100))]),
-        case(&few, false, &[elsewhere(250), op(file("new", 100))]),
+        case(&few, before, &[headers(250), op(file("new", 100))]),
+        case(&few, before, &[elsewhere(250), op(file("new", 100))]),
         // Another group, with and without the thread that took it into use.
-        case(&empty, false, &[op(file("a", 60_000)), op(file("b", 60_000))]),
-        case(&empty, false, &[Act::AllocateElsewhere(60_000), op(file("a", 4000)), op(file("b", 30_000))]),
-        case(&few, false, &[Act::GenerationElsewhere, op(file("new", 100))]),
-        case(&interrupted, true, &[]),
-        case(&interrupted, true, &[op(rename("d/new", "e/new", RenameMode::Replace)), Act::Close]),
+        case(&empty, before, &[op(file("a", 60_000)), op(file("b", 60_000))]),
+        case(
+            &empty,
+            before,
+            &[
+                Act::AllocateElsewhere(33_000),
+                op(file("a", 16_000)),
+                op(file("b", 16_000)),
+                op(file("c", 16_000)),
+            ],
+        ),
+        case(&few, Opening::Elsewhere, &[op(file("new", 6000)), op(unlink("b")), op(file("more", 100))]),
+        case(&few, before, &[Act::GenerationElsewhere, op(file("new", 100))]),
+        case(&interrupted, traced, &[]),
+        case(&interrupted, traced, &[op(rename("d/new", "e/new", RenameMode::Replace)), Act::Close]),
     ]
 }
 

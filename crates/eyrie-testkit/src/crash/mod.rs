@@ -20,5 +20,5 @@ mod volumes;
 pub use change::Change;
 pub use creation::explore_creation;
 pub use explore::{Counts, Failure, Limits, replay};
-pub use run::{Act, Case, Run};
+pub use run::{Act, Case, Opening, Run};
 pub use volumes::Volume;

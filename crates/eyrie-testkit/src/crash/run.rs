@@ -31,13 +31,24 @@ pub enum Act {
     Close,
 }
 
+/// How a case opens its volume.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Opening {
+    /// Before power may fail.
+    Before,
+    /// While it may.
+    Traced,
+    /// While it may, in another thread than the rest.
+    Elsewhere,
+}
+
 /// A volume and what is done to it.
 #[derive(Clone)]
 pub struct Case {
     /// What it starts from.
     pub volume: Volume,
-    /// Whether power may fail while the volume is opened.
-    pub while_opening: bool,
+    /// How it is opened.
+    pub opening: Opening,
     /// What is done.
     pub acts: Vec<Act>,
 }
@@ -46,14 +57,13 @@ impl Case {
     /// The Ops `changes`, one after the other.
     pub fn ops(volume: &Volume, changes: &[Change]) -> Case {
         let acts = changes.iter().cloned().map(Act::Op).collect();
-        Case { volume: volume.clone(), while_opening: false, acts }
+        Case { volume: volume.clone(), opening: Opening::Before, acts }
     }
 }
 
 impl fmt::Display for Case {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let opened = if self.while_opening { ", opened" } else { "" };
-        write!(f, "volume {:?}{opened}, {:?}", self.volume.name, self.acts)
+        write!(f, "volume {:?}, opened {:?}, {:?}", self.volume.name, self.opening, self.acts)
     }
 }
 
@@ -104,12 +114,16 @@ impl Case {
     pub fn run(&self, dropped: Option<Site>) -> std::result::Result<Run, String> {
         let recorder = Recorder::without(dropped);
         let medium = Medium::traced_from(&self.volume.image, recorder.clone()).expect("memory");
-        let engine = Scm::open_on(medium).map_err(|error| format!("open: {error}"))?;
-        let base = if self.while_opening {
-            self.volume.image.to_vec()
-        } else {
+        let opened = match self.opening {
+            Opening::Before | Opening::Traced => Scm::open_on(medium),
+            Opening::Elsewhere => elsewhere(|| Scm::open_on(medium)),
+        };
+        let engine = opened.map_err(|error| format!("open: {error}"))?;
+        let base = if self.opening == Opening::Before {
             drop(recorder.take());
             engine.volume().medium().snapshot()
+        } else {
+            self.volume.image.to_vec()
         };
         let model = self.volume.model.fork();
         let mut states = vec![tree(&model)];
