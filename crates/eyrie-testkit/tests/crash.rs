@@ -1,5 +1,7 @@
 //! Power fails at every write and barrier of every Op.
 
+use std::collections::BTreeSet;
+use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -43,11 +45,54 @@ fn every_crash_in_two_ops_leaves_each_whole_or_undone() {
 }
 
 #[test]
+fn a_crash_in_a_batch_of_many_keys_leaves_all_or_none() {
+    let _alone = alone();
+    let counts = cases::long_batch().explore(None, Limits { images: 100, is_complete: false });
+    println!("a long batch: {:?}", counts.unwrap_or_else(|failure| panic!("{failure}")));
+}
+
+#[test]
 fn every_crash_in_opening_and_closing_leaves_the_same_volume() {
     let _alone = alone();
     explore_all("opening and closing", &cases::lifecycle());
     let (counts, _) = explore_creation(None, Limits::ALL).unwrap_or_else(|failure| panic!("{failure}"));
     println!("creation: {counts:?}");
+}
+
+/// Where the engine's sources call for a fence, as file and line.
+fn fences_of(dir: &Path, fences: &mut BTreeSet<(String, u32)>) {
+    for entry in std::fs::read_dir(dir).expect("sources").map(|entry| entry.expect("sources").path()) {
+        let name = entry.to_string_lossy().into_owned();
+        if entry.is_dir() && !name.ends_with("/tests") {
+            fences_of(&entry, fences);
+        } else if name.ends_with(".rs") && !name.ends_with("/tests.rs") {
+            let text = std::fs::read_to_string(&entry).expect("sources");
+            let mut is_for_caller = false;
+            for (line, number) in text.split("#[cfg(test)]").next().unwrap_or_default().lines().zip(1..) {
+                is_for_caller |= line.contains("#[track_caller]");
+                if (line.contains("barrier(") && !line.contains("fn ") || line.contains(".settle("))
+                    && !is_for_caller
+                {
+                    let (_, file) = name.rsplit_once("eyrie-engine/").expect("in the engine");
+                    fences.insert((format!("crates/eyrie-engine/{file}"), number));
+                }
+                is_for_caller &= line != "    }";
+            }
+        }
+    }
+}
+
+#[test]
+fn every_fence_of_the_engine_is_in_some_case() {
+    let _alone = alone();
+    let mut written = BTreeSet::new();
+    fences_of(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../eyrie-engine/src"), &mut written);
+    let (_, mut seen) = explore_creation(None, Limits::ALL).unwrap_or_else(|failure| panic!("{failure}"));
+    for case in [cases::lifecycle(), cases::single()].concat() {
+        seen.extend(case.run(None).expect("it works").sites);
+    }
+    let seen: BTreeSet<_> = seen.into_iter().map(|site| (site.file.to_string(), site.line)).collect();
+    assert_eq!(written, seen);
 }
 
 #[test]

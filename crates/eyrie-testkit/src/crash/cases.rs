@@ -10,7 +10,7 @@ use super::{Act, Case, Change, Opening, Volume};
 use crate::ops::{Bytes, Start};
 
 /// Pairs of Ops that are drawn (a count).
-const PAIRS: usize = 320;
+const PAIRS: usize = 800;
 
 fn bytes(length: usize, pattern: u32) -> Bytes {
     Bytes { length, pattern }
@@ -57,9 +57,8 @@ fn put(path: &str, length: usize) -> Change {
 }
 
 fn batch(dir: &str, parts: &[(&str, Option<usize>)]) -> Change {
-    let part = |&(name, length): &(&str, Option<usize>)| {
-        (name.to_string(), length.map(|length| bytes(length, 10)))
-    };
+    let part =
+        |&(name, length): &(&str, Option<usize>)| (name.to_string(), length.map(|length| bytes(length, 10)));
     Change::Batch { dir: dir.into(), parts: parts.iter().map(part).collect() }
 }
 
@@ -382,6 +381,17 @@ pub fn lifecycle() -> Vec<Case> {
     ]
 }
 
+/// A batch whose redo record needs an extent: too many images to open all.
+pub fn long_batch() -> Case {
+    const KEYS: usize = 253;
+    let names: Vec<String> = (0..KEYS).map(|index| index.to_string()).collect();
+    let mut changes = vec![directory("d")];
+    changes.extend(names.iter().map(|name| put(&format!("d/{name}"), 10)));
+    let volume = Volume::of_bytes("many keys", 768 << 10, false, &changes);
+    let parts: Vec<(&str, Option<usize>)> = names.iter().map(|name| (&name[..], Some(20))).collect();
+    Case::ops(&volume, &[batch("d", &parts), put("d/0", 30)])
+}
+
 /// A volume that crashed with a committed redo record, of which nothing was applied.
 fn interrupted(few: &Volume) -> Volume {
     let case = Case::ops(few, &[rename("c", "d/new", RenameMode::Replace)]);
@@ -390,9 +400,8 @@ fn interrupted(few: &Volume) -> Volume {
     let Act::Op(change) = &case.acts[0] else { unreachable!("it is an Op") };
     let resolved = change.resolve(&model, Time::new(1000, 7)).expect("no ids").expect("there");
     model.apply(&resolved.record.decode().op()).expect("as the engine");
-    let committed = |image: &[u8]| {
-        (0..REDO_SLOTS).any(|slot| image[redo_slot(slot).offset() as usize..][..8] != [0; 8])
-    };
+    let committed =
+        |image: &[u8]| (0..REDO_SLOTS).any(|slot| image[redo_slot(slot).offset() as usize..][..8] != [0; 8]);
     let points = crash_points(run.base, &run.events);
     let point = points.into_iter().find(|point| committed(&point.base)).expect("a record is committed");
     Volume { name: "interrupted", image: point.base.into(), model: model.into() }

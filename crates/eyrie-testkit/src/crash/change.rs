@@ -10,19 +10,55 @@ const OWNER: Owner = Owner { mode: 0o640, uid: 3, gid: 4 };
 #[expect(missing_docs, reason = "as in Op")]
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Change {
-    Create { path: String, kind: Kind, start: Start },
-    Link { path: String, of: String },
-    Unlink { path: String },
-    RemoveDirectory { path: String },
-    Rename { from: String, to: String, mode: RenameMode },
-    Write { path: String, offset: u64, bytes: Bytes },
-    Append { path: String, bytes: Bytes },
-    SetSize { path: String, size: u64 },
-    SetAttributes { path: String, change: AttributeChange },
-    Put { path: String, bytes: Bytes },
-    Erase { path: String },
+    Create {
+        path: String,
+        kind: Kind,
+        start: Start,
+    },
+    Link {
+        path: String,
+        of: String,
+    },
+    Unlink {
+        path: String,
+    },
+    RemoveDirectory {
+        path: String,
+    },
+    Rename {
+        from: String,
+        to: String,
+        mode: RenameMode,
+    },
+    Write {
+        path: String,
+        offset: u64,
+        bytes: Bytes,
+    },
+    Append {
+        path: String,
+        bytes: Bytes,
+    },
+    SetSize {
+        path: String,
+        size: u64,
+    },
+    SetAttributes {
+        path: String,
+        change: AttributeChange,
+    },
+    Put {
+        path: String,
+        bytes: Bytes,
+    },
+    Erase {
+        path: String,
+    },
     /// Puts where there are bytes, erases otherwise.
-    Batch { dir: String, parts: Vec<(String, Option<Bytes>)> },
+    Batch {
+        dir: String,
+        parts: Vec<(String, Option<Bytes>)>,
+    },
 }
 
 /// An id reserved for an Op, and the entry that will name it if the Op uses it.

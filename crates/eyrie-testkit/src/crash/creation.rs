@@ -102,8 +102,7 @@ pub fn explore_creation(
     let engine = Scm::create_on(medium, &options(), OWNER, BORN).expect("a new volume");
     recorder.mark(HAS_ROOT);
     let (events, empty) = (recorder.take(), tree(&engine));
-    counts += explore("creation", &events, dropped, limits, &|point, medium| {
-        examine_whole(point, medium, &empty)
-    })?;
+    counts +=
+        explore("creation", &events, dropped, limits, &|point, medium| examine_whole(point, medium, &empty))?;
     Ok((counts, recorder.sites()))
 }

@@ -84,11 +84,7 @@ pub struct Run {
 }
 
 /// Applies an Op to both, and gives back ids that it did not use.
-pub(super) fn apply(
-    engine: &Scm,
-    model: &Model,
-    resolved: &Resolved,
-) -> (Result<Applied>, Result<Applied>) {
+pub(super) fn apply(engine: &Scm, model: &Model, resolved: &Resolved) -> (Result<Applied>, Result<Applied>) {
     let decoded = resolved.record.decode();
     let actual = engine.apply(&decoded.op());
     let expected = model.apply(&decoded.op());

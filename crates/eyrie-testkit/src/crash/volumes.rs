@@ -44,13 +44,18 @@ pub(super) fn replay_stores(image: &mut [u8], events: &[Event]) {
 }
 
 impl Volume {
-    /// A closed volume after `changes`. All free memory has been used if `worn`.
+    /// A closed volume of the usual size after `changes`. All free memory has been used if `worn`.
     ///
     /// # Panics
     /// If a change fails.
     pub fn after(name: &'static str, worn: bool, changes: &[Change]) -> Volume {
+        Volume::of_bytes(name, VOLUME_BYTES, worn, changes)
+    }
+
+    /// As [`Volume::after`], of so many bytes.
+    pub(super) fn of_bytes(name: &'static str, bytes: u64, worn: bool, changes: &[Change]) -> Volume {
         let recorder = Recorder::default();
-        let medium = Medium::traced(VOLUME_BYTES, recorder.clone()).expect("memory");
+        let medium = Medium::traced(bytes, recorder.clone()).expect("memory");
         let engine = Scm::create_on(medium, &options(), OWNER, BORN).expect("a new volume");
         let model = Model::new(engine.root(), OWNER, BORN);
         if worn {
