@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use eyrie_medium::epoch::thread_index;
 use eyrie_medium::sync::{Mutex, lock, spin};
-use eyrie_medium::{Addr, Medium, Published};
+use eyrie_medium::{Addr, Medium, Ordered, Settled};
 use smallvec::SmallVec;
 
 use crate::transaction::Transaction;
@@ -66,7 +66,7 @@ impl Redo {
 }
 
 /// Commits the several words of a transaction.
-pub(crate) fn commit(transaction: &mut Transaction<'_>) -> Result<Published> {
+pub(crate) fn commit(transaction: &mut Transaction<'_>) -> Result<Settled> {
     let words = transaction.reduce_to_words()?;
     let redo = transaction.volume().redo();
     redo.with_slot(|index| {
@@ -95,7 +95,8 @@ pub(crate) fn commit(transaction: &mut Transaction<'_>) -> Result<Published> {
         if let Some(extent) = overflow {
             transaction.retire(extent);
         }
-        Ok(cleared)
+        // Whoever takes the slot next may write the record of another Op over this one.
+        Ok(medium.settle(cleared))
     })
 }
 
@@ -141,8 +142,7 @@ fn replay_slot(medium: &Medium, slot: Addr) -> Result<()> {
     }
     let word = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().expect("chunks of eight bytes"));
     let words = record.chunks_exact(16).map(|entry| (Addr::from_raw(word(&entry[..8])), word(&entry[8..])));
-    let ordered = medium.barrier(medium.epoch());
-    let applied = medium.publish_all(words, ordered)?;
+    let applied = medium.publish_all(words, Ordered::nothing())?;
     let settled = medium.settle(applied);
     let cleared = medium.publish(slot, 0, settled)?;
     let _ = medium.settle(cleared);

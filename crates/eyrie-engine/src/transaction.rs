@@ -189,7 +189,7 @@ impl<'v> Transaction<'v> {
     fn commit_in_place(&mut self) -> Result<()> {
         let medium = self.medium();
         medium.check()?;
-        let published = if self.lines.len() + self.words.len() > 1 {
+        let settled = if self.lines.len() + self.words.len() > 1 {
             crate::redo::commit(self)?
         } else {
             let mut ordered = self.barrier();
@@ -197,14 +197,13 @@ impl<'v> Transaction<'v> {
                 let seen = medium.publish_line(line.addr, &line.words, ordered)?;
                 ordered = medium.settle(seen).into();
             }
-            match (self.lines.first(), self.words.first()) {
+            let published = match (self.lines.first(), self.words.first()) {
                 (Some(line), _) => medium.publish_line(line.addr, &line.words, ordered)?,
                 (None, Some(&(addr, value))) => medium.publish(addr, value, ordered)?,
                 (None, None) => medium.publish_nothing(ordered),
-            }
+            };
+            medium.settle(published)
         };
-        // Settled: what the publish made unreachable can be given back.
-        let settled = medium.settle(published);
         self.allocated.clear();
         if !self.retired.is_empty() || !self.retired_headers.is_empty() {
             self.volume.space().retire_all(&self.retired, &self.retired_headers, &settled);

@@ -6,7 +6,7 @@
 //! script, and gets the next script from the choices that were logged. This is exhaustive over what recovery reads.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::Addr;
 use crate::addr::LINE_SIZE;
@@ -23,9 +23,10 @@ pub struct Choice {
     pub options: usize,
 }
 
-/// The undecided part of a crash image.
+/// The undecided part of a crash image. A clone is the same image, which outlives the medium.
+#[derive(Clone)]
 pub struct CrashImage {
-    state: Mutex<State>,
+    state: Arc<Mutex<State>>,
 }
 
 struct State {
@@ -37,7 +38,8 @@ struct State {
 impl CrashImage {
     /// An image with these `pending` stores; the n-th line to be accessed takes option `script[n]`, or 0 past its end.
     pub fn new(pending: Pending, script: Vec<usize>) -> CrashImage {
-        CrashImage { state: Mutex::new(State { undecided: pending, script, log: Vec::new() }) }
+        let state = State { undecided: pending, script, log: Vec::new() };
+        CrashImage { state: Arc::new(Mutex::new(state)) }
     }
 
     /// The choices made so far, in order.

@@ -54,9 +54,9 @@ impl Mapping {
         Ok(Mapping { base, len, file: Some(file), _registration: registration })
     }
 
-    /// Zeroed private memory of `len` bytes.
-    pub(crate) fn anonymous(len: u64) -> Result<Mapping, Fault> {
-        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+    /// Zeroed private memory of `len` bytes; all of it at once, if it is about to be `filled`.
+    pub(crate) fn anonymous(len: u64, filled: bool) -> Result<Mapping, Fault> {
+        let flags = MapFlags::PRIVATE | if filled { MapFlags::POPULATE } else { MapFlags::NORESERVE };
         // SAFETY: a new mapping at an address of the kernel's choice.
         let base = unsafe {
             rustix::mm::mmap_anonymous(

@@ -91,7 +91,15 @@ impl Medium {
     /// # Errors
     /// [`Fault::Io`] when there is no memory.
     pub fn traced(len: u64, recorder: Recorder) -> Result<Medium, Fault> {
-        Medium::private(len, Tracer::Record(recorder))
+        Medium::private(len, false, Tracer::Record(recorder))
+    }
+
+    /// One segment of private memory that holds `base`, every further store and fence recorded.
+    ///
+    /// # Errors
+    /// [`Fault::Io`] when there is no memory.
+    pub fn traced_from(base: &[u8], recorder: Recorder) -> Result<Medium, Fault> {
+        Medium::holding(base, Tracer::Record(recorder))
     }
 
     /// One segment of private memory, `len` bytes of zeros, nothing recorded: a volume that ends with the process.
@@ -99,7 +107,7 @@ impl Medium {
     /// # Errors
     /// [`Fault::Io`] when there is no memory.
     pub fn memory(len: u64) -> Result<Medium, Fault> {
-        Medium::private(len, Tracer::Off)
+        Medium::private(len, false, Tracer::Off)
     }
 
     /// One segment of private memory that holds `base`, with the pending stores of `image` decided as they are met.
@@ -107,14 +115,19 @@ impl Medium {
     /// # Errors
     /// [`Fault::Io`] when there is no memory.
     pub fn image(base: &[u8], image: CrashImage) -> Result<Medium, Fault> {
-        let medium = Medium::private(base.len() as u64, Tracer::Image(image))?;
+        Medium::holding(base, Tracer::Image(image))
+    }
+
+    fn holding(base: &[u8], tracer: Tracer) -> Result<Medium, Fault> {
+        let medium = Medium::private(base.len() as u64, true, tracer)?;
         // SAFETY: the segment is as long as `base`, and no one else has it.
         unsafe { copy::copy(medium.segments[0].base(), base.as_ptr(), base.len()) };
         Ok(medium)
     }
 
-    fn private(len: u64, tracer: Tracer) -> Result<Medium, Fault> {
-        Ok(Medium::over(Box::new([Mapping::anonymous(len)?]), Sentinel::new()?, tracer))
+    fn private(len: u64, filled: bool, tracer: Tracer) -> Result<Medium, Fault> {
+        let segments = Box::new([Mapping::anonymous(len, filled)?]);
+        Ok(Medium::over(segments, Sentinel::new()?, tracer))
     }
 
     /// What kind of medium this is.

@@ -1,11 +1,14 @@
 //! The `traced` medium's record, and the x86 persistence rule over it.
 //!
 //! Rule (px86, as `bpfs.txt` section 4.4 needs of hardware): per cache line, what persists is a prefix of its stores in
-//! program order, at least up to the last store that was flushed before a fence. Eight aligned bytes never tear.
+//! program order, at least up to the last store that was flushed before a fence of the thread that stored. (A fence
+//! orders what its own thread did, so an engine that hands memory to another thread settles it first.) Eight aligned
+//! bytes never tear.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::Location;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
+use std::thread::{self, ThreadId};
 
 use crate::Addr;
 use crate::addr::LINE_SIZE;
@@ -34,17 +37,24 @@ pub enum Event {
         addr: Addr,
         /// What.
         bytes: Vec<u8>,
+        /// By whom.
+        thread: ThreadId,
     },
-    /// Everything stored before persists before anything stored later.
-    Fence(Site),
+    /// Everything that the thread stored before persists before anything stored later.
+    Fence {
+        /// Which fence.
+        site: Site,
+        /// Whose.
+        thread: ThreadId,
+    },
     /// A mark of the test's own, for example "Op 3 returned".
     Mark(u64),
 }
 
-/// Records what is done to a medium.
-#[derive(Default)]
+/// Records what is done to a medium. A clone is the same recorder, which outlives the medium.
+#[derive(Clone, Default)]
 pub struct Recorder {
-    state: Mutex<Record>,
+    state: Arc<Mutex<Record>>,
 }
 
 #[derive(Default)]
@@ -57,7 +67,7 @@ struct Record {
 impl Recorder {
     /// A recorder that leaves out the fences of site `dropped`: a planted bug.
     pub fn without(dropped: Option<Site>) -> Recorder {
-        Recorder { state: Mutex::new(Record { dropped, ..Record::default() }) }
+        Recorder { state: Arc::new(Mutex::new(Record { dropped, ..Record::default() })) }
     }
 
     /// Everything recorded since the last call.
@@ -76,13 +86,14 @@ impl Recorder {
     }
 
     pub(crate) fn store(&self, addr: Addr, bytes: &[u8]) {
+        let thread = thread::current().id();
         let mut record = lock_std(&self.state);
         let mut done = 0;
         while done < bytes.len() {
             let at = addr.add(done as u64);
             let room = (LINE_SIZE - at.raw() % LINE_SIZE) as usize;
             let end = bytes.len().min(done + room);
-            record.events.push(Event::Store { addr: at, bytes: bytes[done..end].to_vec() });
+            record.events.push(Event::Store { addr: at, bytes: bytes[done..end].to_vec(), thread });
             done = end;
         }
     }
@@ -92,7 +103,7 @@ impl Recorder {
         let mut record = lock_std(&self.state);
         record.sites.insert(site);
         if record.dropped != Some(site) {
-            record.events.push(Event::Fence(site));
+            record.events.push(Event::Fence { site, thread: thread::current().id() });
         }
     }
 }
@@ -118,6 +129,9 @@ pub struct CrashPoint {
     pub pending: Pending,
 }
 
+/// A store that a crash may lose.
+type Unsettled = (ThreadId, usize, Vec<u8>);
+
 /// The crash points of a trace that started from `image` (segment 0).
 ///
 /// One before every fence and every mark, and one at the end. A crash between two stores of an epoch needs no point of
@@ -125,32 +139,74 @@ pub struct CrashPoint {
 pub fn crash_points(image: Vec<u8>, events: &[Event]) -> Vec<CrashPoint> {
     let mut points = Vec::new();
     let mut base = image;
-    let mut pending = Pending::new();
+    let mut unsettled: BTreeMap<Addr, Vec<Unsettled>> = BTreeMap::new();
     let mut mark = None;
+    let point = |after, mark, base: &[u8], unsettled: &BTreeMap<Addr, Vec<Unsettled>>| {
+        let stores = |stores: &Vec<Unsettled>| {
+            stores.iter().map(|(_, within, bytes)| (*within, bytes.clone())).collect()
+        };
+        let pending = unsettled.iter().map(|(&line, line_stores)| (line, stores(line_stores))).collect();
+        CrashPoint { after, mark, base: base.to_vec(), pending }
+    };
     for (after, event) in events.iter().enumerate() {
         match event {
-            Event::Store { addr, bytes } => {
+            Event::Store { addr, bytes, thread } => {
                 let line = addr.align_down(LINE_SIZE);
                 let within = (addr.raw() - line.raw()) as usize;
-                pending.entry(line).or_default().push((within, bytes.clone()));
+                unsettled.entry(line).or_default().push((*thread, within, bytes.clone()));
             }
-            Event::Fence(_) => {
-                if !pending.is_empty() {
-                    points.push(CrashPoint { after, mark, base: base.clone(), pending: pending.clone() });
+            Event::Fence { thread, .. } => {
+                if !unsettled.is_empty() {
+                    points.push(point(after, mark, &base, &unsettled));
                 }
-                for (line, stores) in std::mem::take(&mut pending) {
-                    for (within, bytes) in stores {
-                        let at = line.offset() as usize + within;
-                        base[at..at + bytes.len()].copy_from_slice(&bytes);
-                    }
-                }
+                unsettled.retain(|line, stores| {
+                    settle(&mut base[line.offset() as usize..][..LINE_SIZE as usize], stores, *thread);
+                    !stores.is_empty()
+                });
             }
             Event::Mark(number) => {
-                points.push(CrashPoint { after, mark, base: base.clone(), pending: pending.clone() });
+                points.push(point(after, mark, &base, &unsettled));
                 mark = Some(*number);
             }
         }
     }
-    points.push(CrashPoint { after: events.len(), mark, base, pending });
+    points.push(point(events.len(), mark, &base, &unsettled));
     points
+}
+
+/// Makes the stores of a line persist, up to the last one of `thread`.
+fn settle(line: &mut [u8], stores: &mut Vec<Unsettled>, thread: ThreadId) {
+    let settled = stores.iter().rposition(|store| store.0 == thread).map_or(0, |last| last + 1);
+    for (_, within, bytes) in stores.drain(..settled) {
+        line[within..within + bytes.len()].copy_from_slice(&bytes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Medium, SegmentId};
+
+    #[test]
+    fn a_fence_settles_what_its_own_thread_stored() {
+        let medium = Medium::traced(4096, Recorder::default()).expect("memory");
+        let word = |number: u64| Addr::new(SegmentId(0), number * 8);
+        let store = |number| drop(medium.write_word(word(number), number).expect("in bounds"));
+        store(8);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                store(1);
+                store(16);
+            });
+        });
+        store(2);
+        drop(medium.barrier(medium.epoch()));
+        let events = medium.recorder().expect("traced").take();
+        let points = crash_points(vec![0; 4096], &events);
+        assert_eq!(points.len(), 2);
+        assert_eq!(points[0].pending.len(), 3);
+        // The first line is flushed as a whole; what the other thread stored elsewhere is not.
+        assert_eq!((points[1].base[8], points[1].base[16], points[1].base[64]), (1, 2, 8));
+        assert_eq!(points[1].pending.keys().collect::<Vec<_>>(), [&word(16)]);
+    }
 }

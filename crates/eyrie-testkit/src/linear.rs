@@ -5,13 +5,14 @@
 //! the same answers. It tries the orders depth first, each on a fork of the model, so histories must be small: three
 //! threads of four calls, say.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use eyrie_engine::{Applied, Attributes, Engine, Error, Model, ObjectId};
 use eyrie_medium::epoch;
 
 use crate::compare::comparable;
 use crate::ops::Record;
+use crate::oracle::outcome;
 
 /// Something that a thread asks of an engine.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -41,7 +42,7 @@ pub enum Request {
 /// What an engine answered.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Response {
-    /// To `Apply`.
+    /// To `Apply`, without what means nothing for its Op.
     Applied(Applied),
     /// To `Lookup`.
     Found(Option<ObjectId>),
@@ -58,7 +59,11 @@ impl Request {
     pub fn ask(&self, engine: &dyn Engine) -> Response {
         let _pin = epoch::pin();
         let answer = match self {
-            Request::Apply(record) => engine.apply(&record.decode().op()).map(Response::Applied),
+            Request::Apply(record) => {
+                let decoded = record.decode();
+                let op = decoded.op();
+                engine.apply(&op).map(|applied| Response::Applied(outcome(&op, applied)))
+            }
             Request::Lookup { dir, name } => engine.lookup(*dir, name).map(Response::Found),
             Request::Read { id, offset, length } => {
                 let mut bytes = vec![0xee; *length];
@@ -108,13 +113,17 @@ impl Call {
 /// Runs each of `scripts` in a thread of its own; the calls of each.
 pub fn run_threads(engine: &dyn Engine, scripts: Vec<Vec<Request>>) -> Vec<Vec<Call>> {
     let clock = Clock::default();
-    let (clock, start) = (&clock, &std::sync::Barrier::new(scripts.len()));
+    // Not a barrier that sleeps: the first to wake would be done before the last wakes.
+    let (clock, waiting) = (&clock, &AtomicUsize::new(scripts.len()));
     std::thread::scope(|scope| {
         let threads: Vec<_> = scripts
             .into_iter()
             .map(|script| {
                 scope.spawn(move || {
-                    start.wait();
+                    waiting.fetch_sub(1, Ordering::SeqCst);
+                    while waiting.load(Ordering::SeqCst) != 0 {
+                        std::thread::yield_now();
+                    }
                     script.into_iter().map(|request| Call::record(engine, clock, request)).collect()
                 })
             })

@@ -17,6 +17,7 @@ use eyrie_engine::Engine;
 use crate::compare::Include;
 use crate::ops::{Generator, Mix, Step};
 use session::Session;
+pub(crate) use session::outcome;
 
 /// How a run is done.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -232,7 +232,7 @@ impl<'a> Session<'a> {
 }
 
 /// The parts of `applied` that mean something.
-fn outcome(op: &Op<'_>, applied: Applied) -> Applied {
+pub(crate) fn outcome(op: &Op<'_>, applied: Applied) -> Applied {
     Applied {
         offset: if matches!(op, Op::Append { .. }) { applied.offset } else { 0 },
         created: matches!(op, Op::Put { .. }) && applied.created,

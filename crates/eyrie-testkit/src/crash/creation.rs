@@ -1,0 +1,108 @@
+//! Power fails while a volume is made: there is none yet, or a whole one.
+
+use std::collections::BTreeSet;
+
+use eyrie_engine::scm::Scm;
+use eyrie_engine::volume::Volume;
+use eyrie_engine::{Error, Kind, ObjectId};
+use eyrie_medium::{Choice, CrashImage, CrashPoint, Event, Medium, Recorder, Site, crash_points};
+
+use super::volumes::{BORN, OWNER, VOLUME_BYTES, options};
+use super::{Counts, Failure, Limits};
+use crate::compare::{Tree, tree};
+
+/// A volume with tables, and a volume with a root, has returned.
+const HAS_TABLES: u64 = 1;
+const HAS_ROOT: u64 = 2;
+
+type Examine<'a> = dyn Fn(&CrashPoint, Medium) -> Result<(), String> + 'a;
+
+fn explore(
+    case: &str,
+    events: &[Event],
+    dropped: Option<Site>,
+    limits: Limits,
+    examine: &Examine<'_>,
+) -> Result<Counts, Box<Failure>> {
+    let mut counts = Counts::default();
+    for point in crash_points(vec![0; VOLUME_BYTES as usize], events) {
+        let mut images = 0;
+        let mut next = Some(Vec::new());
+        while let Some(script) = next.filter(|_| images < limits.images) {
+            images += 1;
+            let image = CrashImage::new(point.pending.clone(), script.clone());
+            let medium = Medium::image(&point.base, image.clone()).expect("memory");
+            examine(&point, medium).map_err(|what| {
+                Box::new(Failure { case: case.into(), dropped, after: point.after, script, what })
+            })?;
+            let choices: Vec<Choice> = image.choices();
+            next = CrashImage::next_script(&choices);
+        }
+        counts += Counts { points: 1, images };
+    }
+    Ok(counts)
+}
+
+/// The volume has its tables once it was made, and its root from then on or not yet.
+fn tables(dropped: Option<Site>) -> (Vec<Event>, ObjectId) {
+    let recorder = Recorder::without(dropped);
+    let medium = Medium::traced(VOLUME_BYTES, recorder.clone()).expect("memory");
+    let mut volume = Volume::create_on(medium, &options()).expect("a new volume");
+    recorder.mark(HAS_TABLES);
+    let place = volume.space().allocate_header().expect("room");
+    let root = ObjectId::new(place.raw(), Kind::Directory);
+    volume.set_root(root).expect("sound");
+    recorder.mark(HAS_ROOT);
+    (recorder.take(), root)
+}
+
+fn examine_tables(point: &CrashPoint, medium: Medium, root: ObjectId) -> Result<(), String> {
+    let opened = Volume::open_on(medium);
+    let found = match opened {
+        Err(Error::Volume { .. }) if point.mark.is_none() => return Ok(()),
+        Err(error) => return Err(format!("open: {error}")),
+        Ok((volume, _)) => volume.root(),
+    };
+    if found == Some(root) || found.is_none() && point.mark != Some(HAS_ROOT) {
+        return Ok(());
+    }
+    Err(format!("the root is {found:?}"))
+}
+
+fn examine_whole(point: &CrashPoint, medium: Medium, empty: &Tree) -> Result<(), String> {
+    match Scm::open_on(medium) {
+        Err(Error::Volume { .. } | Error::Corrupt { what: "volume without a root", .. })
+            if point.mark.is_none() =>
+        {
+            Ok(())
+        }
+        Err(error) => Err(format!("open: {error}")),
+        Ok(engine) if tree(&engine) == *empty => Ok(()),
+        Ok(_) => Err("a new volume is not empty".into()),
+    }
+}
+
+/// Crashes everywhere in the creation of a volume, without the fences of site `dropped`; also the sites that it fenced.
+///
+/// # Errors
+/// The first image that is not as it must be.
+///
+/// # Panics
+/// If no volume can be made.
+pub fn explore_creation(
+    dropped: Option<Site>,
+    limits: Limits,
+) -> Result<(Counts, BTreeSet<Site>), Box<Failure>> {
+    let (events, root) = tables(dropped);
+    let mut counts = explore("creation of tables", &events, dropped, limits, &|point, medium| {
+        examine_tables(point, medium, root)
+    })?;
+    let recorder = Recorder::without(dropped);
+    let medium = Medium::traced(VOLUME_BYTES, recorder.clone()).expect("memory");
+    let engine = Scm::create_on(medium, &options(), OWNER, BORN).expect("a new volume");
+    recorder.mark(HAS_ROOT);
+    let (events, empty) = (recorder.take(), tree(&engine));
+    counts +=
+        explore("creation", &events, dropped, limits, &|point, medium| examine_whole(point, medium, &empty))?;
+    Ok((counts, recorder.sites()))
+}

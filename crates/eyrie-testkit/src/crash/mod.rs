@@ -1,0 +1,24 @@
+//! The crash run: power fails at every write and barrier of an Op, inside closing, opening and recovery too.
+//!
+//! A [`Case`] starts from a small [`Volume`] and does something on a traced medium; [`Case::explore`] opens every image
+//! that a crash can leave and that recovery can tell apart. Each must open, be sound ([`check`](eyrie_engine::check)),
+//! hold what the model holds before or after the Op in flight, after every Op that had returned, and be usable.
+//! [`cases`] are complete lists; [`plant`] leaves out one fence at a time, which some case must notice.
+//!
+//! Two things may be seen of an Op in flight without the rest of it: the modification time of a file whose bytes it was
+//! about to change, and its change time with it.
+
+pub mod cases;
+mod change;
+mod creation;
+mod explore;
+pub mod plant;
+mod recovered;
+mod run;
+mod volumes;
+
+pub use change::Change;
+pub use creation::explore_creation;
+pub use explore::{Counts, Failure, Limits, replay};
+pub use run::{Act, Case, Opening, Run};
+pub use volumes::Volume;

@@ -1,0 +1,111 @@
+//! What must hold of a volume that was opened after a crash.
+
+use eyrie_engine::object::header::Identity;
+use eyrie_engine::scm::Scm;
+use eyrie_engine::volume::layout::{CLEAN, CLEAN_MARK};
+use eyrie_engine::{Content, Engine, Kind, ObjectId, Op, Owner, Time, recovery};
+use eyrie_medium::{Choice, CrashImage, CrashPoint, Medium};
+
+use crate::compare::{Include, Tree, difference, try_tree};
+
+type Found = Result<(), String>;
+
+/// What a crash at some point may leave.
+pub(super) struct Expected<'a> {
+    /// The states that it may be in.
+    pub(super) states: Vec<&'a Tree>,
+    /// Whether it must open without recovery.
+    pub(super) is_closed: bool,
+}
+
+/// Opens the image of a crash at `point` that `script` picks, and looks at everything; the choices that were made up to
+/// there.
+pub(super) fn examine(
+    point: &CrashPoint,
+    script: Vec<usize>,
+    expected: &Expected<'_>,
+) -> Result<Vec<Choice>, String> {
+    let image = CrashImage::new(point.pending.clone(), script);
+    let medium = Medium::image(&point.base, image.clone()).map_err(|error| error.to_string())?;
+    let vouched = medium.load(CLEAN_MARK).map_err(|error| error.to_string())? == CLEAN;
+    let engine = Scm::open_on(medium).map_err(|error| format!("open: {error}"))?;
+    if vouched == engine.recovered() {
+        return Err(format!("the clean mark is {vouched}, but recovered is {}", engine.recovered()));
+    }
+    if expected.is_closed && engine.recovered() {
+        return Err("recovered, though it had been closed".into());
+    }
+    let found = try_tree(&engine, Include::ALL).map_err(|error| error.to_string())?;
+    if !expected.states.contains(&&found) {
+        let differences: Vec<String> =
+            expected.states.iter().filter_map(|state| difference(&found, state)).collect();
+        return Err(format!("is, and should be: {}", differences.join("\n  or: ")));
+    }
+    sound(&engine)?;
+    let choices = image.choices();
+    // From here on memory that nothing reaches is used; what it held makes no difference.
+    headers(&engine)?;
+    usable(&engine)?;
+    Ok(choices)
+}
+
+fn sound(engine: &Scm) -> Found {
+    let report = engine.check().map_err(|error| format!("check: {error}"))?;
+    if let Some(finding) = report.findings.first() {
+        return Err(format!("check: {finding} (and {} more)", report.findings.len() - 1));
+    }
+    let (space, objects) = (engine.space(), report.directories + report.files + report.others);
+    if space.objects != objects {
+        return Err(format!("{} objects are counted, but there are {objects}", space.objects));
+    }
+    Ok(())
+}
+
+/// Memory of headers never held anything else: a slot that nothing reaches is zeros, or was a header.
+fn headers(engine: &Scm) -> Found {
+    let volume = engine.volume();
+    let marks = recovery::mark(volume, engine.root()).map_err(|error| format!("mark: {error}"))?;
+    for slot in marks.unmarked_headers() {
+        let word = volume.medium().load(slot).map_err(|error| error.to_string())?;
+        if word != 0 && word as u32 != Identity::MAGIC {
+            return Err(format!("header slot {slot} holds {word:#x}"));
+        }
+    }
+    Ok(())
+}
+
+/// Makes and reads a file, whose generation must be new.
+fn usable(engine: &Scm) -> Found {
+    let text = |error: eyrie_engine::Error| format!("not usable: {error}");
+    let id = engine.reserve(Kind::File).map_err(text)?;
+    let (dir, time) = (engine.root(), Time::new(5000, 0));
+    let owner = Owner { mode: 0o600, uid: 0, gid: 0 };
+    let content = Content::Bytes(b"written after the crash");
+    engine.apply(&Op::Create { dir, name: b"\x01new", id, owner, content, time }).map_err(text)?;
+    engine.apply(&Op::Write { id, offset: 8, data: b"anew ", time }).map_err(text)?;
+    let mut bytes = [0; 40];
+    let count = engine.read(id, 0, &mut bytes).map_err(text)?;
+    if &bytes[..count] != b"written anew  the crash" {
+        return Err(format!("read {:?} of what was written", bytes[..count].escape_ascii().to_string()));
+    }
+    let newest = engine.attributes(id).map_err(text)?.generation;
+    let mut waiting = vec![dir];
+    while let Some(at) = waiting.pop() {
+        let mut children: Vec<ObjectId> = Vec::new();
+        let listed = engine.list(at, 0, &mut |entry| {
+            children.push(entry.id);
+            true
+        });
+        listed.map_err(text)?;
+        for child in children {
+            let generation = engine.attributes(child).map_err(text)?.generation;
+            if child != id && generation >= newest {
+                return Err(format!("generation {newest} was given out after {generation}"));
+            }
+            if child.is_directory() {
+                waiting.push(child);
+            }
+        }
+    }
+    Ok(())
+}

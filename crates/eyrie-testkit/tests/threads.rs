@@ -1,0 +1,271 @@
+//! The scm engine under several threads: every result is explained by some order, and nothing is torn or lost.
+//!
+//! What [`linear`] needs: short histories (it tries all orders), a model that holds what the engine holds, and ids that
+//! were reserved before the threads start. It says nothing of listings, whose promise is weaker; the storm tests that.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use eyrie_engine::scm::Scm;
+use eyrie_engine::volume::Options;
+use eyrie_engine::{Content, Engine, Error, Kind, Model, ObjectId, Op, Owner, RenameMode, Time};
+use eyrie_medium::{Medium, epoch};
+use eyrie_testkit::linear::{self, Call, Request};
+use eyrie_testkit::ops::{Bytes, Record};
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+
+const OWNER: Owner = Owner { mode: 0o755, uid: 0, gid: 0 };
+const BORN: Time = Time { seconds: 1, nanoseconds: 0 };
+
+fn engine(bytes: u64) -> Scm {
+    let options = Options { group_bytes: 64 << 10, hash_seed: 7, volume_id: [1; 16], created: BORN };
+    Scm::create_on(Medium::memory(bytes).expect("memory"), &options, OWNER, BORN).expect("a new volume")
+}
+
+fn assert_clean(engine: &Scm) {
+    let report = engine.check().expect("the medium is sound");
+    assert!(report.is_clean(), "{:#?}", report.findings);
+}
+
+/// What the threads of a history share: two directories, a file with two names, and a key.
+struct Shared {
+    engine: Scm,
+    model: Model,
+    dirs: [ObjectId; 2],
+    file: ObjectId,
+    key: ObjectId,
+}
+
+impl Shared {
+    fn new() -> Shared {
+        let engine = engine(1 << 20);
+        let root = engine.root();
+        let model = Model::new(root, OWNER, BORN);
+        let id = |kind| engine.reserve(kind).expect("room");
+        let (dir, file, key) = (id(Kind::Directory), id(Kind::File), id(Kind::File));
+        let (owner, time) = (OWNER, BORN);
+        let create = |name, id, content| Op::Create { dir: root, name, id, owner, content, time };
+        for op in [
+            create(b"dir", dir, Content::Empty),
+            create(b"a", file, Content::Bytes(b"0123456789abcdef")),
+            Op::Link { dir, name: b"b", id: file, time },
+            Op::Put { dir: root, name: b"k", id: key, owner, data: b"value", time },
+        ] {
+            engine.apply(&op).expect("a new volume");
+            model.apply(&op).expect("a new model");
+        }
+        Shared { engine, model, dirs: [root, dir], file, key }
+    }
+
+    /// Something to ask, at `time`; ids that it needs are reserved.
+    fn request(&self, random: &mut SmallRng, time: Time) -> Request {
+        let names: [&[u8]; 3] = [b"a", b"b", b"k"];
+        let dir = self.dirs[random.random_range(0..2)];
+        let name = names[random.random_range(0..3)];
+        let target = if random.random_ratio(1, 4) { self.key } else { self.file };
+        let data = Bytes { length: [1, 8, 20][random.random_range(0..3)], pattern: random.random() }.make();
+        let data = &data[..];
+        let fresh = || self.engine.reserve(Kind::File).expect("room");
+        let op = match random.random_range(0..20) {
+            0..2 => return Request::Lookup { dir, name: name.to_vec() },
+            2..4 => return Request::Read { id: target, offset: 0, length: 64 },
+            4 => return Request::Attributes(target),
+            5 => return Request::Attributes(dir),
+            6..8 => Op::Create { dir, name, id: fresh(), owner: OWNER, content: Content::Bytes(data), time },
+            8 => Op::Unlink { dir, name, time },
+            9 => Op::Link { dir, name, id: target, time },
+            10..13 => {
+                let modes = [RenameMode::Replace, RenameMode::Exchange, RenameMode::NoReplace];
+                Op::Rename {
+                    from_dir: dir,
+                    from_name: name,
+                    to_dir: self.dirs[random.random_range(0..2)],
+                    to_name: names[random.random_range(0..3)],
+                    mode: modes[random.random_range(0..3)],
+                    time,
+                }
+            }
+            13..15 => Op::Write { id: target, offset: random.random_range(0..3) * 8, data, time },
+            15 => Op::Append { id: target, data, time },
+            16 => Op::Put { dir, name, id: fresh(), owner: OWNER, data, time },
+            17 => Op::Erase { dir, name, time },
+            18 => Op::SetSize { id: target, size: random.random_range(0..30), time },
+            _ => {
+                let put = Op::Put { dir, name: b"k", id: fresh(), owner: OWNER, data, time };
+                let ops = [put, Op::Erase { dir, name: b"a", time }];
+                return Request::Apply(Record::new(&Op::Batch { dir, ops: &ops, time }));
+            }
+        };
+        Request::Apply(Record::new(&op))
+    }
+}
+
+/// Runs `threads` threads of `calls` calls, drawn by `seed`, and looks for an order that explains them; how many calls
+/// overlapped one of another thread.
+fn explain(seed: u64, threads: usize, calls: usize) -> usize {
+    let shared = Shared::new();
+    let mut random = SmallRng::seed_from_u64(seed);
+    // What is removed while a thread works with it is still there for that thread.
+    let _pin = epoch::pin();
+    let scripts = (0..threads).map(|thread| {
+        (0..calls)
+            .map(|call| shared.request(&mut random, Time::new(10 + call as i64, thread as u32)))
+            .collect()
+    });
+    let scripts = scripts.collect();
+    let history = linear::run_threads(&shared.engine, scripts);
+    linear::assert_explained(&shared.model, &history);
+    let overlaps = |thread: usize, call: &Call| {
+        let others = history.iter().enumerate().filter(|(other, _)| *other != thread);
+        others.flat_map(|(_, calls)| calls).any(|other| other.began < call.ended && call.began < other.ended)
+    };
+    let counts = history
+        .iter()
+        .enumerate()
+        .map(|(thread, calls)| calls.iter().filter(|call| overlaps(thread, call)).count());
+    counts.sum()
+}
+
+fn explain_all(seeds: u64, threads: usize, calls: usize) {
+    let overlapped: usize = (0..seeds).map(|seed| explain(seed, threads, calls)).sum();
+    println!("{overlapped} of {} calls overlapped another", seeds * (threads * calls) as u64);
+}
+
+#[test]
+fn what_two_threads_see_has_an_order() {
+    explain_all(2500, 2, 5);
+}
+
+#[test]
+fn what_three_threads_see_has_an_order() {
+    explain_all(1500, 3, 3);
+}
+
+const STORM_OPS: usize = 20_000;
+const WRITERS: u64 = 4;
+/// Files that stay, whatever else comes and goes.
+const STAYING: usize = 12;
+
+/// Contents of which a file always has one whole: one byte throughout, of a length that goes with it.
+fn whole(random: &mut SmallRng) -> Vec<u8> {
+    let kind: u8 = random.random_range(0..5);
+    vec![b'0' + kind; [0, 8, 100, 5000, 20_000][usize::from(kind)]]
+}
+
+fn staying(index: usize) -> Vec<u8> {
+    format!("staying {index}").into_bytes()
+}
+
+fn storm_op(engine: &Scm, dirs: &[ObjectId; 2], random: &mut SmallRng, step: usize) -> Result<(), Error> {
+    let (dir, other) = (dirs[random.random_range(0..2)], dirs[random.random_range(0..2)]);
+    let name = [b'a' + random.random_range(0..8)];
+    let to_name = [b'a' + random.random_range(0..8)];
+    let (name, to_name) = (&name[..], &to_name[..]);
+    let time = Time::new(10 + step as i64, 0);
+    let staying_name = staying(random.random_range(0..STAYING));
+    let data = &whole(random)[..];
+    let _pin = epoch::pin();
+    let file = engine.lookup(dirs[0], &staying_name)?.ok_or(Error::NotFound)?;
+    match random.random_range(0..8) {
+        0..2 => {
+            let id = engine.reserve(Kind::File)?;
+            let content = Content::Bytes(data);
+            let result = engine.apply(&Op::Create { dir, name, id, owner: OWNER, content, time });
+            result.map(drop).inspect_err(|_| engine.unreserve(id))
+        }
+        2 => engine.apply(&Op::Unlink { dir, name, time }).map(drop),
+        3..5 => {
+            let mode = [RenameMode::Replace, RenameMode::Exchange][random.random_range(0..2)];
+            let (from_dir, to_dir) = (dir, other);
+            engine.apply(&Op::Rename { from_dir, from_name: name, to_dir, to_name, mode, time }).map(drop)
+        }
+        5 => engine.apply(&Op::Link { dir, name, id: file, time }).map(drop),
+        _ => {
+            // A put of an existing key replaces all of its bytes.
+            let id = engine.reserve(Kind::File)?;
+            let put = Op::Put { dir: dirs[0], name: &staying_name, id, owner: OWNER, data, time };
+            let applied = engine.apply(&put);
+            if !applied.as_ref().is_ok_and(|applied| applied.created) {
+                engine.unreserve(id);
+            }
+            applied.map(drop)
+        }
+    }
+}
+
+/// Reads what is shared until the writers are done; how often.
+fn watch(engine: &Scm, dirs: &[ObjectId; 2], running: &AtomicUsize) -> usize {
+    let mut rounds = 0;
+    while running.load(Ordering::Acquire) != 0 {
+        let _pin = epoch::pin();
+        let mut listed = BTreeSet::new();
+        let mut files = Vec::new();
+        let list = engine.list(dirs[0], 0, &mut |entry| {
+            assert!(listed.insert(entry.name.to_vec()) || entry.name.len() == 1, "listed twice");
+            if entry.id.kind() == Kind::File {
+                files.push(entry.id);
+            }
+            true
+        });
+        list.expect("sound");
+        for index in 0..STAYING {
+            assert!(listed.contains(&staying(index)), "a name that was there throughout is lost");
+        }
+        for id in files {
+            let mut bytes = vec![0; 30_000];
+            let count = match engine.read(id, 0, &mut bytes) {
+                Ok(count) => count,
+                Err(Error::Stale) => continue,
+                Err(error) => panic!("{error}"),
+            };
+            let first = bytes[0];
+            assert!([0, 8, 100, 5000, 20_000].contains(&count), "{count} bytes");
+            assert!(bytes[..count].iter().all(|&byte| byte == first), "a torn write of {count} bytes");
+        }
+        rounds += 1;
+    }
+    rounds
+}
+
+#[test]
+fn a_storm_tears_nothing_and_loses_nothing() {
+    let engine = engine(32 << 20);
+    let dir = engine.reserve(Kind::Directory).expect("room");
+    let dirs = [engine.root(), dir];
+    let (owner, time) = (OWNER, BORN);
+    let content = Content::Empty;
+    engine.apply(&Op::Create { dir: dirs[0], name: b"dir", id: dir, owner, content, time }).expect("empty");
+    for index in 0..STAYING {
+        let id = engine.reserve(Kind::File).expect("room");
+        let name = &staying(index)[..];
+        engine.apply(&Op::Put { dir: dirs[0], name, id, owner, data: b"", time }).expect("empty");
+    }
+    let running = &AtomicUsize::new(WRITERS as usize);
+    let (engine_ref, dirs_ref) = (&engine, &dirs);
+    std::thread::scope(|scope| {
+        for seed in 0..WRITERS {
+            scope.spawn(move || {
+                let mut random = SmallRng::seed_from_u64(seed);
+                for step in 0..STORM_OPS {
+                    match storm_op(engine_ref, dirs_ref, &mut random, step) {
+                        Ok(()) | Err(Error::NotFound | Error::Exists | Error::NoSpace) => {}
+                        Err(error) => panic!("step {step} of {seed}: {error}"),
+                    }
+                }
+                running.fetch_sub(1, Ordering::Release);
+            });
+        }
+        for _ in 0..2 {
+            scope.spawn(move || assert!(watch(engine_ref, dirs_ref, running) > 0));
+        }
+    });
+    assert_clean(&engine);
+    let before = eyrie_testkit::compare::tree(&engine);
+    let image = engine.volume().medium().snapshot();
+    drop(engine);
+    let medium = Medium::traced_from(&image, eyrie_medium::Recorder::default()).expect("memory");
+    let engine = Scm::open_on(medium).expect("sound");
+    assert_clean(&engine);
+    assert_eq!(eyrie_testkit::compare::difference(&before, &eyrie_testkit::compare::tree(&engine)), None);
+}
