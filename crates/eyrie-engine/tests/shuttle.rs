@@ -45,6 +45,8 @@ struct Start {
     dirs: [ObjectId; 2],
     file: ObjectId,
     key: ObjectId,
+    /// A file of several blocks in a tree.
+    tree: ObjectId,
     /// Ids for new objects, reserved for ever.
     fresh: Arc<[ObjectId]>,
 }
@@ -69,6 +71,7 @@ impl Start {
         let model = Model::new(root, OWNER, BORN);
         let id = |kind| engine.reserve(kind).expect("room");
         let (dir, file, key) = (id(Kind::Directory), id(Kind::File), id(Kind::File));
+        let (tree, blocks) = (id(Kind::File), [b'-'; 20_000]);
         let (owner, time) = (OWNER, BORN);
         let create = |name, id, content| Op::Create { dir: root, name, id, owner, content, time };
         for op in [
@@ -76,13 +79,15 @@ impl Start {
             create(b"a", file, Content::Bytes(OLD)),
             Op::Link { dir, name: b"b", id: file, time },
             Op::Put { dir: root, name: b"k", id: key, owner, data: OLD, time },
+            create(b"tree", tree, Content::Bytes(&blocks)),
+            Op::Write { id: tree, offset: 5000, data: b"a part of a large extent makes a tree", time },
         ] {
             engine.apply(&op).expect("a new volume");
             model.apply(&op).expect("a new model");
         }
         let fresh = (0..12).map(|_| id(Kind::File)).collect();
         let image = engine.volume().medium().snapshot().into();
-        Start { image, model: Arc::new(model), dirs: [root, dir], file, key, fresh }
+        Start { image, model: Arc::new(model), dirs: [root, dir], file, key, tree, fresh }
     }
 
     /// The volume, opened; the ids to use for new objects are reserved again.
@@ -301,14 +306,37 @@ fn request(start: &Start, random: &mut SmallRng, thread: usize) -> Request {
     Request::Apply(Record::new(&op))
 }
 
-/// Two writers or readers of two calls and a third of one, under random schedules.
-fn explain_all(seed: u64, histories: usize, schedules: usize) {
+/// Runs `scripts`, a thread each, under so many schedules, and looks for an order that explains each.
+fn explain(start: &Start, scripts: Vec<Vec<Request>>, seed: u64, schedules: usize) {
+    let start = start.clone();
+    run(RandomScheduler::new_from_seed(seed, schedules), move || {
+        let (engine, clock) = (start.open(), Arc::new(Clock::default()));
+        // What is removed while a thread works with it is still there for that thread.
+        let _pin = epoch::pin();
+        let threads: Vec<_> = scripts
+            .iter()
+            .cloned()
+            .map(|script| {
+                let (engine, clock) = (Arc::clone(&engine), Arc::clone(&clock));
+                shuttle::thread::spawn(move || -> Vec<Call> {
+                    script.into_iter().map(|request| Call::record(&*engine, &clock, request)).collect()
+                })
+            })
+            .collect();
+        let history: Vec<Vec<Call>> =
+            threads.into_iter().map(|thread| thread.join().expect("no panic")).collect();
+        linear::assert_explained(&start.model, &history);
+    });
+}
+
+#[test]
+fn what_threads_see_has_an_order_in_any_schedule() {
+    let _alone = alone();
     let start = Start::make();
-    let mut random = SmallRng::seed_from_u64(seed);
-    for _ in 0..histories {
-        let mut scripts: Vec<Vec<Request>> = Vec::new();
-        for (thread, calls) in [2, 2, 1].into_iter().enumerate() {
-            // One Op that may use the thread's id, then reads.
+    let mut random = SmallRng::seed_from_u64(1);
+    for _ in 0..400 {
+        let mut script = |thread, calls| {
+            // One Op that may use the thread's id, then look-ups and reads.
             let mut script = vec![request(&start, &mut random, thread)];
             while script.len() < calls {
                 let next = request(&start, &mut random, thread);
@@ -316,34 +344,56 @@ fn explain_all(seed: u64, histories: usize, schedules: usize) {
                     script.push(next);
                 }
             }
-            scripts.push(script);
-        }
-        let start = start.clone();
-        run(RandomScheduler::new_from_seed(random.random(), schedules), move || {
-            let (engine, clock) = (start.open(), Arc::new(Clock::default()));
-            // What is removed while a thread works with it is still there for that thread.
-            let _pin = epoch::pin();
-            let threads: Vec<_> = scripts
-                .iter()
-                .cloned()
-                .map(|script| {
-                    let (engine, clock) = (Arc::clone(&engine), Arc::clone(&clock));
-                    shuttle::thread::spawn(move || -> Vec<Call> {
-                        script.into_iter().map(|request| Call::record(&*engine, &clock, request)).collect()
-                    })
-                })
-                .collect();
-            let history: Vec<Vec<Call>> =
-                threads.into_iter().map(|thread| thread.join().expect("no panic")).collect();
-            linear::assert_explained(&start.model, &history);
-        });
+            script
+        };
+        let scripts = vec![script(0, 2), script(1, 2), script(2, 1)];
+        explain(&start, scripts, random.random(), 30);
     }
 }
 
 #[test]
-fn what_threads_see_has_an_order_in_any_schedule() {
+fn an_op_of_several_words_is_seen_whole() {
     let _alone = alone();
-    explain_all(1, 600, 30);
+    let start = Start::make();
+    let Start { dirs: [root, dir], file, key, ref fresh, .. } = start;
+    let (owner, time) = (OWNER, LATER);
+    let rename =
+        |from_name, to_name, mode| Op::Rename { from_dir: root, from_name, to_dir: dir, to_name, mode, time };
+    let put = Op::Put { dir: root, name: b"k", id: fresh[0], owner, data: b"new", time };
+    let erase = Op::Erase { dir: root, name: b"a", time };
+    let lookup = |dir, name: &[u8]| Request::Lookup { dir, name: name.to_vec() };
+    let value = Request::Read { id: key, offset: 0, length: 64 };
+    let links = Request::Attributes(file);
+    let cases: [(Op<'_>, Request, Request); 5] = [
+        (rename(b"a", b"k", RenameMode::Replace), lookup(root, b"a"), lookup(dir, b"k")),
+        (rename(b"a", b"k", RenameMode::Replace), Request::Attributes(root), Request::Attributes(dir)),
+        (rename(b"k", b"b", RenameMode::Exchange), lookup(root, b"k"), lookup(dir, b"b")),
+        (Op::Link { dir, name: b"new", id: file, time }, lookup(dir, b"new"), links),
+        (Op::Batch { dir: root, ops: &[put, erase], time }, lookup(root, b"a"), value),
+    ];
+    for (seed, (op, one, other)) in (0..).zip(&cases) {
+        let readers = [vec![one.clone(), other.clone(), one.clone()], vec![other.clone(), one.clone()]];
+        let scripts = [&[vec![Request::Apply(Record::new(op))]], &readers[..]].concat();
+        explain(&start, scripts, seed, 1000);
+    }
+}
+
+#[test]
+fn writes_in_several_blocks_are_seen_in_their_order() {
+    let _alone = alone();
+    let start = Start::make();
+    let id = start.tree;
+    let write =
+        |offset, data: &[u8]| Request::Apply(Record::new(&Op::Write { id, offset, data, time: LATER }));
+    let read = Request::Read { id, offset: 0, length: 16_384 };
+    let read_twice = vec![read.clone(), read];
+    // In place; a block; across blocks; past the end.
+    for (first, second) in [(8, 8), (8, 100), (100, 8), (100, 5000), (5000, 5000)] {
+        let (first, second) = (vec![b'1'; first], vec![b'2'; second]);
+        let scripts =
+            vec![vec![write(0, &first), write(8192, &second), write(0, &second)], read_twice.clone()];
+        explain(&start, scripts, 1, 1000);
+    }
 }
 
 #[test]
