@@ -16,7 +16,7 @@ use eyrie_testkit::linear::{self, Call, Clock, Request};
 use eyrie_testkit::ops::Record;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
-use shuttle::scheduler::{RandomScheduler, Schedule, Scheduler, Task, TaskId};
+use shuttle::scheduler::{Schedule, Scheduler, Task, TaskId};
 use shuttle::{Config, Runner};
 
 const OWNER: Owner = Owner { mode: 0o755, uid: 0, gid: 0 };
@@ -35,6 +35,40 @@ fn run(scheduler: impl Scheduler + 'static, body: impl Fn() + Send + Sync + 'sta
     config.stack_size = 1 << 20;
     config.silence_warnings = true;
     Runner::new(scheduler, config).run(body);
+}
+
+/// Lets a task run on for a while, so that others may do much between two of its steps. Each execution has a while of
+/// its own: from one step to about 64.
+struct Bursts {
+    random: SmallRng,
+    steps: u32,
+    executions: usize,
+}
+
+impl Bursts {
+    fn new(seed: u64, executions: usize) -> Bursts {
+        Bursts { random: SmallRng::seed_from_u64(seed), steps: 1, executions }
+    }
+}
+
+impl Scheduler for Bursts {
+    fn new_execution(&mut self) -> Option<Schedule> {
+        self.executions = self.executions.checked_sub(1)?;
+        self.steps = [1, 4, 16, 64][self.executions % 4];
+        Some(Schedule::new(0))
+    }
+
+    fn next_task(&mut self, runnable: &[&Task], current: Option<TaskId>, _: bool) -> Option<TaskId> {
+        let current = current.filter(|id| runnable.iter().any(|task| task.id() == *id));
+        match current {
+            Some(id) if !self.random.random_ratio(1, self.steps) => Some(id),
+            _ => Some(runnable[self.random.random_range(0..runnable.len())].id()),
+        }
+    }
+
+    fn next_u64(&mut self) -> u64 {
+        self.random.random()
+    }
 }
 
 /// A small volume: a directory, a file with two names, and a key.
@@ -56,7 +90,7 @@ impl Start {
     fn make() -> Start {
         let made = Arc::new(Mutex::new(None));
         let result = Arc::clone(&made);
-        run(RandomScheduler::new(1), move || {
+        run(Bursts::new(0, 1), move || {
             *made.lock().expect("alone") = Some(Start::build());
         });
         let start = result.lock().expect("alone").take();
@@ -168,7 +202,7 @@ fn single_ops(start: &Start) -> Vec<Record> {
 fn readers_need_none_of_the_locks_that_a_writer_holds() {
     let _alone = alone();
     let start = Start::make();
-    run(RandomScheduler::new(500), move || {
+    run(Bursts::new(1, 500), move || {
         let engine = start.open();
         let (release, released) = shuttle::sync::mpsc::channel::<()>();
         let (taken, is_taken) = shuttle::sync::mpsc::channel::<()>();
@@ -309,7 +343,7 @@ fn request(start: &Start, random: &mut SmallRng, thread: usize) -> Request {
 /// Runs `scripts`, a thread each, under so many schedules, and looks for an order that explains each.
 fn explain(start: &Start, scripts: Vec<Vec<Request>>, seed: u64, schedules: usize) {
     let start = start.clone();
-    run(RandomScheduler::new_from_seed(seed, schedules), move || {
+    run(Bursts::new(seed, schedules), move || {
         let (engine, clock) = (start.open(), Arc::new(Clock::default()));
         // What is removed while a thread works with it is still there for that thread.
         let _pin = epoch::pin();
@@ -401,7 +435,7 @@ fn slots_of_grace_periods_are_released_at_the_end_of_an_execution() {
     let _alone = alone();
     let indices = Arc::new(Mutex::new(BTreeSet::new()));
     let seen = Arc::clone(&indices);
-    run(RandomScheduler::new(400), move || {
+    run(Bursts::new(1, 400), move || {
         let threads: Vec<_> = (0..3)
             .map(|_| {
                 let seen = Arc::clone(&seen);
