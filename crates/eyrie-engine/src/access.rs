@@ -209,6 +209,20 @@ pub fn check_remove(who: &Credentials, dir: &Protection, victim: &Protection) ->
     if is_sticky(who, dir) && who.uid != victim.uid { Err(Error::NotPermitted) } else { Ok(()) }
 }
 
+/// Whether `who` may open with `O_CREAT` an `object` that is already there in `dir`: in a sticky directory that anybody may
+/// write, Linux lets nobody (root included) do so with a symbolic link, socket or device of a third user.
+///
+/// # Errors
+/// `AccessDenied`.
+pub fn check_open_for_create(who: &Credentials, dir: &Protection, object: &Protection) -> Result<()> {
+    let harmless = matches!(object.kind, Kind::File | Kind::Fifo)
+        || dir.mode & STICKY == 0
+        || dir.mode & 0o002 == 0
+        || object.uid == dir.uid
+        || object.uid == who.uid;
+    if harmless { Ok(()) } else { Err(Error::AccessDenied) }
+}
+
 /// Whether `who` may give `object` another name: as Linux with `fs.protected_hardlinks`, its owner may, and who may read
 /// and write a regular file without dangerous set-id bits.
 ///
@@ -259,7 +273,8 @@ pub fn chown(who: &Credentials, object: &Protection, uid: Option<u32>, gid: Opti
     let own = who.uid == object.uid;
     let uid_fits = uid.is_none_or(|uid| own && uid == object.uid);
     let gid_fits = gid.is_none_or(|gid| own && (gid == object.gid || who.in_group(gid)));
-    if !who.is_root() && !(uid_fits && gid_fits) {
+    let fits = uid_fits && gid_fits;
+    if !fits && !who.is_root() {
         return Err(Error::NotPermitted);
     }
     if object.kind == Kind::Directory {
@@ -437,6 +452,21 @@ mod tests {
         ] {
             let result = check_set_times(&user(), &object, now);
             assert_eq!(result.err().map(|error| error.errno()), errno, "{object:?} {now}");
+        }
+    }
+
+    #[test]
+    fn odd_things_of_third_users_in_sticky_directories_are_not_opened_for_creating() {
+        let link = |uid| object(Kind::Symlink, 0o777, uid, 0);
+        for (dir, object, allowed) in [
+            (dir(0o1777, 2, 2), link(3), false),
+            (dir(0o1777, 2, 2), link(2), true),
+            (dir(0o1777, 2, 2), link(1), true),
+            (dir(0o1777, 2, 2), file(0, 3, 3), true),
+            (dir(0o1775, 2, 2), link(3), true),
+            (dir(0o777, 2, 2), link(3), true),
+        ] {
+            assert_eq!(check_open_for_create(&user(), &dir, &object).is_ok(), allowed, "{dir:?} {object:?}");
         }
     }
 

@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use eyrie_medium::epoch::thread_index;
 use eyrie_medium::sync::{Mutex, lock, spin};
 use eyrie_medium::{Addr, Medium, Ordered, Settled};
+use smallvec::SmallVec;
 
 use crate::transaction::Transaction;
 use crate::volume::{REDO_SLOT_BYTES, REDO_SLOTS, Volume, redo_slot};
@@ -37,7 +38,7 @@ pub struct Redo {
 
 impl Redo {
     /// Runs `read` (again and again) until no record was being applied meanwhile: it sees each Op whole or not at all.
-    #[inline]
+    #[inline(always)]
     pub fn stable<T>(&self, mut read: impl FnMut() -> Result<T>) -> Result<T> {
         loop {
             let finished = self.finished.load(Ordering::Acquire);
@@ -99,8 +100,13 @@ pub(crate) fn commit(transaction: &mut Transaction<'_>) -> Result<Settled> {
     })
 }
 
-fn encode(words: &[(Addr, u64)]) -> Vec<u8> {
-    words.iter().flat_map(|(addr, value)| [addr.raw().to_le_bytes(), value.to_le_bytes()]).flatten().collect()
+fn encode(words: &[(Addr, u64)]) -> SmallVec<[u8; 256]> {
+    let mut record = SmallVec::new();
+    for (addr, value) in words {
+        record.extend_from_slice(&addr.raw().to_le_bytes());
+        record.extend_from_slice(&value.to_le_bytes());
+    }
+    record
 }
 
 fn state(record: &[u8], entries: Addr) -> u64 {

@@ -8,7 +8,7 @@
 //! Safe when power fails: before the publish nothing is reachable; a single word or line commits by itself; several
 //! words are committed by the publish of a redo slot, which recovery replays (see [`crate::redo`]).
 
-use eyrie_medium::{Addr, Dirty, Medium, Ordered, Settled};
+use eyrie_medium::{Addr, Dirty, Medium, Ordered};
 use smallvec::SmallVec;
 
 use crate::Result;
@@ -181,11 +181,16 @@ impl<'v> Transaction<'v> {
     ///
     /// # Errors
     /// `Fault`, or `NoSpace` when a redo record does not fit.
+    #[inline(always)]
     pub fn commit(mut self) -> Result<()> {
+        self.commit_in_place()
+    }
+
+    fn commit_in_place(&mut self) -> Result<()> {
         let medium = self.medium();
         medium.check()?;
         let settled = if self.lines.len() + self.words.len() > 1 {
-            crate::redo::commit(&mut self)?
+            crate::redo::commit(self)?
         } else {
             let mut ordered = self.barrier();
             if let Some(line) = self.prelude.take() {
@@ -199,7 +204,10 @@ impl<'v> Transaction<'v> {
             };
             medium.settle(published)
         };
-        self.finish(&settled);
+        self.allocated.clear();
+        if !self.retired.is_empty() || !self.retired_headers.is_empty() {
+            self.volume.space().retire_all(&self.retired, &self.retired_headers, &settled);
+        }
         Ok(())
     }
 
@@ -222,18 +230,6 @@ impl<'v> Transaction<'v> {
             words.push(line.commit_word());
         }
         Ok(words)
-    }
-
-    /// Gives back what the commit made unreachable.
-    fn finish(mut self, settled: &Settled) {
-        let space = self.volume.space();
-        self.allocated.clear();
-        for &extent in &self.retired {
-            space.retire(extent, settled);
-        }
-        for &header in &self.retired_headers {
-            space.retire_header(header, settled);
-        }
     }
 }
 

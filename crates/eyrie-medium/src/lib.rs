@@ -27,6 +27,6 @@ mod trace;
 pub use addr::{Addr, LINE_SIZE, PAGE_SIZE, SegmentId};
 pub use fault::Fault;
 pub use image::{Choice, CrashImage};
-pub use medium::{Medium, MediumKind};
+pub use medium::{LineView, Medium, MediumKind};
 pub use token::{Dirty, Ordered, Published, Settled};
 pub use trace::{CrashPoint, Event, Pending, Recorder, Site, crash_points};

@@ -79,6 +79,10 @@ impl Mapping {
         self.len
     }
 
+    pub(crate) fn place(&self) -> NonNull<u8> {
+        self.base
+    }
+
     pub(crate) fn base(&self) -> *mut u8 {
         self.base.as_ptr()
     }

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::panic::Location;
+use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering, compiler_fence};
 
 use zerocopy::{FromBytes, Immutable, IntoBytes};
@@ -33,13 +34,45 @@ enum Tracer {
 
 /// The mapped segments of one volume.
 pub struct Medium {
+    /// Segment 0's place and length once more: nearly every access is to it.
+    first: (NonNull<u8>, u64),
     // Dropped before the sentinel, which their registrations point to.
     segments: Box<[Mapping]>,
     sentinel: Sentinel,
     tracer: Tracer,
 }
 
+// SAFETY: `first` names the memory of `segments[0]`, which is Send and Sync.
+unsafe impl Send for Medium {}
+// SAFETY: as above.
+unsafe impl Sync for Medium {}
+
+/// The words of one cache line, for reading.
+#[derive(Clone, Copy)]
+pub struct LineView<'m>(&'m [AtomicU64; 8]);
+
+impl LineView<'_> {
+    /// Word `index` (0 to 7), with acquire ordering.
+    #[inline(always)]
+    pub fn load(self, index: usize) -> u64 {
+        interleave();
+        self.0[index].load(Ordering::Acquire)
+    }
+
+    /// All words, first to last.
+    #[inline(always)]
+    pub fn load_all(self) -> [u64; 8] {
+        std::array::from_fn(|index| self.load(index))
+    }
+}
+
 impl Medium {
+    fn over(segments: Box<[Mapping]>, sentinel: Sentinel, tracer: Tracer) -> Medium {
+        let first =
+            segments.first().map_or((NonNull::dangling(), 0), |segment| (segment.place(), segment.len()));
+        Medium { first, segments, sentinel, tracer }
+    }
+
     /// Maps host files (with how many bytes of each) as segments 0, 1, ...
     ///
     /// # Errors
@@ -50,7 +83,7 @@ impl Medium {
             .into_iter()
             .map(|(file, len)| Mapping::file(file, len, &sentinel))
             .collect::<Result<_, _>>()?;
-        Ok(Medium { segments, sentinel, tracer: Tracer::Off })
+        Ok(Medium::over(segments, sentinel, Tracer::Off))
     }
 
     /// One segment of private memory, `len` bytes of zeros, every store and fence recorded.
@@ -94,7 +127,7 @@ impl Medium {
 
     fn private(len: u64, filled: bool, tracer: Tracer) -> Result<Medium, Fault> {
         let segments = Box::new([Mapping::anonymous(len, filled)?]);
-        Ok(Medium { segments, sentinel: Sentinel::new()?, tracer })
+        Ok(Medium::over(segments, Sentinel::new()?, tracer))
     }
 
     /// What kind of medium this is.
@@ -144,8 +177,18 @@ impl Medium {
     }
 
     /// The place of `len` bytes in this process, if all of them are in one segment.
-    #[inline]
+    #[inline(always)]
     fn resolve(&self, addr: Addr, len: u64) -> Result<*mut u8, Fault> {
+        let (base, size) = self.first;
+        if len <= size && addr.raw() <= size - len {
+            // SAFETY: in segment 0 the raw form is the offset, and offset + len is within the mapping.
+            return Ok(unsafe { base.as_ptr().add(addr.raw() as usize) });
+        }
+        self.resolve_further(addr, len)
+    }
+
+    #[cold]
+    fn resolve_further(&self, addr: Addr, len: u64) -> Result<*mut u8, Fault> {
         if let Some(segment) = self.segments.get(addr.segment_index()) {
             let offset = addr.offset();
             if len <= segment.len() && offset <= segment.len() - len {
@@ -156,7 +199,7 @@ impl Medium {
         Err(Fault::OutOfBounds { addr, len })
     }
 
-    #[inline]
+    #[inline(always)]
     fn resolve_word(&self, addr: Addr) -> Result<&AtomicU64, Fault> {
         let place = self.resolve(addr, 8)?;
         if !addr.is_aligned(8) {
@@ -213,6 +256,22 @@ impl Medium {
         let word = self.resolve_word(addr)?;
         self.before_access(addr, 8);
         Ok(word.load(Ordering::Acquire))
+    }
+
+    /// A cache line whose words are then loaded one by one, without further checks.
+    ///
+    /// # Errors
+    /// [`Fault::OutOfBounds`], [`Fault::Misaligned`].
+    #[inline(always)]
+    pub fn line(&self, line: Addr) -> Result<LineView<'_>, Fault> {
+        let place = self.resolve(line, LINE_SIZE)?;
+        if !line.is_aligned(LINE_SIZE) {
+            return Err(Fault::Misaligned { addr: line });
+        }
+        self.before_access(line, LINE_SIZE);
+        // SAFETY: eight words of a mapped line, which lives as long as the medium, and which are only accessed
+        // atomically or by copies outside the compiler's view.
+        Ok(LineView(unsafe { &*place.cast::<[AtomicU64; 8]>() }))
     }
 
     /// Fills `out` from `addr` on. Racing writes may leave any mix of old and new; 8 aligned bytes never tear.

@@ -1,8 +1,9 @@
 //! Tests of engines: random Ops, comparison with the reference model, histories of several threads.
 //!
 //! [`ops`] makes Ops from a seed, [`compare`] turns a volume into a value that can be compared, [`oracle`] runs an engine
-//! beside the model and compares after every step, [`crash`] lets power fail everywhere, and [`linear`] finds an order
-//! that explains what threads saw.
+//! beside the model and compares after every step, [`crash`] lets power fail everywhere, [`linear`] finds an order that
+//! explains what threads saw, and [`posix`] compares the POSIX calls with the kernel's.
+//! [`tree_fixture`] makes directory trees with every attribute, and compares trees.
 //!
 //! Invariant: everything random comes from one seed, so a seed replays a failure.
 
@@ -13,3 +14,5 @@ pub mod crash;
 pub mod linear;
 pub mod ops;
 pub mod oracle;
+pub mod posix;
+pub mod tree_fixture;

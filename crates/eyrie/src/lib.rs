@@ -18,14 +18,16 @@ pub mod kvfs;
 pub mod names;
 pub mod posix;
 pub mod pxfs;
+mod volume;
 
 pub use error::{Error, Result};
 pub use eyrie_engine::access::Credentials;
 pub use eyrie_engine::{Engine, Kind, RenameMode, Time};
 pub use host::{Host, HostStore};
-pub use kvfs::{Batch, Kvfs, Scan, ValueGuard};
+pub use kvfs::{Batch, Kvfs, Scan, Value};
 pub use posix::{
     Access, DirEntry, File, OpenFlags, OpenOptions, Posix, PosixExt, ReadDir, SetTime, Stat, StatVfs, Whence,
 };
 pub use pxfs::Pxfs;
 pub use rustix::io::Errno;
+pub use volume::{Files, Information, Report, Store, Volume, VolumeOptions};

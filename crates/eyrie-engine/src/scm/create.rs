@@ -28,20 +28,20 @@ impl Scm {
         Ok(Parent { id, hot, time_epoch: cold.time_epoch })
     }
 
-    /// Makes room for an entry in a directory whose lock is held. Nobody can see this.
-    pub(super) fn make_room(&self, parent: &mut Parent, name: &[u8]) -> Result<()> {
+    /// Makes room for an entry in a directory whose lock is held; whether entries may have moved. Nobody can see this.
+    pub(super) fn make_room(&self, parent: &mut Parent, name: &[u8]) -> Result<bool> {
         let header = self.header(parent.id)?;
         let hot = parent.hot;
-        let root = collection::make_room(&self.volume, hot.root, name, |transaction, root| {
+        let grown = collection::make_room(&self.volume, hot.root, name, |transaction, root| {
             let follows = hot.selector.follows();
             let change = HotChange { root, size: hot.size, modified: hot.modified, follows, cold: false };
             header.change(transaction, &hot, &change);
             Ok(())
         })?;
-        if root != hot.root {
+        if grown.is_some() {
             parent.hot = header.hot(self.medium())?;
         }
-        Ok(())
+        Ok(grown.is_some())
     }
 
     /// Writes a new object of `kind` and its entry. The name is free and the directory's lock held.

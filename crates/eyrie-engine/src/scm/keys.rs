@@ -2,9 +2,9 @@
 
 use smallvec::SmallVec;
 
-use super::Scm;
 use super::create::Parent;
 use super::write::require_file;
+use super::{Scm, check_entry};
 use crate::object::header::HotChange;
 use crate::object::pointer::Class;
 use crate::object::{collection, mfile};
@@ -45,11 +45,13 @@ impl Scm {
     ) -> Result<Applied> {
         let value = Value { name, id, owner, data, time };
         loop {
-            let existing = self.peek(dir, name)?;
+            check_entry(dir, name)?;
+            let peeked = self.peek(dir, name)?;
             value.check()?;
+            let existing = peeked.id();
             let _held = self.locks.hold(&[dir, existing.unwrap_or(dir)]);
             let mut parent = self.parent(dir)?;
-            if self.find(&parent.hot, name)?.map(|found| found.id) != existing {
+            if self.confirm(&parent, name, &peeked)?.is_none() {
                 continue;
             }
             if existing.is_none() {
@@ -144,7 +146,7 @@ impl Scm {
     /// What the keys of a batch name now.
     fn batch_targets(&self, dir: ObjectId, ops: &[Op<'_>]) -> Result<SmallVec<[Option<ObjectId>; 16]>> {
         let target = |op: &Op<'_>| match *op {
-            Op::Put { name, .. } | Op::Erase { name, .. } => self.peek(dir, name),
+            Op::Put { name, .. } | Op::Erase { name, .. } => self.read_lookup(dir, name),
             _ => Err(Error::Invalid("a batch holds puts and erases")),
         };
         ops.iter().map(target).collect()

@@ -49,6 +49,7 @@ pub struct Scm {
     moves: Mutex<()>,
     changes: Changes,
     recovered: bool,
+    close_on_drop: bool,
 }
 
 /// Counts what makes remembered paths wrong: begun and ended, so that nothing is remembered in between.
@@ -147,7 +148,16 @@ impl Scm {
 
     fn over(volume: Volume, root: ObjectId, recovered: bool) -> Scm {
         let (locks, opens) = (Locks::default(), Opens::default());
-        Scm { volume, root, locks, opens, moves: Mutex::new(()), changes: Changes::default(), recovered }
+        Scm {
+            volume,
+            root,
+            locks,
+            opens,
+            moves: Mutex::new(()),
+            changes: Changes::default(),
+            recovered,
+            close_on_drop: false,
+        }
     }
 
     /// The volume beneath.
@@ -172,8 +182,16 @@ impl Scm {
     ///
     /// # Errors
     /// `Fault`; the volume is then as after a crash, and opening it recovers.
-    pub fn close(self) -> Result<()> {
-        self.volume.close()
+    pub fn close(mut self) -> Result<()> {
+        self.close_on_drop = false;
+        self.volume.save()
+    }
+
+    /// The same engine, closed when it is dropped. Without this, dropping it is what the death of the process is.
+    #[must_use]
+    pub fn closed_on_drop(mut self) -> Scm {
+        self.close_on_drop = true;
+        self
     }
 
     /// Holds the locks of these objects, as an Op that changes them does while it runs: for tests of readers.
@@ -210,6 +228,15 @@ impl Scm {
     }
 }
 
+impl Drop for Scm {
+    fn drop(&mut self) {
+        if self.close_on_drop && !std::thread::panicking() {
+            // There is nobody to tell; a volume that was not closed is recovered when it is opened.
+            let _ = self.volume.save();
+        }
+    }
+}
+
 /// Refuses what can be no entry: a directory that is none, a name that can be none.
 #[inline]
 fn check_entry(dir: ObjectId, name: &[u8]) -> Result<()> {
@@ -234,7 +261,6 @@ impl Engine for Scm {
     }
 
     fn lookup(&self, dir: ObjectId, name: &[u8]) -> Result<Option<ObjectId>> {
-        check_entry(dir, name)?;
         self.read_lookup(dir, name)
     }
 

@@ -2,10 +2,11 @@
 
 use eyrie_medium::epoch::{Guard, pin};
 
-use super::Scm;
-use crate::object::collection;
+use super::create::Parent;
+use super::{Scm, check_entry};
+use crate::object::collection::{self, Found};
 use crate::object::mfile;
-use crate::{Attributes, Engine, Entry, Error, Kind, ObjectId, Result, Time};
+use crate::{Attributes, Entry, Error, Kind, ObjectId, Result, Time};
 
 /// How often a reader of a whole directory starts again because it was changed, before it takes what it saw.
 const SUMMARY_TRIES: usize = 100;
@@ -13,7 +14,14 @@ const SUMMARY_TRIES: usize = 100;
 impl Scm {
     #[inline]
     pub(super) fn read_lookup(&self, dir: ObjectId, name: &[u8]) -> Result<Option<ObjectId>> {
+        check_entry(dir, name)?;
         let _pin = pin();
+        Ok(self.read_entry(dir, name)?.map(|found| found.id))
+    }
+
+    /// The entry of a name, without a lock. The caller holds a pin and has checked the name.
+    #[inline]
+    fn read_entry(&self, dir: ObjectId, name: &[u8]) -> Result<Option<Found>> {
         let medium = self.medium();
         medium.check()?;
         let found = self.volume.redo().stable(|| {
@@ -28,9 +36,7 @@ impl Scm {
         })?;
         medium.check()?;
         match found {
-            Some(found) if self.volume.is_header(super::Addr::from_raw(found.id.place())) => {
-                Ok(Some(found.id))
-            }
+            Some(found) if self.volume.is_header(super::Addr::from_raw(found.id.place())) => Ok(Some(found)),
             Some(found) => {
                 Err(Error::corrupt(super::Addr::from_raw(found.id.place()), "entry that names no object"))
             }
@@ -43,35 +49,37 @@ impl Scm {
         let medium = self.medium();
         medium.check()?;
         let header = self.header(id)?;
-        let attributes = self.volume.redo().stable(|| {
+        let (hot, cold, identity) = self.volume.redo().stable(|| {
             let (hot, cold) = header.hot_and_cold(medium)?;
-            let identity = header.identity(medium)?;
-            let changed = if hot.selector.follows() { hot.modified } else { cold.changed() };
-            let is_device = matches!(id.kind(), Kind::CharDevice | Kind::BlockDevice);
-            Ok(Attributes {
-                kind: id.kind(),
-                mode: cold.mode,
-                uid: cold.uid,
-                gid: cold.gid,
-                links: if hot.selector.unlinked() { 0 } else { cold.links },
-                size: hot.size,
-                allocated: mfile::allocated(hot.root, hot.size),
-                accessed: cold.accessed(),
-                modified: hot.modified,
-                changed,
-                created: Time::new(identity.created_seconds, identity.created_nanoseconds),
-                device: if is_device { cold.parent_or_device } else { 0 },
-                parent: if id.is_directory() { ObjectId::from_raw(cold.parent_or_device) } else { None },
-                generation: identity.generation,
-            })
+            Ok((hot, cold, header.identity(medium)?))
         })?;
-        let attributes = if id.is_directory() { self.with_summary(id, attributes)? } else { attributes };
+        let is_device = matches!(id.kind(), Kind::CharDevice | Kind::BlockDevice);
+        let mut attributes = Attributes {
+            kind: id.kind(),
+            mode: cold.mode,
+            uid: cold.uid,
+            gid: cold.gid,
+            links: if hot.selector.unlinked() { 0 } else { cold.links },
+            size: hot.size,
+            allocated: mfile::allocated(hot.root, hot.size),
+            accessed: cold.accessed(),
+            modified: hot.modified,
+            changed: if hot.selector.follows() { hot.modified } else { cold.changed() },
+            created: Time::new(identity.created_seconds, identity.created_nanoseconds),
+            device: if is_device { cold.parent_or_device } else { 0 },
+            parent: None,
+            generation: identity.generation,
+        };
+        if id.is_directory() {
+            attributes.parent = ObjectId::from_raw(cold.parent_or_device).filter(|_| attributes.links != 0);
+            self.add_summary(id, &mut attributes)?;
+        }
         medium.check()?;
         Ok(attributes)
     }
 
     /// Adds what a directory's pages say: its links, entries and times.
-    fn with_summary(&self, id: ObjectId, mut attributes: Attributes) -> Result<Attributes> {
+    fn add_summary(&self, id: ObjectId, attributes: &mut Attributes) -> Result<()> {
         let header = self.header(id)?;
         for _ in 0..SUMMARY_TRIES {
             let ended = self.locks.ended(id);
@@ -89,7 +97,7 @@ impl Scm {
                 break;
             }
         }
-        Ok(attributes)
+        Ok(())
     }
 
     /// Runs `read` on one state of a file.
@@ -162,8 +170,39 @@ impl Scm {
         }
     }
 
-    /// The id that `name` names, for an Op that then locks it and looks again.
-    pub(super) fn peek(&self, dir: ObjectId, name: &[u8]) -> Result<Option<ObjectId>> {
-        self.lookup(dir, name)
+    /// What `name` names, for an Op that then locks both and [looks again](Scm::confirm).
+    pub(super) fn peek(&self, dir: ObjectId, name: &[u8]) -> Result<Peeked> {
+        let ended = self.locks.ended(dir);
+        Ok(Peeked { ended, found: self.read_entry(dir, name)? })
+    }
+
+    /// The entry that was peeked at, now that the directory's lock is held; `None` if it has changed.
+    #[inline]
+    pub(super) fn confirm(
+        &self,
+        parent: &Parent,
+        name: &[u8],
+        peeked: &Peeked,
+    ) -> Result<Option<Option<Found>>> {
+        // No Op on the directory has ended since, and none is under way: it is as it was.
+        if self.locks.ended(parent.id) == peeked.ended {
+            return Ok(Some(peeked.found));
+        }
+        let found = self.find(&parent.hot, name)?;
+        Ok((found.map(|found| found.id) == peeked.id()).then_some(found))
+    }
+}
+
+/// An entry that was looked up without a lock.
+pub(super) struct Peeked {
+    /// How many Ops on the directory had ended before.
+    ended: u64,
+    found: Option<Found>,
+}
+
+impl Peeked {
+    /// The object, if there is one.
+    pub(super) fn id(&self) -> Option<ObjectId> {
+        self.found.map(|found| found.id)
     }
 }

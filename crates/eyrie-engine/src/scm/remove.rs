@@ -19,7 +19,8 @@ impl Scm {
     pub(super) fn unlink(&self, dir: ObjectId, name: &[u8], time: Time, what: What) -> Result<Applied> {
         check_entry(dir, name)?;
         loop {
-            let id = self.peek(dir, name)?.ok_or(Error::NotFound)?;
+            let peeked = self.peek(dir, name)?;
+            let id = peeked.id().ok_or(Error::NotFound)?;
             match (id.kind(), what) {
                 (Kind::Directory, _) => return Err(Error::IsDirectory),
                 (Kind::File, _) | (_, What::Name) => {}
@@ -27,7 +28,7 @@ impl Scm {
             }
             let _held = self.locks.hold(&[dir, id]);
             let parent = self.parent(dir)?;
-            let Some(found) = self.find(&parent.hot, name)?.filter(|found| found.id == id) else { continue };
+            let Some(Some(found)) = self.confirm(&parent, name, &peeked)? else { continue };
             let mut transaction = Transaction::begin(&self.volume);
             collection::remove(&mut transaction, &found, time, parent.time_epoch)?;
             let last = self.drop_name(&mut transaction, id, time)?;
@@ -57,13 +58,14 @@ impl Scm {
     pub(super) fn remove_directory(&self, dir: ObjectId, name: &[u8], time: Time) -> Result<Applied> {
         check_entry(dir, name)?;
         loop {
-            let id = self.peek(dir, name)?.ok_or(Error::NotFound)?;
+            let peeked = self.peek(dir, name)?;
+            let id = peeked.id().ok_or(Error::NotFound)?;
             if !id.is_directory() {
                 return Err(Error::NotDirectory);
             }
             let _held = self.locks.hold(&[dir, id]);
             let parent = self.parent(dir)?;
-            let Some(found) = self.find(&parent.hot, name)?.filter(|found| found.id == id) else { continue };
+            let Some(Some(found)) = self.confirm(&parent, name, &peeked)? else { continue };
             self.require_empty(id)?;
             let mut transaction = Transaction::begin(&self.volume);
             collection::remove(&mut transaction, &found, time, parent.time_epoch)?;

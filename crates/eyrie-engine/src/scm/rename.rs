@@ -4,6 +4,7 @@ use eyrie_medium::sync::lock;
 use smallvec::SmallVec;
 
 use super::create::Parent;
+use super::read::Peeked;
 use super::{Scm, check_entry};
 use crate::object::collection::{self, Found};
 use crate::object::header::HotChange;
@@ -34,13 +35,13 @@ impl Scm {
         check_entry(request.from_dir, request.from_name)?;
         check_entry(request.to_dir, request.to_name)?;
         loop {
-            let moved = self.peek(request.from_dir, request.from_name)?;
-            let target = self.peek(request.to_dir, request.to_name)?;
-            let moved = moved.ok_or(Error::NotFound)?;
+            let from = self.peek(request.from_dir, request.from_name)?;
+            let to = self.peek(request.to_dir, request.to_name)?;
+            let (moved, target) = (from.id().ok_or(Error::NotFound)?, to.id());
             let directories = moved.is_directory() || target.is_some_and(ObjectId::is_directory);
             let _moves = (directories && request.from_dir != request.to_dir).then(|| lock(&self.moves));
             let _held = self.locks.hold(&[request.from_dir, request.to_dir, moved, target.unwrap_or(moved)]);
-            let Some(ready) = self.ready(&request, moved, target)? else { continue };
+            let Some(ready) = self.ready(&request, &from, &to)? else { continue };
             self.check_move(&request, moved, target)?;
             if target == Some(moved) {
                 return Ok(Applied::default());
@@ -55,17 +56,12 @@ impl Scm {
     }
 
     /// Both entries as they are under the locks; `None` if they changed since they were looked up.
-    fn ready(&self, request: &Move<'_>, moved: ObjectId, target: Option<ObjectId>) -> Result<Option<Ready>> {
+    fn ready(&self, request: &Move<'_>, moved: &Peeked, target: &Peeked) -> Result<Option<Ready>> {
         let from = self.parent(request.from_dir)?;
         let to = self.parent(request.to_dir)?;
-        let found = self.find(&from.hot, request.from_name)?;
-        let in_the_way = self.find(&to.hot, request.to_name)?;
-        match found {
-            Some(found) if found.id == moved && in_the_way.map(|other| other.id) == target => {
-                Ok(Some(Ready { from, to, moved: found, target: in_the_way }))
-            }
-            _ => Ok(None),
-        }
+        let Some(Some(moved)) = self.confirm(&from, request.from_name, moved)? else { return Ok(None) };
+        let Some(target) = self.confirm(&to, request.to_name, target)? else { return Ok(None) };
+        Ok(Some(Ready { from, to, moved, target }))
     }
 
     /// In the order in which Linux checks.
@@ -116,9 +112,8 @@ impl Scm {
         let Ready { from, mut to, moved, target } = ready;
         let Move { to_name, time, .. } = *request;
         let mut moved_entry = moved;
-        if target.is_none() {
-            self.make_room(&mut to, to_name)?;
-            // Making room may have moved the old entry too.
+        // Making room may have moved the old entry too.
+        if target.is_none() && self.make_room(&mut to, to_name)? {
             let from = self.parent(from.id)?;
             moved_entry = self.find(&from.hot, request.from_name)?.ok_or(Error::NotFound)?;
         }

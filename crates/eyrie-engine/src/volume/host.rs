@@ -15,7 +15,8 @@ use crate::{Error, Result};
 /// Smallest volume on a host, in bytes: 1 MiB.
 pub const MIN_HOST_BYTES: u64 = 1 << 20;
 
-const SEGMENT: &str = "segment-0000";
+/// Name of the file of segment 0 in a volume.
+pub const SEGMENT_FILE: &str = "segment-0000";
 pub(super) const LOCK: &str = "lock";
 
 fn host_error(path: &Path, doing: &str, error: &io::Error) -> Error {
@@ -55,7 +56,7 @@ pub(super) fn create<T>(
     options.open(&lock_path).map_err(|error| host_error(&lock_path, "cannot be created", &error))?;
     undo.0.push(lock_path);
     let lock = HostLock::take(path)?;
-    let segment = path.join(SEGMENT);
+    let segment = path.join(SEGMENT_FILE);
     let file = options.open(&segment).map_err(|error| host_error(&segment, "cannot be created", &error))?;
     undo.0.push(segment.clone());
     file.set_len(bytes).map_err(|error| host_error(&segment, "cannot be made as large as asked", &error))?;
@@ -90,7 +91,7 @@ pub(super) fn open(path: &Path) -> Result<(Medium, HostLock)> {
         let what = "not an Eyrie volume (a volume is a directory)";
         return Err(failure(&place, what, Errno::NOTDIR));
     }
-    let segment = path.join(SEGMENT);
+    let segment = path.join(SEGMENT_FILE);
     match fs::symlink_metadata(&segment) {
         Ok(file) if file.is_file() => {}
         Ok(_) => return Err(failure(&place, "not an Eyrie volume (segment-0000 is no file)", Errno::INVAL)),
@@ -139,7 +140,10 @@ mod tests {
         let parent = tempfile::tempdir().expect("a directory");
         let path = parent.path().join("v");
         let volume = Volume::create(&path, BYTES, &options()).expect("created");
-        assert_eq!((mode(&path), mode(&path.join(SEGMENT)), mode(&path.join(LOCK))), (0o700, 0o600, 0o600));
+        assert_eq!(
+            (mode(&path), mode(&path.join(SEGMENT_FILE)), mode(&path.join(LOCK))),
+            (0o700, 0o600, 0o600)
+        );
         let id = volume.volume_id();
         let extent = volume.space().allocate(100).expect("empty");
         volume.close().expect("sound");
@@ -171,7 +175,7 @@ mod tests {
         drop(Volume::create(&path, BYTES, &options()).expect("an empty directory will do"));
         assert!(refusal(Volume::create(&path, BYTES, &options())).contains("not empty"));
 
-        let segment = OpenOptions::new().write(true).open(path.join(SEGMENT)).expect("a segment");
+        let segment = OpenOptions::new().write(true).open(path.join(SEGMENT_FILE)).expect("a segment");
         segment.set_len(BYTES / 2).expect("shorter");
         let what = refusal(Volume::open(&path));
         assert!(what.contains("1048576") && what.contains("2097152"), "{what}");

@@ -1,8 +1,8 @@
 //! The structures of a volume on media, as `docs/format.md` describes them.
 //!
 //! All are plain old data: fixed-width little-endian integers, no padding, reserved bytes zero. The types of this module
-//! say nothing about whether a value makes sense: [`superblock`](super::superblock), [`save`](super::save) and
-//! [`Geometry`](super::Geometry) check what they read.
+//! say nothing about whether a value makes sense: `superblock`, `save` and [`Geometry`](super::Geometry) check what
+//! they read.
 
 use std::mem::{align_of, offset_of, size_of};
 
@@ -37,7 +37,7 @@ pub const HEADERS_PER_CHUNK: u64 = CHUNK_BYTES / HEADER_BYTES;
 pub const REDO_SLOTS: usize = 16;
 /// Size of a redo slot, in bytes.
 pub const REDO_SLOT_BYTES: u64 = PAGE_SIZE;
-/// Bytes that one bit of the group size, and so an extent, can span at most.
+/// Largest group, in bytes: the largest extent fills it.
 pub const MAX_GROUP_BYTES: u64 = 64 << 20;
 /// Smallest group, in bytes.
 pub const MIN_GROUP_BYTES: u64 = CHUNK_BYTES;

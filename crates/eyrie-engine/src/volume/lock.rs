@@ -146,4 +146,16 @@ mod tests {
         assert!(refusal_in_child(path).contains("locked it"));
         drop(HostLock::take(path).expect("free again"));
     }
+
+    #[test]
+    fn what_a_forked_child_inherits_unlocks_nothing_when_dropped() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path();
+        let mut lock = HostLock::take(path).expect("free");
+        let file = lock.file.take().expect("locked");
+        // As a child sees it: the process that took the lock is another.
+        let parent = Pid::from_raw(1).expect("a process");
+        drop(HostLock { held: Held { process: parent, ..lock.held }, file: Some(file) });
+        assert!(refusal(path).contains("in use") && refusal_in_child(path).contains("in use"));
+    }
 }

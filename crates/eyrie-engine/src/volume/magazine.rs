@@ -149,9 +149,11 @@ impl Magazine {
         }
     }
 
-    /// Adds one that readers may still see.
+    /// Adds one that readers may still see, and counts it as freed.
     #[inline]
     pub(super) fn retire(&mut self, epoch: Epoch, shape: Shape, addr: Addr) {
+        self.count_free(shape);
+        self.since_advance += 1;
         self.retired.push_back(Retired { epoch, shape: shape.index() as u8, addr });
     }
 

@@ -1,13 +1,15 @@
 //! Volumes: the tables at their start, their space, and who has them open.
 //!
 //! [`layout`] has the structures on media. What is free is nowhere on media while a volume is open: a clean close
-//! [saves](save) it, and after a crash it [follows](rebuild) from what the objects reach. [`Space`] gives out memory
-//! from per-thread magazines over a [buddy](buddy) allocator with [slabs](slab) for small extents and
-//! [chunks](headers) for headers.
+//! saves it (`save`), and after a crash it follows from what the objects reach (`rebuild`). [`Space`] gives out memory
+//! from per-thread magazines over a `buddy` allocator, with `slab` pages for small extents and chunks for `headers`.
 //!
 //! Invariants:
-//! - No path below [`host`]; no change to an open volume's tables but by one publish each.
+//! - Nothing but `host`, `lock` and the constructors of [`Volume`] knows a path of the host.
+//! - No change to an open volume's tables but by one publish each; the superblock's two copies apart.
 //! - A volume has one owner: a process, not its forked children.
+//!
+//! Safe when power fails: see `superblock`, `central`, `headers` and `save`, each of which orders what it writes.
 
 mod bits;
 mod buddy;
@@ -34,8 +36,8 @@ use std::sync::Arc;
 use eyrie_medium::{Addr, Medium, SegmentId};
 
 pub use geometry::Geometry;
-pub use host::MIN_HOST_BYTES;
-pub use layout::{REDO_SLOT_BYTES, REDO_SLOTS, redo_slot};
+pub use host::{MIN_HOST_BYTES, SEGMENT_FILE};
+pub use layout::{FORMAT_VERSION, REDO_SLOT_BYTES, REDO_SLOTS, redo_slot};
 pub use rebuild::{Finding, FindingKind, Marks, Overlap};
 pub use space::Space;
 pub use superblock::Options;
@@ -155,11 +157,20 @@ impl Volume {
         Ok(())
     }
 
-    /// Closes the volume so that the next open is quick. Where there is no room for what that takes, it is merely slower.
+    /// Saves and closes the volume, as [`Volume::save`] does.
+    ///
+    /// # Errors
+    /// As [`Volume::save`].
+    pub fn close(self) -> Result<()> {
+        self.save()
+    }
+
+    /// Saves the allocator, so that the next open is quick. Where there is no room for that, it is merely slower.
+    /// Nothing may be changed afterwards.
     ///
     /// # Errors
     /// [`Error::Fault`] in a forked child, or when the medium failed; the volume is left as by a crash.
-    pub fn close(self) -> Result<()> {
+    pub fn save(&self) -> Result<()> {
         if self.space.central().sealed {
             return Ok(());
         }

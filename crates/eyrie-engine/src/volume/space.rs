@@ -18,8 +18,19 @@ use crate::{Error, Result, SpaceUsage};
 const MAGAZINES: usize = 64;
 /// Retired entries between two tries to move the clock on: few, so that warm memory comes back soon.
 const ADVANCE_EVERY: u32 = 16;
-/// Tries to move the clock on before giving up on other threads' pins.
-const PATIENCE: u32 = 256;
+/// Tries to move the clock on before giving up on other threads' pins: some 50 ms, for a thread with a pin may have been
+/// descheduled.
+const PATIENCE: u32 = 1000;
+/// How many of them are without sleep.
+const SPINS: u32 = 100;
+
+/// Waits for other threads' pins.
+fn wait(attempt: u32) {
+    spin();
+    if attempt >= SPINS && cfg!(not(feature = "shuttle")) {
+        std::thread::sleep(std::time::Duration::from_micros(50));
+    }
+}
 
 /// Keeps a value in lines of its own, the one that is fetched along with a neighbour included.
 #[repr(align(128))]
@@ -143,17 +154,19 @@ impl Space {
         }
     }
 
-    /// Makes everything retired so far free, as far as other threads' pins allow. To be called without a pin, when an
-    /// allocation found no space.
-    pub fn reclaim(&self) {
+    /// Makes everything retired so far free, and says whether it could: it waits for other threads' pins, but not for
+    /// long. To be called without a pin, when an allocation found no space; if that then finds none either, there is none.
+    pub fn reclaim(&self) -> bool {
         let retired = epoch::now();
-        for _ in 0..PATIENCE {
-            if retired.is_over(epoch::advance()) {
-                break;
+        let over = (0..PATIENCE).any(|attempt| {
+            let over = retired.is_over(epoch::advance());
+            if !over {
+                wait(attempt);
             }
-            spin();
-        }
+            over
+        });
         self.gather();
+        over
     }
 
     /// Gives back an extent that was never published: it may be reused at once.
@@ -184,31 +197,31 @@ impl Space {
     /// Frees an extent, or an aligned piece of one (its class is then the piece's size), that a settled publish made
     /// unreachable: it is reused when no reader sees it any more. What cannot be an extent of this volume is left alone.
     #[inline]
-    pub fn retire(&self, extent: Extent, _settled: &Settled) {
-        if self.shared.contains(extent) {
-            self.put_later(Shape::Extent(extent.class), extent.addr);
-        }
+    pub fn retire(&self, extent: Extent, settled: &Settled) {
+        self.retire_all(&[extent], &[], settled);
     }
 
     /// Frees a header slot that a settled publish made unreachable: it is reused when no reader sees it any more.
     #[inline]
-    pub fn retire_header(&self, addr: Addr, _settled: &Settled) {
-        if self.shared.is_header(addr) {
-            self.put_later(Shape::Header, addr);
-        }
+    pub fn retire_header(&self, addr: Addr, settled: &Settled) {
+        self.retire_all(&[], &[addr], settled);
     }
 
+    /// [`Space::retire`]s extents and [`Space::retire_header`]s headers, for the price of one where there are several.
     #[inline]
-    fn put_later(&self, shape: Shape, addr: Addr) {
+    pub fn retire_all(&self, extents: &[Extent], headers: &[Addr], _settled: &Settled) {
         let mut magazine = self.magazine();
         // The clock must be read after the unlinking is visible to other processors. Taking the lock is a full fence on
         // x86; elsewhere it is not.
         #[cfg(not(target_arch = "x86_64"))]
         std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
         let mut now = epoch::now();
-        magazine.count_free(shape);
-        magazine.retire(now, shape, addr);
-        magazine.since_advance += 1;
+        for extent in extents.iter().filter(|extent| self.shared.contains(**extent)) {
+            magazine.retire(now, Shape::Extent(extent.class), extent.addr);
+        }
+        for &addr in headers.iter().filter(|addr| self.shared.is_header(**addr)) {
+            magazine.retire(now, Shape::Header, addr);
+        }
         if magazine.since_advance >= ADVANCE_EVERY {
             magazine.since_advance = 0;
             now = epoch::advance();

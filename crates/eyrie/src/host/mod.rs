@@ -1,123 +1,392 @@
-//! The host's file system.
-use crate::Result;
-use crate::posix::{Access, ListEntry, OpenFlags, Posix, SetTime, Stat, StatVfs, Whence};
-use eyrie_engine::{Kind, RenameMode};
+//! The host's own file system behind the same calls.
+//!
+//! Every call is one system call relative to a directory descriptor (`list` is two, `truncate` three), so that workloads compare fairly
+//! and the kernel can be the oracle of tests.
+
+mod store;
+
+pub use store::HostStore;
+
+use std::ffi::OsStr;
+use std::io::IoSlice;
+use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-/// The calls of [`Posix`] as system calls, under a directory of the host.
+
+use eyrie_engine::access::Credentials;
+use eyrie_engine::{Kind, RenameMode, Time};
+use rustix::fs::{
+    self, AtFlags, FileType, Gid, Mode, OFlags, RawDir, RenameFlags, Timespec, Timestamps, Uid,
+};
+use rustix::io::{Errno, ReadWriteFlags};
+
+use crate::posix::{Access, ListEntry, OpenFlags, Posix, SetTime, Stat, StatVfs, Whence};
+use crate::{Error, Result};
+
+/// Bytes of entries fetched at a time.
+const LIST_BUFFER: usize = 32 << 10;
+
+/// The calls of [`Posix`] as system calls under a directory of the host.
+///
+/// Unlike in Eyrie, `..` and absolute symbolic links lead out of that directory unless it is `/`; the umask is the
+/// process's, and access times follow the mount.
 #[derive(Debug)]
 pub struct Host {
     root: OwnedFd,
+    /// Whether the root is `/`, so that absolute paths are right as they are.
+    whole: bool,
 }
+
 impl Host {
     /// The file system under the directory `root`.
     ///
     /// # Errors
     /// As `open(2)`.
     pub fn new(root: impl AsRef<Path>) -> Result<Host> {
-        unimplemented!()
+        let root = root.as_ref();
+        let whole = root == Path::new("/");
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let root =
+            fs::open(root, flags, Mode::empty()).map_err(|errno| Error::new(errno, "open").at(root))?;
+        Ok(Host { root, whole })
+    }
+
+    /// Makes the calling thread, and no other, act for `credentials` (their umask apart). The thread must be root's
+    /// and can come back by becoming [`Credentials::root`].
+    ///
+    /// # Errors
+    /// `EPERM` unless the process was started by root.
+    pub fn become_user(credentials: &Credentials) -> Result<()> {
+        let (uid, gid) = (Uid::from_raw(credentials.uid()), Gid::from_raw(credentials.gid()));
+        let groups: Vec<Gid> = credentials.groups().iter().copied().map(Gid::from_raw).collect();
+        // Root's user id stays as the saved one. With it as the effective one the groups can be set.
+        let all = || {
+            rustix::thread::set_thread_res_uid(None, Uid::ROOT, None)?;
+            rustix::thread::set_thread_groups(&groups)?;
+            rustix::thread::set_thread_res_gid(gid, gid, Gid::ROOT)?;
+            rustix::thread::set_thread_res_uid(uid, uid, Uid::ROOT)
+        };
+        all().map_err(|errno| Error::new(errno, "setresuid"))
+    }
+
+    /// The path relative to the root descriptor.
+    #[inline]
+    fn relative<'p>(&self, path: &'p Path) -> &'p OsStr {
+        let bytes = path.as_os_str().as_bytes();
+        if self.whole || bytes.first() != Some(&b'/') {
+            return path.as_os_str();
+        }
+        match bytes.iter().position(|&byte| byte != b'/') {
+            Some(start) => OsStr::from_bytes(&bytes[start..]),
+            None => OsStr::new("."),
+        }
+    }
+
+    fn stat_at(&self, operation: &'static str, path: &Path, flags: AtFlags) -> Result<Stat> {
+        named(operation, fs::statat(&self.root, self.relative(path), flags)).map(|stat| stat_from(&stat))
+    }
+
+    fn own(
+        &self,
+        operation: &'static str,
+        path: &Path,
+        owner: (Option<u32>, Option<u32>),
+        flags: AtFlags,
+    ) -> Result<()> {
+        let (uid, gid) = (owner.0.map(Uid::from_raw), owner.1.map(Gid::from_raw));
+        named(operation, fs::chownat(&self.root, self.relative(path), uid, gid, flags))
     }
 }
-/// Keys and values as files of a host directory: get is open, read, close; put is create, write, rename.
-#[derive(Debug)]
-pub struct HostStore {
-    root: OwnedFd,
+
+#[inline]
+fn named<T>(operation: &'static str, result: rustix::io::Result<T>) -> Result<T> {
+    result.map_err(|errno| Error::new(errno, operation))
 }
+
+fn mode_bits(mode: u16) -> Mode {
+    Mode::from_raw_mode(mode.into())
+}
+
+fn open_flags(flags: OpenFlags) -> std::result::Result<OFlags, Errno> {
+    let mut out = OFlags::CLOEXEC;
+    out |= match (flags.contains(OpenFlags::READ), flags.contains(OpenFlags::WRITE)) {
+        (true, true) => OFlags::RDWR,
+        (true, false) => OFlags::RDONLY,
+        (false, true) => OFlags::WRONLY,
+        (false, false) => return Err(Errno::INVAL),
+    };
+    for (ours, theirs) in [
+        (OpenFlags::CREATE, OFlags::CREATE),
+        (OpenFlags::EXCLUSIVE, OFlags::EXCL),
+        (OpenFlags::TRUNCATE, OFlags::TRUNC),
+        (OpenFlags::APPEND, OFlags::APPEND),
+        (OpenFlags::DIRECTORY, OFlags::DIRECTORY),
+        (OpenFlags::NOFOLLOW, OFlags::NOFOLLOW),
+    ] {
+        out.set(theirs, flags.contains(ours));
+    }
+    Ok(out)
+}
+
+fn kind_of(kind: FileType) -> Option<Kind> {
+    Some(match kind {
+        FileType::RegularFile => Kind::File,
+        FileType::Directory => Kind::Directory,
+        FileType::Symlink => Kind::Symlink,
+        FileType::Fifo => Kind::Fifo,
+        FileType::Socket => Kind::Socket,
+        FileType::CharacterDevice => Kind::CharDevice,
+        FileType::BlockDevice => Kind::BlockDevice,
+        FileType::Unknown => return None,
+    })
+}
+
+fn file_type(kind: Kind) -> FileType {
+    match kind {
+        Kind::File => FileType::RegularFile,
+        Kind::Directory => FileType::Directory,
+        Kind::Symlink => FileType::Symlink,
+        Kind::Fifo => FileType::Fifo,
+        Kind::Socket => FileType::Socket,
+        Kind::CharDevice => FileType::CharacterDevice,
+        Kind::BlockDevice => FileType::BlockDevice,
+    }
+}
+
+fn stat_from(stat: &fs::Stat) -> Stat {
+    Stat {
+        inode: stat.st_ino,
+        kind: kind_of(FileType::from_raw_mode(stat.st_mode)).unwrap_or(Kind::File),
+        mode: (stat.st_mode & 0o7777) as u16,
+        links: u32::try_from(stat.st_nlink).unwrap_or(u32::MAX),
+        uid: stat.st_uid,
+        gid: stat.st_gid,
+        device: stat.st_rdev,
+        size: stat.st_size as u64,
+        allocated: stat.st_blocks as u64 * 512,
+        accessed: Time::new(stat.st_atime, stat.st_atime_nsec as u32),
+        modified: Time::new(stat.st_mtime, stat.st_mtime_nsec as u32),
+        changed: Time::new(stat.st_ctime, stat.st_ctime_nsec as u32),
+    }
+}
+
+fn timestamps(accessed: SetTime, modified: SetTime) -> std::result::Result<Timestamps, Errno> {
+    let one = |set| {
+        Ok(match set {
+            SetTime::Now => Timespec { tv_sec: 0, tv_nsec: fs::UTIME_NOW },
+            SetTime::Omit => Timespec { tv_sec: 0, tv_nsec: fs::UTIME_OMIT },
+            // The kernel would take some of these for one of the above.
+            SetTime::To(time) if time.nanoseconds >= 1_000_000_000 => return Err(Errno::INVAL),
+            SetTime::To(time) => Timespec { tv_sec: time.seconds, tv_nsec: time.nanoseconds.into() },
+        })
+    };
+    Ok(Timestamps { last_access: one(accessed)?, last_modification: one(modified)? })
+}
+
 impl Posix for Host {
     type Handle = OwnedFd;
-    fn open(&self, path: impl AsRef<Path>, flags: OpenFlags, mode: u16) -> Result<Self::Handle> {
-        unimplemented!()
+
+    #[inline]
+    fn open(&self, path: impl AsRef<Path>, flags: OpenFlags, mode: u16) -> Result<OwnedFd> {
+        let flags = named("open", open_flags(flags))?;
+        named("open", fs::openat(&self.root, self.relative(path.as_ref()), flags, mode_bits(mode)))
     }
-    fn close(&self, handle: Self::Handle) -> Result<()> {
-        unimplemented!()
+
+    #[inline]
+    fn close(&self, handle: OwnedFd) -> Result<()> {
+        drop(handle);
+        Ok(())
     }
-    fn read_at(&self, handle: &Self::Handle, out: &mut [u8], offset: u64) -> Result<usize> {
-        unimplemented!()
+
+    #[inline]
+    fn read_at(&self, handle: &OwnedFd, out: &mut [u8], offset: u64) -> Result<usize> {
+        named("read", rustix::io::pread(handle, out, offset))
     }
-    fn write_at(&self, handle: &Self::Handle, data: &[u8], offset: u64) -> Result<usize> {
-        unimplemented!()
+
+    #[inline]
+    fn write_at(&self, handle: &OwnedFd, data: &[u8], offset: u64) -> Result<usize> {
+        named("write", rustix::io::pwrite(handle, data, offset))
     }
-    fn append(&self, handle: &Self::Handle, data: &[u8]) -> Result<usize> {
-        unimplemented!()
+
+    #[inline]
+    fn append(&self, handle: &OwnedFd, data: &[u8]) -> Result<usize> {
+        named("write", rustix::io::pwritev2(handle, &[IoSlice::new(data)], 0, ReadWriteFlags::APPEND))
     }
-    fn fstat(&self, handle: &Self::Handle) -> Result<Stat> {
-        unimplemented!()
+
+    #[inline]
+    fn fstat(&self, handle: &OwnedFd) -> Result<Stat> {
+        named("fstat", fs::fstat(handle)).map(|stat| stat_from(&stat))
     }
+
+    #[inline]
     fn stat(&self, path: impl AsRef<Path>) -> Result<Stat> {
-        unimplemented!()
+        self.stat_at("stat", path.as_ref(), AtFlags::empty())
     }
+
+    #[inline]
     fn lstat(&self, path: impl AsRef<Path>) -> Result<Stat> {
-        unimplemented!()
+        self.stat_at("lstat", path.as_ref(), AtFlags::SYMLINK_NOFOLLOW)
     }
-    fn set_len(&self, handle: &Self::Handle, size: u64) -> Result<()> {
-        unimplemented!()
+
+    fn set_len(&self, handle: &OwnedFd, size: u64) -> Result<()> {
+        named("ftruncate", fs::ftruncate(handle, size))
     }
+
+    /// There is no `truncateat`: this is open, `ftruncate` and close, with the errors of `truncate`. Unlike that it sets
+    /// the times even if the size stays.
     fn truncate(&self, path: impl AsRef<Path>, size: u64) -> Result<()> {
-        unimplemented!()
+        if i64::try_from(size).is_err() {
+            return Err(Error::new(Errno::INVAL, "truncate"));
+        }
+        let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        match fs::openat(&self.root, self.relative(path.as_ref()), flags, Mode::empty()) {
+            Ok(file) => named("truncate", fs::ftruncate(file, size)),
+            Err(Errno::NXIO) => Err(Error::new(Errno::INVAL, "truncate")),
+            Err(errno) => Err(Error::new(errno, "truncate")),
+        }
     }
+
     fn mkdir(&self, path: impl AsRef<Path>, mode: u16) -> Result<()> {
-        unimplemented!()
+        named("mkdir", fs::mkdirat(&self.root, self.relative(path.as_ref()), mode_bits(mode)))
     }
+
     fn rmdir(&self, path: impl AsRef<Path>) -> Result<()> {
-        unimplemented!()
+        named("rmdir", fs::unlinkat(&self.root, self.relative(path.as_ref()), AtFlags::REMOVEDIR))
     }
+
+    #[inline]
     fn unlink(&self, path: impl AsRef<Path>) -> Result<()> {
-        unimplemented!()
+        named("unlink", fs::unlinkat(&self.root, self.relative(path.as_ref()), AtFlags::empty()))
     }
+
+    #[inline]
     fn rename(&self, from: impl AsRef<Path>, to: impl AsRef<Path>, mode: RenameMode) -> Result<()> {
-        unimplemented!()
+        let (from, to) = (self.relative(from.as_ref()), self.relative(to.as_ref()));
+        let flags = match mode {
+            RenameMode::Replace => RenameFlags::empty(),
+            RenameMode::NoReplace => RenameFlags::NOREPLACE,
+            RenameMode::Exchange => RenameFlags::EXCHANGE,
+        };
+        named("rename", fs::renameat_with(&self.root, from, &self.root, to, flags))
     }
+
     fn link(&self, existing: impl AsRef<Path>, path: impl AsRef<Path>) -> Result<()> {
-        unimplemented!()
+        let (existing, path) = (self.relative(existing.as_ref()), self.relative(path.as_ref()));
+        named("link", fs::linkat(&self.root, existing, &self.root, path, AtFlags::empty()))
     }
+
     fn symlink(&self, target: impl AsRef<Path>, path: impl AsRef<Path>) -> Result<()> {
-        unimplemented!()
+        named("symlink", fs::symlinkat(target.as_ref(), &self.root, self.relative(path.as_ref())))
     }
+
     fn readlink(&self, path: impl AsRef<Path>) -> Result<Vec<u8>> {
-        unimplemented!()
+        let target = fs::readlinkat(&self.root, self.relative(path.as_ref()), Vec::new());
+        named("readlink", target).map(std::ffi::CString::into_bytes)
     }
+
     fn chmod(&self, path: impl AsRef<Path>, mode: u16) -> Result<()> {
-        unimplemented!()
+        let path = self.relative(path.as_ref());
+        named("chmod", fs::chmodat(&self.root, path, mode_bits(mode), AtFlags::empty()))
     }
-    fn fchmod(&self, handle: &Self::Handle, mode: u16) -> Result<()> {
-        unimplemented!()
+
+    fn fchmod(&self, handle: &OwnedFd, mode: u16) -> Result<()> {
+        named("fchmod", fs::fchmod(handle, mode_bits(mode)))
     }
+
     fn chown(&self, path: impl AsRef<Path>, uid: Option<u32>, gid: Option<u32>) -> Result<()> {
-        unimplemented!()
+        self.own("chown", path.as_ref(), (uid, gid), AtFlags::empty())
     }
+
     fn lchown(&self, path: impl AsRef<Path>, uid: Option<u32>, gid: Option<u32>) -> Result<()> {
-        unimplemented!()
+        self.own("lchown", path.as_ref(), (uid, gid), AtFlags::SYMLINK_NOFOLLOW)
     }
+
     fn utimens(&self, path: impl AsRef<Path>, accessed: SetTime, modified: SetTime) -> Result<()> {
-        unimplemented!()
+        let times = named("utimens", timestamps(accessed, modified))?;
+        let path = self.relative(path.as_ref());
+        named("utimens", fs::utimensat(&self.root, path, &times, AtFlags::empty()))
     }
+
     fn lutimens(&self, path: impl AsRef<Path>, accessed: SetTime, modified: SetTime) -> Result<()> {
-        unimplemented!()
+        let times = named("lutimens", timestamps(accessed, modified))?;
+        let path = self.relative(path.as_ref());
+        named("lutimens", fs::utimensat(&self.root, path, &times, AtFlags::SYMLINK_NOFOLLOW))
     }
-    fn futimens(&self, handle: &Self::Handle, accessed: SetTime, modified: SetTime) -> Result<()> {
-        unimplemented!()
+
+    fn futimens(&self, handle: &OwnedFd, accessed: SetTime, modified: SetTime) -> Result<()> {
+        let times = named("futimens", timestamps(accessed, modified))?;
+        named("futimens", fs::futimens(handle, &times))
     }
+
     fn mknod(&self, path: impl AsRef<Path>, kind: Kind, mode: u16, device: u64) -> Result<()> {
-        unimplemented!()
+        let path = self.relative(path.as_ref());
+        named("mknod", fs::mknodat(&self.root, path, file_type(kind), mode_bits(mode), device))
     }
+
     fn list(
         &self,
-        handle: &Self::Handle,
+        handle: &OwnedFd,
         cookie: u64,
         visit: &mut dyn FnMut(ListEntry<'_>) -> bool,
     ) -> Result<()> {
-        unimplemented!()
+        named("getdents", fs::seek(handle, fs::SeekFrom::Start(cookie)))?;
+        let mut buffer = [MaybeUninit::uninit(); LIST_BUFFER];
+        let mut entries = RawDir::new(handle, &mut buffer);
+        while let Some(entry) = entries.next() {
+            let entry = named("getdents", entry)?;
+            let name = entry.file_name().to_bytes();
+            if matches!(name, b"." | b"..") {
+                continue;
+            }
+            let kind = match kind_of(entry.file_type()) {
+                Some(kind) => kind,
+                None => {
+                    let stat = fs::statat(handle, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW);
+                    stat_from(&named("getdents", stat)?).kind
+                }
+            };
+            let shown = ListEntry { name, kind, inode: entry.ino(), next: entry.next_entry_cookie() };
+            if !visit(shown) {
+                break;
+            }
+        }
+        Ok(())
     }
+
     fn access(&self, path: impl AsRef<Path>, access: Access) -> Result<()> {
-        unimplemented!()
+        let mut wanted = fs::Access::EXISTS;
+        wanted.set(fs::Access::READ_OK, access.contains(Access::READ));
+        wanted.set(fs::Access::WRITE_OK, access.contains(Access::WRITE));
+        wanted.set(fs::Access::EXEC_OK, access.contains(Access::EXECUTE));
+        let path = self.relative(path.as_ref());
+        named("access", fs::accessat(&self.root, path, wanted, AtFlags::empty()))
     }
-    fn seek(&self, handle: &Self::Handle, offset: u64, whence: Whence) -> Result<u64> {
-        unimplemented!()
+
+    fn seek(&self, handle: &OwnedFd, offset: u64, whence: Whence) -> Result<u64> {
+        let to = match whence {
+            Whence::Data => fs::SeekFrom::Data(offset),
+            Whence::Hole => fs::SeekFrom::Hole(offset),
+        };
+        named("lseek", fs::seek(handle, to))
     }
-    fn fsync(&self, handle: &Self::Handle) -> Result<()> {
-        unimplemented!()
+
+    fn fsync(&self, handle: &OwnedFd) -> Result<()> {
+        named("fsync", fs::fsync(handle))
     }
+
     fn statvfs(&self) -> Result<StatVfs> {
-        unimplemented!()
+        let stat = named("statvfs", fs::fstatvfs(&self.root))?;
+        Ok(StatVfs {
+            block_size: stat.f_frsize,
+            blocks: stat.f_blocks,
+            blocks_free: stat.f_bfree,
+            files: stat.f_files,
+            files_free: stat.f_ffree,
+            name_max: stat.f_namemax,
+        })
     }
 }
+
+#[cfg(test)]
+mod tests;

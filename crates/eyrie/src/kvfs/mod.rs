@@ -1,140 +1,327 @@
 //! KVFS: keys and values in one directory.
 //!
 //! A store is a directory and a value is a file, so what one program puts another can open. Values are replaced whole:
-//! a reader sees the old bytes or the new ones. Permissions are not checked key by key: who holds a `Kvfs` may use it.
+//! a reader sees the old bytes or the new ones. Rights are checked once, when the store is opened.
+//!
+//! ```
+//! # use std::sync::Arc;
+//! # use eyrie::{Credentials, Kvfs, PosixExt, Pxfs, Time};
+//! # use eyrie_engine::{Kind, ObjectId, Owner, model::Model};
+//! # let root = ObjectId::new(64, Kind::Directory);
+//! # let engine = Model::new(root, Owner { mode: 0o755, uid: 0, gid: 0 }, Time::default());
+//! # let fs = Pxfs::new(Arc::new(engine), Credentials::root());
+//! fs.create_dir("/store")?;
+//! let store = Kvfs::open(&fs, "/store")?;
+//! store.put("colour", "blue")?;
+//! assert_eq!(store.get("colour")?.as_deref(), Some(&b"blue"[..]));
+//! assert_eq!(fs.read("/store/colour")?, b"blue");
+//! assert!(store.erase("colour")?);
+//! # Ok::<(), eyrie::Error>(())
+//! ```
+
+mod batch;
+mod scan;
+mod spare;
+
+pub use batch::Batch;
+pub use scan::Scan;
 
 use std::ops::Deref;
+use std::path::Path;
 use std::sync::Arc;
 
-use eyrie_engine::access::Credentials;
-use eyrie_engine::{Engine, ObjectId};
+use eyrie_engine::access::{self, Protection, Rights};
+use eyrie_engine::{Engine, Kind, ObjectId, Op, Owner, Time};
+use eyrie_medium::epoch::{self, Guard};
+use rustix::io::Errno;
 
-use crate::Result;
+use self::spare::Spares;
+use crate::posix::Posix;
+use crate::{Error, OpenFlags, Pxfs, Result};
+
+const KEY_MAX: usize = 255;
+/// Largest value, in bytes.
+const VALUE_MAX: usize = 64 << 20;
 
 /// A map from keys to values, kept in one directory. Keys are 1 to 255 bytes of any kind, values 0 bytes to 64 MiB.
-#[derive(Debug)]
 pub struct Kvfs<E: Engine> {
     engine: Arc<E>,
     dir: ObjectId,
+    owner: Owner,
+    clock: fn() -> Time,
+    spares: Spares,
 }
 
 impl<E: Engine> Kvfs<E> {
-    /// The store in the directory `path` of a volume, which must exist.
+    /// The store in the directory `path`, which must exist. Values that are put belong to the credentials of `pxfs`,
+    /// with permission bits 0o666 less their umask.
     ///
     /// # Errors
-    /// As opening the directory for reading and writing; `ENOTDIR`.
-    pub fn open(pxfs: &crate::Pxfs<E>, path: impl AsRef<std::path::Path>) -> Result<Kvfs<E>> {
-        unimplemented!()
+    /// As [`Posix::open`]; `ENOTDIR`, and `EACCES` unless the credentials may read, write and search the directory.
+    pub fn open(pxfs: &Pxfs<E>, path: impl AsRef<Path>) -> Result<Kvfs<E>> {
+        let path = path.as_ref();
+        let flags = OpenFlags::READ | OpenFlags::DIRECTORY;
+        let handle = pxfs.open(path, flags, 0).map_err(|error| error.at(path))?;
+        let (engine, who, dir) = (Arc::clone(pxfs.engine()), pxfs.credentials(), handle.id());
+        let usable = engine.attributes(dir).and_then(|attributes| {
+            let protection = Protection::from(&attributes);
+            access::check(who, &protection, Rights::all())?;
+            Ok(access::owner_of_new(who, &protection, Kind::File, 0o666))
+        });
+        match usable {
+            // The handle's open is the store's from here on, and ended when it is dropped.
+            Ok(owner) => Ok(Kvfs { engine, dir, owner, clock: pxfs.clock(), spares: Spares::default() }),
+            Err(error) => {
+                pxfs.close(handle)?;
+                Err(Error::from_engine(error, "open").at(path))
+            }
+        }
     }
+
     /// The value of `key`, copied.
     ///
     /// # Errors
     /// `EINVAL` and `ENAMETOOLONG` for what cannot be a key, `EISDIR` for a directory.
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>> {
-        unimplemented!()
+        let pin = epoch::pin();
+        Ok(self.get_in_place(key, &pin)?.map(Value::into_vec))
     }
-    /// The value of `key` appended to nothing: `out` is replaced, its memory reused. Whether there is one.
+
+    /// Replaces `out` by the value of `key`, reusing its memory; whether there is one. If not, `out` is empty.
     ///
     /// # Errors
     /// As [`Kvfs::get`].
     pub fn get_into(&self, key: impl AsRef<[u8]>, out: &mut Vec<u8>) -> Result<bool> {
-        unimplemented!()
+        let pin = epoch::pin();
+        out.clear();
+        self.call("get", || {
+            let Some(id) = self.find(key.as_ref())? else { return Ok(false) };
+            match self.engine.view(id, &pin)? {
+                Some(bytes) => out.extend_from_slice(bytes),
+                None => self.copy(id, out)?,
+            }
+            Ok(true)
+        })
     }
-    /// The value of `key` in place where the engine can show it so, else copied.
+
+    /// The value of `key` in place where the engine can show it so, else copied. The bytes stay as they are while `pin`
+    /// ([`eyrie_medium::epoch::pin`], or [`Kvfs::pin`]) lives, whatever is put meanwhile.
     ///
     /// # Errors
     /// As [`Kvfs::get`].
-    pub fn get_in_place(&self, key: impl AsRef<[u8]>) -> Result<Option<ValueGuard<'_>>> {
-        unimplemented!()
+    pub fn get_in_place<'a>(&'a self, key: impl AsRef<[u8]>, pin: &'a Guard) -> Result<Option<Value<'a>>> {
+        self.call("get", || {
+            let Some(id) = self.find(key.as_ref())? else { return Ok(None) };
+            Ok(Some(match self.engine.view(id, pin)? {
+                Some(bytes) => Value::InPlace(bytes),
+                None => {
+                    let mut bytes = Vec::new();
+                    self.copy(id, &mut bytes)?;
+                    Value::Copied(bytes)
+                }
+            }))
+        })
     }
+
+    /// A pin for [`Kvfs::get_in_place`]. Held long, it delays the reuse of memory.
+    pub fn pin(&self) -> Guard {
+        epoch::pin()
+    }
+
     /// Whether `key` has a value.
     ///
     /// # Errors
     /// As [`Kvfs::get`].
     pub fn contains_key(&self, key: impl AsRef<[u8]>) -> Result<bool> {
-        unimplemented!()
+        let _pin = epoch::pin();
+        self.call("get", || Ok(self.find(key.as_ref())?.is_some()))
     }
-    /// Sets the value of `key`. Whether the key is new.
+
+    /// Sets the value of `key`; whether the key is new.
     ///
     /// # Errors
-    /// As [`Kvfs::get`]; `EFBIG`, `ENOSPC`.
+    /// As [`Kvfs::get`]; `EFBIG` for more than 64 MiB, `ENOSPC`.
     pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<bool> {
-        unimplemented!()
+        let (name, data) = (key.as_ref(), value.as_ref());
+        check_key(name, "put")?;
+        check_value(data)?;
+        let _pin = epoch::pin();
+        let id = self.spares.take(&*self.engine).map_err(|error| Error::from_engine(error, "put"))?;
+        let put = Op::Put { dir: self.dir, name, id, owner: self.owner, data, time: (self.clock)() };
+        let applied = self.call("put", || self.engine.apply(&put));
+        match applied {
+            Ok(applied) if applied.created => Ok(true),
+            Ok(_) => {
+                self.spares.give(&*self.engine, id);
+                Ok(false)
+            }
+            Err(error) => {
+                self.spares.give(&*self.engine, id);
+                Err(error)
+            }
+        }
     }
-    /// Removes `key`. Whether there was one.
+
+    /// Removes `key`; whether there was one.
     ///
     /// # Errors
     /// As [`Kvfs::get`].
     pub fn erase(&self, key: impl AsRef<[u8]>) -> Result<bool> {
-        unimplemented!()
+        let name = key.as_ref();
+        check_key(name, "erase")?;
+        let _pin = epoch::pin();
+        let erase = Op::Erase { dir: self.dir, name, time: (self.clock)() };
+        self.call("erase", || match self.engine.apply(&erase) {
+            Ok(_) => Ok(true),
+            Err(eyrie_engine::Error::NotFound) => Ok(false),
+            Err(error) => Err(error),
+        })
     }
-    /// The keys that begin with `prefix` (all for an empty one); in byte order if `sorted`.
+
+    /// The keys that begin with `prefix` (all, for an empty one): in byte order if `sorted`, which collects them first,
+    /// else in no order. Keys that are put or erased meanwhile may or may not show.
     ///
     /// # Errors
     /// `EIO`.
     pub fn scan(&self, prefix: impl AsRef<[u8]>, sorted: bool) -> Result<Scan<'_, E>> {
-        unimplemented!()
+        Scan::new(self, prefix.as_ref(), sorted)
     }
-    /// A batch of changes, none made before [`Batch::commit`].
+
+    /// An empty batch of changes, none of which is made before [`Batch::commit`].
     pub fn batch(&self) -> Batch<'_, E> {
-        unimplemented!()
+        Batch::new(self)
     }
-    /// How many keys there are.
+
+    /// How many entries there are, directories included.
     ///
     /// # Errors
     /// `EIO`.
     pub fn len(&self) -> Result<u64> {
-        unimplemented!()
+        let _pin = epoch::pin();
+        Ok(self.call("len", || self.engine.attributes(self.dir))?.size)
     }
+
     /// Whether there are none.
     ///
     /// # Errors
     /// `EIO`.
     pub fn is_empty(&self) -> Result<bool> {
-        unimplemented!()
+        Ok(self.len()? == 0)
+    }
+
+    /// The object that holds the value of `key`.
+    #[inline]
+    fn find(&self, key: &[u8]) -> eyrie_engine::Result<Option<ObjectId>> {
+        use eyrie_engine::Error as Engine;
+        match key.len() {
+            0 => return Err(Engine::Invalid("a key has at least one byte")),
+            1..=KEY_MAX => {}
+            _ => return Err(Engine::NameTooLong),
+        }
+        match self.engine.lookup(self.dir, key)? {
+            Some(id) if id.is_directory() => Err(Engine::IsDirectory),
+            Some(id) if id.kind() != Kind::File => Err(Engine::Invalid("the key names no file")),
+            found => Ok(found),
+        }
+    }
+
+    /// Reads all bytes of `id` as they are at one moment.
+    fn copy(&self, id: ObjectId, out: &mut Vec<u8>) -> eyrie_engine::Result<()> {
+        loop {
+            let size = self.engine.attributes(id)?.size;
+            let Ok(size) = usize::try_from(size) else { return Err(eyrie_engine::Error::TooLarge) };
+            // One byte more than there should be: a full read means that the value has grown since.
+            out.resize(size + 1, 0);
+            let count = self.engine.read(id, 0, out)?;
+            out.truncate(count);
+            if count <= size {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Runs a step, again if an id went stale between look-up and use.
+    #[inline]
+    fn call<T>(
+        &self,
+        operation: &'static str,
+        mut step: impl FnMut() -> eyrie_engine::Result<T>,
+    ) -> Result<T> {
+        let mut attempts = 0;
+        loop {
+            match step() {
+                Ok(result) => return Ok(result),
+                Err(eyrie_engine::Error::Stale) if attempts < 1000 => attempts += 1,
+                Err(error) => return Err(Error::from_engine(error, operation)),
+            }
+        }
     }
 }
-/// A value that is not reused under the reader while this lives.
-#[derive(Debug)]
-pub struct ValueGuard<'a> {
-    b: &'a [u8],
+
+impl<E: Engine> Drop for Kvfs<E> {
+    fn drop(&mut self) {
+        self.spares.clear(&*self.engine);
+        self.engine.close(self.dir);
+    }
 }
-impl Deref for ValueGuard<'_> {
+
+impl<E: Engine> std::fmt::Debug for Kvfs<E> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Kvfs").field("dir", &self.dir).finish_non_exhaustive()
+    }
+}
+
+/// The bytes of a value.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Value<'a> {
+    /// Where they are stored.
+    InPlace(&'a [u8]),
+    /// A copy of them.
+    Copied(Vec<u8>),
+}
+
+impl Value<'_> {
+    /// The bytes, copied if need be.
+    pub fn into_vec(self) -> Vec<u8> {
+        match self {
+            Value::InPlace(bytes) => bytes.to_vec(),
+            Value::Copied(bytes) => bytes,
+        }
+    }
+}
+
+impl Deref for Value<'_> {
     type Target = [u8];
+
+    #[inline]
     fn deref(&self) -> &[u8] {
-        self.b
+        match self {
+            Value::InPlace(bytes) => bytes,
+            Value::Copied(bytes) => bytes,
+        }
     }
 }
-/// Keys of a store, one after the other.
-#[derive(Debug)]
-pub struct Scan<'a, E: Engine> {
-    s: &'a Kvfs<E>,
-}
-impl<E: Engine> Iterator for Scan<'_, E> {
-    type Item = Result<Vec<u8>>;
-    fn next(&mut self) -> Option<Result<Vec<u8>>> {
-        unimplemented!()
+
+impl AsRef<[u8]> for Value<'_> {
+    fn as_ref(&self) -> &[u8] {
+        self
     }
 }
-/// Puts and erases that are committed together: all or none.
-#[derive(Debug)]
-pub struct Batch<'a, E: Engine> {
-    s: &'a Kvfs<E>,
-}
-impl<E: Engine> Batch<'_, E> {
-    /// Sets the value of `key`; the last change of a key in a batch counts.
-    pub fn put(&mut self, key: impl AsRef<[u8]>, value: impl Into<Vec<u8>>) -> &mut Self {
-        unimplemented!()
-    }
-    /// Removes `key`, if there is one.
-    pub fn erase(&mut self, key: impl AsRef<[u8]>) -> &mut Self {
-        unimplemented!()
-    }
-    /// Makes all changes, or on an error none.
-    ///
-    /// # Errors
-    /// As [`Kvfs::put`].
-    pub fn commit(self) -> Result<()> {
-        unimplemented!()
+
+fn check_key(key: &[u8], operation: &'static str) -> Result<()> {
+    match key.len() {
+        0 => Err(Error::with_reason(Errno::INVAL, operation, "a key has at least one byte")),
+        1..=KEY_MAX => Ok(()),
+        _ => Err(Error::with_reason(Errno::NAMETOOLONG, operation, "a key has at most 255 bytes")),
     }
 }
+
+fn check_value(value: &[u8]) -> Result<()> {
+    if value.len() > VALUE_MAX {
+        return Err(Error::with_reason(Errno::FBIG, "put", "a value has at most 64 MiB"));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

@@ -186,7 +186,7 @@ pub trait Posix {
     /// are not shown. `visit` must not call the file system.
     ///
     /// # Errors
-    /// `ENOTDIR`, `EBADF` unless opened for reading.
+    /// `ENOTDIR`; `ENOENT` for a directory that was removed.
     fn list(
         &self,
         handle: &Self::Handle,

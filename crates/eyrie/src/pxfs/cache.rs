@@ -85,20 +85,22 @@ pub(super) fn find(scope: &Scope, prefix: &[u8]) -> Option<Directory> {
     if prefix.len() > LONGEST {
         return None;
     }
-    TABLE.with(|table| {
-        let table = table.borrow();
-        let entry = table.get(index(scope, prefix))?;
-        let found = Directory {
-            id: entry.id,
-            protection: Protection {
-                kind: Kind::Directory,
-                mode: entry.mode,
-                uid: entry.uid,
-                gid: entry.gid,
-            },
-        };
-        entry.holds(scope, prefix).then_some(found)
-    })
+    TABLE
+        .try_with(|table| {
+            let table = table.borrow();
+            let entry = table.get(index(scope, prefix))?;
+            let found = Directory {
+                id: entry.id,
+                protection: Protection {
+                    kind: Kind::Directory,
+                    mode: entry.mode,
+                    uid: entry.uid,
+                    gid: entry.gid,
+                },
+            };
+            entry.holds(scope, prefix).then_some(found)
+        })
+        .ok()?
 }
 
 /// Remembers that `prefix` leads to `directory`, which the credentials may search.
@@ -110,7 +112,8 @@ pub(super) fn remember(scope: &Scope, prefix: &[u8], directory: &Directory) {
     let mut entry =
         Entry { scope: *scope, id: directory.id, uid, gid, mode, length: prefix.len() as u8, ..Entry::EMPTY };
     entry.prefix[..prefix.len()].copy_from_slice(prefix);
-    TABLE.with(|table| {
+    // In a thread that is being torn down there is no table any more.
+    let _ = TABLE.try_with(|table| {
         let mut table = table.borrow_mut();
         if table.is_empty() {
             table.resize(ENTRIES, Entry::EMPTY);

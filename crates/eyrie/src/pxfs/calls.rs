@@ -61,7 +61,7 @@ impl<E: Engine> Posix for Pxfs<E> {
 
     #[inline]
     fn fstat(&self, handle: &Handle) -> Result<Stat> {
-        self.call("fstat", || Ok(Stat::new(handle.id, &self.engine.attributes(handle.id)?)))
+        self.call("fstat", || Ok(Stat::new(handle.id(), &self.engine.attributes(handle.id())?)))
     }
 
     #[inline]
@@ -123,7 +123,7 @@ impl<E: Engine> Posix for Pxfs<E> {
     }
 
     fn fchmod(&self, handle: &Handle, mode: u16) -> Result<()> {
-        self.call("fchmod", || self.set_mode(handle.id, mode))
+        self.call("fchmod", || self.set_mode(handle.id(), mode))
     }
 
     fn chown(&self, path: impl AsRef<Path>, uid: Option<u32>, gid: Option<u32>) -> Result<()> {
@@ -159,7 +159,7 @@ impl<E: Engine> Posix for Pxfs<E> {
         if accessed == SetTime::Omit && modified == SetTime::Omit {
             return Ok(());
         }
-        self.call("futimens", || self.set_times(handle.id, accessed, modified))
+        self.call("futimens", || self.set_times(handle.id(), accessed, modified))
     }
 
     fn mknod(&self, path: impl AsRef<Path>, kind: Kind, mode: u16, device: u64) -> Result<()> {

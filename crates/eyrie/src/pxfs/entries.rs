@@ -1,6 +1,6 @@
 //! Making, removing and moving entries, with the order of checks that Linux has.
 
-use eyrie_engine::access::{self, Rights};
+use eyrie_engine::access::{self, Protection, Rights};
 use eyrie_engine::{Content, Engine, Kind, ObjectId, Op, RenameMode};
 use rustix::io::Errno;
 
@@ -81,7 +81,7 @@ impl<E: Engine> Pxfs<E> {
         }
         let dir = &parent.dir;
         // Where nothing can be in the way the engine's own look-up is enough.
-        if parent.slash || !access::passes_everywhere(&self.credentials) {
+        if parent.slash || !self.may_change_any(&dir.protection) {
             let id = walk.lookup(&parent)?.ok_or(Errno::NOENT)?;
             if parent.slash {
                 return Err(if id.is_directory() { Errno::ISDIR } else { Errno::NOTDIR }.into());
@@ -114,14 +114,19 @@ impl<E: Engine> Pxfs<E> {
 
     pub(super) fn rename_path(&self, from: &[u8], to: &[u8], mode: RenameMode) -> Step<()> {
         let mut from = Walk::new(self, from)?;
-        let mut to = Walk::new(self, to)?;
         let from_parent = from.parent()?;
+        let mut to = Walk::new(self, to)?;
         let to_parent = to.parent()?;
         if from_parent.last != Last::Name {
             return Err(Errno::BUSY.into());
         }
         if to_parent.last != Last::Name {
             return Err(if mode == RenameMode::NoReplace { Errno::EXIST } else { Errno::BUSY }.into());
+        }
+        let same_dir = from_parent.dir.id == to_parent.dir.id;
+        let slash = from_parent.slash || to_parent.slash;
+        if same_dir && !slash && self.may_change_any(&to_parent.dir.protection) {
+            return self.apply_move(&from, &from_parent, &to, &to_parent, mode);
         }
         let old = from.lookup(&from_parent)?.ok_or(Errno::NOENT)?;
         let new = to.lookup(&to_parent)?;
@@ -136,8 +141,19 @@ impl<E: Engine> Pxfs<E> {
             return Ok(());
         }
         self.check_move(&moved)?;
-        let from_name = from.name(&from_parent)?.ok_or(Errno::NOENT)?;
-        let to_name = to.new_name(&to_parent)?;
+        self.apply_move(&from, &from_parent, &to, &to_parent, mode)
+    }
+
+    fn apply_move(
+        &self,
+        from: &Walk<'_, '_, E>,
+        from_parent: &Parent,
+        to: &Walk<'_, '_, E>,
+        to_parent: &Parent,
+        mode: RenameMode,
+    ) -> Step<()> {
+        let from_name = from.name(from_parent)?.ok_or(Errno::NOENT)?;
+        let to_name = to.new_name(to_parent)?;
         self.engine.apply(&Op::Rename {
             from_dir: from_parent.dir.id,
             from_name,
@@ -147,6 +163,13 @@ impl<E: Engine> Pxfs<E> {
             time: self.now(),
         })?;
         Ok(())
+    }
+
+    /// Whether the credentials may remove and add any entry of a directory, whatever it names. If not, some entries may
+    /// still be theirs to change.
+    #[inline]
+    fn may_change_any(&self, dir: &Protection) -> bool {
+        !access::is_sticky(&self.credentials, dir) && access::check_add(&self.credentials, dir).is_ok()
     }
 
     /// What is wrong with a move whoever makes it: slashes after what is no directory, and cycles.

@@ -1,6 +1,6 @@
 //! PXFS: the calls of [`Posix`](crate::posix::Posix) over an engine.
 //!
-//! A call walks its path ([`walk`]), asks [`eyrie_engine::access`] whether its credentials may, and reads or applies one
+//! A call walks its path, asks [`eyrie_engine::access`] whether its credentials may, and reads or applies one
 //! Op. It holds one epoch pin throughout, so ids stay valid between look-up and use; when another thread's change makes
 //! an engine answer `Stale` all the same, it walks again.
 //!
@@ -70,6 +70,11 @@ impl<E: Engine> Pxfs<E> {
     /// The engine.
     pub fn engine(&self) -> &Arc<E> {
         &self.engine
+    }
+
+    /// The source of time stamps.
+    pub(crate) fn clock(&self) -> fn() -> Time {
+        self.clock
     }
 
     #[inline]
@@ -159,3 +164,6 @@ pub(crate) fn coarse_time() -> Time {
 fn bytes(path: &Path) -> &[u8] {
     path.as_os_str().as_bytes()
 }
+
+#[cfg(test)]
+pub(crate) mod tests;

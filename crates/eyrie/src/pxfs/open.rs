@@ -17,8 +17,15 @@ const OFFSET_MAX: u64 = i64::MAX as u64;
 #[derive(Debug)]
 #[must_use = "a handle keeps its file until it is closed"]
 pub struct Handle {
-    pub(super) id: ObjectId,
+    id: ObjectId,
     flags: OpenFlags,
+}
+
+impl Handle {
+    /// The object that is open.
+    pub fn id(&self) -> ObjectId {
+        self.id
+    }
 }
 
 impl<E: Engine> Pxfs<E> {
@@ -52,6 +59,9 @@ impl<E: Engine> Pxfs<E> {
         }
         if create && id.is_directory() {
             return Err(Errno::ISDIR.into());
+        }
+        if create && id.kind() != Kind::File {
+            access::check_open_for_create(&self.credentials, &parent.dir.protection, &self.protection(id)?)?;
         }
         if (parent.slash || flags.contains(OpenFlags::DIRECTORY)) && !id.is_directory() {
             return Err(Errno::NOTDIR.into());
@@ -141,11 +151,28 @@ impl<E: Engine> Pxfs<E> {
         if !handle.flags.contains(OpenFlags::WRITE) {
             return Err(Errno::BADF.into());
         }
-        if !data.is_empty() {
-            self.drop_set_ids(handle.id)?;
-            self.engine.apply(&Op::Append { id: handle.id, data, time: self.now() })?;
+        if data.is_empty() {
+            return Ok(0);
         }
-        Ok(data.len())
+        self.drop_set_ids(handle.id)?;
+        match self.engine.apply(&Op::Append { id: handle.id, data, time: self.now() }) {
+            Ok(_) => Ok(data.len()),
+            Err(eyrie_engine::Error::TooLarge) => self.append_what_fits(handle.id, data),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// At the largest size the kernel appends what still fits.
+    #[cold]
+    fn append_what_fits(&self, id: ObjectId, data: &[u8]) -> Step<usize> {
+        let room = OFFSET_MAX.saturating_sub(self.engine.attributes(id)?.size) as usize;
+        match data.get(..room) {
+            Some(fitting) if !fitting.is_empty() => {
+                self.engine.apply(&Op::Append { id, data: fitting, time: self.now() })?;
+                Ok(room)
+            }
+            _ => Err(Errno::FBIG.into()),
+        }
     }
 
     pub(super) fn set_handle_size(&self, handle: &Handle, size: u64) -> Step<()> {
@@ -191,9 +218,6 @@ impl<E: Engine> Pxfs<E> {
         cookie: u64,
         visit: &mut dyn FnMut(ListEntry<'_>) -> bool,
     ) -> Step<()> {
-        if !handle.flags.contains(OpenFlags::READ) {
-            return Err(Errno::BADF.into());
-        }
         if !handle.id.is_directory() {
             return Err(Errno::NOTDIR.into());
         }

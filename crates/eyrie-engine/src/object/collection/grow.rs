@@ -30,7 +30,8 @@ const WORTH_SPLITTING: u32 = SLOTS / 4;
 /// when the collection has filled up. Called under the directory's lock, before the transaction of the insert is begun.
 ///
 /// When the table itself must be larger, `publish` gets the transaction and the new root, and adds to it what
-/// publishes the root. Returns the root that is in force now. Without space to grow, everything stays as it is.
+/// publishes the root. Returns the root that is in force if anything was changed, and `None` if every entry is where it
+/// was. Without space to grow, everything stays as it is.
 ///
 /// # Errors
 /// `Corrupt`, `Fault`, and those of `publish`.
@@ -39,7 +40,7 @@ pub fn make_room<'v>(
     root: Pointer,
     name: &[u8],
     publish: impl FnOnce(&mut Transaction<'v>, Pointer) -> Result<()>,
-) -> Result<Pointer> {
+) -> Result<Option<Pointer>> {
     let table = Table::open(volume.medium(), root)?;
     let buckets = table.buckets()?;
     let bucket = buckets.of(hash(volume.hash_seed(), name));
@@ -48,29 +49,22 @@ pub fn make_room<'v>(
     if commit.level() != buckets.level(bucket) {
         sweep(volume, &table, buckets, bucket)?;
     }
-    if !calls_for_growth(volume, &table, buckets, page, name.len())? {
-        return Ok(root);
+    if !calls_for_growth(&table, buckets, page, name.len())? {
+        return Ok(None);
     }
     let mut root = root;
     let grown = widen(volume, &mut root, publish).and_then(|()| split(volume, root));
     match grown {
-        Ok(()) | Err(Error::NoSpace | Error::TooLarge | Error::Fault(Fault::HostFull)) => Ok(root),
+        Ok(()) | Err(Error::NoSpace | Error::TooLarge | Error::Fault(Fault::HostFull)) => Ok(Some(root)),
         Err(error) => Err(error),
     }
 }
 
 /// Whether the page that a name goes to is full, or crowded while the bucket to be split is not almost empty.
-fn calls_for_growth(
-    volume: &Volume,
-    table: &Table<'_>,
-    buckets: Buckets,
-    page: Addr,
-    name_len: usize,
-) -> Result<bool> {
-    let tx = Transaction::begin(volume);
-    let draft = Draft::open(&tx, page)?;
+fn calls_for_growth(table: &Table<'_>, buckets: Buckets, page: Addr, name_len: usize) -> Result<bool> {
+    let draft = Draft::stored(table.medium, page)?;
     if draft.live().count_ones() >= CROWDED {
-        let next = load(volume.medium(), table.page(buckets.next_split())?)?;
+        let next = load(table.medium, table.page(buckets.next_split())?)?;
         if Commit::from_raw(next).live().count_ones() >= WORTH_SPLITTING {
             return Ok(true);
         }

@@ -1,10 +1,10 @@
 //! Look-ups, listings and summaries. They take no lock; see the module's docs for why what they see is right.
 
-use eyrie_medium::{Addr, Medium};
+use eyrie_medium::{Addr, LINE_SIZE, Medium};
 use smallvec::SmallVec;
 
 use super::Collection;
-use super::layout::{Buckets, Commit, LINK, RECORD_NAME, RecordHead, STAMPS, Stamp, TAGS, tag};
+use super::layout::{Buckets, Commit, LINK, RECORD_NAME, STAMPS, Stamp, TAGS, tag};
 use super::table::{
     Chain, Entry, Table, bits, checked_id, checked_name_len, counting, hostile, load, read_page, read_value,
     record_at,
@@ -113,13 +113,17 @@ fn search(
     hash: u64,
     name: &[u8],
 ) -> Result<(Option<(u32, ObjectId)>, u64)> {
-    const { assert!(LINK + 8 == TAGS) };
-    let [link, tags @ ..]: [u64; 5] = read_value(medium, page.add(LINK))?;
+    const { assert!(LINK == 8 && TAGS == 16) };
+    let head = medium.line(page).map_err(|fault| hostile(page, fault))?;
+    let (link, tags) = (head.load(1), [head.load(2), head.load(3), head.load(4), head.load(5)]);
     for slot in bits(matching(tags, tag(hash)) & commit.live()) {
         let (record, units) = record_at(medium, page, slot)?;
-        if load(medium, record)? == hash
-            && let Some(id) = matches(medium, record, units, name)?
-        {
+        if load(medium, record)? != hash {
+            continue;
+        }
+        // Whoever looks a name up goes on to its object.
+        medium.prefetch(Addr::from_raw(load(medium, record.add(8))?).add(LINE_SIZE));
+        if let Some(id) = matches(medium, record, units, name)? {
             return Ok((Some((slot, id)), link));
         }
     }
@@ -143,28 +147,33 @@ fn matching(tags: [u64; 4], tag: u8) -> u32 {
     slots
 }
 
-/// The object of a record, if its name is `name`.
+/// The object of a record, if its name is `name`. Compares words, because records are padded with zeros.
 #[inline]
 fn matches(medium: &Medium, record: Addr, units: u32, name: &[u8]) -> Result<Option<ObjectId>> {
-    const CHUNK: usize = 64;
-    let head: RecordHead = read_value(medium, record)?;
-    if checked_name_len(record, head.name_len, units)? != name.len() {
+    const { assert!(RECORD_NAME == 18) };
+    let first = load(medium, record.add(16))?;
+    let name_len = checked_name_len(record, first as u16, units)?;
+    let (start, rest) = name.split_at(name.len().min(6));
+    if name_len != name.len() || first >> 16 != word(start) {
         return Ok(None);
     }
-    let (first, rest) = name.split_at(name.len().min(head.name.len()));
-    if head.name[..first.len()] != *first {
-        return Ok(None);
-    }
-    let mut at = record.add((RECORD_NAME + first.len()) as u64);
-    for chunk in rest.chunks(CHUNK) {
-        let mut stored = [0; CHUNK];
-        medium.read(at, &mut stored[..chunk.len()]).map_err(|fault| hostile(at, fault))?;
-        if stored[..chunk.len()] != *chunk {
+    let mut at = record.add(24);
+    for chunk in rest.chunks(8) {
+        if load(medium, at)? != word(chunk) {
             return Ok(None);
         }
-        at = at.add(chunk.len() as u64);
+        at = at.add(8);
     }
-    checked_id(record, head.id).map(Some)
+    checked_id(record, load(medium, record.add(8))?).map(Some)
+}
+
+/// Up to eight bytes as a word, padded with zeros.
+#[inline]
+fn word(bytes: &[u8]) -> u64 {
+    match bytes.try_into() {
+        Ok(whole) => u64::from_le_bytes(whole),
+        Err(_) => bytes.iter().rev().fold(0, |word, &byte| word << 8 | u64::from(byte)),
+    }
 }
 
 /// Where an entry stands in a listing: its hash with the bits reversed. The last two places are one, so that every

@@ -22,7 +22,7 @@ pub(super) fn hostile(addr: Addr, fault: Fault) -> Error {
 }
 
 /// A word at an address that came from the medium.
-#[inline]
+#[inline(always)]
 pub(super) fn load(medium: &Medium, addr: Addr) -> Result<u64> {
     medium.load(addr).map_err(|fault| hostile(addr, fault))
 }
@@ -167,7 +167,10 @@ pub(super) fn record_place(page: Addr, offset: u8, length: u8) -> Result<(u32, u
 #[inline]
 pub(super) fn record_at(medium: &Medium, page: Addr, slot: u32) -> Result<(Addr, u32)> {
     debug_assert!(slot < SLOTS);
-    let byte = |table: u64| read_value::<u8>(medium, page.add(table + u64::from(slot)));
+    let byte = |table: u64| -> Result<u8> {
+        let word = load(medium, page.add(table + u64::from(slot & !7)))?;
+        Ok((word >> (8 * (slot & 7))) as u8)
+    };
     let (start, len) = record_place(page, byte(OFFSETS)?, byte(LENGTHS)?)?;
     Ok((page.add(u64::from(start) * UNIT), len))
 }

@@ -2,7 +2,7 @@
 //!
 //! The caller holds the directory's lock. Safe when power fails: see the module's docs.
 
-use eyrie_medium::Addr;
+use eyrie_medium::{Addr, Medium};
 use zerocopy::IntoBytes;
 
 use super::hash;
@@ -138,11 +138,19 @@ pub(super) struct Draft {
 }
 
 impl Draft {
-    pub fn open(tx: &Transaction<'_>, addr: Addr) -> Result<Draft> {
-        let head: PageHead = read_value(tx.medium(), addr)?;
+    fn open(tx: &Transaction<'_>, addr: Addr) -> Result<Draft> {
+        let draft = Draft::stored(tx.medium(), addr)?;
+        Ok(match tx.pending(addr) {
+            Some(pending) => Draft { pending: Commit::from_raw(pending), begun: true, ..draft },
+            None => draft,
+        })
+    }
+
+    /// The page as it is stored.
+    pub fn stored(medium: &Medium, addr: Addr) -> Result<Draft> {
+        let head: PageHead = read_value(medium, addr)?;
         let stored = Commit::from_raw(head.commit);
-        let pending = tx.pending(addr).map(Commit::from_raw);
-        Ok(Draft { addr, head, stored, pending: pending.unwrap_or(stored), begun: pending.is_some() })
+        Ok(Draft { addr, head, stored, pending: stored, begun: false })
     }
 
     /// Live slots, as the stored commit word says.

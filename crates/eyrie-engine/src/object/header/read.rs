@@ -1,9 +1,12 @@
 //! Reading headers, without locks.
 
+use std::mem::offset_of;
+
 use eyrie_medium::sync::spin;
 use eyrie_medium::{Addr, LINE_SIZE, Medium};
+use zerocopy::transmute;
 
-use super::layout::{Cold, HotLine, Identity};
+use super::layout::{Cold, HotCopy, HotLine, Identity};
 use crate::object::pointer::Pointer;
 use crate::{Error, Kind, ObjectId, Result, Time};
 
@@ -143,20 +146,27 @@ impl Header {
     ///
     /// # Errors
     /// As [`Header::selector`].
-    #[inline]
+    #[inline(always)]
     pub fn hot(self, medium: &Medium) -> Result<Hot> {
+        let line = medium.line(self.hot_line())?;
         loop {
-            let selector = self.selector(medium)?;
-            let line: HotLine = medium.read_value(self.hot_line())?;
-            if line.selector == selector.0 && medium.load(self.hot_line())? == selector.0 {
-                let copy = &line.copies[selector.hot_copy()];
-                let nanoseconds = line.modified_nanoseconds[selector.hot_copy()];
-                return Ok(Hot {
-                    selector,
-                    root: Pointer::from_raw(copy.root),
-                    size: copy.size,
-                    modified: Time::new(copy.modified_seconds, nanoseconds),
-                });
+            let selector = Selector(line.load(offset_of!(HotLine, selector) / 8));
+            if !selector.is_of(self.kind) {
+                return Err(Error::Stale);
+            }
+            let copy = selector.hot_copy();
+            let first = (offset_of!(HotLine, copies) + copy * size_of::<HotCopy>()) / 8;
+            let word = |at: usize| line.load(first + at / 8);
+            let nanoseconds = line.load(offset_of!(HotLine, modified_nanoseconds) / 8) >> (32 * copy);
+            let hot = Hot {
+                selector,
+                root: Pointer::from_raw(word(offset_of!(HotCopy, root))),
+                size: word(offset_of!(HotCopy, size)),
+                modified: Time::new(word(offset_of!(HotCopy, modified_seconds)) as i64, nanoseconds as u32),
+            };
+            // The selector was read first; if it is still the same, so was everything between.
+            if line.load(0) == selector.0 {
+                return Ok(hot);
             }
             spin();
         }
@@ -166,11 +176,11 @@ impl Header {
     ///
     /// # Errors
     /// As [`Header::selector`].
-    #[inline]
+    #[inline(always)]
     pub fn hot_and_cold(self, medium: &Medium) -> Result<(Hot, Cold)> {
         loop {
             let hot = self.hot(medium)?;
-            let cold: Cold = medium.read_value(self.cold_line(hot.selector.cold_copy()))?;
+            let cold: Cold = transmute!(medium.line(self.cold_line(hot.selector.cold_copy()))?.load_all());
             if medium.load(self.hot_line())? == hot.selector.0 {
                 return Ok((hot, cold));
             }
@@ -184,7 +194,7 @@ impl Header {
     /// `Corrupt` when it is no header of this kind; `Fault`.
     #[inline]
     pub fn identity(self, medium: &Medium) -> Result<Identity> {
-        let identity: Identity = medium.read_value(self.addr)?;
+        let identity: Identity = transmute!(medium.line(self.addr)?.load_all());
         if identity.magic != Identity::MAGIC || identity.kind != self.kind as u8 {
             return Err(Error::corrupt(self.addr, "object header without its mark"));
         }

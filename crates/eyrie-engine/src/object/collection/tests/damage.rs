@@ -87,3 +87,45 @@ fn a_cycle_of_pages_is_corrupt() {
     assert!(matches!(directory.list(0, usize::MAX), Err(Error::Corrupt { .. })));
     assert!(matches!(directory.extents(), Err(Error::Corrupt { .. })));
 }
+
+#[test]
+fn growth_over_damage_gives_errors_or_goes_on() {
+    let volume = volume_on(Medium::memory(1 << 20).expect("memory"), 64 << 10);
+    let directory = Directory::new(&volume);
+    for n in 0..100 {
+        directory.insert(&name(n), id(n));
+    }
+    let medium = volume.medium();
+    let write = |at: Addr, bytes: &[u8]| drop(medium.write(at, bytes).expect("in bounds"));
+    let extents = directory.extents().expect("sound");
+    let sound = medium.snapshot();
+    let mut random = Random(11);
+    for _ in 0..400 {
+        let extent = extents[random.below(extents.len() as u64) as usize];
+        for _ in 0..=random.below(40) {
+            // Mostly the heads, where everything is decided.
+            let span = if random.below(2) == 0 { 160 } else { extent.bytes() };
+            write(extent.addr.add(random.below(span.min(extent.bytes()))), &[random.next() as u8]);
+        }
+        for _ in 0..4 {
+            let name = name(1_000 + random.below(1_000));
+            let room = make_room(&volume, directory.root(), &name, |tx, root| {
+                tx.word(directory.word, root.raw());
+                Ok(())
+            });
+            let mut tx = Transaction::begin(&volume);
+            if let Ok(root) = room
+                && insert(&mut tx, root.unwrap_or(directory.root()), &name, id(1), NOW, EPOCH).is_ok()
+            {
+                tx.commit().expect("committed");
+            }
+        }
+        // The volume's own tables stay as they are: what was allocated meanwhile is merely lost.
+        for extent in &extents {
+            let start = extent.addr.offset() as usize;
+            write(extent.addr, &sound[start..start + extent.bytes() as usize]);
+        }
+        write(directory.word, &sound[directory.word.offset() as usize..][..8]);
+    }
+    assert_eq!(directory.entries().expect("sound").len(), 100);
+}

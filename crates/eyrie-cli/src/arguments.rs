@@ -1,0 +1,421 @@
+//! The command line.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::builder::{OsStringValueParser, TypedValueParser};
+use clap::{Args, Parser, Subcommand};
+
+use crate::place::Place;
+use crate::text;
+
+/// How places are written; shown in several helps.
+const PLACES: &str = "\
+Places:
+  VOLUME:/path  a path inside the volume VOLUME (cut at the first ':/'; VOLUME: is its root)
+  path          a path of the host; write ./a:b for a name with a colon in it";
+
+/// Eyrie: files in memory-mapped storage, read without system calls.
+#[derive(Debug, Parser)]
+#[command(
+    name = "eyrie",
+    version,
+    arg_required_else_help = true,
+    after_help = "\
+Examples:
+  eyrie tour                          # see it all, on a copy of /usr/share
+  eyrie mkfs /dev/shm/vol --size 4G
+  eyrie import /usr/share /dev/shm/vol:/share
+  eyrie ls -l /dev/shm/vol:/share
+  eyrie fsck /dev/shm/vol
+
+Exit status: 0 done, 1 not (all) done, 2 wrong arguments, 130 interrupted; fsck has more."
+)]
+pub struct Arguments {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Make a volume
+    #[command(after_help = "\
+Examples:
+  eyrie mkfs /dev/shm/vol --size 4G
+  eyrie mkfs vol --size 512M
+
+The volume is a directory; nothing may be there yet. Storage is taken as files need it.")]
+    Mkfs(Mkfs),
+    /// Tell what a volume is
+    #[command(after_help = "Examples:\n  eyrie info /dev/shm/vol\n  eyrie info --json /dev/shm/vol")]
+    Info(VolumeJson),
+    /// Copy a directory tree of the host into a volume
+    #[command(after_help = "\
+Examples:
+  eyrie import /usr/share /dev/shm/vol:/share
+  eyrie import -v . vol:/backup > done.txt
+  eyrie import --json /etc vol:/etc
+
+Modes, owners, times, links and holes are kept. What cannot be read is reported, and the exit status is then 1.")]
+    Import(Import),
+    /// Copy a directory tree of a volume to the host
+    #[command(after_help = "\
+Examples:
+  eyrie export /dev/shm/vol:/share /tmp/share
+  eyrie export --json vol:/ everything
+
+Modes, owners (as root), times, links and holes are kept. The new directory must not exist.")]
+    Export(Export),
+    /// List directories
+    #[command(after_help = "\
+Examples:
+  eyrie ls vol:/
+  eyrie ls -la vol:/share/doc
+  eyrie ls -R --json vol:/share")]
+    Ls(Ls),
+    /// Show a directory tree
+    #[command(after_help = "Examples:\n  eyrie tree vol:/share\n  eyrie tree --depth 2 -a vol:/")]
+    Tree(Tree),
+    /// Write files to standard output
+    #[command(
+        after_help = "Examples:\n  eyrie cat vol:/share/dict/words | head\n  eyrie cat vol:/a vol:/b > both"
+    )]
+    Cat(Places),
+    /// Show the attributes of files
+    #[command(after_help = "Examples:\n  eyrie stat vol:/share\n  eyrie stat --json vol:/share/dict/words")]
+    Stat(PlacesJson),
+    /// Make directories
+    #[command(after_help = "Examples:\n  eyrie mkdir vol:/new\n  eyrie mkdir -p vol:/a/b/c")]
+    Mkdir(Mkdir),
+    /// Copy files between host and volume, inside a volume, or between volumes
+    #[command(after_help = format!("\
+Examples:
+  eyrie cp notes.txt vol:/notes.txt
+  eyrie cp -r vol:/share/doc ./doc
+  eyrie cp -r one:/data two:/data
+
+Copies keep modes, owners (as root), times, links and holes, as `cp -a` does; symbolic links are copied, not followed.
+Into an existing directory things are copied under their own names. Files are replaced, directories are not.
+
+{PLACES}"))]
+    Cp(Copy),
+    /// Rename or move files
+    #[command(after_help = format!("\
+Examples:
+  eyrie mv vol:/a vol:/b
+  eyrie mv vol:/a vol:/dir
+  eyrie mv report.txt vol:/reports/
+
+Inside a volume it is one step; otherwise things are copied and then removed.
+
+{PLACES}"))]
+    Mv(Move),
+    /// Remove files
+    #[command(after_help = "Examples:\n  eyrie rm vol:/a vol:/b\n  eyrie rm -rf vol:/share")]
+    Rm(Remove),
+    /// Make hard or symbolic links
+    #[command(after_help = "Examples:\n  eyrie ln vol:/a vol:/same\n  eyrie ln -s ../a vol:/dir/link")]
+    Ln(Link),
+    /// Use a directory as keys and values
+    #[command(after_help = "\
+Examples:
+  eyrie kv put vol:/store colour green
+  eyrie kv get vol:/store colour
+  eyrie kv scan vol:/store col")]
+    Kv(Kv),
+    /// Check a volume
+    #[command(after_help = "\
+Examples:
+  eyrie fsck /dev/shm/vol
+  eyrie fsck --json vol && echo sound
+
+Exit status: 0 sound, 4 broken, 8 cannot be read.")]
+    Fsck(VolumeJson),
+    /// Show the space of volumes
+    #[command(after_help = "Examples:\n  eyrie df vol\n  eyrie df --json vol /dev/shm/other")]
+    Df(Df),
+    /// Make a volume, fill it, verify it and measure it against the host's file system
+    #[command(after_help = "\
+Examples:
+  eyrie tour
+  eyrie tour ~/src
+  eyrie tour --json /usr/include > tour.json
+  eyrie tour --remove --volume /mnt/pmem/tour /usr/share
+
+The volume goes to /dev/shm if there is room, else to the temporary directory, and stays unless --remove is given.")]
+    Tour(Tour),
+}
+
+/// See [`Command::Mkfs`].
+#[derive(Debug, Args)]
+pub struct Mkfs {
+    /// The new volume
+    #[arg(value_name = "VOLUME")]
+    pub volume: PathBuf,
+    /// Bytes it may take, such as 4G or 512M
+    #[arg(long, short, value_parser = text::parse_size)]
+    pub size: u64,
+    /// Bytes of one allocation group (for tests)
+    #[arg(long, value_parser = text::parse_size, hide = true)]
+    pub group_size: Option<u64>,
+}
+
+/// A volume, and how to print.
+#[derive(Debug, Args)]
+pub struct VolumeJson {
+    /// The volume
+    #[arg(value_name = "VOLUME")]
+    pub volume: PathBuf,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// See [`Command::Import`].
+#[derive(Debug, Args)]
+pub struct Import {
+    /// The directory to copy
+    #[arg(value_name = "DIR")]
+    pub from: PathBuf,
+    /// The new directory
+    #[arg(value_name = "VOLUME:/new", value_parser = place())]
+    pub to: Place,
+    /// Print each path when all of it is in the volume
+    #[arg(long, short, conflicts_with = "json")]
+    pub verbose: bool,
+    /// Print the summary as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// See [`Command::Export`].
+#[derive(Debug, Args)]
+pub struct Export {
+    /// The directory to copy
+    #[arg(value_name = "VOLUME:/dir", value_parser = place())]
+    pub from: Place,
+    /// The new directory
+    #[arg(value_name = "NEW")]
+    pub to: PathBuf,
+    /// Print each path when it is complete
+    #[arg(long, short, conflicts_with = "json")]
+    pub verbose: bool,
+    /// Print the summary as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// See [`Command::Ls`].
+#[derive(Debug, Args)]
+pub struct Ls {
+    /// What to list
+    #[arg(value_name = "VOLUME:/path", required = true, value_parser = place())]
+    pub places: Vec<Place>,
+    /// Modes, links, owners, sizes and times (in UTC)
+    #[arg(long, short)]
+    pub long: bool,
+    /// Names that begin with a dot too
+    #[arg(long, short)]
+    pub all: bool,
+    /// Directories inside directories too
+    #[arg(long, short = 'R')]
+    pub recursive: bool,
+    /// Print JSON, one array of entries
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// See [`Command::Tree`].
+#[derive(Debug, Args)]
+pub struct Tree {
+    /// The directory
+    #[arg(value_name = "VOLUME:/dir", value_parser = place())]
+    pub place: Place,
+    /// Names that begin with a dot too
+    #[arg(long, short)]
+    pub all: bool,
+    /// Levels to show
+    #[arg(long, value_name = "LEVELS", default_value_t = u32::MAX, hide_default_value = true)]
+    pub depth: u32,
+}
+
+/// Places inside volumes.
+#[derive(Debug, Args)]
+pub struct Places {
+    /// The files
+    #[arg(value_name = "VOLUME:/path", required = true, value_parser = place())]
+    pub places: Vec<Place>,
+}
+
+/// Places inside volumes, and how to print.
+#[derive(Debug, Args)]
+pub struct PlacesJson {
+    /// The files
+    #[arg(value_name = "VOLUME:/path", required = true, value_parser = place())]
+    pub places: Vec<Place>,
+    /// Show what a symbolic link leads to
+    #[arg(long, short = 'L')]
+    pub dereference: bool,
+    /// Print JSON, one array
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// See [`Command::Mkdir`].
+#[derive(Debug, Args)]
+pub struct Mkdir {
+    /// The directories
+    #[arg(value_name = "VOLUME:/dir", required = true, value_parser = place())]
+    pub places: Vec<Place>,
+    /// Make those above too, and be content with those that exist
+    #[arg(long, short)]
+    pub parents: bool,
+}
+
+/// See [`Command::Cp`].
+#[derive(Debug, Args)]
+pub struct Copy {
+    /// What to copy
+    #[arg(value_name = "SOURCE", required = true, value_parser = place())]
+    pub sources: Vec<Place>,
+    /// Where to
+    #[arg(value_name = "TARGET", value_parser = place())]
+    pub target: Place,
+    /// Directories with all that is in them
+    #[arg(long, short)]
+    pub recursive: bool,
+}
+
+/// See [`Command::Mv`].
+#[derive(Debug, Args)]
+pub struct Move {
+    /// What to move
+    #[arg(value_name = "SOURCE", required = true, value_parser = place())]
+    pub sources: Vec<Place>,
+    /// Where to
+    #[arg(value_name = "TARGET", value_parser = place())]
+    pub target: Place,
+}
+
+/// See [`Command::Rm`].
+#[derive(Debug, Args)]
+pub struct Remove {
+    /// What to remove
+    #[arg(value_name = "VOLUME:/path", required = true, value_parser = place())]
+    pub places: Vec<Place>,
+    /// Directories with all that is in them
+    #[arg(long, short)]
+    pub recursive: bool,
+    /// Be content with what is not there
+    #[arg(long, short)]
+    pub force: bool,
+}
+
+/// See [`Command::Ln`].
+#[derive(Debug, Args)]
+pub struct Link {
+    /// The existing file (VOLUME:/path), or with -s the text of the link
+    #[arg(value_name = "EXISTING")]
+    pub existing: OsString,
+    /// The new name
+    #[arg(value_name = "VOLUME:/new", value_parser = place())]
+    pub new: Place,
+    /// A symbolic link
+    #[arg(long, short)]
+    pub symbolic: bool,
+}
+
+/// See [`Command::Kv`].
+#[derive(Debug, Args)]
+pub struct Kv {
+    /// What to do with a key.
+    #[command(subcommand)]
+    pub command: KvCommand,
+}
+
+/// What to do with keys.
+#[derive(Debug, Subcommand)]
+pub enum KvCommand {
+    /// Write the value of a key to standard output
+    #[command(after_help = "Examples:\n  eyrie kv get vol:/store colour")]
+    Get {
+        /// The directory
+        #[arg(value_name = "VOLUME:/dir", value_parser = place())]
+        store: Place,
+        /// The key, 1 to 255 bytes
+        key: OsString,
+    },
+    /// Set the value of a key
+    #[command(
+        after_help = "Examples:\n  eyrie kv put vol:/store colour green\n  eyrie kv put vol:/store photo - < photo.jpg"
+    )]
+    Put {
+        /// The directory
+        #[arg(value_name = "VOLUME:/dir", value_parser = place())]
+        store: Place,
+        /// The key, 1 to 255 bytes
+        key: OsString,
+        /// The value; - or nothing reads it from standard input
+        value: Option<OsString>,
+    },
+    /// Remove a key and its value
+    #[command(after_help = "Examples:\n  eyrie kv erase vol:/store colour")]
+    Erase {
+        /// The directory
+        #[arg(value_name = "VOLUME:/dir", value_parser = place())]
+        store: Place,
+        /// The key, 1 to 255 bytes
+        key: OsString,
+    },
+    /// List the keys, in byte order
+    #[command(after_help = "Examples:\n  eyrie kv scan vol:/store\n  eyrie kv scan --json vol:/store user:")]
+    Scan {
+        /// The directory
+        #[arg(value_name = "VOLUME:/dir", value_parser = place())]
+        store: Place,
+        /// Only keys that begin so
+        #[arg(default_value = "")]
+        prefix: OsString,
+        /// Print JSON, one array with the sizes of the values
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+/// See [`Command::Df`].
+#[derive(Debug, Args)]
+pub struct Df {
+    /// The volumes
+    #[arg(value_name = "VOLUME", required = true)]
+    pub volumes: Vec<PathBuf>,
+    /// Print JSON, one array
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// See [`Command::Tour`].
+#[derive(Debug, Args)]
+pub struct Tour {
+    /// The directory to fill the volume with
+    #[arg(value_name = "DIR", default_value = "/usr/share")]
+    pub directory: PathBuf,
+    /// Where to make the volume
+    #[arg(long, value_name = "VOLUME")]
+    pub volume: Option<PathBuf>,
+    /// Remove the volume at the end
+    #[arg(long)]
+    pub remove: bool,
+    /// Seconds for the measurements
+    #[arg(long, default_value_t = 12, value_parser = clap::value_parser!(u64).range(1..=600))]
+    pub seconds: u64,
+    /// Print the results as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Parses places from any bytes.
+fn place() -> impl TypedValueParser<Value = Place> {
+    OsStringValueParser::new().map(|argument| Place::parse(&argument))
+}

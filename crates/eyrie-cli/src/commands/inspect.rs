@@ -1,0 +1,219 @@
+//! `mkfs`, `info`, `stat`, `fsck` and `df`.
+
+use std::io::Write;
+
+use eyrie::{Kind, Posix, Report, Stat, Time, Volume};
+use serde_json::{Value, json};
+
+use super::{open, refused, with_files, with_volume};
+use crate::arguments::{Df, Mkfs, PlacesJson, VolumeJson};
+use crate::failure::{Doing, Failure, Result};
+use crate::output::{Output, json_name, table};
+use crate::{tell, text};
+
+/// Exit status of a broken volume.
+const BROKEN: u8 = 4;
+/// Exit status of a volume that cannot be read.
+const UNREADABLE: u8 = 8;
+
+/// Makes a volume.
+pub fn mkfs(arguments: &Mkfs, output: &mut Output) -> Result<()> {
+    let place = text::path(&arguments.volume);
+    if arguments.volume.symlink_metadata().is_ok() {
+        let why = "something is there already: choose another name, or remove it first";
+        return Err(Failure::new("cannot make a volume", place, why));
+    }
+    let mut options = Volume::options().size(arguments.size);
+    if let Some(bytes) = arguments.group_size {
+        options = options.group_size(bytes);
+    }
+    let volume = options
+        .create(&arguments.volume)
+        .map_err(|error| refused("cannot make a volume", &arguments.volume, &error))?;
+    let id = volume.information().id;
+    volume.close().doing("close the volume", &place)?;
+    writeln!(output, "made volume {place}: {}, id {id}", text::size(arguments.size))?;
+    Ok(())
+}
+
+/// Tells what a volume is.
+pub fn info(arguments: &VolumeJson, output: &mut Output) -> Result<()> {
+    let information = with_volume(&arguments.volume, |volume| Ok(volume.information()))?;
+    if arguments.json {
+        let segments: Vec<Value> = information
+            .segments
+            .iter()
+            .map(|(path, bytes)| json!({ "path": path.to_string_lossy(), "bytes": bytes }))
+            .collect();
+        return output.json(&json!({
+            "id": information.id,
+            "format": information.format,
+            "medium": information.medium,
+            "promise": information.promise,
+            "size_bytes": information.size_bytes,
+            "group_bytes": information.group_bytes,
+            "used_bytes": information.used_bytes,
+            "free_bytes": information.free_bytes,
+            "objects": information.objects,
+            "segments": segments,
+            "recovered": information.recovered,
+        }));
+    }
+    output.heading(&format!("Volume {}", text::path(&arguments.volume)))?;
+    let opened = if information.recovered { "after a crash: recovered" } else { "clean" };
+    for (name, value) in [
+        ("id", information.id.clone()),
+        ("format", information.format.to_string()),
+        ("medium", format!("{}, {}", information.medium, information.promise)),
+        ("size", text::size(information.size_bytes)),
+        ("groups of", text::size(information.group_bytes)),
+        ("used", text::size(information.used_bytes)),
+        ("free", text::size(information.free_bytes)),
+        ("objects", text::count(information.objects)),
+        ("opened", opened.to_owned()),
+    ] {
+        writeln!(output, "  {name:<10} {value}")?;
+    }
+    for (path, bytes) in &information.segments {
+        writeln!(output, "  {:<10} {}, {}", "segment", text::path(path), text::size(*bytes))?;
+    }
+    Ok(())
+}
+
+fn json_time(time: Time) -> Value {
+    json!({ "seconds": time.seconds, "nanoseconds": time.nanoseconds })
+}
+
+/// The attributes for a script.
+pub fn json_stat(stat: &Stat) -> Value {
+    json!({
+        "kind": text::kind_name(stat.kind),
+        "mode": format!("{:04o}", stat.mode),
+        "inode": stat.inode,
+        "links": stat.links,
+        "uid": stat.uid,
+        "gid": stat.gid,
+        "device": stat.device,
+        "size": stat.size,
+        "allocated": stat.allocated,
+        "accessed": json_time(stat.accessed),
+        "modified": json_time(stat.modified),
+        "changed": json_time(stat.changed),
+    })
+}
+
+/// Shows attributes.
+pub fn stat(arguments: PlacesJson, output: &mut Output) -> Result<()> {
+    let mut values = Vec::new();
+    for place in arguments.places {
+        let inside = place.inside_or_root();
+        let (stat, target) = with_files(&inside.volume, |files| {
+            let stat =
+                if arguments.dereference { files.stat(&inside.path) } else { files.lstat(&inside.path) };
+            let stat = stat.doing("stat", &inside)?;
+            let target = match stat.kind {
+                Kind::Symlink => Some(files.readlink(&inside.path).doing("read the link", &inside)?),
+                _ => None,
+            };
+            Ok((stat, target))
+        })?;
+        if arguments.json {
+            let mut value = json_stat(&stat);
+            json_name(&mut value, "path", std::os::unix::ffi::OsStrExt::as_bytes(inside.path.as_os_str()));
+            if let Some(target) = target {
+                json_name(&mut value, "target", &target);
+            }
+            values.push(value);
+            continue;
+        }
+        let arrow = target.map(|target| format!(" -> {}", text::escaped(&target))).unwrap_or_default();
+        output.heading(&format!("{inside}{arrow}"))?;
+        let precise = |time: Time| format!("{}.{:09} UTC", text::time(time), time.nanoseconds);
+        for (name, value) in [
+            ("kind", text::kind_name(stat.kind).to_owned()),
+            ("mode", format!("{:04o} {}", stat.mode, text::mode(stat.kind, stat.mode))),
+            ("owner", format!("user {}, group {}", stat.uid, stat.gid)),
+            ("size", format!("{} B, {} B allocated", text::count(stat.size), text::count(stat.allocated))),
+            ("inode", format!("{}, {}", stat.inode, text::counted(stat.links.into(), "link", "links"))),
+            ("accessed", precise(stat.accessed)),
+            ("modified", precise(stat.modified)),
+            ("changed", precise(stat.changed)),
+        ] {
+            writeln!(output, "  {name:<10} {value}")?;
+        }
+    }
+    if arguments.json { output.json(&Value::Array(values)) } else { Ok(()) }
+}
+
+/// How many objects a check looked at.
+pub fn objects(report: &Report) -> u64 {
+    report.directories + report.files + report.others
+}
+
+/// Checks a volume.
+pub fn fsck(arguments: &VolumeJson, output: &mut Output) -> Result<()> {
+    let place = text::path(&arguments.volume);
+    let volume = open(&arguments.volume).map_err(|failure| failure.with_status(UNREADABLE))?;
+    let report = volume.check().map_err(|error| {
+        refused("cannot read the volume", &arguments.volume, &error).with_status(UNREADABLE)
+    })?;
+    let objects = objects(&report);
+    if arguments.json {
+        output.json(&json!({
+            "sound": report.findings.is_empty(),
+            "findings": report.findings,
+            "objects": objects,
+            "directories": report.directories,
+            "files": report.files,
+            "bytes": report.bytes,
+        }))?;
+    }
+    let looked = format!(
+        "{} ({}, {}), {}",
+        text::counted(objects, "object", "objects"),
+        text::counted(report.files, "file", "files"),
+        text::counted(report.directories, "directory", "directories"),
+        text::size(report.bytes)
+    );
+    if report.findings.is_empty() {
+        if !arguments.json {
+            writeln!(output, "{place} is sound: {looked}")?;
+        }
+        return volume.close().doing("close the volume", place);
+    }
+    for finding in &report.findings {
+        tell(&format!("broken: {place}: {finding}"));
+    }
+    let found = text::counted(report.findings.len() as u64, "finding", "findings");
+    let advice = format!("{found} in {looked}: export what can be read into a new volume");
+    Err(Failure::new("the volume is broken", place, advice).with_status(BROKEN))
+}
+
+/// Shows space.
+pub fn df(arguments: &Df, output: &mut Output) -> Result<()> {
+    let mut values = Vec::new();
+    let mut rows = table(&["Volume", "Size", "Used", "Free", "Use", "Objects"], &[1, 2, 3, 4, 5]);
+    for volume in &arguments.volumes {
+        let information = with_volume(volume, |volume| Ok(volume.information()))?;
+        if arguments.json {
+            values.push(json!({
+                "volume": volume.to_string_lossy(),
+                "size_bytes": information.size_bytes,
+                "used_bytes": information.used_bytes,
+                "free_bytes": information.free_bytes,
+                "objects": information.objects,
+            }));
+            continue;
+        }
+        let percent = information.used_bytes as f64 * 100.0 / information.size_bytes.max(1) as f64;
+        rows.add_row([
+            text::path(volume),
+            text::size(information.size_bytes),
+            text::size(information.used_bytes),
+            text::size(information.free_bytes),
+            format!("{percent:.0} %"),
+            text::count(information.objects),
+        ]);
+    }
+    if arguments.json { output.json(&Value::Array(values)) } else { Ok(output.table(&rows)?) }
+}

@@ -1,0 +1,97 @@
+//! The subcommands, a file each for those that belong together.
+
+mod copies;
+mod inspect;
+mod kv;
+mod list;
+mod manage;
+mod transfer;
+
+pub use inspect::objects;
+pub use transfer::device;
+
+use std::path::Path;
+
+use eyrie::{Credentials, Files, Volume};
+
+use crate::arguments::Command;
+use crate::failure::{Doing, Failure, Result};
+use crate::output::Output;
+use crate::{text, tour};
+
+/// Does what the command says.
+///
+/// # Errors
+/// With the line to print and the exit status.
+pub fn run(command: Command, output: &mut Output) -> Result<()> {
+    match command {
+        Command::Mkfs(arguments) => inspect::mkfs(&arguments, output),
+        Command::Info(arguments) => inspect::info(&arguments, output),
+        Command::Import(arguments) => transfer::import(arguments, output),
+        Command::Export(arguments) => transfer::export(arguments, output),
+        Command::Ls(arguments) => list::ls(arguments, output),
+        Command::Tree(arguments) => list::tree(arguments, output),
+        Command::Cat(arguments) => manage::cat(arguments, output),
+        Command::Stat(arguments) => inspect::stat(arguments, output),
+        Command::Mkdir(arguments) => manage::mkdir(arguments),
+        Command::Cp(arguments) => copies::cp(arguments),
+        Command::Mv(arguments) => copies::mv(arguments),
+        Command::Rm(arguments) => manage::rm(arguments),
+        Command::Ln(arguments) => manage::ln(arguments),
+        Command::Kv(arguments) => kv::run(arguments.command, output),
+        Command::Fsck(arguments) => inspect::fsck(&arguments, output),
+        Command::Df(arguments) => inspect::df(&arguments, output),
+        Command::Tour(arguments) => tour::run(&arguments, output),
+    }
+}
+
+/// Opens a volume.
+///
+/// # Errors
+/// When there is none, it is in use, or it cannot be read.
+pub fn open(volume: &Path) -> Result<Volume> {
+    Volume::open(volume).map_err(|error| {
+        if matches!(error.errno(), eyrie::Errno::NOENT) {
+            let why = "there is none: make it with `eyrie mkfs`, or check the spelling";
+            return Failure::new("cannot open the volume", text::path(volume), why);
+        }
+        refused("cannot open the volume", volume, &error)
+    })
+}
+
+/// The failure of a volume, whose error often names the place already.
+fn refused(what: &str, volume: &Path, error: &eyrie::Error) -> Failure {
+    let place = text::path(volume);
+    let why = crate::failure::reason(error);
+    let why = why.strip_prefix(&format!("{place}: ")).unwrap_or(&why);
+    Failure::new(what, place, why)
+}
+
+/// The user of this process, with its umask.
+pub fn credentials() -> Credentials {
+    // The umask can only be read by setting it; there is one thread yet.
+    let umask = rustix::process::umask(rustix::fs::Mode::empty());
+    rustix::process::umask(umask);
+    Credentials::of_process().with_umask(u16::try_from(umask.bits() & 0o777).unwrap_or(0))
+}
+
+/// Runs `work` on a volume and closes it, whatever comes of it.
+///
+/// # Errors
+/// Those of `work`, then those of closing.
+pub fn with_volume<T>(path: &Path, work: impl FnOnce(&Volume) -> Result<T>) -> Result<T> {
+    let volume = open(path)?;
+    let result = work(&volume);
+    let closed = volume.close().doing("close the volume", text::path(path));
+    let result = result?;
+    closed?;
+    Ok(result)
+}
+
+/// As [`with_volume`], on its files.
+///
+/// # Errors
+/// As [`with_volume`].
+pub fn with_files<T>(path: &Path, work: impl FnOnce(&Files) -> Result<T>) -> Result<T> {
+    with_volume(path, |volume| work(&volume.files(credentials())))
+}

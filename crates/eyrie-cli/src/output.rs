@@ -1,0 +1,115 @@
+//! Standard output: buffered, raw bytes for pipes, escaped names and styles for terminals.
+
+use std::io::{self, BufWriter, IsTerminal, Stdout, Write};
+
+use clap::builder::styling::{AnsiColor, Style};
+use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+use serde_json::{Value, json};
+
+use crate::failure::Result;
+use crate::text;
+
+/// Standard output.
+#[derive(Debug)]
+pub struct Output {
+    stream: BufWriter<Stdout>,
+    terminal: bool,
+    styled: bool,
+}
+
+impl Output {
+    /// Standard output of this process.
+    pub fn new() -> Output {
+        let stdout = io::stdout();
+        Output {
+            terminal: stdout.is_terminal(),
+            styled: anstream::AutoStream::choice(&stdout) != anstream::ColorChoice::Never,
+            stream: BufWriter::with_capacity(64 << 10, stdout),
+        }
+    }
+
+    /// A name: as it is, or escaped where a terminal would see it.
+    pub fn name(&mut self, name: &[u8]) -> io::Result<()> {
+        if self.terminal {
+            self.stream.write_all(text::escaped(name).as_bytes())
+        } else {
+            self.stream.write_all(name)
+        }
+    }
+
+    /// A name in the colour of directories, where there are colours.
+    pub fn directory_name(&mut self, name: &[u8]) -> io::Result<()> {
+        let style = Style::new().fg_color(Some(AnsiColor::Blue.into())).bold();
+        self.styled_name(style, name)
+    }
+
+    /// A name in the colour of symbolic links, where there are colours.
+    pub fn link_name(&mut self, name: &[u8]) -> io::Result<()> {
+        self.styled_name(Style::new().fg_color(Some(AnsiColor::Cyan.into())), name)
+    }
+
+    fn styled_name(&mut self, style: Style, name: &[u8]) -> io::Result<()> {
+        if !self.styled {
+            return self.name(name);
+        }
+        write!(self.stream, "{style}")?;
+        self.name(name)?;
+        write!(self.stream, "{style:#}")
+    }
+
+    /// A short heading on a line of its own.
+    pub fn heading(&mut self, heading: &str) -> io::Result<()> {
+        if self.styled {
+            let bold = Style::new().bold();
+            writeln!(self.stream, "{bold}{heading}{bold:#}")
+        } else {
+            writeln!(self.stream, "{heading}")
+        }
+    }
+
+    /// One JSON value and the end of the line.
+    pub fn json(&mut self, value: &Value) -> Result<()> {
+        writeln!(self.stream, "{value:#}")?;
+        Ok(())
+    }
+
+    /// A table, indented by a space.
+    pub fn table(&mut self, table: &Table) -> io::Result<()> {
+        for line in table.lines() {
+            writeln!(self.stream, "{}", line.trim_end())?;
+        }
+        Ok(())
+    }
+}
+
+impl Write for Output {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.stream.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.stream.flush()
+    }
+}
+
+/// An empty table with this header; the columns of `right_aligned` hold numbers.
+pub fn table(header: &[&str], right_aligned: &[usize]) -> Table {
+    let mut table = Table::new();
+    table.load_preset(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
+    table.set_header(header.to_vec());
+    for &index in right_aligned {
+        if let Some(column) = table.column_mut(index) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    table
+}
+
+/// A name in JSON: as text, and where it is not UTF-8 its bytes too, in hexadecimal.
+pub fn json_name(object: &mut Value, key: &str, name: &[u8]) {
+    object[key] = json!(String::from_utf8_lossy(name));
+    if std::str::from_utf8(name).is_err() {
+        let digits: String = name.iter().map(|byte| format!("{byte:02x}")).collect();
+        object[format!("{key}_hex")] = json!(digits);
+    }
+}

@@ -1,0 +1,204 @@
+//! Numbers, times and names as people read them.
+
+use std::fmt::Write;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use eyrie::{Kind, Time};
+
+const UNITS: [&str; 6] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
+
+/// `1536` as `1.5 KiB`.
+pub fn size(bytes: u64) -> String {
+    let mut unit = 0;
+    let mut value = bytes as f64;
+    // Not 1024 of a unit after rounding.
+    while value >= 1023.5 && unit + 1 < UNITS.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    if unit == 0 || value >= 99.95 {
+        format!("{value:.0} {}", UNITS[unit])
+    } else {
+        format!("{value:.1} {}", UNITS[unit])
+    }
+}
+
+/// `4G`, `512M`, `1.5g`, `64KiB` or plain bytes, in bytes; units are powers of 1024.
+///
+/// # Errors
+/// What is wrong, for the user.
+pub fn parse_size(argument: &str) -> Result<u64, String> {
+    let digits = argument.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(argument.len());
+    let (number, unit) = argument.split_at(digits);
+    let shift = match unit.trim().to_ascii_lowercase().as_str() {
+        "" | "b" => 0,
+        "k" | "kb" | "kib" => 10,
+        "m" | "mb" | "mib" => 20,
+        "g" | "gb" | "gib" => 30,
+        "t" | "tb" | "tib" => 40,
+        _ => return Err("sizes are written like 4G, 512M or 1048576".to_owned()),
+    };
+    let scale = (1_u64 << shift) as f64;
+    let bytes = match number.parse::<u64>() {
+        Ok(whole) => whole.checked_mul(1 << shift),
+        Err(_) => number.parse::<f64>().ok().map(|number| (number * scale) as u64),
+    };
+    bytes
+        .filter(|&bytes| bytes > 0 && bytes < 1 << 62)
+        .ok_or_else(|| "sizes are written like 4G, 512M or 1048576".to_owned())
+}
+
+/// `53353` as `53,353`.
+pub fn count(number: u64) -> String {
+    let digits = number.to_string();
+    let mut out = String::with_capacity(digits.len() + digits.len() / 3);
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+/// A count and its noun: `1 file`, `2 files`.
+pub fn counted(number: u64, one: &str, many: &str) -> String {
+    format!("{} {}", count(number), if number == 1 { one } else { many })
+}
+
+/// The letter of `ls -l`.
+pub fn kind_letter(kind: Kind) -> char {
+    match kind {
+        Kind::File => '-',
+        Kind::Directory => 'd',
+        Kind::Symlink => 'l',
+        Kind::Fifo => 'p',
+        Kind::Socket => 's',
+        Kind::CharDevice => 'c',
+        Kind::BlockDevice => 'b',
+    }
+}
+
+/// The word for a kind.
+pub fn kind_name(kind: Kind) -> &'static str {
+    match kind {
+        Kind::File => "file",
+        Kind::Directory => "directory",
+        Kind::Symlink => "symlink",
+        Kind::Fifo => "fifo",
+        Kind::Socket => "socket",
+        Kind::CharDevice => "character device",
+        Kind::BlockDevice => "block device",
+    }
+}
+
+/// `drwxr-xr-x`.
+pub fn mode(kind: Kind, mode: u16) -> String {
+    let mut out = String::with_capacity(10);
+    out.push(kind_letter(kind));
+    for (shift, special, letter) in [(6, 0o4000, 's'), (3, 0o2000, 's'), (0, 0o1000, 't')] {
+        let bits = mode >> shift;
+        out.push(if bits & 4 != 0 { 'r' } else { '-' });
+        out.push(if bits & 2 != 0 { 'w' } else { '-' });
+        out.push(match (bits & 1 != 0, mode & special != 0) {
+            (true, true) => letter,
+            (false, true) => letter.to_ascii_uppercase(),
+            (true, false) => 'x',
+            (false, false) => '-',
+        });
+    }
+    out
+}
+
+/// `2026-11-20 10:14:00`, in UTC, whatever the year.
+pub fn time(time: Time) -> String {
+    let days = i128::from(time.seconds.div_euclid(86_400));
+    let second = time.seconds.rem_euclid(86_400);
+    let (year, month, day) = civil(days);
+    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
+    format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02}")
+}
+
+/// Year, month and day of a day since 1970 in the proleptic Gregorian calendar, counted in eras of 400 years that begin
+/// in March.
+fn civil(days: i128) -> (i128, i128, i128) {
+    let shifted = days + 719_468;
+    let era = shifted.div_euclid(146_097);
+    let day_of_era = shifted.rem_euclid(146_097);
+    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let march_month = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * march_month + 2) / 5 + 1;
+    let month = if march_month < 10 { march_month + 3 } else { march_month - 9 };
+    (year_of_era + era * 400 + i128::from(month <= 2), month, day)
+}
+
+/// Bytes of a name as one line of text: control characters and backslashes escaped, what is not UTF-8 as `\xNN`.
+pub fn escaped(bytes: &[u8]) -> String {
+    let mut out = String::with_capacity(bytes.len());
+    for chunk in bytes.utf8_chunks() {
+        for letter in chunk.valid().chars() {
+            match letter {
+                '\\' => out.push_str("\\\\"),
+                '\n' => out.push_str("\\n"),
+                '\t' => out.push_str("\\t"),
+                control if control.is_control() => {
+                    let mut buffer = [0; 4];
+                    hex(&mut out, control.encode_utf8(&mut buffer).as_bytes());
+                }
+                other => out.push(other),
+            }
+        }
+        hex(&mut out, chunk.invalid());
+    }
+    out
+}
+
+fn hex(out: &mut String, bytes: &[u8]) {
+    for byte in bytes {
+        // Writing to a string cannot fail.
+        let _ = write!(out, "\\x{byte:02x}");
+    }
+}
+
+/// A path as one line of text, as [`escaped`].
+pub fn path(path: &Path) -> String {
+    escaped(path.as_os_str().as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_read_as_written() {
+        assert_eq!(parse_size("4G"), Ok(4 << 30));
+        assert_eq!(parse_size("512M"), Ok(512 << 20));
+        assert_eq!(parse_size("1.5k"), Ok(1536));
+        assert_eq!(parse_size("1048576"), Ok(1 << 20));
+        for wrong in ["", "0", "G", "4X", "-1", "99999999999999999999T", "1..2G"] {
+            assert!(parse_size(wrong).is_err(), "{wrong}");
+        }
+        assert_eq!(size(1536), "1.5 KiB");
+        assert_eq!(size(4 << 30), "4.0 GiB");
+        assert_eq!(size((1 << 30) - 4096), "1.0 GiB");
+        assert_eq!(count(1_234_567), "1,234,567");
+    }
+
+    #[test]
+    fn times_are_right_far_and_before_1970() {
+        assert_eq!(time(Time::new(0, 0)), "1970-01-01 00:00:00");
+        assert_eq!(time(Time::new(-1, 999)), "1969-12-31 23:59:59");
+        assert_eq!(time(Time::new(951_782_400, 0)), "2000-02-29 00:00:00");
+        assert_eq!(time(Time::new(253_402_300_800, 0)), "10000-01-01 00:00:00");
+        assert!(!time(Time::new(i64::MIN, 0)).is_empty());
+    }
+
+    #[test]
+    fn modes_and_names() {
+        assert_eq!(mode(Kind::Directory, 0o1777), "drwxrwxrwt");
+        assert_eq!(mode(Kind::File, 0o6644), "-rwSr-Sr--");
+        assert_eq!(escaped(b"a\nb\xff\\"), "a\\nb\\xff\\\\");
+    }
+}

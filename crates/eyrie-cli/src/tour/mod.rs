@@ -1,0 +1,293 @@
+//! `tour`: makes a volume, fills it from a directory, verifies every byte, checks it, and measures it against the file
+//! system of the host that the volume lies on.
+
+mod measure;
+mod report;
+mod survey;
+mod verify;
+
+use std::ffi::OsStr;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use eyrie::{Credentials, Files, Host, HostStore, PosixExt, Volume};
+use serde_json::{Value, json};
+
+use self::measure::{LARGE_BYTES, Measurement, Subject};
+use self::survey::Survey;
+use crate::arguments::Tour;
+use crate::commands;
+use crate::copy::{Job, Watch, bar, copy_tree};
+use crate::failure::{Doing, Failure, Result};
+use crate::output::Output;
+use crate::{interrupt, text};
+
+/// Room beside the copies, in bytes: what is measured, and metadata.
+const SPARE_BYTES: u64 = (256 << 20) + LARGE_BYTES;
+/// Room for the metadata of an entry and its value, in bytes.
+const ENTRY_BYTES: u64 = 2048;
+/// Where volumes go first.
+const SHARED_MEMORY: &str = "/dev/shm";
+
+/// `base/relative`, without the slash that joining an empty path would leave.
+fn at(base: &Path, relative: &Path) -> PathBuf {
+    if relative.as_os_str().is_empty() { base.to_owned() } else { base.join(relative) }
+}
+
+/// Shows everything.
+///
+/// # Errors
+/// When something cannot be done or differs; with exit status 130 when interrupted.
+pub fn run(arguments: &Tour, output: &mut Output) -> Result<()> {
+    interrupt::watch();
+    let shown = text::path(&arguments.directory);
+    let root = arguments.directory.canonicalize().doing("tour", &shown)?;
+    if !root.is_dir() {
+        return Err(Failure::new("cannot tour", shown, "not a directory: name one to fill the volume with"));
+    }
+    let host = Host::new("/").doing("open", "/")?;
+    let survey = Survey::of(&host, &root)?;
+    let size = volume_size(&survey);
+    let place = match &arguments.volume {
+        Some(place) => place.clone(),
+        None => choose_place(size)?,
+    };
+    if std::path::absolute(&place).is_ok_and(|place| place.starts_with(&root)) {
+        let why = "the volume would be inside: name another directory, or say --volume";
+        return Err(Failure::new("cannot tour", shown, why));
+    }
+    let mut guide = Guide { arguments, output, host, root, survey, steps: json!({}) };
+    let result = guide.show(&place, size);
+    if arguments.remove {
+        std::fs::remove_dir_all(&place).doing("remove the volume", text::path(&place))?;
+    }
+    result
+}
+
+/// Bytes for the files, their values, and what is measured.
+fn volume_size(survey: &Survey) -> u64 {
+    let data = 2 * survey.block_bytes;
+    (data + data / 8 + survey.len() * ENTRY_BYTES + SPARE_BYTES).next_multiple_of(64 << 20)
+}
+
+/// Shared memory, or the temporary directory: the first with enough room for volume and host's files.
+fn choose_place(size: u64) -> Result<PathBuf> {
+    let need = size + SPARE_BYTES;
+    let name = format!("eyrie-tour-{}", std::process::id());
+    let candidates = [PathBuf::from(SHARED_MEMORY), std::env::temp_dir()];
+    for candidate in &candidates {
+        let free = rustix::fs::statvfs(candidate).map_or(0, |space| space.f_bavail * space.f_frsize);
+        if free >= need {
+            return Ok(candidate.join(name));
+        }
+    }
+    let tried = candidates.map(|candidate| text::path(&candidate)).join(" and ");
+    let why = format!("{} needed: name a smaller directory, or say --volume", text::size(need));
+    Err(Failure::new("not enough room", tried, why))
+}
+
+/// What the file system that holds `path` is called.
+fn host_name(path: &Path) -> &'static str {
+    let kind = rustix::fs::statfs(path).map_or(0, |space| space.f_type as u64 & 0xffff_ffff);
+    match kind {
+        0x0102_1994 => "tmpfs",
+        0x8584_58f6 => "ramfs",
+        0xef53 => "ext4",
+        0x5846_5342 => "xfs",
+        0x9123_683e => "btrfs",
+        0x794c_7630 => "overlayfs",
+        0x2fc1_2fc1 => "zfs",
+        _ => "host",
+    }
+}
+
+/// Leads through the steps.
+struct Guide<'a> {
+    arguments: &'a Tour,
+    output: &'a mut Output,
+    host: Host,
+    root: PathBuf,
+    survey: Survey,
+    /// What each step found, for `--json`.
+    steps: Value,
+}
+
+impl Guide<'_> {
+    fn show(&mut self, place: &Path, size: u64) -> Result<()> {
+        let shown = text::path(place);
+        if place.symlink_metadata().is_ok() {
+            let why = "something is there already: say another --volume, or remove it first";
+            return Err(Failure::new("cannot make a volume", shown, why));
+        }
+        let volume = Volume::create(place, size).doing("make a volume", &shown)?;
+        let result = self.steps(&volume, place, size);
+        let closed = volume.close().doing("close the volume", &shown);
+        let measurements =
+            result.map_err(|failure| failure.with_note(&format!("; the volume is {shown}")))?;
+        closed?;
+        let host = host_name(place);
+        if self.arguments.json {
+            self.steps["measurements"] = report::json(&measurements);
+            self.steps["host"] = json!(host);
+            return self.output.json(&self.steps);
+        }
+        report::print(&measurements, host, self.output)?;
+        self.try_next(&shown)
+    }
+
+    fn steps(&mut self, volume: &Volume, place: &Path, size: u64) -> Result<Vec<Measurement>> {
+        let name = self.root.file_name().unwrap_or(OsStr::new("root")).to_owned();
+        let copy = Path::new("/").join(name);
+        // The copies get the modes of their sources, no umask applied.
+        let files = volume.files(Credentials::of_process());
+        if !self.arguments.json {
+            self.output.heading(&format!("A tour of Eyrie with {}", text::path(&self.root)))?;
+        }
+        let made = format!("{}, up to {} on {}", text::path(place), text::size(size), host_name(place));
+        self.step("volume", &made, json!({ "path": place.to_string_lossy(), "size_bytes": size }))?;
+        self.import(&files, &copy)?;
+        self.verify(volume, &files, &copy)?;
+        let report = volume.check().doing("check", text::path(place))?;
+        if let Some(finding) = report.findings.first() {
+            return Err(Failure::new("the volume is broken", text::path(place), finding));
+        }
+        let objects = commands::objects(&report);
+        let sound = format!("{}: sound", text::counted(objects, "object", "objects"));
+        self.step("checked", &sound, json!({ "objects": objects, "findings": 0 }))?;
+        self.measure(volume, &files, place)
+    }
+
+    /// Tells one step.
+    fn step(&mut self, step: &str, what: &str, value: Value) -> Result<()> {
+        self.steps[step] = value;
+        if !self.arguments.json {
+            writeln!(self.output, "  {step:<9} {what}")?;
+            self.output.flush()?;
+        }
+        Ok(())
+    }
+
+    fn import(&mut self, files: &Files, copy: &Path) -> Result<()> {
+        let started = Instant::now();
+        let watch = Watch::with_total(&self.root, String::new(), "import", self.survey.len());
+        let tally = copy_tree(&Job {
+            source: &self.host,
+            from: &self.root,
+            target: files,
+            to: copy,
+            device: &commands::device,
+            except: None,
+            watch: &watch,
+        })?;
+        if tally.failed() > 0 {
+            let failed = text::counted(tally.failed(), "entry", "entries");
+            let why = format!("{failed} could not be imported: name a directory that can be read");
+            return Err(Failure::new("cannot tour", text::path(&self.root), why));
+        }
+        let seconds = started.elapsed().as_secs_f64();
+        let what = format!(
+            "{}, {} in {seconds:.1} s",
+            text::counted(tally.entries(), "entry", "entries"),
+            text::size(tally.bytes())
+        );
+        let mut value = tally.json();
+        value["seconds"] = json!(seconds);
+        self.step("imported", &what, value)
+    }
+
+    fn verify(&mut self, volume: &Volume, files: &Files, copy: &Path) -> Result<()> {
+        let started = Instant::now();
+        let verified = verify::files(&self.survey, (&self.host, &self.root), (files, copy))?;
+        verified.demand()?;
+        let count = text::counted(verified.count, "entry", "entries");
+        let size = text::size(verified.bytes);
+        let seconds = started.elapsed().as_secs_f64();
+        let what = format!("{count}, {size}: every byte and attribute equal, in {seconds:.1} s");
+        self.step("verified", &what, json!({ "entries": verified.count, "bytes": verified.bytes }))?;
+
+        let started = Instant::now();
+        files.create_dir("/store").doing("make the store", "/store")?;
+        let store = volume.store("/store", Credentials::of_process()).doing("open the store", "/store")?;
+        let verified = verify::keys(&self.survey, (&self.host, &self.root), &store)?;
+        verified.demand()?;
+        let count = text::counted(verified.count, "value", "values");
+        let size = text::size(verified.bytes);
+        let seconds = started.elapsed().as_secs_f64();
+        let what = format!("{count}, {size} put and got: every byte equal, in {seconds:.1} s");
+        self.step("keys", &what, json!({ "values": verified.count, "bytes": verified.bytes }))
+    }
+
+    /// Both sides get a directory `/bench` and an empty store; what was measured is removed afterwards.
+    fn measure(&mut self, volume: &Volume, files: &Files, place: &Path) -> Result<Vec<Measurement>> {
+        const WHAT: &str = "measure";
+        let beside = Beside::new(place)?;
+        let on_host = Host::new(&beside.0).doing(WHAT, text::path(&beside.0))?;
+        on_host.create_dir("/keys").doing(WHAT, "the host")?;
+        files.create_dir("/keys").doing(WHAT, "Eyrie")?;
+        let host_store = HostStore::open(beside.0.join("keys")).doing(WHAT, "the host")?;
+        let store = volume.store("/keys", Credentials::of_process()).doing(WHAT, "Eyrie")?;
+
+        let bar = bar(WHAT, measure::steps());
+        let mut ours = Subject::new(files, &store).doing(WHAT, "Eyrie")?;
+        let mut theirs = Subject::new(&on_host, &host_store).doing(WHAT, "the host")?;
+        let budget = Duration::from_secs(self.arguments.seconds);
+        let measured = measure::measure(&mut ours, &mut theirs, budget, || bar.inc(1));
+        bar.finish_and_clear();
+        drop((ours, theirs));
+        for dir in ["/bench", "/keys"] {
+            files.remove_dir_all(dir).doing("remove what was measured", dir)?;
+        }
+        match measured.doing(WHAT, text::path(place))? {
+            Some(measurements) => Ok(measurements),
+            None => {
+                let failure = Failure::new("interrupted", "tour", "while measuring");
+                Err(failure.with_status(interrupt::STATUS))
+            }
+        }
+    }
+
+    fn try_next(&mut self, shown: &str) -> Result<()> {
+        if self.arguments.remove {
+            return Ok(());
+        }
+        let name = self.root.file_name().map_or_else(|| "root".into(), |name| text::path(Path::new(name)));
+        let mut file = String::from("FILE");
+        let small = |entry: &&survey::Entry| entry.stat.is_file() && (1..=4096).contains(&entry.stat.size);
+        if let Some(entry) = self.survey.entries.iter().find(small) {
+            file = text::path(&entry.relative);
+        }
+        writeln!(self.output)?;
+        self.output.heading("The volume stays; try")?;
+        for command in [
+            format!("eyrie ls -l {shown}:/{name}"),
+            format!("eyrie cat '{shown}:/{name}/{file}'"),
+            format!("eyrie kv get {shown}:/store '{file}'"),
+            format!("eyrie fsck {shown}"),
+            format!("rm -r {shown}"),
+        ] {
+            writeln!(self.output, "  {command}")?;
+        }
+        Ok(())
+    }
+}
+
+/// A directory of the host beside the volume, removed when dropped.
+struct Beside(PathBuf);
+
+impl Beside {
+    fn new(volume: &Path) -> Result<Beside> {
+        let mut name = volume.file_name().unwrap_or(OsStr::new("eyrie")).to_owned();
+        name.push("-host");
+        let path = volume.with_file_name(name);
+        std::fs::create_dir(&path).doing("make a directory", text::path(&path))?;
+        Ok(Beside(path))
+    }
+}
+
+impl Drop for Beside {
+    fn drop(&mut self) {
+        // What is left over is in a directory whose name says where it is from.
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}

@@ -1,0 +1,58 @@
+//! What the tour found, for people and for scripts.
+
+use std::io::Write;
+
+use comfy_table::Table;
+use serde_json::{Value, json};
+
+use super::measure::Measurement;
+use crate::failure::Result;
+use crate::output::{Output, table};
+
+/// The one table of speeds.
+pub fn speeds(measurements: &[Measurement], host: &str) -> Table {
+    let on_host = format!("{host} µs");
+    let mut rows = table(&["Operation", "Eyrie µs", &on_host, "ratio"], &[1, 2, 3]);
+    for measured in measurements {
+        rows.add_row([
+            measured.operation.name().to_owned(),
+            format!("{:.3}", measured.eyrie_us),
+            measured.host_us.map_or_else(|| "—".to_owned(), |host| format!("{host:.3}")),
+            measured.ratio().map_or_else(|| "—".to_owned(), |ratio| format!("{ratio:.1}×")),
+        ]);
+    }
+    rows
+}
+
+/// The table, and the range of the ratios in a sentence.
+pub fn print(measurements: &[Measurement], host: &str, output: &mut Output) -> Result<()> {
+    writeln!(output)?;
+    output.heading("Speed: median time of one operation, one thread, Eyrie and host in alternation")?;
+    output.table(&speeds(measurements, host))?;
+    let mut ratios: Vec<f64> = measurements.iter().filter_map(Measurement::ratio).collect();
+    ratios.sort_unstable_by(f64::total_cmp);
+    if let (Some(least), Some(most)) = (ratios.first(), ratios.last()) {
+        let middle = ratios[ratios.len() / 2];
+        writeln!(
+            output,
+            "\nIn this run Eyrie was {least:.1} to {most:.1} times as fast as {host}; the median is {middle:.1}."
+        )?;
+    }
+    Ok(())
+}
+
+/// The same for a script.
+pub fn json(measurements: &[Measurement]) -> Value {
+    measurements
+        .iter()
+        .map(|measured| {
+            json!({
+                "operation": measured.operation.name(),
+                "eyrie_us": measured.eyrie_us,
+                "host_us": measured.host_us,
+                "ratio": measured.ratio(),
+                "rounds": measured.rounds,
+            })
+        })
+        .collect()
+}

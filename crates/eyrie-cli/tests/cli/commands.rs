@@ -1,0 +1,138 @@
+//! What the commands do.
+
+use std::fs;
+use std::io::Write;
+use std::process::Stdio;
+
+use crate::Sandbox;
+
+#[test]
+fn files_come_and_go() {
+    let sandbox = Sandbox::with_volume("64M");
+    fs::write(sandbox.path("a:b"), "hello").unwrap();
+    sandbox.succeed(["cp", "./a:b", "vol:/file"]);
+    assert_eq!(sandbox.succeed(["cat", "vol:/file", "vol:file"]), "hellohello");
+    sandbox.succeed(["mkdir", "-p", "vol:/x/y/z"]);
+    sandbox.succeed(["mkdir", "-p", "vol:/x/y"]);
+    sandbox.succeed(["cp", "vol:/file", "vol:/x"]);
+    sandbox.succeed(["mv", "vol:/x/file", "vol:/x/y/moved"]);
+    sandbox.succeed(["ln", "vol:/file", "vol:/hard"]);
+    sandbox.succeed(["ln", "-s", "file", "vol:/soft"]);
+    assert_eq!(sandbox.succeed(["ls", "vol:/"]), "file\nhard\nsoft\nx\n");
+    assert!(sandbox.succeed(["ls", "-l", "vol:/soft"]).trim_end().ends_with("/soft -> file"));
+    assert_eq!(sandbox.succeed(["cat", "vol:/soft"]), "hello");
+    assert!(
+        sandbox.succeed(["tree", "vol:/"]).contains("    └── z\n") || {
+            let tree = sandbox.succeed(["tree", "vol:/"]);
+            panic!("{tree}")
+        }
+    );
+    assert!(sandbox.succeed(["stat", "vol:/hard"]).contains("2 links"));
+    sandbox.succeed(["rm", "-f", "vol:/nothing", "vol:/hard"]);
+    sandbox.fail(1, &["vol:/x", "-r"], ["rm", "vol:/x"]);
+    sandbox.succeed(["rm", "-r", "vol:/x", "vol:/soft"]);
+    assert_eq!(sandbox.succeed(["ls", "vol:"]), "file\n");
+    sandbox.succeed(["mv", "vol:/file", "."]);
+    assert_eq!(fs::read(sandbox.path("file")).unwrap(), b"hello");
+    assert_eq!(sandbox.succeed(["ls", "-a", "vol"]), "");
+    assert!(sandbox.succeed(["fsck", "vol"]).contains("sound"));
+}
+
+#[test]
+fn copies_go_between_volumes_and_replace_files() {
+    let sandbox = Sandbox::with_volume("64M");
+    sandbox.succeed(["mkfs", "two", "--size", "64M"]);
+    fs::create_dir_all(sandbox.path("dir/inner")).unwrap();
+    fs::write(sandbox.path("dir/inner/file"), "first").unwrap();
+    sandbox.fail(1, &["dir", "-r"], ["cp", "dir", "vol:/dir"]);
+    sandbox.succeed(["cp", "-r", "dir", "vol:/"]);
+    sandbox.succeed(["cp", "-r", "vol:/dir", "two:/copy"]);
+    fs::write(sandbox.path("file"), "second").unwrap();
+    sandbox.succeed(["cp", "file", "two:/copy/inner"]);
+    sandbox.fail(1, &["exists"], ["cp", "-r", "dir", "vol:/"]);
+    sandbox.fail(1, &["vol:/dir", "inside"], ["cp", "-r", "vol:/dir", "vol:/dir/inner/new"]);
+    sandbox.fail(1, &["same file"], ["cp", "vol:/dir/inner/file", "vol:/dir/inner/file"]);
+    sandbox.succeed(["cp", "-r", "two:/copy", "back"]);
+    assert_eq!(fs::read(sandbox.path("back/inner/file")).unwrap(), b"second");
+    assert_eq!(sandbox.succeed(["ls", "-aR", "two:/copy/inner"]), "two:/copy/inner:\nfile\n");
+}
+
+#[test]
+fn keys_have_values() {
+    let sandbox = Sandbox::with_volume("64M");
+    sandbox.fail(1, &["vol:/store", "mkdir"], ["kv", "put", "vol:/store", "key", "value"]);
+    sandbox.succeed(["mkdir", "vol:/store"]);
+    sandbox.succeed(["kv", "put", "vol:/store", "key", "value"]);
+    sandbox.succeed(["kv", "put", "vol:/store", "a/b", "slash"]);
+    let mut put =
+        sandbox.command(["kv", "put", "vol:/store", "bytes", "-"]).stdin(Stdio::piped()).spawn().unwrap();
+    put.stdin.take().unwrap().write_all(b"\xff\0\n").unwrap();
+    assert!(put.wait().unwrap().success());
+    assert_eq!(sandbox.succeed(["kv", "get", "vol:/store", "key"]), "value");
+    assert_eq!(sandbox.run(["kv", "get", "vol:/store", "bytes"]).stdout, b"\xff\0\n");
+    assert_eq!(sandbox.succeed(["cat", "vol:/store/key"]), "value");
+    assert_eq!(sandbox.succeed(["kv", "scan", "vol:/store"]), "a/b\nbytes\nkey\n");
+    assert_eq!(sandbox.succeed(["kv", "scan", "vol:/store", "k"]), "key\n");
+    assert!(sandbox.succeed(["kv", "scan", "--json", "vol:/store", "k"]).contains("\"bytes\": 5"));
+    sandbox.succeed(["kv", "erase", "vol:/store", "key"]);
+    sandbox.fail(1, &["key", "no such key"], ["kv", "get", "vol:/store", "key"]);
+    sandbox.fail(1, &["key", "no such key"], ["kv", "erase", "vol:/store", "key"]);
+}
+
+#[test]
+fn scripts_get_json() {
+    let sandbox = Sandbox::with_volume("64M");
+    fs::create_dir(sandbox.path("dir")).unwrap();
+    fs::write(sandbox.path("dir/file"), "12345").unwrap();
+    let json = |arguments: &[&str]| -> serde_json::Value {
+        serde_json::from_str(&sandbox.succeed(arguments.iter().chain(&["--json"]))).unwrap()
+    };
+    assert_eq!(json(&["import", "dir", "vol:/dir"])["files"], 1);
+    assert_eq!(json(&["ls", "vol:/dir"])[0]["size"], 5);
+    assert_eq!(json(&["stat", "vol:/dir"])[0]["kind"], "directory");
+    assert_eq!(json(&["info", "vol"])["size_bytes"], 64 << 20);
+    assert_eq!(json(&["df", "vol"])[0]["volume"], "vol");
+    assert_eq!(json(&["fsck", "vol"])["sound"], true);
+    assert_eq!(json(&["export", "vol:/dir", "out"])["bytes"], 5);
+}
+
+#[test]
+fn a_closed_pipe_is_no_error() {
+    let sandbox = Sandbox::with_volume("64M");
+    eyrie_testkit::tree_fixture::fill(&sandbox.path(""), 3000, 10).unwrap();
+    fs::create_dir(sandbox.path("tree")).unwrap();
+    for number in 0..17 {
+        let name = format!("dir-{number}");
+        fs::rename(sandbox.path(&name), sandbox.path("tree").join(name)).unwrap();
+    }
+    sandbox.succeed(["import", "tree", "vol:/tree"]);
+    for arguments in [["ls", "-laR"], ["ls", "-R"], ["tree", "-a"]] {
+        let mut command = sandbox.command(arguments);
+        let mut child = command.arg("vol:/").stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        drop(child.stdout.take());
+        let output = child.wait_with_output().unwrap();
+        assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+    }
+}
+
+#[test]
+fn a_tour_verifies_and_measures() {
+    let sandbox = Sandbox::new();
+    fs::create_dir(sandbox.path("tree")).unwrap();
+    eyrie_testkit::tree_fixture::fill(&sandbox.path("tree"), 200, 9000).unwrap();
+    let text = sandbox.succeed(["tour", "tree", "--volume", "vol", "--seconds", "1"]);
+    for word in
+        ["every byte and attribute equal", "every byte equal", "sound", "overwrite", "eyrie fsck", "×"]
+    {
+        assert!(text.contains(word), "{word:?} is not in {text}");
+    }
+    assert!(sandbox.succeed(["fsck", "vol"]).contains("sound"));
+    assert_eq!(sandbox.succeed(["ls", "vol:/"]), "store\ntree\n");
+    assert!(!sandbox.path("vol-host").exists());
+    sandbox.fail(1, &["vol", "already"], ["tour", "tree", "--volume", "vol"]);
+    let text = sandbox.succeed(["tour", "tree", "--volume", "new", "--seconds", "1", "--json", "--remove"]);
+    let json: serde_json::Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(json["measurements"].as_array().unwrap().len(), 11);
+    assert!(json["measurements"][0]["ratio"].as_f64().unwrap() > 0.0);
+    assert!(!sandbox.path("new").exists());
+}

@@ -1,0 +1,135 @@
+//! What goes wrong is said in one clear line.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use eyrie::Volume;
+use eyrie_testkit::tree_fixture::fill;
+
+use crate::Sandbox;
+
+/// The largest file of the volume: where its bytes are.
+fn segment(sandbox: &Sandbox) -> std::path::PathBuf {
+    let files = fs::read_dir(sandbox.path("vol")).unwrap().map(|entry| entry.unwrap().path());
+    files.max_by_key(|path| path.metadata().unwrap().len()).unwrap()
+}
+
+#[test]
+fn what_is_no_volume() {
+    let sandbox = Sandbox::new();
+    fs::create_dir(sandbox.path("empty")).unwrap();
+    fs::write(sandbox.path("file"), "x").unwrap();
+    for name in ["missing", "empty", "file"] {
+        sandbox.fail(1, &[name, "volume"], ["info", name]);
+        sandbox.fail(1, &[name, "volume"], ["ls", &format!("{name}:/")]);
+        sandbox.fail(8, &[name, "volume"], ["fsck", name]);
+    }
+}
+
+#[test]
+fn what_is_there_already() {
+    let sandbox = Sandbox::with_volume("64M");
+    sandbox.fail(1, &["vol", "already"], ["mkfs", "vol", "--size", "64M"]);
+    fs::create_dir(sandbox.path("tree")).unwrap();
+    sandbox.succeed(["import", "tree", "vol:/tree"]);
+    sandbox.fail(1, &["vol:/tree", "exists"], ["import", "tree", "vol:/tree"]);
+    sandbox.fail(1, &["vol:/", "exists"], ["import", "tree", "vol:/"]);
+    sandbox.fail(1, &["tree", "exists"], ["export", "vol:/tree", "tree"]);
+    sandbox.fail(1, &["vol:/tree"], ["mkdir", "vol:/tree"]);
+}
+
+#[test]
+fn what_is_missing() {
+    let sandbox = Sandbox::with_volume("64M");
+    sandbox.fail(1, &["nowhere"], ["import", "nowhere", "vol:/new"]);
+    fs::write(sandbox.path("file"), "x").unwrap();
+    sandbox.fail(1, &["file", "directory"], ["import", "file", "vol:/new"]);
+    sandbox.fail(1, &["vol:/a/b"], ["import", ".", "vol:/a/b"]);
+    sandbox.fail(1, &["vol:/nowhere"], ["export", "vol:/nowhere", "out"]);
+    assert!(!sandbox.path("out").exists());
+    for command in ["cat", "ls", "stat", "rm", "tree"] {
+        sandbox.fail(1, &["vol:/nowhere"], [command, "vol:/nowhere"]);
+    }
+    sandbox.fail(1, &["vol:/nowhere"], ["mv", "vol:/nowhere", "vol:/there"]);
+    sandbox.fail(1, &["nowhere"], ["cp", "nowhere", "vol:/there"]);
+    sandbox.fail(1, &["nowhere"], ["tour", "nowhere"]);
+}
+
+#[test]
+fn names_that_are_too_long() {
+    let sandbox = Sandbox::with_volume("64M");
+    let place = format!("vol:/{}", "n".repeat(256));
+    sandbox.fail(1, &["255"], ["mkdir", &place]);
+    sandbox.succeed(["mkdir", "vol:/store"]);
+    sandbox.fail(1, &["255"], ["kv", "put", "vol:/store", &"k".repeat(256), "value"]);
+}
+
+#[test]
+fn a_volume_in_use() {
+    let sandbox = Sandbox::with_volume("64M");
+    let volume = Volume::open(sandbox.path("vol")).unwrap();
+    sandbox.fail(1, &["vol", "in use"], ["ls", "vol:/"]);
+    sandbox.fail(8, &["vol", "in use"], ["fsck", "vol"]);
+    volume.close().unwrap();
+    sandbox.succeed(["ls", "vol:/"]);
+}
+
+#[test]
+fn a_truncated_volume() {
+    let sandbox = Sandbox::with_volume("64M");
+    sandbox.succeed(["mkdir", "vol:/dir"]);
+    for bytes in [4096, 100, 0] {
+        fs::File::options().write(true).open(segment(&sandbox)).unwrap().set_len(bytes).unwrap();
+        sandbox.fail(1, &["vol"], ["ls", "vol:/"]);
+        sandbox.fail(8, &["vol"], ["fsck", "vol"]);
+    }
+}
+
+#[test]
+fn a_full_volume() {
+    let sandbox = Sandbox::with_volume("64M");
+    fs::create_dir(sandbox.path("tree")).unwrap();
+    fs::write(sandbox.path("tree/large"), vec![1; 100 << 20]).unwrap();
+    sandbox.fail(1, &["vol:/tree", "space", "larger volume"], ["import", "tree", "vol:/tree"]);
+    assert!(sandbox.succeed(["fsck", "vol"]).contains("sound"));
+    assert_eq!(sandbox.succeed(["ls", "vol:/tree"]), "");
+    sandbox.succeed(["rm", "-r", "vol:/tree"]);
+    sandbox.fail(1, &["vol:/large"], ["cp", "tree/large", "vol:/large"]);
+    assert!(sandbox.succeed(["fsck", "vol"]).contains("sound"));
+}
+
+/// A file system of a limited size, unmounted when dropped.
+struct Mount<'a>(&'a Path);
+
+impl Drop for Mount<'_> {
+    fn drop(&mut self) {
+        // A test that fails leaves at worst an empty mount.
+        let _ = Command::new("umount").arg("-l").arg(self.0).status();
+    }
+}
+
+#[test]
+fn a_full_host() {
+    let sandbox = Sandbox::new();
+    let small = sandbox.path("small");
+    fs::create_dir(&small).unwrap();
+    let mounted = crate::is_root()
+        && Command::new("mount")
+            .args(["-t", "tmpfs", "-o", "size=96m", "tmpfs"])
+            .arg(&small)
+            .output()
+            .is_ok_and(|output| output.status.success());
+    if !mounted {
+        return;
+    }
+    let _mount = Mount(&small);
+    fs::create_dir(sandbox.path("tree")).unwrap();
+    fill(&sandbox.path("tree"), 3000, 100_000).unwrap();
+    sandbox.succeed(["mkfs", "small/vol", "--size", "4G"]);
+    sandbox.fail(1, &["small/vol:/tree", "is full", "make room"], ["import", "tree", "small/vol:/tree"]);
+    assert!(sandbox.succeed(["fsck", "small/vol"]).contains("sound"));
+    sandbox.succeed(["rm", "-r", "small/vol:/tree"]);
+    sandbox.succeed(["mkdir", "small/vol:/works"]);
+    sandbox.fail(1, &["small/new", "space"], ["cp", "-r", "tree", "small/new"]);
+}

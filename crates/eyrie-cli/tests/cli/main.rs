@@ -1,0 +1,69 @@
+//! Tests of the command `eyrie` as its users meet it.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod arguments;
+mod commands;
+mod crashes;
+mod errors;
+mod trees;
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+/// A directory of a test, on a file system that keeps holes, times and devices; removed at the end.
+struct Sandbox {
+    dir: tempfile::TempDir,
+}
+
+impl Sandbox {
+    fn new() -> Sandbox {
+        Sandbox { dir: tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap() }
+    }
+
+    /// A sandbox with a volume in it.
+    fn with_volume(size: &str) -> Sandbox {
+        let sandbox = Sandbox::new();
+        sandbox.succeed(["mkfs", "vol", "--size", size]);
+        sandbox
+    }
+
+    fn path(&self, name: impl AsRef<Path>) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// The command, run in the sandbox.
+    fn command<S: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = S>) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_eyrie"));
+        command.args(arguments).current_dir(self.dir.path()).stdin(Stdio::null());
+        command
+    }
+
+    fn run<S: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = S>) -> Output {
+        self.command(arguments).output().unwrap()
+    }
+
+    /// Runs it; it must succeed and have no complaints. Its standard output.
+    fn succeed<S: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = S>) -> String {
+        let output = self.run(arguments);
+        assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
+    /// Runs it; it must fail with this status and one clear line that contains all of `words`.
+    fn fail<S: AsRef<OsStr>>(&self, status: i32, words: &[&str], arguments: impl IntoIterator<Item = S>) {
+        let output = self.run(arguments);
+        let line = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(status), "{output:?}");
+        assert_eq!(line.lines().count(), 1, "{line}");
+        assert!(line.starts_with("eyrie: ") && line.matches(": ").count() >= 2, "{line}");
+        for word in words {
+            assert!(line.contains(word), "{word:?} is not in {line:?}");
+        }
+    }
+}
+
+fn is_root() -> bool {
+    eyrie_testkit::tree_fixture::is_root()
+}

@@ -1,0 +1,84 @@
+//! Trees go in and come out as they were.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use eyrie_testkit::tree_fixture::{Manifest, grow};
+
+use crate::Sandbox;
+
+#[test]
+fn every_attribute_survives_a_volume() {
+    let sandbox = Sandbox::with_volume("256M");
+    let tree = sandbox.path("tree");
+    fs::create_dir(&tree).unwrap();
+    grow(&tree).unwrap();
+    let before = Manifest::of(&tree).unwrap();
+    let told = sandbox.succeed(["import", "tree", "vol:/tree"]);
+    assert!(told.starts_with("imported "), "{told}");
+    assert!(sandbox.succeed(["fsck", "vol"]).contains("sound"));
+    sandbox.succeed(["export", "vol:/tree", "out"]);
+    let differences = before.differences(&Manifest::of(&sandbox.path("out")).unwrap());
+    assert!(differences.is_empty(), "{differences:#?}");
+
+    sandbox.succeed(["mkfs", "two", "--size", "256M"]);
+    sandbox.succeed(["cp", "-r", "vol:/tree", "two:/"]);
+    sandbox.succeed(["cp", "-r", "two:/tree", "again"]);
+    assert!(sandbox.succeed(["fsck", "two"]).contains("sound"));
+    let differences = before.differences(&Manifest::of(&sandbox.path("again")).unwrap());
+    assert!(differences.is_empty(), "{differences:#?}");
+}
+
+#[test]
+fn a_real_tree_is_the_same_to_diff() {
+    let real = ["/usr/include", "/usr/lib/python3", "/etc"].map(Path::new);
+    let Some(real) = real.into_iter().find(|path| path.is_dir()) else { return };
+    let sandbox = Sandbox::with_volume("2G");
+    let imported = sandbox.run(["import".as_ref(), real.as_os_str(), "vol:/real".as_ref()]);
+    assert!(imported.status.success(), "{imported:?}");
+    sandbox.succeed(["export", "vol:/real", "out"]);
+    let diff =
+        Command::new("diff").args(["-r", "--no-dereference"]).arg(real).arg(sandbox.path("out")).output();
+    let diff = diff.unwrap();
+    assert!(diff.status.success() && diff.stdout.is_empty(), "{}", String::from_utf8_lossy(&diff.stdout));
+}
+
+#[test]
+fn verbose_import_prints_every_path() {
+    let sandbox = Sandbox::with_volume("64M");
+    fs::create_dir_all(sandbox.path("tree/in")).unwrap();
+    fs::write(sandbox.path("tree/in/new\nline"), "x").unwrap();
+    let output = sandbox.run(["import", "-v", "tree", "vol:/tree"]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    let mut lines: Vec<&str> = text.lines().collect();
+    lines.sort_unstable();
+    assert_eq!(lines, ["vol:/tree", "vol:/tree/in", "vol:/tree/in/new\\nline"]);
+}
+
+#[test]
+fn a_volume_is_not_imported_into_itself() {
+    let sandbox = Sandbox::with_volume("64M");
+    fs::write(sandbox.path("file"), "x").unwrap();
+    sandbox.succeed(["import", ".", "vol:/all"]);
+    assert_eq!(sandbox.succeed(["ls", "vol:/all"]), "file\n");
+    sandbox.fail(1, &["inside"], ["export", "vol:/all", "vol/out"]);
+}
+
+#[test]
+fn what_cannot_be_read_is_counted() {
+    if crate::is_root() {
+        return;
+    }
+    let sandbox = Sandbox::with_volume("64M");
+    fs::create_dir(sandbox.path("tree")).unwrap();
+    fs::write(sandbox.path("tree/file"), "x").unwrap();
+    fs::write(sandbox.path("tree/secret"), "x").unwrap();
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o000);
+    fs::set_permissions(sandbox.path("tree/secret"), mode).unwrap();
+    let output = sandbox.run(["import", "tree", "vol:/tree"]);
+    let complaints = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(complaints.contains("tree/secret") && complaints.contains("1 entry left out"), "{complaints}");
+    assert_eq!(sandbox.succeed(["ls", "vol:/tree"]), "file\n");
+}

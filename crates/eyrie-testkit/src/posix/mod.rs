@@ -1,0 +1,340 @@
+//! The kernel as the oracle of POSIX behaviour: random calls on a [`Posix`] file system and on the host, compared.
+//!
+//! A seed stands for a list of calls by three users over a few names: files, directories, symbolic and hard links, open
+//! files, trailing slashes, `.` and `..`. After every call the answers must agree (result or errno), and then the whole
+//! trees: kinds, modes, owners, link counts, sizes, contents, which names share an object, and which times changed. Not
+//! compared: inode numbers, block counts, sizes of directories, the order of listings, access times that nobody set.
+//!
+//! The host's side must be `/`, or `..` and absolute links lead out of it: [`in_tmpfs_root`] runs a test in a child
+//! process whose root is an empty directory of a tmpfs.
+
+mod calls;
+mod tree;
+
+pub use calls::{Call, generate};
+
+use std::fmt;
+use std::ops::Range;
+use std::process::Command;
+use std::time::Duration;
+
+use eyrie::posix::{Access, Posix, SetTime};
+use eyrie::{Credentials, Errno, Host, Kind, PosixExt, Time};
+
+use self::calls::{Answer, SLOTS, Slots, path, perform};
+use self::tree::{Times, Tree};
+
+/// Tells a child process of [`in_tmpfs_root`] its root.
+const ROOT_VARIABLE: &str = "EYRIE_TEST_ROOT";
+
+/// Two file systems that answered differently.
+pub struct Difference {
+    seed: u64,
+    /// What was done, reduced to the calls that matter; the last one showed the difference.
+    calls: Vec<(usize, Call)>,
+    what: String,
+}
+
+impl fmt::Display for Difference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "seed {}: {}", self.seed, self.what)?;
+        for (user, call) in &self.calls {
+            writeln!(f, "  user {user}: {}", Brief(call))?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Difference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// A call with its bytes as text.
+struct Brief<'a>(&'a Call);
+
+impl fmt::Display for Brief<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let shown = |bytes: &[u8]| match bytes.len() {
+            0..=64 => format!("{:?}", bytes.escape_ascii().to_string()),
+            length => format!("<{length} bytes>"),
+        };
+        match self.0 {
+            Call::Open { slot, path, flags, mode } => {
+                write!(f, "Open {{ slot: {slot}, path: {}, {flags:?}, mode: {mode:#o} }}", shown(path))
+            }
+            Call::Write { slot, data, offset } => {
+                write!(f, "Write {{ slot: {slot}, length: {}, offset: {offset} }}", data.len())
+            }
+            Call::Append { slot, data } => write!(f, "Append {{ slot: {slot}, length: {} }}", data.len()),
+            Call::Rename { from, to, mode } => {
+                write!(f, "Rename {{ {}, {}, {mode:?} }}", shown(from), shown(to))
+            }
+            Call::Link { existing, path } => write!(f, "Link {{ {}, {} }}", shown(existing), shown(path)),
+            Call::Symlink { target, path } => write!(f, "Symlink {{ {}, {} }}", shown(target), shown(path)),
+            Call::Mkdir { path, mode } => write!(f, "Mkdir {{ {}, mode: {mode:#o} }}", shown(path)),
+            Call::Chmod { path, mode } => write!(f, "Chmod {{ {}, mode: {mode:#o} }}", shown(path)),
+            other => match path_of(other) {
+                Some(path) => write!(f, "{other:?}: {}", shown(path)),
+                None => write!(f, "{other:?}"),
+            },
+        }
+    }
+}
+
+/// The users who make the calls.
+fn users() -> [Credentials; 3] {
+    [Credentials::root(), Credentials::new(1000, 1000, &[2000]), Credentials::new(1001, 2000, &[])]
+}
+
+/// Runs `count` calls of each of `seeds` on the host, whose root must be an empty directory on tmpfs, and on the file
+/// system that `subject` shows to some user, which is emptied before each seed.
+///
+/// The time stamps of `subject` should all be different, or changes of times cannot be seen; a clock that counts does.
+///
+/// # Errors
+/// The first difference, with as few calls as still show it.
+pub fn compare_with_host<P: Posix>(
+    subject: impl Fn(&Credentials) -> P,
+    seeds: Range<u64>,
+    count: usize,
+) -> Result<(), Box<Difference>> {
+    let users = users();
+    let host = Host::new("/").expect("the host's root can be opened");
+    let subjects = users.each_ref().map(subject);
+    let run = Run { host, subjects, users };
+    for seed in seeds {
+        let mut calls = generate(seed, count, run.users.len());
+        if let Err((index, what)) = run.calls(seed, &calls) {
+            calls.truncate(index + 1);
+            return Err(Box::new(run.reduce(seed, calls, what)));
+        }
+    }
+    Ok(())
+}
+
+struct Run<P: Posix> {
+    host: Host,
+    /// The file system as each user sees it.
+    subjects: [P; 3],
+    users: [Credentials; 3],
+}
+
+/// Of so many seeds one waits for the kernel's clock before each call, so that changes of times can be seen.
+const WAITING_SEEDS: u64 = 6;
+
+/// Waits until the clock that the kernel stamps files with shows another time.
+fn wait_for_tick() {
+    let now = || rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
+    let before = now();
+    while now() == before {
+        std::thread::sleep(Duration::from_micros(500));
+    }
+}
+
+impl<P: Posix> Run<P> {
+    /// Makes all calls; the index of the first that differs, and how.
+    fn calls(&self, seed: u64, calls: &[(usize, Call)]) -> Result<(), (usize, String)> {
+        empty(&self.host);
+        empty(&self.subjects[0]);
+        let mut host_slots: Slots<Host> = [const { None }; SLOTS];
+        let mut subject_slots: Slots<P> = [const { None }; SLOTS];
+        let result = self.each(seed, calls, &mut host_slots, &mut subject_slots);
+        for handle in subject_slots.into_iter().flatten() {
+            self.subjects[0].close(handle).expect("open files close");
+        }
+        result
+    }
+
+    fn each(
+        &self,
+        seed: u64,
+        calls: &[(usize, Call)],
+        host_slots: &mut Slots<Host>,
+        subject_slots: &mut Slots<P>,
+    ) -> Result<(), (usize, String)> {
+        let waits = seed.is_multiple_of(WAITING_SEEDS);
+        let mut before = (self.host_tree(), self.subject_tree().map_err(|what| (0, what))?);
+        for (index, (user, call)) in calls.iter().enumerate() {
+            if self.is_beyond_comparison(call) {
+                continue;
+            }
+            if waits {
+                wait_for_tick();
+            }
+            let expected = self.on_host(*user, host_slots, call);
+            let found = perform(&self.subjects[*user], subject_slots, call);
+            if expected != found {
+                return Err((index, format!("{found:?}, but expected {expected:?}")));
+            }
+            let now = (self.host_tree(), self.subject_tree().map_err(|what| (index, what))?);
+            let times = Times { accessed: access_time_set(call), changed: waits };
+            if let Some(what) = tree::difference((&before.0, &before.1), (&now.0, &now.1), times) {
+                return Err((index, what));
+            }
+            before = now;
+        }
+        Ok(())
+    }
+
+    fn on_host(&self, user: usize, slots: &mut Slots<Host>, call: &Call) -> Result<Answer, Errno> {
+        Host::become_user(&self.users[user]).expect("root becomes anybody");
+        let answer = perform(&self.host, slots, call);
+        Host::become_user(&self.users[0]).expect("root comes back");
+        answer
+    }
+
+    fn host_tree(&self) -> Tree {
+        tree::read(&self.host).expect("root reads everything")
+    }
+
+    fn subject_tree(&self) -> Result<Tree, String> {
+        tree::read(&self.subjects[0]).map_err(|errno| format!("root cannot read everything: {errno:?}"))
+    }
+
+    /// Whether the host would wait for another process, hand the call to a driver, or answer for its mount.
+    fn is_beyond_comparison(&self, call: &Call) -> bool {
+        let (Call::Open { path: name, .. }
+        | Call::Truncate { path: name, .. }
+        | Call::Access { path: name, .. }) = call
+        else {
+            return false;
+        };
+        match (self.host.stat(path(name)), call) {
+            (Ok(stat), Call::Access { access, .. }) => {
+                stat.is_file() && access.contains(Access::EXECUTE) && self.no_exec()
+            }
+            // The host does that by other calls, which set the times although the size stays.
+            (Ok(stat), Call::Truncate { size, .. }) if stat.size == *size => true,
+            (Ok(stat), _) => !matches!(stat.kind, Kind::File | Kind::Directory | Kind::Symlink),
+            (Err(_), _) => false,
+        }
+    }
+
+    fn no_exec(&self) -> bool {
+        let flags = rustix::fs::statvfs("/").map(|stat| stat.f_flag);
+        flags.is_ok_and(|flags| flags.contains(rustix::fs::StatVfsMountFlags::NOEXEC))
+    }
+
+    /// Leaves out calls one by one as long as something still differs.
+    fn reduce(&self, seed: u64, mut calls: Vec<(usize, Call)>, mut what: String) -> Difference {
+        let mut index = calls.len();
+        while index > 0 {
+            index -= 1;
+            let mut fewer = calls.clone();
+            fewer.remove(index);
+            if let Err((last, still)) = self.calls(seed, &fewer) {
+                fewer.truncate(last + 1);
+                index = index.min(fewer.len());
+                (calls, what) = (fewer, still);
+            }
+        }
+        Difference { seed, calls, what }
+    }
+}
+
+/// The access time that a call sets. The host's change again with the reads of the next comparison.
+fn access_time_set(call: &Call) -> Option<Time> {
+    match call {
+        Call::Utimens { accessed: SetTime::To(time), .. }
+        | Call::Lutimens { accessed: SetTime::To(time), .. } => Some(*time),
+        _ => None,
+    }
+}
+
+fn path_of(call: &Call) -> Option<&[u8]> {
+    match call {
+        Call::Stat { path }
+        | Call::Lstat { path }
+        | Call::Truncate { path, .. }
+        | Call::Rmdir { path }
+        | Call::Unlink { path }
+        | Call::Readlink { path }
+        | Call::Chown { path, .. }
+        | Call::Lchown { path, .. }
+        | Call::Utimens { path, .. }
+        | Call::Lutimens { path, .. }
+        | Call::Mknod { path, .. }
+        | Call::Access { path, .. }
+        | Call::List { path } => Some(path),
+        _ => None,
+    }
+}
+
+/// Empties a file system; its root is then everybody's.
+fn empty<P: Posix>(fs: &P) {
+    fs.remove_dir_all("/").expect("root removes everything");
+    fs.chown("/", Some(0), Some(0)).expect("root owns the root");
+    fs.chmod("/", 0o777).expect("root changes the root");
+}
+
+/// Runs `body` with an empty directory of a tmpfs as the root of the process: in a child process that runs the test of
+/// this name (`module::test`, as the test harness prints it) alone. Without a tmpfs, or without being root, it says so
+/// and does nothing.
+///
+/// # Panics
+/// If the child fails.
+pub fn in_tmpfs_root(test: &str, body: impl FnOnce()) {
+    if let Some(root) = std::env::var_os(ROOT_VARIABLE) {
+        rustix::process::chroot(&*root).expect("root changes its root");
+        std::env::set_current_dir("/").expect("the new root can be entered");
+        rustix::process::umask(rustix::fs::Mode::empty());
+        return body();
+    }
+    let tmpfs = |path: &&&str| rustix::fs::statfs(**path).is_ok_and(|stat| stat.f_type == 0x0102_1994);
+    let Some(tmpfs) = ["/dev/shm", "/tmp", "/run"].iter().find(tmpfs) else {
+        eprintln!("skipped: there is no tmpfs to compare with");
+        return;
+    };
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: only root can be several users");
+        return;
+    }
+    let root = tempfile::tempdir_in(tmpfs).expect("a tmpfs has room for a directory");
+    let program = std::env::current_exe().expect("the test knows its program");
+    let status = Command::new(program)
+        .args([test, "--exact", "--nocapture", "--include-ignored"])
+        .env(ROOT_VARIABLE, root.path())
+        .status()
+        .expect("the test can be started again");
+    assert!(status.success(), "{test} failed in its child process");
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicI64, Ordering};
+
+    use eyrie::Pxfs;
+    use eyrie_engine::model::Model;
+    use eyrie_engine::{ObjectId, Owner};
+
+    use super::*;
+
+    /// A clock that never shows the same time twice.
+    fn counter() -> Time {
+        static NEXT: AtomicI64 = AtomicI64::new(2_000_000_000);
+        Time::new(NEXT.fetch_add(1, Ordering::Relaxed), 0)
+    }
+
+    fn compare(seeds: Range<u64>, count: usize) {
+        let root = ObjectId::new(64, Kind::Directory);
+        let model = Model::new(root, Owner { mode: 0o777, uid: 0, gid: 0 }, counter());
+        let fs = Pxfs::new(Arc::new(model), Credentials::root()).with_clock(counter);
+        if let Err(difference) = compare_with_host(|who| fs.with_credentials(who.clone()), seeds, count) {
+            panic!("{difference}");
+        }
+    }
+
+    #[test]
+    fn the_model_behaves_as_the_kernel() {
+        in_tmpfs_root("posix::tests::the_model_behaves_as_the_kernel", || compare(0..60, 300));
+    }
+
+    #[test]
+    #[ignore = "takes minutes"]
+    fn the_model_behaves_as_the_kernel_for_long() {
+        in_tmpfs_root("posix::tests::the_model_behaves_as_the_kernel_for_long", || compare(1000..2000, 400));
+    }
+}

@@ -1,0 +1,107 @@
+//! Batches: all changes or none.
+
+use std::collections::BTreeMap;
+
+use eyrie_engine::{Engine, Kind, ObjectId, Op};
+use eyrie_medium::epoch;
+
+use super::{Kvfs, check_key, check_value};
+use crate::{Error, Result};
+
+/// Puts and erases of one store that are committed together: all or none. The last change of a key counts.
+#[derive(Debug)]
+#[must_use = "a batch changes nothing before it is committed"]
+pub struct Batch<'a, E: Engine> {
+    store: &'a Kvfs<E>,
+    /// The value that each key is to have, or `None` to erase it.
+    changes: BTreeMap<Vec<u8>, Option<Vec<u8>>>,
+}
+
+/// A reserved id, and what its key named before.
+struct Reserved {
+    id: ObjectId,
+    before: Option<ObjectId>,
+}
+
+impl<'a, E: Engine> Batch<'a, E> {
+    pub(super) fn new(store: &'a Kvfs<E>) -> Batch<'a, E> {
+        Batch { store, changes: BTreeMap::new() }
+    }
+
+    /// Sets the value of `key`.
+    pub fn put(&mut self, key: impl Into<Vec<u8>>, value: impl Into<Vec<u8>>) -> &mut Self {
+        self.changes.insert(key.into(), Some(value.into()));
+        self
+    }
+
+    /// Removes `key`, if there is one.
+    pub fn erase(&mut self, key: impl Into<Vec<u8>>) -> &mut Self {
+        self.changes.insert(key.into(), None);
+        self
+    }
+
+    /// How many keys it changes.
+    pub fn len(&self) -> usize {
+        self.changes.len()
+    }
+
+    /// Whether it changes none.
+    pub fn is_empty(&self) -> bool {
+        self.changes.is_empty()
+    }
+
+    /// Makes all changes, or on an error none.
+    ///
+    /// # Errors
+    /// As [`Kvfs::put`].
+    pub fn commit(self) -> Result<()> {
+        for (key, value) in &self.changes {
+            check_key(key, "batch")?;
+            check_value(value.as_deref().unwrap_or_default())?;
+        }
+        if self.changes.is_empty() {
+            return Ok(());
+        }
+        // Under one pin no id is used twice, so equal ids before and after mean that nothing came between.
+        let _pin = epoch::pin();
+        let mut reserved = BTreeMap::new();
+        let result = self.reserve(&mut reserved).and_then(|()| self.apply(&reserved));
+        let failed = result.is_err();
+        for (key, Reserved { id, before }) in reserved {
+            // The engine does not tell which puts of a batch used their ids. A key that others erased meanwhile leaves
+            // it open; the id then stays reserved until the volume is closed.
+            let unused =
+                before.is_some() && self.store.engine.lookup(self.store.dir, key).ok() == Some(before);
+            if failed || unused {
+                self.store.engine.unreserve(id);
+            }
+        }
+        result.map_err(|error| Error::from_engine(error, "batch"))
+    }
+
+    fn reserve<'k>(&'k self, reserved: &mut BTreeMap<&'k [u8], Reserved>) -> eyrie_engine::Result<()> {
+        let engine = &self.store.engine;
+        for key in self.changes.iter().filter(|(_, value)| value.is_some()).map(|(key, _)| key) {
+            let before = engine.lookup(self.store.dir, key)?;
+            reserved.insert(key, Reserved { id: engine.reserve(Kind::File)?, before });
+        }
+        Ok(())
+    }
+
+    fn apply(&self, reserved: &BTreeMap<&[u8], Reserved>) -> eyrie_engine::Result<()> {
+        let &Kvfs { dir, owner, clock, .. } = self.store;
+        let time = clock();
+        let ops: Vec<Op<'_>> = self
+            .changes
+            .iter()
+            .filter_map(|(name, value)| {
+                Some(match value {
+                    Some(data) => Op::Put { dir, name, id: reserved.get(&**name)?.id, owner, data, time },
+                    None => Op::Erase { dir, name, time },
+                })
+            })
+            .collect();
+        self.store.engine.apply(&Op::Batch { dir, ops: &ops, time })?;
+        Ok(())
+    }
+}

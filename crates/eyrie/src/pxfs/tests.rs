@@ -1,0 +1,182 @@
+use std::io::{Read, Seek, SeekFrom, Write};
+
+use eyrie_engine::model::Model;
+use eyrie_engine::{Kind, ObjectId, Owner, RenameMode};
+
+use super::*;
+use crate::posix::{OpenFlags, Posix, PosixExt, SetTime};
+
+/// An empty volume, for root.
+pub(crate) fn empty() -> Pxfs<Model> {
+    let root = ObjectId::new(64, Kind::Directory);
+    let owner = Owner { mode: 0o755, uid: 0, gid: 0 };
+    Pxfs::new(Arc::new(Model::new(root, owner, Time::default())), Credentials::root())
+}
+
+fn errno<T>(result: Result<T>) -> Option<Errno> {
+    result.err().map(|error| error.errno())
+}
+
+#[test]
+fn files_read_back_what_was_written() {
+    let fs = empty();
+    fs.create_dir_all("/a/b/c").unwrap();
+    fs.write("/a/b/c/file", "hello").unwrap();
+    assert_eq!(fs.read("/a/b/c/file").unwrap(), b"hello");
+    let mut file = fs.options().read(true).write(true).open("a/b/c/file").unwrap();
+    file.seek(SeekFrom::End(0)).unwrap();
+    file.write_all(b", world").unwrap();
+    file.rewind().unwrap();
+    let mut text = String::new();
+    file.read_to_string(&mut text).unwrap();
+    assert_eq!(text, "hello, world");
+    fs.remove_dir_all("/a").unwrap();
+    assert!(!fs.exists("/a").unwrap());
+    let mut buffer = [0; 5];
+    file.read_exact_at(&mut buffer, 7).unwrap();
+    assert_eq!(&buffer, b"world", "an unlinked file goes with its last handle");
+}
+
+#[test]
+fn appending_goes_to_the_end_wherever_it_is() {
+    let fs = empty();
+    fs.write("log", "1").unwrap();
+    let mut file = fs.options().append(true).open("log").unwrap();
+    fs.write("log", "123").unwrap();
+    file.write_all(b"4").unwrap();
+    assert_eq!(file.stream_position().unwrap(), 4);
+    file.append(b"5").unwrap();
+    assert_eq!(fs.read("log").unwrap(), b"12345");
+}
+
+#[test]
+fn errors_name_the_call_and_the_path() {
+    let fs = empty();
+    let error = fs.open_file("/missing/file").unwrap_err();
+    assert_eq!(error.to_string(), "open /missing/file: No such file or directory");
+    assert_eq!(errno(fs.stat("")), Some(Errno::NOENT));
+    assert_eq!(errno(fs.stat("a\0b")), Some(Errno::INVAL));
+    assert_eq!(errno(fs.stat("a/".repeat(2048))), Some(Errno::NAMETOOLONG));
+    assert_eq!(errno(fs.stat("a".repeat(256))), Some(Errno::NAMETOOLONG));
+    assert_eq!(errno(fs.stat("a".repeat(255))), Some(Errno::NOENT));
+}
+
+#[test]
+fn forty_links_are_followed_and_no_more() {
+    let fs = empty();
+    fs.write("l0", "end").unwrap();
+    for link in 1..=41 {
+        fs.symlink(format!("l{}", link - 1), format!("l{link}")).unwrap();
+    }
+    assert_eq!(fs.read("l40").unwrap(), b"end");
+    assert_eq!(errno(fs.stat("l41")), Some(Errno::LOOP));
+}
+
+#[test]
+fn cached_prefixes_follow_changes_of_directories() {
+    let fs = empty();
+    let user = fs.with_credentials(Credentials::new(1, 1, &[]));
+    fs.create_dir_all("/a/b").unwrap();
+    fs.write("/a/b/f", "1").unwrap();
+    for _ in 0..2 {
+        assert_eq!(user.read("/a/b/f").unwrap(), b"1");
+    }
+    fs.chmod("/a", 0o700).unwrap();
+    assert_eq!(errno(user.stat("/a/b/f")), Some(Errno::ACCESS));
+    fs.chmod("/a", 0o755).unwrap();
+    assert_eq!(errno(user.stat("/a/b/f")), None);
+    fs.rename("/a/b", "/a/c", RenameMode::Replace).unwrap();
+    assert_eq!(errno(user.stat("/a/b/f")), Some(Errno::NOENT));
+    fs.create_dir("/a/b").unwrap();
+    fs.write("/a/b/f", "2").unwrap();
+    assert_eq!(user.read("/a/b/f").unwrap(), b"2");
+    fs.rename("/a/b", "/a/c", RenameMode::Exchange).unwrap();
+    assert_eq!(user.read("/a/b/f").unwrap(), b"1");
+    fs.rename("/a/b", "/b", RenameMode::Replace).unwrap();
+    fs.symlink("/b", "/a/b").unwrap();
+    assert_eq!(user.read("/a/b/f").unwrap(), b"1");
+    fs.unlink("/a/b").unwrap();
+    assert_eq!(errno(user.read("/a/b/f")), Some(Errno::NOENT));
+}
+
+#[test]
+fn a_handle_keeps_its_rights() {
+    let fs = empty();
+    fs.chmod("/", 0o777).unwrap();
+    let user = fs.with_credentials(Credentials::new(1, 1, &[]));
+    let file = user.options().read(true).write(true).create_new(true).mode(0).open("f").unwrap();
+    file.write_all_at(b"x", 0).unwrap();
+    assert_eq!(errno(user.open_file("f")), Some(Errno::ACCESS));
+    let reader = fs.open_file("f").unwrap();
+    assert_eq!(errno(reader.write_at(b"y", 0)), Some(Errno::BADF));
+    assert_eq!(errno(reader.set_len(0)), Some(Errno::INVAL));
+}
+
+#[test]
+fn offsets_end_at_the_largest_size() {
+    let fs = empty();
+    let file = fs.options().read(true).write(true).create(true).open("f").unwrap();
+    for offset in [1 << 63, u64::MAX] {
+        assert_eq!(errno(file.read_at(&mut [0], offset)), Some(Errno::INVAL));
+        assert_eq!(errno(file.write_at(&[0], offset)), Some(Errno::INVAL));
+        assert_eq!(errno(file.set_len(offset)), Some(Errno::INVAL));
+    }
+    assert_eq!(errno(file.write_at(&[0, 0], i64::MAX as u64 - 1)), Some(Errno::INVAL));
+    assert_eq!(file.read_at(&mut [], i64::MAX as u64).unwrap(), 0);
+    file.set_len(i64::MAX as u64 - 1).unwrap();
+    assert_eq!(file.append(b"12").unwrap(), 1, "what fits is appended");
+    assert_eq!(errno(file.append(b"12")), Some(Errno::FBIG));
+}
+
+#[test]
+fn the_clock_can_be_injected_and_umasks_are_the_callers() {
+    let fs = empty().with_clock(|| Time::new(7, 8));
+    let careful = fs.with_credentials(Credentials::root().with_umask(0o027));
+    careful.create_dir("d").unwrap();
+    assert_eq!(fs.metadata("d").unwrap().mode, 0o750);
+    assert_eq!(fs.metadata("d").unwrap().modified, Time::new(7, 8));
+    fs.utimens("d", SetTime::To(Time::new(-1, 5)), SetTime::Omit).unwrap();
+    assert_eq!(fs.metadata("d").unwrap().accessed, Time::new(-1, 5));
+}
+
+#[test]
+fn truncating_to_the_same_size_leaves_the_times_alone() {
+    let fs = empty();
+    fs.write("f", "1234").unwrap();
+    fs.utimens("f", SetTime::Omit, SetTime::To(Time::new(5, 0))).unwrap();
+    fs.truncate("f", 4).unwrap();
+    assert_eq!(fs.metadata("f").unwrap().modified, Time::new(5, 0));
+    fs.truncate("f", 3).unwrap();
+    assert_ne!(fs.metadata("f").unwrap().modified, Time::new(5, 0));
+}
+
+#[test]
+fn opens_of_neither_kind_and_of_devices_fail() {
+    let fs = empty();
+    assert_eq!(errno(fs.options().open("f")), Some(Errno::INVAL));
+    let both = OpenFlags::READ | OpenFlags::CREATE | OpenFlags::DIRECTORY;
+    assert_eq!(errno(fs.open("f", both, 0)), Some(Errno::INVAL));
+    fs.mknod("pipe", Kind::Fifo, 0o666, 0).unwrap();
+    assert_eq!(errno(fs.open_file("pipe")), Some(Errno::NXIO));
+}
+
+#[test]
+fn threads_may_share_a_file_system() {
+    let fs = empty();
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            let fs = &fs;
+            scope.spawn(move || {
+                for round in 0..200 {
+                    let dir = format!("/d{}", round % 3);
+                    let _ = fs.mkdir(&dir, 0o755);
+                    let _ = fs.write(format!("{dir}/f{thread}"), "x");
+                    let _ = fs.rename(&dir, format!("/d{}", (round + 1) % 3), RenameMode::Replace);
+                    let _ = fs.remove_dir_all(&dir);
+                }
+            });
+        }
+    });
+    fs.remove_dir_all("/").unwrap();
+    assert_eq!(fs.read_dir("/").unwrap().count(), 0);
+}

@@ -1,0 +1,194 @@
+//! Volumes: making, opening, checking and closing them.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use eyrie_engine::access::Credentials;
+use eyrie_engine::scm::Scm;
+use eyrie_engine::volume::{FORMAT_VERSION, Options, SEGMENT_FILE};
+use eyrie_engine::{Engine, Owner};
+use eyrie_medium::MediumKind;
+
+pub use eyrie_engine::check::Report;
+
+use crate::pxfs::coarse_time;
+use crate::{Error, Kvfs, Pxfs, Result};
+
+/// Files of a volume.
+pub type Files = Pxfs<Scm>;
+/// Keys and values of a volume, in one of its directories.
+pub type Store = Kvfs<Scm>;
+
+/// An open volume, held by this process alone.
+///
+/// It is saved when it and all [`Files`] and [`Store`]s of it are dropped, or by [`Volume::close`], which also says
+/// whether that worked. A volume that was not saved loses nothing; opening it just takes longer.
+pub struct Volume {
+    engine: Arc<Scm>,
+    path: PathBuf,
+}
+
+/// How to make a volume.
+#[derive(Clone, Debug)]
+#[must_use = "options make no volume before create"]
+pub struct VolumeOptions {
+    size_bytes: u64,
+    group_bytes: u64,
+    owner: Owner,
+}
+
+impl VolumeOptions {
+    /// Bytes that the volume may grow to (1 GiB unless said otherwise). The host gives them as they are used.
+    pub fn size(mut self, bytes: u64) -> VolumeOptions {
+        self.size_bytes = bytes;
+        self
+    }
+
+    /// Bytes of an allocation group, in which the host is asked for memory, and of the largest extent: a power of two
+    /// from 64 KiB to 64 MiB.
+    pub fn group_size(mut self, bytes: u64) -> VolumeOptions {
+        self.group_bytes = bytes;
+        self
+    }
+
+    /// Owner and permission bits of the root directory (0o755 of this process's user unless said otherwise).
+    pub fn owner(mut self, mode: u16, uid: u32, gid: u32) -> VolumeOptions {
+        self.owner = Owner { mode, uid, gid };
+        self
+    }
+
+    /// Makes the volume: a directory of the host, which must not exist or be empty.
+    ///
+    /// # Errors
+    /// `EEXIST` or `ENOTEMPTY` when something is in the way, `ENOSPC` when the host is full, `EINVAL` for a size that
+    /// cannot be; the message says what to do.
+    pub fn create(self, path: impl AsRef<Path>) -> Result<Volume> {
+        let path = path.as_ref();
+        let now = coarse_time();
+        let failed = |error| Error::from_engine(error, "create volume").at(path);
+        let options = Options { group_bytes: self.group_bytes, ..Options::random(now).map_err(failed)? };
+        let engine = Scm::create(path, self.size_bytes, &options, self.owner, now).map_err(failed)?;
+        Ok(Volume::over(engine, path))
+    }
+}
+
+/// What there is to know of a volume. Sizes are in bytes.
+#[derive(Clone, Debug)]
+pub struct Information {
+    /// Its id, in hexadecimal.
+    pub id: String,
+    /// Version of the format on the medium.
+    pub format: u32,
+    /// The medium.
+    pub medium: &'static str,
+    /// What survives what on it.
+    pub promise: &'static str,
+    /// What it may grow to.
+    pub size_bytes: u64,
+    /// Size of an allocation group.
+    pub group_bytes: u64,
+    /// What objects use.
+    pub used_bytes: u64,
+    /// What they may still use.
+    pub free_bytes: u64,
+    /// How many there are.
+    pub objects: u64,
+    /// Its files on the host, and their sizes.
+    pub segments: Vec<(PathBuf, u64)>,
+    /// Whether opening it had to recover it.
+    pub recovered: bool,
+}
+
+impl Volume {
+    fn over(engine: Scm, path: &Path) -> Volume {
+        Volume { engine: Arc::new(engine.closed_on_drop()), path: path.to_owned() }
+    }
+
+    /// How to make a volume.
+    pub fn options() -> VolumeOptions {
+        let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+        let owner = Owner { mode: 0o755, uid, gid };
+        VolumeOptions { size_bytes: 1 << 30, group_bytes: 64 << 20, owner }
+    }
+
+    /// Makes a volume that may grow to `size_bytes`.
+    ///
+    /// # Errors
+    /// As [`VolumeOptions::create`].
+    pub fn create(path: impl AsRef<Path>, size_bytes: u64) -> Result<Volume> {
+        Volume::options().size(size_bytes).create(path)
+    }
+
+    /// Opens a volume; one that was not closed is recovered.
+    ///
+    /// # Errors
+    /// The message says what is wrong and what to do: no volume there (`ENOENT`, `EINVAL`), in use and by whom
+    /// (`EBUSY`), of a newer format, truncated or corrupt.
+    pub fn open(path: impl AsRef<Path>) -> Result<Volume> {
+        let path = path.as_ref();
+        let engine = Scm::open(path).map_err(|error| Error::from_engine(error, "open volume").at(path))?;
+        Ok(Volume::over(engine, path))
+    }
+
+    /// Its files, as `credentials` may use them.
+    pub fn files(&self, credentials: Credentials) -> Files {
+        Pxfs::new(Arc::clone(&self.engine), credentials)
+    }
+
+    /// The keys and values in the directory `path`, which must exist.
+    ///
+    /// # Errors
+    /// As [`Kvfs::open`].
+    pub fn store(&self, path: impl AsRef<Path>, credentials: Credentials) -> Result<Store> {
+        Kvfs::open(&self.files(credentials), path)
+    }
+
+    /// What there is to know of it.
+    pub fn information(&self) -> Information {
+        let volume = self.engine.volume();
+        let space = self.engine.space();
+        let (medium, promise) = match volume.medium().kind() {
+            MediumKind::Dram => {
+                ("dram", "every completed call survives the death of the process, not of the host")
+            }
+            MediumKind::Traced => ("traced", "what survives is what the crash explorer decides"),
+        };
+        let segments = volume.medium().segment_sizes();
+        Information {
+            id: volume.volume_id().iter().map(|byte| format!("{byte:02x}")).collect(),
+            format: FORMAT_VERSION,
+            medium,
+            promise,
+            size_bytes: volume.geometry().volume_bytes(),
+            group_bytes: volume.geometry().group_bytes(),
+            used_bytes: space.total - space.free,
+            free_bytes: space.free,
+            objects: space.objects,
+            segments: segments.map(|bytes| (self.path.join(SEGMENT_FILE), bytes)).collect(),
+            recovered: self.engine.recovered(),
+        }
+    }
+
+    /// Compares everything in the volume with everything else in it; changes nothing. Nothing may be changing it
+    /// meanwhile.
+    ///
+    /// # Errors
+    /// `EIO` when the medium fails; what is wrong with the volume is in the report.
+    pub fn check(&self) -> Result<Report> {
+        self.engine.check().map_err(|error| Error::from_engine(error, "check volume").at(&self.path))
+    }
+
+    /// Saves and closes the volume.
+    ///
+    /// # Errors
+    /// `EBUSY` while files or stores of it are still in use: it is then closed when the last of them is dropped. `EIO`
+    /// when the medium fails.
+    pub fn close(self) -> Result<()> {
+        let Volume { engine, path } = self;
+        let Some(engine) = Arc::into_inner(engine) else {
+            let reason = "files or stores of the volume are still in use";
+            return Err(Error::with_reason(rustix::io::Errno::BUSY, "close volume", reason).at(path));
+        };
+        engine.close().map_err(|error| Error::from_engine(error, "close volume").at(path))
+    }
+}
