@@ -194,6 +194,12 @@ impl Scm {
         self
     }
 
+    /// Holds the locks of these objects, as an Op that changes them does while it runs: for tests of readers.
+    #[cfg(feature = "shuttle")]
+    pub fn hold_for_test(&self, ids: &[ObjectId]) -> impl Sized + '_ {
+        (self.locks.hold(ids), eyrie_medium::sync::lock(&self.moves))
+    }
+
     fn medium(&self) -> &Medium {
         self.volume.medium()
     }
