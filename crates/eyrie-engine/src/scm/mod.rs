@@ -268,6 +268,10 @@ impl Engine for Scm {
         self.read_attributes(id)
     }
 
+    fn owner(&self, id: ObjectId) -> Result<Owner> {
+        self.read_owner(id)
+    }
+
     fn read(&self, id: ObjectId, offset: u64, out: &mut [u8]) -> Result<usize> {
         self.read_data(id, offset, out)
     }
@@ -335,6 +339,10 @@ impl Engine for Scm {
             Op::Put { dir, name, id, owner, data, time } => self.put(dir, name, id, owner, data, time),
             Op::Batch { dir, ops, time } => self.batch(dir, ops, time),
         }
+    }
+
+    fn reclaim(&self) -> bool {
+        self.volume.space().reclaim()
     }
 
     fn directory_changes(&self) -> u64 {
