@@ -103,7 +103,9 @@ fn no_barrier_can_be_left_out() {
     let sites: Vec<Site> = explore(1, 80, 60, None).into_iter().filter(ours).collect();
     assert!(sites.len() >= 5, "{sites:?}");
     for site in sites {
-        let explored = std::panic::catch_unwind(|| explore(1, 80, 60, Some(site)));
+        // Some barriers are missed only when a rename across pages follows another: in some of the runs.
+        let explored =
+            std::panic::catch_unwind(|| (1..20).for_each(|seed| drop(explore(seed, 80, 60, Some(site)))));
         assert!(explored.is_err(), "nobody misses the barrier at {site:?}");
     }
 }
