@@ -14,7 +14,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use eyrie_medium::epoch::thread_index;
-use eyrie_medium::sync::{Mutex, lock, spin};
+use eyrie_medium::sync::{Mutex, lock, spin, try_lock};
 use eyrie_medium::{Addr, Medium, Ordered, Settled};
 use smallvec::SmallVec;
 use zerocopy::IntoBytes;
@@ -58,7 +58,7 @@ impl Redo {
     fn with_slot<T>(&self, apply: impl FnOnce(usize) -> T) -> T {
         let first = thread_index() % REDO_SLOTS;
         let free = (0..REDO_SLOTS).map(|n| (first + n) % REDO_SLOTS).find_map(|index| {
-            let held = self.slots[index].try_lock().ok()?;
+            let held = try_lock(&self.slots[index])?;
             Some((index, held))
         });
         let (index, _held) = free.unwrap_or_else(|| (first, lock(&self.slots[first])));

@@ -20,6 +20,8 @@ mod fault;
 mod image;
 mod mapping;
 mod medium;
+#[cfg(not(feature = "shuttle"))]
+mod mutex;
 pub mod sync;
 mod token;
 mod trace;
@@ -27,6 +29,6 @@ mod trace;
 pub use addr::{Addr, LINE_SIZE, PAGE_SIZE, SegmentId};
 pub use fault::Fault;
 pub use image::{Choice, CrashImage};
-pub use medium::{LineView, Medium, MediumKind};
+pub use medium::{Medium, MediumKind, Words};
 pub use token::{Dirty, Ordered, Published, Settled};
 pub use trace::{CrashPoint, Event, Pending, Recorder, Site, crash_points};

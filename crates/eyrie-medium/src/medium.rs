@@ -47,21 +47,21 @@ unsafe impl Send for Medium {}
 // SAFETY: as above.
 unsafe impl Sync for Medium {}
 
-/// The words of one cache line, for reading.
+/// Aligned words, for reading one by one without further checks.
 #[derive(Clone, Copy)]
-pub struct LineView<'m>(&'m [AtomicU64; 8]);
+pub struct Words<'m>(&'m [AtomicU64]);
 
-impl LineView<'_> {
-    /// Word `index` (0 to 7), with acquire ordering.
+impl Words<'_> {
+    /// Word `index`, with acquire ordering.
     #[inline(always)]
     pub fn load(self, index: usize) -> u64 {
         interleave();
         self.0[index].load(Ordering::Acquire)
     }
 
-    /// All words, first to last.
+    /// The first `N` words, in order.
     #[inline(always)]
-    pub fn load_all(self) -> [u64; 8] {
+    pub fn load_all<const N: usize>(self) -> [u64; N] {
         std::array::from_fn(|index| self.load(index))
     }
 }
@@ -258,20 +258,20 @@ impl Medium {
         Ok(word.load(Ordering::Acquire))
     }
 
-    /// A cache line whose words are then loaded one by one, without further checks.
+    /// `count` aligned words, which are then loaded one by one without further checks.
     ///
     /// # Errors
     /// [`Fault::OutOfBounds`], [`Fault::Misaligned`].
     #[inline(always)]
-    pub fn line(&self, line: Addr) -> Result<LineView<'_>, Fault> {
-        let place = self.resolve(line, LINE_SIZE)?;
-        if !line.is_aligned(LINE_SIZE) {
-            return Err(Fault::Misaligned { addr: line });
+    pub fn words(&self, addr: Addr, count: usize) -> Result<Words<'_>, Fault> {
+        let place = self.resolve(addr, count as u64 * 8)?;
+        if !addr.is_aligned(8) {
+            return Err(Fault::Misaligned { addr });
         }
-        self.before_access(line, LINE_SIZE);
-        // SAFETY: eight words of a mapped line, which lives as long as the medium, and which are only accessed
-        // atomically or by copies outside the compiler's view.
-        Ok(LineView(unsafe { &*place.cast::<[AtomicU64; 8]>() }))
+        self.before_access(addr, count as u64 * 8);
+        // SAFETY: mapped and aligned words that live as long as the medium, and that are only accessed atomically or by
+        // copies outside the compiler's view.
+        Ok(Words(unsafe { std::slice::from_raw_parts(place.cast::<AtomicU64>(), count) }))
     }
 
     /// Fills `out` from `addr` on. Racing writes may leave any mix of old and new; 8 aligned bytes never tear.

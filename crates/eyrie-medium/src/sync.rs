@@ -9,10 +9,10 @@ pub use shuttle::{
     thread_local,
 };
 #[cfg(not(feature = "shuttle"))]
-pub use std::{
-    sync::{Mutex, MutexGuard},
-    thread_local,
-};
+pub use std::thread_local;
+
+#[cfg(not(feature = "shuttle"))]
+pub use crate::mutex::{Mutex, MutexGuard};
 
 /// A point at which a scheduler under test may run another thread; nothing otherwise.
 #[inline(always)]
@@ -29,7 +29,27 @@ pub fn spin() {
 }
 
 /// Locks `mutex`. A panic elsewhere does not poison it: what a lock guards on a medium is always whole.
+#[cfg(not(feature = "shuttle"))]
 #[inline]
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock()
+}
+
+/// Locks `mutex`.
+#[cfg(feature = "shuttle")]
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+/// Locks `mutex` if nobody holds it.
+#[cfg(not(feature = "shuttle"))]
+#[inline]
+pub fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
+    mutex.try_lock()
+}
+
+/// Locks `mutex` if nobody holds it.
+#[cfg(feature = "shuttle")]
+pub fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
+    mutex.try_lock().ok()
 }

@@ -44,13 +44,33 @@ impl Scm {
         Ok(grown.is_some())
     }
 
-    /// Writes a new object of `kind` and its entry. The name is free and the directory's lock held.
+    /// Begins a transaction with a new entry in it; also whether others may have moved. The name is free and the
+    /// directory's lock held.
+    pub(super) fn begin_insert(
+        &self,
+        parent: &mut Parent,
+        name: &[u8],
+        id: ObjectId,
+        time: Time,
+    ) -> Result<(Transaction<'_>, bool)> {
+        let mut transaction = Transaction::begin(&self.volume);
+        let Parent { hot, time_epoch, .. } = *parent;
+        if collection::insert_with_ease(&mut transaction, hot.root, name, id, time, time_epoch)? {
+            return Ok((transaction, false));
+        }
+        drop(transaction);
+        let moved = self.make_room(parent, name)?;
+        let mut transaction = Transaction::begin(&self.volume);
+        collection::insert(&mut transaction, parent.hot.root, name, id, time, time_epoch)?;
+        Ok((transaction, moved))
+    }
+
+    /// Writes a new object of `kind`, whose entry is made elsewhere. The name is free and the directory's lock held.
     #[expect(clippy::too_many_arguments, reason = "everything that makes an object")]
     pub(super) fn add_object(
         &self,
         transaction: &mut Transaction<'_>,
-        parent: &Parent,
-        name: &[u8],
+        parent: ObjectId,
         id: ObjectId,
         owner: Owner,
         content: Content<'_>,
@@ -58,7 +78,7 @@ impl Scm {
         time: Time,
     ) -> Result<()> {
         let (root, size, parent_or_device) = match (id.kind(), content) {
-            (Kind::Directory, Content::Empty) => (collection::create(transaction)?, 0, parent.id.raw()),
+            (Kind::Directory, Content::Empty) => (collection::create(transaction)?, 0, parent.raw()),
             (Kind::File, Content::Bytes(bytes)) => (mfile::fresh(transaction, bytes)?, bytes.len() as u64, 0),
             (Kind::Symlink, Content::Bytes(target)) if !target.is_empty() => {
                 (mfile::fresh(transaction, target)?, target.len() as u64, 0)
@@ -71,8 +91,7 @@ impl Scm {
         let generation = self.volume.generation()?;
         let new =
             NewObject { kind: id.kind(), sealed, generation, owner, root, size, parent_or_device, time };
-        Header::of(id).write_new(transaction, &new)?;
-        collection::insert(transaction, parent.hot.root, name, id, time, parent.time_epoch)
+        Header::of(id).write_new(transaction, &new)
     }
 
     pub(super) fn create_object(
@@ -91,9 +110,8 @@ impl Scm {
         if self.find(&parent.hot, name)?.is_some() {
             return Err(Error::Exists);
         }
-        self.make_room(&mut parent, name)?;
-        let mut transaction = Transaction::begin(&self.volume);
-        self.add_object(&mut transaction, &parent, name, id, owner, content, false, time)?;
+        let (mut transaction, _) = self.begin_insert(&mut parent, name, id, time)?;
+        self.add_object(&mut transaction, dir, id, owner, content, false, time)?;
         transaction.commit()?;
         Ok(Applied { created: true, ..Applied::default() })
     }
@@ -113,10 +131,8 @@ impl Scm {
         if selector.unlinked() {
             return Err(Error::NotFound);
         }
-        self.make_room(&mut parent, name)?;
-        let mut transaction = Transaction::begin(&self.volume);
+        let (mut transaction, _) = self.begin_insert(&mut parent, name, id, time)?;
         self.change_links(&mut transaction, id, 1, time)?;
-        collection::insert(&mut transaction, parent.hot.root, name, id, time, parent.time_epoch)?;
         transaction.commit()?;
         Ok(Applied::default())
     }

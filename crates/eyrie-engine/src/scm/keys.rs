@@ -2,7 +2,6 @@
 
 use smallvec::SmallVec;
 
-use super::create::Parent;
 use super::write::require_file;
 use super::{Scm, check_entry};
 use crate::object::header::HotChange;
@@ -14,7 +13,6 @@ use crate::{Applied, Content, Error, Kind, ObjectId, Op, Owner, Result, Time};
 /// A value to set.
 #[derive(Clone, Copy)]
 struct Value<'a> {
-    name: &'a [u8],
     id: ObjectId,
     owner: Owner,
     data: &'a [u8],
@@ -43,7 +41,7 @@ impl Scm {
         data: &[u8],
         time: Time,
     ) -> Result<Applied> {
-        let value = Value { name, id, owner, data, time };
+        let value = Value { id, owner, data, time };
         loop {
             check_entry(dir, name)?;
             let peeked = self.peek(dir, name)?;
@@ -54,27 +52,27 @@ impl Scm {
             if self.confirm(&parent, name, &peeked)?.is_none() {
                 continue;
             }
-            if existing.is_none() {
-                self.make_room(&mut parent, name)?;
-            }
-            let mut transaction = Transaction::begin(&self.volume);
-            self.set_value(&mut transaction, &parent, existing, value)?;
+            let mut transaction = match existing {
+                None => self.begin_insert(&mut parent, name, id, time)?.0,
+                Some(_) => Transaction::begin(&self.volume),
+            };
+            self.set_value(&mut transaction, dir, existing, value)?;
             transaction.commit()?;
             return Ok(Applied { created: existing.is_none(), offset: 0 });
         }
     }
 
-    /// Prepares one put; all locks are held.
+    /// Prepares the value of one put, apart from a new key's entry; all locks are held.
     fn set_value(
         &self,
         transaction: &mut Transaction<'_>,
-        parent: &Parent,
+        dir: ObjectId,
         existing: Option<ObjectId>,
         value: Value<'_>,
     ) -> Result<()> {
-        let Value { name, id, owner, data, time } = value;
+        let Value { id, owner, data, time } = value;
         let Some(existing) = existing else {
-            return self.add_object(transaction, parent, name, id, owner, Content::Bytes(data), true, time);
+            return self.add_object(transaction, dir, id, owner, Content::Bytes(data), true, time);
         };
         require_file(existing)?;
         let header = self.header(existing)?;
@@ -99,8 +97,8 @@ impl Scm {
                 return Err(Error::Invalid("two keys of the batch name one object"));
             }
             for (op, &existing) in ops.iter().zip(&existing) {
-                if let Op::Put { name, id, owner, data, .. } = *op {
-                    Value { name, id, owner, data, time }.check()?;
+                if let Op::Put { id, owner, data, .. } = *op {
+                    Value { id, owner, data, time }.check()?;
                 }
                 existing.map_or(Ok(()), require_file)?;
             }
@@ -120,12 +118,12 @@ impl Scm {
             for (op, &existing) in ops.iter().zip(&existing) {
                 match (*op, existing) {
                     (Op::Put { name, id, owner, data, .. }, existing) => {
-                        self.set_value(
-                            &mut transaction,
-                            &parent,
-                            existing,
-                            Value { name, id, owner, data, time },
-                        )?;
+                        let (root, epoch) = (parent.hot.root, parent.time_epoch);
+                        if existing.is_none() {
+                            collection::insert(&mut transaction, root, name, id, time, epoch)?;
+                        }
+                        let value = Value { id, owner, data, time };
+                        self.set_value(&mut transaction, dir, existing, value)?;
                     }
                     (Op::Erase { name, .. }, Some(id)) => {
                         let found = self.find(&parent.hot, name)?.ok_or(Error::NotFound)?;

@@ -111,27 +111,31 @@ impl Scm {
     fn commit_move(&self, request: &Move<'_>, ready: Ready) -> Result<()> {
         let Ready { from, mut to, moved, target } = ready;
         let Move { to_name, time, .. } = *request;
-        let mut moved_entry = moved;
-        // Making room may have moved the old entry too.
-        if target.is_none() && self.make_room(&mut to, to_name)? {
-            let from = self.parent(from.id)?;
-            moved_entry = self.find(&from.hot, request.from_name)?.ok_or(Error::NotFound)?;
-        }
-        let mut transaction = Transaction::begin(&self.volume);
         let mut gone: SmallVec<[ObjectId; 1]> = SmallVec::new();
-        match target {
+        let mut transaction = match target {
             None => {
-                collection::remove(&mut transaction, &moved_entry, time, from.time_epoch)?;
-                collection::insert(&mut transaction, to.hot.root, to_name, moved.id, time, to.time_epoch)?;
+                let (mut transaction, shifted) = self.begin_insert(&mut to, to_name, moved.id, time)?;
+                let mut old = moved;
+                if shifted {
+                    // Making room may have moved the old entry too.
+                    let from = self.parent(from.id)?;
+                    old = self.find(&from.hot, request.from_name)?.ok_or(Error::NotFound)?;
+                }
+                collection::remove(&mut transaction, &old, time, from.time_epoch)?;
+                transaction
             }
+            Some(_) => Transaction::begin(&self.volume),
+        };
+        match target {
+            None => {}
             Some(target) if request.mode == RenameMode::Exchange => {
                 collection::replace(&mut transaction, &target, moved.id, time, to.time_epoch)?;
-                collection::replace(&mut transaction, &moved_entry, target.id, time, from.time_epoch)?;
+                collection::replace(&mut transaction, &moved, target.id, time, from.time_epoch)?;
                 self.changed_place(&mut transaction, target.id, request.from_dir, time)?;
             }
             Some(target) => {
                 collection::replace(&mut transaction, &target, moved.id, time, to.time_epoch)?;
-                collection::remove(&mut transaction, &moved_entry, time, from.time_epoch)?;
+                collection::remove(&mut transaction, &moved, time, from.time_epoch)?;
                 if target.id.is_directory() || self.drop_name(&mut transaction, target.id, time)? {
                     gone.push(target.id);
                 }

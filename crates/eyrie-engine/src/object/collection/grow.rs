@@ -22,7 +22,7 @@ use crate::volume::Volume;
 use crate::{Error, Result};
 
 /// A page with so many entries calls for growth,
-const CROWDED: u32 = 22;
+pub(super) const CROWDED: u32 = 22;
 /// if the bucket to be split has as many as this: names that come and go shall not make a collection grow for ever.
 const WORTH_SPLITTING: u32 = SLOTS / 4;
 

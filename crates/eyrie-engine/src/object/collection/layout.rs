@@ -149,6 +149,7 @@ pub struct Record {
 
 impl Record {
     /// The record of an entry; names are 1 to 255 bytes.
+    #[inline(always)]
     pub fn new(hash: u64, id: ObjectId, name: &[u8]) -> Record {
         debug_assert!((1..=MAX_NAME).contains(&name.len()));
         let mut bytes = [0; MAX_RECORD];

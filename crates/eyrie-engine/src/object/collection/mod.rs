@@ -35,7 +35,7 @@ mod update;
 
 pub use grow::make_room;
 pub use read::{Found, Summary, list, summary};
-pub use update::{create, insert, remove, replace};
+pub use update::{create, insert, insert_with_ease, remove, replace};
 
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 

@@ -1,13 +1,13 @@
 //! Look-ups, listings and summaries. They take no lock; see the module's docs for why what they see is right.
 
-use eyrie_medium::{Addr, LINE_SIZE, Medium};
+use eyrie_medium::{Addr, LINE_SIZE, Medium, Words};
 use smallvec::SmallVec;
 
 use super::Collection;
 use super::layout::{Buckets, Commit, LINK, RECORD_NAME, STAMPS, Stamp, TAGS, tag};
 use super::table::{
-    Chain, Entry, Table, bits, checked_id, checked_name_len, counting, hostile, load, read_page, read_value,
-    record_at,
+    Chain, Entry, Table, bits, checked_id, checked_name_len, counting, load, read_page, read_value,
+    record_at, words,
 };
 use crate::object::pointer::Pointer;
 use crate::volume::Volume;
@@ -114,16 +114,19 @@ fn search(
     name: &[u8],
 ) -> Result<(Option<(u32, ObjectId)>, u64)> {
     const { assert!(LINK == 8 && TAGS == 16) };
-    let head = medium.line(page).map_err(|fault| hostile(page, fault))?;
+    let head = words(medium, page, 6)?;
     let (link, tags) = (head.load(1), [head.load(2), head.load(3), head.load(4), head.load(5)]);
     for slot in bits(matching(tags, tag(hash)) & commit.live()) {
         let (record, units) = record_at(medium, page, slot)?;
-        if load(medium, record)? != hash {
+        let entry = words(medium, record, units as usize)?;
+        if entry.load(0) != hash {
             continue;
         }
         // Whoever looks a name up goes on to its object.
-        medium.prefetch(Addr::from_raw(load(medium, record.add(8))?).add(LINE_SIZE));
-        if let Some(id) = matches(medium, record, units, name)? {
+        let object = Addr::from_raw(entry.load(1));
+        medium.prefetch(object.add(LINE_SIZE));
+        medium.prefetch(object.add(2 * LINE_SIZE));
+        if let Some(id) = matches(entry, record, units, name)? {
             return Ok((Some((slot, id)), link));
         }
     }
@@ -148,23 +151,22 @@ fn matching(tags: [u64; 4], tag: u8) -> u32 {
 }
 
 /// The object of a record, if its name is `name`. Compares words, because records are padded with zeros.
-#[inline]
-fn matches(medium: &Medium, record: Addr, units: u32, name: &[u8]) -> Result<Option<ObjectId>> {
+#[inline(always)]
+fn matches(entry: Words<'_>, record: Addr, units: u32, name: &[u8]) -> Result<Option<ObjectId>> {
     const { assert!(RECORD_NAME == 18) };
-    let first = load(medium, record.add(16))?;
+    let first = entry.load(2);
     let name_len = checked_name_len(record, first as u16, units)?;
     let (start, rest) = name.split_at(name.len().min(6));
     if name_len != name.len() || first >> 16 != word(start) {
         return Ok(None);
     }
-    let mut at = record.add(24);
-    for chunk in rest.chunks(8) {
-        if load(medium, at)? != word(chunk) {
+    // The name is as long as the record says, so these words are in it.
+    for (at, chunk) in rest.chunks(8).enumerate() {
+        if entry.load(3 + at) != word(chunk) {
             return Ok(None);
         }
-        at = at.add(8);
     }
-    checked_id(record, load(medium, record.add(8))?).map(Some)
+    checked_id(record, entry.load(1)).map(Some)
 }
 
 /// Up to eight bytes as a word, padded with zeros.

@@ -1,6 +1,6 @@
 //! The table of a collection and the pages of its buckets, read with every check.
 
-use eyrie_medium::{Addr, Fault, Medium};
+use eyrie_medium::{Addr, Fault, Medium, Words};
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::layout::{
@@ -25,6 +25,12 @@ pub(super) fn hostile(addr: Addr, fault: Fault) -> Error {
 #[inline(always)]
 pub(super) fn load(medium: &Medium, addr: Addr) -> Result<u64> {
     medium.load(addr).map_err(|fault| hostile(addr, fault))
+}
+
+/// Words at an address that came from the medium.
+#[inline(always)]
+pub(super) fn words(medium: &Medium, addr: Addr, count: usize) -> Result<Words<'_>> {
+    medium.words(addr, count).map_err(|fault| hostile(addr, fault))
 }
 
 /// The extent of a pointer stored at `place`, of at least `bytes`.
@@ -168,11 +174,10 @@ pub(super) fn record_place(page: Addr, offset: u8, length: u8) -> Result<(u32, u
 #[inline(always)]
 pub(super) fn record_at(medium: &Medium, page: Addr, slot: u32) -> Result<(Addr, u32)> {
     debug_assert!(slot < SLOTS);
-    let byte = |table: u64| -> Result<u8> {
-        let word = load(medium, page.add(table + u64::from(slot & !7)))?;
-        Ok((word >> (8 * (slot & 7))) as u8)
-    };
-    let (start, len) = record_place(page, byte(OFFSETS)?, byte(LENGTHS)?)?;
+    const { assert!(LENGTHS == OFFSETS + 32) };
+    let places = words(medium, page.add(OFFSETS), 8)?;
+    let byte = |table: usize| (places.load(table + slot as usize / 8) >> (8 * (slot & 7))) as u8;
+    let (start, len) = record_place(page, byte(0), byte(4))?;
     Ok((page.add(u64::from(start) * UNIT), len))
 }
 

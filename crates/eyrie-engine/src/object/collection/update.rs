@@ -5,6 +5,7 @@
 use eyrie_medium::{Addr, Medium};
 use zerocopy::IntoBytes;
 
+use super::grow::CROWDED;
 use super::hash;
 use super::layout::{
     Commit, DIRECTORIES, FIRST_TABLE_BYTES, HEAP_UNIT, LENGTHS, LINK, OFFSETS, PAGE_BYTES, PAGE_UNITS,
@@ -44,12 +45,35 @@ pub fn insert(
     time: Time,
     epoch: u32,
 ) -> Result<()> {
-    let hash = hash(tx.volume().hash_seed(), name);
-    let table = Table::open(tx.medium(), root)?;
-    let buckets = table.buckets()?;
-    let bucket = buckets.of(hash);
-    let entry = NewEntry { record: Record::new(hash, id, name), hash, id, stamp: Stamp::new(time, epoch) };
-    entry.insert(tx, table.page(bucket)?, buckets.level(bucket))
+    let (hash, page, level) = place(tx, root, name)?;
+    let record = Record::new(hash, id, name);
+    NewEntry { record: &record, hash, id, stamp: Stamp::new(time, epoch) }.insert(tx, page, level)
+}
+
+/// Inserts an entry if the first page of its bucket has plenty of room; whether it did. If not, nothing was changed, and
+/// [`make_room`](super::make_room) and [`insert`] are the way. The caller knows that the name is free.
+///
+/// # Errors
+/// `Corrupt`, `Fault`. The transaction must not be committed then.
+pub fn insert_with_ease(
+    tx: &mut Transaction<'_>,
+    root: Pointer,
+    name: &[u8],
+    id: ObjectId,
+    time: Time,
+    epoch: u32,
+) -> Result<bool> {
+    let (hash, page, level) = place(tx, root, name)?;
+    let mut page = Draft::open(tx, page)?;
+    if page.stored.level() != level || page.live().count_ones() >= CROWDED {
+        return Ok(false);
+    }
+    let record = Record::new(hash, id, name);
+    let entry = NewEntry { record: &record, hash, id, stamp: Stamp::new(time, epoch) };
+    let Some(room) = page.room(record.units())? else { return Ok(false) };
+    page.put(tx, room, &entry)?;
+    page.finish(tx, entry.stamp)?;
+    Ok(true)
 }
 
 /// Removes an entry.
@@ -71,7 +95,8 @@ pub fn replace(tx: &mut Transaction<'_>, found: &Found, id: ObjectId, time: Time
     let mut page = Draft::open(tx, found.page)?;
     let (record, units) = record_at(tx.medium(), found.page, found.slot)?;
     let old = Entry::read(tx.medium(), record, units)?;
-    let entry = NewEntry { record: Record::new(old.hash, id, old.name()), hash: old.hash, id, stamp };
+    let record = Record::new(old.hash, id, old.name());
+    let entry = NewEntry { record: &record, hash: old.hash, id, stamp };
     page.remove(found.slot)?;
     if let Some(room) = page.room(units)? {
         page.put(tx, room, &entry)?;
@@ -82,15 +107,25 @@ pub fn replace(tx: &mut Transaction<'_>, found: &Found, id: ObjectId, time: Time
     entry.insert(tx, found.bucket, level)
 }
 
+/// Where a name belongs: its hash, the first page of its bucket, and the bucket's level.
+#[inline(always)]
+fn place(tx: &Transaction<'_>, root: Pointer, name: &[u8]) -> Result<(u64, Addr, u32)> {
+    let hash = hash(tx.volume().hash_seed(), name);
+    let table = Table::open(tx.medium(), root)?;
+    let buckets = table.buckets()?;
+    let bucket = buckets.of(hash);
+    Ok((hash, table.page(bucket)?, buckets.level(bucket)))
+}
+
 /// An entry to be.
-struct NewEntry {
-    record: Record,
+struct NewEntry<'a> {
+    record: &'a Record,
     hash: u64,
     id: ObjectId,
     stamp: Stamp,
 }
 
-impl NewEntry {
+impl NewEntry<'_> {
     /// Puts the entry in the first page of the bucket that has room, or else in a new page after the last.
     fn insert(&self, tx: &mut Transaction<'_>, bucket: Addr, level: u32) -> Result<()> {
         let mut chain = Chain::new();
@@ -184,6 +219,7 @@ pub(super) struct Draft {
 }
 
 impl Draft {
+    #[inline(always)]
     fn open(tx: &Transaction<'_>, addr: Addr) -> Result<Draft> {
         let draft = Draft::stored(tx.medium(), addr)?;
         Ok(match tx.pending(addr) {
@@ -193,6 +229,7 @@ impl Draft {
     }
 
     /// The page as it is stored.
+    #[inline(always)]
     pub fn stored(medium: &Medium, addr: Addr) -> Result<Draft> {
         let head: PageHead = read_value(medium, addr)?;
         let stored = Commit::from_raw(head.commit);
@@ -232,13 +269,14 @@ impl Draft {
         Ok(())
     }
 
-    fn put(&mut self, tx: &mut Transaction<'_>, room: Room, entry: &NewEntry) -> Result<()> {
+    #[inline(always)]
+    fn put(&mut self, tx: &mut Transaction<'_>, room: Room, entry: &NewEntry<'_>) -> Result<()> {
         let slot = u64::from(room.slot);
         let bit = 1 << room.slot;
         tx.write(self.addr.add(u64::from(room.unit) * UNIT), entry.record.bytes())?;
-        tx.write(self.addr.add(TAGS + slot), &[tag(entry.hash)])?;
-        tx.write(self.addr.add(OFFSETS + slot), &[room.unit as u8])?;
-        tx.write(self.addr.add(LENGTHS + slot), &[entry.record.units() as u8])?;
+        self.set_byte(tx, TAGS, slot, self.head.tags, tag(entry.hash))?;
+        self.set_byte(tx, OFFSETS, slot, self.head.offsets, room.unit as u8)?;
+        self.set_byte(tx, LENGTHS, slot, self.head.lengths, entry.record.units() as u8)?;
         let directory = u64::from(entry.id.is_directory()) << room.slot;
         let directories = self.head.directories & !u64::from(bit) | directory;
         if directories != self.head.directories {
@@ -249,7 +287,24 @@ impl Draft {
         Ok(())
     }
 
+    /// Stores a dead slot's byte of one of the page's tables, which holds `bytes`, with the word around it.
+    #[inline]
+    fn set_byte(
+        &self,
+        tx: &mut Transaction<'_>,
+        table: u64,
+        slot: u64,
+        bytes: [u8; 32],
+        byte: u8,
+    ) -> Result<()> {
+        let (at, within) = (slot as usize / 8 * 8, slot % 8);
+        let word: [u8; 8] = std::array::from_fn(|index| bytes[at + index]);
+        let word = u64::from_le_bytes(word) & !(0xff << (8 * within)) | u64::from(byte) << (8 * within);
+        tx.write_word(self.addr.add(table + at as u64), word)
+    }
+
     /// Makes the commit publish the page, changed at the time that `stamp` says.
+    #[inline(always)]
     fn finish(self, tx: &mut Transaction<'_>, stamp: Stamp) -> Result<()> {
         let pending = if self.begun { self.pending } else { self.pending.next_stamped() };
         tx.write(stamp_at(self.addr, pending.selector()), stamp.as_bytes())?;

@@ -148,7 +148,7 @@ impl Header {
     /// As [`Header::selector`].
     #[inline(always)]
     pub fn hot(self, medium: &Medium) -> Result<Hot> {
-        let line = medium.line(self.hot_line())?;
+        let line = medium.words(self.hot_line(), 8)?;
         loop {
             let selector = Selector(line.load(offset_of!(HotLine, selector) / 8));
             if !selector.is_of(self.kind) {
@@ -180,7 +180,8 @@ impl Header {
     pub fn hot_and_cold(self, medium: &Medium) -> Result<(Hot, Cold)> {
         loop {
             let hot = self.hot(medium)?;
-            let cold: Cold = transmute!(medium.line(self.cold_line(hot.selector.cold_copy()))?.load_all());
+            let cold: Cold =
+                transmute!(medium.words(self.cold_line(hot.selector.cold_copy()), 8)?.load_all::<8>());
             if medium.load(self.hot_line())? == hot.selector.0 {
                 return Ok((hot, cold));
             }
@@ -194,7 +195,7 @@ impl Header {
     /// `Corrupt` when it is no header of this kind; `Fault`.
     #[inline(always)]
     pub fn identity(self, medium: &Medium) -> Result<Identity> {
-        let identity: Identity = transmute!(medium.line(self.addr)?.load_all());
+        let identity: Identity = transmute!(medium.words(self.addr, 8)?.load_all::<8>());
         if identity.magic != Identity::MAGIC || identity.kind != self.kind as u8 {
             return Err(Error::corrupt(self.addr, "object header without its mark"));
         }
