@@ -17,15 +17,20 @@ mod addr;
 mod copy;
 pub mod epoch;
 mod fault;
+#[cfg(feature = "testing")]
+mod fork;
 mod image;
 mod mapping;
 mod medium;
+mod order;
 pub mod sync;
 mod token;
 mod trace;
 
 pub use addr::{Addr, LINE_SIZE, PAGE_SIZE, SegmentId};
 pub use fault::Fault;
+#[cfg(feature = "testing")]
+pub use fork::in_forked_child;
 pub use image::{Choice, CrashImage};
 pub use medium::{LineView, Medium, MediumKind};
 pub use token::{Dirty, Ordered, Published, Settled};
