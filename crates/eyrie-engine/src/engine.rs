@@ -2,7 +2,7 @@
 
 use eyrie_medium::epoch::Guard;
 
-use crate::{Applied, Kind, ObjectId, Op, Result, Time};
+use crate::{Applied, Kind, ObjectId, Op, Owner, Result, Time};
 
 /// What `stat` tells of an object.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -80,6 +80,15 @@ pub trait Engine: Send + Sync {
     /// `Stale`, `Corrupt`, `Fault`.
     fn attributes(&self, id: ObjectId) -> Result<Attributes>;
 
+    /// Owner and permissions of an object: a part of its attributes that never costs a pass over a directory.
+    ///
+    /// # Errors
+    /// As [`Engine::attributes`].
+    fn owner(&self, id: ObjectId) -> Result<Owner> {
+        let Attributes { mode, uid, gid, .. } = self.attributes(id)?;
+        Ok(Owner { mode, uid, gid })
+    }
+
     /// Reads from `offset` on; the number of bytes read, less than asked only at the end of the file.
     ///
     /// # Errors
@@ -134,6 +143,12 @@ pub trait Engine: Send + Sync {
     /// # Errors
     /// The POSIX error of the corresponding call; `NoSpace`, `Stale`, `Corrupt`, `Fault`.
     fn apply(&self, op: &Op<'_>) -> Result<Applied>;
+
+    /// Makes what was freed lately free for use, as far as readers allow; whether to try again what found no space.
+    /// The caller holds no pin.
+    fn reclaim(&self) -> bool {
+        false
+    }
 
     /// Counts changes of directories (moves, removals, changes of rights) that may make a remembered path wrong.
     fn directory_changes(&self) -> u64;

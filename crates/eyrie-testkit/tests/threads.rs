@@ -134,12 +134,12 @@ fn explain_all(seeds: u64, threads: usize, calls: usize) {
 
 #[test]
 fn what_two_threads_see_has_an_order() {
-    explain_all(2500, 2, 5);
+    explain_all(6000, 2, 5);
 }
 
 #[test]
 fn what_three_threads_see_has_an_order() {
-    explain_all(1500, 3, 3);
+    explain_all(4000, 3, 3);
 }
 
 const STORM_OPS: usize = 20_000;

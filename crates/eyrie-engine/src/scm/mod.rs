@@ -194,6 +194,12 @@ impl Scm {
         self
     }
 
+    /// Holds the locks of these objects, as an Op that changes them does while it runs: for tests of readers.
+    #[cfg(feature = "shuttle")]
+    pub fn hold_for_test(&self, ids: &[ObjectId]) -> impl Sized + '_ {
+        (self.locks.hold(ids), eyrie_medium::sync::lock(&self.moves))
+    }
+
     fn medium(&self) -> &Medium {
         self.volume.medium()
     }
@@ -260,6 +266,10 @@ impl Engine for Scm {
 
     fn attributes(&self, id: ObjectId) -> Result<Attributes> {
         self.read_attributes(id)
+    }
+
+    fn owner(&self, id: ObjectId) -> Result<Owner> {
+        self.read_owner(id)
     }
 
     fn read(&self, id: ObjectId, offset: u64, out: &mut [u8]) -> Result<usize> {
@@ -329,6 +339,10 @@ impl Engine for Scm {
             Op::Put { dir, name, id, owner, data, time } => self.put(dir, name, id, owner, data, time),
             Op::Batch { dir, ops, time } => self.batch(dir, ops, time),
         }
+    }
+
+    fn reclaim(&self) -> bool {
+        self.volume.space().reclaim()
     }
 
     fn directory_changes(&self) -> u64 {

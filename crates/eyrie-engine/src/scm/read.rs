@@ -6,7 +6,7 @@ use super::create::Parent;
 use super::{Scm, check_entry};
 use crate::object::collection::{self, Found};
 use crate::object::mfile;
-use crate::{Attributes, Entry, Error, Kind, ObjectId, Result, Time};
+use crate::{Attributes, Entry, Error, Kind, ObjectId, Owner, Result, Time};
 
 /// How often a reader of a whole directory starts again because it was changed, before it takes what it saw.
 const SUMMARY_TRIES: usize = 100;
@@ -76,6 +76,14 @@ impl Scm {
         }
         medium.check()?;
         Ok(attributes)
+    }
+
+    pub(super) fn read_owner(&self, id: ObjectId) -> Result<Owner> {
+        let _pin = pin();
+        let medium = self.medium();
+        medium.check()?;
+        let (_, cold) = self.header(id)?.hot_and_cold(medium)?;
+        Ok(Owner { mode: cold.mode, uid: cold.uid, gid: cold.gid })
     }
 
     /// Adds what a directory's pages say: its links, entries and times.

@@ -10,7 +10,7 @@ use super::{Act, Case, Change, Opening, Volume};
 use crate::ops::{Bytes, Start};
 
 /// Pairs of Ops that are drawn (a count).
-const PAIRS: usize = 800;
+const PAIRS: usize = 1200;
 
 fn bytes(length: usize, pattern: u32) -> Bytes {
     Bytes { length, pattern }

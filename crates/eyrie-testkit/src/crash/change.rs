@@ -87,8 +87,8 @@ pub(super) struct Resolved {
 
 /// The object at a path; `None` if there is none.
 pub(super) fn find(engine: &dyn Engine, path: &str) -> Option<ObjectId> {
-    let names = path.split('/').filter(|name| !name.is_empty());
-    names.fold(Some(engine.root()), |at, name| engine.lookup(at?, name.as_bytes()).ok()?)
+    let mut names = path.split('/').filter(|name| !name.is_empty());
+    names.try_fold(engine.root(), |at, name| engine.lookup(at, name.as_bytes()).ok()?)
 }
 
 /// The directory and name of a path; `None` if there is no such directory.

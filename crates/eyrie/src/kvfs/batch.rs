@@ -6,7 +6,7 @@ use eyrie_engine::{Engine, Kind, ObjectId, Op};
 use eyrie_medium::epoch;
 
 use super::{Kvfs, check_key, check_value};
-use crate::{Error, Result};
+use crate::Result;
 
 /// Puts and erases of one store that are committed together: all or none. The last change of a key counts.
 #[derive(Debug)]
@@ -62,6 +62,10 @@ impl<'a, E: Engine> Batch<'a, E> {
         if self.changes.is_empty() {
             return Ok(());
         }
+        self.store.call("batch", || self.attempt())
+    }
+
+    fn attempt(&self) -> eyrie_engine::Result<()> {
         // Under one pin no id is used twice, so equal ids before and after mean that nothing came between.
         let _pin = epoch::pin();
         let mut reserved = BTreeMap::new();
@@ -76,7 +80,7 @@ impl<'a, E: Engine> Batch<'a, E> {
                 self.store.engine.unreserve(id);
             }
         }
-        result.map_err(|error| Error::from_engine(error, "batch"))
+        result
     }
 
     fn reserve<'k>(&'k self, reserved: &mut BTreeMap<&'k [u8], Reserved>) -> eyrie_engine::Result<()> {

@@ -145,8 +145,7 @@ impl<E: Engine> Kvfs<E> {
         let (name, data) = (key.as_ref(), value.as_ref());
         check_key(name, "put")?;
         check_value(data)?;
-        let _pin = epoch::pin();
-        let id = self.spares.take(&*self.engine).map_err(|error| Error::from_engine(error, "put"))?;
+        let id = self.call("put", || self.spares.take(&*self.engine))?;
         let put = Op::Put { dir: self.dir, name, id, owner: self.owner, data, time: (self.clock)() };
         let applied = self.call("put", || self.engine.apply(&put));
         match applied {
@@ -169,7 +168,6 @@ impl<E: Engine> Kvfs<E> {
     pub fn erase(&self, key: impl AsRef<[u8]>) -> Result<bool> {
         let name = key.as_ref();
         check_key(name, "erase")?;
-        let _pin = epoch::pin();
         let erase = Op::Erase { dir: self.dir, name, time: (self.clock)() };
         self.call("erase", || match self.engine.apply(&erase) {
             Ok(_) => Ok(true),
@@ -240,7 +238,7 @@ impl<E: Engine> Kvfs<E> {
         }
     }
 
-    /// Runs a step, again if an id went stale between look-up and use.
+    /// Runs a step, again if an id went stale between look-up and use, or if there was no space but soon will be.
     #[inline]
     fn call<T>(
         &self,
@@ -248,10 +246,12 @@ impl<E: Engine> Kvfs<E> {
         mut step: impl FnMut() -> eyrie_engine::Result<T>,
     ) -> Result<T> {
         let mut attempts = 0;
+        let mut reclaimed = false;
         loop {
             match step() {
                 Ok(result) => return Ok(result),
                 Err(eyrie_engine::Error::Stale) if attempts < 1000 => attempts += 1,
+                Err(eyrie_engine::Error::NoSpace) if !reclaimed && self.engine.reclaim() => reclaimed = true,
                 Err(error) => return Err(Error::from_engine(error, operation)),
             }
         }

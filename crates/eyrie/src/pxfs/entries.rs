@@ -125,7 +125,8 @@ impl<E: Engine> Pxfs<E> {
         }
         let same_dir = from_parent.dir.id == to_parent.dir.id;
         let slash = from_parent.slash || to_parent.slash;
-        if same_dir && !slash && self.may_change_any(&to_parent.dir.protection) {
+        let named = matches!((from.name(&from_parent), to.name(&to_parent)), (Ok(Some(_)), Ok(Some(_))));
+        if same_dir && !slash && named && self.may_change_any(&to_parent.dir.protection) {
             return self.apply_move(&from, &from_parent, &to, &to_parent, mode);
         }
         let old = from.lookup(&from_parent)?.ok_or(Errno::NOENT)?;

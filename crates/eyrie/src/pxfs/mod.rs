@@ -82,16 +82,22 @@ impl<E: Engine> Pxfs<E> {
         (self.clock)()
     }
 
-    /// Runs one call under a pin, again if ids went stale meanwhile.
+    /// Runs one call under a pin, again if ids went stale meanwhile, or if there was no space but soon will be.
     #[inline]
     fn call<T>(&self, operation: &'static str, mut attempt: impl FnMut() -> Step<T>) -> Result<T> {
-        let _pin = epoch::pin();
         let mut attempts = 0;
+        let mut reclaimed = false;
         loop {
-            match attempt() {
+            let pin = epoch::pin();
+            let result = attempt();
+            drop(pin);
+            match result {
                 Ok(result) => return Ok(result),
                 Err(Failure::Engine(eyrie_engine::Error::Stale) | Failure::Again) if attempts < ATTEMPTS => {
                     attempts += 1;
+                }
+                Err(Failure::Engine(eyrie_engine::Error::NoSpace)) if !reclaimed && self.engine.reclaim() => {
+                    reclaimed = true;
                 }
                 Err(failure) => return Err(failure.into_error(operation)),
             }

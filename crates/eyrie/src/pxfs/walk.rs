@@ -6,7 +6,7 @@
 use std::ops::Range;
 
 use eyrie_engine::access::{self, Protection};
-use eyrie_engine::{Attributes, Engine, Kind, ObjectId};
+use eyrie_engine::{Attributes, Engine, Kind, ObjectId, Owner};
 use rustix::io::Errno;
 
 use super::cache::{self, Directory, Scope};
@@ -275,7 +275,8 @@ impl<E: Engine> Pxfs<E> {
 
     #[inline]
     pub(super) fn protection(&self, id: ObjectId) -> Step<Protection> {
-        Ok(Protection::from(&self.engine.attributes(id)?))
+        let Owner { mode, uid, gid } = self.engine.owner(id)?;
+        Ok(Protection { kind: id.kind(), mode, uid, gid })
     }
 
     fn parent_of(&self, dir: ObjectId) -> Step<ObjectId> {

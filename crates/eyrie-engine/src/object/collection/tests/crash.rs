@@ -103,8 +103,8 @@ fn no_barrier_can_be_left_out() {
     let sites: Vec<Site> = explore(1, 80, 60, None).into_iter().filter(ours).collect();
     assert!(sites.len() >= 5, "{sites:?}");
     for site in sites {
-        let explored = std::panic::catch_unwind(|| explore(1, 80, 60, Some(site)));
-        assert!(explored.is_err(), "nobody misses the barrier at {site:?}");
+        let missed = |seed| std::panic::catch_unwind(|| explore(seed, 80, 60, Some(site))).is_err();
+        assert!((1..20).any(missed), "nobody misses the barrier at {site:?}");
     }
 }
 

@@ -1,0 +1,453 @@
+//! The scm engine under shuttle's scheduler: readers beside writers in any order, and beside a writer that is stopped.
+//!
+//! Every access to the medium, every lock and every pin is a scheduling point, so this is the code that ships.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use eyrie_engine::scm::Scm;
+use eyrie_engine::volume::Options;
+use eyrie_engine::{
+    AttributeChange, Content, Engine, Error, Kind, Model, ObjectId, Op, Owner, RenameMode, Result, Time,
+};
+use eyrie_medium::{CrashImage, Medium, epoch};
+use eyrie_testkit::linear::{self, Call, Clock, Request};
+use eyrie_testkit::ops::Record;
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+use shuttle::scheduler::{Schedule, Scheduler, Task, TaskId};
+use shuttle::{Config, Runner};
+
+const OWNER: Owner = Owner { mode: 0o755, uid: 0, gid: 0 };
+const BORN: Time = Time { seconds: 1, nanoseconds: 0 };
+const LATER: Time = Time { seconds: 2, nanoseconds: 0 };
+const OLD: &[u8] = b"the old bytes of a file, of some length";
+
+/// One test at a time: the clock of grace periods is the process's.
+fn alone() -> std::sync::MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+fn run(scheduler: impl Scheduler + 'static, body: impl Fn() + Send + Sync + 'static) {
+    let mut config = Config::new();
+    config.stack_size = 1 << 20;
+    config.silence_warnings = true;
+    Runner::new(scheduler, config).run(body);
+}
+
+/// Lets a task run on for a while, so that others may do much between two of its steps. Each execution has a while of
+/// its own: from one step to about 64.
+struct Bursts {
+    random: SmallRng,
+    steps: u32,
+    executions: usize,
+}
+
+impl Bursts {
+    fn new(seed: u64, executions: usize) -> Bursts {
+        Bursts { random: SmallRng::seed_from_u64(seed), steps: 1, executions }
+    }
+}
+
+impl Scheduler for Bursts {
+    fn new_execution(&mut self) -> Option<Schedule> {
+        self.executions = self.executions.checked_sub(1)?;
+        self.steps = [1, 4, 16, 64][self.executions % 4];
+        Some(Schedule::new(0))
+    }
+
+    fn next_task(&mut self, runnable: &[&Task], current: Option<TaskId>, _: bool) -> Option<TaskId> {
+        let current = current.filter(|id| runnable.iter().any(|task| task.id() == *id));
+        match current {
+            Some(id) if !self.random.random_ratio(1, self.steps) => Some(id),
+            _ => Some(runnable[self.random.random_range(0..runnable.len())].id()),
+        }
+    }
+
+    fn next_u64(&mut self) -> u64 {
+        self.random.random()
+    }
+}
+
+/// A small volume: a directory, a file with two names, and a key.
+#[derive(Clone)]
+struct Start {
+    image: Arc<[u8]>,
+    model: Arc<Model>,
+    dirs: [ObjectId; 2],
+    file: ObjectId,
+    key: ObjectId,
+    /// A file of several blocks in a tree.
+    tree: ObjectId,
+    /// Ids for new objects, reserved for ever.
+    fresh: Arc<[ObjectId]>,
+}
+
+impl Start {
+    /// Locks exist only in an execution, so the volume is made in one.
+    fn make() -> Start {
+        let made = Arc::new(Mutex::new(None));
+        let result = Arc::clone(&made);
+        run(Bursts::new(0, 1), move || {
+            *made.lock().expect("alone") = Some(Start::build());
+        });
+        let start = result.lock().expect("alone").take();
+        start.expect("made")
+    }
+
+    fn build() -> Start {
+        let options = Options { group_bytes: 64 << 10, hash_seed: 7, volume_id: [1; 16], created: BORN };
+        let medium = Medium::memory(448 << 10).expect("memory");
+        let engine = Scm::create_on(medium, &options, OWNER, BORN).expect("a new volume");
+        let root = engine.root();
+        let model = Model::new(root, OWNER, BORN);
+        let id = |kind| engine.reserve(kind).expect("room");
+        let (dir, file, key) = (id(Kind::Directory), id(Kind::File), id(Kind::File));
+        let (tree, blocks) = (id(Kind::File), [b'-'; 20_000]);
+        let (owner, time) = (OWNER, BORN);
+        let create = |name, id, content| Op::Create { dir: root, name, id, owner, content, time };
+        for op in [
+            create(b"dir", dir, Content::Empty),
+            create(b"a", file, Content::Bytes(OLD)),
+            Op::Link { dir, name: b"b", id: file, time },
+            Op::Put { dir: root, name: b"k", id: key, owner, data: OLD, time },
+            create(b"tree", tree, Content::Bytes(&blocks)),
+            Op::Write { id: tree, offset: 5000, data: b"a part of a large extent makes a tree", time },
+        ] {
+            engine.apply(&op).expect("a new volume");
+            model.apply(&op).expect("a new model");
+        }
+        let fresh = (0..12).map(|_| id(Kind::File)).collect();
+        let image = engine.volume().medium().snapshot().into();
+        Start { image, model: Arc::new(model), dirs: [root, dir], file, key, tree, fresh }
+    }
+
+    /// The volume, opened; the ids to use for new objects are reserved again.
+    fn open(&self) -> Arc<Scm> {
+        let image = CrashImage::new(Default::default(), Vec::new());
+        let engine = Scm::open_on(Medium::image(&self.image, image).expect("memory")).expect("sound");
+        for &id in &self.fresh[..] {
+            assert_eq!(engine.reserve(Kind::File).expect("room"), id);
+        }
+        Arc::new(engine)
+    }
+}
+
+/// Looks at everything, as a reader does; what it saw must make sense.
+fn read_everything(engine: &Scm, start: &Start) {
+    let _pin = epoch::pin();
+    for dir in start.dirs {
+        let mut names = BTreeSet::new();
+        let listed = engine.list(dir, 0, &mut |entry| names.insert(entry.name.to_vec()));
+        listed.expect("sound");
+        for name in [&b"a"[..], b"b", b"k", b"new"] {
+            engine.lookup(dir, name).expect("sound");
+        }
+        engine.attributes(dir).expect("sound");
+    }
+    for id in [start.file, start.key] {
+        match read_file(engine, id) {
+            // Gone before the pin was taken.
+            Ok(()) | Err(Error::Stale) => {}
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+/// Looks at a file, which must hold its bytes as they were before some Op or after.
+fn read_file(engine: &Scm, id: ObjectId) -> Result<()> {
+    engine.attributes(id)?;
+    engine.seek(id, 0, false)?;
+    let upper = &OLD.to_ascii_uppercase()[..];
+    let (mixed, appended) = ([&upper[..8], &OLD[8..]].concat(), [OLD, upper].concat());
+    let whole = [OLD, upper, &mixed, &appended, b""];
+    let mut bytes = [0; 100];
+    let count = engine.read(id, 0, &mut bytes)?;
+    assert!(whole.contains(&&bytes[..count]), "torn: {}", bytes[..count].escape_ascii());
+    let guard = epoch::pin();
+    let view = engine.view(id, &guard)?;
+    assert!(view.is_none_or(|view| whole.contains(&view)), "torn in place");
+    Ok(())
+}
+
+/// Ops that are one publish, on objects of the volume.
+fn single_ops(start: &Start) -> Vec<Record> {
+    let Start { dirs: [root, dir], file, key, ref fresh, .. } = *start;
+    let upper = &OLD.to_ascii_uppercase()[..];
+    let (owner, time) = (OWNER, LATER);
+    let content = Content::Bytes(OLD);
+    let change = AttributeChange { mode: Some(0o600), ..AttributeChange::default() };
+    [
+        Op::Create { dir: root, name: b"new", id: fresh[0], owner, content, time },
+        Op::Unlink { dir: root, name: b"k", time },
+        Op::Erase { dir: root, name: b"k", time },
+        Op::Write { id: file, offset: 0, data: &upper[..8], time },
+        Op::Write { id: file, offset: 0, data: upper, time },
+        Op::Append { id: file, data: upper, time },
+        Op::SetSize { id: file, size: 0, time },
+        Op::SetAttributes { id: file, change, time },
+        Op::SetAttributes { id: dir, change, time },
+        Op::Put { dir: root, name: b"k", id: fresh[0], owner, data: upper, time },
+        Op::Put { dir, name: b"new", id: fresh[0], owner, data: upper, time },
+        Op::Write { id: key, offset: 0, data: upper, time },
+    ]
+    .iter()
+    .map(Record::new)
+    .collect()
+}
+
+#[test]
+fn readers_need_none_of_the_locks_that_a_writer_holds() {
+    let _alone = alone();
+    let start = Start::make();
+    run(Bursts::new(1, 500), move || {
+        let engine = start.open();
+        let (release, released) = shuttle::sync::mpsc::channel::<()>();
+        let (taken, is_taken) = shuttle::sync::mpsc::channel::<()>();
+        let writer = shuttle::thread::spawn({
+            let (engine, start) = (Arc::clone(&engine), start.clone());
+            move || {
+                let _held = engine.hold_for_test(&[start.dirs[0], start.dirs[1], start.file, start.key]);
+                taken.send(()).expect("somebody waits");
+                released.recv().expect("somebody sends");
+            }
+        });
+        is_taken.recv().expect("the writer sends");
+        let readers: Vec<_> = (0..2)
+            .map(|_| {
+                let (engine, start) = (Arc::clone(&engine), start.clone());
+                shuttle::thread::spawn(move || read_everything(&engine, &start))
+            })
+            .collect();
+        // A reader that waited for a lock would wait for ever: shuttle calls that a deadlock.
+        readers.into_iter().for_each(|reader| reader.join().expect("no panic"));
+        release.send(()).expect("the writer waits");
+        writer.join().expect("no panic");
+    });
+}
+
+/// Lets the writer (the first thread that is spawned) take so many steps, and no more until the reader is done.
+struct StopWriter {
+    steps: usize,
+    left: usize,
+    executions: usize,
+    is_done: Arc<AtomicUsize>,
+}
+
+const WRITER: usize = 1;
+
+impl Scheduler for StopWriter {
+    fn new_execution(&mut self) -> Option<Schedule> {
+        self.left = self.steps;
+        self.executions = self.executions.checked_sub(1)?;
+        Some(Schedule::new(0))
+    }
+
+    fn next_task(&mut self, runnable: &[&Task], _: Option<TaskId>, _: bool) -> Option<TaskId> {
+        let is_writer = |task: &&&Task| usize::from(task.id()) == WRITER;
+        let writer = runnable.iter().find(is_writer);
+        let other = runnable.iter().find(|task| !is_writer(task));
+        if let Some(writer) = writer {
+            if self.left > 0 {
+                self.left -= 1;
+                return Some(writer.id());
+            }
+            if other.is_none() {
+                assert_eq!(self.is_done.load(Ordering::SeqCst), 1, "the reader waits for the stopped writer");
+                return Some(writer.id());
+            }
+        }
+        other.map(|task| task.id())
+    }
+
+    fn next_u64(&mut self) -> u64 {
+        0
+    }
+}
+
+/// Stops a writer after `steps` steps of `op`, and has a reader look at everything; whether the Op was not over.
+fn stop_writer(start: &Start, op: &Record, steps: usize) -> bool {
+    let (is_done, was_stopped) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let scheduler = StopWriter { steps, left: steps, executions: 1, is_done: Arc::clone(&is_done) };
+    let (start, op, stopped) = (start.clone(), op.clone(), Arc::clone(&was_stopped));
+    run(scheduler, move || {
+        let engine = start.open();
+        let ended = Arc::new(AtomicUsize::new(0));
+        let writer = shuttle::thread::spawn({
+            let (engine, ended, op) = (Arc::clone(&engine), Arc::clone(&ended), op.clone());
+            move || {
+                engine.apply(&op.decode().op()).expect("it works");
+                ended.store(1, Ordering::SeqCst);
+            }
+        });
+        // The writer takes its steps.
+        shuttle::thread::yield_now();
+        read_everything(&engine, &start);
+        stopped.store(1 - ended.load(Ordering::SeqCst), Ordering::SeqCst);
+        is_done.store(1, Ordering::SeqCst);
+        writer.join().expect("no panic");
+    });
+    was_stopped.load(Ordering::SeqCst) == 1
+}
+
+#[test]
+fn a_writer_stopped_anywhere_in_an_op_stops_no_reader() {
+    let _alone = alone();
+    let start = Start::make();
+    for op in single_ops(&start) {
+        let steps = (0..).take_while(|&steps| stop_writer(&start, &op, steps)).count();
+        println!("{:?}: stopped at {steps} points", op.decode().op());
+        assert!(steps > 10, "an Op has some steps");
+    }
+}
+
+/// Something to ask; Ops of several words too.
+fn request(start: &Start, random: &mut SmallRng, thread: usize) -> Request {
+    let names: [&[u8]; 3] = [b"a", b"b", b"k"];
+    let dir = start.dirs[random.random_range(0..2)];
+    let name = names[random.random_range(0..3)];
+    let target = if random.random() { start.key } else { start.file };
+    let (time, owner) = (Time::new(10, thread as u32), OWNER);
+    let data: &[u8] = [&b"01234567"[..], b"some more bytes"][random.random_range(0..2)];
+    let op = match random.random_range(0..12) {
+        0 => return Request::Lookup { dir, name: name.to_vec() },
+        1..3 => return Request::Read { id: target, offset: 0, length: 64 },
+        3 => return Request::Attributes(target),
+        4 => return Request::Attributes(dir),
+        5 => {
+            let content = Content::Bytes(data);
+            Op::Create { dir, name, id: start.fresh[thread], owner, content, time }
+        }
+        6 => Op::Unlink { dir, name, time },
+        7..9 => {
+            let mode = [RenameMode::Replace, RenameMode::Exchange][random.random_range(0..2)];
+            let to_dir = start.dirs[random.random_range(0..2)];
+            Op::Rename {
+                from_dir: dir,
+                from_name: name,
+                to_dir,
+                to_name: names[random.random_range(0..3)],
+                mode,
+                time,
+            }
+        }
+        9 => Op::Write { id: target, offset: 8, data, time },
+        10 => Op::Append { id: target, data, time },
+        _ => Op::Put { dir, name, id: start.fresh[thread], owner, data, time },
+    };
+    Request::Apply(Record::new(&op))
+}
+
+/// Runs `scripts`, a thread each, under so many schedules, and looks for an order that explains each.
+fn explain(start: &Start, scripts: Vec<Vec<Request>>, seed: u64, schedules: usize) {
+    let start = start.clone();
+    run(Bursts::new(seed, schedules), move || {
+        let (engine, clock) = (start.open(), Arc::new(Clock::default()));
+        // What is removed while a thread works with it is still there for that thread.
+        let _pin = epoch::pin();
+        let threads: Vec<_> = scripts
+            .iter()
+            .cloned()
+            .map(|script| {
+                let (engine, clock) = (Arc::clone(&engine), Arc::clone(&clock));
+                shuttle::thread::spawn(move || -> Vec<Call> {
+                    script.into_iter().map(|request| Call::record(&*engine, &clock, request)).collect()
+                })
+            })
+            .collect();
+        let history: Vec<Vec<Call>> =
+            threads.into_iter().map(|thread| thread.join().expect("no panic")).collect();
+        linear::assert_explained(&start.model, &history);
+    });
+}
+
+#[test]
+fn what_threads_see_has_an_order_in_any_schedule() {
+    let _alone = alone();
+    let start = Start::make();
+    let mut random = SmallRng::seed_from_u64(1);
+    for _ in 0..400 {
+        let mut script = |thread, calls| {
+            // One Op that may use the thread's id, then look-ups and reads.
+            let mut script = vec![request(&start, &mut random, thread)];
+            while script.len() < calls {
+                let next = request(&start, &mut random, thread);
+                if !matches!(next, Request::Apply(_)) {
+                    script.push(next);
+                }
+            }
+            script
+        };
+        let scripts = vec![script(0, 2), script(1, 2), script(2, 1)];
+        explain(&start, scripts, random.random(), 30);
+    }
+}
+
+#[test]
+fn an_op_of_several_words_is_seen_whole() {
+    let _alone = alone();
+    let start = Start::make();
+    let Start { dirs: [root, dir], file, key, ref fresh, .. } = start;
+    let (owner, time) = (OWNER, LATER);
+    let rename =
+        |from_name, to_name, mode| Op::Rename { from_dir: root, from_name, to_dir: dir, to_name, mode, time };
+    let put = Op::Put { dir: root, name: b"k", id: fresh[0], owner, data: b"new", time };
+    let erase = Op::Erase { dir: root, name: b"a", time };
+    let lookup = |dir, name: &[u8]| Request::Lookup { dir, name: name.to_vec() };
+    let value = Request::Read { id: key, offset: 0, length: 64 };
+    let links = Request::Attributes(file);
+    let cases: [(Op<'_>, Request, Request); 5] = [
+        (rename(b"a", b"k", RenameMode::Replace), lookup(root, b"a"), lookup(dir, b"k")),
+        (rename(b"a", b"k", RenameMode::Replace), Request::Attributes(root), Request::Attributes(dir)),
+        (rename(b"k", b"b", RenameMode::Exchange), lookup(root, b"k"), lookup(dir, b"b")),
+        (Op::Link { dir, name: b"new", id: file, time }, lookup(dir, b"new"), links),
+        (Op::Batch { dir: root, ops: &[put, erase], time }, lookup(root, b"a"), value),
+    ];
+    for (seed, (op, one, other)) in (0..).zip(&cases) {
+        let readers = [vec![one.clone(), other.clone(), one.clone()], vec![other.clone(), one.clone()]];
+        let scripts = [&[vec![Request::Apply(Record::new(op))]], &readers[..]].concat();
+        explain(&start, scripts, seed, 1000);
+    }
+}
+
+#[test]
+fn writes_in_several_blocks_are_seen_in_their_order() {
+    let _alone = alone();
+    let start = Start::make();
+    let id = start.tree;
+    let write =
+        |offset, data: &[u8]| Request::Apply(Record::new(&Op::Write { id, offset, data, time: LATER }));
+    let read = Request::Read { id, offset: 0, length: 16_384 };
+    let read_twice = vec![read.clone(), read];
+    // In place; a block; across blocks; past the end.
+    for (first, second) in [(8, 8), (8, 100), (100, 8), (100, 5000), (5000, 5000)] {
+        let (first, second) = (vec![b'1'; first], vec![b'2'; second]);
+        let scripts =
+            vec![vec![write(0, &first), write(8192, &second), write(0, &second)], read_twice.clone()];
+        explain(&start, scripts, 1, 1000);
+    }
+}
+
+#[test]
+fn slots_of_grace_periods_are_released_at_the_end_of_an_execution() {
+    let _alone = alone();
+    let indices = Arc::new(Mutex::new(BTreeSet::new()));
+    let seen = Arc::clone(&indices);
+    run(Bursts::new(1, 400), move || {
+        let threads: Vec<_> = (0..3)
+            .map(|_| {
+                let seen = Arc::clone(&seen);
+                shuttle::thread::spawn(move || {
+                    let _pin = epoch::pin();
+                    seen.lock().expect("no yield").insert(epoch::thread_index());
+                })
+            })
+            .collect();
+        threads.into_iter().for_each(|thread| thread.join().expect("no panic"));
+    });
+    assert!(indices.lock().expect("over").iter().all(|&index| index < 8), "slots are used again");
+    let before = epoch::now();
+    assert!((0..3).map(|_| epoch::advance()).any(|now| before.is_over(now)), "a pin was left behind");
+}
