@@ -205,13 +205,13 @@ impl Scm {
     }
 
     /// The header of an id that came from outside.
-    #[inline]
+    #[inline(always)]
     fn header(&self, id: ObjectId) -> Result<Header> {
         if self.volume.is_header(Addr::from_raw(id.place())) { Ok(Header::of(id)) } else { Err(Error::Stale) }
     }
 
     /// The header of a directory, and its state.
-    #[inline]
+    #[inline(always)]
     fn directory(&self, id: ObjectId) -> Result<(Header, Hot)> {
         if !id.is_directory() {
             return Err(Error::NotDirectory);
@@ -222,7 +222,7 @@ impl Scm {
     }
 
     /// Looks `name` up in a directory whose lock is held, or whose root is checked afterwards.
-    #[inline]
+    #[inline(always)]
     fn find(&self, hot: &Hot, name: &[u8]) -> Result<Option<collection::Found>> {
         Collection::new(&self.volume, hot.root).lookup(name)
     }
@@ -260,10 +260,12 @@ impl Engine for Scm {
         self.root
     }
 
+    #[inline]
     fn lookup(&self, dir: ObjectId, name: &[u8]) -> Result<Option<ObjectId>> {
         self.read_lookup(dir, name)
     }
 
+    #[inline]
     fn attributes(&self, id: ObjectId) -> Result<Attributes> {
         self.read_attributes(id)
     }
@@ -272,10 +274,12 @@ impl Engine for Scm {
         self.read_owner(id)
     }
 
+    #[inline]
     fn read(&self, id: ObjectId, offset: u64, out: &mut [u8]) -> Result<usize> {
         self.read_data(id, offset, out)
     }
 
+    #[inline]
     fn view<'a>(&'a self, id: ObjectId, guard: &'a Guard) -> Result<Option<&'a [u8]>> {
         self.read_view(id, guard)
     }
@@ -288,6 +292,7 @@ impl Engine for Scm {
         self.read_list(dir, cookie, visit)
     }
 
+    #[inline]
     fn open(&self, id: ObjectId) -> Result<()> {
         self.opens.add(id);
         let alive = self.header(id).and_then(|header| header.selector(self.medium()));
@@ -304,6 +309,7 @@ impl Engine for Scm {
         }
     }
 
+    #[inline]
     fn close(&self, id: ObjectId) {
         self.close_object(id);
     }
@@ -345,6 +351,7 @@ impl Engine for Scm {
         self.volume.space().reclaim()
     }
 
+    #[inline]
     fn directory_changes(&self) -> u64 {
         self.changes.current()
     }

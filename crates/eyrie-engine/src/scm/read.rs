@@ -12,7 +12,7 @@ use crate::{Attributes, Entry, Error, Kind, ObjectId, Owner, Result, Time};
 const SUMMARY_TRIES: usize = 100;
 
 impl Scm {
-    #[inline]
+    #[inline(always)]
     pub(super) fn read_lookup(&self, dir: ObjectId, name: &[u8]) -> Result<Option<ObjectId>> {
         check_entry(dir, name)?;
         let _pin = pin();
@@ -20,7 +20,7 @@ impl Scm {
     }
 
     /// The entry of a name, without a lock. The caller holds a pin and has checked the name.
-    #[inline]
+    #[inline(always)]
     fn read_entry(&self, dir: ObjectId, name: &[u8]) -> Result<Option<Found>> {
         let medium = self.medium();
         medium.check()?;
@@ -44,6 +44,7 @@ impl Scm {
         }
     }
 
+    #[inline(always)]
     pub(super) fn read_attributes(&self, id: ObjectId) -> Result<Attributes> {
         let _pin = pin();
         let medium = self.medium();
@@ -87,6 +88,7 @@ impl Scm {
     }
 
     /// Adds what a directory's pages say: its links, entries and times.
+    #[cold]
     fn add_summary(&self, id: ObjectId, attributes: &mut Attributes) -> Result<()> {
         let header = self.header(id)?;
         for _ in 0..SUMMARY_TRIES {
@@ -109,7 +111,7 @@ impl Scm {
     }
 
     /// Runs `read` on one state of a file.
-    #[inline]
+    #[inline(always)]
     fn on_file<T>(
         &self,
         id: ObjectId,

@@ -46,7 +46,7 @@ impl<'v> Collection<'v> {
     ///
     /// # Errors
     /// `Corrupt`, `Fault`.
-    #[inline]
+    #[inline(always)]
     pub fn lookup(&self, name: &[u8]) -> Result<Option<Found>> {
         let hash = self.hash(name);
         let medium = self.volume.medium();
@@ -88,7 +88,7 @@ impl<'v> Collection<'v> {
 }
 
 /// Looks for a name in the pages of a bucket.
-#[inline]
+#[inline(always)]
 fn find(medium: &Medium, bucket: Addr, hash: u64, name: &[u8]) -> Result<Option<Found>> {
     let mut chain = Chain::new();
     let mut page = bucket;
@@ -105,7 +105,7 @@ fn find(medium: &Medium, bucket: Addr, hash: u64, name: &[u8]) -> Result<Option<
 }
 
 /// Looks for a name in a page; also gives the page's link.
-#[inline]
+#[inline(always)]
 fn search(
     medium: &Medium,
     page: Addr,

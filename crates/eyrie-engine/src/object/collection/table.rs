@@ -28,7 +28,7 @@ pub(super) fn load(medium: &Medium, addr: Addr) -> Result<u64> {
 }
 
 /// The extent of a pointer stored at `place`, of at least `bytes`.
-#[inline]
+#[inline(always)]
 fn checked(place: Addr, pointer: Pointer, bytes: u64) -> Result<Extent> {
     match pointer.extent() {
         Some(extent) if is_plain(pointer) && extent.bytes() >= bytes && !extent.addr.is_null() => Ok(extent),
@@ -44,7 +44,7 @@ pub(super) struct Table<'v> {
 }
 
 impl<'v> Table<'v> {
-    #[inline]
+    #[inline(always)]
     pub fn open(medium: &'v Medium, root: Pointer) -> Result<Table<'v>> {
         match root.extent() {
             Some(extent) if is_plain(root) && !extent.addr.is_null() && extent.bytes() > TABLE_HEAD => {
@@ -61,7 +61,7 @@ impl<'v> Table<'v> {
     }
 
     /// The number of buckets.
-    #[inline]
+    #[inline(always)]
     pub fn buckets(&self) -> Result<Buckets> {
         let count = load(self.medium, self.extent.addr)?;
         match Buckets::new(count) {
@@ -81,7 +81,7 @@ impl<'v> Table<'v> {
     }
 
     /// The segment with this number, if the table points to one, of at least `step` buckets.
-    #[inline]
+    #[inline(always)]
     pub fn segment(&self, segment: u64, step: u64) -> Result<Option<Extent>> {
         let slot = segment_slot(self.extent.addr, segment);
         match Pointer::from_raw(load(self.medium, slot)?) {
@@ -91,7 +91,7 @@ impl<'v> Table<'v> {
     }
 
     /// The first page of a bucket that the table has place for.
-    #[inline]
+    #[inline(always)]
     pub fn page(&self, bucket: u64) -> Result<Addr> {
         let place = BucketPlace::of(bucket);
         match self.segment(place.segment, place.step)? {
@@ -129,7 +129,7 @@ impl Chain {
 }
 
 /// Reads a page under one commit word, again and again until no writer changed it meanwhile.
-#[inline]
+#[inline(always)]
 pub(super) fn read_page<T>(
     medium: &Medium,
     page: Addr,
@@ -153,7 +153,7 @@ pub(super) fn read_value<T: FromBytes + IntoBytes>(medium: &Medium, addr: Addr) 
 }
 
 /// Where the record of a slot is, in units, if that is within the heap.
-#[inline]
+#[inline(always)]
 pub(super) fn record_place(page: Addr, offset: u8, length: u8) -> Result<(u32, u32)> {
     let (start, len) = (u32::from(offset), u32::from(length));
     let shortest = (record_bytes(1) as u64 / UNIT) as u32;
@@ -164,7 +164,7 @@ pub(super) fn record_place(page: Addr, offset: u8, length: u8) -> Result<(u32, u
 }
 
 /// The address and the units of a slot's record.
-#[inline]
+#[inline(always)]
 pub(super) fn record_at(medium: &Medium, page: Addr, slot: u32) -> Result<(Addr, u32)> {
     debug_assert!(slot < SLOTS);
     let byte = |table: u64| -> Result<u8> {

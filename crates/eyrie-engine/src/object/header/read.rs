@@ -192,7 +192,7 @@ impl Header {
     ///
     /// # Errors
     /// `Corrupt` when it is no header of this kind; `Fault`.
-    #[inline]
+    #[inline(always)]
     pub fn identity(self, medium: &Medium) -> Result<Identity> {
         let identity: Identity = transmute!(medium.line(self.addr)?.load_all());
         if identity.magic != Identity::MAGIC || identity.kind != self.kind as u8 {

@@ -103,6 +103,7 @@ fn no_barrier_can_be_left_out() {
     let sites: Vec<Site> = explore(1, 80, 60, None).into_iter().filter(ours).collect();
     assert!(sites.len() >= 5, "{sites:?}");
     for site in sites {
+        // Some barriers are missed only when a rename across pages follows another: in some of the runs.
         let missed = |seed| std::panic::catch_unwind(|| explore(seed, 80, 60, Some(site))).is_err();
         assert!((1..20).any(missed), "nobody misses the barrier at {site:?}");
     }
