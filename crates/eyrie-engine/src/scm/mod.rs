@@ -356,6 +356,11 @@ impl Engine for Scm {
         self.changes.current()
     }
 
+    fn sync(&self) -> Result<()> {
+        // An Op is as durable as the medium makes it when it returns.
+        Ok(self.medium().check()?)
+    }
+
     fn space(&self) -> SpaceUsage {
         self.volume.space().usage()
     }

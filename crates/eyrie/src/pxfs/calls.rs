@@ -192,8 +192,7 @@ impl<E: Engine> Posix for Pxfs<E> {
     }
 
     fn fsync(&self, _handle: &Handle) -> Result<()> {
-        // An Op is as durable as the medium makes it when it returns.
-        Ok(())
+        self.engine.sync().map_err(|error| Error::from_engine(error, "fsync"))
     }
 
     fn statvfs(&self) -> Result<StatVfs> {
