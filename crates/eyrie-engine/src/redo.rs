@@ -157,8 +157,12 @@ mod tests {
     #[test]
     fn the_format_description_agrees_with_redo_slots() {
         let (inline, slot) = (INLINE_OFFSET as usize, REDO_SLOT_BYTES as usize);
-        let fields =
-            [("state", 0, 8), ("place", 8, 8), ("reserved", 16, inline - 16), ("words", inline, slot - inline)];
+        let fields = [
+            ("state", 0, 8),
+            ("place", 8, 8),
+            ("reserved", 16, inline - 16),
+            ("words", inline, slot - inline),
+        ];
         assert_described("Redo slot", slot, &fields);
         assert_eq!(INLINE_ENTRIES, 252);
         assert_described("Redo word", ENTRY_BYTES as usize, &[("address", 0, 8), ("value", 8, 8)]);

@@ -35,7 +35,10 @@ fn every_access_is_checked_against_the_mapping() {
     }
     outside(medium.zero(Addr::from_raw(8), u64::MAX).map(drop));
     assert!(matches!(medium.load(Addr::from_raw(12)), Err(Fault::Misaligned { .. })));
-    assert!(matches!(medium.publish(Addr::from_raw(4), 1, Ordered::nothing()), Err(Fault::Misaligned { .. })));
+    assert!(matches!(
+        medium.publish(Addr::from_raw(4), 1, Ordered::nothing()),
+        Err(Fault::Misaligned { .. })
+    ));
     medium.read(Addr::from_raw(BYTES - 8), &mut [0; 8]).unwrap();
 }
 

@@ -192,7 +192,7 @@ impl<E: Engine> Posix for Pxfs<E> {
     }
 
     fn fsync(&self, _handle: &Handle) -> Result<()> {
-        self.engine.sync().map_err(|error| Error::from_engine(error, "fsync"))
+        self.call("fsync", || Ok(self.engine.sync()?))
     }
 
     fn statvfs(&self) -> Result<StatVfs> {
