@@ -17,6 +17,7 @@ use eyrie_medium::epoch::thread_index;
 use eyrie_medium::sync::{Mutex, lock, spin};
 use eyrie_medium::{Addr, Medium, Ordered, Settled};
 use smallvec::SmallVec;
+use zerocopy::IntoBytes;
 
 use crate::transaction::Transaction;
 use crate::volume::{REDO_SLOT_BYTES, REDO_SLOTS, Volume, redo_slot};
@@ -80,11 +81,16 @@ pub(crate) fn commit(transaction: &mut Transaction<'_>) -> Result<Settled> {
             overflow = Some(extent);
             extent.addr
         };
-        let record = encode(&words);
-        transaction.write(entries, &record)?;
+        let mut record: SmallVec<[u64; 32]> = SmallVec::new();
+        for (addr, value) in &words {
+            record.push(addr.raw().to_le());
+            record.push(value.to_le());
+        }
+        let record = record.as_bytes();
+        transaction.write(entries, record)?;
         transaction.write_word(slot.add(8), entries.raw())?;
         let ordered = transaction.barrier();
-        let committed = medium.publish(slot, state(&record, entries), ordered)?;
+        let committed = medium.publish(slot, state(record, entries), ordered)?;
         let settled = medium.settle(committed);
 
         redo.started.fetch_add(1, Ordering::AcqRel);
@@ -98,15 +104,6 @@ pub(crate) fn commit(transaction: &mut Transaction<'_>) -> Result<Settled> {
         // Whoever takes the slot next may write the record of another Op over this one.
         Ok(medium.settle(cleared))
     })
-}
-
-fn encode(words: &[(Addr, u64)]) -> SmallVec<[u8; 256]> {
-    let mut record = SmallVec::new();
-    for (addr, value) in words {
-        record.extend_from_slice(&addr.raw().to_le_bytes());
-        record.extend_from_slice(&value.to_le_bytes());
-    }
-    record
 }
 
 fn state(record: &[u8], entries: Addr) -> u64 {

@@ -220,16 +220,15 @@ impl<'v> Transaction<'v> {
 
     /// The words to set, lines reduced to their commit words: the rest of each line is written ahead, into the copy that
     /// its commit word brings to life.
-    pub(crate) fn reduce_to_words(&mut self) -> Result<SmallVec<[(Addr, u64); 8]>> {
+    pub(crate) fn reduce_to_words(&mut self) -> Result<SmallVec<[(Addr, u64); 4]>> {
         let lines = std::mem::take(&mut self.lines);
-        let mut words: SmallVec<[(Addr, u64); 8]> = self.words.iter().copied().collect();
         for line in self.prelude.take().iter().chain(&lines) {
             for &(index, value) in &line.words[..line.words.len() - 1] {
                 self.write_word(line.addr.add(index as u64 * 8), value)?;
             }
-            words.push(line.commit_word());
+            self.words.push(line.commit_word());
         }
-        Ok(words)
+        Ok(std::mem::take(&mut self.words))
     }
 }
 

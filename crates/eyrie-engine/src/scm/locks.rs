@@ -43,16 +43,33 @@ pub fn spread(id: ObjectId, len: usize) -> usize {
 impl Locks {
     /// Locks these objects.
     pub fn hold(&self, ids: &[ObjectId]) -> Held<'_> {
-        let mut indices: SmallVec<[usize; 4]> = ids.iter().map(|&id| spread(id, STRIPES)).collect();
+        let mut held = Held { stripes: SmallVec::new() };
+        if let [id] = ids {
+            held.add(&self.stripes[spread(*id, STRIPES)]);
+            return held;
+        }
+        let mut indices: SmallVec<[usize; 8]> = SmallVec::new();
+        for &id in ids {
+            indices.push(spread(id, STRIPES));
+        }
         indices.sort_unstable();
         indices.dedup();
-        let held = indices.into_iter().map(|index| (&self.stripes[index], lock(&self.stripes[index].mutex)));
-        Held { stripes: held.collect() }
+        for index in indices {
+            held.add(&self.stripes[index]);
+        }
+        held
     }
 
     /// How many Ops on this object (or on others of its stripe) have ended.
     pub fn ended(&self, id: ObjectId) -> u64 {
         self.stripes[spread(id, STRIPES)].ended.load(Ordering::Acquire)
+    }
+}
+
+impl<'a> Held<'a> {
+    #[inline]
+    fn add(&mut self, stripe: &'a Stripe) {
+        self.stripes.push((stripe, lock(&stripe.mutex)));
     }
 }
 

@@ -20,7 +20,10 @@ impl<E: Engine> Pxfs<E> {
     #[inline]
     fn stat_path(&self, operation: &'static str, path: &Path, follow: bool) -> Result<Stat> {
         self.call(operation, || {
-            let id = Walk::new(self, bytes(path))?.resolve(follow)?;
+            let id = match self.resolve_quickly(bytes(path))? {
+                Some(id) => id,
+                None => Walk::new(self, bytes(path))?.resolve(follow)?,
+            };
             Ok(Stat::new(id, &self.engine.attributes(id)?))
         })
     }

@@ -83,25 +83,41 @@ impl<E: Engine> Pxfs<E> {
     }
 
     /// Runs one call under a pin, again if ids went stale meanwhile, or if there was no space but soon will be.
-    #[inline]
+    #[inline(always)]
     fn call<T>(&self, operation: &'static str, mut attempt: impl FnMut() -> Step<T>) -> Result<T> {
-        let mut attempts = 0;
-        let mut reclaimed = false;
-        loop {
-            let pin = epoch::pin();
-            let result = attempt();
-            drop(pin);
-            match result {
-                Ok(result) => return Ok(result),
-                Err(Failure::Engine(eyrie_engine::Error::Stale) | Failure::Again) if attempts < ATTEMPTS => {
-                    attempts += 1;
-                }
-                Err(Failure::Engine(eyrie_engine::Error::NoSpace)) if !reclaimed && self.engine.reclaim() => {
-                    reclaimed = true;
-                }
-                Err(failure) => return Err(failure.into_error(operation)),
+        let pin = epoch::pin();
+        match attempt() {
+            Ok(result) => Ok(result),
+            Err(failure) => {
+                drop(pin);
+                self.call_again(operation, failure, attempt)
             }
         }
+    }
+
+    #[cold]
+    fn call_again<T>(
+        &self,
+        operation: &'static str,
+        mut failure: Failure,
+        mut attempt: impl FnMut() -> Step<T>,
+    ) -> Result<T> {
+        let mut reclaimed = false;
+        for _ in 0..ATTEMPTS {
+            match failure {
+                Failure::Engine(eyrie_engine::Error::Stale) | Failure::Again => {}
+                Failure::Engine(eyrie_engine::Error::NoSpace) if !reclaimed && self.engine.reclaim() => {
+                    reclaimed = true;
+                }
+                failure => return Err(failure.into_error(operation)),
+            }
+            let _pin = epoch::pin();
+            match attempt() {
+                Ok(result) => return Ok(result),
+                Err(next) => failure = next,
+            }
+        }
+        Err(failure.into_error(operation))
     }
 }
 

@@ -93,7 +93,7 @@ impl<'p, 'fs, E: Engine> Walk<'p, 'fs, E> {
     /// Walks to the parent of the path's last component: one probe of the prefix cache if it is there.
     #[inline]
     pub fn parent(&mut self) -> Step<Parent> {
-        let scope = self.scope();
+        let scope = self.fs.scope();
         let Some((prefix, start)) = split(self.given) else { return self.walk_from_root() };
         if let Some(dir) = cache::find(&scope, prefix) {
             let part = start..self.given.len();
@@ -168,15 +168,6 @@ impl<'p, 'fs, E: Engine> Walk<'p, 'fs, E> {
 
     fn path(&self) -> &[u8] {
         if self.links == 0 { self.given } else { &self.expanded }
-    }
-
-    #[inline]
-    fn scope(&self) -> Scope {
-        Scope {
-            instance: self.fs.instance,
-            credentials: self.fs.credentials.id(),
-            changes: self.fs.engine.directory_changes(),
-        }
     }
 
     #[cold]
@@ -268,6 +259,24 @@ impl<'p, 'fs, E: Engine> Walk<'p, 'fs, E> {
 }
 
 impl<E: Engine> Pxfs<E> {
+    /// The object that a path names whose prefix is remembered, unless it is a symbolic link: all that most calls need.
+    #[inline(always)]
+    pub(super) fn resolve_quickly(&self, path: &[u8]) -> Step<Option<ObjectId>> {
+        let Some((prefix, start)) = split(path).filter(|_| check_path(path).is_ok()) else { return Ok(None) };
+        let Some(dir) = cache::find(&self.scope(), prefix) else { return Ok(None) };
+        let id = self.engine.lookup(dir.id, &path[start..])?.ok_or(Errno::NOENT)?;
+        Ok((id.kind() != Kind::Symlink).then_some(id))
+    }
+
+    #[inline]
+    fn scope(&self) -> Scope {
+        Scope {
+            instance: self.instance,
+            credentials: self.credentials.id(),
+            changes: self.engine.directory_changes(),
+        }
+    }
+
     /// A directory with its protection.
     pub(super) fn directory(&self, id: ObjectId) -> Step<Directory> {
         Ok(Directory { id, protection: self.protection(id)? })

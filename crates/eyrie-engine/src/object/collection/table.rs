@@ -157,7 +157,8 @@ pub(super) fn read_value<T: FromBytes + IntoBytes>(medium: &Medium, addr: Addr) 
 pub(super) fn record_place(page: Addr, offset: u8, length: u8) -> Result<(u32, u32)> {
     let (start, len) = (u32::from(offset), u32::from(length));
     let shortest = (record_bytes(1) as u64 / UNIT) as u32;
-    if start < super::layout::HEAP_UNIT || len < shortest || start + len > PAGE_UNITS {
+    let longest = (record_bytes(MAX_NAME) as u64 / UNIT) as u32;
+    if start < super::layout::HEAP_UNIT || !(shortest..=longest).contains(&len) || start + len > PAGE_UNITS {
         return Err(Error::corrupt(page, "record outside its bucket page"));
     }
     Ok((start, len))

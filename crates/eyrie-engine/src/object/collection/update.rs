@@ -127,6 +127,52 @@ pub(super) struct Room {
     unit: u32,
 }
 
+/// The units of a page that are in use, a bit each.
+#[derive(Default)]
+struct Units([u64; PAGE_UNITS as usize / 64]);
+
+impl Units {
+    /// Marks a record, which is within the page and shorter than 64 units.
+    #[inline]
+    fn fill(&mut self, start: u32, len: u32) {
+        let run = u128::from(u64::MAX >> (64 - len)) << (start % 64);
+        let word = start as usize / 64;
+        self.0[word] |= run as u64;
+        if let Some(next) = self.0.get_mut(word + 1) {
+            *next |= (run >> 64) as u64;
+        }
+    }
+
+    /// The first unit from `at` on that is in use, or is free; the page's end if there is none.
+    #[inline]
+    fn next(&self, at: u32, in_use: bool) -> u32 {
+        let mut at = at;
+        while at < PAGE_UNITS {
+            let word = self.0[at as usize / 64];
+            let wanted = if in_use { word } else { !word } >> (at % 64);
+            if wanted != 0 {
+                return at + wanted.trailing_zeros();
+            }
+            at = (at / 64 + 1) * 64;
+        }
+        PAGE_UNITS
+    }
+
+    /// The first gap of `units` in the heap.
+    fn gap(&self, units: u32) -> Option<u32> {
+        let mut at = HEAP_UNIT;
+        while at + units <= PAGE_UNITS {
+            let start = self.next(at, false);
+            let end = self.next(start, true);
+            if end - start >= units {
+                return Some(start);
+            }
+            at = end;
+        }
+        None
+    }
+}
+
 /// A page that a transaction changes.
 pub(super) struct Draft {
     addr: Addr,
@@ -165,33 +211,12 @@ impl Draft {
         if slot == u32::BITS {
             return Ok(None);
         }
-        let mut end = HEAP_UNIT;
+        let mut used = Units::default();
         for other in bits(taken) {
             let (start, len) = self.record_units(other)?;
-            end = end.max(start + len);
+            used.fill(start, len);
         }
-        if end + units <= PAGE_UNITS {
-            return Ok(Some(Room { slot, unit: end }));
-        }
-        let unit = self.gap(taken, units)?;
-        Ok(unit.map(|unit| Room { slot, unit }))
-    }
-
-    /// The first gap of `units` between the records of the slots `taken`.
-    fn gap(&self, taken: u32, units: u32) -> Result<Option<u32>> {
-        let mut used = [false; PAGE_UNITS as usize];
-        for slot in bits(taken) {
-            let (start, len) = self.record_units(slot)?;
-            used[start as usize..(start + len) as usize].fill(true);
-        }
-        let mut free = 0;
-        for unit in HEAP_UNIT..PAGE_UNITS {
-            free = if used[unit as usize] { 0 } else { free + 1 };
-            if free == units {
-                return Ok(Some(unit + 1 - units));
-            }
-        }
-        Ok(None)
+        Ok(used.gap(units).map(|unit| Room { slot, unit }))
     }
 
     fn record_units(&self, slot: u32) -> Result<(u32, u32)> {

@@ -96,13 +96,13 @@ impl Header {
     }
 
     /// The words that bring `change` to life, over the state `now`.
+    #[inline(always)]
     fn line(self, now: &Hot, change: &HotChange) -> Line {
         let dead = 1 - now.selector.hot_copy();
         let first = 1 + dead * 3;
         // The live copy's nanoseconds share a word with the dead copy's, and stay.
-        let mut nanoseconds = [now.modified.nanoseconds; 2];
-        nanoseconds[dead] = change.modified.nanoseconds;
-        let packed = u64::from(nanoseconds[1]) << 32 | u64::from(nanoseconds[0]);
+        let (kept, new) = (u64::from(now.modified.nanoseconds), u64::from(change.modified.nanoseconds));
+        let packed = if dead == 0 { kept << 32 | new } else { new << 32 | kept };
         let selector = now.selector.next(change.cold, change.follows);
         Line {
             addr: self.hot_line(),
