@@ -163,8 +163,8 @@ mod tests {
         assert_described("Redo slot", slot, &fields);
         assert_eq!(INLINE_ENTRIES, 252);
         assert_described("Redo word", ENTRY_BYTES as usize, &[("address", 0, 8), ("value", 8, 8)]);
-        let addr = Addr::from_raw(0x1122);
-        assert_eq!(encode(&[(addr, 5)])[..], [0x22, 0x11, 0, 0, 0, 0, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0]);
-        assert_eq!(state(&encode(&[(addr, 5)]), addr) & u64::from(u32::MAX), 1);
+        let (place, word) = (0x1140_u64.to_le_bytes(), [7; ENTRY_BYTES as usize]);
+        let checksum = crc32c::crc32c(&[&place[..], &word[..]].concat());
+        assert_eq!(state(&word, Addr::from_raw(0x1140)), u64::from(checksum) << 32 | 1);
     }
 }
