@@ -1,7 +1,7 @@
 //! The engine for byte-addressable storage: Aerie's objects with BPFS's updates.
 //!
 //! Readers take no lock: they read between two looks at a version. Writers lock the objects they change
-//! ([`locks`]), prepare a [`Transaction`](crate::transaction::Transaction) and commit it.
+//! (`locks`), prepare a [`Transaction`] and commit it.
 //!
 //! Invariants:
 //! - An Op that fails changed nothing (but may have split a bucket, which nobody can see).
