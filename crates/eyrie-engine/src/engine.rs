@@ -153,6 +153,12 @@ pub trait Engine: Send + Sync {
     /// Counts changes of directories (moves, removals, changes of rights) that may make a remembered path wrong.
     fn directory_changes(&self) -> u64;
 
+    /// Whether all Ops that were applied are as durable as the medium makes them.
+    ///
+    /// # Errors
+    /// `Fault` when the medium failed.
+    fn sync(&self) -> Result<()>;
+
     /// Space of the volume.
     fn space(&self) -> SpaceUsage;
 }

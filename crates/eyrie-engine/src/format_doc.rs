@@ -1,7 +1,7 @@
 //! Compares the tables of `docs/format.md` with the structures of the code.
 //!
 //! A table describes the structure whose heading it follows: `| field | offset | size | meaning |`, offsets and sizes
-//! in bytes. Fields cover the structure without gap.
+//! in bytes, or in bits for the fields of a word. Fields cover the structure without gap.
 
 const DESCRIPTION: &str = include_str!("../../../docs/format.md");
 
@@ -18,20 +18,26 @@ macro_rules! fields {
 }
 pub(crate) use fields;
 
-/// The rows of the first table under the heading `title`: name, offset and size.
-fn described(title: &str) -> Vec<(&'static str, usize, usize)> {
+/// The cells of the first table under the heading `title`, a row each, without its head.
+pub(crate) fn cells(title: &str) -> Vec<Vec<&'static str>> {
     let heading = |line: &&str| line.starts_with('#') && line.trim_start_matches('#').trim() == title;
     let mut lines = DESCRIPTION.lines().skip_while(|line| !heading(line)).skip(1);
     let table =
         lines.by_ref().skip_while(|line| !line.starts_with('|')).take_while(|line| line.starts_with('|'));
-    table
-        .skip(2)
-        .map(|row| {
-            let cells: Vec<&str> = row.trim_matches('|').split('|').map(str::trim).collect();
-            let number = |cell: &str| cell.parse().unwrap_or_else(|_| panic!("{title}: no number in {row}"));
-            (cells[0].trim_matches('`'), number(cells[1]), number(cells[2]))
-        })
-        .collect()
+    table.skip(2).map(|row| row.trim_matches('|').split('|').map(str::trim).collect()).collect()
+}
+
+/// The number in a cell of the table under `title`.
+pub(crate) fn number(title: &str, cell: &str) -> usize {
+    cell.parse().unwrap_or_else(|_| panic!("docs/format.md, section {title}: {cell} is no number"))
+}
+
+/// The rows of the first table under the heading `title`: name, offset and size.
+fn described(title: &str) -> Vec<(&'static str, usize, usize)> {
+    let row = |cells: Vec<&'static str>| {
+        (cells[0].trim_matches('`'), number(title, cells[1]), number(title, cells[2]))
+    };
+    cells(title).into_iter().map(row).collect()
 }
 
 /// Panics unless the table under `title` lists exactly `fields`, without gap up to `size`.

@@ -114,3 +114,21 @@ impl Time {
         Time { seconds, nanoseconds }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format_doc;
+
+    #[test]
+    fn the_format_description_agrees_with_kinds() {
+        const TITLE: &str = "Object ids";
+        let rows = format_doc::cells(TITLE);
+        for (row, raw) in rows.iter().zip(1..) {
+            assert_eq!(format_doc::number(TITLE, row[1]), usize::from(raw), "{row:?}");
+            let id = ObjectId::from_raw(256 + u64::from(raw)).expect("a kind");
+            assert_eq!((id.place(), id.kind() as u8), (256, raw));
+        }
+        assert!(Kind::from_raw(0).is_none() && Kind::from_raw(rows.len() as u8 + 1).is_none());
+    }
+}

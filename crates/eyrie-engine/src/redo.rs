@@ -145,3 +145,26 @@ fn replay_slot(medium: &Medium, slot: Addr) -> Result<()> {
     let _ = medium.settle(cleared);
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format_doc::assert_described;
+
+    #[test]
+    fn the_format_description_agrees_with_redo_slots() {
+        let (inline, slot) = (INLINE_OFFSET as usize, REDO_SLOT_BYTES as usize);
+        let fields = [
+            ("state", 0, 8),
+            ("place", 8, 8),
+            ("reserved", 16, inline - 16),
+            ("words", inline, slot - inline),
+        ];
+        assert_described("Redo slot", slot, &fields);
+        assert_eq!(INLINE_ENTRIES, 252);
+        assert_described("Redo word", ENTRY_BYTES as usize, &[("address", 0, 8), ("value", 8, 8)]);
+        let (place, word) = (0x1140_u64.to_le_bytes(), [7; ENTRY_BYTES as usize]);
+        let checksum = crc32c::crc32c(&[&place[..], &word[..]].concat());
+        assert_eq!(state(&word, Addr::from_raw(0x1140)), u64::from(checksum) << 32 | 1);
+    }
+}

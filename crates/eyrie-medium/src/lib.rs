@@ -17,17 +17,22 @@ mod addr;
 mod copy;
 pub mod epoch;
 mod fault;
+#[cfg(feature = "testing")]
+mod fork;
 mod image;
 mod mapping;
 mod medium;
 #[cfg(not(feature = "shuttle"))]
 mod mutex;
+mod order;
 pub mod sync;
 mod token;
 mod trace;
 
 pub use addr::{Addr, LINE_SIZE, PAGE_SIZE, SegmentId};
 pub use fault::Fault;
+#[cfg(feature = "testing")]
+pub use fork::in_forked_child;
 pub use image::{Choice, CrashImage};
 pub use medium::{Medium, MediumKind, Words};
 pub use token::{Dirty, Ordered, Published, Settled};

@@ -1,7 +1,6 @@
-//! The medium: checked access to the segments of a volume, with ordering.
+//! The medium: checked access to the segments of a volume. The module `order` has its ordering.
 
 use std::fs::File;
-use std::panic::Location;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering, compiler_fence};
 
@@ -14,7 +13,7 @@ use crate::fault::Fault;
 use crate::image::CrashImage;
 use crate::mapping::{Mapping, Sentinel};
 use crate::sync::interleave;
-use crate::token::{Dirty, Ordered, Published, Settled, assert_nothing_dirty};
+use crate::token::Dirty;
 use crate::trace::Recorder;
 
 /// What a medium is, and so what survives on it.
@@ -26,7 +25,7 @@ pub enum MediumKind {
     Traced,
 }
 
-enum Tracer {
+pub(crate) enum Tracer {
     Off,
     Record(Recorder),
     Image(CrashImage),
@@ -39,7 +38,7 @@ pub struct Medium {
     // Dropped before the sentinel, which their registrations point to.
     segments: Box<[Mapping]>,
     sentinel: Sentinel,
-    tracer: Tracer,
+    pub(crate) tracer: Tracer,
 }
 
 // SAFETY: `first` names the memory of `segments[0]`, which is Send and Sync.
@@ -200,7 +199,7 @@ impl Medium {
     }
 
     #[inline(always)]
-    fn resolve_word(&self, addr: Addr) -> Result<&AtomicU64, Fault> {
+    pub(crate) fn resolve_word(&self, addr: Addr) -> Result<&AtomicU64, Fault> {
         let place = self.resolve(addr, 8)?;
         if !addr.is_aligned(8) {
             return Err(Fault::Misaligned { addr });
@@ -212,7 +211,7 @@ impl Medium {
 
     /// Tells the tracer of an access before it happens.
     #[inline]
-    fn before_access(&self, addr: Addr, len: u64) {
+    pub(crate) fn before_access(&self, addr: Addr, len: u64) {
         interleave();
         if let Tracer::Image(image) = &self.tracer {
             self.decide(image, addr, len);
@@ -241,7 +240,7 @@ impl Medium {
 
     /// Tells the tracer of a store that was made (and, where the medium needs it, flushes its lines).
     #[inline]
-    fn after_store(&self, addr: Addr, bytes: &[u8]) {
+    pub(crate) fn after_store(&self, addr: Addr, bytes: &[u8]) {
         if let Tracer::Record(recorder) = &self.tracer {
             recorder.store(addr, bytes);
         }
@@ -397,124 +396,5 @@ impl Medium {
             recorder.store(to, &bytes);
         }
         Ok(Dirty::new())
-    }
-
-    #[inline]
-    fn store_word(&self, addr: Addr, value: u64) -> Result<(), Fault> {
-        let word = self.resolve_word(addr)?;
-        self.before_access(addr, 8);
-        word.store(value, Ordering::Release);
-        self.after_store(addr, &value.to_le_bytes());
-        Ok(())
-    }
-
-    #[inline]
-    fn fence(&self, site: &'static Location<'static>) {
-        compiler_fence(Ordering::SeqCst);
-        if let Tracer::Record(recorder) = &self.tracer {
-            recorder.fence(site);
-        }
-    }
-
-    /// A new epoch, with nothing written in it yet.
-    pub fn epoch(&self) -> Dirty {
-        Dirty::new()
-    }
-
-    /// Ends an epoch: all earlier writes persist before any later one.
-    #[inline]
-    #[track_caller]
-    pub fn barrier(&self, dirty: Dirty) -> Ordered {
-        drop(dirty);
-        self.fence(Location::caller());
-        Ordered { _private: () }
-    }
-
-    /// Commits one aligned word atomically, with release ordering.
-    ///
-    /// # Errors
-    /// [`Fault::OutOfBounds`], [`Fault::Misaligned`]; nothing was stored.
-    #[inline]
-    #[track_caller]
-    pub fn publish(&self, addr: Addr, value: u64, ordered: impl Into<Ordered>) -> Result<Published, Fault> {
-        let _ordered: Ordered = ordered.into();
-        assert_nothing_dirty();
-        self.store_word(addr, value)?;
-        Ok(Published { _private: () })
-    }
-
-    /// As [`Medium::publish`], for a commit apart from what the thread is preparing: it may have other writes that are
-    /// not ordered yet, about which this commit says nothing. (An allocator marks a chunk as its own so.)
-    ///
-    /// # Errors
-    /// As [`Medium::publish`].
-    #[inline]
-    pub fn publish_apart(
-        &self,
-        addr: Addr,
-        value: u64,
-        ordered: impl Into<Ordered>,
-    ) -> Result<Published, Fault> {
-        let _ordered: Ordered = ordered.into();
-        self.store_word(addr, value)?;
-        Ok(Published { _private: () })
-    }
-
-    /// Commits several words of one cache line with no barrier between: a crash keeps a prefix of them, in this order,
-    /// so the last is the commit. Words are numbered from the start of the line.
-    ///
-    /// # Errors
-    /// [`Fault::OutOfBounds`], [`Fault::Misaligned`]; nothing was stored.
-    #[inline]
-    #[track_caller]
-    pub fn publish_line(
-        &self,
-        line: Addr,
-        words: &[(usize, u64)],
-        ordered: impl Into<Ordered>,
-    ) -> Result<Published, Fault> {
-        let _ordered: Ordered = ordered.into();
-        assert_nothing_dirty();
-        if !line.is_aligned(LINE_SIZE) {
-            return Err(Fault::Misaligned { addr: line });
-        }
-        for &(index, value) in words {
-            debug_assert!(index < 8);
-            self.store_word(line.add(index as u64 * 8), value)?;
-        }
-        Ok(Published { _private: () })
-    }
-
-    /// A commit of nothing: for what is reachable through later publishes, or not at all.
-    pub fn publish_nothing(&self, ordered: impl Into<Ordered>) -> Published {
-        let _ordered: Ordered = ordered.into();
-        Published { _private: () }
-    }
-
-    /// Stores several words whose order among themselves does not matter, because a redo record says them all.
-    ///
-    /// # Errors
-    /// [`Fault::OutOfBounds`], [`Fault::Misaligned`]; the words before the bad one were stored.
-    #[track_caller]
-    pub fn publish_all(
-        &self,
-        words: impl IntoIterator<Item = (Addr, u64)>,
-        ordered: impl Into<Ordered>,
-    ) -> Result<Published, Fault> {
-        let _ordered: Ordered = ordered.into();
-        assert_nothing_dirty();
-        for (addr, value) in words {
-            self.store_word(addr, value)?;
-        }
-        Ok(Published { _private: () })
-    }
-
-    /// A barrier on a publish: from here on no crash undoes it.
-    #[inline]
-    #[track_caller]
-    pub fn settle(&self, published: Published) -> Settled {
-        let _ = published;
-        self.fence(Location::caller());
-        Settled { _private: () }
     }
 }

@@ -52,7 +52,8 @@ impl<T> Mutex<T> {
     /// Takes it if nobody holds it.
     #[inline]
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
-        (!self.held.swap(true, Ordering::Acquire)).then_some(MutexGuard { mutex: self })
+        // Lazily: a guard that was made and dropped would free the lock of its holder.
+        (!self.held.swap(true, Ordering::Acquire)).then(|| MutexGuard { mutex: self })
     }
 
     /// The value, for whoever has the mutex to itself.

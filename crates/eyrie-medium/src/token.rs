@@ -2,6 +2,75 @@
 //!
 //! They carry no data and cost nothing in release builds. Debug builds also count the `Dirty` tokens that each thread
 //! has open, so that a publish over somebody else's forgotten write is an assertion.
+//!
+//! A commit in the only order that compiles:
+//!
+//! ```
+//! #![deny(unused_must_use)]
+//! # use eyrie_medium::{Addr, Fault, Medium};
+//! # let medium = Medium::memory(4096)?;
+//! # let (data, root) = (Addr::from_raw(64), Addr::from_raw(0));
+//! let dirty = medium.write(data, b"bytes that nothing names yet")?;
+//! let ordered = medium.barrier(dirty);
+//! let published = medium.publish(root, data.raw(), ordered)?;
+//! let _settled = medium.settle(published);
+//! # Ok::<(), Fault>(())
+//! ```
+//!
+//! Without the barrier it is a type error:
+//!
+//! ```compile_fail,E0277
+//! # use eyrie_medium::{Addr, Fault, Medium};
+//! # let medium = Medium::memory(4096)?;
+//! # let (data, root) = (Addr::from_raw(64), Addr::from_raw(0));
+//! let dirty = medium.write(data, b"bytes that nothing names yet")?;
+//! let _ = medium.publish(root, data.raw(), dirty)?;
+//! # Ok::<(), Fault>(())
+//! ```
+//!
+//! A write that is forgotten is a warning, here denied:
+//!
+//! ```compile_fail
+//! #![deny(unused_must_use)]
+//! # use eyrie_medium::{Addr, Fault, Medium};
+//! # let medium = Medium::memory(4096)?;
+//! # let data = Addr::from_raw(64);
+//! medium.write(data, b"bytes that nothing names yet")?;
+//! # Ok::<(), Fault>(())
+//! ```
+//!
+//! So is a publish that nothing settles:
+//!
+//! ```compile_fail
+//! #![deny(unused_must_use)]
+//! # use eyrie_medium::{Addr, Fault, Medium, Ordered};
+//! # let medium = Medium::memory(4096)?;
+//! medium.publish(Addr::from_raw(0), 1, Ordered::nothing())?;
+//! # Ok::<(), Fault>(())
+//! ```
+//!
+//! No barrier counts for two publishes, and no settled publish can be made up:
+//!
+//! ```compile_fail,E0382
+//! # use eyrie_medium::{Addr, Fault, Medium};
+//! # let medium = Medium::memory(4096)?;
+//! # let root = Addr::from_raw(0);
+//! let ordered = medium.barrier(medium.epoch());
+//! let first = medium.publish(root, 1, ordered)?;
+//! let second = medium.publish(root, 2, ordered)?;
+//! # Ok::<(), Fault>(())
+//! ```
+//!
+//! ```compile_fail,E0451
+//! let _ = eyrie_medium::Settled { _private: () };
+//! ```
+//!
+//! ```compile_fail,E0599
+//! # use eyrie_medium::Settled;
+//! fn twice(settled: &Settled) -> Settled {
+//!     settled.clone()
+//! }
+//! ```
 
 #[cfg(debug_assertions)]
 use std::cell::Cell;

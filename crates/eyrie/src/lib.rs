@@ -20,6 +20,10 @@ pub mod posix;
 pub mod pxfs;
 mod volume;
 
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;
+
 pub use error::{Error, Result};
 pub use eyrie_engine::access::Credentials;
 pub use eyrie_engine::{Engine, Kind, RenameMode, Time};

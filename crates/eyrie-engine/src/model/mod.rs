@@ -129,6 +129,10 @@ impl Engine for Model {
         self.lock().directory_changes
     }
 
+    fn sync(&self) -> Result<()> {
+        Ok(())
+    }
+
     fn space(&self) -> SpaceUsage {
         let state = self.lock();
         let used: u64 = state

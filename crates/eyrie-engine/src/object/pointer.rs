@@ -176,6 +176,7 @@ impl Pointer {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::format_doc;
 
     #[test]
     fn the_fitting_class_is_the_smallest_that_holds_the_bytes() {
@@ -206,5 +207,38 @@ mod tests {
         );
         assert_eq!(Pointer::from_raw(1 << 6).extent(), None);
         assert!(Pointer::NULL.with_height(3).is_null());
+    }
+
+    #[test]
+    fn the_format_description_agrees_with_pointers() {
+        let bit = |mask: u64| mask.trailing_zeros() as usize;
+        let (height, class) = (Pointer::HEIGHT_SHIFT as usize, Pointer::CLASS_SHIFT as usize);
+        let address = bit(Pointer::ADDR_MASK);
+        let fields = [
+            ("leaf", bit(Pointer::LEAF), 1),
+            ("shared", bit(Pointer::SHARED), 1),
+            ("unwritten", bit(Pointer::UNWRITTEN), 1),
+            ("height", height, address - height),
+            ("address", address, class - address),
+            ("class", class, 64 - class),
+        ];
+        format_doc::assert_described("Pointers", 64, &fields);
+    }
+
+    #[test]
+    fn the_format_description_agrees_with_size_classes() {
+        const TITLE: &str = "Size classes";
+        let sizes: Vec<usize> = format_doc::cells(TITLE)
+            .iter()
+            .flat_map(|row| row[1].split(", ").map(|cell| format_doc::number(TITLE, cell)))
+            .collect();
+        let bytes = |raw: u8| Class::from_raw(raw).expect("a class").bytes();
+        for (&size, raw) in sizes.iter().zip(1..) {
+            assert_eq!(bytes(raw), size as u64, "class {raw}");
+        }
+        for raw in sizes.len() as u8 + 1..=Class::COUNT {
+            assert_eq!(bytes(raw), 2 * bytes(raw - 4), "class {raw}");
+        }
+        assert_eq!((Class::COUNT, bytes(Class::COUNT), Class::from_raw(72)), (71, 64 << 20, None));
     }
 }

@@ -1,7 +1,7 @@
 //! The engine for byte-addressable storage: Aerie's objects with BPFS's updates.
 //!
 //! Readers take no lock: they read between two looks at a version. Writers lock the objects they change
-//! ([`locks`]), prepare a [`Transaction`](crate::transaction::Transaction) and commit it.
+//! (`locks`), prepare a [`Transaction`] and commit it.
 //!
 //! Invariants:
 //! - An Op that fails changed nothing (but may have split a bucket, which nobody can see).
@@ -354,6 +354,11 @@ impl Engine for Scm {
     #[inline]
     fn directory_changes(&self) -> u64 {
         self.changes.current()
+    }
+
+    fn sync(&self) -> Result<()> {
+        // An Op is as durable as the medium makes it when it returns.
+        Ok(self.medium().check()?)
     }
 
     fn space(&self) -> SpaceUsage {

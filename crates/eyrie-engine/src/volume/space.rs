@@ -196,6 +196,22 @@ impl Space {
 
     /// Frees an extent, or an aligned piece of one (its class is then the piece's size), that a settled publish made
     /// unreachable: it is reused when no reader sees it any more. What cannot be an extent of this volume is left alone.
+    ///
+    /// A publish that has not settled frees nothing:
+    ///
+    /// ```
+    /// # use eyrie_engine::{object::pointer::Extent, volume::Space};
+    /// fn free(space: &Space, extent: Extent, done: &eyrie_medium::Settled) {
+    ///     space.retire(extent, done);
+    /// }
+    /// ```
+    ///
+    /// ```compile_fail,E0308
+    /// # use eyrie_engine::{object::pointer::Extent, volume::Space};
+    /// fn free(space: &Space, extent: Extent, done: &eyrie_medium::Published) {
+    ///     space.retire(extent, done);
+    /// }
+    /// ```
     #[inline]
     pub fn retire(&self, extent: Extent, settled: &Settled) {
         self.retire_all(&[extent], &[], settled);

@@ -90,6 +90,9 @@ impl Engine for Flawed {
     fn directory_changes(&self) -> u64 {
         self.model.directory_changes()
     }
+    fn sync(&self) -> Result<()> {
+        self.model.sync()
+    }
     fn space(&self) -> SpaceUsage {
         self.model.space()
     }

@@ -16,10 +16,17 @@ pub use calls::{Call, generate};
 use std::fmt;
 use std::ops::Range;
 use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use eyrie::posix::{Access, Posix, SetTime};
-use eyrie::{Credentials, Errno, Host, Kind, PosixExt, Time};
+use eyrie::{Credentials, Engine, Errno, Host, Kind, PosixExt, Pxfs, Time};
+use eyrie_engine::model::Model;
+use eyrie_engine::scm::Scm;
+use eyrie_engine::volume::Options;
+use eyrie_engine::{ObjectId, Owner};
+use eyrie_medium::Medium;
 
 use self::calls::{Answer, SLOTS, Slots, path, perform};
 use self::tree::{Times, Tree};
@@ -294,47 +301,49 @@ pub fn in_tmpfs_root(test: &str, body: impl FnOnce()) {
     let root = tempfile::tempdir_in(tmpfs).expect("a tmpfs has room for a directory");
     let program = std::env::current_exe().expect("the test knows its program");
     let status = Command::new(program)
-        .args([test, "--exact", "--nocapture", "--include-ignored"])
+        .args([test, "--exact", "--nocapture"])
         .env(ROOT_VARIABLE, root.path())
         .status()
         .expect("the test can be started again");
     assert!(status.success(), "{test} failed in its child process");
 }
 
-#[cfg(test)]
-mod tests {
-    use std::sync::Arc;
-    use std::sync::atomic::{AtomicI64, Ordering};
+/// Compares the calls over the reference model with the host's, as [`compare_with_host`] does.
+///
+/// # Panics
+/// At the first difference, which it tells.
+pub fn compare_model_with_host(seeds: Range<u64>, count: usize) {
+    let root = ObjectId::new(64, Kind::Directory);
+    let model = Model::new(root, Owner { mode: 0o777, uid: 0, gid: 0 }, counter());
+    compare_engine_with_host(model, seeds, count);
+}
 
-    use eyrie::Pxfs;
-    use eyrie_engine::model::Model;
-    use eyrie_engine::{ObjectId, Owner};
+/// Compares the calls over the scm engine, on a volume of its own in memory, with the host's, as [`compare_with_host`]
+/// does, and checks the volume.
+///
+/// # Panics
+/// At the first difference, which it tells, and if the volume is not sound in the end.
+pub fn compare_scm_with_host(seeds: Range<u64>, count: usize) {
+    let medium = Medium::memory(1 << 30).expect("memory");
+    let options = Options { group_bytes: 64 << 20, hash_seed: 7, volume_id: [1; 16], created: counter() };
+    let owner = Owner { mode: 0o777, uid: 0, gid: 0 };
+    let engine = Scm::create_on(medium, &options, owner, counter()).expect("a new volume");
+    let engine = compare_engine_with_host(engine, seeds, count);
+    let report = engine.check().expect("the medium is sound");
+    assert!(report.is_clean(), "{:#?}", report.findings);
+}
 
-    use super::*;
-
-    /// A clock that never shows the same time twice.
-    fn counter() -> Time {
-        static NEXT: AtomicI64 = AtomicI64::new(2_000_000_000);
-        Time::new(NEXT.fetch_add(1, Ordering::Relaxed), 0)
+fn compare_engine_with_host<E: Engine>(engine: E, seeds: Range<u64>, count: usize) -> Arc<E> {
+    let engine = Arc::new(engine);
+    let fs = Pxfs::new(Arc::clone(&engine), Credentials::root()).with_clock(counter);
+    if let Err(difference) = compare_with_host(|who| fs.with_credentials(who.clone()), seeds, count) {
+        panic!("{difference}");
     }
+    engine
+}
 
-    fn compare(seeds: Range<u64>, count: usize) {
-        let root = ObjectId::new(64, Kind::Directory);
-        let model = Model::new(root, Owner { mode: 0o777, uid: 0, gid: 0 }, counter());
-        let fs = Pxfs::new(Arc::new(model), Credentials::root()).with_clock(counter);
-        if let Err(difference) = compare_with_host(|who| fs.with_credentials(who.clone()), seeds, count) {
-            panic!("{difference}");
-        }
-    }
-
-    #[test]
-    fn the_model_behaves_as_the_kernel() {
-        in_tmpfs_root("posix::tests::the_model_behaves_as_the_kernel", || compare(0..60, 300));
-    }
-
-    #[test]
-    #[ignore = "takes minutes"]
-    fn the_model_behaves_as_the_kernel_for_long() {
-        in_tmpfs_root("posix::tests::the_model_behaves_as_the_kernel_for_long", || compare(1000..2000, 400));
-    }
+/// A clock that never shows the same time twice.
+fn counter() -> Time {
+    static NEXT: AtomicI64 = AtomicI64::new(2_000_000_000);
+    Time::new(NEXT.fetch_add(1, Ordering::Relaxed), 0)
 }

@@ -195,8 +195,7 @@ impl<E: Engine> Posix for Pxfs<E> {
     }
 
     fn fsync(&self, _handle: &Handle) -> Result<()> {
-        // An Op is as durable as the medium makes it when it returns.
-        Ok(())
+        self.call("fsync", || Ok(self.engine.sync()?))
     }
 
     fn statvfs(&self) -> Result<StatVfs> {

@@ -35,10 +35,11 @@ impl<E: Engine> Pxfs<E> {
             return Err(Errno::INVAL.into());
         }
         let create = flags.contains(OpenFlags::CREATE);
-        if !create && !flags.contains(OpenFlags::DIRECTORY) {
-            if let Some(id) = self.resolve_quickly(path)? {
-                return self.open_object(id, flags);
-            }
+        if !create
+            && !flags.contains(OpenFlags::DIRECTORY)
+            && let Some(id) = self.resolve_quickly(path)?
+        {
+            return self.open_object(id, flags);
         }
         let exclusive = create && flags.contains(OpenFlags::EXCLUSIVE);
         let follow = !exclusive && !flags.contains(OpenFlags::NOFOLLOW);

@@ -121,3 +121,45 @@ const _: () = {
     assert!(offset_of!(Cold, links) == 12 && offset_of!(Cold, accessed_seconds) == 16);
     assert!(offset_of!(Cold, parent_or_device) == 40 && offset_of!(Cold, time_epoch) == 56);
 };
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format_doc::{assert_described, fields};
+
+    #[test]
+    fn the_format_description_agrees_with_headers() {
+        let identity = fields!(Identity {
+            magic,
+            kind,
+            reserved_flags,
+            generation,
+            realm,
+            created_nanoseconds,
+            created_seconds,
+            reserved
+        });
+        assert_described("Identity", size_of::<Identity>(), &identity);
+        let hot = fields!(HotLine { selector, copies, modified_nanoseconds });
+        assert_described("Hot line", size_of::<HotLine>(), &hot);
+        let copy = fields!(HotCopy { root, size, modified_seconds });
+        assert_described("Hot copy", size_of::<HotCopy>(), &copy);
+        let cold = fields!(Cold {
+            mode,
+            reserved_mode,
+            uid,
+            gid,
+            links,
+            accessed_seconds,
+            changed_seconds,
+            accessed_nanoseconds,
+            changed_nanoseconds,
+            parent_or_device,
+            attributes_root,
+            time_epoch,
+            reserved
+        });
+        assert_described("Cold copy", size_of::<Cold>(), &cold);
+        assert_eq!(&Identity::MAGIC.to_le_bytes(), b"EYOB");
+    }
+}

@@ -202,3 +202,39 @@ impl Header {
         Ok(identity)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format_doc::assert_described;
+
+    #[test]
+    fn the_format_description_agrees_with_selectors() {
+        let bit = |mask: u64| mask.trailing_zeros() as usize;
+        let (cold, follows) = (bit(Selector::COLD), bit(Selector::FOLLOWS));
+        let (kind, version) = (Selector::KIND_SHIFT as usize, Selector::VERSION_SHIFT as usize);
+        let fields = [
+            ("hot_copy", 0, 1),
+            ("cold_copy", cold, 1),
+            ("follows", follows, 1),
+            ("kind", kind, 3),
+            ("sealed", bit(Selector::SEALED), 1),
+            ("unlinked", bit(Selector::UNLINKED), 1),
+            ("version", version, 64 - version),
+        ];
+        assert_described("Selector", 64, &fields);
+    }
+
+    #[test]
+    fn a_selector_says_what_it_was_made_of() {
+        let first = Selector::first(Kind::Symlink, true);
+        assert!(first.is_of(Kind::Symlink) && !first.is_of(Kind::File) && first.sealed() && first.follows());
+        assert_eq!((first.hot_copy(), first.cold_copy(), first.unlinked()), (0, 0, false));
+        let next = first.next(true, false);
+        assert!(next.is_of(Kind::Symlink) && next.sealed() && !next.follows());
+        assert_eq!((next.hot_copy(), next.cold_copy(), next.0 >> 8), (1, 1, (first.0 >> 8) + 1));
+        let third = next.next(false, true);
+        assert_eq!((third.hot_copy(), third.cold_copy(), third.follows()), (0, 1, true));
+        assert!(third.as_unlinked().unlinked());
+    }
+}

@@ -1,0 +1,130 @@
+//! The ordering half of the medium: epochs, barriers and publishes.
+
+use std::panic::Location;
+use std::sync::atomic::{Ordering, compiler_fence};
+
+use crate::addr::{Addr, LINE_SIZE};
+use crate::fault::Fault;
+use crate::medium::{Medium, Tracer};
+use crate::token::{Dirty, Ordered, Published, Settled, assert_nothing_dirty};
+
+impl Medium {
+    #[inline]
+    pub(crate) fn store_word(&self, addr: Addr, value: u64) -> Result<(), Fault> {
+        let word = self.resolve_word(addr)?;
+        self.before_access(addr, 8);
+        word.store(value, Ordering::Release);
+        self.after_store(addr, &value.to_le_bytes());
+        Ok(())
+    }
+
+    #[inline]
+    fn fence(&self, site: &'static Location<'static>) {
+        compiler_fence(Ordering::SeqCst);
+        if let Tracer::Record(recorder) = &self.tracer {
+            recorder.fence(site);
+        }
+    }
+
+    /// A new epoch, with nothing written in it yet.
+    pub fn epoch(&self) -> Dirty {
+        Dirty::new()
+    }
+
+    /// Ends an epoch: all earlier writes persist before any later one.
+    #[inline]
+    #[track_caller]
+    pub fn barrier(&self, dirty: Dirty) -> Ordered {
+        drop(dirty);
+        self.fence(Location::caller());
+        Ordered { _private: () }
+    }
+
+    /// Commits one aligned word atomically, with release ordering.
+    ///
+    /// # Errors
+    /// [`Fault::OutOfBounds`], [`Fault::Misaligned`]; nothing was stored.
+    #[inline]
+    #[track_caller]
+    pub fn publish(&self, addr: Addr, value: u64, ordered: impl Into<Ordered>) -> Result<Published, Fault> {
+        let _ordered: Ordered = ordered.into();
+        assert_nothing_dirty();
+        self.store_word(addr, value)?;
+        Ok(Published { _private: () })
+    }
+
+    /// As [`Medium::publish`], for a commit apart from what the thread is preparing: it may have other writes that are
+    /// not ordered yet, about which this commit says nothing. (An allocator marks a chunk as its own so.)
+    ///
+    /// # Errors
+    /// As [`Medium::publish`].
+    #[inline]
+    pub fn publish_apart(
+        &self,
+        addr: Addr,
+        value: u64,
+        ordered: impl Into<Ordered>,
+    ) -> Result<Published, Fault> {
+        let _ordered: Ordered = ordered.into();
+        self.store_word(addr, value)?;
+        Ok(Published { _private: () })
+    }
+
+    /// Commits several words of one cache line with no barrier between: a crash keeps a prefix of them, in this order,
+    /// so the last is the commit. Words are numbered from the start of the line.
+    ///
+    /// # Errors
+    /// [`Fault::OutOfBounds`], [`Fault::Misaligned`]; nothing was stored.
+    #[inline]
+    #[track_caller]
+    pub fn publish_line(
+        &self,
+        line: Addr,
+        words: &[(usize, u64)],
+        ordered: impl Into<Ordered>,
+    ) -> Result<Published, Fault> {
+        let _ordered: Ordered = ordered.into();
+        assert_nothing_dirty();
+        if !line.is_aligned(LINE_SIZE) {
+            return Err(Fault::Misaligned { addr: line });
+        }
+        for &(index, value) in words {
+            debug_assert!(index < 8);
+            self.store_word(line.add(index as u64 * 8), value)?;
+        }
+        Ok(Published { _private: () })
+    }
+
+    /// A commit of nothing: for what is reachable through later publishes, or not at all.
+    pub fn publish_nothing(&self, ordered: impl Into<Ordered>) -> Published {
+        let _ordered: Ordered = ordered.into();
+        Published { _private: () }
+    }
+
+    /// Stores several words whose order among themselves does not matter, because a redo record says them all.
+    ///
+    /// # Errors
+    /// [`Fault::OutOfBounds`], [`Fault::Misaligned`]; the words before the bad one were stored.
+    #[track_caller]
+    pub fn publish_all(
+        &self,
+        words: impl IntoIterator<Item = (Addr, u64)>,
+        ordered: impl Into<Ordered>,
+    ) -> Result<Published, Fault> {
+        let _ordered: Ordered = ordered.into();
+        assert_nothing_dirty();
+        for (addr, value) in words {
+            self.store_word(addr, value)?;
+        }
+        Ok(Published { _private: () })
+    }
+
+    /// A barrier on a publish: from here on no crash undoes it.
+    #[inline]
+    #[track_caller]
+    pub fn settle(&self, published: Published) -> Settled {
+        let _ = published;
+        self.fence(Location::caller());
+        Settled { _private: () }
+    }
+}

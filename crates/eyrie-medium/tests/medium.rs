@@ -1,0 +1,85 @@
+//! The medium against the host: bounds, ordering, files that shrink under it, forked children.
+
+#![expect(clippy::unwrap_used, reason = "this is all tests")]
+
+use eyrie_medium::{Addr, Fault, Medium, MediumKind, Ordered, in_forked_child};
+
+const BYTES: u64 = 64 << 10;
+
+fn on_host() -> (Medium, std::fs::File) {
+    let file = tempfile::tempfile_in("/dev/shm").or_else(|_| tempfile::tempfile()).unwrap();
+    file.set_len(BYTES).unwrap();
+    (Medium::dram(vec![(file.try_clone().unwrap(), BYTES)]).unwrap(), file)
+}
+
+fn set(medium: &Medium, addr: Addr, value: u64) {
+    let published = medium.publish(addr, value, Ordered::nothing()).unwrap();
+    let _ = medium.settle(published);
+}
+
+#[test]
+fn every_access_is_checked_against_the_mapping() {
+    let (medium, _file) = on_host();
+    assert_eq!(medium.kind(), MediumKind::Dram);
+    let end = Addr::from_raw(BYTES);
+    let outside = |result: Result<(), Fault>| assert!(matches!(result, Err(Fault::OutOfBounds { .. })));
+    for addr in [end, Addr::from_raw(BYTES - 7), Addr::from_raw(1 << 40), Addr::from_raw(u64::MAX)] {
+        outside(medium.load(addr).map(drop));
+        outside(medium.read(addr, &mut [0; 8]));
+        outside(medium.write(addr, &[0; 8]).map(drop));
+        outside(medium.zero(addr, 8).map(drop));
+        outside(medium.copy(Addr::from_raw(0), addr, 8).map(drop));
+        outside(medium.copy(addr, Addr::from_raw(0), 8).map(drop));
+        outside(medium.publish(addr, 1, Ordered::nothing()).map(drop));
+        outside(medium.back(addr, 4096));
+    }
+    outside(medium.zero(Addr::from_raw(8), u64::MAX).map(drop));
+    assert!(matches!(medium.load(Addr::from_raw(12)), Err(Fault::Misaligned { .. })));
+    assert!(matches!(
+        medium.publish(Addr::from_raw(4), 1, Ordered::nothing()),
+        Err(Fault::Misaligned { .. })
+    ));
+    medium.read(Addr::from_raw(BYTES - 8), &mut [0; 8]).unwrap();
+}
+
+#[test]
+#[cfg(debug_assertions)]
+#[should_panic(expected = "publish while a write of this thread is not ordered")]
+fn a_publish_over_an_open_write_is_an_assertion() {
+    let medium = Medium::memory(BYTES).unwrap();
+    let _dirty = medium.write_word(Addr::from_raw(64), 1).unwrap();
+    let _ = medium.publish(Addr::from_raw(0), 64, Ordered::nothing());
+}
+
+#[test]
+fn a_commit_apart_may_be_made_over_an_open_write() {
+    let medium = Medium::memory(BYTES).unwrap();
+    let dirty = medium.write_word(Addr::from_raw(64), 1).unwrap();
+    let apart = medium.publish_apart(Addr::from_raw(128), 2, Ordered::nothing()).unwrap();
+    let _ = medium.settle(apart);
+    let published = medium.publish(Addr::from_raw(0), 64, medium.barrier(dirty)).unwrap();
+    let _ = medium.settle(published);
+    assert_eq!(medium.load(Addr::from_raw(128)).unwrap(), 2);
+}
+
+#[test]
+fn a_file_that_shrinks_fails_its_medium_and_no_other() {
+    let (medium, file) = on_host();
+    let (other, _file) = on_host();
+    set(&medium, Addr::from_raw(8192), 7);
+    set(&other, Addr::from_raw(8192), 7);
+    file.set_len(4096).unwrap();
+    medium.check().unwrap();
+    assert_eq!(medium.load(Addr::from_raw(8192)).unwrap(), 0, "the program goes on with zeros");
+    assert!(matches!(medium.check(), Err(Fault::Failed)));
+    other.check().unwrap();
+    assert_eq!(other.load(Addr::from_raw(8192)).unwrap(), 7);
+}
+
+#[test]
+fn a_forked_child_is_told_that_the_medium_is_not_its_own() {
+    let (medium, _file) = on_host();
+    assert!(in_forked_child(|| matches!(medium.check(), Err(Fault::Forked))).unwrap());
+    medium.check().unwrap();
+    assert!(!in_forked_child(|| panic!("a child that panics says no")).unwrap());
+}
