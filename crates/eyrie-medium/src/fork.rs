@@ -2,21 +2,27 @@
 
 use std::io;
 
-/// Runs `check` in a forked child of this process and gives its verdict. A child that panics says no.
+/// How long a child may take, in seconds.
+const PATIENCE_SECONDS: u32 = 20;
+
+/// Runs `check` in a forked child of this process and gives its verdict.
 ///
 /// The child has only the calling thread and ends without running anything else: `check` must not need a lock that
-/// another thread may hold.
+/// another thread may hold, and so must not panic. A child that is not done after 20 seconds is ended, and says
+/// no.
 ///
 /// # Errors
 /// When the host refuses to fork, or to tell how the child ended.
 pub fn in_forked_child(check: impl FnOnce() -> bool) -> io::Result<bool> {
     // SAFETY: the child runs `check`, which needs nothing of other threads by the contract above, and then `_exit`,
-    // which runs no code of this program; no unwinding leaves this block.
+    // which runs no code of this program.
     let child = unsafe { libc::fork() };
     match child {
         -1 => Err(io::Error::last_os_error()),
         0 => {
-            let said = std::panic::catch_unwind(std::panic::AssertUnwindSafe(check)).unwrap_or(false);
+            // SAFETY: the default action of the alarm ends the child.
+            unsafe { libc::alarm(PATIENCE_SECONDS) };
+            let said = check();
             // SAFETY: as above.
             unsafe { libc::_exit(i32::from(!said)) }
         }
