@@ -27,12 +27,17 @@ pub struct Attributes {
     pub modified: Time,
     /// Last change of anything.
     pub changed: Time,
-    /// Creation.
-    pub created: Time,
     /// Device number of a device.
     pub device: u64,
     /// The directory that a directory is in; the root is in itself.
     pub parent: Option<ObjectId>,
+}
+
+/// What never changes about an object.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Birth {
+    /// When it was created.
+    pub created: Time,
     /// Tells one use of an id from the next.
     pub generation: u64,
 }
@@ -79,6 +84,12 @@ pub trait Engine: Send + Sync {
     /// # Errors
     /// `Stale`, `Corrupt`, `Fault`.
     fn attributes(&self, id: ObjectId) -> Result<Attributes>;
+
+    /// When an object was created, and its generation.
+    ///
+    /// # Errors
+    /// As [`Engine::attributes`].
+    fn birth(&self, id: ObjectId) -> Result<Birth>;
 
     /// Owner and permissions of an object: a part of its attributes that never costs a pass over a directory.
     ///

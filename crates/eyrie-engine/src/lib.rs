@@ -26,7 +26,7 @@ pub mod scm;
 pub mod transaction;
 pub mod volume;
 
-pub use engine::{Attributes, Engine, Entry, SpaceUsage};
+pub use engine::{Attributes, Birth, Engine, Entry, SpaceUsage};
 pub use error::{Error, Result};
 pub use id::{Kind, ObjectId, Time};
 pub use model::Model;

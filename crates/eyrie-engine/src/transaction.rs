@@ -8,7 +8,7 @@
 //! Safe when power fails: before the publish nothing is reachable; a single word or line commits by itself; several
 //! words are committed by the publish of a redo slot, which recovery replays (see [`crate::redo`]).
 
-use eyrie_medium::{Addr, Dirty, Medium, Ordered};
+use eyrie_medium::{Addr, Dirty, Medium, Ordered, Settled};
 use smallvec::SmallVec;
 
 use crate::Result;
@@ -177,16 +177,17 @@ impl<'v> Transaction<'v> {
         self.retired_headers.push(header);
     }
 
-    /// Makes the change reachable. On an error nothing was changed.
+    /// Makes the change reachable; what else became unreachable by it may then be retired, too. On an error nothing was
+    /// changed.
     ///
     /// # Errors
     /// `Fault`, or `NoSpace` when a redo record does not fit.
     #[inline(always)]
-    pub fn commit(mut self) -> Result<()> {
+    pub fn commit(mut self) -> Result<Settled> {
         self.commit_in_place()
     }
 
-    fn commit_in_place(&mut self) -> Result<()> {
+    fn commit_in_place(&mut self) -> Result<Settled> {
         let medium = self.medium();
         medium.check()?;
         let settled = if self.lines.len() + self.words.len() > 1 {
@@ -208,7 +209,7 @@ impl<'v> Transaction<'v> {
         if !self.retired.is_empty() || !self.retired_headers.is_empty() {
             self.volume.space().retire_all(&self.retired, &self.retired_headers, &settled);
         }
-        Ok(())
+        Ok(settled)
     }
 
     /// Orders everything written so far.

@@ -27,7 +27,7 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use self::state::{Body, Directory, State};
-use crate::{Applied, Attributes, Engine, Entry, Kind, ObjectId, Op, Owner, Result, SpaceUsage, Time};
+use crate::{Applied, Attributes, Birth, Engine, Entry, Kind, ObjectId, Op, Owner, Result, SpaceUsage, Time};
 
 /// Space that the model claims to have, in bytes.
 const TOTAL_SPACE: u64 = 1 << 63;
@@ -78,6 +78,10 @@ impl Engine for Model {
 
     fn attributes(&self, id: ObjectId) -> Result<Attributes> {
         self.lock().attributes(id)
+    }
+
+    fn birth(&self, id: ObjectId) -> Result<Birth> {
+        self.lock().birth(id)
     }
 
     fn read(&self, id: ObjectId, offset: u64, out: &mut [u8]) -> Result<usize> {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::data::Data;
-use crate::{Attributes, Error, Kind, ObjectId, Owner, Result, Time};
+use crate::{Attributes, Birth, Error, Kind, ObjectId, Owner, Result, Time};
 
 /// Longest name, in bytes.
 const MAX_NAME: usize = 255;
@@ -138,6 +138,11 @@ impl State {
         Ok(self.directory(dir)?.get(name))
     }
 
+    pub(super) fn birth(&self, id: ObjectId) -> Result<Birth> {
+        let object = self.object(id)?;
+        Ok(Birth { created: object.born, generation: object.generation })
+    }
+
     pub(super) fn attributes(&self, id: ObjectId) -> Result<Attributes> {
         let object = self.object(id)?;
         let (links, size, allocated, parent, device) = match &object.body {
@@ -162,10 +167,8 @@ impl State {
             accessed: object.accessed,
             modified: object.modified,
             changed: object.changed,
-            created: object.born,
             device,
             parent,
-            generation: object.generation,
         })
     }
 

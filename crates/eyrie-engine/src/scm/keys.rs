@@ -135,8 +135,8 @@ impl Scm {
                     _ => {}
                 }
             }
-            transaction.commit()?;
-            gone.into_iter().for_each(|id| self.give_back(id, time));
+            let settled = transaction.commit()?;
+            gone.into_iter().for_each(|id| self.give_back(id, time, &settled));
             return Ok(Applied::default());
         }
     }

@@ -31,8 +31,8 @@ use crate::object::header::{Header, Hot, NewObject};
 use crate::transaction::Transaction;
 use crate::volume::{Opened, Options, Volume};
 use crate::{
-    Applied, Attributes, Engine, Entry, Error, Kind, ObjectId, Op, Owner, Result, SpaceUsage, Time, check,
-    recovery, redo,
+    Applied, Attributes, Birth, Engine, Entry, Error, Kind, ObjectId, Op, Owner, Result, SpaceUsage, Time,
+    check, recovery, redo,
 };
 use locks::Locks;
 use opens::Opens;
@@ -204,6 +204,34 @@ impl Scm {
         self.volume.medium()
     }
 
+    fn apply_one(&self, op: &Op<'_>) -> Result<Applied> {
+        match *op {
+            Op::Create { dir, name, id, owner, content, time } => {
+                self.create_object(dir, name, id, owner, content, time)
+            }
+            Op::Link { dir, name, id, time } => self.link(dir, name, id, time),
+            Op::Unlink { dir, name, time } => self.unlink(dir, name, time, remove::What::Name),
+            Op::Erase { dir, name, time } => self.unlink(dir, name, time, remove::What::Key),
+            Op::RemoveDirectory { dir, name, time } => self.remove_directory(dir, name, time),
+            Op::Rename { from_dir, from_name, to_dir, to_name, mode, time } => {
+                self.rename(rename::Move { from_dir, from_name, to_dir, to_name, mode, time })
+            }
+            Op::Write { id, offset, data, time } => self.write_data(id, Some(offset), data, time),
+            Op::Append { id, data, time } => self.write_data(id, None, data, time),
+            Op::SetSize { id, size, time } => self.set_size(id, size, time),
+            Op::SetAttributes { id, change, time } => self.set_attributes(id, &change, time),
+            Op::Put { dir, name, id, owner, data, time } => self.put(dir, name, id, owner, data, time),
+            Op::Batch { dir, ops, time } => self.batch(dir, ops, time),
+        }
+    }
+
+    /// What was read, unless the medium has failed: then it, and also an error found in it, means nothing.
+    #[inline(always)]
+    fn sound<T>(&self, read: Result<T>) -> Result<T> {
+        self.medium().check()?;
+        read
+    }
+
     /// The header of an id that came from outside.
     #[inline(always)]
     fn header(&self, id: ObjectId) -> Result<Header> {
@@ -262,34 +290,38 @@ impl Engine for Scm {
 
     #[inline]
     fn lookup(&self, dir: ObjectId, name: &[u8]) -> Result<Option<ObjectId>> {
-        self.read_lookup(dir, name)
+        self.sound(self.read_lookup(dir, name))
     }
 
     #[inline]
     fn attributes(&self, id: ObjectId) -> Result<Attributes> {
-        self.read_attributes(id)
+        self.sound(self.read_attributes(id))
+    }
+
+    fn birth(&self, id: ObjectId) -> Result<Birth> {
+        self.sound(self.read_birth(id))
     }
 
     fn owner(&self, id: ObjectId) -> Result<Owner> {
-        self.read_owner(id)
+        self.sound(self.read_owner(id))
     }
 
     #[inline]
     fn read(&self, id: ObjectId, offset: u64, out: &mut [u8]) -> Result<usize> {
-        self.read_data(id, offset, out)
+        self.sound(self.read_data(id, offset, out))
     }
 
     #[inline]
     fn view<'a>(&'a self, id: ObjectId, guard: &'a Guard) -> Result<Option<&'a [u8]>> {
-        self.read_view(id, guard)
+        self.sound(self.read_view(id, guard))
     }
 
     fn seek(&self, id: ObjectId, offset: u64, hole: bool) -> Result<Option<u64>> {
-        self.read_seek(id, offset, hole)
+        self.sound(self.read_seek(id, offset, hole))
     }
 
     fn list(&self, dir: ObjectId, cookie: u64, visit: &mut dyn FnMut(Entry<'_>) -> bool) -> Result<()> {
-        self.read_list(dir, cookie, visit)
+        self.sound(self.read_list(dir, cookie, visit))
     }
 
     #[inline]
@@ -327,24 +359,8 @@ impl Engine for Scm {
     fn apply(&self, op: &Op<'_>) -> Result<Applied> {
         self.medium().check()?;
         let _pin = pin();
-        match *op {
-            Op::Create { dir, name, id, owner, content, time } => {
-                self.create_object(dir, name, id, owner, content, time)
-            }
-            Op::Link { dir, name, id, time } => self.link(dir, name, id, time),
-            Op::Unlink { dir, name, time } => self.unlink(dir, name, time, remove::What::Name),
-            Op::Erase { dir, name, time } => self.unlink(dir, name, time, remove::What::Key),
-            Op::RemoveDirectory { dir, name, time } => self.remove_directory(dir, name, time),
-            Op::Rename { from_dir, from_name, to_dir, to_name, mode, time } => {
-                self.rename(rename::Move { from_dir, from_name, to_dir, to_name, mode, time })
-            }
-            Op::Write { id, offset, data, time } => self.write_data(id, Some(offset), data, time),
-            Op::Append { id, data, time } => self.write_data(id, None, data, time),
-            Op::SetSize { id, size, time } => self.set_size(id, size, time),
-            Op::SetAttributes { id, change, time } => self.set_attributes(id, &change, time),
-            Op::Put { dir, name, id, owner, data, time } => self.put(dir, name, id, owner, data, time),
-            Op::Batch { dir, ops, time } => self.batch(dir, ops, time),
-        }
+        let applied = self.apply_one(op);
+        if applied.is_err() { self.sound(applied) } else { applied }
     }
 
     fn reclaim(&self) -> bool {

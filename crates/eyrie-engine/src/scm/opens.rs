@@ -5,7 +5,7 @@
 //! Opening and unlinking agree without a lock: an opener counts first and then looks whether the object is marked
 //! unlinked; an unlinker marks first and then looks at the count. So one of them sees the other.
 
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering, fence};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 use eyrie_medium::sync::{Mutex, lock};
 
@@ -50,8 +50,8 @@ impl Opens {
 
     /// Whether nobody has the object open; asked after it was marked unlinked.
     pub fn is_closed(&self, id: ObjectId) -> bool {
-        fence(Ordering::SeqCst);
-        self.count(id).load(Ordering::SeqCst) == 0
+        // An exchange, so that the mark is visible before the count is read.
+        self.count(id).fetch_add(0, Ordering::SeqCst) == 0
     }
 
     /// Keeps an unlinked object until its last close.

@@ -1,4 +1,7 @@
 //! Look-ups and reads: no lock, no allocation, no system call.
+//!
+//! The medium is asked whether it is sound when a read is done: what a failed mapping, or another process's, showed is
+//! then thrown away.
 
 use eyrie_medium::epoch::{Guard, pin};
 
@@ -6,7 +9,7 @@ use super::create::Parent;
 use super::{Scm, check_entry};
 use crate::object::collection::{self, Found};
 use crate::object::mfile;
-use crate::{Attributes, Entry, Error, Kind, ObjectId, Owner, Result, Time};
+use crate::{Attributes, Birth, Entry, Error, Kind, ObjectId, Owner, Result, Time};
 
 /// How often a reader of a whole directory starts again because it was changed, before it takes what it saw.
 const SUMMARY_TRIES: usize = 100;
@@ -23,7 +26,6 @@ impl Scm {
     #[inline(always)]
     fn read_entry(&self, dir: ObjectId, name: &[u8]) -> Result<Option<Found>> {
         let medium = self.medium();
-        medium.check()?;
         let found = self.volume.redo().stable(|| {
             loop {
                 let (header, hot) = self.directory(dir)?;
@@ -34,7 +36,6 @@ impl Scm {
                 }
             }
         })?;
-        medium.check()?;
         match found {
             Some(found) if self.volume.is_header(super::Addr::from_raw(found.id.place())) => Ok(Some(found)),
             Some(found) => {
@@ -48,12 +49,8 @@ impl Scm {
     pub(super) fn read_attributes(&self, id: ObjectId) -> Result<Attributes> {
         let _pin = pin();
         let medium = self.medium();
-        medium.check()?;
         let header = self.header(id)?;
-        let (hot, cold, identity) = self.volume.redo().stable(|| {
-            let (hot, cold) = header.hot_and_cold(medium)?;
-            Ok((hot, cold, header.identity(medium)?))
-        })?;
+        let (hot, cold) = self.volume.redo().stable(|| header.hot_and_cold(medium))?;
         let is_device = matches!(id.kind(), Kind::CharDevice | Kind::BlockDevice);
         let mut attributes = Attributes {
             kind: id.kind(),
@@ -66,23 +63,28 @@ impl Scm {
             accessed: cold.accessed(),
             modified: hot.modified,
             changed: if hot.selector.follows() { hot.modified } else { cold.changed() },
-            created: Time::new(identity.created_seconds, identity.created_nanoseconds),
             device: if is_device { cold.parent_or_device } else { 0 },
             parent: None,
-            generation: identity.generation,
         };
         if id.is_directory() {
             attributes.parent = ObjectId::from_raw(cold.parent_or_device).filter(|_| attributes.links != 0);
             self.add_summary(id, &mut attributes)?;
         }
-        medium.check()?;
         Ok(attributes)
+    }
+
+    pub(super) fn read_birth(&self, id: ObjectId) -> Result<Birth> {
+        let _pin = pin();
+        let header = self.header(id)?;
+        header.selector(self.medium())?;
+        let identity = header.identity(self.medium())?;
+        let created = Time::new(identity.created_seconds, identity.created_nanoseconds);
+        Ok(Birth { created, generation: identity.generation })
     }
 
     pub(super) fn read_owner(&self, id: ObjectId) -> Result<Owner> {
         let _pin = pin();
         let medium = self.medium();
-        medium.check()?;
         let (_, cold) = self.header(id)?.hot_and_cold(medium)?;
         Ok(Owner { mode: cold.mode, uid: cold.uid, gid: cold.gid })
     }
@@ -119,7 +121,6 @@ impl Scm {
     ) -> Result<T> {
         let _pin = pin();
         let medium = self.medium();
-        medium.check()?;
         match id.kind() {
             Kind::File | Kind::Symlink => {}
             Kind::Directory => return Err(Error::IsDirectory),
@@ -131,7 +132,6 @@ impl Scm {
             let result = read(&hot);
             // A change that was published meanwhile may be half in what was read.
             if header.selector(medium)? == hot.selector {
-                medium.check()?;
                 return result;
             }
         }
@@ -166,10 +166,8 @@ impl Scm {
         visit: &mut dyn FnMut(Entry<'_>) -> bool,
     ) -> Result<()> {
         let _pin = pin();
-        self.medium().check()?;
         let (header, _) = self.directory(dir)?;
         collection::list(&self.volume, || Ok(header.hot(self.medium())?.root), cookie, visit)?;
-        self.medium().check()?;
         Ok(())
     }
 

@@ -1,8 +1,12 @@
 //! Removing names, and giving back what has none left.
 
+use eyrie_medium::Settled;
+use smallvec::SmallVec;
+
 use super::{Scm, check_entry};
 use crate::object::collection::{self, Collection};
 use crate::object::mfile;
+use crate::object::pointer::Extent;
 use crate::transaction::Transaction;
 use crate::{Applied, AttributeChange, Error, Kind, ObjectId, Result, Time};
 
@@ -32,9 +36,9 @@ impl Scm {
             let mut transaction = Transaction::begin(&self.volume);
             collection::remove(&mut transaction, &found, time, parent.time_epoch)?;
             let last = self.drop_name(&mut transaction, id, time)?;
-            transaction.commit()?;
+            let settled = transaction.commit()?;
             if last {
-                self.give_back(id, time);
+                self.give_back(id, time, &settled);
             }
             return Ok(Applied::default());
         }
@@ -69,8 +73,8 @@ impl Scm {
             self.require_empty(id)?;
             let mut transaction = Transaction::begin(&self.volume);
             collection::remove(&mut transaction, &found, time, parent.time_epoch)?;
-            self.changes.during(|| transaction.commit())?;
-            self.give_back(id, time);
+            let settled = self.changes.during(|| transaction.commit())?;
+            self.give_back(id, time, &settled);
             return Ok(Applied::default());
         }
     }
@@ -84,13 +88,13 @@ impl Scm {
     /// Gives back an object that has just lost its last name, now or at its last close.
     ///
     /// The mark is volatile: after a crash nothing reaches the object, so nobody asks.
-    pub(super) fn give_back(&self, id: ObjectId, time: Time) {
+    pub(super) fn give_back(&self, id: ObjectId, time: Time, settled: &Settled) {
         let marked = self.header(id).and_then(|header| header.mark_unlinked(self.medium()));
         if marked.is_err() {
             return;
         }
         if self.opens.is_closed(id) {
-            self.retire(id);
+            self.retire(id, settled);
         } else {
             // Whoever has it open sees when it lost its name. Where there is no room to say so, it stays unsaid.
             let _ = self.set_attributes_held(id, &AttributeChange::default(), time);
@@ -101,28 +105,33 @@ impl Scm {
     }
 
     pub(super) fn give_back_orphans(&self) {
-        for id in self.opens.take_closed() {
-            self.retire(id);
+        let closed = self.opens.take_closed();
+        if closed.is_empty() {
+            return;
+        }
+        // Their names were gone durably before they became orphans, so a commit of nothing settles enough. It fails
+        // only with the medium.
+        if let Ok(settled) = Transaction::begin(&self.volume).commit() {
+            closed.into_iter().for_each(|id| self.retire(id, &settled));
         }
     }
 
     /// Retires the storage of an object that nothing names and nobody has open. Storage that a corrupt object does not
-    /// lead to any more is lost until the next check.
-    fn retire(&self, id: ObjectId) {
-        let mut transaction = Transaction::begin(&self.volume);
+    /// lead to any more is lost until the next recovery.
+    fn retire(&self, id: ObjectId, settled: &Settled) {
         let Ok(header) = self.header(id) else { return };
         let Ok(hot) = header.hot(self.medium()) else { return };
-        let storage = match id.kind() {
-            Kind::Directory => Collection::new(&self.volume, hot.root).visit_storage(&mut |extent| {
-                transaction.retire(extent);
-                Ok(())
-            }),
-            _ => mfile::retire_all(&mut transaction, hot.root, hot.size),
+        let mut storage: SmallVec<[Extent; 16]> = SmallVec::new();
+        let mut add = |extent| {
+            storage.push(extent);
+            Ok(())
         };
-        if storage.is_ok() && header.forget(self.medium()).is_ok() {
-            transaction.retire_header(header.addr());
-            // Nothing is published here, so nothing can fail but the medium itself.
-            let _ = transaction.commit();
+        let visited = match id.kind() {
+            Kind::Directory => Collection::new(&self.volume, hot.root).visit_storage(&mut add),
+            _ => mfile::visit_storage(self.medium(), hot.root, hot.size, &mut add),
+        };
+        if visited.is_ok() && header.forget(self.medium()).is_ok() {
+            self.volume.space().retire_all(&storage, &[header.addr()], settled);
         }
     }
 }

@@ -142,8 +142,8 @@ impl Scm {
             }
         }
         self.changed_place(&mut transaction, moved.id, request.to_dir, time)?;
-        transaction.commit()?;
-        gone.into_iter().for_each(|id| self.give_back(id, time));
+        let settled = transaction.commit()?;
+        gone.into_iter().for_each(|id| self.give_back(id, time, &settled));
         Ok(())
     }
 

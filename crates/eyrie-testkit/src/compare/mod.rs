@@ -10,10 +10,10 @@ pub use tree::{Include, Node, Path, Tree, TreeError, tree, try_tree};
 
 use eyrie_engine::Attributes;
 
-/// `attributes` without what engines need not agree on: the bytes allocated, the generation, and the parent of a
+/// `attributes` without what engines need not agree on: the bytes allocated, and the parent of a
 /// directory that was removed.
 #[must_use]
 pub fn comparable(attributes: Attributes) -> Attributes {
     let parent = attributes.parent.filter(|_| attributes.links > 0);
-    Attributes { allocated: 0, generation: 0, parent, ..attributes }
+    Attributes { allocated: 0, parent, ..attributes }
 }

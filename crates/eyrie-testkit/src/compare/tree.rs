@@ -148,7 +148,8 @@ impl Walk<'_> {
         if id.is_directory() && same_as.is_some() {
             return Err(at("a directory with two names".into()));
         }
-        let mut node = node(&attributes, self.include);
+        let birth = self.engine.birth(id).map_err(|error| at(format!("birth: {error}")))?;
+        let mut node = node(&attributes, birth.created, self.include);
         if self.include.contents && same_as.is_none() && id.kind().has_data() {
             node.pages = pages(self.engine, id, attributes.size).map_err(at)?;
         }
@@ -206,7 +207,7 @@ impl Walk<'_> {
     }
 }
 
-fn node(attributes: &Attributes, include: Include) -> Node {
+fn node(attributes: &Attributes, created: Time, include: Include) -> Node {
     let time = |is_included, time| if is_included { time } else { Time::default() };
     let owners = u32::from(include.owners);
     Node {
@@ -219,7 +220,7 @@ fn node(attributes: &Attributes, include: Include) -> Node {
         accessed: time(include.accessed, attributes.accessed),
         modified: time(include.modified, attributes.modified),
         changed: time(include.changed, attributes.changed),
-        created: time(include.created, attributes.created),
+        created: time(include.created, created),
         device: attributes.device,
         same_as: None,
         pages: BTreeMap::new(),

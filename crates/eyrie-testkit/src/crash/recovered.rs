@@ -88,7 +88,7 @@ fn usable(engine: &Scm) -> Found {
     if &bytes[..count] != b"written anew  the crash" {
         return Err(format!("read {:?} of what was written", bytes[..count].escape_ascii().to_string()));
     }
-    let newest = engine.attributes(id).map_err(text)?.generation;
+    let newest = engine.birth(id).map_err(text)?.generation;
     let mut waiting = vec![dir];
     while let Some(at) = waiting.pop() {
         let mut children: Vec<ObjectId> = Vec::new();
@@ -98,7 +98,7 @@ fn usable(engine: &Scm) -> Found {
         });
         listed.map_err(text)?;
         for child in children {
-            let generation = engine.attributes(child).map_err(text)?.generation;
+            let generation = engine.birth(child).map_err(text)?.generation;
             if child != id && generation >= newest {
                 return Err(format!("generation {newest} was given out after {generation}"));
             }

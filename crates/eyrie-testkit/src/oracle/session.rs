@@ -35,7 +35,8 @@ impl<'a> Session<'a> {
         let attributes =
             engine.attributes(root).map_err(|error| format!("attributes of the root: {error}"))?;
         let owner = Owner { mode: attributes.mode, uid: attributes.uid, gid: attributes.gid };
-        let model = Model::new(root, owner, attributes.created);
+        let birth = engine.birth(root).map_err(|error| format!("birth of the root: {error}"))?;
+        let model = Model::new(root, owner, birth.created);
         let session =
             Session { engine, model, ids: Ids::new(root), opens: BTreeMap::new(), count: 0, options };
         session.compare_trees()?;

@@ -40,6 +40,10 @@ impl Engine for Flawed {
     fn lookup(&self, dir: ObjectId, name: &[u8]) -> Result<Option<ObjectId>> {
         self.model.lookup(dir, name)
     }
+    fn birth(&self, id: ObjectId) -> Result<eyrie_engine::Birth> {
+        self.model.birth(id)
+    }
+
     fn attributes(&self, id: ObjectId) -> Result<Attributes> {
         self.model.attributes(id)
     }

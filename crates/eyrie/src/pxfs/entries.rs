@@ -74,20 +74,24 @@ impl<E: Engine> Pxfs<E> {
 
     #[inline]
     pub(super) fn unlink_path(&self, path: &[u8]) -> Step<()> {
+        // Where nothing can be in the way the engine's own look-up is enough.
+        if let Some((dir, name)) = self.entry_quickly(path)
+            && self.may_change_any(&dir.protection)
+        {
+            self.engine.apply(&Op::Unlink { dir: dir.id, name, time: self.now() })?;
+            return Ok(());
+        }
         let mut walk = Walk::new(self, path)?;
         let parent = walk.parent()?;
         if parent.last != Last::Name {
             return Err(Errno::ISDIR.into());
         }
         let dir = &parent.dir;
-        // Where nothing can be in the way the engine's own look-up is enough.
-        if parent.slash || !self.may_change_any(&dir.protection) {
-            let id = walk.lookup(&parent)?.ok_or(Errno::NOENT)?;
-            if parent.slash {
-                return Err(if id.is_directory() { Errno::ISDIR } else { Errno::NOTDIR }.into());
-            }
-            self.check_remove(&dir.protection, id)?;
+        let id = walk.lookup(&parent)?.ok_or(Errno::NOENT)?;
+        if parent.slash {
+            return Err(if id.is_directory() { Errno::ISDIR } else { Errno::NOTDIR }.into());
         }
+        self.check_remove(&dir.protection, id)?;
         let name = walk.name(&parent)?.ok_or(Errno::NOENT)?;
         self.engine.apply(&Op::Unlink { dir: dir.id, name, time: self.now() })?;
         Ok(())
@@ -113,6 +117,16 @@ impl<E: Engine> Pxfs<E> {
     }
 
     pub(super) fn rename_path(&self, from: &[u8], to: &[u8], mode: RenameMode) -> Step<()> {
+        // Within one directory whose entries are all theirs to change, the engine checks all there is to check.
+        if let (Some((from_dir, from_name)), Some((to_dir, to_name))) =
+            (self.entry_quickly(from), self.entry_quickly(to))
+            && from_dir.id == to_dir.id
+            && self.may_change_any(&to_dir.protection)
+        {
+            let (from_dir, to_dir, time) = (from_dir.id, to_dir.id, self.now());
+            self.engine.apply(&Op::Rename { from_dir, from_name, to_dir, to_name, mode, time })?;
+            return Ok(());
+        }
         let mut from = Walk::new(self, from)?;
         let from_parent = from.parent()?;
         let mut to = Walk::new(self, to)?;
@@ -122,12 +136,6 @@ impl<E: Engine> Pxfs<E> {
         }
         if to_parent.last != Last::Name {
             return Err(if mode == RenameMode::NoReplace { Errno::EXIST } else { Errno::BUSY }.into());
-        }
-        let same_dir = from_parent.dir.id == to_parent.dir.id;
-        let slash = from_parent.slash || to_parent.slash;
-        let named = matches!((from.name(&from_parent), to.name(&to_parent)), (Ok(Some(_)), Ok(Some(_))));
-        if same_dir && !slash && named && self.may_change_any(&to_parent.dir.protection) {
-            return self.apply_move(&from, &from_parent, &to, &to_parent, mode);
         }
         let old = from.lookup(&from_parent)?.ok_or(Errno::NOENT)?;
         let new = to.lookup(&to_parent)?;
@@ -142,27 +150,10 @@ impl<E: Engine> Pxfs<E> {
             return Ok(());
         }
         self.check_move(&moved)?;
-        self.apply_move(&from, &from_parent, &to, &to_parent, mode)
-    }
-
-    fn apply_move(
-        &self,
-        from: &Walk<'_, '_, E>,
-        from_parent: &Parent,
-        to: &Walk<'_, '_, E>,
-        to_parent: &Parent,
-        mode: RenameMode,
-    ) -> Step<()> {
-        let from_name = from.name(from_parent)?.ok_or(Errno::NOENT)?;
-        let to_name = to.new_name(to_parent)?;
-        self.engine.apply(&Op::Rename {
-            from_dir: from_parent.dir.id,
-            from_name,
-            to_dir: to_parent.dir.id,
-            to_name,
-            mode,
-            time: self.now(),
-        })?;
+        let from_name = from.name(&from_parent)?.ok_or(Errno::NOENT)?;
+        let to_name = to.new_name(&to_parent)?;
+        let (from_dir, to_dir, time) = (from_parent.dir.id, to_parent.dir.id, self.now());
+        self.engine.apply(&Op::Rename { from_dir, from_name, to_dir, to_name, mode, time })?;
         Ok(())
     }
 

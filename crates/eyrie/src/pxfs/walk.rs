@@ -259,12 +259,18 @@ impl<'p, 'fs, E: Engine> Walk<'p, 'fs, E> {
 }
 
 impl<E: Engine> Pxfs<E> {
+    /// The directory and the last name of a path whose prefix is remembered, and whose last component is a common name.
+    #[inline(always)]
+    pub(super) fn entry_quickly<'p>(&self, path: &'p [u8]) -> Option<(Directory, &'p [u8])> {
+        let (prefix, start) = split(path).filter(|_| check_path(path).is_ok())?;
+        Some((cache::find(&self.scope(), prefix)?, &path[start..]))
+    }
+
     /// The object that a path names whose prefix is remembered, unless it is a symbolic link: all that most calls need.
     #[inline(always)]
     pub(super) fn resolve_quickly(&self, path: &[u8]) -> Step<Option<ObjectId>> {
-        let Some((prefix, start)) = split(path).filter(|_| check_path(path).is_ok()) else { return Ok(None) };
-        let Some(dir) = cache::find(&self.scope(), prefix) else { return Ok(None) };
-        let id = self.engine.lookup(dir.id, &path[start..])?.ok_or(Errno::NOENT)?;
+        let Some((dir, name)) = self.entry_quickly(path) else { return Ok(None) };
+        let id = self.engine.lookup(dir.id, name)?.ok_or(Errno::NOENT)?;
         Ok((id.kind() != Kind::Symlink).then_some(id))
     }
 

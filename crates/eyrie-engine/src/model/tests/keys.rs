@@ -39,7 +39,7 @@ fn put_makes_a_key_or_replaces_all_of_its_value() {
     assert!(!f.put(f.root, "k", b"second", at(3)).unwrap().created);
     assert_eq!(f.get(f.root, "k"), Some(id));
     assert_eq!(f.value("k").unwrap(), b"second");
-    assert_eq!((f.times(id), f.times(f.root), f.attributes(id).created), ((3, 3), (2, 2), at(2)));
+    assert_eq!((f.times(id), f.times(f.root), f.model.birth(id).unwrap().created), ((3, 3), (2, 2), at(2)));
     f.put(f.root, "k", b"", at(4)).unwrap();
     assert_eq!((f.value("k").unwrap().len(), f.times(id)), (0, (4, 4)));
 }

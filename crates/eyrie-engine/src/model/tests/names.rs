@@ -9,7 +9,8 @@ fn a_created_object_has_its_attributes_and_touches_its_directory() {
     let attributes = f.attributes(id);
     assert_eq!((attributes.kind, attributes.links, attributes.size), (Kind::File, 1, 5));
     assert_eq!((attributes.mode, attributes.uid, attributes.gid), (0o755, 1000, 100));
-    let times = [attributes.accessed, attributes.modified, attributes.changed, attributes.created];
+    let times =
+        [attributes.accessed, attributes.modified, attributes.changed, f.model.birth(id).unwrap().created];
     assert_eq!(times, [at(7); 4]);
     assert_eq!((f.attributes(f.root).accessed, f.times(f.root)), (START, (7, 7)));
     assert_eq!(f.get(f.root, "x"), Some(id));

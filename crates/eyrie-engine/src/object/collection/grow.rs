@@ -178,6 +178,7 @@ fn sweep(volume: &Volume, table: &Table<'_>, buckets: Buckets, bucket: u64) -> R
         let counted = counting(medium, page, commit, buckets, bucket)?;
         let mut tx = Transaction::begin(volume);
         tx.word(page, commit.next().with_live(counted).with_level(level).raw());
-        tx.commit()
+        tx.commit()?;
+        Ok(())
     })
 }
