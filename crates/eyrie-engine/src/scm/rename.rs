@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 use super::create::Parent;
 use super::read::Peeked;
 use super::{Scm, check_entry};
-use crate::object::collection::{self, Found};
+use crate::object::collection::{self, Collection, Found};
 use crate::object::header::HotChange;
 use crate::transaction::Transaction;
 use crate::{Applied, Error, ObjectId, RenameMode, Result, Time};
@@ -34,6 +34,9 @@ impl Scm {
     pub(super) fn rename(&self, request: Move<'_>) -> Result<Applied> {
         check_entry(request.from_dir, request.from_name)?;
         check_entry(request.to_dir, request.to_name)?;
+        // The second look-up's cache misses pass during the first.
+        let (_, hot) = self.directory(request.to_dir)?;
+        Collection::new(&self.volume, hot.root).prefetch(request.to_name);
         loop {
             let from = self.peek(request.from_dir, request.from_name)?;
             let to = self.peek(request.to_dir, request.to_name)?;
