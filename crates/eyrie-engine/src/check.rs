@@ -102,17 +102,11 @@ impl Check<'_> {
             Ok(true) => {}
         }
         let before = self.report.findings.len();
-        let mut overlaps = Vec::new();
         let marks = &mut self.marks;
+        // It ends at the first overlap, so that a tree that leads back into itself ends, too.
         let visited = visit_object(self.volume, id, &mut |extent| {
-            if let Err(overlap) = marks.mark_extent(extent) {
-                overlaps.push((extent.addr, overlap.what()));
-            }
-            Ok(())
+            marks.mark_extent(extent).map_err(|overlap| Error::corrupt(extent.addr, overlap.what()))
         });
-        for (addr, what) in overlaps {
-            self.found(addr, what);
-        }
         self.note(visited)?;
         match id.kind() {
             Kind::Directory => self.report.directories += 1,

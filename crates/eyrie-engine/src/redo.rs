@@ -14,7 +14,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use eyrie_medium::epoch::thread_index;
-use eyrie_medium::sync::{Mutex, lock, spin, try_lock};
+use eyrie_medium::sync::{Mutex, lock, try_lock, wait};
 use eyrie_medium::{Addr, Medium, Ordered, Settled};
 use smallvec::SmallVec;
 use zerocopy::IntoBytes;
@@ -41,6 +41,7 @@ impl Redo {
     /// Runs `read` (again and again) until no record was being applied meanwhile: it sees each Op whole or not at all.
     #[inline(always)]
     pub fn stable<T>(&self, mut read: impl FnMut() -> Result<T>) -> Result<T> {
+        let mut attempt = 0_u32;
         loop {
             let finished = self.finished.load(Ordering::Acquire);
             let started = self.started.load(Ordering::Acquire);
@@ -50,7 +51,8 @@ impl Redo {
                     return result;
                 }
             }
-            spin();
+            wait(attempt);
+            attempt = attempt.saturating_add(1);
         }
     }
 
@@ -88,6 +90,10 @@ pub(crate) fn commit(transaction: &mut Transaction<'_>) -> Result<Settled> {
         }
         let record = record.as_bytes();
         transaction.write(entries, record)?;
+        for &(addr, _) in &words {
+            // From the publish on nothing may fail: every word must be there.
+            medium.load(addr)?;
+        }
         transaction.write_word(slot.add(8), entries.raw())?;
         let ordered = transaction.barrier();
         let committed = medium.publish(slot, state(record, entries), ordered)?;

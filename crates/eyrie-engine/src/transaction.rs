@@ -11,9 +11,9 @@
 use eyrie_medium::{Addr, Dirty, Medium, Ordered, Settled};
 use smallvec::SmallVec;
 
-use crate::Result;
 use crate::object::pointer::Extent;
 use crate::volume::Volume;
+use crate::{Error, Result};
 
 /// Words of one cache line that are committed together; the last one is the commit.
 #[derive(Clone, Copy, Debug)]
@@ -172,6 +172,18 @@ impl<'v> Transaction<'v> {
         self.retired.push(extent);
     }
 
+    /// The same for an extent that was found on the medium, where a damaged tree may lead on without end.
+    ///
+    /// # Errors
+    /// `Corrupt` when there are more than the volume has room for.
+    pub fn retire_found(&mut self, extent: Extent) -> Result<()> {
+        self.retired.push(extent);
+        if self.retired.len() <= self.volume.space().most_extents() {
+            return Ok(());
+        }
+        Err(Error::corrupt(extent.addr, "endless storage of an object"))
+    }
+
     /// Gives back a header once the commit has settled and no reader can see it.
     pub fn retire_header(&mut self, header: Addr) {
         self.retired_headers.push(header);
@@ -205,7 +217,9 @@ impl<'v> Transaction<'v> {
             };
             medium.settle(published)
         };
+        // What is allocated is reachable now. If the mapping failed meanwhile nobody knows, and nothing is reused.
         self.allocated.clear();
+        medium.check()?;
         if !self.retired.is_empty() || !self.retired_headers.is_empty() {
             self.volume.space().retire_all(&self.retired, &self.retired_headers, &settled);
         }

@@ -87,6 +87,8 @@ impl Drop for Local {
 #[must_use = "a guard protects nothing once it is dropped"]
 #[derive(Debug)]
 pub struct Guard {
+    /// Pinned in [`CROWD`]: the thread has no slot (any more).
+    crowd: bool,
     /// Guards belong to their thread's slot.
     _not_send: PhantomData<*const ()>,
 }
@@ -94,41 +96,52 @@ pub struct Guard {
 /// Pins the current epoch for this thread. Pins nest.
 #[inline]
 pub fn pin() -> Guard {
-    LOCAL.with(|local| {
-        let depth = local.depth.get();
+    // A thread that is being torn down has no slot any more.
+    let crowd = LOCAL.try_with(Local::pin).unwrap_or(true);
+    if crowd {
+        CROWD.fetch_add(1, Ordering::SeqCst);
+    }
+    Guard { crowd, _not_send: PhantomData }
+}
+
+impl Local {
+    /// Pins the thread's slot; whether it has none.
+    #[inline(always)]
+    fn pin(&self) -> bool {
+        let Some(slot) = TABLE.get(self.slot()) else { return true };
+        let depth = self.depth.get();
         if depth == 0 {
-            match TABLE.get(local.slot()) {
-                Some(slot) => {
-                    // The pin must be visible before anything that it protects is read: an exchange is a store and
-                    // a full fence in one, and cheaper than the two.
-                    slot.pinned.swap(CLOCK.load(Ordering::Relaxed), Ordering::SeqCst);
-                }
-                None => {
-                    CROWD.fetch_add(1, Ordering::SeqCst);
-                }
-            }
+            // The pin must be visible before anything that it protects is read: an exchange is a store and a full fence
+            // in one, and cheaper than the two.
+            slot.pinned.swap(CLOCK.load(Ordering::Relaxed), Ordering::SeqCst);
             interleave();
         }
-        local.depth.set(depth + 1);
-    });
-    Guard { _not_send: PhantomData }
+        self.depth.set(depth + 1);
+        false
+    }
+
+    /// Ends one pin of the thread's slot.
+    #[inline(always)]
+    fn unpin(&self) {
+        let depth = self.depth.get() - 1;
+        self.depth.set(depth);
+        if depth == 0
+            && let Some(slot) = TABLE.get(self.slot.get())
+        {
+            slot.pinned.store(IDLE, Ordering::Release);
+        }
+    }
 }
 
 impl Drop for Guard {
     #[inline]
     fn drop(&mut self) {
-        LOCAL.with(|local| {
-            let depth = local.depth.get() - 1;
-            local.depth.set(depth);
-            if depth == 0 {
-                match TABLE.get(local.slot.get()) {
-                    Some(slot) => slot.pinned.store(IDLE, Ordering::Release),
-                    None => {
-                        CROWD.fetch_sub(1, Ordering::Release);
-                    }
-                }
-            }
-        });
+        if self.crowd {
+            CROWD.fetch_sub(1, Ordering::Release);
+        } else {
+            // A thread that is being torn down has given its slot back, pin and all.
+            let _ = LOCAL.try_with(Local::unpin);
+        }
     }
 }
 
@@ -156,13 +169,13 @@ pub fn advance() -> Epoch {
 /// A small number of the calling thread, for picking one of several shards; threads beyond 256 share the last.
 #[inline]
 pub fn thread_index() -> usize {
-    LOCAL.with(Local::slot)
+    LOCAL.try_with(Local::slot).unwrap_or(SLOTS)
 }
 
 /// In a forked child the other threads are gone, and so are their pins.
 fn register_fork_handler() {
     extern "C" fn child() {
-        let mine = LOCAL.with(|local| local.slot.get());
+        let mine = LOCAL.try_with(|local| local.slot.get()).unwrap_or(SLOTS);
         for (index, slot) in TABLE.iter().enumerate() {
             if index != mine {
                 slot.pinned.store(IDLE, Ordering::Relaxed);
@@ -170,7 +183,7 @@ fn register_fork_handler() {
             }
         }
     }
-    // SAFETY: the handler only stores to atomics and reads a thread-local without a destructor to run.
+    // SAFETY: the handler only stores to atomics and reads a cell of a thread-local; it cannot panic.
     unsafe { libc::pthread_atfork(None, None, Some(child)) };
 }
 

@@ -28,7 +28,18 @@ pub fn spin() {
     std::hint::spin_loop();
 }
 
-/// Locks `mutex`. A panic elsewhere does not poison it: what a lock guards on a medium is always whole.
+/// As [`spin`], for a loop that has gone round `attempt` times: before long it lets other threads have the processor.
+#[inline]
+pub fn wait(attempt: u32) {
+    if attempt < 100 {
+        spin();
+    } else {
+        interleave();
+        std::thread::yield_now();
+    }
+}
+
+/// Locks `mutex`. A panic elsewhere does not poison it; what is on the medium is whole at any moment.
 #[cfg(not(feature = "shuttle"))]
 #[inline]
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

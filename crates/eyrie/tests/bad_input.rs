@@ -512,6 +512,23 @@ fn offsets_and_sizes_at_their_ends() {
 }
 
 #[test]
+fn a_file_that_is_no_value_is_too_large_for_a_store() {
+    let _alone = alone();
+    let place = Place::new();
+    let volume = place.create(8 * MIB);
+    let fs = root(&volume);
+    fs.mkdir("/store", 0o755).unwrap();
+    let file = fs.create_file("/store/sparse").unwrap();
+    file.set_len(1 << 40).unwrap();
+    let store = volume.store("/store", Credentials::root()).unwrap();
+    assert_eq!(errno(store.get("sparse")), Errno::FBIG);
+    // Extending takes no space, whatever the size.
+    let free = volume.information().free_bytes;
+    file.set_len((1 << 41) + 1).unwrap();
+    assert_eq!(volume.information().free_bytes, free);
+}
+
+#[test]
 fn a_forked_child_gets_errors_and_harms_nothing() {
     let _alone = alone();
     let place = Place::new();
@@ -519,8 +536,13 @@ fn a_forked_child_gets_errors_and_harms_nothing() {
     let fs = root(&volume);
     fs.write("/file", "kept").unwrap();
     let file = fs.options().read(true).write(true).open("/file").unwrap();
+    let unnamed = fs.options().read(true).write(true).create(true).open("/unnamed").unwrap();
+    unnamed.write_at(b"open", 0).unwrap();
+    fs.remove_file("/unnamed").unwrap();
     let path = place.path();
     let all_refused = eyrie_medium::in_forked_child(|| {
+        // The child's close is of a copy: the parent still has the file open.
+        eyrie_engine::Engine::close(&**fs.engine(), unnamed.handle().id());
         // No look at the lock of the volume: another thread's test may hold what guards the table of locks.
         let results = [
             fs.write("/file", "child").map(drop),
@@ -536,6 +558,10 @@ fn a_forked_child_gets_errors_and_harms_nothing() {
         results.iter().all(|result| matches!(result, Err(error) if error.errno() == Errno::IO))
     });
     assert!(all_refused.unwrap(), "a call of the child succeeded");
+    let mut bytes = [0; 4];
+    unnamed.read_at(&mut bytes, 0).unwrap();
+    assert_eq!(&bytes, b"open");
+    unnamed.close().unwrap();
     assert_eq!(fs.read("/file").unwrap(), b"kept");
     fs.write("/file", "parent").unwrap();
     assert_sound(&volume);

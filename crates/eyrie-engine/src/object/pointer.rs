@@ -19,6 +19,8 @@ impl Class {
     pub const COUNT: u8 = SMALL.len() as u8 + DOUBLINGS * 4 + 1;
     /// Number of classes below a page.
     pub const SMALL_COUNT: u8 = SMALL.len() as u8;
+    /// The smallest class: 64 bytes.
+    pub const SMALLEST: Class = Class(1);
     /// One page: tree nodes, and leaves of trees.
     pub const PAGE: Class = Class(SMALL.len() as u8 + 1);
     /// The largest extent, in bytes: 64 MiB.

@@ -258,7 +258,8 @@ impl Scm {
 
 impl Drop for Scm {
     fn drop(&mut self) {
-        if self.close_on_drop && !std::thread::panicking() {
+        // In a forked child the locks may be held by threads that are not there.
+        if self.close_on_drop && !std::thread::panicking() && self.medium().check().is_ok() {
             // There is nobody to tell; a volume that was not closed is recovered when it is opened.
             let _ = self.volume.save();
         }

@@ -66,6 +66,18 @@ impl Opens {
         lock(&self.orphans).contains(&id)
     }
 
+    /// Takes one orphan, if nobody has it open any more.
+    pub fn take_if_closed(&self, id: ObjectId) -> bool {
+        let mut orphans = lock(&self.orphans);
+        let Some(index) = orphans.iter().position(|&orphan| orphan == id) else { return false };
+        if !self.is_closed(id) {
+            return false;
+        }
+        orphans.swap_remove(index);
+        self.orphan_count.store(orphans.len(), Ordering::SeqCst);
+        true
+    }
+
     /// Takes the orphans that nobody has open any more.
     pub fn take_closed(&self) -> Vec<ObjectId> {
         let mut orphans = lock(&self.orphans);

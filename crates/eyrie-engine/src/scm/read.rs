@@ -152,10 +152,12 @@ impl Scm {
             if !hot.selector.sealed() {
                 return Ok(None);
             }
-            match mfile::single(hot.root, hot.size)? {
-                Some((addr, len)) => Ok(Some(self.medium().bytes(addr, len, guard)?)),
-                None => Ok(None),
+            let Some((addr, len)) = mfile::single(hot.root, hot.size)? else { return Ok(None) };
+            // Only an extent of its own can be shown: bytes of headers and tables do change.
+            if len > 0 && !hot.root.extent().is_some_and(|extent| self.volume.contains(extent)) {
+                return Err(Error::corrupt(addr, "extent outside the space for extents"));
             }
+            Ok(Some(self.medium().bytes(addr, len, guard)?))
         })
     }
 
@@ -173,7 +175,8 @@ impl Scm {
 
     /// Ends one open; the last one of an object without names gives it back.
     pub(super) fn close_object(&self, id: ObjectId) {
-        if self.opens.remove(id) {
+        // A forked child has a copy of the counts, but the objects are its parent's.
+        if self.opens.remove(id) && self.medium().check().is_ok() {
             self.give_back_orphans();
         }
     }

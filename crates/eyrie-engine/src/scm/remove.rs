@@ -100,10 +100,13 @@ impl Scm {
             let _ = self.set_attributes_held(id, &AttributeChange::default(), time);
             self.opens.add_orphan(id);
             // The last close may have come before the orphan was known.
-            self.give_back_orphans();
+            if self.opens.take_if_closed(id) {
+                self.retire(id, settled);
+            }
         }
     }
 
+    /// Gives back the orphans that nobody has open any more. The caller holds no lock.
     pub(super) fn give_back_orphans(&self) {
         let closed = self.opens.take_closed();
         if closed.is_empty() {
@@ -112,19 +115,28 @@ impl Scm {
         // Their names were gone durably before they became orphans, so a commit of nothing settles enough. It fails
         // only with the medium.
         if let Ok(settled) = Transaction::begin(&self.volume).commit() {
-            closed.into_iter().for_each(|id| self.retire(id, &settled));
+            for id in closed {
+                // Somebody may still be writing to it by a path that was walked before.
+                let _held = self.locks.hold(&[id]);
+                self.retire(id, &settled);
+            }
         }
     }
 
-    /// Retires the storage of an object that nothing names and nobody has open. Storage that a corrupt object does not
+    /// Retires the storage of an object that nothing names and nobody has open, and whose lock is held. Storage that a corrupt object does not
     /// lead to any more is lost until the next recovery.
     fn retire(&self, id: ObjectId, settled: &Settled) {
         let Ok(header) = self.header(id) else { return };
         let Ok(hot) = header.hot(self.medium()) else { return };
         let mut storage: SmallVec<[Extent; 16]> = SmallVec::new();
-        let mut add = |extent| {
+        let most = self.volume.space().most_extents();
+        let mut add = |extent: Extent| {
             storage.push(extent);
-            Ok(())
+            if storage.len() <= most {
+                Ok(())
+            } else {
+                Err(Error::corrupt(extent.addr, "endless storage of an object"))
+            }
         };
         let visited = match id.kind() {
             Kind::Directory => Collection::new(&self.volume, hot.root).visit_storage(&mut add),

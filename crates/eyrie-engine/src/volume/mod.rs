@@ -61,7 +61,8 @@ pub enum Opened {
     Crashed,
 }
 
-/// An open volume. Dropped without [`Volume::close`] it is left as by a crash, which loses nothing.
+/// An open volume. Dropped without [`Volume::close`] it is left as by a crash, which loses nothing. (The library's own
+/// volumes are saved when they are dropped.)
 pub struct Volume {
     space: Space,
     medium: Arc<Medium>,

@@ -245,6 +245,11 @@ impl Space {
         magazine.collect(now, |magazine, shape, addr| self.spill(magazine, shape, addr));
     }
 
+    /// More extents than any object of this volume can have: none of those that come in numbers is below 2 KiB.
+    pub fn most_extents(&self) -> usize {
+        (self.shared.geometry.volume_bytes() / 2048) as usize
+    }
+
     /// Whether an extent could be live: well formed, in the groups in use and in no header chunk.
     #[inline]
     pub fn contains(&self, extent: Extent) -> bool {

@@ -227,7 +227,9 @@ impl<E: Engine> Kvfs<E> {
     fn copy(&self, id: ObjectId, out: &mut Vec<u8>) -> eyrie_engine::Result<()> {
         loop {
             let size = self.engine.attributes(id)?.size;
-            let Ok(size) = usize::try_from(size) else { return Err(eyrie_engine::Error::TooLarge) };
+            // A file may be larger than any value, and sparse: more than memory holds.
+            let size = usize::try_from(size).ok().filter(|&size| size <= VALUE_MAX);
+            let Some(size) = size else { return Err(eyrie_engine::Error::TooLarge) };
             // One byte more than there should be: a full read means that the value has grown since.
             out.resize(size + 1, 0);
             let count = self.engine.read(id, 0, out)?;

@@ -52,14 +52,12 @@ impl<E: Engine> Posix for Pxfs<E> {
 
     #[inline]
     fn write_at(&self, handle: &Handle, data: &[u8], offset: u64) -> Result<usize> {
-        let _pin = epoch::pin();
-        self.write_handle(handle, data, offset).map_err(|failure| failure.into_error("write"))
+        self.call("write", || self.write_handle(handle, data, offset))
     }
 
     #[inline]
     fn append(&self, handle: &Handle, data: &[u8]) -> Result<usize> {
-        let _pin = epoch::pin();
-        self.append_handle(handle, data).map_err(|failure| failure.into_error("write"))
+        self.call("write", || self.append_handle(handle, data))
     }
 
     #[inline]

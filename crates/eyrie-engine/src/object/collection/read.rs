@@ -69,8 +69,8 @@ impl<'v> Collection<'v> {
     #[inline]
     pub fn prefetch(&self, name: &[u8]) {
         let medium = self.volume.medium();
-        let page = Table::open(medium, self.root)
-            .and_then(|table| table.page(table.buckets()?.of(self.hash(name))));
+        let page =
+            Table::open(medium, self.root).and_then(|table| table.page(table.buckets()?.of(self.hash(name))));
         if let Ok(page) = page {
             (0..3).for_each(|line| medium.prefetch(page.add(line * LINE_SIZE)));
         }

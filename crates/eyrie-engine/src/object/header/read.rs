@@ -7,6 +7,7 @@ use eyrie_medium::{Addr, LINE_SIZE, Medium};
 use zerocopy::transmute;
 
 use super::layout::{Cold, HotCopy, HotLine, Identity};
+use crate::object::mfile::MAX_SIZE;
 use crate::object::pointer::Pointer;
 use crate::{Error, Kind, ObjectId, Result, Time};
 
@@ -166,6 +167,9 @@ impl Header {
             };
             // The selector was read first; if it is still the same, so was everything between.
             if line.load(0) == selector.0 {
+                if hot.size > MAX_SIZE {
+                    return Err(Error::corrupt(self.addr, "impossible size"));
+                }
                 return Ok(hot);
             }
             spin();

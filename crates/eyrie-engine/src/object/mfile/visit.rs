@@ -58,10 +58,7 @@ pub(super) fn retire_under(
     level: u8,
     size: u64,
 ) -> Result<()> {
-    visit_under(transaction.medium(), pointer, level, size, &mut |extent| {
-        transaction.retire(extent);
-        Ok(())
-    })
+    visit_under(transaction.medium(), pointer, level, size, &mut |extent| transaction.retire_found(extent))
 }
 
 /// Gives back all storage of a file when the transaction has settled.
@@ -70,8 +67,5 @@ pub(super) fn retire_under(
 /// `Corrupt`, `Fault`.
 pub fn retire_all(transaction: &mut Transaction<'_>, root: Pointer, size: u64) -> Result<()> {
     let medium = transaction.medium();
-    visit_storage(medium, root, size, &mut |extent| {
-        transaction.retire(extent);
-        Ok(())
-    })
+    visit_storage(medium, root, size, &mut |extent| transaction.retire_found(extent))
 }

@@ -130,6 +130,15 @@ fn pieces(transaction: &mut Transaction<'_>, extent: Extent, size: u64, level: u
     node.write(transaction)
 }
 
+/// Refuses to change what cannot be an extent of a file: a damaged pointer must not damage more.
+fn require_own(transaction: &Transaction<'_>, extent: Extent) -> Result<()> {
+    if transaction.volume().contains(extent) {
+        Ok(())
+    } else {
+        Err(Error::corrupt(extent.addr, "extent outside the space for extents"))
+    }
+}
+
 /// Bytes to store at an offset from the start of a subtree.
 #[derive(Clone, Copy)]
 struct Part<'a> {
@@ -253,6 +262,7 @@ fn overwrite(
         && !selector.sealed()
         && let super::Piece::Data(addr, _) = super::find(transaction.medium(), file.root, offset / 8 * 8)?
     {
+        require_own(transaction, Extent { addr: addr.align_down(64), class: Class::SMALLEST })?;
         let mut word = transaction.medium().load(addr)?.to_le_bytes();
         let first = (offset % 8) as usize;
         word[first..first + data.len()].copy_from_slice(data);
@@ -283,6 +293,10 @@ fn overwrite(
         let slot = slot_addr(node, slot);
         pointer = Pointer::from_raw(transaction.medium().load(slot)?);
         at = Some(slot);
+    }
+    if part.offset / PAGE_SIZE != (part.end() - 1) / PAGE_SIZE {
+        // A reader of several blocks could see some before and some after a change below the root.
+        return Ok(Change::Root(tree_over(transaction, file.root, file.size, offset, data)?, file.size));
     }
     let new = cow(transaction, pointer, level, part, size)?;
     match at {
@@ -342,6 +356,7 @@ fn append(transaction: &mut Transaction<'_>, file: File, offset: u64, data: &[u8
         if let Some(extent) = old
             && end <= extent.bytes()
         {
+            require_own(transaction, extent)?;
             if offset > size {
                 transaction.zero(extent.addr.add(size), offset - size)?;
             }
@@ -385,6 +400,7 @@ fn extend(
     let Under::Node(node) = under(pointer, level, Addr::NULL)? else {
         return Err(Error::corrupt(Addr::NULL, "file tree without its node"));
     };
+    require_own(transaction, Extent { addr: node, class: Class::PAGE })?;
     let child_span = span(level - 1);
     let last = if part.data.is_empty() { FANOUT - 1 } else { slot_of(level, part.end() - 1) };
     let boundary = slot_of(level, size);
@@ -392,7 +408,8 @@ fn extend(
         let start = start_of(level, slot);
         let at = slot_addr(node, slot);
         let visible = size.saturating_sub(start);
-        let here = part.offset < start.saturating_add(child_span) && part.end() > start;
+        let here =
+            !part.data.is_empty() && part.offset < start.saturating_add(child_span) && part.end() > start;
         let inner =
             if here { part.within(start, child_span) } else { Part { offset: child_span, data: &[] } };
         if visible > 0 {
@@ -419,6 +436,7 @@ fn extend_child(
     match under(pointer, level, at)? {
         Under::Node(_) => extend(transaction, pointer, level, size, part),
         Under::Leaf(extent) => {
+            require_own(transaction, extent)?;
             let gap_end = part.offset.min(span(level));
             if gap_end > size {
                 transaction.zero(extent.addr.add(size), gap_end - size)?;
@@ -446,6 +464,7 @@ pub(super) fn clear_past(
         if let Some(extent) = root_extent(root, Addr::NULL)?
             && size < extent.bytes()
         {
+            require_own(transaction, extent)?;
             transaction.zero(extent.addr.add(size), extent.bytes().min(end) - size)?;
         }
         return Ok(());
