@@ -1,7 +1,7 @@
 //! The reference model: an engine of in-memory maps under one lock, obviously correct; the oracle of all tests.
 //!
 //! It accepts ids that another engine reserved, so the same [`Op`] can be applied to that engine and to the model, and
-//! the results compared. Not to be compared: [`Attributes::allocated`], [`Attributes::generation`],
+//! the results compared. Not to be compared: [`Attributes::allocated`], the generation of a [`Birth`],
 //! [`Engine::directory_changes`], [`Engine::space`], and the cookies and order of [`Engine::list`]. Of
 //! [`Engine::seek`] only its meaning: what an engine calls a hole must read as zeros. To the model, data is every 4 KiB
 //! page that was written since the file was last shorter.
