@@ -407,7 +407,7 @@ pub struct Tour {
     /// Remove the volume at the end
     #[arg(long)]
     pub remove: bool,
-    /// Seconds for the measurements
+    /// Seconds for the measurements; fewer than 10 leave out those in large directories
     #[arg(long, default_value_t = 12, value_parser = clap::value_parser!(u64).range(1..=600))]
     pub seconds: u64,
     /// Print the results as JSON

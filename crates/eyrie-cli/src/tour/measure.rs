@@ -8,17 +8,15 @@
 //! Every operation moves [`BLOCK_BYTES`], paths have three components, and names are built anew for every operation.
 //! Both sides go through the same calls of [`Posix`] and the same methods of [`Keys`].
 
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
 use std::time::{Duration, Instant};
 
-use eyrie::{File, HostStore, OpenFlags, Posix, PosixExt, RenameMode, Result, Store};
+use eyrie::{Posix, Result};
 
+use super::subject::{Keys, Subject};
 use crate::interrupt;
 
 /// Operations timed at once.
-const BATCH: u32 = 200;
+pub const BATCH: u32 = 200;
 /// Rounds that are measured at least.
 const FEWEST_ROUNDS: usize = 40;
 /// Rounds that are measured at most.
@@ -26,13 +24,7 @@ const MOST_ROUNDS: usize = 2000;
 /// Rounds before those that count.
 const WARM_UP: u32 = 3;
 /// Bytes that an operation moves.
-const BLOCK_BYTES: usize = 4096;
-/// Files, and keys, to choose from.
-const POPULATION: u32 = 2000;
-/// Bytes of the file that is read and overwritten at random.
-pub const LARGE_BYTES: u64 = 128 << 20;
-/// Bytes of one write while that file is made.
-const FILL_BYTES: usize = 4 << 20;
+pub const BLOCK_BYTES: usize = 4096;
 
 /// What is measured.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -41,10 +33,14 @@ pub enum Operation {
     Open,
     /// The attributes of an existing file by its path.
     Stat,
-    /// Read one aligned block at random from an open file of [`LARGE_BYTES`].
+    /// Read one aligned block at random from an open large file.
     Read,
+    /// Read the next block of that file.
+    ReadOn,
     /// Overwrite one aligned block at random in that file.
     Overwrite,
+    /// Overwrite a block so, and `fsync` the file.
+    Sync,
     /// Append one block to an open file, which begins each batch empty.
     Append,
     /// Create a file, write one block, close it.
@@ -59,21 +55,86 @@ pub enum Operation {
     GetInPlace,
     /// Replace the value of an existing key. On the host: create, write, close, rename.
     Put,
+    /// Remove a key. On the host: unlink.
+    Erase,
+}
+
+/// In what surroundings.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Scale {
+    /// A directory, or store, of a thousand or two.
+    Few,
+    /// One of [`Amounts::many`].
+    Many,
+}
+
+/// How much there is to choose from.
+#[derive(Clone, Copy, Debug)]
+pub struct Amounts {
+    /// Size of the file that is read and overwritten, in bytes.
+    pub large_bytes: u64,
+    /// Files, and keys, at [`Scale::Many`]; 0 leaves those rows out.
+    pub many: u32,
+}
+
+impl Amounts {
+    /// For a quick look.
+    pub const SMALL: Amounts = Amounts { large_bytes: 128 << 20, many: 0 };
+    /// For figures.
+    pub const FULL: Amounts = Amounts { large_bytes: 1 << 30, many: 100_000 };
+
+    /// Files to choose from.
+    pub fn files(self, scale: Scale) -> u32 {
+        if scale == Scale::Few { 2000 } else { self.many }
+    }
+
+    /// Keys to choose from.
+    pub fn keys(self, scale: Scale) -> u32 {
+        if scale == Scale::Few { 1000 } else { self.many }
+    }
+
+    /// Room that the files and keys of one side need at most, in bytes.
+    pub fn bytes(self) -> u64 {
+        self.large_bytes + (256 << 20) + u64::from(self.many) * (2 * 4096)
+    }
+}
+
+/// A row of the table: an operation at a scale.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Row {
+    /// What is done.
+    pub operation: Operation,
+    /// Among how many.
+    pub scale: Scale,
 }
 
 /// Operations that are measured together, because one makes what the next needs.
-const GROUPS: [&[Operation]; 10] = [
+const GROUPS: [&[Operation]; 13] = [
     &[Operation::Open],
     &[Operation::Stat],
     &[Operation::Read],
+    &[Operation::ReadOn],
     &[Operation::Overwrite],
+    &[Operation::Sync],
     &[Operation::Append],
     &[Operation::Create, Operation::Unlink],
     &[Operation::Rename],
     &[Operation::Get],
     &[Operation::GetInPlace],
     &[Operation::Put],
+    &[Operation::Erase],
 ];
+
+/// The groups with each operation at its scale: first everything among few, then what depends on how many there are.
+fn groups(amounts: Amounts) -> impl Iterator<Item = Vec<Row>> {
+    let at = |scale| {
+        move |group: &&[Operation]| -> Vec<Row> {
+            group.iter().map(|&operation| Row { operation, scale }).collect()
+        }
+    };
+    let scaled = move |group: &&&[Operation]| amounts.many > 0 && group[0].depends_on_scale();
+    GROUPS.iter().map(at(Scale::Few)).chain(GROUPS.iter().filter(scaled).map(at(Scale::Many)))
+}
 
 impl Operation {
     /// Its name in tables.
@@ -82,7 +143,9 @@ impl Operation {
             Operation::Open => "open + close",
             Operation::Stat => "stat",
             Operation::Read => "read 4 KiB",
+            Operation::ReadOn => "read 4 KiB, sequential",
             Operation::Overwrite => "overwrite 4 KiB",
+            Operation::Sync => "write 4 KiB + fsync",
             Operation::Append => "append 4 KiB",
             Operation::Create => "create + write 4 KiB",
             Operation::Unlink => "unlink",
@@ -90,7 +153,20 @@ impl Operation {
             Operation::Get => "get 4 KiB",
             Operation::GetInPlace => "get in place",
             Operation::Put => "put 4 KiB",
+            Operation::Erase => "erase",
         }
+    }
+
+    /// Whether it looks a name up.
+    fn depends_on_scale(self) -> bool {
+        use Operation::{Append, Overwrite, Read, ReadOn, Sync};
+        !matches!(self, Read | ReadOn | Overwrite | Sync | Append)
+    }
+
+    /// Whether it is one of a store's.
+    fn is_of_keys(self) -> bool {
+        use Operation::{Erase, Get, GetInPlace, Put};
+        matches!(self, Get | GetInPlace | Put | Erase)
     }
 }
 
@@ -98,7 +174,9 @@ impl Operation {
 #[derive(Clone, Copy, Debug)]
 pub struct Measurement {
     /// Which.
-    pub operation: Operation,
+    pub row: Row,
+    /// Among how many files or keys.
+    pub among: u32,
     /// Median time on Eyrie, in µs.
     pub eyrie_us: f64,
     /// Median time on the host, in µs, where the host has the operation.
@@ -114,214 +192,6 @@ impl Measurement {
     }
 }
 
-/// The calls of a store that are measured.
-pub trait Keys {
-    /// Replaces `out` by the value.
-    ///
-    /// # Errors
-    /// As the store's.
-    fn get(&self, key: &[u8], out: &mut Vec<u8>) -> Result<bool>;
-
-    /// Sets the value.
-    ///
-    /// # Errors
-    /// As the store's.
-    fn put(&self, key: &[u8], value: &[u8]) -> Result<()>;
-
-    /// Looks at the value where it lies, if the store can do that: its length and first byte.
-    ///
-    /// # Errors
-    /// As the store's.
-    fn look(&self, key: &[u8]) -> Option<Result<(usize, u8)>>;
-}
-
-impl Keys for Store {
-    #[inline]
-    fn get(&self, key: &[u8], out: &mut Vec<u8>) -> Result<bool> {
-        self.get_into(key, out)
-    }
-
-    #[inline]
-    fn put(&self, key: &[u8], value: &[u8]) -> Result<()> {
-        Store::put(self, key, value).map(drop)
-    }
-
-    #[inline]
-    fn look(&self, key: &[u8]) -> Option<Result<(usize, u8)>> {
-        let pin = self.pin();
-        let seen = self.get_in_place(key, &pin);
-        Some(
-            seen.map(|value| {
-                value.map_or((0, 0), |value| (value.len(), value.first().copied().unwrap_or(0)))
-            }),
-        )
-    }
-}
-
-impl Keys for HostStore {
-    #[inline]
-    fn get(&self, key: &[u8], out: &mut Vec<u8>) -> Result<bool> {
-        self.get_into(key, out)
-    }
-
-    #[inline]
-    fn put(&self, key: &[u8], value: &[u8]) -> Result<()> {
-        HostStore::put(self, key, value)
-    }
-
-    #[inline]
-    fn look(&self, _key: &[u8]) -> Option<Result<(usize, u8)>> {
-        None
-    }
-}
-
-/// A name whose last six characters are a number.
-struct Name {
-    bytes: Vec<u8>,
-    end: usize,
-}
-
-impl Name {
-    fn new(base: &str) -> Name {
-        Name { bytes: format!("{base}000000").into_bytes(), end: base.len() + 6 }
-    }
-
-    #[inline]
-    fn number(&mut self, mut number: u32) -> &[u8] {
-        for digit in self.bytes[self.end - 6..].iter_mut().rev() {
-            *digit = b'0' + (number % 10) as u8;
-            number /= 10;
-        }
-        &self.bytes
-    }
-
-    #[inline]
-    fn path(&mut self, number: u32) -> &Path {
-        Path::new(OsStr::from_bytes(self.number(number)))
-    }
-}
-
-/// A small generator (xorshift), so that both sides see the same choices.
-struct Choices(u64);
-
-impl Choices {
-    #[inline]
-    fn below(&mut self, end: u32) -> u32 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (((self.0 >> 32) * u64::from(end)) >> 32) as u32
-    }
-
-    /// Where a block of the large file begins.
-    #[inline]
-    fn offset(&mut self) -> u64 {
-        u64::from(self.below((LARGE_BYTES / BLOCK_BYTES as u64) as u32)) * BLOCK_BYTES as u64
-    }
-}
-
-/// One side: files, keys, and what was prepared there.
-pub struct Subject<'a, P: Posix, K> {
-    fs: &'a P,
-    keys: &'a K,
-    large: File<'a, P>,
-    growing: File<'a, P>,
-    block: Vec<u8>,
-    value: Vec<u8>,
-    /// Sums up what is read, so that reading cannot be left out.
-    seen: usize,
-}
-
-impl<'a, P: Posix, K: Keys> Subject<'a, P, K> {
-    /// Makes the files and keys to measure with, under the directory `/bench`, which must not exist; the store is
-    /// empty.
-    ///
-    /// # Errors
-    /// As the calls.
-    pub fn new(fs: &'a P, keys: &'a K) -> Result<Subject<'a, P, K>> {
-        for dir in ["/bench", "/bench/files", "/bench/new"] {
-            fs.create_dir(dir)?;
-        }
-        let block: Vec<u8> = (0..BLOCK_BYTES).map(|index| (index * 7) as u8).collect();
-        let mut name = Name::new("/bench/files/file-");
-        let mut key = Name::new("key-");
-        for number in 0..POPULATION {
-            fs.write(name.path(number), &block)?;
-            keys.put(key.number(number), &block)?;
-        }
-        let open = |path: &str| fs.options().read(true).write(true).create(true).open(path);
-        let large = open("/bench/files/large")?;
-        let filling = vec![1; FILL_BYTES];
-        for offset in (0..LARGE_BYTES).step_by(FILL_BYTES) {
-            large.write_all_at(&filling, offset)?;
-        }
-        let growing = open("/bench/files/growing")?;
-        let mut renamed = Name::new("/bench/files/one-");
-        for number in 0..BATCH {
-            fs.write(renamed.path(number), &block)?;
-        }
-        Ok(Subject { fs, keys, large, growing, block, value: Vec::with_capacity(2 * BLOCK_BYTES), seen: 0 })
-    }
-
-    /// The time of one batch; `None` where the side has no such operation.
-    fn batch(&mut self, operation: Operation, round: u32) -> Result<Option<Duration>> {
-        let mut choices = Choices(0x9e37_79b9_7f4a_7c15 ^ u64::from(round + 1));
-        let mut file = Name::new("/bench/files/file-");
-        let mut new = Name::new("/bench/new/file-");
-        let (mut from, mut to) = (Name::new("/bench/files/one-"), Name::new("/bench/files/two-"));
-        if round % 2 == 1 {
-            std::mem::swap(&mut from, &mut to);
-        }
-        let mut key = Name::new("key-");
-        let mut buffer = [0; BLOCK_BYTES];
-        let fs = self.fs;
-        match operation {
-            Operation::Append => self.growing.set_len(0)?,
-            Operation::GetInPlace if self.keys.look(key.number(0)).is_none() => return Ok(None),
-            _ => {}
-        }
-        let start = Instant::now();
-        for number in 0..BATCH {
-            match operation {
-                Operation::Open => {
-                    let handle = fs.open(file.path(choices.below(POPULATION)), OpenFlags::READ, 0)?;
-                    fs.close(handle)?;
-                }
-                Operation::Stat => self.seen += fs.stat(file.path(choices.below(POPULATION)))?.size as usize,
-                Operation::Read => {
-                    self.seen += fs.read_at(self.large.handle(), &mut buffer, choices.offset())?;
-                }
-                Operation::Overwrite => {
-                    self.seen += fs.write_at(self.large.handle(), &self.block, choices.offset())?;
-                }
-                Operation::Append => self.seen += fs.append(self.growing.handle(), &self.block)?,
-                Operation::Create => {
-                    let flags = OpenFlags::WRITE | OpenFlags::CREATE | OpenFlags::EXCLUSIVE;
-                    let handle = fs.open(new.path(number), flags, 0o644)?;
-                    self.seen += fs.write_at(&handle, &self.block, 0)?;
-                    fs.close(handle)?;
-                }
-                Operation::Unlink => fs.unlink(new.path(number))?,
-                Operation::Rename => {
-                    fs.rename(from.path(number), to.path(number), RenameMode::Replace)?;
-                }
-                Operation::Get => {
-                    self.keys.get(key.number(choices.below(POPULATION)), &mut self.value)?;
-                    self.seen += self.value.len();
-                }
-                Operation::GetInPlace => {
-                    if let Some(seen) = self.keys.look(key.number(choices.below(POPULATION))) {
-                        let (length, first) = seen?;
-                        self.seen += length + usize::from(first);
-                    }
-                }
-                Operation::Put => self.keys.put(key.number(choices.below(POPULATION)), &self.block)?,
-            }
-        }
-        Ok(Some(start.elapsed()))
-    }
-}
-
 /// Measures everything for about `budget`. `None` when interrupted.
 ///
 /// # Errors
@@ -329,35 +199,37 @@ impl<'a, P: Posix, K: Keys> Subject<'a, P, K> {
 pub fn measure<E: Posix, H: Posix>(
     eyrie: &mut Subject<'_, E, impl Keys>,
     host: &mut Subject<'_, H, impl Keys>,
+    amounts: Amounts,
     budget: Duration,
     mut progress: impl FnMut(),
 ) -> Result<Option<Vec<Measurement>>> {
     let mut results = Vec::new();
-    let groups = u32::try_from(GROUPS.len()).unwrap_or(u32::MAX);
-    for group in GROUPS {
+    let share = budget / u32::try_from(steps(amounts)).unwrap_or(u32::MAX);
+    for group in groups(amounts) {
         let started = Instant::now();
         let mut samples = vec![(Vec::new(), Vec::new()); group.len()];
         for round in 0.. {
             let rounds = samples[0].0.len();
-            let over = started.elapsed() > budget / groups;
-            if rounds >= MOST_ROUNDS || rounds >= FEWEST_ROUNDS && over {
+            if rounds >= MOST_ROUNDS || rounds >= FEWEST_ROUNDS && started.elapsed() > share {
                 break;
             }
             if interrupt::requested() {
                 return Ok(None);
             }
-            for (&operation, (ours, theirs)) in group.iter().zip(&mut samples) {
-                let (eyrie, host) = (eyrie.batch(operation, round)?, host.batch(operation, round)?);
+            for (&row, (ours, theirs)) in group.iter().zip(&mut samples) {
+                let (eyrie, host) = (eyrie.batch(row, round)?, host.batch(row, round)?);
                 if round >= WARM_UP {
                     ours.extend(eyrie);
                     theirs.extend(host);
                 }
             }
         }
-        for (&operation, (ours, theirs)) in group.iter().zip(&mut samples) {
+        for (&row, (ours, theirs)) in group.iter().zip(&mut samples) {
             let rounds = ours.len();
             let eyrie_us = median_us(ours).unwrap_or(f64::NAN);
-            results.push(Measurement { operation, eyrie_us, host_us: median_us(theirs), rounds });
+            let among =
+                if row.operation.is_of_keys() { amounts.keys(row.scale) } else { amounts.files(row.scale) };
+            results.push(Measurement { row, among, eyrie_us, host_us: median_us(theirs), rounds });
         }
         progress();
     }
@@ -365,8 +237,8 @@ pub fn measure<E: Posix, H: Posix>(
 }
 
 /// How often `measure` tells its progress.
-pub fn steps() -> u64 {
-    GROUPS.len() as u64
+pub fn steps(amounts: Amounts) -> u64 {
+    groups(amounts).count() as u64
 }
 
 /// The median of the time per operation, in µs.
@@ -381,16 +253,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_numbered_in_place() {
-        let mut name = Name::new("/bench/files/file-");
-        assert_eq!(name.path(42), Path::new("/bench/files/file-000042"));
-        assert_eq!(name.path(123_456), Path::new("/bench/files/file-123456"));
-    }
-
-    #[test]
-    fn choices_stay_below_their_end() {
-        let mut choices = Choices(1);
-        assert!((0..1000).all(|_| choices.below(7) < 7 && choices.offset() < LARGE_BYTES));
+    fn only_what_looks_names_up_is_measured_among_many() {
+        let rows: Vec<Row> = groups(Amounts::FULL).flatten().collect();
+        let many = |operation| rows.contains(&Row { operation, scale: Scale::Many });
+        assert!(many(Operation::Rename) && many(Operation::Erase) && !many(Operation::Append));
+        assert!(groups(Amounts::SMALL).flatten().all(|row| row.scale == Scale::Few));
+        assert_eq!(groups(Amounts::SMALL).flatten().count(), 14);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 
 mod measure;
 mod report;
+mod subject;
 mod survey;
 mod verify;
 
@@ -14,7 +15,8 @@ use std::time::{Duration, Instant};
 use eyrie::{Credentials, Files, Host, HostStore, PosixExt, Volume};
 use serde_json::{Value, json};
 
-use self::measure::{LARGE_BYTES, Measurement, Subject};
+use self::measure::{Amounts, Measurement};
+use self::subject::Subject;
 use self::survey::Survey;
 use crate::arguments::Tour;
 use crate::commands;
@@ -23,10 +25,12 @@ use crate::failure::{Doing, Failure, Result};
 use crate::output::Output;
 use crate::{interrupt, text};
 
-/// Room beside the copies, in bytes: what is measured, and metadata.
-const SPARE_BYTES: u64 = (256 << 20) + LARGE_BYTES;
 /// Room for the metadata of an entry and its value, in bytes.
 const ENTRY_BYTES: u64 = 2048;
+/// Seconds for measurements from which on also much is measured: [`Amounts::FULL`].
+const FULL_SECONDS: u64 = 10;
+/// Stores of few keys, and of many.
+const STORES: [&str; 2] = ["/few-keys", "/many-keys"];
 /// Where volumes go first.
 const SHARED_MEMORY: &str = "/dev/shm";
 
@@ -48,16 +52,18 @@ pub fn run(arguments: &Tour, output: &mut Output) -> Result<()> {
     }
     let host = Host::new("/").doing("open", "/")?;
     let survey = Survey::of(&host, &root)?;
-    let size = volume_size(&survey);
+    let copies = copies_bytes(&survey);
     let place = match &arguments.volume {
         Some(place) => place.clone(),
-        None => choose_place(size)?,
+        None => choose_place(copies + 2 * Amounts::SMALL.bytes())?,
     };
+    let amounts = amounts(arguments.seconds, copies, &place);
+    let size = (copies + amounts.bytes()).next_multiple_of(64 << 20);
     if std::path::absolute(&place).is_ok_and(|place| place.starts_with(&root)) {
         let why = "the volume would be inside: name another directory, or say --volume";
         return Err(Failure::new("cannot tour", shown, why));
     }
-    let mut guide = Guide { arguments, output, host, root, survey, steps: json!({}) };
+    let mut guide = Guide { arguments, output, host, root, survey, amounts, steps: json!({}) };
     let result = guide.show(&place, size);
     if arguments.remove {
         std::fs::remove_dir_all(&place).doing("remove the volume", text::path(&place))?;
@@ -65,20 +71,31 @@ pub fn run(arguments: &Tour, output: &mut Output) -> Result<()> {
     result
 }
 
-/// Bytes for the files, their values, and what is measured.
-fn volume_size(survey: &Survey) -> u64 {
+/// Bytes for the files, their values, and metadata.
+fn copies_bytes(survey: &Survey) -> u64 {
     let data = 2 * survey.block_bytes;
-    (data + data / 8 + survey.len() * ENTRY_BYTES + SPARE_BYTES).next_multiple_of(64 << 20)
+    data + data / 8 + survey.len() * ENTRY_BYTES
 }
 
-/// Shared memory, or the temporary directory: the first with enough room for volume and host's files.
-fn choose_place(size: u64) -> Result<PathBuf> {
-    let need = size + SPARE_BYTES;
+/// Bytes free for this user on the host that `path` is on, or would be made on.
+fn free_bytes(path: &Path) -> u64 {
+    let made = path.ancestors().find(|path| path.as_os_str().is_empty() || path.exists());
+    let made = made.filter(|path| !path.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    rustix::fs::statvfs(made).map_or(0, |space| space.f_bavail * space.f_frsize)
+}
+
+/// Full figures take time, and room in the volume and beside it.
+fn amounts(seconds: u64, copies: u64, place: &Path) -> Amounts {
+    let room = free_bytes(place) >= copies + 2 * Amounts::FULL.bytes();
+    if room && seconds >= FULL_SECONDS { Amounts::FULL } else { Amounts::SMALL }
+}
+
+/// Shared memory, or the temporary directory: the first with `need` bytes for volume and host's files.
+fn choose_place(need: u64) -> Result<PathBuf> {
     let name = format!("eyrie-tour-{}", std::process::id());
     let candidates = [PathBuf::from(SHARED_MEMORY), std::env::temp_dir()];
     for candidate in &candidates {
-        let free = rustix::fs::statvfs(candidate).map_or(0, |space| space.f_bavail * space.f_frsize);
-        if free >= need {
+        if free_bytes(candidate) >= need {
             return Ok(candidate.join(name));
         }
     }
@@ -109,6 +126,7 @@ struct Guide<'a> {
     host: Host,
     root: PathBuf,
     survey: Survey,
+    amounts: Amounts,
     /// What each step found, for `--json`.
     steps: Value,
 }
@@ -218,24 +236,29 @@ impl Guide<'_> {
         self.step("keys", &what, json!({ "values": verified.count, "bytes": verified.bytes }))
     }
 
-    /// Both sides get a directory `/bench` and an empty store; what was measured is removed afterwards.
+    /// Both sides get a directory `/bench` and two empty stores; what was measured is removed afterwards.
     fn measure(&mut self, volume: &Volume, files: &Files, place: &Path) -> Result<Vec<Measurement>> {
         const WHAT: &str = "measure";
         let beside = Beside::new(place)?;
         let on_host = Host::new(&beside.0).doing(WHAT, text::path(&beside.0))?;
-        on_host.create_dir("/keys").doing(WHAT, "the host")?;
-        files.create_dir("/keys").doing(WHAT, "Eyrie")?;
-        let host_store = HostStore::open(beside.0.join("keys")).doing(WHAT, "the host")?;
-        let store = volume.store("/keys", Credentials::of_process()).doing(WHAT, "Eyrie")?;
+        let (mut stores, mut host_stores) = (Vec::new(), Vec::new());
+        for dir in STORES {
+            on_host.create_dir(dir).doing(WHAT, "the host")?;
+            files.create_dir(dir).doing(WHAT, "Eyrie")?;
+            stores.push(volume.store(dir, Credentials::of_process()).doing(WHAT, "Eyrie")?);
+            host_stores.push(HostStore::open(beside.0.join(&dir[1..])).doing(WHAT, "the host")?);
+        }
 
-        let bar = bar(WHAT, measure::steps());
-        let mut ours = Subject::new(files, &store).doing(WHAT, "Eyrie")?;
-        let mut theirs = Subject::new(&on_host, &host_store).doing(WHAT, "the host")?;
+        let amounts = self.amounts;
+        let bar = bar(WHAT, measure::steps(amounts));
+        let mut ours = Subject::new(files, [&stores[0], &stores[1]], amounts).doing(WHAT, "Eyrie")?;
+        let mut theirs =
+            Subject::new(&on_host, [&host_stores[0], &host_stores[1]], amounts).doing(WHAT, "the host")?;
         let budget = Duration::from_secs(self.arguments.seconds);
-        let measured = measure::measure(&mut ours, &mut theirs, budget, || bar.inc(1));
+        let measured = measure::measure(&mut ours, &mut theirs, amounts, budget, || bar.inc(1));
         bar.finish_and_clear();
         drop((ours, theirs));
-        for dir in ["/bench", "/keys"] {
+        for dir in ["/bench"].into_iter().chain(STORES) {
             files.remove_dir_all(dir).doing("remove what was measured", dir)?;
         }
         match measured.doing(WHAT, text::path(place))? {

@@ -5,9 +5,19 @@ use std::io::Write;
 use comfy_table::Table;
 use serde_json::{Value, json};
 
-use super::measure::Measurement;
+use super::measure::{Measurement, Scale};
 use crate::failure::Result;
 use crate::output::{Output, table};
+use crate::text;
+
+/// The operation, and where it is done among many.
+fn name(measured: &Measurement) -> String {
+    let operation = measured.row.operation.name();
+    match measured.row.scale {
+        Scale::Few => operation.to_owned(),
+        Scale::Many => format!("{operation}, of {}", text::count(u64::from(measured.among))),
+    }
+}
 
 /// The one table of speeds.
 pub fn speeds(measurements: &[Measurement], host: &str) -> Table {
@@ -15,7 +25,7 @@ pub fn speeds(measurements: &[Measurement], host: &str) -> Table {
     let mut rows = table(&["Operation", "Eyrie µs", &on_host, "ratio"], &[1, 2, 3]);
     for measured in measurements {
         rows.add_row([
-            measured.operation.name().to_owned(),
+            name(measured),
             format!("{:.3}", measured.eyrie_us),
             measured.host_us.map_or_else(|| "—".to_owned(), |host| format!("{host:.3}")),
             measured.ratio().map_or_else(|| "—".to_owned(), |ratio| format!("{ratio:.1}×")),
@@ -47,7 +57,8 @@ pub fn json(measurements: &[Measurement]) -> Value {
         .iter()
         .map(|measured| {
             json!({
-                "operation": measured.operation.name(),
+                "operation": measured.row.operation.name(),
+                "among": measured.among,
                 "eyrie_us": measured.eyrie_us,
                 "host_us": measured.host_us,
                 "ratio": measured.ratio(),

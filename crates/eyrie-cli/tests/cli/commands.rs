@@ -132,7 +132,7 @@ fn a_tour_verifies_and_measures() {
     sandbox.fail(1, &["vol", "already"], ["tour", "tree", "--volume", "vol"]);
     let text = sandbox.succeed(["tour", "tree", "--volume", "new", "--seconds", "1", "--json", "--remove"]);
     let json: serde_json::Value = serde_json::from_str(&text).unwrap();
-    assert_eq!(json["measurements"].as_array().unwrap().len(), 11);
+    assert_eq!(json["measurements"].as_array().unwrap().len(), 14);
     assert!(json["measurements"][0]["ratio"].as_f64().unwrap() > 0.0);
     assert!(!sandbox.path("new").exists());
 }
