@@ -14,6 +14,7 @@
 //! the latest before the next barrier returns; [`Recorder`] and [`CrashImage`] are the executable form of that rule.
 
 mod addr;
+mod backing;
 mod copy;
 pub mod epoch;
 mod fault;

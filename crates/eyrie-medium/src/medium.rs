@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering, compiler_fence};
 
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-use crate::addr::{Addr, LINE_SIZE};
+use crate::addr::Addr;
+use crate::backing::Backing;
 use crate::copy;
 use crate::epoch::Guard;
 use crate::fault::Fault;
@@ -25,12 +26,6 @@ pub enum MediumKind {
     Traced,
 }
 
-pub(crate) enum Tracer {
-    Off,
-    Record(Recorder),
-    Image(CrashImage),
-}
-
 /// The mapped segments of one volume.
 pub struct Medium {
     /// Segment 0's place and length once more: nearly every access is to it.
@@ -38,7 +33,7 @@ pub struct Medium {
     // Dropped before the sentinel, which their registrations point to.
     segments: Box<[Mapping]>,
     sentinel: Sentinel,
-    pub(crate) tracer: Tracer,
+    pub(crate) backing: Backing,
 }
 
 // SAFETY: `first` names the memory of `segments[0]`, which is Send and Sync.
@@ -66,10 +61,10 @@ impl Words<'_> {
 }
 
 impl Medium {
-    fn over(segments: Box<[Mapping]>, sentinel: Sentinel, tracer: Tracer) -> Medium {
+    fn over(segments: Box<[Mapping]>, sentinel: Sentinel, backing: Backing) -> Medium {
         let first =
             segments.first().map_or((NonNull::dangling(), 0), |segment| (segment.place(), segment.len()));
-        Medium { first, segments, sentinel, tracer }
+        Medium { first, segments, sentinel, backing }
     }
 
     /// Maps host files (with how many bytes of each) as segments 0, 1, ...
@@ -82,7 +77,7 @@ impl Medium {
             .into_iter()
             .map(|(file, len)| Mapping::file(file, len, &sentinel))
             .collect::<Result<_, _>>()?;
-        Ok(Medium::over(segments, sentinel, Tracer::Off))
+        Ok(Medium::over(segments, sentinel, Backing::Dram))
     }
 
     /// One segment of private memory, `len` bytes of zeros, every store and fence recorded.
@@ -90,7 +85,7 @@ impl Medium {
     /// # Errors
     /// [`Fault::Io`] when there is no memory.
     pub fn traced(len: u64, recorder: Recorder) -> Result<Medium, Fault> {
-        Medium::private(len, false, Tracer::Record(recorder))
+        Medium::private(len, false, Backing::Record(recorder))
     }
 
     /// One segment of private memory that holds `base`, every further store and fence recorded.
@@ -98,7 +93,7 @@ impl Medium {
     /// # Errors
     /// [`Fault::Io`] when there is no memory.
     pub fn traced_from(base: &[u8], recorder: Recorder) -> Result<Medium, Fault> {
-        Medium::holding(base, Tracer::Record(recorder))
+        Medium::holding(base, Backing::Record(recorder))
     }
 
     /// One segment of private memory, `len` bytes of zeros, nothing recorded: a volume that ends with the process.
@@ -106,7 +101,7 @@ impl Medium {
     /// # Errors
     /// [`Fault::Io`] when there is no memory.
     pub fn memory(len: u64) -> Result<Medium, Fault> {
-        Medium::private(len, false, Tracer::Off)
+        Medium::private(len, false, Backing::Dram)
     }
 
     /// One segment of private memory that holds `base`, with the pending stores of `image` decided as they are met.
@@ -114,34 +109,34 @@ impl Medium {
     /// # Errors
     /// [`Fault::Io`] when there is no memory.
     pub fn image(base: &[u8], image: CrashImage) -> Result<Medium, Fault> {
-        Medium::holding(base, Tracer::Image(image))
+        Medium::holding(base, Backing::Image(image))
     }
 
-    fn holding(base: &[u8], tracer: Tracer) -> Result<Medium, Fault> {
-        let medium = Medium::private(base.len() as u64, true, tracer)?;
+    fn holding(base: &[u8], backing: Backing) -> Result<Medium, Fault> {
+        let medium = Medium::private(base.len() as u64, true, backing)?;
         // SAFETY: the segment is as long as `base`, and no one else has it.
         unsafe { copy::copy(medium.segments[0].base(), base.as_ptr(), base.len()) };
         Ok(medium)
     }
 
-    fn private(len: u64, filled: bool, tracer: Tracer) -> Result<Medium, Fault> {
+    fn private(len: u64, filled: bool, backing: Backing) -> Result<Medium, Fault> {
         let segments = Box::new([Mapping::anonymous(len, filled)?]);
-        Ok(Medium::over(segments, Sentinel::new()?, tracer))
+        Ok(Medium::over(segments, Sentinel::new()?, backing))
     }
 
     /// What kind of medium this is.
     pub fn kind(&self) -> MediumKind {
-        if matches!(self.tracer, Tracer::Off) { MediumKind::Dram } else { MediumKind::Traced }
+        if matches!(self.backing, Backing::Dram) { MediumKind::Dram } else { MediumKind::Traced }
     }
 
     /// The recorder of a traced medium.
     pub fn recorder(&self) -> Option<&Recorder> {
-        if let Tracer::Record(recorder) = &self.tracer { Some(recorder) } else { None }
+        if let Backing::Record(recorder) = &self.backing { Some(recorder) } else { None }
     }
 
     /// The crash image that this medium shows, if it shows one.
     pub fn crash_image(&self) -> Option<&CrashImage> {
-        if let Tracer::Image(image) = &self.tracer { Some(image) } else { None }
+        if let Backing::Image(image) = &self.backing { Some(image) } else { None }
     }
 
     /// Length of each segment, in bytes.
@@ -177,7 +172,7 @@ impl Medium {
 
     /// The place of `len` bytes in this process, if all of them are in one segment.
     #[inline(always)]
-    fn resolve(&self, addr: Addr, len: u64) -> Result<*mut u8, Fault> {
+    pub(crate) fn resolve(&self, addr: Addr, len: u64) -> Result<*mut u8, Fault> {
         let (base, size) = self.first;
         if len <= size && addr.raw() <= size - len {
             // SAFETY: in segment 0 the raw form is the offset, and offset + len is within the mapping.
@@ -209,41 +204,16 @@ impl Medium {
         Ok(unsafe { AtomicU64::from_ptr(place.cast()) })
     }
 
-    /// Tells the tracer of an access before it happens.
-    #[inline]
-    pub(crate) fn before_access(&self, addr: Addr, len: u64) {
-        interleave();
-        if let Tracer::Image(image) = &self.tracer {
-            self.decide(image, addr, len);
+    /// `count` aligned words (so few that their bytes can be counted).
+    #[inline(always)]
+    pub(crate) fn resolve_words(&self, addr: Addr, count: usize) -> Result<&[AtomicU64], Fault> {
+        let place = self.resolve(addr, count as u64 * 8)?;
+        if !addr.is_aligned(8) {
+            return Err(Fault::Misaligned { addr });
         }
-    }
-
-    #[cold]
-    fn decide(&self, image: &CrashImage, addr: Addr, len: u64) {
-        const LINE: usize = LINE_SIZE as usize;
-        let load = |line: Addr| {
-            let mut bytes = [0; LINE];
-            if let Ok(place) = self.resolve(line, LINE_SIZE) {
-                // SAFETY: a whole line was resolved.
-                unsafe { copy::copy(bytes.as_mut_ptr(), place, LINE) };
-            }
-            bytes
-        };
-        let store = |line: Addr, bytes: &[u8; LINE]| {
-            if let Ok(place) = self.resolve(line, LINE_SIZE) {
-                // SAFETY: a whole line was resolved.
-                unsafe { copy::copy(place, bytes.as_ptr(), LINE) };
-            }
-        };
-        image.touch(addr, len, load, store);
-    }
-
-    /// Tells the tracer of a store that was made (and, where the medium needs it, flushes its lines).
-    #[inline]
-    pub(crate) fn after_store(&self, addr: Addr, bytes: &[u8]) {
-        if let Tracer::Record(recorder) = &self.tracer {
-            recorder.store(addr, bytes);
-        }
+        // SAFETY: mapped and aligned words that live as long as the medium, and that are only accessed atomically or by
+        // copies outside the compiler's view.
+        Ok(unsafe { std::slice::from_raw_parts(place.cast::<AtomicU64>(), count) })
     }
 
     /// An aligned word, with acquire ordering.
@@ -253,7 +223,7 @@ impl Medium {
     #[inline]
     pub fn load(&self, addr: Addr) -> Result<u64, Fault> {
         let word = self.resolve_word(addr)?;
-        self.before_access(addr, 8);
+        self.before_access(addr, 8)?;
         Ok(word.load(Ordering::Acquire))
     }
 
@@ -263,14 +233,9 @@ impl Medium {
     /// [`Fault::OutOfBounds`], [`Fault::Misaligned`].
     #[inline(always)]
     pub fn words(&self, addr: Addr, count: usize) -> Result<Words<'_>, Fault> {
-        let place = self.resolve(addr, count as u64 * 8)?;
-        if !addr.is_aligned(8) {
-            return Err(Fault::Misaligned { addr });
-        }
-        self.before_access(addr, count as u64 * 8);
-        // SAFETY: mapped and aligned words that live as long as the medium, and that are only accessed atomically or by
-        // copies outside the compiler's view.
-        Ok(Words(unsafe { std::slice::from_raw_parts(place.cast::<AtomicU64>(), count) }))
+        let words = self.resolve_words(addr, count)?;
+        self.before_access(addr, count as u64 * 8)?;
+        Ok(Words(words))
     }
 
     /// Fills `out` from `addr` on. Racing writes may leave any mix of old and new; 8 aligned bytes never tear.
@@ -280,7 +245,7 @@ impl Medium {
     #[inline]
     pub fn read(&self, addr: Addr, out: &mut [u8]) -> Result<(), Fault> {
         let place = self.resolve(addr, out.len() as u64)?;
-        self.before_access(addr, out.len() as u64);
+        self.before_access(addr, out.len() as u64)?;
         // SAFETY: both sides are valid for the length; `out` is borrowed exclusively and is not mapped memory.
         unsafe { copy::copy(out.as_mut_ptr(), place, out.len()) };
         compiler_fence(Ordering::Acquire);
@@ -308,7 +273,7 @@ impl Medium {
     #[inline]
     pub fn bytes<'a>(&'a self, addr: Addr, len: u64, _guard: &'a Guard) -> Result<&'a [u8], Fault> {
         let place = self.resolve(addr, len)?;
-        self.before_access(addr, len);
+        self.before_access(addr, len)?;
         // SAFETY: mapped for the length; unchanged while the guard lives, by the contract above; the volume is held
         // exclusively, so no other process changes it.
         Ok(unsafe { std::slice::from_raw_parts(place, len as usize) })
@@ -335,10 +300,10 @@ impl Medium {
     #[inline]
     pub fn write(&self, addr: Addr, bytes: &[u8]) -> Result<Dirty, Fault> {
         let place = self.resolve(addr, bytes.len() as u64)?;
-        self.before_access(addr, bytes.len() as u64);
+        self.before_store(addr, bytes.len() as u64)?;
         // SAFETY: both sides are valid for the length; racing readers copy outside the compiler's view and validate.
         unsafe { copy::copy(place, bytes.as_ptr(), bytes.len()) };
-        self.after_store(addr, bytes);
+        self.after_store(addr, place, bytes.len());
         Ok(Dirty::new())
     }
 
@@ -367,12 +332,10 @@ impl Medium {
     /// [`Fault::OutOfBounds`]; nothing was stored.
     pub fn zero(&self, addr: Addr, len: u64) -> Result<Dirty, Fault> {
         let place = self.resolve(addr, len)?;
-        self.before_access(addr, len);
+        self.before_store(addr, len)?;
         // SAFETY: mapped for the length.
         unsafe { copy::zero(place, len as usize) };
-        if let Tracer::Record(recorder) = &self.tracer {
-            recorder.store(addr, &vec![0; len as usize]);
-        }
+        self.after_store(addr, place, len as usize);
         Ok(Dirty::new())
     }
 
@@ -384,17 +347,12 @@ impl Medium {
         let src = self.resolve(from, len)?;
         let dst = self.resolve(to, len)?;
         debug_assert!(to.raw() + len <= from.raw() || from.raw() + len <= to.raw());
-        self.before_access(from, len);
-        self.before_access(to, len);
+        self.before_access(from, len)?;
+        self.before_store(to, len)?;
         // SAFETY: mapped for the length; an overlap would only mix bytes of one mapping, in code outside the
         // compiler's view.
         unsafe { copy::copy(dst, src, len as usize) };
-        if let Tracer::Record(recorder) = &self.tracer {
-            let mut bytes = vec![0; len as usize];
-            // SAFETY: the vector is `len` long.
-            unsafe { copy::copy(bytes.as_mut_ptr(), dst, bytes.len()) };
-            recorder.store(to, &bytes);
-        }
+        self.after_store(to, dst, len as usize);
         Ok(Dirty::new())
     }
 }

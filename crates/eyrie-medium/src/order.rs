@@ -1,29 +1,22 @@
 //! The ordering half of the medium: epochs, barriers and publishes.
 
 use std::panic::Location;
-use std::sync::atomic::{Ordering, compiler_fence};
+use std::sync::atomic::Ordering;
 
 use crate::addr::{Addr, LINE_SIZE};
 use crate::fault::Fault;
-use crate::medium::{Medium, Tracer};
+use crate::medium::Medium;
+use crate::sync::interleave;
 use crate::token::{Dirty, Ordered, Published, Settled, assert_nothing_dirty};
 
 impl Medium {
     #[inline]
     pub(crate) fn store_word(&self, addr: Addr, value: u64) -> Result<(), Fault> {
         let word = self.resolve_word(addr)?;
-        self.before_access(addr, 8);
+        self.before_store(addr, 8)?;
         word.store(value, Ordering::Release);
-        self.after_store(addr, &value.to_le_bytes());
+        self.after_store(addr, word.as_ptr().cast(), 8);
         Ok(())
-    }
-
-    #[inline]
-    fn fence(&self, site: &'static Location<'static>) {
-        compiler_fence(Ordering::SeqCst);
-        if let Tracer::Record(recorder) = &self.tracer {
-            recorder.fence(site);
-        }
     }
 
     /// A new epoch, with nothing written in it yet.
@@ -88,10 +81,13 @@ impl Medium {
         if !line.is_aligned(LINE_SIZE) {
             return Err(Fault::Misaligned { addr: line });
         }
+        let stored = self.resolve_words(line, 8)?;
+        self.before_store(line, LINE_SIZE)?;
         for &(index, value) in words {
-            debug_assert!(index < 8);
-            self.store_word(line.add(index as u64 * 8), value)?;
+            interleave();
+            stored[index].store(value, Ordering::Release);
         }
+        self.after_line(line, words);
         Ok(Published { _private: () })
     }
 
