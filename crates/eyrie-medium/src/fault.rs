@@ -34,6 +34,9 @@ pub enum Fault {
         "the volume belongs to the process that opened it, not to a forked child; open it again in the child"
     )]
     Forked,
+    /// The host's file is on no persistent memory, or not mounted so that stores to a mapping of it persist.
+    #[error("the host does not map the volume's file synchronously (MAP_SYNC)")]
+    NotSynchronous,
     /// The host has no room for more of the volume.
     #[error("the file system that holds the volume is full")]
     HostFull,

@@ -26,9 +26,12 @@ mod medium;
 #[cfg(not(feature = "shuttle"))]
 mod mutex;
 mod order;
+mod pmem;
 pub mod sync;
 mod token;
 mod trace;
+#[cfg(feature = "testing")]
+mod written;
 
 pub use addr::{Addr, LINE_SIZE, PAGE_SIZE, SegmentId};
 pub use fault::Fault;
@@ -38,3 +41,5 @@ pub use image::{Choice, CrashImage};
 pub use medium::{Medium, MediumKind, Words};
 pub use token::{Dirty, Ordered, Published, Settled};
 pub use trace::{CrashPoint, Event, Pending, Recorder, Site, crash_points};
+#[cfg(feature = "testing")]
+pub use written::WrittenBack;

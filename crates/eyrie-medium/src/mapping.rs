@@ -7,14 +7,15 @@ use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::fs::FallocateFlags;
+use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 
 use crate::addr::PAGE_SIZE;
 use crate::fault::{Fault, Registration, STATE_FAILED, STATE_FORKED, STATE_SOUND};
 
-fn io_fault(what: &str) -> impl FnOnce(rustix::io::Errno) -> Fault {
+fn io_fault(what: &str) -> impl FnOnce(Errno) -> Fault {
     move |errno| match errno {
-        rustix::io::Errno::NOSPC | rustix::io::Errno::DQUOT => Fault::HostFull,
+        Errno::NOSPC | Errno::DQUOT => Fault::HostFull,
         errno => Fault::Io { what: what.to_string(), source: io::Error::from(errno) },
     }
 }
@@ -34,20 +35,32 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// Maps the first `len` bytes of `file`.
-    pub(crate) fn file(file: File, len: u64, sentinel: &Sentinel) -> Result<Mapping, Fault> {
+    /// Maps the first `len` bytes of `file`: `synchronously`, so that a store to it needs no system call to persist, or
+    /// as any file.
+    pub(crate) fn file(
+        file: File,
+        len: u64,
+        sentinel: &Sentinel,
+        synchronously: bool,
+    ) -> Result<Mapping, Fault> {
+        let sharing =
+            if synchronously { MapFlags::SHARED_VALIDATE | MapFlags::SYNC } else { MapFlags::SHARED };
         // SAFETY: a new mapping at an address of the kernel's choice.
         let base = unsafe {
             rustix::mm::mmap(
                 ptr::null_mut(),
                 len as usize,
                 ProtFlags::READ | ProtFlags::WRITE,
-                MapFlags::SHARED | MapFlags::NORESERVE,
+                sharing | MapFlags::NORESERVE,
                 file.as_fd(),
                 0,
             )
         };
-        let base = base.map_err(io_fault("mapping a segment"))?;
+        let base = base.map_err(|errno| match errno {
+            // Which of the two depends on how much of the kernel knows the flags.
+            Errno::OPNOTSUPP | Errno::INVAL if synchronously => Fault::NotSynchronous,
+            errno => io_fault("mapping a segment")(errno),
+        })?;
         // SAFETY: the range is this mapping; the medium drops its segments before its sentinel.
         let registration = unsafe { Registration::new(base.cast(), len as usize, sentinel.word.as_ptr()) };
         let base = NonNull::new(base.cast()).expect("mmap gives no null");
@@ -103,7 +116,7 @@ impl Mapping {
         };
         // Pre-faulting only saves time: a kernel without it (before 5.14) faults the pages in as they are used.
         match populated {
-            Ok(()) | Err(rustix::io::Errno::INVAL) => Ok(()),
+            Ok(()) | Err(Errno::INVAL) => Ok(()),
             Err(errno) => Err(io_fault("pre-faulting the volume")(errno)),
         }
     }

@@ -13,15 +13,20 @@ use crate::epoch::Guard;
 use crate::fault::Fault;
 use crate::image::CrashImage;
 use crate::mapping::{Mapping, Sentinel};
+use crate::pmem::Pmem;
 use crate::sync::interleave;
 use crate::token::Dirty;
 use crate::trace::Recorder;
+#[cfg(feature = "testing")]
+use crate::written::WrittenBack;
 
 /// What a medium is, and so what survives on it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum MediumKind {
     /// Shared memory of the host: survives the death of the process.
     Dram,
+    /// Persistent memory of the host, mapped so that what is written back is durable: survives a failure of power.
+    Pmem,
     /// Memory of this process, for tests: what survives is what a crash explorer decides.
     Traced,
 }
@@ -72,12 +77,45 @@ impl Medium {
     /// # Errors
     /// [`Fault::Io`] when the host refuses a mapping.
     pub fn dram(files: Vec<(File, u64)>) -> Result<Medium, Fault> {
+        Medium::host(files, false, Backing::Dram)
+    }
+
+    /// As [`Medium::dram`], for files on persistent memory.
+    ///
+    /// # Errors
+    /// [`Fault::NotSynchronous`] when a file is on no persistent memory, or not mounted with DAX; [`Fault::Io`].
+    pub fn pmem(files: Vec<(File, u64)>) -> Result<Medium, Fault> {
+        Medium::host(files, true, Backing::Pmem(Pmem::new()))
+    }
+
+    /// Maps one file as persistent memory wherever it is, synchronously if the host does that, and records what is
+    /// written back. Nothing on it survives more than its host does.
+    ///
+    /// # Errors
+    /// [`Fault::Io`] when the host refuses the mapping.
+    #[cfg(feature = "testing")]
+    pub fn pmem_anywhere(file: File, len: u64) -> Result<(Medium, WrittenBack), Fault> {
+        let copy =
+            file.try_clone().map_err(|source| Fault::Io { what: "copying a handle".into(), source })?;
+        let mut medium = match Medium::pmem(vec![(copy, len)]) {
+            Err(Fault::NotSynchronous) => Medium::host(vec![(file, len)], false, Backing::Pmem(Pmem::new())),
+            mapped => mapped,
+        }?;
+        // SAFETY: the first segment is mapped.
+        let written = unsafe { WrittenBack::new(medium.segments[0].base(), len as usize) };
+        if let Backing::Pmem(pmem) = &mut medium.backing {
+            pmem.written = Some(written.clone());
+        }
+        Ok((medium, written))
+    }
+
+    fn host(files: Vec<(File, u64)>, synchronously: bool, backing: Backing) -> Result<Medium, Fault> {
         let sentinel = Sentinel::new()?;
         let segments = files
             .into_iter()
-            .map(|(file, len)| Mapping::file(file, len, &sentinel))
+            .map(|(file, len)| Mapping::file(file, len, &sentinel, synchronously))
             .collect::<Result<_, _>>()?;
-        Ok(Medium::over(segments, sentinel, Backing::Dram))
+        Ok(Medium::over(segments, sentinel, backing))
     }
 
     /// One segment of private memory, `len` bytes of zeros, every store and fence recorded.
@@ -126,7 +164,11 @@ impl Medium {
 
     /// What kind of medium this is.
     pub fn kind(&self) -> MediumKind {
-        if matches!(self.backing, Backing::Dram) { MediumKind::Dram } else { MediumKind::Traced }
+        match self.backing {
+            Backing::Dram => MediumKind::Dram,
+            Backing::Pmem(_) => MediumKind::Pmem,
+            Backing::Record(_) | Backing::Image(_) => MediumKind::Traced,
+        }
     }
 
     /// The recorder of a traced medium.
@@ -302,7 +344,7 @@ impl Medium {
         let place = self.resolve(addr, bytes.len() as u64)?;
         self.before_store(addr, bytes.len() as u64)?;
         // SAFETY: both sides are valid for the length; racing readers copy outside the compiler's view and validate.
-        unsafe { copy::copy(place, bytes.as_ptr(), bytes.len()) };
+        unsafe { self.copy_in(place, bytes.as_ptr(), bytes.len()) };
         self.after_store(addr, place, bytes.len());
         Ok(Dirty::new())
     }
@@ -334,7 +376,7 @@ impl Medium {
         let place = self.resolve(addr, len)?;
         self.before_store(addr, len)?;
         // SAFETY: mapped for the length.
-        unsafe { copy::zero(place, len as usize) };
+        unsafe { self.zero_in(place, len as usize) };
         self.after_store(addr, place, len as usize);
         Ok(Dirty::new())
     }
@@ -351,7 +393,7 @@ impl Medium {
         self.before_store(to, len)?;
         // SAFETY: mapped for the length; an overlap would only mix bytes of one mapping, in code outside the
         // compiler's view.
-        unsafe { copy::copy(dst, src, len as usize) };
+        unsafe { self.copy_in(dst, src, len as usize) };
         self.after_store(to, dst, len as usize);
         Ok(Dirty::new())
     }
