@@ -4,7 +4,8 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::builder::{OsStringValueParser, TypedValueParser};
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use eyrie::MediumChoice;
 
 use crate::place::Place;
 use crate::text;
@@ -45,6 +46,7 @@ pub enum Command {
 Examples:
   eyrie mkfs /dev/shm/vol --size 4G
   eyrie mkfs vol --size 512M
+  eyrie mkfs /mnt/pmem/vol --size 4G --medium pmem
 
 The volume is a directory; nothing may be there yet. Storage is taken as files need it.")]
     Mkfs(Mkfs),
@@ -157,9 +159,37 @@ pub struct Mkfs {
     /// Bytes it may take, such as 4G or 512M
     #[arg(long, short, value_parser = text::parse_size)]
     pub size: u64,
+    /// What it is kept on, from now on
+    #[arg(long, value_enum, default_value_t)]
+    pub medium: Medium,
     /// Bytes of one allocation group (for tests)
     #[arg(long, value_parser = text::parse_size, hide = true)]
     pub group_size: Option<u64>,
+}
+
+/// What a volume is kept on.
+#[derive(Clone, Copy, Default, Debug, ValueEnum)]
+pub enum Medium {
+    /// Persistent memory where the host has it, else shared memory
+    #[default]
+    Auto,
+    /// Shared memory: what is done survives the death of the process
+    Dram,
+    /// Persistent memory mounted with DAX: what is done survives a failure of power
+    Pmem,
+    /// A disk (not in this version)
+    Paged,
+}
+
+impl From<Medium> for MediumChoice {
+    fn from(medium: Medium) -> MediumChoice {
+        match medium {
+            Medium::Auto => MediumChoice::Auto,
+            Medium::Dram => MediumChoice::Dram,
+            Medium::Pmem => MediumChoice::Pmem,
+            Medium::Paged => MediumChoice::Paged,
+        }
+    }
 }
 
 /// A volume, and how to print.

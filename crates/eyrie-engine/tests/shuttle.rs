@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use eyrie_engine::scm::Scm;
-use eyrie_engine::volume::Options;
+use eyrie_engine::volume::{MediumChoice, Options};
 use eyrie_engine::{
     AttributeChange, Content, Engine, Error, Kind, Model, ObjectId, Op, Owner, RenameMode, Result, Time,
 };
@@ -98,7 +98,13 @@ impl Start {
     }
 
     fn build() -> Start {
-        let options = Options { group_bytes: 64 << 10, hash_seed: 7, volume_id: [1; 16], created: BORN };
+        let options = Options {
+            group_bytes: 64 << 10,
+            hash_seed: 7,
+            volume_id: [1; 16],
+            created: BORN,
+            medium: MediumChoice::Auto,
+        };
         let medium = Medium::memory(448 << 10).expect("memory");
         let engine = Scm::create_on(medium, &options, OWNER, BORN).expect("a new volume");
         let root = engine.root();

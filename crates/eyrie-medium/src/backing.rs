@@ -10,15 +10,22 @@ use crate::copy;
 use crate::fault::Fault;
 use crate::image::CrashImage;
 use crate::medium::Medium;
+use crate::paged::Keeper;
+use crate::pmem::{Pmem, STREAM_FROM};
 use crate::sync::interleave;
 use crate::trace::Recorder;
 
 const LINE: usize = LINE_SIZE as usize;
 
-/// What stands behind the mapped bytes.
+/// What stands behind the mapped bytes. The plain ones come first, so that the tests below are comparisons of one byte.
+#[repr(u8)]
 pub(crate) enum Backing {
     /// Nothing: the mapping is the medium.
     Dram,
+    /// Memory that keeps what was written back to it.
+    Pmem(Pmem),
+    /// A disk, and the pages of it that are in memory.
+    Paged(Keeper),
     /// A record of every store and fence.
     Record(Recorder),
     /// A crash image whose lines are decided as they are met.
@@ -26,23 +33,30 @@ pub(crate) enum Backing {
 }
 
 impl Medium {
+    /// Whether stores need nothing but the mapping.
     #[inline(always)]
     fn is_plain(&self) -> bool {
         matches!(self.backing, Backing::Dram)
+    }
+
+    /// Whether reads need nothing but the mapping.
+    #[inline(always)]
+    fn reads_plainly(&self) -> bool {
+        matches!(self.backing, Backing::Dram | Backing::Pmem(_))
     }
 
     /// Announces a read before it happens. Nothing of it may be read if this fails.
     #[inline]
     pub(crate) fn before_access(&self, addr: Addr, len: u64) -> Result<(), Fault> {
         interleave();
-        if self.is_plain() { Ok(()) } else { self.reading(addr, len) }
+        if self.reads_plainly() { Ok(()) } else { self.reading(addr, len) }
     }
 
     /// Announces a store before it happens. Nothing of it may be stored if this fails.
     #[inline]
     pub(crate) fn before_store(&self, addr: Addr, len: u64) -> Result<(), Fault> {
         interleave();
-        if self.is_plain() { Ok(()) } else { self.storing(addr, len) }
+        if self.reads_plainly() { Ok(()) } else { self.storing(addr, len) }
     }
 
     /// Tells of a store that was made: `len` bytes at `addr`, which is mapped at `place`.
@@ -53,11 +67,11 @@ impl Medium {
         }
     }
 
-    /// Tells of words that were stored in this order to the line at `line`.
+    /// Tells of words that were stored in this order to the line at `line`, which is mapped at `place`.
     #[inline]
-    pub(crate) fn after_line(&self, line: Addr, words: &[(usize, u64)]) {
+    pub(crate) fn after_line(&self, line: Addr, place: *const u8, words: &[(usize, u64)]) {
         if !self.is_plain() {
-            self.line_stored(line, words);
+            self.line_stored(line, place, words);
         }
     }
 
@@ -72,40 +86,94 @@ impl Medium {
 
     #[cold]
     fn reading(&self, addr: Addr, len: u64) -> Result<(), Fault> {
-        if let Backing::Image(image) = &self.backing {
-            self.decide(image, addr, len);
+        match &self.backing {
+            Backing::Paged(keeper) => return keeper.pager().reading(addr.offset(), len),
+            Backing::Image(image) => self.decide(image, addr, len),
+            Backing::Dram | Backing::Pmem(_) | Backing::Record(_) => {}
         }
         Ok(())
     }
 
     #[cold]
     fn storing(&self, addr: Addr, len: u64) -> Result<(), Fault> {
-        self.reading(addr, len)
-    }
-
-    #[cold]
-    fn stored(&self, addr: Addr, place: *const u8, len: usize) {
-        if let Backing::Record(recorder) = &self.backing {
-            let mut bytes = vec![0; len];
-            // SAFETY: `place` was resolved for `len` bytes, and the vector is as long.
-            unsafe { copy::copy(bytes.as_mut_ptr(), place, len) };
-            recorder.store(addr, &bytes);
+        match &self.backing {
+            Backing::Paged(keeper) => keeper.pager().storing(addr.offset(), len),
+            _ => self.reading(addr, len),
         }
     }
 
     #[cold]
-    fn line_stored(&self, line: Addr, words: &[(usize, u64)]) {
-        if let Backing::Record(recorder) = &self.backing {
-            for &(index, value) in words {
-                recorder.store(line.add(index as u64 * 8), &value.to_le_bytes());
+    fn stored(&self, addr: Addr, place: *const u8, len: usize) {
+        match &self.backing {
+            // SAFETY: `place` was resolved for `len` bytes.
+            Backing::Pmem(pmem) if len < STREAM_FROM => unsafe { pmem.write_back(place, len) },
+            Backing::Record(recorder) => {
+                let mut bytes = vec![0; len];
+                // SAFETY: `place` was resolved for `len` bytes, and the vector is as long.
+                unsafe { copy::copy(bytes.as_mut_ptr(), place, len) };
+                recorder.store(addr, &bytes);
             }
+            // Bulk stores to persistent memory have been streamed.
+            Backing::Dram | Backing::Pmem(_) | Backing::Paged(_) | Backing::Image(_) => {}
+        }
+    }
+
+    #[cold]
+    fn line_stored(&self, line: Addr, place: *const u8, words: &[(usize, u64)]) {
+        match &self.backing {
+            // SAFETY: `place` was resolved for a line.
+            Backing::Pmem(pmem) => unsafe { pmem.write_back(place, LINE) },
+            Backing::Record(recorder) => {
+                for &(index, value) in words {
+                    recorder.store(line.add(index as u64 * 8), &value.to_le_bytes());
+                }
+            }
+            Backing::Dram | Backing::Paged(_) | Backing::Image(_) => {}
         }
     }
 
     #[cold]
     fn fenced(&self, site: &'static Location<'static>) {
-        if let Backing::Record(recorder) = &self.backing {
-            recorder.fence(site);
+        match &self.backing {
+            Backing::Pmem(pmem) => pmem.fence(),
+            Backing::Record(recorder) => recorder.fence(site),
+            Backing::Dram | Backing::Paged(_) | Backing::Image(_) => {}
+        }
+    }
+
+    /// Copies to the medium, bulk data in the way that suits it.
+    ///
+    /// # Safety
+    /// As [`copy::copy`], with `dst` in the medium.
+    #[inline]
+    pub(crate) unsafe fn copy_in(&self, dst: *mut u8, src: *const u8, len: usize) {
+        // SAFETY: passed on.
+        unsafe {
+            if len >= STREAM_FROM
+                && let Backing::Pmem(pmem) = &self.backing
+            {
+                pmem.copy(dst, src, len);
+            } else {
+                copy::copy(dst, src, len);
+            }
+        }
+    }
+
+    /// Sets bytes of the medium to zero, bulk data in the way that suits it.
+    ///
+    /// # Safety
+    /// As [`copy::zero`], with `dst` in the medium.
+    #[inline]
+    pub(crate) unsafe fn zero_in(&self, dst: *mut u8, len: usize) {
+        // SAFETY: passed on.
+        unsafe {
+            if len >= STREAM_FROM
+                && let Backing::Pmem(pmem) = &self.backing
+            {
+                pmem.zero(dst, len);
+            } else {
+                copy::zero(dst, len);
+            }
         }
     }
 

@@ -93,6 +93,57 @@ pub unsafe fn zero(dst: *mut u8, len: usize) {
     }
 }
 
+/// Copies whole lines past the caches: `len`, not 0, is a multiple of 64. What is stored so may be seen by other threads
+/// in any order until a store fence.
+///
+/// # Safety
+/// As [`copy`]; `dst` is aligned to 64 bytes.
+pub unsafe fn stream(dst: *mut u8, src: *const u8, len: usize) {
+    debug_assert!(len != 0 && len.is_multiple_of(64) && dst.addr().is_multiple_of(64));
+    // SAFETY: the loop moves 64 bytes at a time, exactly `len`.
+    unsafe {
+        asm!(
+            "2:",
+            "movdqu {a}, [{s} + {i}]",
+            "movdqu {b}, [{s} + {i} + 16]",
+            "movdqu {c}, [{s} + {i} + 32]",
+            "movdqu {e}, [{s} + {i} + 48]",
+            "movntdq [{d} + {i}], {a}",
+            "movntdq [{d} + {i} + 16], {b}",
+            "movntdq [{d} + {i} + 32], {c}",
+            "movntdq [{d} + {i} + 48], {e}",
+            "add {i}, 64",
+            "cmp {i}, {n}",
+            "jb 2b",
+            s = in(reg) src, d = in(reg) dst, n = in(reg) len, i = inout(reg) 0_usize => _,
+            a = out(xmm_reg) _, b = out(xmm_reg) _, c = out(xmm_reg) _, e = out(xmm_reg) _,
+            options(nostack));
+    }
+}
+
+/// Sets whole lines to zero past the caches, as [`stream`] copies.
+///
+/// # Safety
+/// As [`zero`]; `dst` is aligned to 64 bytes.
+pub unsafe fn stream_zero(dst: *mut u8, len: usize) {
+    debug_assert!(len != 0 && len.is_multiple_of(64) && dst.addr().is_multiple_of(64));
+    // SAFETY: the loop stores 64 bytes at a time, exactly `len`.
+    unsafe {
+        asm!(
+            "pxor {a}, {a}",
+            "2:",
+            "movntdq [{d} + {i}], {a}",
+            "movntdq [{d} + {i} + 16], {a}",
+            "movntdq [{d} + {i} + 32], {a}",
+            "movntdq [{d} + {i} + 48], {a}",
+            "add {i}, 64",
+            "cmp {i}, {n}",
+            "jb 2b",
+            d = in(reg) dst, n = in(reg) len, i = inout(reg) 0_usize => _, a = out(xmm_reg) _,
+            options(nostack));
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -145,6 +145,12 @@ impl Drop for Guard {
     }
 }
 
+/// Whether the calling thread holds a pin.
+pub(crate) fn is_pinned() -> bool {
+    // A thread that is being torn down pins in the crowd, which is not told apart.
+    LOCAL.try_with(|local| local.depth.get() > 0).unwrap_or(true)
+}
+
 /// The current epoch.
 pub fn now() -> Epoch {
     Epoch(CLOCK.load(Ordering::Acquire))

@@ -34,6 +34,17 @@ pub enum Fault {
         "the volume belongs to the process that opened it, not to a forked child; open it again in the child"
     )]
     Forked,
+    /// The host's file is on no persistent memory, or not mounted so that stores to a mapping of it persist.
+    #[error("the host does not map the volume's file synchronously (MAP_SYNC)")]
+    NotSynchronous,
+    /// There is no paged volume on the disk, or it was cut short.
+    #[error("no whole volume with a journal is there (truncated, or never finished)")]
+    NotPaged,
+    /// A drain failed, so nothing may be changed any more.
+    #[error(
+        "the volume's disk failed, so the volume is read-only: close it, see to the disk, and open it again"
+    )]
+    ReadOnly,
     /// The host has no room for more of the volume.
     #[error("the file system that holds the volume is full")]
     HostFull,

@@ -26,9 +26,13 @@ mod medium;
 #[cfg(not(feature = "shuttle"))]
 mod mutex;
 mod order;
+mod paged;
+mod pmem;
 pub mod sync;
 mod token;
 mod trace;
+#[cfg(feature = "testing")]
+mod written;
 
 pub use addr::{Addr, LINE_SIZE, PAGE_SIZE, SegmentId};
 pub use fault::Fault;
@@ -36,5 +40,11 @@ pub use fault::Fault;
 pub use fork::in_forked_child;
 pub use image::{Choice, CrashImage};
 pub use medium::{Medium, MediumKind, Words};
+pub use paged::blocks::{Blocks, FileBlocks};
+#[cfg(feature = "testing")]
+pub use paged::simulated::SimulatedDisk;
+pub use paged::{Gate, PagedOptions};
 pub use token::{Dirty, Ordered, Published, Settled};
 pub use trace::{CrashPoint, Event, Pending, Recorder, Site, crash_points};
+#[cfg(feature = "testing")]
+pub use written::WrittenBack;

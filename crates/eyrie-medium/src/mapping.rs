@@ -7,14 +7,15 @@ use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::fs::FallocateFlags;
+use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 
 use crate::addr::PAGE_SIZE;
 use crate::fault::{Fault, Registration, STATE_FAILED, STATE_FORKED, STATE_SOUND};
 
-fn io_fault(what: &str) -> impl FnOnce(rustix::io::Errno) -> Fault {
+fn io_fault(what: &str) -> impl FnOnce(Errno) -> Fault {
     move |errno| match errno {
-        rustix::io::Errno::NOSPC | rustix::io::Errno::DQUOT => Fault::HostFull,
+        Errno::NOSPC | Errno::DQUOT => Fault::HostFull,
         errno => Fault::Io { what: what.to_string(), source: io::Error::from(errno) },
     }
 }
@@ -58,8 +59,16 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// Maps the first `len` bytes of `file`.
-    pub(crate) fn file(file: File, len: u64, sentinel: &Sentinel) -> Result<Mapping, Fault> {
+    /// Maps the first `len` bytes of `file`: `synchronously`, so that a store to it needs no system call to persist, or
+    /// as any file.
+    pub(crate) fn file(
+        file: File,
+        len: u64,
+        sentinel: &Sentinel,
+        synchronously: bool,
+    ) -> Result<Mapping, Fault> {
+        let sharing =
+            if synchronously { MapFlags::SHARED_VALIDATE | MapFlags::SYNC } else { MapFlags::SHARED };
         let place = reserve(len as usize)?;
         // SAFETY: takes the place of the reservation, which nothing else knows of.
         let base = unsafe {
@@ -67,7 +76,7 @@ impl Mapping {
                 place,
                 len as usize,
                 ProtFlags::READ | ProtFlags::WRITE,
-                MapFlags::SHARED | MapFlags::NORESERVE | MapFlags::FIXED,
+                sharing | MapFlags::NORESERVE | MapFlags::FIXED,
                 file.as_fd(),
                 0,
             )
@@ -75,7 +84,11 @@ impl Mapping {
         let base = base.map_err(|errno| {
             // SAFETY: the reservation was not replaced, and nothing refers to it.
             let _ = unsafe { rustix::mm::munmap(place, len as usize) };
-            io_fault("mapping a segment")(errno)
+            match errno {
+                // Which of the two depends on how much of the kernel knows the flags.
+                Errno::OPNOTSUPP | Errno::INVAL if synchronously => Fault::NotSynchronous,
+                errno => io_fault("mapping a segment")(errno),
+            }
         })?;
         // SAFETY: the range is this mapping; the medium drops its segments before its sentinel.
         let registration = unsafe { Registration::new(base.cast(), len as usize, sentinel.word.as_ptr()) };
@@ -132,7 +145,7 @@ impl Mapping {
         };
         // Pre-faulting only saves time: a kernel without it (before 5.14) faults the pages in as they are used.
         match populated {
-            Ok(()) | Err(rustix::io::Errno::INVAL) => {}
+            Ok(()) | Err(Errno::INVAL) => {}
             Err(errno) => return Err(io_fault("pre-faulting the volume")(errno)),
         }
         // SAFETY: collapsing a range inside the mapping into huge pages changes no byte. It spares translation misses,

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::ptr::NonNull;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering, compiler_fence};
 
 use zerocopy::{FromBytes, Immutable, IntoBytes};
@@ -13,15 +14,25 @@ use crate::epoch::Guard;
 use crate::fault::Fault;
 use crate::image::CrashImage;
 use crate::mapping::{Mapping, Sentinel};
+use crate::paged::blocks::Blocks;
+use crate::paged::journal::Anchor;
+use crate::paged::{Drain, Gate, Keeper, PagedOptions, Pager, journal_bytes};
+use crate::pmem::Pmem;
 use crate::sync::interleave;
 use crate::token::Dirty;
 use crate::trace::Recorder;
+#[cfg(feature = "testing")]
+use crate::written::WrittenBack;
 
 /// What a medium is, and so what survives on it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum MediumKind {
     /// Shared memory of the host: survives the death of the process.
     Dram,
+    /// Persistent memory of the host, mapped so that what is written back is durable: survives a failure of power.
+    Pmem,
+    /// Pages of a disk: survives power failures as of the last drain.
+    Paged,
     /// Memory of this process, for tests: what survives is what a crash explorer decides.
     Traced,
 }
@@ -31,7 +42,7 @@ pub struct Medium {
     /// Segment 0's place and length once more: nearly every access is to it.
     first: (NonNull<u8>, u64),
     // Dropped before the sentinel, which their registrations point to.
-    segments: Box<[Mapping]>,
+    segments: Box<[Arc<Mapping>]>,
     sentinel: Sentinel,
     pub(crate) backing: Backing,
 }
@@ -61,7 +72,7 @@ impl Words<'_> {
 }
 
 impl Medium {
-    fn over(segments: Box<[Mapping]>, sentinel: Sentinel, backing: Backing) -> Medium {
+    fn over(segments: Box<[Arc<Mapping>]>, sentinel: Sentinel, backing: Backing) -> Medium {
         let first =
             segments.first().map_or((NonNull::dangling(), 0), |segment| (segment.place(), segment.len()));
         Medium { first, segments, sentinel, backing }
@@ -72,12 +83,141 @@ impl Medium {
     /// # Errors
     /// [`Fault::Io`] when the host refuses a mapping.
     pub fn dram(files: Vec<(File, u64)>) -> Result<Medium, Fault> {
+        Medium::host(files, false, Backing::Dram)
+    }
+
+    /// As [`Medium::dram`], for files on persistent memory.
+    ///
+    /// # Errors
+    /// [`Fault::NotSynchronous`] when a file is on no persistent memory, or not mounted with DAX; [`Fault::Io`].
+    pub fn pmem(files: Vec<(File, u64)>) -> Result<Medium, Fault> {
+        Medium::host(files, true, Backing::Pmem(Pmem::new()))
+    }
+
+    /// Maps one file as persistent memory wherever it is, synchronously if the host does that, and records what is
+    /// written back. Nothing on it survives more than its host does.
+    ///
+    /// # Errors
+    /// [`Fault::Io`] when the host refuses the mapping.
+    #[cfg(feature = "testing")]
+    pub fn pmem_anywhere(file: File, len: u64) -> Result<(Medium, WrittenBack), Fault> {
+        let copy =
+            file.try_clone().map_err(|source| Fault::Io { what: "copying a handle".into(), source })?;
+        let mut medium = match Medium::pmem(vec![(copy, len)]) {
+            Err(Fault::NotSynchronous) => Medium::host(vec![(file, len)], false, Backing::Pmem(Pmem::new())),
+            mapped => mapped,
+        }?;
+        // SAFETY: the first segment is mapped.
+        let written = unsafe { WrittenBack::new(medium.segments[0].base(), len as usize) };
+        if let Backing::Pmem(pmem) = &mut medium.backing {
+            pmem.written = Some(written.clone());
+        }
+        Ok((medium, written))
+    }
+
+    fn host(files: Vec<(File, u64)>, synchronously: bool, backing: Backing) -> Result<Medium, Fault> {
         let sentinel = Sentinel::new()?;
         let segments = files
             .into_iter()
-            .map(|(file, len)| Mapping::file(file, len, &sentinel))
+            .map(|(file, len)| Mapping::file(file, len, &sentinel, synchronously).map(Arc::new))
             .collect::<Result<_, _>>()?;
-        Ok(Medium::over(segments, sentinel, Backing::Dram))
+        Ok(Medium::over(segments, sentinel, backing))
+    }
+
+    /// The volume on a disk that [`Medium::format_paged`] made, as its last drain left it.
+    ///
+    /// # Errors
+    /// [`Fault::NotPaged`] when there is none; [`Fault::Io`] when the disk fails.
+    pub fn paged(blocks: Arc<dyn Blocks>, options: PagedOptions) -> Result<Medium, Fault> {
+        let anchor = Anchor::read(&*blocks)?.ok_or(Fault::NotPaged)?;
+        let memory = Arc::new(Mapping::anonymous(anchor.volume_bytes, false)?);
+        let pager = Pager::open(blocks, anchor, options, Arc::clone(&memory))?;
+        let keeper = Keeper::start(Arc::new(pager))?;
+        Ok(Medium::over(Box::new([memory]), Sentinel::new()?, Backing::Paged(keeper)))
+    }
+
+    /// Makes room on a disk of zeros for a volume of `volume_bytes` (whole pages) and its journal.
+    ///
+    /// # Errors
+    /// [`Fault::HostFull`], [`Fault::Io`].
+    pub fn format_paged(blocks: &dyn Blocks, volume_bytes: u64) -> Result<(), Fault> {
+        let journal = journal_bytes(volume_bytes);
+        let done = Anchor::create(volume_bytes, journal).and_then(|anchor| anchor.write(blocks));
+        done.map_err(|source| match source.kind() {
+            std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => Fault::HostFull,
+            _ => Fault::Io { what: "making the journal".to_string(), source },
+        })
+    }
+
+    /// Lets an Op in: on a paged medium no cut is made while the gate lives, and there is room for what it changes. Every
+    /// change of a medium is made inside a gate. Gates do not nest.
+    ///
+    /// # Errors
+    /// [`Fault::ReadOnly`] when the disk has failed.
+    #[inline]
+    pub fn enter(&self) -> Result<Gate<'_>, Fault> {
+        match &self.backing {
+            Backing::Paged(keeper) => keeper.pager().enter().map(Gate::new),
+            _ => Ok(Gate::free()),
+        }
+    }
+
+    /// Makes everything durable that was done before the call, as far as the medium can. Not to be called inside a gate.
+    ///
+    /// # Errors
+    /// [`Fault::Io`] when the disk fails; [`Fault::ReadOnly`] after it did.
+    pub fn drain(&self) -> Result<(), Fault> {
+        self.drained(Drain::Cut)
+    }
+
+    /// [`Medium::drain`], after which the disk has everything in its place: for the end.
+    ///
+    /// # Errors
+    /// As [`Medium::drain`].
+    pub fn drain_home(&self) -> Result<(), Fault> {
+        self.drained(Drain::Home)
+    }
+
+    fn drained(&self, drain: Drain) -> Result<(), Fault> {
+        match &self.backing {
+            Backing::Paged(keeper) => keeper.pager().drain(drain),
+            _ => Ok(()),
+        }
+    }
+
+    /// Tells that an allocator gives out a page-aligned range. What is on it need not be read, and nothing durable is on
+    /// it: see [`Medium::freed`].
+    ///
+    /// # Errors
+    /// [`Fault::OutOfBounds`], [`Fault::ReadOnly`].
+    #[inline]
+    pub fn taken(&self, addr: Addr, len: u64) -> Result<(), Fault> {
+        match &self.backing {
+            Backing::Paged(keeper) => {
+                self.resolve(addr, len)?;
+                keeper.pager().taken(addr.offset(), len)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Tells that a page-aligned range, which nobody reads any more, is free. If that gives a number, the range may be
+    /// given out again only when [`Medium::durable`] has reached it.
+    #[inline]
+    pub fn freed(&self, addr: Addr, len: u64) -> Option<u64> {
+        match &self.backing {
+            Backing::Paged(keeper) => keeper.pager().freed(addr.offset(), len),
+            _ => None,
+        }
+    }
+
+    /// How far the medium is durable, for comparison with what [`Medium::freed`] gave.
+    #[inline]
+    pub fn durable(&self) -> u64 {
+        match &self.backing {
+            Backing::Paged(keeper) => keeper.pager().durable(),
+            _ => u64::MAX,
+        }
     }
 
     /// One segment of private memory, `len` bytes of zeros, every store and fence recorded.
@@ -120,13 +260,18 @@ impl Medium {
     }
 
     fn private(len: u64, filled: bool, backing: Backing) -> Result<Medium, Fault> {
-        let segments = Box::new([Mapping::anonymous(len, filled)?]);
+        let segments = Box::new([Arc::new(Mapping::anonymous(len, filled)?)]);
         Ok(Medium::over(segments, Sentinel::new()?, backing))
     }
 
     /// What kind of medium this is.
     pub fn kind(&self) -> MediumKind {
-        if matches!(self.backing, Backing::Dram) { MediumKind::Dram } else { MediumKind::Traced }
+        match self.backing {
+            Backing::Dram => MediumKind::Dram,
+            Backing::Pmem(_) => MediumKind::Pmem,
+            Backing::Paged(_) => MediumKind::Paged,
+            Backing::Record(_) | Backing::Image(_) => MediumKind::Traced,
+        }
     }
 
     /// The recorder of a traced medium.
@@ -141,7 +286,7 @@ impl Medium {
 
     /// Length of each segment, in bytes.
     pub fn segment_sizes(&self) -> impl Iterator<Item = u64> + '_ {
-        self.segments.iter().map(Mapping::len)
+        self.segments.iter().map(|segment| segment.len())
     }
 
     /// A copy of segment 0 as the program sees it now.
@@ -167,6 +312,9 @@ impl Medium {
     /// [`Fault::HostFull`] when it has none; [`Fault::OutOfBounds`].
     pub fn back(&self, addr: Addr, len: u64) -> Result<(), Fault> {
         self.resolve(addr, len)?;
+        if let Backing::Paged(keeper) = &self.backing {
+            return keeper.pager().back(addr.offset(), len);
+        }
         self.segments[addr.segment_index()].back(addr.offset(), len)
     }
 
@@ -302,7 +450,7 @@ impl Medium {
         let place = self.resolve(addr, bytes.len() as u64)?;
         self.before_store(addr, bytes.len() as u64)?;
         // SAFETY: both sides are valid for the length; racing readers copy outside the compiler's view and validate.
-        unsafe { copy::copy(place, bytes.as_ptr(), bytes.len()) };
+        unsafe { self.copy_in(place, bytes.as_ptr(), bytes.len()) };
         self.after_store(addr, place, bytes.len());
         Ok(Dirty::new())
     }
@@ -334,7 +482,7 @@ impl Medium {
         let place = self.resolve(addr, len)?;
         self.before_store(addr, len)?;
         // SAFETY: mapped for the length.
-        unsafe { copy::zero(place, len as usize) };
+        unsafe { self.zero_in(place, len as usize) };
         self.after_store(addr, place, len as usize);
         Ok(Dirty::new())
     }
@@ -351,7 +499,7 @@ impl Medium {
         self.before_store(to, len)?;
         // SAFETY: mapped for the length; an overlap would only mix bytes of one mapping, in code outside the
         // compiler's view.
-        unsafe { copy::copy(dst, src, len as usize) };
+        unsafe { self.copy_in(dst, src, len as usize) };
         self.after_store(to, dst, len as usize);
         Ok(Dirty::new())
     }

@@ -87,7 +87,7 @@ impl Medium {
             interleave();
             stored[index].store(value, Ordering::Release);
         }
-        self.after_line(line, words);
+        self.after_line(line, stored.as_ptr().cast(), words);
         Ok(Published { _private: () })
     }
 

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use eyrie_engine::volume::Options;
+use eyrie_engine::volume::{MediumChoice, Options};
 use eyrie_engine::{Owner, Time, scm::Scm};
 use eyrie_medium::Medium;
 use eyrie_testkit::compare::{difference, tree};
@@ -13,7 +13,13 @@ const BORN: Time = Time::new(1, 0);
 const BYTES: u64 = 64 << 20;
 
 fn options() -> Options {
-    Options { group_bytes: 8 << 20, hash_seed: 7, volume_id: [1; 16], created: BORN }
+    Options {
+        group_bytes: 8 << 20,
+        hash_seed: 7,
+        volume_id: [1; 16],
+        created: BORN,
+        medium: MediumChoice::Auto,
+    }
 }
 
 fn in_memory() -> Scm {

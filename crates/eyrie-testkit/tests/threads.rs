@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use eyrie_engine::scm::Scm;
-use eyrie_engine::volume::Options;
+use eyrie_engine::volume::{MediumChoice, Options};
 use eyrie_engine::{Content, Engine, Error, Kind, Model, ObjectId, Op, Owner, RenameMode, Time};
 use eyrie_medium::{Medium, epoch};
 use eyrie_testkit::linear::{self, Call, Request};
@@ -19,7 +19,13 @@ const OWNER: Owner = Owner { mode: 0o755, uid: 0, gid: 0 };
 const BORN: Time = Time { seconds: 1, nanoseconds: 0 };
 
 fn engine(bytes: u64) -> Scm {
-    let options = Options { group_bytes: 64 << 10, hash_seed: 7, volume_id: [1; 16], created: BORN };
+    let options = Options {
+        group_bytes: 64 << 10,
+        hash_seed: 7,
+        volume_id: [1; 16],
+        created: BORN,
+        medium: MediumChoice::Auto,
+    };
     Scm::create_on(Medium::memory(bytes).expect("memory"), &options, OWNER, BORN).expect("a new volume")
 }
 

@@ -10,6 +10,7 @@ use eyrie_engine::{Engine, Owner};
 use eyrie_medium::MediumKind;
 
 pub use eyrie_engine::check::Report;
+pub use eyrie_engine::volume::MediumChoice;
 
 use crate::pxfs::coarse_time;
 use crate::{Error, Kvfs, Pxfs, Result};
@@ -34,6 +35,7 @@ pub struct Volume {
 pub struct VolumeOptions {
     size_bytes: u64,
     group_bytes: u64,
+    medium: MediumChoice,
     owner: Owner,
 }
 
@@ -51,6 +53,12 @@ impl VolumeOptions {
         self
     }
 
+    /// What the volume is kept on ([`MediumChoice::Auto`] unless said otherwise); it stays so.
+    pub fn medium(mut self, choice: MediumChoice) -> VolumeOptions {
+        self.medium = choice;
+        self
+    }
+
     /// Owner and permission bits of the root directory (0o755 of this process's user unless said otherwise).
     pub fn owner(mut self, mode: u16, uid: u32, gid: u32) -> VolumeOptions {
         self.owner = Owner { mode, uid, gid };
@@ -61,12 +69,13 @@ impl VolumeOptions {
     ///
     /// # Errors
     /// `EEXIST` or `ENOTEMPTY` when something is in the way, `ENOSPC` when the host is full, `EINVAL` for a size that
-    /// cannot be; the message says what to do.
+    /// cannot be, `EOPNOTSUPP` for a medium that the host does not have; the message says what to do.
     pub fn create(self, path: impl AsRef<Path>) -> Result<Volume> {
         let path = path.as_ref();
         let now = coarse_time();
         let failed = |error| Error::from_engine(error, "create volume").at(path);
-        let options = Options { group_bytes: self.group_bytes, ..Options::random(now).map_err(failed)? };
+        let random = Options::random(now).map_err(failed)?;
+        let options = Options { group_bytes: self.group_bytes, medium: self.medium, ..random };
         let engine = Scm::create(path, self.size_bytes, &options, self.owner, now).map_err(failed)?;
         Ok(Volume::over(engine, path))
     }
@@ -108,7 +117,8 @@ impl Volume {
     pub fn options() -> VolumeOptions {
         let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
         let owner = Owner { mode: 0o755, uid, gid };
-        VolumeOptions { size_bytes: 1 << 30, group_bytes: 64 << 20, owner }
+        let medium = MediumChoice::Auto;
+        VolumeOptions { size_bytes: 1 << 30, group_bytes: 64 << 20, medium, owner }
     }
 
     /// Makes a volume that may grow to `size_bytes`.
@@ -123,7 +133,7 @@ impl Volume {
     ///
     /// # Errors
     /// The message says what is wrong and what to do: no volume there (`ENOENT`, `EINVAL`), in use and by whom
-    /// (`EBUSY`), of a newer format, truncated or corrupt.
+    /// (`EBUSY`), of a newer format, truncated or corrupt, on a host without its medium (`EOPNOTSUPP`).
     pub fn open(path: impl AsRef<Path>) -> Result<Volume> {
         let path = path.as_ref();
         let engine = Scm::open(path).map_err(|error| Error::from_engine(error, "open volume").at(path))?;
@@ -150,6 +160,9 @@ impl Volume {
         let (medium, promise) = match volume.medium().kind() {
             MediumKind::Dram => {
                 ("dram", "every completed call survives the death of the process, not of the host")
+            }
+            MediumKind::Pmem => {
+                ("pmem", "every completed call survives a failure of power and the death of the process")
             }
             MediumKind::Traced => ("traced", "what survives is what the crash explorer decides"),
         };

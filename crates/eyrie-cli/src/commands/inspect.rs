@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use eyrie::{Kind, Posix, Report, Stat, Time, Volume};
+use eyrie::{Information, Kind, Posix, Report, Stat, Time, Volume};
 use serde_json::{Value, json};
 
 use super::{open, refused, with_files, with_volume};
@@ -23,16 +23,16 @@ pub fn mkfs(arguments: &Mkfs, output: &mut Output) -> Result<()> {
         let why = "something is there already: choose another name, or remove it first";
         return Err(Failure::new("cannot make a volume", place, why));
     }
-    let mut options = Volume::options().size(arguments.size);
+    let mut options = Volume::options().size(arguments.size).medium(arguments.medium.into());
     if let Some(bytes) = arguments.group_size {
         options = options.group_size(bytes);
     }
     let volume = options
         .create(&arguments.volume)
         .map_err(|error| refused("cannot make a volume", &arguments.volume, &error))?;
-    let id = volume.information().id;
+    let Information { id, medium, .. } = volume.information();
     volume.close().doing("close the volume", &place)?;
-    writeln!(output, "made volume {place}: {}, id {id}", text::size(arguments.size))?;
+    writeln!(output, "made volume {place}: {} on {medium}, id {id}", text::size(arguments.size))?;
     Ok(())
 }
 

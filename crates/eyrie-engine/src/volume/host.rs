@@ -5,10 +5,11 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use eyrie_medium::{Medium, PAGE_SIZE};
+use eyrie_medium::{Medium, MediumKind, PAGE_SIZE};
 use rustix::io::Errno;
 
 use super::lock::HostLock;
+use super::medium::{MediumChoice, map, map_new};
 use super::superblock::failure;
 use crate::{Error, Result};
 
@@ -41,6 +42,7 @@ impl Drop for Undo {
 pub(super) fn create<T>(
     path: &Path,
     bytes: u64,
+    choice: MediumChoice,
     fill: impl FnOnce(Medium, HostLock) -> Result<T>,
 ) -> Result<T> {
     let place = path.display().to_string();
@@ -60,7 +62,16 @@ pub(super) fn create<T>(
     let file = options.open(&segment).map_err(|error| host_error(&segment, "cannot be created", &error))?;
     undo.0.push(segment.clone());
     file.set_len(bytes).map_err(|error| host_error(&segment, "cannot be made as large as asked", &error))?;
-    let done = fill(Medium::dram(vec![(file, bytes)])?, lock)?;
+    let medium = map_new(&file, bytes, choice, &place)?;
+    let kind = medium.kind();
+    let done = fill(medium, lock)?;
+    if kind == MediumKind::Pmem {
+        // What the mapping does not cover: the file's size, and the names that lead to it.
+        let names = [path, path.parent().filter(|up| !up.as_os_str().is_empty()).unwrap_or(Path::new("."))];
+        let synced = names.iter().try_for_each(|directory| File::open(directory)?.sync_all());
+        let synced = file.sync_all().and(synced);
+        synced.map_err(|error| host_error(path, "cannot be made durable", &error))?;
+    }
     undo.0.clear();
     Ok(done)
 }
@@ -112,7 +123,7 @@ pub(super) fn open(path: &Path) -> Result<(Medium, HostLock)> {
     if pages == 0 {
         return Err(failure(&place, format!("not an Eyrie volume (only {bytes} bytes)"), Errno::INVAL));
     }
-    Ok((Medium::dram(vec![(file, pages)])?, lock))
+    Ok((map(file, pages, &place)?, lock))
 }
 
 #[cfg(test)]
@@ -152,6 +163,35 @@ mod tests {
         assert_ne!(volume.space().allocate(100).expect("room"), extent);
         drop(volume);
         assert_eq!(Volume::open(&path).expect("a volume").1, Opened::Crashed);
+    }
+
+    #[test]
+    fn a_volume_keeps_the_medium_that_it_was_made_for() {
+        let parent = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).expect("a directory");
+        let path = parent.path().join("v");
+        let choose = |medium| Volume::create(&path, BYTES, &Options { medium, ..options() });
+        for (choice, words) in
+            [(MediumChoice::Pmem, "refuses MAP_SYNC"), (MediumChoice::Paged, "not in this version")]
+        {
+            assert!(refusal(choose(choice)).contains(words));
+            assert!(!path.exists());
+        }
+        for choice in [MediumChoice::Auto, MediumChoice::Dram] {
+            drop(choose(choice).expect("created"));
+            let (volume, _) = Volume::open(&path).expect("a volume");
+            assert_eq!(volume.medium().kind(), MediumKind::Dram);
+            fs::remove_dir_all(&path).expect("closed");
+        }
+
+        // Persistent memory that has become an ordinary file: the volume says what it is missing.
+        fs::create_dir(&path).expect("a directory");
+        let segment = path.join(SEGMENT_FILE);
+        let file = File::options().read(true).write(true).create_new(true).open(segment).expect("a file");
+        file.set_len(BYTES).expect("room");
+        let (medium, _) = Medium::pmem_anywhere(file, BYTES).expect("mapped");
+        drop(Volume::create_on(medium, &options()).expect("created"));
+        let what = refusal(Volume::open(&path));
+        assert!(what.contains("made on persistent memory") && what.contains("-o dax"), "{what}");
     }
 
     #[test]

@@ -25,6 +25,13 @@ pub const RO_COMPAT: u64 = 0;
 /// Features without which a volume may not be used.
 pub const INCOMPAT: u64 = 0;
 
+/// Kept in shared memory of the host.
+pub const MEDIUM_DRAM: u8 = 1;
+/// Kept on persistent memory.
+pub const MEDIUM_PMEM: u8 = 2;
+/// Kept on a disk.
+pub const MEDIUM_PAGED: u8 = 3;
+
 /// Entries of the table of segments.
 pub const MAX_SEGMENTS: usize = 64;
 /// Unit of header memory, in bytes.
@@ -99,8 +106,10 @@ pub struct Superblock {
     pub created_nanoseconds: U32,
     /// Number of segments: 1.
     pub segments: U32,
+    /// What the volume is kept on: [`MEDIUM_DRAM`], [`MEDIUM_PMEM`] or [`MEDIUM_PAGED`].
+    pub medium: u8,
     /// Zero.
-    pub reserved: [u8; 136],
+    pub reserved: [u8; 135],
     /// Size of each segment, in bytes; zero past the last.
     pub segment_bytes: [U64; MAX_SEGMENTS],
     /// Zero.
@@ -261,6 +270,7 @@ mod tests {
                 created_seconds,
                 created_nanoseconds,
                 segments,
+                medium,
                 reserved,
                 segment_bytes,
                 reserved_end

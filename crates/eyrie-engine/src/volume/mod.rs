@@ -22,6 +22,7 @@ mod host;
 pub mod layout;
 mod lock;
 mod magazine;
+mod medium;
 mod rebuild;
 mod save;
 mod slab;
@@ -38,6 +39,7 @@ use eyrie_medium::{Addr, Medium, SegmentId};
 pub use geometry::Geometry;
 pub use host::{MIN_HOST_BYTES, SEGMENT_FILE};
 pub use layout::{FORMAT_VERSION, REDO_SLOT_BYTES, REDO_SLOTS, redo_slot};
+pub use medium::MediumChoice;
 pub use rebuild::{Finding, FindingKind, Marks, Overlap};
 pub use space::Space;
 pub use superblock::Options;
@@ -81,7 +83,7 @@ impl Volume {
     /// [`Error::Volume`] says what is in the way; [`Error::Fault`] when the host is full. Nothing is left behind.
     pub fn create(path: &Path, bytes: u64, options: &Options) -> Result<Volume> {
         let place = path.display().to_string();
-        host::create(path, bytes, |medium, lock| {
+        host::create(path, bytes, options.medium, |medium, lock| {
             Volume::create_in(medium, options, &place).map(|volume| Volume { _lock: Some(lock), ..volume })
         })
     }
@@ -99,7 +101,7 @@ impl Volume {
         let geometry = Geometry::new(bytes, options.group_bytes)
             .map_err(|what| superblock::failure(place, what, rustix::io::Errno::INVAL))?;
         medium.back(Addr::new(SegmentId(0), 0), geometry.data_start())?;
-        superblock::write(&medium, &mut superblock::new(&geometry, options), 1)?;
+        superblock::write(&medium, &mut superblock::new(&geometry, options, medium.kind()), 1)?;
         let (volume, _) = Volume::open_in(medium, None, place)?;
         volume.space.central().sealed = false;
         Ok(volume)

@@ -3,14 +3,16 @@
 //! Safe when power fails: the copies are overwritten one after the other with a barrier between, the older one first, so
 //! at least one is whole at any moment, and the checksum tells which.
 
-use eyrie_medium::{Addr, Medium, PAGE_SIZE};
+use eyrie_medium::{Addr, Medium, MediumKind, PAGE_SIZE};
 use rustix::io::Errno;
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::geometry::Geometry;
 use super::layout::{
-    COMPAT, FORMAT_VERSION, INCOMPAT, MAGIC, MAX_SEGMENTS, RO_COMPAT, SUPERBLOCKS, Superblock,
+    COMPAT, FORMAT_VERSION, INCOMPAT, MAGIC, MAX_SEGMENTS, MEDIUM_DRAM, MEDIUM_PAGED, MEDIUM_PMEM, RO_COMPAT,
+    SUPERBLOCKS, Superblock,
 };
+use super::medium::{MediumChoice, code};
 use crate::{Error, Result, Time};
 
 /// What a new volume is made with. Everything random or current is here, so that a test can fix it.
@@ -24,6 +26,8 @@ pub struct Options {
     pub volume_id: [u8; 16],
     /// Time of creation.
     pub created: Time,
+    /// What a volume on the host is to be kept on; a volume on a medium of its own is kept on that.
+    pub medium: MediumChoice,
 }
 
 impl Options {
@@ -44,7 +48,8 @@ impl Options {
         let (mut seed, mut volume_id) = ([0; 8], [0; 16]);
         seed.copy_from_slice(&bytes[..8]);
         volume_id.copy_from_slice(&bytes[8..]);
-        Ok(Options { group_bytes: 64 << 20, hash_seed: u64::from_le_bytes(seed), volume_id, created })
+        let hash_seed = u64::from_le_bytes(seed);
+        Ok(Options { group_bytes: 64 << 20, hash_seed, volume_id, created, medium: MediumChoice::Auto })
     }
 }
 
@@ -53,8 +58,8 @@ pub(super) fn failure(place: &str, what: impl Into<String>, errno: Errno) -> Err
     Error::Volume { place: place.to_string(), what: what.into(), errno }
 }
 
-/// The superblock of a new volume.
-pub(super) fn new(geometry: &Geometry, options: &Options) -> Superblock {
+/// The superblock of a new volume that is kept on a medium of this kind.
+pub(super) fn new(geometry: &Geometry, options: &Options, kind: MediumKind) -> Superblock {
     let mut block = Superblock::new_zeroed();
     block.magic = MAGIC;
     block.version.set(FORMAT_VERSION);
@@ -67,6 +72,7 @@ pub(super) fn new(geometry: &Geometry, options: &Options) -> Superblock {
     block.created_seconds.set(options.created.seconds);
     block.created_nanoseconds.set(options.created.nanoseconds);
     block.segments.set(1);
+    block.medium = code(kind);
     block.segment_bytes[0].set(geometry.volume_bytes());
     block
 }
@@ -165,6 +171,9 @@ fn verify(block: &Superblock, place: &str, actual: u64) -> Result<Geometry> {
     if block.segments.get() != 1 || block.realms.get() != 1 {
         return Err(corrupt("format 1 has one segment and one realm"));
     }
+    if ![MEDIUM_DRAM, MEDIUM_PMEM, MEDIUM_PAGED].contains(&block.medium) {
+        return Err(corrupt("no medium that there is"));
+    }
     let sizes = &block.segment_bytes;
     if sizes[0].get() != volume_bytes || sizes[1..MAX_SEGMENTS].iter().any(|size| size.get() != 0) {
         return Err(corrupt("the table of segments contradicts the size"));
@@ -205,13 +214,19 @@ mod tests {
     const SIZE: u64 = 1 << 20;
 
     pub(crate) fn options() -> Options {
-        Options { group_bytes: 1 << 16, hash_seed: 7, volume_id: [9; 16], created: Time::new(5, 6) }
+        Options {
+            group_bytes: 1 << 16,
+            hash_seed: 7,
+            volume_id: [9; 16],
+            created: Time::new(5, 6),
+            medium: MediumChoice::Auto,
+        }
     }
 
     fn written() -> Medium {
         let medium = Medium::memory(SIZE).expect("memory");
         let geometry = Geometry::new(SIZE, 1 << 16).expect("a volume");
-        write(&medium, &mut new(&geometry, &options()), 0).expect("in bounds");
+        write(&medium, &mut new(&geometry, &options(), medium.kind()), 0).expect("in bounds");
         medium
     }
 
@@ -302,6 +317,8 @@ mod tests {
             &|b| b.segment_bytes[9].set(5),
             &|b| b.block_bytes.set(512),
             &|b| b.version.set(0),
+            &|b| b.medium = 0,
+            &|b| b.medium = 4,
         ] {
             let medium = written();
             change(&medium, edit);

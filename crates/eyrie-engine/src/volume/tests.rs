@@ -27,7 +27,13 @@ mod rand_like {
 const GROUP: u64 = 1 << 18;
 
 fn options() -> Options {
-    Options { group_bytes: GROUP, hash_seed: 7, volume_id: [9; 16], created: Time::new(5, 6) }
+    Options {
+        group_bytes: GROUP,
+        hash_seed: 7,
+        volume_id: [9; 16],
+        created: Time::new(5, 6),
+        medium: MediumChoice::Auto,
+    }
 }
 
 fn memory(bytes: u64) -> Volume {

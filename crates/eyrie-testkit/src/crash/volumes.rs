@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use eyrie_engine::scm::Scm;
-use eyrie_engine::volume::Options;
+use eyrie_engine::volume::{MediumChoice, Options};
 use eyrie_engine::{Engine, Error, Kind, Model, Owner, Time};
 use eyrie_medium::{Event, Medium, Recorder};
 
@@ -20,7 +20,13 @@ pub(super) const BORN: Time = Time { seconds: 1, nanoseconds: 0 };
 
 /// How volumes are made: with the smallest groups.
 pub(super) fn options() -> Options {
-    Options { group_bytes: 64 << 10, hash_seed: 7, volume_id: [1; 16], created: BORN }
+    Options {
+        group_bytes: 64 << 10,
+        hash_seed: 7,
+        volume_id: [1; 16],
+        created: BORN,
+        medium: MediumChoice::Auto,
+    }
 }
 
 /// A volume to start from.

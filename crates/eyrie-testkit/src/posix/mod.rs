@@ -24,7 +24,7 @@ use eyrie::posix::{Access, Posix, SetTime};
 use eyrie::{Credentials, Engine, Errno, Host, Kind, PosixExt, Pxfs, Time};
 use eyrie_engine::model::Model;
 use eyrie_engine::scm::Scm;
-use eyrie_engine::volume::Options;
+use eyrie_engine::volume::{MediumChoice, Options};
 use eyrie_engine::{ObjectId, Owner};
 use eyrie_medium::Medium;
 
@@ -325,7 +325,13 @@ pub fn compare_model_with_host(seeds: Range<u64>, count: usize) {
 /// At the first difference, which it tells, and if the volume is not sound in the end.
 pub fn compare_scm_with_host(seeds: Range<u64>, count: usize) {
     let medium = Medium::memory(1 << 30).expect("memory");
-    let options = Options { group_bytes: 64 << 20, hash_seed: 7, volume_id: [1; 16], created: counter() };
+    let options = Options {
+        group_bytes: 64 << 20,
+        hash_seed: 7,
+        volume_id: [1; 16],
+        created: counter(),
+        medium: MediumChoice::Auto,
+    };
     let owner = Owner { mode: 0o777, uid: 0, gid: 0 };
     let engine = Scm::create_on(medium, &options, owner, counter()).expect("a new volume");
     let engine = compare_engine_with_host(engine, seeds, count);

@@ -11,7 +11,7 @@ use super::table::Table;
 use super::*;
 use crate::object::pointer::Extent;
 use crate::transaction::Transaction;
-use crate::volume::Options;
+use crate::volume::{MediumChoice, Options};
 use crate::{Kind, ObjectId, Result, Time};
 
 const NOW: Time = Time::new(1_000, 7);
@@ -22,7 +22,8 @@ fn volume(bytes: u64) -> Volume {
 }
 
 fn volume_on(medium: Medium, group_bytes: u64) -> Volume {
-    let options = Options { group_bytes, hash_seed: 42, volume_id: [7; 16], created: NOW };
+    let options =
+        Options { group_bytes, hash_seed: 42, volume_id: [7; 16], created: NOW, medium: MediumChoice::Auto };
     Volume::create_on(medium, &options).expect("a volume")
 }
 

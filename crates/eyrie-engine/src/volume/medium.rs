@@ -1,0 +1,97 @@
+//! Which medium a volume on the host has: what was asked for, what the host can do, and what the superblock records.
+
+use std::fs::File;
+
+use eyrie_medium::{Fault, Medium, MediumKind};
+use rustix::io::Errno;
+
+use super::layout::{MEDIUM_DRAM, MEDIUM_PAGED, MEDIUM_PMEM};
+use super::superblock::{self, failure};
+use crate::{Error, Result};
+
+/// What a new volume is to be kept on.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum MediumChoice {
+    /// Persistent memory where the host has it, else what suits the host's file system.
+    #[default]
+    Auto,
+    /// Shared memory of the host: completed calls survive the death of the process.
+    Dram,
+    /// Persistent memory mounted with DAX: completed calls survive a failure of power.
+    Pmem,
+    /// A disk. Not in this version.
+    Paged,
+}
+
+/// What [`MediumChoice::Auto`] takes where the host's files are neither persistent memory nor memory.
+const ON_DISK: MediumChoice = MediumChoice::Dram;
+
+/// How the superblock records a medium. Memory for tests passes for the host's.
+pub(super) fn code(kind: MediumKind) -> u8 {
+    match kind {
+        MediumKind::Dram | MediumKind::Traced => MEDIUM_DRAM,
+        MediumKind::Pmem => MEDIUM_PMEM,
+    }
+}
+
+/// Maps the segment of a new volume at `place`.
+pub(super) fn map_new(file: &File, bytes: u64, choice: MediumChoice, place: &str) -> Result<Medium> {
+    let again = || file.try_clone().map_err(|error| failure(place, format!("{error}"), errno(&error)));
+    match choice {
+        MediumChoice::Auto => match Medium::pmem(vec![(again()?, bytes)]) {
+            Err(Fault::NotSynchronous) if is_memory(file) => map_new(file, bytes, MediumChoice::Dram, place),
+            Err(Fault::NotSynchronous) => map_new(file, bytes, ON_DISK, place),
+            mapped => Ok(mapped?),
+        },
+        MediumChoice::Dram => Ok(Medium::dram(vec![(again()?, bytes)])?),
+        MediumChoice::Pmem => Medium::pmem(vec![(again()?, bytes)]).map_err(|fault| {
+            let advice = "name a place on persistent memory mounted with `-o dax`, or choose the medium dram";
+            explain(fault, place, format!("no persistent memory (the host refuses MAP_SYNC); {advice}"))
+        }),
+        MediumChoice::Paged => {
+            let what = "the medium paged is not in this version; choose auto, dram or pmem";
+            Err(failure(place, what, Errno::OPNOTSUPP))
+        }
+    }
+}
+
+/// Maps the segment of the volume at `place`, as its superblock says.
+pub(super) fn map(file: File, bytes: u64, place: &str) -> Result<Medium> {
+    let again = file.try_clone().map_err(|error| failure(place, format!("{error}"), errno(&error)))?;
+    let medium = Medium::dram(vec![(again, bytes)])?;
+    match superblock::read(&medium, place)?.block.medium {
+        MEDIUM_PMEM => Medium::pmem(vec![(file, bytes)]).map_err(|fault| {
+            let what =
+                "made on persistent memory, which the host does not give it here (it refuses MAP_SYNC)";
+            let advice = "mount its file system with `-o dax` again, or move the volume back to where it was";
+            explain(fault, place, format!("{what}; {advice}"))
+        }),
+        MEDIUM_PAGED => {
+            let what = "made for the medium paged, which is not in this version; use a newer eyrie";
+            Err(failure(place, what, Errno::OPNOTSUPP))
+        }
+        _ => Ok(medium),
+    }
+}
+
+/// What a host without persistent memory is told; other faults speak for themselves.
+fn explain(fault: Fault, place: &str, what: String) -> Error {
+    match fault {
+        Fault::NotSynchronous => failure(place, what, Errno::OPNOTSUPP),
+        fault => fault.into(),
+    }
+}
+
+fn errno(error: &std::io::Error) -> Errno {
+    Errno::from_io_error(error).unwrap_or(Errno::IO)
+}
+
+/// Whether the host keeps the file in memory only.
+fn is_memory(file: &File) -> bool {
+    const TMPFS: u64 = 0x0102_1994;
+    const RAMFS: u64 = 0x8584_58f6;
+    const HUGETLBFS: u64 = 0x9584_58f6;
+    // The kernel's type of this number has a sign on some architectures.
+    let magic = |stat: rustix::fs::StatFs| stat.f_type as u64 & 0xffff_ffff;
+    rustix::fs::fstatfs(file).is_ok_and(|stat| [TMPFS, RAMFS, HUGETLBFS].contains(&magic(stat)))
+}

@@ -1,0 +1,302 @@
+//! Drains: one cut between Ops reaches the disk, all of it or nothing.
+//!
+//! The cut itself is a turn of a counter while no Op is under way. What belongs to it is then taken page by page while
+//! other threads go on; a page that they change before its turn is kept for the drain as a shadow. Fresh pages are
+//! written to their places, the changed lines of others into a journal record, and one flush makes both count. When the
+//! journal is full, the pages it has lines of are brought to their places, too.
+
+use std::io;
+use std::sync::atomic::Ordering;
+
+use zerocopy::IntoBytes;
+
+use super::journal::{Anchor, PageBytes, Record, page_buffer, replay};
+use super::page::{BUSY, DIRTY, FRESH, LEAVING, LOGGED, ODD};
+use super::{Pager, Shadow, locked};
+use crate::addr::PAGE_SIZE;
+use crate::copy;
+use crate::fault::Fault;
+
+const PAGE: usize = PAGE_SIZE as usize;
+/// Pages that are written to their places with one call, at most.
+const RUN: usize = 256;
+
+/// What one drain hands on to the next.
+pub(super) struct State {
+    anchor: Anchor,
+    /// Number of the next record.
+    sequence: u64,
+    /// Where in the journal it goes, in bytes.
+    at: u64,
+    /// Pages that the journal has lines of.
+    logged: Vec<usize>,
+}
+
+impl State {
+    pub(super) fn new(anchor: Anchor) -> State {
+        State { anchor, sequence: 1, at: 0, logged: Vec::new() }
+    }
+}
+
+/// Pages on their way to their places, one run after another.
+struct Homing<'a> {
+    pager: &'a Pager,
+    buffer: Vec<PageBytes>,
+    first: usize,
+    count: usize,
+}
+
+impl<'a> Homing<'a> {
+    fn new(pager: &'a Pager) -> Homing<'a> {
+        Homing { pager, buffer: page_buffer(RUN * PAGE), first: 0, count: 0 }
+    }
+
+    /// The next page's bytes, which are then written.
+    fn add(&mut self, page: usize, fill: impl FnOnce(&mut PageBytes)) -> io::Result<&PageBytes> {
+        if self.count == RUN || self.count > 0 && page != self.first + self.count {
+            self.write()?;
+        }
+        if self.count == 0 {
+            self.first = page;
+        }
+        let slot = &mut self.buffer[self.count];
+        fill(slot);
+        self.count += 1;
+        Ok(slot)
+    }
+
+    fn write(&mut self) -> io::Result<()> {
+        let bytes = self.buffer[..self.count].as_bytes();
+        self.count = 0;
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        self.pager.blocks.write(self.first as u64 * PAGE_SIZE, bytes)
+    }
+}
+
+/// What a drain found in its cut.
+#[derive(Default)]
+struct Taken {
+    record: Record,
+    /// Pages with lines in the record.
+    logged: Vec<usize>,
+    /// Pages that are yet to be brought to their places, with their bytes where memory has newer ones.
+    left: Vec<(usize, Option<Box<PageBytes>>)>,
+}
+
+impl Taken {
+    fn changed(&mut self, page: usize, lines: u64, bytes: &PageBytes) {
+        self.record.changed(page, lines, &bytes.0);
+        self.logged.push(page);
+    }
+}
+
+/// How much a drain brings to its place.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Drain {
+    /// Fresh pages; the rest into the journal.
+    Cut,
+    /// Everything: afterwards no page is pinned by what was done before.
+    Home,
+}
+
+impl Pager {
+    /// Makes everything durable that was done before the call.
+    ///
+    /// # Errors
+    /// [`Fault::Io`] when the disk fails: what of the cut is durable is then unknown, and nothing can be changed any
+    /// more. [`Fault::ReadOnly`] after that.
+    pub(crate) fn drain(&self, drain: Drain) -> Result<(), Fault> {
+        let wanted = self.cut.load(Ordering::Acquire);
+        let mut state = locked(&self.drain);
+        if drain == Drain::Cut && self.durable() >= wanted {
+            return Ok(());
+        }
+        self.refuse_if_failed()?;
+        self.drain_now(&mut state, drain).map_err(|source| {
+            self.failed.store(true, Ordering::Release);
+            Fault::Io { what: "draining the volume to its disk (it is now read-only)".to_string(), source }
+        })
+    }
+
+    fn drain_now(&self, state: &mut State, drain: Drain) -> io::Result<()> {
+        let homing = drain == Drain::Home || state.at + self.expected_bytes() > self.journal_bytes / 2;
+        if homing {
+            state.logged.iter().for_each(|&page| self.choose(page));
+        }
+        let (cut, pages) = self.cut();
+        let mut taken = Taken::default();
+        self.take_cut(cut, pages, homing, &mut taken)?;
+        if !taken.record.is_empty() {
+            self.log(state, &taken.record)?;
+        }
+        state.logged.append(&mut taken.logged);
+        self.durable.store(cut, Ordering::Release);
+        if homing { self.bring_home(cut, taken.left, state) } else { Ok(()) }
+    }
+
+    /// Bytes that the next record will hardly have more than.
+    fn expected_bytes(&self) -> u64 {
+        let pages = self.dirty_pages.load(Ordering::Relaxed) as u64;
+        self.changed_bytes.load(Ordering::Relaxed) + 32 * pages + PAGE_SIZE
+    }
+
+    /// Makes a logged page part of the next cut, so that it can be brought to its place as it is then.
+    fn choose(&self, page: usize) {
+        loop {
+            let flags = self.pages.flags(page).load(Ordering::Acquire);
+            if flags & LOGGED == 0 || flags & DIRTY != 0 {
+                return;
+            }
+            let new = (flags & !(ODD | LEAVING)) | DIRTY | self.parity();
+            if flags & BUSY != 0 {
+                std::thread::yield_now();
+            } else if self.pages.turn(page, flags, new) {
+                return self.list(page);
+            }
+        }
+    }
+
+    /// Makes the cut: its number, and the pages that were changed since the one before, in order.
+    fn cut(&self) -> (u64, Vec<usize>) {
+        let (cut, mut pages) = self.turnstile.alone(|| {
+            self.changed_bytes.store(0, Ordering::Relaxed);
+            let lists = self.dirty.iter().map(|list| std::mem::take(&mut *locked(list)));
+            let lists: Vec<Vec<usize>> = lists.collect();
+            (self.cut.fetch_add(1, Ordering::AcqRel), lists)
+        });
+        let mut pages = pages.drain(..).flatten().collect::<Vec<_>>();
+        pages.sort_unstable();
+        pages.dedup();
+        (cut, pages)
+    }
+
+    /// Takes every page of the cut: fresh ones are written to their places, the lines of others go into the record.
+    fn take_cut(&self, cut: u64, pages: Vec<usize>, homing: bool, taken: &mut Taken) -> io::Result<()> {
+        let parity = if cut & 1 == 1 { ODD } else { 0 };
+        let mut home = Homing::new(self);
+        let mut copied = page_buffer(PAGE);
+        for page in pages {
+            if let Some(flags) = self.lock_of_cut(page, parity) {
+                let lines = self.pages.lines(page).swap(0, Ordering::AcqRel);
+                let fresh = flags & FRESH != 0;
+                if fresh {
+                    let added = home.add(page, |out| self.copy_out(page, out));
+                    taken.record.fresh(page, &added?.0);
+                } else if lines != 0 {
+                    self.copy_out(page, &mut copied[0]);
+                    taken.changed(page, lines, &copied[0]);
+                }
+                let logged = if lines != 0 && !fresh { LOGGED } else { 0 };
+                if homing && !fresh {
+                    taken.left.push((page, None));
+                    self.pages.unlock(page, logged, 0);
+                } else {
+                    self.dirty_pages.fetch_sub(1, Ordering::Relaxed);
+                    self.pages.unlock(page, logged, DIRTY | FRESH | ODD);
+                }
+            } else if let Some(shadow) = locked(&self.shadows).remove(&page) {
+                self.take_shadow(page, shadow, homing, &mut home, taken)?;
+            }
+        }
+        home.write()
+    }
+
+    fn take_shadow(
+        &self,
+        page: usize,
+        shadow: Shadow,
+        homing: bool,
+        home: &mut Homing<'_>,
+        taken: &mut Taken,
+    ) -> io::Result<()> {
+        if shadow.fresh {
+            home.add(page, |out| *out = *shadow.bytes)?;
+            taken.record.fresh(page, &shadow.bytes.0);
+            return Ok(());
+        }
+        if shadow.lines != 0 {
+            taken.changed(page, shadow.lines, &shadow.bytes);
+            self.pages.flags(page).fetch_or(LOGGED, Ordering::AcqRel);
+        }
+        if homing {
+            taken.left.push((page, Some(shadow.bytes)));
+        }
+        Ok(())
+    }
+
+    /// Locks a page that is still as it was at the cut, and gives its flags; not if it was kept as a shadow, or freed.
+    fn lock_of_cut(&self, page: usize, parity: u64) -> Option<u64> {
+        loop {
+            let flags = self.pages.flags(page).load(Ordering::Acquire);
+            if flags & BUSY != 0 {
+                std::thread::yield_now();
+            } else if flags & DIRTY == 0 || flags & ODD != parity {
+                return None;
+            } else if self.pages.turn(page, flags, flags | BUSY) {
+                return Some(flags);
+            }
+        }
+    }
+
+    fn copy_out(&self, page: usize, out: &mut PageBytes) {
+        // SAFETY: a whole page of the mapping, and a buffer of as much that nobody else has.
+        unsafe { copy::copy(out.0.as_mut_ptr(), self.place(page), PAGE) };
+    }
+
+    /// Writes a record, and makes it and everything before it durable.
+    fn log(&self, state: &mut State, record: &Record) -> io::Result<()> {
+        if state.at + record.bytes() > self.journal_bytes {
+            // More was changed than anyone expected. What the journal has can still be brought to its place by itself.
+            replay(&*self.blocks, &state.anchor).map_err(io::Error::other)?;
+            self.restart(state)?;
+        }
+        if record.bytes() > self.journal_bytes {
+            return Err(io::Error::other("more was changed at once than the journal holds"));
+        }
+        let sealed = record.seal(state.anchor.id, state.sequence);
+        self.blocks.write(state.anchor.volume_bytes + state.at, sealed.as_bytes())?;
+        self.blocks.flush()?;
+        state.sequence += 1;
+        state.at += record.bytes();
+        Ok(())
+    }
+
+    /// Brings everything that the journal has to its place, and starts it over.
+    fn bring_home(
+        &self,
+        cut: u64,
+        left: Vec<(usize, Option<Box<PageBytes>>)>,
+        state: &mut State,
+    ) -> io::Result<()> {
+        let parity = if cut & 1 == 1 { ODD } else { 0 };
+        let mut home = Homing::new(self);
+        for (page, shadow) in left {
+            if let Some(bytes) = shadow {
+                home.add(page, |out| *out = *bytes)?;
+            } else if self.lock_of_cut(page, parity).is_some() {
+                let added = home.add(page, |out| self.copy_out(page, out)).map(drop);
+                self.dirty_pages.fetch_sub(1, Ordering::Relaxed);
+                self.pages.unlock(page, 0, DIRTY | ODD);
+                added?;
+            } else if let Some(shadow) = locked(&self.shadows).remove(&page) {
+                home.add(page, |out| *out = *shadow.bytes)?;
+            }
+        }
+        home.write()?;
+        self.blocks.flush()?;
+        self.restart(state)?;
+        for page in state.logged.drain(..) {
+            self.pages.flags(page).fetch_and(!LOGGED, Ordering::AcqRel);
+        }
+        Ok(())
+    }
+
+    /// Makes the journal empty. Everything in it has reached its place, durably.
+    fn restart(&self, state: &mut State) -> io::Result<()> {
+        state.anchor.rename(&*self.blocks)?;
+        (state.sequence, state.at) = (1, 0);
+        Ok(())
+    }
+}

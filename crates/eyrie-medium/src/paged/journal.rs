@@ -1,0 +1,379 @@
+//! The journal of a paged volume: records of whole cuts behind the volume's own bytes.
+//!
+//! A record lists the *fresh* pages of its cut, which were written to their places before it, each with its checksum,
+//! and the changed lines of all others. It counts when its checksum is right; the last record only if the fresh pages
+//! are what it says, since no flush came between. Records follow one another with sequence numbers without gap; when
+//! everything in them has reached its place, the next is written over the first again.
+//!
+//! Safe when power fails: a record is whole or does not count. Replaying changes nothing that a second replay would do
+//! otherwise: a line is taken from the last record that has it, and a page that a later record calls fresh from its
+//! place alone.
+
+use std::collections::BTreeMap;
+use std::io;
+
+use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
+
+use super::blocks::Blocks;
+use super::page::ALL_LINES;
+use crate::addr::PAGE_SIZE;
+use crate::fault::Fault;
+
+const PAGE: usize = PAGE_SIZE as usize;
+const LINE: usize = 64;
+
+/// First bytes of the last page of a paged volume's file.
+pub const ANCHOR_MAGIC: [u8; 8] = *b"EyrJrnl\0";
+/// First bytes of a record.
+pub const RECORD_MAGIC: [u8; 8] = *b"EyrCut\0\0";
+const VERSION: u32 = 1;
+
+/// The last page of a paged volume's file: where the journal is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Anchor {
+    /// [`ANCHOR_MAGIC`].
+    pub magic: [u8; 8],
+    /// Random bytes that name the journal.
+    pub id: [u8; 16],
+    /// Size of the volume before the journal, in bytes.
+    pub volume_bytes: u64,
+    /// Size of the journal, in bytes, without this page.
+    pub journal_bytes: u64,
+    /// 1.
+    pub version: u32,
+    /// CRC-32C of the bytes before.
+    pub checksum: u32,
+    /// Zero.
+    pub reserved: [u8; 16],
+}
+
+/// The start of a record; the fresh pages, the changed pages and zeros up to a whole page follow.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct RecordHead {
+    /// [`RECORD_MAGIC`].
+    pub magic: [u8; 8],
+    /// The journal's name.
+    pub id: [u8; 16],
+    /// Its number.
+    pub sequence: u64,
+    /// Its size with this head and the zeros, in bytes.
+    pub bytes: u64,
+    /// Number of fresh pages.
+    pub fresh: u32,
+    /// Number of changed pages.
+    pub changed: u32,
+    /// CRC-32C of the record, this field taken as zero.
+    pub checksum: u32,
+    /// Zero.
+    pub reserved: [u8; 12],
+}
+
+/// A page that was written to its place.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct FreshPage {
+    /// Its number.
+    pub page: u64,
+    /// CRC-32C of its bytes.
+    pub checksum: u32,
+    /// Zero.
+    pub reserved: u32,
+}
+
+/// The start of a changed page; its changed lines follow, in order.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct ChangedPage {
+    /// Its number.
+    pub page: u64,
+    /// A bit for each changed line.
+    pub lines: u64,
+}
+
+const _: () = {
+    assert!(size_of::<Anchor>() == 64 && size_of::<RecordHead>() == 64);
+    assert!(size_of::<FreshPage>() == 16 && size_of::<ChangedPage>() == 16);
+};
+
+/// A page of memory, aligned as direct transfers need it.
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C, align(4096))]
+pub struct PageBytes(pub [u8; PAGE]);
+
+/// Zeroed pages for at least `bytes`.
+pub fn page_buffer(bytes: usize) -> Vec<PageBytes> {
+    vec![PageBytes([0; PAGE]); bytes.div_ceil(PAGE)]
+}
+
+fn io_fault(what: &str) -> impl FnOnce(io::Error) -> Fault {
+    move |source| Fault::Io { what: what.to_string(), source }
+}
+
+fn random_id() -> io::Result<[u8; 16]> {
+    let mut id = [0; 16];
+    rustix::rand::getrandom(&mut id, rustix::rand::GetRandomFlags::empty())?;
+    Ok(id)
+}
+
+impl Anchor {
+    /// An anchor for a new journal.
+    ///
+    /// # Errors
+    /// When the host has no random bytes.
+    pub fn create(volume_bytes: u64, journal_bytes: u64) -> io::Result<Anchor> {
+        Ok(Anchor::new(random_id()?, volume_bytes, journal_bytes))
+    }
+
+    /// The anchor of a volume of `volume_bytes`.
+    fn new(id: [u8; 16], volume_bytes: u64, journal_bytes: u64) -> Anchor {
+        let mut anchor = Anchor {
+            magic: ANCHOR_MAGIC,
+            id,
+            volume_bytes,
+            journal_bytes,
+            version: VERSION,
+            ..Anchor::new_zeroed()
+        };
+        anchor.checksum = anchor.sum();
+        anchor
+    }
+
+    fn sum(&self) -> u32 {
+        crc32c::crc32c(&self.as_bytes()[..std::mem::offset_of!(Anchor, checksum)])
+    }
+
+
+    /// The anchor in the last page of `blocks`, if there is a sound one that fits them.
+    ///
+    /// # Errors
+    /// [`Fault::Io`].
+    pub fn read(blocks: &dyn Blocks) -> Result<Option<Anchor>, Fault> {
+        let size = blocks.size().map_err(io_fault("asking for the size of the volume's host"))?;
+        let Some(last) = (size / PAGE_SIZE).checked_sub(1) else { return Ok(None) };
+        let mut page = page_buffer(PAGE);
+        blocks.read(last * PAGE_SIZE, page.as_mut_bytes()).map_err(io_fault("reading the volume's host"))?;
+        let Ok((anchor, _)) = Anchor::read_from_prefix(page.as_bytes()) else { return Ok(None) };
+        let whole =
+            anchor.magic == ANCHOR_MAGIC && anchor.version == VERSION && anchor.checksum == anchor.sum();
+        let aligned = (anchor.volume_bytes | anchor.journal_bytes).is_multiple_of(PAGE_SIZE);
+        let fits = anchor
+            .volume_bytes
+            .checked_add(anchor.journal_bytes)
+            .is_some_and(|bytes| bytes == last * PAGE_SIZE && anchor.volume_bytes > 0);
+        Ok(Some(anchor).filter(|_| whole && aligned && fits))
+    }
+
+    /// Writes the anchor alone. The next flush makes it survive: until then the old name may come back, and with it
+    /// only records of what has reached its place.
+    ///
+    /// # Errors
+    /// The host's.
+    pub fn rename(&mut self, blocks: &dyn Blocks) -> io::Result<()> {
+        *self = Anchor::new(random_id()?, self.volume_bytes, self.journal_bytes);
+        self.write_page(blocks)
+    }
+
+    fn write_page(&self, blocks: &dyn Blocks) -> io::Result<()> {
+        let mut page = page_buffer(PAGE);
+        page.as_mut_bytes()[..size_of::<Anchor>()].copy_from_slice(self.as_bytes());
+        blocks.write(self.volume_bytes + self.journal_bytes, page.as_bytes())
+    }
+
+    /// Writes the anchor, and zeros over the journal so that its blocks are there.
+    ///
+    /// # Errors
+    /// The host's.
+    pub fn write(&self, blocks: &dyn Blocks) -> io::Result<()> {
+        const CHUNK: u64 = 1 << 20;
+        blocks.allocate(self.volume_bytes, self.journal_bytes + PAGE_SIZE)?;
+        let zeros = page_buffer(CHUNK as usize);
+        let mut at = 0;
+        while at < self.journal_bytes {
+            let len = CHUNK.min(self.journal_bytes - at);
+            blocks.write(self.volume_bytes + at, &zeros.as_bytes()[..len as usize])?;
+            at += len;
+        }
+        self.write_page(blocks)?;
+        blocks.flush()
+    }
+}
+
+/// A record in the making.
+#[derive(Default)]
+pub struct Record {
+    fresh: Vec<FreshPage>,
+    changed: Vec<u8>,
+    changed_pages: u32,
+}
+
+impl Record {
+    /// Adds a page that is written to its place.
+    pub fn fresh(&mut self, page: usize, bytes: &[u8; PAGE]) {
+        self.fresh.push(FreshPage { page: page as u64, checksum: crc32c::crc32c(bytes), reserved: 0 });
+    }
+
+    /// Adds the lines of a page that changed.
+    pub fn changed(&mut self, page: usize, lines: u64, bytes: &[u8; PAGE]) {
+        self.changed.extend_from_slice(ChangedPage { page: page as u64, lines }.as_bytes());
+        self.changed_pages += 1;
+        if lines == ALL_LINES {
+            self.changed.extend_from_slice(bytes);
+            return;
+        }
+        let mut rest = lines;
+        while rest != 0 {
+            let at = rest.trailing_zeros() as usize * LINE;
+            self.changed.extend_from_slice(&bytes[at..at + LINE]);
+            rest &= rest - 1;
+        }
+    }
+
+    /// Whether there is nothing in it.
+    pub fn is_empty(&self) -> bool {
+        self.fresh.is_empty() && self.changed_pages == 0
+    }
+
+    /// Its size on the disk, in bytes.
+    pub fn bytes(&self) -> u64 {
+        let bytes = size_of::<RecordHead>() + self.fresh.len() * size_of::<FreshPage>() + self.changed.len();
+        bytes.next_multiple_of(PAGE) as u64
+    }
+
+    /// Its bytes.
+    pub fn seal(&self, id: [u8; 16], sequence: u64) -> Vec<PageBytes> {
+        let mut pages = page_buffer(self.bytes() as usize);
+        let mut head = RecordHead {
+            magic: RECORD_MAGIC,
+            id,
+            sequence,
+            bytes: self.bytes(),
+            fresh: self.fresh.len() as u32,
+            changed: self.changed_pages,
+            ..RecordHead::new_zeroed()
+        };
+        let bytes = pages.as_mut_bytes();
+        let (head_bytes, rest) = bytes.split_at_mut(size_of::<RecordHead>());
+        let (fresh, rest) = rest.split_at_mut(self.fresh.len() * size_of::<FreshPage>());
+        fresh.copy_from_slice(self.fresh.as_bytes());
+        rest[..self.changed.len()].copy_from_slice(&self.changed);
+        head_bytes.copy_from_slice(head.as_bytes());
+        head.checksum = crc32c::crc32c(bytes);
+        bytes[..size_of::<RecordHead>()].copy_from_slice(head.as_bytes());
+        pages
+    }
+}
+
+/// A record that was read: sound in itself.
+struct Found {
+    fresh: Vec<FreshPage>,
+    changed: Vec<(u64, u64, Vec<u8>)>,
+}
+
+/// The next `len` bytes.
+fn take<'a>(rest: &mut &'a [u8], len: usize) -> Option<&'a [u8]> {
+    let (taken, after) = rest.split_at_checked(len)?;
+    *rest = after;
+    Some(taken)
+}
+
+/// The record that `bytes` are, if their checksum and all numbers in them are right.
+fn open_record(bytes: &mut [u8], pages: u64) -> Option<Found> {
+    let (mut head, _) = RecordHead::read_from_prefix(bytes).ok()?;
+    let checksum = std::mem::take(&mut head.checksum);
+    bytes[..size_of::<RecordHead>()].copy_from_slice(head.as_bytes());
+    if crc32c::crc32c(bytes) != checksum {
+        return None;
+    }
+    let mut rest = &bytes[size_of::<RecordHead>()..];
+    let fresh = take(&mut rest, (head.fresh as usize).checked_mul(size_of::<FreshPage>())?)?;
+    let fresh: Vec<FreshPage> = fresh
+        .chunks_exact(size_of::<FreshPage>())
+        .filter_map(|entry| FreshPage::read_from_bytes(entry).ok())
+        .collect();
+    let mut changed = Vec::new();
+    for _ in 0..head.changed {
+        let entry = ChangedPage::read_from_bytes(take(&mut rest, size_of::<ChangedPage>())?).ok()?;
+        let lines = take(&mut rest, entry.lines.count_ones() as usize * LINE)?;
+        changed.push((entry.page, entry.lines, lines.to_vec()));
+    }
+    let numbers = fresh.iter().map(|entry| entry.page).chain(changed.iter().map(|entry| entry.0));
+    numbers.into_iter().all(|page| page < pages).then_some(Found { fresh, changed })
+}
+
+/// Brings everything that the journal has to its place, durably.
+///
+/// # Errors
+/// [`Fault::Io`]. A journal that is damaged is one that ends before the damage.
+pub fn replay(blocks: &dyn Blocks, anchor: &Anchor) -> Result<(), Fault> {
+    let mut records = read_records(blocks, anchor).map_err(io_fault("reading the journal"))?;
+    if let Some(newest) = records.last()
+        && !fresh_pages_are_whole(blocks, newest).map_err(io_fault("reading the volume's pages"))?
+    {
+        records.pop();
+    }
+    apply(blocks, &records).map_err(io_fault("replaying the journal"))
+}
+
+fn read_records(blocks: &dyn Blocks, anchor: &Anchor) -> io::Result<Vec<Found>> {
+    let mut records = Vec::new();
+    let mut at = 0;
+    while at + PAGE_SIZE <= anchor.journal_bytes {
+        let mut first = page_buffer(PAGE);
+        blocks.read(anchor.volume_bytes + at, first.as_mut_bytes())?;
+        let Ok((head, _)) = RecordHead::read_from_prefix(first.as_bytes()) else { break };
+        let fits = head.bytes >= PAGE_SIZE && head.bytes.is_multiple_of(PAGE_SIZE);
+        let known = head.magic == RECORD_MAGIC && head.id == anchor.id;
+        let follows = head.sequence == records.len() as u64 + 1;
+        if !known || !fits || !follows || head.bytes > anchor.journal_bytes - at {
+            break;
+        }
+        let mut bytes = page_buffer(head.bytes as usize);
+        blocks.read(anchor.volume_bytes + at, bytes.as_mut_bytes())?;
+        let Some(found) = open_record(bytes.as_mut_bytes(), anchor.volume_bytes / PAGE_SIZE) else { break };
+        records.push(found);
+        at += head.bytes;
+    }
+    Ok(records)
+}
+
+fn fresh_pages_are_whole(blocks: &dyn Blocks, record: &Found) -> io::Result<bool> {
+    let mut page = page_buffer(PAGE);
+    for entry in &record.fresh {
+        blocks.read(entry.page * PAGE_SIZE, page.as_mut_bytes())?;
+        if crc32c::crc32c(page.as_bytes()) != entry.checksum {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+fn apply(blocks: &dyn Blocks, records: &[Found]) -> io::Result<()> {
+    let mut pages: BTreeMap<u64, Vec<(u64, &[u8])>> = BTreeMap::new();
+    for record in records {
+        for (page, lines, bytes) in &record.changed {
+            pages.entry(*page).or_default().push((*lines, bytes));
+        }
+        for entry in &record.fresh {
+            pages.remove(&entry.page);
+        }
+    }
+    if pages.is_empty() {
+        return Ok(());
+    }
+    let mut page = page_buffer(PAGE);
+    for (number, changes) in pages {
+        blocks.read(number * PAGE_SIZE, page.as_mut_bytes())?;
+        let out = page.as_mut_bytes();
+        for (mut lines, bytes) in changes {
+            for line in bytes.chunks_exact(LINE) {
+                let at = lines.trailing_zeros() as usize * LINE;
+                out[at..at + LINE].copy_from_slice(line);
+                lines &= lines - 1;
+            }
+        }
+        blocks.write(number * PAGE_SIZE, page.as_bytes())?;
+    }
+    blocks.flush()
+}

@@ -1,0 +1,147 @@
+//! The thread that drains in the background and keeps memory within its limit.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+
+use super::Pager;
+use super::drain::Drain;
+use crate::fault::Fault;
+
+/// What the kernel is asked to tell: that some task waited 100 ms of a second for memory.
+const PRESSURE: &[u8] = b"some 100000 1000000\0";
+
+/// Wakes the keeper.
+pub(super) struct Bell {
+    event: OwnedFd,
+    stop: AtomicBool,
+}
+
+impl Bell {
+    pub(super) fn new() -> io::Result<Bell> {
+        let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        Ok(Bell { event, stop: AtomicBool::new(false) })
+    }
+
+    /// Asks for attention.
+    pub(super) fn ring(&self) {
+        // It fails only when the count is full: then the keeper is awake anyway.
+        let _ = rustix::io::write(&self.event, &1_u64.to_ne_bytes());
+    }
+}
+
+/// Memory that this process may use, in bytes: the machine's, or its control group's where that is less.
+pub(super) fn usable_memory() -> u64 {
+    let system = rustix::system::sysinfo();
+    let machine = system.totalram as u64 * u64::from(system.mem_unit.max(1));
+    let group = control_group().and_then(|group| {
+        let limit = std::fs::read_to_string(format!("/sys/fs/cgroup{group}/memory.max")).ok()?;
+        limit.trim().parse::<u64>().ok()
+    });
+    group.map_or(machine, |group| group.min(machine))
+}
+
+/// The path of this process in the hierarchy of control groups (version 2).
+fn control_group() -> Option<String> {
+    let groups = std::fs::read_to_string("/proc/self/cgroup").ok()?;
+    groups.lines().find_map(|line| line.strip_prefix("0::")).map(str::to_string)
+}
+
+/// A file that becomes readable (with priority) when memory is short, where the kernel gives one.
+fn pressure() -> Option<File> {
+    let mut file = File::options().read(true).write(true).open("/proc/pressure/memory").ok()?;
+    file.write_all(PRESSURE).ok()?;
+    Some(file)
+}
+
+/// The thread, which ends when this is dropped.
+pub(crate) struct Keeper {
+    pager: Arc<Pager>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Keeper {
+    pub(crate) fn start(pager: Arc<Pager>) -> Result<Keeper, Fault> {
+        let kept = Arc::clone(&pager);
+        let thread = std::thread::Builder::new().name("eyrie-keeper".to_string()).spawn(move || keep(&kept));
+        let thread = thread.map_err(|source| Fault::Io { what: "starting a thread".to_string(), source })?;
+        Ok(Keeper { pager, thread: Some(thread) })
+    }
+
+    pub(crate) fn pager(&self) -> &Pager {
+        &self.pager
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        // In a forked child the thread is not there.
+        if std::process::id() == self.pager.process
+            && let Some(thread) = self.thread.take()
+        {
+            self.pager.bell.stop.store(true, Ordering::Release);
+            self.pager.bell.ring();
+            // A keeper that panicked has nothing more to tell.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn keep(pager: &Pager) {
+    let pressure = pressure();
+    let interval = pager.options.drain_interval;
+    let mut next = Instant::now() + interval;
+    loop {
+        let short = wait(pager, pressure.as_ref(), next.saturating_duration_since(Instant::now()));
+        if pager.bell.stop.load(Ordering::Acquire) {
+            return;
+        }
+        let due = Instant::now() >= next;
+        if due || pager.is_pressing() {
+            // A failure is told to whoever changes or drains next.
+            let _ = pager.drain(Drain::Cut);
+        }
+        if due {
+            next = Instant::now() + interval;
+        }
+        let resident = pager.resident.load(Ordering::Relaxed);
+        let most = if short { resident / 4 * 3 } else { pager.low_mark() };
+        if short || resident > pager.high_mark() {
+            pager.make_room(most);
+        }
+    }
+}
+
+/// Sleeps until the bell rings, memory is short, or time is up; whether memory is short.
+fn wait(pager: &Pager, pressure: Option<&File>, time: Duration) -> bool {
+    let mut watched = vec![PollFd::new(&pager.bell.event, PollFlags::IN)];
+    watched.extend(pressure.map(|file| PollFd::from_borrowed_fd(file.as_fd(), PollFlags::PRI)));
+    let time = time.min(Duration::from_secs(3600)).try_into().ok();
+    // An interrupted wait is one that ended early.
+    let _ = poll(&mut watched, time.as_ref());
+    let short = watched.get(1).is_some_and(|file| file.revents().contains(PollFlags::PRI));
+    let mut count = [0; 8];
+    let _ = rustix::io::read(&pager.bell.event, &mut count);
+    short
+}
+
+impl Pager {
+    /// Whether so much was changed that a drain should not wait for its time.
+    fn is_pressing(&self) -> bool {
+        self.dirty_pages.load(Ordering::Relaxed) > self.limit() / 4
+            || self.changed_bytes.load(Ordering::Relaxed) > self.journal_bytes / 8
+    }
+
+    /// Drops pages until at most `most` are in memory, after bringing home what pins too many.
+    fn make_room(&self, most: usize) {
+        if !self.shrink(most) && self.drain(Drain::Home).is_ok() {
+            self.shrink(most);
+        }
+    }
+}

@@ -1,0 +1,433 @@
+//! The page cache of a volume on an ordinary disk: the exported page cache (`page-cache-export.txt`, sections II-E and
+//! III) on an unmodified kernel.
+//!
+//! The mapping is private memory. Every access of the medium is announced, so a page that is not in memory is read
+//! first, and what was changed is known by the line. Nothing reaches the disk but by a *drain* (`drain`), which makes one
+//! cut between Ops durable, whole or not at all, by way of the `journal`. Clean pages leave memory when it gets
+//! short (`evict`), after a grace period, because accessors hold plain pointers while they are pinned.
+//!
+//! Invariants:
+//! - A page that is not in memory is, on the disk, as the last drain left it.
+//! - A page that belongs to a cut is copied before it changes again, until the drain has taken it.
+//! - A page that was in use at the last durable cut is written to its place only by way of the journal. What the
+//!   allocator takes must therefore be free since a durable cut: [`Pager::freed`] says from when on.
+//!
+//! Safe when power fails: what counts is the journal and the places of pages, see there.
+
+pub(crate) mod blocks;
+mod drain;
+mod evict;
+mod gate;
+pub(crate) mod journal;
+mod keeper;
+mod page;
+#[cfg(feature = "testing")]
+pub(crate) mod simulated;
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use crate::addr::PAGE_SIZE;
+use crate::copy;
+use crate::epoch;
+use crate::fault::Fault;
+use crate::mapping::Mapping;
+use blocks::Blocks;
+pub(crate) use drain::Drain;
+pub use gate::Gate;
+use gate::Turnstile;
+use journal::{Anchor, PageBytes};
+use keeper::Bell;
+pub(crate) use keeper::Keeper;
+use page::{ALL_LINES, BUSY, DIRTY, FRESH, LEAVING, LOGGED, ODD, Pages, RESIDENT, WARM, lines_of};
+
+/// How a paged medium uses memory and time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PagedOptions {
+    /// Memory for pages, in bytes. It is kept to but for what Ops in flight and pins hold on to.
+    pub memory_bytes: u64,
+    /// Time between background drains.
+    pub drain_interval: Duration,
+}
+
+impl PagedOptions {
+    /// Half of the memory that this process may use, and five seconds.
+    pub fn for_host() -> PagedOptions {
+        PagedOptions { memory_bytes: keeper::usable_memory() / 2, drain_interval: Duration::from_secs(5) }
+    }
+}
+
+/// Shards of the list of dirty pages.
+const SHARDS: usize = 16;
+/// Pages that a sequential reader is given ahead, at most.
+const MOST_AHEAD: usize = 256;
+/// Sequential readers that are told apart.
+const STREAMS: usize = 8;
+/// Least memory for pages, in pages.
+const LEAST_MEMORY: usize = 256;
+
+/// Size of the journal of a volume of `volume_bytes`: a sixteenth, within reason.
+pub(crate) fn journal_bytes(volume_bytes: u64) -> u64 {
+    (volume_bytes / 16).next_multiple_of(PAGE_SIZE).clamp(1 << 20, 64 << 20)
+}
+
+/// A page as it was at the cut, kept because it was changed before the drain came to it.
+struct Shadow {
+    lines: u64,
+    fresh: bool,
+    bytes: Box<PageBytes>,
+}
+
+/// The page cache.
+pub(crate) struct Pager {
+    blocks: Arc<dyn Blocks>,
+    memory: Arc<Mapping>,
+    pages: Pages,
+    options: PagedOptions,
+    /// Number of the cut that changes now belong to.
+    cut: AtomicU64,
+    /// The last cut that is durable.
+    durable: AtomicU64,
+    turnstile: Turnstile,
+    dirty: [Mutex<Vec<usize>>; SHARDS],
+    shadows: Mutex<HashMap<usize, Shadow>>,
+    /// What one drain at a time works with.
+    drain: Mutex<drain::State>,
+    resident: AtomicUsize,
+    dirty_pages: AtomicUsize,
+    /// Bytes of changed lines since the last cut.
+    changed_bytes: AtomicU64,
+    /// One more than the highest page that was ever in memory.
+    top: AtomicUsize,
+    hand: Mutex<usize>,
+    /// Where sequential readers are expected next, and how far they may be given ahead.
+    streams: Mutex<[(usize, usize); STREAMS]>,
+    journal_bytes: u64,
+    failed: AtomicBool,
+    process: u32,
+    bell: Bell,
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Nothing that is guarded here is left half changed by a panic.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Pager {
+    /// The cache of the volume that `anchor` describes, everything replayed.
+    pub(crate) fn open(
+        blocks: Arc<dyn Blocks>,
+        mut anchor: Anchor,
+        options: PagedOptions,
+        memory: Arc<Mapping>,
+    ) -> Result<Pager, Fault> {
+        journal::replay(&*blocks, &anchor)?;
+        anchor
+            .rename(&*blocks)
+            .map_err(|source| Fault::Io { what: "renaming the journal".to_string(), source })?;
+        Ok(Pager {
+            pages: Pages::new((anchor.volume_bytes / PAGE_SIZE) as usize),
+            blocks,
+            memory,
+            options,
+            cut: AtomicU64::new(1),
+            durable: AtomicU64::new(0),
+            turnstile: Turnstile::default(),
+            dirty: Default::default(),
+            shadows: Mutex::default(),
+            drain: Mutex::new(drain::State::new(anchor)),
+            resident: AtomicUsize::new(0),
+            dirty_pages: AtomicUsize::new(0),
+            changed_bytes: AtomicU64::new(0),
+            top: AtomicUsize::new(0),
+            hand: Mutex::new(0),
+            streams: Mutex::default(),
+            journal_bytes: anchor.journal_bytes,
+            failed: AtomicBool::new(false),
+            process: std::process::id(),
+            bell: Bell::new().map_err(|source| Fault::Io { what: "making an event".to_string(), source })?,
+        })
+    }
+
+    /// Makes the disk provide the blocks of a range.
+    pub(crate) fn back(&self, offset: u64, len: u64) -> Result<(), Fault> {
+        self.blocks.allocate(offset, len).map_err(|source| match source.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Fault::HostFull,
+            _ => Fault::Io { what: "allocating host blocks for the volume".to_string(), source },
+        })
+    }
+
+    /// Memory for pages, in pages.
+    fn limit(&self) -> usize {
+        ((self.options.memory_bytes / PAGE_SIZE) as usize).max(LEAST_MEMORY)
+    }
+
+    fn place(&self, page: usize) -> *mut u8 {
+        debug_assert!(page < self.pages.count());
+        // SAFETY: the page is within the mapping, which has as many.
+        unsafe { self.memory.base().add(page * PAGE_SIZE as usize) }
+    }
+
+    /// [`ODD`] or nothing: the parity of the cut that changes belong to now.
+    #[inline]
+    fn parity(&self) -> u64 {
+        if self.cut.load(Ordering::Acquire) & 1 == 1 { ODD } else { 0 }
+    }
+
+    /// Makes the pages of a range fit to be read.
+    #[inline]
+    pub(crate) fn reading(&self, offset: u64, len: u64) -> Result<(), Fault> {
+        if len == 0 {
+            return Ok(());
+        }
+        debug_assert!(epoch::is_pinned() || self.turnstile.is_mine(), "a paged medium is read under a pin");
+        let last = ((offset + len - 1) / PAGE_SIZE) as usize;
+        for page in (offset / PAGE_SIZE) as usize..=last {
+            let flags = self.pages.flags(page).load(Ordering::Acquire);
+            if flags & (RESIDENT | WARM | LEAVING) != RESIDENT | WARM {
+                self.fetch(page, last)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes the pages of a range fit to be changed, and notes that they are.
+    pub(crate) fn storing(&self, offset: u64, len: u64) -> Result<(), Fault> {
+        let end = offset + len;
+        let mut at = offset;
+        while at < end {
+            let (page, within) = ((at / PAGE_SIZE) as usize, at % PAGE_SIZE);
+            let part = (PAGE_SIZE - within).min(end - at);
+            self.change(page, lines_of(within, part))?;
+            at += part;
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn change(&self, page: usize, lines: u64) -> Result<(), Fault> {
+        loop {
+            let flags = self.pages.flags(page).load(Ordering::Acquire);
+            let parity = self.parity();
+            if flags & (BUSY | RESIDENT | DIRTY | ODD) == RESIDENT | DIRTY | parity {
+                break;
+            }
+            if flags & BUSY != 0 {
+                self.wait()?;
+            } else if flags & RESIDENT == 0 {
+                self.bring(page, page, lines != ALL_LINES)?;
+            } else if flags & DIRTY != 0 {
+                self.preserve(page, flags);
+            } else {
+                self.refuse_if_failed()?;
+                let new = (flags & !(LEAVING | ODD)) | DIRTY | WARM | parity;
+                if self.pages.turn(page, flags, new) {
+                    self.list(page);
+                }
+            }
+        }
+        let seen = self.pages.lines(page).load(Ordering::Relaxed);
+        if seen & lines != lines {
+            let before = self.pages.lines(page).fetch_or(lines, Ordering::AcqRel);
+            let new = u64::from((lines & !before).count_ones()) * 64;
+            self.changed_bytes.fetch_add(new, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// Notes a page that became dirty.
+    fn list(&self, page: usize) {
+        locked(&self.dirty[epoch::thread_index() % SHARDS]).push(page);
+        let dirty = self.dirty_pages.fetch_add(1, Ordering::Relaxed);
+        if dirty == self.limit() / 4 {
+            self.bell.ring();
+        }
+    }
+
+    /// Keeps what the drain that is under way has not taken of a page yet.
+    #[cold]
+    fn preserve(&self, page: usize, flags: u64) {
+        if !self.pages.turn(page, flags, flags | BUSY) {
+            return;
+        }
+        let mut bytes = Box::new(PageBytes([0; PAGE_SIZE as usize]));
+        // SAFETY: a whole page of the mapping, and a buffer of as much.
+        unsafe { copy::copy(bytes.0.as_mut_ptr(), self.place(page), PAGE_SIZE as usize) };
+        let lines = self.pages.lines(page).swap(0, Ordering::AcqRel);
+        locked(&self.shadows).insert(page, Shadow { lines, fresh: flags & FRESH != 0, bytes });
+        self.dirty_pages.fetch_sub(1, Ordering::Relaxed);
+        self.pages.unlock(page, 0, DIRTY | FRESH | ODD);
+    }
+
+    /// Tells that the allocator gave out a page-aligned range, which is free since a durable cut: what was on it is
+    /// not read, and it is written to its place at once.
+    pub(crate) fn taken(&self, offset: u64, len: u64) -> Result<(), Fault> {
+        let first = (offset / PAGE_SIZE) as usize;
+        for page in first..first + (len / PAGE_SIZE) as usize {
+            self.take(page)?;
+        }
+        Ok(())
+    }
+
+    fn take(&self, page: usize) -> Result<(), Fault> {
+        loop {
+            let flags = self.pages.flags(page).load(Ordering::Acquire);
+            let parity = self.parity();
+            if flags & BUSY != 0 {
+                self.wait()?;
+            } else if flags & DIRTY != 0 && flags & ODD != parity {
+                self.preserve(page, flags);
+            } else {
+                self.refuse_if_failed()?;
+                let new = (flags & !(LEAVING | ODD | LOGGED)) | RESIDENT | DIRTY | FRESH | WARM | parity;
+                if !self.pages.turn(page, flags, new) {
+                    continue;
+                }
+                if flags & RESIDENT == 0 {
+                    self.arrived(page, 1);
+                }
+                if flags & DIRTY == 0 {
+                    self.list(page);
+                }
+                return Ok(());
+            }
+        }
+    }
+
+    /// Tells that a page-aligned range, which nothing reaches any more, is free. It may be given out again once the
+    /// returned cut is durable; at once, if there is none.
+    pub(crate) fn freed(&self, offset: u64, len: u64) -> Option<u64> {
+        let first = (offset / PAGE_SIZE) as usize;
+        let mut until = None;
+        for page in first..(first + (len / PAGE_SIZE) as usize).min(self.pages.count()) {
+            if !self.forget(page) {
+                until = Some(self.cut.load(Ordering::Acquire));
+            }
+        }
+        until
+    }
+
+    /// Drops the changes of a free page; whether nothing durable is on it.
+    fn forget(&self, page: usize) -> bool {
+        loop {
+            let flags = self.pages.flags(page).load(Ordering::Acquire);
+            if flags & BUSY != 0 {
+                if self.wait().is_err() {
+                    return false;
+                }
+                continue;
+            }
+            let mine = flags & DIRTY != 0 && flags & ODD == self.parity();
+            if !mine {
+                return false;
+            }
+            // Under the page's lock, so that no drain sees lines without the flag, nor the flag without lines.
+            if self.pages.turn(page, flags, flags | BUSY) {
+                self.pages.lines(page).store(0, Ordering::Release);
+                self.dirty_pages.fetch_sub(1, Ordering::Relaxed);
+                self.pages.unlock(page, 0, DIRTY | FRESH | ODD);
+                return flags & FRESH != 0;
+            }
+        }
+    }
+
+    /// The last cut that is durable.
+    #[inline]
+    pub(crate) fn durable(&self) -> u64 {
+        self.durable.load(Ordering::Acquire)
+    }
+
+    /// Makes a page fit to be read, and those after it that the caller wants up to `last`.
+    #[cold]
+    fn fetch(&self, page: usize, last: usize) -> Result<(), Fault> {
+        loop {
+            let flags = self.pages.flags(page).load(Ordering::Acquire);
+            if flags & RESIDENT != 0 {
+                let new = (flags | WARM) & !LEAVING;
+                if flags == new || self.pages.turn(page, flags, new) {
+                    return Ok(());
+                }
+            } else if flags & BUSY != 0 {
+                self.wait()?;
+            } else {
+                self.bring(page, last, true)?;
+            }
+        }
+    }
+
+    /// Brings pages into memory: the one that is needed, and what is wanted or expected after it. Without `read` they get
+    /// whatever bytes, because all of them are about to be stored.
+    fn bring(&self, page: usize, last: usize, read: bool) -> Result<(), Fault> {
+        let end = if read { self.ahead(page, last) } else { page + 1 };
+        let mut locked_end = page;
+        while locked_end < end {
+            let flags = self.pages.flags(locked_end).load(Ordering::Acquire);
+            if flags & (RESIDENT | BUSY) != 0 || !self.pages.turn(locked_end, flags, flags | BUSY) {
+                break;
+            }
+            locked_end += 1;
+        }
+        let count = locked_end - page;
+        if count == 0 {
+            return Ok(());
+        }
+        let done = if read { self.read_in(page, count) } else { Ok(()) };
+        if let Err(source) = done {
+            (page..locked_end).for_each(|page| self.pages.unlock(page, 0, 0));
+            return Err(Fault::Io { what: "reading the volume's disk".to_string(), source });
+        }
+        self.arrived(page, count);
+        for at in page..locked_end {
+            self.pages.unlock(at, if at <= last { RESIDENT | WARM } else { RESIDENT }, LEAVING);
+        }
+        Ok(())
+    }
+
+    fn read_in(&self, page: usize, count: usize) -> io::Result<()> {
+        // SAFETY: within the mapping; the pages are not in memory and locked, so nobody else accesses them.
+        let out = unsafe { std::slice::from_raw_parts_mut(self.place(page), count * PAGE_SIZE as usize) };
+        self.blocks.read(page as u64 * PAGE_SIZE, out)
+    }
+
+    /// Counts pages that came into memory.
+    fn arrived(&self, page: usize, count: usize) {
+        self.top.fetch_max(page + count, Ordering::Relaxed);
+        let before = self.resident.fetch_add(count, Ordering::Relaxed);
+        if before + count > self.high_mark() && before <= self.high_mark() {
+            self.bell.ring();
+        }
+    }
+
+    /// How far to read from `page` on (exclusive), when the pages up to `last` are wanted.
+    fn ahead(&self, page: usize, last: usize) -> usize {
+        let wanted = last - page + 1;
+        let mut streams = locked(&self.streams);
+        let (slot, window) = match streams.iter().position(|stream| stream.0 == page && stream.1 > 0) {
+            Some(slot) => (slot, (streams[slot].1 * 2).min(MOST_AHEAD)),
+            None => (page % STREAMS, wanted.min(MOST_AHEAD)),
+        };
+        let sequential = window > wanted;
+        let end = (page + wanted.max(window)).min(self.pages.count());
+        streams[slot] = (end, window.max(4));
+        if sequential { end } else { page + wanted }
+    }
+
+    /// Waits for the lock of a page.
+    fn wait(&self) -> Result<(), Fault> {
+        if std::process::id() != self.process {
+            // Its holder may be a thread that is not here.
+            return Err(Fault::Forked);
+        }
+        std::thread::yield_now();
+        Ok(())
+    }
+
+    fn refuse_if_failed(&self) -> Result<(), Fault> {
+        if self.failed.load(Ordering::Acquire) { Err(Fault::ReadOnly) } else { Ok(()) }
+    }
+}

@@ -1,0 +1,133 @@
+//! A disk that forgets: what was written and not flushed is lost, reordered and torn by a power failure.
+
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::blocks::Blocks;
+
+/// What a write tears into, in bytes.
+const SECTOR: usize = 512;
+
+#[derive(Clone, Default)]
+struct State {
+    /// What the disk shows.
+    seen: Vec<u8>,
+    /// What survives.
+    durable: Vec<u8>,
+    /// Sectors written since the last flush, in order: number and bytes.
+    pending: Vec<(usize, Vec<u8>)>,
+    /// Writes and flushes so far.
+    calls: u64,
+    /// The call that fails, and whether all after it do, too.
+    fails: Option<(u64, bool)>,
+    flushes: u64,
+    written: u64,
+}
+
+/// A simulated disk; clones share it.
+#[derive(Clone)]
+pub struct SimulatedDisk(Arc<Mutex<State>>);
+
+impl SimulatedDisk {
+    /// A disk of `bytes` zeros.
+    pub fn new(bytes: usize) -> SimulatedDisk {
+        SimulatedDisk::holding(vec![0; bytes])
+    }
+
+    /// A disk with these bytes, all durable.
+    pub fn holding(bytes: Vec<u8>) -> SimulatedDisk {
+        SimulatedDisk(Arc::new(Mutex::new(State { seen: bytes.clone(), durable: bytes, ..State::default() })))
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The disk after a power failure: of the sectors written since the last flush, those that `survives` names, asked in
+    /// order, have been stored. (Which subset and order the disk chose: of several writes to one sector any may be the one
+    /// that is left.)
+    pub fn power_failure(&self, mut survives: impl FnMut() -> bool) -> SimulatedDisk {
+        let state = self.state();
+        let mut bytes = state.durable.clone();
+        for (sector, data) in &state.pending {
+            if survives() {
+                bytes[sector * SECTOR..][..data.len()].copy_from_slice(data);
+            }
+        }
+        SimulatedDisk::holding(bytes)
+    }
+
+    /// Makes the `call`-th write or flush from now on (1 is the next) fail; all after it too, if `forever`.
+    pub fn fail_at(&self, call: u64, forever: bool) {
+        let mut state = self.state();
+        state.fails = Some((state.calls + call, forever));
+    }
+
+    /// Writes and flushes so far.
+    pub fn calls(&self) -> u64 {
+        self.state().calls
+    }
+
+    /// Flushes so far.
+    pub fn flushes(&self) -> u64 {
+        self.state().flushes
+    }
+
+    /// Bytes written so far.
+    pub fn written(&self) -> u64 {
+        self.state().written
+    }
+}
+
+impl State {
+    fn call(&mut self) -> io::Result<()> {
+        self.calls += 1;
+        match self.fails {
+            Some((at, forever)) if self.calls == at || forever && self.calls > at => {
+                Err(io::Error::from_raw_os_error(libc::EIO))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Blocks for SimulatedDisk {
+    fn size(&self) -> io::Result<u64> {
+        Ok(self.state().seen.len() as u64)
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        let state = self.state();
+        let from = state.seen.get(offset as usize..offset as usize + out.len());
+        out.copy_from_slice(from.ok_or(io::ErrorKind::UnexpectedEof)?);
+        Ok(())
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        let mut state = self.state();
+        assert!((offset as usize).is_multiple_of(4096) && data.len().is_multiple_of(4096), "whole pages");
+        state.call()?;
+        state.written += data.len() as u64;
+        let first = offset as usize / SECTOR;
+        for (index, sector) in data.chunks(SECTOR).enumerate() {
+            state.pending.push((first + index, sector.to_vec()));
+        }
+        state.seen[offset as usize..offset as usize + data.len()].copy_from_slice(data);
+        Ok(())
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        let mut state = self.state();
+        state.call()?;
+        state.flushes += 1;
+        let pending = std::mem::take(&mut state.pending);
+        for (sector, data) in pending {
+            state.durable[sector * SECTOR..][..data.len()].copy_from_slice(&data);
+        }
+        Ok(())
+    }
+
+    fn allocate(&self, _offset: u64, _len: u64) -> io::Result<()> {
+        Ok(())
+    }
+}

@@ -1,0 +1,288 @@
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use super::PagedOptions;
+use super::simulated::SimulatedDisk;
+use crate::epoch::pin;
+use crate::{Addr, Fault, Medium, MediumKind, SegmentId};
+
+const PAGES: u64 = 512;
+const BYTES: u64 = PAGES * 4096;
+
+fn addr(offset: u64) -> Addr {
+    Addr::new(SegmentId(0), offset)
+}
+
+fn options(pages: u64) -> PagedOptions {
+    PagedOptions { memory_bytes: pages * 4096, drain_interval: Duration::from_secs(3600) }
+}
+
+fn disk() -> SimulatedDisk {
+    let disk = SimulatedDisk::new((BYTES + super::journal_bytes(BYTES) + 4096) as usize);
+    Medium::format_paged(&disk, BYTES).expect("room");
+    disk
+}
+
+fn open(disk: &SimulatedDisk) -> Medium {
+    Medium::paged(Arc::new(disk.clone()), options(PAGES)).expect("sound")
+}
+
+fn word(medium: &Medium, offset: u64) -> u64 {
+    let _pin = pin();
+    medium.load(addr(offset)).expect("in range")
+}
+
+fn set(medium: &Medium, offset: u64, value: u64) {
+    let _gate = medium.enter().expect("no failure");
+    let _pin = pin();
+    let _ = medium.barrier(medium.write_word(addr(offset), value).expect("in range"));
+}
+
+/// A small generator (splitmix).
+struct Choices(u64);
+
+impl Choices {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    fn below(&mut self, end: u64) -> u64 {
+        self.next() % end
+    }
+}
+
+#[test]
+fn what_was_drained_is_there_and_nothing_later() {
+    let disk = disk();
+    let medium = open(&disk);
+    assert_eq!(medium.kind(), MediumKind::Paged);
+    set(&medium, 8192, 7);
+    medium.drain().expect("drained");
+    set(&medium, 8192, 8);
+    set(&medium, 40960, 9);
+    let after = open(&disk.power_failure(|| true));
+    assert_eq!((word(&after, 8192), word(&after, 40960)), (7, 0));
+    medium.drain_home().expect("drained");
+    let after = open(&disk.power_failure(|| false));
+    assert_eq!((word(&after, 8192), word(&after, 40960)), (8, 9));
+    drop(medium);
+}
+
+#[test]
+fn a_drain_of_nothing_costs_no_flush() {
+    let disk = disk();
+    let medium = open(&disk);
+    set(&medium, 0, 1);
+    medium.drain().expect("drained");
+    let flushes = disk.flushes();
+    medium.drain().expect("drained");
+    assert_eq!(disk.flushes(), flushes);
+}
+
+#[test]
+fn one_line_costs_one_page_of_journal_and_one_flush() {
+    let disk = disk();
+    let medium = open(&disk);
+    set(&medium, 0, 1);
+    medium.drain().expect("drained");
+    let (written, flushes) = (disk.written(), disk.flushes());
+    set(&medium, 123 * 4096, 1);
+    medium.drain().expect("drained");
+    assert_eq!((disk.written() - written, disk.flushes() - flushes), (4096, 1));
+}
+
+#[test]
+fn a_fresh_page_is_written_once_and_never_read() {
+    let disk = disk();
+    let medium = open(&disk);
+    let page = vec![5; 4096];
+    {
+        let _gate = medium.enter().expect("open");
+        medium.taken(addr(8192), 4096).expect("in range");
+        let _ = medium.barrier(medium.write(addr(8192), &page).expect("in range"));
+    }
+    let written = disk.written();
+    medium.drain().expect("drained");
+    assert_eq!(disk.written() - written, 2 * 4096, "the page, and its record");
+    let after = open(&disk.power_failure(|| false));
+    assert_eq!(word(&after, 8192), 0x0505_0505_0505_0505);
+    // Freed after a durable cut it has to wait for the next; freed in the same one it need not.
+    let until = medium.freed(addr(8192), 4096).expect("has to wait");
+    assert!(medium.durable() < until);
+    set(&medium, 0, 1);
+    medium.drain().expect("drained");
+    assert!(medium.durable() >= until);
+    let _gate = medium.enter().expect("open");
+    medium.taken(addr(8192), 4096).expect("in range");
+    assert_eq!(medium.freed(addr(8192), 4096), None);
+}
+
+#[test]
+fn a_failed_disk_makes_the_medium_read_only_and_says_so() {
+    for call in 1..=2 {
+        let disk = disk();
+        let medium = open(&disk);
+        set(&medium, 4096, 3);
+        disk.fail_at(call, false);
+        assert!(matches!(medium.drain(), Err(Fault::Io { .. })), "call {call}");
+        assert!(matches!(medium.enter(), Err(Fault::ReadOnly)));
+        set_fails(&medium);
+        assert!(matches!(medium.drain(), Err(Fault::ReadOnly)));
+        assert_eq!(word(&medium, 4096), 3, "it can still be read");
+        let after = word(&open(&disk.power_failure(|| true)), 4096);
+        assert!(after == 0 || after == 3);
+    }
+}
+
+fn set_fails(medium: &Medium) {
+    assert!(medium.enter().is_err_and(|fault| fault.to_string().contains("read-only")));
+}
+
+#[test]
+fn a_disk_that_was_cut_short_is_refused() {
+    let bytes = disk().power_failure(|| true);
+    let mut short = vec![0; (BYTES + 4096) as usize];
+    crate::Blocks::read(&bytes, 0, &mut short).expect("there");
+    let refused = Medium::paged(Arc::new(SimulatedDisk::holding(short)), options(PAGES));
+    assert!(matches!(refused.err(), Some(Fault::NotPaged)));
+}
+
+#[test]
+fn memory_stays_within_its_limit() {
+    let disk = disk();
+    let medium = Medium::paged(Arc::new(disk), options(256)).expect("sound");
+    for round in 1..=4 {
+        for page in 0..PAGES {
+            set(&medium, page * 4096, round * 1000 + page);
+        }
+        for page in 0..PAGES {
+            assert_eq!(word(&medium, page * 4096), round * 1000 + page);
+        }
+    }
+    let within = |medium: &Medium| match &medium.backing {
+        crate::backing::Backing::Paged(keeper) => keeper.pager().resident.load(Ordering::Relaxed) <= 256,
+        _ => unreachable!("it is paged"),
+    };
+    // The keeper works beside: it is given time, but must come to an end.
+    assert!((0..2000).any(|_| within(&medium) || {
+        std::thread::sleep(Duration::from_millis(5));
+        false
+    }));
+}
+
+/// One thread, random stores of words and pages, drains and power failures: what is there is a cut, no older than the
+/// last drain.
+#[test]
+fn a_power_failure_leaves_a_cut_no_older_than_the_last_drain() {
+    for seed in 0..150 {
+        let mut choices = Choices(seed);
+        let disk = disk();
+        let medium = Medium::paged(Arc::new(disk.clone()), options(256 + choices.below(256))).expect("sound");
+        let words = 64;
+        // The pages of the words, of which the first word tells how often it was stored to.
+        let mut history = vec![vec![0_u64; words]];
+        let mut acknowledged = 0;
+        for _ in 0..choices.below(60) {
+            match choices.below(10) {
+                0 => {
+                    medium.drain().expect("drained");
+                    acknowledged = history.len() - 1;
+                }
+                1 => {
+                    medium.drain_home().expect("drained");
+                    acknowledged = history.len() - 1;
+                }
+                _ => {
+                    let mut state = history.last().expect("one").clone();
+                    let _gate = medium.enter().expect("open");
+                    for _ in 0..=choices.below(4) {
+                        let (at, value) = (choices.below(words as u64), choices.next());
+                        state[at as usize] = value;
+                        let place = addr(at * 3 * 4096 + 8 * (at % 512));
+                        let _ = medium.barrier(medium.write_word(place, value).expect("in range"));
+                    }
+                    history.push(state);
+                }
+            }
+        }
+        if choices.below(3) == 0 {
+            // In the middle of a drain, too.
+            disk.fail_at(1 + choices.below(4), true);
+            let _ = medium.drain_home();
+        }
+        let odds = 1 + choices.below(4);
+        let after = open(&disk.power_failure(|| choices.below(4) < odds));
+        let seen: Vec<u64> =
+            (0..words as u64).map(|at| word(&after, at * 3 * 4096 + 8 * (at % 512))).collect();
+        assert!(history[acknowledged..].contains(&seen), "seed {seed}: no state since the last drain");
+    }
+}
+
+/// Threads keep pairs of words equal, one Op each, while others drain: no cut is in the middle of an Op.
+#[test]
+fn a_cut_is_between_ops_while_threads_go_on() {
+    let disk = disk();
+    let medium = Medium::paged(Arc::new(disk.clone()), options(256)).expect("sound");
+    let (stop, drained) = (AtomicBool::new(false), AtomicU64::new(0));
+    let failures: Vec<SimulatedDisk> = std::thread::scope(|scope| {
+        for thread in 0..3_u64 {
+            let (medium, stop, drained) = (&medium, &stop, &drained);
+            scope.spawn(move || {
+                for round in 1.. {
+                    if stop.load(Ordering::Relaxed) {
+                        break;
+                    }
+                    {
+                        let _gate = medium.enter().expect("open");
+                        for page in [thread * 7, 100 + thread * 11, 200 + thread] {
+                            let place = addr(page * 4096 + 8 * (round % 512));
+                            let _ = medium.barrier(medium.write_word(place, round).expect("in range"));
+                            let place = addr(page * 4096 + 8 * ((round + 1) % 512));
+                            let _ = medium.barrier(medium.write_word(place, 0).expect("in range"));
+                        }
+                    }
+                    if thread == 0 && round % 50 == 0 {
+                        medium.drain().expect("drained");
+                        drained.fetch_add(1, Ordering::Relaxed);
+                    }
+                }
+            });
+        }
+        let mut choices = Choices(1);
+        let mut failures = Vec::new();
+        while failures.len() < 40 {
+            std::thread::sleep(Duration::from_millis(3));
+            failures.push(disk.power_failure(|| choices.below(2) == 0));
+        }
+        stop.store(true, Ordering::Relaxed);
+        failures
+    });
+    assert!(drained.load(Ordering::Relaxed) > 0);
+    for failure in failures {
+        let after = open(&failure);
+        for thread in 0..3 {
+            let page =
+                |page: u64| -> Vec<u64> { (0..512).map(|at| word(&after, page * 4096 + 8 * at)).collect() };
+            let first = page(thread * 7);
+            assert!(first == page(100 + thread * 11) && first == page(200 + thread), "a cut inside an Op");
+        }
+    }
+}
+
+#[test]
+fn a_forked_child_is_told_so_and_ends() {
+    let disk = disk();
+    let medium = open(&disk);
+    set(&medium, 0, 1);
+    let told = crate::in_forked_child(|| {
+        let refused = matches!(medium.check(), Err(Fault::Forked));
+        drop(medium);
+        refused
+    });
+    assert!(told.expect("a child"));
+}
