@@ -1,16 +1,21 @@
-//! The scm engine beside the model.
+//! The scm engine beside the model, in memory, on files of the host and on persistent memory. `EYRIE_TEST_PMEM` names a
+//! directory that is persistent memory; elsewhere the engine does all that it does there on an ordinary file.
 
+use std::fs::File;
 use std::path::Path;
+use std::sync::Arc;
 
+use eyrie::{Credentials, Posix, PosixExt, Pxfs, RenameMode};
 use eyrie_engine::volume::{MediumChoice, Options};
 use eyrie_engine::{Owner, Time, scm::Scm};
-use eyrie_medium::Medium;
+use eyrie_medium::{CrashImage, Medium, MediumKind, WrittenBack};
 use eyrie_testkit::compare::{difference, tree};
 use eyrie_testkit::oracle;
 
 const OWNER: Owner = Owner { mode: 0o755, uid: 0, gid: 0 };
 const BORN: Time = Time::new(1, 0);
 const BYTES: u64 = 64 << 20;
+const PMEM_BYTES: u64 = 8 << 20;
 
 fn options() -> Options {
     Options {
@@ -25,6 +30,33 @@ fn options() -> Options {
 fn in_memory() -> Scm {
     let medium = Medium::memory(BYTES).expect("memory");
     Scm::create_on(medium, &options(), OWNER, BORN).expect("a new volume")
+}
+
+/// An engine on a file that is used as persistent memory, the record of what was written back, and the file.
+fn on_pmem() -> (Scm, WrittenBack, File) {
+    let file = match std::env::var_os("EYRIE_TEST_PMEM") {
+        Some(directory) => tempfile::tempfile_in(directory),
+        None => tempfile::tempfile_in("/dev/shm").or_else(|_| tempfile::tempfile()),
+    };
+    let file = file.expect("a file");
+    file.set_len(PMEM_BYTES).expect("room");
+    let (medium, written) = pmem_of(&file);
+    let options = Options { group_bytes: 1 << 20, ..options() };
+    (Scm::create_on(medium, &options, OWNER, BORN).expect("a new volume"), written, file)
+}
+
+fn pmem_of(file: &File) -> (Medium, WrittenBack) {
+    Medium::pmem_anywhere(file.try_clone().expect("a handle"), PMEM_BYTES).expect("mapped")
+}
+
+/// Panics unless everything that the engine stored was written back. What nothing depends on (the headers of removed
+/// objects) may still wait for a fence.
+fn assert_written(engine: &Scm, written: &WrittenBack) {
+    let medium = engine.volume().medium();
+    let _ = medium.barrier(medium.epoch());
+    let (memory, kept) = (medium.snapshot(), written.bytes());
+    let lost: Vec<usize> = (0..memory.len()).filter(|&at| memory[at] != kept[at]).collect();
+    assert!(lost.is_empty(), "not written back: bytes {lost:#x?}");
 }
 
 fn on_host(path: &Path) -> Scm {
@@ -66,4 +98,61 @@ fn after_any_ops_the_volume_is_sound_and_opens_to_the_same() {
         assert_eq!(difference(&before, &tree(&engine)), None, "after recovery, seed {seed}");
         assert_clean(&engine);
     }
+}
+
+#[test]
+fn random_ops_on_persistent_memory_give_what_the_model_gives() {
+    for seed in 2000..2040 {
+        oracle::check(|| on_pmem().0, seed, 400);
+    }
+}
+
+#[test]
+fn every_op_on_persistent_memory_is_written_back_when_it_returns() {
+    for seed in 3000..3020 {
+        let (engine, written, file) = on_pmem();
+        assert_eq!(engine.volume().medium().kind(), MediumKind::Pmem);
+        oracle::run(&engine, seed, 200, oracle::Options::default()).expect("the model's results");
+        let before = tree(&engine);
+        let kept = written.bytes();
+        assert_written(&engine, &written);
+
+        // As when power fails: only what was written back and fenced is there.
+        let image = CrashImage::new(Default::default(), vec![]);
+        let kept = Medium::image(&kept, image).expect("memory");
+        let survivor = Scm::open_on(kept).expect("open");
+        assert!(survivor.recovered());
+        assert_eq!(difference(&before, &tree(&survivor)), None, "after power failed, seed {seed}");
+        assert_clean(&survivor);
+
+        engine.close().expect("close");
+        let (medium, written) = pmem_of(&file);
+        let engine = Scm::open_on(medium).expect("open");
+        assert!(!engine.recovered(), "a closed volume needs no recovery");
+        assert_eq!(difference(&before, &tree(&engine)), None, "after close, seed {seed}");
+        assert_clean(&engine);
+        assert_written(&engine, &written);
+    }
+}
+
+#[test]
+fn files_on_persistent_memory_are_written_back_call_by_call() {
+    let (engine, written, _file) = on_pmem();
+    let engine = Arc::new(engine);
+    let files = Pxfs::new(Arc::clone(&engine), Credentials::root());
+    files.create_dir_all("/a/b").expect("room");
+    assert_written(&engine, &written);
+    for length in [0, 1, 100, 511, 512, 4096, 70_000] {
+        let data: Vec<u8> = (0..length).map(|at| at as u8).collect();
+        files.write("/a/b/new", &data).expect("room");
+        assert_written(&engine, &written);
+        files.rename("/a/b/new", "/a/file", RenameMode::Replace).expect("room");
+        assert_written(&engine, &written);
+        assert_eq!(files.read("/a/file").expect("there"), data);
+    }
+    let file = files.options().write(true).open("/a/file").expect("there");
+    file.write_at(&[7; 1000], 33).expect("room");
+    assert_written(&engine, &written);
+    files.unlink("/a/file").expect("there");
+    assert_written(&engine, &written);
 }
