@@ -6,6 +6,7 @@
 use std::collections::HashMap;
 
 use eyrie_medium::Addr;
+use eyrie_medium::epoch::pin;
 
 use crate::object::collection::Collection;
 use crate::object::header::Header;
@@ -88,6 +89,7 @@ impl Check<'_> {
 
     /// Marks an object's header and storage; whether it is sound and was not seen before.
     fn object(&mut self, id: ObjectId) -> Result<bool> {
+        let _pin = pin();
         let addr = Addr::from_raw(id.place());
         match self.marks.mark_header(addr) {
             Err(overlap) => {
@@ -117,6 +119,7 @@ impl Check<'_> {
     }
 
     fn directory(&mut self, id: ObjectId, parent: ObjectId) -> Result<()> {
+        let pin_of_list = pin();
         let (hot, cold) = Header::of(id).hot_and_cold(self.volume.medium())?;
         if cold.parent_or_device != parent.raw() {
             self.found(Addr::from_raw(id.place()), "directory whose parent is another");
@@ -127,12 +130,14 @@ impl Check<'_> {
             Ok(())
         });
         self.note(visited)?;
+        drop(pin_of_list);
         for child in children {
             if child.is_directory() {
                 self.waiting.push((child, id));
                 continue;
             }
             *self.names.entry(child).or_default() += 1;
+            let _pin = pin();
             if self.object(child)? && child.kind() == Kind::File {
                 let size = Header::of(child).hot(self.volume.medium())?.size;
                 self.report.bytes = self.report.bytes.saturating_add(size);
@@ -144,6 +149,7 @@ impl Check<'_> {
     /// Compares link counts with names.
     fn links(&mut self) -> Result<()> {
         for (id, names) in std::mem::take(&mut self.names) {
+            let _pin = pin();
             let addr = Addr::from_raw(id.place());
             match Header::of(id).hot_and_cold(self.volume.medium()) {
                 Ok((_, cold)) if cold.links != names => {

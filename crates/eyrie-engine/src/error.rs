@@ -96,6 +96,7 @@ impl Error {
             Error::Corrupt { .. } => Errno::IO,
             Error::Fault(fault) => match fault {
                 Fault::HostFull => Errno::NOSPC,
+                Fault::ReadOnly => Errno::ROFS,
                 _ => Errno::IO,
             },
             Error::Volume { errno, .. } => *errno,

@@ -4,6 +4,7 @@
 //! replayed before. What no object reaches is free (BPFS finds its free blocks the same way, `bpfs.txt` section 3.3).
 
 use eyrie_medium::Addr;
+use eyrie_medium::epoch::pin;
 
 use crate::object::collection::Collection;
 use crate::object::header::Header;
@@ -20,6 +21,7 @@ pub fn mark(volume: &Volume, root: ObjectId) -> Result<Marks> {
     let mut marks = volume.marks();
     let mut found = vec![root];
     while let Some(id) = found.pop() {
+        let _pin = pin();
         let addr = Addr::from_raw(id.place());
         let overlap = |at: Addr| move |overlap: Overlap| Error::corrupt(at, overlap.what());
         if !marks.mark_header(addr).map_err(overlap(addr))? {

@@ -104,6 +104,7 @@ impl Start {
             volume_id: [1; 16],
             created: BORN,
             medium: MediumChoice::Auto,
+            paged: eyrie_medium::PagedOptions::for_host(),
         };
         let medium = Medium::memory(448 << 10).expect("memory");
         let engine = Scm::create_on(medium, &options, OWNER, BORN).expect("a new volume");

@@ -136,6 +136,11 @@ impl Medium {
         Ok(Medium::over(Box::new([memory]), Sentinel::new()?, Backing::Paged(keeper)))
     }
 
+    /// Bytes that a disk needs for a volume of `volume_bytes`, with its journal.
+    pub fn paged_bytes(volume_bytes: u64) -> u64 {
+        volume_bytes + journal_bytes(volume_bytes) + crate::addr::PAGE_SIZE
+    }
+
     /// Makes room on a disk of zeros for a volume of `volume_bytes` (whole pages) and its journal.
     ///
     /// # Errors

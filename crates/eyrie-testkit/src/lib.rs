@@ -15,4 +15,5 @@ pub mod linear;
 pub mod ops;
 pub mod oracle;
 pub mod posix;
+pub mod power;
 pub mod tree_fixture;

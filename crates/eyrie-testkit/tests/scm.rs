@@ -24,6 +24,7 @@ fn options() -> Options {
         volume_id: [1; 16],
         created: BORN,
         medium: MediumChoice::Auto,
+        paged: eyrie_medium::PagedOptions::for_host(),
     }
 }
 
@@ -86,14 +87,14 @@ fn after_any_ops_the_volume_is_sound_and_opens_to_the_same() {
         let before = tree(&engine);
 
         engine.close().expect("close");
-        let engine = Scm::open(&path).expect("open");
+        let engine = Scm::open(&path, eyrie_medium::PagedOptions::for_host()).expect("open");
         assert!(!engine.recovered(), "a closed volume needs no recovery");
         assert_eq!(difference(&before, &tree(&engine)), None, "after close, seed {seed}");
         assert_clean(&engine);
 
         // As when the process dies: nothing is saved.
         drop(engine);
-        let engine = Scm::open(&path).expect("open");
+        let engine = Scm::open(&path, eyrie_medium::PagedOptions::for_host()).expect("open");
         assert!(engine.recovered(), "a volume that was not closed is recovered");
         assert_eq!(difference(&before, &tree(&engine)), None, "after recovery, seed {seed}");
         assert_clean(&engine);

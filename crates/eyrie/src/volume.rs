@@ -8,6 +8,7 @@ use eyrie_engine::scm::Scm;
 use eyrie_engine::volume::{FORMAT_VERSION, Options, SEGMENT_FILE};
 use eyrie_engine::{Engine, Owner};
 use eyrie_medium::MediumKind;
+pub use eyrie_medium::PagedOptions;
 
 pub use eyrie_engine::check::Report;
 pub use eyrie_engine::volume::MediumChoice;
@@ -36,6 +37,7 @@ pub struct VolumeOptions {
     size_bytes: u64,
     group_bytes: u64,
     medium: MediumChoice,
+    paged: PagedOptions,
     owner: Owner,
 }
 
@@ -59,6 +61,13 @@ impl VolumeOptions {
         self
     }
 
+    /// How memory and time are used if the volume is on a disk ([`PagedOptions::for_host`] unless said otherwise). It is
+    /// not recorded: see [`Volume::open_with`].
+    pub fn paged(mut self, paged: PagedOptions) -> VolumeOptions {
+        self.paged = paged;
+        self
+    }
+
     /// Owner and permission bits of the root directory (0o755 of this process's user unless said otherwise).
     pub fn owner(mut self, mode: u16, uid: u32, gid: u32) -> VolumeOptions {
         self.owner = Owner { mode, uid, gid };
@@ -75,7 +84,8 @@ impl VolumeOptions {
         let now = coarse_time();
         let failed = |error| Error::from_engine(error, "create volume").at(path);
         let random = Options::random(now).map_err(failed)?;
-        let options = Options { group_bytes: self.group_bytes, medium: self.medium, ..random };
+        let options =
+            Options { group_bytes: self.group_bytes, medium: self.medium, paged: self.paged, ..random };
         let engine = Scm::create(path, self.size_bytes, &options, self.owner, now).map_err(failed)?;
         Ok(Volume::over(engine, path))
     }
@@ -118,7 +128,8 @@ impl Volume {
         let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
         let owner = Owner { mode: 0o755, uid, gid };
         let medium = MediumChoice::Auto;
-        VolumeOptions { size_bytes: 1 << 30, group_bytes: 64 << 20, medium, owner }
+        let paged = PagedOptions::for_host();
+        VolumeOptions { size_bytes: 1 << 30, group_bytes: 64 << 20, medium, paged, owner }
     }
 
     /// Makes a volume that may grow to `size_bytes`.
@@ -135,8 +146,17 @@ impl Volume {
     /// The message says what is wrong and what to do: no volume there (`ENOENT`, `EINVAL`), in use and by whom
     /// (`EBUSY`), of a newer format, truncated or corrupt, on a host without its medium (`EOPNOTSUPP`).
     pub fn open(path: impl AsRef<Path>) -> Result<Volume> {
+        Volume::open_with(path, PagedOptions::for_host())
+    }
+
+    /// Opens a volume; if it is on a disk, `paged` says how much memory that may take, and how often it is drained.
+    ///
+    /// # Errors
+    /// As [`Volume::open`].
+    pub fn open_with(path: impl AsRef<Path>, paged: PagedOptions) -> Result<Volume> {
         let path = path.as_ref();
-        let engine = Scm::open(path).map_err(|error| Error::from_engine(error, "open volume").at(path))?;
+        let opened = Scm::open(path, paged);
+        let engine = opened.map_err(|error| Error::from_engine(error, "open volume").at(path))?;
         Ok(Volume::over(engine, path))
     }
 
@@ -164,6 +184,11 @@ impl Volume {
             MediumKind::Pmem => {
                 ("pmem", "every completed call survives a failure of power and the death of the process")
             }
+            MediumKind::Paged => (
+                "paged",
+                "what was synchronised, and all but the last seconds, survives a failure of power and the death of the \
+                 process",
+            ),
             MediumKind::Traced => ("traced", "what survives is what the crash explorer decides"),
         };
         let segments = volume.medium().segment_sizes();

@@ -24,7 +24,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use eyrie_medium::epoch::{Guard, pin};
 use eyrie_medium::sync::Mutex;
-use eyrie_medium::{Addr, Medium};
+use eyrie_medium::{Addr, Medium, PagedOptions};
 
 use crate::object::collection::{self, Collection};
 use crate::object::header::{Header, Hot, NewObject};
@@ -97,12 +97,12 @@ impl Scm {
         Scm::format(Volume::create_on(medium, options)?, owner, time)
     }
 
-    /// The volume at `path`; recovered, if it was not closed.
+    /// The volume at `path`; recovered, if it was not closed. `paged` counts if it is on a disk.
     ///
     /// # Errors
     /// `Volume` when it is none, in use, or of another format; `Corrupt`; `Fault`.
-    pub fn open(path: &Path) -> Result<Scm> {
-        let (volume, opened) = Volume::open(path)?;
+    pub fn open(path: &Path, paged: PagedOptions) -> Result<Scm> {
+        let (volume, opened) = Volume::open(path, paged)?;
         Scm::start(volume, opened)
     }
 
@@ -116,6 +116,7 @@ impl Scm {
     }
 
     fn format(mut volume: Volume, owner: Owner, time: Time) -> Result<Scm> {
+        let gate = volume.medium().enter()?;
         let place = volume.space().allocate_header()?;
         let root = ObjectId::new(place.raw(), Kind::Directory);
         let mut transaction = Transaction::begin(&volume);
@@ -131,7 +132,9 @@ impl Scm {
         };
         Header::of(root).write_new(&mut transaction, &new)?;
         transaction.commit()?;
+        drop(gate);
         volume.set_root(root)?;
+        volume.medium().drain()?;
         Ok(Scm::over(volume, root, false))
     }
 
@@ -139,7 +142,10 @@ impl Scm {
         let root = volume.root().ok_or_else(|| Error::corrupt(Addr::NULL, "volume without a root"))?;
         let recovered = matches!(opened, Opened::Crashed);
         if recovered {
-            redo::replay(&volume)?;
+            let gate = volume.medium().enter()?;
+            let replayed = redo::replay(&volume);
+            drop(gate);
+            replayed?;
             let marks = recovery::mark(&volume, root)?;
             volume.adopt(&marks);
         }
@@ -328,6 +334,7 @@ impl Engine for Scm {
     #[inline]
     fn open(&self, id: ObjectId) -> Result<()> {
         self.opens.add(id);
+        let _pin = pin();
         let alive = self.header(id).and_then(|header| header.selector(self.medium()));
         match alive {
             Ok(selector) if !selector.unlinked() || self.opens.is_orphan(id) => Ok(()),
@@ -349,6 +356,7 @@ impl Engine for Scm {
 
     fn reserve(&self, kind: Kind) -> Result<ObjectId> {
         self.medium().check()?;
+        let _gate = self.medium().enter()?;
         let place = self.volume.space().allocate_header()?;
         Ok(ObjectId::new(place.raw(), kind))
     }
@@ -359,6 +367,7 @@ impl Engine for Scm {
 
     fn apply(&self, op: &Op<'_>) -> Result<Applied> {
         self.medium().check()?;
+        let _gate = self.medium().enter()?;
         let _pin = pin();
         let applied = self.apply_one(op);
         if applied.is_err() { self.sound(applied) } else { applied }
@@ -374,8 +383,8 @@ impl Engine for Scm {
     }
 
     fn sync(&self) -> Result<()> {
-        // An Op is as durable as the medium makes it when it returns.
-        Ok(self.medium().check()?)
+        self.medium().check()?;
+        Ok(self.medium().drain()?)
     }
 
     fn space(&self) -> SpaceUsage {

@@ -177,7 +177,10 @@ impl Scm {
     pub(super) fn close_object(&self, id: ObjectId) {
         // A forked child has a copy of the counts, but the objects are its parent's.
         if self.opens.remove(id) && self.medium().check().is_ok() {
-            self.give_back_orphans();
+            // Where nothing can be changed any more, the next recovery gives them back.
+            if let Ok(_gate) = self.medium().enter() {
+                self.give_back_orphans();
+            }
         }
     }
 

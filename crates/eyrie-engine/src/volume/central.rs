@@ -4,6 +4,7 @@
 //! then is anything in the group given out. So whatever an object reaches is in a group in use, and a full host is an error
 //! before anything depends on its memory.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -63,6 +64,9 @@ pub(super) struct Central {
     slabs: Slabs,
     headers: Headers,
     groups: u64,
+    /// Pages that are free once a cut of the medium is durable: the cut, the first page and the last one's successor. The
+    /// cuts do not fall.
+    kept: VecDeque<(u64, u32, u32)>,
     /// No more groups may be taken: what is free is not known yet.
     pub(super) sealed: bool,
     /// Number of frees that were refused because they contradict what is free.
@@ -77,6 +81,7 @@ impl Central {
             slabs: Slabs::with_pages(map.slabs),
             headers: Headers::with_slots(map.chunks),
             groups,
+            kept: VecDeque::new(),
             sealed: false,
             refused: 0,
         }
@@ -95,6 +100,9 @@ impl Central {
     pub(super) fn free_map(&self, shared: &Shared) -> FreeMap {
         let mut pages = self.buddy.pages().clone();
         pages.grow(page_of(shared.end()));
+        for &(_, first, end) in &self.kept {
+            pages.insert_run(first, end);
+        }
         FreeMap {
             pages,
             slabs: self.slabs.pages().clone(),
@@ -114,6 +122,7 @@ impl Central {
             Some(slot) => slot,
             None => {
                 let page = self.pages(shared, 1, grow)?;
+                self.taken(shared, page, 1)?;
                 self.slabs.add(page, class);
                 self.slabs.allocate(class).ok_or(Error::NoSpace)?
             }
@@ -130,6 +139,7 @@ impl Central {
             return Err(Error::NoSpace);
         }
         let page = self.pages(shared, CHUNK_PAGES, true)?;
+        self.taken(shared, page, CHUNK_PAGES)?;
         if let Err(error) = self.headers.add(&shared.medium, &shared.chunks, page / CHUNK_PAGES) {
             self.buddy.free(page, page + CHUNK_PAGES);
             return Err(error);
@@ -138,7 +148,7 @@ impl Central {
     }
 
     /// Gives back an extent that [`Shared::contains`]. What is free already stays as it is.
-    pub(super) fn free(&mut self, extent: Extent) {
+    pub(super) fn free(&mut self, shared: &Shared, extent: Extent) {
         let Extent { addr, class } = extent;
         let page = page_of(addr.offset());
         let freed = if class.is_small() {
@@ -147,12 +157,54 @@ impl Central {
             match if whole { Freed::Refused } else { self.slabs.free(page, class, slot) } {
                 Freed::Refused => false,
                 Freed::Slot => true,
-                Freed::Page => self.buddy.free(page, page + 1),
+                Freed::Page => match shared.medium.freed(page_addr(page), PAGE_SIZE) {
+                    None => self.buddy.free(page, page + 1),
+                    Some(cut) => {
+                        self.keep(cut, page_addr(page), PAGE_SIZE);
+                        true
+                    }
+                },
             }
         } else {
             self.buddy.free(page, page + (class.bytes() / PAGE_SIZE) as u32)
         };
         self.refused += u64::from(!freed);
+    }
+
+    /// Keeps pages until a cut of the medium is durable.
+    pub(super) fn keep(&mut self, cut: u64, addr: Addr, bytes: u64) {
+        let page = page_of(addr.offset());
+        // Two threads may come in another order than they asked the medium.
+        let cut = self.kept.back().map_or(cut, |&(last, ..)| cut.max(last));
+        self.kept.push_back((cut, page, page + (bytes / PAGE_SIZE) as u32));
+    }
+
+    /// Frees what was kept for a cut that is durable now.
+    pub(super) fn settle(&mut self, shared: &Shared) {
+        if self.kept.is_empty() {
+            return;
+        }
+        let durable = shared.medium.durable();
+        while let Some(&(cut, first, end)) = self.kept.front()
+            && cut <= durable
+        {
+            self.kept.pop_front();
+            self.refused += u64::from(!self.buddy.free(first, end));
+        }
+    }
+
+    /// Whether something is kept that a drain of the medium would free.
+    pub(super) fn keeps(&self) -> bool {
+        !self.kept.is_empty()
+    }
+
+    /// Tells the medium of pages that were taken from the buddy allocator; they go back there if it refuses.
+    fn taken(&mut self, shared: &Shared, page: u32, count: u32) -> Result<()> {
+        let done = shared.medium.taken(page_addr(page), u64::from(count) * PAGE_SIZE);
+        if done.is_err() {
+            self.buddy.free(page, page + count);
+        }
+        Ok(done?)
     }
 
     /// Gives back a slot that [`Shared::is_header`].

@@ -5,12 +5,12 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use eyrie_medium::{Medium, MediumKind, PAGE_SIZE};
+use eyrie_medium::{Medium, MediumKind, PAGE_SIZE, PagedOptions};
 use rustix::io::Errno;
 
 use super::lock::HostLock;
-use super::medium::{MediumChoice, map, map_new};
-use super::superblock::failure;
+use super::medium::{map, map_new};
+use super::superblock::{Options, failure};
 use crate::{Error, Result};
 
 /// Smallest volume on a host, in bytes: 1 MiB.
@@ -42,7 +42,7 @@ impl Drop for Undo {
 pub(super) fn create<T>(
     path: &Path,
     bytes: u64,
-    choice: MediumChoice,
+    options: &Options,
     fill: impl FnOnce(Medium, HostLock) -> Result<T>,
 ) -> Result<T> {
     let place = path.display().to_string();
@@ -53,19 +53,18 @@ pub(super) fn create<T>(
     let mut undo = Undo(Vec::new());
     make_directory(path, &mut undo)?;
     let lock_path = path.join(LOCK);
-    let mut options = OpenOptions::new();
-    options.read(true).write(true).create_new(true).mode(0o600);
-    options.open(&lock_path).map_err(|error| host_error(&lock_path, "cannot be created", &error))?;
+    let mut private = OpenOptions::new();
+    private.read(true).write(true).create_new(true).mode(0o600);
+    private.open(&lock_path).map_err(|error| host_error(&lock_path, "cannot be created", &error))?;
     undo.0.push(lock_path);
     let lock = HostLock::take(path)?;
     let segment = path.join(SEGMENT_FILE);
-    let file = options.open(&segment).map_err(|error| host_error(&segment, "cannot be created", &error))?;
+    let file = private.open(&segment).map_err(|error| host_error(&segment, "cannot be created", &error))?;
     undo.0.push(segment.clone());
-    file.set_len(bytes).map_err(|error| host_error(&segment, "cannot be made as large as asked", &error))?;
-    let medium = map_new(&file, bytes, choice, &place)?;
+    let medium = map_new(&file, bytes, options, &place)?;
     let kind = medium.kind();
     let done = fill(medium, lock)?;
-    if kind == MediumKind::Pmem {
+    if matches!(kind, MediumKind::Pmem | MediumKind::Paged) {
         // What the mapping does not cover: the file's size, and the names that lead to it.
         let names = [path, path.parent().filter(|up| !up.as_os_str().is_empty()).unwrap_or(Path::new("."))];
         let synced = names.iter().try_for_each(|directory| File::open(directory)?.sync_all());
@@ -95,7 +94,7 @@ fn make_directory(path: &Path, undo: &mut Undo) -> Result<()> {
 }
 
 /// Locks and maps the volume in directory `path`.
-pub(super) fn open(path: &Path) -> Result<(Medium, HostLock)> {
+pub(super) fn open(path: &Path, paged: PagedOptions) -> Result<(Medium, HostLock)> {
     let place = path.display().to_string();
     let directory = fs::metadata(path).map_err(|error| host_error(path, "cannot be opened", &error))?;
     if !directory.is_dir() {
@@ -123,19 +122,23 @@ pub(super) fn open(path: &Path) -> Result<(Medium, HostLock)> {
     if pages == 0 {
         return Err(failure(&place, format!("not an Eyrie volume (only {bytes} bytes)"), Errno::INVAL));
     }
-    Ok((map(file, pages, &place)?, lock))
+    Ok((map(&file, pages, paged, &place)?, lock))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::volume::{Opened, Options, Volume};
+    use crate::volume::{MediumChoice, Opened, Volume};
     use crate::{Result, Time};
 
     const BYTES: u64 = 2 << 20;
 
     fn options() -> Options {
-        Options { group_bytes: 1 << 18, ..Options::random(Time::new(0, 0)).expect("random bytes") }
+        Options {
+            group_bytes: 1 << 18,
+            medium: MediumChoice::Dram,
+            ..Options::random(Time::new(0, 0)).expect("random bytes")
+        }
     }
 
     fn refusal<T>(result: Result<T>) -> String {
@@ -158,11 +161,11 @@ mod tests {
         let id = volume.volume_id();
         let extent = volume.space().allocate(100).expect("empty");
         volume.close().expect("sound");
-        let (volume, opened) = Volume::open(&path).expect("a volume");
+        let (volume, opened) = Volume::open(&path, PagedOptions::for_host()).expect("a volume");
         assert_eq!((opened, volume.volume_id()), (Opened::Clean, id));
         assert_ne!(volume.space().allocate(100).expect("room"), extent);
         drop(volume);
-        assert_eq!(Volume::open(&path).expect("a volume").1, Opened::Crashed);
+        assert_eq!(Volume::open(&path, PagedOptions::for_host()).expect("a volume").1, Opened::Crashed);
     }
 
     #[test]
@@ -170,16 +173,16 @@ mod tests {
         let parent = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).expect("a directory");
         let path = parent.path().join("v");
         let choose = |medium| Volume::create(&path, BYTES, &Options { medium, ..options() });
-        for (choice, words) in
-            [(MediumChoice::Pmem, "refuses MAP_SYNC"), (MediumChoice::Paged, "not in this version")]
-        {
-            assert!(refusal(choose(choice)).contains(words));
-            assert!(!path.exists());
-        }
-        for choice in [MediumChoice::Auto, MediumChoice::Dram] {
-            drop(choose(choice).expect("created"));
-            let (volume, _) = Volume::open(&path).expect("a volume");
-            assert_eq!(volume.medium().kind(), MediumKind::Dram);
+        assert!(refusal(choose(MediumChoice::Pmem)).contains("refuses MAP_SYNC"));
+        assert!(!path.exists());
+        for (choice, kind) in [
+            (MediumChoice::Auto, MediumKind::Dram),
+            (MediumChoice::Dram, MediumKind::Dram),
+            (MediumChoice::Paged, MediumKind::Paged),
+        ] {
+            choose(choice).expect("created").close().expect("sound");
+            let (volume, _) = Volume::open(&path, PagedOptions::for_host()).expect("a volume");
+            assert_eq!(volume.medium().kind(), kind);
             fs::remove_dir_all(&path).expect("closed");
         }
 
@@ -190,7 +193,7 @@ mod tests {
         file.set_len(BYTES).expect("room");
         let (medium, _) = Medium::pmem_anywhere(file, BYTES).expect("mapped");
         drop(Volume::create_on(medium, &options()).expect("created"));
-        let what = refusal(Volume::open(&path));
+        let what = refusal(Volume::open(&path, PagedOptions::for_host()));
         assert!(what.contains("made on persistent memory") && what.contains("-o dax"), "{what}");
     }
 
@@ -201,25 +204,25 @@ mod tests {
         assert!(refusal(Volume::create(&path, 4096, &options())).contains("too small"));
         assert!(refusal(Volume::create(&path, BYTES + 1, &options())).contains("multiple of 4096"));
         assert!(refusal(Volume::create(&path.join("w"), BYTES, &options())).contains("No such file"));
-        assert!(refusal(Volume::open(&path)).contains("No such file"));
+        assert!(refusal(Volume::open(&path, PagedOptions::for_host())).contains("No such file"));
         assert!(!path.exists());
 
         fs::write(&path, "x").expect("a file");
         assert!(refusal(Volume::create(&path, BYTES, &options())).contains("exists already"));
-        assert!(refusal(Volume::open(&path)).contains("a volume is a directory"));
+        assert!(refusal(Volume::open(&path, PagedOptions::for_host())).contains("a volume is a directory"));
         fs::remove_file(&path).expect("a file");
 
         fs::create_dir(&path).expect("a directory");
-        assert!(refusal(Volume::open(&path)).contains("no segment-0000"));
+        assert!(refusal(Volume::open(&path, PagedOptions::for_host())).contains("no segment-0000"));
         assert!(!path.join(LOCK).exists(), "opening what is no volume makes no file");
         drop(Volume::create(&path, BYTES, &options()).expect("an empty directory will do"));
         assert!(refusal(Volume::create(&path, BYTES, &options())).contains("not empty"));
 
         let segment = OpenOptions::new().write(true).open(path.join(SEGMENT_FILE)).expect("a segment");
         segment.set_len(BYTES / 2).expect("shorter");
-        let what = refusal(Volume::open(&path));
+        let what = refusal(Volume::open(&path, PagedOptions::for_host()));
         assert!(what.contains("1048576") && what.contains("2097152"), "{what}");
         segment.set_len(100).expect("shorter");
-        assert!(refusal(Volume::open(&path)).contains("only 100 bytes"));
+        assert!(refusal(Volume::open(&path, PagedOptions::for_host())).contains("only 100 bytes"));
     }
 }

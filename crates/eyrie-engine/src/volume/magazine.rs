@@ -45,7 +45,7 @@ impl Shape {
 
     /// What it occupies, in bytes.
     #[inline]
-    fn bytes(self) -> u64 {
+    pub(super) fn bytes(self) -> u64 {
         match self {
             Shape::Header => super::layout::HEADER_BYTES,
             Shape::Extent(class) => class.bytes(),
@@ -60,10 +60,31 @@ impl Shape {
         }
     }
 
-    fn give(self, central: &mut Central, addr: Addr) {
+    /// Whether it is of whole pages that it does not share.
+    #[inline]
+    fn is_pages(self) -> bool {
+        matches!(self, Shape::Extent(class) if !class.is_small())
+    }
+
+    /// Tells the medium that this is given out.
+    #[inline]
+    pub(super) fn taken(self, shared: &Shared, addr: Addr) -> Result<()> {
+        if self.is_pages() {
+            shared.medium.taken(addr, self.bytes())?;
+        }
+        Ok(())
+    }
+
+    /// Tells the medium that this is free; the cut that it has to wait for, if any.
+    #[inline]
+    pub(super) fn freed(self, shared: &Shared, addr: Addr) -> Option<u64> {
+        if self.is_pages() { shared.medium.freed(addr, self.bytes()) } else { None }
+    }
+
+    fn give(self, shared: &Shared, central: &mut Central, addr: Addr) {
         match self {
             Shape::Header => central.free_header(addr),
-            Shape::Extent(class) => central.free(Extent { addr, class }),
+            Shape::Extent(class) => central.free(shared, Extent { addr, class }),
         }
     }
 
@@ -139,11 +160,11 @@ impl Magazine {
     }
 
     /// Gives one that no reader sees, and the oldest of a full stack, to the shared state.
-    pub(super) fn spill(&mut self, shape: Shape, addr: Addr, central: &mut Central) {
+    pub(super) fn spill(&mut self, shape: Shape, addr: Addr, shared: &Shared, central: &mut Central) {
         match self.stacks.get_mut(shape.index()) {
-            None => shape.give(central, addr),
+            None => shape.give(shared, central, addr),
             Some(stack) => {
-                stack.drain(..BATCH.min(stack.len())).for_each(|addr| shape.give(central, addr));
+                stack.drain(..BATCH.min(stack.len())).for_each(|addr| shape.give(shared, central, addr));
                 stack.push(addr);
             }
         }
@@ -168,26 +189,25 @@ impl Magazine {
         Some((Shape::from_index(shape as usize), addr))
     }
 
-    /// Moves retired entries whose grace period is over to their stacks, a bounded number.
+    /// Takes retired entries whose grace period is over, a bounded number, and passes them on.
     #[inline]
-    pub(super) fn collect(&mut self, now: Epoch, spill: impl Fn(&mut Magazine, Shape, Addr)) {
+    pub(super) fn collect(&mut self, now: Epoch, free: impl Fn(&mut Magazine, Shape, Addr)) {
         for _ in 0..COLLECT {
             let Some((shape, addr)) = self.next_over(now) else { return };
-            if self.is_full(shape) {
-                spill(self, shape, addr);
-            } else {
-                self.push(shape, addr);
-            }
+            free(self, shape, addr);
         }
     }
 
     /// Gives everything that no reader sees at time `now` to the shared state.
-    pub(super) fn empty(&mut self, now: Epoch, central: &mut Central) {
+    pub(super) fn empty(&mut self, now: Epoch, shared: &Shared, central: &mut Central) {
         for (index, stack) in self.stacks.iter_mut().enumerate() {
-            stack.drain(..).for_each(|addr| Shape::from_index(index).give(central, addr));
+            stack.drain(..).for_each(|addr| Shape::from_index(index).give(shared, central, addr));
         }
         while let Some((shape, addr)) = self.next_over(now) {
-            shape.give(central, addr);
+            match shape.freed(shared, addr) {
+                None => shape.give(shared, central, addr),
+                Some(cut) => central.keep(cut, addr, shape.bytes()),
+            }
         }
     }
 

@@ -1,12 +1,13 @@
 //! Which medium a volume on the host has: what was asked for, what the host can do, and what the superblock records.
 
 use std::fs::File;
+use std::sync::Arc;
 
-use eyrie_medium::{Fault, Medium, MediumKind};
+use eyrie_medium::{Fault, FileBlocks, Medium, MediumKind, PagedOptions};
 use rustix::io::Errno;
 
 use super::layout::{MEDIUM_DRAM, MEDIUM_PAGED, MEDIUM_PMEM};
-use super::superblock::{self, failure};
+use super::superblock::{self, Options, failure};
 use crate::{Error, Result};
 
 /// What a new volume is to be kept on.
@@ -19,28 +20,38 @@ pub enum MediumChoice {
     Dram,
     /// Persistent memory mounted with DAX: completed calls survive a failure of power.
     Pmem,
-    /// A disk. Not in this version.
+    /// A disk: what was synchronised, and everything but the last seconds, survives a failure of power.
     Paged,
 }
 
 /// What [`MediumChoice::Auto`] takes where the host's files are neither persistent memory nor memory.
-const ON_DISK: MediumChoice = MediumChoice::Dram;
+const ON_DISK: MediumChoice = MediumChoice::Paged;
 
 /// How the superblock records a medium. Memory for tests passes for the host's.
 pub(super) fn code(kind: MediumKind) -> u8 {
     match kind {
         MediumKind::Dram | MediumKind::Traced => MEDIUM_DRAM,
         MediumKind::Pmem => MEDIUM_PMEM,
+        MediumKind::Paged => MEDIUM_PAGED,
     }
 }
 
-/// Maps the segment of a new volume at `place`.
-pub(super) fn map_new(file: &File, bytes: u64, choice: MediumChoice, place: &str) -> Result<Medium> {
+/// Maps the segment of a new volume of `bytes` at `place`, and makes the file as large as that takes.
+pub(super) fn map_new(file: &File, bytes: u64, options: &Options, place: &str) -> Result<Medium> {
+    file.set_len(bytes).map_err(|error| {
+        failure(place, format!("cannot be made as large as asked: {error}"), errno(&error))
+    })?;
+    choose(file, bytes, options.medium, options.paged, place)
+}
+
+fn choose(file: &File, bytes: u64, choice: MediumChoice, paged: PagedOptions, place: &str) -> Result<Medium> {
     let again = || file.try_clone().map_err(|error| failure(place, format!("{error}"), errno(&error)));
     match choice {
         MediumChoice::Auto => match Medium::pmem(vec![(again()?, bytes)]) {
-            Err(Fault::NotSynchronous) if is_memory(file) => map_new(file, bytes, MediumChoice::Dram, place),
-            Err(Fault::NotSynchronous) => map_new(file, bytes, ON_DISK, place),
+            Err(Fault::NotSynchronous) if is_memory(file) => {
+                choose(file, bytes, MediumChoice::Dram, paged, place)
+            }
+            Err(Fault::NotSynchronous) => choose(file, bytes, ON_DISK, paged, place),
             mapped => Ok(mapped?),
         },
         MediumChoice::Dram => Ok(Medium::dram(vec![(again()?, bytes)])?),
@@ -49,26 +60,44 @@ pub(super) fn map_new(file: &File, bytes: u64, choice: MediumChoice, place: &str
             explain(fault, place, format!("no persistent memory (the host refuses MAP_SYNC); {advice}"))
         }),
         MediumChoice::Paged => {
-            let what = "the medium paged is not in this version; choose auto, dram or pmem";
-            Err(failure(place, what, Errno::OPNOTSUPP))
+            let blocks = blocks(again()?);
+            let total = Medium::paged_bytes(bytes);
+            file.set_len(total).map_err(|error| failure(place, format!("{error}"), errno(&error)))?;
+            Medium::format_paged(&blocks, bytes)?;
+            Ok(Medium::paged(Arc::new(blocks), paged)?)
         }
     }
 }
 
+/// A file as blocks, its transfers direct where the host can do that.
+fn blocks(file: File) -> FileBlocks {
+    if let Ok(flags) = rustix::fs::fcntl_getfl(&file) {
+        // Without it the host keeps copies of the pages, which costs memory and nothing else.
+        let _ = rustix::fs::fcntl_setfl(&file, flags | rustix::fs::OFlags::DIRECT);
+    }
+    FileBlocks(file)
+}
+
 /// Maps the segment of the volume at `place`, as its superblock says.
-pub(super) fn map(file: File, bytes: u64, place: &str) -> Result<Medium> {
-    let again = file.try_clone().map_err(|error| failure(place, format!("{error}"), errno(&error)))?;
-    let medium = Medium::dram(vec![(again, bytes)])?;
+pub(super) fn map(file: &File, bytes: u64, paged: PagedOptions, place: &str) -> Result<Medium> {
+    let again = || file.try_clone().map_err(|error| failure(place, format!("{error}"), errno(&error)));
+    match Medium::paged(Arc::new(blocks(again()?)), paged) {
+        Err(Fault::NotPaged) => {}
+        mapped => return Ok(mapped?),
+    }
+    let medium = Medium::dram(vec![(again()?, bytes)])?;
     match superblock::read(&medium, place)?.block.medium {
-        MEDIUM_PMEM => Medium::pmem(vec![(file, bytes)]).map_err(|fault| {
+        MEDIUM_PMEM => Medium::pmem(vec![(again()?, bytes)]).map_err(|fault| {
             let what =
                 "made on persistent memory, which the host does not give it here (it refuses MAP_SYNC)";
             let advice = "mount its file system with `-o dax` again, or move the volume back to where it was";
             explain(fault, place, format!("{what}; {advice}"))
         }),
         MEDIUM_PAGED => {
-            let what = "made for the medium paged, which is not in this version; use a newer eyrie";
-            Err(failure(place, what, Errno::OPNOTSUPP))
+            let what = format!(
+                "truncated volume: segment 0 has {bytes} bytes and no journal at its end; restore the file"
+            );
+            Err(failure(place, what, Errno::IO))
         }
         _ => Ok(medium),
     }

@@ -34,7 +34,8 @@ mod tests;
 use std::path::Path;
 use std::sync::Arc;
 
-use eyrie_medium::{Addr, Medium, SegmentId};
+use eyrie_medium::epoch::pin;
+use eyrie_medium::{Addr, Medium, PagedOptions, SegmentId};
 
 pub use geometry::Geometry;
 pub use host::{MIN_HOST_BYTES, SEGMENT_FILE};
@@ -83,7 +84,7 @@ impl Volume {
     /// [`Error::Volume`] says what is in the way; [`Error::Fault`] when the host is full. Nothing is left behind.
     pub fn create(path: &Path, bytes: u64, options: &Options) -> Result<Volume> {
         let place = path.display().to_string();
-        host::create(path, bytes, options.medium, |medium, lock| {
+        host::create(path, bytes, options, |medium, lock| {
             Volume::create_in(medium, options, &place).map(|volume| Volume { _lock: Some(lock), ..volume })
         })
     }
@@ -101,19 +102,21 @@ impl Volume {
         let geometry = Geometry::new(bytes, options.group_bytes)
             .map_err(|what| superblock::failure(place, what, rustix::io::Errno::INVAL))?;
         medium.back(Addr::new(SegmentId(0), 0), geometry.data_start())?;
+        let gate = medium.enter()?;
         superblock::write(&medium, &mut superblock::new(&geometry, options, medium.kind()), 1)?;
+        drop(gate);
         let (volume, _) = Volume::open_in(medium, None, place)?;
         volume.space.central().sealed = false;
         Ok(volume)
     }
 
-    /// Opens the volume in directory `path` of the host, for this process alone.
+    /// Opens the volume in directory `path` of the host, for this process alone. `paged` counts if it is on a disk.
     ///
     /// # Errors
     /// [`Error::Volume`] says what is wrong: no volume there, in use (and by which process), a newer format, truncated or
     /// corrupt; [`Error::Corrupt`]; [`Error::Fault`].
-    pub fn open(path: &Path) -> Result<(Volume, Opened)> {
-        let (medium, lock) = host::open(path)?;
+    pub fn open(path: &Path, paged: PagedOptions) -> Result<(Volume, Opened)> {
+        let (medium, lock) = host::open(path, paged)?;
         Volume::open_in(medium, Some(lock), &path.display().to_string())
     }
 
@@ -126,6 +129,9 @@ impl Volume {
     }
 
     fn open_in(medium: Medium, lock: Option<HostLock>, place: &str) -> Result<(Volume, Opened)> {
+        let medium = Arc::new(medium);
+        let gate = medium.enter()?;
+        let _pin = pin();
         let found = superblock::read(&medium, place)?;
         let segments = medium.segment_sizes().count();
         for segment in 1..segments {
@@ -136,12 +142,12 @@ impl Volume {
         if groups > found.geometry.groups() {
             return Err(Error::corrupt(GROUPS_IN_USE, "more groups in use than there are"));
         }
-        let medium = Arc::new(medium);
         let shared = Shared::new(Arc::clone(&medium), found.geometry, groups)?;
         let map = save::load(&shared, &page, found.block.volume_id);
         if page.clean.get() != 0 {
             save::clear_mark(&medium)?;
         }
+        drop(gate);
         let opened = if map.is_some() { Opened::Clean } else { Opened::Crashed };
         let space = Space::new(shared, groups, map.unwrap_or_default());
         space.central().sealed = opened == Opened::Crashed;
@@ -177,7 +183,12 @@ impl Volume {
         if self.space.central().sealed {
             return Ok(());
         }
-        save::save(&self.space, self.found.block.volume_id)
+        self.medium.check()?;
+        let gate = self.medium.enter()?;
+        let saved = save::save(&self.space, self.found.block.volume_id);
+        drop(gate);
+        saved?;
+        Ok(self.medium.drain_home()?)
     }
 
     /// Marks for everything that objects use: nothing so far but the tables of the volume.
@@ -242,6 +253,7 @@ impl Volume {
     /// # Errors
     /// [`Error::Fault`].
     pub fn set_root(&mut self, root: ObjectId) -> Result<()> {
+        let _gate = self.medium.enter()?;
         self.found.set_root(&self.medium, root.raw())
     }
 

@@ -103,25 +103,48 @@ impl Space {
     #[inline]
     fn take(&self, shape: Shape) -> Result<Addr> {
         let mut magazine = self.magazine();
-        magazine.collect(epoch::now(), |magazine, shape, addr| self.spill(magazine, shape, addr));
-        if let Some(addr) = magazine.pop(shape) {
-            magazine.count_live(shape);
-            return Ok(addr);
+        magazine.collect(epoch::now(), |magazine, shape, addr| self.free(magazine, shape, addr));
+        let addr = match magazine.pop(shape) {
+            Some(addr) => {
+                magazine.count_live(shape);
+                addr
+            }
+            None => self.take_shared(magazine, shape)?,
+        };
+        match shape.taken(&self.shared, addr) {
+            Ok(()) => Ok(addr),
+            Err(error) => {
+                self.put(shape, addr);
+                Err(error)
+            }
         }
-        self.take_shared(magazine, shape)
+    }
+
+    /// Makes one that no reader sees any more free, at once or when the medium is durable enough.
+    #[inline]
+    fn free(&self, magazine: &mut Magazine, shape: Shape, addr: Addr) {
+        match shape.freed(&self.shared, addr) {
+            None if magazine.is_full(shape) => self.spill(magazine, shape, addr),
+            None => magazine.push(shape, addr),
+            Some(cut) => self.central().keep(cut, addr, shape.bytes()),
+        }
     }
 
     #[cold]
     #[inline(never)]
     fn spill(&self, magazine: &mut Magazine, shape: Shape, addr: Addr) {
-        magazine.spill(shape, addr, &mut self.central());
+        magazine.spill(shape, addr, &self.shared, &mut self.central());
     }
 
     #[cold]
     #[inline(never)]
     fn take_shared<'a>(&'a self, mut magazine: MutexGuard<'a, Magazine>, shape: Shape) -> Result<Addr> {
         self.shared.medium.check()?;
-        let mut taken = magazine.refill(shape, &mut self.central(), &self.shared);
+        let mut taken = {
+            let mut central = self.central();
+            central.settle(&self.shared);
+            magazine.refill(shape, &mut central, &self.shared)
+        };
         if taken.is_err() {
             drop(magazine);
             taken = self.take_last(shape);
@@ -150,12 +173,13 @@ impl Space {
     fn gather(&self) {
         for magazine in &self.magazines {
             let mut magazine = lock(&magazine.0);
-            magazine.empty(epoch::now(), &mut self.central());
+            magazine.empty(epoch::now(), &self.shared, &mut self.central());
         }
+        self.central().settle(&self.shared);
     }
 
     /// Makes everything retired so far free, and says whether it could: it waits for other threads' pins, but not for
-    /// long. To be called without a pin, when an allocation found no space; if that then finds none either, there is none.
+    /// long, and for a drain of the medium. To be called without a pin and outside a gate, when an allocation found no space; if that then finds none either, there is none.
     pub fn reclaim(&self) -> bool {
         let retired = epoch::now();
         let over = (0..PATIENCE).any(|attempt| {
@@ -166,6 +190,9 @@ impl Space {
             over
         });
         self.gather();
+        if self.central().keeps() && self.shared.medium.drain().is_ok() {
+            self.gather();
+        }
         over
     }
 
@@ -187,11 +214,7 @@ impl Space {
     fn put(&self, shape: Shape, addr: Addr) {
         let mut magazine = self.magazine();
         magazine.count_free(shape);
-        if magazine.is_full(shape) {
-            self.spill(&mut magazine, shape, addr);
-        } else {
-            magazine.push(shape, addr);
-        }
+        self.free(&mut magazine, shape, addr);
     }
 
     /// Frees an extent, or an aligned piece of one (its class is then the piece's size), that a settled publish made
@@ -242,7 +265,7 @@ impl Space {
             magazine.since_advance = 0;
             now = epoch::advance();
         }
-        magazine.collect(now, |magazine, shape, addr| self.spill(magazine, shape, addr));
+        magazine.collect(now, |magazine, shape, addr| self.free(magazine, shape, addr));
     }
 
     /// More extents than any object of this volume can have: none of those that come in numbers is below 2 KiB.

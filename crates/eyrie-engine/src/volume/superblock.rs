@@ -3,7 +3,7 @@
 //! Safe when power fails: the copies are overwritten one after the other with a barrier between, the older one first, so
 //! at least one is whole at any moment, and the checksum tells which.
 
-use eyrie_medium::{Addr, Medium, MediumKind, PAGE_SIZE};
+use eyrie_medium::{Addr, Medium, MediumKind, PAGE_SIZE, PagedOptions};
 use rustix::io::Errno;
 use zerocopy::{FromZeros, IntoBytes};
 
@@ -28,6 +28,8 @@ pub struct Options {
     pub created: Time,
     /// What a volume on the host is to be kept on; a volume on a medium of its own is kept on that.
     pub medium: MediumChoice,
+    /// How memory and time are used, if that is a disk. Not recorded.
+    pub paged: PagedOptions,
 }
 
 impl Options {
@@ -49,7 +51,14 @@ impl Options {
         seed.copy_from_slice(&bytes[..8]);
         volume_id.copy_from_slice(&bytes[8..]);
         let hash_seed = u64::from_le_bytes(seed);
-        Ok(Options { group_bytes: 64 << 20, hash_seed, volume_id, created, medium: MediumChoice::Auto })
+        Ok(Options {
+            group_bytes: 64 << 20,
+            hash_seed,
+            volume_id,
+            created,
+            medium: MediumChoice::Auto,
+            paged: PagedOptions::for_host(),
+        })
     }
 }
 
@@ -220,6 +229,7 @@ mod tests {
             volume_id: [9; 16],
             created: Time::new(5, 6),
             medium: MediumChoice::Auto,
+            paged: eyrie_medium::PagedOptions::for_host(),
         }
     }
 

@@ -33,6 +33,7 @@ fn options() -> Options {
         volume_id: [9; 16],
         created: Time::new(5, 6),
         medium: MediumChoice::Auto,
+        paged: eyrie_medium::PagedOptions::for_host(),
     }
 }
 
@@ -333,7 +334,7 @@ fn freeing_twice_or_outside_does_no_harm() {
         volume.space().release_header(bad.add(16));
     }
     for extent in extents.iter().chain(&extents) {
-        volume.space().central().free(*extent);
+        volume.space().central().free(volume.space().shared(), *extent);
     }
     assert_eq!(volume.space().refused_frees(), 3);
 }

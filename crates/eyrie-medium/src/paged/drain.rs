@@ -10,8 +10,8 @@ use std::sync::atomic::Ordering;
 
 use zerocopy::IntoBytes;
 
-use super::journal::{Anchor, PageBytes, Record, page_buffer, replay};
-use super::page::{BUSY, DIRTY, FRESH, LEAVING, LOGGED, ODD};
+use super::journal::{Anchor, PageBytes, Record, page_buffer, replay_but};
+use super::page::{BUSY, DIRTY, FRESH, HOMING, LEAVING, LOGGED, ODD};
 use super::{Pager, Shadow, locked};
 use crate::addr::PAGE_SIZE;
 use crate::copy;
@@ -67,11 +67,14 @@ impl<'a> Homing<'a> {
 
     fn write(&mut self) -> io::Result<()> {
         let bytes = self.buffer[..self.count].as_bytes();
-        self.count = 0;
         if bytes.is_empty() {
             return Ok(());
         }
-        self.pager.blocks.write(self.first as u64 * PAGE_SIZE, bytes)
+        self.pager.blocks.write(self.first as u64 * PAGE_SIZE, bytes)?;
+        for page in self.first..self.first + std::mem::take(&mut self.count) {
+            self.pager.pages.flags(page).fetch_and(!HOMING, Ordering::AcqRel);
+        }
+        Ok(())
     }
 }
 
@@ -188,13 +191,17 @@ impl Pager {
                     self.copy_out(page, &mut copied[0]);
                     taken.changed(page, lines, &copied[0]);
                 }
-                let logged = if lines != 0 && !fresh { LOGGED } else { 0 };
+                let pinned = match (fresh, lines) {
+                    (true, _) => HOMING,
+                    (false, 0) => 0,
+                    (false, _) => LOGGED,
+                };
                 if homing && !fresh {
                     taken.left.push((page, None));
-                    self.pages.unlock(page, logged, 0);
+                    self.pages.unlock(page, pinned, 0);
                 } else {
                     self.dirty_pages.fetch_sub(1, Ordering::Relaxed);
-                    self.pages.unlock(page, logged, DIRTY | FRESH | ODD);
+                    self.pages.unlock(page, pinned, DIRTY | FRESH | ODD);
                 }
             } else if let Some(shadow) = locked(&self.shadows).remove(&page) {
                 self.take_shadow(page, shadow, homing, &mut home, taken)?;
@@ -249,7 +256,7 @@ impl Pager {
     fn log(&self, state: &mut State, record: &Record) -> io::Result<()> {
         if state.at + record.bytes() > self.journal_bytes {
             // More was changed than anyone expected. What the journal has can still be brought to its place by itself.
-            replay(&*self.blocks, &state.anchor).map_err(io::Error::other)?;
+            replay_but(&*self.blocks, &state.anchor, record).map_err(io::Error::other)?;
             self.restart(state)?;
         }
         if record.bytes() > self.journal_bytes {

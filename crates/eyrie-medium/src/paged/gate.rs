@@ -40,11 +40,11 @@ pub(crate) struct Passage<'a>(&'a AtomicUsize);
 
 /// What [`crate::Medium::enter`] gives.
 #[must_use = "an Op is under way for as long as its gate lives"]
-pub struct Gate<'a>(#[allow(dead_code, reason = "held for its drop")] Option<Passage<'a>>);
+pub struct Gate<'a>(#[allow(dead_code, reason = "held for their drops")] Option<(epoch::Guard, Passage<'a>)>);
 
 impl<'a> Gate<'a> {
     pub(crate) fn new(passage: Passage<'a>) -> Gate<'a> {
-        Gate(Some(passage))
+        Gate(Some((epoch::pin(), passage)))
     }
 
     /// A gate that keeps nothing out.

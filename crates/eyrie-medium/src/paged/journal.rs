@@ -144,7 +144,6 @@ impl Anchor {
         crc32c::crc32c(&self.as_bytes()[..std::mem::offset_of!(Anchor, checksum)])
     }
 
-
     /// The anchor in the last page of `blocks`, if there is a sound one that fits them.
     ///
     /// # Errors
@@ -307,12 +306,22 @@ fn open_record(bytes: &mut [u8], pages: u64) -> Option<Found> {
 /// # Errors
 /// [`Fault::Io`]. A journal that is damaged is one that ends before the damage.
 pub fn replay(blocks: &dyn Blocks, anchor: &Anchor) -> Result<(), Fault> {
+    replay_but(blocks, anchor, &Record::default())
+}
+
+/// [`replay`], but for the pages that are fresh in `next`, a record that is about to be written: they have been brought
+/// to their places already.
+///
+/// # Errors
+/// As [`replay`].
+pub fn replay_but(blocks: &dyn Blocks, anchor: &Anchor, next: &Record) -> Result<(), Fault> {
     let mut records = read_records(blocks, anchor).map_err(io_fault("reading the journal"))?;
     if let Some(newest) = records.last()
         && !fresh_pages_are_whole(blocks, newest).map_err(io_fault("reading the volume's pages"))?
     {
         records.pop();
     }
+    records.push(Found { fresh: next.fresh.clone(), changed: Vec::new() });
     apply(blocks, &records).map_err(io_fault("replaying the journal"))
 }
 

@@ -44,7 +44,7 @@ use gate::Turnstile;
 use journal::{Anchor, PageBytes};
 use keeper::Bell;
 pub(crate) use keeper::Keeper;
-use page::{ALL_LINES, BUSY, DIRTY, FRESH, LEAVING, LOGGED, ODD, Pages, RESIDENT, WARM, lines_of};
+use page::{BUSY, DIRTY, FRESH, LEAVING, LOGGED, ODD, Pages, RESIDENT, WARM, lines_of};
 
 /// How a paged medium uses memory and time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -185,7 +185,7 @@ impl Pager {
         if len == 0 {
             return Ok(());
         }
-        debug_assert!(epoch::is_pinned() || self.turnstile.is_mine(), "a paged medium is read under a pin");
+        debug_assert!(epoch::is_pinned(), "a paged medium is read under a pin");
         let last = ((offset + len - 1) / PAGE_SIZE) as usize;
         for page in (offset / PAGE_SIZE) as usize..=last {
             let flags = self.pages.flags(page).load(Ordering::Acquire);
@@ -198,19 +198,21 @@ impl Pager {
 
     /// Makes the pages of a range fit to be changed, and notes that they are.
     pub(crate) fn storing(&self, offset: u64, len: u64) -> Result<(), Fault> {
+        debug_assert!(self.turnstile.is_mine(), "a paged medium is changed inside a gate");
         let end = offset + len;
         let mut at = offset;
         while at < end {
             let (page, within) = ((at / PAGE_SIZE) as usize, at % PAGE_SIZE);
             let part = (PAGE_SIZE - within).min(end - at);
-            self.change(page, lines_of(within, part))?;
+            self.change(page, lines_of(within, part), part == PAGE_SIZE)?;
             at += part;
         }
         Ok(())
     }
 
+    /// Notes the change of `lines` of a page; of every byte of it, if `whole`.
     #[inline]
-    fn change(&self, page: usize, lines: u64) -> Result<(), Fault> {
+    fn change(&self, page: usize, lines: u64, whole: bool) -> Result<(), Fault> {
         loop {
             let flags = self.pages.flags(page).load(Ordering::Acquire);
             let parity = self.parity();
@@ -220,7 +222,7 @@ impl Pager {
             if flags & BUSY != 0 {
                 self.wait()?;
             } else if flags & RESIDENT == 0 {
-                self.bring(page, page, lines != ALL_LINES)?;
+                self.bring(page, page, !whole)?;
             } else if flags & DIRTY != 0 {
                 self.preserve(page, flags);
             } else {

@@ -19,8 +19,11 @@ pub const FRESH: u64 = 1 << 6;
 /// The journal has lines of it that its place on the disk lacks.
 pub const LOGGED: u64 = 1 << 7;
 
+/// A fresh page that a drain has taken and not written to its place yet.
+pub const HOMING: u64 = 1 << 8;
+
 /// Flags that keep a page in memory.
-pub const PINNED: u64 = BUSY | DIRTY | LOGGED;
+pub const PINNED: u64 = BUSY | DIRTY | LOGGED | HOMING;
 
 /// All lines of a page.
 pub const ALL_LINES: u64 = u64::MAX;

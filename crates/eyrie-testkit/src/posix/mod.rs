@@ -331,6 +331,7 @@ pub fn compare_scm_with_host(seeds: Range<u64>, count: usize) {
         volume_id: [1; 16],
         created: counter(),
         medium: MediumChoice::Auto,
+        paged: eyrie_medium::PagedOptions::for_host(),
     };
     let owner = Owner { mode: 0o777, uid: 0, gid: 0 };
     let engine = Scm::create_on(medium, &options, owner, counter()).expect("a new volume");

@@ -22,8 +22,14 @@ fn volume(bytes: u64) -> Volume {
 }
 
 fn volume_on(medium: Medium, group_bytes: u64) -> Volume {
-    let options =
-        Options { group_bytes, hash_seed: 42, volume_id: [7; 16], created: NOW, medium: MediumChoice::Auto };
+    let options = Options {
+        group_bytes,
+        hash_seed: 42,
+        volume_id: [7; 16],
+        created: NOW,
+        medium: MediumChoice::Auto,
+        paged: eyrie_medium::PagedOptions::for_host(),
+    };
     Volume::create_on(medium, &options).expect("a volume")
 }
 

@@ -1,0 +1,174 @@
+//! Runs of an engine on a simulated disk that loses its power, or fails.
+//!
+//! The model goes along, and what it holds after each Op is kept. What recovery finds after a power failure must be one of
+//! those states, none older than the last acknowledged `sync`, and sound.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use eyrie_engine::scm::Scm;
+use eyrie_engine::volume::{MediumChoice, Options};
+use eyrie_engine::{Engine, Error, Kind, Model, Owner, Result, Time};
+use eyrie_medium::{Fault, Medium, PagedOptions, SimulatedDisk};
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+
+use crate::compare::{Tree, difference, tree};
+use crate::ops::{Action, Generator, Ids, Mix};
+
+const OWNER: Owner = Owner { mode: 0o755, uid: 0, gid: 0 };
+const BORN: Time = Time::new(1, 0);
+
+/// What a run is like.
+#[derive(Clone, Copy, Debug)]
+pub struct Disk {
+    /// Size of the volume, in bytes.
+    pub volume_bytes: u64,
+    /// Memory for its pages, in bytes.
+    pub memory_bytes: u64,
+}
+
+impl Disk {
+    fn paged(self) -> PagedOptions {
+        // Drains come from the run, and from the keeper only when memory is short.
+        PagedOptions { memory_bytes: self.memory_bytes, drain_interval: Duration::from_secs(3600) }
+    }
+
+    /// A new volume on a new disk.
+    ///
+    /// # Errors
+    /// As [`Scm::create_on`].
+    pub fn create(self) -> Result<(Scm, SimulatedDisk)> {
+        let disk = SimulatedDisk::new(Medium::paged_bytes(self.volume_bytes) as usize);
+        Medium::format_paged(&disk, self.volume_bytes)?;
+        let medium = Medium::paged(Arc::new(disk.clone()), self.paged())?;
+        let options = Options {
+            group_bytes: 1 << 18,
+            hash_seed: 7,
+            volume_id: [1; 16],
+            created: BORN,
+            medium: MediumChoice::Paged,
+            paged: self.paged(),
+        };
+        Ok((Scm::create_on(medium, &options, OWNER, BORN)?, disk))
+    }
+
+    /// The volume on a disk, recovered if need be.
+    ///
+    /// # Errors
+    /// As [`Scm::open_on`].
+    pub fn open(self, disk: SimulatedDisk) -> Result<Scm> {
+        Scm::open_on(Medium::paged(Arc::new(disk), self.paged())?)
+    }
+}
+
+/// An engine, the model, and what the model held.
+pub struct Run {
+    disk: Disk,
+    simulated: SimulatedDisk,
+    engine: Scm,
+    model: Model,
+    ids: Ids,
+    generator: Generator,
+    random: SmallRng,
+    history: Vec<Tree>,
+    /// Index in `history` of the state that the last `sync` acknowledged.
+    acknowledged: usize,
+}
+
+impl Run {
+    /// A new volume, and the steps of `seed` to come.
+    ///
+    /// # Errors
+    /// As [`Disk::create`].
+    pub fn new(disk: Disk, seed: u64) -> Result<Run> {
+        let (engine, simulated) = disk.create()?;
+        let model = Model::new(engine.root(), OWNER, BORN);
+        let ids = Ids::new(engine.root());
+        let history = vec![tree(&model)];
+        Ok(Run {
+            disk,
+            simulated,
+            engine,
+            model,
+            ids,
+            generator: Generator::new(seed, Mix::default()),
+            random: SmallRng::seed_from_u64(seed),
+            history,
+            acknowledged: 0,
+        })
+    }
+
+    /// The disk.
+    pub fn simulated(&self) -> &SimulatedDisk {
+        &self.simulated
+    }
+
+    /// Does one step: an Op, or now and then a `sync`.
+    ///
+    /// # Errors
+    /// The engine's, when the disk fails.
+    ///
+    /// # Panics
+    /// When engine and model differ otherwise.
+    pub fn step(&mut self) -> Result<()> {
+        if self.random.random_ratio(1, 8) {
+            self.engine.sync()?;
+            self.acknowledged = self.history.len() - 1;
+            return Ok(());
+        }
+        let step = self.generator.step(&self.ids, &self.model);
+        if matches!(step.action, Action::Open { .. } | Action::Close { .. }) {
+            return Ok(());
+        }
+        let concrete = match self.ids.instantiate(&step, &self.engine) {
+            Ok(Some(concrete)) => concrete,
+            Ok(None) | Err(Error::NoSpace) => return Ok(()),
+            Err(error) => return Err(error),
+        };
+        let decoded = concrete.record.decode();
+        let applied = self.engine.apply(&decoded.op());
+        if let Err(Error::Fault(fault)) = applied {
+            return Err(fault.into());
+        }
+        if !matches!(applied, Err(Error::NoSpace)) {
+            let expected = self.model.apply(&decoded.op());
+            assert_eq!(applied.is_ok(), expected.is_ok(), "{step}: {applied:?}, should be {expected:?}");
+            self.history.push(tree(&self.model));
+        }
+        for &(handle, id) in &concrete.reserved {
+            match self.model.attributes(id) {
+                Ok(_) => self.ids.insert(handle, id),
+                Err(_) => self.engine.unreserve(id),
+            }
+        }
+        self.ids.forget_stale(&self.model);
+        Ok(())
+    }
+
+    /// Lets power fail now, and recovers: what is found must have been, and not before the last acknowledged `sync`.
+    ///
+    /// # Panics
+    /// When it was not, or is not sound; the message has `what`.
+    pub fn power_failure(&mut self, what: &str) {
+        let odds = self.random.random_range(0..=4);
+        let survivor = self.simulated.power_failure(|| self.random.random_range(0..4) < odds);
+        let engine = self.disk.open(survivor).unwrap_or_else(|error| panic!("{what}: {error}"));
+        let report = engine.check().expect("the simulated disk is sound");
+        assert!(report.is_clean(), "{what}: {:#?}", report.findings);
+        let found = tree(&engine);
+        let states = &self.history[self.acknowledged..];
+        if !states.iter().rev().any(|state| difference(&found, state).is_none()) {
+            let last = difference(&found, &self.history[self.acknowledged]);
+            panic!(
+                "{what}: nothing like it since the last sync; the difference to that:\n{}",
+                last.unwrap_or_default()
+            );
+        }
+    }
+
+    /// Whether changes are refused because the disk failed.
+    pub fn is_read_only(&self) -> bool {
+        matches!(self.engine.reserve(Kind::File), Err(Error::Fault(Fault::ReadOnly)))
+    }
+}
