@@ -311,6 +311,41 @@ fn a_write_that_does_not_fit_changes_nothing() {
     assert_sound(&volume);
 }
 
+#[test]
+fn regression_what_open_handles_and_stores_hold_is_no_leak() {
+    let _alone = alone();
+    let place = Place::new();
+    let volume = place.create(8 * MIB);
+    let fs = root(&volume);
+    let before = volume.information();
+    fs.create_dir("/store").unwrap();
+    let store = volume.store("/store", Credentials::root()).unwrap();
+    let file = fs.create_file("/file").unwrap();
+    fs.write("/file", vec![1; 50_000]).unwrap();
+    fs.remove_file("/file").unwrap();
+    fs.create_dir("/dir").unwrap();
+    let dir = fs.open("/dir", OpenFlags::READ | OpenFlags::DIRECTORY, 0).unwrap();
+    fs.remove_dir("/dir").unwrap();
+    // The second one finds the key, and its header is kept for the next.
+    for value in ["a value", "another"] {
+        store.put("key", value).unwrap();
+    }
+    assert_sound(&volume);
+    let report = volume.check().unwrap();
+    assert_eq!((report.directories, report.files), (3, 2), "with those that have no name");
+    assert_eq!(volume.information().objects, 5);
+    fs.close(dir).unwrap();
+    file.close().unwrap();
+    store.erase("key").unwrap();
+    drop(store);
+    fs.remove_dir("/store").unwrap();
+    assert_sound(&volume);
+    assert_eq!(volume.information().used_bytes, before.used_bytes);
+    drop(fs);
+    volume.close().unwrap();
+    assert_sound(&Volume::open(place.path()).unwrap());
+}
+
 /// A tmpfs of a limited size; `None` where this process may not mount one.
 struct Mount(PathBuf);
 

@@ -175,7 +175,7 @@ impl Scm {
     /// # Errors
     /// `Fault`; what is wrong with the volume is in the report.
     pub fn check(&self) -> Result<check::Report> {
-        check::check(&self.volume, self.root)
+        check::check(&self.volume, self.root, &self.opens.orphans())
     }
 
     /// Saves the allocator and marks the volume clean.

@@ -26,6 +26,7 @@ mod rebuild;
 mod save;
 mod slab;
 mod space;
+mod spares;
 mod superblock;
 #[cfg(test)]
 mod tests;
