@@ -225,11 +225,11 @@ impl Scm {
         }
     }
 
-    /// What was read, unless the medium has failed: then it, and also an error found in it, means nothing.
+    /// What was read or done, unless the medium has failed: then it, and also an error found in it, means nothing.
     #[inline(always)]
-    fn sound<T>(&self, read: Result<T>) -> Result<T> {
+    fn sound<T>(&self, result: Result<T>) -> Result<T> {
         self.medium().check()?;
-        read
+        result
     }
 
     /// The header of an id that came from outside.
@@ -360,8 +360,7 @@ impl Engine for Scm {
     fn apply(&self, op: &Op<'_>) -> Result<Applied> {
         self.medium().check()?;
         let _pin = pin();
-        let applied = self.apply_one(op);
-        if applied.is_err() { self.sound(applied) } else { applied }
+        self.sound(self.apply_one(op))
     }
 
     fn reclaim(&self) -> bool {
