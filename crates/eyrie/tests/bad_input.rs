@@ -312,6 +312,38 @@ fn a_write_that_does_not_fit_changes_nothing() {
 }
 
 #[test]
+fn regression_writes_through_handles_find_what_was_just_freed() {
+    let _alone = alone();
+    let place = Place::new();
+    let volume = place.create(8 * MIB);
+    let fs = root(&volume);
+    // A block in a tree, a small file that is copied whole, and one to append to.
+    for (path, bytes) in [("/tree", 100_000), ("/small", 4096), ("/log", 1)] {
+        fs.write(path, vec![0; bytes]).unwrap();
+    }
+    let [tree, small, log] =
+        ["/tree", "/small", "/log"].map(|path| fs.options().read(true).write(true).open(path).unwrap());
+    tree.write_at(&[1; 100], 50_000).unwrap();
+    fs.write("/last", vec![1; 2 * 4096]).unwrap();
+    fill(&fs);
+    fs.remove_file("/last").unwrap();
+    // Each needs one of two pages, and frees one. Nothing but its grace period keeps that from the next.
+    for round in 1..100 {
+        tree.write_at(&[round; 4096], 40_960).unwrap();
+        small.write_at(&[round; 4000], 50).unwrap();
+        log.set_len(1).unwrap();
+        fs.append(log.handle(), &[round; 3000]).unwrap();
+    }
+    assert_eq!(fs.read("/tree").unwrap()[40_960..45_056], [99; 4096]);
+    assert_eq!(fs.read("/small").unwrap()[50..4050], [99; 4000]);
+    assert_eq!(fs.read("/log").unwrap()[1..], [99; 3000]);
+    // In place nothing is needed at all.
+    assert!((0..10_000).any(|number| fs.write(format!("/rest-{number}"), "rest").is_err()), "not full");
+    tree.write_at(b"in place", 8).unwrap();
+    assert_sound(&volume);
+}
+
+#[test]
 fn regression_what_open_handles_and_stores_hold_is_no_leak() {
     let _alone = alone();
     let place = Place::new();

@@ -381,3 +381,6 @@ impl Engine for Scm {
         self.volume.space().usage()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -264,6 +264,19 @@ impl Volume {
     pub fn contains(&self, extent: Extent) -> bool {
         self.space.contains(extent)
     }
+
+    /// Refuses to change what cannot be an extent of an object: a damaged pointer must not damage more.
+    ///
+    /// # Errors
+    /// `Corrupt`.
+    #[inline]
+    pub fn require_own(&self, extent: Extent) -> Result<()> {
+        if self.contains(extent) {
+            Ok(())
+        } else {
+            Err(Error::corrupt(extent.addr, "extent outside the space for extents"))
+        }
+    }
 }
 
 const _: () = assert!(GENERATION_LIMIT.raw() == VOLUME_PAGE.raw());
