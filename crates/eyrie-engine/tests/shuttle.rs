@@ -531,21 +531,20 @@ fn close_beside(start: &Start, op: &Op<'_>, target: ObjectId, name: &'static [u8
         }
         // Whoever applies the Op has walked to its object before.
         let pin = epoch::pin();
-        let spawn = |step: Box<dyn FnOnce(&Scm) -> Result<()> + Send>| {
+        let applying = shuttle::thread::spawn({
+            let (engine, op) = (Arc::clone(&engine), op.clone());
+            move || engine.apply(&op.decode().op()).map(drop)
+        });
+        let unlinking = (!unlinked_before).then(|| {
             let engine = Arc::clone(&engine);
-            shuttle::thread::spawn(move || step(&engine))
-        };
-        let op = op.clone();
-        let mut threads = vec![spawn(Box::new(move |engine| engine.apply(&op.decode().op()).map(drop)))];
-        if !unlinked_before {
-            threads.push(spawn(Box::new(unlink)));
-        }
+            shuttle::thread::spawn(move || unlink(&engine))
+        });
         // Long enough for the others to be anywhere.
         for _ in 0..20 {
             engine.attributes(target).expect("open");
         }
         Engine::close(&*engine, target);
-        for thread in threads {
+        for thread in [Some(applying), unlinking].into_iter().flatten() {
             let result = thread.join().expect("no panic");
             assert!(matches!(result, Ok(()) | Err(Error::Stale)), "{result:?}");
         }
