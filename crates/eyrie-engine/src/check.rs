@@ -46,11 +46,12 @@ struct Check<'v> {
     waiting: Vec<(ObjectId, ObjectId)>,
 }
 
-/// Compares everything in the volume with everything else in it. Nothing may be changing it meanwhile.
+/// Compares everything in the volume with everything else in it: what `root` reaches, and the `orphans`, objects without
+/// a name that are still open. Nothing may be changing it meanwhile.
 ///
 /// # Errors
 /// `Fault`; what is wrong with the volume is in the report.
-pub fn check(volume: &Volume, root: ObjectId) -> Result<Report> {
+pub fn check(volume: &Volume, root: ObjectId, orphans: &[ObjectId]) -> Result<Report> {
     let mut check = Check {
         volume,
         marks: volume.marks(),
@@ -64,6 +65,9 @@ pub fn check(volume: &Volume, root: ObjectId) -> Result<Report> {
         }
     }
     check.links()?;
+    for &orphan in orphans {
+        check.object(orphan)?;
+    }
     for finding in volume.space().compare(&check.marks) {
         check.report.findings.push(finding.to_string());
     }

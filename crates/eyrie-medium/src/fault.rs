@@ -130,7 +130,8 @@ fn install() {
     }
 }
 
-/// Puts a zero page under a fault in a registered range and marks its medium failed; passes others on.
+/// Puts a zero page under a fault in a registered range and marks its medium failed; passes others on, and what is no
+/// fault.
 ///
 /// # Safety
 /// Called by the kernel as a signal handler, with a valid `info`.
@@ -138,6 +139,9 @@ unsafe extern "C" fn on_bus_error(signal: i32, info: *mut libc::siginfo_t, conte
     // SAFETY: the kernel passes a valid siginfo; reading atomics, mmap, and sigaction are async-signal-safe; a state
     // word outlives its registration; and errno is put back.
     unsafe {
+        if (*info).si_code <= 0 {
+            return pass_on_sent(signal, info, context);
+        }
         let address = (*info).si_addr() as usize;
         let hit = REGISTRY.iter().find(|range| {
             let len = range.len.load(Ordering::Acquire);
@@ -173,5 +177,78 @@ unsafe fn pass_on(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c
         } else {
             std::mem::transmute::<usize, extern "C" fn(i32)>(handler)(signal);
         }
+    }
+}
+
+/// Passes on a signal that a program sent. No instruction repeats it when the handler returns, so where it is left to
+/// the default action it is raised again, and where it was ignored it still is.
+///
+/// # Safety
+/// As [`on_bus_error`].
+unsafe fn pass_on_sent(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
+    // SAFETY: as in `pass_on`; sigaction and raise are async-signal-safe, and the structure is valid for the call.
+    unsafe {
+        let previous = PREVIOUS.load(Ordering::Acquire);
+        if !previous.is_null() && (*previous).sa_sigaction == libc::SIG_IGN {
+            return;
+        }
+        pass_on(signal, info, context);
+        // The standard library's handler, too, leaves what is no overflow of a stack to the default action.
+        let mut now: libc::sigaction = std::mem::zeroed();
+        if libc::sigaction(signal, ptr::null(), &mut now) == 0 && now.sa_sigaction == libc::SIG_DFL {
+            libc::raise(signal);
+        }
+    }
+}
+
+#[cfg(all(test, not(feature = "shuttle")))]
+mod tests {
+    use super::*;
+    use crate::fork::in_forked_child;
+
+    static CALLED: AtomicUsize = AtomicUsize::new(0);
+
+    extern "C" fn called(_: i32) {
+        CALLED.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// Sends SIGBUS to this process (a forked child), whose handler passes it on to `handler`, and lives on or not.
+    fn send_to(handler: Option<usize>) {
+        // SAFETY: all zeros is a valid action; the child has one thread.
+        unsafe {
+            if let Some(handler) = handler {
+                let mut previous: libc::sigaction = std::mem::zeroed();
+                previous.sa_sigaction = handler;
+                PREVIOUS.store(Box::into_raw(Box::new(previous)), Ordering::Release);
+            }
+            libc::kill(libc::getpid(), libc::SIGBUS);
+        }
+    }
+
+    #[test]
+    fn regression_a_bus_error_that_a_program_sends_is_not_swallowed() {
+        let file = tempfile::tempfile().expect("a file");
+        file.set_len(2 * PAGE_SIZE).expect("room");
+        let medium = crate::Medium::dram(vec![(file.try_clone().expect("a handle"), 2 * PAGE_SIZE)]);
+        let medium = medium.expect("a mapping");
+        let lives = |check: &dyn Fn() -> bool| in_forked_child(check).expect("a child");
+        // The standard library's handler gives way to the default action.
+        let survives = |handler| {
+            lives(&|| {
+                send_to(handler);
+                true
+            })
+        };
+        assert!(!survives(None), "swallowed, over the handler of the standard library");
+        assert!(!survives(Some(libc::SIG_DFL)), "swallowed, over the default action");
+        assert!(survives(Some(libc::SIG_IGN)), "ignored before");
+        // A handler is called once for each, and this one stays in place.
+        assert!(lives(&|| {
+            send_to(Some(called as *const () as usize));
+            send_to(None);
+            file.set_len(PAGE_SIZE).is_ok()
+                && medium.load(Addr::from_raw(PAGE_SIZE)).is_ok()
+                && CALLED.load(Ordering::SeqCst) == 2
+        }));
     }
 }

@@ -208,8 +208,7 @@ impl Volume {
     }
 
     /// Compares everything in the volume with everything else in it; changes nothing. Nothing may be changing it
-    /// meanwhile. Files without a name that are still open, and what open stores keep ready for their next value, are
-    /// reported as space that no object reaches.
+    /// meanwhile. Files without a name that are still open are among those that it counts.
     ///
     /// # Errors
     /// `EIO` when the medium fails; what is wrong with the volume is in the report.

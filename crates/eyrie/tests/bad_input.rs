@@ -311,6 +311,73 @@ fn a_write_that_does_not_fit_changes_nothing() {
     assert_sound(&volume);
 }
 
+#[test]
+fn regression_writes_through_handles_find_what_was_just_freed() {
+    let _alone = alone();
+    let place = Place::new();
+    let volume = place.create(8 * MIB);
+    let fs = root(&volume);
+    // A block in a tree, a small file that is copied whole, and one to append to.
+    for (path, bytes) in [("/tree", 100_000), ("/small", 4096), ("/log", 1)] {
+        fs.write(path, vec![0; bytes]).unwrap();
+    }
+    let [tree, small, log] =
+        ["/tree", "/small", "/log"].map(|path| fs.options().read(true).write(true).open(path).unwrap());
+    tree.write_at(&[1; 100], 50_000).unwrap();
+    fs.write("/last", vec![1; 2 * 4096]).unwrap();
+    fill(&fs);
+    fs.remove_file("/last").unwrap();
+    // Each needs one of two pages, and frees one. Nothing but its grace period keeps that from the next.
+    for round in 1..100 {
+        tree.write_at(&[round; 4096], 40_960).unwrap();
+        small.write_at(&[round; 4000], 50).unwrap();
+        log.set_len(1).unwrap();
+        fs.append(log.handle(), &[round; 3000]).unwrap();
+    }
+    assert_eq!(fs.read("/tree").unwrap()[40_960..45_056], [99; 4096]);
+    assert_eq!(fs.read("/small").unwrap()[50..4050], [99; 4000]);
+    assert_eq!(fs.read("/log").unwrap()[1..], [99; 3000]);
+    // In place nothing is needed at all.
+    assert!((0..10_000).any(|number| fs.write(format!("/rest-{number}"), "rest").is_err()), "not full");
+    tree.write_at(b"in place", 8).unwrap();
+    assert_sound(&volume);
+}
+
+#[test]
+fn regression_what_open_handles_and_stores_hold_is_no_leak() {
+    let _alone = alone();
+    let place = Place::new();
+    let volume = place.create(8 * MIB);
+    let fs = root(&volume);
+    let before = volume.information();
+    fs.create_dir("/store").unwrap();
+    let store = volume.store("/store", Credentials::root()).unwrap();
+    let file = fs.create_file("/file").unwrap();
+    fs.write("/file", vec![1; 50_000]).unwrap();
+    fs.remove_file("/file").unwrap();
+    fs.create_dir("/dir").unwrap();
+    let dir = fs.open("/dir", OpenFlags::READ | OpenFlags::DIRECTORY, 0).unwrap();
+    fs.remove_dir("/dir").unwrap();
+    // The second one finds the key, and its header is kept for the next.
+    for value in ["a value", "another"] {
+        store.put("key", value).unwrap();
+    }
+    assert_sound(&volume);
+    let report = volume.check().unwrap();
+    assert_eq!((report.directories, report.files), (3, 2), "with those that have no name");
+    assert_eq!(volume.information().objects, 5);
+    fs.close(dir).unwrap();
+    file.close().unwrap();
+    store.erase("key").unwrap();
+    drop(store);
+    fs.remove_dir("/store").unwrap();
+    assert_sound(&volume);
+    assert_eq!(volume.information().used_bytes, before.used_bytes);
+    drop(fs);
+    volume.close().unwrap();
+    assert_sound(&Volume::open(place.path()).unwrap());
+}
+
 /// A tmpfs of a limited size; `None` where this process may not mount one.
 struct Mount(PathBuf);
 

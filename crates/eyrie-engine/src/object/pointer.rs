@@ -21,6 +21,8 @@ impl Class {
     pub const SMALL_COUNT: u8 = SMALL.len() as u8;
     /// The smallest class: 64 bytes.
     pub const SMALLEST: Class = Class(1);
+    /// The largest that shares pages: 2 KiB.
+    pub const HALF_PAGE: Class = Class(Class::SMALL_COUNT);
     /// One page: tree nodes, and leaves of trees.
     pub const PAGE: Class = Class(SMALL.len() as u8 + 1);
     /// The largest extent, in bytes: 64 MiB.

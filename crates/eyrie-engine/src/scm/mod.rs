@@ -181,7 +181,7 @@ impl Scm {
     /// # Errors
     /// `Fault`; what is wrong with the volume is in the report.
     pub fn check(&self) -> Result<check::Report> {
-        check::check(&self.volume, self.root)
+        check::check(&self.volume, self.root, &self.opens.orphans())
     }
 
     /// Saves the allocator and marks the volume clean.
@@ -231,11 +231,11 @@ impl Scm {
         }
     }
 
-    /// What was read, unless the medium has failed: then it, and also an error found in it, means nothing.
+    /// What was read or done, unless the medium has failed: then it, and also an error found in it, means nothing.
     #[inline(always)]
-    fn sound<T>(&self, read: Result<T>) -> Result<T> {
+    fn sound<T>(&self, result: Result<T>) -> Result<T> {
         self.medium().check()?;
-        read
+        result
     }
 
     /// The header of an id that came from outside.
@@ -369,8 +369,7 @@ impl Engine for Scm {
         self.medium().check()?;
         let _gate = self.medium().enter()?;
         let _pin = pin();
-        let applied = self.apply_one(op);
-        if applied.is_err() { self.sound(applied) } else { applied }
+        self.sound(self.apply_one(op))
     }
 
     fn reclaim(&self) -> bool {
@@ -391,3 +390,6 @@ impl Engine for Scm {
         self.volume.space().usage()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -66,6 +66,11 @@ impl Opens {
         lock(&self.orphans).contains(&id)
     }
 
+    /// The unlinked objects that somebody has open.
+    pub fn orphans(&self) -> Vec<ObjectId> {
+        lock(&self.orphans).clone()
+    }
+
     /// Takes one orphan, if nobody has it open any more.
     pub fn take_if_closed(&self, id: ObjectId) -> bool {
         let mut orphans = lock(&self.orphans);

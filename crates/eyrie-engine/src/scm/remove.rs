@@ -123,8 +123,8 @@ impl Scm {
         }
     }
 
-    /// Retires the storage of an object that nothing names and nobody has open, and whose lock is held. Storage that a corrupt object does not
-    /// lead to any more is lost until the next recovery.
+    /// Retires the storage of an object that nothing names and nobody has open, and whose lock is held. Storage that a
+    /// corrupt object does not lead to any more is lost until the next recovery.
     fn retire(&self, id: ObjectId, settled: &Settled) {
         let Ok(header) = self.header(id) else { return };
         let Ok(hot) = header.hot(self.medium()) else { return };

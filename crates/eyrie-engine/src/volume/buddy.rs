@@ -144,15 +144,16 @@ impl Buddy {
 impl Order {
     /// Drops entries that do not count, and all but the newest of each that does.
     fn compact(&mut self) {
-        let mut kept = Vec::with_capacity(2 * self.count + SLACK);
-        for &block in self.stack.iter().rev() {
+        let mut first = self.stack.len();
+        for index in (0..self.stack.len()).rev() {
+            let block = self.stack[index];
             if self.free.contains(block) {
                 self.free.remove(block);
-                kept.push(block);
+                first -= 1;
+                self.stack[first] = block;
             }
         }
-        kept.iter().for_each(|&block| self.free.insert(block));
-        kept.reverse();
-        self.stack = kept;
+        self.stack.drain(..first);
+        self.stack.iter().for_each(|&block| self.free.insert(block));
     }
 }

@@ -88,7 +88,7 @@ impl Shape {
         }
     }
 
-    fn mark_free(self, map: &mut FreeMap, addr: Addr) {
+    pub(super) fn mark_free(self, map: &mut FreeMap, addr: Addr) {
         match self {
             Shape::Header => map.free_header(addr),
             Shape::Extent(class) => map.free_extent(Extent { addr, class }),

@@ -27,6 +27,7 @@ mod rebuild;
 mod save;
 mod slab;
 mod space;
+mod spares;
 mod superblock;
 #[cfg(test)]
 mod tests;
@@ -276,6 +277,19 @@ impl Volume {
     #[inline]
     pub fn contains(&self, extent: Extent) -> bool {
         self.space.contains(extent)
+    }
+
+    /// Refuses to change what cannot be an extent of an object: a damaged pointer must not damage more.
+    ///
+    /// # Errors
+    /// `Corrupt`.
+    #[inline]
+    pub fn require_own(&self, extent: Extent) -> Result<()> {
+        if self.contains(extent) {
+            Ok(())
+        } else {
+            Err(Error::corrupt(extent.addr, "extent outside the space for extents"))
+        }
     }
 }
 

@@ -10,7 +10,9 @@ use eyrie_medium::{Addr, Settled};
 
 use super::central::{Central, Shared};
 use super::free_map::FreeMap;
+use super::layout::HEADER_BYTES;
 use super::magazine::{Magazine, Shape};
+use super::spares::Spares;
 use crate::object::pointer::{Class, Extent};
 use crate::{Error, Result, SpaceUsage};
 
@@ -45,6 +47,7 @@ pub struct Space {
     shared: Shared,
     central: Mutex<Central>,
     magazines: Box<[Padded<Mutex<Magazine>>]>,
+    spares: Spares,
     /// Live bytes and objects when the volume was opened.
     opened: (u64, u64),
 }
@@ -54,7 +57,7 @@ impl Space {
     pub(super) fn new(shared: Shared, groups: u64, map: FreeMap) -> Space {
         let opened = (map.live_bytes, map.objects);
         let central = Mutex::new(Central::new(&shared, groups, map));
-        Space { shared, central, magazines: new_magazines(), opened }
+        Space { shared, central, magazines: new_magazines(), spares: Spares::new(), opened }
     }
 
     pub(super) fn shared(&self) -> &Shared {
@@ -67,6 +70,7 @@ impl Space {
         self.opened = (map.live_bytes, map.objects);
         self.central = Mutex::new(Central::new(&self.shared, groups, map));
         self.magazines = new_magazines();
+        self.spares = Spares::new();
     }
 
     pub(super) fn central(&self) -> MutexGuard<'_, Central> {
@@ -96,8 +100,12 @@ impl Space {
     ///
     /// # Errors
     /// As [`Space::allocate`]: a slot may need 64 KiB of free space.
+    #[inline]
     pub fn allocate_header(&self) -> Result<Addr> {
-        self.take(Shape::Header)
+        match self.spares.take() {
+            Some(addr) => Ok(addr),
+            None => self.take(Shape::Header),
+        }
     }
 
     #[inline]
@@ -171,6 +179,7 @@ impl Space {
 
     /// Brings everything that no reader sees to the shared state.
     fn gather(&self) {
+        self.spares.drain().for_each(|addr| self.put(Shape::Header, addr));
         for magazine in &self.magazines {
             let mut magazine = lock(&magazine.0);
             magazine.empty(epoch::now(), &self.shared, &mut self.central());
@@ -204,8 +213,11 @@ impl Space {
     }
 
     /// Gives back a header slot that was never published: it may be reused at once.
+    #[inline]
     pub fn release_header(&self, addr: Addr) {
-        if self.shared.is_header(addr) {
+        if self.shared.is_header(addr)
+            && let Some(addr) = self.spares.replace(addr)
+        {
             self.put(Shape::Header, addr);
         }
     }
@@ -292,10 +304,13 @@ impl Space {
 
     /// Live bytes and objects.
     fn live(&self) -> (u64, u64) {
-        self.magazines.iter().fold(self.opened, |(bytes, objects), magazine| {
+        let (bytes, objects) = self.magazines.iter().fold(self.opened, |(bytes, objects), magazine| {
             let magazine = lock(&magazine.0);
             (bytes.wrapping_add(magazine.live_bytes), objects.wrapping_add(magazine.objects))
-        })
+        });
+        // No magazine has counted them as freed.
+        let spares = self.spares.iter().count() as u64;
+        (bytes.wrapping_sub(spares * HEADER_BYTES), objects.wrapping_sub(spares))
     }
 
     /// Space of the volume. Exact while no thread allocates; what is kept at hand or retired counts as free.
@@ -321,6 +336,7 @@ impl Space {
         for magazine in &self.magazines {
             lock(&magazine.0).mark_free(&mut map);
         }
+        self.spares.iter().for_each(|addr| Shape::Header.mark_free(&mut map, addr));
         (map.live_bytes, map.objects) = self.live();
         map
     }

@@ -21,7 +21,6 @@
 
 mod batch;
 mod scan;
-mod spare;
 
 pub use batch::Batch;
 pub use scan::Scan;
@@ -35,7 +34,6 @@ use eyrie_engine::{Engine, Kind, ObjectId, Op, Owner, Time};
 use eyrie_medium::epoch::{self, Guard};
 use rustix::io::Errno;
 
-use self::spare::Spares;
 use crate::posix::Posix;
 use crate::{Error, OpenFlags, Pxfs, Result};
 
@@ -49,7 +47,6 @@ pub struct Kvfs<E: Engine> {
     dir: ObjectId,
     owner: Owner,
     clock: fn() -> Time,
-    spares: Spares,
 }
 
 impl<E: Engine> Kvfs<E> {
@@ -70,7 +67,7 @@ impl<E: Engine> Kvfs<E> {
         });
         match usable {
             // The handle's open is the store's from here on, and ended when it is dropped.
-            Ok(owner) => Ok(Kvfs { engine, dir, owner, clock: pxfs.clock(), spares: Spares::default() }),
+            Ok(owner) => Ok(Kvfs { engine, dir, owner, clock: pxfs.clock() }),
             Err(error) => {
                 pxfs.close(handle)?;
                 Err(Error::from_engine(error, "open").at(path))
@@ -145,17 +142,17 @@ impl<E: Engine> Kvfs<E> {
         let (name, data) = (key.as_ref(), value.as_ref());
         check_key(name, "put")?;
         check_value(data)?;
-        let id = self.call("put", || self.spares.take(&*self.engine))?;
+        let id = self.call("put", || self.engine.reserve(Kind::File))?;
         let put = Op::Put { dir: self.dir, name, id, owner: self.owner, data, time: (self.clock)() };
         let applied = self.call("put", || self.engine.apply(&put));
         match applied {
             Ok(applied) if applied.created => Ok(true),
             Ok(_) => {
-                self.spares.give(&*self.engine, id);
+                self.engine.unreserve(id);
                 Ok(false)
             }
             Err(error) => {
-                self.spares.give(&*self.engine, id);
+                self.engine.unreserve(id);
                 Err(error)
             }
         }
@@ -262,7 +259,6 @@ impl<E: Engine> Kvfs<E> {
 
 impl<E: Engine> Drop for Kvfs<E> {
     fn drop(&mut self) {
-        self.spares.clear(&*self.engine);
         self.engine.close(self.dir);
     }
 }

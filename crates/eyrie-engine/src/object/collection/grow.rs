@@ -10,8 +10,8 @@ use smallvec::{SmallVec, smallvec};
 
 use super::hash;
 use super::layout::{
-    BucketPlace, Buckets, Commit, PAGE_BYTES, Record, SLOTS, Stamp, UNIT, record_bytes, segment_slot,
-    table_slots,
+    BucketPlace, Buckets, Commit, PAGE_BYTES, Record, SLOTS, Stamp, UNIT, page_extent, record_bytes,
+    segment_slot, table_slots,
 };
 use super::read::for_each_page;
 use super::table::{Entry, Table, bits, counting, load, record_at};
@@ -111,7 +111,9 @@ fn split(volume: &Volume, root: Pointer) -> Result<()> {
 /// The first half of a split: copies what belongs to the new bucket there, and publishes the number of buckets.
 pub(super) fn move_out(volume: &Volume, table: &Table<'_>, buckets: Buckets) -> Result<Buckets> {
     let more = Buckets::new(buckets.count() + 1).ok_or(Error::NoSpace)?;
+    volume.require_own(table.extent)?;
     let page = page_of_new_bucket(volume, table, buckets.count())?;
+    volume.require_own(page_extent(page))?;
     let images = moving(table, buckets, more)?;
 
     let mut tx = Transaction::begin(volume);
@@ -176,6 +178,7 @@ fn sweep(volume: &Volume, table: &Table<'_>, buckets: Buckets, bucket: u64) -> R
             return Ok(());
         }
         let counted = counting(medium, page, commit, buckets, bucket)?;
+        volume.require_own(page_extent(page))?;
         let mut tx = Transaction::begin(volume);
         tx.word(page, commit.next().with_live(counted).with_level(level).raw());
         tx.commit()?;

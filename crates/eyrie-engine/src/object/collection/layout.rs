@@ -7,7 +7,7 @@ use std::mem::offset_of;
 use eyrie_medium::Addr;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-use crate::object::pointer::{Class, Pointer};
+use crate::object::pointer::{Class, Extent, Pointer};
 use crate::{ObjectId, Time};
 
 /// Longest name, in bytes.
@@ -132,8 +132,14 @@ const _: () = {
     assert!(size_of::<TableHead>() == 64 && offset_of!(TableHead, buckets) == 0);
     assert!(size_of::<Stamp>() == 16 && size_of::<PageHead>() == 160 && size_of::<RecordHead>() == 24);
     assert!(LINK == 8 && TAGS == 16 && DIRECTORIES == 48 && OFFSETS == 64 && LENGTHS == 96 && STAMPS == 128);
+    assert!(Class::HALF_PAGE.bytes() == PAGE_BYTES);
     assert!(HEAP_UNIT == 20 && PAGE_UNITS == 256 && RECORD_NAME == 18 && MAX_RECORD == 280);
 };
+
+/// The memory of the bucket page at `addr`, in a segment of its own or not.
+pub const fn page_extent(addr: Addr) -> Extent {
+    Extent { addr, class: Class::HALF_PAGE }
+}
 
 /// Bytes of the record of a name of `name_len` bytes.
 pub const fn record_bytes(name_len: usize) -> usize {

@@ -9,7 +9,7 @@ use super::grow::CROWDED;
 use super::hash;
 use super::layout::{
     Commit, DIRECTORIES, FIRST_TABLE_BYTES, HEAP_UNIT, LENGTHS, LINK, OFFSETS, PAGE_BYTES, PAGE_UNITS,
-    PageHead, Record, SLOTS, Stamp, TAGS, UNIT, segment_slot, tag,
+    PageHead, Record, SLOTS, Stamp, TAGS, UNIT, page_extent, segment_slot, tag,
 };
 use super::read::{Found, stamp_at};
 use super::table::{Chain, Entry, Table, bits, read_value, record_at, record_place};
@@ -221,6 +221,7 @@ pub(super) struct Draft {
 impl Draft {
     #[inline(always)]
     fn open(tx: &Transaction<'_>, addr: Addr) -> Result<Draft> {
+        tx.volume().require_own(page_extent(addr))?;
         let draft = Draft::stored(tx.medium(), addr)?;
         Ok(match tx.pending(addr) {
             Some(pending) => Draft { pending: Commit::from_raw(pending), begun: true, ..draft },

@@ -130,15 +130,6 @@ fn pieces(transaction: &mut Transaction<'_>, extent: Extent, size: u64, level: u
     node.write(transaction)
 }
 
-/// Refuses to change what cannot be an extent of a file: a damaged pointer must not damage more.
-fn require_own(transaction: &Transaction<'_>, extent: Extent) -> Result<()> {
-    if transaction.volume().contains(extent) {
-        Ok(())
-    } else {
-        Err(Error::corrupt(extent.addr, "extent outside the space for extents"))
-    }
-}
-
 /// Bytes to store at an offset from the start of a subtree.
 #[derive(Clone, Copy)]
 struct Part<'a> {
@@ -262,7 +253,7 @@ fn overwrite(
         && !selector.sealed()
         && let super::Piece::Data(addr, _) = super::find(transaction.medium(), file.root, offset / 8 * 8)?
     {
-        require_own(transaction, Extent { addr: addr.align_down(64), class: Class::SMALLEST })?;
+        transaction.volume().require_own(Extent { addr: addr.align_down(64), class: Class::SMALLEST })?;
         let mut word = transaction.medium().load(addr)?.to_le_bytes();
         let first = (offset % 8) as usize;
         word[first..first + data.len()].copy_from_slice(data);
@@ -301,6 +292,9 @@ fn overwrite(
     let new = cow(transaction, pointer, level, part, size)?;
     match at {
         Some(slot) => {
+            transaction
+                .volume()
+                .require_own(Extent { addr: slot.align_down(PAGE_SIZE), class: Class::PAGE })?;
             transaction.word(slot, new.raw());
             Ok(Change::Below)
         }
@@ -356,7 +350,7 @@ fn append(transaction: &mut Transaction<'_>, file: File, offset: u64, data: &[u8
         if let Some(extent) = old
             && end <= extent.bytes()
         {
-            require_own(transaction, extent)?;
+            transaction.volume().require_own(extent)?;
             if offset > size {
                 transaction.zero(extent.addr.add(size), offset - size)?;
             }
@@ -400,7 +394,7 @@ fn extend(
     let Under::Node(node) = under(pointer, level, Addr::NULL)? else {
         return Err(Error::corrupt(Addr::NULL, "file tree without its node"));
     };
-    require_own(transaction, Extent { addr: node, class: Class::PAGE })?;
+    transaction.volume().require_own(Extent { addr: node, class: Class::PAGE })?;
     let child_span = span(level - 1);
     let last = if part.data.is_empty() { FANOUT - 1 } else { slot_of(level, part.end() - 1) };
     let boundary = slot_of(level, size);
@@ -436,7 +430,7 @@ fn extend_child(
     match under(pointer, level, at)? {
         Under::Node(_) => extend(transaction, pointer, level, size, part),
         Under::Leaf(extent) => {
-            require_own(transaction, extent)?;
+            transaction.volume().require_own(extent)?;
             let gap_end = part.offset.min(span(level));
             if gap_end > size {
                 transaction.zero(extent.addr.add(size), gap_end - size)?;
@@ -464,7 +458,7 @@ pub(super) fn clear_past(
         if let Some(extent) = root_extent(root, Addr::NULL)?
             && size < extent.bytes()
         {
-            require_own(transaction, extent)?;
+            transaction.volume().require_own(extent)?;
             transaction.zero(extent.addr.add(size), extent.bytes().min(end) - size)?;
         }
         return Ok(());

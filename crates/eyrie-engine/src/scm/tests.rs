@@ -1,0 +1,205 @@
+//! The engine over damaged pointers: what leads astray is an error, everything ends, and no more is damaged.
+
+use eyrie_medium::PAGE_SIZE;
+
+use super::*;
+use crate::Content;
+use crate::check::Report;
+use crate::object::collection::layout::{FIRST_TABLE_BYTES, LINK, page_extent, segment_slot};
+use crate::object::header::HotChange;
+use crate::object::pointer::{Class, Extent, Pointer};
+use crate::volume::redo_slot;
+
+const OWNER: Owner = Owner { mode: 0o755, uid: 0, gid: 0 };
+const BORN: Time = Time::new(1, 0);
+const LATER: Time = Time::new(2, 0);
+const BYTES: u64 = 4 << 20;
+
+fn engine() -> Scm {
+    let options = Options { group_bytes: 1 << 20, hash_seed: 7, volume_id: [1; 16], created: BORN };
+    let medium = Medium::memory(BYTES).expect("memory");
+    Scm::create_on(medium, &options, OWNER, BORN).expect("a new volume")
+}
+
+fn create(engine: &Scm, dir: ObjectId, name: &[u8], kind: Kind) -> Result<ObjectId> {
+    let id = engine.reserve(kind)?;
+    engine.apply(&Op::Create { dir, name, id, owner: OWNER, content: Content::Empty, time: BORN })?;
+    Ok(id)
+}
+
+fn hot(engine: &Scm, id: ObjectId) -> Hot {
+    Header::of(id).hot(engine.medium()).expect("alive")
+}
+
+/// The table of a directory, and the first page of its first bucket.
+fn table_and_page(engine: &Scm, dir: ObjectId) -> (Addr, Addr) {
+    let table = hot(engine, dir).root.extent().expect("sound").addr;
+    let first = engine.medium().load(segment_slot(table, 0)).expect("in bounds");
+    (table, Pointer::from_raw(first).extent().expect("sound").addr)
+}
+
+/// Damages an object: gives it another root and size.
+fn set_root(engine: &Scm, id: ObjectId, root: Pointer, size: u64) {
+    let mut transaction = Transaction::begin(&engine.volume);
+    Header::of(id).change(&mut transaction, &hot(engine, id), &HotChange::data(root, size, BORN));
+    transaction.commit().expect("sound");
+}
+
+/// Damages a word of a table or page.
+fn set_word(engine: &Scm, addr: Addr, value: u64) {
+    drop(engine.medium().write_word(addr, value).expect("in bounds"));
+}
+
+/// A new node, all of whose slots hold `child`.
+fn node_over(engine: &Scm, child: Pointer) -> Pointer {
+    let mut transaction = Transaction::begin(&engine.volume);
+    let extent = transaction.allocate(PAGE_SIZE).expect("room");
+    for slot in 0..PAGE_SIZE / 8 {
+        transaction.write_word(extent.addr.add(slot * 8), child.raw()).expect("in bounds");
+    }
+    transaction.commit().expect("sound");
+    Pointer::node(extent)
+}
+
+fn page(addr: Addr) -> Extent {
+    Extent { addr, class: Class::PAGE }
+}
+
+fn findings(engine: &Scm) -> Vec<String> {
+    let Report { findings, .. } = engine.check().expect("the medium is sound");
+    findings
+}
+
+#[test]
+fn regression_a_check_of_a_tree_that_leads_back_into_itself_ends() {
+    let engine = engine();
+    let file = create(&engine, engine.root, b"file", Kind::File).expect("room");
+    assert_eq!(findings(&engine), [""; 0]);
+    // Three nodes, but 512 times 512 ways through them; then the greatest height and size that there are.
+    for (height, size) in [(3, 512 << 30), (6, i64::MAX as u64)] {
+        let root = (0..height).fold(Pointer::NULL, |child, _| node_over(&engine, child));
+        set_root(&engine, file, root.with_height(height), size);
+        let found = findings(&engine);
+        assert!(found[0].contains("bytes that belong to two extents"), "{found:?}");
+        // Beside it there is only what is out of reach now.
+        assert!(
+            found.len() < 20 && found[1..].iter().all(|line| line.contains("no object reaches")),
+            "{found:?}"
+        );
+        assert!(matches!(recovery::mark(&engine.volume, engine.root), Err(Error::Corrupt { .. })));
+    }
+}
+
+#[test]
+fn regression_a_check_of_directories_that_lead_back_into_themselves_ends() {
+    let engine = engine();
+    let dir = create(&engine, engine.root, b"dir", Kind::Directory).expect("room");
+    let mut transaction = Transaction::begin(&engine.volume);
+    let root = hot(&engine, dir).root;
+    collection::insert(&mut transaction, root, b"up", engine.root, BORN, 0).expect("room");
+    transaction.commit().expect("sound");
+    assert!(findings(&engine)[0].contains("directory with two names"), "{:?}", findings(&engine));
+
+    let (_, page) = table_and_page(&engine, dir);
+    set_word(&engine, page.add(LINK), Pointer::node(page_extent(page)).raw());
+    assert!(findings(&engine)[0].contains("bytes that belong to two extents"), "{:?}", findings(&engine));
+}
+
+#[test]
+fn regression_storage_that_leads_back_into_itself_is_not_given_back() {
+    let engine = engine();
+    let file = create(&engine, engine.root, b"file", Kind::File).expect("room");
+    let root = (0..3).fold(Pointer::NULL, |child, _| node_over(&engine, child));
+    set_root(&engine, file, root.with_height(3), 512 << 30);
+    let before = engine.space();
+    for size in [0, 1] {
+        let cut = engine.apply(&Op::SetSize { id: file, size, time: LATER });
+        assert!(matches!(cut, Err(Error::Corrupt { .. })), "{cut:?}");
+        assert_eq!(hot(&engine, file).size, 512 << 30);
+    }
+    // The name goes, all the same.
+    engine.apply(&Op::Unlink { dir: engine.root, name: b"file", time: LATER }).expect("no matter");
+    assert_eq!(engine.lookup(engine.root, b"file").expect("sound"), None);
+    assert_eq!((engine.space(), engine.volume.space().refused_frees()), (before, 0));
+}
+
+/// Pages that are no object's: of a superblock, of a redo slot, of headers (without one so far), not in use yet.
+fn pages_of_nobody(engine: &Scm) -> [Addr; 4] {
+    let headers = Addr::from_raw(engine.root.place()).align_down(PAGE_SIZE).add(4 * PAGE_SIZE);
+    [Addr::from_raw(PAGE_SIZE), redo_slot(3), headers, Addr::from_raw(BYTES - PAGE_SIZE)]
+}
+
+fn bytes(engine: &Scm, addr: Addr) -> Vec<u8> {
+    let mut bytes = vec![0; PAGE_SIZE as usize];
+    engine.medium().read(addr, &mut bytes).expect("in bounds");
+    bytes
+}
+
+#[test]
+fn regression_nothing_is_stored_through_a_damaged_pointer_of_a_file() {
+    let engine = engine();
+    let id = create(&engine, engine.root, b"file", Kind::File).expect("room");
+    for victim in pages_of_nobody(&engine) {
+        let before = bytes(&engine, victim);
+        let (leaf, node) = (Pointer::leaf(page(victim)), Pointer::node(page(victim)).with_height(1));
+        let leaf_below = node_over(&engine, leaf).with_height(1);
+        let write = |offset, data| Op::Write { id, offset, data, time: LATER };
+        let append = Op::Append { id, data: &[b'+'; 10], time: LATER };
+        let extend = |size| Op::SetSize { id, size, time: LATER };
+        let cases = [
+            (leaf, PAGE_SIZE, write(8, b"in place")),
+            (leaf, 100, append),
+            (leaf, 100, extend(200)),
+            (leaf_below, PAGE_SIZE, write(8, b"in place")),
+            (leaf_below, 100, append),
+            (leaf_below, 100, extend(200)),
+            (node, 3 * PAGE_SIZE, write(2 * PAGE_SIZE + 100, b"a new pointer")),
+            (node, 3 * PAGE_SIZE, append),
+            (node, 100, extend(3 * PAGE_SIZE)),
+        ];
+        for (root, size, op) in cases {
+            set_root(&engine, id, root, size);
+            let result = engine.apply(&op);
+            assert!(matches!(result, Err(Error::Corrupt { .. })), "{op:?} at {victim}: {result:?}");
+            assert!(bytes(&engine, victim) == before, "{op:?} at {victim}");
+            assert_eq!(hot(&engine, id).root, root);
+        }
+    }
+}
+
+/// Creates files until one of them meets the damage.
+fn fill(engine: &Scm, dir: ObjectId) -> Error {
+    let names = 0..200_u32;
+    let refused = names.map(|n| create(engine, dir, &n.to_le_bytes(), Kind::File)).find_map(Result::err);
+    refused.expect("the damage is met")
+}
+
+#[test]
+fn regression_nothing_is_stored_through_a_damaged_pointer_of_a_directory() {
+    for kind in 0..4 {
+        for index in 0..4 {
+            let engine = engine();
+            let dir = create(&engine, engine.root, b"dir", Kind::Directory).expect("room");
+            create(&engine, dir, b"first", Kind::File).expect("room");
+            let victim = pages_of_nobody(&engine)[index];
+            let (table, first) = table_and_page(&engine, dir);
+            let half_page = Pointer::node(page_extent(victim)).raw();
+            match kind {
+                // The first bucket, a further page of it, and the bucket that growth will add.
+                0 => set_word(&engine, segment_slot(table, 0), half_page),
+                1 => set_word(&engine, first.add(LINK), half_page),
+                2 => set_word(&engine, segment_slot(table, 1), half_page),
+                // The table.
+                _ => {
+                    let class = Class::fitting(FIRST_TABLE_BYTES).expect("a small one");
+                    drop(engine.medium().copy(victim, table, class.bytes()).expect("in bounds"));
+                    set_root(&engine, dir, Pointer::node(Extent { addr: victim, class }), 0);
+                }
+            }
+            let before = bytes(&engine, victim);
+            let error = fill(&engine, dir);
+            assert!(matches!(error, Error::Corrupt { .. }), "{kind} at {victim}: {error}");
+            assert!(bytes(&engine, victim) == before, "{kind} at {victim}");
+        }
+    }
+}

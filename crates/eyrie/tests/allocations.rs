@@ -1,0 +1,102 @@
+//! What never allocates: the calls that programs make most, once they have what they keep at hand. (The crate that counts
+//! replaces the allocator of this program and counts what each thread allocates.)
+
+#![expect(clippy::unwrap_used, reason = "this is all tests")]
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use allocation_counter::measure;
+use eyrie::{Credentials, OpenFlags, Posix, PosixExt, RenameMode, Volume};
+
+/// Calls until nothing more is kept at hand, and calls that are counted.
+const WARMING: usize = 5000;
+const COUNTED: usize = 500;
+
+/// One test at a time: a pin of another would keep freed memory waiting.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn volume() -> (tempfile::TempDir, Volume) {
+    let place = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
+    let options = Volume::options().size(32 << 20).group_size(1 << 20);
+    let volume = options.create(place.path().join("vol")).unwrap();
+    (place, volume)
+}
+
+#[track_caller]
+fn assert_allocates_nothing(what: &str, bytes: usize, mut call: impl FnMut()) {
+    (0..WARMING).for_each(|_| call());
+    let counted = measure(|| (0..COUNTED).for_each(|_| call())).count_total;
+    assert_eq!(counted, 0, "{what} ({bytes} bytes): allocations in {COUNTED} calls");
+}
+
+#[test]
+fn what_allocates_is_counted() {
+    assert_eq!(measure(|| drop(std::hint::black_box(vec![0; 10]))).count_total, 1);
+}
+
+#[test]
+fn calls_on_files_allocate_nothing() {
+    let _alone = alone();
+    let (_place, volume) = volume();
+    let fs = volume.files(Credentials::root());
+    fs.create_dir_all("/a/deep/directory").unwrap();
+    let (path, flags) = ("/a/deep/directory/file", OpenFlags::READ | OpenFlags::WRITE);
+    // One extent, copied whole when it changes; a tree; a tree of two levels.
+    for bytes in [100, 4096, 16_384, 100_000, 5_000_000] {
+        fs.write(path, vec![1; bytes]).unwrap();
+        let handle = fs.open(path, flags, 0).unwrap();
+        let mut block = vec![2; bytes.min(4096)];
+        let size = bytes as u64;
+        assert_allocates_nothing("stat", bytes, || assert_eq!(fs.stat(path).unwrap().size, size));
+        assert_allocates_nothing("fstat", bytes, || assert_eq!(fs.fstat(&handle).unwrap().size, size));
+        assert_allocates_nothing("open and close", bytes, || {
+            fs.close(fs.open(path, flags, 0).unwrap()).unwrap();
+        });
+        assert_allocates_nothing("read", bytes, || {
+            assert_eq!(fs.read_at(&handle, &mut block, 0).unwrap(), block.len());
+        });
+        assert_allocates_nothing("write in place", bytes, || {
+            assert_eq!(fs.write_at(&handle, b"in place", 8).unwrap(), 8);
+        });
+        assert_allocates_nothing("overwrite", bytes, || {
+            assert_eq!(fs.write_at(&handle, &block, 0).unwrap(), block.len());
+        });
+        fs.close(handle).unwrap();
+    }
+    assert_allocates_nothing("create and unlink", 0, || {
+        fs.close(fs.open("/a/new", flags | OpenFlags::CREATE, 0o600).unwrap()).unwrap();
+        fs.unlink("/a/new").unwrap();
+    });
+    assert_allocates_nothing("rename", 0, || {
+        fs.rename(path, "/a/file", RenameMode::Replace).unwrap();
+        fs.rename("/a/file", path, RenameMode::Replace).unwrap();
+    });
+}
+
+#[test]
+fn calls_on_stores_allocate_nothing() {
+    let _alone = alone();
+    let (_place, volume) = volume();
+    let store = volume.store("/", Credentials::root()).unwrap();
+    for bytes in [0, 100, 4096, 100_000] {
+        let value = vec![3; bytes];
+        store.put("key", &value).unwrap();
+        let mut out = Vec::new();
+        assert_allocates_nothing("get into a buffer", bytes, || {
+            assert!(store.get_into("key", &mut out).unwrap());
+        });
+        assert_eq!(out, value);
+        assert_allocates_nothing("get in place", bytes, || {
+            let pin = store.pin();
+            assert_eq!(store.get_in_place("key", &pin).unwrap().unwrap().len(), bytes);
+        });
+        assert_allocates_nothing("put", bytes, || assert!(!store.put("key", &value).unwrap()));
+        assert_allocates_nothing("erase and put", bytes, || {
+            assert!(store.erase("key").unwrap());
+            assert!(store.put("key", &value).unwrap());
+        });
+    }
+}
