@@ -1,0 +1,110 @@
+//! What the host must have: Debian packages, and a kernel that is unpacked but not installed.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::run::{Result, output};
+
+/// Programs, and the packages that have them.
+const PROGRAMS: [(&str, &str); 5] = [
+    ("qemu-system-x86_64", "qemu-system-x86"),
+    ("busybox", "busybox-static"),
+    ("mke2fs", "e2fsprogs"),
+    ("cpio", "cpio"),
+    ("xz", "xz-utils"),
+];
+/// The package that depends on the newest small kernel.
+const KERNEL_PACKAGE: &str = "linux-image-cloud-amd64";
+
+/// Where a program is.
+pub fn program(name: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let more = ["/usr/sbin", "/sbin"].map(PathBuf::from);
+    std::env::split_paths(&path).chain(more).map(|directory| directory.join(name)).find(|path| path.is_file())
+}
+
+/// Installs the packages whose programs are missing.
+pub fn install_packages() -> Result<()> {
+    let missing = PROGRAMS.iter().filter(|(name, _)| program(name).is_none());
+    let packages: Vec<&str> = missing.map(|(_, package)| *package).collect();
+    if packages.is_empty() {
+        return Ok(());
+    }
+    println!("installing {}", packages.join(", "));
+    let mut install = Command::new("apt-get");
+    install.args(["install", "-y", "-qq", "--no-install-recommends"]).args(&packages);
+    update_lists()
+        .and_then(|()| output(install.env("DEBIAN_FRONTEND", "noninteractive")))
+        .map_err(|error| format!("needs the Debian packages {}: {error}", packages.join(", ")))?;
+    Ok(())
+}
+
+fn update_lists() -> Result<()> {
+    output(Command::new("apt-get").args(["update", "-qq"])).map(drop)
+}
+
+/// A kernel and its modules.
+pub struct Kernel {
+    pub image: PathBuf,
+    pub modules: PathBuf,
+}
+
+impl Kernel {
+    /// The one that is unpacked in `directory`; fetched first if there is none.
+    pub fn in_directory(directory: &Path) -> Result<Kernel> {
+        if let Ok(kernel) = Kernel::unpacked(directory) {
+            return Ok(kernel);
+        }
+        // Unpacked aside, so that a kernel that is there is whole.
+        let aside = directory.with_extension("new");
+        for left in [directory, &aside] {
+            if left.exists() {
+                fs::remove_dir_all(left)?;
+            }
+        }
+        fs::create_dir_all(&aside)?;
+        let package = package_name()?;
+        println!("unpacking {package}");
+        output(Command::new("apt-get").args(["download", "-qq", &package]).current_dir(&aside))?;
+        let archive = only_entry(&aside, ".deb")?;
+        output(Command::new("dpkg").arg("-x").arg(&archive).arg(&aside))?;
+        fs::remove_file(archive)?;
+        fs::rename(aside, directory)?;
+        Kernel::unpacked(directory)
+    }
+
+    fn unpacked(directory: &Path) -> Result<Kernel> {
+        let image = only_entry(&directory.join("boot"), "vmlinuz")?;
+        let lib = directory.join("lib/modules");
+        let lib = if lib.exists() { lib } else { directory.join("usr/lib/modules") };
+        Ok(Kernel { image, modules: only_entry(&lib, "")? })
+    }
+}
+
+/// The kernel package that the package without a version depends on.
+fn package_name() -> Result<String> {
+    let depends = || output(Command::new("apt-cache").args(["depends", KERNEL_PACKAGE]));
+    let name = |text: &str| {
+        let names = text.lines().filter_map(|line| line.trim().strip_prefix("Depends: "));
+        names.map(str::to_owned).find(|name| name.starts_with("linux-image-"))
+    };
+    if let Some(name) = depends().ok().as_deref().and_then(name) {
+        return Ok(name);
+    }
+    update_lists()?;
+    name(&depends()?).ok_or_else(|| format!("{KERNEL_PACKAGE} depends on no kernel").into())
+}
+
+/// The one entry of a directory whose name contains `part`.
+fn only_entry(directory: &Path, part: &str) -> Result<PathBuf> {
+    let entries = fs::read_dir(directory).map_err(|error| format!("{}: {error}", directory.display()))?;
+    let mut found: Vec<PathBuf> = entries
+        .map(|entry| entry.map(|entry| entry.path()))
+        .filter(|path| path.as_ref().map_or(true, |path| path.to_string_lossy().contains(part)))
+        .collect::<std::io::Result<_>>()?;
+    match (found.pop(), found.len()) {
+        (Some(path), 0) => Ok(path),
+        _ => Err(format!("{}: not one file {part}", directory.display()).into()),
+    }
+}

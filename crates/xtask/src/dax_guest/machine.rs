@@ -1,0 +1,135 @@
+//! One boot of the guest: QEMU, its console, and an end in any case.
+
+use std::error::Error;
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::run::Result;
+
+/// Bytes of the emulated memory.
+const MEMORY_BYTES: u64 = 512 << 20;
+/// What the guest says when something went wrong.
+const FAILURE: &str = "guest: failed";
+/// Lines of the console that a failure shows.
+const SHOWN_LINES: usize = 60;
+
+/// What every boot has in common.
+pub struct Machine {
+    pub kernel: PathBuf,
+    pub initramfs: PathBuf,
+    /// The emulated persistent memory.
+    pub memory: PathBuf,
+}
+
+impl Machine {
+    /// Forgets everything that was in the memory.
+    pub fn clear(&self) -> Result<()> {
+        let _ = fs::remove_file(&self.memory);
+        Ok(File::create(&self.memory)?.set_len(MEMORY_BYTES)?)
+    }
+
+    /// Starts it with these further words on the kernel's command line; it is killed after `patience`.
+    pub fn boot(&self, words: &str, patience: Duration) -> Result<Boot> {
+        let memory = self.memory.display();
+        let mut qemu = Command::new("qemu-system-x86_64");
+        qemu.args(["-machine", "q35,nvdimm=on", "-accel", "tcg", "-cpu", "max", "-smp", "1"]);
+        qemu.args(["-m", "1G,slots=2,maxmem=4G"]);
+        let backend = format!("memory-backend-file,id=nv0,share=on,mem-path={memory},size={MEMORY_BYTES}");
+        qemu.args(["-object", &backend, "-device", "nvdimm,id=nvd0,memdev=nv0"]);
+        qemu.arg("-kernel").arg(&self.kernel).arg("-initrd").arg(&self.initramfs);
+        qemu.args(["-append", &format!("console=ttyS0 panic=-1 quiet {words}")]);
+        qemu.args(["-nographic", "-no-reboot", "-nodefaults", "-serial", "stdio", "-display", "none"]);
+        let mut child = qemu
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .map_err(|error| format!("{qemu:?}: {error}"))?;
+        let console = child.stdout.take().ok_or("QEMU has no console")?;
+        let (sender, lines) = channel();
+        thread::spawn(move || {
+            let mut console = BufReader::new(console);
+            let mut line = Vec::new();
+            // A line that the end cut off is no line.
+            while console.read_until(b'\n', &mut line).is_ok_and(|_| line.ends_with(b"\n")) {
+                let text = String::from_utf8_lossy(&line).trim_end().to_owned();
+                if sender.send(text).is_err() {
+                    return;
+                }
+                line.clear();
+            }
+        });
+        Ok(Boot { child, lines, deadline: Instant::now() + patience, log: Vec::new() })
+    }
+}
+
+/// A running machine. Dropped, it is killed.
+pub struct Boot {
+    child: Child,
+    lines: Receiver<String>,
+    deadline: Instant,
+    log: Vec<String>,
+}
+
+impl Boot {
+    /// The next line of the console; `None` at its end, or from `until` on.
+    fn line(&mut self, until: Instant) -> Option<&str> {
+        match self.lines.recv_timeout(until.saturating_duration_since(Instant::now())) {
+            Ok(line) => {
+                self.log.push(line);
+                self.log.last().map(String::as_str)
+            }
+            Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => None,
+        }
+    }
+
+    /// Waits for a line with `word` in it, and gives what follows it there.
+    pub fn expect(&mut self, word: &str) -> Result<String> {
+        let deadline = self.deadline;
+        while let Some(line) = self.line(deadline) {
+            if line.contains(FAILURE) {
+                break;
+            }
+            if let Some((_, rest)) = line.split_once(word) {
+                return Ok(rest.to_owned());
+            }
+        }
+        let late = if Instant::now() < deadline { "" } else { " in time" };
+        Err(self.failure(&format!("did not say `{word}`{late}")))
+    }
+
+    /// Lets it run for a while and kills it, as a failure of power would; every line of its console.
+    pub fn kill_after(mut self, while_it_runs: Duration) -> Result<Vec<String>> {
+        let end = Instant::now() + while_it_runs;
+        while self.line(end).is_some() {}
+        if Instant::now() < end {
+            return Err(self.failure("ended by itself"));
+        }
+        self.child.kill()?;
+        self.child.wait()?;
+        // What was on its way: the console ends with the process.
+        let deadline = self.deadline;
+        while self.line(deadline).is_some() {}
+        if self.log.iter().any(|line| line.contains(FAILURE)) {
+            return Err(self.failure("failed"));
+        }
+        Ok(std::mem::take(&mut self.log))
+    }
+
+    fn failure(&self, what: &str) -> Box<dyn Error> {
+        let log = &self.log[self.log.len().saturating_sub(SHOWN_LINES)..];
+        format!("the guest {what}. Its console:\n  {}", log.join("\n  ")).into()
+    }
+}
+
+impl Drop for Boot {
+    fn drop(&mut self) {
+        // It may have ended before.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,111 @@
+//! A guest with persistent memory, without hardware: QEMU emulates an NVDIMM and Linux mounts ext4 on it with DAX, so
+//! `mmap` with `MAP_SYNC` succeeds there.
+//!
+//! The guest runs the tests of the medium pmem and of the engine on it. Then a program changes a volume and reports each
+//! step on the console while QEMU is killed at random moments; each boot verifies that every reported step is there.
+//!
+//! What it cannot show: the emulation has no processor caches, so a store that was never written back survives too. That is
+//! what the tests with a record of write-backs are for. Nothing here says anything about speed.
+
+mod host;
+mod initramfs;
+mod machine;
+mod programs;
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant, SystemTime};
+
+use clap::Args;
+
+use crate::run::{Result, directory};
+use host::Kernel;
+use machine::Machine;
+
+/// See `cargo xtask dax-guest --help`.
+#[derive(Debug, Args)]
+pub struct Arguments {
+    /// How many times the machine is killed
+    #[arg(long, default_value_t = 5)]
+    rounds: u32,
+}
+
+/// How long a boot may take that runs the tests.
+const TEST_PATIENCE: Duration = Duration::from_secs(120);
+/// How long one may take that opens the volume, and then runs for less than [`MOST_RUN_MS`].
+const CRASH_PATIENCE: Duration = Duration::from_secs(40);
+const MOST_RUN_MS: u64 = 3000;
+/// What the guest says before the number of the step that the volume shows.
+const FOUND: &str = "found: ";
+const VOLUME: &str = "/mnt/volume";
+const TESTS: &str = "export EYRIE_TEST_PMEM=/mnt; pmem && scm persistent";
+/// Steps of the boot that makes the volume: a volume that was not made whole is none.
+const FIRST_STEPS: u64 = 50;
+/// More steps than may be on their way to the console.
+const NEVER_DONE: u64 = 10_000;
+
+/// Runs everything.
+pub fn run(arguments: &Arguments) -> Result<()> {
+    let start = Instant::now();
+    let tell = |what: String| println!("{:>4} s: {what}", start.elapsed().as_secs());
+    let machine = prepare()?;
+    tell("programs and kernel are ready".into());
+
+    machine.clear()?;
+    let first = format!("eyrie_format=yes eyrie_run=\"{TESTS} && dax_guest {VOLUME} 0 {FIRST_STEPS}\"");
+    machine.boot(&first, TEST_PATIENCE)?.expect("guest: passed")?;
+    tell("the tests pass on persistent memory".into());
+
+    let mut reported = FIRST_STEPS;
+    for round in 1..=arguments.rounds {
+        // While the volume is opened and found as it must be, or else while it is changed.
+        let word = if round % 2 == 0 { "opening" } else { FOUND };
+        reported = kill_after(word, &machine, reported)?;
+        tell(format!("killed {round} times, after step {reported}"));
+    }
+    let mut boot = machine.boot(&verify(reported, "20"), CRASH_PATIENCE)?;
+    let found = number(&boot.expect(FOUND)?).ok_or("the guest found no number")?;
+    boot.expect("guest: passed")?;
+    tell(format!("found step {found}: nothing that was reported is lost"));
+
+    machine.boot(&verify(found + NEVER_DONE, ""), CRASH_PATIENCE)?.expect("no state from step")?;
+    tell("a step that was never done is missed".into());
+    Ok(())
+}
+
+/// Everything that a boot needs.
+fn prepare() -> Result<Machine> {
+    let target = std::env::var_os("CARGO_TARGET_DIR")
+        .map_or_else(|| PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../target")), PathBuf::from);
+    let place = directory(&target.join("dax-guest"))?;
+    host::install_packages()?;
+    let kernel = Kernel::in_directory(&place.join("kernel"))?;
+    let programs = programs::build(&place.join("build"))?;
+    let initramfs = place.join("initramfs.cpio");
+    initramfs::build(&place.join("initramfs"), &initramfs, &kernel, &programs)?;
+    Ok(Machine { kernel: kernel.image, initramfs, memory: place.join("memory.img") })
+}
+
+/// The kernel's command line for a boot that verifies the volume and goes on for so many steps.
+fn verify(reported: u64, steps: &str) -> String {
+    format!("eyrie_run=\"dax_guest {VOLUME} {reported} {steps}\"")
+}
+
+/// Boots and kills the machine at some moment after it said `word`. The last step that was reported until then.
+fn kill_after(word: &str, machine: &Machine, reported: u64) -> Result<u64> {
+    let mut boot = machine.boot(&verify(reported, ""), CRASH_PATIENCE)?;
+    boot.expect(word)?;
+    let log = boot.kill_after(some_time()?)?;
+    let report = |line: &String| number(line.strip_prefix("done: ").or(line.strip_prefix(FOUND))?);
+    Ok(log.iter().filter_map(report).next_back().unwrap_or(reported))
+}
+
+/// A random time.
+fn some_time() -> Result<Duration> {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?;
+    Ok(Duration::from_millis(u64::from(now.subsec_micros()) % MOST_RUN_MS))
+}
+
+/// The number of a report that is all there.
+fn number(report: &str) -> Option<u64> {
+    report.strip_suffix(';')?.parse().ok()
+}
