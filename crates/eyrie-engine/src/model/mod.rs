@@ -94,6 +94,20 @@ impl Engine for Model {
         Ok(if hole { data.next_hole(offset) } else { data.next_data(offset) })
     }
 
+    fn xattr(&self, id: ObjectId, name: &[u8], out: &mut [u8]) -> Result<Option<usize>> {
+        let state = self.lock();
+        let Some(value) = state.object(id)?.xattrs.get(name) else { return Ok(None) };
+        if let Some(out) = out.get_mut(..value.len()) {
+            out.copy_from_slice(value);
+        }
+        Ok(Some(value.len()))
+    }
+
+    fn xattr_names(&self, id: ObjectId, visit: &mut dyn FnMut(&[u8])) -> Result<()> {
+        self.lock().object(id)?.xattrs.keys().for_each(|name| visit(name));
+        Ok(())
+    }
+
     fn list(&self, dir: ObjectId, cookie: u64, visit: &mut dyn FnMut(Entry<'_>) -> bool) -> Result<()> {
         // A copy, so that `visit` may call the model.
         let directory = self.lock().directory(dir)?.clone();
