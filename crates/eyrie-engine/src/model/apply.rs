@@ -331,6 +331,9 @@ impl State {
                 return Err(Error::Invalid("two keys of the batch name one object"));
             }
         }
+        if !ops.is_empty() && self.is_removed(batch_dir)? {
+            return Err(Error::NotFound);
+        }
         let mut next = self.clone();
         for op in ops {
             match *op {

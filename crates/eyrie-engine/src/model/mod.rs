@@ -15,7 +15,8 @@
 //! - `SetSize` sets the times even if the size stays; an empty `Write` or `Append` sets nothing.
 //! - An object whose last name is gone gets no new one: `Link` answers `NotFound`.
 //! - A `Batch` happens at its own time, whatever its parts say, in the order of its parts.
-//! - A removed directory that is still open is empty, has 0 links and no parent.
+//! - A removed directory that is still open is empty, has 0 links and no parent. A `Batch` there is refused, even if it
+//!   would do nothing, unless it has no parts.
 
 mod apply;
 mod data;
