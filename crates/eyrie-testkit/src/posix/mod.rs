@@ -291,6 +291,7 @@ fn empty<P: Posix>(fs: &P) {
     fs.remove_dir_all("/").expect("root removes everything");
     fs.chown("/", Some(0), Some(0)).expect("root owns the root");
     fs.chmod("/", 0o777).expect("root changes the root");
+    xattr::clear(fs);
 }
 
 /// Runs `body` with an empty directory of a tmpfs as the root of the process: in a child process that runs the test of

@@ -6,8 +6,8 @@ use rand::Rng;
 
 use super::calls::{Answer, Name, Random, path};
 
-/// Names of every namespace, and of none. Only the first five can be set, so that all values together stay below the
-/// 64 KiB of an object, a limit that the kernel does not have.
+/// Names of every namespace, and of none. All values of those that can be set stay below the 64 KiB of an object, a limit
+/// that the kernel does not have.
 const NAMES: [&str; 9] = [
     "user.a",
     "user.b",
@@ -19,6 +19,8 @@ const NAMES: [&str; 9] = [
     "system.other",
     "user",
 ];
+/// How many of them, from the first on, can be set.
+const SETTABLE: usize = 5;
 /// Lengths of values, in bytes.
 const LENGTHS: [usize; 6] = [0, 1, 5, 100, 3000, 6000];
 /// Sizes of buffers, in bytes.
@@ -114,7 +116,7 @@ impl Random {
             };
             return (Some(b"/".to_vec()), ask);
         }
-        let last = self.one_of(&[1, 2, 5, 5, NAMES.len()]);
+        let last = self.one_of(&[1, 2, SETTABLE, SETTABLE, NAMES.len()]);
         let name = NAMES[self.0.random_range(0..last)].as_bytes().to_vec();
         (None, self.ask_for(name))
     }
@@ -139,7 +141,7 @@ pub(super) fn has_all<P: Posix>(fs: &P) -> bool {
     let probe = || -> eyrie::Result<bool> {
         fs.write("/probe", "")?;
         let is_new = fs.xattr_names("/probe")?.is_empty();
-        for name in &NAMES[..5] {
+        for name in &NAMES[..SETTABLE] {
             fs.setxattr("/probe", name, b"", XattrMode::Create)?;
         }
         Ok(is_new)
@@ -148,6 +150,14 @@ pub(super) fn has_all<P: Posix>(fs: &P) -> bool {
     // What cannot be removed is not there.
     let _ = fs.unlink("/probe");
     has_all
+}
+
+/// Removes what calls can set of the root directory.
+pub(super) fn clear<P: Posix>(fs: &P) {
+    for name in &NAMES[..SETTABLE] {
+        // Often there is none.
+        let _ = fs.removexattr("/", name);
+    }
 }
 
 /// All extended attributes of an object: name, value.
