@@ -1,21 +1,24 @@
-//! Owners, modes and times of copies.
+//! Owners, extended attributes, modes and times of copies.
 
 use std::path::Path;
 
 use eyrie::{Errno, File, Posix, SetTime, Stat};
 
-use super::{On, Progress, Side};
+use super::{On, Progress, Side, Xattrs, xattrs};
 
-/// Gives an open file the owner, mode and times of `want`, in this order: a change of owner takes set-id bits away.
+/// Gives an open file the owner of `want`, extended attributes, and mode and times of `want`, in this order: a change of
+/// owner takes set-id bits away, and a mode may forbid to set the others.
 pub(super) fn set_on_file<D: Posix>(
     target: &D,
     file: &File<'_, D>,
     path: &Path,
     want: &Stat,
+    extended: &Xattrs,
     progress: &Progress<'_>,
 ) -> Result<(), Side> {
     let have = file.metadata().writing()?;
     set_owner(target, path, want, &have, progress)?;
+    xattrs::set(target, path, extended, progress);
     if have.mode != want.mode {
         file.set_mode(want.mode).writing()?;
     }
@@ -27,10 +30,12 @@ pub(super) fn set_on_path<D: Posix>(
     target: &D,
     path: &Path,
     want: &Stat,
+    extended: &Xattrs,
     progress: &Progress<'_>,
 ) -> Result<(), Side> {
     let have = target.lstat(path).writing()?;
     set_owner(target, path, want, &have, progress)?;
+    xattrs::set(target, path, extended, progress);
     if !want.is_symlink() && have.mode != want.mode {
         target.chmod(path, want.mode).writing()?;
     }

@@ -6,9 +6,11 @@
 //! loaded through the same store.
 //!
 //! Invariants:
-//! - A path is announced only when all of it is in the target: bytes, owner, mode and times.
+//! - A path is announced only when all of it is in the target: bytes, owner, extended attributes, mode
+//!   and times.
 //! - A file that cannot be copied whole is removed again.
 //! - What cannot be read or made is reported and counted, and the copy goes on; a full or failing target ends it.
+//!   Extended attributes that cannot be kept are only counted.
 
 mod attributes;
 mod file;
@@ -19,6 +21,7 @@ mod tests;
 mod tree;
 mod walk;
 mod watch;
+mod xattrs;
 
 pub use file::next_run;
 pub use progress::{Progress, Tally};
@@ -26,6 +29,7 @@ pub use store::Store;
 pub use tree::copy_tree;
 pub use walk::{Found, Step, Walk};
 pub use watch::{Watch, bar};
+pub use xattrs::Xattrs;
 
 use std::path::{Path, PathBuf};
 

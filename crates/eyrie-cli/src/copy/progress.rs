@@ -1,5 +1,6 @@
 //! How far a copy is: shared by its threads, told at its end.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -48,6 +49,20 @@ impl<'a> Progress<'a> {
         self.tally.owners_lost.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// An extended attribute is in the target.
+    pub fn xattr_kept(&self) {
+        self.tally.xattrs.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The extended attribute `name` is not in the target; the empty name stands for all of an entry.
+    pub fn xattr_lost(&self, name: &[u8], why: &str) {
+        let end = name.iter().position(|&byte| byte == b'.').unwrap_or(name.len());
+        let namespace = if name.is_empty() { "unknown".to_owned() } else { text::escaped(&name[..end]) };
+        let mut lost = self.tally.xattrs_lost.lock().unwrap_or_else(PoisonError::into_inner);
+        let (count, _) = lost.entry(namespace).or_insert_with(|| (0, why.to_owned()));
+        *count += 1;
+    }
+
     /// What lies at `relative` in the source is not in the target.
     pub fn failed(&self, relative: &Path, side: &Side) {
         self.tally.failed.fetch_add(1, Ordering::Relaxed);
@@ -91,6 +106,9 @@ pub struct Tally {
     bytes: AtomicU64,
     failed: AtomicU64,
     owners_lost: AtomicU64,
+    xattrs: AtomicU64,
+    /// Extended attributes that are not in the target by their namespaces: how many, and why the first is not.
+    xattrs_lost: Mutex<BTreeMap<String, (u64, String)>>,
 }
 
 impl Tally {
@@ -125,6 +143,11 @@ impl Tally {
     /// The counts for a script.
     pub fn json(&self) -> Value {
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let lost = self.xattrs_lost.lock().unwrap_or_else(PoisonError::into_inner);
+        let lost: Vec<Value> = lost
+            .iter()
+            .map(|(namespace, (count, why))| json!({ "namespace": namespace, "count": count, "reason": why }))
+            .collect();
         json!({
             "entries": self.entries(),
             "files": count(&self.files),
@@ -135,6 +158,8 @@ impl Tally {
             "bytes": self.bytes(),
             "failed": self.failed(),
             "owners_not_kept": count(&self.owners_lost),
+            "xattrs": count(&self.xattrs),
+            "xattrs_not_kept": lost,
         })
     }
 
@@ -166,6 +191,21 @@ impl Tally {
                 text::count(lost)
             ));
         }
+        if let Some(lost) = self.lost_xattrs() {
+            summary.push_str(&format!("; {lost}"));
+        }
         summary
+    }
+
+    /// Which extended attributes are not in the target, in words.
+    pub fn lost_xattrs(&self) -> Option<String> {
+        let lost = self.xattrs_lost.lock().unwrap_or_else(PoisonError::into_inner);
+        let total: u64 = lost.values().map(|(count, _)| count).sum();
+        let parts: Vec<String> = lost
+            .iter()
+            .map(|(namespace, (count, why))| format!("{} of {namespace}: {why}", text::count(*count)))
+            .collect();
+        let total_shown = text::counted(total, "extended attribute", "extended attributes");
+        (total > 0).then(|| format!("{total_shown} not kept ({})", parts.join("; ")))
     }
 }

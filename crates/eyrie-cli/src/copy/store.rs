@@ -6,13 +6,17 @@ use std::path::{Path, PathBuf};
 
 use eyrie::{File, Posix, PosixExt, Stat};
 
-use super::{On, Progress, Side, Tally, attributes, under};
+use super::{On, Progress, Side, Tally, Xattrs, attributes, under};
 use crate::failure;
+
+/// Tells the extended attributes that the entry at a path under the root is to have.
+pub type XattrSource<'a> = dyn Fn(&Path, &Progress<'_>) -> Xattrs + Sync + 'a;
 
 /// The tree of the target that is being made. Paths are those under its root.
 pub struct Store<'a, D> {
     target: &'a D,
     root: &'a Path,
+    xattrs: Option<&'a XattrSource<'a>>,
     /// Is told of everything that is complete.
     pub progress: Progress<'a>,
 }
@@ -20,7 +24,17 @@ pub struct Store<'a, D> {
 impl<'a, D: Posix> Store<'a, D> {
     /// The tree `root` of `target`, of which nothing is there yet.
     pub fn new(target: &'a D, root: &'a Path, progress: Progress<'a>) -> Store<'a, D> {
-        Store { target, root, progress }
+        Store { target, root, xattrs: None, progress }
+    }
+
+    /// The same, whose entries get the extended attributes that `source` tells.
+    #[must_use]
+    pub fn with_xattrs(self, source: &'a XattrSource<'a>) -> Store<'a, D> {
+        Store { xattrs: Some(source), ..self }
+    }
+
+    fn xattrs(&self, relative: &Path) -> Xattrs {
+        self.xattrs.map(|source| source(relative, &self.progress)).unwrap_or_default()
     }
 
     /// The path in the target.
@@ -36,7 +50,7 @@ impl<'a, D: Posix> Store<'a, D> {
     /// Gives a directory its attributes when all that goes into it is there, because that changes its times.
     pub fn finish_directory(&self, relative: &Path, stat: &Stat) -> Result<(), Side> {
         let path = self.path(relative);
-        attributes::set_on_path(self.target, &path, stat, &self.progress)?;
+        attributes::set_on_path(self.target, &path, stat, &self.xattrs(relative), &self.progress)?;
         self.progress.completed(stat.kind, &path, 0);
         Ok(())
     }
@@ -49,10 +63,13 @@ impl<'a, D: Posix> Store<'a, D> {
         fill: impl FnOnce(&File<'_, D>) -> Result<u64, Side>,
     ) -> Result<(), Side> {
         let path = self.path(relative);
-        let options = self.target.options().write(true).create_new(true).mode(stat.mode & 0o777);
+        // Its owner may set extended attributes only while it may write.
+        let mode = stat.mode & 0o777 | 0o200;
+        let options = self.target.options().write(true).create_new(true).mode(mode);
         let file = options.open(&path).writing()?;
         let result = fill(&file).and_then(|bytes| {
-            attributes::set_on_file(self.target, &file, &path, stat, &self.progress)?;
+            let xattrs = self.xattrs(relative);
+            attributes::set_on_file(self.target, &file, &path, stat, &xattrs, &self.progress)?;
             Ok(bytes)
         });
         let closed = file.close().writing();
@@ -69,14 +86,14 @@ impl<'a, D: Posix> Store<'a, D> {
     pub fn symlink(&self, relative: &Path, stat: &Stat, target: &[u8]) -> Result<(), Side> {
         let path = self.path(relative);
         self.target.symlink(OsStr::from_bytes(target), &path).writing()?;
-        self.finish(&path, stat)
+        self.finish(relative, &path, stat)
     }
 
     /// Makes a pipe, a socket or a device.
     pub fn special(&self, relative: &Path, stat: &Stat) -> Result<(), Side> {
         let path = self.path(relative);
         self.target.mknod(&path, stat.kind, stat.mode & 0o777, stat.device).writing()?;
-        self.finish(&path, stat)
+        self.finish(relative, &path, stat)
     }
 
     /// Makes a further name of what is at `first`.
@@ -93,8 +110,9 @@ impl<'a, D: Posix> Store<'a, D> {
         self.progress.outcome(format!("{prefix}{root}"))
     }
 
-    fn finish(&self, path: &Path, stat: &Stat) -> Result<(), Side> {
-        match attributes::set_on_path(self.target, path, stat, &self.progress) {
+    fn finish(&self, relative: &Path, path: &Path, stat: &Stat) -> Result<(), Side> {
+        let xattrs = self.xattrs(relative);
+        match attributes::set_on_path(self.target, path, stat, &xattrs, &self.progress) {
             Ok(()) => {
                 self.progress.completed(stat.kind, path, 0);
                 Ok(())

@@ -9,7 +9,7 @@ use std::sync::{Mutex, PoisonError};
 use eyrie::{Kind, Posix, PosixExt};
 
 use super::file::copy_bytes;
-use super::{Found, Job, On, Progress, Side, Step, Store, Tally, WORKERS, Walk, under};
+use super::{Found, Job, On, Progress, Side, Step, Store, Tally, WORKERS, Walk, under, xattrs};
 use crate::failure::{self, Doing};
 
 /// Files that wait for a worker.
@@ -41,7 +41,11 @@ where
     D: Posix + Sync,
 {
     let mut walk = Walk::new(job.source, job.from).doing("copy", job.watch.place(Path::new("")))?;
-    let copy = Copy { job, store: Store::new(job.target, job.to, Progress::new(job.watch)) };
+    let extended = |relative: &Path, progress: &Progress<'_>| {
+        xattrs::read(job.source, &under(job.from, relative), progress)
+    };
+    let store = Store::new(job.target, job.to, Progress::new(job.watch)).with_xattrs(&extended);
+    let copy = Copy { job, store };
     let (sender, receiver) = sync_channel(QUEUE);
     let receiver = Mutex::new(receiver);
     let later = std::thread::scope(|scope| {
