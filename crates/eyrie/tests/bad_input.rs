@@ -298,6 +298,28 @@ fn a_full_volume_is_unharmed_can_be_emptied_and_used_again() {
 }
 
 #[test]
+fn an_extended_attribute_that_does_not_fit_changes_nothing() {
+    let _alone = alone();
+    let place = Place::new();
+    let volume = place.create(8 * MIB);
+    let fs = root(&volume);
+    fs.write("/file", "bytes").unwrap();
+    fs.setxattr("/file", "user.a", &[1; 1000], XattrMode::Set).unwrap();
+    fill(&fs);
+    let free = volume.information().free_bytes;
+    let changed = fs.stat("/file").unwrap().changed;
+    assert_eq!(errno(fs.setxattr("/file", "user.a", &[2; 50_000], XattrMode::Set)), Errno::NOSPC);
+    assert_eq!(errno(fs.setxattr("/file", "user.b", &[2; 50_000], XattrMode::Set)), Errno::NOSPC);
+    assert_eq!(fs.xattr("/file", "user.a").unwrap(), [1; 1000]);
+    assert_eq!(fs.xattr_names("/file").unwrap(), [b"user.a"]);
+    assert_eq!(fs.stat("/file").unwrap().changed, changed);
+    assert_eq!(volume.information().free_bytes, free);
+    fs.removexattr("/file", "user.a").unwrap();
+    assert!(volume.information().free_bytes >= free + 1000);
+    assert_sound(&volume);
+}
+
+#[test]
 fn a_write_that_does_not_fit_changes_nothing() {
     let _alone = alone();
     let place = Place::new();
