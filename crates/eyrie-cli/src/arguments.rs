@@ -1,5 +1,9 @@
 //! The command line.
 
+mod xattr;
+
+pub use xattr::{Owner as XattrOwner, Xattr, XattrCommand};
+
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -60,7 +64,8 @@ Examples:
   eyrie import -v . vol:/backup > done.txt
   eyrie import --json /etc vol:/etc
 
-Modes, owners, times, links and holes are kept. What cannot be read is reported, and the exit status is then 1.")]
+Modes, owners, times, links, holes and extended attributes are kept. What cannot be read is reported, and the exit
+status is then 1; extended attributes that cannot be kept are counted.")]
     Import(Import),
     /// Copy a directory tree of a volume to the host
     #[command(after_help = "\
@@ -68,7 +73,7 @@ Examples:
   eyrie export /dev/shm/vol:/share /tmp/share
   eyrie export --json vol:/ everything
 
-Modes, owners (as root), times, links and holes are kept. The new directory must not exist.")]
+Modes, owners (as root), times, links, holes and extended attributes are kept. The new directory must not exist.")]
     Export(Export),
     /// List directories
     #[command(after_help = "\
@@ -98,7 +103,8 @@ Examples:
   eyrie cp -r vol:/share/doc ./doc
   eyrie cp -r one:/data two:/data
 
-Copies keep modes, owners (as root), times, links and holes, as `cp -a` does; symbolic links are copied, not followed.
+Copies keep modes, owners (as root), times, links, holes and extended attributes, as `cp -a` does; symbolic links are
+copied, not followed.
 Into an existing directory things are copied under their own names. Files are replaced, directories are not.
 
 {PLACES}"))]
@@ -127,6 +133,16 @@ Examples:
   eyrie kv get vol:/store colour
   eyrie kv scan vol:/store col")]
     Kv(Kv),
+    /// Show and change the extended attributes of files
+    #[command(after_help = "\
+Examples:
+  eyrie xattr set vol:/photo user.author Ada
+  eyrie xattr get vol:/photo user.author
+  eyrie xattr list vol:/photo
+  eyrie xattr rm vol:/photo user.author
+
+Names are user.NAME, of files and directories only, and trusted.NAME and security.NAME, which root sets.")]
+    Xattr(Xattr),
     /// Check a volume
     #[command(after_help = "\
 Examples:

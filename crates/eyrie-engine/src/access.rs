@@ -1,7 +1,8 @@
 //! Who may do what: the one place that knows permission rules.
 //!
 //! Pure functions over the [`Protection`] of objects that answer as Linux does. User id 0 has every capability of a file system
-//! (`CAP_DAC_OVERRIDE`, `CAP_FOWNER`, `CAP_CHOWN`, `CAP_FSETID`, `CAP_MKNOD`), any other user none.
+//! (`CAP_DAC_OVERRIDE`, `CAP_FOWNER`, `CAP_CHOWN`, `CAP_FSETID`, `CAP_MKNOD`, and `CAP_SYS_ADMIN` where it is about
+//! extended attributes), any other user none.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -311,6 +312,87 @@ pub fn check_set_times(who: &Credentials, object: &Protection, now: bool) -> Res
     if now { check(who, object, Rights::WRITE) } else { Err(Error::NotPermitted) }
 }
 
+/// Whose an extended attribute is, by the prefix of its name.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Namespace {
+    User,
+    Trusted,
+    Security,
+    System,
+    None,
+}
+
+impl Namespace {
+    /// The namespace of `name`, and the rest of it.
+    fn of(name: &[u8]) -> (Namespace, &[u8]) {
+        let prefixes: [(&[u8], Namespace); 4] = [
+            (b"user.", Namespace::User),
+            (b"trusted.", Namespace::Trusted),
+            (b"security.", Namespace::Security),
+            (b"system.", Namespace::System),
+        ];
+        let found =
+            prefixes.into_iter().find_map(|(prefix, space)| Some((space, name.strip_prefix(prefix)?)));
+        found.unwrap_or((Namespace::None, name))
+    }
+
+    /// Whether there can be such an attribute: the last thing that is asked, as by Linux. Every write would have to take
+    /// the capabilities of a program away, so there are none.
+    fn check_kept(self, rest: &[u8]) -> Result<()> {
+        match self {
+            Namespace::Security if rest == b"capability" => {
+                Err(Error::Unsupported("a capability of a program"))
+            }
+            Namespace::System | Namespace::None => Err(Error::Unsupported("this kind of extended attribute")),
+            _ if rest.is_empty() => Err(Error::Invalid("a namespace is no name of an extended attribute")),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Whether `who` may read the extended attribute `name` of `object`. Where only files and directories, or only root, have
+/// such attributes, others see none.
+///
+/// # Errors
+/// `NoXattr`; `AccessDenied`; `Unsupported` for other namespaces than `user`, `trusted` and `security`.
+pub fn check_get_xattr(who: &Credentials, object: &Protection, name: &[u8]) -> Result<()> {
+    let (space, rest) = Namespace::of(name);
+    match space {
+        Namespace::Trusted if !who.is_root() => return Err(Error::NoXattr),
+        Namespace::User if !has_user_xattrs(object) => return Err(Error::NoXattr),
+        Namespace::User | Namespace::None => check(who, object, Rights::READ)?,
+        Namespace::Trusted | Namespace::Security | Namespace::System => {}
+    }
+    space.check_kept(rest)
+}
+
+/// Whether `who` may set and remove the extended attribute `name` of `object`.
+///
+/// # Errors
+/// `NotPermitted`; `AccessDenied`; `Unsupported` for other namespaces than `user`, `trusted` and `security`.
+pub fn check_set_xattr(who: &Credentials, object: &Protection, name: &[u8]) -> Result<()> {
+    let (space, rest) = Namespace::of(name);
+    match space {
+        Namespace::Trusted | Namespace::Security if !who.is_root() => return Err(Error::NotPermitted),
+        Namespace::User if !has_user_xattrs(object) => return Err(Error::NotPermitted),
+        Namespace::User if object.kind == Kind::Directory && is_sticky(who, object) => {
+            return Err(Error::NotPermitted);
+        }
+        Namespace::User | Namespace::None => check(who, object, Rights::WRITE)?,
+        Namespace::Trusted | Namespace::Security | Namespace::System => {}
+    }
+    space.check_kept(rest)
+}
+
+fn has_user_xattrs(object: &Protection) -> bool {
+    matches!(object.kind, Kind::File | Kind::Directory)
+}
+
+/// Whether `who` sees the extended attribute `name` in a list.
+pub fn lists_xattr(who: &Credentials, name: &[u8]) -> bool {
+    who.is_root() || Namespace::of(name).0 != Namespace::Trusted
+}
+
 /// Owner and mode of an object of `kind` that `who` makes in `dir` with `mode`, the umask applied: a set-group-id
 /// directory gives its group, and to directories the bit itself, which they get in no other way. Symbolic links have
 /// all permissions.
@@ -468,6 +550,51 @@ mod tests {
         ] {
             assert_eq!(check_open_for_create(&user(), &dir, &object).is_ok(), allowed, "{dir:?} {object:?}");
         }
+    }
+
+    #[test]
+    fn every_namespace_of_extended_attributes_has_its_rules() {
+        use rustix::io::Errno;
+        let (perm, access, none) = (Some(Errno::PERM), Some(Errno::ACCESS), Some(Errno::NODATA));
+        let (unknown, invalid) = (Some(Errno::OPNOTSUPP), Some(Errno::INVAL));
+        let (own, open, closed) = (file(0o600, 1, 10), file(0o666, 2, 12), file(0o600, 2, 12));
+        let (sticky, fifo) = (dir(0o1777, 2, 12), object(Kind::Fifo, 0o666, 1, 10));
+        let root = Credentials::root();
+        // Who, of what, the name; what getting and setting answer.
+        let cases: [(&Credentials, Protection, &[u8], Option<Errno>, Option<Errno>); 24] = [
+            (&user(), own, b"user.a", None, None),
+            (&user(), open, b"user.a", None, None),
+            (&user(), closed, b"user.a", access, access),
+            (&user(), file(0o004, 2, 12), b"user.a", None, access),
+            (&root, closed, b"user.a", None, None),
+            (&user(), own, b"user.", invalid, invalid),
+            (&user(), closed, b"user.", access, access),
+            (&user(), fifo, b"user.a", none, perm),
+            (&root, fifo, b"user.a", none, perm),
+            (&user(), sticky, b"user.a", None, perm),
+            (&user(), dir(0o1777, 1, 12), b"user.a", None, None),
+            (&root, sticky, b"user.a", None, None),
+            (&user(), file(0o1666, 2, 12), b"user.a", None, None),
+            (&user(), own, b"trusted.a", none, perm),
+            (&root, fifo, b"trusted.a", None, None),
+            (&root, own, b"trusted.", invalid, invalid),
+            (&user(), closed, b"security.a", None, perm),
+            (&root, fifo, b"security.a", None, None),
+            (&root, own, b"security.capability", unknown, unknown),
+            (&user(), own, b"system.posix_acl_access", unknown, unknown),
+            (&root, own, b"system.posix_acl_default", unknown, unknown),
+            (&user(), own, b"other.a", unknown, unknown),
+            (&user(), closed, b"other.a", access, access),
+            (&root, own, b"user", unknown, unknown),
+        ];
+        for (who, object, name, get, set) in cases {
+            let errno = |result: Result<()>| result.err().map(|error| error.errno());
+            let name_shown = name.escape_ascii().to_string();
+            assert_eq!(errno(check_get_xattr(who, &object, name)), get, "getting {name_shown} of {object:?}");
+            assert_eq!(errno(check_set_xattr(who, &object, name)), set, "setting {name_shown} of {object:?}");
+        }
+        assert!(lists_xattr(&root, b"trusted.a") && !lists_xattr(&user(), b"trusted.a"));
+        assert!(lists_xattr(&user(), b"security.a") && lists_xattr(&user(), b"user.a"));
     }
 
     #[test]

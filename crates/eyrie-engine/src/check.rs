@@ -1,7 +1,8 @@
 //! `check`: proves that a volume is sound, or says where it is not.
 //!
 //! It walks everything from the root and compares what is said twice: entries and link counts, directories and their
-//! parents, the storage that objects use and what the allocator thinks is free. It changes nothing.
+//! parents, the storage that objects use and what the allocator thinks is free. It reads all extended attributes, and
+//! changes nothing.
 
 use std::collections::HashMap;
 
@@ -10,6 +11,7 @@ use eyrie_medium::epoch::pin;
 
 use crate::object::collection::Collection;
 use crate::object::header::Header;
+use crate::object::xattr;
 use crate::recovery::visit_object;
 use crate::volume::{Marks, Volume};
 use crate::{Error, Kind, ObjectId, Result};
@@ -114,6 +116,10 @@ impl Check<'_> {
             marks.mark_extent(extent).map_err(|overlap| Error::corrupt(extent.addr, overlap.what()))
         });
         self.note(visited)?;
+        let xattrs = Header::of(id)
+            .hot_and_cold(self.volume.medium())
+            .and_then(|(_, cold)| xattr::visit(self.volume.medium(), cold.xattrs(), &mut |_, _| Ok(())));
+        self.note(xattrs)?;
         match id.kind() {
             Kind::Directory => self.report.directories += 1,
             Kind::File => self.report.files += 1,

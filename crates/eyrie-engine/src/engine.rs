@@ -19,7 +19,7 @@ pub struct Attributes {
     pub links: u32,
     /// Bytes of a file or of a symbolic link's target; the number of entries of a directory.
     pub size: u64,
-    /// Bytes of storage that it occupies, headers apart.
+    /// Bytes of storage that it and its extended attributes occupy, headers apart.
     pub allocated: u64,
     /// Last access, as far as it was ever set.
     pub accessed: Time,
@@ -121,6 +121,19 @@ pub trait Engine: Send + Sync {
     /// # Errors
     /// As [`Engine::read`].
     fn seek(&self, id: ObjectId, offset: u64, hole: bool) -> Result<Option<u64>>;
+
+    /// The size of the value of an extended attribute, in bytes; `None` if there is none of that name. The value is then at
+    /// the start of `out`, unless it is too large for that.
+    ///
+    /// # Errors
+    /// `Stale`, `Corrupt`, `Fault`.
+    fn xattr(&self, id: ObjectId, name: &[u8], out: &mut [u8]) -> Result<Option<usize>>;
+
+    /// Shows the names of all extended attributes, in byte order.
+    ///
+    /// # Errors
+    /// As [`Engine::xattr`].
+    fn xattr_names(&self, id: ObjectId, visit: &mut dyn FnMut(&[u8])) -> Result<()>;
 
     /// Shows the entries from `cookie` on (0 is the start) until `visit` says false. Entries that exist throughout are
     /// shown exactly once, in whatever order; `.` and `..` are not entries.

@@ -37,6 +37,20 @@ pub enum Error {
     /// The object has as many names as it can have.
     #[error("too many links")]
     TooManyLinks,
+    /// There is no extended attribute of that name.
+    #[error("no such extended attribute")]
+    NoXattr,
+    /// The name can be none of an extended attribute.
+    #[error("the name of an extended attribute has 1 to 255 bytes")]
+    XattrName,
+    /// The value is larger than that of any extended attribute.
+    #[error("an extended attribute has at most 64 KiB")]
+    XattrTooLarge,
+    /// The object has as much in extended attributes as it can have.
+    #[error(
+        "no space left in the file: its extended attributes have at most 64 KiB, and so have their names"
+    )]
+    XattrsFull,
     /// The volume is full.
     #[error("no space left in the volume")]
     NoSpace,
@@ -88,7 +102,10 @@ impl Error {
             Error::Invalid(_) => Errno::INVAL,
             Error::TooLarge => Errno::FBIG,
             Error::TooManyLinks => Errno::MLINK,
-            Error::NoSpace => Errno::NOSPC,
+            Error::NoXattr => Errno::NODATA,
+            Error::XattrName => Errno::RANGE,
+            Error::XattrTooLarge => Errno::TOOBIG,
+            Error::XattrsFull | Error::NoSpace => Errno::NOSPC,
             Error::Stale => Errno::STALE,
             Error::AccessDenied => Errno::ACCESS,
             Error::NotPermitted => Errno::PERM,

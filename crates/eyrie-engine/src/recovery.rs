@@ -8,8 +8,8 @@ use eyrie_medium::epoch::pin;
 
 use crate::object::collection::Collection;
 use crate::object::header::Header;
-use crate::object::mfile;
 use crate::object::pointer::Extent;
+use crate::object::{mfile, xattr};
 use crate::volume::{Marks, Overlap, Volume};
 use crate::{Error, Kind, ObjectId, Result};
 
@@ -50,10 +50,13 @@ pub(crate) fn visit_object(
 ) -> Result<()> {
     let header = Header::of(id);
     header.identity(volume.medium())?;
-    let hot = header.hot(volume.medium()).map_err(|error| match error {
+    let (hot, cold) = header.hot_and_cold(volume.medium()).map_err(|error| match error {
         Error::Stale => Error::corrupt(header.addr(), "entry that names a dead object"),
         other => other,
     })?;
+    if let Some(xattrs) = xattr::extent(cold.xattrs())? {
+        visit(xattrs)?;
+    }
     match id.kind() {
         Kind::Directory => Collection::new(volume, hot.root).visit_storage(visit),
         Kind::File | Kind::Symlink => mfile::visit_storage(volume.medium(), hot.root, hot.size, visit),

@@ -12,6 +12,7 @@ use eyrie_engine::scm::Scm;
 use eyrie_engine::volume::{MediumChoice, Options};
 use eyrie_engine::{
     AttributeChange, Content, Engine, Error, Kind, Model, ObjectId, Op, Owner, RenameMode, Result, Time,
+    XattrMode,
 };
 use eyrie_medium::{CrashImage, Medium, epoch};
 use eyrie_testkit::linear::{self, Call, Clock, Request};
@@ -124,6 +125,7 @@ impl Start {
             create(b"a", file, Content::Bytes(OLD)),
             Op::Link { dir, name: b"b", id: file, time },
             Op::Put { dir: root, name: b"k", id: key, owner, data: OLD, time },
+            Op::SetXattr { id: file, name: b"x", value: OLD, mode: XattrMode::Set, time },
             create(b"tree", tree, Content::Bytes(&blocks)),
             Op::Write { id: tree, offset: 5000, data: b"a part of a large extent makes a tree", time },
             create(b"tall", tall, Content::Bytes(&blocks)),
@@ -191,6 +193,8 @@ fn read_file(engine: &Scm, id: ObjectId) -> Result<()> {
     let mut bytes = [0; 100];
     let count = engine.read(id, 0, &mut bytes)?;
     assert!(whole.contains(&&bytes[..count]), "torn: {}", bytes[..count].escape_ascii());
+    let value = engine.xattr(id, b"x", &mut bytes)?.map(|size| &bytes[..size]);
+    assert!(value.is_none_or(|value| [OLD, upper].contains(&value)), "torn extended attribute");
     let guard = epoch::pin();
     let view = engine.view(id, &guard)?;
     assert!(view.is_none_or(|view| whole.contains(&view)), "torn in place");
@@ -214,6 +218,9 @@ fn single_ops(start: &Start) -> Vec<Record> {
         Op::SetSize { id: file, size: 0, time },
         Op::SetAttributes { id: file, change, time },
         Op::SetAttributes { id: dir, change, time },
+        Op::SetXattr { id: file, name: b"x", value: upper, mode: XattrMode::Replace, time },
+        Op::SetXattr { id: key, name: b"x", value: upper, mode: XattrMode::Create, time },
+        Op::RemoveXattr { id: file, name: b"x", time },
         Op::Put { dir: root, name: b"k", id: fresh[0], owner, data: upper, time },
         Op::Put { dir, name: b"new", id: fresh[0], owner, data: upper, time },
         Op::Write { id: key, offset: 0, data: upper, time },
@@ -392,7 +399,7 @@ fn request(start: &Start, random: &mut SmallRng, thread: usize) -> Request {
     let target = if random.random() { start.key } else { start.file };
     let (time, owner) = (Time::new(10, thread as u32), OWNER);
     let data: &[u8] = [&b"01234567"[..], b"some more bytes"][random.random_range(0..2)];
-    let op = match random.random_range(0..12) {
+    let op = match random.random_range(0..15) {
         0 => return Request::Lookup { dir, name: name.to_vec() },
         1..3 => return Request::Read { id: target, offset: 0, length: 64 },
         3 => return Request::Attributes(target),
@@ -416,6 +423,9 @@ fn request(start: &Start, random: &mut SmallRng, thread: usize) -> Request {
         }
         9 => Op::Write { id: target, offset: 8, data, time },
         10 => Op::Append { id: target, data, time },
+        11 => return Request::Xattr { id: target, name: b"x".to_vec() },
+        12 => Op::SetXattr { id: target, name: b"x", value: data, mode: XattrMode::Set, time },
+        13 => Op::RemoveXattr { id: target, name: b"x", time },
         _ => Op::Put { dir, name, id: start.fresh[thread], owner, data, time },
     };
     Request::Apply(Record::new(&op))

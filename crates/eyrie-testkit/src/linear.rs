@@ -35,6 +35,13 @@ pub enum Request {
         /// How many bytes.
         length: usize,
     },
+    /// Asks for an extended attribute of less than 256 bytes.
+    Xattr {
+        /// Of what.
+        id: ObjectId,
+        /// Which.
+        name: Vec<u8>,
+    },
     /// Asks for attributes.
     Attributes(ObjectId),
 }
@@ -48,6 +55,8 @@ pub enum Response {
     Found(Option<ObjectId>),
     /// To `Read`.
     Bytes(Vec<u8>),
+    /// To `Xattr`.
+    Value(Option<Vec<u8>>),
     /// To `Attributes`, without what engines need not agree on.
     Attributes(Attributes),
     /// An error, as its errno.
@@ -70,6 +79,15 @@ impl Request {
                 engine.read(*id, *offset, &mut bytes).map(|count| {
                     bytes.truncate(count);
                     Response::Bytes(bytes)
+                })
+            }
+            Request::Xattr { id, name } => {
+                let mut value = vec![0xee; 256];
+                engine.xattr(*id, name, &mut value).map(|size| {
+                    Response::Value(size.map(|size| {
+                        value.truncate(size);
+                        value
+                    }))
                 })
             }
             Request::Attributes(id) => engine.attributes(*id).map(comparable).map(Response::Attributes),

@@ -8,7 +8,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt, symlink};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, CWD, FileType, Gid, Mode, SeekFrom, Timespec, Timestamps, Uid};
+use rustix::fs::{AtFlags, CWD, FileType, Gid, Mode, SeekFrom, Timespec, Timestamps, Uid, XattrFlags};
+use rustix::io::Errno;
 use xxhash_rust::xxh3::xxh3_64;
 
 /// Holes are compared in steps of this many bytes: file systems differ in where they begin and end.
@@ -23,7 +24,8 @@ pub fn is_root() -> bool {
 }
 
 /// Makes a tree under `root`, an empty directory: modes with every bit, owners and devices (as root), negative and far
-/// times, hard links, dangling and looping symbolic links, holes, special files, and names of all kinds of bytes.
+/// times, hard links, dangling and looping symbolic links, holes, special files, names of all kinds of bytes, and extended
+/// attributes where the host has them.
 ///
 /// # Errors
 /// As the calls.
@@ -36,6 +38,7 @@ pub fn grow(root: &Path) -> io::Result<()> {
     if is_root() {
         owners(&subdirectory(root, "owners")?)?;
     }
+    xattrs(&subdirectory(root, "xattrs")?)?;
     times(&subdirectory(root, "times")?)?;
     set_times(root, (1_234_567_890, 123_456_789), (987_654_321, 987_654_321))
 }
@@ -200,6 +203,66 @@ fn owners(dir: &Path) -> io::Result<()> {
     Ok(())
 }
 
+/// Files, directories and (as root) others with extended attributes, as far as the host lets them be set.
+fn xattrs(dir: &Path) -> io::Result<()> {
+    let set = |name: &str, xattr: &[u8], value: &[u8]| match rustix::fs::lsetxattr(
+        dir.join(name),
+        xattr,
+        value,
+        XattrFlags::CREATE,
+    ) {
+        // Of some file systems an object has 4 KiB in all, or none.
+        Err(Errno::OPNOTSUPP | Errno::NOSPC | Errno::PERM | Errno::TOOBIG) => Ok(()),
+        set => set,
+    };
+    for name in ["one", "many", "empty", "large", "read-only"] {
+        fs::write(dir.join(name), name)?;
+    }
+    subdirectory(dir, "directory")?;
+    symlink("one", dir.join("link"))?;
+    rustix::fs::mknodat(CWD, dir.join("fifo"), FileType::Fifo, Mode::from_raw_mode(0o600), 0)?;
+    set("one", b"user.one", b"value")?;
+    for number in 0..20 {
+        set("many", format!("user.number {number}").as_bytes(), &bytes(number * 5, number))?;
+    }
+    set("many", b"user.\xff\xfe not utf-8", b"\0\n\xff")?;
+    set("empty", b"user.empty", b"")?;
+    set("large", b"user.large", &bytes(60_000, 1))?;
+    set("read-only", b"user.one", b"kept though nobody may write")?;
+    chmod(&dir.join("read-only"), 0o444)?;
+    set("directory", b"user.of a directory", b"value")?;
+    if is_root() {
+        for name in ["one", "directory", "link", "fifo"] {
+            set(name, b"trusted.eyrie", name.as_bytes())?;
+            set(name, b"security.eyrie", name.as_bytes())?;
+        }
+    }
+    Ok(())
+}
+
+/// Whether the extended attribute `name` is there because somebody set it.
+fn is_set(name: &[u8]) -> bool {
+    let of_root: [&[u8]; 2] = [b"trusted.", b"security.eyrie"];
+    name.starts_with(b"user.") || is_root() && of_root.iter().any(|prefix| name.starts_with(prefix))
+}
+
+/// The extended attributes of `path` itself that somebody set.
+fn xattrs_of(path: &Path) -> io::Result<BTreeMap<Vec<u8>, Vec<u8>>> {
+    let mut list = vec![0; 64 << 10];
+    let size = match rustix::fs::llistxattr(path, &mut list[..]) {
+        Err(Errno::OPNOTSUPP) => 0,
+        size => size?,
+    };
+    let mut xattrs = BTreeMap::new();
+    for name in list[..size].split(|&byte| byte == 0).filter(|name| is_set(name)) {
+        let mut value = vec![0; 64 << 10];
+        let size = rustix::fs::lgetxattr(path, name, &mut value[..])?;
+        value.truncate(size);
+        xattrs.insert(name.to_vec(), value);
+    }
+    Ok(xattrs)
+}
+
 /// Times before 1970, around the ends of 32 bits, and as far as the host keeps them.
 fn times(dir: &Path) -> io::Result<()> {
     let seconds =
@@ -250,6 +313,8 @@ pub struct Line {
     pub data: Steps,
     /// Checksum of the data, or the target of a symbolic link.
     pub content: Vec<u8>,
+    /// Extended attributes.
+    pub xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
 }
 
 /// All entries of a tree by their paths, the root's being empty.
@@ -297,6 +362,7 @@ impl Manifest {
                 modified: (metadata.mtime(), metadata.mtime_nsec()),
                 data,
                 content,
+                xattrs: xattrs_of(&path)?,
             };
             manifest.lines.insert(name, line);
         }

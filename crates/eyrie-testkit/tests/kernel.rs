@@ -2,7 +2,7 @@
 //! errors, leave the same files, and change the times of the same objects.
 //!
 //! Every object is held open by a descriptor, so Ops reach it whatever its names. Left out are keys, attributes,
-//! devices (which need privileges), and names that the kernel does not know.
+//! extended attributes (whose names have rules of their own), devices (which need privileges), and names that the kernel does not know.
 
 #![expect(clippy::unwrap_used, reason = "this is all tests")]
 
@@ -159,6 +159,8 @@ fn compare(seed: u64, steps: u32, times: bool) {
     let mut ids = Ids::new(root);
     let mix = Mix {
         set_attributes: 0,
+        set_xattr: 0,
+        remove_xattr: 0,
         put: 0,
         erase: 0,
         batch: 0,

@@ -50,7 +50,11 @@ impl Error {
         let errno = error.errno();
         let telling = matches!(
             error,
-            Engine::Corrupt { .. } | Engine::Fault(_) | Engine::Volume { .. } | Engine::Unsupported(_)
+            Engine::Corrupt { .. }
+                | Engine::Fault(_)
+                | Engine::Volume { .. }
+                | Engine::Unsupported(_)
+                | Engine::XattrsFull
         );
         let mut out = Error::new(errno, operation);
         if telling {

@@ -10,7 +10,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use eyrie::{
     Credentials, Errno, Error, Files, OpenFlags, Posix, PosixExt, RenameMode, Result, SetTime, Time, Volume,
-    Whence,
+    Whence, XattrMode,
 };
 
 const MIB: u64 = 1 << 20;
@@ -170,6 +170,11 @@ fn damage_anywhere_is_an_error_or_harmless() {
     for number in 0..60 {
         fs_before.write(format!("/dir/file-{number}"), vec![number; 100 * usize::from(number)]).unwrap();
     }
+    for number in 0..20 {
+        let path = format!("/dir/file-{number}");
+        fs_before.setxattr(&path, "user.one", &vec![number; 400], XattrMode::Set).unwrap();
+        fs_before.setxattr(&path, "user.two", b"value", XattrMode::Set).unwrap();
+    }
     fs_before.symlink("dir/file-1", "/link").unwrap();
     drop(fs_before);
     volume.close().unwrap();
@@ -214,6 +219,9 @@ fn use_everything(fs: &Files) {
             if seen > 1000 {
                 return;
             }
+            for name in fs.symlink_xattr_names(entry.path()).into_iter().flatten() {
+                let _ = fs.symlink_xattr(entry.path(), name);
+            }
             match fs.lstat(entry.path()) {
                 Ok(stat) if stat.is_dir() && dirs.len() < 20 => dirs.push(entry.path()),
                 Ok(stat) if stat.size < MIB => drop(fs.read(entry.path())),
@@ -225,6 +233,8 @@ fn use_everything(fs: &Files) {
     let _ = fs.write("/dir/another", vec![1; 10_000]);
     let _ = fs.rename("/dir/file-8", "/moved", RenameMode::Replace);
     let _ = fs.remove_file("/dir/file-9");
+    let _ = fs.setxattr("/dir/file-10", "user.one", b"new", XattrMode::Replace);
+    let _ = fs.removexattr("/dir/file-11", "user.two");
 }
 
 #[test]
@@ -284,6 +294,28 @@ fn a_full_volume_is_unharmed_can_be_emptied_and_used_again() {
     volume.close().unwrap();
     let volume = Volume::open(place.path()).unwrap();
     fill(&root(&volume));
+    assert_sound(&volume);
+}
+
+#[test]
+fn an_extended_attribute_that_does_not_fit_changes_nothing() {
+    let _alone = alone();
+    let place = Place::new();
+    let volume = place.create(8 * MIB);
+    let fs = root(&volume);
+    fs.write("/file", "bytes").unwrap();
+    fs.setxattr("/file", "user.a", &[1; 1000], XattrMode::Set).unwrap();
+    fill(&fs);
+    let free = volume.information().free_bytes;
+    let changed = fs.stat("/file").unwrap().changed;
+    assert_eq!(errno(fs.setxattr("/file", "user.a", &[2; 50_000], XattrMode::Set)), Errno::NOSPC);
+    assert_eq!(errno(fs.setxattr("/file", "user.b", &[2; 50_000], XattrMode::Set)), Errno::NOSPC);
+    assert_eq!(fs.xattr("/file", "user.a").unwrap(), [1; 1000]);
+    assert_eq!(fs.xattr_names("/file").unwrap(), [b"user.a"]);
+    assert_eq!(fs.stat("/file").unwrap().changed, changed);
+    assert_eq!(volume.information().free_bytes, free);
+    fs.removexattr("/file", "user.a").unwrap();
+    assert!(volume.information().free_bytes >= free + 1000);
     assert_sound(&volume);
 }
 

@@ -11,7 +11,7 @@ use crate::copy::{Job, Tally, Watch, copy_tree};
 use crate::failure::{Doing, Failure, Result};
 use crate::interrupt;
 use crate::place::Place;
-use crate::text;
+use crate::{tell, text};
 
 /// The volumes of one command, each opened once.
 #[derive(Default)]
@@ -198,6 +198,9 @@ fn place_copy(from: &End, to: &End, recursive: bool) -> Result<()> {
             tally
         }
     };
+    if let Some(lost) = tally.lost_xattrs() {
+        tell(&format!("not everything was copied: {}: {lost}", from.shown()));
+    }
     match tally.failed() {
         0 => Ok(()),
         failed => {

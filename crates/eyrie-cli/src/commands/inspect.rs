@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use eyrie::{Information, Kind, Posix, Report, Stat, Time, Volume};
+use eyrie::{Information, Kind, Posix, PosixExt, Report, Stat, Time, Volume};
 use serde_json::{Value, json};
 
 use super::{open, refused, with_files, with_volume};
@@ -107,7 +107,7 @@ pub fn stat(arguments: PlacesJson, output: &mut Output) -> Result<()> {
     let mut values = Vec::new();
     for place in arguments.places {
         let inside = place.inside_or_root();
-        let (stat, target) = with_files(&inside.volume, |files| {
+        let (stat, target, xattrs) = with_files(&inside.volume, |files| {
             let stat =
                 if arguments.dereference { files.stat(&inside.path) } else { files.lstat(&inside.path) };
             let stat = stat.doing("stat", &inside)?;
@@ -115,7 +115,12 @@ pub fn stat(arguments: PlacesJson, output: &mut Output) -> Result<()> {
                 Kind::Symlink => Some(files.readlink(&inside.path).doing("read the link", &inside)?),
                 _ => None,
             };
-            Ok((stat, target))
+            let xattrs = if arguments.dereference {
+                files.xattr_names(&inside.path)
+            } else {
+                files.symlink_xattr_names(&inside.path)
+            };
+            Ok((stat, target, xattrs.doing("list the extended attributes of", &inside)?))
         })?;
         if arguments.json {
             let mut value = json_stat(&stat);
@@ -123,6 +128,7 @@ pub fn stat(arguments: PlacesJson, output: &mut Output) -> Result<()> {
             if let Some(target) = target {
                 json_name(&mut value, "target", &target);
             }
+            value["xattrs"] = xattrs.iter().map(|name| String::from_utf8_lossy(name)).collect();
             values.push(value);
             continue;
         }
@@ -140,6 +146,10 @@ pub fn stat(arguments: PlacesJson, output: &mut Output) -> Result<()> {
             ("changed", precise(stat.changed)),
         ] {
             writeln!(output, "  {name:<10} {value}")?;
+        }
+        for (index, name) in xattrs.iter().enumerate() {
+            let heading = if index == 0 { "xattrs" } else { "" };
+            writeln!(output, "  {heading:<10} {}", text::escaped(name))?;
         }
     }
     if arguments.json { output.json(&Value::Array(values)) } else { Ok(()) }

@@ -6,6 +6,7 @@ mod kv;
 mod list;
 mod manage;
 mod transfer;
+mod xattr;
 
 pub use inspect::objects;
 pub use transfer::device;
@@ -39,6 +40,7 @@ pub fn run(command: Command, output: &mut Output) -> Result<()> {
         Command::Rm(arguments) => manage::rm(arguments),
         Command::Ln(arguments) => manage::ln(arguments),
         Command::Kv(arguments) => kv::run(arguments.command, output),
+        Command::Xattr(arguments) => xattr::run(arguments.command, output),
         Command::Fsck(arguments) => inspect::fsck(&arguments, output),
         Command::Df(arguments) => inspect::df(&arguments, output),
         Command::Tour(arguments) => tour::run(&arguments, output),

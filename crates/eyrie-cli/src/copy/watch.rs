@@ -14,7 +14,8 @@ pub struct Watch {
     verbose: bool,
     quiet: bool,
     source: PathBuf,
-    target: String,
+    /// What goes before the paths of the target.
+    pub(super) target: String,
     bar: ProgressBar,
 }
 

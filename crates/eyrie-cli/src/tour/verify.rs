@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use eyrie::{Host, Posix, PosixExt, Stat, Store};
+use eyrie::{Errno, Host, Posix, PosixExt, Stat, Store};
 use xxhash_rust::xxh3::{Xxh3Default, xxh3_64};
 
 use super::survey::{Entry, Survey};
@@ -48,7 +48,7 @@ impl Verified {
 }
 
 /// Reads everything back and compares it with the source: kind, mode, owner (as root), size, modification time, device,
-/// targets of links, names in directories, and a checksum of the bytes.
+/// extended attributes, targets of links, names in directories, and a checksum of the bytes.
 pub fn files<P: Posix>(
     survey: &Survey,
     (host, root): (&Host, &Path),
@@ -72,6 +72,10 @@ pub fn files<P: Posix>(
         };
         if let Some(what) = attribute_that_differs(&entry.stat, &stat, owners) {
             differ(format!("its {what}"));
+            continue;
+        }
+        if !same_xattrs((host, &from), (volume, &to)).doing("read", text::path(&from))? {
+            differ("its extended attributes".to_owned());
             continue;
         }
         if !same_content(entry, (host, &from), (volume, &to), &mut buffer)? {
@@ -99,6 +103,25 @@ fn attribute_that_differs(want: &Stat, have: &Stat, owners: bool) -> Option<&'st
     ]
     .into_iter()
     .find_map(|(what, equal)| (!equal).then_some(what))
+}
+
+/// Compares what the host lets programs set. Labels of its own are not the volume's to keep.
+fn same_xattrs<S: Posix, D: Posix>(
+    (source, from): (&S, &Path),
+    (target, to): (&D, &Path),
+) -> eyrie::Result<bool> {
+    let names = match source.symlink_xattr_names(from) {
+        Err(error) if error.errno() == Errno::OPNOTSUPP => Vec::new(),
+        names => names?,
+    };
+    let is_set = |name: &&Vec<u8>| name.starts_with(b"user.") || name.starts_with(b"trusted.");
+    for name in names.iter().filter(is_set) {
+        let value = source.symlink_xattr(from, name)?;
+        if target.symlink_xattr(to, name).ok().as_ref() != Some(&value) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 fn same_content<S: Posix, D: Posix>(

@@ -2,9 +2,9 @@
 
 use crate::Sandbox;
 
-const COMMANDS: [&str; 17] = [
+const COMMANDS: [&str; 18] = [
     "mkfs", "info", "import", "export", "ls", "tree", "cat", "stat", "mkdir", "cp", "mv", "rm", "ln", "kv",
-    "fsck", "df", "tour",
+    "xattr", "fsck", "df", "tour",
 ];
 
 #[test]
@@ -17,6 +17,10 @@ fn every_help_has_examples() {
     for command in ["get", "put", "erase", "scan"] {
         let help = sandbox.succeed(["kv", command, "--help"]);
         assert!(help.contains("Examples:") && help.contains(&format!("eyrie kv {command}")), "{help}");
+    }
+    for command in ["get", "set", "list", "rm"] {
+        let help = sandbox.succeed(["xattr", command, "--help"]);
+        assert!(help.contains("Examples:") && help.contains(&format!("eyrie xattr {command}")), "{help}");
     }
     let help = sandbox.succeed(["--help"]);
     assert!(COMMANDS.iter().all(|command| help.contains(command)), "{help}");
@@ -34,6 +38,8 @@ fn wrong_arguments_are_one_line_and_status_2() {
     sandbox.fail(2, &["file", "VOLUME:/path"], ["cat", "file"]);
     sandbox.fail(2, &["dir", "VOLUME:/path"], ["import", ".", "dir"]);
     sandbox.fail(2, &["store", "VOLUME:/path"], ["kv", "get", "store", "key"]);
+    sandbox.fail(2, &["file", "VOLUME:/path"], ["xattr", "list", "file"]);
+    sandbox.fail(2, &["--create", "--replace"], ["xattr", "set", "--create", "--replace", "vol:/", "user.a"]);
     assert!(!sandbox.path("vol").exists());
 }
 

@@ -80,6 +80,40 @@ fn keys_have_values() {
 }
 
 #[test]
+fn extended_attributes_come_and_go() {
+    let sandbox = Sandbox::with_volume("64M");
+    fs::write(sandbox.path("file"), "bytes").unwrap();
+    sandbox.succeed(["cp", "file", "vol:/file"]);
+    sandbox.succeed(["ln", "-s", "file", "vol:/link"]);
+    sandbox.succeed(["xattr", "set", "vol:/link", "user.colour", "green"]);
+    let mut set = sandbox.command(["xattr", "set", "vol:/file", "user.bytes"]);
+    let mut set = set.stdin(Stdio::piped()).spawn().unwrap();
+    set.stdin.take().unwrap().write_all(b"\xff\0\n").unwrap();
+    assert!(set.wait().unwrap().success());
+    assert_eq!(sandbox.succeed(["xattr", "list", "vol:/file"]), "user.bytes\nuser.colour\n");
+    assert_eq!(sandbox.succeed(["xattr", "list", "-P", "vol:/link"]), "");
+    assert_eq!(sandbox.succeed(["xattr", "get", "vol:/file", "user.colour"]), "green");
+    assert_eq!(sandbox.run(["xattr", "get", "vol:/link", "user.bytes"]).stdout, b"\xff\0\n");
+    assert!(sandbox.succeed(["xattr", "list", "--json", "vol:/file"]).contains("\"bytes\": 3"));
+    let stat = sandbox.succeed(["stat", "vol:/file"]);
+    assert!(stat.contains("  xattrs     user.bytes\n             user.colour\n"), "{stat}");
+    let stat: serde_json::Value =
+        serde_json::from_str(&sandbox.succeed(["stat", "--json", "-L", "vol:/link"])).unwrap();
+    assert_eq!(stat[0]["xattrs"], serde_json::json!(["user.bytes", "user.colour"]));
+    let set = ["xattr", "set", "vol:/file", "user.colour", "blue"];
+    sandbox.fail(1, &["user.colour of vol:/file", "exists already"], [&set[..], &["--create"]].concat());
+    sandbox.succeed([&set[..], &["--replace"]].concat());
+    sandbox.succeed(["xattr", "rm", "vol:/file", "user.colour"]);
+    sandbox.fail(1, &["user.colour", "none"], ["xattr", "get", "vol:/file", "user.colour"]);
+    sandbox.fail(1, &["user.colour", "none"], ["xattr", "rm", "vol:/file", "user.colour"]);
+    sandbox.fail(1, &["user.colour", "none"], [&set[..], &["--replace"]].concat());
+    sandbox.fail(1, &["system.a", "not supported"], ["xattr", "set", "vol:/file", "system.a", "1"]);
+    sandbox.fail(1, &["255 bytes"], ["xattr", "set", "vol:/file", "", "1"]);
+    sandbox.fail(1, &["user.a", "not permitted"], ["xattr", "set", "-P", "vol:/link", "user.a", "1"]);
+    sandbox.fail(1, &["vol:/none", "spelling"], ["xattr", "list", "vol:/none"]);
+}
+
+#[test]
 fn scripts_get_json() {
     let sandbox = Sandbox::with_volume("64M");
     fs::create_dir(sandbox.path("dir")).unwrap();

@@ -4,7 +4,10 @@ use std::collections::BTreeSet;
 
 use super::data::Data;
 use super::state::{Body, Directory, State};
-use crate::{Applied, AttributeChange, Content, Error, Kind, ObjectId, Op, Owner, RenameMode, Result, Time};
+use crate::op::{XATTR_LIST_MAX, XATTR_NAME_MAX, XATTR_SIZE_MAX};
+use crate::{
+    Applied, AttributeChange, Content, Error, Kind, ObjectId, Op, Owner, RenameMode, Result, Time, XattrMode,
+};
 
 /// Largest file, in bytes.
 const MAX_SIZE: u64 = i64::MAX as u64;
@@ -30,6 +33,10 @@ impl State {
             Op::Append { id, data, time } => self.write(id, None, data, time),
             Op::SetSize { id, size, time } => self.set_size(id, size, time).map(done),
             Op::SetAttributes { id, change, time } => self.set_attributes(id, change, time).map(done),
+            Op::SetXattr { id, name, value, mode, time } => {
+                self.set_xattr(id, name, value, mode, time).map(done)
+            }
+            Op::RemoveXattr { id, name, time } => self.remove_xattr(id, name, time).map(done),
             Op::Put { dir, name, id, owner, data, time } => self.put(dir, name, id, owner, data, time),
             Op::Erase { dir, name, time } => self.erase(dir, name, time).map(done),
             Op::Batch { dir, ops, time } => self.batch(dir, ops, time).map(done),
@@ -234,6 +241,43 @@ impl State {
         Ok(())
     }
 
+    fn set_xattr(
+        &mut self,
+        id: ObjectId,
+        name: &[u8],
+        value: &[u8],
+        mode: XattrMode,
+        time: Time,
+    ) -> Result<()> {
+        let object = self.object_mut(id)?;
+        check_xattr_name(name)?;
+        if value.len() > XATTR_SIZE_MAX {
+            return Err(Error::XattrTooLarge);
+        }
+        match (mode, object.xattrs.contains_key(name)) {
+            (XattrMode::Create, true) => return Err(Error::Exists),
+            (XattrMode::Replace, false) => return Err(Error::NoXattr),
+            _ => {}
+        }
+        let others = || object.xattrs.iter().filter(|(other, _)| *other != name);
+        let names: usize = others().map(|(name, _)| name.len() + 1).sum();
+        let values: usize = others().map(|(_, value)| value.len()).sum();
+        if names + name.len() + 1 > XATTR_LIST_MAX || values + value.len() > XATTR_SIZE_MAX {
+            return Err(Error::XattrsFull);
+        }
+        object.xattrs.insert(name.to_vec(), value.to_vec());
+        object.changed = time;
+        Ok(())
+    }
+
+    fn remove_xattr(&mut self, id: ObjectId, name: &[u8], time: Time) -> Result<()> {
+        let object = self.object_mut(id)?;
+        check_xattr_name(name)?;
+        object.xattrs.remove(name).ok_or(Error::NoXattr)?;
+        object.changed = time;
+        Ok(())
+    }
+
     fn put(
         &mut self,
         dir: ObjectId,
@@ -287,6 +331,9 @@ impl State {
                 return Err(Error::Invalid("two keys of the batch name one object"));
             }
         }
+        if !ops.is_empty() && self.is_removed(batch_dir)? {
+            return Err(Error::NotFound);
+        }
         let mut next = self.clone();
         for op in ops {
             match *op {
@@ -311,6 +358,10 @@ fn done((): ()) -> Applied {
 
 fn check_mode(mode: u16) -> Result<()> {
     if mode & !MODE_MASK == 0 { Ok(()) } else { Err(Error::Invalid("a mode has at most twelve bits")) }
+}
+
+fn check_xattr_name(name: &[u8]) -> Result<()> {
+    if (1..=XATTR_NAME_MAX).contains(&name.len()) { Ok(()) } else { Err(Error::XattrName) }
 }
 
 fn check_file(id: ObjectId) -> Result<()> {

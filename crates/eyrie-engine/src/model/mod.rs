@@ -15,7 +15,8 @@
 //! - `SetSize` sets the times even if the size stays; an empty `Write` or `Append` sets nothing.
 //! - An object whose last name is gone gets no new one: `Link` answers `NotFound`.
 //! - A `Batch` happens at its own time, whatever its parts say, in the order of its parts.
-//! - A removed directory that is still open is empty, has 0 links and no parent.
+//! - A removed directory that is still open is empty, has 0 links and no parent. A `Batch` there is refused, even if it
+//!   would do nothing, unless it has no parts.
 
 mod apply;
 mod data;
@@ -92,6 +93,20 @@ impl Engine for Model {
         let state = self.lock();
         let data = state.data(id)?;
         Ok(if hole { data.next_hole(offset) } else { data.next_data(offset) })
+    }
+
+    fn xattr(&self, id: ObjectId, name: &[u8], out: &mut [u8]) -> Result<Option<usize>> {
+        let state = self.lock();
+        let Some(value) = state.object(id)?.xattrs.get(name) else { return Ok(None) };
+        if let Some(out) = out.get_mut(..value.len()) {
+            out.copy_from_slice(value);
+        }
+        Ok(Some(value.len()))
+    }
+
+    fn xattr_names(&self, id: ObjectId, visit: &mut dyn FnMut(&[u8])) -> Result<()> {
+        self.lock().object(id)?.xattrs.keys().for_each(|name| visit(name));
+        Ok(())
     }
 
     fn list(&self, dir: ObjectId, cookie: u64, visit: &mut dyn FnMut(Entry<'_>) -> bool) -> Result<()> {

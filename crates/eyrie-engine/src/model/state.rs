@@ -33,6 +33,7 @@ pub(super) struct Object {
     pub(super) changed: Time,
     pub(super) born: Time,
     pub(super) generation: u64,
+    pub(super) xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
     pub(super) body: Body,
 }
 
@@ -184,6 +185,7 @@ impl State {
             changed: time,
             born: time,
             generation: self.created,
+            xattrs: BTreeMap::new(),
             body,
         };
         self.objects.insert(id, object);

@@ -4,3 +4,4 @@ pub mod collection;
 pub mod header;
 pub mod mfile;
 pub mod pointer;
+pub mod xattr;

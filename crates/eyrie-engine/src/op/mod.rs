@@ -7,6 +7,13 @@ pub mod encode;
 
 use crate::{ObjectId, Time};
 
+/// Longest name of an extended attribute, in bytes.
+pub const XATTR_NAME_MAX: usize = 255;
+/// Largest value of an extended attribute, and all values of an object together, in bytes.
+pub const XATTR_SIZE_MAX: usize = 64 << 10;
+/// All names of an object's extended attributes together, with one more each as in a list, in bytes.
+pub const XATTR_LIST_MAX: usize = 64 << 10;
+
 /// Owner and permissions of a new object.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Owner {
@@ -38,6 +45,17 @@ pub enum RenameMode {
     NoReplace,
     /// Swaps both (`RENAME_EXCHANGE`).
     Exchange,
+}
+
+/// What setting an extended attribute asks of the one that is there.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum XattrMode {
+    /// Nothing: it is made or replaced.
+    Set,
+    /// That there is none, else `EEXIST` (`XATTR_CREATE`).
+    Create,
+    /// That there is one, else `ENODATA` (`XATTR_REPLACE`).
+    Replace,
 }
 
 /// Attributes to set; `None` leaves one as it is.
@@ -87,6 +105,10 @@ pub enum Op<'a> {
     SetSize { id: ObjectId, size: u64, time: Time },
     /// Sets attributes; `time` becomes the change time.
     SetAttributes { id: ObjectId, change: AttributeChange, time: Time },
+    /// Sets an extended attribute; `time` becomes the change time. Names have 1 to [`XATTR_NAME_MAX`] bytes of any kind.
+    SetXattr { id: ObjectId, name: &'a [u8], value: &'a [u8], mode: XattrMode, time: Time },
+    /// Removes an extended attribute; `time` becomes the change time.
+    RemoveXattr { id: ObjectId, name: &'a [u8], time: Time },
     /// Sets the value of a key: a new file `id` (reserved) if there is none, else all bytes of the one there is.
     Put { dir: ObjectId, name: &'a [u8], id: ObjectId, owner: Owner, data: &'a [u8], time: Time },
     /// Removes a key and its value. Only files are values.

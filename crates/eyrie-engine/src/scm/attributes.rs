@@ -1,7 +1,8 @@
-//! Setting attributes.
+//! Setting attributes, and extended attributes.
 
 use super::{Scm, check_mode};
 use crate::object::header::HotChange;
+use crate::object::pointer::Pointer;
 use crate::transaction::Transaction;
 use crate::{Applied, AttributeChange, ObjectId, Result, Time};
 
@@ -38,7 +39,7 @@ impl Scm {
         }
         cold.set_changed(time);
         let modified = change.modified.unwrap_or(hot.modified);
-        let next = HotChange { root: hot.root, size: hot.size, modified, follows: false, cold: true };
+        let next = HotChange { modified, ..HotChange::cold(&hot) };
         let mut transaction = Transaction::begin(&self.volume);
         header.change_cold(&mut transaction, &hot, &cold, next)?;
         let rights = change.mode.is_some() || change.uid.is_some() || change.gid.is_some();
@@ -47,6 +48,24 @@ impl Scm {
         } else {
             transaction.commit()?;
         }
+        Ok(Applied::default())
+    }
+
+    /// Makes `change` of an object's extended attributes.
+    pub(super) fn change_xattrs(
+        &self,
+        id: ObjectId,
+        time: Time,
+        change: impl FnOnce(&mut Transaction<'_>, Pointer) -> Result<Pointer>,
+    ) -> Result<Applied> {
+        let header = self.header(id)?;
+        let _held = self.locks.hold(&[id]);
+        let (hot, mut cold) = header.hot_and_cold(self.medium())?;
+        let mut transaction = Transaction::begin(&self.volume);
+        cold.xattr_root = change(&mut transaction, cold.xattrs())?.raw();
+        cold.set_changed(time);
+        header.change_cold(&mut transaction, &hot, &cold, HotChange::cold(&hot))?;
+        transaction.commit()?;
         Ok(Applied::default())
     }
 }

@@ -149,8 +149,6 @@ impl Scm {
         let (hot, mut cold) = header.hot_and_cold(self.medium())?;
         cold.links = cold.links.checked_add_signed(by).ok_or(Error::TooManyLinks)?;
         cold.set_changed(time);
-        let same =
-            HotChange { root: hot.root, size: hot.size, modified: hot.modified, follows: false, cold: true };
-        header.change_cold(transaction, &hot, &cold, same)
+        header.change_cold(transaction, &hot, &cold, HotChange::cold(&hot))
     }
 }

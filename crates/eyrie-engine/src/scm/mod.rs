@@ -28,6 +28,7 @@ use eyrie_medium::{Addr, Medium, PagedOptions};
 
 use crate::object::collection::{self, Collection};
 use crate::object::header::{Header, Hot, NewObject};
+use crate::object::xattr;
 use crate::transaction::Transaction;
 use crate::volume::{Opened, Options, Volume};
 use crate::{
@@ -226,6 +227,14 @@ impl Scm {
             Op::Append { id, data, time } => self.write_data(id, None, data, time),
             Op::SetSize { id, size, time } => self.set_size(id, size, time),
             Op::SetAttributes { id, change, time } => self.set_attributes(id, &change, time),
+            Op::SetXattr { id, name, value, mode, time } => {
+                self.change_xattrs(id, time, |transaction, root| {
+                    xattr::set(transaction, root, name, value, mode)
+                })
+            }
+            Op::RemoveXattr { id, name, time } => {
+                self.change_xattrs(id, time, |transaction, root| xattr::remove(transaction, root, name))
+            }
             Op::Put { dir, name, id, owner, data, time } => self.put(dir, name, id, owner, data, time),
             Op::Batch { dir, ops, time } => self.batch(dir, ops, time),
         }
@@ -325,6 +334,14 @@ impl Engine for Scm {
 
     fn seek(&self, id: ObjectId, offset: u64, hole: bool) -> Result<Option<u64>> {
         self.sound(self.read_seek(id, offset, hole))
+    }
+
+    fn xattr(&self, id: ObjectId, name: &[u8], out: &mut [u8]) -> Result<Option<usize>> {
+        self.sound(self.read_xattr(id, name, out))
+    }
+
+    fn xattr_names(&self, id: ObjectId, visit: &mut dyn FnMut(&[u8])) -> Result<()> {
+        self.sound(self.read_xattr_names(id, visit))
     }
 
     fn list(&self, dir: ObjectId, cookie: u64, visit: &mut dyn FnMut(Entry<'_>) -> bool) -> Result<()> {

@@ -8,7 +8,8 @@ use eyrie_medium::epoch::{Guard, pin};
 use super::create::Parent;
 use super::{Scm, check_entry};
 use crate::object::collection::{self, Found};
-use crate::object::mfile;
+use crate::object::pointer::{Extent, Pointer};
+use crate::object::{mfile, xattr};
 use crate::{Attributes, Birth, Entry, Error, Kind, ObjectId, Owner, Result, Time};
 
 /// How often a reader of a whole directory starts again because it was changed, before it takes what it saw.
@@ -59,7 +60,8 @@ impl Scm {
             gid: cold.gid,
             links: if hot.selector.unlinked() { 0 } else { cold.links },
             size: hot.size,
-            allocated: mfile::allocated(hot.root, hot.size),
+            allocated: mfile::allocated(hot.root, hot.size)
+                + xattr::extent(cold.xattrs())?.map_or(0, Extent::bytes),
             accessed: cold.accessed(),
             modified: hot.modified,
             changed: if hot.selector.follows() { hot.modified } else { cold.changed() },
@@ -87,6 +89,25 @@ impl Scm {
         let medium = self.medium();
         let (_, cold) = self.header(id)?.hot_and_cold(medium)?;
         Ok(Owner { mode: cold.mode, uid: cold.uid, gid: cold.gid })
+    }
+
+    /// Where the extended attributes of an object are. The caller's pin keeps them there.
+    fn xattrs(&self, id: ObjectId) -> Result<Pointer> {
+        let (_, cold) = self.header(id)?.hot_and_cold(self.medium())?;
+        Ok(cold.xattrs())
+    }
+
+    pub(super) fn read_xattr(&self, id: ObjectId, name: &[u8], out: &mut [u8]) -> Result<Option<usize>> {
+        let _pin = pin();
+        xattr::get(self.medium(), self.xattrs(id)?, name, out)
+    }
+
+    pub(super) fn read_xattr_names(&self, id: ObjectId, visit: &mut dyn FnMut(&[u8])) -> Result<()> {
+        let _pin = pin();
+        xattr::visit(self.medium(), self.xattrs(id)?, &mut |name, _| {
+            visit(name);
+            Ok(())
+        })
     }
 
     /// Adds what a directory's pages say: its links, entries and times.

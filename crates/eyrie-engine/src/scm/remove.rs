@@ -5,8 +5,8 @@ use smallvec::SmallVec;
 
 use super::{Scm, check_entry};
 use crate::object::collection::{self, Collection};
-use crate::object::mfile;
 use crate::object::pointer::Extent;
+use crate::object::{mfile, xattr};
 use crate::transaction::Transaction;
 use crate::{Applied, AttributeChange, Error, Kind, ObjectId, Result, Time};
 
@@ -127,7 +127,7 @@ impl Scm {
     /// corrupt object does not lead to any more is lost until the next recovery.
     fn retire(&self, id: ObjectId, settled: &Settled) {
         let Ok(header) = self.header(id) else { return };
-        let Ok(hot) = header.hot(self.medium()) else { return };
+        let Ok((hot, cold)) = header.hot_and_cold(self.medium()) else { return };
         let mut storage: SmallVec<[Extent; 16]> = SmallVec::new();
         let most = self.volume.space().most_extents();
         let mut add = |extent: Extent| {
@@ -142,6 +142,9 @@ impl Scm {
             Kind::Directory => Collection::new(&self.volume, hot.root).visit_storage(&mut add),
             _ => mfile::visit_storage(self.medium(), hot.root, hot.size, &mut add),
         };
+        if let Ok(Some(xattrs)) = xattr::extent(cold.xattrs()) {
+            storage.push(xattrs);
+        }
         if visited.is_ok() && header.forget(self.medium()).is_ok() {
             self.volume.space().retire_all(&storage, &[header.addr()], settled);
         }

@@ -164,8 +164,6 @@ impl Scm {
         if id.is_directory() {
             cold.parent_or_device = dir.raw();
         }
-        let same =
-            HotChange { root: hot.root, size: hot.size, modified: hot.modified, follows: false, cold: true };
-        header.change_cold(transaction, &hot, &cold, same)
+        header.change_cold(transaction, &hot, &cold, HotChange::cold(&hot))
     }
 }

@@ -16,7 +16,14 @@ const LATER: Time = Time::new(2, 0);
 const BYTES: u64 = 4 << 20;
 
 fn engine() -> Scm {
-    let options = Options { group_bytes: 1 << 20, hash_seed: 7, volume_id: [1; 16], created: BORN };
+    let options = Options {
+        group_bytes: 1 << 20,
+        hash_seed: 7,
+        volume_id: [1; 16],
+        created: BORN,
+        medium: crate::volume::MediumChoice::Auto,
+        paged: eyrie_medium::PagedOptions::for_host(),
+    };
     let medium = Medium::memory(BYTES).expect("memory");
     Scm::create_on(medium, &options, OWNER, BORN).expect("a new volume")
 }

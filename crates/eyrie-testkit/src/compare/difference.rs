@@ -59,6 +59,13 @@ fn fields(a: &Node, b: &Node) -> Vec<String> {
     if a.mode != b.mode {
         lines.push(format!("mode {:#o}, and {:#o}", a.mode, b.mode));
     }
+    for name in a.xattrs.keys().chain(b.xattrs.keys()).collect::<BTreeSet<_>>() {
+        let size = |node: &Node| node.xattrs.get(name).map(Vec::len);
+        if a.xattrs.get(name) != b.xattrs.get(name) {
+            let name = name.escape_ascii();
+            lines.push(format!("extended attribute {name} of {:?} bytes, and {:?}", size(a), size(b)));
+        }
+    }
     if a.same_as != b.same_as {
         let same = |node: &Node| node.same_as.as_ref().map_or("no other path".into(), show);
         lines.push(format!("same object as {}, and {}", same(a), same(b)));

@@ -1,6 +1,6 @@
 //! Trees of small volumes, and what tells them apart.
 
-use eyrie_engine::{AttributeChange, Content, Engine, Kind, Model, ObjectId, Op, Owner, Time};
+use eyrie_engine::{AttributeChange, Content, Engine, Kind, Model, ObjectId, Op, Owner, Time, XattrMode};
 
 use super::*;
 
@@ -62,6 +62,9 @@ fn every_difference_is_told() {
     let text = told(|_, id| Op::SetAttributes { id, change, time });
     assert!(text.contains("/dir/file: mode 0o644, and 0o600"), "{text}");
     assert!(text.contains("modified Time"), "{text}");
+    let xattr = |id| Op::SetXattr { id, name: b"user.a", value: b"1", mode: XattrMode::Set, time };
+    let text = told(move |_, id| xattr(id));
+    assert!(text.contains("/dir/file: extended attribute user.a of None bytes, and Some(1)"), "{text}");
     let text = told(|model, _| Op::Unlink { dir: model.root(), name: b"other", time });
     assert!(text.contains("/other: File in the first only"), "{text}");
 }

@@ -48,6 +48,9 @@ impl Include {
         Include { accessed: false, modified: false, changed: false, created: false, ..Include::ALL };
 }
 
+/// Names and values of extended attributes.
+pub type Xattrs = BTreeMap<Vec<u8>, Vec<u8>>;
+
 /// One object under one name.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Node {
@@ -73,6 +76,8 @@ pub struct Node {
     pub created: Time,
     /// Device number.
     pub device: u64,
+    /// Extended attributes.
+    pub xattrs: Xattrs,
     /// The first path of the same object, if that is another. Contents are with the first path only.
     pub same_as: Option<Path>,
     /// Contents by offset, in pages of 4 KiB, without those that are all zeros; so holes and zeros are the same.
@@ -153,6 +158,7 @@ impl Walk<'_> {
         if self.include.contents && same_as.is_none() && id.kind().has_data() {
             node.pages = pages(self.engine, id, attributes.size).map_err(at)?;
         }
+        node.xattrs = xattrs(self.engine, id).map_err(at)?;
         node.same_as = same_as;
         self.tree.nodes.insert(path.clone(), node);
         if id.is_directory() {
@@ -222,9 +228,39 @@ fn node(attributes: &Attributes, created: Time, include: Include) -> Node {
         changed: time(include.changed, attributes.changed),
         created: time(include.created, created),
         device: attributes.device,
+        xattrs: Xattrs::new(),
         same_as: None,
         pages: BTreeMap::new(),
     }
+}
+
+/// All extended attributes of an object.
+///
+/// # Errors
+/// What is wrong: a call that fails, or a list and values that contradict each other.
+pub fn xattrs(engine: &dyn Engine, id: ObjectId) -> Result<Xattrs, String> {
+    let mut names = Vec::new();
+    let listed = engine.xattr_names(id, &mut |name| names.push(name.to_vec()));
+    listed.map_err(|error| format!("extended attributes: {error}"))?;
+    if !names.is_sorted_by(|before, after| before < after) {
+        return Err(format!("extended attributes out of order: {names:?}"));
+    }
+    let mut xattrs = Xattrs::new();
+    for name in names {
+        let size = |out: &mut [u8]| match engine.xattr(id, &name, out) {
+            Ok(Some(size)) => Ok(size),
+            other => Err(format!(
+                "{:?} is listed, but getting it gives {other:?}",
+                name.escape_ascii().to_string()
+            )),
+        };
+        let mut value = vec![0xee; size(&mut [])?];
+        if size(&mut value)? != value.len() {
+            return Err("an extended attribute of two sizes".into());
+        }
+        xattrs.insert(name, value);
+    }
+    Ok(xattrs)
 }
 
 /// The pages of an object of `size` bytes that are not all zeros.

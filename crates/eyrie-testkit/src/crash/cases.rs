@@ -1,7 +1,7 @@
 //! The cases of the crash run.
 
 use eyrie_engine::volume::{REDO_SLOTS, redo_slot};
-use eyrie_engine::{AttributeChange, Engine, Kind, RenameMode, Time};
+use eyrie_engine::{AttributeChange, Engine, Kind, RenameMode, Time, XattrMode};
 use eyrie_medium::crash_points;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -56,6 +56,10 @@ fn put(path: &str, length: usize) -> Change {
     Change::Put { path: path.into(), bytes: bytes(length, 9) }
 }
 
+fn xattr(path: &str, name: &'static str, length: usize, mode: XattrMode) -> Change {
+    Change::SetXattr { path: path.into(), name, bytes: bytes(length, 11), mode }
+}
+
 fn batch(dir: &str, parts: &[(&str, Option<usize>)]) -> Change {
     let part =
         |&(name, length): &(&str, Option<usize>)| (name.to_string(), length.map(|length| bytes(length, 10)));
@@ -80,6 +84,11 @@ fn few(name: &'static str) -> Volume {
         directory("e"),
         directory("f"),
         file("f/z", 10),
+        xattr("b", "user.one", 40, XattrMode::Set),
+        xattr("b", "user.two", 2000, XattrMode::Set),
+        xattr("d/x", "user.one", 20, XattrMode::Set),
+        xattr("e", "user.one", 5000, XattrMode::Set),
+        xattr("k2", "user.one", 60, XattrMode::Set),
     ];
     Volume::after(name, true, &changes)
 }
@@ -230,6 +239,31 @@ fn keys_and_attributes() -> Vec<Change> {
     ]
 }
 
+fn xattrs() -> Vec<Change> {
+    use XattrMode::{Create, Replace, Set};
+    let remove = |path: &str, name| Change::RemoveXattr { path: path.into(), name };
+    vec![
+        xattr("a", "user.one", 10, Set),
+        xattr("a", "user.one", 0, Create),
+        xattr("d", "user.one", 100, Set),
+        xattr("", "user.one", 100, Set),
+        xattr("s", "trusted.one", 30, Set),
+        xattr("p", "trusted.one", 9000, Create),
+        xattr("b", "user.one", 40, Create),
+        xattr("b", "user.one", 41, Replace),
+        xattr("b", "user.three", 41, Replace),
+        xattr("b", "user.three", 3000, Set),
+        xattr("b", "user.three", 70_000, Set),
+        xattr("d/x", "user.one", 5000, Replace),
+        xattr("e", "user.one", 4999, Set),
+        xattr("k2", "user.one", 61, Set),
+        remove("b", "user.one"),
+        remove("b", "user.three"),
+        remove("d/x", "user.one"),
+        remove("e", "user.one"),
+    ]
+}
+
 fn large_changes() -> Vec<Change> {
     vec![
         write("tree", 4096, 8),
@@ -298,7 +332,7 @@ pub fn single() -> Vec<Case> {
         [file("a", 100), file("a", 60_000), directory("d"), put("k", 5000), batch("", &[("k", Some(1))])];
     all(&empty, &on_empty);
     let few = few("few");
-    for changes in [creations(), removals(), renames(), writes(), keys_and_attributes()] {
+    for changes in [creations(), removals(), renames(), writes(), keys_and_attributes(), xattrs()] {
         all(&few, &changes);
     }
     all(&large(), &large_changes());
@@ -317,7 +351,7 @@ pub fn single() -> Vec<Case> {
 /// Two Ops, the second of which may use what the first freed: drawn by `seed`.
 pub fn pairs(seed: u64) -> Vec<Case> {
     let few_changes =
-        [creations(), removals(), renames(), writes(), keys_and_attributes()].into_iter().flatten();
+        [creations(), removals(), renames(), writes(), keys_and_attributes(), xattrs()].into_iter().flatten();
     let pools = [(few("few"), few_changes.collect()), (large(), large_changes())];
     let mut random = SmallRng::seed_from_u64(seed);
     let mut cases: Vec<Case> = (0..PAIRS)
@@ -334,6 +368,8 @@ pub fn pairs(seed: u64) -> Vec<Case> {
         [unlink("b"), file("new", 5000)],
         [put("k2", 2900), put("k2", 2950)],
         [write("b", 4090, 20), write("b", 4080, 30)],
+        [xattr("b", "user.two", 2001, XattrMode::Set), xattr("b", "user.two", 2002, XattrMode::Set)],
+        [unlink("b"), xattr("c", "user.one", 2000, XattrMode::Set)],
     ];
     cases.extend(again.iter().map(|changes| Case::ops(few, changes)));
     cases

@@ -1,6 +1,8 @@
 //! Ops whose objects are told by their paths, so that the same change runs on any volume that has them.
 
-use eyrie_engine::{AttributeChange, Content, Engine, Kind, ObjectId, Op, Owner, RenameMode, Result, Time};
+use eyrie_engine::{
+    AttributeChange, Content, Engine, Kind, ObjectId, Op, Owner, RenameMode, Result, Time, XattrMode,
+};
 
 use crate::ops::{Bytes, Record, Start};
 
@@ -46,6 +48,16 @@ pub enum Change {
     SetAttributes {
         path: String,
         change: AttributeChange,
+    },
+    SetXattr {
+        path: String,
+        name: &'static str,
+        bytes: Bytes,
+        mode: XattrMode,
+    },
+    RemoveXattr {
+        path: String,
+        name: &'static str,
     },
     Put {
         path: String,
@@ -163,6 +175,10 @@ impl Change {
                 let data = &bytes.make();
                 written.map(|id| Record::new(&Op::Write { id, offset: *offset, data, time }))
             }
+            Change::SetXattr { path, name, bytes, mode } => find(engine, path).map(|id| {
+                let (name, value, mode) = (name.as_bytes(), &bytes.make()[..], *mode);
+                Record::new(&Op::SetXattr { id, name, value, mode, time })
+            }),
             other => other.plain(engine, time),
         };
         Ok(record.map(|record| Resolved { record, reserved: resolver.reserved, written }))
@@ -197,9 +213,14 @@ impl Change {
             Change::SetAttributes { path, change } => {
                 Op::SetAttributes { id: find(engine, path)?, change: *change, time }
             }
-            Change::Create { .. } | Change::Put { .. } | Change::Batch { .. } | Change::Write { .. } => {
-                unreachable!("resolved before")
+            Change::RemoveXattr { path, name } => {
+                Op::RemoveXattr { id: find(engine, path)?, name: name.as_bytes(), time }
             }
+            Change::Create { .. }
+            | Change::Put { .. }
+            | Change::Batch { .. }
+            | Change::Write { .. }
+            | Change::SetXattr { .. } => unreachable!("resolved before"),
         };
         Some(Record::new(&op))
     }

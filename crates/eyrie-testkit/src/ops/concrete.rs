@@ -147,6 +147,16 @@ impl Ids {
             Action::SetAttributes { object, change } => {
                 Record::new(&Op::SetAttributes { id: id(object), change, time })
             }
+            Action::SetXattr { object, name, bytes, mode } => Record::new(&Op::SetXattr {
+                id: id(object),
+                name: name.bytes(),
+                value: &bytes.make(),
+                mode,
+                time,
+            }),
+            Action::RemoveXattr { object, name } => {
+                Record::new(&Op::RemoveXattr { id: id(object), name: name.bytes(), time })
+            }
             Action::Put { dir, name, bytes, owner } => Record::new(&Op::Put {
                 dir: id(dir),
                 name: name.bytes(),

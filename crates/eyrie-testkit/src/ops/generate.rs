@@ -1,6 +1,6 @@
 //! Steps from a seed.
 
-use eyrie_engine::{AttributeChange, Engine, Kind, ObjectId, Owner, RenameMode, Time};
+use eyrie_engine::{AttributeChange, Engine, Kind, ObjectId, Owner, RenameMode, Time, XattrMode};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
@@ -30,6 +30,10 @@ const OFFSETS: [u64; 14] = [
 ];
 /// How many of the offsets are below 1 GiB.
 const NEAR_OFFSETS: usize = 10;
+/// Lengths of extended attributes, in bytes. The last is too large; few of the others before fit together.
+const XATTR_LENGTHS: [usize; 12] = [0, 1, 8, 40, 64, 100, 1000, 5000, 20_000, 40_000, 65_536, 65_537];
+/// How many of the lengths are small.
+const SMALL_XATTR_LENGTHS: usize = 8;
 /// Directories in a run, about (a count).
 const DIRECTORIES: usize = 6;
 
@@ -46,6 +50,8 @@ pub struct Mix {
     pub append: u32,
     pub set_size: u32,
     pub set_attributes: u32,
+    pub set_xattr: u32,
+    pub remove_xattr: u32,
     pub put: u32,
     pub erase: u32,
     pub batch: u32,
@@ -69,6 +75,8 @@ impl Default for Mix {
             append: 6,
             set_size: 8,
             set_attributes: 5,
+            set_xattr: 6,
+            remove_xattr: 2,
             put: 8,
             erase: 3,
             batch: 5,
@@ -95,8 +103,7 @@ impl Universe<'_> {
     /// Shows what is in `dir`, in the order of names, whatever order the engine lists it in.
     fn entries(&self, dir: Handle, visit: &mut dyn FnMut(Name, ObjectId)) {
         let Some(dir) = self.ids.get(dir) else { return };
-        for index in 0..Name::ALL.len() - Name::BAD {
-            let name = Name::new(index);
+        for name in Name::good() {
             if let Ok(Some(id)) = self.engine.lookup(dir, name.bytes()) {
                 visit(name, id);
             }
@@ -142,7 +149,7 @@ impl Generator {
 
     fn action(&mut self, universe: &Universe<'_>) -> Action {
         let mix = self.mix;
-        let draws: [(u32, Draw); 14] = [
+        let draws: [(u32, Draw); 16] = [
             (mix.create, Generator::create),
             (mix.link, |g, u| Action::Link { dir: g.dir(u), name: g.name(), object: g.object(u) }),
             (mix.unlink, |g, u| {
@@ -164,6 +171,11 @@ impl Generator {
                 Action::SetSize { object, size: g.offset(u, object) }
             }),
             (mix.set_attributes, |g, u| Action::SetAttributes { object: g.object(u), change: g.change() }),
+            (mix.set_xattr, Generator::set_xattr),
+            (mix.remove_xattr, |g, u| {
+                let (object, name) = g.xattr(u);
+                Action::RemoveXattr { object, name }
+            }),
             (mix.put, |g, u| Action::Put {
                 dir: g.dir(u),
                 name: g.name(),
@@ -239,6 +251,37 @@ impl Generator {
             })
             .collect();
         Action::Batch { dir: self.dir(universe), parts }
+    }
+
+    fn set_xattr(&mut self, universe: &Universe<'_>) -> Action {
+        let mode = self.pick(&[XattrMode::Set, XattrMode::Set, XattrMode::Create, XattrMode::Replace]);
+        let is_large = self.random.random_ratio(1, 12);
+        let lengths = if is_large { &XATTR_LENGTHS[..] } else { &XATTR_LENGTHS[..SMALL_XATTR_LENGTHS] };
+        let bytes = Bytes { length: self.pick(lengths), pattern: self.steps };
+        let (object, name) = if mode == XattrMode::Replace {
+            self.xattr(universe)
+        } else {
+            (self.object(universe), self.name())
+        };
+        Action::SetXattr { object, name, bytes, mode }
+    }
+
+    /// Often an extended attribute that there is; otherwise any object and name.
+    fn xattr(&mut self, universe: &Universe<'_>) -> (Handle, Name) {
+        let mut there = Vec::new();
+        if self.random.random_ratio(2, 3) {
+            for (&object, name) in
+                universe.all.iter().flat_map(|object| Name::good().map(move |name| (object, name)))
+            {
+                let id = universe.ids.get(object);
+                if id
+                    .is_some_and(|id| matches!(universe.engine.xattr(id, name.bytes(), &mut []), Ok(Some(_))))
+                {
+                    there.push((object, name));
+                }
+            }
+        }
+        if there.is_empty() { (self.object(universe), self.name()) } else { self.pick(&there) }
     }
 
     fn pick<T: Copy>(&mut self, from: &[T]) -> T {

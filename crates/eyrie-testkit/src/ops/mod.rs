@@ -11,7 +11,7 @@ mod tests;
 
 use std::fmt;
 
-use eyrie_engine::{AttributeChange, Kind, Owner, RenameMode, Time};
+use eyrie_engine::{AttributeChange, Kind, Owner, RenameMode, Time, XattrMode};
 
 pub use concrete::{Concrete, Ids, Record};
 pub use generate::{Generator, Mix};
@@ -70,6 +70,11 @@ impl Name {
     pub fn new(index: usize) -> Name {
         assert!(index < Name::ALL.len(), "there are {} names", Name::ALL.len());
         Name(index as u8)
+    }
+
+    /// Every name that engines accept.
+    pub fn good() -> impl Iterator<Item = Name> {
+        (0..Name::ALL.len() - Name::BAD).map(Name::new)
     }
 
     /// Its bytes.
@@ -153,6 +158,10 @@ pub enum Action {
     SetSize { object: Handle, size: u64 },
     /// Sets attributes.
     SetAttributes { object: Handle, change: AttributeChange },
+    /// Sets an extended attribute.
+    SetXattr { object: Handle, name: Name, bytes: Bytes, mode: XattrMode },
+    /// Removes an extended attribute.
+    RemoveXattr { object: Handle, name: Name },
     /// Puts a value.
     Put { dir: Handle, name: Name, bytes: Bytes, owner: Owner },
     /// Erases a key.
@@ -192,6 +201,8 @@ impl Step {
             | Action::Append { object, .. }
             | Action::SetSize { object, .. }
             | Action::SetAttributes { object, .. }
+            | Action::SetXattr { object, .. }
+            | Action::RemoveXattr { object, .. }
             | Action::Open { object }
             | Action::Close { object } => vec![object],
         }

@@ -49,6 +49,8 @@ fn name(op: &Op<'_>) -> &'static str {
         Op::Append { .. } => "append",
         Op::SetSize { .. } => "set size",
         Op::SetAttributes { .. } => "set attributes",
+        Op::SetXattr { .. } => "set xattr",
+        Op::RemoveXattr { .. } => "remove xattr",
         Op::Put { .. } => "put",
         Op::Erase { .. } => "erase",
         Op::Batch { .. } => "batch",
@@ -61,7 +63,7 @@ fn every_outcome_of_every_op_is_reached() {
     const EMPTY_NAME: &str = "a name has at least one byte";
     const NO_FILE: &str = "the object is no file";
     const TWICE: &str = "a batch names a key once";
-    let expected: [(&str, &[&str]); 14] = [
+    let expected: [(&str, &[&str]); 16] = [
         ("create", &["ok", "Exists", "NotFound", "NotDirectory", "NameTooLong", EMPTY_NAME]),
         ("link", &["ok", "Exists", "NotFound", "NotPermitted", "NotDirectory"]),
         ("unlink", &["ok", "NotFound", "IsDirectory", "NotDirectory"]),
@@ -73,6 +75,8 @@ fn every_outcome_of_every_op_is_reached() {
         ("append", &["ok", "TooLarge", "IsDirectory", NO_FILE]),
         ("set size", &["ok", "TooLarge", "IsDirectory", NO_FILE]),
         ("set attributes", &["ok"]),
+        ("set xattr", &["ok", "Exists", "NoXattr", "XattrName", "XattrTooLarge", "XattrsFull"]),
+        ("remove xattr", &["ok", "NoXattr", "XattrName"]),
         ("put", &["ok", "IsDirectory", NO_FILE, "NameTooLong", "NotDirectory"]),
         ("erase", &["ok", "IsDirectory", NO_FILE, "NotFound"]),
         ("batch", &["ok", "IsDirectory", NO_FILE, TWICE, "NameTooLong", "NotDirectory"]),

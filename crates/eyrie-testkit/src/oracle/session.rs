@@ -7,7 +7,7 @@ use eyrie_engine::{Applied, Engine, Error, Model, ObjectId, Op, Owner};
 use eyrie_medium::epoch;
 
 use super::Options;
-use crate::compare::{comparable, difference, try_tree};
+use crate::compare::{Xattrs, comparable, difference, try_tree, xattrs};
 use crate::ops::{Action, Handle, Ids, Step};
 
 /// What was found; what is wrong otherwise.
@@ -152,7 +152,9 @@ impl<'a> Session<'a> {
                 self.compare_object(id, size.saturating_sub(data.len() as u64)..size)
             }
             Op::SetSize { id, size, .. } => self.compare_object(id, size..size),
-            Op::SetAttributes { id, .. } => self.compare_object(id, 0..0),
+            Op::SetAttributes { id, .. } | Op::SetXattr { id, .. } | Op::RemoveXattr { id, .. } => {
+                self.compare_object(id, 0..0)
+            }
             Op::Batch { dir, ops, .. } => {
                 self.compare_object(dir, 0..0)?;
                 ops.iter().try_for_each(|op| self.compare_named(op))
@@ -174,6 +176,16 @@ impl<'a> Session<'a> {
         let actual = self.engine.attributes(id);
         same("attributes", actual.map(comparable), Ok(comparable(expected)))
             .map_err(|what| format!("{id:?}: {what}"))?;
+        let (found, wanted) = (xattrs(self.engine, id)?, xattrs(&self.model, id)?);
+        if found != wanted {
+            let sizes = |xattrs: &Xattrs| {
+                let size =
+                    |(name, value): (&Vec<u8>, &Vec<u8>)| (name.escape_ascii().to_string(), value.len());
+                xattrs.iter().map(size).collect::<Vec<_>>()
+            };
+            let (found, wanted) = (sizes(&found), sizes(&wanted));
+            return Err(format!("extended attributes of {id:?} are {found:?}, should be {wanted:?}"));
+        }
         if !id.kind().has_data() {
             return Ok(());
         }

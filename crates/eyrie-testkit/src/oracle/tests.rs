@@ -29,6 +29,8 @@ enum Flaw {
     ListSkips,
     /// Bytes past 4096 read as zeros.
     ReadZeros,
+    /// A list of extended attributes leaves out a name.
+    XattrLost,
     /// A `SetSize` panics.
     Panics,
 }
@@ -56,6 +58,16 @@ impl Engine for Flawed {
     }
     fn seek(&self, id: ObjectId, offset: u64, hole: bool) -> Result<Option<u64>> {
         self.model.seek(id, offset, hole)
+    }
+    fn xattr(&self, id: ObjectId, name: &[u8], out: &mut [u8]) -> Result<Option<usize>> {
+        self.model.xattr(id, name, out)
+    }
+    fn xattr_names(&self, id: ObjectId, visit: &mut dyn FnMut(&[u8])) -> Result<()> {
+        self.model.xattr_names(id, &mut |name| {
+            if self.flaw != Flaw::XattrLost || name != b"b" {
+                visit(name);
+            }
+        })
     }
     fn list(&self, dir: ObjectId, cookie: u64, visit: &mut dyn FnMut(Entry<'_>) -> bool) -> Result<()> {
         self.model.list(dir, cookie, &mut |entry| {
@@ -117,15 +129,16 @@ fn every_planted_bug_is_caught_and_told_in_few_steps() {
         Flaw::WrongErrno,
         Flaw::ListSkips,
         Flaw::ReadZeros,
+        Flaw::XattrLost,
         Flaw::Panics,
     ];
     for flaw in flaws {
         let make = || Flawed { model: model(), flaw };
-        let failure = run(&make(), 7, 2000, Options::default()).expect_err("the bug was not found");
+        let failure = run(&make(), 9, 2000, Options::default()).expect_err("the bug was not found");
         let steps = failure.steps.len();
-        let replayed = replay(&make(), 7, &failure.steps, Options::default()).expect_err("no replay");
+        let replayed = replay(&make(), 9, &failure.steps, Options::default()).expect_err("no replay");
         assert_eq!(replayed.what, failure.what, "{flaw:?}");
-        let few = minimise::minimise(failure, |steps| replay(&make(), 7, steps, Options::default()).err());
+        let few = minimise::minimise(failure, |steps| replay(&make(), 9, steps, Options::default()).err());
         assert!(few.steps.len() <= 4, "{flaw:?}: {steps} steps became\n{few}");
     }
 }

@@ -10,6 +10,8 @@ use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 
+use super::xattr::{self, Ask, Of};
+
 /// Files that a run keeps open at a time.
 pub(super) const SLOTS: usize = 4;
 /// Modes that make a difference to somebody.
@@ -19,7 +21,7 @@ const MODES: &[u16] = &[
 ];
 
 /// A path, in bytes.
-type Name = Vec<u8>;
+pub(super) type Name = Vec<u8>;
 
 /// One call, by the user of that number. Slots number open files; a call on an empty one is not made.
 #[expect(missing_docs, reason = "they are the calls of `Posix` and their arguments")]
@@ -54,6 +56,8 @@ pub enum Call {
     Mknod { path: Name, kind: Kind, mode: u16, device: u64 },
     Access { path: Name, access: Access },
     List { path: Name },
+    Xattr { path: Name, follow: bool, ask: Ask },
+    Fxattr { slot: usize, ask: Ask },
 }
 
 /// What a call answered, as far as two file systems must agree.
@@ -121,7 +125,8 @@ pub(super) fn perform<P: Posix>(fs: &P, slots: &mut Slots<P>, call: &Call) -> Re
         | Call::Fchmod { slot, .. }
         | Call::Futimens { slot, .. }
         | Call::Seek { slot, .. }
-        | Call::ListHandle { slot } => match &slots[*slot] {
+        | Call::ListHandle { slot }
+        | Call::Fxattr { slot, .. } => match &slots[*slot] {
             Some(handle) => on_handle(fs, handle, call),
             None => Ok(Answer::Skipped),
         },
@@ -149,6 +154,7 @@ fn on_handle<P: Posix>(fs: &P, handle: &P::Handle, call: &Call) -> eyrie::Result
         Call::Futimens { accessed, modified, .. } => fs.futimens(handle, *accessed, *modified).map(done),
         Call::Seek { offset, whence, .. } => fs.seek(handle, *offset, *whence).map(Answer::Count),
         Call::ListHandle { .. } => list(fs, handle),
+        Call::Fxattr { ask, .. } => xattr::ask(fs, &Of::Handle(handle), ask),
         _ => Ok(Answer::Skipped),
     }
 }
@@ -179,6 +185,7 @@ fn on_path<P: Posix>(fs: &P, call: &Call) -> eyrie::Result<Answer> {
             fs.mknod(path(name), *kind, *mode, *device).map(done)
         }
         Call::Access { path: name, access } => fs.access(path(name), *access).map(done),
+        Call::Xattr { path: name, follow, ask } => xattr::ask(fs, &Of::Path(name, *follow), ask),
         Call::List { path: name } => {
             let dir = fs.open(path(name), OpenFlags::READ | OpenFlags::DIRECTORY, 0)?;
             let names = list(fs, &dir);
@@ -205,7 +212,7 @@ pub fn generate(seed: u64, count: usize, users: usize) -> Vec<(usize, Call)> {
     (0..count).map(|_| (random.user(users), random.call())).collect()
 }
 
-struct Random(StdRng);
+pub(super) struct Random(pub(super) StdRng);
 
 impl Random {
     /// User 0, who is root, makes two calls of five.
@@ -215,7 +222,7 @@ impl Random {
 
     fn call(&mut self) -> Call {
         let slot = self.0.random_range(0..SLOTS);
-        match self.0.random_range(0..100) {
+        match self.0.random_range(0..112) {
             0..18 => self.open(slot),
             18..21 => Call::Close { slot },
             21..24 => Call::Read { slot, length: self.0.random_range(0..9000), offset: self.offset() },
@@ -246,11 +253,20 @@ impl Random {
             94 => Call::Lutimens { path: self.path(), accessed: self.time(), modified: self.time() },
             95 => self.mknod(),
             96..98 => Call::Access { path: self.path(), access: Access::from_bits_truncate(self.0.random()) },
-            _ => Call::List { path: self.path() },
+            98..100 => Call::List { path: self.path() },
+            _ => self.xattr(slot),
         }
     }
 
-    fn one_of<T: Copy>(&mut self, choices: &[T]) -> T {
+    fn xattr(&mut self, slot: usize) -> Call {
+        let (path, ask) = self.ask();
+        if path.is_none() && self.0.random_ratio(1, 3) {
+            return Call::Fxattr { slot, ask };
+        }
+        Call::Xattr { path: path.unwrap_or_else(|| self.path()), follow: self.0.random(), ask }
+    }
+
+    pub(super) fn one_of<T: Copy>(&mut self, choices: &[T]) -> T {
         *choices.choose(&mut self.0).expect("there are choices")
     }
 

@@ -2,7 +2,8 @@
 //!
 //! A seed stands for a list of calls by three users over a few names: files, directories, symbolic and hard links, open
 //! files, trailing slashes, `.` and `..`. After every call the answers must agree (result or errno), and then the whole
-//! trees: kinds, modes, owners, link counts, sizes, contents, which names share an object, and which times changed. Not
+//! trees: kinds, modes, owners, link counts, sizes, contents, extended attributes, which names share an object, and which
+//! times changed. Not
 //! compared: inode numbers, block counts, sizes of directories, the order of listings, access times that nobody set.
 //!
 //! The host's side must be `/`, or `..` and absolute links lead out of it: [`in_tmpfs_root`] runs a test in a child
@@ -10,8 +11,10 @@
 
 mod calls;
 mod tree;
+mod xattr;
 
 pub use calls::{Call, generate};
+pub use xattr::Ask;
 
 use std::fmt;
 use std::ops::Range;
@@ -82,6 +85,9 @@ impl fmt::Display for Brief<'_> {
             Call::Symlink { target, path } => write!(f, "Symlink {{ {}, {} }}", shown(target), shown(path)),
             Call::Mkdir { path, mode } => write!(f, "Mkdir {{ {}, mode: {mode:#o} }}", shown(path)),
             Call::Chmod { path, mode } => write!(f, "Chmod {{ {}, mode: {mode:#o} }}", shown(path)),
+            Call::Xattr { path, follow, ask } => {
+                write!(f, "Xattr {{ {}, follow: {follow}, {ask:?} }}", shown(path))
+            }
             other => match path_of(other) {
                 Some(path) => write!(f, "{other:?}: {}", shown(path)),
                 None => write!(f, "{other:?}"),
@@ -110,7 +116,12 @@ pub fn compare_with_host<P: Posix>(
     let users = users();
     let host = Host::new("/").expect("the host's root can be opened");
     let subjects = users.each_ref().map(subject);
-    let run = Run { host, subjects, users };
+    empty(&host);
+    let xattrs = xattr::has_all(&host);
+    if !xattrs {
+        eprintln!("extended attributes are not compared: the host has not all of them");
+    }
+    let run = Run { host, subjects, users, xattrs };
     for seed in seeds {
         let mut calls = generate(seed, count, run.users.len());
         if let Err((index, what)) = run.calls(seed, &calls) {
@@ -126,6 +137,8 @@ struct Run<P: Posix> {
     /// The file system as each user sees it.
     subjects: [P; 3],
     users: [Credentials; 3],
+    /// Whether extended attributes can be compared.
+    xattrs: bool,
 }
 
 /// Of so many seeds one waits for the kernel's clock before each call, so that changes of times can be seen.
@@ -193,15 +206,19 @@ impl<P: Posix> Run<P> {
     }
 
     fn host_tree(&self) -> Tree {
-        tree::read(&self.host).expect("root reads everything")
+        tree::read(&self.host, self.xattrs).expect("root reads everything")
     }
 
     fn subject_tree(&self) -> Result<Tree, String> {
-        tree::read(&self.subjects[0]).map_err(|errno| format!("root cannot read everything: {errno:?}"))
+        tree::read(&self.subjects[0], self.xattrs)
+            .map_err(|errno| format!("root cannot read everything: {errno:?}"))
     }
 
     /// Whether the host would wait for another process, hand the call to a driver, or answer for its mount.
     fn is_beyond_comparison(&self, call: &Call) -> bool {
+        if matches!(call, Call::Xattr { .. } | Call::Fxattr { .. }) {
+            return !self.xattrs;
+        }
         let (Call::Open { path: name, .. }
         | Call::Truncate { path: name, .. }
         | Call::Access { path: name, .. }) = call
@@ -274,6 +291,7 @@ fn empty<P: Posix>(fs: &P) {
     fs.remove_dir_all("/").expect("root removes everything");
     fs.chown("/", Some(0), Some(0)).expect("root owns the root");
     fs.chmod("/", 0o777).expect("root changes the root");
+    xattr::clear(fs);
 }
 
 /// Runs `body` with an empty directory of a tmpfs as the root of the process: in a child process that runs the test of

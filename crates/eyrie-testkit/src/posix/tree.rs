@@ -6,6 +6,7 @@ use eyrie::posix::{OpenFlags, Posix, Stat};
 use eyrie::{Errno, Kind, PosixExt, Time};
 
 use super::calls::{Shown, path};
+use super::xattr;
 
 /// Bytes of each file that are compared.
 const COMPARED: usize = 32 << 10;
@@ -20,6 +21,8 @@ pub(super) struct Node {
     pub stat: Stat,
     /// Contents of a file, target of a symbolic link.
     pub bytes: Vec<u8>,
+    /// Extended attributes: name, value.
+    pub xattrs: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
 /// Which times can be compared.
@@ -31,8 +34,8 @@ pub(super) struct Times {
     pub changed: bool,
 }
 
-/// Everything under the root. `fs` must be root's.
-pub(super) fn read<P: Posix>(fs: &P) -> Result<Tree, Errno> {
+/// Everything under the root, extended attributes only with `xattrs`. `fs` must be root's.
+pub(super) fn read<P: Posix>(fs: &P, xattrs: bool) -> Result<Tree, Errno> {
     let mut tree = Tree::new();
     let mut pending = vec![b"/".to_vec()];
     while let Some(name) = pending.pop() {
@@ -44,7 +47,8 @@ pub(super) fn read<P: Posix>(fs: &P) -> Result<Tree, Errno> {
                 pending.push([&name, slash, entry.name_bytes()].concat());
             }
         }
-        tree.insert(name, Node { stat, bytes: Vec::new() });
+        let xattrs = if xattrs { xattr::all(fs, &name)? } else { Vec::new() };
+        tree.insert(name, Node { stat, bytes: Vec::new(), xattrs });
     }
     // Only now: reading changes the access times of the host.
     for (name, node) in &mut tree {
@@ -86,6 +90,15 @@ pub(super) fn difference(before: (&Tree, &Tree), now: (&Tree, &Tree), times: Tim
         }
         if theirs.bytes != ours.bytes {
             return Some(format!("{name_shown}: the bytes differ"));
+        }
+        if theirs.xattrs != ours.xattrs {
+            let sizes = |node: &Node| {
+                let size =
+                    |(name, value): &(Vec<u8>, Vec<u8>)| (name.escape_ascii().to_string(), value.len());
+                node.xattrs.iter().map(size).collect::<Vec<_>>()
+            };
+            let (found, expected) = (sizes(ours), sizes(theirs));
+            return Some(format!("{name_shown}: extended attributes {found:?}, but expected {expected:?}"));
         }
         if *inodes.entry(theirs.stat.inode).or_insert(ours.stat.inode) != ours.stat.inode {
             return Some(format!("{name_shown}: names of one object differ"));

@@ -1,8 +1,9 @@
 //! The host's own file system behind the same calls.
 //!
-//! Every call is one system call relative to a directory descriptor (`list` is two, `truncate` three), so that workloads compare fairly
-//! and the kernel can be the oracle of tests.
+//! Every call is one system call relative to a directory descriptor (`list` is two, `truncate` three; extended attributes go by a path
+//! through `/proc` to that descriptor), so that workloads compare fairly and the kernel can be the oracle of tests.
 
+mod convert;
 mod store;
 
 pub use store::HostStore;
@@ -10,16 +11,16 @@ pub use store::HostStore;
 use std::ffi::OsStr;
 use std::io::IoSlice;
 use std::mem::MaybeUninit;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use eyrie_engine::access::Credentials;
-use eyrie_engine::{Kind, RenameMode, Time};
-use rustix::fs::{
-    self, AtFlags, FileType, Gid, Mode, OFlags, RawDir, RenameFlags, Timespec, Timestamps, Uid,
-};
+use eyrie_engine::{Kind, RenameMode, XattrMode};
+use rustix::fs::{self, AtFlags, Gid, Mode, OFlags, RawDir, RenameFlags, Uid};
 use rustix::io::{Errno, ReadWriteFlags};
+
+use convert::{file_type, kind_of, mode_bits, open_flags, stat_from, timestamps, xattr_flags};
 
 use crate::posix::{Access, ListEntry, OpenFlags, Posix, SetTime, Stat, StatVfs, Whence};
 use crate::{Error, Result};
@@ -83,6 +84,15 @@ impl Host {
         }
     }
 
+    /// The path for calls that take no directory descriptor.
+    fn whole_path(&self, path: &Path) -> std::result::Result<Vec<u8>, Errno> {
+        let root = if self.whole { "/".into() } else { format!("/proc/self/fd/{}/", self.root.as_raw_fd()) };
+        match self.relative(path).as_bytes() {
+            [] => Err(Errno::NOENT),
+            relative => Ok([root.as_bytes(), relative].concat()),
+        }
+    }
+
     fn stat_at(&self, operation: &'static str, path: &Path, flags: AtFlags) -> Result<Stat> {
         named(operation, fs::statat(&self.root, self.relative(path), flags)).map(|stat| stat_from(&stat))
     }
@@ -102,86 +112,6 @@ impl Host {
 #[inline]
 fn named<T>(operation: &'static str, result: rustix::io::Result<T>) -> Result<T> {
     result.map_err(|errno| Error::new(errno, operation))
-}
-
-fn mode_bits(mode: u16) -> Mode {
-    Mode::from_raw_mode(mode.into())
-}
-
-fn open_flags(flags: OpenFlags) -> std::result::Result<OFlags, Errno> {
-    let mut out = OFlags::CLOEXEC;
-    out |= match (flags.contains(OpenFlags::READ), flags.contains(OpenFlags::WRITE)) {
-        (true, true) => OFlags::RDWR,
-        (true, false) => OFlags::RDONLY,
-        (false, true) => OFlags::WRONLY,
-        (false, false) => return Err(Errno::INVAL),
-    };
-    for (ours, theirs) in [
-        (OpenFlags::CREATE, OFlags::CREATE),
-        (OpenFlags::EXCLUSIVE, OFlags::EXCL),
-        (OpenFlags::TRUNCATE, OFlags::TRUNC),
-        (OpenFlags::APPEND, OFlags::APPEND),
-        (OpenFlags::DIRECTORY, OFlags::DIRECTORY),
-        (OpenFlags::NOFOLLOW, OFlags::NOFOLLOW),
-    ] {
-        out.set(theirs, flags.contains(ours));
-    }
-    Ok(out)
-}
-
-fn kind_of(kind: FileType) -> Option<Kind> {
-    Some(match kind {
-        FileType::RegularFile => Kind::File,
-        FileType::Directory => Kind::Directory,
-        FileType::Symlink => Kind::Symlink,
-        FileType::Fifo => Kind::Fifo,
-        FileType::Socket => Kind::Socket,
-        FileType::CharacterDevice => Kind::CharDevice,
-        FileType::BlockDevice => Kind::BlockDevice,
-        FileType::Unknown => return None,
-    })
-}
-
-fn file_type(kind: Kind) -> FileType {
-    match kind {
-        Kind::File => FileType::RegularFile,
-        Kind::Directory => FileType::Directory,
-        Kind::Symlink => FileType::Symlink,
-        Kind::Fifo => FileType::Fifo,
-        Kind::Socket => FileType::Socket,
-        Kind::CharDevice => FileType::CharacterDevice,
-        Kind::BlockDevice => FileType::BlockDevice,
-    }
-}
-
-fn stat_from(stat: &fs::Stat) -> Stat {
-    Stat {
-        inode: stat.st_ino,
-        kind: kind_of(FileType::from_raw_mode(stat.st_mode)).unwrap_or(Kind::File),
-        mode: (stat.st_mode & 0o7777) as u16,
-        links: u32::try_from(stat.st_nlink).unwrap_or(u32::MAX),
-        uid: stat.st_uid,
-        gid: stat.st_gid,
-        device: stat.st_rdev,
-        size: stat.st_size as u64,
-        allocated: stat.st_blocks as u64 * 512,
-        accessed: Time::new(stat.st_atime, stat.st_atime_nsec as u32),
-        modified: Time::new(stat.st_mtime, stat.st_mtime_nsec as u32),
-        changed: Time::new(stat.st_ctime, stat.st_ctime_nsec as u32),
-    }
-}
-
-fn timestamps(accessed: SetTime, modified: SetTime) -> std::result::Result<Timestamps, Errno> {
-    let one = |set| {
-        Ok(match set {
-            SetTime::Now => Timespec { tv_sec: 0, tv_nsec: fs::UTIME_NOW },
-            SetTime::Omit => Timespec { tv_sec: 0, tv_nsec: fs::UTIME_OMIT },
-            // The kernel would take some of these for one of the above.
-            SetTime::To(time) if time.nanoseconds >= 1_000_000_000 => return Err(Errno::INVAL),
-            SetTime::To(time) => Timespec { tv_sec: time.seconds, tv_nsec: time.nanoseconds.into() },
-        })
-    };
-    Ok(Timestamps { last_access: one(accessed)?, last_modification: one(modified)? })
 }
 
 impl Posix for Host {
@@ -361,6 +291,92 @@ impl Posix for Host {
         wanted.set(fs::Access::EXEC_OK, access.contains(Access::EXECUTE));
         let path = self.relative(path.as_ref());
         named("access", fs::accessat(&self.root, path, wanted, AtFlags::empty()))
+    }
+
+    fn getxattr(&self, path: impl AsRef<Path>, name: impl AsRef<[u8]>, out: &mut [u8]) -> Result<usize> {
+        let name = name.as_ref();
+        let path = named("getxattr", self.whole_path(path.as_ref()))?;
+        let size =
+            if out.is_empty() { fs::getxattr_query(&*path, name) } else { fs::getxattr(&*path, name, out) };
+        named("getxattr", size)
+    }
+
+    fn lgetxattr(&self, path: impl AsRef<Path>, name: impl AsRef<[u8]>, out: &mut [u8]) -> Result<usize> {
+        let name = name.as_ref();
+        let path = named("lgetxattr", self.whole_path(path.as_ref()))?;
+        let size =
+            if out.is_empty() { fs::lgetxattr_query(&*path, name) } else { fs::lgetxattr(&*path, name, out) };
+        named("lgetxattr", size)
+    }
+
+    fn fgetxattr(&self, handle: &OwnedFd, name: impl AsRef<[u8]>, out: &mut [u8]) -> Result<usize> {
+        let name = name.as_ref();
+        let size =
+            if out.is_empty() { fs::fgetxattr_query(handle, name) } else { fs::fgetxattr(handle, name, out) };
+        named("fgetxattr", size)
+    }
+
+    fn listxattr(&self, path: impl AsRef<Path>, out: &mut [u8]) -> Result<usize> {
+        let path = named("listxattr", self.whole_path(path.as_ref()))?;
+        let size = if out.is_empty() { fs::listxattr_query(&*path) } else { fs::listxattr(&*path, out) };
+        named("listxattr", size)
+    }
+
+    fn llistxattr(&self, path: impl AsRef<Path>, out: &mut [u8]) -> Result<usize> {
+        let path = named("llistxattr", self.whole_path(path.as_ref()))?;
+        let size = if out.is_empty() { fs::llistxattr_query(&*path) } else { fs::llistxattr(&*path, out) };
+        named("llistxattr", size)
+    }
+
+    fn flistxattr(&self, handle: &OwnedFd, out: &mut [u8]) -> Result<usize> {
+        let size = if out.is_empty() { fs::flistxattr_query(handle) } else { fs::flistxattr(handle, out) };
+        named("flistxattr", size)
+    }
+
+    fn setxattr(
+        &self,
+        path: impl AsRef<Path>,
+        name: impl AsRef<[u8]>,
+        value: &[u8],
+        mode: XattrMode,
+    ) -> Result<()> {
+        let path = named("setxattr", self.whole_path(path.as_ref()))?;
+        named("setxattr", fs::setxattr(&*path, name.as_ref(), value, xattr_flags(mode)))
+    }
+
+    fn lsetxattr(
+        &self,
+        path: impl AsRef<Path>,
+        name: impl AsRef<[u8]>,
+        value: &[u8],
+        mode: XattrMode,
+    ) -> Result<()> {
+        let path = named("lsetxattr", self.whole_path(path.as_ref()))?;
+        named("lsetxattr", fs::lsetxattr(&*path, name.as_ref(), value, xattr_flags(mode)))
+    }
+
+    fn fsetxattr(
+        &self,
+        handle: &OwnedFd,
+        name: impl AsRef<[u8]>,
+        value: &[u8],
+        mode: XattrMode,
+    ) -> Result<()> {
+        named("fsetxattr", fs::fsetxattr(handle, name.as_ref(), value, xattr_flags(mode)))
+    }
+
+    fn removexattr(&self, path: impl AsRef<Path>, name: impl AsRef<[u8]>) -> Result<()> {
+        let path = named("removexattr", self.whole_path(path.as_ref()))?;
+        named("removexattr", fs::removexattr(&*path, name.as_ref()))
+    }
+
+    fn lremovexattr(&self, path: impl AsRef<Path>, name: impl AsRef<[u8]>) -> Result<()> {
+        let path = named("lremovexattr", self.whole_path(path.as_ref()))?;
+        named("lremovexattr", fs::lremovexattr(&*path, name.as_ref()))
+    }
+
+    fn fremovexattr(&self, handle: &OwnedFd, name: impl AsRef<[u8]>) -> Result<()> {
+        named("fremovexattr", fs::fremovexattr(handle, name.as_ref()))
     }
 
     fn seek(&self, handle: &OwnedFd, offset: u64, whence: Whence) -> Result<u64> {

@@ -19,6 +19,41 @@ fn a_directory_of_the_host_has_the_same_calls() {
 }
 
 #[test]
+fn extended_attributes_of_the_host_have_the_same_calls() {
+    let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
+    for (host, base) in
+        [(Host::new(dir.path()).unwrap(), "/"), (Host::new("/").unwrap(), dir.path().to_str().unwrap())]
+    {
+        let path = Path::new(base).join("file");
+        host.write(&path, "").unwrap();
+        host.symlink("file", Path::new(base).join("link")).unwrap();
+        let link = Path::new(base).join("link");
+        match host.setxattr(&link, "user.a", b"value", XattrMode::Create) {
+            Err(error) if error.errno() == Errno::OPNOTSUPP => return,
+            set => set.unwrap(),
+        }
+        let errno = |result: Result<()>| result.unwrap_err().errno();
+        assert_eq!(errno(host.setxattr(&path, "user.a", b"", XattrMode::Create)), Errno::EXIST);
+        assert_eq!(errno(host.lsetxattr(&path, "user.b", b"", XattrMode::Replace)), Errno::NODATA);
+        assert_eq!(errno(host.setxattr("", "user.b", b"", XattrMode::Set)), Errno::NOENT);
+        assert_eq!(host.xattr(&link, "user.a").unwrap(), b"value");
+        assert!(host.xattr_names(&link).unwrap().contains(&b"user.a".to_vec()));
+        assert!(!host.symlink_xattr_names(&link).unwrap().contains(&b"user.a".to_vec()));
+        let file = host.open_file(&path).unwrap();
+        host.fsetxattr(file.handle(), "user.b", &[7; 1000], XattrMode::Set).unwrap();
+        assert_eq!(host.fgetxattr(file.handle(), "user.b", &mut []).unwrap(), 1000);
+        assert_eq!(host.fgetxattr(file.handle(), "user.b", &mut [0; 999]).unwrap_err().errno(), Errno::RANGE);
+        assert_eq!(host.symlink_xattr(&path, "user.b").unwrap(), [7; 1000]);
+        host.fremovexattr(file.handle(), "user.b").unwrap();
+        host.removexattr(&link, "user.a").unwrap();
+        assert_eq!(errno(host.lremovexattr(&path, "user.a")), Errno::NODATA);
+        assert_eq!(host.xattr(&path, "user.a").unwrap_err().errno(), Errno::NODATA);
+        host.unlink(&path).unwrap();
+        host.unlink(&link).unwrap();
+    }
+}
+
+#[test]
 fn a_host_store_is_a_map() {
     let dir = tempfile::tempdir().unwrap();
     let store = HostStore::open(dir.path()).unwrap();

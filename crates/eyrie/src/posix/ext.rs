@@ -12,6 +12,8 @@ use crate::Result;
 
 /// How many entries [`ReadDir`] fetches at a time.
 const FETCH: usize = 64;
+/// Bytes in which most extended attributes, and most lists of them, have room.
+const FIRST_BUFFER: usize = 256;
 /// Bytes that [`PosixExt::read`] asks for beyond the size that it was told.
 const SLACK: usize = 32;
 
@@ -87,6 +89,42 @@ pub trait PosixExt: Posix + Sized {
     /// As [`Posix::lstat`].
     fn symlink_metadata(&self, path: impl AsRef<Path>) -> Result<Stat> {
         self.lstat(path.as_ref()).map_err(|error| error.at(path))
+    }
+
+    /// The value of an extended attribute, symbolic links followed.
+    ///
+    /// # Errors
+    /// As [`Posix::getxattr`].
+    fn xattr(&self, path: impl AsRef<Path>, name: impl AsRef<[u8]>) -> Result<Vec<u8>> {
+        let (path, name) = (path.as_ref(), name.as_ref());
+        whole(|out| self.getxattr(path, name, out)).map_err(|error| error.at(path))
+    }
+
+    /// As [`PosixExt::xattr`], a last symbolic link not followed.
+    ///
+    /// # Errors
+    /// As [`Posix::getxattr`].
+    fn symlink_xattr(&self, path: impl AsRef<Path>, name: impl AsRef<[u8]>) -> Result<Vec<u8>> {
+        let (path, name) = (path.as_ref(), name.as_ref());
+        whole(|out| self.lgetxattr(path, name, out)).map_err(|error| error.at(path))
+    }
+
+    /// The names of all extended attributes, symbolic links followed.
+    ///
+    /// # Errors
+    /// As [`Posix::listxattr`].
+    fn xattr_names(&self, path: impl AsRef<Path>) -> Result<Vec<Vec<u8>>> {
+        let path = path.as_ref();
+        whole(|out| self.listxattr(path, out)).map(names).map_err(|error| error.at(path))
+    }
+
+    /// As [`PosixExt::xattr_names`], a last symbolic link not followed.
+    ///
+    /// # Errors
+    /// As [`Posix::listxattr`].
+    fn symlink_xattr_names(&self, path: impl AsRef<Path>) -> Result<Vec<Vec<u8>>> {
+        let path = path.as_ref();
+        whole(|out| self.llistxattr(path, out)).map(names).map_err(|error| error.at(path))
     }
 
     /// Whether `path` names something, symbolic links followed.
@@ -193,6 +231,26 @@ pub trait PosixExt: Posix + Sized {
 }
 
 impl<P: Posix> PosixExt for P {}
+
+/// All bytes that a call gives which says `ERANGE` to a small buffer, and how many there are to none.
+fn whole(mut call: impl FnMut(&mut [u8]) -> Result<usize>) -> Result<Vec<u8>> {
+    let mut bytes = vec![0; FIRST_BUFFER];
+    loop {
+        match call(&mut bytes) {
+            Ok(size) => {
+                bytes.truncate(size);
+                return Ok(bytes);
+            }
+            Err(error) if error.errno() == Errno::RANGE => bytes.resize(call(&mut [])?.max(FIRST_BUFFER), 0),
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// The names of a list, each of which ends with a NUL.
+fn names(list: Vec<u8>) -> Vec<Vec<u8>> {
+    list.split_inclusive(|&byte| byte == 0).map(|name| name[..name.len() - 1].to_vec()).collect()
+}
 
 /// How to open a file, in the style of [`std::fs::OpenOptions`].
 #[derive(Debug)]

@@ -16,7 +16,7 @@ pub use types::{ListEntry, OpenFlags, SetTime, Stat, StatVfs, Whence};
 
 use std::path::Path;
 
-use eyrie_engine::{Kind, RenameMode};
+use eyrie_engine::{Kind, RenameMode, XattrMode};
 
 use crate::Result;
 
@@ -199,6 +199,100 @@ pub trait Posix {
     /// # Errors
     /// `EACCES` when it may not; else as `access(2)`.
     fn access(&self, path: impl AsRef<Path>, access: Access) -> Result<()>;
+
+    /// The value of the extended attribute `name` of what `path` names, symbolic links followed: its size in bytes.
+    /// The value is then at the start of `out`; an empty `out` asks for the size alone.
+    ///
+    /// # Errors
+    /// `ENODATA` when there is none, `ERANGE` when `out` is too small, `EOPNOTSUPP` for namespaces that the file system
+    /// does not have; else as `getxattr(2)`.
+    fn getxattr(&self, path: impl AsRef<Path>, name: impl AsRef<[u8]>, out: &mut [u8]) -> Result<usize>;
+
+    /// As [`getxattr`](Posix::getxattr), a last symbolic link not followed.
+    ///
+    /// # Errors
+    /// As [`getxattr`](Posix::getxattr).
+    fn lgetxattr(&self, path: impl AsRef<Path>, name: impl AsRef<[u8]>, out: &mut [u8]) -> Result<usize>;
+
+    /// As [`getxattr`](Posix::getxattr), of an open file, whatever it was opened for.
+    ///
+    /// # Errors
+    /// As [`getxattr`](Posix::getxattr).
+    fn fgetxattr(&self, handle: &Self::Handle, name: impl AsRef<[u8]>, out: &mut [u8]) -> Result<usize>;
+
+    /// The names of the extended attributes of what `path` names, symbolic links followed, a NUL after each: how many
+    /// bytes they are. They are then at the start of `out`; an empty `out` asks for their number alone.
+    ///
+    /// # Errors
+    /// `ERANGE` when `out` is too small; else as `listxattr(2)`.
+    fn listxattr(&self, path: impl AsRef<Path>, out: &mut [u8]) -> Result<usize>;
+
+    /// As [`listxattr`](Posix::listxattr), a last symbolic link not followed.
+    ///
+    /// # Errors
+    /// As [`listxattr`](Posix::listxattr).
+    fn llistxattr(&self, path: impl AsRef<Path>, out: &mut [u8]) -> Result<usize>;
+
+    /// As [`listxattr`](Posix::listxattr), of an open file, whatever it was opened for.
+    ///
+    /// # Errors
+    /// As [`listxattr`](Posix::listxattr).
+    fn flistxattr(&self, handle: &Self::Handle, out: &mut [u8]) -> Result<usize>;
+
+    /// Sets an extended attribute of what `path` names, symbolic links followed.
+    ///
+    /// # Errors
+    /// `EEXIST` and `ENODATA` as `mode` has it, `ERANGE` for a name of no or more than 255 bytes, `E2BIG` for a value of
+    /// more than 64 KiB, `ENOSPC` when the object has too many, `EPERM`, `EOPNOTSUPP`; else as `setxattr(2)`.
+    fn setxattr(
+        &self,
+        path: impl AsRef<Path>,
+        name: impl AsRef<[u8]>,
+        value: &[u8],
+        mode: XattrMode,
+    ) -> Result<()>;
+
+    /// As [`setxattr`](Posix::setxattr), a last symbolic link not followed.
+    ///
+    /// # Errors
+    /// As [`setxattr`](Posix::setxattr).
+    fn lsetxattr(
+        &self,
+        path: impl AsRef<Path>,
+        name: impl AsRef<[u8]>,
+        value: &[u8],
+        mode: XattrMode,
+    ) -> Result<()>;
+
+    /// As [`setxattr`](Posix::setxattr), of an open file, whatever it was opened for.
+    ///
+    /// # Errors
+    /// As [`setxattr`](Posix::setxattr).
+    fn fsetxattr(
+        &self,
+        handle: &Self::Handle,
+        name: impl AsRef<[u8]>,
+        value: &[u8],
+        mode: XattrMode,
+    ) -> Result<()>;
+
+    /// Removes an extended attribute of what `path` names, symbolic links followed.
+    ///
+    /// # Errors
+    /// `ENODATA` when there is none; else as `removexattr(2)`.
+    fn removexattr(&self, path: impl AsRef<Path>, name: impl AsRef<[u8]>) -> Result<()>;
+
+    /// As [`removexattr`](Posix::removexattr), a last symbolic link not followed.
+    ///
+    /// # Errors
+    /// As [`removexattr`](Posix::removexattr).
+    fn lremovexattr(&self, path: impl AsRef<Path>, name: impl AsRef<[u8]>) -> Result<()>;
+
+    /// As [`removexattr`](Posix::removexattr), of an open file, whatever it was opened for.
+    ///
+    /// # Errors
+    /// As [`removexattr`](Posix::removexattr).
+    fn fremovexattr(&self, handle: &Self::Handle, name: impl AsRef<[u8]>) -> Result<()>;
 
     /// The next offset from `offset` on with data, or that begins a hole; the end of the file counts as a hole.
     ///

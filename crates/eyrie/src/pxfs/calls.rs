@@ -3,12 +3,13 @@
 use std::path::Path;
 
 use eyrie_engine::access::{self, Rights};
-use eyrie_engine::{Content, Engine, Kind, RenameMode};
+use eyrie_engine::{Content, Engine, Kind, ObjectId, RenameMode, XattrMode};
 use eyrie_medium::epoch;
 use rustix::io::Errno;
 
 use super::walk::Walk;
-use super::{Handle, Pxfs, bytes};
+use super::xattr::{check_name, check_value};
+use super::{Handle, Pxfs, Step, bytes};
 use crate::Result;
 use crate::posix::{ListEntry, OpenFlags, Posix, SetTime, Stat, StatVfs, Whence};
 
@@ -17,6 +18,11 @@ const BLOCK_SIZE: u64 = 4096;
 const OBJECT_SIZE: u64 = 256;
 
 impl<E: Engine> Pxfs<E> {
+    /// The object that `path` names; a symbolic link at its end is followed if `follow`.
+    fn object_at(&self, path: &Path, follow: bool) -> Step<ObjectId> {
+        Walk::new(self, bytes(path))?.resolve(follow)
+    }
+
     #[inline]
     fn stat_path(&self, operation: &'static str, path: &Path, follow: bool) -> Result<Stat> {
         self.call(operation, || {
@@ -111,7 +117,7 @@ impl<E: Engine> Posix for Pxfs<E> {
 
     fn readlink(&self, path: impl AsRef<Path>) -> Result<Vec<u8>> {
         self.call("readlink", || {
-            let id = Walk::new(self, bytes(path.as_ref()))?.resolve(false)?;
+            let id = self.object_at(path.as_ref(), false)?;
             match id.kind() {
                 Kind::Symlink => self.read_link(id),
                 _ => Err(Errno::INVAL.into()),
@@ -120,7 +126,7 @@ impl<E: Engine> Posix for Pxfs<E> {
     }
 
     fn chmod(&self, path: impl AsRef<Path>, mode: u16) -> Result<()> {
-        self.call("chmod", || self.set_mode(Walk::new(self, bytes(path.as_ref()))?.resolve(true)?, mode))
+        self.call("chmod", || self.set_mode(self.object_at(path.as_ref(), true)?, mode))
     }
 
     fn fchmod(&self, handle: &Handle, mode: u16) -> Result<()> {
@@ -128,13 +134,11 @@ impl<E: Engine> Posix for Pxfs<E> {
     }
 
     fn chown(&self, path: impl AsRef<Path>, uid: Option<u32>, gid: Option<u32>) -> Result<()> {
-        self.call("chown", || self.set_owner(Walk::new(self, bytes(path.as_ref()))?.resolve(true)?, uid, gid))
+        self.call("chown", || self.set_owner(self.object_at(path.as_ref(), true)?, uid, gid))
     }
 
     fn lchown(&self, path: impl AsRef<Path>, uid: Option<u32>, gid: Option<u32>) -> Result<()> {
-        self.call("lchown", || {
-            self.set_owner(Walk::new(self, bytes(path.as_ref()))?.resolve(false)?, uid, gid)
-        })
+        self.call("lchown", || self.set_owner(self.object_at(path.as_ref(), false)?, uid, gid))
     }
 
     fn utimens(&self, path: impl AsRef<Path>, accessed: SetTime, modified: SetTime) -> Result<()> {
@@ -142,18 +146,14 @@ impl<E: Engine> Posix for Pxfs<E> {
             // The kernel does not even look at the path.
             return Ok(());
         }
-        self.call("utimens", || {
-            self.set_times(Walk::new(self, bytes(path.as_ref()))?.resolve(true)?, accessed, modified)
-        })
+        self.call("utimens", || self.set_times(self.object_at(path.as_ref(), true)?, accessed, modified))
     }
 
     fn lutimens(&self, path: impl AsRef<Path>, accessed: SetTime, modified: SetTime) -> Result<()> {
         if accessed == SetTime::Omit && modified == SetTime::Omit {
             return Ok(());
         }
-        self.call("lutimens", || {
-            self.set_times(Walk::new(self, bytes(path.as_ref()))?.resolve(false)?, accessed, modified)
-        })
+        self.call("lutimens", || self.set_times(self.object_at(path.as_ref(), false)?, accessed, modified))
     }
 
     fn futimens(&self, handle: &Handle, accessed: SetTime, modified: SetTime) -> Result<()> {
@@ -183,8 +183,113 @@ impl<E: Engine> Posix for Pxfs<E> {
 
     fn access(&self, path: impl AsRef<Path>, access: Rights) -> Result<()> {
         self.call("access", || {
-            let id = Walk::new(self, bytes(path.as_ref()))?.resolve(true)?;
+            let id = self.object_at(path.as_ref(), true)?;
             Ok(access::check(&self.credentials, &self.protection(id)?, access)?)
+        })
+    }
+
+    fn getxattr(&self, path: impl AsRef<Path>, name: impl AsRef<[u8]>, out: &mut [u8]) -> Result<usize> {
+        let name = name.as_ref();
+        self.call("getxattr", || {
+            check_name(name)?;
+            self.get_xattr(self.object_at(path.as_ref(), true)?, name, out)
+        })
+    }
+
+    fn lgetxattr(&self, path: impl AsRef<Path>, name: impl AsRef<[u8]>, out: &mut [u8]) -> Result<usize> {
+        let name = name.as_ref();
+        self.call("lgetxattr", || {
+            check_name(name)?;
+            self.get_xattr(self.object_at(path.as_ref(), false)?, name, out)
+        })
+    }
+
+    fn fgetxattr(&self, handle: &Handle, name: impl AsRef<[u8]>, out: &mut [u8]) -> Result<usize> {
+        let name = name.as_ref();
+        self.call("fgetxattr", || {
+            check_name(name)?;
+            self.get_xattr(handle.id(), name, out)
+        })
+    }
+
+    fn listxattr(&self, path: impl AsRef<Path>, out: &mut [u8]) -> Result<usize> {
+        self.call("listxattr", || self.list_xattrs(self.object_at(path.as_ref(), true)?, out))
+    }
+
+    fn llistxattr(&self, path: impl AsRef<Path>, out: &mut [u8]) -> Result<usize> {
+        self.call("llistxattr", || self.list_xattrs(self.object_at(path.as_ref(), false)?, out))
+    }
+
+    fn flistxattr(&self, handle: &Handle, out: &mut [u8]) -> Result<usize> {
+        self.call("flistxattr", || self.list_xattrs(handle.id(), out))
+    }
+
+    fn setxattr(
+        &self,
+        path: impl AsRef<Path>,
+        name: impl AsRef<[u8]>,
+        value: &[u8],
+        mode: XattrMode,
+    ) -> Result<()> {
+        let name = name.as_ref();
+        self.call("setxattr", || {
+            check_name(name)?;
+            check_value(value)?;
+            self.set_xattr(self.object_at(path.as_ref(), true)?, name, value, mode)
+        })
+    }
+
+    fn lsetxattr(
+        &self,
+        path: impl AsRef<Path>,
+        name: impl AsRef<[u8]>,
+        value: &[u8],
+        mode: XattrMode,
+    ) -> Result<()> {
+        let name = name.as_ref();
+        self.call("lsetxattr", || {
+            check_name(name)?;
+            check_value(value)?;
+            self.set_xattr(self.object_at(path.as_ref(), false)?, name, value, mode)
+        })
+    }
+
+    fn fsetxattr(
+        &self,
+        handle: &Handle,
+        name: impl AsRef<[u8]>,
+        value: &[u8],
+        mode: XattrMode,
+    ) -> Result<()> {
+        let name = name.as_ref();
+        self.call("fsetxattr", || {
+            check_name(name)?;
+            check_value(value)?;
+            self.set_xattr(handle.id(), name, value, mode)
+        })
+    }
+
+    fn removexattr(&self, path: impl AsRef<Path>, name: impl AsRef<[u8]>) -> Result<()> {
+        let name = name.as_ref();
+        self.call("removexattr", || {
+            check_name(name)?;
+            self.remove_xattr(self.object_at(path.as_ref(), true)?, name)
+        })
+    }
+
+    fn lremovexattr(&self, path: impl AsRef<Path>, name: impl AsRef<[u8]>) -> Result<()> {
+        let name = name.as_ref();
+        self.call("lremovexattr", || {
+            check_name(name)?;
+            self.remove_xattr(self.object_at(path.as_ref(), false)?, name)
+        })
+    }
+
+    fn fremovexattr(&self, handle: &Handle, name: impl AsRef<[u8]>) -> Result<()> {
+        let name = name.as_ref();
+        self.call("fremovexattr", || {
+            check_name(name)?;
+            self.remove_xattr(handle.id(), name)
         })
     }
 

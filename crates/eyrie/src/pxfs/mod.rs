@@ -8,6 +8,7 @@
 //! - Access times change only when set (`noatime`).
 //! - Pipes, sockets and devices can be made and named, but not opened (`ENXIO`).
 //! - Names that begin with `%kv%` are escaped keys ([`crate::names`]); those that are none cannot be created (`EINVAL`).
+//! - There are no ACLs (`system.*` extended attributes) and no capabilities of programs (`security.capability`).
 //! - Hard links are protected as with `fs.protected_hardlinks = 1`, whatever the host says.
 
 mod cache;
@@ -16,6 +17,7 @@ mod change;
 mod entries;
 mod open;
 mod walk;
+mod xattr;
 
 pub use open::Handle;
 

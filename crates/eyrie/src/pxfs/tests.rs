@@ -1,7 +1,7 @@
 use std::io::{Read, Seek, SeekFrom, Write};
 
 use eyrie_engine::model::Model;
-use eyrie_engine::{Kind, ObjectId, Owner, RenameMode};
+use eyrie_engine::{Kind, ObjectId, Owner, RenameMode, XattrMode};
 
 use super::*;
 use crate::posix::{OpenFlags, Posix, PosixExt, SetTime};
@@ -158,6 +158,80 @@ fn opens_of_neither_kind_and_of_devices_fail() {
     assert_eq!(errno(fs.open("f", both, 0)), Some(Errno::INVAL));
     fs.mknod("pipe", Kind::Fifo, 0o666, 0).unwrap();
     assert_eq!(errno(fs.open_file("pipe")), Some(Errno::NXIO));
+}
+
+#[test]
+fn extended_attributes_are_kept_with_files_and_directories() {
+    let fs = empty();
+    fs.write("/file", "bytes").unwrap();
+    fs.symlink("file", "/link").unwrap();
+    fs.setxattr("/link", "user.a", b"value", XattrMode::Create).unwrap();
+    fs.setxattr("/", "user.root", b"", XattrMode::Set).unwrap();
+    fs.lsetxattr("/link", "trusted.own", b"of the link", XattrMode::Set).unwrap();
+    assert_eq!(fs.xattr("/file", "user.a").unwrap(), b"value");
+    assert_eq!(fs.xattr("/", "user.root").unwrap(), b"");
+    assert_eq!(fs.symlink_xattr_names("/link").unwrap(), [b"trusted.own"]);
+    assert_eq!(errno(fs.setxattr("/file", "user.a", b"", XattrMode::Create)), Some(Errno::EXIST));
+    assert_eq!(errno(fs.setxattr("/file", "user.b", b"", XattrMode::Replace)), Some(Errno::NODATA));
+    fs.rename("/file", "/moved", RenameMode::Replace).unwrap();
+    let file = fs.open_file("/moved").unwrap();
+    fs.unlink("/moved").unwrap();
+    fs.fsetxattr(file.handle(), "user.b", &[1; 5000], XattrMode::Set).unwrap();
+    let mut names = [0; 14];
+    assert_eq!(fs.flistxattr(file.handle(), &mut names).unwrap(), 14);
+    assert_eq!(&names, b"user.a\0user.b\0");
+    fs.fremovexattr(file.handle(), "user.a").unwrap();
+    assert_eq!(errno(fs.fgetxattr(file.handle(), "user.a", &mut [])), Some(Errno::NODATA));
+    let error = fs.xattr("/", "user.none").unwrap_err();
+    assert!(error.to_string().starts_with("getxattr /: No data available"), "{error}");
+}
+
+#[test]
+fn buffers_for_extended_attributes_are_large_enough_or_refused() {
+    let fs = empty();
+    fs.setxattr("/", "user.a", b"12345", XattrMode::Set).unwrap();
+    fs.setxattr("/", "user.long", &[9; 65_536 - 5], XattrMode::Set).unwrap();
+    let mut out = [0; 8];
+    assert_eq!(fs.getxattr("/", "user.a", &mut []).unwrap(), 5);
+    assert_eq!(errno(fs.getxattr("/", "user.a", &mut out[..4])), Some(Errno::RANGE));
+    assert_eq!(fs.getxattr("/", "user.a", &mut out).unwrap(), 5);
+    assert_eq!(&out, b"12345\0\0\0");
+    assert_eq!(fs.xattr("/", "user.long").unwrap(), vec![9; 65_536 - 5]);
+    assert_eq!(fs.listxattr("/", &mut []).unwrap(), 17);
+    assert_eq!(errno(fs.listxattr("/", &mut [0; 16])), Some(Errno::RANGE));
+    assert_eq!(errno(fs.setxattr("/", "user.b", b"1", XattrMode::Set)), Some(Errno::NOSPC));
+    assert_eq!(errno(fs.setxattr("/", "user.b", &[1; 65_537], XattrMode::Set)), Some(Errno::TOOBIG));
+    for name in ["", &"n".repeat(256)] {
+        assert_eq!(errno(fs.setxattr("/none", name, b"", XattrMode::Set)), Some(Errno::RANGE));
+        assert_eq!(errno(fs.getxattr("/none", name, &mut [])), Some(Errno::RANGE));
+        assert_eq!(errno(fs.removexattr("/none", name)), Some(Errno::RANGE));
+    }
+    assert_eq!(errno(fs.setxattr("/", "user.a\0b", b"", XattrMode::Set)), Some(Errno::INVAL));
+    fs.setxattr("/", format!("user.{}", "n".repeat(250)), b"", XattrMode::Set).unwrap();
+}
+
+#[test]
+fn extended_attributes_of_root_are_hidden_from_others() {
+    let fs = empty();
+    fs.write("/file", "").unwrap();
+    fs.chmod("/file", 0o666).unwrap();
+    for name in ["user.a", "trusted.a", "security.a"] {
+        fs.setxattr("/file", name, b"1", XattrMode::Set).unwrap();
+    }
+    let user = fs.with_credentials(Credentials::new(1, 1, &[]));
+    assert_eq!(fs.xattr_names("/file").unwrap(), [&b"security.a"[..], b"trusted.a", b"user.a"]);
+    assert_eq!(user.xattr_names("/file").unwrap(), [&b"security.a"[..], b"user.a"]);
+    assert_eq!(errno(user.xattr("/file", "trusted.a")), Some(Errno::NODATA));
+    assert_eq!(user.xattr("/file", "security.a").unwrap(), b"1");
+    for name in ["trusted.a", "security.a"] {
+        assert_eq!(errno(user.setxattr("/file", name, b"2", XattrMode::Set)), Some(Errno::PERM));
+        assert_eq!(errno(user.removexattr("/file", name)), Some(Errno::PERM));
+    }
+    user.setxattr("/file", "user.a", b"2", XattrMode::Replace).unwrap();
+    for name in ["system.posix_acl_access", "security.capability", "other.a"] {
+        assert_eq!(errno(fs.setxattr("/file", name, b"2", XattrMode::Set)), Some(Errno::OPNOTSUPP));
+        assert_eq!(errno(fs.xattr("/file", name)), Some(Errno::OPNOTSUPP));
+    }
 }
 
 #[test]

@@ -54,6 +54,9 @@ fn a_removed_directory_that_is_open_stays_empty() {
     assert_refused!(f.link(d, "x", x, at(4)), Error::NotFound);
     assert_refused!(f.rename((f.root, "x"), (d, "x"), RenameMode::Replace, at(4)), Error::NotFound);
     assert_refused!(f.unlink(d, "x", at(4)), Error::NotFound);
+    let ops = [Op::Erase { dir: d, name: b"x", time: at(4) }];
+    assert_refused!(f.model.apply(&Op::Batch { dir: d, ops: &ops, time: at(4) }), Error::NotFound);
+    f.model.apply(&Op::Batch { dir: d, ops: &[], time: at(4) }).unwrap();
     f.model.close(d);
     assert_refused!(f.model.lookup(d, b"x"), Error::Stale);
 }

@@ -5,6 +5,7 @@ mod directories;
 mod keys;
 mod names;
 mod rename;
+mod xattrs;
 
 use super::Model;
 use crate::{

@@ -5,6 +5,7 @@ use std::mem::{offset_of, size_of};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::Time;
+use crate::object::pointer::Pointer;
 
 /// Size of a header, in bytes.
 pub const HEADER_BYTES: u64 = 256;
@@ -84,8 +85,8 @@ pub struct Cold {
     pub changed_nanoseconds: u32,
     /// Id of the directory that a directory is in; device number of a device.
     pub parent_or_device: u64,
-    /// Root of the extended attributes; 0 in format 1.
-    pub attributes_root: u64,
+    /// Pointer to the block of the extended attributes; 0: there are none.
+    pub xattr_root: u64,
     /// Which bucket times of a directory count as its modification time.
     pub time_epoch: u32,
     /// Zero.
@@ -93,6 +94,11 @@ pub struct Cold {
 }
 
 impl Cold {
+    /// The pointer to the extended attributes.
+    pub fn xattrs(&self) -> Pointer {
+        Pointer::from_raw(self.xattr_root)
+    }
+
     /// The change time.
     pub fn changed(&self) -> Time {
         Time::new(self.changed_seconds, self.changed_nanoseconds)
@@ -155,7 +161,7 @@ mod tests {
             accessed_nanoseconds,
             changed_nanoseconds,
             parent_or_device,
-            attributes_root,
+            xattr_root,
             time_epoch,
             reserved
         });

@@ -49,6 +49,11 @@ impl HotChange {
     pub fn data(root: Pointer, size: u64, time: Time) -> HotChange {
         HotChange { root, size, modified: time, follows: true, cold: false }
     }
+
+    /// Only the cold attributes change, the change time among them.
+    pub fn cold(now: &Hot) -> HotChange {
+        HotChange { root: now.root, size: now.size, modified: now.modified, follows: false, cold: true }
+    }
 }
 
 impl Header {
@@ -84,7 +89,7 @@ impl Header {
             accessed_nanoseconds: new.time.nanoseconds,
             changed_nanoseconds: new.time.nanoseconds,
             parent_or_device: new.parent_or_device,
-            attributes_root: 0,
+            xattr_root: 0,
             time_epoch: 0,
             reserved: 0,
         };

@@ -4,9 +4,9 @@ use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
 
 use super::layout::{
     self, BatchFields, CreateFields, DataFields, HEADER_SIZE, Header, LinkFields, NameFields, PutFields,
-    RenameFields, SetAttributesFields, SetSizeFields, Stamp, Tag, VERSION, present,
+    RenameFields, SetAttributesFields, SetSizeFields, Stamp, Tag, VERSION, XattrFields, present,
 };
-use crate::{AttributeChange, Content, ObjectId, Op, Owner, RenameMode, Time};
+use crate::{AttributeChange, Content, ObjectId, Op, Owner, RenameMode, Time, XattrMode};
 
 type Result<T> = std::result::Result<T, DecodeError>;
 
@@ -152,6 +152,7 @@ impl<'a> Body<'a> {
                 Op::SetSize { id: id(fields.id)?, size: fields.size.get(), time: time(fields.stamp)? }
             }
             Tag::SetAttributes => self.set_attributes()?,
+            Tag::SetXattr | Tag::RemoveXattr => self.xattr(tag)?,
             Tag::Put => {
                 let fields: &PutFields = self.fields()?;
                 Op::Put {
@@ -203,6 +204,23 @@ impl<'a> Body<'a> {
             mode,
             time: time(fields.stamp)?,
         })
+    }
+
+    fn xattr(&mut self, tag: Tag) -> Result<Op<'a>> {
+        let fields: &XattrFields = self.fields()?;
+        let name = self.name(fields.name_size)?;
+        let value = self.bytes(fields.value_size.get())?;
+        let (id, time) = (id(fields.id)?, time(fields.stamp)?);
+        let mode = match fields.mode.get() {
+            0 if tag == Tag::RemoveXattr && value.is_empty() => {
+                return Ok(Op::RemoveXattr { id, name, time });
+            }
+            layout::XATTR_SET if tag == Tag::SetXattr => XattrMode::Set,
+            layout::XATTR_CREATE if tag == Tag::SetXattr => XattrMode::Create,
+            layout::XATTR_REPLACE if tag == Tag::SetXattr => XattrMode::Replace,
+            _ => return Err(DecodeError::Malformed("mode or value of an extended attribute")),
+        };
+        Ok(Op::SetXattr { id, name, value, mode, time })
     }
 
     fn set_attributes(&mut self) -> Result<Op<'a>> {

@@ -52,11 +52,13 @@ pub(super) enum Tag {
     Put = 10,
     Erase = 11,
     Batch = 12,
+    SetXattr = 13,
+    RemoveXattr = 14,
 }
 
 impl Tag {
     pub(super) fn from_raw(raw: u16) -> Option<Tag> {
-        const ALL: [Tag; 12] = [
+        const ALL: [Tag; 14] = [
             Tag::Create,
             Tag::Link,
             Tag::Unlink,
@@ -69,6 +71,8 @@ impl Tag {
             Tag::Put,
             Tag::Erase,
             Tag::Batch,
+            Tag::SetXattr,
+            Tag::RemoveXattr,
         ];
         ALL.into_iter().find(|&tag| tag as u16 == raw)
     }
@@ -260,4 +264,26 @@ const _: () = {
     assert!(size_of::<BatchFields>() == 24);
     assert!(offset_of!(BatchFields, count) == 8);
     assert!(offset_of!(BatchFields, stamp) == 12);
+};
+
+pub(super) const XATTR_SET: u32 = 0;
+pub(super) const XATTR_CREATE: u32 = 1;
+pub(super) const XATTR_REPLACE: u32 = 2;
+
+/// Of `SetXattr`, and of `RemoveXattr` with mode and size 0. Then the name, then the value.
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy)]
+#[repr(C)]
+pub(super) struct XattrFields {
+    pub(super) id: U64,
+    pub(super) value_size: U64,
+    pub(super) name_size: U32,
+    pub(super) mode: U32,
+    pub(super) stamp: Stamp,
+}
+const _: () = {
+    assert!(size_of::<XattrFields>() == 36);
+    assert!(offset_of!(XattrFields, value_size) == 8);
+    assert!(offset_of!(XattrFields, name_size) == 16);
+    assert!(offset_of!(XattrFields, mode) == 20);
+    assert!(offset_of!(XattrFields, stamp) == 24);
 };

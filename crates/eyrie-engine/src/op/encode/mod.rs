@@ -16,9 +16,9 @@ pub use self::decode::{DecodeError, Decoded, decode};
 
 use self::layout::{
     BatchFields, CreateFields, DataFields, HEADER_SIZE, Header, LinkFields, NameFields, PutFields,
-    RenameFields, SetAttributesFields, SetSizeFields, Stamp, Tag, VERSION, present,
+    RenameFields, SetAttributesFields, SetSizeFields, Stamp, Tag, VERSION, XattrFields, present,
 };
-use crate::{AttributeChange, Content, ObjectId, Op, Owner, RenameMode, Time};
+use crate::{AttributeChange, Content, ObjectId, Op, Owner, RenameMode, Time, XattrMode};
 use zerocopy::IntoBytes;
 
 /// Appends the record of `op` to `out`.
@@ -89,6 +89,15 @@ fn encode_body(op: &Op<'_>, out: &mut Vec<u8>) -> Tag {
             Tag::SetSize
         }
         Op::SetAttributes { id, change, time } => encode_attributes(out, id, change, time),
+        Op::SetXattr { id, name, value, mode, time } => {
+            let mode = match mode {
+                XattrMode::Set => layout::XATTR_SET,
+                XattrMode::Create => layout::XATTR_CREATE,
+                XattrMode::Replace => layout::XATTR_REPLACE,
+            };
+            encode_xattr(out, Tag::SetXattr, id, name, value, mode, time)
+        }
+        Op::RemoveXattr { id, name, time } => encode_xattr(out, Tag::RemoveXattr, id, name, &[], 0, time),
         Op::Put { dir, name, id, owner, data, time } => {
             let fields = PutFields {
                 dir: raw(dir),
@@ -150,6 +159,26 @@ fn encode_attributes(out: &mut Vec<u8>, id: ObjectId, change: AttributeChange, t
     };
     put(out, &fields, &[]);
     Tag::SetAttributes
+}
+
+fn encode_xattr(
+    out: &mut Vec<u8>,
+    tag: Tag,
+    id: ObjectId,
+    name: &[u8],
+    value: &[u8],
+    mode: u32,
+    time: Time,
+) -> Tag {
+    let fields = XattrFields {
+        id: raw(id),
+        value_size: (value.len() as u64).into(),
+        name_size: length(name.len()),
+        mode: mode.into(),
+        stamp: stamp(time),
+    };
+    put(out, &fields, &[name, value]);
+    tag
 }
 
 fn put<T: IntoBytes + zerocopy::Immutable>(out: &mut Vec<u8>, fields: &T, parts: &[&[u8]]) {

@@ -20,7 +20,7 @@ struct Sample {
     time: Time,
 }
 
-const SINGLE_VARIANTS: u8 = 11;
+const SINGLE_VARIANTS: u8 = 13;
 
 impl Sample {
     fn op(&self) -> Op<'_> {
@@ -45,7 +45,12 @@ impl Sample {
             6 => Op::Append { id, data, time },
             7 => Op::SetSize { id, size: number, time },
             8 => Op::SetAttributes { id, change: self.change, time },
-            9 => Op::Put { dir, name, id, owner, data, time },
+            9 => {
+                let mode = [XattrMode::Set, XattrMode::Create, XattrMode::Replace][usize::from(choice)];
+                Op::SetXattr { id, name, value: data, mode, time }
+            }
+            10 => Op::RemoveXattr { id, name, time },
+            11 => Op::Put { dir, name, id, owner, data, time },
             _ => Op::Erase { dir, name, time },
         }
     }
@@ -186,7 +191,7 @@ proptest! {
         let length = bytes.len() as u64;
         if bytes.len() >= HEADER_SIZE {
             bytes[..8].copy_from_slice(&length.to_le_bytes());
-            let kind = bytes[14] % 14;
+            let kind = bytes[14] % 16;
             bytes[12..16].copy_from_slice(&[1, 0, kind, 0]);
             seal(&mut bytes);
             let _ = decode(&bytes);
@@ -224,9 +229,9 @@ fn unknown_versions_and_kinds_are_told_apart() {
     seal(&mut record);
     assert_eq!(decode(&record), Err(DecodeError::Version(2)));
     record[12] = 1;
-    record[14] = 13;
+    record[14] = 15;
     seal(&mut record);
-    assert_eq!(decode(&record), Err(DecodeError::Kind(13)));
+    assert_eq!(decode(&record), Err(DecodeError::Kind(15)));
 }
 
 #[test]

@@ -1,0 +1,211 @@
+//! How far a copy is: shared by its threads, told at its end.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use eyrie::Kind;
+use serde_json::{Value, json};
+
+use super::{Side, Watch};
+use crate::failure::{Failure, Result};
+use crate::{interrupt, text};
+
+/// What the threads of a copy share.
+pub struct Progress<'a> {
+    watch: &'a Watch,
+    tally: Tally,
+    stop: AtomicBool,
+    fatal: Mutex<Option<String>>,
+}
+
+impl<'a> Progress<'a> {
+    /// Of a copy that has not begun.
+    pub fn new(watch: &'a Watch) -> Progress<'a> {
+        Progress { watch, tally: Tally::default(), stop: AtomicBool::new(false), fatal: Mutex::new(None) }
+    }
+
+    /// Whether to stop between two steps.
+    pub fn stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed) || interrupt::requested()
+    }
+
+    /// An entry is in the target, all of it, at `path`; a file with so many `bytes` that were written.
+    pub fn completed(&self, kind: Kind, path: &Path, bytes: u64) {
+        self.tally.add(kind);
+        self.tally.bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.watch.completed(path, bytes);
+    }
+
+    /// A further name of something is in the target.
+    pub fn linked(&self, path: &Path) {
+        self.tally.links.fetch_add(1, Ordering::Relaxed);
+        self.watch.completed(path, 0);
+    }
+
+    /// An entry has another owner than it should have.
+    pub fn owner_lost(&self) {
+        self.tally.owners_lost.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// An extended attribute is in the target.
+    pub fn xattr_kept(&self) {
+        self.tally.xattrs.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The extended attribute `name` is not in the target; the empty name stands for all of an entry.
+    pub fn xattr_lost(&self, name: &[u8], why: &str) {
+        let end = name.iter().position(|&byte| byte == b'.').unwrap_or(name.len());
+        let namespace = if name.is_empty() { "unknown".to_owned() } else { text::escaped(&name[..end]) };
+        let mut lost = self.tally.xattrs_lost.lock().unwrap_or_else(PoisonError::into_inner);
+        let (count, _) = lost.entry(namespace).or_insert_with(|| (0, why.to_owned()));
+        *count += 1;
+    }
+
+    /// What lies at `relative` in the source is not in the target.
+    pub fn failed(&self, relative: &Path, side: &Side) {
+        self.tally.failed.fetch_add(1, Ordering::Relaxed);
+        match side {
+            Side::Source(why) => self.watch.failed(relative, why),
+            Side::Target(why) => self.watch.failed(relative, &format!("in the target: {why}")),
+            Side::Fatal(why) => {
+                let mut fatal = self.fatal.lock().unwrap_or_else(PoisonError::into_inner);
+                fatal.get_or_insert_with(|| why.clone());
+                self.stop.store(true, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// What has come of it; `to` is shown as where everything went.
+    ///
+    /// # Errors
+    /// When it was interrupted, with exit status 130, or could not go on.
+    pub fn outcome(self, to: String) -> Result<Tally> {
+        self.watch.finish();
+        let done = self.tally.summary();
+        if let Some(why) = self.fatal.into_inner().unwrap_or_else(PoisonError::into_inner) {
+            return Err(Failure::new("cannot copy all", to, format_args!("{why}; copied so far: {done}")));
+        }
+        if interrupt::requested() {
+            let what = format!("copied so far: {done}");
+            return Err(Failure::new("interrupted", to, what).with_status(interrupt::STATUS));
+        }
+        Ok(self.tally)
+    }
+}
+
+/// What was copied. Counts of entries, but for `bytes`.
+#[derive(Debug, Default)]
+pub struct Tally {
+    files: AtomicU64,
+    directories: AtomicU64,
+    symlinks: AtomicU64,
+    links: AtomicU64,
+    others: AtomicU64,
+    bytes: AtomicU64,
+    failed: AtomicU64,
+    owners_lost: AtomicU64,
+    xattrs: AtomicU64,
+    /// Extended attributes that are not in the target by their namespaces: how many, and why the first is not.
+    xattrs_lost: Mutex<BTreeMap<String, (u64, String)>>,
+}
+
+impl Tally {
+    fn add(&self, kind: Kind) {
+        let counter = match kind {
+            Kind::File => &self.files,
+            Kind::Directory => &self.directories,
+            Kind::Symlink => &self.symlinks,
+            _ => &self.others,
+        };
+        counter.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Entries that were copied, hard links included.
+    pub fn entries(&self) -> u64 {
+        [&self.files, &self.directories, &self.symlinks, &self.links, &self.others]
+            .iter()
+            .map(|counter| counter.load(Ordering::Relaxed))
+            .sum()
+    }
+
+    /// Bytes of the files that were copied.
+    pub fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// Entries that could not be copied.
+    pub fn failed(&self) -> u64 {
+        self.failed.load(Ordering::Relaxed)
+    }
+
+    /// The counts for a script.
+    pub fn json(&self) -> Value {
+        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let lost = self.xattrs_lost.lock().unwrap_or_else(PoisonError::into_inner);
+        let lost: Vec<Value> = lost
+            .iter()
+            .map(|(namespace, (count, why))| json!({ "namespace": namespace, "count": count, "reason": why }))
+            .collect();
+        json!({
+            "entries": self.entries(),
+            "files": count(&self.files),
+            "directories": count(&self.directories),
+            "symlinks": count(&self.symlinks),
+            "hard_links": count(&self.links),
+            "special_files": count(&self.others),
+            "bytes": self.bytes(),
+            "failed": self.failed(),
+            "owners_not_kept": count(&self.owners_lost),
+            "xattrs": count(&self.xattrs),
+            "xattrs_not_kept": lost,
+        })
+    }
+
+    /// The counts in words.
+    pub fn summary(&self) -> String {
+        let mut parts = Vec::new();
+        for (counter, one, many) in [
+            (&self.files, "file", "files"),
+            (&self.directories, "directory", "directories"),
+            (&self.symlinks, "symbolic link", "symbolic links"),
+            (&self.links, "hard link", "hard links"),
+            (&self.others, "special file", "special files"),
+        ] {
+            let count = counter.load(Ordering::Relaxed);
+            if count > 0 {
+                parts.push(text::counted(count, one, many));
+            }
+        }
+        let mut summary = format!(
+            "{}, {} ({})",
+            text::counted(self.entries(), "entry", "entries"),
+            text::size(self.bytes()),
+            parts.join(", ")
+        );
+        let lost = self.owners_lost.load(Ordering::Relaxed);
+        if lost > 0 {
+            summary.push_str(&format!(
+                "; {} with another owner, because only root can give files away",
+                text::count(lost)
+            ));
+        }
+        if let Some(lost) = self.lost_xattrs() {
+            summary.push_str(&format!("; {lost}"));
+        }
+        summary
+    }
+
+    /// Which extended attributes are not in the target, in words.
+    pub fn lost_xattrs(&self) -> Option<String> {
+        let lost = self.xattrs_lost.lock().unwrap_or_else(PoisonError::into_inner);
+        let total: u64 = lost.values().map(|(count, _)| count).sum();
+        let parts: Vec<String> = lost
+            .iter()
+            .map(|(namespace, (count, why))| format!("{} of {namespace}: {why}", text::count(*count)))
+            .collect();
+        let total_shown = text::counted(total, "extended attribute", "extended attributes");
+        (total > 0).then(|| format!("{total_shown} not kept ({})", parts.join("; ")))
+    }
+}

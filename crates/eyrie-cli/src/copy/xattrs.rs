@@ -1,0 +1,42 @@
+//! Extended attributes of copies. What the source does not show or the target refuses is counted, and no failure.
+
+use std::path::Path;
+
+use eyrie::{Errno, Posix, PosixExt, XattrMode};
+
+use super::Progress;
+use crate::failure::reason;
+
+/// Names and values.
+pub type Xattrs = Vec<(Vec<u8>, Vec<u8>)>;
+
+/// The extended attributes of `path` itself, be it a symbolic link.
+pub(super) fn read<S: Posix>(source: &S, path: &Path, progress: &Progress<'_>) -> Xattrs {
+    let names = match source.symlink_xattr_names(path) {
+        Ok(names) => names,
+        // A file system without any.
+        Err(error) if error.errno() == Errno::OPNOTSUPP => return Xattrs::new(),
+        Err(error) => {
+            progress.xattr_lost(b"", &reason(&error));
+            return Xattrs::new();
+        }
+    };
+    let mut xattrs = Xattrs::new();
+    for name in names {
+        match source.symlink_xattr(path, &name) {
+            Ok(value) => xattrs.push((name, value)),
+            Err(error) => progress.xattr_lost(&name, &reason(&error)),
+        }
+    }
+    xattrs
+}
+
+/// Gives `path` itself these extended attributes.
+pub(super) fn set<D: Posix>(target: &D, path: &Path, xattrs: &Xattrs, progress: &Progress<'_>) {
+    for (name, value) in xattrs {
+        match target.lsetxattr(path, name, value, XattrMode::Set) {
+            Ok(()) => progress.xattr_kept(),
+            Err(error) => progress.xattr_lost(name, &reason(&error)),
+        }
+    }
+}

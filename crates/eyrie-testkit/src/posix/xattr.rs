@@ -1,0 +1,172 @@
+//! Random calls for extended attributes.
+
+use eyrie::posix::Posix;
+use eyrie::{Errno, PosixExt, XattrMode};
+use rand::Rng;
+
+use super::calls::{Answer, Name, Random, path};
+
+/// Names of every namespace, and of none. All values of those that can be set stay below the 64 KiB of an object, a limit
+/// that the kernel does not have.
+const NAMES: [&str; 9] = [
+    "user.a",
+    "user.b",
+    "trusted.a",
+    "security.eyrie",
+    "user.\u{e9} \u{1f985}",
+    "user.",
+    "other.a",
+    "system.other",
+    "user",
+];
+/// How many of them, from the first on, can be set.
+const SETTABLE: usize = 5;
+/// Lengths of values, in bytes.
+const LENGTHS: [usize; 6] = [0, 1, 5, 100, 3000, 6000];
+/// Sizes of buffers, in bytes.
+const SIZES: [usize; 7] = [0, 1, 4, 6, 100, 4096, 70_000];
+
+/// What is asked about an object's extended attributes.
+#[expect(missing_docs, reason = "they are the calls of `Posix` and their arguments")]
+#[derive(Clone, PartialEq, Eq)]
+pub enum Ask {
+    Get { name: Name, size: usize },
+    List { size: usize },
+    Set { name: Name, value: Vec<u8>, mode: XattrMode },
+    Remove { name: Name },
+}
+
+/// Without the bytes of values.
+impl std::fmt::Debug for Ask {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let shown = |name: &Name| name.escape_ascii().to_string();
+        match self {
+            Ask::Get { name, size } => write!(f, "Get {{ {}, size: {size} }}", shown(name)),
+            Ask::List { size } => write!(f, "List {{ size: {size} }}"),
+            Ask::Set { name, value, mode } => {
+                write!(f, "Set {{ {}, length: {}, {mode:?} }}", shown(name), value.len())
+            }
+            Ask::Remove { name } => write!(f, "Remove {{ {} }}", shown(name)),
+        }
+    }
+}
+
+/// Whose extended attributes they are.
+pub(super) enum Of<'a, H> {
+    Path(&'a [u8], bool),
+    Handle(&'a H),
+}
+
+/// Asks. Lists have no order, so the names are sorted.
+pub(super) fn ask<P: Posix>(fs: &P, of: &Of<'_, P::Handle>, ask: &Ask) -> eyrie::Result<Answer> {
+    let done = |()| Answer::Done;
+    match ask {
+        Ask::Get { name, size } => fill(*size, |out| match *of {
+            Of::Path(file, true) => fs.getxattr(path(file), name, out),
+            Of::Path(file, false) => fs.lgetxattr(path(file), name, out),
+            Of::Handle(handle) => fs.fgetxattr(handle, name, out),
+        }),
+        Ask::List { size } => {
+            let answer = fill(*size, |out| match *of {
+                Of::Path(file, true) => fs.listxattr(path(file), out),
+                Of::Path(file, false) => fs.llistxattr(path(file), out),
+                Of::Handle(handle) => fs.flistxattr(handle, out),
+            })?;
+            let Answer::Bytes(list) = answer else { return Ok(answer) };
+            let mut names: Vec<&[u8]> = list.split_inclusive(|&byte| byte == 0).collect();
+            names.sort_unstable();
+            Ok(Answer::Bytes(names.concat()))
+        }
+        Ask::Set { name, value, mode } => match *of {
+            Of::Path(file, true) => fs.setxattr(path(file), name, value, *mode),
+            Of::Path(file, false) => fs.lsetxattr(path(file), name, value, *mode),
+            Of::Handle(handle) => fs.fsetxattr(handle, name, value, *mode),
+        }
+        .map(done),
+        Ask::Remove { name } => match *of {
+            Of::Path(file, true) => fs.removexattr(path(file), name),
+            Of::Path(file, false) => fs.lremovexattr(path(file), name),
+            Of::Handle(handle) => fs.fremovexattr(handle, name),
+        }
+        .map(done),
+    }
+}
+
+/// What a call writes to a buffer of `size` bytes; the number of bytes that it names if there is none.
+fn fill(size: usize, call: impl FnOnce(&mut [u8]) -> eyrie::Result<usize>) -> eyrie::Result<Answer> {
+    let mut out = vec![0xee; size];
+    let count = call(&mut out)?;
+    if size == 0 {
+        return Ok(Answer::Count(count as u64));
+    }
+    out.truncate(count);
+    Ok(Answer::Bytes(out))
+}
+
+impl Random {
+    /// Something to ask; and of the root directory, something that is wrong whatever it is asked of. (Kernels differ in
+    /// whether they look at the path first.)
+    pub(super) fn ask(&mut self) -> (Option<Name>, Ask) {
+        if self.0.random_ratio(1, 15) {
+            let (name, length) = self.one_of(&[("", 0), ("n", 0), ("user.a", 65_537)]);
+            let name = if name == "n" { vec![b'n'; 256] } else { name.as_bytes().to_vec() };
+            let ask = match length {
+                0 => self.ask_for(name),
+                _ => Ask::Set { name, value: vec![0; length], mode: XattrMode::Set },
+            };
+            return (Some(b"/".to_vec()), ask);
+        }
+        let last = self.one_of(&[1, 2, SETTABLE, SETTABLE, NAMES.len()]);
+        let name = NAMES[self.0.random_range(0..last)].as_bytes().to_vec();
+        (None, self.ask_for(name))
+    }
+
+    fn ask_for(&mut self, name: Name) -> Ask {
+        match self.0.random_range(0..10) {
+            0..2 => Ask::Get { name, size: self.one_of(&SIZES) },
+            2..4 => Ask::List { size: self.one_of(&SIZES) },
+            4..6 => Ask::Remove { name },
+            _ => {
+                let value = vec![self.0.random(); self.one_of(&LENGTHS)];
+                let mode = self.one_of(&[XattrMode::Set, XattrMode::Create, XattrMode::Replace]);
+                Ask::Set { name, value, mode }
+            }
+        }
+    }
+}
+
+/// Whether root can set extended attributes of all namespaces on `fs`, and there are none that nobody set: otherwise
+/// there is nothing to compare with.
+pub(super) fn has_all<P: Posix>(fs: &P) -> bool {
+    let probe = || -> eyrie::Result<bool> {
+        fs.write("/probe", "")?;
+        let is_new = fs.xattr_names("/probe")?.is_empty();
+        for name in &NAMES[..SETTABLE] {
+            fs.setxattr("/probe", name, b"", XattrMode::Create)?;
+        }
+        Ok(is_new)
+    };
+    let has_all = probe().unwrap_or(false);
+    // What cannot be removed is not there.
+    let _ = fs.unlink("/probe");
+    has_all
+}
+
+/// Removes what calls can set of the root directory.
+pub(super) fn clear<P: Posix>(fs: &P) {
+    for name in &NAMES[..SETTABLE] {
+        // Often there is none.
+        let _ = fs.removexattr("/", name);
+    }
+}
+
+/// All extended attributes of an object: name, value.
+pub(super) fn all<P: Posix>(fs: &P, file: &[u8]) -> Result<Vec<(Vec<u8>, Vec<u8>)>, Errno> {
+    let all = || -> eyrie::Result<Vec<_>> {
+        let mut names = fs.symlink_xattr_names(path(file))?;
+        names.sort_unstable();
+        let value = |name: Vec<u8>| fs.symlink_xattr(path(file), &name).map(|value| (name, value));
+        names.into_iter().map(value).collect()
+    };
+    all().map_err(|error| error.errno())
+}

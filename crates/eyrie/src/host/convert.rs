@@ -1,0 +1,95 @@
+//! Arguments and results, from ours to the kernel's and back.
+
+use eyrie_engine::{Kind, Time, XattrMode};
+use rustix::fs::{self, FileType, Mode, OFlags, Timespec, Timestamps, XattrFlags};
+use rustix::io::Errno;
+
+use crate::posix::{OpenFlags, SetTime, Stat};
+
+pub(super) fn mode_bits(mode: u16) -> Mode {
+    Mode::from_raw_mode(mode.into())
+}
+
+pub(super) fn xattr_flags(mode: XattrMode) -> XattrFlags {
+    match mode {
+        XattrMode::Set => XattrFlags::empty(),
+        XattrMode::Create => XattrFlags::CREATE,
+        XattrMode::Replace => XattrFlags::REPLACE,
+    }
+}
+
+pub(super) fn open_flags(flags: OpenFlags) -> std::result::Result<OFlags, Errno> {
+    let mut out = OFlags::CLOEXEC;
+    out |= match (flags.contains(OpenFlags::READ), flags.contains(OpenFlags::WRITE)) {
+        (true, true) => OFlags::RDWR,
+        (true, false) => OFlags::RDONLY,
+        (false, true) => OFlags::WRONLY,
+        (false, false) => return Err(Errno::INVAL),
+    };
+    for (ours, theirs) in [
+        (OpenFlags::CREATE, OFlags::CREATE),
+        (OpenFlags::EXCLUSIVE, OFlags::EXCL),
+        (OpenFlags::TRUNCATE, OFlags::TRUNC),
+        (OpenFlags::APPEND, OFlags::APPEND),
+        (OpenFlags::DIRECTORY, OFlags::DIRECTORY),
+        (OpenFlags::NOFOLLOW, OFlags::NOFOLLOW),
+    ] {
+        out.set(theirs, flags.contains(ours));
+    }
+    Ok(out)
+}
+
+pub(super) fn kind_of(kind: FileType) -> Option<Kind> {
+    Some(match kind {
+        FileType::RegularFile => Kind::File,
+        FileType::Directory => Kind::Directory,
+        FileType::Symlink => Kind::Symlink,
+        FileType::Fifo => Kind::Fifo,
+        FileType::Socket => Kind::Socket,
+        FileType::CharacterDevice => Kind::CharDevice,
+        FileType::BlockDevice => Kind::BlockDevice,
+        FileType::Unknown => return None,
+    })
+}
+
+pub(super) fn file_type(kind: Kind) -> FileType {
+    match kind {
+        Kind::File => FileType::RegularFile,
+        Kind::Directory => FileType::Directory,
+        Kind::Symlink => FileType::Symlink,
+        Kind::Fifo => FileType::Fifo,
+        Kind::Socket => FileType::Socket,
+        Kind::CharDevice => FileType::CharacterDevice,
+        Kind::BlockDevice => FileType::BlockDevice,
+    }
+}
+
+pub(super) fn stat_from(stat: &fs::Stat) -> Stat {
+    Stat {
+        inode: stat.st_ino,
+        kind: kind_of(FileType::from_raw_mode(stat.st_mode)).unwrap_or(Kind::File),
+        mode: (stat.st_mode & 0o7777) as u16,
+        links: u32::try_from(stat.st_nlink).unwrap_or(u32::MAX),
+        uid: stat.st_uid,
+        gid: stat.st_gid,
+        device: stat.st_rdev,
+        size: stat.st_size as u64,
+        allocated: stat.st_blocks as u64 * 512,
+        accessed: Time::new(stat.st_atime, stat.st_atime_nsec as u32),
+        modified: Time::new(stat.st_mtime, stat.st_mtime_nsec as u32),
+        changed: Time::new(stat.st_ctime, stat.st_ctime_nsec as u32),
+    }
+}
+
+pub(super) fn timestamps(accessed: SetTime, modified: SetTime) -> std::result::Result<Timestamps, Errno> {
+    let one = |set| {
+        Ok(match set {
+            SetTime::Now => Timespec { tv_sec: 0, tv_nsec: fs::UTIME_NOW },
+            SetTime::Omit => Timespec { tv_sec: 0, tv_nsec: fs::UTIME_OMIT },
+            // The kernel would take some of these for one of the above.
+            SetTime::To(time) if time.nanoseconds >= 1_000_000_000 => return Err(Errno::INVAL),
+            SetTime::To(time) => Timespec { tv_sec: time.seconds, tv_nsec: time.nanoseconds.into() },
+        })
+    };
+    Ok(Timestamps { last_access: one(accessed)?, last_modification: one(modified)? })
+}

@@ -1,0 +1,61 @@
+//! Extended attributes.
+
+use eyrie_engine::op::{XATTR_NAME_MAX, XATTR_SIZE_MAX};
+use eyrie_engine::{Engine, ObjectId, Op, XattrMode, access};
+use rustix::io::Errno;
+
+use super::{Pxfs, Step};
+
+/// Checks what holds for any name of an extended attribute. As by Linux, this comes before the path is looked at.
+pub(super) fn check_name(name: &[u8]) -> Result<(), Errno> {
+    match name.len() {
+        1..=XATTR_NAME_MAX if name.contains(&0) => Err(Errno::INVAL),
+        1..=XATTR_NAME_MAX => Ok(()),
+        _ => Err(Errno::RANGE),
+    }
+}
+
+/// Checks what holds for the value of any extended attribute, as early.
+pub(super) fn check_value(value: &[u8]) -> Result<(), Errno> {
+    if value.len() > XATTR_SIZE_MAX { Err(Errno::TOOBIG) } else { Ok(()) }
+}
+
+/// What was asked for has `size` bytes: an empty `out` asks for nothing but that.
+fn fitting(size: usize, out: &[u8]) -> Step<usize> {
+    if out.is_empty() || size <= out.len() { Ok(size) } else { Err(Errno::RANGE.into()) }
+}
+
+impl<E: Engine> Pxfs<E> {
+    pub(super) fn get_xattr(&self, id: ObjectId, name: &[u8], out: &mut [u8]) -> Step<usize> {
+        access::check_get_xattr(&self.credentials, &self.protection(id)?, name)?;
+        fitting(self.engine.xattr(id, name, out)?.ok_or(Errno::NODATA)?, out)
+    }
+
+    pub(super) fn list_xattrs(&self, id: ObjectId, out: &mut [u8]) -> Step<usize> {
+        let mut size = 0;
+        self.engine.xattr_names(id, &mut |name| {
+            if !access::lists_xattr(&self.credentials, name) {
+                return;
+            }
+            let end = size + name.len() + 1;
+            if let Some(place) = out.get_mut(size..end) {
+                place[..name.len()].copy_from_slice(name);
+                place[name.len()] = 0;
+            }
+            size = end;
+        })?;
+        fitting(size, out)
+    }
+
+    pub(super) fn set_xattr(&self, id: ObjectId, name: &[u8], value: &[u8], mode: XattrMode) -> Step<()> {
+        access::check_set_xattr(&self.credentials, &self.protection(id)?, name)?;
+        self.engine.apply(&Op::SetXattr { id, name, value, mode, time: self.now() })?;
+        Ok(())
+    }
+
+    pub(super) fn remove_xattr(&self, id: ObjectId, name: &[u8]) -> Step<()> {
+        access::check_set_xattr(&self.credentials, &self.protection(id)?, name)?;
+        self.engine.apply(&Op::RemoveXattr { id, name, time: self.now() })?;
+        Ok(())
+    }
+}
