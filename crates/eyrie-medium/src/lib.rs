@@ -43,6 +43,7 @@ pub use medium::{Medium, MediumKind, Words};
 pub use paged::blocks::{Blocks, FileBlocks};
 #[cfg(feature = "testing")]
 pub use paged::simulated::SimulatedDisk;
+pub use paged::journal::{Anchor, ChangedPage, FreshPage, RecordHead};
 pub use paged::{Gate, PagedOptions};
 pub use token::{Dirty, Ordered, Published, Settled};
 pub use trace::{CrashPoint, Event, Pending, Recorder, Site, crash_points};

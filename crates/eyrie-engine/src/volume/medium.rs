@@ -124,3 +124,21 @@ fn is_memory(file: &File) -> bool {
     let magic = |stat: rustix::fs::StatFs| stat.f_type as u64 & 0xffff_ffff;
     rustix::fs::fstatfs(file).is_ok_and(|stat| [TMPFS, RAMFS, HUGETLBFS].contains(&magic(stat)))
 }
+
+#[cfg(test)]
+mod tests {
+    use eyrie_medium::{Anchor, ChangedPage, FreshPage, RecordHead};
+
+    use crate::format_doc::{assert_described, fields};
+
+    #[test]
+    fn the_description_of_the_journal_agrees() {
+        let anchor = fields!(Anchor { magic, id, volume_bytes, journal_bytes, version, checksum, reserved });
+        assert_described("Journal anchor", size_of::<Anchor>(), &anchor);
+        let head = fields!(RecordHead { magic, id, sequence, bytes, fresh, changed, checksum, reserved });
+        assert_described("Journal record", size_of::<RecordHead>(), &head);
+        let fresh = fields!(FreshPage { page, checksum, reserved });
+        assert_described("Fresh page", size_of::<FreshPage>(), &fresh);
+        assert_described("Changed page", size_of::<ChangedPage>(), &fields!(ChangedPage { page, lines }));
+    }
+}
