@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use eyrie::{Credentials, Errno, Files, Host, Posix, PosixExt, RenameMode, Stat, Volume};
 
+use super::complete;
 use super::transfer::{device, host};
 use crate::arguments::{Copy, Move};
 use crate::copy::{Job, Tally, Watch, copy_tree};
@@ -198,14 +199,7 @@ fn place_copy(from: &End, to: &End, recursive: bool) -> Result<()> {
             tally
         }
     };
-    match tally.failed() {
-        0 => Ok(()),
-        failed => {
-            let failed = text::counted(failed, "entry", "entries");
-            let why = format!("{failed} left out, see above");
-            Err(Failure::new("not everything was copied", from.shown(), why))
-        }
-    }
+    complete("not everything was copied", from.shown(), tally.failed())
 }
 
 /// Copies.

@@ -2,10 +2,13 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod archives;
 mod arguments;
 mod commands;
 mod crashes;
+mod documents;
 mod errors;
+mod search;
 mod status;
 mod trees;
 
