@@ -81,8 +81,10 @@ impl<S: Posix, W: Write> Dump<'_, S, W> {
         let name = name_of(found);
         if let Some(first) = self.first.get(&stat.inode).filter(|_| several) {
             let body = Body::Link(first.clone());
-            progress.linked(Path::new(OsStr::from_bytes(&name)));
-            return written(self.archive.member(&Member { name, stat: Stat { size: 0, ..stat }, body }));
+            let member = Member { name, stat: Stat { size: 0, ..stat }, body };
+            written(self.archive.member(&member))?;
+            progress.linked(Path::new(OsStr::from_bytes(&member.name)));
+            return Ok(());
         }
         let bytes = self.store(&under(self.root, &found.relative), name.clone(), stat)?;
         progress.completed(stat.kind, Path::new(OsStr::from_bytes(&name)), bytes);
