@@ -41,9 +41,9 @@ pub use fork::in_forked_child;
 pub use image::{Choice, CrashImage};
 pub use medium::{Medium, MediumKind, Words};
 pub use paged::blocks::{Blocks, FileBlocks};
+pub use paged::journal::{Anchor, ChangedPage, FreshPage, RecordHead};
 #[cfg(feature = "testing")]
 pub use paged::simulated::SimulatedDisk;
-pub use paged::journal::{Anchor, ChangedPage, FreshPage, RecordHead};
 pub use paged::{Gate, PagedOptions};
 pub use token::{Dirty, Ordered, Published, Settled};
 pub use trace::{CrashPoint, Event, Pending, Recorder, Site, crash_points};

@@ -104,10 +104,12 @@ impl<'a, D: Posix> Store<'a, D> {
         Ok(())
     }
 
-    /// Ends the copy. `prefix` goes before the root where it is shown.
-    pub fn outcome(self, prefix: &str) -> failure::Result<Tally> {
-        let root = crate::text::path(self.root);
-        self.progress.outcome(format!("{prefix}{root}"))
+    /// Ends the copy.
+    ///
+    /// # Errors
+    /// As [`Progress::outcome`].
+    pub fn outcome(self) -> failure::Result<Tally> {
+        self.progress.outcome(self.root)
     }
 
     fn finish(&self, relative: &Path, path: &Path, stat: &Stat) -> Result<(), Side> {

@@ -60,7 +60,7 @@ where
         later
     });
     copy.finish(&later?);
-    copy.store.outcome(&job.watch.target)
+    copy.store.outcome()
 }
 
 impl<S, D> Copy<'_, S, D>
