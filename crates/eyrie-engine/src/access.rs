@@ -312,7 +312,7 @@ pub fn check_set_times(who: &Credentials, object: &Protection, now: bool) -> Res
     if now { check(who, object, Rights::WRITE) } else { Err(Error::NotPermitted) }
 }
 
-/// Whose an extended attribute is, by the prefix of its name.
+/// Namespaces of extended attributes, which the prefixes of their names tell.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Namespace {
     User,
@@ -340,10 +340,10 @@ impl Namespace {
     /// the capabilities of a program away, so there are none.
     fn check_kept(self, rest: &[u8]) -> Result<()> {
         match self {
-            Namespace::Security if rest == b"capability" => {
-                Err(Error::Unsupported("a capability of a program"))
-            }
-            Namespace::System | Namespace::None => Err(Error::Unsupported("this kind of extended attribute")),
+            Namespace::Security if rest == b"capability" => Err(Error::Unsupported("security.capability")),
+            Namespace::System | Namespace::None => Err(Error::Unsupported(
+                "an extended attribute that is none of user.*, trusted.* or security.*",
+            )),
             _ if rest.is_empty() => Err(Error::Invalid("a namespace is no name of an extended attribute")),
             _ => Ok(()),
         }
@@ -561,7 +561,8 @@ mod tests {
         let (sticky, fifo) = (dir(0o1777, 2, 12), object(Kind::Fifo, 0o666, 1, 10));
         let root = Credentials::root();
         // Who, of what, the name; what getting and setting answer.
-        let cases: [(&Credentials, Protection, &[u8], Option<Errno>, Option<Errno>); 24] = [
+        type Case<'a> = (&'a Credentials, Protection, &'a [u8], Option<Errno>, Option<Errno>);
+        let cases: [Case<'_>; 24] = [
             (&user(), own, b"user.a", None, None),
             (&user(), open, b"user.a", None, None),
             (&user(), closed, b"user.a", access, access),

@@ -74,7 +74,6 @@ fn failure(what: &str, inside: &Inside, name: &[u8], error: &eyrie::Error) -> Fa
         Errno::RANGE => "its name has 1 to 255 bytes".to_owned(),
         Errno::TOOBIG => "its value has at most 64 KiB".to_owned(),
         Errno::EXIST => "it exists already: without --create it is replaced".to_owned(),
-        Errno::OPNOTSUPP => format!("{}: names begin with user., trusted. or security.", reason(error)),
         _ => reason(error),
     };
     let place = format!("{} of {inside}", text::escaped(name));

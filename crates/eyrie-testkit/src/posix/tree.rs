@@ -7,6 +7,7 @@ use eyrie::{Errno, Kind, PosixExt, Time};
 
 use super::calls::{Shown, path};
 use super::xattr;
+use crate::compare::Xattrs;
 
 /// Bytes of each file that are compared.
 const COMPARED: usize = 32 << 10;
@@ -21,8 +22,7 @@ pub(super) struct Node {
     pub stat: Stat,
     /// Contents of a file, target of a symbolic link.
     pub bytes: Vec<u8>,
-    /// Extended attributes: name, value.
-    pub xattrs: Vec<(Vec<u8>, Vec<u8>)>,
+    pub xattrs: Xattrs,
 }
 
 /// Which times can be compared.
@@ -47,7 +47,7 @@ pub(super) fn read<P: Posix>(fs: &P, xattrs: bool) -> Result<Tree, Errno> {
                 pending.push([&name, slash, entry.name_bytes()].concat());
             }
         }
-        let xattrs = if xattrs { xattr::all(fs, &name)? } else { Vec::new() };
+        let xattrs = if xattrs { xattr::all(fs, &name)? } else { Xattrs::new() };
         tree.insert(name, Node { stat, bytes: Vec::new(), xattrs });
     }
     // Only now: reading changes the access times of the host.
@@ -94,7 +94,7 @@ pub(super) fn difference(before: (&Tree, &Tree), now: (&Tree, &Tree), times: Tim
         if theirs.xattrs != ours.xattrs {
             let sizes = |node: &Node| {
                 let size =
-                    |(name, value): &(Vec<u8>, Vec<u8>)| (name.escape_ascii().to_string(), value.len());
+                    |(name, value): (&Vec<u8>, &Vec<u8>)| (name.escape_ascii().to_string(), value.len());
                 node.xattrs.iter().map(size).collect::<Vec<_>>()
             };
             let (found, expected) = (sizes(ours), sizes(theirs));

@@ -5,6 +5,7 @@ use eyrie::{Errno, PosixExt, XattrMode};
 use rand::Rng;
 
 use super::calls::{Answer, Name, Random, path};
+use crate::compare::Xattrs;
 
 /// Names of every namespace, and of none. All values of those that can be set stay below the 64 KiB of an object, a limit
 /// that the kernel does not have.
@@ -160,11 +161,10 @@ pub(super) fn clear<P: Posix>(fs: &P) {
     }
 }
 
-/// All extended attributes of an object: name, value.
-pub(super) fn all<P: Posix>(fs: &P, file: &[u8]) -> Result<Vec<(Vec<u8>, Vec<u8>)>, Errno> {
-    let all = || -> eyrie::Result<Vec<_>> {
-        let mut names = fs.symlink_xattr_names(path(file))?;
-        names.sort_unstable();
+/// All extended attributes of an object.
+pub(super) fn all<P: Posix>(fs: &P, file: &[u8]) -> Result<Xattrs, Errno> {
+    let all = || -> eyrie::Result<Xattrs> {
+        let names = fs.symlink_xattr_names(path(file))?;
         let value = |name: Vec<u8>| fs.symlink_xattr(path(file), &name).map(|value| (name, value));
         names.into_iter().map(value).collect()
     };

@@ -205,10 +205,10 @@ fn damaged_blocks_give_errors_or_answers_within_the_limits() {
         Err(Error::Corrupt { .. }) => errors += 1,
         Err(error) => panic!("{error}"),
     };
-    for at in 0..bytes {
-        attributes.damage(at as u64, &[sound[at] ^ if at % 2 == 0 { 0xff } else { 1 << (at % 8) }]);
+    for (at, &byte) in sound.iter().enumerate() {
+        attributes.damage(at as u64, &[byte ^ if at % 2 == 0 { 0xff } else { 1 << (at % 8) }]);
         look();
-        attributes.damage(at as u64, &[sound[at]]);
+        attributes.damage(at as u64, &[byte]);
     }
     for seed in 0..300_u64 {
         let noise =
