@@ -216,6 +216,15 @@ impl Volume {
         self.engine.check().map_err(|error| Error::from_engine(error, "check volume").at(&self.path))
     }
 
+    /// Makes everything durable that was done before the call, in files and in stores, as far as the medium can: see
+    /// [`Information::promise`]. Other threads go on meanwhile.
+    ///
+    /// # Errors
+    /// `EIO` when the disk fails; `EROFS` once it has.
+    pub fn sync(&self) -> Result<()> {
+        self.engine.sync().map_err(|error| Error::from_engine(error, "sync volume").at(&self.path))
+    }
+
     /// Saves and closes the volume.
     ///
     /// # Errors
