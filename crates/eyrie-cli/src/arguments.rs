@@ -1,7 +1,15 @@
 //! The command line.
 
+mod archive;
+mod kv;
+mod search;
+#[cfg(test)]
+mod tests;
 mod xattr;
 
+pub use archive::{Dump, Load};
+pub use kv::{Kv, KvCommand};
+pub use search::{Du, Find};
 pub use xattr::{Owner as XattrOwner, Xattr, XattrCommand};
 
 use std::ffi::OsString;
@@ -9,6 +17,7 @@ use std::path::PathBuf;
 
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand};
+use clap_complete::Shell;
 
 use crate::place::Place;
 use crate::text;
@@ -62,7 +71,7 @@ Examples:
   eyrie import -v . vol:/backup > done.txt
   eyrie import --json /etc vol:/etc
 
-Modes, owners, times, links, holes and extended attributes are kept. What cannot be read is reported, and the exit
+Modes, owners, times, links, holes and extended attributes are kept. What cannot be read is reported, and the exit \
 status is then 1; extended attributes that cannot be kept are counted.")]
     Import(Import),
     /// Copy a directory tree of a volume to the host
@@ -73,6 +82,29 @@ Examples:
 
 Modes, owners (as root), times, links, holes and extended attributes are kept. The new directory must not exist.")]
     Export(Export),
+    /// Write a directory tree of a volume as an archive of `tar`
+    #[command(after_help = "\
+Examples:
+  eyrie dump vol:/share -o share.tar
+  eyrie dump vol:/ | gzip > vol.tar.gz
+  eyrie dump vol:/share | tar -t
+  eyrie dump old:/ | eyrie load new:/
+
+Modes, owners, times, links, holes and extended attributes are kept, and GNU tar can extract it (as root to keep owners \
+and devices; holes need no option, extended attributes --xattrs). Sockets cannot be in an archive; they are reported, and the exit status is then 1. FILE is replaced.")]
+    Dump(Dump),
+    /// Make a directory tree of a volume from an archive of `tar`
+    #[command(after_help = "\
+Examples:
+  eyrie load vol:/share -i share.tar
+  eyrie load new:/ < vol.tar
+  gzip -dc linux.tar.gz | eyrie load vol:/linux
+  tar -c -C /etc . | eyrie load vol:/etc
+
+The directory must be new or empty. Modes, owners (by number), times, links, holes and extended attributes are kept. Names that begin with \
+`/` begin in the directory, and those with `..` are refused: nothing is made outside of it. What cannot be loaded is \
+reported, and the exit status is then 1; what is loaded stays.")]
+    Load(Load),
     /// List directories
     #[command(after_help = "\
 Examples:
@@ -83,6 +115,31 @@ Examples:
     /// Show a directory tree
     #[command(after_help = "Examples:\n  eyrie tree vol:/share\n  eyrie tree --depth 2 -a vol:/")]
     Tree(Tree),
+    /// Find files by name, type, size or time
+    #[command(after_help = "\
+Examples:
+  eyrie find vol:/ --name '*.rs'
+  eyrie find vol:/share --type f --size +1M
+  eyrie find vol:/ --type d --empty
+  eyrie find vol:/ --path '*/doc/*' --mtime -7 --json
+  eyrie find vol:/tmp --type f --mtime +30 -0 | xargs -0 eyrie rm
+
+What fits all conditions is shown. A GLOB fits a whole name (--name) or path in the volume (--path): * any bytes, ? one \
+byte, [a-z] one of these, {a,b} one of those, \\ takes its meaning from the next. N is exactly N, +N more, -N less.")]
+    Find(Find),
+    /// Show the space that files take
+    #[command(
+        disable_help_flag = true,
+        after_help = "\
+Examples:
+  eyrie du -h vol:/
+  eyrie du -sh vol:/share vol:/home
+  eyrie du -d 1 -c one:/ two:/
+  eyrie du -a --apparent-size --json vol:/share
+
+Counts are in KiB, rounded up, of a directory with all that is in it. What has several names counts once."
+    )]
+    Du(Du),
     /// Write files to standard output
     #[command(
         after_help = "Examples:\n  eyrie cat vol:/share/dict/words | head\n  eyrie cat vol:/a vol:/b > both"
@@ -101,7 +158,7 @@ Examples:
   eyrie cp -r vol:/share/doc ./doc
   eyrie cp -r one:/data two:/data
 
-Copies keep modes, owners (as root), times, links, holes and extended attributes, as `cp -a` does; symbolic links are
+Copies keep modes, owners (as root), times, links, holes and extended attributes, as `cp -a` does; symbolic links are \
 copied, not followed.
 Into an existing directory things are copied under their own names. Files are replaced, directories are not.
 
@@ -147,7 +204,9 @@ Examples:
   eyrie fsck /dev/shm/vol
   eyrie fsck --json vol && echo sound
 
-Exit status: 0 sound, 4 broken, 8 cannot be read.")]
+Exit status, as of fsck(8): 0 sound, 4 broken, 8 cannot be read or checked, 16 wrong arguments. Nothing is ever \
+repaired, so 1 does not occur: a volume that was not closed is recovered when it is opened, which is no repair, and is \
+then checked as any other.")]
     Fsck(VolumeJson),
     /// Show the space of volumes
     #[command(after_help = "Examples:\n  eyrie df vol\n  eyrie df --json vol /dev/shm/other")]
@@ -162,6 +221,21 @@ Examples:
 
 The volume goes to /dev/shm if there is room, else to the temporary directory, and stays unless --remove is given.")]
     Tour(Tour),
+    /// Write what a shell needs to complete this command
+    #[command(after_help = "\
+Examples:
+  eyrie completions bash > ~/.local/share/bash-completion/completions/eyrie
+  eyrie completions zsh > ~/.zfunc/_eyrie
+  eyrie completions fish > ~/.config/fish/completions/eyrie.fish")]
+    Completions(Completions),
+    /// Write the pages of the manual
+    #[command(after_help = "\
+Examples:
+  eyrie man ~/.local/share/man/man1
+  eyrie man | man -l -
+
+A page for each command goes into DIR, which is made if need be; without DIR all go to standard output.")]
+    Man(Man),
 }
 
 /// See [`Command::Mkfs`].
@@ -343,63 +417,6 @@ pub struct Link {
     pub symbolic: bool,
 }
 
-/// See [`Command::Kv`].
-#[derive(Debug, Args)]
-pub struct Kv {
-    /// What to do with a key.
-    #[command(subcommand)]
-    pub command: KvCommand,
-}
-
-/// What to do with keys.
-#[derive(Debug, Subcommand)]
-pub enum KvCommand {
-    /// Write the value of a key to standard output
-    #[command(after_help = "Examples:\n  eyrie kv get vol:/store colour")]
-    Get {
-        /// The directory
-        #[arg(value_name = "VOLUME:/dir", value_parser = place())]
-        store: Place,
-        /// The key, 1 to 255 bytes
-        key: OsString,
-    },
-    /// Set the value of a key
-    #[command(
-        after_help = "Examples:\n  eyrie kv put vol:/store colour green\n  eyrie kv put vol:/store photo - < photo.jpg"
-    )]
-    Put {
-        /// The directory
-        #[arg(value_name = "VOLUME:/dir", value_parser = place())]
-        store: Place,
-        /// The key, 1 to 255 bytes
-        key: OsString,
-        /// The value; - or nothing reads it from standard input
-        value: Option<OsString>,
-    },
-    /// Remove a key and its value
-    #[command(after_help = "Examples:\n  eyrie kv erase vol:/store colour")]
-    Erase {
-        /// The directory
-        #[arg(value_name = "VOLUME:/dir", value_parser = place())]
-        store: Place,
-        /// The key, 1 to 255 bytes
-        key: OsString,
-    },
-    /// List the keys, in byte order
-    #[command(after_help = "Examples:\n  eyrie kv scan vol:/store\n  eyrie kv scan --json vol:/store user:")]
-    Scan {
-        /// The directory
-        #[arg(value_name = "VOLUME:/dir", value_parser = place())]
-        store: Place,
-        /// Only keys that begin so
-        #[arg(default_value = "")]
-        prefix: OsString,
-        /// Print JSON, one array with the sizes of the values
-        #[arg(long)]
-        json: bool,
-    },
-}
-
 /// See [`Command::Df`].
 #[derive(Debug, Args)]
 pub struct Df {
@@ -429,6 +446,22 @@ pub struct Tour {
     /// Print the results as JSON
     #[arg(long)]
     pub json: bool,
+}
+
+/// See [`Command::Completions`].
+#[derive(Debug, Args)]
+pub struct Completions {
+    /// The shell
+    #[arg(value_name = "SHELL")]
+    pub shell: Shell,
+}
+
+/// See [`Command::Man`].
+#[derive(Debug, Args)]
+pub struct Man {
+    /// Where to
+    #[arg(value_name = "DIR")]
+    pub dir: Option<PathBuf>,
 }
 
 /// Parses places from any bytes.

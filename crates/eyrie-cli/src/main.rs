@@ -1,10 +1,11 @@
 //! The command `eyrie`: thin over the library `eyrie`.
 //!
 //! Errors are one line on standard error, "eyrie: what: where: what to do", and an exit status: 1 for failures, 2 for
-//! wrong arguments, 130 after Ctrl-C. Standard output may be closed at any time.
+//! wrong arguments, 130 after Ctrl-C; `fsck` has those of fsck(8). Standard output may be closed at any time.
 
 #![forbid(unsafe_code)]
 
+mod archive;
 mod arguments;
 mod commands;
 mod copy;
@@ -71,5 +72,6 @@ fn usage(error: &clap::Error) -> ExitCode {
     let words: Vec<&str> =
         command.split(' ').take_while(|word| word.starts_with(|c: char| c.is_ascii_lowercase())).collect();
     tell(&format!("{what}: see `{} --help`", words.join(" ")));
-    ExitCode::from(2)
+    // As fsck(8), where 2 would ask for a reboot.
+    ExitCode::from(if words.get(1) == Some(&"fsck") { 16 } else { 2 })
 }

@@ -1,12 +1,14 @@
 //! Standard output: buffered, raw bytes for pipes, escaped names and styles for terminals.
 
 use std::io::{self, BufWriter, IsTerminal, Stdout, Write};
+use std::os::unix::ffi::OsStrExt;
 
 use clap::builder::styling::{AnsiColor, Style};
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use serde_json::{Value, json};
 
 use crate::failure::Result;
+use crate::place::Inside;
 use crate::text;
 
 /// Standard output.
@@ -35,6 +37,13 @@ impl Output {
         } else {
             self.stream.write_all(name)
         }
+    }
+
+    /// A place in a volume, as a name.
+    pub fn place(&mut self, place: &Inside) -> io::Result<()> {
+        self.name(place.volume.as_os_str().as_bytes())?;
+        self.stream.write_all(b":")?;
+        self.name(place.path.as_os_str().as_bytes())
     }
 
     /// A name in the colour of directories, where there are colours.

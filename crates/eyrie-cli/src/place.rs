@@ -5,6 +5,7 @@ use std::fmt;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use crate::copy::under;
 use crate::failure::{Failure, Result};
 use crate::text;
 
@@ -74,9 +75,9 @@ impl Place {
 }
 
 impl Inside {
-    /// The place of that name under this one.
+    /// The place of that name or path under this one; of an empty path it is this one.
     pub fn join(&self, name: impl AsRef<Path>) -> Inside {
-        Inside { volume: self.volume.clone(), path: self.path.join(name) }
+        Inside { volume: self.volume.clone(), path: under(&self.path, name.as_ref()) }
     }
 }
 

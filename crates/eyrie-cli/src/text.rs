@@ -8,6 +8,9 @@ use eyrie::{Kind, Time};
 
 const UNITS: [&str; 6] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
 
+/// What to say of a size that is none.
+const SIZES: &str = "sizes are written like 4G, 512M or 1048576";
+
 /// `1536` as `1.5 KiB`.
 pub fn size(bytes: u64) -> String {
     let mut unit = 0;
@@ -24,11 +27,37 @@ pub fn size(bytes: u64) -> String {
     }
 }
 
+/// `1536` as `1.5K`, rounded up, as `du -h` has it and `sort -h` sorts it.
+pub fn short_size(bytes: u64) -> String {
+    const LETTERS: [&str; 7] = ["", "K", "M", "G", "T", "P", "E"];
+    let mut unit = 0;
+    // Whole units and tenths of them, both rounded up.
+    let scaled = |unit: u32, parts: u128| (u128::from(bytes) * parts).div_ceil(1 << (10 * unit));
+    while scaled(unit, 1) >= 1024 {
+        unit += 1;
+    }
+    let (whole, tenths) = (scaled(unit, 1), scaled(unit, 10));
+    let letter = LETTERS[unit as usize];
+    if unit == 0 || tenths >= 100 {
+        format!("{whole}{letter}")
+    } else {
+        format!("{}.{}{letter}", tenths / 10, tenths % 10)
+    }
+}
+
 /// `4G`, `512M`, `1.5g`, `64KiB` or plain bytes, in bytes; units are powers of 1024.
 ///
 /// # Errors
 /// What is wrong, for the user.
 pub fn parse_size(argument: &str) -> Result<u64, String> {
+    parse_bytes(argument).and_then(|bytes| if bytes > 0 { Ok(bytes) } else { Err(SIZES.to_owned()) })
+}
+
+/// As [`parse_size`], or 0.
+///
+/// # Errors
+/// What is wrong, for the user.
+pub fn parse_bytes(argument: &str) -> Result<u64, String> {
     let digits = argument.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(argument.len());
     let (number, unit) = argument.split_at(digits);
     let shift = match unit.trim().to_ascii_lowercase().as_str() {
@@ -37,16 +66,14 @@ pub fn parse_size(argument: &str) -> Result<u64, String> {
         "m" | "mb" | "mib" => 20,
         "g" | "gb" | "gib" => 30,
         "t" | "tb" | "tib" => 40,
-        _ => return Err("sizes are written like 4G, 512M or 1048576".to_owned()),
+        _ => return Err(SIZES.to_owned()),
     };
     let scale = (1_u64 << shift) as f64;
     let bytes = match number.parse::<u64>() {
         Ok(whole) => whole.checked_mul(1 << shift),
         Err(_) => number.parse::<f64>().ok().map(|number| (number * scale) as u64),
     };
-    bytes
-        .filter(|&bytes| bytes > 0 && bytes < 1 << 62)
-        .ok_or_else(|| "sizes are written like 4G, 512M or 1048576".to_owned())
+    bytes.filter(|&bytes| bytes < 1 << 62).ok_or_else(|| SIZES.to_owned())
 }
 
 /// `53353` as `53,353`.
@@ -183,6 +210,20 @@ mod tests {
         assert_eq!(size(1536), "1.5 KiB");
         assert_eq!(size(4 << 30), "4.0 GiB");
         assert_eq!(size((1 << 30) - 4096), "1.0 GiB");
+        assert_eq!((parse_bytes("0"), parse_bytes("2k")), (Ok(0), Ok(2048)));
+        for (bytes, short) in [
+            (0, "0"),
+            (1023, "1023"),
+            (1024, "1.0K"),
+            (1025, "1.1K"),
+            (10 << 10, "10K"),
+            ((10 << 10) + 1, "11K"),
+            ((1 << 20) - 1, "1.0M"),
+            (3 << 29, "1.5G"),
+            (u64::MAX, "16E"),
+        ] {
+            assert_eq!(short_size(bytes), short);
+        }
         assert_eq!(count(1_234_567), "1,234,567");
     }
 

@@ -376,6 +376,11 @@ impl Manifest {
         Ok(manifest)
     }
 
+    /// Changes what is kept of every entry, for comparisons with something that keeps less.
+    pub fn change(&mut self, change: impl FnMut(&mut Line)) {
+        self.lines.values_mut().for_each(change);
+    }
+
     /// How many entries there are, the root included.
     pub fn len(&self) -> usize {
         self.lines.len()

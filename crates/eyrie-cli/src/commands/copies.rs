@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use eyrie::{Credentials, Errno, Files, Host, Posix, PosixExt, RenameMode, Stat, Volume};
 
+use super::complete;
 use super::transfer::{device, host};
 use crate::arguments::{Copy, Move};
 use crate::copy::{Job, Tally, Watch, copy_tree};
@@ -201,14 +202,7 @@ fn place_copy(from: &End, to: &End, recursive: bool) -> Result<()> {
     if let Some(lost) = tally.lost_xattrs() {
         tell(&format!("not everything was copied: {}: {lost}", from.shown()));
     }
-    match tally.failed() {
-        0 => Ok(()),
-        failed => {
-            let failed = text::counted(failed, "entry", "entries");
-            let why = format!("{failed} left out, see above");
-            Err(Failure::new("not everything was copied", from.shown(), why))
-        }
-    }
+    complete("not everything was copied", from.shown(), tally.failed())
 }
 
 /// Copies.

@@ -13,7 +13,7 @@ use crate::{tell, text};
 
 /// Exit status of a broken volume.
 const BROKEN: u8 = 4;
-/// Exit status of a volume that cannot be read.
+/// Exit status of a volume that cannot be read or checked.
 const UNREADABLE: u8 = 8;
 
 /// Makes a volume.
@@ -160,24 +160,21 @@ pub fn objects(report: &Report) -> u64 {
     report.directories + report.files + report.others
 }
 
-/// Checks a volume.
+/// Checks a volume. What goes wrong on the way has a status of its own: 1 would say that something was repaired.
 pub fn fsck(arguments: &VolumeJson, output: &mut Output) -> Result<()> {
+    let result = examine(arguments, output).and_then(|()| Ok(output.flush()?));
+    result.map_err(|failure| match failure.status() {
+        0 | BROKEN => failure,
+        _ => failure.with_status(UNREADABLE),
+    })
+}
+
+fn examine(arguments: &VolumeJson, output: &mut Output) -> Result<()> {
     let place = text::path(&arguments.volume);
-    let volume = open(&arguments.volume).map_err(|failure| failure.with_status(UNREADABLE))?;
-    let report = volume.check().map_err(|error| {
-        refused("cannot read the volume", &arguments.volume, &error).with_status(UNREADABLE)
-    })?;
+    let volume = open(&arguments.volume)?;
+    let report =
+        volume.check().map_err(|error| refused("cannot read the volume", &arguments.volume, &error))?;
     let objects = objects(&report);
-    if arguments.json {
-        output.json(&json!({
-            "sound": report.findings.is_empty(),
-            "findings": report.findings,
-            "objects": objects,
-            "directories": report.directories,
-            "files": report.files,
-            "bytes": report.bytes,
-        }))?;
-    }
     let looked = format!(
         "{} ({}, {}), {}",
         text::counted(objects, "object", "objects"),
@@ -185,12 +182,25 @@ pub fn fsck(arguments: &VolumeJson, output: &mut Output) -> Result<()> {
         text::counted(report.directories, "directory", "directories"),
         text::size(report.bytes)
     );
+    let told = if arguments.json {
+        output.json(&json!({
+            "sound": report.findings.is_empty(),
+            "findings": report.findings,
+            "objects": objects,
+            "directories": report.directories,
+            "files": report.files,
+            "bytes": report.bytes,
+        }))
+    } else if report.findings.is_empty() {
+        writeln!(output, "{place} is sound: {looked}").map_err(Failure::from)
+    } else {
+        Ok(())
+    };
     if report.findings.is_empty() {
-        if !arguments.json {
-            writeln!(output, "{place} is sound: {looked}")?;
-        }
-        return volume.close().doing("close the volume", place);
+        volume.close().doing("close the volume", place)?;
+        return told;
     }
+    // Broken is broken, whether or not somebody reads about it.
     for finding in &report.findings {
         tell(&format!("broken: {place}: {finding}"));
     }

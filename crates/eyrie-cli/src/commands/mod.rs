@@ -1,6 +1,10 @@
 //! The subcommands, a file each for those that belong together.
 
+mod archives;
 mod copies;
+mod document;
+mod du;
+mod find;
 mod inspect;
 mod kv;
 mod list;
@@ -11,6 +15,7 @@ mod xattr;
 pub use inspect::objects;
 pub use transfer::device;
 
+use std::fmt::Display;
 use std::path::Path;
 
 use eyrie::{Credentials, Files, Volume};
@@ -30,8 +35,12 @@ pub fn run(command: Command, output: &mut Output) -> Result<()> {
         Command::Info(arguments) => inspect::info(&arguments, output),
         Command::Import(arguments) => transfer::import(arguments, output),
         Command::Export(arguments) => transfer::export(arguments, output),
+        Command::Dump(arguments) => archives::dump(arguments, output),
+        Command::Load(arguments) => archives::load(arguments, output),
         Command::Ls(arguments) => list::ls(arguments, output),
         Command::Tree(arguments) => list::tree(arguments, output),
+        Command::Find(arguments) => find::find(arguments, output),
+        Command::Du(arguments) => du::du(arguments, output),
         Command::Cat(arguments) => manage::cat(arguments, output),
         Command::Stat(arguments) => inspect::stat(arguments, output),
         Command::Mkdir(arguments) => manage::mkdir(arguments),
@@ -44,6 +53,8 @@ pub fn run(command: Command, output: &mut Output) -> Result<()> {
         Command::Fsck(arguments) => inspect::fsck(&arguments, output),
         Command::Df(arguments) => inspect::df(&arguments, output),
         Command::Tour(arguments) => tour::run(&arguments, output),
+        Command::Completions(arguments) => document::completions(&arguments, output),
+        Command::Man(arguments) => document::man(&arguments, output),
     }
 }
 
@@ -67,6 +78,17 @@ fn refused(what: &str, volume: &Path, error: &eyrie::Error) -> Failure {
     let why = crate::failure::reason(error);
     let why = why.strip_prefix(&format!("{place}: ")).unwrap_or(&why);
     Failure::new(what, place, why)
+}
+
+/// Fails with `what` if anything was left out.
+fn complete(what: &str, place: impl Display, left_out: u64) -> Result<()> {
+    match left_out {
+        0 => Ok(()),
+        _ => {
+            let entries = text::counted(left_out, "entry", "entries");
+            Err(Failure::new(what, place, format_args!("{entries} left out, see above")))
+        }
+    }
 }
 
 /// The user of this process, with its umask.

@@ -5,13 +5,14 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use eyrie::{Credentials, Errno, Host, Posix};
+use eyrie::{Credentials, Errno, Files, Host, Posix};
 
-use super::with_volume;
+use super::{complete, with_volume};
 use crate::arguments::{Export, Import};
 use crate::copy::{Job, Tally, Watch, copy_tree};
 use crate::failure::{Doing, Failure, Result};
 use crate::output::Output;
+use crate::place::Inside;
 use crate::{interrupt, text};
 
 /// The host's file system from its root, and an absolute path in it.
@@ -52,7 +53,7 @@ pub fn import(arguments: Import, output: &mut Output) -> Result<()> {
             watch: &Watch::new(&arguments.from, prefix, "import", arguments.verbose),
         })
     })?;
-    let summary = Summary { verb: "imported", json: arguments.json, verbose: arguments.verbose, started };
+    let summary = Summary { verb: "imported", json: arguments.json, aside: arguments.verbose, started };
     summary.print(&tally, &shown, output)
 }
 
@@ -61,24 +62,12 @@ pub fn export(arguments: Export, output: &mut Output) -> Result<()> {
     let inside = arguments.from.inside_or_root();
     let (target, to) = host(&arguments.to)?;
     refuse_existing(&target, &to, "export to", &text::path(&arguments.to))?;
-    if let (Some(parent), Ok(volume)) = (to.parent(), inside.volume.canonicalize())
-        && parent.canonicalize().is_ok_and(|parent| parent.starts_with(&volume))
-    {
-        let why = "this is inside the volume's own directory: choose another place";
-        return Err(Failure::new("cannot export to", text::path(&arguments.to), why));
-    }
+    refuse_own_directory(&inside.volume, &to, "cannot export to")?;
     interrupt::watch();
     let started = Instant::now();
     let tally = with_volume(&inside.volume, |volume| {
         let source = volume.files(Credentials::of_process());
-        let stat = source.stat(&inside.path).doing("export", &inside)?;
-        if !stat.is_dir() {
-            return Err(Failure::new(
-                "cannot export",
-                &inside,
-                "not a directory: copy files with `eyrie cp`",
-            ));
-        }
+        require_directory(&source, &inside, "export")?;
         let prefix = PathBuf::from(inside.to_string());
         copy_tree(&Job {
             source: &source,
@@ -90,8 +79,27 @@ pub fn export(arguments: Export, output: &mut Output) -> Result<()> {
             watch: &Watch::new(&prefix, String::new(), "export", arguments.verbose),
         })
     })?;
-    let summary = Summary { verb: "exported", json: arguments.json, verbose: arguments.verbose, started };
+    let summary = Summary { verb: "exported", json: arguments.json, aside: arguments.verbose, started };
     summary.print(&tally, &inside.to_string(), output)
+}
+
+/// The volume's own directory has its files and no others.
+pub(super) fn refuse_own_directory(volume: &Path, path: &Path, what: &str) -> Result<()> {
+    let (Some(parent), Ok(volume)) = (path.parent(), volume.canonicalize()) else { return Ok(()) };
+    if parent.canonicalize().is_ok_and(|parent| parent.starts_with(&volume)) {
+        let why = "this is inside the volume's own directory: choose another place";
+        return Err(Failure::new(what, text::path(path), why));
+    }
+    Ok(())
+}
+
+/// What is exported or dumped is a directory.
+pub(super) fn require_directory(files: &Files, inside: &Inside, what: &str) -> Result<()> {
+    if files.stat(&inside.path).doing(what, inside)?.is_dir() {
+        return Ok(());
+    }
+    let why = "not a directory: copy files with `eyrie cp`";
+    Err(Failure::new(format_args!("cannot {what}"), inside, why))
 }
 
 /// A tree goes to a name of its own.
@@ -108,36 +116,27 @@ fn refuse_existing(fs: &impl Posix, path: &Path, what: &str, shown: &str) -> Res
 }
 
 /// How to tell what was done.
-struct Summary {
-    verb: &'static str,
-    json: bool,
-    verbose: bool,
-    started: Instant,
+pub(super) struct Summary {
+    pub(super) verb: &'static str,
+    pub(super) json: bool,
+    /// Not to standard output, which has something else.
+    pub(super) aside: bool,
+    pub(super) started: Instant,
 }
 
 impl Summary {
-    fn print(&self, tally: &Tally, shown: &str, output: &mut Output) -> Result<()> {
+    /// Tells it, and fails if anything was left out.
+    pub(super) fn print(&self, tally: &Tally, shown: &str, output: &mut Output) -> Result<()> {
         let seconds = self.started.elapsed().as_secs_f64();
         if self.json {
             let mut value = tally.json();
             value["seconds"] = serde_json::json!(seconds);
             output.json(&value)?;
-        } else if self.verbose {
-            // Standard output has paths and nothing else.
+        } else if self.aside {
             let _ = writeln!(std::io::stderr(), "{} {} in {seconds:.1} s", self.verb, tally.summary());
         } else {
             writeln!(output, "{} {} in {seconds:.1} s", self.verb, tally.summary())?;
         }
-        match tally.failed() {
-            0 => Ok(()),
-            failed => {
-                let failed = text::counted(failed, "entry", "entries");
-                Err(Failure::new(
-                    "not everything was copied",
-                    shown,
-                    format_args!("{failed} left out, see above"),
-                ))
-            }
-        }
+        complete("not everything was copied", shown, tally.failed())
     }
 }

@@ -77,12 +77,13 @@ impl<'a> Progress<'a> {
         }
     }
 
-    /// What has come of it; `to` is shown as where everything went.
+    /// What has come of it; `to` is where everything went.
     ///
     /// # Errors
     /// When it was interrupted, with exit status 130, or could not go on.
-    pub fn outcome(self, to: String) -> Result<Tally> {
+    pub fn outcome(self, to: &Path) -> Result<Tally> {
         self.watch.finish();
+        let to = self.watch.target_place(to);
         let done = self.tally.summary();
         if let Some(why) = self.fatal.into_inner().unwrap_or_else(PoisonError::into_inner) {
             return Err(Failure::new("cannot copy all", to, format_args!("{why}; copied so far: {done}")));

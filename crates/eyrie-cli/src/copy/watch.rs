@@ -15,7 +15,7 @@ pub struct Watch {
     quiet: bool,
     source: PathBuf,
     /// What goes before the paths of the target.
-    pub(super) target: String,
+    target: String,
     bar: ProgressBar,
 }
 
@@ -85,7 +85,7 @@ impl Watch {
     }
 
     /// The target's `path`, to be shown.
-    pub(super) fn target_place(&self, path: &Path) -> String {
+    pub fn target_place(&self, path: &Path) -> String {
         format!("{}{}", self.target, text::path(path))
     }
 

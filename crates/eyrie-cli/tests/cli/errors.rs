@@ -10,7 +10,7 @@ use eyrie_testkit::tree_fixture::fill;
 use crate::Sandbox;
 
 /// The largest file of the volume: where its bytes are.
-fn segment(sandbox: &Sandbox) -> std::path::PathBuf {
+pub(crate) fn segment(sandbox: &Sandbox) -> std::path::PathBuf {
     let files = fs::read_dir(sandbox.path("vol")).unwrap().map(|entry| entry.unwrap().path());
     files.max_by_key(|path| path.metadata().unwrap().len()).unwrap()
 }
@@ -61,8 +61,22 @@ fn names_that_are_too_long() {
     let sandbox = Sandbox::with_volume("64M");
     let place = format!("vol:/{}", "n".repeat(256));
     sandbox.fail(1, &["255"], ["mkdir", &place]);
+    sandbox.fail(1, &["a path at most 4095"], ["mkdir", &format!("vol:/{}", "n/".repeat(2048))]);
     sandbox.succeed(["mkdir", "vol:/store"]);
     sandbox.fail(1, &["255"], ["kv", "put", "vol:/store", &"k".repeat(256), "value"]);
+}
+
+#[test]
+fn a_directory_that_is_not_empty() {
+    let sandbox = Sandbox::with_volume("64M");
+    sandbox.succeed(["mkdir", "-p", "vol:/a", "vol:/dir/a/inner"]);
+    // No option of `mv` helps.
+    sandbox.fail(
+        1,
+        &["vol:/dir/a", "not empty: remove its contents first, or choose another name"],
+        ["mv", "vol:/a", "vol:/dir"],
+    );
+    assert_eq!(sandbox.succeed(["ls", "vol:/dir/a"]), "inner\n");
 }
 
 #[test]

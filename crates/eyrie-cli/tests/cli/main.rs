@@ -2,10 +2,14 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod archives;
 mod arguments;
 mod commands;
 mod crashes;
+mod documents;
 mod errors;
+mod search;
+mod status;
 mod trees;
 
 use std::ffi::OsStr;
@@ -49,6 +53,20 @@ impl Sandbox {
         let output = self.run(arguments);
         assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
         String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
+    /// Runs it; it must fail with this status and complain of each of `words` first. The last complaint.
+    fn complain<S: AsRef<OsStr>>(&self, words: &[&str], arguments: impl IntoIterator<Item = S>) -> String {
+        let output = self.run(arguments);
+        assert_eq!(output.status.code(), Some(1), "{output:?}");
+        let complaints = String::from_utf8_lossy(&output.stderr).into_owned();
+        let mut lines: Vec<&str> = complaints.lines().collect();
+        let last = lines.pop().unwrap_or_default().to_owned();
+        assert_eq!(lines.len(), words.len(), "{complaints}");
+        for (line, word) in lines.iter().zip(words) {
+            assert!(line.starts_with("eyrie: ") && line.contains(word), "{word:?} is not in {line:?}");
+        }
+        last
     }
 
     /// Runs it; it must fail with this status and one clear line that contains all of `words`.

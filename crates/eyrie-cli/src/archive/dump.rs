@@ -1,0 +1,159 @@
+//! Writes a tree as an archive.
+
+use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::io::{self, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use eyrie::{File, Kind, Posix, PosixExt, Stat};
+
+use super::sparse::MOST_RUNS;
+use super::write::{Writer, whole};
+use super::{Body, Member};
+use crate::copy::{CHUNK_BYTES, Found, On, Progress, Side, Step, Walk, Xattrs, next_run, read_xattrs, under};
+use crate::failure::reason_of_io;
+
+/// An archive of the tree `root` of `source`.
+struct Dump<'a, S, W> {
+    source: &'a S,
+    root: &'a Path,
+    archive: Writer<W>,
+    /// Name in the archive of each object with several names.
+    first: HashMap<u64, Vec<u8>>,
+    buffer: Vec<u8>,
+}
+
+/// Writes the tree `root` of `source` to `output`. What could not be stored is counted by `progress`. An archive that
+/// could not be finished has no end mark.
+///
+/// # Errors
+/// When there is nothing at `root`.
+pub fn dump<S: Posix>(
+    source: &S,
+    root: &Path,
+    output: impl Write,
+    progress: &Progress<'_>,
+) -> eyrie::Result<()> {
+    let walk = Walk::new(source, root)?;
+    let mut dump =
+        Dump { source, root, archive: Writer::new(output), first: HashMap::new(), buffer: Vec::new() };
+    for step in walk {
+        if progress.stopped() {
+            return Ok(());
+        }
+        let (relative, result) = match step {
+            Step::Found(found) => {
+                let result = dump.enter(&found, progress);
+                (found.relative, result)
+            }
+            Step::Left(_) => continue,
+            Step::Failed(relative, error) => (relative, Err(error).reading()),
+        };
+        if let Err(side) = result {
+            progress.failed(&relative, &side);
+        }
+    }
+    if let (false, Err(side)) = (progress.stopped(), written(dump.archive.finish())) {
+        progress.failed(Path::new(""), &side);
+    }
+    Ok(())
+}
+
+/// An archive that does not take bytes takes nothing more.
+fn written(result: io::Result<()>) -> Result<(), Side> {
+    result.map_err(|error| Side::Fatal(reason_of_io(&error)))
+}
+
+/// Names begin at the root; those of directories end with a slash.
+fn name_of(found: &Found) -> Vec<u8> {
+    let mut name = [b"./", found.relative.as_os_str().as_bytes()].concat();
+    if found.stat.is_dir() && found.depth > 0 {
+        name.push(b'/');
+    }
+    name
+}
+
+impl<S: Posix, W: Write> Dump<'_, S, W> {
+    fn enter(&mut self, found: &Found, progress: &Progress<'_>) -> Result<(), Side> {
+        let stat = found.stat;
+        let several = stat.links > 1 && !stat.is_dir();
+        let name = name_of(found);
+        if let Some(first) = self.first.get(&stat.inode).filter(|_| several) {
+            let body = Body::Link(first.clone());
+            let member = Member { name, stat: Stat { size: 0, ..stat }, xattrs: Xattrs::new(), body };
+            written(self.archive.member(&member))?;
+            progress.linked(Path::new(OsStr::from_bytes(&member.name)));
+            return Ok(());
+        }
+        let path = under(self.root, &found.relative);
+        let xattrs = read_xattrs(self.source, &path, progress);
+        let kept = xattrs.len();
+        let bytes = self.store(&path, name.clone(), stat, xattrs)?;
+        (0..kept).for_each(|_| progress.xattr_kept());
+        progress.completed(stat.kind, Path::new(OsStr::from_bytes(&name)), bytes);
+        if several {
+            self.first.insert(stat.inode, name);
+        }
+        Ok(())
+    }
+
+    /// Writes what is at `path`; the number of bytes of a file that are stored.
+    fn store(&mut self, path: &PathBuf, name: Vec<u8>, stat: Stat, xattrs: Xattrs) -> Result<u64, Side> {
+        let body = match stat.kind {
+            Kind::File => return self.file(path, name, stat, xattrs),
+            Kind::Directory => Body::Directory,
+            Kind::Symlink => Body::Symlink(self.source.readlink(path).reading()?),
+            Kind::Fifo | Kind::CharDevice | Kind::BlockDevice => Body::Special,
+            Kind::Socket => return Err(Side::Target("archives have no sockets".to_owned())),
+        };
+        written(self.archive.member(&Member { name, stat, xattrs, body }))?;
+        Ok(0)
+    }
+
+    fn file(&mut self, path: &PathBuf, name: Vec<u8>, stat: Stat, xattrs: Xattrs) -> Result<u64, Side> {
+        let file = self.source.options().read(true).no_follow(true).open(path).reading()?;
+        let mut runs = Vec::new();
+        let mut offset = 0;
+        while let Some(run) = next_run(self.source, &file, offset).reading()? {
+            offset = run.end;
+            runs.push(run);
+            if runs.len() > MOST_RUNS {
+                runs = whole(stat.size);
+                break;
+            }
+        }
+        let member = Member { name, stat, xattrs, body: Body::File(runs) };
+        written(self.archive.member(&member))?;
+        let Body::File(runs) = member.body else { return Ok(0) };
+        let mut bytes = 0;
+        let mut first_error = None;
+        for run in runs {
+            let mut offset = run.start;
+            while offset < run.end {
+                let room = usize::try_from(run.end - offset).unwrap_or(usize::MAX).min(CHUNK_BYTES);
+                self.buffer.resize(room.max(self.buffer.len()), 0);
+                let chunk = &mut self.buffer[..room];
+                if let Err(side) = read(&file, chunk, offset) {
+                    // The header has promised so many bytes.
+                    chunk.fill(0);
+                    first_error.get_or_insert(side);
+                }
+                written(self.archive.data(chunk))?;
+                offset += room as u64;
+                bytes += room as u64;
+            }
+        }
+        match first_error {
+            Some(side) => Err(side),
+            None => Ok(bytes),
+        }
+    }
+}
+
+fn read<S: Posix>(file: &File<'_, S>, chunk: &mut [u8], offset: u64) -> Result<(), Side> {
+    file.read_exact_at(chunk, offset).reading().map_err(|side| match side {
+        Side::Source(why) => Side::Source(format!("{why}; it is in the archive with zeros instead")),
+        side => side,
+    })
+}

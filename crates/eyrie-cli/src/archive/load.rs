@@ -1,0 +1,231 @@
+//! Makes a tree of what is in an archive.
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::io::Read;
+use std::ops::Range;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Component, Path, PathBuf};
+
+use eyrie::{Errno, File, Posix, PosixExt, Stat};
+
+use super::read::{Reader, Told};
+use super::{Body, Member};
+use crate::copy::{CHUNK_BYTES, On, Progress, Side, Store, Tally, Watch, Xattrs};
+use crate::failure::{self, Doing, Failure};
+
+/// Mode of directories that the archive goes through and does not have.
+const IMPLIED_MODE: u16 = 0o755;
+
+/// Bytes of the longest path.
+const MOST_NAME_BYTES: usize = 4095;
+
+/// The tree that an archive is loaded into.
+struct Load<'a, R, D> {
+    archive: Reader<R>,
+    target: &'a D,
+    store: Store<'a, D>,
+    /// The directories that were made, with the attributes that they are to have.
+    directories: BTreeMap<PathBuf, Option<(Stat, Xattrs)>>,
+    buffer: Vec<u8>,
+}
+
+/// Loads the archive `input`, shown as `from`, into the directory `to` of `target`, which must be empty or not exist.
+/// What could not be loaded is in the tally.
+///
+/// # Errors
+/// When it is no archive, is damaged or ends early, and when the target exists, is full or fails; with exit status 130
+/// when interrupted.
+pub fn load<D: Posix>(
+    input: impl Read,
+    from: &str,
+    target: &D,
+    to: &Path,
+    watch: &Watch,
+) -> failure::Result<Tally> {
+    let mut archive = Reader::new(input);
+    // Nothing is made for something that is no archive.
+    let first = archive.next().map_err(|why| Failure::new("cannot load", from, why))?;
+    let store = Store::new(target, to, Progress::new(watch));
+    match target.lstat(to) {
+        Err(error) if error.errno() == Errno::NOENT => {
+            let place = watch.target_place(to);
+            target.mkdir(to, IMPLIED_MODE).doing("make the directory", place)?;
+        }
+        found => is_free(target, to, found).doing("load into", watch.target_place(to))?,
+    }
+    let directories = BTreeMap::from([(PathBuf::new(), None)]);
+    let mut load = Load { archive, target, store, directories, buffer: Vec::new() };
+    let damage = load.members(first).err();
+    if damage.is_none() && !load.store.progress.stopped() {
+        load.archive.drain();
+    }
+    load.finish();
+    let tally = load.store.outcome()?;
+    match damage {
+        None => Ok(tally),
+        Some(why) => {
+            let done = tally.summary();
+            Err(Failure::new("cannot load all", from, format_args!("{why}; loaded so far: {done}")))
+        }
+    }
+}
+
+/// An empty directory is as good as none.
+fn is_free<D: Posix>(target: &D, to: &Path, found: eyrie::Result<Stat>) -> eyrie::Result<()> {
+    let errno = match found? {
+        stat if !stat.is_dir() => Errno::NOTDIR,
+        _ if target.read_dir(to)?.next().is_some() => Errno::NOTEMPTY,
+        _ => return Ok(()),
+    };
+    Err(eyrie::Error::new(errno, "load"))
+}
+
+/// The path under the target of a name in an archive, which may begin with `/` or `./`.
+fn relative(name: &[u8]) -> Result<PathBuf, Side> {
+    if name.len() > MOST_NAME_BYTES {
+        return Err(Side::Source("its name is longer than any path".to_owned()));
+    }
+    let mut path = PathBuf::new();
+    for component in Path::new(OsStr::from_bytes(name)).components() {
+        match component {
+            Component::Normal(part) => path.push(part),
+            Component::ParentDir => {
+                return Err(Side::Source(
+                    "its name has `..` in it, and would lead out of the target".to_owned(),
+                ));
+            }
+            Component::CurDir | Component::RootDir | Component::Prefix(_) => {}
+        }
+    }
+    Ok(path)
+}
+
+impl<R: Read, D: Posix> Load<'_, R, D> {
+    /// Makes all members; directories get their attributes later.
+    fn members(&mut self, first: Option<Told>) -> Result<(), String> {
+        let mut next = first;
+        while let Some(told) = next {
+            if self.store.progress.stopped() {
+                break;
+            }
+            let (name, result) = match told {
+                Told::Member(member) => {
+                    let result = self.enter(&member);
+                    (member.name, result)
+                }
+                Told::Refused(name, why) => (name, Err(Side::Source(why))),
+            };
+            if let Err(side) = result {
+                let shown = name.strip_prefix(b"./").unwrap_or(&name);
+                self.store.progress.failed(Path::new(OsStr::from_bytes(shown)), &side);
+            }
+            next = self.archive.next()?;
+        }
+        Ok(())
+    }
+
+    fn enter(&mut self, member: &Member) -> Result<(), Side> {
+        let path = relative(&member.name)?;
+        self.make_parents(&path)?;
+        if let Body::Directory = member.body {
+            if !self.directories.contains_key(&path) {
+                self.store.directory(&path).writing()?;
+            }
+            self.directories.insert(path, Some((member.stat, member.xattrs.clone())));
+            return Ok(());
+        }
+        if path.as_os_str().is_empty() {
+            return Err(Side::Source("it has the name of the target itself".to_owned()));
+        }
+        if let Body::Link(first) = &member.body {
+            return self.link(first, &path);
+        }
+        self.make_room(&path)?;
+        let (stat, xattrs) = (&member.stat, &member.xattrs);
+        match &member.body {
+            Body::File(runs) => {
+                let (archive, buffer) = (&mut self.archive, &mut self.buffer);
+                self.store.file(&path, stat, xattrs, |file| fill(archive, file, runs, stat.size, buffer))
+            }
+            Body::Symlink(target) => self.store.symlink(&path, stat, xattrs, target),
+            Body::Special | Body::Directory | Body::Link(_) => self.store.special(&path, stat, xattrs),
+        }
+    }
+
+    /// Makes the directories that lead to `path`. What is there and was not made by this load, or is a symbolic link,
+    /// is not gone through.
+    fn make_parents(&mut self, path: &Path) -> Result<(), Side> {
+        let above: Vec<&Path> = path.ancestors().skip(1).collect();
+        for dir in above.into_iter().rev().filter(|dir| !dir.as_os_str().is_empty()) {
+            if !self.directories.contains_key(dir) {
+                self.target.mkdir(self.store.path(dir), IMPLIED_MODE).writing()?;
+                self.directories.insert(dir.to_owned(), None);
+            }
+        }
+        Ok(())
+    }
+
+    /// A further name of a member before.
+    fn link(&mut self, first: &[u8], path: &Path) -> Result<(), Side> {
+        let first = relative(first)?;
+        if first == path {
+            return Err(Side::Source("it is a link to itself".to_owned()));
+        }
+        let inside = first.parent().is_some_and(|dir| self.directories.contains_key(dir));
+        if !inside || self.target.lstat(self.store.path(&first)).map_or(true, |stat| stat.is_dir()) {
+            return Err(Side::Source("it is a link to no file before it in the archive".to_owned()));
+        }
+        self.make_room(path)?;
+        self.store.link(&first, path).writing()
+    }
+
+    /// A later member of the same name replaces the one before, unless that is a directory.
+    fn make_room(&self, path: &Path) -> Result<(), Side> {
+        let path = self.store.path(path);
+        match self.target.lstat(&path) {
+            Ok(stat) if !stat.is_dir() => self.target.unlink(&path).writing(),
+            _ => Ok(()),
+        }
+    }
+
+    /// Attributes of directories, those inside first.
+    fn finish(&mut self) {
+        for (path, attributes) in std::mem::take(&mut self.directories).into_iter().rev() {
+            if self.store.progress.stopped() {
+                return;
+            }
+            let Some((stat, xattrs)) = attributes else { continue };
+            if let Err(side) = self.store.finish_directory(&path, &stat, &xattrs) {
+                self.store.progress.failed(&path, &side);
+            }
+        }
+    }
+}
+
+/// Writes the data of a member to `file`. The number of bytes.
+fn fill<R: Read, D: Posix>(
+    archive: &mut Reader<R>,
+    file: &File<'_, D>,
+    runs: &[Range<u64>],
+    size: u64,
+    buffer: &mut Vec<u8>,
+) -> Result<u64, Side> {
+    let mut bytes = 0;
+    for run in runs {
+        let mut offset = run.start;
+        while offset < run.end {
+            let room = usize::try_from(run.end - offset).unwrap_or(usize::MAX).min(CHUNK_BYTES);
+            buffer.resize(room.max(buffer.len()), 0);
+            let chunk = &mut buffer[..room];
+            archive.data(chunk).map_err(Side::Source)?;
+            file.write_all_at(chunk, offset).writing()?;
+            offset += room as u64;
+            bytes += room as u64;
+        }
+    }
+    if runs.last().is_none_or(|last| last.end < size) {
+        file.set_len(size).writing()?;
+    }
+    Ok(bytes)
+}

@@ -1,0 +1,267 @@
+//! Records of the pax format: keys and values before the member that they describe, each with its length.
+
+use std::collections::BTreeMap;
+
+use eyrie::Time;
+
+use crate::copy::Xattrs;
+
+/// Name of the member that follows.
+pub const PATH: &str = "path";
+/// Target of a link.
+pub const LINK_PATH: &str = "linkpath";
+/// Stored bytes.
+pub const SIZE: &str = "size";
+/// User id.
+pub const UID: &str = "uid";
+/// Group id.
+pub const GID: &str = "gid";
+/// Time of modification.
+pub const MTIME: &str = "mtime";
+/// Time of access.
+pub const ATIME: &str = "atime";
+
+/// Before the name of an extended attribute.
+const XATTR: &[u8] = b"SCHILY.xattr.";
+
+/// Nanoseconds of a second.
+const SECOND: u32 = 1_000_000_000;
+
+/// Records in their order. Of several with one key the last counts.
+#[derive(Clone, Default, Debug)]
+pub struct Records {
+    list: Vec<(Vec<u8>, Vec<u8>)>,
+    bytes: usize,
+}
+
+impl Records {
+    /// Adds a record.
+    pub fn push(&mut self, key: impl AsRef<[u8]>, value: impl Into<Vec<u8>>) {
+        self.add(key.as_ref(), value.into());
+    }
+
+    fn add(&mut self, key: &[u8], value: Vec<u8>) {
+        self.bytes += key.len() + value.len();
+        self.list.push((key.to_vec(), value));
+    }
+
+    /// Adds records after these.
+    pub fn extend(&mut self, more: Records) {
+        self.bytes += more.bytes;
+        self.list.extend(more.list);
+    }
+
+    /// Bytes of all keys and values.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// The value of a key. An empty one takes the record back.
+    pub fn get(&self, key: &str) -> Option<&[u8]> {
+        let (_, value) = self.list.iter().rfind(|(known, _)| known == key.as_bytes())?;
+        (!value.is_empty()).then_some(value)
+    }
+
+    /// The number that a key has as its value; `None` inside if it is no number.
+    pub fn number(&self, key: &str) -> Option<Option<u64>> {
+        self.get(key).map(parse_number)
+    }
+
+    /// All records in their order.
+    pub fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        self.list.iter().map(|(key, value)| (&key[..], &value[..]))
+    }
+
+    /// Adds an extended attribute. Its name is written so that it has no `=`, which ends a key.
+    pub fn push_xattr(&mut self, name: &[u8], value: &[u8]) {
+        let mut key = XATTR.to_vec();
+        for &byte in name {
+            match byte {
+                b'=' => key.extend_from_slice(b"%3D"),
+                b'%' => key.extend_from_slice(b"%25"),
+                _ => key.push(byte),
+            }
+        }
+        self.push(key, value);
+    }
+
+    /// The extended attributes, each with its last value.
+    pub fn xattrs(&self) -> Xattrs {
+        let mut xattrs = BTreeMap::new();
+        for (key, value) in &self.list {
+            let Some(mut rest) = key.strip_prefix(XATTR) else { continue };
+            let mut name = Vec::new();
+            while let Some((&byte, after)) = rest.split_first() {
+                let (byte, after) = match rest {
+                    [b'%', b'3', b'D', after @ ..] => (b'=', after),
+                    [b'%', b'2', b'5', after @ ..] => (b'%', after),
+                    _ => (byte, after),
+                };
+                name.push(byte);
+                rest = after;
+            }
+            xattrs.insert(name, value.clone());
+        }
+        xattrs.into_iter().collect()
+    }
+
+    /// The records as an archive has them.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        for (key, value) in &self.list {
+            // The length counts its own digits.
+            let rest = key.len() + value.len() + 3;
+            let mut length = rest + 1;
+            while length != rest + length.to_string().len() {
+                length = rest + length.to_string().len();
+            }
+            out.extend_from_slice(format!("{length} ").as_bytes());
+            out.extend_from_slice(key);
+            out.push(b'=');
+            out.extend_from_slice(value);
+            out.push(b'\n');
+        }
+        out
+    }
+
+    /// The records in `bytes`, unless these are none.
+    pub fn decode(mut bytes: &[u8]) -> Option<Records> {
+        let mut records = Records::default();
+        while !bytes.is_empty() {
+            let digits = bytes.iter().position(|&byte| byte == b' ')?;
+            let length = usize::try_from(parse_number(&bytes[..digits])?).ok()?;
+            let record = bytes.get(digits + 1..length)?.strip_suffix(b"\n")?;
+            let equals = record.iter().position(|&byte| byte == b'=')?;
+            records.add(&record[..equals], record[equals + 1..].to_vec());
+            bytes = &bytes[length..];
+        }
+        Some(records)
+    }
+}
+
+/// A number in decimal digits and nothing else.
+pub fn parse_number(digits: &[u8]) -> Option<u64> {
+    if !digits.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    std::str::from_utf8(digits).ok()?.parse().ok()
+}
+
+/// A time as a decimal number of seconds.
+pub fn format_time(time: Time) -> String {
+    match time {
+        Time { seconds, nanoseconds: 0 } => seconds.to_string(),
+        Time { seconds, nanoseconds } if seconds >= 0 => format!("{seconds}.{nanoseconds:09}"),
+        // Nanoseconds count forwards, digits away from zero.
+        Time { seconds, nanoseconds } => format!("-{}.{:09}", -(seconds + 1), SECOND - nanoseconds),
+    }
+}
+
+/// The time that [`format_time`] wrote; digits after nine are cut off.
+pub fn parse_time(text: &[u8]) -> Option<Time> {
+    let (negative, digits) = match text.strip_prefix(b"-") {
+        Some(digits) => (true, digits),
+        None => (false, text),
+    };
+    let point = digits.iter().position(|&byte| byte == b'.').unwrap_or(digits.len());
+    let (whole, fraction) = (&digits[..point], digits.get(point + 1..).unwrap_or_default());
+    if whole.is_empty() || !fraction.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    let digit = |place: usize| fraction.get(place).map_or(0, |digit| u32::from(digit - b'0'));
+    let nanoseconds = (0..9).fold(0, |sum, place| sum * 10 + digit(place));
+    let whole = parse_number(whole)?;
+    Some(match (negative, nanoseconds) {
+        (false, _) => Time::new(i64::try_from(whole).ok()?, nanoseconds),
+        (true, 0) => Time::new(0_i64.checked_sub_unsigned(whole)?, 0),
+        (true, _) => Time::new((-1_i64).checked_sub_unsigned(whole)?, SECOND - nanoseconds),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_have_any_bytes_and_every_length() {
+        for length in (0..1100).chain([9_970, 9_999, 10_000, 100_000]) {
+            let mut records = Records::default();
+            let value: Vec<u8> =
+                (0..length).map(|index| [b'\n', b'=', b' ', b'9', 0xff][index % 5]).collect();
+            records.push("first", value.clone());
+            records.push("second", "x");
+            let decoded = Records::decode(&records.encode()).unwrap();
+            assert_eq!(decoded.get("first").unwrap_or_default(), value, "{length}");
+            assert_eq!(decoded.get("second"), Some(&b"x"[..]));
+        }
+        assert_eq!(Records::decode(b"").unwrap().iter().count(), 0);
+        assert_eq!(Records::decode(b"30 mtime=1350244992.023960108\n").unwrap().iter().count(), 1);
+        for wrong in [
+            &b"5 a=\n\n"[..],
+            b"6 a=b",
+            b"7 a=b\n",
+            b"6 abc\n",
+            b" a=b\n",
+            b"-6 a=b\n",
+            b"0 a=b\n",
+            b"2 a=b\n",
+            b"99999999999999999999999 a=b\n",
+            b"\0\0\0\0",
+        ] {
+            assert!(Records::decode(wrong).is_none(), "{}", String::from_utf8_lossy(wrong));
+        }
+    }
+
+    #[test]
+    fn extended_attributes_have_any_names() {
+        let mut records = Records::default();
+        let names: [&[u8]; 6] =
+            [b"user.a", b"user.=", b"user.%3D", b"user.%", b"user.\xff\n ", b"user.empty"];
+        for name in names {
+            records.push_xattr(name, b"before");
+            records.push_xattr(name, if name == b"user.empty" { b"" } else { b"=\n\0" });
+        }
+        let decoded = Records::decode(&records.encode()).unwrap().xattrs();
+        let mut expected = names
+            .map(|name| (name.to_vec(), if name == b"user.empty" { Vec::new() } else { b"=\n\0".to_vec() }));
+        expected.sort();
+        assert_eq!(decoded, expected);
+        let mut records = Records::default();
+        records.push("SCHILY.xattr.user.100%", "value");
+        records.push("SCHILY.xattr", "none");
+        assert_eq!(records.xattrs(), [(b"user.100%".to_vec(), b"value".to_vec())]);
+    }
+
+    #[test]
+    fn the_last_record_counts_and_an_empty_one_takes_back() {
+        let mut records = Records::default();
+        records.push("path", "first");
+        records.push("path", "second");
+        assert_eq!(records.get("path"), Some(&b"second"[..]));
+        records.push("path", "");
+        assert_eq!(records.get("path"), None);
+    }
+
+    #[test]
+    fn times_are_decimal_on_both_sides_of_1970() {
+        for (time, text) in [
+            (Time::new(0, 0), "0"),
+            (Time::new(7, 999_999_999), "7.999999999"),
+            (Time::new(-1, 999_999_999), "-0.000000001"),
+            (Time::new(-5, 5), "-4.999999995"),
+            (Time::new(-5, 0), "-5"),
+            (Time::new(i64::MAX, 1), "9223372036854775807.000000001"),
+            (Time::new(i64::MIN, 0), "-9223372036854775808"),
+            (Time::new(i64::MIN, 1), "-9223372036854775807.999999999"),
+        ] {
+            assert_eq!(format_time(time), text);
+            assert_eq!(parse_time(text.as_bytes()), Some(time), "{text}");
+        }
+        assert_eq!(parse_time(b"1.5"), Some(Time::new(1, 500_000_000)));
+        assert_eq!(parse_time(b"1.0000000019"), Some(Time::new(1, 1)));
+        for wrong in ["", "-", ".5", "1.x", "x", "+1", "9223372036854775808", "-9223372036854775808.1", "1e9"]
+        {
+            assert_eq!(parse_time(wrong.as_bytes()), None, "{wrong}");
+        }
+    }
+}

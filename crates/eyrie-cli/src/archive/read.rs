@@ -1,0 +1,366 @@
+//! Reads members. Nothing that an archive says is believed before it is checked.
+
+use std::borrow::Cow;
+use std::io::{self, BufReader, Read};
+use std::ops::Range;
+
+use eyrie::{Kind, Stat, Time};
+use tar::{GnuExtSparseHeader, Header};
+
+use super::pax::{self, Records};
+use super::write::whole;
+use super::{BLOCK_BYTES, Body, Member, sparse};
+use crate::failure::reason_of_io;
+use crate::text;
+
+/// Most bytes that describe one member.
+const MOST_RECORD_BYTES: u64 = 16 << 20;
+/// What to say of more.
+const TOO_MUCH: &str = "it has more than 16 MiB to say of one member";
+/// Most bytes of a file.
+const MOST_BYTES: u64 = i64::MAX.cast_unsigned();
+/// Bytes that are read at once.
+const BUFFER_BYTES: usize = 256 << 10;
+/// Bytes that are passed over at once.
+const SKIP_BYTES: usize = 32 << 10;
+
+/// Result with a reason for the user, after which nothing more can be read.
+pub type Result<T> = std::result::Result<T, String>;
+
+/// What comes next in an archive.
+pub enum Told {
+    /// A member, whose data is next.
+    Member(Member),
+    /// The name of something that no volume can hold, and why.
+    Refused(Vec<u8>, String),
+}
+
+/// An archive that is being read.
+pub struct Reader<R> {
+    input: BufReader<R>,
+    /// Bytes that were read.
+    position: u64,
+    /// Bytes of data that were not read of the member that was told last.
+    left: u64,
+    /// What fills its last block.
+    padding: u64,
+    /// Records that hold for all members to come.
+    global: Records,
+}
+
+impl<R: Read> Reader<R> {
+    /// An archive of which nothing was read.
+    pub fn new(input: R) -> Reader<R> {
+        Reader {
+            input: BufReader::with_capacity(BUFFER_BYTES, input),
+            position: 0,
+            left: 0,
+            padding: 0,
+            global: Records::default(),
+        }
+    }
+
+    /// The next member, or `None` at the end mark.
+    ///
+    /// # Errors
+    /// When this is no archive, is damaged or ends early.
+    pub fn next(&mut self) -> Result<Option<Told>> {
+        self.skip(self.left + self.padding)?;
+        let mut records = self.global.clone();
+        loop {
+            let Some(header) = self.header()? else { return Ok(None) };
+            if records.bytes() as u64 > MOST_RECORD_BYTES {
+                return self.broken(TOO_MUCH);
+            }
+            match header.entry_type().as_byte() {
+                b'x' | b'X' => records.extend(self.records(&header)?),
+                b'g' => {
+                    let more = self.records(&header)?;
+                    self.global.extend(more.clone());
+                    records.extend(more);
+                }
+                b'L' => records.push(pax::PATH, self.text(&header)?),
+                b'K' => records.push(pax::LINK_PATH, self.text(&header)?),
+                // The label of a volume of tapes.
+                b'V' => {
+                    let size = self.number(header.entry_size())?;
+                    self.skip(blocks(size))?;
+                }
+                _ => return self.member(&header, &records).map(Some),
+            }
+        }
+    }
+
+    /// The next bytes of the data of the member that was told last.
+    pub fn data(&mut self, out: &mut [u8]) -> Result<()> {
+        self.fill(out)?;
+        self.left = self.left.saturating_sub(out.len() as u64);
+        Ok(())
+    }
+
+    /// Reads to the end of the input, so that who writes to a pipe is not stopped.
+    pub fn drain(&mut self) {
+        // Everything that counts was read.
+        let _ = io::copy(&mut self.input, &mut io::sink());
+    }
+
+    fn broken<T>(&self, what: &str) -> Result<T> {
+        Err(format!("the archive is damaged before byte {}: {what}", self.position))
+    }
+
+    fn number<T>(&self, result: io::Result<T>) -> Result<T> {
+        result.or_else(|_| self.broken("a header has no number where one belongs"))
+    }
+
+    fn fill(&mut self, out: &mut [u8]) -> Result<()> {
+        match self.input.read_exact(out) {
+            Ok(()) => {
+                self.position += out.len() as u64;
+                Ok(())
+            }
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                Err(format!("the archive ends early, after byte {}: it was cut off", self.position))
+            }
+            Err(error) => Err(format!("cannot read the archive: {}", reason_of_io(&error))),
+        }
+    }
+
+    fn skip(&mut self, bytes: u64) -> Result<()> {
+        let mut scratch = [0; SKIP_BYTES];
+        let mut left = bytes;
+        while left > 0 {
+            let room = usize::try_from(left).unwrap_or(usize::MAX).min(SKIP_BYTES);
+            self.fill(&mut scratch[..room])?;
+            left -= room as u64;
+        }
+        (self.left, self.padding) = (0, 0);
+        Ok(())
+    }
+
+    /// The next header, or `None` at the end mark.
+    fn header(&mut self) -> Result<Option<Header>> {
+        let mut header = Header::new_old();
+        self.fill(header.as_mut_bytes()).map_err(|why| match self.position {
+            0 => "not an archive: it is empty, or shorter than any".to_owned(),
+            _ => why,
+        })?;
+        let bytes = header.as_bytes();
+        if bytes.iter().all(|&byte| byte == 0) {
+            return Ok(None);
+        }
+        let field = 148..156;
+        let sum = |value: fn(u8) -> i64| -> i64 {
+            let rest = bytes.iter().enumerate().filter(|(index, _)| !field.contains(index));
+            rest.map(|(_, &byte)| value(byte)).sum::<i64>() + 8 * i64::from(b' ')
+        };
+        let said = header.cksum().map_or(-1, i64::from);
+        // Some wrote sums of signed bytes.
+        if said == sum(i64::from) || said == sum(|byte| i64::from(byte.cast_signed())) {
+            return Ok(Some(header));
+        }
+        if self.position == BLOCK_BYTES as u64 {
+            return Err("not an archive of `tar`: if it is compressed, decompress it first".to_owned());
+        }
+        self.broken("a header has the wrong sum")
+    }
+
+    /// The data of a member that describes another one.
+    fn description(&mut self, header: &Header) -> Result<Vec<u8>> {
+        let size = self.number(header.entry_size())?;
+        if size > MOST_RECORD_BYTES {
+            return self.broken(TOO_MUCH);
+        }
+        let mut bytes = Vec::new();
+        // Memory is taken as bytes come.
+        let read = self.input.by_ref().take(size).read_to_end(&mut bytes);
+        self.position += bytes.len() as u64;
+        if let Err(error) = read {
+            return Err(format!("cannot read the archive: {}", reason_of_io(&error)));
+        }
+        let missing = size - bytes.len() as u64;
+        self.skip(missing + blocks(size) - size)?;
+        Ok(bytes)
+    }
+
+    fn records(&mut self, header: &Header) -> Result<Records> {
+        let bytes = self.description(header)?;
+        match Records::decode(&bytes) {
+            Some(records) => Ok(records),
+            None => self.broken("its records are wrong"),
+        }
+    }
+
+    /// A long name, which a NUL ends.
+    fn text(&mut self, header: &Header) -> Result<Vec<u8>> {
+        let mut bytes = self.description(header)?;
+        let end = bytes.iter().position(|&byte| byte == 0).unwrap_or(bytes.len());
+        bytes.truncate(end);
+        Ok(bytes)
+    }
+
+    fn member(&mut self, header: &Header, records: &Records) -> Result<Told> {
+        let letter = header.entry_type().as_byte();
+        let size = match records.number(pax::SIZE) {
+            // A further name has no data, whatever size its file has.
+            _ if letter == b'1' => 0,
+            Some(Some(size)) => size,
+            Some(None) => return self.broken("a size is no number"),
+            None => self.number(header.entry_size())?,
+        };
+        if size > MOST_BYTES {
+            return self.broken("a member is larger than any file can be");
+        }
+        (self.left, self.padding) = (size, blocks(size) - size);
+        let name = [sparse::NAME, pax::PATH].into_iter().find_map(|key| records.get(key));
+        let name = name.map_or_else(|| header.path_bytes().into_owned(), <[u8]>::to_vec);
+        let target = || {
+            let target = records.get(pax::LINK_PATH).map(<[u8]>::to_vec);
+            target.or_else(|| header.link_name_bytes().map(Cow::into_owned)).unwrap_or_default()
+        };
+        let mut file_size = size;
+        let (kind, body) = match letter {
+            b'0' | 0 | b'7' if !name.ends_with(b"/") => {
+                let runs;
+                (file_size, runs) = self.file(records, size)?;
+                (Kind::File, Body::File(runs))
+            }
+            b'S' => {
+                file_size = self.number(header.as_gnu().map_or(Ok(u64::MAX), tar::GnuHeader::real_size))?;
+                let runs = self.runs_in_headers(header)?;
+                (Kind::File, Body::File(self.checked(&runs, file_size)?))
+            }
+            b'1' => (Kind::File, Body::Link(target())),
+            b'2' => (Kind::Symlink, Body::Symlink(target())),
+            b'3' => (Kind::CharDevice, Body::Special),
+            b'4' => (Kind::BlockDevice, Body::Special),
+            b'6' => (Kind::Fifo, Body::Special),
+            // The oldest format knows directories by their names; D is one with a list of its entries.
+            b'5' | b'D' | b'0' | 0 | b'7' => (Kind::Directory, Body::Directory),
+            other => {
+                let why = format!("volumes have nothing of type {:?}", char::from(other));
+                return Ok(Told::Refused(name, why));
+            }
+        };
+        Ok(match attributes(header, records, kind, file_size) {
+            Ok(stat) => Told::Member(Member { name, stat, xattrs: records.xattrs(), body }),
+            Err(why) => Told::Refused(name, why),
+        })
+    }
+
+    /// The size of a file with its holes, and where it has bytes.
+    fn file(&mut self, records: &Records, stored: u64) -> Result<(u64, Vec<Range<u64>>)> {
+        let Some(version) = sparse::version(records).or_else(|what| self.broken(&what))? else {
+            return Ok((stored, whole(stored)));
+        };
+        let size = sparse::real_size(records).map_or_else(|| self.broken("a size is missing"), Ok)?;
+        let runs = match version {
+            sparse::Version::InRecords(runs) => runs,
+            sparse::Version::InData => self.runs_in_data()?,
+        };
+        Ok((size, self.checked(&runs, size)?))
+    }
+
+    fn checked(&self, runs: &[(u64, u64)], size: u64) -> Result<Vec<Range<u64>>> {
+        if size > MOST_BYTES {
+            return self.broken("a member is larger than any file can be");
+        }
+        sparse::checked(runs, size, self.left).or_else(|what| self.broken(&what))
+    }
+
+    /// The list of runs of the oldest format: some in the header, more in blocks behind it.
+    fn runs_in_headers(&mut self, header: &Header) -> Result<Vec<(u64, u64)>> {
+        let Some(gnu) = header.as_gnu() else { return self.broken("a list of holes is missing") };
+        let mut runs = sparse::runs_of_header(&gnu.sparse).or_else(|what| self.broken(&what))?;
+        let mut more = gnu.is_extended();
+        while more {
+            let mut block = GnuExtSparseHeader::new();
+            self.fill(block.as_mut_bytes())?;
+            runs.extend(sparse::runs_of_header(block.sparse()).or_else(|what| self.broken(&what))?);
+            if runs.len() > sparse::MOST_RUNS {
+                return self.broken("a list of holes is too long");
+            }
+            more = block.is_extended();
+        }
+        Ok(runs)
+    }
+
+    /// The list of runs that begins the data: numbers on a line each, first how many runs there are.
+    fn runs_in_data(&mut self) -> Result<Vec<(u64, u64)>> {
+        let before = self.left;
+        let count = self.line()?;
+        if count > sparse::MOST_RUNS as u64 {
+            return self.broken("a list of holes is too long");
+        }
+        let mut runs = Vec::new();
+        for _ in 0..count {
+            runs.push((self.line()?, self.line()?));
+        }
+        let used = before - self.left;
+        let rest = blocks(used) - used;
+        if rest > self.left {
+            return self.broken("a list of holes is longer than its data");
+        }
+        let (left, padding) = (self.left - rest, self.padding);
+        self.skip(rest)?;
+        (self.left, self.padding) = (left, padding);
+        Ok(runs)
+    }
+
+    fn line(&mut self) -> Result<u64> {
+        let mut digits = Vec::new();
+        loop {
+            let mut byte = [0];
+            if self.left == 0 || digits.len() > 20 {
+                return self.broken("a list of holes is wrong");
+            }
+            self.data(&mut byte)?;
+            if byte == *b"\n" {
+                break;
+            }
+            digits.push(byte[0]);
+        }
+        pax::parse_number(&digits).map_or_else(|| self.broken("a list of holes is wrong"), Ok)
+    }
+}
+
+/// Bytes of the blocks that so many bytes take.
+fn blocks(size: u64) -> u64 {
+    size.div_ceil(BLOCK_BYTES as u64).saturating_mul(BLOCK_BYTES as u64)
+}
+
+/// What header and records say of something of this kind and size. Who has no time of access was last accessed when it was modified.
+///
+/// # Errors
+/// With what no volume can hold.
+fn attributes(header: &Header, records: &Records, kind: Kind, size: u64) -> Result<Stat> {
+    let id = |key: &str, field: io::Result<u64>| {
+        let number = records.number(key).unwrap_or_else(|| field.ok()).unwrap_or(0);
+        u32::try_from(number).map_err(|_| format!("its {key} {number} is too large"))
+    };
+    let time = |key: &str| match records.get(key) {
+        Some(text) => {
+            let wrong = || format!("its {key} {} is no time", text::escaped(text));
+            pax::parse_time(text).map(Some).ok_or_else(wrong)
+        }
+        None => Ok(None),
+    };
+    // The older formats have negative times as the complement to two.
+    let in_header = Time::new(header.mtime().unwrap_or(0).cast_signed(), 0);
+    let modified = time(pax::MTIME)?.unwrap_or(in_header);
+    let major = header.device_major().ok().flatten().unwrap_or(0);
+    let minor = header.device_minor().ok().flatten().unwrap_or(0);
+    Ok(Stat {
+        inode: 0,
+        kind,
+        mode: (header.mode().unwrap_or(0) & 0o7777) as u16,
+        links: 1,
+        uid: id(pax::UID, header.uid())?,
+        gid: id(pax::GID, header.gid())?,
+        device: rustix::fs::makedev(major, minor),
+        size,
+        allocated: 0,
+        accessed: time(pax::ATIME)?.unwrap_or(modified),
+        modified,
+        changed: modified,
+    })
+}

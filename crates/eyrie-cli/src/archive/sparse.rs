@@ -1,0 +1,157 @@
+//! Where a file has bytes, as the formats of GNU tar say it. What an archive says is checked here.
+
+use std::ops::Range;
+
+use tar::GnuSparseHeader;
+
+use super::BLOCK_BYTES;
+use super::pax::{Records, parse_number};
+
+/// Name of the member itself; what the header has is for those who do not know this format.
+pub const NAME: &str = "GNU.sparse.name";
+/// Bytes of the file with its holes, since version 1.0 and 0.1.
+pub const REAL_SIZE: &str = "GNU.sparse.realsize";
+/// The same in versions before.
+const OLD_SIZE: &str = "GNU.sparse.size";
+/// The first number of the version.
+pub const MAJOR: &str = "GNU.sparse.major";
+/// The second number of the version.
+pub const MINOR: &str = "GNU.sparse.minor";
+/// All offsets and lengths, in version 0.1.
+const MAP: &str = "GNU.sparse.map";
+/// One offset, in version 0.0.
+const OFFSET: &str = "GNU.sparse.offset";
+/// One length, in version 0.0.
+const LENGTH: &str = "GNU.sparse.numbytes";
+
+/// Most runs of one file. A file with more is dumped without holes.
+pub const MOST_RUNS: usize = 1 << 22;
+
+/// How a member with holes says where its bytes are.
+pub enum Version {
+    /// In the first blocks of its data.
+    InData,
+    /// In these records.
+    InRecords(Vec<(u64, u64)>),
+}
+
+/// How these records say where bytes are, if they do. What is no number is an error.
+pub fn version(records: &Records) -> Result<Option<Version>, String> {
+    const WRONG: &str = "its list of holes is wrong";
+    if let Some(major) = records.get(MAJOR) {
+        return match (major, records.get(MINOR)) {
+            (b"1", Some(b"0")) => Ok(Some(Version::InData)),
+            _ => Err("its list of holes is of an unknown version".to_owned()),
+        };
+    }
+    let numbers: Option<Vec<u64>> = match records.get(MAP) {
+        Some(map) => map.split(|&byte| byte == b',').map(parse_number).collect(),
+        None => records
+            .iter()
+            .filter(|(key, _)| *key == OFFSET.as_bytes() || *key == LENGTH.as_bytes())
+            .map(|(_, value)| parse_number(value))
+            .collect(),
+    };
+    let numbers = numbers.ok_or(WRONG)?;
+    if numbers.is_empty() && records.get(OLD_SIZE).is_none() {
+        return Ok(None);
+    }
+    if numbers.len() % 2 != 0 {
+        return Err(WRONG.to_owned());
+    }
+    Ok(Some(Version::InRecords(numbers.chunks_exact(2).map(|pair| (pair[0], pair[1])).collect())))
+}
+
+/// The size of the file with its holes.
+pub fn real_size(records: &Records) -> Option<u64> {
+    records.number(REAL_SIZE).or_else(|| records.number(OLD_SIZE))?
+}
+
+/// The runs of one header of the oldest format; unused places are empty.
+pub fn runs_of_header(places: &[GnuSparseHeader]) -> Result<Vec<(u64, u64)>, String> {
+    let wrong = |_| "its list of holes is wrong".to_owned();
+    let used = places.iter().filter(|place| !place.is_empty());
+    used.map(|place| Ok((place.offset().map_err(wrong)?, place.length().map_err(wrong)?))).collect()
+}
+
+/// The ranges of a file of `size` bytes, of which `stored` are in the archive.
+///
+/// # Errors
+/// When they overlap, are out of order, end behind the file, or have another sum.
+pub fn checked(runs: &[(u64, u64)], size: u64, stored: u64) -> Result<Vec<Range<u64>>, String> {
+    let mut ranges = Vec::new();
+    let (mut end, mut sum) = (0, 0);
+    for &(offset, length) in runs {
+        let next = offset.checked_add(length).filter(|&next| offset >= end && next <= size);
+        end = next.ok_or("its list of holes is wrong")?;
+        // Below `size` in all, because they do not overlap.
+        sum += length;
+        if length > 0 {
+            ranges.push(offset..end);
+        }
+    }
+    if sum != stored {
+        return Err("its list of holes has not the size of its data".to_owned());
+    }
+    Ok(ranges)
+}
+
+/// The list that goes before the data in version 1.0, filled up to whole blocks. Other readers want a last run that
+/// ends with the file.
+pub fn encode(runs: &[Range<u64>], size: u64) -> Vec<u8> {
+    let closing = runs.last().is_none_or(|last| last.end < size);
+    let mut out = format!("{}\n", runs.len() + usize::from(closing)).into_bytes();
+    for run in runs {
+        out.extend_from_slice(format!("{}\n{}\n", run.start, run.end - run.start).as_bytes());
+    }
+    if closing {
+        out.extend_from_slice(format!("{size}\n0\n").as_bytes());
+    }
+    out.resize(out.len().next_multiple_of(BLOCK_BYTES), 0);
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_lists_that_fit_are_believed() {
+        assert_eq!(checked(&[(0, 5), (10, 5), (20, 0)], 20, 10), Ok(vec![0..5, 10..15]));
+        assert_eq!(checked(&[], 1 << 62, 0), Ok(vec![]));
+        for wrong in [
+            &[(5, 5), (0, 5)][..],
+            &[(0, 5), (4, 6)],
+            &[(0, 21)],
+            &[(u64::MAX, 2)],
+            &[(0, 4)],
+            &[(0, u64::MAX), (u64::MAX, u64::MAX)],
+        ] {
+            assert!(checked(wrong, 20, 10).is_err(), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn records_of_the_older_versions_are_known() {
+        let runs = |text: &[(&str, &str)]| {
+            let mut records = Records::default();
+            text.iter().for_each(|(key, value)| records.push(key, *value));
+            match version(&records) {
+                Ok(Some(Version::InRecords(runs))) => Ok(runs),
+                Ok(Some(Version::InData)) => Err("in data"),
+                Ok(None) => Err("none"),
+                Err(_) => Err("wrong"),
+            }
+        };
+        assert_eq!(runs(&[(MAP, "0,5,10,5")]), Ok(vec![(0, 5), (10, 5)]));
+        let single = [(OLD_SIZE, "20"), (OFFSET, "0"), (LENGTH, "5"), (OFFSET, "10"), (LENGTH, "5")];
+        assert_eq!(runs(&single), Ok(vec![(0, 5), (10, 5)]));
+        assert_eq!(runs(&[(OLD_SIZE, "20")]), Ok(vec![]));
+        assert_eq!(runs(&[(MAJOR, "1"), (MINOR, "0")]), Err("in data"));
+        assert_eq!(runs(&[("path", "x")]), Err("none"));
+        assert_eq!(runs(&[(MAJOR, "2"), (MINOR, "0")]), Err("wrong"));
+        assert_eq!(runs(&[(MAP, "0,5,10")]), Err("wrong"));
+        assert_eq!(runs(&[(MAP, "0,x")]), Err("wrong"));
+        assert_eq!(runs(&[(OFFSET, "1")]), Err("wrong"));
+    }
+}

@@ -1,0 +1,390 @@
+//! Archives that mean harm, are damaged or strange. `tests/cli` has those of GNU tar.
+
+use std::path::Path;
+
+use eyrie::{Credentials, Files, Host, Kind, Posix, PosixExt, Volume, XattrMode};
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+use tar::{EntryType, Header};
+
+use super::pax::Records;
+use super::{dump, load};
+use crate::copy::{Progress, Tally, Watch};
+use crate::failure::Result;
+
+/// A volume to load into; it must be sound at the end.
+struct Nest {
+    files: Files,
+    volume: Volume,
+    _dir: tempfile::TempDir,
+}
+
+impl Nest {
+    fn new() -> Nest {
+        let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
+        let volume = Volume::create(dir.path().join("vol"), 64 << 20).unwrap();
+        let files = volume.files(Credentials::of_process());
+        files.write("/secret", "secret").unwrap();
+        Nest { files, volume, _dir: dir }
+    }
+
+    fn load(&self, archive: &[u8], to: &str) -> Result<Tally> {
+        load(archive, "archive", &self.files, Path::new(to), &Watch::nobody())
+    }
+
+    /// Loads what must load without an error; how many members could not be loaded.
+    fn failures(&self, archive: &[u8], to: &str) -> u64 {
+        self.load(archive, to).unwrap().failed()
+    }
+
+    fn dump(&self, from: &str) -> Vec<u8> {
+        let watch = Watch::nobody();
+        let progress = Progress::new(&watch);
+        let mut archive = Vec::new();
+        dump(&self.files, Path::new(from), &mut archive, &progress).unwrap();
+        assert_eq!(progress.outcome(Path::new("archive")).unwrap().failed(), 0);
+        archive
+    }
+
+    /// Names in a directory.
+    fn names(&self, dir: &str) -> Vec<String> {
+        let entries = self.files.read_dir(dir).unwrap();
+        let mut names: Vec<String> =
+            entries.map(|entry| entry.unwrap().name().to_string_lossy().into_owned()).collect();
+        names.sort();
+        names
+    }
+
+    /// Nothing is broken, and nothing happened but under `/to`.
+    fn check(self) {
+        let names = self.names("/");
+        assert!(names.iter().all(|name| name == "secret" || name.starts_with("to")), "{names:?}");
+        assert_eq!(self.files.read("/secret").unwrap(), b"secret");
+        assert_eq!(self.files.stat("/secret").unwrap().links, 1);
+        let report = self.volume.check().unwrap();
+        assert!(report.is_clean(), "{:?}", report.findings);
+    }
+}
+
+fn padded(mut bytes: Vec<u8>) -> Vec<u8> {
+    bytes.resize(bytes.len().next_multiple_of(512), 0);
+    bytes
+}
+
+/// One member; `change` says what is strange about it.
+fn member(kind: EntryType, name: &str, data: &[u8], change: impl FnOnce(&mut Header)) -> Vec<u8> {
+    let mut header = Header::new_gnu();
+    header.set_entry_type(kind);
+    header.as_gnu_mut().unwrap().name[..name.len()].copy_from_slice(name.as_bytes());
+    header.set_size(data.len() as u64);
+    header.set_mode(0o644);
+    header.set_uid(0);
+    header.set_gid(0);
+    header.set_mtime(7);
+    change(&mut header);
+    header.set_cksum();
+    padded([&header.as_bytes()[..], data].concat())
+}
+
+fn file(name: &str, data: &str) -> Vec<u8> {
+    member(EntryType::Regular, name, data.as_bytes(), |_| ())
+}
+
+fn link(kind: EntryType, name: &str, target: &str) -> Vec<u8> {
+    member(kind, name, b"", |header| header.set_link_name_literal(target).unwrap())
+}
+
+fn records(list: &[(&str, &[u8])]) -> Vec<u8> {
+    let mut records = Records::default();
+    list.iter().for_each(|&(key, value)| records.push(key, value));
+    member(EntryType::XHeader, "records", &records.encode(), |_| ())
+}
+
+/// Members and the end mark.
+fn archive(members: &[Vec<u8>]) -> Vec<u8> {
+    [members.concat(), vec![0; 1024]].concat()
+}
+
+#[test]
+fn nothing_gets_out_of_the_target() {
+    let nest = Nest::new();
+    let hostile = [
+        file("../out", "x"),
+        file("a/../../out", "x"),
+        file("..", "x"),
+        file("/..", "x"),
+        link(EntryType::Symlink, "up", ".."),
+        file("up/out", "x"),
+        member(EntryType::Directory, "up/", b"", |_| ()),
+        member(EntryType::Directory, "up/out/", b"", |_| ()),
+        link(EntryType::Symlink, "root", "/"),
+        link(EntryType::Link, "root/out", "up"),
+        link(EntryType::Link, "stolen", "up/secret"),
+        link(EntryType::Link, "stolen", "../secret"),
+        link(EntryType::Link, "stolen", "/secret"),
+        link(EntryType::Link, "stolen", "stolen"),
+        member(EntryType::Directory, "dir/", b"", |_| ()),
+        link(EntryType::Symlink, "dir", "/"),
+        link(EntryType::Link, "hard", "dir"),
+        records(&[("path", b"../long")]),
+        file("name", "x"),
+        records(&[("path", b"nul\0name")]),
+        file("name", "x"),
+        records(&[("linkpath", b"../secret")]),
+        link(EntryType::Link, "stolen", "name"),
+        link(EntryType::Symlink, ".", "/"),
+        file("", "x"),
+    ];
+    // All but two links and a directory.
+    assert_eq!(nest.failures(&archive(&hostile), "/to"), 19);
+    assert_eq!(nest.names("/to"), ["dir", "root", "up"]);
+    assert_eq!(nest.names("/to/dir"), [""; 0]);
+    let absolute = [file("/etc/passwd", "x"), file("//a//./b", "y"), link(EntryType::Link, "/c", "/a/b")];
+    assert_eq!(nest.failures(&archive(&absolute), "/to2"), 0);
+    assert_eq!(nest.files.read("/to2/etc/passwd").unwrap(), b"x");
+    assert_eq!(nest.files.read("/to2/c").unwrap(), b"y");
+    nest.check();
+}
+
+#[test]
+fn later_members_replace_earlier_ones_but_no_directories() {
+    let nest = Nest::new();
+    let members = [
+        file("a", "first"),
+        link(EntryType::Link, "b", "a"),
+        file("a", "second"),
+        link(EntryType::Symlink, "c", "a"),
+        file("c", "third"),
+        member(EntryType::Directory, "d", b"", |header| header.set_mode(0o700)),
+        file("d/e", "fourth"),
+        member(EntryType::Directory, "d", b"", |header| header.set_mode(0o711)),
+        file("d", "fifth"),
+    ];
+    assert_eq!(nest.failures(&archive(&members), "/to"), 1);
+    for (name, content) in [("a", "second"), ("b", "first"), ("c", "third"), ("d/e", "fourth")] {
+        assert_eq!(nest.files.read(format!("/to/{name}")).unwrap(), content.as_bytes(), "{name}");
+    }
+    assert_eq!(nest.files.stat("/to/d").unwrap().mode, 0o711);
+    nest.check();
+}
+
+#[test]
+fn what_volumes_cannot_hold_is_left_out_and_the_rest_loads() {
+    let nest = Nest::new();
+    let (long, deep) = ("n".repeat(256), "n/".repeat(2048));
+    let members = [
+        records(&[("path", deep.as_bytes())]),
+        file("name", "x"),
+        records(&[("path", long.as_bytes())]),
+        file("name", "x"),
+        records(&[("uid", b"4294967296")]),
+        file("owner", "x"),
+        member(EntryType::Regular, "owner", b"", |header| header.set_gid(1 << 40)),
+        records(&[("mtime", b"yesterday")]),
+        file("time", "x"),
+        member(EntryType::new(b'Z'), "strange", b"data", |_| ()),
+        member(EntryType::new(b'M'), "continued", b"data", |_| ()),
+        records(&[("comment", b"no harm"), ("SCHILY.xattr.user.x", b"a\n\nb\0"), ("path", b"long\nname")]),
+        file("name", "kept"),
+        member(EntryType::new(b'V'), "label", b"data", |_| ()),
+        member(EntryType::Continuous, "also", b"kept", |_| ()),
+        member(EntryType::new(b'D'), "listed", b"Yfile\0\0", |_| ()),
+        member(EntryType::new(0), "old directory/", b"", |_| ()),
+    ];
+    assert_eq!(nest.failures(&archive(&members), "/to"), 7);
+    assert_eq!(nest.names("/to"), ["also", "listed", "long\nname", "old directory"]);
+    assert_eq!(nest.files.read("/to/long\nname").unwrap(), b"kept");
+    assert_eq!(nest.files.xattr("/to/long\nname", "user.x").unwrap(), b"a\n\nb\0");
+    assert_eq!(nest.files.stat("/to/old directory").unwrap().kind, Kind::Directory);
+    nest.check();
+}
+
+#[test]
+fn global_records_hold_until_they_are_taken_back() {
+    let nest = Nest::new();
+    let global = |time: &[u8]| {
+        let mut records = Records::default();
+        records.push("mtime", time);
+        member(EntryType::XGlobalHeader, "global", &records.encode(), |_| ())
+    };
+    let members = [
+        global(b"5.5"),
+        file("a", ""),
+        records(&[("mtime", b"-1.25")]),
+        file("b", ""),
+        file("c", ""),
+        global(b""),
+        file("d", ""),
+    ];
+    assert_eq!(nest.failures(&archive(&members), "/to"), 0);
+    let time = |name: &str| {
+        let time = nest.files.stat(format!("/to/{name}")).unwrap().modified;
+        (time.seconds, time.nanoseconds)
+    };
+    assert_eq!([time("a"), time("b")], [(5, 500_000_000), (-2, 750_000_000)]);
+    assert_eq!([time("c"), time("d")], [(5, 500_000_000), (7, 0)]);
+    nest.check();
+}
+
+#[test]
+fn absurd_sizes_are_refused_or_take_no_space() {
+    let nest = Nest::new();
+    let sized = |size: u64| member(EntryType::Regular, "large", b"", |header| header.set_size(size));
+    let sparse = |list: &[(&str, &[u8])], data: &[u8]| {
+        archive(&[records(list), file("sparse", &String::from_utf8_lossy(data))])
+    };
+    let much = records(&[("comment", &[b'x'; 9 << 20])]);
+    let version = [("GNU.sparse.major", &b"1"[..]), ("GNU.sparse.minor", b"0")];
+    let with_size = |size: &'static [u8]| [version[0], version[1], ("GNU.sparse.realsize", size)];
+    for (number, wrong) in [
+        archive(&[sized(1 << 40)]),
+        archive(&[sized(i64::MAX as u64)]),
+        archive(&[sized(u64::MAX)]),
+        archive(&[records(&[("size", b"99999999999999999999999")]), file("x", "")]),
+        archive(&[records(&[("size", b"-1")]), file("x", "")]),
+        archive(&[member(EntryType::XHeader, "x", b"", |header| header.set_size(1 << 40)), file("x", "")]),
+        archive(&[
+            member(EntryType::GNULongName, "x", b"", |header| header.set_size(1 << 24)),
+            file("x", ""),
+        ]),
+        archive(&[much.clone(), much, file("x", "")]),
+        archive(&[member(EntryType::GNUSparse, "x", b"", |header| {
+            header.as_gnu_mut().unwrap().set_real_size(u64::MAX);
+        })]),
+        member(EntryType::GNUSparse, "x", b"", |header| {
+            header.as_gnu_mut().unwrap().set_real_size(5);
+            header.as_gnu_mut().unwrap().set_is_extended(true);
+        }),
+        sparse(&with_size(b"9223372036854775808"), b"0\n"),
+        sparse(&with_size(b"100"), b"18446744073709551615\n"),
+        sparse(&with_size(b"100"), b"2\n50\n10\n0\n"),
+        sparse(&with_size(b"100"), b"1\n0\n200\n"),
+        sparse(&with_size(b"100"), b"1\n000000000000000000000000000000000000000000\n"),
+        sparse(&with_size(b"100"), b"x"),
+        sparse(&version, b"0\n"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let loaded = nest.load(&wrong, &format!("/to{number}"));
+        let line = loaded.map_or_else(|failure| failure.to_string(), |tally| tally.summary());
+        assert!(line.contains("damaged") || line.contains("ends early"), "{number}: {line}");
+    }
+    let data = padded(b"2\n4096\n4\n4611686018427387904\n0\n".to_vec());
+    let holes = sparse(&with_size(b"4611686018427387904"), &[&data[..], b"data"].concat());
+    assert_eq!(nest.failures(&holes, "/to"), 0);
+    let stat = nest.files.stat("/to/sparse").unwrap();
+    assert!(stat.size == 1 << 62 && stat.allocated < 16 << 20, "{stat:?}");
+    let mut bytes = [1; 8];
+    nest.files.open_file("/to/sparse").unwrap().read_exact_at(&mut bytes, 4094).unwrap();
+    assert_eq!(&bytes, b"\0\0data\0\0");
+    nest.check();
+}
+
+/// A tree with something of every kind.
+fn plant(files: &Files) {
+    files.create_dir_all("/to/dir/inner").unwrap();
+    files.write("/to/dir/file", vec![7; 5000]).unwrap();
+    files.write("/to/dir/long-".to_owned() + &"n".repeat(150), "long").unwrap();
+    files.link("/to/dir/file", "/to/hard").unwrap();
+    files.symlink("dir/file", "/to/soft").unwrap();
+    files.mknod("/to/pipe", Kind::Fifo, 0o600, 0).unwrap();
+    files.setxattr("/to/dir/file", "user.x", b"value", XattrMode::Set).unwrap();
+    files.setxattr("/to/dir", "user.y", &[7; 1000], XattrMode::Set).unwrap();
+    let holes = files.create_file("/to/holes").unwrap();
+    holes.write_all_at(b"data", 1 << 20).unwrap();
+    holes.set_len(3 << 20).unwrap();
+}
+
+#[test]
+fn archives_that_are_cut_off_are_never_taken_for_whole() {
+    let nest = Nest::new();
+    plant(&nest.files);
+    let whole = nest.dump("/to");
+    for (number, end) in (0..=whole.len() - 1024).step_by(256).enumerate() {
+        let failure = nest.load(&whole[..end], "/to2").unwrap_err();
+        let line = failure.to_string();
+        let expected = if end < 512 { "not an archive" } else { "ends early" };
+        assert!(line.contains(expected), "{number}: {line}");
+        if nest.files.exists("/to2").unwrap() {
+            nest.files.remove_dir_all("/to2").unwrap();
+        }
+    }
+    assert_eq!(nest.failures(&whole, "/to2"), 0);
+    assert_eq!(nest.dump("/to2"), whole, "the same tree is the same archive");
+    nest.check();
+}
+
+#[test]
+fn damaged_archives_are_errors_or_load_something() {
+    let nest = Nest::new();
+    plant(&nest.files);
+    let whole = nest.dump("/to");
+    let (mut errors, mut loaded) = (0, 0);
+    for seed in 0..600 {
+        let mut random = SmallRng::seed_from_u64(seed);
+        let mut damaged = whole.clone();
+        for _ in 0..random.random_range(1..4) {
+            let at = random.random_range(0..damaged.len());
+            damaged[at] = random.random();
+            // Damage that the sums do not show gets further.
+            let block = at / 512 * 512;
+            if let Some(bytes) = damaged.get_mut(block..block + 512)
+                && (bytes[257..262] == *b"ustar" || random.random())
+            {
+                let mut header = Header::new_old();
+                header.as_mut_bytes().copy_from_slice(bytes);
+                header.set_cksum();
+                bytes.copy_from_slice(header.as_bytes());
+            }
+        }
+        match nest.load(&damaged, "/to2") {
+            Ok(_) => loaded += 1,
+            Err(failure) => {
+                assert!(failure.to_string().contains("archive"), "{seed}: {failure}");
+                errors += 1;
+            }
+        }
+        if nest.files.exists("/to2").unwrap() {
+            nest.files.remove_dir_all("/to2").unwrap();
+        }
+    }
+    assert!(errors > 50 && loaded > 50, "{errors} errors, {loaded} loaded");
+    nest.check();
+}
+
+#[test]
+fn what_cannot_be_read_is_zeros_and_counted() {
+    // Files of the kernel that claim a page and have less.
+    let from = Path::new("/sys/kernel/mm/transparent_hugepage");
+    if !from.join("enabled").exists() {
+        return;
+    }
+    let watch = Watch::nobody();
+    let progress = Progress::new(&watch);
+    let mut archive = Vec::new();
+    dump(&Host::new("/").unwrap(), from, &mut archive, &progress).unwrap();
+    assert!(progress.outcome(Path::new("archive")).unwrap().failed() > 0);
+    let nest = Nest::new();
+    assert_eq!(nest.failures(&archive, "/to"), 0, "it is a whole archive nevertheless");
+    assert!(nest.files.read("/to/enabled").unwrap().iter().all(|&byte| byte == 0));
+    nest.check();
+}
+
+#[test]
+fn what_is_no_archive_makes_nothing() {
+    let nest = Nest::new();
+    for wrong in [&b""[..], b"short", &[b'x'; 5000], b"\x1f\x8b\x08\0", &[[0x1f; 600], [0x8b; 600]].concat()]
+    {
+        let line = nest.load(wrong, "/to").unwrap_err().to_string();
+        assert!(line.starts_with("cannot load: archive: "), "{line}");
+        assert!(!nest.files.exists("/to").unwrap());
+    }
+    nest.files.create_dir("/to").unwrap();
+    assert_eq!(nest.failures(&archive(&[]), "/to"), 0, "empty directories may be loaded into");
+    assert_eq!(nest.failures(&archive(&[file("a", "x")]), "/to"), 0);
+    for to in ["/to", "/to/a", "/to/a/b", "/nowhere/to"] {
+        nest.load(&archive(&[]), to).unwrap_err();
+    }
+    nest.check();
+}

@@ -1,0 +1,173 @@
+//! Writes members.
+
+use std::io::{self, Write};
+use std::ops::Range;
+
+use eyrie::{Kind, Stat};
+use tar::{EntryType, Header};
+
+use super::pax::{self, Records};
+use super::{BLOCK_BYTES, Body, Member, sparse};
+
+/// Bytes of a name in a header.
+const NAME_BYTES: usize = 100;
+/// The largest user or group id of a header.
+const MOST_ID: u64 = 0o777_7777;
+/// The largest size or time of a header.
+const MOST_NUMBER: u64 = 0o777_7777_7777;
+
+/// An archive that is being written.
+pub struct Writer<W> {
+    output: W,
+    /// Bytes of data that its member is still to get.
+    left: u64,
+    /// Zeros that go behind them.
+    padding: usize,
+}
+
+impl<W: Write> Writer<W> {
+    /// An archive without members.
+    pub fn new(output: W) -> Writer<W> {
+        Writer { output, left: 0, padding: 0 }
+    }
+
+    /// Begins a member. If it is a file, the bytes of its ranges go to [`Writer::data`] next.
+    pub fn member(&mut self, member: &Member) -> io::Result<()> {
+        let mut header = Header::new_ustar();
+        let mut records = records(member);
+        let runs = match &member.body {
+            Body::File(runs) => &runs[..],
+            _ => &[],
+        };
+        let stored: u64 = runs.iter().map(|run| run.end - run.start).sum();
+        let holes = (stored < member.stat.size && member.stat.is_file()).then(|| {
+            records.push(sparse::MAJOR, "1");
+            records.push(sparse::MINOR, "0");
+            records.push(sparse::NAME, &member.name[..]);
+            records.push(sparse::REAL_SIZE, member.stat.size.to_string());
+            sparse::encode(runs, member.stat.size)
+        });
+        let list = holes.as_deref().unwrap_or_default();
+        let size = stored + list.len() as u64;
+        attributes(&mut header, &member.stat, size, &mut records);
+        header.set_entry_type(entry_type(member));
+        if let (Some(ustar), Body::Symlink(target) | Body::Link(target)) =
+            (header.as_ustar_mut(), &member.body)
+        {
+            put(&mut ustar.linkname, target, pax::LINK_PATH, &mut records);
+        }
+        if let Some(ustar) = header.as_ustar_mut() {
+            if holes.is_some() {
+                // The name is in the records. Who does not know them does not get something that looks whole.
+                let name = [b"GNUSparseFile/", &member.name[..]].concat();
+                ustar.name[..name.len().min(NAME_BYTES)].copy_from_slice(&name[..name.len().min(NAME_BYTES)]);
+            } else {
+                put(&mut ustar.name, &member.name, pax::PATH, &mut records);
+            }
+        }
+        header.set_cksum();
+        self.records(&records)?;
+        self.output.write_all(header.as_bytes())?;
+        self.output.write_all(list)?;
+        (self.left, self.padding) = (stored, padding(size));
+        self.end_of_data()
+    }
+
+    /// The next bytes of the file that was begun last.
+    pub fn data(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.output.write_all(bytes)?;
+        self.left -= bytes.len() as u64;
+        self.end_of_data()
+    }
+
+    /// Makes the archive complete.
+    pub fn finish(mut self) -> io::Result<()> {
+        self.output.write_all(&[0; 2 * BLOCK_BYTES])?;
+        self.output.flush()
+    }
+
+    fn end_of_data(&mut self) -> io::Result<()> {
+        if self.left > 0 {
+            return Ok(());
+        }
+        self.output.write_all(&[0; BLOCK_BYTES][..self.padding])
+    }
+
+    /// A member of records, which describes the next one.
+    fn records(&mut self, records: &Records) -> io::Result<()> {
+        let bytes = records.encode();
+        let mut header = Header::new_ustar();
+        header.set_entry_type(EntryType::XHeader);
+        header.set_size(bytes.len() as u64);
+        header.set_mode(0o644);
+        header.set_mtime(0);
+        if let Some(ustar) = header.as_ustar_mut() {
+            ustar.name[..10].copy_from_slice(b"PaxHeaders");
+        }
+        header.set_cksum();
+        self.output.write_all(header.as_bytes())?;
+        self.output.write_all(&bytes)?;
+        self.output.write_all(&[0; BLOCK_BYTES][..padding(bytes.len() as u64)])
+    }
+}
+
+/// Bytes from `size` to the end of its block.
+fn padding(size: u64) -> usize {
+    (size.next_multiple_of(BLOCK_BYTES as u64) - size) as usize
+}
+
+/// What every member has records of.
+fn records(member: &Member) -> Records {
+    let mut records = Records::default();
+    records.push(pax::MTIME, pax::format_time(member.stat.modified));
+    records.push(pax::ATIME, pax::format_time(member.stat.accessed));
+    for (name, value) in &member.xattrs {
+        records.push_xattr(name, value);
+    }
+    records
+}
+
+/// Mode, owner, time, device and stored size; what is too large for a header becomes a record.
+fn attributes(header: &mut Header, stat: &Stat, size: u64, records: &mut Records) {
+    let mut fitting = |key: &str, number: u64, most: u64| {
+        if number > most {
+            records.push(key, number.to_string());
+        }
+        number.min(most)
+    };
+    header.set_uid(fitting(pax::UID, stat.uid.into(), MOST_ID));
+    header.set_gid(fitting(pax::GID, stat.gid.into(), MOST_ID));
+    header.set_size(fitting(pax::SIZE, size, MOST_NUMBER));
+    header.set_mode(stat.mode.into());
+    header.set_mtime(u64::try_from(stat.modified.seconds).unwrap_or(0).min(MOST_NUMBER));
+    if let (Kind::CharDevice | Kind::BlockDevice, Some(ustar)) = (stat.kind, header.as_ustar_mut()) {
+        ustar.set_device_major(rustix::fs::major(stat.device));
+        ustar.set_device_minor(rustix::fs::minor(stat.device));
+    }
+}
+
+/// Puts a name into its field, and into a record if it does not fit.
+fn put(field: &mut [u8; NAME_BYTES], name: &[u8], key: &str, records: &mut Records) {
+    let room = name.len().min(NAME_BYTES);
+    field[..room].copy_from_slice(&name[..room]);
+    if room < name.len() {
+        records.push(key, name);
+    }
+}
+
+fn entry_type(member: &Member) -> EntryType {
+    match (&member.body, member.stat.kind) {
+        (Body::Directory, _) => EntryType::Directory,
+        (Body::Symlink(_), _) => EntryType::Symlink,
+        (Body::Link(_), _) => EntryType::Link,
+        (_, Kind::CharDevice) => EntryType::Char,
+        (_, Kind::BlockDevice) => EntryType::Block,
+        (_, Kind::Fifo) => EntryType::Fifo,
+        _ => EntryType::Regular,
+    }
+}
+
+/// The ranges of a file without holes.
+pub fn whole(size: u64) -> Vec<Range<u64>> {
+    std::iter::once(0..size).filter(|run| !run.is_empty()).collect()
+}

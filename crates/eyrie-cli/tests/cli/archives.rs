@@ -1,0 +1,262 @@
+//! Archives: `dump`, `load`, and the `tar` of the system on either side.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::UnixListener;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+
+use eyrie_testkit::tree_fixture::{Line, Manifest, fill, grow};
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::Sandbox;
+
+/// A sandbox with two volumes and a tree with everything that archives can have.
+fn sandbox_with_tree() -> Sandbox {
+    let sandbox = Sandbox::with_volume("256M");
+    sandbox.succeed(["mkfs", "two", "--size", "256M"]);
+    fs::create_dir(sandbox.path("tree")).unwrap();
+    grow(&sandbox.path("tree")).unwrap();
+    fs::remove_file(sandbox.path("tree/special/socket")).unwrap();
+    sandbox
+}
+
+/// Runs GNU tar in the sandbox. Its output.
+fn tar<'a>(sandbox: &Sandbox, arguments: impl IntoIterator<Item = &'a str>) -> String {
+    let output = Command::new("tar").args(arguments).current_dir(sandbox.path("")).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// Compares two trees, but for what `change` takes away.
+fn compare(left: &Manifest, sandbox: &Sandbox, right: &str, change: impl Fn(&mut Line)) {
+    let (mut left, mut right) = (left.clone(), Manifest::of(&sandbox.path(right)).unwrap());
+    left.change(&change);
+    right.change(&change);
+    let differences = left.differences(&right);
+    assert!(differences.is_empty(), "{differences:#?}");
+}
+
+#[test]
+fn every_attribute_survives_an_archive() {
+    let sandbox = sandbox_with_tree();
+    let before = Manifest::of(&sandbox.path("tree")).unwrap();
+    sandbox.succeed(["import", "tree", "vol:/tree"]);
+    let told = sandbox.succeed(["dump", "vol:/tree", "-o", "tree.tar"]);
+    assert!(told.starts_with("dumped "), "{told}");
+    let told = sandbox.succeed(["load", "two:/", "-i", "tree.tar", "--json"]);
+    let told: serde_json::Value = serde_json::from_str(&told).unwrap();
+    assert_eq!((&told["entries"], &told["failed"]), (&before.len().into(), &0.into()));
+    assert!(sandbox.succeed(["fsck", "two"]).contains("sound"));
+    sandbox.succeed(["export", "two:/", "out"]);
+    compare(&before, &sandbox, "out", |_| ());
+    let bytes = fs::metadata(sandbox.path("tree.tar")).unwrap().len();
+    assert!(bytes < 50 << 20, "holes take no space in the archive: {bytes} bytes");
+    sandbox.succeed(["dump", "two:/", "--output", "again.tar"]);
+    assert!(fs::read(sandbox.path("tree.tar")).unwrap() == fs::read(sandbox.path("again.tar")).unwrap());
+}
+
+#[test]
+fn gnu_tar_lists_and_extracts_what_dump_writes() {
+    let sandbox = sandbox_with_tree();
+    let before = Manifest::of(&sandbox.path("tree")).unwrap();
+    sandbox.succeed(["import", "tree", "vol:/tree"]);
+    sandbox.succeed(["dump", "vol:/tree", "-o", "tree.tar"]);
+    let listed = tar(&sandbox, ["-tf", "tree.tar", "--quoting-style=escape"]);
+    assert_eq!(listed.lines().count(), before.len());
+    for name in ["./", "./names/new\\nline", "./holes/large", "./links/dangling", "./names/empty/"] {
+        assert!(listed.lines().any(|line| line == name), "{name} is not in {listed}");
+    }
+    let sizes = tar(&sandbox, ["-tvf", "tree.tar", "./holes/large"]);
+    assert!(sizes.contains(&(200 << 20).to_string()), "{sizes}");
+    fs::create_dir(sandbox.path("out")).unwrap();
+    tar(&sandbox, ["-xpf", "tree.tar", "-C", "out", "--numeric-owner", "--xattrs", "--xattrs-include=*"]);
+    // GNU tar does not set access times.
+    compare(&before, &sandbox, "out", |line| line.accessed = (0, 0));
+}
+
+#[test]
+fn load_takes_the_formats_of_gnu_tar() {
+    let sandbox = sandbox_with_tree();
+    // Only the newest format has extended attributes, nanoseconds and access times; tar sets no access times.
+    let seconds = |line: &mut Line| {
+        (line.accessed, line.modified.1) = ((0, 0), 0);
+        line.xattrs.clear();
+    };
+    let no_access = |line: &mut Line| line.accessed = (0, 0);
+    let posix = ["--format=posix", "--xattrs", "--xattrs-include=*"];
+    loads_as_tar_wrote_it(&sandbox, &["--format=gnu", "--sparse"], seconds);
+    for version in ["0.0", "0.1", "1.0"] {
+        let version = format!("--sparse-version={version}");
+        loads_as_tar_wrote_it(&sandbox, &[&posix[..], &["--sparse", &version]].concat(), no_access);
+    }
+    // Without the option holes are bytes, which would fill the volume.
+    fs::remove_dir_all(sandbox.path("tree/holes")).unwrap();
+    loads_as_tar_wrote_it(&sandbox, &posix, no_access);
+    // The oldest formats have room for short names only.
+    fs::remove_dir_all(sandbox.path("tree")).unwrap();
+    fs::create_dir_all(sandbox.path("tree").join("d".repeat(90)).join("e".repeat(90))).unwrap();
+    fs::write(sandbox.path("tree").join("d".repeat(90)).join("e".repeat(90)).join("file"), "bytes").unwrap();
+    loads_as_tar_wrote_it(&sandbox, &["--format=ustar"], seconds);
+    fs::remove_dir_all(sandbox.path("tree")).unwrap();
+    fs::create_dir(sandbox.path("tree")).unwrap();
+    fill(&sandbox.path("tree"), 50, 5000).unwrap();
+    fs::hard_link(sandbox.path("tree/dir-0/0/file-0"), sandbox.path("tree/same")).unwrap();
+    loads_as_tar_wrote_it(&sandbox, &["--format=v7"], seconds);
+}
+
+/// Loads what tar makes of the tree, and compares what comes out but for what `change` takes away.
+fn loads_as_tar_wrote_it(sandbox: &Sandbox, options: &[&str], change: impl Fn(&mut Line)) {
+    let before = Manifest::of(&sandbox.path("tree")).unwrap();
+    tar(sandbox, ["-cf", "tree.tar"].iter().chain(options).chain(&["-C", "tree", "."]).copied());
+    sandbox.succeed(["load", "vol:/tree", "-i", "tree.tar"]);
+    assert!(sandbox.succeed(["fsck", "vol"]).contains("sound"));
+    sandbox.succeed(["export", "vol:/tree", "out"]);
+    compare(&before, sandbox, "out", change);
+    fs::remove_dir_all(sandbox.path("out")).unwrap();
+    sandbox.succeed(["rm", "-r", "vol:/tree"]);
+}
+
+/// Runs a line of shell in the sandbox, with the command as `$EYRIE`.
+fn shell(sandbox: &Sandbox, line: &str) -> Output {
+    let mut command = Command::new("bash");
+    command.args(["-o", "pipefail", "-c", line]).env("EYRIE", env!("CARGO_BIN_EXE_eyrie"));
+    command.current_dir(sandbox.path("")).stdin(Stdio::null()).output().unwrap()
+}
+
+#[test]
+fn archives_go_through_pipes() {
+    let sandbox = Sandbox::with_volume("256M");
+    sandbox.succeed(["mkfs", "two", "--size", "256M"]);
+    fs::create_dir(sandbox.path("tree")).unwrap();
+    fill(&sandbox.path("tree"), 500, 20_000).unwrap();
+    for line in [
+        "tar -c -C tree . | $EYRIE load vol:/tree",
+        "$EYRIE dump vol:/tree | $EYRIE load two:/",
+        "mkdir out && $EYRIE dump two:/ -o - | tar -xp -C out",
+        "diff -r tree out",
+    ] {
+        let output = shell(&sandbox, line);
+        assert!(output.status.success(), "{line}: {output:?}");
+    }
+    let output = shell(&sandbox, "$EYRIE dump vol:/ | head -c 1000 > /dev/null");
+    let complaint = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "an archive that nobody read to its end is none: {complaint}");
+    assert!(complaint.contains("standard output: Broken pipe"), "{complaint}");
+    let output = shell(&sandbox, "$EYRIE dump vol:/ > /dev/full");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("No space left"), "{output:?}");
+    assert_eq!(output.status.code(), Some(1));
+}
+
+/// A terminal that nobody looks at.
+fn terminal() -> fs::File {
+    use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+    let controller = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+    grantpt(&controller).unwrap();
+    unlockpt(&controller).unwrap();
+    let name = ptsname(&controller, Vec::new()).unwrap();
+    let options = fs::File::options().read(true).write(true).clone();
+    let terminal = options.open(Path::new(OsStr::from_bytes(name.as_bytes()))).unwrap();
+    // Nobody hangs up while the test runs.
+    std::mem::forget(controller);
+    terminal
+}
+
+#[test]
+fn terminals_neither_get_nor_give_archives() {
+    let sandbox = Sandbox::with_volume("64M");
+    let output = sandbox.command(["dump", "vol:/"]).stdout(terminal()).output().unwrap();
+    let complaint = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.code() == Some(2) && complaint.contains("name a file with -o"), "{complaint}");
+    let output = sandbox.command(["load", "vol:/dir"]).stdin(terminal()).output().unwrap();
+    let complaint = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.code() == Some(2) && complaint.contains("name a file with -i"), "{complaint}");
+    assert_eq!(sandbox.succeed(["ls", "vol:/"]), "");
+}
+
+#[test]
+fn sockets_are_reported_and_the_rest_is_dumped() {
+    let sandbox = Sandbox::with_volume("64M");
+    fs::create_dir(sandbox.path("tree")).unwrap();
+    fs::write(sandbox.path("tree/file"), "bytes").unwrap();
+    let _socket = UnixListener::bind(sandbox.path("tree/socket")).unwrap();
+    sandbox.succeed(["import", "tree", "vol:/tree"]);
+    let words = ["vol:/tree/socket: in the target: archives have no sockets"];
+    let last = sandbox.complain(&words, ["dump", "vol:/tree", "-o", "tree.tar"]);
+    assert!(last.contains("1 entry left out"), "{last}");
+    assert_eq!(tar(&sandbox, ["-tf", "tree.tar"]), "./\n./file\n");
+}
+
+#[test]
+fn what_cannot_be_loaded_is_reported_and_the_rest_is_loaded() {
+    let sandbox = Sandbox::with_volume("64M");
+    fs::create_dir(sandbox.path("tree")).unwrap();
+    fs::write(sandbox.path("tree/file"), "bytes").unwrap();
+    fs::write(sandbox.path("out"), "bytes").unwrap();
+    tar(&sandbox, ["-cPf", "tree.tar", "-C", "tree", "../out", "file"]);
+    let last =
+        sandbox.complain(&["tree.tar:/../out: its name has `..`"], ["load", "vol:/tree", "-i", "tree.tar"]);
+    assert!(last.contains("1 entry left out"), "{last}");
+    assert_eq!(sandbox.succeed(["find", "vol:/"]), "vol:/\nvol:/tree\nvol:/tree/file\n");
+    sandbox.fail(1, &["vol:/tree", "not empty"], ["load", "vol:/tree", "-i", "tree.tar"]);
+    let whole = fs::read(sandbox.path("tree.tar")).unwrap();
+    fs::write(sandbox.path("cut.tar"), &whole[..1536]).unwrap();
+    let last = sandbox.complain(&["/../out", "/file"], ["load", "vol:/cut", "-i", "cut.tar"]);
+    assert!(last.contains("cut.tar: the archive ends early, after byte 1536: it was cut off"), "{last}");
+    fs::write(sandbox.path("text"), "text".repeat(1000)).unwrap();
+    sandbox.fail(1, &["text: not an archive", "decompress"], ["load", "vol:/text", "-i", "text"]);
+    sandbox.fail(1, &["nowhere"], ["load", "vol:/text", "-i", "nowhere"]);
+    assert!(sandbox.succeed(["fsck", "vol"]).contains("sound"));
+    assert_eq!(sandbox.succeed(["ls", "vol:/"]), "cut\ntree\n");
+}
+
+#[test]
+fn a_full_volume_ends_a_load() {
+    let sandbox = Sandbox::with_volume("64M");
+    fs::write(sandbox.path("large"), vec![1; 100 << 20]).unwrap();
+    tar(&sandbox, ["-cf", "large.tar", "large"]);
+    sandbox.fail(1, &["vol:/tree", "larger volume"], ["load", "vol:/tree", "-i", "large.tar"]);
+    assert!(sandbox.succeed(["fsck", "vol"]).contains("sound"));
+    assert_eq!(sandbox.succeed(["ls", "vol:/tree"]), "");
+}
+
+#[test]
+fn dump_leaves_the_volume_and_what_is_named_wrongly_alone() {
+    let sandbox = Sandbox::with_volume("64M");
+    fs::write(sandbox.path("kept"), "kept").unwrap();
+    fs::write(sandbox.path("file"), "bytes").unwrap();
+    sandbox.succeed(["cp", "file", "vol:/file"]);
+    sandbox.fail(1, &["vol:/nowhere"], ["dump", "vol:/nowhere", "-o", "kept"]);
+    sandbox.fail(1, &["vol:/file", "eyrie cp"], ["dump", "vol:/file", "-o", "kept"]);
+    sandbox.fail(1, &["inside"], ["dump", "vol:/", "-o", "vol/archive"]);
+    sandbox.fail(1, &["nowhere"], ["dump", "vol:/", "-o", "nowhere/archive"]);
+    assert_eq!(fs::read(sandbox.path("kept")).unwrap(), b"kept");
+    let printed = sandbox.run(["dump", "-v", "vol:/", "-o", "archive"]);
+    assert!(String::from_utf8_lossy(&printed.stdout).starts_with("./\n./file\n"), "{printed:?}");
+}
+
+#[test]
+fn an_interrupted_dump_is_no_whole_archive() {
+    let sandbox = Sandbox::with_volume("256M");
+    fs::create_dir(sandbox.path("tree")).unwrap();
+    fill(&sandbox.path("tree"), 4000, 20_000).unwrap();
+    sandbox.succeed(["import", "tree", "vol:/tree"]);
+    let mut command = sandbox.command(["dump", "vol:/tree"]);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut archive = vec![0; 100_000];
+    let mut output = child.stdout.take().unwrap();
+    output.read_exact(&mut archive).unwrap();
+    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    // The dump waits for its reader while another thread takes the signal.
+    std::thread::sleep(Duration::from_millis(200));
+    output.read_to_end(&mut archive).unwrap();
+    let status = child.wait().unwrap();
+    assert_eq!(status.code(), Some(130));
+    fs::write(sandbox.path("part.tar"), archive).unwrap();
+    let failed = sandbox.run(["load", "vol:/part", "-i", "part.tar"]);
+    assert!(String::from_utf8_lossy(&failed.stderr).contains("ends early"), "{failed:?}");
+    assert!(sandbox.succeed(["info", "vol"]).contains("clean"));
+}

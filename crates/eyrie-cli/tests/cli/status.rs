@@ -1,0 +1,95 @@
+//! The exit status of `fsck`, which scripts rely on.
+
+use std::fs;
+use std::os::unix::fs::FileExt;
+use std::process::Stdio;
+
+use eyrie::Volume;
+use eyrie_testkit::tree_fixture::fill;
+
+use crate::Sandbox;
+
+#[test]
+fn a_sound_volume_is_0_however_it_was_closed() {
+    let sandbox = Sandbox::with_volume("64M");
+    sandbox.succeed(["fsck", "vol"]);
+    fs::create_dir(sandbox.path("tree")).unwrap();
+    fill(&sandbox.path("tree"), 4000, 3000).unwrap();
+    let mut command = sandbox.command(["import", "-v", "tree", "vol:/tree"]);
+    let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+    let mut line = [0; 100];
+    std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut line).unwrap();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    // It is recovered by being opened, and nothing is left to repair.
+    assert!(sandbox.succeed(["fsck", "vol"]).contains("sound"));
+}
+
+#[test]
+fn a_broken_volume_is_4_whoever_listens() {
+    let sandbox = Sandbox::with_volume("64M");
+    fs::create_dir(sandbox.path("tree")).unwrap();
+    fill(&sandbox.path("tree"), 300, 3000).unwrap();
+    sandbox.succeed(["import", "tree", "vol:/tree"]);
+    break_something(&sandbox);
+    let output = sandbox.run(["fsck", "vol"]);
+    let complaints = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(4), "{complaints}");
+    assert!(
+        complaints.lines().next().unwrap_or_default().starts_with("eyrie: broken: vol: "),
+        "{complaints}"
+    );
+    assert!(
+        complaints.lines().last().unwrap_or_default().contains("export what can be read"),
+        "{complaints}"
+    );
+    let output = sandbox.run(["fsck", "--json", "vol"]);
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((output.status.code(), &json["sound"]), (Some(4), &false.into()));
+    let mut command = sandbox.command(["fsck", "--json", "vol"]);
+    let full = fs::File::options().write(true).open("/dev/full").unwrap();
+    assert_eq!(command.stdout(full).output().unwrap().status.code(), Some(4));
+}
+
+/// Changes bytes of the volume until a check finds something.
+fn break_something(sandbox: &Sandbox) {
+    let segment = crate::errors::segment(sandbox);
+    let file = fs::File::options().read(true).write(true).open(segment).unwrap();
+    let size = file.metadata().unwrap().len();
+    for page in 64..size / 4096 {
+        let mut before = [0; 64];
+        file.read_exact_at(&mut before, page * 4096).unwrap();
+        if before.iter().all(|&byte| byte == 0) {
+            continue;
+        }
+        file.write_all_at(&[0x5a; 64], page * 4096).unwrap();
+        if sandbox.run(["fsck", "vol"]).status.code() == Some(4) {
+            return;
+        }
+        file.write_all_at(&before, page * 4096).unwrap();
+    }
+    panic!("no change of the volume is found");
+}
+
+#[test]
+fn what_cannot_be_checked_is_8() {
+    let sandbox = Sandbox::with_volume("64M");
+    fs::write(sandbox.path("file"), "x").unwrap();
+    for name in ["missing", "file"] {
+        sandbox.fail(8, &[name, "volume"], ["fsck", name]);
+    }
+    let volume = Volume::open(sandbox.path("vol")).unwrap();
+    sandbox.fail(8, &["vol", "in use"], ["fsck", "vol"]);
+    volume.close().unwrap();
+    let full = fs::File::options().write(true).open("/dev/full").unwrap();
+    let output = sandbox.command(["fsck", "vol"]).stdout(full).output().unwrap();
+    assert_eq!(output.status.code(), Some(8), "a verdict that nobody gets: {output:?}");
+    sandbox.succeed(["fsck", "vol"]);
+}
+
+#[test]
+fn wrong_arguments_are_16() {
+    let sandbox = Sandbox::new();
+    sandbox.fail(16, &["VOLUME", "eyrie fsck --help"], ["fsck"]);
+    sandbox.fail(16, &["--repair", "eyrie fsck --help"], ["fsck", "--repair", "vol"]);
+}
