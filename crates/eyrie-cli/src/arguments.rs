@@ -73,7 +73,7 @@ Examples:
   eyrie import -v . vol:/backup > done.txt
   eyrie import --json /etc vol:/etc
 
-Modes, owners, times, links, holes and extended attributes are kept. What cannot be read is reported, and the exit
+Modes, owners, times, links, holes and extended attributes are kept. What cannot be read is reported, and the exit \
 status is then 1; extended attributes that cannot be kept are counted.")]
     Import(Import),
     /// Copy a directory tree of a volume to the host
@@ -92,8 +92,8 @@ Examples:
   eyrie dump vol:/share | tar -t
   eyrie dump old:/ | eyrie load new:/
 
-Modes, owners, times, links and holes are kept, and GNU tar can extract it (as root to keep owners and devices; holes \
-need no option). Sockets cannot be in an archive; they are reported, and the exit status is then 1. FILE is replaced.")]
+Modes, owners, times, links, holes and extended attributes are kept, and GNU tar can extract it (as root to keep owners \
+and devices; holes need no option, extended attributes --xattrs). Sockets cannot be in an archive; they are reported, and the exit status is then 1. FILE is replaced.")]
     Dump(Dump),
     /// Make a directory tree of a volume from an archive of `tar`
     #[command(after_help = "\
@@ -103,7 +103,7 @@ Examples:
   gzip -dc linux.tar.gz | eyrie load vol:/linux
   tar -c -C /etc . | eyrie load vol:/etc
 
-The directory must be new or empty. Modes, owners (by number), times, links and holes are kept. Names that begin with \
+The directory must be new or empty. Modes, owners (by number), times, links, holes and extended attributes are kept. Names that begin with \
 `/` begin in the directory, and those with `..` are refused: nothing is made outside of it. What cannot be loaded is \
 reported, and the exit status is then 1; what is loaded stays.")]
     Load(Load),
@@ -160,7 +160,7 @@ Examples:
   eyrie cp -r vol:/share/doc ./doc
   eyrie cp -r one:/data two:/data
 
-Copies keep modes, owners (as root), times, links, holes and extended attributes, as `cp -a` does; symbolic links are
+Copies keep modes, owners (as root), times, links, holes and extended attributes, as `cp -a` does; symbolic links are \
 copied, not followed.
 Into an existing directory things are copied under their own names. Files are replaced, directories are not.
 

@@ -1,6 +1,10 @@
 //! Records of the pax format: keys and values before the member that they describe, each with its length.
 
+use std::collections::BTreeMap;
+
 use eyrie::Time;
+
+use crate::copy::Xattrs;
 
 /// Name of the member that follows.
 pub const PATH: &str = "path";
@@ -17,6 +21,9 @@ pub const MTIME: &str = "mtime";
 /// Time of access.
 pub const ATIME: &str = "atime";
 
+/// Before the name of an extended attribute.
+const XATTR: &[u8] = b"SCHILY.xattr.";
+
 /// Nanoseconds of a second.
 const SECOND: u32 = 1_000_000_000;
 
@@ -29,8 +36,8 @@ pub struct Records {
 
 impl Records {
     /// Adds a record.
-    pub fn push(&mut self, key: &str, value: impl Into<Vec<u8>>) {
-        self.add(key.as_bytes(), value.into());
+    pub fn push(&mut self, key: impl AsRef<[u8]>, value: impl Into<Vec<u8>>) {
+        self.add(key.as_ref(), value.into());
     }
 
     fn add(&mut self, key: &[u8], value: Vec<u8>) {
@@ -63,6 +70,39 @@ impl Records {
     /// All records in their order.
     pub fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
         self.list.iter().map(|(key, value)| (&key[..], &value[..]))
+    }
+
+    /// Adds an extended attribute. Its name is written so that it has no `=`, which ends a key.
+    pub fn push_xattr(&mut self, name: &[u8], value: &[u8]) {
+        let mut key = XATTR.to_vec();
+        for &byte in name {
+            match byte {
+                b'=' => key.extend_from_slice(b"%3D"),
+                b'%' => key.extend_from_slice(b"%25"),
+                _ => key.push(byte),
+            }
+        }
+        self.push(key, value);
+    }
+
+    /// The extended attributes, each with its last value.
+    pub fn xattrs(&self) -> Xattrs {
+        let mut xattrs = BTreeMap::new();
+        for (key, value) in &self.list {
+            let Some(mut rest) = key.strip_prefix(XATTR) else { continue };
+            let mut name = Vec::new();
+            while let Some((&byte, after)) = rest.split_first() {
+                let (byte, after) = match rest {
+                    [b'%', b'3', b'D', after @ ..] => (b'=', after),
+                    [b'%', b'2', b'5', after @ ..] => (b'%', after),
+                    _ => (byte, after),
+                };
+                name.push(byte);
+                rest = after;
+            }
+            xattrs.insert(name, value.clone());
+        }
+        xattrs.into_iter().collect()
     }
 
     /// The records as an archive has them.
@@ -170,6 +210,26 @@ mod tests {
         ] {
             assert!(Records::decode(wrong).is_none(), "{}", String::from_utf8_lossy(wrong));
         }
+    }
+
+    #[test]
+    fn extended_attributes_have_any_names() {
+        let mut records = Records::default();
+        let names: [&[u8]; 6] =
+            [b"user.a", b"user.=", b"user.%3D", b"user.%", b"user.\xff\n ", b"user.empty"];
+        for name in names {
+            records.push_xattr(name, b"before");
+            records.push_xattr(name, if name == b"user.empty" { b"" } else { b"=\n\0" });
+        }
+        let decoded = Records::decode(&records.encode()).unwrap().xattrs();
+        let mut expected = names
+            .map(|name| (name.to_vec(), if name == b"user.empty" { Vec::new() } else { b"=\n\0".to_vec() }));
+        expected.sort();
+        assert_eq!(decoded, expected);
+        let mut records = Records::default();
+        records.push("SCHILY.xattr.user.100%", "value");
+        records.push("SCHILY.xattr", "none");
+        assert_eq!(records.xattrs(), [(b"user.100%".to_vec(), b"value".to_vec())]);
     }
 
     #[test]

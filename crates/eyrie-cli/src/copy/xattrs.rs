@@ -11,7 +11,7 @@ use crate::failure::reason;
 pub type Xattrs = Vec<(Vec<u8>, Vec<u8>)>;
 
 /// The extended attributes of `path` itself, be it a symbolic link.
-pub(super) fn read<S: Posix>(source: &S, path: &Path, progress: &Progress<'_>) -> Xattrs {
+pub fn read<S: Posix>(source: &S, path: &Path, progress: &Progress<'_>) -> Xattrs {
     let names = match source.symlink_xattr_names(path) {
         Ok(names) => names,
         // A file system without any.
