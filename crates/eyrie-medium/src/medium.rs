@@ -479,6 +479,22 @@ impl Medium {
         Ok(Dirty::new())
     }
 
+    /// Stores aligned words that nothing can reach yet, one after another.
+    ///
+    /// # Errors
+    /// [`Fault::OutOfBounds`], [`Fault::Misaligned`]; nothing was stored.
+    #[inline]
+    pub fn write_words(&self, addr: Addr, words: impl ExactSizeIterator<Item = u64>) -> Result<Dirty, Fault> {
+        let places = self.resolve_words(addr, words.len())?;
+        let len = size_of_val(places);
+        self.before_store(addr, len as u64)?;
+        for (place, word) in places.iter().zip(words) {
+            place.store(word, Ordering::Release);
+        }
+        self.after_store(addr, places.as_ptr().cast(), len);
+        Ok(Dirty::new())
+    }
+
     /// Stores `len` zero bytes at `addr`.
     ///
     /// # Errors

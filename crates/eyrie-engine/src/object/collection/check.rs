@@ -5,9 +5,12 @@ use std::collections::HashSet;
 use eyrie_medium::Addr;
 
 use super::Collection;
-use super::layout::{BucketPlace, Buckets, Commit, DIRECTORIES, LINK, PAGE_UNITS, SLOTS, TAGS, UNIT, tag};
+use super::buckets::{BucketPlace, Buckets};
+use super::layout::{
+    Commit, INVENTORY, Inventory, LINK, PAGE_UNITS, Tags, home, index_of, line_of, tag, tags_at,
+};
 use super::read::for_each_page;
-use super::table::{Chain, Entry, Table, bits, load, read_value, record_at};
+use super::table::{Chain, Entry, Table, bits, load, read_slot};
 use crate::object::pointer::Extent;
 use crate::{Error, ObjectId, Result};
 
@@ -36,7 +39,7 @@ impl Collection<'_> {
     }
 
     /// Shows every entry once, after every check that there is: names hash as stored, no bucket has a name twice,
-    /// records do not overlap, tags and kinds agree with the records.
+    /// records overlap neither each other nor the gap, tags and kinds agree with the entries, and look-ups find the lines that those are in.
     ///
     /// Nobody changes the collection meanwhile.
     ///
@@ -71,33 +74,45 @@ impl Collection<'_> {
         if commit.level() > buckets.level(bucket) {
             return Err(Error::corrupt(page, "bucket page of a later time"));
         }
-        let tags: [u8; SLOTS as usize] = read_value(medium, page.add(TAGS))?;
-        let directories = load(medium, page.add(DIRECTORIES))?;
+        if commit.is_impossible() {
+            return Err(Error::corrupt(page, "entry where there is no slot"));
+        }
+        let tags = |line| load(medium, tags_at(page, line)).map(Tags::from_raw);
+        let inventory = Inventory::from_raw(load(medium, page.add(INVENTORY))?);
+        let gap = inventory.gap();
+        if !gap.is_in_heap() {
+            return Err(Error::corrupt(page, "gap outside its bucket page"));
+        }
         let mut used = [false; PAGE_UNITS as usize];
+        used[gap.start as usize..gap.end as usize].fill(true);
         for slot in bits(commit.live()) {
-            let (record, units) = record_at(medium, page, slot)?;
-            let start = (record.offset() - page.offset()) / UNIT;
-            let memory = &mut used[start as usize..start as usize + units as usize];
+            let (place, units) = read_slot(medium, page, slot)?;
+            let memory = &mut used[place.unit() as usize..][..units as usize];
             if memory.contains(&true) {
-                return Err(Error::corrupt(record, "records overlap"));
+                return Err(Error::corrupt(page, "records overlap, or a gap"));
             }
             memory.fill(true);
-            let entry = Entry::read(medium, record, units)?;
+            let entry = Entry::read(medium, page, slot)?;
             if self.hash(entry.name()) != entry.hash {
-                return Err(Error::corrupt(record, "wrong hash of a name"));
+                return Err(Error::corrupt(page, "wrong hash of a name"));
             }
-            if tags[slot as usize] != tag(entry.hash) {
+            if tags(line_of(slot))?.get(index_of(slot)) != tag(entry.hash) {
                 return Err(Error::corrupt(page, "wrong tag of an entry"));
             }
-            if (directories >> slot & 1 == 1) != entry.id.is_directory() {
+            if (inventory.directories() >> slot & 1 == 1) != entry.id.is_directory() {
                 return Err(Error::corrupt(page, "wrong kind of an entry"));
             }
             if !belongs(entry.hash, commit, bucket) {
                 return Err(Error::corrupt(page, "entry in a bucket that is not its own"));
             }
-            if buckets.of(entry.hash) == bucket {
-                visit(&entry)?;
+            if buckets.of(entry.hash) != bucket {
+                continue;
             }
+            let (line, home) = (line_of(slot), home(entry.hash));
+            if line != home && tags(home)?.spilled() >> line & 1 == 0 {
+                return Err(Error::corrupt(page, "entry outside its line, which does not say so"));
+            }
+            visit(&entry)?;
         }
         Ok(())
     }
