@@ -44,7 +44,6 @@ fn what_medium_a_host_does_not_have() {
     let sandbox = Sandbox::new();
     let mkfs = |medium| ["mkfs", "vol", "--size", "64M", "--medium", medium];
     sandbox.fail(1, &["vol", "persistent memory", "-o dax"], mkfs("pmem"));
-    sandbox.fail(1, &["vol", "paged", "not in this version"], mkfs("paged"));
     sandbox.fail(2, &["tape", "auto", "dram", "pmem"], mkfs("tape"));
     assert!(!sandbox.path("vol").exists(), "nothing is left behind");
     assert!(sandbox.succeed(mkfs("auto")).contains(" on dram"));
@@ -52,6 +51,10 @@ fn what_medium_a_host_does_not_have() {
     assert!(info.contains("dram, every completed call survives the death of the process"), "{info}");
     let info = sandbox.succeed(["info", "--json", "vol"]);
     assert!(info.contains("\"medium\": \"dram\"") && info.contains("\"promise\": \"every "), "{info}");
+    fs::remove_dir_all(sandbox.path("vol")).unwrap();
+    assert!(sandbox.succeed(mkfs("paged")).contains(" on paged"));
+    let info = sandbox.succeed(["info", "vol"]);
+    assert!(info.contains("paged, what was synchronised"), "{info}");
 }
 
 #[test]

@@ -180,7 +180,7 @@ impl Central {
     }
 
     /// Frees what was kept for a cut that is durable now.
-    pub(super) fn settle(&mut self, shared: &Shared) {
+    pub(super) fn free_kept(&mut self, shared: &Shared) {
         if self.kept.is_empty() {
             return;
         }

@@ -150,7 +150,7 @@ impl Space {
         self.shared.medium.check()?;
         let mut taken = {
             let mut central = self.central();
-            central.settle(&self.shared);
+            central.free_kept(&self.shared);
             magazine.refill(shape, &mut central, &self.shared)
         };
         if taken.is_err() {
@@ -184,7 +184,7 @@ impl Space {
             let mut magazine = lock(&magazine.0);
             magazine.empty(epoch::now(), &self.shared, &mut self.central());
         }
-        self.central().settle(&self.shared);
+        self.central().free_kept(&self.shared);
     }
 
     /// Makes everything retired so far free, and says whether it could: it waits for other threads' pins, but not for
