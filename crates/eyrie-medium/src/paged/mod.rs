@@ -15,6 +15,7 @@
 //! Safe when power fails: what counts is the journal and the places of pages, see there.
 
 pub(crate) mod blocks;
+mod calls;
 mod drain;
 mod evict;
 mod gate;
@@ -38,7 +39,7 @@ use crate::epoch;
 use crate::fault::Fault;
 use crate::mapping::Mapping;
 use blocks::Blocks;
-pub(crate) use drain::Drain;
+use drain::Drain;
 pub use gate::Gate;
 use gate::Turnstile;
 use journal::{Anchor, PageBytes};

@@ -1,0 +1,116 @@
+//! What a medium offers so that it can be on a disk. Other media take no part: each call is then one test of a tag.
+
+use std::io;
+use std::sync::Arc;
+
+use super::blocks::Blocks;
+use super::journal::Anchor;
+use super::{Drain, Gate, Keeper, PagedOptions, Pager, journal_bytes};
+use crate::addr::{Addr, PAGE_SIZE};
+use crate::backing::Backing;
+use crate::fault::Fault;
+use crate::mapping::{Mapping, Sentinel};
+use crate::medium::Medium;
+
+impl Medium {
+    /// The volume on a disk that [`Medium::format_paged`] made, as its last drain left it.
+    ///
+    /// # Errors
+    /// [`Fault::NotPaged`] when there is none; [`Fault::Io`] when the disk fails.
+    pub fn paged(blocks: Arc<dyn Blocks>, options: PagedOptions) -> Result<Medium, Fault> {
+        let anchor = Anchor::read(&*blocks)?.ok_or(Fault::NotPaged)?;
+        let memory = Arc::new(Mapping::anonymous(anchor.volume_bytes, false)?);
+        let pager = Pager::open(blocks, anchor, options, Arc::clone(&memory))?;
+        let keeper = Keeper::start(Arc::new(pager))?;
+        Ok(Medium::over(Box::new([memory]), Sentinel::new()?, Backing::Paged(keeper)))
+    }
+
+    /// Bytes that a disk needs for a volume of `volume_bytes`, with its journal.
+    pub fn paged_bytes(volume_bytes: u64) -> u64 {
+        volume_bytes + journal_bytes(volume_bytes) + PAGE_SIZE
+    }
+
+    /// Makes room on a disk of zeros for a volume of `volume_bytes` (whole pages) and its journal.
+    ///
+    /// # Errors
+    /// [`Fault::HostFull`], [`Fault::Io`].
+    pub fn format_paged(blocks: &dyn Blocks, volume_bytes: u64) -> Result<(), Fault> {
+        let journal = journal_bytes(volume_bytes);
+        let done = Anchor::create(volume_bytes, journal).and_then(|anchor| anchor.write(blocks));
+        done.map_err(|source| match source.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Fault::HostFull,
+            _ => Fault::Io { what: "making the journal".to_string(), source },
+        })
+    }
+
+    /// Lets an Op in: on a paged medium no cut is made while the gate lives, and there is room for what it changes. Every
+    /// change of a medium is made inside a gate. Gates do not nest.
+    ///
+    /// # Errors
+    /// [`Fault::ReadOnly`] when the disk has failed.
+    #[inline]
+    pub fn enter(&self) -> Result<Gate<'_>, Fault> {
+        match &self.backing {
+            Backing::Paged(keeper) => keeper.pager().enter().map(Gate::new),
+            _ => Ok(Gate::free()),
+        }
+    }
+
+    /// Makes everything durable that was done before the call, as far as the medium can. Not to be called inside a gate.
+    ///
+    /// # Errors
+    /// [`Fault::Io`] when the disk fails; [`Fault::ReadOnly`] after it did.
+    pub fn drain(&self) -> Result<(), Fault> {
+        self.drained(Drain::Cut)
+    }
+
+    /// [`Medium::drain`], after which the disk has everything in its place: for the end.
+    ///
+    /// # Errors
+    /// As [`Medium::drain`].
+    pub fn drain_home(&self) -> Result<(), Fault> {
+        self.drained(Drain::Home)
+    }
+
+    fn drained(&self, drain: Drain) -> Result<(), Fault> {
+        match &self.backing {
+            Backing::Paged(keeper) => keeper.pager().drain(drain),
+            _ => Ok(()),
+        }
+    }
+
+    /// Tells that an allocator gives out a page-aligned range. What is on it need not be read, and nothing durable is on
+    /// it: see [`Medium::freed`].
+    ///
+    /// # Errors
+    /// [`Fault::OutOfBounds`], [`Fault::ReadOnly`].
+    #[inline]
+    pub fn taken(&self, addr: Addr, len: u64) -> Result<(), Fault> {
+        match &self.backing {
+            Backing::Paged(keeper) => {
+                self.resolve(addr, len)?;
+                keeper.pager().taken(addr.offset(), len)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Tells that a page-aligned range, which nobody reads any more, is free. If that gives a number, the range may be
+    /// given out again only when [`Medium::durable`] has reached it.
+    #[inline]
+    pub fn freed(&self, addr: Addr, len: u64) -> Option<u64> {
+        match &self.backing {
+            Backing::Paged(keeper) => keeper.pager().freed(addr.offset(), len),
+            _ => None,
+        }
+    }
+
+    /// How far the medium is durable, for comparison with what [`Medium::freed`] gave.
+    #[inline]
+    pub fn durable(&self) -> u64 {
+        match &self.backing {
+            Backing::Paged(keeper) => keeper.pager().durable(),
+            _ => u64::MAX,
+        }
+    }
+}
