@@ -158,11 +158,14 @@ impl Medium {
     /// change of a medium is made inside a gate. Gates do not nest.
     ///
     /// # Errors
-    /// [`Fault::ReadOnly`] when the disk has failed.
+    /// [`Fault::ReadOnly`] when the disk has failed; [`Fault::Forked`] in a forked child.
     #[inline]
     pub fn enter(&self) -> Result<Gate<'_>, Fault> {
         match &self.backing {
-            Backing::Paged(keeper) => keeper.pager().enter().map(Gate::new),
+            Backing::Paged(keeper) => {
+                self.check()?;
+                keeper.pager().enter().map(Gate::new)
+            }
             _ => Ok(Gate::free()),
         }
     }
@@ -170,7 +173,7 @@ impl Medium {
     /// Makes everything durable that was done before the call, as far as the medium can. Not to be called inside a gate.
     ///
     /// # Errors
-    /// [`Fault::Io`] when the disk fails; [`Fault::ReadOnly`] after it did.
+    /// [`Fault::Io`] when the disk fails; [`Fault::ReadOnly`] after it did; [`Fault::Forked`] in a forked child.
     pub fn drain(&self) -> Result<(), Fault> {
         self.drained(Drain::Cut)
     }
@@ -185,7 +188,10 @@ impl Medium {
 
     fn drained(&self, drain: Drain) -> Result<(), Fault> {
         match &self.backing {
-            Backing::Paged(keeper) => keeper.pager().drain(drain),
+            Backing::Paged(keeper) => {
+                self.check()?;
+                keeper.pager().drain(drain)
+            }
             _ => Ok(()),
         }
     }
@@ -292,6 +298,14 @@ impl Medium {
     /// Length of each segment, in bytes.
     pub fn segment_sizes(&self) -> impl Iterator<Item = u64> + '_ {
         self.segments.iter().map(|segment| segment.len())
+    }
+
+    /// Memory that is taken for pages of a disk, in bytes; `None` where the medium is the memory.
+    pub fn resident_bytes(&self) -> Option<u64> {
+        match &self.backing {
+            Backing::Paged(keeper) => Some(keeper.pager().resident() as u64 * crate::addr::PAGE_SIZE),
+            _ => None,
+        }
     }
 
     /// A copy of segment 0 as the program sees it now.
