@@ -190,6 +190,14 @@ impl Medium {
         self.segments.iter().map(|segment| segment.len())
     }
 
+    /// Memory that is taken for pages of a disk, in bytes; `None` where the medium is the memory.
+    pub fn resident_bytes(&self) -> Option<u64> {
+        match &self.backing {
+            Backing::Paged(keeper) => Some(keeper.pager().resident() as u64 * crate::addr::PAGE_SIZE),
+            _ => None,
+        }
+    }
+
     /// A copy of segment 0 as the program sees it now.
     pub fn snapshot(&self) -> Vec<u8> {
         let mut bytes = vec![0; self.segments[0].len() as usize];

@@ -112,6 +112,8 @@ pub struct Information {
     pub free_bytes: u64,
     /// How many there are.
     pub objects: u64,
+    /// Memory that its pages take now; `None` where the medium is the memory.
+    pub resident_bytes: Option<u64>,
     /// Its files on the host, and their sizes.
     pub segments: Vec<(PathBuf, u64)>,
     /// Whether opening it had to recover it.
@@ -202,6 +204,7 @@ impl Volume {
             used_bytes: space.total - space.free,
             free_bytes: space.free,
             objects: space.objects,
+            resident_bytes: volume.medium().resident_bytes(),
             segments: segments.map(|bytes| (self.path.join(SEGMENT_FILE), bytes)).collect(),
             recovered: self.engine.recovered(),
         }

@@ -47,11 +47,14 @@ impl Medium {
     /// change of a medium is made inside a gate. Gates do not nest.
     ///
     /// # Errors
-    /// [`Fault::ReadOnly`] when the disk has failed.
+    /// [`Fault::ReadOnly`] when the disk has failed; [`Fault::Forked`] in a forked child.
     #[inline]
     pub fn enter(&self) -> Result<Gate<'_>, Fault> {
         match &self.backing {
-            Backing::Paged(keeper) => keeper.pager().enter().map(Gate::new),
+            Backing::Paged(keeper) => {
+                self.check()?;
+                keeper.pager().enter().map(Gate::new)
+            }
             _ => Ok(Gate::free()),
         }
     }
@@ -59,7 +62,7 @@ impl Medium {
     /// Makes everything durable that was done before the call, as far as the medium can. Not to be called inside a gate.
     ///
     /// # Errors
-    /// [`Fault::Io`] when the disk fails; [`Fault::ReadOnly`] after it did.
+    /// [`Fault::Io`] when the disk fails; [`Fault::ReadOnly`] after it did; [`Fault::Forked`] in a forked child.
     pub fn drain(&self) -> Result<(), Fault> {
         self.drained(Drain::Cut)
     }
@@ -74,7 +77,10 @@ impl Medium {
 
     fn drained(&self, drain: Drain) -> Result<(), Fault> {
         match &self.backing {
-            Backing::Paged(keeper) => keeper.pager().drain(drain),
+            Backing::Paged(keeper) => {
+                self.check()?;
+                keeper.pager().drain(drain)
+            }
             _ => Ok(()),
         }
     }

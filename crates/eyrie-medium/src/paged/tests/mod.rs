@@ -1,9 +1,12 @@
+mod failures;
+mod stress;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use super::PagedOptions;
 use super::simulated::SimulatedDisk;
+use super::{PagedOptions, journal_bytes};
 use crate::epoch::pin;
 use crate::{Addr, Fault, Medium, MediumKind, SegmentId};
 
@@ -19,7 +22,7 @@ fn options(pages: u64) -> PagedOptions {
 }
 
 fn disk() -> SimulatedDisk {
-    let disk = SimulatedDisk::new((BYTES + super::journal_bytes(BYTES) + 4096) as usize);
+    let disk = SimulatedDisk::new((BYTES + journal_bytes(BYTES) + 4096) as usize);
     Medium::format_paged(&disk, BYTES).expect("room");
     disk
 }
@@ -272,17 +275,4 @@ fn a_cut_is_between_ops_while_threads_go_on() {
             assert!(first == page(100 + thread * 11) && first == page(200 + thread), "a cut inside an Op");
         }
     }
-}
-
-#[test]
-fn a_forked_child_is_told_so_and_ends() {
-    let disk = disk();
-    let medium = open(&disk);
-    set(&medium, 0, 1);
-    let told = crate::in_forked_child(|| {
-        let refused = matches!(medium.check(), Err(Fault::Forked));
-        drop(medium);
-        refused
-    });
-    assert!(told.expect("a child"));
 }
