@@ -42,8 +42,13 @@ impl Bits {
         self.words[number as usize / 64] &= !(1 << (number % 64));
     }
 
+    /// How many numbers are in the set.
+    pub(super) fn count(&self) -> u32 {
+        self.words.iter().map(|word| word.count_ones()).sum()
+    }
+
     /// The words that `start..end` touches, with the mask of its bits in each.
-    fn masks(start: u32, end: u32) -> impl Iterator<Item = (usize, u64)> {
+    pub(super) fn masks(start: u32, end: u32) -> impl Iterator<Item = (usize, u64)> {
         let last = end.div_ceil(64);
         (start / 64..last).map(move |word| {
             let low = start.saturating_sub(word * 64);

@@ -1,7 +1,7 @@
 //! Volumes: the tables at their start, their space, and who has them open.
 //!
 //! [`layout`] has the structures on media. What is free is nowhere on media while a volume is open: a clean close
-//! saves it (`save`), and after a crash it follows from what the objects reach (`rebuild`). [`Space`] gives out memory
+//! saves it (`save`), and after a crash it follows from what the objects reach (`marks`). [`Space`] gives out memory
 //! from per-thread magazines over a `buddy` allocator, with `slab` pages for small extents and chunks for `headers`.
 //!
 //! Invariants:
@@ -14,6 +14,7 @@
 mod bits;
 mod buddy;
 mod central;
+mod compare;
 mod free_map;
 mod generation;
 mod geometry;
@@ -22,8 +23,8 @@ mod host;
 pub mod layout;
 mod lock;
 mod magazine;
+mod marks;
 mod medium;
-mod rebuild;
 mod save;
 mod slab;
 mod space;
@@ -38,11 +39,12 @@ use std::sync::Arc;
 use eyrie_medium::epoch::pin;
 use eyrie_medium::{Addr, Medium, PagedOptions, SegmentId};
 
+pub use compare::{Finding, FindingKind};
 pub use geometry::Geometry;
 pub use host::{MIN_HOST_BYTES, SEGMENT_FILE};
 pub use layout::{FORMAT_VERSION, REDO_SLOT_BYTES, REDO_SLOTS, redo_slot};
+pub use marks::{Marks, Overlap};
 pub use medium::MediumChoice;
-pub use rebuild::{Finding, FindingKind, Marks, Overlap};
 pub use space::Space;
 pub use superblock::Options;
 

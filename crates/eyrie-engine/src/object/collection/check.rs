@@ -1,8 +1,10 @@
 //! Going over a whole collection: for recovery, for `check`, and to free a removed directory.
 
 use std::collections::HashSet;
+use std::ops::Range;
 
 use eyrie_medium::Addr;
+use eyrie_medium::epoch::pin;
 
 use super::Collection;
 use super::layout::{BucketPlace, Buckets, Commit, DIRECTORIES, LINK, PAGE_UNITS, SLOTS, TAGS, UNIT, tag};
@@ -35,26 +37,39 @@ impl Collection<'_> {
         Ok(())
     }
 
-    /// Shows every entry once, after every check that there is: names hash as stored, no bucket has a name twice,
-    /// records do not overlap, tags and kinds agree with the records.
+    /// The number of buckets.
+    ///
+    /// # Errors
+    /// `Corrupt`, `Fault`.
+    pub fn bucket_count(&self) -> Result<u64> {
+        Ok(Table::open(self.volume.medium(), self.root)?.all_buckets()?.count())
+    }
+
+    /// Shows every entry of some buckets once, after every check that there is: names hash as stored, no bucket has a
+    /// name twice, records do not overlap, tags and kinds agree with the records. Each bucket is read under a pin of
+    /// its own.
     ///
     /// Nobody changes the collection meanwhile.
     ///
     /// # Errors
     /// `Corrupt`, `Fault`, and those of `visit`.
-    pub fn visit_entries(&self, visit: &mut dyn FnMut(&[u8], ObjectId) -> Result<()>) -> Result<()> {
+    pub fn visit_entries(
+        &self,
+        buckets: Range<u64>,
+        visit: &mut dyn FnMut(&[u8], ObjectId) -> Result<()>,
+    ) -> Result<()> {
         let table = Table::open(self.volume.medium(), self.root)?;
-        let buckets = table.all_buckets()?;
-        for bucket in 0..buckets.count() {
-            let mut names = HashSet::new();
+        let mut seen = Vec::new();
+        for bucket in buckets {
+            let _pin = pin();
+            let all = table.all_buckets()?;
             for_each_page(&table, bucket, |page| {
-                self.visit_page(&table, page, (buckets, bucket), &mut |entry| {
-                    if !names.insert(entry.name().to_vec()) {
-                        return Err(Error::corrupt(page, "name twice in a directory"));
-                    }
+                self.visit_page(&table, page, (all, bucket), &mut |entry, record| {
+                    seen.push((entry.hash, record));
                     visit(entry.name(), entry.id)
                 })
             })?;
+            refuse_twins(&table, &mut seen)?;
         }
         Ok(())
     }
@@ -64,7 +79,7 @@ impl Collection<'_> {
         table: &Table<'_>,
         page: Addr,
         (buckets, bucket): (Buckets, u64),
-        visit: &mut dyn FnMut(&Entry) -> Result<()>,
+        visit: &mut dyn FnMut(&Entry, (Addr, u32)) -> Result<()>,
     ) -> Result<()> {
         let medium = table.medium;
         let commit = Commit::from_raw(load(medium, page)?);
@@ -96,7 +111,7 @@ impl Collection<'_> {
                 return Err(Error::corrupt(page, "entry in a bucket that is not its own"));
             }
             if buckets.of(entry.hash) == bucket {
-                visit(&entry)?;
+                visit(&entry, (record, units))?;
             }
         }
         Ok(())
@@ -107,6 +122,21 @@ impl Collection<'_> {
 fn belongs(hash: u64, commit: Commit, bucket: u64) -> bool {
     let mask = (1_u64 << commit.level()) - 1;
     hash & mask == bucket & mask
+}
+
+/// Refuses entries with the same name among those of a bucket, each with its hash and its record; takes them all.
+fn refuse_twins(table: &Table<'_>, seen: &mut Vec<(u64, (Addr, u32))>) -> Result<()> {
+    seen.sort_unstable_by_key(|(hash, _)| *hash);
+    for same in seen.chunk_by(|a, b| a.0 == b.0).filter(|same| same.len() > 1) {
+        let mut names = HashSet::new();
+        for &(_, (record, units)) in same {
+            if !names.insert(Entry::read(table.medium, record, units)?.name().to_vec()) {
+                return Err(Error::corrupt(record, "name twice in a directory"));
+            }
+        }
+    }
+    seen.clear();
+    Ok(())
 }
 
 /// Calls `visit` with each segment that the table points to, those after the last bucket included.
