@@ -104,6 +104,8 @@ pub struct Information {
     pub promise: &'static str,
     /// What it may grow to.
     pub size_bytes: u64,
+    /// What it can be resized to.
+    pub most_bytes: u64,
     /// Size of an allocation group.
     pub group_bytes: u64,
     /// What objects use.
@@ -160,6 +162,18 @@ impl Volume {
         Ok(Volume::over(engine, path))
     }
 
+    /// Makes a volume that nobody has open larger or smaller at its end. Nothing in it moves, so it can be made as small
+    /// as what is used last allows, and as large as [`Information::most_bytes`].
+    ///
+    /// # Errors
+    /// `EINVAL` says how small or large it can be; `ENOSPC` when the host is full; as [`Volume::open`]. Whatever happens,
+    /// the volume has its old size or the new one.
+    pub fn resize(path: impl AsRef<Path>, size_bytes: u64) -> Result<()> {
+        let path = path.as_ref();
+        let resized = Scm::resize(path, size_bytes, PagedOptions::for_host());
+        resized.map_err(|error| Error::from_engine(error, "resize volume").at(path))
+    }
+
     /// Its files, as `credentials` may use them.
     pub fn files(&self, credentials: Credentials) -> Files {
         Pxfs::new(Arc::clone(&self.engine), credentials)
@@ -198,6 +212,7 @@ impl Volume {
             medium,
             promise,
             size_bytes: volume.geometry().volume_bytes(),
+            most_bytes: volume.geometry().most_bytes(),
             group_bytes: volume.geometry().group_bytes(),
             used_bytes: space.total - space.free,
             free_bytes: space.free,

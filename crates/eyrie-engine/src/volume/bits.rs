@@ -42,6 +42,12 @@ impl Bits {
         self.words[number as usize / 64] &= !(1 << (number % 64));
     }
 
+    /// The number after the last below `end` that is not in the set.
+    pub(super) fn end_of_missing(&self, end: u32) -> u32 {
+        let (first, _) = self.runs().filter(|&(start, _)| start < end).last().unwrap_or((end, end));
+        if self.contains(end.saturating_sub(1)) { first } else { end }
+    }
+
     /// How many numbers are in the set.
     pub(super) fn count(&self) -> u32 {
         self.words.iter().map(|word| word.count_ones()).sum()

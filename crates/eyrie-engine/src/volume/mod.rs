@@ -25,6 +25,7 @@ mod lock;
 mod magazine;
 mod marks;
 mod medium;
+mod resize;
 mod save;
 mod slab;
 mod space;
