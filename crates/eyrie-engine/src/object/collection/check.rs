@@ -13,6 +13,9 @@ use super::table::{Chain, Entry, Table, bits, load, read_value, record_at};
 use crate::object::pointer::Extent;
 use crate::{Error, ObjectId, Result};
 
+/// Where a record is, and its units.
+type Place = (Addr, u32);
+
 impl Collection<'_> {
     /// Shows every extent of the collection once: the table, the segments, the further pages of buckets.
     ///
@@ -79,7 +82,7 @@ impl Collection<'_> {
         table: &Table<'_>,
         page: Addr,
         (buckets, bucket): (Buckets, u64),
-        visit: &mut dyn FnMut(&Entry, (Addr, u32)) -> Result<()>,
+        visit: &mut dyn FnMut(&Entry, Place) -> Result<()>,
     ) -> Result<()> {
         let medium = table.medium;
         let commit = Commit::from_raw(load(medium, page)?);
@@ -125,7 +128,7 @@ fn belongs(hash: u64, commit: Commit, bucket: u64) -> bool {
 }
 
 /// Refuses entries with the same name among those of a bucket, each with its hash and its record; takes them all.
-fn refuse_twins(table: &Table<'_>, seen: &mut Vec<(u64, (Addr, u32))>) -> Result<()> {
+fn refuse_twins(table: &Table<'_>, seen: &mut Vec<(u64, Place)>) -> Result<()> {
     seen.sort_unstable_by_key(|(hash, _)| *hash);
     for same in seen.chunk_by(|a, b| a.0 == b.0).filter(|same| same.len() > 1) {
         let mut names = HashSet::new();
