@@ -75,6 +75,15 @@ Examples:
 
 Nobody may have it open. Nothing in it moves: it gets no smaller than what is used last in it allows.")]
     Resize(Resize),
+    /// Give what a volume does not need back to the host
+    #[command(after_help = "\
+Examples:
+  eyrie trim /dev/shm/vol
+  eyrie trim --json vol
+
+What comes back is in whole allocation groups (64 MiB) in which nothing is. Whoever closes a volume gives back what became \
+free since it was opened.")]
+    Trim(VolumeJson),
     /// Copy a directory tree of the host into a volume
     #[command(after_help = "\
 Examples:

@@ -1,5 +1,6 @@
 //! Volumes: making, opening, checking and closing them.
 
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -172,6 +173,23 @@ impl Volume {
         let path = path.as_ref();
         let resized = Scm::resize(path, size_bytes, PagedOptions::for_host());
         resized.map_err(|error| Error::from_engine(error, "resize volume").at(path))
+    }
+
+    /// Gives host memory (or blocks of its disk) that nothing in the volume needs back to the host: that of allocation
+    /// groups that are free as a whole. Closing does that, too, for groups that became free since it was opened. How many
+    /// bytes came back.
+    ///
+    /// # Errors
+    /// `EIO` when the medium fails.
+    pub fn trim(&self) -> Result<u64> {
+        let before = self.host_bytes();
+        self.engine.trim().map_err(|error| Error::from_engine(error, "trim volume").at(&self.path))?;
+        Ok(before.saturating_sub(self.host_bytes()))
+    }
+
+    /// Bytes of the host that its file takes.
+    fn host_bytes(&self) -> u64 {
+        std::fs::metadata(self.path.join(SEGMENT_FILE)).map_or(0, |file| file.blocks() * 512)
     }
 
     /// Its files, as `credentials` may use them.

@@ -1,4 +1,4 @@
-//! `mkfs`, `resize`, `info`, `stat`, `fsck` and `df`.
+//! `mkfs`, `resize`, `trim`, `info`, `stat`, `fsck` and `df`.
 
 use std::io::Write;
 
@@ -42,6 +42,18 @@ pub fn resize(arguments: &Resize, output: &mut Output) -> Result<()> {
     Volume::resize(&arguments.volume, arguments.size)
         .map_err(|error| refused("cannot resize the volume", &arguments.volume, &error))?;
     writeln!(output, "resized volume {place}: {}", text::size(arguments.size))?;
+    Ok(())
+}
+
+/// Gives back to the host what a volume does not need.
+pub fn trim(arguments: &VolumeJson, output: &mut Output) -> Result<()> {
+    let bytes = with_volume(&arguments.volume, |volume| {
+        volume.trim().map_err(|error| refused("cannot trim the volume", &arguments.volume, &error))
+    })?;
+    if arguments.json {
+        return output.json(&json!({ "trimmed_bytes": bytes }));
+    }
+    writeln!(output, "{}: {} given back", text::path(&arguments.volume), text::size(bytes))?;
     Ok(())
 }
 

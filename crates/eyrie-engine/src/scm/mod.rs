@@ -211,6 +211,14 @@ impl Scm {
         self.volume.save()
     }
 
+    /// Gives the memory of groups that are free as a whole back to the host.
+    ///
+    /// # Errors
+    /// `Fault`.
+    pub fn trim(&self) -> Result<()> {
+        self.volume.trim()
+    }
+
     /// The same engine, closed when it is dropped. Without this, dropping it is what the death of the process is.
     #[must_use]
     pub fn closed_on_drop(mut self) -> Scm {

@@ -68,6 +68,12 @@ impl Bits {
         Bits::masks(start, end).any(|(word, mask)| self.words.get(word).is_some_and(|bits| bits & mask != 0))
     }
 
+    /// Whether all of `start..end` is in the set; `start` is below `end`.
+    pub(super) fn all(&self, start: u32, end: u32) -> bool {
+        Bits::masks(start, end)
+            .all(|(word, mask)| self.words.get(word).is_some_and(|bits| bits & mask == mask))
+    }
+
     pub(super) fn insert_run(&mut self, start: u32, end: u32) {
         Bits::masks(start, end).for_each(|(word, mask)| self.words[word] |= mask);
     }

@@ -178,7 +178,8 @@ impl Volume {
         self.save()
     }
 
-    /// Saves the allocator, so that the next open is quick. Where there is no room for that, it is merely slower.
+    /// Gives the memory of groups that are free as a whole back to the host, and saves the allocator, so that the next
+    /// open is quick. Where there is no room for that, it is merely slower.
     /// Nothing may be changed afterwards.
     ///
     /// # Errors
@@ -188,11 +189,20 @@ impl Volume {
             return Ok(());
         }
         self.medium.check()?;
+        self.space.trim(false)?;
         let gate = self.medium.enter()?;
         let saved = save::save(&self.space, self.found.block.volume_id);
         drop(gate);
         saved?;
         Ok(self.medium.drain_home()?)
+    }
+
+    /// Gives the memory of groups that are free as a whole back to the host.
+    ///
+    /// # Errors
+    /// [`Error::Fault`].
+    pub fn trim(&self) -> Result<()> {
+        self.space.trim(true)
     }
 
     /// Marks for everything that objects use: nothing so far but the tables of the volume.
