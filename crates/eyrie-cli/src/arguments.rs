@@ -5,23 +5,23 @@ mod kv;
 mod search;
 #[cfg(test)]
 mod tests;
+mod volume;
 mod xattr;
 
 pub use archive::{Dump, Load};
 pub use kv::{Kv, KvCommand};
 pub use search::{Du, Find};
+pub use volume::{Mkfs, Resize};
 pub use xattr::{Owner as XattrOwner, Xattr, XattrCommand};
 
 use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::builder::{OsStringValueParser, TypedValueParser};
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
-use eyrie::MediumChoice;
 
 use crate::place::Place;
-use crate::text;
 
 /// How places are written; shown in several helps.
 const PLACES: &str = "\
@@ -66,6 +66,23 @@ The volume is a directory; nothing may be there yet. Storage is taken as files n
     /// Tell what a volume is
     #[command(after_help = "Examples:\n  eyrie info /dev/shm/vol\n  eyrie info --json /dev/shm/vol")]
     Info(VolumeJson),
+    /// Make a volume larger or smaller
+    #[command(after_help = "\
+Examples:
+  eyrie resize /dev/shm/vol 8G
+  eyrie resize vol 300M
+
+Nobody may have it open. Nothing in it moves: it gets no smaller than what is used last in it allows.")]
+    Resize(Resize),
+    /// Give what a volume does not need back to the host
+    #[command(after_help = "\
+Examples:
+  eyrie trim /dev/shm/vol
+  eyrie trim --json vol
+
+What comes back is in whole allocation groups (64 MiB) in which nothing is. Whoever closes a volume gives back what became \
+free since it was opened.")]
+    Trim(VolumeJson),
     /// Copy a directory tree of the host into a volume
     #[command(after_help = "\
 Examples:
@@ -238,48 +255,6 @@ Examples:
 
 A page for each command goes into DIR, which is made if need be; without DIR all go to standard output.")]
     Man(Man),
-}
-
-/// See [`Command::Mkfs`].
-#[derive(Debug, Args)]
-pub struct Mkfs {
-    /// The new volume
-    #[arg(value_name = "VOLUME")]
-    pub volume: PathBuf,
-    /// Bytes it may take, such as 4G or 512M
-    #[arg(long, short, value_parser = text::parse_size)]
-    pub size: u64,
-    /// What it is kept on, from now on
-    #[arg(long, value_enum, default_value_t)]
-    pub medium: Medium,
-    /// Bytes of one allocation group (for tests)
-    #[arg(long, value_parser = text::parse_size, hide = true)]
-    pub group_size: Option<u64>,
-}
-
-/// What a volume is kept on.
-#[derive(Clone, Copy, Default, Debug, ValueEnum)]
-pub enum Medium {
-    /// Persistent memory where the host has it, else shared memory
-    #[default]
-    Auto,
-    /// Shared memory: what is done survives the death of the process
-    Dram,
-    /// Persistent memory mounted with DAX: what is done survives a failure of power
-    Pmem,
-    /// A disk (not in this version)
-    Paged,
-}
-
-impl From<Medium> for MediumChoice {
-    fn from(medium: Medium) -> MediumChoice {
-        match medium {
-            Medium::Auto => MediumChoice::Auto,
-            Medium::Dram => MediumChoice::Dram,
-            Medium::Pmem => MediumChoice::Pmem,
-            Medium::Paged => MediumChoice::Paged,
-        }
-    }
 }
 
 /// A volume, and how to print.

@@ -227,6 +227,19 @@ impl Medium {
         self.segments[addr.segment_index()].back(addr.offset(), len)
     }
 
+    /// Gives the memory of a page-aligned range back to the host, if that can take it. What is in it is lost, and it is
+    /// not to be accessed before [`Medium::back`].
+    ///
+    /// # Errors
+    /// [`Fault::OutOfBounds`], [`Fault::Io`].
+    pub fn unback(&self, addr: Addr, len: u64) -> Result<(), Fault> {
+        self.resolve(addr, len)?;
+        if let Backing::Paged(keeper) = &self.backing {
+            return keeper.pager().unback(addr.offset(), len);
+        }
+        self.segments[addr.segment_index()].unback(addr.offset(), len)
+    }
+
     /// The place of `len` bytes in this process, if all of them are in one segment.
     #[inline(always)]
     pub(crate) fn resolve(&self, addr: Addr, len: u64) -> Result<*mut u8, Fault> {

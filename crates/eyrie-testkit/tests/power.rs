@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use eyrie::{Credentials, Errno, Posix, PosixExt, Pxfs};
+use eyrie::{Credentials, Errno, PosixExt, Pxfs};
 use eyrie_engine::Engine;
 use eyrie_engine::scm::Scm;
 use eyrie_medium::{Blocks, SimulatedDisk};

@@ -1,5 +1,6 @@
 //! Volumes: making, opening, checking and closing them.
 
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -104,6 +105,8 @@ pub struct Information {
     pub promise: &'static str,
     /// What it may grow to.
     pub size_bytes: u64,
+    /// What it can be resized to.
+    pub most_bytes: u64,
     /// Size of an allocation group.
     pub group_bytes: u64,
     /// What objects use.
@@ -162,6 +165,35 @@ impl Volume {
         Ok(Volume::over(engine, path))
     }
 
+    /// Makes a volume that nobody has open larger or smaller at its end. Nothing in it moves, so it can be made as small
+    /// as what is used last allows, and as large as [`Information::most_bytes`].
+    ///
+    /// # Errors
+    /// `EINVAL` says how small or large it can be; `ENOSPC` when the host is full; as [`Volume::open`]. Whatever happens,
+    /// the volume has its old size or the new one.
+    pub fn resize(path: impl AsRef<Path>, size_bytes: u64) -> Result<()> {
+        let path = path.as_ref();
+        let resized = Scm::resize(path, size_bytes, PagedOptions::for_host());
+        resized.map_err(|error| Error::from_engine(error, "resize volume").at(path))
+    }
+
+    /// Gives host memory (or blocks of its disk) that nothing in the volume needs back to the host: that of allocation
+    /// groups that are free as a whole. Closing does that, too, for groups that became free since it was opened. How many
+    /// bytes came back.
+    ///
+    /// # Errors
+    /// `EIO` when the medium fails.
+    pub fn trim(&self) -> Result<u64> {
+        let before = self.host_bytes();
+        self.engine.trim().map_err(|error| Error::from_engine(error, "trim volume").at(&self.path))?;
+        Ok(before.saturating_sub(self.host_bytes()))
+    }
+
+    /// Bytes of the host that its file takes.
+    fn host_bytes(&self) -> u64 {
+        std::fs::metadata(self.path.join(SEGMENT_FILE)).map_or(0, |file| file.blocks() * 512)
+    }
+
     /// Its files, as `credentials` may use them.
     pub fn files(&self, credentials: Credentials) -> Files {
         Pxfs::new(Arc::clone(&self.engine), credentials)
@@ -200,6 +232,7 @@ impl Volume {
             medium,
             promise,
             size_bytes: volume.geometry().volume_bytes(),
+            most_bytes: volume.geometry().most_bytes(),
             group_bytes: volume.geometry().group_bytes(),
             used_bytes: space.total - space.free,
             free_bytes: space.free,

@@ -1,4 +1,4 @@
-//! `mkfs`, `info`, `stat`, `fsck` and `df`.
+//! `mkfs`, `resize`, `trim`, `info`, `stat`, `fsck` and `df`.
 
 use std::io::Write;
 
@@ -6,7 +6,7 @@ use eyrie::{Information, Kind, Posix, PosixExt, Report, Stat, Time, Volume};
 use serde_json::{Value, json};
 
 use super::{open, refused, with_files, with_volume};
-use crate::arguments::{Df, Mkfs, PlacesJson, VolumeJson};
+use crate::arguments::{Df, Mkfs, PlacesJson, Resize, VolumeJson};
 use crate::failure::{Doing, Failure, Result};
 use crate::output::{Output, json_name, table};
 use crate::{tell, text};
@@ -36,6 +36,27 @@ pub fn mkfs(arguments: &Mkfs, output: &mut Output) -> Result<()> {
     Ok(())
 }
 
+/// Makes a volume larger or smaller.
+pub fn resize(arguments: &Resize, output: &mut Output) -> Result<()> {
+    let place = text::path(&arguments.volume);
+    Volume::resize(&arguments.volume, arguments.size)
+        .map_err(|error| refused("cannot resize the volume", &arguments.volume, &error))?;
+    writeln!(output, "resized volume {place}: {}", text::size(arguments.size))?;
+    Ok(())
+}
+
+/// Gives back to the host what a volume does not need.
+pub fn trim(arguments: &VolumeJson, output: &mut Output) -> Result<()> {
+    let bytes = with_volume(&arguments.volume, |volume| {
+        volume.trim().map_err(|error| refused("cannot trim the volume", &arguments.volume, &error))
+    })?;
+    if arguments.json {
+        return output.json(&json!({ "trimmed_bytes": bytes }));
+    }
+    writeln!(output, "{}: {} given back", text::path(&arguments.volume), text::size(bytes))?;
+    Ok(())
+}
+
 /// Tells what a volume is.
 pub fn info(arguments: &VolumeJson, output: &mut Output) -> Result<()> {
     let information = with_volume(&arguments.volume, |volume| Ok(volume.information()))?;
@@ -51,6 +72,7 @@ pub fn info(arguments: &VolumeJson, output: &mut Output) -> Result<()> {
             "medium": information.medium,
             "promise": information.promise,
             "size_bytes": information.size_bytes,
+            "most_bytes": information.most_bytes,
             "group_bytes": information.group_bytes,
             "used_bytes": information.used_bytes,
             "free_bytes": information.free_bytes,
@@ -66,6 +88,7 @@ pub fn info(arguments: &VolumeJson, output: &mut Output) -> Result<()> {
         ("format", information.format.to_string()),
         ("medium", format!("{}, {}", information.medium, information.promise)),
         ("size", text::size(information.size_bytes)),
+        ("at most", text::size(information.most_bytes)),
         ("groups of", text::size(information.group_bytes)),
         ("used", text::size(information.used_bytes)),
         ("free", text::size(information.free_bytes)),

@@ -32,6 +32,8 @@ use crate::{text, tour};
 pub fn run(command: Command, output: &mut Output) -> Result<()> {
     match command {
         Command::Mkfs(arguments) => inspect::mkfs(&arguments, output),
+        Command::Resize(arguments) => inspect::resize(&arguments, output),
+        Command::Trim(arguments) => inspect::trim(&arguments, output),
         Command::Info(arguments) => inspect::info(&arguments, output),
         Command::Import(arguments) => transfer::import(arguments, output),
         Command::Export(arguments) => transfer::export(arguments, output),

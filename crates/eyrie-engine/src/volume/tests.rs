@@ -117,7 +117,7 @@ impl Held {
     }
 
     fn marks(&self, volume: &Volume) -> Marks {
-        let mut marks = volume.marks();
+        let marks = volume.marks();
         self.extents.iter().for_each(|&extent| assert_eq!(marks.mark_extent(extent), Ok(())));
         self.headers.iter().for_each(|&addr| assert_eq!(marks.mark_header(addr), Ok(true)));
         marks
@@ -285,7 +285,7 @@ fn marks_find_what_two_objects_claim() {
     let header = volume.space().allocate_header().expect("empty");
     let big = volume.space().allocate(16 << 10).expect("empty");
     let small = volume.space().allocate(192).expect("empty");
-    let mut marks = volume.marks();
+    let marks = volume.marks();
     assert_eq!(marks.mark_extent(big), Ok(()));
     let page = Extent { addr: big.addr.add(4096), class: Class::PAGE };
     assert_eq!(marks.mark_extent(page), Err(Overlap::Taken));

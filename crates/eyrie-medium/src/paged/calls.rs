@@ -30,14 +30,26 @@ impl Medium {
         volume_bytes + journal_bytes(volume_bytes) + PAGE_SIZE
     }
 
-    /// Makes room on a disk of zeros for a volume of `volume_bytes` (whole pages) and its journal.
+    /// Makes room on a disk for a volume of `volume_bytes` (whole pages) and its journal.
     ///
     /// # Errors
     /// [`Fault::HostFull`], [`Fault::Io`].
     pub fn format_paged(blocks: &dyn Blocks, volume_bytes: u64) -> Result<(), Fault> {
-        let journal = journal_bytes(volume_bytes);
-        let done = Anchor::create(volume_bytes, journal).and_then(|anchor| anchor.write(blocks));
-        done.map_err(|source| match source.kind() {
+        Medium::make_journal(volume_bytes, |anchor| anchor.write(blocks))
+    }
+
+    /// As [`Medium::format_paged`], for a disk that grows with what is written behind its end. It grows at once or not
+    /// at all.
+    ///
+    /// # Errors
+    /// [`Fault::HostFull`], [`Fault::Io`].
+    pub fn extend_paged(blocks: &dyn Blocks, volume_bytes: u64) -> Result<(), Fault> {
+        Medium::make_journal(volume_bytes, |anchor| anchor.extend(blocks))
+    }
+
+    fn make_journal(volume_bytes: u64, write: impl FnOnce(&Anchor) -> io::Result<()>) -> Result<(), Fault> {
+        let anchor = Anchor::create(volume_bytes, journal_bytes(volume_bytes));
+        anchor.and_then(|anchor| write(&anchor)).map_err(|source| match source.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Fault::HostFull,
             _ => Fault::Io { what: "making the journal".to_string(), source },
         })

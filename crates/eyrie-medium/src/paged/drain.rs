@@ -117,7 +117,12 @@ impl Pager {
             return Ok(());
         }
         self.refuse_if_failed()?;
-        self.drain_now(&mut state, drain).map_err(|source| {
+        let done = self.drain_now(&mut state, drain).and_then(|()| match drain {
+            // The journal's old name must not come back: it would bring its records over what happens next.
+            Drain::Home => self.blocks.flush(),
+            Drain::Cut => Ok(()),
+        });
+        done.map_err(|source| {
             self.failed.store(true, Ordering::Release);
             Fault::Io { what: "draining the volume to its disk (it is now read-only)".to_string(), source }
         })

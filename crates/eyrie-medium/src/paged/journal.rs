@@ -187,6 +187,17 @@ impl Anchor {
         blocks.write(self.volume_bytes + self.journal_bytes, page.as_bytes())
     }
 
+    /// Writes the anchor behind the end of `blocks`, which makes them longer. The journal's blocks are there before, and
+    /// zeros.
+    ///
+    /// # Errors
+    /// The host's.
+    pub fn extend(&self, blocks: &dyn Blocks) -> io::Result<()> {
+        blocks.allocate(self.volume_bytes, self.journal_bytes + PAGE_SIZE)?;
+        self.write_page(blocks)?;
+        blocks.flush()
+    }
+
     /// Writes the anchor, and zeros over the journal so that its blocks are there.
     ///
     /// # Errors

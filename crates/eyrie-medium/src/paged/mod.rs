@@ -165,6 +165,12 @@ impl Pager {
         })
     }
 
+    /// Lets others have the disk's blocks of a range in which nothing is left.
+    pub(crate) fn unback(&self, offset: u64, len: u64) -> Result<(), Fault> {
+        let what = || "giving blocks of the volume's disk back".to_string();
+        self.blocks.discard(offset, len).map_err(|source| Fault::Io { what: what(), source })
+    }
+
     /// Memory for pages, in pages.
     fn limit(&self) -> usize {
         ((self.options.memory_bytes / PAGE_SIZE) as usize).max(LEAST_MEMORY)

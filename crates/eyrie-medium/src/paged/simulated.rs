@@ -158,4 +158,14 @@ impl Blocks for SimulatedDisk {
             _ => Ok(()),
         }
     }
+
+    fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
+        let mut state = self.state();
+        let (start, end) = (offset as usize, (offset + len) as usize);
+        // Whoever still reads it sees that something is wrong.
+        state.seen[start..end].fill(0xdd);
+        state.durable[start..end].fill(0xdd);
+        state.pending.retain(|(sector, _)| !(start..end).contains(&(sector * SECTOR)));
+        Ok(())
+    }
 }

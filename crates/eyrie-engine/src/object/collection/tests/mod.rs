@@ -129,7 +129,8 @@ impl<'v> Directory<'v> {
 
     fn entries(&self) -> Result<BTreeMap<Vec<u8>, ObjectId>> {
         let mut entries = BTreeMap::new();
-        self.view().visit_entries(&mut |name, id| {
+        let view = self.view();
+        view.visit_entries(0..view.bucket_count()?, &mut |name, id| {
             assert_eq!(entries.insert(name.to_vec(), id), None);
             Ok(())
         })?;
