@@ -10,18 +10,18 @@ use eyrie::{Credentials, Errno, Files, MediumChoice, OpenFlags, Posix, PosixExt,
 const MEDIA: [MediumChoice; 2] = [MediumChoice::Dram, MediumChoice::Paged];
 
 fn create(path: &Path, bytes: u64, medium: MediumChoice) -> Volume {
-    Volume::options().size(bytes).group_size(4 << 20).medium(medium).create(path).unwrap()
+    Volume::options().size(bytes).group_size(4 << 20).medium(medium).create(path).expect("room")
 }
 
 fn free_bytes(files: &Files) -> u64 {
-    let space = files.statvfs().unwrap();
+    let space = files.statvfs().expect("sound");
     space.blocks_free * space.block_size
 }
 
 /// Makes files of `bytes` in directories until there is no space; how many there are.
 fn fill(files: &Files, bytes: usize) -> usize {
     let data = vec![7; bytes];
-    files.create_dir("/top").unwrap();
+    files.create_dir("/top").expect("room");
     for number in 0.. {
         let dir = format!("/top/d{}", number / 500);
         let file = format!("{dir}/file-{number}");
@@ -105,7 +105,7 @@ fn a_volume_is_what_it_was_after_a_resize() {
 
 /// Bytes that the host keeps for a volume.
 fn host_bytes(path: &Path) -> u64 {
-    std::fs::metadata(path.join("segment-0000")).unwrap().blocks() * 512
+    std::fs::metadata(path.join("segment-0000")).expect("there").blocks() * 512
 }
 
 #[test]
@@ -157,9 +157,9 @@ fn groups_that_are_free_go_back_to_the_host_and_are_used_again() {
 }
 
 fn copy_volume(from: &Path, to: &Path) {
-    std::fs::create_dir(to).unwrap();
+    std::fs::create_dir(to).expect("new");
     for name in ["segment-0000", "lock"] {
-        std::fs::copy(from.join(name), to.join(name)).unwrap();
+        std::fs::copy(from.join(name), to.join(name)).expect("room");
     }
 }
 

@@ -484,3 +484,25 @@ fn threads_never_see_memory_reused_under_a_pin() {
     assert_eq!(volume.space().usage().free, before);
     assert_eq!(volume.space().compare(&volume.marks()), []);
 }
+
+#[test]
+fn a_group_that_was_given_back_is_used_again_and_freed_once() {
+    let volume = memory(4 << 20);
+    let space = volume.space();
+    let kept = space.allocate(4096).expect("empty");
+    let extents: Vec<_> = std::iter::from_fn(|| space.allocate(GROUP).ok()).collect();
+    assert!(extents.len() >= 14);
+    extents.iter().for_each(|&extent| space.release(extent));
+    let before = space.usage();
+    for all in [false, true, false] {
+        space.trim(all).expect("sound");
+        assert_eq!(space.usage(), before);
+    }
+    space.release(extents[0]);
+    assert_ne!(space.refused_frees(), 0, "it is free already");
+    let again: Vec<_> = std::iter::from_fn(|| space.allocate(GROUP).ok()).collect();
+    assert_eq!(again.len(), extents.len());
+    let marks = volume.marks();
+    again.iter().chain([&kept]).for_each(|&extent| assert_eq!(marks.mark_extent(extent), Ok(())));
+    assert_eq!(space.compare(&marks), []);
+}

@@ -276,3 +276,30 @@ fn a_cut_is_between_ops_while_threads_go_on() {
         }
     }
 }
+
+#[test]
+fn what_is_given_back_after_a_drain_home_takes_nothing_with_it() {
+    let disk = disk();
+    let medium = open(&disk);
+    let page = 9 * 4096;
+    set(&medium, 0, 1);
+    medium.drain().expect("sound");
+    {
+        let _gate = medium.enter().expect("no failure");
+        medium.taken(addr(page), 4096).expect("in range");
+    }
+    set(&medium, page, 7);
+    set(&medium, 0, 2);
+    medium.drain().expect("sound");
+    // The last record stands for the page. What it says besides must not fall with it.
+    let cut = medium.freed(addr(page), 4096).expect("a durable cut uses it");
+    medium.drain_home().expect("sound");
+    assert!(medium.durable() >= cut);
+    medium.unback(addr(page), 4096).expect("in range");
+    let after = open(&disk.power_failure(|| false));
+    assert_eq!(word(&after, 0), 2);
+    medium.back(addr(page), 4096).expect("room");
+    set(&medium, page, 8);
+    medium.drain().expect("sound");
+    assert_eq!(word(&open(&disk.power_failure(|| false)), page), 8);
+}
