@@ -1,7 +1,5 @@
 //! Space: what is free can be used, a full volume can be emptied, sizes change, and large things work.
 
-#![expect(clippy::unwrap_used, reason = "this is all tests")]
-
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
