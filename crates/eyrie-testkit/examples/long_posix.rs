@@ -6,7 +6,8 @@
 //!
 //! `EYRIE_TEST_SEEDS=1830-1840` takes those seeds alone.
 
-use eyrie_testkit::posix::{compare_model_with_host, compare_scm_with_host, in_memory, in_tmpfs_root};
+use eyrie_medium::Medium;
+use eyrie_testkit::posix::{compare_model_with_host, compare_scm_with_host, in_tmpfs_root};
 
 fn main() {
     // The program starts itself again in a namespace of its own, so this is no argument.
@@ -16,7 +17,7 @@ fn main() {
     in_tmpfs_root("long_posix", || {
         compare_model_with_host(first..end, 400);
         println!("The model behaves as the kernel.");
-        compare_scm_with_host(in_memory(), first..end, 400);
+        compare_scm_with_host(Medium::memory(1 << 30).expect("memory"), first..end, 400);
         println!("The scm engine behaves as the kernel.");
     });
 }

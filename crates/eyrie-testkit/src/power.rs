@@ -34,14 +34,22 @@ impl Disk {
         PagedOptions { memory_bytes: self.memory_bytes, drain_interval: Duration::from_secs(3600) }
     }
 
+    /// A new disk, and the medium on it.
+    ///
+    /// # Errors
+    /// As [`Medium::paged`].
+    pub fn medium(self) -> Result<(Medium, SimulatedDisk)> {
+        let disk = SimulatedDisk::new(Medium::paged_bytes(self.volume_bytes) as usize);
+        Medium::format_paged(&disk, self.volume_bytes)?;
+        Ok((Medium::paged(Arc::new(disk.clone()), self.paged())?, disk))
+    }
+
     /// A new volume on a new disk.
     ///
     /// # Errors
     /// As [`Scm::create_on`].
     pub fn create(self) -> Result<(Scm, SimulatedDisk)> {
-        let disk = SimulatedDisk::new(Medium::paged_bytes(self.volume_bytes) as usize);
-        Medium::format_paged(&disk, self.volume_bytes)?;
-        let medium = Medium::paged(Arc::new(disk.clone()), self.paged())?;
+        let (medium, disk) = self.medium()?;
         let options = Options {
             group_bytes: 1 << 18,
             hash_seed: 7,

@@ -71,6 +71,10 @@ const MOST_AHEAD: usize = 256;
 const STREAMS: usize = 8;
 /// Pages that come into memory between two calls for the keeper while there are too many.
 const RING_EVERY: usize = 16;
+/// What a page that is too many costs who brings it; more, the more there are.
+const PAUSE: Duration = Duration::from_micros(20);
+/// What it costs at a time, so that nobody's pin keeps all the others' pages for long.
+const LONGEST_PAUSE: Duration = Duration::from_millis(10);
 /// Least memory for pages, in pages.
 const LEAST_MEMORY: usize = 256;
 
@@ -303,11 +307,12 @@ impl Pager {
                 if !self.pages.turn(page, flags, new) {
                     continue;
                 }
-                if flags & RESIDENT == 0 {
-                    self.arrived(page, 1);
-                }
                 if flags & DIRTY == 0 {
                     self.list(page);
+                }
+                if flags & RESIDENT == 0 {
+                    self.arrived(page, 1);
+                    self.slow_down(1);
                 }
                 return Ok(());
             }
@@ -406,6 +411,7 @@ impl Pager {
         for at in page..locked_end {
             self.pages.unlock(at, if at <= last { RESIDENT | WARM } else { RESIDENT }, LEAVING);
         }
+        self.slow_down(count);
         Ok(())
     }
 
@@ -422,6 +428,16 @@ impl Pager {
         // Again and again, because the keeper may have found pages that it could not drop.
         if before + count > self.high_mark() && before / RING_EVERY != (before + count) / RING_EVERY {
             self.bell.ring();
+        }
+    }
+
+    /// Makes who brought pages wait while there are too many, so that the keeper can follow. It does not wait for the
+    /// keeper: that may have to wait for the caller's own pin.
+    fn slow_down(&self, count: usize) {
+        let (excess, limit) = (self.resident().saturating_sub(self.limit()), self.limit());
+        if excess > 0 {
+            let pause = PAUSE * count as u32 * (1 + 16 * excess / limit) as u32;
+            std::thread::sleep(pause.min(LONGEST_PAUSE));
         }
     }
 

@@ -336,14 +336,14 @@ pub fn compare_model_with_host(seeds: Range<u64>, count: usize) {
     compare_engine_with_host(model, seeds, count);
 }
 
-/// A new volume in memory.
+/// Compares the calls over the scm engine, on a new volume on `medium`, with the host's, as [`compare_with_host`] does,
+/// and checks the volume.
 ///
 /// # Panics
-/// When there is no memory.
-pub fn in_memory() -> Scm {
-    let medium = Medium::memory(1 << 30).expect("memory");
+/// At the first difference, which it tells, and if the volume is not sound in the end.
+pub fn compare_scm_with_host(medium: Medium, seeds: Range<u64>, count: usize) {
     let options = Options {
-        group_bytes: 64 << 20,
+        group_bytes: 8 << 20,
         hash_seed: 7,
         volume_id: [1; 16],
         created: counter(),
@@ -351,15 +351,7 @@ pub fn in_memory() -> Scm {
         paged: eyrie_medium::PagedOptions::for_host(),
     };
     let owner = Owner { mode: 0o777, uid: 0, gid: 0 };
-    Scm::create_on(medium, &options, owner, counter()).expect("a new volume")
-}
-
-/// Compares the calls over the scm engine on a new volume with the host's, as [`compare_with_host`] does, and checks the
-/// volume.
-///
-/// # Panics
-/// At the first difference, which it tells, and if the volume is not sound in the end.
-pub fn compare_scm_with_host(engine: Scm, seeds: Range<u64>, count: usize) {
+    let engine = Scm::create_on(medium, &options, owner, counter()).expect("a new volume");
     let engine = compare_engine_with_host(engine, seeds, count);
     let report = engine.check().expect("the medium is sound");
     assert!(report.is_clean(), "{:#?}", report.findings);

@@ -1,6 +1,10 @@
 //! Disks that fail or are too small, processes that fork, threads that panic.
 
+use std::io;
+use std::sync::{OnceLock, Weak};
+
 use super::*;
+use crate::Blocks;
 
 /// A medium that drains only when it is told to.
 fn quiet(disk: &SimulatedDisk) -> Medium {
@@ -230,4 +234,69 @@ fn a_view_keeps_its_bytes_while_memory_is_short() {
     }
     churn(6);
     assert!(is_full_of(&medium, 0..1, 5));
+}
+
+/// A disk on which something happens before each write.
+struct Watched {
+    disk: SimulatedDisk,
+    medium: OnceLock<Weak<Medium>>,
+    before_write: fn(&Medium),
+}
+
+impl Blocks for Watched {
+    fn size(&self) -> io::Result<u64> {
+        self.disk.size()
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        self.disk.read(offset, out)
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        if let Some(medium) = self.medium.get().and_then(Weak::upgrade) {
+            (self.before_write)(&medium);
+        }
+        self.disk.write(offset, data)
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        self.disk.flush()
+    }
+
+    fn allocate(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.disk.allocate(offset, len)
+    }
+}
+
+/// All memory is asked for before every write of a drain: what the disk does not have yet has to stay.
+#[test]
+fn what_a_drain_has_not_written_stays_in_memory() {
+    let before_write = |medium: &Medium| {
+        pager(medium).shrink(0);
+        assert!(is_full_of(medium, 2..6, 7) && is_full_of(medium, 8..9, 7), "a fresh page was lost");
+        assert!(word(medium, 100 * 4096) == 3, "a changed page was lost");
+    };
+    let watched = Arc::new(Watched { disk: disk(), medium: OnceLock::new(), before_write });
+    let blocks: Arc<dyn Blocks> = Arc::clone(&watched) as Arc<dyn Blocks>;
+    let medium = Arc::new(Medium::paged(blocks, options(16 * PAGES)).expect("sound"));
+    take(&medium, 2..6, 7);
+    take(&medium, 8..9, 7);
+    set(&medium, 100 * 4096, 3);
+    watched.medium.set(Arc::downgrade(&medium)).expect("once");
+    medium.drain().expect("drained");
+    medium.drain_home().expect("drained");
+    // Pins of other tests may be in the way.
+    assert!((0..1000).any(|_| pager(&medium).shrink(0) && medium.resident_bytes() == Some(0)));
+    before_write(&medium);
+}
+
+#[test]
+fn a_page_of_a_durable_cut_waits_even_if_it_changed_since() {
+    let disk = disk();
+    let medium = quiet(&disk);
+    take(&medium, 2..3, 7);
+    medium.drain().expect("drained");
+    set(&medium, 8192, 1);
+    let until = medium.freed(addr(8192), 4096).expect("a durable cut has it");
+    assert!(until > medium.durable());
 }

@@ -8,7 +8,7 @@ const BYTES: u64 = PAGES * 4096;
 const THREADS: u64 = 4;
 /// Pages from here on come and go, and are read by their own thread alone.
 const POOL: u64 = 1536;
-const ROUNDS: u64 = 3000;
+const ROUNDS: u64 = 1000;
 
 /// What word `index` of a page holds: its place in the volume, and some version of it.
 fn value(page: u64, index: u64, version: u64) -> u64 {
