@@ -18,11 +18,10 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::builder::{OsStringValueParser, TypedValueParser};
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
 
 use crate::place::Place;
-use crate::text;
 
 /// How places are written; shown in several helps.
 const PLACES: &str = "\

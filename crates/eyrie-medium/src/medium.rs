@@ -14,9 +14,7 @@ use crate::epoch::Guard;
 use crate::fault::Fault;
 use crate::image::CrashImage;
 use crate::mapping::{Mapping, Sentinel};
-use crate::paged::blocks::Blocks;
-use crate::paged::journal::Anchor;
-use crate::paged::{Drain, Gate, Keeper, PagedOptions, Pager, journal_bytes};
+use crate::paged::Gate;
 use crate::pmem::Pmem;
 use crate::sync::interleave;
 use crate::token::Dirty;
@@ -72,7 +70,7 @@ impl Words<'_> {
 }
 
 impl Medium {
-    fn over(segments: Box<[Arc<Mapping>]>, sentinel: Sentinel, backing: Backing) -> Medium {
+    pub(crate) fn over(segments: Box<[Arc<Mapping>]>, sentinel: Sentinel, backing: Backing) -> Medium {
         let first =
             segments.first().map_or((NonNull::dangling(), 0), |segment| (segment.place(), segment.len()));
         Medium { first, segments, sentinel, backing }
@@ -124,51 +122,6 @@ impl Medium {
         Ok(Medium::over(segments, sentinel, backing))
     }
 
-    /// The volume on a disk that [`Medium::format_paged`] made, as its last drain left it.
-    ///
-    /// # Errors
-    /// [`Fault::NotPaged`] when there is none; [`Fault::Io`] when the disk fails.
-    pub fn paged(blocks: Arc<dyn Blocks>, options: PagedOptions) -> Result<Medium, Fault> {
-        let anchor = Anchor::read(&*blocks)?.ok_or(Fault::NotPaged)?;
-        let memory = Arc::new(Mapping::anonymous(anchor.volume_bytes, false)?);
-        let pager = Pager::open(blocks, anchor, options, Arc::clone(&memory))?;
-        let keeper = Keeper::start(Arc::new(pager))?;
-        Ok(Medium::over(Box::new([memory]), Sentinel::new()?, Backing::Paged(keeper)))
-    }
-
-    /// Bytes that a disk needs for a volume of `volume_bytes`, with its journal.
-    pub fn paged_bytes(volume_bytes: u64) -> u64 {
-        volume_bytes + journal_bytes(volume_bytes) + crate::addr::PAGE_SIZE
-    }
-
-    /// Makes room on a disk for a volume of `volume_bytes` (whole pages) and its journal.
-    ///
-    /// # Errors
-    /// [`Fault::HostFull`], [`Fault::Io`].
-    pub fn format_paged(blocks: &dyn Blocks, volume_bytes: u64) -> Result<(), Fault> {
-        Medium::make_journal(volume_bytes, |anchor| anchor.write(blocks))
-    }
-
-    /// As [`Medium::format_paged`], for a disk that grows with what is written behind its end. It grows at once or not
-    /// at all.
-    ///
-    /// # Errors
-    /// [`Fault::HostFull`], [`Fault::Io`].
-    pub fn extend_paged(blocks: &dyn Blocks, volume_bytes: u64) -> Result<(), Fault> {
-        Medium::make_journal(volume_bytes, |anchor| anchor.extend(blocks))
-    }
-
-    fn make_journal(
-        volume_bytes: u64,
-        write: impl FnOnce(&Anchor) -> std::io::Result<()>,
-    ) -> Result<(), Fault> {
-        let anchor = Anchor::create(volume_bytes, journal_bytes(volume_bytes));
-        anchor.and_then(|anchor| write(&anchor)).map_err(|source| match source.kind() {
-            std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => Fault::HostFull,
-            _ => Fault::Io { what: "making the journal".to_string(), source },
-        })
-    }
-
     /// Lets an Op in: on a paged medium no cut is made while the gate lives, and there is room for what it changes. Every
     /// change of a medium is made inside a gate. Gates do not nest.
     ///
@@ -179,29 +132,6 @@ impl Medium {
         match &self.backing {
             Backing::Paged(keeper) => keeper.pager().enter().map(Gate::new),
             _ => Ok(Gate::free()),
-        }
-    }
-
-    /// Makes everything durable that was done before the call, as far as the medium can. Not to be called inside a gate.
-    ///
-    /// # Errors
-    /// [`Fault::Io`] when the disk fails; [`Fault::ReadOnly`] after it did.
-    pub fn drain(&self) -> Result<(), Fault> {
-        self.drained(Drain::Cut)
-    }
-
-    /// [`Medium::drain`], after which the disk has everything in its place: for the end.
-    ///
-    /// # Errors
-    /// As [`Medium::drain`].
-    pub fn drain_home(&self) -> Result<(), Fault> {
-        self.drained(Drain::Home)
-    }
-
-    fn drained(&self, drain: Drain) -> Result<(), Fault> {
-        match &self.backing {
-            Backing::Paged(keeper) => keeper.pager().drain(drain),
-            _ => Ok(()),
         }
     }
 

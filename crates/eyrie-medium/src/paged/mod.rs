@@ -25,6 +25,7 @@ mod page;
 pub(crate) mod simulated;
 #[cfg(test)]
 mod tests;
+mod volume;
 
 use std::collections::HashMap;
 use std::io;
