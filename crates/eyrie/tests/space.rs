@@ -162,7 +162,7 @@ fn copy_volume(from: &Path, to: &Path) {
 }
 
 #[test]
-fn a_file_of_16_tib_is_sparse() {
+fn a_file_larger_than_any_volume_is_sparse() {
     const END: u64 = 16 << 40;
     for medium in MEDIA {
         let host = tempfile::tempdir().unwrap();

@@ -266,6 +266,10 @@ impl Blocks for Watched {
     fn allocate(&self, offset: u64, len: u64) -> io::Result<()> {
         self.disk.allocate(offset, len)
     }
+
+    fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.disk.discard(offset, len)
+    }
 }
 
 /// All memory is asked for before every write of a drain: what the disk does not have yet has to stay.
