@@ -92,8 +92,8 @@ Examples:
   eyrie dump vol:/share | tar -t
   eyrie dump old:/ | eyrie load new:/
 
-Modes, owners, times, links and holes are kept, and GNU tar can extract it (as root to keep owners and devices; holes \
-need no option). Sockets cannot be in an archive; they are reported, and the exit status is then 1. FILE is replaced.")]
+Modes, owners, times, links, holes and extended attributes are kept, and GNU tar can extract it (as root to keep owners \
+and devices; with --xattrs for extended attributes; holes need no option). Sockets cannot be in an archive; they are reported, and the exit status is then 1. FILE is replaced.")]
     Dump(Dump),
     /// Make a directory tree of a volume from an archive of `tar`
     #[command(after_help = "\
@@ -103,9 +103,10 @@ Examples:
   gzip -dc linux.tar.gz | eyrie load vol:/linux
   tar -c -C /etc . | eyrie load vol:/etc
 
-The directory must be new or empty. Modes, owners (by number), times, links and holes are kept. Names that begin with \
+The directory must be new or empty. Modes, owners (by number), times, links, holes and extended attributes (of \
+`tar --xattrs`) are kept. Names that begin with \
 `/` begin in the directory, and those with `..` are refused: nothing is made outside of it. What cannot be loaded is \
-reported, and the exit status is then 1; what is loaded stays.")]
+reported, and the exit status is then 1; what is loaded stays. Extended attributes that cannot be kept are counted.")]
     Load(Load),
     /// List directories
     #[command(after_help = "\

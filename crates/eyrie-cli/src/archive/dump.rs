@@ -11,7 +11,7 @@ use eyrie::{File, Kind, Posix, PosixExt, Stat};
 use super::sparse::MOST_RUNS;
 use super::write::{Writer, whole};
 use super::{Body, Member};
-use crate::copy::{CHUNK_BYTES, Found, On, Progress, Side, Step, Walk, next_run, under};
+use crate::copy::{CHUNK_BYTES, Found, On, Progress, Side, Step, Walk, Xattrs, next_run, read_xattrs, under};
 use crate::failure::reason_of_io;
 
 /// An archive of the tree `root` of `source`.
@@ -81,12 +81,17 @@ impl<S: Posix, W: Write> Dump<'_, S, W> {
         let name = name_of(found);
         if let Some(first) = self.first.get(&stat.inode).filter(|_| several) {
             let body = Body::Link(first.clone());
-            let member = Member { name, stat: Stat { size: 0, ..stat }, body };
+            // Its other attributes are those of the first name, too; extended ones are said once.
+            let member = Member { name, stat: Stat { size: 0, ..stat }, xattrs: Xattrs::new(), body };
             written(self.archive.member(&member))?;
             progress.linked(Path::new(OsStr::from_bytes(&member.name)));
             return Ok(());
         }
-        let bytes = self.store(&under(self.root, &found.relative), name.clone(), stat)?;
+        let path = under(self.root, &found.relative);
+        let xattrs = read_xattrs(self.source, &path, progress);
+        let kept = xattrs.len() as u64;
+        let bytes = self.store(&path, name.clone(), stat, xattrs)?;
+        progress.xattrs_kept(kept);
         progress.completed(stat.kind, Path::new(OsStr::from_bytes(&name)), bytes);
         if several {
             self.first.insert(stat.inode, name);
@@ -95,19 +100,19 @@ impl<S: Posix, W: Write> Dump<'_, S, W> {
     }
 
     /// Writes what is at `path`; the number of bytes of a file that are stored.
-    fn store(&mut self, path: &PathBuf, name: Vec<u8>, stat: Stat) -> Result<u64, Side> {
+    fn store(&mut self, path: &PathBuf, name: Vec<u8>, stat: Stat, xattrs: Xattrs) -> Result<u64, Side> {
         let body = match stat.kind {
-            Kind::File => return self.file(path, name, stat),
+            Kind::File => return self.file(path, name, stat, xattrs),
             Kind::Directory => Body::Directory,
             Kind::Symlink => Body::Symlink(self.source.readlink(path).reading()?),
             Kind::Fifo | Kind::CharDevice | Kind::BlockDevice => Body::Special,
             Kind::Socket => return Err(Side::Target("archives have no sockets".to_owned())),
         };
-        written(self.archive.member(&Member { name, stat, body }))?;
+        written(self.archive.member(&Member { name, stat, xattrs, body }))?;
         Ok(0)
     }
 
-    fn file(&mut self, path: &PathBuf, name: Vec<u8>, stat: Stat) -> Result<u64, Side> {
+    fn file(&mut self, path: &PathBuf, name: Vec<u8>, stat: Stat, xattrs: Xattrs) -> Result<u64, Side> {
         let file = self.source.options().read(true).no_follow(true).open(path).reading()?;
         let mut runs = Vec::new();
         let mut offset = 0;
@@ -119,7 +124,7 @@ impl<S: Posix, W: Write> Dump<'_, S, W> {
                 break;
             }
         }
-        let member = Member { name, stat, body: Body::File(runs) };
+        let member = Member { name, stat, xattrs, body: Body::File(runs) };
         written(self.archive.member(&member))?;
         let Body::File(runs) = member.body else { return Ok(0) };
         let mut bytes = 0;

@@ -11,7 +11,7 @@ use eyrie::{Errno, File, Posix, PosixExt, Stat};
 
 use super::read::{Reader, Told};
 use super::{Body, Member};
-use crate::copy::{CHUNK_BYTES, On, Progress, Side, Store, Tally, Watch};
+use crate::copy::{CHUNK_BYTES, On, Progress, Side, Store, Tally, Watch, Xattrs};
 use crate::failure::{self, Doing, Failure};
 
 /// Mode of directories that the archive goes through and does not have.
@@ -26,7 +26,7 @@ struct Load<'a, R, D> {
     target: &'a D,
     store: Store<'a, D>,
     /// The directories that were made, with the attributes that they are to have.
-    directories: BTreeMap<PathBuf, Option<Stat>>,
+    directories: BTreeMap<PathBuf, Option<(Stat, Xattrs)>>,
     buffer: Vec<u8>,
 }
 
@@ -132,7 +132,7 @@ impl<R: Read, D: Posix> Load<'_, R, D> {
             if !self.directories.contains_key(&path) {
                 self.store.directory(&path).writing()?;
             }
-            self.directories.insert(path, Some(member.stat));
+            self.directories.insert(path, Some((member.stat, member.xattrs.clone())));
             return Ok(());
         }
         if path.as_os_str().is_empty() {
@@ -142,14 +142,14 @@ impl<R: Read, D: Posix> Load<'_, R, D> {
             return self.link(first, &path);
         }
         self.make_room(&path)?;
+        let Member { stat, xattrs, .. } = member;
         match &member.body {
             Body::File(runs) => {
                 let (archive, buffer) = (&mut self.archive, &mut self.buffer);
-                self.store
-                    .file(&path, &member.stat, |file| fill(archive, file, runs, member.stat.size, buffer))
+                self.store.file(&path, stat, xattrs, |file| fill(archive, file, runs, stat.size, buffer))
             }
-            Body::Symlink(target) => self.store.symlink(&path, &member.stat, target),
-            Body::Special | Body::Directory | Body::Link(_) => self.store.special(&path, &member.stat),
+            Body::Symlink(target) => self.store.symlink(&path, stat, xattrs, target),
+            Body::Special | Body::Directory | Body::Link(_) => self.store.special(&path, stat, xattrs),
         }
     }
 
@@ -191,11 +191,12 @@ impl<R: Read, D: Posix> Load<'_, R, D> {
 
     /// Attributes of directories, those inside first.
     fn finish(&mut self) {
-        for (path, stat) in std::mem::take(&mut self.directories).into_iter().rev() {
+        for (path, attributes) in std::mem::take(&mut self.directories).into_iter().rev() {
             if self.store.progress.stopped() {
                 return;
             }
-            if let Some(Err(side)) = stat.map(|stat| self.store.finish_directory(&path, &stat)) {
+            let Some((stat, xattrs)) = attributes else { continue };
+            if let Err(side) = self.store.finish_directory(&path, &stat, &xattrs) {
                 self.store.progress.failed(&path, &side);
             }
         }

@@ -1,6 +1,10 @@
 //! Records of the pax format: keys and values before the member that they describe, each with its length.
 
+use std::collections::BTreeMap;
+
 use eyrie::Time;
+
+use crate::copy::Xattrs;
 
 /// Name of the member that follows.
 pub const PATH: &str = "path";
@@ -16,6 +20,9 @@ pub const GID: &str = "gid";
 pub const MTIME: &str = "mtime";
 /// Time of access.
 pub const ATIME: &str = "atime";
+
+/// What the keys of extended attributes begin with. `=` in their names is written `%3D`, and `%` then `%25`.
+const XATTR: &[u8] = b"SCHILY.xattr.";
 
 /// Nanoseconds of a second.
 const SECOND: u32 = 1_000_000_000;
@@ -36,6 +43,27 @@ impl Records {
     fn add(&mut self, key: &[u8], value: Vec<u8>) {
         self.bytes += key.len() + value.len();
         self.list.push((key.to_vec(), value));
+    }
+
+    /// Adds an extended attribute.
+    pub fn push_xattr(&mut self, name: &[u8], value: &[u8]) {
+        let mut key = XATTR.to_vec();
+        for &byte in name {
+            match byte {
+                b'%' => key.extend_from_slice(b"%25"),
+                b'=' => key.extend_from_slice(b"%3D"),
+                other => key.push(other),
+            }
+        }
+        self.add(&key, value.to_vec());
+    }
+
+    /// The extended attributes, by name. Here an empty value is a value.
+    pub fn xattrs(&self) -> Xattrs {
+        let named =
+            self.iter().filter_map(|(key, value)| Some((xattr_name(key.strip_prefix(XATTR)?), value)));
+        let last: BTreeMap<Vec<u8>, &[u8]> = named.collect();
+        last.into_iter().map(|(name, value)| (name, value.to_vec())).collect()
     }
 
     /// Adds records after these.
@@ -96,6 +124,21 @@ impl Records {
             bytes = &bytes[length..];
         }
         Some(records)
+    }
+}
+
+/// The name of an extended attribute, from its key without what all of them begin with.
+fn xattr_name(mut key: &[u8]) -> Vec<u8> {
+    let mut name = Vec::with_capacity(key.len());
+    loop {
+        let (byte, rest) = match key {
+            [] => return name,
+            [b'%', b'2', b'5', rest @ ..] => (b'%', rest),
+            [b'%', b'3', b'D', rest @ ..] => (b'=', rest),
+            [byte, rest @ ..] => (*byte, rest),
+        };
+        name.push(byte);
+        key = rest;
     }
 }
 
@@ -180,6 +223,31 @@ mod tests {
         assert_eq!(records.get("path"), Some(&b"second"[..]));
         records.push("path", "");
         assert_eq!(records.get("path"), None);
+    }
+
+    #[test]
+    fn extended_attributes_have_any_name_and_value() {
+        let mut records = Records::default();
+        let long = [b'\n'; 70_000];
+        for (name, value) in [
+            (&b"user.%3D=%"[..], &b"a\n\0=b"[..]),
+            (b"user.twice", b"first"),
+            (b"user.twice", b"last"),
+            (b"user.empty", b""),
+            (b"trusted.\xff%2", &long),
+        ] {
+            records.push_xattr(name, value);
+        }
+        let encoded = records.encode();
+        assert!(encoded.windows(32).any(|part| part == b"SCHILY.xattr.user.%253D%3D%25=a\n"));
+        let expected: [(&[u8], &[u8]); 4] = [
+            (b"trusted.\xff%2", &long),
+            (b"user.%3D=%", b"a\n\0=b"),
+            (b"user.empty", b""),
+            (b"user.twice", b"last"),
+        ];
+        let expected = expected.map(|(name, value)| (name.to_vec(), value.to_vec()));
+        assert_eq!(Records::decode(&encoded).unwrap().xattrs(), expected);
     }
 
     #[test]

@@ -242,7 +242,7 @@ impl<R: Read> Reader<R> {
             }
         };
         Ok(match attributes(header, records, kind, file_size) {
-            Ok(stat) => Told::Member(Member { name, stat, body }),
+            Ok(stat) => Told::Member(Member { name, stat, xattrs: records.xattrs(), body }),
             Err(why) => Told::Refused(name, why),
         })
     }
@@ -329,7 +329,6 @@ fn blocks(size: u64) -> u64 {
 }
 
 /// What header and records say of something of this kind and size. Who has no time of access was last accessed when it was modified.
-/// Extended attributes belong here, from records `SCHILY.xattr.` and their name.
 ///
 /// # Errors
 /// With what no volume can hold.

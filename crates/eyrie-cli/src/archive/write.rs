@@ -34,7 +34,7 @@ impl<W: Write> Writer<W> {
     /// Begins a member. If it is a file, the bytes of its ranges go to [`Writer::data`] next.
     pub fn member(&mut self, member: &Member) -> io::Result<()> {
         let mut header = Header::new_ustar();
-        let mut records = records(&member.stat);
+        let mut records = records(member);
         let runs = match &member.body {
             Body::File(runs) => &runs[..],
             _ => &[],
@@ -116,11 +116,14 @@ fn padding(size: u64) -> usize {
     (size.next_multiple_of(BLOCK_BYTES as u64) - size) as usize
 }
 
-/// What every member has records of. Extended attributes belong here, as `SCHILY.xattr.` and their name each.
-fn records(stat: &Stat) -> Records {
+/// What members have records of, whether or not it fits into a header.
+fn records(member: &Member) -> Records {
     let mut records = Records::default();
-    records.push(pax::MTIME, pax::format_time(stat.modified));
-    records.push(pax::ATIME, pax::format_time(stat.accessed));
+    records.push(pax::MTIME, pax::format_time(member.stat.modified));
+    records.push(pax::ATIME, pax::format_time(member.stat.accessed));
+    for (name, value) in &member.xattrs {
+        records.push_xattr(name, value);
+    }
     records
 }
 

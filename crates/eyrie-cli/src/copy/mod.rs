@@ -29,7 +29,7 @@ pub use store::Store;
 pub use tree::copy_tree;
 pub use walk::{Found, Step, Walk};
 pub use watch::{Watch, bar};
-pub use xattrs::Xattrs;
+pub use xattrs::{Xattrs, read as read_xattrs};
 
 use std::path::{Path, PathBuf};
 

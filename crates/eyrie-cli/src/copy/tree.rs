@@ -9,7 +9,7 @@ use std::sync::{Mutex, PoisonError};
 use eyrie::{Kind, Posix, PosixExt};
 
 use super::file::copy_bytes;
-use super::{Found, Job, On, Progress, Side, Step, Store, Tally, WORKERS, Walk, under, xattrs};
+use super::{Found, Job, On, Progress, Side, Step, Store, Tally, WORKERS, Walk, Xattrs, read_xattrs, under};
 use crate::failure::{self, Doing};
 
 /// Files that wait for a worker.
@@ -41,10 +41,7 @@ where
     D: Posix + Sync,
 {
     let mut walk = Walk::new(job.source, job.from).doing("copy", job.watch.place(Path::new("")))?;
-    let extended = |relative: &Path, progress: &Progress<'_>| {
-        xattrs::read(job.source, &under(job.from, relative), progress)
-    };
-    let store = Store::new(job.target, job.to, Progress::new(job.watch)).with_xattrs(&extended);
+    let store = Store::new(job.target, job.to, Progress::new(job.watch));
     let copy = Copy { job, store };
     let (sender, receiver) = sync_channel(QUEUE);
     let receiver = Mutex::new(receiver);
@@ -105,6 +102,10 @@ where
         under(self.job.from, &found.relative)
     }
 
+    fn xattrs(&self, found: &Found) -> Xattrs {
+        read_xattrs(self.job.source, &self.source_path(found), &self.store.progress)
+    }
+
     /// Makes one entry that is no directory, or leaves it to somebody else.
     fn enter(&self, found: Found, files: &SyncSender<Found>, later: &mut Later) {
         if found.stat.links > 1 {
@@ -132,9 +133,9 @@ where
         match found.stat.kind {
             Kind::Symlink => {
                 let target = self.job.source.readlink(self.source_path(found)).reading()?;
-                self.store.symlink(&found.relative, &found.stat, &target)
+                self.store.symlink(&found.relative, &found.stat, &self.xattrs(found), &target)
             }
-            _ => self.store.special(&found.relative, &found.stat),
+            _ => self.store.special(&found.relative, &found.stat, &self.xattrs(found)),
         }
     }
 
@@ -153,7 +154,7 @@ where
     fn copy_file(&self, found: &Found, buffer: &mut Vec<u8>) -> Result<(), Side> {
         let source = self.job.source;
         let input = source.options().read(true).no_follow(true).open(self.source_path(found)).reading()?;
-        self.store.file(&found.relative, &found.stat, |output| {
+        self.store.file(&found.relative, &found.stat, &self.xattrs(found), |output| {
             copy_bytes(&input, source, output, &found.stat, buffer)
         })
     }
@@ -177,7 +178,8 @@ where
             if self.store.progress.stopped() {
                 return;
             }
-            self.note(&dir.relative, self.store.finish_directory(&dir.relative, &dir.stat));
+            let done = self.store.finish_directory(&dir.relative, &dir.stat, &self.xattrs(dir));
+            self.note(&dir.relative, done);
         }
     }
 

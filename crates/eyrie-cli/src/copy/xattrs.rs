@@ -11,7 +11,7 @@ use crate::failure::reason;
 pub type Xattrs = Vec<(Vec<u8>, Vec<u8>)>;
 
 /// The extended attributes of `path` itself, be it a symbolic link.
-pub(super) fn read<S: Posix>(source: &S, path: &Path, progress: &Progress<'_>) -> Xattrs {
+pub fn read<S: Posix>(source: &S, path: &Path, progress: &Progress<'_>) -> Xattrs {
     let names = match source.symlink_xattr_names(path) {
         Ok(names) => names,
         // A file system without any.
@@ -35,7 +35,7 @@ pub(super) fn read<S: Posix>(source: &S, path: &Path, progress: &Progress<'_>) -
 pub(super) fn set<D: Posix>(target: &D, path: &Path, xattrs: &Xattrs, progress: &Progress<'_>) {
     for (name, value) in xattrs {
         match target.lsetxattr(path, name, value, XattrMode::Set) {
-            Ok(()) => progress.xattr_kept(),
+            Ok(()) => progress.xattrs_kept(1),
             Err(error) => progress.xattr_lost(name, &reason(&error)),
         }
     }
