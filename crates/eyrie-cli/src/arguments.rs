@@ -46,6 +46,10 @@ Examples:
 Exit status: 0 done, 1 not (all) done, 2 wrong arguments, 130 interrupted; fsck has more."
 )]
 pub struct Arguments {
+    /// Memory for pages of each volume on a disk, at least 1M, such as 256M or 4G (half of what there is, if not given)
+    #[arg(long, value_name = "SIZE", global = true, env = "EYRIE_MEMORY", hide_env_values = true)]
+    #[arg(value_parser = text::parse_memory)]
+    pub memory: Option<u64>,
     /// What to do.
     #[command(subcommand)]
     pub command: Command,
@@ -60,8 +64,11 @@ Examples:
   eyrie mkfs /dev/shm/vol --size 4G
   eyrie mkfs vol --size 512M
   eyrie mkfs /mnt/pmem/vol --size 4G --medium pmem
+  eyrie mkfs /srv/vol --size 64G --medium paged
+  eyrie mkfs /dev/vdb
 
-The volume is a directory; nothing may be there yet. Storage is taken as files need it.")]
+The volume is a directory, and nothing may be there yet; storage is taken as files need it. Or it is a block device, of \
+which it takes all.")]
     Mkfs(Mkfs),
     /// Tell what a volume is
     #[command(after_help = "Examples:\n  eyrie info /dev/shm/vol\n  eyrie info --json /dev/shm/vol")]
@@ -247,12 +254,15 @@ pub struct Mkfs {
     /// The new volume
     #[arg(value_name = "VOLUME")]
     pub volume: PathBuf,
-    /// Bytes it may take, such as 4G or 512M
+    /// Bytes it may take, such as 4G or 512M; not for a block device
     #[arg(long, short, value_parser = text::parse_size)]
-    pub size: u64,
+    pub size: Option<u64>,
     /// What it is kept on, from now on
     #[arg(long, value_enum, default_value_t)]
     pub medium: Medium,
+    /// Take a block device even if something is on it, which is lost
+    #[arg(long)]
+    pub force: bool,
     /// Bytes of one allocation group (for tests)
     #[arg(long, value_parser = text::parse_size, hide = true)]
     pub group_size: Option<u64>,
@@ -261,14 +271,14 @@ pub struct Mkfs {
 /// What a volume is kept on.
 #[derive(Clone, Copy, Default, Debug, ValueEnum)]
 pub enum Medium {
-    /// Persistent memory where the host has it, else shared memory
+    /// What suits the place: pmem where the host has it, dram on a file system in memory, else paged
     #[default]
     Auto,
-    /// Shared memory: what is done survives the death of the process
+    /// Memory: what is done survives the death of the process
     Dram,
     /// Persistent memory mounted with DAX: what is done survives a failure of power
     Pmem,
-    /// A disk (not in this version)
+    /// A disk, as files or a block device: what is synchronised, and all but the last seconds, survives a failure of power
     Paged,
 }
 

@@ -141,13 +141,24 @@ impl Medium {
         volume_bytes + journal_bytes(volume_bytes) + crate::addr::PAGE_SIZE
     }
 
-    /// Makes room on a disk of zeros for a volume of `volume_bytes` (whole pages) and its journal.
+    /// Size of the volume that fills a disk of `disk_bytes` together with its journal; 0, if there is no room for both.
+    pub fn volume_bytes_on(disk_bytes: u64) -> u64 {
+        const PAGE: u64 = crate::addr::PAGE_SIZE;
+        let bytes = (disk_bytes - disk_bytes % PAGE).saturating_sub(PAGE);
+        bytes.saturating_sub(journal_bytes((bytes / 17 * 16).next_multiple_of(PAGE)))
+    }
+
+    /// Makes room on a disk for a volume of `volume_bytes` (whole pages), which must be zeros as far as anybody relies on
+    /// them, and makes all that comes behind a journal: see [`Medium::paged_bytes`].
     ///
     /// # Errors
     /// [`Fault::HostFull`], [`Fault::Io`].
     pub fn format_paged(blocks: &dyn Blocks, volume_bytes: u64) -> Result<(), Fault> {
-        let journal = journal_bytes(volume_bytes);
-        let done = Anchor::create(volume_bytes, journal).and_then(|anchor| anchor.write(blocks));
+        let create = || {
+            let last = (blocks.size()? / crate::addr::PAGE_SIZE).saturating_sub(1) * crate::addr::PAGE_SIZE;
+            Anchor::create(volume_bytes, last.saturating_sub(volume_bytes))?.write(blocks)
+        };
+        let done = create();
         done.map_err(|source| match source.kind() {
             std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => Fault::HostFull,
             _ => Fault::Io { what: "making the journal".to_string(), source },
@@ -212,6 +223,14 @@ impl Medium {
     pub fn freed(&self, addr: Addr, len: u64) -> Option<u64> {
         match &self.backing {
             Backing::Paged(keeper) => keeper.pager().freed(addr.offset(), len),
+            _ => None,
+        }
+    }
+
+    /// Size of the journal behind the volume, in bytes; `None` where there is none.
+    pub fn journal_bytes(&self) -> Option<u64> {
+        match &self.backing {
+            Backing::Paged(keeper) => Some(keeper.pager().journal_bytes()),
             _ => None,
         }
     }

@@ -25,6 +25,7 @@ fn engine(bytes: u64) -> Scm {
         volume_id: [1; 16],
         created: BORN,
         medium: MediumChoice::Auto,
+        overwrite: false,
         paged: eyrie_medium::PagedOptions::for_host(),
     };
     Scm::create_on(Medium::memory(bytes).expect("memory"), &options, OWNER, BORN).expect("a new volume")

@@ -34,4 +34,4 @@ pub use posix::{
 };
 pub use pxfs::Pxfs;
 pub use rustix::io::Errno;
-pub use volume::{Files, Information, MediumChoice, Report, Store, Volume, VolumeOptions};
+pub use volume::{Files, Information, MediumChoice, PagedOptions, Report, Store, Volume, VolumeOptions};

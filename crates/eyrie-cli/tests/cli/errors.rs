@@ -44,7 +44,6 @@ fn what_medium_a_host_does_not_have() {
     let sandbox = Sandbox::new();
     let mkfs = |medium| ["mkfs", "vol", "--size", "64M", "--medium", medium];
     sandbox.fail(1, &["vol", "persistent memory", "-o dax"], mkfs("pmem"));
-    sandbox.fail(1, &["vol", "paged", "not in this version"], mkfs("paged"));
     sandbox.fail(2, &["tape", "auto", "dram", "pmem"], mkfs("tape"));
     assert!(!sandbox.path("vol").exists(), "nothing is left behind");
     assert!(sandbox.succeed(mkfs("auto")).contains(" on dram"));

@@ -69,8 +69,8 @@ fn choose(file: &File, bytes: u64, choice: MediumChoice, paged: PagedOptions, pl
     }
 }
 
-/// A file as blocks, its transfers direct where the host can do that.
-fn blocks(file: File) -> FileBlocks {
+/// A file or device as blocks, its transfers direct where the host can do that.
+pub(super) fn blocks(file: File) -> FileBlocks {
     if let Ok(flags) = rustix::fs::fcntl_getfl(&file) {
         // Without it the host keeps copies of the pages, which costs memory and nothing else.
         let _ = rustix::fs::fcntl_setfl(&file, flags | rustix::fs::OFlags::DIRECT);
