@@ -26,7 +26,11 @@ pub fn mkfs(arguments: &Mkfs, output: &mut Output) -> Result<()> {
         return Err(Failure::new("cannot make a volume", place, why));
     }
     if !is_device && arguments.size.is_none() {
-        return Err(Failure::usage("cannot make a volume", place, "it needs a size, such as --size 4G"));
+        return Err(Failure::usage(
+            "cannot make a volume",
+            place,
+            "it needs a size, such as --size 4G: see `eyrie mkfs --help`",
+        ));
     }
     let mut options =
         Volume::options().medium(arguments.medium.into()).overwrite(arguments.force).paged(paged());

@@ -243,7 +243,7 @@ mod tests {
         let first = make(&file, &options).expect("created").volume_id();
         // Not closed: the device is as a crash leaves it.
         let (volume, opened) = reopen(&file).expect("a volume");
-        assert_eq!((volume.volume_id(), opened), (first, Opened::Clean));
+        assert_eq!((volume.volume_id(), opened), (first, Opened::Crashed));
         drop(volume);
         let second = Options::random(crate::Time::new(1, 0)).expect("random bytes").volume_id;
         make(&file, &Options { volume_id: second, ..options }).expect("created");
