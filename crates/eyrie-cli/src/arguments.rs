@@ -5,20 +5,21 @@ mod kv;
 mod search;
 #[cfg(test)]
 mod tests;
+mod volume;
 mod xattr;
 
 pub use archive::{Dump, Load};
 pub use kv::{Kv, KvCommand};
 pub use search::{Du, Find};
+pub use volume::{Mkfs, Resize};
 pub use xattr::{Owner as XattrOwner, Xattr, XattrCommand};
 
 use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::builder::{OsStringValueParser, TypedValueParser};
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
-use eyrie::MediumChoice;
 
 use crate::place::Place;
 use crate::text;
@@ -73,6 +74,23 @@ which it takes all.")]
     /// Tell what a volume is
     #[command(after_help = "Examples:\n  eyrie info /dev/shm/vol\n  eyrie info --json /dev/shm/vol")]
     Info(VolumeJson),
+    /// Make a volume larger or smaller
+    #[command(after_help = "\
+Examples:
+  eyrie resize /dev/shm/vol 8G
+  eyrie resize vol 300M
+
+Nobody may have it open, and it may not be a block device. Nothing in it moves: it gets no smaller than what is used last in it allows.")]
+    Resize(Resize),
+    /// Give what a volume does not need back to the host
+    #[command(after_help = "\
+Examples:
+  eyrie trim /dev/shm/vol
+  eyrie trim --json vol
+
+What comes back is in whole allocation groups (64 MiB) in which nothing is. Whoever closes a volume gives back what became \
+free since it was opened.")]
+    Trim(VolumeJson),
     /// Copy a directory tree of the host into a volume
     #[command(after_help = "\
 Examples:
@@ -80,7 +98,7 @@ Examples:
   eyrie import -v . vol:/backup > done.txt
   eyrie import --json /etc vol:/etc
 
-Modes, owners, times, links, holes and extended attributes are kept. What cannot be read is reported, and the exit
+Modes, owners, times, links, holes and extended attributes are kept. What cannot be read is reported, and the exit \
 status is then 1; extended attributes that cannot be kept are counted.")]
     Import(Import),
     /// Copy a directory tree of a volume to the host
@@ -100,7 +118,7 @@ Examples:
   eyrie dump old:/ | eyrie load new:/
 
 Modes, owners, times, links, holes and extended attributes are kept, and GNU tar can extract it (as root to keep owners \
-and devices; with --xattrs for extended attributes; holes need no option). Sockets cannot be in an archive; they are reported, and the exit status is then 1. FILE is replaced.")]
+and devices; holes need no option, extended attributes --xattrs). Sockets cannot be in an archive; they are reported, and the exit status is then 1. FILE is replaced.")]
     Dump(Dump),
     /// Make a directory tree of a volume from an archive of `tar`
     #[command(after_help = "\
@@ -110,10 +128,9 @@ Examples:
   gzip -dc linux.tar.gz | eyrie load vol:/linux
   tar -c -C /etc . | eyrie load vol:/etc
 
-The directory must be new or empty. Modes, owners (by number), times, links, holes and extended attributes (of \
-`tar --xattrs`) are kept. Names that begin with \
+The directory must be new or empty. Modes, owners (by number), times, links, holes and extended attributes are kept. Names that begin with \
 `/` begin in the directory, and those with `..` are refused: nothing is made outside of it. What cannot be loaded is \
-reported, and the exit status is then 1; what is loaded stays. Extended attributes that cannot be kept are counted.")]
+reported, and the exit status is then 1; what is loaded stays.")]
     Load(Load),
     /// List directories
     #[command(after_help = "\
@@ -168,7 +185,7 @@ Examples:
   eyrie cp -r vol:/share/doc ./doc
   eyrie cp -r one:/data two:/data
 
-Copies keep modes, owners (as root), times, links, holes and extended attributes, as `cp -a` does; symbolic links are
+Copies keep modes, owners (as root), times, links, holes and extended attributes, as `cp -a` does; symbolic links are \
 copied, not followed.
 Into an existing directory things are copied under their own names. Files are replaced, directories are not.
 
@@ -246,51 +263,6 @@ Examples:
 
 A page for each command goes into DIR, which is made if need be; without DIR all go to standard output.")]
     Man(Man),
-}
-
-/// See [`Command::Mkfs`].
-#[derive(Debug, Args)]
-pub struct Mkfs {
-    /// The new volume
-    #[arg(value_name = "VOLUME")]
-    pub volume: PathBuf,
-    /// Bytes it may take, such as 4G or 512M; not for a block device
-    #[arg(long, short, value_parser = text::parse_size)]
-    pub size: Option<u64>,
-    /// What it is kept on, from now on
-    #[arg(long, value_enum, default_value_t)]
-    pub medium: Medium,
-    /// Take a block device even if something is on it, which is lost
-    #[arg(long)]
-    pub force: bool,
-    /// Bytes of one allocation group (for tests)
-    #[arg(long, value_parser = text::parse_size, hide = true)]
-    pub group_size: Option<u64>,
-}
-
-/// What a volume is kept on.
-#[derive(Clone, Copy, Default, Debug, ValueEnum)]
-pub enum Medium {
-    /// What suits the place: pmem where the host has it, dram on a file system in memory, else paged
-    #[default]
-    Auto,
-    /// Memory: what is done survives the death of the process
-    Dram,
-    /// Persistent memory mounted with DAX: what is done survives a failure of power
-    Pmem,
-    /// A disk, as files or a block device: what is synchronised, and all but the last seconds, survives a failure of power
-    Paged,
-}
-
-impl From<Medium> for MediumChoice {
-    fn from(medium: Medium) -> MediumChoice {
-        match medium {
-            Medium::Auto => MediumChoice::Auto,
-            Medium::Dram => MediumChoice::Dram,
-            Medium::Pmem => MediumChoice::Pmem,
-            Medium::Paged => MediumChoice::Paged,
-        }
-    }
 }
 
 /// A volume, and how to print.

@@ -110,7 +110,7 @@ impl Check<'_> {
             Ok(true) => {}
         }
         let before = self.report.findings.len();
-        let marks = &mut self.marks;
+        let marks = &self.marks;
         // It ends at the first overlap, so that a tree that leads back into itself ends, too.
         let visited = visit_object(self.volume, id, &mut |extent| {
             marks.mark_extent(extent).map_err(|overlap| Error::corrupt(extent.addr, overlap.what()))
@@ -129,18 +129,21 @@ impl Check<'_> {
     }
 
     fn directory(&mut self, id: ObjectId, parent: ObjectId) -> Result<()> {
-        let pin_of_list = pin();
-        let (hot, cold) = Header::of(id).hot_and_cold(self.volume.medium())?;
+        let (collection, buckets, cold) = {
+            let _pin = pin();
+            let (hot, cold) = Header::of(id).hot_and_cold(self.volume.medium())?;
+            let collection = Collection::new(self.volume, hot.root);
+            (collection, collection.bucket_count()?, cold)
+        };
         if cold.parent_or_device != parent.raw() {
             self.found(Addr::from_raw(id.place()), "directory whose parent is another");
         }
         let mut children = Vec::new();
-        let visited = Collection::new(self.volume, hot.root).visit_entries(&mut |_, child| {
+        let visited = collection.visit_entries(0..buckets, &mut |_, child| {
             children.push(child);
             Ok(())
         });
         self.note(visited)?;
-        drop(pin_of_list);
         for child in children {
             if child.is_directory() {
                 self.waiting.push((child, id));

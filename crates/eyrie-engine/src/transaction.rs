@@ -111,6 +111,17 @@ impl<'v> Transaction<'v> {
         Ok(())
     }
 
+    /// Stores aligned words, one after another, that nobody can reach before the commit.
+    ///
+    /// # Errors
+    /// `Fault`.
+    #[inline]
+    pub fn write_words(&mut self, addr: Addr, words: impl ExactSizeIterator<Item = u64>) -> Result<()> {
+        let dirty = self.medium().write_words(addr, words)?;
+        self.wrote(dirty);
+        Ok(())
+    }
+
     /// Stores zeros that nobody can reach before the commit.
     ///
     /// # Errors

@@ -44,6 +44,15 @@ fn reserve(len: usize) -> Result<*mut libc::c_void, Fault> {
     }
 }
 
+/// Makes a hole in a file where the host can do that.
+pub(crate) fn punch(file: &File, offset: u64, len: u64) -> Result<(), Errno> {
+    let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    match rustix::io::retry_on_intr(|| rustix::fs::fallocate(file, flags, offset, len)) {
+        Err(Errno::NODEV | Errno::OPNOTSUPP) => Ok(()),
+        done => done,
+    }
+}
+
 /// A shared mapping of one host file (or private anonymous memory), unmapped on drop.
 pub(crate) struct Mapping {
     base: NonNull<u8>,
@@ -127,6 +136,12 @@ impl Mapping {
 
     pub(crate) fn base(&self) -> *mut u8 {
         self.base.as_ptr()
+    }
+
+    /// Gives the memory of a page-aligned range back to the host, if that can take it.
+    pub(crate) fn unback(&self, offset: u64, len: u64) -> Result<(), Fault> {
+        let Some(file) = &self.file else { return Ok(()) };
+        punch(file, offset, len).map_err(io_fault("giving host blocks of the volume back"))
     }
 
     /// Makes the host provide the memory of a page-aligned range, so that no later store can fail for want of it.

@@ -14,9 +14,6 @@ use crate::epoch::Guard;
 use crate::fault::Fault;
 use crate::image::CrashImage;
 use crate::mapping::{Mapping, Sentinel};
-use crate::paged::blocks::Blocks;
-use crate::paged::journal::Anchor;
-use crate::paged::{Drain, Gate, Keeper, PagedOptions, Pager, journal_bytes};
 use crate::pmem::Pmem;
 use crate::sync::interleave;
 use crate::token::Dirty;
@@ -72,7 +69,7 @@ impl Words<'_> {
 }
 
 impl Medium {
-    fn over(segments: Box<[Arc<Mapping>]>, sentinel: Sentinel, backing: Backing) -> Medium {
+    pub(crate) fn over(segments: Box<[Arc<Mapping>]>, sentinel: Sentinel, backing: Backing) -> Medium {
         let first =
             segments.first().map_or((NonNull::dangling(), 0), |segment| (segment.place(), segment.len()));
         Medium { first, segments, sentinel, backing }
@@ -122,126 +119,6 @@ impl Medium {
             .map(|(file, len)| Mapping::file(file, len, &sentinel, synchronously).map(Arc::new))
             .collect::<Result<_, _>>()?;
         Ok(Medium::over(segments, sentinel, backing))
-    }
-
-    /// The volume on a disk that [`Medium::format_paged`] made, as its last drain left it.
-    ///
-    /// # Errors
-    /// [`Fault::NotPaged`] when there is none; [`Fault::Io`] when the disk fails.
-    pub fn paged(blocks: Arc<dyn Blocks>, options: PagedOptions) -> Result<Medium, Fault> {
-        let anchor = Anchor::read(&*blocks)?.ok_or(Fault::NotPaged)?;
-        let memory = Arc::new(Mapping::anonymous(anchor.volume_bytes, false)?);
-        let pager = Pager::open(blocks, anchor, options, Arc::clone(&memory))?;
-        let keeper = Keeper::start(Arc::new(pager))?;
-        Ok(Medium::over(Box::new([memory]), Sentinel::new()?, Backing::Paged(keeper)))
-    }
-
-    /// Bytes that a disk needs for a volume of `volume_bytes`, with its journal.
-    pub fn paged_bytes(volume_bytes: u64) -> u64 {
-        volume_bytes + journal_bytes(volume_bytes) + crate::addr::PAGE_SIZE
-    }
-
-    /// Size of the volume that fills a disk of `disk_bytes` together with its journal; 0, if there is no room for both.
-    pub fn volume_bytes_on(disk_bytes: u64) -> u64 {
-        const PAGE: u64 = crate::addr::PAGE_SIZE;
-        let bytes = (disk_bytes - disk_bytes % PAGE).saturating_sub(PAGE);
-        bytes.saturating_sub(journal_bytes((bytes / 17 * 16).next_multiple_of(PAGE)))
-    }
-
-    /// Makes room on a disk for a volume of `volume_bytes` (whole pages), which must be zeros as far as anybody relies on
-    /// them, and makes all that comes behind a journal: see [`Medium::paged_bytes`].
-    ///
-    /// # Errors
-    /// [`Fault::HostFull`], [`Fault::Io`].
-    pub fn format_paged(blocks: &dyn Blocks, volume_bytes: u64) -> Result<(), Fault> {
-        let create = || {
-            let last = (blocks.size()? / crate::addr::PAGE_SIZE).saturating_sub(1) * crate::addr::PAGE_SIZE;
-            Anchor::create(volume_bytes, last.saturating_sub(volume_bytes))?.write(blocks)
-        };
-        let done = create();
-        done.map_err(|source| match source.kind() {
-            std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => Fault::HostFull,
-            _ => Fault::Io { what: "making the journal".to_string(), source },
-        })
-    }
-
-    /// Lets an Op in: on a paged medium no cut is made while the gate lives, and there is room for what it changes. Every
-    /// change of a medium is made inside a gate. Gates do not nest.
-    ///
-    /// # Errors
-    /// [`Fault::ReadOnly`] when the disk has failed.
-    #[inline]
-    pub fn enter(&self) -> Result<Gate<'_>, Fault> {
-        match &self.backing {
-            Backing::Paged(keeper) => keeper.pager().enter().map(Gate::new),
-            _ => Ok(Gate::free()),
-        }
-    }
-
-    /// Makes everything durable that was done before the call, as far as the medium can. Not to be called inside a gate.
-    ///
-    /// # Errors
-    /// [`Fault::Io`] when the disk fails; [`Fault::ReadOnly`] after it did.
-    pub fn drain(&self) -> Result<(), Fault> {
-        self.drained(Drain::Cut)
-    }
-
-    /// [`Medium::drain`], after which the disk has everything in its place: for the end.
-    ///
-    /// # Errors
-    /// As [`Medium::drain`].
-    pub fn drain_home(&self) -> Result<(), Fault> {
-        self.drained(Drain::Home)
-    }
-
-    fn drained(&self, drain: Drain) -> Result<(), Fault> {
-        match &self.backing {
-            Backing::Paged(keeper) => keeper.pager().drain(drain),
-            _ => Ok(()),
-        }
-    }
-
-    /// Tells that an allocator gives out a page-aligned range. What is on it need not be read, and nothing durable is on
-    /// it: see [`Medium::freed`].
-    ///
-    /// # Errors
-    /// [`Fault::OutOfBounds`], [`Fault::ReadOnly`].
-    #[inline]
-    pub fn taken(&self, addr: Addr, len: u64) -> Result<(), Fault> {
-        match &self.backing {
-            Backing::Paged(keeper) => {
-                self.resolve(addr, len)?;
-                keeper.pager().taken(addr.offset(), len)
-            }
-            _ => Ok(()),
-        }
-    }
-
-    /// Tells that a page-aligned range, which nobody reads any more, is free. If that gives a number, the range may be
-    /// given out again only when [`Medium::durable`] has reached it.
-    #[inline]
-    pub fn freed(&self, addr: Addr, len: u64) -> Option<u64> {
-        match &self.backing {
-            Backing::Paged(keeper) => keeper.pager().freed(addr.offset(), len),
-            _ => None,
-        }
-    }
-
-    /// Size of the journal behind the volume, in bytes; `None` where there is none.
-    pub fn journal_bytes(&self) -> Option<u64> {
-        match &self.backing {
-            Backing::Paged(keeper) => Some(keeper.pager().journal_bytes()),
-            _ => None,
-        }
-    }
-
-    /// How far the medium is durable, for comparison with what [`Medium::freed`] gave.
-    #[inline]
-    pub fn durable(&self) -> u64 {
-        match &self.backing {
-            Backing::Paged(keeper) => keeper.pager().durable(),
-            _ => u64::MAX,
-        }
     }
 
     /// One segment of private memory, `len` bytes of zeros, every store and fence recorded.
@@ -313,6 +190,14 @@ impl Medium {
         self.segments.iter().map(|segment| segment.len())
     }
 
+    /// Memory that is taken for pages of a disk, in bytes; `None` where the medium is the memory.
+    pub fn resident_bytes(&self) -> Option<u64> {
+        match &self.backing {
+            Backing::Paged(keeper) => Some(keeper.pager().resident() as u64 * crate::addr::PAGE_SIZE),
+            _ => None,
+        }
+    }
+
     /// A copy of segment 0 as the program sees it now.
     pub fn snapshot(&self) -> Vec<u8> {
         let mut bytes = vec![0; self.segments[0].len() as usize];
@@ -340,6 +225,19 @@ impl Medium {
             return keeper.pager().back(addr.offset(), len);
         }
         self.segments[addr.segment_index()].back(addr.offset(), len)
+    }
+
+    /// Gives the memory of a page-aligned range back to the host, if that can take it. What is in it is lost, and it is
+    /// not to be accessed before [`Medium::back`].
+    ///
+    /// # Errors
+    /// [`Fault::OutOfBounds`], [`Fault::Io`].
+    pub fn unback(&self, addr: Addr, len: u64) -> Result<(), Fault> {
+        self.resolve(addr, len)?;
+        if let Backing::Paged(keeper) = &self.backing {
+            return keeper.pager().unback(addr.offset(), len);
+        }
+        self.segments[addr.segment_index()].unback(addr.offset(), len)
     }
 
     /// The place of `len` bytes in this process, if all of them are in one segment.
@@ -495,6 +393,22 @@ impl Medium {
     #[inline]
     pub fn write_word(&self, addr: Addr, value: u64) -> Result<Dirty, Fault> {
         self.store_word(addr, value)?;
+        Ok(Dirty::new())
+    }
+
+    /// Stores aligned words that nothing can reach yet, one after another.
+    ///
+    /// # Errors
+    /// [`Fault::OutOfBounds`], [`Fault::Misaligned`]; nothing was stored.
+    #[inline]
+    pub fn write_words(&self, addr: Addr, words: impl ExactSizeIterator<Item = u64>) -> Result<Dirty, Fault> {
+        let places = self.resolve_words(addr, words.len())?;
+        let len = size_of_val(places);
+        self.before_store(addr, len as u64)?;
+        for (place, word) in places.iter().zip(words) {
+            place.store(word, Ordering::Release);
+        }
+        self.after_store(addr, places.as_ptr().cast(), len);
         Ok(Dirty::new())
     }
 

@@ -6,7 +6,7 @@
 //! Bulk stores are *streamed*: stored with non-temporal moves, which go to memory past the caches. A cached store must
 //! first fetch the line that it overwrites and then write it back, so past a few lines streaming moves half as much. Below
 //! that it loses: each streamed line waits for memory, and leaves the caches although small things (names, bucket pages)
-//! are soon read again. On the persistent memory that has been sold so far the two meet at about 512 bytes.
+//! are soon read again. Published measurements (Yang et al., FAST 2020) let the two meet at about 512 bytes.
 
 use std::arch::asm;
 use std::arch::x86_64::{__cpuid, __cpuid_count};

@@ -27,6 +27,7 @@ fn every_access_is_checked_against_the_mapping() {
         outside(medium.load(addr).map(drop));
         outside(medium.read(addr, &mut [0; 8]));
         outside(medium.write(addr, &[0; 8]).map(drop));
+        outside(medium.write_words(addr, [0].into_iter()).map(drop));
         outside(medium.zero(addr, 8).map(drop));
         outside(medium.copy(Addr::from_raw(0), addr, 8).map(drop));
         outside(medium.copy(addr, Addr::from_raw(0), 8).map(drop));
@@ -39,7 +40,14 @@ fn every_access_is_checked_against_the_mapping() {
         medium.publish(Addr::from_raw(4), 1, Ordered::nothing()),
         Err(Fault::Misaligned { .. })
     ));
-    medium.read(Addr::from_raw(BYTES - 8), &mut [0; 8]).unwrap();
+    let unaligned = medium.write_words(Addr::from_raw(4), [0].into_iter()).map(drop);
+    assert!(matches!(unaligned, Err(Fault::Misaligned { .. })));
+    outside(medium.write_words(Addr::from_raw(BYTES - 8), [7, 7].into_iter()).map(drop));
+    let mut last = [1; 8];
+    medium.read(Addr::from_raw(BYTES - 8), &mut last).unwrap();
+    assert_eq!(last, [0; 8], "what does not fit is not begun");
+    drop(medium.write_words(Addr::from_raw(BYTES - 16), [5, 6].into_iter()).unwrap());
+    assert_eq!(medium.words(Addr::from_raw(BYTES - 16), 2).unwrap().load_all(), [5, 6]);
 }
 
 #[test]

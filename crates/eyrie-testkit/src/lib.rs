@@ -3,6 +3,7 @@
 //! [`ops`] makes Ops from a seed, [`compare`] turns a volume into a value that can be compared, [`oracle`] runs an engine
 //! beside the model and compares after every step, [`crash`] lets power fail everywhere, [`linear`] finds an order that
 //! explains what threads saw, and [`posix`] compares the POSIX calls with the kernel's.
+//! [`power`] lets the power of a disk fail, [`script`] has steps for programs that are killed.
 //! [`tree_fixture`] makes directory trees with every attribute, and compares trees.
 //!
 //! Invariant: everything random comes from one seed, so a seed replays a failure.
@@ -16,4 +17,5 @@ pub mod ops;
 pub mod oracle;
 pub mod posix;
 pub mod power;
+pub mod script;
 pub mod tree_fixture;

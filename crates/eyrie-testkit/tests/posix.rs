@@ -1,7 +1,8 @@
 //! PXFS beside the kernel's tmpfs: the same random calls, as root and as two other users. The example `long_posix` goes
 //! on for longer.
 
-use eyrie_testkit::posix::{compare_model_with_host, compare_scm_with_host, in_tmpfs_root};
+use eyrie_testkit::posix::{compare_model_with_host, compare_scm_with_host, in_memory, in_tmpfs_root};
+use eyrie_testkit::power::Disk;
 
 #[test]
 fn the_model_behaves_as_the_kernel() {
@@ -10,5 +11,15 @@ fn the_model_behaves_as_the_kernel() {
 
 #[test]
 fn random_calls_give_what_the_kernel_gives() {
-    in_tmpfs_root("random_calls_give_what_the_kernel_gives", || compare_scm_with_host(0..60, 300));
+    in_tmpfs_root("random_calls_give_what_the_kernel_gives", || {
+        compare_scm_with_host(in_memory(), 0..60, 300)
+    });
+}
+
+#[test]
+fn random_calls_on_pages_give_what_the_kernel_gives() {
+    in_tmpfs_root("random_calls_on_pages_give_what_the_kernel_gives", || {
+        let disk = Disk { volume_bytes: 128 << 20, memory_bytes: 1 << 20 };
+        compare_scm_with_host(disk.create().expect("a new volume").0, 100..112, 300)
+    });
 }

@@ -4,7 +4,7 @@
 //! were reserved before the threads start. It says nothing of listings, whose promise is weaker; the storm tests that.
 
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use eyrie_engine::scm::Scm;
 use eyrie_engine::volume::{MediumChoice, Options};
@@ -12,13 +12,14 @@ use eyrie_engine::{Content, Engine, Error, Kind, Model, ObjectId, Op, Owner, Ren
 use eyrie_medium::{Medium, epoch};
 use eyrie_testkit::linear::{self, Call, Request};
 use eyrie_testkit::ops::{Bytes, Record};
+use eyrie_testkit::power::Disk;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
 const OWNER: Owner = Owner { mode: 0o755, uid: 0, gid: 0 };
 const BORN: Time = Time { seconds: 1, nanoseconds: 0 };
 
-fn engine(bytes: u64) -> Scm {
+fn in_memory(bytes: u64) -> Scm {
     let options = Options {
         group_bytes: 64 << 10,
         hash_seed: 7,
@@ -46,8 +47,7 @@ struct Shared {
 }
 
 impl Shared {
-    fn new() -> Shared {
-        let engine = engine(1 << 20);
+    fn new(engine: Scm) -> Shared {
         let root = engine.root();
         let model = Model::new(root, OWNER, BORN);
         let id = |kind| engine.reserve(kind).expect("room");
@@ -116,9 +116,8 @@ impl Shared {
 }
 
 /// Runs `threads` threads of `calls` calls, drawn by `seed`, and looks for an order that explains them; how many calls
-/// overlapped one of another thread.
-fn explain(seed: u64, threads: usize, calls: usize) -> usize {
-    let shared = Shared::new();
+/// overlapped one of another thread. With `drains`, another thread drains the medium all the while.
+fn explain(shared: &Shared, seed: u64, threads: usize, calls: usize, drains: bool) -> usize {
     let mut random = SmallRng::seed_from_u64(seed);
     // What is removed while a thread works with it is still there for that thread.
     let _pin = epoch::pin();
@@ -128,7 +127,19 @@ fn explain(seed: u64, threads: usize, calls: usize) -> usize {
             .collect()
     });
     let scripts = scripts.collect();
-    let history = linear::run_threads(&shared.engine, scripts);
+    let done = AtomicBool::new(false);
+    let history = std::thread::scope(|scope| {
+        if drains {
+            scope.spawn(|| {
+                while !done.load(Ordering::Relaxed) {
+                    shared.engine.sync().expect("a sound disk");
+                }
+            });
+        }
+        let history = linear::run_threads(&shared.engine, scripts);
+        done.store(true, Ordering::Relaxed);
+        history
+    });
     linear::assert_explained(&shared.model, &history);
     let overlaps = |thread: usize, call: &Call| {
         let others = history.iter().enumerate().filter(|(other, _)| *other != thread);
@@ -142,7 +153,8 @@ fn explain(seed: u64, threads: usize, calls: usize) -> usize {
 }
 
 fn explain_all(seeds: u64, threads: usize, calls: usize) {
-    let overlapped: usize = (0..seeds).map(|seed| explain(seed, threads, calls)).sum();
+    let overlapped: usize =
+        (0..seeds).map(|seed| explain(&Shared::new(in_memory(1 << 20)), seed, threads, calls, false)).sum();
     println!("{overlapped} of {} calls overlapped another", seeds * (threads * calls) as u64);
 }
 
@@ -154,6 +166,23 @@ fn what_two_threads_see_has_an_order() {
 #[test]
 fn what_three_threads_see_has_an_order() {
     explain_all(4000, 3, 3);
+}
+
+/// Every page has to be read first, and is kept for a drain that is under way whenever it changes.
+#[test]
+fn what_threads_see_on_pages_has_an_order() {
+    let disk = Disk { volume_bytes: 1 << 20, memory_bytes: 1 << 20 };
+    let overlapped: usize = (0..600)
+        .map(|seed| {
+            let (engine, simulated) = disk.create().expect("a new volume");
+            let Shared { engine, model, dirs, file, key } = Shared::new(engine);
+            engine.sync().expect("a sound disk");
+            drop(engine);
+            let engine = disk.open(simulated).expect("a sound disk");
+            explain(&Shared { engine, model, dirs, file, key }, seed, 2 + seed as usize % 2, 3, true)
+        })
+        .sum();
+    assert!(overlapped > 0);
 }
 
 const STORM_OPS: usize = 20_000;
@@ -244,7 +273,25 @@ fn watch(engine: &Scm, dirs: &[ObjectId; 2], running: &AtomicUsize) -> usize {
 
 #[test]
 fn a_storm_tears_nothing_and_loses_nothing() {
-    let engine = engine(32 << 20);
+    storm(in_memory(32 << 20), STORM_OPS, |engine| {
+        let image = engine.volume().medium().snapshot();
+        Medium::traced_from(&image, eyrie_medium::Recorder::default()).map(Scm::open_on).expect("memory")
+    });
+}
+
+/// With hardly any memory, while a thread drains.
+#[test]
+fn a_storm_on_pages_tears_nothing_and_loses_nothing() {
+    let disk = Disk { volume_bytes: 32 << 20, memory_bytes: 1 << 20 };
+    let (engine, simulated) = disk.create().expect("a new volume");
+    storm(engine, STORM_OPS / 4, |engine| {
+        engine.sync().expect("a sound disk");
+        disk.open(simulated.power_failure(|| false))
+    });
+}
+
+/// Storms `engine`, and compares it with what `reopen` then makes of it.
+fn storm(engine: Scm, ops: usize, reopen: impl FnOnce(&Scm) -> Result<Scm, Error>) {
     let dir = engine.reserve(Kind::Directory).expect("room");
     let dirs = [engine.root(), dir];
     let (owner, time) = (OWNER, BORN);
@@ -261,7 +308,10 @@ fn a_storm_tears_nothing_and_loses_nothing() {
         for seed in 0..WRITERS {
             scope.spawn(move || {
                 let mut random = SmallRng::seed_from_u64(seed);
-                for step in 0..STORM_OPS {
+                for step in 0..ops {
+                    if seed == 0 && step % 100 == 0 {
+                        engine_ref.sync().expect("a sound medium");
+                    }
                     match storm_op(engine_ref, dirs_ref, &mut random, step) {
                         Ok(()) | Err(Error::NotFound | Error::Exists | Error::NoSpace) => {}
                         Err(error) => panic!("step {step} of {seed}: {error}"),
@@ -276,10 +326,7 @@ fn a_storm_tears_nothing_and_loses_nothing() {
     });
     assert_clean(&engine);
     let before = eyrie_testkit::compare::tree(&engine);
-    let image = engine.volume().medium().snapshot();
-    drop(engine);
-    let medium = Medium::traced_from(&image, eyrie_medium::Recorder::default()).expect("memory");
-    let engine = Scm::open_on(medium).expect("sound");
+    let engine = reopen(&engine).expect("sound");
     assert_clean(&engine);
     assert_eq!(eyrie_testkit::compare::difference(&before, &eyrie_testkit::compare::tree(&engine)), None);
 }

@@ -12,7 +12,7 @@ const MAY_USE: [(&str, &[&str]); 6] = [
     ("eyrie", &["eyrie-engine", "eyrie-medium"]),
     ("eyrie-cli", &["eyrie"]),
     ("eyrie-testkit", &["eyrie", "eyrie-engine", "eyrie-medium"]),
-    ("xtask", &[]),
+    ("xtask", &["eyrie"]),
 ];
 /// Lines of a file without its tests, and with them.
 const MOST_LINES: (usize, usize) = (500, 700);
@@ -168,12 +168,22 @@ fn unsafe_code_has_one_home() {
 fn nothing_below_the_interfaces_knows_paths() {
     let engine = "crates/eyrie-engine/src";
     let below = ["crates/eyrie-medium/src", engine];
-    let host = ["crates/eyrie-engine/src/volume/host.rs", "crates/eyrie-engine/src/volume/lock.rs"];
+    let host = [
+        "crates/eyrie-engine/src/volume/device.rs",
+        "crates/eyrie-engine/src/volume/host.rs",
+        "crates/eyrie-engine/src/volume/lock.rs",
+    ];
     assert_none("knowledge of `/`", &uses(&below, &host, &["b'/'", "'/'", "\"/\"", "PathBuf", "OsStr"]));
     // Where a volume is on the host passes through; nothing else is a path.
-    let passes =
-        [&host[..], &["crates/eyrie-engine/src/volume/mod.rs", "crates/eyrie-engine/src/scm/mod.rs"]]
-            .concat();
+    let passes = [
+        &host[..],
+        &[
+            "crates/eyrie-engine/src/volume/mod.rs",
+            "crates/eyrie-engine/src/volume/resize.rs",
+            "crates/eyrie-engine/src/scm/mod.rs",
+        ],
+    ]
+    .concat();
     assert_none("paths of the host", &uses(&below, &passes, &["std::path", "&Path"]));
 }
 

@@ -1,5 +1,6 @@
 //! Volumes: making, opening, checking and closing them.
 
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -114,6 +115,8 @@ pub struct Information {
     pub promise: &'static str,
     /// What it may grow to.
     pub size_bytes: u64,
+    /// What it can be resized to.
+    pub most_bytes: u64,
     /// Size of an allocation group.
     pub group_bytes: u64,
     /// What objects use.
@@ -122,6 +125,8 @@ pub struct Information {
     pub free_bytes: u64,
     /// How many there are.
     pub objects: u64,
+    /// Memory that its pages take now; `None` where the medium is the memory.
+    pub resident_bytes: Option<u64>,
     /// Bytes of the journal behind it; `None` where the medium needs none.
     pub journal_bytes: Option<u64>,
     /// Its files on the host, and their sizes with the journal.
@@ -173,6 +178,43 @@ impl Volume {
         Ok(Volume::over(engine, path))
     }
 
+    /// Makes a volume that nobody has open larger or smaller at its end. Nothing in it moves, so it can be made as small
+    /// as what is used last allows, and as large as [`Information::most_bytes`]. On a block device it stays as it is.
+    ///
+    /// # Errors
+    /// `EINVAL` says how small or large it can be; `ENOSPC` when the host is full; as [`Volume::open`]. Whatever happens,
+    /// the volume has its old size or the new one.
+    pub fn resize(path: impl AsRef<Path>, size_bytes: u64) -> Result<()> {
+        Volume::resize_with(path, size_bytes, PagedOptions::for_host())
+    }
+
+    /// As [`Volume::resize`]; `paged` is as in [`Volume::open_with`].
+    ///
+    /// # Errors
+    /// As [`Volume::resize`].
+    pub fn resize_with(path: impl AsRef<Path>, size_bytes: u64, paged: PagedOptions) -> Result<()> {
+        let path = path.as_ref();
+        let resized = Scm::resize(path, size_bytes, paged);
+        resized.map_err(|error| Error::from_engine(error, "resize volume").at(path))
+    }
+
+    /// Gives host memory (or blocks of its disk) that nothing in the volume needs back to the host: that of allocation
+    /// groups that are free as a whole. Closing does that, too, for groups that became free since it was opened. How many
+    /// bytes came back, as far as the host tells; of a block device it does not.
+    ///
+    /// # Errors
+    /// `EIO` when the medium fails.
+    pub fn trim(&self) -> Result<u64> {
+        let before = self.host_bytes();
+        self.engine.trim().map_err(|error| Error::from_engine(error, "trim volume").at(&self.path))?;
+        Ok(before.saturating_sub(self.host_bytes()))
+    }
+
+    /// Bytes of the host that its file takes.
+    fn host_bytes(&self) -> u64 {
+        std::fs::metadata(&self.segment).map_or(0, |file| file.blocks() * 512)
+    }
+
     /// Its files, as `credentials` may use them.
     pub fn files(&self, credentials: Credentials) -> Files {
         Pxfs::new(Arc::clone(&self.engine), credentials)
@@ -213,10 +255,12 @@ impl Volume {
             medium,
             promise,
             size_bytes: volume.geometry().volume_bytes(),
+            most_bytes: volume.geometry().most_bytes(),
             group_bytes: volume.geometry().group_bytes(),
             used_bytes: space.total - space.free,
             free_bytes: space.free,
             objects: space.objects,
+            resident_bytes: volume.medium().resident_bytes(),
             journal_bytes,
             segments: segments.map(|bytes| (self.segment.clone(), bytes + behind)).collect(),
             recovered: self.engine.recovered(),
@@ -230,6 +274,15 @@ impl Volume {
     /// `EIO` when the medium fails; what is wrong with the volume is in the report.
     pub fn check(&self) -> Result<Report> {
         self.engine.check().map_err(|error| Error::from_engine(error, "check volume").at(&self.path))
+    }
+
+    /// Makes everything durable that was done before the call, in files and in stores, as far as the medium can: see
+    /// [`Information::promise`]. Other threads go on meanwhile.
+    ///
+    /// # Errors
+    /// `EIO` when the disk fails; `EROFS` once it has.
+    pub fn sync(&self) -> Result<()> {
+        self.engine.sync().map_err(|error| Error::from_engine(error, "sync volume").at(&self.path))
     }
 
     /// Saves and closes the volume.

@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod dax_guest;
+mod figures;
 mod run;
 
 use std::process::ExitCode;
@@ -21,11 +22,18 @@ struct Arguments {
 enum Task {
     /// Run the tests of the medium pmem on emulated persistent memory, and kill the machine under a program
     DaxGuest(dax_guest::Arguments),
+    /// Measure every figure that is promised; fails if one is missed
+    Figures(figures::Arguments),
+    /// A step of a measurement
+    #[command(hide = true)]
+    Child(figures::Child),
 }
 
 fn main() -> ExitCode {
     let done = match Arguments::parse().task {
         Task::DaxGuest(arguments) => dax_guest::run(&arguments),
+        Task::Figures(arguments) => figures::run(&arguments),
+        Task::Child(arguments) => figures::child(&arguments),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -81,7 +81,6 @@ impl<S: Posix, W: Write> Dump<'_, S, W> {
         let name = name_of(found);
         if let Some(first) = self.first.get(&stat.inode).filter(|_| several) {
             let body = Body::Link(first.clone());
-            // Its other attributes are those of the first name, too; extended ones are said once.
             let member = Member { name, stat: Stat { size: 0, ..stat }, xattrs: Xattrs::new(), body };
             written(self.archive.member(&member))?;
             progress.linked(Path::new(OsStr::from_bytes(&member.name)));
@@ -89,9 +88,9 @@ impl<S: Posix, W: Write> Dump<'_, S, W> {
         }
         let path = under(self.root, &found.relative);
         let xattrs = read_xattrs(self.source, &path, progress);
-        let kept = xattrs.len() as u64;
+        let kept = xattrs.len();
         let bytes = self.store(&path, name.clone(), stat, xattrs)?;
-        progress.xattrs_kept(kept);
+        (0..kept).for_each(|_| progress.xattr_kept());
         progress.completed(stat.kind, Path::new(OsStr::from_bytes(&name)), bytes);
         if several {
             self.first.insert(stat.inode, name);

@@ -142,7 +142,7 @@ impl<R: Read, D: Posix> Load<'_, R, D> {
             return self.link(first, &path);
         }
         self.make_room(&path)?;
-        let Member { stat, xattrs, .. } = member;
+        let (stat, xattrs) = (&member.stat, &member.xattrs);
         match &member.body {
             Body::File(runs) => {
                 let (archive, buffer) = (&mut self.archive, &mut self.buffer);

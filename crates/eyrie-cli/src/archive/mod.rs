@@ -1,7 +1,7 @@
 //! Archives: a tree as one stream of bytes, in the format that POSIX calls pax and every `tar` reads.
 //!
 //! What the header of a member cannot say is in a record before it: times with nanoseconds and before 1970, names of
-//! more than 100 bytes, large owners and sizes, and extended attributes as GNU tar has them with `--xattrs`. Files with holes are stored as GNU tar stores them in this format,
+//! more than 100 bytes, large owners and sizes, extended attributes as GNU tar has them. Files with holes are stored as GNU tar stores them in this format,
 //! version 1.0: a list of what has bytes, then these bytes. Members are named from the root, which is `./`; a further
 //! name of a member is a hard link to it. Archives of the older formats of GNU tar are read too, with holes of all
 //! its versions.

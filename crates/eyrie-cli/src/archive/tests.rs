@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use eyrie::{Credentials, Files, Host, Kind, Posix, PosixExt, Volume};
+use eyrie::{Credentials, Files, Host, Kind, Posix, PosixExt, Volume, XattrMode};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use tar::{EntryType, Header};
@@ -194,6 +194,7 @@ fn what_volumes_cannot_hold_is_left_out_and_the_rest_loads() {
     assert_eq!(nest.failures(&archive(&members), "/to"), 7);
     assert_eq!(nest.names("/to"), ["also", "listed", "long\nname", "old directory"]);
     assert_eq!(nest.files.read("/to/long\nname").unwrap(), b"kept");
+    assert_eq!(nest.files.xattr("/to/long\nname", "user.x").unwrap(), b"a\n\nb\0");
     assert_eq!(nest.files.stat("/to/old directory").unwrap().kind, Kind::Directory);
     nest.check();
 }
@@ -288,6 +289,8 @@ fn plant(files: &Files) {
     files.link("/to/dir/file", "/to/hard").unwrap();
     files.symlink("dir/file", "/to/soft").unwrap();
     files.mknod("/to/pipe", Kind::Fifo, 0o600, 0).unwrap();
+    files.setxattr("/to/dir/file", "user.x", b"value", XattrMode::Set).unwrap();
+    files.setxattr("/to/dir", "user.y", &[7; 1000], XattrMode::Set).unwrap();
     let holes = files.create_file("/to/holes").unwrap();
     holes.write_all_at(b"data", 1 << 20).unwrap();
     holes.set_len(3 << 20).unwrap();

@@ -116,7 +116,7 @@ fn padding(size: u64) -> usize {
     (size.next_multiple_of(BLOCK_BYTES as u64) - size) as usize
 }
 
-/// What members have records of, whether or not it fits into a header.
+/// What every member has records of.
 fn records(member: &Member) -> Records {
     let mut records = Records::default();
     records.push(pax::MTIME, pax::format_time(member.stat.modified));

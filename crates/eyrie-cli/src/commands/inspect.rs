@@ -1,4 +1,4 @@
-//! `mkfs`, `info`, `stat`, `fsck` and `df`.
+//! `mkfs`, `resize`, `trim`, `info`, `stat`, `fsck` and `df`.
 
 use std::io::Write;
 use std::os::unix::fs::FileTypeExt;
@@ -7,7 +7,7 @@ use eyrie::{Errno, Information, Kind, Posix, PosixExt, Report, Stat, Time, Volum
 use serde_json::{Value, json};
 
 use super::{open, paged, refused, with_files, with_volume};
-use crate::arguments::{Df, Mkfs, PlacesJson, VolumeJson};
+use crate::arguments::{Df, Mkfs, PlacesJson, Resize, VolumeJson};
 use crate::failure::{Doing, Failure, Result};
 use crate::output::{Output, json_name, table};
 use crate::{tell, text};
@@ -57,6 +57,27 @@ fn refused_device(failure: Failure, error: &eyrie::Error) -> Failure {
     }
 }
 
+/// Makes a volume larger or smaller.
+pub fn resize(arguments: &Resize, output: &mut Output) -> Result<()> {
+    let place = text::path(&arguments.volume);
+    Volume::resize_with(&arguments.volume, arguments.size, paged())
+        .map_err(|error| refused("cannot resize the volume", &arguments.volume, &error))?;
+    writeln!(output, "resized volume {place}: {}", text::size(arguments.size))?;
+    Ok(())
+}
+
+/// Gives back to the host what a volume does not need.
+pub fn trim(arguments: &VolumeJson, output: &mut Output) -> Result<()> {
+    let bytes = with_volume(&arguments.volume, |volume| {
+        volume.trim().map_err(|error| refused("cannot trim the volume", &arguments.volume, &error))
+    })?;
+    if arguments.json {
+        return output.json(&json!({ "trimmed_bytes": bytes }));
+    }
+    writeln!(output, "{}: {} given back", text::path(&arguments.volume), text::size(bytes))?;
+    Ok(())
+}
+
 /// Tells what a volume is.
 pub fn info(arguments: &VolumeJson, output: &mut Output) -> Result<()> {
     let information = with_volume(&arguments.volume, |volume| Ok(volume.information()))?;
@@ -72,6 +93,7 @@ pub fn info(arguments: &VolumeJson, output: &mut Output) -> Result<()> {
             "medium": information.medium,
             "promise": information.promise,
             "size_bytes": information.size_bytes,
+            "most_bytes": information.most_bytes,
             "group_bytes": information.group_bytes,
             "used_bytes": information.used_bytes,
             "free_bytes": information.free_bytes,
@@ -88,6 +110,7 @@ pub fn info(arguments: &VolumeJson, output: &mut Output) -> Result<()> {
         ("format", information.format.to_string()),
         ("medium", format!("{}, {}", information.medium, information.promise)),
         ("size", text::size(information.size_bytes)),
+        ("at most", text::size(information.most_bytes)),
         ("groups of", text::size(information.group_bytes)),
         ("used", text::size(information.used_bytes)),
         ("free", text::size(information.free_bytes)),

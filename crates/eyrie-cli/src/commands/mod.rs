@@ -45,6 +45,8 @@ pub fn run(arguments: Arguments, output: &mut Output) -> Result<()> {
     }
     match arguments.command {
         Command::Mkfs(arguments) => inspect::mkfs(&arguments, output),
+        Command::Resize(arguments) => inspect::resize(&arguments, output),
+        Command::Trim(arguments) => inspect::trim(&arguments, output),
         Command::Info(arguments) => inspect::info(&arguments, output),
         Command::Import(arguments) => transfer::import(arguments, output),
         Command::Export(arguments) => transfer::export(arguments, output),

@@ -49,9 +49,9 @@ impl<'a> Progress<'a> {
         self.tally.owners_lost.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// So many extended attributes are in the target.
-    pub fn xattrs_kept(&self, count: u64) {
-        self.tally.xattrs.fetch_add(count, Ordering::Relaxed);
+    /// An extended attribute is in the target.
+    pub fn xattr_kept(&self) {
+        self.tally.xattrs.fetch_add(1, Ordering::Relaxed);
     }
 
     /// The extended attribute `name` is not in the target; the empty name stands for all of an entry.

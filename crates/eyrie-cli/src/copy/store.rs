@@ -41,7 +41,7 @@ impl<'a, D: Posix> Store<'a, D> {
         Ok(())
     }
 
-    /// Makes a file with these attributes; `fill` writes its bytes and tells how many. After an error there is none.
+    /// Makes a file with the attributes `stat` and `xattrs`; `fill` writes its bytes and tells how many. After an error there is none.
     pub fn file(
         &self,
         relative: &Path,

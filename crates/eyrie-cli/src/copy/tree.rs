@@ -41,8 +41,7 @@ where
     D: Posix + Sync,
 {
     let mut walk = Walk::new(job.source, job.from).doing("copy", job.watch.place(Path::new("")))?;
-    let store = Store::new(job.target, job.to, Progress::new(job.watch));
-    let copy = Copy { job, store };
+    let copy = Copy { job, store: Store::new(job.target, job.to, Progress::new(job.watch)) };
     let (sender, receiver) = sync_channel(QUEUE);
     let receiver = Mutex::new(receiver);
     let later = std::thread::scope(|scope| {
@@ -178,8 +177,10 @@ where
             if self.store.progress.stopped() {
                 return;
             }
-            let done = self.store.finish_directory(&dir.relative, &dir.stat, &self.xattrs(dir));
-            self.note(&dir.relative, done);
+            self.note(
+                &dir.relative,
+                self.store.finish_directory(&dir.relative, &dir.stat, &self.xattrs(dir)),
+            );
         }
     }
 

@@ -35,7 +35,7 @@ pub fn read<S: Posix>(source: &S, path: &Path, progress: &Progress<'_>) -> Xattr
 pub(super) fn set<D: Posix>(target: &D, path: &Path, xattrs: &Xattrs, progress: &Progress<'_>) {
     for (name, value) in xattrs {
         match target.lsetxattr(path, name, value, XattrMode::Set) {
-            Ok(()) => progress.xattrs_kept(1),
+            Ok(()) => progress.xattr_kept(),
             Err(error) => progress.xattr_lost(name, &reason(&error)),
         }
     }

@@ -7,6 +7,26 @@ use std::process::Stdio;
 use crate::Sandbox;
 
 #[test]
+fn volumes_are_resized_and_trimmed() {
+    let sandbox = Sandbox::with_volume("64M");
+    sandbox.succeed(["resize", "vol", "128M"]);
+    let json = |arguments: [&str; 3]| -> serde_json::Value {
+        serde_json::from_str(&sandbox.succeed(arguments)).unwrap()
+    };
+    assert_eq!(json(["info", "--json", "vol"])["size_bytes"], 128 << 20);
+    fs::write(sandbox.path("large"), vec![7; 100 << 20]).unwrap();
+    sandbox.succeed(["cp", "large", "vol:/large"]);
+    sandbox.fail(1, &["vol", "nothing is moved"], ["resize", "vol", "64M"]);
+    sandbox.fail(1, &["vol", "room for", "copy it"], ["resize", "vol", "1T"]);
+    sandbox.succeed(["rm", "vol:/large"]);
+    assert!(json(["trim", "--json", "vol"])["trimmed_bytes"].is_u64());
+    assert!(sandbox.succeed(["trim", "vol"]).contains("given back"));
+    sandbox.succeed(["resize", "vol", "32M"]);
+    assert_eq!(json(["info", "--json", "vol"])["size_bytes"], 32 << 20);
+    assert!(sandbox.succeed(["fsck", "vol"]).contains("sound"));
+}
+
+#[test]
 fn files_come_and_go() {
     let sandbox = Sandbox::with_volume("64M");
     fs::write(sandbox.path("a:b"), "hello").unwrap();

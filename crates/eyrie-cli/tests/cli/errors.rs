@@ -51,6 +51,10 @@ fn what_medium_a_host_does_not_have() {
     assert!(info.contains("dram, every completed call survives the death of the process"), "{info}");
     let info = sandbox.succeed(["info", "--json", "vol"]);
     assert!(info.contains("\"medium\": \"dram\"") && info.contains("\"promise\": \"every "), "{info}");
+    fs::remove_dir_all(sandbox.path("vol")).unwrap();
+    assert!(sandbox.succeed(mkfs("paged")).contains(" on paged"));
+    let info = sandbox.succeed(["info", "vol"]);
+    assert!(info.contains("paged, what was synchronised"), "{info}");
 }
 
 #[test]

@@ -127,6 +127,8 @@ fn a_block_device_is_a_volume() {
     assert!(sandbox.succeed(["fsck", &vol]).contains("sound"));
 
     sandbox.fail(1, &[&vol, "an Eyrie volume on it: --force overwrites it"], ["mkfs", &vol]);
+    sandbox.fail(1, &[&vol, "as large as the device"], ["resize", &vol, "64M"]);
+    assert!(sandbox.succeed(["trim", &vol]).contains("given back"));
     let held = Volume::open_with(&vol, PagedOptions::for_host()).unwrap();
     sandbox.fail(1, &[&vol, "in use"], ["ls", &device.place(":/")]);
     sandbox.fail(1, &[&vol, "in use"], ["mkfs", "--force", &vol]);

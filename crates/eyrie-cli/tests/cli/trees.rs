@@ -10,7 +10,12 @@ use crate::Sandbox;
 
 #[test]
 fn every_attribute_survives_a_volume() {
-    let sandbox = Sandbox::with_volume("256M");
+    ["auto", "paged"].into_iter().for_each(round_trip);
+}
+
+fn round_trip(medium: &str) {
+    let sandbox = Sandbox::new();
+    sandbox.succeed(["mkfs", "vol", "--size", "256M", "--medium", medium]);
     let tree = sandbox.path("tree");
     fs::create_dir(&tree).unwrap();
     grow(&tree).unwrap();

@@ -145,18 +145,35 @@ impl Scm {
         Ok(Scm::over(volume, root, false))
     }
 
+    /// Makes the volume at `path`, which nobody has open, larger or smaller at its end.
+    ///
+    /// # Errors
+    /// `Volume` says how small or large it can be; as [`Scm::open`]; `Fault` when the host is full. Whatever happens, the
+    /// volume has its old size or the new one.
+    pub fn resize(path: &Path, bytes: u64, paged: PagedOptions) -> Result<()> {
+        let (mut volume, opened) = Volume::open(path, paged)?;
+        Scm::recover(&mut volume, opened)?;
+        let (volume, opened) = volume.resize(path, bytes, paged)?;
+        Scm::start(volume, opened)?.close()
+    }
+
     fn start(mut volume: Volume, opened: Opened) -> Result<Scm> {
+        let root = Scm::recover(&mut volume, opened)?;
+        Ok(Scm::over(volume, root, opened == Opened::Crashed))
+    }
+
+    /// Finds out what is free in a volume that was not closed; the root.
+    fn recover(volume: &mut Volume, opened: Opened) -> Result<ObjectId> {
         let root = volume.root().ok_or_else(|| Error::corrupt(Addr::NULL, "volume without a root"))?;
-        let recovered = matches!(opened, Opened::Crashed);
-        if recovered {
+        if opened == Opened::Crashed {
             let gate = volume.medium().enter()?;
-            let replayed = redo::replay(&volume);
+            let replayed = redo::replay(volume);
             drop(gate);
             replayed?;
-            let marks = recovery::mark(&volume, root)?;
+            let marks = recovery::mark(volume, root)?;
             volume.adopt(&marks);
         }
-        Ok(Scm::over(volume, root, recovered))
+        Ok(root)
     }
 
     fn over(volume: Volume, root: ObjectId, recovered: bool) -> Scm {
@@ -198,6 +215,14 @@ impl Scm {
     pub fn close(mut self) -> Result<()> {
         self.close_on_drop = false;
         self.volume.save()
+    }
+
+    /// Gives the memory of groups that are free as a whole back to the host.
+    ///
+    /// # Errors
+    /// `Fault`.
+    pub fn trim(&self) -> Result<()> {
+        self.volume.trim()
     }
 
     /// The same engine, closed when it is dropped. Without this, dropping it is what the death of the process is.

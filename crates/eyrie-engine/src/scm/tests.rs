@@ -5,7 +5,8 @@ use eyrie_medium::PAGE_SIZE;
 use super::*;
 use crate::Content;
 use crate::check::Report;
-use crate::object::collection::layout::{FIRST_TABLE_BYTES, LINK, page_extent, segment_slot};
+use crate::object::collection::buckets::{FIRST_TABLE_BYTES, segment_slot};
+use crate::object::collection::layout::{LINK, page_extent};
 use crate::object::header::HotChange;
 use crate::object::pointer::{Class, Extent, Pointer};
 use crate::volume::redo_slot;
@@ -210,4 +211,36 @@ fn regression_nothing_is_stored_through_a_damaged_pointer_of_a_directory() {
             assert!(bytes(&engine, victim) == before, "{kind} at {victim}");
         }
     }
+}
+
+#[test]
+fn several_threads_mark_what_one_marks_and_find_what_two_objects_claim() {
+    let options = Options { group_bytes: 1 << 20, ..Options::random(BORN).expect("random bytes") };
+    let medium = Medium::memory(64 << 20).expect("memory");
+    let engine = Scm::create_on(medium, &options, OWNER, BORN).expect("a new volume");
+    let dirs: Vec<_> = (0..10)
+        .map(|n| create(&engine, engine.root, format!("d{n}").as_bytes(), Kind::Directory).expect("room"))
+        .collect();
+    let mut files = Vec::new();
+    for number in 0..5000_usize {
+        let dir = if number < 2000 { engine.root } else { dirs[number % 10] };
+        let id = create(&engine, dir, format!("file-{number}").as_bytes(), Kind::File).expect("room");
+        let data = vec![7; number % 9 * 700];
+        engine.apply(&Op::Write { id, offset: 0, data: &data, time: LATER }).expect("room");
+        files.push(id);
+    }
+    let marked = |threads| recovery::mark_with(&engine.volume, engine.root, engine.volume.marks(), threads);
+    for threads in [1, 2, 8] {
+        let marks = marked(threads).expect("sound");
+        assert_eq!(engine.volume.space().compare(&marks), [], "{threads} threads");
+    }
+    for (victim, other) in [(4, 4503), (2105, 8), (3021, 3022)] {
+        let (was, root) = (hot(&engine, files[victim]), hot(&engine, files[other]).root);
+        set_root(&engine, files[victim], root, was.size);
+        for threads in [1, 4] {
+            assert!(matches!(marked(threads), Err(Error::Corrupt { .. })), "{victim} {other} {threads}");
+        }
+        set_root(&engine, files[victim], was.root, was.size);
+    }
+    assert!(marked(4).is_ok());
 }

@@ -42,8 +42,19 @@ impl Bits {
         self.words[number as usize / 64] &= !(1 << (number % 64));
     }
 
+    /// The number after the last below `end` that is not in the set.
+    pub(super) fn end_of_missing(&self, end: u32) -> u32 {
+        let (first, _) = self.runs().filter(|&(start, _)| start < end).last().unwrap_or((end, end));
+        if self.contains(end.saturating_sub(1)) { first } else { end }
+    }
+
+    /// How many numbers are in the set.
+    pub(super) fn count(&self) -> u32 {
+        self.words.iter().map(|word| word.count_ones()).sum()
+    }
+
     /// The words that `start..end` touches, with the mask of its bits in each.
-    fn masks(start: u32, end: u32) -> impl Iterator<Item = (usize, u64)> {
+    pub(super) fn masks(start: u32, end: u32) -> impl Iterator<Item = (usize, u64)> {
         let last = end.div_ceil(64);
         (start / 64..last).map(move |word| {
             let low = start.saturating_sub(word * 64);
@@ -55,6 +66,12 @@ impl Bits {
     /// Whether any of `start..end` is in the set; `start` is below `end`.
     pub(super) fn any(&self, start: u32, end: u32) -> bool {
         Bits::masks(start, end).any(|(word, mask)| self.words.get(word).is_some_and(|bits| bits & mask != 0))
+    }
+
+    /// Whether all of `start..end` is in the set; `start` is below `end`.
+    pub(super) fn all(&self, start: u32, end: u32) -> bool {
+        Bits::masks(start, end)
+            .all(|(word, mask)| self.words.get(word).is_some_and(|bits| bits & mask == mask))
     }
 
     pub(super) fn insert_run(&mut self, start: u32, end: u32) {

@@ -88,17 +88,35 @@ impl Buddy {
         true
     }
 
+    /// Takes pages `start..end` of one group, all of them free, and none beside them in the group.
+    pub(super) fn take_run(&mut self, start: u32, end: u32) {
+        self.pages.remove_run(start, end);
+        for (page, order) in self.blocks(start, end) {
+            let state = &mut self.orders[order as usize];
+            debug_assert!(state.free.contains(page >> order), "free blocks are merged");
+            state.free.remove(page >> order);
+            state.count -= 1;
+        }
+    }
+
     fn put_run(&mut self, start: u32, end: u32) {
         self.pages.insert_run(start, end);
         self.put_blocks(start, end);
     }
 
-    fn put_blocks(&mut self, mut start: u32, end: u32) {
-        while start < end {
-            let order = start.trailing_zeros().min((end - start).ilog2()).min(self.max_order);
-            self.merge(start, order);
+    fn put_blocks(&mut self, start: u32, end: u32) {
+        self.blocks(start, end).for_each(|(page, order)| self.merge(page, order));
+    }
+
+    /// The largest blocks that `start..end` consists of: their first pages and orders.
+    fn blocks(&self, mut start: u32, end: u32) -> impl Iterator<Item = (u32, u32)> + use<> {
+        let max_order = self.max_order;
+        std::iter::from_fn(move || {
+            let page = start;
+            let order = page.trailing_zeros().min((end - page).checked_ilog2()?).min(max_order);
             start += 1 << order;
-        }
+            Some((page, order))
+        })
     }
 
     fn merge(&mut self, mut page: u32, mut order: u32) {

@@ -2,14 +2,17 @@
 //!
 //! Groups are taken into use in order: the host provides the memory first, then the count on media rises, and only
 //! then is anything in the group given out. So whatever an object reaches is in a group in use, and a full host is an error
-//! before anything depends on its memory.
+//! before anything depends on its memory. A group that is free as a whole goes out of what is given out when its memory is
+//! given back to the host, and so does every such group when a volume is opened, for nothing on media says which have
+//! been given back; before it is used again the host provides the memory once more.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use eyrie_medium::{Addr, Medium, Ordered, PAGE_SIZE, SegmentId};
 
+use super::bits::Bits;
 use super::buddy::Buddy;
 use super::free_map::FreeMap;
 use super::geometry::{Geometry, page_addr, page_of};
@@ -58,12 +61,36 @@ impl Shared {
     }
 }
 
+/// The offsets at which the data of a group in use begins and ends.
+fn bytes_of(shared: &Shared, group: u64) -> (u64, u64) {
+    let geometry = &shared.geometry;
+    let end = geometry.end_of_groups(group + 1).min(shared.end());
+    (geometry.end_of_groups(group).max(geometry.data_start()), end)
+}
+
+/// The same in pages.
+fn pages_of(shared: &Shared, group: u64) -> (u32, u32) {
+    let (start, end) = bytes_of(shared, group);
+    (page_of(start), page_of(end))
+}
+
+/// Groups in use whose pages are all in `free`.
+fn free_groups(shared: &Shared, groups: u64, free: &Bits) -> BTreeSet<u64> {
+    let is_free = |group: &u64| {
+        let (start, end) = pages_of(shared, *group);
+        start < end && free.all(start, end)
+    };
+    (shared.geometry.first_group()..groups).filter(is_free).collect()
+}
+
 /// The shared state.
 pub(super) struct Central {
     buddy: Buddy,
     slabs: Slabs,
     headers: Headers,
     groups: u64,
+    /// Groups in use that are free as a whole and not in `buddy`: the host may have taken their memory back.
+    unbacked: BTreeSet<u64>,
     /// Pages that are free once a cut of the medium is durable: the cut, the first page and the last one's successor. The
     /// cuts do not fall.
     kept: VecDeque<(u64, u32, u32)>,
@@ -75,12 +102,18 @@ pub(super) struct Central {
 
 impl Central {
     /// The state in which `map` is free and the first `groups` groups are in use.
-    pub(super) fn new(shared: &Shared, groups: u64, map: FreeMap) -> Central {
+    pub(super) fn new(shared: &Shared, groups: u64, mut map: FreeMap) -> Central {
+        let unbacked = free_groups(shared, groups, &map.pages);
+        unbacked
+            .iter()
+            .map(|&group| pages_of(shared, group))
+            .for_each(|(start, end)| map.pages.remove_run(start, end));
         Central {
             buddy: Buddy::with_pages(shared.geometry.max_order(), &map.pages),
             slabs: Slabs::with_pages(map.slabs),
             headers: Headers::with_slots(map.chunks),
             groups,
+            unbacked,
             kept: VecDeque::new(),
             sealed: false,
             refused: 0,
@@ -102,6 +135,10 @@ impl Central {
         pages.grow(page_of(shared.end()));
         for &(_, first, end) in &self.kept {
             pages.insert_run(first, end);
+        }
+        for &group in &self.unbacked {
+            let (start, end) = pages_of(shared, group);
+            pages.insert_run(start, end);
         }
         FreeMap {
             pages,
@@ -151,7 +188,9 @@ impl Central {
     pub(super) fn free(&mut self, shared: &Shared, extent: Extent) {
         let Extent { addr, class } = extent;
         let page = page_of(addr.offset());
-        let freed = if class.is_small() {
+        let freed = if !self.is_backed(shared, page) {
+            false
+        } else if class.is_small() {
             let slot = (addr.offset() % PAGE_SIZE / class.bytes()) as u32;
             let whole = self.buddy.pages().contains(page);
             match if whole { Freed::Refused } else { self.slabs.free(page, class, slot) } {
@@ -180,7 +219,7 @@ impl Central {
     }
 
     /// Frees what was kept for a cut that is durable now.
-    pub(super) fn settle(&mut self, shared: &Shared) {
+    pub(super) fn free_kept(&mut self, shared: &Shared) {
         if self.kept.is_empty() {
             return;
         }
@@ -228,9 +267,35 @@ impl Central {
         }
     }
 
-    /// Takes the next group into use; `false` when there is none.
+    /// Whether the host surely has the memory of a page that is free.
+    pub(super) fn is_backed(&self, shared: &Shared, page: u32) -> bool {
+        let group = page_addr(page).offset() / shared.geometry.group_bytes();
+        !self.unbacked.contains(&group)
+    }
+
+    /// Takes groups that are free as a whole out of what is given out, until they are needed; `all`: tells those again
+    /// that were before. As ranges of offsets.
+    pub(super) fn set_aside(&mut self, shared: &Shared, all: bool) -> Vec<(u64, u64)> {
+        let free = free_groups(shared, self.groups, self.buddy.pages());
+        free.iter()
+            .map(|&group| pages_of(shared, group))
+            .for_each(|(start, end)| self.buddy.take_run(start, end));
+        let told = if all { free.union(&self.unbacked).copied().collect() } else { free.clone() };
+        self.unbacked.extend(free);
+        told.into_iter().map(|group| bytes_of(shared, group)).collect()
+    }
+
+    /// Takes the next group into use, one whose memory the host may have taken back before one that never was; `false`
+    /// when there is none.
     pub(super) fn grow(&mut self, shared: &Shared) -> Result<bool> {
         let geometry = &shared.geometry;
+        if let Some(&group) = self.unbacked.first() {
+            let (start, end) = bytes_of(shared, group);
+            shared.medium.back(Addr::new(SegmentId(0), start), end - start)?;
+            self.unbacked.remove(&group);
+            self.buddy.free(page_of(start), page_of(end));
+            return Ok(true);
+        }
         let group = self.groups.max(geometry.first_group());
         if self.sealed || group >= geometry.groups() {
             return Ok(false);

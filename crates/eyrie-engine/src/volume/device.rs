@@ -102,7 +102,7 @@ fn format(mut file: File, options: &Options, place: &str) -> Result<Medium> {
         .and_then(|()| file.sync_data())
         .map_err(failed(place, "cannot be written"))?;
     let blocks = blocks(file);
-    Medium::format_paged(&blocks, bytes)?;
+    Medium::fill_paged(&blocks, bytes)?;
     Ok(Medium::paged(Arc::new(blocks), options.paged)?)
 }
 

@@ -10,15 +10,31 @@ use crate::object::pointer::Extent;
 pub struct Geometry {
     volume_bytes: u64,
     group_bytes: u64,
+    most_bytes: u64,
     data_start: u64,
 }
 
+/// Bytes of a volume that a page of the header-chunk bitmap is for.
+const BYTES_PER_MAP_PAGE: u64 = CHUNK_BYTES * 8 * PAGE_SIZE;
+/// How many times as large a volume can be made as it was.
+const ROOM_TO_GROW: u64 = 16;
+
 impl Geometry {
-    /// The geometry of a volume of `volume_bytes` in groups of `group_bytes`.
+    /// The geometry of a new volume of `volume_bytes` in groups of `group_bytes`.
     ///
     /// # Errors
     /// What is wrong with the sizes.
     pub fn new(volume_bytes: u64, group_bytes: u64) -> Result<Geometry, &'static str> {
+        let most_bytes = volume_bytes.saturating_mul(ROOM_TO_GROW).min(Addr::MAX_OFFSET);
+        let most_bytes = most_bytes.next_multiple_of(BYTES_PER_MAP_PAGE).max(volume_bytes);
+        Geometry::with_room(volume_bytes, group_bytes, most_bytes)
+    }
+
+    /// The geometry of a volume that can be made as large as `most_bytes`.
+    ///
+    /// # Errors
+    /// What is wrong with the sizes.
+    pub fn with_room(volume_bytes: u64, group_bytes: u64, most_bytes: u64) -> Result<Geometry, &'static str> {
         if !volume_bytes.is_multiple_of(PAGE_SIZE) {
             return Err("the size of a volume is a multiple of 4096 bytes");
         }
@@ -28,17 +44,34 @@ impl Geometry {
         if !group_bytes.is_power_of_two() || !(MIN_GROUP_BYTES..=MAX_GROUP_BYTES).contains(&group_bytes) {
             return Err("a group has a power of two of bytes, from 64 KiB to 64 MiB");
         }
-        let words = volume_bytes.div_ceil(CHUNK_BYTES * 64);
-        let data_start = (CHUNK_MAP.offset() + words * 8).next_multiple_of(PAGE_SIZE);
+        let pages = most_bytes / BYTES_PER_MAP_PAGE;
+        let whole = pages > 0 && most_bytes.is_multiple_of(BYTES_PER_MAP_PAGE);
+        if !whole || !(volume_bytes..=Addr::MAX_OFFSET).contains(&most_bytes) {
+            return Err("a volume can be made as large as 2 GiB, or a multiple of that up to 1 TiB");
+        }
+        let data_start = CHUNK_MAP.offset() + pages * PAGE_SIZE;
         if data_start >= volume_bytes {
             return Err("the volume is too small for its own tables");
         }
-        Ok(Geometry { volume_bytes, group_bytes, data_start })
+        Ok(Geometry { volume_bytes, group_bytes, most_bytes, data_start })
     }
 
     /// Size of the volume, in bytes.
     pub fn volume_bytes(&self) -> u64 {
         self.volume_bytes
+    }
+
+    /// The same volume, made larger or smaller.
+    ///
+    /// # Errors
+    /// What is wrong with the size.
+    pub(super) fn resized(&self, volume_bytes: u64) -> Result<Geometry, &'static str> {
+        Geometry::with_room(volume_bytes, self.group_bytes, self.most_bytes)
+    }
+
+    /// Size that the volume can be given without moving anything, in bytes.
+    pub fn most_bytes(&self) -> u64 {
+        self.most_bytes
     }
 
     /// Size of a group, in bytes.

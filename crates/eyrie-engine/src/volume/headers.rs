@@ -76,8 +76,12 @@ impl ChunkMap {
     /// The chunks, in order.
     pub(super) fn chunks(&self) -> impl Iterator<Item = u32> + '_ {
         self.words.iter().enumerate().flat_map(|(index, word)| {
-            let word = word.load(Ordering::Acquire);
-            (0..64).filter(move |bit| word >> bit & 1 != 0).map(move |bit| index as u32 * 64 + bit)
+            let mut word = word.load(Ordering::Acquire);
+            std::iter::from_fn(move || {
+                let bit = word.trailing_zeros();
+                word &= word.wrapping_sub(1);
+                (bit < 64).then_some(index as u32 * 64 + bit)
+            })
         })
     }
 

@@ -126,18 +126,27 @@ pub(super) fn open(path: &Path, paged: PagedOptions) -> Result<(Medium, Option<H
         Err(error) => return Err(host_error(&segment, "cannot be opened", &error)),
     }
     let lock = HostLock::take(path)?;
-    let file: File = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .custom_flags(rustix::fs::OFlags::NOFOLLOW.bits() as i32)
-        .open(&segment)
-        .map_err(|error| host_error(&segment, "cannot be opened", &error))?;
+    let file = segment_file(path)?;
+    Ok((map_segment(path, &file, paged)?, Some(lock)))
+}
+
+/// The file of segment 0.
+pub(super) fn segment_file(path: &Path) -> Result<File> {
+    let segment = path.join(SEGMENT_FILE);
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).custom_flags(rustix::fs::OFlags::NOFOLLOW.bits() as i32);
+    options.open(&segment).map_err(|error| host_error(&segment, "cannot be opened", &error))
+}
+
+/// Maps the segment of the volume in directory `path`.
+pub(super) fn map_segment(path: &Path, file: &File, paged: PagedOptions) -> Result<Medium> {
+    let (place, segment) = (path.display().to_string(), path.join(SEGMENT_FILE));
     let bytes = file.metadata().map_err(|error| host_error(&segment, "cannot be read", &error))?.len();
     let pages = bytes - bytes % PAGE_SIZE;
     if pages == 0 {
         return Err(failure(&place, format!("not an Eyrie volume (only {bytes} bytes)"), Errno::INVAL));
     }
-    Ok((map(&file, pages, paged, &place)?, Some(lock)))
+    map(file, pages, paged, &place)
 }
 
 #[cfg(test)]

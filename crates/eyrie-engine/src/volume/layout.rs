@@ -109,7 +109,11 @@ pub struct Superblock {
     /// What the volume is kept on: [`MEDIUM_DRAM`], [`MEDIUM_PMEM`] or [`MEDIUM_PAGED`].
     pub medium: u8,
     /// Zero.
-    pub reserved: [u8; 135],
+    pub reserved: [u8; 7],
+    /// Size that the volume can be given without moving anything: the header-chunk bitmap has bits for so much.
+    pub most_bytes: U64,
+    /// Zero.
+    pub reserved_1: [u8; 120],
     /// Size of each segment, in bytes; zero past the last.
     pub segment_bytes: [U64; MAX_SEGMENTS],
     /// Zero.
@@ -272,6 +276,8 @@ mod tests {
                 segments,
                 medium,
                 reserved,
+                most_bytes,
+                reserved_1,
                 segment_bytes,
                 reserved_end
             }),

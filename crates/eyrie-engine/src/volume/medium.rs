@@ -69,6 +69,24 @@ fn choose(file: &File, bytes: u64, choice: MediumChoice, paged: PagedOptions, pl
     }
 }
 
+/// Gives the file of a volume that is not mapped room for `bytes`, and no more, as its medium needs it. Safe when power
+/// fails: the file of a volume on a disk ends with a sound anchor at any moment, because it gets longer by the write of
+/// one, and shorter to where one was made durable.
+pub(super) fn resize(file: &File, kind: MediumKind, bytes: u64, place: &str) -> Result<()> {
+    let failed = |error: std::io::Error| failure(place, format!("cannot be resized: {error}"), errno(&error));
+    let mut total = bytes;
+    if kind == MediumKind::Paged {
+        total = Medium::paged_bytes(bytes);
+        let blocks = blocks(file.try_clone().map_err(failed)?);
+        if total > file.metadata().map_err(failed)?.len() {
+            Medium::extend_paged(&blocks, bytes)?;
+        } else {
+            Medium::format_paged(&blocks, bytes)?;
+        }
+    }
+    file.set_len(total).and_then(|()| file.sync_all()).map_err(failed)
+}
+
 /// A file or device as blocks, its transfers direct where the host can do that.
 pub(super) fn blocks(file: File) -> FileBlocks {
     if let Ok(flags) = rustix::fs::fcntl_getfl(&file) {

@@ -1,11 +1,11 @@
 //! Volumes: the tables at their start, their space, and who has them open.
 //!
 //! [`layout`] has the structures on media. What is free is nowhere on media while a volume is open: a clean close
-//! saves it (`save`), and after a crash it follows from what the objects reach (`rebuild`). [`Space`] gives out memory
+//! saves it (`save`), and after a crash it follows from what the objects reach (`marks`). [`Space`] gives out memory
 //! from per-thread magazines over a `buddy` allocator, with `slab` pages for small extents and chunks for `headers`.
 //!
 //! Invariants:
-//! - Nothing but `host`, `lock` and the constructors of [`Volume`] knows a path of the host.
+//! - Nothing but `host`, `device`, `lock`, `resize` and the constructors of [`Volume`] knows a path of the host.
 //! - No change to an open volume's tables but by one publish each; the superblock's two copies apart.
 //! - A volume has one owner: a process, not its forked children.
 //!
@@ -14,6 +14,7 @@
 mod bits;
 mod buddy;
 mod central;
+mod compare;
 mod device;
 mod free_map;
 mod generation;
@@ -23,8 +24,9 @@ mod host;
 pub mod layout;
 mod lock;
 mod magazine;
+mod marks;
 mod medium;
-mod rebuild;
+mod resize;
 mod save;
 mod slab;
 mod space;
@@ -39,11 +41,12 @@ use std::sync::Arc;
 use eyrie_medium::epoch::pin;
 use eyrie_medium::{Addr, Medium, PagedOptions, SegmentId};
 
+pub use compare::{Finding, FindingKind};
 pub use geometry::Geometry;
 pub use host::{MIN_HOST_BYTES, segment_path};
 pub use layout::{FORMAT_VERSION, REDO_SLOT_BYTES, REDO_SLOTS, redo_slot};
+pub use marks::{Marks, Overlap};
 pub use medium::MediumChoice;
-pub use rebuild::{Finding, FindingKind, Marks, Overlap};
 pub use space::Space;
 pub use superblock::Options;
 
@@ -179,7 +182,8 @@ impl Volume {
         self.save()
     }
 
-    /// Saves the allocator, so that the next open is quick. Where there is no room for that, it is merely slower.
+    /// Gives the memory of groups that are free as a whole back to the host, and saves the allocator, so that the next
+    /// open is quick. Where there is no room for that, it is merely slower.
     /// Nothing may be changed afterwards.
     ///
     /// # Errors
@@ -189,11 +193,20 @@ impl Volume {
             return Ok(());
         }
         self.medium.check()?;
+        self.space.trim(false)?;
         let gate = self.medium.enter()?;
         let saved = save::save(&self.space, self.found.block.volume_id);
         drop(gate);
         saved?;
         Ok(self.medium.drain_home()?)
+    }
+
+    /// Gives the memory of groups that are free as a whole back to the host.
+    ///
+    /// # Errors
+    /// [`Error::Fault`].
+    pub fn trim(&self) -> Result<()> {
+        self.space.trim(true)
     }
 
     /// Marks for everything that objects use: nothing so far but the tables of the volume.

@@ -108,6 +108,21 @@ fn decode(bytes: &[u8], shared: &Shared, volume_id: [u8; 16]) -> Option<FreeMap>
     (header.objects.get() == slots).then_some(map)
 }
 
+/// The first of so many free pages in a row that the host has memory of.
+fn backed_run(space: &Space, map: &FreeMap, pages: u32) -> Option<u32> {
+    let central = space.central();
+    let backed = |page: &u32| central.is_backed(space.shared(), *page);
+    map.pages.runs().find_map(|(mut start, end)| {
+        while end - start >= pages {
+            match (start..start + pages).rev().find(|page| !backed(page)) {
+                None => return Some(start),
+                Some(unbacked) => start = unbacked + 1,
+            }
+        }
+        None
+    })
+}
+
 /// Saves what is free and sets the clean mark; without room for it, the next open finds out by itself. Nothing else
 /// runs meanwhile, or after.
 pub(super) fn save(space: &Space, volume_id: [u8; 16]) -> Result<()> {
@@ -118,7 +133,7 @@ pub(super) fn save(space: &Space, volume_id: [u8; 16]) -> Result<()> {
         let map = space.free_map();
         let bytes = encode(&map, volume_id);
         let pages = bytes.len().div_ceil(4096) as u32;
-        if let Some((start, _)) = map.pages.runs().find(|&(start, end)| end - start >= pages) {
+        if let Some(start) = backed_run(space, &map, pages) {
             break (page_addr(start), bytes);
         }
         match space.central().grow(shared) {

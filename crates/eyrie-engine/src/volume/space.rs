@@ -6,10 +6,11 @@
 
 use eyrie_medium::epoch;
 use eyrie_medium::sync::{Mutex, MutexGuard, lock, spin};
-use eyrie_medium::{Addr, Settled};
+use eyrie_medium::{Addr, SegmentId, Settled};
 
 use super::central::{Central, Shared};
 use super::free_map::FreeMap;
+use super::geometry::page_of;
 use super::layout::HEADER_BYTES;
 use super::magazine::{Magazine, Shape};
 use super::spares::Spares;
@@ -150,7 +151,7 @@ impl Space {
         self.shared.medium.check()?;
         let mut taken = {
             let mut central = self.central();
-            central.settle(&self.shared);
+            central.free_kept(&self.shared);
             magazine.refill(shape, &mut central, &self.shared)
         };
         if taken.is_err() {
@@ -184,7 +185,7 @@ impl Space {
             let mut magazine = lock(&magazine.0);
             magazine.empty(epoch::now(), &self.shared, &mut self.central());
         }
-        self.central().settle(&self.shared);
+        self.central().free_kept(&self.shared);
     }
 
     /// Makes everything retired so far free, and says whether it could: it waits for other threads' pins, but not for
@@ -203,6 +204,31 @@ impl Space {
             self.gather();
         }
         over
+    }
+
+    /// Gives the memory of groups that are free as a whole back to the host, where it can take it; `all`: also of those
+    /// that were free when the volume was opened. Not to be called inside a gate or under a pin.
+    ///
+    /// Safe when power fails: a group goes out of what is given out first. What is in it then is free since a durable cut,
+    /// and once everything that the medium has logged is at its place, nothing but an allocation writes there.
+    ///
+    /// # Errors
+    /// [`Error::Fault`].
+    pub fn trim(&self, all: bool) -> Result<()> {
+        self.reclaim();
+        let groups = self.central().set_aside(&self.shared, all);
+        if groups.is_empty() {
+            return Ok(());
+        }
+        self.shared.medium.drain_home()?;
+        // While the lock is held nobody takes one of them into use again.
+        let central = self.central();
+        for (start, end) in
+            groups.into_iter().filter(|&(start, _)| !central.is_backed(&self.shared, page_of(start)))
+        {
+            self.shared.medium.unback(Addr::new(SegmentId(0), start), end - start)?;
+        }
+        Ok(())
     }
 
     /// Gives back an extent that was never published: it may be reused at once.

@@ -86,6 +86,7 @@ pub(super) fn new(geometry: &Geometry, options: &Options, kind: MediumKind) -> S
     block.segments.set(1);
     block.medium = code(kind);
     block.segment_bytes[0].set(geometry.volume_bytes());
+    block.most_bytes.set(geometry.most_bytes());
     block
 }
 
@@ -114,6 +115,16 @@ pub(super) fn write(medium: &Medium, block: &mut Superblock, current: usize) -> 
 }
 
 impl Found {
+    /// Makes the volume as large as `geometry` says.
+    pub(super) fn set_size(&mut self, medium: &Medium, geometry: Geometry) -> Result<()> {
+        let mut block = self.block;
+        block.volume_bytes.set(geometry.volume_bytes());
+        block.segment_bytes[0].set(geometry.volume_bytes());
+        write(medium, &mut block, self.copy)?;
+        (self.block, self.geometry) = (block, geometry);
+        Ok(())
+    }
+
     /// Stores the object id of the root directory.
     pub(super) fn set_root(&mut self, medium: &Medium, root: u64) -> Result<()> {
         let mut block = self.block;
@@ -190,7 +201,8 @@ fn verify(block: &Superblock, place: &str, actual: u64) -> Result<Geometry> {
     if sizes[0].get() != volume_bytes || sizes[1..MAX_SEGMENTS].iter().any(|size| size.get() != 0) {
         return Err(corrupt("the table of segments contradicts the size"));
     }
-    let geometry = Geometry::new(volume_bytes, block.group_bytes.get()).map_err(corrupt)?;
+    let geometry = Geometry::with_room(volume_bytes, block.group_bytes.get(), block.most_bytes.get());
+    let geometry = geometry.map_err(corrupt)?;
     if actual < volume_bytes {
         let what = format!(
             "truncated volume: segment 0 has {actual} bytes, the superblock says {volume_bytes}; restore the file"
@@ -330,6 +342,9 @@ mod tests {
             &|b| b.segment_bytes[0].set(5),
             &|b| b.segment_bytes[9].set(5),
             &|b| b.block_bytes.set(512),
+            &|b| b.most_bytes.set(0),
+            &|b| b.most_bytes.set(SIZE),
+            &|b| b.most_bytes.set(u64::MAX),
             &|b| b.version.set(0),
             &|b| b.medium = 0,
             &|b| b.medium = 4,

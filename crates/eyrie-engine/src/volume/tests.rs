@@ -118,7 +118,7 @@ impl Held {
     }
 
     fn marks(&self, volume: &Volume) -> Marks {
-        let mut marks = volume.marks();
+        let marks = volume.marks();
         self.extents.iter().for_each(|&extent| assert_eq!(marks.mark_extent(extent), Ok(())));
         self.headers.iter().for_each(|&addr| assert_eq!(marks.mark_header(addr), Ok(true)));
         marks
@@ -286,7 +286,7 @@ fn marks_find_what_two_objects_claim() {
     let header = volume.space().allocate_header().expect("empty");
     let big = volume.space().allocate(16 << 10).expect("empty");
     let small = volume.space().allocate(192).expect("empty");
-    let mut marks = volume.marks();
+    let marks = volume.marks();
     assert_eq!(marks.mark_extent(big), Ok(()));
     let page = Extent { addr: big.addr.add(4096), class: Class::PAGE };
     assert_eq!(marks.mark_extent(page), Err(Overlap::Taken));
@@ -484,4 +484,26 @@ fn threads_never_see_memory_reused_under_a_pin() {
     }
     assert_eq!(volume.space().usage().free, before);
     assert_eq!(volume.space().compare(&volume.marks()), []);
+}
+
+#[test]
+fn a_group_that_was_given_back_is_used_again_and_freed_once() {
+    let volume = memory(4 << 20);
+    let space = volume.space();
+    let kept = space.allocate(4096).expect("empty");
+    let extents: Vec<_> = std::iter::from_fn(|| space.allocate(GROUP).ok()).collect();
+    assert!(extents.len() >= 14);
+    extents.iter().for_each(|&extent| space.release(extent));
+    let before = space.usage();
+    for all in [false, true, false] {
+        space.trim(all).expect("sound");
+        assert_eq!(space.usage(), before);
+    }
+    space.release(extents[0]);
+    assert_ne!(space.refused_frees(), 0, "it is free already");
+    let again: Vec<_> = std::iter::from_fn(|| space.allocate(GROUP).ok()).collect();
+    assert_eq!(again.len(), extents.len());
+    let marks = volume.marks();
+    again.iter().chain([&kept]).for_each(|&extent| assert_eq!(marks.mark_extent(extent), Ok(())));
+    assert_eq!(space.compare(&marks), []);
 }

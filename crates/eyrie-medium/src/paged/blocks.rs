@@ -6,6 +6,8 @@ use std::os::unix::fs::FileExt;
 
 use rustix::fs::FallocateFlags;
 
+use crate::mapping::punch;
+
 /// Storage of blocks, which forgets what was written to it unless a [`Blocks::flush`] came after.
 pub trait Blocks: Send + Sync {
     /// Its size, in bytes.
@@ -37,6 +39,12 @@ pub trait Blocks: Send + Sync {
     /// # Errors
     /// The host's.
     fn allocate(&self, offset: u64, len: u64) -> io::Result<()>;
+
+    /// Forgets a range, whose room may go to others.
+    ///
+    /// # Errors
+    /// The host's.
+    fn discard(&self, offset: u64, len: u64) -> io::Result<()>;
 }
 
 /// A host file or block device. Files that were opened for direct transfers are best: the host then keeps no second
@@ -70,5 +78,9 @@ impl Blocks for FileBlocks {
             Err(rustix::io::Errno::NODEV | rustix::io::Errno::OPNOTSUPP) => Ok(()),
             done => Ok(done?),
         }
+    }
+
+    fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
+        Ok(punch(&self.0, offset, len)?)
     }
 }

@@ -117,7 +117,12 @@ impl Pager {
             return Ok(());
         }
         self.refuse_if_failed()?;
-        self.drain_now(&mut state, drain).map_err(|source| {
+        let done = self.drain_now(&mut state, drain).and_then(|()| match drain {
+            // The journal's old name must not come back: it would bring its records over what happens next.
+            Drain::Home => self.blocks.flush(),
+            Drain::Cut => Ok(()),
+        });
+        done.map_err(|source| {
             self.failed.store(true, Ordering::Release);
             Fault::Io { what: "draining the volume to its disk (it is now read-only)".to_string(), source }
         })
@@ -184,9 +189,10 @@ impl Pager {
             if let Some(flags) = self.lock_of_cut(page, parity) {
                 let lines = self.pages.lines(page).swap(0, Ordering::AcqRel);
                 let fresh = flags & FRESH != 0;
+                let mut added = Ok(());
                 if fresh {
-                    let added = home.add(page, |out| self.copy_out(page, out));
-                    taken.record.fresh(page, &added?.0);
+                    let bytes = home.add(page, |out| self.copy_out(page, out));
+                    added = bytes.map(|bytes| taken.record.fresh(page, &bytes.0));
                 } else if lines != 0 {
                     self.copy_out(page, &mut copied[0]);
                     taken.changed(page, lines, &copied[0]);
@@ -203,6 +209,8 @@ impl Pager {
                     self.dirty_pages.fetch_sub(1, Ordering::Relaxed);
                     self.pages.unlock(page, pinned, DIRTY | FRESH | ODD);
                 }
+                // Only now: a page that stays locked would stop whoever changes it for ever.
+                added?;
             } else if let Some(shadow) = locked(&self.shadows).remove(&page) {
                 self.take_shadow(page, shadow, homing, &mut home, taken)?;
             }

@@ -29,21 +29,21 @@ impl Pager {
         self.limit() / 10 * 8
     }
 
-    /// Drops clean pages until at most `most` are in memory, or none can be dropped now; whether it came to that.
+    /// Drops clean pages until at most `most` are in memory, or none can be dropped now; `false` if a drain would let
+    /// more of them go.
     pub(super) fn shrink(&self, most: usize) -> bool {
         let mut hand = locked(&self.hand);
         // Two rounds of the clock: the first may find every page warm.
         let mut steps = 2 * self.top.load(Ordering::Relaxed) + BATCH;
         while self.resident.load(Ordering::Relaxed) > most && steps > 0 {
-            if self.failed.load(Ordering::Acquire) {
-                // What memory has may be nowhere else.
-                return false;
-            }
             let excess = self.resident.load(Ordering::Relaxed).saturating_sub(most);
             let leaving = self.choose_leaving(&mut hand, excess.min(BATCH), &mut steps);
-            if !leaving.is_empty() && grace_period() {
-                self.drop_pages(&leaving);
+            // When the disk has failed, what memory has may be nowhere else. The look comes after the choice: a page
+            // that is clean only because its change was refused was chosen after the failure.
+            if !leaving.is_empty() && !grace_period() || self.failed.load(Ordering::Acquire) {
+                return true;
             }
+            self.drop_pages(&leaving);
         }
         self.resident.load(Ordering::Relaxed) <= most
     }

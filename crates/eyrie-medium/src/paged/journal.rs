@@ -27,6 +27,8 @@ pub const ANCHOR_MAGIC: [u8; 8] = *b"EyrJrnl\0";
 /// First bytes of a record.
 pub const RECORD_MAGIC: [u8; 8] = *b"EyrCut\0\0";
 const VERSION: u32 = 1;
+/// Size of a journal, at most.
+pub const MOST_JOURNAL_BYTES: u64 = 64 << 20;
 
 /// The last page of a paged volume's file: where the journal is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -161,23 +163,39 @@ impl Anchor {
             .volume_bytes
             .checked_add(anchor.journal_bytes)
             .is_some_and(|bytes| bytes == last * PAGE_SIZE && anchor.volume_bytes > 0);
+        // A record is read as a whole, so its size must not be anything.
+        let fits = fits && anchor.journal_bytes <= MOST_JOURNAL_BYTES;
         Ok(Some(anchor).filter(|_| whole && aligned && fits))
     }
 
-    /// Writes the anchor alone. The next flush makes it survive: until then the old name may come back, and with it
-    /// only records of what has reached its place.
+    /// Gives the journal a new name, durably: everything in it has reached its place.
+    ///
+    /// The flush must come before the next record. If that tore while the old name came back, the records before the
+    /// tear would be replayed without those after it, and bring back what those had changed.
     ///
     /// # Errors
     /// The host's.
     pub fn rename(&mut self, blocks: &dyn Blocks) -> io::Result<()> {
         *self = Anchor::new(random_id()?, self.volume_bytes, self.journal_bytes);
-        self.write_page(blocks)
+        self.write_page(blocks)?;
+        blocks.flush()
     }
 
     fn write_page(&self, blocks: &dyn Blocks) -> io::Result<()> {
         let mut page = page_buffer(PAGE);
         page.as_mut_bytes()[..size_of::<Anchor>()].copy_from_slice(self.as_bytes());
         blocks.write(self.volume_bytes + self.journal_bytes, page.as_bytes())
+    }
+
+    /// Writes the anchor behind the end of `blocks`, which makes them longer. The journal's blocks are there before, and
+    /// zeros.
+    ///
+    /// # Errors
+    /// The host's.
+    pub fn extend(&self, blocks: &dyn Blocks) -> io::Result<()> {
+        blocks.allocate(self.volume_bytes, self.journal_bytes + PAGE_SIZE)?;
+        self.write_page(blocks)?;
+        blocks.flush()
     }
 
     /// Writes the anchor, and zeros over the journal so that its blocks are there.
@@ -386,3 +404,6 @@ fn apply(blocks: &dyn Blocks, records: &[Found]) -> io::Result<()> {
     }
     blocks.flush()
 }
+
+#[cfg(test)]
+mod tests;

@@ -15,6 +15,7 @@
 //! Safe when power fails: what counts is the journal and the places of pages, see there.
 
 pub(crate) mod blocks;
+mod calls;
 mod drain;
 mod evict;
 mod gate;
@@ -38,10 +39,10 @@ use crate::epoch;
 use crate::fault::Fault;
 use crate::mapping::Mapping;
 use blocks::Blocks;
-pub(crate) use drain::Drain;
+use drain::Drain;
 pub use gate::Gate;
 use gate::Turnstile;
-use journal::{Anchor, PageBytes};
+use journal::{Anchor, MOST_JOURNAL_BYTES, PageBytes};
 use keeper::Bell;
 pub(crate) use keeper::Keeper;
 use page::{BUSY, DIRTY, FRESH, LEAVING, LOGGED, ODD, Pages, RESIDENT, WARM, lines_of};
@@ -71,12 +72,14 @@ const SHARDS: usize = 16;
 const MOST_AHEAD: usize = 256;
 /// Sequential readers that are told apart.
 const STREAMS: usize = 8;
+/// Pages that come into memory between two calls for the keeper while there are too many.
+const RING_EVERY: usize = 16;
 /// Least memory for pages, in pages.
 const LEAST_MEMORY: usize = 256;
 
 /// Size of the journal of a volume of `volume_bytes`: a sixteenth, within reason.
 pub(crate) fn journal_bytes(volume_bytes: u64) -> u64 {
-    (volume_bytes / 16).next_multiple_of(PAGE_SIZE).clamp(1 << 20, 64 << 20)
+    (volume_bytes / 16).next_multiple_of(PAGE_SIZE).clamp(1 << 20, MOST_JOURNAL_BYTES)
 }
 
 /// A page as it was at the cut, kept because it was changed before the drain came to it.
@@ -169,6 +172,12 @@ impl Pager {
         self.journal_bytes
     }
 
+    /// Lets others have the disk's blocks of a range in which nothing is left.
+    pub(crate) fn unback(&self, offset: u64, len: u64) -> Result<(), Fault> {
+        let what = || "giving blocks of the volume's disk back".to_string();
+        self.blocks.discard(offset, len).map_err(|source| Fault::Io { what: what(), source })
+    }
+
     /// Memory for pages, in pages.
     fn limit(&self) -> usize {
         ((self.options.memory_bytes / PAGE_SIZE) as usize).max(LEAST_MEMORY)
@@ -211,25 +220,28 @@ impl Pager {
         while at < end {
             let (page, within) = ((at / PAGE_SIZE) as usize, at % PAGE_SIZE);
             let part = (PAGE_SIZE - within).min(end - at);
-            self.change(page, lines_of(within, part), part == PAGE_SIZE)?;
+            self.change(page, lines_of(within, part))?;
             at += part;
         }
         Ok(())
     }
 
-    /// Notes the change of `lines` of a page; of every byte of it, if `whole`.
+    /// Notes the change of `lines` of a page.
+    ///
+    /// The page is read first even if all of it is to change: others may read it before it has, and the change of a
+    /// range may yet fail at a later page.
     #[inline]
-    fn change(&self, page: usize, lines: u64, whole: bool) -> Result<(), Fault> {
-        loop {
+    fn change(&self, page: usize, lines: u64) -> Result<(), Fault> {
+        let fresh = loop {
             let flags = self.pages.flags(page).load(Ordering::Acquire);
             let parity = self.parity();
             if flags & (BUSY | RESIDENT | DIRTY | ODD) == RESIDENT | DIRTY | parity {
-                break;
+                break flags & FRESH != 0;
             }
             if flags & BUSY != 0 {
                 self.wait()?;
             } else if flags & RESIDENT == 0 {
-                self.bring(page, page, !whole)?;
+                self.bring(page, page)?;
             } else if flags & DIRTY != 0 {
                 self.preserve(page, flags);
             } else {
@@ -239,11 +251,12 @@ impl Pager {
                     self.list(page);
                 }
             }
-        }
+        };
         let seen = self.pages.lines(page).load(Ordering::Relaxed);
         if seen & lines != lines {
             let before = self.pages.lines(page).fetch_or(lines, Ordering::AcqRel);
-            let new = u64::from((lines & !before).count_ones()) * 64;
+            // Fresh pages go to their places, not into the journal.
+            let new = if fresh { 0 } else { u64::from((lines & !before).count_ones()) * 64 };
             self.changed_bytes.fetch_add(new, Ordering::Relaxed);
         }
         Ok(())
@@ -364,15 +377,15 @@ impl Pager {
             } else if flags & BUSY != 0 {
                 self.wait()?;
             } else {
-                self.bring(page, last, true)?;
+                self.bring(page, last)?;
             }
         }
     }
 
-    /// Brings pages into memory: the one that is needed, and what is wanted or expected after it. Without `read` they get
-    /// whatever bytes, because all of them are about to be stored.
-    fn bring(&self, page: usize, last: usize, read: bool) -> Result<(), Fault> {
-        let end = if read { self.ahead(page, last) } else { page + 1 };
+    /// Brings pages into memory: the one that is needed, and what is wanted or expected after it.
+    fn bring(&self, page: usize, last: usize) -> Result<(), Fault> {
+        self.refuse_if_forked()?;
+        let end = self.ahead(page, last);
         let mut locked_end = page;
         while locked_end < end {
             let flags = self.pages.flags(locked_end).load(Ordering::Acquire);
@@ -381,13 +394,19 @@ impl Pager {
             }
             locked_end += 1;
         }
-        let count = locked_end - page;
+        let mut count = locked_end - page;
         if count == 0 {
             return Ok(());
         }
-        let done = if read { self.read_in(page, count) } else { Ok(()) };
+        let mut done = self.read_in(page, count);
+        if done.is_err() && count > 1 {
+            // Perhaps it is a page further on, which nobody has to have.
+            (page + 1..locked_end).for_each(|page| self.pages.unlock(page, 0, 0));
+            (count, locked_end) = (1, page + 1);
+            done = self.read_in(page, 1);
+        }
         if let Err(source) = done {
-            (page..locked_end).for_each(|page| self.pages.unlock(page, 0, 0));
+            self.pages.unlock(page, 0, 0);
             return Err(Fault::Io { what: "reading the volume's disk".to_string(), source });
         }
         self.arrived(page, count);
@@ -407,9 +426,15 @@ impl Pager {
     fn arrived(&self, page: usize, count: usize) {
         self.top.fetch_max(page + count, Ordering::Relaxed);
         let before = self.resident.fetch_add(count, Ordering::Relaxed);
-        if before + count > self.high_mark() && before <= self.high_mark() {
+        // Again and again, because the keeper may have found pages that it could not drop.
+        if before + count > self.high_mark() && before / RING_EVERY != (before + count) / RING_EVERY {
             self.bell.ring();
         }
+    }
+
+    /// Pages in memory.
+    pub(crate) fn resident(&self) -> usize {
+        self.resident.load(Ordering::Relaxed)
     }
 
     /// How far to read from `page` on (exclusive), when the pages up to `last` are wanted.
@@ -428,12 +453,14 @@ impl Pager {
 
     /// Waits for the lock of a page.
     fn wait(&self) -> Result<(), Fault> {
-        if std::process::id() != self.process {
-            // Its holder may be a thread that is not here.
-            return Err(Fault::Forked);
-        }
+        self.refuse_if_forked()?;
         std::thread::yield_now();
         Ok(())
+    }
+
+    /// In a forked child the holder of a lock may be a thread that is not there.
+    fn refuse_if_forked(&self) -> Result<(), Fault> {
+        if std::process::id() == self.process { Ok(()) } else { Err(Fault::Forked) }
     }
 
     fn refuse_if_failed(&self) -> Result<(), Fault> {

@@ -1,9 +1,11 @@
 //! A disk that forgets: what was written and not flushed is lost, reordered and torn by a power failure.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::blocks::Blocks;
+use crate::addr::PAGE_SIZE;
 
 /// What a write tears into, in bytes.
 const SECTOR: usize = 512;
@@ -20,6 +22,10 @@ struct State {
     calls: u64,
     /// The call that fails, and whether all after it do, too.
     fails: Option<(u64, bool)>,
+    /// Pages that cannot be read.
+    bad: BTreeSet<u64>,
+    /// Where room ends, in bytes.
+    room: Option<u64>,
     flushes: u64,
     written: u64,
 }
@@ -63,6 +69,21 @@ impl SimulatedDisk {
         state.fails = Some((state.calls + call, forever));
     }
 
+    /// Makes reads that touch this page fail, or no longer.
+    pub fn make_bad(&self, page: u64, bad: bool) {
+        let mut state = self.state();
+        if bad {
+            state.bad.insert(page)
+        } else {
+            state.bad.remove(&page)
+        };
+    }
+
+    /// Has no room past the first `bytes`; `None` for as much as is asked for.
+    pub fn limit_room(&self, bytes: Option<u64>) {
+        self.state().room = bytes;
+    }
+
     /// Writes and flushes so far.
     pub fn calls(&self) -> u64 {
         self.state().calls
@@ -98,6 +119,10 @@ impl Blocks for SimulatedDisk {
 
     fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
         let state = self.state();
+        let end = (offset + out.len() as u64).div_ceil(PAGE_SIZE);
+        if state.bad.range(offset / PAGE_SIZE..end).next().is_some() {
+            return Err(io::Error::from_raw_os_error(libc::EIO));
+        }
         let from = state.seen.get(offset as usize..offset as usize + out.len());
         out.copy_from_slice(from.ok_or(io::ErrorKind::UnexpectedEof)?);
         Ok(())
@@ -127,7 +152,20 @@ impl Blocks for SimulatedDisk {
         Ok(())
     }
 
-    fn allocate(&self, _offset: u64, _len: u64) -> io::Result<()> {
+    fn allocate(&self, offset: u64, len: u64) -> io::Result<()> {
+        match self.state().room {
+            Some(room) if offset + len > room => Err(io::Error::from_raw_os_error(libc::ENOSPC)),
+            _ => Ok(()),
+        }
+    }
+
+    fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
+        let mut state = self.state();
+        let (start, end) = (offset as usize, (offset + len) as usize);
+        // Whoever still reads it sees that something is wrong.
+        state.seen[start..end].fill(0xdd);
+        state.durable[start..end].fill(0xdd);
+        state.pending.retain(|(sector, _)| !(start..end).contains(&(sector * SECTOR)));
         Ok(())
     }
 }

@@ -336,12 +336,11 @@ pub fn compare_model_with_host(seeds: Range<u64>, count: usize) {
     compare_engine_with_host(model, seeds, count);
 }
 
-/// Compares the calls over the scm engine, on a volume of its own in memory, with the host's, as [`compare_with_host`]
-/// does, and checks the volume.
+/// A new volume in memory.
 ///
 /// # Panics
-/// At the first difference, which it tells, and if the volume is not sound in the end.
-pub fn compare_scm_with_host(seeds: Range<u64>, count: usize) {
+/// When there is no memory.
+pub fn in_memory() -> Scm {
     let medium = Medium::memory(1 << 30).expect("memory");
     let options = Options {
         group_bytes: 64 << 20,
@@ -353,7 +352,15 @@ pub fn compare_scm_with_host(seeds: Range<u64>, count: usize) {
         paged: eyrie_medium::PagedOptions::for_host(),
     };
     let owner = Owner { mode: 0o777, uid: 0, gid: 0 };
-    let engine = Scm::create_on(medium, &options, owner, counter()).expect("a new volume");
+    Scm::create_on(medium, &options, owner, counter()).expect("a new volume")
+}
+
+/// Compares the calls over the scm engine on a new volume with the host's, as [`compare_with_host`] does, and checks the
+/// volume.
+///
+/// # Panics
+/// At the first difference, which it tells, and if the volume is not sound in the end.
+pub fn compare_scm_with_host(engine: Scm, seeds: Range<u64>, count: usize) {
     let engine = compare_engine_with_host(engine, seeds, count);
     let report = engine.check().expect("the medium is sound");
     assert!(report.is_clean(), "{:#?}", report.findings);

@@ -1,15 +1,23 @@
 //! Going over a whole collection: for recovery, for `check`, and to free a removed directory.
 
 use std::collections::HashSet;
+use std::ops::Range;
 
 use eyrie_medium::Addr;
+use eyrie_medium::epoch::pin;
 
 use super::Collection;
-use super::layout::{BucketPlace, Buckets, Commit, DIRECTORIES, LINK, PAGE_UNITS, SLOTS, TAGS, UNIT, tag};
+use super::buckets::{BucketPlace, Buckets};
+use super::layout::{
+    Commit, INVENTORY, Inventory, LINK, PAGE_UNITS, Tags, home, index_of, line_of, tag, tags_at,
+};
 use super::read::for_each_page;
-use super::table::{Chain, Entry, Table, bits, load, read_value, record_at};
+use super::table::{Chain, Entry, Table, bits, load, read_slot};
 use crate::object::pointer::Extent;
 use crate::{Error, ObjectId, Result};
+
+/// The page and the slot of an entry.
+type Place = (Addr, u32);
 
 impl Collection<'_> {
     /// Shows every extent of the collection once: the table, the segments, the further pages of buckets.
@@ -35,26 +43,39 @@ impl Collection<'_> {
         Ok(())
     }
 
-    /// Shows every entry once, after every check that there is: names hash as stored, no bucket has a name twice,
-    /// records do not overlap, tags and kinds agree with the records.
+    /// The number of buckets.
+    ///
+    /// # Errors
+    /// `Corrupt`, `Fault`.
+    pub fn bucket_count(&self) -> Result<u64> {
+        Ok(Table::open(self.volume.medium(), self.root)?.all_buckets()?.count())
+    }
+
+    /// Shows every entry of some buckets once, after every check that there is: names hash as stored, no bucket has a
+    /// name twice, records overlap neither each other nor the gap, tags and kinds agree with the entries, and look-ups
+    /// find the lines that those are in. Each bucket is read under a pin of its own.
     ///
     /// Nobody changes the collection meanwhile.
     ///
     /// # Errors
     /// `Corrupt`, `Fault`, and those of `visit`.
-    pub fn visit_entries(&self, visit: &mut dyn FnMut(&[u8], ObjectId) -> Result<()>) -> Result<()> {
+    pub fn visit_entries(
+        &self,
+        buckets: Range<u64>,
+        visit: &mut dyn FnMut(&[u8], ObjectId) -> Result<()>,
+    ) -> Result<()> {
         let table = Table::open(self.volume.medium(), self.root)?;
-        let buckets = table.all_buckets()?;
-        for bucket in 0..buckets.count() {
-            let mut names = HashSet::new();
+        let mut seen = Vec::new();
+        for bucket in buckets {
+            let _pin = pin();
+            let all = table.all_buckets()?;
             for_each_page(&table, bucket, |page| {
-                self.visit_page(&table, page, (buckets, bucket), &mut |entry| {
-                    if !names.insert(entry.name().to_vec()) {
-                        return Err(Error::corrupt(page, "name twice in a directory"));
-                    }
+                self.visit_page(&table, page, (all, bucket), &mut |entry, place| {
+                    seen.push((entry.hash, place));
                     visit(entry.name(), entry.id)
                 })
             })?;
+            refuse_twins(&table, &mut seen)?;
         }
         Ok(())
     }
@@ -64,40 +85,52 @@ impl Collection<'_> {
         table: &Table<'_>,
         page: Addr,
         (buckets, bucket): (Buckets, u64),
-        visit: &mut dyn FnMut(&Entry) -> Result<()>,
+        visit: &mut dyn FnMut(&Entry, Place) -> Result<()>,
     ) -> Result<()> {
         let medium = table.medium;
         let commit = Commit::from_raw(load(medium, page)?);
         if commit.level() > buckets.level(bucket) {
             return Err(Error::corrupt(page, "bucket page of a later time"));
         }
-        let tags: [u8; SLOTS as usize] = read_value(medium, page.add(TAGS))?;
-        let directories = load(medium, page.add(DIRECTORIES))?;
+        if commit.is_impossible() {
+            return Err(Error::corrupt(page, "entry where there is no slot"));
+        }
+        let tags = |line| load(medium, tags_at(page, line)).map(Tags::from_raw);
+        let inventory = Inventory::from_raw(load(medium, page.add(INVENTORY))?);
+        let gap = inventory.gap();
+        if !gap.is_in_heap() {
+            return Err(Error::corrupt(page, "gap outside its bucket page"));
+        }
         let mut used = [false; PAGE_UNITS as usize];
+        used[gap.start as usize..gap.end as usize].fill(true);
         for slot in bits(commit.live()) {
-            let (record, units) = record_at(medium, page, slot)?;
-            let start = (record.offset() - page.offset()) / UNIT;
-            let memory = &mut used[start as usize..start as usize + units as usize];
+            let (place, units) = read_slot(medium, page, slot)?;
+            let memory = &mut used[place.unit() as usize..][..units as usize];
             if memory.contains(&true) {
-                return Err(Error::corrupt(record, "records overlap"));
+                return Err(Error::corrupt(page, "records overlap, or a gap"));
             }
             memory.fill(true);
-            let entry = Entry::read(medium, record, units)?;
+            let entry = Entry::read(medium, page, slot)?;
             if self.hash(entry.name()) != entry.hash {
-                return Err(Error::corrupt(record, "wrong hash of a name"));
+                return Err(Error::corrupt(page, "wrong hash of a name"));
             }
-            if tags[slot as usize] != tag(entry.hash) {
+            if tags(line_of(slot))?.get(index_of(slot)) != tag(entry.hash) {
                 return Err(Error::corrupt(page, "wrong tag of an entry"));
             }
-            if (directories >> slot & 1 == 1) != entry.id.is_directory() {
+            if (inventory.directories() >> slot & 1 == 1) != entry.id.is_directory() {
                 return Err(Error::corrupt(page, "wrong kind of an entry"));
             }
             if !belongs(entry.hash, commit, bucket) {
                 return Err(Error::corrupt(page, "entry in a bucket that is not its own"));
             }
-            if buckets.of(entry.hash) == bucket {
-                visit(&entry)?;
+            if buckets.of(entry.hash) != bucket {
+                continue;
             }
+            let (line, home) = (line_of(slot), home(entry.hash));
+            if line != home && tags(home)?.spilled() >> line & 1 == 0 {
+                return Err(Error::corrupt(page, "entry outside its line, which does not say so"));
+            }
+            visit(&entry, (page, slot))?;
         }
         Ok(())
     }
@@ -107,6 +140,21 @@ impl Collection<'_> {
 fn belongs(hash: u64, commit: Commit, bucket: u64) -> bool {
     let mask = (1_u64 << commit.level()) - 1;
     hash & mask == bucket & mask
+}
+
+/// Refuses entries with the same name among those of a bucket, each with its hash and its place; takes them all.
+fn refuse_twins(table: &Table<'_>, seen: &mut Vec<(u64, Place)>) -> Result<()> {
+    seen.sort_unstable_by_key(|(hash, _)| *hash);
+    for same in seen.chunk_by(|a, b| a.0 == b.0).filter(|same| same.len() > 1) {
+        let mut names = HashSet::new();
+        for &(_, (page, slot)) in same {
+            if !names.insert(Entry::read(table.medium, page, slot)?.name().to_vec()) {
+                return Err(Error::corrupt(page, "name twice in a directory"));
+            }
+        }
+    }
+    seen.clear();
+    Ok(())
 }
 
 /// Calls `visit` with each segment that the table points to, those after the last bucket included.

@@ -8,13 +8,13 @@
 use eyrie_medium::{Addr, Fault};
 use smallvec::{SmallVec, smallvec};
 
+use super::buckets::{BucketPlace, Buckets, segment_slot, table_slots};
 use super::hash;
 use super::layout::{
-    BucketPlace, Buckets, Commit, PAGE_BYTES, Record, SLOTS, Stamp, UNIT, page_extent, record_bytes,
-    segment_slot, table_slots,
+    CAPACITY, Commit, LINES, PAGE_BYTES, Record, Stamp, Tags, home, line_of, page_extent, tags_at,
 };
 use super::read::for_each_page;
-use super::table::{Entry, Table, bits, counting, load, record_at};
+use super::table::{Entry, Table, bits, load, read_slot, record_at};
 use super::update::{Draft, PageImage};
 use crate::object::pointer::{Class, Pointer};
 use crate::transaction::Transaction;
@@ -22,9 +22,9 @@ use crate::volume::Volume;
 use crate::{Error, Result};
 
 /// A page with so many entries calls for growth,
-pub(super) const CROWDED: u32 = 22;
+pub(super) const CROWDED: u32 = 21;
 /// if the bucket to be split has as many as this: names that come and go shall not make a collection grow for ever.
-const WORTH_SPLITTING: u32 = SLOTS / 4;
+const WORTH_SPLITTING: u32 = CAPACITY / 4;
 
 /// Makes it likely that a name (1 to 255 bytes) can be inserted without a further page for its bucket: splits a bucket
 /// when the collection has filled up. Called under the directory's lock, before the transaction of the insert is begun.
@@ -43,13 +43,14 @@ pub fn make_room<'v>(
 ) -> Result<Option<Pointer>> {
     let table = Table::open(volume.medium(), root)?;
     let buckets = table.buckets()?;
-    let bucket = buckets.of(hash(volume.hash_seed(), name));
+    let record = Record { hash: hash(volume.hash_seed(), name), name };
+    let bucket = buckets.of(record.hash);
     let page = table.page(bucket)?;
     let commit = Commit::from_raw(load(volume.medium(), page)?);
     if commit.level() != buckets.level(bucket) {
         sweep(volume, &table, buckets, bucket)?;
     }
-    if !calls_for_growth(&table, buckets, page, name.len())? {
+    if !calls_for_growth(&table, buckets, page, &record)? {
         return Ok(None);
     }
     let mut root = root;
@@ -60,8 +61,8 @@ pub fn make_room<'v>(
     }
 }
 
-/// Whether the page that a name goes to is full, or crowded while the bucket to be split is not almost empty.
-fn calls_for_growth(table: &Table<'_>, buckets: Buckets, page: Addr, name_len: usize) -> Result<bool> {
+/// Whether the page that an entry goes to is full, or crowded while the bucket to be split is not almost empty.
+fn calls_for_growth(table: &Table<'_>, buckets: Buckets, page: Addr, record: &Record<'_>) -> Result<bool> {
     let draft = Draft::stored(table.medium, page)?;
     if draft.live().count_ones() >= CROWDED {
         let next = load(table.medium, table.page(buckets.next_split())?)?;
@@ -69,8 +70,7 @@ fn calls_for_growth(table: &Table<'_>, buckets: Buckets, page: Addr, name_len: u
             return Ok(true);
         }
     }
-    let units = (record_bytes(name_len) as u64 / UNIT) as u32;
-    Ok(draft.room(units)?.is_none())
+    Ok(draft.room(record)?.is_none())
 }
 
 /// Replaces the table by a larger one when the next bucket's segment has no place in it.
@@ -150,16 +150,15 @@ fn moving(table: &Table<'_>, buckets: Buckets, more: Buckets) -> Result<SmallVec
     for_each_page(table, buckets.next_split(), |page| {
         let commit = Commit::from_raw(load(medium, page)?);
         for slot in bits(commit.live()) {
-            let (record, units) = record_at(medium, page, slot)?;
-            let entry = Entry::read(medium, record, units)?;
+            let entry = Entry::read(medium, page, slot)?;
             if more.of(entry.hash) != new_bucket {
                 continue;
             }
-            let record = Record::new(entry.hash, entry.id, entry.name());
+            let record = Record { hash: entry.hash, name: entry.name() };
             let last = images.len() - 1;
-            if !images[last].push(record.bytes(), entry.hash, entry.id) {
+            if !images[last].push(&record, entry.id) {
                 let mut further = PageImage::new(level, Stamp::NONE);
-                further.push(record.bytes(), entry.hash, entry.id);
+                further.push(&record, entry.id);
                 images.push(further);
             }
         }
@@ -169,6 +168,9 @@ fn moving(table: &Table<'_>, buckets: Buckets, more: Buckets) -> Result<SmallVec
 }
 
 /// Clears the entries that have moved from a bucket's pages, which says so in their level.
+///
+/// Lines are left to say of their spilled entries only those that stay: the others count no more, so it matters to
+/// nobody when they are no longer found here.
 fn sweep(volume: &Volume, table: &Table<'_>, buckets: Buckets, bucket: u64) -> Result<()> {
     let medium = volume.medium();
     let level = buckets.level(bucket);
@@ -177,9 +179,22 @@ fn sweep(volume: &Volume, table: &Table<'_>, buckets: Buckets, bucket: u64) -> R
         if commit.level() == level {
             return Ok(());
         }
-        let counted = counting(medium, page, commit, buckets, bucket)?;
         volume.require_own(page_extent(page))?;
+        let (mut counted, mut spilled) = (0, [0; LINES]);
+        for slot in bits(commit.live()) {
+            let (stored, _) = read_slot(medium, page, slot)?;
+            let hash = load(medium, record_at(page, stored))?;
+            if buckets.of(hash) == bucket {
+                counted |= 1 << slot;
+                spilled[home(hash) as usize] |= 1 << line_of(slot);
+            }
+        }
         let mut tx = Transaction::begin(volume);
+        for (line, lines) in (0..).zip(spilled) {
+            let place = tags_at(page, line);
+            let tags = Tags::from_raw(load(medium, place)?);
+            tx.write_word(place, tags.with_spilled(lines & !(1 << line)).raw())?;
+        }
         tx.word(page, commit.next().with_live(counted).with_level(level).raw());
         tx.commit()?;
         Ok(())

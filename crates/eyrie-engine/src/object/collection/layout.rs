@@ -1,53 +1,35 @@
-//! Bytes of a collection: the table, bucket pages, their commit words and records.
+//! Bytes of bucket pages: their commit words, slots and records.
 //!
 //! `docs/format.md` is the description; this module is its executable form.
 
 use std::mem::offset_of;
 
-use eyrie_medium::Addr;
+use eyrie_medium::{Addr, LINE_SIZE};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-use crate::object::pointer::{Class, Extent, Pointer};
+use crate::object::pointer::{Class, Extent};
 use crate::{ObjectId, Time};
 
 /// Longest name, in bytes.
 pub const MAX_NAME: usize = 255;
 /// Bytes of a bucket page.
 pub const PAGE_BYTES: u64 = 2048;
+/// Lines of slots in a page.
+pub const LINES: usize = 4;
+/// Words of a line: seven slots, then what describes them.
+pub const LINE_WORDS: u32 = (LINE_SIZE / 8) as u32;
+/// A bit for each slot that there is. Slot *s* is word *s* of the lines, and every eighth word is none.
+pub const SLOTS: u32 = 0x7f7f_7f7f;
 /// Entries that a page can hold.
-pub const SLOTS: u32 = 32;
+pub const CAPACITY: u32 = SLOTS.count_ones();
 /// Unit of record offsets and lengths, in bytes.
 pub const UNIT: u64 = 8;
 /// Units of a page.
 pub const PAGE_UNITS: u32 = (PAGE_BYTES / UNIT) as u32;
 /// First unit of the record heap.
 pub const HEAP_UNIT: u32 = (size_of::<PageHead>() as u64 / UNIT) as u32;
-/// Bytes of the longest record.
-pub const MAX_RECORD: usize = record_bytes(MAX_NAME);
 /// Pages of one bucket; a longer chain is taken for a cycle.
 pub const MAX_CHAIN: usize = 4096;
-
-/// Bytes before the segment pointers of a table.
-pub const TABLE_HEAD: u64 = size_of::<TableHead>() as u64;
-/// Bytes of a new collection's table.
-pub const FIRST_TABLE_BYTES: u64 = 128;
-/// Segments stop doubling here: log2 of the buckets of the largest.
-const MAX_STEP_LOG2: u32 = (Class::MAX_BYTES / PAGE_BYTES).ilog2();
-/// First bucket of the flat segments, and its segment.
-const FLAT_BUCKET: u64 = 1 << (MAX_STEP_LOG2 + 3);
-const FLAT_SEGMENT: u64 = 4 * (MAX_STEP_LOG2 as u64 + 2);
-/// More buckets than any table holds: a table of 64 MiB has 8 Mi pointers to 32 Ki buckets each.
-const MAX_BUCKETS: u64 = 1 << 40;
-
-/// The start of a table; segment pointers follow.
-#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable)]
-#[repr(C)]
-pub struct TableHead {
-    /// Number of [`Buckets`].
-    pub buckets: u64,
-    /// Zero.
-    pub reserved: [u8; 56],
-}
 
 /// The time that a page was changed, and the epoch of the directory's times that it belongs to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, FromBytes, IntoBytes, Immutable)]
@@ -70,6 +52,11 @@ impl Stamp {
         Stamp { seconds: time.seconds, nanoseconds: time.nanoseconds, epoch }
     }
 
+    /// The words to store.
+    pub const fn words(self) -> [u64; 2] {
+        [self.seconds as u64, self.nanoseconds as u64 | (self.epoch as u64) << 32]
+    }
+
     /// The time, if there was a change.
     pub fn time(self) -> Option<Time> {
         (self.seconds != i64::MIN).then_some(Time::new(self.seconds, self.nanoseconds))
@@ -84,18 +71,32 @@ pub struct PageHead {
     pub commit: u64,
     /// Pointer to a further page of the same bucket, or 0.
     pub link: u64,
-    /// A byte of each entry's hash.
-    pub tags: [u8; 32],
-    /// A bit for each slot: the entry is a directory.
-    pub directories: u64,
+    /// A bit for each slot: the entry is a directory. With the gap this is the page's [`Inventory`].
+    pub directories: u32,
+    /// First unit of a gap between the records of live slots.
+    pub gap_start: u16,
+    /// The unit after its last.
+    pub gap_end: u16,
     /// Zero.
     pub reserved: u64,
-    /// Where each record begins, in units from the start of the page.
-    pub offsets: [u8; 32],
-    /// Length of each record, in units.
-    pub lengths: [u8; 32],
     /// Two stamps, of which the commit word says which counts.
     pub stamps: [Stamp; 2],
+    /// The slots.
+    pub lines: [SlotLine; LINES],
+    /// Length of each slot's record, in units; 0 where there is no slot.
+    pub lengths: [u8; 32],
+}
+
+/// A line of slots.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable)]
+#[repr(C)]
+pub struct SlotLine {
+    /// [`Slot`]s.
+    pub slots: [u64; 7],
+    /// A byte of each entry's hash; with `spilled` the line's [`Tags`].
+    pub tags: [u8; 7],
+    /// A bit for each line: it may hold entries that prefer this one.
+    pub spilled: u8,
 }
 
 /// The fixed part of a record.
@@ -104,8 +105,6 @@ pub struct PageHead {
 pub struct RecordHead {
     /// Keyed hash of the name.
     pub hash: u64,
-    /// Raw id of the object.
-    pub id: u64,
     /// Bytes of the name, 1 to 255.
     pub name_len: u16,
     /// The name's first bytes; the others follow.
@@ -114,26 +113,28 @@ pub struct RecordHead {
 
 /// Offset of [`PageHead::link`], in bytes.
 pub const LINK: u64 = offset_of!(PageHead, link) as u64;
-/// Offset of [`PageHead::tags`], in bytes.
-pub const TAGS: u64 = offset_of!(PageHead, tags) as u64;
-/// Offset of [`PageHead::directories`], in bytes.
-pub const DIRECTORIES: u64 = offset_of!(PageHead, directories) as u64;
-/// Offset of [`PageHead::offsets`], in bytes.
-pub const OFFSETS: u64 = offset_of!(PageHead, offsets) as u64;
+/// Offset of the [`Inventory`], in bytes.
+pub const INVENTORY: u64 = offset_of!(PageHead, directories) as u64;
+/// Offset of [`PageHead::stamps`], in bytes.
+const STAMPS: u64 = offset_of!(PageHead, stamps) as u64;
+/// Offset of [`PageHead::lines`], in bytes.
+const SLOT_LINES: u64 = offset_of!(PageHead, lines) as u64;
 /// Offset of [`PageHead::lengths`], in bytes.
 pub const LENGTHS: u64 = offset_of!(PageHead, lengths) as u64;
-/// Offset of [`PageHead::stamps`], in bytes.
-pub const STAMPS: u64 = offset_of!(PageHead, stamps) as u64;
 /// Offset of the name in a record, in bytes.
 pub const RECORD_NAME: usize = offset_of!(RecordHead, name);
 
 const _: () = {
     assert!(cfg!(target_endian = "little"), "words are stored as the processor has them");
-    assert!(size_of::<TableHead>() == 64 && offset_of!(TableHead, buckets) == 0);
-    assert!(size_of::<Stamp>() == 16 && size_of::<PageHead>() == 160 && size_of::<RecordHead>() == 24);
-    assert!(LINK == 8 && TAGS == 16 && DIRECTORIES == 48 && OFFSETS == 64 && LENGTHS == 96 && STAMPS == 128);
+    assert!(size_of::<Stamp>() == 16 && size_of::<PageHead>() == 352 && size_of::<RecordHead>() == 16);
+    assert!(LINK == 8 && INVENTORY == 16 && STAMPS == 32 && SLOT_LINES == 64 && LENGTHS == 320);
+    assert!(
+        size_of::<SlotLine>() == 64
+            && offset_of!(SlotLine, tags) == 56
+            && offset_of!(SlotLine, spilled) == 63
+    );
     assert!(Class::HALF_PAGE.bytes() == PAGE_BYTES);
-    assert!(HEAP_UNIT == 20 && PAGE_UNITS == 256 && RECORD_NAME == 18 && MAX_RECORD == 280);
+    assert!(HEAP_UNIT == 44 && PAGE_UNITS == 256 && RECORD_NAME == 10 && CAPACITY == 28);
 };
 
 /// The memory of the bucket page at `addr`, in a segment of its own or not.
@@ -141,43 +142,269 @@ pub const fn page_extent(addr: Addr) -> Extent {
     Extent { addr, class: Class::HALF_PAGE }
 }
 
-/// Bytes of the record of a name of `name_len` bytes.
-pub const fn record_bytes(name_len: usize) -> usize {
-    (RECORD_NAME + name_len).next_multiple_of(UNIT as usize)
+/// Where a page's stamp is.
+pub const fn stamp_at(page: Addr, selector: usize) -> Addr {
+    page.add(STAMPS + selector as u64 * size_of::<Stamp>() as u64)
 }
 
-/// A record as it is stored, in a buffer for the longest one.
-#[derive(Clone, Copy)]
-pub struct Record {
-    bytes: [u8; MAX_RECORD],
-    len: usize,
+/// Where the line of slots with this number is.
+pub const fn line_at(page: Addr, line: u32) -> Addr {
+    page.add(SLOT_LINES + line as u64 * LINE_SIZE)
 }
 
-impl Record {
-    /// The record of an entry; names are 1 to 255 bytes.
-    #[inline(always)]
-    pub fn new(hash: u64, id: ObjectId, name: &[u8]) -> Record {
-        debug_assert!((1..=MAX_NAME).contains(&name.len()));
-        let mut bytes = [0; MAX_RECORD];
-        bytes[..8].copy_from_slice(&hash.to_le_bytes());
-        bytes[8..16].copy_from_slice(&id.raw().to_le_bytes());
-        bytes[16..18].copy_from_slice(&(name.len() as u16).to_le_bytes());
-        bytes[RECORD_NAME..RECORD_NAME + name.len()].copy_from_slice(name);
-        Record { bytes, len: record_bytes(name.len()) }
+/// Where a slot is.
+pub const fn slot_at(page: Addr, slot: u32) -> Addr {
+    page.add(SLOT_LINES + slot as u64 * 8)
+}
+
+/// Where the word is that has the length of a slot's record, in the byte of the slot's number in its line.
+pub const fn length_at(page: Addr, slot: u32) -> Addr {
+    page.add(LENGTHS + line_of(slot) as u64 * 8)
+}
+
+/// Where the [`Tags`] of a line are.
+pub const fn tags_at(page: Addr, line: u32) -> Addr {
+    slot_at(page, line * LINE_WORDS + TAGS_WORD as u32)
+}
+
+/// The word of a line that holds its [`Tags`].
+pub const TAGS_WORD: usize = LINE_WORDS as usize - 1;
+
+/// The line that a slot is in.
+pub const fn line_of(slot: u32) -> u32 {
+    slot / LINE_WORDS
+}
+
+/// The number of a slot in its line.
+pub const fn index_of(slot: u32) -> u32 {
+    slot % LINE_WORDS
+}
+
+/// The line that entries with this hash prefer: two bits that address no bucket and are not in the tag.
+#[inline]
+pub const fn home(hash: u64) -> u32 {
+    (hash >> 54) as u32 % LINES as u32
+}
+
+/// The tag of a hash: its high byte, which addresses no bucket.
+pub const fn tag(hash: u64) -> u8 {
+    (hash >> 56) as u8
+}
+
+/// The slot that an entry with this hash takes when these are taken: in the line that it prefers, or else in one after
+/// it.
+pub const fn free_slot(hash: u64, taken: u32) -> Option<u32> {
+    let first = home(hash) * LINE_WORDS;
+    let free = (SLOTS & !taken).rotate_right(first);
+    if free == 0 { None } else { Some((free.trailing_zeros() + first) % u32::BITS) }
+}
+
+/// What a slot says of its entry: bits 0 to 55 the object, 56 to 63 the unit at which the record begins.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Slot(u64);
+
+impl Slot {
+    const ID_MASK: u64 = (1 << Slot::OFFSET_SHIFT) - 1;
+    const OFFSET_SHIFT: u32 = 56;
+
+    /// The slot of an entry.
+    pub const fn new(id: ObjectId, unit: u32) -> Slot {
+        Slot(id.raw() & Slot::ID_MASK | (unit as u64) << Slot::OFFSET_SHIFT)
     }
 
-    /// The bytes to store.
-    pub fn bytes(&self) -> &[u8] {
-        &self.bytes[..self.len]
+    /// The slot with this stored form.
+    pub const fn from_raw(raw: u64) -> Slot {
+        Slot(raw)
     }
+
+    /// The form that is stored.
+    pub const fn raw(self) -> u64 {
+        self.0
+    }
+
+    /// Raw id of the object.
+    pub const fn id(self) -> u64 {
+        self.0 & Slot::ID_MASK
+    }
+
+    /// Where the record begins.
+    pub const fn unit(self) -> u32 {
+        (self.0 >> Slot::OFFSET_SHIFT) as u32
+    }
+}
+
+/// The word that describes a line of slots: a tag for each, and to which lines entries were put that prefer this one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Tags(u64);
+
+impl Tags {
+    const SPILLED_SHIFT: u32 = 56;
+
+    /// The tags with this stored form.
+    pub const fn from_raw(raw: u64) -> Tags {
+        Tags(raw)
+    }
+
+    /// The form that is stored.
+    pub const fn raw(self) -> u64 {
+        self.0
+    }
+
+    /// The tag of the line's slot number `index`.
+    pub const fn get(self, index: u32) -> u8 {
+        (self.0 >> (8 * index)) as u8
+    }
+
+    /// The lines that may hold entries that prefer this one, a bit each.
+    #[inline]
+    pub const fn spilled(self) -> u32 {
+        (self.0 >> Tags::SPILLED_SHIFT) as u32 & ((1 << LINES) - 1)
+    }
+
+    /// The same with other lines.
+    #[must_use]
+    pub const fn with_spilled(self, lines: u32) -> Tags {
+        Tags(self.0 & !(0xff << Tags::SPILLED_SHIFT) | (lines as u64) << Tags::SPILLED_SHIFT)
+    }
+
+    /// The line's slots whose tag is `tag`, a bit each.
+    #[inline]
+    pub const fn matching(self, tag: u8) -> u32 {
+        const LOW: u64 = 0x0101_0101_0101_0101;
+        const SEVEN: u64 = LOW * 0x7f;
+        let differs = self.0 ^ (LOW * tag as u64);
+        let equal = !(((differs & SEVEN) + SEVEN) | differs | SEVEN) >> 7;
+        // Gathers the low bits of the bytes, but for the last one's.
+        (equal.wrapping_mul(0x0102_0408_1020_4080) >> 56) as u32 & (SLOTS & 0xff)
+    }
+}
+
+/// Memory of a page's heap, in units from the start of the page.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Gap {
+    /// The first unit.
+    pub start: u32,
+    /// The unit after the last.
+    pub end: u32,
+}
+
+impl Gap {
+    /// All of the heap.
+    pub const HEAP: Gap = Gap { start: HEAP_UNIT, end: PAGE_UNITS };
 
     /// Its length in units.
-    pub fn units(&self) -> u32 {
-        (self.len as u64 / UNIT) as u32
+    pub const fn units(self) -> u32 {
+        self.end.saturating_sub(self.start)
+    }
+
+    /// Whether it is in the heap.
+    pub const fn is_in_heap(self) -> bool {
+        HEAP_UNIT <= self.start && self.start <= self.end && self.end <= PAGE_UNITS
+    }
+
+    /// The same without its first `units`, which it has.
+    #[must_use]
+    pub const fn after(self, units: u32) -> Gap {
+        Gap { start: self.start + units, end: self.end }
     }
 }
 
-/// A page's commit word: bits 0..32 which slots are live, 32..57 version, 57..63 level, 63 which stamp counts.
+/// The word in which a page keeps what its slots and records say, too: bits 0 to 31 which slots name directories, 32
+/// to 47 and 48 to 63 the start and end of a gap between the records.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Inventory(u64);
+
+impl Inventory {
+    const START_SHIFT: u32 = 32;
+    const END_SHIFT: u32 = 48;
+
+    /// The inventory with this stored form.
+    pub const fn from_raw(raw: u64) -> Inventory {
+        Inventory(raw)
+    }
+
+    /// The form that is stored.
+    pub const fn raw(self) -> u64 {
+        self.0
+    }
+
+    /// A bit for each slot that names a directory.
+    pub const fn directories(self) -> u32 {
+        self.0 as u32
+    }
+
+    /// The gap, unverified.
+    pub const fn gap(self) -> Gap {
+        Gap {
+            start: (self.0 >> Inventory::START_SHIFT) as u16 as u32,
+            end: (self.0 >> Inventory::END_SHIFT) as u32,
+        }
+    }
+
+    /// The same with another entry in a slot.
+    #[must_use]
+    pub const fn with_entry(self, slot: u32, is_directory: bool) -> Inventory {
+        Inventory(self.0 & !(1 << slot) | (is_directory as u64) << slot)
+    }
+
+    /// The same with another gap.
+    #[must_use]
+    pub const fn with_gap(self, gap: Gap) -> Inventory {
+        let places = (gap.start as u64) << Inventory::START_SHIFT | (gap.end as u64) << Inventory::END_SHIFT;
+        Inventory(self.0 & u32::MAX as u64 | places)
+    }
+}
+
+/// An entry's record: its hash and name.
+#[derive(Clone, Copy)]
+pub struct Record<'a> {
+    /// Keyed hash of the name.
+    pub hash: u64,
+    /// The name, 1 to 255 bytes.
+    pub name: &'a [u8],
+}
+
+impl Record<'_> {
+    /// Its length in units.
+    #[inline]
+    pub const fn units(&self) -> u32 {
+        record_units(self.name.len())
+    }
+
+    /// Word `index` of the record, as long as it has one.
+    #[inline]
+    pub fn word(&self, index: u32) -> u64 {
+        match index {
+            0 => self.hash,
+            1 => self.name_from(0) << (8 * (RECORD_NAME - 8)) | self.name.len() as u64,
+            _ => self.name_from(index as usize * 8 - RECORD_NAME),
+        }
+    }
+
+    /// The words to store.
+    #[inline]
+    pub fn words(&self) -> impl ExactSizeIterator<Item = u64> {
+        (0..self.units()).map(|index| self.word(index))
+    }
+
+    /// Up to eight bytes of the name, padded with zeros.
+    #[inline]
+    fn name_from(&self, at: usize) -> u64 {
+        let rest = &self.name[at..];
+        match (rest.first_chunk(), self.name.last_chunk()) {
+            (Some(&whole), _) => u64::from_le_bytes(whole),
+            (None, Some(&last)) => u64::from_le_bytes(last) >> (8 * (8 - rest.len())),
+            (None, None) => rest.iter().rev().fold(0, |word, &byte| word << 8 | u64::from(byte)),
+        }
+    }
+}
+
+/// Units of the record of a name of `name_len` bytes.
+pub const fn record_units(name_len: usize) -> u32 {
+    (RECORD_NAME + name_len).div_ceil(UNIT as usize) as u32
+}
+
+/// A page's commit word: bits 0..32 which [`SLOTS`] are live, 32..57 version, 57..63 level, 63 which stamp counts.
 ///
 /// The level is the number of hash bits that all live entries were last known to share: while it is what the bucket
 /// count asks for, every live entry counts.
@@ -208,7 +435,12 @@ impl Commit {
 
     /// A bit for each slot that holds an entry.
     pub const fn live(self) -> u32 {
-        self.0 as u32
+        self.0 as u32 & SLOTS
+    }
+
+    /// Whether it says that slots are live that there are not.
+    pub const fn is_impossible(self) -> bool {
+        self.0 as u32 & !SLOTS != 0
     }
 
     /// Hash bits that the live entries share.
@@ -248,101 +480,6 @@ impl Commit {
     }
 }
 
-/// The number of buckets, at least 1: how hashes find their bucket.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Buckets(u64);
-
-impl Buckets {
-    /// `count` buckets, if a collection can have so many.
-    pub const fn new(count: u64) -> Option<Buckets> {
-        if count >= 1 && count <= MAX_BUCKETS { Some(Buckets(count)) } else { None }
-    }
-
-    /// How many.
-    pub const fn count(self) -> u64 {
-        self.0
-    }
-
-    /// The bucket of a hash.
-    #[inline]
-    pub const fn of(self, hash: u64) -> u64 {
-        let low = 1_u64 << self.0.ilog2();
-        let bucket = hash & (low * 2 - 1);
-        if bucket < self.0 { bucket } else { bucket & (low - 1) }
-    }
-
-    /// How many low bits the hashes of a bucket share.
-    #[inline]
-    pub const fn level(self, bucket: u64) -> u32 {
-        let low = 1_u64 << self.0.ilog2();
-        if bucket >= low || bucket < self.0 - low { self.0.ilog2() + 1 } else { self.0.ilog2() }
-    }
-
-    /// The bucket that is split next. The new bucket is number [`Buckets::count`].
-    pub const fn next_split(self) -> u64 {
-        self.0 - (1 << self.0.ilog2())
-    }
-}
-
-/// Where a bucket's first page is: its segment, its number in it, and how many buckets the segment has.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct BucketPlace {
-    /// Index in the table.
-    pub segment: u64,
-    /// Bucket in the segment.
-    pub index: u64,
-    /// Buckets of the segment.
-    pub step: u64,
-}
-
-impl BucketPlace {
-    /// The place of a bucket: four segments a doubling, then segments of 64 MiB.
-    #[inline]
-    pub const fn of(bucket: u64) -> BucketPlace {
-        if bucket < 4 {
-            return BucketPlace { segment: bucket, index: 0, step: 1 };
-        }
-        if bucket >= FLAT_BUCKET {
-            let step = 1 << MAX_STEP_LOG2;
-            let segment = FLAT_SEGMENT + ((bucket - FLAT_BUCKET) >> MAX_STEP_LOG2);
-            return BucketPlace { segment, index: bucket & (step - 1), step };
-        }
-        let exponent = bucket.ilog2();
-        let shift = exponent - 2;
-        let segment = 4 * (exponent as u64 - 1) + (bucket >> shift & 3);
-        BucketPlace { segment, index: bucket & ((1 << shift) - 1), step: 1 << shift }
-    }
-
-    /// Buckets of a segment.
-    pub const fn buckets_of(segment: u64) -> u64 {
-        match segment {
-            0..4 => 1,
-            4..FLAT_SEGMENT => 1 << (segment / 4 - 1),
-            _ => 1 << MAX_STEP_LOG2,
-        }
-    }
-}
-
-/// Segment pointers that fit a table of `bytes`.
-pub const fn table_slots(bytes: u64) -> u64 {
-    (bytes - TABLE_HEAD) / 8
-}
-
-/// Where the pointer to a segment is in the table at `table`.
-pub const fn segment_slot(table: Addr, segment: u64) -> Addr {
-    table.add(TABLE_HEAD + segment * 8)
-}
-
-/// The tag of a hash: its high byte, which addresses no bucket.
-pub const fn tag(hash: u64) -> u8 {
-    (hash >> 56) as u8
-}
-
-/// Whether a pointer to a table, a segment or a page has the bits that it should.
-pub const fn is_plain(pointer: Pointer) -> bool {
-    pointer.raw() & 63 == 0
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -350,49 +487,77 @@ mod tests {
 
     #[test]
     fn the_description_agrees() {
-        assert_described(
-            "Collection table",
-            size_of::<TableHead>(),
-            &fields!(TableHead { buckets, reserved }),
-        );
-        let page = fields!(PageHead { commit, link, tags, directories, reserved, offsets, lengths, stamps });
+        let page = fields!(PageHead {
+            commit,
+            link,
+            directories,
+            gap_start,
+            gap_end,
+            reserved,
+            stamps,
+            lines,
+            lengths
+        });
         assert_described("Bucket page", size_of::<PageHead>(), &page);
         let stamp = fields!(Stamp { seconds, nanoseconds, epoch });
         assert_described("Stamp of a bucket page", size_of::<Stamp>(), &stamp);
-        let record = fields!(RecordHead { hash, id, name_len, name });
+        let line = fields!(SlotLine { slots, tags, spilled });
+        assert_described("Line of slots", size_of::<SlotLine>(), &line);
+        let offset = Slot::OFFSET_SHIFT as usize;
+        assert_described("Slot", 64, &[("id", 0, offset), ("offset", offset, 64 - offset)]);
+        let record = fields!(RecordHead { hash, name_len, name });
         assert_described("Record", size_of::<RecordHead>(), &record);
     }
 
     #[test]
-    fn segments_hold_their_buckets_one_after_another() {
-        let mut expected = BucketPlace { segment: 0, index: 0, step: 1 };
-        for bucket in 0..(1 << 19) {
-            let place = BucketPlace::of(bucket);
-            if place.segment == expected.segment {
-                assert_eq!((place.index, place.step), (expected.index, expected.step), "bucket {bucket}");
-            } else {
-                assert_eq!(expected.index, expected.step, "segment before bucket {bucket} is full");
-                assert_eq!((place.segment, place.index), (expected.segment + 1, 0), "bucket {bucket}");
-                assert!(place.step == expected.step || place.step == expected.step * 2);
-                assert!(place.step * PAGE_BYTES <= Class::MAX_BYTES);
+    fn the_words_of_a_page_have_their_parts_where_its_head_has_them() {
+        let id = ObjectId::new(0x1234_5678_9a00, crate::Kind::Symlink);
+        let slot = Slot::new(id, 250);
+        assert_eq!((slot.id(), slot.unit()), (id.raw(), 250));
+        let line = SlotLine { slots: [slot.raw(); 7], tags: [1, 2, 3, 2, 255, 0, 7], spilled: 0b0110 };
+        let words: [u64; 8] = zerocopy::transmute!(line);
+        let tags = Tags::from_raw(words[TAGS_WORD]);
+        assert_eq!((0..7).map(|index| tags.get(index)).collect::<Vec<_>>(), line.tags);
+        assert_eq!((tags.spilled(), tags.with_spilled(0b1001).spilled()), (0b0110, 0b1001));
+        assert_eq!(tags.with_spilled(0b1001).with_spilled(0b0110), tags);
+        for tag in 0..=255 {
+            let expected = (0..7).fold(0, |set, index| set | u32::from(line.tags[index] == tag) << index);
+            assert_eq!(tags.matching(tag), expected, "tag {tag}");
+        }
+        let gap = Gap { start: 45, end: 256 };
+        let inventory = Inventory::from_raw(0).with_entry(6, true).with_entry(30, true).with_gap(gap);
+        assert_eq!((inventory.directories(), inventory.gap()), (1 << 6 | 1 << 30, gap));
+        assert_eq!(inventory.with_entry(6, false).directories(), 1 << 30);
+        assert_eq!(inventory.raw().to_le_bytes()[4..], [45, 0, 0, 1]);
+    }
+
+    #[test]
+    fn an_entry_takes_a_slot_of_its_line_while_there_is_one() {
+        for first in 0..LINES as u32 {
+            let hash = u64::from(first) << 54 | 0xff3f_ffff_ffff_ffff;
+            assert_eq!(home(hash), first);
+            let mut taken = 0;
+            for nth in 0..CAPACITY {
+                let slot = free_slot(hash, taken).expect("not full");
+                assert_eq!((line_of(slot), index_of(slot)), ((first + nth / 7) % LINES as u32, nth % 7));
+                taken |= 1 << slot;
             }
-            assert_eq!(BucketPlace::buckets_of(place.segment), place.step);
-            expected = BucketPlace { index: place.index + 1, ..place };
+            assert_eq!((taken, free_slot(hash, taken)), (SLOTS, None));
         }
     }
 
     #[test]
-    fn a_bucket_holds_the_hashes_that_share_its_low_bits() {
-        for count in 1..70 {
-            let buckets = Buckets::new(count).expect("few");
-            for hash in 0..512_u64 {
-                let bucket = buckets.of(hash);
-                assert!(bucket < count);
-                let mask = (1 << buckets.level(bucket)) - 1;
-                assert_eq!(hash & mask, bucket, "{hash} of {count}");
-                let after = Buckets::new(count + 1).expect("few").of(hash);
-                assert!(after == bucket || bucket == buckets.next_split() && after == count);
-            }
+    fn a_record_is_the_bytes_of_its_head_and_name() {
+        let name: Vec<u8> = (1..=255).collect();
+        for len in 1..=MAX_NAME {
+            let record = Record { hash: 0x0102_0304_0506_0708 * 0x11, name: &name[..len] };
+            let mut bytes = record.hash.to_le_bytes().to_vec();
+            bytes.extend((len as u16).to_le_bytes());
+            bytes.extend(&name[..len]);
+            bytes.resize(bytes.len().next_multiple_of(8), 0);
+            let words: Vec<u8> = record.words().flat_map(u64::to_le_bytes).collect();
+            assert_eq!(words, bytes, "name of {len} bytes");
+            assert_eq!(words.len(), record.units() as usize * 8);
         }
     }
 

@@ -4,11 +4,17 @@
 //! that an insert, a removal or a replacement within a page is one publish. The table grows by linear hashing, one
 //! bucket at a time, and never shrinks. A collection's root is a pointer to its table; only a larger table changes it.
 //!
+//! The hash also picks the cache line of the page that the entry's slot should be in, so that a look-up fetches it beside
+//! the page's first line, and then what the slot names beside the record that proves the name. An entry whose line was
+//! full is in another, which its line says; `docs/design/0007-lines-of-slots.md` has the reasons.
+//!
 //! Invariants:
 //! - One predicate says everywhere whether an entry counts: its slot is live, and its hash belongs to the bucket that
 //!   its page is of, as many buckets as there are now. So a half-done split harms nobody.
 //! - What a live slot refers to is not changed while it is live in the *stored* commit word: a change writes to dead
 //!   slots and free memory only, and what a transaction removes is not free before it has settled.
+//! - What a page says beside that may be more than is so, never less: lines that spilled, memory that is taken. So it is
+//!   written before the commit that it is for, and needs no taking back.
 //! - Pages of a bucket are never taken away while the collection lives.
 //! - Counts are computed from the pages, never stored.
 //!
@@ -24,6 +30,7 @@
 //! The hash is keyed with the volume's seed, so that nobody outside can choose names that collide (Aerie's
 //! collections are hash tables too, `aerie.txt` section 4.4.3).
 
+pub mod buckets;
 mod check;
 mod grow;
 pub mod layout;

@@ -1,13 +1,16 @@
 //! Look-ups, listings and summaries. They take no lock; see the module's docs for why what they see is right.
 
-use eyrie_medium::{Addr, LINE_SIZE, Medium, Words};
+use eyrie_medium::{Addr, LINE_SIZE, Medium};
 use smallvec::SmallVec;
 
 use super::Collection;
-use super::layout::{Buckets, Commit, LINK, RECORD_NAME, STAMPS, Stamp, TAGS, tag};
+use super::buckets::Buckets;
+use super::layout::{
+    Commit, HEAP_UNIT, INVENTORY, Inventory, LENGTHS, LINE_WORDS, LINK, PAGE_UNITS, Record, Slot, Stamp,
+    TAGS_WORD, Tags, home, line_at, stamp_at, tag,
+};
 use super::table::{
-    Chain, Entry, Table, bits, checked_id, checked_name_len, counting, load, read_page, read_value,
-    record_at, words,
+    Chain, Entry, Table, bits, checked_id, counting, load, read_page, read_value, record_at, words,
 };
 use crate::object::pointer::Pointer;
 use crate::volume::Volume;
@@ -48,13 +51,13 @@ impl<'v> Collection<'v> {
     /// `Corrupt`, `Fault`.
     #[inline(always)]
     pub fn lookup(&self, name: &[u8]) -> Result<Option<Found>> {
-        let hash = self.hash(name);
+        let wanted = Record { hash: self.hash(name), name };
         let medium = self.volume.medium();
         let table = Table::open(medium, self.root)?;
         let mut buckets = table.buckets()?;
         loop {
-            let bucket = table.page(buckets.of(hash))?;
-            if let Some(found) = find(medium, bucket, hash, name)? {
+            let bucket = table.page(buckets.of(wanted.hash))?;
+            if let Some(found) = find(medium, bucket, wanted)? {
                 return Ok(Some(found));
             }
             let now = table.buckets()?;
@@ -69,10 +72,12 @@ impl<'v> Collection<'v> {
     #[inline]
     pub fn prefetch(&self, name: &[u8]) {
         let medium = self.volume.medium();
-        let page =
-            Table::open(medium, self.root).and_then(|table| table.page(table.buckets()?.of(self.hash(name))));
+        let hash = self.hash(name);
+        let page = Table::open(medium, self.root).and_then(|table| table.page(table.buckets()?.of(hash)));
         if let Ok(page) = page {
-            (0..3).for_each(|line| medium.prefetch(page.add(line * LINE_SIZE)));
+            for line in [page, line_at(page, home(hash)), page.add(LENGTHS)] {
+                medium.prefetch(line);
+            }
         }
     }
 
@@ -98,13 +103,13 @@ impl<'v> Collection<'v> {
     }
 }
 
-/// Looks for a name in the pages of a bucket.
+/// Looks for an entry in the pages of a bucket.
 #[inline(always)]
-fn find(medium: &Medium, bucket: Addr, hash: u64, name: &[u8]) -> Result<Option<Found>> {
+fn find(medium: &Medium, bucket: Addr, wanted: Record<'_>) -> Result<Option<Found>> {
     let mut chain = Chain::new();
     let mut page = bucket;
     loop {
-        let (hit, link) = read_page(medium, page, |commit| search(medium, page, commit, hash, name))?;
+        let (hit, link) = read_page(medium, page, |commit| search(medium, page, commit, wanted))?;
         if let Some((slot, id)) = hit {
             return Ok(Some(Found { id, bucket, page, slot }));
         }
@@ -115,80 +120,66 @@ fn find(medium: &Medium, bucket: Addr, hash: u64, name: &[u8]) -> Result<Option<
     }
 }
 
-/// Looks for a name in a page; also gives the page's link.
+/// A slot, and the object that it names.
+type Hit = (u32, ObjectId);
+
+/// Looks for an entry in a page; also gives the page's link where it is not there.
 #[inline(always)]
-fn search(
+fn search(medium: &Medium, page: Addr, commit: Commit, wanted: Record<'_>) -> Result<(Option<Hit>, u64)> {
+    let (hit, spilled) = search_line(medium, page, commit, home(wanted.hash), wanted)?;
+    if hit.is_some() {
+        return Ok((hit, 0));
+    }
+    let hit = if spilled == 0 { None } else { search_lines(medium, page, commit, spilled, wanted)? };
+    Ok((hit, load(medium, page.add(LINK))?))
+}
+
+/// Looks for an entry in several lines of a page.
+#[cold]
+fn search_lines(
     medium: &Medium,
     page: Addr,
     commit: Commit,
-    hash: u64,
-    name: &[u8],
-) -> Result<(Option<(u32, ObjectId)>, u64)> {
-    const { assert!(LINK == 8 && TAGS == 16) };
-    // Where the records are stands in the next line.
-    medium.prefetch(page.add(LINE_SIZE));
-    let head = words(medium, page, 6)?;
-    let (link, tags) = (head.load(1), [head.load(2), head.load(3), head.load(4), head.load(5)]);
-    for slot in bits(matching(tags, tag(hash)) & commit.live()) {
-        let (record, units) = record_at(medium, page, slot)?;
-        let entry = words(medium, record, units as usize)?;
-        if entry.load(0) != hash {
-            continue;
+    lines: u32,
+    wanted: Record<'_>,
+) -> Result<Option<Hit>> {
+    for line in bits(lines) {
+        let (hit, _) = search_line(medium, page, commit, line, wanted)?;
+        if hit.is_some() {
+            return Ok(hit);
         }
-        // Whoever looks a name up goes on to its object.
-        let object = Addr::from_raw(entry.load(1));
+    }
+    Ok(None)
+}
+
+/// Looks for an entry in a line of a page; also gives the lines that may hold entries that prefer this one.
+#[inline(always)]
+fn search_line(
+    medium: &Medium,
+    page: Addr,
+    commit: Commit,
+    line: u32,
+    wanted: Record<'_>,
+) -> Result<(Option<Hit>, u32)> {
+    let slots = words(medium, line_at(page, line), LINE_WORDS as usize)?;
+    let tags = Tags::from_raw(slots.load(TAGS_WORD));
+    let live = commit.live() >> (line * LINE_WORDS);
+    for index in bits(tags.matching(tag(wanted.hash)) & live) {
+        let slot = Slot::from_raw(slots.load(index as usize));
+        // Whoever looks a name up goes on to its object, whose lines come while the record does.
+        let object = Addr::from_raw(slot.id());
         medium.prefetch(object.add(LINE_SIZE));
         medium.prefetch(object.add(2 * LINE_SIZE));
-        if let Some(id) = matches(entry, record, units, name)? {
-            return Ok((Some((slot, id)), link));
+        // A slot of this name leaves room for it.
+        if slot.unit() < HEAP_UNIT || slot.unit() + wanted.units() > PAGE_UNITS {
+            continue;
+        }
+        let stored = words(medium, record_at(page, slot), wanted.units() as usize)?;
+        if wanted.words().enumerate().all(|(index, word)| stored.load(index) == word) {
+            return Ok((Some((line * LINE_WORDS + index, checked_id(page, slot.id())?)), 0));
         }
     }
-    Ok((None, link))
-}
-
-/// The slots whose tag is `tag`.
-#[inline]
-fn matching(tags: [u64; 4], tag: u8) -> u32 {
-    const LOW: u64 = 0x0101_0101_0101_0101;
-    const SEVEN: u64 = LOW * 0x7f;
-    let wanted = LOW * u64::from(tag);
-    let mut slots = 0;
-    for (word, tags) in tags.into_iter().enumerate() {
-        let differs = tags ^ wanted;
-        let equal = !(((differs & SEVEN) + SEVEN) | differs | SEVEN) >> 7;
-        // Gathers the low bits of the eight bytes.
-        let gathered = equal.wrapping_mul(0x0102_0408_1020_4080) >> 56;
-        slots |= (gathered as u32) << (8 * word);
-    }
-    slots
-}
-
-/// The object of a record, if its name is `name`. Compares words, because records are padded with zeros.
-#[inline(always)]
-fn matches(entry: Words<'_>, record: Addr, units: u32, name: &[u8]) -> Result<Option<ObjectId>> {
-    const { assert!(RECORD_NAME == 18) };
-    let first = entry.load(2);
-    let name_len = checked_name_len(record, first as u16, units)?;
-    let (start, rest) = name.split_at(name.len().min(6));
-    if name_len != name.len() || first >> 16 != word(start) {
-        return Ok(None);
-    }
-    // The name is as long as the record says, so these words are in it.
-    for (at, chunk) in rest.chunks(8).enumerate() {
-        if entry.load(3 + at) != word(chunk) {
-            return Ok(None);
-        }
-    }
-    checked_id(record, entry.load(1)).map(Some)
-}
-
-/// Up to eight bytes as a word, padded with zeros.
-#[inline]
-fn word(bytes: &[u8]) -> u64 {
-    match bytes.try_into() {
-        Ok(whole) => u64::from_le_bytes(whole),
-        Err(_) => bytes.iter().rev().fold(0, |word, &byte| word << 8 | u64::from(byte)),
-    }
+    Ok((None, tags.spilled()))
 }
 
 /// Where an entry stands in a listing: its hash with the bits reversed. The last two places are one, so that every
@@ -267,8 +258,7 @@ pub fn list(
                 read_page(table.medium, page, |commit| {
                     entries.truncate(before);
                     for slot in bits(commit.live()) {
-                        let (record, units) = record_at(table.medium, page, slot)?;
-                        let entry = Entry::read(table.medium, record, units)?;
+                        let entry = Entry::read(table.medium, page, slot)?;
                         let place = place_of(entry.hash);
                         if buckets.of(entry.hash) == bucket && place >= cookie {
                             entries.push((place, entry));
@@ -330,7 +320,8 @@ fn page_summary(
     epoch: u32,
 ) -> Result<Summary> {
     let counted = counting(medium, page, commit, buckets, bucket)?;
-    let directories = counted & load(medium, page.add(super::layout::DIRECTORIES))? as u32;
+    let inventory = Inventory::from_raw(load(medium, page.add(INVENTORY))?);
+    let directories = counted & inventory.directories();
     let stamp: Stamp = read_value(medium, stamp_at(page, commit.selector()))?;
     let changed = stamp.time();
     Ok(Summary {
@@ -348,11 +339,6 @@ impl Summary {
         self.changed = self.changed.max(other.changed);
         self.modified = self.modified.max(other.modified);
     }
-}
-
-/// Where a page's stamp is.
-pub(super) fn stamp_at(page: Addr, selector: usize) -> Addr {
-    page.add(STAMPS + selector as u64 * size_of::<Stamp>() as u64)
 }
 
 /// Calls `visit` with each page of a bucket.

@@ -3,9 +3,10 @@
 use eyrie_medium::{Addr, Fault, Medium, Words};
 use zerocopy::{FromBytes, IntoBytes};
 
+use super::buckets::{BucketPlace, Buckets, TABLE_HEAD, is_plain, segment_slot, table_slots};
 use super::layout::{
-    BucketPlace, Buckets, Commit, LENGTHS, LINK, MAX_CHAIN, MAX_NAME, OFFSETS, PAGE_BYTES, PAGE_UNITS,
-    RECORD_NAME, RecordHead, SLOTS, TABLE_HEAD, UNIT, is_plain, record_bytes, segment_slot, table_slots,
+    Commit, HEAP_UNIT, LINK, MAX_CHAIN, MAX_NAME, PAGE_BYTES, PAGE_UNITS, RECORD_NAME, RecordHead, Slot,
+    UNIT, index_of, length_at, record_units, slot_at,
 };
 use crate::object::pointer::{Extent, Pointer};
 use crate::{Error, ObjectId, Result};
@@ -158,30 +159,25 @@ pub(super) fn read_value<T: FromBytes + IntoBytes>(medium: &Medium, addr: Addr) 
     medium.read_value(addr).map_err(|fault| hostile(addr, fault))
 }
 
-/// Where the record of a slot is, in units, if that is within the heap.
-#[inline(always)]
-pub(super) fn record_place(page: Addr, offset: u8, length: u8) -> Result<(u32, u32)> {
-    let (start, len) = (u32::from(offset), u32::from(length));
-    let shortest = (record_bytes(1) as u64 / UNIT) as u32;
-    let longest = (record_bytes(MAX_NAME) as u64 / UNIT) as u32;
-    if start < super::layout::HEAP_UNIT || !(shortest..=longest).contains(&len) || start + len > PAGE_UNITS {
+/// What a slot says, and the units of its record, which is within the heap.
+#[inline]
+pub(super) fn read_slot(medium: &Medium, page: Addr, slot: u32) -> Result<(Slot, u32)> {
+    let stored = Slot::from_raw(load(medium, slot_at(page, slot))?);
+    let units = u32::from((load(medium, length_at(page, slot))? >> (8 * index_of(slot))) as u8);
+    let possible = (record_units(1)..=record_units(MAX_NAME)).contains(&units);
+    if !possible || stored.unit() < HEAP_UNIT || stored.unit() + units > PAGE_UNITS {
         return Err(Error::corrupt(page, "record outside its bucket page"));
     }
-    Ok((start, len))
+    Ok((stored, units))
 }
 
-/// The address and the units of a slot's record.
-#[inline(always)]
-pub(super) fn record_at(medium: &Medium, page: Addr, slot: u32) -> Result<(Addr, u32)> {
-    debug_assert!(slot < SLOTS);
-    const { assert!(LENGTHS == OFFSETS + 32) };
-    let places = words(medium, page.add(OFFSETS), 8)?;
-    let byte = |table: usize| (places.load(table + slot as usize / 8) >> (8 * (slot & 7))) as u8;
-    let (start, len) = record_place(page, byte(0), byte(4))?;
-    Ok((page.add(u64::from(start) * UNIT), len))
+/// Where the record of a slot is.
+#[inline]
+pub(super) fn record_at(page: Addr, slot: Slot) -> Addr {
+    page.add(u64::from(slot.unit()) * UNIT)
 }
 
-/// An entry as a record says it.
+/// An entry as its slot and its record say it.
 pub(super) struct Entry {
     pub hash: u64,
     pub id: ObjectId,
@@ -194,11 +190,16 @@ impl Entry {
         &self.bytes[..self.name_len]
     }
 
-    /// The entry whose record is `units` long at `record`.
-    pub fn read(medium: &Medium, record: Addr, units: u32) -> Result<Entry> {
+    /// The entry of a slot.
+    pub fn read(medium: &Medium, page: Addr, slot: u32) -> Result<Entry> {
+        let (slot, units) = read_slot(medium, page, slot)?;
+        let record = record_at(page, slot);
         let head: RecordHead = read_value(medium, record)?;
-        let id = checked_id(record, head.id)?;
-        let name_len = checked_name_len(record, head.name_len, units)?;
+        let id = checked_id(page, slot.id())?;
+        let name_len = usize::from(head.name_len);
+        if name_len == 0 || name_len > MAX_NAME || record_units(name_len) != units {
+            return Err(Error::corrupt(record, "bad length of a name"));
+        }
         let mut bytes = [0; MAX_NAME];
         medium
             .read(record.add(RECORD_NAME as u64), &mut bytes[..name_len])
@@ -207,23 +208,13 @@ impl Entry {
     }
 }
 
-/// The id that a record holds.
+/// The id that a slot of `page` holds.
 #[inline]
-pub(super) fn checked_id(record: Addr, raw: u64) -> Result<ObjectId> {
+pub(super) fn checked_id(page: Addr, raw: u64) -> Result<ObjectId> {
     match ObjectId::from_raw(raw) {
         Some(id) if id.place() != 0 => Ok(id),
-        _ => Err(Error::corrupt(record, "entry without an object")),
+        _ => Err(Error::corrupt(page, "entry without an object")),
     }
-}
-
-/// The length of the name that a record of `units` holds.
-#[inline]
-pub(super) fn checked_name_len(record: Addr, name_len: u16, units: u32) -> Result<usize> {
-    let len = usize::from(name_len);
-    if len == 0 || len > MAX_NAME || record_bytes(len) as u64 != u64::from(units) * UNIT {
-        return Err(Error::corrupt(record, "bad length of a name"));
-    }
-    Ok(len)
 }
 
 /// The live slots whose entries belong to `bucket`.
@@ -239,8 +230,8 @@ pub(super) fn counting(
     }
     let mut counted = 0;
     for slot in bits(commit.live()) {
-        let (record, _) = record_at(medium, page, slot)?;
-        if buckets.of(load(medium, record)?) == bucket {
+        let (stored, _) = read_slot(medium, page, slot)?;
+        if buckets.of(load(medium, record_at(page, stored))?) == bucket {
             counted |= 1 << slot;
         }
     }

@@ -3,16 +3,19 @@
 //! The caller holds the directory's lock. Safe when power fails: see the module's docs.
 
 use eyrie_medium::{Addr, Medium};
+use smallvec::SmallVec;
 use zerocopy::IntoBytes;
 
+use super::buckets::{FIRST_TABLE_BYTES, segment_slot};
 use super::grow::CROWDED;
 use super::hash;
 use super::layout::{
-    Commit, DIRECTORIES, FIRST_TABLE_BYTES, HEAP_UNIT, LENGTHS, LINK, OFFSETS, PAGE_BYTES, PAGE_UNITS,
-    PageHead, Record, SLOTS, Stamp, TAGS, UNIT, page_extent, segment_slot, tag,
+    CAPACITY, Commit, Gap, HEAP_UNIT, INVENTORY, Inventory, LINK, PAGE_BYTES, PAGE_UNITS, PageHead, Record,
+    Slot, SlotLine, Stamp, Tags, UNIT, free_slot, home, index_of, length_at, line_of, page_extent, slot_at,
+    stamp_at, tag, tags_at,
 };
-use super::read::{Found, stamp_at};
-use super::table::{Chain, Entry, Table, bits, read_value, record_at, record_place};
+use super::read::Found;
+use super::table::{Chain, Entry, Table, bits, load, read_slot, record_at};
 use crate::object::pointer::{Extent, Pointer};
 use crate::transaction::Transaction;
 use crate::{Error, ObjectId, Result, Time};
@@ -46,8 +49,7 @@ pub fn insert(
     epoch: u32,
 ) -> Result<()> {
     let (hash, page, level) = place(tx, root, name)?;
-    let record = Record::new(hash, id, name);
-    NewEntry { record: &record, hash, id, stamp: Stamp::new(time, epoch) }.insert(tx, page, level)
+    NewEntry { record: Record { hash, name }, id, stamp: Stamp::new(time, epoch) }.insert(tx, page, level)
 }
 
 /// Inserts an entry if the first page of its bucket has plenty of room; whether it did. If not, nothing was changed, and
@@ -68,9 +70,8 @@ pub fn insert_with_ease(
     if page.stored.level() != level || page.live().count_ones() >= CROWDED {
         return Ok(false);
     }
-    let record = Record::new(hash, id, name);
-    let entry = NewEntry { record: &record, hash, id, stamp: Stamp::new(time, epoch) };
-    let Some(room) = page.room(record.units())? else { return Ok(false) };
+    let entry = NewEntry { record: Record { hash, name }, id, stamp: Stamp::new(time, epoch) };
+    let Some(room) = page.room(&entry.record)? else { return Ok(false) };
     page.put(tx, room, &entry)?;
     page.finish(tx, entry.stamp)?;
     Ok(true)
@@ -93,18 +94,19 @@ pub fn remove(tx: &mut Transaction<'_>, found: &Found, time: Time, epoch: u32) -
 pub fn replace(tx: &mut Transaction<'_>, found: &Found, id: ObjectId, time: Time, epoch: u32) -> Result<()> {
     let stamp = Stamp::new(time, epoch);
     let mut page = Draft::open(tx, found.page)?;
-    let (record, units) = record_at(tx.medium(), found.page, found.slot)?;
-    let old = Entry::read(tx.medium(), record, units)?;
-    let record = Record::new(old.hash, id, old.name());
-    let entry = NewEntry { record: &record, hash: old.hash, id, stamp };
+    let (old, units) = read_slot(tx.medium(), found.page, found.slot)?;
+    let hash = load(tx.medium(), record_at(found.page, old))?;
     page.remove(found.slot)?;
-    if let Some(room) = page.room(units)? {
-        page.put(tx, room, &entry)?;
+    if let Some(slot) = free_slot(hash, page.taken()) {
+        // The record is the same, so it stays where it is.
+        let gap = page.inventory()?.gap();
+        page.fill(tx, Room { slot, unit: old.unit(), units, gap }, hash, id)?;
         return page.finish(tx, stamp);
     }
     let level = page.pending.level();
     page.finish(tx, stamp)?;
-    entry.insert(tx, found.bucket, level)
+    let old = Entry::read(tx.medium(), found.page, found.slot)?;
+    NewEntry { record: Record { hash, name: old.name() }, id, stamp }.insert(tx, found.bucket, level)
 }
 
 /// Where a name belongs: its hash, the first page of its bucket, and the bucket's level.
@@ -119,8 +121,7 @@ fn place(tx: &Transaction<'_>, root: Pointer, name: &[u8]) -> Result<(u64, Addr,
 
 /// An entry to be.
 struct NewEntry<'a> {
-    record: &'a Record,
-    hash: u64,
+    record: Record<'a>,
     id: ObjectId,
     stamp: Stamp,
 }
@@ -132,7 +133,7 @@ impl NewEntry<'_> {
         let (mut addr, mut extent): (Addr, Option<Extent>) = (bucket, None);
         loop {
             let mut page = Draft::open(tx, addr)?;
-            if let Some(room) = page.room(self.record.units())? {
+            if let Some(room) = page.room(&self.record)? {
                 page.put(tx, room, self)?;
                 return page.finish(tx, self.stamp);
             }
@@ -143,7 +144,7 @@ impl NewEntry<'_> {
         }
         let further = tx.allocate(PAGE_BYTES)?;
         let mut image = PageImage::new(level, self.stamp);
-        image.push(self.record.bytes(), self.hash, self.id);
+        image.push(&self.record, self.id);
         tx.write(further.addr, &image.bytes(0))?;
         let link = Pointer::node(further).raw();
         if extent.is_some_and(|last| tx.is_new(last)) {
@@ -155,72 +156,28 @@ impl NewEntry<'_> {
     }
 }
 
-/// Where a record can go: a slot, and the first unit of its memory.
+/// Where an entry can go: a slot, and the memory of its record; and what the page's gap is then.
 #[derive(Clone, Copy)]
 pub(super) struct Room {
     slot: u32,
     unit: u32,
-}
-
-/// The units of a page that are in use, a bit each.
-#[derive(Default)]
-struct Units([u64; PAGE_UNITS as usize / 64]);
-
-impl Units {
-    /// Marks a record, which is within the page and shorter than 64 units.
-    #[inline]
-    fn fill(&mut self, start: u32, len: u32) {
-        let run = u128::from(u64::MAX >> (64 - len)) << (start % 64);
-        let word = start as usize / 64;
-        self.0[word] |= run as u64;
-        if let Some(next) = self.0.get_mut(word + 1) {
-            *next |= (run >> 64) as u64;
-        }
-    }
-
-    /// The first unit from `at` on that is in use, or is free; the page's end if there is none.
-    #[inline]
-    fn next(&self, at: u32, in_use: bool) -> u32 {
-        let mut at = at;
-        while at < PAGE_UNITS {
-            let word = self.0[at as usize / 64];
-            let wanted = if in_use { word } else { !word } >> (at % 64);
-            if wanted != 0 {
-                return at + wanted.trailing_zeros();
-            }
-            at = (at / 64 + 1) * 64;
-        }
-        PAGE_UNITS
-    }
-
-    /// The first gap of `units` in the heap.
-    fn gap(&self, units: u32) -> Option<u32> {
-        let mut at = HEAP_UNIT;
-        while at + units <= PAGE_UNITS {
-            let start = self.next(at, false);
-            let end = self.next(start, true);
-            if end - start >= units {
-                return Some(start);
-            }
-            at = end;
-        }
-        None
-    }
+    units: u32,
+    gap: Gap,
 }
 
 /// A page that a transaction changes.
-pub(super) struct Draft {
+pub(super) struct Draft<'v> {
+    medium: &'v Medium,
     addr: Addr,
-    head: PageHead,
     stored: Commit,
     pending: Commit,
     /// Whether the transaction changes the page already: then `pending` is a version of its own.
     begun: bool,
 }
 
-impl Draft {
+impl<'v> Draft<'v> {
     #[inline(always)]
-    fn open(tx: &Transaction<'_>, addr: Addr) -> Result<Draft> {
+    fn open(tx: &Transaction<'v>, addr: Addr) -> Result<Draft<'v>> {
         tx.volume().require_own(page_extent(addr))?;
         let draft = Draft::stored(tx.medium(), addr)?;
         Ok(match tx.pending(addr) {
@@ -231,10 +188,9 @@ impl Draft {
 
     /// The page as it is stored.
     #[inline(always)]
-    pub fn stored(medium: &Medium, addr: Addr) -> Result<Draft> {
-        let head: PageHead = read_value(medium, addr)?;
-        let stored = Commit::from_raw(head.commit);
-        Ok(Draft { addr, head, stored, pending: stored, begun: false })
+    pub fn stored(medium: &'v Medium, addr: Addr) -> Result<Draft<'v>> {
+        let stored = Commit::from_raw(load(medium, addr)?);
+        Ok(Draft { medium, addr, stored, pending: stored, begun: false })
     }
 
     /// Live slots, as the stored commit word says.
@@ -242,23 +198,47 @@ impl Draft {
         self.stored.live()
     }
 
-    /// Room for a record of `units`: neither what is live now nor what will be may be touched.
-    pub fn room(&self, units: u32) -> Result<Option<Room>> {
-        let taken = self.stored.live() | self.pending.live();
-        let slot = taken.trailing_ones();
-        if slot == u32::BITS {
-            return Ok(None);
-        }
-        let mut used = Units::default();
-        for other in bits(taken) {
-            let (start, len) = self.record_units(other)?;
-            used.fill(start, len);
-        }
-        Ok(used.gap(units).map(|unit| Room { slot, unit }))
+    /// Slots that may not be touched: what is live now, and what will be.
+    fn taken(&self) -> u32 {
+        self.stored.live() | self.pending.live()
     }
 
-    fn record_units(&self, slot: u32) -> Result<(u32, u32)> {
-        record_place(self.addr, self.head.offsets[slot as usize], self.head.lengths[slot as usize])
+    fn inventory(&self) -> Result<Inventory> {
+        load(self.medium, self.addr.add(INVENTORY)).map(Inventory::from_raw)
+    }
+
+    /// Room for an entry.
+    #[inline(always)]
+    pub fn room(&self, record: &Record<'_>) -> Result<Option<Room>> {
+        let (taken, units) = (self.taken(), record.units());
+        let Some(slot) = free_slot(record.hash, taken) else { return Ok(None) };
+        let mut gap = self.inventory()?.gap();
+        if gap.units() < units || !gap.is_in_heap() {
+            gap = self.largest_gap(taken)?;
+        }
+        let room = Room { slot, unit: gap.start, units, gap: gap.after(units) };
+        Ok((gap.units() >= units).then_some(room))
+    }
+
+    /// The largest gap between the records of these slots.
+    #[cold]
+    fn largest_gap(&self, slots: u32) -> Result<Gap> {
+        let mut records: SmallVec<[(u32, u32); CAPACITY as usize + 1]> = SmallVec::new();
+        for slot in bits(slots) {
+            let (slot, units) = read_slot(self.medium, self.addr, slot)?;
+            records.push((slot.unit(), slot.unit() + units));
+        }
+        records.push((PAGE_UNITS, PAGE_UNITS));
+        records.sort_unstable();
+        let (mut largest, mut at) = (Gap { start: PAGE_UNITS, end: PAGE_UNITS }, HEAP_UNIT);
+        for (start, end) in records {
+            let gap = Gap { start: at, end: start };
+            if gap.units() > largest.units() {
+                largest = gap;
+            }
+            at = at.max(end);
+        }
+        Ok(largest)
     }
 
     fn remove(&mut self, slot: u32) -> Result<()> {
@@ -272,43 +252,41 @@ impl Draft {
 
     #[inline(always)]
     fn put(&mut self, tx: &mut Transaction<'_>, room: Room, entry: &NewEntry<'_>) -> Result<()> {
-        let slot = u64::from(room.slot);
-        let bit = 1 << room.slot;
-        tx.write(self.addr.add(u64::from(room.unit) * UNIT), entry.record.bytes())?;
-        self.set_byte(tx, TAGS, slot, self.head.tags, tag(entry.hash))?;
-        self.set_byte(tx, OFFSETS, slot, self.head.offsets, room.unit as u8)?;
-        self.set_byte(tx, LENGTHS, slot, self.head.lengths, entry.record.units() as u8)?;
-        let directory = u64::from(entry.id.is_directory()) << room.slot;
-        let directories = self.head.directories & !u64::from(bit) | directory;
-        if directories != self.head.directories {
-            tx.write_word(self.addr.add(DIRECTORIES), directories)?;
-            self.head.directories = directories;
+        tx.write_words(self.addr.add(u64::from(room.unit) * UNIT), entry.record.words())?;
+        self.fill(tx, room, entry.record.hash, entry.id)
+    }
+
+    /// Gives a dead slot to an entry whose record is written, and makes the commit bring it to life.
+    #[inline(always)]
+    fn fill(&mut self, tx: &mut Transaction<'_>, room: Room, hash: u64, id: ObjectId) -> Result<()> {
+        let Room { slot, unit, units, gap } = room;
+        let (line, index, home) = (line_of(slot), index_of(slot), home(hash));
+        tx.write_word(slot_at(self.addr, slot), Slot::new(id, unit).raw())?;
+        self.set_byte(tx, tags_at(self.addr, line), index, tag(hash))?;
+        self.set_byte(tx, length_at(self.addr, slot), index, units as u8)?;
+        if line != home {
+            let place = tags_at(self.addr, home);
+            let tags = Tags::from_raw(load(self.medium, place)?);
+            tx.write_word(place, tags.with_spilled(tags.spilled() | 1 << line).raw())?;
         }
-        self.pending = self.pending.with_live(self.pending.live() | bit);
+        let inventory = self.inventory()?.with_entry(slot, id.is_directory()).with_gap(gap);
+        tx.write_word(self.addr.add(INVENTORY), inventory.raw())?;
+        self.pending = self.pending.with_live(self.pending.live() | 1 << slot);
         Ok(())
     }
 
-    /// Stores a dead slot's byte of one of the page's tables, which holds `bytes`, with the word around it.
+    /// Sets byte `index` of a word.
     #[inline]
-    fn set_byte(
-        &self,
-        tx: &mut Transaction<'_>,
-        table: u64,
-        slot: u64,
-        bytes: [u8; 32],
-        byte: u8,
-    ) -> Result<()> {
-        let (at, within) = (slot as usize / 8 * 8, slot % 8);
-        let word: [u8; 8] = std::array::from_fn(|index| bytes[at + index]);
-        let word = u64::from_le_bytes(word) & !(0xff << (8 * within)) | u64::from(byte) << (8 * within);
-        tx.write_word(self.addr.add(table + at as u64), word)
+    fn set_byte(&self, tx: &mut Transaction<'_>, place: Addr, index: u32, byte: u8) -> Result<()> {
+        let others = load(self.medium, place)? & !(0xff << (8 * index));
+        tx.write_word(place, others | u64::from(byte) << (8 * index))
     }
 
     /// Makes the commit publish the page, changed at the time that `stamp` says.
     #[inline(always)]
     fn finish(self, tx: &mut Transaction<'_>, stamp: Stamp) -> Result<()> {
         let pending = if self.begun { self.pending } else { self.pending.next_stamped() };
-        tx.write(stamp_at(self.addr, pending.selector()), stamp.as_bytes())?;
+        tx.write_words(stamp_at(self.addr, pending.selector()), stamp.words().into_iter())?;
         tx.word(self.addr, pending.raw());
         Ok(())
     }
@@ -318,42 +296,47 @@ impl Draft {
 pub(super) struct PageImage {
     bytes: [u8; PAGE_BYTES as usize],
     head: PageHead,
-    slots: u32,
-    end: u32,
 }
 
 impl PageImage {
     pub fn new(level: u32, stamp: Stamp) -> PageImage {
+        let line = SlotLine { slots: [0; 7], tags: [0; 7], spilled: 0 };
         let head = PageHead {
             commit: Commit::new(0, level).raw(),
             link: 0,
-            tags: [0; 32],
             directories: 0,
+            gap_start: HEAP_UNIT as u16,
+            gap_end: PAGE_UNITS as u16,
             reserved: 0,
-            offsets: [0; 32],
-            lengths: [0; 32],
             stamps: [stamp, Stamp::NONE],
+            lines: [line; 4],
+            lengths: [0; 32],
         };
-        PageImage { bytes: [0; PAGE_BYTES as usize], head, slots: 0, end: HEAP_UNIT }
+        PageImage { bytes: [0; PAGE_BYTES as usize], head }
     }
 
     /// Adds an entry, if there is room.
-    pub fn push(&mut self, record: &[u8], hash: u64, id: ObjectId) -> bool {
-        let units = (record.len() as u64 / UNIT) as u32;
-        if self.slots == SLOTS || self.end + units > PAGE_UNITS {
+    pub fn push(&mut self, record: &Record<'_>, id: ObjectId) -> bool {
+        let commit = Commit::from_raw(self.head.commit);
+        let (unit, units) = (self.head.gap_start, record.units() as u16);
+        let Some(slot) = free_slot(record.hash, commit.live()) else { return false };
+        if unit + units > self.head.gap_end {
             return false;
         }
-        let slot = self.slots as usize;
-        let start = self.end as usize * UNIT as usize;
-        self.bytes[start..start + record.len()].copy_from_slice(record);
-        self.head.tags[slot] = tag(hash);
-        self.head.offsets[slot] = self.end as u8;
-        self.head.lengths[slot] = units as u8;
-        self.head.directories |= u64::from(id.is_directory()) << slot;
-        let commit = Commit::from_raw(self.head.commit);
+        let (memory, _) = self.bytes.as_chunks_mut();
+        for (place, word) in memory[usize::from(unit)..].iter_mut().zip(record.words()) {
+            *place = word.to_le_bytes();
+        }
+        let (line, home, index) = (line_of(slot), home(record.hash), index_of(slot) as usize);
+        self.head.lines[line as usize].slots[index] = Slot::new(id, unit.into()).raw();
+        self.head.lines[line as usize].tags[index] = tag(record.hash);
+        if line != home {
+            self.head.lines[home as usize].spilled |= 1 << line;
+        }
+        self.head.lengths[slot as usize] = units as u8;
+        self.head.directories |= u32::from(id.is_directory()) << slot;
         self.head.commit = commit.with_live(commit.live() | 1 << slot).raw();
-        self.slots += 1;
-        self.end += units;
+        self.head.gap_start += units;
         true
     }
 

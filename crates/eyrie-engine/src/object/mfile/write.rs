@@ -316,10 +316,14 @@ fn cover(
         super::retire_all(transaction, root, size)?;
         return fresh(transaction, data);
     }
-    if root.height() == 0 && end.max(size) <= COPY_WHOLE_BYTES {
-        let old = root_extent(root, Addr::NULL)?;
+    let old = if root.height() == 0 { root_extent(root, Addr::NULL)? } else { None };
+    let visible = old.map_or(0, |extent| size.min(extent.bytes()));
+    // Pages before and after `data` that were holes stay holes.
+    let last = offset + data.len() as u64;
+    let has_hole = visible.next_multiple_of(PAGE_SIZE) + PAGE_SIZE <= offset
+        || last.max(visible).next_multiple_of(PAGE_SIZE) < end.max(size);
+    if root.height() == 0 && end.max(size) <= COPY_WHOLE_BYTES && !has_hole {
         let new = transaction.allocate(end.max(size))?;
-        let visible = old.map_or(0, |extent| size.min(extent.bytes()));
         compose(
             transaction,
             new,

@@ -2,6 +2,7 @@
 
 use eyrie_medium::Addr;
 
+use super::layout::{Gap, INVENTORY, Inventory, Slot, index_of, length_at, slot_at};
 use super::*;
 use crate::Error;
 
@@ -22,7 +23,9 @@ fn use_it(directory: &Directory<'_>, names: &[Vec<u8>]) -> usize {
     note(directory.summary().is_err());
     note(directory.view().is_empty().is_err());
     note(directory.extents().is_err());
-    note(directory.view().visit_entries(&mut |_, _| Ok(())).is_err());
+    let view = directory.view();
+    let entries = view.bucket_count().and_then(|count| view.visit_entries(0..count, &mut |_, _| Ok(())));
+    note(entries.is_err());
     errors
 }
 
@@ -128,4 +131,67 @@ fn growth_over_damage_gives_errors_or_goes_on() {
         write(directory.word, &sound[directory.word.offset() as usize..][..8]);
     }
     assert_eq!(directory.entries().expect("sound").len(), 100);
+}
+
+/// Stores `word` at `at` of a sound collection; what a check then says, once all is as before.
+fn found_out(directory: &Directory<'_>, at: Addr, word: u64) -> String {
+    let medium = directory.volume.medium();
+    let sound = medium.load(at).expect("in bounds");
+    drop(medium.write_word(at, word).expect("in bounds"));
+    let view = directory.view();
+    let checked = view.bucket_count().and_then(|count| view.visit_entries(0..count, &mut |_, _| Ok(())));
+    drop(medium.write_word(at, sound).expect("in bounds"));
+    checked.expect_err("damaged").to_string()
+}
+
+#[test]
+fn a_check_finds_what_hides_entries_from_look_ups() {
+    let volume = volume(8 << 20);
+    let directory = Directory::new(&volume);
+    let names = of_one_line(&volume, 8);
+    for (n, name) in names.iter().enumerate() {
+        directory.insert(name, id(n as u64));
+    }
+    let medium = volume.medium();
+    let load = |at| medium.load(at).expect("in bounds");
+    let first = directory.lookup(&names[0]).expect("sound").expect("there");
+    let spilled = directory.lookup(&names[7]).expect("sound").expect("there");
+    let (page, commit) = (first.page, Commit::from_raw(load(first.page)));
+    assert_eq!((line_of(first.slot), line_of(spilled.slot)), (2, 3));
+
+    // A wrong tag or no note of what was spilled hides an entry, but no other.
+    let tags = tags_at(page, 2);
+    for (word, hidden, said) in [
+        (load(tags) ^ 1 << (8 * index_of(first.slot)), 0, "wrong tag of an entry"),
+        (Tags::from_raw(load(tags)).with_spilled(0b0011).raw(), 7, "outside its line"),
+    ] {
+        assert!(found_out(&directory, tags, word).contains(said));
+        let sound = load(tags);
+        drop(medium.write_word(tags, word).expect("in bounds"));
+        for (n, name) in names.iter().enumerate() {
+            let found = directory.lookup(name).expect("sound").map(|found| found.id);
+            assert_eq!(found, (n != hidden).then_some(id(n as u64)));
+        }
+        drop(medium.write_word(tags, sound).expect("in bounds"));
+    }
+
+    let inventory = Inventory::from_raw(load(page.add(INVENTORY)));
+    let slot = Slot::from_raw(load(slot_at(page, first.slot)));
+    let lengths = load(length_at(page, first.slot));
+    for (at, word, said) in [
+        (page, commit.raw() | 1 << 7, "no slot"),
+        (page.add(INVENTORY), inventory.raw() ^ 1 << first.slot, "wrong kind"),
+        (page.add(INVENTORY), inventory.with_gap(Gap::HEAP).raw(), "overlap"),
+        (page.add(INVENTORY), inventory.with_gap(Gap { start: 0, end: 50 }).raw(), "gap outside"),
+        (page.add(INVENTORY), inventory.with_gap(Gap { start: 90, end: 80 }).raw(), "gap outside"),
+        (slot_at(page, first.slot), Slot::new(first.id, 3).raw(), "record outside"),
+        (slot_at(page, spilled.slot), Slot::new(spilled.id, slot.unit()).raw(), "overlap"),
+        (slot_at(page, first.slot), slot.raw() & !63, "without an object"),
+        (length_at(page, first.slot), lengths & !(0xff << (8 * index_of(first.slot))), "record outside"),
+        (length_at(page, first.slot), lengths + (1 << (8 * index_of(first.slot))), "length of a name"),
+    ] {
+        let found = found_out(&directory, at, word);
+        assert!(found.contains(said), "{found}: not {said}");
+    }
+    directory.entries().expect("sound");
 }

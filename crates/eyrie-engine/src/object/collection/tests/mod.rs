@@ -6,8 +6,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use eyrie_medium::{Addr, Medium, epoch};
 
-use super::layout::{Commit, PAGE_BYTES};
-use super::table::Table;
+use super::buckets::BucketPlace;
+use super::layout::{CAPACITY, Commit, LINES, PAGE_BYTES, Tags, home, line_of, tags_at};
+use super::read::for_each_page;
+use super::table::{Entry, Table, bits};
 use super::*;
 use crate::object::pointer::Extent;
 use crate::transaction::Transaction;
@@ -128,7 +130,8 @@ impl<'v> Directory<'v> {
 
     fn entries(&self) -> Result<BTreeMap<Vec<u8>, ObjectId>> {
         let mut entries = BTreeMap::new();
-        self.view().visit_entries(&mut |name, id| {
+        let view = self.view();
+        view.visit_entries(0..view.bucket_count()?, &mut |name, id| {
             assert_eq!(entries.insert(name.to_vec(), id), None);
             Ok(())
         })?;
@@ -274,6 +277,70 @@ fn names_that_collide_fill_further_pages() {
         model.insert(name.clone(), id(n as u64 + 2000));
     }
     directory.assert_is(&model);
+}
+
+/// Names whose entries prefer the same line.
+fn of_one_line(volume: &Volume, count: usize) -> Vec<Vec<u8>> {
+    let names = (0_u64..).map(|n| n.to_string().into_bytes());
+    names.filter(|name| home(hash(volume.hash_seed(), name)) == 2).take(count).collect()
+}
+
+#[test]
+fn a_line_that_is_full_spills_into_the_others() {
+    let volume = volume(8 << 20);
+    let directory = Directory::new(&volume);
+    let names = of_one_line(&volume, 2 * CAPACITY as usize);
+    let (names, absent) = names.split_at(CAPACITY as usize);
+    let mut model = BTreeMap::new();
+    let mut lines = [0; LINES];
+    for (n, name) in names.iter().enumerate() {
+        directory.change(|tx| insert(tx, directory.root(), name, id(n as u64), NOW, EPOCH));
+        model.insert(name.clone(), id(n as u64));
+        lines[line_of(directory.lookup(name).expect("sound").expect("there").slot) as usize] += 1;
+        assert_eq!(lines[2], (n + 1).min(7));
+    }
+    assert_eq!(lines, [7; LINES]);
+    directory.assert_is(&model);
+    // Those that were spilled are found also when their own line has room again.
+    for name in names.iter().take(20).skip(2) {
+        directory.remove(name);
+        model.remove(name);
+        directory.assert_is(&model);
+    }
+    for name in absent {
+        assert_eq!(directory.lookup(name).expect("sound"), None);
+    }
+}
+
+#[test]
+fn a_split_forgets_the_spilled_entries_that_move() {
+    let volume = volume(64 << 20);
+    let directory = Directory::new(&volume);
+    let (mut spilled, mut outside) = (0, 0);
+    for n in 0..5_000 {
+        directory.insert(&name(n), id(n));
+    }
+    let medium = volume.medium();
+    let table = Table::open(medium, directory.root()).expect("sound");
+    for bucket in 0..table.buckets().expect("sound").count() {
+        for_each_page(&table, bucket, |page| {
+            let mut expected = [0; LINES];
+            for slot in bits(Commit::from_raw(medium.load(page)?).live()) {
+                let home = home(Entry::read(medium, page, slot)?.hash);
+                if line_of(slot) != home {
+                    expected[home as usize] |= 1 << line_of(slot);
+                    outside += 1;
+                }
+            }
+            for (line, expected) in (0..).zip(expected) {
+                assert_eq!(Tags::from_raw(medium.load(tags_at(page, line))?).spilled(), expected);
+                spilled += expected.count_ones();
+            }
+            Ok(())
+        })
+        .expect("sound");
+    }
+    assert!((20..500).contains(&outside) && spilled <= outside, "{outside} entries outside their lines");
 }
 
 #[test]
@@ -466,7 +533,7 @@ fn a_half_done_split_changes_no_answer() {
             // What a crash after the publish of the bucket count leaves.
             let table = Table::open(volume.medium(), directory.root()).expect("sound");
             let buckets = table.buckets().expect("sound");
-            if layout::BucketPlace::of(buckets.count()).segment < table.slots() {
+            if BucketPlace::of(buckets.count()).segment < table.slots() {
                 grow::move_out(&volume, &table, buckets).expect("space");
                 directory.assert_is(&model);
             }

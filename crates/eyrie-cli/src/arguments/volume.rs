@@ -1,0 +1,64 @@
+//! Arguments of what makes and changes volumes as a whole.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+use eyrie::MediumChoice;
+
+use crate::text;
+
+/// See [`super::Command::Mkfs`].
+#[derive(Debug, Args)]
+pub struct Mkfs {
+    /// The new volume
+    #[arg(value_name = "VOLUME")]
+    pub volume: PathBuf,
+    /// Bytes it may take, such as 4G or 512M; not for a block device
+    #[arg(long, short, value_parser = text::parse_size)]
+    pub size: Option<u64>,
+    /// What it is kept on, from now on
+    #[arg(long, value_enum, default_value_t)]
+    pub medium: Medium,
+    /// Take a block device even if something is on it, which is lost
+    #[arg(long)]
+    pub force: bool,
+    /// Bytes of one allocation group (for tests)
+    #[arg(long, value_parser = text::parse_size, hide = true)]
+    pub group_size: Option<u64>,
+}
+
+/// See [`super::Command::Resize`].
+#[derive(Debug, Args)]
+pub struct Resize {
+    /// The volume
+    #[arg(value_name = "VOLUME")]
+    pub volume: PathBuf,
+    /// Bytes it may take from now on, such as 4G or 512M
+    #[arg(value_name = "SIZE", value_parser = text::parse_size)]
+    pub size: u64,
+}
+
+/// What a volume is kept on.
+#[derive(Clone, Copy, Default, Debug, ValueEnum)]
+pub enum Medium {
+    /// What suits the place: pmem where the host has it, dram on a file system in memory, else paged
+    #[default]
+    Auto,
+    /// Memory: what is done survives the death of the process
+    Dram,
+    /// Persistent memory mounted with DAX: what is done survives a failure of power
+    Pmem,
+    /// A disk, as files or a block device: what is synchronised, and all but the last seconds, survives a failure of power
+    Paged,
+}
+
+impl From<Medium> for MediumChoice {
+    fn from(medium: Medium) -> MediumChoice {
+        match medium {
+            Medium::Auto => MediumChoice::Auto,
+            Medium::Dram => MediumChoice::Dram,
+            Medium::Pmem => MediumChoice::Pmem,
+            Medium::Paged => MediumChoice::Paged,
+        }
+    }
+}

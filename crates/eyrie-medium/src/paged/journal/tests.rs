@@ -1,0 +1,192 @@
+use super::super::simulated::SimulatedDisk;
+use super::*;
+
+const PAGES: u64 = 16;
+const JOURNAL: u64 = 32 * PAGE_SIZE;
+const ID: [u8; 16] = [7; 16];
+
+/// A generator of numbers that are often at some edge.
+struct Odd(u64);
+
+impl Odd {
+    fn any(&mut self) -> u64 {
+        self.0 = self.0.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
+        (self.0 ^ (self.0 >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 7
+    }
+
+    fn edge(&mut self) -> u64 {
+        let edges = [0, 1, 2, PAGES - 1, PAGES, PAGE_SIZE, JOURNAL, 1 << 32, u64::MAX - 4095, u64::MAX];
+        if self.any().is_multiple_of(4) { self.any() } else { edges[self.any() as usize % edges.len()] }
+    }
+}
+
+/// A volume whose pages are full of their numbers plus one, and nothing in its journal.
+fn volume() -> (SimulatedDisk, Anchor) {
+    let mut bytes: Vec<u8> = (1..=PAGES as u8).flat_map(|number| [number; PAGE]).collect();
+    bytes.resize(bytes.len() + JOURNAL as usize + PAGE, 0);
+    let (disk, anchor) = (SimulatedDisk::holding(bytes), Anchor::new(ID, PAGES * PAGE_SIZE, JOURNAL));
+    anchor.write_page(&disk).expect("room");
+    (disk, anchor)
+}
+
+fn volume_bytes(disk: &SimulatedDisk) -> Vec<u8> {
+    let mut bytes = vec![0; PAGES as usize * PAGE];
+    disk.read(0, &mut bytes).expect("there");
+    bytes
+}
+
+/// Makes the checksum of a record right, whatever else is wrong with it.
+fn bless(record: &mut [PageBytes]) {
+    let bytes = record.as_mut_bytes();
+    let (mut head, _) = RecordHead::read_from_prefix(bytes).expect("a page");
+    head.checksum = 0;
+    bytes[..size_of::<RecordHead>()].copy_from_slice(head.as_bytes());
+    head.checksum = crc32c::crc32c(bytes);
+    bytes[..size_of::<RecordHead>()].copy_from_slice(head.as_bytes());
+}
+
+fn head(bytes: u64, fresh: u32, changed: u32) -> RecordHead {
+    let (magic, id) = (RECORD_MAGIC, ID);
+    RecordHead { magic, id, sequence: 1, bytes, fresh, changed, ..RecordHead::new_zeroed() }
+}
+
+/// A record of `pages` pages with this head and, after it, these words; its checksum is right.
+fn forged(head: RecordHead, words: &[u64], pages: usize) -> Vec<PageBytes> {
+    let mut record = page_buffer(pages * PAGE);
+    let bytes = record.as_mut_bytes();
+    bytes[..size_of::<RecordHead>()].copy_from_slice(head.as_bytes());
+    bytes[size_of::<RecordHead>()..][..words.len() * 8].copy_from_slice(words.as_bytes());
+    bless(&mut record);
+    record
+}
+
+/// Puts `record` where the journal starts, and replays.
+fn replayed(record: &[PageBytes]) -> SimulatedDisk {
+    let (disk, anchor) = volume();
+    disk.write(anchor.volume_bytes, record.as_bytes()).expect("room");
+    replay(&disk, &anchor).expect("the disk is sound");
+    disk
+}
+
+#[test]
+fn a_sound_record_changes_its_lines_and_no_other() {
+    let mut record = Record::default();
+    record.changed(3, 0b10, &[0xee; PAGE]);
+    let disk = replayed(&record.seal(ID, 1));
+    let mut expected = volume_bytes(&volume().0);
+    expected[3 * PAGE + 64..3 * PAGE + 128].fill(0xee);
+    assert!(volume_bytes(&disk) == expected);
+}
+
+#[test]
+fn a_record_that_cannot_be_is_ignored() {
+    let page = PAGE_SIZE;
+    let (one, many) = (1 << 1, u64::MAX);
+    let cases: [(&str, RecordHead, &[u64]); 13] = [
+        ("no bytes", head(0, 0, 1), &[0, one]),
+        ("less than a page", head(64, 0, 1), &[0, one]),
+        ("no whole pages", head(page + 8, 0, 1), &[0, one]),
+        ("longer than the journal", head(JOURNAL + page, 0, 1), &[0, one]),
+        ("longer than numbers go", head(u64::MAX - 4095, 0, 1), &[0, one]),
+        ("more fresh pages than bytes", head(page, u32::MAX, 0), &[]),
+        ("more changed pages than bytes", head(page, 0, u32::MAX), &[0, one]),
+        ("more lines than bytes", head(page, 0, 1), &[0, many]),
+        ("a changed page outside", head(page, 0, 1), &[PAGES, one]),
+        ("a changed page far outside", head(page, 0, 1), &[u64::MAX, one]),
+        ("a fresh page outside", head(page, 1, 1), &[PAGES, 0, 0, one]),
+        ("a fresh page where numbers overflow", head(page, 1, 1), &[1 << 52, 0, 0, one]),
+        ("another number", RecordHead { sequence: 2, ..head(page, 0, 1) }, &[0, one]),
+    ];
+    let before = volume_bytes(&volume().0);
+    for (what, head, words) in cases {
+        assert!(volume_bytes(&replayed(&forged(head, words, 1))) == before, "{what}");
+    }
+    // But for what is wrong in each, such a record counts.
+    assert!(volume_bytes(&replayed(&forged(head(page, 0, 1), &[0, one], 1))) != before);
+}
+
+#[test]
+fn a_record_that_was_cut_short_is_ignored_with_all_after_it() {
+    let mut long = Record::default();
+    (0..3).for_each(|page| long.changed(page, ALL_LINES, &[0xee; PAGE]));
+    let mut short = Record::default();
+    short.changed(9, 1, &[0xdd; PAGE]);
+    let sealed = [long.seal(ID, 1), short.seal(ID, 2)].concat();
+    let before = volume_bytes(&volume().0);
+    for cut in 0..long.bytes() as usize / PAGE {
+        let mut torn = sealed.clone();
+        torn[cut] = PageBytes([0; PAGE]);
+        assert!(volume_bytes(&replayed(&torn)) == before, "without page {cut}");
+    }
+}
+
+/// Whatever a journal says, nothing panics, and a second replay changes nothing more.
+#[test]
+fn hostile_journals_do_no_harm() {
+    for seed in 0..4000 {
+        let mut odd = Odd(seed);
+        let pages = 1 + odd.any() as usize % 4;
+        let words: Vec<u64> = (0..64 * pages).map(|_| odd.edge()).collect();
+        let mut head = head(pages as u64 * PAGE_SIZE, odd.edge() as u32, odd.edge() as u32);
+        if odd.any().is_multiple_of(8) {
+            (head.bytes, head.sequence) = (odd.edge(), odd.edge());
+        }
+        let mut record = forged(head, &words, pages);
+        if odd.any().is_multiple_of(4) {
+            let noise: Vec<u64> = (0..pages * PAGE / 8).map(|_| odd.any()).collect();
+            record.as_mut_bytes().copy_from_slice(noise.as_bytes());
+        }
+        let disk = replayed(&record);
+        let once = volume_bytes(&disk);
+        replay(&disk, &volume().1).expect("the disk is sound");
+        assert!(volume_bytes(&disk) == once, "seed {seed}");
+    }
+}
+
+#[test]
+fn an_anchor_that_contradicts_the_disk_is_refused() {
+    let (disk, sound) = volume();
+    let found = |disk: &SimulatedDisk| Anchor::read(disk).expect("the disk is sound");
+    assert_eq!(found(&disk), Some(sound));
+    let last = PAGES * PAGE_SIZE + JOURNAL;
+    for (volume_bytes, journal_bytes) in [
+        (PAGES * PAGE_SIZE, JOURNAL + PAGE_SIZE),
+        (PAGES * PAGE_SIZE - PAGE_SIZE, JOURNAL),
+        (0, last),
+        (u64::MAX - 4095, last + PAGE_SIZE),
+        (last - 64, 64),
+        (u64::MAX, u64::MAX),
+    ] {
+        let forged = Anchor::new(ID, volume_bytes, journal_bytes);
+        let mut page = page_buffer(PAGE);
+        page.as_mut_bytes()[..64].copy_from_slice(forged.as_bytes());
+        disk.write(last, page.as_bytes()).expect("room");
+        assert_eq!(found(&disk), None, "{volume_bytes} and {journal_bytes} bytes");
+    }
+    for damaged in [Anchor { version: 2, ..sound }, Anchor { checksum: !sound.checksum, ..sound }] {
+        let mut page = page_buffer(PAGE);
+        page.as_mut_bytes()[..64].copy_from_slice(damaged.as_bytes());
+        disk.write(last, page.as_bytes()).expect("room");
+        assert_eq!(found(&disk), None, "{damaged:?}");
+    }
+    // The journal is read a record at a time: no disk may ask for any amount of memory.
+    let journal = MOST_JOURNAL_BYTES + PAGE_SIZE;
+    let disk = SimulatedDisk::new((journal + 2 * PAGE_SIZE) as usize);
+    Anchor::new(ID, PAGE_SIZE, journal).write_page(&disk).expect("room");
+    assert_eq!(found(&disk), None);
+}
+
+#[test]
+fn what_the_next_record_calls_fresh_is_not_replayed() {
+    let (disk, anchor) = volume();
+    let mut old = Record::default();
+    old.changed(3, 1, &[0xee; PAGE]);
+    old.changed(4, 1, &[0xee; PAGE]);
+    disk.write(anchor.volume_bytes, old.seal(ID, 1).as_bytes()).expect("room");
+    let mut next = Record::default();
+    disk.write(3 * PAGE_SIZE, &[0xdd; PAGE]).expect("room");
+    next.fresh(3, &[0xdd; PAGE]);
+    replay_but(&disk, &anchor, &next).expect("the disk is sound");
+    let after = volume_bytes(&disk);
+    assert!(after[3 * PAGE..4 * PAGE] == [0xdd; PAGE] && after[4 * PAGE..4 * PAGE + 64] == [0xee; 64]);
+}

@@ -1,0 +1,152 @@
+//! Threads that read, write, drain, free and take pages with hardly any memory.
+
+use super::*;
+
+const PAGES: u64 = 2048;
+const BYTES: u64 = PAGES * 4096;
+/// Threads, each of which changes every page whose number is its own modulo this.
+const THREADS: u64 = 4;
+/// Pages from here on come and go, and are read by their own thread alone.
+const POOL: u64 = 1536;
+const ROUNDS: u64 = 3000;
+
+/// What word `index` of a page holds: its place in the volume, and some version of it.
+fn value(page: u64, index: u64, version: u64) -> u64 {
+    (page * 512 + index + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) << 16 | version & 0xffff
+}
+
+fn is_sound(page: u64, words: &[u8]) -> bool {
+    words.chunks_exact(8).zip(0..).all(|(bytes, index)| {
+        let found = bytes.try_into().map(u64::from_le_bytes).unwrap_or_default();
+        found >> 16 == value(page, index, 0) >> 16
+    })
+}
+
+fn page_of(page: u64, version: u64) -> Vec<u8> {
+    (0..512).flat_map(|index| value(page, index, version).to_le_bytes()).collect()
+}
+
+fn store(medium: &Medium, page: u64, version: u64, lines: std::ops::Range<u64>) {
+    let bytes = &page_of(page, version)[lines.start as usize * 64..lines.end as usize * 64];
+    let _ = medium.barrier(medium.write(addr(page * 4096 + lines.start * 64), bytes).expect("in range"));
+}
+
+fn read(medium: &Medium, page: u64) {
+    let mut bytes = [0; 4096];
+    let guard = pin();
+    medium.read(addr(page * 4096), &mut bytes).expect("in range");
+    assert!(is_sound(page, &bytes), "page {page}: {:x?}", &bytes[..64]);
+    // A word at a time, pages apart, under the same pin.
+    for other in [page, (page + 700) % POOL, (page + 1100) % POOL] {
+        let words = medium.words(addr(other * 4096), 512).expect("in range");
+        let all = [0, 255, 511].map(|at| words.load(at as usize) >> 16 == value(other, at, 0) >> 16);
+        assert_eq!(all, [true; 3], "page {other}");
+    }
+    drop(guard);
+}
+
+/// Pages of the pool that a thread has.
+#[derive(Default)]
+struct Pool {
+    used: Vec<u64>,
+    /// With the cut that must be durable before they are taken again.
+    free: Vec<(u64, u64)>,
+}
+
+fn turn(medium: &Medium, pool: &mut Pool, choices: &mut Choices, round: u64) {
+    if choices.below(2) == 0 && !pool.used.is_empty() {
+        let at = choices.below(pool.used.len() as u64) as usize;
+        let page = pool.used.swap_remove(at);
+        pool.free.push((medium.freed(addr(page * 4096), 4096).unwrap_or_default(), page));
+    } else if let Some(at) = pool.free.iter().position(|&(until, _)| until <= medium.durable()) {
+        let (_, page) = pool.free.swap_remove(at);
+        let _gate = medium.enter().expect("open");
+        medium.taken(addr(page * 4096), 4096).expect("in range");
+        store(medium, page, round, 0..64);
+        pool.used.push(page);
+    }
+    if !pool.used.is_empty() {
+        let page = pool.used[choices.below(pool.used.len() as u64) as usize];
+        let mut bytes = [0; 4096];
+        let _pin = pin();
+        medium.read(addr(page * 4096), &mut bytes).expect("in range");
+        assert!(is_sound(page, &bytes), "page {page} of the pool");
+    }
+}
+
+fn work(medium: &Medium, thread: u64) {
+    let mut choices = Choices(thread);
+    let mut pool = Pool::default();
+    pool.used.extend((POOL..PAGES).filter(|page| page % THREADS == thread));
+    for round in 1..=ROUNDS {
+        match choices.below(8) {
+            0..3 => read(medium, choices.below(POOL)),
+            3 => {
+                // A scan, which is read ahead.
+                let first = choices.below(POOL - 40);
+                (first..first + 40).for_each(|page| read(medium, page));
+            }
+            4 | 5 => {
+                let _gate = medium.enter().expect("open");
+                for _ in 0..3 {
+                    let page = choices.below(POOL / THREADS) * THREADS + thread;
+                    let first = choices.below(64);
+                    store(medium, page, round, first..first + 1 + choices.below(64 - first));
+                }
+            }
+            6 => {
+                let page = choices.below(POOL);
+                let guard = pin();
+                // The bytes of a view may change here, as those of an object's extent do not: it is read by the word.
+                let words = medium.words(addr(page * 4096), 512).expect("in range");
+                std::thread::yield_now();
+                assert!((0..512).all(|at| words.load(at as usize) >> 16 == value(page, at, 0) >> 16));
+                drop(guard);
+            }
+            _ => turn(medium, &mut pool, &mut choices, round),
+        }
+        match choices.below(200) {
+            0 => medium.drain_home().expect("drained"),
+            1..4 => medium.drain().expect("drained"),
+            _ => {}
+        }
+    }
+}
+
+/// A page that is dropped too early shows bytes of nobody, as does one that is brought home too late.
+#[test]
+fn pages_come_and_go_under_threads_and_keep_their_bytes() {
+    let disk = SimulatedDisk::new((BYTES + journal_bytes(BYTES) + 4096) as usize);
+    Medium::format_paged(&disk, BYTES).expect("room");
+    let memory = PagedOptions { drain_interval: Duration::from_millis(20), ..options(256) };
+    let medium = Medium::paged(Arc::new(disk.clone()), memory).expect("sound");
+    for page in 0..PAGES {
+        let _gate = medium.enter().expect("open");
+        store(&medium, page, 0, 0..64);
+    }
+    medium.drain().expect("drained");
+    let mut failures = Vec::new();
+    std::thread::scope(|scope| {
+        let workers = (0..THREADS).map(|thread| {
+            scope.spawn({
+                let medium = &medium;
+                move || work(medium, thread)
+            })
+        });
+        let workers: Vec<_> = workers.collect();
+        let mut choices = Choices(99);
+        while workers.iter().any(|worker| !worker.is_finished()) {
+            std::thread::sleep(Duration::from_millis(100));
+            if failures.len() < 8 {
+                failures.push(disk.power_failure(|| choices.below(2) == 0));
+            }
+        }
+    });
+    assert!(!failures.is_empty());
+    for failure in failures {
+        let after = open(&failure);
+        (0..POOL).for_each(|page| read(&after, page));
+    }
+    (0..POOL).for_each(|page| read(&medium, page));
+    assert!(medium.resident_bytes().is_some_and(|bytes| bytes <= BYTES));
+}

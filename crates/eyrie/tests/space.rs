@@ -1,0 +1,224 @@
+//! Space: what is free can be used, a full volume can be emptied, sizes change, and large things work.
+
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use eyrie::{Credentials, Errno, Files, MediumChoice, OpenFlags, Posix, PosixExt, Volume, Whence};
+
+const MEDIA: [MediumChoice; 2] = [MediumChoice::Dram, MediumChoice::Paged];
+
+fn create(path: &Path, bytes: u64, medium: MediumChoice) -> Volume {
+    Volume::options().size(bytes).group_size(4 << 20).medium(medium).create(path).expect("room")
+}
+
+fn free_bytes(files: &Files) -> u64 {
+    let space = files.statvfs().expect("sound");
+    space.blocks_free * space.block_size
+}
+
+/// Makes files of `bytes` in directories until there is no space; how many there are.
+fn fill(files: &Files, bytes: usize) -> usize {
+    let data = vec![7; bytes];
+    files.create_dir("/top").expect("room");
+    for number in 0.. {
+        let dir = format!("/top/d{}", number / 500);
+        let file = format!("{dir}/file-{number}");
+        let made = if number % 500 == 0 { files.create_dir(&dir) } else { Ok(()) };
+        if let Err(error) = made.and_then(|()| files.write(&file, &data)) {
+            assert_eq!(error.errno(), Errno::NOSPC, "{error}");
+            return number;
+        }
+    }
+    unreachable!("no volume is endless")
+}
+
+#[test]
+fn what_is_free_can_be_used_and_a_full_volume_can_be_emptied() {
+    for medium in MEDIA {
+        for bytes in [1024, 4096] {
+            let host = tempfile::tempdir().unwrap();
+            let volume = create(&host.path().join("v"), 64 << 20, medium);
+            let files = volume.files(Credentials::root());
+            let empty = volume.information();
+            for _ in 0..2 {
+                let count = fill(&files, bytes);
+                let left = free_bytes(&files);
+                assert!(
+                    left < (64 << 20) / 50,
+                    "{medium:?}: {left} bytes are left of {count} files of {bytes}"
+                );
+                files.remove_file("/top/d0/file-1").unwrap();
+                files.create_file("/top/d0/file-2").unwrap();
+                let last = files.options().write(true).open("/top/d1/file-501").unwrap();
+                last.set_len(0).unwrap();
+                drop(last);
+                files.remove_dir_all("/top").unwrap();
+                let information = volume.information();
+                assert_eq!((information.free_bytes, information.objects), (empty.free_bytes, empty.objects));
+            }
+            assert_eq!(volume.check().unwrap().findings, [""; 0]);
+        }
+    }
+}
+
+#[test]
+fn a_volume_is_what_it_was_after_a_resize() {
+    for medium in MEDIA {
+        let host = tempfile::tempdir().unwrap();
+        let path = host.path().join("v");
+        let volume = create(&path, 8 << 20, medium);
+        let files = volume.files(Credentials::root());
+        fill(&files, 4096);
+        drop(files);
+        let error = Volume::resize(&path, 16 << 20).unwrap_err();
+        assert_eq!(error.errno(), Errno::BUSY);
+        volume.close().unwrap();
+
+        let error = Volume::resize(&path, 4 << 20).unwrap_err();
+        assert_eq!(error.errno(), Errno::INVAL);
+        assert!(error.to_string().contains("nothing is moved"), "{error}");
+        Volume::resize(&path, 32 << 20).unwrap();
+        let volume = Volume::open(&path).unwrap();
+        assert!(!volume.information().recovered);
+        assert_eq!(volume.information().size_bytes, 32 << 20);
+        let files = volume.files(Credentials::root());
+        assert!(free_bytes(&files) > 23 << 20);
+        assert_eq!(files.read("/top/d1/file-501").unwrap(), [7; 4096]);
+        files.write("/large", vec![1; 12 << 20]).unwrap();
+        files.remove_file("/large").unwrap();
+        drop(files);
+        assert_eq!(volume.check().unwrap().findings, [""; 0]);
+        volume.close().unwrap();
+
+        Volume::resize(&path, 9 << 20).unwrap();
+        let volume = Volume::open(&path).unwrap();
+        let files = volume.files(Credentials::root());
+        assert_eq!(files.statvfs().unwrap().blocks * 4096, (9 << 20) - 20 * 4096);
+        assert_eq!(files.read("/top/d1/file-501").unwrap(), [7; 4096]);
+        assert_eq!(files.write("/large", vec![1; 2 << 20]).unwrap_err().errno(), Errno::NOSPC);
+        drop(files);
+        assert_eq!(volume.check().unwrap().findings, [""; 0]);
+    }
+}
+
+/// Bytes that the host keeps for a volume.
+fn host_bytes(path: &Path) -> u64 {
+    std::fs::metadata(path.join("segment-0000")).expect("there").blocks() * 512
+}
+
+#[test]
+fn groups_that_are_free_go_back_to_the_host_and_are_used_again() {
+    for medium in MEDIA {
+        let host = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
+        let path = host.path().join("v");
+        let volume = create(&path, 64 << 20, medium);
+        let files = volume.files(Credentials::root());
+        files.write("/kept", vec![5; 100 << 10]).unwrap();
+        for _ in 0..3 {
+            files.write("/large", vec![9; 48 << 20]).unwrap();
+            let full = host_bytes(&path);
+            files.remove_file("/large").unwrap();
+            let trimmed = volume.trim().unwrap();
+            assert!(trimmed >= 40 << 20, "{medium:?}: {trimmed}");
+            assert_eq!(host_bytes(&path), full - trimmed);
+            assert_eq!(files.read("/kept").unwrap(), vec![5; 100 << 10]);
+        }
+        files.write("/large", vec![8; 48 << 20]).unwrap();
+        assert_eq!(files.read("/large").unwrap(), vec![8; 48 << 20]);
+        files.remove_file("/large").unwrap();
+        assert!(volume.trim().unwrap() >= 40 << 20);
+
+        // Whoever dies now leaves a volume with holes.
+        let copy = host.path().join("copy");
+        copy_volume(&path, &copy);
+        let crashed = Volume::open(&copy).unwrap();
+        assert!(crashed.information().recovered);
+        let copied = crashed.files(Credentials::root());
+        copied.write("/large", vec![7; 48 << 20]).unwrap();
+        assert_eq!(copied.read("/kept").unwrap(), vec![5; 100 << 10]);
+        assert_eq!(crashed.check().unwrap().findings, [""; 0]);
+        drop((crashed, copied));
+
+        files.write("/large", vec![6; 48 << 20]).unwrap();
+        let full = host_bytes(&path);
+        files.remove_file("/large").unwrap();
+        drop(files);
+        volume.close().unwrap();
+        assert!(host_bytes(&path) < full - (40 << 20), "closing gives back what became free");
+        let volume = Volume::open(&path).unwrap();
+        assert!(!volume.information().recovered);
+        assert_eq!(volume.check().unwrap().findings, [""; 0]);
+        let files = volume.files(Credentials::root());
+        files.write("/large", vec![6; 48 << 20]).unwrap();
+        assert_eq!(files.read("/large").unwrap(), vec![6; 48 << 20]);
+    }
+}
+
+fn copy_volume(from: &Path, to: &Path) {
+    std::fs::create_dir(to).expect("new");
+    for name in ["segment-0000", "lock"] {
+        std::fs::copy(from.join(name), to.join(name)).expect("room");
+    }
+}
+
+#[test]
+fn a_file_of_16_tib_is_sparse() {
+    const END: u64 = 16 << 40;
+    for medium in MEDIA {
+        let host = tempfile::tempdir().unwrap();
+        let volume = create(&host.path().join("v"), 16 << 20, medium);
+        let files = volume.files(Credentials::root());
+        let file = files.options().read(true).write(true).create(true).open("/sparse").unwrap();
+        file.set_len(END).unwrap();
+        file.write_at(b"end", END - 3).unwrap();
+        file.write_at(b"middle", END / 2).unwrap();
+        assert_eq!(files.metadata("/sparse").unwrap().size, END);
+        assert!(volume.information().used_bytes < 100 << 10, "{:?}", volume.information());
+        let mut bytes = [1; 6];
+        assert_eq!(file.read_at(&mut bytes, END - 6).unwrap(), 6);
+        assert_eq!(&bytes, b"\0\0\0end");
+        file.read_at(&mut bytes, END / 2).unwrap();
+        assert_eq!(&bytes, b"middle");
+        let handle = files.open("/sparse", OpenFlags::READ, 0).unwrap();
+        let seek = |offset, whence| files.seek(&handle, offset, whence).unwrap();
+        assert_eq!(seek(0, Whence::Data), END / 2);
+        assert_eq!(seek(END / 2, Whence::Hole), END / 2 + 4096);
+        assert_eq!(seek(END / 2 + 4096, Whence::Data), END - 4096);
+        assert_eq!(seek(END - 4096, Whence::Hole), END);
+        file.set_len(3).unwrap();
+        file.set_len(0).unwrap();
+        drop((file, handle));
+        assert_eq!(volume.check().unwrap().findings, [""; 0]);
+    }
+}
+
+#[test]
+fn a_directory_of_a_hundred_thousand_entries_is_whole_after_a_crash() {
+    const COUNT: usize = 100_000;
+    let host = tempfile::tempdir().unwrap();
+    let path = host.path().join("v");
+    let volume = create(&path, 256 << 20, MediumChoice::Dram);
+    let files = volume.files(Credentials::root());
+    for number in 0..COUNT {
+        files.write(format!("/{number}"), format!("{number}").as_bytes()).unwrap();
+    }
+    for number in (0..COUNT).step_by(3) {
+        files.remove_file(format!("/{number}")).unwrap();
+    }
+    let copy = host.path().join("copy");
+    copy_volume(&path, &copy);
+    let crashed = Volume::open(&copy).unwrap();
+    assert!(crashed.information().recovered);
+    assert_eq!(crashed.information().objects, volume.information().objects);
+    let files = crashed.files(Credentials::root());
+    let mut seen: Vec<usize> = files
+        .read_dir("/")
+        .unwrap()
+        .map(|entry| entry.unwrap().name().to_str().unwrap().parse().unwrap())
+        .collect();
+    seen.sort_unstable();
+    assert!(seen.into_iter().eq((0..COUNT).filter(|number| number % 3 != 0)));
+    assert_eq!(files.read("/99998").unwrap(), b"99998");
+    drop(files);
+    assert_eq!(crashed.check().unwrap().findings, [""; 0]);
+}

@@ -1,0 +1,244 @@
+//! A volume on a disk, against the file system that the disk has, in alternation.
+
+use std::fs::File;
+use std::os::linux::fs::MetadataExt;
+use std::path::Path;
+use std::process::Command;
+use std::time::Instant;
+
+use eyrie::{Credentials, Host, MediumChoice, Posix, PosixExt, Volume};
+
+use super::{Figure, median};
+use crate::run::{Result, output};
+
+/// Calls of each kind that are made durable one by one.
+const CALLS: usize = 150;
+const BLOCK: usize = 4096;
+/// Size of the file that is overwritten, in bytes.
+const LARGE_BYTES: u64 = 64 << 20;
+/// Size of the file that is read from the disk, in bytes.
+const COLD_BYTES: u64 = 512 << 20;
+/// Bytes of one read of it.
+const READ_BYTES: usize = 128 << 10;
+const ROUNDS: usize = 3;
+const VOLUME_BYTES: u64 = 4 << 30;
+const TREE: &str = "/usr/share";
+
+/// What a call costs: its time in µs, and the bytes that the disk wrote for a byte that was changed.
+#[derive(Clone, Copy)]
+struct Cost {
+    us: f64,
+    written: f64,
+}
+
+/// Measures in directory `disk`.
+pub fn measure(disk: &Path) -> Result<Vec<Figure>> {
+    let volume_path = disk.join("volume");
+    let host_path = disk.join("host");
+    for path in [&volume_path, &host_path] {
+        if path.exists() {
+            std::fs::remove_dir_all(path)?;
+        }
+    }
+    std::fs::create_dir(&host_path)?;
+    let figures = compare(&volume_path, &host_path);
+    std::fs::remove_dir_all(&volume_path)?;
+    std::fs::remove_dir_all(&host_path)?;
+    figures
+}
+
+fn compare(volume_path: &Path, host_path: &Path) -> Result<Vec<Figure>> {
+    let mut figures = Vec::new();
+    let options = Volume::options().size(VOLUME_BYTES).medium(MediumChoice::Paged);
+    let volume = options.create(volume_path)?;
+    let host = Host::new(host_path)?;
+    let device = Device::of(host_path)?;
+    {
+        let files = volume.files(Credentials::of_process());
+        let (ours, theirs) = (Side::new(&files)?, Side::new(&host)?);
+        type Call<'a> = (&'static str, &'a dyn Fn(usize) -> Result<()>, &'a dyn Fn(usize) -> Result<()>);
+        let calls: [Call<'_>; 3] = [
+            ("4 KiB overwrite + fsync", &|number| ours.overwrite(number), &|number| theirs.overwrite(number)),
+            ("4 KiB append + fsync", &|_| ours.append(), &|_| theirs.append()),
+            ("create of 4 KiB + fsync", &|number| ours.create(number), &|number| theirs.create(number)),
+        ];
+        for (name, eyrie, host) in calls {
+            let (eyrie, host) = alternate(&device, eyrie, host)?;
+            figures.push(Figure::at_least(format!("disk: {name}"), 1.0, host.us / eyrie.us, " × host"));
+            let name = format!("disk: {name}: bytes written per byte, Eyrie's of the host's");
+            figures.push(Figure::at_most(name, 1.0, eyrie.written / host.written, ""));
+        }
+        for fs in [&files as &dyn Fill, &host] {
+            fs.fill()?;
+        }
+    }
+    volume.close()?;
+    figures.push(cold_read(volume_path, host_path)?);
+    figures.push(import(volume_path, host_path)?);
+    Ok(figures)
+}
+
+/// The costs of both sides' calls, made in alternation.
+fn alternate(
+    device: &Device,
+    eyrie: &dyn Fn(usize) -> Result<()>,
+    host: &dyn Fn(usize) -> Result<()>,
+) -> Result<(Cost, Cost)> {
+    let batch = CALLS / ROUNDS;
+    let (mut times, mut written) = ([Vec::new(), Vec::new()], [0.0, 0.0]);
+    for round in 0..ROUNDS {
+        for (side, call) in [eyrie, host].into_iter().enumerate() {
+            let before = device.written()?;
+            for number in round * batch..(round + 1) * batch {
+                let started = Instant::now();
+                call(number)?;
+                times[side].push(started.elapsed().as_secs_f64() * 1e6);
+            }
+            written[side] += device.written()? - before;
+        }
+    }
+    let [ours, theirs] = times;
+    let bytes = (CALLS * BLOCK) as f64;
+    Ok((
+        Cost { us: median(ours), written: written[0] / bytes },
+        Cost { us: median(theirs), written: written[1] / bytes },
+    ))
+}
+
+/// The calls of one side.
+struct Side<'a, P: Posix> {
+    fs: &'a P,
+    large: eyrie::File<'a, P>,
+    growing: eyrie::File<'a, P>,
+    block: Vec<u8>,
+}
+
+impl<'a, P: Posix> Side<'a, P> {
+    fn new(fs: &'a P) -> Result<Side<'a, P>> {
+        let open = |path: &str| fs.options().read(true).write(true).create(true).open(path);
+        let large = open("/large")?;
+        let filling = vec![1; 1 << 20];
+        for offset in (0..LARGE_BYTES).step_by(filling.len()) {
+            large.write_all_at(&filling, offset)?;
+        }
+        large.sync_all()?;
+        fs.create_dir("/new")?;
+        Ok(Side { fs, large, growing: open("/growing")?, block: vec![5; BLOCK] })
+    }
+
+    fn overwrite(&self, number: usize) -> Result<()> {
+        let blocks = LARGE_BYTES / BLOCK as u64;
+        let offset = (number as u64 * 7919) % blocks * BLOCK as u64;
+        self.large.write_all_at(&self.block, offset)?;
+        Ok(self.large.sync_all()?)
+    }
+
+    fn append(&self) -> Result<()> {
+        self.fs.append(self.growing.handle(), &self.block)?;
+        Ok(self.growing.sync_all()?)
+    }
+
+    fn create(&self, number: usize) -> Result<()> {
+        let file = self.fs.options().write(true).create_new(true).open(format!("/new/file-{number}"))?;
+        file.write_all_at(&self.block, 0)?;
+        Ok(file.sync_all()?)
+    }
+}
+
+/// Makes the file that is read from the disk.
+trait Fill {
+    fn fill(&self) -> Result<()>;
+}
+
+impl<P: Posix> Fill for P {
+    fn fill(&self) -> Result<()> {
+        let file = self.options().write(true).create(true).open("/cold")?;
+        let filling: Vec<u8> = (0..1 << 20).map(|at| (at * 31) as u8).collect();
+        for offset in (0..COLD_BYTES).step_by(filling.len()) {
+            file.write_all_at(&filling, offset)?;
+        }
+        Ok(file.sync_all()?)
+    }
+}
+
+/// Reads a file from its start to its end, in seconds.
+fn read_through(fs: &impl Posix) -> Result<f64> {
+    let started = Instant::now();
+    let file = fs.options().read(true).open("/cold")?;
+    let mut buffer = vec![0; READ_BYTES];
+    for offset in (0..COLD_BYTES).step_by(READ_BYTES) {
+        if file.read_at(&mut buffer, offset)? != READ_BYTES {
+            return Err("the file to be read is cut short".into());
+        }
+    }
+    Ok(started.elapsed().as_secs_f64())
+}
+
+fn cold_read(volume_path: &Path, host_path: &Path) -> Result<Figure> {
+    let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+    for _ in 0..ROUNDS {
+        drop_caches()?;
+        let volume = Volume::open(volume_path)?;
+        ours.push(read_through(&volume.files(Credentials::of_process()))?);
+        volume.close()?;
+        drop_caches()?;
+        theirs.push(read_through(&Host::new(host_path)?)?);
+    }
+    let ratio = median(theirs) / median(ours);
+    Ok(Figure::at_least("disk: cold sequential read", 1.0, ratio, " × host"))
+}
+
+/// Makes the kernel forget what it has of files.
+fn drop_caches() -> Result<()> {
+    output(&mut Command::new("sync"))?;
+    let forget = std::fs::write("/proc/sys/vm/drop_caches", "1");
+    Ok(forget.map_err(|error| format!("dropping the host's caches (root can): {error}"))?)
+}
+
+/// Imports a tree until it is durable, against copying it.
+fn import(volume_path: &Path, host_path: &Path) -> Result<Figure> {
+    let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+    let build = ["build", "--release", "--quiet", "--package", "eyrie-cli"];
+    output(Command::new(env!("CARGO")).args(build))?;
+    let eyrie = std::env::current_exe()?.with_file_name("eyrie");
+    for round in 0..=ROUNDS {
+        let started = Instant::now();
+        let target = format!("{}:/import-{round}", volume_path.display());
+        output(Command::new(&eyrie).args(["import", TREE, &target]))?;
+        let imported = started.elapsed().as_secs_f64();
+        let started = Instant::now();
+        let copy = host_path.join(format!("copy-{round}"));
+        output(Command::new("cp").arg("-a").args([Path::new(TREE), &copy]))?;
+        rustix::fs::syncfs(File::open(&copy)?)?;
+        let copied = started.elapsed().as_secs_f64();
+        std::fs::remove_dir_all(&copy)?;
+        output(Command::new(&eyrie).args(["rm", "-r", &target]))?;
+        // The first round reads the tree from its own disk.
+        if round > 0 {
+            ours.push(imported);
+            theirs.push(copied);
+        }
+    }
+    let ratio = median(theirs) / median(ours);
+    Ok(Figure::at_least(format!("disk: import of {TREE}"), 1.0, ratio, " × host (cp -a, syncfs)"))
+}
+
+/// The disk below a directory.
+struct Device(String);
+
+impl Device {
+    fn of(path: &Path) -> Result<Device> {
+        let device = std::fs::metadata(path)?.st_dev();
+        let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+        let device = Device(format!("/sys/dev/block/{major}:{minor}/stat"));
+        device.written().map_err(|error| format!("{}: {error}: name a directory on a disk", device.0))?;
+        Ok(device)
+    }
+
+    /// Bytes that it wrote so far.
+    fn written(&self) -> Result<f64> {
+        let stat = std::fs::read_to_string(&self.0)?;
+        let sectors = stat.split_whitespace().nth(6).ok_or("no count of sectors")?;
+        Ok(sectors.parse::<f64>()? * 512.0)
+    }
+}

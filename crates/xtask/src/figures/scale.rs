@@ -1,0 +1,109 @@
+//! A million files of 1 KiB: how long opening takes, and how much space and memory they need.
+//!
+//! Every step is a process of its own, so that what one leaves in memory helps no other.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Instant;
+
+use clap::ValueEnum;
+use eyrie::{Credentials, PosixExt, Volume};
+
+use super::Figure;
+use crate::run::{Result, output};
+
+const FILES: u32 = 1_000_000;
+/// Files of a directory, in the volume with many directories.
+const IN_ONE: u32 = 1000;
+const FILE_BYTES: usize = 1024;
+const VOLUME_BYTES: u64 = 4 << 30;
+const MIB: f64 = (1 << 20) as f64;
+
+/// A step.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum Step {
+    /// Makes a volume with the files in many directories, and closes it.
+    FillMany,
+    /// Makes a volume with the files in one directory, and closes it.
+    FillOne,
+    /// Opens it, says how long that took and what memory it needs, and does not close it.
+    Open,
+}
+
+/// Runs all steps in directory `memory` of the host.
+pub fn measure(memory: &Path) -> Result<Vec<Figure>> {
+    let mut figures = Vec::new();
+    for (fill, shape) in [("fill-many", "directories of 1,000"), ("fill-one", "one directory")] {
+        let volume = memory.join(format!("eyrie-figures-{}", std::process::id()));
+        let done = steps(fill, shape, &volume);
+        // What is in the way of removing it is told by the next run.
+        let _ = std::fs::remove_dir_all(&volume);
+        figures.extend(done?);
+    }
+    Ok(figures)
+}
+
+fn steps(fill: &str, shape: &str, volume: &Path) -> Result<Vec<Figure>> {
+    let program = std::env::current_exe()?;
+    let child = |step: &str| -> Result<Vec<f64>> {
+        let printed = output(Command::new(&program).args(["child", step]).arg(volume))?;
+        Ok(printed.split_whitespace().map(str::parse).collect::<std::result::Result<_, _>>()?)
+    };
+    let used = child(fill)?;
+    let (clean, crashed) = (child("open")?, child("open")?);
+    let [used] = used[..] else { return Err("filling told something else".into()) };
+    let ([clean_ms, memory, 0.0], [crashed_ms, crashed_memory, 1.0]) = (&clean[..], &crashed[..]) else {
+        return Err(format!("opening told something else: {clean:?}, {crashed:?}").into());
+    };
+    let name = |what: &str| format!("1,000,000 files in {shape}: {what}");
+    Ok(vec![
+        Figure::at_most(name("space"), 1.5, used / 1024.0, " GiB"),
+        Figure::at_most(name("open, closed before"), 10.0, *clean_ms, " ms"),
+        Figure::at_most(name("open, not closed before"), 1000.0, *crashed_ms, " ms"),
+        Figure::at_most(name("memory beside the mapping"), 64.0, memory.max(*crashed_memory), " MiB"),
+    ])
+}
+
+/// Does one step, and prints what was found.
+pub fn step(step: Step, path: &Path) -> Result<()> {
+    match step {
+        Step::FillMany => fill(path, IN_ONE),
+        Step::FillOne => fill(path, FILES),
+        Step::Open => {
+            let started = Instant::now();
+            let volume = Volume::open(path)?;
+            let ms = started.elapsed().as_secs_f64() * 1e3;
+            println!("{ms} {} {}", private_mib()?, u8::from(volume.information().recovered));
+            // As when the process dies.
+            std::process::exit(0);
+        }
+    }
+}
+
+/// Prints the space that is used, in MiB.
+fn fill(path: &Path, in_one: u32) -> Result<()> {
+    let volume = Volume::create(path, VOLUME_BYTES)?;
+    let files = volume.files(Credentials::of_process());
+    let data = [7; FILE_BYTES];
+    for number in 0..FILES {
+        let dir = format!("/{:06}", number / in_one);
+        if number % in_one == 0 {
+            files.create_dir(&dir)?;
+        }
+        files.write(format!("{dir}/file-{number:07}"), data)?;
+    }
+    let used = volume.information().used_bytes as f64 / MIB;
+    drop(files);
+    volume.close()?;
+    println!("{used}");
+    Ok(())
+}
+
+/// The most memory of this process that is no mapping of files or shared memory, in MiB.
+fn private_mib() -> Result<f64> {
+    let status = std::fs::read_to_string("/proc/self/status")?;
+    let kib = |name: &str| -> Option<f64> {
+        status.lines().find_map(|line| line.strip_prefix(name)?.split_whitespace().next()?.parse().ok())
+    };
+    Ok(kib("RssAnon:").ok_or("no RssAnon in /proc/self/status")? / 1024.0)
+}

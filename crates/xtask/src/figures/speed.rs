@@ -1,0 +1,70 @@
+//! Single calls: `eyrie tour` against the least that is wanted of each row.
+
+use std::process::Command;
+
+use serde_json::Value;
+
+use super::Figure;
+use crate::run::{Result, output};
+
+/// Seconds of measuring.
+const SECONDS: &str = "25";
+
+/// An operation of the tour, how many times as fast as tmpfs it should be among few, and among many.
+const RATIOS: [(&str, f64, Option<f64>); 10] = [
+    ("open + close", 5.0, Some(5.0)),
+    ("stat", 4.5, None),
+    ("read 4 KiB", 1.1, None),
+    ("read 4 KiB, sequential", 2.25, None),
+    ("overwrite 4 KiB", 1.25, None),
+    ("write 4 KiB + fsync", 1.75, None),
+    ("append 4 KiB", 2.5, None),
+    ("create + write 4 KiB", 4.0, Some(4.0)),
+    ("unlink", 6.0, Some(6.0)),
+    ("rename", 5.0, Some(5.0)),
+];
+
+/// An operation on keys, and how many millions of them a second there should be among few, and among many.
+const RATES: [(&str, f64, Option<f64>); 4] = [
+    ("get 4 KiB", 2.0, Some(0.6)),
+    ("get in place", 5.0, Some(1.5)),
+    ("put 4 KiB", 0.6, Some(0.5)),
+    ("erase", 1.25, None),
+];
+
+/// Runs the tour of `/usr/share`.
+pub fn measure() -> Result<Vec<Figure>> {
+    let mut tour = Command::new(env!("CARGO"));
+    tour.args(["run", "--release", "--quiet", "--package", "eyrie-cli", "--"]);
+    let printed = output(tour.args(["tour", "--json", "--remove", "--seconds", SECONDS]))?;
+    let tour: Value = serde_json::from_str(&printed)?;
+    let rows = tour["measurements"].as_array().ok_or("the tour measured nothing")?;
+    let find = |operation: &str, many: bool| {
+        let of = |row: &&Value| {
+            row["operation"] == operation
+                && (row["among"].as_u64().is_some_and(|among| among >= 100_000)) == many
+        };
+        rows.iter().find(of).ok_or_else(|| format!("the tour has no row {operation}, many: {many}"))
+    };
+    let number = |row: &Value, field: &str| row[field].as_f64().unwrap_or(f64::NAN);
+    let mut figures = Vec::new();
+    for (operation, few, many) in RATIOS {
+        for (many, wanted) in [(false, Some(few)), (true, many)] {
+            let Some(wanted) = wanted else { continue };
+            let ratio = number(find(operation, many)?, "ratio");
+            figures.push(Figure::at_least(name(operation, many), wanted, ratio, " × tmpfs"));
+        }
+    }
+    for (operation, few, many) in RATES {
+        for (many, wanted) in [(false, Some(few)), (true, many)] {
+            let Some(wanted) = wanted else { continue };
+            let rate = 1.0 / number(find(operation, many)?, "eyrie_us");
+            figures.push(Figure::at_least(name(operation, many), wanted, rate, " M/s"));
+        }
+    }
+    Ok(figures)
+}
+
+fn name(operation: &str, many: bool) -> String {
+    if many { format!("{operation}, of 100,000") } else { operation.to_string() }
+}
