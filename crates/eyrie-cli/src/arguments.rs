@@ -22,6 +22,7 @@ use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
 
 use crate::place::Place;
+use crate::text;
 
 /// How places are written; shown in several helps.
 const PLACES: &str = "\
@@ -46,6 +47,10 @@ Examples:
 Exit status: 0 done, 1 not (all) done, 2 wrong arguments, 130 interrupted; fsck has more."
 )]
 pub struct Arguments {
+    /// Memory for pages of each volume on a disk, at least 1M, such as 256M or 4G (half of what there is, if not given)
+    #[arg(long, value_name = "SIZE", global = true, env = "EYRIE_MEMORY", hide_env_values = true)]
+    #[arg(value_parser = text::parse_memory)]
+    pub memory: Option<u64>,
     /// What to do.
     #[command(subcommand)]
     pub command: Command,
@@ -60,8 +65,11 @@ Examples:
   eyrie mkfs /dev/shm/vol --size 4G
   eyrie mkfs vol --size 512M
   eyrie mkfs /mnt/pmem/vol --size 4G --medium pmem
+  eyrie mkfs /srv/vol --size 64G --medium paged
+  eyrie mkfs /dev/vdb
 
-The volume is a directory; nothing may be there yet. Storage is taken as files need it.")]
+The volume is a directory, and nothing may be there yet; storage is taken as files need it. Or it is a block device, of \
+which it takes all.")]
     Mkfs(Mkfs),
     /// Tell what a volume is
     #[command(after_help = "Examples:\n  eyrie info /dev/shm/vol\n  eyrie info --json /dev/shm/vol")]
@@ -72,7 +80,7 @@ Examples:
   eyrie resize /dev/shm/vol 8G
   eyrie resize vol 300M
 
-Nobody may have it open. Nothing in it moves: it gets no smaller than what is used last in it allows.")]
+Nobody may have it open, and it may not be a block device. Nothing in it moves: it gets no smaller than what is used last in it allows.")]
     Resize(Resize),
     /// Give what a volume does not need back to the host
     #[command(after_help = "\

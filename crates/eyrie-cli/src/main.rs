@@ -19,7 +19,7 @@ mod tour;
 use std::io::Write;
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 
 use crate::arguments::Arguments;
 use crate::failure::Failure;
@@ -31,7 +31,7 @@ fn main() -> ExitCode {
         Err(error) => return usage(&error),
     };
     let mut output = Output::new();
-    let result = commands::run(arguments.command, &mut output);
+    let result = commands::run(arguments, &mut output);
     let flushed = output.flush().map_err(Failure::from);
     // What was written before an error is shown; the error is the result.
     match result.and(flushed) {
@@ -51,6 +51,13 @@ fn tell(line: &str) {
     let _ = writeln!(std::io::stderr(), "eyrie: {line}");
 }
 
+/// The subcommand that was given, where the error of an argument does not tell.
+fn subcommand() -> String {
+    let known = Arguments::command();
+    let found = std::env::args_os().skip(1).find_map(|word| known.find_subcommand(word).cloned());
+    found.map_or_else(String::new, |found| found.get_name().to_owned())
+}
+
 /// Help and version go to standard output; what is wrong becomes one line.
 fn usage(error: &clap::Error) -> ExitCode {
     use clap::error::ErrorKind;
@@ -68,7 +75,8 @@ fn usage(error: &clap::Error) -> ExitCode {
     let lines = text.lines().map(str::trim).take_while(|line| !line.is_empty());
     let what = lines.collect::<Vec<_>>().join(" ");
     let what = what.strip_prefix("error: ").unwrap_or(&what);
-    let command = text.lines().find_map(|line| line.strip_prefix("Usage: ")).unwrap_or("eyrie");
+    let usage = text.lines().find_map(|line| line.strip_prefix("Usage: "));
+    let command = usage.map_or_else(|| format!("eyrie {}", subcommand()), str::to_owned);
     let words: Vec<&str> =
         command.split(' ').take_while(|word| word.starts_with(|c: char| c.is_ascii_lowercase())).collect();
     tell(&format!("{what}: see `{} --help`", words.join(" ")));

@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use eyrie::{Kind, Time};
+use eyrie::{Kind, PagedOptions, Time};
 
 const UNITS: [&str; 6] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
 
@@ -51,6 +51,19 @@ pub fn short_size(bytes: u64) -> String {
 /// What is wrong, for the user.
 pub fn parse_size(argument: &str) -> Result<u64, String> {
     parse_bytes(argument).and_then(|bytes| if bytes > 0 { Ok(bytes) } else { Err(SIZES.to_owned()) })
+}
+
+/// As [`parse_size`], of memory for pages.
+///
+/// # Errors
+/// What is wrong, for the user.
+pub fn parse_memory(argument: &str) -> Result<u64, String> {
+    match parse_size(argument)? {
+        bytes if bytes < PagedOptions::LEAST_MEMORY_BYTES => {
+            Err(format!("the least is {}", size(PagedOptions::LEAST_MEMORY_BYTES)))
+        }
+        bytes => Ok(bytes),
+    }
 }
 
 /// As [`parse_size`], or 0.

@@ -109,6 +109,7 @@ impl Start {
             volume_id: [1; 16],
             created: BORN,
             medium: MediumChoice::Auto,
+            overwrite: false,
             paged: eyrie_medium::PagedOptions::for_host(),
         };
         let medium = Medium::memory(512 << 10).expect("memory");

@@ -56,6 +56,7 @@ impl Disk {
             volume_id: [1; 16],
             created: BORN,
             medium: MediumChoice::Paged,
+            overwrite: false,
             paged: self.paged(),
         };
         Ok((Scm::create_on(medium, &options, OWNER, BORN)?, disk))

@@ -24,6 +24,7 @@ fn options() -> Options {
         volume_id: [1; 16],
         created: BORN,
         medium: MediumChoice::Auto,
+        overwrite: false,
         paged: eyrie_medium::PagedOptions::for_host(),
     }
 }
@@ -61,7 +62,7 @@ fn assert_written(engine: &Scm, written: &WrittenBack) {
 }
 
 fn on_host(path: &Path, medium: MediumChoice) -> Scm {
-    Scm::create(path, BYTES, &Options { medium, ..options() }, OWNER, BORN).expect("a new volume")
+    Scm::create(path, Some(BYTES), &Options { medium, ..options() }, OWNER, BORN).expect("a new volume")
 }
 
 fn assert_clean(engine: &Scm) {

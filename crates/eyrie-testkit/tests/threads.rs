@@ -26,6 +26,7 @@ fn in_memory(bytes: u64) -> Scm {
         volume_id: [1; 16],
         created: BORN,
         medium: MediumChoice::Auto,
+        overwrite: false,
         paged: eyrie_medium::PagedOptions::for_host(),
     };
     Scm::create_on(Medium::memory(bytes).expect("memory"), &options, OWNER, BORN).expect("a new volume")

@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use eyrie_engine::access::Credentials;
 use eyrie_engine::scm::Scm;
-use eyrie_engine::volume::{FORMAT_VERSION, Options, SEGMENT_FILE};
+use eyrie_engine::volume::{FORMAT_VERSION, Options, segment_path};
 use eyrie_engine::{Engine, Owner};
-use eyrie_medium::MediumKind;
 pub use eyrie_medium::PagedOptions;
+use eyrie_medium::{MediumKind, PAGE_SIZE};
 
 pub use eyrie_engine::check::Report;
 pub use eyrie_engine::volume::MediumChoice;
@@ -29,23 +29,26 @@ pub type Store = Kvfs<Scm>;
 pub struct Volume {
     engine: Arc<Scm>,
     path: PathBuf,
+    segment: PathBuf,
 }
 
 /// How to make a volume.
 #[derive(Clone, Debug)]
 #[must_use = "options make no volume before create"]
 pub struct VolumeOptions {
-    size_bytes: u64,
+    size_bytes: Option<u64>,
     group_bytes: u64,
     medium: MediumChoice,
+    overwrite: bool,
     paged: PagedOptions,
     owner: Owner,
 }
 
 impl VolumeOptions {
-    /// Bytes that the volume may grow to (1 GiB unless said otherwise). The host gives them as they are used.
+    /// Bytes that the volume may grow to (1 GiB unless said otherwise). The host gives them as they are used. Block devices
+    /// are used whole, without this.
     pub fn size(mut self, bytes: u64) -> VolumeOptions {
-        self.size_bytes = bytes;
+        self.size_bytes = Some(bytes);
         self
     }
 
@@ -62,6 +65,12 @@ impl VolumeOptions {
         self
     }
 
+    /// Takes a block device even if something is on it, which is lost (not unless said so).
+    pub fn overwrite(mut self, overwrite: bool) -> VolumeOptions {
+        self.overwrite = overwrite;
+        self
+    }
+
     /// How memory and time are used if the volume is on a disk ([`PagedOptions::for_host`] unless said otherwise). It is
     /// not recorded: see [`Volume::open_with`].
     pub fn paged(mut self, paged: PagedOptions) -> VolumeOptions {
@@ -75,18 +84,19 @@ impl VolumeOptions {
         self
     }
 
-    /// Makes the volume: a directory of the host, which must not exist or be empty.
+    /// Makes the volume: a directory of the host, which must not exist or be empty, or on a block device, which it fills.
     ///
     /// # Errors
-    /// `EEXIST` or `ENOTEMPTY` when something is in the way, `ENOSPC` when the host is full, `EINVAL` for a size that
-    /// cannot be, `EOPNOTSUPP` for a medium that the host does not have; the message says what to do.
+    /// `EEXIST` or `ENOTEMPTY` when something is in the way, `EBUSY` for a device in use, `ENOSPC` when the host is full,
+    /// `EINVAL` for a size that cannot be, `EOPNOTSUPP` for a medium that the host does not have; the message says what
+    /// to do.
     pub fn create(self, path: impl AsRef<Path>) -> Result<Volume> {
         let path = path.as_ref();
         let now = coarse_time();
         let failed = |error| Error::from_engine(error, "create volume").at(path);
         let random = Options::random(now).map_err(failed)?;
-        let options =
-            Options { group_bytes: self.group_bytes, medium: self.medium, paged: self.paged, ..random };
+        let VolumeOptions { group_bytes, medium, overwrite, paged, .. } = self;
+        let options = Options { group_bytes, medium, overwrite, paged, ..random };
         let engine = Scm::create(path, self.size_bytes, &options, self.owner, now).map_err(failed)?;
         Ok(Volume::over(engine, path))
     }
@@ -117,7 +127,9 @@ pub struct Information {
     pub objects: u64,
     /// Memory that its pages take now; `None` where the medium is the memory.
     pub resident_bytes: Option<u64>,
-    /// Its files on the host, and their sizes.
+    /// Bytes of the journal behind it; `None` where the medium needs none.
+    pub journal_bytes: Option<u64>,
+    /// Its files on the host, and their sizes with the journal.
     pub segments: Vec<(PathBuf, u64)>,
     /// Whether opening it had to recover it.
     pub recovered: bool,
@@ -125,7 +137,8 @@ pub struct Information {
 
 impl Volume {
     fn over(engine: Scm, path: &Path) -> Volume {
-        Volume { engine: Arc::new(engine.closed_on_drop()), path: path.to_owned() }
+        let engine = Arc::new(engine.closed_on_drop());
+        Volume { engine, path: path.to_owned(), segment: segment_path(path) }
     }
 
     /// How to make a volume.
@@ -134,7 +147,7 @@ impl Volume {
         let owner = Owner { mode: 0o755, uid, gid };
         let medium = MediumChoice::Auto;
         let paged = PagedOptions::for_host();
-        VolumeOptions { size_bytes: 1 << 30, group_bytes: 64 << 20, medium, paged, owner }
+        VolumeOptions { size_bytes: None, group_bytes: 64 << 20, medium, overwrite: false, paged, owner }
     }
 
     /// Makes a volume that may grow to `size_bytes`.
@@ -166,20 +179,28 @@ impl Volume {
     }
 
     /// Makes a volume that nobody has open larger or smaller at its end. Nothing in it moves, so it can be made as small
-    /// as what is used last allows, and as large as [`Information::most_bytes`].
+    /// as what is used last allows, and as large as [`Information::most_bytes`]. On a block device it stays as it is.
     ///
     /// # Errors
     /// `EINVAL` says how small or large it can be; `ENOSPC` when the host is full; as [`Volume::open`]. Whatever happens,
     /// the volume has its old size or the new one.
     pub fn resize(path: impl AsRef<Path>, size_bytes: u64) -> Result<()> {
+        Volume::resize_with(path, size_bytes, PagedOptions::for_host())
+    }
+
+    /// As [`Volume::resize`]; `paged` is as in [`Volume::open_with`].
+    ///
+    /// # Errors
+    /// As [`Volume::resize`].
+    pub fn resize_with(path: impl AsRef<Path>, size_bytes: u64, paged: PagedOptions) -> Result<()> {
         let path = path.as_ref();
-        let resized = Scm::resize(path, size_bytes, PagedOptions::for_host());
+        let resized = Scm::resize(path, size_bytes, paged);
         resized.map_err(|error| Error::from_engine(error, "resize volume").at(path))
     }
 
     /// Gives host memory (or blocks of its disk) that nothing in the volume needs back to the host: that of allocation
     /// groups that are free as a whole. Closing does that, too, for groups that became free since it was opened. How many
-    /// bytes came back.
+    /// bytes came back, as far as the host tells; of a block device it does not.
     ///
     /// # Errors
     /// `EIO` when the medium fails.
@@ -191,7 +212,7 @@ impl Volume {
 
     /// Bytes of the host that its file takes.
     fn host_bytes(&self) -> u64 {
-        std::fs::metadata(self.path.join(SEGMENT_FILE)).map_or(0, |file| file.blocks() * 512)
+        std::fs::metadata(&self.segment).map_or(0, |file| file.blocks() * 512)
     }
 
     /// Its files, as `credentials` may use them.
@@ -225,6 +246,8 @@ impl Volume {
             ),
             MediumKind::Traced => ("traced", "what survives is what the crash explorer decides"),
         };
+        let journal_bytes = volume.medium().journal_bytes();
+        let behind = journal_bytes.map_or(0, |journal| journal + PAGE_SIZE);
         let segments = volume.medium().segment_sizes();
         Information {
             id: volume.volume_id().iter().map(|byte| format!("{byte:02x}")).collect(),
@@ -238,7 +261,8 @@ impl Volume {
             free_bytes: space.free,
             objects: space.objects,
             resident_bytes: volume.medium().resident_bytes(),
-            segments: segments.map(|bytes| (self.path.join(SEGMENT_FILE), bytes)).collect(),
+            journal_bytes,
+            segments: segments.map(|bytes| (self.segment.clone(), bytes + behind)).collect(),
             recovered: self.engine.recovered(),
         }
     }
@@ -267,7 +291,7 @@ impl Volume {
     /// `EBUSY` while files or stores of it are still in use: it is then closed when the last of them is dropped. `EIO`
     /// when the medium fails.
     pub fn close(self) -> Result<()> {
-        let Volume { engine, path } = self;
+        let Volume { engine, path, .. } = self;
         let Some(engine) = Arc::into_inner(engine) else {
             let reason = "files or stores of the volume are still in use";
             return Err(Error::with_reason(rustix::io::Errno::BUSY, "close volume", reason).at(path));

@@ -13,12 +13,15 @@ pub struct Mkfs {
     /// The new volume
     #[arg(value_name = "VOLUME")]
     pub volume: PathBuf,
-    /// Bytes it may take, such as 4G or 512M
+    /// Bytes it may take, such as 4G or 512M; not for a block device
     #[arg(long, short, value_parser = text::parse_size)]
-    pub size: u64,
+    pub size: Option<u64>,
     /// What it is kept on, from now on
     #[arg(long, value_enum, default_value_t)]
     pub medium: Medium,
+    /// Take a block device even if something is on it, which is lost
+    #[arg(long)]
+    pub force: bool,
     /// Bytes of one allocation group (for tests)
     #[arg(long, value_parser = text::parse_size, hide = true)]
     pub group_size: Option<u64>,
@@ -38,14 +41,14 @@ pub struct Resize {
 /// What a volume is kept on.
 #[derive(Clone, Copy, Default, Debug, ValueEnum)]
 pub enum Medium {
-    /// Persistent memory where the host has it, else shared memory
+    /// What suits the place: pmem where the host has it, dram on a file system in memory, else paged
     #[default]
     Auto,
-    /// Shared memory: what is done survives the death of the process
+    /// Memory: what is done survives the death of the process
     Dram,
     /// Persistent memory mounted with DAX: what is done survives a failure of power
     Pmem,
-    /// A disk: what was synchronised survives a failure of power
+    /// A disk, as files or a block device: what is synchronised, and all but the last seconds, survives a failure of power
     Paged,
 }
 

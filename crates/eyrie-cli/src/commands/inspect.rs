@@ -1,11 +1,12 @@
 //! `mkfs`, `resize`, `trim`, `info`, `stat`, `fsck` and `df`.
 
 use std::io::Write;
+use std::os::unix::fs::FileTypeExt;
 
-use eyrie::{Information, Kind, Posix, PosixExt, Report, Stat, Time, Volume};
+use eyrie::{Errno, Information, Kind, Posix, PosixExt, Report, Stat, Time, Volume};
 use serde_json::{Value, json};
 
-use super::{open, refused, with_files, with_volume};
+use super::{open, paged, refused, with_files, with_volume};
 use crate::arguments::{Df, Mkfs, PlacesJson, Resize, VolumeJson};
 use crate::failure::{Doing, Failure, Result};
 use crate::output::{Output, json_name, table};
@@ -19,27 +20,47 @@ const UNREADABLE: u8 = 8;
 /// Makes a volume.
 pub fn mkfs(arguments: &Mkfs, output: &mut Output) -> Result<()> {
     let place = text::path(&arguments.volume);
-    if arguments.volume.symlink_metadata().is_ok() {
+    let is_device = arguments.volume.metadata().is_ok_and(|found| found.file_type().is_block_device());
+    if !is_device && arguments.volume.symlink_metadata().is_ok() {
         let why = "something is there already: choose another name, or remove it first";
         return Err(Failure::new("cannot make a volume", place, why));
     }
-    let mut options = Volume::options().size(arguments.size).medium(arguments.medium.into());
+    if !is_device && arguments.size.is_none() {
+        return Err(Failure::usage(
+            "cannot make a volume",
+            place,
+            "it needs a size, such as --size 4G: see `eyrie mkfs --help`",
+        ));
+    }
+    let mut options =
+        Volume::options().medium(arguments.medium.into()).overwrite(arguments.force).paged(paged());
+    if let Some(bytes) = arguments.size {
+        options = options.size(bytes);
+    }
     if let Some(bytes) = arguments.group_size {
         options = options.group_size(bytes);
     }
-    let volume = options
-        .create(&arguments.volume)
-        .map_err(|error| refused("cannot make a volume", &arguments.volume, &error))?;
-    let Information { id, medium, .. } = volume.information();
+    let volume = options.create(&arguments.volume).map_err(|error| {
+        refused_device(refused("cannot make a volume", &arguments.volume, &error), &error)
+    })?;
+    let Information { id, medium, size_bytes, .. } = volume.information();
     volume.close().doing("close the volume", &place)?;
-    writeln!(output, "made volume {place}: {} on {medium}, id {id}", text::size(arguments.size))?;
+    writeln!(output, "made volume {place}: {} on {medium}, id {id}", text::size(size_bytes))?;
     Ok(())
+}
+
+/// What is on a device may be given up.
+fn refused_device(failure: Failure, error: &eyrie::Error) -> Failure {
+    match error.errno() {
+        Errno::EXIST => failure.with_note(": --force overwrites it"),
+        _ => failure,
+    }
 }
 
 /// Makes a volume larger or smaller.
 pub fn resize(arguments: &Resize, output: &mut Output) -> Result<()> {
     let place = text::path(&arguments.volume);
-    Volume::resize(&arguments.volume, arguments.size)
+    Volume::resize_with(&arguments.volume, arguments.size, paged())
         .map_err(|error| refused("cannot resize the volume", &arguments.volume, &error))?;
     writeln!(output, "resized volume {place}: {}", text::size(arguments.size))?;
     Ok(())
@@ -76,6 +97,7 @@ pub fn info(arguments: &VolumeJson, output: &mut Output) -> Result<()> {
             "group_bytes": information.group_bytes,
             "used_bytes": information.used_bytes,
             "free_bytes": information.free_bytes,
+            "journal_bytes": information.journal_bytes,
             "objects": information.objects,
             "segments": segments,
             "recovered": information.recovered,
@@ -98,7 +120,10 @@ pub fn info(arguments: &VolumeJson, output: &mut Output) -> Result<()> {
         writeln!(output, "  {name:<10} {value}")?;
     }
     for (path, bytes) in &information.segments {
-        writeln!(output, "  {:<10} {}, {}", "segment", text::path(path), text::size(*bytes))?;
+        let journal =
+            information.journal_bytes.map(|bytes| format!(" with a journal of {}", text::size(bytes)));
+        let journal = journal.unwrap_or_default();
+        writeln!(output, "  {:<10} {}, {}{journal}", "segment", text::path(path), text::size(*bytes))?;
     }
     Ok(())
 }

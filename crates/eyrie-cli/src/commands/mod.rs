@@ -17,20 +17,33 @@ pub use transfer::device;
 
 use std::fmt::Display;
 use std::path::Path;
+use std::sync::OnceLock;
 
-use eyrie::{Credentials, Files, Volume};
+use eyrie::{Credentials, Files, PagedOptions, Volume};
 
-use crate::arguments::Command;
+use crate::arguments::{Arguments, Command};
 use crate::failure::{Doing, Failure, Result};
 use crate::output::Output;
 use crate::{text, tour};
+
+/// Memory for pages, in bytes, where the user has said how much: as the umask, of the whole process.
+static MEMORY: OnceLock<u64> = OnceLock::new();
+
+/// How volumes on disks use memory and time.
+pub fn paged() -> PagedOptions {
+    let host = PagedOptions::for_host();
+    PagedOptions { memory_bytes: MEMORY.get().copied().unwrap_or(host.memory_bytes), ..host }
+}
 
 /// Does what the command says.
 ///
 /// # Errors
 /// With the line to print and the exit status.
-pub fn run(command: Command, output: &mut Output) -> Result<()> {
-    match command {
+pub fn run(arguments: Arguments, output: &mut Output) -> Result<()> {
+    if let Some(bytes) = arguments.memory {
+        MEMORY.get_or_init(|| bytes);
+    }
+    match arguments.command {
         Command::Mkfs(arguments) => inspect::mkfs(&arguments, output),
         Command::Resize(arguments) => inspect::resize(&arguments, output),
         Command::Trim(arguments) => inspect::trim(&arguments, output),
@@ -65,7 +78,7 @@ pub fn run(command: Command, output: &mut Output) -> Result<()> {
 /// # Errors
 /// When there is none, it is in use, or it cannot be read.
 pub fn open(volume: &Path) -> Result<Volume> {
-    Volume::open(volume).map_err(|error| {
+    Volume::open_with(volume, paged()).map_err(|error| {
         if matches!(error.errno(), eyrie::Errno::NOENT) {
             let why = "there is none: make it with `eyrie mkfs`, or check the spelling";
             return Failure::new("cannot open the volume", text::path(volume), why);

@@ -138,7 +138,8 @@ impl Guide<'_> {
             let why = "something is there already: say another --volume, or remove it first";
             return Err(Failure::new("cannot make a volume", shown, why));
         }
-        let volume = Volume::create(place, size).doing("make a volume", &shown)?;
+        let options = Volume::options().size(size).paged(commands::paged());
+        let volume = options.create(place).doing("make a volume", &shown)?;
         let result = self.steps(&volume, place, size);
         let closed = volume.close().doing("close the volume", &shown);
         let measurements =

@@ -214,6 +214,26 @@ fn what_cannot_be_loaded_is_reported_and_the_rest_is_loaded() {
 }
 
 #[test]
+fn extended_attributes_that_cannot_be_kept_are_counted() {
+    let sandbox = Sandbox::with_volume("64M");
+    fs::write(sandbox.path("file"), "bytes").unwrap();
+    let xattr = |record: &str| format!("--pax-option=SCHILY.xattr.{record}");
+    let (fits, strange) = (xattr("user.name:=value"), xattr("system.strange:=value"));
+    tar(&sandbox, ["-cf", "tree.tar", "--format=posix", &fits, &strange, "file"]);
+    let told = sandbox.succeed(["load", "vol:/tree", "-i", "tree.tar"]);
+    assert!(told.contains("1 extended attribute not kept (1 of system: "), "{told}");
+    assert_eq!(sandbox.succeed(["xattr", "get", "vol:/tree/file", "user.name"]), "value");
+    assert_eq!(
+        sandbox.succeed(["xattr", "list", "vol:/tree/file"]),
+        "user.name\
+"
+    );
+    let told = sandbox.succeed(["dump", "vol:/tree", "-o", "again.tar", "--json"]);
+    let told: serde_json::Value = serde_json::from_str(&told).unwrap();
+    assert_eq!((&told["xattrs"], &told["xattrs_not_kept"]), (&1.into(), &serde_json::json!([])));
+}
+
+#[test]
 fn a_full_volume_ends_a_load() {
     let sandbox = Sandbox::with_volume("64M");
     fs::write(sandbox.path("large"), vec![1; 100 << 20]).unwrap();

@@ -8,6 +8,7 @@ mod commands;
 mod crashes;
 mod documents;
 mod errors;
+mod paged;
 mod search;
 mod status;
 mod trees;

@@ -86,7 +86,13 @@ impl Scm {
     ///
     /// # Errors
     /// `Volume` when it cannot be made there; `Fault`.
-    pub fn create(path: &Path, bytes: u64, options: &Options, owner: Owner, time: Time) -> Result<Scm> {
+    pub fn create(
+        path: &Path,
+        bytes: Option<u64>,
+        options: &Options,
+        owner: Owner,
+        time: Time,
+    ) -> Result<Scm> {
         Scm::format(Volume::create(path, bytes, options)?, owner, time)
     }
 

@@ -23,6 +23,7 @@ fn engine() -> Scm {
         volume_id: [1; 16],
         created: BORN,
         medium: crate::volume::MediumChoice::Auto,
+        overwrite: false,
         paged: eyrie_medium::PagedOptions::for_host(),
     };
     let medium = Medium::memory(BYTES).expect("memory");

@@ -1,4 +1,4 @@
-//! A volume on the host: a directory with `segment-0000` and `lock`.
+//! A volume on the host: a directory with `segment-0000` and `lock`, or a block device (`device`).
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use eyrie_medium::{Medium, MediumKind, PAGE_SIZE, PagedOptions};
 use rustix::io::Errno;
 
+use super::device;
 use super::lock::HostLock;
 use super::medium::{map, map_new};
 use super::superblock::{Options, failure};
@@ -16,11 +17,18 @@ use crate::{Error, Result};
 /// Smallest volume on a host, in bytes: 1 MiB.
 pub const MIN_HOST_BYTES: u64 = 1 << 20;
 
-/// Name of the file of segment 0 in a volume.
-pub const SEGMENT_FILE: &str = "segment-0000";
+/// Size of a volume that was given none, in bytes: 1 GiB.
+const DEFAULT_BYTES: u64 = 1 << 30;
+
+const SEGMENT_FILE: &str = "segment-0000";
 pub(super) const LOCK: &str = "lock";
 
-fn host_error(path: &Path, doing: &str, error: &io::Error) -> Error {
+/// The file that segment 0 of the volume `path` is: one in its directory, or the device itself.
+pub fn segment_path(path: &Path) -> PathBuf {
+    if device::is_device(path) { path.to_path_buf() } else { path.join(SEGMENT_FILE) }
+}
+
+pub(super) fn host_error(path: &Path, doing: &str, error: &io::Error) -> Error {
     let errno = Errno::from_io_error(error).unwrap_or(Errno::IO);
     failure(&path.display().to_string(), format!("{doing}: {error}"), errno)
 }
@@ -38,14 +46,18 @@ impl Drop for Undo {
 }
 
 /// Makes the directory and files of a volume of `bytes`, has `fill` write it, and gives what `fill` gave. Nothing is
-/// left behind on an error.
+/// left behind on an error. A device is its own lock.
 pub(super) fn create<T>(
     path: &Path,
-    bytes: u64,
+    bytes: Option<u64>,
     options: &Options,
-    fill: impl FnOnce(Medium, HostLock) -> Result<T>,
+    fill: impl FnOnce(Medium, Option<HostLock>) -> Result<T>,
 ) -> Result<T> {
+    if device::is_device(path) {
+        return fill(device::create(path, bytes, options)?, None);
+    }
     let place = path.display().to_string();
+    let bytes = bytes.unwrap_or(DEFAULT_BYTES);
     if bytes < MIN_HOST_BYTES {
         let what = format!("a volume of {bytes} bytes is too small; the least is 1 MiB");
         return Err(failure(&place, what, Errno::INVAL));
@@ -63,7 +75,7 @@ pub(super) fn create<T>(
     undo.0.push(segment.clone());
     let medium = map_new(&file, bytes, options, &place)?;
     let kind = medium.kind();
-    let done = fill(medium, lock)?;
+    let done = fill(medium, Some(lock))?;
     if matches!(kind, MediumKind::Pmem | MediumKind::Paged) {
         // What the mapping does not cover: the file's size, and the names that lead to it.
         let names = [path, path.parent().filter(|up| !up.as_os_str().is_empty()).unwrap_or(Path::new("."))];
@@ -93,12 +105,15 @@ fn make_directory(path: &Path, undo: &mut Undo) -> Result<()> {
         .map_err(|error| host_error(path, "cannot be made private (mode 0700)", &error))
 }
 
-/// Locks and maps the volume in directory `path`.
-pub(super) fn open(path: &Path, paged: PagedOptions) -> Result<(Medium, HostLock)> {
+/// Locks and maps the volume at `path`.
+pub(super) fn open(path: &Path, paged: PagedOptions) -> Result<(Medium, Option<HostLock>)> {
+    if device::is_device(path) {
+        return Ok((device::open(path, paged)?, None));
+    }
     let place = path.display().to_string();
     let directory = fs::metadata(path).map_err(|error| host_error(path, "cannot be opened", &error))?;
     if !directory.is_dir() {
-        let what = "not an Eyrie volume (a volume is a directory)";
+        let what = "not an Eyrie volume (a volume is a directory or a block device)";
         return Err(failure(&place, what, Errno::NOTDIR));
     }
     let segment = path.join(SEGMENT_FILE);
@@ -112,7 +127,7 @@ pub(super) fn open(path: &Path, paged: PagedOptions) -> Result<(Medium, HostLock
     }
     let lock = HostLock::take(path)?;
     let file = segment_file(path)?;
-    Ok((map_segment(path, &file, paged)?, lock))
+    Ok((map_segment(path, &file, paged)?, Some(lock)))
 }
 
 /// The file of segment 0.
@@ -162,7 +177,7 @@ mod tests {
     fn a_volume_is_created_closed_and_opened() {
         let parent = tempfile::tempdir().expect("a directory");
         let path = parent.path().join("v");
-        let volume = Volume::create(&path, BYTES, &options()).expect("created");
+        let volume = Volume::create(&path, Some(BYTES), &options()).expect("created");
         assert_eq!(
             (mode(&path), mode(&path.join(SEGMENT_FILE)), mode(&path.join(LOCK))),
             (0o700, 0o600, 0o600)
@@ -181,7 +196,7 @@ mod tests {
     fn a_volume_keeps_the_medium_that_it_was_made_for() {
         let parent = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).expect("a directory");
         let path = parent.path().join("v");
-        let choose = |medium| Volume::create(&path, BYTES, &Options { medium, ..options() });
+        let choose = |medium| Volume::create(&path, Some(BYTES), &Options { medium, ..options() });
         assert!(refusal(choose(MediumChoice::Pmem)).contains("refuses MAP_SYNC"));
         assert!(!path.exists());
         for (choice, kind) in [
@@ -210,22 +225,24 @@ mod tests {
     fn what_is_in_the_way_is_named_and_nothing_is_left_behind() {
         let parent = tempfile::tempdir().expect("a directory");
         let path = parent.path().join("v");
-        assert!(refusal(Volume::create(&path, 4096, &options())).contains("too small"));
-        assert!(refusal(Volume::create(&path, BYTES + 1, &options())).contains("multiple of 4096"));
-        assert!(refusal(Volume::create(&path.join("w"), BYTES, &options())).contains("No such file"));
+        assert!(refusal(Volume::create(&path, Some(4096), &options())).contains("too small"));
+        assert!(refusal(Volume::create(&path, Some(BYTES + 1), &options())).contains("multiple of 4096"));
+        assert!(refusal(Volume::create(&path.join("w"), Some(BYTES), &options())).contains("No such file"));
         assert!(refusal(Volume::open(&path, PagedOptions::for_host())).contains("No such file"));
         assert!(!path.exists());
 
         fs::write(&path, "x").expect("a file");
-        assert!(refusal(Volume::create(&path, BYTES, &options())).contains("exists already"));
-        assert!(refusal(Volume::open(&path, PagedOptions::for_host())).contains("a volume is a directory"));
+        assert!(refusal(Volume::create(&path, Some(BYTES), &options())).contains("exists already"));
+        assert!(
+            refusal(Volume::open(&path, PagedOptions::for_host())).contains("a volume is a directory or")
+        );
         fs::remove_file(&path).expect("a file");
 
         fs::create_dir(&path).expect("a directory");
         assert!(refusal(Volume::open(&path, PagedOptions::for_host())).contains("no segment-0000"));
         assert!(!path.join(LOCK).exists(), "opening what is no volume makes no file");
-        drop(Volume::create(&path, BYTES, &options()).expect("an empty directory will do"));
-        assert!(refusal(Volume::create(&path, BYTES, &options())).contains("not empty"));
+        drop(Volume::create(&path, Some(BYTES), &options()).expect("an empty directory will do"));
+        assert!(refusal(Volume::create(&path, Some(BYTES), &options())).contains("not empty"));
 
         let segment = OpenOptions::new().write(true).open(path.join(SEGMENT_FILE)).expect("a segment");
         segment.set_len(BYTES / 2).expect("shorter");

@@ -87,8 +87,8 @@ pub(super) fn resize(file: &File, kind: MediumKind, bytes: u64, place: &str) -> 
     file.set_len(total).and_then(|()| file.sync_all()).map_err(failed)
 }
 
-/// A file as blocks, its transfers direct where the host can do that.
-fn blocks(file: File) -> FileBlocks {
+/// A file or device as blocks, its transfers direct where the host can do that.
+pub(super) fn blocks(file: File) -> FileBlocks {
     if let Ok(flags) = rustix::fs::fcntl_getfl(&file) {
         // Without it the host keeps copies of the pages, which costs memory and nothing else.
         let _ = rustix::fs::fcntl_setfl(&file, flags | rustix::fs::OFlags::DIRECT);

@@ -5,7 +5,7 @@
 //! from per-thread magazines over a `buddy` allocator, with `slab` pages for small extents and chunks for `headers`.
 //!
 //! Invariants:
-//! - Nothing but `host`, `lock` and the constructors of [`Volume`] knows a path of the host.
+//! - Nothing but `host`, `device`, `lock`, `resize` and the constructors of [`Volume`] knows a path of the host.
 //! - No change to an open volume's tables but by one publish each; the superblock's two copies apart.
 //! - A volume has one owner: a process, not its forked children.
 //!
@@ -15,6 +15,7 @@ mod bits;
 mod buddy;
 mod central;
 mod compare;
+mod device;
 mod free_map;
 mod generation;
 mod geometry;
@@ -42,7 +43,7 @@ use eyrie_medium::{Addr, Medium, PagedOptions, SegmentId};
 
 pub use compare::{Finding, FindingKind};
 pub use geometry::Geometry;
-pub use host::{MIN_HOST_BYTES, SEGMENT_FILE};
+pub use host::{MIN_HOST_BYTES, segment_path};
 pub use layout::{FORMAT_VERSION, REDO_SLOT_BYTES, REDO_SLOTS, redo_slot};
 pub use marks::{Marks, Overlap};
 pub use medium::MediumChoice;
@@ -81,15 +82,18 @@ pub struct Volume {
 }
 
 impl Volume {
-    /// Makes a volume in directory `path` of the host, `bytes` long, and opens it. The directory must not exist, or be
-    /// empty. The host provides the memory as it is used.
+    /// Makes a volume in directory `path` of the host, `bytes` long (1 GiB, if not given), and opens it. The directory must
+    /// not exist, or be empty. The host provides the memory as it is used. If `path` is a block device, the volume fills it.
     ///
     /// # Errors
     /// [`Error::Volume`] says what is in the way; [`Error::Fault`] when the host is full. Nothing is left behind.
-    pub fn create(path: &Path, bytes: u64, options: &Options) -> Result<Volume> {
+    pub fn create(path: &Path, bytes: Option<u64>, options: &Options) -> Result<Volume> {
         let place = path.display().to_string();
         host::create(path, bytes, options, |medium, lock| {
-            Volume::create_in(medium, options, &place).map(|volume| Volume { _lock: Some(lock), ..volume })
+            let volume = Volume::create_in(medium, options, &place)?;
+            // From now on a disk has the superblock in its place: see `device`.
+            volume.medium.drain_home()?;
+            Ok(Volume { _lock: lock, ..volume })
         })
     }
 
@@ -114,14 +118,14 @@ impl Volume {
         Ok(volume)
     }
 
-    /// Opens the volume in directory `path` of the host, for this process alone. `paged` counts if it is on a disk.
+    /// Opens the volume at `path` of the host, a directory or a block device, for this process alone. `paged` counts if it is on a disk.
     ///
     /// # Errors
     /// [`Error::Volume`] says what is wrong: no volume there, in use (and by which process), a newer format, truncated or
     /// corrupt; [`Error::Corrupt`]; [`Error::Fault`].
     pub fn open(path: &Path, paged: PagedOptions) -> Result<(Volume, Opened)> {
         let (medium, lock) = host::open(path, paged)?;
-        Volume::open_in(medium, Some(lock), &path.display().to_string())
+        Volume::open_in(medium, lock, &path.display().to_string())
     }
 
     /// Opens the volume on `medium`.

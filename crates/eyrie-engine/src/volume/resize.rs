@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use super::geometry::{Geometry, page_addr, page_of};
 use super::layout::GROUPS_IN_USE;
 use super::superblock::failure;
-use super::{MIN_HOST_BYTES, Opened, Volume, host, medium};
+use super::{MIN_HOST_BYTES, Opened, Volume, device, host, medium};
 use crate::Result;
 
 impl Volume {
@@ -29,6 +29,10 @@ impl Volume {
     /// [`Error::Volume`](crate::Error::Volume) says how small or large it can be; [`Error::Fault`](crate::Error::Fault)
     /// when the host is full. Whatever happens, the volume has its old size or the new one.
     pub fn resize(self, path: &Path, bytes: u64, paged: PagedOptions) -> Result<(Volume, Opened)> {
+        if device::is_device(path) {
+            let what = "a volume on a block device is as large as the device: copy it to a new volume";
+            return Err(failure(&path.display().to_string(), what, Errno::INVAL));
+        }
         self.resize_by_steps(path, bytes, paged, &mut || Ok(()))
     }
 
@@ -113,7 +117,7 @@ mod tests {
 
     use super::*;
     use crate::object::pointer::Extent;
-    use crate::volume::{MediumChoice, Options, SEGMENT_FILE};
+    use crate::volume::{MediumChoice, Options, segment_path};
     use crate::{Error, Time};
 
     const GROUP: u64 = 1 << 18;
@@ -132,7 +136,7 @@ mod tests {
             let parent = tempfile::tempdir().expect("a directory");
             let path = parent.path().join("v");
             let random = Options::random(Time::new(0, 0)).expect("random bytes");
-            let volume = Volume::create(&path, OLD, &Options { group_bytes: GROUP, medium, ..random });
+            let volume = Volume::create(&path, Some(OLD), &Options { group_bytes: GROUP, medium, ..random });
             let volume = volume.expect("created");
             let gate = volume.medium().enter().expect("sound");
             let kept = volume.space().allocate(5000).expect("empty");
@@ -205,7 +209,7 @@ mod tests {
                     volume.close().expect("sound");
                     assert!(!case.resize(new, usize::MAX), "nothing stops it now");
                     case.assert_sound(&case.open());
-                    let file = std::fs::metadata(case.path.join(SEGMENT_FILE)).expect("there").len();
+                    let file = std::fs::metadata(segment_path(&case.path)).expect("there").len();
                     let journal = eyrie_medium::Medium::paged_bytes(new);
                     assert_eq!(file, if medium == MediumChoice::Dram { new } else { journal });
                 }

@@ -28,6 +28,8 @@ pub struct Options {
     pub created: Time,
     /// What a volume on the host is to be kept on; a volume on a medium of its own is kept on that.
     pub medium: MediumChoice,
+    /// Whether a block device that has something on it is taken nevertheless.
+    pub overwrite: bool,
     /// How memory and time are used, if that is a disk. Not recorded.
     pub paged: PagedOptions,
 }
@@ -57,6 +59,7 @@ impl Options {
             volume_id,
             created,
             medium: MediumChoice::Auto,
+            overwrite: false,
             paged: PagedOptions::for_host(),
         })
     }
@@ -241,6 +244,7 @@ mod tests {
             volume_id: [9; 16],
             created: Time::new(5, 6),
             medium: MediumChoice::Auto,
+            overwrite: false,
             paged: eyrie_medium::PagedOptions::for_host(),
         }
     }

@@ -33,6 +33,7 @@ fn options() -> Options {
         volume_id: [9; 16],
         created: Time::new(5, 6),
         medium: MediumChoice::Auto,
+        overwrite: false,
         paged: eyrie_medium::PagedOptions::for_host(),
     }
 }

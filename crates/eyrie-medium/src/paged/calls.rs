@@ -35,7 +35,25 @@ impl Medium {
     /// # Errors
     /// [`Fault::HostFull`], [`Fault::Io`].
     pub fn format_paged(blocks: &dyn Blocks, volume_bytes: u64) -> Result<(), Fault> {
-        Medium::make_journal(volume_bytes, |anchor| anchor.write(blocks))
+        Medium::make_journal(volume_bytes, journal_bytes(volume_bytes), |anchor| anchor.write(blocks))
+    }
+
+    /// Size of the volume that fills a disk of `disk_bytes` together with its journal; 0, if there is no room for both.
+    pub fn volume_bytes_on(disk_bytes: u64) -> u64 {
+        let bytes = (disk_bytes - disk_bytes % PAGE_SIZE).saturating_sub(PAGE_SIZE);
+        bytes.saturating_sub(journal_bytes((bytes / 17 * 16).next_multiple_of(PAGE_SIZE)))
+    }
+
+    /// As [`Medium::format_paged`], for a disk that stays as large as it is: the journal takes all that comes behind the
+    /// volume.
+    ///
+    /// # Errors
+    /// [`Fault::Io`].
+    pub fn fill_paged(blocks: &dyn Blocks, volume_bytes: u64) -> Result<(), Fault> {
+        let size = blocks.size();
+        let size = size.map_err(|source| Fault::Io { what: "measuring the disk".to_string(), source })?;
+        let last = (size / PAGE_SIZE).saturating_sub(1) * PAGE_SIZE;
+        Medium::make_journal(volume_bytes, last.saturating_sub(volume_bytes), |anchor| anchor.write(blocks))
     }
 
     /// As [`Medium::format_paged`], for a disk that grows with what is written behind its end. It grows at once or not
@@ -44,11 +62,15 @@ impl Medium {
     /// # Errors
     /// [`Fault::HostFull`], [`Fault::Io`].
     pub fn extend_paged(blocks: &dyn Blocks, volume_bytes: u64) -> Result<(), Fault> {
-        Medium::make_journal(volume_bytes, |anchor| anchor.extend(blocks))
+        Medium::make_journal(volume_bytes, journal_bytes(volume_bytes), |anchor| anchor.extend(blocks))
     }
 
-    fn make_journal(volume_bytes: u64, write: impl FnOnce(&Anchor) -> io::Result<()>) -> Result<(), Fault> {
-        let anchor = Anchor::create(volume_bytes, journal_bytes(volume_bytes));
+    fn make_journal(
+        volume_bytes: u64,
+        journal_bytes: u64,
+        write: impl FnOnce(&Anchor) -> io::Result<()>,
+    ) -> Result<(), Fault> {
+        let anchor = Anchor::create(volume_bytes, journal_bytes);
         anchor.and_then(|anchor| write(&anchor)).map_err(|source| match source.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Fault::HostFull,
             _ => Fault::Io { what: "making the journal".to_string(), source },
@@ -119,6 +141,14 @@ impl Medium {
     pub fn freed(&self, addr: Addr, len: u64) -> Option<u64> {
         match &self.backing {
             Backing::Paged(keeper) => keeper.pager().freed(addr.offset(), len),
+            _ => None,
+        }
+    }
+
+    /// Size of the journal behind the volume, in bytes; `None` where there is none.
+    pub fn journal_bytes(&self) -> Option<u64> {
+        match &self.backing {
+            Backing::Paged(keeper) => Some(keeper.pager().journal_bytes()),
             _ => None,
         }
     }

@@ -34,7 +34,7 @@ pub const MOST_JOURNAL_BYTES: u64 = 64 << 20;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Anchor {
-    /// [`ANCHOR_MAGIC`].
+    /// `EyrJrnl` and a zero byte.
     pub magic: [u8; 8],
     /// Random bytes that name the journal.
     pub id: [u8; 16],
@@ -54,7 +54,7 @@ pub struct Anchor {
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct RecordHead {
-    /// [`RECORD_MAGIC`].
+    /// `EyrCut` and two zero bytes.
     pub magic: [u8; 8],
     /// The journal's name.
     pub id: [u8; 16],

@@ -57,6 +57,9 @@ pub struct PagedOptions {
 }
 
 impl PagedOptions {
+    /// Least memory for pages, in bytes; less is taken for this.
+    pub const LEAST_MEMORY_BYTES: u64 = LEAST_MEMORY as u64 * PAGE_SIZE;
+
     /// Half of the memory that this process may use, and five seconds.
     pub fn for_host() -> PagedOptions {
         PagedOptions { memory_bytes: keeper::usable_memory() / 2, drain_interval: Duration::from_secs(5) }
@@ -167,6 +170,10 @@ impl Pager {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Fault::HostFull,
             _ => Fault::Io { what: "allocating host blocks for the volume".to_string(), source },
         })
+    }
+
+    pub(crate) fn journal_bytes(&self) -> u64 {
+        self.journal_bytes
     }
 
     /// Lets others have the disk's blocks of a range in which nothing is left.

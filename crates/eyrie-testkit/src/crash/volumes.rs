@@ -26,6 +26,7 @@ pub(super) fn options() -> Options {
         volume_id: [1; 16],
         created: BORN,
         medium: MediumChoice::Auto,
+        overwrite: false,
         paged: eyrie_medium::PagedOptions::for_host(),
     }
 }

@@ -348,6 +348,7 @@ pub fn compare_scm_with_host(medium: Medium, seeds: Range<u64>, count: usize) {
         volume_id: [1; 16],
         created: counter(),
         medium: MediumChoice::Auto,
+        overwrite: false,
         paged: eyrie_medium::PagedOptions::for_host(),
     };
     let owner = Owner { mode: 0o777, uid: 0, gid: 0 };

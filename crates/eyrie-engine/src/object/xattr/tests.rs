@@ -20,6 +20,7 @@ fn volume() -> Volume {
         volume_id: [7; 16],
         created,
         medium: crate::volume::MediumChoice::Auto,
+        overwrite: false,
         paged: eyrie_medium::PagedOptions::for_host(),
     };
     Volume::create_on(medium, &options).expect("a volume")

@@ -30,6 +30,7 @@ fn volume_on(medium: Medium, group_bytes: u64) -> Volume {
         volume_id: [7; 16],
         created: NOW,
         medium: MediumChoice::Auto,
+        overwrite: false,
         paged: eyrie_medium::PagedOptions::for_host(),
     };
     Volume::create_on(medium, &options).expect("a volume")

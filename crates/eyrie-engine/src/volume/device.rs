@@ -1,0 +1,293 @@
+//! A volume on a block device: the device is its segment, and the end of the device its journal.
+//!
+//! The descriptor is the lock: the kernel gives a device exclusively to one mount or one descriptor (`O_EXCL`), and a lock of
+//! the whole file (`flock`) tells those who look at devices without claiming them. Both end when the last copy of
+//! the descriptor is closed, so a forked child holds them too.
+//!
+//! Invariants:
+//! - A device that has anything where file systems and their like have their marks is not written to unasked.
+//! - A journal is replayed only on a device whose first pages say that it has a volume: after another program took the
+//!   device the journal may still be there. Hence a new volume has its superblock in its place from the start.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Seek, SeekFrom};
+use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
+use std::path::Path;
+use std::sync::Arc;
+
+use eyrie_medium::{Fault, Medium, PAGE_SIZE, PagedOptions};
+use rustix::fs::{FlockOperation, OFlags, flock};
+use rustix::io::Errno;
+
+use super::geometry::Geometry;
+use super::host::{MIN_HOST_BYTES, host_error};
+use super::layout::{MAGIC, SUPERBLOCKS};
+use super::medium::{MediumChoice, blocks};
+use super::superblock::{Options, failure};
+use crate::{Error, Result};
+
+/// Bytes at either end of a device in which file systems, partition tables and the like have their marks.
+const MARKS_BYTES: u64 = 1 << 20;
+
+/// Whether there is a block device at `path`.
+pub(super) fn is_device(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|found| found.file_type().is_block_device())
+}
+
+/// Takes the device at `path` for a new volume that fills it.
+pub(super) fn create(path: &Path, bytes: Option<u64>, options: &Options) -> Result<Medium> {
+    let place = path.display().to_string();
+    if bytes.is_some() {
+        return Err(failure(&place, "a block device is used whole: leave the size out", Errno::INVAL));
+    }
+    let file = claim(path)?;
+    format(file, options, &place)
+}
+
+/// Takes the device at `path` with the volume on it.
+pub(super) fn open(path: &Path, paged: PagedOptions) -> Result<Medium> {
+    mount(claim(path)?, paged, &path.display().to_string())
+}
+
+/// Opens a device for this process alone.
+fn claim(path: &Path) -> Result<File> {
+    let in_use = || {
+        let what = "in use: it is mounted, or another process (or this one) has it open";
+        failure(&path.display().to_string(), what, Errno::BUSY)
+    };
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).custom_flags(OFlags::EXCL.bits() as i32);
+    let file = options.open(path).map_err(|error| match error.kind() {
+        io::ErrorKind::ResourceBusy => in_use(),
+        _ => host_error(path, "cannot be opened", &error),
+    })?;
+    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(file),
+        Err(Errno::WOULDBLOCK) => Err(in_use()),
+        Err(errno) => Err(host_error(path, "cannot be locked", &errno.into())),
+    }
+}
+
+fn failed(place: &str, doing: &str) -> impl FnOnce(io::Error) -> Error {
+    let (place, doing) = (place.to_string(), doing.to_string());
+    move |error| host_error(Path::new(&place), &doing, &error)
+}
+
+/// Makes the tables of a volume that fills `file` zeros, and the end of `file` a journal.
+fn format(mut file: File, options: &Options, place: &str) -> Result<Medium> {
+    if matches!(options.medium, MediumChoice::Dram | MediumChoice::Pmem) {
+        let what = "a volume on a block device has the medium paged: choose that, or make a file system on the device";
+        return Err(failure(place, what, Errno::INVAL));
+    }
+    let size = file.seek(SeekFrom::End(0)).map_err(failed(place, "cannot be measured"))?;
+    let bytes = Medium::volume_bytes_on(size);
+    if bytes < MIN_HOST_BYTES {
+        let what =
+            format!("a device of {size} bytes is too small: a volume takes 1 MiB, and its journal as much");
+        return Err(failure(place, what, Errno::INVAL));
+    }
+    let geometry =
+        Geometry::new(bytes, options.group_bytes).map_err(|what| failure(place, what, Errno::INVAL))?;
+    if !options.overwrite {
+        let occupied = occupant(&file, size).map_err(failed(place, "cannot be read"))?;
+        if let Some(what) = occupied {
+            return Err(failure(place, what, Errno::EXIST));
+        }
+    }
+    let start = geometry.data_start().max(MARKS_BYTES).min(bytes);
+    let end = size - MARKS_BYTES..size;
+    [0..start, end]
+        .into_iter()
+        .try_for_each(|range| zero(&file, range.start, range.end - range.start))
+        .and_then(|()| file.sync_data())
+        .map_err(failed(place, "cannot be written"))?;
+    let blocks = blocks(file);
+    Medium::fill_paged(&blocks, bytes)?;
+    Ok(Medium::paged(Arc::new(blocks), options.paged)?)
+}
+
+fn zero(file: &File, offset: u64, len: u64) -> io::Result<()> {
+    file.write_all_at(&vec![0; len as usize], offset)
+}
+
+/// What is on the device already.
+fn occupant(file: &File, size: u64) -> io::Result<Option<&'static str>> {
+    if has_volume(file)? {
+        return Ok(Some("there is an Eyrie volume on it"));
+    }
+    let mut marks = vec![0; MARKS_BYTES as usize];
+    for offset in [0, size - MARKS_BYTES] {
+        file.read_exact_at(&mut marks, offset)?;
+        if marks.iter().any(|&byte| byte != 0) {
+            return Ok(Some(
+                "there is something on it, such as a file system (its first or last MiB is not zeros)",
+            ));
+        }
+    }
+    Ok(None)
+}
+
+/// Whether one of the two superblocks is in its place.
+fn has_volume(file: &File) -> io::Result<bool> {
+    let mut start = [0; 2 * PAGE_SIZE as usize];
+    match file.read_exact_at(&mut start, 0) {
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(false),
+        read => read?,
+    }
+    Ok(SUPERBLOCKS.iter().any(|place| start[place.offset() as usize..].starts_with(&MAGIC)))
+}
+
+/// The volume that fills `file`.
+fn mount(file: File, paged: PagedOptions, place: &str) -> Result<Medium> {
+    if !has_volume(&file).map_err(failed(place, "cannot be read"))? {
+        return Err(failure(place, "not an Eyrie volume (or its creation did not finish)", Errno::INVAL));
+    }
+    match Medium::paged(Arc::new(blocks(file)), paged) {
+        Err(Fault::NotPaged) => {
+            let what = "damaged volume: there is no journal at the end of the device; has its size changed?";
+            Err(failure(place, what, Errno::IO))
+        }
+        mapped => Ok(mapped?),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tempfile::NamedTempFile;
+
+    use super::*;
+    use crate::volume::{Opened, Volume};
+
+    const BYTES: u64 = 16 << 20;
+
+    fn options() -> Options {
+        Options { group_bytes: 1 << 18, ..Options::random(crate::Time::new(0, 0)).expect("random bytes") }
+    }
+
+    /// A file that stands for a device of zeros.
+    fn device(bytes: u64) -> NamedTempFile {
+        let file = NamedTempFile::new().expect("a file");
+        file.as_file().set_len(bytes).expect("room");
+        file
+    }
+
+    fn refusal<T>(result: Result<T>) -> String {
+        result.err().expect("refused").to_string()
+    }
+
+    fn make(file: &NamedTempFile, options: &Options) -> Result<Volume> {
+        let volume =
+            Volume::create_in(format(file.reopen().expect("a file"), options, "here")?, options, "here")?;
+        volume.medium().drain_home()?;
+        Ok(volume)
+    }
+
+    fn reopen(file: &NamedTempFile) -> Result<(Volume, Opened)> {
+        Volume::open_in(
+            mount(file.reopen().expect("a file"), PagedOptions::for_host(), "here")?,
+            None,
+            "here",
+        )
+    }
+
+    #[test]
+    fn a_volume_fills_a_device_of_any_size() {
+        for bytes in [(2 << 20) + 4096, BYTES, BYTES + 512, BYTES + 4096 * 3 + 4095, 3 << 30] {
+            let file = device(bytes);
+            let volume = make(&file, &options()).expect("created");
+            let (size, journal) = (volume.geometry().volume_bytes(), volume.medium().journal_bytes());
+            assert_eq!(size + journal.expect("a journal") + PAGE_SIZE, bytes - bytes % PAGE_SIZE);
+            assert!(
+                size >= 1 << 20 && journal >= Some(1 << 20) && journal <= Some(65 << 20),
+                "{size} {journal:?}"
+            );
+            let id = volume.volume_id();
+            volume.close().expect("sound");
+            let (volume, opened) = reopen(&file).expect("a volume");
+            assert_eq!((volume.volume_id(), opened), (id, Opened::Clean));
+            assert_eq!(file.as_file().metadata().expect("a file").len(), bytes);
+        }
+        assert!(refusal(make(&device((2 << 20) + 4095), &options())).contains("too small"));
+        assert!(refusal(make(&device(0), &options())).contains("too small"));
+        assert!(refusal(make(&device(2 << 40), &options())).contains("at most 1 TiB"));
+    }
+
+    #[test]
+    fn what_is_on_a_device_stays_unless_it_may_be_overwritten() {
+        // The superblocks of ext4 and btrfs, the label of a partition table at the end, and a lone byte.
+        for (offset, mark) in [
+            (1024 + 0x38, &b"\x53\xef"[..]),
+            ((64 << 10) + 64, b"_BHRfS_M"),
+            (BYTES - 512, b"EFI PART"),
+            (BYTES - MARKS_BYTES, b"x"),
+            (0, b"x"),
+        ] {
+            let file = device(BYTES);
+            file.as_file().write_all_at(mark, offset).expect("room");
+            assert!(refusal(make(&file, &options())).contains("something on it"), "{offset}");
+            assert!(refusal(reopen(&file)).contains("not an Eyrie volume"));
+            let mut kept = vec![0; mark.len()];
+            file.as_file().read_exact_at(&mut kept, offset).expect("there");
+            assert_eq!(kept, mark);
+            make(&file, &Options { overwrite: true, ..options() }).expect("created").close().expect("sound");
+            assert!(refusal(make(&file, &options())).contains("an Eyrie volume on it"));
+            assert!(reopen(&file).is_ok());
+        }
+    }
+
+    #[test]
+    fn a_volume_over_an_old_one_sees_nothing_of_it() {
+        let file = device(BYTES);
+        file.as_file().write_all_at(&vec![0xa5; BYTES as usize], 0).expect("room");
+        let options = Options { overwrite: true, ..options() };
+        let first = make(&file, &options).expect("created").volume_id();
+        // Not closed: the device is as a crash leaves it.
+        let (volume, opened) = reopen(&file).expect("a volume");
+        assert_eq!((volume.volume_id(), opened), (first, Opened::Crashed));
+        drop(volume);
+        let second = Options::random(crate::Time::new(1, 0)).expect("random bytes").volume_id;
+        make(&file, &Options { volume_id: second, ..options }).expect("created");
+        assert_eq!(reopen(&file).expect("a volume").0.volume_id(), second);
+    }
+
+    #[test]
+    fn no_journal_is_replayed_over_something_else() {
+        let file = device(BYTES);
+        let volume = make(&file, &options()).expect("created");
+        let gate = volume.medium().enter().expect("sound");
+        volume.space().allocate_header().expect("empty");
+        drop(gate);
+        volume.medium().drain().expect("a record in the journal");
+        drop(volume);
+        file.as_file().write_all_at(&[7; 2 * PAGE_SIZE as usize], 0).expect("room");
+        assert!(refusal(reopen(&file)).contains("not an Eyrie volume"));
+        let mut start = [0; 2 * PAGE_SIZE as usize];
+        file.as_file().read_exact_at(&mut start, 0).expect("there");
+        assert!(start.iter().all(|&byte| byte == 7), "what took the device is whole");
+
+        let file = device(BYTES);
+        make(&file, &options()).expect("created").close().expect("sound");
+        file.as_file().set_len(BYTES - PAGE_SIZE).expect("shorter");
+        assert!(refusal(reopen(&file)).contains("no journal at the end"));
+    }
+
+    #[test]
+    fn media_and_sizes_that_a_device_does_not_have() {
+        for medium in [MediumChoice::Dram, MediumChoice::Pmem] {
+            let what = refusal(make(&device(BYTES), &Options { medium, ..options() }));
+            assert!(what.contains("has the medium paged"), "{what}");
+        }
+        make(&device(BYTES), &Options { medium: MediumChoice::Paged, ..options() }).expect("created");
+        let any = Path::new("/dev/null");
+        assert!(refusal(create(any, Some(BYTES), &options())).contains("used whole"));
+    }
+
+    #[test]
+    fn a_device_that_another_holds_is_in_use() {
+        let file = NamedTempFile::new().expect("a file");
+        let held = claim(file.path()).expect("free");
+        assert!(refusal(claim(file.path())).contains("in use"));
+        drop(held);
+        claim(file.path()).expect("free again");
+    }
+}
