@@ -439,7 +439,7 @@ fn a_full_host_is_an_error_and_the_volume_goes_on() {
 fn fill_a_host(medium: MediumChoice) {
     let _alone = alone();
     let place = Place::new();
-    let Some(mount) = Mount::new(place.0.path().join("small"), 8) else {
+    let Some(mount) = Mount::new(place.0.path().join("small"), 16) else {
         eprintln!("skipped: only root can mount a small file system");
         return;
     };
@@ -456,9 +456,9 @@ fn fill_a_host(medium: MediumChoice) {
     fs.write("/after", vec![1; 100_000]).unwrap();
 
     // Groups that were given back are free as far as the volume knows, but the host has lent their memory to others.
-    assert!(volume.trim().unwrap() > 0);
+    assert!(volume.trim().unwrap() > 0, "{medium:?}");
     let greedy = mount.0.join("greedy");
-    let error = std::fs::write(&greedy, vec![1; 16 << 20]).unwrap_err();
+    let error = std::fs::write(&greedy, vec![1; 32 << 20]).unwrap_err();
     assert_eq!(error.kind(), std::io::ErrorKind::StorageFull);
     fill(&fs);
     assert_sound(&volume);
