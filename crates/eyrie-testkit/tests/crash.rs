@@ -87,6 +87,8 @@ fn every_fence_of_the_engine_is_in_some_case() {
     let _alone = alone();
     let mut written = BTreeSet::new();
     fences_of(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../eyrie-engine/src"), &mut written);
+    // A resize is no Op: `a_resize_that_is_stopped_at_any_step_leaves_either_size` stops it everywhere.
+    written.retain(|(file, _)| !file.ends_with("volume/resize.rs"));
     let (_, mut seen) = explore_creation(None, Limits::ALL).unwrap_or_else(|failure| panic!("{failure}"));
     for case in [cases::lifecycle(), cases::single()].concat() {
         seen.extend(case.run(None).expect("it works").sites);

@@ -1,0 +1,70 @@
+//! Memory of a volume on pages. Alone in its process: pins of other tests would keep pages, too.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use eyrie::{Credentials, PosixExt, Pxfs};
+use eyrie_engine::scm::Scm;
+use eyrie_testkit::power::Disk;
+
+fn files(engine: &Arc<Scm>) -> Pxfs<Scm> {
+    Pxfs::new(Arc::clone(engine), Credentials::root())
+}
+
+fn assert_clean(engine: &Scm) {
+    let report = engine.check().expect("the disk is sound");
+    assert!(report.is_clean(), "{:#?}", report.findings);
+}
+
+/// How far the limit may be exceeded, in bytes. What four threads want while a grace period passes comes in, and so
+/// does what they want while the keeper drains; but each page that is too many makes them wait, the longer the more there are:
+/// where one and a half times as many as may be there are too many, a thread gets some 10 MB a second.
+const MARGIN: u64 = 24 << 20;
+
+#[test]
+fn a_volume_four_times_the_memory_is_written_and_read_back() {
+    const PIECE: usize = 256 << 10;
+    let disk = Disk { volume_bytes: 128 << 20, memory_bytes: 16 << 20 };
+    let (engine, _) = disk.create().expect("a new volume");
+    let engine = Arc::new(engine);
+    let fs = files(&engine);
+    fs.write("/view", vec![0xa5; 3000]).expect("room");
+    let store = eyrie::Kvfs::open(&fs, "/").expect("a directory");
+    store.put("key", vec![0x5a; 100_000]).expect("room");
+    let content = |thread: usize, number: usize| vec![(thread * 64 + number) as u8; PIECE];
+    let (most, done) = (std::sync::atomic::AtomicU64::new(0), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                let resident = engine.volume().medium().resident_bytes().expect("it is paged");
+                most.fetch_max(resident, Ordering::Relaxed);
+                // A view that is held while memory is short stays as it was.
+                let pin = store.pin();
+                let view = store.get_in_place("key", &pin).expect("sound").expect("there");
+                std::thread::sleep(std::time::Duration::from_millis(5));
+                assert!(view.iter().all(|&byte| byte == 0x5a));
+            }
+        });
+        let threads: Vec<_> = (0..4)
+            .map(|thread| {
+                let (fs, content) = (&fs, &content);
+                scope.spawn(move || {
+                    for number in 0..64 {
+                        fs.write(format!("/{thread}-{number}"), content(thread, number)).expect("room");
+                    }
+                    for number in (0..64).chain((0..64).rev()) {
+                        let read = fs.read(format!("/{thread}-{number}")).expect("sound");
+                        assert!(read == content(thread, number), "file {number} of thread {thread}");
+                    }
+                })
+            })
+            .collect();
+        let failed = threads.into_iter().filter_map(|thread| thread.join().err()).count();
+        done.store(true, Ordering::Relaxed);
+        assert_eq!(failed, 0);
+    });
+    let most = most.into_inner();
+    println!("at most {} KiB in memory", most >> 10);
+    assert!(most > 8 << 20 && most <= disk.memory_bytes + MARGIN, "{most} bytes in memory");
+    assert_clean(&engine);
+}
