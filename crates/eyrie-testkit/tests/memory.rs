@@ -1,11 +1,18 @@
-//! Memory of a volume on pages. Alone in its process: pins of other tests would keep pages, too.
+//! Memory and space of a volume on pages, one test at a time in a process of their own: pins of other tests would keep
+//! both.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use eyrie::{Credentials, PosixExt, Pxfs};
+use eyrie::{Credentials, Errno, PosixExt, Pxfs};
+use eyrie_engine::Engine;
 use eyrie_engine::scm::Scm;
 use eyrie_testkit::power::Disk;
+
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 fn files(engine: &Arc<Scm>) -> Pxfs<Scm> {
     Pxfs::new(Arc::clone(engine), Credentials::root())
@@ -16,6 +23,35 @@ fn assert_clean(engine: &Scm) {
     assert!(report.is_clean(), "{:#?}", report.findings);
 }
 
+#[test]
+fn a_disk_that_is_full_is_an_error_and_the_volume_goes_on() {
+    let _alone = alone();
+    let disk = Disk { volume_bytes: 32 << 20, memory_bytes: 1 << 20 };
+    let (engine, simulated) = disk.create().expect("a new volume");
+    let engine = Arc::new(engine);
+    let fs = files(&engine);
+    fs.write("/before", "kept").expect("room");
+    simulated.limit_room(Some(4 << 20));
+    for round in 0..3 {
+        let full = (0..1000).find_map(|count| fs.write(format!("/fill-{count}"), vec![round; 50_000]).err());
+        assert_eq!(full.expect("it is full").errno(), Errno::NOSPC);
+        assert_eq!(fs.read("/before").expect("sound"), b"kept");
+        assert_eq!(fs.read("/fill-3").expect("sound"), vec![round; 50_000]);
+        assert_clean(&engine);
+        for entry in fs.read_dir("/").expect("sound").map(|entry| entry.expect("sound")) {
+            if entry.name() != "before" {
+                fs.remove_file(entry.path()).expect("there is always room for that");
+            }
+        }
+    }
+    simulated.limit_room(None);
+    fs.write("/after", vec![9; 8 << 20]).expect("there is room again");
+    engine.sync().expect("a sound disk");
+    let after = Arc::new(disk.open(simulated.power_failure(|| false)).expect("sound"));
+    assert_clean(&after);
+    assert_eq!(files(&after).read("/after").expect("sound"), vec![9; 8 << 20]);
+}
+
 /// How far the limit may be exceeded, in bytes. What four threads want while a grace period passes comes in, and so
 /// does what they want while the keeper drains; but each page that is too many makes them wait, the longer the more there are:
 /// where one and a half times as many as may be there are too many, a thread gets some 10 MB a second.
@@ -24,6 +60,7 @@ const MARGIN: u64 = 24 << 20;
 #[test]
 fn a_volume_four_times_the_memory_is_written_and_read_back() {
     const PIECE: usize = 256 << 10;
+    let _alone = alone();
     let disk = Disk { volume_bytes: 128 << 20, memory_bytes: 16 << 20 };
     let (engine, _) = disk.create().expect("a new volume");
     let engine = Arc::new(engine);

@@ -72,34 +72,6 @@ fn assert_clean(engine: &Scm) {
     assert!(report.is_clean(), "{:#?}", report.findings);
 }
 
-#[test]
-fn a_disk_that_is_full_is_an_error_and_the_volume_goes_on() {
-    let disk = Disk { volume_bytes: 32 << 20, memory_bytes: 1 << 20 };
-    let (engine, simulated) = disk.create().expect("a new volume");
-    let engine = Arc::new(engine);
-    let fs = files(&engine);
-    fs.write("/before", "kept").expect("room");
-    simulated.limit_room(Some(4 << 20));
-    for round in 0..3 {
-        let full = (0..1000).find_map(|count| fs.write(format!("/fill-{count}"), vec![round; 50_000]).err());
-        assert_eq!(full.expect("it is full").errno(), Errno::NOSPC);
-        assert_eq!(fs.read("/before").expect("sound"), b"kept");
-        assert_eq!(fs.read("/fill-3").expect("sound"), vec![round; 50_000]);
-        assert_clean(&engine);
-        for entry in fs.read_dir("/").expect("sound").map(|entry| entry.expect("sound")) {
-            if entry.name() != "before" {
-                fs.remove_file(entry.path()).expect("there is always room for that");
-            }
-        }
-    }
-    simulated.limit_room(None);
-    fs.write("/after", vec![9; 8 << 20]).expect("there is room again");
-    engine.sync().expect("a sound disk");
-    let after = Arc::new(disk.open(simulated.power_failure(|| false)).expect("sound"));
-    assert_clean(&after);
-    assert_eq!(files(&after).read("/after").expect("sound"), vec![9; 8 << 20]);
-}
-
 /// The page of the disk that has these bytes first.
 fn page_with(disk: &SimulatedDisk, bytes: &[u8]) -> u64 {
     let mut all = vec![0; disk.size().expect("a size") as usize];
