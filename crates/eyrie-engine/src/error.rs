@@ -120,6 +120,11 @@ impl Error {
         }
     }
 
+    /// Whether there was no room, in the volume or on its host: what was freed may make some once it is reclaimed.
+    pub fn is_full(&self) -> bool {
+        matches!(self, Error::NoSpace | Error::Fault(Fault::HostFull))
+    }
+
     /// Corruption found at `addr`.
     #[cold]
     pub fn corrupt(addr: Addr, what: &'static str) -> Error {

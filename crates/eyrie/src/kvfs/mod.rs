@@ -250,7 +250,7 @@ impl<E: Engine> Kvfs<E> {
             match step() {
                 Ok(result) => return Ok(result),
                 Err(eyrie_engine::Error::Stale) if attempts < 1000 => attempts += 1,
-                Err(eyrie_engine::Error::NoSpace) if !reclaimed && self.engine.reclaim() => reclaimed = true,
+                Err(error) if error.is_full() && !reclaimed && self.engine.reclaim() => reclaimed = true,
                 Err(error) => return Err(Error::from_engine(error, operation)),
             }
         }

@@ -108,7 +108,7 @@ impl<E: Engine> Pxfs<E> {
         for _ in 0..ATTEMPTS {
             match failure {
                 Failure::Engine(eyrie_engine::Error::Stale) | Failure::Again => {}
-                Failure::Engine(eyrie_engine::Error::NoSpace) if !reclaimed && self.engine.reclaim() => {
+                Failure::Engine(error) if error.is_full() && !reclaimed && self.engine.reclaim() => {
                     reclaimed = true;
                 }
                 failure => return Err(failure.into_error(operation)),
