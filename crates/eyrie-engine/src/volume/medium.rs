@@ -93,7 +93,7 @@ pub(super) fn blocks(file: File) -> FileBlocks {
         // Without it the host keeps copies of the pages, which costs memory and nothing else.
         let _ = rustix::fs::fcntl_setfl(&file, flags | rustix::fs::OFlags::DIRECT);
     }
-    FileBlocks(file)
+    FileBlocks::new(file)
 }
 
 /// Maps the segment of the volume at `place`, as its superblock says.

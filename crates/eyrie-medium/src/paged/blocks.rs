@@ -3,10 +3,16 @@
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
+use std::sync::OnceLock;
 
-use rustix::fs::FallocateFlags;
+use rustix::fs::{AtFlags, FallocateFlags, StatxFlags};
 
+use super::ring::Ring;
+use crate::addr::PAGE_SIZE;
 use crate::mapping::punch;
+
+/// Least size of a sector, in bytes.
+pub const SECTOR: u64 = 512;
 
 /// Storage of blocks, which forgets what was written to it unless a [`Blocks::flush`] came after.
 pub trait Blocks: Send + Sync {
@@ -16,17 +22,29 @@ pub trait Blocks: Send + Sync {
     /// The host's.
     fn size(&self) -> io::Result<u64>;
 
+    /// What a transfer is a multiple of and starts at a multiple of, in bytes: 512, or the size of a page. A power failure
+    /// harms no sector but those that were being written.
+    fn sector(&self) -> u64;
+
     /// Fills `out` from `offset` on; both are page-aligned, but for the last bytes of a file.
     ///
     /// # Errors
     /// The host's; also when the storage ends before.
     fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()>;
 
-    /// Stores whole pages.
+    /// Stores whole sectors. The data is page-aligned in memory.
     ///
     /// # Errors
     /// The host's; any part of it may have been stored.
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()>;
+
+    /// Stores several ranges that do not overlap, in any order.
+    ///
+    /// # Errors
+    /// As [`Blocks::write`].
+    fn write_all(&self, ranges: &[(u64, &[u8])]) -> io::Result<()> {
+        ranges.iter().try_for_each(|&(offset, data)| self.write(offset, data))
+    }
 
     /// Makes everything that was written so far survive a power failure.
     ///
@@ -49,29 +67,63 @@ pub trait Blocks: Send + Sync {
 
 /// A host file or block device. Files that were opened for direct transfers are best: the host then keeps no second
 /// copy of the pages.
-pub struct FileBlocks(pub File);
+pub struct FileBlocks {
+    file: File,
+    sector: u64,
+    /// For several writes at a time; nothing where the host does not let us have one.
+    ring: OnceLock<Option<Ring>>,
+}
+
+impl FileBlocks {
+    /// The blocks of a file or device.
+    pub fn new(file: File) -> FileBlocks {
+        let asked = rustix::fs::statx(&file, c"", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN);
+        let sector = match asked {
+            Ok(told) if told.stx_mask & StatxFlags::DIOALIGN.bits() != 0 => {
+                u64::from(told.stx_dio_offset_align).clamp(SECTOR, PAGE_SIZE)
+            }
+            // A host that does not tell takes whole pages.
+            _ => PAGE_SIZE,
+        };
+        FileBlocks { file, sector, ring: OnceLock::new() }
+    }
+}
 
 impl Blocks for FileBlocks {
     fn size(&self) -> io::Result<u64> {
         // Unlike the file's length, this is right for devices, too.
-        Ok(rustix::fs::seek(&self.0, rustix::fs::SeekFrom::End(0))?)
+        Ok(rustix::fs::seek(&self.file, rustix::fs::SeekFrom::End(0))?)
+    }
+
+    fn sector(&self) -> u64 {
+        self.sector
     }
 
     fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
-        self.0.read_exact_at(out, offset)
+        self.file.read_exact_at(out, offset)
     }
 
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        self.0.write_all_at(data, offset)
+        self.file.write_all_at(data, offset)
+    }
+
+    fn write_all(&self, ranges: &[(u64, &[u8])]) -> io::Result<()> {
+        if let &[(offset, data)] = ranges {
+            return self.write(offset, data);
+        }
+        match self.ring.get_or_init(|| Ring::new().ok()) {
+            Some(ring) => ring.write_all(&self.file, ranges),
+            None => ranges.iter().try_for_each(|&(offset, data)| self.write(offset, data)),
+        }
     }
 
     fn flush(&self) -> io::Result<()> {
-        self.0.sync_data()
+        self.file.sync_data()
     }
 
     fn allocate(&self, offset: u64, len: u64) -> io::Result<()> {
         let done = rustix::io::retry_on_intr(|| {
-            rustix::fs::fallocate(&self.0, FallocateFlags::KEEP_SIZE, offset, len)
+            rustix::fs::fallocate(&self.file, FallocateFlags::KEEP_SIZE, offset, len)
         });
         match done {
             // A device has its blocks already, and some file systems cannot promise any.
@@ -81,6 +133,6 @@ impl Blocks for FileBlocks {
     }
 
     fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
-        Ok(punch(&self.0, offset, len)?)
+        Ok(punch(&self.file, offset, len)?)
     }
 }

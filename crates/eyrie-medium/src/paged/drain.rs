@@ -11,15 +11,17 @@ use std::sync::atomic::Ordering;
 use zerocopy::IntoBytes;
 
 use super::journal::{Anchor, PageBytes, Record, page_buffer, replay_but};
-use super::page::{BUSY, DIRTY, FRESH, HOMING, LEAVING, LOGGED, ODD};
+use super::page::{BUSY, DIRTY, FRESH, HOMING, LEAVING, LOGGED, ODD, WRITTEN};
 use super::{Pager, Shadow, locked};
 use crate::addr::PAGE_SIZE;
 use crate::copy;
 use crate::fault::Fault;
 
 const PAGE: usize = PAGE_SIZE as usize;
-/// Pages that are written to their places with one call, at most.
-const RUN: usize = 256;
+/// Pages that are gathered before they are written to their places, at most.
+const GATHERED: usize = 256;
+/// Pages of a cut up to which the journal takes also the lines of fresh pages whose places were never written.
+const FEW: usize = 16;
 
 /// What one drain hands on to the next.
 pub(super) struct State {
@@ -30,49 +32,59 @@ pub(super) struct State {
     at: u64,
     /// Pages that the journal has lines of.
     logged: Vec<usize>,
+    /// Memory in which pages are gathered.
+    gathered: Vec<PageBytes>,
 }
 
 impl State {
     pub(super) fn new(anchor: Anchor) -> State {
-        State { anchor, sequence: 1, at: 0, logged: Vec::new() }
+        State { anchor, sequence: 1, at: 0, logged: Vec::new(), gathered: Vec::new() }
     }
 }
 
-/// Pages on their way to their places, one run after another.
+/// Pages on their way to their places, gathered so that they are written together.
 struct Homing<'a> {
     pager: &'a Pager,
-    buffer: Vec<PageBytes>,
-    first: usize,
-    count: usize,
+    buffer: &'a mut Vec<PageBytes>,
+    pages: Vec<usize>,
 }
 
 impl<'a> Homing<'a> {
-    fn new(pager: &'a Pager) -> Homing<'a> {
-        Homing { pager, buffer: page_buffer(RUN * PAGE), first: 0, count: 0 }
+    fn new(pager: &'a Pager, buffer: &'a mut Vec<PageBytes>) -> Homing<'a> {
+        Homing { pager, buffer, pages: Vec::new() }
     }
 
     /// The next page's bytes, which are then written.
     fn add(&mut self, page: usize, fill: impl FnOnce(&mut PageBytes)) -> io::Result<&PageBytes> {
-        if self.count == RUN || self.count > 0 && page != self.first + self.count {
-            self.write()?;
+        if self.pages.len() == GATHERED {
+            self.write(None)?;
         }
-        if self.count == 0 {
-            self.first = page;
+        let slot = self.pages.len();
+        if slot == self.buffer.len() {
+            self.buffer.push(PageBytes([0; PAGE]));
         }
-        let slot = &mut self.buffer[self.count];
-        fill(slot);
-        self.count += 1;
-        Ok(slot)
+        self.pages.push(page);
+        fill(&mut self.buffer[slot]);
+        Ok(&self.buffer[slot])
     }
 
-    fn write(&mut self) -> io::Result<()> {
-        let bytes = self.buffer[..self.count].as_bytes();
-        if bytes.is_empty() {
-            return Ok(());
+    /// Writes what was gathered, and what else is given.
+    fn write(&mut self, more: Option<(u64, &[u8])>) -> io::Result<()> {
+        let mut rest = &self.buffer[..];
+        let mut ranges = Vec::new();
+        for run in self.pages.chunk_by(|page, next| page + 1 == *next) {
+            let (bytes, after) = rest.split_at(run.len());
+            ranges.push((run[0] as u64 * PAGE_SIZE, bytes.as_bytes()));
+            rest = after;
         }
-        self.pager.blocks.write(self.first as u64 * PAGE_SIZE, bytes)?;
-        for page in self.first..self.first + std::mem::take(&mut self.count) {
-            self.pager.pages.flags(page).fetch_and(!HOMING, Ordering::AcqRel);
+        ranges.extend(more);
+        if !ranges.is_empty() {
+            self.pager.blocks.write_all(&ranges)?;
+        }
+        for page in self.pages.drain(..) {
+            let arrived = |flags: u64| Some((flags | WRITTEN) & !HOMING);
+            // The closure always gives a value.
+            let _ = self.pager.pages.flags(page).fetch_update(Ordering::AcqRel, Ordering::Acquire, arrived);
         }
         Ok(())
     }
@@ -81,6 +93,10 @@ impl<'a> Homing<'a> {
 /// What a drain found in its cut.
 #[derive(Default)]
 struct Taken {
+    /// Whether everything is brought to its place.
+    homing: bool,
+    /// Whether the cut has few pages.
+    few: bool,
     record: Record,
     /// Pages with lines in the record.
     logged: Vec<usize>,
@@ -89,6 +105,14 @@ struct Taken {
 }
 
 impl Taken {
+    /// Whether a page of the cut goes straight to its place, and not into the journal.
+    ///
+    /// The first write to a place costs the host a record in a journal of its own. So when there are few, the journal
+    /// takes their lines, and they come to their places together with many.
+    fn goes_home(&self, fresh: bool, flags: u64) -> bool {
+        fresh && !(self.few && flags & WRITTEN == 0)
+    }
+
     fn changed(&mut self, page: usize, lines: u64, bytes: &PageBytes) {
         self.record.changed(page, lines, &bytes.0);
         self.logged.push(page);
@@ -134,20 +158,24 @@ impl Pager {
             state.logged.iter().for_each(|&page| self.choose(page));
         }
         let (cut, pages) = self.cut();
-        let mut taken = Taken::default();
-        self.take_cut(cut, pages, homing, &mut taken)?;
-        if !taken.record.is_empty() {
-            self.log(state, &taken.record)?;
-        }
+        let mut gathered = std::mem::take(&mut state.gathered);
+        let mut home = Homing::new(self, &mut gathered);
+        let mut taken = Taken { homing, few: !homing && pages.len() <= FEW, ..Taken::default() };
+        self.take_cut(cut, pages, &mut home, &mut taken)?;
+        self.log(state, &taken.record, &mut home)?;
         state.logged.append(&mut taken.logged);
         self.durable.store(cut, Ordering::Release);
-        if homing { self.bring_home(cut, taken.left, state) } else { Ok(()) }
+        if homing {
+            self.bring_home(cut, taken.left, state, &mut home)?;
+        }
+        state.gathered = gathered;
+        Ok(())
     }
 
     /// Bytes that the next record will hardly have more than.
     fn expected_bytes(&self) -> u64 {
         let pages = self.dirty_pages.load(Ordering::Relaxed) as u64;
-        self.changed_bytes.load(Ordering::Relaxed) + 32 * pages + PAGE_SIZE
+        self.changed_bytes.load(Ordering::Relaxed) + 32 * pages + (FEW as u64 + 1) * PAGE_SIZE
     }
 
     /// Makes a logged page part of the next cut, so that it can be brought to its place as it is then.
@@ -180,15 +208,20 @@ impl Pager {
         (cut, pages)
     }
 
-    /// Takes every page of the cut: fresh ones are written to their places, the lines of others go into the record.
-    fn take_cut(&self, cut: u64, pages: Vec<usize>, homing: bool, taken: &mut Taken) -> io::Result<()> {
+    /// Takes every page of the cut: its bytes are gathered on their way to its place, or its lines go into the record.
+    fn take_cut(
+        &self,
+        cut: u64,
+        pages: Vec<usize>,
+        home: &mut Homing<'_>,
+        taken: &mut Taken,
+    ) -> io::Result<()> {
         let parity = if cut & 1 == 1 { ODD } else { 0 };
-        let mut home = Homing::new(self);
         let mut copied = page_buffer(PAGE);
         for page in pages {
             if let Some(flags) = self.lock_of_cut(page, parity) {
                 let lines = self.pages.lines(page).swap(0, Ordering::AcqRel);
-                let fresh = flags & FRESH != 0;
+                let fresh = taken.goes_home(flags & FRESH != 0, flags);
                 let mut added = Ok(());
                 if fresh {
                     let bytes = home.add(page, |out| self.copy_out(page, out));
@@ -202,7 +235,7 @@ impl Pager {
                     (false, 0) => 0,
                     (false, _) => LOGGED,
                 };
-                if homing && !fresh {
+                if taken.homing && !fresh {
                     taken.left.push((page, None));
                     self.pages.unlock(page, pinned, 0);
                 } else {
@@ -212,30 +245,30 @@ impl Pager {
                 // Only now: a page that stays locked would stop whoever changes it for ever.
                 added?;
             } else if let Some(shadow) = locked(&self.shadows).remove(&page) {
-                self.take_shadow(page, shadow, homing, &mut home, taken)?;
+                self.take_shadow(page, shadow, home, taken)?;
             }
         }
-        home.write()
+        Ok(())
     }
 
     fn take_shadow(
         &self,
         page: usize,
         shadow: Shadow,
-        homing: bool,
         home: &mut Homing<'_>,
         taken: &mut Taken,
     ) -> io::Result<()> {
-        if shadow.fresh {
+        let flags = self.pages.flags(page);
+        if taken.goes_home(shadow.fresh, flags.load(Ordering::Acquire)) {
             home.add(page, |out| *out = *shadow.bytes)?;
             taken.record.fresh(page, &shadow.bytes.0);
             return Ok(());
         }
         if shadow.lines != 0 {
             taken.changed(page, shadow.lines, &shadow.bytes);
-            self.pages.flags(page).fetch_or(LOGGED, Ordering::AcqRel);
+            flags.fetch_or(LOGGED, Ordering::AcqRel);
         }
-        if homing {
+        if taken.homing {
             taken.left.push((page, Some(shadow.bytes)));
         }
         Ok(())
@@ -260,21 +293,27 @@ impl Pager {
         unsafe { copy::copy(out.0.as_mut_ptr(), self.place(page), PAGE) };
     }
 
-    /// Writes a record, and makes it and everything before it durable.
-    fn log(&self, state: &mut State, record: &Record) -> io::Result<()> {
-        if state.at + record.bytes() > self.journal_bytes {
+    /// Writes what was gathered and the record of it, and makes them and everything before durable.
+    fn log(&self, state: &mut State, record: &Record, home: &mut Homing<'_>) -> io::Result<()> {
+        if record.is_empty() {
+            return home.write(None);
+        }
+        let bytes = record.bytes(self.blocks.sector());
+        if state.at + bytes > self.journal_bytes {
             // More was changed than anyone expected. What the journal has can still be brought to its place by itself.
+            home.write(None)?;
             replay_but(&*self.blocks, &state.anchor, record).map_err(io::Error::other)?;
             self.restart(state)?;
         }
-        if record.bytes() > self.journal_bytes {
+        if bytes > self.journal_bytes {
             return Err(io::Error::other("more was changed at once than the journal holds"));
         }
-        let sealed = record.seal(state.anchor.id, state.sequence);
-        self.blocks.write(state.anchor.volume_bytes + state.at, sealed.as_bytes())?;
+        let sealed = record.seal(state.anchor.id, state.sequence, bytes);
+        let place = state.anchor.volume_bytes + state.at;
+        home.write(Some((place, &sealed.as_bytes()[..bytes as usize])))?;
         self.blocks.flush()?;
         state.sequence += 1;
-        state.at += record.bytes();
+        state.at += bytes;
         Ok(())
     }
 
@@ -284,9 +323,9 @@ impl Pager {
         cut: u64,
         left: Vec<(usize, Option<Box<PageBytes>>)>,
         state: &mut State,
+        home: &mut Homing<'_>,
     ) -> io::Result<()> {
         let parity = if cut & 1 == 1 { ODD } else { 0 };
-        let mut home = Homing::new(self);
         for (page, shadow) in left {
             if let Some(bytes) = shadow {
                 home.add(page, |out| *out = *bytes)?;
@@ -299,7 +338,7 @@ impl Pager {
                 home.add(page, |out| *out = *shadow.bytes)?;
             }
         }
-        home.write()?;
+        home.write(None)?;
         self.blocks.flush()?;
         self.restart(state)?;
         for page in state.logged.drain(..) {

@@ -14,7 +14,7 @@ use std::io;
 
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
-use super::blocks::Blocks;
+use super::blocks::{Blocks, SECTOR};
 use super::page::ALL_LINES;
 use crate::addr::PAGE_SIZE;
 use crate::fault::Fault;
@@ -27,6 +27,8 @@ pub const ANCHOR_MAGIC: [u8; 8] = *b"EyrJrnl\0";
 /// First bytes of a record.
 pub const RECORD_MAGIC: [u8; 8] = *b"EyrCut\0\0";
 const VERSION: u32 = 1;
+/// Bytes of a journal that are read or written at a time.
+const CHUNK: u64 = 1 << 20;
 /// Size of a journal, at most.
 pub const MOST_JOURNAL_BYTES: u64 = 64 << 20;
 
@@ -50,7 +52,7 @@ pub struct Anchor {
     pub reserved: [u8; 16],
 }
 
-/// The start of a record; the fresh pages, the changed pages and zeros up to a whole page follow.
+/// The start of a record; the fresh pages, the changed pages and zeros up to a whole sector follow.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct RecordHead {
@@ -203,7 +205,6 @@ impl Anchor {
     /// # Errors
     /// The host's.
     pub fn write(&self, blocks: &dyn Blocks) -> io::Result<()> {
-        const CHUNK: u64 = 1 << 20;
         blocks.allocate(self.volume_bytes, self.journal_bytes + PAGE_SIZE)?;
         let zeros = page_buffer(CHUNK as usize);
         let mut at = 0;
@@ -252,25 +253,25 @@ impl Record {
         self.fresh.is_empty() && self.changed_pages == 0
     }
 
-    /// Its size on the disk, in bytes.
-    pub fn bytes(&self) -> u64 {
+    /// Its size on a disk with sectors of `sector` bytes, in bytes.
+    pub fn bytes(&self, sector: u64) -> u64 {
         let bytes = size_of::<RecordHead>() + self.fresh.len() * size_of::<FreshPage>() + self.changed.len();
-        bytes.next_multiple_of(PAGE) as u64
+        (bytes as u64).next_multiple_of(sector)
     }
 
-    /// Its bytes.
-    pub fn seal(&self, id: [u8; 16], sequence: u64) -> Vec<PageBytes> {
-        let mut pages = page_buffer(self.bytes() as usize);
+    /// Its bytes, of which there are `bytes`, and zeros.
+    pub fn seal(&self, id: [u8; 16], sequence: u64, bytes: u64) -> Vec<PageBytes> {
+        let mut pages = page_buffer(bytes as usize);
         let mut head = RecordHead {
             magic: RECORD_MAGIC,
             id,
             sequence,
-            bytes: self.bytes(),
+            bytes,
             fresh: self.fresh.len() as u32,
             changed: self.changed_pages,
             ..RecordHead::new_zeroed()
         };
-        let bytes = pages.as_mut_bytes();
+        let bytes = &mut pages.as_mut_bytes()[..bytes as usize];
         let (head_bytes, rest) = bytes.split_at_mut(size_of::<RecordHead>());
         let (fresh, rest) = rest.split_at_mut(self.fresh.len() * size_of::<FreshPage>());
         fresh.copy_from_slice(self.fresh.as_bytes());
@@ -343,22 +344,41 @@ pub fn replay_but(blocks: &dyn Blocks, anchor: &Anchor, next: &Record) -> Result
     apply(blocks, &records).map_err(io_fault("replaying the journal"))
 }
 
+/// The journal's bytes, read ahead.
+struct Reading<'a> {
+    blocks: &'a dyn Blocks,
+    anchor: &'a Anchor,
+    from: u64,
+    pages: Vec<PageBytes>,
+}
+
+impl Reading<'_> {
+    /// The `len` bytes from `at` on, which the journal has.
+    fn get(&mut self, at: u64, len: u64) -> io::Result<&mut [u8]> {
+        if at < self.from || at + len > self.from + self.pages.as_bytes().len() as u64 {
+            self.from = at - at % PAGE_SIZE;
+            let end = (at + len).next_multiple_of(PAGE_SIZE).max(self.from + CHUNK);
+            self.pages = page_buffer((end.min(self.anchor.journal_bytes) - self.from) as usize);
+            self.blocks.read(self.anchor.volume_bytes + self.from, self.pages.as_mut_bytes())?;
+        }
+        Ok(&mut self.pages.as_mut_bytes()[(at - self.from) as usize..][..len as usize])
+    }
+}
+
 fn read_records(blocks: &dyn Blocks, anchor: &Anchor) -> io::Result<Vec<Found>> {
+    let mut reading = Reading { blocks, anchor, from: 0, pages: Vec::new() };
     let mut records = Vec::new();
     let mut at = 0;
-    while at + PAGE_SIZE <= anchor.journal_bytes {
-        let mut first = page_buffer(PAGE);
-        blocks.read(anchor.volume_bytes + at, first.as_mut_bytes())?;
-        let Ok((head, _)) = RecordHead::read_from_prefix(first.as_bytes()) else { break };
-        let fits = head.bytes >= PAGE_SIZE && head.bytes.is_multiple_of(PAGE_SIZE);
+    while at + SECTOR <= anchor.journal_bytes {
+        let Ok((head, _)) = RecordHead::read_from_prefix(reading.get(at, SECTOR)?) else { break };
+        let fits = head.bytes >= SECTOR && head.bytes.is_multiple_of(SECTOR);
         let known = head.magic == RECORD_MAGIC && head.id == anchor.id;
         let follows = head.sequence == records.len() as u64 + 1;
         if !known || !fits || !follows || head.bytes > anchor.journal_bytes - at {
             break;
         }
-        let mut bytes = page_buffer(head.bytes as usize);
-        blocks.read(anchor.volume_bytes + at, bytes.as_mut_bytes())?;
-        let Some(found) = open_record(bytes.as_mut_bytes(), anchor.volume_bytes / PAGE_SIZE) else { break };
+        let bytes = reading.get(at, head.bytes)?;
+        let Some(found) = open_record(bytes, anchor.volume_bytes / PAGE_SIZE) else { break };
         records.push(found);
         at += head.bytes;
     }

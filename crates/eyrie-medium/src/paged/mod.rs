@@ -22,6 +22,7 @@ mod gate;
 pub(crate) mod journal;
 mod keeper;
 mod page;
+mod ring;
 #[cfg(feature = "testing")]
 pub(crate) mod simulated;
 #[cfg(test)]
@@ -45,7 +46,7 @@ use gate::Turnstile;
 use journal::{Anchor, MOST_JOURNAL_BYTES, PageBytes};
 use keeper::Bell;
 pub(crate) use keeper::Keeper;
-use page::{BUSY, DIRTY, FRESH, LEAVING, LOGGED, ODD, Pages, RESIDENT, WARM, lines_of};
+use page::{BUSY, DIRTY, FRESH, LEAVING, LOGGED, ODD, Pages, RESIDENT, WARM, WRITTEN, lines_of};
 
 /// How a paged medium uses memory and time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -179,7 +180,12 @@ impl Pager {
     /// Lets others have the disk's blocks of a range in which nothing is left.
     pub(crate) fn unback(&self, offset: u64, len: u64) -> Result<(), Fault> {
         let what = || "giving blocks of the volume's disk back".to_string();
-        self.blocks.discard(offset, len).map_err(|source| Fault::Io { what: what(), source })
+        self.blocks.discard(offset, len).map_err(|source| Fault::Io { what: what(), source })?;
+        let first = (offset / PAGE_SIZE) as usize;
+        for page in first..first + (len / PAGE_SIZE) as usize {
+            self.pages.flags(page).fetch_and(!WRITTEN, Ordering::AcqRel);
+        }
+        Ok(())
     }
 
     /// Memory for pages, in pages.

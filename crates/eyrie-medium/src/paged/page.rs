@@ -18,9 +18,11 @@ pub const ODD: u64 = 1 << 5;
 pub const FRESH: u64 = 1 << 6;
 /// The journal has lines of it that its place on the disk lacks.
 pub const LOGGED: u64 = 1 << 7;
-
 /// A fresh page that a drain has taken and not written to its place yet.
 pub const HOMING: u64 = 1 << 8;
+/// Its place on the disk was written since the volume was opened or the place given back: writing there again is cheap,
+/// while the host has to note in its own journal what is written for the first time.
+pub const WRITTEN: u64 = 1 << 9;
 
 /// Flags that keep a page in memory.
 pub const PINNED: u64 = BUSY | DIRTY | LOGGED | HOMING;

@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::blocks::Blocks;
+use super::blocks::{self, Blocks};
 use crate::addr::PAGE_SIZE;
 
 /// What a write tears into, in bytes.
-const SECTOR: usize = 512;
+const SECTOR: usize = blocks::SECTOR as usize;
 
 #[derive(Clone, Default)]
 struct State {
@@ -117,6 +117,10 @@ impl Blocks for SimulatedDisk {
         Ok(self.state().seen.len() as u64)
     }
 
+    fn sector(&self) -> u64 {
+        SECTOR as u64
+    }
+
     fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
         let state = self.state();
         let end = (offset + out.len() as u64).div_ceil(PAGE_SIZE);
@@ -130,7 +134,10 @@ impl Blocks for SimulatedDisk {
 
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
         let mut state = self.state();
-        assert!((offset as usize).is_multiple_of(4096) && data.len().is_multiple_of(4096), "whole pages");
+        assert!(
+            (offset as usize).is_multiple_of(SECTOR) && data.len().is_multiple_of(SECTOR),
+            "whole sectors"
+        );
         state.call()?;
         state.written += data.len() as u64;
         let first = offset as usize / SECTOR;

@@ -64,6 +64,7 @@ fn compare(volume_path: &Path, host_path: &Path) -> Result<Vec<Figure>> {
         ];
         for (name, eyrie, host) in calls {
             let (eyrie, host) = alternate(&device, eyrie, host)?;
+            eprintln!("{name}: {:.0} µs and {:.2} bytes, the host's {:.0} µs and {:.2} bytes", eyrie.us, eyrie.written, host.us, host.written);
             figures.push(Figure::at_least(format!("disk: {name}"), 1.0, host.us / eyrie.us, " × host"));
             let name = format!("disk: {name}: bytes written per byte, Eyrie's of the host's");
             figures.push(Figure::at_most(name, 1.0, eyrie.written / host.written, ""));

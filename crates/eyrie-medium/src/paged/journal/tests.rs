@@ -20,6 +20,13 @@ impl Odd {
     }
 }
 
+impl Record {
+    /// The record as whole pages.
+    fn seal_whole(&self, sequence: u64) -> Vec<PageBytes> {
+        self.seal(ID, sequence, self.bytes(PAGE_SIZE))
+    }
+}
+
 /// A volume whose pages are full of their numbers plus one, and nothing in its journal.
 fn volume() -> (SimulatedDisk, Anchor) {
     let mut bytes: Vec<u8> = (1..=PAGES as u8).flat_map(|number| [number; PAGE]).collect();
@@ -72,7 +79,7 @@ fn replayed(record: &[PageBytes]) -> SimulatedDisk {
 fn a_sound_record_changes_its_lines_and_no_other() {
     let mut record = Record::default();
     record.changed(3, 0b10, &[0xee; PAGE]);
-    let disk = replayed(&record.seal(ID, 1));
+    let disk = replayed(&record.seal_whole(1));
     let mut expected = volume_bytes(&volume().0);
     expected[3 * PAGE + 64..3 * PAGE + 128].fill(0xee);
     assert!(volume_bytes(&disk) == expected);
@@ -111,9 +118,9 @@ fn a_record_that_was_cut_short_is_ignored_with_all_after_it() {
     (0..3).for_each(|page| long.changed(page, ALL_LINES, &[0xee; PAGE]));
     let mut short = Record::default();
     short.changed(9, 1, &[0xdd; PAGE]);
-    let sealed = [long.seal(ID, 1), short.seal(ID, 2)].concat();
+    let sealed = [long.seal_whole(1), short.seal_whole(2)].concat();
     let before = volume_bytes(&volume().0);
-    for cut in 0..long.bytes() as usize / PAGE {
+    for cut in 0..long.bytes(PAGE_SIZE) as usize / PAGE {
         let mut torn = sealed.clone();
         torn[cut] = PageBytes([0; PAGE]);
         assert!(volume_bytes(&replayed(&torn)) == before, "without page {cut}");
@@ -182,7 +189,7 @@ fn what_the_next_record_calls_fresh_is_not_replayed() {
     let mut old = Record::default();
     old.changed(3, 1, &[0xee; PAGE]);
     old.changed(4, 1, &[0xee; PAGE]);
-    disk.write(anchor.volume_bytes, old.seal(ID, 1).as_bytes()).expect("room");
+    disk.write(anchor.volume_bytes, old.seal_whole(1).as_bytes()).expect("room");
     let mut next = Record::default();
     disk.write(3 * PAGE_SIZE, &[0xdd; PAGE]).expect("room");
     next.fresh(3, &[0xdd; PAGE]);

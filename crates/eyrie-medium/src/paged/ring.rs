@@ -1,0 +1,112 @@
+//! Several writes to one file at a time, by io_uring.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
+use std::sync::Mutex;
+
+use io_uring::{IoUring, opcode, types};
+
+use super::locked;
+
+/// Writes that are under way at a time, at most.
+const DEPTH: usize = 64;
+
+/// A ring, which has nothing under way between two calls.
+pub(super) struct Ring(Mutex<IoUring>);
+
+impl Ring {
+    /// A ring.
+    ///
+    /// # Errors
+    /// The host's, where it has none or lets nobody use them.
+    pub(super) fn new() -> io::Result<Ring> {
+        Ok(Ring(Mutex::new(IoUring::new(DEPTH as u32)?)))
+    }
+
+    /// Stores several ranges, in any order.
+    ///
+    /// # Errors
+    /// The host's; any part of them may have been stored.
+    pub(super) fn write_all(&self, file: &File, ranges: &[(u64, &[u8])]) -> io::Result<()> {
+        let mut ring = locked(&self.0);
+        ranges.chunks(DEPTH).try_for_each(|batch| write_batch(&mut ring, file, batch))
+    }
+}
+
+fn write_batch(ring: &mut IoUring, file: &File, batch: &[(u64, &[u8])]) -> io::Result<()> {
+    for (number, (offset, data)) in batch.iter().enumerate() {
+        // What is longer than this counts is written in part, and the rest of it below.
+        let len = u32::try_from(data.len()).unwrap_or(1 << 30);
+        let write = opcode::Write::new(types::Fd(file.as_raw_fd()), data.as_ptr(), len).offset(*offset);
+        // SAFETY: the data and the file outlive the write, because this function returns only when all are complete.
+        let pushed = unsafe { ring.submission().push(&write.build().user_data(number as u64)) };
+        debug_assert!(pushed.is_ok(), "the ring has room for a batch");
+    }
+    complete(ring, batch.len()).into_iter().try_for_each(|(number, result)| {
+        let (offset, data) = batch[number];
+        let stored = match usize::try_from(result) {
+            Ok(stored) => stored,
+            Err(_) if [-libc::EINTR, -libc::EAGAIN].contains(&result) => 0,
+            Err(_) => return Err(io::Error::from_raw_os_error(-result)),
+        };
+        file.write_all_at(&data[stored.min(data.len())..], offset + stored as u64)
+    })
+}
+
+/// Waits until everything that was pushed is complete: number and result of each.
+fn complete(ring: &mut IoUring, count: usize) -> Vec<(usize, i32)> {
+    let mut results = Vec::with_capacity(count);
+    while results.len() < count {
+        match ring.submit_and_wait(count - results.len()) {
+            Ok(_) => {}
+            Err(error) if is_passing(&error) => {}
+            // The kernel may still read the data, which the caller is about to free.
+            Err(_) => std::process::abort(),
+        }
+        results.extend(ring.completion().map(|done| (done.user_data() as usize, done.result())));
+    }
+    results
+}
+
+/// Whether asking again helps.
+fn is_passing(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EINTR | libc::EAGAIN | libc::EBUSY))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn many_ranges_arrive() {
+        let Ok(ring) = Ring::new() else {
+            return eprintln!("not run: the host lets nobody use io_uring");
+        };
+        let file = tempfile::tempfile().expect("room");
+        let data: Vec<Vec<u8>> = (0..3 * DEPTH).map(|number| vec![number as u8; 1 + number * 7]).collect();
+        let place = |number: usize| 4096 * (3 * DEPTH - number) as u64;
+        let ranges: Vec<(u64, &[u8])> =
+            data.iter().enumerate().map(|(number, data)| (place(number), &data[..])).collect();
+        ring.write_all(&file, &ranges).expect("room");
+        for (number, data) in data.iter().enumerate() {
+            let mut read = vec![0; data.len()];
+            file.read_exact_at(&mut read, place(number)).expect("written");
+            assert!(read == *data, "range {number}");
+        }
+    }
+
+    #[test]
+    fn a_write_that_fails_is_an_error_after_all_are_complete() {
+        let Ok(ring) = Ring::new() else {
+            return eprintln!("not run: the host lets nobody use io_uring");
+        };
+        let file = File::open("/dev/null").expect("there");
+        let data = [7; 4096];
+        let error = ring.write_all(&file, &[(0, &data), (4096, &data)]).expect_err("only open for reading");
+        assert_eq!(error.raw_os_error(), Some(libc::EBADF));
+        let file = tempfile::tempfile().expect("room");
+        ring.write_all(&file, &[(0, &data), (4096, &data)]).expect("the ring goes on");
+    }
+}
