@@ -116,7 +116,7 @@ impl Pager {
         while self.is_swamped() {
             self.refuse_if_failed()?;
             self.bell.ring();
-            self.wait()?;
+            self.refuse_if_forked()?;
             std::thread::sleep(Duration::from_micros(200));
         }
         self.refuse_if_failed()?;

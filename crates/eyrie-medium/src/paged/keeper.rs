@@ -1,4 +1,4 @@
-//! The thread that drains in the background and keeps memory within its limit.
+//! The threads of a page cache, of which the first drains in the background and keeps memory within its limit.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 
-use super::Pager;
 use super::drain::Drain;
+use super::{Pager, ahead};
 use crate::fault::Fault;
 
 /// What the kernel is asked to tell: that some task waited 100 ms of a second for memory.
@@ -60,18 +60,28 @@ fn pressure() -> Option<File> {
     Some(file)
 }
 
-/// The thread, which ends when this is dropped.
+/// The threads, which end when this is dropped.
 pub(crate) struct Keeper {
     pager: Arc<Pager>,
-    thread: Option<JoinHandle<()>>,
+    threads: Vec<JoinHandle<()>>,
 }
 
 impl Keeper {
     pub(crate) fn start(pager: Arc<Pager>) -> Result<Keeper, Fault> {
-        let kept = Arc::clone(&pager);
-        let thread = std::thread::Builder::new().name("eyrie-keeper".to_string()).spawn(move || keep(&kept));
-        let thread = thread.map_err(|source| Fault::Io { what: "starting a thread".to_string(), source })?;
-        Ok(Keeper { pager, thread: Some(thread) })
+        let mut keeper = Keeper { pager, threads: Vec::new() };
+        keeper.spawn("eyrie-keeper", keep)?;
+        for _ in 0..ahead::THREADS {
+            keeper.spawn("eyrie-ahead", Pager::keep_ahead)?;
+        }
+        Ok(keeper)
+    }
+
+    fn spawn(&mut self, name: &str, run: fn(&Pager)) -> Result<(), Fault> {
+        let pager = Arc::clone(&self.pager);
+        let thread = std::thread::Builder::new().name(name.to_string()).spawn(move || run(&pager));
+        self.threads
+            .push(thread.map_err(|source| Fault::Io { what: "starting a thread".to_string(), source })?);
+        Ok(())
     }
 
     pub(crate) fn pager(&self) -> &Pager {
@@ -81,14 +91,15 @@ impl Keeper {
 
 impl Drop for Keeper {
     fn drop(&mut self) {
-        // In a forked child the thread is not there.
-        if std::process::id() == self.pager.process
-            && let Some(thread) = self.thread.take()
-        {
+        // In a forked child the threads are not there.
+        if std::process::id() == self.pager.process {
             self.pager.bell.stop.store(true, Ordering::Release);
             self.pager.bell.ring();
-            // A keeper that panicked has nothing more to tell.
-            let _ = thread.join();
+            self.pager.ahead.stop();
+            for thread in self.threads.drain(..) {
+                // One that panicked has nothing more to tell.
+                let _ = thread.join();
+            }
         }
     }
 }

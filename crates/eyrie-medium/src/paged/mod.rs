@@ -14,6 +14,7 @@
 //!
 //! Safe when power fails: what counts is the journal and the places of pages, see there.
 
+mod ahead;
 pub(crate) mod blocks;
 mod calls;
 mod drain;
@@ -39,6 +40,7 @@ use crate::copy;
 use crate::epoch;
 use crate::fault::Fault;
 use crate::mapping::Mapping;
+use ahead::Ahead;
 use blocks::Blocks;
 use drain::Drain;
 pub use gate::Gate;
@@ -46,7 +48,7 @@ use gate::Turnstile;
 use journal::{Anchor, MOST_JOURNAL_BYTES, PageBytes};
 use keeper::Bell;
 pub(crate) use keeper::Keeper;
-use page::{BUSY, DIRTY, FRESH, LEAVING, LOGGED, ODD, Pages, RESIDENT, WARM, WRITTEN, lines_of};
+use page::{AHEAD, BUSY, DIRTY, FRESH, LEAVING, LOGGED, ODD, Pages, RESIDENT, WARM, WRITTEN, lines_of};
 
 /// How a paged medium uses memory and time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -69,14 +71,12 @@ impl PagedOptions {
 
 /// Shards of the list of dirty pages.
 const SHARDS: usize = 16;
-/// Pages that a sequential reader is given ahead, at most.
-const MOST_AHEAD: usize = 256;
-/// Sequential readers that are told apart.
-const STREAMS: usize = 8;
 /// Pages that come into memory between two calls for the keeper while there are too many.
 const RING_EVERY: usize = 16;
 /// What a page that is too many costs who brings it; more, the more there are.
 const PAUSE: Duration = Duration::from_micros(20);
+/// Looks at a page that is locked before sleeping.
+const YIELDS: u32 = 20;
 /// What it costs at a time, so that nobody's pin keeps all the others' pages for long.
 const LONGEST_PAUSE: Duration = Duration::from_millis(10);
 /// Least memory for pages, in pages.
@@ -116,8 +116,7 @@ pub(crate) struct Pager {
     /// One more than the highest page that was ever in memory.
     top: AtomicUsize,
     hand: Mutex<usize>,
-    /// Where sequential readers are expected next, and how far they may be given ahead.
-    streams: Mutex<[(usize, usize); STREAMS]>,
+    ahead: Ahead,
     journal_bytes: u64,
     failed: AtomicBool,
     process: u32,
@@ -157,7 +156,7 @@ impl Pager {
             changed_bytes: AtomicU64::new(0),
             top: AtomicUsize::new(0),
             hand: Mutex::new(0),
-            streams: Mutex::default(),
+            ahead: Ahead::default(),
             journal_bytes: anchor.journal_bytes,
             failed: AtomicBool::new(false),
             process: std::process::id(),
@@ -242,6 +241,7 @@ impl Pager {
     /// range may yet fail at a later page.
     #[inline]
     fn change(&self, page: usize, lines: u64) -> Result<(), Fault> {
+        let mut attempts = 0;
         let fresh = loop {
             let flags = self.pages.flags(page).load(Ordering::Acquire);
             let parity = self.parity();
@@ -249,7 +249,7 @@ impl Pager {
                 break flags & FRESH != 0;
             }
             if flags & BUSY != 0 {
-                self.wait()?;
+                self.wait(&mut attempts)?;
             } else if flags & RESIDENT == 0 {
                 self.bring(page, page)?;
             } else if flags & DIRTY != 0 {
@@ -307,11 +307,12 @@ impl Pager {
     }
 
     fn take(&self, page: usize) -> Result<(), Fault> {
+        let mut attempts = 0;
         loop {
             let flags = self.pages.flags(page).load(Ordering::Acquire);
             let parity = self.parity();
             if flags & BUSY != 0 {
-                self.wait()?;
+                self.wait(&mut attempts)?;
             } else if flags & DIRTY != 0 && flags & ODD != parity {
                 self.preserve(page, flags);
             } else {
@@ -347,10 +348,11 @@ impl Pager {
 
     /// Drops the changes of a free page; whether nothing durable is on it.
     fn forget(&self, page: usize) -> bool {
+        let mut attempts = 0;
         loop {
             let flags = self.pages.flags(page).load(Ordering::Acquire);
             if flags & BUSY != 0 {
-                if self.wait().is_err() {
+                if self.wait(&mut attempts).is_err() {
                     return false;
                 }
                 continue;
@@ -378,15 +380,19 @@ impl Pager {
     /// Makes a page fit to be read, and those after it that the caller wants up to `last`.
     #[cold]
     fn fetch(&self, page: usize, last: usize) -> Result<(), Fault> {
+        let mut attempts = 0;
         loop {
             let flags = self.pages.flags(page).load(Ordering::Acquire);
             if flags & RESIDENT != 0 {
-                let new = (flags | WARM) & !LEAVING;
+                let new = (flags | WARM) & !(LEAVING | AHEAD);
                 if flags == new || self.pages.turn(page, flags, new) {
+                    if flags & AHEAD != 0 {
+                        self.go_ahead(page);
+                    }
                     return Ok(());
                 }
             } else if flags & BUSY != 0 {
-                self.wait()?;
+                self.wait(&mut attempts)?;
             } else {
                 self.bring(page, last)?;
             }
@@ -396,7 +402,7 @@ impl Pager {
     /// Brings pages into memory: the one that is needed, and what is wanted or expected after it.
     fn bring(&self, page: usize, last: usize) -> Result<(), Fault> {
         self.refuse_if_forked()?;
-        let end = self.ahead(page, last);
+        let end = self.missed(page, last);
         let mut locked_end = page;
         while locked_end < end {
             let flags = self.pages.flags(locked_end).load(Ordering::Acquire);
@@ -422,7 +428,7 @@ impl Pager {
         }
         self.arrived(page, count);
         for at in page..locked_end {
-            self.pages.unlock(at, if at <= last { RESIDENT | WARM } else { RESIDENT }, LEAVING);
+            self.pages.unlock(at, if at <= last { RESIDENT | WARM } else { RESIDENT }, LEAVING | AHEAD);
         }
         self.slow_down(count);
         Ok(())
@@ -459,24 +465,15 @@ impl Pager {
         self.resident.load(Ordering::Relaxed)
     }
 
-    /// How far to read from `page` on (exclusive), when the pages up to `last` are wanted.
-    fn ahead(&self, page: usize, last: usize) -> usize {
-        let wanted = last - page + 1;
-        let mut streams = locked(&self.streams);
-        let (slot, window) = match streams.iter().position(|stream| stream.0 == page && stream.1 > 0) {
-            Some(slot) => (slot, (streams[slot].1 * 2).min(MOST_AHEAD)),
-            None => (page % STREAMS, wanted.min(MOST_AHEAD)),
-        };
-        let sequential = window > wanted;
-        let end = (page + wanted.max(window)).min(self.pages.count());
-        streams[slot] = (end, window.max(4));
-        if sequential { end } else { page + wanted }
-    }
-
-    /// Waits for the lock of a page.
-    fn wait(&self) -> Result<(), Fault> {
+    /// Waits for the lock of a page, whose holder may be reading it from the disk.
+    fn wait(&self, attempts: &mut u32) -> Result<(), Fault> {
         self.refuse_if_forked()?;
-        std::thread::yield_now();
+        *attempts += 1;
+        if *attempts < YIELDS {
+            std::thread::yield_now()
+        } else {
+            std::thread::sleep(PAUSE)
+        }
         Ok(())
     }
 

@@ -23,6 +23,8 @@ pub const HOMING: u64 = 1 << 8;
 /// Its place on the disk was written since the volume was opened or the place given back: writing there again is cheap,
 /// while the host has to note in its own journal what is written for the first time.
 pub const WRITTEN: u64 = 1 << 9;
+/// Read ahead as the first page of a chunk, and not used yet: its use asks for the next chunk.
+pub const AHEAD: u64 = 1 << 10;
 
 /// Flags that keep a page in memory.
 pub const PINNED: u64 = BUSY | DIRTY | LOGGED | HOMING;

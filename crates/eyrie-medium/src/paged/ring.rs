@@ -35,23 +35,31 @@ impl Ring {
     }
 }
 
+/// Bytes of a write. What is longer than can be told is written in part, and the rest by other means.
+fn length(data: &[u8]) -> u32 {
+    u32::try_from(data.len()).unwrap_or(1 << 30)
+}
+
+/// Bytes that were stored.
+fn stored(result: i32) -> io::Result<usize> {
+    match usize::try_from(result) {
+        Ok(stored) => Ok(stored),
+        Err(_) if [-libc::EINTR, -libc::EAGAIN].contains(&result) => Ok(0),
+        Err(_) => Err(io::Error::from_raw_os_error(-result)),
+    }
+}
+
 fn write_batch(ring: &mut IoUring, file: &File, batch: &[(u64, &[u8])]) -> io::Result<()> {
     for (number, (offset, data)) in batch.iter().enumerate() {
-        // What is longer than this counts is written in part, and the rest of it below.
-        let len = u32::try_from(data.len()).unwrap_or(1 << 30);
-        let write = opcode::Write::new(types::Fd(file.as_raw_fd()), data.as_ptr(), len).offset(*offset);
+        let write =
+            opcode::Write::new(types::Fd(file.as_raw_fd()), data.as_ptr(), length(data)).offset(*offset);
         // SAFETY: the data and the file outlive the write, because this function returns only when all are complete.
         let pushed = unsafe { ring.submission().push(&write.build().user_data(number as u64)) };
         debug_assert!(pushed.is_ok(), "the ring has room for a batch");
     }
     complete(ring, batch.len()).into_iter().try_for_each(|(number, result)| {
-        let (offset, data) = batch[number];
-        let stored = match usize::try_from(result) {
-            Ok(stored) => stored,
-            Err(_) if [-libc::EINTR, -libc::EAGAIN].contains(&result) => 0,
-            Err(_) => return Err(io::Error::from_raw_os_error(-result)),
-        };
-        file.write_all_at(&data[stored.min(data.len())..], offset + stored as u64)
+        let ((offset, data), stored) = (batch[number], stored(result)?);
+        file.write_all_at(data.get(stored..).unwrap_or(&[]), offset + stored as u64)
     })
 }
 
@@ -62,7 +70,7 @@ fn complete(ring: &mut IoUring, count: usize) -> Vec<(usize, i32)> {
         match ring.submit_and_wait(count - results.len()) {
             Ok(_) => {}
             Err(error) if is_passing(&error) => {}
-            // The kernel may still read the data, which the caller is about to free.
+            // The kernel may still read the data, which the caller is about to have back.
             Err(_) => std::process::abort(),
         }
         results.extend(ring.completion().map(|done| (done.user_data() as usize, done.result())));

@@ -20,7 +20,7 @@ const LARGE_BYTES: u64 = 64 << 20;
 const COLD_BYTES: u64 = 512 << 20;
 /// Bytes of one read of it.
 const READ_BYTES: usize = 128 << 10;
-const ROUNDS: usize = 3;
+const ROUNDS: usize = 5;
 const VOLUME_BYTES: u64 = 4 << 30;
 const TREE: &str = "/usr/share";
 
@@ -53,6 +53,7 @@ fn compare(volume_path: &Path, host_path: &Path) -> Result<Vec<Figure>> {
     let volume = options.create(volume_path)?;
     let host = Host::new(host_path)?;
     let device = Device::of(host_path)?;
+    let mut written = [0.0, 0.0];
     {
         let files = volume.files(Credentials::of_process());
         let (ours, theirs) = (Side::new(&files)?, Side::new(&host)?);
@@ -64,16 +65,29 @@ fn compare(volume_path: &Path, host_path: &Path) -> Result<Vec<Figure>> {
         ];
         for (name, eyrie, host) in calls {
             let (eyrie, host) = alternate(&device, eyrie, host)?;
-            eprintln!("{name}: {:.0} µs and {:.2} bytes, the host's {:.0} µs and {:.2} bytes", eyrie.us, eyrie.written, host.us, host.written);
-            figures.push(Figure::at_least(format!("disk: {name}"), 1.0, host.us / eyrie.us, " × host"));
-            let name = format!("disk: {name}: bytes written per byte, Eyrie's of the host's");
-            figures.push(Figure::at_most(name, 1.0, eyrie.written / host.written, ""));
-        }
-        for fs in [&files as &dyn Fill, &host] {
-            fs.fill()?;
+            let name =
+                format!("disk: {name} ({:.0} µs, {:.2} bytes written a byte)", eyrie.us, eyrie.written);
+            let wanted = format!(" × host ({:.0} µs, {:.2} bytes)", host.us, host.written);
+            figures.push(Figure::at_least(name, 1.0, host.us / eyrie.us, &wanted));
+            written = [written[0] + eyrie.written, written[1] + host.written];
         }
     }
+    // What was put off counts, too.
+    let before = device.written()?;
     volume.close()?;
+    let closed = device.written()?;
+    rustix::fs::syncfs(File::open(host_path)?)?;
+    let bytes = (CALLS * BLOCK) as f64;
+    written = [written[0] + (closed - before) / bytes, written[1] + (device.written()? - closed) / bytes];
+    let name = format!(
+        "disk: bytes written, the three and closing ({:.2}) of the host's ({:.2})",
+        written[0], written[1]
+    );
+    figures.push(Figure::at_most(name, 1.0, written[0] / written[1], ""));
+    let volume = Volume::open(volume_path)?;
+    volume.files(Credentials::of_process()).fill()?;
+    volume.close()?;
+    host.fill()?;
     figures.push(cold_read(volume_path, host_path)?);
     figures.push(import(volume_path, host_path)?);
     Ok(figures)

@@ -59,7 +59,7 @@ impl Figure {
     pub fn at_least(name: impl Display, wanted: f64, measured: f64, unit: &str) -> Figure {
         Figure {
             name: name.to_string(),
-            wanted: format!("≥ {wanted}{unit}"),
+            wanted: format!("≥ {wanted}"),
             measured: format!("{measured:.2}{unit}"),
             met: measured >= wanted,
         }
@@ -69,7 +69,7 @@ impl Figure {
     pub fn at_most(name: impl Display, wanted: f64, measured: f64, unit: &str) -> Figure {
         Figure {
             name: name.to_string(),
-            wanted: format!("≤ {wanted}{unit}"),
+            wanted: format!("≤ {wanted}"),
             measured: format!("{measured:.2}{unit}"),
             met: measured <= wanted,
         }

@@ -1,3 +1,4 @@
+mod ahead;
 mod failures;
 mod stress;
 
