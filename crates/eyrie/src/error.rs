@@ -96,6 +96,11 @@ impl Error {
         self.errno.kind()
     }
 
+    /// What the errno means, in the words of `strerror(3)`.
+    pub fn meaning(&self) -> String {
+        meaning(self.errno)
+    }
+
     fn detail(&mut self) -> &mut Detail {
         self.detail.get_or_insert_default()
     }
@@ -122,7 +127,7 @@ impl fmt::Display for Error {
         } else if let Some(engine) = self.engine() {
             write!(f, ": {engine}")
         } else {
-            write!(f, ": {}", meaning(self.errno))
+            write!(f, ": {}", self.meaning())
         }
     }
 }

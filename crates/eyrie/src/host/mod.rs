@@ -53,6 +53,28 @@ impl Host {
         Ok(Host { root, whole })
     }
 
+    /// The store in the directory `path`, which must exist.
+    ///
+    /// # Errors
+    /// As `open(2)`.
+    pub fn store(&self, path: impl AsRef<Path>) -> Result<HostStore> {
+        let path = path.as_ref();
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let dir = named("open", fs::openat(&self.root, self.relative(path), flags, Mode::empty()));
+        dir.map(HostStore::over).map_err(|error| error.at(path))
+    }
+
+    /// Makes everything durable that was done before the call, in the whole file system that the root is on.
+    ///
+    /// # Errors
+    /// As `syncfs(2)`.
+    pub fn sync(&self) -> Result<()> {
+        // Through a descriptor that only names a place nothing can be synchronised.
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let root = named("syncfs", fs::openat(&self.root, ".", flags, Mode::empty()))?;
+        named("syncfs", fs::syncfs(root))
+    }
+
     /// Makes the calling thread, and no other, act for `credentials` (their umask apart). The thread must be root's
     /// and can come back by becoming [`Credentials::root`].
     ///

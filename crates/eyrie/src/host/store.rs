@@ -33,7 +33,12 @@ impl HostStore {
         let path = path.as_ref();
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let dir = fs::open(path, flags, Mode::empty()).map_err(|errno| Error::new(errno, "open").at(path))?;
-        Ok(HostStore { dir, next: AtomicU64::new(0) })
+        Ok(HostStore::over(dir))
+    }
+
+    /// The store in an open directory.
+    pub(super) fn over(dir: OwnedFd) -> HostStore {
+        HostStore { dir, next: AtomicU64::new(0) }
     }
 
     /// The value of `key`.

@@ -1,0 +1,205 @@
+//! Directory trees as text: the same for the same contents, whatever is between them and the medium.
+//!
+//! A line tells all of one name: the object, or that it is one that was told before under another name. Names come in
+//! the order of the bytes of their paths. What differs from run to run is left out: inode numbers, storage, times of
+//! change and of access; times of modification are told if asked for.
+
+use std::collections::HashMap;
+use std::ffi::{OsStr, OsString};
+use std::fmt::Write;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::Path;
+use std::vec::IntoIter;
+
+use eyrie::{Errno, Kind, Posix, PosixExt, Result, Stat};
+use xxhash_rust::xxh3::Xxh3;
+
+use crate::Word;
+use crate::seconds::Seconds;
+
+/// Bytes of a file that are read at once.
+const CHUNK_BYTES: usize = 1 << 20;
+
+/// What a tree tells besides what it always tells.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Include {
+    /// Times of last modification.
+    pub times: bool,
+}
+
+/// The lines of a tree, without their ends.
+#[derive(Debug)]
+pub struct Lines<'a, P> {
+    fs: &'a P,
+    /// Where the tree is, without slashes at the end.
+    root: Vec<u8>,
+    include: Include,
+    /// Paths below the root, which is `/`, in their order.
+    paths: IntoIter<Vec<u8>>,
+    /// The first path of each object that has several names, by inode number.
+    first: HashMap<u64, Vec<u8>>,
+    /// Room for a part of a file.
+    chunk: Vec<u8>,
+}
+
+/// The whole text of the tree at `root`.
+///
+/// # Errors
+/// When anything of it cannot be read.
+pub fn text<P: Posix>(fs: &P, root: impl AsRef<Path>, include: Include) -> Result<String> {
+    let mut text = String::new();
+    for line in lines(fs, root, include)? {
+        text.push_str(&line?);
+        text.push('\n');
+    }
+    Ok(text)
+}
+
+/// The tree at `root` line by line. Nothing may be changing it meanwhile.
+///
+/// # Errors
+/// When there is no such thing, or a directory cannot be listed. The lines have errors of their own.
+pub fn lines<P: Posix>(fs: &P, root: impl AsRef<Path>, include: Include) -> Result<Lines<'_, P>> {
+    let root = root.as_ref().as_os_str().as_bytes();
+    let end = root.iter().rposition(|&byte| byte != b'/').map_or(0, |last| last + 1);
+    let mut lines = Lines {
+        fs,
+        root: root[..end].to_vec(),
+        include,
+        paths: Vec::new().into_iter(),
+        first: HashMap::new(),
+        chunk: vec![0; CHUNK_BYTES],
+    };
+    lines.paths = lines.all_paths()?.into_iter();
+    Ok(lines)
+}
+
+impl<P: Posix> Lines<'_, P> {
+    /// All paths, in the order of their bytes. That is not the order of a walk: `/a-b` comes before `/a/b`.
+    fn all_paths(&self) -> Result<Vec<Vec<u8>>> {
+        let mut paths = vec![b"/".to_vec()];
+        let mut pending = Vec::new();
+        if self.fs.symlink_metadata(self.place(b"/"))?.is_dir() {
+            pending.push(Vec::new());
+        }
+        while let Some(dir) = pending.pop() {
+            for entry in self.fs.read_dir(self.place(&dir))? {
+                let entry = entry?;
+                let path = [&dir, &b"/"[..], entry.name_bytes()].concat();
+                if entry.kind() == Kind::Directory {
+                    pending.push(path.clone());
+                }
+                paths.push(path);
+            }
+        }
+        paths.sort_unstable();
+        Ok(paths)
+    }
+
+    /// The path for calls of a path below the root.
+    fn place(&self, path: &[u8]) -> OsString {
+        match path {
+            b"" | b"/" if !self.root.is_empty() => OsString::from_vec(self.root.clone()),
+            b"" => OsString::from("/"),
+            path => OsString::from_vec([&self.root, path].concat()),
+        }
+    }
+
+    fn line(&mut self, path: Vec<u8>) -> Result<String> {
+        let place = self.place(&path);
+        let stat = self.fs.symlink_metadata(&place)?;
+        if !stat.is_dir() && stat.links > 1 {
+            if let Some(first) = self.first.get(&stat.inode) {
+                return Ok(format!("{} same={}", Word(&path), Word(first)));
+            }
+            self.first.insert(stat.inode, path.clone());
+        }
+        let mut line = format!(
+            "{} {} mode={:04o} uid={} gid={} links={}",
+            Word(&path),
+            kind_name(stat.kind),
+            stat.mode,
+            stat.uid,
+            stat.gid,
+            stat.links
+        );
+        if self.include.times {
+            push(&mut line, format_args!(" mtime={}", Seconds(stat.modified)));
+        }
+        self.push_contents(&mut line, &place, &stat)?;
+        self.push_xattrs(&mut line, &place)?;
+        Ok(line)
+    }
+
+    fn push_contents(&mut self, line: &mut String, place: &OsStr, stat: &Stat) -> Result<()> {
+        match stat.kind {
+            Kind::File => {
+                let hash = self.hash(place)?;
+                push(line, format_args!(" size={} xxh3={hash:032x}", stat.size));
+            }
+            Kind::Symlink => {
+                let target = self.fs.readlink(place).map_err(|error| error.at(place))?;
+                push(line, format_args!(" target={}", Word(&target)));
+            }
+            Kind::CharDevice | Kind::BlockDevice => push(line, format_args!(" device={:#x}", stat.device)),
+            Kind::Directory | Kind::Fifo | Kind::Socket => {}
+        }
+        Ok(())
+    }
+
+    fn push_xattrs(&self, line: &mut String, place: &OsStr) -> Result<()> {
+        let mut names = match self.fs.symlink_xattr_names(place) {
+            // A host's file system that has none.
+            Err(error) if error.errno() == Errno::OPNOTSUPP => return Ok(()),
+            names => names?,
+        };
+        names.sort_unstable();
+        for name in names {
+            let value = self.fs.symlink_xattr(place, &name)?;
+            push(line, format_args!(" xattr={}={}", Word(&name), Word(&value)));
+        }
+        Ok(())
+    }
+
+    /// XXH3 of all bytes of a file, holes as zeros.
+    fn hash(&mut self, place: &OsStr) -> Result<u128> {
+        let file = self.fs.open_file(place)?;
+        let mut hasher = Xxh3::new();
+        let mut offset = 0;
+        loop {
+            match file.read_at(&mut self.chunk, offset).map_err(|error| error.at(place))? {
+                0 => return Ok(hasher.digest128()),
+                count => {
+                    hasher.update(&self.chunk[..count]);
+                    offset += count as u64;
+                }
+            }
+        }
+    }
+}
+
+impl<P: Posix> Iterator for Lines<'_, P> {
+    type Item = Result<String>;
+
+    fn next(&mut self) -> Option<Result<String>> {
+        let path = self.paths.next()?;
+        Some(self.line(path))
+    }
+}
+
+fn push(line: &mut String, more: std::fmt::Arguments<'_>) {
+    // Writing to a string cannot fail.
+    let _ = line.write_fmt(more);
+}
+
+fn kind_name(kind: Kind) -> &'static str {
+    match kind {
+        Kind::File => "file",
+        Kind::Directory => "directory",
+        Kind::Symlink => "symlink",
+        Kind::Fifo => "fifo",
+        Kind::Socket => "socket",
+        Kind::CharDevice => "char-device",
+        Kind::BlockDevice => "block-device",
+    }
+}

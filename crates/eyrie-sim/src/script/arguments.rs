@@ -1,0 +1,165 @@
+//! The arguments of a call: words that become paths, numbers and names.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
+use std::vec::IntoIter;
+
+use eyrie::{RenameMode, Time};
+
+use super::{FallocateMode, MOST_WRITTEN_BYTES};
+use crate::seconds::Seconds;
+use crate::word::{Problem, Token};
+
+type Result<T> = std::result::Result<T, Problem>;
+
+/// The largest set of permission bits.
+const MOST_MODE: u64 = 0o7777;
+
+/// The words after the name of a call, from left to right.
+pub(super) struct Arguments<'a> {
+    call: &'a [u8],
+    /// How the call is written.
+    usage: String,
+    rest: IntoIter<Token<'a>>,
+}
+
+impl<'a> Arguments<'a> {
+    pub(super) fn new(call: &'a [u8], usage: String, rest: IntoIter<Token<'a>>) -> Arguments<'a> {
+        Arguments { call, usage, rest }
+    }
+
+    fn next(&mut self) -> Result<Token<'a>> {
+        self.rest.next().ok_or_else(|| Problem::new(self.call, self.usage.clone()))
+    }
+
+    /// Checks that nothing follows.
+    pub(super) fn end(mut self) -> Result<()> {
+        match self.rest.next() {
+            None => Ok(()),
+            Some(token) => Err(Problem::new(token.text, format!("the end of the line: {}", self.usage))),
+        }
+    }
+
+    /// A path.
+    pub(super) fn path(&mut self, name: &str) -> Result<OsString> {
+        self.name(name).map(OsString::from_vec)
+    }
+
+    /// What the kernel takes as a string.
+    pub(super) fn name(&mut self, name: &str) -> Result<Vec<u8>> {
+        let token = self.next()?;
+        if token.value.contains(&0) {
+            return Err(Problem::new(token.text, format!("{name}, without a NUL byte")));
+        }
+        Ok(token.value)
+    }
+
+    /// Bytes of any kind.
+    pub(super) fn bytes(&mut self) -> Result<Vec<u8>> {
+        Ok(self.next()?.value)
+    }
+
+    /// A number of 64 bits.
+    pub(super) fn number(&mut self, name: &str) -> Result<u64> {
+        let token = self.next()?;
+        number(&token, name)
+    }
+
+    /// How many bytes to write.
+    pub(super) fn written(&mut self) -> Result<u64> {
+        let token = self.next()?;
+        match number(&token, "LENGTH")? {
+            length if length > MOST_WRITTEN_BYTES => {
+                Err(Problem::new(token.text, "LENGTH of at most 1G: no call writes more"))
+            }
+            length => Ok(length),
+        }
+    }
+
+    /// Permission bits.
+    pub(super) fn mode(&mut self) -> Result<u16> {
+        let token = self.next()?;
+        mode(&token)
+    }
+
+    /// Permission bits, `default` if nothing follows.
+    pub(super) fn mode_or(&mut self, default: u16) -> Result<u16> {
+        self.rest.next().map_or(Ok(default), |token| mode(&token))
+    }
+
+    /// A user or group; -1 is none, as in chown(2).
+    pub(super) fn id(&mut self, name: &str) -> Result<Option<u32>> {
+        let token = self.next()?;
+        if token.value == b"-1" {
+            return Ok(None);
+        }
+        let id = decimal(&token.value).and_then(|id| u32::try_from(id).ok()).filter(|&id| id != u32::MAX);
+        let expected = || format!("{name}, a number below 4294967295, or -1 to leave it as it is");
+        id.map(Some).ok_or_else(|| Problem::new(token.text, expected()))
+    }
+
+    /// A time.
+    pub(super) fn time(&mut self, name: &str) -> Result<Time> {
+        let token = self.next()?;
+        let time = std::str::from_utf8(&token.value).ok().and_then(Seconds::parse);
+        let expected = || format!("{name}, seconds since 1970 such as 1700000000 or 1.000000005");
+        time.map(|Seconds(time)| time).ok_or_else(|| Problem::new(token.text, expected()))
+    }
+
+    /// How to rename.
+    pub(super) fn rename_mode(&mut self) -> Result<RenameMode> {
+        let Some(token) = self.rest.next() else { return Ok(RenameMode::Replace) };
+        match &token.value[..] {
+            b"noreplace" => Ok(RenameMode::NoReplace),
+            b"exchange" => Ok(RenameMode::Exchange),
+            _ => Err(Problem::new(token.text, "noreplace or exchange")),
+        }
+    }
+
+    /// What to do with a range.
+    pub(super) fn fallocate_mode(&mut self) -> Result<FallocateMode> {
+        let token = self.next()?;
+        let known = FallocateMode::ALL.into_iter().find(|mode| mode.name().as_bytes() == token.value);
+        let names = || FallocateMode::ALL.map(FallocateMode::name).join(", ");
+        known.ok_or_else(|| Problem::new(token.text, format!("MODE, one of {}", names())))
+    }
+}
+
+/// A number of decimal digits alone.
+fn decimal(word: &[u8]) -> Option<u64> {
+    radix(word, 10)
+}
+
+fn radix(digits: &[u8], radix: u32) -> Option<u64> {
+    let text = std::str::from_utf8(digits).ok()?;
+    // A sign would be taken, too.
+    let is_number = !text.is_empty() && text.chars().all(|digit| digit.is_digit(radix));
+    is_number.then(|| u64::from_str_radix(text, radix).ok()).flatten()
+}
+
+/// A number with its unit.
+fn number(token: &Token<'_>, name: &str) -> Result<u64> {
+    let (digits, shift) = match token.value.split_last() {
+        Some((b'K', digits)) => (digits, 10),
+        Some((b'M', digits)) => (digits, 20),
+        Some((b'G', digits)) => (digits, 30),
+        Some((b'T', digits)) => (digits, 40),
+        _ => (&token.value[..], 0),
+    };
+    let (digits, base) = match digits.strip_prefix(b"0x") {
+        Some(digits) => (digits, 16),
+        None => (digits, 10),
+    };
+    let is_number = !digits.is_empty() && digits.iter().all(|&byte| char::from(byte).is_digit(base));
+    if !is_number {
+        return Err(Problem::new(token.text, format!("{name}, a number such as 4096, 0x1000 or 4K")));
+    }
+    let value = radix(digits, base).and_then(|value| value.checked_mul(1 << shift));
+    value.ok_or_else(|| Problem::new(token.text, format!("{name}, a number below 2^64")))
+}
+
+fn mode(token: &Token<'_>) -> Result<u16> {
+    let mode = radix(&token.value, 8).filter(|&mode| mode <= MOST_MODE);
+    let expected = "MODE, octal digits such as 0644, at most 7777";
+    mode.map(|mode| mode as u16).ok_or_else(|| Problem::new(token.text, expected))
+}

@@ -1,0 +1,214 @@
+//! The calls, and how each is written.
+
+use std::ffi::OsString;
+use std::fmt;
+use std::os::unix::ffi::OsStrExt;
+
+use eyrie::{RenameMode, Time};
+
+use crate::Word;
+use crate::seconds::Seconds;
+
+/// The names of all calls and their arguments.
+pub(super) const USAGE: [(&str, &str); 21] = [
+    ("creat", "PATH [MODE]"),
+    ("mkdir", "PATH [MODE]"),
+    ("write", "PATH OFFSET LENGTH SEED"),
+    ("append", "PATH LENGTH SEED"),
+    ("fsync", "PATH"),
+    ("fdatasync", "PATH"),
+    ("sync", ""),
+    ("rename", "FROM TO [noreplace|exchange]"),
+    ("link", "FROM TO"),
+    ("symlink", "TARGET PATH"),
+    ("unlink", "PATH"),
+    ("rmdir", "PATH"),
+    ("truncate", "PATH LENGTH"),
+    ("fallocate", "PATH MODE OFFSET LENGTH"),
+    ("setxattr", "PATH NAME VALUE"),
+    ("removexattr", "PATH NAME"),
+    ("chmod", "PATH MODE"),
+    ("chown", "PATH UID GID"),
+    ("utimes", "PATH ATIME MTIME"),
+    ("put", "DIR KEY LENGTH SEED"),
+    ("erase", "DIR KEY"),
+];
+
+/// A call of a script. Shown, it is its line.
+///
+/// Paths are bytes of any kind but NUL; sizes and offsets are in bytes. What is written follows from the seed, see
+/// [`bytes`](super::bytes).
+#[expect(missing_docs, reason = "the fields are the arguments of the calls of POSIX")]
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Call {
+    /// Makes a file, or cuts one to size 0.
+    Creat { path: OsString, mode: u16 },
+    /// Makes a directory.
+    Mkdir { path: OsString, mode: u16 },
+    /// Writes bytes at an offset.
+    Write { path: OsString, offset: u64, length: u64, seed: u64 },
+    /// Writes bytes at the end.
+    Append { path: OsString, length: u64, seed: u64 },
+    /// Makes a file or directory durable.
+    Fsync { path: OsString },
+    /// Makes the bytes of a file durable, and what finding them needs.
+    Fdatasync { path: OsString },
+    /// Makes everything durable.
+    Sync,
+    /// Renames.
+    Rename { from: OsString, to: OsString, mode: RenameMode },
+    /// Gives another name.
+    Link { from: OsString, to: OsString },
+    /// Makes a symbolic link.
+    Symlink { target: OsString, path: OsString },
+    /// Removes a name of anything but a directory.
+    Unlink { path: OsString },
+    /// Removes an empty directory.
+    Rmdir { path: OsString },
+    /// Cuts or extends a file.
+    Truncate { path: OsString, length: u64 },
+    /// Changes what storage a file has, and where.
+    Fallocate { path: OsString, mode: FallocateMode, offset: u64, length: u64 },
+    /// Sets an extended attribute.
+    Setxattr { path: OsString, name: Vec<u8>, value: Vec<u8> },
+    /// Removes an extended attribute.
+    Removexattr { path: OsString, name: Vec<u8> },
+    /// Sets the permission bits.
+    Chmod { path: OsString, mode: u16 },
+    /// Sets user and group; `None` leaves one as it is.
+    Chown { path: OsString, uid: Option<u32>, gid: Option<u32> },
+    /// Sets the times of last access and modification.
+    Utimes { path: OsString, accessed: Time, modified: Time },
+    /// Sets the value of a key.
+    Put { dir: OsString, key: Vec<u8>, length: u64, seed: u64 },
+    /// Removes a key.
+    Erase { dir: OsString, key: Vec<u8> },
+}
+
+/// What [`Call::Fallocate`] does to its range, by the names of the options of fallocate(1).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum FallocateMode {
+    /// Gives it storage, and makes the file as large as that.
+    Allocate,
+    /// Gives it storage.
+    KeepSize,
+    /// Makes it a hole.
+    PunchHole,
+    /// Makes it zeros.
+    ZeroRange,
+    /// Takes it out.
+    CollapseRange,
+    /// Shifts it and all after it to make room for a hole.
+    InsertRange,
+}
+
+impl FallocateMode {
+    /// All of them.
+    pub const ALL: [FallocateMode; 6] = [
+        FallocateMode::Allocate,
+        FallocateMode::KeepSize,
+        FallocateMode::PunchHole,
+        FallocateMode::ZeroRange,
+        FallocateMode::CollapseRange,
+        FallocateMode::InsertRange,
+    ];
+
+    /// Its name in scripts.
+    pub fn name(self) -> &'static str {
+        match self {
+            FallocateMode::Allocate => "allocate",
+            FallocateMode::KeepSize => "keep-size",
+            FallocateMode::PunchHole => "punch-hole",
+            FallocateMode::ZeroRange => "zero-range",
+            FallocateMode::CollapseRange => "collapse-range",
+            FallocateMode::InsertRange => "insert-range",
+        }
+    }
+}
+
+impl Call {
+    /// The name of the call.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Call::Creat { .. } => "creat",
+            Call::Mkdir { .. } => "mkdir",
+            Call::Write { .. } => "write",
+            Call::Append { .. } => "append",
+            Call::Fsync { .. } => "fsync",
+            Call::Fdatasync { .. } => "fdatasync",
+            Call::Sync => "sync",
+            Call::Rename { .. } => "rename",
+            Call::Link { .. } => "link",
+            Call::Symlink { .. } => "symlink",
+            Call::Unlink { .. } => "unlink",
+            Call::Rmdir { .. } => "rmdir",
+            Call::Truncate { .. } => "truncate",
+            Call::Fallocate { .. } => "fallocate",
+            Call::Setxattr { .. } => "setxattr",
+            Call::Removexattr { .. } => "removexattr",
+            Call::Chmod { .. } => "chmod",
+            Call::Chown { .. } => "chown",
+            Call::Utimes { .. } => "utimes",
+            Call::Put { .. } => "put",
+            Call::Erase { .. } => "erase",
+        }
+    }
+}
+
+impl fmt::Display for Call {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())?;
+        match self {
+            Call::Creat { path, mode } | Call::Mkdir { path, mode } | Call::Chmod { path, mode } => {
+                write!(f, " {} {mode:04o}", word(path))
+            }
+            Call::Write { path, offset, length, seed } => {
+                write!(f, " {} {offset} {length} {seed}", word(path))
+            }
+            Call::Append { path, length, seed } => write!(f, " {} {length} {seed}", word(path)),
+            Call::Sync => Ok(()),
+            Call::Rename { from, to, mode } => {
+                write!(f, " {} {}{}", word(from), word(to), rename_suffix(*mode))
+            }
+            Call::Link { from, to } => write!(f, " {} {}", word(from), word(to)),
+            Call::Symlink { target, path } => write!(f, " {} {}", word(target), word(path)),
+            Call::Fsync { path }
+            | Call::Fdatasync { path }
+            | Call::Unlink { path }
+            | Call::Rmdir { path } => write!(f, " {}", word(path)),
+            Call::Truncate { path, length } => write!(f, " {} {length}", word(path)),
+            Call::Fallocate { path, mode, offset, length } => {
+                write!(f, " {} {} {offset} {length}", word(path), mode.name())
+            }
+            Call::Setxattr { path, name, value } => {
+                write!(f, " {} {} {}", word(path), Word(name), Word(value))
+            }
+            Call::Removexattr { path, name } => write!(f, " {} {}", word(path), Word(name)),
+            Call::Chown { path, uid, gid } => write!(f, " {} {} {}", word(path), id(*uid), id(*gid)),
+            Call::Utimes { path, accessed, modified } => {
+                write!(f, " {} {} {}", word(path), Seconds(*accessed), Seconds(*modified))
+            }
+            Call::Put { dir, key, length, seed } => {
+                write!(f, " {} {} {length} {seed}", word(dir), Word(key))
+            }
+            Call::Erase { dir, key } => write!(f, " {} {}", word(dir), Word(key)),
+        }
+    }
+}
+
+fn word(path: &OsString) -> Word<'_> {
+    Word(path.as_bytes())
+}
+
+fn rename_suffix(mode: RenameMode) -> &'static str {
+    match mode {
+        RenameMode::Replace => "",
+        RenameMode::NoReplace => " noreplace",
+        RenameMode::Exchange => " exchange",
+    }
+}
+
+/// A user or group as chown(2) has it.
+fn id(id: Option<u32>) -> i64 {
+    id.map_or(-1, i64::from)
+}

@@ -1,0 +1,227 @@
+//! Random calls from a seed, over a few names that they make, use and remove all the time.
+
+use std::ffi::OsString;
+
+use eyrie::{RenameMode, Time};
+
+use super::{Call, FallocateMode, bytes};
+
+/// What is a directory as a rule. They are few, so that calls meet.
+const DIRECTORIES: [&str; 4] = ["/d", "/e", "/d/f", "/e/f"];
+/// What is none, in one of them or in the root.
+const NAMES: [&str; 3] = ["a", "b", "c"];
+/// What symbolic links lead to: never out of the tree, where a host and a volume differ.
+const TARGETS: [&str; 6] = ["a", "b", "d", "f", "d/a", "f/b"];
+/// Lengths of data and offsets, in bytes: around words, lines of caches, pages and the smallest large extents.
+const SIZES: [u64; 14] = [0, 1, 7, 8, 63, 64, 100, 4095, 4096, 4097, 8192, 12_289, 65_536, 100_000];
+/// Permission bits. None has the sticky bit and is writable by all: there Linux refuses even root a `creat`, if it is so
+/// configured.
+const MODES: [u16; 8] = [0o600, 0o644, 0o755, 0o777, 0o4755, 0o2755, 0o1755, 0];
+const XATTRS: [&str; 4] = ["user.a", "user.b", "trusted.a", "user.\u{e9} "];
+/// Keys, two of which are no file names.
+const KEYS: [&[u8]; 4] = [b"a", b"b", b"k/1", b"\0"];
+
+/// Which calls are drawn besides those that every target has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Mix {
+    /// `put` and `erase`, which leave something else on the host than in a volume.
+    pub keys: bool,
+    /// `setxattr` and `removexattr`.
+    pub xattrs: bool,
+    /// `fallocate`.
+    pub fallocate: bool,
+}
+
+impl Default for Mix {
+    /// All calls.
+    fn default() -> Mix {
+        Mix { keys: true, xattrs: true, fallocate: true }
+    }
+}
+
+/// Draws calls without an end, in every version the same for the same seed and mix. Many of them succeed, and many fail.
+#[derive(Clone, Debug)]
+pub struct Generator {
+    seed: u64,
+    /// Random numbers so far (a count).
+    drawn: u64,
+    mix: Mix,
+}
+
+/// Which calls belong together.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Group {
+    Always,
+    Keys,
+    Xattrs,
+    Fallocate,
+}
+
+type Draw = fn(&mut Generator) -> Call;
+
+/// The calls, and how often each is drawn relative to one another.
+const DRAWS: [(Group, u64, Draw); 21] = [
+    (Group::Always, 16, |random| Call::Creat { path: random.path(), mode: random.of(MODES) }),
+    (Group::Always, 8, |random| Call::Mkdir { path: random.directory(), mode: random.of(MODES) }),
+    (Group::Always, 14, |random| Call::Write {
+        path: random.path(),
+        offset: random.of(SIZES),
+        length: random.of(SIZES),
+        seed: random.below(1000),
+    }),
+    (Group::Always, 7, |random| Call::Append {
+        path: random.path(),
+        length: random.of(SIZES),
+        seed: random.below(1000),
+    }),
+    (Group::Always, 3, |random| Call::Fsync { path: random.path() }),
+    (Group::Always, 1, |random| Call::Fdatasync { path: random.path() }),
+    (Group::Always, 1, |_| Call::Sync),
+    (Group::Always, 16, |random| Call::Rename {
+        from: random.path(),
+        to: random.path(),
+        mode: random.of([
+            RenameMode::Replace,
+            RenameMode::Replace,
+            RenameMode::NoReplace,
+            RenameMode::Exchange,
+        ]),
+    }),
+    (Group::Always, 7, |random| Call::Link { from: random.path(), to: random.path() }),
+    (Group::Always, 5, |random| Call::Symlink { target: random.of(TARGETS).into(), path: random.path() }),
+    (Group::Always, 6, |random| Call::Unlink { path: random.path() }),
+    (Group::Always, 4, |random| Call::Rmdir { path: random.directory() }),
+    (Group::Always, 6, |random| Call::Truncate { path: random.path(), length: random.of(SIZES) }),
+    (Group::Always, 4, |random| Call::Chmod { path: random.path(), mode: random.of(MODES) }),
+    (Group::Always, 4, |random| Call::Chown { path: random.path(), uid: random.id(), gid: random.id() }),
+    (Group::Always, 4, |random| Call::Utimes {
+        path: random.path(),
+        accessed: random.time(),
+        modified: random.time(),
+    }),
+    (Group::Fallocate, 6, |random| Call::Fallocate {
+        path: random.path(),
+        mode: random.of(FallocateMode::ALL),
+        offset: random.of(SIZES),
+        length: random.of(SIZES),
+    }),
+    (Group::Xattrs, 6, |random| Call::Setxattr {
+        path: random.path(),
+        name: random.of(XATTRS).into(),
+        value: random.value(),
+    }),
+    (Group::Xattrs, 3, |random| Call::Removexattr { path: random.path(), name: random.of(XATTRS).into() }),
+    (Group::Keys, 6, |random| Call::Put {
+        dir: random.directory(),
+        key: random.of(KEYS).to_vec(),
+        length: random.of(SIZES),
+        seed: random.below(1000),
+    }),
+    (Group::Keys, 4, |random| Call::Erase { dir: random.directory(), key: random.of(KEYS).to_vec() }),
+];
+
+impl Iterator for Generator {
+    type Item = Call;
+
+    fn next(&mut self) -> Option<Call> {
+        let mix = self.mix;
+        let chosen = || DRAWS.iter().filter(move |(group, ..)| mix.has(*group));
+        let mut drawn = self.below(chosen().map(|(_, weight, _)| weight).sum());
+        let (.., draw) = chosen().find(|(_, weight, _)| match drawn.checked_sub(*weight) {
+            Some(rest) => {
+                drawn = rest;
+                false
+            }
+            None => true,
+        })?;
+        Some(draw(self))
+    }
+}
+
+impl Mix {
+    fn has(self, group: Group) -> bool {
+        match group {
+            Group::Always => true,
+            Group::Keys => self.keys,
+            Group::Xattrs => self.xattrs,
+            Group::Fallocate => self.fallocate,
+        }
+    }
+}
+
+impl Generator {
+    /// The calls of `seed`.
+    pub fn new(seed: u64, mix: Mix) -> Generator {
+        Generator { seed, drawn: 0, mix }
+    }
+
+    fn below(&mut self, limit: u64) -> u64 {
+        let number = bytes::word(self.seed, self.drawn);
+        self.drawn += 1;
+        number % limit
+    }
+
+    fn of<T: Copy, const N: usize>(&mut self, choices: [T; N]) -> T {
+        choices[self.below(N as u64) as usize]
+    }
+
+    fn path(&mut self) -> OsString {
+        if self.below(5) == 0 {
+            return self.directory();
+        }
+        let dir = self.of(["", "", "/d", "/e", "/d/f"]);
+        format!("{dir}/{}", self.of(NAMES)).into()
+    }
+
+    /// Now and then it is a name of something else.
+    fn directory(&mut self) -> OsString {
+        match self.below(10) {
+            0 => format!("/{}", self.of(NAMES)).into(),
+            _ => self.of(DIRECTORIES).into(),
+        }
+    }
+
+    fn id(&mut self) -> Option<u32> {
+        self.of([None, Some(0), Some(1), Some(1000)])
+    }
+
+    fn time(&mut self) -> Time {
+        Time::new(self.below(2_000_000_000) as i64, self.below(1_000_000_000) as u32)
+    }
+
+    fn value(&mut self) -> Vec<u8> {
+        let mut value = vec![0; self.of([0, 1, 5, 40, 200])];
+        bytes::fill(self.below(1000), 0, &mut value);
+        value
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::super::Script;
+    use super::*;
+
+    #[test]
+    fn every_call_is_drawn_if_it_is_in_the_mix() {
+        let names =
+            |mix| -> BTreeSet<&str> { Generator::new(1, mix).take(2000).map(|call| call.name()).collect() };
+        assert_eq!(names(Mix::default()).len(), 21);
+        let few = names(Mix { keys: false, xattrs: false, fallocate: false });
+        for name in ["put", "erase", "setxattr", "removexattr", "fallocate"] {
+            assert!(!few.contains(name), "{name}");
+        }
+        assert_eq!(few.len(), 16);
+    }
+
+    #[test]
+    fn a_seed_stands_for_the_same_calls_for_ever() {
+        let script: Script = Generator::new(7, Mix::default()).take(6).collect();
+        assert_eq!(
+            script.to_string(),
+            "write /a 65536 100000 798\nwrite /e/f 4096 100 344\ncreat /e/f 2755\nfsync /d/f/c\nerase /a k/1\nfsync /d\n"
+        );
+        assert_ne!(script, Generator::new(8, Mix::default()).take(6).collect());
+    }
+}

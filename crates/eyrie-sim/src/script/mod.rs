@@ -1,0 +1,80 @@
+//! Scripts: lists of POSIX calls as plain text, one call a line.
+//!
+//! [`Script::parse`] reads one and checks all of it; [`Script::run`] makes its calls on a [`Target`], which a volume's
+//! files and the host's are. A [`Call`] shows itself as its line. [`Generator`] draws calls from a seed, and
+//! [`bytes`] tells what they write. The format is in `docs/crash-model.md`.
+//!
+//! ```
+//! use eyrie_sim::script::Script;
+//! # use eyrie::{Credentials, Volume};
+//! # let place = std::env::temp_dir().join(format!("eyrie-sim-doc-{}", std::process::id()));
+//! # let volume = Volume::create(&place, 64 << 20)?;
+//! let script = Script::parse("example", b"mkdir /a\ncreat /a/b 0600\nunlink /b # there is none\n")?;
+//! let files = volume.files(Credentials::of_process());
+//! let done: Vec<String> = script.run(&files).map(|done| done.to_string()).collect();
+//! assert_eq!(done[1], "2 creat /a/b 0600 = 0");
+//! assert_eq!(done[2], "3 unlink /b = ENOENT (No such file or directory)");
+//! # drop(files);
+//! # volume.close()?;
+//! # std::fs::remove_dir_all(place)?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod arguments;
+pub mod bytes;
+mod call;
+mod errno;
+mod generate;
+mod parse;
+mod run;
+
+pub use call::{Call, FallocateMode};
+pub use generate::{Generator, Mix};
+pub use parse::ParseError;
+pub use run::{Done, Target, perform};
+
+use std::fmt;
+
+/// Bytes that one call writes, at most.
+pub const MOST_WRITTEN_BYTES: u64 = 1 << 30;
+/// Bytes of a script, at most.
+pub const MOST_SCRIPT_BYTES: usize = 64 << 20;
+
+/// A call and where it is in its script.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Line {
+    /// The number of the line, from 1.
+    pub number: usize,
+    /// What it says.
+    pub call: Call,
+}
+
+/// A list of calls. Shown, it is its lines without comments and blanks.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct Script {
+    lines: Vec<Line>,
+}
+
+impl Script {
+    /// The calls and their lines.
+    pub fn lines(&self) -> &[Line] {
+        &self.lines
+    }
+}
+
+/// The calls on lines of their own, from line 1 on.
+impl FromIterator<Call> for Script {
+    fn from_iter<I: IntoIterator<Item = Call>>(calls: I) -> Script {
+        let lines = calls.into_iter().zip(1..).map(|(call, number)| Line { number, call });
+        Script { lines: lines.collect() }
+    }
+}
+
+impl fmt::Display for Script {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.lines.iter().try_for_each(|line| writeln!(f, "{}", line.call))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,115 @@
+//! From text to calls.
+
+use super::arguments::Arguments;
+use super::call::USAGE;
+use super::{Call, Line, MOST_SCRIPT_BYTES, Script};
+use crate::word::{Problem, split};
+
+/// Permission bits of a file, if a script does not say them.
+const FILE_MODE: u16 = 0o644;
+/// Permission bits of a directory, if a script does not say them.
+const DIRECTORY_MODE: u16 = 0o755;
+
+/// Why a text is no script, in one line.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ParseError {
+    /// A word is not what it should be.
+    #[error("{file}:{line}: {word}: expected {expected}")]
+    Word {
+        /// The script, as it was named.
+        file: String,
+        /// The line, from 1.
+        line: usize,
+        /// The word as it is written.
+        word: String,
+        /// What should be there.
+        expected: String,
+    },
+    /// The script is too long.
+    #[error("{file}: a script has at most 64 MiB")]
+    TooLong {
+        /// The script, as it was named.
+        file: String,
+    },
+}
+
+impl Script {
+    /// Reads all of a script, which errors call `file`.
+    ///
+    /// # Errors
+    /// The first word that is not what it should be.
+    pub fn parse(file: &str, text: &[u8]) -> Result<Script, ParseError> {
+        if text.len() > MOST_SCRIPT_BYTES {
+            return Err(ParseError::TooLong { file: file.to_owned() });
+        }
+        let mut lines = Vec::new();
+        for (text, number) in text.split(|&byte| byte == b'\n').zip(1..) {
+            let parsed = parse_line(text).map_err(|Problem { word, expected }| ParseError::Word {
+                file: file.to_owned(),
+                line: number,
+                word,
+                expected,
+            })?;
+            lines.extend(parsed.map(|call| Line { number, call }));
+        }
+        Ok(Script { lines })
+    }
+}
+
+/// The call of a line, if there is one.
+fn parse_line(line: &[u8]) -> Result<Option<Call>, Problem> {
+    let mut words = split(line)?.into_iter();
+    let Some(name) = words.next() else { return Ok(None) };
+    let known = USAGE.iter().find(|(known, _)| known.as_bytes() == name.value);
+    let Some((known, arguments)) = known else {
+        let names = USAGE.map(|(name, _)| name).join(", ");
+        return Err(Problem::new(name.text, format!("a call: one of {names}")));
+    };
+    let usage = format!("{known} {arguments}").trim_end().to_owned();
+    let mut arguments = Arguments::new(name.text, usage, words);
+    let call = parse_call(known, &mut arguments)?;
+    arguments.end()?;
+    Ok(Some(call))
+}
+
+/// The call of that name, which is one of [`USAGE`].
+fn parse_call(name: &str, a: &mut Arguments<'_>) -> Result<Call, Problem> {
+    Ok(match name {
+        "creat" => Call::Creat { path: a.path("PATH")?, mode: a.mode_or(FILE_MODE)? },
+        "mkdir" => Call::Mkdir { path: a.path("PATH")?, mode: a.mode_or(DIRECTORY_MODE)? },
+        "write" => Call::Write {
+            path: a.path("PATH")?,
+            offset: a.number("OFFSET")?,
+            length: a.written()?,
+            seed: a.number("SEED")?,
+        },
+        "append" => Call::Append { path: a.path("PATH")?, length: a.written()?, seed: a.number("SEED")? },
+        "fsync" => Call::Fsync { path: a.path("PATH")? },
+        "fdatasync" => Call::Fdatasync { path: a.path("PATH")? },
+        "rename" => Call::Rename { from: a.path("FROM")?, to: a.path("TO")?, mode: a.rename_mode()? },
+        "link" => Call::Link { from: a.path("FROM")?, to: a.path("TO")? },
+        "symlink" => Call::Symlink { target: a.path("TARGET")?, path: a.path("PATH")? },
+        "unlink" => Call::Unlink { path: a.path("PATH")? },
+        "rmdir" => Call::Rmdir { path: a.path("PATH")? },
+        "truncate" => Call::Truncate { path: a.path("PATH")?, length: a.number("LENGTH")? },
+        "fallocate" => Call::Fallocate {
+            path: a.path("PATH")?,
+            mode: a.fallocate_mode()?,
+            offset: a.number("OFFSET")?,
+            length: a.number("LENGTH")?,
+        },
+        "setxattr" => Call::Setxattr { path: a.path("PATH")?, name: a.name("NAME")?, value: a.bytes()? },
+        "removexattr" => Call::Removexattr { path: a.path("PATH")?, name: a.name("NAME")? },
+        "chmod" => Call::Chmod { path: a.path("PATH")?, mode: a.mode()? },
+        "chown" => Call::Chown { path: a.path("PATH")?, uid: a.id("UID")?, gid: a.id("GID")? },
+        "utimes" => {
+            Call::Utimes { path: a.path("PATH")?, accessed: a.time("ATIME")?, modified: a.time("MTIME")? }
+        }
+        "put" => {
+            Call::Put { dir: a.path("DIR")?, key: a.bytes()?, length: a.written()?, seed: a.number("SEED")? }
+        }
+        "erase" => Call::Erase { dir: a.path("DIR")?, key: a.bytes()? },
+        _ => Call::Sync,
+    })
+}

@@ -1,0 +1,199 @@
+//! Making the calls.
+
+use std::fmt;
+use std::path::Path;
+
+use eyrie::{Engine, Errno, Error, File, Host, Kvfs, OpenOptions, Posix, PosixExt, Pxfs};
+use eyrie::{Result, SetTime, XattrMode};
+
+use super::{Call, FallocateMode, Line, Script, bytes, errno};
+
+/// What scripts run on: the calls of [`Posix`], and the few that scripts have besides.
+pub trait Target: Posix {
+    /// Makes everything durable that was done before.
+    ///
+    /// # Errors
+    /// `EIO` when the medium fails.
+    fn sync(&self) -> Result<()>;
+
+    /// Sets the value of `key` in the store `dir`: readers see the old value or the new one.
+    ///
+    /// # Errors
+    /// As [`Kvfs::open`] and [`Kvfs::put`].
+    fn put(&self, dir: &Path, key: &[u8], value: &[u8]) -> Result<()>;
+
+    /// Removes `key` from the store `dir`; whether there was one.
+    ///
+    /// # Errors
+    /// As [`Kvfs::open`] and [`Kvfs::erase`].
+    fn erase(&self, dir: &Path, key: &[u8]) -> Result<bool>;
+}
+
+impl<E: Engine> Target for Pxfs<E> {
+    fn sync(&self) -> Result<()> {
+        self.engine().sync().map_err(|error| Error::from_engine(error, "sync"))
+    }
+
+    fn put(&self, dir: &Path, key: &[u8], value: &[u8]) -> Result<()> {
+        Kvfs::open(self, dir)?.put(key, value).map(drop)
+    }
+
+    fn erase(&self, dir: &Path, key: &[u8]) -> Result<bool> {
+        Kvfs::open(self, dir)?.erase(key)
+    }
+}
+
+/// A value that is put is a new file under a name that may have been another's before, and is not synchronised. In a
+/// volume a key keeps its file, and a crash leaves the old value or the new one.
+impl Target for Host {
+    fn sync(&self) -> Result<()> {
+        Host::sync(self)
+    }
+
+    fn put(&self, dir: &Path, key: &[u8], value: &[u8]) -> Result<()> {
+        self.store(dir)?.put(key, value)
+    }
+
+    fn erase(&self, dir: &Path, key: &[u8]) -> Result<bool> {
+        self.store(dir)?.erase(key)
+    }
+}
+
+/// A call that was made.
+#[derive(Debug)]
+pub struct Done<'a> {
+    /// Where it is in the script.
+    pub line: &'a Line,
+    /// What came of it.
+    pub result: Result<()>,
+}
+
+/// Its line number and the call, and its result in the manner of strace(1).
+impl fmt::Display for Done<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Line { number, call } = self.line;
+        write!(f, "{number} {call} = ")?;
+        match &self.result {
+            Ok(()) => f.write_str("0"),
+            Err(error) => write!(f, "{} ({})", errno::name(error.errno()), error.meaning()),
+        }
+    }
+}
+
+impl Script {
+    /// Makes the calls one after the other, each when its result is asked for. The results of earlier calls make no
+    /// difference: who wants to stop at an error takes no more.
+    pub fn run<'a, T: Target>(&'a self, target: &'a T) -> impl Iterator<Item = Done<'a>> {
+        self.lines().iter().map(|line| Done { line, result: perform(target, &line.call) })
+    }
+}
+
+/// Makes one call.
+///
+/// # Errors
+/// What the call gives on `target`.
+pub fn perform<T: Target>(target: &T, call: &Call) -> Result<()> {
+    match call {
+        Call::Creat { path, mode } => {
+            let options = target.options().write(true).create(true).truncate(true);
+            options.mode(*mode).open(path)?.close()
+        }
+        Call::Mkdir { path, mode } => target.mkdir(path, *mode),
+        Call::Write { path, offset, length, seed } => write(target, path.as_ref(), *offset, *length, *seed),
+        Call::Append { path, length, seed } => append(target, path.as_ref(), *length, *seed),
+        // The library knows no weaker promise than that of fsync.
+        Call::Fsync { path } | Call::Fdatasync { path } => {
+            with_file(target.options().read(true), path.as_ref(), File::sync_all)
+        }
+        Call::Sync => target.sync(),
+        Call::Rename { from, to, mode } => target.rename(from, to, *mode),
+        Call::Link { from, to } => target.link(from, to),
+        Call::Symlink { target: text, path } => target.symlink(text, path),
+        Call::Unlink { path } => target.unlink(path),
+        Call::Rmdir { path } => target.rmdir(path),
+        Call::Truncate { path, length } => target.truncate(path, *length),
+        Call::Fallocate { path, mode, offset, length } => {
+            with_file(target.options().write(true), path.as_ref(), |file| {
+                fallocate(target, file.handle(), *mode, *offset, *length)
+            })
+        }
+        Call::Setxattr { path, name, value } => target.setxattr(path, name, value, XattrMode::Set),
+        Call::Removexattr { path, name } => target.removexattr(path, name),
+        Call::Chmod { path, mode } => target.chmod(path, *mode),
+        Call::Chown { path, uid, gid } => target.chown(path, *uid, *gid),
+        Call::Utimes { path, accessed, modified } => {
+            target.utimens(path, SetTime::To(*accessed), SetTime::To(*modified))
+        }
+        Call::Put { dir, key, length, seed } => {
+            target.put(dir.as_ref(), key, &content(*seed, 0, *length, "put")?)
+        }
+        Call::Erase { dir, key } => match target.erase(dir.as_ref(), key)? {
+            true => Ok(()),
+            false => Err(Error::new(Errno::NOENT, "erase")),
+        },
+    }
+}
+
+/// Opens a file for `work` and closes it again.
+fn with_file<'a, T: Target>(
+    options: OpenOptions<'a, T>,
+    path: &Path,
+    work: impl FnOnce(&File<'a, T>) -> Result<()>,
+) -> Result<()> {
+    let file = options.open(path)?;
+    work(&file)?;
+    file.close()
+}
+
+/// What a call writes at `offset`.
+fn content(seed: u64, offset: u64, length: u64, call: &'static str) -> Result<Vec<u8>> {
+    let no_memory = || Error::new(Errno::NOMEM, call);
+    let length = usize::try_from(length).map_err(|_| no_memory())?;
+    let mut content = Vec::new();
+    content.try_reserve_exact(length).map_err(|_| no_memory())?;
+    content.resize(length, 0);
+    bytes::fill(seed, offset, &mut content);
+    Ok(content)
+}
+
+fn write<T: Target>(target: &T, path: &Path, offset: u64, length: u64, seed: u64) -> Result<()> {
+    with_file(target.options().write(true), path, |file| {
+        let content = content(seed, offset, length, "write")?;
+        all(&content, |rest, done| file.write_at(rest, offset.saturating_add(done)))
+    })
+}
+
+fn append<T: Target>(target: &T, path: &Path, length: u64, seed: u64) -> Result<()> {
+    with_file(target.options().write(true), path, |file| {
+        // Nobody else appends while a script runs: the bytes go where the file ends now.
+        let content = content(seed, file.metadata()?.size, length, "write")?;
+        all(&content, |rest, _| file.append(rest))
+    })
+}
+
+/// Writes again what a call left over, as at the largest size of a file; the next one says why. Without any bytes there is a
+/// call, too.
+fn all(content: &[u8], mut write: impl FnMut(&[u8], u64) -> Result<usize>) -> Result<()> {
+    let mut done = 0;
+    loop {
+        match write(&content[done..], done as u64)? {
+            0 if done < content.len() => return Err(Error::new(Errno::IO, "write")),
+            count => done += count,
+        }
+        if done == content.len() {
+            return Ok(());
+        }
+    }
+}
+
+/// The one place that allocates: [`Posix`] has no such call, so no target can do it.
+fn fallocate<T: Target>(
+    target: &T,
+    handle: &T::Handle,
+    mode: FallocateMode,
+    offset: u64,
+    length: u64,
+) -> Result<()> {
+    let _ = (target, handle, mode, offset, length);
+    Err(Error::new(Errno::OPNOTSUPP, "fallocate"))
+}

@@ -1,0 +1,143 @@
+//! Every call: what it does, and an error of it.
+
+use eyrie::{Kind, Posix, PosixExt};
+use eyrie_sim::script::{Call, Script, bytes};
+
+use crate::{on_volume, run, succeed};
+
+/// The bytes of `seed` from `offset` on.
+fn expected(seed: u64, offset: u64, length: usize) -> Vec<u8> {
+    let mut out = vec![0; length];
+    bytes::fill(seed, offset, &mut out);
+    out
+}
+
+#[test]
+fn every_call_has_its_result() {
+    on_volume(|files| {
+        for (line, result) in [
+            ("creat /a 0640", "0"),
+            ("creat /none/a", "ENOENT (No such file or directory)"),
+            ("mkdir /dir", "0"),
+            ("mkdir /dir", "EEXIST (File exists)"),
+            ("write /a 10 100 7", "0"),
+            ("write /dir 0 1 1", "EISDIR (Is a directory)"),
+            ("write /a 0x8000000000000000 1 1", "EINVAL (Invalid argument)"),
+            ("append /a 5 8", "0"),
+            ("append /none 5 8", "ENOENT (No such file or directory)"),
+            ("fsync /a", "0"),
+            ("fsync /dir", "0"),
+            ("fsync /none", "ENOENT (No such file or directory)"),
+            ("fdatasync /a", "0"),
+            ("fdatasync /a/b", "ENOTDIR (Not a directory)"),
+            ("sync", "0"),
+            ("rename /a /b", "0"),
+            ("rename /b /dir noreplace", "EEXIST (File exists)"),
+            ("rename /b /none exchange", "ENOENT (No such file or directory)"),
+            ("rename /b /dir exchange", "0"),
+            ("link /dir /b/hard", "0"),
+            ("link /b /c", "EPERM (Operation not permitted)"),
+            ("symlink loop /loop", "0"),
+            ("symlink other /loop", "EEXIST (File exists)"),
+            ("creat /loop", "ELOOP (Too many levels of symbolic links)"),
+            ("rmdir /b", "ENOTEMPTY (Directory not empty)"),
+            ("unlink /b", "EISDIR (Is a directory)"),
+            ("unlink /b/hard", "0"),
+            ("rmdir /b", "0"),
+            ("truncate /dir 50", "0"),
+            ("truncate /dir 0xffffffffffffffff", "EINVAL (Invalid argument)"),
+            ("fallocate /none allocate 0 1", "ENOENT (No such file or directory)"),
+            ("fallocate /dir allocate 0 1", "EOPNOTSUPP (Operation not supported)"),
+            ("setxattr /dir user.a \"b c\"", "0"),
+            ("setxattr /dir system.a b", "EOPNOTSUPP (Operation not supported)"),
+            ("removexattr /dir user.a", "0"),
+            ("removexattr /dir user.a", "ENODATA (No data available)"),
+            ("chmod /dir 0400", "0"),
+            ("chmod /none 0400", "ENOENT (No such file or directory)"),
+            ("chown /dir 5 -1", "0"),
+            ("chown \"\" 5 5", "ENOENT (No such file or directory)"),
+            ("utimes /dir 1.5 -2", "0"),
+            ("utimes /none 1 2", "ENOENT (No such file or directory)"),
+            ("put / \"k/\" 1000 9", "0"),
+            ("put / \"\" 1 1", "EINVAL (Invalid argument)"),
+            ("put / big 65M 1", "EFBIG (File too large)"),
+            ("put /dir a 1 1", "ENOTDIR (Not a directory)"),
+            ("erase / \"k/\"", "0"),
+            ("erase / \"k/\"", "ENOENT (No such file or directory)"),
+        ] {
+            let call = Script::parse("test", line.as_bytes()).unwrap().lines()[0].call.clone();
+            assert_eq!(run(files, line), [format!("1 {call} = {result}")]);
+        }
+    });
+}
+
+#[test]
+fn calls_do_what_they_say() {
+    on_volume(|files| {
+        succeed(files, "creat /a 0640\nwrite /a 10 100 7\nappend /a 5 8");
+        let content = files.read("/a").unwrap();
+        assert_eq!(content, [vec![0; 10], expected(7, 10, 100), expected(8, 110, 5)].concat());
+        assert_eq!(files.metadata("/a").unwrap().mode, 0o640);
+        succeed(files, "write /a 3 0 7\ntruncate /a 50\ncreat /a 0600");
+        assert_eq!((files.metadata("/a").unwrap().size, files.metadata("/a").unwrap().mode), (0, 0o640));
+        succeed(files, "mkdir /dir 0711\nlink /a /b\nsymlink a /dir/s\nrename /b /dir/c\nchmod /a 4751");
+        assert_eq!(files.metadata("/dir").unwrap().mode, 0o711);
+        assert_eq!(files.metadata("/dir/c").unwrap().mode, 0o4751);
+        assert_eq!(files.readlink("/dir/s").unwrap(), b"a");
+        succeed(files, "chown /a 5 -1\nutimes /a 1.5 -2\nsetxattr /a user.b \"v\\x00\"");
+        let stat = files.metadata("/a").unwrap();
+        assert_eq!((stat.uid, stat.gid, stat.links, stat.kind), (5, 0, 2, Kind::File));
+        assert_eq!((stat.accessed.seconds, stat.accessed.nanoseconds), (1, 500_000_000));
+        assert_eq!((stat.modified.seconds, stat.modified.nanoseconds), (-2, 0));
+        assert_eq!(files.xattr("/a", "user.b").unwrap(), b"v\0");
+        succeed(files, "put /dir k 1000 9\nput /dir k 999 10");
+        assert_eq!(files.read("/dir/k").unwrap(), expected(10, 0, 999));
+        succeed(files, "erase /dir k\nremovexattr /a user.b\nunlink /dir/s\nunlink /dir/c\nrmdir /dir");
+        assert!(files.xattr_names("/a").unwrap().is_empty());
+        assert_eq!(files.read_dir("/").unwrap().count(), 1);
+    });
+}
+
+#[test]
+fn nothing_is_made_before_it_is_asked_for() {
+    on_volume(|files| {
+        let script = Script::parse("test", b"creat /a\nunlink /b\ncreat /c").unwrap();
+        let done: Vec<bool> = script.run(files).map(|done| done.result.is_ok()).take(2).collect();
+        assert_eq!(done, [true, false]);
+        assert!(files.exists("/a").unwrap() && !files.exists("/c").unwrap());
+        assert_eq!(run(files, "creat /c")[0], "1 creat /c 0644 = 0");
+    });
+}
+
+#[test]
+fn what_a_full_volume_does_not_take_is_an_error() {
+    on_volume(|files| {
+        let lines = run(files, "creat /a\nwrite /a 0 100M 1\nappend /a 100 1");
+        assert_eq!(
+            lines[1..],
+            ["2 write /a 0 104857600 1 = ENOSPC (No space left on device)", "3 append /a 100 1 = 0"]
+        );
+    });
+}
+
+#[test]
+fn an_append_writes_up_to_the_largest_size_and_then_fails() {
+    on_volume(|files| {
+        let largest = i64::MAX as u64;
+        let lines = run(files, &format!("creat /a\ntruncate /a {}\nappend /a 9 1", largest - 4));
+        assert_eq!(lines[2], "3 append /a 9 1 = EFBIG (File too large)");
+        let file = files.open_file("/a").unwrap();
+        let mut end = [0; 4];
+        assert_eq!(file.read_at(&mut end, largest - 4).unwrap(), 4);
+        assert_eq!(end[..], expected(1, largest - 4, 4));
+    });
+}
+
+#[test]
+fn a_call_names_its_file_in_its_error() {
+    on_volume(|files| {
+        let call = Call::Write { path: "/none".into(), offset: 0, length: 1, seed: 1 };
+        let error = eyrie_sim::script::perform(files, &call).unwrap_err();
+        assert_eq!(error.to_string(), "open /none: No such file or directory");
+    });
+}
