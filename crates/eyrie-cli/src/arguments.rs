@@ -2,6 +2,8 @@
 
 mod archive;
 mod kv;
+mod list;
+mod script;
 mod search;
 #[cfg(test)]
 mod tests;
@@ -10,6 +12,8 @@ mod xattr;
 
 pub use archive::{Dump, Load};
 pub use kv::{Kv, KvCommand};
+pub use list::{Ls, Tree};
+pub use script::Run;
 pub use search::{Du, Find};
 pub use volume::{Mkfs, Resize};
 pub use xattr::{Owner as XattrOwner, Xattr, XattrCommand};
@@ -140,7 +144,14 @@ Examples:
   eyrie ls -R --json vol:/share")]
     Ls(Ls),
     /// Show a directory tree
-    #[command(after_help = "Examples:\n  eyrie tree vol:/share\n  eyrie tree --depth 2 -a vol:/")]
+    #[command(after_help = "\
+Examples:
+  eyrie tree vol:/share
+  eyrie tree --depth 2 -a vol:/
+  eyrie tree --canonical vol:/ > before.txt
+
+The canonical text has a line for each name with all that is to be known of it, and is the same for the same contents: two \
+of them are compared with diff(1).")]
     Tree(Tree),
     /// Find files by name, type, size or time
     #[command(after_help = "\
@@ -225,6 +236,19 @@ Examples:
 
 Names are user.NAME, of files and directories only, and trusted.NAME and security.NAME, which root sets.")]
     Xattr(Xattr),
+    /// Run a script of calls on a volume
+    #[command(after_help = "\
+Examples:
+  eyrie run calls.txt vol
+  eyrie run --keep-going calls.txt /dev/shm/vol
+  printf 'mkdir /a 0700\\ncreat /a/b\\n' | eyrie run - vol
+
+A script is text with one call a line: mkdir PATH [MODE], write PATH OFFSET LENGTH SEED, rename FROM TO, fsync PATH and so \
+on; docs/crash-model.md has all of them. All of it is checked first. Each call is then printed with what it gave. Nothing is \
+synchronised that the script does not say; the volume is closed at the end.
+
+Exit status: 0 every call succeeded, 1 one failed, 2 the script is none.")]
+    Run(Run),
     /// Check a volume
     #[command(after_help = "\
 Examples:
@@ -308,40 +332,6 @@ pub struct Export {
     /// Print the summary as JSON
     #[arg(long)]
     pub json: bool,
-}
-
-/// See [`Command::Ls`].
-#[derive(Debug, Args)]
-pub struct Ls {
-    /// What to list
-    #[arg(value_name = "VOLUME:/path", required = true, value_parser = place())]
-    pub places: Vec<Place>,
-    /// Modes, links, owners, sizes and times (in UTC)
-    #[arg(long, short)]
-    pub long: bool,
-    /// Names that begin with a dot too
-    #[arg(long, short)]
-    pub all: bool,
-    /// Directories inside directories too
-    #[arg(long, short = 'R')]
-    pub recursive: bool,
-    /// Print JSON, one array of entries
-    #[arg(long)]
-    pub json: bool,
-}
-
-/// See [`Command::Tree`].
-#[derive(Debug, Args)]
-pub struct Tree {
-    /// The directory
-    #[arg(value_name = "VOLUME:/dir", value_parser = place())]
-    pub place: Place,
-    /// Names that begin with a dot too
-    #[arg(long, short)]
-    pub all: bool,
-    /// Levels to show
-    #[arg(long, value_name = "LEVELS", default_value_t = u32::MAX, hide_default_value = true)]
-    pub depth: u32,
 }
 
 /// Places inside volumes.

@@ -21,6 +21,11 @@ impl Failure {
         Failure { status: 1, line: format!("{what}: {place}: {why}") }
     }
 
+    /// A failure that has its own words for what, where and why, exit status 1.
+    pub fn of_line(line: impl Display) -> Failure {
+        Failure { status: 1, line: line.to_string() }
+    }
+
     /// A failure whose line has been written already, or needs none.
     pub fn silent(status: u8) -> Failure {
         Failure { status, line: String::new() }

@@ -5,12 +5,13 @@ use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 
 use eyrie::{Files, Kind, Posix, PosixExt, Stat};
+use eyrie_sim::canonical::{self, Include};
 use serde_json::Value;
 
 use super::inspect::json_stat;
 use super::with_files;
 use crate::arguments::{Ls, Tree};
-use crate::failure::{Doing, Result};
+use crate::failure::{Doing, Failure, Result, reason};
 use crate::output::{Output, json_name};
 use crate::place::Inside;
 use crate::{interrupt, text};
@@ -198,9 +199,28 @@ impl Widths {
     }
 }
 
+/// Prints the canonical text of a tree.
+fn canonical_tree(inside: &Inside, times: bool, output: &mut Output) -> Result<()> {
+    with_files(&inside.volume, |files| {
+        let failed = |error: eyrie::Error| {
+            // The error knows how far it got.
+            let path = error.path().unwrap_or(&inside.path).to_owned();
+            let place = Inside { volume: inside.volume.clone(), path };
+            Failure::new("cannot show", place, reason(&error))
+        };
+        for line in canonical::lines(files, &inside.path, Include { times }).map_err(failed)? {
+            writeln!(output, "{}", line.map_err(failed)?)?;
+        }
+        Ok(())
+    })
+}
+
 /// Draws a tree.
 pub fn tree(arguments: Tree, output: &mut Output) -> Result<()> {
     let inside = arguments.place.inside_or_root();
+    if arguments.canonical {
+        return canonical_tree(&inside, arguments.times, output);
+    }
     let mut counts = [0_u64; 2];
     with_files(&inside.volume, |files| {
         files.options().read(true).directory(true).open(&inside.path).doing("show", &inside)?;

@@ -9,6 +9,7 @@ mod inspect;
 mod kv;
 mod list;
 mod manage;
+mod script;
 mod transfer;
 mod xattr;
 
@@ -65,6 +66,7 @@ pub fn run(arguments: Arguments, output: &mut Output) -> Result<()> {
         Command::Ln(arguments) => manage::ln(arguments),
         Command::Kv(arguments) => kv::run(arguments.command, output),
         Command::Xattr(arguments) => xattr::run(arguments.command, output),
+        Command::Run(arguments) => script::run(&arguments, output),
         Command::Fsck(arguments) => inspect::fsck(&arguments, output),
         Command::Df(arguments) => inspect::df(&arguments, output),
         Command::Tour(arguments) => tour::run(&arguments, output),

@@ -9,6 +9,7 @@ mod crashes;
 mod documents;
 mod errors;
 mod paged;
+mod scripts;
 mod search;
 mod status;
 mod trees;
