@@ -6,11 +6,79 @@
 //! script, and gets the next script from the choices that were logged. This is exhaustive over what recovery reads.
 
 use std::collections::BTreeMap;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::Addr;
+use rustix::fs::MemfdFlags;
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
 use crate::addr::LINE_SIZE;
+use crate::mapping::Mapping;
 use crate::trace::Pending;
+use crate::{Addr, Fault};
+
+/// Memory that images have in common. Each image has what it changes for itself.
+pub struct ImageBase {
+    file: File,
+    len: u64,
+    fingerprint: u64,
+}
+
+/// What a line adds to the fingerprint of an image; nothing, if it is zeros.
+fn fingerprint_of(line: u64, bytes: &[u8]) -> u64 {
+    if bytes.iter().all(|&byte| byte == 0) { 0 } else { xxh3_64_with_seed(bytes, line) }
+}
+
+impl ImageBase {
+    /// Memory that holds `bytes`.
+    ///
+    /// # Errors
+    /// [`Fault::Io`] when there is none.
+    pub fn new(bytes: &[u8]) -> Result<ImageBase, Fault> {
+        let file = rustix::fs::memfd_create(c"image", MemfdFlags::CLOEXEC).map(File::from);
+        let filled =
+            file.map_err(io::Error::from).and_then(|file| file.write_all_at(bytes, 0).map(|()| file));
+        let file =
+            filled.map_err(|source| Fault::Io { what: "making memory for images".to_string(), source })?;
+        let lines = bytes.chunks(LINE_SIZE as usize).zip(0..);
+        let fingerprint = lines.fold(0, |sum, (line, at)| sum ^ fingerprint_of(at * LINE_SIZE, line));
+        Ok(ImageBase { file, len: bytes.len() as u64, fingerprint })
+    }
+
+    /// Its bytes.
+    ///
+    /// # Panics
+    /// If the kernel cannot read memory.
+    pub fn bytes(&self) -> Vec<u8> {
+        let mut bytes = vec![0; self.len as usize];
+        self.file.read_exact_at(&mut bytes, 0).expect("memory can be read");
+        bytes
+    }
+
+    /// A number that tells its contents from others'. See [`CrashImage::fingerprint`].
+    pub fn fingerprint(&self) -> u64 {
+        self.fingerprint
+    }
+
+    /// Changes what images to come have. Those that are there may see it or not. All of it is in one line.
+    pub(crate) fn write(&mut self, offset: u64, bytes: &[u8]) {
+        assert!(offset + bytes.len() as u64 <= self.len, "a store outside the image");
+        let (line, within) = (offset - offset % LINE_SIZE, (offset % LINE_SIZE) as usize);
+        let mut contents = [0; LINE_SIZE as usize];
+        self.file.read_exact_at(&mut contents, line).expect("memory can be read");
+        self.fingerprint ^= fingerprint_of(line, &contents);
+        contents[within..within + bytes.len()].copy_from_slice(bytes);
+        self.fingerprint ^= fingerprint_of(line, &contents);
+        self.file.write_all_at(bytes, offset).expect("memory that is there can be written");
+    }
+
+    /// A mapping of it for one image.
+    pub(crate) fn map(&self) -> Result<Mapping, Fault> {
+        Mapping::private(&self.file, self.len)
+    }
+}
 
 /// One line that was decided: how many different contents it could have, and which it got.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -33,18 +101,26 @@ struct State {
     undecided: BTreeMap<Addr, Vec<(usize, Vec<u8>)>>,
     script: Vec<usize>,
     log: Vec<Choice>,
+    fingerprint: u64,
 }
 
 impl CrashImage {
     /// An image with these `pending` stores; the n-th line to be accessed takes option `script[n]`, or 0 past its end.
     pub fn new(pending: Pending, script: Vec<usize>) -> CrashImage {
-        let state = State { undecided: pending, script, log: Vec::new() };
+        let state = State { undecided: pending, script, log: Vec::new(), fingerprint: 0 };
         CrashImage { state: Arc::new(Mutex::new(state)) }
     }
 
     /// The choices made so far, in order.
     pub fn choices(&self) -> Vec<Choice> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).log.clone()
+    }
+
+    /// What the choices so far make of the fingerprint of the image's base, which is to be combined with it by exclusive
+    /// or: images with the same result have the same contents, but for lines that nobody looked at (and as surely as
+    /// hashes of 64 bits differ).
+    pub fn fingerprint(&self) -> u64 {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).fingerprint
     }
 
     /// The script of the next image to run after one that made these choices: depth first; `None` after the last.
@@ -79,6 +155,9 @@ impl CrashImage {
             }
             let taken = state.script.get(state.log.len()).copied().unwrap_or(0).min(contents.len() - 1);
             state.log.push(Choice { line, taken, options: contents.len() });
+            let change =
+                fingerprint_of(line.offset(), &contents[0]) ^ fingerprint_of(line.offset(), &contents[taken]);
+            state.fingerprint ^= change;
             store(line, &contents[taken]);
         }
     }
@@ -86,6 +165,8 @@ impl CrashImage {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
     use crate::{Medium, SegmentId};
 
@@ -101,17 +182,23 @@ mod tests {
             (line(3), vec![(0, vec![7])]),
         ]
         .into();
-        let mut seen = Vec::new();
+        let base = ImageBase::new(&[0; 4096]).expect("memory");
+        let (mut seen, mut fingerprints) = (Vec::new(), BTreeSet::new());
         let mut script = Some(Vec::new());
         while let Some(taken) = script {
-            let medium = Medium::image(&[0; 4096], CrashImage::new(pending.clone(), taken)).expect("memory");
+            let medium = Medium::image(&base, CrashImage::new(pending.clone(), taken)).expect("memory");
             let mut out = [[0; 9]; 2];
             for (number, bytes) in out.iter_mut().enumerate() {
                 medium.read(line(number as u64 + 1), bytes).expect("in bounds");
             }
             seen.push((out[0][0], out[0][8], out[1][0]));
-            script = CrashImage::next_script(&medium.crash_image().expect("an image").choices());
+            let image = medium.crash_image().expect("an image");
+            script = CrashImage::next_script(&image.choices());
+            let contents = ImageBase::new(&medium.snapshot()).expect("memory");
+            assert_eq!(contents.fingerprint(), base.fingerprint() ^ image.fingerprint());
+            fingerprints.insert(contents.fingerprint());
         }
+        assert_eq!(fingerprints.len(), seen.len());
         seen.sort_unstable();
         // Four prefixes of line 1, two of line 2; line 3 is never read.
         assert_eq!(

@@ -38,7 +38,7 @@ pub use addr::{Addr, LINE_SIZE, PAGE_SIZE, SegmentId};
 pub use fault::Fault;
 #[cfg(feature = "testing")]
 pub use fork::in_forked_child;
-pub use image::{Choice, CrashImage};
+pub use image::{Choice, CrashImage, ImageBase};
 pub use medium::{Medium, MediumKind, Words};
 pub use paged::blocks::{Blocks, FileBlocks};
 pub use paged::journal::{Anchor, ChangedPage, FreshPage, RecordHead};
@@ -46,6 +46,6 @@ pub use paged::journal::{Anchor, ChangedPage, FreshPage, RecordHead};
 pub use paged::simulated::SimulatedDisk;
 pub use paged::{Gate, PagedOptions};
 pub use token::{Dirty, Ordered, Published, Settled};
-pub use trace::{CrashPoint, Event, Pending, Recorder, Site, crash_points};
+pub use trace::{CrashPoint, CrashPoints, Event, Pending, Recorder, Site};
 #[cfg(feature = "testing")]
 pub use written::WrittenBack;

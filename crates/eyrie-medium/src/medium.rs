@@ -12,7 +12,7 @@ use crate::backing::Backing;
 use crate::copy;
 use crate::epoch::Guard;
 use crate::fault::Fault;
-use crate::image::CrashImage;
+use crate::image::{CrashImage, ImageBase};
 use crate::mapping::{Mapping, Sentinel};
 use crate::pmem::Pmem;
 use crate::sync::interleave;
@@ -134,7 +134,10 @@ impl Medium {
     /// # Errors
     /// [`Fault::Io`] when there is no memory.
     pub fn traced_from(base: &[u8], recorder: Recorder) -> Result<Medium, Fault> {
-        Medium::holding(base, Backing::Record(recorder))
+        let medium = Medium::private(base.len() as u64, true, Backing::Record(recorder))?;
+        // SAFETY: the segment is as long as `base`, and no one else has it.
+        unsafe { copy::copy(medium.segments[0].base(), base.as_ptr(), base.len()) };
+        Ok(medium)
     }
 
     /// One segment of private memory, `len` bytes of zeros, nothing recorded: a volume that ends with the process.
@@ -145,19 +148,13 @@ impl Medium {
         Medium::private(len, false, Backing::Dram)
     }
 
-    /// One segment of private memory that holds `base`, with the pending stores of `image` decided as they are met.
+    /// One segment of memory that holds `base` and changes for itself, with the pending stores of `image` decided as they are met.
     ///
     /// # Errors
     /// [`Fault::Io`] when there is no memory.
-    pub fn image(base: &[u8], image: CrashImage) -> Result<Medium, Fault> {
-        Medium::holding(base, Backing::Image(image))
-    }
-
-    fn holding(base: &[u8], backing: Backing) -> Result<Medium, Fault> {
-        let medium = Medium::private(base.len() as u64, true, backing)?;
-        // SAFETY: the segment is as long as `base`, and no one else has it.
-        unsafe { copy::copy(medium.segments[0].base(), base.as_ptr(), base.len()) };
-        Ok(medium)
+    pub fn image(base: &ImageBase, image: CrashImage) -> Result<Medium, Fault> {
+        let segments = Box::new([Arc::new(base.map()?)]);
+        Ok(Medium::over(segments, Sentinel::new()?, Backing::Image(image)))
     }
 
     fn private(len: u64, filled: bool, backing: Backing) -> Result<Medium, Fault> {

@@ -6,12 +6,14 @@
 //! bytes never tear.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::panic::Location;
 use std::sync::{Arc, Mutex};
 use std::thread::{self, ThreadId};
 
-use crate::Addr;
 use crate::addr::LINE_SIZE;
+use crate::image::ImageBase;
+use crate::{Addr, Fault};
 
 /// A call site in the engine: the name of an ordering point.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -20,6 +22,12 @@ pub struct Site {
     pub file: &'static str,
     /// Line in it.
     pub line: u32,
+}
+
+impl fmt::Display for Site {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.file, self.line)
+    }
 }
 
 impl Site {
@@ -123,62 +131,99 @@ pub struct CrashPoint {
     pub after: usize,
     /// The last mark before it.
     pub mark: Option<u64>,
-    /// Memory as it must be, apart from `pending`: every store up to the last fence.
-    pub base: Vec<u8>,
-    /// Stores since then, by line.
+    /// The fence that it comes before.
+    pub site: Option<Site>,
+    /// Stores since the last fence, by line.
     pub pending: Pending,
 }
 
 /// A store that a crash may lose.
 type Unsettled = (ThreadId, usize, Vec<u8>);
 
-/// The crash points of a trace that started from `image` (segment 0).
+/// The crash points of a trace, one after the other, with the memory that is certain at each.
 ///
 /// One before every fence and every mark, and one at the end. A crash between two stores of an epoch needs no point of
 /// its own: lines persist independently, so it leaves an image that a shorter prefix at the epoch's end leaves too.
-pub fn crash_points(image: Vec<u8>, events: &[Event]) -> Vec<CrashPoint> {
-    let mut points = Vec::new();
-    let mut base = image;
-    let mut unsettled: BTreeMap<Addr, Vec<Unsettled>> = BTreeMap::new();
-    let mut mark = None;
-    let point = |after, mark, base: &[u8], unsettled: &BTreeMap<Addr, Vec<Unsettled>>| {
+pub struct CrashPoints<'e> {
+    events: &'e [Event],
+    base: ImageBase,
+    unsettled: BTreeMap<Addr, Vec<Unsettled>>,
+    mark: Option<u64>,
+    /// The event that the last point was before, or the next one after it.
+    at: usize,
+    is_before: bool,
+    is_over: bool,
+}
+
+impl<'e> CrashPoints<'e> {
+    /// The crash points of a trace that started from `image` (segment 0).
+    ///
+    /// # Errors
+    /// [`Fault::Io`] when there is no memory.
+    pub fn new(image: &[u8], events: &'e [Event]) -> Result<CrashPoints<'e>, Fault> {
+        let (unsettled, mark) = (BTreeMap::new(), None);
+        let base = ImageBase::new(image)?;
+        Ok(CrashPoints { events, base, unsettled, mark, at: 0, is_before: false, is_over: false })
+    }
+
+    /// Memory as it must be at the last point, apart from what is pending there. It changes with the next one.
+    pub fn base(&self) -> &ImageBase {
+        &self.base
+    }
+
+    fn point(&self, site: Option<Site>) -> CrashPoint {
         let stores = |stores: &Vec<Unsettled>| {
             stores.iter().map(|(_, within, bytes)| (*within, bytes.clone())).collect()
         };
-        let pending = unsettled.iter().map(|(&line, line_stores)| (line, stores(line_stores))).collect();
-        CrashPoint { after, mark, base: base.to_vec(), pending }
-    };
-    for (after, event) in events.iter().enumerate() {
+        let pending = self.unsettled.iter().map(|(&line, line_stores)| (line, stores(line_stores))).collect();
+        CrashPoint { after: self.at, mark: self.mark, site, pending }
+    }
+
+    fn apply(&mut self, event: &'e Event) {
         match event {
             Event::Store { addr, bytes, thread } => {
                 let line = addr.align_down(LINE_SIZE);
                 let within = (addr.raw() - line.raw()) as usize;
-                unsettled.entry(line).or_default().push((*thread, within, bytes.clone()));
+                self.unsettled.entry(line).or_default().push((*thread, within, bytes.clone()));
             }
             Event::Fence { thread, .. } => {
-                if !unsettled.is_empty() {
-                    points.push(point(after, mark, &base, &unsettled));
-                }
-                unsettled.retain(|line, stores| {
-                    settle(&mut base[line.offset() as usize..][..LINE_SIZE as usize], stores, *thread);
+                let base = &mut self.base;
+                self.unsettled.retain(|line, stores| {
+                    settle(base, *line, stores, *thread);
                     !stores.is_empty()
                 });
             }
-            Event::Mark(number) => {
-                points.push(point(after, mark, &base, &unsettled));
-                mark = Some(*number);
-            }
+            Event::Mark(number) => self.mark = Some(*number),
         }
     }
-    points.push(point(events.len(), mark, &base, &unsettled));
-    points
+}
+
+impl Iterator for CrashPoints<'_> {
+    type Item = CrashPoint;
+
+    fn next(&mut self) -> Option<CrashPoint> {
+        while let Some(event) = self.events.get(self.at) {
+            let point = match event {
+                Event::Fence { site, .. } if !self.unsettled.is_empty() => Some(Some(*site)),
+                Event::Mark(_) => Some(None),
+                Event::Store { .. } | Event::Fence { .. } => None,
+            };
+            if let Some(site) = point.filter(|_| !std::mem::replace(&mut self.is_before, true)) {
+                return Some(self.point(site));
+            }
+            self.apply(event);
+            self.is_before = false;
+            self.at += 1;
+        }
+        (!std::mem::replace(&mut self.is_over, true)).then(|| self.point(None))
+    }
 }
 
 /// Makes the stores of a line persist, up to the last one of `thread`.
-fn settle(line: &mut [u8], stores: &mut Vec<Unsettled>, thread: ThreadId) {
+fn settle(base: &mut ImageBase, line: Addr, stores: &mut Vec<Unsettled>, thread: ThreadId) {
     let settled = stores.iter().rposition(|store| store.0 == thread).map_or(0, |last| last + 1);
     for (_, within, bytes) in stores.drain(..settled) {
-        line[within..within + bytes.len()].copy_from_slice(&bytes);
+        base.write(line.offset() + within as u64, &bytes);
     }
 }
 
@@ -202,11 +247,14 @@ mod tests {
         store(2);
         drop(medium.barrier(medium.epoch()));
         let events = medium.recorder().expect("traced").take();
-        let points = crash_points(vec![0; 4096], &events);
-        assert_eq!(points.len(), 2);
-        assert_eq!(points[0].pending.len(), 3);
+        let mut points = CrashPoints::new(&[0; 4096], &events).expect("memory");
+        let (first, base) = (points.next().expect("before the fence"), points.base().bytes());
+        assert_eq!((first.pending.len(), first.after, base), (3, 4, vec![0; 4096]));
+        assert!(first.site.is_some_and(|site| site.file.ends_with("trace.rs")));
         // The first line is flushed as a whole; what the other thread stored elsewhere is not.
-        assert_eq!((points[1].base[8], points[1].base[16], points[1].base[64]), (1, 2, 8));
-        assert_eq!(points[1].pending.keys().collect::<Vec<_>>(), [&word(16)]);
+        let (last, base) = (points.next().expect("the end"), points.base().bytes());
+        assert_eq!((base[8], base[16], base[64]), (1, 2, 8));
+        assert_eq!(last.pending.keys().collect::<Vec<_>>(), [&word(16)]);
+        assert!(points.next().is_none() && points.next().is_none());
     }
 }

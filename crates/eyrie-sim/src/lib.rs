@@ -1,6 +1,7 @@
-//! What a crash explorer is asked and answers in: scripts and canonical trees.
+//! The crash explorer, and what it is asked and answers in.
 //!
-//! [`script`] has lists of POSIX calls as plain text, which run on a volume and on the host alike. [`canonical`] tells a
+//! [`explore`] lets power fail everywhere in the run of a script and looks at what is left; [`compare`] turns a volume into
+//! a value that can be compared with the model's. [`script`] has lists of POSIX calls as plain text, which run on a volume and on the host alike. [`canonical`] tells a
 //! directory tree in text that is the same for the same contents. `docs/crash-model.md` describes both for users.
 //!
 //! Invariants:
@@ -10,6 +11,8 @@
 #![forbid(unsafe_code)]
 
 pub mod canonical;
+pub mod compare;
+pub mod explore;
 pub mod script;
 mod seconds;
 mod word;

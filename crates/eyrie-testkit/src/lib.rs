@@ -1,6 +1,6 @@
 //! Tests of engines: random Ops, comparison with the reference model, histories of several threads.
 //!
-//! [`ops`] makes Ops from a seed, [`compare`] turns a volume into a value that can be compared, [`oracle`] runs an engine
+//! [`ops`] makes Ops from a seed, [`oracle`] runs an engine
 //! beside the model and compares after every step, [`crash`] lets power fail everywhere, [`linear`] finds an order that
 //! explains what threads saw, and [`posix`] compares the POSIX calls with the kernel's.
 //! [`power`] lets the power of a disk fail, [`script`] has steps for programs that are killed.
@@ -10,7 +10,6 @@
 
 #![forbid(unsafe_code)]
 
-pub mod compare;
 pub mod crash;
 pub mod linear;
 pub mod ops;

@@ -10,9 +10,9 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use eyrie_engine::{Applied, Attributes, Engine, Error, Model, ObjectId};
 use eyrie_medium::epoch;
 
-use crate::compare::comparable;
 use crate::ops::Record;
 use crate::oracle::outcome;
+use eyrie_sim::compare::comparable;
 
 /// Something that a thread asks of an engine.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -13,8 +13,8 @@ use eyrie_medium::{Fault, Medium, PagedOptions, SimulatedDisk};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
-use crate::compare::{Tree, difference, tree};
 use crate::ops::{Action, Generator, Ids, Mix};
+use eyrie_sim::compare::{Tree, difference, tree};
 
 const OWNER: Owner = Owner { mode: 0o755, uid: 0, gid: 0 };
 const BORN: Time = Time::new(1, 0);

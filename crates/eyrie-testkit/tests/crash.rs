@@ -5,7 +5,8 @@ use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use eyrie_testkit::crash::{Case, Counts, Limits, cases, explore_creation, plant, replay};
+use eyrie_sim::explore::{Counts, Limits};
+use eyrie_testkit::crash::{Case, cases, explore_creation, plant, replay};
 
 /// Seed of the pairs of Ops.
 const SEED: u64 = 1;
@@ -91,7 +92,7 @@ fn every_fence_of_the_engine_is_in_some_case() {
     written.retain(|(file, _)| !file.ends_with("volume/resize.rs"));
     let (_, mut seen) = explore_creation(None, Limits::ALL).unwrap_or_else(|failure| panic!("{failure}"));
     for case in [cases::lifecycle(), cases::single()].concat() {
-        seen.extend(case.run(None).expect("it works").sites);
+        seen.extend(case.run(None).expect("it works").1);
     }
     let seen: BTreeSet<_> = seen.into_iter().map(|site| (site.file.to_string(), site.line)).collect();
     assert_eq!(written, seen);
@@ -116,10 +117,10 @@ fn every_missing_fence_is_noticed() {
 fn a_failure_can_be_replayed() {
     let _alone = alone();
     let case = &cases::lifecycle()[0];
-    let run = case.run(None).expect("it works");
-    let site = *run.sites.first().expect("it fences");
+    let (run, sites) = case.run(None).expect("it works");
+    let site = *sites.first().expect("it fences");
     let failure = case.explore(Some(site), Limits::ALL).expect_err("a fence is missing");
-    let replayed = replay(case, failure.dropped, failure.after, failure.script.clone());
-    assert_eq!(replayed, Err(failure.what.clone()));
+    let replayed = replay(case, failure.dropped, failure.crash.after, failure.crash.picks.clone());
+    assert_eq!(replayed, Err(failure.crash.what.clone()));
     assert_eq!(replay(case, None, run.events.len(), Vec::new()), Ok(()));
 }

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use eyrie::{Credentials, Posix, PosixExt, Pxfs, RenameMode};
 use eyrie_engine::volume::{MediumChoice, Options};
 use eyrie_engine::{Content, Engine, Kind, ObjectId, Op, Owner, Time, XattrMode, scm::Scm};
-use eyrie_medium::{Addr, CrashImage, Medium, MediumKind, WrittenBack};
-use eyrie_testkit::compare::{difference, tree};
+use eyrie_medium::{Addr, CrashImage, ImageBase, Medium, MediumKind, WrittenBack};
+use eyrie_sim::compare::{difference, tree};
 use eyrie_testkit::oracle;
 
 const OWNER: Owner = Owner { mode: 0o755, uid: 0, gid: 0 };
@@ -125,7 +125,7 @@ fn every_op_on_persistent_memory_is_written_back_when_it_returns() {
 
         // As when power fails: only what was written back and fenced is there.
         let image = CrashImage::new(Default::default(), vec![]);
-        let kept = Medium::image(&kept, image).expect("memory");
+        let kept = Medium::image(&ImageBase::new(&kept).expect("memory"), image).expect("memory");
         let survivor = Scm::open_on(kept).expect("open");
         assert!(survivor.recovered());
         assert_eq!(difference(&before, &tree(&survivor)), None, "after power failed, seed {seed}");

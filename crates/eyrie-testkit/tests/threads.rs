@@ -325,8 +325,8 @@ fn storm(engine: Scm, ops: usize, reopen: impl FnOnce(&Scm) -> Result<Scm, Error
         }
     });
     assert_clean(&engine);
-    let before = eyrie_testkit::compare::tree(&engine);
+    let before = eyrie_sim::compare::tree(&engine);
     let engine = reopen(&engine).expect("sound");
     assert_clean(&engine);
-    assert_eq!(eyrie_testkit::compare::difference(&before, &eyrie_testkit::compare::tree(&engine)), None);
+    assert_eq!(eyrie_sim::compare::difference(&before, &eyrie_sim::compare::tree(&engine)), None);
 }

@@ -10,9 +10,9 @@ const MAY_USE: [(&str, &[&str]); 7] = [
     ("eyrie-medium", &[]),
     ("eyrie-engine", &["eyrie-medium"]),
     ("eyrie", &["eyrie-engine", "eyrie-medium"]),
-    ("eyrie-sim", &["eyrie"]),
+    ("eyrie-sim", &["eyrie", "eyrie-engine", "eyrie-medium"]),
     ("eyrie-cli", &["eyrie", "eyrie-sim"]),
-    ("eyrie-testkit", &["eyrie", "eyrie-engine", "eyrie-medium"]),
+    ("eyrie-testkit", &["eyrie", "eyrie-engine", "eyrie-medium", "eyrie-sim"]),
     ("xtask", &["eyrie"]),
 ];
 /// Lines of a file without its tests, and with them.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
-use eyrie_medium::{Addr, CrashImage, Medium, Ordered, Recorder, Settled, crash_points, epoch};
+use eyrie_medium::{Addr, CrashImage, CrashPoints, ImageBase, Medium, Ordered, Recorder, Settled, epoch};
 use rand_like::Random;
 
 use super::layout::{CHUNK_BYTES, CLEAN_MARK, HEADER_BYTES, VOLUME_PAGE};
@@ -221,8 +221,7 @@ fn odd_sizes_give_their_tails_back() {
 
 fn reopened(volume: &Volume) -> (Volume, Opened) {
     let bytes = volume.medium().snapshot();
-    Volume::open_on(Medium::image(&bytes, CrashImage::new(Default::default(), vec![])).expect("memory"))
-        .expect("a volume")
+    open(&bytes).expect("a volume")
 }
 
 /// Closes `volume` but keeps the bytes.
@@ -232,7 +231,8 @@ fn closed(volume: Volume) -> Vec<u8> {
 }
 
 fn open(bytes: &[u8]) -> Result<(Volume, Opened)> {
-    Volume::open_on(Medium::image(bytes, CrashImage::new(Default::default(), vec![])).expect("memory"))
+    let base = ImageBase::new(bytes).expect("memory");
+    Volume::open_on(Medium::image(&base, CrashImage::new(Default::default(), vec![])).expect("memory"))
 }
 
 #[test]
@@ -398,7 +398,7 @@ fn a_crash_anywhere_in_closing_and_opening_leaves_a_volume() {
     let medium = Medium::traced(BYTES, Recorder::default()).expect("memory");
     let mut volume = Volume::create_on(medium, &options).expect("a volume");
     let take = |volume: &Volume| volume.medium().recorder().expect("traced").take();
-    let mut image = volume.medium().snapshot();
+    let image = volume.medium().snapshot();
     let mut events = Vec::new();
     take(&volume);
     for round in 0..2 {
@@ -414,10 +414,11 @@ fn a_crash_anywhere_in_closing_and_opening_leaves_a_volume() {
         }
     }
     let mut seen = [0; 2];
-    for point in crash_points(std::mem::take(&mut image), &events) {
+    let mut points = CrashPoints::new(&image, &events).expect("memory");
+    while let Some(point) = points.next() {
         let mut script = Some(Vec::new());
         while let Some(taken) = script {
-            let medium = Medium::image(&point.base, CrashImage::new(point.pending.clone(), taken));
+            let medium = Medium::image(points.base(), CrashImage::new(point.pending.clone(), taken));
             let (mut opened, how) = Volume::open_on(medium.expect("memory")).expect("a volume");
             script = CrashImage::next_script(&opened.medium().crash_image().expect("an image").choices());
             seen[usize::from(how == Opened::Clean)] += 1;

@@ -2,7 +2,7 @@
 
 use eyrie_engine::volume::{REDO_SLOTS, redo_slot};
 use eyrie_engine::{AttributeChange, Engine, Kind, RenameMode, Time, XattrMode};
-use eyrie_medium::crash_points;
+use eyrie_medium::CrashPoints;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
@@ -431,14 +431,18 @@ pub fn long_batch() -> Case {
 /// A volume that crashed with a committed redo record, of which nothing was applied.
 fn interrupted(few: &Volume) -> Volume {
     let case = Case::ops(few, &[rename("c", "d/new", RenameMode::Replace)]);
-    let run = case.run(None).expect("it works");
+    let (run, _) = case.run(None).expect("it works");
     let model = few.model.fork();
     let Act::Op(change) = &case.acts[0] else { unreachable!("it is an Op") };
     let resolved = change.resolve(&model, Time::new(1000, 7)).expect("no ids").expect("there");
     model.apply(&resolved.record.decode().op()).expect("as the engine");
     let committed =
         |image: &[u8]| (0..REDO_SLOTS).any(|slot| image[redo_slot(slot).offset() as usize..][..8] != [0; 8]);
-    let points = crash_points(run.base, &run.events);
-    let point = points.into_iter().find(|point| committed(&point.base)).expect("a record is committed");
-    Volume { name: "interrupted", image: point.base.into(), model: model.into() }
+    let mut points = CrashPoints::new(&run.base, &run.events).expect("memory");
+    let mut image = run.base;
+    while !committed(&image) {
+        points.next().expect("a record is committed");
+        image = points.base().bytes();
+    }
+    Volume { name: "interrupted", image: image.into(), model: model.into() }
 }

@@ -5,11 +5,12 @@ use std::collections::BTreeSet;
 use eyrie_engine::scm::Scm;
 use eyrie_engine::volume::Volume;
 use eyrie_engine::{Error, Kind, ObjectId};
-use eyrie_medium::{Choice, CrashImage, CrashPoint, Event, Medium, Recorder, Site, crash_points};
+use eyrie_medium::{Choice, CrashImage, CrashPoint, CrashPoints, Event, Medium, Recorder, Site};
 
+use super::Failure;
 use super::volumes::{BORN, OWNER, VOLUME_BYTES, options};
-use super::{Counts, Failure, Limits};
-use crate::compare::{Tree, tree};
+use eyrie_sim::compare::{Tree, tree};
+use eyrie_sim::explore::{self, Counts, Limits};
 
 /// A volume with tables, and a volume with a root, has returned.
 const HAS_TABLES: u64 = 1;
@@ -25,15 +26,17 @@ fn explore(
     examine: &Examine<'_>,
 ) -> Result<Counts, Box<Failure>> {
     let mut counts = Counts::default();
-    for point in crash_points(vec![0; VOLUME_BYTES as usize], events) {
+    let mut points = CrashPoints::new(&vec![0; VOLUME_BYTES as usize], events).expect("memory");
+    while let Some(point) = points.next() {
         let mut images = 0;
         let mut next = Some(Vec::new());
         while let Some(script) = next.filter(|_| images < limits.images) {
             images += 1;
             let image = CrashImage::new(point.pending.clone(), script.clone());
-            let medium = Medium::image(&point.base, image.clone()).expect("memory");
+            let medium = Medium::image(points.base(), image.clone()).expect("memory");
             examine(&point, medium).map_err(|what| {
-                Box::new(Failure { case: case.into(), dropped, after: point.after, script, what })
+                let crash = explore::Failure { after: point.after, picks: script, what };
+                Box::new(Failure { case: case.into(), dropped, crash })
             })?;
             let choices: Vec<Choice> = image.choices();
             next = CrashImage::next_script(&choices);

@@ -13,12 +13,11 @@ mod change;
 mod creation;
 mod explore;
 pub mod plant;
-mod recovered;
 mod run;
 mod volumes;
 
 pub use change::Change;
 pub use creation::explore_creation;
-pub use explore::{Counts, Failure, Limits, replay};
-pub use run::{Act, Case, Opening, Run};
+pub use explore::{Failure, replay};
+pub use run::{Act, Case, Opening};
 pub use volumes::Volume;

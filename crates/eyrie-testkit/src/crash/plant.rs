@@ -4,7 +4,9 @@ use std::collections::BTreeSet;
 
 use eyrie_medium::Site;
 
-use super::{Case, Failure, Limits, explore_creation};
+use eyrie_sim::explore::Limits;
+
+use super::{Case, Failure, explore_creation};
 
 /// A fence that was left out, and what noticed.
 #[derive(Debug)]
@@ -26,7 +28,7 @@ const LIMITS: Limits = Limits { images: 400, is_complete: false };
 /// If a case fails with all its fences.
 pub fn plant(cases: &[Case]) -> Vec<Planted> {
     let sites_of: Vec<BTreeSet<Site>> =
-        cases.iter().map(|case| case.run(None).expect("it works").sites).collect();
+        cases.iter().map(|case| case.run(None).expect("it works").1).collect();
     let (_, created) = explore_creation(None, LIMITS).expect("it works");
     let all: BTreeSet<Site> = sites_of.iter().flatten().chain(&created).copied().collect();
     all.into_iter()

@@ -9,7 +9,8 @@ use eyrie_medium::{Event, Medium, Recorder, Site, epoch};
 
 use super::change::Resolved;
 use super::{Change, Volume};
-use crate::compare::{Tree, difference, tree};
+use eyrie_sim::compare::{Tree, difference, tree};
+use eyrie_sim::explore::Run;
 
 /// Something that a run does.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -67,22 +68,6 @@ impl fmt::Display for Case {
     }
 }
 
-/// A case that was run.
-pub struct Run {
-    /// Memory before the first event.
-    pub base: Vec<u8>,
-    /// What happened. Mark *n* says that *n* acts have returned.
-    pub events: Vec<Event>,
-    /// What the model holds after 0, 1, ... acts.
-    pub states: Vec<Tree>,
-    /// What may also be seen while act *n* is in flight: the time of a write without its bytes.
-    pub early: Vec<Option<Tree>>,
-    /// Whether the last act was to close the volume.
-    pub is_closed: bool,
-    /// Every site that fenced, from the first event on.
-    pub sites: BTreeSet<Site>,
-}
-
 /// Applies an Op to both, and gives back ids that it did not use.
 pub(super) fn apply(engine: &Scm, model: &Model, resolved: &Resolved) -> (Result<Applied>, Result<Applied>) {
     let decoded = resolved.record.decode();
@@ -103,11 +88,11 @@ fn reserve(engine: &Scm, count: usize) {
 }
 
 impl Case {
-    /// Runs it, without the fences of site `dropped`.
+    /// Runs it, without the fences of site `dropped`; also every site that fenced, from the first event on.
     ///
     /// # Errors
     /// When the engine does not do what the model does.
-    pub fn run(&self, dropped: Option<Site>) -> std::result::Result<Run, String> {
+    pub fn run(&self, dropped: Option<Site>) -> std::result::Result<(Run, BTreeSet<Site>), String> {
         let recorder = Recorder::without(dropped);
         let medium = Medium::traced_from(&self.volume.image, recorder.clone()).expect("memory");
         let opened = match self.opening {
@@ -158,7 +143,7 @@ impl Case {
             _ => None,
         });
         let sites = fences.collect();
-        Ok(Run { base, events, states, early, is_closed: engine.is_none(), sites })
+        Ok((Run { base, events, states, early, is_closed: engine.is_none() }, sites))
     }
 }
 

@@ -14,8 +14,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use eyrie_engine::Engine;
 
-use crate::compare::Include;
 use crate::ops::{Generator, Mix, Step};
+use eyrie_sim::compare::Include;
 use session::Session;
 pub(crate) use session::outcome;
 

@@ -7,8 +7,8 @@ use eyrie_engine::{Applied, Engine, Error, Model, ObjectId, Op, Owner};
 use eyrie_medium::epoch;
 
 use super::Options;
-use crate::compare::{Xattrs, comparable, difference, try_tree, xattrs};
 use crate::ops::{Action, Handle, Ids, Step};
+use eyrie_sim::compare::{Xattrs, comparable, difference, try_tree, xattrs};
 
 /// What was found; what is wrong otherwise.
 type Found = Result<(), String>;

@@ -7,7 +7,7 @@ use eyrie::{Errno, Kind, PosixExt, Time};
 
 use super::calls::{Shown, path};
 use super::xattr;
-use crate::compare::Xattrs;
+use eyrie_sim::compare::Xattrs;
 
 /// Bytes of each file that are compared.
 const COMPARED: usize = 32 << 10;

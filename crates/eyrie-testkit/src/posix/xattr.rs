@@ -5,7 +5,7 @@ use eyrie::{Errno, PosixExt, XattrMode};
 use rand::Rng;
 
 use super::calls::{Answer, Name, Random, path};
-use crate::compare::Xattrs;
+use eyrie_sim::compare::Xattrs;
 
 /// Names of every namespace, and of none. All values of those that can be set stay below the 64 KiB of an object, a limit
 /// that the kernel does not have.

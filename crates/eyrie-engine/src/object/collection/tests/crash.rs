@@ -2,19 +2,20 @@
 
 use std::collections::BTreeSet;
 
-use eyrie_medium::{CrashImage, CrashPoint, Recorder, Site, crash_points};
+use eyrie_medium::{CrashImage, CrashPoint, CrashPoints, ImageBase, Recorder, Site};
 
 use super::*;
 use crate::redo;
 
 /// The entries and the counts that are found after a crash, and how the image was chosen.
 fn recovered(
+    base: &ImageBase,
     point: &CrashPoint,
     word: Addr,
     script: Vec<usize>,
 ) -> (BTreeMap<Vec<u8>, ObjectId>, Option<Vec<usize>>) {
     let image = CrashImage::new(point.pending.clone(), script);
-    let medium = Medium::image(&point.base, image).expect("memory");
+    let medium = Medium::image(base, image).expect("memory");
     let (volume, _) = Volume::open_on(medium).expect("a volume");
     redo::replay(&volume).expect("sound");
     let directory = Directory { volume: &volume, word };
@@ -74,11 +75,13 @@ fn explore(seed: u64, steps: u64, names: u64, dropped: Option<Site>) -> BTreeSet
         recorder.mark(step);
     }
     directory.assert_is(&model);
-    for point in crash_points(before, &recorder.take()) {
+    let events = recorder.take();
+    let mut points = CrashPoints::new(&before, &events).expect("memory");
+    while let Some(point) = points.next() {
         let done = point.mark.unwrap_or(0) as usize;
         let mut script = Some(Vec::new());
         while let Some(taken) = script {
-            let (entries, next) = recovered(&point, directory.word, taken.clone());
+            let (entries, next) = recovered(points.base(), &point, directory.word, taken.clone());
             assert!(
                 models[done..models.len().min(done + 2)].contains(&entries),
                 "seed {seed}, after event {}, images {taken:?}: neither before nor after step {}",

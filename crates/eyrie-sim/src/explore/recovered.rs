@@ -4,7 +4,7 @@ use eyrie_engine::object::header::Identity;
 use eyrie_engine::scm::Scm;
 use eyrie_engine::volume::layout::{CLEAN, CLEAN_MARK};
 use eyrie_engine::{Content, Engine, Kind, ObjectId, Op, Owner, Time, recovery};
-use eyrie_medium::{Choice, CrashImage, CrashPoint, Medium};
+use eyrie_medium::{Choice, CrashImage, CrashPoint, ImageBase, Medium};
 
 use crate::compare::{Include, Tree, difference, try_tree};
 
@@ -18,15 +18,16 @@ pub(super) struct Expected<'a> {
     pub(super) is_closed: bool,
 }
 
-/// Opens the image of a crash at `point` that `script` picks, and looks at everything; the choices that were made up to
-/// there.
+/// Opens the image of a crash at `point` that `picks` tell, and looks at everything; the choices that were made up to
+/// there, and what they make of the fingerprint of `base`.
 pub(super) fn examine(
+    base: &ImageBase,
     point: &CrashPoint,
-    script: Vec<usize>,
+    picks: Vec<usize>,
     expected: &Expected<'_>,
-) -> Result<Vec<Choice>, String> {
-    let image = CrashImage::new(point.pending.clone(), script);
-    let medium = Medium::image(&point.base, image.clone()).map_err(|error| error.to_string())?;
+) -> Result<(Vec<Choice>, u64), String> {
+    let image = CrashImage::new(point.pending.clone(), picks);
+    let medium = Medium::image(base, image.clone()).map_err(|error| error.to_string())?;
     let vouched = medium.load(CLEAN_MARK).map_err(|error| error.to_string())? == CLEAN;
     let engine = Scm::open_on(medium).map_err(|error| format!("open: {error}"))?;
     if vouched == engine.recovered() {
@@ -42,11 +43,11 @@ pub(super) fn examine(
         return Err(format!("is, and should be: {}", differences.join("\n  or: ")));
     }
     sound(&engine)?;
-    let choices = image.choices();
+    let decided = (image.choices(), image.fingerprint());
     // From here on memory that nothing reaches is used; what it held makes no difference.
     headers(&engine)?;
     usable(&engine)?;
-    Ok(choices)
+    Ok(decided)
 }
 
 fn sound(engine: &Scm) -> Found {

@@ -1,0 +1,28 @@
+//! The crash explorer: power fails at every fence of a run, and every image that recovery can tell apart is opened.
+//!
+//! A [`Run`] is what an engine did to a traced medium, beside what the model held meanwhile. [`Run::explore`] opens the
+//! images that a crash can leave, by the rule of [`eyrie_medium::CrashPoints`]. Each must open, be sound
+//! ([`check`](eyrie_engine::check)), hold what the model held before or after the call in flight, after every call that
+//! had returned, and be usable. [`record`] makes the run of a script; [`shrink`] makes a script that fails shorter.
+//!
+//! Two things may be seen of a call in flight without the rest of it: the modification time of a file whose bytes it was
+//! about to change, and its change time with it.
+//!
+//! Lines are decided when recovery first reads them, so nothing that nobody reads multiplies images (see
+//! [`CrashImage`](eyrie_medium::CrashImage)).
+
+mod record;
+mod recovered;
+mod report;
+mod run;
+mod shrink;
+pub mod trace;
+pub mod workload;
+
+pub use record::{Options, RecordError, Recorded, Start, record};
+pub use report::{CallReport, Report, SiteReport};
+pub use run::{Counts, Failure, Limits, Run, Seen};
+pub use shrink::shrink;
+
+#[cfg(test)]
+mod tests;

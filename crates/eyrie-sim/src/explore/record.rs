@@ -1,0 +1,230 @@
+//! The run of a script on a traced medium.
+
+use std::cell::Cell;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use eyrie::{Credentials, Errno, Posix, Pxfs, SetTime, Time};
+use eyrie_engine::scm::Scm;
+use eyrie_engine::volume::{self, MediumChoice};
+use eyrie_engine::{Engine, Model, Owner};
+use eyrie_medium::{Event, Medium, PagedOptions, Recorder, Site, epoch};
+
+use super::Run;
+use crate::compare::{Tree, difference, tree};
+use crate::script::{Call, Line, Script, perform};
+
+/// Owner of the root.
+const OWNER: Owner = Owner { mode: 0o755, uid: 0, gid: 0 };
+/// When the root was made.
+const BORN: Time = Time::new(1, 0);
+/// Size of a group: the smallest.
+const GROUP_BYTES: u64 = 64 << 10;
+
+thread_local! {
+    /// Seconds that the clock of a run shows.
+    static SECONDS: Cell<i64> = const { Cell::new(0) };
+}
+
+fn clock() -> Time {
+    Time::new(SECONDS.get(), 7)
+}
+
+/// Why a script has no run.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum RecordError {
+    /// A call gave something else than the model.
+    #[error("line {line}: {call}: gave {engine}, should give {model}")]
+    Result {
+        /// Its line.
+        line: usize,
+        /// The call.
+        call: String,
+        /// What the engine gave.
+        engine: String,
+        /// What the model gave.
+        model: String,
+    },
+    /// At the end the volume holds something else than the model.
+    #[error("the volume has, and should have:\n{0}")]
+    Contents(String),
+    /// The engine or its memory failed.
+    #[error("{0}")]
+    Failed(String),
+}
+
+fn failed(error: impl std::fmt::Display) -> RecordError {
+    RecordError::Failed(error.to_string())
+}
+
+/// How a script is run.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Options {
+    /// Whether the volume is closed at the end.
+    pub closes: bool,
+    /// A fence that is left out: a planted bug.
+    pub dropped: Option<Site>,
+}
+
+/// A closed volume that runs start from.
+#[derive(Clone)]
+pub struct Start {
+    image: Arc<[u8]>,
+    model: Arc<Model>,
+    /// When it was closed, in seconds.
+    time: i64,
+}
+
+impl Start {
+    /// An empty volume of `bytes`.
+    ///
+    /// # Errors
+    /// [`RecordError::Failed`], also when that is too small.
+    pub fn empty(bytes: u64) -> Result<Start, RecordError> {
+        let options = volume::Options {
+            group_bytes: GROUP_BYTES,
+            hash_seed: 7,
+            volume_id: [1; 16],
+            created: BORN,
+            medium: MediumChoice::Auto,
+            overwrite: false,
+            paged: PagedOptions::for_host(),
+        };
+        let medium = Medium::traced(bytes, Recorder::default()).map_err(failed)?;
+        let engine = Scm::create_on(medium, &options, OWNER, BORN).map_err(failed)?;
+        let model = Model::new(engine.root(), OWNER, BORN);
+        Ok(Start { image: closed(engine)?.into(), model: Arc::new(model), time: 1000 })
+    }
+
+    /// The volume that `script` makes of this one.
+    ///
+    /// # Errors
+    /// As [`record`].
+    pub fn after(&self, script: &Script) -> Result<Start, RecordError> {
+        let session = Session::open(self, None)?;
+        for line in script.lines() {
+            session.call(line)?;
+        }
+        let model = session.model.engine().fork();
+        let time = self.time + script.lines().last().map_or(0, |line| line.number as i64);
+        Ok(Start { image: closed(session.into_engine()?)?.into(), model: Arc::new(model), time })
+    }
+}
+
+/// Closes a traced volume, and gives its bytes.
+fn closed(engine: Scm) -> Result<Vec<u8>, RecordError> {
+    let recorder = engine.volume().medium().recorder().cloned().unwrap_or_default();
+    drop(recorder.take());
+    let mut image = engine.volume().medium().snapshot();
+    engine.close().map_err(failed)?;
+    for event in recorder.take() {
+        if let Event::Store { addr, bytes, .. } = event {
+            image[addr.offset() as usize..][..bytes.len()].copy_from_slice(&bytes);
+        }
+    }
+    Ok(image)
+}
+
+/// The run of a script, and what its calls gave.
+pub struct Recorded {
+    /// What was done.
+    pub run: Run,
+    /// The calls and their results, in order; mark *n* of the run says that *n* of them have returned.
+    pub calls: Vec<String>,
+    /// Every fence of the run, the one that was left out included.
+    pub sites: BTreeSet<Site>,
+}
+
+/// The files of an engine beside those of the model.
+struct Session {
+    recorder: Recorder,
+    files: Pxfs<Scm>,
+    model: Pxfs<Model>,
+    started: i64,
+}
+
+impl Session {
+    fn open(start: &Start, dropped: Option<Site>) -> Result<Session, RecordError> {
+        let recorder = Recorder::without(dropped);
+        let medium = Medium::traced_from(&start.image, recorder.clone()).map_err(failed)?;
+        let engine = Scm::open_on(medium).map_err(failed)?;
+        drop(recorder.take());
+        let files = Pxfs::new(Arc::new(engine), Credentials::root()).with_clock(clock);
+        let model = Pxfs::new(Arc::new(start.model.fork()), Credentials::root()).with_clock(clock);
+        Ok(Session { recorder, files, model, started: start.time })
+    }
+
+    /// Makes a call on both, and gives its errno. What the engine has no room for does not happen to the model.
+    fn call(&self, line: &Line) -> Result<Option<Errno>, RecordError> {
+        SECONDS.set(self.started + line.number as i64);
+        let errno = |result: eyrie::Result<()>| result.err().map(|error| error.errno());
+        let actual = errno(perform(&self.files, &line.call));
+        if actual == Some(Errno::NOSPC) {
+            return Ok(actual);
+        }
+        let expected = errno(perform(&self.model, &line.call));
+        if actual != expected {
+            let shown = |errno: Option<Errno>| errno.map_or("0".to_string(), |errno| errno.to_string());
+            let (engine, model) = (shown(actual), shown(expected));
+            return Err(RecordError::Result {
+                line: line.number,
+                call: line.call.to_string(),
+                engine,
+                model,
+            });
+        }
+        // Grace periods pass, so that the next call reuses what this one freed.
+        for _ in 0..3 {
+            epoch::advance();
+        }
+        Ok(actual)
+    }
+
+    /// What may be seen while a call is in flight: the time of a write without its bytes.
+    fn early(&self, line: &Line) -> Option<Tree> {
+        let Call::Write { path, .. } = &line.call else { return None };
+        SECONDS.set(self.started + line.number as i64);
+        let model = Pxfs::new(Arc::new(self.model.engine().fork()), Credentials::root()).with_clock(clock);
+        // What cannot be written has no times to be seen either.
+        model.utimens(path, SetTime::Omit, SetTime::To(clock())).ok()?;
+        Some(tree(&**model.engine()))
+    }
+
+    fn into_engine(self) -> Result<Scm, RecordError> {
+        let engine = Arc::clone(self.files.engine());
+        drop(self);
+        Arc::into_inner(engine).ok_or_else(|| failed("the volume is still in use"))
+    }
+}
+
+/// Runs `script`.
+///
+/// # Errors
+/// When the engine does not do what the model does.
+pub fn record(start: &Start, script: &Script, options: Options) -> Result<Recorded, RecordError> {
+    let session = Session::open(start, options.dropped)?;
+    let recorder = session.recorder.clone();
+    let base = session.files.engine().volume().medium().snapshot();
+    let mut states = vec![tree(&**session.model.engine())];
+    let (mut early, mut calls) = (Vec::new(), Vec::new());
+    for (line, done) in script.lines().iter().zip(1..) {
+        early.push(session.early(line));
+        let result = session.call(line)?;
+        recorder.mark(done);
+        states.push(tree(&**session.model.engine()));
+        let shown = result.map_or("0".to_string(), |errno| errno.to_string());
+        calls.push(format!("{} {} = {shown}", line.number, line.call));
+    }
+    let last = states.last().expect("at least the first");
+    if let Some(what) = difference(&tree(&**session.files.engine()), last) {
+        return Err(RecordError::Contents(what));
+    }
+    if options.closes {
+        states.push(last.clone());
+        session.into_engine()?.close().map_err(failed)?;
+        calls.push("close".to_string());
+        recorder.mark(calls.len() as u64);
+    }
+    let run = Run { base, events: recorder.take(), states, early, is_closed: options.closes };
+    Ok(Recorded { run, calls, sites: recorder.sites() })
+}

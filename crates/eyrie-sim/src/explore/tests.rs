@@ -1,0 +1,134 @@
+use std::collections::BTreeSet;
+
+use eyrie_medium::Site;
+
+use super::trace::{Loss, Trace, TraceError};
+use super::*;
+use crate::script::Script;
+
+const BYTES: u64 = 512 << 10;
+
+fn script(text: &str) -> Script {
+    Script::parse("test", text.as_bytes()).expect("a script")
+}
+
+fn start() -> Start {
+    Start::empty(BYTES).expect("room")
+}
+
+fn explored(recorded: &Recorded) -> Result<Report, Failure> {
+    recorded.explore(Limits::ALL, &mut || true)
+}
+
+#[test]
+fn every_crash_of_a_script_leaves_whole_calls() {
+    let script =
+        script("mkdir /d\ncreat /d/a\nwrite /d/a 0 5000 1\nrename /d/a /b\nput /d k 100 2\nunlink /none\n");
+    let recorded = record(&start(), &script, Options { closes: true, dropped: None }).expect("as the model");
+    let report = explored(&recorded).unwrap_or_else(|failure| panic!("{failure}"));
+    assert_eq!(report.calls.len(), 8, "six calls, the close, and what comes after");
+    assert_eq!(report.calls[5].call, "6 unlink /none = No such file or directory (os error 2)");
+    let of_calls: u64 = report.calls.iter().map(|call| call.images).sum();
+    let of_sites: u64 = report.sites.iter().map(|site| site.images).sum();
+    assert!((of_calls, of_sites) == (report.images, report.images) && report.distinct <= report.images);
+    // A rename of a name commits in steps, so power can fail in the middle of it.
+    assert!(report.calls[3].images > 4, "{:?}", report.calls[3]);
+}
+
+#[test]
+fn single_calls_and_some_pairs_survive_every_crash() {
+    let start = Start::empty(1 << 20).and_then(|empty| empty.after(&workload::setup())).expect("room");
+    let mut images = 0;
+    for script in workload::singles().into_iter().chain(workload::pairs().take(100)) {
+        let recorded =
+            record(&start, &script, Options::default()).unwrap_or_else(|error| panic!("{script}{error}"));
+        images += explored(&recorded).unwrap_or_else(|failure| panic!("{script}{failure}")).images;
+    }
+    assert!(images > 3000, "only {images} images");
+}
+
+#[test]
+fn random_scripts_survive_every_crash() {
+    for seed in 0..6 {
+        let script = workload::random(seed);
+        let recorded =
+            record(&start(), &script, Options::default()).unwrap_or_else(|error| panic!("{script}{error}"));
+        explored(&recorded).unwrap_or_else(|failure| panic!("seed {seed}:\n{script}{failure}"));
+    }
+}
+
+#[test]
+fn a_missing_fence_is_found_replayed_and_shrunk() {
+    let script = script("mkdir /d\ncreat /a\nwrite /a 0 100 1\nmkdir /e\nrename /a /d/b\nrename /d/b /e/c\n");
+    let sites = record(&start(), &script, Options::default()).expect("as the model").sites;
+    let redo: BTreeSet<Site> = sites.into_iter().filter(|site| site.file.ends_with("redo.rs")).collect();
+    assert!(!redo.is_empty());
+    for site in redo {
+        let options = Options { closes: false, dropped: Some(site) };
+        let recorded = record(&start(), &script, options).expect("as the model");
+        let Err(failure) = explored(&recorded) else { continue };
+        assert_eq!(recorded.run.replay(failure.after, failure.picks.clone()), Err(failure.what.clone()));
+        let (short, _) = shrink(&start(), &script, options, Limits::ALL).expect("it fails");
+        assert!(short.lines().len() < script.lines().len(), "{short}");
+        return;
+    }
+    panic!("no fence of a redo record is missed");
+}
+
+#[test]
+fn every_pair_comes_up_once() {
+    let all: BTreeSet<String> = workload::pairs().map(|script| script.to_string()).collect();
+    assert_eq!(all.len(), workload::singles().len().pow(2));
+}
+
+#[test]
+fn a_trace_makes_the_images_that_a_crash_may_leave() {
+    let script = script("creat /a\nwrite /a 0 24 1\n");
+    let recorded = record(&start(), &script, Options::default()).expect("as the model");
+    let text = trace::text(&recorded);
+    let trace = Trace::parse(&text).expect("a trace");
+    assert_eq!(trace.events(), recorded.run.events.len());
+    assert_eq!(trace.image(0, &[]).expect("the start"), recorded.run.base);
+    let mut points =
+        eyrie_medium::CrashPoints::new(&recorded.run.base, &recorded.run.events).expect("memory");
+    let mut lost = 0;
+    while let Some(point) = points.next() {
+        let offsets = point.pending.keys().map(|line| Loss { offset: line.offset(), kept: 0 });
+        let losses: Vec<Loss> = offsets.collect();
+        assert_eq!(trace.image(point.after, &losses).expect("a crash"), points.base().bytes());
+        if let Some(loss) = losses.first() {
+            lost += 1;
+            let kept = Loss { kept: point.pending.values().next().map_or(0, Vec::len), ..*loss };
+            let refused = trace.image(point.after, &[kept]);
+            assert_eq!(refused, Err(TraceError::Settled { offset: loss.offset }), "all of it is no loss");
+        }
+    }
+    assert!(lost > 2);
+    let events = trace.events();
+    assert_eq!(trace.image(events + 1, &[]), Err(TraceError::Until { events }));
+}
+
+#[test]
+fn damaged_traces_are_refused() {
+    let first =
+        |line| Err(TraceError::Line { line, expected: "base, store, fence or mark with its arguments" });
+    for line in [
+        "store 0 0x0",
+        "store 0 0x0 0",
+        "store 0 0x0 zz",
+        "store 0 0x3f 0000",
+        "store 0 0x10000 00",
+        "store 0 0xfffffffffffffff8 0000000000000000",
+        "store x 0x0 00",
+        "base 0x10000 00",
+        "fence",
+        "mark",
+        "other 1",
+        "",
+    ] {
+        assert_eq!(Trace::parse(&format!("eyrie-trace 1 65536\nmark 1 x\n{line}\n")), first(3), "{line}");
+    }
+    for head in ["", "eyrie-trace 2 65536", "eyrie-trace 1 2000000000", "eyrie-trace 1 x"] {
+        assert!(matches!(Trace::parse(head), Err(TraceError::Line { line: 1, .. })), "{head}");
+    }
+}

@@ -1,0 +1,204 @@
+//! Traces as text: what a run did to its medium, and the images that a crash of it may leave.
+//!
+//! Lines of a trace, in order: `eyrie-trace 1 BYTES`, the size of the volume; `base OFFSET HEX` for each line of 64 bytes that is
+//! not zeros before the first event; then one line an event: `store THREAD OFFSET HEX`, `fence THREAD FILE:LINE`, and
+//! `mark NUMBER CALL` when a call has returned. Offsets are hexadecimal with `0x`, and each store is within 64 aligned bytes.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt::Write;
+
+use eyrie_medium::Event;
+
+use super::Recorded;
+
+const LINE: usize = 64;
+/// The largest volume that a trace may be of, in bytes.
+pub const MOST_BYTES: u64 = 1 << 30;
+
+/// Why there is no image.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum TraceError {
+    /// A line is not what it should be.
+    #[error("{line}: expected {expected}")]
+    Line {
+        /// Its number, from 1.
+        line: usize,
+        /// What it should be.
+        expected: &'static str,
+    },
+    /// There are fewer events.
+    #[error("there are only {events} events")]
+    Until {
+        /// How many.
+        events: usize,
+    },
+    /// A crash cannot lose anything of a line.
+    #[error("the line at {offset:#x} has nothing that a crash may lose there")]
+    Settled {
+        /// Its offset.
+        offset: u64,
+    },
+}
+
+/// The trace of a run as text.
+pub fn text(recorded: &Recorded) -> String {
+    let run = &recorded.run;
+    let mut text = format!("eyrie-trace 1 {}\n", run.base.len());
+    // Writing to a string cannot fail.
+    for (line, at) in
+        run.base.chunks(LINE).zip(0_usize..).filter(|(line, _)| line.iter().any(|&byte| byte != 0))
+    {
+        let _ = writeln!(text, "base {:#x} {}", at * LINE, hex(line));
+    }
+    let mut threads = HashMap::new();
+    for event in &run.events {
+        let _ = match event {
+            Event::Store { addr, bytes, thread } => {
+                let next = threads.len();
+                let thread = *threads.entry(*thread).or_insert(next);
+                writeln!(text, "store {thread} {:#x} {}", addr.offset(), hex(bytes))
+            }
+            Event::Fence { site, thread } => {
+                let next = threads.len();
+                writeln!(text, "fence {} {site}", threads.entry(*thread).or_insert(next))
+            }
+            Event::Mark(number) => {
+                writeln!(text, "mark {number} {}", recorded.calls[*number as usize - 1])
+            }
+        };
+    }
+    text
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// An event of a trace that was read.
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Entry {
+    Store { thread: u64, offset: u64, bytes: Vec<u8> },
+    Fence { thread: u64 },
+    Mark,
+}
+
+/// A trace that was read.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Trace {
+    base: Vec<u8>,
+    entries: Vec<Entry>,
+}
+
+/// What a crash loses of a line of 64 bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Loss {
+    /// Where the line is, in bytes from the start of the volume.
+    pub offset: u64,
+    /// Stores since the last fence that it keeps, of the first ones (a count).
+    pub kept: usize,
+}
+
+/// Thread, offset and bytes of a store that a crash may lose.
+type Unsettled<'a> = (u64, u64, &'a [u8]);
+
+fn number(word: Option<&str>) -> Option<u64> {
+    let word = word?;
+    word.strip_prefix("0x").map_or_else(|| word.parse().ok(), |digits| u64::from_str_radix(digits, 16).ok())
+}
+
+/// The bytes that `word` is, if they are within a line of the volume.
+fn piece(offset: u64, word: Option<&str>, volume: u64) -> Option<Vec<u8>> {
+    let digits = word?.as_bytes();
+    let digit = |digit: u8| (digit as char).to_digit(16).map(|digit| digit as u8);
+    let pairs = digits.chunks_exact(2).map(|pair| Some(digit(pair[0])? << 4 | digit(pair[1])?));
+    let bytes: Vec<u8> = pairs.collect::<Option<_>>()?;
+    let end = offset.checked_add(bytes.len() as u64)?;
+    let fits = digits.len() % 2 == 0 && !bytes.is_empty() && end <= volume;
+    (fits && offset / LINE as u64 == (end - 1) / LINE as u64).then_some(bytes)
+}
+
+impl Trace {
+    /// The trace that `text` is.
+    ///
+    /// # Errors
+    /// The first line that is not what it should be.
+    pub fn parse(text: &str) -> Result<Trace, TraceError> {
+        let mut lines = text.lines().zip(1..);
+        let first = lines.next().and_then(|(line, _)| line.strip_prefix("eyrie-trace 1 "));
+        let bytes = number(first).filter(|&bytes| bytes <= MOST_BYTES);
+        let bytes = bytes
+            .ok_or(TraceError::Line { line: 1, expected: "eyrie-trace 1 and a size of at most 1 GiB" })?;
+        let mut trace = Trace { base: vec![0; bytes as usize], entries: Vec::new() };
+        for (line, number) in lines {
+            let expected = "base, store, fence or mark with its arguments";
+            trace.add(line).ok_or(TraceError::Line { line: number, expected })?;
+        }
+        Ok(trace)
+    }
+
+    fn add(&mut self, line: &str) -> Option<()> {
+        let volume = self.base.len() as u64;
+        let mut words = line.split(' ');
+        match words.next()? {
+            "base" => {
+                let offset = number(words.next())?;
+                let bytes = piece(offset, words.next(), volume)?;
+                self.base[offset as usize..][..bytes.len()].copy_from_slice(&bytes);
+            }
+            "store" => {
+                let (thread, offset) = (number(words.next())?, number(words.next())?);
+                let bytes = piece(offset, words.next(), volume)?;
+                self.entries.push(Entry::Store { thread, offset, bytes });
+            }
+            "fence" => self.entries.push(Entry::Fence { thread: number(words.next())? }),
+            "mark" => {
+                number(words.next())?;
+                self.entries.push(Entry::Mark);
+            }
+            _ => return None,
+        }
+        Some(())
+    }
+
+    /// Number of events.
+    pub fn events(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// The volume after a crash that comes after `until` events and loses `losses`, and nothing else.
+    ///
+    /// # Errors
+    /// When that cannot be.
+    pub fn image(&self, until: usize, losses: &[Loss]) -> Result<Vec<u8>, TraceError> {
+        let events = self.entries.len();
+        let entries = self.entries.get(..until).ok_or(TraceError::Until { events })?;
+        let mut unsettled: BTreeMap<u64, Vec<Unsettled<'_>>> = BTreeMap::new();
+        let mut image = self.base.clone();
+        let store = |image: &mut [u8], offset: u64, bytes: &[u8]| {
+            image[offset as usize..][..bytes.len()].copy_from_slice(bytes);
+        };
+        for entry in entries {
+            match entry {
+                Entry::Store { thread, offset, bytes } => {
+                    let line = offset - offset % LINE as u64;
+                    unsettled.entry(line).or_default().push((*thread, *offset, bytes));
+                }
+                Entry::Fence { thread } => unsettled.retain(|_, stores| {
+                    let settled =
+                        stores.iter().rposition(|store| store.0 == *thread).map_or(0, |last| last + 1);
+                    stores.drain(..settled).for_each(|(_, offset, bytes)| store(&mut image, offset, bytes));
+                    !stores.is_empty()
+                }),
+                Entry::Mark => {}
+            }
+        }
+        for loss in losses {
+            let stores = unsettled.get_mut(&loss.offset).filter(|stores| loss.kept < stores.len());
+            stores.ok_or(TraceError::Settled { offset: loss.offset })?.truncate(loss.kept);
+        }
+        for (_, offset, bytes) in unsettled.into_values().flatten() {
+            store(&mut image, offset, bytes);
+        }
+        Ok(image)
+    }
+}

@@ -1,0 +1,193 @@
+//! What is explored when nobody names a script: every call by itself and every two calls on a small set of objects, and
+//! long random scripts. That is bounded black-box crash testing, with bounds that recovery can be run for exhaustively.
+
+use crate::script::{Call, Generator, Mix, Script};
+
+/// Calls of a random script.
+const LONG: usize = 24;
+
+/// What the objects of [`singles`] are made by.
+const SETUP: &str = "
+creat /a
+write /a 0 100 1
+link /a /a2
+creat /b
+write /b 0 5000 2
+creat /c
+write /c 0 24 3
+symlink a /s
+mkdir /d
+creat /d/x
+write /d/x 0 60 4
+link /a /d/a3
+mkdir /d/e
+mkdir /e
+mkdir /f
+creat /f/z
+put / k 40 5
+put / k2 3000 6
+creat /tree
+write /tree 0 40000 7
+write /tree 9000 100 8
+creat /sparse
+write /sparse 30000 100 9
+truncate /sparse 200K
+setxattr /b user.one forty
+setxattr /b user.two \"another value\"
+setxattr /d/x user.one x
+setxattr /e user.one directory
+";
+
+/// Calls that make a difference there, one a line.
+const CALLS: &str = "
+creat /new
+creat /d/new
+creat /b
+mkdir /new
+mkdir /d/e/new
+symlink some/where /new
+link /c /new
+link /a /d/new
+unlink /a
+unlink /b
+unlink /c
+unlink /s
+unlink /d/a3
+unlink /tree
+unlink /sparse
+rmdir /e
+rmdir /d/e
+rmdir /d
+rename /a /new
+rename /a /new noreplace
+rename /a /c noreplace
+rename /a /a2
+rename /c /b
+rename /b /a
+rename /c /d/new
+rename /c /d/x
+rename /d/x /a
+rename /a2 /d/a3
+rename /k /s
+rename /e /new
+rename /e /d/e
+rename /f /e
+rename /f /d/new
+rename /d/e /g
+rename /d /d/e/new
+rename /tree /b
+rename /a /c exchange
+rename /c /d/x exchange
+rename /c /e exchange
+rename /f /d/e exchange
+rename /d /d/x exchange
+write /c 8 8 11
+write /c 3 4 12
+write /c 3 12 13
+write /a 0 100 14
+write /a 50 100 15
+write /a 200 10 16
+write /a 5000 10 17
+write /b 4090 20 18
+write /b 0 6000 19
+write /k 8 8 20
+write /tree 4096 8 21
+write /tree 100 3 22
+write /tree 4000 200 23
+write /tree 8192 4096 24
+write /tree 39000 3000 25
+write /tree 60000 50 26
+write /sparse 0 8 27
+write /sparse 29990 20 28
+write /sparse 100K 5000 29
+append /c 8 30
+append /c 100 31
+append /a 20 32
+append /b 4000 33
+append /tree 5000 34
+append /sparse 4096 35
+truncate /a 0
+truncate /a 10
+truncate /a 9000
+truncate /b 4096
+truncate /b 20000
+truncate /tree 0
+truncate /tree 12288
+truncate /tree 39999
+truncate /sparse 30050
+truncate /sparse 1M
+setxattr /a user.one ten
+setxattr /b user.one forty-one
+setxattr /b user.three three
+setxattr /s trusted.one link
+setxattr / user.one root
+removexattr /b user.one
+removexattr /d/x user.one
+removexattr /e user.one
+chmod /a 4711
+chmod / 0700
+chown /b 9 -1
+chown /s 5 6
+utimes /b 5.000000001 77
+utimes /d -5 77
+put / new 100 41
+put /d new 5000 42
+put / k 41 43
+put / k2 0 44
+put / b 300 45
+erase / k
+erase / a
+erase / k2
+";
+
+fn parse(name: &str, text: &str) -> Script {
+    Script::parse(name, text.as_bytes()).expect("a constant script")
+}
+
+/// The script that makes what [`singles`] change.
+pub fn setup() -> Script {
+    parse("setup", SETUP)
+}
+
+/// Every call by itself.
+pub fn singles() -> Vec<Script> {
+    calls().into_iter().map(|call| [call].into_iter().collect()).collect()
+}
+
+/// Every two calls, one after the other, in an order that mixes them.
+pub fn pairs() -> impl Iterator<Item = Script> {
+    let calls = calls();
+    let count = calls.len();
+    // A stride without a common divisor comes by every pair once.
+    let stride = (1..).map(|n| 7919 * n + 1).find(|stride| is_coprime(*stride, count * count)).unwrap_or(1);
+    (0..count * count).map(move |index| {
+        let pair = index * stride % (count * count);
+        [calls[pair / count].clone(), calls[pair % count].clone()].into_iter().collect()
+    })
+}
+
+fn is_coprime(mut a: usize, mut b: usize) -> bool {
+    while b != 0 {
+        (a, b) = (b, a % b);
+    }
+    a == 1
+}
+
+/// The random script of a seed.
+pub fn random(seed: u64) -> Script {
+    let mix = Mix { fallocate: false, ..Mix::default() };
+    // A handle of the script stays small enough for the volumes that are explored.
+    Generator::new(seed, mix).filter(|call| !is_large(call)).take(LONG).collect()
+}
+
+fn is_large(call: &Call) -> bool {
+    match call {
+        Call::Write { offset, length, .. } => offset.saturating_add(*length) > 64 << 10,
+        Call::Append { length, .. } | Call::Put { length, .. } => *length > 16 << 10,
+        _ => false,
+    }
+}
+
+fn calls() -> Vec<Call> {
+    parse("calls", CALLS).lines().iter().map(|line| line.call.clone()).collect()
+}
