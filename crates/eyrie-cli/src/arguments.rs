@@ -1,6 +1,7 @@
 //! The command line.
 
 mod archive;
+pub mod explore;
 mod kv;
 mod list;
 mod script;
@@ -11,6 +12,7 @@ mod volume;
 mod xattr;
 
 pub use archive::{Dump, Load};
+pub use explore::{Explore, Replay, Trace};
 pub use kv::{Kv, KvCommand};
 pub use list::{Ls, Tree};
 pub use script::Run;
@@ -249,6 +251,27 @@ synchronised that the script does not say; the volume is closed at the end.
 
 Exit status: 0 every call succeeded, 1 one failed, 2 the script is none.")]
     Run(Run),
+    /// Let power fail everywhere in a script, and look at what every crash leaves
+    #[command(after_help = explore::EXPLORE_HELP)]
+    Explore(Explore),
+    /// Write down what a script does to its volume
+    #[command(after_help = "\
+Examples:
+  eyrie trace calls.txt -o calls.trace
+  eyrie trace calls.txt | grep -c fence
+
+One line an event, after the volume's first bytes: store THREAD OFFSET BYTES, fence THREAD FILE:LINE, mark NUMBER CALL when a \
+call has returned. docs/crash-model.md describes them.")]
+    Trace(Trace),
+    /// Make the volume that a crash in a trace leaves
+    #[command(after_help = "\
+Examples:
+  eyrie replay calls.trace --until 57 -o crashed
+  eyrie replay calls.trace --until 57 --drop 0x3c140,0x4000:1 -o crashed
+
+Everything that was stored in the first EVENTS events is there, but for what is dropped: of a line of 64 bytes what was stored \
+since the last fence, or all of that but the first KEPT stores.")]
+    Replay(Replay),
     /// Check a volume
     #[command(after_help = "\
 Examples:

@@ -158,6 +158,17 @@ impl Volume {
         Volume::options().size(size_bytes).create(path)
     }
 
+    /// Makes a volume in a new directory of the host whose segment has the bytes `image`, as after a crash. They are
+    /// believed when the volume is opened, if then.
+    ///
+    /// # Errors
+    /// `EEXIST` or `ENOTEMPTY` when something is in the way, `ENOSPC` when the host is full.
+    pub fn from_image(path: impl AsRef<Path>, image: &[u8]) -> Result<()> {
+        let path = path.as_ref();
+        eyrie_engine::volume::create_from(path, image)
+            .map_err(|error| Error::from_engine(error, "create volume").at(path))
+    }
+
     /// Opens a volume; one that was not closed is recovered.
     ///
     /// # Errors

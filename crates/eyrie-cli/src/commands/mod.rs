@@ -4,6 +4,7 @@ mod archives;
 mod copies;
 mod document;
 mod du;
+mod explore;
 mod find;
 mod inspect;
 mod kv;
@@ -67,6 +68,9 @@ pub fn run(arguments: Arguments, output: &mut Output) -> Result<()> {
         Command::Kv(arguments) => kv::run(arguments.command, output),
         Command::Xattr(arguments) => xattr::run(arguments.command, output),
         Command::Run(arguments) => script::run(&arguments, output),
+        Command::Explore(arguments) => explore::explore(&arguments, output),
+        Command::Trace(arguments) => explore::trace(&arguments, output),
+        Command::Replay(arguments) => explore::replay(&arguments),
         Command::Fsck(arguments) => inspect::fsck(&arguments, output),
         Command::Df(arguments) => inspect::df(&arguments, output),
         Command::Tour(arguments) => tour::run(&arguments, output),

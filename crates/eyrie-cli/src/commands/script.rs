@@ -26,7 +26,7 @@ pub fn run(arguments: &Run, output: &mut Output) -> Result<()> {
 }
 
 /// A script's name for messages, and its text as far as any script goes.
-fn read(path: &Path) -> Result<(String, Vec<u8>)> {
+pub(super) fn read(path: &Path) -> Result<(String, Vec<u8>)> {
     let most = MOST_SCRIPT_BYTES as u64 + 1;
     let mut script = Vec::new();
     if path == Path::new("-") {

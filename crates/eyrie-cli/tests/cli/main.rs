@@ -8,6 +8,7 @@ mod commands;
 mod crashes;
 mod documents;
 mod errors;
+mod explore;
 mod paged;
 mod scripts;
 mod search;

@@ -2,7 +2,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use eyrie_medium::{Medium, MediumKind, PAGE_SIZE, PagedOptions};
@@ -63,16 +63,7 @@ pub(super) fn create<T>(
         return Err(failure(&place, what, Errno::INVAL));
     }
     let mut undo = Undo(Vec::new());
-    make_directory(path, &mut undo)?;
-    let lock_path = path.join(LOCK);
-    let mut private = OpenOptions::new();
-    private.read(true).write(true).create_new(true).mode(0o600);
-    private.open(&lock_path).map_err(|error| host_error(&lock_path, "cannot be created", &error))?;
-    undo.0.push(lock_path);
-    let lock = HostLock::take(path)?;
-    let segment = path.join(SEGMENT_FILE);
-    let file = private.open(&segment).map_err(|error| host_error(&segment, "cannot be created", &error))?;
-    undo.0.push(segment.clone());
+    let (file, lock) = make_files(path, &mut undo)?;
     let medium = map_new(&file, bytes, options, &place)?;
     let kind = medium.kind();
     let done = fill(medium, Some(lock))?;
@@ -85,6 +76,33 @@ pub(super) fn create<T>(
     }
     undo.0.clear();
     Ok(done)
+}
+
+/// Makes a volume on the host of the bytes of its segment, whatever they say. Nothing is left behind on an error.
+///
+/// # Errors
+/// `Volume` when something is in the way, or the host fails.
+pub fn create_from(path: &Path, image: &[u8]) -> Result<()> {
+    let mut undo = Undo(Vec::new());
+    let (file, _lock) = make_files(path, &mut undo)?;
+    file.write_all_at(image, 0).map_err(|error| host_error(path, "cannot be written", &error))?;
+    undo.0.clear();
+    Ok(())
+}
+
+/// Makes the directory of a volume, its lock, which is then held, and its segment, which is empty.
+fn make_files(path: &Path, undo: &mut Undo) -> Result<(File, HostLock)> {
+    make_directory(path, undo)?;
+    let lock_path = path.join(LOCK);
+    let mut private = OpenOptions::new();
+    private.read(true).write(true).create_new(true).mode(0o600);
+    private.open(&lock_path).map_err(|error| host_error(&lock_path, "cannot be created", &error))?;
+    undo.0.push(lock_path);
+    let lock = HostLock::take(path)?;
+    let segment = path.join(SEGMENT_FILE);
+    let file = private.open(&segment).map_err(|error| host_error(&segment, "cannot be created", &error))?;
+    undo.0.push(segment);
+    Ok((file, lock))
 }
 
 fn make_directory(path: &Path, undo: &mut Undo) -> Result<()> {

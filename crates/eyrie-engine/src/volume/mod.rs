@@ -43,7 +43,7 @@ use eyrie_medium::{Addr, Medium, PagedOptions, SegmentId};
 
 pub use compare::{Finding, FindingKind};
 pub use geometry::Geometry;
-pub use host::{MIN_HOST_BYTES, segment_path};
+pub use host::{MIN_HOST_BYTES, create_from, segment_path};
 pub use layout::{FORMAT_VERSION, REDO_SLOT_BYTES, REDO_SLOTS, redo_slot};
 pub use marks::{Marks, Overlap};
 pub use medium::MediumChoice;

@@ -1,0 +1,151 @@
+//! Arguments of `explore`, `trace` and `replay`.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use eyrie_sim::explore::trace::Loss;
+
+use crate::text;
+
+/// What the help of `explore` ends with.
+pub const EXPLORE_HELP: &str = "\
+Examples:
+  eyrie explore --script calls.txt
+  eyrie explore --script calls.txt --close --json > report.json
+  eyrie explore --time 60s
+  eyrie explore --exhaustive --json > report.json
+
+The script runs on an empty volume in memory; docs/crash-model.md has its calls. Power fails before every fence of every \
+call, and every image that recovery can tell apart is opened: each must be sound, usable, and hold what it held before the call \
+or after it. Without a script, built-in ones are explored: each call by itself, two calls, and random ones.
+
+Exit status: 0 nothing was lost, 1 something was: the image can be replayed with what is printed, and the shortest script that \
+still fails is printed, too. 2 wrong arguments or no script.";
+
+/// See [`super::Command::Explore`].
+#[derive(Debug, Args)]
+pub struct Explore {
+    /// The script whose crashes to explore; - reads it from standard input
+    #[arg(long, value_name = "FILE")]
+    pub script: Option<PathBuf>,
+    /// Stop after this long, such as 60s, 5m or 2h [default: 60s without a script, else no end]
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    pub time: Option<Duration>,
+    /// Every call and every two calls, however long it takes
+    #[arg(long, conflicts_with_all = ["script", "time"])]
+    pub exhaustive: bool,
+    /// Size of the volume in memory
+    #[arg(long, value_name = "SIZE", default_value = "1M", value_parser = text::parse_size)]
+    pub size: u64,
+    /// Images of one crash, at most
+    #[arg(long, value_name = "COUNT", default_value_t = 200_000)]
+    pub images: u64,
+    /// Close the volume after the last call, and explore the crashes of that, too
+    #[arg(long)]
+    pub close: bool,
+    /// Leave out the fence at this place of the sources, such as src/redo.rs:106: a crash should then lose something
+    #[arg(long, value_name = "FILE:LINE")]
+    pub without: Option<String>,
+    /// Only this image, as a failure tells it: events before the crash, and picks
+    #[arg(long, value_name = "EVENTS:PICKS", requires = "script", value_parser = image)]
+    pub replay: Option<Image>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// An image of a crash.
+#[derive(Clone, Debug)]
+pub struct Image {
+    /// Events before the crash (a count).
+    pub after: usize,
+    /// Which of its contents each line had that was looked at.
+    pub picks: Vec<usize>,
+}
+
+/// See [`super::Command::Trace`].
+#[derive(Debug, Args)]
+pub struct Trace {
+    /// The script; - reads it from standard input
+    #[arg(value_name = "SCRIPT")]
+    pub script: PathBuf,
+    /// Where to write the trace; without it, to standard output
+    #[arg(long, short, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+    /// Size of the volume in memory
+    #[arg(long, value_name = "SIZE", default_value = "1M", value_parser = text::parse_size)]
+    pub size: u64,
+}
+
+/// See [`super::Command::Replay`].
+#[derive(Debug, Args)]
+pub struct Replay {
+    /// The trace
+    #[arg(value_name = "TRACE")]
+    pub trace: PathBuf,
+    /// Events that came before the crash (a count)
+    #[arg(long, value_name = "EVENTS")]
+    pub until: usize,
+    /// Lines of which the crash loses what was not fenced; with :KEPT, all but so many stores
+    #[arg(long, value_name = "OFFSET[:KEPT]", value_delimiter = ',', value_parser = loss)]
+    pub drop: Vec<Loss>,
+    /// The volume to make; there must be none
+    #[arg(long, short, value_name = "VOLUME")]
+    pub output: PathBuf,
+}
+
+fn time(word: &str) -> Result<Duration, String> {
+    let (digits, unit) = word.split_at(word.len() - word.chars().last().map_or(0, char::len_utf8));
+    let seconds = match unit {
+        "s" => Some(1),
+        "m" => Some(60),
+        "h" => Some(3600),
+        _ => None,
+    };
+    let time = seconds.and_then(|seconds| digits.parse::<u64>().ok()?.checked_mul(seconds));
+    time.map(Duration::from_secs).ok_or_else(|| "times are written like 60s, 5m or 2h".to_string())
+}
+
+fn image(word: &str) -> Result<Image, String> {
+    let parse = || {
+        let (after, picks) = word.split_once(':')?;
+        let picks = picks.split(',').filter(|pick| !pick.is_empty()).map(|pick| pick.parse().ok());
+        Some(Image { after: after.parse().ok()?, picks: picks.collect::<Option<_>>()? })
+    };
+    parse().ok_or_else(|| "an image is written like 123:0,1,0".to_string())
+}
+
+fn loss(word: &str) -> Result<Loss, String> {
+    let parse = || {
+        let (offset, kept) = word.split_once(':').unwrap_or((word, "0"));
+        let digits = offset.strip_prefix("0x");
+        let offset =
+            digits.map_or_else(|| offset.parse().ok(), |digits| u64::from_str_radix(digits, 16).ok())?;
+        Some(Loss { offset, kept: kept.parse().ok()? })
+    };
+    parse().ok_or_else(|| "lines are written like 0x1140 or 0x1140:2".to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_images_and_lines_are_read() {
+        assert_eq!(time("5m"), Ok(Duration::from_secs(300)));
+        assert_eq!(image("12:0,3").map(|image| (image.after, image.picks)), Ok((12, vec![0, 3])));
+        assert_eq!(image("12:").map(|image| image.picks), Ok(vec![]));
+        assert_eq!(loss("0x40:2"), Ok(Loss { offset: 64, kept: 2 }));
+        assert_eq!(loss("64"), Ok(Loss { offset: 64, kept: 0 }));
+        for bad in ["", "5", "m", "5d", "-1s", "99999999999999999999s", "18446744073709551615h", "5\u{e9}"] {
+            assert!(time(bad).is_err(), "{bad}");
+        }
+        for bad in ["", "12", ":1", "12:x", "-1:0"] {
+            assert!(image(bad).is_err(), "{bad}");
+        }
+        for bad in ["", "0x", "0xg", "1:x", ":1"] {
+            assert!(loss(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! `explore`, `trace` and `replay`.
+
+use std::fs;
+
+use serde_json::Value;
+
+use crate::Sandbox;
+
+const SCRIPT: &str = "mkdir /d\ncreat /d/a\nwrite /d/a 0 5000 1\nrename /d/a /b\nunlink /none\n";
+
+impl Sandbox {
+    /// A sandbox with a script in it, and no volume.
+    fn with_calls(script: &str) -> Sandbox {
+        let sandbox = Sandbox::new();
+        fs::write(sandbox.path("calls"), script).unwrap();
+        sandbox
+    }
+}
+
+#[test]
+fn a_script_that_was_never_seen_is_explored() {
+    let sandbox = Sandbox::with_calls(SCRIPT);
+    let text = sandbox.succeed(["explore", "--script", "calls"]);
+    assert!(text.contains("4 rename /d/a /b = 0"), "{text}");
+    assert!(text.contains("eyrie-engine/src/redo.rs:"), "{text}");
+    assert!(text.ends_with("different: every call is whole or undone in each\n"), "{text}");
+    let report: Value =
+        serde_json::from_str(&sandbox.succeed(["explore", "--script", "calls", "--close", "--json"]))
+            .unwrap();
+    assert_eq!(report["complete"], true);
+    assert_eq!(report["calls"].as_array().unwrap().len(), 7, "five calls, the close, and what comes after");
+    let sum = |rows: &str| -> u64 {
+        report[rows].as_array().unwrap().iter().map(|row| row["images"].as_u64().unwrap()).sum()
+    };
+    assert!(report["images"].as_u64().unwrap() > 50);
+    assert_eq!(
+        (sum("calls"), sum("sites")),
+        (report["images"].as_u64().unwrap(), report["images"].as_u64().unwrap())
+    );
+}
+
+#[test]
+fn a_missing_fence_is_one_line_that_replays_it_and_a_shorter_script() {
+    let sandbox = Sandbox::with_calls(SCRIPT);
+    let report: Value =
+        serde_json::from_str(&sandbox.succeed(["explore", "--script", "calls", "--json"])).unwrap();
+    let sites = report["sites"].as_array().unwrap().iter().map(|row| row["site"].as_str().unwrap());
+    let fence = sites.filter(|site| site.contains("redo.rs")).min().expect("a rename has a redo record");
+    let output = sandbox.run(["explore", "--script", "calls", "--without", fence]);
+    assert_eq!((output.status.code(), output.stdout.len()), (Some(1), 0), "{output:?}");
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert!(text.starts_with("eyrie: a crash leaves something else: calls: "), "{text}");
+    assert!(
+        text.ends_with(
+            "the same happens with this script:\nmkdir /d 0755\ncreat /d/a 0644\nrename /d/a /b\n"
+        ),
+        "{text}"
+    );
+    let command =
+        text.lines().find_map(|line| line.strip_prefix("replay it with: eyrie ")).expect("a command");
+    let replayed = sandbox.run(command.split(' '));
+    assert_eq!(replayed.status.code(), Some(1));
+    // With all fences the first crash, which keeps nothing, is as it should be.
+    let trace = sandbox.succeed(["trace", "calls"]);
+    let mut events = trace.lines().skip(1).filter(|line| !line.starts_with("base "));
+    let first = format!("{}:", events.position(|line| line.starts_with("fence ")).expect("a fence"));
+    assert_eq!(sandbox.succeed(["explore", "--script", "calls", "--replay", &first]), "as it should be\n");
+}
+
+#[test]
+fn wrong_arguments_are_told() {
+    let sandbox = Sandbox::with_calls(SCRIPT);
+    let fails = |arguments: &[&str], status: i32, line: &str| {
+        let output = sandbox.run(arguments);
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.code() == Some(status) && text.contains(line), "{arguments:?}: {output:?}");
+    };
+    fails(&["explore", "--script", "none"], 1, "cannot read the script: none: No such file or directory");
+    fails(&["explore", "--script", "calls", "--without", "redo.rs:1"], 2, "no such fence: redo.rs:1");
+    fails(&["explore", "--script", "calls", "--without", ".rs:229,"], 2, "no such fence");
+    fails(&["explore", "--script", "calls", "--replay", "12"], 2, "an image is written like 123:0,1,0");
+    fails(
+        &["explore", "--script", "calls", "--replay", "999999:"],
+        1,
+        "there is no crash after 999999 events",
+    );
+    fails(&["explore", "--script", "calls", "--size", "2G"], 2, "at most 1 GiB is explored");
+    fails(&["explore", "--script", "calls", "--size", "1k"], 1, "no volume: 1.0 KiB");
+    fails(&["explore", "--time", "1d"], 2, "times are written like 60s, 5m or 2h");
+    fails(
+        &["replay", "calls", "--until", "1", "-o", "out"],
+        1,
+        "no such image: calls: 1: expected eyrie-trace 1",
+    );
+    assert!(!sandbox.path("out").exists());
+}
+
+#[test]
+fn built_in_scripts_are_explored_until_time_is_up() {
+    let sandbox = Sandbox::new();
+    let report: Value =
+        serde_json::from_str(&sandbox.succeed(["explore", "--time", "3s", "--json"])).unwrap();
+    let workloads = report["workloads"].as_array().unwrap();
+    let names: Vec<&str> = workloads.iter().map(|workload| workload["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["one call", "two calls", "random calls"]);
+    assert!(workloads[0]["images"].as_u64().unwrap() > 0);
+}
+
+#[test]
+fn a_trace_is_a_volume_again_at_any_moment() {
+    let sandbox = Sandbox::with_calls(SCRIPT);
+    sandbox.succeed(["trace", "calls", "-o", "trace"]);
+    let trace = fs::read_to_string(sandbox.path("trace")).unwrap();
+    assert_eq!(sandbox.succeed(["trace", "calls"]), trace);
+    let events: Vec<&str> = trace.lines().skip(1).filter(|line| !line.starts_with("base ")).collect();
+    let end = events.len().to_string();
+    sandbox.succeed(["replay", "trace", "--until", &end, "-o", "whole"]);
+    sandbox.succeed(["mkfs", "other", "--size", "1M"]);
+    sandbox.run(["run", "--keep-going", "calls", "other"]);
+    let tree = |volume: &str| sandbox.succeed(["tree", "--canonical", volume]);
+    assert!(tree("whole").contains("/b file") && !tree("whole").contains("/d/a"));
+    assert_eq!(
+        tree("whole").lines().skip(1).collect::<Vec<_>>(),
+        tree("other").lines().skip(1).collect::<Vec<_>>()
+    );
+
+    // Before the first mark nothing has returned; what was stored last can still be lost, once.
+    let first = events.iter().position(|line| line.starts_with("mark ")).unwrap();
+    let fence = events[..first].iter().rposition(|line| line.starts_with("fence ")).unwrap();
+    let store = events[..fence].iter().rfind(|line| line.starts_with("store ")).unwrap();
+    let offset =
+        u64::from_str_radix(store.split(' ').nth(2).unwrap().strip_prefix("0x").unwrap(), 16).unwrap() / 64
+            * 64;
+    let (until, line) = (fence.to_string(), format!("{offset:#x}"));
+    sandbox.succeed(["replay", "trace", "--until", &until, "-o", "kept"]);
+    sandbox.succeed(["replay", "trace", "--until", &until, "--drop", &line, "-o", "lost"]);
+    sandbox.succeed(["fsck", "lost"]);
+    assert!(tree("kept").contains("/d directory") && !tree("lost").contains("/d directory"));
+    let settled =
+        sandbox.run(["replay", "trace", "--until", &(fence + 1).to_string(), "--drop", &line, "-o", "none"]);
+    let text = String::from_utf8_lossy(&settled.stderr).into_owned();
+    assert!(text.contains(&format!("the line at {line} has nothing that a crash may lose there")), "{text}");
+    let again = sandbox.run(["replay", "trace", "--until", "1", "-o", "whole"]);
+    assert!(String::from_utf8_lossy(&again.stderr).contains("exists already and is not empty"));
+}
