@@ -80,6 +80,22 @@ impl ImageBase {
     }
 }
 
+/// The different contents that a line may have after a crash: as it must be at least, and after each of what is pending.
+pub(crate) fn contents(
+    line: [u8; LINE_SIZE as usize],
+    pending: &[(usize, Vec<u8>)],
+) -> Vec<[u8; LINE_SIZE as usize]> {
+    let mut contents = vec![line];
+    let mut last = line;
+    for (within, bytes) in pending {
+        last[*within..within + bytes.len()].copy_from_slice(bytes);
+        if Some(&last) != contents.last() {
+            contents.push(last);
+        }
+    }
+    contents
+}
+
 /// One line that was decided: how many different contents it could have, and which it got.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Choice {
@@ -145,14 +161,7 @@ impl CrashImage {
         let lines: Vec<Addr> = state.undecided.range(first..end).map(|(&line, _)| line).collect();
         for line in lines {
             let stores = state.undecided.remove(&line).unwrap_or_default();
-            let mut contents = vec![load(line)];
-            for (within, bytes) in stores {
-                let mut next = contents[contents.len() - 1];
-                next[within..within + bytes.len()].copy_from_slice(&bytes);
-                if next != contents[contents.len() - 1] {
-                    contents.push(next);
-                }
-            }
+            let contents = contents(load(line), &stores);
             let taken = state.script.get(state.log.len()).copied().unwrap_or(0).min(contents.len() - 1);
             state.log.push(Choice { line, taken, options: contents.len() });
             let change =
@@ -168,7 +177,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use crate::{Medium, SegmentId};
+    use crate::{CrashPoint, Medium, SegmentId};
 
     fn line(number: u64) -> Addr {
         Addr::new(SegmentId(0), number * LINE_SIZE)
@@ -194,6 +203,8 @@ mod tests {
             seen.push((out[0][0], out[0][8], out[1][0]));
             let image = medium.crash_image().expect("an image");
             script = CrashImage::next_script(&image.choices());
+            let point = CrashPoint { after: 0, mark: None, site: None, pending: pending.clone() };
+            assert!(point.decided(&base, &image.choices()) == medium.snapshot());
             let contents = ImageBase::new(&medium.snapshot()).expect("memory");
             assert_eq!(contents.fingerprint(), base.fingerprint() ^ image.fingerprint());
             fingerprints.insert(contents.fingerprint());

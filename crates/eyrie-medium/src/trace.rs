@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, ThreadId};
 
 use crate::addr::LINE_SIZE;
-use crate::image::ImageBase;
+use crate::image::{Choice, ImageBase, contents};
 use crate::{Addr, Fault};
 
 /// A call site in the engine: the name of an ordering point.
@@ -135,6 +135,21 @@ pub struct CrashPoint {
     pub site: Option<Site>,
     /// Stores since the last fence, by line.
     pub pending: Pending,
+}
+
+impl CrashPoint {
+    /// The bytes of an image of this crash whose lines are decided by `choices`; others keep none of what is pending.
+    pub fn decided(&self, base: &ImageBase, choices: &[Choice]) -> Vec<u8> {
+        let mut bytes = base.bytes();
+        for choice in choices {
+            let place = choice.line.offset() as usize..(choice.line.offset() + LINE_SIZE) as usize;
+            let mut line = [0; LINE_SIZE as usize];
+            line.copy_from_slice(&bytes[place.clone()]);
+            let pending = self.pending.get(&choice.line).map_or(&[][..], Vec::as_slice);
+            bytes[place].copy_from_slice(&contents(line, pending)[choice.taken]);
+        }
+        bytes
+    }
 }
 
 /// A store that a crash may lose.

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
+use eyrie_sim::explore::Again;
 use eyrie_sim::explore::trace::Loss;
 
 use crate::text;
@@ -41,14 +42,17 @@ pub struct Explore {
     /// Images of one crash, at most
     #[arg(long, value_name = "COUNT", default_value_t = 200_000)]
     pub images: u64,
+    /// Images of one crash whose recovery is crashed, too
+    #[arg(long, value_name = "COUNT", default_value_t = 1)]
+    pub recoveries: u64,
     /// Close the volume after the last call, and explore the crashes of that, too
     #[arg(long)]
     pub close: bool,
     /// Leave out the fence at this place of the sources, such as src/redo.rs:106: a crash should then lose something
     #[arg(long, value_name = "FILE:LINE")]
     pub without: Option<String>,
-    /// Only this image, as a failure tells it: events before the crash, and picks
-    #[arg(long, value_name = "EVENTS:PICKS", requires = "script", value_parser = image)]
+    /// Only this image, as a failure tells it: events before the crash, and picks; the same of a crash in its recovery
+    #[arg(long, value_name = "EVENTS:PICKS[/EVENTS:PICKS]", requires = "script", value_parser = image)]
     pub replay: Option<Image>,
     /// Print JSON
     #[arg(long)]
@@ -62,6 +66,8 @@ pub struct Image {
     pub after: usize,
     /// Which of its contents each line had that was looked at.
     pub picks: Vec<usize>,
+    /// A crash in its recovery.
+    pub again: Option<Again>,
 }
 
 /// See [`super::Command::Trace`].
@@ -108,10 +114,15 @@ fn time(word: &str) -> Result<Duration, String> {
 }
 
 fn image(word: &str) -> Result<Image, String> {
-    let parse = || {
+    fn one(word: &str) -> Option<Again> {
         let (after, picks) = word.split_once(':')?;
         let picks = picks.split(',').filter(|pick| !pick.is_empty()).map(|pick| pick.parse().ok());
-        Some(Image { after: after.parse().ok()?, picks: picks.collect::<Option<_>>()? })
+        Some(Again { after: after.parse().ok()?, picks: picks.collect::<Option<_>>()? })
+    }
+    let parse = || {
+        let (first, again) = word.split_once('/').map_or((word, None), |(first, again)| (first, Some(again)));
+        let Again { after, picks } = one(first)?;
+        Some(Image { after, picks, again: again.map_or(Some(None), |again| one(again).map(Some))? })
     };
     parse().ok_or_else(|| "an image is written like 123:0,1,0".to_string())
 }
@@ -136,12 +147,14 @@ mod tests {
         assert_eq!(time("5m"), Ok(Duration::from_secs(300)));
         assert_eq!(image("12:0,3").map(|image| (image.after, image.picks)), Ok((12, vec![0, 3])));
         assert_eq!(image("12:").map(|image| image.picks), Ok(vec![]));
+        let again = image("12:0/3:1,2").map(|image| image.again);
+        assert_eq!(again, Ok(Some(Again { after: 3, picks: vec![1, 2] })));
         assert_eq!(loss("0x40:2"), Ok(Loss { offset: 64, kept: 2 }));
         assert_eq!(loss("64"), Ok(Loss { offset: 64, kept: 0 }));
         for bad in ["", "5", "m", "5d", "-1s", "99999999999999999999s", "18446744073709551615h", "5\u{e9}"] {
             assert!(time(bad).is_err(), "{bad}");
         }
-        for bad in ["", "12", ":1", "12:x", "-1:0"] {
+        for bad in ["", "12", ":1", "12:x", "-1:0", "1:0/", "1:0/2"] {
             assert!(image(bad).is_err(), "{bad}");
         }
         for bad in ["", "0x", "0xg", "1:x", ":1"] {

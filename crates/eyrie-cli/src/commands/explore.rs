@@ -44,6 +44,10 @@ pub fn explore(arguments: &arguments::Explore, output: &mut Output) -> Result<()
     }
 }
 
+fn limits(arguments: &arguments::Explore) -> Limits {
+    Limits { images: arguments.images, is_complete: false, recoveries: arguments.recoveries }
+}
+
 /// When to stop.
 struct Deadline(Option<Instant>);
 
@@ -81,13 +85,13 @@ fn explore_script(arguments: &arguments::Explore, path: &Path, output: &mut Outp
     let differs = |error| Failure::new("the volume is not as it should be, without any crash", &name, error);
     let recorded = record(&start, &script, options).map_err(differs)?;
     if let Some(image) = &arguments.replay {
-        let found = recorded.run.replay(image.after, image.picks.clone());
+        let found = recorded.run.replay(image.after, image.picks.clone(), image.again.as_ref());
         return found
             .map_err(|what| Failure::new("a crash leaves something else", &name, what))
             .and_then(|()| Ok(writeln!(output, "as it should be")?));
     }
     let deadline = Deadline::after(arguments.time);
-    let limits = Limits { images: arguments.images, is_complete: false };
+    let limits = limits(arguments);
     let report = recorded.explore(limits, &mut || deadline.goes_on());
     let report = report.map_err(|crash| {
         let command = format!("eyrie explore --script {name}{}", flags(arguments));
@@ -109,7 +113,12 @@ fn explore_script(arguments: &arguments::Explore, path: &Path, output: &mut Outp
     };
     let crashes = text::counted(report.points, "crash", "crashes");
     let images = text::counted(report.images, "image", "images");
-    Ok(writeln!(output, "{crashes}, {images}, {} of them different: {end}", report.distinct)?)
+    let of_recovery = text::counted(report.of_recovery, "image", "images");
+    Ok(writeln!(
+        output,
+        "{crashes}, {images}, {} of them different; {of_recovery} of crashes inside recovery: {end}",
+        report.distinct
+    )?)
 }
 
 /// The flags that make the same run.
@@ -127,9 +136,12 @@ fn flags(arguments: &arguments::Explore) -> String {
 
 /// What to say of a crash that lost something: the line that replays it, and a shorter script.
 fn lost(name: &str, command: &str, crash: &Crash, shortest: Option<&Script>) -> String {
-    let picks: Vec<String> = crash.picks.iter().map(usize::to_string).collect();
+    let picks = |picks: &[usize]| picks.iter().map(usize::to_string).collect::<Vec<_>>().join(",");
     let mut line = format!("a crash leaves something else: {name}: {}\n", crash.what);
-    let _ = write!(line, "replay it with: {command} --replay {}:{}", crash.after, picks.join(","));
+    let _ = write!(line, "replay it with: {command} --replay {}:{}", crash.after, picks(&crash.picks));
+    if let Some(again) = &crash.again {
+        let _ = write!(line, "/{}:{}", again.after, picks(&again.picks));
+    }
     if let Some(script) = shortest {
         let _ = write!(line, "\nthe same happens with this script:\n{}", script.to_string().trim_end());
     }
@@ -159,6 +171,7 @@ struct Workload {
     points: u64,
     images: u64,
     distinct: u64,
+    of_recovery: u64,
     seconds: f64,
     complete: bool,
 }
@@ -173,7 +186,7 @@ impl Workload {
     ) -> Result<Workload> {
         let began = Instant::now();
         let mut workload = Workload { name, complete: true, ..Workload::default() };
-        let limits = Limits { images: arguments.images, is_complete: false };
+        let limits = limits(arguments);
         for script in scripts {
             if !deadline.goes_on() {
                 workload.complete = false;
@@ -200,6 +213,7 @@ impl Workload {
             workload.points += report.points;
             workload.images += report.images;
             workload.distinct += report.distinct;
+            workload.of_recovery += report.of_recovery;
         }
         workload.seconds = began.elapsed().as_secs_f64();
         Ok(workload)
@@ -212,6 +226,7 @@ impl Workload {
             "points": self.points,
             "images": self.images,
             "distinct": self.distinct,
+            "of_recovery": self.of_recovery,
             "seconds": self.seconds,
             "complete": self.complete,
         })
@@ -240,10 +255,10 @@ fn explore_workloads(arguments: &arguments::Explore, output: &mut Output) -> Res
         interrupt::check("explore")?;
         if !arguments.json {
             let complete = if workload.complete { "all" } else { "time is up" };
-            let Workload { scripts, points, images, distinct, seconds, .. } = workload;
+            let Workload { scripts, points, images, distinct, of_recovery, seconds, .. } = workload;
             writeln!(
                 output,
-                "{name}: {scripts} scripts ({complete}), {points} crashes, {images} images, {distinct} of them different within their scripts, {seconds:.1} s"
+                "{name}: {scripts} scripts ({complete}), {points} crashes, {images} images, {distinct} of them different within their scripts, {of_recovery} of crashes inside recovery, {seconds:.1} s"
             )?;
             output.flush()?;
         }

@@ -23,7 +23,7 @@ fn a_script_that_was_never_seen_is_explored() {
     let text = sandbox.succeed(["explore", "--script", "calls"]);
     assert!(text.contains("4 rename /d/a /b = 0"), "{text}");
     assert!(text.contains("eyrie-engine/src/redo.rs:"), "{text}");
-    assert!(text.ends_with("different: every call is whole or undone in each\n"), "{text}");
+    assert!(text.ends_with("inside recovery: every call is whole or undone in each\n"), "{text}");
     let report: Value =
         serde_json::from_str(&sandbox.succeed(["explore", "--script", "calls", "--close", "--json"]))
             .unwrap();

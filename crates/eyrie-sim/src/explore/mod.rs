@@ -9,10 +9,11 @@
 //! about to change, and its change time with it.
 //!
 //! Lines are decided when recovery first reads them, so nothing that nobody reads multiplies images (see
-//! [`CrashImage`](eyrie_medium::CrashImage)).
+//! [`CrashImage`](eyrie_medium::CrashImage)). The recovery of some images is crashed, too.
 
 mod record;
 mod recovered;
+mod recovery;
 mod report;
 mod run;
 mod shrink;
@@ -20,6 +21,7 @@ pub mod trace;
 pub mod workload;
 
 pub use record::{Options, RecordError, Recorded, Start, record};
+pub use recovery::Again;
 pub use report::{CallReport, Report, SiteReport};
 pub use run::{Counts, Failure, Limits, Run, Seen};
 pub use shrink::shrink;

@@ -225,6 +225,7 @@ pub fn record(start: &Start, script: &Script, options: Options) -> Result<Record
         calls.push("close".to_string());
         recorder.mark(calls.len() as u64);
     }
-    let run = Run { base, events: recorder.take(), states, early, is_closed: options.closes };
+    let (is_closed, dropped) = (options.closes, options.dropped);
+    let run = Run { base, events: recorder.take(), states, early, is_closed, dropped };
     Ok(Recorded { run, calls, sites: recorder.sites() })
 }

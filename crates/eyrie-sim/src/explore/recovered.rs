@@ -1,5 +1,7 @@
 //! What must hold of a volume that was opened after a crash.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
 use eyrie_engine::object::header::Identity;
 use eyrie_engine::scm::Scm;
 use eyrie_engine::volume::layout::{CLEAN, CLEAN_MARK};
@@ -18,9 +20,29 @@ pub(super) struct Expected<'a> {
     pub(super) is_closed: bool,
 }
 
+impl Expected<'_> {
+    /// What a crash may leave while such a volume is being opened: the same, though whoever opened it has said so.
+    pub(super) fn again(&self) -> Expected<'_> {
+        Expected { states: self.states.clone(), is_closed: false }
+    }
+}
+
+/// [`examine`], with a panic as what is wrong.
+pub(super) fn examine_caught(
+    base: &ImageBase,
+    point: &CrashPoint,
+    picks: Vec<usize>,
+    expected: &Expected<'_>,
+) -> Result<(Vec<Choice>, u64), String> {
+    catch_unwind(AssertUnwindSafe(|| examine(base, point, picks, expected))).unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().map(String::as_str);
+        Err(format!("panic: {}", text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("?")))
+    })
+}
+
 /// Opens the image of a crash at `point` that `picks` tell, and looks at everything; the choices that were made up to
 /// there, and what they make of the fingerprint of `base`.
-pub(super) fn examine(
+fn examine(
     base: &ImageBase,
     point: &CrashPoint,
     picks: Vec<usize>,

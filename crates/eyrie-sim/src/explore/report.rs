@@ -19,6 +19,8 @@ pub struct Report {
     pub images: u64,
     /// Those of them with different contents.
     pub distinct: u64,
+    /// Images that crashes inside recovery left, which were opened, too.
+    pub of_recovery: u64,
 }
 
 /// The crashes in one call.
@@ -80,7 +82,7 @@ impl Collector {
         self.sites.entry(site).or_default().add(seen);
     }
 
-    pub(super) fn report(self, recorded: &Recorded) -> Report {
+    pub(super) fn report(self, recorded: &Recorded, of_recovery: u64) -> Report {
         let after = || "after the last call".to_string();
         let calls = self.calls.into_iter().map(|(done, tally)| CallReport {
             call: recorded.calls.get(done as usize).cloned().unwrap_or_else(after),
@@ -100,6 +102,7 @@ impl Collector {
             points: self.all.points,
             images: self.all.images,
             distinct: self.all.contents.len() as u64,
+            of_recovery,
         }
     }
 }
@@ -115,10 +118,10 @@ impl Recorded {
         goes_on: &mut dyn FnMut() -> bool,
     ) -> Result<Report, super::Failure> {
         let mut collector = Collector::default();
-        self.run.explore(limits, &mut |seen| {
+        let counts = self.run.explore(limits, &mut |seen| {
             collector.add(seen);
             goes_on()
         })?;
-        Ok(collector.report(self))
+        Ok(collector.report(self, counts.of_recovery))
     }
 }

@@ -1,11 +1,11 @@
 //! Every crash of a run, and every image of each.
 
 use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use eyrie_medium::{Choice, CrashImage, CrashPoint, CrashPoints, Event, ImageBase, Site};
+use eyrie_medium::{CrashImage, CrashPoint, CrashPoints, Event, Site};
 
-use super::recovered::{Expected, examine};
+use super::recovered::{Expected, examine_caught};
+use super::recovery::{Again, Recovery};
 use crate::compare::Tree;
 
 /// What was done on a traced medium, and what the model held meanwhile.
@@ -20,6 +20,8 @@ pub struct Run {
     pub early: Vec<Option<Tree>>,
     /// Whether the last call was to close the volume.
     pub is_closed: bool,
+    /// The fence that was left out, and is in recovery, too.
+    pub dropped: Option<Site>,
 }
 
 /// How much of a run is explored.
@@ -29,11 +31,13 @@ pub struct Limits {
     pub images: u64,
     /// Whether more images than that are a failure.
     pub is_complete: bool,
+    /// Images of one crash point whose recovery is crashed, too.
+    pub recoveries: u64,
 }
 
 impl Limits {
     /// Everything.
-    pub const ALL: Limits = Limits { images: 200_000, is_complete: true };
+    pub const ALL: Limits = Limits { images: 200_000, is_complete: true, recoveries: 0 };
 }
 
 /// What was explored.
@@ -43,12 +47,15 @@ pub struct Counts {
     pub points: u64,
     /// Images, all of which were opened.
     pub images: u64,
+    /// Images that crashes inside recovery left, all of which were opened, too.
+    pub of_recovery: u64,
 }
 
 impl std::ops::AddAssign for Counts {
     fn add_assign(&mut self, other: Counts) {
         self.points += other.points;
         self.images += other.images;
+        self.of_recovery += other.of_recovery;
     }
 }
 
@@ -72,13 +79,26 @@ pub struct Failure {
     pub after: usize,
     /// Which of its contents each line had that was looked at.
     pub picks: Vec<usize>,
+    /// The crash in the recovery of that image, where it is that which left something else.
+    pub again: Option<Again>,
     /// What is wrong.
     pub what: String,
 }
 
+impl Failure {
+    /// What is wrong before any crash.
+    pub fn before(what: String) -> Failure {
+        Failure { after: 0, picks: Vec::new(), again: None, what }
+    }
+}
+
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "crash after {} events, picks {:?}: {}", self.after, self.picks, self.what)
+        write!(f, "crash after {} events, picks {:?}", self.after, self.picks)?;
+        if let Some(Again { after, picks }) = &self.again {
+            write!(f, ", and in its recovery after {after} events, picks {picks:?}")?;
+        }
+        write!(f, ": {}", self.what)
     }
 }
 
@@ -95,11 +115,7 @@ impl Run {
     }
 
     fn points(&self) -> Result<CrashPoints<'_>, Failure> {
-        CrashPoints::new(&self.base, &self.events).map_err(|error| Failure {
-            after: 0,
-            picks: Vec::new(),
-            what: error.to_string(),
-        })
+        CrashPoints::new(&self.base, &self.events).map_err(|error| Failure::before(error.to_string()))
     }
 
     /// Crashes everywhere, and opens every image. `seen` is told of each that is as it must be, and says whether to go on.
@@ -112,52 +128,65 @@ impl Run {
         while let Some(point) = points.next() {
             counts.points += 1;
             let expected = self.expected(&point);
-            let failure = |picks: &[usize], what| Failure { after: point.after, picks: picks.to_vec(), what };
+            let failure = |picks: &[usize], again, what| Failure {
+                after: point.after,
+                picks: picks.to_vec(),
+                again,
+                what,
+            };
             let mut images = 0;
             let mut next = Some(Vec::new());
             while let Some(picks) = next {
                 if images == limits.images {
                     if limits.is_complete {
-                        return Err(failure(&picks, format!("more than {images} images")));
+                        return Err(failure(&picks, None, format!("more than {images} images")));
                     }
                     break;
                 }
-                images += 1;
                 let (choices, change) = examine_caught(points.base(), &point, picks.clone(), &expected)
-                    .map_err(|what| failure(&picks, what))?;
+                    .map_err(|what| failure(&picks, None, what))?;
                 counts.images += 1;
                 let fingerprint = points.base().fingerprint() ^ change;
                 let (done, site, after) = (point.mark.unwrap_or(0), point.site, point.after);
                 if !seen(&Seen { done, site, after, fingerprint }) {
                     return Ok(counts);
                 }
+                if images < limits.recoveries {
+                    let recovery = Recovery::of(point.decided(points.base(), &choices), self.dropped);
+                    let explored = recovery.and_then(|recovery| recovery.explore(limits.images, &expected));
+                    let (opened, lost) = explored.map_err(|what| failure(&picks, None, what))?;
+                    counts.of_recovery += opened;
+                    if let Some((again, what)) = lost {
+                        return Err(failure(&picks, Some(again), what));
+                    }
+                }
+                images += 1;
                 next = CrashImage::next_script(&choices);
             }
         }
         Ok(counts)
     }
 
-    /// Opens one image of one crash again: the one that a [`Failure`] tells.
+    /// Opens one image of one crash again, which a [`Failure`] tells; with `again` also one of a crash in its recovery.
     ///
     /// # Errors
     /// What is wrong with it, or that there is no such crash.
-    pub fn replay(&self, after: usize, picks: Vec<usize>) -> Result<(), String> {
+    pub fn replay(&self, after: usize, picks: Vec<usize>, again: Option<&Again>) -> Result<(), String> {
         let mut points = self.points().map_err(|failure| failure.what)?;
-        let point = points.find(|point| point.after == after);
-        let point = point.ok_or_else(|| format!("there is no crash after {after} events"))?;
-        examine_caught(points.base(), &point, picks, &self.expected(&point)).map(drop)
+        let point = point_after(&mut points, after)?;
+        let expected = self.expected(&point);
+        let (choices, _) = examine_caught(points.base(), &point, picks, &expected)?;
+        match again {
+            Some(again) => {
+                Recovery::of(point.decided(points.base(), &choices), self.dropped)?.replay(again, &expected)
+            }
+            None => Ok(()),
+        }
     }
 }
 
-/// [`examine`], with a panic as what is wrong.
-fn examine_caught(
-    base: &ImageBase,
-    point: &CrashPoint,
-    picks: Vec<usize>,
-    expected: &Expected<'_>,
-) -> Result<(Vec<Choice>, u64), String> {
-    catch_unwind(AssertUnwindSafe(|| examine(base, point, picks, expected))).unwrap_or_else(|panic| {
-        let text = panic.downcast_ref::<String>().map(String::as_str);
-        Err(format!("panic: {}", text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("?")))
-    })
+/// The crash that comes after so many events.
+pub(super) fn point_after(points: &mut CrashPoints<'_>, after: usize) -> Result<CrashPoint, String> {
+    let point = points.find(|point| point.after == after);
+    point.ok_or_else(|| format!("there is no crash after {after} events"))
 }

@@ -1,7 +1,8 @@
 use std::collections::BTreeSet;
 
-use eyrie_medium::Site;
+use eyrie_medium::{CrashPoints, Event, Site};
 
+use super::recovery::Recovery;
 use super::trace::{Loss, Trace, TraceError};
 use super::*;
 use crate::script::Script;
@@ -16,8 +17,11 @@ fn start() -> Start {
     Start::empty(BYTES).expect("room")
 }
 
+/// Everything, and what crashes in some recoveries leave.
+const DEEP: Limits = Limits { recoveries: 1, ..Limits::ALL };
+
 fn explored(recorded: &Recorded) -> Result<Report, Failure> {
-    recorded.explore(Limits::ALL, &mut || true)
+    recorded.explore(DEEP, &mut || true)
 }
 
 #[test]
@@ -31,6 +35,7 @@ fn every_crash_of_a_script_leaves_whole_calls() {
     let of_calls: u64 = report.calls.iter().map(|call| call.images).sum();
     let of_sites: u64 = report.sites.iter().map(|site| site.images).sum();
     assert!((of_calls, of_sites) == (report.images, report.images) && report.distinct <= report.images);
+    assert!(report.of_recovery > report.points, "{}", report.of_recovery);
     // A rename of a name commits in steps, so power can fail in the middle of it.
     assert!(report.calls[3].images > 4, "{:?}", report.calls[3]);
 }
@@ -67,12 +72,44 @@ fn a_missing_fence_is_found_replayed_and_shrunk() {
         let options = Options { closes: false, dropped: Some(site) };
         let recorded = record(&start(), &script, options).expect("as the model");
         let Err(failure) = explored(&recorded) else { continue };
-        assert_eq!(recorded.run.replay(failure.after, failure.picks.clone()), Err(failure.what.clone()));
+        assert_eq!(
+            recorded.run.replay(failure.after, failure.picks.clone(), failure.again.as_ref()),
+            Err(failure.what.clone())
+        );
         let (short, _) = shrink(&start(), &script, options, Limits::ALL).expect("it fails");
         assert!(short.lines().len() < script.lines().len(), "{short}");
         return;
     }
     panic!("no fence of a redo record is missed");
+}
+
+/// The fences that only recovery has are missed only when power fails in a recovery.
+#[test]
+fn a_fence_that_recovery_lacks_is_found_and_replayed() {
+    let script = script("mkdir /d\ncreat /a\nmkdir /e\nrename /a /d/b\n");
+    let recorded = record(&start(), &script, Options::default()).expect("as the model");
+    let mut fences = BTreeSet::new();
+    let mut points = CrashPoints::new(&recorded.run.base, &recorded.run.events).expect("memory");
+    while points.next().is_some() {
+        let recovery = Recovery::of(points.base().bytes(), None).expect("it opens");
+        fences.extend(recovery.events.iter().filter_map(|event| match event {
+            Event::Fence { site, .. } if site.file.ends_with("redo.rs") => Some(*site),
+            _ => None,
+        }));
+    }
+    assert!(!fences.is_empty(), "no record was ever replayed");
+    let caught = fences.into_iter().filter(|site| {
+        let options = Options { closes: false, dropped: Some(*site) };
+        let recorded = record(&start(), &script, options).expect("as the model");
+        let limits = Limits { recoveries: u64::MAX, ..Limits::ALL };
+        let Err(failure) = recorded.explore(limits, &mut || true) else { return false };
+        assert!(failure.again.is_some(), "{failure}");
+        let replayed = recorded.run.replay(failure.after, failure.picks.clone(), failure.again.as_ref());
+        assert_eq!(replayed, Err(failure.what.clone()));
+        assert_eq!(recorded.run.replay(failure.after, failure.picks, None), Ok(()));
+        true
+    });
+    assert!(caught.count() > 0, "nobody misses a fence of recovery");
 }
 
 #[test]
@@ -89,8 +126,7 @@ fn a_trace_makes_the_images_that_a_crash_may_leave() {
     let trace = Trace::parse(&text).expect("a trace");
     assert_eq!(trace.events(), recorded.run.events.len());
     assert_eq!(trace.image(0, &[]).expect("the start"), recorded.run.base);
-    let mut points =
-        eyrie_medium::CrashPoints::new(&recorded.run.base, &recorded.run.events).expect("memory");
+    let mut points = CrashPoints::new(&recorded.run.base, &recorded.run.events).expect("memory");
     let mut lost = 0;
     while let Some(point) = points.next() {
         let offsets = point.pending.keys().map(|line| Loss { offset: line.offset(), kept: 0 });

@@ -35,13 +35,13 @@ fn explore(
             let image = CrashImage::new(point.pending.clone(), script.clone());
             let medium = Medium::image(points.base(), image.clone()).expect("memory");
             examine(&point, medium).map_err(|what| {
-                let crash = explore::Failure { after: point.after, picks: script, what };
+                let crash = explore::Failure { after: point.after, picks: script, again: None, what };
                 Box::new(Failure { case: case.into(), dropped, crash })
             })?;
             let choices: Vec<Choice> = image.choices();
             next = CrashImage::next_script(&choices);
         }
-        counts += Counts { points: 1, images };
+        counts += Counts { points: 1, images, of_recovery: 0 };
     }
     Ok(counts)
 }

@@ -36,7 +36,7 @@ impl Case {
     /// The first image that is not as it must be.
     pub fn explore(&self, dropped: Option<Site>, limits: Limits) -> Result<Counts, Box<Failure>> {
         let failure = |crash| Box::new(Failure { case: self.to_string(), dropped, crash });
-        let broken = |what| failure(explore::Failure { after: 0, picks: Vec::new(), what });
+        let broken = |what| failure(explore::Failure::before(what));
         let (run, _) = self.run(dropped).map_err(broken)?;
         run.explore(limits, &mut |_| true).map_err(failure)
     }
@@ -47,5 +47,5 @@ impl Case {
 /// # Errors
 /// What is wrong with it.
 pub fn replay(case: &Case, dropped: Option<Site>, after: usize, picks: Vec<usize>) -> Result<(), String> {
-    case.run(dropped)?.0.replay(after, picks)
+    case.run(dropped)?.0.replay(after, picks, None)
 }

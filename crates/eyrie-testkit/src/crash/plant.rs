@@ -20,7 +20,7 @@ pub struct Planted {
 }
 
 /// Cases that are not noticed early are left: what is missed by so many images of a crash is seen in another case.
-const LIMITS: Limits = Limits { images: 400, is_complete: false };
+const LIMITS: Limits = Limits { images: 400, is_complete: false, recoveries: 0 };
 
 /// Leaves out each fence that any of `cases`, or the creation of a volume, has.
 ///

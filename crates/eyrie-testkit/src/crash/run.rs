@@ -143,7 +143,7 @@ impl Case {
             _ => None,
         });
         let sites = fences.collect();
-        Ok((Run { base, events, states, early, is_closed: engine.is_none() }, sites))
+        Ok((Run { base, events, states, early, is_closed: engine.is_none(), dropped }, sites))
     }
 }
 
