@@ -249,7 +249,7 @@ A script is text with one call a line: mkdir PATH [MODE], write PATH OFFSET LENG
 on; docs/crash-model.md has all of them. All of it is checked first. Each call is then printed with what it gave. Nothing is \
 synchronised that the script does not say; the volume is closed at the end.
 
-Exit status: 0 every call succeeded, 1 one failed, 2 the script is none.")]
+Exit status: 0 every call succeeded, 1 one failed, 2 it is not a script.")]
     Run(Run),
     /// Let power fail everywhere in a script, and look at what every crash leaves
     #[command(after_help = explore::EXPLORE_HELP)]

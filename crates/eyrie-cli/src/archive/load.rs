@@ -13,6 +13,7 @@ use super::read::{Reader, Told};
 use super::{Body, Member};
 use crate::copy::{CHUNK_BYTES, On, Progress, Side, Store, Tally, Watch, Xattrs};
 use crate::failure::{self, Doing, Failure};
+use crate::interrupt;
 
 /// Mode of directories that the archive goes through and does not have.
 const IMPLIED_MODE: u16 = 0o755;
@@ -58,7 +59,7 @@ pub fn load<D: Posix>(
     let mut load = Load { archive, target, store, directories, buffer: Vec::new() };
     let damage = load.members(first).err();
     if damage.is_none() && !load.store.progress.stopped() {
-        load.archive.drain();
+        load.archive.drain(interrupt::requested);
     }
     load.finish();
     let tally = load.store.outcome()?;

@@ -98,10 +98,11 @@ impl<R: Read> Reader<R> {
         Ok(())
     }
 
-    /// Reads to the end of the input, so that who writes to a pipe is not stopped.
-    pub fn drain(&mut self) {
+    /// Reads to the end of the input, so that who writes to a pipe is not stopped, or until it `may_stop`.
+    pub fn drain(&mut self, may_stop: impl Fn() -> bool) {
+        let mut scratch = [0; SKIP_BYTES];
         // Everything that counts was read.
-        let _ = io::copy(&mut self.input, &mut io::sink());
+        while !may_stop() && self.input.read(&mut scratch).is_ok_and(|count| count > 0) {}
     }
 
     fn broken<T>(&self, what: &str) -> Result<T> {
@@ -146,7 +147,12 @@ impl<R: Read> Reader<R> {
         })?;
         let bytes = header.as_bytes();
         if bytes.iter().all(|&byte| byte == 0) {
-            return Ok(None);
+            // Two such blocks are the end mark; some wrote one, and ended there.
+            let mut second = [0; BLOCK_BYTES];
+            return match self.fill(&mut second) {
+                Ok(()) if second.iter().any(|&byte| byte != 0) => self.broken("a header is zeros"),
+                _ => Ok(None),
+            };
         }
         let field = 148..156;
         let sum = |value: fn(u8) -> i64| -> i64 {

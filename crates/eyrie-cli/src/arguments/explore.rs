@@ -21,8 +21,8 @@ The script runs on an empty volume in memory; docs/crash-model.md has its calls.
 call, and every image that recovery can tell apart is opened: each must be sound, usable, and hold what it held before the call \
 or after it. Without a script, built-in ones are explored: each call by itself, two calls, and random ones.
 
-Exit status: 0 nothing was lost, 1 something was: the image can be replayed with what is printed, and the shortest script that \
-still fails is printed, too. 2 wrong arguments or no script.";
+Exit status: 0 nothing was lost, 1 something was: the image can be replayed with what is printed, and a shorter script that \
+fails is printed, too, if there is one. 2 wrong arguments, or not a script.";
 
 /// See [`super::Command::Explore`].
 #[derive(Debug, Args)]
@@ -30,17 +30,20 @@ pub struct Explore {
     /// The script whose crashes to explore; - reads it from standard input
     #[arg(long, value_name = "FILE")]
     pub script: Option<PathBuf>,
+    /// A script that makes what the volume has before
+    #[arg(long, value_name = "FILE", requires = "script")]
+    pub start: Option<PathBuf>,
     /// Stop after this long, such as 60s, 5m or 2h [default: 60s without a script, else no end]
     #[arg(long, value_name = "TIME", value_parser = time)]
     pub time: Option<Duration>,
-    /// Every call and every two calls, however long it takes
+    /// Every call, every two calls and a thousand random scripts, however long it takes
     #[arg(long, conflicts_with_all = ["script", "time"])]
     pub exhaustive: bool,
     /// Size of the volume in memory
     #[arg(long, value_name = "SIZE", default_value = "1M", value_parser = text::parse_size)]
     pub size: u64,
     /// Images of one crash, at most
-    #[arg(long, value_name = "COUNT", default_value_t = 200_000)]
+    #[arg(long, value_name = "COUNT", default_value_t = 200_000, value_parser = clap::value_parser!(u64).range(1..))]
     pub images: u64,
     /// Images of one crash whose recovery is crashed, too
     #[arg(long, value_name = "COUNT", default_value_t = 1)]

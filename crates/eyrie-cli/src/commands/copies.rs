@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
-use eyrie::{Credentials, Errno, Files, Host, Posix, PosixExt, RenameMode, Stat, Volume};
+use eyrie::{Credentials, Engine, Errno, Files, Host, Posix, PosixExt, RenameMode, Stat, Volume};
 
 use super::complete;
 use super::transfer::{device, host};
@@ -97,10 +97,28 @@ impl End {
         }
     }
 
+    fn unlink(&self, path: &Path) -> eyrie::Result<()> {
+        match &self.ground {
+            Ground::Host(host) => host.unlink(path),
+            Ground::Files(_, files) => files.unlink(path),
+        }
+    }
+
     fn remove(&self) -> eyrie::Result<()> {
         match &self.ground {
             Ground::Host(host) => host.remove_dir_all(&self.path),
             Ground::Files(_, files) => files.remove_dir_all(&self.path),
+        }
+    }
+
+    /// Makes what is in a volume durable, before what it was copied from is removed.
+    fn sync(&self) -> eyrie::Result<()> {
+        match &self.ground {
+            // As mv(1), which leaves that to the host.
+            Ground::Host(_) => Ok(()),
+            Ground::Files(_, files) => {
+                files.engine().sync().map_err(|error| eyrie::Error::from_engine(error, "sync"))
+            }
         }
     }
 
@@ -192,11 +210,17 @@ fn place_copy(from: &End, to: &End, recursive: bool) -> Result<()> {
         }
         Some(_) => {
             let aside = to.path.with_file_name(format!(".eyrie-{}", std::process::id()));
-            let tally = copy(from, to, &aside)?;
-            if tally.failed() == 0 {
-                to.rename(&aside, &to.path).doing("replace", to.shown())?;
+            let replaced = copy(from, to, &aside).and_then(|tally| {
+                if tally.failed() == 0 {
+                    to.rename(&aside, &to.path).doing("replace", to.shown())?;
+                }
+                Ok(tally)
+            });
+            if !replaced.as_ref().is_ok_and(|tally| tally.failed() == 0) {
+                // It may not be there at all; what went wrong before is told.
+                let _ = to.unlink(&aside);
             }
-            tally
+            replaced?
         }
     };
     if let Some(lost) = tally.lost_xattrs() {
@@ -219,6 +243,7 @@ pub fn mv(arguments: Move) -> Result<()> {
                 .doing("move", format!("{} to {}", from.shown(), to.shown()));
         }
         place_copy(from, to, true)?;
+        to.sync().doing("make durable", to.shown())?;
         from.remove().doing("remove after copying", from.shown())
     })
 }

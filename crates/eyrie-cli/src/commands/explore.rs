@@ -15,7 +15,7 @@ use super::script::read;
 use crate::arguments;
 use crate::failure::{Doing, Failure, Result};
 use crate::output::Output;
-use crate::{interrupt, text};
+use crate::{interrupt, tell, text};
 
 /// How long built-in scripts are explored that nobody gave a time.
 const TIME: Duration = Duration::from_secs(60);
@@ -80,36 +80,48 @@ fn options(arguments: &arguments::Explore, start: &Start, script: &Script) -> Re
 
 fn explore_script(arguments: &arguments::Explore, path: &Path, output: &mut Output) -> Result<()> {
     let (name, script) = parsed(path)?;
-    let start = start(arguments.size)?;
+    let mut start = start(arguments.size)?;
+    if let Some(path) = &arguments.start {
+        let (name, script) = parsed(path)?;
+        start = start.after(&script).map_err(|error| Failure::new("no volume to start from", name, error))?;
+    }
     let options = options(arguments, &start, &script)?;
     let differs = |error| Failure::new("the volume is not as it should be, without any crash", &name, error);
     let recorded = record(&start, &script, options).map_err(differs)?;
     if let Some(image) = &arguments.replay {
-        let found = recorded.run.replay(image.after, image.picks.clone(), image.again.as_ref());
-        return found
-            .map_err(|what| Failure::new("a crash leaves something else", &name, what))
-            .and_then(|()| Ok(writeln!(output, "as it should be")?));
+        let found = recorded.run.replay(image.after, &image.picks, image.again.as_ref());
+        return match found.map_err(|error| Failure::usage("no such image", &name, error))? {
+            None => Ok(writeln!(output, "as it should be")?),
+            Some(what) => Err(Failure::new("a crash leaves something else", &name, what)),
+        };
     }
     let deadline = Deadline::after(arguments.time);
     let limits = limits(arguments);
-    let report = recorded.explore(limits, &mut || deadline.goes_on());
-    let report = report.map_err(|crash| {
-        let command = format!("eyrie explore --script {name}{}", flags(arguments));
-        let shortest = shrink(&start, &script, options, limits);
-        Failure::of_line(lost(&name, &command, &crash, shortest.as_ref().map(|(script, _)| script)))
+    let report = recorded.explore(limits, &mut || deadline.goes_on()).map_err(|crash| {
+        let shown = |path: &Path| shlex::try_quote(&path.to_string_lossy()).map_or(name.clone(), Into::into);
+        let from = arguments.start.as_ref().map_or(String::new(), |path| format!(" --start {}", shown(path)));
+        let command = format!("eyrie explore{from} --script {}{}", shown(path), flags(arguments));
+        tell(&format!(
+            "a crash leaves something else: {name}: {}\n{}",
+            crash.what,
+            replay_line(&command, &crash)
+        ));
+        if let Some((script, _)) = shrink(&start, &script, options, limits, &|| !interrupt::requested()) {
+            tell(&format!("a shorter script that fails:\n{}", script.to_string().trim_end()));
+        }
+        Failure::silent(1)
     })?;
     interrupt::check("explore")?;
-    let complete = deadline.goes_on();
+    let complete = deadline.goes_on() && report.cut == 0;
     if arguments.json {
         let mut value = json!(report);
         value["complete"] = json!(complete);
         return output.json(&value);
     }
     write!(output, "{}", table(&report))?;
-    let end = if complete {
-        "every call is whole or undone in each"
-    } else {
-        "time is up; so far every call is whole or undone"
+    let end = match complete {
+        true => "every call is whole or undone in each",
+        false => "not all images were opened; in those every call is whole or undone",
     };
     let crashes = text::counted(report.points, "crash", "crashes");
     let images = text::counted(report.images, "image", "images");
@@ -134,16 +146,13 @@ fn flags(arguments: &arguments::Explore) -> String {
     flags
 }
 
-/// What to say of a crash that lost something: the line that replays it, and a shorter script.
-fn lost(name: &str, command: &str, crash: &Crash, shortest: Option<&Script>) -> String {
+/// How one image is opened again.
+fn replay_line(command: &str, crash: &Crash) -> String {
     let picks = |picks: &[usize]| picks.iter().map(usize::to_string).collect::<Vec<_>>().join(",");
-    let mut line = format!("a crash leaves something else: {name}: {}\n", crash.what);
-    let _ = write!(line, "replay it with: {command} --replay {}:{}", crash.after, picks(&crash.picks));
+    let mut line = format!("replay it with: {command} --replay {}:{}", crash.after, picks(&crash.picks));
     if let Some(again) = &crash.again {
+        // Writing to a string cannot fail.
         let _ = write!(line, "/{}:{}", again.after, picks(&again.picks));
-    }
-    if let Some(script) = shortest {
-        let _ = write!(line, "\nthe same happens with this script:\n{}", script.to_string().trim_end());
     }
     line
 }
@@ -163,6 +172,31 @@ fn table(report: &Report) -> String {
     table
 }
 
+/// Built-in scripts of one kind.
+struct Kind<'a> {
+    name: &'static str,
+    /// What made the volume that they start from, where that is not empty.
+    setup: Option<&'a Script>,
+    start: &'a Start,
+}
+
+impl Kind<'_> {
+    /// Tells of a crash that left something else, with all that is needed to see it again.
+    fn lost(&self, arguments: &arguments::Explore, script: &Script, crash: &Crash) -> Failure {
+        let mut text = format!("a crash leaves something else: {}: {}\n", self.name, crash.what);
+        let mut command = "eyrie explore".to_string();
+        if let Some(setup) = self.setup {
+            // Writing to a string cannot fail.
+            let _ = write!(text, "with this script in start.txt:\n{setup}");
+            command.push_str(" --start start.txt");
+        }
+        let _ = write!(text, "with this script in calls.txt:\n{script}");
+        let _ = write!(command, " --script calls.txt{}", flags(arguments));
+        text.push_str(&replay_line(&command, crash));
+        Failure::of_line(text)
+    }
+}
+
 /// What was explored of one kind of script.
 #[derive(Default)]
 struct Workload {
@@ -172,18 +206,19 @@ struct Workload {
     images: u64,
     distinct: u64,
     of_recovery: u64,
+    without_room: u64,
     seconds: f64,
     complete: bool,
 }
 
 impl Workload {
     fn run(
-        name: &'static str,
+        kind: &Kind<'_>,
         arguments: &arguments::Explore,
-        start: &Start,
         scripts: impl Iterator<Item = Script>,
         deadline: &Deadline,
     ) -> Result<Workload> {
+        let Kind { name, start, .. } = *kind;
         let began = Instant::now();
         let mut workload = Workload { name, complete: true, ..Workload::default() };
         let limits = limits(arguments);
@@ -194,26 +229,18 @@ impl Workload {
             }
             let options = Options { closes: arguments.close, dropped: None };
             let recorded = record(start, &script, options).map_err(|error| {
-                Failure::new(
-                    "the volume is not as it should be, without any crash",
-                    name,
-                    format_args!("{error}\n{script}"),
-                )
+                let what = "the volume is not as it should be, without any crash";
+                Failure::new(what, name, format_args!("{error}\n{script}"))
             })?;
-            let report = recorded.explore(limits, &mut || !interrupt::requested()).map_err(|crash| {
-                let shortest = shrink(start, &script, options, limits);
-                let shortest = shortest.map_or_else(|| script.to_string(), |(script, _)| script.to_string());
-                Failure::new(
-                    "a crash leaves something else",
-                    name,
-                    format_args!("{crash}\n{}", shortest.trim_end()),
-                )
-            })?;
+            let found = recorded.explore(limits, &mut || !interrupt::requested());
+            let report = found.map_err(|crash| kind.lost(arguments, &script, &crash))?;
             workload.scripts += 1;
             workload.points += report.points;
             workload.images += report.images;
             workload.distinct += report.distinct;
             workload.of_recovery += report.of_recovery;
+            workload.without_room += report.without_room;
+            workload.complete &= report.cut == 0;
         }
         workload.seconds = began.elapsed().as_secs_f64();
         Ok(workload)
@@ -227,6 +254,7 @@ impl Workload {
             "images": self.images,
             "distinct": self.distinct,
             "of_recovery": self.of_recovery,
+            "without_room": self.without_room,
             "seconds": self.seconds,
             "complete": self.complete,
         })
@@ -243,19 +271,20 @@ fn explore_workloads(arguments: &arguments::Explore, output: &mut Output) -> Res
     let few =
         empty.after(&setup).map_err(|error| Failure::new("no volume", text::size(arguments.size), error))?;
     let seeds = if arguments.exhaustive { RANDOM_SCRIPTS } else { u64::MAX };
-    let kinds: [(&'static str, &Start, Box<dyn Iterator<Item = Script>>); 3] = [
-        ("one call", &few, Box::new(workload::singles().into_iter())),
-        ("two calls", &few, Box::new(workload::pairs())),
-        ("random calls", &empty, Box::new((0..seeds).map(workload::random))),
+    let kind = |name, setup, start| Kind { name, setup, start };
+    let kinds: [(Kind<'_>, Box<dyn Iterator<Item = Script>>); 3] = [
+        (kind("one call", Some(&setup), &few), Box::new(workload::singles().into_iter())),
+        (kind("two calls", Some(&setup), &few), Box::new(workload::pairs())),
+        (kind("random calls", None, &empty), Box::new((0..seeds).map(workload::random))),
     ];
     let mut found = Vec::new();
     let ends = if arguments.exhaustive { [None; 3] } else { parts(&deadline) };
-    for ((name, start, scripts), end) in kinds.into_iter().zip(ends) {
-        let workload = Workload::run(name, arguments, start, scripts, &Deadline(end))?;
+    for ((kind, scripts), end) in kinds.into_iter().zip(ends) {
+        let workload = Workload::run(&kind, arguments, scripts, &Deadline(end))?;
         interrupt::check("explore")?;
         if !arguments.json {
-            let complete = if workload.complete { "all" } else { "time is up" };
-            let Workload { scripts, points, images, distinct, of_recovery, seconds, .. } = workload;
+            let complete = if workload.complete { "all" } else { "not all" };
+            let Workload { name, scripts, points, images, distinct, of_recovery, seconds, .. } = workload;
             writeln!(
                 output,
                 "{name}: {scripts} scripts ({complete}), {points} crashes, {images} images, {distinct} of them different within their scripts, {of_recovery} of crashes inside recovery, {seconds:.1} s"

@@ -51,6 +51,10 @@ pub fn find(arguments: Find, output: &mut Output) -> Result<()> {
                     }
                     let place = inside.join(&found.relative);
                     let result = conditions.hold(files, &place.path, &found);
+                    if result.is_err() {
+                        // It cannot be read below either, which is told once.
+                        walk.prune();
+                    }
                     (place, result.map(|holds| holds.then_some(found.stat)))
                 }
             };

@@ -8,7 +8,6 @@ use eyrie::{Errno, Posix, PosixExt};
 use super::with_files;
 use crate::arguments::{Link, Mkdir, Places, Remove};
 use crate::failure::{Doing, Failure, Result};
-use crate::interrupt;
 use crate::output::Output;
 use crate::place::Place;
 
@@ -54,9 +53,6 @@ pub fn mkdir(arguments: Mkdir) -> Result<()> {
 
 /// Removes.
 pub fn rm(arguments: Remove) -> Result<()> {
-    if arguments.recursive {
-        interrupt::watch();
-    }
     for place in arguments.places {
         let inside = place.inside()?;
         if inside.path.components().count() <= 1 {

@@ -66,7 +66,7 @@ fn perform(script: &Script, files: &Files, name: &str, keep_going: bool, output:
     }
 }
 
-/// Prints a call at once: who is told of it may rely on it, whatever becomes of this process.
+/// Prints a call at once, so that who reads along knows how far the script is.
 fn tell(done: &Done<'_>, output: &mut Output) -> Result<()> {
     writeln!(output, "{done}")?;
     Ok(output.flush()?)

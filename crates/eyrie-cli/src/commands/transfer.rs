@@ -83,10 +83,12 @@ pub fn export(arguments: Export, output: &mut Output) -> Result<()> {
     summary.print(&tally, &inside.to_string(), output)
 }
 
-/// The volume's own directory has its files and no others.
+/// The volume's own directory has its files and no others, and no archive overwrites one of them.
 pub(super) fn refuse_own_directory(volume: &Path, path: &Path, what: &str) -> Result<()> {
     let (Some(parent), Ok(volume)) = (path.parent(), volume.canonicalize()) else { return Ok(()) };
-    if parent.canonicalize().is_ok_and(|parent| parent.starts_with(&volume)) {
+    let is_inside = |path: &Path| path.canonicalize().is_ok_and(|path| path.starts_with(&volume));
+    // The path itself may be a link into it, or the device that the volume is on.
+    if is_inside(parent) || is_inside(path) {
         let why = "this is inside the volume's own directory: choose another place";
         return Err(Failure::new(what, text::path(path), why));
     }

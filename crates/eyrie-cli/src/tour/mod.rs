@@ -64,11 +64,7 @@ pub fn run(arguments: &Tour, output: &mut Output) -> Result<()> {
         return Err(Failure::new("cannot tour", shown, why));
     }
     let mut guide = Guide { arguments, output, host, root, survey, amounts, steps: json!({}) };
-    let result = guide.show(&place, size);
-    if arguments.remove {
-        std::fs::remove_dir_all(&place).doing("remove the volume", text::path(&place))?;
-    }
-    result
+    guide.show(&place, size)
 }
 
 /// Bytes for the files, their values, and metadata.
@@ -142,9 +138,14 @@ impl Guide<'_> {
         let volume = options.create(place).doing("make a volume", &shown)?;
         let result = self.steps(&volume, place, size);
         let closed = volume.close().doing("close the volume", &shown);
-        let measurements =
-            result.map_err(|failure| failure.with_note(&format!("; the volume is {shown}")))?;
-        closed?;
+        // Only what the tour made is removed.
+        let removed = match self.arguments.remove {
+            true => std::fs::remove_dir_all(place).doing("remove the volume", &shown),
+            false => Ok(()),
+        };
+        let note = if self.arguments.remove { String::new() } else { format!("; the volume is {shown}") };
+        let measurements = result.map_err(|failure| failure.with_note(&note))?;
+        closed.and(removed)?;
         let host = host_name(place);
         if self.arguments.json {
             self.steps["measurements"] = report::json(&measurements);

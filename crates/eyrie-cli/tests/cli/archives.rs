@@ -240,6 +240,22 @@ fn a_full_volume_ends_a_load() {
 }
 
 #[test]
+fn a_header_of_zeros_amid_members_is_damage() {
+    let sandbox = Sandbox::with_volume("64M");
+    ["a", "b"].iter().for_each(|name| fs::write(sandbox.path(name), name).unwrap());
+    tar(&sandbox, ["-cf", "two.tar", "a", "b"]);
+    let mut archive = fs::read(sandbox.path("two.tar")).unwrap();
+    archive[1024..1536].fill(0);
+    fs::write(sandbox.path("damaged.tar"), &archive).unwrap();
+    sandbox.fail(1, &["damaged", "a header is zeros"], ["load", "vol:/damaged", "-i", "damaged.tar"]);
+    // One block of zeros at the end is what some old programs wrote.
+    archive[1024..].fill(0);
+    fs::write(sandbox.path("old.tar"), &archive[..1536]).unwrap();
+    sandbox.succeed(["load", "vol:/old", "-i", "old.tar"]);
+    assert_eq!(sandbox.succeed(["cat", "vol:/old/a"]), "a");
+}
+
+#[test]
 fn dump_leaves_the_volume_and_what_is_named_wrongly_alone() {
     let sandbox = Sandbox::with_volume("64M");
     fs::write(sandbox.path("kept"), "kept").unwrap();
@@ -249,6 +265,9 @@ fn dump_leaves_the_volume_and_what_is_named_wrongly_alone() {
     sandbox.fail(1, &["vol:/file", "eyrie cp"], ["dump", "vol:/file", "-o", "kept"]);
     sandbox.fail(1, &["inside"], ["dump", "vol:/", "-o", "vol/archive"]);
     sandbox.fail(1, &["nowhere"], ["dump", "vol:/", "-o", "nowhere/archive"]);
+    std::os::unix::fs::symlink("vol/segment-0000", sandbox.path("link")).unwrap();
+    sandbox.fail(1, &["inside"], ["dump", "vol:/", "-o", "link"]);
+    assert_eq!(sandbox.succeed(["cat", "vol:/file"]), "bytes");
     assert_eq!(fs::read(sandbox.path("kept")).unwrap(), b"kept");
     let printed = sandbox.run(["dump", "-v", "vol:/", "-o", "archive"]);
     assert!(String::from_utf8_lossy(&printed.stdout).starts_with("./\n./file\n"), "{printed:?}");

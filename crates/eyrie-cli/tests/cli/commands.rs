@@ -184,6 +184,8 @@ fn a_tour_verifies_and_measures() {
     assert_eq!(sandbox.succeed(["ls", "vol:/"]), "store\ntree\n");
     assert!(!sandbox.path("vol-host").exists());
     sandbox.fail(1, &["vol", "already"], ["tour", "tree", "--volume", "vol"]);
+    sandbox.fail(1, &["vol", "already"], ["tour", "tree", "--volume", "vol", "--remove"]);
+    assert!(sandbox.path("vol").exists(), "what the tour did not make stays");
     let text = sandbox.succeed(["tour", "tree", "--volume", "new", "--seconds", "1", "--json", "--remove"]);
     let json: serde_json::Value = serde_json::from_str(&text).unwrap();
     assert_eq!(json["measurements"].as_array().unwrap().len(), 14);

@@ -23,7 +23,7 @@ pub mod workload;
 pub use record::{Options, RecordError, Recorded, Start, record};
 pub use recovery::Again;
 pub use report::{CallReport, Report, SiteReport};
-pub use run::{Counts, Failure, Limits, Run, Seen};
+pub use run::{Counts, Failure, Limits, NoImage, Run, Seen};
 pub use shrink::shrink;
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use eyrie_medium::{Event, Medium, PagedOptions, Recorder, Site, epoch};
 
 use super::Run;
 use crate::compare::{Tree, difference, tree};
-use crate::script::{Call, Line, Script, perform};
+use crate::script::{Call, Done, Line, Script, perform};
 
 /// Owner of the root.
 const OWNER: Owner = Owner { mode: 0o755, uid: 0, gid: 0 };
@@ -34,15 +34,11 @@ fn clock() -> Time {
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum RecordError {
     /// A call gave something else than the model.
-    #[error("line {line}: {call}: gave {engine}, should give {model}")]
+    #[error("{engine}, should be {model}")]
     Result {
-        /// Its line.
-        line: usize,
-        /// The call.
-        call: String,
-        /// What the engine gave.
+        /// Its line, the call, and what the engine gave.
         engine: String,
-        /// What the model gave.
+        /// The same of the model.
         model: String,
     },
     /// At the end the volume holds something else than the model.
@@ -51,6 +47,10 @@ pub enum RecordError {
     /// The engine or its memory failed.
     #[error("{0}")]
     Failed(String),
+}
+
+fn errno(result: &eyrie::Result<()>) -> Option<Errno> {
+    result.as_ref().err().map(eyrie::Error::errno)
 }
 
 fn failed(error: impl std::fmt::Display) -> RecordError {
@@ -103,7 +103,8 @@ impl Start {
     pub fn after(&self, script: &Script) -> Result<Start, RecordError> {
         let session = Session::open(self, None)?;
         for line in script.lines() {
-            session.call(line)?;
+            // What a call gave is in the volume that it leaves.
+            let _ = session.call(line)?;
         }
         let model = session.model.engine().fork();
         let time = self.time + script.lines().last().map_or(0, |line| line.number as i64);
@@ -131,6 +132,8 @@ pub struct Recorded {
     pub run: Run,
     /// The calls and their results, in order; mark *n* of the run says that *n* of them have returned.
     pub calls: Vec<String>,
+    /// Calls that the volume had no room for (a count).
+    pub without_room: u64,
     /// Every fence of the run, the one that was left out included.
     pub sites: BTreeSet<Site>,
 }
@@ -154,24 +157,17 @@ impl Session {
         Ok(Session { recorder, files, model, started: start.time })
     }
 
-    /// Makes a call on both, and gives its errno. What the engine has no room for does not happen to the model.
-    fn call(&self, line: &Line) -> Result<Option<Errno>, RecordError> {
+    /// Makes a call on both, and gives its result. What the engine has no room for does not happen to the model.
+    fn call(&self, line: &Line) -> Result<eyrie::Result<()>, RecordError> {
         SECONDS.set(self.started + line.number as i64);
-        let errno = |result: eyrie::Result<()>| result.err().map(|error| error.errno());
-        let actual = errno(perform(&self.files, &line.call));
-        if actual == Some(Errno::NOSPC) {
+        let actual = perform(&self.files, &line.call);
+        if errno(&actual) == Some(Errno::NOSPC) {
             return Ok(actual);
         }
-        let expected = errno(perform(&self.model, &line.call));
-        if actual != expected {
-            let shown = |errno: Option<Errno>| errno.map_or("0".to_string(), |errno| errno.to_string());
-            let (engine, model) = (shown(actual), shown(expected));
-            return Err(RecordError::Result {
-                line: line.number,
-                call: line.call.to_string(),
-                engine,
-                model,
-            });
+        let expected = perform(&self.model, &line.call);
+        if errno(&actual) != errno(&expected) {
+            let shown = |result| Done { line, result }.to_string();
+            return Err(RecordError::Result { engine: shown(actual), model: shown(expected) });
         }
         // Grace periods pass, so that the next call reuses what this one freed.
         for _ in 0..3 {
@@ -206,14 +202,14 @@ pub fn record(start: &Start, script: &Script, options: Options) -> Result<Record
     let recorder = session.recorder.clone();
     let base = session.files.engine().volume().medium().snapshot();
     let mut states = vec![tree(&**session.model.engine())];
-    let (mut early, mut calls) = (Vec::new(), Vec::new());
+    let (mut early, mut calls, mut without_room) = (Vec::new(), Vec::new(), 0);
     for (line, done) in script.lines().iter().zip(1..) {
         early.push(session.early(line));
         let result = session.call(line)?;
         recorder.mark(done);
         states.push(tree(&**session.model.engine()));
-        let shown = result.map_or("0".to_string(), |errno| errno.to_string());
-        calls.push(format!("{} {} = {shown}", line.number, line.call));
+        without_room += u64::from(errno(&result) == Some(Errno::NOSPC));
+        calls.push(Done { line, result }.to_string());
     }
     let last = states.last().expect("at least the first");
     if let Some(what) = difference(&tree(&**session.files.engine()), last) {
@@ -227,5 +223,5 @@ pub fn record(start: &Start, script: &Script, options: Options) -> Result<Record
     }
     let (is_closed, dropped) = (options.closes, options.dropped);
     let run = Run { base, events: recorder.take(), states, early, is_closed, dropped };
-    Ok(Recorded { run, calls, sites: recorder.sites() })
+    Ok(Recorded { run, calls, without_room, sites: recorder.sites() })
 }

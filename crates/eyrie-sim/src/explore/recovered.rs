@@ -99,19 +99,28 @@ fn headers(engine: &Scm) -> Found {
 
 /// Makes and reads a file, whose generation must be new.
 fn usable(engine: &Scm) -> Found {
-    let text = |error: eyrie_engine::Error| format!("not usable: {error}");
-    let id = engine.reserve(Kind::File).map_err(text)?;
+    match write_anew(engine) {
+        // A full volume can be read, and what is in it removed.
+        Err(error) if error.is_full() => Ok(()),
+        Err(error) => Err(format!("not usable: {error}")),
+        Ok(what) => what,
+    }
+}
+
+fn write_anew(engine: &Scm) -> eyrie_engine::Result<Found> {
+    let id = engine.reserve(Kind::File)?;
     let (dir, time) = (engine.root(), Time::new(5000, 0));
     let owner = Owner { mode: 0o600, uid: 0, gid: 0 };
     let content = Content::Bytes(b"written after the crash");
-    engine.apply(&Op::Create { dir, name: b"\x01new", id, owner, content, time }).map_err(text)?;
-    engine.apply(&Op::Write { id, offset: 8, data: b"anew ", time }).map_err(text)?;
+    engine.apply(&Op::Create { dir, name: b"\x01new", id, owner, content, time })?;
+    engine.apply(&Op::Write { id, offset: 8, data: b"anew ", time })?;
     let mut bytes = [0; 40];
-    let count = engine.read(id, 0, &mut bytes).map_err(text)?;
+    let count = engine.read(id, 0, &mut bytes)?;
     if &bytes[..count] != b"written anew  the crash" {
-        return Err(format!("read {:?} of what was written", bytes[..count].escape_ascii().to_string()));
+        let read = bytes[..count].escape_ascii().to_string();
+        return Ok(Err(format!("read {read:?} of what was written")));
     }
-    let newest = engine.birth(id).map_err(text)?.generation;
+    let newest = engine.birth(id)?.generation;
     let mut waiting = vec![dir];
     while let Some(at) = waiting.pop() {
         let mut children: Vec<ObjectId> = Vec::new();
@@ -119,16 +128,16 @@ fn usable(engine: &Scm) -> Found {
             children.push(entry.id);
             true
         });
-        listed.map_err(text)?;
+        listed?;
         for child in children {
-            let generation = engine.birth(child).map_err(text)?.generation;
+            let generation = engine.birth(child)?.generation;
             if child != id && generation >= newest {
-                return Err(format!("generation {newest} was given out after {generation}"));
+                return Ok(Err(format!("generation {newest} was given out after {generation}")));
             }
             if child.is_directory() {
                 waiting.push(child);
             }
         }
     }
-    Ok(())
+    Ok(Ok(()))
 }

@@ -4,7 +4,7 @@ use eyrie_engine::scm::Scm;
 use eyrie_medium::{CrashImage, CrashPoints, Event, Medium, Recorder, Site};
 
 use super::recovered::{Expected, examine_caught};
-use super::run::point_after;
+use super::run::{NoImage, check_picks, point_after};
 
 /// A crash inside a recovery.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -61,10 +61,14 @@ impl Recovery {
         Ok((all, None))
     }
 
-    /// Opens the image of one crash again.
-    pub(super) fn replay(&self, again: &Again, expected: &Expected<'_>) -> Result<(), String> {
-        let mut points = self.points()?;
-        let point = point_after(&mut points, again.after)?;
-        examine_caught(points.base(), &point, again.picks.clone(), &expected.again()).map(drop)
+    /// Opens the image of one crash again; what is wrong with it, if something is.
+    pub(super) fn replay(&self, again: &Again, expected: &Expected<'_>) -> Result<Option<String>, NoImage> {
+        let Again { after, picks } = again;
+        let mut points = self.points().map_err(|_| NoImage::Point { after: *after })?;
+        let point = point_after(&mut points, *after)?;
+        match examine_caught(points.base(), &point, picks.clone(), &expected.again()) {
+            Ok((choices, _)) => check_picks(picks, &choices).map(|()| None),
+            Err(what) => Ok(Some(what)),
+        }
     }
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashSet};
 
 use serde::Serialize;
 
-use super::{Recorded, Seen};
+use super::{Counts, Recorded, Seen};
 
 /// What was explored.
 #[derive(Clone, Default, Debug, Serialize)]
@@ -21,6 +21,10 @@ pub struct Report {
     pub distinct: u64,
     /// Images that crashes inside recovery left, which were opened, too.
     pub of_recovery: u64,
+    /// Crash points of which not all images were opened.
+    pub cut: u64,
+    /// Calls that the volume had no room for.
+    pub without_room: u64,
 }
 
 /// The crashes in one call.
@@ -78,11 +82,11 @@ impl Collector {
     pub(super) fn add(&mut self, seen: &Seen) {
         self.all.add(seen);
         self.calls.entry(seen.done).or_default().add(seen);
-        let site = seen.site.map_or("the end of a call".to_string(), |site| site.to_string());
+        let site = seen.site.map_or("(the end of a call)".to_string(), |site| site.to_string());
         self.sites.entry(site).or_default().add(seen);
     }
 
-    pub(super) fn report(self, recorded: &Recorded, of_recovery: u64) -> Report {
+    pub(super) fn report(self, recorded: &Recorded, counts: Counts) -> Report {
         let after = || "after the last call".to_string();
         let calls = self.calls.into_iter().map(|(done, tally)| CallReport {
             call: recorded.calls.get(done as usize).cloned().unwrap_or_else(after),
@@ -102,7 +106,9 @@ impl Collector {
             points: self.all.points,
             images: self.all.images,
             distinct: self.all.contents.len() as u64,
-            of_recovery,
+            of_recovery: counts.of_recovery,
+            cut: counts.cut,
+            without_room: recorded.without_room,
         }
     }
 }
@@ -122,6 +128,6 @@ impl Recorded {
             collector.add(seen);
             goes_on()
         })?;
-        Ok(collector.report(self, counts.of_recovery))
+        Ok(collector.report(self, counts))
     }
 }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use eyrie_medium::{CrashImage, CrashPoint, CrashPoints, Event, Site};
+use eyrie_medium::{Choice, CrashImage, CrashPoint, CrashPoints, Event, Site};
 
 use super::recovered::{Expected, examine_caught};
 use super::recovery::{Again, Recovery};
@@ -49,6 +49,8 @@ pub struct Counts {
     pub images: u64,
     /// Images that crashes inside recovery left, all of which were opened, too.
     pub of_recovery: u64,
+    /// Crash points of which not all images were opened.
+    pub cut: u64,
 }
 
 impl std::ops::AddAssign for Counts {
@@ -56,6 +58,7 @@ impl std::ops::AddAssign for Counts {
         self.points += other.points;
         self.images += other.images;
         self.of_recovery += other.of_recovery;
+        self.cut += other.cut;
     }
 }
 
@@ -141,6 +144,7 @@ impl Run {
                     if limits.is_complete {
                         return Err(failure(&picks, None, format!("more than {images} images")));
                     }
+                    counts.cut += 1;
                     break;
                 }
                 let (choices, change) = examine_caught(points.base(), &point, picks.clone(), &expected)
@@ -167,26 +171,58 @@ impl Run {
         Ok(counts)
     }
 
-    /// Opens one image of one crash again, which a [`Failure`] tells; with `again` also one of a crash in its recovery.
+    /// Opens one image of one crash again, which a [`Failure`] tells; with `again` also one of a crash in its recovery. What
+    /// is wrong with it, if something is.
     ///
     /// # Errors
-    /// What is wrong with it, or that there is no such crash.
-    pub fn replay(&self, after: usize, picks: Vec<usize>, again: Option<&Again>) -> Result<(), String> {
-        let mut points = self.points().map_err(|failure| failure.what)?;
+    /// When there is no such image.
+    pub fn replay(
+        &self,
+        after: usize,
+        picks: &[usize],
+        again: Option<&Again>,
+    ) -> Result<Option<String>, NoImage> {
+        let mut points = self.points().map_err(|_| NoImage::Point { after })?;
         let point = point_after(&mut points, after)?;
         let expected = self.expected(&point);
-        let (choices, _) = examine_caught(points.base(), &point, picks, &expected)?;
-        match again {
-            Some(again) => {
-                Recovery::of(point.decided(points.base(), &choices), self.dropped)?.replay(again, &expected)
-            }
-            None => Ok(()),
+        let choices = match examine_caught(points.base(), &point, picks.to_vec(), &expected) {
+            Ok((choices, _)) => choices,
+            Err(what) => return Ok(Some(what)),
+        };
+        check_picks(picks, &choices)?;
+        let Some(again) = again else { return Ok(None) };
+        match Recovery::of(point.decided(points.base(), &choices), self.dropped) {
+            Ok(recovery) => recovery.replay(again, &expected),
+            Err(what) => Ok(Some(what)),
         }
     }
 }
 
+/// An image that the crashes of a run do not leave.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum NoImage {
+    /// No crash comes there.
+    #[error("there is no crash after {after} events")]
+    Point {
+        /// Events (a count).
+        after: usize,
+    },
+    /// A line has fewer contents, or fewer lines were looked at.
+    #[error("pick {index} (from 0) has nothing to pick from")]
+    Pick {
+        /// Which of the picks.
+        index: usize,
+    },
+}
+
 /// The crash that comes after so many events.
-pub(super) fn point_after(points: &mut CrashPoints<'_>, after: usize) -> Result<CrashPoint, String> {
-    let point = points.find(|point| point.after == after);
-    point.ok_or_else(|| format!("there is no crash after {after} events"))
+pub(super) fn point_after(points: &mut CrashPoints<'_>, after: usize) -> Result<CrashPoint, NoImage> {
+    points.find(|point| point.after == after).ok_or(NoImage::Point { after })
+}
+
+/// Whether the choices that were made are those that were asked for.
+pub(super) fn check_picks(picks: &[usize], choices: &[Choice]) -> Result<(), NoImage> {
+    let made = |index: usize| choices.get(index).map(|choice| choice.taken);
+    let wrong = picks.iter().enumerate().find(|&(index, &pick)| made(index) != Some(pick));
+    wrong.map_or(Ok(()), |(index, _)| Err(NoImage::Pick { index }))
 }

@@ -31,7 +31,7 @@ fn every_crash_of_a_script_leaves_whole_calls() {
     let recorded = record(&start(), &script, Options { closes: true, dropped: None }).expect("as the model");
     let report = explored(&recorded).unwrap_or_else(|failure| panic!("{failure}"));
     assert_eq!(report.calls.len(), 8, "six calls, the close, and what comes after");
-    assert_eq!(report.calls[5].call, "6 unlink /none = No such file or directory (os error 2)");
+    assert_eq!(report.calls[5].call, "6 unlink /none = ENOENT (No such file or directory)");
     let of_calls: u64 = report.calls.iter().map(|call| call.images).sum();
     let of_sites: u64 = report.sites.iter().map(|site| site.images).sum();
     assert!((of_calls, of_sites) == (report.images, report.images) && report.distinct <= report.images);
@@ -47,6 +47,7 @@ fn single_calls_and_some_pairs_survive_every_crash() {
     for script in workload::singles().into_iter().chain(workload::pairs().take(100)) {
         let recorded =
             record(&start, &script, Options::default()).unwrap_or_else(|error| panic!("{script}{error}"));
+        assert_eq!(recorded.without_room, 0, "{script}");
         images += explored(&recorded).unwrap_or_else(|failure| panic!("{script}{failure}")).images;
     }
     assert!(images > 3000, "only {images} images");
@@ -72,11 +73,9 @@ fn a_missing_fence_is_found_replayed_and_shrunk() {
         let options = Options { closes: false, dropped: Some(site) };
         let recorded = record(&start(), &script, options).expect("as the model");
         let Err(failure) = explored(&recorded) else { continue };
-        assert_eq!(
-            recorded.run.replay(failure.after, failure.picks.clone(), failure.again.as_ref()),
-            Err(failure.what.clone())
-        );
-        let (short, _) = shrink(&start(), &script, options, Limits::ALL).expect("it fails");
+        let replayed = recorded.run.replay(failure.after, &failure.picks, failure.again.as_ref());
+        assert_eq!(replayed, Ok(Some(failure.what.clone())));
+        let (short, _) = shrink(&start(), &script, options, Limits::ALL, &|| true).expect("it fails");
         assert!(short.lines().len() < script.lines().len(), "{short}");
         return;
     }
@@ -104,12 +103,36 @@ fn a_fence_that_recovery_lacks_is_found_and_replayed() {
         let limits = Limits { recoveries: u64::MAX, ..Limits::ALL };
         let Err(failure) = recorded.explore(limits, &mut || true) else { return false };
         assert!(failure.again.is_some(), "{failure}");
-        let replayed = recorded.run.replay(failure.after, failure.picks.clone(), failure.again.as_ref());
-        assert_eq!(replayed, Err(failure.what.clone()));
-        assert_eq!(recorded.run.replay(failure.after, failure.picks, None), Ok(()));
+        let replayed = recorded.run.replay(failure.after, &failure.picks, failure.again.as_ref());
+        assert_eq!(replayed, Ok(Some(failure.what)));
+        assert_eq!(recorded.run.replay(failure.after, &failure.picks, None), Ok(None));
         true
     });
     assert!(caught.count() > 0, "nobody misses a fence of recovery");
+}
+
+#[test]
+fn what_is_no_image_and_what_was_not_opened_is_told() {
+    let script = script("mkdir /d\ncreat /a\nrename /a /d/b\n");
+    let recorded = record(&start(), &script, Options::default()).expect("as the model");
+    assert_eq!(recorded.run.replay(1 << 40, &[], None), Err(NoImage::Point { after: 1 << 40 }));
+    let end = recorded.run.events.len();
+    assert_eq!(recorded.run.replay(end, &[], None), Ok(None));
+    assert_eq!(recorded.run.replay(end, &[0], None), Err(NoImage::Pick { index: 0 }));
+    let first = Limits { images: 1, is_complete: false, recoveries: 0 };
+    let report = recorded.explore(first, &mut || true).expect("nothing is lost");
+    assert!(report.cut > 0 && report.images == report.points, "{report:?}");
+    assert_eq!(explored(&recorded).expect("nothing is lost").cut, 0);
+}
+
+/// A full volume is no failure: what it has is there, and nothing else happens.
+#[test]
+fn crashes_of_a_full_volume_leave_what_it_has() {
+    let calls: String = (0..60).map(|key| format!("put / k{key} 16K {key}\n")).collect();
+    let recorded = record(&start(), &script(&calls), Options::default()).expect("as the model");
+    assert!((1..60).contains(&recorded.without_room), "{}", recorded.without_room);
+    let few = Limits { images: 3, is_complete: false, recoveries: 0 };
+    recorded.explore(few, &mut || true).unwrap_or_else(|failure| panic!("{failure}"));
 }
 
 #[test]

@@ -2,7 +2,7 @@
 //!
 //! Lines of a trace, in order: `eyrie-trace 1 BYTES`, the size of the volume; `base OFFSET HEX` for each line of 64 bytes that is
 //! not zeros before the first event; then one line an event: `store THREAD OFFSET HEX`, `fence THREAD FILE:LINE`, and
-//! `mark NUMBER CALL` when a call has returned. Offsets are hexadecimal with `0x`, and each store is within 64 aligned bytes.
+//! `mark COUNT LINE CALL = RESULT` when a call has returned. Offsets are hexadecimal with `0x`, and each store is within 64 aligned bytes.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write;
@@ -92,7 +92,7 @@ pub struct Trace {
 /// What a crash loses of a line of 64 bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Loss {
-    /// Where the line is, in bytes from the start of the volume.
+    /// Where the line is, or something in it, in bytes from the start of the volume.
     pub offset: u64,
     /// Stores since the last fence that it keeps, of the first ones (a count).
     pub kept: usize,
@@ -193,7 +193,8 @@ impl Trace {
             }
         }
         for loss in losses {
-            let stores = unsettled.get_mut(&loss.offset).filter(|stores| loss.kept < stores.len());
+            let line = loss.offset - loss.offset % LINE as u64;
+            let stores = unsettled.get_mut(&line).filter(|stores| loss.kept < stores.len());
             stores.ok_or(TraceError::Settled { offset: loss.offset })?.truncate(loss.kept);
         }
         for (_, offset, bytes) in unsettled.into_values().flatten() {

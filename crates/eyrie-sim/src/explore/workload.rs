@@ -176,7 +176,7 @@ fn is_coprime(mut a: usize, mut b: usize) -> bool {
 /// The random script of a seed.
 pub fn random(seed: u64) -> Script {
     let mix = Mix { fallocate: false, ..Mix::default() };
-    // A handle of the script stays small enough for the volumes that are explored.
+    // Few of them fill a small volume.
     Generator::new(seed, mix).filter(|call| !is_large(call)).take(LONG).collect()
 }
 

@@ -41,7 +41,7 @@ fn explore(
             let choices: Vec<Choice> = image.choices();
             next = CrashImage::next_script(&choices);
         }
-        counts += Counts { points: 1, images, of_recovery: 0 };
+        counts += Counts { points: 1, images, ..Counts::default() };
     }
     Ok(counts)
 }

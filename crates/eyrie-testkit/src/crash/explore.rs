@@ -42,10 +42,15 @@ impl Case {
     }
 }
 
-/// Opens one image of one crash again: the one that a [`Failure`] tells.
+/// Opens one image of one crash again, the one that a [`Failure`] tells; what is wrong with it, if something is.
 ///
 /// # Errors
-/// What is wrong with it.
-pub fn replay(case: &Case, dropped: Option<Site>, after: usize, picks: Vec<usize>) -> Result<(), String> {
-    case.run(dropped)?.0.replay(after, picks, None)
+/// When the case has no such image, or does not run.
+pub fn replay(
+    case: &Case,
+    dropped: Option<Site>,
+    after: usize,
+    picks: &[usize],
+) -> Result<Option<String>, String> {
+    case.run(dropped)?.0.replay(after, picks, None).map_err(|error| error.to_string())
 }

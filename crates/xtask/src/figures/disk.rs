@@ -41,10 +41,10 @@ pub fn measure(disk: &Path) -> Result<Vec<Figure>> {
         }
     }
     std::fs::create_dir(&host_path)?;
-    let figures = compare(&volume_path, &host_path);
+    let figures = compare(&volume_path, &host_path)?;
     std::fs::remove_dir_all(&volume_path)?;
     std::fs::remove_dir_all(&host_path)?;
-    figures
+    Ok(figures)
 }
 
 fn compare(volume_path: &Path, host_path: &Path) -> Result<Vec<Figure>> {

@@ -99,7 +99,7 @@ fn fill(path: &Path, in_one: u32) -> Result<()> {
     Ok(())
 }
 
-/// The most memory of this process that is no mapping of files or shared memory, in MiB.
+/// Memory of this process that is no mapping of files or shared memory, in MiB. What recovery gave back is not in it.
 fn private_mib() -> Result<f64> {
     let status = std::fs::read_to_string("/proc/self/status")?;
     let kib = |name: &str| -> Option<f64> {
