@@ -179,6 +179,7 @@ fn nothing_below_the_interfaces_knows_paths() {
         "crates/eyrie-engine/src/volume/device.rs",
         "crates/eyrie-engine/src/volume/host.rs",
         "crates/eyrie-engine/src/volume/lock.rs",
+        "crates/eyrie-medium/src/paged/usable.rs",
     ];
     assert_none("knowledge of `/`", &uses(&below, &host, &["b'/'", "'/'", "\"/\"", "PathBuf", "OsStr"]));
     // Where a volume is on the host passes through; nothing else is a path.

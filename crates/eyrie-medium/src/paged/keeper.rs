@@ -36,23 +36,6 @@ impl Bell {
     }
 }
 
-/// Memory that this process may use, in bytes: the machine's, or its control group's where that is less.
-pub(super) fn usable_memory() -> u64 {
-    let system = rustix::system::sysinfo();
-    let machine = system.totalram as u64 * u64::from(system.mem_unit.max(1));
-    let group = control_group().and_then(|group| {
-        let limit = std::fs::read_to_string(format!("/sys/fs/cgroup{group}/memory.max")).ok()?;
-        limit.trim().parse::<u64>().ok()
-    });
-    group.map_or(machine, |group| group.min(machine))
-}
-
-/// The path of this process in the hierarchy of control groups (version 2).
-fn control_group() -> Option<String> {
-    let groups = std::fs::read_to_string("/proc/self/cgroup").ok()?;
-    groups.lines().find_map(|line| line.strip_prefix("0::")).map(str::to_string)
-}
-
 /// A file that becomes readable (with priority) when memory is short, where the kernel gives one.
 fn pressure() -> Option<File> {
     let mut file = File::options().read(true).write(true).open("/proc/pressure/memory").ok()?;

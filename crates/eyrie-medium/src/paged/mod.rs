@@ -28,6 +28,7 @@ mod ring;
 pub(crate) mod simulated;
 #[cfg(test)]
 mod tests;
+mod usable;
 
 use std::collections::HashMap;
 use std::io;
@@ -65,7 +66,7 @@ impl PagedOptions {
 
     /// Half of the memory that this process may use, and five seconds.
     pub fn for_host() -> PagedOptions {
-        PagedOptions { memory_bytes: keeper::usable_memory() / 2, drain_interval: Duration::from_secs(5) }
+        PagedOptions { memory_bytes: usable::usable_memory() / 2, drain_interval: Duration::from_secs(5) }
     }
 }
 
