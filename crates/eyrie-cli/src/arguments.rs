@@ -53,7 +53,7 @@ Examples:
 Exit status: 0 done, 1 not (all) done, 2 wrong arguments, 130 interrupted; fsck has more."
 )]
 pub struct Arguments {
-    /// Memory for pages of each volume on a disk, at least 1M, such as 256M or 4G (half of what there is, if not given)
+    /// Memory for pages of each volume on a disk, at least 1M, such as 256M or 4G (nearly half of what there is, if not given)
     #[arg(long, value_name = "SIZE", global = true, env = "EYRIE_MEMORY", hide_env_values = true)]
     #[arg(value_parser = text::parse_memory)]
     pub memory: Option<u64>,

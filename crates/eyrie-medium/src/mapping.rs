@@ -136,6 +136,16 @@ impl Mapping {
         Ok(Mapping { base, len, file: None, _registration: None })
     }
 
+    /// Zeroed private memory of `len` bytes that comes and goes page by page. The kernel would give, and later fill up,
+    /// huge pages for single ones otherwise, where it is told to do so always.
+    pub(crate) fn of_pages(len: u64) -> Result<Mapping, Fault> {
+        let mapping = Mapping::anonymous(len, false)?;
+        // SAFETY: the size of the pages of a range inside the mapping changes no byte. A kernel that has no huge pages
+        // refuses to do without them.
+        let _ = unsafe { rustix::mm::madvise(mapping.base().cast(), len as usize, Advice::LinuxNoHugepage) };
+        Ok(mapping)
+    }
+
     pub(crate) fn len(&self) -> u64 {
         self.len
     }
@@ -247,5 +257,34 @@ impl Drop for Sentinel {
     fn drop(&mut self) {
         // SAFETY: the page is this value's own; registrations that point to it are dropped before it.
         let _ = unsafe { rustix::mm::munmap(self.word.as_ptr().cast(), PAGE_SIZE as usize) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What the kernel says of the mapping that `place` is in: its line of flags.
+    fn flags_at(place: *const u8) -> String {
+        let maps = std::fs::read_to_string("/proc/self/smaps").expect("this process's own");
+        let has_place = |line: &&str| {
+            let ends = line.split_once(' ').and_then(|(range, _)| range.split_once('-'));
+            let ends = ends.map(|(from, to)| [from, to].map(|end| usize::from_str_radix(end, 16)));
+            matches!(ends, Some([Ok(from), Ok(to)]) if (from..to).contains(&place.addr()))
+        };
+        let flags =
+            maps.lines().skip_while(|line| !has_place(line)).find(|line| line.starts_with("VmFlags:"));
+        flags.expect("every mapping has them").to_string()
+    }
+
+    #[test]
+    fn memory_that_comes_and_goes_page_by_page_has_no_huge_pages() {
+        if !std::path::Path::new("/sys/kernel/mm/transparent_hugepage").exists() {
+            return;
+        }
+        let mapping = Mapping::of_pages(8 << 20).expect("memory");
+        assert!(flags_at(mapping.base()).contains(" nh"), "{}", flags_at(mapping.base()));
+        let others = Mapping::anonymous(8 << 20, false).expect("memory");
+        assert!(!flags_at(others.base()).contains(" nh"));
     }
 }

@@ -19,7 +19,7 @@ impl Medium {
     /// [`Fault::NotPaged`] when there is none; [`Fault::Io`] when the disk fails.
     pub fn paged(blocks: Arc<dyn Blocks>, options: PagedOptions) -> Result<Medium, Fault> {
         let anchor = Anchor::read(&*blocks)?.ok_or(Fault::NotPaged)?;
-        let memory = Arc::new(Mapping::anonymous(anchor.volume_bytes, false)?);
+        let memory = Arc::new(Mapping::of_pages(anchor.volume_bytes)?);
         let pager = Pager::open(blocks, anchor, options, Arc::clone(&memory))?;
         let keeper = Keeper::start(Arc::new(pager))?;
         Ok(Medium::over(Box::new([memory]), Sentinel::new()?, Backing::Paged(keeper)))

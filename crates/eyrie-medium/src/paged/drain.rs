@@ -12,7 +12,8 @@ use zerocopy::IntoBytes;
 
 use super::journal::{Anchor, PageBytes, Record, page_buffer, replay_but};
 use super::page::{BUSY, DIRTY, FRESH, HOMING, LEAVING, LOGGED, ODD, WRITTEN};
-use super::{Pager, Shadow, locked};
+use super::shadow::Shadow;
+use super::{Pager, locked};
 use crate::addr::PAGE_SIZE;
 use crate::copy;
 use crate::fault::Fault;
@@ -100,8 +101,8 @@ struct Taken {
     record: Record,
     /// Pages with lines in the record.
     logged: Vec<usize>,
-    /// Pages that are yet to be brought to their places, with their bytes where memory has newer ones.
-    left: Vec<(usize, Option<Box<PageBytes>>)>,
+    /// Pages that are yet to be brought to their places, as they were where memory has newer bytes.
+    left: Vec<(usize, Option<Shadow>)>,
 }
 
 impl Taken {
@@ -169,6 +170,7 @@ impl Pager {
             self.bring_home(cut, taken.left, state, &mut home)?;
         }
         state.gathered = gathered;
+        self.shadows.clear();
         Ok(())
     }
 
@@ -244,7 +246,7 @@ impl Pager {
                 }
                 // Only now: a page that stays locked would stop whoever changes it for ever.
                 added?;
-            } else if let Some(shadow) = locked(&self.shadows).remove(&page) {
+            } else if let Some(shadow) = self.shadows.take(page) {
                 self.take_shadow(page, shadow, home, taken)?;
             }
         }
@@ -260,16 +262,18 @@ impl Pager {
     ) -> io::Result<()> {
         let flags = self.pages.flags(page);
         if taken.goes_home(shadow.fresh, flags.load(Ordering::Acquire)) {
-            home.add(page, |out| *out = *shadow.bytes)?;
-            taken.record.fresh(page, &shadow.bytes.0);
+            let bytes = home.add(page, |out| self.shadows.copy_out(&shadow, out))?;
+            taken.record.fresh(page, &bytes.0);
             return Ok(());
         }
         if shadow.lines != 0 {
-            taken.changed(page, shadow.lines, &shadow.bytes);
+            let mut bytes = PageBytes([0; PAGE]);
+            self.shadows.copy_out(&shadow, &mut bytes);
+            taken.changed(page, shadow.lines, &bytes);
             flags.fetch_or(LOGGED, Ordering::AcqRel);
         }
         if taken.homing {
-            taken.left.push((page, Some(shadow.bytes)));
+            taken.left.push((page, Some(shadow)));
         }
         Ok(())
     }
@@ -321,21 +325,21 @@ impl Pager {
     fn bring_home(
         &self,
         cut: u64,
-        left: Vec<(usize, Option<Box<PageBytes>>)>,
+        left: Vec<(usize, Option<Shadow>)>,
         state: &mut State,
         home: &mut Homing<'_>,
     ) -> io::Result<()> {
         let parity = if cut & 1 == 1 { ODD } else { 0 };
         for (page, shadow) in left {
-            if let Some(bytes) = shadow {
-                home.add(page, |out| *out = *bytes)?;
+            if let Some(shadow) = shadow {
+                home.add(page, |out| self.shadows.copy_out(&shadow, out))?;
             } else if self.lock_of_cut(page, parity).is_some() {
                 let added = home.add(page, |out| self.copy_out(page, out)).map(drop);
                 self.dirty_pages.fetch_sub(1, Ordering::Relaxed);
                 self.pages.unlock(page, 0, DIRTY | ODD);
                 added?;
-            } else if let Some(shadow) = locked(&self.shadows).remove(&page) {
-                home.add(page, |out| *out = *shadow.bytes)?;
+            } else if let Some(shadow) = self.shadows.take(page) {
+                home.add(page, |out| self.shadows.copy_out(&shadow, out))?;
             }
         }
         home.write(None)?;

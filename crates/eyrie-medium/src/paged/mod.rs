@@ -24,20 +24,19 @@ pub(crate) mod journal;
 mod keeper;
 mod page;
 mod ring;
+mod shadow;
 #[cfg(feature = "testing")]
 pub(crate) mod simulated;
 #[cfg(test)]
 mod tests;
 mod usable;
 
-use std::collections::HashMap;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::addr::PAGE_SIZE;
-use crate::copy;
 use crate::epoch;
 use crate::fault::Fault;
 use crate::mapping::Mapping;
@@ -46,10 +45,11 @@ use blocks::Blocks;
 use drain::Drain;
 pub use gate::Gate;
 use gate::Turnstile;
-use journal::{Anchor, MOST_JOURNAL_BYTES, PageBytes};
+use journal::{Anchor, MOST_JOURNAL_BYTES};
 use keeper::Bell;
 pub(crate) use keeper::Keeper;
 use page::{AHEAD, BUSY, DIRTY, FRESH, LEAVING, LOGGED, ODD, Pages, RESIDENT, WARM, WRITTEN, lines_of};
+use shadow::Shadows;
 
 /// How a paged medium uses memory and time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -64,9 +64,10 @@ impl PagedOptions {
     /// Least memory for pages, in bytes; less is taken for this.
     pub const LEAST_MEMORY_BYTES: u64 = LEAST_MEMORY as u64 * PAGE_SIZE;
 
-    /// Half of the memory that this process may use, and five seconds.
+    /// Half of the memory that this process may use, but for 16 MiB, and five seconds.
     pub fn for_host() -> PagedOptions {
-        PagedOptions { memory_bytes: usable::usable_memory() / 2, drain_interval: Duration::from_secs(5) }
+        let memory_bytes = usable::usable_memory().saturating_sub(OTHER_MEMORY) / 2;
+        PagedOptions { memory_bytes, drain_interval: Duration::from_secs(5) }
     }
 }
 
@@ -80,19 +81,15 @@ const PAUSE: Duration = Duration::from_micros(20);
 const YIELDS: u32 = 20;
 /// What it costs at a time, so that nobody's pin keeps all the others' pages for long.
 const LONGEST_PAUSE: Duration = Duration::from_millis(10);
+/// Memory that the process has for other things than pages, and for the pages of Ops in flight, before any is shared
+/// out, in bytes: where there is little, these are not.
+const OTHER_MEMORY: u64 = 16 << 20;
 /// Least memory for pages, in pages.
 const LEAST_MEMORY: usize = 256;
 
 /// Size of the journal of a volume of `volume_bytes`: a sixteenth, within reason.
 pub(crate) fn journal_bytes(volume_bytes: u64) -> u64 {
     (volume_bytes / 16).next_multiple_of(PAGE_SIZE).clamp(1 << 20, MOST_JOURNAL_BYTES)
-}
-
-/// A page as it was at the cut, kept because it was changed before the drain came to it.
-struct Shadow {
-    lines: u64,
-    fresh: bool,
-    bytes: Box<PageBytes>,
 }
 
 /// The page cache.
@@ -107,7 +104,7 @@ pub(crate) struct Pager {
     durable: AtomicU64,
     turnstile: Turnstile,
     dirty: [Mutex<Vec<usize>>; SHARDS],
-    shadows: Mutex<HashMap<usize, Shadow>>,
+    shadows: Shadows,
     /// What one drain at a time works with.
     drain: Mutex<drain::State>,
     resident: AtomicUsize,
@@ -141,8 +138,9 @@ impl Pager {
         anchor
             .rename(&*blocks)
             .map_err(|source| Fault::Io { what: "renaming the journal".to_string(), source })?;
+        let count = (anchor.volume_bytes / PAGE_SIZE) as usize;
         Ok(Pager {
-            pages: Pages::new((anchor.volume_bytes / PAGE_SIZE) as usize),
+            pages: Pages::new(count),
             blocks,
             memory,
             options,
@@ -150,7 +148,7 @@ impl Pager {
             durable: AtomicU64::new(0),
             turnstile: Turnstile::default(),
             dirty: Default::default(),
-            shadows: Mutex::default(),
+            shadows: Shadows::new(count)?,
             drain: Mutex::new(drain::State::new(anchor)),
             resident: AtomicUsize::new(0),
             dirty_pages: AtomicUsize::new(0),
@@ -288,11 +286,9 @@ impl Pager {
         if !self.pages.turn(page, flags, flags | BUSY) {
             return;
         }
-        let mut bytes = Box::new(PageBytes([0; PAGE_SIZE as usize]));
-        // SAFETY: a whole page of the mapping, and a buffer of as much.
-        unsafe { copy::copy(bytes.0.as_mut_ptr(), self.place(page), PAGE_SIZE as usize) };
         let lines = self.pages.lines(page).swap(0, Ordering::AcqRel);
-        locked(&self.shadows).insert(page, Shadow { lines, fresh: flags & FRESH != 0, bytes });
+        // SAFETY: a whole page of the mapping, which is locked.
+        unsafe { self.shadows.keep(page, lines, flags & FRESH != 0, self.place(page)) };
         self.dirty_pages.fetch_sub(1, Ordering::Relaxed);
         self.pages.unlock(page, 0, DIRTY | FRESH | ODD);
     }
