@@ -85,8 +85,12 @@ which it takes all.")]
 Examples:
   eyrie resize /dev/shm/vol 8G
   eyrie resize vol 300M
+  eyrie resize /dev/vdb
+  eyrie resize /dev/vdb 64G
 
-Nobody may have it open, and it may not be a block device. Nothing in it moves: it gets no smaller than what is used last in it allows.")]
+Nobody may have it open. Nothing in it moves: it gets no smaller than what is used last in it allows. On a block device it \
+gets no larger than that has room for. When the device was made larger, resize takes the room; before the device is made \
+smaller, resize gives it up, and `eyrie info` tells how much of the device is needed.")]
     Resize(Resize),
     /// Give what a volume does not need back to the host
     #[command(after_help = "\
@@ -95,7 +99,7 @@ Examples:
   eyrie trim --json vol
 
 What comes back is in whole allocation groups (64 MiB) in which nothing is. Whoever closes a volume gives back what became \
-free since it was opened.")]
+free since it was opened. A block device discards the blocks of all free groups; it does not tell how many it had.")]
     Trim(VolumeJson),
     /// Copy a directory tree of the host into a volume
     #[command(after_help = "\

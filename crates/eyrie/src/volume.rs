@@ -190,20 +190,22 @@ impl Volume {
     }
 
     /// Makes a volume that nobody has open larger or smaller at its end. Nothing in it moves, so it can be made as small
-    /// as what is used last allows, and as large as [`Information::most_bytes`]. On a block device it stays as it is.
+    /// as what is used last allows, and as large as [`Information::most_bytes`]. On a block device it can be no larger than
+    /// that, and may be smaller; a device may get larger under its volume.
     ///
     /// # Errors
     /// `EINVAL` says how small or large it can be; `ENOSPC` when the host is full; as [`Volume::open`]. Whatever happens,
     /// the volume has its old size or the new one.
     pub fn resize(path: impl AsRef<Path>, size_bytes: u64) -> Result<()> {
-        Volume::resize_with(path, size_bytes, PagedOptions::for_host())
+        Volume::resize_with(path, Some(size_bytes), PagedOptions::for_host())
     }
 
-    /// As [`Volume::resize`]; `paged` is as in [`Volume::open_with`].
+    /// As [`Volume::resize`], or without a size to what its block device has room for; `paged` is as in
+    /// [`Volume::open_with`].
     ///
     /// # Errors
     /// As [`Volume::resize`].
-    pub fn resize_with(path: impl AsRef<Path>, size_bytes: u64, paged: PagedOptions) -> Result<()> {
+    pub fn resize_with(path: impl AsRef<Path>, size_bytes: Option<u64>, paged: PagedOptions) -> Result<()> {
         let path = path.as_ref();
         let resized = Scm::resize(path, size_bytes, paged);
         resized.map_err(|error| Error::from_engine(error, "resize volume").at(path))
@@ -211,19 +213,22 @@ impl Volume {
 
     /// Gives host memory (or blocks of its disk) that nothing in the volume needs back to the host: that of allocation
     /// groups that are free as a whole. Closing does that, too, for groups that became free since it was opened. How many
-    /// bytes came back, as far as the host tells; of a block device it does not.
+    /// bytes came back; of a block device, which does not tell, how many those groups have.
     ///
     /// # Errors
     /// `EIO` when the medium fails.
     pub fn trim(&self) -> Result<u64> {
         let before = self.host_bytes();
-        self.engine.trim().map_err(|error| Error::from_engine(error, "trim volume").at(&self.path))?;
-        Ok(before.saturating_sub(self.host_bytes()))
+        let trimmed = self.engine.trim();
+        let free = trimmed.map_err(|error| Error::from_engine(error, "trim volume").at(&self.path))?;
+        let came_back = |before: u64| before.saturating_sub(self.host_bytes().unwrap_or(0));
+        Ok(before.map_or(free, came_back))
     }
 
-    /// Bytes of the host that its file takes.
-    fn host_bytes(&self) -> u64 {
-        std::fs::metadata(&self.segment).map_or(0, |file| file.blocks() * 512)
+    /// Bytes of the host that its file takes; `None` where it is a device.
+    fn host_bytes(&self) -> Option<u64> {
+        let file = std::fs::metadata(&self.segment).ok()?;
+        file.is_file().then(|| file.blocks() * 512)
     }
 
     /// Its files, as `credentials` may use them.

@@ -33,9 +33,9 @@ pub struct Resize {
     /// The volume
     #[arg(value_name = "VOLUME")]
     pub volume: PathBuf,
-    /// Bytes it may take from now on, such as 4G or 512M
+    /// Bytes it may take from now on, such as 4G or 512M; all that its block device has room for, if not given
     #[arg(value_name = "SIZE", value_parser = text::parse_size)]
-    pub size: u64,
+    pub size: Option<u64>,
 }
 
 /// What a volume is kept on.

@@ -2,6 +2,7 @@
 
 use std::io::Write;
 use std::os::unix::fs::FileTypeExt;
+use std::path::Path;
 
 use eyrie::{Errno, Information, Kind, Posix, PosixExt, Report, Stat, Time, Volume};
 use serde_json::{Value, json};
@@ -17,10 +18,14 @@ const BROKEN: u8 = 4;
 /// Exit status of a volume that cannot be read or checked.
 const UNREADABLE: u8 = 8;
 
+fn is_device(path: &Path) -> bool {
+    path.metadata().is_ok_and(|found| found.file_type().is_block_device())
+}
+
 /// Makes a volume.
 pub fn mkfs(arguments: &Mkfs, output: &mut Output) -> Result<()> {
     let place = text::path(&arguments.volume);
-    let is_device = arguments.volume.metadata().is_ok_and(|found| found.file_type().is_block_device());
+    let is_device = is_device(&arguments.volume);
     if !is_device && arguments.volume.symlink_metadata().is_ok() {
         let why = "something is there already: choose another name, or remove it first";
         return Err(Failure::new("cannot make a volume", place, why));
@@ -60,9 +65,20 @@ fn refused_device(failure: Failure, error: &eyrie::Error) -> Failure {
 /// Makes a volume larger or smaller.
 pub fn resize(arguments: &Resize, output: &mut Output) -> Result<()> {
     let place = text::path(&arguments.volume);
+    if arguments.size.is_none() && !is_device(&arguments.volume) {
+        return Err(Failure::usage(
+            "cannot resize the volume",
+            place,
+            "it needs a size, such as 4G: see `eyrie resize --help`",
+        ));
+    }
     Volume::resize_with(&arguments.volume, arguments.size, paged())
         .map_err(|error| refused("cannot resize the volume", &arguments.volume, &error))?;
-    writeln!(output, "resized volume {place}: {}", text::size(arguments.size))?;
+    let bytes = match arguments.size {
+        Some(bytes) => bytes,
+        None => with_volume(&arguments.volume, |volume| Ok(volume.information().size_bytes))?,
+    };
+    writeln!(output, "resized volume {place}: {}", text::size(bytes))?;
     Ok(())
 }
 

@@ -6,6 +6,7 @@ mod archives;
 mod arguments;
 mod commands;
 mod crashes;
+mod devices;
 mod documents;
 mod errors;
 mod explore;

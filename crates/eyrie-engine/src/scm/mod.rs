@@ -145,12 +145,13 @@ impl Scm {
         Ok(Scm::over(volume, root, false))
     }
 
-    /// Makes the volume at `path`, which nobody has open, larger or smaller at its end.
+    /// Makes the volume at `path`, which nobody has open, larger or smaller at its end; without `bytes`, as large as its
+    /// device.
     ///
     /// # Errors
     /// `Volume` says how small or large it can be; as [`Scm::open`]; `Fault` when the host is full. Whatever happens, the
     /// volume has its old size or the new one.
-    pub fn resize(path: &Path, bytes: u64, paged: PagedOptions) -> Result<()> {
+    pub fn resize(path: &Path, bytes: Option<u64>, paged: PagedOptions) -> Result<()> {
         let (mut volume, opened) = Volume::open(path, paged)?;
         Scm::recover(&mut volume, opened)?;
         let (volume, opened) = volume.resize(path, bytes, paged)?;
@@ -217,11 +218,11 @@ impl Scm {
         self.volume.save()
     }
 
-    /// Gives the memory of groups that are free as a whole back to the host.
+    /// Gives the memory of groups that are free as a whole back to the host; how many bytes those have.
     ///
     /// # Errors
     /// `Fault`.
-    pub fn trim(&self) -> Result<()> {
+    pub fn trim(&self) -> Result<u64> {
         self.volume.trim()
     }
 

@@ -1,13 +1,21 @@
-//! A volume on a block device: the device is its segment, and the end of the device its journal.
+//! A volume on a block device: the device is its segment, with the journal behind it.
 //!
 //! The descriptor is the lock: the kernel gives a device exclusively to one mount or one descriptor (`O_EXCL`), and a lock of
 //! the whole file (`flock`) tells those who look at devices without claiming them. Both end when the last copy of
 //! the descriptor is closed, so a forked child holds them too.
 //!
+//! The volume and its journal take the start of the device, as many bytes as the superblock says; the journal's anchor is
+//! the last page of those. A device may get larger under a volume.
+//!
 //! Invariants:
+//! - How much the volume takes is read from the superblock in its place, whatever the journal has. It changes only while
+//!   the journal is empty, and no record of a journal changes it.
 //! - A device that has anything where file systems and their like have their marks is not written to unasked.
 //! - A journal is replayed only on a device whose first pages say that it has a volume: after another program took the
 //!   device the journal may still be there. Hence a new volume has its superblock in its place from the start.
+//!
+//! Safe when power fails while the size changes: everything is in its place and the journal is empty. First there is another
+//! empty journal where the new one is to be, then the superblock's copies switch to that.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Seek, SeekFrom};
@@ -15,15 +23,16 @@ use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
 
-use eyrie_medium::{Fault, Medium, PAGE_SIZE, PagedOptions};
+use eyrie_medium::{Blocks, Fault, Medium, PAGE_SIZE, PagedOptions};
 use rustix::fs::{FlockOperation, OFlags, flock};
 use rustix::io::Errno;
+use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
 use super::geometry::Geometry;
 use super::host::{MIN_HOST_BYTES, host_error};
-use super::layout::{MAGIC, SUPERBLOCKS};
+use super::layout::{MAGIC, SUPERBLOCKS, Superblock};
 use super::medium::{MediumChoice, blocks};
-use super::superblock::{Options, failure};
+use super::superblock::{self, Options, failure};
 use crate::{Error, Result};
 
 /// Bytes at either end of a device in which file systems, partition tables and the like have their marks.
@@ -34,19 +43,68 @@ pub(super) fn is_device(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|found| found.file_type().is_block_device())
 }
 
+/// The first pages of a device, aligned as direct transfers need it.
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C, align(4096))]
+struct Start([Superblock; 2]);
+
+const _: () = assert!(SUPERBLOCKS[0].offset() == 0 && SUPERBLOCKS[1].offset() == PAGE_SIZE);
+
+impl Start {
+    /// `None` where the device ends before.
+    fn read(file: &File) -> io::Result<Option<Start>> {
+        let mut start = Start::new_zeroed();
+        match file.read_exact_at(start.as_mut_bytes(), 0) {
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(None),
+            read => read.map(|()| Some(start)),
+        }
+    }
+
+    fn has_volume(&self) -> bool {
+        self.0.iter().any(|copy| copy.magic == MAGIC)
+    }
+
+    /// Bytes of the device that its volume takes; `None` where it says nothing.
+    fn taken(&self) -> Option<u64> {
+        let copy = &self.0[superblock::newest(&self.0)?];
+        Some(copy.disk_bytes.get()).filter(|&bytes| bytes > 0)
+    }
+}
+
 /// Takes the device at `path` for a new volume that fills it.
-pub(super) fn create(path: &Path, bytes: Option<u64>, options: &Options) -> Result<Medium> {
+pub(super) fn create(path: &Path, bytes: Option<u64>, options: &Options) -> Result<(Medium, File)> {
     let place = path.display().to_string();
     if bytes.is_some() {
         return Err(failure(&place, "a block device is used whole: leave the size out", Errno::INVAL));
     }
     let file = claim(path)?;
-    format(file, options, &place)
+    Ok((format(again(&file, path)?, options, &place)?, file))
 }
 
 /// Takes the device at `path` with the volume on it.
-pub(super) fn open(path: &Path, paged: PagedOptions) -> Result<Medium> {
-    mount(claim(path)?, paged, &path.display().to_string())
+pub(super) fn open(path: &Path, paged: PagedOptions) -> Result<(Medium, File)> {
+    let file = claim(path)?;
+    Ok((mount(&file, paged, &path.display().to_string())?, file))
+}
+
+/// Another descriptor of a claimed device, under the same claim.
+pub(super) fn again(file: &File, path: &Path) -> Result<File> {
+    file.try_clone().map_err(|error| host_error(path, "cannot be used", &error))
+}
+
+/// Bytes of its device that a volume takes with its journal.
+pub(super) fn taken(medium: &Medium) -> u64 {
+    let (volume, journal) = (medium.segment_sizes().next(), medium.journal_bytes());
+    volume.unwrap_or(0) + journal.unwrap_or(0) + PAGE_SIZE
+}
+
+/// Size of the largest volume that the device has room for.
+pub(super) fn room(file: &File, place: &str) -> Result<u64> {
+    Ok(Medium::volume_bytes_on(size(file).map_err(failed(place, "cannot be measured"))?))
+}
+
+fn size(mut file: &File) -> io::Result<u64> {
+    file.seek(SeekFrom::End(0))
 }
 
 /// Opens a device for this process alone.
@@ -74,12 +132,12 @@ fn failed(place: &str, doing: &str) -> impl FnOnce(io::Error) -> Error {
 }
 
 /// Makes the tables of a volume that fills `file` zeros, and the end of `file` a journal.
-fn format(mut file: File, options: &Options, place: &str) -> Result<Medium> {
+pub(super) fn format(file: File, options: &Options, place: &str) -> Result<Medium> {
     if matches!(options.medium, MediumChoice::Dram | MediumChoice::Pmem) {
         let what = "a volume on a block device has the medium paged: choose that, or make a file system on the device";
         return Err(failure(place, what, Errno::INVAL));
     }
-    let size = file.seek(SeekFrom::End(0)).map_err(failed(place, "cannot be measured"))?;
+    let size = size(&file).map_err(failed(place, "cannot be measured"))?;
     let bytes = Medium::volume_bytes_on(size);
     if bytes < MIN_HOST_BYTES {
         let what =
@@ -112,7 +170,7 @@ fn zero(file: &File, offset: u64, len: u64) -> io::Result<()> {
 
 /// What is on the device already.
 fn occupant(file: &File, size: u64) -> io::Result<Option<&'static str>> {
-    if has_volume(file)? {
+    if Start::read(file)?.is_some_and(|start| start.has_volume()) {
         return Ok(Some("there is an Eyrie volume on it"));
     }
     let mut marks = vec![0; MARKS_BYTES as usize];
@@ -127,28 +185,63 @@ fn occupant(file: &File, size: u64) -> io::Result<Option<&'static str>> {
     Ok(None)
 }
 
-/// Whether one of the two superblocks is in its place.
-fn has_volume(file: &File) -> io::Result<bool> {
-    let mut start = [0; 2 * PAGE_SIZE as usize];
-    match file.read_exact_at(&mut start, 0) {
-        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(false),
-        read => read?,
-    }
-    Ok(SUPERBLOCKS.iter().any(|place| start[place.offset() as usize..].starts_with(&MAGIC)))
-}
-
-/// The volume that fills `file`.
-fn mount(file: File, paged: PagedOptions, place: &str) -> Result<Medium> {
-    if !has_volume(&file).map_err(failed(place, "cannot be read"))? {
+/// The volume on the device.
+pub(super) fn mount(file: &File, paged: PagedOptions, place: &str) -> Result<Medium> {
+    let start = Start::read(file).map_err(failed(place, "cannot be read"))?;
+    let Some(start) = start.filter(Start::has_volume) else {
         return Err(failure(place, "not an Eyrie volume (or its creation did not finish)", Errno::INVAL));
+    };
+    let size = size(file).map_err(failed(place, "cannot be measured"))?;
+    let mut blocks = blocks(file.try_clone().map_err(failed(place, "cannot be used"))?);
+    if let Some(taken) = start.taken() {
+        if taken > size {
+            let what = format!(
+                "truncated volume: it takes {taken} bytes of its device, which now has {size}; make that larger again"
+            );
+            return Err(failure(place, what, Errno::IO));
+        }
+        blocks = blocks.up_to(taken);
     }
-    match Medium::paged(Arc::new(blocks(file)), paged) {
+    match Medium::paged(Arc::new(blocks), paged) {
         Err(Fault::NotPaged) => {
-            let what = "damaged volume: there is no journal at the end of the device; has its size changed?";
+            let what = "damaged volume: there is no journal behind it on the device";
             Err(failure(place, what, Errno::IO))
         }
         mapped => Ok(mapped?),
     }
+}
+
+/// Gives the volume on the device, which is not mapped and whose journal is empty, room for `bytes` and no more. `step` is
+/// called between what comes one after the other.
+pub(super) fn resize(
+    file: &File,
+    bytes: u64,
+    place: &str,
+    step: &mut dyn FnMut() -> Result<()>,
+) -> Result<()> {
+    let failed = |error| failed(place, "cannot be resized")(error);
+    let whole = blocks(file.try_clone().map_err(failed)?);
+    let taken = Medium::move_paged(&whole, bytes)?;
+    step()?;
+    let start = Start::read(file).map_err(failed)?;
+    let newest = start.and_then(|start| Some((superblock::newest(&start.0)?, start)));
+    let Some((newest, mut start)) = newest else {
+        return Err(failure(place, "corrupt volume: both copies of the superblock are damaged", Errno::IO));
+    };
+    let before = start.taken();
+    let mut block = start.0[newest];
+    block.disk_bytes.set(taken);
+    superblock::seal(&mut block);
+    start.0 = [block; 2];
+    for copy in [1 - newest, newest] {
+        let written = file.write_all_at(start.0[copy].as_bytes(), SUPERBLOCKS[copy].offset());
+        written.and_then(|()| file.sync_data()).map_err(failed)?;
+        step()?;
+    }
+    if let Some(behind) = before.and_then(|before| before.checked_sub(taken)) {
+        whole.discard(taken, behind).map_err(failed)?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -156,7 +249,7 @@ mod tests {
     use tempfile::NamedTempFile;
 
     use super::*;
-    use crate::volume::{Opened, Volume};
+    use crate::volume::{Hold, Opened, Volume};
 
     const BYTES: u64 = 16 << 20;
 
@@ -176,15 +269,16 @@ mod tests {
     }
 
     fn make(file: &NamedTempFile, options: &Options) -> Result<Volume> {
-        let volume =
-            Volume::create_in(format(file.reopen().expect("a file"), options, "here")?, options, "here")?;
+        let medium = format(file.reopen().expect("a file"), options, "here")?;
+        let taken = taken(&medium);
+        let volume = Volume::create_in(medium, options, taken, "here")?;
         volume.medium().drain_home()?;
         Ok(volume)
     }
 
     fn reopen(file: &NamedTempFile) -> Result<(Volume, Opened)> {
         Volume::open_in(
-            mount(file.reopen().expect("a file"), PagedOptions::for_host(), "here")?,
+            mount(&file.reopen().expect("a file"), PagedOptions::for_host(), "here")?,
             None,
             "here",
         )
@@ -268,7 +362,46 @@ mod tests {
         let file = device(BYTES);
         make(&file, &options()).expect("created").close().expect("sound");
         file.as_file().set_len(BYTES - PAGE_SIZE).expect("shorter");
-        assert!(refusal(reopen(&file)).contains("no journal at the end"));
+        assert!(refusal(reopen(&file)).contains("truncated volume: it takes 16777216 bytes"));
+    }
+
+    fn resize(file: &NamedTempFile, bytes: Option<u64>) -> Result<u64> {
+        let (volume, opened) = reopen(file)?;
+        assert_eq!(opened, Opened::Clean);
+        let volume = Volume { hold: Some(Hold::Device(file.reopen().expect("a file"))), ..volume };
+        let (mut volume, _) = volume.resize(Path::new("here"), bytes, PagedOptions::for_host())?;
+        let marks = volume.marks();
+        volume.adopt(&marks);
+        let bytes = volume.geometry().volume_bytes();
+        volume.close()?;
+        Ok(bytes)
+    }
+
+    #[test]
+    fn a_device_changes_its_size_under_a_volume() {
+        let file = device(BYTES);
+        let volume = make(&file, &options()).expect("created");
+        let full = volume.geometry().volume_bytes();
+        let half = full / 2 / PAGE_SIZE * PAGE_SIZE;
+        volume.close().expect("sound");
+        let what = refusal(resize(&file, Some(full + PAGE_SIZE)));
+        assert!(what.contains(&format!("its device has room for {full} bytes")), "{what}");
+        assert_eq!(resize(&file, None).expect("sound"), full);
+
+        file.as_file().set_len(2 * BYTES).expect("room");
+        let larger = resize(&file, None).expect("sound");
+        assert!(larger > full + BYTES / 16 * 15, "{larger}");
+        assert_eq!(resize(&file, Some(full)).expect("sound"), full);
+        assert_eq!(resize(&file, Some(half)).expect("sound"), half);
+
+        let (volume, _) = reopen(&file).expect("a volume");
+        let taken = taken(volume.medium());
+        assert_eq!(taken, Medium::paged_bytes(half));
+        volume.close().expect("sound");
+        file.as_file().set_len(taken).expect("shorter");
+        reopen(&file).expect("a volume").0.close().expect("sound");
+        file.as_file().set_len(taken - 1).expect("shorter");
+        assert!(refusal(reopen(&file)).contains("truncated volume"));
     }
 
     #[test]

@@ -33,6 +33,13 @@ pub(super) fn host_error(path: &Path, doing: &str, error: &io::Error) -> Error {
     failure(&path.display().to_string(), format!("{doing}: {error}"), errno)
 }
 
+/// What keeps others away from a volume, until dropped.
+pub(super) enum Hold {
+    Directory(#[allow(dead_code, reason = "held for its drop")] HostLock),
+    /// The claimed device itself.
+    Device(File),
+}
+
 /// Removes what it lists, last first, unless told to keep it.
 struct Undo(Vec<PathBuf>);
 
@@ -51,10 +58,11 @@ pub(super) fn create<T>(
     path: &Path,
     bytes: Option<u64>,
     options: &Options,
-    fill: impl FnOnce(Medium, Option<HostLock>) -> Result<T>,
+    fill: impl FnOnce(Medium, Hold) -> Result<T>,
 ) -> Result<T> {
     if device::is_device(path) {
-        return fill(device::create(path, bytes, options)?, None);
+        let (medium, file) = device::create(path, bytes, options)?;
+        return fill(medium, Hold::Device(file));
     }
     let place = path.display().to_string();
     let bytes = bytes.unwrap_or(DEFAULT_BYTES);
@@ -66,7 +74,7 @@ pub(super) fn create<T>(
     let (file, lock) = make_files(path, &mut undo)?;
     let medium = map_new(&file, bytes, options, &place)?;
     let kind = medium.kind();
-    let done = fill(medium, Some(lock))?;
+    let done = fill(medium, Hold::Directory(lock))?;
     if matches!(kind, MediumKind::Pmem | MediumKind::Paged) {
         // What the mapping does not cover: the file's size, and the names that lead to it.
         let names = [path, path.parent().filter(|up| !up.as_os_str().is_empty()).unwrap_or(Path::new("."))];
@@ -124,9 +132,10 @@ fn make_directory(path: &Path, undo: &mut Undo) -> Result<()> {
 }
 
 /// Locks and maps the volume at `path`.
-pub(super) fn open(path: &Path, paged: PagedOptions) -> Result<(Medium, Option<HostLock>)> {
+pub(super) fn open(path: &Path, paged: PagedOptions) -> Result<(Medium, Hold)> {
     if device::is_device(path) {
-        return Ok((device::open(path, paged)?, None));
+        let (medium, file) = device::open(path, paged)?;
+        return Ok((medium, Hold::Device(file)));
     }
     let place = path.display().to_string();
     let directory = fs::metadata(path).map_err(|error| host_error(path, "cannot be opened", &error))?;
@@ -145,7 +154,7 @@ pub(super) fn open(path: &Path, paged: PagedOptions) -> Result<(Medium, Option<H
     }
     let lock = HostLock::take(path)?;
     let file = segment_file(path)?;
-    Ok((map_segment(path, &file, paged)?, Some(lock)))
+    Ok((map_segment(path, &file, paged)?, Hold::Directory(lock)))
 }
 
 /// The file of segment 0.

@@ -112,8 +112,10 @@ pub struct Superblock {
     pub reserved: [u8; 7],
     /// Size that the volume can be given without moving anything: the header-chunk bitmap has bits for so much.
     pub most_bytes: U64,
+    /// Bytes of a block device that the volume takes with its journal; 0 in a file.
+    pub disk_bytes: U64,
     /// Zero.
-    pub reserved_1: [u8; 120],
+    pub reserved_1: [u8; 112],
     /// Size of each segment, in bytes; zero past the last.
     pub segment_bytes: [U64; MAX_SEGMENTS],
     /// Zero.
@@ -277,6 +279,7 @@ mod tests {
                 medium,
                 reserved,
                 most_bytes,
+                disk_bytes,
                 reserved_1,
                 segment_bytes,
                 reserved_end

@@ -43,6 +43,7 @@ use eyrie_medium::{Addr, Medium, PagedOptions, SegmentId};
 
 pub use compare::{Finding, FindingKind};
 pub use geometry::Geometry;
+use host::Hold;
 pub use host::{MIN_HOST_BYTES, create_from, segment_path};
 pub use layout::{FORMAT_VERSION, REDO_SLOT_BYTES, REDO_SLOTS, redo_slot};
 pub use marks::{Marks, Overlap};
@@ -56,7 +57,6 @@ use crate::{Error, ObjectId, Result, Time};
 use central::Shared;
 use generation::Generations;
 use layout::{GENERATION_LIMIT, GROUPS_IN_USE, SUPERBLOCKS, VOLUME_PAGE, VolumePage};
-use lock::HostLock;
 use superblock::Found;
 
 /// How a volume was left.
@@ -78,7 +78,7 @@ pub struct Volume {
     generations: Generations,
     redo: Redo,
     /// Released last.
-    _lock: Option<HostLock>,
+    hold: Option<Hold>,
 }
 
 impl Volume {
@@ -89,11 +89,12 @@ impl Volume {
     /// [`Error::Volume`] says what is in the way; [`Error::Fault`] when the host is full. Nothing is left behind.
     pub fn create(path: &Path, bytes: Option<u64>, options: &Options) -> Result<Volume> {
         let place = path.display().to_string();
-        host::create(path, bytes, options, |medium, lock| {
-            let volume = Volume::create_in(medium, options, &place)?;
+        host::create(path, bytes, options, |medium, hold| {
+            let disk_bytes = if matches!(hold, Hold::Device(_)) { device::taken(&medium) } else { 0 };
+            let volume = Volume::create_in(medium, options, disk_bytes, &place)?;
             // From now on a disk has the superblock in its place: see `device`.
             volume.medium.drain_home()?;
-            Ok(Volume { _lock: lock, ..volume })
+            Ok(Volume { hold: Some(hold), ..volume })
         })
     }
 
@@ -102,16 +103,17 @@ impl Volume {
     /// # Errors
     /// [`Error::Volume`] when the size or `options` make no volume; [`Error::Fault`].
     pub fn create_on(medium: Medium, options: &Options) -> Result<Volume> {
-        Volume::create_in(medium, options, "new volume")
+        Volume::create_in(medium, options, 0, "new volume")
     }
 
-    fn create_in(medium: Medium, options: &Options, place: &str) -> Result<Volume> {
+    /// `disk_bytes`: what it takes of a device with its journal, if it is on one.
+    fn create_in(medium: Medium, options: &Options, disk_bytes: u64, place: &str) -> Result<Volume> {
         let bytes = medium.segment_sizes().next().unwrap_or(0);
         let geometry = Geometry::new(bytes, options.group_bytes)
             .map_err(|what| superblock::failure(place, what, rustix::io::Errno::INVAL))?;
         medium.back(Addr::new(SegmentId(0), 0), geometry.data_start())?;
         let gate = medium.enter()?;
-        superblock::write(&medium, &mut superblock::new(&geometry, options, medium.kind()), 1)?;
+        superblock::write(&medium, &mut superblock::new(&geometry, options, medium.kind(), disk_bytes), 1)?;
         drop(gate);
         let (volume, _) = Volume::open_in(medium, None, place)?;
         volume.space.central().sealed = false;
@@ -124,8 +126,8 @@ impl Volume {
     /// [`Error::Volume`] says what is wrong: no volume there, in use (and by which process), a newer format, truncated or
     /// corrupt; [`Error::Corrupt`]; [`Error::Fault`].
     pub fn open(path: &Path, paged: PagedOptions) -> Result<(Volume, Opened)> {
-        let (medium, lock) = host::open(path, paged)?;
-        Volume::open_in(medium, lock, &path.display().to_string())
+        let (medium, hold) = host::open(path, paged)?;
+        Volume::open_in(medium, Some(hold), &path.display().to_string())
     }
 
     /// Opens the volume on `medium`.
@@ -136,7 +138,7 @@ impl Volume {
         Volume::open_in(medium, None, "volume")
     }
 
-    fn open_in(medium: Medium, lock: Option<HostLock>, place: &str) -> Result<(Volume, Opened)> {
+    fn open_in(medium: Medium, hold: Option<Hold>, place: &str) -> Result<(Volume, Opened)> {
         let medium = Arc::new(medium);
         let gate = medium.enter()?;
         let _pin = pin();
@@ -160,7 +162,7 @@ impl Volume {
         let space = Space::new(shared, groups, map.unwrap_or_default());
         space.central().sealed = opened == Opened::Crashed;
         let generations = Generations::new(page.generation_limit.get());
-        let volume = Volume { space, medium, found, generations, redo: Redo::default(), _lock: lock };
+        let volume = Volume { space, medium, found, generations, redo: Redo::default(), hold };
         volume.check_root()?;
         Ok((volume, opened))
     }
@@ -201,11 +203,11 @@ impl Volume {
         Ok(self.medium.drain_home()?)
     }
 
-    /// Gives the memory of groups that are free as a whole back to the host.
+    /// Gives the memory of groups that are free as a whole back to the host; how many bytes those have.
     ///
     /// # Errors
     /// [`Error::Fault`].
-    pub fn trim(&self) -> Result<()> {
+    pub fn trim(&self) -> Result<u64> {
         self.space.trim(true)
     }
 

@@ -2,18 +2,51 @@
 //!
 //! Safe when power fails: the superblock says what size counts, and its copies switch it. The host's file is made longer
 //! before that and cut after it, and groups that are to be cut off go out of use before it. A resize that was
-//! interrupted leaves a volume of either size, whose file may be too long; the next resize mends that.
+//! interrupted leaves a volume of either size, whose file may be too long; the next resize mends that. On a device the
+//! place of the journal is what gets longer and shorter: see `device`.
 
+use std::fs::File;
 use std::path::Path;
 
-use eyrie_medium::{Addr, Ordered, PagedOptions, SegmentId};
+use eyrie_medium::{Addr, Medium, MediumKind, Ordered, PagedOptions, SegmentId};
 use rustix::io::Errno;
 
 use super::geometry::{Geometry, page_addr, page_of};
 use super::layout::GROUPS_IN_USE;
 use super::superblock::failure;
-use super::{MIN_HOST_BYTES, Opened, Volume, device, host, medium};
+use super::{Hold, MIN_HOST_BYTES, Opened, Volume, device, host, medium};
 use crate::Result;
+
+/// Where the segment of a volume is whose size changes, and how that is used.
+struct Host<'a> {
+    path: &'a Path,
+    file: File,
+    is_device: bool,
+    paged: PagedOptions,
+}
+
+impl Host<'_> {
+    /// Gives the segment, which is not mapped, room for `bytes` and no more.
+    fn resize(&self, kind: MediumKind, bytes: u64, step: &mut dyn FnMut() -> Result<()>) -> Result<()> {
+        let place = self.path.display().to_string();
+        if self.is_device {
+            return device::resize(&self.file, bytes, &place, step);
+        }
+        medium::resize(&self.file, kind, bytes, &place)?;
+        step()
+    }
+
+    fn map(&self) -> Result<Medium> {
+        if self.is_device {
+            return device::mount(&self.file, self.paged, &self.path.display().to_string());
+        }
+        host::map_segment(self.path, &self.file, self.paged)
+    }
+
+    fn open(&self, hold: Option<Hold>) -> Result<(Volume, Opened)> {
+        Volume::open_in(self.map()?, hold, &self.path.display().to_string())
+    }
+}
 
 impl Volume {
     /// The least size that [`Volume::resize`] can give it, in bytes: to the end of the last page in use.
@@ -22,17 +55,13 @@ impl Volume {
         page_addr(used_end).offset().max(self.geometry().data_start() + 4096).max(MIN_HOST_BYTES)
     }
 
-    /// Makes the volume in directory `path`, which this is, larger or smaller, and opens it again. What is free in it
-    /// must be known, and nothing of it in use.
+    /// Makes the volume at `path`, which this is, larger or smaller, or (without `bytes`) as large as its device, and opens
+    /// it again. What is free in it must be known, and nothing of it in use.
     ///
     /// # Errors
     /// [`Error::Volume`](crate::Error::Volume) says how small or large it can be; [`Error::Fault`](crate::Error::Fault)
     /// when the host is full. Whatever happens, the volume has its old size or the new one.
-    pub fn resize(self, path: &Path, bytes: u64, paged: PagedOptions) -> Result<(Volume, Opened)> {
-        if device::is_device(path) {
-            let what = "a volume on a block device is as large as the device: copy it to a new volume";
-            return Err(failure(&path.display().to_string(), what, Errno::INVAL));
-        }
+    pub fn resize(self, path: &Path, bytes: Option<u64>, paged: PagedOptions) -> Result<(Volume, Opened)> {
         self.resize_by_steps(path, bytes, paged, &mut || Ok(()))
     }
 
@@ -40,37 +69,62 @@ impl Volume {
     fn resize_by_steps(
         mut self,
         path: &Path,
-        bytes: u64,
+        bytes: Option<u64>,
         paged: PagedOptions,
         step: &mut dyn FnMut() -> Result<()>,
     ) -> Result<(Volume, Opened)> {
-        let place = path.display().to_string();
-        let geometry = self.size_fits(bytes, &place)?;
-        let old = self.geometry().volume_bytes();
+        let (is_device, file) = match &self.hold {
+            Some(Hold::Device(file)) => (true, device::again(file, path)?),
+            _ => (false, host::segment_file(path)?),
+        };
+        let host = Host { path, file, is_device, paged };
+        let geometry = self.new_geometry(&host, bytes).inspect_err(|_| {
+            // The refusal is what there is to report.
+            let _ = self.save();
+        })?;
+        let (bytes, old) = (geometry.volume_bytes(), self.geometry().volume_bytes());
         if bytes < old {
             self.switch(geometry, step)?;
         }
         self.medium.drain_home()?;
         step()?;
         let (kind, is) = (self.medium.kind(), self.medium.segment_sizes().next());
-        let lock = self._lock.take();
+        let hold = self.hold.take();
         drop(self);
-        let file = host::segment_file(path)?;
         if is != Some(bytes) {
-            medium::resize(&file, kind, bytes, &place)?;
-            step()?;
+            host.resize(kind, bytes, step)?;
         }
-        let open = |lock| Volume::open_in(host::map_segment(path, &file, paged)?, lock, &place);
-        let (mut volume, opened) = open(lock)?;
+        let (mut volume, opened) = host.open(hold)?;
         if bytes <= old {
             return Ok((volume, opened));
         }
         volume.switch(geometry, step)?;
         volume.medium.drain_home()?;
         step()?;
-        let lock = volume._lock.take();
+        let hold = volume.hold.take();
         drop(volume);
-        open(lock)
+        host.open(hold)
+    }
+
+    /// The geometry with the size that is asked for, or that of the device.
+    fn new_geometry(&self, host: &Host<'_>, bytes: Option<u64>) -> Result<Geometry> {
+        let place = host.path.display().to_string();
+        let room = if host.is_device { Some(device::room(&host.file, &place)?) } else { None };
+        let most = self.geometry().most_bytes();
+        match (bytes, room) {
+            (Some(bytes), Some(room)) if bytes > room => {
+                let what = format!(
+                    "cannot be made as large as {bytes} bytes: its device has room for {room} bytes and a journal"
+                );
+                Err(failure(&place, what, Errno::INVAL))
+            }
+            (Some(bytes), _) => self.size_fits(bytes, &place),
+            (None, Some(room)) => self.size_fits(room.min(most), &place),
+            (None, None) => {
+                let what = "needs a size: only a block device has one to be filled";
+                Err(failure(&place, what, Errno::INVAL))
+            }
+        }
     }
 
     /// The geometry of this volume with another size, if it can have that.
@@ -124,20 +178,51 @@ mod tests {
     /// Not a whole number of groups.
     const OLD: u64 = (2 << 20) + 8192;
 
+    /// What a volume is on.
+    #[derive(Clone, Copy, PartialEq, Debug)]
+    enum On {
+        Directory(MediumChoice),
+        /// A file that stands for one.
+        Device,
+    }
+
     struct Case {
+        on: On,
         path: PathBuf,
         kept: Extent,
         _parent: tempfile::TempDir,
     }
 
+    /// A volume that fills a device, which got larger since.
+    fn create_on_device(path: &Path, options: &Options) -> Volume {
+        let file = File::options().read(true).write(true).create_new(true).open(path).expect("a file");
+        file.set_len(Medium::paged_bytes(OLD)).expect("room");
+        let medium = device::format(file.try_clone().expect("a file"), options, "here").expect("room");
+        let taken = device::taken(&medium);
+        let volume = Volume::create_in(medium, options, taken, "here").expect("created");
+        file.set_len(16 << 20).expect("room");
+        Volume { hold: Some(Hold::Device(file)), ..volume }
+    }
+
+    fn open_device(path: &Path) -> (Volume, Opened) {
+        let file = File::options().read(true).write(true).open(path).expect("a file");
+        let medium = device::mount(&file, PagedOptions::for_host(), "here").expect("a volume");
+        Volume::open_in(medium, Some(Hold::Device(file)), "here").expect("a volume")
+    }
+
     impl Case {
         /// A volume that is used up to its last, short group.
-        fn new(medium: MediumChoice) -> Case {
+        fn new(on: On) -> Case {
             let parent = tempfile::tempdir().expect("a directory");
             let path = parent.path().join("v");
             let random = Options::random(Time::new(0, 0)).expect("random bytes");
-            let volume = Volume::create(&path, Some(OLD), &Options { group_bytes: GROUP, medium, ..random });
-            let volume = volume.expect("created");
+            let options = Options { group_bytes: GROUP, ..random };
+            let volume = match on {
+                On::Directory(medium) => {
+                    Volume::create(&path, Some(OLD), &Options { medium, ..options }).expect("created")
+                }
+                On::Device => create_on_device(&path, &options),
+            };
             let gate = volume.medium().enter().expect("sound");
             let kept = volume.space().allocate(5000).expect("empty");
             drop(volume.medium().write(kept.addr, &[7; 5000]).expect("in bounds"));
@@ -148,11 +233,14 @@ mod tests {
             let last = volume.geometry().groups();
             assert_eq!(volume.space().central().groups(), last);
             volume.close().expect("sound");
-            Case { path, kept, _parent: parent }
+            Case { on, path, kept, _parent: parent }
         }
 
         fn open(&self) -> Volume {
-            let (mut volume, opened) = Volume::open(&self.path, PagedOptions::for_host()).expect("a volume");
+            let (mut volume, opened) = match self.on {
+                On::Directory(_) => Volume::open(&self.path, PagedOptions::for_host()).expect("a volume"),
+                On::Device => open_device(&self.path),
+            };
             if opened == Opened::Crashed {
                 let marks = volume.marks();
                 marks.mark_extent(self.kept).expect("within");
@@ -163,16 +251,30 @@ mod tests {
 
         /// Resizes, stopping after so many steps; whether it was stopped.
         fn resize(&self, bytes: u64, mut steps: usize) -> bool {
-            let done = self.open().resize_by_steps(&self.path, bytes, PagedOptions::for_host(), &mut || {
-                steps = steps.checked_sub(1).ok_or(Error::NoSpace)?;
-                Ok(())
-            });
+            let done =
+                self.open().resize_by_steps(&self.path, Some(bytes), PagedOptions::for_host(), &mut || {
+                    steps = steps.checked_sub(1).ok_or(Error::NoSpace)?;
+                    Ok(())
+                });
             match done {
                 Ok((volume, _)) => assert_eq!(volume.geometry().volume_bytes(), bytes),
                 Err(Error::NoSpace) => return true,
                 Err(error) => panic!("{error}"),
             }
             false
+        }
+
+        fn assert_takes_no_more_than(&self, bytes: u64) {
+            let file = std::fs::metadata(segment_path(&self.path));
+            let length = |file: std::io::Result<std::fs::Metadata>| file.expect("there").len();
+            match self.on {
+                On::Directory(MediumChoice::Dram) => assert_eq!(length(file), bytes),
+                On::Directory(_) => assert_eq!(length(file), Medium::paged_bytes(bytes)),
+                On::Device => {
+                    assert_eq!(length(std::fs::metadata(&self.path)), 16 << 20);
+                    assert_eq!(device::taken(self.open().medium()), Medium::paged_bytes(bytes));
+                }
+            }
         }
 
         /// What was stored is there, and every page that should be free can be used.
@@ -194,11 +296,11 @@ mod tests {
 
     #[test]
     fn a_resize_that_is_stopped_at_any_step_leaves_either_size() {
-        for medium in [MediumChoice::Dram, MediumChoice::Paged] {
+        for on in [On::Directory(MediumChoice::Dram), On::Directory(MediumChoice::Paged), On::Device] {
             for new in [8 << 20, OLD + 4096, OLD - 4096, 1 << 20] {
                 let mut stops = 0;
                 for steps in 0.. {
-                    let case = Case::new(medium);
+                    let case = Case::new(on);
                     if !case.resize(new, steps) {
                         break;
                     }
@@ -209,20 +311,18 @@ mod tests {
                     volume.close().expect("sound");
                     assert!(!case.resize(new, usize::MAX), "nothing stops it now");
                     case.assert_sound(&case.open());
-                    let file = std::fs::metadata(segment_path(&case.path)).expect("there").len();
-                    let journal = eyrie_medium::Medium::paged_bytes(new);
-                    assert_eq!(file, if medium == MediumChoice::Dram { new } else { journal });
+                    case.assert_takes_no_more_than(new);
                 }
-                assert!(stops >= 3, "{medium:?} {new}: {stops}");
+                assert!(stops >= if on == On::Device { 5 } else { 3 }, "{on:?} {new}: {stops}");
             }
         }
     }
 
     #[test]
     fn what_cannot_be_is_refused_with_a_reason() {
-        let case = Case::new(MediumChoice::Dram);
+        let case = Case::new(On::Directory(MediumChoice::Dram));
         let refusal = |bytes| {
-            let done = case.open().resize(&case.path, bytes, PagedOptions::for_host());
+            let done = case.open().resize(&case.path, Some(bytes), PagedOptions::for_host());
             done.err().expect("refused").to_string()
         };
         let least = case.open().least_bytes();

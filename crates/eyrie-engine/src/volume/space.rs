@@ -207,28 +207,29 @@ impl Space {
     }
 
     /// Gives the memory of groups that are free as a whole back to the host, where it can take it; `all`: also of those
-    /// that were free when the volume was opened. Not to be called inside a gate or under a pin.
+    /// that were free when the volume was opened, or never in use. How many bytes they have. Not to be called inside a gate
+    /// or under a pin.
     ///
     /// Safe when power fails: a group goes out of what is given out first. What is in it then is free since a durable cut,
     /// and once everything that the medium has logged is at its place, nothing but an allocation writes there.
     ///
     /// # Errors
     /// [`Error::Fault`].
-    pub fn trim(&self, all: bool) -> Result<()> {
+    pub fn trim(&self, all: bool) -> Result<u64> {
         self.reclaim();
-        let groups = self.central().set_aside(&self.shared, all);
-        if groups.is_empty() {
-            return Ok(());
+        let mut groups = self.central().set_aside(&self.shared, all);
+        if !groups.is_empty() {
+            self.shared.medium.drain_home()?;
         }
-        self.shared.medium.drain_home()?;
         // While the lock is held nobody takes one of them into use again.
         let central = self.central();
-        for (start, end) in
-            groups.into_iter().filter(|&(start, _)| !central.is_backed(&self.shared, page_of(start)))
-        {
+        groups.retain(|&(start, _)| !central.is_backed(&self.shared, page_of(start)));
+        let end = self.shared.geometry.volume_bytes();
+        groups.extend(Some((self.shared.end(), end)).filter(|&(start, end)| all && start < end));
+        for &(start, end) in &groups {
             self.shared.medium.unback(Addr::new(SegmentId(0), start), end - start)?;
         }
-        Ok(())
+        Ok(groups.iter().map(|(start, end)| end - start).sum())
     }
 
     /// Gives back an extent that was never published: it may be reused at once.

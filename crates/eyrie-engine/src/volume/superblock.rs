@@ -70,8 +70,8 @@ pub(super) fn failure(place: &str, what: impl Into<String>, errno: Errno) -> Err
     Error::Volume { place: place.to_string(), what: what.into(), errno }
 }
 
-/// The superblock of a new volume that is kept on a medium of this kind.
-pub(super) fn new(geometry: &Geometry, options: &Options, kind: MediumKind) -> Superblock {
+/// The superblock of a new volume that is kept on a medium of this kind, and takes `disk_bytes` of a device if it is on one.
+pub(super) fn new(geometry: &Geometry, options: &Options, kind: MediumKind, disk_bytes: u64) -> Superblock {
     let mut block = Superblock::new_zeroed();
     block.magic = MAGIC;
     block.version.set(FORMAT_VERSION);
@@ -87,12 +87,20 @@ pub(super) fn new(geometry: &Geometry, options: &Options, kind: MediumKind) -> S
     block.medium = code(kind);
     block.segment_bytes[0].set(geometry.volume_bytes());
     block.most_bytes.set(geometry.most_bytes());
+    block.disk_bytes.set(disk_bytes);
     block
 }
 
 fn checksum(block: &Superblock) -> u32 {
     let bytes = block.as_bytes();
     crc32c::crc32c_append(crc32c::crc32c(&bytes[..12]), &bytes[16..])
+}
+
+/// The copy that counts, if one is whole.
+pub(super) fn newest(copies: &[Superblock; 2]) -> Option<usize> {
+    let whole =
+        (0..2).filter(|&i| copies[i].magic == MAGIC && copies[i].checksum.get() == checksum(&copies[i]));
+    whole.max_by_key(|&i| (copies[i].sequence.get(), 1 - i))
 }
 
 /// A superblock that was read and verified.
@@ -103,10 +111,15 @@ pub(super) struct Found {
     copy: usize,
 }
 
-/// Writes a superblock over both copies, with the next sequence number; the copy that is not `current` goes first.
-pub(super) fn write(medium: &Medium, block: &mut Superblock, current: usize) -> Result<()> {
+/// Gives a superblock that was changed the next sequence number.
+pub(super) fn seal(block: &mut Superblock) {
     block.sequence.set(block.sequence.get().wrapping_add(1));
     block.checksum.set(checksum(block));
+}
+
+/// Writes a superblock over both copies, with the next sequence number; the copy that is not `current` goes first.
+pub(super) fn write(medium: &Medium, block: &mut Superblock, current: usize) -> Result<()> {
+    seal(block);
     for copy in [1 - current, current] {
         let dirty = medium.write_value(SUPERBLOCKS[copy], block)?;
         let _whole = medium.barrier(dirty);
@@ -148,9 +161,7 @@ pub(super) fn read(medium: &Medium, place: &str) -> Result<Found> {
         let what = "not an Eyrie volume (or its creation did not finish)";
         return Err(failure(place, what, Errno::INVAL));
     }
-    let whole =
-        (0..2).filter(|&i| copies[i].magic == MAGIC && copies[i].checksum.get() == checksum(&copies[i]));
-    let Some(copy) = whole.max_by_key(|&i| (copies[i].sequence.get(), 1 - i)) else {
+    let Some(copy) = newest(&copies) else {
         if named == 2 && copies.iter().all(|copy| copy.version.get() > FORMAT_VERSION) {
             return Err(newer(place, copies[0].version.get()));
         }
@@ -252,7 +263,7 @@ mod tests {
     fn written() -> Medium {
         let medium = Medium::memory(SIZE).expect("memory");
         let geometry = Geometry::new(SIZE, 1 << 16).expect("a volume");
-        write(&medium, &mut new(&geometry, &options(), medium.kind()), 0).expect("in bounds");
+        write(&medium, &mut new(&geometry, &options(), medium.kind(), 0), 0).expect("in bounds");
         medium
     }
 

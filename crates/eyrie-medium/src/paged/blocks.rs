@@ -69,6 +69,8 @@ pub trait Blocks: Send + Sync {
 /// copy of the pages.
 pub struct FileBlocks {
     file: File,
+    /// Where they end; with the file, if nothing is said.
+    end: Option<u64>,
     sector: u64,
     /// For several writes at a time; nothing where the host does not let us have one.
     ring: OnceLock<Option<Ring>>,
@@ -85,12 +87,20 @@ impl FileBlocks {
             // A host that does not tell takes whole pages.
             _ => PAGE_SIZE,
         };
-        FileBlocks { file, sector, ring: OnceLock::new() }
+        FileBlocks { file, end: None, sector, ring: OnceLock::new() }
+    }
+
+    /// The first `bytes` of them.
+    pub fn up_to(self, bytes: u64) -> FileBlocks {
+        FileBlocks { end: Some(bytes), ..self }
     }
 }
 
 impl Blocks for FileBlocks {
     fn size(&self) -> io::Result<u64> {
+        if let Some(end) = self.end {
+            return Ok(end);
+        }
         // Unlike the file's length, this is right for devices, too.
         Ok(rustix::fs::seek(&self.file, rustix::fs::SeekFrom::End(0))?)
     }

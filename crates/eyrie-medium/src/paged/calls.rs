@@ -12,6 +12,13 @@ use crate::fault::Fault;
 use crate::mapping::{Mapping, Sentinel};
 use crate::medium::Medium;
 
+/// Where the last whole page of a disk is.
+fn last_page(blocks: &dyn Blocks) -> Result<u64, Fault> {
+    let size = blocks.size();
+    let size = size.map_err(|source| Fault::Io { what: "measuring the disk".to_string(), source })?;
+    Ok((size / PAGE_SIZE).saturating_sub(1) * PAGE_SIZE)
+}
+
 impl Medium {
     /// The volume on a disk that [`Medium::format_paged`] made, as its last drain left it.
     ///
@@ -50,10 +57,8 @@ impl Medium {
     /// # Errors
     /// [`Fault::Io`].
     pub fn fill_paged(blocks: &dyn Blocks, volume_bytes: u64) -> Result<(), Fault> {
-        let size = blocks.size();
-        let size = size.map_err(|source| Fault::Io { what: "measuring the disk".to_string(), source })?;
-        let last = (size / PAGE_SIZE).saturating_sub(1) * PAGE_SIZE;
-        Medium::make_journal(volume_bytes, last.saturating_sub(volume_bytes), |anchor| anchor.write(blocks))
+        let journal_bytes = last_page(blocks)?.saturating_sub(volume_bytes);
+        Medium::make_journal(volume_bytes, journal_bytes, |anchor| anchor.write(blocks))
     }
 
     /// As [`Medium::format_paged`], for a disk that grows with what is written behind its end. It grows at once or not
@@ -63,6 +68,18 @@ impl Medium {
     /// [`Fault::HostFull`], [`Fault::Io`].
     pub fn extend_paged(blocks: &dyn Blocks, volume_bytes: u64) -> Result<(), Fault> {
         Medium::make_journal(volume_bytes, journal_bytes(volume_bytes), |anchor| anchor.extend(blocks))
+    }
+
+    /// As [`Medium::format_paged`], for a volume that keeps its disk and changes its size there: both must be in their places,
+    /// and nothing in the journal so far. It is left as it is; the bytes that the volume takes together with the new one.
+    ///
+    /// # Errors
+    /// [`Fault::Io`].
+    pub fn move_paged(blocks: &dyn Blocks, volume_bytes: u64) -> Result<u64, Fault> {
+        let room = last_page(blocks)?.saturating_sub(volume_bytes);
+        let journal_bytes = journal_bytes(volume_bytes).min(room);
+        Medium::make_journal(volume_bytes, journal_bytes, |anchor| anchor.extend(blocks))?;
+        Ok(volume_bytes + journal_bytes + PAGE_SIZE)
     }
 
     fn make_journal(
