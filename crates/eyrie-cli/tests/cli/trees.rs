@@ -1,9 +1,11 @@
 //! Trees go in and come out as they were.
 
 use std::fs;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::process::Command;
 
+use eyrie::Volume;
 use eyrie_testkit::tree_fixture::{Manifest, grow};
 
 use crate::Sandbox;
@@ -119,4 +121,61 @@ fn what_cannot_be_read_is_counted() {
     assert_eq!(output.status.code(), Some(1));
     assert!(complaints.contains("tree/secret") && complaints.contains("1 entry left out"), "{complaints}");
     assert_eq!(sandbox.succeed(["ls", "vol:/tree"]), "file\n");
+}
+
+/// Bytes at the start, in the middle and at the end of a file of `size`.
+fn islands(size: u64) -> [(u64, Vec<u8>); 3] {
+    [(0, b"start".to_vec()), (size / 2 + 12345, vec![7; 100_000]), (size - 1, b"x".to_vec())]
+}
+
+/// Makes a file with islands, as large as the host lets it be up to 16 TiB. Its size.
+fn make_large(path: &Path) -> u64 {
+    let file = fs::File::create(path).unwrap();
+    let largest = [1 << 44, (1 << 44) - 4096, 1 << 40];
+    let size = largest.into_iter().find(|&size| file.set_len(size).is_ok()).unwrap();
+    islands(size).iter().for_each(|(offset, bytes)| file.write_all_at(bytes, *offset).unwrap());
+    size
+}
+
+fn assert_is_large(path: &Path, size: u64) {
+    let file = fs::File::open(path).unwrap();
+    let stat = file.metadata().unwrap();
+    assert_eq!(stat.len(), size);
+    assert!(stat.blocks() * 512 < 1 << 20, "holes are no holes any more: {} blocks", stat.blocks());
+    for (offset, bytes) in islands(size) {
+        let mut read = vec![0; bytes.len()];
+        file.read_exact_at(&mut read, offset).unwrap();
+        assert!(read == bytes, "the bytes at {offset}");
+    }
+}
+
+#[test]
+fn files_of_16_tib_take_the_time_and_space_of_their_data() {
+    let disk = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    for (sandbox, medium) in [(Sandbox::new(), "dram"), (Sandbox { dir: disk }, "paged")] {
+        let succeed = |arguments: &[&str]| {
+            // What takes the time of the size takes days.
+            let mut command = Command::new("timeout");
+            command.args(["60", env!("CARGO_BIN_EXE_eyrie")]).args(arguments).current_dir(sandbox.path("."));
+            let output = command.output().unwrap();
+            assert!(output.status.success(), "{arguments:?}: {output:?}");
+        };
+        fs::create_dir(sandbox.path("tree")).unwrap();
+        let size = make_large(&sandbox.path("tree/large"));
+        succeed(&["mkfs", "vol", "--size", "64M", "--medium", medium]);
+        succeed(&["import", "tree", "vol:/tree"]);
+        succeed(&["export", "vol:/tree", "exported"]);
+        assert_is_large(&sandbox.path("exported/large"), size);
+
+        succeed(&["dump", "vol:/tree", "--output", "archive.tar"]);
+        assert!(fs::metadata(sandbox.path("archive.tar")).unwrap().len() < 1 << 20);
+        succeed(&["load", "vol:/loaded", "--input", "archive.tar"]);
+        succeed(&["cp", "vol:/loaded/large", "copied"]);
+        assert_is_large(&sandbox.path("copied"), size);
+
+        succeed(&["fsck", "vol"]);
+        succeed(&["rm", "-r", "vol:/tree", "vol:/loaded"]);
+        let volume = Volume::open(sandbox.path("vol")).unwrap();
+        assert!(volume.information().used_bytes < 64 << 10, "{:?}", volume.information());
+    }
 }
