@@ -401,6 +401,7 @@ impl Medium {
     pub fn write_words(&self, addr: Addr, words: impl ExactSizeIterator<Item = u64>) -> Result<Dirty, Fault> {
         let places = self.resolve_words(addr, words.len())?;
         let len = size_of_val(places);
+        debug_assert!(len < crate::pmem::STREAM_FROM, "what is long is streamed, with `write`");
         self.before_store(addr, len as u64)?;
         for (place, word) in places.iter().zip(words) {
             place.store(word, Ordering::Release);

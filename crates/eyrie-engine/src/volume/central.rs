@@ -178,7 +178,11 @@ impl Central {
         let page = self.pages(shared, CHUNK_PAGES, true)?;
         self.taken(shared, page, CHUNK_PAGES)?;
         if let Err(error) = self.headers.add(&shared.medium, &shared.chunks, page / CHUNK_PAGES) {
-            self.buddy.free(page, page + CHUNK_PAGES);
+            let bytes = u64::from(CHUNK_PAGES) * PAGE_SIZE;
+            match shared.medium.freed(page_addr(page), bytes) {
+                None => drop(self.buddy.free(page, page + CHUNK_PAGES)),
+                Some(cut) => self.keep(cut, page_addr(page), bytes),
+            }
             return Err(error);
         }
         self.headers.allocate().ok_or(Error::NoSpace)

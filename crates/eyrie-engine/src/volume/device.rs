@@ -30,7 +30,7 @@ use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
 use super::geometry::Geometry;
 use super::host::{MIN_HOST_BYTES, host_error};
-use super::layout::{MAGIC, SUPERBLOCKS, Superblock};
+use super::layout::{MAGIC, MEDIUM_PAGED, SUPERBLOCKS, Superblock};
 use super::medium::{MediumChoice, blocks};
 use super::superblock::{self, Options, failure};
 use crate::{Error, Result};
@@ -46,18 +46,23 @@ pub(super) fn is_device(path: &Path) -> bool {
 /// The first pages of a device, aligned as direct transfers need it.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C, align(4096))]
-struct Start([Superblock; 2]);
+pub(super) struct Start([Superblock; 2]);
 
 const _: () = assert!(SUPERBLOCKS[0].offset() == 0 && SUPERBLOCKS[1].offset() == PAGE_SIZE);
 
 impl Start {
-    /// `None` where the device ends before.
-    fn read(file: &File) -> io::Result<Option<Start>> {
+    /// `None` where the device, or file, ends before.
+    pub(super) fn read(file: &File) -> io::Result<Option<Start>> {
         let mut start = Start::new_zeroed();
         match file.read_exact_at(start.as_mut_bytes(), 0) {
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(None),
             read => read.map(|()| Some(start)),
         }
+    }
+
+    /// Whether it says that a volume is on a disk. That never changes, so a copy that is damaged says it, too.
+    pub(super) fn is_paged(&self) -> bool {
+        self.0.iter().any(|copy| copy.magic == MAGIC && copy.medium == MEDIUM_PAGED)
     }
 
     fn has_volume(&self) -> bool {

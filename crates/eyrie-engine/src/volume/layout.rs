@@ -144,7 +144,7 @@ pub struct SegmentHeader {
     pub reserved_end: [u8; 16],
 }
 
-/// Words that change by one publish each, every one in a line of its own.
+/// Words that change by one publish each; those that change together are in one line.
 #[repr(C)]
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
 pub struct VolumePage {
@@ -152,7 +152,7 @@ pub struct VolumePage {
     pub generation_limit: U64,
     /// Zero.
     pub reserved_0: [u8; 56],
-    /// Number of groups in use: the first so many. Never falls.
+    /// Number of groups in use: the first so many. Only a resize to a smaller size makes it fall.
     pub groups_in_use: U64,
     /// Zero.
     pub reserved_1: [u8; 56],

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use eyrie_medium::{Fault, FileBlocks, Medium, MediumKind, PagedOptions};
 use rustix::io::Errno;
 
+use super::device::Start;
 use super::layout::{MEDIUM_DRAM, MEDIUM_PAGED, MEDIUM_PMEM};
 use super::superblock::{self, Options, failure};
 use crate::{Error, Result};
@@ -99,9 +100,13 @@ pub(super) fn blocks(file: File) -> FileBlocks {
 /// Maps the segment of the volume at `place`, as its superblock says.
 pub(super) fn map(file: &File, bytes: u64, paged: PagedOptions, place: &str) -> Result<Medium> {
     let again = || file.try_clone().map_err(|error| failure(place, format!("{error}"), errno(&error)));
-    match Medium::paged(Arc::new(blocks(again()?)), paged) {
-        Err(Fault::NotPaged) => {}
-        mapped => return Ok(mapped?),
+    // The end of any other volume's file is its users', who may have written there what looks like a journal.
+    let start = Start::read(file).map_err(|error| failure(place, format!("{error}"), errno(&error)))?;
+    if start.is_some_and(|start| start.is_paged()) {
+        match Medium::paged(Arc::new(blocks(again()?)), paged) {
+            Err(Fault::NotPaged) => {}
+            mapped => return Ok(mapped?),
+        }
     }
     let medium = Medium::dram(vec![(again()?, bytes)])?;
     match superblock::read(&medium, place)?.block.medium {
@@ -145,9 +150,35 @@ fn is_memory(file: &File) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use eyrie_medium::{Anchor, ChangedPage, FreshPage, RecordHead};
+    use std::os::unix::fs::FileExt;
 
+    use eyrie_medium::{Anchor, ChangedPage, FreshPage, PAGE_SIZE, RecordHead};
+    use zerocopy::IntoBytes;
+
+    use super::*;
+    use crate::Time;
     use crate::format_doc::{assert_described, fields};
+    use crate::volume::{Volume, segment_path};
+
+    /// The last pages of a volume that is on no disk may have anything in them: also what looks like the end of one that is.
+    #[test]
+    fn regression_a_journal_that_a_user_wrote_is_not_replayed() {
+        let dir = tempfile::tempdir().expect("room");
+        let path = dir.path().join("vol");
+        let random = Options::random(Time::new(1, 0)).expect("random bytes");
+        let options = Options { medium: MediumChoice::Dram, group_bytes: 64 << 10, ..random };
+        let volume = Volume::create(&path, Some(1 << 20), &options).expect("room");
+        volume.save().expect("sound");
+        drop(volume);
+        let file = File::options().read(true).write(true).open(segment_path(&path)).expect("there");
+        let anchor = Anchor::create((1 << 20) - 2 * PAGE_SIZE, PAGE_SIZE).expect("random bytes");
+        file.write_all_at(anchor.as_bytes(), (1 << 20) - PAGE_SIZE).expect("room");
+        let mut before = vec![0; 1 << 20];
+        file.read_exact_at(&mut before, 0).expect("there");
+        let medium = map(&file, 1 << 20, options.paged, "vol").expect("it is on no disk");
+        assert_eq!(medium.kind(), MediumKind::Dram);
+        assert!(medium.snapshot() == before, "opening it changed something");
+    }
 
     #[test]
     fn the_description_of_the_journal_agrees() {

@@ -200,10 +200,11 @@ impl Space {
             over
         });
         self.gather();
-        if self.central().keeps() && self.shared.medium.drain().is_ok() {
+        let drained = self.central().keeps() && self.shared.medium.drain().is_ok();
+        if drained {
             self.gather();
         }
-        over
+        over || drained
     }
 
     /// Gives the memory of groups that are free as a whole back to the host, where it can take it; `all`: also of those

@@ -33,13 +33,15 @@ pub(super) struct State {
     at: u64,
     /// Pages that the journal has lines of.
     logged: Vec<usize>,
+    /// Whether the last record counts only with the fresh pages that it lists.
+    lists_fresh: bool,
     /// Memory in which pages are gathered.
     gathered: Vec<PageBytes>,
 }
 
 impl State {
     pub(super) fn new(anchor: Anchor) -> State {
-        State { anchor, sequence: 1, at: 0, logged: Vec::new(), gathered: Vec::new() }
+        State { anchor, sequence: 1, at: 0, logged: Vec::new(), lists_fresh: false, gathered: Vec::new() }
     }
 }
 
@@ -142,12 +144,7 @@ impl Pager {
             return Ok(());
         }
         self.refuse_if_failed()?;
-        let done = self.drain_now(&mut state, drain).and_then(|()| match drain {
-            // The journal's old name must not come back: it would bring its records over what happens next.
-            Drain::Home => self.blocks.flush(),
-            Drain::Cut => Ok(()),
-        });
-        done.map_err(|source| {
+        self.drain_now(&mut state, drain).map_err(|source| {
             self.failed.store(true, Ordering::Release);
             Fault::Io { what: "draining the volume to its disk (it is now read-only)".to_string(), source }
         })
@@ -176,8 +173,13 @@ impl Pager {
 
     /// Bytes that the next record will hardly have more than.
     fn expected_bytes(&self) -> u64 {
+        self.recorded_bytes() + (FEW as u64 + 1) * PAGE_SIZE
+    }
+
+    /// Bytes of the next record, but for the lines of a few fresh pages.
+    pub(super) fn recorded_bytes(&self) -> u64 {
         let pages = self.dirty_pages.load(Ordering::Relaxed) as u64;
-        self.changed_bytes.load(Ordering::Relaxed) + 32 * pages + (FEW as u64 + 1) * PAGE_SIZE
+        self.changed_bytes.load(Ordering::Relaxed) + 32 * pages
     }
 
     /// Makes a logged page part of the next cut, so that it can be brought to its place as it is then.
@@ -299,7 +301,9 @@ impl Pager {
 
     /// Writes what was gathered and the record of it, and makes them and everything before durable.
     fn log(&self, state: &mut State, record: &Record, home: &mut Homing<'_>) -> io::Result<()> {
-        if record.is_empty() {
+        // What this cut freed may be taken again once it is durable, also what the last record lists as fresh: then that
+        // must count without looking there, as the last but one.
+        if record.is_empty() && !state.lists_fresh {
             return home.write(None);
         }
         let bytes = record.bytes(self.blocks.sector());
@@ -318,6 +322,7 @@ impl Pager {
         self.blocks.flush()?;
         state.sequence += 1;
         state.at += bytes;
+        state.lists_fresh = record.has_fresh();
         Ok(())
     }
 
@@ -354,7 +359,7 @@ impl Pager {
     /// Makes the journal empty. Everything in it has reached its place, durably.
     fn restart(&self, state: &mut State) -> io::Result<()> {
         state.anchor.rename(&*self.blocks)?;
-        (state.sequence, state.at) = (1, 0);
+        (state.sequence, state.at, state.lists_fresh) = (1, 0, false);
         Ok(())
     }
 }

@@ -126,6 +126,6 @@ impl Pager {
     /// Whether so much is to be drained that more has to wait.
     fn is_swamped(&self) -> bool {
         self.dirty_pages.load(Ordering::Relaxed) > self.limit() / 2
-            || self.changed_bytes.load(Ordering::Relaxed) > self.journal_bytes / 2
+            || self.recorded_bytes() > self.journal_bytes / 2
     }
 }

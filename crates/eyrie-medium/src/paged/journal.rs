@@ -248,6 +248,11 @@ impl Record {
         }
     }
 
+    /// Whether it lists fresh pages.
+    pub fn has_fresh(&self) -> bool {
+        !self.fresh.is_empty()
+    }
+
     /// Whether there is nothing in it.
     pub fn is_empty(&self) -> bool {
         self.fresh.is_empty() && self.changed_pages == 0

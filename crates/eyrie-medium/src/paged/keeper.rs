@@ -14,8 +14,12 @@ use super::drain::Drain;
 use super::{Pager, ahead};
 use crate::fault::Fault;
 
-/// What the kernel is asked to tell: that some task waited 100 ms of a second for memory.
-const PRESSURE: &[u8] = b"some 100000 1000000\0";
+/// What the kernel is asked to tell: that some task waited 200 ms of two seconds for memory. Windows of
+/// less than two seconds are for privileged processes.
+const PRESSURE: &[u8] = b"some 200000 2000000\0";
+
+/// Time between background drains, at most.
+const LONGEST_INTERVAL: Duration = Duration::from_secs(1 << 30);
 
 /// Wakes the keeper.
 pub(super) struct Bell {
@@ -89,7 +93,8 @@ impl Drop for Keeper {
 
 fn keep(pager: &Pager) {
     let pressure = pressure();
-    let interval = pager.options.drain_interval;
+    // Time has an end.
+    let interval = pager.options.drain_interval.min(LONGEST_INTERVAL);
     let mut next = Instant::now() + interval;
     loop {
         let short = wait(pager, pressure.as_ref(), next.saturating_duration_since(Instant::now()));
@@ -129,7 +134,7 @@ impl Pager {
     /// Whether so much was changed that a drain should not wait for its time.
     fn is_pressing(&self) -> bool {
         self.dirty_pages.load(Ordering::Relaxed) > self.limit() / 4
-            || self.changed_bytes.load(Ordering::Relaxed) > self.journal_bytes / 8
+            || self.recorded_bytes() > self.journal_bytes / 8
     }
 
     /// Drops pages until at most `most` are in memory, after bringing home what pins too many.

@@ -220,7 +220,8 @@ impl Pager {
         Ok(())
     }
 
-    /// Makes the pages of a range fit to be changed, and notes that they are.
+    /// Makes the pages of a range fit to be changed, and notes that they are. An Op that was let in goes on to its end also when
+    /// the disk fails meanwhile: half of it would be worse than all, and what is dirty stays in memory.
     pub(crate) fn storing(&self, offset: u64, len: u64) -> Result<(), Fault> {
         debug_assert!(self.turnstile.is_mine(), "a paged medium is changed inside a gate");
         let end = offset + len;
@@ -254,7 +255,6 @@ impl Pager {
             } else if flags & DIRTY != 0 {
                 self.preserve(page, flags);
             } else {
-                self.refuse_if_failed()?;
                 let new = (flags & !(LEAVING | ODD)) | DIRTY | WARM | parity;
                 if self.pages.turn(page, flags, new) {
                     self.list(page);
@@ -313,7 +313,6 @@ impl Pager {
             } else if flags & DIRTY != 0 && flags & ODD != parity {
                 self.preserve(page, flags);
             } else {
-                self.refuse_if_failed()?;
                 let new = (flags & !(LEAVING | ODD | LOGGED)) | RESIDENT | DIRTY | FRESH | WARM | parity;
                 if !self.pages.turn(page, flags, new) {
                     continue;
@@ -413,11 +412,12 @@ impl Pager {
             return Ok(());
         }
         let mut done = self.read_in(page, count);
-        if done.is_err() && count > 1 {
+        while done.is_err() && count > 1 {
             // Perhaps it is a page further on, which nobody has to have.
-            (page + 1..locked_end).for_each(|page| self.pages.unlock(page, 0, 0));
-            (count, locked_end) = (1, page + 1);
-            done = self.read_in(page, 1);
+            let fewer = count / 2;
+            (page + fewer..page + count).for_each(|page| self.pages.unlock(page, 0, 0));
+            (count, locked_end) = (fewer, page + fewer);
+            done = self.read_in(page, count);
         }
         if let Err(source) = done {
             self.pages.unlock(page, 0, 0);

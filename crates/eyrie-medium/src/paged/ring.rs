@@ -40,15 +40,6 @@ fn length(data: &[u8]) -> u32 {
     u32::try_from(data.len()).unwrap_or(1 << 30)
 }
 
-/// Bytes that were stored.
-fn stored(result: i32) -> io::Result<usize> {
-    match usize::try_from(result) {
-        Ok(stored) => Ok(stored),
-        Err(_) if [-libc::EINTR, -libc::EAGAIN].contains(&result) => Ok(0),
-        Err(_) => Err(io::Error::from_raw_os_error(-result)),
-    }
-}
-
 fn write_batch(ring: &mut IoUring, file: &File, batch: &[(u64, &[u8])]) -> io::Result<()> {
     for (number, (offset, data)) in batch.iter().enumerate() {
         let write =
@@ -58,7 +49,8 @@ fn write_batch(ring: &mut IoUring, file: &File, batch: &[(u64, &[u8])]) -> io::R
         debug_assert!(pushed.is_ok(), "the ring has room for a batch");
     }
     complete(ring, batch.len()).into_iter().try_for_each(|(number, result)| {
-        let ((offset, data), stored) = (batch[number], stored(result)?);
+        // What a ring cannot do, an ordinary write may; if not, it says why.
+        let ((offset, data), stored) = (batch[number], usize::try_from(result).unwrap_or(0));
         file.write_all_at(data.get(stored..).unwrap_or(&[]), offset + stored as u64)
     })
 }

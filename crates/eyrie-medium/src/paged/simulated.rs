@@ -28,6 +28,7 @@ struct State {
     room: Option<u64>,
     flushes: u64,
     written: u64,
+    pages_read: u64,
 }
 
 /// A simulated disk; clones share it.
@@ -94,6 +95,11 @@ impl SimulatedDisk {
         self.state().flushes
     }
 
+    /// Pages that were asked for so far, with those that could not be read.
+    pub fn pages_read(&self) -> u64 {
+        self.state().pages_read
+    }
+
     /// Bytes written so far.
     pub fn written(&self) -> u64 {
         self.state().written
@@ -122,7 +128,8 @@ impl Blocks for SimulatedDisk {
     }
 
     fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
-        let state = self.state();
+        let mut state = self.state();
+        state.pages_read += (out.len() as u64).div_ceil(PAGE_SIZE);
         let end = (offset + out.len() as u64).div_ceil(PAGE_SIZE);
         if state.bad.range(offset / PAGE_SIZE..end).next().is_some() {
             return Err(io::Error::from_raw_os_error(libc::EIO));

@@ -99,6 +99,59 @@ fn a_journal_that_is_full_goes_home_without_what_is_fresh_now() {
     assert!(is_full_of(&after, 100..200, 1) && is_full_of(&after, 200..360, 2));
 }
 
+/// A cut in which nothing but freeing happened makes pages free that the last record lists as fresh. What is written to
+/// them next must not make that record void.
+#[test]
+fn regression_what_a_record_lists_as_fresh_is_taken_again_without_making_it_void() {
+    let disk = disk();
+    let medium = quiet(&disk);
+    take(&medium, 2..42, 5);
+    set(&medium, 0, 1);
+    medium.drain().expect("drained");
+    let until = medium.freed(addr(8192), 40 * 4096).expect("a durable cut has it");
+    medium.drain().expect("drained");
+    assert!(medium.durable() >= until);
+    take(&medium, 2..42, 6);
+    // The pages are written, the next record is not.
+    disk.fail_at(2, true);
+    let _ = medium.drain();
+    for kept in [true, false] {
+        assert_eq!(word(&open(&disk.power_failure(|| kept)), 0), 1, "an acknowledged change is gone");
+    }
+}
+
+/// Every page of a long read is tried with ever fewer others, not with all that are left.
+#[test]
+fn regression_a_bad_page_costs_few_reads_of_the_pages_before_it() {
+    let disk = disk();
+    disk.make_bad(255, true);
+    let medium = quiet(&disk);
+    let before = disk.pages_read();
+    let _pin = pin();
+    let mut bytes = vec![0; 256 * 4096];
+    assert!(medium.read(addr(0), &mut bytes).is_err());
+    let read = disk.pages_read() - before;
+    assert!(read < 256 * 10, "{read} pages were read");
+}
+
+/// An Op that is under way when a drain fails ends as it would have.
+#[test]
+fn an_op_that_was_let_in_goes_on_when_the_disk_fails() {
+    let disk = disk();
+    let medium = quiet(&disk);
+    set(&medium, 0, 1);
+    {
+        let gate = medium.enter().expect("open");
+        let _pin = pin();
+        let _ = medium.barrier(medium.write_word(addr(8192), 1).expect("in range"));
+        pager(&medium).failed.store(true, Ordering::Release);
+        let _ = medium.barrier(medium.write_word(addr(40960), 1).expect("it was let in"));
+        drop(gate);
+    }
+    assert_eq!((word(&medium, 8192), word(&medium, 40960)), (1, 1));
+    assert!(matches!(medium.enter(), Err(Fault::ReadOnly)));
+}
+
 #[test]
 fn fresh_pages_do_not_fill_the_journal() {
     let disk = disk();
