@@ -4,6 +4,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use eyrie::{Credentials, Errno, Files, MediumChoice, OpenFlags, Posix, PosixExt, Volume, Whence};
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
 
 const MEDIA: [MediumChoice; 2] = [MediumChoice::Dram, MediumChoice::Paged];
 
@@ -189,6 +191,72 @@ fn a_file_larger_than_any_volume_is_sparse() {
         file.set_len(0).unwrap();
         drop((file, handle));
         assert_eq!(volume.check().unwrap().findings, [""; 0]);
+    }
+}
+
+/// Bytes of the pages of a file that have data.
+fn data_bytes(files: &Files, path: &str) -> u64 {
+    let handle = files.open(path, OpenFlags::READ, 0).expect("sound");
+    let (mut bytes, mut offset) = (0, 0);
+    while let Ok(start) = files.seek(&handle, offset, Whence::Data) {
+        offset = files.seek(&handle, start, Whence::Hole).expect("sound");
+        bytes += offset.next_multiple_of(4096) - start / 4096 * 4096;
+    }
+    bytes
+}
+
+#[test]
+fn what_a_sparse_file_takes_is_what_is_there() {
+    const END: u64 = 1 << 30;
+    for medium in MEDIA {
+        let host = tempfile::tempdir().unwrap();
+        let volume = create(&host.path().join("v"), 64 << 20, medium);
+        let files = volume.files(Credentials::root());
+        let mut random = SmallRng::seed_from_u64(1);
+        for round in 0..500 {
+            let path = format!("/{round}");
+            let file = files.options().write(true).create(true).open(&path).unwrap();
+            // Large enough for a tree, which has nothing but whole pages.
+            file.write_at(&[1; 20_000], 0).unwrap();
+            for _ in 0..random.random_range(1..10) {
+                let size = file.metadata().unwrap().size;
+                match random.random_range(0..10) {
+                    0 => file.set_len(random.random_range(20_000..END)).unwrap(),
+                    1 => file.set_len(size + random.random_range(0..10_000)).unwrap(),
+                    2 => file.set_len(size - random.random_range(0..size.min(9000))).unwrap(),
+                    3 => drop(file.write_at(&[2; 5000], size + random.random_range(0..9000)).unwrap()),
+                    _ => {
+                        let offset = random.random_range(0..size + size / 4);
+                        file.write_at(&vec![3; random.random_range(1..30_000)], offset).unwrap();
+                    }
+                }
+                let stat = file.metadata().unwrap();
+                if stat.size > 64 << 10 {
+                    assert_eq!(stat.allocated, data_bytes(&files, &path), "{medium:?}, {path}: {stat:?}");
+                }
+            }
+            files.unlink(&path).unwrap();
+        }
+    }
+}
+
+#[test]
+fn what_a_large_sparse_file_takes_is_counted_within_limits() {
+    const STEP: u64 = 2 << 20;
+    let host = tempfile::tempdir().unwrap();
+    let volume = create(&host.path().join("v"), 64 << 20, MediumChoice::Dram);
+    let files = volume.files(Credentials::root());
+    let file = files.options().write(true).create(true).open("/file").unwrap();
+    for number in 0..1000 {
+        file.write_at(&[7; 4096], number * STEP).unwrap();
+        if number % 50 > 0 {
+            continue;
+        }
+        let stat = file.metadata().unwrap();
+        let exact = (number + 1) * 4096;
+        assert!((exact..=stat.size).contains(&stat.allocated), "{stat:?}");
+        // A page and the node over it, each time, besides those at the top.
+        assert!(number > 250 || stat.allocated == exact, "{stat:?}");
     }
 }
 

@@ -8,6 +8,7 @@ use eyrie_medium::epoch::{Guard, pin};
 use super::create::Parent;
 use super::{Scm, check_entry};
 use crate::object::collection::{self, Found};
+use crate::object::header::{Cold, Hot};
 use crate::object::pointer::{Extent, Pointer};
 use crate::object::{mfile, xattr};
 use crate::{Attributes, Birth, Entry, Error, Kind, ObjectId, Owner, Result, Time};
@@ -60,8 +61,7 @@ impl Scm {
             gid: cold.gid,
             links: if hot.selector.unlinked() { 0 } else { cold.links },
             size: hot.size,
-            allocated: mfile::allocated(hot.root, hot.size)
-                + xattr::extent(cold.xattrs())?.map_or(0, Extent::bytes),
+            allocated: self.allocated(&hot, &cold)? + xattr::extent(cold.xattrs())?.map_or(0, Extent::bytes),
             accessed: cold.accessed(),
             modified: hot.modified,
             changed: if hot.selector.follows() { hot.modified } else { cold.changed() },
@@ -73,6 +73,12 @@ impl Scm {
             self.add_summary(id, &mut attributes)?;
         }
         Ok(attributes)
+    }
+
+    /// Bytes that the data of an object takes. Changes below the root that are made meanwhile may count or not.
+    #[inline(always)]
+    fn allocated(&self, hot: &Hot, cold: &Cold) -> Result<u64> {
+        mfile::allocated(self.medium(), hot.root, hot.size, cold.flags & Cold::SPARSE != 0)
     }
 
     pub(super) fn read_birth(&self, id: ObjectId) -> Result<Birth> {
@@ -135,11 +141,7 @@ impl Scm {
 
     /// Runs `read` on one state of a file.
     #[inline(always)]
-    fn on_file<T>(
-        &self,
-        id: ObjectId,
-        mut read: impl FnMut(&crate::object::header::Hot) -> Result<T>,
-    ) -> Result<T> {
+    fn on_file<T>(&self, id: ObjectId, mut read: impl FnMut(&Hot) -> Result<T>) -> Result<T> {
         let _pin = pin();
         let medium = self.medium();
         match id.kind() {

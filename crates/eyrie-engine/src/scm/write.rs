@@ -1,7 +1,9 @@
 //! Writing, appending, cutting and extending files.
 
+use eyrie_medium::PAGE_SIZE;
+
 use super::Scm;
-use crate::object::header::HotChange;
+use crate::object::header::{Cold, Header, Hot, HotChange};
 use crate::object::mfile::{self, Change, MAX_SIZE};
 use crate::transaction::Transaction;
 use crate::{Applied, Error, Kind, ObjectId, Result, Time};
@@ -39,7 +41,8 @@ impl Scm {
         let mut transaction = Transaction::begin(&self.volume);
         match mfile::write(&mut transaction, hot.selector, hot.root, hot.size, offset, data)? {
             Change::Root(root, size) => {
-                header.change(&mut transaction, &hot, &HotChange::data(root, size, time))
+                let change = HotChange::data(root, size, time);
+                self.change_size(&mut transaction, header, &hot, change, offset)?;
             }
             Change::Below => header.touch_first(&mut transaction, &hot, time),
         }
@@ -57,8 +60,31 @@ impl Scm {
         }
         let mut transaction = Transaction::begin(&self.volume);
         let root = mfile::set_size(&mut transaction, hot.root, hot.size, size)?;
-        header.change(&mut transaction, &hot, &HotChange::data(root, size, time));
+        let change = HotChange::data(root, size, time);
+        let unwritten = size.next_multiple_of(PAGE_SIZE);
+        self.change_size(&mut transaction, header, &hot, change, unwritten)?;
         transaction.commit()?;
         Ok(Applied::default())
+    }
+
+    /// Makes the commit bring `change` to life. What is between the old end and `unwritten` is not written: if that has
+    /// whole pages, the file is said to be sparse from now on.
+    fn change_size(
+        &self,
+        transaction: &mut Transaction<'_>,
+        header: Header,
+        now: &Hot,
+        change: HotChange,
+        unwritten: u64,
+    ) -> Result<()> {
+        if unwritten / PAGE_SIZE > now.size.div_ceil(PAGE_SIZE) {
+            let (_, mut cold) = header.hot_and_cold(self.medium())?;
+            if cold.flags & Cold::SPARSE == 0 {
+                cold.flags |= Cold::SPARSE;
+                return header.change_cold(transaction, now, &cold, change);
+            }
+        }
+        header.change(transaction, now, &change);
+        Ok(())
     }
 }

@@ -67,8 +67,8 @@ pub struct HotCopy {
 pub struct Cold {
     /// Permission bits, at most 0o7777.
     pub mode: u16,
-    /// Zero.
-    pub reserved_mode: u16,
+    /// [`Cold::SPARSE`] or nothing.
+    pub flags: u16,
     /// User id.
     pub uid: u32,
     /// Group id.
@@ -94,6 +94,9 @@ pub struct Cold {
 }
 
 impl Cold {
+    /// The file may have holes of whole pages. What it takes then is to be counted.
+    pub const SPARSE: u16 = 1;
+
     /// The pointer to the extended attributes.
     pub fn xattrs(&self) -> Pointer {
         Pointer::from_raw(self.xattr_root)
@@ -152,7 +155,7 @@ mod tests {
         assert_described("Hot copy", size_of::<HotCopy>(), &copy);
         let cold = fields!(Cold {
             mode,
-            reserved_mode,
+            flags,
             uid,
             gid,
             links,

@@ -80,7 +80,7 @@ impl Header {
         };
         let cold = Cold {
             mode: new.owner.mode,
-            reserved_mode: 0,
+            flags: 0,
             uid: new.owner.uid,
             gid: new.owner.gid,
             links: 1,

@@ -2,7 +2,7 @@
 
 use eyrie_medium::{Addr, Medium, PAGE_SIZE};
 
-use super::tree::{MAX_HEIGHT, Under, root_extent, slot_addr, slot_of, span, under};
+use super::tree::{FANOUT, MAX_HEIGHT, Under, root_extent, slot_addr, slot_of, span, start_of, under};
 use crate::object::pointer::Pointer;
 use crate::{Error, Result};
 
@@ -118,11 +118,49 @@ pub fn single(root: Pointer, size: u64) -> Result<Option<(Addr, u64)>> {
     Ok(extent.filter(|extent| size <= extent.bytes()).map(|extent| (extent.addr, size)))
 }
 
-/// Bytes of storage under a root. Holes of a tree are not looked for: they count as data.
-pub fn allocated(root: Pointer, size: u64) -> u64 {
+/// Nodes of a tree that are looked at to count what it takes; pages under others count whether they are there or not.
+const MOST_COUNTED: usize = 256;
+
+/// Bytes of storage under a root. Holes are looked for if there may be some.
+///
+/// # Errors
+/// `Corrupt`, `Fault`.
+#[inline]
+pub fn allocated(medium: &Medium, root: Pointer, size: u64, may_have_holes: bool) -> Result<u64> {
     match root.extent() {
-        None => 0,
-        Some(extent) if root.height() == 0 => extent.bytes(),
-        Some(_) => size.min(span(root.height())).next_multiple_of(PAGE_SIZE),
+        None => Ok(0),
+        Some(extent) if root.height() == 0 => Ok(extent.bytes()),
+        Some(_) if may_have_holes && root.height() <= MAX_HEIGHT => {
+            let mut nodes = MOST_COUNTED;
+            counted(medium, root.with_height(0), root.height(), size, &mut nodes)
+        }
+        Some(_) => Ok(pages(size, root.height())),
     }
+}
+
+/// Bytes of the pages up to `size` under a pointer at `level`, if all are there.
+fn pages(size: u64, level: u8) -> u64 {
+    size.min(span(level)).next_multiple_of(PAGE_SIZE)
+}
+
+/// Bytes of the pages that are there under one pointer, as long as `nodes` may be looked at; `size` counts from its
+/// start.
+#[cold]
+fn counted(medium: &Medium, pointer: Pointer, level: u8, size: u64, nodes: &mut usize) -> Result<u64> {
+    let addr = match under(pointer, level, Addr::NULL)? {
+        Under::Hole => return Ok(0),
+        Under::Node(addr) if *nodes > 0 => addr,
+        Under::Leaf(_) | Under::Node(_) => return Ok(pages(size, level)),
+    };
+    *nodes -= 1;
+    let node = medium.words(addr, FANOUT)?;
+    let visible = size.div_ceil(span(level - 1)).min(FANOUT as u64) as usize;
+    let mut bytes = 0;
+    for slot in 0..visible {
+        let pointer = Pointer::from_raw(node.load(slot));
+        if !pointer.is_null() {
+            bytes += counted(medium, pointer, level - 1, size - start_of(level, slot), nodes)?;
+        }
+    }
+    Ok(bytes)
 }
