@@ -17,7 +17,7 @@ pub use kv::{Kv, KvCommand};
 pub use list::{Ls, Tree};
 pub use script::Run;
 pub use search::{Du, Find};
-pub use volume::{Mkfs, Resize};
+pub use volume::{Fsck, Mkfs, Resize};
 pub use xattr::{Owner as XattrOwner, Xattr, XattrCommand};
 
 use std::ffi::OsString;
@@ -276,16 +276,21 @@ Examples:
 Everything that was stored in the first EVENTS events is there, but for what is dropped: of a line of 64 bytes what was stored \
 since the last fence, or all of that but the first KEPT stores.")]
     Replay(Replay),
-    /// Check a volume
+    /// Check a volume, and repair it
     #[command(after_help = "\
 Examples:
   eyrie fsck /dev/shm/vol
   eyrie fsck --json vol && echo sound
+  eyrie fsck --repair vol                     # the damaged one is then vol.damaged
+  eyrie fsck --repair --into /mnt/new /dev/sdb1
 
-Exit status, as of fsck(8): 0 sound, 4 broken, 8 cannot be read or checked, 16 wrong arguments. Nothing is ever \
-repaired, so 1 does not occur: a volume that was not closed is recovered when it is opened, which is no repair, and is \
-then checked as any other.")]
-    Fsck(VolumeJson),
+Without --repair nothing is changed: what opening a volume that was not closed would recover is recovered in memory only. \
+With it everything that can still be read goes into a new volume, which takes the place of the damaged one when it is \
+complete and sound. Each path of which something is lost is printed, with the reason. What has no name any more goes to \
+/lost+found.
+
+Exit status, as of fsck(8): 0 sound, 1 repaired, 4 broken and left so, 8 cannot be read or checked, 16 wrong arguments.")]
+    Fsck(Fsck),
     /// Show the space of volumes
     #[command(after_help = "Examples:\n  eyrie df vol\n  eyrie df --json vol /dev/shm/other")]
     Df(Df),

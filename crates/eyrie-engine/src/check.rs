@@ -6,8 +6,8 @@
 
 use std::collections::HashMap;
 
-use eyrie_medium::Addr;
 use eyrie_medium::epoch::pin;
+use eyrie_medium::{Addr, Fault};
 
 use crate::object::collection::Collection;
 use crate::object::header::Header;
@@ -32,6 +32,19 @@ pub struct Report {
 }
 
 impl Report {
+    /// Of a volume that could not be opened because of what is wrong in it.
+    ///
+    /// # Errors
+    /// Those that say nothing about what is in it.
+    pub(crate) fn of_error(error: Error) -> Result<Report> {
+        let finding = match error {
+            Error::Corrupt { addr, what } => format!("{addr}: {what}"),
+            Error::Fault(fault @ (Fault::OutOfBounds { .. } | Fault::Misaligned { .. })) => fault.to_string(),
+            other => return Err(other),
+        };
+        Ok(Report { findings: vec![finding], ..Report::default() })
+    }
+
     /// Whether nothing is wrong.
     pub fn is_clean(&self) -> bool {
         self.findings.is_empty()
@@ -87,6 +100,9 @@ impl Check<'_> {
         match result {
             Err(Error::Corrupt { addr, what }) => self.found(addr, what),
             Err(Error::Stale) => self.found(Addr::NULL, "entry that names a dead object"),
+            Err(Error::Fault(Fault::OutOfBounds { addr, .. } | Fault::Misaligned { addr })) => {
+                self.found(addr, "address outside the volume");
+            }
             Err(error) => return Err(error),
             Ok(()) => {}
         }

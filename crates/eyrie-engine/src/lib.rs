@@ -22,6 +22,7 @@ pub mod object;
 pub mod op;
 pub mod recovery;
 pub mod redo;
+pub mod salvage;
 pub mod scm;
 pub mod transaction;
 pub mod volume;

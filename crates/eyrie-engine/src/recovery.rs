@@ -36,11 +36,14 @@ const AHEAD: usize = 8;
 /// `Corrupt` at a contradiction; `Fault`.
 pub fn mark(volume: &Volume, root: ObjectId) -> Result<Marks> {
     let marks = volume.marks();
-    let processors = thread::available_parallelism().map_or(1, usize::from);
     let threads = match volume.medium().kind() {
         // What survived is decided in the order of the reads, which a replay must repeat.
         MediumKind::Traced => 1,
-        _ => (marks.header_slots() / OBJECTS_PER_THREAD).clamp(1, processors.min(MOST_THREADS)),
+        _ => match (marks.header_slots() / OBJECTS_PER_THREAD).min(MOST_THREADS) {
+            0 | 1 => 1,
+            // The host reads files to tell how many processors there are.
+            wanted => thread::available_parallelism().map_or(1, usize::from).min(wanted),
+        },
     };
     mark_with(volume, root, marks, threads)
 }

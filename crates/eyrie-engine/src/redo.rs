@@ -122,10 +122,12 @@ fn state(record: &[u8], entries: Addr) -> u64 {
 /// # Errors
 /// `Corrupt` when a record contradicts itself; `Fault`.
 pub fn replay(volume: &Volume) -> Result<()> {
-    for index in 0..REDO_SLOTS {
-        replay_slot(volume.medium(), redo_slot(index))?;
-    }
-    Ok(())
+    replay_each(volume).next().map_or(Ok(()), Err)
+}
+
+/// As [`replay`], whatever is wrong with some of them; the errors.
+pub(crate) fn replay_each(volume: &Volume) -> impl Iterator<Item = Error> + '_ {
+    (0..REDO_SLOTS).filter_map(|index| replay_slot(volume.medium(), redo_slot(index)).err())
 }
 
 fn replay_slot(medium: &Medium, slot: Addr) -> Result<()> {
@@ -145,6 +147,10 @@ fn replay_slot(medium: &Medium, slot: Addr) -> Result<()> {
     }
     let word = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().expect("chunks of eight bytes"));
     let words = record.chunks_exact(16).map(|entry| (Addr::from_raw(word(&entry[..8])), word(&entry[8..])));
+    for (addr, _) in words.clone() {
+        // All of them or none: a record that nobody wrote must not damage more.
+        medium.load(addr)?;
+    }
     let applied = medium.publish_all(words, Ordered::nothing())?;
     let settled = medium.settle(applied);
     let cleared = medium.publish(slot, 0, settled)?;

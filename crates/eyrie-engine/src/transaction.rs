@@ -135,8 +135,11 @@ impl<'v> Transaction<'v> {
     /// Copies bytes to where nobody can reach them before the commit.
     ///
     /// # Errors
-    /// `Fault`.
+    /// `Corrupt` when they are there already: a damaged pointer leads to what is free. `Fault`.
     pub fn copy(&mut self, to: Addr, from: Addr, len: u64) -> Result<()> {
+        if to.raw().abs_diff(from.raw()) < len {
+            return Err(Error::corrupt(from, "bytes that belong to two extents"));
+        }
         let dirty = self.medium().copy(to, from, len)?;
         self.wrote(dirty);
         Ok(())
@@ -263,5 +266,30 @@ impl Drop for Transaction<'_> {
         for &extent in &self.allocated {
             self.volume.space().release(extent);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::volume::{MediumChoice, Options};
+    use crate::{Time, volume};
+
+    #[test]
+    fn regression_a_damaged_pointer_into_new_memory_is_not_copied_from() {
+        let options = Options {
+            group_bytes: 1 << 16,
+            medium: MediumChoice::Auto,
+            ..Options::random(Time::new(0, 0)).expect("random bytes")
+        };
+        let volume = volume::Volume::create_on(Medium::memory(1 << 20).expect("memory"), &options);
+        let volume = volume.expect("a new volume");
+        let mut transaction = Transaction::begin(&volume);
+        let extent = transaction.allocate(8192).expect("empty");
+        for from in [extent.addr, extent.addr.add(4096)] {
+            let copied = transaction.copy(extent.addr, from, 8192);
+            assert!(matches!(copied, Err(Error::Corrupt { .. })), "{copied:?}");
+        }
+        transaction.copy(extent.addr, extent.addr.add(4096), 4096).expect("side by side");
     }
 }

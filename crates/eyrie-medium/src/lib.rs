@@ -42,6 +42,7 @@ pub use image::{Choice, CrashImage, ImageBase};
 pub use medium::{Medium, MediumKind, Words};
 pub use paged::blocks::{Blocks, FileBlocks};
 pub use paged::journal::{Anchor, ChangedPage, FreshPage, RecordHead};
+pub use paged::overlay::Overlay;
 #[cfg(feature = "testing")]
 pub use paged::simulated::SimulatedDisk;
 pub use paged::{Gate, PagedOptions};

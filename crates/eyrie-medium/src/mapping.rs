@@ -53,10 +53,11 @@ pub(crate) fn punch(file: &File, offset: u64, len: u64) -> Result<(), Errno> {
     }
 }
 
-/// A shared mapping of one host file (or private anonymous memory), unmapped on drop.
+/// A mapping of one host file, shared or private, or anonymous memory; unmapped on drop.
 pub(crate) struct Mapping {
     base: NonNull<u8>,
     len: u64,
+    /// Where changes go, if they go anywhere.
     file: Option<File>,
     _registration: Option<Registration>,
 }
@@ -78,6 +79,17 @@ impl Mapping {
     ) -> Result<Mapping, Fault> {
         let sharing =
             if synchronously { MapFlags::SHARED_VALIDATE | MapFlags::SYNC } else { MapFlags::SHARED };
+        let mut mapping = Mapping::map(&file, len, sentinel, sharing)?;
+        mapping.file = Some(file);
+        Ok(mapping)
+    }
+
+    /// Maps the first `len` bytes of `file` for this mapping alone: pages that are changed are copied first.
+    pub(crate) fn copy(file: &File, len: u64, sentinel: &Sentinel) -> Result<Mapping, Fault> {
+        Mapping::map(file, len, sentinel, MapFlags::PRIVATE)
+    }
+
+    fn map(file: &File, len: u64, sentinel: &Sentinel, sharing: MapFlags) -> Result<Mapping, Fault> {
         let place = reserve(len as usize)?;
         // SAFETY: takes the place of the reservation, which nothing else knows of.
         let base = unsafe {
@@ -95,14 +107,14 @@ impl Mapping {
             let _ = unsafe { rustix::mm::munmap(place, len as usize) };
             match errno {
                 // Which of the two depends on how much of the kernel knows the flags.
-                Errno::OPNOTSUPP | Errno::INVAL if synchronously => Fault::NotSynchronous,
+                Errno::OPNOTSUPP | Errno::INVAL if sharing.contains(MapFlags::SYNC) => Fault::NotSynchronous,
                 errno => io_fault("mapping a segment")(errno),
             }
         })?;
         // SAFETY: the range is this mapping; the medium drops its segments before its sentinel.
         let registration = unsafe { Registration::new(base.cast(), len as usize, sentinel.word.as_ptr()) };
         let base = NonNull::new(base.cast()).expect("mmap gives no null");
-        Ok(Mapping { base, len, file: Some(file), _registration: registration })
+        Ok(Mapping { base, len, file: None, _registration: registration })
     }
 
     /// Zeroed private memory of `len` bytes; all of it at once, if it is about to be `filled`.

@@ -121,6 +121,17 @@ impl Medium {
         Ok(Medium::over(segments, sentinel, backing))
     }
 
+    /// Maps a host file as segment 0 for this medium alone: nothing that is stored reaches the file. Only pages that are
+    /// changed take memory.
+    ///
+    /// # Errors
+    /// [`Fault::Io`] when the host refuses the mapping.
+    pub fn copy_of(file: &File, len: u64) -> Result<Medium, Fault> {
+        let sentinel = Sentinel::new()?;
+        let segment = Arc::new(Mapping::copy(file, len, &sentinel)?);
+        Ok(Medium::over(Box::new([segment]), sentinel, Backing::Dram))
+    }
+
     /// One segment of private memory, `len` bytes of zeros, every store and fence recorded.
     ///
     /// # Errors

@@ -3,7 +3,7 @@
 //! [`ops`] makes Ops from a seed, [`oracle`] runs an engine
 //! beside the model and compares after every step, [`crash`] lets power fail everywhere, [`linear`] finds an order that
 //! explains what threads saw, and [`posix`] compares the POSIX calls with the kernel's.
-//! [`power`] lets the power of a disk fail, [`script`] has steps for programs that are killed.
+//! [`hostile`] damages volumes and uses them, [`power`] lets the power of a disk fail, [`script`] has steps for programs that are killed.
 //! [`tree_fixture`] makes directory trees with every attribute, and compares trees.
 //!
 //! Invariant: everything random comes from one seed, so a seed replays a failure.
@@ -11,6 +11,7 @@
 #![forbid(unsafe_code)]
 
 pub mod crash;
+pub mod hostile;
 pub mod linear;
 pub mod ops;
 pub mod oracle;

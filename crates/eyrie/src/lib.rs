@@ -18,6 +18,7 @@ pub mod kvfs;
 pub mod names;
 pub mod posix;
 pub mod pxfs;
+mod repair;
 mod volume;
 
 #[cfg(doctest)]
@@ -33,5 +34,6 @@ pub use posix::{
     Access, DirEntry, File, OpenFlags, OpenOptions, Posix, PosixExt, ReadDir, SetTime, Stat, StatVfs, Whence,
 };
 pub use pxfs::Pxfs;
+pub use repair::{Repair, Repaired};
 pub use rustix::io::Errno;
 pub use volume::{Files, Information, MediumChoice, PagedOptions, Report, Store, Volume, VolumeOptions};

@@ -189,6 +189,16 @@ impl Volume {
         Ok(Volume::over(engine, path))
     }
 
+    /// Checks the volume at `path`, which nobody may have open, as opening it would leave it; changes nothing, also if
+    /// it was not closed. What is so wrong that the volume cannot be opened is in the report, too. `paged` is as in
+    /// [`Volume::open_with`].
+    ///
+    /// # Errors
+    /// As [`Volume::open`], of what is no volume or in use; `EIO` when the medium fails.
+    pub fn inspect(path: impl AsRef<Path>, paged: PagedOptions) -> Result<Report> {
+        crate::repair::inspect(path.as_ref(), paged)
+    }
+
     /// Makes a volume that nobody has open larger or smaller at its end. Nothing in it moves, so it can be made as small
     /// as what is used last allows, and as large as [`Information::most_bytes`]. On a block device it can be no larger than
     /// that, and may be smaller; a device may get larger under its volume.

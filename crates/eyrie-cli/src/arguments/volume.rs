@@ -62,3 +62,23 @@ impl From<Medium> for MediumChoice {
         }
     }
 }
+
+/// See [`Command::Fsck`](super::Command::Fsck).
+#[derive(Debug, Args)]
+pub struct Fsck {
+    /// The volume
+    #[arg(value_name = "VOLUME")]
+    pub volume: PathBuf,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    /// If something is wrong, build a sound volume of what is left
+    #[arg(long)]
+    pub repair: bool,
+    /// Where to build it, if not in place of the damaged one, which then stays as it is
+    #[arg(long, value_name = "DIR", requires = "repair")]
+    pub into: Option<PathBuf>,
+    /// Remove the damaged volume instead of keeping it as VOLUME.damaged
+    #[arg(long, requires = "repair", conflicts_with = "into")]
+    pub discard: bool,
+}

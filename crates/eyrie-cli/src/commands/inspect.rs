@@ -1,22 +1,17 @@
-//! `mkfs`, `resize`, `trim`, `info`, `stat`, `fsck` and `df`.
+//! `mkfs`, `resize`, `trim`, `info`, `stat` and `df`.
 
 use std::io::Write;
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
-use eyrie::{Errno, Information, Kind, Posix, PosixExt, Report, Stat, Time, Volume};
+use eyrie::{Errno, Information, Kind, Posix, PosixExt, Stat, Time, Volume};
 use serde_json::{Value, json};
 
-use super::{open, paged, refused, with_files, with_volume};
+use super::{paged, refused, with_files, with_volume};
 use crate::arguments::{Df, Mkfs, PlacesJson, Resize, VolumeJson};
 use crate::failure::{Doing, Failure, Result};
 use crate::output::{Output, json_name, table};
-use crate::{tell, text};
-
-/// Exit status of a broken volume.
-const BROKEN: u8 = 4;
-/// Exit status of a volume that cannot be read or checked.
-const UNREADABLE: u8 = 8;
+use crate::text;
 
 fn is_device(path: &Path) -> bool {
     path.metadata().is_ok_and(|found| found.file_type().is_block_device())
@@ -217,60 +212,6 @@ pub fn stat(arguments: PlacesJson, output: &mut Output) -> Result<()> {
         }
     }
     if arguments.json { output.json(&Value::Array(values)) } else { Ok(()) }
-}
-
-/// How many objects a check looked at.
-pub fn objects(report: &Report) -> u64 {
-    report.directories + report.files + report.others
-}
-
-/// Checks a volume. What goes wrong on the way has a status of its own: 1 would say that something was repaired.
-pub fn fsck(arguments: &VolumeJson, output: &mut Output) -> Result<()> {
-    let result = examine(arguments, output).and_then(|()| Ok(output.flush()?));
-    result.map_err(|failure| match failure.status() {
-        0 | BROKEN => failure,
-        _ => failure.with_status(UNREADABLE),
-    })
-}
-
-fn examine(arguments: &VolumeJson, output: &mut Output) -> Result<()> {
-    let place = text::path(&arguments.volume);
-    let volume = open(&arguments.volume)?;
-    let report =
-        volume.check().map_err(|error| refused("cannot read the volume", &arguments.volume, &error))?;
-    let objects = objects(&report);
-    let looked = format!(
-        "{} ({}, {}), {}",
-        text::counted(objects, "object", "objects"),
-        text::counted(report.files, "file", "files"),
-        text::counted(report.directories, "directory", "directories"),
-        text::size(report.bytes)
-    );
-    let told = if arguments.json {
-        output.json(&json!({
-            "sound": report.findings.is_empty(),
-            "findings": report.findings,
-            "objects": objects,
-            "directories": report.directories,
-            "files": report.files,
-            "bytes": report.bytes,
-        }))
-    } else if report.findings.is_empty() {
-        writeln!(output, "{place} is sound: {looked}").map_err(Failure::from)
-    } else {
-        Ok(())
-    };
-    if report.findings.is_empty() {
-        volume.close().doing("close the volume", place)?;
-        return told;
-    }
-    // Broken is broken, whether or not somebody reads about it.
-    for finding in &report.findings {
-        tell(&format!("broken: {place}: {finding}"));
-    }
-    let found = text::counted(report.findings.len() as u64, "finding", "findings");
-    let advice = format!("{found} in {looked}: export what can be read into a new volume");
-    Err(Failure::new("the volume is broken", place, advice).with_status(BROKEN))
 }
 
 /// Shows space.

@@ -6,6 +6,7 @@ mod document;
 mod du;
 mod explore;
 mod find;
+mod fsck;
 mod inspect;
 mod kv;
 mod list;
@@ -14,7 +15,7 @@ mod script;
 mod transfer;
 mod xattr;
 
-pub use inspect::objects;
+pub use fsck::objects;
 pub use transfer::device;
 
 use std::fmt::Display;
@@ -71,7 +72,7 @@ pub fn run(arguments: Arguments, output: &mut Output) -> Result<()> {
         Command::Explore(arguments) => explore::explore(&arguments, output),
         Command::Trace(arguments) => explore::trace(&arguments, output),
         Command::Replay(arguments) => explore::replay(&arguments),
-        Command::Fsck(arguments) => inspect::fsck(&arguments, output),
+        Command::Fsck(arguments) => fsck::fsck(&arguments, output),
         Command::Df(arguments) => inspect::df(&arguments, output),
         Command::Tour(arguments) => tour::run(&arguments, output),
         Command::Completions(arguments) => document::completions(&arguments, output),

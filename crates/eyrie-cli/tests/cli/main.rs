@@ -11,6 +11,7 @@ mod documents;
 mod errors;
 mod explore;
 mod paged;
+mod repair;
 mod scripts;
 mod search;
 mod status;

@@ -39,10 +39,7 @@ fn a_broken_volume_is_4_whoever_listens() {
         complaints.lines().next().unwrap_or_default().starts_with("eyrie: broken: vol: "),
         "{complaints}"
     );
-    assert!(
-        complaints.lines().last().unwrap_or_default().contains("export what can be read"),
-        "{complaints}"
-    );
+    assert!(complaints.lines().last().unwrap_or_default().contains("--repair"), "{complaints}");
     let output = sandbox.run(["fsck", "--json", "vol"]);
     let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!((output.status.code(), &json["sound"]), (Some(4), &false.into()));
@@ -52,7 +49,7 @@ fn a_broken_volume_is_4_whoever_listens() {
 }
 
 /// Changes bytes of the volume until a check finds something.
-fn break_something(sandbox: &Sandbox) {
+pub fn break_something(sandbox: &Sandbox) {
     let segment = crate::errors::segment(sandbox);
     let file = fs::File::options().read(true).write(true).open(segment).unwrap();
     let size = file.metadata().unwrap().len();
@@ -91,5 +88,10 @@ fn what_cannot_be_checked_is_8() {
 fn wrong_arguments_are_16() {
     let sandbox = Sandbox::new();
     sandbox.fail(16, &["VOLUME", "eyrie fsck --help"], ["fsck"]);
-    sandbox.fail(16, &["--repair", "eyrie fsck --help"], ["fsck", "--repair", "vol"]);
+    sandbox.fail(16, &["--repair", "eyrie fsck --help"], ["fsck", "--into", "new", "vol"]);
+    sandbox.fail(
+        16,
+        &["--into", "eyrie fsck --help"],
+        ["fsck", "--repair", "--discard", "--into", "new", "vol"],
+    );
 }

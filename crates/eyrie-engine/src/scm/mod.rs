@@ -209,6 +209,18 @@ impl Scm {
         check::check(&self.volume, self.root, &self.opens.orphans())
     }
 
+    /// Checks a volume that was just opened, or what opening it said was wrong. What opening and checking changes in it is
+    /// the caller's to keep: see [`Volume::open_copy`].
+    ///
+    /// # Errors
+    /// `Volume` when it is none; `Fault`.
+    pub fn inspect(opened: Result<(Volume, Opened)>) -> Result<check::Report> {
+        match opened.and_then(|(volume, opened)| Scm::start(volume, opened)) {
+            Ok(engine) => engine.check(),
+            Err(error) => check::Report::of_error(error),
+        }
+    }
+
     /// Saves the allocator and marks the volume clean.
     ///
     /// # Errors

@@ -39,6 +39,13 @@ impl Shared {
         Ok(Shared { medium, geometry, chunks, end: AtomicU64::new(end) })
     }
 
+    /// The shared part for a volume whose tables may be damaged: as if all groups were in use.
+    pub(super) fn of_damaged(medium: Arc<Medium>, geometry: Geometry) -> Result<Shared> {
+        let end = geometry.end_of_groups(geometry.groups());
+        let chunks = ChunkMap::read_possible(&medium, &geometry, end)?;
+        Ok(Shared { medium, geometry, chunks, end: AtomicU64::new(end) })
+    }
+
     /// Offset of the end of the groups in use.
     #[inline]
     pub(super) fn end(&self) -> u64 {

@@ -23,7 +23,7 @@ use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
 
-use eyrie_medium::{Blocks, Fault, Medium, PAGE_SIZE, PagedOptions};
+use eyrie_medium::{Blocks, Fault, FileBlocks, Medium, Overlay, PAGE_SIZE, PagedOptions};
 use rustix::fs::{FlockOperation, OFlags, flock};
 use rustix::io::Errno;
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
@@ -112,6 +112,13 @@ fn size(mut file: &File) -> io::Result<u64> {
     file.seek(SeekFrom::End(0))
 }
 
+/// Takes the device at `path`, and shows it so that nothing that is changed reaches it.
+pub(super) fn open_copy(path: &Path, paged: PagedOptions) -> Result<(Medium, File)> {
+    let (file, place) = (claim(path)?, path.display().to_string());
+    let medium = paged_on(Overlay::new(blocks_of_volume(&file, &place)?), paged, &place)?;
+    Ok((medium, file))
+}
+
 /// Opens a device for this process alone.
 fn claim(path: &Path) -> Result<File> {
     let in_use = || {
@@ -192,21 +199,30 @@ fn occupant(file: &File, size: u64) -> io::Result<Option<&'static str>> {
 
 /// The volume on the device.
 pub(super) fn mount(file: &File, paged: PagedOptions, place: &str) -> Result<Medium> {
+    paged_on(blocks_of_volume(file, place)?, paged, place)
+}
+
+/// The blocks of its device that a volume takes.
+fn blocks_of_volume(file: &File, place: &str) -> Result<FileBlocks> {
     let start = Start::read(file).map_err(failed(place, "cannot be read"))?;
     let Some(start) = start.filter(Start::has_volume) else {
         return Err(failure(place, "not an Eyrie volume (or its creation did not finish)", Errno::INVAL));
     };
     let size = size(file).map_err(failed(place, "cannot be measured"))?;
-    let mut blocks = blocks(file.try_clone().map_err(failed(place, "cannot be used"))?);
-    if let Some(taken) = start.taken() {
-        if taken > size {
+    let blocks = blocks(file.try_clone().map_err(failed(place, "cannot be used"))?);
+    match start.taken() {
+        Some(taken) if taken > size => {
             let what = format!(
                 "truncated volume: it takes {taken} bytes of its device, which now has {size}; make that larger again"
             );
-            return Err(failure(place, what, Errno::IO));
+            Err(failure(place, what, Errno::IO))
         }
-        blocks = blocks.up_to(taken);
+        Some(taken) => Ok(blocks.up_to(taken)),
+        None => Ok(blocks),
     }
+}
+
+fn paged_on(blocks: impl Blocks + 'static, paged: PagedOptions, place: &str) -> Result<Medium> {
     match Medium::paged(Arc::new(blocks), paged) {
         Err(Fault::NotPaged) => {
             let what = "damaged volume: there is no journal behind it on the device";

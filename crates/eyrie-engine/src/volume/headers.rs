@@ -46,18 +46,36 @@ pub(super) struct ChunkMap {
 impl ChunkMap {
     /// Reads the bitmap of a volume whose groups are in use up to offset `end`.
     pub(super) fn read(medium: &Medium, geometry: &Geometry, end: u64) -> Result<ChunkMap> {
+        let map = ChunkMap::unverified(medium, geometry)?;
+        let impossible = map.chunks().find(|&chunk| !ChunkMap::is_possible(geometry, end, chunk));
+        match impossible {
+            Some(chunk) => {
+                let word = CHUNK_MAP.add(u64::from(chunk / 64) * 8);
+                Err(Error::corrupt(word, "a header chunk outside the groups in use"))
+            }
+            None => Ok(map),
+        }
+    }
+
+    /// The same without chunks that cannot be.
+    pub(super) fn read_possible(medium: &Medium, geometry: &Geometry, end: u64) -> Result<ChunkMap> {
+        let map = ChunkMap::unverified(medium, geometry)?;
+        for chunk in map.chunks().filter(|&chunk| !ChunkMap::is_possible(geometry, end, chunk)) {
+            map.words[chunk as usize / 64].fetch_and(!(1 << (chunk % 64)), Ordering::Relaxed);
+        }
+        Ok(map)
+    }
+
+    fn unverified(medium: &Medium, geometry: &Geometry) -> Result<ChunkMap> {
         let mut bytes = vec![0; geometry.chunk_words() * 8];
         medium.read(CHUNK_MAP, &mut bytes)?;
         let (words, _) = bytes.as_chunks::<8>();
-        let map = ChunkMap { words: words.iter().map(|&word| u64::from_le_bytes(word).into()).collect() };
-        for chunk in map.chunks() {
-            let start = u64::from(chunk) * CHUNK_BYTES;
-            if start < geometry.data_start() || start + CHUNK_BYTES > end {
-                let word = CHUNK_MAP.add(u64::from(chunk / 64) * 8);
-                return Err(Error::corrupt(word, "a header chunk outside the groups in use"));
-            }
-        }
-        Ok(map)
+        Ok(ChunkMap { words: words.iter().map(|&word| u64::from_le_bytes(word).into()).collect() })
+    }
+
+    fn is_possible(geometry: &Geometry, end: u64, chunk: u32) -> bool {
+        let start = u64::from(chunk) * CHUNK_BYTES;
+        start >= geometry.data_start() && start + CHUNK_BYTES <= end
     }
 
     #[inline]

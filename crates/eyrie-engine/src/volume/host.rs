@@ -10,7 +10,7 @@ use rustix::io::Errno;
 
 use super::device;
 use super::lock::HostLock;
-use super::medium::{map, map_new};
+use super::medium::{map, map_copy, map_new};
 use super::superblock::{Options, failure};
 use crate::{Error, Result};
 
@@ -137,6 +137,24 @@ pub(super) fn open(path: &Path, paged: PagedOptions) -> Result<(Medium, Hold)> {
         let (medium, file) = device::open(path, paged)?;
         return Ok((medium, Hold::Device(file)));
     }
+    let (lock, file) = take(path)?;
+    Ok((map_segment(path, &file, paged)?, Hold::Directory(lock)))
+}
+
+/// Locks the volume at `path` and maps it so that nothing that is changed reaches the host.
+pub(super) fn open_copy(path: &Path, paged: PagedOptions) -> Result<(Medium, Hold)> {
+    let place = path.display().to_string();
+    if device::is_device(path) {
+        let (medium, file) = device::open_copy(path, paged)?;
+        return Ok((medium, Hold::Device(file)));
+    }
+    let (lock, file) = take(path)?;
+    let bytes = whole_pages(path, &file)?;
+    Ok((map_copy(&file, bytes, paged, &place)?, Hold::Directory(lock)))
+}
+
+/// Locks the volume in directory `path`, and opens its segment.
+fn take(path: &Path) -> Result<(HostLock, File)> {
     let place = path.display().to_string();
     let directory = fs::metadata(path).map_err(|error| host_error(path, "cannot be opened", &error))?;
     if !directory.is_dir() {
@@ -153,8 +171,7 @@ pub(super) fn open(path: &Path, paged: PagedOptions) -> Result<(Medium, Hold)> {
         Err(error) => return Err(host_error(&segment, "cannot be opened", &error)),
     }
     let lock = HostLock::take(path)?;
-    let file = segment_file(path)?;
-    Ok((map_segment(path, &file, paged)?, Hold::Directory(lock)))
+    Ok((lock, segment_file(path)?))
 }
 
 /// The file of segment 0.
@@ -167,13 +184,19 @@ pub(super) fn segment_file(path: &Path) -> Result<File> {
 
 /// Maps the segment of the volume in directory `path`.
 pub(super) fn map_segment(path: &Path, file: &File, paged: PagedOptions) -> Result<Medium> {
-    let (place, segment) = (path.display().to_string(), path.join(SEGMENT_FILE));
+    map(file, whole_pages(path, file)?, paged, &path.display().to_string())
+}
+
+/// Bytes of the whole pages that a segment has.
+fn whole_pages(path: &Path, file: &File) -> Result<u64> {
+    let segment = path.join(SEGMENT_FILE);
     let bytes = file.metadata().map_err(|error| host_error(&segment, "cannot be read", &error))?.len();
     let pages = bytes - bytes % PAGE_SIZE;
     if pages == 0 {
-        return Err(failure(&place, format!("not an Eyrie volume (only {bytes} bytes)"), Errno::INVAL));
+        let what = format!("not an Eyrie volume (only {bytes} bytes)");
+        return Err(failure(&path.display().to_string(), what, Errno::INVAL));
     }
-    map(file, pages, paged, &place)
+    Ok(pages)
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::sync::Arc;
 
-use eyrie_medium::{Fault, FileBlocks, Medium, MediumKind, PagedOptions};
+use eyrie_medium::{Fault, FileBlocks, Medium, MediumKind, Overlay, PagedOptions};
 use rustix::io::Errno;
 
 use super::device::Start;
@@ -116,13 +116,24 @@ pub(super) fn map(file: &File, bytes: u64, paged: PagedOptions, place: &str) -> 
             let advice = "mount its file system with `-o dax` again, or move the volume back to where it was";
             explain(fault, place, format!("{what}; {advice}"))
         }),
-        MEDIUM_PAGED => {
-            let what = format!(
-                "truncated volume: segment 0 has {bytes} bytes and no journal at its end; restore the file"
-            );
-            Err(failure(place, what, Errno::IO))
-        }
+        MEDIUM_PAGED => Err(without_journal(bytes, place)),
         _ => Ok(medium),
+    }
+}
+
+/// What a volume on a disk is told that ends before its journal does.
+pub(super) fn without_journal(bytes: u64, place: &str) -> Error {
+    let what =
+        format!("truncated volume: segment 0 has {bytes} bytes and no journal at its end; restore the file");
+    failure(place, what, Errno::IO)
+}
+
+/// Maps the segment of a volume so that nothing that is changed reaches the host.
+pub(super) fn map_copy(file: &File, bytes: u64, paged: PagedOptions, place: &str) -> Result<Medium> {
+    let again = file.try_clone().map_err(|error| failure(place, format!("{error}"), errno(&error)))?;
+    match Medium::paged(Arc::new(Overlay::new(blocks(again))), paged) {
+        Err(Fault::NotPaged) => Ok(Medium::copy_of(file, bytes)?),
+        mapped => Ok(mapped?),
     }
 }
 

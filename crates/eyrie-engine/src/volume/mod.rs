@@ -5,7 +5,7 @@
 //! from per-thread magazines over a `buddy` allocator, with `slab` pages for small extents and chunks for `headers`.
 //!
 //! Invariants:
-//! - Nothing but `host`, `device`, `lock`, `resize` and the constructors of [`Volume`] knows a path of the host.
+//! - Nothing but `host`, `device`, `lock`, `resize`, `damaged` and the constructors of [`Volume`] knows a path of the host.
 //! - No change to an open volume's tables but by one publish each; the superblock's two copies apart.
 //! - A volume has one owner: a process, not its forked children.
 //!
@@ -15,6 +15,7 @@ mod bits;
 mod buddy;
 mod central;
 mod compare;
+mod damaged;
 mod device;
 mod free_map;
 mod generation;
@@ -296,6 +297,17 @@ impl Volume {
     #[inline]
     pub fn contains(&self, extent: Extent) -> bool {
         self.space.contains(extent)
+    }
+
+    /// Refuses bytes that are not in the space for extents and headers.
+    pub(crate) fn require_data(&self, addr: Addr, len: u64) -> Result<()> {
+        let (start, end) = (self.geometry().data_start(), self.geometry().volume_bytes());
+        let offset = addr.offset();
+        if addr.segment_index() == 0 && offset >= start && offset <= end && len <= end - offset {
+            Ok(())
+        } else {
+            Err(Error::corrupt(addr, "bytes outside the space for extents"))
+        }
     }
 
     /// Refuses to change what cannot be an extent of an object: a damaged pointer must not damage more.

@@ -148,9 +148,26 @@ impl Found {
     }
 }
 
-/// Reads and verifies the superblock of the volume at `place`.
+/// Reads and verifies the superblock of the volume at `place`, all of which is there.
 pub(super) fn read(medium: &Medium, place: &str) -> Result<Found> {
-    let actual = medium.segment_sizes().next().unwrap_or(0);
+    let found = find(medium, place)?;
+    let (actual, volume_bytes) = (length(medium), found.geometry.volume_bytes());
+    if actual < volume_bytes {
+        let what = format!(
+            "truncated volume: segment 0 has {actual} bytes, the superblock says {volume_bytes}; restore the file"
+        );
+        return Err(failure(place, what, Errno::IO));
+    }
+    Ok(found)
+}
+
+fn length(medium: &Medium) -> u64 {
+    medium.segment_sizes().next().unwrap_or(0)
+}
+
+/// As [`read`], wherever the volume ends.
+pub(super) fn find(medium: &Medium, place: &str) -> Result<Found> {
+    let actual = length(medium);
     if actual < 2 * PAGE_SIZE {
         let what = format!("not an Eyrie volume (only {actual} bytes)");
         return Err(failure(place, what, Errno::INVAL));
@@ -168,7 +185,7 @@ pub(super) fn read(medium: &Medium, place: &str) -> Result<Found> {
         let what = "corrupt volume: both copies of the superblock are damaged";
         return Err(failure(place, what, Errno::IO));
     };
-    let geometry = verify(&copies[copy], place, actual)?;
+    let geometry = verify(&copies[copy], place)?;
     Ok(Found { block: copies[copy], geometry, copy })
 }
 
@@ -179,7 +196,7 @@ fn newer(place: &str, version: u32) -> Error {
 }
 
 /// The geometry that a whole superblock describes, if this program can use it.
-fn verify(block: &Superblock, place: &str, actual: u64) -> Result<Geometry> {
+fn verify(block: &Superblock, place: &str) -> Result<Geometry> {
     if block.version.get() > FORMAT_VERSION {
         return Err(newer(place, block.version.get()));
     }
@@ -213,14 +230,7 @@ fn verify(block: &Superblock, place: &str, actual: u64) -> Result<Geometry> {
         return Err(corrupt("the table of segments contradicts the size"));
     }
     let geometry = Geometry::with_room(volume_bytes, block.group_bytes.get(), block.most_bytes.get());
-    let geometry = geometry.map_err(corrupt)?;
-    if actual < volume_bytes {
-        let what = format!(
-            "truncated volume: segment 0 has {actual} bytes, the superblock says {volume_bytes}; restore the file"
-        );
-        return Err(failure(place, what, Errno::IO));
-    }
-    Ok(geometry)
+    geometry.map_err(corrupt)
 }
 
 /// Verifies the header of a segment but the first.

@@ -6,7 +6,7 @@ mod tests;
 mod tree;
 
 pub use difference::difference;
-pub use tree::{Include, Node, Path, Tree, TreeError, Xattrs, tree, try_tree, xattrs};
+pub use tree::{Include, Node, Path, Tree, TreeError, Xattrs, object, tree, try_tree, xattrs};
 
 use eyrie_engine::Attributes;
 

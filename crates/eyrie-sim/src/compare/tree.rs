@@ -153,12 +153,8 @@ impl Walk<'_> {
         if id.is_directory() && same_as.is_some() {
             return Err(at("a directory with two names".into()));
         }
-        let birth = self.engine.birth(id).map_err(|error| at(format!("birth: {error}")))?;
-        let mut node = node(&attributes, birth.created, self.include);
-        if self.include.contents && same_as.is_none() && id.kind().has_data() {
-            node.pages = pages(self.engine, id, attributes.size).map_err(at)?;
-        }
-        node.xattrs = xattrs(self.engine, id).map_err(at)?;
+        let contents = self.include.contents && same_as.is_none();
+        let mut node = object(self.engine, id, Include { contents, ..self.include }).map_err(at)?;
         node.same_as = same_as;
         self.tree.nodes.insert(path.clone(), node);
         if id.is_directory() {
@@ -211,6 +207,21 @@ impl Walk<'_> {
         }
         Ok(())
     }
+}
+
+/// One object by itself.
+///
+/// # Errors
+/// What is wrong, as for [`try_tree`].
+pub fn object(engine: &dyn Engine, id: ObjectId, include: Include) -> Result<Node, String> {
+    let attributes = engine.attributes(id).map_err(|error| format!("attributes: {error}"))?;
+    let birth = engine.birth(id).map_err(|error| format!("birth: {error}"))?;
+    let mut node = node(&attributes, birth.created, include);
+    if include.contents && id.kind().has_data() {
+        node.pages = pages(engine, id, attributes.size)?;
+    }
+    node.xattrs = xattrs(engine, id)?;
+    Ok(node)
 }
 
 fn node(attributes: &Attributes, created: Time, include: Include) -> Node {

@@ -115,6 +115,13 @@ fn crowded(name: &'static str, entries: usize, length: usize) -> Volume {
     Volume::after(name, true, &changes)
 }
 
+/// Volumes that between them have every structure of the format: trees, large extents, holes, split buckets and further
+/// pages of them, extended attributes, a redo record that was not applied.
+pub(crate) fn volumes() -> Vec<Volume> {
+    let few = few("few");
+    vec![interrupted(&few), few, large(), crowded("two pages", 9, 220), crowded("many buckets", 180, 1)]
+}
+
 fn creations() -> Vec<Change> {
     vec![
         create("new", Kind::File, Start::Empty),

@@ -137,7 +137,7 @@ impl Collection<'_> {
 }
 
 /// Whether an entry may be in a page of `bucket` at all: the level says how many bits they share.
-fn belongs(hash: u64, commit: Commit, bucket: u64) -> bool {
+pub(super) fn belongs(hash: u64, commit: Commit, bucket: u64) -> bool {
     let mask = (1_u64 << commit.level()) - 1;
     hash & mask == bucket & mask
 }

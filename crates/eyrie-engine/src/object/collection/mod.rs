@@ -35,6 +35,7 @@ mod check;
 mod grow;
 pub mod layout;
 mod read;
+mod salvage;
 mod table;
 #[cfg(test)]
 mod tests;

@@ -16,12 +16,14 @@
 
 mod read;
 mod resize;
+mod salvage;
 mod tree;
 mod visit;
 mod write;
 
 pub use read::{Piece, allocated, find, read, seek, single};
 pub use resize::set_size;
+pub use salvage::{Part, salvage};
 pub use tree::MAX_SIZE;
 pub use visit::{retire_all, visit_storage};
 pub use write::{Change, fresh, write};

@@ -89,6 +89,9 @@ pub fn read(medium: &Medium, root: Pointer, size: u64, offset: u64, out: &mut [u
 /// `Corrupt`, `Fault`.
 pub fn seek(medium: &Medium, root: Pointer, size: u64, offset: u64, hole: bool) -> Result<Option<u64>> {
     let mut at = offset;
+    // Every piece of data has a page of its own, and every hole a slot of a node: a tree with more pieces repeats itself.
+    let pages = medium.segment_sizes().sum::<u64>() / PAGE_SIZE;
+    let mut pieces = if hole { pages } else { pages * FANOUT as u64 };
     while at < size {
         let piece = find(medium, root, at)?;
         if matches!(piece, Piece::Hole(_)) == hole {
@@ -97,6 +100,10 @@ pub fn seek(medium: &Medium, root: Pointer, size: u64, offset: u64, hole: bool) 
         if piece.len() == 0 {
             return Err(Error::corrupt(Addr::NULL, "empty piece of a file"));
         }
+        if pieces == 0 {
+            return Err(Error::corrupt(Addr::NULL, "more pieces of a file than the volume has room for"));
+        }
+        pieces -= 1;
         at = at.saturating_add(piece.len());
     }
     Ok((hole && offset < size).then_some(size))

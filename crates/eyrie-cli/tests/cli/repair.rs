@@ -1,0 +1,135 @@
+//! `fsck` changes nothing, and `fsck --repair` saves what is left.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use eyrie_testkit::tree_fixture::fill;
+
+use crate::Sandbox;
+use crate::errors::segment;
+use crate::status::break_something;
+
+fn is_sound(sandbox: &Sandbox, volume: &str) -> bool {
+    sandbox.run(["fsck", volume]).status.code() == Some(0)
+}
+
+/// A volume with a tree, of which something is damaged.
+fn damaged() -> Sandbox {
+    let sandbox = Sandbox::with_volume("64M");
+    fs::create_dir(sandbox.path("tree")).unwrap();
+    fill(&sandbox.path("tree"), 300, 3000).unwrap();
+    sandbox.succeed(["import", "tree", "vol:/tree"]);
+    break_something(&sandbox);
+    sandbox
+}
+
+/// The files of a volume whose bytes can be exported, by their paths.
+fn files(sandbox: &Sandbox, volume: &str, to: &str) -> BTreeMap<PathBuf, Vec<u8>> {
+    // What cannot be read is left out, which is why it may fail.
+    sandbox.run(["export", &format!("{volume}:/tree"), to]);
+    let (root, mut found) = (sandbox.path(to), BTreeMap::new());
+    let mut waiting = vec![root.clone()];
+    while let Some(dir) = waiting.pop() {
+        for entry in fs::read_dir(&dir).into_iter().flatten() {
+            let path = entry.unwrap().path();
+            let kind = path.symlink_metadata().unwrap().file_type();
+            if kind.is_dir() {
+                waiting.push(path);
+            } else if kind.is_file() {
+                let name = path.strip_prefix(&root).unwrap().to_owned();
+                found.insert(name, fs::read(&path).unwrap());
+            }
+        }
+    }
+    found
+}
+
+fn bytes(volume: &Path) -> Vec<u8> {
+    fs::read(volume.join("segment-0000")).unwrap()
+}
+
+#[test]
+fn a_check_changes_nothing_that_is_kept() {
+    let sandbox = damaged();
+    let before = bytes(&sandbox.path("vol"));
+    assert_eq!(sandbox.run(["fsck", "vol"]).status.code(), Some(4));
+    assert!(bytes(&sandbox.path("vol")) == before);
+
+    // One that was not closed would be recovered by being opened.
+    for medium in ["dram", "paged"] {
+        let sandbox = Sandbox::new();
+        sandbox.succeed(["mkfs", "vol", "--size", "64M", "--medium", medium]);
+        fs::create_dir(sandbox.path("tree")).unwrap();
+        fill(&sandbox.path("tree"), 4000, 3000).unwrap();
+        let mut command = sandbox.command(["import", "-v", "tree", "vol:/tree"]);
+        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+        let mut line = [0; 100];
+        std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut line).unwrap();
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let before = bytes(&sandbox.path("vol"));
+        assert!(is_sound(&sandbox, "vol"), "{medium}");
+        sandbox.succeed(["fsck", "--repair", "vol"]);
+        assert!(bytes(&sandbox.path("vol")) == before, "{medium}");
+    }
+}
+
+#[test]
+fn a_repair_replaces_the_volume_and_keeps_the_damaged_one() {
+    let sandbox = damaged();
+    let before = bytes(&sandbox.path("vol"));
+    let readable = files(&sandbox, "vol", "before");
+    // Exporting has opened it.
+    fs::write(segment(&sandbox), &before).unwrap();
+    let output = sandbox.run(["fsck", "--repair", "vol"]);
+    let told = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(told.contains("vol is repaired") && told.contains("vol.damaged"), "{told}");
+    assert!(is_sound(&sandbox, "vol"));
+    assert!(bytes(&sandbox.path("vol.damaged")) == before);
+    assert!(!sandbox.path("vol.repairing").exists());
+    let saved = files(&sandbox, "vol", "after");
+    for (path, bytes) in &readable {
+        assert!(saved.get(path) == Some(bytes), "{} is not what it was", path.display());
+    }
+    sandbox.succeed(["fsck", "--repair", "vol"]);
+
+    // What is in the way stays, and so does the volume.
+    fs::write(segment(&sandbox), &before).unwrap();
+    sandbox.fail(4, &["vol.damaged", "in the way"], ["fsck", "--repair", "vol"]);
+    fs::remove_dir_all(sandbox.path("vol.damaged")).unwrap();
+    assert_eq!(sandbox.run(["fsck", "--repair", "--discard", "vol"]).status.code(), Some(1));
+    assert!(is_sound(&sandbox, "vol") && !sandbox.path("vol.damaged").exists());
+}
+
+#[test]
+fn a_repair_into_another_volume_leaves_the_damaged_one_alone() {
+    let sandbox = damaged();
+    let before = bytes(&sandbox.path("vol"));
+    let output = sandbox.run(["fsck", "--json", "--repair", "--into", "new", "vol"]);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(json["sound"], true);
+    assert!(!json["findings"].as_array().unwrap().is_empty());
+    assert!(is_sound(&sandbox, "new"));
+    assert!(bytes(&sandbox.path("vol")) == before);
+    sandbox.fail(4, &["new", "not empty"], ["fsck", "--repair", "--into", "new", "vol"]);
+    assert!(is_sound(&sandbox, "new"), "what was there is still there");
+}
+
+#[test]
+fn a_repair_of_what_is_no_volume_is_8_and_of_a_truncated_one_saves_the_rest() {
+    let sandbox = Sandbox::with_volume("64M");
+    fs::create_dir(sandbox.path("tree")).unwrap();
+    fill(&sandbox.path("tree"), 300, 3000).unwrap();
+    sandbox.succeed(["import", "tree", "vol:/tree"]);
+    fs::write(sandbox.path("file"), "x").unwrap();
+    sandbox.fail(8, &["file", "volume"], ["fsck", "--repair", "file"]);
+    let file = fs::File::options().write(true).open(segment(&sandbox)).unwrap();
+    file.set_len(32 << 20).unwrap();
+    assert_eq!(sandbox.run(["fsck", "vol"]).status.code(), Some(4));
+    assert_eq!(sandbox.run(["fsck", "--repair", "vol"]).status.code(), Some(1));
+    assert!(is_sound(&sandbox, "vol") && files(&sandbox, "vol", "after").len() > 100);
+}

@@ -1,0 +1,118 @@
+//! Reading what is left of a damaged collection.
+
+use std::collections::HashSet;
+
+use eyrie_medium::Addr;
+
+use super::Collection;
+use super::buckets::Buckets;
+use super::check::belongs;
+use super::layout::{Commit, LINK, PAGE_BYTES, SLOTS, Tags, index_of, line_of, tag, tags_at};
+use super::table::{Chain, Entry, Table, bits, load};
+use crate::{Error, ObjectId, Result};
+
+/// The pages of a collection that were read.
+struct Seen {
+    pages: HashSet<Addr>,
+    /// How many more of them may be read again: for the bucket that a page belongs to, if another led to it first.
+    again: u64,
+}
+
+impl Seen {
+    fn add(&mut self, page: Addr) -> Result<()> {
+        if self.pages.insert(page) {
+            return Ok(());
+        }
+        self.again = self
+            .again
+            .checked_sub(1)
+            .ok_or_else(|| Error::corrupt(page, "bucket pages that a directory has many times"))?;
+        Ok(())
+    }
+}
+
+/// What can be said of a collection: entries, and what is wrong.
+pub type Shown<'a> = std::result::Result<(&'a [u8], ObjectId), Error>;
+
+impl Collection<'_> {
+    /// Shows every entry that can be read and believed, whatever is damaged beside it, and every error. It ends, because no bucket has a page twice, and few pages are read twice.
+    pub fn salvage(&self, show: &mut dyn FnMut(Shown<'_>)) {
+        let table = Table::open(self.volume.medium(), self.root);
+        let found = table.and_then(|table| Ok((table, table.all_buckets()?)));
+        let (table, buckets) = match found {
+            Ok(found) => found,
+            Err(error) => return show(Err(error)),
+        };
+        let room = table.medium.segment_sizes().sum::<u64>() / PAGE_BYTES;
+        let mut seen = Seen { pages: HashSet::new(), again: room };
+        for bucket in 0..buckets.count() {
+            if let Err(error) = self.salvage_bucket(&table, (buckets, bucket), &mut seen, show) {
+                show(Err(error));
+            }
+        }
+    }
+
+    fn salvage_bucket(
+        &self,
+        table: &Table<'_>,
+        (buckets, bucket): (Buckets, u64),
+        seen: &mut Seen,
+        show: &mut dyn FnMut(Shown<'_>),
+    ) -> Result<()> {
+        let mut chain = Chain::new();
+        let mut pages = Vec::new();
+        let mut page = Some(table.page(bucket)?);
+        while let Some(addr) = page {
+            seen.add(addr)?;
+            if pages.contains(&addr) {
+                return Err(Error::corrupt(addr, "bucket page that leads back to itself"));
+            }
+            pages.push(addr);
+            let commit = Commit::from_raw(load(table.medium, addr)?);
+            for slot in bits(commit.live() & SLOTS) {
+                let (entry, agrees) = match self.salvage_entry(table, (buckets, bucket), addr, slot) {
+                    Ok(read) => read,
+                    Err(error) => {
+                        show(Err(error));
+                        continue;
+                    }
+                };
+                if buckets.of(entry.hash) == bucket {
+                    show(Ok((entry.name(), entry.id)));
+                } else if belongs(entry.hash, commit, bucket) {
+                    // What a split has left behind counts elsewhere.
+                    continue;
+                }
+                if !agrees || buckets.of(entry.hash) != bucket {
+                    show(Err(Error::corrupt(addr, "wrong hash of a name, or a wrong bucket")));
+                }
+            }
+            page = chain.next(addr, load(table.medium, addr.add(LINK))?)?.map(|extent| extent.addr);
+        }
+        Ok(())
+    }
+
+    /// The entry of a slot, and whether all that is said of it agrees. Its name's hash counts if tag and bucket agree with it,
+    /// or else the hash that is stored: of name, hash and tag any one may be damaged, and so may be the key of the hash.
+    fn salvage_entry(
+        &self,
+        table: &Table<'_>,
+        (buckets, bucket): (Buckets, u64),
+        page: Addr,
+        slot: u32,
+    ) -> Result<(Entry, bool)> {
+        let mut entry = Entry::read(table.medium, page, slot)?;
+        let (hash, stored) = (self.hash(entry.name()), entry.hash);
+        let tags = Tags::from_raw(load(table.medium, tags_at(page, line_of(slot)))?);
+        let says = |hash| tags.get(index_of(slot)) == tag(hash);
+        match hash == stored {
+            true => Ok((entry, true)),
+            false if says(hash) && buckets.of(hash) == bucket => {
+                entry.hash = hash;
+                Ok((entry, false))
+            }
+            false if says(stored) => Ok((entry, false)),
+            false => Err(Error::corrupt(page, "wrong hash of a name")),
+        }
+    }
+}

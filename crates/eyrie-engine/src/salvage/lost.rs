@@ -1,0 +1,96 @@
+//! Finds objects that no entry names.
+
+use std::collections::HashSet;
+
+use eyrie_medium::epoch::pin;
+
+use super::LOST_AND_FOUND;
+use super::source::Object;
+use super::tree::Salvage;
+use crate::{Content, Kind, ObjectId, Op, Owner, Result};
+
+/// Kinds that there are.
+const KINDS: std::ops::RangeInclusive<u8> = 1..=7;
+
+impl Salvage<'_> {
+    /// Copies the objects that live in header chunks and have no place yet: directories first, the highest before
+    /// those in them.
+    pub fn unnamed(&mut self) -> Result<()> {
+        let objects = self.orphans();
+        let ids: HashSet<ObjectId> = objects.iter().map(|object| object.id).collect();
+        let mut top = Vec::new();
+        for object in objects.iter().filter(|object| object.id.is_directory()) {
+            // A directory in one without a name comes with it, if its entry is there.
+            if !object.parent.is_some_and(|parent| parent != object.id && ids.contains(&parent)) {
+                top.push(*object);
+            }
+        }
+        for directory in top {
+            self.found(directory)?;
+            self.fill()?;
+        }
+        for object in objects.into_iter().filter(|object| object.id.is_directory()) {
+            self.found(object)?;
+            self.fill()?;
+        }
+        for object in self.orphans() {
+            self.found(object)?;
+        }
+        Ok(())
+    }
+
+    /// The objects that look alive and have no place.
+    fn orphans(&self) -> Vec<Object> {
+        let _pin = pin();
+        let slots = self.from.volume.marks();
+        let mut found = Vec::new();
+        let is_orphan =
+            |object: &Object| object.is_marked && !object.is_unlinked && !self.is_copied(object.id);
+        for slot in slots.unmarked_headers() {
+            let mut ids = KINDS.filter_map(|kind| ObjectId::from_raw(slot.raw() | u64::from(kind)));
+            found.extend(ids.find_map(|id| self.from.object(id).ok().filter(is_orphan)));
+        }
+        found
+    }
+
+    /// Gives an object a name by its number.
+    fn found(&mut self, object: Object) -> Result<()> {
+        if self.is_copied(object.id) {
+            return Ok(());
+        }
+        let name = format!("#{}", object.id.raw()).into_bytes();
+        let path = vec![LOST_AND_FOUND.to_vec(), name];
+        if self.claim(&object) {
+            self.lose(&path, "left out: it has no name, and some of its bytes belong to others");
+            return Ok(());
+        }
+        let dir = match self.directory() {
+            Ok(dir) => dir,
+            Err(error) => return self.unless_full(&path, Err(error)),
+        };
+        self.lose(&path, "its name is lost");
+        self.enter(dir, path, object)?;
+        self.done.found += 1;
+        Ok(())
+    }
+
+    /// The directory for them, which is made when it is needed.
+    fn directory(&mut self) -> Result<ObjectId> {
+        let dir = self.to.root();
+        if let Some(id) = self.to.lookup(dir, LOST_AND_FOUND)?.filter(|id| id.is_directory()) {
+            return Ok(id);
+        }
+        let Owner { uid, gid, .. } = self.to.owner(dir)?;
+        let (owner, time) = (Owner { mode: 0o700, uid, gid }, self.now);
+        let id = self.make(Kind::Directory, |id| Op::Create {
+            dir,
+            name: LOST_AND_FOUND,
+            id,
+            owner,
+            content: Content::Empty,
+            time,
+        })?;
+        self.done.directories += 1;
+        Ok(id)
+    }
+}

@@ -1,0 +1,97 @@
+//! Blocks over others that nothing is written to: for looking at a disk as opening it would leave it.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use super::blocks::{Blocks, SECTOR};
+
+type Sector = [u8; SECTOR as usize];
+
+/// What is written stays in memory, whole sectors of 512 bytes; what was not is read from the blocks below.
+pub struct Overlay<B> {
+    below: B,
+    written: Mutex<BTreeMap<u64, Sector>>,
+}
+
+impl<B: Blocks> Overlay<B> {
+    /// `below`, as long as nothing is written.
+    pub fn new(below: B) -> Overlay<B> {
+        Overlay { below, written: Mutex::default() }
+    }
+
+    fn written(&self) -> MutexGuard<'_, BTreeMap<u64, Sector>> {
+        // A sector is stored whole.
+        self.written.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<B: Blocks> Blocks for Overlay<B> {
+    fn size(&self) -> io::Result<u64> {
+        self.below.size()
+    }
+
+    fn sector(&self) -> u64 {
+        self.below.sector()
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        self.below.read(offset, out)?;
+        let (first, end) = (offset / SECTOR, (offset + out.len() as u64).div_ceil(SECTOR));
+        for (&number, sector) in self.written().range(first..end) {
+            let at = (number * SECTOR - offset) as usize;
+            let len = sector.len().min(out.len() - at);
+            out[at..at + len].copy_from_slice(&sector[..len]);
+        }
+        Ok(())
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        debug_assert!(offset.is_multiple_of(SECTOR));
+        if offset + data.len() as u64 > self.size()? {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        let (sectors, rest) = data.as_chunks();
+        debug_assert!(rest.is_empty());
+        self.written().extend((offset / SECTOR..).zip(sectors.iter().copied()));
+        Ok(())
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn allocate(&self, _offset: u64, _len: u64) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn discard(&self, _offset: u64, _len: u64) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::io::Write;
+
+    use super::*;
+    use crate::paged::blocks::FileBlocks;
+
+    #[test]
+    fn what_is_written_over_blocks_is_read_back_and_does_not_reach_them() {
+        let mut file = tempfile::NamedTempFile::new().expect("a file");
+        file.write_all(&[1; 8192]).expect("room");
+        let overlay = Overlay::new(FileBlocks::new(File::open(file.path()).expect("there")));
+        overlay.write(1024, &[2; 1024]).expect("memory");
+        overlay.write(1536, &[3; 512]).expect("memory");
+        let mut out = [0; 4096];
+        overlay.read(0, &mut out).expect("there");
+        assert!(out[..1024] == [1; 1024] && out[1024..1536] == [2; 512] && out[1536..2048] == [3; 512]);
+        assert!(out[2048..].iter().all(|&byte| byte == 1));
+        overlay.read(4096, &mut out).expect("there");
+        assert!(out == [1; 4096]);
+        overlay.write(8192, &[4; 512]).expect_err("behind the end");
+        assert_eq!(std::fs::read(file.path()).expect("there"), [1; 8192]);
+    }
+}

@@ -1,0 +1,195 @@
+//! Does with an image what a program may do with a volume, whatever it is answered.
+
+use std::collections::HashSet;
+
+use eyrie_engine::scm::Scm;
+use eyrie_engine::{
+    AttributeChange, Content, Engine, Kind, ObjectId, Op, Owner, RenameMode, Time, XattrMode,
+};
+use eyrie_medium::Medium;
+
+/// Most objects that are looked at.
+const MOST_OBJECTS: usize = 2000;
+/// Most entries of a directory that are listed at a time.
+const MOST_ENTRIES: usize = 4000;
+/// Most bytes of an object that are read from either end, and from each of its pieces.
+const MOST_BYTES: usize = 16 << 10;
+/// Most pieces of a file that are looked for.
+const MOST_PIECES: usize = 16;
+/// Objects that are changed.
+const CHANGED: usize = 6;
+
+const NOW: Time = Time { seconds: 7000, nanoseconds: 7 };
+const OWNER: Owner = Owner { mode: 0o644, uid: 1, gid: 1 };
+
+/// How far an image let itself be used.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Examined {
+    /// It is no volume, or so the engine said.
+    Refused,
+    /// A check found something.
+    Broken,
+    /// A check found nothing.
+    Sound,
+}
+
+/// Opens what is on `medium`, reads everything that can be reached, checks it, changes something, and closes it.
+pub fn examine(medium: Medium) -> Examined {
+    let Ok(engine) = Scm::open_on(medium) else { return Examined::Refused };
+    let found = walk(&engine);
+    let checked = engine.check();
+    change(&engine, &found);
+    found.iter().take(MOST_PIECES).for_each(|entry| _ = engine.attributes(entry.id));
+    let _ = engine.check();
+    let _ = engine.close();
+    match checked {
+        Ok(report) if report.is_clean() => Examined::Sound,
+        _ => Examined::Broken,
+    }
+}
+
+/// An entry of a directory.
+struct Entry {
+    dir: ObjectId,
+    name: Vec<u8>,
+    id: ObjectId,
+}
+
+/// Reads what the root leads to; the entries that were found.
+fn walk(engine: &Scm) -> Vec<Entry> {
+    let mut seen = HashSet::from([engine.root()]);
+    let (mut found, mut at) = (Vec::new(), 0);
+    let mut id = engine.root();
+    loop {
+        look_at(engine, id);
+        if id.is_directory() {
+            let mut count = 0;
+            let _ = engine.list(id, 0, &mut |entry| {
+                count += 1;
+                found.push(Entry { dir: id, name: entry.name.to_vec(), id: entry.id });
+                count < MOST_ENTRIES
+            });
+        }
+        // What two directories name, or a directory names twice, is looked at once.
+        loop {
+            let Some(entry) = found.get(at) else { return found };
+            at += 1;
+            let _ = engine.lookup(entry.dir, &entry.name);
+            if seen.insert(entry.id) {
+                id = entry.id;
+                break;
+            }
+        }
+        if seen.len() > MOST_OBJECTS {
+            return found;
+        }
+    }
+}
+
+/// Reads one object: attributes, extended attributes, and its bytes at either end and in its first pieces.
+fn look_at(engine: &Scm, id: ObjectId) {
+    let attributes = engine.attributes(id);
+    let _ = (engine.birth(id), engine.owner(id));
+    let mut names = Vec::new();
+    let _ = engine.xattr_names(id, &mut |name| names.push(name.to_vec()));
+    let mut buffer = vec![0; MOST_BYTES];
+    for name in &names {
+        let _ = engine.xattr(id, name, &mut buffer);
+    }
+    let _ = engine.xattr(id, b"user.none", &mut []);
+    let Ok(attributes) = attributes else { return };
+    let _ = engine.read(id, 0, &mut buffer);
+    let _ = engine.read(id, attributes.size.saturating_sub(MOST_BYTES as u64), &mut buffer);
+    let guard = eyrie_medium::epoch::pin();
+    let _ = engine.view(id, &guard);
+    drop(guard);
+    let mut at = 0;
+    for turn in 0..MOST_PIECES {
+        match engine.seek(id, at, turn % 2 == 1) {
+            Ok(Some(next)) if next >= at => at = next,
+            _ => break,
+        }
+        let _ = engine.read(id, at, &mut buffer);
+    }
+}
+
+/// Applies a few Ops to what was found.
+fn change(engine: &Scm, found: &[Entry]) {
+    let time = NOW;
+    let root = engine.root();
+    let file = create(engine, root, b"\x01file", Kind::File, Content::Bytes(&[7; 5000]));
+    let dir = create(engine, root, b"\x01dir", Kind::Directory, Content::Empty).unwrap_or(root);
+    let directories = found.iter().filter(|entry| entry.id.is_directory()).take(CHANGED / 2);
+    let step = (found.len() / CHANGED).max(1);
+    for (number, entry) in directories.chain(found.iter().step_by(step).take(CHANGED)).enumerate() {
+        let Entry { dir: from, ref name, id } = *entry;
+        let apply = |op: Op<'_>| _ = engine.apply(&op);
+        let new = [b'\x02', number as u8];
+        match id.kind() {
+            Kind::Directory => {
+                create(engine, id, b"\x01new", Kind::File, Content::Bytes(b"new"));
+                apply(Op::Unlink { dir: id, name: b"\x01new", time });
+                apply(Op::RemoveDirectory { dir: from, name, time });
+            }
+            Kind::File => {
+                apply(Op::Write { id, offset: 3, data: &[1; 300], time });
+                apply(Op::Write { id, offset: 10_000, data: &[2; 5000], time });
+                apply(Op::Append { id, data: &[3; 200], time });
+                apply(Op::SetSize { id, size: 5000, time });
+                apply(Op::SetSize { id, size: 1 << 40, time });
+            }
+            _ => {}
+        }
+        apply(Op::SetAttributes {
+            id,
+            change: AttributeChange { mode: Some(0o600), ..Default::default() },
+            time,
+        });
+        apply(Op::SetXattr { id, name: b"user.new", value: &[4; 300], mode: XattrMode::Set, time });
+        apply(Op::RemoveXattr { id, name: b"user.one", time });
+        apply(Op::Link { dir, name: &[b'\x03', number as u8], id, time });
+        let moved = |mode, to_dir, to_name| Op::Rename {
+            from_dir: from,
+            from_name: name,
+            to_dir,
+            to_name,
+            mode,
+            time,
+        };
+        apply(moved(RenameMode::NoReplace, dir, &new));
+        match number % 3 {
+            0 => apply(Op::Unlink { dir, name: &new, time }),
+            1 => apply(Op::Rename {
+                from_dir: dir,
+                from_name: &new,
+                to_dir: from,
+                to_name: name,
+                mode: RenameMode::Replace,
+                time,
+            }),
+            _ => put(engine, dir, &new),
+        }
+    }
+    if let Some(id) = file {
+        let _ = engine.apply(&Op::Append { id, data: &[9; 40_000], time });
+        let _ = engine.apply(&Op::Unlink { dir: root, name: b"\x01file", time });
+    }
+}
+
+fn create(engine: &Scm, dir: ObjectId, name: &[u8], kind: Kind, content: Content<'_>) -> Option<ObjectId> {
+    let id = engine.reserve(kind).ok()?;
+    let done = engine.apply(&Op::Create { dir, name, id, owner: OWNER, content, time: NOW });
+    if done.is_err() {
+        engine.unreserve(id);
+        return None;
+    }
+    Some(id)
+}
+
+fn put(engine: &Scm, dir: ObjectId, name: &[u8]) {
+    let Ok(id) = engine.reserve(Kind::File) else { return };
+    let done = engine.apply(&Op::Put { dir, name, id, owner: OWNER, data: &[5; 100], time: NOW });
+    if !done.is_ok_and(|applied| applied.created) {
+        engine.unreserve(id);
+    }
+}

@@ -1,0 +1,182 @@
+//! Where in a volume is what: so that damages can be aimed.
+
+use std::collections::HashMap;
+
+use eyrie_engine::object::collection::Collection;
+use eyrie_engine::object::collection::buckets::{BucketPlace, segment_slot, table_slots};
+use eyrie_engine::object::collection::layout::{Commit, LINK, slot_at};
+use eyrie_engine::object::header::{HEADER_BYTES, Header};
+use eyrie_engine::object::mfile;
+use eyrie_engine::object::pointer::{Extent, Pointer};
+use eyrie_engine::scm::Scm;
+use eyrie_engine::volume::layout::{CHUNK_MAP, SUPERBLOCKS, VOLUME_PAGE, VolumePage};
+use eyrie_engine::volume::{REDO_SLOTS, Volume, redo_slot};
+use eyrie_engine::{Engine, ObjectId};
+use eyrie_medium::epoch::pin;
+use eyrie_medium::{Addr, Medium, PAGE_SIZE};
+
+/// Places in hot and cold lines, in bytes; see `docs/format.md`.
+const HOT_COPIES: u64 = 8;
+const HOT_COPY_BYTES: u64 = 24;
+const LINKS: u64 = 12;
+const PARENT: u64 = 40;
+const XATTR_ROOT: u64 = 48;
+/// Bytes of a bucket page.
+const BUCKET_BYTES: u64 = 2048;
+
+/// Places in a sound volume. All are offsets in bytes.
+#[derive(Default)]
+pub(super) struct Survey {
+    /// Structures that are in use: where, and how long.
+    pub structures: Vec<(u64, u64)>,
+    /// Words that hold a pointer.
+    pub pointers: Vec<u64>,
+    /// Words that hold an object id: slots of directories, and parents.
+    pub ids: Vec<u64>,
+    /// Words that hold a count or a size.
+    pub counts: Vec<u64>,
+    /// Hot copies of files: the root, then the size.
+    pub files: Vec<u64>,
+    /// The same of the objects that the root names.
+    pub hot_copies: HashMap<Vec<u8>, u64>,
+    /// Headers of objects.
+    pub headers: Vec<u64>,
+    /// Nodes of trees, with the height of the pointer to them.
+    pub nodes: Vec<(u64, u8)>,
+    /// Extents of objects.
+    pub extents: Vec<Extent>,
+}
+
+/// Where the hot copy of an object is that counts.
+fn hot_copy(medium: &Medium, id: ObjectId) -> u64 {
+    let header = Header::of(id);
+    let copy = header.selector(medium).expect("sound").hot_copy() as u64;
+    header.hot_line().offset() + HOT_COPIES + copy * HOT_COPY_BYTES
+}
+
+impl Survey {
+    /// Looks at the volume with these bytes.
+    pub(super) fn of(image: &[u8]) -> Survey {
+        let medium = Medium::memory(image.len() as u64).expect("memory");
+        drop(medium.write(Addr::NULL, image).expect("as long"));
+        let engine = Scm::open_on(medium).expect("a sound volume");
+        let mut survey = Survey::default();
+        survey.tables();
+        let _pin = pin();
+        let (mut waiting, mut at) = (vec![engine.root()], 0);
+        while let Some(&id) = waiting.get(at) {
+            at += 1;
+            survey.object(engine.volume(), id);
+            if id.is_directory() {
+                let listed = engine.list(id, 0, &mut |entry| {
+                    if id == engine.root() {
+                        let copy = hot_copy(engine.volume().medium(), entry.id);
+                        survey.hot_copies.insert(entry.name.to_vec(), copy);
+                    }
+                    if !waiting.contains(&entry.id) {
+                        waiting.push(entry.id);
+                    }
+                    true
+                });
+                listed.expect("sound");
+            }
+        }
+        survey
+    }
+
+    fn tables(&mut self) {
+        let tables = SUPERBLOCKS.into_iter().chain((0..REDO_SLOTS).map(redo_slot));
+        self.structures.extend(tables.map(|place| (place.offset(), 128)));
+        self.structures.push((VOLUME_PAGE.offset(), 160));
+        self.structures.push((CHUNK_MAP.offset(), 8));
+        let page = VOLUME_PAGE.offset();
+        let fields = [
+            std::mem::offset_of!(VolumePage, generation_limit),
+            std::mem::offset_of!(VolumePage, groups_in_use),
+            std::mem::offset_of!(VolumePage, saved_addr),
+            std::mem::offset_of!(VolumePage, saved_bytes),
+        ];
+        self.counts.extend(fields.map(|field| page + field as u64));
+        self.counts.push(CHUNK_MAP.offset());
+    }
+
+    fn object(&mut self, volume: &Volume, id: ObjectId) {
+        let medium = volume.medium();
+        let header = Header::of(id);
+        let at = header.addr().offset();
+        self.headers.push(at);
+        self.structures.push((at, HEADER_BYTES));
+        let (hot, cold) = header.hot_and_cold(medium).expect("sound");
+        let copy = hot_copy(medium, id);
+        let cold_line = header.cold_line(hot.selector.cold_copy()).offset();
+        self.counts.extend([copy + 8, cold_line + LINKS]);
+        if !hot.root.is_null() {
+            self.pointers.push(copy);
+        }
+        if let Some(extent) = cold.xattrs().extent() {
+            self.pointers.push(cold_line + XATTR_ROOT);
+            self.structures.push((extent.addr.offset(), 64));
+            self.counts.push(extent.addr.offset());
+            self.extents.push(extent);
+        }
+        if id.is_directory() {
+            self.ids.push(cold_line + PARENT);
+            self.directory(volume, hot.root);
+        } else if id.kind().has_data() {
+            self.files.push(copy);
+            let mut add = |extent| {
+                self.extents.push(extent);
+                Ok(())
+            };
+            mfile::visit_storage(medium, hot.root, hot.size, &mut add).expect("sound");
+            if hot.root.height() > 0 {
+                self.node(medium, hot.root.with_height(0), hot.root.height());
+            }
+        }
+    }
+
+    fn node(&mut self, medium: &Medium, pointer: Pointer, level: u8) {
+        let Some(extent) = pointer.extent().filter(|_| !pointer.is_leaf()) else { return };
+        let at = extent.addr.offset();
+        self.nodes.push((at, level));
+        self.structures.push((at, 128));
+        for slot in 0..PAGE_SIZE / 8 {
+            let child = Pointer::from_raw(medium.load(extent.addr.add(slot * 8)).expect("sound"));
+            if !child.is_null() {
+                self.pointers.push(at + slot * 8);
+                self.node(medium, child, level - 1);
+            }
+        }
+    }
+
+    fn directory(&mut self, volume: &Volume, root: Pointer) {
+        let medium = volume.medium();
+        let word = |addr: Addr| medium.load(addr).expect("sound");
+        Collection::new(volume, root)
+            .visit_storage(&mut |extent| {
+                self.extents.push(extent);
+                Ok(())
+            })
+            .expect("sound");
+        let table = root.extent().expect("a table");
+        self.structures.push((table.addr.offset(), 64 + 8 * table_slots(table.bytes()).min(8)));
+        self.counts.push(table.addr.offset());
+        for bucket in 0..word(table.addr) {
+            let place = BucketPlace::of(bucket);
+            let slot = segment_slot(table.addr, place.segment);
+            if place.index == 0 {
+                self.pointers.push(slot.offset());
+            }
+            let segment = Pointer::from_raw(word(slot)).extent().expect("a segment");
+            let mut page = Some(segment.addr.add(place.index * BUCKET_BYTES));
+            while let Some(addr) = page {
+                self.structures.push((addr.offset(), BUCKET_BYTES));
+                self.pointers.push(addr.add(LINK).offset());
+                let live = Commit::from_raw(word(addr)).live();
+                let slots = (0..32).filter(|slot| live >> slot & 1 == 1);
+                self.ids.extend(slots.map(|slot| slot_at(addr, slot).offset()));
+                page = Pointer::from_raw(word(addr.add(LINK))).extent().map(|extent| extent.addr);
+            }
+        }
+    }
+}

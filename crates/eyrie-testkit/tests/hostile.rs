@@ -1,0 +1,67 @@
+//! Damaged volumes: whatever is wrong, calls answer or fail, and end. What else runs in this process takes little memory.
+
+use eyrie_engine::scm::Scm;
+use eyrie_engine::{Engine, Error, Kind, Volume, redo};
+use eyrie_testkit::hostile::{Damage, Image, bases, run};
+
+const IMAGES: u64 = 100_000;
+/// Images after which memory is measured for the first time.
+const WARM_UP: u64 = 5000;
+/// How much more memory than then may be in use, in bytes.
+const MOST_GROWTH: u64 = 64 << 20;
+
+/// The most memory that this process has had in use, in bytes.
+fn peak_memory() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").expect("the kernel tells");
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("a peak");
+    line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number") << 10
+}
+
+#[test]
+fn hostile_images_give_an_answer_or_an_error() {
+    let mut peak = u64::MAX;
+    let report = run(&bases(), 0..IMAGES, |report| {
+        if report.images == WARM_UP {
+            peak = peak_memory();
+        }
+        if report.images % WARM_UP == 0 {
+            let growth = peak_memory().saturating_sub(peak);
+            assert!(growth < MOST_GROWTH, "{growth} bytes more after {} images", report.images);
+        }
+    });
+    assert_eq!(report.panicked, [] as [u64; 0]);
+    assert!(report.refused > 0 && report.broken > 0 && report.sound > 0, "{report:?}");
+}
+
+#[test]
+fn regression_a_search_in_a_tree_that_repeats_itself_ends() {
+    let bases = bases();
+    let base = bases.iter().find(|base| base.name == "large").expect("it has trees");
+    for (leaves, hole) in [(true, true), (false, false)] {
+        let mut image = Image::new(base);
+        let file = base.hot_copy(b"tree");
+        Damage::Bomb { file, page: base.bytes.len() as u64 - (8 << 12), leaves }.apply(&mut image);
+        let engine = Scm::open_on(image.medium()).expect("closed, so that nothing is looked at");
+        let id = engine.lookup(engine.root(), b"tree").expect("there").expect("there");
+        assert_eq!((id.kind(), engine.attributes(id).expect("alive").size), (Kind::File, i64::MAX as u64));
+        let found = engine.seek(id, 0, hole);
+        assert!(matches!(found, Err(Error::Corrupt { .. })), "{found:?}");
+    }
+}
+
+#[test]
+fn regression_a_redo_record_with_a_bad_word_changes_nothing() {
+    let bases = bases();
+    let base = &bases[1];
+    let mut image = Image::new(base);
+    let words = vec![(base.hot_copy(b"a"), 0), (u64::MAX << 20, 1)];
+    for damage in [Damage::Unclean, Damage::Redo { slot: 3, words }] {
+        damage.apply(&mut image);
+    }
+    image.mend_checksums();
+    let medium = image.medium();
+    let (volume, _) = Volume::open_on(medium).expect("the tables are sound");
+    let before = volume.medium().snapshot();
+    assert!(redo::replay(&volume).is_err());
+    assert!(volume.medium().snapshot() == before);
+}

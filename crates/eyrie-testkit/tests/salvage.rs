@@ -1,0 +1,108 @@
+//! What can be read of a damaged volume can be saved into a sound one.
+
+use eyrie_engine::object::header::Header;
+use eyrie_engine::object::pointer::Pointer;
+use eyrie_engine::salvage::{self, Salvaged};
+use eyrie_engine::scm::Scm;
+use eyrie_engine::volume::{MediumChoice, Options};
+use eyrie_engine::{Engine, Kind, Time, Volume};
+use eyrie_medium::{Medium, PagedOptions};
+use eyrie_sim::compare::{Include, Path, difference, try_tree};
+use eyrie_testkit::hostile::{Hostile, Image, bases, readable};
+
+/// Saves what is left on `medium` into a volume of its own; `None` if there is no superblock to believe.
+fn salvaged(medium: Medium) -> Option<(Scm, Salvaged)> {
+    let from = Volume::open_damaged_on(medium).ok()?;
+    let (owner, born) = salvage::root_of(&from);
+    let options = Options {
+        group_bytes: 64 << 10,
+        hash_seed: 11,
+        volume_id: [2; 16],
+        created: born,
+        medium: MediumChoice::Auto,
+        overwrite: false,
+        paged: PagedOptions::for_host(),
+    };
+    let to = Scm::create_on(Medium::memory(2 << 20).expect("memory"), &options, owner, born);
+    let to = to.expect("a new volume");
+    let salvaged = salvage::salvage(&from, &to, Time::new(9000, 0)).expect("memory does not fail");
+    let report = to.check().expect("memory does not fail");
+    assert!(report.is_clean(), "{:#?}", report.findings);
+    assert_eq!(
+        (report.directories, report.files, report.others),
+        (salvaged.directories, salvaged.files, salvaged.others)
+    );
+    Some((to, salvaged))
+}
+
+#[test]
+fn a_sound_volume_is_salvaged_with_everything() {
+    for base in bases() {
+        let (to, salvaged) = salvaged(base.copy()).expect("it is sound");
+        assert_eq!(salvaged.losses, [], "{}", base.name);
+        let (found, expected) = (try_tree(&to, Include::ALL), try_tree(&*base.model, Include::ALL));
+        let (found, expected) = (found.expect("sound"), expected.expect("sound"));
+        assert!(found == expected, "{}: {:?}", base.name, difference(&found, &expected));
+    }
+}
+
+#[test]
+fn a_repair_saves_every_file_that_could_be_read() {
+    const IMAGES: u64 = 15_000;
+    let bases = bases();
+    let sound: Vec<_> = bases.iter().map(|base| readable(&*base.model)).collect();
+    let (mut refused, mut unharmed, mut lossy) = (0, 0, 0);
+    for seed in 0..IMAGES {
+        let Hostile { image, damages, .. } = Hostile::new(&bases, seed);
+        let at = bases.iter().position(|base| std::ptr::eq(base, image.base)).expect("one of them");
+        let damaged = Scm::open_on(image.medium()).ok();
+        let Some((to, salvaged)) = salvaged(image.medium()) else {
+            assert!(damaged.is_none(), "seed {seed} opens, but cannot be repaired: {damages:x?}");
+            refused += 1;
+            continue;
+        };
+        lossy += u32::from(!salvaged.losses.is_empty());
+        let saved = readable(&to);
+        let intact = damaged.map(|engine| readable(&engine)).unwrap_or_default();
+        for (path, node) in intact.iter().filter(|(path, node)| sound[at].get(*path) == Some(node)) {
+            // A directory that two name keeps one name.
+            let is_directory = node.kind == Kind::Directory;
+            let mut same = saved.iter().filter(|(other, _)| is_directory || other.last() == path.last());
+            let names: Vec<_> = path.iter().map(|name| name.escape_ascii().to_string()).collect();
+            assert!(
+                same.any(|(_, saved)| saved == node),
+                "seed {seed}: {names:?} is gone: {damages:x?}: {:#?}",
+                salvaged.losses
+            );
+            unharmed += 1;
+        }
+    }
+    assert!(refused > 0 && lossy > 0 && unharmed > 10 * IMAGES, "{refused}, {lossy}, {unharmed}");
+}
+
+#[test]
+fn what_no_entry_names_is_found_again_with_all_that_is_below_it() {
+    let bases = bases();
+    let base = &bases[1];
+    let mut image = Image::new(base);
+    {
+        let engine = Scm::open_on(base.copy()).expect("sound");
+        let medium = engine.volume().medium();
+        let table =
+            Header::of(engine.root()).hot(medium).expect("alive").root.extent().expect("a table").addr;
+        let page =
+            Pointer::from_raw(medium.load(table.add(64)).expect("there")).extent().expect("a page").addr;
+        // No slot of the root's first bucket is live any more.
+        image.write_word(page.offset(), medium.load(page).expect("there") & !u64::from(u32::MAX));
+    }
+    let (to, salvaged) = salvaged(image.medium()).expect("it has superblocks");
+    let (before, after) = (readable(&*base.model), readable(&to));
+    let found = after.keys().filter(|path| path.len() == 2).count() as u64;
+    assert!(salvaged.found > 5 && found == salvaged.found, "{salvaged:#?}");
+    for (path, node) in before {
+        // A directory's entries keep their names.
+        let ends_so = |other: &Path| path.len() == 1 || other.last() == path.last();
+        let mut same = after.iter().filter(|(other, saved)| ends_so(other) && **saved == node);
+        assert!(same.next().is_some(), "{path:?} is gone: {:#?}", salvaged.losses);
+    }
+}

@@ -1,0 +1,243 @@
+//! Checking a volume without changing it, and repairing one: building a sound volume of what is left of it.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+
+use eyrie_engine::salvage::{self, Salvaged};
+use eyrie_engine::scm::Scm;
+use eyrie_engine::volume::{MediumChoice, Options};
+use eyrie_engine::{Engine, Volume as Damaged, check};
+use eyrie_medium::PagedOptions;
+use rustix::fs::{CWD, RenameFlags, renameat_with};
+use rustix::io::Errno;
+
+use crate::pxfs::coarse_time;
+use crate::{Error, Result};
+
+/// What a new volume gets more than the damaged one had where that was too small: a quarter.
+const MORE: u64 = 4;
+/// How often it is made larger.
+const TRIES: u32 = 4;
+
+/// How to repair a volume.
+#[derive(Clone, Debug, Default)]
+pub struct Repair {
+    into: Option<PathBuf>,
+    discard: bool,
+    paged: Option<PagedOptions>,
+}
+
+/// What a repair has done. Names begin with `/`.
+#[derive(Clone, Debug)]
+pub struct Repaired {
+    /// What was wrong with the damaged volume, a line each.
+    pub findings: Vec<String>,
+    /// What could not be saved or is not as it was: the path in the new volume, and why.
+    pub losses: Vec<(PathBuf, String)>,
+    /// Directories of the new volume (a count).
+    pub directories: u64,
+    /// Regular files of the new volume (a count).
+    pub files: u64,
+    /// Its other objects (a count).
+    pub others: u64,
+    /// Bytes of all its files.
+    pub bytes: u64,
+    /// Where the damaged volume is now, if it is still there.
+    pub damaged: Option<PathBuf>,
+}
+
+impl Repair {
+    /// A repair in place: the new volume gets the name of the damaged one, which is kept with `.damaged` added to its
+    /// own.
+    pub fn new() -> Repair {
+        Repair::default()
+    }
+
+    /// Makes the new volume in this directory, and leaves the damaged one as it is.
+    #[must_use]
+    pub fn into(mut self, path: impl AsRef<Path>) -> Repair {
+        self.into = Some(path.as_ref().to_owned());
+        self
+    }
+
+    /// Removes the damaged volume once the new one has its place (not unless said so).
+    #[must_use]
+    pub fn discard(mut self, discard: bool) -> Repair {
+        self.discard = discard;
+        self
+    }
+
+    /// How memory and time are used if the volume is on a disk ([`PagedOptions::for_host`] unless said otherwise).
+    #[must_use]
+    pub fn paged(mut self, paged: PagedOptions) -> Repair {
+        self.paged = Some(paged);
+        self
+    }
+
+    /// Builds a sound volume of what is left of the one at `path`; `None` if nothing is wrong with it. It takes the place of the
+    /// damaged one only when it is complete and a check finds nothing; a failure leaves everything as it was.
+    ///
+    /// # Errors
+    /// When there is no superblock to believe, the volume is in use, something has the name that is needed, the host is
+    /// full, or the volume is a block device and [`Repair::into`] was not said.
+    pub fn run(&self, path: impl AsRef<Path>) -> Result<Option<Repaired>> {
+        let path = path.as_ref();
+        let paged = self.paged.unwrap_or_else(PagedOptions::for_host);
+        let findings = inspect(path, paged)?.findings;
+        if findings.is_empty() {
+            return Ok(None);
+        }
+        let path = &fs::canonicalize(path).map_err(|error| of_host(path, &error))?;
+        let (place, kept) = self.places(path)?;
+        let source = Damaged::open_damaged(path, paged).map_err(|error| failed(path, error))?;
+        let made = if self.into.is_some() { place.clone() } else { with_ending(path, ".repairing") };
+        let medium = if self.into.is_some() { MediumChoice::Auto } else { source.medium_choice() };
+        let salvaged = build(&source, &made, medium, paged)?;
+        if self.into.is_none() {
+            let swapped = swap(path, &made, &kept);
+            swapped.map_err(|error| of_host(path, &error))?;
+        }
+        let mut damaged = Some(if self.into.is_some() { path.clone() } else { kept });
+        if let Some(old) = damaged.take_if(|_| self.discard && self.into.is_none()) {
+            fs::remove_dir_all(&old).map_err(|error| of_host(&old, &error))?;
+        }
+        Ok(Some(Repaired::new(findings, salvaged, damaged)))
+    }
+
+    /// Where the new volume goes, and where the damaged one.
+    fn places(&self, path: &Path) -> Result<(PathBuf, PathBuf)> {
+        let is_device = fs::metadata(path).is_ok_and(|found| found.file_type().is_block_device());
+        let refuse = |errno, why: &str| Err(Error::with_reason(errno, "repair volume", why).at(path));
+        if let Some(into) = &self.into {
+            return Ok((into.clone(), path.to_owned()));
+        }
+        if is_device {
+            let why = "a block device is not repaired in place: name a directory for the new volume with --into DIR";
+            return refuse(Errno::OPNOTSUPP, why);
+        }
+        let kept = with_ending(path, ".damaged");
+        for taken in [&kept, &with_ending(path, ".repairing")] {
+            if taken.symlink_metadata().is_ok() {
+                let why = format!("{} is in the way: remove or rename it first", taken.display());
+                return refuse(Errno::EXIST, &why);
+            }
+        }
+        Ok((path.to_owned(), kept))
+    }
+}
+
+impl Repaired {
+    fn new(findings: Vec<String>, salvaged: Salvaged, damaged: Option<PathBuf>) -> Repaired {
+        use std::os::unix::ffi::OsStringExt;
+        let path = |names: &[Vec<u8>]| {
+            let mut path = PathBuf::from("/");
+            path.extend(names.iter().map(|name| std::ffi::OsString::from_vec(name.clone())));
+            path
+        };
+        let Salvaged { directories, files, others, bytes, .. } = salvaged;
+        let losses = salvaged.losses.iter().map(|loss| (path(&loss.names), loss.what.clone())).collect();
+        Repaired { findings, losses, directories, files, others, bytes, damaged }
+    }
+}
+
+/// Checks the volume at `path`, which nobody may have open, as opening it would leave it. Nothing is changed, also if it
+/// was not closed.
+pub(crate) fn inspect(path: &Path, paged: PagedOptions) -> Result<check::Report> {
+    let report = match Scm::inspect(Damaged::open_copy(path, paged)) {
+        // What is cut short, say, has a superblock still, and something left to be saved.
+        Err(eyrie_engine::Error::Volume { what, .. }) if Damaged::open_damaged(path, paged).is_ok() => {
+            Ok(check::Report { findings: vec![what], ..check::Report::default() })
+        }
+        report => report,
+    };
+    report.map_err(|error| Error::from_engine(error, "check volume").at(path))
+}
+
+fn failed(path: &Path, error: eyrie_engine::Error) -> Error {
+    Error::from_engine(error, "repair volume").at(path)
+}
+
+fn of_host(path: &Path, error: &io::Error) -> Error {
+    Error::new(Errno::from_io_error(error).unwrap_or(Errno::IO), "repair volume").at(path)
+}
+
+fn with_ending(path: &Path, ending: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(ending);
+    PathBuf::from(name)
+}
+
+/// Makes a sound volume at `place` of what is left of `source`. After an error nothing is there.
+fn build(source: &Damaged, place: &Path, medium: MediumChoice, paged: PagedOptions) -> Result<Salvaged> {
+    let mut bytes = source.geometry().volume_bytes();
+    for _ in 0..TRIES {
+        let engine = make(source, place, bytes, medium, paged)?;
+        let filled = fill(source, engine, place);
+        match filled {
+            Ok(salvaged) if !salvaged.is_full => return Ok(salvaged),
+            // Objects may take more room in another order, and what two of them share takes twice as much.
+            Ok(_) => fs::remove_dir_all(place).map_err(|error| of_host(place, &error))?,
+            Err(error) => {
+                // The error is what there is to tell.
+                let _ = fs::remove_dir_all(place);
+                return Err(error);
+            }
+        }
+        bytes += (bytes / MORE).next_multiple_of(4096);
+    }
+    let why = "what is left has no room there: make some, or name another place with --into DIR";
+    Err(Error::with_reason(Errno::NOSPC, "repair volume", why).at(place))
+}
+
+/// A new volume like `source`, of `bytes`.
+fn make(
+    source: &Damaged,
+    place: &Path,
+    bytes: u64,
+    medium: MediumChoice,
+    paged: PagedOptions,
+) -> Result<Scm> {
+    let failed = |error| failed(place, error);
+    let (owner, born) = salvage::root_of(source);
+    let options = Options {
+        group_bytes: source.geometry().group_bytes(),
+        created: source.created(),
+        medium,
+        paged,
+        ..Options::random(born).map_err(failed)?
+    };
+    Scm::create(place, Some(bytes), &options, owner, born).map_err(failed)
+}
+
+/// Fills a new volume, checks it and closes it.
+fn fill(source: &Damaged, engine: Scm, place: &Path) -> Result<Salvaged> {
+    let failed = |error| failed(place, error);
+    let salvaged = salvage::salvage(source, &engine, coarse_time()).map_err(failed)?;
+    let report = engine.check().map_err(failed)?;
+    if let Some(finding) = report.findings.first() {
+        let why = format!("the new volume is not sound, either: {finding}");
+        return Err(Error::with_reason(Errno::IO, "repair volume", why).at(place));
+    }
+    engine.sync().map_err(failed)?;
+    engine.close().map_err(failed)?;
+    Ok(salvaged)
+}
+
+/// Gives the volume at `made` the name `path`, and the one that had it the name `kept`. A crash in between leaves a whole
+/// volume at `path`, where the host can exchange names.
+fn swap(path: &Path, made: &Path, kept: &Path) -> io::Result<()> {
+    match renameat_with(CWD, made, CWD, path, RenameFlags::EXCHANGE) {
+        Ok(()) => fs::rename(made, kept)?,
+        Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
+            fs::rename(path, kept)?;
+            fs::rename(made, path)?;
+        }
+        Err(errno) => return Err(errno.into()),
+    }
+    match path.parent() {
+        Some(parent) => fs::File::open(parent)?.sync_all(),
+        None => Ok(()),
+    }
+}
