@@ -65,7 +65,7 @@ impl Start {
         self.0.iter().any(|copy| copy.magic == MAGIC && copy.medium == MEDIUM_PAGED)
     }
 
-    fn has_volume(&self) -> bool {
+    pub(super) fn has_volume(&self) -> bool {
         self.0.iter().any(|copy| copy.magic == MAGIC)
     }
 

@@ -131,10 +131,15 @@ pub(super) fn without_journal(bytes: u64, place: &str) -> Error {
 /// Maps the segment of a volume so that nothing that is changed reaches the host.
 pub(super) fn map_copy(file: &File, bytes: u64, paged: PagedOptions, place: &str) -> Result<Medium> {
     let again = file.try_clone().map_err(|error| failure(place, format!("{error}"), errno(&error)))?;
-    match Medium::paged(Arc::new(Overlay::new(blocks(again))), paged) {
-        Err(Fault::NotPaged) => Ok(Medium::copy_of(file, bytes)?),
-        mapped => Ok(mapped?),
+    let start = Start::read(file).map_err(|error| failure(place, format!("{error}"), errno(&error)))?;
+    // A superblock that is gone says nothing either way.
+    if start.is_none_or(|start| start.is_paged() || !start.has_volume()) {
+        match Medium::paged(Arc::new(Overlay::new(blocks(again))), paged) {
+            Err(Fault::NotPaged) => {}
+            mapped => return Ok(mapped?),
+        }
     }
+    Ok(Medium::copy_of(file, bytes)?)
 }
 
 /// What a host without persistent memory is told; other faults speak for themselves.
