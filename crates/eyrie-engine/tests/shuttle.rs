@@ -14,7 +14,7 @@ use eyrie_engine::{
     AttributeChange, Content, Engine, Error, Kind, Model, ObjectId, Op, Owner, RenameMode, Result, Time,
     XattrMode,
 };
-use eyrie_medium::{CrashImage, Medium, epoch};
+use eyrie_medium::{CrashImage, ImageBase, Medium, epoch};
 use eyrie_testkit::linear::{self, Call, Clock, Request};
 use eyrie_testkit::ops::Record;
 use rand::rngs::SmallRng;
@@ -143,7 +143,8 @@ impl Start {
     /// The volume, opened; the ids to use for new objects are reserved again.
     fn open(&self) -> Arc<Scm> {
         let image = CrashImage::new(Default::default(), Vec::new());
-        self.open_on(Medium::image(&self.image, image).expect("memory"))
+        let base = ImageBase::new(&self.image).expect("memory");
+        self.open_on(Medium::image(&base, image).expect("memory"))
     }
 
     /// The same in a file of the host.
