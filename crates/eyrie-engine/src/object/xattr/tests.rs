@@ -148,7 +148,19 @@ fn names_and_values_have_limits_each_and_together() {
     attributes.remove(b"a").expect("there");
     attributes.remove(&[b'n'; 255]).expect("there");
     for number in 0..XATTR_LIST_MAX / 256 {
-        attributes.set(format!("{number:0>255}").as_bytes(), b"", XattrMode::Create).expect("room");
+        let name = format!("{number:0>255}");
+        // What the last one left is free when other tests let go of it.
+        let set = (0..1000).any(|_| match attributes.set(name.as_bytes(), b"", XattrMode::Create) {
+            Err(Error::NoSpace) => {
+                volume.space().reclaim();
+                false
+            }
+            set => {
+                set.expect("room");
+                true
+            }
+        });
+        assert!(set, "no room for attribute {number}");
     }
     assert!(matches!(attributes.set(b"a", b"", XattrMode::Set), Err(Error::XattrsFull)));
     assert_eq!(attributes.names().expect("sound").len(), 256);
