@@ -15,7 +15,7 @@ use rustix::fs::MemfdFlags;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::addr::LINE_SIZE;
-use crate::mapping::Mapping;
+use crate::mapping::{Mapping, Sentinel};
 use crate::trace::Pending;
 use crate::{Addr, Fault};
 
@@ -75,8 +75,8 @@ impl ImageBase {
     }
 
     /// A mapping of it for one image.
-    pub(crate) fn map(&self) -> Result<Mapping, Fault> {
-        Mapping::private(&self.file, self.len)
+    pub(crate) fn map(&self, sentinel: &Sentinel) -> Result<Mapping, Fault> {
+        Mapping::copy(&self.file, self.len, sentinel)
     }
 }
 

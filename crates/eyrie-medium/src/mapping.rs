@@ -138,16 +138,6 @@ impl Mapping {
         })
     }
 
-    /// Memory that begins with the first `len` bytes of `file`, and whose changes stay here.
-    pub(crate) fn private(file: &File, len: u64) -> Result<Mapping, Fault> {
-        let (access, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE | MapFlags::NORESERVE);
-        // SAFETY: a new mapping at an address of the kernel's choice; the file is as long.
-        let base = unsafe { rustix::mm::mmap(ptr::null_mut(), len as usize, access, flags, file, 0) };
-        let base = base.map_err(io_fault("mapping memory"))?.cast();
-        let base = NonNull::new(base).expect("mmap gives no null");
-        Ok(Mapping { base, len, file: None, _registration: None })
-    }
-
     /// Zeroed private memory of `len` bytes that comes and goes page by page. The kernel would give, and later fill up,
     /// huge pages for single ones otherwise, where it is told to do so always.
     pub(crate) fn of_pages(len: u64) -> Result<Mapping, Fault> {

@@ -164,8 +164,9 @@ impl Medium {
     /// # Errors
     /// [`Fault::Io`] when there is no memory.
     pub fn image(base: &ImageBase, image: CrashImage) -> Result<Medium, Fault> {
-        let segments = Box::new([Arc::new(base.map()?)]);
-        Ok(Medium::over(segments, Sentinel::new()?, Backing::Image(image)))
+        let sentinel = Sentinel::new()?;
+        let segments = Box::new([Arc::new(base.map(&sentinel)?)]);
+        Ok(Medium::over(segments, sentinel, Backing::Image(image)))
     }
 
     fn private(len: u64, filled: bool, backing: Backing) -> Result<Medium, Fault> {

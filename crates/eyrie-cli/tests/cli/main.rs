@@ -53,6 +53,18 @@ impl Sandbox {
         self.command(arguments).output().unwrap()
     }
 
+    /// Kills an import into the volume that has begun, so that the volume is not closed.
+    fn kill_an_import(&self) {
+        std::fs::create_dir(self.path("tree")).unwrap();
+        eyrie_testkit::tree_fixture::fill(&self.path("tree"), 4000, 3000).unwrap();
+        let mut command = self.command(["import", "-v", "tree", "vol:/tree"]);
+        let mut child = command.stdout(std::process::Stdio::piped()).spawn().unwrap();
+        let mut line = [0; 100];
+        std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut line).unwrap();
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+
     /// Runs it; it must succeed and have no complaints. Its standard output.
     fn succeed<S: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = S>) -> String {
         let output = self.run(arguments);

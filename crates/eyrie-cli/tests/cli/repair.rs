@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
 
 use eyrie_testkit::tree_fixture::fill;
 
@@ -61,14 +60,7 @@ fn a_check_changes_nothing_that_is_kept() {
     for medium in ["dram", "paged"] {
         let sandbox = Sandbox::new();
         sandbox.succeed(["mkfs", "vol", "--size", "64M", "--medium", medium]);
-        fs::create_dir(sandbox.path("tree")).unwrap();
-        fill(&sandbox.path("tree"), 4000, 3000).unwrap();
-        let mut command = sandbox.command(["import", "-v", "tree", "vol:/tree"]);
-        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
-        let mut line = [0; 100];
-        std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut line).unwrap();
-        child.kill().unwrap();
-        child.wait().unwrap();
+        sandbox.kill_an_import();
         let before = bytes(&sandbox.path("vol"));
         assert!(is_sound(&sandbox, "vol"), "{medium}");
         sandbox.succeed(["fsck", "--repair", "vol"]);

@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::os::unix::fs::FileExt;
-use std::process::Stdio;
 
 use eyrie::Volume;
 use eyrie_testkit::tree_fixture::fill;
@@ -13,14 +12,7 @@ use crate::Sandbox;
 fn a_sound_volume_is_0_however_it_was_closed() {
     let sandbox = Sandbox::with_volume("64M");
     sandbox.succeed(["fsck", "vol"]);
-    fs::create_dir(sandbox.path("tree")).unwrap();
-    fill(&sandbox.path("tree"), 4000, 3000).unwrap();
-    let mut command = sandbox.command(["import", "-v", "tree", "vol:/tree"]);
-    let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
-    let mut line = [0; 100];
-    std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut line).unwrap();
-    child.kill().unwrap();
-    child.wait().unwrap();
+    sandbox.kill_an_import();
     // It is recovered by being opened, and nothing is left to repair.
     assert!(sandbox.succeed(["fsck", "vol"]).contains("sound"));
 }

@@ -35,7 +35,9 @@ pub(super) fn host_error(path: &Path, doing: &str, error: &io::Error) -> Error {
 
 /// What keeps others away from a volume, until dropped.
 pub(super) enum Hold {
-    Directory(#[allow(dead_code, reason = "held for its drop")] HostLock),
+    Directory {
+        _lock: HostLock,
+    },
     /// The claimed device itself.
     Device(File),
 }
@@ -74,7 +76,7 @@ pub(super) fn create<T>(
     let (file, lock) = make_files(path, &mut undo)?;
     let medium = map_new(&file, bytes, options, &place)?;
     let kind = medium.kind();
-    let done = fill(medium, Hold::Directory(lock))?;
+    let done = fill(medium, Hold::Directory { _lock: lock })?;
     if matches!(kind, MediumKind::Pmem | MediumKind::Paged) {
         // What the mapping does not cover: the file's size, and the names that lead to it.
         let names = [path, path.parent().filter(|up| !up.as_os_str().is_empty()).unwrap_or(Path::new("."))];
@@ -138,7 +140,7 @@ pub(super) fn open(path: &Path, paged: PagedOptions) -> Result<(Medium, Hold)> {
         return Ok((medium, Hold::Device(file)));
     }
     let (lock, file) = take(path)?;
-    Ok((map_segment(path, &file, paged)?, Hold::Directory(lock)))
+    Ok((map_segment(path, &file, paged)?, Hold::Directory { _lock: lock }))
 }
 
 /// Locks the volume at `path` and maps it so that nothing that is changed reaches the host.
@@ -150,7 +152,7 @@ pub(super) fn open_copy(path: &Path, paged: PagedOptions) -> Result<(Medium, Hol
     }
     let (lock, file) = take(path)?;
     let bytes = whole_pages(path, &file)?;
-    Ok((map_copy(&file, bytes, paged, &place)?, Hold::Directory(lock)))
+    Ok((map_copy(&file, bytes, paged, &place)?, Hold::Directory { _lock: lock }))
 }
 
 /// Locks the volume in directory `path`, and opens its segment.
