@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
-use rustix::mm::{Advice, MapFlags, ProtFlags};
+use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags};
 
 use crate::addr::PAGE_SIZE;
 use crate::fault::{Fault, Registration, STATE_FAILED, STATE_FORKED, STATE_SOUND};
@@ -20,8 +20,8 @@ fn io_fault(what: &str) -> impl FnOnce(Errno) -> Fault {
     }
 }
 
-/// Alignment that lets the kernel use huge pages, in bytes.
-const HUGE_PAGE: usize = 2 << 20;
+/// Size of a huge page, in bytes, and the alignment that lets the kernel use one.
+pub(crate) const HUGE_PAGE: usize = 2 << 20;
 /// `MADV_COLLAPSE` of `madvise(2)`, which the C library's bindings lack.
 const MADV_COLLAPSE: libc::c_int = 25;
 
@@ -138,14 +138,32 @@ impl Mapping {
         })
     }
 
-    /// Zeroed private memory of `len` bytes that comes and goes page by page. The kernel would give, and later fill up,
-    /// huge pages for single ones otherwise, where it is told to do so always.
+    /// Zeroed private memory of `len` bytes that comes and goes page by page, and begins at a huge page's boundary. The
+    /// kernel would give, and later fill up, huge pages for single ones otherwise, where it is told to do so always.
     pub(crate) fn of_pages(len: u64) -> Result<Mapping, Fault> {
-        let mapping = Mapping::anonymous(len, false)?;
-        // SAFETY: the size of the pages of a range inside the mapping changes no byte. A kernel that has no huge pages
-        // refuses to do without them.
-        let _ = unsafe { rustix::mm::madvise(mapping.base().cast(), len as usize, Advice::LinuxNoHugepage) };
+        let place = reserve(len as usize)?;
+        let base = NonNull::new(place.cast()).expect("mmap gives no null");
+        let mapping = Mapping { base, len, file: None, _registration: None };
+        // SAFETY: the range is this mapping, which nothing else knows of; the size of its pages changes no byte. A kernel
+        // that has no huge pages refuses to do without them.
+        unsafe {
+            rustix::mm::mprotect(place, len as usize, MprotectFlags::READ | MprotectFlags::WRITE)
+                .map_err(io_fault("mapping memory"))?;
+            let _ = rustix::mm::madvise(place, len as usize, Advice::LinuxNoHugepage);
+        }
         Ok(mapping)
+    }
+
+    /// Takes the memory of a range of [`HUGE_PAGE`] bytes of [`Mapping::of_pages`], none of which is in use, with one fault
+    /// where the host can. Only memory that comes later is page by page again.
+    pub(crate) fn bring_huge_page(&self, offset: u64) {
+        debug_assert!(offset.is_multiple_of(HUGE_PAGE as u64) && offset + HUGE_PAGE as u64 <= self.len);
+        for advice in [Advice::LinuxHugepage, Advice::LinuxPopulateWrite, Advice::LinuxNoHugepage] {
+            // SAFETY: a range inside the mapping; neither the size of its pages nor populating them changes a byte. Where it
+            // fails, pages come one by one.
+            let _ =
+                unsafe { rustix::mm::madvise(self.base().add(offset as usize).cast(), HUGE_PAGE, advice) };
+        }
     }
 
     pub(crate) fn len(&self) -> u64 {
@@ -288,5 +306,25 @@ mod tests {
         assert!(flags_at(mapping.base()).contains(" nh"), "{}", flags_at(mapping.base()));
         let others = Mapping::anonymous(8 << 20, false).expect("memory");
         assert!(!flags_at(others.base()).contains(" nh"));
+    }
+
+    #[test]
+    fn a_huge_page_comes_where_it_is_asked_for_and_nowhere_else() {
+        let mapping = Mapping::of_pages(8 << 20).expect("memory");
+        assert!(mapping.base().addr().is_multiple_of(HUGE_PAGE));
+        mapping.bring_huge_page(HUGE_PAGE as u64);
+        let resident = |page: usize| {
+            let mut found = [0_u8; 1];
+            // SAFETY: a page of the mapping, and room for what is said of it.
+            let asked =
+                unsafe { libc::mincore(mapping.base().add(page * 4096).cast(), 4096, found.as_mut_ptr()) };
+            asked == 0 && found[0] & 1 == 1
+        };
+        assert!((512..1024).all(resident), "all of it is there");
+        assert!(![0, 511, 1024, 2047].into_iter().any(resident), "nothing else is");
+        if std::path::Path::new("/sys/kernel/mm/transparent_hugepage").exists() {
+            let place = mapping.base().wrapping_add(HUGE_PAGE);
+            assert!(flags_at(place).contains(" nh"), "later memory comes page by page again");
+        }
     }
 }

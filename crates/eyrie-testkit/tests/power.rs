@@ -106,3 +106,31 @@ fn a_file_that_cannot_be_read_is_an_error_of_its_calls_alone() {
     assert_eq!(fs.read("/bad").expect("it is good again"), vec![0xb7; 200_000]);
     assert_clean(&engine);
 }
+
+/// Places of the volume that `rounds` overwrites of one block were written to, each made durable.
+fn places_of_overwrites(rounds: u8) -> usize {
+    const MARK: &[u8] = b"what is overwritten again and again";
+    let disk = Disk { volume_bytes: 8 << 20, memory_bytes: 2 << 20 };
+    let (engine, simulated) = disk.create().expect("a new volume");
+    let engine = Arc::new(engine);
+    let fs = files(&engine);
+    fs.write("/file", vec![1; 100_000]).expect("room");
+    let file = fs.options().write(true).open("/file").expect("it is there");
+    let mut block = vec![0; 4096];
+    block[..MARK.len()].copy_from_slice(MARK);
+    for round in 0..rounds {
+        block[4095] = round;
+        file.write_all_at(&block, 8192).expect("room");
+        file.sync_all().expect("a sound disk");
+    }
+    let mut all = vec![0; disk.volume_bytes as usize];
+    simulated.read(0, &mut all).expect("it can be read");
+    all.chunks(4096).filter(|page| page.starts_with(MARK)).count()
+}
+
+#[test]
+fn what_is_overwritten_and_synchronised_takes_few_places_in_turn() {
+    // Pins of other tests may delay what is free.
+    let fewest = (0..50).map(|_| places_of_overwrites(100)).take_while(|&places| places > 4).count();
+    assert!(fewest < 50, "every time it takes more");
+}

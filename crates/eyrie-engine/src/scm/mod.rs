@@ -444,7 +444,7 @@ impl Engine for Scm {
 
     fn sync(&self) -> Result<()> {
         self.medium().check()?;
-        Ok(self.medium().drain()?)
+        self.volume.space().drain()
     }
 
     fn space(&self) -> SpaceUsage {

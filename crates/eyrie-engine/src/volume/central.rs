@@ -231,16 +231,24 @@ impl Central {
 
     /// Frees what was kept for a cut that is durable now.
     pub(super) fn free_kept(&mut self, shared: &Shared) {
-        if self.kept.is_empty() {
-            return;
+        while let Some((first, end)) = self.next_kept(shared) {
+            self.free_run(first, end);
         }
-        let durable = shared.medium.durable();
-        while let Some(&(cut, first, end)) = self.kept.front()
-            && cut <= durable
-        {
-            self.kept.pop_front();
-            self.refused += u64::from(!self.buddy.free(first, end));
+    }
+
+    /// The oldest pages (the first, and the last one's successor) that were kept for a cut that is durable now: the
+    /// caller's, to give out or to free.
+    pub(super) fn next_kept(&mut self, shared: &Shared) -> Option<(u32, u32)> {
+        let &(cut, first, end) = self.kept.front()?;
+        if cut > shared.medium.durable() {
+            return None;
         }
+        self.kept.pop_front();
+        Some((first, end))
+    }
+
+    pub(super) fn free_run(&mut self, first: u32, end: u32) {
+        self.refused += u64::from(!self.buddy.free(first, end));
     }
 
     /// Whether something is kept that a drain of the medium would free.

@@ -6,11 +6,11 @@
 
 use eyrie_medium::epoch;
 use eyrie_medium::sync::{Mutex, MutexGuard, lock, spin};
-use eyrie_medium::{Addr, SegmentId, Settled};
+use eyrie_medium::{Addr, MediumKind, SegmentId, Settled};
 
 use super::central::{Central, Shared};
 use super::free_map::FreeMap;
-use super::geometry::page_of;
+use super::geometry::{page_addr, page_of};
 use super::layout::HEADER_BYTES;
 use super::magazine::{Magazine, Shape};
 use super::spares::Spares;
@@ -205,6 +205,34 @@ impl Space {
             self.gather();
         }
         over || drained
+    }
+
+    /// Makes everything durable that was done before the call. Not to be called inside a gate.
+    ///
+    /// What this thread freed before is at the top of its stack when it returns: what is overwritten again and again then
+    /// takes the same few places of the disk in turn.
+    ///
+    /// # Errors
+    /// [`Error::Fault`].
+    pub fn drain(&self) -> Result<()> {
+        let medium = &self.shared.medium;
+        if medium.kind() != MediumKind::Paged {
+            return Ok(medium.drain()?);
+        }
+        epoch::advance();
+        let now = epoch::advance();
+        self.magazine().collect(now, |magazine, shape, addr| self.free(magazine, shape, addr));
+        medium.drain()?;
+        let (mut magazine, mut central) = (self.magazine(), self.central());
+        let page = Shape::Extent(Class::PAGE);
+        while let Some((first, end)) = central.next_kept(&self.shared) {
+            if end - first == 1 && !magazine.is_full(page) {
+                magazine.push(page, page_addr(first));
+            } else {
+                central.free_run(first, end);
+            }
+        }
+        Ok(())
     }
 
     /// Gives the memory of groups that are free as a whole back to the host, where it can take it; `all`: also of those

@@ -10,6 +10,8 @@ use std::sync::{Condvar, Mutex, PoisonError};
 
 use super::page::{AHEAD, BUSY, LEAVING, RESIDENT};
 use super::{Pager, locked};
+use crate::addr::PAGE_SIZE;
+use crate::mapping::HUGE_PAGE;
 
 /// Threads: disks are faster when they have several things to do.
 pub(super) const THREADS: usize = 4;
@@ -17,8 +19,8 @@ pub(super) const THREADS: usize = 4;
 const MOST: usize = 2048;
 /// Pages from which on a chunk is worth waking a thread; fewer are read with what is wanted.
 const LEAST: usize = 64;
-/// Pages that a thread reads with one call.
-const PIECE: usize = 256;
+/// Pages that a thread reads with one call: a huge page, whose memory comes with one fault and not with 512.
+const PIECE: usize = HUGE_PAGE / PAGE_SIZE as usize;
 /// Sequential readers that are told apart.
 const STREAMS: usize = 8;
 
@@ -61,10 +63,12 @@ impl Ahead {
         if queue.pieces.len() > STREAMS * MOST / PIECE {
             return;
         }
-        for first in chunk.clone().step_by(PIECE) {
-            let pages = first..(first + PIECE).min(chunk.end);
-            queue.pieces.push_back(Piece { pages, marked: chunk.start });
+        let mut first = chunk.start;
+        while first < chunk.end {
+            let end = (first + 1).next_multiple_of(PIECE).min(chunk.end);
+            queue.pieces.push_back(Piece { pages: first..end, marked: chunk.start });
             self.asked.notify_one();
+            first = end;
         }
     }
 
@@ -95,6 +99,13 @@ impl Pager {
         MOST.min(self.limit() / 8)
     }
 
+    /// Where a chunk from `page` on ends: large ones with a piece.
+    fn chunk_end(&self, page: usize, window: usize) -> usize {
+        let end = page + window;
+        let whole = if window >= PIECE { end - end % PIECE } else { end };
+        whole.min(self.pages.count())
+    }
+
     /// Where to end reading from `page` on (exclusive), which is missed and wanted up to `last`; more may be asked for
     /// beside that.
     pub(super) fn missed(&self, page: usize, last: usize) -> usize {
@@ -107,7 +118,7 @@ impl Pager {
             return wanted;
         };
         stream.window = (2 * stream.window).min(self.most_ahead());
-        let end = wanted.max(page + stream.window).min(self.pages.count());
+        let end = wanted.max(self.chunk_end(page, stream.window)).min(self.pages.count());
         (stream.next, stream.marked) = (end, wanted);
         if end - wanted < LEAST {
             return end;
@@ -126,7 +137,7 @@ impl Pager {
             return;
         };
         stream.window = (2 * stream.window).min(self.most_ahead());
-        let chunk = stream.next..(stream.next + stream.window).min(self.pages.count());
+        let chunk = stream.next..self.chunk_end(stream.next, stream.window);
         (stream.next, stream.marked) = (chunk.end, chunk.start);
         drop(streams);
         self.ahead.ask(chunk);
@@ -148,6 +159,9 @@ impl Pager {
             let mut end = first + 1;
             while end < pages.end && self.lock_absent(end) {
                 end += 1;
+            }
+            if end - first == PIECE && first.is_multiple_of(PIECE) {
+                self.memory.bring_huge_page((first * PAGE_SIZE as usize) as u64);
             }
             // Whoever needs a page that cannot be read is told when trying again.
             let is_read = self.read_in(first, end - first).is_ok();

@@ -15,12 +15,14 @@ use std::io;
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
 use super::blocks::{Blocks, SECTOR};
-use super::page::ALL_LINES;
 use crate::addr::PAGE_SIZE;
 use crate::fault::Fault;
 
 const PAGE: usize = PAGE_SIZE as usize;
 const LINE: usize = 64;
+const WORD: usize = 8;
+/// Bytes that a changed line takes in a record, at most.
+pub(super) const PACKED_LINE: usize = LINE + 1;
 
 /// First bytes of the last page of a paged volume's file.
 pub const ANCHOR_MAGIC: [u8; 8] = *b"EyrJrnl\0";
@@ -86,7 +88,8 @@ pub struct FreshPage {
     pub reserved: u32,
 }
 
-/// The start of a changed page; its changed lines follow, in order.
+/// The start of a changed page; its changed lines follow, in order, each as a byte that has a bit for every word of eight
+/// bytes that is not zeros, and these words.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct ChangedPage {
@@ -236,14 +239,10 @@ impl Record {
     pub fn changed(&mut self, page: usize, lines: u64, bytes: &[u8; PAGE]) {
         self.changed.extend_from_slice(ChangedPage { page: page as u64, lines }.as_bytes());
         self.changed_pages += 1;
-        if lines == ALL_LINES {
-            self.changed.extend_from_slice(bytes);
-            return;
-        }
         let mut rest = lines;
         while rest != 0 {
             let at = rest.trailing_zeros() as usize * LINE;
-            self.changed.extend_from_slice(&bytes[at..at + LINE]);
+            pack(&bytes[at..at + LINE], &mut self.changed);
             rest &= rest - 1;
         }
     }
@@ -288,9 +287,34 @@ impl Record {
     }
 }
 
+/// Adds a line: most have few words that are not zeros.
+fn pack(line: &[u8], out: &mut Vec<u8>) {
+    let at = out.len();
+    out.push(0);
+    for (index, word) in line.as_chunks::<WORD>().0.iter().enumerate() {
+        if *word != [0; WORD] {
+            out[at] |= 1 << index;
+            out.extend_from_slice(word);
+        }
+    }
+}
+
+/// The next line of those that [`pack`] added.
+fn unpack(rest: &mut &[u8]) -> Option<[u8; LINE]> {
+    let mut line = [0; LINE];
+    let words = *take(rest, 1)?.first()?;
+    for (_, word) in
+        line.as_chunks_mut::<WORD>().0.iter_mut().enumerate().filter(|(at, _)| words >> at & 1 == 1)
+    {
+        word.copy_from_slice(take(rest, WORD)?);
+    }
+    Some(line)
+}
+
 /// A record that was read: sound in itself.
 struct Found {
     fresh: Vec<FreshPage>,
+    /// Page, which lines of it, and those, packed.
     changed: Vec<(u64, u64, Vec<u8>)>,
 }
 
@@ -318,8 +342,11 @@ fn open_record(bytes: &mut [u8], pages: u64) -> Option<Found> {
     let mut changed = Vec::new();
     for _ in 0..head.changed {
         let entry = ChangedPage::read_from_bytes(take(&mut rest, size_of::<ChangedPage>())?).ok()?;
-        let lines = take(&mut rest, entry.lines.count_ones() as usize * LINE)?;
-        changed.push((entry.page, entry.lines, lines.to_vec()));
+        let packed = rest;
+        for _ in 0..entry.lines.count_ones() {
+            unpack(&mut rest)?;
+        }
+        changed.push((entry.page, entry.lines, packed[..packed.len() - rest.len()].to_vec()));
     }
     let numbers = fresh.iter().map(|entry| entry.page).chain(changed.iter().map(|entry| entry.0));
     numbers.into_iter().all(|page| page < pages).then_some(Found { fresh, changed })
@@ -418,10 +445,10 @@ fn apply(blocks: &dyn Blocks, records: &[Found]) -> io::Result<()> {
     for (number, changes) in pages {
         blocks.read(number * PAGE_SIZE, page.as_mut_bytes())?;
         let out = page.as_mut_bytes();
-        for (mut lines, bytes) in changes {
-            for line in bytes.chunks_exact(LINE) {
+        for (mut lines, mut packed) in changes {
+            while let Some(line) = unpack(&mut packed) {
                 let at = lines.trailing_zeros() as usize * LINE;
-                out[at..at + LINE].copy_from_slice(line);
+                out[at..at + LINE].copy_from_slice(&line);
                 lines &= lines - 1;
             }
         }

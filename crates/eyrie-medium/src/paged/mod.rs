@@ -46,7 +46,7 @@ use blocks::Blocks;
 use drain::Drain;
 pub use gate::Gate;
 use gate::Turnstile;
-use journal::{Anchor, MOST_JOURNAL_BYTES};
+use journal::{Anchor, MOST_JOURNAL_BYTES, PACKED_LINE};
 use keeper::Bell;
 pub(crate) use keeper::Keeper;
 use page::{AHEAD, BUSY, DIRTY, FRESH, LEAVING, LOGGED, ODD, Pages, RESIDENT, WARM, WRITTEN, lines_of};
@@ -110,7 +110,7 @@ pub(crate) struct Pager {
     drain: Mutex<drain::State>,
     resident: AtomicUsize,
     dirty_pages: AtomicUsize,
-    /// Bytes of changed lines since the last cut.
+    /// Bytes that the changed lines since the last cut take in a record, at most.
     changed_bytes: AtomicU64,
     /// One more than the highest page that was ever in memory.
     top: AtomicUsize,
@@ -266,7 +266,7 @@ impl Pager {
         if seen & lines != lines {
             let before = self.pages.lines(page).fetch_or(lines, Ordering::AcqRel);
             // Fresh pages go to their places, not into the journal.
-            let new = if fresh { 0 } else { u64::from((lines & !before).count_ones()) * 64 };
+            let new = if fresh { 0 } else { u64::from((lines & !before).count_ones()) * PACKED_LINE as u64 };
             self.changed_bytes.fetch_add(new, Ordering::Relaxed);
         }
         Ok(())

@@ -43,7 +43,7 @@ fn a_torn_record_after_a_restart_brings_nothing_back() {
         medium.drain().expect("drained");
     }
     medium.drain_home().expect("drained");
-    (100..200).for_each(|page| set(&medium, page * 4096, 1));
+    (100..450).for_each(|page| set(&medium, page * 4096, 1));
     disk.fail_at(2, true);
     assert!(medium.drain().is_err());
     let mut pending = 0;
