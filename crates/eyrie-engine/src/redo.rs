@@ -142,7 +142,7 @@ fn replay_slot(medium: &Medium, slot: Addr) -> Result<()> {
     let entries = Addr::from_raw(medium.load(slot.add(8))?);
     let mut record = vec![0; (count * ENTRY_BYTES) as usize];
     medium.read(entries, &mut record)?;
-    if state(&record, entries) != stored {
+    if !medium.verify(state(&record, entries) == stored) {
         return Err(Error::corrupt(slot, "redo record with a wrong checksum"));
     }
     let word = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().expect("chunks of eight bytes"));

@@ -72,6 +72,7 @@ impl<'v> Transaction<'v> {
     ///
     /// # Errors
     /// `TooLarge` above 64 MiB, `NoSpace`, `Fault`.
+    #[track_caller]
     pub fn allocate(&mut self, bytes: u64) -> Result<Extent> {
         let extent = self.volume.space().allocate(bytes)?;
         self.allocated.push(extent);
@@ -95,6 +96,7 @@ impl<'v> Transaction<'v> {
     ///
     /// # Errors
     /// `Fault`.
+    #[track_caller]
     pub fn write(&mut self, addr: Addr, bytes: &[u8]) -> Result<()> {
         let dirty = self.medium().write(addr, bytes)?;
         self.wrote(dirty);
@@ -105,6 +107,7 @@ impl<'v> Transaction<'v> {
     ///
     /// # Errors
     /// `Fault`.
+    #[track_caller]
     pub fn write_word(&mut self, addr: Addr, value: u64) -> Result<()> {
         let dirty = self.medium().write_word(addr, value)?;
         self.wrote(dirty);
@@ -116,6 +119,7 @@ impl<'v> Transaction<'v> {
     /// # Errors
     /// `Fault`.
     #[inline]
+    #[track_caller]
     pub fn write_words(&mut self, addr: Addr, words: impl ExactSizeIterator<Item = u64>) -> Result<()> {
         let dirty = self.medium().write_words(addr, words)?;
         self.wrote(dirty);
@@ -126,6 +130,7 @@ impl<'v> Transaction<'v> {
     ///
     /// # Errors
     /// `Fault`.
+    #[track_caller]
     pub fn zero(&mut self, addr: Addr, len: u64) -> Result<()> {
         let dirty = self.medium().zero(addr, len)?;
         self.wrote(dirty);
@@ -136,6 +141,7 @@ impl<'v> Transaction<'v> {
     ///
     /// # Errors
     /// `Corrupt` when they are there already: a damaged pointer leads to what is free. `Fault`.
+    #[track_caller]
     pub fn copy(&mut self, to: Addr, from: Addr, len: u64) -> Result<()> {
         if to.raw().abs_diff(from.raw()) < len {
             return Err(Error::corrupt(from, "bytes that belong to two extents"));
@@ -157,6 +163,7 @@ impl<'v> Transaction<'v> {
     ///
     /// # Errors
     /// `Fault`.
+    #[track_caller]
     pub fn peek(&self, addr: Addr) -> Result<u64> {
         match self.pending(addr) {
             Some(value) => Ok(value),

@@ -11,6 +11,7 @@ use crate::fault::Fault;
 use crate::image::CrashImage;
 use crate::medium::Medium;
 use crate::paged::Keeper;
+use crate::plan::{Plan, SiteKind};
 use crate::pmem::{Pmem, STREAM_FROM};
 use crate::sync::interleave;
 use crate::trace::Recorder;
@@ -41,22 +42,57 @@ impl Medium {
 
     /// Whether reads need nothing but the mapping.
     #[inline(always)]
-    fn reads_plainly(&self) -> bool {
+    pub(crate) fn reads_plainly(&self) -> bool {
         matches!(self.backing, Backing::Dram | Backing::Pmem(_))
     }
 
     /// Announces a read before it happens. Nothing of it may be read if this fails.
     #[inline]
+    #[track_caller]
     pub(crate) fn before_access(&self, addr: Addr, len: u64) -> Result<(), Fault> {
         interleave();
-        if self.reads_plainly() { Ok(()) } else { self.reading(addr, len) }
+        if self.reads_plainly() { Ok(()) } else { self.reading(addr, len, Location::caller()) }
     }
 
     /// Announces a store before it happens. Nothing of it may be stored if this fails.
     #[inline]
+    #[track_caller]
     pub(crate) fn before_store(&self, addr: Addr, len: u64) -> Result<(), Fault> {
         interleave();
-        if self.reads_plainly() { Ok(()) } else { self.storing(addr, len) }
+        if self.reads_plainly() { Ok(()) } else { self.storing(addr, len, Location::caller()) }
+    }
+
+    /// Announces a commit before it happens, and says whether it does. Nothing of it may be stored if this fails.
+    #[inline]
+    #[track_caller]
+    pub(crate) fn before_publish(&self, addr: Addr, len: u64) -> Result<bool, Fault> {
+        interleave();
+        if self.reads_plainly() { Ok(true) } else { self.publishing(addr, len, Location::caller()) }
+    }
+
+    /// Whether a checksum on the medium is right. A test may leave the comparison out, and be content with any.
+    #[track_caller]
+    pub fn verify(&self, is_right: bool) -> bool {
+        let location = Location::caller();
+        let is_compared = self.plan().is_none_or(|plan| plan.point(SiteKind::Checksum, location));
+        is_right || !is_compared
+    }
+
+    /// The plan of a test.
+    pub(crate) fn plan(&self) -> Option<&Plan> {
+        match &self.backing {
+            Backing::Record(recorder) => Some(recorder.plan()),
+            Backing::Image(image) => Some(image.plan()),
+            Backing::Dram | Backing::Pmem(_) | Backing::Paged(_) => None,
+        }
+    }
+
+    /// Fails if a test has planned so.
+    pub(crate) fn planned(&self, kind: SiteKind, location: &'static Location<'static>) -> Result<(), Fault> {
+        match self.plan().and_then(|plan| plan.call(kind, location)) {
+            None => Ok(()),
+            Some(failure) => Err(failure.into()),
+        }
     }
 
     /// Tells of a store that was made: `len` bytes at `addr`, which is mapped at `place`.
@@ -85,7 +121,25 @@ impl Medium {
     }
 
     #[cold]
-    fn reading(&self, addr: Addr, len: u64) -> Result<(), Fault> {
+    fn reading(&self, addr: Addr, len: u64, location: &'static Location<'static>) -> Result<(), Fault> {
+        self.planned(SiteKind::Read, location)?;
+        self.meet(addr, len)
+    }
+
+    #[cold]
+    fn storing(&self, addr: Addr, len: u64, location: &'static Location<'static>) -> Result<(), Fault> {
+        self.planned(SiteKind::Write, location)?;
+        self.change(addr, len)
+    }
+
+    #[cold]
+    fn publishing(&self, addr: Addr, len: u64, location: &'static Location<'static>) -> Result<bool, Fault> {
+        self.planned(SiteKind::Publish, location)?;
+        self.change(addr, len)?;
+        Ok(self.plan().is_none_or(|plan| plan.point(SiteKind::Publish, location)))
+    }
+
+    fn meet(&self, addr: Addr, len: u64) -> Result<(), Fault> {
         match &self.backing {
             Backing::Paged(keeper) => return keeper.pager().reading(addr.offset(), len),
             Backing::Image(image) => self.decide(image, addr, len),
@@ -94,11 +148,10 @@ impl Medium {
         Ok(())
     }
 
-    #[cold]
-    fn storing(&self, addr: Addr, len: u64) -> Result<(), Fault> {
+    fn change(&self, addr: Addr, len: u64) -> Result<(), Fault> {
         match &self.backing {
             Backing::Paged(keeper) => keeper.pager().storing(addr.offset(), len),
-            _ => self.reading(addr, len),
+            _ => self.meet(addr, len),
         }
     }
 

@@ -16,6 +16,7 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::addr::LINE_SIZE;
 use crate::mapping::{Mapping, Sentinel};
+use crate::plan::Plan;
 use crate::trace::Pending;
 use crate::{Addr, Fault};
 
@@ -111,6 +112,7 @@ pub struct Choice {
 #[derive(Clone)]
 pub struct CrashImage {
     state: Arc<Mutex<State>>,
+    plan: Plan,
 }
 
 struct State {
@@ -124,7 +126,17 @@ impl CrashImage {
     /// An image with these `pending` stores; the n-th line to be accessed takes option `script[n]`, or 0 past its end.
     pub fn new(pending: Pending, script: Vec<usize>) -> CrashImage {
         let state = State { undecided: pending, script, log: Vec::new(), fingerprint: 0 };
-        CrashImage { state: Arc::new(Mutex::new(state)) }
+        CrashImage { state: Arc::new(Mutex::new(state)), plan: Plan::default() }
+    }
+
+    /// The same image, for a run with this plan.
+    #[must_use]
+    pub fn with(self, plan: Plan) -> CrashImage {
+        CrashImage { plan, ..self }
+    }
+
+    pub(crate) fn plan(&self) -> &Plan {
+        &self.plan
     }
 
     /// The choices made so far, in order.

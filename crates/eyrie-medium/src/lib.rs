@@ -27,6 +27,7 @@ mod medium;
 mod mutex;
 mod order;
 mod paged;
+mod plan;
 mod pmem;
 pub mod sync;
 mod token;
@@ -46,7 +47,8 @@ pub use paged::overlay::Overlay;
 #[cfg(feature = "testing")]
 pub use paged::simulated::SimulatedDisk;
 pub use paged::{Gate, PagedOptions};
+pub use plan::{Failing, FailureKind, Plan, Site, SiteKind};
 pub use token::{Dirty, Ordered, Published, Settled};
-pub use trace::{CrashPoint, CrashPoints, Event, Pending, Recorder, Site};
+pub use trace::{CrashPoint, CrashPoints, Event, Pending, Recorder};
 #[cfg(feature = "testing")]
 pub use written::WrittenBack;

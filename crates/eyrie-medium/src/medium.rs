@@ -1,6 +1,7 @@
 //! The medium: checked access to the segments of a volume. The module `order` has its ordering.
 
 use std::fs::File;
+use std::panic::Location;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering, compiler_fence};
@@ -14,6 +15,7 @@ use crate::epoch::Guard;
 use crate::fault::Fault;
 use crate::image::{CrashImage, ImageBase};
 use crate::mapping::{Mapping, Sentinel};
+use crate::plan::SiteKind;
 use crate::pmem::Pmem;
 use crate::sync::interleave;
 use crate::token::Dirty;
@@ -56,6 +58,7 @@ pub struct Words<'m>(&'m [AtomicU64]);
 impl Words<'_> {
     /// Word `index`, with acquire ordering.
     #[inline(always)]
+    #[track_caller]
     pub fn load(self, index: usize) -> u64 {
         interleave();
         self.0[index].load(Ordering::Acquire)
@@ -228,8 +231,10 @@ impl Medium {
     ///
     /// # Errors
     /// [`Fault::HostFull`] when it has none; [`Fault::OutOfBounds`].
+    #[track_caller]
     pub fn back(&self, addr: Addr, len: u64) -> Result<(), Fault> {
         self.resolve(addr, len)?;
+        self.planned(SiteKind::Back, Location::caller())?;
         if let Backing::Paged(keeper) = &self.backing {
             return keeper.pager().back(addr.offset(), len);
         }
@@ -241,8 +246,10 @@ impl Medium {
     ///
     /// # Errors
     /// [`Fault::OutOfBounds`], [`Fault::Io`].
+    #[track_caller]
     pub fn unback(&self, addr: Addr, len: u64) -> Result<(), Fault> {
         self.resolve(addr, len)?;
+        self.planned(SiteKind::Unback, Location::caller())?;
         if let Backing::Paged(keeper) = &self.backing {
             return keeper.pager().unback(addr.offset(), len);
         }
@@ -300,6 +307,7 @@ impl Medium {
     /// # Errors
     /// [`Fault::OutOfBounds`], [`Fault::Misaligned`].
     #[inline]
+    #[track_caller]
     pub fn load(&self, addr: Addr) -> Result<u64, Fault> {
         let word = self.resolve_word(addr)?;
         self.before_access(addr, 8)?;
@@ -311,6 +319,7 @@ impl Medium {
     /// # Errors
     /// [`Fault::OutOfBounds`], [`Fault::Misaligned`].
     #[inline(always)]
+    #[track_caller]
     pub fn words(&self, addr: Addr, count: usize) -> Result<Words<'_>, Fault> {
         let words = self.resolve_words(addr, count)?;
         self.before_access(addr, count as u64 * 8)?;
@@ -322,6 +331,7 @@ impl Medium {
     /// # Errors
     /// [`Fault::OutOfBounds`].
     #[inline]
+    #[track_caller]
     pub fn read(&self, addr: Addr, out: &mut [u8]) -> Result<(), Fault> {
         let place = self.resolve(addr, out.len() as u64)?;
         self.before_access(addr, out.len() as u64)?;
@@ -336,6 +346,7 @@ impl Medium {
     /// # Errors
     /// [`Fault::OutOfBounds`].
     #[inline]
+    #[track_caller]
     pub fn read_value<T: FromBytes + IntoBytes>(&self, addr: Addr) -> Result<T, Fault> {
         let mut value = T::new_zeroed();
         self.read(addr, value.as_mut_bytes())?;
@@ -350,6 +361,7 @@ impl Medium {
     /// # Errors
     /// [`Fault::OutOfBounds`].
     #[inline]
+    #[track_caller]
     pub fn bytes<'a>(&'a self, addr: Addr, len: u64, _guard: &'a Guard) -> Result<&'a [u8], Fault> {
         let place = self.resolve(addr, len)?;
         self.before_access(addr, len)?;
@@ -377,6 +389,7 @@ impl Medium {
     /// # Errors
     /// [`Fault::OutOfBounds`]; nothing was stored.
     #[inline]
+    #[track_caller]
     pub fn write(&self, addr: Addr, bytes: &[u8]) -> Result<Dirty, Fault> {
         let place = self.resolve(addr, bytes.len() as u64)?;
         self.before_store(addr, bytes.len() as u64)?;
@@ -391,6 +404,7 @@ impl Medium {
     /// # Errors
     /// As [`Medium::write`].
     #[inline]
+    #[track_caller]
     pub fn write_value<T: IntoBytes + Immutable>(&self, addr: Addr, value: &T) -> Result<Dirty, Fault> {
         self.write(addr, value.as_bytes())
     }
@@ -400,6 +414,7 @@ impl Medium {
     /// # Errors
     /// [`Fault::OutOfBounds`], [`Fault::Misaligned`]; nothing was stored.
     #[inline]
+    #[track_caller]
     pub fn write_word(&self, addr: Addr, value: u64) -> Result<Dirty, Fault> {
         self.store_word(addr, value)?;
         Ok(Dirty::new())
@@ -410,6 +425,7 @@ impl Medium {
     /// # Errors
     /// [`Fault::OutOfBounds`], [`Fault::Misaligned`]; nothing was stored.
     #[inline]
+    #[track_caller]
     pub fn write_words(&self, addr: Addr, words: impl ExactSizeIterator<Item = u64>) -> Result<Dirty, Fault> {
         let places = self.resolve_words(addr, words.len())?;
         let len = size_of_val(places);
@@ -426,6 +442,7 @@ impl Medium {
     ///
     /// # Errors
     /// [`Fault::OutOfBounds`]; nothing was stored.
+    #[track_caller]
     pub fn zero(&self, addr: Addr, len: u64) -> Result<Dirty, Fault> {
         let place = self.resolve(addr, len)?;
         self.before_store(addr, len)?;
@@ -439,6 +456,7 @@ impl Medium {
     ///
     /// # Errors
     /// [`Fault::OutOfBounds`]; nothing was stored.
+    #[track_caller]
     pub fn copy(&self, to: Addr, from: Addr, len: u64) -> Result<Dirty, Fault> {
         let src = self.resolve(from, len)?;
         let dst = self.resolve(to, len)?;

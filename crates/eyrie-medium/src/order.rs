@@ -11,11 +11,23 @@ use crate::token::{Dirty, Ordered, Published, Settled, assert_nothing_dirty};
 
 impl Medium {
     #[inline]
+    #[track_caller]
     pub(crate) fn store_word(&self, addr: Addr, value: u64) -> Result<(), Fault> {
         let word = self.resolve_word(addr)?;
         self.before_store(addr, 8)?;
         word.store(value, Ordering::Release);
         self.after_store(addr, word.as_ptr().cast(), 8);
+        Ok(())
+    }
+
+    #[inline]
+    #[track_caller]
+    fn publish_word(&self, addr: Addr, value: u64) -> Result<(), Fault> {
+        let word = self.resolve_word(addr)?;
+        if self.before_publish(addr, 8)? {
+            word.store(value, Ordering::Release);
+            self.after_store(addr, word.as_ptr().cast(), 8);
+        }
         Ok(())
     }
 
@@ -42,7 +54,7 @@ impl Medium {
     pub fn publish(&self, addr: Addr, value: u64, ordered: impl Into<Ordered>) -> Result<Published, Fault> {
         let _ordered: Ordered = ordered.into();
         assert_nothing_dirty();
-        self.store_word(addr, value)?;
+        self.publish_word(addr, value)?;
         Ok(Published { _private: () })
     }
 
@@ -52,6 +64,7 @@ impl Medium {
     /// # Errors
     /// As [`Medium::publish`].
     #[inline]
+    #[track_caller]
     pub fn publish_apart(
         &self,
         addr: Addr,
@@ -59,7 +72,7 @@ impl Medium {
         ordered: impl Into<Ordered>,
     ) -> Result<Published, Fault> {
         let _ordered: Ordered = ordered.into();
-        self.store_word(addr, value)?;
+        self.publish_word(addr, value)?;
         Ok(Published { _private: () })
     }
 
@@ -82,7 +95,9 @@ impl Medium {
             return Err(Fault::Misaligned { addr: line });
         }
         let stored = self.resolve_words(line, 8)?;
-        self.before_store(line, LINE_SIZE)?;
+        if !self.before_publish(line, LINE_SIZE)? {
+            return Ok(Published { _private: () });
+        }
         for &(index, value) in words {
             interleave();
             stored[index].store(value, Ordering::Release);
@@ -110,7 +125,7 @@ impl Medium {
         let _ordered: Ordered = ordered.into();
         assert_nothing_dirty();
         for (addr, value) in words {
-            self.store_word(addr, value)?;
+            self.publish_word(addr, value)?;
         }
         Ok(Published { _private: () })
     }

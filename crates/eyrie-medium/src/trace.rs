@@ -5,36 +5,15 @@
 //! orders what its own thread did, so an engine that hands memory to another thread settles it first.) Eight aligned
 //! bytes never tear.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
+use std::collections::BTreeMap;
 use std::panic::Location;
 use std::sync::{Arc, Mutex};
 use std::thread::{self, ThreadId};
 
 use crate::addr::LINE_SIZE;
 use crate::image::{Choice, ImageBase, contents};
+use crate::plan::{Plan, Site, SiteKind};
 use crate::{Addr, Fault};
-
-/// A call site in the engine: the name of an ordering point.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct Site {
-    /// Source file.
-    pub file: &'static str,
-    /// Line in it.
-    pub line: u32,
-}
-
-impl fmt::Display for Site {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}", self.file, self.line)
-    }
-}
-
-impl Site {
-    pub(crate) fn of(location: &'static Location<'static>) -> Site {
-        Site { file: location.file(), line: location.line() }
-    }
-}
 
 /// One thing that an engine did to the medium. A store is within one cache line and is flushed at once.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -62,56 +41,53 @@ pub enum Event {
 /// Records what is done to a medium. A clone is the same recorder, which outlives the medium.
 #[derive(Clone, Default)]
 pub struct Recorder {
-    state: Arc<Mutex<Record>>,
-}
-
-#[derive(Default)]
-struct Record {
-    events: Vec<Event>,
-    sites: BTreeSet<Site>,
-    dropped: Option<Site>,
+    events: Arc<Mutex<Vec<Event>>>,
+    plan: Plan,
 }
 
 impl Recorder {
-    /// A recorder that leaves out the fences of site `dropped`: a planted bug.
+    /// A recorder for a run with this plan.
+    pub fn of(plan: Plan) -> Recorder {
+        Recorder { plan, ..Recorder::default() }
+    }
+
+    /// A recorder for a run without what `dropped` does: a planted bug.
     pub fn without(dropped: Option<Site>) -> Recorder {
-        Recorder { state: Arc::new(Mutex::new(Record { dropped, ..Record::default() })) }
+        Recorder::of(Plan::without(dropped))
+    }
+
+    /// What is left out, and what was met.
+    pub fn plan(&self) -> &Plan {
+        &self.plan
     }
 
     /// Everything recorded since the last call.
     pub fn take(&self) -> Vec<Event> {
-        std::mem::take(&mut lock_std(&self.state).events)
-    }
-
-    /// Every site that fenced so far, dropped ones included.
-    pub fn sites(&self) -> BTreeSet<Site> {
-        lock_std(&self.state).sites.clone()
+        std::mem::take(&mut lock_std(&self.events))
     }
 
     /// Adds a mark.
     pub fn mark(&self, mark: u64) {
-        lock_std(&self.state).events.push(Event::Mark(mark));
+        lock_std(&self.events).push(Event::Mark(mark));
     }
 
     pub(crate) fn store(&self, addr: Addr, bytes: &[u8]) {
         let thread = thread::current().id();
-        let mut record = lock_std(&self.state);
+        let mut events = lock_std(&self.events);
         let mut done = 0;
         while done < bytes.len() {
             let at = addr.add(done as u64);
             let room = (LINE_SIZE - at.raw() % LINE_SIZE) as usize;
             let end = bytes.len().min(done + room);
-            record.events.push(Event::Store { addr: at, bytes: bytes[done..end].to_vec(), thread });
+            events.push(Event::Store { addr: at, bytes: bytes[done..end].to_vec(), thread });
             done = end;
         }
     }
 
     pub(crate) fn fence(&self, location: &'static Location<'static>) {
-        let site = Site::of(location);
-        let mut record = lock_std(&self.state);
-        record.sites.insert(site);
-        if record.dropped != Some(site) {
-            record.events.push(Event::Fence { site, thread: thread::current().id() });
+        if self.plan.point(SiteKind::Fence, location) {
+            let site = Site::of(SiteKind::Fence, location);
+            lock_std(&self.events).push(Event::Fence { site, thread: thread::current().id() });
         }
     }
 }

@@ -51,7 +51,8 @@ pub struct Explore {
     /// Close the volume after the last call, and explore the crashes of that, too
     #[arg(long)]
     pub close: bool,
-    /// Leave out the fence at this place of the sources, such as src/redo.rs:106: a crash should then lose something
+    /// Leave out the fence, publish or checksum at this place of the sources, such as src/redo.rs:106: something should then
+    /// be lost
     #[arg(long, value_name = "FILE:LINE")]
     pub without: Option<String>,
     /// Only this image, as a failure tells it: events before the crash, and picks; the same of a crash in its recovery

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use eyrie_sim::explore::trace::{self, Trace};
-use eyrie_sim::explore::{Failure as Crash, Limits, Options, Report, Start, record, shrink, workload};
+use eyrie_sim::explore::{Failure as Crash, Limits, Options, Report, Site, Start, record, shrink, workload};
 use eyrie_sim::script::Script;
 use serde_json::{Value, json};
 
@@ -61,20 +61,35 @@ impl Deadline {
     }
 }
 
-/// The options of a run, when a fence is to be left out that it has.
+/// Whether `site` is the point that `word` tells: a file, or the end of its path, and a line; perhaps its kind before.
+fn is_told(site: &Site, word: &str) -> bool {
+    match word.split_once(' ') {
+        Some((kind, place)) => site.kind.name() == kind && site.place().ends_with(place),
+        None => site.place().ends_with(word),
+    }
+}
+
+/// The options of a run, when a point is to be left out that it has.
 fn options(arguments: &arguments::Explore, start: &Start, script: &Script) -> Result<Options> {
     let options = Options { closes: arguments.close, dropped: None };
     let Some(place) = &arguments.without else { return Ok(options) };
     let recorded = record(start, script, options).map_err(Failure::of_line)?;
-    let mut found = recorded.sites.into_iter().filter(|site| site.to_string().ends_with(place.as_str()));
+    // Some points are met only by recoveries.
+    let few = Limits { images: 4, is_complete: false, recoveries: 0 };
+    recorded.explore(few, &mut || true).map_err(Failure::of_line)?;
+    let mut found = recorded.points().into_keys().filter(|site| is_told(site, place));
     match (found.next(), found.next()) {
         (Some(site), None) => Ok(Options { dropped: Some(site), ..options }),
         (None, _) => Err(Failure::usage(
-            "no such fence",
+            "no such point",
             place,
-            "the script has none there; the report lists its fences",
+            "the script has none there; the report lists its points",
         )),
-        (Some(_), Some(_)) => Err(Failure::usage("several fences", place, "write more of the path")),
+        (Some(_), Some(_)) => Err(Failure::usage(
+            "several points",
+            place,
+            "write more of the path, or the kind before it, such as 'fence src/redo.rs:98'",
+        )),
     }
 }
 
@@ -141,7 +156,8 @@ fn flags(arguments: &arguments::Explore) -> String {
     }
     if let Some(place) = &arguments.without {
         // Writing to a string cannot fail.
-        let _ = write!(flags, " --without {place}");
+        let quoted = shlex::try_quote(place).map_or(place.clone(), Into::into);
+        let _ = write!(flags, " --without {quoted}");
     }
     flags
 }
@@ -167,8 +183,13 @@ fn table(report: &Report) -> String {
     };
     let calls = report.calls.iter().map(|call| (&call.call[..], call.points, call.images, call.distinct));
     rows("IN THE CALL", &mut { calls });
-    let sites = report.sites.iter().map(|site| (&site.site[..], site.points, site.images, site.distinct));
+    let crashed = report.sites.iter().filter(|site| site.points > 0);
+    let sites = crashed.map(|site| (&site.site[..], site.points, site.images, site.distinct));
     rows("BEFORE THE FENCE", &mut { sites });
+    let _ = writeln!(table, "{:>8}  POINT", "MET");
+    for site in report.sites.iter().filter(|site| site.kind != "mark") {
+        let _ = writeln!(table, "{:>8}  {} {}", site.met, site.kind, site.site);
+    }
     table
 }
 
@@ -263,7 +284,7 @@ impl Workload {
 
 fn explore_workloads(arguments: &arguments::Explore, output: &mut Output) -> Result<()> {
     if let Some(place) = &arguments.without {
-        return Err(Failure::usage("cannot leave out a fence", place, "name a script with --script"));
+        return Err(Failure::usage("cannot leave out a point", place, "name a script with --script"));
     }
     let deadline = Deadline::after((!arguments.exhaustive).then(|| arguments.time.unwrap_or(TIME)));
     let empty = start(arguments.size)?;

@@ -44,7 +44,8 @@ fn a_missing_fence_is_one_line_that_replays_it_and_a_shorter_script() {
     let sandbox = Sandbox::with_calls(SCRIPT);
     let report: Value =
         serde_json::from_str(&sandbox.succeed(["explore", "--script", "calls", "--json"])).unwrap();
-    let sites = report["sites"].as_array().unwrap().iter().map(|row| row["site"].as_str().unwrap());
+    let sites = report["sites"].as_array().unwrap().iter().filter(|row| row["kind"] == "fence");
+    let sites = sites.map(|row| row["site"].as_str().unwrap());
     let fence = sites.filter(|site| site.contains("redo.rs")).min().expect("a rename has a redo record");
     let output = sandbox.run(["explore", "--script", "calls", "--without", fence]);
     assert_eq!((output.status.code(), output.stdout.len()), (Some(1), 0), "{output:?}");
@@ -68,6 +69,24 @@ fn a_missing_fence_is_one_line_that_replays_it_and_a_shorter_script() {
 }
 
 #[test]
+fn points_of_every_kind_can_be_left_out() {
+    let sandbox = Sandbox::with_calls(SCRIPT);
+    let report: Value =
+        serde_json::from_str(&sandbox.succeed(["explore", "--script", "calls", "--json"])).unwrap();
+    let publish = report["sites"].as_array().unwrap().iter().find(|row| row["kind"] == "publish").unwrap();
+    assert!(publish["met"].as_u64() > Some(0), "{publish}");
+    let place = publish["site"].as_str().unwrap();
+    for word in [place.to_owned(), format!("publish {place}")] {
+        let output = sandbox.run(["explore", "--script", "calls", "--without", &word]);
+        assert_eq!(output.status.code(), Some(1), "{output:?}");
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(text.contains("should be"), "{text}");
+    }
+    let output = sandbox.run(["explore", "--script", "calls", "--without", &format!("checksum {place}")]);
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+}
+
+#[test]
 fn wrong_arguments_are_told() {
     let sandbox = Sandbox::with_calls(SCRIPT);
     let fails = |arguments: &[&str], status: i32, line: &str| {
@@ -76,8 +95,8 @@ fn wrong_arguments_are_told() {
         assert!(output.status.code() == Some(status) && text.contains(line), "{arguments:?}: {output:?}");
     };
     fails(&["explore", "--script", "none"], 1, "cannot read the script: none: No such file or directory");
-    fails(&["explore", "--script", "calls", "--without", "redo.rs:1"], 2, "no such fence: redo.rs:1");
-    fails(&["explore", "--script", "calls", "--without", ".rs:229,"], 2, "no such fence");
+    fails(&["explore", "--script", "calls", "--without", "redo.rs:1"], 2, "no such point: redo.rs:1");
+    fails(&["explore", "--script", "calls", "--without", ".rs:229,"], 2, "no such point");
     fails(&["explore", "--script", "calls", "--replay", "12"], 2, "an image is written like 123:0,1,0");
     fails(
         &["explore", "--script", "calls", "--replay", "999999:"],

@@ -18,6 +18,7 @@ use super::free_map::FreeMap;
 use super::geometry::{Geometry, page_addr, page_of};
 use super::headers::{CHUNK_PAGES, ChunkMap, Headers};
 use super::layout::{CHUNK_BYTES, GROUPS_IN_USE, HEADER_BYTES};
+use super::magazine::refused;
 use super::slab::{Freed, Slabs};
 use crate::object::pointer::{Class, Extent};
 use crate::{Error, Result};
@@ -257,12 +258,13 @@ impl Central {
     }
 
     /// Tells the medium of pages that were taken from the buddy allocator; they go back there if it refuses.
+    #[track_caller]
     fn taken(&mut self, shared: &Shared, page: u32, count: u32) -> Result<()> {
         let done = shared.medium.taken(page_addr(page), u64::from(count) * PAGE_SIZE);
         if done.is_err() {
             self.buddy.free(page, page + count);
         }
-        Ok(done?)
+        done.map_err(refused)
     }
 
     /// Gives back a slot that [`Shared::is_header`].

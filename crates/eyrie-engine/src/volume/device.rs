@@ -71,7 +71,7 @@ impl Start {
 
     /// Bytes of the device that its volume takes; `None` where it says nothing.
     fn taken(&self) -> Option<u64> {
-        let copy = &self.0[superblock::newest(&self.0)?];
+        let copy = &self.0[superblock::newest(&self.0, superblock::is_whole)?];
         Some(copy.disk_bytes.get()).filter(|&bytes| bytes > 0)
     }
 }
@@ -245,7 +245,7 @@ pub(super) fn resize(
     let taken = Medium::move_paged(&whole, bytes)?;
     step()?;
     let start = Start::read(file).map_err(failed)?;
-    let newest = start.and_then(|start| Some((superblock::newest(&start.0)?, start)));
+    let newest = start.and_then(|start| Some((superblock::newest(&start.0, superblock::is_whole)?, start)));
     let Some((newest, mut start)) = newest else {
         return Err(failure(place, "corrupt volume: both copies of the superblock are damaged", Errno::IO));
     };

@@ -5,13 +5,13 @@
 
 use std::collections::VecDeque;
 
-use eyrie_medium::Addr;
 use eyrie_medium::epoch::Epoch;
+use eyrie_medium::{Addr, Fault};
 
 use super::central::{Central, Shared};
 use super::free_map::FreeMap;
-use crate::Result;
 use crate::object::pointer::{Class, Extent};
+use crate::{Error, Result};
 
 /// Most entries of a stack.
 const CAPACITY: usize = 64;
@@ -68,11 +68,9 @@ impl Shape {
 
     /// Tells the medium that this is given out.
     #[inline]
+    #[track_caller]
     pub(super) fn taken(self, shared: &Shared, addr: Addr) -> Result<()> {
-        if self.is_pages() {
-            shared.medium.taken(addr, self.bytes())?;
-        }
-        Ok(())
+        shared.medium.taken(addr, self.bytes()).map_err(refused)
     }
 
     /// Tells the medium that this is free; the cut that it has to wait for, if any.
@@ -93,6 +91,15 @@ impl Shape {
             Shape::Header => map.free_header(addr),
             Shape::Extent(class) => map.free_extent(Extent { addr, class }),
         };
+    }
+}
+
+/// A medium that has no room for what an allocator gives out is a full volume.
+#[cold]
+pub(super) fn refused(fault: Fault) -> Error {
+    match fault {
+        Fault::HostFull => Error::NoSpace,
+        fault => fault.into(),
     }
 }
 

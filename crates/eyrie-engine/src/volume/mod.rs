@@ -144,10 +144,6 @@ impl Volume {
         let gate = medium.enter()?;
         let _pin = pin();
         let found = superblock::read(&medium, place)?;
-        let segments = medium.segment_sizes().count();
-        for segment in 1..segments {
-            superblock::check_segment(&medium, place, &found.block.volume_id, segment as u16)?;
-        }
         let page: VolumePage = medium.read_value(VOLUME_PAGE)?;
         let groups = page.groups_in_use.get();
         if groups > found.geometry.groups() {

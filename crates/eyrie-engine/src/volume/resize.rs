@@ -167,7 +167,10 @@ impl Volume {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
     use std::path::PathBuf;
+
+    use eyrie_medium::{CrashImage, CrashPoints, Plan, Recorder};
 
     use super::*;
     use crate::object::pointer::Extent;
@@ -315,6 +318,54 @@ mod tests {
                 }
                 assert!(stops >= if on == On::Device { 5 } else { 3 }, "{on:?} {new}: {stops}");
             }
+        }
+    }
+
+    /// Makes a volume that is used to its end and emptied `new` bytes large, with this plan, while power may fail
+    /// anywhere; whether each crash leaves one of the two sizes, and the end the new one.
+    fn survives_every_crash(new: u64, plan: &Plan) -> bool {
+        let options =
+            Options { group_bytes: GROUP, ..Options::random(Time::new(0, 0)).expect("random bytes") };
+        let volume = Volume::create_on(Medium::memory(OLD).expect("memory"), &options).expect("created");
+        let pages: Vec<_> = std::iter::from_fn(|| volume.space().allocate(4096).ok()).collect();
+        pages.into_iter().for_each(|page| volume.space().release(page));
+        let mut base = volume.medium().snapshot();
+        base.resize(new.max(OLD) as usize, 0);
+
+        let recorder = Recorder::of(plan.clone());
+        let medium = Medium::traced_from(&base, recorder.clone()).expect("memory");
+        let (mut volume, opened) = Volume::open_on(medium).expect("a volume");
+        assert_eq!(opened, Opened::Crashed);
+        let geometry = volume.geometry().resized(new).expect("a size");
+        volume.switch(geometry, &mut || Ok(())).expect("memory does not fail");
+        let events = recorder.take();
+        let mut points = CrashPoints::new(&base, &events).expect("memory");
+        let mut is_sound = true;
+        while let Some(point) = points.next() {
+            let mut next = Some(Vec::new());
+            while let Some(picks) = next {
+                let image = CrashImage::new(point.pending.clone(), picks).with(plan.clone());
+                let medium = Medium::image(points.base(), image.clone()).expect("memory");
+                let size = Volume::open_on(medium).map(|(volume, _)| volume.geometry().volume_bytes());
+                is_sound &= size.is_ok_and(|size| size == new || size == OLD && point.after < events.len());
+                next = CrashImage::next_script(&image.choices());
+            }
+        }
+        is_sound
+    }
+
+    #[test]
+    fn every_missing_point_of_a_resize_is_noticed() {
+        let mut met = BTreeSet::new();
+        for new in [1 << 20, OLD - 4096, OLD + 4096, 4 << 20] {
+            let plan = Plan::default();
+            assert!(survives_every_crash(new, &plan), "{new}");
+            met.extend(plan.points().into_keys());
+        }
+        met.retain(|site| site.file.ends_with("resize.rs"));
+        assert_eq!(met.len(), 2, "{met:?}");
+        for site in met {
+            assert!(!survives_every_crash(1 << 20, &Plan::without(Some(site))), "nobody misses {site}");
         }
     }
 

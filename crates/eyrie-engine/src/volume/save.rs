@@ -149,7 +149,8 @@ pub(super) fn save(space: &Space, volume_id: [u8; 16]) -> Result<()> {
     let to = std::mem::offset_of!(VolumePage, reserved_2);
     let blob = medium.write(place, &bytes)?;
     let dirty = blob.and(medium.write(CLEAN_MARK.add(8), &line.as_bytes()[from..to])?);
-    let published = medium.publish(CLEAN_MARK, CLEAN, medium.barrier(dirty))?;
+    let ordered = medium.barrier(dirty);
+    let published = medium.publish(CLEAN_MARK, CLEAN, ordered)?;
     medium.settle(published);
     Ok(())
 }
@@ -167,7 +168,7 @@ pub(super) fn load(shared: &Shared, page: &VolumePage, volume_id: [u8; 16]) -> O
     }
     let mut saved = vec![0; bytes as usize];
     shared.medium.read(place, &mut saved).ok()?;
-    if crc32c::crc32c(&saved) != page.saved_checksum.get() {
+    if !shared.medium.verify(crc32c::crc32c(&saved) == page.saved_checksum.get()) {
         return None;
     }
     let map = decode(&saved, shared, volume_id)?;

@@ -91,6 +91,7 @@ impl Space {
     ///
     /// What was retired in a grace period that the caller's own pin holds does not count as free: drop the pin,
     /// call [`Space::reclaim`], and try again.
+    #[track_caller]
     pub fn allocate(&self, bytes: u64) -> Result<Extent> {
         let class = Class::fitting(bytes).ok_or(Error::TooLarge)?;
         let addr = self.take(Shape::Extent(class))?;
@@ -102,6 +103,7 @@ impl Space {
     /// # Errors
     /// As [`Space::allocate`]: a slot may need 64 KiB of free space.
     #[inline]
+    #[track_caller]
     pub fn allocate_header(&self) -> Result<Addr> {
         match self.spares.take() {
             Some(addr) => Ok(addr),
@@ -110,6 +112,7 @@ impl Space {
     }
 
     #[inline]
+    #[track_caller]
     fn take(&self, shape: Shape) -> Result<Addr> {
         let mut magazine = self.magazine();
         magazine.collect(epoch::now(), |magazine, shape, addr| self.free(magazine, shape, addr));

@@ -3,7 +3,7 @@
 //! Safe when power fails: the copies are overwritten one after the other with a barrier between, the older one first, so
 //! at least one is whole at any moment, and the checksum tells which.
 
-use eyrie_medium::{Addr, Medium, MediumKind, PAGE_SIZE, PagedOptions};
+use eyrie_medium::{Medium, MediumKind, PAGE_SIZE, PagedOptions};
 use rustix::io::Errno;
 use zerocopy::{FromZeros, IntoBytes};
 
@@ -96,10 +96,14 @@ fn checksum(block: &Superblock) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c(&bytes[..12]), &bytes[16..])
 }
 
-/// The copy that counts, if one is whole.
-pub(super) fn newest(copies: &[Superblock; 2]) -> Option<usize> {
-    let whole =
-        (0..2).filter(|&i| copies[i].magic == MAGIC && copies[i].checksum.get() == checksum(&copies[i]));
+/// Whether the checksum of a copy is that of its bytes.
+pub(super) fn is_whole(block: &Superblock) -> bool {
+    block.checksum.get() == checksum(block)
+}
+
+/// The copy that counts, of those that are whole.
+pub(super) fn newest(copies: &[Superblock; 2], is_whole: impl Fn(&Superblock) -> bool) -> Option<usize> {
+    let whole = (0..2).filter(|&i| copies[i].magic == MAGIC && is_whole(&copies[i]));
     whole.max_by_key(|&i| (copies[i].sequence.get(), 1 - i))
 }
 
@@ -178,7 +182,7 @@ pub(super) fn find(medium: &Medium, place: &str) -> Result<Found> {
         let what = "not an Eyrie volume (or its creation did not finish)";
         return Err(failure(place, what, Errno::INVAL));
     }
-    let Some(copy) = newest(&copies) else {
+    let Some(copy) = newest(&copies, |copy| medium.verify(is_whole(copy))) else {
         if named == 2 && copies.iter().all(|copy| copy.version.get() > FORMAT_VERSION) {
             return Err(newer(place, copies[0].version.get()));
         }
@@ -233,27 +237,10 @@ fn verify(block: &Superblock, place: &str) -> Result<Geometry> {
     geometry.map_err(corrupt)
 }
 
-/// Verifies the header of a segment but the first.
-///
-/// # Errors
-/// [`Error::Volume`]: a segment of another volume, or one damaged.
-pub(super) fn check_segment(medium: &Medium, place: &str, id: &[u8; 16], segment: u16) -> Result<()> {
-    use super::layout::{SEGMENT_MAGIC, SegmentHeader};
-    let header: SegmentHeader = medium.read_value(Addr::new(eyrie_medium::SegmentId(segment), 0))?;
-    let bytes = header.as_bytes();
-    let sum = crc32c::crc32c_append(crc32c::crc32c(&bytes[..12]), &bytes[16..]);
-    let refuse = |what: &str| Err(failure(place, format!("segment {segment}: {what}"), Errno::IO));
-    if header.magic != SEGMENT_MAGIC || header.checksum.get() != sum {
-        return refuse("corrupt header");
-    }
-    if header.volume_id != *id || header.segment.get() != segment {
-        return refuse("wrong segment: it belongs to another volume, or elsewhere in this one");
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
+    use eyrie_medium::Addr;
+
     use super::*;
 
     const SIZE: u64 = 1 << 20;

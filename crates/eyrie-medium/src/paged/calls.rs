@@ -1,6 +1,7 @@
 //! What a medium offers so that it can be on a disk. Other media take no part: each call is then one test of a tag.
 
 use std::io;
+use std::panic::Location;
 use std::sync::Arc;
 
 use super::blocks::Blocks;
@@ -11,6 +12,7 @@ use crate::backing::Backing;
 use crate::fault::Fault;
 use crate::mapping::{Mapping, Sentinel};
 use crate::medium::Medium;
+use crate::plan::SiteKind;
 
 /// Where the last whole page of a disk is.
 fn last_page(blocks: &dyn Blocks) -> Result<u64, Fault> {
@@ -136,15 +138,23 @@ impl Medium {
         }
     }
 
-    /// Tells that an allocator gives out a page-aligned range. What is on it need not be read, and nothing durable is on
-    /// it: see [`Medium::freed`].
+    /// Tells that an allocator gives out a range. What is on pages of it need not be read, and nothing durable is on
+    /// those: see [`Medium::freed`].
     ///
     /// # Errors
     /// [`Fault::OutOfBounds`], [`Fault::ReadOnly`].
     #[inline]
+    #[track_caller]
     pub fn taken(&self, addr: Addr, len: u64) -> Result<(), Fault> {
+        if self.reads_plainly() { Ok(()) } else { self.taking(addr, len, Location::caller()) }
+    }
+
+    #[inline(never)]
+    fn taking(&self, addr: Addr, len: u64, location: &'static Location<'static>) -> Result<(), Fault> {
+        self.planned(SiteKind::Allocate, location)?;
         match &self.backing {
-            Backing::Paged(keeper) => {
+            // What is smaller shares its page with others.
+            Backing::Paged(keeper) if len.is_multiple_of(PAGE_SIZE) => {
                 self.resolve(addr, len)?;
                 keeper.pager().taken(addr.offset(), len)
             }

@@ -20,6 +20,7 @@ mod shrink;
 pub mod trace;
 pub mod workload;
 
+pub use eyrie_medium::Site;
 pub use record::{Options, RecordError, Recorded, Start, record};
 pub use recovery::Again;
 pub use report::{CallReport, Report, SiteReport};

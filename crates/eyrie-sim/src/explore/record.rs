@@ -1,7 +1,7 @@
 //! The run of a script on a traced medium.
 
 use std::cell::Cell;
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use eyrie::{Credentials, Errno, Posix, Pxfs, SetTime, Time};
@@ -11,6 +11,7 @@ use eyrie_engine::{Engine, Model, Owner};
 use eyrie_medium::{Event, Medium, PagedOptions, Recorder, Site, epoch};
 
 use super::Run;
+use super::recovered::caught;
 use crate::compare::{Tree, difference, tree};
 use crate::script::{Call, Done, Line, Script, perform};
 
@@ -62,7 +63,7 @@ fn failed(error: impl std::fmt::Display) -> RecordError {
 pub struct Options {
     /// Whether the volume is closed at the end.
     pub closes: bool,
-    /// A fence that is left out: a planted bug.
+    /// A point that is left out: a planted bug.
     pub dropped: Option<Site>,
 }
 
@@ -134,8 +135,13 @@ pub struct Recorded {
     pub calls: Vec<String>,
     /// Calls that the volume had no room for (a count).
     pub without_room: u64,
-    /// Every fence of the run, the one that was left out included.
-    pub sites: BTreeSet<Site>,
+}
+
+impl Recorded {
+    /// Every point that was met, and how often: in the run, and after the crashes that were explored.
+    pub fn points(&self) -> BTreeMap<Site, u64> {
+        self.run.plan.points()
+    }
 }
 
 /// The files of an engine beside those of the model.
@@ -198,6 +204,10 @@ impl Session {
 /// # Errors
 /// When the engine does not do what the model does.
 pub fn record(start: &Start, script: &Script, options: Options) -> Result<Recorded, RecordError> {
+    caught(|| record_all(start, script, options)).unwrap_or_else(|panic| Err(failed(panic)))
+}
+
+fn record_all(start: &Start, script: &Script, options: Options) -> Result<Recorded, RecordError> {
     let session = Session::open(start, options.dropped)?;
     let recorder = session.recorder.clone();
     let base = session.files.engine().volume().medium().snapshot();
@@ -221,7 +231,7 @@ pub fn record(start: &Start, script: &Script, options: Options) -> Result<Record
         calls.push("close".to_string());
         recorder.mark(calls.len() as u64);
     }
-    let (is_closed, dropped) = (options.closes, options.dropped);
-    let run = Run { base, events: recorder.take(), states, early, is_closed, dropped };
-    Ok(Recorded { run, calls, without_room, sites: recorder.sites() })
+    let (is_closed, plan) = (options.closes, recorder.plan().clone());
+    let run = Run { base, events: recorder.take(), states, early, is_closed, plan };
+    Ok(Recorded { run, calls, without_room })
 }

@@ -6,7 +6,7 @@ use eyrie_engine::object::header::Identity;
 use eyrie_engine::scm::Scm;
 use eyrie_engine::volume::layout::{CLEAN, CLEAN_MARK};
 use eyrie_engine::{Content, Engine, Kind, ObjectId, Op, Owner, Time, recovery};
-use eyrie_medium::{Choice, CrashImage, CrashPoint, ImageBase, Medium};
+use eyrie_medium::{Choice, CrashImage, CrashPoint, ImageBase, Medium, Plan};
 
 use crate::compare::{Include, Tree, difference, try_tree};
 
@@ -18,12 +18,14 @@ pub(super) struct Expected<'a> {
     pub(super) states: Vec<&'a Tree>,
     /// Whether it must open without recovery.
     pub(super) is_closed: bool,
+    /// What opening it leaves out, and meets.
+    pub(super) plan: &'a Plan,
 }
 
 impl Expected<'_> {
     /// What a crash may leave while such a volume is being opened: the same, though whoever opened it has said so.
     pub(super) fn again(&self) -> Expected<'_> {
-        Expected { states: self.states.clone(), is_closed: false }
+        Expected { states: self.states.clone(), is_closed: false, plan: self.plan }
     }
 }
 
@@ -34,9 +36,14 @@ pub(super) fn examine_caught(
     picks: Vec<usize>,
     expected: &Expected<'_>,
 ) -> Result<(Vec<Choice>, u64), String> {
-    catch_unwind(AssertUnwindSafe(|| examine(base, point, picks, expected))).unwrap_or_else(|panic| {
+    caught(|| examine(base, point, picks, expected)).unwrap_or_else(Err)
+}
+
+/// What `run` gives, or what it panicked with.
+pub(super) fn caught<T>(run: impl FnOnce() -> T) -> Result<T, String> {
+    catch_unwind(AssertUnwindSafe(run)).map_err(|panic| {
         let text = panic.downcast_ref::<String>().map(String::as_str);
-        Err(format!("panic: {}", text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("?")))
+        format!("panic: {}", text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("?"))
     })
 }
 
@@ -48,7 +55,7 @@ fn examine(
     picks: Vec<usize>,
     expected: &Expected<'_>,
 ) -> Result<(Vec<Choice>, u64), String> {
-    let image = CrashImage::new(point.pending.clone(), picks);
+    let image = CrashImage::new(point.pending.clone(), picks).with(expected.plan.clone());
     let medium = Medium::image(base, image.clone()).map_err(|error| error.to_string())?;
     let vouched = medium.load(CLEAN_MARK).map_err(|error| error.to_string())? == CLEAN;
     let engine = Scm::open_on(medium).map_err(|error| format!("open: {error}"))?;

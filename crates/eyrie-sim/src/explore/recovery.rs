@@ -1,9 +1,9 @@
 //! Crashes inside recovery: what is left then must be what the first crash may leave.
 
 use eyrie_engine::scm::Scm;
-use eyrie_medium::{CrashImage, CrashPoints, Event, Medium, Recorder, Site};
+use eyrie_medium::{CrashImage, CrashPoints, Event, Medium, Plan, Recorder};
 
-use super::recovered::{Expected, examine_caught};
+use super::recovered::{Expected, caught, examine_caught};
 use super::run::{NoImage, check_picks, point_after};
 
 /// A crash inside a recovery.
@@ -22,11 +22,12 @@ pub(super) struct Recovery {
 }
 
 impl Recovery {
-    /// Opens a volume with these bytes, without the fences of site `dropped`.
-    pub(super) fn of(image: Vec<u8>, dropped: Option<Site>) -> Result<Recovery, String> {
-        let recorder = Recorder::without(dropped);
+    /// Opens a volume with these bytes, without what the plan leaves out.
+    pub(super) fn of(image: Vec<u8>, plan: &Plan) -> Result<Recovery, String> {
+        let recorder = Recorder::of(plan.clone());
         let medium = Medium::traced_from(&image, recorder.clone()).map_err(|error| error.to_string())?;
-        Scm::open_on(medium).map(drop).map_err(|error| format!("open: {error}"))?;
+        let opened = caught(|| Scm::open_on(medium).map(drop))?;
+        opened.map_err(|error| format!("open: {error}"))?;
         Ok(Recovery { image, events: recorder.take() })
     }
 

@@ -1,7 +1,8 @@
-//! What was explored, call by call and fence by fence.
+//! What was explored, call by call and point by point.
 
 use std::collections::{BTreeMap, HashSet};
 
+use eyrie_medium::Site;
 use serde::Serialize;
 
 use super::{Counts, Recorded, Seen};
@@ -11,7 +12,7 @@ use super::{Counts, Recorded, Seen};
 pub struct Report {
     /// The calls that power failed in.
     pub calls: Vec<CallReport>,
-    /// The fences that power failed before.
+    /// The points that were met, and the crashes before each that is a fence.
     pub sites: Vec<SiteReport>,
     /// Crash points.
     pub points: u64,
@@ -40,11 +41,15 @@ pub struct CallReport {
     pub distinct: u64,
 }
 
-/// The crashes before one fence.
+/// A point of the engine, and the crashes before it.
 #[derive(Clone, Default, Debug, Serialize)]
 pub struct SiteReport {
-    /// File and line of the fence.
+    /// What it does: `fence`, `publish` or `checksum`; `mark` is the end of a call.
+    pub kind: &'static str,
+    /// File and line.
     pub site: String,
+    /// How often it was met, in the run and in recoveries of what crashes left.
+    pub met: u64,
     /// Crash points.
     pub points: u64,
     /// Images that were opened.
@@ -75,15 +80,14 @@ impl Tally {
 pub(super) struct Collector {
     all: Tally,
     calls: BTreeMap<u64, Tally>,
-    sites: BTreeMap<String, Tally>,
+    sites: BTreeMap<Option<Site>, Tally>,
 }
 
 impl Collector {
     pub(super) fn add(&mut self, seen: &Seen) {
         self.all.add(seen);
         self.calls.entry(seen.done).or_default().add(seen);
-        let site = seen.site.map_or("(the end of a call)".to_string(), |site| site.to_string());
-        self.sites.entry(site).or_default().add(seen);
+        self.sites.entry(seen.site).or_default().add(seen);
     }
 
     pub(super) fn report(self, recorded: &Recorded, counts: Counts) -> Report {
@@ -94,8 +98,15 @@ impl Collector {
             images: tally.images,
             distinct: tally.contents.len() as u64,
         });
-        let sites = self.sites.into_iter().map(|(site, tally)| SiteReport {
-            site,
+        let met = recorded.points();
+        let mut tallies = self.sites;
+        for &site in met.keys() {
+            tallies.entry(Some(site)).or_default();
+        }
+        let sites = tallies.into_iter().map(|(site, tally)| SiteReport {
+            kind: site.map_or("mark", |site| site.kind.name()),
+            site: site.map_or("(the end of a call)".to_string(), |site| site.place()),
+            met: site.and_then(|site| met.get(&site).copied()).unwrap_or(tally.points),
             points: tally.points,
             images: tally.images,
             distinct: tally.contents.len() as u64,

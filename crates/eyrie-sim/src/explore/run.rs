@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use eyrie_medium::{Choice, CrashImage, CrashPoint, CrashPoints, Event, Site};
+use eyrie_medium::{Choice, CrashImage, CrashPoint, CrashPoints, Event, Plan, Site};
 
 use super::recovered::{Expected, examine_caught};
 use super::recovery::{Again, Recovery};
@@ -20,8 +20,8 @@ pub struct Run {
     pub early: Vec<Option<Tree>>,
     /// Whether the last call was to close the volume.
     pub is_closed: bool,
-    /// The fence that was left out, and is in recovery, too.
-    pub dropped: Option<Site>,
+    /// What was left out, and is in recovery, too; and what was met.
+    pub plan: Plan,
 }
 
 /// How much of a run is explored.
@@ -114,7 +114,8 @@ impl Run {
         let mut states = vec![&self.states[done]];
         states.extend(self.early.get(done).and_then(Option::as_ref));
         states.extend(self.states.get(done + 1));
-        Expected { states, is_closed: self.is_closed && done + 1 == self.states.len() }
+        let is_closed = self.is_closed && done + 1 == self.states.len();
+        Expected { states, is_closed, plan: &self.plan }
     }
 
     fn points(&self) -> Result<CrashPoints<'_>, Failure> {
@@ -156,7 +157,7 @@ impl Run {
                     return Ok(counts);
                 }
                 if images < limits.recoveries {
-                    let recovery = Recovery::of(point.decided(points.base(), &choices), self.dropped);
+                    let recovery = Recovery::of(point.decided(points.base(), &choices), &self.plan);
                     let explored = recovery.and_then(|recovery| recovery.explore(limits.images, &expected));
                     let (opened, lost) = explored.map_err(|what| failure(&picks, None, what))?;
                     counts.of_recovery += opened;
@@ -191,7 +192,7 @@ impl Run {
         };
         check_picks(picks, &choices)?;
         let Some(again) = again else { return Ok(None) };
-        match Recovery::of(point.decided(points.base(), &choices), self.dropped) {
+        match Recovery::of(point.decided(points.base(), &choices), &self.plan) {
             Ok(recovery) => recovery.replay(again, &expected),
             Err(what) => Ok(Some(what)),
         }

@@ -1,6 +1,6 @@
 use std::collections::BTreeSet;
 
-use eyrie_medium::{CrashPoints, Event, Site};
+use eyrie_medium::{CrashPoints, Event, Plan, Site, SiteKind};
 
 use super::recovery::Recovery;
 use super::trace::{Loss, Trace, TraceError};
@@ -66,8 +66,9 @@ fn random_scripts_survive_every_crash() {
 #[test]
 fn a_missing_fence_is_found_replayed_and_shrunk() {
     let script = script("mkdir /d\ncreat /a\nwrite /a 0 100 1\nmkdir /e\nrename /a /d/b\nrename /d/b /e/c\n");
-    let sites = record(&start(), &script, Options::default()).expect("as the model").sites;
-    let redo: BTreeSet<Site> = sites.into_iter().filter(|site| site.file.ends_with("redo.rs")).collect();
+    let points = record(&start(), &script, Options::default()).expect("as the model").points();
+    let is_fence = |site: &Site| site.kind == SiteKind::Fence && site.file.ends_with("redo.rs");
+    let redo: BTreeSet<Site> = points.into_keys().filter(is_fence).collect();
     assert!(!redo.is_empty());
     for site in redo {
         let options = Options { closes: false, dropped: Some(site) };
@@ -90,7 +91,7 @@ fn a_fence_that_recovery_lacks_is_found_and_replayed() {
     let mut fences = BTreeSet::new();
     let mut points = CrashPoints::new(&recorded.run.base, &recorded.run.events).expect("memory");
     while points.next().is_some() {
-        let recovery = Recovery::of(points.base().bytes(), None).expect("it opens");
+        let recovery = Recovery::of(points.base().bytes(), &Plan::default()).expect("it opens");
         fences.extend(recovery.events.iter().filter_map(|event| match event {
             Event::Fence { site, .. } if site.file.ends_with("redo.rs") => Some(*site),
             _ => None,

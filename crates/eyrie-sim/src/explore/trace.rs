@@ -60,7 +60,7 @@ pub fn text(recorded: &Recorded) -> String {
             }
             Event::Fence { site, thread } => {
                 let next = threads.len();
-                writeln!(text, "fence {} {site}", threads.entry(*thread).or_insert(next))
+                writeln!(text, "fence {} {}", threads.entry(*thread).or_insert(next), site.place())
             }
             Event::Mark(number) => {
                 writeln!(text, "mark {number} {}", recorded.calls[*number as usize - 1])

@@ -438,7 +438,7 @@ pub fn long_batch() -> Case {
 /// A volume that crashed with a committed redo record, of which nothing was applied.
 fn interrupted(few: &Volume) -> Volume {
     let case = Case::ops(few, &[rename("c", "d/new", RenameMode::Replace)]);
-    let (run, _) = case.run(None).expect("it works");
+    let run = case.run(None).expect("it works");
     let model = few.model.fork();
     let Act::Op(change) = &case.acts[0] else { unreachable!("it is an Op") };
     let resolved = change.resolve(&model, Time::new(1000, 7)).expect("no ids").expect("there");

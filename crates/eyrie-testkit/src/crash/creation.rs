@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use eyrie_engine::scm::Scm;
 use eyrie_engine::volume::Volume;
 use eyrie_engine::{Error, Kind, ObjectId};
-use eyrie_medium::{Choice, CrashImage, CrashPoint, CrashPoints, Event, Medium, Recorder, Site};
+use eyrie_medium::{Choice, CrashImage, CrashPoint, CrashPoints, Event, Medium, Plan, Recorder, Site};
 
 use super::Failure;
 use super::volumes::{BORN, OWNER, VOLUME_BYTES, options};
@@ -21,6 +21,7 @@ type Examine<'a> = dyn Fn(&CrashPoint, Medium) -> Result<(), String> + 'a;
 fn explore(
     case: &str,
     events: &[Event],
+    plan: &Plan,
     dropped: Option<Site>,
     limits: Limits,
     examine: &Examine<'_>,
@@ -32,7 +33,7 @@ fn explore(
         let mut next = Some(Vec::new());
         while let Some(script) = next.filter(|_| images < limits.images) {
             images += 1;
-            let image = CrashImage::new(point.pending.clone(), script.clone());
+            let image = CrashImage::new(point.pending.clone(), script.clone()).with(plan.clone());
             let medium = Medium::image(points.base(), image.clone()).expect("memory");
             examine(&point, medium).map_err(|what| {
                 let crash = explore::Failure { after: point.after, picks: script, again: None, what };
@@ -47,8 +48,8 @@ fn explore(
 }
 
 /// The volume has its tables once it was made, and its root from then on or not yet.
-fn tables(dropped: Option<Site>) -> (Vec<Event>, ObjectId) {
-    let recorder = Recorder::without(dropped);
+fn tables(plan: &Plan) -> (Vec<Event>, ObjectId) {
+    let recorder = Recorder::of(plan.clone());
     let medium = Medium::traced(VOLUME_BYTES, recorder.clone()).expect("memory");
     let mut volume = Volume::create_on(medium, &options()).expect("a new volume");
     recorder.mark(HAS_TABLES);
@@ -85,7 +86,7 @@ fn examine_whole(point: &CrashPoint, medium: Medium, empty: &Tree) -> Result<(),
     }
 }
 
-/// Crashes everywhere in the creation of a volume, without the fences of site `dropped`; also the sites that it fenced.
+/// Crashes everywhere in the creation of a volume, without what `dropped` does; also the points that were met.
 ///
 /// # Errors
 /// The first image that is not as it must be.
@@ -96,16 +97,18 @@ pub fn explore_creation(
     dropped: Option<Site>,
     limits: Limits,
 ) -> Result<(Counts, BTreeSet<Site>), Box<Failure>> {
-    let (events, root) = tables(dropped);
-    let mut counts = explore("creation of tables", &events, dropped, limits, &|point, medium| {
+    let plan = Plan::without(dropped);
+    let (events, root) = tables(&plan);
+    let mut counts = explore("creation of tables", &events, &plan, dropped, limits, &|point, medium| {
         examine_tables(point, medium, root)
     })?;
-    let recorder = Recorder::without(dropped);
+    let recorder = Recorder::of(plan.clone());
     let medium = Medium::traced(VOLUME_BYTES, recorder.clone()).expect("memory");
     let engine = Scm::create_on(medium, &options(), OWNER, BORN).expect("a new volume");
     recorder.mark(HAS_ROOT);
     let (events, empty) = (recorder.take(), tree(&engine));
-    counts +=
-        explore("creation", &events, dropped, limits, &|point, medium| examine_whole(point, medium, &empty))?;
-    Ok((counts, recorder.sites()))
+    counts += explore("creation", &events, &plan, dropped, limits, &|point, medium| {
+        examine_whole(point, medium, &empty)
+    })?;
+    Ok((counts, plan.points().into_keys().collect()))
 }

@@ -12,7 +12,7 @@ use super::Case;
 pub struct Failure {
     /// The case.
     pub case: String,
-    /// The fence that was left out on purpose.
+    /// The point that was left out on purpose.
     pub dropped: Option<Site>,
     /// The crash.
     pub crash: explore::Failure,
@@ -37,7 +37,7 @@ impl Case {
     pub fn explore(&self, dropped: Option<Site>, limits: Limits) -> Result<Counts, Box<Failure>> {
         let failure = |crash| Box::new(Failure { case: self.to_string(), dropped, crash });
         let broken = |what| failure(explore::Failure::before(what));
-        let (run, _) = self.run(dropped).map_err(broken)?;
+        let run = self.run(dropped).map_err(broken)?;
         run.explore(limits, &mut |_| true).map_err(failure)
     }
 }
@@ -52,5 +52,5 @@ pub fn replay(
     after: usize,
     picks: &[usize],
 ) -> Result<Option<String>, String> {
-    case.run(dropped)?.0.replay(after, picks, None).map_err(|error| error.to_string())
+    case.run(dropped)?.replay(after, picks, None).map_err(|error| error.to_string())
 }

@@ -1,48 +1,86 @@
-//! Planted bugs: one fence is left out at a time, and some case must notice.
+//! Planted bugs: one point of the engine is left out at a time, and some run must notice.
 
 use std::collections::BTreeSet;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use eyrie_medium::Site;
-
+use eyrie_medium::{Plan, Site, SiteKind};
 use eyrie_sim::explore::Limits;
 
-use super::{Case, Failure, explore_creation};
+use super::damage::{self, Damage};
+use super::{Case, explore_creation};
 
-/// A fence that was left out, and what noticed.
+/// A point that was left out, and what noticed.
 #[derive(Debug)]
 pub struct Planted {
-    /// The fence.
+    /// The point.
     pub site: Site,
-    /// Cases that have it (a count).
-    pub cases: usize,
-    /// The first failure; `None`: nothing noticed.
-    pub caught: Option<Box<Failure>>,
+    /// Runs that meet it (a count).
+    pub runs: usize,
+    /// What the first that failed says; `None`: nothing noticed.
+    pub caught: Option<String>,
 }
 
 /// Cases that are not noticed early are left: what is missed by so many images of a crash is seen in another case.
 const LIMITS: Limits = Limits { images: 400, is_complete: false, recoveries: 0 };
+/// Images that tell which points are met after a crash.
+const FEW: Limits = Limits { images: 2, ..LIMITS };
 
-/// Leaves out each fence that any of `cases`, or the creation of a volume, has.
+/// Something that may notice.
+enum Trial<'a> {
+    Case(&'a Case),
+    Creation,
+    Damage(Damage),
+}
+
+impl Trial<'_> {
+    /// The points that it meets.
+    fn points(&self) -> BTreeSet<Site> {
+        match self {
+            Trial::Case(case) => {
+                let run = case.run(None).expect("it works");
+                run.explore(FEW, &mut |_| true).unwrap_or_else(|failure| panic!("{case}: {failure}"));
+                run.plan.points().into_keys().collect()
+            }
+            Trial::Creation => explore_creation(None, FEW).expect("it works").1,
+            Trial::Damage(damage) => {
+                let plan = Plan::default();
+                damage.explore(&plan).expect("it is refused or mended");
+                plan.points().into_keys().collect()
+            }
+        }
+    }
+
+    /// Whether it may notice that points of this kind are missing: nothing but damage tells of checksums.
+    fn tells_of(&self, kind: SiteKind) -> bool {
+        matches!(self, Trial::Damage(_)) == (kind == SiteKind::Checksum)
+    }
+
+    /// What is noticed without `site`, if something is.
+    fn without(&self, site: Site) -> Option<String> {
+        let tried = catch_unwind(AssertUnwindSafe(|| match self {
+            Trial::Case(case) => case.explore(Some(site), LIMITS).err().map(|failure| failure.to_string()),
+            Trial::Creation => explore_creation(Some(site), LIMITS).err().map(|failure| failure.to_string()),
+            Trial::Damage(damage) => damage.explore(&Plan::without(Some(site))).err(),
+        }));
+        tried.unwrap_or_else(|_| Some("a panic".to_string()))
+    }
+}
+
+/// Leaves out each point that any of `cases`, the creation of a volume, or one with damaged bytes, meets.
 ///
 /// # Panics
-/// If a case fails with all its fences.
+/// If a case fails with all its points.
 pub fn plant(cases: &[Case]) -> Vec<Planted> {
-    let sites_of: Vec<BTreeSet<Site>> =
-        cases.iter().map(|case| case.run(None).expect("it works").1).collect();
-    let (_, created) = explore_creation(None, LIMITS).expect("it works");
-    let all: BTreeSet<Site> = sites_of.iter().flatten().chain(&created).copied().collect();
+    let damages = damage::all().into_iter().map(Trial::Damage);
+    let trials = cases.iter().map(Trial::Case).chain([Trial::Creation]).chain(damages);
+    let trials: Vec<_> = trials.map(|trial| (trial.points(), trial)).collect();
+    let all: BTreeSet<Site> = trials.iter().flat_map(|(points, _)| points).copied().collect();
     all.into_iter()
         .map(|site| {
-            let with_it: Vec<&Case> = sites_of
-                .iter()
-                .zip(cases)
-                .filter_map(|(sites, case)| sites.contains(&site).then_some(case))
-                .collect();
-            let mut caught = with_it.iter().find_map(|case| case.explore(Some(site), LIMITS).err());
-            if caught.is_none() && created.contains(&site) {
-                caught = explore_creation(Some(site), LIMITS).err();
-            }
-            Planted { site, cases: with_it.len(), caught }
+            let with_it = || trials.iter().filter(|(points, _)| points.contains(&site));
+            let tells = with_it().filter(|(_, trial)| trial.tells_of(site.kind));
+            let caught = tells.map(|(_, trial)| trial).find_map(|trial| trial.without(site));
+            Planted { site, runs: with_it().count(), caught }
         })
         .collect()
 }

@@ -1,11 +1,10 @@
 //! One run on a traced medium: what was stored and fenced, and what the model held meanwhile.
 
-use std::collections::BTreeSet;
 use std::fmt;
 
 use eyrie_engine::scm::Scm;
 use eyrie_engine::{Applied, AttributeChange, Engine, Error, Kind, Model, Op, Result, Time};
-use eyrie_medium::{Event, Medium, Recorder, Site, epoch};
+use eyrie_medium::{Medium, Recorder, Site, epoch};
 
 use super::change::Resolved;
 use super::{Change, Volume};
@@ -88,11 +87,11 @@ fn reserve(engine: &Scm, count: usize) {
 }
 
 impl Case {
-    /// Runs it, without the fences of site `dropped`; also every site that fenced, from the first event on.
+    /// Runs it, without what `dropped` does.
     ///
     /// # Errors
     /// When the engine does not do what the model does.
-    pub fn run(&self, dropped: Option<Site>) -> std::result::Result<(Run, BTreeSet<Site>), String> {
+    pub fn run(&self, dropped: Option<Site>) -> std::result::Result<Run, String> {
         let recorder = Recorder::without(dropped);
         let medium = Medium::traced_from(&self.volume.image, recorder.clone()).expect("memory");
         let opened = match self.opening {
@@ -137,13 +136,8 @@ impl Case {
         {
             return Err(format!("the engine has, and should have:\n{what}"));
         }
-        let events = recorder.take();
-        let fences = events.iter().filter_map(|event| match event {
-            Event::Fence { site, .. } => Some(*site),
-            _ => None,
-        });
-        let sites = fences.collect();
-        Ok((Run { base, events, states, early, is_closed: engine.is_none(), dropped }, sites))
+        let (events, plan) = (recorder.take(), recorder.plan().clone());
+        Ok(Run { base, events, states, early, is_closed: engine.is_none(), plan })
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use eyrie_medium::{CrashImage, CrashPoint, CrashPoints, ImageBase, Recorder, Site};
+use eyrie_medium::{CrashImage, CrashPoint, CrashPoints, ImageBase, Recorder, Site, SiteKind};
 
 use super::*;
 use crate::redo;
@@ -91,7 +91,7 @@ fn explore(seed: u64, steps: u64, names: u64, dropped: Option<Site>) -> BTreeSet
             script = next;
         }
     }
-    recorder.sites()
+    recorder.plan().points().into_keys().filter(|site| site.kind == SiteKind::Fence).collect()
 }
 
 #[test]

@@ -1,0 +1,209 @@
+//! Plans of tests: which points of the engine are left out, as by a mistake in it, and which of its calls fail.
+//!
+//! A point, or a call, is known by its [`Site`]. Only media of tests have plans, and simulated disks; for all others what is
+//! asked here goes without saying.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io;
+use std::panic::Location;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::Fault;
+
+/// What a site does.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[non_exhaustive]
+pub enum SiteKind {
+    /// Orders stores: a barrier, or what settles a publish.
+    Fence,
+    /// Commits words.
+    Publish,
+    /// Compares a checksum with what it is of.
+    Checksum,
+    /// Asks a disk to make durable what was written.
+    Flush,
+    /// Stores bytes; on a disk, writes blocks.
+    Write,
+    /// Reads.
+    Read,
+    /// Takes storage.
+    Allocate,
+    /// Asks the host for memory, or blocks.
+    Back,
+    /// Gives memory, or blocks, back to the host.
+    Unback,
+}
+
+impl SiteKind {
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            SiteKind::Fence => "fence",
+            SiteKind::Publish => "publish",
+            SiteKind::Checksum => "checksum",
+            SiteKind::Flush => "flush",
+            SiteKind::Write => "write",
+            SiteKind::Read => "read",
+            SiteKind::Allocate => "allocate",
+            SiteKind::Back => "back",
+            SiteKind::Unback => "unback",
+        }
+    }
+}
+
+impl fmt::Display for SiteKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// A call site in the engine and what it does: the name of a point, or of a call that may fail.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Site {
+    /// What it does.
+    pub kind: SiteKind,
+    /// Source file.
+    pub file: &'static str,
+    /// Line in it.
+    pub line: u32,
+}
+
+impl Site {
+    pub(crate) fn of(kind: SiteKind, location: &'static Location<'static>) -> Site {
+        Site { kind, file: location.file(), line: location.line() }
+    }
+
+    /// Its file and line.
+    pub fn place(&self) -> String {
+        format!("{}:{}", self.file, self.line)
+    }
+}
+
+impl fmt::Display for Site {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}:{}", self.kind, self.file, self.line)
+    }
+}
+
+/// How a call fails.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum FailureKind {
+    /// There is no room (`ENOSPC`).
+    Full,
+    /// The host cannot do it (`EIO`).
+    Io,
+}
+
+impl From<FailureKind> for io::Error {
+    fn from(kind: FailureKind) -> io::Error {
+        io::Error::from_raw_os_error(match kind {
+            FailureKind::Full => libc::ENOSPC,
+            FailureKind::Io => libc::EIO,
+        })
+    }
+}
+
+impl From<FailureKind> for Fault {
+    fn from(kind: FailureKind) -> Fault {
+        match kind {
+            FailureKind::Full => Fault::HostFull,
+            FailureKind::Io => Fault::Io { what: "a failure was planned".to_string(), source: kind.into() },
+        }
+    }
+}
+
+/// The calls that fail.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Failing {
+    /// Whose.
+    pub site: Site,
+    /// How.
+    pub kind: FailureKind,
+    /// The first that fails, of those that the site makes from now on (1 is the next).
+    pub first: u64,
+    /// Whether those after it fail, too.
+    pub lasts: bool,
+}
+
+#[derive(Default)]
+struct State {
+    points: BTreeMap<Site, u64>,
+    calls: BTreeMap<Site, u64>,
+    dropped: Option<Site>,
+    failing: Option<Failing>,
+    /// Calls of `failing` since it was set.
+    met: u64,
+    failed: u64,
+}
+
+/// What a test does to an engine, and which sites the engine came by. Clones are the same plan.
+#[derive(Clone, Default)]
+pub struct Plan {
+    state: Arc<Mutex<State>>,
+    /// Whether calls that may fail are counted: there are many.
+    counts_calls: Arc<AtomicBool>,
+}
+
+impl Plan {
+    /// A plan without what `dropped` does: a planted bug.
+    pub fn without(dropped: Option<Site>) -> Plan {
+        Plan { state: Arc::new(Mutex::new(State { dropped, ..State::default() })), ..Plan::default() }
+    }
+
+    /// The plan's own lock is never a scheduling point.
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Every point that was met so far and how often, what is left out included.
+    pub fn points(&self) -> BTreeMap<Site, u64> {
+        self.state().points.clone()
+    }
+
+    /// Counts calls that may fail from now on.
+    pub fn count_calls(&self) {
+        self.counts_calls.store(true, Ordering::Relaxed);
+    }
+
+    /// The calls that were counted so far.
+    pub fn calls(&self) -> BTreeMap<Site, u64> {
+        self.state().calls.clone()
+    }
+
+    /// Lets calls fail from now on; `None`: no more.
+    pub fn fail(&self, failing: Option<Failing>) {
+        let mut state = self.state();
+        (state.failing, state.met, state.failed) = (failing, 0, 0);
+        self.counts_calls.store(true, Ordering::Relaxed);
+    }
+
+    /// Calls that have failed since [`Plan::fail`].
+    pub fn failed(&self) -> u64 {
+        self.state().failed
+    }
+
+    /// A point is met; whether what it does is done.
+    pub(crate) fn point(&self, kind: SiteKind, location: &'static Location<'static>) -> bool {
+        let site = Site::of(kind, location);
+        let mut state = self.state();
+        *state.points.entry(site).or_default() += 1;
+        state.dropped != Some(site)
+    }
+
+    /// A call that may fail is met; how it fails, if it does.
+    pub(crate) fn call(&self, kind: SiteKind, location: &'static Location<'static>) -> Option<FailureKind> {
+        if !self.counts_calls.load(Ordering::Relaxed) {
+            return None;
+        }
+        let site = Site::of(kind, location);
+        let mut state = self.state();
+        *state.calls.entry(site).or_default() += 1;
+        let failing = state.failing.filter(|failing| failing.site == site)?;
+        state.met += 1;
+        let fails = state.met == failing.first || failing.lasts && state.met > failing.first;
+        state.failed += u64::from(fails);
+        fails.then_some(failing.kind)
+    }
+}
