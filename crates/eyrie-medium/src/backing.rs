@@ -231,18 +231,16 @@ impl Medium {
     }
 
     fn decide(&self, image: &CrashImage, addr: Addr, len: u64) {
-        let load = |line: Addr| {
-            let mut bytes = [0; LINE];
-            if let Ok(place) = self.resolve(line, LINE_SIZE) {
-                // SAFETY: a whole line was resolved.
-                unsafe { copy::copy(bytes.as_mut_ptr(), place, LINE) };
+        let load = |line: Addr, out: &mut [u8]| {
+            if let Ok(place) = self.resolve(line, out.len() as u64) {
+                // SAFETY: as many bytes were resolved.
+                unsafe { copy::copy(out.as_mut_ptr(), place, out.len()) };
             }
-            bytes
         };
-        let store = |line: Addr, bytes: &[u8; LINE]| {
-            if let Ok(place) = self.resolve(line, LINE_SIZE) {
-                // SAFETY: a whole line was resolved.
-                unsafe { copy::copy(place, bytes.as_ptr(), LINE) };
+        let store = |line: Addr, bytes: &[u8]| {
+            if let Ok(place) = self.resolve(line, bytes.len() as u64) {
+                // SAFETY: as many bytes were resolved.
+                unsafe { copy::copy(place, bytes.as_ptr(), bytes.len()) };
             }
         };
         image.touch(addr, len, load, store);

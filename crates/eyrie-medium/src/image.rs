@@ -17,7 +17,7 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 use crate::addr::LINE_SIZE;
 use crate::mapping::{Mapping, Sentinel};
 use crate::plan::Plan;
-use crate::trace::Pending;
+use crate::trace::{CrashPoint, Pending, Rule};
 use crate::{Addr, Fault};
 
 /// Memory that images have in common. Each image has what it changes for itself.
@@ -32,6 +32,12 @@ fn fingerprint_of(line: u64, bytes: &[u8]) -> u64 {
     if bytes.iter().all(|&byte| byte == 0) { 0 } else { xxh3_64_with_seed(bytes, line) }
 }
 
+/// What lines from `first` on add to it.
+fn fingerprint_from(first: u64, bytes: &[u8]) -> u64 {
+    let lines = bytes.chunks(LINE_SIZE as usize).zip((first..).step_by(LINE_SIZE as usize));
+    lines.fold(0, |sum, (line, at)| sum ^ fingerprint_of(at, line))
+}
+
 impl ImageBase {
     /// Memory that holds `bytes`.
     ///
@@ -43,9 +49,7 @@ impl ImageBase {
             file.map_err(io::Error::from).and_then(|file| file.write_all_at(bytes, 0).map(|()| file));
         let file =
             filled.map_err(|source| Fault::Io { what: "making memory for images".to_string(), source })?;
-        let lines = bytes.chunks(LINE_SIZE as usize).zip(0..);
-        let fingerprint = lines.fold(0, |sum, (line, at)| sum ^ fingerprint_of(at * LINE_SIZE, line));
-        Ok(ImageBase { file, len: bytes.len() as u64, fingerprint })
+        Ok(ImageBase { file, len: bytes.len() as u64, fingerprint: fingerprint_from(0, bytes) })
     }
 
     /// Its bytes.
@@ -63,15 +67,15 @@ impl ImageBase {
         self.fingerprint
     }
 
-    /// Changes what images to come have. Those that are there may see it or not. All of it is in one line.
+    /// Changes what images to come have. Those that are there may see it or not. All of it is in one line or sector.
     pub(crate) fn write(&mut self, offset: u64, bytes: &[u8]) {
         assert!(offset + bytes.len() as u64 <= self.len, "a store outside the image");
-        let (line, within) = (offset - offset % LINE_SIZE, (offset % LINE_SIZE) as usize);
-        let mut contents = [0; LINE_SIZE as usize];
-        self.file.read_exact_at(&mut contents, line).expect("memory can be read");
-        self.fingerprint ^= fingerprint_of(line, &contents);
+        let (first, within) = (offset - offset % LINE_SIZE, (offset % LINE_SIZE) as usize);
+        let mut contents = vec![0; (within + bytes.len()).next_multiple_of(LINE_SIZE as usize)];
+        self.file.read_exact_at(&mut contents, first).expect("memory can be read");
+        self.fingerprint ^= fingerprint_from(first, &contents);
         contents[within..within + bytes.len()].copy_from_slice(bytes);
-        self.fingerprint ^= fingerprint_of(line, &contents);
+        self.fingerprint ^= fingerprint_from(first, &contents);
         self.file.write_all_at(bytes, offset).expect("memory that is there can be written");
     }
 
@@ -82,16 +86,13 @@ impl ImageBase {
 }
 
 /// The different contents that a line may have after a crash: as it must be at least, and after each of what is pending.
-pub(crate) fn contents(
-    line: [u8; LINE_SIZE as usize],
-    pending: &[(usize, Vec<u8>)],
-) -> Vec<[u8; LINE_SIZE as usize]> {
-    let mut contents = vec![line];
-    let mut last = line;
+pub(crate) fn contents(line: &[u8], pending: &[(usize, Vec<u8>)]) -> Vec<Vec<u8>> {
+    let mut contents = vec![line.to_vec()];
+    let mut last = line.to_vec();
     for (within, bytes) in pending {
         last[*within..within + bytes.len()].copy_from_slice(bytes);
         if Some(&last) != contents.last() {
-            contents.push(last);
+            contents.push(last.clone());
         }
     }
     contents
@@ -113,6 +114,7 @@ pub struct Choice {
 pub struct CrashImage {
     state: Arc<Mutex<State>>,
     plan: Plan,
+    rule: Rule,
 }
 
 struct State {
@@ -126,13 +128,23 @@ impl CrashImage {
     /// An image with these `pending` stores; the n-th line to be accessed takes option `script[n]`, or 0 past its end.
     pub fn new(pending: Pending, script: Vec<usize>) -> CrashImage {
         let state = State { undecided: pending, script, log: Vec::new(), fingerprint: 0 };
-        CrashImage { state: Arc::new(Mutex::new(state)), plan: Plan::default() }
+        CrashImage { state: Arc::new(Mutex::new(state)), plan: Plan::default(), rule: Rule::Lines }
+    }
+
+    /// An image of a crash; the n-th line (or sector) to be accessed takes option `script[n]`, or 0 past its end.
+    pub fn of(point: &CrashPoint, script: Vec<usize>) -> CrashImage {
+        CrashImage { rule: point.rule, ..CrashImage::new(point.pending.clone(), script) }
     }
 
     /// The same image, for a run with this plan.
     #[must_use]
     pub fn with(self, plan: Plan) -> CrashImage {
         CrashImage { plan, ..self }
+    }
+
+    /// What may persist of stores.
+    pub fn rule(&self) -> Rule {
+        self.rule
     }
 
     pub(crate) fn plan(&self) -> &Plan {
@@ -159,27 +171,39 @@ impl CrashImage {
         Some(script)
     }
 
-    /// Decides every undecided line in the range. `load` and `store` access one line of the memory beneath.
+    /// Decides every undecided line in the range. `load` and `store` access the memory beneath.
     pub(crate) fn touch(
         &self,
         addr: Addr,
         len: u64,
-        load: impl Fn(Addr) -> [u8; LINE_SIZE as usize],
-        store: impl Fn(Addr, &[u8; LINE_SIZE as usize]),
+        load: impl Fn(Addr, &mut [u8]),
+        store: impl Fn(Addr, &[u8]),
     ) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let first = addr.align_down(LINE_SIZE);
+        let first = addr.align_down(self.rule.unit());
         let end = Addr::from_raw(addr.raw() + len.max(1));
         let lines: Vec<Addr> = state.undecided.range(first..end).map(|(&line, _)| line).collect();
         for line in lines {
             let stores = state.undecided.remove(&line).unwrap_or_default();
-            let contents = contents(load(line), &stores);
+            let mut bytes = vec![0; self.rule.unit() as usize];
+            load(line, &mut bytes);
+            let contents = contents(&bytes, &stores);
             let taken = state.script.get(state.log.len()).copied().unwrap_or(0).min(contents.len() - 1);
             state.log.push(Choice { line, taken, options: contents.len() });
-            let change =
-                fingerprint_of(line.offset(), &contents[0]) ^ fingerprint_of(line.offset(), &contents[taken]);
-            state.fingerprint ^= change;
+            let from = line.offset();
+            state.fingerprint ^=
+                fingerprint_from(from, &contents[0]) ^ fingerprint_from(from, &contents[taken]);
             store(line, &contents[taken]);
+        }
+    }
+
+    /// Says that whole lines (or sectors) of the range are about to be stored: what they had makes no difference.
+    pub(crate) fn forget(&self, addr: Addr, len: u64) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let end = Addr::from_raw(addr.raw() + len);
+        let stored: Vec<Addr> = state.undecided.range(addr..end).map(|(&line, _)| line).collect();
+        for line in stored {
+            state.undecided.remove(&line);
         }
     }
 }
@@ -189,7 +213,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use crate::{CrashPoint, Medium, SegmentId};
+    use crate::{Medium, SegmentId};
 
     fn line(number: u64) -> Addr {
         Addr::new(SegmentId(0), number * LINE_SIZE)
@@ -215,7 +239,8 @@ mod tests {
             seen.push((out[0][0], out[0][8], out[1][0]));
             let image = medium.crash_image().expect("an image");
             script = CrashImage::next_script(&image.choices());
-            let point = CrashPoint { after: 0, mark: None, site: None, pending: pending.clone() };
+            let (pending, rule) = (pending.clone(), Rule::Lines);
+            let point = CrashPoint { after: 0, mark: None, site: None, pending, rule };
             assert!(point.decided(&base, &image.choices()) == medium.snapshot());
             let contents = ImageBase::new(&medium.snapshot()).expect("memory");
             assert_eq!(contents.fingerprint(), base.fingerprint() ^ image.fingerprint());

@@ -43,12 +43,13 @@ pub use image::{Choice, CrashImage, ImageBase};
 pub use medium::{Medium, MediumKind, Words};
 pub use paged::blocks::{Blocks, FileBlocks};
 pub use paged::journal::{Anchor, ChangedPage, FreshPage, RecordHead};
+pub use paged::memory::MemoryDisk;
 pub use paged::overlay::Overlay;
 #[cfg(feature = "testing")]
 pub use paged::simulated::SimulatedDisk;
 pub use paged::{Gate, PagedOptions};
 pub use plan::{Failing, FailureKind, Plan, Site, SiteKind};
 pub use token::{Dirty, Ordered, Published, Settled};
-pub use trace::{CrashPoint, CrashPoints, Event, Pending, Recorder};
+pub use trace::{CrashPoint, CrashPoints, Event, Pending, Recorder, Rule};
 #[cfg(feature = "testing")]
 pub use written::WrittenBack;

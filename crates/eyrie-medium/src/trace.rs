@@ -1,9 +1,12 @@
-//! The `traced` medium's record, and the x86 persistence rule over it.
+//! The `traced` medium's record, and the rules of what persists over it.
 //!
-//! Rule (px86, as `bpfs.txt` section 4.4 needs of hardware): per cache line, what persists is a prefix of its stores in
+//! Lines (px86, as `bpfs.txt` section 4.4 needs of hardware): per cache line, what persists is a prefix of its stores in
 //! program order, at least up to the last store that was flushed before a fence of the thread that stored. (A fence
 //! orders what its own thread did, so an engine that hands memory to another thread settles it first.) Eight aligned
 //! bytes never tear.
+//!
+//! Sectors (of a disk, under the medium `paged`): any of the writes to a sector since the last flush, or none, whoever
+//! wrote; a flush settles everything. Sectors do not tear.
 
 use std::collections::BTreeMap;
 use std::panic::Location;
@@ -12,10 +15,31 @@ use std::thread::{self, ThreadId};
 
 use crate::addr::LINE_SIZE;
 use crate::image::{Choice, ImageBase, contents};
+use crate::paged::blocks::SECTOR;
 use crate::plan::{Plan, Site, SiteKind};
 use crate::{Addr, Fault};
 
-/// One thing that an engine did to the medium. A store is within one cache line and is flushed at once.
+/// What a failure of power leaves of stores.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum Rule {
+    /// Of each line of memory a prefix of its stores, at least up to the last that a thread made before a fence of its own.
+    #[default]
+    Lines,
+    /// Of each sector of a disk any write since the last flush, or what the flush left.
+    Sectors,
+}
+
+impl Rule {
+    /// Size of what persists by itself, in bytes.
+    pub fn unit(self) -> u64 {
+        match self {
+            Rule::Lines => LINE_SIZE,
+            Rule::Sectors => SECTOR,
+        }
+    }
+}
+
+/// One thing that an engine did to the medium. A store is within one line (or sector) and is flushed at once.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Event {
     /// Bytes were stored (at most 8 when they commit something).
@@ -43,6 +67,7 @@ pub enum Event {
 pub struct Recorder {
     events: Arc<Mutex<Vec<Event>>>,
     plan: Plan,
+    rule: Rule,
 }
 
 impl Recorder {
@@ -54,6 +79,12 @@ impl Recorder {
     /// A recorder for a run without what `dropped` does: a planted bug.
     pub fn without(dropped: Option<Site>) -> Recorder {
         Recorder::of(Plan::without(dropped))
+    }
+
+    /// The same for a disk.
+    #[must_use]
+    pub fn by(self, rule: Rule) -> Recorder {
+        Recorder { rule, ..self }
     }
 
     /// What is left out, and what was met.
@@ -77,7 +108,7 @@ impl Recorder {
         let mut done = 0;
         while done < bytes.len() {
             let at = addr.add(done as u64);
-            let room = (LINE_SIZE - at.raw() % LINE_SIZE) as usize;
+            let room = (self.rule.unit() - at.raw() % self.rule.unit()) as usize;
             let end = bytes.len().min(done + room);
             events.push(Event::Store { addr: at, bytes: bytes[done..end].to_vec(), thread });
             done = end;
@@ -111,6 +142,8 @@ pub struct CrashPoint {
     pub site: Option<Site>,
     /// Stores since the last fence, by line.
     pub pending: Pending,
+    /// Which of them may persist.
+    pub rule: Rule,
 }
 
 impl CrashPoint {
@@ -118,11 +151,10 @@ impl CrashPoint {
     pub fn decided(&self, base: &ImageBase, choices: &[Choice]) -> Vec<u8> {
         let mut bytes = base.bytes();
         for choice in choices {
-            let place = choice.line.offset() as usize..(choice.line.offset() + LINE_SIZE) as usize;
-            let mut line = [0; LINE_SIZE as usize];
-            line.copy_from_slice(&bytes[place.clone()]);
+            let place = choice.line.offset() as usize..(choice.line.offset() + self.rule.unit()) as usize;
             let pending = self.pending.get(&choice.line).map_or(&[][..], Vec::as_slice);
-            bytes[place].copy_from_slice(&contents(line, pending)[choice.taken]);
+            let decided = contents(&bytes[place.clone()], pending).swap_remove(choice.taken);
+            bytes[place].copy_from_slice(&decided);
         }
         bytes
     }
@@ -138,6 +170,7 @@ type Unsettled = (ThreadId, usize, Vec<u8>);
 pub struct CrashPoints<'e> {
     events: &'e [Event],
     base: ImageBase,
+    rule: Rule,
     unsettled: BTreeMap<Addr, Vec<Unsettled>>,
     mark: Option<u64>,
     /// The event that the last point was before, or the next one after it.
@@ -152,9 +185,17 @@ impl<'e> CrashPoints<'e> {
     /// # Errors
     /// [`Fault::Io`] when there is no memory.
     pub fn new(image: &[u8], events: &'e [Event]) -> Result<CrashPoints<'e>, Fault> {
+        CrashPoints::by(Rule::Lines, image, events)
+    }
+
+    /// The same, of memory or of a disk.
+    ///
+    /// # Errors
+    /// [`Fault::Io`] when there is no memory.
+    pub fn by(rule: Rule, image: &[u8], events: &'e [Event]) -> Result<CrashPoints<'e>, Fault> {
         let (unsettled, mark) = (BTreeMap::new(), None);
         let base = ImageBase::new(image)?;
-        Ok(CrashPoints { events, base, unsettled, mark, at: 0, is_before: false, is_over: false })
+        Ok(CrashPoints { events, base, rule, unsettled, mark, at: 0, is_before: false, is_over: false })
     }
 
     /// Memory as it must be at the last point, apart from what is pending there. It changes with the next one.
@@ -167,20 +208,20 @@ impl<'e> CrashPoints<'e> {
             stores.iter().map(|(_, within, bytes)| (*within, bytes.clone())).collect()
         };
         let pending = self.unsettled.iter().map(|(&line, line_stores)| (line, stores(line_stores))).collect();
-        CrashPoint { after: self.at, mark: self.mark, site, pending }
+        CrashPoint { after: self.at, mark: self.mark, site, pending, rule: self.rule }
     }
 
     fn apply(&mut self, event: &'e Event) {
         match event {
             Event::Store { addr, bytes, thread } => {
-                let line = addr.align_down(LINE_SIZE);
+                let line = addr.align_down(self.rule.unit());
                 let within = (addr.raw() - line.raw()) as usize;
                 self.unsettled.entry(line).or_default().push((*thread, within, bytes.clone()));
             }
             Event::Fence { thread, .. } => {
-                let base = &mut self.base;
+                let (base, rule) = (&mut self.base, self.rule);
                 self.unsettled.retain(|line, stores| {
-                    settle(base, *line, stores, *thread);
+                    settle(base, *line, stores, |other| rule == Rule::Sectors || other == *thread);
                     !stores.is_empty()
                 });
             }
@@ -210,9 +251,9 @@ impl Iterator for CrashPoints<'_> {
     }
 }
 
-/// Makes the stores of a line persist, up to the last one of `thread`.
-fn settle(base: &mut ImageBase, line: Addr, stores: &mut Vec<Unsettled>, thread: ThreadId) {
-    let settled = stores.iter().rposition(|store| store.0 == thread).map_or(0, |last| last + 1);
+/// Makes the stores of a line persist, up to the last one of a thread whose stores `settles`.
+fn settle(base: &mut ImageBase, line: Addr, stores: &mut Vec<Unsettled>, settles: impl Fn(ThreadId) -> bool) {
+    let settled = stores.iter().rposition(|store| settles(store.0)).map_or(0, |last| last + 1);
     for (_, within, bytes) in stores.drain(..settled) {
         base.write(line.offset() + within as u64, &bytes);
     }

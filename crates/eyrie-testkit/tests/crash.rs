@@ -49,7 +49,8 @@ fn every_crash_in_two_ops_leaves_each_whole_or_undone() {
 #[test]
 fn a_crash_in_a_batch_of_many_keys_leaves_all_or_none() {
     let _alone = alone();
-    let counts = cases::long_batch().explore(None, Limits { images: 100, is_complete: false, recoveries: 0 });
+    let counts = cases::long_batch()
+        .explore(None, Limits { images: 100, sampled: 0, is_complete: false, recoveries: 0 });
     println!("a long batch: {:?}", counts.unwrap_or_else(|failure| panic!("{failure}")));
 }
 

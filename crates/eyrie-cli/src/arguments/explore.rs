@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::Args;
-use eyrie_sim::explore::Again;
+use clap::{Args, ValueEnum};
 use eyrie_sim::explore::trace::Loss;
+use eyrie_sim::explore::{Again, Rule};
 
 use crate::text;
 
@@ -16,10 +16,12 @@ Examples:
   eyrie explore --script calls.txt --close --json > report.json
   eyrie explore --time 60s
   eyrie explore --exhaustive --json > report.json
+  eyrie explore --medium paged --script calls.txt
 
 The script runs on an empty volume in memory; docs/crash-model.md has its calls. Power fails before every fence of every \
 call, and every image that recovery can tell apart is opened: each must be sound, usable, and hold what it held before the call \
-or after it. Without a script, built-in ones are explored: each call by itself, two calls, and random ones.
+or after it; on a disk, what it held since the last sync. Without a script, built-in ones are explored: each call by itself, also in a \
+full volume, what grows and shrinks, two calls, three calls, and random ones.
 
 Exit status: 0 nothing was lost, 1 something was: the image can be replayed with what is printed, and a shorter script that \
 fails is printed, too, if there is one. 2 wrong arguments, or not a script.";
@@ -36,15 +38,22 @@ pub struct Explore {
     /// Stop after this long, such as 60s, 5m or 2h [default: 60s without a script, else no end]
     #[arg(long, value_name = "TIME", value_parser = time)]
     pub time: Option<Duration>,
-    /// Every call, every two calls and a thousand random scripts, however long it takes
+    /// Every call, every two calls, and a thousand each of three and of random calls, however long it takes
     #[arg(long, conflicts_with_all = ["script", "time"])]
     pub exhaustive: bool,
     /// Size of the volume in memory
     #[arg(long, value_name = "SIZE", default_value = "1M", value_parser = text::parse_size)]
     pub size: u64,
-    /// Images of one crash, at most
-    #[arg(long, value_name = "COUNT", default_value_t = 200_000, value_parser = clap::value_parser!(u64).range(1..))]
-    pub images: u64,
+    /// What the volume is on: persistent memory, which loses lines of 64 bytes, or a page cache over a disk, which loses sectors
+    /// of 512
+    #[arg(long, value_enum, default_value_t = ExploredMedium::Pmem)]
+    pub medium: ExploredMedium,
+    /// Images of one crash that are opened one after the other, at most [default: 200000, of a disk 64]
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
+    pub images: Option<u64>,
+    /// Images that are opened besides, at random, where there are more
+    #[arg(long, value_name = "COUNT", default_value_t = 64)]
+    pub samples: u64,
     /// Images of one crash whose recovery is crashed, too
     #[arg(long, value_name = "COUNT", default_value_t = 1)]
     pub recoveries: u64,
@@ -61,6 +70,33 @@ pub struct Explore {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
+}
+
+/// What the volume of an exploration is on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum ExploredMedium {
+    /// Persistent memory
+    Pmem,
+    /// A page cache over a disk
+    Paged,
+}
+
+impl ExploredMedium {
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            ExploredMedium::Pmem => "pmem",
+            ExploredMedium::Paged => "paged",
+        }
+    }
+
+    /// What a failure of power leaves of it.
+    pub fn rule(self) -> Rule {
+        match self {
+            ExploredMedium::Pmem => Rule::Lines,
+            ExploredMedium::Paged => Rule::Sectors,
+        }
+    }
 }
 
 /// An image of a crash.

@@ -13,6 +13,7 @@ mod list;
 mod manage;
 mod script;
 mod transfer;
+mod workloads;
 mod xattr;
 
 pub use fsck::objects;

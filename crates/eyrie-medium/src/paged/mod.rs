@@ -22,6 +22,7 @@ mod evict;
 mod gate;
 pub(crate) mod journal;
 mod keeper;
+pub(crate) mod memory;
 pub(crate) mod overlay;
 mod page;
 mod ring;

@@ -11,6 +11,8 @@
 //! Lines are decided when recovery first reads them, so nothing that nobody reads multiplies images (see
 //! [`CrashImage`](eyrie_medium::CrashImage)). The recovery of some images is crashed, too.
 
+mod ground;
+mod picks;
 mod record;
 mod recovered;
 mod recovery;
@@ -26,6 +28,8 @@ pub use recovery::Again;
 pub use report::{CallReport, Report, SiteReport};
 pub use run::{Counts, Failure, Limits, NoImage, Run, Seen};
 pub use shrink::shrink;
+
+pub use eyrie_medium::Rule;
 
 #[cfg(test)]
 mod tests;

@@ -8,9 +8,10 @@ use eyrie::{Credentials, Errno, Posix, Pxfs, SetTime, Time};
 use eyrie_engine::scm::Scm;
 use eyrie_engine::volume::{self, MediumChoice};
 use eyrie_engine::{Engine, Model, Owner};
-use eyrie_medium::{Event, Medium, PagedOptions, Recorder, Site, epoch};
+use eyrie_medium::{Event, PagedOptions, Recorder, Rule, Site, epoch};
 
 use super::Run;
+use super::ground::{Rest, Traced};
 use super::recovered::caught;
 use crate::compare::{Tree, difference, tree};
 use crate::script::{Call, Done, Line, Script, perform};
@@ -70,6 +71,7 @@ pub struct Options {
 /// A closed volume that runs start from.
 #[derive(Clone)]
 pub struct Start {
+    rule: Rule,
     image: Arc<[u8]>,
     model: Arc<Model>,
     /// When it was closed, in seconds.
@@ -77,24 +79,26 @@ pub struct Start {
 }
 
 impl Start {
-    /// An empty volume of `bytes`.
+    /// An empty volume of `bytes`, in memory or on a disk.
     ///
     /// # Errors
     /// [`RecordError::Failed`], also when that is too small.
-    pub fn empty(bytes: u64) -> Result<Start, RecordError> {
+    pub fn empty(rule: Rule, bytes: u64) -> Result<Start, RecordError> {
         let options = volume::Options {
             group_bytes: GROUP_BYTES,
             hash_seed: 7,
             volume_id: [1; 16],
             created: BORN,
-            medium: MediumChoice::Auto,
+            medium: if rule == Rule::Sectors { MediumChoice::Paged } else { MediumChoice::Auto },
             overwrite: false,
             paged: PagedOptions::for_host(),
         };
-        let medium = Medium::traced(bytes, Recorder::default()).map_err(failed)?;
+        let traced = Traced::empty(rule, bytes, Recorder::default()).map_err(failed)?;
+        let (medium, rest) = traced.split();
         let engine = Scm::create_on(medium, &options, OWNER, BORN).map_err(failed)?;
         let model = Model::new(engine.root(), OWNER, BORN);
-        Ok(Start { image: closed(engine)?.into(), model: Arc::new(model), time: 1000 })
+        let image = closed(engine, &rest)?.into();
+        Ok(Start { rule, image, model: Arc::new(model), time: 1000 })
     }
 
     /// The volume that `script` makes of this one.
@@ -107,14 +111,15 @@ impl Start {
             // What a call gave is in the volume that it leaves.
             let _ = session.call(line)?;
         }
-        let model = session.model.engine().fork();
+        let model = Arc::new(session.model.engine().fork());
         let time = self.time + script.lines().last().map_or(0, |line| line.number as i64);
-        Ok(Start { image: closed(session.into_engine()?)?.into(), model: Arc::new(model), time })
+        let (engine, rest) = session.into_engine()?;
+        Ok(Start { rule: self.rule, image: closed(engine, &rest)?.into(), model, time })
     }
 }
 
-/// Closes a traced volume, and gives its bytes.
-fn closed(engine: Scm) -> Result<Vec<u8>, RecordError> {
+/// Closes a traced volume, and gives its bytes, or those of its disk.
+fn closed(engine: Scm, rest: &Rest) -> Result<Vec<u8>, RecordError> {
     let recorder = engine.volume().medium().recorder().cloned().unwrap_or_default();
     drop(recorder.take());
     let mut image = engine.volume().medium().snapshot();
@@ -124,7 +129,7 @@ fn closed(engine: Scm) -> Result<Vec<u8>, RecordError> {
             image[addr.offset() as usize..][..bytes.len()].copy_from_slice(&bytes);
         }
     }
-    Ok(image)
+    Ok(rest.bytes().unwrap_or(image))
 }
 
 /// The run of a script, and what its calls gave.
@@ -147,6 +152,7 @@ impl Recorded {
 /// The files of an engine beside those of the model.
 struct Session {
     recorder: Recorder,
+    rest: Rest,
     files: Pxfs<Scm>,
     model: Pxfs<Model>,
     started: i64,
@@ -155,12 +161,12 @@ struct Session {
 impl Session {
     fn open(start: &Start, dropped: Option<Site>) -> Result<Session, RecordError> {
         let recorder = Recorder::without(dropped);
-        let medium = Medium::traced_from(&start.image, recorder.clone()).map_err(failed)?;
+        let traced = Traced::holding(start.rule, &start.image, recorder.clone()).map_err(failed)?;
+        let (medium, rest) = traced.split();
         let engine = Scm::open_on(medium).map_err(failed)?;
-        drop(recorder.take());
         let files = Pxfs::new(Arc::new(engine), Credentials::root()).with_clock(clock);
         let model = Pxfs::new(Arc::new(start.model.fork()), Credentials::root()).with_clock(clock);
-        Ok(Session { recorder, files, model, started: start.time })
+        Ok(Session { recorder, rest, files, model, started: start.time })
     }
 
     /// Makes a call on both, and gives its result. What the engine has no room for does not happen to the model.
@@ -192,11 +198,18 @@ impl Session {
         Some(tree(&**model.engine()))
     }
 
-    fn into_engine(self) -> Result<Scm, RecordError> {
-        let engine = Arc::clone(self.files.engine());
-        drop(self);
-        Arc::into_inner(engine).ok_or_else(|| failed("the volume is still in use"))
+    fn into_engine(self) -> Result<(Scm, Rest), RecordError> {
+        let Session { files, rest, .. } = self;
+        let engine = Arc::clone(files.engine());
+        drop(files);
+        let engine = Arc::into_inner(engine).ok_or_else(|| failed("the volume is still in use"))?;
+        Ok((engine, rest))
     }
+}
+
+/// Whether a call makes durable what was done before it.
+fn syncs(call: &Call) -> bool {
+    matches!(call, Call::Fsync { .. } | Call::Fdatasync { .. } | Call::Sync)
 }
 
 /// Runs `script`.
@@ -210,14 +223,25 @@ pub fn record(start: &Start, script: &Script, options: Options) -> Result<Record
 fn record_all(start: &Start, script: &Script, options: Options) -> Result<Recorded, RecordError> {
     let session = Session::open(start, options.dropped)?;
     let recorder = session.recorder.clone();
-    let base = session.files.engine().volume().medium().snapshot();
+    let base = match start.rule {
+        Rule::Lines => {
+            drop(recorder.take());
+            session.files.engine().volume().medium().snapshot()
+        }
+        // What opening wrote may not have been flushed.
+        Rule::Sectors => start.image.to_vec(),
+    };
+    let mut durable = vec![0];
     let mut states = vec![tree(&**session.model.engine())];
     let (mut early, mut calls, mut without_room) = (Vec::new(), Vec::new(), 0);
     for (line, done) in script.lines().iter().zip(1..) {
-        early.push(session.early(line));
+        // A cut of a page cache is between Ops.
+        early.push(session.early(line).filter(|_| start.rule == Rule::Lines));
         let result = session.call(line)?;
         recorder.mark(done);
         states.push(tree(&**session.model.engine()));
+        let is_durable = start.rule == Rule::Lines || syncs(&line.call) && result.is_ok();
+        durable.push(if is_durable { done as usize } else { durable[durable.len() - 1] });
         without_room += u64::from(errno(&result) == Some(Errno::NOSPC));
         calls.push(Done { line, result }.to_string());
     }
@@ -227,11 +251,13 @@ fn record_all(start: &Start, script: &Script, options: Options) -> Result<Record
     }
     if options.closes {
         states.push(last.clone());
-        session.into_engine()?.close().map_err(failed)?;
+        durable.push(states.len() - 1);
+        session.into_engine()?.0.close().map_err(failed)?;
         calls.push("close".to_string());
         recorder.mark(calls.len() as u64);
     }
     let (is_closed, plan) = (options.closes, recorder.plan().clone());
-    let run = Run { base, events: recorder.take(), states, early, is_closed, plan };
+    let (rule, events) = (start.rule, recorder.take());
+    let run = Run { rule, base, events, states, durable, early, is_closed, plan };
     Ok(Recorded { run, calls, without_room })
 }

@@ -6,8 +6,9 @@ use eyrie_engine::object::header::Identity;
 use eyrie_engine::scm::Scm;
 use eyrie_engine::volume::layout::{CLEAN, CLEAN_MARK};
 use eyrie_engine::{Content, Engine, Kind, ObjectId, Op, Owner, Time, recovery};
-use eyrie_medium::{Choice, CrashImage, CrashPoint, ImageBase, Medium, Plan};
+use eyrie_medium::{Choice, CrashImage, CrashPoint, ImageBase, Plan, epoch};
 
+use super::ground::crashed;
 use crate::compare::{Include, Tree, difference, try_tree};
 
 type Found = Result<(), String>;
@@ -29,14 +30,28 @@ impl Expected<'_> {
     }
 }
 
-/// [`examine`], with a panic as what is wrong.
-pub(super) fn examine_caught(
+/// An image that is not as it must be.
+pub(super) struct Wrong {
+    pub(super) what: String,
+    /// Which of its contents each line had that was looked at.
+    pub(super) picks: Vec<usize>,
+}
+
+/// Opens the image of a crash at `point` that `picks` tell, and looks at everything; the choices that were made up to
+/// there, and what they make of the fingerprint of `base`. A panic is wrong, too.
+pub(super) fn examine(
     base: &ImageBase,
     point: &CrashPoint,
-    picks: Vec<usize>,
+    picks: &[usize],
     expected: &Expected<'_>,
-) -> Result<(Vec<Choice>, u64), String> {
-    caught(|| examine(base, point, picks, expected)).unwrap_or_else(Err)
+) -> Result<(Vec<Choice>, u64), Wrong> {
+    let image = CrashImage::of(point, picks.to_vec()).with(expected.plan.clone());
+    caught(|| open(base, image.clone(), expected)).unwrap_or_else(Err).map_err(|what| {
+        let mut picks: Vec<usize> = image.choices().iter().map(|choice| choice.taken).collect();
+        // What is not picked is 0.
+        picks.truncate(picks.iter().rposition(|&pick| pick != 0).map_or(0, |last| last + 1));
+        Wrong { what, picks }
+    })
 }
 
 /// What `run` gives, or what it panicked with.
@@ -47,17 +62,12 @@ pub(super) fn caught<T>(run: impl FnOnce() -> T) -> Result<T, String> {
     })
 }
 
-/// Opens the image of a crash at `point` that `picks` tell, and looks at everything; the choices that were made up to
-/// there, and what they make of the fingerprint of `base`.
-fn examine(
-    base: &ImageBase,
-    point: &CrashPoint,
-    picks: Vec<usize>,
-    expected: &Expected<'_>,
-) -> Result<(Vec<Choice>, u64), String> {
-    let image = CrashImage::new(point.pending.clone(), picks).with(expected.plan.clone());
-    let medium = Medium::image(base, image.clone()).map_err(|error| error.to_string())?;
-    let vouched = medium.load(CLEAN_MARK).map_err(|error| error.to_string())? == CLEAN;
+fn open(base: &ImageBase, image: CrashImage, expected: &Expected<'_>) -> Result<(Vec<Choice>, u64), String> {
+    let medium = crashed(base, image.clone()).map_err(|error| format!("open: {error}"))?;
+    let vouched = {
+        let _pin = epoch::pin();
+        medium.load(CLEAN_MARK).map_err(|error| error.to_string())? == CLEAN
+    };
     let engine = Scm::open_on(medium).map_err(|error| format!("open: {error}"))?;
     if vouched == engine.recovered() {
         return Err(format!("the clean mark is {vouched}, but recovered is {}", engine.recovered()));
@@ -96,6 +106,7 @@ fn headers(engine: &Scm) -> Found {
     let volume = engine.volume();
     let marks = recovery::mark(volume, engine.root()).map_err(|error| format!("mark: {error}"))?;
     for slot in marks.unmarked_headers() {
+        let _pin = epoch::pin();
         let word = volume.medium().load(slot).map_err(|error| error.to_string())?;
         if word != 0 && word as u32 != Identity::MAGIC {
             return Err(format!("header slot {slot} holds {word:#x}"));

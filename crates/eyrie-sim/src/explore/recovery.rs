@@ -1,10 +1,12 @@
 //! Crashes inside recovery: what is left then must be what the first crash may leave.
 
 use eyrie_engine::scm::Scm;
-use eyrie_medium::{CrashImage, CrashPoints, Event, Medium, Plan, Recorder};
+use eyrie_medium::{CrashPoints, Event, Plan, Recorder, Rule};
 
-use super::recovered::{Expected, caught, examine_caught};
-use super::run::{NoImage, check_picks, point_after};
+use super::ground::Traced;
+use super::picks::Picks;
+use super::recovered::{Expected, Wrong, caught, examine};
+use super::run::{Limits, NoImage, check_picks, point_after};
 
 /// A crash inside a recovery.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -17,47 +19,48 @@ pub struct Again {
 
 /// The recovery of one image.
 pub(super) struct Recovery {
+    rule: Rule,
     image: Vec<u8>,
     pub(super) events: Vec<Event>,
 }
 
 impl Recovery {
     /// Opens a volume with these bytes, without what the plan leaves out.
-    pub(super) fn of(image: Vec<u8>, plan: &Plan) -> Result<Recovery, String> {
+    pub(super) fn of(rule: Rule, image: Vec<u8>, plan: &Plan) -> Result<Recovery, String> {
         let recorder = Recorder::of(plan.clone());
-        let medium = Medium::traced_from(&image, recorder.clone()).map_err(|error| error.to_string())?;
-        let opened = caught(|| Scm::open_on(medium).map(drop))?;
-        opened.map_err(|error| format!("open: {error}"))?;
-        Ok(Recovery { image, events: recorder.take() })
+        let open = || {
+            let (medium, _) = Traced::holding(rule, &image, recorder.clone())?.split();
+            Scm::open_on(medium).map(drop)
+        };
+        caught(open)?.map_err(|error| format!("open: {error}"))?;
+        Ok(Recovery { rule, image, events: recorder.take() })
     }
 
     fn points(&self) -> Result<CrashPoints<'_>, String> {
-        CrashPoints::new(&self.image, &self.events).map_err(|error| error.to_string())
+        CrashPoints::by(self.rule, &self.image, &self.events).map_err(|error| error.to_string())
     }
 
-    /// Crashes everywhere, and opens at most `most` images of each crash. How many those were, and the first that is not
-    /// as it must be, if one is not.
+    /// Crashes everywhere, and opens images of each crash. How many those were, and the first that is not as it must be, if one
+    /// is not.
     pub(super) fn explore(
         &self,
-        most: u64,
+        limits: Limits,
         expected: &Expected<'_>,
     ) -> Result<(u64, Option<(Again, String)>), String> {
         let expected = expected.again();
         let mut points = self.points()?;
         let mut all = 0;
         while let Some(point) = points.next() {
-            let mut images = 0;
-            let mut next = Some(Vec::new());
-            while let Some(picks) = next.filter(|_| images < most) {
-                images += 1;
-                match examine_caught(points.base(), &point, picks.clone(), &expected) {
-                    Ok((choices, _)) => next = CrashImage::next_script(&choices),
-                    Err(what) => {
-                        return Ok((all + images, Some((Again { after: point.after, picks }, what))));
+            let mut images = Picks::new(limits, point.after);
+            while let Some(picks) = images.next() {
+                all += 1;
+                match examine(points.base(), &point, &picks, &expected) {
+                    Ok((choices, _)) => images.had(&choices),
+                    Err(Wrong { what, picks }) => {
+                        return Ok((all, Some((Again { after: point.after, picks }, what))));
                     }
                 }
             }
-            all += images;
         }
         Ok((all, None))
     }
@@ -67,9 +70,9 @@ impl Recovery {
         let Again { after, picks } = again;
         let mut points = self.points().map_err(|_| NoImage::Point { after: *after })?;
         let point = point_after(&mut points, *after)?;
-        match examine_caught(points.base(), &point, picks.clone(), &expected.again()) {
+        match examine(points.base(), &point, picks, &expected.again()) {
             Ok((choices, _)) => check_picks(picks, &choices).map(|()| None),
-            Err(what) => Ok(Some(what)),
+            Err(wrong) => Ok(Some(wrong.what)),
         }
     }
 }

@@ -52,10 +52,24 @@ pub struct SiteReport {
     pub met: u64,
     /// Crash points.
     pub points: u64,
+    /// Images that crashes there may leave, at most, whether anybody can tell them apart or not.
+    pub states: f64,
     /// Images that were opened.
     pub images: u64,
     /// Those of them with different contents.
     pub distinct: u64,
+}
+
+impl SiteReport {
+    /// Adds what was seen of the same point in another run.
+    pub fn add(&mut self, other: SiteReport) {
+        (self.kind, self.site) = (other.kind, other.site);
+        self.met += other.met;
+        self.points += other.points;
+        self.states = (self.states + other.states).min(f64::MAX);
+        self.images += other.images;
+        self.distinct += other.distinct;
+    }
 }
 
 /// Crashes of one kind.
@@ -63,13 +77,17 @@ pub struct SiteReport {
 struct Tally {
     last: Option<usize>,
     points: u64,
+    states: f64,
     images: u64,
     contents: HashSet<u64>,
 }
 
 impl Tally {
     fn add(&mut self, seen: &Seen) {
-        self.points += u64::from(self.last.replace(seen.after) != Some(seen.after));
+        if self.last.replace(seen.after) != Some(seen.after) {
+            self.points += 1;
+            self.states = (self.states + seen.states).min(f64::MAX);
+        }
         self.images += 1;
         self.contents.insert(seen.fingerprint);
     }
@@ -108,6 +126,7 @@ impl Collector {
             site: site.map_or("(the end of a call)".to_string(), |site| site.place()),
             met: site.and_then(|site| met.get(&site).copied()).unwrap_or(tally.points),
             points: tally.points,
+            states: tally.states,
             images: tally.images,
             distinct: tally.contents.len() as u64,
         });

@@ -2,20 +2,25 @@
 
 use std::fmt;
 
-use eyrie_medium::{Choice, CrashImage, CrashPoint, CrashPoints, Event, Plan, Site};
+use eyrie_medium::{Choice, CrashPoint, CrashPoints, Event, Plan, Rule, Site};
 
-use super::recovered::{Expected, examine_caught};
+use super::picks::Picks;
+use super::recovered::{Expected, Wrong, examine};
 use super::recovery::{Again, Recovery};
 use crate::compare::Tree;
 
 /// What was done on a traced medium, and what the model held meanwhile.
 pub struct Run {
-    /// Memory before the first event.
+    /// Which stores a crash may lose.
+    pub rule: Rule,
+    /// Memory, or the disk, before the first event.
     pub base: Vec<u8>,
     /// What happened. Mark *n* says that *n* calls have returned.
     pub events: Vec<Event>,
     /// What the model holds after 0, 1, ... calls.
     pub states: Vec<Tree>,
+    /// The first of these states that a crash after 0, 1, ... calls may leave.
+    pub durable: Vec<usize>,
     /// What may also be seen while call *n* is in flight: the time of a write without its bytes.
     pub early: Vec<Option<Tree>>,
     /// Whether the last call was to close the volume.
@@ -27,8 +32,10 @@ pub struct Run {
 /// How much of a run is explored.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Images of one crash point.
+    /// Images of one crash point that are opened one by one.
     pub images: u64,
+    /// Others that are opened, of those that have more (a count of samples).
+    pub sampled: u64,
     /// Whether more images than that are a failure.
     pub is_complete: bool,
     /// Images of one crash point whose recovery is crashed, too.
@@ -37,7 +44,7 @@ pub struct Limits {
 
 impl Limits {
     /// Everything.
-    pub const ALL: Limits = Limits { images: 200_000, is_complete: true, recoveries: 0 };
+    pub const ALL: Limits = Limits { images: 200_000, sampled: 0, is_complete: true, recoveries: 0 };
 }
 
 /// What was explored.
@@ -71,6 +78,8 @@ pub struct Seen {
     pub site: Option<Site>,
     /// Events before the crash (a count).
     pub after: usize,
+    /// Images that this crash may leave, at most.
+    pub states: f64,
     /// Tells its contents, as far as anybody looked, from those of others.
     pub fingerprint: u64,
 }
@@ -111,15 +120,16 @@ impl Run {
     /// What a crash at `point` may leave.
     fn expected(&self, point: &CrashPoint) -> Expected<'_> {
         let done = point.mark.unwrap_or(0) as usize;
-        let mut states = vec![&self.states[done]];
+        let last = self.states.len().min(done + 2);
+        let mut states: Vec<&Tree> = self.states[self.durable[done]..last].iter().collect();
         states.extend(self.early.get(done).and_then(Option::as_ref));
-        states.extend(self.states.get(done + 1));
         let is_closed = self.is_closed && done + 1 == self.states.len();
         Expected { states, is_closed, plan: &self.plan }
     }
 
     fn points(&self) -> Result<CrashPoints<'_>, Failure> {
-        CrashPoints::new(&self.base, &self.events).map_err(|error| Failure::before(error.to_string()))
+        CrashPoints::by(self.rule, &self.base, &self.events)
+            .map_err(|error| Failure::before(error.to_string()))
     }
 
     /// Crashes everywhere, and opens every image. `seen` is told of each that is as it must be, and says whether to go on.
@@ -138,35 +148,35 @@ impl Run {
                 again,
                 what,
             };
-            let mut images = 0;
-            let mut next = Some(Vec::new());
-            while let Some(picks) = next {
-                if images == limits.images {
-                    if limits.is_complete {
-                        return Err(failure(&picks, None, format!("more than {images} images")));
-                    }
-                    counts.cut += 1;
-                    break;
-                }
-                let (choices, change) = examine_caught(points.base(), &point, picks.clone(), &expected)
-                    .map_err(|what| failure(&picks, None, what))?;
+            let states = point.pending.values().map(|stores| stores.len() as f64 + 1.0).product::<f64>();
+            let mut images = Picks::new(limits, point.after);
+            while let Some(picks) = images.next() {
+                let (choices, change) = examine(points.base(), &point, &picks, &expected)
+                    .map_err(|Wrong { what, picks }| failure(&picks, None, what))?;
+                images.had(&choices);
+                let picks: Vec<usize> = choices.iter().map(|choice| choice.taken).collect();
                 counts.images += 1;
                 let fingerprint = points.base().fingerprint() ^ change;
                 let (done, site, after) = (point.mark.unwrap_or(0), point.site, point.after);
-                if !seen(&Seen { done, site, after, fingerprint }) {
+                if !seen(&Seen { done, site, after, states, fingerprint }) {
                     return Ok(counts);
                 }
-                if images < limits.recoveries {
-                    let recovery = Recovery::of(point.decided(points.base(), &choices), &self.plan);
-                    let explored = recovery.and_then(|recovery| recovery.explore(limits.images, &expected));
+                if images.opened() <= limits.recoveries {
+                    let image = point.decided(points.base(), &choices);
+                    let recovery = Recovery::of(self.rule, image, &self.plan);
+                    let explored = recovery.and_then(|recovery| recovery.explore(limits, &expected));
                     let (opened, lost) = explored.map_err(|what| failure(&picks, None, what))?;
                     counts.of_recovery += opened;
                     if let Some((again, what)) = lost {
                         return Err(failure(&picks, Some(again), what));
                     }
                 }
-                images += 1;
-                next = CrashImage::next_script(&choices);
+            }
+            if images.is_cut() {
+                if limits.is_complete {
+                    return Err(failure(&[], None, format!("more than {} images", limits.images)));
+                }
+                counts.cut += 1;
             }
         }
         Ok(counts)
@@ -186,13 +196,13 @@ impl Run {
         let mut points = self.points().map_err(|_| NoImage::Point { after })?;
         let point = point_after(&mut points, after)?;
         let expected = self.expected(&point);
-        let choices = match examine_caught(points.base(), &point, picks.to_vec(), &expected) {
+        let choices = match examine(points.base(), &point, picks, &expected) {
             Ok((choices, _)) => choices,
-            Err(what) => return Ok(Some(what)),
+            Err(wrong) => return Ok(Some(wrong.what)),
         };
         check_picks(picks, &choices)?;
         let Some(again) = again else { return Ok(None) };
-        match Recovery::of(point.decided(points.base(), &choices), &self.plan) {
+        match Recovery::of(self.rule, point.decided(points.base(), &choices), &self.plan) {
             Ok(recovery) => recovery.replay(again, &expected),
             Err(what) => Ok(Some(what)),
         }

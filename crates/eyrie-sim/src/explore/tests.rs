@@ -1,6 +1,6 @@
 use std::collections::BTreeSet;
 
-use eyrie_medium::{CrashPoints, Event, Plan, Site, SiteKind};
+use eyrie_medium::{CrashPoints, Event, Plan, Rule, Site, SiteKind};
 
 use super::recovery::Recovery;
 use super::trace::{Loss, Trace, TraceError};
@@ -14,7 +14,7 @@ fn script(text: &str) -> Script {
 }
 
 fn start() -> Start {
-    Start::empty(BYTES).expect("room")
+    Start::empty(Rule::Lines, BYTES).expect("room")
 }
 
 /// Everything, and what crashes in some recoveries leave.
@@ -42,7 +42,8 @@ fn every_crash_of_a_script_leaves_whole_calls() {
 
 #[test]
 fn single_calls_and_some_pairs_survive_every_crash() {
-    let start = Start::empty(1 << 20).and_then(|empty| empty.after(&workload::setup())).expect("room");
+    let start =
+        Start::empty(Rule::Lines, 1 << 20).and_then(|empty| empty.after(&workload::setup())).expect("room");
     let mut images = 0;
     for script in workload::singles().into_iter().chain(workload::pairs().take(100)) {
         let recorded =
@@ -91,7 +92,7 @@ fn a_fence_that_recovery_lacks_is_found_and_replayed() {
     let mut fences = BTreeSet::new();
     let mut points = CrashPoints::new(&recorded.run.base, &recorded.run.events).expect("memory");
     while points.next().is_some() {
-        let recovery = Recovery::of(points.base().bytes(), &Plan::default()).expect("it opens");
+        let recovery = Recovery::of(Rule::Lines, points.base().bytes(), &Plan::default()).expect("it opens");
         fences.extend(recovery.events.iter().filter_map(|event| match event {
             Event::Fence { site, .. } if site.file.ends_with("redo.rs") => Some(*site),
             _ => None,
@@ -120,7 +121,7 @@ fn what_is_no_image_and_what_was_not_opened_is_told() {
     let end = recorded.run.events.len();
     assert_eq!(recorded.run.replay(end, &[], None), Ok(None));
     assert_eq!(recorded.run.replay(end, &[0], None), Err(NoImage::Pick { index: 0 }));
-    let first = Limits { images: 1, is_complete: false, recoveries: 0 };
+    let first = Limits { images: 1, sampled: 0, is_complete: false, recoveries: 0 };
     let report = recorded.explore(first, &mut || true).expect("nothing is lost");
     assert!(report.cut > 0 && report.images == report.points, "{report:?}");
     assert_eq!(explored(&recorded).expect("nothing is lost").cut, 0);
@@ -132,7 +133,7 @@ fn crashes_of_a_full_volume_leave_what_it_has() {
     let calls: String = (0..60).map(|key| format!("put / k{key} 16K {key}\n")).collect();
     let recorded = record(&start(), &script(&calls), Options::default()).expect("as the model");
     assert!((1..60).contains(&recorded.without_room), "{}", recorded.without_room);
-    let few = Limits { images: 3, is_complete: false, recoveries: 0 };
+    let few = Limits { images: 3, sampled: 0, is_complete: false, recoveries: 0 };
     recorded.explore(few, &mut || true).unwrap_or_else(|failure| panic!("{failure}"));
 }
 
@@ -191,4 +192,42 @@ fn damaged_traces_are_refused() {
     for head in ["", "eyrie-trace 2 65536", "eyrie-trace 1 2000000000", "eyrie-trace 1 x"] {
         assert!(matches!(Trace::parse(head), Err(TraceError::Line { line: 1, .. })), "{head}");
     }
+}
+
+#[test]
+fn every_crash_of_a_disk_leaves_a_state_since_the_last_sync() {
+    let start = Start::empty(Rule::Sectors, 512 << 10).expect("room");
+    let script = script(
+        "mkdir /d\ncreat /d/a\nwrite /d/a 0 5000 1\nfsync /d/a\nwrite /d/a 100 50 2\nrename /d/a /b\nsync\nunlink /b\n",
+    );
+    let recorded = record(&start, &script, Options { closes: true, dropped: None }).expect("as the model");
+    assert_eq!(recorded.run.durable, [0, 0, 0, 0, 4, 4, 4, 7, 7, 9]);
+    let limits = Limits { images: 40, sampled: 40, is_complete: false, recoveries: 1 };
+    let report = recorded.explore(limits, &mut || true).unwrap_or_else(|failure| panic!("{failure}"));
+    assert!(report.images > 200 && report.of_recovery > 100, "{report:?}");
+}
+
+#[test]
+fn what_grows_and_shrinks_survives_every_crash() {
+    let limits = Limits { images: 20, sampled: 0, is_complete: false, recoveries: 0 };
+    for script in workload::growth() {
+        let recorded =
+            record(&Start::empty(Rule::Lines, 1 << 20).expect("room"), &script, Options::default())
+                .unwrap_or_else(|error| panic!("{script}{error}"));
+        assert_eq!(recorded.without_room, 0, "{script}");
+        recorded.explore(limits, &mut || true).unwrap_or_else(|failure| panic!("{script}{failure}"));
+    }
+}
+
+#[test]
+fn calls_on_a_full_volume_survive_every_crash() {
+    let start = Start::empty(Rule::Lines, 1 << 20).and_then(|empty| empty.after(&workload::filling()));
+    let (start, mut without_room) = (start.expect("room for some"), 0);
+    for script in workload::singles() {
+        let recorded =
+            record(&start, &script, Options::default()).unwrap_or_else(|error| panic!("{script}{error}"));
+        without_room += recorded.without_room;
+        explored(&recorded).unwrap_or_else(|failure| panic!("{script}{failure}"));
+    }
+    assert!((10..90).contains(&without_room), "{without_room} of the calls have no room");
 }

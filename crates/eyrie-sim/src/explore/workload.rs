@@ -1,6 +1,8 @@
 //! What is explored when nobody names a script: every call by itself and every two calls on a small set of objects, and
 //! long random scripts. That is bounded black-box crash testing, with bounds that recovery can be run for exhaustively.
 
+use std::fmt::{self, Write as _};
+
 use crate::script::{Call, Generator, Mix, Script};
 
 /// Calls of a random script.
@@ -156,13 +158,28 @@ pub fn singles() -> Vec<Script> {
 
 /// Every two calls, one after the other, in an order that mixes them.
 pub fn pairs() -> impl Iterator<Item = Script> {
+    tuples(2)
+}
+
+/// Every three calls, in an order that mixes them: more than anybody explores, so the first are a sample.
+pub fn triples() -> impl Iterator<Item = Script> {
+    tuples(3)
+}
+
+fn tuples(length: u32) -> impl Iterator<Item = Script> {
     let calls = calls();
     let count = calls.len();
-    // A stride without a common divisor comes by every pair once.
-    let stride = (1..).map(|n| 7919 * n + 1).find(|stride| is_coprime(*stride, count * count)).unwrap_or(1);
-    (0..count * count).map(move |index| {
-        let pair = index * stride % (count * count);
-        [calls[pair / count].clone(), calls[pair % count].clone()].into_iter().collect()
+    let all = count.pow(length);
+    // A stride without a common divisor comes by every tuple once.
+    let stride = (all / 7 * 3..).find(|stride| is_coprime(*stride, all)).unwrap_or(1);
+    (0..all).map(move |index| {
+        let mut tuple = index * stride % all;
+        let mut next = || {
+            let call = calls[tuple % count].clone();
+            tuple /= count;
+            call
+        };
+        (0..length).map(|_| next()).collect()
     })
 }
 
@@ -171,6 +188,78 @@ fn is_coprime(mut a: usize, mut b: usize) -> bool {
         (a, b) = (b, a % b);
     }
     a == 1
+}
+
+/// The script that fills a volume of a few MiB with what [`setup`] makes, and then large and ever smaller pieces.
+pub fn filling() -> Script {
+    let mut text = SETUP.to_string();
+    for (length, count) in [(64 << 10, 64), (4 << 10, 32), (1000, 16), (100, 64)] {
+        line(&mut text, format_args!("creat /full-{length}"));
+        (0..count).for_each(|seed| line(&mut text, format_args!("append /full-{length} {length} {seed}")));
+    }
+    parse("filling", &text)
+}
+
+/// Adds a line.
+fn line(text: &mut String, line: fmt::Arguments<'_>) {
+    // Writing to a string cannot fail.
+    let _ = writeln!(text, "{line}");
+}
+
+/// Scripts in which something grows until it changes its shape, and shrinks again.
+pub fn growth() -> Vec<Script> {
+    [splits(), values(), heights(), depths()].map(|text| parse("growth", &text)).into()
+}
+
+/// A directory whose pages split, and that then loses every name.
+fn splits() -> String {
+    let mut text = "mkdir /d\n".to_string();
+    (0..120).for_each(|number| line(&mut text, format_args!("creat \"/d/a name of some length {number}\"")));
+    (0..120).for_each(|number| {
+        line(&mut text, format_args!("unlink \"/d/a name of some length {}\"", number * 7 % 120))
+    });
+    text
+}
+
+/// A store whose values change their sizes.
+fn values() -> String {
+    let mut text = "mkdir /k\n".to_string();
+    for key in 0..60 {
+        [10, 5000, 0]
+            .iter()
+            .for_each(|length| line(&mut text, format_args!("put /k key-{key} {length} {key}")));
+    }
+    text
+}
+
+/// A file that gets taller, by what is written far behind its end, and is cut again.
+fn heights() -> String {
+    let mut text = "creat /tall\n".to_string();
+    for bits in [12, 16, 19, 21, 22] {
+        for offset in [1_u64 << bits, (1 << bits) - 2500, 100] {
+            line(&mut text, format_args!("write /tall {offset} 5000 {bits}"));
+        }
+    }
+    for bits in [22, 21, 20, 17, 13, 5, 0] {
+        line(&mut text, format_args!("truncate /tall {}", 1_u64 << bits));
+    }
+    text
+}
+
+/// Directories one in another, which move.
+fn depths() -> String {
+    let (mut text, mut path) = (String::new(), String::new());
+    for level in 0..24 {
+        path.push_str(&format!("/{level}"));
+        line(&mut text, format_args!("mkdir {path}"));
+    }
+    line(&mut text, format_args!("creat {path}/file"));
+    text + "rename /0/1/2 /up\nrename /0/1 /up/1\nrename /up /0/down\n"
+}
+
+/// The script with a `sync` after each call.
+pub fn synced(script: &Script) -> Script {
+    script.lines().iter().flat_map(|line| [line.call.clone(), Call::Sync]).collect()
 }
 
 /// The random script of a seed.

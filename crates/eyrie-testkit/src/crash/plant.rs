@@ -21,7 +21,7 @@ pub struct Planted {
 }
 
 /// Cases that are not noticed early are left: what is missed by so many images of a crash is seen in another case.
-const LIMITS: Limits = Limits { images: 400, is_complete: false, recoveries: 0 };
+const LIMITS: Limits = Limits { images: 400, sampled: 0, is_complete: false, recoveries: 0 };
 /// Images that tell which points are met after a crash.
 const FEW: Limits = Limits { images: 2, ..LIMITS };
 

@@ -4,7 +4,7 @@ use std::fmt;
 
 use eyrie_engine::scm::Scm;
 use eyrie_engine::{Applied, AttributeChange, Engine, Error, Kind, Model, Op, Result, Time};
-use eyrie_medium::{Medium, Recorder, Site, epoch};
+use eyrie_medium::{Medium, Recorder, Rule, Site, epoch};
 
 use super::change::Resolved;
 use super::{Change, Volume};
@@ -137,7 +137,8 @@ impl Case {
             return Err(format!("the engine has, and should have:\n{what}"));
         }
         let (events, plan) = (recorder.take(), recorder.plan().clone());
-        Ok(Run { base, events, states, early, is_closed: engine.is_none(), plan })
+        let durable = (0..states.len()).collect();
+        Ok(Run { rule: Rule::Lines, base, events, states, durable, early, is_closed: engine.is_none(), plan })
     }
 }
 

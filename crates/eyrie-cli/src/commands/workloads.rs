@@ -1,0 +1,195 @@
+//! What `explore` explores when nobody names a script.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::time::{Duration, Instant};
+
+use eyrie_sim::explore::{Failure as Crash, Options, Report, Rule, SiteReport, Start, record, workload};
+use eyrie_sim::script::Script;
+use serde_json::{Value, json};
+
+use super::explore::{Deadline, flags, limits, replay_line, start};
+use crate::arguments;
+use crate::failure::{Failure, Result};
+use crate::output::Output;
+use crate::{interrupt, text};
+
+/// How long built-in scripts are explored that nobody gave a time.
+const TIME: Duration = Duration::from_secs(60);
+/// Scripts of three calls, and of random ones, in an exhaustive exploration (a count of each).
+const SAMPLES: usize = 1000;
+
+/// Built-in scripts of one kind.
+struct Kind<'a> {
+    name: &'static str,
+    /// What made the volume that they start from, where that is not empty.
+    setup: Option<&'a Script>,
+    start: &'a Start,
+    scripts: Box<dyn Iterator<Item = Script>>,
+    /// How many parts of the time that is left, beside those of the kinds after it: 0 for those that are few.
+    share: u32,
+}
+
+/// Tells of a crash that left something else, with all that is needed to see it again.
+fn lost(
+    name: &str,
+    setup: Option<&Script>,
+    arguments: &arguments::Explore,
+    script: &Script,
+    crash: &Crash,
+) -> Failure {
+    let mut text = format!("a crash leaves something else: {name}: {}\n", crash.what);
+    let mut command = "eyrie explore".to_string();
+    if let Some(setup) = setup {
+        // Writing to a string cannot fail.
+        let _ = write!(text, "with this script in start.txt:\n{setup}");
+        command.push_str(" --start start.txt");
+    }
+    let _ = write!(text, "with this script in calls.txt:\n{script}");
+    let _ = write!(command, " --script calls.txt{}", flags(arguments));
+    text.push_str(&replay_line(&command, crash));
+    Failure::of_line(text)
+}
+
+/// What was explored of one kind of script.
+#[derive(Default)]
+struct Workload {
+    name: &'static str,
+    scripts: u64,
+    points: u64,
+    images: u64,
+    distinct: u64,
+    of_recovery: u64,
+    without_room: u64,
+    seconds: f64,
+    complete: bool,
+    sites: BTreeMap<(&'static str, String), SiteReport>,
+}
+
+impl Workload {
+    fn run(kind: Kind<'_>, arguments: &arguments::Explore, deadline: &Deadline) -> Result<Workload> {
+        let Kind { name, setup, start, scripts, .. } = kind;
+        let began = Instant::now();
+        let mut workload = Workload { name, complete: true, ..Workload::default() };
+        for script in scripts {
+            if !deadline.goes_on() {
+                workload.complete = false;
+                break;
+            }
+            // What is in memory only is lost as a whole: more is to be seen where some of it is not.
+            let script = match arguments.medium.rule() {
+                Rule::Lines => script,
+                Rule::Sectors => workload::synced(&script),
+            };
+            let options = Options { closes: arguments.close, dropped: None };
+            let recorded = record(start, &script, options).map_err(|error| {
+                let what = "the volume is not as it should be, without any crash";
+                Failure::new(what, name, format_args!("{error}\n{script}"))
+            })?;
+            let found = recorded.explore(limits(arguments), &mut || !interrupt::requested());
+            workload.add(found.map_err(|crash| lost(name, setup, arguments, &script, &crash))?);
+        }
+        workload.seconds = began.elapsed().as_secs_f64();
+        Ok(workload)
+    }
+
+    fn add(&mut self, report: Report) {
+        self.scripts += 1;
+        self.points += report.points;
+        self.images += report.images;
+        self.distinct += report.distinct;
+        self.of_recovery += report.of_recovery;
+        self.without_room += report.without_room;
+        self.complete &= report.cut == 0;
+        for site in report.sites {
+            self.sites.entry((site.kind, site.site.clone())).or_default().add(site);
+        }
+    }
+
+    fn json(&self) -> Value {
+        json!({
+            "name": self.name,
+            "scripts": self.scripts,
+            "points": self.points,
+            "images": self.images,
+            "distinct": self.distinct,
+            "of_recovery": self.of_recovery,
+            "without_room": self.without_room,
+            "seconds": self.seconds,
+            "complete": self.complete,
+            "sites": self.sites.values().collect::<Vec<_>>(),
+        })
+    }
+
+    fn line(&self) -> String {
+        let complete = if self.complete { "all" } else { "not all" };
+        let Workload { name, scripts, points, images, distinct, of_recovery, seconds, .. } = self;
+        format!(
+            "{name}: {scripts} scripts ({complete}), {points} crashes, {images} images, {distinct} of them different within their scripts, {of_recovery} of crashes inside recovery, {seconds:.1} s"
+        )
+    }
+}
+
+fn made(name: &str, start: &Start, setup: &Script) -> Result<Start> {
+    start.after(setup).map_err(|error| Failure::new("no volume to start from", name, error))
+}
+
+/// Explores built-in scripts.
+pub(super) fn explore(arguments: &arguments::Explore, output: &mut Output) -> Result<()> {
+    if let Some(place) = &arguments.without {
+        return Err(Failure::usage("cannot leave out a point", place, "name a script with --script"));
+    }
+    let end = Deadline::after((!arguments.exhaustive).then(|| arguments.time.unwrap_or(TIME))).0;
+    let size = text::size(arguments.size);
+    let empty = start(arguments.medium.rule(), arguments.size)?;
+    let (setup, filling) = (workload::setup(), workload::filling());
+    let (few, full) = (made(&size, &empty, &setup)?, made(&size, &empty, &filling)?);
+    let samples = if arguments.exhaustive { SAMPLES } else { usize::MAX };
+    let kind = |name, setup, start, share, scripts| Kind { name, setup, start, scripts, share };
+    let kinds = [
+        kind("one call", Some(&setup), &few, 0, Box::new(workload::singles().into_iter()) as Box<_>),
+        kind("a full volume", Some(&filling), &full, 0, Box::new(workload::singles().into_iter())),
+        kind("growth", None, &empty, 0, Box::new(workload::growth().into_iter())),
+        kind("two calls", Some(&setup), &few, 1, Box::new(workload::pairs())),
+        kind("three calls", Some(&setup), &few, 1, Box::new(workload::triples().take(samples))),
+        kind("random calls", None, &empty, 1, Box::new((0..samples as u64).map(workload::random))),
+    ];
+    let mut shares: u32 = kinds.iter().map(|kind| kind.share).sum();
+    let mut found = Vec::new();
+    for kind in kinds {
+        let deadline = Deadline(end.map(|end| part(end, kind.share, shares)));
+        shares -= kind.share;
+        let workload = Workload::run(kind, arguments, &deadline)?;
+        interrupt::check("explore")?;
+        if !arguments.json {
+            writeln!(output, "{}", workload.line())?;
+            output.flush()?;
+        }
+        found.push(workload);
+    }
+    let sum = |of: fn(&Workload) -> u64| found.iter().map(of).sum::<u64>();
+    let (images, distinct) = (sum(|workload| workload.images), sum(|workload| workload.distinct));
+    let of_recovery = sum(|workload| workload.of_recovery);
+    if arguments.json {
+        return output.json(&json!({
+            "medium": arguments.medium.name(),
+            "images": images,
+            "distinct": distinct,
+            "of_recovery": of_recovery,
+            "workloads": found.iter().map(Workload::json).collect::<Vec<_>>(),
+        }));
+    }
+    Ok(writeln!(
+        output,
+        "{images} images, {of_recovery} of crashes inside recovery: every call is whole or undone in each"
+    )?)
+}
+
+/// Where a kind ends that has `share` of the `shares` that are left until `end`; the few may take all.
+fn part(end: Instant, share: u32, shares: u32) -> Instant {
+    if share == 0 {
+        return end;
+    }
+    Instant::now() + end.saturating_duration_since(Instant::now()) * share / shares
+}

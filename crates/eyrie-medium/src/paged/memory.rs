@@ -1,0 +1,85 @@
+//! A disk of memory: one that is traced, or the image of a crash.
+
+use std::io;
+use std::panic::Location;
+
+use super::blocks::{Blocks, SECTOR};
+use crate::trace::{Recorder, Rule};
+use crate::{Addr, CrashImage, Fault, ImageBase, Medium, SegmentId};
+
+/// A disk whose sectors are lines of a medium of memory: what is written to it is recorded, or what a crash left of it is decided
+/// as it is read.
+pub struct MemoryDisk(Medium);
+
+fn place(offset: u64) -> Addr {
+    Addr::new(SegmentId(0), offset)
+}
+
+impl MemoryDisk {
+    /// A disk that holds `bytes` (whole pages), every write and flush recorded.
+    ///
+    /// # Errors
+    /// [`Fault::Io`] when there is no memory.
+    pub fn traced(bytes: &[u8], recorder: Recorder) -> Result<MemoryDisk, Fault> {
+        Medium::traced_from(bytes, recorder.by(Rule::Sectors)).map(MemoryDisk)
+    }
+
+    /// A disk as a crash left it.
+    ///
+    /// # Errors
+    /// [`Fault::Io`] when there is no memory.
+    pub fn image(base: &ImageBase, image: CrashImage) -> Result<MemoryDisk, Fault> {
+        Medium::image(base, image).map(MemoryDisk)
+    }
+
+    /// All its bytes.
+    pub fn snapshot(&self) -> Vec<u8> {
+        self.0.snapshot()
+    }
+
+    fn change(
+        &self,
+        offset: u64,
+        len: u64,
+        change: impl FnOnce(Addr) -> Result<(), Fault>,
+    ) -> io::Result<()> {
+        debug_assert!((offset | len).is_multiple_of(SECTOR), "whole sectors");
+        if let Some(image) = self.0.crash_image() {
+            image.forget(place(offset), len);
+        }
+        change(place(offset)).map_err(io::Error::other)
+    }
+}
+
+impl Blocks for MemoryDisk {
+    fn size(&self) -> io::Result<u64> {
+        Ok(self.0.segment_sizes().sum())
+    }
+
+    fn sector(&self) -> u64 {
+        SECTOR
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        self.0.read(place(offset), out).map_err(io::Error::other)
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.change(offset, data.len() as u64, |addr| self.0.write(addr, data).map(drop))
+    }
+
+    #[track_caller]
+    fn flush(&self) -> io::Result<()> {
+        self.0.fence(Location::caller());
+        Ok(())
+    }
+
+    fn allocate(&self, offset: u64, len: u64) -> io::Result<()> {
+        if offset + len > self.size()? { Err(io::ErrorKind::StorageFull.into()) } else { Ok(()) }
+    }
+
+    /// What is read there afterwards is nothing that anybody wrote.
+    fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.change(offset, len, |addr| self.0.write(addr, &vec![0xdd; len as usize]).map(drop))
+    }
+}
