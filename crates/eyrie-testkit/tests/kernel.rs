@@ -164,6 +164,7 @@ fn compare(seed: u64, steps: u32, times: bool) {
         put: 0,
         erase: 0,
         batch: 0,
+        fallocate: 0,
         open: 0,
         close: 0,
         is_sparse: false,

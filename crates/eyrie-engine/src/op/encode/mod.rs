@@ -15,10 +15,10 @@ mod tests;
 pub use self::decode::{DecodeError, Decoded, decode};
 
 use self::layout::{
-    BatchFields, CreateFields, DataFields, HEADER_SIZE, Header, LinkFields, NameFields, PutFields,
-    RenameFields, SetAttributesFields, SetSizeFields, Stamp, Tag, VERSION, XattrFields, present,
+    BatchFields, CreateFields, DataFields, FallocateFields, HEADER_SIZE, Header, LinkFields, NameFields,
+    PutFields, RenameFields, SetAttributesFields, SetSizeFields, Stamp, Tag, VERSION, XattrFields, present,
 };
-use crate::{AttributeChange, Content, ObjectId, Op, Owner, RenameMode, Time, XattrMode};
+use crate::{AttributeChange, Content, FallocateMode, ObjectId, Op, Owner, RenameMode, Time, XattrMode};
 use zerocopy::IntoBytes;
 
 /// Appends the record of `op` to `out`.
@@ -87,6 +87,17 @@ fn encode_body(op: &Op<'_>, out: &mut Vec<u8>) -> Tag {
         Op::SetSize { id, size, time } => {
             put(out, &SetSizeFields { id: raw(id), size: size.into(), stamp: stamp(time) }, &[]);
             Tag::SetSize
+        }
+        Op::Fallocate { id, mode, offset, length, time } => {
+            let fields = FallocateFields {
+                id: raw(id),
+                offset: offset.into(),
+                length: length.into(),
+                mode: fallocate_mode(mode).into(),
+                stamp: stamp(time),
+            };
+            put(out, &fields, &[]);
+            Tag::Fallocate
         }
         Op::SetAttributes { id, change, time } => encode_attributes(out, id, change, time),
         Op::SetXattr { id, name, value, mode, time } => {
@@ -209,5 +220,17 @@ fn rename_mode(mode: RenameMode) -> u32 {
         RenameMode::Replace => layout::RENAME_REPLACE,
         RenameMode::NoReplace => layout::RENAME_NO_REPLACE,
         RenameMode::Exchange => layout::RENAME_EXCHANGE,
+    }
+}
+
+fn fallocate_mode(mode: FallocateMode) -> u32 {
+    match mode {
+        FallocateMode::Allocate => layout::FALLOCATE_ALLOCATE,
+        FallocateMode::KeepSize => layout::FALLOCATE_KEEP_SIZE,
+        FallocateMode::PunchHole => layout::FALLOCATE_PUNCH_HOLE,
+        FallocateMode::ZeroRange => layout::FALLOCATE_ZERO_RANGE,
+        FallocateMode::ZeroRangeKeepSize => layout::FALLOCATE_ZERO_RANGE_KEEP_SIZE,
+        FallocateMode::CollapseRange => layout::FALLOCATE_COLLAPSE_RANGE,
+        FallocateMode::InsertRange => layout::FALLOCATE_INSERT_RANGE,
     }
 }
