@@ -79,7 +79,7 @@ impl Default for Mix {
             write: 20,
             append: 6,
             set_size: 8,
-            fallocate: 14,
+            fallocate: 8,
             set_attributes: 5,
             set_xattr: 6,
             remove_xattr: 2,
@@ -90,6 +90,32 @@ impl Default for Mix {
             close: 2,
             is_sparse: true,
             has_bad_names: true,
+        }
+    }
+}
+
+impl Mix {
+    /// No step at all.
+    pub fn none() -> Mix {
+        Mix {
+            create: 0,
+            link: 0,
+            unlink: 0,
+            remove_directory: 0,
+            rename: 0,
+            write: 0,
+            append: 0,
+            set_size: 0,
+            fallocate: 0,
+            set_attributes: 0,
+            set_xattr: 0,
+            remove_xattr: 0,
+            put: 0,
+            erase: 0,
+            batch: 0,
+            open: 0,
+            close: 0,
+            ..Mix::default()
         }
     }
 }
