@@ -13,6 +13,7 @@ mod change;
 mod creation;
 mod explore;
 pub mod plant;
+mod ranges;
 mod run;
 mod volumes;
 
