@@ -6,7 +6,7 @@ use eyrie_medium::CrashPoints;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
-use super::ranges::{fallocate, ranges};
+use super::ranges::{self, fallocate, ranges};
 use super::{Act, Case, Change, Opening, Volume};
 use crate::ops::{Bytes, Start};
 
@@ -391,6 +391,7 @@ pub fn pairs(seed: u64) -> Vec<Case> {
         [unlink("b"), xattr("c", "user.one", 2000, XattrMode::Set)],
     ];
     cases.extend(again.iter().map(|changes| Case::ops(few, changes)));
+    cases.extend(ranges::again().iter().map(|changes| Case::ops(&pools[1].0, changes)));
     cases
 }
 

@@ -9,6 +9,17 @@ pub(super) fn fallocate(path: &str, mode: FallocateMode, offset: u64, length: u6
     Change::Fallocate { path: path.into(), mode, offset, length }
 }
 
+/// Two, the second of which uses the storage that the first gave, or had.
+pub(super) fn again() -> [[Change; 2]; 4] {
+    use FallocateMode::{Allocate, CollapseRange, InsertRange, PunchHole, ZeroRange};
+    [
+        [fallocate("tree", ZeroRange, 4096, 8192), write("tree", 5000, 100)],
+        [fallocate("tree", PunchHole, 0, 8192), fallocate("tree", Allocate, 0, 8192)],
+        [fallocate("tree", CollapseRange, 4096, 4096), fallocate("tree", InsertRange, 4096, 4096)],
+        [fallocate("sparse", Allocate, 0, 8192), write("sparse", 100, 6000)],
+    ]
+}
+
 /// Of files that are small, trees, sparse, and have storage that was never written.
 pub(super) fn ranges() -> Vec<Change> {
     use FallocateMode::{
