@@ -20,6 +20,8 @@ mod read;
 mod resize;
 mod salvage;
 mod shift;
+#[cfg(test)]
+mod tests;
 mod tree;
 mod visit;
 mod write;
