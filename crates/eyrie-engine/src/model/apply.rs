@@ -235,7 +235,7 @@ impl State {
             return Err(Error::Invalid("a range has at least one byte"));
         }
         let end = offset.checked_add(length).filter(|&end| end <= MAX_SIZE).ok_or(Error::TooLarge)?;
-        if mode.shifts() && (offset % PAGE != 0 || length % PAGE != 0) {
+        if mode.shifts() && !(offset.is_multiple_of(PAGE) && length.is_multiple_of(PAGE)) {
             return Err(Error::Invalid("only whole blocks can be taken out or put in"));
         }
         match mode {

@@ -169,7 +169,7 @@ fn fill(
             return Ok(new);
         }
     }
-    let mut height = tree_height(root);
+    let mut height = tree_height(root)?;
     if how == Fill::Hole {
         range.end = range.end.min(span(height));
         if root.is_null() || range.start >= range.end {

@@ -4,7 +4,8 @@
 //! pointers over 4 KiB pages, BPFS's shape (`bpfs.txt` section 3.1). A pointer one level up may be a leaf of 2 MiB.
 //!
 //! Three updates, always the cheapest that is atomic (`bpfs.txt` section 3.2): in place for 8 aligned bytes, append
-//! past the end, and partial copy-on-write up to the lowest pointer that commits all of it.
+//! past the end, and partial copy-on-write up to the lowest pointer that commits all of it. A page that was allocated and
+//! never written is no page to copy: its first bytes are stored in place.
 //!
 //! Invariants:
 //! - Bytes past the size, and slots past the last block, are garbage; whatever makes them visible clears them first.

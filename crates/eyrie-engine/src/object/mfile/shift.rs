@@ -82,7 +82,7 @@ impl Shift {
 }
 
 fn shift(transaction: &mut Transaction<'_>, root: Pointer, shift: Shift) -> Result<Pointer> {
-    let height = tree_height(root);
+    let height = tree_height(root)?;
     let held = match root.height() {
         0 => root_extent(root, Addr::NULL)?.map_or(0, |extent| extent.bytes()),
         height => span(height),

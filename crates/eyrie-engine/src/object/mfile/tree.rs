@@ -28,10 +28,13 @@ pub fn height_for(end: u64) -> u8 {
     (0..MAX_HEIGHT).find(|&height| span(height) >= end).unwrap_or(MAX_HEIGHT)
 }
 
-/// Height of the lowest tree that has what is under a root.
-pub fn tree_height(root: Pointer) -> u8 {
-    let extent = root.extent().filter(|_| root.height() == 0);
-    root.height().max(extent.map_or(1, |extent| height_for(extent.bytes()))).max(1)
+/// Height of the lowest tree (not an extent alone) that has what is under a root.
+pub fn tree_height(root: Pointer) -> Result<u8> {
+    match root.height() {
+        0 => Ok(root.extent().map_or(1, |extent| height_for(extent.bytes()).max(1))),
+        height if height <= MAX_HEIGHT => Ok(height),
+        _ => Err(Error::corrupt(Addr::NULL, "file tree of an impossible height")),
+    }
 }
 
 /// Child of a node at `level` (1 or more) that holds `offset` (from the node's start).

@@ -89,24 +89,11 @@ fn encode_body(op: &Op<'_>, out: &mut Vec<u8>) -> Tag {
             Tag::SetSize
         }
         Op::Fallocate { id, mode, offset, length, time } => {
-            let fields = FallocateFields {
-                id: raw(id),
-                offset: offset.into(),
-                length: length.into(),
-                mode: fallocate_mode(mode).into(),
-                stamp: stamp(time),
-            };
-            put(out, &fields, &[]);
-            Tag::Fallocate
+            encode_fallocate(out, id, mode, (offset, length), time)
         }
         Op::SetAttributes { id, change, time } => encode_attributes(out, id, change, time),
         Op::SetXattr { id, name, value, mode, time } => {
-            let mode = match mode {
-                XattrMode::Set => layout::XATTR_SET,
-                XattrMode::Create => layout::XATTR_CREATE,
-                XattrMode::Replace => layout::XATTR_REPLACE,
-            };
-            encode_xattr(out, Tag::SetXattr, id, name, value, mode, time)
+            encode_xattr(out, Tag::SetXattr, id, name, value, xattr_mode(mode), time)
         }
         Op::RemoveXattr { id, name, time } => encode_xattr(out, Tag::RemoveXattr, id, name, &[], 0, time),
         Op::Put { dir, name, id, owner, data, time } => {
@@ -146,6 +133,24 @@ fn encode_data(out: &mut Vec<u8>, tag: Tag, id: ObjectId, offset: u64, data: &[u
     };
     put(out, &fields, &[data]);
     tag
+}
+
+fn encode_fallocate(
+    out: &mut Vec<u8>,
+    id: ObjectId,
+    mode: FallocateMode,
+    (offset, length): (u64, u64),
+    time: Time,
+) -> Tag {
+    let fields = FallocateFields {
+        id: raw(id),
+        offset: offset.into(),
+        length: length.into(),
+        mode: fallocate_mode(mode).into(),
+        stamp: stamp(time),
+    };
+    put(out, &fields, &[]);
+    Tag::Fallocate
 }
 
 fn encode_attributes(out: &mut Vec<u8>, id: ObjectId, change: AttributeChange, time: Time) -> Tag {
@@ -232,5 +237,13 @@ fn fallocate_mode(mode: FallocateMode) -> u32 {
         FallocateMode::ZeroRangeKeepSize => layout::FALLOCATE_ZERO_RANGE_KEEP_SIZE,
         FallocateMode::CollapseRange => layout::FALLOCATE_COLLAPSE_RANGE,
         FallocateMode::InsertRange => layout::FALLOCATE_INSERT_RANGE,
+    }
+}
+
+fn xattr_mode(mode: XattrMode) -> u32 {
+    match mode {
+        XattrMode::Set => layout::XATTR_SET,
+        XattrMode::Create => layout::XATTR_CREATE,
+        XattrMode::Replace => layout::XATTR_REPLACE,
     }
 }
