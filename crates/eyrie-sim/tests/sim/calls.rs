@@ -61,7 +61,7 @@ fn every_call_has_its_result() {
             ("fallocate /f collapse-range 4096 8192", "EINVAL (Invalid argument)"),
             ("fallocate /f insert-range 12K 4K", "EINVAL (Invalid argument)"),
             ("fallocate /f insert-range 8K 0x7ffffffffffff000", "EFBIG (File too large)"),
-            ("fallocate /f insert-range 4K 0x7fffffffffffd000", "EFBIG (File too large)"),
+            ("fallocate /f insert-range 4K 0x7fffffffffffe000", "EFBIG (File too large)"),
             ("fallocate /f insert-range 8K 4K", "0"),
             ("fallocate /f collapse-range 0 12K", "0"),
             ("unlink /f", "0"),
