@@ -285,7 +285,7 @@ pub fn chown(who: &Credentials, object: &Protection, uid: Option<u32>, gid: Opti
     if mode != object.mode && !who.owns(object) { Err(Error::NotPermitted) } else { Ok(mode) }
 }
 
-/// The mode that `object` has after `who` wrote to it or changed its size: others than root take set-id bits from files.
+/// The mode that `object` has after `who` wrote to it, or changed its size or storage: others than root take set-id bits from files.
 #[inline]
 pub fn mode_after_write(who: &Credentials, object: &Protection) -> u16 {
     if object.mode & (SET_UID | SET_GID) == 0 || who.is_root() || object.kind != Kind::File {

@@ -11,8 +11,8 @@ use std::sync::{Arc, Mutex};
 use eyrie_engine::scm::Scm;
 use eyrie_engine::volume::{MediumChoice, Options};
 use eyrie_engine::{
-    AttributeChange, Content, Engine, Error, Kind, Model, ObjectId, Op, Owner, RenameMode, Result, Time,
-    XattrMode,
+    AttributeChange, Content, Engine, Error, FallocateMode, Kind, Model, ObjectId, Op, Owner, RenameMode,
+    Result, Time, XattrMode,
 };
 use eyrie_medium::{CrashImage, ImageBase, Medium, epoch};
 use eyrie_testkit::linear::{self, Call, Clock, Request};
@@ -191,8 +191,8 @@ fn read_file(engine: &Scm, id: ObjectId) -> Result<()> {
     engine.seek(id, 0, false)?;
     let upper = &OLD.to_ascii_uppercase()[..];
     let (mixed, appended) = ([&upper[..8], &OLD[8..]].concat(), [OLD, upper].concat());
-    let whole = [OLD, upper, &mixed, &appended, b""];
     let mut bytes = [0; 100];
+    let whole = [OLD, upper, &mixed, &appended, b"", &[0; OLD.len()], &[0; 100]];
     let count = engine.read(id, 0, &mut bytes)?;
     assert!(whole.contains(&&bytes[..count]), "torn: {}", bytes[..count].escape_ascii());
     let value = engine.xattr(id, b"x", &mut bytes)?.map(|size| &bytes[..size]);
@@ -209,6 +209,7 @@ fn single_ops(start: &Start) -> Vec<Record> {
     let upper = &OLD.to_ascii_uppercase()[..];
     let (owner, time) = (OWNER, LATER);
     let content = Content::Bytes(OLD);
+    let range = |id, mode| Op::Fallocate { id, mode, offset: 0, length: 4096, time };
     let change = AttributeChange { mode: Some(0o600), ..AttributeChange::default() };
     [
         Op::Create { dir: root, name: b"new", id: fresh[0], owner, content, time },
@@ -218,6 +219,9 @@ fn single_ops(start: &Start) -> Vec<Record> {
         Op::Write { id: file, offset: 0, data: upper, time },
         Op::Append { id: file, data: upper, time },
         Op::SetSize { id: file, size: 0, time },
+        range(file, FallocateMode::PunchHole),
+        range(key, FallocateMode::ZeroRangeKeepSize),
+        range(file, FallocateMode::InsertRange),
         Op::SetAttributes { id: file, change, time },
         Op::SetAttributes { id: dir, change, time },
         Op::SetXattr { id: file, name: b"x", value: upper, mode: XattrMode::Replace, time },

@@ -11,9 +11,9 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::time::Duration;
 
-use eyrie_engine::{Content, Engine, Kind, Model, ObjectId, Op, Owner, RenameMode, Time};
+use eyrie_engine::{Content, Engine, FallocateMode, Kind, Model, ObjectId, Op, Owner, RenameMode, Time};
 use eyrie_testkit::ops::{Generator, Ids, Mix};
-use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RenameFlags};
+use rustix::fs::{AtFlags, CWD, FallocateFlags, FileType, Mode, OFlags, RenameFlags};
 use rustix::io::{Errno, Result};
 
 /// A tmpfs. On a host without one there is nothing to compare with.
@@ -28,8 +28,8 @@ struct Host {
 }
 
 impl Host {
-    fn new(root: ObjectId) -> Host {
-        let dir = tempfile::tempdir_in(TMPFS).unwrap();
+    fn new(root: ObjectId, place: &Path) -> Host {
+        let dir = tempfile::tempdir_in(place).unwrap();
         let fd = rustix::fs::open(dir.path(), OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty()).unwrap();
         Host { objects: BTreeMap::from([(root, fd)]), _dir: dir }
     }
@@ -60,6 +60,9 @@ impl Host {
                 self.write(id, size, data)
             }
             Op::SetSize { id, size, .. } => rustix::fs::ftruncate(&self.objects[&id], size),
+            Op::Fallocate { id, mode, offset, length, .. } => {
+                rustix::fs::fallocate(&self.objects[&id], flags(mode), offset, length)
+            }
             _ => unreachable!("left out"),
         }
     }
@@ -118,8 +121,29 @@ impl Host {
     }
 }
 
-/// Whether the kernel has a call for `op` that it lets everyone use.
-fn is_for_kernel(op: &Op<'_>) -> bool {
+fn flags(mode: FallocateMode) -> FallocateFlags {
+    match mode {
+        FallocateMode::Allocate => FallocateFlags::empty(),
+        FallocateMode::KeepSize => FallocateFlags::KEEP_SIZE,
+        FallocateMode::PunchHole => FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE,
+        FallocateMode::ZeroRange => FallocateFlags::ZERO_RANGE,
+        FallocateMode::ZeroRangeKeepSize => FallocateFlags::ZERO_RANGE | FallocateFlags::KEEP_SIZE,
+        FallocateMode::CollapseRange => FallocateFlags::COLLAPSE_RANGE,
+        FallocateMode::InsertRange => FallocateFlags::INSERT_RANGE,
+    }
+}
+
+/// The modes that the file system at `place` has.
+fn modes(place: &Path) -> Vec<FallocateMode> {
+    let file = tempfile::tempfile_in(place).unwrap();
+    rustix::io::pwrite(&file, &[1; 5 * 4096], 0).unwrap();
+    let mut all = FallocateMode::ALL.to_vec();
+    all.retain(|&mode| rustix::fs::fallocate(&file, flags(mode), 4096, 4096).is_ok());
+    all
+}
+
+/// Whether the kernel has a call for `op` that it lets everyone use; of fallocate it has these modes.
+fn is_for_kernel(op: &Op<'_>, modes: &[FallocateMode]) -> bool {
     let is_legal = |name: &[u8]| name != b"." && !name.contains(&b'/') && !name.is_empty();
     match op {
         Op::Create { dir, name, id, .. } => {
@@ -136,6 +160,7 @@ fn is_for_kernel(op: &Op<'_>) -> bool {
             from_dir.is_directory() && to_dir.is_directory() && is_legal(from_name) && is_legal(to_name)
         }
         Op::Write { id, .. } | Op::Append { id, .. } | Op::SetSize { id, .. } => id.kind() == Kind::File,
+        Op::Fallocate { id, mode, .. } => id.kind() == Kind::File && modes.contains(mode),
         _ => false,
     }
 }
@@ -148,16 +173,9 @@ fn is_known_deviation(op: &Op<'_>, model: Option<Errno>, host: Option<Errno>) ->
     is_removed || is_above && matches!(op, Op::Rename { .. })
 }
 
-/// Runs `steps` steps on both; with `times`, waits a tick before each, and compares what changed when.
-fn compare(seed: u64, steps: u32, times: bool) {
-    if !Path::new(TMPFS).is_dir() {
-        return;
-    }
-    let root = ObjectId::new(1 << 30, Kind::Directory);
-    let model = Model::new(root, Owner { mode: 0o700, uid: 0, gid: 0 }, Time::new(1, 0));
-    let mut host = Host::new(root);
-    let mut ids = Ids::new(root);
-    let mix = Mix {
+/// Every Op that the kernel has a call for.
+fn all() -> Mix {
+    Mix {
         set_attributes: 0,
         set_xattr: 0,
         remove_xattr: 0,
@@ -168,14 +186,26 @@ fn compare(seed: u64, steps: u32, times: bool) {
         close: 0,
         is_sparse: false,
         ..Mix::default()
-    };
+    }
+}
+
+/// Runs `steps` steps on both; with `times`, waits a tick before each, and compares what changed when.
+fn compare(place: &Path, mix: Mix, seed: u64, steps: u32, times: bool) {
+    if !place.is_dir() {
+        return;
+    }
+    let modes = modes(place);
+    let root = ObjectId::new(1 << 30, Kind::Directory);
+    let model = Model::new(root, Owner { mode: 0o700, uid: 0, gid: 0 }, Time::new(1, 0));
+    let mut host = Host::new(root, place);
+    let mut ids = Ids::new(root);
     let mut generator = Generator::new(seed, mix);
     for _ in 0..steps {
         let step = generator.step(&ids, &model);
         let Some(concrete) = ids.instantiate(&step, &model).unwrap() else { continue };
         let decoded = concrete.record.decode();
         let op = decoded.op();
-        if !is_for_kernel(&op) {
+        if !is_for_kernel(&op, &modes) {
             continue;
         }
         let stamps = |host: &Host| -> BTreeMap<ObjectId, [(i64, u64); 2]> {
@@ -221,11 +251,37 @@ fn compare(seed: u64, steps: u32, times: bool) {
 #[test]
 fn the_model_has_the_errors_and_files_of_the_kernel() {
     for seed in 0..30 {
-        compare(seed, 400, false);
+        compare(TMPFS.as_ref(), all(), seed, 400, false);
     }
 }
 
 #[test]
 fn the_model_changes_the_times_that_the_kernel_changes() {
-    compare(1, 400, true);
+    compare(TMPFS.as_ref(), all(), 1, 400, true);
+}
+
+#[test]
+fn ranges_of_files_are_in_the_model_what_they_are_in_the_kernel() {
+    let files = Mix {
+        create: 10,
+        write: 30,
+        append: 10,
+        set_size: 10,
+        fallocate: 40,
+        is_sparse: false,
+        has_bad_names: false,
+        ..Mix::none()
+    };
+    let temporary = std::env::temp_dir();
+    for place in [Path::new(TMPFS), &temporary].into_iter().filter(|place| place.is_dir()) {
+        let modes = modes(place);
+        if modes.len() < FallocateMode::ALL.len() {
+            eprintln!("in {} only {modes:?} are compared", place.display());
+        }
+        for seed in 0..30 {
+            compare(place, files, seed, 150, false);
+        }
+    }
+    // Other file systems change times also where they refuse the call.
+    compare(TMPFS.as_ref(), Mix { fallocate: 200, ..files }, 99, 200, true);
 }

@@ -10,6 +10,7 @@ use eyrie_engine::volume::{MediumChoice, Options};
 use eyrie_engine::{Content, Engine, Kind, ObjectId, Op, Owner, Time, XattrMode, scm::Scm};
 use eyrie_medium::{Addr, CrashImage, ImageBase, Medium, MediumKind, WrittenBack};
 use eyrie_sim::compare::{difference, tree};
+use eyrie_testkit::ops::Mix;
 use eyrie_testkit::oracle;
 
 const OWNER: Owner = Owner { mode: 0o755, uid: 0, gid: 0 };
@@ -61,6 +62,13 @@ fn assert_written(engine: &Scm, written: &WrittenBack) {
     assert!(lost.is_empty(), "not written back: bytes {lost:#x?}");
 }
 
+/// An engine on a copy of what a crash left.
+fn on_image(bytes: &[u8]) -> Scm {
+    let base = ImageBase::new(bytes).expect("memory");
+    let medium = Medium::image(&base, CrashImage::new(Default::default(), vec![])).expect("memory");
+    Scm::open_on(medium).expect("open")
+}
+
 fn on_host(path: &Path, medium: MediumChoice) -> Scm {
     Scm::create(path, Some(BYTES), &Options { medium, ..options() }, OWNER, BORN).expect("a new volume")
 }
@@ -74,6 +82,22 @@ fn assert_clean(engine: &Scm) {
 fn random_ops_give_what_the_model_gives() {
     for seed in 0..200 {
         oracle::check(in_memory, seed, 600);
+    }
+}
+
+#[test]
+fn random_ranges_of_files_give_what_the_model_gives() {
+    let mix = Mix { create: 4, write: 30, append: 10, set_size: 10, fallocate: 60, put: 2, ..Mix::none() };
+    let options = oracle::Options { mix, ..oracle::Options::default() };
+    for seed in 4000..4040 {
+        oracle::check_with(in_memory, seed, 300, options);
+        let engine = in_memory();
+        oracle::run(&engine, seed, 300, options).expect("as before");
+        assert_clean(&engine);
+        let before = tree(&engine);
+        let survivor = on_image(&engine.volume().medium().snapshot());
+        assert_eq!(difference(&before, &tree(&survivor)), None, "after recovery, seed {seed}");
+        assert_clean(&survivor);
     }
 }
 
@@ -124,9 +148,7 @@ fn every_op_on_persistent_memory_is_written_back_when_it_returns() {
         assert_written(&engine, &written);
 
         // As when power fails: only what was written back and fenced is there.
-        let image = CrashImage::new(Default::default(), vec![]);
-        let kept = Medium::image(&ImageBase::new(&kept).expect("memory"), image).expect("memory");
-        let survivor = Scm::open_on(kept).expect("open");
+        let survivor = on_image(&kept);
         assert!(survivor.recovered());
         assert_eq!(difference(&before, &tree(&survivor)), None, "after power failed, seed {seed}");
         assert_clean(&survivor);

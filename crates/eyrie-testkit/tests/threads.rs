@@ -8,7 +8,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use eyrie_engine::scm::Scm;
 use eyrie_engine::volume::{MediumChoice, Options};
-use eyrie_engine::{Content, Engine, Error, Kind, Model, ObjectId, Op, Owner, RenameMode, Time, XattrMode};
+use eyrie_engine::{
+    Content, Engine, Error, FallocateMode, Kind, Model, ObjectId, Op, Owner, RenameMode, Time, XattrMode,
+};
 use eyrie_medium::{Medium, epoch};
 use eyrie_testkit::linear::{self, Call, Request};
 use eyrie_testkit::ops::{Bytes, Record};
@@ -75,7 +77,7 @@ impl Shared {
         let data = Bytes { length: [1, 8, 20][random.random_range(0..3)], pattern: random.random() }.make();
         let data = &data[..];
         let fresh = || self.engine.reserve(Kind::File).expect("room");
-        let op = match random.random_range(0..23) {
+        let op = match random.random_range(0..24) {
             20 => return Request::Xattr { id: target, name: b"x".to_vec() },
             21 => {
                 let mode = [XattrMode::Set, XattrMode::Create, XattrMode::Replace][random.random_range(0..3)];
@@ -104,6 +106,10 @@ impl Shared {
             15 => Op::Append { id: target, data, time },
             16 => Op::Put { dir, name, id: fresh(), owner: OWNER, data, time },
             17 => Op::Erase { dir, name, time },
+            23 => {
+                let mode = FallocateMode::ALL[random.random_range(0..5)];
+                Op::Fallocate { id: target, mode, offset: random.random_range(0..20), length: 9, time }
+            }
             18 => Op::SetSize { id: target, size: random.random_range(0..30), time },
             _ => {
                 let put = Op::Put { dir, name: b"k", id: fresh(), owner: OWNER, data, time };

@@ -27,7 +27,7 @@ struct Readme;
 
 pub use error::{Error, Result};
 pub use eyrie_engine::access::Credentials;
-pub use eyrie_engine::{Engine, Kind, RenameMode, Time, XattrMode};
+pub use eyrie_engine::{Engine, FallocateMode, Kind, RenameMode, Time, XattrMode};
 pub use host::{Host, HostStore};
 pub use kvfs::{Batch, Kvfs, Scan, Value};
 pub use posix::{

@@ -3,7 +3,9 @@
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use eyrie::{Credentials, Errno, Files, MediumChoice, OpenFlags, Posix, PosixExt, Volume, Whence};
+use eyrie::{
+    Credentials, Errno, FallocateMode, Files, MediumChoice, OpenFlags, Posix, PosixExt, Volume, Whence,
+};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
@@ -61,6 +63,67 @@ fn what_is_free_can_be_used_and_a_full_volume_can_be_emptied() {
             assert_eq!(volume.check().unwrap().findings, [""; 0]);
         }
     }
+}
+
+#[test]
+fn what_was_allocated_can_be_written_in_a_full_volume() {
+    for medium in MEDIA {
+        let host = tempfile::tempdir().unwrap();
+        let volume = create(&host.path().join("v"), 16 << 20, medium);
+        let files = volume.files(Credentials::root());
+        let file = files.create_file("/reserved").unwrap();
+        file.fallocate(FallocateMode::Allocate, 0, 1 << 20).unwrap();
+        assert!(file.metadata().unwrap().allocated >= 1 << 20);
+        fill(&files, 1024);
+        for page in (0..256).rev() {
+            file.write_all_at(&[page as u8; 4096], page * 4096).unwrap();
+        }
+        let content = files.read("/reserved").unwrap();
+        assert!((0..256).all(|page| content[page << 12..][..4096] == [page as u8; 4096]));
+        assert_eq!(
+            file.fallocate(FallocateMode::Allocate, 1 << 20, 1 << 20).unwrap_err().errno(),
+            Errno::NOSPC
+        );
+        file.fallocate(FallocateMode::PunchHole, 0, 1 << 20).unwrap();
+        assert_eq!(file.metadata().unwrap().allocated, 0);
+        drop(file);
+        drop(files);
+        assert_eq!(volume.check().unwrap().findings, [""; 0]);
+    }
+}
+
+#[test]
+fn what_does_not_fit_is_not_allocated_and_changes_nothing() {
+    let host = tempfile::tempdir().unwrap();
+    let volume = create(&host.path().join("v"), 16 << 20, MediumChoice::Dram);
+    let files = volume.files(Credentials::root());
+    let content: Vec<u8> = (0..50_000).map(|at| at as u8).collect();
+    files.write("/file", &content).unwrap();
+    let file = files.options().write(true).open("/file").unwrap();
+    let (before, free) = (file.metadata().unwrap(), free_bytes(&files));
+    let modes = [
+        FallocateMode::Allocate,
+        FallocateMode::KeepSize,
+        FallocateMode::ZeroRange,
+        FallocateMode::ZeroRangeKeepSize,
+    ];
+    for mode in modes {
+        for length in [17 << 20, 1 << 40, i64::MAX as u64] {
+            assert_eq!(
+                file.fallocate(mode, 0, length).unwrap_err().errno(),
+                Errno::NOSPC,
+                "{mode:?} {length}"
+            );
+        }
+        assert_eq!((file.metadata().unwrap(), free_bytes(&files)), (before, free));
+    }
+    assert_eq!(files.read("/file").unwrap(), content);
+    // Where nothing is missing, nothing more is taken.
+    file.fallocate(FallocateMode::Allocate, 0, 50_000).unwrap();
+    assert_eq!(free_bytes(&files), free);
+    drop(file);
+    drop(files);
+    assert_eq!(volume.check().unwrap().findings, [""; 0]);
 }
 
 #[test]

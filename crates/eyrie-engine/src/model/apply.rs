@@ -2,11 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use super::data::Data;
+use super::data::{Data, PAGE};
 use super::state::{Body, Directory, State};
 use crate::op::{XATTR_LIST_MAX, XATTR_NAME_MAX, XATTR_SIZE_MAX};
 use crate::{
-    Applied, AttributeChange, Content, Error, Kind, ObjectId, Op, Owner, RenameMode, Result, Time, XattrMode,
+    Applied, AttributeChange, Content, Error, FallocateMode, Kind, ObjectId, Op, Owner, RenameMode, Result,
+    Time, XattrMode,
 };
 
 /// Largest file, in bytes.
@@ -32,6 +33,9 @@ impl State {
             Op::Write { id, offset, data, time } => self.write(id, Some(offset), data, time),
             Op::Append { id, data, time } => self.write(id, None, data, time),
             Op::SetSize { id, size, time } => self.set_size(id, size, time).map(done),
+            Op::Fallocate { id, mode, offset, length, time } => {
+                self.fallocate(id, mode, offset, length, time).map(done)
+            }
             Op::SetAttributes { id, change, time } => self.set_attributes(id, change, time).map(done),
             Op::SetXattr { id, name, value, mode, time } => {
                 self.set_xattr(id, name, value, mode, time).map(done)
@@ -214,6 +218,41 @@ impl State {
             return Err(Error::TooLarge);
         }
         data.set_size(size);
+        self.touch(id, time)
+    }
+
+    /// In the order in which ext4 checks: the range, its alignment, the largest size, the end of the file.
+    fn fallocate(
+        &mut self,
+        id: ObjectId,
+        mode: FallocateMode,
+        offset: u64,
+        length: u64,
+        time: Time,
+    ) -> Result<()> {
+        let data = self.file_mut(id)?;
+        if length == 0 {
+            return Err(Error::Invalid("a range has at least one byte"));
+        }
+        let end = offset.checked_add(length).filter(|&end| end <= MAX_SIZE).ok_or(Error::TooLarge)?;
+        if mode.shifts() && !(offset.is_multiple_of(PAGE) && length.is_multiple_of(PAGE)) {
+            return Err(Error::Invalid("only whole blocks can be taken out or put in"));
+        }
+        match mode {
+            FallocateMode::Allocate | FallocateMode::KeepSize => {}
+            FallocateMode::PunchHole | FallocateMode::ZeroRange | FallocateMode::ZeroRangeKeepSize => {
+                data.punch(offset, end);
+            }
+            FallocateMode::CollapseRange if end < data.size() => data.collapse(offset, end),
+            FallocateMode::InsertRange if length > MAX_SIZE - data.size() => return Err(Error::TooLarge),
+            FallocateMode::InsertRange if offset < data.size() => data.insert(offset, length),
+            FallocateMode::CollapseRange | FallocateMode::InsertRange => {
+                return Err(Error::Invalid("the range is not within the file"));
+            }
+        }
+        if mode.extends() && end > data.size() {
+            data.set_size(end);
+        }
         self.touch(id, time)
     }
 

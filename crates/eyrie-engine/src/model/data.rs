@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-const PAGE: u64 = 4096;
+pub(super) const PAGE: u64 = 4096;
 
 type Page = Arc<[u8; PAGE as usize]>;
 
@@ -55,6 +55,36 @@ impl Data {
             Arc::make_mut(last)[(size % PAGE) as usize..].fill(0);
         }
         self.size = size;
+    }
+
+    /// Makes a range zeros, and its whole pages holes.
+    pub(super) fn punch(&mut self, offset: u64, end: u64) {
+        let numbers: Vec<u64> =
+            self.pages.range(offset / PAGE..end.div_ceil(PAGE)).map(|(&number, _)| number).collect();
+        for number in numbers {
+            let start = number * PAGE;
+            let (from, to) = (offset.max(start) - start, end.min(start + PAGE) - start);
+            if (from, to) == (0, PAGE) {
+                self.pages.remove(&number);
+            } else if let Some(page) = self.pages.get_mut(&number) {
+                Arc::make_mut(page)[from as usize..to as usize].fill(0);
+            }
+        }
+    }
+
+    /// Takes out a range of whole pages before the last byte.
+    pub(super) fn collapse(&mut self, offset: u64, end: u64) {
+        let tail = self.pages.split_off(&(end / PAGE));
+        self.pages.split_off(&(offset / PAGE));
+        self.pages.extend(tail.into_iter().map(|(number, page)| (number - (end - offset) / PAGE, page)));
+        self.size -= end - offset;
+    }
+
+    /// Puts a hole of whole pages before the page at `offset`.
+    pub(super) fn insert(&mut self, offset: u64, length: u64) {
+        let tail = self.pages.split_off(&(offset / PAGE));
+        self.pages.extend(tail.into_iter().map(|(number, page)| (number + length / PAGE, page)));
+        self.size += length;
     }
 
     pub(super) fn read(&self, offset: u64, out: &mut [u8]) -> usize {

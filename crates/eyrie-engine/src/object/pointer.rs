@@ -120,6 +120,11 @@ impl Pointer {
         Pointer(Pointer::to(extent))
     }
 
+    /// A pointer to storage for data that was never written.
+    pub fn unwritten(extent: Extent) -> Pointer {
+        Pointer(Pointer::leaf(extent).0 | Pointer::UNWRITTEN)
+    }
+
     fn to(extent: Extent) -> u64 {
         debug_assert!(extent.addr.is_aligned(64));
         u64::from(extent.class.raw()) << Pointer::CLASS_SHIFT | extent.addr.raw()
@@ -209,6 +214,8 @@ mod tests {
         assert!(
             pointer.is_leaf() && !pointer.is_shared() && !pointer.is_unwritten() && pointer.height() == 5
         );
+        let unwritten = Pointer::unwritten(extent);
+        assert!(unwritten.is_leaf() && unwritten.is_unwritten() && unwritten.extent() == Some(extent));
         assert_eq!(Pointer::from_raw(1 << 6).extent(), None);
         assert!(Pointer::NULL.with_height(3).is_null());
     }

@@ -47,6 +47,48 @@ pub enum RenameMode {
     Exchange,
 }
 
+/// What `fallocate` does to a range of a file.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum FallocateMode {
+    /// Gives it storage, and makes the file at least as large as that.
+    Allocate,
+    /// Gives it storage (`FALLOC_FL_KEEP_SIZE`).
+    KeepSize,
+    /// Makes it a hole; the size stays (`FALLOC_FL_PUNCH_HOLE`).
+    PunchHole,
+    /// Makes it zeros that have storage, and the file at least as large as that (`FALLOC_FL_ZERO_RANGE`).
+    ZeroRange,
+    /// The same, and the size stays.
+    ZeroRangeKeepSize,
+    /// Takes it out of the file: what follows moves there (`FALLOC_FL_COLLAPSE_RANGE`).
+    CollapseRange,
+    /// Puts a hole there: what was there moves behind it (`FALLOC_FL_INSERT_RANGE`).
+    InsertRange,
+}
+
+impl FallocateMode {
+    /// All of them.
+    pub const ALL: [FallocateMode; 7] = [
+        FallocateMode::Allocate,
+        FallocateMode::KeepSize,
+        FallocateMode::PunchHole,
+        FallocateMode::ZeroRange,
+        FallocateMode::ZeroRangeKeepSize,
+        FallocateMode::CollapseRange,
+        FallocateMode::InsertRange,
+    ];
+
+    /// Whether a range that ends past the end of the file makes it larger.
+    pub fn extends(self) -> bool {
+        matches!(self, FallocateMode::Allocate | FallocateMode::ZeroRange)
+    }
+
+    /// Whether what follows the range moves.
+    pub fn shifts(self) -> bool {
+        matches!(self, FallocateMode::CollapseRange | FallocateMode::InsertRange)
+    }
+}
+
 /// What setting an extended attribute asks of the one that is there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum XattrMode {
@@ -103,6 +145,9 @@ pub enum Op<'a> {
     Append { id: ObjectId, data: &'a [u8], time: Time },
     /// Cuts a file or extends it with zeros.
     SetSize { id: ObjectId, size: u64, time: Time },
+    /// Changes which storage `length` bytes from `offset` on have, by `mode`. To collapse and to insert, both must be
+    /// multiples of 4096; the range must begin before the end of the file, and a collapsed one end before it.
+    Fallocate { id: ObjectId, mode: FallocateMode, offset: u64, length: u64, time: Time },
     /// Sets attributes; `time` becomes the change time.
     SetAttributes { id: ObjectId, change: AttributeChange, time: Time },
     /// Sets an extended attribute; `time` becomes the change time. Names have 1 to [`XATTR_NAME_MAX`] bytes of any kind.

@@ -270,6 +270,9 @@ impl Scm {
             Op::Write { id, offset, data, time } => self.write_data(id, Some(offset), data, time),
             Op::Append { id, data, time } => self.write_data(id, None, data, time),
             Op::SetSize { id, size, time } => self.set_size(id, size, time),
+            Op::Fallocate { id, mode, offset, length, time } => {
+                self.fallocate(id, mode, offset, length, time)
+            }
             Op::SetAttributes { id, change, time } => self.set_attributes(id, &change, time),
             Op::SetXattr { id, name, value, mode, time } => {
                 self.change_xattrs(id, time, |transaction, root| {

@@ -3,13 +3,13 @@
 use eyrie_medium::PAGE_SIZE;
 
 use super::*;
-use crate::Content;
 use crate::check::Report;
 use crate::object::collection::buckets::{FIRST_TABLE_BYTES, segment_slot};
 use crate::object::collection::layout::{LINK, page_extent};
 use crate::object::header::HotChange;
 use crate::object::pointer::{Class, Extent, Pointer};
 use crate::volume::redo_slot;
+use crate::{Content, FallocateMode};
 
 const OWNER: Owner = Owner { mode: 0o755, uid: 0, gid: 0 };
 const BORN: Time = Time::new(1, 0);
@@ -152,9 +152,12 @@ fn regression_nothing_is_stored_through_a_damaged_pointer_of_a_file() {
         let before = bytes(&engine, victim);
         let (leaf, node) = (Pointer::leaf(page(victim)), Pointer::node(page(victim)).with_height(1));
         let leaf_below = node_over(&engine, leaf).with_height(1);
+        let unwritten_below = node_over(&engine, Pointer::unwritten(page(victim))).with_height(1);
         let write = |offset, data| Op::Write { id, offset, data, time: LATER };
         let append = Op::Append { id, data: &[b'+'; 10], time: LATER };
         let extend = |size| Op::SetSize { id, size, time: LATER };
+        let (mode, offset, length) = (FallocateMode::Allocate, 0, PAGE_SIZE);
+        let allocate = Op::Fallocate { id, mode, offset, length, time: LATER };
         let cases = [
             (leaf, PAGE_SIZE, write(8, b"in place")),
             (leaf, 100, append),
@@ -165,6 +168,10 @@ fn regression_nothing_is_stored_through_a_damaged_pointer_of_a_file() {
             (node, 3 * PAGE_SIZE, write(2 * PAGE_SIZE + 100, b"a new pointer")),
             (node, 3 * PAGE_SIZE, append),
             (node, 100, extend(3 * PAGE_SIZE)),
+            (unwritten_below, PAGE_SIZE, write(8, b"in place")),
+            (unwritten_below, 100, append),
+            (leaf_below, 100, allocate),
+            (node, 100, allocate),
         ];
         for (root, size, op) in cases {
             set_root(&engine, id, root, size);

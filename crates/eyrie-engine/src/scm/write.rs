@@ -6,7 +6,7 @@ use super::Scm;
 use crate::object::header::{Cold, Header, Hot, HotChange};
 use crate::object::mfile::{self, Change, MAX_SIZE};
 use crate::transaction::Transaction;
-use crate::{Applied, Error, Kind, ObjectId, Result, Time};
+use crate::{Applied, Error, FallocateMode, Kind, ObjectId, Result, Time};
 
 /// Refuses objects that are no files.
 pub(super) fn require_file(id: ObjectId) -> Result<()> {
@@ -14,6 +14,32 @@ pub(super) fn require_file(id: ObjectId) -> Result<()> {
         Kind::File => Ok(()),
         Kind::Directory => Err(Error::IsDirectory),
         _ => Err(Error::Invalid("only files can be written")),
+    }
+}
+
+/// Whether a file that gets larger has a hole of whole pages between its end and `offset`, where it goes on.
+fn leaves_hole(now: &Hot, offset: u64) -> bool {
+    offset / PAGE_SIZE > now.size.div_ceil(PAGE_SIZE)
+}
+
+/// The end of the range of a fallocate, and the size of the file after it, in the order in which ext4 checks them.
+fn resized(mode: FallocateMode, offset: u64, length: u64, size: u64) -> Result<(u64, u64)> {
+    if length == 0 {
+        return Err(Error::Invalid("a range has at least one byte"));
+    }
+    let end = offset.checked_add(length).filter(|&end| end <= MAX_SIZE).ok_or(Error::TooLarge)?;
+    if mode.shifts() && !(offset.is_multiple_of(PAGE_SIZE) && length.is_multiple_of(PAGE_SIZE)) {
+        return Err(Error::Invalid("only whole blocks can be taken out or put in"));
+    }
+    match mode {
+        FallocateMode::CollapseRange if end < size => Ok((end, size - length)),
+        FallocateMode::InsertRange if length > MAX_SIZE - size => Err(Error::TooLarge),
+        FallocateMode::InsertRange if offset < size => Ok((end, size + length)),
+        FallocateMode::CollapseRange | FallocateMode::InsertRange => {
+            Err(Error::Invalid("the range is not within the file"))
+        }
+        mode if mode.extends() => Ok((end, size.max(end))),
+        _ => Ok((end, size)),
     }
 }
 
@@ -42,7 +68,7 @@ impl Scm {
         match mfile::write(&mut transaction, hot.selector, hot.root, hot.size, offset, data)? {
             Change::Root(root, size) => {
                 let change = HotChange::data(root, size, time);
-                self.change_size(&mut transaction, header, &hot, change, offset)?;
+                self.change_data(&mut transaction, header, &hot, change, leaves_hole(&hot, offset))?;
             }
             Change::Below => header.touch_first(&mut transaction, &hot, time),
         }
@@ -61,23 +87,63 @@ impl Scm {
         let mut transaction = Transaction::begin(&self.volume);
         let root = mfile::set_size(&mut transaction, hot.root, hot.size, size)?;
         let change = HotChange::data(root, size, time);
-        let unwritten = size.next_multiple_of(PAGE_SIZE);
-        self.change_size(&mut transaction, header, &hot, change, unwritten)?;
+        let makes_holes = leaves_hole(&hot, size.next_multiple_of(PAGE_SIZE));
+        self.change_data(&mut transaction, header, &hot, change, makes_holes)?;
         transaction.commit()?;
         Ok(Applied::default())
     }
 
-    /// Makes the commit bring `change` to life. What is between the old end and `unwritten` is not written: if that has
-    /// whole pages, the file is said to be sparse from now on.
-    fn change_size(
+    /// Changes the storage of `length` bytes from `offset` on.
+    pub(super) fn fallocate(
+        &self,
+        id: ObjectId,
+        mode: FallocateMode,
+        offset: u64,
+        length: u64,
+        time: Time,
+    ) -> Result<Applied> {
+        require_file(id)?;
+        let header = self.header(id)?;
+        let _held = self.locks.hold(&[id]);
+        let hot = header.hot(self.medium())?;
+        let (end, size) = resized(mode, offset, length, hot.size)?;
+        let mut transaction = Transaction::begin(&self.volume);
+        let root = match mode {
+            FallocateMode::PunchHole => mfile::punch(&mut transaction, hot.root, hot.size, offset, end)?,
+            FallocateMode::CollapseRange => {
+                mfile::collapse(&mut transaction, hot.root, hot.size, offset, length)?
+            }
+            FallocateMode::InsertRange => {
+                mfile::insert(&mut transaction, hot.root, hot.size, offset, length)?
+            }
+            FallocateMode::Allocate
+            | FallocateMode::KeepSize
+            | FallocateMode::ZeroRange
+            | FallocateMode::ZeroRangeKeepSize => {
+                let zeros = matches!(mode, FallocateMode::ZeroRange | FallocateMode::ZeroRangeKeepSize);
+                let (sizes, range) = ((hot.size, size), (offset, end));
+                mfile::allocate(&mut transaction, hot.selector, hot.root, sizes, range, zeros)?
+            }
+        };
+        let makes_holes = matches!(mode, FallocateMode::PunchHole | FallocateMode::InsertRange)
+            || mode.extends() && leaves_hole(&hot, offset);
+        let change = HotChange::data(root, size, time);
+        self.change_data(&mut transaction, header, &hot, change, makes_holes)?;
+        transaction.commit()?;
+        Ok(Applied::default())
+    }
+
+    /// Makes the commit bring `change` to life. If it may leave holes of whole pages, the file is said to be sparse from now
+    /// on.
+    fn change_data(
         &self,
         transaction: &mut Transaction<'_>,
         header: Header,
         now: &Hot,
         change: HotChange,
-        unwritten: u64,
+        makes_holes: bool,
     ) -> Result<()> {
-        if unwritten / PAGE_SIZE > now.size.div_ceil(PAGE_SIZE) {
+        if makes_holes {
             let (_, mut cold) = header.hot_and_cold(self.medium())?;
             if cold.flags & Cold::SPARSE == 0 {
                 cold.flags |= Cold::SPARSE;

@@ -118,6 +118,18 @@ truncate /tree 12288
 truncate /tree 39999
 truncate /sparse 30050
 truncate /sparse 1M
+fallocate /a allocate 0 9000
+fallocate /c allocate 10 100
+fallocate /b punch-hole 100 200
+fallocate /b zero-range 0 8192
+fallocate /tree keep-size 30000 30000
+fallocate /tree punch-hole 5000 20000
+fallocate /tree zero-range-keep-size 4096 8192
+fallocate /tree collapse-range 4096 8192
+fallocate /tree insert-range 8192 4096
+fallocate /sparse allocate 0 40000
+fallocate /sparse collapse-range 4096 16384
+fallocate /sparse insert-range 0 2M
 setxattr /a user.one ten
 setxattr /b user.one forty-one
 setxattr /b user.three three
@@ -264,14 +276,14 @@ pub fn synced(script: &Script) -> Script {
 
 /// The random script of a seed.
 pub fn random(seed: u64) -> Script {
-    let mix = Mix { fallocate: false, ..Mix::default() };
     // Few of them fill a small volume.
-    Generator::new(seed, mix).filter(|call| !is_large(call)).take(LONG).collect()
+    Generator::new(seed, Mix::default()).filter(|call| !is_large(call)).take(LONG).collect()
 }
 
 fn is_large(call: &Call) -> bool {
     match call {
         Call::Write { offset, length, .. } => offset.saturating_add(*length) > 64 << 10,
+        Call::Fallocate { offset, length, .. } => offset.saturating_add(*length) > 64 << 10,
         Call::Append { length, .. } | Call::Put { length, .. } => *length > 16 << 10,
         _ => false,
     }

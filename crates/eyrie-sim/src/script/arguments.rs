@@ -4,9 +4,10 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::vec::IntoIter;
 
-use eyrie::{RenameMode, Time};
+use eyrie::{FallocateMode, RenameMode, Time};
 
-use super::{FallocateMode, MOST_WRITTEN_BYTES};
+use super::MOST_WRITTEN_BYTES;
+use super::call::fallocate_name;
 use crate::seconds::Seconds;
 use crate::word::{Problem, Token};
 
@@ -119,8 +120,9 @@ impl<'a> Arguments<'a> {
     /// What to do with a range.
     pub(super) fn fallocate_mode(&mut self) -> Result<FallocateMode> {
         let token = self.next()?;
-        let known = FallocateMode::ALL.into_iter().find(|mode| mode.name().as_bytes() == token.value);
-        let names = || FallocateMode::ALL.map(FallocateMode::name).join(", ");
+        let known =
+            FallocateMode::ALL.into_iter().find(|&mode| fallocate_name(mode).as_bytes() == token.value);
+        let names = || FallocateMode::ALL.map(fallocate_name).join(", ");
         known.ok_or_else(|| Problem::new(token.text, format!("MODE, one of {}", names())))
     }
 }

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::fmt;
 use std::os::unix::ffi::OsStrExt;
 
-use eyrie::{RenameMode, Time};
+use eyrie::{FallocateMode, RenameMode, Time};
 
 use crate::Word;
 use crate::seconds::Seconds;
@@ -85,44 +85,16 @@ pub enum Call {
     Erase { dir: OsString, key: Vec<u8> },
 }
 
-/// What [`Call::Fallocate`] does to its range, by the names of the options of fallocate(1).
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum FallocateMode {
-    /// Gives it storage, and makes the file as large as that.
-    Allocate,
-    /// Gives it storage.
-    KeepSize,
-    /// Makes it a hole.
-    PunchHole,
-    /// Makes it zeros.
-    ZeroRange,
-    /// Takes it out.
-    CollapseRange,
-    /// Shifts it and all after it to make room for a hole.
-    InsertRange,
-}
-
-impl FallocateMode {
-    /// All of them.
-    pub const ALL: [FallocateMode; 6] = [
-        FallocateMode::Allocate,
-        FallocateMode::KeepSize,
-        FallocateMode::PunchHole,
-        FallocateMode::ZeroRange,
-        FallocateMode::CollapseRange,
-        FallocateMode::InsertRange,
-    ];
-
-    /// Its name in scripts.
-    pub fn name(self) -> &'static str {
-        match self {
-            FallocateMode::Allocate => "allocate",
-            FallocateMode::KeepSize => "keep-size",
-            FallocateMode::PunchHole => "punch-hole",
-            FallocateMode::ZeroRange => "zero-range",
-            FallocateMode::CollapseRange => "collapse-range",
-            FallocateMode::InsertRange => "insert-range",
-        }
+/// The name of a mode in scripts, by the options of fallocate(1).
+pub(super) fn fallocate_name(mode: FallocateMode) -> &'static str {
+    match mode {
+        FallocateMode::Allocate => "allocate",
+        FallocateMode::KeepSize => "keep-size",
+        FallocateMode::PunchHole => "punch-hole",
+        FallocateMode::ZeroRange => "zero-range",
+        FallocateMode::ZeroRangeKeepSize => "zero-range-keep-size",
+        FallocateMode::CollapseRange => "collapse-range",
+        FallocateMode::InsertRange => "insert-range",
     }
 }
 
@@ -178,7 +150,7 @@ impl fmt::Display for Call {
             | Call::Rmdir { path } => write!(f, " {}", word(path)),
             Call::Truncate { path, length } => write!(f, " {} {length}", word(path)),
             Call::Fallocate { path, mode, offset, length } => {
-                write!(f, " {} {} {offset} {length}", word(path), mode.name())
+                write!(f, " {} {} {offset} {length}", word(path), fallocate_name(*mode))
             }
             Call::Setxattr { path, name, value } => {
                 write!(f, " {} {} {}", word(path), Word(name), Word(value))

@@ -28,7 +28,7 @@ mod generate;
 mod parse;
 mod run;
 
-pub use call::{Call, FallocateMode};
+pub use call::Call;
 pub use generate::{Generator, Mix};
 pub use parse::ParseError;
 pub use run::{Done, Target, perform};

@@ -6,7 +6,7 @@ use std::path::Path;
 use eyrie::{Engine, Errno, Error, File, Host, Kvfs, OpenOptions, Posix, PosixExt, Pxfs};
 use eyrie::{Result, SetTime, XattrMode};
 
-use super::{Call, FallocateMode, Line, Script, bytes, errno};
+use super::{Call, Line, Script, bytes, errno};
 
 /// What scripts run on: the calls of [`Posix`], and the few that scripts have besides.
 pub trait Target: Posix {
@@ -114,7 +114,7 @@ pub fn perform<T: Target>(target: &T, call: &Call) -> Result<()> {
         Call::Truncate { path, length } => target.truncate(path, *length),
         Call::Fallocate { path, mode, offset, length } => {
             with_file(target.options().write(true), path.as_ref(), |file| {
-                fallocate(target, file.handle(), *mode, *offset, *length)
+                file.fallocate(*mode, *offset, *length)
             })
         }
         Call::Setxattr { path, name, value } => target.setxattr(path, name, value, XattrMode::Set),
@@ -184,16 +184,4 @@ fn all(content: &[u8], mut write: impl FnMut(&[u8], u64) -> Result<usize>) -> Re
             return Ok(());
         }
     }
-}
-
-/// The one place that allocates: [`Posix`] has no such call, so no target can do it.
-fn fallocate<T: Target>(
-    target: &T,
-    handle: &T::Handle,
-    mode: FallocateMode,
-    offset: u64,
-    length: u64,
-) -> Result<()> {
-    let _ = (target, handle, mode, offset, length);
-    Err(Error::new(Errno::OPNOTSUPP, "fallocate"))
 }

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 
-use eyrie::{RenameMode, Time};
+use eyrie::{FallocateMode, RenameMode, Time};
 use proptest::prelude::*;
 
 use super::call::USAGE;
@@ -138,6 +138,7 @@ fn every_call_has_one_canonical_line() {
         ("rmdir \"\"", "rmdir \"\""),
         ("truncate /a 8191T", "truncate /a 9006099743113216"),
         ("fallocate /a punch-hole 0 0xff", "fallocate /a punch-hole 0 255"),
+        ("fallocate /a zero-range-keep-size 1K 1", "fallocate /a zero-range-keep-size 1024 1"),
         ("setxattr /a user.b \"\\x00\\n\"", "setxattr /a user.b \"\\x00\\n\""),
         ("removexattr /a user.b", "removexattr /a user.b"),
         ("chmod /a 0", "chmod /a 0000"),
@@ -194,7 +195,7 @@ fn bad_scripts_are_refused_in_one_line() {
         (
             "fallocate /a punch 0 1",
             "punch",
-            "MODE, one of allocate, keep-size, punch-hole, zero-range, collapse-range, insert-range",
+            "MODE, one of allocate, keep-size, punch-hole, zero-range, zero-range-keep-size, collapse-range, insert-range",
         ),
         ("chown /a root 0", "root", "UID, a number below 4294967295, or -1 to leave it as it is"),
         ("chown /a 0 4294967295", "4294967295", "GID, a number below 4294967295, or -1 to leave it as it is"),

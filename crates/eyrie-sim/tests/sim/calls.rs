@@ -47,7 +47,24 @@ fn every_call_has_its_result() {
             ("truncate /dir 50", "0"),
             ("truncate /dir 0xffffffffffffffff", "EINVAL (Invalid argument)"),
             ("fallocate /none allocate 0 1", "ENOENT (No such file or directory)"),
-            ("fallocate /dir allocate 0 1", "EOPNOTSUPP (Operation not supported)"),
+            ("fallocate / allocate 0 1", "EISDIR (Is a directory)"),
+            ("creat /f", "0"),
+            ("fallocate /f allocate 100 10000", "0"),
+            ("fallocate /f allocate 0 0", "EINVAL (Invalid argument)"),
+            ("fallocate /f keep-size 0x8000000000000000 1", "EINVAL (Invalid argument)"),
+            ("fallocate /f keep-size 0x7fffffffffffffff 1", "EFBIG (File too large)"),
+            ("fallocate /f allocate 0 100M", "ENOSPC (No space left on device)"),
+            ("fallocate /f keep-size 0 100M", "ENOSPC (No space left on device)"),
+            ("fallocate /f zero-range 0 0x7fffffffffffffff", "ENOSPC (No space left on device)"),
+            ("fallocate /f punch-hole 0 0x7fffffffffffffff", "0"),
+            ("fallocate /f collapse-range 0 100", "EINVAL (Invalid argument)"),
+            ("fallocate /f collapse-range 4096 8192", "EINVAL (Invalid argument)"),
+            ("fallocate /f insert-range 12K 4K", "EINVAL (Invalid argument)"),
+            ("fallocate /f insert-range 8K 0x7ffffffffffff000", "EFBIG (File too large)"),
+            ("fallocate /f insert-range 4K 0x7fffffffffffe000", "EFBIG (File too large)"),
+            ("fallocate /f insert-range 8K 4K", "0"),
+            ("fallocate /f collapse-range 0 12K", "0"),
+            ("unlink /f", "0"),
             ("setxattr /dir user.a \"b c\"", "0"),
             ("setxattr /dir system.a b", "EOPNOTSUPP (Operation not supported)"),
             ("removexattr /dir user.a", "0"),
@@ -90,6 +107,21 @@ fn calls_do_what_they_say() {
         assert_eq!((stat.accessed.seconds, stat.accessed.nanoseconds), (1, 500_000_000));
         assert_eq!((stat.modified.seconds, stat.modified.nanoseconds), (-2, 0));
         assert_eq!(files.xattr("/a", "user.b").unwrap(), b"v\0");
+        succeed(
+            files,
+            "creat /f\nwrite /f 0 10000 1\nfallocate /f insert-range 4K 8K\nfallocate /f punch-hole 100 50",
+        );
+        let moved = [expected(1, 0, 4096), vec![0; 8192], expected(1, 4096, 5904)].concat();
+        let holed = [&moved[..100], &[0; 50], &moved[150..]].concat();
+        assert_eq!(files.read("/f").unwrap(), holed);
+        succeed(files, "fallocate /f collapse-range 0 12K\nfallocate /f zero-range 5000 2000");
+        let zeroed = [&moved[12_288..][..5000], &[0; 2000]].concat();
+        assert_eq!(files.read("/f").unwrap(), zeroed);
+        succeed(files, "fallocate /f keep-size 0 9000\nfallocate /f zero-range-keep-size 6000 9000");
+        assert_eq!(files.read("/f").unwrap(), zeroed);
+        succeed(files, "fallocate /f allocate 0 9000");
+        assert_eq!(files.read("/f").unwrap(), [&zeroed[..], &[0; 2000]].concat());
+        succeed(files, "unlink /f");
         succeed(files, "put /dir k 1000 9\nput /dir k 999 10");
         assert_eq!(files.read("/dir/k").unwrap(), expected(10, 0, 999));
         succeed(files, "erase /dir k\nremovexattr /a user.b\nunlink /dir/s\nunlink /dir/c\nrmdir /dir");

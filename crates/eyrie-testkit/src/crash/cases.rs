@@ -1,11 +1,12 @@
 //! The cases of the crash run.
 
 use eyrie_engine::volume::{REDO_SLOTS, redo_slot};
-use eyrie_engine::{AttributeChange, Engine, Kind, RenameMode, Time, XattrMode};
+use eyrie_engine::{AttributeChange, Engine, FallocateMode, Kind, RenameMode, Time, XattrMode};
 use eyrie_medium::CrashPoints;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
+use super::ranges::{self, fallocate, ranges};
 use super::{Act, Case, Change, Opening, Volume};
 use crate::ops::{Bytes, Start};
 
@@ -40,15 +41,15 @@ fn rename(from: &str, to: &str, mode: RenameMode) -> Change {
     Change::Rename { from: from.into(), to: to.into(), mode }
 }
 
-fn write(path: &str, offset: u64, length: usize) -> Change {
+pub(super) fn write(path: &str, offset: u64, length: usize) -> Change {
     Change::Write { path: path.into(), offset, bytes: bytes(length, 7) }
 }
 
-fn append(path: &str, length: usize) -> Change {
+pub(super) fn append(path: &str, length: usize) -> Change {
     Change::Append { path: path.into(), bytes: bytes(length, 8) }
 }
 
-fn set_size(path: &str, size: u64) -> Change {
+pub(super) fn set_size(path: &str, size: u64) -> Change {
     Change::SetSize { path: path.into(), size }
 }
 
@@ -104,6 +105,8 @@ fn large() -> Volume {
         write("sparse", 30_000, 100),
         set_size("sparse", 3 << 20),
         file("page", 4000),
+        file("reserved", 4000),
+        fallocate("reserved", FallocateMode::Allocate, 4000, 10_000),
     ];
     Volume::after("large", true, &changes)
 }
@@ -213,6 +216,13 @@ fn writes() -> Vec<Change> {
         set_size("b", 4096),
         set_size("b", 20_000),
         set_size("k2", 100),
+        fallocate("a", FallocateMode::Allocate, 50, 300),
+        fallocate("a", FallocateMode::Allocate, 0, 9000),
+        fallocate("a", FallocateMode::PunchHole, 10, 20),
+        fallocate("a", FallocateMode::InsertRange, 0, 4096),
+        fallocate("b", FallocateMode::PunchHole, 4096, 4096),
+        fallocate("b", FallocateMode::CollapseRange, 0, 4096),
+        fallocate("k2", FallocateMode::ZeroRange, 0, 4096),
     ]
 }
 
@@ -342,7 +352,9 @@ pub fn single() -> Vec<Case> {
     for changes in [creations(), removals(), renames(), writes(), keys_and_attributes(), xattrs()] {
         all(&few, &changes);
     }
-    all(&large(), &large_changes());
+    let large = large();
+    all(&large, &large_changes());
+    all(&large, &ranges());
     let crowds = [
         crowded("about to split", 22, 1),
         crowded("page full", 7, 220),
@@ -359,7 +371,7 @@ pub fn single() -> Vec<Case> {
 pub fn pairs(seed: u64) -> Vec<Case> {
     let few_changes =
         [creations(), removals(), renames(), writes(), keys_and_attributes(), xattrs()].into_iter().flatten();
-    let pools = [(few("few"), few_changes.collect()), (large(), large_changes())];
+    let pools = [(few("few"), few_changes.collect()), (large(), [large_changes(), ranges()].concat())];
     let mut random = SmallRng::seed_from_u64(seed);
     let mut cases: Vec<Case> = (0..PAIRS)
         .map(|index| {
@@ -379,6 +391,7 @@ pub fn pairs(seed: u64) -> Vec<Case> {
         [unlink("b"), xattr("c", "user.one", 2000, XattrMode::Set)],
     ];
     cases.extend(again.iter().map(|changes| Case::ops(few, changes)));
+    cases.extend(ranges::again().iter().map(|changes| Case::ops(&pools[1].0, changes)));
     cases
 }
 

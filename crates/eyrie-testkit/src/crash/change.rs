@@ -1,7 +1,8 @@
 //! Ops whose objects are told by their paths, so that the same change runs on any volume that has them.
 
 use eyrie_engine::{
-    AttributeChange, Content, Engine, Kind, ObjectId, Op, Owner, RenameMode, Result, Time, XattrMode,
+    AttributeChange, Content, Engine, FallocateMode, Kind, ObjectId, Op, Owner, RenameMode, Result, Time,
+    XattrMode,
 };
 
 use crate::ops::{Bytes, Record, Start};
@@ -44,6 +45,12 @@ pub enum Change {
     SetSize {
         path: String,
         size: u64,
+    },
+    Fallocate {
+        path: String,
+        mode: FallocateMode,
+        offset: u64,
+        length: u64,
     },
     SetAttributes {
         path: String,
@@ -210,6 +217,9 @@ impl Change {
             }
             Change::Append { path, .. } => Op::Append { id: find(engine, path)?, data: &appended, time },
             Change::SetSize { path, size } => Op::SetSize { id: find(engine, path)?, size: *size, time },
+            &Change::Fallocate { ref path, mode, offset, length } => {
+                Op::Fallocate { id: find(engine, path)?, mode, offset, length, time }
+            }
             Change::SetAttributes { path, change } => {
                 Op::SetAttributes { id: find(engine, path)?, change: *change, time }
             }

@@ -15,6 +15,7 @@ mod creation;
 pub mod damage;
 mod explore;
 pub mod plant;
+mod ranges;
 mod run;
 mod volumes;
 

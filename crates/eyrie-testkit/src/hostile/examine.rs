@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use eyrie_engine::scm::Scm;
 use eyrie_engine::{
-    AttributeChange, Content, Engine, Kind, ObjectId, Op, Owner, RenameMode, Time, XattrMode,
+    AttributeChange, Content, Engine, FallocateMode, Kind, ObjectId, Op, Owner, RenameMode, Time, XattrMode,
 };
 use eyrie_medium::Medium;
 
@@ -135,6 +135,10 @@ fn change(engine: &Scm, found: &[Entry]) {
                 apply(Op::Write { id, offset: 3, data: &[1; 300], time });
                 apply(Op::Write { id, offset: 10_000, data: &[2; 5000], time });
                 apply(Op::Append { id, data: &[3; 200], time });
+                let (offset, length) = (4096, 8192);
+                for mode in FallocateMode::ALL {
+                    apply(Op::Fallocate { id, mode, offset, length, time });
+                }
                 apply(Op::SetSize { id, size: 5000, time });
                 apply(Op::SetSize { id, size: 1 << 40, time });
             }

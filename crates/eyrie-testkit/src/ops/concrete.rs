@@ -144,6 +144,9 @@ impl Ids {
                 Record::new(&Op::Append { id: id(object), data: &bytes.make(), time })
             }
             Action::SetSize { object, size } => Record::new(&Op::SetSize { id: id(object), size, time }),
+            Action::Fallocate { object, mode, offset, length } => {
+                Record::new(&Op::Fallocate { id: id(object), mode, offset, length, time })
+            }
             Action::SetAttributes { object, change } => {
                 Record::new(&Op::SetAttributes { id: id(object), change, time })
             }

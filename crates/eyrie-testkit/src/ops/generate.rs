@@ -1,6 +1,8 @@
 //! Steps from a seed.
 
-use eyrie_engine::{AttributeChange, Engine, Kind, ObjectId, Owner, RenameMode, Time, XattrMode};
+use eyrie_engine::{
+    AttributeChange, Engine, FallocateMode, Kind, ObjectId, Owner, RenameMode, Time, XattrMode,
+};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
@@ -30,6 +32,8 @@ const OFFSETS: [u64; 14] = [
 ];
 /// How many of the offsets are below 1 GiB.
 const NEAR_OFFSETS: usize = 10;
+/// Bytes of a block.
+const BLOCK: u64 = 4096;
 /// Lengths of extended attributes, in bytes. The last is too large; few of the others before fit together.
 const XATTR_LENGTHS: [usize; 12] = [0, 1, 8, 40, 64, 100, 1000, 5000, 20_000, 40_000, 65_536, 65_537];
 /// How many of the lengths are small.
@@ -49,6 +53,7 @@ pub struct Mix {
     pub write: u32,
     pub append: u32,
     pub set_size: u32,
+    pub fallocate: u32,
     pub set_attributes: u32,
     pub set_xattr: u32,
     pub remove_xattr: u32,
@@ -74,6 +79,7 @@ impl Default for Mix {
             write: 20,
             append: 6,
             set_size: 8,
+            fallocate: 8,
             set_attributes: 5,
             set_xattr: 6,
             remove_xattr: 2,
@@ -84,6 +90,32 @@ impl Default for Mix {
             close: 2,
             is_sparse: true,
             has_bad_names: true,
+        }
+    }
+}
+
+impl Mix {
+    /// No step at all.
+    pub fn none() -> Mix {
+        Mix {
+            create: 0,
+            link: 0,
+            unlink: 0,
+            remove_directory: 0,
+            rename: 0,
+            write: 0,
+            append: 0,
+            set_size: 0,
+            fallocate: 0,
+            set_attributes: 0,
+            set_xattr: 0,
+            remove_xattr: 0,
+            put: 0,
+            erase: 0,
+            batch: 0,
+            open: 0,
+            close: 0,
+            ..Mix::default()
         }
     }
 }
@@ -149,7 +181,7 @@ impl Generator {
 
     fn action(&mut self, universe: &Universe<'_>) -> Action {
         let mix = self.mix;
-        let draws: [(u32, Draw); 16] = [
+        let draws: [(u32, Draw); 17] = [
             (mix.create, Generator::create),
             (mix.link, |g, u| Action::Link { dir: g.dir(u), name: g.name(), object: g.object(u) }),
             (mix.unlink, |g, u| {
@@ -170,6 +202,7 @@ impl Generator {
                 let object = g.file(u);
                 Action::SetSize { object, size: g.offset(u, object) }
             }),
+            (mix.fallocate, Generator::fallocate),
             (mix.set_attributes, |g, u| Action::SetAttributes { object: g.object(u), change: g.change() }),
             (mix.set_xattr, Generator::set_xattr),
             (mix.remove_xattr, |g, u| {
@@ -237,6 +270,17 @@ impl Generator {
         let from = self.entry(universe, |_, _| true);
         let to_dir = if self.random.random_ratio(1, 3) { from.0 } else { self.dir(universe) };
         Action::Rename { from, to: (to_dir, self.name()), mode }
+    }
+
+    /// Ranges of whole blocks as a rule, for the modes that take no other.
+    fn fallocate(&mut self, universe: &Universe<'_>) -> Action {
+        let object = self.file(universe);
+        let mode = self.pick(&FallocateMode::ALL);
+        let (mut offset, mut length) = (self.offset(universe, object), self.bytes().length as u64);
+        if mode.shifts() && !self.random.random_ratio(1, 8) {
+            (offset, length) = (offset / BLOCK * BLOCK, length.next_multiple_of(BLOCK));
+        }
+        Action::Fallocate { object, mode, offset, length }
     }
 
     fn batch(&mut self, universe: &Universe<'_>) -> Action {

@@ -11,7 +11,7 @@ mod tests;
 
 use std::fmt;
 
-use eyrie_engine::{AttributeChange, Kind, Owner, RenameMode, Time, XattrMode};
+use eyrie_engine::{AttributeChange, FallocateMode, Kind, Owner, RenameMode, Time, XattrMode};
 
 pub use concrete::{Concrete, Ids, Record};
 pub use generate::{Generator, Mix};
@@ -156,6 +156,8 @@ pub enum Action {
     Append { object: Handle, bytes: Bytes },
     /// Sets the size, in bytes.
     SetSize { object: Handle, size: u64 },
+    /// Changes which storage a range has; offset and length in bytes.
+    Fallocate { object: Handle, mode: FallocateMode, offset: u64, length: u64 },
     /// Sets attributes.
     SetAttributes { object: Handle, change: AttributeChange },
     /// Sets an extended attribute.
@@ -200,6 +202,7 @@ impl Step {
             Action::Write { object, .. }
             | Action::Append { object, .. }
             | Action::SetSize { object, .. }
+            | Action::Fallocate { object, .. }
             | Action::SetAttributes { object, .. }
             | Action::SetXattr { object, .. }
             | Action::RemoveXattr { object, .. }

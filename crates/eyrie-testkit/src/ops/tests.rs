@@ -48,6 +48,7 @@ fn name(op: &Op<'_>) -> &'static str {
         Op::Write { .. } => "write",
         Op::Append { .. } => "append",
         Op::SetSize { .. } => "set size",
+        Op::Fallocate { .. } => "fallocate",
         Op::SetAttributes { .. } => "set attributes",
         Op::SetXattr { .. } => "set xattr",
         Op::RemoveXattr { .. } => "remove xattr",
@@ -63,7 +64,10 @@ fn every_outcome_of_every_op_is_reached() {
     const EMPTY_NAME: &str = "a name has at least one byte";
     const NO_FILE: &str = "the object is no file";
     const TWICE: &str = "a batch names a key once";
-    let expected: [(&str, &[&str]); 16] = [
+    const NO_BYTES: &str = "a range has at least one byte";
+    const NO_BLOCKS: &str = "only whole blocks can be taken out or put in";
+    const NOT_WITHIN: &str = "the range is not within the file";
+    let expected: [(&str, &[&str]); 17] = [
         ("create", &["ok", "Exists", "NotFound", "NotDirectory", "NameTooLong", EMPTY_NAME]),
         ("link", &["ok", "Exists", "NotFound", "NotPermitted", "NotDirectory"]),
         ("unlink", &["ok", "NotFound", "IsDirectory", "NotDirectory"]),
@@ -74,6 +78,7 @@ fn every_outcome_of_every_op_is_reached() {
         ("write", &["ok", "TooLarge", "IsDirectory", NO_FILE]),
         ("append", &["ok", "TooLarge", "IsDirectory", NO_FILE]),
         ("set size", &["ok", "TooLarge", "IsDirectory", NO_FILE]),
+        ("fallocate", &["ok", "TooLarge", "IsDirectory", NO_FILE, NO_BYTES, NO_BLOCKS, NOT_WITHIN]),
         ("set attributes", &["ok"]),
         ("set xattr", &["ok", "Exists", "NoXattr", "XattrName", "XattrTooLarge", "XattrsFull"]),
         ("remove xattr", &["ok", "NoXattr", "XattrName"]),

@@ -152,6 +152,9 @@ impl<'a> Session<'a> {
                 self.compare_object(id, size.saturating_sub(data.len() as u64)..size)
             }
             Op::SetSize { id, size, .. } => self.compare_object(id, size..size),
+            Op::Fallocate { id, offset, length, .. } => {
+                self.compare_object(id, offset..offset.saturating_add(length))
+            }
             Op::SetAttributes { id, .. } | Op::SetXattr { id, .. } | Op::RemoveXattr { id, .. } => {
                 self.compare_object(id, 0..0)
             }

@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use eyrie::posix::{Access, ListEntry, OpenFlags, Posix, SetTime, Stat, Whence};
-use eyrie::{Errno, Kind, RenameMode, Time};
+use eyrie::{Errno, FallocateMode, Kind, RenameMode, Time};
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
@@ -34,6 +34,7 @@ pub enum Call {
     Append { slot: usize, data: Vec<u8> },
     Fstat { slot: usize },
     SetLen { slot: usize, size: u64 },
+    Fallocate { slot: usize, mode: FallocateMode, offset: u64, length: u64 },
     Fchmod { slot: usize, mode: u16 },
     Futimens { slot: usize, accessed: SetTime, modified: SetTime },
     Seek { slot: usize, offset: u64, whence: Whence },
@@ -122,6 +123,7 @@ pub(super) fn perform<P: Posix>(fs: &P, slots: &mut Slots<P>, call: &Call) -> Re
         | Call::Append { slot, .. }
         | Call::Fstat { slot }
         | Call::SetLen { slot, .. }
+        | Call::Fallocate { slot, .. }
         | Call::Fchmod { slot, .. }
         | Call::Futimens { slot, .. }
         | Call::Seek { slot, .. }
@@ -150,6 +152,9 @@ fn on_handle<P: Posix>(fs: &P, handle: &P::Handle, call: &Call) -> eyrie::Result
         Call::Append { data, .. } => fs.append(handle, data).map(|count| Answer::Count(count as u64)),
         Call::Fstat { .. } => fs.fstat(handle).map(|stat| Answer::Stat(Shown::from(&stat))),
         Call::SetLen { size, .. } => fs.set_len(handle, *size).map(done),
+        Call::Fallocate { mode, offset, length, .. } => {
+            fs.fallocate(handle, *mode, *offset, *length).map(done)
+        }
         Call::Fchmod { mode, .. } => fs.fchmod(handle, *mode).map(done),
         Call::Futimens { accessed, modified, .. } => fs.futimens(handle, *accessed, *modified).map(done),
         Call::Seek { offset, whence, .. } => fs.seek(handle, *offset, *whence).map(Answer::Count),
@@ -222,7 +227,7 @@ impl Random {
 
     fn call(&mut self) -> Call {
         let slot = self.0.random_range(0..SLOTS);
-        match self.0.random_range(0..112) {
+        match self.0.random_range(0..118) {
             0..18 => self.open(slot),
             18..21 => Call::Close { slot },
             21..24 => Call::Read { slot, length: self.0.random_range(0..9000), offset: self.offset() },
@@ -254,6 +259,10 @@ impl Random {
             95 => self.mknod(),
             96..98 => Call::Access { path: self.path(), access: Access::from_bits_truncate(self.0.random()) },
             98..100 => Call::List { path: self.path() },
+            100..106 => {
+                let mode = self.one_of(&FallocateMode::ALL);
+                Call::Fallocate { slot, mode, offset: self.offset(), length: self.length() }
+            }
             _ => self.xattr(slot),
         }
     }
@@ -354,6 +363,14 @@ impl Random {
         match self.0.random_range(0..40) {
             0 => self.one_of(&[END, END - 1, END - 4096, END + 1, u64::MAX]),
             1..10 => 0,
+            _ => self.0.random_range(0..12_000),
+        }
+    }
+
+    fn length(&mut self) -> u64 {
+        match self.0.random_range(0..20) {
+            0 => self.one_of(&[i64::MAX as u64, 1 << 63, u64::MAX]),
+            1..10 => self.one_of(&[0, 1, 100, 4096, 8192]),
             _ => self.0.random_range(0..12_000),
         }
     }

@@ -24,7 +24,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use eyrie::posix::{Access, Posix, SetTime};
-use eyrie::{Credentials, Engine, Errno, Host, Kind, PosixExt, Pxfs, Time};
+use eyrie::{Credentials, Engine, Errno, FallocateMode, Host, Kind, PosixExt, Pxfs, Time};
 use eyrie_engine::model::Model;
 use eyrie_engine::scm::Scm;
 use eyrie_engine::volume::{MediumChoice, Options};
@@ -218,6 +218,14 @@ impl<P: Posix> Run<P> {
     fn is_beyond_comparison(&self, call: &Call) -> bool {
         if matches!(call, Call::Xattr { .. } | Call::Fxattr { .. }) {
             return !self.xattrs;
+        }
+        if let Call::Fallocate { mode, offset, length, .. } = call {
+            // A tmpfs has not all modes, its page numbers wrap at the largest size, and its own size is that of memory.
+            return !matches!(
+                mode,
+                FallocateMode::Allocate | FallocateMode::KeepSize | FallocateMode::PunchHole
+            ) || offset.checked_add(*length).is_some_and(|end| end.abs_diff(i64::MAX as u64) < 4096)
+                || (1 << 40..1 << 63).contains(length);
         }
         let (Call::Open { path: name, .. }
         | Call::Truncate { path: name, .. }

@@ -1,7 +1,7 @@
 //! Arguments and results, from ours to the kernel's and back.
 
-use eyrie_engine::{Kind, Time, XattrMode};
-use rustix::fs::{self, FileType, Mode, OFlags, Timespec, Timestamps, XattrFlags};
+use eyrie_engine::{FallocateMode, Kind, Time, XattrMode};
+use rustix::fs::{self, FallocateFlags, FileType, Mode, OFlags, Timespec, Timestamps, XattrFlags};
 use rustix::io::Errno;
 
 use crate::posix::{OpenFlags, SetTime, Stat};
@@ -15,6 +15,18 @@ pub(super) fn xattr_flags(mode: XattrMode) -> XattrFlags {
         XattrMode::Set => XattrFlags::empty(),
         XattrMode::Create => XattrFlags::CREATE,
         XattrMode::Replace => XattrFlags::REPLACE,
+    }
+}
+
+pub(super) fn fallocate_flags(mode: FallocateMode) -> FallocateFlags {
+    match mode {
+        FallocateMode::Allocate => FallocateFlags::empty(),
+        FallocateMode::KeepSize => FallocateFlags::KEEP_SIZE,
+        FallocateMode::PunchHole => FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE,
+        FallocateMode::ZeroRange => FallocateFlags::ZERO_RANGE,
+        FallocateMode::ZeroRangeKeepSize => FallocateFlags::ZERO_RANGE | FallocateFlags::KEEP_SIZE,
+        FallocateMode::CollapseRange => FallocateFlags::COLLAPSE_RANGE,
+        FallocateMode::InsertRange => FallocateFlags::INSERT_RANGE,
     }
 }
 

@@ -16,11 +16,13 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use eyrie_engine::access::Credentials;
-use eyrie_engine::{Kind, RenameMode, XattrMode};
+use eyrie_engine::{FallocateMode, Kind, RenameMode, XattrMode};
 use rustix::fs::{self, AtFlags, Gid, Mode, OFlags, RawDir, RenameFlags, Uid};
 use rustix::io::{Errno, ReadWriteFlags};
 
-use convert::{file_type, kind_of, mode_bits, open_flags, stat_from, timestamps, xattr_flags};
+use convert::{
+    fallocate_flags, file_type, kind_of, mode_bits, open_flags, stat_from, timestamps, xattr_flags,
+};
 
 use crate::posix::{Access, ListEntry, OpenFlags, Posix, SetTime, Stat, StatVfs, Whence};
 use crate::{Error, Result};
@@ -183,6 +185,10 @@ impl Posix for Host {
 
     fn set_len(&self, handle: &OwnedFd, size: u64) -> Result<()> {
         named("ftruncate", fs::ftruncate(handle, size))
+    }
+
+    fn fallocate(&self, handle: &OwnedFd, mode: FallocateMode, offset: u64, length: u64) -> Result<()> {
+        named("fallocate", fs::fallocate(handle, fallocate_flags(mode), offset, length))
     }
 
     /// There is no `truncateat`: this is open, `ftruncate` and close, with the errors of `truncate`. Unlike that it sets

@@ -3,6 +3,7 @@
 use std::cell::Cell;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 
+use eyrie_engine::FallocateMode;
 use rustix::io::Errno;
 
 use super::{Posix, SetTime, Stat};
@@ -106,6 +107,14 @@ impl<'a, P: Posix> File<'a, P> {
     /// As [`Posix::set_len`].
     pub fn set_len(&self, size: u64) -> Result<()> {
         self.fs.set_len(self.handle(), size)
+    }
+
+    /// Gives storage to a range of bytes, takes it, or moves what follows, as `mode` says.
+    ///
+    /// # Errors
+    /// As [`Posix::fallocate`].
+    pub fn fallocate(&self, mode: FallocateMode, offset: u64, length: u64) -> Result<()> {
+        self.fs.fallocate(self.handle(), mode, offset, length)
     }
 
     /// Sets the permission bits.

@@ -16,7 +16,7 @@ pub use types::{ListEntry, OpenFlags, SetTime, Stat, StatVfs, Whence};
 
 use std::path::Path;
 
-use eyrie_engine::{Kind, RenameMode, XattrMode};
+use eyrie_engine::{FallocateMode, Kind, RenameMode, XattrMode};
 
 use crate::Result;
 
@@ -85,6 +85,15 @@ pub trait Posix {
     /// # Errors
     /// `EINVAL` unless it is a regular file opened for writing.
     fn set_len(&self, handle: &Self::Handle, size: u64) -> Result<()>;
+
+    /// Gives storage to `length` bytes of an open file from `offset` on, takes it, or moves what follows, as `mode` says.
+    ///
+    /// # Errors
+    /// `EINVAL` for no bytes, and for an offset or length of 2^63 or more; `EBADF` unless opened for writing; `EFBIG` past
+    /// the largest size; `ENOSPC`. To collapse and to insert, `EINVAL` unless both are multiples of 4096, the range begins
+    /// before the end of the file, and a collapsed one ends before it. `EOPNOTSUPP` for modes that the file system does not
+    /// have, as on the host.
+    fn fallocate(&self, handle: &Self::Handle, mode: FallocateMode, offset: u64, length: u64) -> Result<()>;
 
     /// Cuts the file `path` to `size`, or extends it with zeros.
     ///

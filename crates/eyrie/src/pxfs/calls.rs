@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use eyrie_engine::access::{self, Rights};
-use eyrie_engine::{Content, Engine, Kind, ObjectId, RenameMode, XattrMode};
+use eyrie_engine::{Content, Engine, FallocateMode, Kind, ObjectId, RenameMode, XattrMode};
 use eyrie_medium::epoch;
 use rustix::io::Errno;
 
@@ -83,6 +83,10 @@ impl<E: Engine> Posix for Pxfs<E> {
 
     fn set_len(&self, handle: &Handle, size: u64) -> Result<()> {
         self.call("ftruncate", || self.set_handle_size(handle, size))
+    }
+
+    fn fallocate(&self, handle: &Handle, mode: FallocateMode, offset: u64, length: u64) -> Result<()> {
+        self.call("fallocate", || self.fallocate_handle(handle, mode, offset, length))
     }
 
     fn truncate(&self, path: impl AsRef<Path>, size: u64) -> Result<()> {

@@ -1,7 +1,7 @@
 //! Opening, and what is done with open files.
 
 use eyrie_engine::access::{self, Rights};
-use eyrie_engine::{Attributes, Content, Engine, Kind, ObjectId, Op};
+use eyrie_engine::{Attributes, Content, Engine, FallocateMode, Kind, ObjectId, Op};
 use rustix::io::Errno;
 
 use super::walk::{Last, Parent, Walk};
@@ -186,6 +186,29 @@ impl<E: Engine> Pxfs<E> {
             return Err(Errno::INVAL.into());
         }
         self.cut(handle.id, size)
+    }
+
+    /// Handles for writing are of regular files: Linux's other errors have no cause here.
+    pub(super) fn fallocate_handle(
+        &self,
+        handle: &Handle,
+        mode: FallocateMode,
+        offset: u64,
+        length: u64,
+    ) -> Step<()> {
+        if offset > OFFSET_MAX || length == 0 || length > OFFSET_MAX {
+            return Err(Errno::INVAL.into());
+        }
+        if !handle.flags.contains(OpenFlags::WRITE) {
+            return Err(Errno::BADF.into());
+        }
+        if length > OFFSET_MAX - offset {
+            return Err(Errno::FBIG.into());
+        }
+        let id = handle.id;
+        self.drop_set_ids(id)?;
+        self.engine.apply(&Op::Fallocate { id, mode, offset, length, time: self.now() })?;
+        Ok(())
     }
 
     pub(super) fn truncate_path(&self, path: &[u8], size: u64) -> Step<()> {

@@ -1,7 +1,7 @@
 use std::io::{Read, Seek, SeekFrom, Write};
 
 use eyrie_engine::model::Model;
-use eyrie_engine::{Kind, ObjectId, Owner, RenameMode, XattrMode};
+use eyrie_engine::{FallocateMode, Kind, ObjectId, Owner, RenameMode, XattrMode};
 
 use super::*;
 use crate::posix::{OpenFlags, Posix, PosixExt, SetTime};
@@ -110,6 +110,9 @@ fn a_handle_keeps_its_rights() {
     let reader = fs.open_file("f").unwrap();
     assert_eq!(errno(reader.write_at(b"y", 0)), Some(Errno::BADF));
     assert_eq!(errno(reader.set_len(0)), Some(Errno::INVAL));
+    assert_eq!(errno(reader.fallocate(FallocateMode::PunchHole, 0, 1)), Some(Errno::BADF));
+    assert_eq!(errno(reader.fallocate(FallocateMode::PunchHole, 0, 0)), Some(Errno::INVAL));
+    assert_eq!(errno(file.fallocate(FallocateMode::InsertRange, 4096, 4096)), Some(Errno::INVAL));
 }
 
 #[test]
@@ -120,6 +123,11 @@ fn offsets_end_at_the_largest_size() {
         assert_eq!(errno(file.read_at(&mut [0], offset)), Some(Errno::INVAL));
         assert_eq!(errno(file.write_at(&[0], offset)), Some(Errno::INVAL));
         assert_eq!(errno(file.set_len(offset)), Some(Errno::INVAL));
+        for mode in FallocateMode::ALL {
+            assert_eq!(errno(file.fallocate(mode, offset, 1)), Some(Errno::INVAL));
+            assert_eq!(errno(file.fallocate(mode, 0, offset)), Some(Errno::INVAL));
+            assert_eq!(errno(file.fallocate(mode, 1, i64::MAX as u64)), Some(Errno::FBIG));
+        }
     }
     assert_eq!(errno(file.write_at(&[0, 0], i64::MAX as u64 - 1)), Some(Errno::INVAL));
     assert_eq!(file.read_at(&mut [], i64::MAX as u64).unwrap(), 0);
@@ -253,4 +261,20 @@ fn threads_may_share_a_file_system() {
     });
     fs.remove_dir_all("/").unwrap();
     assert_eq!(fs.read_dir("/").unwrap().count(), 0);
+}
+
+#[test]
+fn an_allocation_takes_set_id_bits_as_a_write_does() {
+    let fs = empty();
+    fs.chmod("/", 0o777).unwrap();
+    let user = fs.with_credentials(Credentials::new(1, 1, &[]));
+    for mode in FallocateMode::ALL {
+        fs.write("f", [1; 20_000]).unwrap();
+        fs.chmod("f", 0o6777).unwrap();
+        fs.options().write(true).open("f").unwrap().fallocate(mode, 4096, 4096).unwrap();
+        assert_eq!(fs.stat("f").unwrap().mode, 0o6777, "root keeps them");
+        user.options().write(true).open("f").unwrap().fallocate(mode, 4096, 4096).unwrap();
+        assert_eq!(fs.stat("f").unwrap().mode, 0o777, "{mode:?}");
+        fs.unlink("f").unwrap();
+    }
 }

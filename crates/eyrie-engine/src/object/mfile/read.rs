@@ -46,7 +46,7 @@ pub fn find(medium: &Medium, root: Pointer, offset: u64) -> Result<Piece> {
     let mut within = offset;
     loop {
         match under(pointer, level, at)? {
-            Under::Hole => return Ok(Piece::Hole(span(level) - within)),
+            Under::Hole | Under::Unwritten(_) => return Ok(Piece::Hole(span(level) - within)),
             Under::Leaf(extent) => return Ok(Piece::Data(extent.addr.add(within), span(level) - within)),
             Under::Node(node) => {
                 at = slot_addr(node, slot_of(level, within));
@@ -157,7 +157,7 @@ fn counted(medium: &Medium, pointer: Pointer, level: u8, size: u64, nodes: &mut 
     let addr = match under(pointer, level, Addr::NULL)? {
         Under::Hole => return Ok(0),
         Under::Node(addr) if *nodes > 0 => addr,
-        Under::Leaf(_) | Under::Node(_) => return Ok(pages(size, level)),
+        Under::Leaf(_) | Under::Unwritten(_) | Under::Node(_) => return Ok(pages(size, level)),
     };
     *nodes -= 1;
     let node = medium.words(addr, FANOUT)?;

@@ -7,7 +7,7 @@ use super::tree::{
 };
 use super::visit::retire_under;
 use crate::Result;
-use crate::object::pointer::{Class, Extent, Pointer};
+use crate::object::pointer::{Extent, Pointer};
 use crate::transaction::Transaction;
 
 /// Prepares a change of size; the new root, to be published with `to` in the header's hot line.
@@ -64,7 +64,8 @@ fn cut(
     if to >= span(level) {
         return Ok(pointer);
     }
-    match under(pointer, level, Addr::NULL)? {
+    let old = under(pointer, level, Addr::NULL)?;
+    match old {
         Under::Hole => Ok(Pointer::NULL),
         Under::Leaf(extent) if level == 0 => {
             let page = transaction.allocate(PAGE_SIZE)?;
@@ -72,13 +73,14 @@ fn cut(
             transaction.retire(extent);
             Ok(Pointer::leaf(page))
         }
-        Under::Leaf(extent) => {
-            let node = split_leaf(transaction, extent.addr, extent.bytes(), level)?;
+        // What is past `to` in it was never visible.
+        Under::Unwritten(_) if level == 0 => Ok(pointer),
+        Under::Leaf(extent) | Under::Unwritten(extent) => {
+            let node = Node::take(transaction, old, level)?;
             cut_node(transaction, node, level, extent.bytes(), to)
         }
-        Under::Node(addr) => {
-            let node = Node::read(transaction.medium(), addr)?;
-            transaction.retire(Extent { addr, class: Class::PAGE });
+        Under::Node(_) => {
+            let node = Node::take(transaction, old, level)?;
             cut_node(transaction, node, level, from, to)
         }
     }

@@ -72,7 +72,7 @@ impl Walk<'_> {
     /// What `pointer`, stored at `at`, holds from offset `start` of the file on.
     fn under(&mut self, pointer: Pointer, level: u8, start: u64, at: Addr) -> Result<()> {
         let node = match under(pointer, level, at) {
-            Ok(Under::Hole) => return Ok(()),
+            Ok(Under::Hole | Under::Unwritten(_)) => return Ok(()),
             Ok(Under::Leaf(extent)) => return self.data(start, span(level), extent),
             Ok(Under::Node(node)) => node,
             Err(error) => return self.lost(start, span(level), error),

@@ -28,6 +28,15 @@ pub fn height_for(end: u64) -> u8 {
     (0..MAX_HEIGHT).find(|&height| span(height) >= end).unwrap_or(MAX_HEIGHT)
 }
 
+/// Height of the lowest tree (not an extent alone) that has what is under a root.
+pub fn tree_height(root: Pointer) -> Result<u8> {
+    match root.height() {
+        0 => Ok(root.extent().map_or(1, |extent| height_for(extent.bytes()).max(1))),
+        height if height <= MAX_HEIGHT => Ok(height),
+        _ => Err(Error::corrupt(Addr::NULL, "file tree of an impossible height")),
+    }
+}
+
 /// Child of a node at `level` (1 or more) that holds `offset` (from the node's start).
 pub const fn slot_of(level: u8, offset: u64) -> usize {
     (offset / span(level - 1)) as usize
@@ -45,6 +54,8 @@ pub enum Under {
     Hole,
     /// Bytes: as many as the level spans.
     Leaf(Extent),
+    /// Zeros that have as much storage. What bytes that has means nothing.
+    Unwritten(Extent),
     /// A node of 512 pointers.
     Node(Addr),
 }
@@ -56,14 +67,14 @@ pub fn under(pointer: Pointer, level: u8, at: Addr) -> Result<Under> {
         return Ok(Under::Hole);
     }
     let extent = pointer.extent().ok_or_else(|| Error::corrupt(at, "pointer of an unknown class"))?;
-    if pointer.is_shared() || pointer.is_unwritten() {
+    if pointer.is_shared() || pointer.is_unwritten() && !pointer.is_leaf() {
         return Err(Error::corrupt(at, "pointer of a kind that this format does not have"));
     }
     if pointer.is_leaf() {
         if level > MAX_LEAF_LEVEL || extent.bytes() != span(level) {
             return Err(Error::corrupt(at, "leaf whose size is not its level's span"));
         }
-        return Ok(Under::Leaf(extent));
+        return Ok(if pointer.is_unwritten() { Under::Unwritten(extent) } else { Under::Leaf(extent) });
     }
     if level == 0 || extent.class != Class::PAGE {
         return Err(Error::corrupt(at, "interior node that is no page"));
@@ -103,6 +114,37 @@ impl Node {
         let mut node = Node::empty();
         medium.read(addr, node.0.as_mut_bytes())?;
         Ok(node)
+    }
+
+    /// The node under a pointer at `level` (1 or more), or one over its pieces, to be changed and written elsewhere.
+    pub fn take(transaction: &mut Transaction<'_>, old: Under, level: u8) -> Result<Node> {
+        match old {
+            Under::Hole => Ok(Node::empty()),
+            Under::Leaf(extent) => split_leaf(transaction, extent.addr, extent.bytes(), level),
+            Under::Unwritten(extent) => {
+                let mut node = split_leaf(transaction, extent.addr, extent.bytes(), level)?;
+                for pointer in &mut node.0 {
+                    let page = Pointer::from_raw(*pointer).extent();
+                    *pointer = page.map_or(Pointer::NULL, Pointer::unwritten).raw();
+                }
+                Ok(node)
+            }
+            Under::Node(addr) => {
+                transaction.retire_found(Extent { addr, class: Class::PAGE })?;
+                Node::read(transaction.medium(), addr)
+            }
+        }
+    }
+
+    /// Makes the slots holes that are wholly past the first `size` bytes under it, and so garbage.
+    pub fn clear_past(&mut self, level: u8, size: u64) {
+        let visible = size.div_ceil(span(level - 1)).min(FANOUT as u64) as usize;
+        self.0[visible..].fill(0);
+    }
+
+    /// Whether it has holes only.
+    pub fn is_empty(&self) -> bool {
+        self.0.iter().all(|pointer| *pointer == 0)
     }
 
     /// Writes the node to a new page.

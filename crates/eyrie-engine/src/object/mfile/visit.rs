@@ -35,7 +35,7 @@ fn visit_under(
 ) -> Result<()> {
     match under(pointer, level, Addr::NULL)? {
         Under::Hole => Ok(()),
-        Under::Leaf(extent) => visit(extent),
+        Under::Leaf(extent) | Under::Unwritten(extent) => visit(extent),
         Under::Node(addr) => {
             visit(Extent { addr, class: Class::PAGE })?;
             let node = Node::read(medium, addr)?;

@@ -91,7 +91,12 @@ fn tree_over(
 }
 
 /// The same `size` bytes as a tree of `height` (1 or more): big root extents become nodes over their pieces.
-fn raise(transaction: &mut Transaction<'_>, root: Pointer, size: u64, height: u8) -> Result<Pointer> {
+pub(super) fn raise(
+    transaction: &mut Transaction<'_>,
+    root: Pointer,
+    size: u64,
+    height: u8,
+) -> Result<Pointer> {
     let mut pointer = root.with_height(0);
     let mut level = root.height();
     if pointer.is_null() {
@@ -132,9 +137,9 @@ fn pieces(transaction: &mut Transaction<'_>, extent: Extent, size: u64, level: u
 
 /// Bytes to store at an offset from the start of a subtree.
 #[derive(Clone, Copy)]
-struct Part<'a> {
-    offset: u64,
-    data: &'a [u8],
+pub(super) struct Part<'a> {
+    pub(super) offset: u64,
+    pub(super) data: &'a [u8],
 }
 
 impl<'a> Part<'a> {
@@ -165,6 +170,9 @@ fn cow(
         return cow_page(transaction, old, part, size);
     }
     let whole = part.offset == 0 && part.end() == span(level);
+    if whole && let Under::Unwritten(extent) = old {
+        return write_first(transaction, extent, part);
+    }
     if whole && level <= MAX_LEAF_LEVEL {
         match transaction.allocate(span(level)) {
             Ok(extent) => {
@@ -178,19 +186,10 @@ fn cow(
             Err(error) => return Err(error),
         }
     }
-    let mut node = match old {
-        Under::Hole => Node::empty(),
-        Under::Leaf(extent) => split_leaf(transaction, extent.addr, extent.bytes(), level)?,
-        Under::Node(addr) => {
-            transaction.retire(Extent { addr, class: Class::PAGE });
-            Node::read(transaction.medium(), addr)?
-        }
-    };
+    let mut node = Node::take(transaction, old, level)?;
+    node.clear_past(level, size);
     let child_span = span(level - 1);
     let (first, last) = (slot_of(level, part.offset), slot_of(level, part.end() - 1));
-    // Slots past the last visible block are garbage.
-    let visible = size.div_ceil(child_span).min(FANOUT as u64) as usize;
-    node.0[visible..].fill(0);
     for slot in first..=last {
         let start = start_of(level, slot);
         let child = cow(
@@ -205,8 +204,23 @@ fn cow(
     node.write(transaction)
 }
 
-/// A new page with the visible bytes of the old one, zeros, and `part`.
-fn cow_page(transaction: &mut Transaction<'_>, old: Under, part: Part<'_>, size: u64) -> Result<Pointer> {
+/// Stores `part` and zeros around it where nothing was written before: in place, because nobody sees bytes there.
+fn write_first(transaction: &mut Transaction<'_>, extent: Extent, part: Part<'_>) -> Result<Pointer> {
+    transaction.volume().require_own(extent)?;
+    compose(transaction, extent, extent.bytes(), None, 0, part)?;
+    Ok(Pointer::leaf(extent))
+}
+
+/// A page with the visible bytes of the old one, zeros, and `part`: a new one, unless the old was never written.
+pub(super) fn cow_page(
+    transaction: &mut Transaction<'_>,
+    old: Under,
+    part: Part<'_>,
+    size: u64,
+) -> Result<Pointer> {
+    if let Under::Unwritten(extent) = old {
+        return write_first(transaction, extent, part);
+    }
     let page = transaction.allocate(PAGE_SIZE)?;
     let from = if let Under::Leaf(extent) = old { Some(extent) } else { None };
     compose(transaction, page, PAGE_SIZE, from.map(|extent| extent.addr), size.min(PAGE_SIZE), part)?;
@@ -217,7 +231,7 @@ fn cow_page(transaction: &mut Transaction<'_>, old: Under, part: Part<'_>, size:
 }
 
 /// Fills `new` (as far as `len`) with `size` old bytes, then zeros, and `part` over both.
-fn compose(
+pub(super) fn compose(
     transaction: &mut Transaction<'_>,
     new: Extent,
     len: u64,
@@ -441,10 +455,10 @@ fn extend_child(
             }
             transaction.write(extent.addr.add(part.offset.min(span(level))), part.data)
         }
-        Under::Hole if part.data.is_empty() => Ok(()),
-        Under::Hole => {
+        Under::Hole | Under::Unwritten(_) if part.data.is_empty() => Ok(()),
+        Under::Hole | Under::Unwritten(_) => {
             // The slot is visible, so it changes with the commit and not before.
-            let child = cow(transaction, Pointer::NULL, level, part, 0)?;
+            let child = cow(transaction, pointer, level, part, size)?;
             transaction.word(at, child.raw());
             Ok(())
         }

@@ -3,10 +3,11 @@
 use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
 
 use super::layout::{
-    self, BatchFields, CreateFields, DataFields, HEADER_SIZE, Header, LinkFields, NameFields, PutFields,
-    RenameFields, SetAttributesFields, SetSizeFields, Stamp, Tag, VERSION, XattrFields, present,
+    self, BatchFields, CreateFields, DataFields, FallocateFields, HEADER_SIZE, Header, LinkFields,
+    NameFields, PutFields, RenameFields, SetAttributesFields, SetSizeFields, Stamp, Tag, VERSION,
+    XattrFields, present,
 };
-use crate::{AttributeChange, Content, ObjectId, Op, Owner, RenameMode, Time, XattrMode};
+use crate::{AttributeChange, Content, FallocateMode, ObjectId, Op, Owner, RenameMode, Time, XattrMode};
 
 type Result<T> = std::result::Result<T, DecodeError>;
 
@@ -151,6 +152,7 @@ impl<'a> Body<'a> {
                 let fields: &SetSizeFields = self.fields()?;
                 Op::SetSize { id: id(fields.id)?, size: fields.size.get(), time: time(fields.stamp)? }
             }
+            Tag::Fallocate => self.fallocate()?,
             Tag::SetAttributes => self.set_attributes()?,
             Tag::SetXattr | Tag::RemoveXattr => self.xattr(tag)?,
             Tag::Put => {
@@ -202,6 +204,27 @@ impl<'a> Body<'a> {
             to_dir: id(fields.to_dir)?,
             to_name: self.name(fields.to_size)?,
             mode,
+            time: time(fields.stamp)?,
+        })
+    }
+
+    fn fallocate(&mut self) -> Result<Op<'a>> {
+        let fields: &FallocateFields = self.fields()?;
+        let mode = match fields.mode.get() {
+            layout::FALLOCATE_ALLOCATE => FallocateMode::Allocate,
+            layout::FALLOCATE_KEEP_SIZE => FallocateMode::KeepSize,
+            layout::FALLOCATE_PUNCH_HOLE => FallocateMode::PunchHole,
+            layout::FALLOCATE_ZERO_RANGE => FallocateMode::ZeroRange,
+            layout::FALLOCATE_ZERO_RANGE_KEEP_SIZE => FallocateMode::ZeroRangeKeepSize,
+            layout::FALLOCATE_COLLAPSE_RANGE => FallocateMode::CollapseRange,
+            layout::FALLOCATE_INSERT_RANGE => FallocateMode::InsertRange,
+            _ => return Err(DecodeError::Malformed("mode of a fallocate")),
+        };
+        Ok(Op::Fallocate {
+            id: id(fields.id)?,
+            mode,
+            offset: fields.offset.get(),
+            length: fields.length.get(),
             time: time(fields.stamp)?,
         })
     }

@@ -54,11 +54,12 @@ pub(super) enum Tag {
     Batch = 12,
     SetXattr = 13,
     RemoveXattr = 14,
+    Fallocate = 15,
 }
 
 impl Tag {
     pub(super) fn from_raw(raw: u16) -> Option<Tag> {
-        const ALL: [Tag; 14] = [
+        const ALL: [Tag; 15] = [
             Tag::Create,
             Tag::Link,
             Tag::Unlink,
@@ -73,6 +74,7 @@ impl Tag {
             Tag::Batch,
             Tag::SetXattr,
             Tag::RemoveXattr,
+            Tag::Fallocate,
         ];
         ALL.into_iter().find(|&tag| tag as u16 == raw)
     }
@@ -202,6 +204,31 @@ const _: () = {
     assert!(size_of::<SetSizeFields>() == 28);
     assert!(offset_of!(SetSizeFields, size) == 8);
     assert!(offset_of!(SetSizeFields, stamp) == 16);
+};
+
+pub(super) const FALLOCATE_ALLOCATE: u32 = 0;
+pub(super) const FALLOCATE_KEEP_SIZE: u32 = 1;
+pub(super) const FALLOCATE_PUNCH_HOLE: u32 = 2;
+pub(super) const FALLOCATE_ZERO_RANGE: u32 = 3;
+pub(super) const FALLOCATE_ZERO_RANGE_KEEP_SIZE: u32 = 4;
+pub(super) const FALLOCATE_COLLAPSE_RANGE: u32 = 5;
+pub(super) const FALLOCATE_INSERT_RANGE: u32 = 6;
+
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy)]
+#[repr(C)]
+pub(super) struct FallocateFields {
+    pub(super) id: U64,
+    pub(super) offset: U64,
+    pub(super) length: U64,
+    pub(super) mode: U32,
+    pub(super) stamp: Stamp,
+}
+const _: () = {
+    assert!(size_of::<FallocateFields>() == 40);
+    assert!(offset_of!(FallocateFields, offset) == 8);
+    assert!(offset_of!(FallocateFields, length) == 16);
+    assert!(offset_of!(FallocateFields, mode) == 24);
+    assert!(offset_of!(FallocateFields, stamp) == 28);
 };
 
 /// Bits of [`SetAttributesFields::present`].

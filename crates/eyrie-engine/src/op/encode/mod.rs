@@ -15,10 +15,10 @@ mod tests;
 pub use self::decode::{DecodeError, Decoded, decode};
 
 use self::layout::{
-    BatchFields, CreateFields, DataFields, HEADER_SIZE, Header, LinkFields, NameFields, PutFields,
-    RenameFields, SetAttributesFields, SetSizeFields, Stamp, Tag, VERSION, XattrFields, present,
+    BatchFields, CreateFields, DataFields, FallocateFields, HEADER_SIZE, Header, LinkFields, NameFields,
+    PutFields, RenameFields, SetAttributesFields, SetSizeFields, Stamp, Tag, VERSION, XattrFields, present,
 };
-use crate::{AttributeChange, Content, ObjectId, Op, Owner, RenameMode, Time, XattrMode};
+use crate::{AttributeChange, Content, FallocateMode, ObjectId, Op, Owner, RenameMode, Time, XattrMode};
 use zerocopy::IntoBytes;
 
 /// Appends the record of `op` to `out`.
@@ -88,14 +88,12 @@ fn encode_body(op: &Op<'_>, out: &mut Vec<u8>) -> Tag {
             put(out, &SetSizeFields { id: raw(id), size: size.into(), stamp: stamp(time) }, &[]);
             Tag::SetSize
         }
+        Op::Fallocate { id, mode, offset, length, time } => {
+            encode_fallocate(out, id, mode, (offset, length), time)
+        }
         Op::SetAttributes { id, change, time } => encode_attributes(out, id, change, time),
         Op::SetXattr { id, name, value, mode, time } => {
-            let mode = match mode {
-                XattrMode::Set => layout::XATTR_SET,
-                XattrMode::Create => layout::XATTR_CREATE,
-                XattrMode::Replace => layout::XATTR_REPLACE,
-            };
-            encode_xattr(out, Tag::SetXattr, id, name, value, mode, time)
+            encode_xattr(out, Tag::SetXattr, id, name, value, xattr_mode(mode), time)
         }
         Op::RemoveXattr { id, name, time } => encode_xattr(out, Tag::RemoveXattr, id, name, &[], 0, time),
         Op::Put { dir, name, id, owner, data, time } => {
@@ -135,6 +133,24 @@ fn encode_data(out: &mut Vec<u8>, tag: Tag, id: ObjectId, offset: u64, data: &[u
     };
     put(out, &fields, &[data]);
     tag
+}
+
+fn encode_fallocate(
+    out: &mut Vec<u8>,
+    id: ObjectId,
+    mode: FallocateMode,
+    (offset, length): (u64, u64),
+    time: Time,
+) -> Tag {
+    let fields = FallocateFields {
+        id: raw(id),
+        offset: offset.into(),
+        length: length.into(),
+        mode: fallocate_mode(mode).into(),
+        stamp: stamp(time),
+    };
+    put(out, &fields, &[]);
+    Tag::Fallocate
 }
 
 fn encode_attributes(out: &mut Vec<u8>, id: ObjectId, change: AttributeChange, time: Time) -> Tag {
@@ -209,5 +225,25 @@ fn rename_mode(mode: RenameMode) -> u32 {
         RenameMode::Replace => layout::RENAME_REPLACE,
         RenameMode::NoReplace => layout::RENAME_NO_REPLACE,
         RenameMode::Exchange => layout::RENAME_EXCHANGE,
+    }
+}
+
+fn fallocate_mode(mode: FallocateMode) -> u32 {
+    match mode {
+        FallocateMode::Allocate => layout::FALLOCATE_ALLOCATE,
+        FallocateMode::KeepSize => layout::FALLOCATE_KEEP_SIZE,
+        FallocateMode::PunchHole => layout::FALLOCATE_PUNCH_HOLE,
+        FallocateMode::ZeroRange => layout::FALLOCATE_ZERO_RANGE,
+        FallocateMode::ZeroRangeKeepSize => layout::FALLOCATE_ZERO_RANGE_KEEP_SIZE,
+        FallocateMode::CollapseRange => layout::FALLOCATE_COLLAPSE_RANGE,
+        FallocateMode::InsertRange => layout::FALLOCATE_INSERT_RANGE,
+    }
+}
+
+fn xattr_mode(mode: XattrMode) -> u32 {
+    match mode {
+        XattrMode::Set => layout::XATTR_SET,
+        XattrMode::Create => layout::XATTR_CREATE,
+        XattrMode::Replace => layout::XATTR_REPLACE,
     }
 }

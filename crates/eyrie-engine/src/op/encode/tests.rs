@@ -20,7 +20,7 @@ struct Sample {
     time: Time,
 }
 
-const SINGLE_VARIANTS: u8 = 13;
+const SINGLE_VARIANTS: u8 = 14;
 
 impl Sample {
     fn op(&self) -> Op<'_> {
@@ -50,7 +50,11 @@ impl Sample {
                 Op::SetXattr { id, name, value: data, mode, time }
             }
             10 => Op::RemoveXattr { id, name, time },
-            11 => Op::Put { dir, name, id, owner, data, time },
+            11 => {
+                let mode = FallocateMode::ALL[data.len() % FallocateMode::ALL.len()];
+                Op::Fallocate { id, mode, offset: number, length: dir.place(), time }
+            }
+            12 => Op::Put { dir, name, id, owner, data, time },
             _ => Op::Erase { dir, name, time },
         }
     }
@@ -191,7 +195,7 @@ proptest! {
         let length = bytes.len() as u64;
         if bytes.len() >= HEADER_SIZE {
             bytes[..8].copy_from_slice(&length.to_le_bytes());
-            let kind = bytes[14] % 16;
+            let kind = bytes[14] % 17;
             bytes[12..16].copy_from_slice(&[1, 0, kind, 0]);
             seal(&mut bytes);
             let _ = decode(&bytes);
@@ -229,9 +233,9 @@ fn unknown_versions_and_kinds_are_told_apart() {
     seal(&mut record);
     assert_eq!(decode(&record), Err(DecodeError::Version(2)));
     record[12] = 1;
-    record[14] = 15;
+    record[14] = 16;
     seal(&mut record);
-    assert_eq!(decode(&record), Err(DecodeError::Kind(15)));
+    assert_eq!(decode(&record), Err(DecodeError::Kind(16)));
 }
 
 #[test]
@@ -256,4 +260,15 @@ fn a_batch_within_a_batch_is_refused() {
     let mut out = Vec::new();
     encode(&Op::Batch { dir, ops: &inner, time: Time::default() }, &mut out);
     assert!(matches!(decode(&out), Err(DecodeError::Malformed(_))));
+}
+
+#[test]
+fn a_mode_of_fallocate_that_there_is_not_is_refused() {
+    let id = ObjectId::new(64, Kind::File);
+    let (mode, time) = (FallocateMode::InsertRange, Time::default());
+    let mut out = Vec::new();
+    encode(&Op::Fallocate { id, mode, offset: 4096, length: 8192, time }, &mut out);
+    out[HEADER_SIZE + 24] += 1;
+    seal(&mut out);
+    assert_eq!(decode(&out), Err(DecodeError::Malformed("mode of a fallocate")));
 }

@@ -1,0 +1,59 @@
+//! The cases of `fallocate`.
+
+use eyrie_engine::FallocateMode;
+
+use super::Change;
+use super::cases::{append, set_size, write};
+
+pub(super) fn fallocate(path: &str, mode: FallocateMode, offset: u64, length: u64) -> Change {
+    Change::Fallocate { path: path.into(), mode, offset, length }
+}
+
+/// Two, the second of which uses the storage that the first gave, or had.
+pub(super) fn again() -> [[Change; 2]; 4] {
+    use FallocateMode::{Allocate, CollapseRange, InsertRange, PunchHole, ZeroRange};
+    [
+        [fallocate("tree", ZeroRange, 4096, 8192), write("tree", 5000, 100)],
+        [fallocate("tree", PunchHole, 0, 8192), fallocate("tree", Allocate, 0, 8192)],
+        [fallocate("tree", CollapseRange, 4096, 4096), fallocate("tree", InsertRange, 4096, 4096)],
+        [fallocate("sparse", Allocate, 0, 8192), write("sparse", 100, 6000)],
+    ]
+}
+
+/// Of files that are small, trees, sparse, and have storage that was never written.
+pub(super) fn ranges() -> Vec<Change> {
+    use FallocateMode::{
+        Allocate, CollapseRange, InsertRange, KeepSize, PunchHole, ZeroRange, ZeroRangeKeepSize,
+    };
+    vec![
+        fallocate("reserved", Allocate, 3000, 20_000),
+        fallocate("reserved", PunchHole, 0, 9000),
+        fallocate("reserved", ZeroRange, 100, 14_000),
+        fallocate("reserved", CollapseRange, 0, 4096),
+        fallocate("reserved", InsertRange, 8192, 4096),
+        write("reserved", 9000, 100),
+        write("reserved", 3000, 3000),
+        append("reserved", 3000),
+        set_size("reserved", 9000),
+        set_size("reserved", 30_000),
+        fallocate("tree", Allocate, 30_000, 30_000),
+        fallocate("tree", KeepSize, 30_000, 30_000),
+        fallocate("tree", PunchHole, 9000, 20_000),
+        fallocate("tree", PunchHole, 0, 1 << 40),
+        fallocate("tree", ZeroRange, 100, 10_000),
+        fallocate("tree", ZeroRangeKeepSize, 4096, 4096),
+        fallocate("tree", CollapseRange, 4096, 8192),
+        fallocate("tree", InsertRange, 4096, 8192),
+        fallocate("tree", InsertRange, 0, 4 << 20),
+        fallocate("tree", InsertRange, 0, 100),
+        fallocate("extent", Allocate, 0, 30_000),
+        fallocate("extent", PunchHole, 100, 50),
+        fallocate("extent", CollapseRange, 4096, 4096),
+        fallocate("extent", InsertRange, 16_384, 4096),
+        fallocate("sparse", Allocate, 0, 20_000),
+        fallocate("sparse", KeepSize, 3_100_000, 90_000),
+        fallocate("sparse", ZeroRange, 30_000, 50),
+        fallocate("sparse", CollapseRange, 20_480, 1 << 20),
+        fallocate("sparse", InsertRange, 8192, 2 << 20),
+    ]
+}
