@@ -87,8 +87,9 @@ impl Workload {
                 let what = "the volume is not as it should be, without any crash";
                 Failure::new(what, name, format_args!("{error}\n{script}"))
             })?;
-            let found = recorded.explore(limits(arguments), &mut || !interrupt::requested());
+            let found = recorded.explore(limits(arguments), &mut || deadline.goes_on());
             workload.add(found.map_err(|crash| lost(name, setup, arguments, &script, &crash))?);
+            workload.complete &= deadline.goes_on();
         }
         workload.seconds = began.elapsed().as_secs_f64();
         Ok(workload)

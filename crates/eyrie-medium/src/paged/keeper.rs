@@ -18,6 +18,9 @@ use crate::fault::Fault;
 /// less than two seconds are for privileged processes.
 const PRESSURE: &[u8] = b"some 200000 2000000\0";
 
+/// Pages in memory from which on the kernel is asked: fewer help nobody, and to be asked no more costs it milliseconds.
+const WORTH_ASKING: usize = 4096;
+
 /// Time between background drains, at most.
 const LONGEST_INTERVAL: Duration = Duration::from_secs(1 << 30);
 
@@ -41,7 +44,7 @@ impl Bell {
 }
 
 /// A file that becomes readable (with priority) when memory is short, where the kernel gives one.
-fn pressure() -> Option<File> {
+fn ask_for_pressure() -> Option<File> {
     let mut file = File::options().read(true).write(true).open("/proc/pressure/memory").ok()?;
     file.write_all(PRESSURE).ok()?;
     Some(file)
@@ -92,11 +95,14 @@ impl Drop for Keeper {
 }
 
 fn keep(pager: &Pager) {
-    let pressure = pressure();
+    let mut pressure = None;
     // Time has an end.
     let interval = pager.options.drain_interval.min(LONGEST_INTERVAL);
     let mut next = Instant::now() + interval;
     loop {
+        if pressure.is_none() && pager.resident() > WORTH_ASKING {
+            pressure = ask_for_pressure();
+        }
         let short = wait(pager, pressure.as_ref(), next.saturating_duration_since(Instant::now()));
         if pager.bell.stop.load(Ordering::Acquire) {
             return;

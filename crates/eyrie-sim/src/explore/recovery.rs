@@ -48,6 +48,9 @@ impl Recovery {
         expected: &Expected<'_>,
     ) -> Result<(u64, Option<(Again, String)>), String> {
         let expected = expected.again();
+        let few = Limits { images: limits.images.min(8), sampled: limits.sampled.min(8), ..limits };
+        // A disk recovers in few steps, of which each may be torn in many ways.
+        let limits = if self.rule == Rule::Sectors { few } else { limits };
         let mut points = self.points()?;
         let mut all = 0;
         while let Some(point) = points.next() {
