@@ -32,6 +32,7 @@ mod pmem;
 pub mod sync;
 mod token;
 mod trace;
+mod turns;
 #[cfg(feature = "testing")]
 mod written;
 
@@ -51,5 +52,6 @@ pub use paged::{Gate, PagedOptions};
 pub use plan::{Failing, FailureKind, Plan, Site, SiteKind};
 pub use token::{Dirty, Ordered, Published, Settled};
 pub use trace::{CrashPoint, CrashPoints, Event, Pending, Recorder, Rule};
+pub use turns::Turns;
 #[cfg(feature = "testing")]
 pub use written::WrittenBack;

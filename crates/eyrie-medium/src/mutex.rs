@@ -66,6 +66,7 @@ impl<T> Mutex<T> {
         let mut tries = 0;
         loop {
             while self.held.load(Ordering::Relaxed) {
+                crate::turns::wait();
                 match tries {
                     0..SPINS => std::hint::spin_loop(),
                     SPINS.. if tries < SPINS + YIELDS => std::thread::yield_now(),

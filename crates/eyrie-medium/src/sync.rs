@@ -25,6 +25,7 @@ pub fn interleave() {
 #[inline]
 pub fn spin() {
     interleave();
+    crate::turns::wait();
     std::hint::spin_loop();
 }
 
@@ -35,6 +36,7 @@ pub fn wait(attempt: u32) {
         spin();
     } else {
         interleave();
+        crate::turns::wait();
         std::thread::yield_now();
     }
 }

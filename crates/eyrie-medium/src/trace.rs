@@ -17,7 +17,7 @@ use crate::addr::LINE_SIZE;
 use crate::image::{Choice, ImageBase, contents};
 use crate::paged::blocks::SECTOR;
 use crate::plan::{Plan, Site, SiteKind};
-use crate::{Addr, Fault};
+use crate::{Addr, Fault, turns};
 
 /// What a failure of power leaves of stores.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -113,12 +113,15 @@ impl Recorder {
             events.push(Event::Store { addr: at, bytes: bytes[done..end].to_vec(), thread });
             done = end;
         }
+        drop(events);
+        turns::step();
     }
 
     pub(crate) fn fence(&self, location: &'static Location<'static>) {
         if self.plan.point(SiteKind::Fence, location) {
             let site = Site::of(SiteKind::Fence, location);
             lock_std(&self.events).push(Event::Fence { site, thread: thread::current().id() });
+            turns::step();
         }
     }
 }

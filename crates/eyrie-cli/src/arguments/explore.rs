@@ -17,11 +17,12 @@ Examples:
   eyrie explore --time 60s
   eyrie explore --exhaustive --json > report.json
   eyrie explore --medium paged --script calls.txt
+  eyrie explore --script calls.txt --beside others.txt --seed 7
 
 The script runs on an empty volume in memory; docs/crash-model.md has its calls. Power fails before every fence of every \
 call, and every image that recovery can tell apart is opened: each must be sound, usable, and hold what it held before the call \
 or after it; on a disk, what it held since the last sync. Without a script, built-in ones are explored: each call by itself, also in a \
-full volume, what grows and shrinks, two calls, three calls, and random ones.
+full volume, what grows and shrinks, two threads, two calls, three calls, and random ones.
 
 Exit status: 0 nothing was lost, 1 something was: the image can be replayed with what is printed, and a shorter script that \
 fails is printed, too, if there is one. 2 wrong arguments, or not a script.";
@@ -35,6 +36,12 @@ pub struct Explore {
     /// A script that makes what the volume has before
     #[arg(long, value_name = "FILE", requires = "script")]
     pub start: Option<PathBuf>,
+    /// A script that a second thread runs at the same time
+    #[arg(long, value_name = "FILE", requires = "script", conflicts_with = "close")]
+    pub beside: Option<PathBuf>,
+    /// Which of the two threads goes on when, as a number
+    #[arg(long, value_name = "NUMBER", default_value_t = 0, requires = "beside")]
+    pub seed: u64,
     /// Stop after this long, such as 60s, 5m or 2h [default: 60s without a script, else no end]
     #[arg(long, value_name = "TIME", value_parser = time)]
     pub time: Option<Duration>,

@@ -7,7 +7,10 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use eyrie_sim::explore::trace::{self, Trace};
-use eyrie_sim::explore::{Failure as Crash, Limits, Options, Report, Rule, Site, Start, record, shrink};
+use eyrie_sim::explore::{
+    Beside, Failure as Crash, Limits, Options, RecordError, Recorded, Report, Rule, Site, Start, record,
+    record_beside, shrink,
+};
 use eyrie_sim::script::Script;
 use serde_json::json;
 
@@ -76,10 +79,13 @@ fn is_told(site: &Site, word: &str) -> bool {
 }
 
 /// The options of a run, when a point is to be left out that it has.
-fn options(arguments: &arguments::Explore, start: &Start, script: &Script) -> Result<Options> {
+fn options(
+    arguments: &arguments::Explore,
+    record: &dyn Fn(Options) -> std::result::Result<Recorded, RecordError>,
+) -> Result<Options> {
     let options = Options { closes: arguments.close, dropped: None };
     let Some(place) = &arguments.without else { return Ok(options) };
-    let recorded = record(start, script, options).map_err(Failure::of_line)?;
+    let recorded = record(options).map_err(Failure::of_line)?;
     // Some points are met only by recoveries.
     let few = Limits { images: 4, sampled: 0, is_complete: false, recoveries: 0 };
     recorded.explore(few, &mut || true).map_err(Failure::of_line)?;
@@ -99,6 +105,19 @@ fn options(arguments: &arguments::Explore, start: &Start, script: &Script) -> Re
     }
 }
 
+/// The run of a script, perhaps beside another.
+pub(super) fn recorded(
+    start: &Start,
+    script: &Script,
+    beside: Option<&Beside>,
+    options: Options,
+) -> std::result::Result<Recorded, RecordError> {
+    match beside {
+        None => record(start, script, options),
+        Some(beside) => record_beside(start, script, beside, options),
+    }
+}
+
 fn explore_script(arguments: &arguments::Explore, path: &Path, output: &mut Output) -> Result<()> {
     let (name, script) = parsed(path)?;
     let mut start = start(arguments.medium.rule(), arguments.size)?;
@@ -106,9 +125,14 @@ fn explore_script(arguments: &arguments::Explore, path: &Path, output: &mut Outp
         let (name, script) = parsed(path)?;
         start = start.after(&script).map_err(|error| Failure::new("no volume to start from", name, error))?;
     }
-    let options = options(arguments, &start, &script)?;
+    let beside = match &arguments.beside {
+        None => None,
+        Some(path) => Some(Beside { script: parsed(path)?.1, seed: arguments.seed }),
+    };
+    let recorder = |options| recorded(&start, &script, beside.as_ref(), options);
+    let options = options(arguments, &recorder)?;
     let differs = |error| Failure::new("the volume is not as it should be, without any crash", &name, error);
-    let recorded = record(&start, &script, options).map_err(differs)?;
+    let recorded = recorder(options).map_err(differs)?;
     if let Some(image) = &arguments.replay {
         let found = recorded.run.replay(image.after, &image.picks, image.again.as_ref());
         return match found.map_err(|error| Failure::usage("no such image", &name, error))? {
@@ -121,13 +145,19 @@ fn explore_script(arguments: &arguments::Explore, path: &Path, output: &mut Outp
     let report = recorded.explore(limits, &mut || deadline.goes_on()).map_err(|crash| {
         let shown = |path: &Path| shlex::try_quote(&path.to_string_lossy()).map_or(name.clone(), Into::into);
         let from = arguments.start.as_ref().map_or(String::new(), |path| format!(" --start {}", shown(path)));
-        let command = format!("eyrie explore{from} --script {}{}", shown(path), flags(arguments));
+        let beside = arguments
+            .beside
+            .as_ref()
+            .map_or(String::new(), |path| format!(" --beside {} --seed {}", shown(path), arguments.seed));
+        let command = format!("eyrie explore{from} --script {}{beside}{}", shown(path), flags(arguments));
         tell(&format!(
             "a crash leaves something else: {name}: {}\n{}",
             crash.what,
             replay_line(&command, &crash)
         ));
-        if let Some((script, _)) = shrink(&start, &script, options, limits, &|| !interrupt::requested()) {
+        if arguments.beside.is_none()
+            && let Some((script, _)) = shrink(&start, &script, options, limits, &|| !interrupt::requested())
+        {
             tell(&format!("a shorter script that fails:\n{}", script.to_string().trim_end()));
         }
         Failure::silent(1)

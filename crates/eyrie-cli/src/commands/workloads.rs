@@ -5,11 +5,11 @@ use std::fmt::Write as _;
 use std::io::Write as _;
 use std::time::{Duration, Instant};
 
-use eyrie_sim::explore::{Failure as Crash, Options, Report, Rule, SiteReport, Start, record, workload};
+use eyrie_sim::explore::{Beside, Failure as Crash, Options, Report, Rule, SiteReport, Start, workload};
 use eyrie_sim::script::Script;
 use serde_json::{Value, json};
 
-use super::explore::{Deadline, flags, limits, replay_line, start};
+use super::explore::{Deadline, flags, limits, recorded, replay_line, start};
 use crate::arguments;
 use crate::failure::{Failure, Result};
 use crate::output::Output;
@@ -26,7 +26,7 @@ struct Kind<'a> {
     /// What made the volume that they start from, where that is not empty.
     setup: Option<&'a Script>,
     start: &'a Start,
-    scripts: Box<dyn Iterator<Item = Script>>,
+    scripts: Box<dyn Iterator<Item = (Script, Option<Beside>)>>,
     /// How many parts of the time that is left, beside those of the kinds after it: 0 for those that are few.
     share: u32,
 }
@@ -36,7 +36,7 @@ fn lost(
     name: &str,
     setup: Option<&Script>,
     arguments: &arguments::Explore,
-    script: &Script,
+    (script, beside): &(Script, Option<Beside>),
     crash: &Crash,
 ) -> Failure {
     let mut text = format!("a crash leaves something else: {name}: {}\n", crash.what);
@@ -47,7 +47,12 @@ fn lost(
         command.push_str(" --start start.txt");
     }
     let _ = write!(text, "with this script in calls.txt:\n{script}");
-    let _ = write!(command, " --script calls.txt{}", flags(arguments));
+    command.push_str(" --script calls.txt");
+    if let Some(Beside { script, seed }) = beside {
+        let _ = write!(text, "with this script in others.txt:\n{script}");
+        let _ = write!(command, " --beside others.txt --seed {seed}");
+    }
+    command.push_str(&flags(arguments));
     text.push_str(&replay_line(&command, crash));
     Failure::of_line(text)
 }
@@ -72,7 +77,7 @@ impl Workload {
         let Kind { name, setup, start, scripts, .. } = kind;
         let began = Instant::now();
         let mut workload = Workload { name, complete: true, ..Workload::default() };
-        for script in scripts {
+        for (script, beside) in scripts {
             if !deadline.goes_on() {
                 workload.complete = false;
                 break;
@@ -83,12 +88,16 @@ impl Workload {
                 Rule::Sectors => workload::synced(&script),
             };
             let options = Options { closes: arguments.close, dropped: None };
-            let recorded = record(start, &script, options).map_err(|error| {
+            let recorded = recorded(start, &script, beside.as_ref(), options).map_err(|error| {
                 let what = "the volume is not as it should be, without any crash";
-                Failure::new(what, name, format_args!("{error}\n{script}"))
+                let beside = beside.as_ref().map_or(String::new(), |beside| {
+                    format!("beside, with the seed {},\n{}", beside.seed, beside.script)
+                });
+                Failure::new(what, name, format_args!("{error}\n{script}{beside}"))
             })?;
             let found = recorded.explore(limits(arguments), &mut || deadline.goes_on());
-            workload.add(found.map_err(|crash| lost(name, setup, arguments, &script, &crash))?);
+            let run = (script, beside);
+            workload.add(found.map_err(|crash| lost(name, setup, arguments, &run, &crash))?);
             workload.complete &= deadline.goes_on();
         }
         workload.seconds = began.elapsed().as_secs_f64();
@@ -132,6 +141,13 @@ impl Workload {
     }
 }
 
+/// Scripts of one thread.
+fn alone(
+    scripts: impl Iterator<Item = Script> + 'static,
+) -> Box<dyn Iterator<Item = (Script, Option<Beside>)>> {
+    Box::new(scripts.map(|script| (script, None)))
+}
+
 fn made(name: &str, start: &Start, setup: &Script) -> Result<Start> {
     start.after(setup).map_err(|error| Failure::new("no volume to start from", name, error))
 }
@@ -148,14 +164,19 @@ pub(super) fn explore(arguments: &arguments::Explore, output: &mut Output) -> Re
     let (few, full) = (made(&size, &empty, &setup)?, made(&size, &empty, &filling)?);
     let samples = if arguments.exhaustive { SAMPLES } else { usize::MAX };
     let kind = |name, setup, start, share, scripts| Kind { name, setup, start, scripts, share };
-    let kinds = [
-        kind("one call", Some(&setup), &few, 0, Box::new(workload::singles().into_iter()) as Box<_>),
-        kind("a full volume", Some(&filling), &full, 0, Box::new(workload::singles().into_iter())),
-        kind("growth", None, &empty, 0, Box::new(workload::growth().into_iter())),
-        kind("two calls", Some(&setup), &few, 1, Box::new(workload::pairs())),
-        kind("three calls", Some(&setup), &few, 1, Box::new(workload::triples().take(samples))),
-        kind("random calls", None, &empty, 1, Box::new((0..samples as u64).map(workload::random))),
+    let mut kinds = vec![
+        kind("one call", Some(&setup), &few, 0, alone(workload::singles().into_iter())),
+        kind("a full volume", Some(&filling), &full, 0, alone(workload::singles().into_iter())),
+        kind("growth", None, &empty, 0, alone(workload::growth().into_iter())),
+        kind("two calls", Some(&setup), &few, 1, alone(workload::pairs())),
+        kind("three calls", Some(&setup), &few, 1, alone(workload::triples().take(samples))),
+        kind("random calls", None, &empty, 1, alone((0..samples as u64).map(workload::random))),
     ];
+    if arguments.medium.rule() == Rule::Lines && !arguments.close {
+        let scripts =
+            (0..samples as u64).map(workload::beside).map(|(script, beside)| (script, Some(beside)));
+        kinds.push(kind("two threads", Some(&setup), &few, 1, Box::new(scripts)));
+    }
     let mut shares: u32 = kinds.iter().map(|kind| kind.share).sum();
     let mut found = Vec::new();
     for kind in kinds {

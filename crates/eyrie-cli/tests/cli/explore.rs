@@ -122,7 +122,10 @@ fn built_in_scripts_are_explored_until_time_is_up() {
         serde_json::from_str(&sandbox.succeed(["explore", "--time", "10s", "--json"])).unwrap();
     let workloads = report["workloads"].as_array().unwrap();
     let names: Vec<&str> = workloads.iter().map(|workload| workload["name"].as_str().unwrap()).collect();
-    assert_eq!(names, ["one call", "a full volume", "growth", "two calls", "three calls", "random calls"]);
+    assert_eq!(
+        names,
+        ["one call", "a full volume", "growth", "two calls", "three calls", "random calls", "two threads"]
+    );
     assert!(workloads[0]["images"].as_u64().unwrap() > 0);
 }
 

@@ -11,6 +11,7 @@
 //! Lines are decided when recovery first reads them, so nothing that nobody reads multiplies images (see
 //! [`CrashImage`](eyrie_medium::CrashImage)). The recovery of some images is crashed, too.
 
+mod beside;
 mod ground;
 mod picks;
 mod record;
@@ -22,6 +23,7 @@ mod shrink;
 pub mod trace;
 pub mod workload;
 
+pub use beside::{Beside, Orders, record_beside};
 pub use eyrie_medium::Site;
 pub use record::{Options, RecordError, Recorded, Start, record};
 pub use recovery::Again;

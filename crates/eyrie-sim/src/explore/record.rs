@@ -28,7 +28,12 @@ thread_local! {
     static SECONDS: Cell<i64> = const { Cell::new(0) };
 }
 
-fn clock() -> Time {
+/// Sets what the clock of this thread's calls shows.
+pub(super) fn set_clock(seconds: i64) {
+    SECONDS.set(seconds);
+}
+
+pub(super) fn clock() -> Time {
     Time::new(SECONDS.get(), 7)
 }
 
@@ -51,11 +56,11 @@ pub enum RecordError {
     Failed(String),
 }
 
-fn errno(result: &eyrie::Result<()>) -> Option<Errno> {
+pub(super) fn errno(result: &eyrie::Result<()>) -> Option<Errno> {
     result.as_ref().err().map(eyrie::Error::errno)
 }
 
-fn failed(error: impl std::fmt::Display) -> RecordError {
+pub(super) fn failed(error: impl std::fmt::Display) -> RecordError {
     RecordError::Failed(error.to_string())
 }
 
@@ -79,6 +84,11 @@ pub struct Start {
 }
 
 impl Start {
+    /// Which stores a crash may lose.
+    pub fn rule(&self) -> Rule {
+        self.rule
+    }
+
     /// An empty volume of `bytes`, in memory or on a disk.
     ///
     /// # Errors
@@ -150,16 +160,16 @@ impl Recorded {
 }
 
 /// The files of an engine beside those of the model.
-struct Session {
-    recorder: Recorder,
+pub(super) struct Session {
+    pub(super) recorder: Recorder,
     rest: Rest,
-    files: Pxfs<Scm>,
-    model: Pxfs<Model>,
-    started: i64,
+    pub(super) files: Pxfs<Scm>,
+    pub(super) model: Pxfs<Model>,
+    pub(super) started: i64,
 }
 
 impl Session {
-    fn open(start: &Start, dropped: Option<Site>) -> Result<Session, RecordError> {
+    pub(super) fn open(start: &Start, dropped: Option<Site>) -> Result<Session, RecordError> {
         let recorder = Recorder::without(dropped);
         let traced = Traced::holding(start.rule, &start.image, recorder.clone()).map_err(failed)?;
         let (medium, rest) = traced.split();
@@ -171,7 +181,7 @@ impl Session {
 
     /// Makes a call on both, and gives its result. What the engine has no room for does not happen to the model.
     fn call(&self, line: &Line) -> Result<eyrie::Result<()>, RecordError> {
-        SECONDS.set(self.started + line.number as i64);
+        set_clock(self.started + line.number as i64);
         let actual = perform(&self.files, &line.call);
         if errno(&actual) == Some(Errno::NOSPC) {
             return Ok(actual);
@@ -191,7 +201,7 @@ impl Session {
     /// What may be seen while a call is in flight: the time of a write without its bytes.
     fn early(&self, line: &Line) -> Option<Tree> {
         let Call::Write { path, .. } = &line.call else { return None };
-        SECONDS.set(self.started + line.number as i64);
+        set_clock(self.started + line.number as i64);
         let model = Pxfs::new(Arc::new(self.model.engine().fork()), Credentials::root()).with_clock(clock);
         // What cannot be written has no times to be seen either.
         model.utimens(path, SetTime::Omit, SetTime::To(clock())).ok()?;
@@ -258,6 +268,6 @@ fn record_all(start: &Start, script: &Script, options: Options) -> Result<Record
     }
     let (is_closed, plan) = (options.closes, recorder.plan().clone());
     let (rule, events) = (start.rule, recorder.take());
-    let run = Run { rule, base, events, states, durable, early, is_closed, plan };
+    let run = Run { rule, base, events, states, durable, early, orders: None, is_closed, plan };
     Ok(Recorded { run, calls, without_room })
 }

@@ -4,6 +4,7 @@ use std::fmt;
 
 use eyrie_medium::{Choice, CrashPoint, CrashPoints, Event, Plan, Rule, Site};
 
+use super::beside::Orders;
 use super::picks::Picks;
 use super::recovered::{Expected, Wrong, examine};
 use super::recovery::{Again, Recovery};
@@ -23,6 +24,8 @@ pub struct Run {
     pub durable: Vec<usize>,
     /// What may also be seen while call *n* is in flight: the time of a write without its bytes.
     pub early: Vec<Option<Tree>>,
+    /// What a crash may leave of two threads, instead of these states. Their marks are its own.
+    pub orders: Option<Orders>,
     /// Whether the last call was to close the volume.
     pub is_closed: bool,
     /// What was left out, and is in recovery, too; and what was met.
@@ -119,7 +122,11 @@ impl std::error::Error for Failure {}
 impl Run {
     /// What a crash at `point` may leave.
     fn expected(&self, point: &CrashPoint) -> Expected<'_> {
-        let done = point.mark.unwrap_or(0) as usize;
+        let mark = point.mark.unwrap_or(0);
+        if let Some(orders) = &self.orders {
+            return Expected { states: orders.allowed(mark), is_closed: false, plan: &self.plan };
+        }
+        let done = mark as usize;
         let last = self.states.len().min(done + 2);
         let mut states: Vec<&Tree> = self.states[self.durable[done]..last].iter().collect();
         states.extend(self.early.get(done).and_then(Option::as_ref));

@@ -231,3 +231,71 @@ fn calls_on_a_full_volume_survive_every_crash() {
     }
     assert!((10..90).contains(&without_room), "{without_room} of the calls have no room");
 }
+
+fn beside(calls: &str, others: &str, seed: u64) -> Recorded {
+    let start = start().after(&workload::setup()).expect("room");
+    let beside = Beside { script: script(others), seed };
+    record_beside(&start, &script(calls), &beside, Options::default())
+        .unwrap_or_else(|error| panic!("{calls}beside\n{others}seed {seed}: {error}"))
+}
+
+#[test]
+fn two_threads_leave_some_order_of_their_calls() {
+    let cases = [
+        ("write /c 0 24 9\nappend /c 10 8\n", "write /c 8 8 7\n"),
+        ("rename /a /new\n", "rename /b /new\n"),
+        ("creat /d/new\nwrite /d/new 0 100 1\n", "rmdir /e\nmkdir /d/other\n"),
+        ("put / k 50 1\n", "put / k 60 2\nerase / k2\n"),
+        ("unlink /a\n", "link /a /d/new\n"),
+        ("rename /d /g\n", "rename /e /d/e2\n"),
+    ];
+    let mut images = 0;
+    for (calls, others) in cases {
+        let traces: BTreeSet<_> = (0..6)
+            .map(|seed| {
+                let recorded = beside(calls, others, seed);
+                let report = explored(&recorded)
+                    .unwrap_or_else(|failure| panic!("{calls}beside\n{others}seed {seed}: {failure}"));
+                images += report.images;
+                report.points
+            })
+            .collect();
+        assert!(!traces.is_empty());
+    }
+    assert!(images > 500, "only {images} images");
+}
+
+#[test]
+fn two_threads_do_the_same_again_from_the_same_seed() {
+    let stores = |seed| {
+        let recorded = beside("rename /a /new\nwrite /b 0 100 1\n", "creat /d/new\nput / k 60 2\n", seed);
+        let place = |event: &Event| match event {
+            Event::Store { addr, bytes, .. } => Some((*addr, bytes.clone())),
+            _ => None,
+        };
+        recorded.run.events.iter().filter_map(place).collect::<Vec<_>>()
+    };
+    let runs: Vec<_> = (0..4).map(stores).collect();
+    assert!(runs.iter().any(|run| *run != runs[0]), "always the same turns");
+    // Threads of other tests take numbers, by which this one's find their memory.
+    assert!((0..50).any(|_| stores(1) == stores(1)), "never the same again");
+}
+
+#[test]
+fn a_fence_that_one_of_two_threads_lacks_is_noticed() {
+    let start = start().after(&workload::setup()).expect("room");
+    let (calls, others) = (script("rename /a /new\n"), script("rename /c /d/new\n"));
+    let clean = beside("rename /a /new\n", "rename /c /d/new\n", 1);
+    explored(&clean).unwrap_or_else(|failure| panic!("{failure}"));
+    let in_redo = |site: &Site| site.kind == SiteKind::Fence && site.file.ends_with("redo.rs");
+    let fences: Vec<Site> = clean.points().into_keys().filter(in_redo).collect();
+    let noticed = |&site: &Site| {
+        let options = Options { dropped: Some(site), closes: false };
+        (0..4).any(|seed| {
+            let beside = Beside { script: others.clone(), seed };
+            record_beside(&start, &calls, &beside, options)
+                .map_or(true, |recorded| explored(&recorded).is_err())
+        })
+    };
+    assert!(fences.iter().filter(|site| noticed(site)).count() >= 2, "of {fences:?}");
+}

@@ -3,6 +3,7 @@
 
 use std::fmt::{self, Write as _};
 
+use super::Beside;
 use crate::script::{Call, Generator, Mix, Script};
 
 /// Calls of a random script.
@@ -267,6 +268,34 @@ fn depths() -> String {
     }
     line(&mut text, format_args!("creat {path}/file"));
     text + "rename /0/1/2 /up\nrename /0/1 /up/1\nrename /up /0/down\n"
+}
+
+/// Two scripts for two threads, by number: one call beside one, and, now and then, two beside two that change no name. (A call
+/// that changes an object looks its name up first. If the name is another's in between, no order of whole calls explains it. So it
+/// is with what an append writes, which follows from where the end was.)
+pub fn beside(number: u64) -> (Script, Beside) {
+    let calls: Vec<Call> = calls().into_iter().filter(|call| !matches!(call, Call::Append { .. })).collect();
+    let mut random = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let mut pick = |from: &[Call]| {
+        random = (random ^ (random >> 31)).wrapping_mul(0xbf58_476d_1ce4_e5b9).wrapping_add(number);
+        from[(random >> 16) as usize % from.len()].clone()
+    };
+    let count = if number % 4 == 3 { 2 } else { 1 };
+    let from: Vec<Call> = if count == 1 { calls } else { calls.into_iter().filter(keeps_names).collect() };
+    let mut script = || (0..count).map(|_| pick(&from)).collect::<Script>();
+    (script(), Beside { script: script(), seed: number })
+}
+
+/// Whether a call leaves every name that is there to the object that has it.
+fn keeps_names(call: &Call) -> bool {
+    !matches!(
+        call,
+        Call::Rename { .. }
+            | Call::Link { .. }
+            | Call::Unlink { .. }
+            | Call::Rmdir { .. }
+            | Call::Erase { .. }
+    )
 }
 
 /// The script with a `sync` after each call.

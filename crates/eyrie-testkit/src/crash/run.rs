@@ -138,7 +138,17 @@ impl Case {
         }
         let (events, plan) = (recorder.take(), recorder.plan().clone());
         let durable = (0..states.len()).collect();
-        Ok(Run { rule: Rule::Lines, base, events, states, durable, early, is_closed: engine.is_none(), plan })
+        Ok(Run {
+            rule: Rule::Lines,
+            base,
+            events,
+            states,
+            durable,
+            early,
+            orders: None,
+            is_closed: engine.is_none(),
+            plan,
+        })
     }
 }
 

@@ -1,0 +1,242 @@
+//! Two threads: what a crash may leave of both.
+//!
+//! Each thread runs a script of its own; [`Turns`] decides who goes on, from a seed, so that a run can be made again. What a crash
+//! may leave is some order of the calls that keeps each thread's own and gives the results that the calls gave: all calls that had
+//! returned, and of those in flight any.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use eyrie::{Credentials, Errno, Posix, Pxfs, SetTime};
+use eyrie_engine::Model;
+use eyrie_medium::{Rule, Turns};
+
+use super::Run;
+use super::record::{Options, RecordError, Recorded, Session, Start, clock, errno, failed, set_clock};
+use super::recovered::caught;
+use crate::compare::{Tree, difference, tree};
+use crate::script::{Call, Done, Line, Script, perform};
+
+/// A script that runs beside another.
+#[derive(Clone, Debug)]
+pub struct Beside {
+    /// What the second thread does.
+    pub script: Script,
+    /// Who goes on when.
+    pub seed: u64,
+}
+
+/// How many calls of each thread have returned, as one number.
+fn mark(done: [usize; 2]) -> u64 {
+    (done[0] as u64) << 32 | done[1] as u64
+}
+
+/// A call of a thread, when it was made, and what it gave.
+struct Made<'a> {
+    line: &'a Line,
+    seconds: i64,
+    /// The error that it gave, if it gave one.
+    given: Option<Errno>,
+    /// The call and its result.
+    shown: String,
+}
+
+impl Made<'_> {
+    fn files(&self, model: &Model) -> Pxfs<Model> {
+        set_clock(self.seconds);
+        Pxfs::new(Arc::new(model.fork()), Credentials::root()).with_clock(clock)
+    }
+
+    /// The model after the call, if it gives what the call gave. What there was no room for did not happen.
+    fn after(&self, model: &Model) -> Option<Model> {
+        if self.given == Some(Errno::NOSPC) {
+            return Some(model.fork());
+        }
+        let files = self.files(model);
+        let expected = errno(&perform(&files, &self.line.call));
+        (expected == self.given).then(|| files.engine().fork())
+    }
+
+    /// The model with the time of a write that is in flight, without its bytes.
+    fn early(&self, model: &Model) -> Option<Model> {
+        let Call::Write { path, .. } = &self.line.call else { return None };
+        let files = self.files(model);
+        files.utimens(path, SetTime::Omit, SetTime::To(clock())).ok()?;
+        Some(files.engine().fork())
+    }
+}
+
+/// The models that so many calls of both threads may leave.
+type Models = Vec<(Model, Tree)>;
+
+/// Adds a model that holds something else than those that are there.
+fn add(models: &mut Models, model: Model) {
+    let tree = tree(&model);
+    if models.iter().all(|(_, known)| *known != tree) {
+        models.push((model, tree));
+    }
+}
+
+/// What the model may hold after the calls of two threads.
+pub struct Orders {
+    /// What a crash may leave, by the calls that had returned.
+    allowed: BTreeMap<u64, Vec<Tree>>,
+}
+
+impl Orders {
+    /// What a crash after this mark may leave.
+    pub(super) fn allowed(&self, mark: u64) -> Vec<&Tree> {
+        self.allowed.get(&mark).into_iter().flatten().collect()
+    }
+
+    fn new(first: &Model, [ours, theirs]: &[Vec<Made<'_>>; 2]) -> (Orders, Models) {
+        let (rows, columns) = (ours.len() + 1, theirs.len() + 1);
+        let whole = table(rows, columns, |i, j, known, here| {
+            if (i, j) == (0, 0) {
+                add(here, first.fork());
+            }
+            if i > 0 {
+                known[i - 1][j]
+                    .iter()
+                    .filter_map(|(model, _)| ours[i - 1].after(model))
+                    .for_each(|m| add(here, m));
+            }
+            if j > 0 {
+                known[i][j - 1]
+                    .iter()
+                    .filter_map(|(model, _)| theirs[j - 1].after(model))
+                    .for_each(|m| add(here, m));
+            }
+        });
+        // A write that is seen early may have looked its name up before calls of the other thread that have returned.
+        let our_early = table(rows, columns, |i, j, known, here| {
+            let Some(call) = ours.get(i) else { return };
+            whole[i][j].iter().filter_map(|(model, _)| call.early(model)).for_each(|m| add(here, m));
+            if j > 0 {
+                known[i][j - 1]
+                    .iter()
+                    .filter_map(|(model, _)| theirs[j - 1].after(model))
+                    .for_each(|m| add(here, m));
+            }
+        });
+        let their_early = table(rows, columns, |i, j, known, here| {
+            let Some(call) = theirs.get(j) else { return };
+            whole[i][j].iter().filter_map(|(model, _)| call.early(model)).for_each(|m| add(here, m));
+            if i > 0 {
+                known[i - 1][j]
+                    .iter()
+                    .filter_map(|(model, _)| ours[i - 1].after(model))
+                    .for_each(|m| add(here, m));
+            }
+        });
+        let mut allowed = BTreeMap::new();
+        for (i, j) in (0..rows).flat_map(|i| (0..columns).map(move |j| (i, j))) {
+            let mut found = Models::new();
+            let (next_i, next_j) = ((i + 1).min(rows - 1), (j + 1).min(columns - 1));
+            let seen = [&whole[i][j], &whole[next_i][j], &whole[i][next_j], &whole[next_i][next_j]];
+            let early =
+                [&our_early[i][j], &our_early[i][next_j], &their_early[i][j], &their_early[next_i][j]];
+            seen.into_iter().chain(early).flatten().for_each(|(model, _)| add(&mut found, model.fork()));
+            if let Some(call) = theirs.get(j) {
+                let both = our_early[i][j].iter().filter_map(|(model, _)| call.early(model));
+                both.for_each(|model| add(&mut found, model));
+            }
+            allowed.insert(mark([i, j]), found.into_iter().map(|(_, tree)| tree).collect());
+        }
+        let last = whole.into_iter().next_back().and_then(|mut row| row.pop()).unwrap_or_default();
+        (Orders { allowed }, last)
+    }
+}
+
+/// What `fill` makes of each place, from the places before it.
+fn table(
+    rows: usize,
+    columns: usize,
+    fill: impl Fn(usize, usize, &[Vec<Models>], &mut Models),
+) -> Vec<Vec<Models>> {
+    let mut known: Vec<Vec<Models>> =
+        (0..rows).map(|_| (0..columns).map(|_| Models::new()).collect()).collect();
+    for (i, j) in (0..rows).flat_map(|i| (0..columns).map(move |j| (i, j))) {
+        let mut here = Models::new();
+        fill(i, j, &known, &mut here);
+        known[i][j] = here;
+    }
+    known
+}
+
+/// Runs `script` beside another on one volume in memory.
+///
+/// # Errors
+/// When no order of the calls gives what they gave.
+pub fn record_beside(
+    start: &Start,
+    script: &Script,
+    beside: &Beside,
+    options: Options,
+) -> Result<Recorded, RecordError> {
+    caught(|| record_both(start, [script, &beside.script], beside.seed, options))
+        .unwrap_or_else(|panic| Err(failed(panic)))
+}
+
+fn record_both<'s>(
+    start: &Start,
+    scripts: [&'s Script; 2],
+    seed: u64,
+    options: Options,
+) -> Result<Recorded, RecordError> {
+    if start.rule() != Rule::Lines {
+        return Err(failed("two threads are explored in memory only"));
+    }
+    let session = Session::open(start, options.dropped)?;
+    let recorder = session.recorder.clone();
+    drop(recorder.take());
+    let base = session.files.engine().volume().medium().snapshot();
+    let (turns, done) = (Turns::new(2, seed), Mutex::new([0, 0]));
+    let run = |number: usize| {
+        let files = session.files.clone();
+        let calls = scripts[number].lines().iter();
+        let call = |line: &'s Line| {
+            // All at one time: which call was stamped first need not be which came first.
+            let seconds = session.started + 1;
+            set_clock(seconds);
+            let result = perform(&files, &line.call);
+            let mut done = done.lock().unwrap_or_else(PoisonError::into_inner);
+            done[number] += 1;
+            recorder.mark(mark(*done));
+            Made { line, seconds, given: errno(&result), shown: Done { line, result }.to_string() }
+        };
+        turns.take_part(number, || calls.map(call).collect::<Vec<_>>())
+    };
+    let made = std::thread::scope(|scope| {
+        let threads = [0, 1].map(|number| {
+            scope.spawn({
+                let run = &run;
+                move || run(number)
+            })
+        });
+        threads.map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+    });
+    let (orders, last) = Orders::new(session.model.engine(), &made);
+    let calls: Vec<String> = made.iter().flatten().map(|made| made.shown.clone()).collect();
+    let found = tree(&**session.files.engine());
+    if last.iter().all(|(_, tree)| *tree != found) {
+        let differs = last.iter().filter_map(|(_, tree)| difference(&found, tree));
+        let differs = differs.collect::<Vec<_>>().join("\n  or: ");
+        return Err(RecordError::Contents(format!("{differs}\n{}", calls.join("\n"))));
+    }
+    let full = |made: &&Made<'_>| made.given == Some(Errno::NOSPC);
+    let without_room = made.iter().flatten().filter(full).count() as u64;
+    let (events, plan) = (recorder.take(), recorder.plan().clone());
+    let run = Run {
+        rule: Rule::Lines,
+        base,
+        events,
+        states: Vec::new(),
+        durable: Vec::new(),
+        early: Vec::new(),
+        orders: Some(orders),
+        is_closed: false,
+        plan,
+    };
+    Ok(Recorded { run, calls, without_room })
+}
