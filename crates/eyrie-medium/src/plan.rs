@@ -131,6 +131,7 @@ pub struct Failing {
 struct State {
     points: BTreeMap<Site, u64>,
     calls: BTreeMap<Site, u64>,
+    last: Option<Site>,
     dropped: Option<Site>,
     failing: Option<Failing>,
     /// Calls of `failing` since it was set.
@@ -162,6 +163,11 @@ impl Plan {
         self.state().points.clone()
     }
 
+    /// The point that was met last.
+    pub fn last_point(&self) -> Option<Site> {
+        self.state().last
+    }
+
     /// Counts calls that may fail from now on.
     pub fn count_calls(&self) {
         self.counts_calls.store(true, Ordering::Relaxed);
@@ -189,6 +195,7 @@ impl Plan {
         let site = Site::of(kind, location);
         let mut state = self.state();
         *state.points.entry(site).or_default() += 1;
+        state.last = Some(site);
         state.dropped != Some(site)
     }
 

@@ -2,6 +2,7 @@ use std::collections::BTreeSet;
 
 use eyrie_medium::{CrashPoints, Event, Plan, Site, SiteKind};
 
+use super::faults::Faults;
 use super::recovery::Recovery;
 use super::trace::{Loss, Trace, TraceError};
 use super::*;
@@ -191,4 +192,24 @@ fn damaged_traces_are_refused() {
     for head in ["", "eyrie-trace 2 65536", "eyrie-trace 1 2000000000", "eyrie-trace 1 x"] {
         assert!(matches!(Trace::parse(head), Err(TraceError::Line { line: 1, .. })), "{head}");
     }
+}
+
+#[test]
+fn every_failure_of_the_host_leaves_whole_calls() {
+    let start = Start::empty(1 << 20).and_then(|empty| empty.after(&workload::setup())).expect("room");
+    let mut results = std::collections::BTreeMap::new();
+    for script in workload::singles() {
+        let reports = Faults::explore(&start, &script, None, &mut || true);
+        for report in reports.unwrap_or_else(|failure| panic!("{script}{failure}")) {
+            let all: &mut std::collections::BTreeMap<_, _> =
+                results.entry((report.kind, report.failure, report.site)).or_default();
+            for (result, count) in report.results {
+                *all.entry(result).or_insert(0) += count;
+            }
+        }
+    }
+    for ((kind, failure, site), results) in &results {
+        println!("{failure:>6} {kind} {site} {results:?}");
+    }
+    assert!(results.len() > 50, "{}", results.len());
 }
