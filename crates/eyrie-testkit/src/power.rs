@@ -207,8 +207,50 @@ impl Run {
         }
     }
 
+    /// Gives back what is free, closes the volume and opens it again.
+    ///
+    /// # Errors
+    /// The engine's, when the disk fails.
+    pub fn reopen(self) -> Result<()> {
+        self.engine.trim()?;
+        self.engine.close()?;
+        self.disk.open(self.simulated)?.check().map(drop)
+    }
+
+    /// What the volume may hold, and its disk: what was acknowledged, and what came after.
+    pub fn left(&self) -> Left {
+        let history = self.history[self.acknowledged..].to_vec();
+        Left { disk: self.disk, simulated: self.simulated.clone(), history }
+    }
+
     /// Whether changes are refused because the disk failed.
     pub fn is_read_only(&self) -> bool {
         matches!(self.engine.reserve(Kind::File), Err(Error::Fault(Fault::ReadOnly)))
+    }
+}
+
+/// A disk whose engine is gone, and what may be found there.
+pub struct Left {
+    disk: Disk,
+    simulated: SimulatedDisk,
+    history: Vec<Tree>,
+}
+
+impl Left {
+    /// Opens the volume.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn examine(&self) -> std::result::Result<(), String> {
+        let engine =
+            self.disk.open(self.simulated.power_failure(|| true)).map_err(|error| error.to_string())?;
+        let report = engine.check().map_err(|error| error.to_string())?;
+        if let Some(finding) = report.findings.first() {
+            return Err(finding.to_string());
+        }
+        let found = tree(&engine);
+        let last = self.history.last().expect("at least what was acknowledged");
+        let known = self.history.iter().any(|state| difference(&found, state).is_none());
+        if known { Ok(()) } else { Err(difference(&found, last).unwrap_or_default()) }
     }
 }

@@ -115,7 +115,7 @@ fn kinds(site: &Site) -> &'static [FailureKind] {
     }
 }
 
-/// The failures of a site that was met so often: in its first two calls, in the last, and from each of these on.
+/// The failures of a site that was met so often: of its first two calls and the last, and from each of these on.
 fn failures(site: Site, met: u64) -> Vec<Failing> {
     let mut firsts = vec![1, 2, met];
     firsts.retain(|&first| first <= met);
@@ -141,21 +141,29 @@ pub struct Faults {
 }
 
 impl Faults {
-    /// Lets every call of `script` meet every failure that it can meet, for as long as `goes_on` says so; `only` the one that
-    /// [`told`] tells so, if one is given.
+    /// No failures yet; then `only` the one that [`told`] tells so, if one is given.
+    pub fn new(only: Option<&str>) -> Faults {
+        Faults { reports: BTreeMap::new(), only: only.map(str::to_owned) }
+    }
+
+    /// What was found so far, site by site.
+    pub fn reports(&self) -> impl Iterator<Item = &FaultReport> {
+        self.reports.values()
+    }
+
+    /// Lets every call of `script` meet every failure that it can meet, for as long as `goes_on` says so.
     ///
     /// # Errors
     /// The first failure after which something is not as it must be.
-    pub fn explore(
+    pub fn calls(
+        &mut self,
         start: &Start,
         script: &Script,
-        only: Option<&str>,
         goes_on: &mut dyn FnMut() -> bool,
-    ) -> Result<Vec<FaultReport>, FaultFailure> {
-        let mut faults = Faults { reports: BTreeMap::new(), only: only.map(str::to_owned) };
+    ) -> Result<Start, FaultFailure> {
         let mut start = start.clone();
         for line in script.lines() {
-            faults.act(&start, Act::Call(line), goes_on)?;
+            self.act(&start, Act::Call(line), goes_on)?;
             let before = |error: RecordError| FaultFailure {
                 during: line.call.to_string(),
                 failing: None,
@@ -163,10 +171,20 @@ impl Faults {
             };
             start = start.after(&[line.call.clone()].into_iter().collect()).map_err(before)?;
         }
-        for act in [Act::Open, Act::Recover, Act::Trim, Act::Close] {
-            faults.act(&start, act, goes_on)?;
-        }
-        Ok(faults.reports.into_values().collect())
+        Ok(start)
+    }
+
+    /// The same with opening, recovering, trimming and closing the volume.
+    ///
+    /// # Errors
+    /// As [`Faults::calls`].
+    pub fn lifecycle(
+        &mut self,
+        start: &Start,
+        goes_on: &mut dyn FnMut() -> bool,
+    ) -> Result<(), FaultFailure> {
+        let acts = [Act::Open, Act::Recover, Act::Trim, Act::Close];
+        acts.into_iter().try_for_each(|act| self.act(start, act, goes_on))
     }
 
     fn act(
@@ -187,10 +205,8 @@ impl Faults {
             if !goes_on() {
                 break;
             }
-            match run(Some(failing)) {
-                Ok(shown) => self.count(&failing, &shown),
-                Err(failure) => eprintln!("FAILURE {}", failure.to_string().replace('\n', " | ")),
-            }
+            let shown = run(Some(failing))?;
+            self.count(&failing, &shown);
         }
         Ok(())
     }
@@ -260,10 +276,14 @@ fn sound(engine: &Scm) -> Result<(), String> {
     report.findings.first().map_or(Ok(()), |finding| Err(format!("check: {finding}")))
 }
 
-/// The volume holds `expected`, is sound, and a recovery of it finds as much free.
-fn holds(engine: &Scm, expected: &Tree) -> Result<(), String> {
+/// The volume holds `expected`, is sound, and a recovery of it finds as much free. What `may_lose` is that something was
+/// not given back because it could not be read: then a recovery finds it.
+fn holds(engine: &Scm, expected: &Tree, may_lose: bool) -> Result<(), String> {
     if let Some(what) = difference(&tree(engine), expected) {
         return Err(format!("has, and should have:\n{what}"));
+    }
+    if may_lose {
+        return opened(&engine.volume().medium().snapshot(), expected).map(drop);
     }
     sound(engine)?;
     let space = engine.space();
@@ -289,7 +309,7 @@ fn open(image: Vec<u8>, start: &Start, failing: Option<Failing>) -> Result<Shown
     is_allowed(result, failing)?;
     let expected = tree(start.model());
     if let Ok(engine) = &done {
-        holds(engine, &expected)?;
+        holds(engine, &expected, false)?;
     }
     opened(&stored(image, &recorder.take()), &expected)?;
     Ok(Shown { result, met, failed })
@@ -319,9 +339,9 @@ fn trim(start: &Start, failing: Option<Failing>) -> Result<Shown, String> {
     let (met, failed) = (plan.calls(), plan.failed());
     plan.fail(None);
     is_allowed(result, failing)?;
-    holds(engine, &tree(start.model()))?;
+    holds(engine, &tree(start.model()), false)?;
     engine.trim().map_err(text)?;
-    holds(engine, &tree(start.model()))?;
+    holds(engine, &tree(start.model()), false)?;
     Ok(Shown { result, met, failed })
 }
 
@@ -338,9 +358,10 @@ fn call(start: &Start, line: &Line, failing: Option<Failing>) -> Result<Shown, S
     let (met, failed) = (plan.calls(), plan.failed());
     plan.fail(None);
     let foreseen = errno(&perform(&session.forked_model(), &line.call));
+    let is_access = |kind| matches!(kind, SiteKind::Read | SiteKind::Write | SiteKind::Publish);
+    let may_lose = failing.is_some_and(|failing| is_access(failing.site.kind));
     // A call may read something more when its change is done, and fail then.
-    let is_late = failing.is_some_and(|failing| failing.site.kind == SiteKind::Read)
-        && difference(&tree(&**engine), &before).is_some();
+    let is_late = may_lose && difference(&tree(&**engine), &before).is_some();
     if actual == foreseen || is_late {
         let _ = perform(&session.model, &line.call);
     }
@@ -353,7 +374,7 @@ fn call(start: &Start, line: &Line, failing: Option<Failing>) -> Result<Shown, S
     session.recorder.mark(1);
     pass_grace_periods();
     let after = tree(&**session.model.engine());
-    holds(engine, &after)?;
+    holds(engine, &after, may_lose)?;
 
     let again_early = session.early(line);
     let again = errno(&perform(&session.files, &line.call));
@@ -366,12 +387,18 @@ fn call(start: &Start, line: &Line, failing: Option<Failing>) -> Result<Shown, S
     session.recorder.mark(2);
     pass_grace_periods();
     let last = tree(&**session.model.engine());
-    holds(engine, &last).map_err(|what| format!("made again: {what}"))?;
+    holds(engine, &last, may_lose).map_err(|what| format!("made again: {what}"))?;
 
-    let (events, states, early) =
-        (session.recorder.take(), vec![before, after, last], vec![early, again_early]);
-    let run = Run { base, events, states, early, is_closed: false, plan: Plan::default() };
-    run.explore(LIMITS, &mut |_| true).map_err(text)?;
+    let recorder = session.recorder.clone();
+    let (events, early) = (recorder.take(), vec![early, again_early]);
+    let left = stored(base.clone(), &events);
+    session.into_engine().map_err(text)?.close().map_err(text)?;
+    opened(&stored(left, &recorder.take()), &last).map_err(|what| format!("closed: {what}"))?;
+    if actual != foreseen {
+        let states = vec![before, after, last];
+        let run = Run { base, events, states, early, is_closed: false, plan: Plan::default() };
+        run.explore(LIMITS, &mut |_| true).map_err(text)?;
+    }
     Ok(Shown { result: actual, met, failed })
 }
 
