@@ -1,5 +1,7 @@
 //! `explore`, `trace` and `replay`.
 
+mod faults;
+
 use std::fmt::Write as _;
 use std::fs;
 use std::io::Write as _;
@@ -38,6 +40,7 @@ pub(super) fn start(rule: Rule, bytes: u64) -> Result<Start> {
 pub fn explore(arguments: &arguments::Explore, output: &mut Output) -> Result<()> {
     interrupt::watch();
     match &arguments.script {
+        _ if arguments.faults || arguments.fault.is_some() => faults::explore(arguments, output),
         Some(script) => explore_script(arguments, script, output),
         None => super::workloads::explore(arguments, output),
     }
@@ -118,13 +121,17 @@ pub(super) fn recorded(
     }
 }
 
+/// The volume that the script starts from.
+fn started(arguments: &arguments::Explore) -> Result<Start> {
+    let start = start(arguments.medium.rule(), arguments.size)?;
+    let Some(path) = &arguments.start else { return Ok(start) };
+    let (name, script) = parsed(path)?;
+    start.after(&script).map_err(|error| Failure::new("no volume to start from", name, error))
+}
+
 fn explore_script(arguments: &arguments::Explore, path: &Path, output: &mut Output) -> Result<()> {
     let (name, script) = parsed(path)?;
-    let mut start = start(arguments.medium.rule(), arguments.size)?;
-    if let Some(path) = &arguments.start {
-        let (name, script) = parsed(path)?;
-        start = start.after(&script).map_err(|error| Failure::new("no volume to start from", name, error))?;
-    }
+    let start = started(arguments)?;
     let beside = match &arguments.beside {
         None => None,
         Some(path) => Some(Beside { script: parsed(path)?.1, seed: arguments.seed }),

@@ -16,7 +16,7 @@ use crate::output::Output;
 use crate::{interrupt, text};
 
 /// How long built-in scripts are explored that nobody gave a time.
-const TIME: Duration = Duration::from_secs(60);
+pub(super) const TIME: Duration = Duration::from_secs(60);
 /// Scripts of three calls, and of random ones, in an exhaustive exploration (a count of each).
 const SAMPLES: usize = 1000;
 

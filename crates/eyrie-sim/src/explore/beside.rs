@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use eyrie::{Credentials, Errno, Posix, Pxfs, SetTime};
 use eyrie_engine::Model;
-use eyrie_medium::{Rule, Turns};
+use eyrie_medium::{Plan, Rule, Turns};
 
 use super::Run;
 use super::record::{Options, RecordError, Recorded, Session, Start, clock, errno, failed, set_clock};
@@ -187,9 +187,8 @@ fn record_both<'s>(
     if start.rule() != Rule::Lines {
         return Err(failed("two threads are explored in memory only"));
     }
-    let session = Session::open(start, options.dropped)?;
+    let session = Session::open(start, &Plan::without(options.dropped))?;
     let recorder = session.recorder.clone();
-    drop(recorder.take());
     let base = session.files.engine().volume().medium().snapshot();
     let (turns, done) = (Turns::new(2, seed), Mutex::new([0, 0]));
     let run = |number: usize| {

@@ -12,6 +12,7 @@
 //! [`CrashImage`](eyrie_medium::CrashImage)). The recovery of some images is crashed, too.
 
 mod beside;
+pub mod faults;
 mod ground;
 mod picks;
 mod record;

@@ -8,7 +8,7 @@ use eyrie::{Credentials, Errno, Posix, Pxfs, SetTime, Time};
 use eyrie_engine::scm::Scm;
 use eyrie_engine::volume::{self, MediumChoice};
 use eyrie_engine::{Engine, Model, Owner};
-use eyrie_medium::{Event, PagedOptions, Recorder, Rule, Site, epoch};
+use eyrie_medium::{Event, PagedOptions, Plan, Recorder, Rule, Site, epoch};
 
 use super::Run;
 use super::ground::{Rest, Traced};
@@ -111,12 +111,26 @@ impl Start {
         Ok(Start { rule, image, model: Arc::new(model), time: 1000 })
     }
 
+    pub(super) fn image(&self) -> &[u8] {
+        &self.image
+    }
+
+    /// The bytes of the volume when it has been opened, and was not closed.
+    pub(super) fn crashed(&self) -> Result<Vec<u8>, RecordError> {
+        let session = Session::open(self, &Plan::default())?;
+        Ok(session.files.engine().volume().medium().snapshot())
+    }
+
+    pub(super) fn model(&self) -> &Model {
+        &self.model
+    }
+
     /// The volume that `script` makes of this one.
     ///
     /// # Errors
     /// As [`record`].
     pub fn after(&self, script: &Script) -> Result<Start, RecordError> {
-        let session = Session::open(self, None)?;
+        let session = Session::open(self, &Plan::default())?;
         for line in script.lines() {
             // What a call gave is in the volume that it leaves.
             let _ = session.call(line)?;
@@ -169,19 +183,33 @@ pub(super) struct Session {
 }
 
 impl Session {
-    pub(super) fn open(start: &Start, dropped: Option<Site>) -> Result<Session, RecordError> {
-        let recorder = Recorder::without(dropped);
+    pub(super) fn open(start: &Start, plan: &Plan) -> Result<Session, RecordError> {
+        let recorder = Recorder::of(plan.clone());
         let traced = Traced::holding(start.rule, &start.image, recorder.clone()).map_err(failed)?;
         let (medium, rest) = traced.split();
         let engine = Scm::open_on(medium).map_err(failed)?;
+        // What opening wrote to a disk may not have been flushed.
+        if start.rule == Rule::Lines {
+            drop(recorder.take());
+        }
         let files = Pxfs::new(Arc::new(engine), Credentials::root()).with_clock(clock);
         let model = Pxfs::new(Arc::new(start.model.fork()), Credentials::root()).with_clock(clock);
         Ok(Session { recorder, rest, files, model, started: start.time })
     }
 
+    /// Lets the clock show the time of a call.
+    pub(super) fn set_clock(&self, line: &Line) {
+        set_clock(self.started + line.number as i64);
+    }
+
+    /// The model's files as they are, to be changed by themselves.
+    pub(super) fn forked_model(&self) -> Pxfs<Model> {
+        Pxfs::new(Arc::new(self.model.engine().fork()), Credentials::root()).with_clock(clock)
+    }
+
     /// Makes a call on both, and gives its result. What the engine has no room for does not happen to the model.
     fn call(&self, line: &Line) -> Result<eyrie::Result<()>, RecordError> {
-        set_clock(self.started + line.number as i64);
+        self.set_clock(line);
         let actual = perform(&self.files, &line.call);
         if errno(&actual) == Some(Errno::NOSPC) {
             return Ok(actual);
@@ -199,16 +227,16 @@ impl Session {
     }
 
     /// What may be seen while a call is in flight: the time of a write without its bytes.
-    fn early(&self, line: &Line) -> Option<Tree> {
+    pub(super) fn early(&self, line: &Line) -> Option<Tree> {
         let Call::Write { path, .. } = &line.call else { return None };
-        set_clock(self.started + line.number as i64);
-        let model = Pxfs::new(Arc::new(self.model.engine().fork()), Credentials::root()).with_clock(clock);
+        self.set_clock(line);
+        let model = self.forked_model();
         // What cannot be written has no times to be seen either.
         model.utimens(path, SetTime::Omit, SetTime::To(clock())).ok()?;
         Some(tree(&**model.engine()))
     }
 
-    fn into_engine(self) -> Result<(Scm, Rest), RecordError> {
+    pub(super) fn into_engine(self) -> Result<(Scm, Rest), RecordError> {
         let Session { files, rest, .. } = self;
         let engine = Arc::clone(files.engine());
         drop(files);
@@ -231,14 +259,10 @@ pub fn record(start: &Start, script: &Script, options: Options) -> Result<Record
 }
 
 fn record_all(start: &Start, script: &Script, options: Options) -> Result<Recorded, RecordError> {
-    let session = Session::open(start, options.dropped)?;
+    let session = Session::open(start, &Plan::without(options.dropped))?;
     let recorder = session.recorder.clone();
     let base = match start.rule {
-        Rule::Lines => {
-            drop(recorder.take());
-            session.files.engine().volume().medium().snapshot()
-        }
-        // What opening wrote may not have been flushed.
+        Rule::Lines => session.files.engine().volume().medium().snapshot(),
         Rule::Sectors => start.image.to_vec(),
     };
     let mut durable = vec![0];

@@ -2,6 +2,7 @@ use std::collections::BTreeSet;
 
 use eyrie_medium::{CrashPoints, Event, Plan, Rule, Site, SiteKind};
 
+use super::faults::Faults;
 use super::recovery::Recovery;
 use super::trace::{Loss, Trace, TraceError};
 use super::*;
@@ -298,4 +299,60 @@ fn a_fence_that_one_of_two_threads_lacks_is_noticed() {
         })
     };
     assert!(fences.iter().filter(|site| noticed(site)).count() >= 2, "of {fences:?}");
+}
+
+/// Every single call and every failure that it can meet. What an object has that cannot be read when it is removed is free
+/// again when the volume was closed.
+#[test]
+fn every_failure_of_the_host_leaves_whole_calls() {
+    let start =
+        Start::empty(Rule::Lines, 1 << 20).and_then(|empty| empty.after(&workload::setup())).expect("room");
+    let mut faults = Faults::new(None);
+    for script in workload::singles() {
+        let explored = faults.calls(&start, &script, &mut || true).map(drop);
+        explored.unwrap_or_else(|failure| panic!("{script}{failure}"));
+    }
+    // More memory of the host; directories that grow, and one more chunk of headers.
+    let large = script("write /b 0 200K 3\nput / k 60K 4\n");
+    faults.calls(&start, &large, &mut || true).unwrap_or_else(|failure| panic!("{failure}"));
+    let names = |range: std::ops::Range<usize>| {
+        script(&range.map(|number| format!("creat /f/{number:0>60}\n")).collect::<String>())
+    };
+    let mut crowded = start.clone();
+    for (from, to) in [(0, 6), (6, 14), (14, 228), (228, 244)] {
+        crowded = if to - from > 20 {
+            crowded.after(&names(from..to)).expect("room")
+        } else {
+            faults
+                .calls(&crowded, &names(from..to), &mut || true)
+                .unwrap_or_else(|failure| panic!("{failure}"))
+        };
+    }
+    faults.lifecycle(&crowded, &mut || true).unwrap_or_else(|failure| panic!("{failure}"));
+    for report in faults.reports() {
+        println!("{report:?}");
+    }
+    let injected: u64 = faults.reports().map(|report| report.injected).sum();
+    println!("{} sites, {injected} failures", faults.reports().count());
+    for kind in ["allocate", "back", "unback", "read", "write", "publish"] {
+        assert!(faults.reports().any(|report| report.kind == kind && report.injected > 0), "{kind}");
+    }
+}
+
+/// Lets the calls of `text` on the objects of the workload meet every failure.
+fn assert_whole_after_failures(text: &str) {
+    let start =
+        Start::empty(Rule::Lines, 1 << 20).and_then(|empty| empty.after(&workload::setup())).expect("room");
+    let explored = Faults::new(None).calls(&start, &script(text), &mut || true).map(drop);
+    explored.unwrap_or_else(|failure| panic!("{failure}"));
+}
+
+#[test]
+fn regression_a_write_that_cannot_reach_its_page_changes_no_time() {
+    assert_whole_after_failures("write /c 8 8 11\n");
+}
+
+#[test]
+fn regression_what_cannot_be_read_when_it_is_removed_is_free_after_a_close() {
+    assert_whole_after_failures("unlink /tree\n");
 }
