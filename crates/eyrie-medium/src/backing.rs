@@ -204,7 +204,7 @@ impl Medium {
     fn fenced(&self, site: &'static Location<'static>) {
         match &self.backing {
             Backing::Pmem(pmem) => pmem.fence(),
-            Backing::Record(recorder) => recorder.fence(site),
+            Backing::Record(recorder) => drop(recorder.fence(SiteKind::Fence, site)),
             Backing::Dram | Backing::Paged(_) | Backing::Image(_) => {}
         }
     }

@@ -117,12 +117,15 @@ impl Recorder {
         turns::step();
     }
 
-    pub(crate) fn fence(&self, location: &'static Location<'static>) {
-        if self.plan.point(SiteKind::Fence, location) {
-            let site = Site::of(SiteKind::Fence, location);
+    /// Records a fence, or a flush of a disk, unless it is left out; whether it was not.
+    pub(crate) fn fence(&self, kind: SiteKind, location: &'static Location<'static>) -> bool {
+        let is_done = self.plan.point(kind, location);
+        if is_done {
+            let site = Site::of(kind, location);
             lock_std(&self.events).push(Event::Fence { site, thread: thread::current().id() });
             turns::step();
         }
+        is_done
     }
 }
 

@@ -4,6 +4,7 @@ use std::io;
 use std::panic::Location;
 
 use super::blocks::{Blocks, SECTOR};
+use crate::plan::SiteKind;
 use crate::trace::{Recorder, Rule};
 use crate::{Addr, CrashImage, Fault, ImageBase, Medium, SegmentId};
 
@@ -52,6 +53,15 @@ impl MemoryDisk {
 }
 
 impl Blocks for MemoryDisk {
+    fn announce(&self, kind: SiteKind, location: &'static Location<'static>) -> io::Result<bool> {
+        let Some(plan) = self.0.plan() else { return Ok(true) };
+        match (kind, self.0.recorder()) {
+            (SiteKind::Flush, Some(recorder)) => Ok(recorder.fence(SiteKind::Flush, location)),
+            (SiteKind::Flush | SiteKind::Write | SiteKind::Checksum, _) => Ok(plan.point(kind, location)),
+            _ => Ok(true),
+        }
+    }
+
     fn size(&self) -> io::Result<u64> {
         Ok(self.0.segment_sizes().sum())
     }
@@ -68,9 +78,8 @@ impl Blocks for MemoryDisk {
         self.change(offset, data.len() as u64, |addr| self.0.write(addr, data).map(drop))
     }
 
-    #[track_caller]
+    /// It was recorded when it was announced, with its caller.
     fn flush(&self) -> io::Result<()> {
-        self.0.fence(Location::caller());
         Ok(())
     }
 

@@ -137,7 +137,9 @@ impl State {
 
 impl Blocks for SimulatedDisk {
     fn announce(&self, kind: SiteKind, location: &'static Location<'static>) -> io::Result<bool> {
-        if let Some(failure) = self.plan.call(kind, location) {
+        if kind != SiteKind::Checksum
+            && let Some(failure) = self.plan.call(kind, location)
+        {
             return Err(failure.into());
         }
         let is_point = matches!(kind, SiteKind::Write | SiteKind::Flush | SiteKind::Checksum);

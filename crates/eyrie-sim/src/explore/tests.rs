@@ -319,7 +319,7 @@ fn every_failure_of_the_host_leaves_whole_calls() {
         script(&range.map(|number| format!("creat /f/{number:0>60}\n")).collect::<String>())
     };
     let mut crowded = start.clone();
-    for (from, to) in [(0, 6), (6, 14), (14, 228), (228, 244)] {
+    for (from, to) in [(0, 14), (14, 34), (34, 228), (228, 244)] {
         crowded = if to - from > 20 {
             crowded.after(&names(from..to)).expect("room")
         } else {
@@ -355,4 +355,23 @@ fn regression_a_write_that_cannot_reach_its_page_changes_no_time() {
 #[test]
 fn regression_what_cannot_be_read_when_it_is_removed_is_free_after_a_close() {
     assert_whole_after_failures("unlink /tree\n");
+}
+
+#[test]
+fn a_flush_that_a_disk_lacks_is_noticed() {
+    let start = Start::empty(Rule::Sectors, 512 << 10).expect("room");
+    let script = script("creat /a\nwrite /a 0 5000 1\nfsync /a\nwrite /a 0 6000 2\nsync\n");
+    let limits = Limits { images: 40, sampled: 40, is_complete: false, recoveries: 0 };
+    let explored = |dropped| {
+        let recorded = record(&start, &script, Options { closes: true, dropped })
+            .unwrap_or_else(|error| panic!("{dropped:?}: {error}"));
+        let found = recorded.explore(limits, &mut || true).map(drop);
+        (found.is_err(), recorded.points())
+    };
+    let (is_wrong, points) = explored(None);
+    assert!(!is_wrong);
+    let flushes =
+        points.into_keys().filter(|site| site.kind == SiteKind::Flush && site.file.ends_with("drain.rs"));
+    let missed: Vec<Site> = flushes.filter(|&flush| !explored(Some(flush)).0).collect();
+    assert!(missed.is_empty(), "{missed:?}");
 }

@@ -44,20 +44,17 @@ const TRIALS: [fn(&Plan) -> Found; 5] = [anchors, extension, scripted, interrupt
 /// If something is not as it must be with all points.
 pub fn plant() -> Vec<Planted> {
     let trials = TRIALS.map(|trial| {
-        let (plan, began) = (Plan::default(), std::time::Instant::now());
+        let plan = Plan::default();
         trial(&plan).unwrap_or_else(|what| panic!("nothing is left out: {what}"));
-        println!("{} points, {:.1?}", plan.points().len(), began.elapsed());
         (plan.points(), trial)
     });
     let sites: BTreeSet<Site> = trials.iter().flat_map(|(points, _)| points.keys()).copied().collect();
     let planted = sites.into_iter().map(|site| {
         let mut with_it = trials.iter().filter(|(points, _)| points.contains_key(&site));
-        let began = std::time::Instant::now();
         let caught = with_it.find_map(|(_, trial)| {
             let tried = catch_unwind(AssertUnwindSafe(|| trial(&Plan::without(Some(site)))));
             tried.unwrap_or_else(|panic| Err(text(&*panic))).err()
         });
-        println!("{site} {:.1?} {caught:?}", began.elapsed());
         Planted { site, caught }
     });
     planted.collect()

@@ -56,7 +56,7 @@ pub(super) fn explore(arguments: &arguments::Explore, output: &mut Output) -> Re
         return output.json(&json!({ "faults": reports, "injected": injected, "complete": complete }));
     }
     writeln!(output, "{:>8}  {:<32} FAILED CALL", "FAILURES", "THE CALLS GAVE")?;
-    for FaultReport { kind, site, failure, injected, results } in reports {
+    for FaultReport { kind, site, failure, injected, results } in &reports {
         let results: Vec<_> = results.iter().map(|(result, count)| format!("{count} {result}")).collect();
         writeln!(output, "{injected:>8}  {:<32} {failure} {kind} {site}", results.join(", "))?;
     }
