@@ -91,7 +91,7 @@ fn options(
     let recorded = record(options).map_err(Failure::of_line)?;
     // Some points are met only by recoveries.
     let few = Limits { images: 4, sampled: 0, is_complete: false, recoveries: 0 };
-    recorded.explore(few, &mut || true).map_err(Failure::of_line)?;
+    recorded.explore(few, &mut |_| true).map_err(Failure::of_line)?;
     let mut found = recorded.points().into_keys().filter(|site| is_told(site, place));
     match (found.next(), found.next()) {
         (Some(site), None) => Ok(Options { dropped: Some(site), ..options }),
@@ -149,7 +149,7 @@ fn explore_script(arguments: &arguments::Explore, path: &Path, output: &mut Outp
     }
     let deadline = Deadline::after(arguments.time);
     let limits = limits(arguments);
-    let report = recorded.explore(limits, &mut || deadline.goes_on()).map_err(|crash| {
+    let report = recorded.explore(limits, &mut |_| deadline.goes_on()).map_err(|crash| {
         let shown = |path: &Path| shlex::try_quote(&path.to_string_lossy()).map_or(name.clone(), Into::into);
         let from = arguments.start.as_ref().map_or(String::new(), |path| format!(" --start {}", shown(path)));
         let beside = arguments

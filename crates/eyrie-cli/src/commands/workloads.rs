@@ -1,6 +1,6 @@
 //! What `explore` explores when nobody names a script.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::time::{Duration, Instant};
@@ -73,7 +73,13 @@ struct Workload {
 }
 
 impl Workload {
-    fn run(kind: Kind<'_>, arguments: &arguments::Explore, deadline: &Deadline) -> Result<Workload> {
+    /// Explores scripts until the deadline. `contents` are what images had so far, of all scripts.
+    fn run(
+        kind: Kind<'_>,
+        arguments: &arguments::Explore,
+        deadline: &Deadline,
+        contents: &mut HashSet<u64>,
+    ) -> Result<Workload> {
         let Kind { name, setup, start, scripts, .. } = kind;
         let began = Instant::now();
         let mut workload = Workload { name, complete: true, ..Workload::default() };
@@ -95,7 +101,10 @@ impl Workload {
                 });
                 Failure::new(what, name, format_args!("{error}\n{script}{beside}"))
             })?;
-            let found = recorded.explore(limits(arguments), &mut || deadline.goes_on());
+            let found = recorded.explore(limits(arguments), &mut |seen| {
+                workload.distinct += u64::from(contents.insert(seen.fingerprint));
+                deadline.goes_on()
+            });
             let run = (script, beside);
             workload.add(found.map_err(|crash| lost(name, setup, arguments, &run, &crash))?);
             workload.complete &= deadline.goes_on();
@@ -108,7 +117,6 @@ impl Workload {
         self.scripts += 1;
         self.points += report.points;
         self.images += report.images;
-        self.distinct += report.distinct;
         self.of_recovery += report.of_recovery;
         self.without_room += report.without_room;
         self.complete &= report.cut == 0;
@@ -136,7 +144,7 @@ impl Workload {
         let complete = if self.complete { "all" } else { "not all" };
         let Workload { name, scripts, points, images, distinct, of_recovery, seconds, .. } = self;
         format!(
-            "{name}: {scripts} scripts ({complete}), {points} crashes, {images} images, {distinct} of them different within their scripts, {of_recovery} of crashes inside recovery, {seconds:.1} s"
+            "{name}: {scripts} scripts ({complete}), {points} crashes, {images} images, {distinct} of them new, {of_recovery} of crashes inside recovery, {seconds:.1} s"
         )
     }
 }
@@ -178,11 +186,11 @@ pub(super) fn explore(arguments: &arguments::Explore, output: &mut Output) -> Re
         kinds.push(kind("two threads", Some(&setup), &few, 1, Box::new(scripts)));
     }
     let mut shares: u32 = kinds.iter().map(|kind| kind.share).sum();
-    let mut found = Vec::new();
+    let (mut found, mut contents) = (Vec::new(), HashSet::new());
     for kind in kinds {
         let deadline = Deadline(end.map(|end| part(end, kind.share, shares)));
         shares -= kind.share;
-        let workload = Workload::run(kind, arguments, &deadline)?;
+        let workload = Workload::run(kind, arguments, &deadline, &mut contents)?;
         interrupt::check("explore")?;
         if !arguments.json {
             writeln!(output, "{}", workload.line())?;
@@ -204,7 +212,7 @@ pub(super) fn explore(arguments: &arguments::Explore, output: &mut Output) -> Re
     }
     Ok(writeln!(
         output,
-        "{images} images, {of_recovery} of crashes inside recovery: every call is whole or undone in each"
+        "{images} images, {distinct} of them different, {of_recovery} of crashes inside recovery: every call is whole or undone in each"
     )?)
 }
 

@@ -144,19 +144,19 @@ impl Collector {
 }
 
 impl Recorded {
-    /// Explores the run, for as long as `goes_on` says so after each image.
+    /// Explores the run, for as long as `goes_on` says so when it is told of an image.
     ///
     /// # Errors
     /// The first image that is not as it must be.
     pub fn explore(
         &self,
         limits: super::Limits,
-        goes_on: &mut dyn FnMut() -> bool,
+        goes_on: &mut dyn FnMut(&Seen) -> bool,
     ) -> Result<Report, super::Failure> {
         let mut collector = Collector::default();
         let counts = self.run.explore(limits, &mut |seen| {
             collector.add(seen);
-            goes_on()
+            goes_on(seen)
         })?;
         Ok(collector.report(self, counts))
     }

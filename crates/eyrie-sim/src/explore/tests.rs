@@ -22,7 +22,7 @@ fn start() -> Start {
 const DEEP: Limits = Limits { recoveries: 1, ..Limits::ALL };
 
 fn explored(recorded: &Recorded) -> Result<Report, Failure> {
-    recorded.explore(DEEP, &mut || true)
+    recorded.explore(DEEP, &mut |_| true)
 }
 
 #[test]
@@ -104,7 +104,7 @@ fn a_fence_that_recovery_lacks_is_found_and_replayed() {
         let options = Options { closes: false, dropped: Some(*site) };
         let recorded = record(&start(), &script, options).expect("as the model");
         let limits = Limits { recoveries: u64::MAX, ..Limits::ALL };
-        let Err(failure) = recorded.explore(limits, &mut || true) else { return false };
+        let Err(failure) = recorded.explore(limits, &mut |_| true) else { return false };
         assert!(failure.again.is_some(), "{failure}");
         let replayed = recorded.run.replay(failure.after, &failure.picks, failure.again.as_ref());
         assert_eq!(replayed, Ok(Some(failure.what)));
@@ -123,7 +123,7 @@ fn what_is_no_image_and_what_was_not_opened_is_told() {
     assert_eq!(recorded.run.replay(end, &[], None), Ok(None));
     assert_eq!(recorded.run.replay(end, &[0], None), Err(NoImage::Pick { index: 0 }));
     let first = Limits { images: 1, sampled: 0, is_complete: false, recoveries: 0 };
-    let report = recorded.explore(first, &mut || true).expect("nothing is lost");
+    let report = recorded.explore(first, &mut |_| true).expect("nothing is lost");
     assert!(report.cut > 0 && report.images == report.points, "{report:?}");
     assert_eq!(explored(&recorded).expect("nothing is lost").cut, 0);
 }
@@ -135,7 +135,7 @@ fn crashes_of_a_full_volume_leave_what_it_has() {
     let recorded = record(&start(), &script(&calls), Options::default()).expect("as the model");
     assert!((1..60).contains(&recorded.without_room), "{}", recorded.without_room);
     let few = Limits { images: 3, sampled: 0, is_complete: false, recoveries: 0 };
-    recorded.explore(few, &mut || true).unwrap_or_else(|failure| panic!("{failure}"));
+    recorded.explore(few, &mut |_| true).unwrap_or_else(|failure| panic!("{failure}"));
 }
 
 #[test]
@@ -204,7 +204,7 @@ fn every_crash_of_a_disk_leaves_a_state_since_the_last_sync() {
     let recorded = record(&start, &script, Options { closes: true, dropped: None }).expect("as the model");
     assert_eq!(recorded.run.durable, [0, 0, 0, 0, 4, 4, 4, 7, 7, 9]);
     let limits = Limits { images: 40, sampled: 40, is_complete: false, recoveries: 1 };
-    let report = recorded.explore(limits, &mut || true).unwrap_or_else(|failure| panic!("{failure}"));
+    let report = recorded.explore(limits, &mut |_| true).unwrap_or_else(|failure| panic!("{failure}"));
     assert!(report.images > 200 && report.of_recovery > 100, "{report:?}");
 }
 
@@ -216,7 +216,7 @@ fn what_grows_and_shrinks_survives_every_crash() {
             record(&Start::empty(Rule::Lines, 1 << 20).expect("room"), &script, Options::default())
                 .unwrap_or_else(|error| panic!("{script}{error}"));
         assert_eq!(recorded.without_room, 0, "{script}");
-        recorded.explore(limits, &mut || true).unwrap_or_else(|failure| panic!("{script}{failure}"));
+        recorded.explore(limits, &mut |_| true).unwrap_or_else(|failure| panic!("{script}{failure}"));
     }
 }
 
@@ -365,7 +365,7 @@ fn a_flush_that_a_disk_lacks_is_noticed() {
     let explored = |dropped| {
         let recorded = record(&start, &script, Options { closes: true, dropped })
             .unwrap_or_else(|error| panic!("{dropped:?}: {error}"));
-        let found = recorded.explore(limits, &mut || true).map(drop);
+        let found = recorded.explore(limits, &mut |_| true).map(drop);
         (found.is_err(), recorded.points())
     };
     let (is_wrong, points) = explored(None);
