@@ -19,6 +19,9 @@ use crate::paged::blocks::SECTOR;
 use crate::plan::{Plan, Site, SiteKind};
 use crate::{Addr, Fault};
 
+/// Size of a word, in bytes.
+const WORD_SIZE: u64 = 8;
+
 /// What a failure of power leaves of stores.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum Rule {
@@ -37,16 +40,25 @@ impl Rule {
             Rule::Sectors => SECTOR,
         }
     }
+
+    /// Size of what does not tear, in bytes.
+    fn atom(self) -> u64 {
+        match self {
+            Rule::Lines => WORD_SIZE,
+            Rule::Sectors => SECTOR,
+        }
+    }
 }
 
-/// One thing that an engine did to the medium. A store is within one line (or sector) and is flushed at once.
+/// One thing that an engine did to the medium. A store is within one word (or sector), as others are recorded as several, and is
+/// flushed at once.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Event {
-    /// Bytes were stored (at most 8 when they commit something).
+    /// Bytes were stored.
     Store {
         /// Where.
         addr: Addr,
-        /// What.
+        /// What. It does not tear.
         bytes: Vec<u8>,
         /// By whom.
         thread: ThreadId,
@@ -108,7 +120,7 @@ impl Recorder {
         let mut done = 0;
         while done < bytes.len() {
             let at = addr.add(done as u64);
-            let room = (self.rule.unit() - at.raw() % self.rule.unit()) as usize;
+            let room = (self.rule.atom() - at.raw() % self.rule.atom()) as usize;
             let end = bytes.len().min(done + room);
             events.push(Event::Store { addr: at, bytes: bytes[done..end].to_vec(), thread });
             done = end;

@@ -8,8 +8,8 @@ use std::collections::BTreeSet;
 use std::thread::{self, ThreadId};
 
 use eyrie_medium::{
-    Addr, Blocks, CrashImage, CrashPoint, CrashPoints, Event, ImageBase, Medium, MemoryDisk, PAGE_SIZE, Rule,
-    SimulatedDisk, Site, SiteKind,
+    Addr, Blocks, CrashImage, CrashPoint, CrashPoints, Event, ImageBase, Medium, MemoryDisk, PAGE_SIZE,
+    Recorder, Rule, SimulatedDisk, Site, SiteKind,
 };
 
 /// What is looked at: words 0 and 1 are in the first line or sector, 2 and 3 in the second.
@@ -382,6 +382,26 @@ fn epochs_of_threads_leave_what_x86_leaves_when_each_stops_somewhere() {
         let reordered: BTreeSet<Words> = cuts.flat_map(|cut| x86(&cut, cut.len())).collect();
         assert!(epochs(&steps, steps.len()).is_subset(&reordered), "{steps:?}");
     }
+}
+
+#[test]
+fn a_store_of_several_words_tears_into_words() {
+    let recorder = Recorder::default();
+    let medium = Medium::traced(PAGE_SIZE, recorder.clone()).expect("memory");
+    drop(medium.write(Addr::from_raw(4), &[7; 20]).expect("in bounds"));
+    let events = recorder.take();
+    let mut points = CrashPoints::new(&[0; PAGE_SIZE as usize], &events).expect("memory");
+    let point = points.next().expect("the end");
+    let (mut found, mut script) = (Vec::new(), Some(Vec::new()));
+    while let Some(picks) = script {
+        let image = CrashImage::of(&point, picks);
+        let medium = Medium::image(points.base(), image.clone()).expect("memory");
+        let mut bytes = [0; 24];
+        medium.read(Addr::NULL, &mut bytes).expect("in bounds");
+        found.push(bytes.iter().filter(|&&byte| byte == 7).count());
+        script = CrashImage::next_script(&image.choices());
+    }
+    assert_eq!(found, [0, 4, 12, 20]);
 }
 
 /// BPFS, section 3.5, third case: so it takes an explorer of schedules, not another rule, to see all of it.
