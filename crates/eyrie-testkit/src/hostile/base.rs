@@ -28,7 +28,7 @@ pub struct Base {
 }
 
 impl Base {
-    fn new(volume: crate::crash::Volume) -> std::io::Result<Base> {
+    pub(super) fn new(volume: crate::crash::Volume) -> std::io::Result<Base> {
         let mut file = File::from(memfd_create("base", MemfdFlags::CLOEXEC)?);
         file.write_all(&volume.image)?;
         file.set_len(volume.image.len() as u64 + BEHIND_BYTES)?;
