@@ -3,10 +3,12 @@
 //! Lines (px86, as `bpfs.txt` section 4.4 needs of hardware): per cache line, what persists is a prefix of its stores in
 //! program order, at least up to the last store that was flushed before a fence of the thread that stored. (A fence
 //! orders what its own thread did, so an engine that hands memory to another thread settles it first.) Eight aligned
-//! bytes never tear.
+//! bytes never tear; what is longer is recorded as several stores.
 //!
 //! Sectors (of a disk, under the medium `paged`): any of the writes to a sector since the last flush, or none, whoever
 //! wrote; a flush settles everything. Sectors do not tear.
+//!
+//! `tests/rules.rs` has both as functions that try everything, and that these are the images that are explored.
 
 use std::collections::BTreeMap;
 use std::panic::Location;

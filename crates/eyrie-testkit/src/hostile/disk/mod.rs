@@ -11,3 +11,6 @@ mod journal;
 pub use base::{DiskBase, disk_bases};
 pub use damage::DiskDamage;
 pub use image::HostileDisk;
+
+#[cfg(test)]
+mod tests;
