@@ -55,7 +55,7 @@ fn main() {
     }
     let (seeds, begun) = (from..from.saturating_add(count), Instant::now());
     let told = |report: &Report| {
-        if report.images % STEP == 0 {
+        if report.images.is_multiple_of(STEP) {
             println!("{} images in {:.0?}", report.images, begun.elapsed());
         }
     };

@@ -6,6 +6,9 @@ use std::sync::Arc;
 
 use eyrie_engine::Model;
 use eyrie_medium::{Medium, PAGE_SIZE};
+use rand::Rng;
+use rand::rngs::SmallRng;
+use rand::seq::IndexedRandom;
 use rustix::fs::{MemfdFlags, memfd_create};
 
 use super::survey::Survey;
@@ -42,6 +45,12 @@ impl Base {
     /// If there is none.
     pub fn hot_copy(&self, name: &[u8]) -> u64 {
         self.survey.hot_copies[name]
+    }
+
+    /// A byte of a structure in use, as its place.
+    pub(super) fn somewhere(&self, random: &mut SmallRng) -> u64 {
+        let (at, len) = *self.survey.structures.choose(random).expect("every volume has structures");
+        at + random.random_range(0..len)
     }
 
     /// A medium that holds it. Nothing that is stored to it comes here.

@@ -87,9 +87,10 @@ pub fn disk_bases() -> Vec<DiskBase> {
     engine.close().expect("a sound disk");
     let closed = disk.snapshot();
 
+    // All sectors of the last record arrived, but for the first.
     let mut torn = crashed.clone();
-    let end = Journal::of(&crashed).end() as usize;
-    torn[end - SECTOR as usize..end].fill(0);
+    let last = Journal::of(&crashed).records.last().map_or(0, |&(at, _)| at);
+    torn[last as usize..][..SECTOR as usize].fill(0);
     let base = |name, bytes| DiskBase::new(name, bytes, &volume.model);
     vec![base("closed disk", closed), base("crashed disk", crashed), base("torn disk", torn)]
 }

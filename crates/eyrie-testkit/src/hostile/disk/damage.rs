@@ -8,10 +8,10 @@ use rand::Rng;
 use rand::rngs::SmallRng;
 use rand::seq::IndexedRandom;
 
-use super::image::sizes;
 use super::journal::{Journal, put, volume_bytes, word};
 use super::{DiskBase, journal};
 use crate::hostile::Damage;
+use crate::hostile::base::BEHIND_BYTES;
 
 /// One thing that is wrong. Places and lengths are in bytes from the start of the disk.
 #[expect(missing_docs, reason = "the variants say it")]
@@ -43,9 +43,9 @@ impl DiskDamage {
         let (disk, journal) = (&base.bytes, &base.journal);
         let bit = random.random_range(0..8);
         match random.random_range(0..100) {
-            0..5 => DiskDamage::Flip { at: random.random_range(0..disk.len() as u64), bit },
-            5..20 => DiskDamage::Flip { at: somewhere(random, journal), bit },
-            20..30 => {
+            0..4 => DiskDamage::Flip { at: random.random_range(0..disk.len() as u64), bit },
+            4..14 => DiskDamage::Flip { at: somewhere(random, journal), bit },
+            14..19 => {
                 let fields = [
                     offset_of!(Anchor, id),
                     offset_of!(Anchor, volume_bytes),
@@ -54,19 +54,20 @@ impl DiskDamage {
                 let at = journal.anchor + *fields.choose(random).expect("three") as u64;
                 DiskDamage::Word { at, value: value(random, disk, journal) }
             }
-            30..36 => {
+            19..23 => {
                 let pages = random.random_range(0..=journal.anchor / PAGE_SIZE);
                 DiskDamage::Begin { volume_bytes: pages * PAGE_SIZE }
             }
-            36..50 => of_head(random, disk, journal),
-            50..60 => of_fresh(random, disk, journal),
-            60..74 => of_changed(random, disk, journal),
-            74..82 => moved(random, disk, journal),
-            82..86 => DiskDamage::Length {
-                len: random.random_range(sizes(disk.len())),
+            23..32 => of_head(random, base),
+            32..40 => of_fresh(random, base),
+            40..54 => of_changed(random, base),
+            54..61 => moved(random, disk, journal),
+            61..65 => DiskDamage::Length {
+                len: random.random_range(1..=disk.len() + BEHIND_BYTES as usize),
                 keeps_anchor: random.random(),
             },
-            86..92 => forged(random, disk, journal),
+            65..68 => renamed(random, journal),
+            68..82 => forged(random, base),
             _ => DiskDamage::Volume(Damage::draw(random, &base.volume)),
         }
     }
@@ -150,8 +151,9 @@ fn value(random: &mut SmallRng, disk: &[u8], journal: &Journal) -> u64 {
     }
 }
 
-fn of_head(random: &mut SmallRng, disk: &[u8], journal: &Journal) -> DiskDamage {
-    let Some(&(record, _)) = journal.records.choose(random) else { return forged(random, disk, journal) };
+fn of_head(random: &mut SmallRng, base: &DiskBase) -> DiskDamage {
+    let (disk, journal) = (&base.bytes, &base.journal);
+    let Some(&(record, _)) = journal.records.choose(random) else { return forged(random, base) };
     let value = value(random, disk, journal);
     let field = match random.random_range(0..5) {
         0 => offset_of!(RecordHead, id),
@@ -169,8 +171,9 @@ fn of_head(random: &mut SmallRng, disk: &[u8], journal: &Journal) -> DiskDamage 
     DiskDamage::Word { at: record + field as u64, value }
 }
 
-fn of_fresh(random: &mut SmallRng, disk: &[u8], journal: &Journal) -> DiskDamage {
-    let Some(&entry) = journal.fresh.choose(random) else { return forged(random, disk, journal) };
+fn of_fresh(random: &mut SmallRng, base: &DiskBase) -> DiskDamage {
+    let (disk, journal) = (&base.bytes, &base.journal);
+    let Some(&entry) = journal.fresh.choose(random) else { return forged(random, base) };
     match random.random_range(0..3) {
         0 => DiskDamage::Half { at: entry + offset_of!(FreshPage, checksum) as u64, value: random.random() },
         1 => {
@@ -184,8 +187,9 @@ fn of_fresh(random: &mut SmallRng, disk: &[u8], journal: &Journal) -> DiskDamage
     }
 }
 
-fn of_changed(random: &mut SmallRng, disk: &[u8], journal: &Journal) -> DiskDamage {
-    let Some(&entry) = journal.changed.choose(random) else { return forged(random, disk, journal) };
+fn of_changed(random: &mut SmallRng, base: &DiskBase) -> DiskDamage {
+    let (disk, journal) = (&base.bytes, &base.journal);
+    let Some(&entry) = journal.changed.choose(random) else { return forged(random, base) };
     let value = value(random, disk, journal);
     match random.random_range(0..4) {
         0 => DiskDamage::Word { at: entry + offset_of!(ChangedPage, lines) as u64, value },
@@ -211,45 +215,61 @@ fn moved(random: &mut SmallRng, disk: &[u8], journal: &Journal) -> DiskDamage {
     };
     let (a, b) = (place(random), place(random));
     match (random.random_range(0..4), journal.records.choose(random)) {
-        (0, Some(&(from, len))) => DiskDamage::Copy { from, to: journal.end(), len },
+        (0, Some(&(from, len))) => DiskDamage::Copy { from, to: journal::end(disk).0, len },
         (1, Some(&(from, len))) => DiskDamage::Copy { from, to: b, len },
         (2, _) => DiskDamage::Swap { a, b, len },
         _ => DiskDamage::Copy { from: a, to: b, len },
     }
 }
 
-fn forged(random: &mut SmallRng, disk: &[u8], journal: &Journal) -> DiskDamage {
+/// The name of old records is that of the journal, or one record has another's.
+fn renamed(random: &mut SmallRng, journal: &Journal) -> DiskDamage {
+    let id = |&(at, _): &(u64, u64)| at + offset_of!(RecordHead, id) as u64;
+    let mut name = || journal.records.choose(random).map(id);
+    let (from, other) = (name().unwrap_or(0), name().unwrap_or(0));
+    let to = if random.random() { journal.anchor + offset_of!(Anchor, id) as u64 } else { other };
+    DiskDamage::Copy { from, to, len: 16 }
+}
+
+fn forged(random: &mut SmallRng, base: &DiskBase) -> DiskDamage {
+    let (disk, journal) = (&base.bytes, &base.journal);
     let pages = volume_bytes(disk) / PAGE_SIZE;
-    let page = |random: &mut SmallRng| match random.random_range(0..4) {
-        0 => random.random_range(0..8),
-        1 => pages - random.random_range(0..2),
-        _ => random.random_range(0..pages),
+    // A page, and a line of it: mostly of a structure.
+    let line = |random: &mut SmallRng| match random.random_range(0..4) {
+        0 => (random.random_range(0..pages), random.random_range(0..64)),
+        1 => (pages - random.random_range(0..2), 63),
+        _ => {
+            let at = base.volume.somewhere(random);
+            (at / PAGE_SIZE, at % PAGE_SIZE / 64)
+        }
     };
     let count = *[0, 1, 3, 2000].choose(random).expect("four");
+    // Mostly they are on the disk as the record says; one of many that is not would do.
+    let wrong = random.random_range(0..4) == 0;
     let fresh = (0..count).map(|_| {
-        let page = page(random);
+        let page = line(random).0;
         let sum = crc32c::crc32c(&bytes(disk, page * PAGE_SIZE, PAGE_SIZE));
-        (page, if random.random_range(0..4) == 0 { random.random() } else { sum })
+        (page, if wrong { random.random() } else { sum })
     });
     let fresh = fresh.collect();
     let changed = (0..random.random_range(0..4)).map(|_| {
-        let lines: u64 = if random.random() { 1 << random.random_range(0..64) } else { random.random() };
+        let (page, line) = line(random);
+        let lines: u64 = if random.random() { 1 << line } else { random.random() };
         let mut packed = Vec::new();
         for _ in 0..lines.count_ones() {
             packed.push(1 << random.random_range(0..8));
             packed.extend(value(random, disk, journal).to_le_bytes());
         }
-        (page(random), lines, packed)
+        (page, lines, packed)
     });
     DiskDamage::Forge { changed: changed.collect(), fresh }
 }
 
 fn forge(disk: &mut [u8], fresh: &[(u64, u32)], changed: &[(u64, u64, Vec<u8>)]) {
-    let records = journal::records(disk);
-    let at = records.last().map_or_else(|| volume_bytes(disk), |(at, bytes)| at + bytes);
+    let (at, count) = journal::end(disk);
     let id = bytes(disk, journal::anchor(disk) + offset_of!(Anchor, id) as u64, 16);
     let mut record = [&b"EyrCut\0\0"[..], &id].concat();
-    record.extend((records.len() as u64 + 1).to_le_bytes());
+    record.extend((count as u64 + 1).to_le_bytes());
     record.extend([0; 8]);
     record.extend([fresh.len() as u32, changed.len() as u32].map(u32::to_le_bytes).concat());
     record.extend([0; 16]);

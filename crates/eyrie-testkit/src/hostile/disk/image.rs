@@ -1,6 +1,5 @@
 //! A disk and what is different on it.
 
-use eyrie_medium::PAGE_SIZE;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
@@ -27,7 +26,7 @@ impl<'b> HostileDisk<'b> {
         let base = &bases[random.random_range(0..bases.len())];
         let count = if random.random() { 1 } else { random.random_range(2..=5) };
         let damages = (0..count).map(|_| DiskDamage::draw(&mut random, base)).collect();
-        HostileDisk::of(base, damages, random.random())
+        HostileDisk::of(base, damages, random.random_range(0..4) != 0)
     }
 
     /// `base` with these damages, and then right checksums, if it is `mended`.
@@ -57,9 +56,4 @@ impl<'b> HostileDisk<'b> {
             Err(_) => Examined::Refused,
         }
     }
-}
-
-/// Least and greatest size of a disk that had `bytes`.
-pub(super) fn sizes(bytes: usize) -> std::ops::RangeInclusive<usize> {
-    1..=bytes + 16 * PAGE_SIZE as usize
 }

@@ -64,6 +64,16 @@ pub(super) fn records(disk: &[u8]) -> Vec<(u64, u64)> {
     found
 }
 
+/// Where the records end that have the journal's name, and how many there are.
+pub(super) fn end(disk: &[u8]) -> (u64, usize) {
+    let id = word(disk, anchor(disk) + offset_of!(Anchor, id) as u64);
+    let has_id = |&&(at, _): &&(u64, u64)| word(disk, at + offset_of!(RecordHead, id) as u64) == id;
+    let records = records(disk);
+    let count = records.iter().take_while(has_id).count();
+    let last = count.checked_sub(1).map(|last| records[last]);
+    (last.map_or_else(|| volume_bytes(disk), |(at, bytes)| at + bytes), count)
+}
+
 impl Journal {
     /// Looks at a sound disk: what the numbers in it say is believed.
     pub(super) fn of(disk: &[u8]) -> Journal {
@@ -85,11 +95,6 @@ impl Journal {
             }
         }
         journal
-    }
-
-    /// Where the records end.
-    pub(super) fn end(&self) -> u64 {
-        self.records.last().map_or(0, |(at, bytes)| at + bytes)
     }
 }
 

@@ -32,7 +32,7 @@ fn disks_are_closed_crashed_and_torn_as_they_are_called() {
     assert_eq!(bases.iter().map(|base| has(base, b"last")).collect::<Vec<_>>(), [true, true, false]);
     for base in &bases {
         let journal = &base.journal;
-        assert!(journal.records.len() >= 4 && !journal.fresh.is_empty() && !journal.changed.is_empty());
+        assert!(journal.records.len() >= 3 && !journal.fresh.is_empty() && !journal.changed.is_empty());
         let id = |at: u64| word(&base.bytes, at);
         let anchor = id(journal.anchor + offset_of!(Anchor, id) as u64);
         let counts = id(journal.records[0].0 + offset_of!(RecordHead, id) as u64) == anchor;
@@ -43,7 +43,7 @@ fn disks_are_closed_crashed_and_torn_as_they_are_called() {
 
 #[test]
 fn right_checksums_of_a_disk_are_known() {
-    for base in &disk_bases()[..2] {
+    for base in &disk_bases() {
         let mut mended = base.bytes.to_vec();
         mend(&mut mended);
         assert!(mended == *base.bytes, "{}", base.name);
@@ -64,7 +64,7 @@ fn a_forged_record_is_replayed_if_its_checksum_is_right() {
     };
     assert_ne!(shown(Vec::new(), false), 7);
     assert_eq!(shown(vec![forged.clone()], false), 7);
-    let end = bases[1].journal.end();
+    let (end, _) = super::journal::end(&bases[1].bytes);
     let flip = DiskDamage::Flip { at: end + 100, bit: 0 };
     assert_ne!(shown(vec![forged.clone(), flip.clone()], false), 7);
     assert_eq!(shown(vec![forged, flip], true), 7);
