@@ -42,7 +42,7 @@ pub use fault::Fault;
 pub use fork::in_forked_child;
 pub use image::{Choice, CrashImage, ImageBase};
 pub use medium::{Medium, MediumKind, Words};
-pub use paged::blocks::{Blocks, FileBlocks};
+pub use paged::blocks::{Blocks, FileBlocks, SECTOR};
 pub use paged::journal::{Anchor, ChangedPage, FreshPage, RecordHead};
 pub use paged::memory::MemoryDisk;
 pub use paged::overlay::Overlay;

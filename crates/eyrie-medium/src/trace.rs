@@ -3,10 +3,12 @@
 //! Lines (px86, as `bpfs.txt` section 4.4 needs of hardware): per cache line, what persists is a prefix of its stores in
 //! program order, at least up to the last store that was flushed before a fence of the thread that stored. (A fence
 //! orders what its own thread did, so an engine that hands memory to another thread settles it first.) Eight aligned
-//! bytes never tear.
+//! bytes never tear; what is longer is recorded as several stores.
 //!
 //! Sectors (of a disk, under the medium `paged`): any of the writes to a sector since the last flush, or none, whoever
 //! wrote; a flush settles everything. Sectors do not tear.
+//!
+//! `tests/rules.rs` has both as functions that try everything, and that these are the images that are explored.
 
 use std::collections::BTreeMap;
 use std::panic::Location;
@@ -18,6 +20,9 @@ use crate::image::{Choice, ImageBase, contents};
 use crate::paged::blocks::SECTOR;
 use crate::plan::{Plan, Site, SiteKind};
 use crate::{Addr, Fault, turns};
+
+/// Size of a word, in bytes.
+const WORD_SIZE: u64 = 8;
 
 /// What a failure of power leaves of stores.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -37,16 +42,25 @@ impl Rule {
             Rule::Sectors => SECTOR,
         }
     }
+
+    /// Size of what does not tear, in bytes.
+    fn atom(self) -> u64 {
+        match self {
+            Rule::Lines => WORD_SIZE,
+            Rule::Sectors => SECTOR,
+        }
+    }
 }
 
-/// One thing that an engine did to the medium. A store is within one line (or sector) and is flushed at once.
+/// One thing that an engine did to the medium. A store is within one word (or sector), as others are recorded as several, and is
+/// flushed at once.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Event {
-    /// Bytes were stored (at most 8 when they commit something).
+    /// Bytes were stored.
     Store {
         /// Where.
         addr: Addr,
-        /// What.
+        /// What. It does not tear.
         bytes: Vec<u8>,
         /// By whom.
         thread: ThreadId,
@@ -108,7 +122,7 @@ impl Recorder {
         let mut done = 0;
         while done < bytes.len() {
             let at = addr.add(done as u64);
-            let room = (self.rule.unit() - at.raw() % self.rule.unit()) as usize;
+            let room = (self.rule.atom() - at.raw() % self.rule.atom()) as usize;
             let end = bytes.len().min(done + room);
             events.push(Event::Store { addr: at, bytes: bytes[done..end].to_vec(), thread });
             done = end;

@@ -3,36 +3,63 @@
 //! ```sh
 //! cargo run --release -p eyrie-testkit --example hostile -- --images 10000000 --from 100000
 //! ```
+//!
+//! With `--disks` they are disks of the medium `paged`.
 
+use std::ops::Range;
 use std::time::Instant;
 
-use eyrie_testkit::hostile::{Hostile, bases, run};
+use eyrie_testkit::hostile::{Hostile, HostileDisk, Report, bases, disk_bases, run, run_disks};
 
 /// Images between two lines.
 const STEP: u64 = 100_000;
 
-fn main() {
-    let (mut images, mut from) = (STEP, 0);
-    let mut arguments = std::env::args().skip(1);
-    while let Some(name) = arguments.next() {
-        let number = arguments.next().and_then(|number| number.parse::<u64>().ok());
-        match (name.as_str(), number) {
-            ("--images", Some(number)) => images = number,
-            ("--from", Some(number)) => from = number,
-            _ => return eprintln!("usage: hostile [--images COUNT] [--from SEED]"),
-        }
-    }
-    let (bases, begun) = (bases(), Instant::now());
-    if images == 1 {
-        let hostile = Hostile::new(&bases, from);
+const USAGE: &str = "usage: hostile [--disks] [--images COUNT] [--from SEED]";
+
+/// Runs the images of these seeds; those of one are described.
+fn images(seeds: Range<u64>, told: impl FnMut(&Report)) -> Report {
+    let bases = bases();
+    if seeds.end - seeds.start == 1 {
+        let hostile = Hostile::new(&bases, seeds.start);
         println!("{}, checksums mended: {}", hostile.image.base.name, hostile.mended);
         hostile.damages.iter().for_each(|damage| println!("{damage:x?}"));
     }
-    let report = run(&bases, from..from.saturating_add(images), |report| {
-        if report.images % STEP == 0 {
+    run(&bases, seeds, told)
+}
+
+/// The same of disks.
+fn disks(seeds: Range<u64>, told: impl FnMut(&Report)) -> Report {
+    let bases = disk_bases();
+    if seeds.end - seeds.start == 1 {
+        let hostile = HostileDisk::new(&bases, seeds.start);
+        println!("{}, checksums mended: {}", hostile.base.name, hostile.mended);
+        hostile.damages.iter().for_each(|damage| println!("{damage:x?}"));
+    }
+    run_disks(&bases, seeds, told)
+}
+
+fn main() {
+    let (mut count, mut from, mut are_disks) = (STEP, 0, false);
+    let mut arguments = std::env::args().skip(1);
+    while let Some(name) = arguments.next() {
+        if name == "--disks" {
+            are_disks = true;
+            continue;
+        }
+        let number = arguments.next().and_then(|number| number.parse::<u64>().ok());
+        match (name.as_str(), number) {
+            ("--images", Some(number)) => count = number,
+            ("--from", Some(number)) => from = number,
+            _ => return eprintln!("{USAGE}"),
+        }
+    }
+    let (seeds, begun) = (from..from.saturating_add(count), Instant::now());
+    let told = |report: &Report| {
+        if report.images.is_multiple_of(STEP) {
             println!("{} images in {:.0?}", report.images, begun.elapsed());
         }
-    });
+    };
+    let report = if are_disks { disks(seeds, told) } else { images(seeds, told) };
     let rate = report.images as f64 / begun.elapsed().as_secs_f64();
     println!(
         "{} images, {rate:.0} a second: {} refused, {} broken, {} sound; panics at {:?}",

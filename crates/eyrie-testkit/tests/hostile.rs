@@ -2,9 +2,10 @@
 
 use eyrie_engine::scm::Scm;
 use eyrie_engine::{Engine, Error, Kind, Volume, redo};
-use eyrie_testkit::hostile::{Damage, Image, bases, run};
+use eyrie_testkit::hostile::{Damage, Image, Report, bases, disk_bases, run, run_disks};
 
 const IMAGES: u64 = 100_000;
+const DISKS: u64 = 10_000;
 /// Images after which memory is measured for the first time.
 const WARM_UP: u64 = 5000;
 /// How much more memory than then may be in use, in bytes.
@@ -17,10 +18,10 @@ fn peak_memory() -> u64 {
     line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number") << 10
 }
 
-#[test]
-fn hostile_images_give_an_answer_or_an_error() {
+/// What hears of a run, and finds that memory does not grow.
+fn memory_is_bounded() -> impl FnMut(&Report) {
     let mut peak = u64::MAX;
-    let report = run(&bases(), 0..IMAGES, |report| {
+    move |report| {
         if report.images == WARM_UP {
             peak = peak_memory();
         }
@@ -28,9 +29,22 @@ fn hostile_images_give_an_answer_or_an_error() {
             let growth = peak_memory().saturating_sub(peak);
             assert!(growth < MOST_GROWTH, "{growth} bytes more after {} images", report.images);
         }
-    });
+    }
+}
+
+fn assert_answered(report: &Report) {
     assert_eq!(report.panicked, [] as [u64; 0]);
     assert!(report.refused > 0 && report.broken > 0 && report.sound > 0, "{report:?}");
+}
+
+#[test]
+fn hostile_images_give_an_answer_or_an_error() {
+    assert_answered(&run(&bases(), 0..IMAGES, memory_is_bounded()));
+}
+
+#[test]
+fn hostile_disks_give_an_answer_or_an_error() {
+    assert_answered(&run_disks(&disk_bases(), 0..DISKS, memory_is_bounded()));
 }
 
 #[test]

@@ -6,6 +6,9 @@ use std::sync::Arc;
 
 use eyrie_engine::Model;
 use eyrie_medium::{Medium, PAGE_SIZE};
+use rand::Rng;
+use rand::rngs::SmallRng;
+use rand::seq::IndexedRandom;
 use rustix::fs::{MemfdFlags, memfd_create};
 
 use super::survey::Survey;
@@ -28,7 +31,7 @@ pub struct Base {
 }
 
 impl Base {
-    fn new(volume: crate::crash::Volume) -> std::io::Result<Base> {
+    pub(super) fn new(volume: crate::crash::Volume) -> std::io::Result<Base> {
         let mut file = File::from(memfd_create("base", MemfdFlags::CLOEXEC)?);
         file.write_all(&volume.image)?;
         file.set_len(volume.image.len() as u64 + BEHIND_BYTES)?;
@@ -42,6 +45,12 @@ impl Base {
     /// If there is none.
     pub fn hot_copy(&self, name: &[u8]) -> u64 {
         self.survey.hot_copies[name]
+    }
+
+    /// A byte of a structure in use, as its place.
+    pub(super) fn somewhere(&self, random: &mut SmallRng) -> u64 {
+        let (at, len) = *self.survey.structures.choose(random).expect("every volume has structures");
+        at + random.random_range(0..len)
     }
 
     /// A medium that holds it. Nothing that is stored to it comes here.

@@ -50,11 +50,11 @@ impl Damage {
         match random.random_range(0..100) {
             0..8 => Damage::Flip { at: random.random_range(0..bytes), bit: random.random_range(0..8) },
             8..24 => {
-                let at = somewhere(random, base);
+                let at = base.somewhere(random);
                 Damage::Flip { at, bit: random.random_range(0..8) }
             }
             24..36 => {
-                let at = somewhere(random, base) & !7;
+                let at = base.somewhere(random) & !7;
                 Damage::Word { at, value: word(random, base) }
             }
             36..54 => {
@@ -85,7 +85,7 @@ impl Damage {
             89..92 => Damage::Redo {
                 slot: random.random_range(0..REDO_SLOTS),
                 words: (0..random.random_range(1..4))
-                    .map(|_| (somewhere(random, base) & !7, word(random, base)))
+                    .map(|_| (base.somewhere(random) & !7, word(random, base)))
                     .collect(),
             },
             92..95 => superblock(random, base),
@@ -146,12 +146,6 @@ fn bomb(image: &mut Image<'_>, file: u64, page: u64, leaves: bool) {
     image.write_word(file + 8, i64::MAX as u64);
 }
 
-/// A byte of a structure in use.
-fn somewhere(random: &mut SmallRng, base: &Base) -> u64 {
-    let (at, len) = *base.survey.structures.choose(random).expect("every volume has structures");
-    at + random.random_range(0..len)
-}
-
 fn word_of(base: &Base, at: u64) -> u64 {
     let mut word = [0; 8];
     word.copy_from_slice(&base.bytes[at as usize..][..8]);
@@ -171,7 +165,7 @@ fn word(random: &mut SmallRng, base: &Base) -> u64 {
         6 => random.random_range(0..1000),
         7 => random.random(),
         8 => base.survey.structures.choose(random).expect("structures").0,
-        _ => word_of(base, somewhere(random, base) & !7),
+        _ => word_of(base, base.somewhere(random) & !7),
     }
 }
 
@@ -249,7 +243,7 @@ fn fill(random: &mut SmallRng, base: &Base) -> Damage {
             };
             Damage::Fill { node, value }
         }
-        None => Damage::Word { at: somewhere(random, base) & !7, value: 0 },
+        None => Damage::Word { at: base.somewhere(random) & !7, value: 0 },
     }
 }
 

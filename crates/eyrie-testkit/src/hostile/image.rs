@@ -65,6 +65,11 @@ impl<'b> Image<'b> {
         self.write(at, &word.to_le_bytes());
     }
 
+    /// What is different, the later the more it counts; some may be behind the end.
+    pub(super) fn edits(&self) -> impl Iterator<Item = (u64, &[u8])> {
+        self.edits.iter().map(|(at, bytes)| (*at, &bytes[..]))
+    }
+
     /// Some of its bytes; zeros behind its end.
     pub fn read(&self, at: u64, len: u64) -> Vec<u8> {
         let mut bytes = vec![0; len as usize];

@@ -1,7 +1,8 @@
 //! Runs many images, each from a seed.
 
 use std::ops::Range;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
+use std::sync::Once;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
@@ -10,7 +11,7 @@ use std::time::Duration;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
-use super::{Base, Damage, Examined, Image, examine};
+use super::{Base, Damage, DiskBase, Examined, HostileDisk, Image, examine};
 
 /// What a single image may take. It takes less than a millisecond, but on a host with other things to do.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -62,31 +63,70 @@ pub struct Report {
 /// Examines the images of these seeds. `told` hears of each that is done.
 ///
 /// If one takes so long that it must have been caught in it, the process ends, after a line with its seed.
-pub fn run(bases: &[Base], seeds: Range<u64>, mut told: impl FnMut(&Report)) -> Report {
+pub fn run(bases: &[Base], seeds: Range<u64>, told: impl FnMut(&Report)) -> Report {
+    let examined = |seed| examine(Hostile::new(bases, seed).image.medium());
+    let tell = |seed| {
+        let Hostile { image, damages, .. } = Hostile::new(bases, seed);
+        format!("{}: {damages:?}", image.base.name)
+    };
+    run_each(seeds, examined, tell, told)
+}
+
+/// As [`run`], for disks.
+pub fn run_disks(bases: &[DiskBase], seeds: Range<u64>, told: impl FnMut(&Report)) -> Report {
+    let examined = |seed| HostileDisk::new(bases, seed).examine();
+    let tell = |seed| {
+        let HostileDisk { base, damages, mended, .. } = HostileDisk::new(bases, seed);
+        format!("{}, checksums mended: {mended}: {damages:?}", base.name)
+    };
+    run_each(seeds, examined, tell, told)
+}
+
+fn run_each(
+    seeds: Range<u64>,
+    examined: impl Fn(u64) -> Examined,
+    tell: impl Fn(u64) -> String,
+    mut told: impl FnMut(&Report),
+) -> Report {
     let mut report = Report::default();
     let (now, (over, ended)) = (AtomicU64::new(seeds.start), channel::<()>());
-    let now = &now;
+    let (now, panics) = (&now, panics());
     thread::scope(|scope| {
         scope.spawn(move || watch(now, &ended));
         for seed in seeds {
             now.store(seed, Ordering::Relaxed);
-            let hostile = Hostile::new(bases, seed);
-            let examined = catch_unwind(AssertUnwindSafe(|| examine(hostile.image.medium())));
+            let before = panics.load(Ordering::Relaxed);
+            let examined = catch_unwind(AssertUnwindSafe(|| examined(seed)));
             report.images += 1;
             match examined {
                 Ok(Examined::Refused) => report.refused += 1,
                 Ok(Examined::Broken) => report.broken += 1,
                 Ok(Examined::Sound) => report.sound += 1,
-                Err(_) => {
-                    eprintln!("seed {seed} of {} panicked: {:?}", hostile.image.base.name, hostile.damages);
-                    report.panicked.push(seed);
-                }
+                Err(_) => {}
+            }
+            if panics.load(Ordering::Relaxed) != before {
+                eprintln!("seed {seed} of {} panicked", tell(seed));
+                report.panicked.push(seed);
             }
             told(&report);
         }
         drop(over);
     });
     report
+}
+
+/// Panics of this process so far: also those of threads that nobody asks how they ended.
+fn panics() -> &'static AtomicU64 {
+    static PANICS: AtomicU64 = AtomicU64::new(0);
+    static COUNTED: Once = Once::new();
+    COUNTED.call_once(|| {
+        let print = take_hook();
+        set_hook(Box::new(move |panic| {
+            PANICS.fetch_add(1, Ordering::Relaxed);
+            print(panic);
+        }));
+    });
+    &PANICS
 }
 
 /// Ends the process when one image takes all patience.

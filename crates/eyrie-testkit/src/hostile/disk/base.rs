@@ -1,0 +1,96 @@
+//! The disks that are damaged.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use eyrie::{Credentials, PosixExt, Pxfs};
+use eyrie_engine::scm::Scm;
+use eyrie_engine::{Engine, Model};
+use eyrie_medium::epoch::pin;
+use eyrie_medium::{Addr, CrashImage, Fault, ImageBase, Medium, MemoryDisk, PagedOptions, Pending, SECTOR};
+
+use super::super::base::Base;
+use super::journal::{Journal, volume_bytes};
+use crate::crash::{Volume, cases};
+
+/// A sound disk with a volume, a journal and an anchor.
+pub struct DiskBase {
+    /// Its name, for reports.
+    pub name: &'static str,
+    /// Its bytes.
+    pub bytes: Arc<[u8]>,
+    pub(super) journal: Journal,
+    /// The volume as opening the disk shows it.
+    pub(super) volume: Base,
+}
+
+/// The least memory, so that little is read ahead; and drains only when they are asked for.
+const OPTIONS: PagedOptions = PagedOptions {
+    memory_bytes: PagedOptions::LEAST_MEMORY_BYTES,
+    drain_interval: Duration::from_secs(1 << 20),
+};
+
+/// A disk that holds `bytes`.
+pub(super) fn disk(bytes: &[u8]) -> Result<Arc<MemoryDisk>, Fault> {
+    let base = ImageBase::new(bytes)?;
+    Ok(Arc::new(MemoryDisk::image(&base, CrashImage::new(Pending::new(), Vec::new()))?))
+}
+
+/// The medium on a disk.
+pub(super) fn opened(disk: &Arc<MemoryDisk>) -> Result<Medium, Fault> {
+    Medium::paged(Arc::<MemoryDisk>::clone(disk), OPTIONS)
+}
+
+impl DiskBase {
+    fn new(name: &'static str, bytes: Vec<u8>, model: &Arc<Model>) -> DiskBase {
+        let mut image = vec![0; volume_bytes(&bytes) as usize];
+        let medium = disk(&bytes).and_then(|disk| opened(&disk)).expect("a sound disk");
+        let _pin = pin();
+        medium.read(Addr::NULL, &mut image).expect("all of it");
+        let volume =
+            Base::new(Volume { name, image: image.into(), model: Arc::clone(model) }).expect("memory");
+        DiskBase { name, journal: Journal::of(&bytes), bytes: bytes.into(), volume }
+    }
+}
+
+/// Changes the volume in cuts of few and of many pages: a record of each is in the journal.
+fn cuts(engine: &Arc<Scm>) {
+    let fs = Pxfs::new(Arc::clone(engine), Credentials::root());
+    let sync = || engine.sync().expect("a sound disk");
+    fs.write("/many", vec![0xe1; 80_000]).expect("room");
+    sync();
+    fs.write("/few", b"a line or two").expect("room");
+    sync();
+    fs.remove_file("/few").expect("it is there");
+    let file = fs.options().write(true).open("/many").expect("it is there");
+    file.write_at(&[0xe2; 100], 5000).expect("room");
+    sync();
+    fs.write("/last", vec![0xe3; 70_000]).expect("room");
+    sync();
+}
+
+/// A disk that was closed, one that lost its power and has records in its journal that count, and one whose last record tore.
+///
+/// # Panics
+/// If there is no memory for them.
+pub fn disk_bases() -> Vec<DiskBase> {
+    let volume = cases::volumes().swap_remove(1);
+    let mut bytes = volume.image.to_vec();
+    bytes.resize(Medium::paged_bytes(volume.image.len() as u64) as usize, 0);
+    let disk = disk(&bytes).expect("memory");
+    Medium::format_paged(&*disk, volume.image.len() as u64).expect("a sound disk");
+
+    let engine = Arc::new(Scm::open_on(opened(&disk).expect("a sound disk")).expect("a sound volume"));
+    cuts(&engine);
+    let crashed = disk.snapshot();
+    let engine = Arc::into_inner(engine).expect("nobody else has it");
+    engine.close().expect("a sound disk");
+    let closed = disk.snapshot();
+
+    // All sectors of the last record arrived, but for the first.
+    let mut torn = crashed.clone();
+    let last = Journal::of(&crashed).records.last().map_or(0, |&(at, _)| at);
+    torn[last as usize..][..SECTOR as usize].fill(0);
+    let base = |name, bytes| DiskBase::new(name, bytes, &volume.model);
+    vec![base("closed disk", closed), base("crashed disk", crashed), base("torn disk", torn)]
+}

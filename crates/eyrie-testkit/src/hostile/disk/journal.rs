@@ -1,0 +1,114 @@
+//! Where on a disk what of its journal is; see `docs/format.md`.
+
+use std::mem::offset_of;
+
+use eyrie_medium::{Anchor, ChangedPage, FreshPage, PAGE_SIZE, RecordHead, SECTOR};
+
+const RECORD_MAGIC: &[u8] = b"EyrCut\0\0";
+
+/// Places on a disk, in bytes.
+#[derive(Clone, Default, Debug)]
+pub(super) struct Journal {
+    /// The anchor.
+    pub anchor: u64,
+    /// Records: where, and how long.
+    pub records: Vec<(u64, u64)>,
+    /// Fresh pages of them.
+    pub fresh: Vec<u64>,
+    /// Changed pages of them.
+    pub changed: Vec<u64>,
+}
+
+/// A number of four bytes; zero behind the end.
+pub(super) fn half(disk: &[u8], at: u64) -> u32 {
+    let bytes = usize::try_from(at).ok().and_then(|at| disk.get(at..)?.first_chunk());
+    bytes.map_or(0, |bytes| u32::from_le_bytes(*bytes))
+}
+
+/// A number of eight bytes.
+pub(super) fn word(disk: &[u8], at: u64) -> u64 {
+    u64::from(half(disk, at)) | u64::from(half(disk, at.saturating_add(4))) << 32
+}
+
+/// Changes bytes; those behind the end do not show.
+pub(super) fn put(disk: &mut [u8], at: u64, bytes: &[u8]) {
+    let start = disk.len().min(usize::try_from(at).unwrap_or(usize::MAX));
+    let room = &mut disk[start..];
+    let len = room.len().min(bytes.len());
+    room[..len].copy_from_slice(&bytes[..len]);
+}
+
+/// Where the anchor is: in the last whole page.
+pub(super) fn anchor(disk: &[u8]) -> u64 {
+    (disk.len() as u64 / PAGE_SIZE).saturating_sub(1) * PAGE_SIZE
+}
+
+/// Size of the volume, as the anchor says.
+pub(super) fn volume_bytes(disk: &[u8]) -> u64 {
+    word(disk, anchor(disk) + offset_of!(Anchor, volume_bytes) as u64)
+}
+
+/// The records that follow one another from the start of the journal, sound or not: where, and how long.
+pub(super) fn records(disk: &[u8]) -> Vec<(u64, u64)> {
+    let (mut at, mut found) = (volume_bytes(disk), Vec::new());
+    let record_at = |at: u64| {
+        let start = usize::try_from(at).ok().filter(|&start| start < disk.len())?;
+        let bytes = word(disk, at + offset_of!(RecordHead, bytes) as u64);
+        let fits = bytes >= SECTOR && at.checked_add(bytes).is_some_and(|end| end <= disk.len() as u64);
+        (disk[start..].starts_with(RECORD_MAGIC) && fits).then_some(bytes)
+    };
+    while let Some(bytes) = record_at(at) {
+        found.push((at, bytes));
+        at += bytes;
+    }
+    found
+}
+
+/// Where the records end that have the journal's name, and how many there are.
+pub(super) fn end(disk: &[u8]) -> (u64, usize) {
+    let id = word(disk, anchor(disk) + offset_of!(Anchor, id) as u64);
+    let has_id = |&&(at, _): &&(u64, u64)| word(disk, at + offset_of!(RecordHead, id) as u64) == id;
+    let records = records(disk);
+    let count = records.iter().take_while(has_id).count();
+    let last = count.checked_sub(1).map(|last| records[last]);
+    (last.map_or_else(|| volume_bytes(disk), |(at, bytes)| at + bytes), count)
+}
+
+impl Journal {
+    /// Looks at a sound disk: what the numbers in it say is believed.
+    pub(super) fn of(disk: &[u8]) -> Journal {
+        let mut journal = Journal { anchor: anchor(disk), records: records(disk), ..Journal::default() };
+        for &(at, _) in &journal.records {
+            let mut entry = at + size_of::<RecordHead>() as u64;
+            for _ in 0..half(disk, at + offset_of!(RecordHead, fresh) as u64) {
+                journal.fresh.push(entry);
+                entry += size_of::<FreshPage>() as u64;
+            }
+            for _ in 0..half(disk, at + offset_of!(RecordHead, changed) as u64) {
+                journal.changed.push(entry);
+                let lines = word(disk, entry + offset_of!(ChangedPage, lines) as u64);
+                entry += size_of::<ChangedPage>() as u64;
+                for _ in 0..lines.count_ones() {
+                    let words = half(disk, entry) as u8;
+                    entry += 1 + 8 * u64::from(words.count_ones());
+                }
+            }
+        }
+        journal
+    }
+}
+
+/// Makes the checksums of the anchor and of all records that follow one another right for what they are of.
+pub(super) fn mend(disk: &mut [u8]) {
+    let (anchor, checksum) = (anchor(disk), offset_of!(Anchor, checksum) as u64);
+    if let Some(covered) = disk.get(anchor as usize..(anchor + checksum) as usize) {
+        let sum = crc32c::crc32c(covered);
+        put(disk, anchor + checksum, &sum.to_le_bytes());
+    }
+    for (at, bytes) in records(disk) {
+        let checksum = at + offset_of!(RecordHead, checksum) as u64;
+        put(disk, checksum, &[0; 4]);
+        let sum = crc32c::crc32c(&disk[at as usize..(at + bytes) as usize]);
+        put(disk, checksum, &sum.to_le_bytes());
+    }
+}
