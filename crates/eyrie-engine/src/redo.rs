@@ -92,7 +92,7 @@ pub(crate) fn commit(transaction: &mut Transaction<'_>) -> Result<Settled> {
         transaction.write(entries, record)?;
         for &(addr, _) in &words {
             // From the publish on nothing may fail: every word must be there.
-            medium.prepare(addr)?;
+            medium.load(addr)?;
         }
         transaction.write_word(slot.add(8), entries.raw())?;
         let ordered = transaction.barrier();
@@ -149,7 +149,7 @@ fn replay_slot(medium: &Medium, slot: Addr) -> Result<()> {
     let words = record.chunks_exact(16).map(|entry| (Addr::from_raw(word(&entry[..8])), word(&entry[8..])));
     for (addr, _) in words.clone() {
         // All of them or none: a record that nobody wrote must not damage more.
-        medium.prepare(addr)?;
+        medium.load(addr)?;
     }
     let applied = medium.publish_all(words, Ordered::nothing())?;
     let settled = medium.settle(applied);

@@ -228,8 +228,6 @@ impl<'v> Transaction<'v> {
         } else {
             let mut ordered = self.barrier();
             if let Some(line) = self.prelude.take() {
-                // What comes first must not stay alone.
-                self.words.first().map_or(Ok(()), |&(addr, _)| medium.prepare(addr))?;
                 let seen = medium.publish_line(line.addr, &line.words, ordered)?;
                 ordered = medium.settle(seen).into();
             }

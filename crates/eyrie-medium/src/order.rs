@@ -31,17 +31,6 @@ impl Medium {
         Ok(())
     }
 
-    /// Makes sure of a word that is to be published: for as long as the caller's pin lasts, storing to it cannot fail.
-    ///
-    /// # Errors
-    /// As [`Medium::load`].
-    #[inline]
-    #[track_caller]
-    pub fn prepare(&self, addr: Addr) -> Result<(), Fault> {
-        self.resolve_word(addr)?;
-        self.before_access(addr, 8)
-    }
-
     /// A new epoch, with nothing written in it yet.
     pub fn epoch(&self) -> Dirty {
         Dirty::new()
