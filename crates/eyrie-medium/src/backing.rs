@@ -5,7 +5,7 @@
 use std::panic::Location;
 use std::sync::atomic::{Ordering, compiler_fence};
 
-use crate::addr::{Addr, LINE_SIZE};
+use crate::addr::{Addr, LINE_SIZE, PAGE_SIZE};
 use crate::copy;
 use crate::fault::Fault;
 use crate::image::CrashImage;
@@ -120,21 +120,36 @@ impl Medium {
         }
     }
 
+    /// Fails if a test has planned so for an access.
+    fn planned_access(
+        &self,
+        kind: SiteKind,
+        location: &'static Location<'static>,
+        addr: Addr,
+        len: u64,
+    ) -> Result<(), Fault> {
+        let pages = addr.raw() / PAGE_SIZE..(addr.raw() + len).div_ceil(PAGE_SIZE);
+        match self.plan().and_then(|plan| plan.access(kind, location, pages)) {
+            None => Ok(()),
+            Some(failure) => Err(failure.into()),
+        }
+    }
+
     #[cold]
     fn reading(&self, addr: Addr, len: u64, location: &'static Location<'static>) -> Result<(), Fault> {
-        self.planned(SiteKind::Read, location)?;
+        self.planned_access(SiteKind::Read, location, addr, len)?;
         self.meet(addr, len)
     }
 
     #[cold]
     fn storing(&self, addr: Addr, len: u64, location: &'static Location<'static>) -> Result<(), Fault> {
-        self.planned(SiteKind::Write, location)?;
+        self.planned_access(SiteKind::Write, location, addr, len)?;
         self.change(addr, len)
     }
 
     #[cold]
     fn publishing(&self, addr: Addr, len: u64, location: &'static Location<'static>) -> Result<bool, Fault> {
-        self.planned(SiteKind::Publish, location)?;
+        self.planned_access(SiteKind::Publish, location, addr, len)?;
         self.change(addr, len)?;
         Ok(self.plan().is_none_or(|plan| plan.point(SiteKind::Publish, location)))
     }

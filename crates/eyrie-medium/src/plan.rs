@@ -3,9 +3,10 @@
 //! A point, or a call, is known by its [`Site`]. Only media of tests have plans, and simulated disks; for all others what is
 //! asked here goes without saying.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::io;
+use std::ops::Range;
 use std::panic::Location;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -131,8 +132,11 @@ pub struct Failing {
 struct State {
     points: BTreeMap<Site, u64>,
     calls: BTreeMap<Site, u64>,
+    last: Option<Site>,
     dropped: Option<Site>,
     failing: Option<Failing>,
+    /// Pages that were accessed since `failing` was set, which are in memory.
+    touched: BTreeSet<u64>,
     /// Calls of `failing` since it was set.
     met: u64,
     failed: u64,
@@ -162,6 +166,11 @@ impl Plan {
         self.state().points.clone()
     }
 
+    /// The point that was met last.
+    pub fn last_point(&self) -> Option<Site> {
+        self.state().last
+    }
+
     /// Counts calls that may fail from now on.
     pub fn count_calls(&self) {
         self.counts_calls.store(true, Ordering::Relaxed);
@@ -172,9 +181,11 @@ impl Plan {
         self.state().calls.clone()
     }
 
-    /// Lets calls fail from now on; `None`: no more.
+    /// Lets calls fail from now on; `None`: no more. An access of a page may fail until one has not: then the page is in
+    /// memory, where it stays for as long as one call on files takes.
     pub fn fail(&self, failing: Option<Failing>) {
         let mut state = self.state();
+        state.touched.clear();
         (state.failing, state.met, state.failed) = (failing, 0, 0);
         self.counts_calls.store(true, Ordering::Relaxed);
     }
@@ -189,6 +200,7 @@ impl Plan {
         let site = Site::of(kind, location);
         let mut state = self.state();
         *state.points.entry(site).or_default() += 1;
+        state.last = Some(site);
         state.dropped != Some(site)
     }
 
@@ -197,13 +209,38 @@ impl Plan {
         if !self.counts_calls.load(Ordering::Relaxed) {
             return None;
         }
-        let site = Site::of(kind, location);
+        self.state().call(Site::of(kind, location))
+    }
+
+    /// An access of `pages` is met; how it fails, if it does.
+    pub(crate) fn access(
+        &self,
+        kind: SiteKind,
+        location: &'static Location<'static>,
+        pages: Range<u64>,
+    ) -> Option<FailureKind> {
+        if !self.counts_calls.load(Ordering::Relaxed) {
+            return None;
+        }
         let mut state = self.state();
-        *state.calls.entry(site).or_default() += 1;
-        let failing = state.failing.filter(|failing| failing.site == site)?;
-        state.met += 1;
-        let fails = state.met == failing.first || failing.lasts && state.met > failing.first;
-        state.failed += u64::from(fails);
+        if pages.clone().all(|page| state.touched.contains(&page)) {
+            return None;
+        }
+        let failure = state.call(Site::of(kind, location));
+        if failure.is_none() {
+            state.touched.extend(pages);
+        }
+        failure
+    }
+}
+
+impl State {
+    fn call(&mut self, site: Site) -> Option<FailureKind> {
+        *self.calls.entry(site).or_default() += 1;
+        let failing = self.failing.filter(|failing| failing.site == site)?;
+        self.met += 1;
+        let fails = self.met == failing.first || failing.lasts && self.met > failing.first;
+        self.failed += u64::from(fails);
         fails.then_some(failing.kind)
     }
 }

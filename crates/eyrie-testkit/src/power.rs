@@ -3,13 +3,15 @@
 //! The model goes along, and what it holds after each Op is kept. What recovery finds after a power failure must be one of
 //! those states, none older than the last acknowledged `sync`, and sound.
 
+pub mod plant;
+
 use std::sync::Arc;
 use std::time::Duration;
 
 use eyrie_engine::scm::Scm;
 use eyrie_engine::volume::{MediumChoice, Options};
 use eyrie_engine::{Engine, Error, Kind, Model, Owner, Result, Time};
-use eyrie_medium::{Fault, Medium, PagedOptions, SimulatedDisk};
+use eyrie_medium::{Fault, Medium, PagedOptions, Plan, SimulatedDisk};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
@@ -34,14 +36,27 @@ impl Disk {
         PagedOptions { memory_bytes: self.memory_bytes, drain_interval: Duration::from_secs(3600) }
     }
 
+    /// A new disk, for a run with this plan.
+    pub fn blank(self, plan: &Plan) -> SimulatedDisk {
+        SimulatedDisk::new(Medium::paged_bytes(self.volume_bytes) as usize).with(plan.clone())
+    }
+
     /// A new disk, and the medium on it.
     ///
     /// # Errors
     /// As [`Medium::paged`].
-    pub fn medium(self) -> Result<(Medium, SimulatedDisk)> {
-        let disk = SimulatedDisk::new(Medium::paged_bytes(self.volume_bytes) as usize);
+    pub fn medium(self, plan: &Plan) -> Result<(Medium, SimulatedDisk)> {
+        let disk = self.blank(plan);
         Medium::format_paged(&disk, self.volume_bytes)?;
-        Ok((Medium::paged(Arc::new(disk.clone()), self.paged())?, disk))
+        Ok((self.mount(&disk)?, disk))
+    }
+
+    /// The medium on a disk.
+    ///
+    /// # Errors
+    /// As [`Medium::paged`].
+    pub fn mount(self, disk: &SimulatedDisk) -> Result<Medium> {
+        Ok(Medium::paged(Arc::new(disk.clone()), self.paged())?)
     }
 
     /// A new volume on a new disk.
@@ -49,7 +64,15 @@ impl Disk {
     /// # Errors
     /// As [`Scm::create_on`].
     pub fn create(self) -> Result<(Scm, SimulatedDisk)> {
-        let (medium, disk) = self.medium()?;
+        self.create_with(&Plan::default())
+    }
+
+    /// A new volume on a new disk, for a run with this plan.
+    ///
+    /// # Errors
+    /// As [`Scm::create_on`].
+    pub fn create_with(self, plan: &Plan) -> Result<(Scm, SimulatedDisk)> {
+        let (medium, disk) = self.medium(plan)?;
         let options = Options {
             group_bytes: 1 << 18,
             hash_seed: 7,
@@ -67,7 +90,7 @@ impl Disk {
     /// # Errors
     /// As [`Scm::open_on`].
     pub fn open(self, disk: SimulatedDisk) -> Result<Scm> {
-        Scm::open_on(Medium::paged(Arc::new(disk), self.paged())?)
+        Scm::open_on(self.mount(&disk)?)
     }
 }
 
@@ -91,7 +114,15 @@ impl Run {
     /// # Errors
     /// As [`Disk::create`].
     pub fn new(disk: Disk, seed: u64) -> Result<Run> {
-        let (engine, simulated) = disk.create()?;
+        Run::with_plan(disk, seed, &Plan::default())
+    }
+
+    /// As [`Run::new`], with a plan for the disk.
+    ///
+    /// # Errors
+    /// As [`Disk::create`].
+    pub fn with_plan(disk: Disk, seed: u64, plan: &Plan) -> Result<Run> {
+        let (engine, simulated) = disk.create_with(plan)?;
         let model = Model::new(engine.root(), OWNER, BORN);
         let ids = Ids::new(engine.root());
         let history = vec![tree(&model)];
@@ -176,8 +207,50 @@ impl Run {
         }
     }
 
+    /// Gives back what is free, closes the volume and opens it again.
+    ///
+    /// # Errors
+    /// The engine's, when the disk fails.
+    pub fn reopen(self) -> Result<()> {
+        self.engine.trim()?;
+        self.engine.close()?;
+        self.disk.open(self.simulated)?.check().map(drop)
+    }
+
+    /// What the volume may hold, and its disk: what was acknowledged, and what came after.
+    pub fn left(&self) -> Left {
+        let history = self.history[self.acknowledged..].to_vec();
+        Left { disk: self.disk, simulated: self.simulated.clone(), history }
+    }
+
     /// Whether changes are refused because the disk failed.
     pub fn is_read_only(&self) -> bool {
         matches!(self.engine.reserve(Kind::File), Err(Error::Fault(Fault::ReadOnly)))
+    }
+}
+
+/// A disk whose engine is gone, and what may be found there.
+pub struct Left {
+    disk: Disk,
+    simulated: SimulatedDisk,
+    history: Vec<Tree>,
+}
+
+impl Left {
+    /// Opens the volume.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn examine(&self) -> std::result::Result<(), String> {
+        let engine =
+            self.disk.open(self.simulated.power_failure(|| true)).map_err(|error| error.to_string())?;
+        let report = engine.check().map_err(|error| error.to_string())?;
+        if let Some(finding) = report.findings.first() {
+            return Err(finding.to_string());
+        }
+        let found = tree(&engine);
+        let last = self.history.last().expect("at least what was acknowledged");
+        let known = self.history.iter().any(|state| difference(&found, state).is_none());
+        if known { Ok(()) } else { Err(difference(&found, last).unwrap_or_default()) }
     }
 }

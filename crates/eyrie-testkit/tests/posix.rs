@@ -21,6 +21,10 @@ fn random_calls_give_what_the_kernel_gives() {
 fn random_calls_on_pages_give_what_the_kernel_gives() {
     in_tmpfs_root("random_calls_on_pages_give_what_the_kernel_gives", || {
         let disk = Disk { volume_bytes: 128 << 20, memory_bytes: 1 << 20 };
-        compare_scm_with_host(disk.medium().expect("a new disk").0, 100..112, 300)
+        compare_scm_with_host(
+            disk.medium(&eyrie_medium::Plan::default()).expect("a new disk").0,
+            100..112,
+            300,
+        )
     });
 }

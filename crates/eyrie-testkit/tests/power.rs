@@ -5,9 +5,9 @@ use std::sync::Arc;
 use eyrie::{Credentials, Errno, PosixExt, Pxfs};
 use eyrie_engine::Engine;
 use eyrie_engine::scm::Scm;
-use eyrie_medium::{Blocks, SimulatedDisk};
+use eyrie_medium::{Blocks, Failing, FailureKind, Plan, SimulatedDisk, Site, SiteKind};
 use eyrie_testkit::oracle;
-use eyrie_testkit::power::{Disk, Run};
+use eyrie_testkit::power::{Disk, Run, plant};
 
 const SMALL: Disk = Disk { volume_bytes: 2 << 20, memory_bytes: 1 << 20 };
 
@@ -37,6 +37,30 @@ fn ten_thousand_power_failures_leave_a_state_since_the_last_sync() {
     }
 }
 
+/// Nothing can miss these.
+const UNNOTICED: [(&str, &str); 1] = [(
+    "write crates/eyrie-medium/src/paged/journal.rs",
+    "zeros over a new journal make the host find its blocks; what they overwrite has another journal's name",
+)];
+
+#[test]
+fn every_missing_point_of_a_disk_is_noticed() {
+    let planted = plant::plant();
+    for planted in &planted {
+        println!("{}", planted.site);
+        println!(
+            "  {}",
+            planted.caught.as_deref().unwrap_or("NOTHING").chars().take(300).collect::<String>()
+        );
+    }
+    let missed: Vec<_> = planted.iter().filter(|planted| planted.caught.is_none()).collect();
+    let is_known = |site: &Site| UNNOTICED.iter().any(|(known, _)| site.to_string().starts_with(known));
+    assert!(
+        missed.len() == UNNOTICED.len() && missed.iter().all(|planted| is_known(&planted.site)),
+        "{missed:#?}"
+    );
+}
+
 #[test]
 fn a_disk_that_fails_at_any_call_loses_nothing_acknowledged() {
     for forever in [false, true] {
@@ -59,6 +83,55 @@ fn a_disk_that_fails_at_any_call_loses_nothing_acknowledged() {
                 ),
             }
             assert!(run.is_read_only(), "{what}: changes go on after the disk failed");
+        }
+    }
+}
+
+/// Makes a volume, changes it, trims it, closes it and opens it again; whether a call of the disk has failed.
+fn failing_run(failing: Option<Failing>) -> (Plan, u64) {
+    let plan = Plan::default();
+    plan.fail(failing);
+    let is_told = |error: eyrie_engine::Error| {
+        let errno = error.errno();
+        assert!([Errno::NOSPC, Errno::IO, Errno::ROFS].contains(&errno), "{failing:?}: {error}");
+    };
+    match Run::with_plan(SMALL, 5, &plan) {
+        Err(error) => is_told(error),
+        Ok(mut run) => {
+            let failed = (0..40).find_map(|_| run.step().err());
+            let left = run.left();
+            match failed {
+                Some(error) => is_told(error),
+                None => {
+                    let _ = run.reopen().map_err(is_told);
+                }
+            }
+            let failed = plan.failed();
+            plan.fail(None);
+            left.examine().unwrap_or_else(|what| panic!("{failing:?}: {what}"));
+            return (plan, failed);
+        }
+    }
+    let failed = plan.failed();
+    (plan, failed)
+}
+
+/// Every place that calls a disk meets every failure of that call, and nothing that was acknowledged is lost.
+#[test]
+fn every_call_of_a_disk_may_fail() {
+    let met = failing_run(None).0.calls();
+    assert!(met.len() >= 10, "{met:?}");
+    for (site, calls) in met {
+        let kinds: &[FailureKind] = match site.kind {
+            SiteKind::Back | SiteKind::Write => &[FailureKind::Full, FailureKind::Io],
+            _ => &[FailureKind::Io],
+        };
+        for &kind in kinds {
+            let ways = [1, 2, calls].into_iter().flat_map(|first| [false, true].map(|lasts| (first, lasts)));
+            let failing = ways.map(|(first, lasts)| Failing { site, kind, first, lasts });
+            let failed: u64 = failing.map(|failing| failing_run(Some(failing)).1).sum();
+            println!("{kind:?} {site}: {calls} calls, {failed} failures");
+            assert!(failed > 0, "{site} never failed");
         }
     }
 }

@@ -15,11 +15,15 @@ Examples:
   eyrie explore --script calls.txt
   eyrie explore --script calls.txt --close --json > report.json
   eyrie explore --time 60s
+  eyrie explore --faults --script calls.txt
   eyrie explore --exhaustive --json > report.json
 
 The script runs on an empty volume in memory; docs/crash-model.md has its calls. Power fails before every fence of every \
 call, and every image that recovery can tell apart is opened: each must be sound, usable, and hold what it held before the call \
 or after it. Without a script, built-in ones are explored: each call by itself, two calls, and random ones.
+
+With --faults the host fails instead of the power, at each place where a call asks it for something: the call must then fail \
+whole with ENOSPC or EIO, or succeed, and the volume go on. Failures and what the calls gave are listed by place.
 
 Exit status: 0 nothing was lost, 1 something was: the image can be replayed with what is printed, and a shorter script that \
 fails is printed, too, if there is one. 2 wrong arguments, or not a script.";
@@ -55,6 +59,12 @@ pub struct Explore {
     /// be lost
     #[arg(long, value_name = "FILE:LINE")]
     pub without: Option<String>,
+    /// Let each call meet, one at a time, every failure that its host may have: no room, or an error of input and output
+    #[arg(long, conflicts_with_all = ["without", "exhaustive", "replay", "close"])]
+    pub faults: bool,
+    /// Only this failure, as one that something is wrong after is told
+    #[arg(long, value_name = "ERRNO KIND FILE:LINE COUNT", requires = "script", conflicts_with_all = ["without", "replay", "close"])]
+    pub fault: Option<String>,
     /// Only this image, as a failure tells it: events before the crash, and picks; the same of a crash in its recovery
     #[arg(long, value_name = "EVENTS:PICKS[/EVENTS:PICKS]", requires = "script", value_parser = image)]
     pub replay: Option<Image>,

@@ -1,5 +1,7 @@
 //! `explore`, `trace` and `replay`.
 
+mod faults;
+
 use std::fmt::Write as _;
 use std::fs;
 use std::io::Write as _;
@@ -39,6 +41,7 @@ fn start(bytes: u64) -> Result<Start> {
 pub fn explore(arguments: &arguments::Explore, output: &mut Output) -> Result<()> {
     interrupt::watch();
     match &arguments.script {
+        _ if arguments.faults || arguments.fault.is_some() => faults::explore(arguments, output),
         Some(script) => explore_script(arguments, script, output),
         None => explore_workloads(arguments, output),
     }
@@ -93,13 +96,17 @@ fn options(arguments: &arguments::Explore, start: &Start, script: &Script) -> Re
     }
 }
 
+/// The volume that the script starts from.
+fn started(arguments: &arguments::Explore) -> Result<Start> {
+    let start = start(arguments.size)?;
+    let Some(path) = &arguments.start else { return Ok(start) };
+    let (name, script) = parsed(path)?;
+    start.after(&script).map_err(|error| Failure::new("no volume to start from", name, error))
+}
+
 fn explore_script(arguments: &arguments::Explore, path: &Path, output: &mut Output) -> Result<()> {
     let (name, script) = parsed(path)?;
-    let mut start = start(arguments.size)?;
-    if let Some(path) = &arguments.start {
-        let (name, script) = parsed(path)?;
-        start = start.after(&script).map_err(|error| Failure::new("no volume to start from", name, error))?;
-    }
+    let start = started(arguments)?;
     let options = options(arguments, &start, &script)?;
     let differs = |error| Failure::new("the volume is not as it should be, without any crash", &name, error);
     let recorded = record(&start, &script, options).map_err(differs)?;

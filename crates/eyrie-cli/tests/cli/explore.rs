@@ -87,6 +87,25 @@ fn points_of_every_kind_can_be_left_out() {
 }
 
 #[test]
+fn failures_of_the_host_are_listed_by_place() {
+    let sandbox = Sandbox::with_calls("creat /a\nwrite /a 0 100 1\nunlink /a\n");
+    let text = sandbox.succeed(["explore", "--faults", "--script", "calls"]);
+    assert!(text.contains(" ENOSPC allocate crates/eyrie-engine/src/"), "{text}");
+    assert!(text.ends_with("sites: every call is whole or undone\n"), "{text}");
+    let report: Value =
+        serde_json::from_str(&sandbox.succeed(["explore", "--faults", "--script", "calls", "--json"]))
+            .unwrap();
+    assert_eq!(report["complete"], true);
+    let first = &report["faults"][0];
+    let [failure, kind, site] = ["failure", "kind", "site"].map(|key| first[key].as_str().unwrap());
+    let fault = format!("{failure} {kind} {site} 1");
+    let one = sandbox.succeed(["explore", "--script", "calls", "--fault", &fault]);
+    assert!(one.contains(&format!("{failure} {kind} {site}\n")) && one.contains("at 1 site:"), "{one}");
+    let none = sandbox.run(["explore", "--script", "calls", "--fault", "EIO read none.rs:1 1"]);
+    assert_eq!(none.status.code(), Some(2), "{none:?}");
+}
+
+#[test]
 fn wrong_arguments_are_told() {
     let sandbox = Sandbox::with_calls(SCRIPT);
     let fails = |arguments: &[&str], status: i32, line: &str| {

@@ -1,6 +1,6 @@
 //! Removing names, and giving back what has none left.
 
-use eyrie_medium::Settled;
+use eyrie_medium::{Addr, Settled};
 use smallvec::SmallVec;
 
 use super::{Scm, check_entry};
@@ -91,7 +91,7 @@ impl Scm {
     pub(super) fn give_back(&self, id: ObjectId, time: Time, settled: &Settled) {
         let marked = self.header(id).and_then(|header| header.mark_unlinked(self.medium()));
         if marked.is_err() {
-            return;
+            return self.volume.space().lose();
         }
         if self.opens.is_closed(id) {
             self.retire(id, settled);
@@ -124,10 +124,21 @@ impl Scm {
     }
 
     /// Retires the storage of an object that nothing names and nobody has open, and whose lock is held. Storage that a
-    /// corrupt object does not lead to any more is lost until the next recovery.
+    /// corrupt object does not lead to any more, or that cannot be read, is lost until the next recovery.
     fn retire(&self, id: ObjectId, settled: &Settled) {
-        let Ok(header) = self.header(id) else { return };
-        let Ok((hot, cold)) = header.hot_and_cold(self.medium()) else { return };
+        match self.storage(id) {
+            Ok(storage) => {
+                let header = Addr::from_raw(id.place());
+                self.volume.space().retire_all(&storage, &[header], settled);
+            }
+            Err(_) => self.volume.space().lose(),
+        }
+    }
+
+    /// Ends the life of an object, and gives its storage.
+    fn storage(&self, id: ObjectId) -> Result<SmallVec<[Extent; 16]>> {
+        let header = self.header(id)?;
+        let (hot, cold) = header.hot_and_cold(self.medium())?;
         let mut storage: SmallVec<[Extent; 16]> = SmallVec::new();
         let most = self.volume.space().most_extents();
         let mut add = |extent: Extent| {
@@ -138,15 +149,12 @@ impl Scm {
                 Err(Error::corrupt(extent.addr, "endless storage of an object"))
             }
         };
-        let visited = match id.kind() {
+        match id.kind() {
             Kind::Directory => Collection::new(&self.volume, hot.root).visit_storage(&mut add),
             _ => mfile::visit_storage(self.medium(), hot.root, hot.size, &mut add),
-        };
-        if let Ok(Some(xattrs)) = xattr::extent(cold.xattrs()) {
-            storage.push(xattrs);
-        }
-        if visited.is_ok() && header.forget(self.medium()).is_ok() {
-            self.volume.space().retire_all(&storage, &[header.addr()], settled);
-        }
+        }?;
+        storage.extend(xattr::extent(cold.xattrs())?);
+        header.forget(self.medium())?;
+        Ok(storage)
     }
 }

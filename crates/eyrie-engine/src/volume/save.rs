@@ -123,12 +123,16 @@ fn backed_run(space: &Space, map: &FreeMap, pages: u32) -> Option<u32> {
     })
 }
 
-/// Saves what is free and sets the clean mark; without room for it, the next open finds out by itself. Nothing else
+/// Saves what is free and sets the clean mark; without room for it, or where not all of it is known, the next open finds
+/// out by itself. Nothing else
 /// runs meanwhile, or after.
 pub(super) fn save(space: &Space, volume_id: [u8; 16]) -> Result<()> {
     let shared = space.shared();
     let medium = &shared.medium;
     medium.check()?;
+    if space.has_lost() {
+        return Ok(());
+    }
     let (place, bytes) = loop {
         let map = space.free_map();
         let bytes = encode(&map, volume_id);

@@ -4,6 +4,8 @@
 //! every reader that could see it is gone. Nothing here is on media but the header chunks and the number of groups in
 //! use: after a crash, what no object reaches is free.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use eyrie_medium::epoch;
 use eyrie_medium::sync::{Mutex, MutexGuard, lock, spin};
 use eyrie_medium::{Addr, SegmentId, Settled};
@@ -49,6 +51,8 @@ pub struct Space {
     central: Mutex<Central>,
     magazines: Box<[Padded<Mutex<Magazine>>]>,
     spares: Spares,
+    /// Whether something is free that nobody knows of: what could not be read could not be given back.
+    has_lost: AtomicBool,
     /// Live bytes and objects when the volume was opened.
     opened: (u64, u64),
 }
@@ -58,7 +62,14 @@ impl Space {
     pub(super) fn new(shared: Shared, groups: u64, map: FreeMap) -> Space {
         let opened = (map.live_bytes, map.objects);
         let central = Mutex::new(Central::new(&shared, groups, map));
-        Space { shared, central, magazines: new_magazines(), spares: Spares::new(), opened }
+        Space {
+            shared,
+            central,
+            magazines: new_magazines(),
+            spares: Spares::new(),
+            has_lost: AtomicBool::new(false),
+            opened,
+        }
     }
 
     pub(super) fn shared(&self) -> &Shared {
@@ -119,6 +130,8 @@ impl Space {
         let addr = match magazine.pop(shape) {
             Some(addr) => {
                 magazine.count_live(shape);
+                // What the medium refuses goes back there.
+                drop(magazine);
                 addr
             }
             None => self.take_shared(magazine, shape)?,
@@ -296,7 +309,7 @@ impl Space {
         // The clock must be read after the unlinking is visible to other processors. Taking the lock is a full fence on
         // x86; elsewhere it is not.
         #[cfg(not(target_arch = "x86_64"))]
-        std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
+        std::sync::atomic::fence(Ordering::SeqCst);
         let mut now = epoch::now();
         for extent in extents.iter().filter(|extent| self.shared.contains(**extent)) {
             magazine.retire(now, Shape::Extent(extent.class), extent.addr);
@@ -309,6 +322,15 @@ impl Space {
             now = epoch::advance();
         }
         magazine.collect(now, |magazine, shape, addr| self.free(magazine, shape, addr));
+    }
+
+    /// Tells that storage was lost which only a recovery finds. So the volume is left to one when it is closed.
+    pub(crate) fn lose(&self) {
+        self.has_lost.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn has_lost(&self) -> bool {
+        self.has_lost.load(Ordering::Relaxed)
     }
 
     /// More extents than any object of this volume can have: none of those that come in numbers is below 2 KiB.

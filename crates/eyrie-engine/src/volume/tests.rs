@@ -3,7 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
-use eyrie_medium::{Addr, CrashImage, CrashPoints, ImageBase, Medium, Ordered, Recorder, Settled, epoch};
+use eyrie_medium::{
+    Addr, CrashImage, CrashPoints, Failing, FailureKind, ImageBase, Medium, Ordered, Plan, Recorder, Settled,
+    Site, epoch,
+};
 use rand_like::Random;
 
 use super::layout::{CHUNK_BYTES, CLEAN_MARK, HEADER_BYTES, VOLUME_PAGE};
@@ -507,4 +510,20 @@ fn a_group_that_was_given_back_is_used_again_and_freed_once() {
     let marks = volume.marks();
     again.iter().chain([&kept]).for_each(|&extent| assert_eq!(marks.mark_extent(extent), Ok(())));
     assert_eq!(space.compare(&marks), []);
+}
+
+/// The lock under which a thread takes what it has at hand is free again when that goes back.
+#[test]
+fn regression_an_allocation_that_is_refused_does_not_wait_for_itself() {
+    let plan = Plan::default();
+    let medium = Medium::traced(1 << 20, Recorder::of(plan.clone())).expect("memory");
+    let volume = Volume::create_on(medium, &options()).expect("created");
+    let allocate = || volume.space().allocate(4096);
+    plan.count_calls();
+    let first = allocate().expect("empty");
+    let is_here = |site: &Site| site.file.ends_with("tests.rs");
+    let site = plan.calls().into_keys().find(is_here).expect("the call above");
+    plan.fail(Some(Failing { site, kind: FailureKind::Full, first: 1, lasts: false }));
+    assert!(matches!(allocate(), Err(Error::NoSpace)));
+    assert_ne!(allocate().expect("room"), first);
 }

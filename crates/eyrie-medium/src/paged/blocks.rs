@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
+use std::panic::Location;
 use std::sync::OnceLock;
 
 use rustix::fs::{AtFlags, FallocateFlags, StatxFlags};
@@ -10,6 +11,7 @@ use rustix::fs::{AtFlags, FallocateFlags, StatxFlags};
 use super::ring::Ring;
 use crate::addr::PAGE_SIZE;
 use crate::mapping::punch;
+use crate::plan::SiteKind;
 
 /// Least size of a sector, in bytes.
 pub const SECTOR: u64 = 512;
@@ -63,6 +65,72 @@ pub trait Blocks: Send + Sync {
     /// # Errors
     /// The host's.
     fn discard(&self, offset: u64, len: u64) -> io::Result<()>;
+
+    /// Announces a call that is about to be made, or a checksum that is compared, and says whether it is. Disks of tests leave
+    /// some out, or let them fail.
+    ///
+    /// # Errors
+    /// That of the call.
+    fn announce(&self, _kind: SiteKind, _location: &'static Location<'static>) -> io::Result<bool> {
+        Ok(true)
+    }
+}
+
+impl dyn Blocks + '_ {
+    /// The same blocks, called by the caller of this.
+    #[track_caller]
+    pub(super) fn here(&self) -> Here<'_> {
+        Here { blocks: self, location: Location::caller() }
+    }
+}
+
+/// Blocks, and where in the sources they are called.
+#[derive(Clone, Copy)]
+pub(super) struct Here<'a> {
+    blocks: &'a dyn Blocks,
+    location: &'static Location<'static>,
+}
+
+impl Here<'_> {
+    fn call(self, kind: SiteKind, call: impl FnOnce(&dyn Blocks) -> io::Result<()>) -> io::Result<()> {
+        if self.blocks.announce(kind, self.location)? { call(self.blocks) } else { Ok(()) }
+    }
+
+    /// [`Blocks::read`].
+    pub(super) fn read(self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        self.call(SiteKind::Read, |blocks| blocks.read(offset, out))
+    }
+
+    /// [`Blocks::write`].
+    pub(super) fn write(self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.call(SiteKind::Write, |blocks| blocks.write(offset, data))
+    }
+
+    /// [`Blocks::write_all`].
+    pub(super) fn write_all(self, ranges: &[(u64, &[u8])]) -> io::Result<()> {
+        self.call(SiteKind::Write, |blocks| blocks.write_all(ranges))
+    }
+
+    /// [`Blocks::flush`].
+    pub(super) fn flush(self) -> io::Result<()> {
+        self.call(SiteKind::Flush, |blocks| blocks.flush())
+    }
+
+    /// [`Blocks::allocate`].
+    pub(super) fn allocate(self, offset: u64, len: u64) -> io::Result<()> {
+        self.call(SiteKind::Back, |blocks| blocks.allocate(offset, len))
+    }
+
+    /// [`Blocks::discard`].
+    pub(super) fn discard(self, offset: u64, len: u64) -> io::Result<()> {
+        self.call(SiteKind::Unback, |blocks| blocks.discard(offset, len))
+    }
+
+    /// Whether a checksum is right, or is not compared.
+    pub(super) fn verify(self, is_right: bool) -> bool {
+        let compared = self.blocks.announce(SiteKind::Checksum, self.location);
+        is_right || matches!(compared, Ok(false))
+    }
 }
 
 /// A host file or block device. Files that were opened for direct transfers are best: the host then keeps no second

@@ -72,6 +72,7 @@ impl<'a> Homing<'a> {
     }
 
     /// Writes what was gathered, and what else is given.
+    #[track_caller]
     fn write(&mut self, more: Option<(u64, &[u8])>) -> io::Result<()> {
         let mut rest = &self.buffer[..];
         let mut ranges = Vec::new();
@@ -82,7 +83,7 @@ impl<'a> Homing<'a> {
         }
         ranges.extend(more);
         if !ranges.is_empty() {
-            self.pager.blocks.write_all(&ranges)?;
+            self.pager.blocks.here().write_all(&ranges)?;
         }
         for page in self.pages.drain(..) {
             let arrived = |flags: u64| Some((flags | WRITTEN) & !HOMING);
@@ -319,7 +320,7 @@ impl Pager {
         let sealed = record.seal(state.anchor.id, state.sequence, bytes);
         let place = state.anchor.volume_bytes + state.at;
         home.write(Some((place, &sealed.as_bytes()[..bytes as usize])))?;
-        self.blocks.flush()?;
+        self.blocks.here().flush()?;
         state.sequence += 1;
         state.at += bytes;
         state.lists_fresh = record.has_fresh();
@@ -348,7 +349,7 @@ impl Pager {
             }
         }
         home.write(None)?;
-        self.blocks.flush()?;
+        self.blocks.here().flush()?;
         self.restart(state)?;
         for page in state.logged.drain(..) {
             self.pages.flags(page).fetch_and(!LOGGED, Ordering::AcqRel);

@@ -156,10 +156,13 @@ impl Anchor {
         let size = blocks.size().map_err(io_fault("asking for the size of the volume's host"))?;
         let Some(last) = (size / PAGE_SIZE).checked_sub(1) else { return Ok(None) };
         let mut page = page_buffer(PAGE);
-        blocks.read(last * PAGE_SIZE, page.as_mut_bytes()).map_err(io_fault("reading the volume's host"))?;
+        blocks
+            .here()
+            .read(last * PAGE_SIZE, page.as_mut_bytes())
+            .map_err(io_fault("reading the volume's host"))?;
         let Ok((anchor, _)) = Anchor::read_from_prefix(page.as_bytes()) else { return Ok(None) };
-        let whole =
-            anchor.magic == ANCHOR_MAGIC && anchor.version == VERSION && anchor.checksum == anchor.sum();
+        let known = anchor.magic == ANCHOR_MAGIC && anchor.version == VERSION;
+        let whole = known && blocks.here().verify(anchor.checksum == anchor.sum());
         let aligned = (anchor.volume_bytes | anchor.journal_bytes).is_multiple_of(PAGE_SIZE);
         let fits = anchor
             .volume_bytes
@@ -180,13 +183,14 @@ impl Anchor {
     pub fn rename(&mut self, blocks: &dyn Blocks) -> io::Result<()> {
         *self = Anchor::new(random_id()?, self.volume_bytes, self.journal_bytes);
         self.write_page(blocks)?;
-        blocks.flush()
+        blocks.here().flush()
     }
 
+    #[track_caller]
     fn write_page(&self, blocks: &dyn Blocks) -> io::Result<()> {
         let mut page = page_buffer(PAGE);
         page.as_mut_bytes()[..size_of::<Anchor>()].copy_from_slice(self.as_bytes());
-        blocks.write(self.volume_bytes + self.journal_bytes, page.as_bytes())
+        blocks.here().write(self.volume_bytes + self.journal_bytes, page.as_bytes())
     }
 
     /// Writes the anchor behind the end of `blocks`, which makes them longer. The journal's blocks are there before, and
@@ -195,26 +199,26 @@ impl Anchor {
     /// # Errors
     /// The host's.
     pub fn extend(&self, blocks: &dyn Blocks) -> io::Result<()> {
-        blocks.allocate(self.volume_bytes, self.journal_bytes + PAGE_SIZE)?;
+        blocks.here().allocate(self.volume_bytes, self.journal_bytes + PAGE_SIZE)?;
         self.write_page(blocks)?;
-        blocks.flush()
+        blocks.here().flush()
     }
 
-    /// Writes the anchor, and zeros over the journal so that its blocks are there.
+    /// Writes the anchor, and zeros over the journal so that its blocks are there. Opening the volume makes it durable: there
+    /// is none before.
     ///
     /// # Errors
     /// The host's.
     pub fn write(&self, blocks: &dyn Blocks) -> io::Result<()> {
-        blocks.allocate(self.volume_bytes, self.journal_bytes + PAGE_SIZE)?;
+        blocks.here().allocate(self.volume_bytes, self.journal_bytes + PAGE_SIZE)?;
         let zeros = page_buffer(CHUNK as usize);
         let mut at = 0;
         while at < self.journal_bytes {
             let len = CHUNK.min(self.journal_bytes - at);
-            blocks.write(self.volume_bytes + at, &zeros.as_bytes()[..len as usize])?;
+            blocks.here().write(self.volume_bytes + at, &zeros.as_bytes()[..len as usize])?;
             at += len;
         }
-        self.write_page(blocks)?;
-        blocks.flush()
+        self.write_page(blocks)
     }
 }
 
@@ -302,11 +306,11 @@ fn take<'a>(rest: &mut &'a [u8], len: usize) -> Option<&'a [u8]> {
 }
 
 /// The record that `bytes` are, if their checksum and all numbers in them are right.
-fn open_record(bytes: &mut [u8], pages: u64) -> Option<Found> {
+fn open_record(blocks: &dyn Blocks, bytes: &mut [u8], pages: u64) -> Option<Found> {
     let (mut head, _) = RecordHead::read_from_prefix(bytes).ok()?;
     let checksum = std::mem::take(&mut head.checksum);
     bytes[..size_of::<RecordHead>()].copy_from_slice(head.as_bytes());
-    if crc32c::crc32c(bytes) != checksum {
+    if !blocks.here().verify(crc32c::crc32c(bytes) == checksum) {
         return None;
     }
     let mut rest = &bytes[size_of::<RecordHead>()..];
@@ -364,7 +368,7 @@ impl Reading<'_> {
             self.from = at - at % PAGE_SIZE;
             let end = (at + len).next_multiple_of(PAGE_SIZE).max(self.from + CHUNK);
             self.pages = page_buffer((end.min(self.anchor.journal_bytes) - self.from) as usize);
-            self.blocks.read(self.anchor.volume_bytes + self.from, self.pages.as_mut_bytes())?;
+            self.blocks.here().read(self.anchor.volume_bytes + self.from, self.pages.as_mut_bytes())?;
         }
         Ok(&mut self.pages.as_mut_bytes()[(at - self.from) as usize..][..len as usize])
     }
@@ -383,7 +387,7 @@ fn read_records(blocks: &dyn Blocks, anchor: &Anchor) -> io::Result<Vec<Found>> 
             break;
         }
         let bytes = reading.get(at, head.bytes)?;
-        let Some(found) = open_record(bytes, anchor.volume_bytes / PAGE_SIZE) else { break };
+        let Some(found) = open_record(blocks, bytes, anchor.volume_bytes / PAGE_SIZE) else { break };
         records.push(found);
         at += head.bytes;
     }
@@ -393,8 +397,8 @@ fn read_records(blocks: &dyn Blocks, anchor: &Anchor) -> io::Result<Vec<Found>> 
 fn fresh_pages_are_whole(blocks: &dyn Blocks, record: &Found) -> io::Result<bool> {
     let mut page = page_buffer(PAGE);
     for entry in &record.fresh {
-        blocks.read(entry.page * PAGE_SIZE, page.as_mut_bytes())?;
-        if crc32c::crc32c(page.as_bytes()) != entry.checksum {
+        blocks.here().read(entry.page * PAGE_SIZE, page.as_mut_bytes())?;
+        if !blocks.here().verify(crc32c::crc32c(page.as_bytes()) == entry.checksum) {
             return Ok(false);
         }
     }
@@ -416,7 +420,7 @@ fn apply(blocks: &dyn Blocks, records: &[Found]) -> io::Result<()> {
     }
     let mut page = page_buffer(PAGE);
     for (number, changes) in pages {
-        blocks.read(number * PAGE_SIZE, page.as_mut_bytes())?;
+        blocks.here().read(number * PAGE_SIZE, page.as_mut_bytes())?;
         let out = page.as_mut_bytes();
         for (mut lines, bytes) in changes {
             for line in bytes.chunks_exact(LINE) {
@@ -425,9 +429,9 @@ fn apply(blocks: &dyn Blocks, records: &[Found]) -> io::Result<()> {
                 lines &= lines - 1;
             }
         }
-        blocks.write(number * PAGE_SIZE, page.as_bytes())?;
+        blocks.here().write(number * PAGE_SIZE, page.as_bytes())?;
     }
-    blocks.flush()
+    blocks.here().flush()
 }
 
 #[cfg(test)]

@@ -166,7 +166,7 @@ impl Pager {
 
     /// Makes the disk provide the blocks of a range.
     pub(crate) fn back(&self, offset: u64, len: u64) -> Result<(), Fault> {
-        self.blocks.allocate(offset, len).map_err(|source| match source.kind() {
+        self.blocks.here().allocate(offset, len).map_err(|source| match source.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Fault::HostFull,
             _ => Fault::Io { what: "allocating host blocks for the volume".to_string(), source },
         })
@@ -179,7 +179,7 @@ impl Pager {
     /// Lets others have the disk's blocks of a range in which nothing is left.
     pub(crate) fn unback(&self, offset: u64, len: u64) -> Result<(), Fault> {
         let what = || "giving blocks of the volume's disk back".to_string();
-        self.blocks.discard(offset, len).map_err(|source| Fault::Io { what: what(), source })?;
+        self.blocks.here().discard(offset, len).map_err(|source| Fault::Io { what: what(), source })?;
         let first = (offset / PAGE_SIZE) as usize;
         for page in first..first + (len / PAGE_SIZE) as usize {
             self.pages.flags(page).fetch_and(!WRITTEN, Ordering::AcqRel);
@@ -435,7 +435,7 @@ impl Pager {
     fn read_in(&self, page: usize, count: usize) -> io::Result<()> {
         // SAFETY: within the mapping; the pages are not in memory and locked, so nobody else accesses them.
         let out = unsafe { std::slice::from_raw_parts_mut(self.place(page), count * PAGE_SIZE as usize) };
-        self.blocks.read(page as u64 * PAGE_SIZE, out)
+        self.blocks.here().read(page as u64 * PAGE_SIZE, out)
     }
 
     /// Counts pages that came into memory.

@@ -2,10 +2,12 @@
 
 use std::collections::BTreeSet;
 use std::io;
+use std::panic::Location;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::blocks::{self, Blocks};
 use crate::addr::PAGE_SIZE;
+use crate::plan::{Plan, SiteKind};
 
 /// What a write tears into, in bytes.
 const SECTOR: usize = blocks::SECTOR as usize;
@@ -33,7 +35,10 @@ struct State {
 
 /// A simulated disk; clones share it.
 #[derive(Clone)]
-pub struct SimulatedDisk(Arc<Mutex<State>>);
+pub struct SimulatedDisk {
+    state: Arc<Mutex<State>>,
+    plan: Plan,
+}
 
 impl SimulatedDisk {
     /// A disk of `bytes` zeros.
@@ -43,11 +48,23 @@ impl SimulatedDisk {
 
     /// A disk with these bytes, all durable.
     pub fn holding(bytes: Vec<u8>) -> SimulatedDisk {
-        SimulatedDisk(Arc::new(Mutex::new(State { seen: bytes.clone(), durable: bytes, ..State::default() })))
+        let state = State { seen: bytes.clone(), durable: bytes, ..State::default() };
+        SimulatedDisk { state: Arc::new(Mutex::new(state)), plan: Plan::default() }
+    }
+
+    /// The same disk, for a run with this plan.
+    #[must_use]
+    pub fn with(self, plan: Plan) -> SimulatedDisk {
+        SimulatedDisk { plan, ..self }
+    }
+
+    /// What is left out or fails, and what was met; also of disks that this one is after a power failure.
+    pub fn plan(&self) -> &Plan {
+        &self.plan
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The disk after a power failure: of the sectors written since the last flush, those that `survives` names, asked in
@@ -61,7 +78,7 @@ impl SimulatedDisk {
                 bytes[sector * SECTOR..][..data.len()].copy_from_slice(data);
             }
         }
-        SimulatedDisk::holding(bytes)
+        SimulatedDisk::holding(bytes).with(self.plan.clone())
     }
 
     /// Makes the `call`-th write or flush from now on (1 is the next) fail; all after it too, if `forever`.
@@ -119,6 +136,16 @@ impl State {
 }
 
 impl Blocks for SimulatedDisk {
+    fn announce(&self, kind: SiteKind, location: &'static Location<'static>) -> io::Result<bool> {
+        if kind != SiteKind::Checksum
+            && let Some(failure) = self.plan.call(kind, location)
+        {
+            return Err(failure.into());
+        }
+        let is_point = matches!(kind, SiteKind::Write | SiteKind::Flush | SiteKind::Checksum);
+        Ok(!is_point || self.plan.point(kind, location))
+    }
+
     fn size(&self) -> io::Result<u64> {
         Ok(self.state().seen.len() as u64)
     }

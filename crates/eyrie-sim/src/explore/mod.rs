@@ -11,6 +11,7 @@
 //! Lines are decided when recovery first reads them, so nothing that nobody reads multiplies images (see
 //! [`CrashImage`](eyrie_medium::CrashImage)). The recovery of some images is crashed, too.
 
+pub mod faults;
 mod record;
 mod recovered;
 mod recovery;

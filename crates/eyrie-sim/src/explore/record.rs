@@ -8,7 +8,7 @@ use eyrie::{Credentials, Errno, Posix, Pxfs, SetTime, Time};
 use eyrie_engine::scm::Scm;
 use eyrie_engine::volume::{self, MediumChoice};
 use eyrie_engine::{Engine, Model, Owner};
-use eyrie_medium::{Event, Medium, PagedOptions, Recorder, Site, epoch};
+use eyrie_medium::{Event, Medium, PagedOptions, Plan, Recorder, Site, epoch};
 
 use super::Run;
 use super::recovered::caught;
@@ -50,7 +50,7 @@ pub enum RecordError {
     Failed(String),
 }
 
-fn errno(result: &eyrie::Result<()>) -> Option<Errno> {
+pub(super) fn errno(result: &eyrie::Result<()>) -> Option<Errno> {
     result.as_ref().err().map(eyrie::Error::errno)
 }
 
@@ -97,12 +97,26 @@ impl Start {
         Ok(Start { image: closed(engine)?.into(), model: Arc::new(model), time: 1000 })
     }
 
+    pub(super) fn image(&self) -> &[u8] {
+        &self.image
+    }
+
+    /// The bytes of the volume when it has been opened, and was not closed.
+    pub(super) fn crashed(&self) -> Result<Vec<u8>, RecordError> {
+        let session = Session::open(self, &Plan::default())?;
+        Ok(session.files.engine().volume().medium().snapshot())
+    }
+
+    pub(super) fn model(&self) -> &Model {
+        &self.model
+    }
+
     /// The volume that `script` makes of this one.
     ///
     /// # Errors
     /// As [`record`].
     pub fn after(&self, script: &Script) -> Result<Start, RecordError> {
-        let session = Session::open(self, None)?;
+        let session = Session::open(self, &Plan::default())?;
         for line in script.lines() {
             // What a call gave is in the volume that it leaves.
             let _ = session.call(line)?;
@@ -145,16 +159,16 @@ impl Recorded {
 }
 
 /// The files of an engine beside those of the model.
-struct Session {
-    recorder: Recorder,
-    files: Pxfs<Scm>,
-    model: Pxfs<Model>,
+pub(super) struct Session {
+    pub(super) recorder: Recorder,
+    pub(super) files: Pxfs<Scm>,
+    pub(super) model: Pxfs<Model>,
     started: i64,
 }
 
 impl Session {
-    fn open(start: &Start, dropped: Option<Site>) -> Result<Session, RecordError> {
-        let recorder = Recorder::without(dropped);
+    pub(super) fn open(start: &Start, plan: &Plan) -> Result<Session, RecordError> {
+        let recorder = Recorder::of(plan.clone());
         let medium = Medium::traced_from(&start.image, recorder.clone()).map_err(failed)?;
         let engine = Scm::open_on(medium).map_err(failed)?;
         drop(recorder.take());
@@ -163,9 +177,19 @@ impl Session {
         Ok(Session { recorder, files, model, started: start.time })
     }
 
+    /// Lets the clock show the time of a call.
+    pub(super) fn set_clock(&self, line: &Line) {
+        SECONDS.set(self.started + line.number as i64);
+    }
+
+    /// The model's files as they are, to be changed by themselves.
+    pub(super) fn forked_model(&self) -> Pxfs<Model> {
+        Pxfs::new(Arc::new(self.model.engine().fork()), Credentials::root()).with_clock(clock)
+    }
+
     /// Makes a call on both, and gives its result. What the engine has no room for does not happen to the model.
     fn call(&self, line: &Line) -> Result<eyrie::Result<()>, RecordError> {
-        SECONDS.set(self.started + line.number as i64);
+        self.set_clock(line);
         let actual = perform(&self.files, &line.call);
         if errno(&actual) == Some(Errno::NOSPC) {
             return Ok(actual);
@@ -183,16 +207,16 @@ impl Session {
     }
 
     /// What may be seen while a call is in flight: the time of a write without its bytes.
-    fn early(&self, line: &Line) -> Option<Tree> {
+    pub(super) fn early(&self, line: &Line) -> Option<Tree> {
         let Call::Write { path, .. } = &line.call else { return None };
-        SECONDS.set(self.started + line.number as i64);
-        let model = Pxfs::new(Arc::new(self.model.engine().fork()), Credentials::root()).with_clock(clock);
+        self.set_clock(line);
+        let model = self.forked_model();
         // What cannot be written has no times to be seen either.
         model.utimens(path, SetTime::Omit, SetTime::To(clock())).ok()?;
         Some(tree(&**model.engine()))
     }
 
-    fn into_engine(self) -> Result<Scm, RecordError> {
+    pub(super) fn into_engine(self) -> Result<Scm, RecordError> {
         let engine = Arc::clone(self.files.engine());
         drop(self);
         Arc::into_inner(engine).ok_or_else(|| failed("the volume is still in use"))
@@ -208,7 +232,7 @@ pub fn record(start: &Start, script: &Script, options: Options) -> Result<Record
 }
 
 fn record_all(start: &Start, script: &Script, options: Options) -> Result<Recorded, RecordError> {
-    let session = Session::open(start, options.dropped)?;
+    let session = Session::open(start, &Plan::without(options.dropped))?;
     let recorder = session.recorder.clone();
     let base = session.files.engine().volume().medium().snapshot();
     let mut states = vec![tree(&**session.model.engine())];

@@ -2,6 +2,7 @@ use std::collections::BTreeSet;
 
 use eyrie_medium::{CrashPoints, Event, Plan, Site, SiteKind};
 
+use super::faults::Faults;
 use super::recovery::Recovery;
 use super::trace::{Loss, Trace, TraceError};
 use super::*;
@@ -191,4 +192,48 @@ fn damaged_traces_are_refused() {
     for head in ["", "eyrie-trace 2 65536", "eyrie-trace 1 2000000000", "eyrie-trace 1 x"] {
         assert!(matches!(Trace::parse(head), Err(TraceError::Line { line: 1, .. })), "{head}");
     }
+}
+
+/// Every single call and every failure that it can meet. What an object has that cannot be read when it is removed is free
+/// again when the volume was closed.
+#[test]
+fn every_failure_of_the_host_leaves_whole_calls() {
+    let start = Start::empty(1 << 20).and_then(|empty| empty.after(&workload::setup())).expect("room");
+    let mut faults = Faults::new(None);
+    for script in workload::singles() {
+        let explored = faults.calls(&start, &script, &mut || true).map(drop);
+        explored.unwrap_or_else(|failure| panic!("{script}{failure}"));
+    }
+    // More memory of the host; directories that grow, and one more chunk of headers.
+    let large = script("write /b 0 200K 3\nput / k 60K 4\n");
+    faults.calls(&start, &large, &mut || true).unwrap_or_else(|failure| panic!("{failure}"));
+    let names = |range: std::ops::Range<usize>| {
+        script(&range.map(|number| format!("creat /f/{number:0>60}\n")).collect::<String>())
+    };
+    let mut crowded = start.clone();
+    for (from, to) in [(0, 14), (14, 34), (34, 228), (228, 244)] {
+        crowded = if to - from > 20 {
+            crowded.after(&names(from..to)).expect("room")
+        } else {
+            faults
+                .calls(&crowded, &names(from..to), &mut || true)
+                .unwrap_or_else(|failure| panic!("{failure}"))
+        };
+    }
+    faults.lifecycle(&crowded, &mut || true).unwrap_or_else(|failure| panic!("{failure}"));
+    for report in faults.reports() {
+        println!("{report:?}");
+    }
+    let injected: u64 = faults.reports().map(|report| report.injected).sum();
+    println!("{} sites, {injected} failures", faults.reports().count());
+    for kind in ["allocate", "back", "unback", "read", "write", "publish"] {
+        assert!(faults.reports().any(|report| report.kind == kind && report.injected > 0), "{kind}");
+    }
+}
+
+#[test]
+fn regression_what_cannot_be_read_when_it_is_removed_is_free_after_a_close() {
+    let start = Start::empty(1 << 20).and_then(|empty| empty.after(&workload::setup())).expect("room");
+    let explored = Faults::new(None).calls(&start, &script("unlink /tree\n"), &mut || true).map(drop);
+    explored.unwrap_or_else(|failure| panic!("{failure}"));
 }

@@ -44,7 +44,7 @@ const NAMES: [(Errno, &str); 35] = [
 ];
 
 /// The name that POSIX has for an errno; its number, where no call on files should give it.
-pub(super) fn name(errno: Errno) -> Cow<'static, str> {
+pub(crate) fn name(errno: Errno) -> Cow<'static, str> {
     match NAMES.iter().find(|(known, _)| *known == errno) {
         Some((_, name)) => Cow::Borrowed(name),
         None => Cow::Owned(format!("errno {}", errno.raw_os_error())),

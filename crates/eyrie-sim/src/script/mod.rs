@@ -23,7 +23,7 @@
 mod arguments;
 pub mod bytes;
 mod call;
-mod errno;
+pub(crate) mod errno;
 mod generate;
 mod parse;
 mod run;

@@ -1,0 +1,94 @@
+//! `explore --faults`.
+
+use std::io::Write as _;
+
+use eyrie_sim::explore::faults::{FaultFailure, FaultReport, Faults, told};
+use eyrie_sim::explore::workload;
+use eyrie_sim::script::Script;
+use serde_json::json;
+
+use super::{Deadline, TIME, parsed, started};
+use crate::failure::{Failure, Result};
+use crate::output::Output;
+use crate::{arguments, interrupt, text};
+
+/// Lets every call meet every failure of its host.
+pub(super) fn explore(arguments: &arguments::Explore, output: &mut Output) -> Result<()> {
+    let only = arguments.fault.as_deref();
+    let start = started(arguments)?;
+    let mut faults = Faults::new(only);
+    let deadline = match &arguments.script {
+        Some(path) => {
+            let deadline = Deadline::after(arguments.time);
+            let (name, script) = parsed(path)?;
+            let mut goes_on = || deadline.goes_on();
+            let done = faults.calls(&start, &script, &mut goes_on);
+            done.and_then(|after| faults.lifecycle(&after, &mut goes_on))
+                .map_err(|failure| wrong(arguments, &name, &text::path(path), None, &failure))?;
+            deadline
+        }
+        None => {
+            let deadline = Deadline::after(Some(arguments.time.unwrap_or(TIME)));
+            let start = start.after(&workload::setup());
+            let start =
+                start.map_err(|error| Failure::new("no volume", text::size(arguments.size), error))?;
+            for script in workload::singles() {
+                let found = faults.calls(&start, &script, &mut || deadline.goes_on());
+                found
+                    .map_err(|failure| wrong(arguments, "one call", "calls.txt", Some(&script), &failure))?;
+            }
+            deadline
+        }
+    };
+    let reports: Vec<&FaultReport> = faults.reports().collect();
+    interrupt::check("explore")?;
+    if let (Some(only), true) = (only, reports.is_empty()) {
+        return Err(Failure::usage(
+            "no such failure",
+            only,
+            "a run with --faults tells those that there are",
+        ));
+    }
+    let injected: u64 = reports.iter().map(|report| report.injected).sum();
+    let complete = deadline.goes_on();
+    if arguments.json {
+        return output.json(&json!({ "faults": reports, "injected": injected, "complete": complete }));
+    }
+    writeln!(output, "{:>8}  {:<32} FAILED CALL", "FAILURES", "THE CALLS GAVE")?;
+    for FaultReport { kind, site, failure, injected, results } in &reports {
+        let results: Vec<_> = results.iter().map(|(result, count)| format!("{count} {result}")).collect();
+        writeln!(output, "{injected:>8}  {:<32} {failure} {kind} {site}", results.join(", "))?;
+    }
+    let end = if complete {
+        "every call is whole or undone"
+    } else {
+        "time was up; so far every call is whole or undone"
+    };
+    let failures = text::counted(injected, "failure", "failures");
+    Ok(writeln!(output, "{failures} at {}: {end}", text::counted(reports.len() as u64, "site", "sites"))?)
+}
+
+/// Tells what is wrong after a failure, and how to see it again.
+fn wrong(
+    arguments: &arguments::Explore,
+    name: &str,
+    path: &str,
+    script: Option<&Script>,
+    failure: &FaultFailure,
+) -> Failure {
+    let mut text = format!("a failure leaves something else: {name}: {failure}\n");
+    let mut from =
+        arguments.start.as_ref().map_or(String::new(), |path| format!(" --start {}", text::path(path)));
+    if let Some(script) = script {
+        text.push_str(&format!("with this script in start.txt:\n{}", workload::setup()));
+        text.push_str(&format!("with this script in calls.txt:\n{script}"));
+        from = " --start start.txt".to_string();
+    }
+    let fault =
+        failure.failing.as_ref().map_or(String::new(), |failing| format!(" --fault '{}'", told(failing)));
+    text.push_str(&format!(
+        "replay it with: eyrie explore --faults{from} --script {path} --size {}{fault}",
+        arguments.size
+    ));
+    Failure::of_line(text)
+}

@@ -1,0 +1,343 @@
+//! Planted bugs of the medium on a disk: a flush, a write or a checksum is left out, and some power failure must tell.
+//!
+//! Power fails between Ops and inside drains, creations and recoveries: wherever the disk is called.
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use eyrie_medium::epoch::pin;
+use eyrie_medium::{Addr, Blocks, LINE_SIZE, Medium, PAGE_SIZE, Plan, SimulatedDisk, Site};
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+
+use super::{Disk, Run};
+
+/// Pages of the volumes here.
+const PAGES: u64 = 512;
+const SMALL: Disk = Disk { volume_bytes: PAGES * PAGE_SIZE, memory_bytes: 1 << 20 };
+/// Memory for every page.
+const ROOMY: Disk = Disk { volume_bytes: PAGES * PAGE_SIZE, memory_bytes: 16 * PAGES * PAGE_SIZE };
+
+/// Ways in which what a disk had not flushed survives, for one moment.
+const WAYS: u64 = 8;
+/// Calls of one site in a row at which power fails.
+const ALIKE: u64 = 2;
+
+type Found = Result<(), String>;
+
+/// A point that was left out, and what noticed.
+#[derive(Debug)]
+pub struct Planted {
+    /// The point.
+    pub site: Site,
+    /// What noticed; `None`: nothing.
+    pub caught: Option<String>,
+}
+
+/// Runs that notice when something is not as it must be.
+const TRIALS: [fn(&Plan) -> Found; 5] = [anchors, extension, scripted, interrupted_ops, ops];
+
+/// Leaves out each point that any of the runs meets.
+///
+/// # Panics
+/// If something is not as it must be with all points.
+pub fn plant() -> Vec<Planted> {
+    let trials = TRIALS.map(|trial| {
+        let plan = Plan::default();
+        trial(&plan).unwrap_or_else(|what| panic!("nothing is left out: {what}"));
+        (plan.points(), trial)
+    });
+    let sites: BTreeSet<Site> = trials.iter().flat_map(|(points, _)| points.keys()).copied().collect();
+    let planted = sites.into_iter().map(|site| {
+        let mut with_it = trials.iter().filter(|(points, _)| points.contains_key(&site));
+        let caught = with_it.find_map(|(_, trial)| {
+            let tried = catch_unwind(AssertUnwindSafe(|| trial(&Plan::without(Some(site)))));
+            tried.unwrap_or_else(|panic| Err(text(&*panic))).err()
+        });
+        Planted { site, caught }
+    });
+    planted.collect()
+}
+
+fn text(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("a panic").to_string()
+}
+
+fn told(error: impl std::fmt::Display) -> String {
+    error.to_string()
+}
+
+/// What the pages of a volume are full of; `None`: nobody looks.
+type Contents = Vec<Option<u8>>;
+
+/// Something that is done to a medium.
+#[derive(Clone, Debug)]
+enum Step {
+    /// Stores to pages that are in use.
+    Fill(Range<u64>, u8),
+    /// Takes pages that are free, and stores to them.
+    Take(Range<u64>, u8),
+    Free(Range<u64>),
+    /// Stores to the first line of a page of [`LINES`].
+    Touch(u64, u8),
+    Cut,
+    Home,
+}
+
+/// Pages of which nothing but the first line is used.
+const LINES: u64 = 480;
+
+/// Cuts of few pages and of many, of lines and of fresh pages; a journal that is full; pages that are free and taken again.
+fn script() -> Vec<Step> {
+    use Step::{Cut, Fill, Free, Home, Take, Touch};
+    let touches = (1..4).flat_map(|byte| [Touch(LINES, byte), Cut]);
+    let mut script: Vec<Step> = touches.collect();
+    // The first record of the journal's next life covers several of this one.
+    script.extend([Home, Fill(0..2, 8), Touch(LINES + 1, 1), Cut]);
+    script.extend(vec![
+        Fill(0..3, 1),
+        Cut,
+        Fill(1..4, 2),
+        Take(10..14, 2),
+        Cut,
+        Take(20..60, 3),
+        Touch(LINES + 2, 3),
+        Cut,
+        Free(20..60),
+        Cut,
+        Take(20..60, 4),
+        Touch(LINES + 2, 4),
+        Cut,
+        Home,
+        Fill(100..200, 5),
+        Fill(2..3, 5),
+        Cut,
+        Free(2..3),
+        Fill(0..1, 6),
+        Cut,
+        Take(2..3, 7),
+        Fill(200..360, 7),
+        Cut,
+        Free(100..360),
+        Cut,
+        Take(100..400, 8),
+        Fill(0..1, 8),
+        Cut,
+        Fill(0..2, 9),
+        Cut,
+    ]);
+    script
+}
+
+/// What the pages have at first: those that are taken later are free.
+fn blank() -> Contents {
+    let mut contents = vec![Some(0); PAGES as usize];
+    for free in [10..14, 20..60, 360..400] {
+        contents[free].fill(None);
+    }
+    contents
+}
+
+fn place(page: u64) -> Addr {
+    Addr::from_raw(page * PAGE_SIZE)
+}
+
+fn store(medium: &Medium, pages: &Range<u64>, byte: u8, len: u64, is_new: bool) -> Found {
+    let _gate = medium.enter().map_err(told)?;
+    let _pin = pin();
+    let bytes = (pages.end - pages.start) * PAGE_SIZE;
+    if is_new {
+        medium.taken(place(pages.start), bytes).map_err(told)?;
+    }
+    for page in pages.clone() {
+        let dirty = medium.write(place(page), &vec![byte; len as usize]).map_err(told)?;
+        let _ordered = medium.barrier(dirty);
+    }
+    Ok(())
+}
+
+/// Does a step; whether everything before it is now durable.
+fn perform(medium: &Medium, contents: &mut Contents, step: &Step) -> Result<bool, String> {
+    let (pages, becomes) = match step {
+        Step::Fill(pages, byte) | Step::Take(pages, byte) => {
+            store(medium, pages, *byte, PAGE_SIZE, matches!(step, Step::Take(..)))?;
+            (pages.clone(), Some(*byte))
+        }
+        Step::Touch(page, byte) => {
+            store(medium, &(*page..page + 1), *byte, LINE_SIZE, false)?;
+            (*page..page + 1, Some(*byte))
+        }
+        Step::Free(pages) => {
+            let _ = medium.freed(place(pages.start), (pages.end - pages.start) * PAGE_SIZE);
+            (pages.clone(), None)
+        }
+        Step::Cut => return medium.drain().map(|()| true).map_err(told),
+        Step::Home => return medium.drain_home().map(|()| true).map_err(told),
+    };
+    contents[pages.start as usize..pages.end as usize].fill(becomes);
+    Ok(false)
+}
+
+/// Opens a disk after a power failure, letting power fail again at some calls of that; the contents must be one of `states`.
+fn survives(disk: &SimulatedDisk, states: &[Contents], random: &mut SmallRng) -> Found {
+    let whole = disk.power_failure(|| true);
+    is_one_of(&ROOMY.mount(&whole).map_err(told)?, states)?;
+    let calls = whole.calls();
+    // A replay may write hundreds of pages, one like the other; the last calls are others.
+    let middle = (calls > 8).then(|| random.random_range(4..calls - 4));
+    for call in (1..=calls).filter(|&call| call < 3 || call + 2 > calls || Some(call) == middle) {
+        let opened = disk.power_failure(|| true);
+        opened.fail_at(call, true);
+        if ROOMY.mount(&opened).is_ok() {
+            return Err(format!("opening needs no call {call}"));
+        }
+        let odds = random.random_range(0..=4);
+        let medium = ROOMY.mount(&opened.power_failure(|| random.random_range(0..4) < odds)).map_err(told)?;
+        is_one_of(&medium, states)
+            .map_err(|what| format!("power failed in opening, at call {call}: {what}"))?;
+    }
+    Ok(())
+}
+
+fn is_one_of(medium: &Medium, states: &[Contents]) -> Found {
+    let _pin = pin();
+    let mut bytes = vec![0; (PAGES * PAGE_SIZE) as usize];
+    medium.read(Addr::NULL, &mut bytes).map_err(told)?;
+    let used = |number| if number < LINES { PAGE_SIZE } else { LINE_SIZE } as usize;
+    let pages = bytes.chunks(PAGE_SIZE as usize).zip(0..).map(|(page, number)| &page[..used(number)]);
+    let full_of: Vec<_> = pages.map(|page| (page[1..] == page[..page.len() - 1]).then(|| page[0])).collect();
+    let differs = |state: &Contents| {
+        let mut pages = full_of.iter().zip(state);
+        pages.position(|(found, wanted)| wanted.is_some() && found != wanted)
+    };
+    let wrong: Vec<_> = states.iter().map(differs).collect();
+    if wrong.contains(&None) {
+        return Ok(());
+    }
+    Err(format!(
+        "the pages are as at no moment since the last cut that was acknowledged; wrong are {wrong:?}"
+    ))
+}
+
+/// The script on a disk whose calls fail from some call on, as if power had failed there.
+struct Interrupted {
+    disk: SimulatedDisk,
+    /// What may be found then.
+    states: Vec<Contents>,
+    /// Whether no call failed.
+    ends: bool,
+}
+
+impl Interrupted {
+    fn at(plan: &Plan, call: u64) -> Result<Interrupted, String> {
+        let (medium, disk) = ROOMY.medium(plan).map_err(told)?;
+        let mut states = vec![blank()];
+        let (mut acknowledged, mut ends) = (0, true);
+        disk.fail_at(call, true);
+        for step in script() {
+            let mut contents = states.last().expect("at least the first").clone();
+            let done = perform(&medium, &mut contents, &step);
+            states.push(contents);
+            match done {
+                Ok(true) => acknowledged = states.len() - 1,
+                Ok(false) => {}
+                Err(_) => {
+                    ends = false;
+                    break;
+                }
+            }
+        }
+        states.drain(..acknowledged);
+        Ok(Interrupted { disk, states, ends })
+    }
+
+    fn survives(&self, random: &mut SmallRng) -> Found {
+        let mut fail = || {
+            let odds = random.random_range(0..=4);
+            self.disk.power_failure(|| random.random_range(0..4) < odds)
+        };
+        for _ in 0..WAYS {
+            is_one_of(&ROOMY.mount(&fail()).map_err(told)?, &self.states)?;
+        }
+        let after = fail();
+        survives(&after, &self.states, random)
+    }
+}
+
+/// Lets power fail at the calls of the disk: at the first few of many of one site.
+fn scripted(plan: &Plan) -> Found {
+    let mut last = (None, 0);
+    for call in 1.. {
+        let interrupted = Interrupted::at(plan, call)?;
+        let site = plan.last_point();
+        last = (site, if last.0 == site { last.1 + 1 } else { 0 });
+        if last.1 < ALIKE {
+            let mut random = SmallRng::seed_from_u64(call);
+            interrupted
+                .survives(&mut random)
+                .map_err(|what| format!("power failed at call {call}: {what}"))?;
+        }
+        if interrupted.ends {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// Ops of an engine, between which power fails.
+fn ops(plan: &Plan) -> Found {
+    for seed in 0..8 {
+        let mut run = Run::with_plan(SMALL, seed, plan).map_err(told)?;
+        for step in 0..60 {
+            run.step().map_err(told)?;
+            if step % 3 == 2 {
+                run.power_failure(&format!("seed {seed}, step {step}"));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Ops of an engine in whose drains power fails.
+fn interrupted_ops(plan: &Plan) -> Found {
+    for call in 1..40 {
+        let mut run = Run::with_plan(SMALL, 5, plan).map_err(told)?;
+        run.simulated().fail_at(call, true);
+        // The disk that fails is the one that loses its power.
+        let _ = (0..60).find_map(|_| run.step().err());
+        run.power_failure(&format!("at call {call}"));
+    }
+    Ok(())
+}
+
+/// A journal behind the end of a disk is there once it was made.
+fn extension(plan: &Plan) -> Found {
+    let disk = ROOMY.blank(plan);
+    Medium::extend_paged(&disk, PAGES * PAGE_SIZE).map_err(told)?;
+    ROOMY.mount(&disk.power_failure(|| false)).map(drop).map_err(told)
+}
+
+/// The page that says where the journal is, one byte after the other damaged: there is no volume, or one that is as it was.
+fn anchors(plan: &Plan) -> Found {
+    let (medium, disk) = ROOMY.medium(plan).map_err(told)?;
+    let mut contents = vec![Some(0); PAGES as usize];
+    for step in [Step::Fill(0..3, 1), Step::Cut] {
+        perform(&medium, &mut contents, &step)?;
+    }
+    let size = disk.size().map_err(told)?;
+    let mut page = vec![0; PAGE_SIZE as usize];
+    disk.read(size - PAGE_SIZE, &mut page).map_err(told)?;
+    for at in 0..64 {
+        let damaged = disk.power_failure(|| true);
+        page[at] ^= 0xff;
+        damaged.write(size - PAGE_SIZE, &page).map_err(told)?;
+        page[at] ^= 0xff;
+        if let Ok(medium) = ROOMY.mount(&damaged) {
+            is_one_of(&medium, &[contents.clone()])
+                .map_err(|what| format!("byte {at} of the anchor: {what}"))?;
+        }
+    }
+    Ok(())
+}
