@@ -329,35 +329,15 @@ fn every_failure_of_the_host_leaves_whole_calls() {
         };
     }
     faults.lifecycle(&crowded, &mut || true).unwrap_or_else(|failure| panic!("{failure}"));
-    for report in faults.reports() {
-        println!("{report:?}");
-    }
-    let injected: u64 = faults.reports().map(|report| report.injected).sum();
-    println!("{} sites, {injected} failures", faults.reports().count());
     for kind in ["allocate", "back", "unback", "read", "write", "publish"] {
         assert!(faults.reports().any(|report| report.kind == kind && report.injected > 0), "{kind}");
     }
 }
 
-<<<<<<< ours
-/// Lets the calls of `text` on the objects of the workload meet every failure.
-fn assert_whole_after_failures(text: &str) {
-    let start =
-        Start::empty(Rule::Lines, 1 << 20).and_then(|empty| empty.after(&workload::setup())).expect("room");
-    let explored = Faults::new(None).calls(&start, &script(text), &mut || true).map(drop);
-    explored.unwrap_or_else(|failure| panic!("{failure}"));
-}
-
-#[test]
-fn regression_a_write_that_cannot_reach_its_page_changes_no_time() {
-    assert_whole_after_failures("write /c 8 8 11\n");
-}
-
-=======
->>>>>>> theirs
 #[test]
 fn regression_what_cannot_be_read_when_it_is_removed_is_free_after_a_close() {
-    let start = Start::empty(Rule::Lines, 1 << 20).and_then(|empty| empty.after(&workload::setup())).expect("room");
+    let start =
+        Start::empty(Rule::Lines, 1 << 20).and_then(|empty| empty.after(&workload::setup())).expect("room");
     let explored = Faults::new(None).calls(&start, &script("unlink /tree\n"), &mut || true).map(drop);
     explored.unwrap_or_else(|failure| panic!("{failure}"));
 }
