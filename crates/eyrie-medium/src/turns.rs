@@ -3,6 +3,7 @@
 //! A thread may lose its turn wherever it stores to a traced medium, and does where it waits for another's lock.
 
 use std::cell::RefCell;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 /// Stores between two changes of turns, about.
@@ -21,6 +22,9 @@ pub struct Turns {
     changed: Condvar,
 }
 
+/// Whether any turns were ever made: else nobody takes part.
+static USED: AtomicBool = AtomicBool::new(false);
+
 thread_local! {
     static MINE: RefCell<Option<(Arc<Turns>, usize)>> = const { RefCell::new(None) };
 }
@@ -28,6 +32,7 @@ thread_local! {
 impl Turns {
     /// Turns of so many threads, each of which [takes part](Turns::take_part).
     pub fn new(threads: usize, seed: u64) -> Arc<Turns> {
+        USED.store(true, Ordering::Relaxed);
         let state = State { current: 0, there: vec![true; threads], random: seed };
         Arc::new(Turns { state: Mutex::new(state), changed: Condvar::new() })
     }
@@ -92,6 +97,9 @@ impl State {
 }
 
 fn pass(always: bool) {
+    if !USED.load(Ordering::Relaxed) {
+        return;
+    }
     // A thread that is being torn down takes no part any more.
     let mine = MINE.try_with(|mine| mine.borrow().clone()).ok().flatten();
     if let Some((turns, number)) = mine {

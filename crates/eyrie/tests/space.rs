@@ -353,3 +353,35 @@ fn a_directory_of_a_hundred_thousand_entries_is_whole_after_a_crash() {
     drop(files);
     assert_eq!(crashed.check().unwrap().findings, [""; 0]);
 }
+
+#[test]
+fn regression_a_file_that_ends_inside_its_last_large_piece_grows() {
+    let place = tempfile::tempdir().expect("a directory");
+    let volume = Volume::create(place.path().join("volume"), 16 << 20).expect("room");
+    let files = volume.files(Credentials::root());
+    for (name, size) in [("/short", 2_097_000), ("/page", (2 << 20) - 4096), ("/whole", 2 << 20)] {
+        let file = files.options().read(true).write(true).create(true).open(name).expect("room");
+        file.set_len(size).expect("sparse");
+        file.fallocate(FallocateMode::KeepSize, 0, 2 << 20).expect("room");
+        file.write_all_at(b"x", size).expect("room");
+        file.set_len(3 << 20).expect("sparse");
+        file.fallocate(FallocateMode::Allocate, 0, 3 << 20).expect("room");
+        let mut bytes = vec![1; 3 << 20];
+        file.read_exact_at(&mut bytes, 0).expect("sound");
+        assert_eq!(bytes.iter().position(|&byte| byte != 0), Some(size as usize), "{name}");
+    }
+}
+
+#[test]
+fn storage_that_does_not_fit_changes_nothing_however_large() {
+    let place = tempfile::tempdir().expect("a directory");
+    let volume = Volume::create(place.path().join("volume"), 256 << 20).expect("room");
+    let files = volume.files(Credentials::root());
+    let file = files.options().read(true).write(true).create(true).open("/file").expect("room");
+    for length in [300 << 20, 1 << 40, i64::MAX as u64] {
+        let refused = file.fallocate(FallocateMode::Allocate, 0, length).expect_err("too much");
+        assert_eq!((refused.errno(), files.stat("/file").expect("there").size), (Errno::NOSPC, 0));
+    }
+    file.fallocate(FallocateMode::Allocate, 0, 150 << 20).expect("three steps");
+    assert_eq!(files.stat("/file").expect("there").size, 150 << 20);
+}

@@ -83,6 +83,8 @@ pub(super) fn resize(file: &File, kind: MediumKind, bytes: u64, place: &str) -> 
             Medium::extend_paged(&blocks, bytes)?;
         } else {
             Medium::format_paged(&blocks, bytes)?;
+            // What ends the file then must be there before.
+            file.sync_data().map_err(failed)?;
         }
     }
     file.set_len(total).and_then(|()| file.sync_all()).map_err(failed)

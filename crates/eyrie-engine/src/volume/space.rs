@@ -26,6 +26,8 @@ const ADVANCE_EVERY: u32 = 16;
 /// Tries to move the clock on before giving up on other threads' pins: some 50 ms, for a thread with a pin may have been
 /// descheduled.
 const PATIENCE: u32 = 1000;
+/// Pieces that a drain gives back to who asked for it, at most.
+const RETURNED: usize = 256;
 /// How many of them are without sleep.
 const SPINS: u32 = 100;
 
@@ -241,7 +243,9 @@ impl Space {
         medium.drain()?;
         let (mut magazine, mut central) = (self.magazine(), self.central());
         let page = Shape::Extent(Class::PAGE);
-        while let Some((first, end)) = central.next_kept(&self.shared) {
+        // The rest waits for who needs it: others need the locks.
+        for _ in 0..RETURNED {
+            let Some((first, end)) = central.next_kept(&self.shared) else { break };
             if end - first == 1 && !magazine.is_full(page) {
                 magazine.push(page, page_addr(first));
             } else {

@@ -168,6 +168,9 @@ impl Pager {
             if is_read {
                 self.arrived(first, end - first);
             }
+            if !is_read {
+                self.let_go(first, end - first);
+            }
             for page in first..end {
                 let mark = if page == piece.marked { AHEAD } else { 0 };
                 self.pages.unlock(page, if is_read { RESIDENT | mark } else { 0 }, LEAVING);

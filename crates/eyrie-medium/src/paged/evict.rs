@@ -91,10 +91,15 @@ impl Pager {
         }
     }
 
-    fn drop_run(&self, first: usize, count: usize) {
+    /// Gives the memory of pages back that are locked and not resident.
+    pub(super) fn let_go(&self, first: usize, count: usize) {
         let bytes = count * PAGE_SIZE as usize;
         // SAFETY: whole pages of the mapping that are locked and not resident, so nobody reads them or relies on them.
         let _ = unsafe { rustix::mm::madvise(self.place(first).cast(), bytes, Advice::LinuxDontNeed) };
+    }
+
+    fn drop_run(&self, first: usize, count: usize) {
+        self.let_go(first, count);
         self.resident.fetch_sub(count, Ordering::Relaxed);
         (first..first + count).for_each(|page| self.pages.unlock(page, 0, 0));
     }

@@ -346,6 +346,9 @@ fn open_record(blocks: &dyn Blocks, bytes: &mut [u8], pages: u64) -> Option<Foun
     let mut changed = Vec::new();
     for _ in 0..head.changed {
         let entry = ChangedPage::read_from_bytes(take(&mut rest, size_of::<ChangedPage>())?).ok()?;
+        if entry.lines == 0 {
+            return None;
+        }
         let packed = rest;
         for _ in 0..entry.lines.count_ones() {
             unpack(&mut rest)?;

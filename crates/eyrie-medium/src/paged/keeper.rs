@@ -19,7 +19,7 @@ use crate::fault::Fault;
 const PRESSURE: &[u8] = b"some 200000 2000000\0";
 
 /// Pages in memory from which on the kernel is asked: fewer help nobody, and to be asked no more costs it milliseconds.
-const WORTH_ASKING: usize = 4096;
+pub(super) const WORTH_ASKING: usize = 4096;
 
 /// Time between background drains, at most.
 const LONGEST_INTERVAL: Duration = Duration::from_secs(1 << 30);
@@ -100,10 +100,14 @@ fn keep(pager: &Pager) {
     let interval = pager.options.drain_interval.min(LONGEST_INTERVAL);
     let mut next = Instant::now() + interval;
     loop {
-        if pressure.is_none() && pager.resident() > WORTH_ASKING {
-            pressure = ask_for_pressure();
+        if pager.resident() > WORTH_ASKING {
+            pressure.get_or_insert_with(ask_for_pressure);
         }
-        let short = wait(pager, pressure.as_ref(), next.saturating_duration_since(Instant::now()));
+        let short = wait(
+            pager,
+            pressure.as_ref().and_then(Option::as_ref),
+            next.saturating_duration_since(Instant::now()),
+        );
         if pager.bell.stop.load(Ordering::Acquire) {
             return;
         }

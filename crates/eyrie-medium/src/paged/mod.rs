@@ -48,8 +48,8 @@ use drain::Drain;
 pub use gate::Gate;
 use gate::Turnstile;
 use journal::{Anchor, MOST_JOURNAL_BYTES, PACKED_LINE};
-use keeper::Bell;
 pub(crate) use keeper::Keeper;
+use keeper::{Bell, WORTH_ASKING};
 use page::{AHEAD, BUSY, DIRTY, FRESH, LEAVING, LOGGED, ODD, Pages, RESIDENT, WARM, WRITTEN, lines_of};
 use shadow::Shadows;
 
@@ -443,6 +443,9 @@ impl Pager {
     fn arrived(&self, page: usize, count: usize) {
         self.top.fetch_max(page + count, Ordering::Relaxed);
         let before = self.resident.fetch_add(count, Ordering::Relaxed);
+        if before <= WORTH_ASKING && before + count > WORTH_ASKING {
+            self.bell.ring();
+        }
         // Again and again, because the keeper may have found pages that it could not drop.
         if before + count > self.high_mark() && before / RING_EVERY != (before + count) / RING_EVERY {
             self.bell.ring();

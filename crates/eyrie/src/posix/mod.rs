@@ -87,6 +87,7 @@ pub trait Posix {
     fn set_len(&self, handle: &Self::Handle, size: u64) -> Result<()>;
 
     /// Gives storage to `length` bytes of an open file from `offset` on, takes it, or moves what follows, as `mode` says.
+    /// Storage of more than 64 MiB comes in several steps, from the lowest offset on, each of them whole or not at all.
     ///
     /// # Errors
     /// `EINVAL` for no bytes, and for an offset or length of 2^63 or more; `EBADF` unless opened for writing; `EFBIG` past

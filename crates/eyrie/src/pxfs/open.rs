@@ -11,6 +11,8 @@ use crate::posix::{ListEntry, OpenFlags, Whence};
 
 /// Offsets and sizes are at most this.
 const OFFSET_MAX: u64 = i64::MAX as u64;
+/// Bytes that one Op gives storage to, at most: on a disk others wait while their pages are noted.
+const ALLOCATED_AT_ONCE: u64 = 64 << 20;
 
 /// An open file or directory of a [`Pxfs`]: an object and the rights that it was opened with, which outlive later
 /// changes of its mode. Closed only by [`Posix::close`](crate::posix::Posix::close).
@@ -207,7 +209,20 @@ impl<E: Engine> Pxfs<E> {
         }
         let id = handle.id;
         self.drop_set_ids(id)?;
-        self.engine.apply(&Op::Fallocate { id, mode, offset, length, time: self.now() })?;
+        let step = match mode {
+            FallocateMode::CollapseRange | FallocateMode::InsertRange | FallocateMode::PunchHole => length,
+            _ => ALLOCATED_AT_ONCE,
+        };
+        // What certainly does not fit changes nothing.
+        if length > step && length > self.engine.space().free + self.engine.attributes(id)?.allocated {
+            return Err(Errno::NOSPC.into());
+        }
+        let (mut at, end) = (offset, offset + length);
+        while at < end {
+            let length = (end - at).min(step);
+            self.engine.apply(&Op::Fallocate { id, mode, offset: at, length, time: self.now() })?;
+            at += length;
+        }
         Ok(())
     }
 

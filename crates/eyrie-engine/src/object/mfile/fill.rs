@@ -245,7 +245,9 @@ fn refill(
         }
         _ => {}
     }
-    if matches!(old, Under::Hole) && (level == 0 || whole && level <= MAX_LEAF_LEVEL) {
+    // A file that ends inside its last large piece has a node there: that is what grows.
+    let is_large = whole && level <= MAX_LEAF_LEVEL && size >= span(level);
+    if matches!(old, Under::Hole) && (level == 0 || is_large) {
         match transaction.allocate(span(level)) {
             Ok(extent) => return Ok(Pointer::unwritten(extent)),
             // No piece that large is left, but perhaps as many bytes in smaller ones.
