@@ -177,6 +177,13 @@ pub trait Engine: Send + Sync {
     /// Counts changes of directories (moves, removals, changes of rights) that may make a remembered path wrong.
     fn directory_changes(&self) -> u64;
 
+    /// Waits for the Op that changes an object, if there is one: what was seen of it before the call is then as durable as that of
+    /// an Op that has returned.
+    ///
+    /// # Errors
+    /// `Fault` when the medium failed.
+    fn settle(&self, id: ObjectId) -> Result<()>;
+
     /// Whether all Ops that were applied are as durable as the medium makes them.
     ///
     /// # Errors

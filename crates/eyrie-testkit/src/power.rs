@@ -242,8 +242,16 @@ impl Left {
     /// # Errors
     /// What is wrong with it.
     pub fn examine(&self) -> std::result::Result<(), String> {
-        let engine =
-            self.disk.open(self.simulated.power_failure(|| true)).map_err(|error| error.to_string())?;
+        let mut random = SmallRng::seed_from_u64(self.history.len() as u64);
+        for odds in 0..=4 {
+            self.examine_one(&self.simulated.power_failure(|| random.random_range(0..4) < odds))?;
+        }
+        Ok(())
+    }
+
+    /// One disk that a failure of power left.
+    fn examine_one(&self, disk: &SimulatedDisk) -> std::result::Result<(), String> {
+        let engine = self.disk.open(disk.clone()).map_err(|error| error.to_string())?;
         let report = engine.check().map_err(|error| error.to_string())?;
         if let Some(finding) = report.findings.first() {
             return Err(finding.to_string());

@@ -41,7 +41,7 @@ pub struct Explore {
     #[arg(long, value_name = "FILE", requires = "script")]
     pub start: Option<PathBuf>,
     /// A script that a second thread runs at the same time
-    #[arg(long, value_name = "FILE", requires = "script", conflicts_with = "close")]
+    #[arg(long, value_name = "FILE", requires = "script", conflicts_with_all = ["close", "exhaustive", "faults", "fault"])]
     pub beside: Option<PathBuf>,
     /// Which of the two threads goes on when, as a number
     #[arg(long, value_name = "NUMBER", default_value_t = 0, requires = "beside")]
@@ -49,7 +49,7 @@ pub struct Explore {
     /// Stop after this long, such as 60s, 5m or 2h [default: 60s without a script, else no end]
     #[arg(long, value_name = "TIME", value_parser = time)]
     pub time: Option<Duration>,
-    /// Every call, every two calls, and a thousand each of three and of random calls, however long it takes
+    /// Every call, every two calls, and a thousand each of three calls, random calls and two threads, however long it takes
     #[arg(long, conflicts_with_all = ["script", "time"])]
     pub exhaustive: bool,
     /// Size of the volume in memory

@@ -39,6 +39,11 @@ pub(super) fn start(rule: Rule, bytes: u64) -> Result<Start> {
 /// Explores crashes.
 pub fn explore(arguments: &arguments::Explore, output: &mut Output) -> Result<()> {
     interrupt::watch();
+    let is_disk = arguments.medium.rule() != Rule::Lines;
+    if is_disk && (arguments.faults || arguments.fault.is_some() || arguments.beside.is_some()) {
+        let what = "failures and second threads are explored on pmem only";
+        return Err(Failure::usage("not on this medium", arguments.medium.name(), what));
+    }
     match &arguments.script {
         _ if arguments.faults || arguments.fault.is_some() => faults::explore(arguments, output),
         Some(script) => explore_script(arguments, script, output),

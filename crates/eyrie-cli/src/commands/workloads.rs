@@ -201,12 +201,14 @@ pub(super) fn explore(arguments: &arguments::Explore, output: &mut Output) -> Re
     let sum = |of: fn(&Workload) -> u64| found.iter().map(of).sum::<u64>();
     let (images, distinct) = (sum(|workload| workload.images), sum(|workload| workload.distinct));
     let of_recovery = sum(|workload| workload.of_recovery);
+    let complete = found.iter().all(|workload| workload.complete);
     if arguments.json {
         return output.json(&json!({
             "medium": arguments.medium.name(),
             "images": images,
             "distinct": distinct,
             "of_recovery": of_recovery,
+            "complete": complete,
             "workloads": found.iter().map(Workload::json).collect::<Vec<_>>(),
         }));
     }

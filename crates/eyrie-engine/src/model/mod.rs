@@ -148,6 +148,10 @@ impl Engine for Model {
         self.lock().directory_changes
     }
 
+    fn settle(&self, _id: ObjectId) -> Result<()> {
+        Ok(())
+    }
+
     fn sync(&self) -> Result<()> {
         Ok(())
     }

@@ -445,6 +445,11 @@ impl Engine for Scm {
         self.changes.current()
     }
 
+    fn settle(&self, id: ObjectId) -> Result<()> {
+        drop(self.locks.hold(&[id]));
+        Ok(self.medium().check()?)
+    }
+
     fn sync(&self) -> Result<()> {
         self.medium().check()?;
         self.volume.space().drain()

@@ -12,7 +12,9 @@ use eyrie_engine::Model;
 use eyrie_medium::{Plan, Rule, Turns};
 
 use super::Run;
-use super::record::{Options, RecordError, Recorded, Session, Start, clock, errno, failed, set_clock};
+use super::record::{
+    Options, RecordError, Recorded, Session, Start, clock, errno, failed, pass_grace_periods, set_clock,
+};
 use super::recovered::caught;
 use crate::compare::{Tree, difference, tree};
 use crate::script::{Call, Done, Line, Script, perform};
@@ -29,6 +31,11 @@ pub struct Beside {
 /// How many calls of each thread have returned, as one number.
 fn mark(done: [usize; 2]) -> u64 {
     (done[0] as u64) << 32 | done[1] as u64
+}
+
+/// The calls of each thread that had returned at a mark.
+pub(super) fn returned(mark: u64) -> [u64; 2] {
+    [mark >> 32, mark & u64::from(u32::MAX)]
 }
 
 /// A call of a thread, when it was made, and what it gave.
@@ -59,7 +66,10 @@ impl Made<'_> {
 
     /// The model with the time of a write that is in flight, without its bytes.
     fn early(&self, model: &Model) -> Option<Model> {
-        let Call::Write { path, .. } = &self.line.call else { return None };
+        let Call::Write { path, length: 1.., .. } = &self.line.call else { return None };
+        if self.given.is_some() {
+            return None;
+        }
         let files = self.files(model);
         files.utimens(path, SetTime::Omit, SetTime::To(clock())).ok()?;
         Some(files.engine().fork())
@@ -199,6 +209,7 @@ fn record_both<'s>(
             let seconds = session.started + 1;
             set_clock(seconds);
             let result = perform(&files, &line.call);
+            pass_grace_periods();
             let mut done = done.lock().unwrap_or_else(PoisonError::into_inner);
             done[number] += 1;
             recorder.mark(mark(*done));
@@ -220,7 +231,10 @@ fn record_both<'s>(
     let found = tree(&**session.files.engine());
     if last.iter().all(|(_, tree)| *tree != found) {
         let differs = last.iter().filter_map(|(_, tree)| difference(&found, tree));
-        let differs = differs.collect::<Vec<_>>().join("\n  or: ");
+        let differs = match last.is_empty() {
+            true => "no order of the calls gives their results".to_string(),
+            false => differs.collect::<Vec<_>>().join("\n  or: "),
+        };
         return Err(RecordError::Contents(format!("{differs}\n{}", calls.join("\n"))));
     }
     let full = |made: &&Made<'_>| made.given == Some(Errno::NOSPC);

@@ -10,10 +10,10 @@ use std::fmt;
 use eyrie::Errno;
 use eyrie_engine::Engine;
 use eyrie_engine::scm::Scm;
-use eyrie_medium::{Event, Failing, FailureKind, Medium, Plan, Recorder, Rule, Site, SiteKind, epoch};
+use eyrie_medium::{Event, Failing, FailureKind, Medium, Plan, Recorder, Rule, Site, SiteKind};
 use serde::Serialize;
 
-use super::record::{Session, errno};
+use super::record::{Session, errno, pass_grace_periods};
 use super::recovered::caught;
 use super::{Limits, RecordError, Run, Start};
 use crate::compare::{Tree, difference, tree};
@@ -357,12 +357,17 @@ fn call(start: &Start, line: &Line, failing: Option<Failing>) -> Result<Shown, S
     let actual = errno(&perform(&session.files, &line.call));
     let (met, failed) = (plan.calls(), plan.failed());
     plan.fail(None);
-    let foreseen = errno(&perform(&session.forked_model(), &line.call));
+    let foreseen = match (failing, actual) {
+        // What there is no room for happens to neither.
+        (None, Some(Errno::NOSPC)) => actual,
+        _ => errno(&perform(&session.forked_model(), &line.call)),
+    };
     let is_access = |kind| matches!(kind, SiteKind::Read | SiteKind::Write | SiteKind::Publish);
-    let may_lose = failing.is_some_and(|failing| is_access(failing.site.kind));
+    let may_lose = failed > 0 && failing.is_some_and(|failing| is_access(failing.site.kind));
     // A call may read something more when its change is done, and fail then.
     let is_late = may_lose && difference(&tree(&**engine), &before).is_some();
-    if actual == foreseen || is_late {
+    let is_full = failing.is_none() && actual == Some(Errno::NOSPC);
+    if !is_full && (actual == foreseen || is_late) {
         let _ = perform(&session.model, &line.call);
     }
     if actual != foreseen && actual.is_none() {
@@ -402,10 +407,4 @@ fn call(start: &Start, line: &Line, failing: Option<Failing>) -> Result<Shown, S
         run.explore(LIMITS, &mut |_| true).map_err(text)?;
     }
     Ok(Shown { result: actual, met, failed })
-}
-
-fn pass_grace_periods() {
-    for _ in 0..3 {
-        epoch::advance();
-    }
 }

@@ -66,7 +66,12 @@ impl Picks {
         let odds = [0, 8, 64, 128, 192, 248, 256][(self.any() % 7) as usize];
         let mut pick = || {
             let any = self.any();
-            if any % 256 < odds { 1 + (any >> 8) as usize % 4 } else { 0 }
+            match (any % 256 < odds, any >> 8 & 1) {
+                (false, _) => 0,
+                // Everything that there is to keep, or something of it.
+                (true, 0) => usize::MAX,
+                (true, _) => 1 + (any >> 9) as usize % 8,
+            }
         };
         (0..SAMPLED_LINES).map(|_| pick()).collect()
     }

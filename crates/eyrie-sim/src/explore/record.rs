@@ -64,6 +64,13 @@ pub(super) fn failed(error: impl std::fmt::Display) -> RecordError {
     RecordError::Failed(error.to_string())
 }
 
+/// Lets grace periods pass, so that the next call reuses what this one freed.
+pub(super) fn pass_grace_periods() {
+    for _ in 0..3 {
+        epoch::advance();
+    }
+}
+
 /// How a script is run.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Options {
@@ -219,16 +226,13 @@ impl Session {
             let shown = |result| Done { line, result }.to_string();
             return Err(RecordError::Result { engine: shown(actual), model: shown(expected) });
         }
-        // Grace periods pass, so that the next call reuses what this one freed.
-        for _ in 0..3 {
-            epoch::advance();
-        }
+        pass_grace_periods();
         Ok(actual)
     }
 
     /// What may be seen while a call is in flight: the time of a write without its bytes.
     pub(super) fn early(&self, line: &Line) -> Option<Tree> {
-        let Call::Write { path, .. } = &line.call else { return None };
+        let Call::Write { path, length: 1.., .. } = &line.call else { return None };
         self.set_clock(line);
         let model = self.forked_model();
         // What cannot be written has no times to be seen either.

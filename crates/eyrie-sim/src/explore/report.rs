@@ -109,9 +109,8 @@ impl Collector {
     }
 
     pub(super) fn report(self, recorded: &Recorded, counts: Counts) -> Report {
-        let after = || "after the last call".to_string();
         let calls = self.calls.into_iter().map(|(done, tally)| CallReport {
-            call: recorded.calls.get(done as usize).cloned().unwrap_or_else(after),
+            call: recorded.after(done),
             points: tally.points,
             images: tally.images,
             distinct: tally.contents.len() as u64,
@@ -144,6 +143,15 @@ impl Collector {
 }
 
 impl Recorded {
+    /// What a crash after a mark comes in.
+    fn after(&self, mark: u64) -> String {
+        if self.run.orders.is_some() {
+            let [ours, theirs] = super::beside::returned(mark);
+            return format!("after {ours} calls of one thread and {theirs} of the other");
+        }
+        self.calls.get(mark as usize).cloned().unwrap_or_else(|| "after the last call".to_string())
+    }
+
     /// Explores the run, for as long as `goes_on` says so when it is told of an image.
     ///
     /// # Errors

@@ -2,7 +2,7 @@
 //!
 //! Lines of a trace, in order: `eyrie-trace 1 BYTES`, the size of the volume; `base OFFSET HEX` for each line of 64 bytes that is
 //! not zeros before the first event; then one line an event: `store THREAD OFFSET HEX`, `fence THREAD FILE:LINE`, and
-//! `mark COUNT LINE CALL = RESULT` when a call has returned. Offsets are hexadecimal with `0x`, and each store is within 64 aligned bytes.
+//! `mark COUNT LINE CALL = RESULT` when a call has returned. Offsets are hexadecimal with `0x`, and each store is within one aligned word of eight bytes.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write;

@@ -10,7 +10,7 @@ use crate::script::{Call, Generator, Mix, Script};
 const LONG: usize = 24;
 
 /// What the objects of [`singles`] are made by.
-const SETUP: &str = "
+const SETUP: &str = "\
 creat /a
 write /a 0 100 1
 link /a /a2

@@ -106,6 +106,10 @@ impl Engine for Flawed {
     fn directory_changes(&self) -> u64 {
         self.model.directory_changes()
     }
+    fn settle(&self, id: ObjectId) -> Result<()> {
+        self.model.settle(id)
+    }
+
     fn sync(&self) -> Result<()> {
         self.model.sync()
     }

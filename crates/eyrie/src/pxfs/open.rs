@@ -239,7 +239,8 @@ impl<E: Engine> Pxfs<E> {
         let attributes = self.engine.attributes(id)?;
         access::check(&self.credentials, &(&attributes).into(), Rights::WRITE)?;
         if attributes.size == size {
-            // Unlike `ftruncate`, this leaves the times alone.
+            // Unlike `ftruncate`, this leaves the times alone. The size may be another call's that has not returned.
+            self.engine.settle(id)?;
             return self.drop_set_ids(id);
         }
         self.cut(id, size)

@@ -33,6 +33,9 @@ pub(super) fn explore(arguments: &arguments::Explore, output: &mut Output) -> Re
             let start = start.after(&workload::setup());
             let start =
                 start.map_err(|error| Failure::new("no volume", text::size(arguments.size), error))?;
+            faults
+                .lifecycle(&start, &mut || deadline.goes_on())
+                .map_err(|failure| wrong(arguments, "the volume", "calls.txt", None, &failure))?;
             for script in workload::singles() {
                 let found = faults.calls(&start, &script, &mut || deadline.goes_on());
                 found
