@@ -182,7 +182,7 @@ pub trait Engine: Send + Sync {
     ///
     /// # Errors
     /// `Fault` when the medium failed.
-    fn settle(&self, id: ObjectId) -> Result<()>;
+    fn wait_for(&self, id: ObjectId) -> Result<()>;
 
     /// Whether all Ops that were applied are as durable as the medium makes them.
     ///

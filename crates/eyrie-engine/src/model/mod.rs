@@ -148,7 +148,7 @@ impl Engine for Model {
         self.lock().directory_changes
     }
 
-    fn settle(&self, _id: ObjectId) -> Result<()> {
+    fn wait_for(&self, _id: ObjectId) -> Result<()> {
         Ok(())
     }
 

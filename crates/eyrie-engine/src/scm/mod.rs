@@ -445,7 +445,7 @@ impl Engine for Scm {
         self.changes.current()
     }
 
-    fn settle(&self, id: ObjectId) -> Result<()> {
+    fn wait_for(&self, id: ObjectId) -> Result<()> {
         drop(self.locks.hold(&[id]));
         Ok(self.medium().check()?)
     }

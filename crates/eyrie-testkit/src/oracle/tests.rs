@@ -106,8 +106,8 @@ impl Engine for Flawed {
     fn directory_changes(&self) -> u64 {
         self.model.directory_changes()
     }
-    fn settle(&self, id: ObjectId) -> Result<()> {
-        self.model.settle(id)
+    fn wait_for(&self, id: ObjectId) -> Result<()> {
+        self.model.wait_for(id)
     }
 
     fn sync(&self) -> Result<()> {

@@ -240,7 +240,7 @@ impl<E: Engine> Pxfs<E> {
         access::check(&self.credentials, &(&attributes).into(), Rights::WRITE)?;
         if attributes.size == size {
             // Unlike `ftruncate`, this leaves the times alone. The size may be another call's that has not returned.
-            self.engine.settle(id)?;
+            self.engine.wait_for(id)?;
             return self.drop_set_ids(id);
         }
         self.cut(id, size)
