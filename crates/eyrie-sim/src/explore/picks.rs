@@ -3,6 +3,7 @@
 use eyrie_medium::{Choice, CrashImage};
 
 use super::run::Limits;
+use crate::script::bytes;
 
 /// The images of one crash, one after the other.
 pub(super) struct Picks {
@@ -10,8 +11,9 @@ pub(super) struct Picks {
     opened: u64,
     /// Picks of the next image.
     next: Option<Vec<usize>>,
-    /// State of the generator that samples.
-    random: u64,
+    /// What samples follow from, and how many random words they have taken.
+    seed: u64,
+    taken: u64,
 }
 
 /// Lines (or sectors) that a sample decides; any further keep nothing of what is pending.
@@ -20,7 +22,7 @@ const SAMPLED_LINES: usize = 4096;
 impl Picks {
     /// `seed` is the same for the same crash.
     pub(super) fn new(limits: Limits, seed: usize) -> Picks {
-        Picks { limits, opened: 0, next: Some(Vec::new()), random: seed as u64 }
+        Picks { limits, opened: 0, next: Some(Vec::new()), seed: seed as u64, taken: 0 }
     }
 
     /// Images so far.
@@ -53,12 +55,9 @@ impl Picks {
         }
     }
 
-    /// SplitMix64.
     fn any(&mut self) -> u64 {
-        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.random ^ (self.random >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        self.taken += 1;
+        bytes::word(self.seed, self.taken)
     }
 
     /// Lines of which few, half or nearly all keep something, whatever there is to keep.

@@ -4,7 +4,7 @@
 use std::fmt::{self, Write as _};
 
 use super::Beside;
-use crate::script::{Call, Generator, Mix, Script};
+use crate::script::{Call, Generator, Mix, Script, bytes};
 
 /// Calls of a random script.
 const LONG: usize = 24;
@@ -275,10 +275,10 @@ fn depths() -> String {
 /// is with what an append writes, which follows from where the end was.)
 pub fn beside(number: u64) -> (Script, Beside) {
     let calls: Vec<Call> = calls().into_iter().filter(|call| !matches!(call, Call::Append { .. })).collect();
-    let mut random = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let mut taken = 0;
     let mut pick = |from: &[Call]| {
-        random = (random ^ (random >> 31)).wrapping_mul(0xbf58_476d_1ce4_e5b9).wrapping_add(number);
-        from[(random >> 16) as usize % from.len()].clone()
+        taken += 1;
+        from[bytes::word(number, taken) as usize % from.len()].clone()
     };
     let count = if number % 4 == 3 { 2 } else { 1 };
     let from: Vec<Call> = if count == 1 { calls } else { calls.into_iter().filter(keeps_names).collect() };
