@@ -6,14 +6,16 @@ use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-/// Stores between two changes of turns, about.
-const STEPS: u64 = 4;
+/// Stores between two changes of turns, about: one of these for all of a run, so that some runs have one thread stopped for long.
+const STEPS: [u64; 4] = [4, 2, 16, 64];
 
 struct State {
     current: usize,
     /// The threads that are not done yet.
     there: Vec<bool>,
     random: u64,
+    /// Stores between two changes of turns, about.
+    steps: u64,
 }
 
 /// Who goes on, of some threads.
@@ -33,7 +35,8 @@ impl Turns {
     /// Turns of so many threads, each of which [takes part](Turns::take_part).
     pub fn new(threads: usize, seed: u64) -> Arc<Turns> {
         USED.store(true, Ordering::Relaxed);
-        let state = State { current: 0, there: vec![true; threads], random: seed };
+        let steps = STEPS[(seed % STEPS.len() as u64) as usize];
+        let state = State { current: 0, there: vec![true; threads], random: seed, steps };
         Arc::new(Turns { state: Mutex::new(state), changed: Condvar::new() })
     }
 
@@ -67,7 +70,8 @@ impl Turns {
 
     fn pass(&self, number: usize, always: bool) {
         let mut state = self.state();
-        if always || state.any().is_multiple_of(STEPS) {
+        let turns = state.any() % state.steps == 0;
+        if always || turns {
             state.next(number);
             if state.current != number {
                 self.changed.notify_all();

@@ -47,7 +47,7 @@ impl Scm {
             let peeked = self.peek(dir, name)?;
             value.check()?;
             let existing = peeked.id();
-            let _held = self.locks.hold(&[dir, existing.unwrap_or(dir)]);
+            let _held = self.locks.hold(&[dir, existing.unwrap_or(id)]);
             let mut parent = self.parent(dir)?;
             if self.confirm(&parent, name, &peeked)?.is_none() {
                 continue;
@@ -99,6 +99,7 @@ impl Scm {
             for (op, &existing) in ops.iter().zip(&existing) {
                 if let Op::Put { id, owner, data, .. } = *op {
                     Value { id, owner, data, time }.check()?;
+                    ids.extend(existing.is_none().then_some(id));
                 }
                 existing.map_or(Ok(()), require_file)?;
             }

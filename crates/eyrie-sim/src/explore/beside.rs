@@ -2,7 +2,7 @@
 //!
 //! Each thread runs a script of its own; [`Turns`] decides who goes on, from a seed, so that a run can be made again. What a crash
 //! may leave is some order of the calls that keeps each thread's own and gives the results that the calls gave: all calls that had
-//! returned, and of those in flight any.
+//! returned, and of those in flight any. An error promises nothing: the call in flight that it told of may be lost.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -64,6 +64,12 @@ impl Made<'_> {
         (expected == self.given).then(|| files.engine().fork())
     }
 
+    /// The model after the call in what a crash leaves. A call that failed changed nothing, and the call in flight that it failed
+    /// for may be lost.
+    fn lasting(&self, model: &Model) -> Option<Model> {
+        if self.given.is_some() { Some(model.fork()) } else { self.after(model) }
+    }
+
     /// The model with the time of a write that is in flight, without its bytes.
     fn early(&self, model: &Model) -> Option<Model> {
         let Call::Write { path, length: 1.., .. } = &self.line.call else { return None };
@@ -99,25 +105,21 @@ impl Orders {
         self.allowed.get(&mark).into_iter().flatten().collect()
     }
 
-    fn new(first: &Model, [ours, theirs]: &[Vec<Made<'_>>; 2]) -> (Orders, Models) {
+    fn new<'a>(first: &Model, [ours, theirs]: &[Vec<Made<'a>>; 2]) -> (Orders, Models) {
         let (rows, columns) = (ours.len() + 1, theirs.len() + 1);
-        let whole = table(rows, columns, |i, j, known, here| {
-            if (i, j) == (0, 0) {
-                add(here, first.fork());
-            }
-            if i > 0 {
-                known[i - 1][j]
-                    .iter()
-                    .filter_map(|(model, _)| ours[i - 1].after(model))
-                    .for_each(|m| add(here, m));
-            }
-            if j > 0 {
-                known[i][j - 1]
-                    .iter()
-                    .filter_map(|(model, _)| theirs[j - 1].after(model))
-                    .for_each(|m| add(here, m));
-            }
-        });
+        let all = |after: fn(&Made<'a>, &Model) -> Option<Model>| {
+            table(rows, columns, |i, j, known, here| {
+                if (i, j) == (0, 0) {
+                    add(here, first.fork());
+                }
+                let before_ours = i.checked_sub(1).map(|i| (&known[i][j], &ours[i]));
+                let before_theirs = j.checked_sub(1).map(|j| (&known[i][j], &theirs[j]));
+                for (models, call) in before_ours.into_iter().chain(before_theirs) {
+                    models.iter().filter_map(|(model, _)| after(call, model)).for_each(|m| add(here, m));
+                }
+            })
+        };
+        let whole = all(Made::lasting);
         // A write that is seen early may have looked its name up before calls of the other thread that have returned.
         let our_early = table(rows, columns, |i, j, known, here| {
             let Some(call) = ours.get(i) else { return };
@@ -125,7 +127,7 @@ impl Orders {
             if j > 0 {
                 known[i][j - 1]
                     .iter()
-                    .filter_map(|(model, _)| theirs[j - 1].after(model))
+                    .filter_map(|(model, _)| theirs[j - 1].lasting(model))
                     .for_each(|m| add(here, m));
             }
         });
@@ -135,7 +137,7 @@ impl Orders {
             if i > 0 {
                 known[i - 1][j]
                     .iter()
-                    .filter_map(|(model, _)| ours[i - 1].after(model))
+                    .filter_map(|(model, _)| ours[i - 1].lasting(model))
                     .for_each(|m| add(here, m));
             }
         });
@@ -153,7 +155,7 @@ impl Orders {
             }
             allowed.insert(mark([i, j]), found.into_iter().map(|(_, tree)| tree).collect());
         }
-        let last = whole.into_iter().next_back().and_then(|mut row| row.pop()).unwrap_or_default();
+        let last = all(Made::after).into_iter().next_back().and_then(|mut row| row.pop()).unwrap_or_default();
         (Orders { allowed }, last)
     }
 }

@@ -368,6 +368,35 @@ fn regression_a_call_that_found_nothing_to_do_beside_another_loses_nothing() {
 }
 
 #[test]
+fn what_one_thread_makes_lasts_before_another_changes_it() {
+    let cases = [
+        ["mkdir /n\n", "creat /n/m\n"],
+        ["creat /n\n", "write /n 0 100 1\n"],
+        ["creat /n\n", "link /n /d/n\n"],
+        ["creat /n\n", "fsync /n\n"],
+        ["put / n 40 1\n", "write /n 0 100 2\n"],
+    ];
+    // These seeds stop the first thread between the store that makes the object visible and the fence after it.
+    for ([calls, others], seed) in cases.into_iter().flat_map(|case| [10, 107, 119].map(|seed| (case, seed)))
+    {
+        explored(&beside(calls, others, seed))
+            .unwrap_or_else(|failure| panic!("{calls}beside\n{others}seed {seed}: {failure}"));
+    }
+}
+
+/// An error promises nothing that a crash could take back.
+#[test]
+fn an_error_may_tell_of_a_call_that_is_lost() {
+    let given = |seed| {
+        let recorded = beside("unlink /b\n", "chown /b 9 -1\n", seed);
+        explored(&recorded).unwrap_or_else(|failure| panic!("seed {seed}: {failure}"));
+        recorded.calls[1].clone()
+    };
+    let mut given = [40, 48, 88, 120].map(given).into_iter();
+    assert!(given.any(|call| call.contains("ENOENT")));
+}
+
+#[test]
 fn a_report_of_two_threads_tells_how_many_calls_had_returned() {
     let report = explored(&beside("creat /x\ncreat /y\n", "creat /z\n", 1)).expect("nothing is lost");
     let names: BTreeSet<&str> = report.calls.iter().map(|call| &call.call[..]).collect();

@@ -155,6 +155,39 @@ erase / a
 erase / k2
 ";
 
+/// Calls that make an object at /n, or name one so, one a line.
+const MAKING: &str = "
+creat /n
+mkdir /n
+put / n 40 50
+put / n 5000 51
+link /c /n
+rename /c /n
+rename /e /n
+";
+
+/// Calls that change what [`MAKING`] makes, one a line.
+const CHANGING: &str = "
+creat /n/m
+mkdir /n/m
+put /n m 40 52
+write /n 0 100 53
+truncate /n 5000
+fallocate /n allocate 0 9000
+setxattr /n user.one one
+chmod /n 0700
+utimes /n 5 77
+link /n /d/n
+unlink /n
+rmdir /n
+erase / n
+put / n 50 54
+rename /n /d/n
+rename /b /n
+rename /n /b exchange
+fsync /n
+";
+
 fn parse(name: &str, text: &str) -> Script {
     Script::parse(name, text.as_bytes()).expect("a constant script")
 }
@@ -166,7 +199,7 @@ pub fn setup() -> Script {
 
 /// Every call by itself.
 pub fn singles() -> Vec<Script> {
-    calls().into_iter().map(|call| [call].into_iter().collect()).collect()
+    calls("calls", CALLS).into_iter().map(|call| [call].into_iter().collect()).collect()
 }
 
 /// Every two calls, one after the other, in an order that mixes them.
@@ -180,7 +213,7 @@ pub fn triples() -> impl Iterator<Item = Script> {
 }
 
 fn tuples(length: u32) -> impl Iterator<Item = Script> {
-    let calls = calls();
+    let calls = calls("calls", CALLS);
     let count = calls.len();
     let all = count.pow(length);
     // A stride without a common divisor comes by every tuple once.
@@ -270,20 +303,30 @@ fn depths() -> String {
     text + "rename /0/1/2 /up\nrename /0/1 /up/1\nrename /up /0/down\n"
 }
 
-/// Two scripts for two threads, by number: one call beside one, and, now and then, two beside two that change no name. (A call
-/// that changes an object looks its name up first. If the name is another's in between, no order of whole calls explains it. So it
-/// is with what an append writes, which follows from where the end was.)
+/// Two scripts for two threads, by number: one call beside one; one that makes what the other changes; and two beside two that
+/// change no name. (A call that changes an object looks its name up first. If the name is another's in between, no order of whole
+/// calls explains it. So it is with what an append writes, which follows from where the end was.)
 pub fn beside(number: u64) -> (Script, Beside) {
-    let calls: Vec<Call> = calls().into_iter().filter(|call| !matches!(call, Call::Append { .. })).collect();
     let mut taken = 0;
-    let mut pick = |from: &[Call]| {
-        taken += 1;
-        from[bytes::word(number, taken) as usize % from.len()].clone()
+    let mut pick = |count: usize, from: &[Call]| -> Script {
+        let mut next = || {
+            taken += 1;
+            from[bytes::word(number, taken) as usize % from.len()].clone()
+        };
+        (0..count).map(|_| next()).collect()
     };
-    let count = if number % 4 == 3 { 2 } else { 1 };
-    let from: Vec<Call> = if count == 1 { calls } else { calls.into_iter().filter(keeps_names).collect() };
-    let mut script = || (0..count).map(|_| pick(&from)).collect::<Script>();
-    (script(), Beside { script: script(), seed: number })
+    let mut others: Vec<Call> = calls("calls", CALLS);
+    others.retain(|call| !matches!(call, Call::Append { .. }));
+    // Turns follow from the low bits of a seed.
+    let (script, beside) = match number / 4 % 4 {
+        3 => {
+            others.retain(keeps_names);
+            (pick(2, &others), pick(2, &others))
+        }
+        1 => (pick(1, &calls("making", MAKING)), pick(1, &calls("changing", CHANGING))),
+        _ => (pick(1, &others), pick(1, &others)),
+    };
+    (script, Beside { script: beside, seed: number })
 }
 
 /// Whether a call leaves every name that is there to the object that has it.
@@ -318,6 +361,6 @@ fn is_large(call: &Call) -> bool {
     }
 }
 
-fn calls() -> Vec<Call> {
-    parse("calls", CALLS).lines().iter().map(|line| line.call.clone()).collect()
+fn calls(name: &str, text: &str) -> Vec<Call> {
+    parse(name, text).lines().iter().map(|line| line.call.clone()).collect()
 }

@@ -301,8 +301,12 @@ impl<E: Engine> Posix for Pxfs<E> {
         self.call("lseek", || self.seek_handle(handle, offset, whence))
     }
 
-    fn fsync(&self, _handle: &Handle) -> Result<()> {
-        self.call("fsync", || Ok(self.engine.sync()?))
+    fn fsync(&self, handle: &Handle) -> Result<()> {
+        self.call("fsync", || {
+            // What was seen of the file may be of a call that has not returned.
+            self.engine.wait_for(handle.id())?;
+            Ok(self.engine.sync()?)
+        })
     }
 
     fn statvfs(&self) -> Result<StatVfs> {
