@@ -23,13 +23,6 @@ pub(super) struct Expected<'a> {
     pub(super) plan: &'a Plan,
 }
 
-impl Expected<'_> {
-    /// What a crash may leave while such a volume is being opened: the same, though whoever opened it has said so.
-    pub(super) fn again(&self) -> Expected<'_> {
-        Expected { states: self.states.clone(), is_closed: false, plan: self.plan }
-    }
-}
-
 /// An image that is not as it must be.
 pub(super) struct Wrong {
     pub(super) what: String,

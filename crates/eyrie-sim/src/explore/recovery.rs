@@ -1,5 +1,6 @@
-//! Crashes inside recovery: what is left then must be what the first crash may leave.
+//! Crashes inside recovery: what is left then must be what the recovery made of the image that the first crash left.
 
+use eyrie_engine::Error;
 use eyrie_engine::scm::Scm;
 use eyrie_medium::{CrashPoints, Event, Plan, Recorder, Rule};
 
@@ -7,6 +8,7 @@ use super::ground::Traced;
 use super::picks::Picks;
 use super::recovered::{Expected, Wrong, caught, examine};
 use super::run::{Limits, NoImage, check_picks, point_after};
+use crate::compare::{Include, Tree, try_tree};
 
 /// A crash inside a recovery.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -22,6 +24,8 @@ pub(super) struct Recovery {
     rule: Rule,
     image: Vec<u8>,
     pub(super) events: Vec<Event>,
+    /// What the volume holds when it is over. Crashes of it, and a second recovery, change nothing of that.
+    tree: Tree,
 }
 
 impl Recovery {
@@ -29,11 +33,20 @@ impl Recovery {
     pub(super) fn of(rule: Rule, image: Vec<u8>, plan: &Plan) -> Result<Recovery, String> {
         let recorder = Recorder::of(plan.clone());
         let open = || {
-            let (medium, _) = Traced::holding(rule, &image, recorder.clone())?.split();
-            Scm::open_on(medium).map(drop)
+            let traced = Traced::holding(rule, &image, recorder.clone());
+            let engine = traced.map_err(Error::from).and_then(|traced| Scm::open_on(traced.split().0));
+            let engine = engine.map_err(|error| format!("open: {error}"))?;
+            // What is done from here on is none of recovery.
+            let events = recorder.take();
+            Ok::<_, String>((try_tree(&engine, Include::ALL).map_err(|error| error.to_string())?, events))
         };
-        caught(open)?.map_err(|error| format!("open: {error}"))?;
-        Ok(Recovery { rule, image, events: recorder.take() })
+        let (tree, events) = caught(open)??;
+        Ok(Recovery { rule, image, events, tree })
+    }
+
+    /// What a crash in it may leave. Whoever opened the volume has said so.
+    fn expected<'a>(&'a self, plan: &'a Plan) -> Expected<'a> {
+        Expected { states: vec![&self.tree], is_closed: false, plan }
     }
 
     fn points(&self) -> Result<CrashPoints<'_>, String> {
@@ -45,9 +58,9 @@ impl Recovery {
     pub(super) fn explore(
         &self,
         limits: Limits,
-        expected: &Expected<'_>,
+        plan: &Plan,
     ) -> Result<(u64, Option<(Again, String)>), String> {
-        let expected = expected.again();
+        let expected = self.expected(plan);
         let few = Limits { images: limits.images.min(8), sampled: limits.sampled.min(8), ..limits };
         // A disk recovers in few steps, of which each may be torn in many ways.
         let limits = if self.rule == Rule::Sectors { few } else { limits };
@@ -69,11 +82,11 @@ impl Recovery {
     }
 
     /// Opens the image of one crash again; what is wrong with it, if something is.
-    pub(super) fn replay(&self, again: &Again, expected: &Expected<'_>) -> Result<Option<String>, NoImage> {
+    pub(super) fn replay(&self, again: &Again, plan: &Plan) -> Result<Option<String>, NoImage> {
         let Again { after, picks } = again;
         let mut points = self.points().map_err(|_| NoImage::Point { after: *after })?;
         let point = point_after(&mut points, *after)?;
-        match examine(points.base(), &point, picks, &expected.again()) {
+        match examine(points.base(), &point, picks, &self.expected(plan)) {
             Ok((choices, _)) => check_picks(picks, &choices).map(|()| None),
             Err(wrong) => Ok(Some(wrong.what)),
         }

@@ -171,7 +171,7 @@ impl Run {
                 if images.opened() <= limits.recoveries {
                     let image = point.decided(points.base(), &choices);
                     let recovery = Recovery::of(self.rule, image, &self.plan);
-                    let explored = recovery.and_then(|recovery| recovery.explore(limits, &expected));
+                    let explored = recovery.and_then(|recovery| recovery.explore(limits, &self.plan));
                     let (opened, lost) = explored.map_err(|what| failure(&picks, None, what))?;
                     counts.of_recovery += opened;
                     if let Some((again, what)) = lost {
@@ -210,7 +210,7 @@ impl Run {
         check_picks(picks, &choices)?;
         let Some(again) = again else { return Ok(None) };
         match Recovery::of(self.rule, point.decided(points.base(), &choices), &self.plan) {
-            Ok(recovery) => recovery.replay(again, &expected),
+            Ok(recovery) => recovery.replay(again, &self.plan),
             Err(what) => Ok(Some(what)),
         }
     }
