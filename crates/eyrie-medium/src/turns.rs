@@ -14,7 +14,7 @@ struct State {
     /// The threads that are not done yet.
     there: Vec<bool>,
     random: u64,
-    /// Stores between two changes of turns, about.
+    /// Stores between two changes of turns, about; with 1 the next thread follows.
     steps: u64,
 }
 
@@ -34,8 +34,16 @@ thread_local! {
 impl Turns {
     /// Turns of so many threads, each of which [takes part](Turns::take_part).
     pub fn new(threads: usize, seed: u64) -> Arc<Turns> {
+        Turns::of(threads, seed, STEPS[(seed % STEPS.len() as u64) as usize])
+    }
+
+    /// Turns of so many threads that change at every store, in the order of their numbers.
+    pub fn in_order(threads: usize) -> Arc<Turns> {
+        Turns::of(threads, 0, 1)
+    }
+
+    fn of(threads: usize, seed: u64, steps: u64) -> Arc<Turns> {
         USED.store(true, Ordering::Relaxed);
-        let steps = STEPS[(seed % STEPS.len() as u64) as usize];
         let state = State { current: 0, there: vec![true; threads], random: seed, steps };
         Arc::new(Turns { state: Mutex::new(state), changed: Condvar::new() })
     }
@@ -94,9 +102,11 @@ impl State {
     fn next(&mut self, number: usize) {
         let others: Vec<usize> =
             (0..self.there.len()).filter(|&other| other != number && self.there[other]).collect();
-        if !others.is_empty() {
-            self.current = others[(self.any() % others.len() as u64) as usize];
-        }
+        let next = match self.steps {
+            1 => others.iter().copied().find(|&other| other > number).or(others.first().copied()),
+            _ => (!others.is_empty()).then(|| others[(self.any() % others.len() as u64) as usize]),
+        };
+        self.current = next.unwrap_or(self.current);
     }
 }
 

@@ -1,7 +1,7 @@
 //! Reading ahead of sequential readers, by threads of its own: the disk works while they do.
 //!
 //! Who misses the page after the last one that was read is a sequential reader. What comes next is read ahead in chunks
-//! that double in size; the first page of a chunk is marked, and its first use asks for the next one.
+//! of growing size; the first page of a chunk is marked, and its first use asks for the next one.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -15,8 +15,10 @@ use crate::mapping::HUGE_PAGE;
 
 /// Threads: disks are faster when they have several things to do.
 pub(super) const THREADS: usize = 4;
-/// Pages of a chunk, at most.
-const MOST: usize = 2048;
+/// Pages of a chunk, at most: twice what the threads read at a time, so that they have more to do when it begins to arrive.
+const MOST: usize = 2 * THREADS * PIECE;
+/// How much larger a chunk is than the one before.
+const GROWTH: usize = 4;
 /// Pages from which on a chunk is worth waking a thread; fewer are read with what is wanted.
 const LEAST: usize = 64;
 /// Pages that a thread reads with one call: a huge page, whose memory comes with one fault and not with 512.
@@ -117,7 +119,7 @@ impl Pager {
             streams[page % STREAMS] = Stream { next: wanted, marked: usize::MAX, window };
             return wanted;
         };
-        stream.window = (2 * stream.window).min(self.most_ahead());
+        stream.window = (GROWTH * stream.window).min(self.most_ahead());
         let end = wanted.max(self.chunk_end(page, stream.window)).min(self.pages.count());
         (stream.next, stream.marked) = (end, wanted);
         if end - wanted < LEAST {
@@ -136,7 +138,7 @@ impl Pager {
         else {
             return;
         };
-        stream.window = (2 * stream.window).min(self.most_ahead());
+        stream.window = (GROWTH * stream.window).min(self.most_ahead());
         let chunk = stream.next..self.chunk_end(stream.next, stream.window);
         (stream.next, stream.marked) = (chunk.end, chunk.start);
         drop(streams);

@@ -82,7 +82,7 @@ fn open(base: &ImageBase, image: CrashImage, expected: &Expected<'_>) -> Result<
     Ok(decided)
 }
 
-fn sound(engine: &Scm) -> Found {
+pub(super) fn sound(engine: &Scm) -> Found {
     let report = engine.check().map_err(|error| format!("check: {error}"))?;
     if let Some(finding) = report.findings.first() {
         return Err(format!("check: {finding} (and {} more)", report.findings.len() - 1));
@@ -109,7 +109,7 @@ fn headers(engine: &Scm) -> Found {
 }
 
 /// Makes and reads a file, whose generation must be new.
-fn usable(engine: &Scm) -> Found {
+pub(super) fn usable(engine: &Scm) -> Found {
     match write_anew(engine) {
         // A full volume can be read, and what is in it removed.
         Err(error) if error.is_full() => Ok(()),

@@ -8,6 +8,8 @@ use super::trace::{Loss, Trace, TraceError};
 use super::*;
 use crate::script::Script;
 
+mod slots;
+
 const BYTES: u64 = 512 << 10;
 
 fn script(text: &str) -> Script {
