@@ -46,6 +46,11 @@ impl Medium {
         matches!(self.backing, Backing::Dram | Backing::Pmem(_))
     }
 
+    /// Whether what is stored may be seen before it lasts, which it does from the next fence on.
+    pub fn lasts_from_fences(&self) -> bool {
+        matches!(self.backing, Backing::Pmem(_) | Backing::Record(_))
+    }
+
     /// Announces a read before it happens. Nothing of it may be read if this fails.
     #[inline]
     #[track_caller]

@@ -6,16 +6,34 @@ use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-/// Stores between two changes of turns, about: one of these for all of a run, so that some runs have one thread stopped for long.
-const STEPS: [u64; 4] = [4, 2, 16, 64];
+/// When turns change.
+enum Change {
+    /// After about so many stores, at random.
+    About(u64),
+    /// At every store, to the thread that follows.
+    Always,
+    /// Before a store that so many others come before; after that only where a thread waits for another.
+    Once(u64),
+}
+
+impl Change {
+    /// What a seed says: one in four stops the first thread once, somewhere in a call.
+    fn of(seed: u64) -> Change {
+        match seed % 4 {
+            0 => Change::About(4),
+            1 => Change::About(2),
+            2 => Change::About(16),
+            _ => Change::Once(seed / 16 % 64),
+        }
+    }
+}
 
 struct State {
     current: usize,
     /// The threads that are not done yet.
     there: Vec<bool>,
     random: u64,
-    /// Stores between two changes of turns, about; with 1 the next thread follows.
-    steps: u64,
+    change: Change,
 }
 
 /// Who goes on, of some threads.
@@ -34,17 +52,17 @@ thread_local! {
 impl Turns {
     /// Turns of so many threads, each of which [takes part](Turns::take_part).
     pub fn new(threads: usize, seed: u64) -> Arc<Turns> {
-        Turns::of(threads, seed, STEPS[(seed % STEPS.len() as u64) as usize])
+        Turns::of(threads, seed, Change::of(seed))
     }
 
     /// Turns of so many threads that change at every store, in the order of their numbers.
     pub fn in_order(threads: usize) -> Arc<Turns> {
-        Turns::of(threads, 0, 1)
+        Turns::of(threads, 0, Change::Always)
     }
 
-    fn of(threads: usize, seed: u64, steps: u64) -> Arc<Turns> {
+    fn of(threads: usize, seed: u64, change: Change) -> Arc<Turns> {
         USED.store(true, Ordering::Relaxed);
-        let state = State { current: 0, there: vec![true; threads], random: seed, steps };
+        let state = State { current: 0, there: vec![true; threads], random: seed, change };
         Arc::new(Turns { state: Mutex::new(state), changed: Condvar::new() })
     }
 
@@ -78,8 +96,7 @@ impl Turns {
 
     fn pass(&self, number: usize, always: bool) {
         let mut state = self.state();
-        let turns = state.any() % state.steps == 0;
-        if always || turns {
+        if state.is_over() || always {
             state.next(number);
             if state.current != number {
                 self.changed.notify_all();
@@ -98,12 +115,27 @@ impl State {
         z ^ (z >> 31)
     }
 
+    /// Whether a turn is over before a store.
+    fn is_over(&mut self) -> bool {
+        let random = self.any();
+        match &mut self.change {
+            Change::About(stores) => random.is_multiple_of(*stores),
+            Change::Always => true,
+            Change::Once(left) => {
+                *left = left.wrapping_sub(1);
+                *left == u64::MAX
+            }
+        }
+    }
+
     /// Gives the turn of thread `number` to another that is there, if there is one.
     fn next(&mut self, number: usize) {
         let others: Vec<usize> =
             (0..self.there.len()).filter(|&other| other != number && self.there[other]).collect();
-        let next = match self.steps {
-            1 => others.iter().copied().find(|&other| other > number).or(others.first().copied()),
+        let next = match self.change {
+            Change::Always => {
+                others.iter().copied().find(|&other| other > number).or(others.first().copied())
+            }
             _ => (!others.is_empty()).then(|| others[(self.any() % others.len() as u64) as usize]),
         };
         self.current = next.unwrap_or(self.current);

@@ -105,7 +105,6 @@ impl Scm {
     ) -> Result<Applied> {
         check_entry(dir, name)?;
         self.header(id)?;
-        // Also the new object: who finds it before its name is durable waits for that before changing it.
         let _held = self.locks.hold(&[dir, id]);
         let mut parent = self.parent(dir)?;
         if self.find(&parent.hot, name)?.is_some() {

@@ -1,6 +1,6 @@
 //! Locks of writers: a fixed table of mutexes, striped by object id.
 //!
-//! An Op locks all objects that it changes at once, in table order, so that no two Ops wait for each other. Each stripe
+//! An Op locks all objects that it changes or makes at once, in table order, so that no two Ops wait for each other. Each stripe
 //! also counts the Ops that ended under it: a reader of several words knows by it that none ended meanwhile.
 
 use std::sync::atomic::{AtomicU64, Ordering};

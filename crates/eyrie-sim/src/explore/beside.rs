@@ -107,7 +107,7 @@ impl Orders {
 
     fn new<'a>(first: &Model, [ours, theirs]: &[Vec<Made<'a>>; 2]) -> (Orders, Models) {
         let (rows, columns) = (ours.len() + 1, theirs.len() + 1);
-        let all = |after: fn(&Made<'a>, &Model) -> Option<Model>| {
+        let by = |after: fn(&Made<'a>, &Model) -> Option<Model>| {
             table(rows, columns, |i, j, known, here| {
                 if (i, j) == (0, 0) {
                     add(here, first.fork());
@@ -119,7 +119,7 @@ impl Orders {
                 }
             })
         };
-        let whole = all(Made::lasting);
+        let whole = by(Made::lasting);
         // A write that is seen early may have looked its name up before calls of the other thread that have returned.
         let our_early = table(rows, columns, |i, j, known, here| {
             let Some(call) = ours.get(i) else { return };
@@ -155,7 +155,7 @@ impl Orders {
             }
             allowed.insert(mark([i, j]), found.into_iter().map(|(_, tree)| tree).collect());
         }
-        let last = all(Made::after).into_iter().next_back().and_then(|mut row| row.pop()).unwrap_or_default();
+        let last = by(Made::after).into_iter().next_back().and_then(|mut row| row.pop()).unwrap_or_default();
         (Orders { allowed }, last)
     }
 }
@@ -228,7 +228,7 @@ fn record_both<'s>(
         });
         threads.map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
     });
-    let (orders, last) = Orders::new(session.model.engine(), &made);
+    let (mut orders, last) = Orders::new(session.model.engine(), &made);
     let calls: Vec<String> = made.iter().flatten().map(|made| made.shown.clone()).collect();
     let found = tree(&**session.files.engine());
     if last.iter().all(|(_, tree)| *tree != found) {
@@ -241,6 +241,8 @@ fn record_both<'s>(
     }
     let full = |made: &&Made<'_>| made.given == Some(Errno::NOSPC);
     let without_room = made.iter().flatten().filter(full).count() as u64;
+    // What everybody had returned from is what is left.
+    orders.allowed.insert(mark([made[0].len(), made[1].len()]), vec![found]);
     let (events, plan) = (recorder.take(), recorder.plan().clone());
     let run = Run {
         rule: Rule::Lines,

@@ -44,7 +44,7 @@ impl Recovery {
         Ok(Recovery { rule, image, events, tree })
     }
 
-    /// What a crash in it may leave. Whoever opened the volume has said so.
+    /// What a crash in it may leave: the same, in a volume that is open.
     fn expected<'a>(&'a self, plan: &'a Plan) -> Expected<'a> {
         Expected { states: vec![&self.tree], is_closed: false, plan }
     }

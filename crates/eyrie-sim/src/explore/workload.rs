@@ -163,11 +163,16 @@ put / n 40 50
 put / n 5000 51
 link /c /n
 rename /c /n
-rename /e /n
+symlink a/b /n
 ";
 
 /// Calls that change what [`MAKING`] makes, one a line.
 const CHANGING: &str = "
+creat /n
+mkdir /n
+rename /n /n
+truncate /n 0
+chown /n 5 6
 creat /n/m
 mkdir /n/m
 put /n m 40 52
@@ -317,7 +322,7 @@ pub fn beside(number: u64) -> (Script, Beside) {
     };
     let mut others: Vec<Call> = calls("calls", CALLS);
     others.retain(|call| !matches!(call, Call::Append { .. }));
-    // Turns follow from the low bits of a seed.
+    // The lowest bits tell when turns change.
     let (script, beside) = match number / 4 % 4 {
         3 => {
             others.retain(keeps_names);

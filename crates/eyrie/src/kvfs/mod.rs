@@ -168,7 +168,8 @@ impl<E: Engine> Kvfs<E> {
         let erase = Op::Erase { dir: self.dir, name, time: (self.clock)() };
         self.call("erase", || match self.engine.apply(&erase) {
             Ok(_) => Ok(true),
-            Err(eyrie_engine::Error::NotFound) => Ok(false),
+            // The key may be gone by a call of another thread that has not returned.
+            Err(eyrie_engine::Error::NotFound) => self.engine.wait_for(self.dir).map(|()| false),
             Err(error) => Err(error),
         })
     }

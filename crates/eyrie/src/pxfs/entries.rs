@@ -147,7 +147,8 @@ impl<E: Engine> Pxfs<E> {
         let moved = Move { from: &from_parent, to: &to_parent, old, new, mode };
         self.check_shape(&moved)?;
         if new == Some(old) {
-            return Ok(());
+            // Both names are there to stay.
+            return Ok(self.engine.wait_for(old)?);
         }
         self.check_move(&moved)?;
         let from_name = from.name(&from_parent)?.ok_or(Errno::NOENT)?;

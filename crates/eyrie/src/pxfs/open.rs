@@ -74,6 +74,10 @@ impl<E: Engine> Pxfs<E> {
         if (parent.slash || flags.contains(OpenFlags::DIRECTORY)) && !id.is_directory() {
             return Err(Errno::NOTDIR.into());
         }
+        if create {
+            // Another thread's call may be about to make it.
+            self.engine.wait_for(id)?;
+        }
         self.open_object(id, flags)
     }
 
