@@ -1,6 +1,5 @@
 //! Crashes inside recovery: what is left then must be what the recovery made of the image that the first crash left.
 
-use eyrie_engine::Error;
 use eyrie_engine::scm::Scm;
 use eyrie_medium::{CrashPoints, Event, Plan, Recorder, Rule};
 
@@ -34,7 +33,7 @@ impl Recovery {
         let recorder = Recorder::of(plan.clone());
         let open = || {
             let traced = Traced::holding(rule, &image, recorder.clone());
-            let engine = traced.map_err(Error::from).and_then(|traced| Scm::open_on(traced.split().0));
+            let engine = traced.and_then(|traced| Scm::open_on(traced.split().0));
             let engine = engine.map_err(|error| format!("open: {error}"))?;
             // What is done from here on is none of recovery.
             let events = recorder.take();
