@@ -195,27 +195,27 @@ fn read_through(fs: &impl Posix) -> Result<f64> {
 
 fn cold_read(volume_path: &Path, host_path: &Path) -> Result<Figure> {
     let (mut ours, mut theirs) = (Vec::new(), Vec::new());
-    for round in 0..COLD_ROUNDS {
-        for is_ours in [round % 2 == 0, round % 2 == 1] {
-            drop_caches()?;
-            take_memory();
-            if is_ours {
-                let volume = Volume::open(volume_path)?;
-                ours.push(read_through(&volume.files(Credentials::of_process()))?);
-                volume.close()?;
-            } else {
-                theirs.push(read_through(&Host::new(host_path)?)?);
-            }
-        }
+    let read_ours = || {
+        let volume = Volume::open(volume_path)?;
+        let seconds = read_through(&volume.files(Credentials::of_process()))?;
+        volume.close()?;
+        Ok(seconds)
+    };
+    for _ in 0..COLD_ROUNDS {
+        ours.push(second_of(&read_ours)?);
+        theirs.push(second_of(&|| read_through(&Host::new(host_path)?))?);
     }
     let ratio = median(theirs) / median(ours);
     Ok(Figure::at_least("disk: cold sequential read", 1.0, ratio, " × host"))
 }
 
-/// Has the memory that a reading needs, and gives it back. What hosts virtual machines takes free memory from them, and brings it
-/// slowly: whoever comes upon such memory would pay up to a second for that.
-fn take_memory() {
-    drop(std::hint::black_box(vec![1_u8; 2 * COLD_BYTES as usize]));
+/// The second of two cold readings. What hosts virtual machines takes free memory from them, and brings it slowly: the first reading
+/// has the memory brought that both use, and would pay up to a second for it.
+fn second_of(read: &dyn Fn() -> Result<f64>) -> Result<f64> {
+    drop_caches()?;
+    read()?;
+    drop_caches()?;
+    read()
 }
 
 /// Makes the kernel forget what it has of files, their names and their places.
