@@ -169,8 +169,7 @@ impl Pager {
             let is_read = self.read_in(first, end - first).is_ok();
             if is_read {
                 self.arrived(first, end - first);
-            }
-            if !is_read {
+            } else {
                 self.let_go(first, end - first);
             }
             for page in first..end {
