@@ -101,6 +101,11 @@ impl Recorder {
         Recorder { rule, ..self }
     }
 
+    /// The same for what is below a disk: of that nothing is planned.
+    pub(crate) fn unplanned(&self) -> Recorder {
+        Recorder { plan: Plan::default(), ..self.clone() }
+    }
+
     /// What is left out, and what was met.
     pub fn plan(&self) -> &Plan {
         &self.plan

@@ -26,7 +26,8 @@ or after it; on a disk, what it held since the last sync. Without a script, buil
 full volume, what grows and shrinks, two threads, two calls, three calls, and random ones.
 
 With --faults the host fails instead of the power, at each place where a call asks it for something: the call must then fail \
-whole with ENOSPC or EIO, or succeed, and the volume go on. Failures and what the calls gave are listed by place.
+whole with ENOSPC or EIO, or succeed, and the volume go on. With --medium paged it is the disk that fails, in a call or in the \
+sync after it; what it could not make durable makes the volume read-only. Failures and what the calls gave are listed by place.
 
 Exit status: 0 nothing was lost, 1 something was: the image can be replayed with what is printed, and a shorter script that \
 fails is printed, too, if there is one. 2 wrong arguments, or not a script.";

@@ -39,9 +39,8 @@ pub(super) fn start(rule: Rule, bytes: u64) -> Result<Start> {
 /// Explores crashes.
 pub fn explore(arguments: &arguments::Explore, output: &mut Output) -> Result<()> {
     interrupt::watch();
-    let is_disk = arguments.medium.rule() != Rule::Lines;
-    if is_disk && (arguments.faults || arguments.fault.is_some() || arguments.beside.is_some()) {
-        let what = "failures and second threads are explored on pmem only";
+    if arguments.medium.rule() != Rule::Lines && arguments.beside.is_some() {
+        let what = "second threads are explored on pmem only";
         return Err(Failure::usage("not on this medium", arguments.medium.name(), what));
     }
     match &arguments.script {

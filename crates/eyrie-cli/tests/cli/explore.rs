@@ -103,6 +103,8 @@ fn failures_of_the_host_are_listed_by_place() {
     assert!(one.contains(&format!("{failure} {kind} {site}\n")) && one.contains("at 1 site:"), "{one}");
     let none = sandbox.run(["explore", "--script", "calls", "--fault", "EIO read none.rs:1 1"]);
     assert_eq!(none.status.code(), Some(2), "{none:?}");
+    let disk = sandbox.succeed(["explore", "--faults", "--medium", "paged", "--script", "calls"]);
+    assert!(disk.contains(" EIO flush crates/eyrie-medium/src/paged/drain.rs:"), "{disk}");
 }
 
 #[test]

@@ -5,7 +5,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use eyrie_medium::sync::{Mutex, MutexGuard, lock};
+use eyrie_medium::sync::{Mutex, MutexGuard, lock, prefetch};
 use smallvec::SmallVec;
 
 use crate::ObjectId;
@@ -50,7 +50,9 @@ impl Locks {
         }
         let mut indices: SmallVec<[usize; 8]> = SmallVec::new();
         for &id in ids {
-            indices.push(spread(id, STRIPES));
+            let index = spread(id, STRIPES);
+            prefetch(&self.stripes[index]);
+            indices.push(index);
         }
         indices.sort_unstable();
         indices.dedup();

@@ -30,6 +30,7 @@ impl Scm {
                 (Kind::File, _) | (_, What::Name) => {}
                 (_, What::Key) => return Err(Error::Invalid("the key names no file")),
             }
+            self.opens.prefetch(id);
             let _held = self.locks.hold(&[dir, id]);
             let parent = self.parent(dir)?;
             let Some(Some(found)) = self.confirm(&parent, name, &peeked)? else { continue };

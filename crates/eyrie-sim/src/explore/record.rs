@@ -122,10 +122,11 @@ impl Start {
         &self.image
     }
 
-    /// The bytes of the volume when it has been opened, and was not closed.
+    /// The bytes of the volume, or of its disk, when it has been opened, and was not closed.
     pub(super) fn crashed(&self) -> Result<Vec<u8>, RecordError> {
         let session = Session::open(self, &Plan::default())?;
-        Ok(session.files.engine().volume().medium().snapshot())
+        session.files.engine().sync().map_err(failed)?;
+        Ok(session.rest.bytes().unwrap_or_else(|| session.files.engine().volume().medium().snapshot()))
     }
 
     pub(super) fn model(&self) -> &Model {

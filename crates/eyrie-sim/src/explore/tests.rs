@@ -301,6 +301,26 @@ fn a_fence_that_one_of_two_threads_lacks_is_noticed() {
 
 /// Every single call and every failure that it can meet. What an object has that cannot be read when it is removed is free
 /// again when the volume was closed.
+/// Every failure of a disk that a call, or a sync after it, may meet.
+#[test]
+fn every_failure_of_a_disk_leaves_whole_calls() {
+    let start = Start::empty(Rule::Sectors, 1 << 20).and_then(|empty| empty.after(&workload::setup()));
+    let start = start.expect("room");
+    let mut faults = Faults::new(None);
+    let calls = script(
+        "creat /new\nwrite /new 0 300K 1\nwrite /new 100 50 2\nfsync /new\nrename /new /moved\nmkdir /dir\n\
+         put / key 5000 3\nfallocate /moved punch-hole 4096 8192\ntruncate /moved 10\nunlink /moved\nsync\n",
+    );
+    let done = faults.calls(&start, &calls, &mut || true);
+    let after = done.unwrap_or_else(|failure| panic!("{failure}"));
+    faults.lifecycle(&after, &mut || true).unwrap_or_else(|failure| panic!("{failure}"));
+    let sites = faults.reports().map(|report| (report.kind, &report.site)).collect::<BTreeSet<_>>();
+    assert!(sites.len() >= 12, "{sites:?}");
+    for kind in ["back", "flush", "read", "unback", "write"] {
+        assert!(faults.reports().any(|report| report.kind == kind && report.injected > 0), "{kind}");
+    }
+}
+
 #[test]
 fn every_failure_of_the_host_leaves_whole_calls() {
     let start =

@@ -7,7 +7,7 @@ use eyrie_sim::explore::workload;
 use eyrie_sim::script::Script;
 use serde_json::json;
 
-use super::{Deadline, parsed, started};
+use super::{Deadline, flags, parsed, started};
 use crate::commands::workloads::TIME;
 use crate::failure::{Failure, Result};
 use crate::output::Output;
@@ -58,10 +58,20 @@ pub(super) fn explore(arguments: &arguments::Explore, output: &mut Output) -> Re
     if arguments.json {
         return output.json(&json!({ "faults": reports, "injected": injected, "complete": complete }));
     }
-    writeln!(output, "{:>8}  {:<32} FAILED CALL", "FAILURES", "THE CALLS GAVE")?;
-    for FaultReport { kind, site, failure, injected, results } in &reports {
-        let results: Vec<_> = results.iter().map(|(result, count)| format!("{count} {result}")).collect();
-        writeln!(output, "{injected:>8}  {:<32} {failure} {kind} {site}", results.join(", "))?;
+    let gave = |report: &FaultReport| {
+        report
+            .results
+            .iter()
+            .map(|(result, count)| format!("{count} {result}"))
+            .collect::<Vec<_>>()
+            .join(", ")
+    };
+    let rows: Vec<_> = reports.iter().map(|report| (report, gave(report))).collect();
+    let title = "THE CALLS GAVE";
+    let width = rows.iter().map(|(_, gave)| gave.len()).fold(title.len(), usize::max);
+    writeln!(output, "{:>8}  {title:<width$}  FAILED CALL", "FAILURES")?;
+    for (FaultReport { kind, site, failure, injected, .. }, gave) in rows {
+        writeln!(output, "{injected:>8}  {gave:<width$}  {failure} {kind} {site}")?;
     }
     let end = if complete {
         "every call is whole or undone"
@@ -91,8 +101,8 @@ fn wrong(
     let fault =
         failure.failing.as_ref().map_or(String::new(), |failing| format!(" --fault '{}'", told(failing)));
     text.push_str(&format!(
-        "replay it with: eyrie explore --faults{from} --script {path} --size {}{fault}",
-        arguments.size
+        "replay it with: eyrie explore --faults{from} --script {path}{}{fault}",
+        flags(arguments)
     ));
     Failure::of_line(text)
 }

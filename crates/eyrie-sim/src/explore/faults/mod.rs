@@ -4,21 +4,21 @@
 //! is sound, holds what the model holds, has as much free as a recovery finds, does the same call again without a
 //! failure, and no crash takes away what had returned. Opening, trimming and closing the volume fail and succeed likewise.
 
+mod disk;
+mod memory;
+
 use std::collections::BTreeMap;
 use std::fmt;
 
 use eyrie::Errno;
-use eyrie_engine::Engine;
 use eyrie_engine::scm::Scm;
-use eyrie_medium::{Event, Failing, FailureKind, Medium, Plan, Recorder, Rule, Site, SiteKind};
+use eyrie_medium::{Event, Failing, FailureKind, Rule, Site, SiteKind};
 use serde::Serialize;
 
-use super::record::{Session, errno, pass_grace_periods};
 use super::recovered::caught;
-use super::{Limits, RecordError, Run, Start};
-use crate::compare::{Tree, difference, tree};
+use super::{Limits, RecordError, Start};
 use crate::script::errno::name as errno_name;
-use crate::script::{Line, Script, perform};
+use crate::script::{Line, Script};
 
 /// Images of each crash after a failure.
 const LIMITS: Limits = Limits { images: 2, sampled: 0, is_complete: false, recoveries: 0 };
@@ -106,9 +106,10 @@ fn errno_of(kind: FailureKind) -> Errno {
     }
 }
 
-/// How a site may fail.
-fn kinds(site: &Site) -> &'static [FailureKind] {
+/// How a site may fail. What is stored in memory has its room, what is written to a disk may not.
+fn kinds(site: &Site, rule: Rule) -> &'static [FailureKind] {
     match site.kind {
+        SiteKind::Write if rule == Rule::Sectors => &[FailureKind::Full, FailureKind::Io],
         SiteKind::Back => &[FailureKind::Full, FailureKind::Io],
         SiteKind::Allocate => &[FailureKind::Full],
         _ => &[FailureKind::Io],
@@ -116,11 +117,11 @@ fn kinds(site: &Site) -> &'static [FailureKind] {
 }
 
 /// The failures of a site that was met so often: of its first two calls and the last, and from each of these on.
-fn failures(site: Site, met: u64) -> Vec<Failing> {
+fn failures(site: Site, met: u64, rule: Rule) -> Vec<Failing> {
     let mut firsts = vec![1, 2, met];
     firsts.retain(|&first| first <= met);
     firsts.dedup();
-    let ways = kinds(&site).iter().flat_map(|&kind| firsts.iter().map(move |&first| (kind, first)));
+    let ways = kinds(&site, rule).iter().flat_map(|&kind| firsts.iter().map(move |&first| (kind, first)));
     ways.flat_map(|(kind, first)| [false, true].map(|lasts| Failing { site, kind, first, lasts })).collect()
 }
 
@@ -198,7 +199,7 @@ impl Faults {
             shown.map_err(|what| FaultFailure { during: act.to_string(), failing, what })
         };
         let met = run(None)?.met;
-        for failing in met.into_iter().flat_map(|(site, met)| failures(site, met)) {
+        for failing in met.into_iter().flat_map(|(site, met)| failures(site, met, start.rule())) {
             if self.only.as_ref().is_some_and(|only| *only != told(&failing)) {
                 continue;
             }
@@ -227,12 +228,18 @@ impl Faults {
 }
 
 fn trial(start: &Start, act: Act<'_>, failing: Option<Failing>) -> Result<Shown, String> {
+    let is_disk = start.rule() == Rule::Sectors;
+    let open =
+        |image| if is_disk { disk::open(image, start, failing) } else { memory::open(image, start, failing) };
     match act {
-        Act::Open => open(start.image().to_vec(), start, failing),
-        Act::Recover => open(start.crashed().map_err(text)?, start, failing),
-        Act::Call(line) => call(start, line, failing),
-        Act::Trim => trim(start, failing),
-        Act::Close => close(start, failing),
+        Act::Open => open(start.image().to_vec()),
+        Act::Recover => open(start.crashed().map_err(text)?),
+        Act::Call(line) if is_disk => disk::call(start, line, failing),
+        Act::Call(line) => memory::call(start, line, failing),
+        Act::Trim if is_disk => disk::trim(start, failing),
+        Act::Trim => memory::trim(start, failing),
+        Act::Close if is_disk => disk::close(start, failing),
+        Act::Close => memory::close(start, failing),
     }
 }
 
@@ -249,7 +256,7 @@ fn is_allowed(result: Option<Errno>, failing: Option<Failing>) -> Result<(), Str
     }
 }
 
-/// What a medium that starts with `image` has after `events`.
+/// What a medium, or a disk, that starts with `image` has after `events`.
 fn stored(mut image: Vec<u8>, events: &[Event]) -> Vec<u8> {
     for event in events {
         if let Event::Store { addr, bytes, .. } = event {
@@ -259,152 +266,7 @@ fn stored(mut image: Vec<u8>, events: &[Event]) -> Vec<u8> {
     image
 }
 
-/// Opens `image`, which must be sound and hold `expected`; how much is free there, and the number of objects.
-fn opened(image: &[u8], expected: &Tree) -> Result<(u64, u64), String> {
-    let medium = Medium::traced_from(image, Recorder::default()).map_err(text)?;
-    let engine = Scm::open_on(medium).map_err(|error| format!("opened later: {error}"))?;
-    if let Some(what) = difference(&tree(&engine), expected) {
-        return Err(format!("opened later it has, and should have:\n{what}"));
-    }
-    sound(&engine)?;
-    let space = engine.space();
-    Ok((space.free, space.objects))
-}
-
 fn sound(engine: &Scm) -> Result<(), String> {
     let report = engine.check().map_err(text)?;
     report.findings.first().map_or(Ok(()), |finding| Err(format!("check: {finding}")))
-}
-
-/// The volume holds `expected`, is sound, and a recovery of it finds as much free. What `may_lose` is that something was
-/// not given back because it could not be read: then a recovery finds it.
-fn holds(engine: &Scm, expected: &Tree, may_lose: bool) -> Result<(), String> {
-    if let Some(what) = difference(&tree(engine), expected) {
-        return Err(format!("has, and should have:\n{what}"));
-    }
-    if may_lose {
-        return opened(&engine.volume().medium().snapshot(), expected).map(drop);
-    }
-    sound(engine)?;
-    let space = engine.space();
-    let (free, objects) = opened(&engine.volume().medium().snapshot(), expected)?;
-    if (space.free, space.objects) != (free, objects) {
-        let (is_free, are) = (space.free, space.objects);
-        return Err(format!(
-            "{is_free} bytes are free and {are} objects there, should be {free} and {objects}"
-        ));
-    }
-    Ok(())
-}
-
-fn open(image: Vec<u8>, start: &Start, failing: Option<Failing>) -> Result<Shown, String> {
-    let plan = Plan::default();
-    let recorder = Recorder::of(plan.clone());
-    let medium = Medium::traced_from(&image, recorder.clone()).map_err(text)?;
-    plan.fail(failing);
-    let done = Scm::open_on(medium);
-    let (met, failed) = (plan.calls(), plan.failed());
-    plan.fail(None);
-    let result = done.as_ref().err().map(eyrie_engine::Error::errno);
-    is_allowed(result, failing)?;
-    let expected = tree(start.model());
-    if let Ok(engine) = &done {
-        holds(engine, &expected, false)?;
-    }
-    opened(&stored(image, &recorder.take()), &expected)?;
-    Ok(Shown { result, met, failed })
-}
-
-fn close(start: &Start, failing: Option<Failing>) -> Result<Shown, String> {
-    let plan = Plan::default();
-    let session = Session::open(start, &plan).map_err(text)?;
-    let image = session.files.engine().volume().medium().snapshot();
-    let (recorder, expected) = (session.recorder.clone(), tree(start.model()));
-    drop(recorder.take());
-    let (engine, _) = session.into_engine().map_err(text)?;
-    plan.fail(failing);
-    let result = engine.close().err().map(|error| error.errno());
-    let (met, failed) = (plan.calls(), plan.failed());
-    is_allowed(result, failing)?;
-    opened(&stored(image, &recorder.take()), &expected)?;
-    Ok(Shown { result, met, failed })
-}
-
-fn trim(start: &Start, failing: Option<Failing>) -> Result<Shown, String> {
-    let plan = Plan::default();
-    let session = Session::open(start, &plan).map_err(text)?;
-    let engine = session.files.engine();
-    plan.fail(failing);
-    let result = engine.trim().err().map(|error| error.errno());
-    let (met, failed) = (plan.calls(), plan.failed());
-    plan.fail(None);
-    is_allowed(result, failing)?;
-    holds(engine, &tree(start.model()), false)?;
-    engine.trim().map_err(text)?;
-    holds(engine, &tree(start.model()), false)?;
-    Ok(Shown { result, met, failed })
-}
-
-/// Makes the call on both, and lets it fail in the engine.
-fn call(start: &Start, line: &Line, failing: Option<Failing>) -> Result<Shown, String> {
-    let plan = Plan::default();
-    let session = Session::open(start, &plan).map_err(text)?;
-    let engine = session.files.engine();
-    let base = engine.volume().medium().snapshot();
-    session.set_clock(line);
-    let (before, early) = (tree(&**session.model.engine()), session.early(line));
-    plan.fail(failing);
-    let actual = errno(&perform(&session.files, &line.call));
-    let (met, failed) = (plan.calls(), plan.failed());
-    plan.fail(None);
-    let foreseen = match (failing, actual) {
-        // What there is no room for happens to neither.
-        (None, Some(Errno::NOSPC)) => actual,
-        _ => errno(&perform(&session.forked_model(), &line.call)),
-    };
-    let is_access = |kind| matches!(kind, SiteKind::Read | SiteKind::Write | SiteKind::Publish);
-    let may_lose = failed > 0 && failing.is_some_and(|failing| is_access(failing.site.kind));
-    // A call may read something more when its change is done, and fail then.
-    let is_late = may_lose && difference(&tree(&**engine), &before).is_some();
-    let is_full = failing.is_none() && actual == Some(Errno::NOSPC);
-    if !is_full && (actual == foreseen || is_late) {
-        let _ = perform(&session.model, &line.call);
-    }
-    if actual != foreseen && actual.is_none() {
-        return Err("succeeds, which it should not".to_string());
-    }
-    if actual != foreseen {
-        is_allowed(actual, failing.filter(|_| failed > 0))?;
-    }
-    session.recorder.mark(1);
-    pass_grace_periods();
-    let after = tree(&**session.model.engine());
-    holds(engine, &after, may_lose)?;
-
-    let again_early = session.early(line);
-    let again = errno(&perform(&session.files, &line.call));
-    if again != Some(Errno::NOSPC) {
-        let foreseen = errno(&perform(&session.model, &line.call));
-        if again != foreseen {
-            return Err(format!("made again, it gives {again:?}, should give {foreseen:?}"));
-        }
-    }
-    session.recorder.mark(2);
-    pass_grace_periods();
-    let last = tree(&**session.model.engine());
-    holds(engine, &last, may_lose).map_err(|what| format!("made again: {what}"))?;
-
-    let recorder = session.recorder.clone();
-    let (events, early) = (recorder.take(), vec![early, again_early]);
-    let left = stored(base.clone(), &events);
-    session.into_engine().map_err(text)?.0.close().map_err(text)?;
-    opened(&stored(left, &recorder.take()), &last).map_err(|what| format!("closed: {what}"))?;
-    if actual != foreseen {
-        let states = vec![before, after, last];
-        let (durable, plan) = (vec![0, 1, 2], Plan::default());
-        let (rule, orders, is_closed) = (Rule::Lines, None, false);
-        let run = Run { rule, base, events, states, durable, early, orders, is_closed, plan };
-        run.explore(LIMITS, &mut |_| true).map_err(text)?;
-    }
-    Ok(Shown { result: actual, met, failed })
 }
