@@ -24,6 +24,8 @@ use crate::volume::{REDO_SLOT_BYTES, REDO_SLOTS, Volume, redo_slot};
 use crate::{Error, Result};
 
 const ENTRY_BYTES: u64 = 16;
+/// Of the place of the words, which the checksum is of, too.
+const PLACE_BYTES: usize = 8;
 const INLINE_OFFSET: u64 = 64;
 const INLINE_ENTRIES: usize = ((REDO_SLOT_BYTES - INLINE_OFFSET) / ENTRY_BYTES) as usize;
 /// More words than any Op needs: a record this long is corrupt.
@@ -84,19 +86,20 @@ pub(crate) fn commit(transaction: &mut Transaction<'_>) -> Result<Settled> {
             extent.addr
         };
         let mut record: SmallVec<[u64; 32]> = SmallVec::new();
+        record.push(entries.raw().to_le());
         for (addr, value) in &words {
             record.push(addr.raw().to_le());
             record.push(value.to_le());
         }
         let record = record.as_bytes();
-        transaction.write(entries, record)?;
+        transaction.write(entries, &record[PLACE_BYTES..])?;
         for &(addr, _) in &words {
             // From the publish on nothing may fail: every word must be there.
             medium.load(addr)?;
         }
         transaction.write_word(slot.add(8), entries.raw())?;
         let ordered = transaction.barrier();
-        let committed = medium.publish(slot, state(record, entries), ordered)?;
+        let committed = medium.publish(slot, state(record), ordered)?;
         let settled = medium.settle(committed);
 
         redo.started.fetch_add(1, Ordering::AcqRel);
@@ -112,9 +115,10 @@ pub(crate) fn commit(transaction: &mut Transaction<'_>) -> Result<Settled> {
     })
 }
 
-fn state(record: &[u8], entries: Addr) -> u64 {
-    let checksum = crc32c::crc32c_append(crc32c::crc32c(&entries.raw().to_le_bytes()), record);
-    u64::from(checksum) << 32 | (record.len() as u64 / ENTRY_BYTES)
+/// Word 0 for a record: the place of its words, and the words.
+fn state(record: &[u8]) -> u64 {
+    let count = (record.len() - PLACE_BYTES) as u64 / ENTRY_BYTES;
+    u64::from(crc32c::crc32c(record)) << 32 | count
 }
 
 /// Applies the committed records of a crashed volume. Doing it twice is doing it once.
@@ -139,14 +143,17 @@ fn replay_slot(medium: &Medium, slot: Addr) -> Result<()> {
     if count > MAX_ENTRIES {
         return Err(Error::corrupt(slot, "redo record with too many words"));
     }
-    let entries = Addr::from_raw(medium.load(slot.add(8))?);
-    let mut record = vec![0; (count * ENTRY_BYTES) as usize];
-    medium.read(entries, &mut record)?;
-    if !medium.verify(state(&record, entries) == stored) {
+    let entries = medium.load(slot.add(8))?;
+    let mut record = vec![0; PLACE_BYTES + (count * ENTRY_BYTES) as usize];
+    record[..PLACE_BYTES].copy_from_slice(&entries.to_le_bytes());
+    medium.read(Addr::from_raw(entries), &mut record[PLACE_BYTES..])?;
+    if !medium.verify(state(&record) == stored) {
         return Err(Error::corrupt(slot, "redo record with a wrong checksum"));
     }
     let word = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().expect("chunks of eight bytes"));
-    let words = record.chunks_exact(16).map(|entry| (Addr::from_raw(word(&entry[..8])), word(&entry[8..])));
+    let words = record[PLACE_BYTES..]
+        .chunks_exact(16)
+        .map(|entry| (Addr::from_raw(word(&entry[..8])), word(&entry[8..])));
     for (addr, _) in words.clone() {
         // All of them or none: a record that nobody wrote must not damage more.
         medium.load(addr)?;
@@ -176,7 +183,7 @@ mod tests {
         assert_eq!(INLINE_ENTRIES, 252);
         assert_described("Redo word", ENTRY_BYTES as usize, &[("address", 0, 8), ("value", 8, 8)]);
         let (place, word) = (0x1140_u64.to_le_bytes(), [7; ENTRY_BYTES as usize]);
-        let checksum = crc32c::crc32c(&[&place[..], &word[..]].concat());
-        assert_eq!(state(&word, Addr::from_raw(0x1140)), u64::from(checksum) << 32 | 1);
+        let record = [&place[..], &word[..]].concat();
+        assert_eq!(state(&record), u64::from(crc32c::crc32c(&record)) << 32 | 1);
     }
 }

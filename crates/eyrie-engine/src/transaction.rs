@@ -48,7 +48,7 @@ impl<'v> Transaction<'v> {
     pub fn begin(volume: &'v Volume) -> Transaction<'v> {
         Transaction {
             volume,
-            dirty: Some(volume.medium().epoch()),
+            dirty: None,
             prelude: None,
             lines: SmallVec::new(),
             words: SmallVec::new(),

@@ -8,6 +8,7 @@ use crate::transaction::Transaction;
 use crate::{Applied, Content, Error, Kind, ObjectId, Owner, Result, Time};
 
 /// A directory that is locked and about to get or lose entries.
+#[derive(Clone, Copy)]
 pub(super) struct Parent {
     pub(super) id: ObjectId,
     pub(super) hot: Hot,
@@ -44,25 +45,23 @@ impl Scm {
         Ok(grown.is_some())
     }
 
-    /// Begins a transaction with a new entry in it; also whether others may have moved. The name is free and the
+    /// Begins `transaction`, which changes nothing yet, with a new entry; whether others may have moved. The name is free and the
     /// directory's lock held.
-    pub(super) fn begin_insert(
-        &self,
+    pub(super) fn insert_entry<'a>(
+        &'a self,
+        transaction: &mut Transaction<'a>,
         parent: &mut Parent,
         name: &[u8],
         id: ObjectId,
         time: Time,
-    ) -> Result<(Transaction<'_>, bool)> {
-        let mut transaction = Transaction::begin(&self.volume);
+    ) -> Result<bool> {
         let Parent { hot, time_epoch, .. } = *parent;
-        if collection::insert_with_ease(&mut transaction, hot.root, name, id, time, time_epoch)? {
-            return Ok((transaction, false));
+        if collection::insert_with_ease(transaction, hot.root, name, id, time, time_epoch)? {
+            return Ok(false);
         }
-        drop(transaction);
         let moved = self.make_room(parent, name)?;
-        let mut transaction = Transaction::begin(&self.volume);
-        collection::insert(&mut transaction, parent.hot.root, name, id, time, time_epoch)?;
-        Ok((transaction, moved))
+        collection::insert(transaction, parent.hot.root, name, id, time, time_epoch)?;
+        Ok(moved)
     }
 
     /// Writes a new object of `kind`, whose entry is made elsewhere. The name is free and the directory's lock held.
@@ -110,7 +109,8 @@ impl Scm {
         if self.find(&parent.hot, name)?.is_some() {
             return Err(Error::Exists);
         }
-        let (mut transaction, _) = self.begin_insert(&mut parent, name, id, time)?;
+        let mut transaction = Transaction::begin(&self.volume);
+        self.insert_entry(&mut transaction, &mut parent, name, id, time)?;
         self.add_object(&mut transaction, dir, id, owner, content, false, time)?;
         transaction.commit()?;
         Ok(Applied { created: true, ..Applied::default() })
@@ -131,7 +131,8 @@ impl Scm {
         if selector.unlinked() {
             return Err(Error::NotFound);
         }
-        let (mut transaction, _) = self.begin_insert(&mut parent, name, id, time)?;
+        let mut transaction = Transaction::begin(&self.volume);
+        self.insert_entry(&mut transaction, &mut parent, name, id, time)?;
         self.change_links(&mut transaction, id, 1, time)?;
         transaction.commit()?;
         Ok(Applied::default())

@@ -52,10 +52,10 @@ impl Scm {
             if self.confirm(&parent, name, &peeked)?.is_none() {
                 continue;
             }
-            let mut transaction = match existing {
-                None => self.begin_insert(&mut parent, name, id, time)?.0,
-                Some(_) => Transaction::begin(&self.volume),
-            };
+            let mut transaction = Transaction::begin(&self.volume);
+            if existing.is_none() {
+                self.insert_entry(&mut transaction, &mut parent, name, id, time)?;
+            }
             self.set_value(&mut transaction, dir, existing, value)?;
             transaction.commit()?;
             return Ok(Applied { created: existing.is_none(), offset: 0 });

@@ -61,7 +61,7 @@ impl Scm {
     /// Both entries as they are under the locks; `None` if they changed since they were looked up.
     fn ready(&self, request: &Move<'_>, moved: &Peeked, target: &Peeked) -> Result<Option<Ready>> {
         let from = self.parent(request.from_dir)?;
-        let to = self.parent(request.to_dir)?;
+        let to = if request.to_dir == from.id { from } else { self.parent(request.to_dir)? };
         let Some(Some(moved)) = self.confirm(&from, request.from_name, moved)? else { return Ok(None) };
         let Some(target) = self.confirm(&to, request.to_name, target)? else { return Ok(None) };
         Ok(Some(Ready { from, to, moved, target }))
@@ -115,22 +115,17 @@ impl Scm {
         let Ready { from, mut to, moved, target } = ready;
         let Move { to_name, time, .. } = *request;
         let mut gone: SmallVec<[ObjectId; 1]> = SmallVec::new();
-        let mut transaction = match target {
+        let mut transaction = Transaction::begin(&self.volume);
+        match target {
             None => {
-                let (mut transaction, shifted) = self.begin_insert(&mut to, to_name, moved.id, time)?;
                 let mut old = moved;
-                if shifted {
+                if self.insert_entry(&mut transaction, &mut to, to_name, moved.id, time)? {
                     // Making room may have moved the old entry too.
                     let from = self.parent(from.id)?;
                     old = self.find(&from.hot, request.from_name)?.ok_or(Error::NotFound)?;
                 }
                 collection::remove(&mut transaction, &old, time, from.time_epoch)?;
-                transaction
             }
-            Some(_) => Transaction::begin(&self.volume),
-        };
-        match target {
-            None => {}
             Some(target) if request.mode == RenameMode::Exchange => {
                 collection::replace(&mut transaction, &target, moved.id, time, to.time_epoch)?;
                 collection::replace(&mut transaction, &moved, target.id, time, from.time_epoch)?;

@@ -80,7 +80,7 @@ fn widen<'v>(
     publish: impl FnOnce(&mut Transaction<'v>, Pointer) -> Result<()>,
 ) -> Result<()> {
     let table = Table::open(volume.medium(), *root)?;
-    let buckets = table.buckets()?;
+    let buckets = table.all_buckets()?;
     let segment = BucketPlace::of(buckets.count()).segment;
     if segment < table.slots() {
         return Ok(());

@@ -67,19 +67,19 @@ impl<'v> Table<'v> {
         table_slots(self.extent.bytes())
     }
 
-    /// The number of buckets.
+    /// The number of buckets, for which the table may have no place.
     #[inline(always)]
     pub fn buckets(&self) -> Result<Buckets> {
         let count = load(self.medium, self.extent.addr)?;
-        match Buckets::new(count) {
-            Some(buckets) if BucketPlace::of(count - 1).segment < self.slots() => Ok(buckets),
-            _ => Err(Error::corrupt(self.extent.addr, "impossible number of buckets")),
-        }
+        Buckets::new(count).ok_or_else(|| Error::corrupt(self.extent.addr, "impossible number of buckets"))
     }
 
-    /// The number of buckets, for those who go through all of them: no more than there is room for in the volume.
+    /// The number of buckets, for those who go through all of them: no more than there is room for in the table and the volume.
     pub fn all_buckets(&self) -> Result<Buckets> {
         let buckets = self.buckets()?;
+        if BucketPlace::of(buckets.count() - 1).segment >= self.slots() {
+            return Err(Error::corrupt(self.extent.addr, "more buckets than fit the table"));
+        }
         let room: u64 = self.medium.segment_sizes().sum();
         if buckets.count() > room / PAGE_BYTES {
             return Err(Error::corrupt(self.extent.addr, "more buckets than fit the volume"));
@@ -90,6 +90,9 @@ impl<'v> Table<'v> {
     /// The segment with this number, if the table points to one, of at least `step` buckets.
     #[inline(always)]
     pub fn segment(&self, segment: u64, step: u64) -> Result<Option<Extent>> {
+        if segment >= self.slots() {
+            return Err(Error::corrupt(self.extent.addr, "bucket behind the end of its table"));
+        }
         let slot = segment_slot(self.extent.addr, segment);
         match Pointer::from_raw(load(self.medium, slot)?) {
             Pointer::NULL => Ok(None),
@@ -97,7 +100,7 @@ impl<'v> Table<'v> {
         }
     }
 
-    /// The first page of a bucket that the table has place for.
+    /// The first page of a bucket.
     #[inline(always)]
     pub fn page(&self, bucket: u64) -> Result<Addr> {
         let place = BucketPlace::of(bucket);
