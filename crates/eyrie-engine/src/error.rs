@@ -1,5 +1,7 @@
 //! What engines report, and the one map from it to errno.
 
+use std::io;
+
 use eyrie_medium::{Addr, Fault};
 use rustix::io::Errno;
 
@@ -89,6 +91,10 @@ pub enum Error {
     },
 }
 
+fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+}
+
 impl Error {
     /// The errno that POSIX calls give for this.
     pub fn errno(&self) -> Errno {
@@ -114,6 +120,7 @@ impl Error {
             Error::Fault(fault) => match fault {
                 Fault::HostFull => Errno::NOSPC,
                 Fault::ReadOnly => Errno::ROFS,
+                Fault::Io { source, .. } if is_full(source) => Errno::NOSPC,
                 _ => Errno::IO,
             },
             Error::Volume { errno, .. } => *errno,

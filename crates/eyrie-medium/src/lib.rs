@@ -49,7 +49,7 @@ pub use paged::overlay::Overlay;
 #[cfg(feature = "testing")]
 pub use paged::simulated::SimulatedDisk;
 pub use paged::{Gate, PagedOptions};
-pub use plan::{Failing, FailureKind, Plan, Site, SiteKind};
+pub use plan::{Failing, FailureKind, Plan, Site, SiteKind, host_call};
 pub use token::{Dirty, Ordered, Published, Settled};
 pub use trace::{CrashPoint, CrashPoints, Event, Pending, Recorder, Rule};
 pub use turns::Turns;

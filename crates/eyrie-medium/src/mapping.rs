@@ -12,6 +12,7 @@ use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags};
 
 use crate::addr::PAGE_SIZE;
 use crate::fault::{Fault, Registration, STATE_FAILED, STATE_FORKED, STATE_SOUND};
+use crate::plan::host_call;
 
 fn io_fault(what: &str) -> impl FnOnce(Errno) -> Fault {
     move |errno| match errno {
@@ -31,7 +32,7 @@ fn reserve(len: usize) -> Result<*mut libc::c_void, Fault> {
     // SAFETY: a new mapping at an address of the kernel's choice, of which only the ends are given back.
     unsafe {
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
-        let base = rustix::mm::mmap_anonymous(ptr::null_mut(), most, ProtFlags::empty(), flags)
+        let base = host_call(|| rustix::mm::mmap_anonymous(ptr::null_mut(), most, ProtFlags::empty(), flags))
             .map_err(io_fault("reserving address space"))?;
         let head = base.align_offset(HUGE_PAGE);
         let place = base.byte_add(head);
@@ -91,17 +92,11 @@ impl Mapping {
 
     fn map(file: &File, len: u64, sentinel: &Sentinel, sharing: MapFlags) -> Result<Mapping, Fault> {
         let place = reserve(len as usize)?;
+        let flags = sharing | MapFlags::NORESERVE | MapFlags::FIXED;
+        let rights = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: takes the place of the reservation, which nothing else knows of.
-        let base = unsafe {
-            rustix::mm::mmap(
-                place,
-                len as usize,
-                ProtFlags::READ | ProtFlags::WRITE,
-                sharing | MapFlags::NORESERVE | MapFlags::FIXED,
-                file.as_fd(),
-                0,
-            )
-        };
+        let base =
+            host_call(|| unsafe { rustix::mm::mmap(place, len as usize, rights, flags, file.as_fd(), 0) });
         let base = base.map_err(|errno| {
             // SAFETY: the reservation was not replaced, and nothing refers to it.
             let _ = unsafe { rustix::mm::munmap(place, len as usize) };
@@ -147,7 +142,8 @@ impl Mapping {
         // SAFETY: the range is this mapping, which nothing else knows of; the size of its pages changes no byte. A kernel
         // that has no huge pages refuses to do without them.
         unsafe {
-            rustix::mm::mprotect(place, len as usize, MprotectFlags::READ | MprotectFlags::WRITE)
+            let rights = MprotectFlags::READ | MprotectFlags::WRITE;
+            host_call(|| rustix::mm::mprotect(place, len as usize, rights))
                 .map_err(io_fault("mapping memory"))?;
             let _ = rustix::mm::madvise(place, len as usize, Advice::LinuxNoHugepage);
         }
@@ -191,13 +187,10 @@ impl Mapping {
         rustix::io::retry_on_intr(|| rustix::fs::fallocate(file, FallocateFlags::KEEP_SIZE, offset, len))
             .map_err(io_fault("allocating host blocks for the volume"))?;
         // SAFETY: populating page tables of a range inside the mapping changes no byte.
-        let populated = unsafe {
-            rustix::mm::madvise(
-                self.base().add(offset as usize).cast(),
-                len as usize,
-                Advice::LinuxPopulateWrite,
-            )
-        };
+        let populated = host_call(|| unsafe {
+            let place = self.base().add(offset as usize).cast();
+            rustix::mm::madvise(place, len as usize, Advice::LinuxPopulateWrite)
+        });
         // Pre-faulting only saves time: a kernel without it (before 5.14) faults the pages in as they are used.
         match populated {
             Ok(()) | Err(Errno::INVAL) => {}
@@ -230,22 +223,15 @@ unsafe impl Sync for Sentinel {}
 
 impl Sentinel {
     pub(crate) fn new() -> Result<Sentinel, Fault> {
-        let size = PAGE_SIZE as usize;
-        // SAFETY: a new private page; advising it changes what forked children see of it, and nothing else.
-        let page = unsafe {
-            let page = rustix::mm::mmap_anonymous(
-                ptr::null_mut(),
-                size,
-                ProtFlags::READ | ProtFlags::WRITE,
-                MapFlags::PRIVATE,
-            )
-            .map_err(io_fault("mapping a page"))?;
-            rustix::mm::madvise(page, size, Advice::LinuxWipeOnFork)
-                .map_err(io_fault("marking a page wiped on fork"))?;
-            page
-        };
+        let (size, rights) = (PAGE_SIZE as usize, ProtFlags::READ | ProtFlags::WRITE);
+        // SAFETY: a new private page at an address of the kernel's choice.
+        let map = || unsafe { rustix::mm::mmap_anonymous(ptr::null_mut(), size, rights, MapFlags::PRIVATE) };
+        let page = host_call(map).map_err(io_fault("mapping a page"))?;
         let word = NonNull::new(page.cast::<AtomicU64>()).expect("mmap gives no null");
         let sentinel = Sentinel { word };
+        // SAFETY: advising the page changes what forked children see of it, and nothing else.
+        host_call(|| unsafe { rustix::mm::madvise(page, size, Advice::LinuxWipeOnFork) })
+            .map_err(io_fault("marking a page wiped on fork"))?;
         sentinel.word().store(STATE_SOUND, Ordering::Release);
         Ok(sentinel)
     }

@@ -15,7 +15,7 @@ use crate::epoch::Guard;
 use crate::fault::Fault;
 use crate::image::{CrashImage, ImageBase};
 use crate::mapping::{Mapping, Sentinel};
-use crate::plan::SiteKind;
+use crate::plan::{self, SiteKind};
 use crate::pmem::Pmem;
 use crate::sync::interleave;
 use crate::token::Dirty;
@@ -238,6 +238,7 @@ impl Medium {
         if let Backing::Paged(keeper) = &self.backing {
             return keeper.pager().back(addr.offset(), len);
         }
+        plan::ask(SiteKind::Back, Location::caller())?;
         self.segments[addr.segment_index()].back(addr.offset(), len)
     }
 
@@ -253,6 +254,7 @@ impl Medium {
         if let Backing::Paged(keeper) = &self.backing {
             return keeper.pager().unback(addr.offset(), len);
         }
+        plan::ask(SiteKind::Unback, Location::caller())?;
         self.segments[addr.segment_index()].unback(addr.offset(), len)
     }
 

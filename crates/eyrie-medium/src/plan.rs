@@ -1,8 +1,9 @@
 //! Plans of tests: which points of the engine are left out, as by a mistake in it, and which of its calls fail.
 //!
-//! A point, or a call, is known by its [`Site`]. Only media of tests have plans, and simulated disks; for all others what is
-//! asked here goes without saying.
+//! A point, or a call, is known by its [`Site`]. Media of tests have plans, and simulated disks, and a thread may have one for
+//! what it asks of the host; for all others what is asked here goes without saying.
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::io;
@@ -10,6 +11,8 @@ use std::ops::Range;
 use std::panic::Location;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rustix::io::Errno;
 
 use crate::Fault;
 
@@ -35,6 +38,8 @@ pub enum SiteKind {
     Back,
     /// Gives memory, or blocks, back to the host.
     Unback,
+    /// Asks the host for anything else: files, their sizes and locks, address space, threads.
+    Host,
 }
 
 impl SiteKind {
@@ -50,6 +55,7 @@ impl SiteKind {
             SiteKind::Allocate => "allocate",
             SiteKind::Back => "back",
             SiteKind::Unback => "unback",
+            SiteKind::Host => "host",
         }
     }
 }
@@ -97,12 +103,18 @@ pub enum FailureKind {
     Io,
 }
 
+impl From<FailureKind> for Errno {
+    fn from(kind: FailureKind) -> Errno {
+        match kind {
+            FailureKind::Full => Errno::NOSPC,
+            FailureKind::Io => Errno::IO,
+        }
+    }
+}
+
 impl From<FailureKind> for io::Error {
     fn from(kind: FailureKind) -> io::Error {
-        io::Error::from_raw_os_error(match kind {
-            FailureKind::Full => libc::ENOSPC,
-            FailureKind::Io => libc::EIO,
-        })
+        Errno::from(kind).into()
     }
 }
 
@@ -150,7 +162,42 @@ pub struct Plan {
     counts_calls: Arc<AtomicBool>,
 }
 
+thread_local! {
+    /// The plan of what this thread asks of the host.
+    static OF_THREAD: RefCell<Option<Plan>> = const { RefCell::new(None) };
+}
+
+/// Asks the host for something, unless the plan of this thread has that fail.
+///
+/// # Errors
+/// Those of the call, or the planned one.
+#[track_caller]
+pub fn host_call<T, E: From<FailureKind>>(call: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
+    ask(SiteKind::Host, Location::caller())?;
+    call()
+}
+
+/// Fails if this thread's plan has a call to the host fail.
+pub(crate) fn ask(kind: SiteKind, location: &'static Location<'static>) -> Result<(), FailureKind> {
+    // A thread that is ending has no plan.
+    let failure =
+        OF_THREAD.try_with(|plan| plan.borrow().as_ref().and_then(|plan| plan.call(kind, location)));
+    failure.ok().flatten().map_or(Ok(()), Err)
+}
+
 impl Plan {
+    /// Runs something with this plan for what the thread asks of the host: about files, on a file of a disk, and for room.
+    pub fn on_this_thread<T>(&self, run: impl FnOnce() -> T) -> T {
+        struct Before(Option<Plan>);
+        impl Drop for Before {
+            fn drop(&mut self) {
+                OF_THREAD.set(self.0.take());
+            }
+        }
+        let _before = Before(OF_THREAD.replace(Some(self.clone())));
+        run()
+    }
+
     /// A plan without what `dropped` does: a planted bug.
     pub fn without(dropped: Option<Site>) -> Plan {
         Plan { state: Arc::new(Mutex::new(State { dropped, ..State::default() })), ..Plan::default() }
@@ -242,5 +289,37 @@ impl State {
         let fails = self.met == failing.first || failing.lasts && self.met > failing.first;
         self.failed += u64::from(fails);
         fails.then_some(failing.kind)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::panic::catch_unwind;
+
+    use super::*;
+
+    fn asked() -> Result<(), Errno> {
+        host_call(|| Ok(()))
+    }
+
+    #[test]
+    fn a_plan_is_that_of_its_thread_until_what_it_was_for_ends() {
+        let plan = Plan::default();
+        plan.count_calls();
+        let site = plan.on_this_thread(|| asked().map(|()| *plan.calls().keys().next().expect("it counts")));
+        let site = site.expect("nothing fails");
+        plan.fail(Some(Failing { site, kind: FailureKind::Full, first: 1, lasts: true }));
+        let other = Plan::default();
+        let panicked = catch_unwind(|| {
+            plan.on_this_thread(|| {
+                assert_eq!(asked(), Err(Errno::NOSPC));
+                assert_eq!(other.on_this_thread(asked), Ok(()));
+                assert_eq!(std::thread::spawn(asked).join().expect("it ran"), Ok(()));
+                assert_eq!(asked(), Err(Errno::NOSPC));
+                panic!("on purpose");
+            })
+        });
+        assert!(panicked.is_err_and(|what| what.is::<&str>()));
+        assert_eq!((asked(), plan.failed()), (Ok(()), 2));
     }
 }

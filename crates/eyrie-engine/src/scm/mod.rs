@@ -87,7 +87,7 @@ impl Scm {
     /// A new volume of `bytes` at `path`, whose root belongs to `owner`.
     ///
     /// # Errors
-    /// `Volume` when it cannot be made there; `Fault`.
+    /// `Volume` when it cannot be made there; `Fault`. Nothing is left behind.
     pub fn create(
         path: &Path,
         bytes: Option<u64>,
@@ -95,7 +95,7 @@ impl Scm {
         owner: Owner,
         time: Time,
     ) -> Result<Scm> {
-        Scm::format(Volume::create(path, bytes, options)?, owner, time)
+        Volume::create_with(path, bytes, options, |volume| Scm::format(volume, owner, time))
     }
 
     /// A new volume on a medium of its own.

@@ -19,17 +19,18 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Seek, SeekFrom};
+use std::ops::Range;
 use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
 
-use eyrie_medium::{Blocks, Fault, FileBlocks, Medium, Overlay, PAGE_SIZE, PagedOptions};
+use eyrie_medium::{Blocks, Fault, FileBlocks, Medium, Overlay, PAGE_SIZE, PagedOptions, host_call};
 use rustix::fs::{FlockOperation, OFlags, flock};
 use rustix::io::Errno;
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
 use super::geometry::Geometry;
-use super::host::{MIN_HOST_BYTES, host_error};
+use super::host::{Hold, MIN_HOST_BYTES, host_error};
 use super::layout::{MAGIC, MEDIUM_PAGED, SUPERBLOCKS, Superblock};
 use super::medium::{MediumChoice, blocks};
 use super::superblock::{self, Options, failure};
@@ -38,9 +39,10 @@ use crate::{Error, Result};
 /// Bytes at either end of a device in which file systems, partition tables and the like have their marks.
 const MARKS_BYTES: u64 = 1 << 20;
 
-/// Whether there is a block device at `path`.
+/// Whether there is a block device at `path`. In this crate's tests a file whose name ends with `.device` passes for one.
 pub(super) fn is_device(path: &Path) -> bool {
-    fs::metadata(path).is_ok_and(|found| found.file_type().is_block_device())
+    let passes = cfg!(test) && path.extension().is_some_and(|ending| ending == "device");
+    passes || fs::metadata(path).is_ok_and(|found| found.file_type().is_block_device())
 }
 
 /// The first pages of a device, aligned as direct transfers need it.
@@ -52,9 +54,10 @@ const _: () = assert!(SUPERBLOCKS[0].offset() == 0 && SUPERBLOCKS[1].offset() ==
 
 impl Start {
     /// `None` where the device, or file, ends before.
+    #[track_caller]
     pub(super) fn read(file: &File) -> io::Result<Option<Start>> {
         let mut start = Start::new_zeroed();
-        match file.read_exact_at(start.as_mut_bytes(), 0) {
+        match host_call(|| file.read_exact_at(start.as_mut_bytes(), 0)) {
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(None),
             read => read.map(|()| Some(start)),
         }
@@ -76,14 +79,27 @@ impl Start {
     }
 }
 
-/// Takes the device at `path` for a new volume that fills it.
-pub(super) fn create(path: &Path, bytes: Option<u64>, options: &Options) -> Result<(Medium, File)> {
+/// Takes the device at `path` for a new volume that fills it, has `fill` write that, and gives what `fill` gave. After an
+/// error the device can be taken again.
+pub(super) fn create<T>(
+    path: &Path,
+    bytes: Option<u64>,
+    options: &Options,
+    fill: impl FnOnce(Medium, Hold) -> Result<T>,
+) -> Result<T> {
     let place = path.display().to_string();
     if bytes.is_some() {
         return Err(failure(&place, "a block device is used whole: leave the size out", Errno::INVAL));
     }
     let file = claim(path)?;
-    Ok((format(again(&file, path)?, options, &place)?, file))
+    let (mapped, held) = (again(&file, path)?, again(&file, path)?);
+    let new = NewVolume::measure(&file, options, &place)?;
+    let done = new.format(mapped, options, &place).and_then(|medium| fill(medium, Hold::Device(held)));
+    if done.is_err() {
+        // The error that led here is the one to report.
+        let _ = new.clear(&file);
+    }
+    done
 }
 
 /// Takes the device at `path` with the volume on it.
@@ -94,7 +110,7 @@ pub(super) fn open(path: &Path, paged: PagedOptions) -> Result<(Medium, File)> {
 
 /// Another descriptor of a claimed device, under the same claim.
 pub(super) fn again(file: &File, path: &Path) -> Result<File> {
-    file.try_clone().map_err(|error| host_error(path, "cannot be used", &error))
+    host_call(|| file.try_clone()).map_err(|error| host_error(path, "cannot be used", &error))
 }
 
 /// Bytes of its device that a volume takes with its journal.
@@ -108,8 +124,9 @@ pub(super) fn room(file: &File, place: &str) -> Result<u64> {
     Ok(Medium::volume_bytes_on(size(file).map_err(failed(place, "cannot be measured"))?))
 }
 
+#[track_caller]
 fn size(mut file: &File) -> io::Result<u64> {
-    file.seek(SeekFrom::End(0))
+    host_call(|| file.seek(SeekFrom::End(0)))
 }
 
 /// Takes the device at `path`, and shows it so that nothing that is changed reaches it.
@@ -127,11 +144,11 @@ fn claim(path: &Path) -> Result<File> {
     };
     let mut options = OpenOptions::new();
     options.read(true).write(true).custom_flags(OFlags::EXCL.bits() as i32);
-    let file = options.open(path).map_err(|error| match error.kind() {
+    let file = host_call(|| options.open(path)).map_err(|error| match error.kind() {
         io::ErrorKind::ResourceBusy => in_use(),
         _ => host_error(path, "cannot be opened", &error),
     })?;
-    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+    match host_call(|| flock(&file, FlockOperation::NonBlockingLockExclusive)) {
         Ok(()) => Ok(file),
         Err(Errno::WOULDBLOCK) => Err(in_use()),
         Err(errno) => Err(host_error(path, "cannot be locked", &errno.into())),
@@ -143,41 +160,58 @@ fn failed(place: &str, doing: &str) -> impl FnOnce(io::Error) -> Error {
     move |error| host_error(Path::new(&place), &doing, &error)
 }
 
-/// Makes the tables of a volume that fills `file` zeros, and the end of `file` a journal.
-pub(super) fn format(file: File, options: &Options, place: &str) -> Result<Medium> {
-    if matches!(options.medium, MediumChoice::Dram | MediumChoice::Pmem) {
-        let what = "a volume on a block device has the medium paged: choose that, or make a file system on the device";
-        return Err(failure(place, what, Errno::INVAL));
-    }
-    let size = size(&file).map_err(failed(place, "cannot be measured"))?;
-    let bytes = Medium::volume_bytes_on(size);
-    if bytes < MIN_HOST_BYTES {
-        let what =
-            format!("a device of {size} bytes is too small: a volume takes 1 MiB, and its journal as much");
-        return Err(failure(place, what, Errno::INVAL));
-    }
-    let geometry =
-        Geometry::new(bytes, options.group_bytes).map_err(|what| failure(place, what, Errno::INVAL))?;
-    if !options.overwrite {
-        let occupied = occupant(&file, size).map_err(failed(place, "cannot be read"))?;
-        if let Some(what) = occupied {
-            return Err(failure(place, what, Errno::EXIST));
+/// A volume that is to fill a device.
+pub(super) struct NewVolume {
+    /// Size of the volume.
+    bytes: u64,
+    /// Where it must find zeros, and where file systems and their like have their marks.
+    ends: [Range<u64>; 2],
+}
+
+impl NewVolume {
+    /// Refuses a device that cannot be taken.
+    pub(super) fn measure(file: &File, options: &Options, place: &str) -> Result<NewVolume> {
+        if matches!(options.medium, MediumChoice::Dram | MediumChoice::Pmem) {
+            let what = "a volume on a block device has the medium paged: choose that, or make a file system on the device";
+            return Err(failure(place, what, Errno::INVAL));
         }
+        let size = size(file).map_err(failed(place, "cannot be measured"))?;
+        let bytes = Medium::volume_bytes_on(size);
+        if bytes < MIN_HOST_BYTES {
+            let what = format!(
+                "a device of {size} bytes is too small: a volume takes 1 MiB, and its journal as much"
+            );
+            return Err(failure(place, what, Errno::INVAL));
+        }
+        let geometry =
+            Geometry::new(bytes, options.group_bytes).map_err(|what| failure(place, what, Errno::INVAL))?;
+        if !options.overwrite {
+            let occupied = occupant(file, size).map_err(failed(place, "cannot be read"))?;
+            if let Some(what) = occupied {
+                return Err(failure(place, what, Errno::EXIST));
+            }
+        }
+        let start = geometry.data_start().max(MARKS_BYTES).min(bytes);
+        Ok(NewVolume { bytes, ends: [0..start, size - MARKS_BYTES..size] })
     }
-    let start = geometry.data_start().max(MARKS_BYTES).min(bytes);
-    let end = size - MARKS_BYTES..size;
-    [0..start, end]
-        .into_iter()
-        .try_for_each(|range| zero(&file, range.start, range.end - range.start))
-        .and_then(|()| file.sync_data())
-        .map_err(failed(place, "cannot be written"))?;
-    let blocks = blocks(file);
-    Medium::fill_paged(&blocks, bytes)?;
-    Ok(Medium::paged(Arc::new(blocks), options.paged)?)
+
+    /// Makes the tables of a volume zeros, and the end of `file` a journal.
+    pub(super) fn format(&self, file: File, options: &Options, place: &str) -> Result<Medium> {
+        self.clear(&file).map_err(failed(place, "cannot be written"))?;
+        let blocks = blocks(file);
+        Medium::fill_paged(&blocks, self.bytes)?;
+        Ok(Medium::paged(Arc::new(blocks), options.paged)?)
+    }
+
+    /// Makes both ends zeros, durably.
+    fn clear(&self, file: &File) -> io::Result<()> {
+        self.ends.iter().try_for_each(|range| zero(file, range.start, range.end - range.start))?;
+        host_call(|| file.sync_data())
+    }
 }
 
 fn zero(file: &File, offset: u64, len: u64) -> io::Result<()> {
-    file.write_all_at(&vec![0; len as usize], offset)
+    host_call(|| file.write_all_at(&vec![0; len as usize], offset))
 }
 
 /// What is on the device already.
@@ -187,7 +221,7 @@ fn occupant(file: &File, size: u64) -> io::Result<Option<&'static str>> {
     }
     let mut marks = vec![0; MARKS_BYTES as usize];
     for offset in [0, size - MARKS_BYTES] {
-        file.read_exact_at(&mut marks, offset)?;
+        host_call(|| file.read_exact_at(&mut marks, offset))?;
         if marks.iter().any(|&byte| byte != 0) {
             return Ok(Some(
                 "there is something on it, such as a file system (its first or last MiB is not zeros)",
@@ -209,7 +243,8 @@ fn blocks_of_volume(file: &File, place: &str) -> Result<FileBlocks> {
         return Err(failure(place, "not an Eyrie volume (or its creation did not finish)", Errno::INVAL));
     };
     let size = size(file).map_err(failed(place, "cannot be measured"))?;
-    let blocks = blocks(file.try_clone().map_err(failed(place, "cannot be used"))?);
+    let again = host_call(|| file.try_clone()).map_err(failed(place, "cannot be used"))?;
+    let blocks = blocks(again);
     match start.taken() {
         Some(taken) if taken > size => {
             let what = format!(
@@ -241,7 +276,7 @@ pub(super) fn resize(
     step: &mut dyn FnMut() -> Result<()>,
 ) -> Result<()> {
     let failed = |error| failed(place, "cannot be resized")(error);
-    let whole = blocks(file.try_clone().map_err(failed)?);
+    let whole = blocks(host_call(|| file.try_clone()).map_err(failed)?);
     let taken = Medium::move_paged(&whole, bytes)?;
     step()?;
     let start = Start::read(file).map_err(failed)?;
@@ -255,12 +290,13 @@ pub(super) fn resize(
     superblock::seal(&mut block);
     start.0 = [block; 2];
     for copy in [1 - newest, newest] {
-        let written = file.write_all_at(start.0[copy].as_bytes(), SUPERBLOCKS[copy].offset());
-        written.and_then(|()| file.sync_data()).map_err(failed)?;
+        let (bytes, place) = (start.0[copy].as_bytes(), SUPERBLOCKS[copy].offset());
+        host_call(|| file.write_all_at(bytes, place)).map_err(failed)?;
+        host_call(|| file.sync_data()).map_err(failed)?;
         step()?;
     }
     if let Some(behind) = before.and_then(|before| before.checked_sub(taken)) {
-        whole.discard(taken, behind).map_err(failed)?;
+        host_call(|| whole.discard(taken, behind)).map_err(failed)?;
     }
     Ok(())
 }
@@ -270,7 +306,7 @@ mod tests {
     use tempfile::NamedTempFile;
 
     use super::*;
-    use crate::volume::{Hold, Opened, Volume};
+    use crate::volume::{Opened, Volume};
 
     const BYTES: u64 = 16 << 20;
 
@@ -290,7 +326,8 @@ mod tests {
     }
 
     fn make(file: &NamedTempFile, options: &Options) -> Result<Volume> {
-        let medium = format(file.reopen().expect("a file"), options, "here")?;
+        let reopened = file.reopen().expect("a file");
+        let medium = NewVolume::measure(&reopened, options, "here")?.format(reopened, options, "here")?;
         let taken = taken(&medium);
         let volume = Volume::create_in(medium, options, taken, "here")?;
         volume.medium().drain_home()?;
@@ -433,7 +470,7 @@ mod tests {
         }
         make(&device(BYTES), &Options { medium: MediumChoice::Paged, ..options() }).expect("created");
         let any = Path::new("/dev/null");
-        assert!(refusal(create(any, Some(BYTES), &options())).contains("used whole"));
+        assert!(refusal(create(any, Some(BYTES), &options(), |_, _| Ok(()))).contains("used whole"));
     }
 
     #[test]

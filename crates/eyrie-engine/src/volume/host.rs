@@ -5,7 +5,7 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use eyrie_medium::{Medium, MediumKind, PAGE_SIZE, PagedOptions};
+use eyrie_medium::{Medium, MediumKind, PAGE_SIZE, PagedOptions, host_call};
 use rustix::io::Errno;
 
 use super::device;
@@ -42,20 +42,32 @@ pub(super) enum Hold {
     Device(File),
 }
 
-/// Removes what it lists, last first, unless told to keep it.
-struct Undo(Vec<PathBuf>);
+/// A change of the host's files on the way to a volume.
+enum Change {
+    Directory(PathBuf),
+    File(PathBuf),
+    /// Of the mode of what was there, and had this one.
+    Mode(PathBuf, fs::Permissions),
+}
+
+/// Undoes what it lists, last first, unless told to keep it.
+struct Undo(Vec<Change>);
 
 impl Drop for Undo {
     fn drop(&mut self) {
-        for path in self.0.iter().rev() {
+        for change in self.0.drain(..).rev() {
             // The error that led here is the one to report.
-            let _ = if path.is_dir() { fs::remove_dir(path) } else { fs::remove_file(path) };
+            let _ = match change {
+                Change::Directory(path) => fs::remove_dir(path),
+                Change::File(path) => fs::remove_file(path),
+                Change::Mode(path, before) => fs::set_permissions(path, before),
+            };
         }
     }
 }
 
 /// Makes the directory and files of a volume of `bytes`, has `fill` write it, and gives what `fill` gave. Nothing is
-/// left behind on an error. A device is its own lock.
+/// left behind on an error.
 pub(super) fn create<T>(
     path: &Path,
     bytes: Option<u64>,
@@ -63,8 +75,7 @@ pub(super) fn create<T>(
     fill: impl FnOnce(Medium, Hold) -> Result<T>,
 ) -> Result<T> {
     if device::is_device(path) {
-        let (medium, file) = device::create(path, bytes, options)?;
-        return fill(medium, Hold::Device(file));
+        return device::create(path, bytes, options, fill);
     }
     let place = path.display().to_string();
     let bytes = bytes.unwrap_or(DEFAULT_BYTES);
@@ -80,12 +91,18 @@ pub(super) fn create<T>(
     if matches!(kind, MediumKind::Pmem | MediumKind::Paged) {
         // What the mapping does not cover: the file's size, and the names that lead to it.
         let names = [path, path.parent().filter(|up| !up.as_os_str().is_empty()).unwrap_or(Path::new("."))];
-        let synced = names.iter().try_for_each(|directory| File::open(directory)?.sync_all());
-        let synced = file.sync_all().and(synced);
+        let synced = names.iter().try_for_each(|directory| sync_directory(directory));
+        let synced = host_call(|| file.sync_all()).and(synced);
         synced.map_err(|error| host_error(path, "cannot be made durable", &error))?;
     }
     undo.0.clear();
     Ok(done)
+}
+
+/// Makes the names in a directory durable.
+fn sync_directory(path: &Path) -> io::Result<()> {
+    let directory = host_call(|| File::open(path))?;
+    host_call(|| directory.sync_all())
 }
 
 /// Makes a volume on the host of the bytes of its segment, whatever they say. Nothing is left behind on an error.
@@ -95,7 +112,8 @@ pub(super) fn create<T>(
 pub fn create_from(path: &Path, image: &[u8]) -> Result<()> {
     let mut undo = Undo(Vec::new());
     let (file, _lock) = make_files(path, &mut undo)?;
-    file.write_all_at(image, 0).map_err(|error| host_error(path, "cannot be written", &error))?;
+    host_call(|| file.write_all_at(image, 0))
+        .map_err(|error| host_error(path, "cannot be written", &error))?;
     undo.0.clear();
     Ok(())
 }
@@ -106,31 +124,38 @@ fn make_files(path: &Path, undo: &mut Undo) -> Result<(File, HostLock)> {
     let lock_path = path.join(LOCK);
     let mut private = OpenOptions::new();
     private.read(true).write(true).create_new(true).mode(0o600);
-    private.open(&lock_path).map_err(|error| host_error(&lock_path, "cannot be created", &error))?;
-    undo.0.push(lock_path);
+    host_call(|| private.open(&lock_path))
+        .map_err(|error| host_error(&lock_path, "cannot be created", &error))?;
+    undo.0.push(Change::File(lock_path));
     let lock = HostLock::take(path)?;
     let segment = path.join(SEGMENT_FILE);
-    let file = private.open(&segment).map_err(|error| host_error(&segment, "cannot be created", &error))?;
-    undo.0.push(segment);
+    let file = host_call(|| private.open(&segment))
+        .map_err(|error| host_error(&segment, "cannot be created", &error))?;
+    undo.0.push(Change::File(segment));
     Ok((file, lock))
 }
 
 fn make_directory(path: &Path, undo: &mut Undo) -> Result<()> {
-    match fs::DirBuilder::new().mode(0o700).create(path) {
+    match host_call(|| fs::DirBuilder::new().mode(0o700).create(path)) {
         Ok(()) => {
-            undo.0.push(path.to_path_buf());
+            undo.0.push(Change::Directory(path.to_path_buf()));
             return Ok(());
         }
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
         Err(error) => return Err(host_error(path, "cannot be created", &error)),
     }
-    let mut entries = fs::read_dir(path).map_err(|error| host_error(path, "exists already", &error))?;
-    if entries.next().is_some() {
+    let mut entries =
+        host_call(|| fs::read_dir(path)).map_err(|error| host_error(path, "exists already", &error))?;
+    let first = host_call(|| entries.next().transpose());
+    if first.map_err(|error| host_error(path, "exists already", &error))?.is_some() {
         let what = "exists already and is not empty; name a new directory, or remove it first";
         return Err(failure(&path.display().to_string(), what, Errno::EXIST));
     }
-    fs::set_permissions(path, fs::Permissions::from_mode(0o700))
-        .map_err(|error| host_error(path, "cannot be made private (mode 0700)", &error))
+    let failed = |error| host_error(path, "cannot be made private (mode 0700)", &error);
+    let before = host_call(|| fs::metadata(path)).map_err(failed)?.permissions();
+    host_call(|| fs::set_permissions(path, fs::Permissions::from_mode(0o700))).map_err(failed)?;
+    undo.0.push(Change::Mode(path.to_path_buf(), before));
+    Ok(())
 }
 
 /// Locks and maps the volume at `path`.
@@ -158,13 +183,14 @@ pub(super) fn open_copy(path: &Path, paged: PagedOptions) -> Result<(Medium, Hol
 /// Locks the volume in directory `path`, and opens its segment.
 fn take(path: &Path) -> Result<(HostLock, File)> {
     let place = path.display().to_string();
-    let directory = fs::metadata(path).map_err(|error| host_error(path, "cannot be opened", &error))?;
+    let directory =
+        host_call(|| fs::metadata(path)).map_err(|error| host_error(path, "cannot be opened", &error))?;
     if !directory.is_dir() {
         let what = "not an Eyrie volume (a volume is a directory or a block device)";
         return Err(failure(&place, what, Errno::NOTDIR));
     }
     let segment = path.join(SEGMENT_FILE);
-    match fs::symlink_metadata(&segment) {
+    match host_call(|| fs::symlink_metadata(&segment)) {
         Ok(file) if file.is_file() => {}
         Ok(_) => return Err(failure(&place, "not an Eyrie volume (segment-0000 is no file)", Errno::INVAL)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -181,7 +207,7 @@ pub(super) fn segment_file(path: &Path) -> Result<File> {
     let segment = path.join(SEGMENT_FILE);
     let mut options = OpenOptions::new();
     options.read(true).write(true).custom_flags(rustix::fs::OFlags::NOFOLLOW.bits() as i32);
-    options.open(&segment).map_err(|error| host_error(&segment, "cannot be opened", &error))
+    host_call(|| options.open(&segment)).map_err(|error| host_error(&segment, "cannot be opened", &error))
 }
 
 /// Maps the segment of the volume in directory `path`.
@@ -192,7 +218,8 @@ pub(super) fn map_segment(path: &Path, file: &File, paged: PagedOptions) -> Resu
 /// Bytes of the whole pages that a segment has.
 fn whole_pages(path: &Path, file: &File) -> Result<u64> {
     let segment = path.join(SEGMENT_FILE);
-    let bytes = file.metadata().map_err(|error| host_error(&segment, "cannot be read", &error))?.len();
+    let found = host_call(|| file.metadata());
+    let bytes = found.map_err(|error| host_error(&segment, "cannot be read", &error))?.len();
     let pages = bytes - bytes % PAGE_SIZE;
     if pages == 0 {
         let what = format!("not an Eyrie volume (only {bytes} bytes)");

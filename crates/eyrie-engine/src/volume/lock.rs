@@ -9,6 +9,7 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
+use eyrie_medium::host_call;
 use rustix::fs::{FlockOperation, fcntl_lock};
 use rustix::io::Errno;
 use rustix::process::{Flock, FlockType, Pid, fcntl_getlk, getpid};
@@ -44,23 +45,19 @@ impl HostLock {
             let errno = Errno::from_io_error(&error).unwrap_or(Errno::IO);
             failure(&place, format!("{what}: {error}"), errno)
         };
-        let directory = fs::metadata(path).map_err(|error| host("cannot be opened", error))?;
+        let directory = host_call(|| fs::metadata(path)).map_err(|error| host("cannot be opened", error))?;
         let held = Held { device: directory.dev(), inode: directory.ino(), process: getpid() };
         let mut table = HELD.lock().unwrap_or_else(PoisonError::into_inner);
         if table.contains(&held) {
             return Err(in_use(&place, held.process));
         }
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .mode(0o600)
-            .custom_flags(rustix::fs::OFlags::NOFOLLOW.bits() as i32)
-            .open(path.join(LOCK))
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false).mode(0o600);
+        options.custom_flags(rustix::fs::OFlags::NOFOLLOW.bits() as i32);
+        let file = host_call(|| options.open(path.join(LOCK)))
             .map_err(|error| host("its lock cannot be opened", error))?;
         for _ in 0..TRIES {
-            match fcntl_lock(&file, FlockOperation::NonBlockingLockExclusive) {
+            match host_call(|| fcntl_lock(&file, FlockOperation::NonBlockingLockExclusive)) {
                 Ok(()) => {
                     table.push(held);
                     return Ok(HostLock { held, file: Some(file) });

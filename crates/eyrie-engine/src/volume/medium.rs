@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::sync::Arc;
 
-use eyrie_medium::{Fault, FileBlocks, Medium, MediumKind, Overlay, PagedOptions};
+use eyrie_medium::{Fault, FileBlocks, Medium, MediumKind, Overlay, PagedOptions, host_call};
 use rustix::io::Errno;
 
 use super::device::Start;
@@ -39,14 +39,15 @@ pub(super) fn code(kind: MediumKind) -> u8 {
 
 /// Maps the segment of a new volume of `bytes` at `place`, and makes the file as large as that takes.
 pub(super) fn map_new(file: &File, bytes: u64, options: &Options, place: &str) -> Result<Medium> {
-    file.set_len(bytes).map_err(|error| {
+    host_call(|| file.set_len(bytes)).map_err(|error| {
         failure(place, format!("cannot be made as large as asked: {error}"), errno(&error))
     })?;
     choose(file, bytes, options.medium, options.paged, place)
 }
 
 fn choose(file: &File, bytes: u64, choice: MediumChoice, paged: PagedOptions, place: &str) -> Result<Medium> {
-    let again = || file.try_clone().map_err(|error| failure(place, format!("{error}"), errno(&error)));
+    let failed = |error: std::io::Error| failure(place, format!("{error}"), errno(&error));
+    let again = || host_call(|| file.try_clone()).map_err(failed);
     match choice {
         MediumChoice::Auto => match Medium::pmem(vec![(again()?, bytes)]) {
             Err(Fault::NotSynchronous) if is_memory(file) => {
@@ -63,7 +64,7 @@ fn choose(file: &File, bytes: u64, choice: MediumChoice, paged: PagedOptions, pl
         MediumChoice::Paged => {
             let blocks = blocks(again()?);
             let total = Medium::paged_bytes(bytes);
-            file.set_len(total).map_err(|error| failure(place, format!("{error}"), errno(&error)))?;
+            host_call(|| file.set_len(total)).map_err(failed)?;
             Medium::format_paged(&blocks, bytes)?;
             Ok(Medium::paged(Arc::new(blocks), paged)?)
         }
@@ -78,16 +79,17 @@ pub(super) fn resize(file: &File, kind: MediumKind, bytes: u64, place: &str) -> 
     let mut total = bytes;
     if kind == MediumKind::Paged {
         total = Medium::paged_bytes(bytes);
-        let blocks = blocks(file.try_clone().map_err(failed)?);
-        if total > file.metadata().map_err(failed)?.len() {
+        let blocks = blocks(host_call(|| file.try_clone()).map_err(failed)?);
+        if total > host_call(|| file.metadata()).map_err(failed)?.len() {
             Medium::extend_paged(&blocks, bytes)?;
         } else {
             Medium::format_paged(&blocks, bytes)?;
             // What ends the file then must be there before.
-            file.sync_data().map_err(failed)?;
+            host_call(|| file.sync_data()).map_err(failed)?;
         }
     }
-    file.set_len(total).and_then(|()| file.sync_all()).map_err(failed)
+    host_call(|| file.set_len(total)).map_err(failed)?;
+    host_call(|| file.sync_all()).map_err(failed)
 }
 
 /// A file or device as blocks, its transfers direct where the host can do that.
@@ -101,9 +103,10 @@ pub(super) fn blocks(file: File) -> FileBlocks {
 
 /// Maps the segment of the volume at `place`, as its superblock says.
 pub(super) fn map(file: &File, bytes: u64, paged: PagedOptions, place: &str) -> Result<Medium> {
-    let again = || file.try_clone().map_err(|error| failure(place, format!("{error}"), errno(&error)));
+    let failed = |error: std::io::Error| failure(place, format!("{error}"), errno(&error));
+    let again = || host_call(|| file.try_clone()).map_err(failed);
     // The end of any other volume's file is its users', who may have written there what looks like a journal.
-    let start = Start::read(file).map_err(|error| failure(place, format!("{error}"), errno(&error)))?;
+    let start = Start::read(file).map_err(failed)?;
     if start.is_some_and(|start| start.is_paged()) {
         match Medium::paged(Arc::new(blocks(again()?)), paged) {
             Err(Fault::NotPaged) => {}
@@ -132,8 +135,9 @@ pub(super) fn without_journal(bytes: u64, place: &str) -> Error {
 
 /// Maps the segment of a volume so that nothing that is changed reaches the host.
 pub(super) fn map_copy(file: &File, bytes: u64, paged: PagedOptions, place: &str) -> Result<Medium> {
-    let again = file.try_clone().map_err(|error| failure(place, format!("{error}"), errno(&error)))?;
-    let start = Start::read(file).map_err(|error| failure(place, format!("{error}"), errno(&error)))?;
+    let failed = |error: std::io::Error| failure(place, format!("{error}"), errno(&error));
+    let again = host_call(|| file.try_clone()).map_err(failed)?;
+    let start = Start::read(file).map_err(failed)?;
     // A superblock that is gone says nothing either way.
     if start.is_none_or(|start| start.is_paged() || !start.has_volume()) {
         match Medium::paged(Arc::new(Overlay::new(blocks(again))), paged) {

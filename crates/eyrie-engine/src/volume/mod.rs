@@ -89,13 +89,26 @@ impl Volume {
     /// # Errors
     /// [`Error::Volume`] says what is in the way; [`Error::Fault`] when the host is full. Nothing is left behind.
     pub fn create(path: &Path, bytes: Option<u64>, options: &Options) -> Result<Volume> {
+        Volume::create_with(path, bytes, options, Ok)
+    }
+
+    /// As [`Volume::create`], with what `fill` puts into the new volume.
+    ///
+    /// # Errors
+    /// As [`Volume::create`], and those of `fill`. Nothing is left behind.
+    pub fn create_with<T>(
+        path: &Path,
+        bytes: Option<u64>,
+        options: &Options,
+        fill: impl FnOnce(Volume) -> Result<T>,
+    ) -> Result<T> {
         let place = path.display().to_string();
         host::create(path, bytes, options, |medium, hold| {
             let disk_bytes = if matches!(hold, Hold::Device(_)) { device::taken(&medium) } else { 0 };
             let volume = Volume::create_in(medium, options, disk_bytes, &place)?;
             // From now on a disk has the superblock in its place: see `device`.
             volume.medium.drain_home()?;
-            Ok(Volume { hold: Some(hold), ..volume })
+            fill(Volume { hold: Some(hold), ..volume })
         })
     }
 

@@ -200,7 +200,8 @@ mod tests {
     fn create_on_device(path: &Path, options: &Options) -> Volume {
         let file = File::options().read(true).write(true).create_new(true).open(path).expect("a file");
         file.set_len(Medium::paged_bytes(OLD)).expect("room");
-        let medium = device::format(file.try_clone().expect("a file"), options, "here").expect("room");
+        let new = device::NewVolume::measure(&file, options, "here").expect("room");
+        let medium = new.format(file.try_clone().expect("a file"), options, "here").expect("room");
         let taken = device::taken(&medium);
         let volume = Volume::create_in(medium, options, taken, "here").expect("created");
         file.set_len(16 << 20).expect("room");

@@ -1,5 +1,7 @@
 //! Volumes as a whole: allocation against a model, closing and opening, rebuilding, hostile bytes, threads.
 
+mod host_failures;
+
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 

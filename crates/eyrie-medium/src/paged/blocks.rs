@@ -11,7 +11,7 @@ use rustix::fs::{AtFlags, FallocateFlags, StatxFlags};
 use super::ring::Ring;
 use crate::addr::PAGE_SIZE;
 use crate::mapping::punch;
-use crate::plan::SiteKind;
+use crate::plan::{self, SiteKind};
 
 /// Least size of a sector, in bytes.
 pub const SECTOR: u64 = 512;
@@ -67,7 +67,7 @@ pub trait Blocks: Send + Sync {
     fn discard(&self, offset: u64, len: u64) -> io::Result<()>;
 
     /// Announces a call that is about to be made, or a checksum that is compared, and says whether it is. Disks of tests leave
-    /// some out, or let them fail.
+    /// some out, or let them fail; those of files fail as the thread's plan says.
     ///
     /// # Errors
     /// That of the call.
@@ -94,6 +94,12 @@ pub(super) struct Here<'a> {
 impl Here<'_> {
     fn call(self, kind: SiteKind, call: impl FnOnce(&dyn Blocks) -> io::Result<()>) -> io::Result<()> {
         if self.blocks.announce(kind, self.location)? { call(self.blocks) } else { Ok(()) }
+    }
+
+    /// [`Blocks::size`].
+    pub(super) fn size(self) -> io::Result<u64> {
+        self.blocks.announce(SiteKind::Host, self.location)?;
+        self.blocks.size()
     }
 
     /// [`Blocks::read`].
@@ -212,5 +218,12 @@ impl Blocks for FileBlocks {
 
     fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
         Ok(punch(&self.file, offset, len)?)
+    }
+
+    fn announce(&self, kind: SiteKind, location: &'static Location<'static>) -> io::Result<bool> {
+        if kind != SiteKind::Checksum {
+            plan::ask(kind, location)?;
+        }
+        Ok(true)
     }
 }

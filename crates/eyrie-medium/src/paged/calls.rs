@@ -15,8 +15,9 @@ use crate::medium::Medium;
 use crate::plan::SiteKind;
 
 /// Where the last whole page of a disk is.
+#[track_caller]
 fn last_page(blocks: &dyn Blocks) -> Result<u64, Fault> {
-    let size = blocks.size();
+    let size = blocks.here().size();
     let size = size.map_err(|source| Fault::Io { what: "measuring the disk".to_string(), source })?;
     Ok((size / PAGE_SIZE).saturating_sub(1) * PAGE_SIZE)
 }

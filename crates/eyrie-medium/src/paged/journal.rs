@@ -17,6 +17,7 @@ use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 use super::blocks::{Blocks, SECTOR};
 use crate::addr::PAGE_SIZE;
 use crate::fault::Fault;
+use crate::plan::host_call;
 
 const PAGE: usize = PAGE_SIZE as usize;
 const LINE: usize = 64;
@@ -118,9 +119,10 @@ fn io_fault(what: &str) -> impl FnOnce(io::Error) -> Fault {
     move |source| Fault::Io { what: what.to_string(), source }
 }
 
+#[track_caller]
 fn random_id() -> io::Result<[u8; 16]> {
     let mut id = [0; 16];
-    rustix::rand::getrandom(&mut id, rustix::rand::GetRandomFlags::empty())?;
+    host_call(|| rustix::rand::getrandom(&mut id, rustix::rand::GetRandomFlags::empty()))?;
     Ok(id)
 }
 
@@ -156,7 +158,7 @@ impl Anchor {
     /// # Errors
     /// [`Fault::Io`].
     pub fn read(blocks: &dyn Blocks) -> Result<Option<Anchor>, Fault> {
-        let size = blocks.size().map_err(io_fault("asking for the size of the volume's host"))?;
+        let size = blocks.here().size().map_err(io_fault("asking for the size of the volume's host"))?;
         let Some(last) = (size / PAGE_SIZE).checked_sub(1) else { return Ok(None) };
         let mut page = page_buffer(PAGE);
         blocks

@@ -13,6 +13,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use super::drain::Drain;
 use super::{Pager, ahead};
 use crate::fault::Fault;
+use crate::plan::host_call;
 
 /// What the kernel is asked to tell: that some task waited 200 ms of two seconds for memory. Windows of
 /// less than two seconds are for privileged processes.
@@ -32,7 +33,7 @@ pub(super) struct Bell {
 
 impl Bell {
     pub(super) fn new() -> io::Result<Bell> {
-        let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let event = host_call(|| eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK))?;
         Ok(Bell { event, stop: AtomicBool::new(false) })
     }
 
@@ -68,7 +69,8 @@ impl Keeper {
 
     fn spawn(&mut self, name: &str, run: fn(&Pager)) -> Result<(), Fault> {
         let pager = Arc::clone(&self.pager);
-        let thread = std::thread::Builder::new().name(name.to_string()).spawn(move || run(&pager));
+        let thread = std::thread::Builder::new().name(name.to_string());
+        let thread = host_call(|| thread.spawn(move || run(&pager)));
         self.threads
             .push(thread.map_err(|source| Fault::Io { what: "starting a thread".to_string(), source })?);
         Ok(())

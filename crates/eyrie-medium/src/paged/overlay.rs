@@ -2,9 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::panic::Location;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::blocks::{Blocks, SECTOR};
+use crate::plan::SiteKind;
 
 type Sector = [u8; SECTOR as usize];
 
@@ -67,6 +69,12 @@ impl<B: Blocks> Blocks for Overlay<B> {
 
     fn discard(&self, _offset: u64, _len: u64) -> io::Result<()> {
         Ok(())
+    }
+
+    /// What changes something is done in memory.
+    fn announce(&self, kind: SiteKind, location: &'static Location<'static>) -> io::Result<bool> {
+        let is_below = matches!(kind, SiteKind::Read | SiteKind::Host);
+        if is_below { self.below.announce(kind, location) } else { Ok(true) }
     }
 }
 

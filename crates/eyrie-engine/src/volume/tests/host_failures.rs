@@ -1,0 +1,387 @@
+//! Failures of what making, opening, resizing, trimming and closing a volume ask of the host: each place that asks meets each
+//! failure. Then nothing is there that was not before, or the volume is sound, free for the next, and holds everything.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::fs::{self, File};
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use eyrie_medium::{Failing, FailureKind, Medium, PagedOptions, Plan, Site, SiteKind};
+use rustix::io::Errno;
+
+use crate::scm::Scm;
+use crate::volume::{MediumChoice, Options, Volume, create_from, segment_path};
+use crate::{Content, Engine, Error, Kind, Op, Owner, Result, Time};
+
+/// Not a whole number of groups.
+const BYTES: u64 = (3 << 20) + 8192;
+const LARGER: u64 = 4 << 20;
+const SMALLER: u64 = 2 << 20;
+const KEPT: &[u8] = &[7; 100_000];
+const LATE: &[u8] = b"what was changed last";
+const OWNER: Owner = Owner { mode: 0o755, uid: 0, gid: 0 };
+const TIME: Time = Time::new(1, 0);
+/// Nothing is drained in the background.
+const PAGED: PagedOptions = PagedOptions { memory_bytes: 8 << 20, drain_interval: Duration::from_secs(3600) };
+
+/// What a volume is on.
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum On {
+    Directory(MediumChoice),
+    /// A file that passes for one.
+    Device,
+}
+
+const EVERYWHERE: [On; 3] =
+    [On::Directory(MediumChoice::Dram), On::Directory(MediumChoice::Paged), On::Device];
+
+/// What meets a failure.
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Act {
+    /// Making a volume where nothing is, or on a device of zeros.
+    Create,
+    /// Making one in a directory that is there.
+    CreateInside,
+    /// Making one of the bytes of its segment.
+    CreateFrom,
+    /// Opening one that was closed.
+    Open,
+    /// Opening one that was not.
+    Recover,
+    /// Opening a copy of one.
+    OpenCopy,
+    Resize(u64),
+    Trim,
+    Close,
+}
+
+impl Act {
+    /// Whether it makes a volume.
+    fn creates(self) -> bool {
+        matches!(self, Act::Create | Act::CreateInside | Act::CreateFrom)
+    }
+}
+
+/// Where a volume is, or is to be.
+struct Place {
+    on: On,
+    path: PathBuf,
+    _parent: tempfile::TempDir,
+}
+
+/// The file of a volume that was closed, and of one that was not.
+struct Base {
+    closed: Vec<u8>,
+    crashed: Vec<u8>,
+}
+
+fn create_file(engine: &Scm, name: &[u8], bytes: &[u8]) -> Result<()> {
+    let (dir, id) = (engine.root(), engine.reserve(Kind::File)?);
+    let content = Content::Bytes(bytes);
+    engine.apply(&Op::Create { dir, name, id, owner: OWNER, content, time: TIME }).map(drop)
+}
+
+/// Fills the volume, and frees what filled it.
+fn use_all(engine: &Scm) {
+    create_file(engine, b"large", b"").expect("room");
+    let (dir, name) = (engine.root(), b"large");
+    let id = engine.lookup(dir, name).expect("sound").expect("it is there");
+    while engine.apply(&Op::Append { id, data: KEPT, time: TIME }).is_ok() {}
+    engine.apply(&Op::Unlink { dir, name, time: TIME }).expect("it is there");
+}
+
+/// The bytes of a file, if it is there.
+fn contents(engine: &Scm, name: &[u8]) -> Option<Vec<u8>> {
+    let id = engine.lookup(engine.root(), name).expect("sound")?;
+    let mut bytes = vec![0; KEPT.len() + 1];
+    let read = engine.read(id, 0, &mut bytes).expect("sound");
+    bytes.truncate(read);
+    Some(bytes)
+}
+
+impl Place {
+    /// With nothing there, but what a volume can be made on.
+    fn new(on: On) -> Place {
+        let parent = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).expect("a directory");
+        let path = parent.path().join(if on == On::Device { "v.device" } else { "v" });
+        if on == On::Device {
+            let file = File::create_new(&path).expect("nothing is there");
+            file.set_len(Medium::paged_bytes(BYTES)).expect("room");
+        }
+        Place { on, path, _parent: parent }
+    }
+
+    /// With a volume whose file this is.
+    fn holding(on: On, bytes: &[u8]) -> Place {
+        let place = Place::new(on);
+        if on != On::Device {
+            fs::DirBuilder::new().mode(0o700).create(&place.path).expect("room");
+        }
+        fs::write(segment_path(&place.path), bytes).expect("room");
+        place
+    }
+
+    fn create(&self) -> Result<Scm> {
+        let (medium, bytes) = match self.on {
+            On::Directory(medium) => (medium, Some(BYTES)),
+            On::Device => (MediumChoice::Auto, None),
+        };
+        let options = Options {
+            group_bytes: 1 << 18,
+            hash_seed: 7,
+            volume_id: [9; 16],
+            created: TIME,
+            medium,
+            overwrite: false,
+            paged: PAGED,
+        };
+        Scm::create(&self.path, bytes, &options, OWNER, TIME)
+    }
+
+    fn open(&self) -> Scm {
+        Scm::open(&self.path, PAGED).expect("a sound volume that nobody has open")
+    }
+
+    fn file(&self) -> Vec<u8> {
+        fs::read(segment_path(&self.path)).expect("there")
+    }
+
+    /// What is there but the bytes of a device: names and modes.
+    fn listing(&self) -> Vec<(PathBuf, u32)> {
+        let parent = self.path.parent().expect("it has one");
+        let mut pending = vec![parent.to_owned()];
+        let mut found = Vec::new();
+        while let Some(path) = pending.pop() {
+            for entry in fs::read_dir(&path).expect("there").map(|entry| entry.expect("there").path()) {
+                let metadata = fs::metadata(&entry).expect("there");
+                if metadata.is_dir() {
+                    pending.push(entry.clone());
+                }
+                found.push((entry, metadata.permissions().mode()));
+            }
+        }
+        found.sort();
+        found
+    }
+
+    /// Opens the volume and closes it: it is sound, and holds what it must; how large it is.
+    fn assert_sound(&self, kept: bool, late: Option<bool>) -> u64 {
+        let engine = self.open();
+        let report = engine.check().expect("sound");
+        assert!(report.is_clean(), "{:#?}", report.findings);
+        assert!(contents(&engine, b"kept") == kept.then(|| KEPT.to_vec()), "what was kept");
+        let found = contents(&engine, b"late");
+        assert!(found.as_deref().is_none_or(|bytes| bytes == LATE), "half of the last change");
+        assert!(late.is_none_or(|late| found.is_some() == late), "the last change: {late:?}");
+        let change = if contents(&engine, b"new").is_none() { b"new" } else { b"two" };
+        create_file(&engine, change, LATE).expect("it can be changed");
+        let bytes = engine.volume().geometry().volume_bytes();
+        engine.close().expect("sound");
+        bytes
+    }
+}
+
+impl Base {
+    /// A volume that was used to its end, with one file that is kept.
+    fn new(on: On) -> Base {
+        let place = Place::new(on);
+        let engine = place.create().expect("room");
+        create_file(&engine, b"kept", KEPT).expect("room");
+        use_all(&engine);
+        engine.close().expect("sound");
+        if on == On::Device {
+            let file = File::options().write(true).open(&place.path).expect("there");
+            file.set_len(Medium::paged_bytes(LARGER)).expect("room");
+        }
+        let closed = place.file();
+        let engine = place.open();
+        create_file(&engine, b"late", LATE).expect("room");
+        // So large that a disk has it outside its journal.
+        create_file(&engine, b"large", KEPT).expect("room");
+        engine.sync().expect("sound");
+        drop(engine);
+        Base { closed, crashed: place.file() }
+    }
+}
+
+/// What came of a trial.
+struct Shown {
+    plan: Plan,
+    /// Calls that failed.
+    failed: u64,
+    /// Whether it was told.
+    is_told: bool,
+}
+
+/// Has an act meet a failure, and looks at what there is then.
+fn trial(on: On, act: Act, base: &Base, failing: Option<Failing>) -> Shown {
+    let plan = Plan::default();
+    let place = match act {
+        Act::Create | Act::CreateInside | Act::CreateFrom => Place::new(on),
+        Act::Recover => Place::holding(on, &base.crashed),
+        _ => Place::holding(on, &base.closed),
+    };
+    if act == Act::CreateInside {
+        fs::DirBuilder::new().mode(0o750).create(&place.path).expect("room");
+    }
+    let before = place.listing();
+    let engine = matches!(act, Act::Trim | Act::Close).then(|| {
+        let engine = place.open();
+        create_file(&engine, b"late", LATE).expect("room");
+        if act == Act::Trim {
+            engine.sync().expect("sound");
+        } else {
+            use_all(&engine);
+        }
+        engine
+    });
+    let again = |()| match act {
+        Act::Create | Act::CreateInside => place.create()?.close(),
+        Act::CreateFrom => create_from(&place.path, &base.closed),
+        Act::Resize(bytes) => Scm::resize(&place.path, Some(bytes), PAGED),
+        _ => Ok(()),
+    };
+    plan.fail(failing);
+    let done = plan.on_this_thread(|| match act {
+        Act::Create | Act::CreateInside => place.create().map(drop),
+        Act::Open | Act::Recover => Scm::open(&place.path, PAGED).map(drop),
+        Act::OpenCopy => {
+            let (volume, _) = Volume::open_copy(&place.path, PAGED)?;
+            assert_eq!(volume.geometry().volume_bytes(), BYTES);
+            Ok(())
+        }
+        Act::Trim => engine.expect("open").trim().map(drop),
+        Act::Close => engine.expect("open").close(),
+        Act::CreateFrom | Act::Resize(_) => again(()),
+    });
+    let failed = plan.failed();
+    if let Err(error) = &done {
+        assert_told(failing.expect("nothing fails without a reason"), error);
+        if act.creates() {
+            assert_eq!(place.listing(), before, "something was left behind");
+            again(()).expect("nothing is in the way");
+        }
+    }
+    let late = match act {
+        Act::Recover | Act::Trim => Some(true),
+        // What was not made durable may be lost when the disk fails.
+        Act::Close if on == On::Directory(MediumChoice::Dram) || done.is_ok() => Some(true),
+        Act::Close => None,
+        _ => Some(false),
+    };
+    let has_kept = !matches!(act, Act::Create | Act::CreateInside);
+    let is = place.assert_sound(has_kept, late);
+    if let Act::Resize(new) = act {
+        assert!(is == new || is == BYTES && done.is_err(), "{is} bytes");
+        again(()).expect("nothing is in the way");
+        assert_eq!(place.assert_sound(has_kept, late), new);
+    } else {
+        assert_eq!(is, BYTES);
+    }
+    Shown { plan, failed, is_told: done.is_err() }
+}
+
+/// The error is that of the failure, or that of a disk that takes no more changes since.
+fn assert_told(failing: Failing, error: &Error) {
+    let expected: &[Errno] = match failing.kind {
+        FailureKind::Full => &[Errno::NOSPC, Errno::ROFS],
+        FailureKind::Io => &[Errno::IO, Errno::ROFS],
+    };
+    assert!(expected.contains(&error.errno()), "{error:?}");
+}
+
+/// How a call of a site may fail.
+fn kinds(site: &Site) -> &'static [FailureKind] {
+    match site.kind {
+        SiteKind::Back | SiteKind::Write | SiteKind::Host => &[FailureKind::Io, FailureKind::Full],
+        _ => &[FailureKind::Io],
+    }
+}
+
+/// Names a failure whose consequences are not as they must be.
+struct Told(On, Act, Option<Failing>);
+
+impl fmt::Display for Told {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} on {:?}", self.1, self.0)?;
+        match self.2 {
+            None => Ok(()),
+            Some(Failing { site, kind, first, lasts }) => {
+                write!(
+                    f,
+                    ", {kind:?} from {site}, call {first}{}",
+                    if lasts { " and all after it" } else { "" }
+                )
+            }
+        }
+    }
+}
+
+impl Drop for Told {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            println!("in {self}");
+        }
+    }
+}
+
+/// Lets each call to the host of an act fail; the places that make calls.
+fn fail_everywhere(on: On, act: Act) -> BTreeSet<Site> {
+    let base = Base::new(on);
+    let trial = |failing| {
+        let _told = Told(on, act, failing);
+        trial(on, act, &base, failing)
+    };
+    let met = trial(None).plan.calls();
+    println!("{}: {} places", Told(on, act, None), met.len());
+    for (site, calls) in &met {
+        for &kind in kinds(site) {
+            let mut firsts = vec![1, 2, *calls];
+            firsts.retain(|first| first <= calls);
+            firsts.dedup();
+            let ways = firsts.into_iter().flat_map(|first| [false, true].map(|lasts| (first, lasts)));
+            let shown = ways.map(|(first, lasts)| trial(Some(Failing { site: *site, kind, first, lasts })));
+            let shown: Vec<_> = shown.collect();
+            let failed: u64 = shown.iter().map(|shown| shown.failed).sum();
+            let told = shown.iter().filter(|shown| shown.is_told).count();
+            println!("  {kind:?} {site}: {calls} calls, {failed} failures, {told} of {} told", shown.len());
+            assert!(failed > 0, "{site} never failed");
+        }
+    }
+    met.into_keys().collect()
+}
+
+/// Lets each call to the host of each act fail; how many places make calls.
+fn fail_in(acts: impl IntoIterator<Item = (On, Act)>) -> usize {
+    let met: BTreeSet<Site> = acts.into_iter().flat_map(|(on, act)| fail_everywhere(on, act)).collect();
+    println!("{} places", met.len());
+    met.len()
+}
+
+fn everywhere(acts: &[Act]) -> impl Iterator<Item = (On, Act)> {
+    EVERYWHERE.into_iter().flat_map(|on| acts.iter().map(move |act| (on, *act)))
+}
+
+#[test]
+fn every_call_to_the_host_may_fail_while_a_volume_is_made() {
+    let inside = everywhere(&[Act::CreateInside, Act::CreateFrom]).filter(|(on, _)| *on != On::Device);
+    let anywhere = everywhere(&[Act::Create]).chain([(On::Directory(MediumChoice::Auto), Act::Create)]);
+    assert!(fail_in(anywhere.chain(inside)) >= 50);
+}
+
+#[test]
+fn every_call_to_the_host_may_fail_while_a_volume_is_opened() {
+    assert!(fail_in(everywhere(&[Act::Open, Act::Recover, Act::OpenCopy])) >= 32);
+}
+
+#[test]
+fn every_call_to_the_host_may_fail_while_a_volume_is_resized() {
+    assert!(fail_in(everywhere(&[Act::Resize(LARGER), Act::Resize(SMALLER)])) >= 50);
+}
+
+#[test]
+fn every_call_to_the_host_may_fail_while_a_volume_is_trimmed_or_closed() {
+    assert!(fail_in(everywhere(&[Act::Trim, Act::Close])) >= 9);
+}
