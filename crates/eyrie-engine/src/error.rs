@@ -91,7 +91,8 @@ pub enum Error {
     },
 }
 
-fn is_full(error: &io::Error) -> bool {
+/// Whether the host has no room, or lets its user have no more.
+fn has_no_room(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
@@ -120,7 +121,7 @@ impl Error {
             Error::Fault(fault) => match fault {
                 Fault::HostFull => Errno::NOSPC,
                 Fault::ReadOnly => Errno::ROFS,
-                Fault::Io { source, .. } if is_full(source) => Errno::NOSPC,
+                Fault::Io { source, .. } if has_no_room(source) => Errno::NOSPC,
                 _ => Errno::IO,
             },
             Error::Volume { errno, .. } => *errno,

@@ -24,7 +24,7 @@ use crate::volume::{REDO_SLOT_BYTES, REDO_SLOTS, Volume, redo_slot};
 use crate::{Error, Result};
 
 const ENTRY_BYTES: u64 = 16;
-/// Of the place of the words, which the checksum is of, too.
+/// Of the place of the words, which the checksum covers before them.
 const PLACE_BYTES: usize = 8;
 const INLINE_OFFSET: u64 = 64;
 const INLINE_ENTRIES: usize = ((REDO_SLOT_BYTES - INLINE_OFFSET) / ENTRY_BYTES) as usize;

@@ -79,6 +79,12 @@ impl<'v> Transaction<'v> {
         Ok(extent)
     }
 
+    /// Whether it changes nothing so far.
+    pub fn is_empty(&self) -> bool {
+        let has_words = self.prelude.is_some() || !self.lines.is_empty() || !self.words.is_empty();
+        self.dirty.is_none() && !has_words && self.allocated.is_empty()
+    }
+
     /// Whether this transaction allocated the extent, so that nobody else can reach it yet.
     pub fn is_new(&self, extent: Extent) -> bool {
         self.allocated.contains(&extent)

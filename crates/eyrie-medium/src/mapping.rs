@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
+use std::panic::Location;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -12,7 +13,7 @@ use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags};
 
 use crate::addr::PAGE_SIZE;
 use crate::fault::{Fault, Registration, STATE_FAILED, STATE_FORKED, STATE_SOUND};
-use crate::plan::host_call;
+use crate::plan::{self, SiteKind, host_call};
 
 fn io_fault(what: &str) -> impl FnOnce(Errno) -> Fault {
     move |errno| match errno {
@@ -186,8 +187,9 @@ impl Mapping {
         debug_assert!(offset.is_multiple_of(PAGE_SIZE) && offset + len <= self.len);
         rustix::io::retry_on_intr(|| rustix::fs::fallocate(file, FallocateFlags::KEEP_SIZE, offset, len))
             .map_err(io_fault("allocating host blocks for the volume"))?;
+        let asked = plan::ask(SiteKind::Back, Location::caller()).map_err(Errno::from);
         // SAFETY: populating page tables of a range inside the mapping changes no byte.
-        let populated = host_call(|| unsafe {
+        let populated = asked.and_then(|()| unsafe {
             let place = self.base().add(offset as usize).cast();
             rustix::mm::madvise(place, len as usize, Advice::LinuxPopulateWrite)
         });

@@ -17,7 +17,7 @@ use crate::image::{CrashImage, ImageBase};
 use crate::mapping::{Mapping, Sentinel};
 use crate::plan::{self, SiteKind};
 use crate::pmem::Pmem;
-use crate::sync::interleave;
+use crate::sync::{interleave, prefetch_line};
 use crate::token::Dirty;
 use crate::trace::Recorder;
 #[cfg(feature = "testing")]
@@ -376,13 +376,7 @@ impl Medium {
     #[inline]
     pub fn prefetch(&self, addr: Addr) {
         if let Ok(place) = self.resolve(addr, 1) {
-            #[cfg(target_arch = "x86_64")]
-            // SAFETY: a prefetch accesses nothing.
-            unsafe {
-                std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(place.cast());
-            }
-            #[cfg(not(target_arch = "x86_64"))]
-            let _ = place;
+            prefetch_line(place);
         }
     }
 

@@ -71,13 +71,17 @@ pub fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
 /// all loads before it have ended.
 #[inline(always)]
 pub fn prefetch<T>(value: &T) {
+    prefetch_line(std::ptr::from_ref(value).cast());
+}
+
+/// Asks the processor to fetch the line of an address, whatever is there.
+#[inline(always)]
+pub(crate) fn prefetch_line(place: *const u8) {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: a prefetch accesses nothing.
     unsafe {
-        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(
-            std::ptr::from_ref(value).cast(),
-        );
+        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(place.cast());
     }
     #[cfg(not(target_arch = "x86_64"))]
-    let _ = value;
+    let _ = place;
 }

@@ -226,7 +226,7 @@ impl Volume {
     /// bytes came back; of a block device, which does not tell, how many those groups have.
     ///
     /// # Errors
-    /// `EIO` when the medium fails.
+    /// Those of [`Volume::sync`].
     pub fn trim(&self) -> Result<u64> {
         let before = self.host_bytes();
         let trimmed = self.engine.trim();
@@ -306,7 +306,7 @@ impl Volume {
     /// [`Information::promise`]. Other threads go on meanwhile.
     ///
     /// # Errors
-    /// `EIO` when the disk fails; `EROFS` once it has.
+    /// `EIO` when the disk fails, `ENOSPC` when it is full while it is written; `EROFS` once it has failed.
     pub fn sync(&self) -> Result<()> {
         self.engine.sync().map_err(|error| Error::from_engine(error, "sync volume").at(&self.path))
     }
@@ -314,8 +314,8 @@ impl Volume {
     /// Saves and closes the volume.
     ///
     /// # Errors
-    /// `EBUSY` while files or stores of it are still in use: it is then closed when the last of them is dropped. `EIO`
-    /// when the medium fails.
+    /// `EBUSY` while files or stores of it are still in use: it is then closed when the last of them is dropped. Those of
+    /// [`Volume::sync`].
     pub fn close(self) -> Result<()> {
         let Volume { engine, path, .. } = self;
         let Some(engine) = Arc::into_inner(engine) else {

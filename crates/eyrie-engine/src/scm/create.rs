@@ -45,8 +45,8 @@ impl Scm {
         Ok(grown.is_some())
     }
 
-    /// Begins `transaction`, which changes nothing yet, with a new entry; whether others may have moved. The name is free and the
-    /// directory's lock held.
+    /// Adds a new entry to a transaction that has just begun; whether other entries may have moved. The name is free and
+    /// the directory's lock held.
     pub(super) fn insert_entry<'a>(
         &'a self,
         transaction: &mut Transaction<'a>,
@@ -59,6 +59,7 @@ impl Scm {
         if collection::insert_with_ease(transaction, hot.root, name, id, time, time_epoch)? {
             return Ok(false);
         }
+        debug_assert!(transaction.is_empty(), "other transactions commit now");
         let moved = self.make_room(parent, name)?;
         collection::insert(transaction, parent.hot.root, name, id, time, time_epoch)?;
         Ok(moved)

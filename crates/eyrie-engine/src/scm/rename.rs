@@ -7,7 +7,7 @@ use super::create::Parent;
 use super::read::Peeked;
 use super::{Scm, check_entry};
 use crate::object::collection::{self, Collection, Found};
-use crate::object::header::HotChange;
+use crate::object::header::{Header, HotChange};
 use crate::transaction::Transaction;
 use crate::{Applied, Error, ObjectId, RenameMode, Result, Time};
 
@@ -41,6 +41,8 @@ impl Scm {
             let from = self.peek(request.from_dir, request.from_name)?;
             let to = self.peek(request.to_dir, request.to_name)?;
             let (moved, target) = (from.id().ok_or(Error::NotFound)?, to.id());
+            // Which of its cold lines counts is known when the hot one is there.
+            self.medium().prefetch(Header::of(moved).cold_line(1));
             let directories = moved.is_directory() || target.is_some_and(ObjectId::is_directory);
             let _moves = (directories && request.from_dir != request.to_dir).then(|| lock(&self.moves));
             let _held = self.locks.hold(&[request.from_dir, request.to_dir, moved, target.unwrap_or(moved)]);

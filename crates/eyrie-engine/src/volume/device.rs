@@ -94,7 +94,8 @@ pub(super) fn create<T>(
     let file = claim(path)?;
     let (mapped, held) = (again(&file, path)?, again(&file, path)?);
     let new = NewVolume::measure(&file, options, &place)?;
-    let done = new.format(mapped, options, &place).and_then(|medium| fill(medium, Hold::Device(held)));
+    new.clear(&file).map_err(failed(&place, "cannot be written"))?;
+    let done = new.format(mapped, options).and_then(|medium| fill(medium, Hold::Device(held)));
     if done.is_err() {
         // The error that led here is the one to report.
         let _ = new.clear(&file);
@@ -195,23 +196,32 @@ impl NewVolume {
         Ok(NewVolume { bytes, ends: [0..start, size - MARKS_BYTES..size] })
     }
 
-    /// Makes the tables of a volume zeros, and the end of `file` a journal.
-    pub(super) fn format(&self, file: File, options: &Options, place: &str) -> Result<Medium> {
-        self.clear(&file).map_err(failed(place, "cannot be written"))?;
+    /// Makes the end of a file that was [cleared](NewVolume::clear) a journal.
+    pub(super) fn format(&self, file: File, options: &Options) -> Result<Medium> {
         let blocks = blocks(file);
         Medium::fill_paged(&blocks, self.bytes)?;
         Ok(Medium::paged(Arc::new(blocks), options.paged)?)
     }
 
     /// Makes both ends zeros, durably.
-    fn clear(&self, file: &File) -> io::Result<()> {
-        self.ends.iter().try_for_each(|range| zero(file, range.start, range.end - range.start))?;
+    pub(super) fn clear(&self, file: &File) -> io::Result<()> {
+        self.ends.iter().try_for_each(|range| zero(file, range))?;
         host_call(|| file.sync_data())
     }
 }
 
-fn zero(file: &File, offset: u64, len: u64) -> io::Result<()> {
-    host_call(|| file.write_all_at(&vec![0; len as usize], offset))
+/// Zeros, aligned as direct transfers need it.
+#[repr(align(4096))]
+struct Zeros([u8; 1 << 16]);
+
+fn zero(file: &File, range: &Range<u64>) -> io::Result<()> {
+    static ZEROS: Zeros = Zeros([0; 1 << 16]);
+    host_call(|| {
+        range.clone().step_by(ZEROS.0.len()).try_for_each(|offset| {
+            let len = (range.end - offset).min(ZEROS.0.len() as u64);
+            file.write_all_at(&ZEROS.0[..len as usize], offset)
+        })
+    })
 }
 
 /// What is on the device already.
@@ -327,7 +337,9 @@ mod tests {
 
     fn make(file: &NamedTempFile, options: &Options) -> Result<Volume> {
         let reopened = file.reopen().expect("a file");
-        let medium = NewVolume::measure(&reopened, options, "here")?.format(reopened, options, "here")?;
+        let new = NewVolume::measure(&reopened, options, "here")?;
+        new.clear(&reopened).expect("room");
+        let medium = new.format(reopened, options)?;
         let taken = taken(&medium);
         let volume = Volume::create_in(medium, options, taken, "here")?;
         volume.medium().drain_home()?;

@@ -201,7 +201,8 @@ mod tests {
         let file = File::options().read(true).write(true).create_new(true).open(path).expect("a file");
         file.set_len(Medium::paged_bytes(OLD)).expect("room");
         let new = device::NewVolume::measure(&file, options, "here").expect("room");
-        let medium = new.format(file.try_clone().expect("a file"), options, "here").expect("room");
+        new.clear(&file).expect("room");
+        let medium = new.format(file.try_clone().expect("a file"), options).expect("room");
         let taken = device::taken(&medium);
         let volume = Volume::create_in(medium, options, taken, "here").expect("created");
         file.set_len(16 << 20).expect("room");

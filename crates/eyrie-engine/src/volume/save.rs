@@ -1,8 +1,9 @@
 //! The allocator, saved by a clean close and loaded by the next open.
 //!
 //! Safe when power fails: the saved bytes lie in free space, and count only once the clean mark is published after them. An
-//! open clears the mark, durably, before anything else changes. Whatever looks wrong in them is no error: the open
-//! then finds out what is free as after a crash.
+//! open clears the mark, durably, before anything else changes. On a disk it is cleared with the first drain; until then what is written
+//! over the saved bytes makes their checksum wrong. Whatever looks wrong in them is no error: the open then finds out what is free as
+//! after a crash.
 
 use eyrie_medium::{Addr, Medium, Ordered, SegmentId};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};

@@ -311,7 +311,7 @@ impl Pager {
         if state.at + bytes > self.journal_bytes {
             // More was changed than anyone expected. What the journal has can still be brought to its place by itself.
             home.write(None)?;
-            replay_but(&*self.blocks, &state.anchor, record).map_err(io::Error::other)?;
+            replay_but(&*self.blocks, &state.anchor, record)?;
             self.restart(state)?;
         }
         if bytes > self.journal_bytes {

@@ -366,23 +366,23 @@ fn open_record(blocks: &dyn Blocks, bytes: &mut [u8], pages: u64) -> Option<Foun
 /// # Errors
 /// [`Fault::Io`]. A journal that is damaged is one that ends before the damage.
 pub fn replay(blocks: &dyn Blocks, anchor: &Anchor) -> Result<(), Fault> {
-    replay_but(blocks, anchor, &Record::default())
+    replay_but(blocks, anchor, &Record::default()).map_err(io_fault("replaying the journal"))
 }
 
 /// [`replay`], but for the pages that are fresh in `next`, a record that is about to be written: they have been brought
 /// to their places already.
 ///
 /// # Errors
-/// As [`replay`].
-pub fn replay_but(blocks: &dyn Blocks, anchor: &Anchor, next: &Record) -> Result<(), Fault> {
-    let mut records = read_records(blocks, anchor).map_err(io_fault("reading the journal"))?;
+/// The disk's.
+pub fn replay_but(blocks: &dyn Blocks, anchor: &Anchor, next: &Record) -> io::Result<()> {
+    let mut records = read_records(blocks, anchor)?;
     if let Some(newest) = records.last()
-        && !fresh_pages_are_whole(blocks, newest).map_err(io_fault("reading the volume's pages"))?
+        && !fresh_pages_are_whole(blocks, newest)?
     {
         records.pop();
     }
     records.push(Found { fresh: next.fresh.clone(), changed: Vec::new() });
-    apply(blocks, &records).map_err(io_fault("replaying the journal"))
+    apply(blocks, &records)
 }
 
 /// The journal's bytes, read ahead.

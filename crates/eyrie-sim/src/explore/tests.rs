@@ -299,8 +299,6 @@ fn a_fence_that_one_of_two_threads_lacks_is_noticed() {
     assert!(fences.iter().filter(|site| noticed(site)).count() >= 2, "of {fences:?}");
 }
 
-/// Every single call and every failure that it can meet. What an object has that cannot be read when it is removed is free
-/// again when the volume was closed.
 /// Every failure of a disk that a call, or a sync after it, may meet.
 #[test]
 fn every_failure_of_a_disk_leaves_whole_calls() {
@@ -321,6 +319,8 @@ fn every_failure_of_a_disk_leaves_whole_calls() {
     }
 }
 
+/// Every single call and every failure that it can meet. What an object has that cannot be read when it is removed is free
+/// again when the volume was closed.
 #[test]
 fn every_failure_of_the_host_leaves_whole_calls() {
     let start =

@@ -313,7 +313,7 @@ pub trait Posix {
     /// Waits until the file is as durable as the medium can make it.
     ///
     /// # Errors
-    /// `EIO` when the medium failed.
+    /// `EIO` when the medium failed, `ENOSPC` when a disk was full while it was written; `EROFS` once that happened.
     fn fsync(&self, handle: &Self::Handle) -> Result<()>;
 
     /// Space of the file system.

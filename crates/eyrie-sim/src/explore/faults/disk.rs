@@ -10,13 +10,14 @@ use eyrie_medium::{Event, Failing, Plan, Recorder, Rule, SiteKind};
 
 use super::super::ground::Traced;
 use super::super::record::{Session, errno, pass_grace_periods};
-use super::super::{Run, Start};
-use super::{LIMITS, Shown, is_allowed, sound, stored, text};
+use super::super::{Limits, Run, Start};
+use super::{LIMITS, NoRoom, Shown, is_allowed, sound, stored, text};
 use crate::compare::{Tree, difference, tree};
+use crate::script::errno::name as errno_name;
 use crate::script::{Line, perform};
 
-/// Written before the volume is closed, so that there is something to drain.
-const UNSAVED: &str = "/written before closing";
+/// Made before the volume is closed, so that there is something to drain.
+const UNSAVED: &str = "/made before closing";
 
 /// What a trial did to its disk.
 struct Done {
@@ -50,18 +51,18 @@ impl Done {
             let early = vec![None; states.len()];
             let (rule, orders, is_closed, plan) = (Rule::Sectors, None, false, Plan::default());
             let run = Run { rule, base, events, states, durable, early, orders, is_closed, plan };
-            run.explore(LIMITS, &mut |_| true).map_err(text)?;
+            run.explore(Limits { sampled: 4, ..LIMITS }, &mut |_| true).map_err(text)?;
         }
         Ok(())
     }
 }
 
-/// As [`is_allowed`]. What a disk had promised room for and has none is broken (`EIO`), and what is broken takes no changes.
+/// As [`is_allowed`]; or the volume takes no changes since something failed.
 fn is_told(result: Option<Errno>, failing: Option<Failing>, failed: u64) -> Result<(), String> {
-    if failed > 0 && [Some(Errno::ROFS), Some(Errno::IO)].contains(&result) {
-        return Ok(());
+    match result {
+        Some(Errno::ROFS) if failed > 0 => Ok(()),
+        _ => is_allowed(result, failing.filter(|_| failed > 0)),
     }
-    is_allowed(result, failing.filter(|_| failed > 0))
 }
 
 fn has(engine: &Scm, expected: &Tree) -> Result<(), String> {
@@ -85,16 +86,15 @@ pub(super) fn open(image: Vec<u8>, start: &Start, failing: Option<Failing>) -> R
     }
     let (events, states, durable) = (recorder.take(), vec![expected], vec![0]);
     Done { base: image, events, states, durable, failed }.examine()?;
-    Ok(Shown { result, met, failed })
+    Ok(Shown { result, no_room: NoRoom::of(None, None), met, failed })
 }
 
 pub(super) fn close(start: &Start, failing: Option<Failing>) -> Result<Shown, String> {
     let plan = Plan::default();
     let session = Session::open(start, &plan).map_err(text)?;
     let before = tree(&**session.model.engine());
-    let is_written = session.files.write(UNSAVED, [7; 5000]).is_ok();
-    if is_written {
-        session.model.write(UNSAVED, [7; 5000]).map_err(text)?;
+    if session.files.create_dir(UNSAVED).is_ok() {
+        session.model.create_dir(UNSAVED).map_err(text)?;
     }
     let after = tree(&**session.model.engine());
     let recorder = session.recorder.clone();
@@ -107,7 +107,7 @@ pub(super) fn close(start: &Start, failing: Option<Failing>) -> Result<Shown, St
     let durable = vec![0, usize::from(result.is_none())];
     let (base, events) = (start.image().to_vec(), recorder.take());
     Done { base, events, states: vec![before, after], durable, failed }.examine()?;
-    Ok(Shown { result, met, failed })
+    Ok(Shown { result, no_room: NoRoom::of(None, None), met, failed })
 }
 
 pub(super) fn trim(start: &Start, failing: Option<Failing>) -> Result<Shown, String> {
@@ -122,16 +122,24 @@ pub(super) fn trim(start: &Start, failing: Option<Failing>) -> Result<Shown, Str
     let expected = tree(start.model());
     has(engine, &expected)?;
     sound(engine)?;
-    if let Some(errno) = engine.trim().err().map(|error| error.errno()) {
-        is_told(Some(errno), None, failed).map_err(|what| format!("trimmed again, it {what}"))?;
+    let again = engine.trim().err().map(|error| error.errno());
+    let may_be_over =
+        failing.is_some_and(|failing| matches!(failing.site.kind, SiteKind::Write | SiteKind::Flush));
+    if again.is_some() && !(may_be_over && result.is_some() && again == Some(Errno::ROFS)) {
+        return Err(format!("trimmed again, it gives {again:?}"));
     }
     let (base, events) = (start.image().to_vec(), session.recorder.take());
     Done { base, events, states: vec![expected], durable: vec![0], failed }.examine()?;
-    Ok(Shown { result, met, failed })
+    Ok(Shown { result, no_room: NoRoom::of(None, None), met, failed })
 }
 
 /// Makes the call on both and synchronises, and lets that fail in the engine; then both again without failures.
-pub(super) fn call(start: &Start, line: &Line, failing: Option<Failing>) -> Result<Shown, String> {
+pub(super) fn call(
+    start: &Start,
+    line: &Line,
+    failing: Option<Failing>,
+    no_room: NoRoom,
+) -> Result<Shown, String> {
     let plan = Plan::default();
     let session = Session::open(start, &plan).map_err(text)?;
     let engine = session.files.engine();
@@ -145,18 +153,10 @@ pub(super) fn call(start: &Start, line: &Line, failing: Option<Failing>) -> Resu
     let (met, failed) = (plan.calls(), plan.failed());
     plan.fail(None);
 
-    let foreseen = match (failing, actual) {
-        // What there is no room for happens to neither.
-        (None, Some(Errno::NOSPC)) => actual,
-        _ => errno(&perform(&session.forked_model(), &line.call)),
-    };
     let may_lose = failed > 0 && failing.is_some_and(|failing| failing.site.kind == SiteKind::Read);
     // A call may read something more, or make something durable, when its change is done, and fail then.
     let is_late = failed > 0 && difference(&tree(&**engine), &states[0]).is_some();
-    let is_full = failing.is_none() && actual == Some(Errno::NOSPC);
-    if !is_full && (actual == foreseen || is_late) {
-        let _ = perform(&session.model, &line.call);
-    }
+    let foreseen = no_room.foresee(&session, line, actual, is_late);
     if actual != foreseen && actual.is_none() {
         return Err("succeeds, which it should not".to_string());
     }
@@ -173,31 +173,32 @@ pub(super) fn call(start: &Start, line: &Line, failing: Option<Failing>) -> Resu
         sound(engine)?;
     }
 
+    // A disk that failed takes no more changes; any other goes on as if nothing had been.
     let is_over = synced.is_some();
-    let again = errno(&perform(&session.files, &line.call));
-    match again {
-        Some(Errno::NOSPC) => {}
-        Some(Errno::ROFS) if failed > 0 => {}
-        _ => {
-            let foreseen = errno(&perform(&session.model, &line.call));
-            if again != foreseen {
-                return Err(format!("made again, it gives {again:?}, should give {foreseen:?}"));
-            }
-        }
-    }
+    let goes_on = |doing: &str, result: Option<Errno>| match result {
+        None if doing == "sync" && is_over => Err("a second sync succeeds after one that failed".to_string()),
+        None => Ok(()),
+        Some(Errno::ROFS) if is_over => Ok(()),
+        Some(errno) => Err(format!("made again, {doing} gives {}", errno_name(errno))),
+    };
+    let again = if is_over {
+        let again = errno(&perform(&session.files, &line.call));
+        let foreseen = errno(&perform(&session.forked_model(), &line.call));
+        goes_on("it", again.filter(|_| again != foreseen))?;
+        again
+    } else {
+        no_room.again(&session, line, may_lose)?
+    };
     states.push(tree(&**session.model.engine()));
     has(engine, &states[2]).map_err(|what| format!("made again: {what}"))?;
     let last = sync();
-    if is_over && last.is_none() {
-        return Err("a second sync succeeds after one that failed".to_string());
-    }
-    is_told(last, None, failed).map_err(|what| format!("made again, sync {what}"))?;
+    goes_on("sync", last)?;
     durable.push(if last.is_none() { 2 } else { durable[1] });
     session.recorder.mark(2);
     let recorder = session.recorder.clone();
     let closed = session.into_engine().map_err(text)?.0.close().err().map(|error| error.errno());
-    is_told(closed, None, failed).map_err(|what| format!("closing {what}"))?;
+    goes_on("closing", closed)?;
     let (base, events) = (start.image().to_vec(), recorder.take());
     Done { base, events, states, durable, failed }.examine()?;
-    Ok(Shown { result: actual.or(synced), met, failed })
+    Ok(Shown { result: actual.or(synced), no_room: NoRoom::of(actual, again), met, failed })
 }

@@ -1,13 +1,12 @@
 //! Failures below a volume in memory.
 
-use eyrie::Errno;
 use eyrie_engine::Engine;
 use eyrie_engine::scm::Scm;
 use eyrie_medium::{Failing, Medium, Plan, Recorder, Rule, SiteKind};
 
 use super::super::record::{Session, errno, pass_grace_periods};
 use super::super::{Run, Start};
-use super::{LIMITS, Shown, is_allowed, sound, stored, text};
+use super::{LIMITS, NoRoom, Shown, is_allowed, sound, stored, text};
 use crate::compare::{Tree, difference, tree};
 use crate::script::{Line, perform};
 
@@ -59,7 +58,7 @@ pub(super) fn open(image: Vec<u8>, start: &Start, failing: Option<Failing>) -> R
         holds(engine, &expected, false)?;
     }
     opened(&stored(image, &recorder.take()), &expected)?;
-    Ok(Shown { result, met, failed })
+    Ok(Shown { result, no_room: NoRoom::of(None, None), met, failed })
 }
 
 pub(super) fn close(start: &Start, failing: Option<Failing>) -> Result<Shown, String> {
@@ -74,7 +73,7 @@ pub(super) fn close(start: &Start, failing: Option<Failing>) -> Result<Shown, St
     let (met, failed) = (plan.calls(), plan.failed());
     is_allowed(result, failing)?;
     opened(&stored(image, &recorder.take()), &expected)?;
-    Ok(Shown { result, met, failed })
+    Ok(Shown { result, no_room: NoRoom::of(None, None), met, failed })
 }
 
 pub(super) fn trim(start: &Start, failing: Option<Failing>) -> Result<Shown, String> {
@@ -89,11 +88,16 @@ pub(super) fn trim(start: &Start, failing: Option<Failing>) -> Result<Shown, Str
     holds(engine, &tree(start.model()), false)?;
     engine.trim().map_err(text)?;
     holds(engine, &tree(start.model()), false)?;
-    Ok(Shown { result, met, failed })
+    Ok(Shown { result, no_room: NoRoom::of(None, None), met, failed })
 }
 
 /// Makes the call on both, and lets it fail in the engine.
-pub(super) fn call(start: &Start, line: &Line, failing: Option<Failing>) -> Result<Shown, String> {
+pub(super) fn call(
+    start: &Start,
+    line: &Line,
+    failing: Option<Failing>,
+    no_room: NoRoom,
+) -> Result<Shown, String> {
     let plan = Plan::default();
     let session = Session::open(start, &plan).map_err(text)?;
     let engine = session.files.engine();
@@ -104,19 +108,11 @@ pub(super) fn call(start: &Start, line: &Line, failing: Option<Failing>) -> Resu
     let actual = errno(&perform(&session.files, &line.call));
     let (met, failed) = (plan.calls(), plan.failed());
     plan.fail(None);
-    let foreseen = match (failing, actual) {
-        // What there is no room for happens to neither.
-        (None, Some(Errno::NOSPC)) => actual,
-        _ => errno(&perform(&session.forked_model(), &line.call)),
-    };
     let is_access = |kind| matches!(kind, SiteKind::Read | SiteKind::Write | SiteKind::Publish);
     let may_lose = failed > 0 && failing.is_some_and(|failing| is_access(failing.site.kind));
     // A call may read something more when its change is done, and fail then.
     let is_late = may_lose && difference(&tree(&**engine), &before).is_some();
-    let is_full = failing.is_none() && actual == Some(Errno::NOSPC);
-    if !is_full && (actual == foreseen || is_late) {
-        let _ = perform(&session.model, &line.call);
-    }
+    let foreseen = no_room.foresee(&session, line, actual, is_late);
     if actual != foreseen && actual.is_none() {
         return Err("succeeds, which it should not".to_string());
     }
@@ -129,13 +125,7 @@ pub(super) fn call(start: &Start, line: &Line, failing: Option<Failing>) -> Resu
     holds(engine, &after, may_lose)?;
 
     let again_early = session.early(line);
-    let again = errno(&perform(&session.files, &line.call));
-    if again != Some(Errno::NOSPC) {
-        let foreseen = errno(&perform(&session.model, &line.call));
-        if again != foreseen {
-            return Err(format!("made again, it gives {again:?}, should give {foreseen:?}"));
-        }
-    }
+    let again = no_room.again(&session, line, may_lose)?;
     session.recorder.mark(2);
     pass_grace_periods();
     let last = tree(&**session.model.engine());
@@ -153,5 +143,5 @@ pub(super) fn call(start: &Start, line: &Line, failing: Option<Failing>) -> Resu
         let run = Run { rule, base, events, states, durable, early, orders, is_closed, plan };
         run.explore(LIMITS, &mut |_| true).map_err(text)?;
     }
-    Ok(Shown { result: actual, met, failed })
+    Ok(Shown { result: actual, no_room: NoRoom::of(actual, again), met, failed })
 }

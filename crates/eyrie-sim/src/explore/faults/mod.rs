@@ -1,8 +1,9 @@
 //! Failures of the host, one at a time, in every call of a script: at each place where the engine may meet one.
 //!
 //! A call that meets a failure fails whole, with the errno of the failure, or succeeds as if there had been none. Then the volume
-//! is sound, holds what the model holds, has as much free as a recovery finds, does the same call again without a
-//! failure, and no crash takes away what had returned. Opening, trimming and closing the volume fail and succeed likewise.
+//! is sound, holds what the model holds, has as much free as a recovery finds (of a volume in memory), does the same call again without
+//! a failure (unless a disk could not make something durable), and no crash takes away what had returned. Opening, trimming and closing
+//! the volume fail and succeed likewise.
 
 mod disk;
 mod memory;
@@ -15,10 +16,11 @@ use eyrie_engine::scm::Scm;
 use eyrie_medium::{Event, Failing, FailureKind, Rule, Site, SiteKind};
 use serde::Serialize;
 
+use super::record::{Session, errno};
 use super::recovered::caught;
 use super::{Limits, RecordError, Start};
 use crate::script::errno::name as errno_name;
-use crate::script::{Line, Script};
+use crate::script::{Line, Script, perform};
 
 /// Images of each crash after a failure.
 const LIMITS: Limits = Limits { images: 2, sampled: 0, is_complete: false, recoveries: 0 };
@@ -125,10 +127,18 @@ fn failures(site: Site, met: u64, rule: Rule) -> Vec<Failing> {
     ways.flat_map(|(kind, first)| [false, true].map(|lasts| Failing { site, kind, first, lasts })).collect()
 }
 
+/// Whether a call, and the same call again, has no room without any failure; what is not known may be.
+#[derive(Clone, Copy)]
+struct NoRoom {
+    first: Option<bool>,
+    again: Option<bool>,
+}
+
 /// What one trial showed.
 struct Shown {
     /// What the act gave.
     result: Option<Errno>,
+    no_room: NoRoom,
     /// The calls that may fail, and how often they were made.
     met: BTreeMap<Site, u64>,
     /// How many failed.
@@ -194,11 +204,11 @@ impl Faults {
         act: Act<'_>,
         goes_on: &mut dyn FnMut() -> bool,
     ) -> Result<(), FaultFailure> {
-        let run = |failing: Option<Failing>| {
-            let shown = caught(|| trial(start, act, failing)).unwrap_or_else(Err);
+        let run = |failing: Option<Failing>, no_room: NoRoom| {
+            let shown = caught(|| trial(start, act, failing, no_room)).unwrap_or_else(Err);
             shown.map_err(|what| FaultFailure { during: act.to_string(), failing, what })
         };
-        let met = run(None)?.met;
+        let Shown { met, no_room, .. } = run(None, NoRoom { first: None, again: None })?;
         for failing in met.into_iter().flat_map(|(site, met)| failures(site, met, start.rule())) {
             if self.only.as_ref().is_some_and(|only| *only != told(&failing)) {
                 continue;
@@ -206,7 +216,7 @@ impl Faults {
             if !goes_on() {
                 break;
             }
-            let shown = run(Some(failing))?;
+            let shown = run(Some(failing), no_room)?;
             self.count(&failing, &shown);
         }
         Ok(())
@@ -227,19 +237,55 @@ impl Faults {
     }
 }
 
-fn trial(start: &Start, act: Act<'_>, failing: Option<Failing>) -> Result<Shown, String> {
+fn trial(start: &Start, act: Act<'_>, failing: Option<Failing>, no_room: NoRoom) -> Result<Shown, String> {
     let is_disk = start.rule() == Rule::Sectors;
     let open =
         |image| if is_disk { disk::open(image, start, failing) } else { memory::open(image, start, failing) };
     match act {
         Act::Open => open(start.image().to_vec()),
         Act::Recover => open(start.crashed().map_err(text)?),
-        Act::Call(line) if is_disk => disk::call(start, line, failing),
-        Act::Call(line) => memory::call(start, line, failing),
+        Act::Call(line) if is_disk => disk::call(start, line, failing, no_room),
+        Act::Call(line) => memory::call(start, line, failing, no_room),
         Act::Trim if is_disk => disk::trim(start, failing),
         Act::Trim => memory::trim(start, failing),
         Act::Close if is_disk => disk::close(start, failing),
         Act::Close => memory::close(start, failing),
+    }
+}
+
+impl NoRoom {
+    /// Of the trial without failures; `again` if that was looked at.
+    fn of(first: Option<Errno>, again: Option<Errno>) -> NoRoom {
+        let is_full = |errno| Some(errno == Some(Errno::NOSPC));
+        NoRoom { first: is_full(first), again: is_full(again) }
+    }
+
+    /// What the model gives for a call, which it makes if `is_done` or if the engine gave the same. What there is no room for happens to
+    /// neither.
+    fn foresee(self, session: &Session, line: &Line, actual: Option<Errno>, is_done: bool) -> Option<Errno> {
+        if self.first.unwrap_or(actual == Some(Errno::NOSPC)) {
+            return Some(Errno::NOSPC);
+        }
+        let foreseen = errno(&perform(&session.forked_model(), &line.call));
+        if actual == foreseen || is_done {
+            let _ = perform(&session.model, &line.call);
+        }
+        foreseen
+    }
+
+    /// Makes the call again on both, without failures; what it gave. It may find no room where it did not without failures, or if
+    /// something `is_lost`.
+    fn again(self, session: &Session, line: &Line, is_lost: bool) -> Result<Option<Errno>, String> {
+        let actual = errno(&perform(&session.files, &line.call));
+        let may_be_full = [self.first, self.again].iter().any(|full| full.unwrap_or(true)) || is_lost;
+        if actual == Some(Errno::NOSPC) && may_be_full {
+            return Ok(actual);
+        }
+        let foreseen = errno(&perform(&session.model, &line.call));
+        if actual != foreseen {
+            return Err(format!("made again, it gives {actual:?}, should give {foreseen:?}"));
+        }
+        Ok(actual)
     }
 }
 
