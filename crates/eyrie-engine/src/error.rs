@@ -1,7 +1,5 @@
 //! What engines report, and the one map from it to errno.
 
-use std::io;
-
 use eyrie_medium::{Addr, Fault};
 use rustix::io::Errno;
 
@@ -91,11 +89,6 @@ pub enum Error {
     },
 }
 
-/// Whether the host has no room, or lets its user have no more.
-fn has_no_room(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
-}
-
 impl Error {
     /// The errno that POSIX calls give for this.
     pub fn errno(&self) -> Errno {
@@ -119,9 +112,8 @@ impl Error {
             Error::Unsupported(_) => Errno::OPNOTSUPP,
             Error::Corrupt { .. } => Errno::IO,
             Error::Fault(fault) => match fault {
-                Fault::HostFull => Errno::NOSPC,
                 Fault::ReadOnly => Errno::ROFS,
-                Fault::Io { source, .. } if has_no_room(source) => Errno::NOSPC,
+                fault if fault.lacks_room() => Errno::NOSPC,
                 _ => Errno::IO,
             },
             Error::Volume { errno, .. } => *errno,

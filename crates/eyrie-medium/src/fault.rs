@@ -58,6 +58,27 @@ pub enum Fault {
     },
 }
 
+/// Whether the host has no room, or lets its user have no more.
+fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+}
+
+impl Fault {
+    /// What a refusal to provide room means.
+    pub(crate) fn of_room(what: &str, source: io::Error) -> Fault {
+        if is_full(&source) { Fault::HostFull } else { Fault::Io { what: what.to_string(), source } }
+    }
+
+    /// Whether it is for want of room on the host, wherever that showed.
+    pub fn lacks_room(&self) -> bool {
+        match self {
+            Fault::HostFull => true,
+            Fault::Io { source, .. } => is_full(source),
+            _ => false,
+        }
+    }
+}
+
 /// State word of a mapping, in a page of its own that a fork wipes.
 pub(crate) const STATE_FORKED: u64 = 0;
 pub(crate) const STATE_SOUND: u64 = 1;

@@ -1,7 +1,6 @@
 //! One mapped segment: a host file, or anonymous memory for tests.
 
 use std::fs::File;
-use std::io;
 use std::os::fd::AsFd;
 use std::panic::Location;
 use std::ptr::{self, NonNull};
@@ -16,10 +15,7 @@ use crate::fault::{Fault, Registration, STATE_FAILED, STATE_FORKED, STATE_SOUND}
 use crate::plan::{self, SiteKind, host_call};
 
 fn io_fault(what: &str) -> impl FnOnce(Errno) -> Fault {
-    move |errno| match errno {
-        Errno::NOSPC | Errno::DQUOT => Fault::HostFull,
-        errno => Fault::Io { what: what.to_string(), source: io::Error::from(errno) },
-    }
+    move |errno| Fault::of_room(what, errno.into())
 }
 
 /// Size of a huge page, in bytes, and the alignment that lets the kernel use one.

@@ -82,6 +82,13 @@ impl Site {
         Site { kind, file: location.file(), line: location.line() }
     }
 
+    /// The failures of a place that made so many calls: of the first two and the last, and from each of these on.
+    pub fn failures(self, kind: FailureKind, calls: u64) -> impl Iterator<Item = Failing> {
+        let firsts: BTreeSet<u64> = [1, 2, calls].into_iter().filter(|&first| first <= calls).collect();
+        let ways = firsts.into_iter().flat_map(|first| [false, true].map(|lasts| (first, lasts)));
+        ways.map(move |(first, lasts)| Failing { site: self, kind, first, lasts })
+    }
+
     /// Its file and line.
     pub fn place(&self) -> String {
         format!("{}:{}", self.file, self.line)

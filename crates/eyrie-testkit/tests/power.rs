@@ -127,9 +127,7 @@ fn every_call_of_a_disk_may_fail() {
             _ => &[FailureKind::Io],
         };
         for &kind in kinds {
-            let ways = [1, 2, calls].into_iter().flat_map(|first| [false, true].map(|lasts| (first, lasts)));
-            let failing = ways.map(|(first, lasts)| Failing { site, kind, first, lasts });
-            let failed: u64 = failing.map(|failing| failing_run(Some(failing)).1).sum();
+            let failed: u64 = site.failures(kind, calls).map(|failing| failing_run(Some(failing)).1).sum();
             println!("{kind:?} {site}: {calls} calls, {failed} failures");
             assert!(failed > 0, "{site} never failed");
         }

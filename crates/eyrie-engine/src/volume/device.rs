@@ -83,15 +83,10 @@ impl Start {
 /// error the device can be taken again.
 pub(super) fn create<T>(
     path: &Path,
-    bytes: Option<u64>,
     options: &Options,
     fill: impl FnOnce(Medium, Hold) -> Result<T>,
 ) -> Result<T> {
-    let place = path.display().to_string();
-    if bytes.is_some() {
-        return Err(failure(&place, "a block device is used whole: leave the size out", Errno::INVAL));
-    }
-    let file = claim(path)?;
+    let (file, place) = (claim(path)?, path.display().to_string());
     let (mapped, held) = (again(&file, path)?, again(&file, path)?);
     let new = NewVolume::measure(&file, options, &place)?;
     new.clear(&file).map_err(failed(&place, "cannot be written"))?;
@@ -316,7 +311,7 @@ mod tests {
     use tempfile::NamedTempFile;
 
     use super::*;
-    use crate::volume::{Opened, Volume};
+    use crate::volume::{Opened, Volume, host};
 
     const BYTES: u64 = 16 << 20;
 
@@ -481,8 +476,8 @@ mod tests {
             assert!(what.contains("has the medium paged"), "{what}");
         }
         make(&device(BYTES), &Options { medium: MediumChoice::Paged, ..options() }).expect("created");
-        let any = Path::new("/dev/null");
-        assert!(refusal(create(any, Some(BYTES), &options(), |_, _| Ok(()))).contains("used whole"));
+        let sized = host::create(Path::new("any.device"), Some(BYTES), &options(), |_, _| Ok(()));
+        assert!(refusal(sized).contains("used whole"));
     }
 
     #[test]

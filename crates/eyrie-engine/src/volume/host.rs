@@ -74,10 +74,13 @@ pub(super) fn create<T>(
     options: &Options,
     fill: impl FnOnce(Medium, Hold) -> Result<T>,
 ) -> Result<T> {
-    if device::is_device(path) {
-        return device::create(path, bytes, options, fill);
-    }
     let place = path.display().to_string();
+    if device::is_device(path) {
+        if bytes.is_some() {
+            return Err(failure(&place, "a block device is used whole: leave the size out", Errno::INVAL));
+        }
+        return device::create(path, options, fill);
+    }
     let bytes = bytes.unwrap_or(DEFAULT_BYTES);
     if bytes < MIN_HOST_BYTES {
         let what = format!("a volume of {bytes} bytes is too small; the least is 1 MiB");

@@ -91,10 +91,8 @@ impl Medium {
         write: impl FnOnce(&Anchor) -> io::Result<()>,
     ) -> Result<(), Fault> {
         let anchor = Anchor::create(volume_bytes, journal_bytes);
-        anchor.and_then(|anchor| write(&anchor)).map_err(|source| match source.kind() {
-            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Fault::HostFull,
-            _ => Fault::Io { what: "making the journal".to_string(), source },
-        })
+        let written = anchor.and_then(|anchor| write(&anchor));
+        written.map_err(|source| Fault::of_room("making the journal", source))
     }
 
     /// Lets an Op in: on a paged medium no cut is made while the gate lives, and there is room for what it changes. Every

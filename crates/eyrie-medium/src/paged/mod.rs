@@ -167,10 +167,8 @@ impl Pager {
 
     /// Makes the disk provide the blocks of a range.
     pub(crate) fn back(&self, offset: u64, len: u64) -> Result<(), Fault> {
-        self.blocks.here().allocate(offset, len).map_err(|source| match source.kind() {
-            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Fault::HostFull,
-            _ => Fault::Io { what: "allocating host blocks for the volume".to_string(), source },
-        })
+        let done = self.blocks.here().allocate(offset, len);
+        done.map_err(|source| Fault::of_room("allocating host blocks for the volume", source))
     }
 
     pub(crate) fn journal_bytes(&self) -> u64 {

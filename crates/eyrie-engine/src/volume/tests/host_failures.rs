@@ -296,11 +296,7 @@ fn trial(on: On, act: Act, base: &Base, failing: Option<Failing>) -> Shown {
 
 /// The error is that of the failure, or that of a disk that takes no more changes since.
 fn assert_told(failing: Failing, error: &Error) {
-    let expected: &[Errno] = match failing.kind {
-        FailureKind::Full => &[Errno::NOSPC, Errno::ROFS],
-        FailureKind::Io => &[Errno::IO, Errno::ROFS],
-    };
-    assert!(expected.contains(&error.errno()), "{error:?}");
+    assert!([failing.kind.into(), Errno::ROFS].contains(&error.errno()), "{error:?}");
 }
 
 /// How a call of a site may fail.
@@ -349,12 +345,7 @@ fn fail_everywhere(on: On, act: Act) -> BTreeSet<Site> {
     println!("{}: {} places", Told(on, act, None), met.len());
     for (site, calls) in &met {
         for &kind in kinds(site) {
-            let mut firsts = vec![1, 2, *calls];
-            firsts.retain(|first| first <= calls);
-            firsts.dedup();
-            let ways = firsts.into_iter().flat_map(|first| [false, true].map(|lasts| (first, lasts)));
-            let shown = ways.map(|(first, lasts)| trial(Some(Failing { site: *site, kind, first, lasts })));
-            let shown: Vec<_> = shown.collect();
+            let shown: Vec<_> = site.failures(kind, *calls).map(|failing| trial(Some(failing))).collect();
             let failed: u64 = shown.iter().map(|shown| shown.failed).sum();
             let told = shown.iter().filter(|shown| shown.is_told).count();
             println!("  {kind:?} {site}: {calls} calls, {failed} failures, {told} of {} told", shown.len());

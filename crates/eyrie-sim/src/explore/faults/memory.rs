@@ -2,11 +2,11 @@
 
 use eyrie_engine::Engine;
 use eyrie_engine::scm::Scm;
-use eyrie_medium::{Failing, Medium, Plan, Recorder, Rule, SiteKind};
+use eyrie_medium::{Medium, Plan, Recorder, Rule, SiteKind};
 
-use super::super::record::{Session, errno, pass_grace_periods};
-use super::super::{Run, Start};
-use super::{LIMITS, NoRoom, Shown, is_allowed, sound, stored, text};
+use super::super::Run;
+use super::super::record::{errno, pass_grace_periods};
+use super::{LIMITS, NoRoom, Shown, Trial, sound, stored, text};
 use crate::compare::{Tree, difference, tree};
 use crate::script::{Line, perform};
 
@@ -43,89 +43,65 @@ fn holds(engine: &Scm, expected: &Tree, may_lose: bool) -> Result<(), String> {
     Ok(())
 }
 
-pub(super) fn open(image: Vec<u8>, start: &Start, failing: Option<Failing>) -> Result<Shown, String> {
+pub(super) fn open(trial: &Trial<'_>, image: Vec<u8>) -> Result<Shown, String> {
     let plan = Plan::default();
     let recorder = Recorder::of(plan.clone());
     let medium = Medium::traced_from(&image, recorder.clone()).map_err(text)?;
-    plan.fail(failing);
-    let done = Scm::open_on(medium);
-    let (met, failed) = (plan.calls(), plan.failed());
-    plan.fail(None);
+    let (done, met) = trial.meet(&plan, || Scm::open_on(medium));
     let result = done.as_ref().err().map(eyrie_engine::Error::errno);
-    is_allowed(result, failing)?;
-    let expected = tree(start.model());
+    trial.allow(result, &met)?;
+    let expected = tree(trial.start.model());
     if let Ok(engine) = &done {
         holds(engine, &expected, false)?;
     }
     opened(&stored(image, &recorder.take()), &expected)?;
-    Ok(Shown { result, no_room: NoRoom::of(None, None), met, failed })
+    Ok(Shown::of(result, met))
 }
 
-pub(super) fn close(start: &Start, failing: Option<Failing>) -> Result<Shown, String> {
-    let plan = Plan::default();
-    let session = Session::open(start, &plan).map_err(text)?;
+pub(super) fn close(trial: &Trial<'_>) -> Result<Shown, String> {
+    let (plan, session) = trial.session()?;
     let image = session.files.engine().volume().medium().snapshot();
-    let (recorder, expected) = (session.recorder.clone(), tree(start.model()));
+    let (recorder, expected) = (session.recorder.clone(), tree(trial.start.model()));
     drop(recorder.take());
     let (engine, _) = session.into_engine().map_err(text)?;
-    plan.fail(failing);
-    let result = engine.close().err().map(|error| error.errno());
-    let (met, failed) = (plan.calls(), plan.failed());
-    is_allowed(result, failing)?;
+    let (done, met) = trial.meet(&plan, || engine.close());
+    let result = done.err().map(|error| error.errno());
+    trial.allow(result, &met)?;
     opened(&stored(image, &recorder.take()), &expected)?;
-    Ok(Shown { result, no_room: NoRoom::of(None, None), met, failed })
+    Ok(Shown::of(result, met))
 }
 
-pub(super) fn trim(start: &Start, failing: Option<Failing>) -> Result<Shown, String> {
-    let plan = Plan::default();
-    let session = Session::open(start, &plan).map_err(text)?;
+pub(super) fn trim(trial: &Trial<'_>) -> Result<Shown, String> {
+    let (plan, session) = trial.session()?;
     let engine = session.files.engine();
-    plan.fail(failing);
-    let result = engine.trim().err().map(|error| error.errno());
-    let (met, failed) = (plan.calls(), plan.failed());
-    plan.fail(None);
-    is_allowed(result, failing)?;
-    holds(engine, &tree(start.model()), false)?;
+    let (done, met) = trial.meet(&plan, || engine.trim());
+    let result = done.err().map(|error| error.errno());
+    trial.allow(result, &met)?;
+    holds(engine, &tree(trial.start.model()), false)?;
     engine.trim().map_err(text)?;
-    holds(engine, &tree(start.model()), false)?;
-    Ok(Shown { result, no_room: NoRoom::of(None, None), met, failed })
+    holds(engine, &tree(trial.start.model()), false)?;
+    Ok(Shown::of(result, met))
 }
 
 /// Makes the call on both, and lets it fail in the engine.
-pub(super) fn call(
-    start: &Start,
-    line: &Line,
-    failing: Option<Failing>,
-    no_room: NoRoom,
-) -> Result<Shown, String> {
-    let plan = Plan::default();
-    let session = Session::open(start, &plan).map_err(text)?;
+pub(super) fn call(trial: &Trial<'_>, line: &Line) -> Result<Shown, String> {
+    let (plan, session) = trial.session()?;
     let engine = session.files.engine();
     let base = engine.volume().medium().snapshot();
     session.set_clock(line);
     let (before, early) = (tree(&**session.model.engine()), session.early(line));
-    plan.fail(failing);
-    let actual = errno(&perform(&session.files, &line.call));
-    let (met, failed) = (plan.calls(), plan.failed());
-    plan.fail(None);
-    let is_access = |kind| matches!(kind, SiteKind::Read | SiteKind::Write | SiteKind::Publish);
-    let may_lose = failed > 0 && failing.is_some_and(|failing| is_access(failing.site.kind));
+    let (actual, met) = trial.meet(&plan, || errno(&perform(&session.files, &line.call)));
+    let may_lose = trial.has_failed_to(&[SiteKind::Read, SiteKind::Write, SiteKind::Publish], &met);
     // A call may read something more when its change is done, and fail then.
     let is_late = may_lose && difference(&tree(&**engine), &before).is_some();
-    let foreseen = no_room.foresee(&session, line, actual, is_late);
-    if actual != foreseen && actual.is_none() {
-        return Err("succeeds, which it should not".to_string());
-    }
-    if actual != foreseen {
-        is_allowed(actual, failing.filter(|_| failed > 0))?;
-    }
+    let is_foreseen = trial.follow(&session, line, actual, is_late, &met)?;
     session.recorder.mark(1);
     pass_grace_periods();
     let after = tree(&**session.model.engine());
     holds(engine, &after, may_lose)?;
 
     let again_early = session.early(line);
-    let again = no_room.again(&session, line, may_lose)?;
+    let again = trial.no_room.again(&session, line, may_lose)?;
     session.recorder.mark(2);
     pass_grace_periods();
     let last = tree(&**session.model.engine());
@@ -136,12 +112,12 @@ pub(super) fn call(
     let left = stored(base.clone(), &events);
     session.into_engine().map_err(text)?.0.close().map_err(text)?;
     opened(&stored(left, &recorder.take()), &last).map_err(|what| format!("closed: {what}"))?;
-    if actual != foreseen {
+    if !is_foreseen {
         let states = vec![before, after, last];
         let (durable, plan) = (vec![0, 1, 2], Plan::default());
         let (rule, orders, is_closed) = (Rule::Lines, None, false);
         let run = Run { rule, base, events, states, durable, early, orders, is_closed, plan };
         run.explore(LIMITS, &mut |_| true).map_err(text)?;
     }
-    Ok(Shown { result: actual, no_room: NoRoom::of(actual, again), met, failed })
+    Ok(Shown { result: actual, no_room: NoRoom::of(actual, again), met })
 }

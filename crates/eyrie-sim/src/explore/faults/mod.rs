@@ -13,7 +13,7 @@ use std::fmt;
 
 use eyrie::Errno;
 use eyrie_engine::scm::Scm;
-use eyrie_medium::{Event, Failing, FailureKind, Rule, Site, SiteKind};
+use eyrie_medium::{Event, Failing, FailureKind, Plan, Rule, Site, SiteKind};
 use serde::Serialize;
 
 use super::record::{Session, errno};
@@ -101,13 +101,6 @@ fn name(kind: FailureKind) -> &'static str {
     }
 }
 
-fn errno_of(kind: FailureKind) -> Errno {
-    match kind {
-        FailureKind::Full => Errno::NOSPC,
-        FailureKind::Io => Errno::IO,
-    }
-}
-
 /// How a site may fail. What is stored in memory has its room, what is written to a disk may not.
 fn kinds(site: &Site, rule: Rule) -> &'static [FailureKind] {
     match site.kind {
@@ -116,15 +109,6 @@ fn kinds(site: &Site, rule: Rule) -> &'static [FailureKind] {
         SiteKind::Allocate => &[FailureKind::Full],
         _ => &[FailureKind::Io],
     }
-}
-
-/// The failures of a site that was met so often: of its first two calls and the last, and from each of these on.
-fn failures(site: Site, met: u64, rule: Rule) -> Vec<Failing> {
-    let mut firsts = vec![1, 2, met];
-    firsts.retain(|&first| first <= met);
-    firsts.dedup();
-    let ways = kinds(&site, rule).iter().flat_map(|&kind| firsts.iter().map(move |&first| (kind, first)));
-    ways.flat_map(|(kind, first)| [false, true].map(|lasts| Failing { site, kind, first, lasts })).collect()
 }
 
 /// Whether a call, and the same call again, has no room without any failure; what is not known may be.
@@ -139,10 +123,29 @@ struct Shown {
     /// What the act gave.
     result: Option<Errno>,
     no_room: NoRoom,
+    met: Met,
+}
+
+impl Shown {
+    /// Of an act that takes no room.
+    fn of(result: Option<Errno>, met: Met) -> Shown {
+        Shown { result, no_room: NoRoom::of(None, None), met }
+    }
+}
+
+/// What an act met while something failed.
+struct Met {
     /// The calls that may fail, and how often they were made.
-    met: BTreeMap<Site, u64>,
+    calls: BTreeMap<Site, u64>,
     /// How many failed.
     failed: u64,
+}
+
+/// An act that is tried.
+struct Trial<'a> {
+    start: &'a Start,
+    failing: Option<Failing>,
+    no_room: NoRoom,
 }
 
 /// Failures in the calls of a script.
@@ -205,11 +208,14 @@ impl Faults {
         goes_on: &mut dyn FnMut() -> bool,
     ) -> Result<(), FaultFailure> {
         let run = |failing: Option<Failing>, no_room: NoRoom| {
-            let shown = caught(|| trial(start, act, failing, no_room)).unwrap_or_else(Err);
+            let shown = caught(|| Trial { start, failing, no_room }.run(act)).unwrap_or_else(Err);
             shown.map_err(|what| FaultFailure { during: act.to_string(), failing, what })
         };
         let Shown { met, no_room, .. } = run(None, NoRoom { first: None, again: None })?;
-        for failing in met.into_iter().flat_map(|(site, met)| failures(site, met, start.rule())) {
+        let ways = |(site, calls): (Site, u64)| {
+            kinds(&site, start.rule()).iter().flat_map(move |&kind| site.failures(kind, calls))
+        };
+        for failing in met.calls.into_iter().flat_map(ways) {
             if self.only.as_ref().is_some_and(|only| *only != told(&failing)) {
                 continue;
             }
@@ -231,25 +237,78 @@ impl Faults {
             injected: 0,
             results: BTreeMap::new(),
         });
-        report.injected += shown.failed;
+        report.injected += shown.met.failed;
         let result = shown.result.map_or("0".to_string(), |errno| errno_name(errno).into_owned());
         *report.results.entry(result).or_default() += 1;
     }
 }
 
-fn trial(start: &Start, act: Act<'_>, failing: Option<Failing>, no_room: NoRoom) -> Result<Shown, String> {
-    let is_disk = start.rule() == Rule::Sectors;
-    let open =
-        |image| if is_disk { disk::open(image, start, failing) } else { memory::open(image, start, failing) };
-    match act {
-        Act::Open => open(start.image().to_vec()),
-        Act::Recover => open(start.crashed().map_err(text)?),
-        Act::Call(line) if is_disk => disk::call(start, line, failing, no_room),
-        Act::Call(line) => memory::call(start, line, failing, no_room),
-        Act::Trim if is_disk => disk::trim(start, failing),
-        Act::Trim => memory::trim(start, failing),
-        Act::Close if is_disk => disk::close(start, failing),
-        Act::Close => memory::close(start, failing),
+impl Trial<'_> {
+    fn run(&self, act: Act<'_>) -> Result<Shown, String> {
+        let is_disk = self.start.rule() == Rule::Sectors;
+        let open = |image| if is_disk { disk::open(self, image) } else { memory::open(self, image) };
+        match act {
+            Act::Open => open(self.start.image().to_vec()),
+            Act::Recover => open(self.start.crashed().map_err(text)?),
+            Act::Call(line) if is_disk => disk::call(self, line),
+            Act::Call(line) => memory::call(self, line),
+            Act::Trim if is_disk => disk::trim(self),
+            Act::Trim => memory::trim(self),
+            Act::Close if is_disk => disk::close(self),
+            Act::Close => memory::close(self),
+        }
+    }
+
+    fn session(&self) -> Result<(Plan, Session), String> {
+        let plan = Plan::default();
+        let session = Session::open(self.start, &plan).map_err(text)?;
+        Ok((plan, session))
+    }
+
+    /// Does `act` while the failure is planned; what it gave, and what it met.
+    fn meet<T>(&self, plan: &Plan, act: impl FnOnce() -> T) -> (T, Met) {
+        plan.fail(self.failing);
+        let done = act();
+        let met = Met { calls: plan.calls(), failed: plan.failed() };
+        plan.fail(None);
+        (done, met)
+    }
+
+    /// Whether an access of one of these kinds has failed.
+    fn has_failed_to(&self, kinds: &[SiteKind], met: &Met) -> bool {
+        met.failed > 0 && self.failing.is_some_and(|failing| kinds.contains(&failing.site.kind))
+    }
+
+    /// Whether a result is none, or the planned errno; or that of a disk that takes no changes since something failed.
+    fn allow(&self, result: Option<Errno>, met: &Met) -> Result<(), String> {
+        let is_disk = self.start.rule() == Rule::Sectors;
+        let planned = self.failing.filter(|_| met.failed > 0).map(|failing| Errno::from(failing.kind));
+        match result {
+            None => Ok(()),
+            Some(Errno::ROFS) if is_disk && met.failed > 0 => Ok(()),
+            Some(errno) if planned == Some(errno) => Ok(()),
+            Some(errno) => Err(format!("gives {}", errno_name(errno))),
+        }
+    }
+
+    /// Makes on the model what a call, which gave `actual`, did in the engine, also if it failed when that `is_done`; whether it gave
+    /// what the model foresees.
+    fn follow(
+        &self,
+        session: &Session,
+        line: &Line,
+        actual: Option<Errno>,
+        is_done: bool,
+        met: &Met,
+    ) -> Result<bool, String> {
+        let foreseen = self.no_room.foresee(session, line, actual, is_done);
+        if actual == foreseen {
+            return Ok(true);
+        }
+        if actual.is_none() {
+            return Err("succeeds, which it should not".to_string());
+        }
+        self.allow(actual, met).map(|()| false)
     }
 }
 
@@ -273,8 +332,8 @@ impl NoRoom {
         foreseen
     }
 
-    /// Makes the call again on both, without failures; what it gave. It may find no room where it did not without failures, or if
-    /// something `is_lost`.
+    /// Makes the call again on both, without failures; what it gave. It may find no room where it found none in the trial without
+    /// failures, or if something `is_lost`.
     fn again(self, session: &Session, line: &Line, is_lost: bool) -> Result<Option<Errno>, String> {
         let actual = errno(&perform(&session.files, &line.call));
         let may_be_full = [self.first, self.again].iter().any(|full| full.unwrap_or(true)) || is_lost;
@@ -291,15 +350,6 @@ impl NoRoom {
 
 fn text(error: impl fmt::Display) -> String {
     error.to_string()
-}
-
-/// Whether the errno is the one that was planned, or none.
-fn is_allowed(result: Option<Errno>, failing: Option<Failing>) -> Result<(), String> {
-    match result {
-        None => Ok(()),
-        Some(errno) if failing.is_some_and(|failing| errno_of(failing.kind) == errno) => Ok(()),
-        Some(errno) => Err(format!("gives {}", errno_name(errno))),
-    }
 }
 
 /// What a medium, or a disk, that starts with `image` has after `events`.
