@@ -63,20 +63,18 @@ fn has(engine: &Scm, expected: &Tree) -> Result<(), String> {
 pub(super) fn open(trial: &Trial<'_>, image: Vec<u8>) -> Result<Shown, String> {
     let plan = Plan::default();
     let recorder = Recorder::of(plan.clone());
-    let (opened, met) = trial.meet(&plan, || {
+    let (opened, shown) = trial.attempt(&plan, || {
         let traced = Traced::holding(Rule::Sectors, &image, recorder.clone())?;
         Scm::open_on(traced.split().0)
-    });
-    let result = opened.as_ref().err().map(eyrie_engine::Error::errno);
-    trial.allow(result, &met)?;
+    })?;
     let expected = tree(trial.start.model());
-    if let Ok(engine) = opened {
+    if let Some(engine) = opened {
         has(&engine, &expected)?;
         sound(&engine)?;
     }
     let (events, states, durable) = (recorder.take(), vec![expected], vec![0]);
-    Done { base: image, events, states, durable, failed: met.failed }.examine()?;
-    Ok(Shown::of(result, met))
+    Done { base: image, events, states, durable, failed: shown.met.failed }.examine()?;
+    Ok(shown)
 }
 
 pub(super) fn close(trial: &Trial<'_>) -> Result<Shown, String> {
@@ -88,33 +86,30 @@ pub(super) fn close(trial: &Trial<'_>) -> Result<Shown, String> {
     let after = tree(&**session.model.engine());
     let recorder = session.recorder.clone();
     let (engine, _) = session.into_engine().map_err(text)?;
-    let (done, met) = trial.meet(&plan, || engine.close());
-    let result = done.err().map(|error| error.errno());
-    trial.allow(result, &met)?;
+    let (_, shown) = trial.attempt(&plan, || engine.close())?;
     recorder.mark(1);
-    let durable = vec![0, usize::from(result.is_none())];
+    let durable = vec![0, usize::from(shown.result.is_none())];
     let (base, events) = (trial.start.image().to_vec(), recorder.take());
-    Done { base, events, states: vec![before, after], durable, failed: met.failed }.examine()?;
-    Ok(Shown::of(result, met))
+    Done { base, events, states: vec![before, after], durable, failed: shown.met.failed }.examine()?;
+    Ok(shown)
 }
 
 pub(super) fn trim(trial: &Trial<'_>) -> Result<Shown, String> {
     let (plan, session) = trial.session()?;
     let engine = session.files.engine();
-    let (done, met) = trial.meet(&plan, || engine.trim());
-    let result = done.err().map(|error| error.errno());
-    trial.allow(result, &met)?;
+    let (_, shown) = trial.attempt(&plan, || engine.trim())?;
     let expected = tree(trial.start.model());
     has(engine, &expected)?;
     sound(engine)?;
-    let is_over = result.is_some() && trial.has_failed_to(&[SiteKind::Write, SiteKind::Flush], &met);
+    let failed_to_write = trial.has_failed_to(&[SiteKind::Write, SiteKind::Flush], &shown.met);
+    let is_over = shown.result.is_some() && failed_to_write;
     let again = engine.trim().err().map(|error| error.errno());
     if again.is_some() && !(is_over && again == Some(Errno::ROFS)) {
         return Err(format!("trimmed again, it gives {again:?}"));
     }
     let (base, events) = (trial.start.image().to_vec(), session.recorder.take());
-    Done { base, events, states: vec![expected], durable: vec![0], failed: met.failed }.examine()?;
-    Ok(Shown::of(result, met))
+    Done { base, events, states: vec![expected], durable: vec![0], failed: shown.met.failed }.examine()?;
+    Ok(shown)
 }
 
 /// Makes the call on both and synchronises, and lets that fail in the engine; then both again without failures.

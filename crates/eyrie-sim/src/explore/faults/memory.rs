@@ -47,15 +47,13 @@ pub(super) fn open(trial: &Trial<'_>, image: Vec<u8>) -> Result<Shown, String> {
     let plan = Plan::default();
     let recorder = Recorder::of(plan.clone());
     let medium = Medium::traced_from(&image, recorder.clone()).map_err(text)?;
-    let (done, met) = trial.meet(&plan, || Scm::open_on(medium));
-    let result = done.as_ref().err().map(eyrie_engine::Error::errno);
-    trial.allow(result, &met)?;
+    let (engine, shown) = trial.attempt(&plan, || Scm::open_on(medium))?;
     let expected = tree(trial.start.model());
-    if let Ok(engine) = &done {
+    if let Some(engine) = &engine {
         holds(engine, &expected, false)?;
     }
     opened(&stored(image, &recorder.take()), &expected)?;
-    Ok(Shown::of(result, met))
+    Ok(shown)
 }
 
 pub(super) fn close(trial: &Trial<'_>) -> Result<Shown, String> {
@@ -64,23 +62,19 @@ pub(super) fn close(trial: &Trial<'_>) -> Result<Shown, String> {
     let (recorder, expected) = (session.recorder.clone(), tree(trial.start.model()));
     drop(recorder.take());
     let (engine, _) = session.into_engine().map_err(text)?;
-    let (done, met) = trial.meet(&plan, || engine.close());
-    let result = done.err().map(|error| error.errno());
-    trial.allow(result, &met)?;
+    let (_, shown) = trial.attempt(&plan, || engine.close())?;
     opened(&stored(image, &recorder.take()), &expected)?;
-    Ok(Shown::of(result, met))
+    Ok(shown)
 }
 
 pub(super) fn trim(trial: &Trial<'_>) -> Result<Shown, String> {
     let (plan, session) = trial.session()?;
     let engine = session.files.engine();
-    let (done, met) = trial.meet(&plan, || engine.trim());
-    let result = done.err().map(|error| error.errno());
-    trial.allow(result, &met)?;
+    let (_, shown) = trial.attempt(&plan, || engine.trim())?;
     holds(engine, &tree(trial.start.model()), false)?;
     engine.trim().map_err(text)?;
     holds(engine, &tree(trial.start.model()), false)?;
-    Ok(Shown::of(result, met))
+    Ok(shown)
 }
 
 /// Makes the call on both, and lets it fail in the engine.

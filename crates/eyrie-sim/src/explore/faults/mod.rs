@@ -126,13 +126,6 @@ struct Shown {
     met: Met,
 }
 
-impl Shown {
-    /// Of an act that takes no room.
-    fn of(result: Option<Errno>, met: Met) -> Shown {
-        Shown { result, no_room: NoRoom::of(None, None), met }
-    }
-}
-
 /// What an act met while something failed.
 struct Met {
     /// The calls that may fail, and how often they were made.
@@ -272,6 +265,18 @@ impl Trial<'_> {
         let met = Met { calls: plan.calls(), failed: plan.failed() };
         plan.fail(None);
         (done, met)
+    }
+
+    /// As [`Trial::meet`], of an act that takes no room: what it gave, unless that is not allowed.
+    fn attempt<T>(
+        &self,
+        plan: &Plan,
+        act: impl FnOnce() -> eyrie_engine::Result<T>,
+    ) -> Result<(Option<T>, Shown), String> {
+        let (done, met) = self.meet(plan, act);
+        let result = done.as_ref().err().map(eyrie_engine::Error::errno);
+        self.allow(result, &met)?;
+        Ok((done.ok(), Shown { result, no_room: NoRoom::of(None, None), met }))
     }
 
     /// Whether an access of one of these kinds has failed.
