@@ -171,6 +171,15 @@ impl Mapping {
         self.base.as_ptr()
     }
 
+    /// Makes durable what any mapping of the file shows. The kernel notes each page of a DAX file that is stored to, whoever stores,
+    /// and writes back the lines of those that it has noted since the last call.
+    #[track_caller]
+    pub(crate) fn sync(&self) -> Result<(), Fault> {
+        let Some(file) = &self.file else { return Ok(()) };
+        host_call(|| rustix::io::retry_on_intr(|| rustix::fs::fdatasync(file)))
+            .map_err(io_fault("writing back the stores of a process that died"))
+    }
+
     /// Gives the memory of a page-aligned range back to the host, if that can take it.
     pub(crate) fn unback(&self, offset: u64, len: u64) -> Result<(), Fault> {
         let Some(file) = &self.file else { return Ok(()) };

@@ -258,6 +258,25 @@ impl Medium {
         self.segments[addr.segment_index()].unback(addr.offset(), len)
     }
 
+    /// Makes everything durable that the mapping shows. A process that is killed between a store and its write-back leaves bytes that
+    /// every later process reads and a power failure may undo, so recovery calls this before it acts on what it reads.
+    ///
+    /// On `dram` nothing survives a power failure, and `paged` flushes its disk before it replays the journal: both do nothing here.
+    ///
+    /// # Errors
+    /// [`Fault::Io`]; [`Fault::HostFull`].
+    #[track_caller]
+    pub fn flush_found(&self) -> Result<(), Fault> {
+        let location = Location::caller();
+        match &self.backing {
+            Backing::Dram | Backing::Paged(_) => {}
+            Backing::Pmem(_) => self.segments.iter().try_for_each(|segment| segment.sync())?,
+            Backing::Record(recorder) => drop(recorder.fence(SiteKind::Flush, location)),
+            Backing::Image(image) => drop(image.plan().point(SiteKind::Flush, location)),
+        }
+        Ok(())
+    }
+
     /// The place of `len` bytes in this process, if all of them are in one segment.
     #[inline(always)]
     pub(crate) fn resolve(&self, addr: Addr, len: u64) -> Result<*mut u8, Fault> {

@@ -3,7 +3,8 @@
 //! Lines (px86, as `bpfs.txt` section 4.4 needs of hardware): per cache line, what persists is a prefix of its stores in
 //! program order, at least up to the last store that was flushed before a fence of the thread that stored. (A fence
 //! orders what its own thread did, so an engine that hands memory to another thread settles it first.) Eight aligned
-//! bytes never tear; what is longer is recorded as several stores.
+//! bytes never tear; what is longer is recorded as several stores. A flush settles every store to every line, also those of
+//! a process that was killed.
 //!
 //! Sectors (of a disk, under the medium `paged`): any of the writes to a sector since the last flush, or none, whoever
 //! wrote; a flush settles everything. Sectors do not tear.
@@ -72,6 +73,9 @@ pub enum Event {
         /// Whose.
         thread: ThreadId,
     },
+    /// The process died. The next one reads everything that it stored, but no fence of the next one settles any of it, because
+    /// a store may be visible to every process before its line is written back.
+    Kill,
     /// A mark of the test's own, for example "Op 3 returned".
     Mark(u64),
 }
@@ -185,8 +189,8 @@ impl CrashPoint {
     }
 }
 
-/// A store that a crash may lose.
-type Unsettled = (ThreadId, usize, Vec<u8>);
+/// A store that a crash may lose: its thread, `None` if that was killed, where in the line, and the bytes.
+type Unsettled = (Option<ThreadId>, usize, Vec<u8>);
 
 /// The crash points of a trace, one after the other, with the memory that is certain at each.
 ///
@@ -228,6 +232,30 @@ impl<'e> CrashPoints<'e> {
         &self.base
     }
 
+    /// Passes over the points before event `at`.
+    pub fn skip_to(&mut self, at: usize) {
+        while self.at < at
+            && let Some(event) = self.events.get(self.at)
+        {
+            self.apply(event);
+            self.at += 1;
+        }
+        self.is_before = false;
+    }
+
+    /// The stores that a process leaves pending if it is killed at the last point, and the kill.
+    pub fn killed(&self) -> Vec<Event> {
+        let thread = thread::current().id();
+        let stores = self.unsettled.iter().flat_map(|(line, stores)| {
+            stores.iter().map(move |(_, within, bytes)| Event::Store {
+                addr: line.add(*within as u64),
+                bytes: bytes.clone(),
+                thread,
+            })
+        });
+        stores.chain([Event::Kill]).collect()
+    }
+
     fn point(&self, site: Option<Site>) -> CrashPoint {
         let stores = |stores: &Vec<Unsettled>| {
             stores.iter().map(|(_, within, bytes)| (*within, bytes.clone())).collect()
@@ -241,14 +269,18 @@ impl<'e> CrashPoints<'e> {
             Event::Store { addr, bytes, thread } => {
                 let line = addr.align_down(self.rule.unit());
                 let within = (addr.raw() - line.raw()) as usize;
-                self.unsettled.entry(line).or_default().push((*thread, within, bytes.clone()));
+                self.unsettled.entry(line).or_default().push((Some(*thread), within, bytes.clone()));
             }
-            Event::Fence { thread, .. } => {
-                let (base, rule) = (&mut self.base, self.rule);
+            Event::Fence { thread, site } => {
+                let everything = self.rule == Rule::Sectors || site.kind == SiteKind::Flush;
+                let base = &mut self.base;
                 self.unsettled.retain(|line, stores| {
-                    settle(base, *line, stores, |other| rule == Rule::Sectors || other == *thread);
+                    settle(base, *line, stores, |other| everything || other == Some(*thread));
                     !stores.is_empty()
                 });
+            }
+            Event::Kill => {
+                self.unsettled.values_mut().flatten().for_each(|store| store.0 = None);
             }
             Event::Mark(number) => self.mark = Some(*number),
         }
@@ -263,7 +295,7 @@ impl Iterator for CrashPoints<'_> {
             let point = match event {
                 Event::Fence { site, .. } if !self.unsettled.is_empty() => Some(Some(*site)),
                 Event::Mark(_) => Some(None),
-                Event::Store { .. } | Event::Fence { .. } => None,
+                Event::Store { .. } | Event::Fence { .. } | Event::Kill => None,
             };
             if let Some(site) = point.filter(|_| !std::mem::replace(&mut self.is_before, true)) {
                 return Some(self.point(site));
@@ -277,7 +309,12 @@ impl Iterator for CrashPoints<'_> {
 }
 
 /// Makes the stores of a line persist, up to the last one of a thread whose stores `settles`.
-fn settle(base: &mut ImageBase, line: Addr, stores: &mut Vec<Unsettled>, settles: impl Fn(ThreadId) -> bool) {
+fn settle(
+    base: &mut ImageBase,
+    line: Addr,
+    stores: &mut Vec<Unsettled>,
+    settles: impl Fn(Option<ThreadId>) -> bool,
+) {
     let settled = stores.iter().rposition(|store| settles(store.0)).map_or(0, |last| last + 1);
     for (_, within, bytes) in stores.drain(..settled) {
         base.write(line.offset() + within as u64, &bytes);
@@ -288,6 +325,31 @@ fn settle(base: &mut ImageBase, line: Addr, stores: &mut Vec<Unsettled>, settles
 mod tests {
     use super::*;
     use crate::{Medium, SegmentId};
+
+    /// The next process's fences write back its own lines; only a flush writes back everybody's.
+    #[test]
+    fn a_killed_process_leaves_stores_that_only_a_flush_settles() {
+        let (first, second) = (Addr::new(SegmentId(0), 0), Addr::new(SegmentId(0), 64));
+        let thread = thread::current().id();
+        let store = |addr, byte| Event::Store { addr, bytes: vec![byte], thread };
+        let fence = |kind| Event::Fence { site: Site { kind, file: "here", line: 1 }, thread };
+        let mut events = vec![store(first, 1), store(second, 1), Event::Kill, store(second, 2)];
+        events.push(fence(SiteKind::Fence));
+        let pending = |events: &[Event]| {
+            let last = CrashPoints::new(&[0; 4096], events).expect("memory").last();
+            last.expect("the end").pending.into_keys().collect::<Vec<_>>()
+        };
+        assert_eq!(
+            pending(&events),
+            [first],
+            "the second line was written back with what the next one stored"
+        );
+        events.push(fence(SiteKind::Flush));
+        assert_eq!(pending(&events), []);
+        let mut points = CrashPoints::new(&[0; 4096], &events).expect("memory");
+        points.skip_to(5);
+        assert_eq!(points.map(|point| point.after).collect::<Vec<_>>(), [5, 6]);
+    }
 
     #[test]
     fn a_fence_settles_what_its_own_thread_stored() {

@@ -5,6 +5,7 @@
 
 pub mod plant;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -247,6 +248,50 @@ impl Left {
             self.examine_one(&self.simulated.power_failure(|| random.random_range(0..4) < odds))?;
         }
         Ok(())
+    }
+
+    /// Opens the volume after chains of up to `depth` killed processes, each of which dies while it opens what the one before
+    /// left, and a power failure at the end of each chain. The number of disks that were examined.
+    ///
+    /// # Errors
+    /// What is wrong with one of them.
+    pub fn examine_after_kills(&self, depth: u32) -> std::result::Result<u64, String> {
+        let mut random = SmallRng::seed_from_u64(self.history.len() as u64);
+        self.kill_again(&self.simulated.killed(), depth, &mut random)
+    }
+
+    fn kill_again(
+        &self,
+        killed: &SimulatedDisk,
+        depth: u32,
+        random: &mut SmallRng,
+    ) -> std::result::Result<u64, String> {
+        let odds = [0, random.random_range(1..=4)];
+        for odds in odds {
+            self.examine_one(&killed.power_failure(|| random.random_range(0..4) < odds))?;
+        }
+        let mut examined = odds.len() as u64;
+        if depth == 0 {
+            return Ok(examined);
+        }
+        let whole = killed.killed();
+        let before = whole.calls();
+        drop(self.disk.open(whole.clone()).map_err(|error| format!("after a kill: {error}"))?);
+        let calls = whole.calls() - before;
+        // The first and the last calls differ most; those between write one page after the other.
+        let middle = random.random_range(1..=calls.max(1));
+        for call in BTreeSet::from([1, 2, 3, middle, calls, calls + 1]) {
+            let next = killed.killed();
+            next.fail_at(call, true);
+            let opened = self.disk.open(next.clone());
+            if call <= calls && opened.is_ok() {
+                return Err(format!("opening needs no call {call}"));
+            }
+            drop(opened);
+            let found = self.kill_again(&next.killed(), depth - 1, random);
+            examined += found.map_err(|what| format!("killed at call {call} of opening: {what}"))?;
+        }
+        Ok(examined)
     }
 
     /// One disk that a failure of power left.

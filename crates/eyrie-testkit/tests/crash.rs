@@ -69,6 +69,8 @@ fn kind_of(line: &str) -> Option<SiteKind> {
         Some(SiteKind::Fence)
     } else if calls(&[".publish(", ".publish_apart(", ".publish_line(", ".publish_all("]) {
         Some(SiteKind::Publish)
+    } else if calls(&[".flush_found("]) {
+        Some(SiteKind::Flush)
     } else {
         calls(&[".verify("]).then_some(SiteKind::Checksum)
     }

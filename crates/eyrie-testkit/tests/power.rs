@@ -87,6 +87,23 @@ fn a_disk_that_fails_at_any_call_loses_nothing_acknowledged() {
     }
 }
 
+/// A process dies at any call of the disk, up to two more die while they open the volume, and then power fails.
+#[test]
+fn kills_and_then_a_power_failure_lose_nothing_acknowledged() {
+    let mut examined = 0;
+    for (seed, calls) in [(5, 1..60), (6, 20..40), (7, 20..40)] {
+        for call in calls {
+            let mut run = Run::new(SMALL, seed).expect("a new volume");
+            run.simulated().fail_at(call, true);
+            // The disk that fails from some call on is the one that a killed process leaves.
+            let _ = (0..60).find_map(|_| run.step().err());
+            let found = run.left().examine_after_kills(2);
+            examined += found.unwrap_or_else(|what| panic!("seed {seed}, killed at call {call}: {what}"));
+        }
+    }
+    assert!(examined > 5_000, "{examined}");
+}
+
 /// Makes a volume, changes it, trims it, closes it and opens it again; whether a call of the disk has failed.
 fn failing_run(failing: Option<Failing>) -> (Plan, u64) {
     let plan = Plan::default();

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use eyrie_sim::explore::trace::Loss;
-use eyrie_sim::explore::{Again, Rule};
+use eyrie_sim::explore::{Again, Link, Rule};
 
 use crate::text;
 
@@ -19,11 +19,15 @@ Examples:
   eyrie explore --exhaustive --json > report.json
   eyrie explore --medium paged --script calls.txt
   eyrie explore --script calls.txt --beside others.txt --seed 7
+  eyrie explore --medium paged --script calls.txt --kills 20
 
 The script runs on an empty volume in memory; docs/crash-model.md has its calls. Power fails before every fence of every \
 call, and every image that recovery can tell apart is opened: each must be sound, usable, and hold what it held before the call \
 or after it; on a disk, what it held since the last sync. Without a script, built-in ones are explored: each call by itself, also in a \
 full volume, what grows and shrinks, two threads, two calls, three calls, and random ones.
+
+Processes are killed, too, at some moments of the script (--kills): the next process reads what was visible, durable or not, and \
+goes on with the script. It may be killed in turn, while it recovers or later. Then power fails.
 
 With --faults the host fails instead of the power, at each place where a call asks it for something: the call must then fail \
 whole with ENOSPC or EIO, or succeed, and the volume go on. With --medium paged it is the disk that fails, in a call or in the \
@@ -69,6 +73,10 @@ pub struct Explore {
     /// Images of one crash whose recovery is crashed, too
     #[arg(long, value_name = "COUNT", default_value_t = 1)]
     pub recoveries: u64,
+    /// Moments of each process at which it is killed: the next one opens what is visible then and goes on, up to three are killed
+    /// one after the other, and then power fails
+    #[arg(long, value_name = "COUNT", default_value_t = 2)]
+    pub kills: u64,
     /// Close the volume after the last call, and explore the crashes of that, too
     #[arg(long)]
     pub close: bool,
@@ -82,8 +90,9 @@ pub struct Explore {
     /// Only this failure, as one that something is wrong after is told
     #[arg(long, value_name = "ERRNO KIND FILE:LINE COUNT", requires = "script", conflicts_with_all = ["without", "replay", "close"])]
     pub fault: Option<String>,
-    /// Only this image, as a failure tells it: events before the crash, and picks; the same of a crash in its recovery
-    #[arg(long, value_name = "EVENTS:PICKS[/EVENTS:PICKS]", requires = "script", value_parser = image)]
+    /// Only this image, as a failure tells it: events before the crash, and picks; the same of a crash in its recovery; before them
+    /// the ends of earlier processes, such as k12 for one that was killed after 12 events
+    #[arg(long, value_name = "[kEVENTS/...]EVENTS:PICKS[/EVENTS:PICKS]", requires = "script", value_parser = image)]
     pub replay: Option<Image>,
     /// Print JSON
     #[arg(long)]
@@ -120,6 +129,8 @@ impl ExploredMedium {
 /// An image of a crash.
 #[derive(Clone, Debug)]
 pub struct Image {
+    /// Processes before the one that power failed in, where the first was killed.
+    pub links: Vec<Link>,
     /// Events before the crash (a count).
     pub after: usize,
     /// Which of its contents each line had that was looked at.
@@ -177,10 +188,27 @@ fn image(word: &str) -> Result<Image, String> {
         let picks = picks.split(',').filter(|pick| !pick.is_empty()).map(|pick| pick.parse().ok());
         Some(Again { after: after.parse().ok()?, picks: picks.collect::<Option<_>>()? })
     }
+    fn link(word: &str) -> Option<Link> {
+        if let Some(after) = word.strip_prefix('k') {
+            return Some(Link::Kill { after: after.parse().ok()? });
+        }
+        one(word).map(|Again { after, picks }| Link::Power { after, picks })
+    }
     let parse = || {
-        let (first, again) = word.split_once('/').map_or((word, None), |(first, again)| (first, Some(again)));
+        let words: Vec<&str> = word.split('/').collect();
+        if word.starts_with('k') {
+            let (last, links) = words.split_last()?;
+            let Again { after, picks } = one(last)?;
+            let links = links.iter().map(|word| link(word)).collect::<Option<_>>()?;
+            return Some(Image { links, after, picks, again: None });
+        }
+        let (first, again) = match words[..] {
+            [first] => (first, None),
+            [first, again] => (first, Some(one(again)?)),
+            _ => return None,
+        };
         let Again { after, picks } = one(first)?;
-        Some(Image { after, picks, again: again.map_or(Some(None), |again| one(again).map(Some))? })
+        Some(Image { links: Vec::new(), after, picks, again })
     };
     parse().ok_or_else(|| "an image is written like 123:0,1,0".to_string())
 }
@@ -207,12 +235,18 @@ mod tests {
         assert_eq!(image("12:").map(|image| image.picks), Ok(vec![]));
         let again = image("12:0/3:1,2").map(|image| image.again);
         assert_eq!(again, Ok(Some(Again { after: 3, picks: vec![1, 2] })));
+        let killed = image("k12/7:0,1/k3/5:2").map(|image| (image.links, image.after, image.picks));
+        let kill = |after| Link::Kill { after };
+        let links = vec![kill(12), Link::Power { after: 7, picks: vec![0, 1] }, kill(3)];
+        assert_eq!(killed, Ok((links, 5, vec![2])));
         assert_eq!(loss("0x40:2"), Ok(Loss { offset: 64, kept: 2 }));
         assert_eq!(loss("64"), Ok(Loss { offset: 64, kept: 0 }));
         for bad in ["", "5", "m", "5d", "-1s", "99999999999999999999s", "18446744073709551615h", "5\u{e9}"] {
             assert!(time(bad).is_err(), "{bad}");
         }
-        for bad in ["", "12", ":1", "12:x", "-1:0", "1:0/", "1:0/2"] {
+        for bad in
+            ["", "12", ":1", "12:x", "-1:0", "1:0/", "1:0/2", "1:0/2:0/3:0", "k1", "k1/", "k/1:0", "k1/2/3:0"]
+        {
             assert!(image(bad).is_err(), "{bad}");
         }
         for bad in ["", "0x", "0xg", "1:x", ":1"] {

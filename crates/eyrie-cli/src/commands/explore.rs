@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use eyrie_sim::explore::trace::{self, Trace};
 use eyrie_sim::explore::{
-    Beside, Failure as Crash, Limits, Options, RecordError, Recorded, Report, Rule, Site, Start, record,
-    record_beside, shrink,
+    Beside, Failure as Crash, Kills, Limits, Link, Options, RecordError, Recorded, Report, Rule, Site, Start,
+    record, record_beside, shrink,
 };
 use eyrie_sim::script::Script;
 use serde_json::json;
@@ -62,6 +62,15 @@ pub(super) fn limits(arguments: &arguments::Explore) -> Limits {
         is_complete: false,
         recoveries: arguments.recoveries,
     }
+}
+
+/// Processes that are killed one after the other, at most.
+const KILLED: u32 = 3;
+
+/// How much is explored of killed processes.
+pub(super) fn kills(arguments: &arguments::Explore) -> Kills {
+    let limits = Limits { images: 8, sampled: 8, is_complete: false, recoveries: arguments.recoveries };
+    Kills { moments: arguments.kills, processes: KILLED, limits }
 }
 
 /// When to stop.
@@ -145,7 +154,10 @@ fn explore_script(arguments: &arguments::Explore, path: &Path, output: &mut Outp
     let differs = |error| Failure::new("the volume is not as it should be, without any crash", &name, error);
     let recorded = recorder(options).map_err(differs)?;
     if let Some(image) = &arguments.replay {
-        let found = recorded.run.replay(image.after, &image.picks, image.again.as_ref());
+        let found = match image.links[..] {
+            [] => recorded.run.replay(image.after, &image.picks, image.again.as_ref()),
+            _ => recorded.replay_killed(&image.links, image.after, &image.picks),
+        };
         return match found.map_err(|error| Failure::usage("no such image", &name, error))? {
             None => Ok(writeln!(output, "as it should be")?),
             Some(what) => Err(Failure::new("a crash leaves something else", &name, what)),
@@ -153,7 +165,12 @@ fn explore_script(arguments: &arguments::Explore, path: &Path, output: &mut Outp
     }
     let deadline = Deadline::after(arguments.time);
     let limits = limits(arguments);
-    let report = recorded.explore(limits, &mut |_| deadline.goes_on()).map_err(|crash| {
+    let explored = |recorded: &Recorded| {
+        let mut report = recorded.explore(limits, &mut |_| deadline.goes_on())?;
+        report.after_kills = recorded.explore_kills(kills(arguments), &mut || deadline.goes_on())?;
+        Ok(report)
+    };
+    let report = explored(&recorded).map_err(|crash: Crash| {
         let shown = |path: &Path| shlex::try_quote(&path.to_string_lossy()).map_or(name.clone(), Into::into);
         let from = arguments.start.as_ref().map_or(String::new(), |path| format!(" --start {}", shown(path)));
         let beside = arguments
@@ -167,7 +184,8 @@ fn explore_script(arguments: &arguments::Explore, path: &Path, output: &mut Outp
             replay_line(&command, &crash)
         ));
         if arguments.beside.is_none()
-            && let Some((script, _)) = shrink(&start, &script, options, limits, &|| !interrupt::requested())
+            && let Some((script, _)) =
+                shrink(&start, &script, options, &|run| explored(run).err(), &|| !interrupt::requested())
         {
             tell(&format!("a shorter script that fails:\n{}", script.to_string().trim_end()));
         }
@@ -188,9 +206,10 @@ fn explore_script(arguments: &arguments::Explore, path: &Path, output: &mut Outp
     let crashes = text::counted(report.points, "crash", "crashes");
     let images = text::counted(report.images, "image", "images");
     let of_recovery = text::counted(report.of_recovery, "image", "images");
+    let after_kills = text::counted(report.after_kills, "image", "images");
     Ok(writeln!(
         output,
-        "{crashes}, {images}, {} of them different; {of_recovery} of crashes inside recovery: {end}",
+        "{crashes}, {images}, {} of them different; {of_recovery} of crashes inside recovery; {after_kills} of crashes after kills: {end}",
         report.distinct
     )?)
 }
@@ -215,13 +234,17 @@ pub(super) fn flags(arguments: &arguments::Explore) -> String {
 
 /// How one image is opened again.
 pub(super) fn replay_line(command: &str, crash: &Crash) -> String {
-    let picks = |picks: &[usize]| picks.iter().map(usize::to_string).collect::<Vec<_>>().join(",");
-    let mut line = format!("replay it with: {command} --replay {}:{}", crash.after, picks(&crash.picks));
-    if let Some(again) = &crash.again {
-        // Writing to a string cannot fail.
-        let _ = write!(line, "/{}:{}", again.after, picks(&again.picks));
-    }
-    line
+    let image = |after: usize, picks: &[usize]| {
+        format!("{after}:{}", picks.iter().map(usize::to_string).collect::<Vec<_>>().join(","))
+    };
+    let link = |link: &Link| match link {
+        Link::Kill { after } => format!("k{after}"),
+        Link::Power { after, picks } => image(*after, picks),
+    };
+    let mut images: Vec<String> = crash.links.iter().map(link).collect();
+    images.push(image(crash.after, &crash.picks));
+    images.extend(crash.again.iter().map(|again| image(again.after, &again.picks)));
+    format!("replay it with: {command} --replay {}", images.join("/"))
 }
 
 fn table(report: &Report) -> String {

@@ -9,7 +9,7 @@ use eyrie_sim::explore::{Beside, Failure as Crash, Options, Report, Rule, SiteRe
 use eyrie_sim::script::Script;
 use serde_json::{Value, json};
 
-use super::explore::{Deadline, flags, limits, recorded, replay_line, start};
+use super::explore::{Deadline, flags, kills as killed, limits, recorded, replay_line, start};
 use crate::arguments;
 use crate::failure::{Failure, Result};
 use crate::output::Output;
@@ -29,6 +29,8 @@ struct Kind<'a> {
     scripts: Box<dyn Iterator<Item = (Script, Option<Beside>)>>,
     /// How many parts of the time that is left, beside those of the kinds after it: 0 for those that are few.
     share: u32,
+    /// True if processes are killed before power fails, instead of power failing at once.
+    kills: bool,
 }
 
 /// Tells of a crash that left something else, with all that is needed to see it again.
@@ -66,6 +68,7 @@ struct Workload {
     images: u64,
     distinct: u64,
     of_recovery: u64,
+    after_kills: u64,
     without_room: u64,
     seconds: f64,
     complete: bool,
@@ -80,7 +83,7 @@ impl Workload {
         deadline: &Deadline,
         contents: &mut HashSet<u64>,
     ) -> Result<Workload> {
-        let Kind { name, setup, start, scripts, .. } = kind;
+        let Kind { name, setup, start, scripts, kills, .. } = kind;
         let began = Instant::now();
         let mut workload = Workload { name, complete: true, ..Workload::default() };
         for (script, beside) in scripts {
@@ -101,12 +104,19 @@ impl Workload {
                 });
                 Failure::new(what, name, format_args!("{error}\n{script}{beside}"))
             })?;
-            let found = recorded.explore(limits(arguments), &mut |seen| {
-                workload.distinct += u64::from(contents.insert(seen.fingerprint));
-                deadline.goes_on()
-            });
             let run = (script, beside);
-            workload.add(found.map_err(|crash| lost(name, setup, arguments, &run, &crash))?);
+            let lost = |crash: Crash| lost(name, setup, arguments, &run, &crash);
+            if kills {
+                let images = recorded.explore_kills(killed(arguments), &mut || deadline.goes_on());
+                workload.after_kills += images.map_err(lost)?;
+                workload.scripts += 1;
+            } else {
+                let found = recorded.explore(limits(arguments), &mut |seen| {
+                    workload.distinct += u64::from(contents.insert(seen.fingerprint));
+                    deadline.goes_on()
+                });
+                workload.add(found.map_err(lost)?);
+            }
             workload.complete &= deadline.goes_on();
         }
         workload.seconds = began.elapsed().as_secs_f64();
@@ -133,6 +143,7 @@ impl Workload {
             "images": self.images,
             "distinct": self.distinct,
             "of_recovery": self.of_recovery,
+            "after_kills": self.after_kills,
             "without_room": self.without_room,
             "seconds": self.seconds,
             "complete": self.complete,
@@ -142,7 +153,11 @@ impl Workload {
 
     fn line(&self) -> String {
         let complete = if self.complete { "all" } else { "not all" };
-        let Workload { name, scripts, points, images, distinct, of_recovery, seconds, .. } = self;
+        let Workload { name, scripts, points, images, distinct, of_recovery, after_kills, seconds, .. } =
+            self;
+        if *after_kills > 0 {
+            return format!("{name}: {scripts} scripts ({complete}), {after_kills} images, {seconds:.1} s");
+        }
         format!(
             "{name}: {scripts} scripts ({complete}), {points} crashes, {images} images, {distinct} of them new, {of_recovery} of crashes inside recovery, {seconds:.1} s"
         )
@@ -171,7 +186,8 @@ pub(super) fn explore(arguments: &arguments::Explore, output: &mut Output) -> Re
     let (setup, filling) = (workload::setup(), workload::filling());
     let (few, full) = (made(&size, &empty, &setup)?, made(&size, &empty, &filling)?);
     let samples = if arguments.exhaustive { SAMPLES } else { usize::MAX };
-    let kind = |name, setup, start, share, scripts| Kind { name, setup, start, scripts, share };
+    let kind = |name, setup, start, share, scripts| Kind { name, setup, start, scripts, share, kills: false };
+    let killed = (0..samples as u64).flat_map(|seed| [workload::random(seed), workload::mixed(seed)]);
     let mut kinds = vec![
         kind("one call", Some(&setup), &few, 0, alone(workload::singles().into_iter())),
         kind("a full volume", Some(&filling), &full, 0, alone(workload::singles().into_iter())),
@@ -179,6 +195,7 @@ pub(super) fn explore(arguments: &arguments::Explore, output: &mut Output) -> Re
         kind("two calls", Some(&setup), &few, 1, alone(workload::pairs())),
         kind("three calls", Some(&setup), &few, 1, alone(workload::triples().take(samples))),
         kind("random calls", None, &empty, 1, alone((0..samples as u64).map(workload::random))),
+        Kind { kills: true, ..kind("killed processes", Some(&setup), &few, 1, alone(killed)) },
     ];
     if arguments.medium.rule() == Rule::Lines && !arguments.close {
         let scripts =
@@ -201,6 +218,7 @@ pub(super) fn explore(arguments: &arguments::Explore, output: &mut Output) -> Re
     let sum = |of: fn(&Workload) -> u64| found.iter().map(of).sum::<u64>();
     let (images, distinct) = (sum(|workload| workload.images), sum(|workload| workload.distinct));
     let of_recovery = sum(|workload| workload.of_recovery);
+    let after_kills = sum(|workload| workload.after_kills);
     let complete = found.iter().all(|workload| workload.complete);
     if arguments.json {
         return output.json(&json!({
@@ -208,13 +226,14 @@ pub(super) fn explore(arguments: &arguments::Explore, output: &mut Output) -> Re
             "images": images,
             "distinct": distinct,
             "of_recovery": of_recovery,
+            "after_kills": after_kills,
             "complete": complete,
             "workloads": found.iter().map(Workload::json).collect::<Vec<_>>(),
         }));
     }
     Ok(writeln!(
         output,
-        "{images} images, {distinct} of them different, {of_recovery} of crashes inside recovery: every call is whole or undone in each"
+        "{images} images, {distinct} of them different, {of_recovery} of crashes inside recovery, {after_kills} of crashes after kills: every call is whole or undone in each"
     )?)
 }
 

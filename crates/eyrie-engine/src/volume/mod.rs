@@ -57,7 +57,7 @@ use crate::redo::Redo;
 use crate::{Error, ObjectId, Result, Time};
 use central::Shared;
 use generation::Generations;
-use layout::{GENERATION_LIMIT, GROUPS_IN_USE, SUPERBLOCKS, VOLUME_PAGE, VolumePage};
+use layout::{CLEAN, GENERATION_LIMIT, GROUPS_IN_USE, SUPERBLOCKS, VOLUME_PAGE, VolumePage};
 use superblock::Found;
 
 /// How a volume was left.
@@ -158,6 +158,11 @@ impl Volume {
         let _pin = pin();
         let found = superblock::read(&medium, place)?;
         let page: VolumePage = medium.read_value(VOLUME_PAGE)?;
+        if page.clean.get() != CLEAN || !found.copies_agree {
+            // The last process may have been killed before it wrote back what is read from here on. A volume that was closed
+            // has nothing of the kind.
+            medium.flush_found()?;
+        }
         let groups = page.groups_in_use.get();
         if groups > found.geometry.groups() {
             return Err(Error::corrupt(GROUPS_IN_USE, "more groups in use than there are"));

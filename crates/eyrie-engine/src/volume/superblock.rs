@@ -113,6 +113,8 @@ pub(super) struct Found {
     pub(super) geometry: Geometry,
     /// Which copy it came from.
     copy: usize,
+    /// False if a process died, or power failed, between writing one copy and the other.
+    pub(super) copies_agree: bool,
 }
 
 /// Gives a superblock that was changed the next sequence number.
@@ -190,7 +192,8 @@ pub(super) fn find(medium: &Medium, place: &str) -> Result<Found> {
         return Err(failure(place, what, Errno::IO));
     };
     let geometry = verify(&copies[copy], place)?;
-    Ok(Found { block: copies[copy], geometry, copy })
+    let copies_agree = copies[0].as_bytes() == copies[1].as_bytes();
+    Ok(Found { block: copies[copy], geometry, copy, copies_agree })
 }
 
 fn newer(place: &str, version: u32) -> Error {

@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 
 use zerocopy::IntoBytes;
 
-use super::journal::{Anchor, PageBytes, Record, page_buffer, replay_but};
+use super::journal::{Anchor, PageBytes, Record, checkpoint, page_buffer};
 use super::page::{BUSY, DIRTY, FRESH, HOMING, LEAVING, LOGGED, ODD, WRITTEN};
 use super::shadow::Shadow;
 use super::{Pager, locked};
@@ -311,7 +311,7 @@ impl Pager {
         if state.at + bytes > self.journal_bytes {
             // More was changed than anyone expected. What the journal has can still be brought to its place by itself.
             home.write(None)?;
-            replay_but(&*self.blocks, &state.anchor, record)?;
+            checkpoint(&*self.blocks, &state.anchor, record)?;
             self.restart(state)?;
         }
         if bytes > self.journal_bytes {

@@ -5,7 +5,7 @@
 //! are what it says, since no flush came between. Records follow one another with sequence numbers without gap; when
 //! everything in them has reached its place, the next is written over the first again.
 //!
-//! Safe when power fails: a record is whole or does not count. Replaying changes nothing that a second replay would do
+//! Safe when power fails: a record is whole or does not count, and is durable before a page is changed because of it. Replaying changes nothing that a second replay would do
 //! otherwise: a line is taken from the last record that has it, and a page that a later record calls fresh from its
 //! place alone.
 
@@ -363,19 +363,35 @@ fn open_record(blocks: &dyn Blocks, bytes: &mut [u8], pages: u64) -> Option<Foun
 
 /// Brings everything that the journal has to its place, durably.
 ///
+/// A process that is killed between a write and the flush after it leaves bytes that the next process reads from the host's
+/// cache and that a power failure may still take away. So the flush comes first: pages are changed because of a record only
+/// once that record, and the fresh pages that it lists, are durable.
+///
 /// # Errors
 /// [`Fault::Io`]. A journal that is damaged is one that ends before the damage.
 pub fn replay(blocks: &dyn Blocks, anchor: &Anchor) -> Result<(), Fault> {
-    replay_but(blocks, anchor, &Record::default()).map_err(io_fault("replaying the journal"))
+    let replayed = || {
+        let records = read_records(blocks, anchor)?;
+        if records.is_empty() {
+            return Ok(());
+        }
+        blocks.here().flush()?;
+        apply_whole(blocks, records, &Record::default())
+    };
+    replayed().map_err(io_fault("replaying the journal"))
 }
 
-/// [`replay`], but for the pages that are fresh in `next`, a record that is about to be written: they have been brought
-/// to their places already.
+/// Brings everything that the journal has to its place, in the session that wrote all of it and flushed it. `next` is the record that
+/// is about to be written: its fresh pages have their places already.
 ///
 /// # Errors
 /// The disk's.
-pub fn replay_but(blocks: &dyn Blocks, anchor: &Anchor, next: &Record) -> io::Result<()> {
-    let mut records = read_records(blocks, anchor)?;
+pub fn checkpoint(blocks: &dyn Blocks, anchor: &Anchor, next: &Record) -> io::Result<()> {
+    apply_whole(blocks, read_records(blocks, anchor)?, next)
+}
+
+/// Applies `records`, the last only if its fresh pages are whole, but for the pages that are fresh in `next`.
+fn apply_whole(blocks: &dyn Blocks, mut records: Vec<Found>, next: &Record) -> io::Result<()> {
     if let Some(newest) = records.last()
         && !fresh_pages_are_whole(blocks, newest)?
     {

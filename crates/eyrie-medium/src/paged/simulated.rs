@@ -81,6 +81,13 @@ impl SimulatedDisk {
         SimulatedDisk::holding(bytes).with(self.plan.clone())
     }
 
+    /// A copy of the disk as the next process finds it when this one dies: every write can be read, and no more of them than before
+    /// survive a power failure. No call of the copy fails.
+    pub fn killed(&self) -> SimulatedDisk {
+        let state = State { fails: None, ..self.state().clone() };
+        SimulatedDisk { state: Arc::new(Mutex::new(state)), plan: self.plan.clone() }
+    }
+
     /// Makes the `call`-th write or flush from now on (1 is the next) fail; all after it too, if `forever`.
     pub fn fail_at(&self, call: u64, forever: bool) {
         let mut state = self.state();

@@ -255,5 +255,5 @@ fn record_both<'s>(
         is_closed: false,
         plan,
     };
-    Ok(Recorded { run, calls, without_room })
+    Ok(Recorded { run, calls, without_room, source: None })
 }

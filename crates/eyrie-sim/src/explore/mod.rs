@@ -9,11 +9,13 @@
 //! about to change, and its change time with it.
 //!
 //! Lines are decided when recovery first reads them, so nothing that nobody reads multiplies images (see
-//! [`CrashImage`](eyrie_medium::CrashImage)). The recovery of some images is crashed, too.
+//! [`CrashImage`](eyrie_medium::CrashImage)). The recovery of some images is crashed, too. [`Recorded::explore_kills`] kills processes,
+//! one after the other, before power fails.
 
 mod beside;
 pub mod faults;
 mod ground;
+mod killed;
 mod picks;
 mod record;
 mod recovered;
@@ -26,6 +28,7 @@ pub mod workload;
 
 pub use beside::{Beside, Orders, record_beside};
 pub use eyrie_medium::Site;
+pub use killed::{Kills, Link};
 pub use record::{Options, RecordError, Recorded, Start, record};
 pub use recovery::Again;
 pub use report::{CallReport, Report, SiteReport};

@@ -12,6 +12,7 @@ use eyrie_medium::{Event, PagedOptions, Plan, Recorder, Rule, Site, epoch};
 
 use super::Run;
 use super::ground::{Rest, Traced};
+use super::killed::Source;
 use super::recovered::caught;
 use crate::compare::{Tree, difference, tree};
 use crate::script::{Call, Done, Line, Script, perform};
@@ -129,6 +130,11 @@ impl Start {
         Ok(session.rest.bytes().unwrap_or_else(|| session.files.engine().volume().medium().snapshot()))
     }
 
+    /// When the volume was closed, in seconds.
+    pub(super) fn time(&self) -> i64 {
+        self.time
+    }
+
     pub(super) fn model(&self) -> &Model {
         &self.model
     }
@@ -172,6 +178,8 @@ pub struct Recorded {
     pub calls: Vec<String>,
     /// Calls that the volume had no room for (a count).
     pub without_room: u64,
+    /// The script, if one thread ran one.
+    pub(super) source: Option<Source>,
 }
 
 impl Recorded {
@@ -251,7 +259,7 @@ impl Session {
 }
 
 /// Whether a call makes durable what was done before it.
-fn syncs(call: &Call) -> bool {
+pub(super) fn syncs(call: &Call) -> bool {
     matches!(call, Call::Fsync { .. } | Call::Fdatasync { .. } | Call::Sync)
 }
 
@@ -272,7 +280,7 @@ fn record_all(start: &Start, script: &Script, options: Options) -> Result<Record
     };
     let mut durable = vec![0];
     let mut states = vec![tree(&**session.model.engine())];
-    let (mut early, mut calls, mut without_room) = (Vec::new(), Vec::new(), 0);
+    let (mut early, mut calls, mut results) = (Vec::new(), Vec::new(), Vec::new());
     for (line, done) in script.lines().iter().zip(1..) {
         // A cut of a page cache is between Ops.
         early.push(session.early(line).filter(|_| start.rule == Rule::Lines));
@@ -281,7 +289,7 @@ fn record_all(start: &Start, script: &Script, options: Options) -> Result<Record
         states.push(tree(&**session.model.engine()));
         let is_durable = start.rule == Rule::Lines || syncs(&line.call) && result.is_ok();
         durable.push(if is_durable { done as usize } else { durable[durable.len() - 1] });
-        without_room += u64::from(errno(&result) == Some(Errno::NOSPC));
+        results.push(errno(&result));
         calls.push(Done { line, result }.to_string());
     }
     let last = states.last().expect("at least the first");
@@ -298,5 +306,7 @@ fn record_all(start: &Start, script: &Script, options: Options) -> Result<Record
     let (is_closed, plan) = (options.closes, recorder.plan().clone());
     let (rule, events) = (start.rule, recorder.take());
     let run = Run { rule, base, events, states, durable, early, orders: None, is_closed, plan };
-    Ok(Recorded { run, calls, without_room })
+    let without_room = results.iter().filter(|result| **result == Some(Errno::NOSPC)).count() as u64;
+    let source = Source { start: start.clone(), script: script.clone(), results };
+    Ok(Recorded { run, calls, without_room, source: Some(source) })
 }

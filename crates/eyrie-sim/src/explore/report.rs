@@ -22,6 +22,8 @@ pub struct Report {
     pub distinct: u64,
     /// Images that crashes inside recovery left, which were opened, too.
     pub of_recovery: u64,
+    /// Images that crashes left after processes had been killed, which were opened, too.
+    pub after_kills: u64,
     /// Crash points of which not all images were opened.
     pub cut: u64,
     /// Calls that the volume had no room for.
@@ -136,6 +138,7 @@ impl Collector {
             images: self.all.images,
             distinct: self.all.contents.len() as u64,
             of_recovery: counts.of_recovery,
+            after_kills: 0,
             cut: counts.cut,
             without_room: recorded.without_room,
         }

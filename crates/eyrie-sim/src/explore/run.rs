@@ -5,6 +5,7 @@ use std::fmt;
 use eyrie_medium::{Choice, CrashPoint, CrashPoints, Event, Plan, Rule, Site};
 
 use super::beside::Orders;
+use super::killed::Link;
 use super::picks::Picks;
 use super::recovered::{Expected, Wrong, examine};
 use super::recovery::{Again, Recovery};
@@ -90,6 +91,8 @@ pub struct Seen {
 /// A crash that left what it must not leave: with these numbers [`Run::replay`] opens its image again.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Failure {
+    /// The chain of processes before the one that power failed in, where some were killed.
+    pub links: Vec<Link>,
     /// Events before the crash (a count).
     pub after: usize,
     /// Which of its contents each line had that was looked at.
@@ -103,12 +106,20 @@ pub struct Failure {
 impl Failure {
     /// What is wrong before any crash.
     pub fn before(what: String) -> Failure {
-        Failure { after: 0, picks: Vec::new(), again: None, what }
+        Failure { links: Vec::new(), after: 0, picks: Vec::new(), again: None, what }
     }
 }
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for link in &self.links {
+            match link {
+                Link::Kill { after } => write!(f, "killed after {after} events, ")?,
+                Link::Power { after, picks } => {
+                    write!(f, "power failed after {after} events, picks {picks:?}, ")?
+                }
+            }
+        }
         write!(f, "crash after {} events, picks {:?}", self.after, self.picks)?;
         if let Some(Again { after, picks }) = &self.again {
             write!(f, ", and in its recovery after {after} events, picks {picks:?}")?;
@@ -150,6 +161,7 @@ impl Run {
             counts.points += 1;
             let expected = self.expected(&point);
             let failure = |picks: &[usize], again, what| Failure {
+                links: Vec::new(),
                 after: point.after,
                 picks: picks.to_vec(),
                 again,

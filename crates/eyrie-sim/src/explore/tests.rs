@@ -8,6 +8,7 @@ use super::trace::{Loss, Trace, TraceError};
 use super::*;
 use crate::script::Script;
 
+mod killed;
 mod together;
 
 const BYTES: u64 = 512 << 10;
@@ -80,7 +81,11 @@ fn a_missing_fence_is_found_replayed_and_shrunk() {
         let Err(failure) = explored(&recorded) else { continue };
         let replayed = recorded.run.replay(failure.after, &failure.picks, failure.again.as_ref());
         assert_eq!(replayed, Ok(Some(failure.what.clone())));
-        let (short, _) = shrink(&start(), &script, options, Limits::ALL, &|| true).expect("it fails");
+        let (short, _) =
+            shrink(&start(), &script, options, &|run| run.explore(Limits::ALL, &mut |_| true).err(), &|| {
+                true
+            })
+            .expect("it fails");
         assert!(short.lines().len() < script.lines().len(), "{short}");
         return;
     }

@@ -62,6 +62,8 @@ pub fn text(recorded: &Recorded) -> String {
                 let next = threads.len();
                 writeln!(text, "fence {} {}", threads.entry(*thread).or_insert(next), site.place())
             }
+            // A script has one process.
+            Event::Kill => Ok(()),
             Event::Mark(number) => {
                 writeln!(text, "mark {number} {}", recorded.calls[*number as usize - 1])
             }

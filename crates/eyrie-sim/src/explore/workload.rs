@@ -351,6 +351,16 @@ pub fn synced(script: &Script) -> Script {
     script.lines().iter().flat_map(|line| [line.call.clone(), Call::Sync]).collect()
 }
 
+/// The calls of [`singles`] in an order that a seed tells, with a `sync` after some.
+pub fn mixed(seed: u64) -> Script {
+    let calls = calls("calls", CALLS);
+    let pick = |number| match bytes::word(seed, number) as usize {
+        any if any.is_multiple_of(5) => Call::Sync,
+        any => calls[any / 5 % calls.len()].clone(),
+    };
+    (0..LONG as u64).map(pick).collect()
+}
+
 /// The random script of a seed.
 pub fn random(seed: u64) -> Script {
     // Few of them fill a small volume.

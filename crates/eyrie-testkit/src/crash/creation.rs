@@ -36,7 +36,8 @@ fn explore(
             let image = CrashImage::new(point.pending.clone(), script.clone()).with(plan.clone());
             let medium = Medium::image(points.base(), image.clone()).expect("memory");
             examine(&point, medium).map_err(|what| {
-                let crash = explore::Failure { after: point.after, picks: script, again: None, what };
+                let before = explore::Failure::before(what);
+                let crash = explore::Failure { after: point.after, picks: script, ..before };
                 Box::new(Failure { case: case.into(), dropped, crash })
             })?;
             let choices: Vec<Choice> = image.choices();

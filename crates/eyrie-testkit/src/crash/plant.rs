@@ -3,8 +3,9 @@
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use eyrie_medium::{Plan, Site, SiteKind};
-use eyrie_sim::explore::Limits;
+use eyrie_medium::{Plan, Rule, Site, SiteKind};
+use eyrie_sim::explore::{self, Failure, Limits, Options, Recorded, Start, workload};
+use eyrie_sim::script::Script;
 
 use super::damage::{self, Damage};
 use super::{Case, explore_creation};
@@ -25,9 +26,33 @@ const LIMITS: Limits = Limits { images: 400, sampled: 0, is_complete: false, rec
 /// Images that tell which points are met after a crash.
 const FEW: Limits = Limits { images: 2, ..LIMITS };
 
+/// A script whose process is killed before power fails.
+struct Kills {
+    start: Start,
+    script: Script,
+}
+
+impl Kills {
+    fn new() -> Kills {
+        let start = Start::empty(Rule::Lines, 1 << 20).and_then(|empty| empty.after(&workload::setup()));
+        let singles = workload::singles();
+        let calls = singles.iter().flat_map(|script| script.lines()).map(|line| line.call.clone());
+        Kills { start: start.expect("room"), script: calls.collect() }
+    }
+
+    fn explore(&self, dropped: Option<Site>, moments: u64) -> (Recorded, Result<u64, Failure>) {
+        let options = Options { closes: false, dropped };
+        let recorded = explore::record(&self.start, &self.script, options).expect("as the model");
+        let kills = explore::Kills { moments, processes: 1, limits: FEW };
+        let explored = recorded.explore_kills(kills, &mut || true);
+        (recorded, explored)
+    }
+}
+
 /// Something that may notice.
 enum Trial<'a> {
     Case(&'a Case),
+    Kills(Kills),
     Creation,
     Damage(Damage),
 }
@@ -40,6 +65,11 @@ impl Trial<'_> {
                 let run = case.run(None).expect("it works");
                 run.explore(FEW, &mut |_| true).unwrap_or_else(|failure| panic!("{case}: {failure}"));
                 run.plan.points().into_keys().collect()
+            }
+            Trial::Kills(kills) => {
+                let (recorded, explored) = kills.explore(None, 2);
+                explored.unwrap_or_else(|failure| panic!("{failure}"));
+                recorded.points().into_keys().collect()
             }
             Trial::Creation => explore_creation(None, FEW).expect("it works").1,
             Trial::Damage(damage) => {
@@ -59,6 +89,7 @@ impl Trial<'_> {
     fn without(&self, site: Site) -> Option<String> {
         let tried = catch_unwind(AssertUnwindSafe(|| match self {
             Trial::Case(case) => case.explore(Some(site), LIMITS).err().map(|failure| failure.to_string()),
+            Trial::Kills(kills) => kills.explore(Some(site), 40).1.err().map(|failure| failure.to_string()),
             Trial::Creation => explore_creation(Some(site), LIMITS).err().map(|failure| failure.to_string()),
             Trial::Damage(damage) => damage.explore(&Plan::without(Some(site))).err(),
         }));
@@ -72,7 +103,8 @@ impl Trial<'_> {
 /// If a case fails with all its points.
 pub fn plant(cases: &[Case]) -> Vec<Planted> {
     let damages = damage::all().into_iter().map(Trial::Damage);
-    let trials = cases.iter().map(Trial::Case).chain([Trial::Creation]).chain(damages);
+    let trials =
+        cases.iter().map(Trial::Case).chain([Trial::Kills(Kills::new()), Trial::Creation]).chain(damages);
     let trials: Vec<_> = trials.map(|trial| (trial.points(), trial)).collect();
     let all: BTreeSet<Site> = trials.iter().flat_map(|(points, _)| points).copied().collect();
     all.into_iter()

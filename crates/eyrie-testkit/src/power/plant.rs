@@ -1,6 +1,7 @@
 //! Planted bugs of the medium on a disk: a flush, a write or a checksum is left out, and some power failure must tell.
 //!
-//! Power fails between Ops and inside drains, creations and recoveries: wherever the disk is called.
+//! Power fails between Ops and inside drains, creations and recoveries: wherever the disk is called. Processes are killed there, too,
+//! and power fails in the recoveries of what they left.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -180,15 +181,16 @@ fn perform(medium: &Medium, contents: &mut Contents, step: &Step) -> Result<bool
     Ok(false)
 }
 
-/// Opens a disk after a power failure, letting power fail again at some calls of that; the contents must be one of `states`.
-fn survives(disk: &SimulatedDisk, states: &[Contents], random: &mut SmallRng) -> Found {
-    let whole = disk.power_failure(|| true);
+/// Opens a disk that `left` copies, letting power fail at some calls of that; the contents must be one of `states`.
+fn survives(left: &dyn Fn() -> SimulatedDisk, states: &[Contents], random: &mut SmallRng) -> Found {
+    let whole = left();
+    let before = whole.calls();
     is_one_of(&ROOMY.mount(&whole).map_err(told)?, states)?;
-    let calls = whole.calls();
+    let calls = whole.calls() - before;
     // A replay may write hundreds of pages, one like the other; the last calls are others.
     let middle = (calls > 8).then(|| random.random_range(4..calls - 4));
     for call in (1..=calls).filter(|&call| call < 3 || call + 2 > calls || Some(call) == middle) {
-        let opened = disk.power_failure(|| true);
+        let opened = left();
         opened.fail_at(call, true);
         if ROOMY.mount(&opened).is_ok() {
             return Err(format!("opening needs no call {call}"));
@@ -262,7 +264,8 @@ impl Interrupted {
             is_one_of(&ROOMY.mount(&fail()).map_err(told)?, &self.states)?;
         }
         let after = fail();
-        survives(&after, &self.states, random)
+        survives(&|| after.power_failure(|| true), &self.states, random)?;
+        survives(&|| self.disk.killed(), &self.states, random).map_err(|what| format!("killed: {what}"))
     }
 }
 

@@ -210,7 +210,7 @@ fn what_the_next_record_calls_fresh_is_not_replayed() {
     let mut next = Record::default();
     disk.write(3 * PAGE_SIZE, &[0xdd; PAGE]).expect("room");
     next.fresh(3, &[0xdd; PAGE]);
-    replay_but(&disk, &anchor, &next).expect("the disk is sound");
+    checkpoint(&disk, &anchor, &next).expect("the disk is sound");
     let after = volume_bytes(&disk);
     assert!(after[3 * PAGE..4 * PAGE] == [0xdd; PAGE] && after[4 * PAGE..4 * PAGE + 64] == [0xee; 64]);
 }

@@ -1,0 +1,188 @@
+//! Processes that change a volume on the host until they are killed, one after the other.
+//!
+//! Each process tells by lines on its standard output what it has acknowledged. The volume must then hold that, or what some
+//! steps more make of it, and nothing else.
+
+use std::io::{self, BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::channel;
+use std::time::Duration;
+
+use eyrie::{MediumChoice, PagedOptions, Volume};
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+
+use crate::script::{Place, Script};
+
+/// Tells the child its volume, and the steps of each writer so far.
+const PLACE: &str = "EYRIE_TEST_KILLED_PLACE";
+const STEPS: &str = "EYRIE_TEST_KILLED_STEPS";
+/// One step in so many is followed by a `sync`, and one kill in so many comes while the volume is opened.
+const SYNCS: u32 = 8;
+const OPENING: u32 = 6;
+
+/// How processes are killed.
+#[derive(Clone, Copy, Debug)]
+pub struct Kills {
+    /// The medium of the volumes.
+    pub medium: MediumChoice,
+    /// Size of each volume, in bytes.
+    pub volume_bytes: u64,
+    /// Threads that change it.
+    pub writers: usize,
+    /// Kills that one volume goes through (a count).
+    pub lives: u64,
+    /// A process lives no longer than this after it has opened the volume.
+    pub longest: Duration,
+}
+
+/// Steps of all writers that the processes acknowledged, and those that were there besides.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Steps {
+    /// Steps that were acknowledged.
+    pub acknowledged: u64,
+    /// Steps that were found and that nobody had heard of.
+    pub unheard: u64,
+}
+
+fn paged() -> PagedOptions {
+    PagedOptions { memory_bytes: 2 << 20, drain_interval: Duration::from_millis(50) }
+}
+
+fn place(volume: &Volume, writer: usize) -> Place {
+    Place::new(volume, &format!("/writer-{writer}")).expect("room")
+}
+
+/// Runs the child if this process is one: it then changes its volume until it is killed.
+pub fn run_if_child() {
+    let (Some(path), Ok(steps)) = (std::env::var_os(PLACE), std::env::var(STEPS)) else { return };
+    let steps: Vec<u64> = steps.split(',').map(|number| number.parse().expect("a number")).collect();
+    let volume = Volume::open_with(Path::new(&path), paged()).expect("a volume");
+    let needs_sync = volume.information().medium == "paged";
+    say("\nopen");
+    std::thread::scope(|scope| {
+        for (writer, &number) in steps.iter().enumerate() {
+            let volume = &volume;
+            scope.spawn(move || {
+                let place = place(volume, writer);
+                let mut script = Script::found(writer as u64, &place, number).expect("as it was left");
+                let mut random = SmallRng::seed_from_u64(number);
+                loop {
+                    script.step(&place).expect("room");
+                    let is_synced = random.random_ratio(1, SYNCS);
+                    if is_synced {
+                        place.sync().expect("the host is sound");
+                    }
+                    if is_synced || !needs_sync {
+                        say(&format!("acknowledged {writer} {}", script.number()));
+                    }
+                }
+            });
+        }
+    });
+}
+
+/// Writes a line at once. A child whose parent is gone ends.
+fn say(line: &str) {
+    let mut output = io::stdout().lock();
+    if writeln!(output, "{line}").and_then(|()| output.flush()).is_err() {
+        std::process::exit(1);
+    }
+}
+
+/// A child that is killed when it is dropped.
+struct Killed(Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        // It may have ended by itself, which its lines tell.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Kills {
+    /// Makes a volume at `path` and kills [`Kills::lives`] processes on it, which `command` starts and which call
+    /// [`run_if_child`].
+    ///
+    /// # Panics
+    /// When something is lost.
+    pub fn run(&self, path: &Path, seed: u64, command: &dyn Fn() -> Command) -> Steps {
+        let options = Volume::options().size(self.volume_bytes).group_size(1 << 20);
+        let volume = options.medium(self.medium).paged(paged()).create(path).expect("room");
+        volume.close().expect("the host is sound");
+        let mut random = SmallRng::seed_from_u64(seed);
+        let mut total = Steps::default();
+        let mut steps = vec![0; self.writers];
+        for kill in 0..self.lives {
+            let told = self.kill_one(path, &steps, command, &mut random);
+            let volume = Volume::open_with(path, paged()).expect("a volume");
+            let report = volume.check().expect("the host is sound");
+            assert!(report.is_clean(), "seed {seed}, kill {kill}: {:#?}", report.findings);
+            for (writer, step) in steps.iter_mut().enumerate() {
+                let script = Script::found(writer as u64, &place(&volume, writer), told[writer]);
+                let script = script.unwrap_or_else(|error| panic!("seed {seed}, kill {kill}: {error}"));
+                total.acknowledged += told[writer] - *step;
+                total.unheard += script.number() - told[writer];
+                *step = script.number();
+            }
+            // The next process may find a volume that was not closed.
+            if random.random_bool(0.5) {
+                volume.close().expect("the host is sound");
+            }
+        }
+        std::fs::remove_dir_all(path).expect("it is there");
+        total
+    }
+
+    /// Starts a child, kills it after a while, and gives what each writer had acknowledged: at least `steps`.
+    fn kill_one(
+        &self,
+        path: &Path,
+        steps: &[u64],
+        command: &dyn Fn() -> Command,
+        random: &mut SmallRng,
+    ) -> Vec<u64> {
+        let list = steps.iter().map(u64::to_string).collect::<Vec<_>>().join(",");
+        let child = command().env(PLACE, path).env(STEPS, list).stdout(Stdio::piped()).spawn();
+        let mut child = Killed(child.expect("the program can be started again"));
+        let output = BufReader::new(child.0.stdout.take().expect("a pipe"));
+        let (opened, is_open) = channel();
+        let reader = std::thread::spawn(move || {
+            let mut acknowledged = Vec::new();
+            for line in output.split(b'\n').map_while(Result::ok) {
+                let line = String::from_utf8_lossy(&line).into_owned();
+                match line.split(' ').collect::<Vec<_>>()[..] {
+                    ["open"] => drop(opened.send(())),
+                    ["acknowledged", writer, number] => {
+                        acknowledged.push((writer.parse::<usize>(), number.parse::<u64>()));
+                    }
+                    _ => {}
+                }
+            }
+            acknowledged
+        });
+        let longest = self.longest.as_micros() as u64;
+        let micros = if random.random_ratio(1, OPENING) {
+            random.random_range(0..20_000)
+        } else {
+            is_open.recv().expect("it opens the volume");
+            random.random_range(0..longest)
+        };
+        std::thread::sleep(Duration::from_micros(micros));
+        child.0.kill().expect("it is there");
+        let status = child.0.wait().expect("it is there");
+        assert_eq!(status.code(), None, "it ended by itself");
+        let mut acknowledged = reader.join().expect("lines");
+        // The last line may be a part of one.
+        acknowledged.pop();
+        let mut told = steps.to_vec();
+        for (writer, number) in acknowledged {
+            let (writer, number) = (writer.expect("a number"), number.expect("a number"));
+            assert!(told[writer] <= number);
+            told[writer] = number;
+        }
+        told
+    }
+}
