@@ -3,6 +3,7 @@
 //! Safe when power fails: the copies are overwritten one after the other with a barrier between, the older one first, so
 //! at least one is whole at any moment, and the checksum tells which.
 
+use eyrie_medium::rules::{SafetyRule, broken};
 use eyrie_medium::{Medium, MediumKind, PAGE_SIZE, PagedOptions};
 use rustix::io::Errno;
 use zerocopy::{FromZeros, IntoBytes};
@@ -126,7 +127,9 @@ pub(super) fn write(medium: &Medium, block: &mut Superblock, current: usize) -> 
     seal(block);
     for copy in [1 - current, current] {
         let dirty = medium.write_value(SUPERBLOCKS[copy], block)?;
-        let _whole = medium.barrier(dirty);
+        if copy == current || !broken(SafetyRule::SuperblockCopiesAreOrdered) {
+            let _whole = medium.barrier(dirty);
+        }
     }
     Ok(())
 }

@@ -12,20 +12,31 @@
 //! [`CrashImage`](eyrie_medium::CrashImage)). The recovery of some images is crashed, too.
 
 mod beside;
+mod damage;
 pub mod faults;
 mod ground;
+#[cfg(feature = "mutants")]
+pub mod mutants;
 mod picks;
+mod readers;
 mod record;
 mod recovered;
 mod recovery;
 mod report;
+mod resizing;
 mod run;
 mod shrink;
+mod slots;
+pub mod suite;
+mod tight;
 pub mod trace;
 pub mod workload;
+#[cfg(feature = "mutants")]
+mod written;
 
 pub use beside::{Beside, Orders, record_beside};
 pub use eyrie_medium::Site;
+pub use ground::Ground;
 pub use record::{Options, RecordError, Recorded, Start, record};
 pub use recovery::Again;
 pub use report::{CallReport, Report, SiteReport};
