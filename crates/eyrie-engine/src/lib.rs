@@ -17,6 +17,7 @@ pub mod error;
 #[cfg(test)]
 pub(crate) mod format_doc;
 pub mod id;
+mod late;
 pub mod model;
 pub mod object;
 pub mod op;

@@ -12,6 +12,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 use eyrie_medium::epoch::pin;
+use eyrie_medium::rules::{SafetyRule, broken};
 use eyrie_medium::{Addr, LINE_SIZE, MediumKind};
 
 use crate::object::collection::Collection;
@@ -83,7 +84,7 @@ impl Walk<'_> {
 
     fn part(&self, part: &Part) -> Result<()> {
         let mut children = Vec::new();
-        Collection::new(self.volume, part.root).visit_entries(part.buckets.clone(), &mut |_, child| {
+        Collection::new(self.volume, part.root).visit_entries(part.visited(), &mut |_, child| {
             children.push(child);
             Ok(())
         })?;
@@ -129,6 +130,13 @@ impl Walk<'_> {
 struct Part {
     root: Pointer,
     buckets: Range<u64>,
+}
+
+impl Part {
+    fn visited(&self) -> Range<u64> {
+        let left = u64::from(broken(SafetyRule::RecoveryVisitsEveryBucket));
+        self.buckets.start..self.buckets.end - left
+    }
 }
 
 /// Parts that are yet to be walked.
@@ -212,11 +220,14 @@ pub(crate) fn visit_object(
         Error::Stale => Error::corrupt(header.addr(), "entry that names a dead object"),
         other => other,
     })?;
-    if let Some(xattrs) = xattr::extent(cold.xattrs())? {
+    if let Some(xattrs) = xattr::extent(cold.xattrs())?
+        && !broken(SafetyRule::RecoveryVisitsAttributes)
+    {
         visit(xattrs)?;
     }
     match id.kind() {
         Kind::Directory => Collection::new(volume, hot.root).visit_storage(visit),
+        Kind::File if hot.root.height() > 1 && broken(SafetyRule::RecoveryVisitsEveryHeight) => Ok(()),
         Kind::File | Kind::Symlink => mfile::visit_storage(volume.medium(), hot.root, hot.size, visit),
         _ if hot.root.is_null() => Ok(()),
         _ => Err(Error::corrupt(header.addr(), "pipe, socket or device with storage")),

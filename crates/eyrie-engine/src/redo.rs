@@ -14,6 +14,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use eyrie_medium::epoch::thread_index;
+use eyrie_medium::rules::{SafetyRule, broken};
 use eyrie_medium::sync::{Mutex, lock, try_lock, wait};
 use eyrie_medium::{Addr, Medium, Ordered, Settled};
 use smallvec::SmallVec;
@@ -92,21 +93,31 @@ pub(crate) fn commit(transaction: &mut Transaction<'_>) -> Result<Settled> {
             record.push(value.to_le());
         }
         let record = record.as_bytes();
+        transaction.precedes(SafetyRule::RedoWordsBeforeTheirRecord, entries, record.len() - PLACE_BYTES)?;
         transaction.write(entries, &record[PLACE_BYTES..])?;
         for &(addr, _) in &words {
             // From the publish on nothing may fail: every word must be there.
             medium.load(addr)?;
         }
         transaction.write_word(slot.add(8), entries.raw())?;
-        let ordered = transaction.barrier();
+        let ordered = transaction.barrier()?;
+        if broken(SafetyRule::RedoRecordBeforeItsEffect) {
+            let _ = medium.publish_all(words.iter().copied(), Ordered::nothing())?;
+        }
         let committed = medium.publish(slot, state(record), ordered)?;
         let settled = medium.settle(committed);
 
+        if broken(SafetyRule::RedoRecordIsClearedAfterItsEffect) {
+            let _ = medium.publish(slot, 0, Ordered::nothing())?;
+        }
         redo.started.fetch_add(1, Ordering::AcqRel);
         let applied = medium.publish_all(words.iter().copied(), settled);
         redo.finished.fetch_add(1, Ordering::AcqRel);
         let settled = medium.settle(applied?);
-        let cleared = medium.publish(slot, 0, settled)?;
+        let cleared = match broken(SafetyRule::RedoRecordIsClearedUnderItsLocks) {
+            true => medium.publish_nothing(settled),
+            false => medium.publish(slot, 0, settled)?,
+        };
         if let Some(extent) = overflow {
             transaction.retire(extent);
         }
@@ -118,7 +129,10 @@ pub(crate) fn commit(transaction: &mut Transaction<'_>) -> Result<Settled> {
 /// Word 0 for a record: the place of its words, and the words.
 fn state(record: &[u8]) -> u64 {
     let count = (record.len() - PLACE_BYTES) as u64 / ENTRY_BYTES;
-    u64::from(crc32c::crc32c(record)) << 32 | count
+    let overflows = count > INLINE_ENTRIES as u64;
+    let is_short = overflows && broken(SafetyRule::RedoChecksumCoversOverflow);
+    let covered = if is_short { &record[..PLACE_BYTES] } else { record };
+    u64::from(crc32c::crc32c(covered)) << 32 | count
 }
 
 /// Applies the committed records of a crashed volume. Doing it twice is doing it once.
@@ -131,7 +145,8 @@ pub fn replay(volume: &Volume) -> Result<()> {
 
 /// As [`replay`], whatever is wrong with some of them; the errors.
 pub(crate) fn replay_each(volume: &Volume) -> impl Iterator<Item = Error> + '_ {
-    (0..REDO_SLOTS).filter_map(|index| replay_slot(volume.medium(), redo_slot(index)).err())
+    let slots = if broken(SafetyRule::EveryRedoSlotIsReplayed) { REDO_SLOTS / 2 } else { REDO_SLOTS };
+    (0..slots).filter_map(|index| replay_slot(volume.medium(), redo_slot(index)).err())
 }
 
 fn replay_slot(medium: &Medium, slot: Addr) -> Result<()> {
@@ -158,6 +173,12 @@ fn replay_slot(medium: &Medium, slot: Addr) -> Result<()> {
         // All of them or none: a record that nobody wrote must not damage more.
         medium.load(addr)?;
     }
+    if broken(SafetyRule::ReplayedRecordIsClearedLast) {
+        let cleared = medium.publish(slot, 0, Ordered::nothing())?;
+        let _ = medium.settle(cleared);
+    }
+    let last = usize::from(broken(SafetyRule::EveryRedoWordIsReplayed));
+    let words = words.take(count as usize - last);
     let applied = medium.publish_all(words, Ordered::nothing())?;
     let settled = medium.settle(applied);
     let cleared = medium.publish(slot, 0, settled)?;

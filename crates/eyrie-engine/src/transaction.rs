@@ -8,9 +8,11 @@
 //! Safe when power fails: before the publish nothing is reachable; a single word or line commits by itself; several
 //! words are committed by the publish of a redo slot, which recovery replays (see [`crate::redo`]).
 
+use eyrie_medium::rules::SafetyRule;
 use eyrie_medium::{Addr, Dirty, Medium, Ordered, Settled};
 use smallvec::SmallVec;
 
+use crate::late::Late;
 use crate::object::pointer::Extent;
 use crate::volume::Volume;
 use crate::{Error, Result};
@@ -41,6 +43,7 @@ pub struct Transaction<'v> {
     allocated: SmallVec<[Extent; 8]>,
     retired: SmallVec<[Extent; 8]>,
     retired_headers: SmallVec<[Addr; 2]>,
+    late: Late,
 }
 
 impl<'v> Transaction<'v> {
@@ -55,6 +58,7 @@ impl<'v> Transaction<'v> {
             allocated: SmallVec::new(),
             retired: SmallVec::new(),
             retired_headers: SmallVec::new(),
+            late: Late::default(),
         }
     }
 
@@ -96,6 +100,15 @@ impl<'v> Transaction<'v> {
             Some(before) => before.and(dirty),
             None => dirty,
         });
+    }
+
+    /// Announces a store of `len` bytes at `addr` which persists before the commit by this rule.
+    ///
+    /// # Errors
+    /// `Fault`.
+    #[inline(always)]
+    pub fn precedes(&mut self, rule: SafetyRule, addr: Addr, len: usize) -> Result<()> {
+        self.late.announce(rule, self.volume.medium(), addr, len)
     }
 
     /// Stores bytes that nobody can reach before the commit.
@@ -232,7 +245,7 @@ impl<'v> Transaction<'v> {
         let settled = if self.lines.len() + self.words.len() > 1 {
             crate::redo::commit(self)?
         } else {
-            let mut ordered = self.barrier();
+            let mut ordered = self.barrier()?;
             if let Some(line) = self.prelude.take() {
                 let seen = medium.publish_line(line.addr, &line.words, ordered)?;
                 ordered = medium.settle(seen).into();
@@ -244,6 +257,7 @@ impl<'v> Transaction<'v> {
             };
             medium.settle(published)
         };
+        self.late.turn(medium)?;
         // What is allocated is reachable now. If the mapping failed meanwhile nobody knows, and nothing is reused.
         self.allocated.clear();
         medium.check()?;
@@ -255,9 +269,10 @@ impl<'v> Transaction<'v> {
 
     /// Orders everything written so far.
     #[track_caller]
-    pub(crate) fn barrier(&mut self) -> Ordered {
+    pub(crate) fn barrier(&mut self) -> Result<Ordered> {
+        self.late.turn(self.volume.medium())?;
         let dirty = self.dirty.take().unwrap_or_else(|| self.medium().epoch());
-        self.medium().barrier(dirty)
+        Ok(self.medium().barrier(dirty))
     }
 
     /// The words to set, lines reduced to their commit words: the rest of each line is written ahead, into the copy that

@@ -15,6 +15,7 @@ use crate::plan::{Plan, SiteKind};
 use crate::pmem::{Pmem, STREAM_FROM};
 use crate::sync::interleave;
 use crate::trace::Recorder;
+use crate::turns;
 
 const LINE: usize = LINE_SIZE as usize;
 
@@ -170,7 +171,7 @@ impl Medium {
 
     fn change(&self, addr: Addr, len: u64) -> Result<(), Fault> {
         match &self.backing {
-            Backing::Paged(keeper) => keeper.pager().storing(addr.offset(), len),
+            Backing::Paged(keeper) => keeper.pager().storing(addr.offset(), len).inspect(|()| turns::step()),
             _ => self.meet(addr, len),
         }
     }

@@ -11,6 +11,7 @@ use std::marker::PhantomData;
 use std::sync::Once;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 
+use crate::rules::{SafetyRule, broken};
 use crate::sync::{interleave, thread_local};
 
 /// Threads that can hold a slot of their own at one time; any more share [`CROWD`].
@@ -40,7 +41,7 @@ impl Epoch {
     /// Whether memory retired in this epoch is out of every reader's sight at time `now`.
     #[inline]
     pub fn is_over(self, now: Epoch) -> bool {
-        now.0 >= self.0 + 2
+        now.0 >= self.0 + if broken(SafetyRule::RetiredStorageWaitsForReaders) { 1 } else { 2 }
     }
 }
 

@@ -29,6 +29,7 @@ mod order;
 mod paged;
 mod plan;
 mod pmem;
+pub mod rules;
 pub mod sync;
 mod token;
 mod trace;

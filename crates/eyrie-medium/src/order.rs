@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use crate::addr::{Addr, LINE_SIZE};
 use crate::fault::Fault;
 use crate::medium::Medium;
+use crate::rules::{SafetyRule, broken};
 use crate::sync::interleave;
 use crate::token::{Dirty, Ordered, Published, Settled, assert_nothing_dirty};
 
@@ -98,6 +99,13 @@ impl Medium {
         if !self.before_publish(line, LINE_SIZE)? {
             return Ok(Published { _private: () });
         }
+        let mut backwards = Vec::new();
+        let words = if broken(SafetyRule::LineEndsWithItsCommit) {
+            backwards.extend(words.iter().rev().copied());
+            &backwards[..]
+        } else {
+            words
+        };
         for &(index, value) in words {
             interleave();
             stored[index].store(value, Ordering::Release);

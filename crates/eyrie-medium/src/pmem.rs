@@ -13,6 +13,7 @@ use std::arch::x86_64::{__cpuid, __cpuid_count};
 
 use crate::addr::LINE_SIZE;
 use crate::copy;
+use crate::rules::{SafetyRule, broken};
 #[cfg(feature = "testing")]
 use crate::written::WrittenBack;
 
@@ -89,6 +90,7 @@ impl Pmem {
         // SAFETY: mappings begin and end with pages, so a line that has a mapped byte is mapped as a whole.
         unsafe {
             let first = place.sub(ahead);
+            let len = if broken(SafetyRule::LineIsWrittenBack) { len - ahead.min(len) } else { len };
             for at in (0..ahead + len).step_by(LINE) {
                 self.instruction.write_back(first.add(at));
                 self.note(first.add(at), LINE);
@@ -110,7 +112,9 @@ impl Pmem {
             copy::stream(dst.add(ahead), src.add(ahead), lines);
             self.note(dst.add(ahead), lines);
             copy::copy(dst.add(ahead + lines), src.add(ahead + lines), len - ahead - lines);
-            self.write_back(dst.add(ahead + lines), len - ahead - lines);
+            if !broken(SafetyRule::StreamedEndIsWrittenBack) {
+                self.write_back(dst.add(ahead + lines), len - ahead - lines);
+            }
         }
     }
 
@@ -134,6 +138,9 @@ impl Pmem {
     /// Every store of this thread so far persists before any later one, and at the latest now.
     #[inline]
     pub(crate) fn fence(&self) {
+        if broken(SafetyRule::FenceFollowsWriteBacks) {
+            return;
+        }
         // SAFETY: a fence accesses nothing.
         unsafe { asm!("sfence", options(nostack, preserves_flags)) };
         #[cfg(feature = "testing")]

@@ -158,6 +158,12 @@ pub(crate) fn step() {
     pass(false);
 }
 
+/// Whether the thread runs by turns.
+pub(crate) fn takes_part() -> bool {
+    // A thread that is being torn down takes no part any more.
+    USED.load(Ordering::Relaxed) && MINE.try_with(|mine| mine.borrow().is_some()).unwrap_or(false)
+}
+
 /// The thread can do nothing until another has.
 pub(crate) fn wait() {
     pass(true);

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use eyrie_sim::explore::trace::Loss;
-use eyrie_sim::explore::{Again, Link, Rule};
+use eyrie_sim::explore::{Again, Ground, Link, Rule};
 
 use crate::text;
 
@@ -24,7 +24,8 @@ Examples:
 The script runs on an empty volume in memory; docs/crash-model.md has its calls. Power fails before every fence of every \
 call, and every image that recovery can tell apart is opened: each must be sound, usable, and hold what it held before the call \
 or after it; on a disk, what it held since the last sync. Without a script, built-in ones are explored: each call by itself, also in a \
-full volume, what grows and shrinks, two threads, two calls, three calls, and random ones.
+full volume, what grows and shrinks, batches, tight volumes whose storage is used again, journals that start over, two threads, \
+two calls, three calls, and random ones.
 
 Processes are killed, too, at some moments of the script (--kills): the next process reads what was visible, durable or not, and \
 goes on with the script. It may be killed in turn, while it recovers or later. Then power fails.
@@ -64,6 +65,9 @@ pub struct Explore {
     /// of 512
     #[arg(long, value_enum, default_value_t = ExploredMedium::Pmem)]
     pub medium: ExploredMedium,
+    /// Size of the journal of a disk [default: what the volume's size says]
+    #[arg(long, value_name = "SIZE", value_parser = text::parse_size)]
+    pub journal: Option<u64>,
     /// Images of one crash that are opened one after the other, at most [default: 200000, of a disk 64]
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
     pub images: Option<u64>,
@@ -97,6 +101,18 @@ pub struct Explore {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
+    /// Break each rule of docs/rules.md in turn, in a process of its own: some built-in run must notice
+    #[cfg(feature = "mutants")]
+    #[arg(long, conflicts_with_all = ["script", "faults", "without", "exhaustive"])]
+    pub mutants: bool,
+    /// Break only this rule
+    #[cfg(feature = "mutants")]
+    #[arg(long, value_name = "RULE", requires = "mutants")]
+    pub only: Vec<String>,
+    /// Break this rule in this process, and tell what became of it
+    #[cfg(feature = "mutants")]
+    #[arg(long, value_name = "RULE", hide = true, conflicts_with = "mutants")]
+    pub mutant: Option<String>,
 }
 
 /// What the volume of an exploration is on.
@@ -123,6 +139,13 @@ impl ExploredMedium {
             ExploredMedium::Pmem => Rule::Lines,
             ExploredMedium::Paged => Rule::Sectors,
         }
+    }
+}
+
+impl Explore {
+    /// What the volume is on.
+    pub fn ground(&self) -> Ground {
+        Ground { rule: self.medium.rule(), bytes: self.size, journal_bytes: self.journal }
     }
 }
 

@@ -1,6 +1,8 @@
 //! `explore`, `trace` and `replay`.
 
 mod faults;
+#[cfg(feature = "mutants")]
+mod mutants;
 
 use std::fmt::Write as _;
 use std::fs;
@@ -10,8 +12,8 @@ use std::time::{Duration, Instant};
 
 use eyrie_sim::explore::trace::{self, Trace};
 use eyrie_sim::explore::{
-    Beside, Failure as Crash, Kills, Limits, Link, Options, RecordError, Recorded, Report, Rule, Site, Start,
-    record, record_beside, shrink,
+    Beside, Failure as Crash, Ground, Kills, Limits, Link, Options, RecordError, Recorded, Report, Rule,
+    Site, Start, record, record_beside, shrink,
 };
 use eyrie_sim::script::Script;
 use serde_json::json;
@@ -28,20 +30,31 @@ fn parsed(path: &Path) -> Result<(String, Script)> {
     Ok((name, script))
 }
 
-/// An empty volume to start from.
-pub(super) fn start(rule: Rule, bytes: u64) -> Result<Start> {
+/// Refuses volumes that are too large.
+pub(super) fn check_size(bytes: u64) -> Result<()> {
     if bytes > trace::MOST_BYTES {
         return Err(Failure::usage("no volume", text::size(bytes), "at most 1 GiB is explored"));
     }
-    Start::empty(rule, bytes).map_err(|error| Failure::new("no volume", text::size(bytes), error))
+    Ok(())
+}
+
+/// An empty volume to start from.
+fn start(ground: Ground) -> Result<Start> {
+    check_size(ground.bytes.saturating_add(ground.journal_bytes.unwrap_or(0)))?;
+    Start::on(ground).map_err(|error| Failure::new("no volume", text::size(ground.bytes), error))
 }
 
 /// Explores crashes.
 pub fn explore(arguments: &arguments::Explore, output: &mut Output) -> Result<()> {
     interrupt::watch();
-    if arguments.medium.rule() != Rule::Lines && arguments.beside.is_some() {
-        let what = "second threads are explored on pmem only";
-        return Err(Failure::usage("not on this medium", arguments.medium.name(), what));
+    if arguments.medium.rule() == Rule::Lines && arguments.journal.is_some() {
+        return Err(Failure::usage("no journal", arguments.medium.name(), "only a disk has one"));
+    }
+    #[cfg(feature = "mutants")]
+    match &arguments.mutant {
+        _ if arguments.mutants => return mutants::explore(arguments, output),
+        Some(rule) => return mutants::explore_one(rule, arguments, output),
+        None => {}
     }
     match &arguments.script {
         _ if arguments.faults || arguments.fault.is_some() => faults::explore(arguments, output),
@@ -136,7 +149,7 @@ pub(super) fn recorded(
 
 /// The volume that the script starts from.
 fn started(arguments: &arguments::Explore) -> Result<Start> {
-    let start = start(arguments.medium.rule(), arguments.size)?;
+    let start = start(arguments.ground())?;
     let Some(path) = &arguments.start else { return Ok(start) };
     let (name, script) = parsed(path)?;
     start.after(&script).map_err(|error| Failure::new("no volume to start from", name, error))
@@ -177,7 +190,11 @@ fn explore_script(arguments: &arguments::Explore, path: &Path, output: &mut Outp
             .beside
             .as_ref()
             .map_or(String::new(), |path| format!(" --beside {} --seed {}", shown(path), arguments.seed));
-        let command = format!("eyrie explore{from} --script {}{beside}{}", shown(path), flags(arguments));
+        let command = format!(
+            "eyrie explore{from} --script {}{beside}{}",
+            shown(path),
+            flags(arguments, arguments.ground(), arguments.close)
+        );
         tell(&format!(
             "a crash leaves something else: {name}: {}\n{}",
             crash.what,
@@ -214,14 +231,18 @@ fn explore_script(arguments: &arguments::Explore, path: &Path, output: &mut Outp
     )?)
 }
 
-/// The flags that make the same run.
-pub(super) fn flags(arguments: &arguments::Explore) -> String {
-    let mut flags = format!(" --size {}", arguments.size);
+/// The flags that make the same run, on a volume like this.
+pub(super) fn flags(arguments: &arguments::Explore, ground: Ground, closes: bool) -> String {
+    let mut flags = format!(" --size {}", ground.bytes);
+    if let Some(bytes) = ground.journal_bytes {
+        // Writing to a string cannot fail.
+        let _ = write!(flags, " --journal {bytes}");
+    }
     if arguments.medium.rule() != Rule::Lines {
         // Writing to a string cannot fail.
         let _ = write!(flags, " --medium {}", arguments.medium.name());
     }
-    if arguments.close {
+    if closes {
         flags.push_str(" --close");
     }
     if let Some(place) = &arguments.without {
@@ -271,8 +292,8 @@ fn table(report: &Report) -> String {
 pub fn trace(arguments: &arguments::Trace, output: &mut Output) -> Result<()> {
     let (name, script) = parsed(&arguments.script)?;
     let differs = |error| Failure::new("the volume is not as it should be", &name, error);
-    let recorded =
-        record(&start(Rule::Lines, arguments.size)?, &script, Options::default()).map_err(differs)?;
+    let recorded = record(&start(Ground::of(Rule::Lines, arguments.size))?, &script, Options::default())
+        .map_err(differs)?;
     let text = trace::text(&recorded);
     match &arguments.output {
         Some(path) => fs::write(path, text).doing("write the trace", text::path(path)),

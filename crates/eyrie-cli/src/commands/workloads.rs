@@ -5,45 +5,33 @@ use std::fmt::Write as _;
 use std::io::Write as _;
 use std::time::{Duration, Instant};
 
-use eyrie_sim::explore::{Beside, Failure as Crash, Options, Report, Rule, SiteReport, Start, workload};
+use eyrie_sim::explore::suite::{Kind, Scripts, Trial, Work, kinds};
+use eyrie_sim::explore::{Beside, Failure as Crash, Options, Report, SiteReport};
 use eyrie_sim::script::Script;
 use serde_json::{Value, json};
 
-use super::explore::{Deadline, flags, kills as killed, limits, recorded, replay_line, start};
+use super::explore::{Deadline, check_size, flags, kills as killed, limits, recorded, replay_line};
 use crate::arguments;
 use crate::failure::{Failure, Result};
+use crate::interrupt;
 use crate::output::Output;
-use crate::{interrupt, text};
 
 /// How long built-in scripts are explored that nobody gave a time.
 pub(super) const TIME: Duration = Duration::from_secs(60);
 /// Scripts of three calls, and of random ones, in an exhaustive exploration (a count of each).
 const SAMPLES: usize = 1000;
 
-/// Built-in scripts of one kind.
-struct Kind<'a> {
-    name: &'static str,
-    /// What made the volume that they start from, where that is not empty.
-    setup: Option<&'a Script>,
-    start: &'a Start,
-    scripts: Box<dyn Iterator<Item = (Script, Option<Beside>)>>,
-    /// How many parts of the time that is left, beside those of the kinds after it: 0 for those that are few.
-    share: u32,
-    /// True if processes are killed before power fails, instead of power failing at once.
-    kills: bool,
-}
-
 /// Tells of a crash that left something else, with all that is needed to see it again.
 fn lost(
     name: &str,
-    setup: Option<&Script>,
+    work: &Scripts,
     arguments: &arguments::Explore,
     (script, beside): &(Script, Option<Beside>),
     crash: &Crash,
 ) -> Failure {
     let mut text = format!("a crash leaves something else: {name}: {}\n", crash.what);
     let mut command = "eyrie explore".to_string();
-    if let Some(setup) = setup {
+    if let Some(setup) = &work.setup {
         // Writing to a string cannot fail.
         let _ = write!(text, "with this script in start.txt:\n{setup}");
         command.push_str(" --start start.txt");
@@ -54,7 +42,7 @@ fn lost(
         let _ = write!(text, "with this script in others.txt:\n{script}");
         let _ = write!(command, " --beside others.txt --seed {seed}");
     }
-    command.push_str(&flags(arguments));
+    command.push_str(&flags(arguments, work.ground, arguments.close || work.closes));
     text.push_str(&replay_line(&command, crash));
     Failure::of_line(text)
 }
@@ -76,51 +64,71 @@ struct Workload {
 }
 
 impl Workload {
-    /// Explores scripts until the deadline. `contents` are what images had so far, of all scripts.
+    /// Explores one kind until the deadline. `contents` are what images had so far, of all scripts.
     fn run(
-        kind: Kind<'_>,
+        kind: Kind,
         arguments: &arguments::Explore,
         deadline: &Deadline,
         contents: &mut HashSet<u64>,
     ) -> Result<Workload> {
-        let Kind { name, setup, start, scripts, kills, .. } = kind;
         let began = Instant::now();
-        let mut workload = Workload { name, complete: true, ..Workload::default() };
-        for (script, beside) in scripts {
+        let mut workload = Workload { name: kind.name, complete: true, ..Workload::default() };
+        match kind.work {
+            Work::Scripts(scripts) => workload.scripts(scripts, arguments, deadline, contents)?,
+            Work::Trial(trial) => workload.trial(trial, deadline)?,
+        }
+        workload.seconds = began.elapsed().as_secs_f64();
+        Ok(workload)
+    }
+
+    fn scripts(
+        &mut self,
+        mut work: Scripts,
+        arguments: &arguments::Explore,
+        deadline: &Deadline,
+        contents: &mut HashSet<u64>,
+    ) -> Result<()> {
+        let start =
+            work.start().map_err(|error| Failure::new("no volume to start from", self.name, error))?;
+        let options = Options { closes: arguments.close || work.closes, dropped: None };
+        let limits =
+            if arguments.images.is_some() { limits(arguments) } else { work.limits(limits(arguments)) };
+        while let Some(run) = work.scripts.next() {
             if !deadline.goes_on() {
-                workload.complete = false;
+                self.complete = false;
                 break;
             }
-            // What is in memory only is lost as a whole: more is to be seen where some of it is not.
-            let script = match arguments.medium.rule() {
-                Rule::Lines => script,
-                Rule::Sectors => workload::synced(&script),
-            };
-            let options = Options { closes: arguments.close, dropped: None };
-            let recorded = recorded(start, &script, beside.as_ref(), options).map_err(|error| {
+            let (script, beside) = &run;
+            let recorded = recorded(&start, script, beside.as_ref(), options).map_err(|error| {
                 let what = "the volume is not as it should be, without any crash";
                 let beside = beside.as_ref().map_or(String::new(), |beside| {
                     format!("beside, with the seed {},\n{}", beside.seed, beside.script)
                 });
-                Failure::new(what, name, format_args!("{error}\n{script}{beside}"))
+                Failure::new(what, self.name, format_args!("{error}\n{script}{beside}"))
             })?;
-            let run = (script, beside);
-            let lost = |crash: Crash| lost(name, setup, arguments, &run, &crash);
-            if kills {
+            if work.kills {
                 let images = recorded.explore_kills(killed(arguments), &mut || deadline.goes_on());
-                workload.after_kills += images.map_err(lost)?;
-                workload.scripts += 1;
+                self.after_kills +=
+                    images.map_err(|crash| lost(self.name, &work, arguments, &run, &crash))?;
+                self.scripts += 1;
             } else {
-                let found = recorded.explore(limits(arguments), &mut |seen| {
-                    workload.distinct += u64::from(contents.insert(seen.fingerprint));
+                let found = recorded.explore(limits, &mut |seen| {
+                    self.distinct += u64::from(contents.insert(seen.fingerprint));
                     deadline.goes_on()
                 });
-                workload.add(found.map_err(lost)?);
+                self.add(found.map_err(|crash| lost(self.name, &work, arguments, &run, &crash))?);
             }
-            workload.complete &= deadline.goes_on();
+            self.complete &= deadline.goes_on();
         }
-        workload.seconds = began.elapsed().as_secs_f64();
-        Ok(workload)
+        Ok(())
+    }
+
+    fn trial(&mut self, trial: Trial, deadline: &Deadline) -> Result<()> {
+        let found = trial(&mut || deadline.goes_on());
+        let counts = found.map_err(|what| Failure::new("something else is left", self.name, what))?;
+        (self.points, self.images, self.of_recovery) = (counts.points, counts.images, counts.of_recovery);
+        self.complete &= deadline.goes_on();
+        Ok(())
     }
 
     fn add(&mut self, report: Report) {
@@ -164,44 +172,17 @@ impl Workload {
     }
 }
 
-/// Scripts of one thread.
-fn alone(
-    scripts: impl Iterator<Item = Script> + 'static,
-) -> Box<dyn Iterator<Item = (Script, Option<Beside>)>> {
-    Box::new(scripts.map(|script| (script, None)))
-}
-
-fn made(name: &str, start: &Start, setup: &Script) -> Result<Start> {
-    start.after(setup).map_err(|error| Failure::new("no volume to start from", name, error))
-}
-
 /// Explores built-in scripts.
 pub(super) fn explore(arguments: &arguments::Explore, output: &mut Output) -> Result<()> {
     if let Some(place) = &arguments.without {
         return Err(Failure::usage("cannot leave out a point", place, "name a script with --script"));
     }
     let end = Deadline::after((!arguments.exhaustive).then(|| arguments.time.unwrap_or(TIME))).0;
-    let size = text::size(arguments.size);
-    let empty = start(arguments.medium.rule(), arguments.size)?;
-    let (setup, filling) = (workload::setup(), workload::filling());
-    let (few, full) = (made(&size, &empty, &setup)?, made(&size, &empty, &filling)?);
+    check_size(arguments.size)?;
     let samples = if arguments.exhaustive { SAMPLES } else { usize::MAX };
-    let kind = |name, setup, start, share, scripts| Kind { name, setup, start, scripts, share, kills: false };
-    let killed = (0..samples as u64).flat_map(|seed| [workload::random(seed), workload::mixed(seed)]);
-    let mut kinds = vec![
-        kind("one call", Some(&setup), &few, 0, alone(workload::singles().into_iter())),
-        kind("a full volume", Some(&filling), &full, 0, alone(workload::singles().into_iter())),
-        kind("growth", None, &empty, 0, alone(workload::growth().into_iter())),
-        kind("two calls", Some(&setup), &few, 1, alone(workload::pairs())),
-        kind("three calls", Some(&setup), &few, 1, alone(workload::triples().take(samples))),
-        kind("random calls", None, &empty, 1, alone((0..samples as u64).map(workload::random))),
-        Kind { kills: true, ..kind("killed processes", Some(&setup), &few, 1, alone(killed)) },
-    ];
-    if arguments.medium.rule() == Rule::Lines && !arguments.close {
-        let scripts =
-            (0..samples as u64).map(workload::beside).map(|(script, beside)| (script, Some(beside)));
-        kinds.push(kind("two threads", Some(&setup), &few, 1, Box::new(scripts)));
-    }
+    let mut kinds = kinds(arguments.medium.rule(), arguments.size, samples);
+    // Where a volume is closed at the end, one thread has all calls before.
+    kinds.retain(|kind| !(arguments.close && kind.name.starts_with("two threads")));
     let mut shares: u32 = kinds.iter().map(|kind| kind.share).sum();
     let (mut found, mut contents) = (Vec::new(), HashSet::new());
     for kind in kinds {

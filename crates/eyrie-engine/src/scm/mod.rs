@@ -160,6 +160,16 @@ impl Scm {
         Scm::start(volume, opened)?.close()
     }
 
+    /// Makes the volume on a medium of its own, which nobody has open, larger or smaller at its end.
+    ///
+    /// # Errors
+    /// As [`Scm::resize`]; the segment must have room for it.
+    pub fn resize_on(medium: Medium, bytes: u64) -> Result<()> {
+        let (mut volume, opened) = Volume::open_on(medium)?;
+        Scm::recover(&mut volume, opened)?;
+        volume.resize_on_medium(bytes)
+    }
+
     fn start(mut volume: Volume, opened: Opened) -> Result<Scm> {
         let root = Scm::recover(&mut volume, opened)?;
         Ok(Scm::over(volume, root, opened == Opened::Crashed))

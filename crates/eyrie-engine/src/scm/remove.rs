@@ -1,5 +1,6 @@
 //! Removing names, and giving back what has none left.
 
+use eyrie_medium::rules::{SafetyRule, broken};
 use eyrie_medium::{Addr, Settled};
 use smallvec::SmallVec;
 
@@ -94,7 +95,7 @@ impl Scm {
         if marked.is_err() {
             return self.volume.space().lose();
         }
-        if self.opens.is_closed(id) {
+        if self.opens.is_closed(id) || broken(SafetyRule::OpenFileOutlivesItsNames) {
             self.retire(id, settled);
         } else {
             // Whoever has it open sees when it lost its name. Where there is no room to say so, it stays unsaid.

@@ -1,5 +1,6 @@
 //! Rename in all its cases.
 
+use eyrie_medium::rules::{SafetyRule, broken};
 use eyrie_medium::sync::lock;
 use smallvec::SmallVec;
 
@@ -45,7 +46,9 @@ impl Scm {
             self.medium().prefetch(Header::of(moved).cold_line(1));
             let directories = moved.is_directory() || target.is_some_and(ObjectId::is_directory);
             let _moves = (directories && request.from_dir != request.to_dir).then(|| lock(&self.moves));
-            let _held = self.locks.hold(&[request.from_dir, request.to_dir, moved, target.unwrap_or(moved)]);
+            let to_dir =
+                if broken(SafetyRule::MoveLocksBothDirectories) { request.from_dir } else { request.to_dir };
+            let _held = self.locks.hold(&[request.from_dir, to_dir, moved, target.unwrap_or(moved)]);
             let Some(ready) = self.ready(&request, &from, &to)? else { continue };
             self.check_move(&request, moved, target)?;
             if target == Some(moved) {

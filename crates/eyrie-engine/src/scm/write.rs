@@ -1,6 +1,7 @@
 //! Writing, appending, cutting and extending files.
 
 use eyrie_medium::PAGE_SIZE;
+use eyrie_medium::rules::{SafetyRule, broken};
 
 use super::Scm;
 use crate::object::header::{Cold, Header, Hot, HotChange};
@@ -54,6 +55,12 @@ impl Scm {
     ) -> Result<Applied> {
         require_file(id)?;
         let header = self.header(id)?;
+        if broken(SafetyRule::BytesBeforeTheirSize)
+            && let Some(end) = offset.and_then(|offset| offset.checked_add(data.len() as u64))
+            && header.hot(self.medium())?.size < end
+        {
+            self.set_size(id, end, time)?;
+        }
         let _held = self.locks.hold(&[id]);
         let hot = header.hot(self.medium())?;
         let began = if offset.is_none() { hot.size } else { 0 };

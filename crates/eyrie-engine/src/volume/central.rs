@@ -10,6 +10,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use eyrie_medium::rules::{SafetyRule, broken};
 use eyrie_medium::{Addr, Medium, Ordered, PAGE_SIZE, SegmentId};
 
 use super::bits::Bits;
@@ -324,8 +325,9 @@ impl Central {
         let start = geometry.end_of_groups(group).max(geometry.data_start());
         let end = geometry.end_of_groups(group + 1);
         shared.medium.back(Addr::new(SegmentId(0), start), end - start)?;
+        let in_use = group + u64::from(!broken(SafetyRule::GroupIsInUseBeforeItIsUsed));
         // The count says nothing about earlier writes, and everything in the group is written after it has settled.
-        let published = shared.medium.publish_apart(GROUPS_IN_USE, group + 1, Ordered::nothing())?;
+        let published = shared.medium.publish_apart(GROUPS_IN_USE, in_use, Ordered::nothing())?;
         shared.medium.settle(published);
         self.groups = group + 1;
         shared.end.store(end, Ordering::Release);

@@ -3,6 +3,7 @@
 //! A limit on media is raised ahead of use, so that a crash skips numbers and repeats none. Threads take them in blocks of
 //! their own, so that two that create files do not meet.
 
+use eyrie_medium::rules::{SafetyRule, broken};
 use eyrie_medium::sync::{Mutex, lock};
 use eyrie_medium::{Medium, Ordered, epoch};
 
@@ -55,7 +56,8 @@ impl Generations {
         if leased.end - leased.next < BLOCK {
             let limit = leased.end.checked_add(LEASE);
             let limit = limit.ok_or_else(|| Error::corrupt(GENERATION_LIMIT, "generations are used up"))?;
-            let published = medium.publish_apart(GENERATION_LIMIT, limit, Ordered::nothing())?;
+            let stored = if broken(SafetyRule::GenerationsAreLeasedFirst) { leased.end } else { limit };
+            let published = medium.publish_apart(GENERATION_LIMIT, stored, Ordered::nothing())?;
             medium.settle(published);
             leased.end = limit;
         }

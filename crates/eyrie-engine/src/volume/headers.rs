@@ -6,7 +6,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use eyrie_medium::{Addr, Medium, PAGE_SIZE, SegmentId};
+use eyrie_medium::rules::{SafetyRule, broken};
+use eyrie_medium::{Addr, Medium, Ordered, PAGE_SIZE, SegmentId};
 
 use super::geometry::{Geometry, page_addr};
 use super::layout::{CHUNK_BYTES, CHUNK_MAP, HEADER_BYTES, HEADERS_PER_CHUNK};
@@ -105,11 +106,15 @@ impl ChunkMap {
 
     /// Makes `chunk`, which is in free space, a header chunk. Only one thread at a time.
     fn add(&self, medium: &Medium, chunk: u32) -> Result<()> {
-        let cleared = medium.zero(page_addr(chunk * CHUNK_PAGES), CHUNK_BYTES)?;
-        let cleared = medium.barrier(cleared);
         let word = &self.words[chunk as usize / 64];
         let value = word.load(Ordering::Relaxed) | 1 << (chunk % 64);
         let place = CHUNK_MAP.add(u64::from(chunk / 64) * 8);
+        if broken(SafetyRule::ChunkIsClearedBeforeItsBit) {
+            let early = medium.publish_apart(place, value, Ordered::nothing())?;
+            medium.settle(early);
+        }
+        let cleared = medium.zero(page_addr(chunk * CHUNK_PAGES), CHUNK_BYTES)?;
+        let cleared = medium.barrier(cleared);
         let published = medium.publish_apart(place, value, cleared)?;
         medium.settle(published);
         word.store(value, Ordering::Release);

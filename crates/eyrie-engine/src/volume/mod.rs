@@ -40,6 +40,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use eyrie_medium::epoch::pin;
+use eyrie_medium::rules::{SafetyRule, broken};
 use eyrie_medium::{Addr, Medium, PagedOptions, SegmentId};
 
 pub use compare::{Finding, FindingKind};
@@ -158,9 +159,9 @@ impl Volume {
         let _pin = pin();
         let found = superblock::read(&medium, place)?;
         let page: VolumePage = medium.read_value(VOLUME_PAGE)?;
-        if page.clean.get() != CLEAN || !found.copies_agree {
-            // The last process may have been killed before it wrote back what is read from here on. A volume that was closed
-            // has nothing of the kind.
+        if page.clean.get() != CLEAN && !broken(SafetyRule::FoundStoresAreFlushed) {
+            // The last process may have been killed before it wrote its stores back. A volume that was closed has none of those: the
+            // clean mark is its last store, and it is taken away before anything changes, also before a resize writes superblocks.
             medium.flush_found()?;
         }
         let groups = page.groups_in_use.get();

@@ -8,6 +8,7 @@
 use std::fs::File;
 use std::path::Path;
 
+use eyrie_medium::rules::{SafetyRule, broken};
 use eyrie_medium::{Addr, Medium, MediumKind, Ordered, PagedOptions, SegmentId};
 use rustix::io::Errno;
 
@@ -65,6 +66,16 @@ impl Volume {
         self.resize_by_steps(path, bytes, paged, &mut || Ok(()))
     }
 
+    /// Makes the volume on a medium of its own larger or smaller, up to the size of its segment. What is free in it must be
+    /// known.
+    ///
+    /// # Errors
+    /// As [`Volume::resize`].
+    pub fn resize_on_medium(&mut self, bytes: u64) -> Result<()> {
+        let geometry = self.size_fits(bytes, "volume")?;
+        self.switch(geometry, &mut || Ok(()))
+    }
+
     /// [`Volume::resize`], which stops wherever `step` fails.
     fn resize_by_steps(
         mut self,
@@ -83,7 +94,7 @@ impl Volume {
             let _ = self.save();
         })?;
         let (bytes, old) = (geometry.volume_bytes(), self.geometry().volume_bytes());
-        if bytes < old {
+        if bytes < old || broken(SafetyRule::FileIsLongEnoughBeforeItsSize) {
             self.switch(geometry, step)?;
         }
         self.medium.drain_home()?;
@@ -154,6 +165,9 @@ impl Volume {
             self.medium.back(Addr::new(SegmentId(0), end), new_end - end)?;
         }
         let gate = self.medium.enter()?;
+        if broken(SafetyRule::GroupsLeaveUseBeforeTheEnd) {
+            self.found.set_size(&self.medium, geometry)?;
+        }
         if groups < now {
             let published = self.medium.publish(GROUPS_IN_USE, groups, Ordered::nothing())?;
             self.medium.settle(published);

@@ -5,6 +5,7 @@
 //! over the saved bytes makes their checksum wrong. Whatever looks wrong in them is no error: the open then finds out what is free as
 //! after a crash.
 
+use eyrie_medium::rules::{SafetyRule, broken};
 use eyrie_medium::{Addr, Medium, Ordered, SegmentId};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
@@ -20,6 +21,12 @@ use crate::Result;
 use crate::object::pointer::Class;
 
 const VERSION: u32 = 1;
+
+/// The checksum of a saved allocator.
+fn checksum(saved: &[u8]) -> u32 {
+    let is_short = broken(SafetyRule::SavedChecksumCoversAll);
+    crc32c::crc32c(if is_short { &saved[..size_of::<SavedHeader>()] } else { saved })
+}
 
 /// The saved form of `map`.
 fn encode(map: &FreeMap, volume_id: [u8; 16]) -> Vec<u8> {
@@ -149,9 +156,13 @@ pub(super) fn save(space: &Space, volume_id: [u8; 16]) -> Result<()> {
     let mut line = VolumePage::new_zeroed();
     line.saved_addr.set(place.raw());
     line.saved_bytes.set(bytes.len() as u64);
-    line.saved_checksum.set(crc32c::crc32c(&bytes));
+    line.saved_checksum.set(checksum(&bytes));
     let from = std::mem::offset_of!(VolumePage, saved_addr);
     let to = std::mem::offset_of!(VolumePage, reserved_2);
+    if broken(SafetyRule::SavedAllocatorBeforeItsMark) {
+        let early = medium.publish(CLEAN_MARK, CLEAN, Ordered::nothing())?;
+        medium.settle(early);
+    }
     let blob = medium.write(place, &bytes)?;
     let dirty = blob.and(medium.write(CLEAN_MARK.add(8), &line.as_bytes()[from..to])?);
     let ordered = medium.barrier(dirty);
@@ -173,7 +184,7 @@ pub(super) fn load(shared: &Shared, page: &VolumePage, volume_id: [u8; 16]) -> O
     }
     let mut saved = vec![0; bytes as usize];
     shared.medium.read(place, &mut saved).ok()?;
-    if !shared.medium.verify(crc32c::crc32c(&saved) == page.saved_checksum.get()) {
+    if !shared.medium.verify(checksum(&saved) == page.saved_checksum.get()) {
         return None;
     }
     let map = decode(&saved, shared, volume_id)?;
@@ -184,6 +195,9 @@ pub(super) fn load(shared: &Shared, page: &VolumePage, volume_id: [u8; 16]) -> O
 
 /// Takes the clean mark away, durably: from here on the volume may change.
 pub(super) fn clear_mark(medium: &Medium) -> Result<()> {
+    if broken(SafetyRule::CleanMarkIsClearedByOpening) {
+        return Ok(());
+    }
     let published = medium.publish(CLEAN_MARK, 0, Ordered::nothing())?;
     medium.settle(published);
     Ok(())

@@ -6,6 +6,8 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
+use eyrie_medium::rules::{SafetyRule, broken};
+
 use crate::object::pointer::Class;
 
 /// Entries of a list that do not count and are not worth a clean-up.
@@ -68,7 +70,8 @@ pub(super) fn free_slot(pages: &mut NumberMap<SlabPage>, page: u32, class: Class
         return Freed::Refused;
     }
     state.bits |= 1 << slot;
-    if state.bits == all_slots(class) {
+    let used = (all_slots(class) & !state.bits).count_ones();
+    if used <= u32::from(broken(SafetyRule::SlabPageIsFreeWhenEmpty)) {
         pages.remove(&page);
         return Freed::Page;
     }

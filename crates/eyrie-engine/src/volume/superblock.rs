@@ -3,6 +3,7 @@
 //! Safe when power fails: the copies are overwritten one after the other with a barrier between, the older one first, so
 //! at least one is whole at any moment, and the checksum tells which.
 
+use eyrie_medium::rules::{SafetyRule, broken};
 use eyrie_medium::{Medium, MediumKind, PAGE_SIZE, PagedOptions};
 use rustix::io::Errno;
 use zerocopy::{FromZeros, IntoBytes};
@@ -113,8 +114,6 @@ pub(super) struct Found {
     pub(super) geometry: Geometry,
     /// Which copy it came from.
     copy: usize,
-    /// False if a process died, or power failed, between writing one copy and the other.
-    pub(super) copies_agree: bool,
 }
 
 /// Gives a superblock that was changed the next sequence number.
@@ -128,7 +127,9 @@ pub(super) fn write(medium: &Medium, block: &mut Superblock, current: usize) -> 
     seal(block);
     for copy in [1 - current, current] {
         let dirty = medium.write_value(SUPERBLOCKS[copy], block)?;
-        let _whole = medium.barrier(dirty);
+        if copy == current || !broken(SafetyRule::SuperblockCopiesAreOrdered) {
+            let _whole = medium.barrier(dirty);
+        }
     }
     Ok(())
 }
@@ -192,8 +193,7 @@ pub(super) fn find(medium: &Medium, place: &str) -> Result<Found> {
         return Err(failure(place, what, Errno::IO));
     };
     let geometry = verify(&copies[copy], place)?;
-    let copies_agree = copies[0].as_bytes() == copies[1].as_bytes();
-    Ok(Found { block: copies[copy], geometry, copy, copies_agree })
+    Ok(Found { block: copies[copy], geometry, copy })
 }
 
 fn newer(place: &str, version: u32) -> Error {

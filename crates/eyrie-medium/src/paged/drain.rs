@@ -7,6 +7,7 @@
 
 use std::io;
 use std::sync::atomic::Ordering;
+use std::sync::{MutexGuard, TryLockError};
 
 use zerocopy::IntoBytes;
 
@@ -17,6 +18,8 @@ use super::{Pager, locked};
 use crate::addr::PAGE_SIZE;
 use crate::copy;
 use crate::fault::Fault;
+use crate::rules::{SafetyRule, broken};
+use crate::turns;
 
 const PAGE: usize = PAGE_SIZE as usize;
 /// Pages that are gathered before they are written to their places, at most.
@@ -114,6 +117,7 @@ impl Taken {
     /// The first write to a place costs the host a record in a journal of its own. So when there are few, the journal
     /// takes their lines, and they come to their places together with many.
     fn goes_home(&self, fresh: bool, flags: u64) -> bool {
+        let fresh = fresh || broken(SafetyRule::UsedPageGoesByTheJournal);
         fresh && !(self.few && flags & WRITTEN == 0)
     }
 
@@ -140,7 +144,7 @@ impl Pager {
     /// more. [`Fault::ReadOnly`] after that.
     pub(crate) fn drain(&self, drain: Drain) -> Result<(), Fault> {
         let wanted = self.cut.load(Ordering::Acquire);
-        let mut state = locked(&self.drain);
+        let mut state = self.state();
         if drain == Drain::Cut && self.durable() >= wanted {
             return Ok(());
         }
@@ -151,10 +155,19 @@ impl Pager {
         })
     }
 
+    /// What one drain at a time works with. Threads that take turns wait for it by their turns.
+    fn state(&self) -> MutexGuard<'_, State> {
+        while turns::takes_part() && matches!(self.drain.try_lock(), Err(TryLockError::WouldBlock)) {
+            turns::wait();
+        }
+        locked(&self.drain)
+    }
+
     fn drain_now(&self, state: &mut State, drain: Drain) -> io::Result<()> {
         let homing = drain == Drain::Home || state.at + self.expected_bytes() > self.journal_bytes / 2;
         if homing {
-            state.logged.iter().for_each(|&page| self.choose(page));
+            let left = usize::from(broken(SafetyRule::CheckpointTakesEveryPage));
+            state.logged.iter().skip(left).for_each(|&page| self.choose(page));
         }
         let (cut, pages) = self.cut();
         let mut gathered = std::mem::take(&mut state.gathered);
@@ -224,6 +237,7 @@ impl Pager {
         let parity = if cut & 1 == 1 { ODD } else { 0 };
         let mut copied = page_buffer(PAGE);
         for page in pages {
+            turns::step();
             if let Some(flags) = self.lock_of_cut(page, parity) {
                 let lines = self.pages.lines(page).swap(0, Ordering::AcqRel);
                 let fresh = taken.goes_home(flags & FRESH != 0, flags);
@@ -238,6 +252,7 @@ impl Pager {
                 let pinned = match (fresh, lines) {
                     (true, _) => HOMING,
                     (false, 0) => 0,
+                    (false, _) if broken(SafetyRule::LoggedPageIsMarked) => 0,
                     (false, _) => LOGGED,
                 };
                 if taken.homing && !fresh {
@@ -265,13 +280,13 @@ impl Pager {
     ) -> io::Result<()> {
         let flags = self.pages.flags(page);
         if taken.goes_home(shadow.fresh, flags.load(Ordering::Acquire)) {
-            let bytes = home.add(page, |out| self.shadows.copy_out(&shadow, out))?;
+            let bytes = home.add(page, |out| self.copy_shadow(page, &shadow, out))?;
             taken.record.fresh(page, &bytes.0);
             return Ok(());
         }
         if shadow.lines != 0 {
             let mut bytes = PageBytes([0; PAGE]);
-            self.shadows.copy_out(&shadow, &mut bytes);
+            self.copy_shadow(page, &shadow, &mut bytes);
             taken.changed(page, shadow.lines, &bytes);
             flags.fetch_or(LOGGED, Ordering::AcqRel);
         }
@@ -300,18 +315,28 @@ impl Pager {
         unsafe { copy::copy(out.0.as_mut_ptr(), self.place(page), PAGE) };
     }
 
+    /// Copies a page as it was at the cut.
+    fn copy_shadow(&self, page: usize, shadow: &Shadow, out: &mut PageBytes) {
+        if broken(SafetyRule::ShadowIsOfItsCut) {
+            return self.copy_out(page, out);
+        }
+        self.shadows.copy_out(shadow, out);
+    }
+
     /// Writes what was gathered and the record of it, and makes them and everything before durable.
     fn log(&self, state: &mut State, record: &Record, home: &mut Homing<'_>) -> io::Result<()> {
         // What this cut freed may be taken again once it is durable, also what the last record lists as fresh: then that
         // must count without looking there, as the last but one.
-        if record.is_empty() && !state.lists_fresh {
+        if record.is_empty() && (!state.lists_fresh || broken(SafetyRule::FreeingCutHasARecord)) {
             return home.write(None);
         }
         let bytes = record.bytes(self.blocks.sector());
         if state.at + bytes > self.journal_bytes {
             // More was changed than anyone expected. What the journal has can still be brought to its place by itself.
             home.write(None)?;
-            checkpoint(&*self.blocks, &state.anchor, record)?;
+            if !broken(SafetyRule::FullJournalIsReplayed) {
+                checkpoint(&*self.blocks, &state.anchor, record)?;
+            }
             self.restart(state)?;
         }
         if bytes > self.journal_bytes {
@@ -336,21 +361,27 @@ impl Pager {
         home: &mut Homing<'_>,
     ) -> io::Result<()> {
         let parity = if cut & 1 == 1 { ODD } else { 0 };
+        let early = broken(SafetyRule::CheckpointIsDurableBeforeRestart);
+        if early {
+            self.restart(state)?;
+        }
         for (page, shadow) in left {
             if let Some(shadow) = shadow {
-                home.add(page, |out| self.shadows.copy_out(&shadow, out))?;
+                home.add(page, |out| self.copy_shadow(page, &shadow, out))?;
             } else if self.lock_of_cut(page, parity).is_some() {
                 let added = home.add(page, |out| self.copy_out(page, out)).map(drop);
                 self.dirty_pages.fetch_sub(1, Ordering::Relaxed);
                 self.pages.unlock(page, 0, DIRTY | ODD);
                 added?;
             } else if let Some(shadow) = self.shadows.take(page) {
-                home.add(page, |out| self.shadows.copy_out(&shadow, out))?;
+                home.add(page, |out| self.copy_shadow(page, &shadow, out))?;
             }
         }
         home.write(None)?;
         self.blocks.here().flush()?;
-        self.restart(state)?;
+        if !early {
+            self.restart(state)?;
+        }
         for page in state.logged.drain(..) {
             self.pages.flags(page).fetch_and(!LOGGED, Ordering::AcqRel);
         }
@@ -359,7 +390,9 @@ impl Pager {
 
     /// Makes the journal empty. Everything in it has reached its place, durably.
     fn restart(&self, state: &mut State) -> io::Result<()> {
-        state.anchor.rename(&*self.blocks)?;
+        if !broken(SafetyRule::JournalNameIsNewAfterRestart) {
+            state.anchor.rename(&*self.blocks)?;
+        }
         (state.sequence, state.at, state.lists_fresh) = (1, 0, false);
         Ok(())
     }

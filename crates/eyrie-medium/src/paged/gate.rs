@@ -7,6 +7,8 @@ use std::time::Duration;
 use super::Pager;
 use crate::epoch;
 use crate::fault::Fault;
+use crate::rules::{SafetyRule, broken};
+use crate::turns;
 
 /// Counters that threads are spread over.
 const SHARDS: usize = 64;
@@ -54,6 +56,7 @@ impl<'a> Gate<'a> {
 }
 
 fn pause(attempt: u32) {
+    turns::wait();
     if attempt < SPINS {
         std::hint::spin_loop();
     } else if attempt < 2 * SPINS {
@@ -84,7 +87,7 @@ impl Turnstile {
         self.closed.store(true, Ordering::SeqCst);
         for inside in &self.inside {
             let mut attempt = 0;
-            while inside.0.load(Ordering::SeqCst) != 0 {
+            while inside.0.load(Ordering::SeqCst) != 0 && !broken(SafetyRule::CutWaitsForOps) {
                 pause(attempt);
                 attempt += 1;
             }
@@ -117,6 +120,7 @@ impl Pager {
             self.refuse_if_failed()?;
             self.bell.ring();
             self.refuse_if_forked()?;
+            turns::wait();
             std::thread::sleep(Duration::from_micros(200));
         }
         self.refuse_if_failed()?;

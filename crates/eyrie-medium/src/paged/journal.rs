@@ -18,6 +18,7 @@ use super::blocks::{Blocks, SECTOR};
 use crate::addr::PAGE_SIZE;
 use crate::fault::Fault;
 use crate::plan::host_call;
+use crate::rules::{SafetyRule, broken};
 
 const PAGE: usize = PAGE_SIZE as usize;
 const LINE: usize = 64;
@@ -188,7 +189,7 @@ impl Anchor {
     pub fn rename(&mut self, blocks: &dyn Blocks) -> io::Result<()> {
         *self = Anchor::new(random_id()?, self.volume_bytes, self.journal_bytes);
         self.write_page(blocks)?;
-        blocks.here().flush()
+        if broken(SafetyRule::NewJournalNameIsFlushed) { Ok(()) } else { blocks.here().flush() }
     }
 
     #[track_caller]
@@ -287,7 +288,7 @@ impl Record {
         fresh.copy_from_slice(self.fresh.as_bytes());
         rest[..self.changed.len()].copy_from_slice(&self.changed);
         head_bytes.copy_from_slice(head.as_bytes());
-        head.checksum = crc32c::crc32c(bytes);
+        head.checksum = sum(bytes);
         bytes[..size_of::<RecordHead>()].copy_from_slice(head.as_bytes());
         pages
     }
@@ -317,6 +318,12 @@ fn unpack(rest: &mut &[u8]) -> Option<[u8; LINE]> {
     Some(line)
 }
 
+/// The checksum of a record whose own is zero.
+fn sum(record: &[u8]) -> u32 {
+    let covered = if broken(SafetyRule::RecordChecksumCoversAll) { SECTOR as usize } else { record.len() };
+    crc32c::crc32c(&record[..covered])
+}
+
 /// A record that was read: sound in itself.
 struct Found {
     fresh: Vec<FreshPage>,
@@ -336,7 +343,7 @@ fn open_record(blocks: &dyn Blocks, bytes: &mut [u8], pages: u64) -> Option<Foun
     let (mut head, _) = RecordHead::read_from_prefix(bytes).ok()?;
     let checksum = std::mem::take(&mut head.checksum);
     bytes[..size_of::<RecordHead>()].copy_from_slice(head.as_bytes());
-    if !blocks.here().verify(crc32c::crc32c(bytes) == checksum) {
+    if !blocks.here().verify(sum(bytes) == checksum) {
         return None;
     }
     let mut rest = &bytes[size_of::<RecordHead>()..];
@@ -375,7 +382,9 @@ pub fn replay(blocks: &dyn Blocks, anchor: &Anchor) -> Result<(), Fault> {
         if records.is_empty() {
             return Ok(());
         }
-        blocks.here().flush()?;
+        if !broken(SafetyRule::FoundRecordsAreFlushed) {
+            blocks.here().flush()?;
+        }
         apply_whole(blocks, records, &Record::default())
     };
     replayed().map_err(io_fault("replaying the journal"))
@@ -397,7 +406,8 @@ fn apply_whole(blocks: &dyn Blocks, mut records: Vec<Found>, next: &Record) -> i
     {
         records.pop();
     }
-    records.push(Found { fresh: next.fresh.clone(), changed: Vec::new() });
+    let fresh = if broken(SafetyRule::NextFreshPagesAreLeft) { Vec::new() } else { next.fresh.clone() };
+    records.push(Found { fresh, changed: Vec::new() });
     apply(blocks, &records)
 }
 
@@ -429,7 +439,8 @@ fn read_records(blocks: &dyn Blocks, anchor: &Anchor) -> io::Result<Vec<Found>> 
     while at + SECTOR <= anchor.journal_bytes {
         let Ok((head, _)) = RecordHead::read_from_prefix(reading.get(at, SECTOR)?) else { break };
         let fits = head.bytes >= SECTOR && head.bytes.is_multiple_of(SECTOR);
-        let known = head.magic == RECORD_MAGIC && head.id == anchor.id;
+        let known = head.magic == RECORD_MAGIC
+            && (head.id == anchor.id || broken(SafetyRule::RecordsHaveTheJournalsName));
         let follows = head.sequence == records.len() as u64 + 1;
         if !known || !fits || !follows || head.bytes > anchor.journal_bytes - at {
             break;
@@ -439,12 +450,16 @@ fn read_records(blocks: &dyn Blocks, anchor: &Anchor) -> io::Result<Vec<Found>> 
         records.push(found);
         at += head.bytes;
     }
+    if broken(SafetyRule::ReplayGoesToTheLastRecord) {
+        records.pop();
+    }
     Ok(records)
 }
 
 fn fresh_pages_are_whole(blocks: &dyn Blocks, record: &Found) -> io::Result<bool> {
     let mut page = page_buffer(PAGE);
-    for entry in &record.fresh {
+    let unchecked = usize::from(broken(SafetyRule::FreshPagesAreChecked));
+    for entry in record.fresh.iter().skip(unchecked) {
         blocks.here().read(entry.page * PAGE_SIZE, page.as_mut_bytes())?;
         if !blocks.here().verify(crc32c::crc32c(page.as_bytes()) == entry.checksum) {
             return Ok(false);
@@ -457,9 +472,11 @@ fn apply(blocks: &dyn Blocks, records: &[Found]) -> io::Result<()> {
     let mut pages: BTreeMap<u64, Vec<(u64, &[u8])>> = BTreeMap::new();
     for record in records {
         for (page, lines, bytes) in &record.changed {
-            pages.entry(*page).or_default().push((*lines, bytes));
+            let changes = pages.entry(*page).or_default();
+            let at = if broken(SafetyRule::LaterRecordWins) { 0 } else { changes.len() };
+            changes.insert(at, (*lines, bytes));
         }
-        for entry in &record.fresh {
+        for entry in record.fresh.iter().filter(|_| !broken(SafetyRule::FreshPageEndsOlderLines)) {
             pages.remove(&entry.page);
         }
     }

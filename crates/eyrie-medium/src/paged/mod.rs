@@ -42,6 +42,7 @@ use crate::addr::PAGE_SIZE;
 use crate::epoch;
 use crate::fault::Fault;
 use crate::mapping::Mapping;
+use crate::rules::{SafetyRule, broken};
 use ahead::Ahead;
 use blocks::Blocks;
 use drain::Drain;
@@ -252,7 +253,7 @@ impl Pager {
                 self.wait(&mut attempts)?;
             } else if flags & RESIDENT == 0 {
                 self.bring(page, page)?;
-            } else if flags & DIRTY != 0 {
+            } else if flags & DIRTY != 0 && !broken(SafetyRule::ChangedPageIsPreserved) {
                 self.preserve(page, flags);
             } else {
                 let new = (flags & !(LEAVING | ODD)) | DIRTY | WARM | parity;
@@ -336,7 +337,8 @@ impl Pager {
         let mut until = None;
         for page in first..(first + (len / PAGE_SIZE) as usize).min(self.pages.count()) {
             if !self.forget(page) {
-                until = Some(self.cut.load(Ordering::Acquire));
+                let early = u64::from(broken(SafetyRule::FreedPageWaitsForItsCut));
+                until = Some(self.cut.load(Ordering::Acquire) - early);
             }
         }
         until
@@ -362,7 +364,7 @@ impl Pager {
                 self.pages.lines(page).store(0, Ordering::Release);
                 self.dirty_pages.fetch_sub(1, Ordering::Relaxed);
                 self.pages.unlock(page, 0, DIRTY | FRESH | ODD);
-                return flags & FRESH != 0;
+                return flags & FRESH != 0 || broken(SafetyRule::ChangedPageIsNotFresh);
             }
         }
     }
@@ -468,6 +470,7 @@ impl Pager {
     /// Waits for the lock of a page, whose holder may be reading it from the disk.
     fn wait(&self, attempts: &mut u32) -> Result<(), Fault> {
         self.refuse_if_forked()?;
+        crate::turns::wait();
         *attempts += 1;
         if *attempts < YIELDS {
             std::thread::yield_now()

@@ -2,6 +2,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::rules::{SafetyRule, broken};
+
 /// Its bytes are in memory.
 pub const RESIDENT: u64 = 1;
 /// Someone reads it in, copies it or drops it: the page's lock.
@@ -78,7 +80,10 @@ impl Pages {
 #[inline]
 pub fn lines_of(offset: u64, len: u64) -> u64 {
     debug_assert!(len > 0 && offset + len <= 4096);
-    let (first, last) = (offset / 64, (offset + len - 1) / 64);
+    let (first, mut last) = (offset / 64, (offset + len - 1) / 64);
+    if broken(SafetyRule::DirtyLinesCoverStores) {
+        last = first.max(last.saturating_sub(1));
+    }
     (ALL_LINES << first) & (ALL_LINES >> (63 - last))
 }
 

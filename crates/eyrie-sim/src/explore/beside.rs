@@ -14,6 +14,7 @@ use eyrie_medium::{Plan, Rule, Turns};
 use super::Run;
 use super::record::{
     Options, RecordError, Recorded, Session, Start, clock, errno, failed, pass_grace_periods, set_clock,
+    syncs,
 };
 use super::recovered::caught;
 use crate::compare::{Tree, difference, tree};
@@ -42,6 +43,8 @@ pub(super) fn returned(mark: u64) -> [u64; 2] {
 struct Made<'a> {
     line: &'a Line,
     seconds: i64,
+    /// Calls of each thread that had returned when it began (counts).
+    began: [usize; 2],
     /// The error that it gave, if it gave one.
     given: Option<Errno>,
     /// The call and its result.
@@ -105,7 +108,7 @@ impl Orders {
         self.allowed.get(&mark).into_iter().flatten().collect()
     }
 
-    fn new<'a>(first: &Model, [ours, theirs]: &[Vec<Made<'a>>; 2]) -> (Orders, Models) {
+    fn new<'a>(first: &Model, rule: Rule, [ours, theirs]: &[Vec<Made<'a>>; 2]) -> (Orders, Models) {
         let (rows, columns) = (ours.len() + 1, theirs.len() + 1);
         let by = |after: fn(&Made<'a>, &Model) -> Option<Model>| {
             table(rows, columns, |i, j, known, here| {
@@ -156,7 +159,38 @@ impl Orders {
             allowed.insert(mark([i, j]), found.into_iter().map(|(_, tree)| tree).collect());
         }
         let last = by(Made::after).into_iter().next_back().and_then(|mut row| row.pop()).unwrap_or_default();
-        (Orders { allowed }, last)
+        let mut orders = Orders { allowed };
+        if rule == Rule::Sectors {
+            orders.allow_what_was([ours, theirs], [rows, columns]);
+        }
+        (orders, last)
+    }
+}
+
+impl Orders {
+    /// Allows also what was there since the last calls that made the volume durable had begun.
+    fn allow_what_was(&mut self, made: [&Vec<Made<'_>>; 2], [rows, columns]: [usize; 2]) {
+        let mut all = BTreeMap::new();
+        for done in (0..rows).flat_map(|i| (0..columns).map(move |j| [i, j])) {
+            let mut durable = [0, 0];
+            for (calls, done) in made.iter().zip(done) {
+                let synced =
+                    calls[..done].iter().filter(|made| syncs(&made.line.call) && made.given.is_none());
+                synced.for_each(|made| {
+                    durable = std::array::from_fn(|thread| durable[thread].max(made.began[thread]));
+                });
+            }
+            let mut found: Vec<Tree> = Vec::new();
+            for place in (durable[0]..=done[0]).flat_map(|i| (durable[1]..=done[1]).map(move |j| [i, j])) {
+                for tree in self.allowed.get(&mark(place)).into_iter().flatten() {
+                    if !found.contains(tree) {
+                        found.push(tree.clone());
+                    }
+                }
+            }
+            all.insert(mark(done), found);
+        }
+        self.allowed = all;
     }
 }
 
@@ -176,7 +210,7 @@ fn table(
     known
 }
 
-/// Runs `script` beside another on one volume in memory.
+/// Runs `script` beside another on one volume.
 ///
 /// # Errors
 /// When no order of the calls gives what they gave.
@@ -196,12 +230,12 @@ fn record_both<'s>(
     seed: u64,
     options: Options,
 ) -> Result<Recorded, RecordError> {
-    if start.rule() != Rule::Lines {
-        return Err(failed("two threads are explored in memory only"));
-    }
     let session = Session::open(start, &Plan::without(options.dropped))?;
     let recorder = session.recorder.clone();
-    let base = session.files.engine().volume().medium().snapshot();
+    let base = match start.rule() {
+        Rule::Lines => session.files.engine().volume().medium().snapshot(),
+        Rule::Sectors => start.image().to_vec(),
+    };
     let (turns, done) = (Turns::new(2, seed), Mutex::new([0, 0]));
     let run = |number: usize| {
         let files = session.files.clone();
@@ -210,12 +244,13 @@ fn record_both<'s>(
             // All at one time: which call was stamped first need not be which came first.
             let seconds = session.started + 1;
             set_clock(seconds);
+            let began = *done.lock().unwrap_or_else(PoisonError::into_inner);
             let result = perform(&files, &line.call);
             pass_grace_periods();
             let mut done = done.lock().unwrap_or_else(PoisonError::into_inner);
             done[number] += 1;
             recorder.mark(mark(*done));
-            Made { line, seconds, given: errno(&result), shown: Done { line, result }.to_string() }
+            Made { line, seconds, began, given: errno(&result), shown: Done { line, result }.to_string() }
         };
         turns.take_part(number, || calls.map(call).collect::<Vec<_>>())
     };
@@ -228,7 +263,7 @@ fn record_both<'s>(
         });
         threads.map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
     });
-    let (mut orders, last) = Orders::new(session.model.engine(), &made);
+    let (mut orders, last) = Orders::new(session.model.engine(), start.rule(), &made);
     let calls: Vec<String> = made.iter().flatten().map(|made| made.shown.clone()).collect();
     let found = tree(&**session.files.engine());
     if last.iter().all(|(_, tree)| *tree != found) {
@@ -242,10 +277,12 @@ fn record_both<'s>(
     let full = |made: &&Made<'_>| made.given == Some(Errno::NOSPC);
     let without_room = made.iter().flatten().filter(full).count() as u64;
     // What everybody had returned from is what is left.
-    orders.allowed.insert(mark([made[0].len(), made[1].len()]), vec![found]);
+    if start.rule() == Rule::Lines {
+        orders.allowed.insert(mark([made[0].len(), made[1].len()]), vec![found]);
+    }
     let (events, plan) = (recorder.take(), recorder.plan().clone());
     let run = Run {
-        rule: Rule::Lines,
+        rule: start.rule(),
         base,
         events,
         states: Vec::new(),

@@ -4,10 +4,28 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use eyrie_engine::Result;
-use eyrie_medium::{CrashImage, ImageBase, Medium, MemoryDisk, PagedOptions, Recorder, Rule};
+use eyrie_medium::{CrashImage, ImageBase, Medium, MemoryDisk, PAGE_SIZE, PagedOptions, Recorder, Rule};
 
 /// Memory of a run's page cache, in bytes: all pages that it will have, so that only calls let it drain.
 const RUN_MEMORY: u64 = 256 << 20;
+
+/// What the volumes of runs are on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Ground {
+    /// Which stores a crash may lose.
+    pub rule: Rule,
+    /// Size of the volume, in bytes.
+    pub bytes: u64,
+    /// Size of the journal of a disk, in bytes, if it is not what the volume's size says.
+    pub journal_bytes: Option<u64>,
+}
+
+impl Ground {
+    /// Memory for a volume of `bytes`, or a disk with the journal that such a volume has.
+    pub fn of(rule: Rule, bytes: u64) -> Ground {
+        Ground { rule, bytes, journal_bytes: None }
+    }
+}
 
 /// Nothing is drained but by calls.
 fn options(memory_bytes: u64) -> PagedOptions {
@@ -25,12 +43,19 @@ pub(super) struct Rest(Option<Arc<MemoryDisk>>);
 
 impl Traced {
     /// An empty one for a volume of `bytes`.
-    pub(super) fn empty(rule: Rule, bytes: u64, recorder: Recorder) -> Result<Traced> {
+    pub(super) fn empty(ground: Ground, recorder: Recorder) -> Result<Traced> {
+        let Ground { rule, bytes, journal_bytes } = ground;
         if rule == Rule::Lines {
             return Ok(Traced { medium: Medium::traced(bytes, recorder)?, disk: None });
         }
-        let disk = MemoryDisk::traced(&vec![0; Medium::paged_bytes(bytes) as usize], recorder)?;
-        Medium::format_paged(&disk, bytes)?;
+        let disk = |bytes: u64| MemoryDisk::traced(&vec![0; bytes as usize], recorder);
+        let Some(journal_bytes) = journal_bytes else {
+            let disk = disk(Medium::paged_bytes(bytes))?;
+            Medium::format_paged(&disk, bytes)?;
+            return Traced::over(disk);
+        };
+        let disk = disk(bytes + journal_bytes + PAGE_SIZE)?;
+        Medium::fill_paged(&disk, bytes)?;
         Traced::over(disk)
     }
 

@@ -13,21 +13,32 @@
 //! one after the other, before power fails.
 
 mod beside;
+mod damage;
 pub mod faults;
 mod ground;
 mod killed;
+#[cfg(feature = "mutants")]
+pub mod mutants;
 mod picks;
+mod readers;
 mod record;
 mod recovered;
 mod recovery;
 mod report;
+mod resizing;
 mod run;
 mod shrink;
+mod slots;
+pub mod suite;
+mod tight;
 pub mod trace;
 pub mod workload;
+#[cfg(feature = "mutants")]
+mod written;
 
 pub use beside::{Beside, Orders, record_beside};
 pub use eyrie_medium::Site;
+pub use ground::Ground;
 pub use killed::{Kills, Link};
 pub use record::{Options, RecordError, Recorded, Start, record};
 pub use recovery::Again;

@@ -11,7 +11,7 @@ use eyrie_engine::{Engine, Model, Owner};
 use eyrie_medium::{Event, PagedOptions, Plan, Recorder, Rule, Site, epoch};
 
 use super::Run;
-use super::ground::{Rest, Traced};
+use super::ground::{Ground, Rest, Traced};
 use super::killed::Source;
 use super::recovered::caught;
 use crate::compare::{Tree, difference, tree};
@@ -102,6 +102,19 @@ impl Start {
     /// # Errors
     /// [`RecordError::Failed`], also when that is too small.
     pub fn empty(rule: Rule, bytes: u64) -> Result<Start, RecordError> {
+        Start::on(Ground::of(rule, bytes))
+    }
+
+    /// An empty volume.
+    ///
+    /// # Errors
+    /// [`RecordError::Failed`], also when that is too small.
+    pub fn on(ground: Ground) -> Result<Start, RecordError> {
+        caught(|| Start::made(ground)).unwrap_or_else(|panic| Err(failed(panic)))
+    }
+
+    fn made(ground: Ground) -> Result<Start, RecordError> {
+        let rule = ground.rule;
         let options = volume::Options {
             group_bytes: GROUP_BYTES,
             hash_seed: 7,
@@ -111,7 +124,7 @@ impl Start {
             overwrite: false,
             paged: PagedOptions::for_host(),
         };
-        let traced = Traced::empty(rule, bytes, Recorder::default()).map_err(failed)?;
+        let traced = Traced::empty(ground, Recorder::default()).map_err(failed)?;
         let (medium, rest) = traced.split();
         let engine = Scm::create_on(medium, &options, OWNER, BORN).map_err(failed)?;
         let model = Model::new(engine.root(), OWNER, BORN);
@@ -144,6 +157,10 @@ impl Start {
     /// # Errors
     /// As [`record`].
     pub fn after(&self, script: &Script) -> Result<Start, RecordError> {
+        caught(|| self.changed(script)).unwrap_or_else(|panic| Err(failed(panic)))
+    }
+
+    fn changed(&self, script: &Script) -> Result<Start, RecordError> {
         let session = Session::open(self, &Plan::default())?;
         for line in script.lines() {
             // What a call gave is in the volume that it leaves.
@@ -192,7 +209,7 @@ impl Recorded {
 /// The files of an engine beside those of the model.
 pub(super) struct Session {
     pub(super) recorder: Recorder,
-    rest: Rest,
+    pub(super) rest: Rest,
     pub(super) files: Pxfs<Scm>,
     pub(super) model: Pxfs<Model>,
     pub(super) started: i64,

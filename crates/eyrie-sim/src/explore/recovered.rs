@@ -13,6 +13,9 @@ use crate::compare::{Include, Tree, difference, try_tree};
 
 type Found = Result<(), String>;
 
+/// How the names of files begin that are made after a crash.
+const NEW: &[u8] = b"\x01";
+
 /// What a crash at some point may leave.
 pub(super) struct Expected<'a> {
     /// The states that it may be in.
@@ -39,7 +42,9 @@ pub(super) fn examine(
     expected: &Expected<'_>,
 ) -> Result<(Vec<Choice>, u64), Wrong> {
     let image = CrashImage::of(point, picks.to_vec()).with(expected.plan.clone());
-    caught(|| open(base, image.clone(), expected)).unwrap_or_else(Err).map_err(|what| {
+    // The first image of a crash has lost everything that it may lose.
+    let is_thorough = picks.is_empty();
+    caught(|| open(base, image.clone(), expected, is_thorough)).unwrap_or_else(Err).map_err(|what| {
         let mut picks: Vec<usize> = image.choices().iter().map(|choice| choice.taken).collect();
         // What is not picked is 0.
         picks.truncate(picks.iter().rposition(|&pick| pick != 0).map_or(0, |last| last + 1));
@@ -55,7 +60,12 @@ pub(super) fn caught<T>(run: impl FnOnce() -> T) -> Result<T, String> {
     })
 }
 
-fn open(base: &ImageBase, image: CrashImage, expected: &Expected<'_>) -> Result<(Vec<Choice>, u64), String> {
+fn open(
+    base: &ImageBase,
+    image: CrashImage,
+    expected: &Expected<'_>,
+    is_thorough: bool,
+) -> Result<(Vec<Choice>, u64), String> {
     let rule = image.rule();
     let medium = crashed(base, image.clone()).map_err(|error| format!("open: {error}"))?;
     let vouched = {
@@ -83,7 +93,64 @@ fn open(base: &ImageBase, image: CrashImage, expected: &Expected<'_>) -> Result<
     // From here on memory that nothing reaches is used; what it held makes no difference.
     headers(&engine)?;
     usable(&engine)?;
+    if is_thorough {
+        filled(&engine, &found)?;
+    }
     Ok(decided)
+}
+
+/// Uses storage of every size until none is free: what the volume holds must stay as it is.
+fn filled(engine: &Scm, found: &Tree) -> Found {
+    let done = fill(engine).map_err(|error| format!("not usable: {error}"));
+    if !done? {
+        return Ok(());
+    }
+    let mut now =
+        try_tree(engine, Include::ALL).map_err(|error| format!("after more was written: {error}"))?;
+    let mut was = found.clone();
+    for tree in [&mut now, &mut was] {
+        // What is new, and the directory that it is in.
+        tree.nodes.retain(|path, _| path.first().is_some_and(|name| !name.starts_with(NEW)));
+    }
+    difference(&now, &was)
+        .map_or(Ok(()), |what| Err(format!("after more was written, is and should be: {what}")))
+}
+
+/// Whether there was room for anything.
+fn fill(engine: &Scm) -> eyrie_engine::Result<bool> {
+    let (dir, time) = (engine.root(), Time::new(5001, 0));
+    let owner = Owner { mode: 0o600, uid: 0, gid: 0 };
+    let is_full = |error: &eyrie_engine::Error| error.is_full();
+    let mut number = 0_u32;
+    let mut create = |bytes: &[u8]| {
+        number += 1;
+        let name = [NEW, &number.to_le_bytes()].concat();
+        let id = engine.reserve(Kind::File)?;
+        let content = if bytes.is_empty() { Content::Empty } else { Content::Bytes(bytes) };
+        engine.apply(&Op::Create { dir, name: &name, id, owner, content, time }).map(|_| id)
+    };
+    for (count, length) in [(16, 40), (8, 100), (8, 250), (4, 500), (4, 1000), (4, 2000)] {
+        for _ in 0..count {
+            match create(&vec![0xa5; length]) {
+                Err(error) if is_full(&error) => return Ok(false),
+                done => done?,
+            };
+        }
+    }
+    let id = match create(&[]) {
+        Err(error) if is_full(&error) => return Ok(false),
+        done => done?,
+    };
+    for length in [32 << 10, 4 << 10] {
+        let data = vec![0xa5; length];
+        loop {
+            match engine.apply(&Op::Append { id, data: &data, time }) {
+                Err(error) if is_full(&error) => break,
+                done => done?,
+            };
+        }
+    }
+    Ok(true)
 }
 
 pub(super) fn sound(engine: &Scm) -> Found {

@@ -343,6 +343,7 @@ fn keeps_names(call: &Call) -> bool {
             | Call::Unlink { .. }
             | Call::Rmdir { .. }
             | Call::Erase { .. }
+            | Call::Batch { .. }
     )
 }
 

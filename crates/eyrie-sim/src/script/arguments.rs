@@ -6,8 +6,8 @@ use std::vec::IntoIter;
 
 use eyrie::{FallocateMode, RenameMode, Time};
 
-use super::MOST_WRITTEN_BYTES;
 use super::call::fallocate_name;
+use super::{Change, MOST_WRITTEN_BYTES};
 use crate::seconds::Seconds;
 use crate::word::{Problem, Token};
 
@@ -58,6 +58,21 @@ impl<'a> Arguments<'a> {
     /// Bytes of any kind.
     pub(super) fn bytes(&mut self) -> Result<Vec<u8>> {
         Ok(self.next()?.value)
+    }
+
+    /// The changes of a batch, up to the end of the line.
+    pub(super) fn changes(&mut self) -> Result<Vec<Change>> {
+        let mut changes = Vec::new();
+        while let Some(token) = self.rest.next() {
+            changes.push(match &token.value[..] {
+                b"put" => {
+                    Change::Put { key: self.bytes()?, length: self.written()?, seed: self.number("SEED")? }
+                }
+                b"erase" => Change::Erase { key: self.bytes()? },
+                _ => return Err(Problem::new(token.text, "put or erase")),
+            });
+        }
+        Ok(changes)
     }
 
     /// A number of 64 bits.

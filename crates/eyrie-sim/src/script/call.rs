@@ -10,7 +10,7 @@ use crate::Word;
 use crate::seconds::Seconds;
 
 /// The names of all calls and their arguments.
-pub(super) const USAGE: [(&str, &str); 21] = [
+pub(super) const USAGE: [(&str, &str); 22] = [
     ("creat", "PATH [MODE]"),
     ("mkdir", "PATH [MODE]"),
     ("write", "PATH OFFSET LENGTH SEED"),
@@ -32,6 +32,7 @@ pub(super) const USAGE: [(&str, &str); 21] = [
     ("utimes", "PATH ATIME MTIME"),
     ("put", "DIR KEY LENGTH SEED"),
     ("erase", "DIR KEY"),
+    ("batch", "DIR [put KEY LENGTH SEED | erase KEY]..."),
 ];
 
 /// A call of a script. Shown, it is its line.
@@ -83,6 +84,36 @@ pub enum Call {
     Put { dir: OsString, key: Vec<u8>, length: u64, seed: u64 },
     /// Removes a key.
     Erase { dir: OsString, key: Vec<u8> },
+    /// Changes several keys at once.
+    Batch { dir: OsString, changes: Vec<Change> },
+}
+
+/// A change of a [`Call::Batch`].
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Change {
+    /// Sets the value of a key.
+    Put {
+        /// Which.
+        key: Vec<u8>,
+        /// Length of the value, in bytes.
+        length: u64,
+        /// What its bytes follow from.
+        seed: u64,
+    },
+    /// Removes a key, if there is one.
+    Erase {
+        /// Which.
+        key: Vec<u8>,
+    },
+}
+
+impl fmt::Display for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Change::Put { key, length, seed } => write!(f, "put {} {length} {seed}", Word(key)),
+            Change::Erase { key } => write!(f, "erase {}", Word(key)),
+        }
+    }
 }
 
 /// The name of a mode in scripts, by the options of fallocate(1).
@@ -123,6 +154,7 @@ impl Call {
             Call::Utimes { .. } => "utimes",
             Call::Put { .. } => "put",
             Call::Erase { .. } => "erase",
+            Call::Batch { .. } => "batch",
         }
     }
 }
@@ -164,6 +196,10 @@ impl fmt::Display for Call {
                 write!(f, " {} {} {length} {seed}", word(dir), Word(key))
             }
             Call::Erase { dir, key } => write!(f, " {} {}", word(dir), Word(key)),
+            Call::Batch { dir, changes } => {
+                write!(f, " {}", word(dir))?;
+                changes.iter().try_for_each(|change| write!(f, " {change}"))
+            }
         }
     }
 }

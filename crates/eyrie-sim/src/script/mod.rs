@@ -28,7 +28,7 @@ mod generate;
 mod parse;
 mod run;
 
-pub use call::Call;
+pub use call::{Call, Change};
 pub use generate::{Generator, Mix};
 pub use parse::ParseError;
 pub use run::{Done, Target, perform};

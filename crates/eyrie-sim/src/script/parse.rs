@@ -110,6 +110,7 @@ fn parse_call(name: &str, a: &mut Arguments<'_>) -> Result<Call, Problem> {
             Call::Put { dir: a.path("DIR")?, key: a.bytes()?, length: a.written()?, seed: a.number("SEED")? }
         }
         "erase" => Call::Erase { dir: a.path("DIR")?, key: a.bytes()? },
+        "batch" => Call::Batch { dir: a.path("DIR")?, changes: a.changes()? },
         _ => Call::Sync,
     })
 }

@@ -6,7 +6,10 @@ use std::path::Path;
 use eyrie::{Engine, Errno, Error, File, Host, Kvfs, OpenOptions, Posix, PosixExt, Pxfs};
 use eyrie::{Result, SetTime, XattrMode};
 
-use super::{Call, Line, Script, bytes, errno};
+use super::{Call, Change, Line, Script, bytes, errno};
+
+/// Keys, and the values that they get; without one, a key is removed.
+type Changes = Vec<(Vec<u8>, Option<Vec<u8>>)>;
 
 /// What scripts run on: the calls of [`Posix`], and the few that scripts have besides.
 pub trait Target: Posix {
@@ -27,6 +30,12 @@ pub trait Target: Posix {
     /// # Errors
     /// As [`Kvfs::open`] and [`Kvfs::erase`].
     fn erase(&self, dir: &Path, key: &[u8]) -> Result<bool>;
+
+    /// Makes several changes of the store `dir`; those without a value remove their keys. In a volume all are made, or none.
+    ///
+    /// # Errors
+    /// As [`Kvfs::open`] and [`Batch::commit`](eyrie::Batch::commit).
+    fn batch(&self, dir: &Path, changes: Changes) -> Result<()>;
 }
 
 impl<E: Engine> Target for Pxfs<E> {
@@ -40,6 +49,18 @@ impl<E: Engine> Target for Pxfs<E> {
 
     fn erase(&self, dir: &Path, key: &[u8]) -> Result<bool> {
         Kvfs::open(self, dir)?.erase(key)
+    }
+
+    fn batch(&self, dir: &Path, changes: Changes) -> Result<()> {
+        let store = Kvfs::open(self, dir)?;
+        let mut batch = store.batch();
+        for (key, value) in changes {
+            match value {
+                Some(value) => batch.put(key, value),
+                None => batch.erase(key),
+            };
+        }
+        batch.commit()
     }
 }
 
@@ -56,6 +77,15 @@ impl Target for Host {
 
     fn erase(&self, dir: &Path, key: &[u8]) -> Result<bool> {
         self.store(dir)?.erase(key)
+    }
+
+    /// One change after the other.
+    fn batch(&self, dir: &Path, changes: Changes) -> Result<()> {
+        let store = self.store(dir)?;
+        changes.into_iter().try_for_each(|(key, value)| match value {
+            Some(value) => store.put(&key, &value),
+            None => store.erase(&key).map(drop),
+        })
     }
 }
 
@@ -131,6 +161,15 @@ pub fn perform<T: Target>(target: &T, call: &Call) -> Result<()> {
             true => Ok(()),
             false => Err(Error::new(Errno::NOENT, "erase")),
         },
+        Call::Batch { dir, changes } => {
+            let change = |change: &Change| match change {
+                Change::Put { key, length, seed } => {
+                    Ok((key.clone(), Some(content(*seed, 0, *length, "put")?)))
+                }
+                Change::Erase { key } => Ok((key.clone(), None)),
+            };
+            target.batch(dir.as_ref(), changes.iter().map(change).collect::<Result<_>>()?)
+        }
     }
 }
 

@@ -102,7 +102,7 @@ fn wrong(
         failure.failing.as_ref().map_or(String::new(), |failing| format!(" --fault '{}'", told(failing)));
     text.push_str(&format!(
         "replay it with: eyrie explore --faults{from} --script {path}{}{fault}",
-        flags(arguments)
+        flags(arguments, arguments.ground(), arguments.close)
     ));
     Failure::of_line(text)
 }

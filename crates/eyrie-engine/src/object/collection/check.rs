@@ -5,6 +5,7 @@ use std::ops::Range;
 
 use eyrie_medium::Addr;
 use eyrie_medium::epoch::pin;
+use eyrie_medium::rules::{SafetyRule, broken};
 
 use super::Collection;
 use super::buckets::{BucketPlace, Buckets};
@@ -36,7 +37,9 @@ impl Collection<'_> {
             let mut chain = Chain::new();
             let mut page = table.page(bucket)?;
             while let Some(further) = chain.next(page, load(medium, page.add(LINK))?)? {
-                visit(further)?;
+                if !broken(SafetyRule::RecoveryVisitsFurtherPages) {
+                    visit(further)?;
+                }
                 page = further.addr;
             }
         }

@@ -5,6 +5,7 @@
 //! entries that moved. Safe when power fails between them: a segment that no bucket is in yet is used by the next
 //! split, and entries that have moved no longer count where they were.
 
+use eyrie_medium::rules::{SafetyRule, broken};
 use eyrie_medium::{Addr, Fault};
 use smallvec::{SmallVec, smallvec};
 
@@ -90,7 +91,8 @@ fn widen<'v>(
     debug_assert!(segment < table_slots(class.bytes()));
     let mut tx = Transaction::begin(volume);
     let new = tx.allocate(class.bytes())?;
-    tx.copy(new.addr, old.addr, old.bytes())?;
+    let left = if broken(SafetyRule::WiderTableHasEverySegment) { 8 } else { 0 };
+    tx.copy(new.addr, old.addr, old.bytes() - left)?;
     tx.zero(new.addr.add(old.bytes()), new.bytes() - old.bytes())?;
     let pointer = Pointer::node(new);
     publish(&mut tx, pointer)?;
@@ -123,6 +125,7 @@ pub(super) fn move_out(volume: &Volume, table: &Table<'_>, buckets: Buckets) -> 
         tx.write(further.addr, &image.bytes(link))?;
         link = Pointer::node(further).raw();
     }
+    tx.precedes(SafetyRule::NewBucketBeforeItsCount, page, PAGE_BYTES as usize)?;
     tx.write(page, &images[0].bytes(link))?;
     tx.word(table.extent.addr, more.count());
     tx.commit()?;
@@ -147,7 +150,11 @@ fn moving(table: &Table<'_>, buckets: Buckets, more: Buckets) -> Result<SmallVec
     let new_bucket = buckets.count();
     let level = more.level(new_bucket);
     let mut images: SmallVec<[PageImage; 1]> = smallvec![PageImage::new(level, Stamp::NONE)];
+    let mut is_first = true;
     for_each_page(table, buckets.next_split(), |page| {
+        if !std::mem::replace(&mut is_first, false) && broken(SafetyRule::SplitTakesEveryPage) {
+            return Ok(());
+        }
         let commit = Commit::from_raw(load(medium, page)?);
         for slot in bits(commit.live()) {
             let entry = Entry::read(medium, page, slot)?;
@@ -184,7 +191,8 @@ fn sweep(volume: &Volume, table: &Table<'_>, buckets: Buckets, bucket: u64) -> R
         for slot in bits(commit.live()) {
             let (stored, _) = read_slot(medium, page, slot)?;
             let hash = load(medium, record_at(page, stored))?;
-            if buckets.of(hash) == bucket {
+            let is_last = commit.live() >> slot == 1 && broken(SafetyRule::SweepKeepsWhatCounts);
+            if buckets.of(hash) == bucket && !is_last {
                 counted |= 1 << slot;
                 spilled[home(hash) as usize] |= 1 << line_of(slot);
             }

@@ -2,6 +2,7 @@
 //!
 //! The caller holds the directory's lock. Safe when power fails: see the module's docs.
 
+use eyrie_medium::rules::{SafetyRule, broken};
 use eyrie_medium::{Addr, Medium};
 use smallvec::SmallVec;
 use zerocopy::IntoBytes;
@@ -145,6 +146,7 @@ impl NewEntry<'_> {
         let further = tx.allocate(PAGE_BYTES)?;
         let mut image = PageImage::new(level, self.stamp);
         image.push(&self.record, self.id);
+        tx.precedes(SafetyRule::FurtherPageBeforeItsLink, further.addr, PAGE_BYTES as usize)?;
         tx.write(further.addr, &image.bytes(0))?;
         let link = Pointer::node(further).raw();
         if extent.is_some_and(|last| tx.is_new(last)) {
@@ -252,7 +254,9 @@ impl<'v> Draft<'v> {
 
     #[inline(always)]
     fn put(&mut self, tx: &mut Transaction<'_>, room: Room, entry: &NewEntry<'_>) -> Result<()> {
-        tx.write_words(self.addr.add(u64::from(room.unit) * UNIT), entry.record.words())?;
+        let place = self.addr.add(u64::from(room.unit) * UNIT);
+        tx.precedes(SafetyRule::RecordBeforeItsSlot, place, (room.units * 8) as usize)?;
+        tx.write_words(place, entry.record.words())?;
         self.fill(tx, room, entry.record.hash, entry.id)
     }
 
@@ -267,9 +271,11 @@ impl<'v> Draft<'v> {
         if line != home {
             let place = tags_at(self.addr, home);
             let tags = Tags::from_raw(load(self.medium, place)?);
+            tx.precedes(SafetyRule::SpilledBitBeforeItsEntry, place, 8)?;
             tx.write_word(place, tags.with_spilled(tags.spilled() | 1 << line).raw())?;
         }
         let inventory = self.inventory()?.with_entry(slot, id.is_directory()).with_gap(gap);
+        tx.precedes(SafetyRule::InventoryBeforeItsEntry, self.addr.add(INVENTORY), 8)?;
         tx.write_word(self.addr.add(INVENTORY), inventory.raw())?;
         self.pending = self.pending.with_live(self.pending.live() | 1 << slot);
         Ok(())
@@ -285,7 +291,12 @@ impl<'v> Draft<'v> {
     /// Makes the commit publish the page, changed at the time that `stamp` says.
     #[inline(always)]
     fn finish(self, tx: &mut Transaction<'_>, stamp: Stamp) -> Result<()> {
-        let pending = if self.begun { self.pending } else { self.pending.next_stamped() };
+        let in_place = broken(SafetyRule::DeadStampIsWritten);
+        let pending = match self.begun {
+            true => self.pending,
+            false if in_place => self.pending.next(),
+            false => self.pending.next_stamped(),
+        };
         tx.write_words(stamp_at(self.addr, pending.selector()), stamp.words().into_iter())?;
         tx.word(self.addr, pending.raw());
         Ok(())

@@ -1,6 +1,7 @@
 //! Writing new headers and changing live ones.
 
 use eyrie_medium::Medium;
+use eyrie_medium::rules::{SafetyRule, broken};
 use zerocopy::IntoBytes;
 
 use super::layout::{Cold, HotCopy, HotLine, Identity};
@@ -97,18 +98,21 @@ impl Header {
         bytes[..64].copy_from_slice(identity.as_bytes());
         bytes[64..128].copy_from_slice(hot.as_bytes());
         bytes[128..192].copy_from_slice(cold.as_bytes());
+        transaction.precedes(SafetyRule::HeaderBeforeItsEntry, self.addr(), bytes.len())?;
         transaction.write(self.addr(), &bytes)
     }
 
     /// The words that bring `change` to life, over the state `now`.
     #[inline(always)]
     fn line(self, now: &Hot, change: &HotChange) -> Line {
-        let dead = 1 - now.selector.hot_copy();
+        let in_place = broken(SafetyRule::DeadHotCopyIsWritten);
+        let dead = if in_place { now.selector.hot_copy() } else { 1 - now.selector.hot_copy() };
         let first = 1 + dead * 3;
         // The live copy's nanoseconds share a word with the dead copy's, and stay.
         let (kept, new) = (u64::from(now.modified.nanoseconds), u64::from(change.modified.nanoseconds));
         let packed = if dead == 0 { kept << 32 | new } else { new << 32 | kept };
-        let selector = now.selector.next(change.cold, change.follows);
+        let mut selector = now.selector.next(change.cold, change.follows);
+        selector.0 ^= u64::from(in_place);
         Line {
             addr: self.hot_line(),
             words: [
@@ -142,9 +146,11 @@ impl Header {
         cold: &Cold,
         change: HotChange,
     ) -> Result<()> {
-        let line = self.cold_line(1 - now.selector.cold_copy());
+        let in_place = broken(SafetyRule::DeadColdCopyIsWritten);
+        let line = self.cold_line((1 - now.selector.cold_copy()) ^ u64::from(in_place));
+        transaction.precedes(SafetyRule::ColdCopyBeforeItsSelector, line, size_of::<Cold>())?;
         transaction.write(line, cold.as_bytes())?;
-        self.change(transaction, now, &HotChange { cold: true, ..change });
+        self.change(transaction, now, &HotChange { cold: !in_place, ..change });
         Ok(())
     }
 

@@ -1,5 +1,6 @@
 //! The shape of the tree: spans, heights, nodes, and what a pointer may be where.
 
+use eyrie_medium::rules::SafetyRule;
 use eyrie_medium::{Addr, Medium, PAGE_SIZE};
 use zerocopy::IntoBytes;
 
@@ -150,6 +151,7 @@ impl Node {
     /// Writes the node to a new page.
     pub fn write(&self, transaction: &mut Transaction<'_>) -> Result<Pointer> {
         let extent = transaction.allocate(PAGE_SIZE)?;
+        transaction.precedes(SafetyRule::NodeBeforeItsPointer, extent.addr, PAGE_SIZE as usize)?;
         transaction.write(extent.addr, self.0.as_bytes())?;
         Ok(Pointer::node(extent))
     }

@@ -1,5 +1,6 @@
 //! Writing: in place, append, and partial copy-on-write.
 
+use eyrie_medium::rules::{SafetyRule, broken};
 use eyrie_medium::{Addr, PAGE_SIZE};
 
 use super::tree::{
@@ -64,6 +65,7 @@ pub fn fresh(transaction: &mut Transaction<'_>, data: &[u8]) -> Result<Pointer> 
     if len <= Class::MAX_BYTES {
         match transaction.allocate(len) {
             Ok(extent) => {
+                transaction.precedes(SafetyRule::BytesBeforeTheirPointer, extent.addr, data.len())?;
                 transaction.write(extent.addr, data)?;
                 return Ok(Pointer::leaf(extent));
             }
@@ -121,7 +123,8 @@ pub(super) fn raise(
 fn pieces(transaction: &mut Transaction<'_>, extent: Extent, size: u64, level: u8) -> Result<Pointer> {
     if !extent.class.is_small() {
         let used = size.min(extent.bytes()).next_multiple_of(PAGE_SIZE);
-        for page in (used..extent.bytes()).step_by(PAGE_SIZE as usize) {
+        let retired = if broken(SafetyRule::OnlyUnusedPagesAreRetired) { used - PAGE_SIZE } else { used };
+        for page in (retired..extent.bytes()).step_by(PAGE_SIZE as usize) {
             transaction.retire(Extent { addr: extent.addr.add(page), class: Class::PAGE });
         }
         return split_leaf(transaction, extent.addr, used, level)?.write(transaction);
@@ -221,6 +224,12 @@ pub(super) fn cow_page(
     if let Under::Unwritten(extent) = old {
         return write_first(transaction, extent, part);
     }
+    if let Under::Leaf(extent) = old
+        && broken(SafetyRule::VisiblePageIsCopied)
+    {
+        transaction.write(extent.addr.add(part.offset), part.data)?;
+        return Ok(Pointer::leaf(extent));
+    }
     let page = transaction.allocate(PAGE_SIZE)?;
     let from = if let Under::Leaf(extent) = old { Some(extent) } else { None };
     compose(transaction, page, PAGE_SIZE, from.map(|extent| extent.addr), size.min(PAGE_SIZE), part)?;
@@ -264,7 +273,7 @@ fn overwrite(
     let end = offset + data.len() as u64;
     let height = file.root.height();
     if offset / 8 == (end - 1) / 8
-        && !selector.sealed()
+        && (!selector.sealed() || broken(SafetyRule::SealedBytesStay))
         && let super::Piece::Data(addr, _) = super::find(transaction.medium(), file.root, offset / 8 * 8)?
     {
         transaction.volume().require_own(Extent { addr: addr.align_down(64), class: Class::SMALLEST })?;
@@ -369,7 +378,7 @@ fn append(transaction: &mut Transaction<'_>, file: File, offset: u64, data: &[u8
             && end <= extent.bytes()
         {
             transaction.volume().require_own(extent)?;
-            if offset > size {
+            if offset > size && !broken(SafetyRule::GapBecomesZeros) {
                 transaction.zero(extent.addr.add(size), offset - size)?;
             }
             transaction.write(extent.addr.add(offset), data)?;

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use eyrie_medium::rules::SafetyRule;
 use zerocopy::IntoBytes;
 
 use super::layout::{BlockHead, EntryHead, Sums};
@@ -88,6 +89,7 @@ fn replace(transaction: &mut Transaction<'_>, root: Pointer, attributes: &Attrib
         return Ok(Pointer::NULL);
     }
     let extent = transaction.allocate(block.len() as u64)?;
+    transaction.precedes(SafetyRule::AttributesBeforeTheirPointer, extent.addr, block.len())?;
     transaction.write(extent.addr, &block)?;
     Ok(Pointer::leaf(extent))
 }

@@ -1,0 +1,120 @@
+//! Bytes that a checksum is of, damaged one by one: the volume is refused, or it holds what it held.
+
+use std::mem::offset_of;
+use std::ops::Range;
+
+use eyrie_engine::scm::Scm;
+use eyrie_engine::volume::layout::{SUPERBLOCKS, Superblock, VOLUME_PAGE, VolumePage};
+use eyrie_engine::volume::{REDO_SLOT_BYTES, REDO_SLOTS, redo_slot};
+use eyrie_medium::{CrashPoints, Medium, Recorder};
+
+use super::record::{Options, Start, record};
+use super::recovered::{caught, sound};
+use super::run::Counts;
+use super::tight;
+use crate::compare::{Include, Tree, difference, tree, try_tree};
+use crate::script::Script;
+
+/// Bytes of one structure that are damaged, at most.
+const SAMPLES: usize = 600;
+/// Crashes with a redo record whose bytes are damaged, at most, of one script.
+const RECORDS: usize = 3;
+
+fn word(image: &[u8], at: usize) -> usize {
+    image.get(at..at + 8).map_or(0, |word| u64::from_le_bytes(word.try_into().expect("eight bytes")) as usize)
+}
+
+/// The superblocks and the saved allocator of a closed volume.
+fn of_closed(image: &[u8]) -> Vec<Range<usize>> {
+    let blocks = SUPERBLOCKS.map(|at| at.offset() as usize..at.offset() as usize + size_of::<Superblock>());
+    let field = |field: usize| word(image, VOLUME_PAGE.offset() as usize + field);
+    let saved = field(offset_of!(VolumePage, saved_addr));
+    let saved = saved..saved + field(offset_of!(VolumePage, saved_bytes));
+    blocks.into_iter().chain([saved]).collect()
+}
+
+/// The redo records of a crashed volume, with the words that they have elsewhere.
+fn of_records(image: &[u8]) -> Vec<Range<usize>> {
+    let mut found = Vec::new();
+    for slot in (0..REDO_SLOTS).map(|slot| redo_slot(slot).offset() as usize) {
+        let (count, place) = (word(image, slot) & 0xffff_ffff, word(image, slot + 8));
+        if count == 0 {
+            continue;
+        }
+        found.push(slot..slot + 16);
+        if place < slot || place >= slot + REDO_SLOT_BYTES as usize {
+            found.push(place..place + 16 * count);
+        } else {
+            found.push(slot + 64..slot + 64 + 16 * count);
+        }
+    }
+    found
+}
+
+/// Damages bytes of `covered` in turn; the volume must not open, or be as one of `states`.
+fn damage(
+    image: &[u8],
+    covered: Range<usize>,
+    states: &[&Tree],
+    goes_on: &mut dyn FnMut() -> bool,
+) -> Result<u64, String> {
+    let step = (covered.len() / SAMPLES).max(1);
+    let mut images = 0;
+    for at in covered.step_by(step).filter(|&at| image.get(at).is_some_and(|&byte| byte != 0)) {
+        if !goes_on() {
+            break;
+        }
+        images += 1;
+        let mut damaged = image.to_vec();
+        damaged[at] ^= 0x11;
+        let open = || {
+            let medium =
+                Medium::traced_from(&damaged, Recorder::default()).map_err(|error| error.to_string())?;
+            let Ok(engine) = Scm::open_on(medium) else { return Ok(()) };
+            let found = try_tree(&engine, Include::ALL).map_err(|error| error.to_string())?;
+            if !states.contains(&&found) {
+                return Err(difference(&found, states[0]).unwrap_or_default());
+            }
+            sound(&engine)
+        };
+        caught(open).unwrap_or_else(Err).map_err(|what| format!("the byte at {at:#x} damaged: {what}"))?;
+    }
+    Ok(images)
+}
+
+/// Damages a closed volume, and what crashes leave of redo records, short ones and one with an extent of its own.
+///
+/// # Errors
+/// The first damage that is believed.
+pub(super) fn explore(start: &Start, goes_on: &mut dyn FnMut() -> bool) -> Result<Counts, String> {
+    let mut counts = Counts::default();
+    let used = start.after(&tight::used_before()).map_err(|error| error.to_string())?;
+    let held = tree(used.model());
+    for covered in of_closed(used.image()) {
+        counts.images += damage(used.image(), covered, &[&held], goes_on)?;
+    }
+    let renames = "mkdir /d\ncreat /a\nrename /a /d/b\n";
+    let renames = Script::parse("damage", renames.as_bytes()).expect("a constant script");
+    for script in [renames, tight::many_words()] {
+        let recorded = record(start, &script, Options::default()).map_err(|error| error.to_string())?;
+        let run = &recorded.run;
+        let mut points = CrashPoints::new(&run.base, &run.events).map_err(|error| error.to_string())?;
+        let mut seen: Vec<usize> = Vec::new();
+        while let Some(point) = points.next() {
+            let image = points.base().bytes();
+            let records = of_records(&image);
+            let size = records.iter().map(ExactSizeIterator::len).sum();
+            if records.is_empty() || seen.contains(&size) || seen.len() >= RECORDS {
+                continue;
+            }
+            seen.push(size);
+            counts.points += 1;
+            let done = point.mark.unwrap_or(0) as usize;
+            let states: Vec<&Tree> = run.states[done..run.states.len().min(done + 2)].iter().collect();
+            for covered in records {
+                counts.images += damage(&image, covered, &states, goes_on)?;
+            }
+        }
+    }
+    Ok(counts)
+}

@@ -1,0 +1,167 @@
+//! Mutants: one rule of the catalogue is broken, and some built-in run must notice.
+
+use eyrie_medium::Rule;
+pub use eyrie_medium::rules::SafetyRule;
+use eyrie_medium::rules::{On, break_rule};
+use serde::Serialize;
+
+use super::suite::{Kind, Scripts, Trial, Work, kinds};
+use super::{Beside, Kills, Limits, Options, Start, record, record_beside};
+use crate::script::Script;
+
+/// Size of the volumes, in bytes.
+const BYTES: u64 = 1 << 20;
+/// Scripts of a kind without an end.
+const SAMPLES: usize = 120;
+
+/// What noticed that a rule was broken.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Caught {
+    /// The medium.
+    pub medium: &'static str,
+    /// The kind of run.
+    pub kind: &'static str,
+    /// Which of its scripts, from 1; 0 for what is no script.
+    pub script: u64,
+    /// What was wrong, in one line.
+    pub what: String,
+}
+
+/// What became of a mutant.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Hunt {
+    /// The rule.
+    pub rule: &'static str,
+    /// What noticed; `None`: nothing did.
+    pub caught: Option<Caught>,
+    /// Crash images that were opened.
+    pub images: u64,
+    /// Whether every kind of run was tried to its end.
+    pub complete: bool,
+}
+
+fn limits(rule: Rule) -> Limits {
+    let (images, sampled) = match rule {
+        Rule::Lines => (300, 16),
+        Rule::Sectors => (16, 16),
+    };
+    Limits { images, sampled, is_complete: false, recoveries: 1 }
+}
+
+fn medium(rule: Rule) -> &'static str {
+    match rule {
+        Rule::Lines => "pmem",
+        Rule::Sectors => "paged",
+    }
+}
+
+/// The first line of a text, and the second if that is where the fact is.
+fn line(text: &str) -> String {
+    let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+    let first = lines.next().unwrap_or_default();
+    let line = if first.ends_with(':') {
+        format!("{first} {}", lines.next().unwrap_or_default())
+    } else {
+        first.into()
+    };
+    line.chars().take(160).collect()
+}
+
+/// Explores one script; what is wrong, if something is.
+fn explore(
+    start: &Start,
+    (script, beside): &(Script, Option<Beside>),
+    (closes, kills): (bool, bool),
+    limits: Limits,
+    seen: &mut dyn FnMut() -> bool,
+) -> Option<String> {
+    let options = Options { closes, dropped: None };
+    let recorded = match beside {
+        None => record(start, script, options),
+        Some(beside) => record_beside(start, script, beside, options),
+    };
+    match recorded {
+        Err(error) => Some(format!("without any crash: {error}")),
+        Ok(recorded) if kills => {
+            let limits = Limits { images: 8, sampled: 8, ..limits };
+            let kills = Kills { moments: 4, processes: 2, limits };
+            recorded.explore_kills(kills, seen).err().map(|failure| failure.what)
+        }
+        Ok(recorded) => recorded.run.explore(limits, &mut |_| seen()).err().map(|failure| failure.what),
+    }
+}
+
+/// A rule that is broken.
+struct Search<'a> {
+    medium: &'static str,
+    images: u64,
+    goes_on: &'a dyn Fn() -> bool,
+    complete: bool,
+}
+
+impl Search<'_> {
+    fn kind(&mut self, kind: Kind, limits: Limits) -> Option<Caught> {
+        let (name, medium) = (kind.name, self.medium);
+        let found = match kind.work {
+            Work::Scripts(scripts) => self.scripts(scripts, limits),
+            Work::Trial(trial) => self.trial(trial).map(|what| (0, what)),
+        };
+        found.map(|(script, what)| Caught { medium, kind: name, script, what: line(&what) })
+    }
+
+    fn trial(&mut self, trial: Trial) -> Option<String> {
+        let goes_on = self.goes_on;
+        match trial(&mut || goes_on()) {
+            Ok(counts) => self.images += counts.images + counts.of_recovery,
+            Err(what) => return Some(what),
+        }
+        self.complete &= goes_on();
+        None
+    }
+
+    fn scripts(&mut self, mut work: Scripts, limits: Limits) -> Option<(u64, String)> {
+        let (limits, goes_on) = (work.limits(limits), self.goes_on);
+        let start = match work.start() {
+            Ok(start) => start,
+            Err(error) => return Some((0, format!("while the volume was made: {error}"))),
+        };
+        for (run, number) in work.scripts.by_ref().take(SAMPLES).zip(1..) {
+            if !goes_on() {
+                self.complete = false;
+                return None;
+            }
+            let images = &mut self.images;
+            let mut seen = || {
+                *images += 1;
+                goes_on()
+            };
+            if let Some(what) = explore(&start, &run, (work.closes, work.kills), limits, &mut seen) {
+                return Some((number, what));
+            }
+        }
+        None
+    }
+}
+
+/// Breaks a rule in all of this process, and explores built-in runs on the media where that can matter, for as long as `goes_on`
+/// says so: first the kind that the catalogue names, then all others.
+pub fn hunt(rule: SafetyRule, goes_on: &dyn Fn() -> bool) -> Hunt {
+    let entry = rule.entry();
+    break_rule(Some(rule));
+    let media: &[Rule] = match entry.on {
+        On::Memory => &[Rule::Lines],
+        On::Disk => &[Rule::Sectors],
+        On::Both => &[Rule::Lines, Rule::Sectors],
+    };
+    let mut search = Search { medium: "", images: 0, goes_on, complete: true };
+    let mut found = None;
+    for &rule in media {
+        search.medium = medium(rule);
+        let mut kinds = kinds(rule, BYTES, SAMPLES);
+        kinds.sort_by_key(|kind| kind.name != entry.hint);
+        found = found.or_else(|| kinds.into_iter().find_map(|kind| search.kind(kind, limits(rule))));
+    }
+    break_rule(None);
+    let Search { images, complete, .. } = search;
+    Hunt { rule: entry.id, caught: found, images, complete }
+}

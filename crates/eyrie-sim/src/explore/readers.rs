@@ -1,0 +1,101 @@
+//! What readers have hold of stays while others write: values in view, and open files without a name.
+
+use eyrie::Pxfs;
+use eyrie_engine::scm::Scm;
+use eyrie_engine::{Engine, ObjectId};
+use eyrie_medium::{Plan, epoch};
+
+use super::record::{Session, Start};
+use super::recovered::{caught, sound};
+use super::run::Counts;
+use crate::script::{Script, perform};
+
+/// Rounds of writing, and keys that are in view.
+const ROUNDS: u64 = 24;
+const KEYS: u64 = 6;
+
+fn call(files: &Pxfs<Scm>, text: &str) -> Result<(), String> {
+    let script = Script::parse("readers", text.as_bytes()).expect("a constant script");
+    script.lines().iter().try_for_each(|line| {
+        perform(files, &line.call).map_err(|error| format!("{}: {error}", line.call))?;
+        Ok(())
+    })
+}
+
+fn named(engine: &Scm, name: &str) -> Result<ObjectId, String> {
+    let found = engine.lookup(engine.root(), name.as_bytes()).map_err(|error| error.to_string())?;
+    found.ok_or_else(|| format!("no {name}"))
+}
+
+/// Writes over values while they are in view, and uses storage again in many sizes.
+fn views(session: &Session, round: u64) -> Result<(), String> {
+    let (files, engine) = (&session.files, &**session.files.engine());
+    for key in 0..KEYS {
+        call(files, &format!("put / view-{key} {} {round}", 100 + 900 * key))?;
+    }
+    let guard = epoch::pin();
+    let mut views = Vec::new();
+    for key in 0..KEYS {
+        let view = engine.view(named(engine, &format!("view-{key}"))?, &guard);
+        let Some(view) = view.map_err(|error| error.to_string())? else { continue };
+        views.push((key, view, view.to_vec()));
+    }
+    if views.is_empty() {
+        return Err("no value is in one piece".to_string());
+    }
+    for key in 0..KEYS {
+        call(files, &format!("write /view-{key} 8 8 {}", round + 500))?;
+        call(files, &format!("put / view-{key} {} {}", 100 + 900 * key, round + 1000))?;
+        (0..3).for_each(|_| _ = epoch::advance());
+        call(files, &format!("put / other-{key} {} {}", 100 + 900 * key, round + 2000))?;
+    }
+    match views.iter().find(|(_, view, was)| view != was) {
+        Some((key, ..)) => Err(format!("the value of view-{key} changed while it was in view")),
+        None => Ok(()),
+    }
+}
+
+/// Removes a file that is open, and uses storage again.
+fn orphans(session: &Session, round: u64) -> Result<(), String> {
+    let (files, engine) = (&session.files, &**session.files.engine());
+    call(files, &format!("creat /orphan\nwrite /orphan 0 6000 {round}\n"))?;
+    let id = named(engine, "orphan")?;
+    let read = || {
+        let mut bytes = vec![0; 6000];
+        let count = engine.read(id, 0, &mut bytes).map_err(|error| format!("an open file: {error}"))?;
+        bytes.truncate(count);
+        Ok::<_, String>(bytes)
+    };
+    engine.open(id).map_err(|error| error.to_string())?;
+    let was = read()?;
+    call(files, "unlink /orphan\n")?;
+    for key in 0..KEYS {
+        (0..3).for_each(|_| _ = epoch::advance());
+        call(
+            files,
+            &format!("put / other-{key} 4096 {}\ncreat /file-{key}\nunlink /file-{key}\n", round + key),
+        )?;
+    }
+    let is = read();
+    engine.close(id);
+    if is? == was { Ok(()) } else { Err("an open file without a name changed".to_string()) }
+}
+
+/// Reads while others write, on a volume in memory or on a disk.
+///
+/// # Errors
+/// What a reader saw that it must not see.
+pub(super) fn explore(start: &Start, goes_on: &mut dyn FnMut() -> bool) -> Result<Counts, String> {
+    let run = || {
+        let session = Session::open(start, &Plan::default()).map_err(|error| error.to_string())?;
+        for round in 0..ROUNDS {
+            if !goes_on() {
+                break;
+            }
+            views(&session, round)?;
+            orphans(&session, round)?;
+        }
+        sound(session.files.engine())
+    };
+    caught(run).unwrap_or_else(Err).map(|()| Counts::default())
+}

@@ -1,0 +1,153 @@
+//! Volumes that get larger and smaller: power fails at every fence of it, and the host at every call.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use eyrie::{Credentials, Pxfs};
+use eyrie_engine::scm::Scm;
+use eyrie_engine::volume::{MediumChoice, Options};
+use eyrie_engine::{Owner, Time};
+use eyrie_medium::{Failing, FailureKind, Medium, PagedOptions, Plan, Recorder, Rule};
+
+use super::Run;
+use super::ground::Ground;
+use super::record::Start;
+use super::recovered::{caught, sound};
+use super::run::{Counts, Limits};
+use crate::compare::{Tree, difference, tree};
+use crate::script::Script;
+
+/// Sizes before and after, in bytes.
+const SMALL: u64 = 512 << 10;
+const LARGE: u64 = (1 << 20) + 8192;
+
+const OWNER: Owner = Owner { mode: 0o755, uid: 0, gid: 0 };
+
+/// What makes a volume that is used to its end and then holds little.
+fn contents() -> Script {
+    let text = "creat /a\nwrite /a 0 9000 1\nmkdir /d\nput /d k 100 2\nput / large-1 64K 3\nput / large-2 64K 3\n\
+                put / large-3 64K 3\nput / large-4 64K 3\nput / large-5 64K 3\nput / large-6 64K 3\nput / large-7 64K 3\n\
+                put / large-8 64K 3\nput / large-9 64K 3\nput / large-10 64K 3\n\
+                erase / large-1\nerase / large-2\nerase / large-3\nerase / large-4\nerase / large-5\nerase / large-6\n\
+                erase / large-7\nerase / large-8\nerase / large-9\nerase / large-10\n";
+    Script::parse("contents", text.as_bytes()).expect("a constant script")
+}
+
+/// Power fails while a volume in memory gets another size.
+fn crashes(from: u64, to: u64, goes_on: &mut dyn FnMut() -> bool) -> Result<Counts, String> {
+    let start = Start::on(Ground::of(Rule::Lines, from)).and_then(|empty| empty.after(&contents()));
+    let start = start.map_err(|error| error.to_string())?;
+    let mut base = start.image().to_vec();
+    base.resize(from.max(to) as usize, 0);
+    let recorder = Recorder::default();
+    let medium = Medium::traced_from(&base, recorder.clone()).map_err(|error| error.to_string())?;
+    Scm::resize_on(medium, to).map_err(|error| format!("resize: {error}"))?;
+    recorder.mark(1);
+    let held = tree(start.model());
+    let run = Run {
+        rule: Rule::Lines,
+        base,
+        events: recorder.take(),
+        states: vec![held.clone(), held],
+        durable: vec![0, 1],
+        early: Vec::new(),
+        orders: None,
+        is_closed: false,
+        plan: Plan::default(),
+    };
+    let limits = Limits { images: 2000, sampled: 0, is_complete: false, recoveries: 1 };
+    run.explore(limits, &mut |_| goes_on()).map_err(|failure| failure.to_string())
+}
+
+/// A directory for volumes, which goes with it.
+struct Place(PathBuf);
+
+impl Place {
+    fn new() -> Result<Place, String> {
+        static COUNT: AtomicU64 = AtomicU64::new(0);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let place = std::env::temp_dir().join(format!("eyrie-resizing-{}-{number}", std::process::id()));
+        fs::create_dir_all(&place).map_err(|error| error.to_string())?;
+        Ok(Place(place))
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        // There is nobody to tell.
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A new volume of `bytes` on the host, closed, and what it holds.
+fn volume(path: &Path, bytes: u64, medium: MediumChoice) -> Result<Tree, String> {
+    let random = Options::random(Time::new(1, 0)).map_err(|error| error.to_string())?;
+    let options = Options { medium, group_bytes: 64 << 10, ..random };
+    let engine = Scm::create(path, Some(bytes), &options, OWNER, Time::new(1, 0));
+    let files = Pxfs::new(Arc::new(engine.map_err(|error| error.to_string())?), Credentials::root());
+    contents().run(&files).try_for_each(|done| done.result.map_err(|error| error.to_string()))?;
+    let held = tree(&**files.engine());
+    let engine = Arc::clone(files.engine());
+    drop(files);
+    let engine = Arc::into_inner(engine).ok_or("the volume is still in use")?;
+    engine.close().map_err(|error| error.to_string())?;
+    Ok(held)
+}
+
+/// The host fails once in each call of a resize: the volume has its old size or the new one, and what it held.
+fn failures(
+    medium: MediumChoice,
+    from: u64,
+    to: u64,
+    goes_on: &mut dyn FnMut() -> bool,
+) -> Result<u64, String> {
+    let place = Place::new()?;
+    let paged = PagedOptions::for_host();
+    let plan = Plan::default();
+    plan.count_calls();
+    let path = place.0.join("first");
+    volume(&path, from, medium)?;
+    plan.on_this_thread(|| Scm::resize(&path, Some(to), paged))
+        .map_err(|error| format!("resize: {error}"))?;
+    let mut tried = 0;
+    for (site, calls) in plan.calls() {
+        for first in 1..=calls.min(3) {
+            if !goes_on() {
+                return Ok(tried);
+            }
+            tried += 1;
+            let path = place.0.join(tried.to_string());
+            let held = volume(&path, from, medium)?;
+            let plan = Plan::default();
+            plan.fail(Some(Failing { site, kind: FailureKind::Io, first, lasts: true }));
+            // What it told is right, whatever it is: what counts is what it left.
+            let _ = plan.on_this_thread(|| Scm::resize(&path, Some(to), paged));
+            let told =
+                |what: String| format!("from {from} to {to} bytes, call {first} of {site} fails: {what}");
+            let engine = Scm::open(&path, paged).map_err(|error| told(error.to_string()))?;
+            difference(&tree(&engine), &held).map_or(Ok(()), |what| Err(told(what)))?;
+            sound(&engine).map_err(told)?;
+        }
+    }
+    Ok(tried)
+}
+
+/// Resizes volumes, larger and smaller.
+///
+/// # Errors
+/// What a failure left that it must not leave.
+pub(super) fn explore(goes_on: &mut dyn FnMut() -> bool) -> Result<Counts, String> {
+    let run = || {
+        let mut counts = Counts::default();
+        for (from, to) in [(SMALL, LARGE), (LARGE, SMALL), (LARGE, LARGE - 4096)] {
+            counts += crashes(from, to, goes_on)?;
+        }
+        for (from, to) in [(1 << 20, 2 << 20), (2 << 20, 1 << 20)] {
+            counts.images += failures(MediumChoice::Dram, from, to, goes_on)?;
+        }
+        Ok(counts)
+    };
+    caught(run).unwrap_or_else(Err)
+}

@@ -1,0 +1,142 @@
+//! More threads than redo slots, each in the middle of a rename: a recovery finds records in all slots.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use eyrie_engine::scm::Scm;
+use eyrie_engine::volume::{REDO_SLOTS, redo_slot};
+use eyrie_medium::{CrashImage, CrashPoint, CrashPoints, Event, ImageBase, Plan, Turns};
+
+use super::ground::crashed;
+use super::record::{Session, Start, set_clock};
+use super::recovered::{caught, sound, usable};
+use super::run::Counts;
+use crate::compare::{Include, Node, Tree, tree, try_tree};
+use crate::script::{Script, bytes, perform};
+
+/// What threads do to one volume.
+pub(super) type Call<'a> = Box<dyn Fn(&Session) + Sync + 'a>;
+
+/// A run of threads; bit *n* of a mark says that thread *n* is done.
+pub(super) struct Together {
+    base: Vec<u8>,
+    events: Vec<Event>,
+    pub(super) before: Tree,
+    pub(super) after: Tree,
+}
+
+/// Lets each thread make one call.
+pub(super) fn together(start: &Start, turns: &Arc<Turns>, calls: &[Call<'_>]) -> Result<Together, String> {
+    let session = Session::open(start, &Plan::default()).map_err(|error| error.to_string())?;
+    let base = session.files.engine().volume().medium().snapshot();
+    let before = tree(&**session.files.engine());
+    let done = Mutex::new(0);
+    std::thread::scope(|scope| {
+        for (number, call) in calls.iter().enumerate() {
+            let (session, done) = (&session, &done);
+            scope.spawn(move || {
+                turns.take_part(number, || {
+                    set_clock(session.started + 1);
+                    call(session);
+                    let mut done = done.lock().unwrap_or_else(PoisonError::into_inner);
+                    *done |= 1 << number;
+                    session.recorder.mark(*done);
+                });
+            });
+        }
+    });
+    let after = tree(&**session.files.engine());
+    Ok(Together { base, events: session.recorder.take(), before, after })
+}
+
+impl Together {
+    /// Opens so many images of each crash; `see` is told who was done, and what there is.
+    pub(super) fn crash(
+        &self,
+        images: u64,
+        see: &mut dyn FnMut(&ImageBase, &CrashPoint, u64, &Tree) -> Result<(), String>,
+    ) -> Result<(), String> {
+        let mut points = CrashPoints::new(&self.base, &self.events).map_err(|error| error.to_string())?;
+        while let Some(point) = points.next() {
+            for sample in 0..images {
+                // The first image has lost everything that it may lose.
+                let pick =
+                    |line: usize| if sample == 0 { 0 } else { bytes::word(sample, line as u64) as usize };
+                let picks = point.pending.values().enumerate();
+                let picks = picks.map(|(line, stores)| pick(line) % (stores.len() + 1)).collect();
+                let image = CrashImage::of(&point, picks);
+                let engine = crashed(points.base(), image).and_then(Scm::open_on);
+                let engine = engine.map_err(|error| format!("open: {error}"))?;
+                let found = try_tree(&engine, Include::ALL).map_err(|error| error.to_string())?;
+                see(points.base(), &point, point.mark.unwrap_or(0), &found)?;
+                sound(&engine).and_then(|()| usable(&engine))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What a tree has under a name of the root.
+pub(super) fn named<'a>(tree: &'a Tree, name: &str) -> impl Iterator<Item = (&'a Vec<Vec<u8>>, &'a Node)> {
+    let name = name.as_bytes().to_vec();
+    tree.nodes.iter().filter(move |(path, _)| path.first() == Some(&name))
+}
+
+/// The records that a recovery finds in `image`.
+fn records(image: &[u8]) -> usize {
+    let is_free = |&slot: &usize| image[redo_slot(slot).offset() as usize..][..8] == [0; 8];
+    REDO_SLOTS - (0..REDO_SLOTS).filter(is_free).count()
+}
+
+/// Lets power fail while one thread more than there are slots renames, each in a directory of its own; `images` of each crash.
+/// What was explored, and the largest number of records that a crash left.
+///
+/// # Errors
+/// The first image in which a rename is neither whole nor undone.
+pub(super) fn explore(
+    empty: &Start,
+    images: u64,
+    goes_on: &mut dyn FnMut() -> bool,
+) -> Result<(Counts, usize), String> {
+    const THREADS: usize = REDO_SLOTS + 1;
+    let parse = |text: &str| Script::parse("slots", text.as_bytes()).expect("a constant script");
+    let made = (0..THREADS).map(|n| {
+        format!("mkdir /d{n}\nmkdir /d{n}/x\nmkdir /d{n}/y\ncreat /d{n}/x/a\nwrite /d{n}/x/a 0 9 {n}\ncreat /d{n}/y/b\n")
+    });
+    let start = empty.after(&parse(&made.collect::<String>())).map_err(|error| error.to_string())?;
+    let renames: Vec<Script> =
+        (0..THREADS).map(|n| parse(&format!("rename /d{n}/x/a /d{n}/y/b\n"))).collect();
+    let rename = |script| -> Call<'_> {
+        let script: &Script = script;
+        Box::new(move |session| perform(&session.files, &script.lines()[0].call).expect("a rename"))
+    };
+    let calls: Vec<_> = renames.iter().map(rename).collect();
+    let mut explored = || {
+        let run = together(&start, &Turns::in_order(THREADS), &calls)?;
+        let (mut most, mut counts) = (0, Counts::default());
+        let mut last = None;
+        run.crash(images, &mut |base, point, done, found| {
+            if last.replace(point.after) != Some(point.after) {
+                counts.points += 1;
+                if !goes_on() {
+                    return Ok(());
+                }
+                most = most.max(records(&base.bytes()));
+            }
+            counts.images += 1;
+            for thread in 0..THREADS {
+                let name = format!("d{thread}");
+                let is = |tree| named(found, &name).eq(named(tree, &name));
+                let may_be_undone = done & (1 << thread) == 0;
+                if !is(&run.after) && !(may_be_undone && is(&run.before)) {
+                    return Err(format!(
+                        "after {} events: the rename of thread {thread} is torn",
+                        point.after
+                    ));
+                }
+            }
+            Ok(())
+        })?;
+        Ok((counts, most))
+    };
+    caught(&mut explored).unwrap_or_else(Err)
+}

@@ -1,0 +1,208 @@
+//! Everything that is explored when nobody names a script, kind by kind.
+
+use eyrie_medium::Rule;
+
+use super::run::{Counts, Limits};
+use super::{Beside, Ground, RecordError, Start, damage, readers, resizing, slots, tight, workload};
+use crate::script::Script;
+
+/// Sizes of the volumes and of the journal where scripts are tight, in bytes. Such a journal starts over every few dozen cuts.
+const TIGHT_BYTES: u64 = 512 << 10;
+const SMALL_JOURNAL: u64 = 160 << 10;
+
+/// Runs of one kind.
+pub struct Kind {
+    /// Its name.
+    pub name: &'static str,
+    /// How many parts of the time that is left it gets, beside those of the kinds after it: 0 for those that are few.
+    pub share: u32,
+    /// What is run.
+    pub work: Work,
+}
+
+/// What is run.
+pub enum Work {
+    /// Scripts, whose crashes are explored.
+    Scripts(Scripts),
+    /// Something that says by itself what must hold.
+    Trial(Trial),
+}
+
+/// Tries something for as long as it is told to go on: what was explored, or what is wrong.
+pub type Trial = Box<dyn FnOnce(&mut dyn FnMut() -> bool) -> Result<Counts, String>>;
+
+/// One script after another, each beside another or alone.
+pub type Sequence = Box<dyn Iterator<Item = (Script, Option<Beside>)>>;
+
+/// Scripts that start from the same volume.
+pub struct Scripts {
+    /// What the volume is on.
+    pub ground: Ground,
+    /// What makes the volume's contents, where it is not empty.
+    pub setup: Option<Script>,
+    /// The scripts.
+    pub scripts: Sequence,
+    /// Whether the volume is closed at the end.
+    pub closes: bool,
+    /// True if processes are killed before power fails, instead of power failing at once.
+    pub kills: bool,
+    /// Images of a crash that are opened one after the other, and at random, where that is less than others have.
+    pub most_images: Option<(u64, u64)>,
+}
+
+impl Scripts {
+    /// The volume that they start from.
+    ///
+    /// # Errors
+    /// Those of [`Start::on`] and [`Start::after`].
+    pub fn start(&self) -> Result<Start, RecordError> {
+        let empty = Start::on(self.ground)?;
+        self.setup.as_ref().map_or(Ok(empty.clone()), |setup| empty.after(setup))
+    }
+
+    /// `limits`, or less.
+    pub fn limits(&self, limits: Limits) -> Limits {
+        let (images, sampled) = self.most_images.unwrap_or((u64::MAX, u64::MAX));
+        Limits { images: limits.images.min(images), sampled: limits.sampled.min(sampled), ..limits }
+    }
+}
+
+fn alone(scripts: impl Iterator<Item = Script> + 'static) -> Sequence {
+    Box::new(scripts.map(|script| (script, None)))
+}
+
+/// The kinds for volumes of `bytes`, with `samples` scripts of those kinds that have no end.
+pub fn kinds(rule: Rule, bytes: u64, samples: usize) -> Vec<Kind> {
+    let ground = Ground::of(rule, bytes);
+    match rule {
+        Rule::Lines => of_memory(ground, samples),
+        Rule::Sectors => of_disks(ground, samples),
+    }
+}
+
+/// Builds the kinds of one medium.
+struct Builder {
+    ground: Ground,
+    kinds: Vec<Kind>,
+}
+
+impl Builder {
+    fn scripts(
+        &mut self,
+        name: &'static str,
+        share: u32,
+        setup: Option<Script>,
+        scripts: Sequence,
+    ) -> &mut Scripts {
+        let work =
+            Scripts { ground: self.ground, setup, scripts, closes: false, kills: false, most_images: None };
+        self.kinds.push(Kind { name, share, work: Work::Scripts(work) });
+        match self.kinds.last_mut() {
+            Some(Kind { work: Work::Scripts(scripts), .. }) => scripts,
+            _ => unreachable!("scripts were just added"),
+        }
+    }
+
+    fn trial(
+        &mut self,
+        name: &'static str,
+        share: u32,
+        trial: impl FnOnce(&mut dyn FnMut() -> bool) -> Result<Counts, String> + 'static,
+    ) {
+        self.kinds.push(Kind { name, share, work: Work::Trial(Box::new(trial)) });
+    }
+}
+
+/// A trial on an empty volume.
+fn on(
+    ground: Ground,
+    trial: impl FnOnce(&Start, &mut dyn FnMut() -> bool) -> Result<Counts, String>,
+) -> impl FnOnce(&mut dyn FnMut() -> bool) -> Result<Counts, String> {
+    move |goes_on| trial(&Start::on(ground).map_err(|error| error.to_string())?, goes_on)
+}
+
+/// Scripts whose volume is closed at the end.
+fn closed() -> impl Iterator<Item = Script> {
+    let singles = workload::singles();
+    let some: Vec<Script> = singles.into_iter().step_by(9).collect();
+    some.into_iter().chain((0..4).map(workload::random))
+}
+
+/// Scripts whose processes are killed.
+fn killed(samples: usize) -> impl Iterator<Item = Script> {
+    (0..samples as u64).flat_map(|seed| [workload::mixed(seed), workload::random(seed)])
+}
+
+fn of_memory(ground: Ground, samples: usize) -> Vec<Kind> {
+    let mut all = Builder { ground, kinds: Vec::new() };
+    let setup = workload::setup;
+    let tight_ground = Ground::of(Rule::Lines, TIGHT_BYTES);
+    all.scripts("one call", 0, Some(setup()), alone(workload::singles().into_iter()));
+    all.scripts("a full volume", 0, Some(workload::filling()), alone(workload::singles().into_iter()));
+    let growing = workload::growth().into_iter().chain([tight::wide()]);
+    all.scripts("growth", 0, None, alone(growing)).most_images = Some((100, 8));
+    all.scripts("batches", 0, Some(setup()), alone(tight::batches().into_iter())).most_images =
+        Some((200, 16));
+    all.scripts("long names", 0, None, alone(tight::long_names().into_iter())).most_images = Some((40, 8));
+    let reuse = all.scripts("reuse", 0, Some(tight::used_before()), alone(tight::reuse().into_iter()));
+    (reuse.ground, reuse.most_images) = (tight_ground, Some((12, 4)));
+    all.scripts("closing", 0, Some(setup()), alone(closed())).closes = true;
+    all.trial("redo slots", 0, on(ground, |start, goes_on| Ok(slots::explore(start, 12, goes_on)?.0)));
+    all.trial("damage", 0, on(tight_ground, damage::explore));
+    all.trial("readers", 0, on(ground, readers::explore));
+    all.trial("resizing", 0, resizing::explore);
+    #[cfg(feature = "mutants")]
+    all.trial("write-backs", 0, super::written::explore);
+    all.scripts("killed processes", 1, Some(setup()), alone(killed(samples))).kills = true;
+    all.scripts("two calls", 1, Some(setup()), alone(workload::pairs()));
+    all.scripts("three calls", 1, Some(setup()), alone(workload::triples().take(samples)));
+    all.scripts("random calls", 1, None, alone((0..samples as u64).map(workload::random)));
+    let beside = (0..samples as u64).map(workload::beside);
+    let beside = beside.map(|(script, beside)| (script, Some(beside)));
+    all.scripts("two threads", 1, Some(setup()), Box::new(beside));
+    all.kinds
+}
+
+fn of_disks(ground: Ground, samples: usize) -> Vec<Kind> {
+    let mut all = Builder { ground, kinds: Vec::new() };
+    let setup = workload::setup;
+    // What is in memory only is lost as a whole: more is to be seen where some of it is not.
+    let synced = |scripts: Vec<Script>| alone(scripts.into_iter().map(|script| workload::synced(&script)));
+    let tight_ground =
+        Ground { journal_bytes: Some(SMALL_JOURNAL), ..Ground::of(Rule::Sectors, TIGHT_BYTES) };
+    all.scripts("one call", 1, Some(setup()), synced(workload::singles()));
+    let tight: [(&str, Option<Script>, Vec<Script>); 4] = [
+        ("journals that start over", None, tight::restarts()),
+        ("reuse on a disk", Some(tight::nearly_full()), tight::reuse_of_disks()),
+        ("several syncs", None, vec![tight::syncs_in_a_row()]),
+        ("a full journal", None, tight::full_journals()),
+    ];
+    for (name, setup, scripts) in tight {
+        let work = all.scripts(name, 1, setup, alone(scripts.into_iter()));
+        (work.ground, work.most_images) = (tight_ground, Some((10, 14)));
+    }
+    let beside = (0..samples as u64).map(tight::beside_on_disk);
+    let beside = all.scripts(
+        "two threads on a disk",
+        1,
+        Some(setup()),
+        Box::new(beside.map(|(script, beside)| (script, Some(beside)))),
+    );
+    (beside.ground, beside.most_images) = (tight_ground, Some((6, 6)));
+    all.scripts("a full volume", 1, Some(workload::filling()), synced(workload::singles()));
+    let growth = workload::growth().into_iter().chain([tight::wide()]).chain(tight::long_names()).collect();
+    all.scripts("growth", 1, None, synced(growth)).most_images = Some((4, 4));
+    all.scripts("batches", 1, Some(setup()), synced(tight::batches()));
+    let reuse = all.scripts("reuse", 1, Some(tight::used_before()), synced(tight::reuse()));
+    (reuse.ground, reuse.most_images) = (tight_ground, Some((4, 4)));
+    all.scripts("closing", 1, Some(setup()), synced(closed().collect())).closes = true;
+    all.trial("readers", 1, on(ground, readers::explore));
+    all.scripts("killed processes", 1, Some(setup()), alone(killed(samples))).kills = true;
+    let synced = |scripts: Sequence| -> Sequence {
+        Box::new(scripts.map(|(script, beside)| (workload::synced(&script), beside)))
+    };
+    all.scripts("two calls", 1, Some(setup()), synced(alone(workload::pairs())));
+    all.scripts("three calls", 1, Some(setup()), synced(alone(workload::triples().take(samples))));
+    all.scripts("random calls", 1, None, synced(alone((0..samples as u64).map(workload::random))));
+    all.kinds
+}

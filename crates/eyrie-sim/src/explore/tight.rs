@@ -1,0 +1,372 @@
+//! Built-in scripts for volumes that are tight: where storage must be used again, journals start over, and one call changes much.
+
+use std::fmt::Write as _;
+
+use super::Beside;
+use crate::script::{Script, bytes};
+
+/// Calls one after another, in text.
+#[derive(Default)]
+struct Calls(String);
+
+impl Calls {
+    fn add(&mut self, line: impl AsRef<str>) {
+        // Writing to a string cannot fail.
+        let _ = writeln!(self.0, "{}", line.as_ref());
+    }
+
+    fn sync(&mut self) {
+        self.add("sync");
+    }
+
+    fn script(&self) -> Script {
+        Script::parse("tight", self.0.as_bytes()).expect("a constant script")
+    }
+}
+
+/// A name of `length` bytes.
+fn name(number: u64, length: usize) -> String {
+    format!("{number}-{}", "n".repeat(length - 1 - number.to_string().len()))
+}
+
+/// The script that fills a volume with bytes, in pieces of many sizes, and takes most of them away again: what is free held
+/// something before.
+pub fn used_before() -> Script {
+    let mut calls = Calls::default();
+    calls.add("creat /kept");
+    calls.add("write /kept 0 5000 1");
+    for (length, count) in [(48 << 10, 40), (4 << 10, 40), (900, 30), (60, 60)] {
+        calls.add(format!("creat /used-{length}"));
+        (0..count).for_each(|seed| calls.add(format!("append /used-{length} {length} {seed}")));
+        (0..count / 2).for_each(|key| calls.add(format!("put / {length}-{key} {length} {key}")));
+        (0..count / 2).for_each(|key| calls.add(format!("erase / {length}-{key}")));
+        calls.add(format!("unlink /used-{length}"));
+    }
+    calls.script()
+}
+
+/// Scripts for a volume that [`used_before`] made: what they make lies where something else was.
+pub fn reuse() -> Vec<Script> {
+    vec![headers(), gaps(), pieces(), values(), again()]
+}
+
+/// So many objects that headers need another chunk.
+fn headers() -> Script {
+    let mut calls = Calls::default();
+    for directory in 0..3 {
+        calls.add(format!("mkdir /{directory}"));
+        let puts: String = (0..100).map(|key| format!(" put {key} 0 0")).collect();
+        calls.add(format!("batch /{directory}{puts}"));
+    }
+    calls.add("creat /last");
+    calls.script()
+}
+
+/// Files that are written behind their ends.
+fn gaps() -> Script {
+    let mut calls = Calls::default();
+    for (number, (first, offset)) in
+        [(10, 900), (100, 3000), (2000, 3900), (5000, 12_000), (4096, 30_000)].iter().enumerate()
+    {
+        calls.add(format!("creat /gap-{number}"));
+        calls.add(format!("write /gap-{number} 0 {first} {number}"));
+        calls.add(format!("truncate /gap-{number} {}", first / 2));
+        calls.add(format!("write /gap-{number} {offset} 50 {number}"));
+        calls.add(format!("truncate /gap-{number} {}", offset * 2));
+        calls.add(format!("put / value-{number} {first} 9"));
+    }
+    calls.script()
+}
+
+/// Files of one large extent that become trees, beside others that take what they give back.
+fn pieces() -> Script {
+    let mut calls = Calls::default();
+    for (number, size) in [17_000, 20_500, 33_000, 45_000].iter().enumerate() {
+        calls.add(format!("put / piece-{number} {size} {number}"));
+        calls.add(format!("write /piece-{number} 100 50 7"));
+        calls.add(format!("put / other-{number} 4096 8"));
+        calls.add(format!("write /piece-{number} 9000 4000 9"));
+        calls.add(format!("creat /more-{number}"));
+        calls.add(format!("append /more-{number} 3000 10"));
+        calls.add(format!("truncate /piece-{number} {}", size / 2));
+        calls.add(format!("append /more-{number} 6000 11"));
+    }
+    calls.script()
+}
+
+/// Small values that come and go beside others of their pages.
+fn values() -> Script {
+    let mut calls = Calls::default();
+    for round in 0..4 {
+        for key in 0..8 {
+            calls.add(format!("put / small-{key} {} {round}", 60 + 200 * (key % 4)));
+        }
+        for key in 0..8 {
+            if key % 3 != round % 3 {
+                calls.add(format!("erase / small-{key}"));
+            }
+        }
+        calls.add(format!("put / page-{round} 4096 {round}"));
+        calls.add(format!("setxattr /kept user.round {round}"));
+    }
+    calls.script()
+}
+
+/// Objects that are made, removed, and made again.
+fn again() -> Script {
+    let mut calls = Calls::default();
+    for round in 0..6 {
+        calls.add(format!("mkdir /again 07{round}0"));
+        calls.add("creat /again/file");
+        calls.add(format!("write /again/file 0 {} {round}", 3000 * (round + 1)));
+        calls.add("rename /again/file /kept-2");
+        calls.add("link /kept-2 /again/other");
+        calls.add("unlink /kept-2");
+        calls.add("unlink /again/other");
+        calls.add("rmdir /again");
+    }
+    calls.script()
+}
+
+/// Directories whose pages are full of long names, so that buckets get further pages, and entries leave their lines.
+pub fn long_names() -> Vec<Script> {
+    let mut calls = Calls::default();
+    calls.add("mkdir /long");
+    for (batch, length) in [230, 200, 255, 180].into_iter().enumerate() {
+        let puts: String = (0..9)
+            .map(|number| {
+                format!(" put {} {} {number}", name(batch as u64 * 9 + number, length), number % 2 * 30)
+            })
+            .collect();
+        calls.add(format!("batch /long{puts}"));
+        calls.add(format!("creat /long/{}", name(100 + batch as u64, 240)));
+        calls.add(format!("creat /long/{}", name(200 + batch as u64, 250)));
+    }
+    for number in 0..18 {
+        calls.add(format!("rename /long/{} /long/{number}", name(number, [230, 200][number as usize / 9])));
+    }
+    let long = calls.script();
+    // Short names: the slots of a line run out before the memory of the page does.
+    let mut calls = Calls::default();
+    calls.add("mkdir /short");
+    (0..60).for_each(|number| calls.add(format!("creat /short/{number}")));
+    (0..60).step_by(2).for_each(|number| calls.add(format!("unlink /short/{number}")));
+    (0..40).for_each(|number| calls.add(format!("symlink x /short/s{number}")));
+    vec![long, calls.script()]
+}
+
+/// A directory that needs a larger table, filled by batches.
+pub fn wide() -> Script {
+    let mut calls = Calls::default();
+    calls.add("mkdir /wide");
+    for batch in 0..9 {
+        let puts: String = (0..40).map(|key| format!(" put {} 0 0", batch * 40 + key)).collect();
+        calls.add(format!("batch /wide{puts}"));
+    }
+    calls.add("creat /wide/last");
+    calls.script()
+}
+
+/// Batches: of a few keys, new ones and old; and one of more words than a redo slot has room for.
+pub fn batches() -> Vec<Script> {
+    let few = [
+        "batch / put k 10 1 put new 40 2",
+        "batch / put a-1 60 3 put a-2 0 4 put a-3 5000 5",
+        "batch / erase k put k2 41 6 erase none put a-1 61 7",
+        "batch /d put x 20 8 put y 20 9",
+        "batch / erase a-1 erase a-2 erase a-3",
+    ];
+    let mut all: Vec<Script> =
+        vec![Script::parse("batches", few.join("\n").as_bytes()).expect("a constant script")];
+    all.push(many_words());
+    all
+}
+
+/// A batch that changes more objects than a redo slot has room for words.
+pub fn many_words() -> Script {
+    let mut calls = Calls::default();
+    calls.add("mkdir /many");
+    for part in 0..3 {
+        let puts: String = (0..90).map(|key| format!(" put {} 8 {key}", part * 90 + key)).collect();
+        calls.add(format!("batch /many{puts}"));
+    }
+    let changes: String = (0..265).map(|key| format!(" put {key} 9 {}", key + 1)).collect();
+    calls.add(format!("batch /many{changes}"));
+    calls.script()
+}
+
+/// Scripts of many synchronisations for a disk with a small journal, which starts over several times.
+pub fn restarts() -> Vec<Script> {
+    // Records of one size: those of an older life begin where those of this one do.
+    let mut same = Calls::default();
+    same.add("creat /a");
+    same.add("write /a 0 64 0");
+    same.sync();
+    for seed in 1..48 {
+        same.add(format!("write /a 8 8 {seed}"));
+        same.sync();
+    }
+    // Small ones, and now and then one of many sectors.
+    let mut mixed = Calls::default();
+    for file in 0..6 {
+        mixed.add(format!("creat /{file}"));
+        mixed.add(format!("write /{file} 0 200 {file}"));
+    }
+    mixed.sync();
+    for round in 0_u64..40 {
+        let file = round % 6;
+        mixed.add(format!("write /{file} 16 8 {round}"));
+        if round % 3 == 1 {
+            (0..6).for_each(|file| mixed.add(format!("setxattr /{file} user.round {round}")));
+        }
+        if round % 4 == 2 {
+            mixed.add(format!("rename /{file} /moved"));
+            mixed.add(format!("rename /moved /{file}"));
+        }
+        mixed.sync();
+    }
+    // Names that come and go.
+    let mut names = Calls::default();
+    for round in 0_u64..40 {
+        names.add(format!("creat /n{}", round % 7));
+        if round % 2 == 1 {
+            names.add(format!("unlink /n{}", (round + 3) % 7));
+        }
+        names.sync();
+    }
+    vec![same.script(), mixed.script(), names.script()]
+}
+
+/// The script that makes a disk nearly full.
+pub fn nearly_full() -> Script {
+    let mut calls = Calls::default();
+    for key in 0..6 {
+        calls.add(format!("put / key-{key} 24K {key}"));
+    }
+    calls.add("creat /file");
+    calls.add("write /file 0 12000 1");
+    calls.add("creat /in-place");
+    calls.add("write /in-place 0 5000 1");
+    calls.script()
+}
+
+/// Scripts for a disk that [`nearly_full`] made: the few free pages are taken, freed and taken again, between cuts and across
+/// them.
+pub fn reuse_of_disks() -> Vec<Script> {
+    // Pages that the journal has lines of are freed, and come back as pages of something large.
+    let mut large = Calls::default();
+    for round in 0..5 {
+        large.add(format!("put / small 4096 {round}"));
+        large.add(format!("write /file 4096 4096 {round}"));
+        large.sync();
+        large.add(format!("put / small 4096 {}", round + 100));
+        large.sync();
+        large.add("erase / small");
+        large.sync();
+        large.add(format!("put / key-{round} 0 0"));
+        large.sync();
+        large.add(format!("put / large 90K {round}"));
+        large.sync();
+        large.add("erase / large");
+        large.add(format!("put / key-{round} 24K {}", round + 50));
+        large.sync();
+    }
+    // Pages that the durable cut uses are changed in place, freed and wanted before the next cut.
+    let mut early = Calls::default();
+    for round in 0..8 {
+        early.add(format!("append /in-place 600 {round}"));
+        early.add("unlink /in-place");
+        early.add(format!("put / taken-{} 8192 {round}", round % 2));
+        early.add(format!("write /file 0 4096 {round}"));
+        early.add(format!("write /file 4096 4096 {round}"));
+        early.sync();
+        early.add("creat /in-place");
+        early.add(format!("write /in-place 0 5000 {round}"));
+        early.add(format!("put / taken-{} 100 {round}", round % 2));
+        early.sync();
+    }
+    vec![large.script(), early.script(), syncs_in_a_row()]
+}
+
+/// Several synchronisations in a row: a cut that only frees is between others.
+pub fn syncs_in_a_row() -> Script {
+    let mut calls = Calls::default();
+    calls.add("creat /rows");
+    for round in 0..5 {
+        calls.add(format!("write /rows 0 200K {round}"));
+        calls.add(format!("write /rows 0 200K {}", round + 10));
+        calls.sync();
+        calls.sync();
+        calls.add(format!("write /rows 0 180K {}", round + 20));
+        calls.sync();
+        calls.sync();
+        calls.sync();
+    }
+    calls.script()
+}
+
+/// Scripts in which one call changes more lines than the journal has room for beside those that are there.
+pub fn full_journals() -> Vec<Script> {
+    let mut scripts = Vec::new();
+    for round in 0_u64..4 {
+        let mut calls = Calls::default();
+        calls.add("creat /given");
+        calls.add("fallocate /given allocate 0 200K");
+        calls.add("put / page 4096 1");
+        calls.add("creat /other");
+        calls.add("write /other 0 9000 1");
+        calls.sync();
+        // Records that the next one finds there.
+        for step in 0..3 + round {
+            calls.add(format!("write /given {} 16384 {step}", step * 16_384));
+            calls.sync();
+        }
+        calls.add(format!("put / page 4096 {}", round + 2));
+        calls.sync();
+        calls.add(format!("write /given 98304 {} {round}", 80_000 + 4096 * round));
+        calls.add(format!("put / wide 70K {round}"));
+        calls.sync();
+        calls.add("write /other 100 8 2");
+        calls.sync();
+        scripts.push(calls.script());
+    }
+    scripts
+}
+
+/// Two scripts for two threads on a disk, by number: calls of one beside synchronisations of the other, of objects that they
+/// share.
+pub fn beside_on_disk(number: u64) -> (Script, Beside) {
+    const CALLS: [&str; 12] = [
+        "write /c 0 24 {}",
+        "write /c 8 8 {}",
+        "write /b 0 6000 {}",
+        "write /a 0 100 {}",
+        "write /tree 4096 8192 {}",
+        "put / k 60 {}",
+        "put / k2 5000 {}",
+        "setxattr /b user.one {}",
+        "chmod /d 0711",
+        "rename /e /d/e2",
+        "creat /d/new-{}",
+        "mkdir /f/new-{}",
+    ];
+    let mut taken = 0;
+    let mut script = |calls: usize, apart: usize| -> Script {
+        let mut lines = Calls::default();
+        for call in 0..calls {
+            taken += 1;
+            let word = bytes::word(number, taken);
+            // One thread has the even calls and the other the odd ones: no order of names is at stake.
+            let which = (word as usize % 6) * 2 + apart;
+            lines.add(CALLS[which].replace("{}", &(word % 1000).to_string()));
+            if call % 2 == apart || word.is_multiple_of(3) {
+                lines.sync();
+            }
+        }
+        lines.sync();
+        lines.script()
+    };
+    let ours = script(4, 0);
+    let theirs = script(4, 1);
+    (ours, Beside { script: theirs, seed: number })
+}

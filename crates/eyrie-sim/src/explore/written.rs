@@ -1,0 +1,77 @@
+//! What persistent memory is sure to have: lines that were written back, and then fenced.
+//!
+//! The traced medium of other runs takes every store for written back. Here the code for persistent memory runs, with a witness
+//! of its write-backs: after each call its bytes are opened, as power would leave them that fails then.
+
+use std::fs::{self, File};
+use std::sync::Arc;
+
+use eyrie::{Credentials, Pxfs};
+use eyrie_engine::scm::Scm;
+use eyrie_engine::volume::{MediumChoice, Options};
+use eyrie_engine::{Model, Owner, Time};
+use eyrie_medium::{Medium, Recorder};
+
+use super::record::{clock, pass_grace_periods, set_clock};
+use super::recovered::{caught, sound};
+use super::run::Counts;
+use super::workload;
+use crate::compare::{Include, difference, tree, try_tree};
+use crate::script::{Script, perform};
+
+const BYTES: u64 = 1 << 20;
+const OWNER: Owner = Owner { mode: 0o755, uid: 0, gid: 0 };
+
+fn file(number: usize) -> std::io::Result<File> {
+    let path = std::env::temp_dir().join(format!("eyrie-written-{}-{number}", std::process::id()));
+    let file = File::options().read(true).write(true).create_new(true).open(&path)?;
+    fs::remove_file(&path)?;
+    file.set_len(BYTES)?;
+    Ok(file)
+}
+
+/// Makes the calls on persistent memory, and opens what was written back after each.
+fn run(number: usize, script: &Script, goes_on: &mut dyn FnMut() -> bool) -> Result<u64, String> {
+    let file = file(number).map_err(|error| error.to_string())?;
+    let (medium, written) = Medium::pmem_anywhere(file, BYTES).map_err(|error| error.to_string())?;
+    let random = Options::random(Time::new(1, 0)).map_err(|error| error.to_string())?;
+    let options = Options { medium: MediumChoice::Auto, group_bytes: 64 << 10, ..random };
+    let engine =
+        Scm::create_on(medium, &options, OWNER, Time::new(1, 0)).map_err(|error| error.to_string())?;
+    let model = Arc::new(Model::new(eyrie_engine::Engine::root(&engine), OWNER, Time::new(1, 0)));
+    let files = Pxfs::new(Arc::new(engine), Credentials::root()).with_clock(clock);
+    let expected = Pxfs::new(model, Credentials::root()).with_clock(clock);
+    let mut images = 0;
+    for line in script.lines() {
+        set_clock(1000 + line.number as i64);
+        let done = perform(&files, &line.call);
+        if done.is_ok() {
+            perform(&expected, &line.call).map_err(|error| format!("{}: {error}", line.call))?;
+        }
+        pass_grace_periods();
+        let told = |what: String| format!("after {}: {what}", line.call);
+        let medium = Medium::traced_from(&written.bytes(), Recorder::default());
+        let engine = medium.map_err(eyrie_engine::Error::from).and_then(Scm::open_on);
+        let engine = engine.map_err(|error| told(error.to_string()))?;
+        let found = try_tree(&engine, Include::ALL).map_err(|error| told(error.to_string()))?;
+        difference(&found, &tree(&**expected.engine())).map_or(Ok(()), |what| Err(told(what)))?;
+        sound(&engine).map_err(told)?;
+        images += 1;
+        if !goes_on() {
+            break;
+        }
+    }
+    Ok(images)
+}
+
+/// Scripts on persistent memory.
+///
+/// # Errors
+/// The first call of which something was not written back.
+pub(super) fn explore(goes_on: &mut dyn FnMut() -> bool) -> Result<Counts, String> {
+    let mut counts = Counts::default();
+    for (number, script) in [workload::setup()].into_iter().chain((0..6).map(workload::random)).enumerate() {
+        counts.images += caught(|| run(number, &script, goes_on)).unwrap_or_else(Err)?;
+    }
+    Ok(counts)
+}
