@@ -14,7 +14,7 @@ use crate::copy;
 use crate::epoch::Guard;
 use crate::fault::Fault;
 use crate::image::{CrashImage, ImageBase};
-use crate::mapping::{Mapping, Sentinel};
+use crate::mapping::{HUGE_PAGE, Mapping, Sentinel};
 use crate::plan::{self, SiteKind};
 use crate::pmem::Pmem;
 use crate::sync::{interleave, prefetch_line};
@@ -225,6 +225,15 @@ impl Medium {
     #[inline]
     pub fn check(&self) -> Result<(), Fault> {
         self.sentinel.check()
+    }
+
+    /// Bytes for which the host is to be asked at a time with [`Medium::back`], so that a call can wait for it: a power of two.
+    pub fn step_bytes(&self) -> u64 {
+        match self.backing {
+            // A disk notes what it lends, and brings none of it.
+            Backing::Paged(_) => 1 << 63,
+            _ => HUGE_PAGE as u64,
+        }
     }
 
     /// Makes the host provide the memory of a page-aligned range.

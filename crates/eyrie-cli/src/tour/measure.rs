@@ -3,16 +3,18 @@
 //! A *batch* is [`BATCH`] operations, timed as a whole on one thread; a *round* is one batch on Eyrie and then the same
 //! batch on the host, with the same names, offsets and bytes. The result of an operation is the median over the rounds
 //! of the time per operation. The first [`WARM_UP`] rounds, which fault memory in, do not count. What a batch needs or
-//! leaves behind is made and cleaned up between batches.
+//! leaves behind is made and cleaned up between batches. A row tells how many different blocks, files or keys it touched, and
+//! measuring fails where those are fewer than its choices should touch (`targets`).
 //!
 //! Every operation moves [`BLOCK_BYTES`], paths have three components, and names are built anew for every operation.
 //! Both sides go through the same calls of [`Posix`] and the same methods of [`Keys`].
 
 use std::time::{Duration, Instant};
 
-use eyrie::{Posix, Result};
+use eyrie::{Errno, Error, Posix, Result};
 
 use super::subject::{Keys, Subject};
+use super::targets::{Coverage, is_covering, targets};
 use crate::interrupt;
 
 /// Operations timed at once.
@@ -35,7 +37,7 @@ pub enum Operation {
     Stat,
     /// Read one aligned block at random from an open large file.
     Read,
-    /// Read the next block of that file.
+    /// Read the next block of that file, which the rounds go through from its start to its end.
     ReadOn,
     /// Overwrite one aligned block at random in that file.
     Overwrite,
@@ -93,6 +95,15 @@ impl Amounts {
         if scale == Scale::Few { 1000 } else { self.many }
     }
 
+    /// Blocks, files or keys to choose from.
+    pub fn among(self, row: Row) -> u32 {
+        match row.operation {
+            operation if operation.is_of_blocks() => (self.large_bytes / BLOCK_BYTES as u64) as u32,
+            operation if operation.is_of_keys() => self.keys(row.scale),
+            _ => self.files(row.scale),
+        }
+    }
+
     /// Room that the files and keys of one side need at most, in bytes.
     pub fn bytes(self) -> u64 {
         self.large_bytes + (256 << 20) + u64::from(self.many) * (2 * 4096)
@@ -136,6 +147,12 @@ fn groups(amounts: Amounts) -> impl Iterator<Item = Vec<Row>> {
     GROUPS.iter().map(at(Scale::Few)).chain(GROUPS.iter().filter(scaled).map(at(Scale::Many)))
 }
 
+/// The rows.
+#[cfg(test)]
+pub fn rows(amounts: Amounts) -> impl Iterator<Item = Row> {
+    groups(amounts).flatten()
+}
+
 impl Operation {
     /// Its name in tables.
     pub fn name(self) -> &'static str {
@@ -163,6 +180,12 @@ impl Operation {
         !matches!(self, Read | ReadOn | Overwrite | Sync | Append)
     }
 
+    /// Whether it is of blocks of the large file.
+    fn is_of_blocks(self) -> bool {
+        use Operation::{Overwrite, Read, ReadOn, Sync};
+        matches!(self, Read | ReadOn | Overwrite | Sync)
+    }
+
     /// Whether it is one of a store's.
     fn is_of_keys(self) -> bool {
         use Operation::{Erase, Get, GetInPlace, Put};
@@ -175,8 +198,10 @@ impl Operation {
 pub struct Measurement {
     /// Which.
     pub row: Row,
-    /// Among how many files or keys.
+    /// Among how many blocks, files or keys.
     pub among: u32,
+    /// How many different ones it touched.
+    pub touched: u32,
     /// Median time on Eyrie, in µs.
     pub eyrie_us: f64,
     /// Median time on the host, in µs, where the host has the operation.
@@ -195,7 +220,7 @@ impl Measurement {
 /// Measures everything for about `budget`. `None` when interrupted.
 ///
 /// # Errors
-/// As the calls that are measured.
+/// As the calls that are measured; `EIO` when a row touches fewer blocks, files or keys than it should.
 pub fn measure<E: Posix, H: Posix>(
     eyrie: &mut Subject<'_, E, impl Keys>,
     host: &mut Subject<'_, H, impl Keys>,
@@ -208,6 +233,7 @@ pub fn measure<E: Posix, H: Posix>(
     for group in groups(amounts) {
         let started = Instant::now();
         let mut samples = vec![(Vec::new(), Vec::new()); group.len()];
+        let mut covered: Vec<Coverage> = group.iter().map(|_| Coverage::default()).collect();
         for round in 0.. {
             let rounds = samples[0].0.len();
             if rounds >= MOST_ROUNDS || rounds >= FEWEST_ROUNDS && started.elapsed() > share {
@@ -216,20 +242,24 @@ pub fn measure<E: Posix, H: Posix>(
             if interrupt::requested() {
                 return Ok(None);
             }
-            for (&row, (ours, theirs)) in group.iter().zip(&mut samples) {
-                let (eyrie, host) = (eyrie.batch(row, round)?, host.batch(row, round)?);
+            for ((&row, (ours, theirs)), coverage) in group.iter().zip(&mut samples).zip(&mut covered) {
+                let targets = targets(row.operation, round, amounts.among(row));
+                let (eyrie, host) = (eyrie.batch(row, &targets)?, host.batch(row, &targets)?);
                 if round >= WARM_UP {
+                    coverage.add(&targets);
                     ours.extend(eyrie);
                     theirs.extend(host);
                 }
             }
         }
-        for (&row, (ours, theirs)) in group.iter().zip(&mut samples) {
-            let rounds = ours.len();
+        for ((&row, (ours, theirs)), coverage) in group.iter().zip(&mut samples).zip(&covered) {
+            let (rounds, among, touched) = (ours.len(), amounts.among(row), coverage.distinct());
+            if !is_covering(row.operation, rounds as u32, among, touched) {
+                let reason = format!("only {touched} of {among} were touched in {rounds} rounds");
+                return Err(Error::with_reason(Errno::IO, row.operation.name(), reason));
+            }
             let eyrie_us = median_us(ours).unwrap_or(f64::NAN);
-            let among =
-                if row.operation.is_of_keys() { amounts.keys(row.scale) } else { amounts.files(row.scale) };
-            results.push(Measurement { row, among, eyrie_us, host_us: median_us(theirs), rounds });
+            results.push(Measurement { row, among, touched, eyrie_us, host_us: median_us(theirs), rounds });
         }
         progress();
     }

@@ -5,6 +5,7 @@ mod measure;
 mod report;
 mod subject;
 mod survey;
+mod targets;
 mod verify;
 
 use std::ffi::OsStr;

@@ -22,13 +22,14 @@ fn name(measured: &Measurement) -> String {
 /// The one table of speeds.
 pub fn speeds(measurements: &[Measurement], host: &str) -> Table {
     let on_host = format!("{host} µs");
-    let mut rows = table(&["Operation", "Eyrie µs", &on_host, "ratio"], &[1, 2, 3]);
+    let mut rows = table(&["Operation", "Eyrie µs", &on_host, "ratio", "touched"], &[1, 2, 3, 4]);
     for measured in measurements {
         rows.add_row([
             name(measured),
             format!("{:.3}", measured.eyrie_us),
             measured.host_us.map_or_else(|| "—".to_owned(), |host| format!("{host:.3}")),
             measured.ratio().map_or_else(|| "—".to_owned(), |ratio| format!("{ratio:.1}×")),
+            text::count(u64::from(measured.touched)),
         ]);
     }
     rows
@@ -38,6 +39,7 @@ pub fn speeds(measurements: &[Measurement], host: &str) -> Table {
 pub fn print(measurements: &[Measurement], host: &str, output: &mut Output) -> Result<()> {
     writeln!(output)?;
     output.heading("Speed: median time of one operation, one thread, Eyrie and host in alternation")?;
+    writeln!(output, "(touched: different blocks of 4 KiB, files or keys)")?;
     output.table(&speeds(measurements, host))?;
     let mut ratios: Vec<f64> = measurements.iter().filter_map(Measurement::ratio).collect();
     ratios.sort_unstable_by(f64::total_cmp);
@@ -58,7 +60,9 @@ pub fn json(measurements: &[Measurement]) -> Value {
         .map(|measured| {
             json!({
                 "operation": measured.row.operation.name(),
+                "many": measured.row.scale == Scale::Many,
                 "among": measured.among,
+                "touched": measured.touched,
                 "eyrie_us": measured.eyrie_us,
                 "host_us": measured.host_us,
                 "ratio": measured.ratio(),

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use eyrie::{File, HostStore, OpenFlags, Posix, PosixExt, RenameMode, Result, Store};
 
-use super::measure::{Amounts, BATCH, BLOCK_BYTES, Operation, Row, Scale};
+use super::measure::{Amounts, BLOCK_BYTES, Operation, Row, Scale};
 
 /// Bytes of one write while the large file is made.
 const FILL_BYTES: usize = 4 << 20;
@@ -121,31 +121,11 @@ impl Name {
     }
 }
 
-/// A small generator (xorshift), so that both sides see the same choices.
-struct Choices(u64);
-
-impl Choices {
-    #[inline]
-    fn below(&mut self, end: u32) -> u32 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (((self.0 >> 32) * u64::from(end)) >> 32) as u32
-    }
-
-    /// Where one of the blocks of a file of `bytes` begins.
-    #[inline]
-    fn offset(&mut self, bytes: u64) -> u64 {
-        u64::from(self.below((bytes / BLOCK_BYTES as u64) as u32)) * BLOCK_BYTES as u64
-    }
-}
-
 /// One side: files, keys, and what was prepared there.
 pub struct Subject<'a, P: Posix, K> {
     fs: &'a P,
     /// Of few keys, and of many.
     stores: [&'a K; 2],
-    amounts: Amounts,
     large: File<'a, P>,
     growing: File<'a, P>,
     block: Vec<u8>,
@@ -175,10 +155,6 @@ impl<'a, P: Posix, K: Keys> Subject<'a, P, K> {
             for number in 0..amounts.keys(scale) {
                 stores[scale as usize].put(key.number(number), &block)?;
             }
-            let mut renamed = Name::of(scale, "one-");
-            for number in 0..BATCH {
-                fs.write(renamed.path(number), content)?;
-            }
         }
         let open = |path: &str| fs.options().read(true).write(true).create(true).open(path);
         let large = open("/bench/few/large")?;
@@ -188,19 +164,19 @@ impl<'a, P: Posix, K: Keys> Subject<'a, P, K> {
         }
         let growing = open("/bench/few/growing")?;
         let value = Vec::with_capacity(2 * BLOCK_BYTES);
-        Ok(Subject { fs, stores, amounts, large, growing, block, value, seen: 0 })
+        Ok(Subject { fs, stores, large, growing, block, value, seen: 0 })
     }
 
     /// Makes what a batch needs; whether the side has such an operation.
-    fn prepare(&self, row: Row) -> Result<bool> {
+    fn prepare(&self, row: Row, targets: &[u32]) -> Result<bool> {
         let store = self.stores[row.scale as usize];
         let mut key = Name::new("gone-");
         match row.operation {
             Operation::Append => self.growing.set_len(0)?,
             Operation::GetInPlace => return Ok(store.look(key.number(0)).is_some()),
             Operation::Erase => {
-                for number in 0..BATCH {
-                    store.put(key.number(number), &self.block)?;
+                for &target in targets {
+                    store.put(key.number(target), &self.block)?;
                 }
             }
             _ => {}
@@ -208,78 +184,82 @@ impl<'a, P: Posix, K: Keys> Subject<'a, P, K> {
         Ok(true)
     }
 
+    /// Undoes what later batches have no use for.
+    fn clean_up(&self, row: Row, targets: &[u32]) -> Result<()> {
+        if row.operation == Operation::Rename {
+            let (mut from, mut to) = (Name::of(row.scale, "two-"), Name::of(row.scale, "file-"));
+            for &target in targets {
+                self.fs.rename(from.path(target), to.path(target), RenameMode::Replace)?;
+            }
+        }
+        Ok(())
+    }
+
     /// The time of one batch; `None` where the side has no such operation.
     ///
     /// # Errors
     /// As the calls.
-    pub fn batch(&mut self, row: Row, round: u32) -> Result<Option<Duration>> {
-        if !self.prepare(row)? {
+    pub fn batch(&mut self, row: Row, targets: &[u32]) -> Result<Option<Duration>> {
+        if !self.prepare(row, targets)? {
             return Ok(None);
         }
+        let time = self.run(row, targets)?;
+        self.clean_up(row, targets)?;
+        Ok(Some(time))
+    }
+
+    fn run(&mut self, row: Row, targets: &[u32]) -> Result<Duration> {
         let Row { operation, scale } = row;
         let (fs, store) = (self.fs, self.stores[scale as usize]);
-        let (files, keys) = (self.amounts.files(scale), self.amounts.keys(scale));
-        let large_bytes = self.amounts.large_bytes;
-        let mut choices = Choices(0x9e37_79b9_7f4a_7c15 ^ u64::from(round + 1));
         let mut file = Name::of(scale, "file-");
-        let mut new = Name::of(scale, "new-");
-        let (mut from, mut to) = (Name::of(scale, "one-"), Name::of(scale, "two-"));
-        if round % 2 == 1 {
-            std::mem::swap(&mut from, &mut to);
-        }
+        let (mut new, mut renamed) = (Name::of(scale, "new-"), Name::of(scale, "two-"));
         let (mut key, mut gone) = (Name::new("key-"), Name::new("gone-"));
-        let first = choices.offset(large_bytes - u64::from(BATCH) * BLOCK_BYTES as u64);
         let mut buffer = [0; BLOCK_BYTES];
         let start = Instant::now();
-        for number in 0..BATCH {
+        for &target in targets {
+            let offset = u64::from(target) * BLOCK_BYTES as u64;
             match operation {
                 Operation::Open => {
-                    let handle = fs.open(file.path(choices.below(files)), OpenFlags::READ, 0)?;
+                    let handle = fs.open(file.path(target), OpenFlags::READ, 0)?;
                     fs.close(handle)?;
                 }
-                Operation::Stat => self.seen += fs.stat(file.path(choices.below(files)))?.size as usize,
-                Operation::Read => {
-                    self.seen += fs.read_at(self.large.handle(), &mut buffer, choices.offset(large_bytes))?;
-                }
-                Operation::ReadOn => {
-                    let offset = first + u64::from(number) * BLOCK_BYTES as u64;
+                Operation::Stat => self.seen += fs.stat(file.path(target))?.size as usize,
+                Operation::Read | Operation::ReadOn => {
                     self.seen += fs.read_at(self.large.handle(), &mut buffer, offset)?;
                 }
                 Operation::Overwrite => {
-                    self.seen +=
-                        fs.write_at(self.large.handle(), &self.block, choices.offset(large_bytes))?;
+                    self.seen += fs.write_at(self.large.handle(), &self.block, offset)?;
                 }
                 Operation::Sync => {
-                    self.seen +=
-                        fs.write_at(self.large.handle(), &self.block, choices.offset(large_bytes))?;
+                    self.seen += fs.write_at(self.large.handle(), &self.block, offset)?;
                     fs.fsync(self.large.handle())?;
                 }
                 Operation::Append => self.seen += fs.append(self.growing.handle(), &self.block)?,
                 Operation::Create => {
                     let flags = OpenFlags::WRITE | OpenFlags::CREATE | OpenFlags::EXCLUSIVE;
-                    let handle = fs.open(new.path(number), flags, 0o644)?;
+                    let handle = fs.open(new.path(target), flags, 0o644)?;
                     self.seen += fs.write_at(&handle, &self.block, 0)?;
                     fs.close(handle)?;
                 }
-                Operation::Unlink => fs.unlink(new.path(number))?,
+                Operation::Unlink => fs.unlink(new.path(target))?,
                 Operation::Rename => {
-                    fs.rename(from.path(number), to.path(number), RenameMode::Replace)?;
+                    fs.rename(file.path(target), renamed.path(target), RenameMode::Replace)?;
                 }
                 Operation::Get => {
-                    store.get(key.number(choices.below(keys)), &mut self.value)?;
+                    store.get(key.number(target), &mut self.value)?;
                     self.seen += self.value.len();
                 }
                 Operation::GetInPlace => {
-                    if let Some(seen) = store.look(key.number(choices.below(keys))) {
+                    if let Some(seen) = store.look(key.number(target)) {
                         let (length, first) = seen?;
                         self.seen += length + usize::from(first);
                     }
                 }
-                Operation::Put => store.put(key.number(choices.below(keys)), &self.block)?,
-                Operation::Erase => self.seen += usize::from(store.erase(gone.number(number))?),
+                Operation::Put => store.put(key.number(target), &self.block)?,
+                Operation::Erase => self.seen += usize::from(store.erase(gone.number(target))?),
             }
         }
-        Ok(Some(start.elapsed()))
+        Ok(start.elapsed())
     }
 }
 
@@ -292,11 +272,5 @@ mod tests {
         let mut name = Name::of(Scale::Many, "file-");
         assert_eq!(name.path(42), Path::new("/bench/many/file-000042"));
         assert_eq!(name.path(123_456), Path::new("/bench/many/file-123456"));
-    }
-
-    #[test]
-    fn choices_stay_below_their_end() {
-        let mut choices = Choices(1);
-        assert!((0..1000).all(|_| choices.below(7) < 7 && choices.offset(1 << 20) < 1 << 20));
     }
 }

@@ -1,19 +1,17 @@
 //! The state of the allocator that all threads share, under one lock; and what is read without it.
 //!
-//! Groups are taken into use in order: the host provides the memory first, then the count on media rises, and only
-//! then is anything in the group given out. So whatever an object reaches is in a group in use, and a full host is an error
-//! before anything depends on its memory. A group that is free as a whole goes out of what is given out when its memory is
-//! given back to the host, and so does every such group when a volume is opened, for nothing on media says which have
-//! been given back; before it is used again the host provides the memory once more.
+//! Groups are taken into use in order. The count on media rises first. Then the host provides the memory of the group in
+//! [`Steps`], each when it is needed, and only then is anything in the step given out. So whatever an object reaches is in a
+//! group in use and has memory, and a full host is an error before anything depends on its memory. A group that is free as a
+//! whole goes out of what is given out when its memory is given back to the host.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use eyrie_medium::rules::{SafetyRule, broken};
-use eyrie_medium::{Addr, Medium, Ordered, PAGE_SIZE, SegmentId};
+use eyrie_medium::{Addr, Medium, Ordered, PAGE_SIZE};
 
-use super::bits::Bits;
 use super::buddy::Buddy;
 use super::free_map::FreeMap;
 use super::geometry::{Geometry, page_addr, page_of};
@@ -21,6 +19,7 @@ use super::headers::{CHUNK_PAGES, ChunkMap, Headers};
 use super::layout::{CHUNK_BYTES, GROUPS_IN_USE, HEADER_BYTES};
 use super::magazine::refused;
 use super::slab::{Freed, Slabs};
+use super::steps::Steps;
 use crate::object::pointer::{Class, Extent};
 use crate::{Error, Result};
 
@@ -83,23 +82,14 @@ fn pages_of(shared: &Shared, group: u64) -> (u32, u32) {
     (page_of(start), page_of(end))
 }
 
-/// Groups in use whose pages are all in `free`.
-fn free_groups(shared: &Shared, groups: u64, free: &Bits) -> BTreeSet<u64> {
-    let is_free = |group: &u64| {
-        let (start, end) = pages_of(shared, *group);
-        start < end && free.all(start, end)
-    };
-    (shared.geometry.first_group()..groups).filter(is_free).collect()
-}
-
 /// The shared state.
 pub(super) struct Central {
     buddy: Buddy,
     slabs: Slabs,
     headers: Headers,
     groups: u64,
-    /// Groups in use that are free as a whole and not in `buddy`: the host may have taken their memory back.
-    unbacked: BTreeSet<u64>,
+    /// Steps that are free as a whole and not in `buddy`: the host may not have provided their memory, or taken it back.
+    steps: Steps,
     /// Pages that are free once a cut of the medium is durable: the cut, the first page and the last one's successor. The
     /// cuts do not fall.
     kept: VecDeque<(u64, u32, u32)>,
@@ -112,17 +102,14 @@ pub(super) struct Central {
 impl Central {
     /// The state in which `map` is free and the first `groups` groups are in use.
     pub(super) fn new(shared: &Shared, groups: u64, mut map: FreeMap) -> Central {
-        let unbacked = free_groups(shared, groups, &map.pages);
-        unbacked
-            .iter()
-            .map(|&group| pages_of(shared, group))
-            .for_each(|(start, end)| map.pages.remove_run(start, end));
+        let steps = Steps::new(shared, &map.pages);
+        steps.runs(shared).for_each(|(start, end)| map.pages.remove_run(start, end));
         Central {
             buddy: Buddy::with_pages(shared.geometry.max_order(), &map.pages),
             slabs: Slabs::with_pages(map.slabs),
             headers: Headers::with_slots(map.chunks),
             groups,
-            unbacked,
+            steps,
             kept: VecDeque::new(),
             sealed: false,
             refused: 0,
@@ -145,10 +132,7 @@ impl Central {
         for &(_, first, end) in &self.kept {
             pages.insert_run(first, end);
         }
-        for &group in &self.unbacked {
-            let (start, end) = pages_of(shared, group);
-            pages.insert_run(start, end);
-        }
+        self.steps.runs(shared).for_each(|(start, end)| pages.insert_run(start, end));
         FreeMap {
             pages,
             slabs: self.slabs.pages().clone(),
@@ -201,7 +185,7 @@ impl Central {
     pub(super) fn free(&mut self, shared: &Shared, extent: Extent) {
         let Extent { addr, class } = extent;
         let page = page_of(addr.offset());
-        let freed = if !self.is_backed(shared, page) {
+        let freed = if !self.has_memory(page) {
             false
         } else if class.is_small() {
             let slot = (addr.offset() % PAGE_SIZE / class.bytes()) as u32;
@@ -283,56 +267,85 @@ impl Central {
             if let Some(page) = self.buddy.allocate(count) {
                 return Ok(page);
             }
-            if !grow || !self.grow(shared)? {
+            if !grow || !self.grow(shared, count)? {
                 return Err(Error::NoSpace);
             }
         }
     }
 
-    /// Whether the host surely has the memory of a page that is free.
-    pub(super) fn is_backed(&self, shared: &Shared, page: u32) -> bool {
-        let group = page_addr(page).offset() / shared.geometry.group_bytes();
-        !self.unbacked.contains(&group)
+    /// True if the host has the memory of a page for sure.
+    pub(super) fn has_memory(&self, page: u32) -> bool {
+        self.steps.has_memory(page)
+    }
+
+    /// True if the range of offsets, a group, is out of what is given out.
+    pub(super) fn is_aside(&self, (start, end): (u64, u64)) -> bool {
+        self.steps.are_without(page_of(start), page_of(end))
     }
 
     /// Takes groups that are free as a whole out of what is given out, until they are needed; `all`: tells those again
     /// that were before. As ranges of offsets.
     pub(super) fn set_aside(&mut self, shared: &Shared, all: bool) -> Vec<(u64, u64)> {
-        let free = free_groups(shared, self.groups, self.buddy.pages());
-        free.iter()
-            .map(|&group| pages_of(shared, group))
-            .for_each(|(start, end)| self.buddy.take_run(start, end));
-        let told = if all { free.union(&self.unbacked).copied().collect() } else { free.clone() };
-        self.unbacked.extend(free);
-        told.into_iter().map(|group| bytes_of(shared, group)).collect()
+        let mut free = self.buddy.pages().clone();
+        self.steps.runs(shared).for_each(|(start, end)| free.insert_run(start, end));
+        let mut told = Vec::new();
+        for group in shared.geometry.first_group()..self.groups {
+            let (start, end) = pages_of(shared, group);
+            if start >= end || !free.all(start, end) {
+                continue;
+            }
+            if all || !self.steps.are_without(start, end) {
+                told.push(bytes_of(shared, group));
+            }
+            for (start, end) in self.steps.runs_with_memory(shared, start, end) {
+                self.buddy.take_run(start, end);
+            }
+            self.steps.add(start, end);
+        }
+        told
     }
 
-    /// Takes the next group into use, one whose memory the host may have taken back before one that never was; `false`
-    /// when there is none.
-    pub(super) fn grow(&mut self, shared: &Shared) -> Result<bool> {
-        let geometry = &shared.geometry;
-        if let Some(&group) = self.unbacked.first() {
-            let (start, end) = bytes_of(shared, group);
-            shared.medium.back(Addr::new(SegmentId(0), start), end - start)?;
-            self.unbacked.remove(&group);
-            self.buddy.free(page_of(start), page_of(end));
-            return Ok(true);
+    /// Has the host provide the next steps in which `count` pages in a row have room, and takes a group into use where there are
+    /// none; `false` when there is none of those either.
+    pub(super) fn grow(&mut self, shared: &Shared, count: u32) -> Result<bool> {
+        loop {
+            if let Some((first, last)) = self.steps.next_for(shared, count, self.buddy.pages()) {
+                (first..last).try_for_each(|step| self.provide(shared, step))?;
+                return Ok(true);
+            }
+            if !self.take_group(shared)? {
+                return Ok(false);
+            }
         }
+    }
+
+    /// Has the host provide the memory of a step, unless it did, and gives it out from now on.
+    fn provide(&mut self, shared: &Shared, step: u32) -> Result<()> {
+        if self.steps.is_without(step) {
+            let (start, end) = self.steps.pages_of(shared, step);
+            shared.medium.back(page_addr(start), u64::from(end - start) * PAGE_SIZE)?;
+            self.steps.provided(step);
+            self.buddy.free(start, end);
+        }
+        Ok(())
+    }
+
+    /// Takes the next group into use, without memory; `false` when there is none.
+    fn take_group(&mut self, shared: &Shared) -> Result<bool> {
+        let geometry = &shared.geometry;
         let group = self.groups.max(geometry.first_group());
         if self.sealed || group >= geometry.groups() {
             return Ok(false);
         }
-        let start = geometry.end_of_groups(group).max(geometry.data_start());
-        let end = geometry.end_of_groups(group + 1);
-        shared.medium.back(Addr::new(SegmentId(0), start), end - start)?;
         let in_use = group + u64::from(!broken(SafetyRule::GroupIsInUseBeforeItIsUsed));
         // The count says nothing about earlier writes, and everything in the group is written after it has settled.
         let published = shared.medium.publish_apart(GROUPS_IN_USE, in_use, Ordered::nothing())?;
         shared.medium.settle(published);
         self.groups = group + 1;
-        shared.end.store(end, Ordering::Release);
-        self.buddy.grow(page_of(end));
-        self.buddy.free(page_of(start), page_of(end));
+        shared.end.store(geometry.end_of_groups(group + 1), Ordering::Release);
+        let (start, end) = pages_of(shared, group);
+        self.buddy.grow(end);
+        self.steps.add(start, end);
         Ok(true)
     }
 }

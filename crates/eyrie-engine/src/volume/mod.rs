@@ -32,6 +32,7 @@ mod save;
 mod slab;
 mod space;
 mod spares;
+mod steps;
 mod superblock;
 #[cfg(test)]
 mod tests;

@@ -161,8 +161,10 @@ impl Volume {
         let groups = now.min(geometry.groups());
         let new_end = geometry.end_of_groups(groups);
         if new_end > end {
-            // The last group was short, and is in use.
-            self.medium.back(Addr::new(SegmentId(0), end), new_end - end)?;
+            // The last group was short, and is in use: its last step may be.
+            let step = self.medium.step_bytes().min(self.geometry().group_bytes());
+            let step_end = end.next_multiple_of(step).min(new_end);
+            self.medium.back(Addr::new(SegmentId(0), end), step_end - end)?;
         }
         let gate = self.medium.enter()?;
         if broken(SafetyRule::GroupsLeaveUseBeforeTheEnd) {

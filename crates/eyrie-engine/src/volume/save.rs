@@ -119,7 +119,7 @@ fn decode(bytes: &[u8], shared: &Shared, volume_id: [u8; 16]) -> Option<FreeMap>
 /// The first of so many free pages in a row that the host has memory of.
 fn backed_run(space: &Space, map: &FreeMap, pages: u32) -> Option<u32> {
     let central = space.central();
-    let backed = |page: &u32| central.is_backed(space.shared(), *page);
+    let backed = |page: &u32| central.has_memory(*page);
     map.pages.runs().find_map(|(mut start, end)| {
         while end - start >= pages {
             match (start..start + pages).rev().find(|page| !backed(page)) {
@@ -148,7 +148,7 @@ pub(super) fn save(space: &Space, volume_id: [u8; 16]) -> Result<()> {
         if let Some(start) = backed_run(space, &map, pages) {
             break (page_addr(start), bytes);
         }
-        match space.central().grow(shared) {
+        match space.central().grow(shared, pages) {
             Ok(true) => {}
             _ => return Ok(()),
         }

@@ -12,7 +12,7 @@ use eyrie_medium::{Addr, MediumKind, SegmentId, Settled};
 
 use super::central::{Central, Shared};
 use super::free_map::FreeMap;
-use super::geometry::{page_addr, page_of};
+use super::geometry::page_addr;
 use super::layout::HEADER_BYTES;
 use super::magazine::{Magazine, Shape};
 use super::spares::Spares;
@@ -272,7 +272,7 @@ impl Space {
         }
         // While the lock is held nobody takes one of them into use again.
         let central = self.central();
-        groups.retain(|&(start, _)| !central.is_backed(&self.shared, page_of(start)));
+        groups.retain(|&group| central.is_aside(group));
         let end = self.shared.geometry.volume_bytes();
         groups.extend(Some((self.shared.end(), end)).filter(|&(start, end)| all && start < end));
         for &(start, end) in &groups {

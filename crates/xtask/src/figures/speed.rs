@@ -40,10 +40,7 @@ pub fn measure() -> Result<Vec<Figure>> {
     let tour: Value = serde_json::from_str(&printed)?;
     let rows = tour["measurements"].as_array().ok_or("the tour measured nothing")?;
     let find = |operation: &str, many: bool| {
-        let of = |row: &&Value| {
-            row["operation"] == operation
-                && (row["among"].as_u64().is_some_and(|among| among >= 100_000)) == many
-        };
+        let of = |row: &&Value| row["operation"] == operation && row["many"] == many;
         rows.iter().find(of).ok_or_else(|| format!("the tour has no row {operation}, many: {many}"))
     };
     let number = |row: &Value, field: &str| row[field].as_f64().unwrap_or(f64::NAN);
