@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::op::Owner;
+use crate::op::{Owner, SetIds};
 use crate::{Attributes, Error, Kind, Result};
 
 /// Set-user-id bit.
@@ -265,12 +265,12 @@ pub fn chmod(who: &Credentials, object: &Protection, mode: u16) -> Result<u16> {
     Ok(if foreign { mode & !SET_GID } else { mode })
 }
 
-/// The mode that `object` has after `who` set its user and group (`None` leaves one as it is): set-id bits are lost, but
-/// by directories.
+/// The set-id bits that `object` loses when `who` sets its user and group (`None` leaves one as it is). Directories keep
+/// theirs.
 ///
 /// # Errors
 /// `NotPermitted` unless `who` is root, or owns it and sets a group of its own, or changes nothing at all.
-pub fn chown(who: &Credentials, object: &Protection, uid: Option<u32>, gid: Option<u32>) -> Result<u16> {
+pub fn chown(who: &Credentials, object: &Protection, uid: Option<u32>, gid: Option<u32>) -> Result<SetIds> {
     let own = who.uid == object.uid;
     let uid_fits = uid.is_none_or(|uid| own && uid == object.uid);
     let gid_fits = gid.is_none_or(|gid| own && (gid == object.gid || who.in_group(gid)));
@@ -279,26 +279,41 @@ pub fn chown(who: &Credentials, object: &Protection, uid: Option<u32>, gid: Opti
         return Err(Error::NotPermitted);
     }
     if object.kind == Kind::Directory {
-        return Ok(object.mode);
+        return Ok(SetIds::Keep);
     }
-    let mode = without_set_ids(who, object);
-    if mode != object.mode && !who.owns(object) { Err(Error::NotPermitted) } else { Ok(mode) }
+    let set_ids = if who.is_root() { SetIds::DropAsMember } else { dropped_by(who, object.gid) };
+    let changes_mode = mode_after(object.mode, set_ids) != object.mode;
+    if changes_mode && !who.owns(object) { Err(Error::NotPermitted) } else { Ok(set_ids) }
 }
 
-/// The mode that `object` has after `who` wrote to it, or changed its size or storage: others than root take set-id bits from files.
+/// Whether a write by `who` takes no set-id bits from any file: its protection need not be looked at.
 #[inline]
-pub fn mode_after_write(who: &Credentials, object: &Protection) -> u16 {
-    if object.mode & (SET_UID | SET_GID) == 0 || who.is_root() || object.kind != Kind::File {
-        return object.mode;
-    }
-    without_set_ids(who, object)
+pub fn keeps_set_ids(who: &Credentials) -> bool {
+    who.is_root()
 }
 
-/// Without group execution the set-group-id bit gives no rights, and members of the group leave it.
-fn without_set_ids(who: &Credentials, object: &Protection) -> u16 {
-    let executable = object.mode & GROUP_EXECUTE != 0;
-    let drops_group = executable || !(who.is_root() || who.in_group(object.gid));
-    object.mode & !SET_UID & if drops_group { !SET_GID } else { MODE_BITS }
+/// The set-id bits that a file of group `gid` loses when `who` writes to it, or changes its size or storage. Only root
+/// leaves all.
+#[inline]
+pub fn set_ids_after_write(who: &Credentials, gid: u32) -> SetIds {
+    if keeps_set_ids(who) { SetIds::Keep } else { dropped_by(who, gid) }
+}
+
+#[inline]
+fn dropped_by(who: &Credentials, gid: u32) -> SetIds {
+    if who.in_group(gid) { SetIds::DropAsMember } else { SetIds::DropAsStranger }
+}
+
+/// A mode that loses these set-id bits. Without group execution the set-group-id bit gives no rights, and members of the
+/// group leave it.
+#[inline]
+pub fn mode_after(mode: u16, set_ids: SetIds) -> u16 {
+    let executable = mode & GROUP_EXECUTE != 0;
+    match set_ids {
+        SetIds::Keep => mode,
+        SetIds::DropAsMember if !executable => mode & !SET_UID,
+        SetIds::DropAsMember | SetIds::DropAsStranger => mode & !(SET_UID | SET_GID),
+    }
 }
 
 /// Whether `who` may set the times of `object`; `now` when both to the time of the call.
@@ -492,11 +507,17 @@ mod tests {
             (&user(), file(0o4755, 1, 10), 0o755, 0o755),
             (&root, file(0o6777, 1, 10), 0o6777, 0o777),
             (&root, file(0o2767, 1, 12), 0o2767, 0o2767),
-            (&user(), dir(0o6777, 1, 10), 0o6777, 0o6777),
         ] {
-            assert_eq!(mode_after_write(who, &before), written, "{before:?} written");
-            assert_eq!(chown(who, &before, None, None).ok(), Some(owned), "{before:?} chowned");
+            let set_ids = set_ids_after_write(who, before.gid);
+            assert_eq!(mode_after(before.mode, set_ids), written, "{before:?} written");
+            let set_ids = chown(who, &before, None, None).expect("it changes nothing else");
+            assert_eq!(mode_after(before.mode, set_ids), owned, "{before:?} chowned");
         }
+    }
+
+    #[test]
+    fn directories_keep_their_set_id_bits() {
+        assert_eq!(chown(&user(), &dir(0o6777, 1, 10), None, None).ok(), Some(SetIds::Keep));
     }
 
     #[test]

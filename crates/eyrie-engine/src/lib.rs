@@ -32,5 +32,5 @@ pub use engine::{Attributes, Birth, Engine, Entry, SpaceUsage};
 pub use error::{Error, Result};
 pub use id::{Kind, ObjectId, Time};
 pub use model::Model;
-pub use op::{Applied, AttributeChange, Content, FallocateMode, Op, Owner, RenameMode, XattrMode};
+pub use op::{Applied, AttributeChange, Content, FallocateMode, Op, Owner, RenameMode, SetIds, XattrMode};
 pub use volume::{Opened, Volume};

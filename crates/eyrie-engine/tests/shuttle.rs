@@ -12,7 +12,7 @@ use eyrie_engine::scm::Scm;
 use eyrie_engine::volume::{MediumChoice, Options};
 use eyrie_engine::{
     AttributeChange, Content, Engine, Error, FallocateMode, Kind, Model, ObjectId, Op, Owner, RenameMode,
-    Result, Time, XattrMode,
+    Result, SetIds, Time, XattrMode,
 };
 use eyrie_medium::{CrashImage, ImageBase, Medium, epoch};
 use eyrie_testkit::linear::{self, Call, Clock, Request};
@@ -128,9 +128,15 @@ impl Start {
             Op::Put { dir: root, name: b"k", id: key, owner, data: OLD, time },
             Op::SetXattr { id: file, name: b"x", value: OLD, mode: XattrMode::Set, time },
             create(b"tree", tree, Content::Bytes(&blocks)),
-            Op::Write { id: tree, offset: 5000, data: b"a part of a large extent makes a tree", time },
+            Op::Write {
+                id: tree,
+                offset: 5000,
+                data: b"a part of a large extent makes a tree",
+                set_ids: SetIds::Keep,
+                time,
+            },
             create(b"tall", tall, Content::Bytes(&blocks)),
-            Op::Write { id: tall, offset: 3 << 20, data: b"the end", time },
+            Op::Write { id: tall, offset: 3 << 20, data: b"the end", set_ids: SetIds::Keep, time },
         ] {
             engine.apply(&op).expect("a new volume");
             model.apply(&op).expect("a new model");
@@ -209,16 +215,16 @@ fn single_ops(start: &Start) -> Vec<Record> {
     let upper = &OLD.to_ascii_uppercase()[..];
     let (owner, time) = (OWNER, LATER);
     let content = Content::Bytes(OLD);
-    let range = |id, mode| Op::Fallocate { id, mode, offset: 0, length: 4096, time };
+    let range = |id, mode| Op::Fallocate { id, mode, offset: 0, length: 4096, set_ids: SetIds::Keep, time };
     let change = AttributeChange { mode: Some(0o600), ..AttributeChange::default() };
     [
         Op::Create { dir: root, name: b"new", id: fresh[0], owner, content, time },
         Op::Unlink { dir: root, name: b"k", time },
         Op::Erase { dir: root, name: b"k", time },
-        Op::Write { id: file, offset: 0, data: &upper[..8], time },
-        Op::Write { id: file, offset: 0, data: upper, time },
-        Op::Append { id: file, data: upper, time },
-        Op::SetSize { id: file, size: 0, time },
+        Op::Write { id: file, offset: 0, data: &upper[..8], set_ids: SetIds::Keep, time },
+        Op::Write { id: file, offset: 0, data: upper, set_ids: SetIds::Keep, time },
+        Op::Append { id: file, data: upper, set_ids: SetIds::Keep, time },
+        Op::SetSize { id: file, size: 0, set_ids: SetIds::Keep, time },
         range(file, FallocateMode::PunchHole),
         range(key, FallocateMode::ZeroRangeKeepSize),
         range(file, FallocateMode::InsertRange),
@@ -229,7 +235,7 @@ fn single_ops(start: &Start) -> Vec<Record> {
         Op::RemoveXattr { id: file, name: b"x", time },
         Op::Put { dir: root, name: b"k", id: fresh[0], owner, data: upper, time },
         Op::Put { dir, name: b"new", id: fresh[0], owner, data: upper, time },
-        Op::Write { id: key, offset: 0, data: upper, time },
+        Op::Write { id: key, offset: 0, data: upper, set_ids: SetIds::Keep, time },
     ]
     .iter()
     .map(Record::new)
@@ -388,7 +394,7 @@ fn regression_a_mapping_that_fails_in_an_op_is_reported_by_that_op() {
         Op::Rename { from_dir, from_name, to_dir, to_name, mode, time },
         Op::Link { dir, name: b"new", id: tree, time },
         Op::Batch { dir: root, ops: &[put, erase], time },
-        Op::Write { id: tree, offset: 0, data: &[b'+'; 9000], time },
+        Op::Write { id: tree, offset: 0, data: &[b'+'; 9000], set_ids: SetIds::Keep, time },
     ];
     for op in single_ops(&start).into_iter().chain(several_words.iter().map(Record::new)) {
         let steps = (0..).take_while(|&steps| truncate_under(&start, &op, steps)).count();
@@ -427,8 +433,8 @@ fn request(start: &Start, random: &mut SmallRng, thread: usize) -> Request {
                 time,
             }
         }
-        9 => Op::Write { id: target, offset: 8, data, time },
-        10 => Op::Append { id: target, data, time },
+        9 => Op::Write { id: target, offset: 8, data, set_ids: SetIds::Keep, time },
+        10 => Op::Append { id: target, data, set_ids: SetIds::Keep, time },
         11 => return Request::Xattr { id: target, name: b"x".to_vec() },
         12 => Op::SetXattr { id: target, name: b"x", value: data, mode: XattrMode::Set, time },
         13 => Op::RemoveXattr { id: target, name: b"x", time },
@@ -511,8 +517,9 @@ fn an_op_of_several_words_is_seen_whole() {
 
 /// Writes of these lengths at the start of file `id`, with another in between, beside a reader of four blocks.
 fn explain_writes(start: &Start, id: ObjectId, lengths: &[(usize, usize)]) {
-    let write =
-        |offset, data: &[u8]| Request::Apply(Record::new(&Op::Write { id, offset, data, time: LATER }));
+    let write = |offset, data: &[u8]| {
+        Request::Apply(Record::new(&Op::Write { id, offset, data, set_ids: SetIds::Keep, time: LATER }))
+    };
     let read = Request::Read { id, offset: 0, length: 16_384 };
     let read_twice = vec![read.clone(), read];
     for &(first, second) in lengths {
@@ -587,9 +594,9 @@ fn regression_an_orphan_written_beside_its_last_close_is_given_back_once() {
     let change = AttributeChange { mode: Some(0), ..AttributeChange::default() };
     for (id, name) in [(start.key, &b"k"[..]), (start.tree, b"tree")] {
         for op in [
-            Op::Write { id, offset: 0, data, time },
-            Op::Append { id, data, time },
-            Op::SetSize { id, size: 1, time },
+            Op::Write { id, offset: 0, data, set_ids: SetIds::Keep, time },
+            Op::Append { id, data, set_ids: SetIds::Keep, time },
+            Op::SetSize { id, size: 1, set_ids: SetIds::Keep, time },
             Op::SetAttributes { id, change, time },
         ] {
             close_beside(&start, &op, id, name, true);

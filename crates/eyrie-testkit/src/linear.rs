@@ -233,7 +233,7 @@ fn is_explained(model: &Model, call: &Call) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use eyrie_engine::{Content, Kind, Op, Owner, Time};
+    use eyrie_engine::{Content, Kind, Op, Owner, SetIds, Time};
 
     use super::*;
 
@@ -252,11 +252,17 @@ mod tests {
     }
 
     fn write(data: &[u8]) -> Request {
-        Request::Apply(Record::new(&Op::Write { id: FILE, offset: 0, data, time: TIME }))
+        Request::Apply(Record::new(&Op::Write {
+            id: FILE,
+            offset: 0,
+            data,
+            set_ids: SetIds::Keep,
+            time: TIME,
+        }))
     }
 
     fn append(data: &[u8]) -> Request {
-        Request::Apply(Record::new(&Op::Append { id: FILE, data, time: TIME }))
+        Request::Apply(Record::new(&Op::Append { id: FILE, data, set_ids: SetIds::Keep, time: TIME }))
     }
 
     const READ: Request = Request::Read { id: FILE, offset: 0, length: 8 };

@@ -9,7 +9,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use eyrie_engine::scm::Scm;
 use eyrie_engine::volume::{MediumChoice, Options};
 use eyrie_engine::{
-    Content, Engine, Error, FallocateMode, Kind, Model, ObjectId, Op, Owner, RenameMode, Time, XattrMode,
+    Content, Engine, Error, FallocateMode, Kind, Model, ObjectId, Op, Owner, RenameMode, SetIds, Time,
+    XattrMode,
 };
 use eyrie_medium::{Medium, epoch};
 use eyrie_testkit::linear::{self, Call, Request};
@@ -102,15 +103,28 @@ impl Shared {
                     time,
                 }
             }
-            13..15 => Op::Write { id: target, offset: random.random_range(0..3) * 8, data, time },
-            15 => Op::Append { id: target, data, time },
+            13..15 => Op::Write {
+                id: target,
+                offset: random.random_range(0..3) * 8,
+                data,
+                set_ids: SetIds::Keep,
+                time,
+            },
+            15 => Op::Append { id: target, data, set_ids: SetIds::Keep, time },
             16 => Op::Put { dir, name, id: fresh(), owner: OWNER, data, time },
             17 => Op::Erase { dir, name, time },
             23 => {
                 let mode = FallocateMode::ALL[random.random_range(0..5)];
-                Op::Fallocate { id: target, mode, offset: random.random_range(0..20), length: 9, time }
+                Op::Fallocate {
+                    id: target,
+                    mode,
+                    offset: random.random_range(0..20),
+                    length: 9,
+                    set_ids: SetIds::Keep,
+                    time,
+                }
             }
-            18 => Op::SetSize { id: target, size: random.random_range(0..30), time },
+            18 => Op::SetSize { id: target, size: random.random_range(0..30), set_ids: SetIds::Keep, time },
             _ => {
                 let put = Op::Put { dir, name: b"k", id: fresh(), owner: OWNER, data, time };
                 let ops = [put, Op::Erase { dir, name: b"a", time }];

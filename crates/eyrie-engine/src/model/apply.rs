@@ -7,7 +7,7 @@ use super::state::{Body, Directory, State};
 use crate::op::{XATTR_LIST_MAX, XATTR_NAME_MAX, XATTR_SIZE_MAX};
 use crate::{
     Applied, AttributeChange, Content, Error, FallocateMode, Kind, ObjectId, Op, Owner, RenameMode, Result,
-    Time, XattrMode,
+    SetIds, Time, XattrMode, access,
 };
 
 /// Largest file, in bytes.
@@ -30,11 +30,17 @@ impl State {
             Op::Rename { from_dir, from_name, to_dir, to_name, mode, time } => {
                 self.rename((from_dir, from_name), (to_dir, to_name), mode, time).map(done)
             }
-            Op::Write { id, offset, data, time } => self.write(id, Some(offset), data, time),
-            Op::Append { id, data, time } => self.write(id, None, data, time),
-            Op::SetSize { id, size, time } => self.set_size(id, size, time).map(done),
-            Op::Fallocate { id, mode, offset, length, time } => {
-                self.fallocate(id, mode, offset, length, time).map(done)
+            Op::Write { id, offset, data, set_ids, time } => {
+                self.write(id, Some(offset), data, set_ids, time)
+            }
+            Op::Append { id, data, set_ids, time } => self.write(id, None, data, set_ids, time),
+            Op::SetSize { id, size, set_ids, time } => {
+                self.set_size(id, size)?;
+                self.written(id, set_ids, time).map(done)
+            }
+            Op::Fallocate { id, mode, offset, length, set_ids, time } => {
+                self.fallocate(id, mode, offset, length)?;
+                self.written(id, set_ids, time).map(done)
             }
             Op::SetAttributes { id, change, time } => self.set_attributes(id, change, time).map(done),
             Op::SetXattr { id, name, value, mode, time } => {
@@ -197,7 +203,14 @@ impl State {
     }
 
     /// Writes at `offset`, or at the end.
-    fn write(&mut self, id: ObjectId, offset: Option<u64>, bytes: &[u8], time: Time) -> Result<Applied> {
+    fn write(
+        &mut self,
+        id: ObjectId,
+        offset: Option<u64>,
+        bytes: &[u8],
+        set_ids: SetIds,
+        time: Time,
+    ) -> Result<Applied> {
         let size = self.file_mut(id)?.size();
         let applied = Applied { offset: if offset.is_none() { size } else { 0 }, created: false };
         if bytes.is_empty() {
@@ -208,28 +221,28 @@ impl State {
             return Err(Error::TooLarge);
         }
         self.file_mut(id)?.write(offset, bytes);
-        self.touch(id, time)?;
+        self.written(id, set_ids, time)?;
         Ok(applied)
     }
 
-    fn set_size(&mut self, id: ObjectId, size: u64, time: Time) -> Result<()> {
+    /// The rest of a change of a file's bytes: its times and set-id bits.
+    fn written(&mut self, id: ObjectId, set_ids: SetIds, time: Time) -> Result<()> {
+        let mode = &mut self.object_mut(id)?.owner.mode;
+        *mode = access::mode_after(*mode, set_ids);
+        self.touch(id, time)
+    }
+
+    fn set_size(&mut self, id: ObjectId, size: u64) -> Result<()> {
         let data = self.file_mut(id)?;
         if size > MAX_SIZE {
             return Err(Error::TooLarge);
         }
         data.set_size(size);
-        self.touch(id, time)
+        Ok(())
     }
 
     /// In the order in which ext4 checks: the range, its alignment, the largest size, the end of the file.
-    fn fallocate(
-        &mut self,
-        id: ObjectId,
-        mode: FallocateMode,
-        offset: u64,
-        length: u64,
-        time: Time,
-    ) -> Result<()> {
+    fn fallocate(&mut self, id: ObjectId, mode: FallocateMode, offset: u64, length: u64) -> Result<()> {
         let data = self.file_mut(id)?;
         if length == 0 {
             return Err(Error::Invalid("a range has at least one byte"));
@@ -253,7 +266,7 @@ impl State {
         if mode.extends() && end > data.size() {
             data.set_size(end);
         }
-        self.touch(id, time)
+        Ok(())
     }
 
     fn file_mut(&mut self, id: ObjectId) -> Result<&mut Data> {
@@ -265,10 +278,10 @@ impl State {
     }
 
     fn set_attributes(&mut self, id: ObjectId, change: AttributeChange, time: Time) -> Result<()> {
-        let AttributeChange { mode, uid, gid, accessed, modified } = change;
+        let AttributeChange { mode, set_ids, uid, gid, accessed, modified } = change;
         let object = self.object_mut(id)?;
         check_mode(mode.unwrap_or(0))?;
-        object.owner.mode = mode.unwrap_or(object.owner.mode);
+        object.owner.mode = access::mode_after(mode.unwrap_or(object.owner.mode), set_ids);
         object.owner.uid = uid.unwrap_or(object.owner.uid);
         object.owner.gid = gid.unwrap_or(object.owner.gid);
         object.accessed = accessed.unwrap_or(object.accessed);

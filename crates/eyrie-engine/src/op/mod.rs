@@ -100,11 +100,32 @@ pub enum XattrMode {
     Replace,
 }
 
+/// Set-id bits that a change of a file takes away, decided by [`access`](crate::access) for the user who changes it.
+///
+/// The engine clears them in the commit of the change, by the mode that the file has then.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum SetIds {
+    /// None.
+    #[default]
+    Keep,
+    /// Those that a user takes who is in the group of the file.
+    DropAsMember,
+    /// Those that any other user takes.
+    DropAsStranger,
+}
+
+impl SetIds {
+    /// All of them.
+    pub const ALL: [SetIds; 3] = [SetIds::Keep, SetIds::DropAsMember, SetIds::DropAsStranger];
+}
+
 /// Attributes to set; `None` leaves one as it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct AttributeChange {
     /// Permission bits, at most 0o7777.
     pub mode: Option<u16>,
+    /// Set-id bits that the mode loses.
+    pub set_ids: SetIds,
     /// User id.
     pub uid: Option<u32>,
     /// Group id.
@@ -118,7 +139,7 @@ pub struct AttributeChange {
 /// One change of a volume, whole or not at all.
 ///
 /// Offsets, sizes and lengths are in bytes. Names are 1 to 255 bytes of any kind. `time` is when it happened: the
-/// modification and change time of what it changed.
+/// modification and change time of what it changed. `set_ids` tells which set-id bits a file loses with the change.
 #[expect(missing_docs, reason = "the fields are explained with the variants")]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Op<'a> {
@@ -140,14 +161,14 @@ pub enum Op<'a> {
         time: Time,
     },
     /// Stores bytes in a file, which grows as needed.
-    Write { id: ObjectId, offset: u64, data: &'a [u8], time: Time },
+    Write { id: ObjectId, offset: u64, data: &'a [u8], set_ids: SetIds, time: Time },
     /// Stores bytes at the end of a file.
-    Append { id: ObjectId, data: &'a [u8], time: Time },
+    Append { id: ObjectId, data: &'a [u8], set_ids: SetIds, time: Time },
     /// Cuts a file or extends it with zeros.
-    SetSize { id: ObjectId, size: u64, time: Time },
+    SetSize { id: ObjectId, size: u64, set_ids: SetIds, time: Time },
     /// Changes which storage `length` bytes from `offset` on have, by `mode`. To collapse and to insert, both must be
     /// multiples of 4096; the range must begin before the end of the file, and a collapsed one end before it.
-    Fallocate { id: ObjectId, mode: FallocateMode, offset: u64, length: u64, time: Time },
+    Fallocate { id: ObjectId, mode: FallocateMode, offset: u64, length: u64, set_ids: SetIds, time: Time },
     /// Sets attributes; `time` becomes the change time.
     SetAttributes { id: ObjectId, change: AttributeChange, time: Time },
     /// Sets an extended attribute; `time` becomes the change time. Names have 1 to [`XATTR_NAME_MAX`] bytes of any kind.

@@ -8,7 +8,7 @@ use super::tree::Salvage;
 use super::words;
 use crate::object::mfile::{self, Part};
 use crate::object::xattr;
-use crate::{Content, Error, Kind, ObjectId, Op, Result, XattrMode};
+use crate::{Content, Error, Kind, ObjectId, Op, Result, SetIds, XattrMode};
 
 /// Bytes that are read and written at once.
 const CHUNK_BYTES: u64 = 1 << 20;
@@ -165,7 +165,13 @@ impl Salvage<'_> {
                 let (start, bytes) = (offset + at, part.len() as u64);
                 match read {
                     Ok(()) => {
-                        self.to.apply(&Op::Write { id, offset: start, data: part, time: object.changed })?;
+                        self.to.apply(&Op::Write {
+                            id,
+                            offset: start,
+                            data: part,
+                            set_ids: SetIds::Keep,
+                            time: object.changed,
+                        })?;
                         self.done.bytes += bytes;
                         end = start + bytes;
                     }
@@ -175,7 +181,12 @@ impl Salvage<'_> {
             }
         }
         if end != object.size {
-            self.to.apply(&Op::SetSize { id, size: object.size, time: object.changed })?;
+            self.to.apply(&Op::SetSize {
+                id,
+                size: object.size,
+                set_ids: SetIds::Keep,
+                time: object.changed,
+            })?;
         }
         lost.sort_by_key(|lost| lost.offset);
         if let Some(Lost { offset, error, .. }) = lost.first() {

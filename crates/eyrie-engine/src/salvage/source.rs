@@ -49,6 +49,7 @@ impl Object {
             gid: Some(gid),
             accessed: Some(self.accessed),
             modified: Some(self.modified),
+            ..AttributeChange::default()
         }
     }
 }

@@ -4,7 +4,7 @@ use super::{Scm, check_mode};
 use crate::object::header::HotChange;
 use crate::object::pointer::Pointer;
 use crate::transaction::Transaction;
-use crate::{Applied, AttributeChange, ObjectId, Result, Time};
+use crate::{Applied, AttributeChange, ObjectId, Result, Time, access};
 
 impl Scm {
     pub(super) fn set_attributes(
@@ -27,7 +27,7 @@ impl Scm {
         let header = self.header(id)?;
         let (hot, mut cold) = header.hot_and_cold(self.medium())?;
         check_mode(change.mode.unwrap_or(0))?;
-        cold.mode = change.mode.unwrap_or(cold.mode);
+        cold.mode = access::mode_after(change.mode.unwrap_or(cold.mode), change.set_ids);
         cold.uid = change.uid.unwrap_or(cold.uid);
         cold.gid = change.gid.unwrap_or(cold.gid);
         if let Some(accessed) = change.accessed {

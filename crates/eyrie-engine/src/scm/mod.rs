@@ -39,6 +39,7 @@ use crate::{
 };
 use locks::Locks;
 use opens::Opens;
+use write::Touch;
 
 const NAME_MAX: usize = 255;
 
@@ -279,11 +280,15 @@ impl Scm {
             Op::Rename { from_dir, from_name, to_dir, to_name, mode, time } => {
                 self.rename(rename::Move { from_dir, from_name, to_dir, to_name, mode, time })
             }
-            Op::Write { id, offset, data, time } => self.write_data(id, Some(offset), data, time),
-            Op::Append { id, data, time } => self.write_data(id, None, data, time),
-            Op::SetSize { id, size, time } => self.set_size(id, size, time),
-            Op::Fallocate { id, mode, offset, length, time } => {
-                self.fallocate(id, mode, offset, length, time)
+            Op::Write { id, offset, data, set_ids, time } => {
+                self.write_data(id, Some(offset), data, Touch { set_ids, time })
+            }
+            Op::Append { id, data, set_ids, time } => {
+                self.write_data(id, None, data, Touch { set_ids, time })
+            }
+            Op::SetSize { id, size, set_ids, time } => self.set_size(id, size, Touch { set_ids, time }),
+            Op::Fallocate { id, mode, offset, length, set_ids, time } => {
+                self.fallocate(id, mode, offset, length, Touch { set_ids, time })
             }
             Op::SetAttributes { id, change, time } => self.set_attributes(id, &change, time),
             Op::SetXattr { id, name, value, mode, time } => {

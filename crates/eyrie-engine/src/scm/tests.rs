@@ -9,7 +9,7 @@ use crate::object::collection::layout::{LINK, page_extent};
 use crate::object::header::HotChange;
 use crate::object::pointer::{Class, Extent, Pointer};
 use crate::volume::redo_slot;
-use crate::{Content, FallocateMode};
+use crate::{Content, FallocateMode, SetIds};
 
 const OWNER: Owner = Owner { mode: 0o755, uid: 0, gid: 0 };
 const BORN: Time = Time::new(1, 0);
@@ -122,7 +122,7 @@ fn regression_storage_that_leads_back_into_itself_is_not_given_back() {
     set_root(&engine, file, root.with_height(3), 512 << 30);
     let before = engine.space();
     for size in [0, 1] {
-        let cut = engine.apply(&Op::SetSize { id: file, size, time: LATER });
+        let cut = engine.apply(&Op::SetSize { id: file, size, set_ids: SetIds::Keep, time: LATER });
         assert!(matches!(cut, Err(Error::Corrupt { .. })), "{cut:?}");
         assert_eq!(hot(&engine, file).size, 512 << 30);
     }
@@ -153,11 +153,11 @@ fn regression_nothing_is_stored_through_a_damaged_pointer_of_a_file() {
         let (leaf, node) = (Pointer::leaf(page(victim)), Pointer::node(page(victim)).with_height(1));
         let leaf_below = node_over(&engine, leaf).with_height(1);
         let unwritten_below = node_over(&engine, Pointer::unwritten(page(victim))).with_height(1);
-        let write = |offset, data| Op::Write { id, offset, data, time: LATER };
-        let append = Op::Append { id, data: &[b'+'; 10], time: LATER };
-        let extend = |size| Op::SetSize { id, size, time: LATER };
+        let write = |offset, data| Op::Write { id, offset, data, set_ids: SetIds::Keep, time: LATER };
+        let append = Op::Append { id, data: &[b'+'; 10], set_ids: SetIds::Keep, time: LATER };
+        let extend = |size| Op::SetSize { id, size, set_ids: SetIds::Keep, time: LATER };
         let (mode, offset, length) = (FallocateMode::Allocate, 0, PAGE_SIZE);
-        let allocate = Op::Fallocate { id, mode, offset, length, time: LATER };
+        let allocate = Op::Fallocate { id, mode, offset, length, set_ids: SetIds::Keep, time: LATER };
         let cases = [
             (leaf, PAGE_SIZE, write(8, b"in place")),
             (leaf, 100, append),
@@ -233,7 +233,9 @@ fn several_threads_mark_what_one_marks_and_find_what_two_objects_claim() {
         let dir = if number < 2000 { engine.root } else { dirs[number % 10] };
         let id = create(&engine, dir, format!("file-{number}").as_bytes(), Kind::File).expect("room");
         let data = vec![7; number % 9 * 700];
-        engine.apply(&Op::Write { id, offset: 0, data: &data, time: LATER }).expect("room");
+        engine
+            .apply(&Op::Write { id, offset: 0, data: &data, set_ids: SetIds::Keep, time: LATER })
+            .expect("room");
         files.push(id);
     }
     let marked = |threads| recovery::mark_with(&engine.volume, engine.root, engine.volume.marks(), threads);

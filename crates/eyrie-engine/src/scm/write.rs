@@ -7,7 +7,7 @@ use super::Scm;
 use crate::object::header::{Cold, Header, Hot, HotChange};
 use crate::object::mfile::{self, Change, MAX_SIZE};
 use crate::transaction::Transaction;
-use crate::{Applied, Error, FallocateMode, Kind, ObjectId, Result, Time};
+use crate::{Applied, Error, FallocateMode, Kind, ObjectId, Result, SetIds, Time, access};
 
 /// Refuses objects that are no files.
 pub(super) fn require_file(id: ObjectId) -> Result<()> {
@@ -44,6 +44,15 @@ fn resized(mode: FallocateMode, offset: u64, length: u64, size: u64) -> Result<(
     }
 }
 
+/// Attributes that change with the bytes of a file.
+#[derive(Clone, Copy)]
+pub(super) struct Touch {
+    /// Set-id bits that it loses.
+    pub(super) set_ids: SetIds,
+    /// Its new times.
+    pub(super) time: Time,
+}
+
 impl Scm {
     /// Writes at `offset`, or at the end for `None`.
     pub(super) fn write_data(
@@ -51,7 +60,7 @@ impl Scm {
         id: ObjectId,
         offset: Option<u64>,
         data: &[u8],
-        time: Time,
+        touch: Touch,
     ) -> Result<Applied> {
         require_file(id)?;
         let header = self.header(id)?;
@@ -74,16 +83,24 @@ impl Scm {
         let mut transaction = Transaction::begin(&self.volume);
         match mfile::write(&mut transaction, hot.selector, hot.root, hot.size, offset, data)? {
             Change::Root(root, size) => {
-                let change = HotChange::data(root, size, time);
-                self.change_data(&mut transaction, header, &hot, change, leaves_hole(&hot, offset))?;
+                let change = HotChange::data(root, size, touch.time);
+                let makes_holes = leaves_hole(&hot, offset);
+                self.change_data(&mut transaction, header, &hot, change, touch.set_ids, makes_holes)?;
             }
-            Change::Below => header.touch_first(&mut transaction, &hot, time),
+            Change::Below => {
+                let change = HotChange::data(hot.root, hot.size, touch.time);
+                if touch.set_ids == SetIds::Keep
+                    || !self.change_cold(&mut transaction, header, &hot, change, touch.set_ids, false)?
+                {
+                    header.touch_first(&mut transaction, &hot, touch.time);
+                }
+            }
         }
         transaction.commit()?;
         Ok(Applied { offset: began, created: false })
     }
 
-    pub(super) fn set_size(&self, id: ObjectId, size: u64, time: Time) -> Result<Applied> {
+    pub(super) fn set_size(&self, id: ObjectId, size: u64, touch: Touch) -> Result<Applied> {
         require_file(id)?;
         let header = self.header(id)?;
         let _held = self.locks.hold(&[id]);
@@ -93,9 +110,9 @@ impl Scm {
         }
         let mut transaction = Transaction::begin(&self.volume);
         let root = mfile::set_size(&mut transaction, hot.root, hot.size, size)?;
-        let change = HotChange::data(root, size, time);
+        let change = HotChange::data(root, size, touch.time);
         let makes_holes = leaves_hole(&hot, size.next_multiple_of(PAGE_SIZE));
-        self.change_data(&mut transaction, header, &hot, change, makes_holes)?;
+        self.change_data(&mut transaction, header, &hot, change, touch.set_ids, makes_holes)?;
         transaction.commit()?;
         Ok(Applied::default())
     }
@@ -107,7 +124,7 @@ impl Scm {
         mode: FallocateMode,
         offset: u64,
         length: u64,
-        time: Time,
+        touch: Touch,
     ) -> Result<Applied> {
         require_file(id)?;
         let header = self.header(id)?;
@@ -134,30 +151,49 @@ impl Scm {
         };
         let makes_holes = matches!(mode, FallocateMode::PunchHole | FallocateMode::InsertRange)
             || mode.extends() && leaves_hole(&hot, offset);
-        let change = HotChange::data(root, size, time);
-        self.change_data(&mut transaction, header, &hot, change, makes_holes)?;
+        let change = HotChange::data(root, size, touch.time);
+        self.change_data(&mut transaction, header, &hot, change, touch.set_ids, makes_holes)?;
         transaction.commit()?;
         Ok(Applied::default())
     }
 
-    /// Makes the commit bring `change` to life. If it may leave holes of whole pages, the file is said to be sparse from now
-    /// on.
+    /// Makes the commit bring `change` to life, and with it the cold attributes that it changes.
+    #[inline]
     fn change_data(
         &self,
         transaction: &mut Transaction<'_>,
         header: Header,
         now: &Hot,
         change: HotChange,
+        set_ids: SetIds,
         makes_holes: bool,
     ) -> Result<()> {
-        if makes_holes {
-            let (_, mut cold) = header.hot_and_cold(self.medium())?;
-            if cold.flags & Cold::SPARSE == 0 {
-                cold.flags |= Cold::SPARSE;
-                return header.change_cold(transaction, now, &cold, change);
-            }
+        let may_change_cold = makes_holes || set_ids != SetIds::Keep;
+        if !may_change_cold || !self.change_cold(transaction, header, now, change, set_ids, makes_holes)? {
+            header.change(transaction, now, &change);
         }
-        header.change(transaction, now, &change);
         Ok(())
+    }
+
+    /// The same where cold attributes do change; otherwise it does nothing and returns false. A file that may have got
+    /// holes of whole pages is said to be sparse from now on, and set-id bits go with the commit of the bytes.
+    fn change_cold(
+        &self,
+        transaction: &mut Transaction<'_>,
+        header: Header,
+        now: &Hot,
+        change: HotChange,
+        set_ids: SetIds,
+        makes_holes: bool,
+    ) -> Result<bool> {
+        let (_, mut cold) = header.hot_and_cold(self.medium())?;
+        let flags = cold.flags | if makes_holes { Cold::SPARSE } else { 0 };
+        let mode = access::mode_after(cold.mode, set_ids);
+        if (flags, mode) == (cold.flags, cold.mode) {
+            return Ok(false);
+        }
+        (cold.flags, cold.mode) = (flags, mode);
+        header.change_cold(transaction, now, &cold, change)?;
+        Ok(true)
     }
 }

@@ -1,6 +1,8 @@
 //! Trees of small volumes, and what tells them apart.
 
-use eyrie_engine::{AttributeChange, Content, Engine, Kind, Model, ObjectId, Op, Owner, Time, XattrMode};
+use eyrie_engine::{
+    AttributeChange, Content, Engine, Kind, Model, ObjectId, Op, Owner, SetIds, Time, XattrMode,
+};
 
 use super::*;
 
@@ -54,9 +56,9 @@ fn names_of_one_object_are_told_from_copies() {
 #[test]
 fn every_difference_is_told() {
     let time = Time::new(2, 0);
-    let text = told(|_, id| Op::Write { id, offset: 2, data: b"T", time });
+    let text = told(|_, id| Op::Write { id, offset: 2, data: b"T", set_ids: SetIds::Keep, time });
     assert_eq!(text, "/dir/file: byte 2 is 0x74, and 0x54");
-    let text = told(|_, id| Op::SetSize { id, size: 4, time });
+    let text = told(|_, id| Op::SetSize { id, size: 4, set_ids: SetIds::Keep, time });
     assert!(text.contains("/dir/file: size 5, and 4"), "{text}");
     let change = AttributeChange { mode: Some(0o600), modified: Some(Time::new(9, 9)), ..Default::default() };
     let text = told(|_, id| Op::SetAttributes { id, change, time });
@@ -75,10 +77,12 @@ fn what_is_not_included_does_not_differ() {
     let read = |include| try_tree(&model, include).unwrap();
     let no_contents = Include { contents: false, ..Include::NO_TIMES };
     let before = (read(Include::NO_TIMES), read(no_contents), tree(&model));
-    model.apply(&Op::SetSize { id, size: 5, time: Time::new(3, 0) }).unwrap();
+    model.apply(&Op::SetSize { id, size: 5, set_ids: SetIds::Keep, time: Time::new(3, 0) }).unwrap();
     assert_eq!(before.0, read(Include::NO_TIMES));
     assert_ne!(before.2, tree(&model));
-    model.apply(&Op::Write { id, offset: 0, data: b"B", time: Time::new(3, 0) }).unwrap();
+    model
+        .apply(&Op::Write { id, offset: 0, data: b"B", set_ids: SetIds::Keep, time: Time::new(3, 0) })
+        .unwrap();
     assert_ne!(before.0, read(Include::NO_TIMES));
     assert_eq!(before.1, read(no_contents));
 }
@@ -89,11 +93,21 @@ fn huge_sparse_files_are_compared_by_their_data_and_zeros_are_holes() {
     let (b, _) = sample(1 << 20);
     let far = 1 << 62;
     for model in [&a, &b] {
-        model.apply(&Op::Write { id, offset: far, data: b"far", time: Time::new(3, 0) }).unwrap();
+        model
+            .apply(&Op::Write { id, offset: far, data: b"far", set_ids: SetIds::Keep, time: Time::new(3, 0) })
+            .unwrap();
     }
-    b.apply(&Op::Write { id, offset: 1 << 40, data: &[0; 9000], time: Time::new(3, 0) }).unwrap();
+    b.apply(&Op::Write {
+        id,
+        offset: 1 << 40,
+        data: &[0; 9000],
+        set_ids: SetIds::Keep,
+        time: Time::new(3, 0),
+    })
+    .unwrap();
     assert_eq!(difference(&tree(&a), &tree(&b)), None);
-    b.apply(&Op::Write { id, offset: far + 1, data: b"A", time: Time::new(3, 0) }).unwrap();
+    b.apply(&Op::Write { id, offset: far + 1, data: b"A", set_ids: SetIds::Keep, time: Time::new(3, 0) })
+        .unwrap();
     let text = difference(&tree(&a), &tree(&b)).expect("they differ");
     assert_eq!(text, format!("/dir/file: byte {} is 0x61, and 0x41", far + 1));
 }

@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use eyrie_engine::object::header::Identity;
 use eyrie_engine::scm::Scm;
 use eyrie_engine::volume::layout::{CLEAN, CLEAN_MARK};
-use eyrie_engine::{Content, Engine, Kind, ObjectId, Op, Owner, Time, recovery};
+use eyrie_engine::{Content, Engine, Kind, ObjectId, Op, Owner, SetIds, Time, recovery};
 use eyrie_medium::{Choice, CrashImage, CrashPoint, ImageBase, Plan, Rule, epoch};
 
 use super::ground::crashed;
@@ -195,7 +195,7 @@ fn write_anew(engine: &Scm) -> eyrie_engine::Result<Found> {
     let owner = Owner { mode: 0o600, uid: 0, gid: 0 };
     let content = Content::Bytes(b"written after the crash");
     engine.apply(&Op::Create { dir, name: b"\x01new", id, owner, content, time })?;
-    engine.apply(&Op::Write { id, offset: 8, data: b"anew ", time })?;
+    engine.apply(&Op::Write { id, offset: 8, data: b"anew ", set_ids: SetIds::Keep, time })?;
     let mut bytes = [0; 40];
     let count = engine.read(id, 0, &mut bytes)?;
     if &bytes[..count] != b"written anew  the crash" {

@@ -7,7 +7,7 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
 use super::ranges::{self, fallocate, ranges};
-use super::{Act, Case, Change, Opening, Volume};
+use super::{Act, Case, Change, Opening, Volume, set_ids};
 use crate::ops::{Bytes, Start};
 
 /// Pairs of Ops that are drawn (a count).
@@ -21,7 +21,7 @@ fn create(path: &str, kind: Kind, start: Start) -> Change {
     Change::Create { path: path.into(), kind, start }
 }
 
-fn file(path: &str, length: usize) -> Change {
+pub(super) fn file(path: &str, length: usize) -> Change {
     create(path, Kind::File, Start::Bytes(bytes(length, 100 + length as u32)))
 }
 
@@ -355,6 +355,7 @@ pub fn single() -> Vec<Case> {
     let large = large();
     all(&large, &large_changes());
     all(&large, &ranges());
+    all(&set_ids::privileged(), &set_ids::changes());
     let crowds = [
         crowded("about to split", 22, 1),
         crowded("page full", 7, 220),

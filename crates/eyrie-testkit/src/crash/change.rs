@@ -1,8 +1,8 @@
 //! Ops whose objects are told by their paths, so that the same change runs on any volume that has them.
 
 use eyrie_engine::{
-    AttributeChange, Content, Engine, FallocateMode, Kind, ObjectId, Op, Owner, RenameMode, Result, Time,
-    XattrMode,
+    AttributeChange, Content, Engine, FallocateMode, Kind, ObjectId, Op, Owner, RenameMode, Result, SetIds,
+    Time, XattrMode,
 };
 
 use crate::ops::{Bytes, Record, Start};
@@ -72,6 +72,11 @@ pub enum Change {
     },
     Erase {
         path: String,
+    },
+    /// A change of a file's bytes by a user who takes set-id bits with it.
+    ByUser {
+        change: Box<Change>,
+        set_ids: SetIds,
     },
     /// Puts where there are bytes, erases otherwise.
     Batch {
@@ -168,6 +173,19 @@ impl Resolver<'_> {
     }
 }
 
+/// The same change of a file's bytes, by a user who takes `set_ids` with it.
+fn by_user(op: Op<'_>, set_ids: SetIds) -> Op<'_> {
+    match op {
+        Op::Write { id, offset, data, time, .. } => Op::Write { id, offset, data, set_ids, time },
+        Op::Append { id, data, time, .. } => Op::Append { id, data, set_ids, time },
+        Op::SetSize { id, size, time, .. } => Op::SetSize { id, size, set_ids, time },
+        Op::Fallocate { id, mode, offset, length, time, .. } => {
+            Op::Fallocate { id, mode, offset, length, set_ids, time }
+        }
+        other => other,
+    }
+}
+
 impl Change {
     /// The Op for `engine`, with ids reserved there; `None` if the volume has not the objects it needs.
     pub(super) fn resolve(&self, engine: &dyn Engine, time: Time) -> Result<Option<Resolved>> {
@@ -180,12 +198,18 @@ impl Change {
             Change::Write { path, offset, bytes } => {
                 written = find(engine, path);
                 let data = &bytes.make();
-                written.map(|id| Record::new(&Op::Write { id, offset: *offset, data, time }))
+                written.map(|id| {
+                    Record::new(&Op::Write { id, offset: *offset, data, set_ids: SetIds::Keep, time })
+                })
             }
             Change::SetXattr { path, name, bytes, mode } => find(engine, path).map(|id| {
                 let (name, value, mode) = (name.as_bytes(), &bytes.make()[..], *mode);
                 Record::new(&Op::SetXattr { id, name, value, mode, time })
             }),
+            Change::ByUser { change, set_ids } => {
+                let Some(resolved) = change.resolve(engine, time)? else { return Ok(None) };
+                Some(Record::new(&by_user(resolved.record.decode().op(), *set_ids)))
+            }
             other => other.plain(engine, time),
         };
         Ok(record.map(|record| Resolved { record, reserved: resolver.reserved, written }))
@@ -215,10 +239,14 @@ impl Change {
                 let ((from_dir, from_name), (to_dir, to_name)) = (place(engine, from)?, place(engine, to)?);
                 Op::Rename { from_dir, from_name, to_dir, to_name, mode: *mode, time }
             }
-            Change::Append { path, .. } => Op::Append { id: find(engine, path)?, data: &appended, time },
-            Change::SetSize { path, size } => Op::SetSize { id: find(engine, path)?, size: *size, time },
+            Change::Append { path, .. } => {
+                Op::Append { id: find(engine, path)?, data: &appended, set_ids: SetIds::Keep, time }
+            }
+            Change::SetSize { path, size } => {
+                Op::SetSize { id: find(engine, path)?, size: *size, set_ids: SetIds::Keep, time }
+            }
             &Change::Fallocate { ref path, mode, offset, length } => {
-                Op::Fallocate { id: find(engine, path)?, mode, offset, length, time }
+                Op::Fallocate { id: find(engine, path)?, mode, offset, length, set_ids: SetIds::Keep, time }
             }
             Change::SetAttributes { path, change } => {
                 Op::SetAttributes { id: find(engine, path)?, change: *change, time }
@@ -230,6 +258,7 @@ impl Change {
             | Change::Put { .. }
             | Change::Batch { .. }
             | Change::Write { .. }
+            | Change::ByUser { .. }
             | Change::SetXattr { .. } => unreachable!("resolved before"),
         };
         Some(Record::new(&op))

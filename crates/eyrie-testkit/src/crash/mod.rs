@@ -17,6 +17,7 @@ mod explore;
 pub mod plant;
 mod ranges;
 mod run;
+mod set_ids;
 mod volumes;
 
 pub use change::Change;

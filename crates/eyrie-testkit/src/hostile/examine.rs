@@ -4,7 +4,8 @@ use std::collections::HashSet;
 
 use eyrie_engine::scm::Scm;
 use eyrie_engine::{
-    AttributeChange, Content, Engine, FallocateMode, Kind, ObjectId, Op, Owner, RenameMode, Time, XattrMode,
+    AttributeChange, Content, Engine, FallocateMode, Kind, ObjectId, Op, Owner, RenameMode, SetIds, Time,
+    XattrMode,
 };
 use eyrie_medium::Medium;
 
@@ -132,15 +133,15 @@ fn change(engine: &Scm, found: &[Entry]) {
                 apply(Op::RemoveDirectory { dir: from, name, time });
             }
             Kind::File => {
-                apply(Op::Write { id, offset: 3, data: &[1; 300], time });
-                apply(Op::Write { id, offset: 10_000, data: &[2; 5000], time });
-                apply(Op::Append { id, data: &[3; 200], time });
+                apply(Op::Write { id, offset: 3, data: &[1; 300], set_ids: SetIds::Keep, time });
+                apply(Op::Write { id, offset: 10_000, data: &[2; 5000], set_ids: SetIds::Keep, time });
+                apply(Op::Append { id, data: &[3; 200], set_ids: SetIds::Keep, time });
                 let (offset, length) = (4096, 8192);
                 for mode in FallocateMode::ALL {
-                    apply(Op::Fallocate { id, mode, offset, length, time });
+                    apply(Op::Fallocate { id, mode, offset, length, set_ids: SetIds::Keep, time });
                 }
-                apply(Op::SetSize { id, size: 5000, time });
-                apply(Op::SetSize { id, size: 1 << 40, time });
+                apply(Op::SetSize { id, size: 5000, set_ids: SetIds::Keep, time });
+                apply(Op::SetSize { id, size: 1 << 40, set_ids: SetIds::Keep, time });
             }
             _ => {}
         }
@@ -175,7 +176,7 @@ fn change(engine: &Scm, found: &[Entry]) {
         }
     }
     if let Some(id) = file {
-        let _ = engine.apply(&Op::Append { id, data: &[9; 40_000], time });
+        let _ = engine.apply(&Op::Append { id, data: &[9; 40_000], set_ids: SetIds::Keep, time });
         let _ = engine.apply(&Op::Unlink { dir: root, name: b"\x01file", time });
     }
 }

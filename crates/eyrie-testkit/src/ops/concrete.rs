@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use eyrie_engine::op::encode::{self, Decoded};
-use eyrie_engine::{Content, Engine, Kind, ObjectId, Op, Result};
+use eyrie_engine::{AttributeChange, Content, Engine, Kind, ObjectId, Op, Result, SetIds};
 
 use super::{Action, Handle, Part, Start, Step};
 
@@ -98,6 +98,8 @@ impl Ids {
     /// The Op of `step`, all of whose objects there are.
     fn record(&self, step: &Step, reserved: &[(Handle, ObjectId)]) -> Record {
         let time = step.time;
+        // Follows from the number, so that it changes nothing of what a seed draws.
+        let set_ids = SetIds::ALL[step.number as usize % SetIds::ALL.len()];
         let id = |handle: Handle| self.0[&handle];
         let new = |part| {
             let made = reserved.iter().find(|(handle, _)| handle.part == part);
@@ -138,16 +140,19 @@ impl Ids {
                 time,
             }),
             Action::Write { object, offset, bytes } => {
-                Record::new(&Op::Write { id: id(object), offset, data: &bytes.make(), time })
+                Record::new(&Op::Write { id: id(object), offset, data: &bytes.make(), set_ids, time })
             }
             Action::Append { object, bytes } => {
-                Record::new(&Op::Append { id: id(object), data: &bytes.make(), time })
+                Record::new(&Op::Append { id: id(object), data: &bytes.make(), set_ids, time })
             }
-            Action::SetSize { object, size } => Record::new(&Op::SetSize { id: id(object), size, time }),
+            Action::SetSize { object, size } => {
+                Record::new(&Op::SetSize { id: id(object), size, set_ids, time })
+            }
             Action::Fallocate { object, mode, offset, length } => {
-                Record::new(&Op::Fallocate { id: id(object), mode, offset, length, time })
+                Record::new(&Op::Fallocate { id: id(object), mode, offset, length, set_ids, time })
             }
             Action::SetAttributes { object, change } => {
+                let change = AttributeChange { set_ids, ..change };
                 Record::new(&Op::SetAttributes { id: id(object), change, time })
             }
             Action::SetXattr { object, name, bytes, mode } => Record::new(&Op::SetXattr {

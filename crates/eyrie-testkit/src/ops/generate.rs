@@ -411,6 +411,7 @@ impl Generator {
             gid: random.random::<bool>().then_some(owner.gid),
             accessed: random.random::<bool>().then_some(time),
             modified: random.random::<bool>().then_some(time),
+            ..AttributeChange::default()
         }
     }
 }

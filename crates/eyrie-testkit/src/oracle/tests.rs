@@ -92,8 +92,8 @@ impl Engine for Flawed {
                 let mode = eyrie_engine::RenameMode::Replace;
                 self.model.apply(&Op::Rename { from_dir, from_name, to_dir, to_name, mode, time })
             }
-            (Op::Write { id, offset, data, time }, Flaw::WriteLost) if offset % 2 == 1 => {
-                self.model.apply(&Op::Write { id, offset, data: &vec![0; data.len()], time })
+            (Op::Write { id, offset, data, set_ids, time }, Flaw::WriteLost) if offset % 2 == 1 => {
+                self.model.apply(&Op::Write { id, offset, data: &vec![0; data.len()], set_ids, time })
             }
             (Op::Put { .. }, Flaw::WrongErrno) => match self.model.apply(op) {
                 Err(Error::IsDirectory) => Err(Error::Exists),

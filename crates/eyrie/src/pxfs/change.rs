@@ -1,7 +1,7 @@
 //! Attributes: modes, owners, times.
 
 use eyrie_engine::access::{self, Protection};
-use eyrie_engine::{AttributeChange, Engine, ObjectId, Op, Time};
+use eyrie_engine::{AttributeChange, Engine, ObjectId, Op, Owner, SetIds, Time};
 use rustix::io::Errno;
 
 use super::{Pxfs, Step};
@@ -16,10 +16,8 @@ impl<E: Engine> Pxfs<E> {
     pub(super) fn set_owner(&self, id: ObjectId, uid: Option<u32>, gid: Option<u32>) -> Step<()> {
         // The kernel takes the highest number for "leave it".
         let (uid, gid) = (uid.filter(|&uid| uid != u32::MAX), gid.filter(|&gid| gid != u32::MAX));
-        let before = self.protection(id)?;
-        let mode = access::chown(&self.credentials, &before, uid, gid)?;
-        let mode = (mode != before.mode).then_some(mode);
-        self.set_attributes(id, AttributeChange { mode, uid, gid, ..AttributeChange::default() })
+        let set_ids = access::chown(&self.credentials, &self.protection(id)?, uid, gid)?;
+        self.set_attributes(id, AttributeChange { set_ids, uid, gid, ..AttributeChange::default() })
     }
 
     pub(super) fn set_times(&self, id: ObjectId, accessed: SetTime, modified: SetTime) -> Step<()> {
@@ -34,19 +32,23 @@ impl<E: Engine> Pxfs<E> {
         self.set_attributes(id, AttributeChange { accessed, modified, ..AttributeChange::default() })
     }
 
-    /// Takes the set-id bits that do not survive a write by these credentials.
+    /// The set-id bits that a file loses with a write by these credentials.
     #[inline]
-    pub(super) fn drop_set_ids(&self, id: ObjectId) -> Step<()> {
-        if access::passes_everywhere(&self.credentials) {
-            return Ok(());
+    pub(super) fn dropped_set_ids(&self, id: ObjectId) -> Step<SetIds> {
+        if access::keeps_set_ids(&self.credentials) {
+            return Ok(SetIds::Keep);
         }
-        let before = self.protection(id)?;
-        match access::mode_after_write(&self.credentials, &before) {
-            same if same == before.mode => Ok(()),
-            mode => {
-                self.set_attributes(id, AttributeChange { mode: Some(mode), ..AttributeChange::default() })
-            }
+        Ok(access::set_ids_after_write(&self.credentials, self.protection(id)?.gid))
+    }
+
+    /// Takes the set-id bits that a write by these credentials takes, and sets no time: `changed` stays the change time.
+    pub(super) fn take_set_ids(&self, id: ObjectId, changed: Time) -> Step<()> {
+        let (set_ids, Owner { mode, .. }) = (self.dropped_set_ids(id)?, self.engine.owner(id)?);
+        if access::mode_after(mode, set_ids) != mode {
+            let change = AttributeChange { set_ids, ..AttributeChange::default() };
+            self.engine.apply(&Op::SetAttributes { id, change, time: changed })?;
         }
+        Ok(())
     }
 
     /// Whether the credentials may remove the entry of `dir` that names `victim`.

@@ -1,7 +1,7 @@
 //! Opening, and what is done with open files.
 
 use eyrie_engine::access::{self, Rights};
-use eyrie_engine::{Attributes, Content, Engine, FallocateMode, Kind, ObjectId, Op};
+use eyrie_engine::{Attributes, Content, Engine, FallocateMode, Kind, ObjectId, Op, SetIds};
 use rustix::io::Errno;
 
 use super::walk::{Last, Parent, Walk};
@@ -152,8 +152,8 @@ impl<E: Engine> Pxfs<E> {
             return self.append_handle(handle, data);
         }
         if !data.is_empty() {
-            self.drop_set_ids(handle.id)?;
-            self.engine.apply(&Op::Write { id: handle.id, offset, data, time: self.now() })?;
+            let (id, set_ids) = (handle.id, self.dropped_set_ids(handle.id)?);
+            self.engine.apply(&Op::Write { id, offset, data, set_ids, time: self.now() })?;
         }
         Ok(data.len())
     }
@@ -166,21 +166,21 @@ impl<E: Engine> Pxfs<E> {
         if data.is_empty() {
             return Ok(0);
         }
-        self.drop_set_ids(handle.id)?;
-        match self.engine.apply(&Op::Append { id: handle.id, data, time: self.now() }) {
+        let (id, set_ids) = (handle.id, self.dropped_set_ids(handle.id)?);
+        match self.engine.apply(&Op::Append { id, data, set_ids, time: self.now() }) {
             Ok(_) => Ok(data.len()),
-            Err(eyrie_engine::Error::TooLarge) => self.append_what_fits(handle.id, data),
+            Err(eyrie_engine::Error::TooLarge) => self.append_what_fits(id, data, set_ids),
             Err(error) => Err(error.into()),
         }
     }
 
     /// At the largest size the kernel appends what still fits.
     #[cold]
-    fn append_what_fits(&self, id: ObjectId, data: &[u8]) -> Step<usize> {
+    fn append_what_fits(&self, id: ObjectId, data: &[u8], set_ids: SetIds) -> Step<usize> {
         let room = OFFSET_MAX.saturating_sub(self.engine.attributes(id)?.size) as usize;
         match data.get(..room) {
             Some(fitting) if !fitting.is_empty() => {
-                self.engine.apply(&Op::Append { id, data: fitting, time: self.now() })?;
+                self.engine.apply(&Op::Append { id, data: fitting, set_ids, time: self.now() })?;
                 Ok(room)
             }
             _ => Err(Errno::FBIG.into()),
@@ -211,8 +211,7 @@ impl<E: Engine> Pxfs<E> {
         if length > OFFSET_MAX - offset {
             return Err(Errno::FBIG.into());
         }
-        let id = handle.id;
-        self.drop_set_ids(id)?;
+        let (id, set_ids) = (handle.id, self.dropped_set_ids(handle.id)?);
         let step = match mode {
             FallocateMode::CollapseRange | FallocateMode::InsertRange | FallocateMode::PunchHole => length,
             _ => ALLOCATED_AT_ONCE,
@@ -224,7 +223,7 @@ impl<E: Engine> Pxfs<E> {
         let (mut at, end) = (offset, offset + length);
         while at < end {
             let length = (end - at).min(step);
-            self.engine.apply(&Op::Fallocate { id, mode, offset: at, length, time: self.now() })?;
+            self.engine.apply(&Op::Fallocate { id, mode, offset: at, length, set_ids, time: self.now() })?;
             at += length;
         }
         Ok(())
@@ -245,7 +244,7 @@ impl<E: Engine> Pxfs<E> {
         if attributes.size == size {
             // Unlike `ftruncate`, this leaves the times alone. The size may be another call's that has not returned.
             self.engine.wait_for(id)?;
-            return self.drop_set_ids(id);
+            return self.take_set_ids(id, attributes.changed);
         }
         self.cut(id, size)
     }
@@ -285,8 +284,8 @@ impl<E: Engine> Pxfs<E> {
     }
 
     fn cut(&self, id: ObjectId, size: u64) -> Step<()> {
-        self.drop_set_ids(id)?;
-        self.engine.apply(&Op::SetSize { id, size, time: self.now() })?;
+        let set_ids = self.dropped_set_ids(id)?;
+        self.engine.apply(&Op::SetSize { id, size, set_ids, time: self.now() })?;
         Ok(())
     }
 }

@@ -278,3 +278,17 @@ fn an_allocation_takes_set_id_bits_as_a_write_does() {
         fs.unlink("f").unwrap();
     }
 }
+
+#[test]
+fn a_failed_append_keeps_set_id_bits() {
+    let fs = empty();
+    fs.chmod("/", 0o777).unwrap();
+    let user = fs.with_credentials(Credentials::new(1, 1, &[]));
+    fs.write("f", "").unwrap();
+    fs.truncate("f", i64::MAX as u64).unwrap();
+    fs.chmod("f", 0o6777).unwrap();
+    let file = user.open("f", OpenFlags::WRITE, 0).unwrap();
+    assert_eq!(errno(user.append(&file, b"abc")), Some(Errno::FBIG));
+    assert_eq!(fs.stat("f").unwrap().mode, 0o6777);
+    user.close(file).unwrap();
+}

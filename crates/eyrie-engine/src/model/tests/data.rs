@@ -1,16 +1,17 @@
 //! Write, Append, SetSize, and the reads.
 
 use super::*;
+use crate::{AttributeChange, FallocateMode};
 
 const MAX: u64 = i64::MAX as u64;
 
 impl Fixture {
     fn append(&self, id: ObjectId, data: &[u8], time: Time) -> Result<Applied> {
-        self.model.apply(&Op::Append { id, data, time })
+        self.model.apply(&Op::Append { id, data, set_ids: SetIds::Keep, time })
     }
 
     fn set_size(&self, id: ObjectId, size: u64, time: Time) -> Result<Applied> {
-        self.model.apply(&Op::SetSize { id, size, time })
+        self.model.apply(&Op::SetSize { id, size, set_ids: SetIds::Keep, time })
     }
 }
 
@@ -109,4 +110,38 @@ fn a_sparse_file_seeks_from_data_to_hole() {
     assert_eq!((seek(1 << 62, true), seek((1 << 62) + 3, true)), (Some((1 << 62) + 3), None));
     f.set_size(x, 10, at(3)).unwrap();
     assert_eq!((seek(0, true), seek(0, false), seek(10, true)), (Some(0), None, None));
+}
+
+#[test]
+fn a_change_of_bytes_takes_set_id_bits_unless_it_fails() {
+    let f = Fixture::new();
+    let id = f.file(f.root, "file");
+    let mode = |mode| {
+        let change = AttributeChange { mode: Some(mode), ..AttributeChange::default() };
+        f.model.apply(&Op::SetAttributes { id, change, time: at(2) }).unwrap();
+    };
+    let (member, stranger) = (SetIds::DropAsMember, SetIds::DropAsStranger);
+    for (before, set_ids, after) in [
+        (0o6755, SetIds::Keep, 0o6755),
+        (0o6755, member, 0o755),
+        (0o6745, member, 0o2745),
+        (0o6745, stranger, 0o745),
+    ] {
+        for op in [
+            Op::Write { id, offset: 1, data: b"1", set_ids, time: at(3) },
+            Op::Append { id, data: b"1", set_ids, time: at(3) },
+            Op::SetSize { id, size: 3, set_ids, time: at(3) },
+            Op::Fallocate { id, mode: FallocateMode::Allocate, offset: 0, length: 9, set_ids, time: at(3) },
+        ] {
+            mode(before);
+            f.model.apply(&op).unwrap();
+            assert_eq!(f.attributes(id).mode, after, "{op:?}");
+        }
+    }
+    mode(0o6755);
+    assert_refused!(
+        f.model.apply(&Op::Write { id, offset: MAX, data: b"1", set_ids: stranger, time: at(4) }),
+        Error::TooLarge
+    );
+    assert_eq!(f.attributes(id).mode, 0o6755);
 }

@@ -122,6 +122,7 @@ fn set_attributes_sets_what_it_names_and_the_change_time() {
         gid: Some(2),
         accessed: Some(at(-3)),
         modified: Some(at(-4)),
+        ..AttributeChange::default()
     };
     set(id, change, at(5)).unwrap();
     let after = Attributes {

@@ -9,7 +9,7 @@ mod xattrs;
 
 use super::Model;
 use crate::{
-    Applied, Attributes, Content, Engine, Error, Kind, ObjectId, Op, Owner, RenameMode, Result, Time,
+    Applied, Attributes, Content, Engine, Error, Kind, ObjectId, Op, Owner, RenameMode, Result, SetIds, Time,
 };
 
 const OWNER: Owner = Owner { mode: 0o755, uid: 1000, gid: 100 };
@@ -92,7 +92,7 @@ impl Fixture {
     }
 
     fn write(&self, id: ObjectId, offset: u64, data: &[u8], time: Time) -> Result<Applied> {
-        self.model.apply(&Op::Write { id, offset, data, time })
+        self.model.apply(&Op::Write { id, offset, data, set_ids: SetIds::Keep, time })
     }
 
     fn get(&self, dir: ObjectId, name: &str) -> Option<ObjectId> {

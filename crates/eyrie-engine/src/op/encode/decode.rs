@@ -7,7 +7,9 @@ use super::layout::{
     NameFields, PutFields, RenameFields, SetAttributesFields, SetSizeFields, Stamp, Tag, VERSION,
     XattrFields, present,
 };
-use crate::{AttributeChange, Content, FallocateMode, ObjectId, Op, Owner, RenameMode, Time, XattrMode};
+use crate::{
+    AttributeChange, Content, FallocateMode, ObjectId, Op, Owner, RenameMode, SetIds, Time, XattrMode,
+};
 
 type Result<T> = std::result::Result<T, DecodeError>;
 
@@ -142,15 +144,17 @@ impl<'a> Body<'a> {
                 let fields: &DataFields = self.fields()?;
                 let data = self.bytes(fields.data_size.get())?;
                 let (id, offset, time) = (id(fields.id)?, fields.offset.get(), time(fields.stamp)?);
+                let set_ids = set_ids(fields.set_ids)?;
                 match tag {
-                    Tag::Write => Op::Write { id, offset, data, time },
-                    _ if offset == 0 => Op::Append { id, data, time },
+                    Tag::Write => Op::Write { id, offset, data, set_ids, time },
+                    _ if offset == 0 => Op::Append { id, data, set_ids, time },
                     _ => return Err(DecodeError::Malformed("offset of an append")),
                 }
             }
             Tag::SetSize => {
                 let fields: &SetSizeFields = self.fields()?;
-                Op::SetSize { id: id(fields.id)?, size: fields.size.get(), time: time(fields.stamp)? }
+                let (size, set_ids) = (fields.size.get(), set_ids(fields.set_ids)?);
+                Op::SetSize { id: id(fields.id)?, size, set_ids, time: time(fields.stamp)? }
             }
             Tag::Fallocate => self.fallocate()?,
             Tag::SetAttributes => self.set_attributes()?,
@@ -225,6 +229,7 @@ impl<'a> Body<'a> {
             mode,
             offset: fields.offset.get(),
             length: fields.length.get(),
+            set_ids: set_ids(fields.set_ids)?,
             time: time(fields.stamp)?,
         })
     }
@@ -255,6 +260,7 @@ impl<'a> Body<'a> {
         let owner = owner(fields.owner)?;
         let change = AttributeChange {
             mode: optional(bits & present::MODE, owner.mode)?,
+            set_ids: set_ids(fields.set_ids)?,
             uid: optional(bits & present::UID, owner.uid)?,
             gid: optional(bits & present::GID, owner.gid)?,
             accessed: optional(bits & present::ACCESSED, time(fields.accessed)?)?,
@@ -274,6 +280,15 @@ fn optional<T: Default + PartialEq>(is_present: u32, value: T) -> Result<Option<
 
 fn id(raw: layout::U64) -> Result<ObjectId> {
     ObjectId::from_raw(raw.get()).ok_or(DecodeError::Malformed("kind in an object id"))
+}
+
+fn set_ids(number: layout::U32) -> Result<SetIds> {
+    match number.get() {
+        layout::SET_IDS_KEEP => Ok(SetIds::Keep),
+        layout::SET_IDS_DROP_AS_MEMBER => Ok(SetIds::DropAsMember),
+        layout::SET_IDS_DROP_AS_STRANGER => Ok(SetIds::DropAsStranger),
+        _ => Err(DecodeError::Malformed("set-id bits to drop")),
+    }
 }
 
 fn time(stamp: Stamp) -> Result<Time> {

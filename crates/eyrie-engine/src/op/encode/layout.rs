@@ -6,7 +6,7 @@ pub(super) use zerocopy::little_endian::{I64, U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// Version of the encoding.
-pub(super) const VERSION: u16 = 1;
+pub(super) const VERSION: u16 = 2;
 
 /// Begins every record.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy)]
@@ -105,6 +105,10 @@ pub(super) const CONTENT_EMPTY: u32 = 0;
 pub(super) const CONTENT_BYTES: u32 = 1;
 pub(super) const CONTENT_DEVICE: u32 = 2;
 
+pub(super) const SET_IDS_KEEP: u32 = 0;
+pub(super) const SET_IDS_DROP_AS_MEMBER: u32 = 1;
+pub(super) const SET_IDS_DROP_AS_STRANGER: u32 = 2;
+
 /// Then the name, then the bytes.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy)]
 #[repr(C)]
@@ -184,13 +188,15 @@ pub(super) struct DataFields {
     pub(super) id: U64,
     pub(super) offset: U64,
     pub(super) data_size: U64,
+    pub(super) set_ids: U32,
     pub(super) stamp: Stamp,
 }
 const _: () = {
-    assert!(size_of::<DataFields>() == 36);
+    assert!(size_of::<DataFields>() == 40);
     assert!(offset_of!(DataFields, offset) == 8);
     assert!(offset_of!(DataFields, data_size) == 16);
-    assert!(offset_of!(DataFields, stamp) == 24);
+    assert!(offset_of!(DataFields, set_ids) == 24);
+    assert!(offset_of!(DataFields, stamp) == 28);
 };
 
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy)]
@@ -198,12 +204,14 @@ const _: () = {
 pub(super) struct SetSizeFields {
     pub(super) id: U64,
     pub(super) size: U64,
+    pub(super) set_ids: U32,
     pub(super) stamp: Stamp,
 }
 const _: () = {
-    assert!(size_of::<SetSizeFields>() == 28);
+    assert!(size_of::<SetSizeFields>() == 32);
     assert!(offset_of!(SetSizeFields, size) == 8);
-    assert!(offset_of!(SetSizeFields, stamp) == 16);
+    assert!(offset_of!(SetSizeFields, set_ids) == 16);
+    assert!(offset_of!(SetSizeFields, stamp) == 20);
 };
 
 pub(super) const FALLOCATE_ALLOCATE: u32 = 0;
@@ -221,14 +229,16 @@ pub(super) struct FallocateFields {
     pub(super) offset: U64,
     pub(super) length: U64,
     pub(super) mode: U32,
+    pub(super) set_ids: U32,
     pub(super) stamp: Stamp,
 }
 const _: () = {
-    assert!(size_of::<FallocateFields>() == 40);
+    assert!(size_of::<FallocateFields>() == 44);
     assert!(offset_of!(FallocateFields, offset) == 8);
     assert!(offset_of!(FallocateFields, length) == 16);
     assert!(offset_of!(FallocateFields, mode) == 24);
-    assert!(offset_of!(FallocateFields, stamp) == 28);
+    assert!(offset_of!(FallocateFields, set_ids) == 28);
+    assert!(offset_of!(FallocateFields, stamp) == 32);
 };
 
 /// Bits of [`SetAttributesFields::present`].
@@ -247,17 +257,19 @@ pub(super) mod present {
 pub(super) struct SetAttributesFields {
     pub(super) id: U64,
     pub(super) present: U32,
+    pub(super) set_ids: U32,
     pub(super) owner: OwnerFields,
     pub(super) accessed: Stamp,
     pub(super) modified: Stamp,
     pub(super) stamp: Stamp,
 }
 const _: () = {
-    assert!(size_of::<SetAttributesFields>() == 60);
+    assert!(size_of::<SetAttributesFields>() == 64);
     assert!(offset_of!(SetAttributesFields, present) == 8);
-    assert!(offset_of!(SetAttributesFields, owner) == 12);
-    assert!(offset_of!(SetAttributesFields, accessed) == 24);
-    assert!(offset_of!(SetAttributesFields, stamp) == 48);
+    assert!(offset_of!(SetAttributesFields, set_ids) == 12);
+    assert!(offset_of!(SetAttributesFields, owner) == 16);
+    assert!(offset_of!(SetAttributesFields, accessed) == 28);
+    assert!(offset_of!(SetAttributesFields, stamp) == 52);
 };
 
 /// Then the name, then the data.

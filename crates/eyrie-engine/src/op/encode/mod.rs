@@ -18,7 +18,9 @@ use self::layout::{
     BatchFields, CreateFields, DataFields, FallocateFields, HEADER_SIZE, Header, LinkFields, NameFields,
     PutFields, RenameFields, SetAttributesFields, SetSizeFields, Stamp, Tag, VERSION, XattrFields, present,
 };
-use crate::{AttributeChange, Content, FallocateMode, ObjectId, Op, Owner, RenameMode, Time, XattrMode};
+use crate::{
+    AttributeChange, Content, FallocateMode, ObjectId, Op, Owner, RenameMode, SetIds, Time, XattrMode,
+};
 use zerocopy::IntoBytes;
 
 /// Appends the record of `op` to `out`.
@@ -82,14 +84,26 @@ fn encode_body(op: &Op<'_>, out: &mut Vec<u8>) -> Tag {
             put(out, &fields, &[from_name, to_name]);
             Tag::Rename
         }
-        Op::Write { id, offset, data, time } => encode_data(out, Tag::Write, id, offset, data, time),
-        Op::Append { id, data, time } => encode_data(out, Tag::Append, id, 0, data, time),
-        Op::SetSize { id, size, time } => {
-            put(out, &SetSizeFields { id: raw(id), size: size.into(), stamp: stamp(time) }, &[]);
+        Op::Write { id, offset, data, set_ids, time } => {
+            encode_data(out, Tag::Write, id, offset, data, set_ids, time)
+        }
+        Op::Append { id, data, set_ids, time } => encode_data(out, Tag::Append, id, 0, data, set_ids, time),
+        Op::SetSize { id, size, set_ids, time } => {
+            let set_ids = set_ids_number(set_ids).into();
+            put(out, &SetSizeFields { id: raw(id), size: size.into(), set_ids, stamp: stamp(time) }, &[]);
             Tag::SetSize
         }
-        Op::Fallocate { id, mode, offset, length, time } => {
-            encode_fallocate(out, id, mode, (offset, length), time)
+        Op::Fallocate { id, mode, offset, length, set_ids, time } => {
+            let fields = FallocateFields {
+                id: raw(id),
+                offset: offset.into(),
+                length: length.into(),
+                mode: fallocate_mode(mode).into(),
+                set_ids: set_ids_number(set_ids).into(),
+                stamp: stamp(time),
+            };
+            put(out, &fields, &[]);
+            Tag::Fallocate
         }
         Op::SetAttributes { id, change, time } => encode_attributes(out, id, change, time),
         Op::SetXattr { id, name, value, mode, time } => {
@@ -124,37 +138,28 @@ fn encode_name(out: &mut Vec<u8>, tag: Tag, dir: ObjectId, name: &[u8], time: Ti
     tag
 }
 
-fn encode_data(out: &mut Vec<u8>, tag: Tag, id: ObjectId, offset: u64, data: &[u8], time: Time) -> Tag {
+fn encode_data(
+    out: &mut Vec<u8>,
+    tag: Tag,
+    id: ObjectId,
+    offset: u64,
+    data: &[u8],
+    set_ids: SetIds,
+    time: Time,
+) -> Tag {
     let fields = DataFields {
         id: raw(id),
         offset: offset.into(),
         data_size: (data.len() as u64).into(),
+        set_ids: set_ids_number(set_ids).into(),
         stamp: stamp(time),
     };
     put(out, &fields, &[data]);
     tag
 }
 
-fn encode_fallocate(
-    out: &mut Vec<u8>,
-    id: ObjectId,
-    mode: FallocateMode,
-    (offset, length): (u64, u64),
-    time: Time,
-) -> Tag {
-    let fields = FallocateFields {
-        id: raw(id),
-        offset: offset.into(),
-        length: length.into(),
-        mode: fallocate_mode(mode).into(),
-        stamp: stamp(time),
-    };
-    put(out, &fields, &[]);
-    Tag::Fallocate
-}
-
 fn encode_attributes(out: &mut Vec<u8>, id: ObjectId, change: AttributeChange, time: Time) -> Tag {
-    let AttributeChange { mode, uid, gid, accessed, modified } = change;
+    let AttributeChange { mode, set_ids, uid, gid, accessed, modified } = change;
     let mut bits = 0;
     for (is_set, bit) in [
         (mode.is_some(), present::MODE),
@@ -168,6 +173,7 @@ fn encode_attributes(out: &mut Vec<u8>, id: ObjectId, change: AttributeChange, t
     let fields = SetAttributesFields {
         id: raw(id),
         present: bits.into(),
+        set_ids: set_ids_number(set_ids).into(),
         owner: owner_fields(Owner { mode: mode.unwrap_or(0), uid: uid.unwrap_or(0), gid: gid.unwrap_or(0) }),
         accessed: stamp(accessed.unwrap_or_default()),
         modified: stamp(modified.unwrap_or_default()),
@@ -218,6 +224,14 @@ fn stamp(time: Time) -> Stamp {
 
 fn owner_fields(owner: Owner) -> layout::OwnerFields {
     layout::OwnerFields { uid: owner.uid.into(), gid: owner.gid.into(), mode: u32::from(owner.mode).into() }
+}
+
+fn set_ids_number(set_ids: SetIds) -> u32 {
+    match set_ids {
+        SetIds::Keep => layout::SET_IDS_KEEP,
+        SetIds::DropAsMember => layout::SET_IDS_DROP_AS_MEMBER,
+        SetIds::DropAsStranger => layout::SET_IDS_DROP_AS_STRANGER,
+    }
 }
 
 fn rename_mode(mode: RenameMode) -> u32 {

@@ -27,6 +27,7 @@ impl Sample {
         let (dir, id) = self.ids;
         let (name, data, time, owner) = (&self.names.0[..], &self.data[..], self.time, self.owner);
         let (number, choice) = self.numbers;
+        let set_ids = SetIds::ALL[usize::from(choice)];
         match self.variant {
             0 => {
                 let content =
@@ -41,9 +42,9 @@ impl Sample {
                     [RenameMode::Replace, RenameMode::NoReplace, RenameMode::Exchange][usize::from(choice)];
                 Op::Rename { from_dir: dir, from_name: name, to_dir: id, to_name: &self.names.1, mode, time }
             }
-            5 => Op::Write { id, offset: number, data, time },
-            6 => Op::Append { id, data, time },
-            7 => Op::SetSize { id, size: number, time },
+            5 => Op::Write { id, offset: number, data, set_ids, time },
+            6 => Op::Append { id, data, set_ids, time },
+            7 => Op::SetSize { id, size: number, set_ids, time },
             8 => Op::SetAttributes { id, change: self.change, time },
             9 => {
                 let mode = [XattrMode::Set, XattrMode::Create, XattrMode::Replace][usize::from(choice)];
@@ -52,7 +53,7 @@ impl Sample {
             10 => Op::RemoveXattr { id, name, time },
             11 => {
                 let mode = FallocateMode::ALL[data.len() % FallocateMode::ALL.len()];
-                Op::Fallocate { id, mode, offset: number, length: dir.place(), time }
+                Op::Fallocate { id, mode, offset: number, length: dir.place(), set_ids, time }
             }
             12 => Op::Put { dir, name, id, owner, data, time },
             _ => Op::Erase { dir, name, time },
@@ -70,14 +71,15 @@ fn times() -> impl Strategy<Value = Time> {
 
 fn changes() -> impl Strategy<Value = AttributeChange> {
     (
-        option::of(any::<u16>()),
+        (option::of(any::<u16>()), prop::sample::select(&SetIds::ALL[..])),
         option::of(any::<u32>()),
         option::of(any::<u32>()),
         option::of(times()),
         option::of(times()),
     )
-        .prop_map(|(mode, uid, gid, accessed, modified)| AttributeChange {
+        .prop_map(|((mode, set_ids), uid, gid, accessed, modified)| AttributeChange {
             mode,
+            set_ids,
             uid,
             gid,
             accessed,
@@ -196,7 +198,7 @@ proptest! {
         if bytes.len() >= HEADER_SIZE {
             bytes[..8].copy_from_slice(&length.to_le_bytes());
             let kind = bytes[14] % 17;
-            bytes[12..16].copy_from_slice(&[1, 0, kind, 0]);
+            bytes[12..16].copy_from_slice(&[2, 0, kind, 0]);
             seal(&mut bytes);
             let _ = decode(&bytes);
         }
@@ -215,7 +217,7 @@ fn the_bytes_are_fixed() {
     let expected = [
         43, 0, 0, 0, 0, 0, 0, 0, // length
         0, 0, 0, 0, // checksum
-        1, 0, 11, 0, // version, kind
+        2, 0, 11, 0, // version, kind
         66, 0, 0, 0, 0, 0, 0, 0, // dir
         3, 0, 0, 0, // name size
         1, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, // stamp
@@ -229,10 +231,10 @@ fn the_bytes_are_fixed() {
 #[test]
 fn unknown_versions_and_kinds_are_told_apart() {
     let mut record = erase();
-    record[12] = 2;
-    seal(&mut record);
-    assert_eq!(decode(&record), Err(DecodeError::Version(2)));
     record[12] = 1;
+    seal(&mut record);
+    assert_eq!(decode(&record), Err(DecodeError::Version(1)));
+    record[12] = 2;
     record[14] = 16;
     seal(&mut record);
     assert_eq!(decode(&record), Err(DecodeError::Kind(16)));
@@ -263,12 +265,16 @@ fn a_batch_within_a_batch_is_refused() {
 }
 
 #[test]
-fn a_mode_of_fallocate_that_there_is_not_is_refused() {
+fn unknown_modes_and_set_ids_of_fallocate_are_refused() {
     let id = ObjectId::new(64, Kind::File);
     let (mode, time) = (FallocateMode::InsertRange, Time::default());
     let mut out = Vec::new();
-    encode(&Op::Fallocate { id, mode, offset: 4096, length: 8192, time }, &mut out);
+    encode(&Op::Fallocate { id, mode, offset: 4096, length: 8192, set_ids: SetIds::Keep, time }, &mut out);
     out[HEADER_SIZE + 24] += 1;
     seal(&mut out);
     assert_eq!(decode(&out), Err(DecodeError::Malformed("mode of a fallocate")));
+    out[HEADER_SIZE + 24] -= 1;
+    out[HEADER_SIZE + 28] = 3;
+    seal(&mut out);
+    assert_eq!(decode(&out), Err(DecodeError::Malformed("set-id bits to drop")));
 }

@@ -13,7 +13,7 @@ use rustix::io::Errno;
 
 use crate::scm::Scm;
 use crate::volume::{MediumChoice, Options, Volume, create_from, segment_path};
-use crate::{Content, Engine, Error, Kind, Op, Owner, Result, Time};
+use crate::{Content, Engine, Error, Kind, Op, Owner, Result, SetIds, Time};
 
 /// Not a whole number of groups.
 const BYTES: u64 = (3 << 20) + 8192;
@@ -88,7 +88,7 @@ fn use_all(engine: &Scm) {
     create_file(engine, b"large", b"").expect("room");
     let (dir, name) = (engine.root(), b"large");
     let id = engine.lookup(dir, name).expect("sound").expect("it is there");
-    while engine.apply(&Op::Append { id, data: KEPT, time: TIME }).is_ok() {}
+    while engine.apply(&Op::Append { id, data: KEPT, set_ids: SetIds::Keep, time: TIME }).is_ok() {}
     engine.apply(&Op::Unlink { dir, name, time: TIME }).expect("it is there");
 }
 

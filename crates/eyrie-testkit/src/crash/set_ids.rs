@@ -1,0 +1,56 @@
+//! The cases of writes that take set-id bits: the bits go with the bytes or not at all.
+
+use eyrie_engine::{AttributeChange, FallocateMode, SetIds};
+
+use super::cases::{append, file, set_size, write};
+use super::ranges::fallocate;
+use super::{Change, Volume};
+
+/// Files with all set-id bits: small ones, large ones and one with a tree.
+pub(super) fn privileged() -> Volume {
+    let files =
+        [file("a", 100), file("b", 5000), file("c", 24), file("tree", 40_000), write("tree", 9000, 100)];
+    let modes = ["a", "b", "c", "tree"].map(|path| {
+        let change = AttributeChange { mode: Some(0o6755), ..AttributeChange::default() };
+        Change::SetAttributes { path: path.into(), change }
+    });
+    Volume::after("set ids", true, &[&files[..], &modes].concat())
+}
+
+/// Changes of their bytes and owners, each by a user who takes the bits.
+pub(super) fn changes() -> Vec<Change> {
+    let own = |path: &str, mode| {
+        let set_ids = SetIds::DropAsMember;
+        let change = AttributeChange { mode, set_ids, uid: Some(7), ..AttributeChange::default() };
+        Change::SetAttributes { path: path.into(), change }
+    };
+    let writes = [
+        write("c", 8, 8),
+        write("c", 3, 4),
+        write("c", 3, 12),
+        write("a", 50, 100),
+        write("a", 5000, 10),
+        write("b", 4090, 20),
+        write("b", 0, 6000),
+        write("tree", 4096, 8),
+        write("tree", 4000, 200),
+        write("tree", 8192, 4096),
+        write("tree", 60_000, 50),
+        append("c", 8),
+        append("b", 4000),
+        append("tree", 5000),
+        set_size("a", 0),
+        set_size("a", 9000),
+        set_size("b", 5000),
+        set_size("tree", 12_288),
+        fallocate("a", FallocateMode::Allocate, 0, 9000),
+        fallocate("b", FallocateMode::PunchHole, 4096, 4096),
+        fallocate("tree", FallocateMode::ZeroRange, 4096, 8192),
+        fallocate("tree", FallocateMode::CollapseRange, 4096, 8192),
+        fallocate("tree", FallocateMode::InsertRange, 8192, 4096),
+    ];
+    let by_user = |change, set_ids| Change::ByUser { change: Box::new(change), set_ids };
+    let strangers = writes.iter().cloned().map(|change| by_user(change, SetIds::DropAsStranger));
+    let member = by_user(write("tree", 4096, 8), SetIds::DropAsMember);
+    strangers.chain([member, own("a", None), own("b", Some(0o6744))]).collect()
+}
