@@ -2,7 +2,7 @@
 
 use eyrie_medium::epoch::Guard;
 
-use crate::{Applied, Kind, ObjectId, Op, Owner, Result, Time};
+use crate::{Applied, Error, Kind, ObjectId, Op, Owner, Result, Time};
 
 /// What `stat` tells of an object.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -67,8 +67,8 @@ pub struct SpaceUsage {
 /// What holds a volume.
 ///
 /// Ids stay valid while the caller holds a pin ([`eyrie_medium::epoch::pin`]) taken before the look-up that gave them,
-/// or has them [`open`](Engine::open); after that, calls may answer [`Error::Stale`](crate::Error::Stale).
-/// Calls take `&self` and may come from any thread; look-ups and reads take no lock.
+/// or has them [`open`](Engine::open); after that, calls may answer [`Error::Stale`].
+/// Calls take `&self` and may come from any thread; look-ups and reads wait for no lock.
 pub trait Engine: Send + Sync {
     /// The root directory.
     fn root(&self) -> ObjectId;
@@ -98,6 +98,23 @@ pub trait Engine: Send + Sync {
     fn owner(&self, id: ObjectId) -> Result<Owner> {
         let Attributes { mode, uid, gid, .. } = self.attributes(id)?;
         Ok(Owner { mode, uid, gid })
+    }
+
+    /// The directory that a directory is in; `None` once it is removed. The root is in itself. A part of its attributes that
+    /// never costs a pass over it.
+    ///
+    /// # Errors
+    /// `NotDirectory`; as [`Engine::attributes`].
+    fn parent_of(&self, dir: ObjectId) -> Result<Option<ObjectId>> {
+        if dir.is_directory() { Ok(self.attributes(dir)?.parent) } else { Err(Error::NotDirectory) }
+    }
+
+    /// True once an object has lost its last name. A part of its attributes that never costs a pass over a directory.
+    ///
+    /// # Errors
+    /// As [`Engine::attributes`].
+    fn is_removed(&self, id: ObjectId) -> Result<bool> {
+        Ok(self.attributes(id)?.links == 0)
     }
 
     /// Reads from `offset` on; the number of bytes read, less than asked only at the end of the file.

@@ -195,6 +195,12 @@ impl<'v> Transaction<'v> {
         self.words.iter().find(|(at, _)| *at == addr).map(|&(_, value)| value)
     }
 
+    /// A word that the commit sets by itself, and its new value: while that word has it, and no redo record is being applied,
+    /// the transaction is committed.
+    pub fn witness(&self) -> Option<(Addr, u64)> {
+        self.words.first().copied()
+    }
+
     /// Makes the commit set the words of a line (at most one call for each line).
     pub fn line(&mut self, line: Line) {
         debug_assert!(self.lines.iter().all(|other| other.addr != line.addr));

@@ -1,5 +1,6 @@
 //! Creating objects, and giving them further names.
 
+use super::counts::EntryChange;
 use super::{Scm, check_entry, check_mode};
 use crate::object::header::{Header, Hot, HotChange, NewObject};
 use crate::object::pointer::Pointer;
@@ -113,7 +114,7 @@ impl Scm {
         let mut transaction = Transaction::begin(&self.volume);
         self.insert_entry(&mut transaction, &mut parent, name, id, time)?;
         self.add_object(&mut transaction, dir, id, owner, content, false, time)?;
-        transaction.commit()?;
+        self.commit_entries(transaction, time, &[EntryChange::added(&parent, name, id)])?;
         Ok(Applied { created: true, ..Applied::default() })
     }
 
@@ -135,7 +136,7 @@ impl Scm {
         let mut transaction = Transaction::begin(&self.volume);
         self.insert_entry(&mut transaction, &mut parent, name, id, time)?;
         self.change_links(&mut transaction, id, 1, time)?;
-        transaction.commit()?;
+        self.commit_entries(transaction, time, &[EntryChange::added(&parent, name, id)])?;
         Ok(Applied::default())
     }
 

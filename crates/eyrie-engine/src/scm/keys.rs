@@ -2,6 +2,7 @@
 
 use smallvec::SmallVec;
 
+use super::counts::EntryChange;
 use super::write::require_file;
 use super::{Scm, check_entry};
 use crate::object::header::HotChange;
@@ -57,7 +58,10 @@ impl Scm {
                 self.insert_entry(&mut transaction, &mut parent, name, id, time)?;
             }
             self.set_value(&mut transaction, dir, existing, value)?;
-            transaction.commit()?;
+            match existing {
+                Some(_) => transaction.commit()?,
+                None => self.commit_entries(transaction, time, &[EntryChange::added(&parent, name, id)])?,
+            };
             return Ok(Applied { created: existing.is_none(), offset: 0 });
         }
     }
@@ -116,12 +120,14 @@ impl Scm {
             }
             let mut transaction = Transaction::begin(&self.volume);
             let mut gone: SmallVec<[ObjectId; 16]> = SmallVec::new();
+            let mut changes: SmallVec<[EntryChange<'_>; 16]> = SmallVec::new();
             for (op, &existing) in ops.iter().zip(&existing) {
                 match (*op, existing) {
                     (Op::Put { name, id, owner, data, .. }, existing) => {
                         let (root, epoch) = (parent.hot.root, parent.time_epoch);
                         if existing.is_none() {
                             collection::insert(&mut transaction, root, name, id, time, epoch)?;
+                            changes.push(EntryChange::added(&parent, name, id));
                         }
                         let value = Value { id, owner, data, time };
                         self.set_value(&mut transaction, dir, existing, value)?;
@@ -129,6 +135,7 @@ impl Scm {
                     (Op::Erase { name, .. }, Some(id)) => {
                         let found = self.find(&parent.hot, name)?.ok_or(Error::NotFound)?;
                         collection::remove(&mut transaction, &found, time, parent.time_epoch)?;
+                        changes.push(EntryChange::removed(&parent, name, id));
                         if self.drop_name(&mut transaction, id, time)? {
                             gone.push(id);
                         }
@@ -136,7 +143,7 @@ impl Scm {
                     _ => {}
                 }
             }
-            let settled = transaction.commit()?;
+            let settled = self.commit_entries(transaction, time, &changes)?;
             gone.into_iter().for_each(|id| self.give_back(id, time, &settled));
             return Ok(Applied::default());
         }

@@ -5,12 +5,15 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use eyrie_medium::sync::{Mutex, MutexGuard, lock, prefetch};
+use eyrie_medium::sync::{Mutex, MutexGuard, lock, prefetch, try_lock, wait};
 use smallvec::SmallVec;
 
 use crate::ObjectId;
 
-const STRIPES: usize = 4096;
+/// Stripes of the table.
+pub const STRIPES: usize = 4096;
+/// Looks at a lock before a reader does without it: a few microseconds.
+const ATTEMPTS: u32 = 100;
 
 #[derive(Default)]
 struct Stripe {
@@ -40,17 +43,34 @@ pub fn spread(id: ObjectId, len: usize) -> usize {
     (mixed >> 32) as usize & (len - 1)
 }
 
+/// The stripe of an object.
+#[inline]
+pub fn stripe_of(id: ObjectId) -> usize {
+    spread(id, STRIPES)
+}
+
 impl Locks {
+    /// Locks an object for a reader, unless an Op keeps it. The reader changes nothing, so it does not count as an Op.
+    pub fn try_hold(&self, id: ObjectId) -> Option<MutexGuard<'_, ()>> {
+        (0..ATTEMPTS).find_map(|attempt| {
+            let held = try_lock(&self.stripes[stripe_of(id)].mutex);
+            if held.is_none() {
+                wait(attempt);
+            }
+            held
+        })
+    }
+
     /// Locks these objects.
     pub fn hold(&self, ids: &[ObjectId]) -> Held<'_> {
         let mut held = Held { stripes: SmallVec::new() };
         if let [id] = ids {
-            held.add(&self.stripes[spread(*id, STRIPES)]);
+            held.add(&self.stripes[stripe_of(*id)]);
             return held;
         }
         let mut indices: SmallVec<[usize; 8]> = SmallVec::new();
         for &id in ids {
-            let index = spread(id, STRIPES);
+            let index = stripe_of(id);
             prefetch(&self.stripes[index]);
             indices.push(index);
         }
@@ -64,7 +84,7 @@ impl Locks {
 
     /// How many Ops on this object (or on others of its stripe) have ended.
     pub fn ended(&self, id: ObjectId) -> u64 {
-        self.stripes[spread(id, STRIPES)].ended.load(Ordering::Acquire)
+        self.stripes[stripe_of(id)].ended.load(Ordering::Acquire)
     }
 }
 

@@ -12,6 +12,7 @@
 //! Safe when power fails: every Op is one commit of one transaction; what follows it (giving back storage) is volatile.
 
 mod attributes;
+mod counts;
 mod create;
 mod keys;
 mod locks;
@@ -19,6 +20,7 @@ mod opens;
 mod read;
 mod remove;
 mod rename;
+mod summaries;
 mod write;
 
 use std::path::Path;
@@ -39,6 +41,7 @@ use crate::{
 };
 use locks::Locks;
 use opens::Opens;
+use summaries::Summaries;
 use write::Touch;
 
 const NAME_MAX: usize = 255;
@@ -49,6 +52,7 @@ pub struct Scm {
     root: ObjectId,
     locks: Locks,
     opens: Opens,
+    summaries: Summaries,
     /// Held by Ops that move directories between parents, which keeps cycles out.
     moves: Mutex<()>,
     changes: Changes,
@@ -197,6 +201,7 @@ impl Scm {
             root,
             locks,
             opens,
+            summaries: Summaries::default(),
             moves: Mutex::new(()),
             changes: Changes::default(),
             recovered,
@@ -380,6 +385,16 @@ impl Engine for Scm {
 
     fn birth(&self, id: ObjectId) -> Result<Birth> {
         self.sound(self.read_birth(id))
+    }
+
+    fn parent_of(&self, dir: ObjectId) -> Result<Option<ObjectId>> {
+        self.sound(self.read_parent(dir))
+    }
+
+    fn is_removed(&self, id: ObjectId) -> Result<bool> {
+        let _pin = pin();
+        let selector = self.header(id).and_then(|header| header.selector(self.medium()));
+        self.sound(selector.map(|selector| selector.unlinked()))
     }
 
     fn owner(&self, id: ObjectId) -> Result<Owner> {

@@ -13,9 +13,6 @@ use crate::object::pointer::{Extent, Pointer};
 use crate::object::{mfile, xattr};
 use crate::{Attributes, Birth, Entry, Error, Kind, ObjectId, Owner, Result, Time};
 
-/// How often a reader of a whole directory starts again because it was changed, before it takes what it saw.
-const SUMMARY_TRIES: usize = 100;
-
 impl Scm {
     #[inline(always)]
     pub(super) fn read_lookup(&self, dir: ObjectId, name: &[u8]) -> Result<Option<ObjectId>> {
@@ -50,11 +47,14 @@ impl Scm {
     #[inline(always)]
     pub(super) fn read_attributes(&self, id: ObjectId) -> Result<Attributes> {
         let _pin = pin();
+        if id.is_directory() {
+            return self.read_directory(id);
+        }
         let medium = self.medium();
         let header = self.header(id)?;
         let (hot, cold) = self.volume.redo().stable(|| header.hot_and_cold(medium))?;
         let is_device = matches!(id.kind(), Kind::CharDevice | Kind::BlockDevice);
-        let mut attributes = Attributes {
+        Ok(Attributes {
             kind: id.kind(),
             mode: cold.mode,
             uid: cold.uid,
@@ -67,12 +67,7 @@ impl Scm {
             changed: if hot.selector.follows() { hot.modified } else { cold.changed() },
             device: if is_device { cold.parent_or_device } else { 0 },
             parent: None,
-        };
-        if id.is_directory() {
-            attributes.parent = ObjectId::from_raw(cold.parent_or_device).filter(|_| attributes.links != 0);
-            self.add_summary(id, &mut attributes)?;
-        }
-        Ok(attributes)
+        })
     }
 
     /// Bytes that the data of an object takes. Changes below the root that are made meanwhile may count or not.
@@ -88,6 +83,14 @@ impl Scm {
         let identity = header.identity(self.medium())?;
         let created = Time::new(identity.created_seconds, identity.created_nanoseconds);
         Ok(Birth { created, generation: identity.generation })
+    }
+
+    pub(super) fn read_parent(&self, dir: ObjectId) -> Result<Option<ObjectId>> {
+        let _pin = pin();
+        let medium = self.medium();
+        let (header, _) = self.directory(dir)?;
+        let (hot, cold) = self.volume.redo().stable(|| header.hot_and_cold(medium))?;
+        Ok(ObjectId::from_raw(cold.parent_or_device).filter(|_| !hot.selector.unlinked()))
     }
 
     pub(super) fn read_owner(&self, id: ObjectId) -> Result<Owner> {
@@ -114,29 +117,6 @@ impl Scm {
             visit(name);
             Ok(())
         })
-    }
-
-    /// Adds what a directory's pages say: its links, entries and times.
-    #[cold]
-    fn add_summary(&self, id: ObjectId, attributes: &mut Attributes) -> Result<()> {
-        let header = self.header(id)?;
-        for _ in 0..SUMMARY_TRIES {
-            let ended = self.locks.ended(id);
-            let (hot, cold) = header.hot_and_cold(self.medium())?;
-            let root = || Ok(header.hot(self.medium())?.root);
-            let summary = collection::summary(&self.volume, root, cold.time_epoch)?;
-            attributes.size = summary.entries;
-            if attributes.links != 0 {
-                attributes.links = 2 + summary.subdirectories as u32;
-            }
-            attributes.modified = summary.modified.unwrap_or(hot.modified);
-            attributes.changed = if hot.selector.follows() { hot.modified } else { cold.changed() };
-            attributes.changed = attributes.changed.max(summary.changed.unwrap_or(attributes.changed));
-            if self.locks.ended(id) == ended && header.selector(self.medium())? == hot.selector {
-                break;
-            }
-        }
-        Ok(())
     }
 
     /// Runs `read` on one state of a file.

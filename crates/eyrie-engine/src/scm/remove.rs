@@ -4,6 +4,7 @@ use eyrie_medium::rules::{SafetyRule, broken};
 use eyrie_medium::{Addr, Settled};
 use smallvec::SmallVec;
 
+use super::counts::EntryChange;
 use super::{Scm, check_entry};
 use crate::object::collection::{self, Collection};
 use crate::object::pointer::Extent;
@@ -38,7 +39,8 @@ impl Scm {
             let mut transaction = Transaction::begin(&self.volume);
             collection::remove(&mut transaction, &found, time, parent.time_epoch)?;
             let last = self.drop_name(&mut transaction, id, time)?;
-            let settled = transaction.commit()?;
+            let removed = EntryChange::removed(&parent, name, id);
+            let settled = self.commit_entries(transaction, time, &[removed])?;
             if last {
                 self.give_back(id, time, &settled);
             }
@@ -75,7 +77,8 @@ impl Scm {
             self.require_empty(id)?;
             let mut transaction = Transaction::begin(&self.volume);
             collection::remove(&mut transaction, &found, time, parent.time_epoch)?;
-            let settled = self.changes.during(|| transaction.commit())?;
+            let removed = EntryChange::removed(&parent, name, id);
+            let settled = self.changes.during(|| self.commit_entries(transaction, time, &[removed]))?;
             self.give_back(id, time, &settled);
             return Ok(Applied::default());
         }
@@ -128,6 +131,7 @@ impl Scm {
     /// Retires the storage of an object that nothing names and nobody has open, and whose lock is held. Storage that a
     /// corrupt object does not lead to any more, or that cannot be read, is lost until the next recovery.
     fn retire(&self, id: ObjectId, settled: &Settled) {
+        self.summaries.forget(id);
         match self.storage(id) {
             Ok(storage) => {
                 let header = Addr::from_raw(id.place());

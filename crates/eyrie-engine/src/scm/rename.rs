@@ -4,6 +4,7 @@ use eyrie_medium::rules::{SafetyRule, broken};
 use eyrie_medium::sync::lock;
 use smallvec::SmallVec;
 
+use super::counts::EntryChange;
 use super::create::Parent;
 use super::read::Peeked;
 use super::{Scm, check_entry};
@@ -118,7 +119,7 @@ impl Scm {
 
     fn commit_move(&self, request: &Move<'_>, ready: Ready) -> Result<()> {
         let Ready { from, mut to, moved, target } = ready;
-        let Move { to_name, time, .. } = *request;
+        let Move { from_name, to_name, time, .. } = *request;
         let mut gone: SmallVec<[ObjectId; 1]> = SmallVec::new();
         let mut transaction = Transaction::begin(&self.volume);
         match target {
@@ -127,7 +128,7 @@ impl Scm {
                 if self.insert_entry(&mut transaction, &mut to, to_name, moved.id, time)? {
                     // Making room may have moved the old entry too.
                     let from = self.parent(from.id)?;
-                    old = self.find(&from.hot, request.from_name)?.ok_or(Error::NotFound)?;
+                    old = self.find(&from.hot, from_name)?.ok_or(Error::NotFound)?;
                 }
                 collection::remove(&mut transaction, &old, time, from.time_epoch)?;
             }
@@ -145,7 +146,19 @@ impl Scm {
             }
         }
         self.changed_place(&mut transaction, moved.id, request.to_dir, time)?;
-        let settled = transaction.commit()?;
+        // Making room may have moved the directory's table.
+        let from = if from.id == to.id { to } else { from };
+        let left = target.filter(|_| request.mode == RenameMode::Exchange).map(|target| target.id);
+        let changes = [
+            EntryChange { parent: &from, name: from_name, before: Some(moved.id), after: left },
+            EntryChange {
+                parent: &to,
+                name: to_name,
+                before: target.map(|target| target.id),
+                after: Some(moved.id),
+            },
+        ];
+        let settled = self.commit_entries(transaction, time, &changes)?;
         gone.into_iter().for_each(|id| self.give_back(id, time, &settled));
         Ok(())
     }

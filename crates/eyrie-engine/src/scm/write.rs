@@ -68,7 +68,7 @@ impl Scm {
             && let Some(end) = offset.and_then(|offset| offset.checked_add(data.len() as u64))
             && header.hot(self.medium())?.size < end
         {
-            self.set_size(id, end, time)?;
+            self.set_size(id, end, touch)?;
         }
         let _held = self.locks.hold(&[id]);
         let hot = header.hot(self.medium())?;

@@ -60,8 +60,8 @@ impl<E: Engine> Kvfs<E> {
         let flags = OpenFlags::READ | OpenFlags::DIRECTORY;
         let handle = pxfs.open(path, flags, 0).map_err(|error| error.at(path))?;
         let (engine, who, dir) = (Arc::clone(pxfs.engine()), pxfs.credentials(), handle.id());
-        let usable = engine.attributes(dir).and_then(|attributes| {
-            let protection = Protection::from(&attributes);
+        let usable = engine.owner(dir).and_then(|Owner { mode, uid, gid }| {
+            let protection = Protection { kind: Kind::Directory, mode, uid, gid };
             access::check(who, &protection, Rights::all())?;
             Ok(access::owner_of_new(who, &protection, Kind::File, 0o666))
         });

@@ -6,8 +6,10 @@ use eyrie_medium::epoch;
 use super::Kvfs;
 use crate::{Error, Result};
 
-/// Keys fetched at a time.
-const FETCH: usize = 256;
+/// Keys that are fetched first. Each fetch gets twice as many as the one before,
+const FIRST_FETCH: usize = 32;
+/// but no more than this.
+const LARGEST_FETCH: usize = 1024;
 
 /// The keys of a store, one after the other; see [`Kvfs::scan`].
 #[derive(Debug)]
@@ -17,12 +19,14 @@ pub struct Scan<'a, E: Engine> {
     fetched: std::vec::IntoIter<Vec<u8>>,
     /// Where the next fetch begins; `None` at the end.
     cookie: Option<u64>,
+    /// How many keys the next fetch gets.
+    fetch: usize,
 }
 
 impl<'a, E: Engine> Scan<'a, E> {
     pub(super) fn new(store: &'a Kvfs<E>, prefix: &[u8], sorted: bool) -> Result<Scan<'a, E>> {
-        let mut scan =
-            Scan { store, prefix: prefix.to_vec(), fetched: Vec::new().into_iter(), cookie: Some(0) };
+        let fetched = Vec::new().into_iter();
+        let mut scan = Scan { store, prefix: prefix.to_vec(), fetched, cookie: Some(0), fetch: FIRST_FETCH };
         if sorted {
             let mut keys = scan.fetch(usize::MAX)?;
             keys.sort_unstable();
@@ -59,7 +63,9 @@ impl<E: Engine> Iterator for Scan<'_, E> {
         if let Some(key) = self.fetched.next() {
             return Some(Ok(key));
         }
-        match self.fetch(FETCH) {
+        let fetch = self.fetch;
+        self.fetch = LARGEST_FETCH.min(fetch * 2);
+        match self.fetch(fetch) {
             Ok(keys) => self.fetched = keys.into_iter(),
             Err(error) => return Some(Err(error)),
         }

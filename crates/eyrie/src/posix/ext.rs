@@ -3,6 +3,7 @@
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use eyrie_engine::Kind;
 use rustix::io::Errno;
@@ -10,8 +11,10 @@ use rustix::io::Errno;
 use super::{File, OpenFlags, Posix, Stat};
 use crate::Result;
 
-/// How many entries [`ReadDir`] fetches at a time.
-const FETCH: usize = 64;
+/// Entries that a listing fetches first. Each fetch gets twice as many as the one before,
+const FIRST_FETCH: usize = 32;
+/// but no more than this.
+const LARGEST_FETCH: usize = 1024;
 /// Bytes in which most extended attributes, and most lists of them, have room.
 const FIRST_BUFFER: usize = 256;
 /// Bytes that [`PosixExt::read`] asks for beyond the size that it was told.
@@ -226,7 +229,8 @@ pub trait PosixExt: Posix + Sized {
     fn read_dir(&self, path: impl AsRef<Path>) -> Result<ReadDir<'_, Self>> {
         let path = path.as_ref();
         let dir = self.options().read(true).directory(true).open(path)?;
-        Ok(ReadDir { dir, fs: self, path: path.into(), fetched: Vec::new().into_iter(), cookie: Some(0) })
+        let fetched = Vec::new().into_iter();
+        Ok(ReadDir { dir, fs: self, path: path.into(), fetched, cookie: Some(0), fetch: FIRST_FETCH })
     }
 }
 
@@ -344,27 +348,31 @@ impl<'a, P: Posix> OpenOptions<'a, P> {
 pub struct ReadDir<'a, P: Posix> {
     dir: File<'a, P>,
     fs: &'a P,
-    path: PathBuf,
+    path: Arc<Path>,
     fetched: std::vec::IntoIter<DirEntry>,
     /// Where the next fetch begins; `None` at the end.
     cookie: Option<u64>,
+    /// How many entries the next fetch gets.
+    fetch: usize,
 }
 
 impl<P: Posix> ReadDir<'_, P> {
     fn fetch(&mut self) -> Result<()> {
         let Some(from) = self.cookie.take() else { return Ok(()) };
-        let mut entries = Vec::with_capacity(FETCH);
+        let at_most = self.fetch;
+        self.fetch = LARGEST_FETCH.min(at_most * 2);
+        let mut entries = Vec::new();
         let mut next = None;
         let dir = &self.path;
         self.fs
             .list(self.dir.handle(), from, &mut |entry| {
                 entries.push(DirEntry {
-                    dir: dir.clone(),
+                    dir: Arc::clone(dir),
                     name: OsString::from_vec(entry.name.to_vec()),
                     kind: entry.kind,
                     inode: entry.inode,
                 });
-                let full = entries.len() == FETCH;
+                let full = entries.len() == at_most;
                 next = full.then_some(entry.next);
                 !full
             })
@@ -392,7 +400,7 @@ impl<P: Posix> Iterator for ReadDir<'_, P> {
 /// One entry of a directory.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DirEntry {
-    dir: PathBuf,
+    dir: Arc<Path>,
     name: OsString,
     kind: Kind,
     inode: u64,

@@ -221,7 +221,7 @@ impl<E: Engine> Pxfs<E> {
             if dir == ancestor {
                 return Ok(true);
             }
-            match self.engine.attributes(dir)?.parent {
+            match self.engine.parent_of(dir)? {
                 Some(parent) if parent != dir => dir = parent,
                 _ => return Ok(false),
             }

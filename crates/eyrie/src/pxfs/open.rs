@@ -1,7 +1,7 @@
 //! Opening, and what is done with open files.
 
 use eyrie_engine::access::{self, Rights};
-use eyrie_engine::{Attributes, Content, Engine, FallocateMode, Kind, ObjectId, Op, SetIds};
+use eyrie_engine::{Content, Engine, FallocateMode, Kind, ObjectId, Op, SetIds};
 use rustix::io::Errno;
 
 use super::walk::{Last, Parent, Walk};
@@ -269,8 +269,7 @@ impl<E: Engine> Pxfs<E> {
         if !handle.id.is_directory() {
             return Err(Errno::NOTDIR.into());
         }
-        let Attributes { links, .. } = self.engine.attributes(handle.id)?;
-        if links == 0 {
+        if self.engine.is_removed(handle.id)? {
             return Err(Errno::NOENT.into());
         }
         Ok(self.engine.list(handle.id, cookie, &mut |entry| {

@@ -6,7 +6,7 @@
 use std::ops::Range;
 
 use eyrie_engine::access::{self, Protection};
-use eyrie_engine::{Attributes, Engine, Kind, ObjectId, Owner};
+use eyrie_engine::{Engine, Kind, ObjectId, Owner};
 use rustix::io::Errno;
 
 use super::cache::{self, Directory, Scope};
@@ -295,11 +295,7 @@ impl<E: Engine> Pxfs<E> {
     }
 
     fn parent_of(&self, dir: ObjectId) -> Step<ObjectId> {
-        let Attributes { parent, links, .. } = self.engine.attributes(dir)?;
-        match parent {
-            Some(parent) if links != 0 => Ok(parent),
-            _ => Err(eyrie_engine::Error::Stale.into()),
-        }
+        self.engine.parent_of(dir)?.ok_or(eyrie_engine::Error::Stale.into())
     }
 
     fn lookup_name(&self, dir: ObjectId, name: &[u8]) -> Step<Option<ObjectId>> {

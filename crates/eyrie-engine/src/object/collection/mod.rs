@@ -16,7 +16,7 @@
 //! - What a page says beside that may be more than is so, never less: lines that spilled, memory that is taken. So it is
 //!   written before the commit that it is for, and needs no taking back.
 //! - Pages of a bucket are never taken away while the collection lives.
-//! - Counts are computed from the pages, never stored.
+//! - Counts are computed from the pages, never stored. (`scm` keeps the sums of large directories in memory.)
 //!
 //! Readers take no lock. A page is read between two looks at its commit word: the same word twice means that the live
 //! slots did not change meanwhile. A miss looks again at the number of buckets, for an entry is in its new bucket
@@ -40,10 +40,14 @@ mod table;
 #[cfg(test)]
 mod tests;
 mod update;
+mod walk;
 
 pub use grow::make_room;
-pub use read::{Found, Summary, list, summary};
+pub use read::Found;
+#[cfg(test)]
+pub(crate) use read::VISITS;
 pub use update::{create, insert, insert_with_ease, remove, replace};
+pub use walk::{Summary, list, summary};
 
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
