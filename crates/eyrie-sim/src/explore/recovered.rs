@@ -144,7 +144,7 @@ fn fill(engine: &Scm) -> eyrie_engine::Result<bool> {
     for length in [32 << 10, 4 << 10] {
         let data = vec![0xa5; length];
         loop {
-            match engine.apply(&Op::Append { id, data: &data, time }) {
+            match engine.apply(&Op::Append { id, data: &data, set_ids: SetIds::Keep, time }) {
                 Err(error) if is_full(&error) => break,
                 done => done?,
             };
