@@ -32,6 +32,7 @@ mod pmem;
 pub mod sync;
 mod token;
 mod trace;
+mod truncate;
 mod turns;
 #[cfg(feature = "testing")]
 mod written;
@@ -52,6 +53,7 @@ pub use paged::{Gate, PagedOptions};
 pub use plan::{Failing, FailureKind, Plan, Site, SiteKind, host_call};
 pub use token::{Dirty, Ordered, Published, Settled};
 pub use trace::{CrashPoint, CrashPoints, Event, Pending, Recorder, Rule};
+pub use truncate::truncate;
 pub use turns::Turns;
 #[cfg(feature = "testing")]
 pub use written::WrittenBack;
