@@ -266,11 +266,11 @@ pub fn keeps_set_ids(who: &Credentials) -> bool {
     who.is_root()
 }
 
-/// The set-id bits that a file of group `gid` loses when `who` writes to it, or changes its size or storage. Only root
-/// leaves all.
+/// The set-id bits that `file` loses when `who` writes to it, or changes its size or storage. Only root leaves all.
 #[inline]
-pub fn set_ids_after_write(who: &Credentials, gid: u32) -> SetIds {
-    if keeps_set_ids(who) { SetIds::Keep } else { dropped_by(who, gid) }
+pub fn set_ids_after_write(who: &Credentials, file: &Protection) -> SetIds {
+    let has_none = file.mode & (SET_UID | SET_GID) == 0;
+    if has_none || keeps_set_ids(who) { SetIds::Keep } else { dropped_by(who, file.gid) }
 }
 
 #[inline]

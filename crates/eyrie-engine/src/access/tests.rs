@@ -79,7 +79,7 @@ fn set_id_bits_survive_only_where_linux_keeps_them() {
         (&root, file(0o6777, 1, 10), 0o6777, 0o777),
         (&root, file(0o2767, 1, 12), 0o2767, 0o2767),
     ] {
-        let set_ids = set_ids_after_write(who, before.gid);
+        let set_ids = set_ids_after_write(who, &before);
         assert_eq!(mode_after(before.mode, set_ids), written, "{before:?} written");
         let set_ids = chown(who, &before, None, None).expect("it changes nothing else");
         assert_eq!(mode_after(before.mode, set_ids), owned, "{before:?} chowned");

@@ -40,7 +40,7 @@ impl<E: Engine> Pxfs<E> {
         if access::keeps_set_ids(&self.credentials) {
             return Ok(SetIds::Keep);
         }
-        Ok(access::set_ids_after_write(&self.credentials, self.protection(id)?.gid))
+        Ok(access::set_ids_after_write(&self.credentials, &self.protection(id)?))
     }
 
     /// Takes the set-id bits that a write by these credentials takes, and sets no time: `changed` stays the change time.
