@@ -33,6 +33,7 @@ pub mod rules;
 pub mod sync;
 mod token;
 mod trace;
+mod truncate;
 mod turns;
 #[cfg(feature = "testing")]
 mod written;
@@ -53,6 +54,7 @@ pub use paged::{Gate, PagedOptions};
 pub use plan::{Failing, FailureKind, Plan, Site, SiteKind, host_call};
 pub use token::{Dirty, Ordered, Published, Settled};
 pub use trace::{CrashPoint, CrashPoints, Event, Pending, Recorder, Rule};
+pub use truncate::truncate;
 pub use turns::Turns;
 #[cfg(feature = "testing")]
 pub use written::WrittenBack;

@@ -19,6 +19,7 @@ pub mod names;
 pub mod posix;
 pub mod pxfs;
 mod repair;
+mod stamps;
 mod volume;
 
 #[cfg(doctest)]
@@ -26,7 +27,7 @@ mod volume;
 struct Readme;
 
 pub use error::{Error, Result};
-pub use eyrie_engine::access::Credentials;
+pub use eyrie_engine::access::{AccessRules, Credentials, Sticky};
 pub use eyrie_engine::{Engine, FallocateMode, Kind, RenameMode, Time, XattrMode};
 pub use host::{Host, HostStore};
 pub use kvfs::{Batch, Kvfs, Scan, Value};

@@ -13,7 +13,7 @@ use eyrie_medium::PagedOptions;
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use rustix::io::Errno;
 
-use crate::pxfs::coarse_time;
+use crate::stamps::coarse_time;
 use crate::{Error, Result};
 
 /// What a new volume gets more than the damaged one had where that was too small: a quarter.

@@ -14,7 +14,7 @@ use eyrie_medium::{MediumKind, PAGE_SIZE};
 pub use eyrie_engine::check::Report;
 pub use eyrie_engine::volume::MediumChoice;
 
-use crate::pxfs::coarse_time;
+use crate::stamps::coarse_time;
 use crate::{Error, Kvfs, Pxfs, Result};
 
 /// Files of a volume.

@@ -177,6 +177,8 @@ impl Scm {
 
     /// The same where cold attributes do change; otherwise it does nothing and returns false. A file that may have got
     /// holes of whole pages is said to be sparse from now on, and set-id bits go with the commit of the bytes.
+    #[cold]
+    #[inline(never)]
     fn change_cold(
         &self,
         transaction: &mut Transaction<'_>,

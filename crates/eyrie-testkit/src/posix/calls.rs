@@ -42,6 +42,7 @@ pub enum Call {
     Stat { path: Name },
     Lstat { path: Name },
     Truncate { path: Name, size: u64 },
+    TruncateToSame { path: Name },
     Mkdir { path: Name, mode: u16 },
     Rmdir { path: Name },
     Unlink { path: Name },
@@ -170,6 +171,10 @@ fn on_path<P: Posix>(fs: &P, call: &Call) -> eyrie::Result<Answer> {
         Call::Stat { path: name } => fs.stat(path(name)).map(|stat| Answer::Stat(Shown::from(&stat))),
         Call::Lstat { path: name } => fs.lstat(path(name)).map(|stat| Answer::Stat(Shown::from(&stat))),
         Call::Truncate { path: name, size } => fs.truncate(path(name), *size).map(done),
+        Call::TruncateToSame { path: name } => {
+            let size = fs.stat(path(name))?.size;
+            fs.truncate(path(name), size).map(done)
+        }
         Call::Mkdir { path: name, mode } => fs.mkdir(path(name), *mode).map(done),
         Call::Rmdir { path: name } => fs.rmdir(path(name)).map(done),
         Call::Unlink { path: name } => fs.unlink(path(name)).map(done),
@@ -243,7 +248,8 @@ impl Random {
             38 => Call::ListHandle { slot },
             39..43 => Call::Stat { path: self.path() },
             43..46 => Call::Lstat { path: self.path() },
-            46..48 => Call::Truncate { path: self.path(), size: self.offset() },
+            46 => Call::Truncate { path: self.path(), size: self.offset() },
+            47 => Call::TruncateToSame { path: self.path() },
             48..57 => Call::Mkdir { path: self.path(), mode: self.mode() },
             57..61 => Call::Rmdir { path: self.path() },
             61..65 => Call::Unlink { path: self.path() },
@@ -301,7 +307,9 @@ impl Random {
         let kinds =
             [Kind::File, Kind::Directory, Kind::Fifo, Kind::Socket, Kind::CharDevice, Kind::BlockDevice];
         let kind = self.one_of(&kinds);
-        Call::Mknod { path: self.path(), kind, mode: self.mode(), device: self.one_of(&[0, 0x103, 0x0801]) }
+        // Twelve bits of a major number and twenty of a minor, and what is more.
+        let devices = [0, 0x103, 0x0801, 0xfff0_0fff, u32::MAX.into(), 1 << 32, (1 << 44) + 3, u64::MAX];
+        Call::Mknod { path: self.path(), kind, mode: self.mode(), device: self.one_of(&devices) }
     }
 
     fn path(&mut self) -> Name {

@@ -10,6 +10,7 @@
 //! process whose root is an empty directory of a tmpfs.
 
 mod calls;
+mod set_ids;
 mod tree;
 mod xattr;
 
@@ -19,12 +20,12 @@ pub use xattr::Ask;
 use std::fmt;
 use std::ops::Range;
 use std::process::Command;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use eyrie::posix::{Access, Posix, SetTime};
-use eyrie::{Credentials, Engine, Errno, FallocateMode, Host, Kind, PosixExt, Pxfs, Time};
+use eyrie::posix::{Access, OpenFlags, Posix, SetTime, Whence};
+use eyrie::{AccessRules, Credentials, Engine, Errno, FallocateMode, Host, Kind, PosixExt, Pxfs, Time};
 use eyrie_engine::model::Model;
 use eyrie_engine::scm::Scm;
 use eyrie_engine::volume::{MediumChoice, Options};
@@ -33,6 +34,9 @@ use eyrie_medium::Medium;
 
 use self::calls::{Answer, SLOTS, Slots, path, perform};
 use self::tree::{Times, Tree};
+
+/// The host's protections of shared directories: a new root has no `/proc` to read them from.
+static HOST_RULES: OnceLock<AccessRules> = OnceLock::new();
 
 /// Tells a child process of [`in_tmpfs_root`] its root.
 const ROOT_VARIABLE: &str = "EYRIE_TEST_ROOT";
@@ -101,8 +105,8 @@ fn users() -> [Credentials; 3] {
     [Credentials::root(), Credentials::new(1000, 1000, &[2000]), Credentials::new(1001, 2000, &[])]
 }
 
-/// Runs `count` calls of each of `seeds` on the host, whose root must be an empty directory on tmpfs, and on the file
-/// system that `subject` shows to some user, which is emptied before each seed.
+/// Runs `count` calls of each of `seeds`, and writes that take and keep set-id bits, on the host, whose root must be an
+/// empty directory on tmpfs, and on the file system that `subject` shows to some user, which is emptied before each seed.
 ///
 /// The time stamps of `subject` should all be different, or changes of times cannot be seen; a clock that counts does.
 ///
@@ -123,13 +127,10 @@ pub fn compare_with_host<P: Posix>(
     }
     let run = Run { host, subjects, users, xattrs };
     for seed in seeds {
-        let mut calls = generate(seed, count, run.users.len());
-        if let Err((index, what)) = run.calls(seed, &calls) {
-            calls.truncate(index + 1);
-            return Err(Box::new(run.reduce(seed, calls, what)));
-        }
+        run.compare(seed, generate(seed, count, run.users.len()))?;
     }
-    Ok(())
+    // With the seed 0 every call waits for the clock.
+    run.compare(0, set_ids::calls())
 }
 
 struct Run<P: Posix> {
@@ -154,6 +155,13 @@ fn wait_for_tick() {
 }
 
 impl<P: Posix> Run<P> {
+    fn compare(&self, seed: u64, mut calls: Vec<(usize, Call)>) -> Result<(), Box<Difference>> {
+        self.calls(seed, &calls).map_err(|(index, what)| {
+            calls.truncate(index + 1);
+            Box::new(self.reduce(seed, calls, what))
+        })
+    }
+
     /// Makes all calls; the index of the first that differs, and how.
     fn calls(&self, seed: u64, calls: &[(usize, Call)]) -> Result<(), (usize, String)> {
         empty(&self.host);
@@ -229,6 +237,7 @@ impl<P: Posix> Run<P> {
         }
         let (Call::Open { path: name, .. }
         | Call::Truncate { path: name, .. }
+        | Call::TruncateToSame { path: name }
         | Call::Access { path: name, .. }) = call
         else {
             return false;
@@ -237,11 +246,21 @@ impl<P: Posix> Run<P> {
             (Ok(stat), Call::Access { access, .. }) => {
                 stat.is_file() && access.contains(Access::EXECUTE) && self.no_exec()
             }
-            // The host does that by other calls, which set the times although the size stays.
-            (Ok(stat), Call::Truncate { size, .. }) if stat.size == *size => true,
+            (Ok(stat), Call::Truncate { .. } | Call::TruncateToSame { .. }) => {
+                stat.is_file() && stat.allocated > 0 && !self.has_data(name)
+            }
             (Ok(stat), _) => !matches!(stat.kind, Kind::File | Kind::Directory | Kind::Symlink),
             (Err(_), _) => false,
         }
+    }
+
+    /// Whether the host's file has data. Where it has storage without data, a tmpfs sets times of a truncation that
+    /// changes nothing.
+    fn has_data(&self, name: &[u8]) -> bool {
+        let Ok(file) = self.host.open(path(name), OpenFlags::READ, 0) else { return true };
+        let found = self.host.seek(&file, 0, Whence::Data).is_ok();
+        self.host.close(file).expect("open files close");
+        found
     }
 
     fn no_exec(&self) -> bool {
@@ -280,6 +299,7 @@ fn path_of(call: &Call) -> Option<&[u8]> {
         Call::Stat { path }
         | Call::Lstat { path }
         | Call::Truncate { path, .. }
+        | Call::TruncateToSame { path }
         | Call::Rmdir { path }
         | Call::Unlink { path }
         | Call::Readlink { path }
@@ -310,6 +330,7 @@ fn empty<P: Posix>(fs: &P) {
 /// If the child fails.
 pub fn in_tmpfs_root(test: &str, body: impl FnOnce()) {
     if let Some(root) = std::env::var_os(ROOT_VARIABLE) {
+        HOST_RULES.get_or_init(AccessRules::of_host);
         rustix::process::chroot(&*root).expect("root changes its root");
         std::env::set_current_dir("/").expect("the new root can be entered");
         rustix::process::umask(rustix::fs::Mode::empty());
@@ -368,7 +389,9 @@ pub fn compare_scm_with_host(medium: Medium, seeds: Range<u64>, count: usize) {
 
 fn compare_engine_with_host<E: Engine>(engine: E, seeds: Range<u64>, count: usize) -> Arc<E> {
     let engine = Arc::new(engine);
-    let fs = Pxfs::new(Arc::clone(&engine), Credentials::root()).with_clock(counter);
+    let fs = Pxfs::new(Arc::clone(&engine), Credentials::root())
+        .with_rules(*HOST_RULES.get_or_init(AccessRules::of_host))
+        .with_clock(counter);
     if let Err(difference) = compare_with_host(|who| fs.with_credentials(who.clone()), seeds, count) {
         panic!("{difference}");
     }

@@ -1,6 +1,6 @@
 //! The host's own file system behind the same calls.
 //!
-//! Every call is one system call relative to a directory descriptor (`list` is two, `truncate` three; extended attributes go by a path
+//! Every call is one system call relative to a directory descriptor (`list` is two; `truncate` and extended attributes go by a path
 //! through `/proc` to that descriptor), so that workloads compare fairly and the kernel can be the oracle of tests.
 
 mod convert;
@@ -8,7 +8,7 @@ mod store;
 
 pub use store::HostStore;
 
-use std::ffi::OsStr;
+use std::ffi::{CString, OsStr};
 use std::io::IoSlice;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -191,18 +191,10 @@ impl Posix for Host {
         named("fallocate", fs::fallocate(handle, fallocate_flags(mode), offset, length))
     }
 
-    /// There is no `truncateat`: this is open, `ftruncate` and close, with the errors of `truncate`. Unlike that it sets
-    /// the times even if the size stays.
     fn truncate(&self, path: impl AsRef<Path>, size: u64) -> Result<()> {
-        if i64::try_from(size).is_err() {
-            return Err(Error::new(Errno::INVAL, "truncate"));
-        }
-        let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        match fs::openat(&self.root, self.relative(path.as_ref()), flags, Mode::empty()) {
-            Ok(file) => named("truncate", fs::ftruncate(file, size)),
-            Err(Errno::NXIO) => Err(Error::new(Errno::INVAL, "truncate")),
-            Err(errno) => Err(Error::new(errno, "truncate")),
-        }
+        let path = named("truncate", self.whole_path(path.as_ref()))?;
+        let path = CString::new(path).map_err(|_| Error::new(Errno::INVAL, "truncate"))?;
+        named("truncate", eyrie_medium::truncate(&path, size))
     }
 
     fn mkdir(&self, path: impl AsRef<Path>, mode: u16) -> Result<()> {
@@ -278,6 +270,10 @@ impl Posix for Host {
     }
 
     fn mknod(&self, path: impl AsRef<Path>, kind: Kind, mode: u16, device: u64) -> Result<()> {
+        // As the C library; Linux would look at 32 bits of it.
+        if device > u32::MAX.into() {
+            return Err(Error::new(Errno::INVAL, "mknod"));
+        }
         let path = self.relative(path.as_ref());
         named("mknod", fs::mknodat(&self.root, path, file_type(kind), mode_bits(mode), device))
     }

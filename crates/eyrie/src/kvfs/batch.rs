@@ -94,7 +94,7 @@ impl<'a, E: Engine> Batch<'a, E> {
 
     fn apply(&self, reserved: &BTreeMap<&[u8], Reserved>) -> eyrie_engine::Result<()> {
         let &Kvfs { dir, owner, clock, .. } = self.store;
-        let time = clock();
+        let time = clock.stamp_of_any();
         let ops: Vec<Op<'_>> = self
             .changes
             .iter()

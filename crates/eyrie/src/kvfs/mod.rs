@@ -30,11 +30,12 @@ use std::path::Path;
 use std::sync::Arc;
 
 use eyrie_engine::access::{self, Protection, Rights};
-use eyrie_engine::{Engine, Kind, ObjectId, Op, Owner, Time};
+use eyrie_engine::{Engine, Kind, ObjectId, Op, Owner};
 use eyrie_medium::epoch::{self, Guard};
 use rustix::io::Errno;
 
 use crate::posix::Posix;
+use crate::stamps::Clock;
 use crate::{Error, OpenFlags, Pxfs, Result};
 
 const KEY_MAX: usize = 255;
@@ -46,7 +47,7 @@ pub struct Kvfs<E: Engine> {
     engine: Arc<E>,
     dir: ObjectId,
     owner: Owner,
-    clock: fn() -> Time,
+    clock: Clock,
 }
 
 impl<E: Engine> Kvfs<E> {
@@ -143,7 +144,8 @@ impl<E: Engine> Kvfs<E> {
         check_key(name, "put")?;
         check_value(data)?;
         let id = self.call("put", || self.engine.reserve(Kind::File))?;
-        let put = Op::Put { dir: self.dir, name, id, owner: self.owner, data, time: (self.clock)() };
+        let put =
+            Op::Put { dir: self.dir, name, id, owner: self.owner, data, time: self.clock.stamp_of_any() };
         let applied = self.call("put", || self.engine.apply(&put));
         match applied {
             Ok(applied) if applied.created => Ok(true),
@@ -165,7 +167,7 @@ impl<E: Engine> Kvfs<E> {
     pub fn erase(&self, key: impl AsRef<[u8]>) -> Result<bool> {
         let name = key.as_ref();
         check_key(name, "erase")?;
-        let erase = Op::Erase { dir: self.dir, name, time: (self.clock)() };
+        let erase = Op::Erase { dir: self.dir, name, time: self.clock.stamp_of_any() };
         self.call("erase", || match self.engine.apply(&erase) {
             Ok(_) => Ok(true),
             // The key may be gone by a call of another thread that has not returned.

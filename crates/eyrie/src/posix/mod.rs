@@ -189,7 +189,8 @@ pub trait Posix {
     /// Makes a regular file, pipe, socket or device; `device` is its number as `makedev(3)` makes it.
     ///
     /// # Errors
-    /// `EPERM` for devices unless root, and for directories; `EINVAL` for symbolic links.
+    /// `EPERM` for devices unless root, and for directories; `EINVAL` for symbolic links, and for numbers of more than 32
+    /// bits.
     fn mknod(&self, path: impl AsRef<Path>, kind: Kind, mode: u16, device: u64) -> Result<()>;
 
     /// Shows the entries of an open directory from `cookie` on (0 is the start) until `visit` says false. `.` and `..`

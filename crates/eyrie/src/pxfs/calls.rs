@@ -30,7 +30,7 @@ impl<E: Engine> Pxfs<E> {
                 Some(id) => id,
                 None => Walk::new(self, bytes(path))?.resolve(follow)?,
             };
-            Ok(Stat::new(id, &self.engine.attributes(id)?))
+            self.stat_of(id)
         })
     }
 }
@@ -68,7 +68,7 @@ impl<E: Engine> Posix for Pxfs<E> {
 
     #[inline]
     fn fstat(&self, handle: &Handle) -> Result<Stat> {
-        self.call("fstat", || Ok(Stat::new(handle.id(), &self.engine.attributes(handle.id())?)))
+        self.call("fstat", || self.stat_of(handle.id()))
     }
 
     #[inline]
@@ -169,6 +169,10 @@ impl<E: Engine> Posix for Pxfs<E> {
 
     fn mknod(&self, path: impl AsRef<Path>, kind: Kind, mode: u16, device: u64) -> Result<()> {
         self.call("mknod", || {
+            // Twelve bits of a major number and twenty of a minor: the C library refuses more before it calls Linux.
+            if device > u32::MAX.into() {
+                return Err(Errno::INVAL.into());
+            }
             let content = match kind {
                 Kind::Directory => return Err(Errno::PERM.into()),
                 Kind::Symlink => return Err(Errno::INVAL.into()),

@@ -27,9 +27,11 @@ impl<E: Engine> Pxfs<E> {
         }
         let both_now = accessed == SetTime::Now && modified == SetTime::Now;
         access::check_set_times(&self.credentials, &self.protection(id)?, both_now)?;
-        let now = self.now();
+        let now = self.now([id]);
         let (accessed, modified) = (chosen(accessed, now), chosen(modified, now));
-        self.set_attributes(id, AttributeChange { accessed, modified, ..AttributeChange::default() })
+        let change = AttributeChange { accessed, modified, ..AttributeChange::default() };
+        self.engine.apply(&Op::SetAttributes { id, change, time: now })?;
+        Ok(())
     }
 
     /// The set-id bits that a file loses with a write by these credentials.
@@ -38,7 +40,7 @@ impl<E: Engine> Pxfs<E> {
         if access::keeps_set_ids(&self.credentials) {
             return Ok(SetIds::Keep);
         }
-        Ok(access::set_ids_after_write(&self.credentials, self.protection(id)?.gid))
+        Ok(access::set_ids_after_write(&self.credentials, &self.protection(id)?))
     }
 
     /// Takes the set-id bits that a write by these credentials takes, and sets no time: `changed` stays the change time.
@@ -62,7 +64,7 @@ impl<E: Engine> Pxfs<E> {
     }
 
     fn set_attributes(&self, id: ObjectId, change: AttributeChange) -> Step<()> {
-        self.engine.apply(&Op::SetAttributes { id, change, time: self.now() })?;
+        self.engine.apply(&Op::SetAttributes { id, change, time: self.now([id]) })?;
         Ok(())
     }
 }

@@ -20,7 +20,14 @@ impl<E: Engine> Pxfs<E> {
     ) -> Step<ObjectId> {
         let owner = access::owner_of_new(&self.credentials, &dir.protection, kind, mode);
         let id = self.engine.reserve(kind)?;
-        match self.engine.apply(&Op::Create { dir: dir.id, name, id, owner, content, time: self.now() }) {
+        match self.engine.apply(&Op::Create {
+            dir: dir.id,
+            name,
+            id,
+            owner,
+            content,
+            time: self.now([dir.id]),
+        }) {
             Ok(_) => Ok(id),
             Err(error) => {
                 self.engine.unreserve(id);
@@ -52,12 +59,12 @@ impl<E: Engine> Pxfs<E> {
         let mut walk = Walk::new(self, path)?;
         let parent = walk.parent()?;
         let name = self.free_name(&walk, &parent, false)?;
-        access::check_link(&self.credentials, &self.protection(id)?)?;
+        access::check_link(self.rules, &self.credentials, &self.protection(id)?)?;
         access::check_add(&self.credentials, &parent.dir.protection)?;
         if id.is_directory() {
             return Err(Errno::PERM.into());
         }
-        self.engine.apply(&Op::Link { dir: parent.dir.id, name, id, time: self.now() })?;
+        self.engine.apply(&Op::Link { dir: parent.dir.id, name, id, time: self.now([parent.dir.id, id]) })?;
         Ok(())
     }
 
@@ -78,7 +85,7 @@ impl<E: Engine> Pxfs<E> {
         if let Some((dir, name)) = self.entry_quickly(path)
             && self.may_change_any(&dir.protection)
         {
-            self.engine.apply(&Op::Unlink { dir: dir.id, name, time: self.now() })?;
+            self.engine.apply(&Op::Unlink { dir: dir.id, name, time: self.clock.stamp_of_any() })?;
             return Ok(());
         }
         let mut walk = Walk::new(self, path)?;
@@ -93,7 +100,7 @@ impl<E: Engine> Pxfs<E> {
         }
         self.check_remove(&dir.protection, id)?;
         let name = walk.name(&parent)?.ok_or(Errno::NOENT)?;
-        self.engine.apply(&Op::Unlink { dir: dir.id, name, time: self.now() })?;
+        self.engine.apply(&Op::Unlink { dir: dir.id, name, time: self.now([dir.id, id]) })?;
         Ok(())
     }
 
@@ -112,7 +119,11 @@ impl<E: Engine> Pxfs<E> {
             return Err(Errno::NOTDIR.into());
         }
         let name = walk.name(&parent)?.ok_or(Errno::NOENT)?;
-        self.engine.apply(&Op::RemoveDirectory { dir: parent.dir.id, name, time: self.now() })?;
+        self.engine.apply(&Op::RemoveDirectory {
+            dir: parent.dir.id,
+            name,
+            time: self.now([parent.dir.id, id]),
+        })?;
         Ok(())
     }
 
@@ -123,7 +134,7 @@ impl<E: Engine> Pxfs<E> {
             && from_dir.id == to_dir.id
             && self.may_change_any(&to_dir.protection)
         {
-            let (from_dir, to_dir, time) = (from_dir.id, to_dir.id, self.now());
+            let (from_dir, to_dir, time) = (from_dir.id, to_dir.id, self.clock.stamp_of_any());
             self.engine.apply(&Op::Rename { from_dir, from_name, to_dir, to_name, mode, time })?;
             return Ok(());
         }
@@ -153,7 +164,8 @@ impl<E: Engine> Pxfs<E> {
         self.check_move(&moved)?;
         let from_name = from.name(&from_parent)?.ok_or(Errno::NOENT)?;
         let to_name = to.new_name(&to_parent)?;
-        let (from_dir, to_dir, time) = (from_parent.dir.id, to_parent.dir.id, self.now());
+        let (from_dir, to_dir) = (from_parent.dir.id, to_parent.dir.id);
+        let time = self.now([from_dir, to_dir, old, new.unwrap_or(old)]);
         self.engine.apply(&Op::Rename { from_dir, from_name, to_dir, to_name, mode, time })?;
         Ok(())
     }

@@ -9,7 +9,8 @@
 //! - Pipes, sockets and devices can be made and named, but not opened (`ENXIO`).
 //! - Names that begin with `%kv%` are escaped keys ([`crate::names`]); those that are none cannot be created (`EINVAL`).
 //! - There are no ACLs (`system.*` extended attributes) and no capabilities of programs (`security.capability`).
-//! - Hard links are protected as with `fs.protected_hardlinks = 1`, whatever the host says.
+//! - Links, pipes and files in shared directories are protected as [`Pxfs::with_rules`] says, whatever the host says: by
+//!   default hard links alone, as with `fs.protected_hardlinks = 1`.
 
 mod cache;
 mod calls;
@@ -26,11 +27,13 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use eyrie_engine::access::Credentials;
-use eyrie_engine::{Engine, Time};
+use eyrie_engine::access::{AccessRules, Credentials};
+use eyrie_engine::{Engine, ObjectId, Time};
 use eyrie_medium::epoch;
 use rustix::io::Errno;
 
+use crate::posix::Stat;
+use crate::stamps::{self, Clock};
 use crate::{Error, Result};
 
 /// How often a call walks again before it reports `ESTALE`: changes of others can only go on for so long by accident.
@@ -40,33 +43,46 @@ const ATTEMPTS: u32 = 1000;
 pub struct Pxfs<E> {
     engine: Arc<E>,
     credentials: Credentials,
+    rules: AccessRules,
     /// Tells this file system from every other of the process in caches.
     instance: u64,
-    clock: fn() -> Time,
+    clock: Clock,
 }
 
 impl<E: Engine> Pxfs<E> {
     /// The calls over `engine`, made by `credentials`.
     pub fn new(engine: Arc<E>, credentials: Credentials) -> Pxfs<E> {
         static NEXT: AtomicU64 = AtomicU64::new(1);
-        Pxfs { engine, credentials, instance: NEXT.fetch_add(1, Ordering::Relaxed), clock: coarse_time }
+        let instance = NEXT.fetch_add(1, Ordering::Relaxed);
+        Pxfs { engine, credentials, rules: AccessRules::default(), instance, clock: Clock::System }
     }
 
     /// The same file system for somebody else.
     #[must_use]
     pub fn with_credentials(&self, credentials: Credentials) -> Pxfs<E> {
-        Pxfs { engine: Arc::clone(&self.engine), credentials, instance: self.instance, clock: self.clock }
+        Pxfs { credentials, ..self.clone() }
     }
 
-    /// The same file system with another source of time stamps than the system's coarse clock.
+    /// The same file system with other protections against misleading links, pipes and files, for whatever credentials.
+    #[must_use]
+    pub fn with_rules(&self, rules: AccessRules) -> Pxfs<E> {
+        Pxfs { rules, ..self.clone() }
+    }
+
+    /// The same file system with another source of time stamps than the clocks of the system.
     #[must_use]
     pub fn with_clock(&self, clock: fn() -> Time) -> Pxfs<E> {
-        Pxfs { clock, ..self.clone() }
+        Pxfs { clock: Clock::Given(clock), ..self.clone() }
     }
 
     /// Who makes the calls.
     pub fn credentials(&self) -> &Credentials {
         &self.credentials
+    }
+
+    /// The protections against misleading links, pipes and files.
+    pub fn rules(&self) -> AccessRules {
+        self.rules
     }
 
     /// The engine.
@@ -75,13 +91,22 @@ impl<E: Engine> Pxfs<E> {
     }
 
     /// The source of time stamps.
-    pub(crate) fn clock(&self) -> fn() -> Time {
+    pub(crate) fn clock(&self) -> Clock {
         self.clock
     }
 
+    /// The stamp of a change of these objects.
     #[inline]
-    fn now(&self) -> Time {
-        (self.clock)()
+    fn now<const N: usize>(&self, ids: [ObjectId; N]) -> Time {
+        self.clock.stamp(ids)
+    }
+
+    /// What `stat` tells of an object.
+    #[inline]
+    fn stat_of(&self, id: ObjectId) -> Step<Stat> {
+        let attributes = self.engine.attributes(id)?;
+        stamps::show(id, attributes.changed);
+        Ok(Stat::new(id, &attributes))
     }
 
     /// Runs one call under a pin, again if ids went stale meanwhile, or if there was no space but soon will be.
@@ -126,10 +151,11 @@ impl<E: Engine> Pxfs<E> {
 /// Shares the engine.
 impl<E> Clone for Pxfs<E> {
     fn clone(&self) -> Self {
-        let Pxfs { engine, credentials, instance, clock } = self;
+        let Pxfs { engine, credentials, rules, instance, clock } = self;
         Pxfs {
             engine: Arc::clone(engine),
             credentials: credentials.clone(),
+            rules: *rules,
             instance: *instance,
             clock: *clock,
         }
@@ -176,12 +202,6 @@ impl From<eyrie_engine::Error> for Failure {
     fn from(error: eyrie_engine::Error) -> Failure {
         Failure::Engine(error)
     }
-}
-
-/// The clock that the kernel stamps files with: read without a system call, a few milliseconds coarse.
-pub(crate) fn coarse_time() -> Time {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
-    Time::new(now.tv_sec, now.tv_nsec as u32)
 }
 
 #[inline]

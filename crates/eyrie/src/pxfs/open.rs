@@ -68,8 +68,9 @@ impl<E: Engine> Pxfs<E> {
         if create && id.is_directory() {
             return Err(Errno::ISDIR.into());
         }
-        if create && id.kind() != Kind::File {
-            access::check_open_for_create(&self.credentials, &parent.dir.protection, &self.protection(id)?)?;
+        let dir = &parent.dir.protection;
+        if create && access::guards_opens(self.rules, dir, id.kind()) {
+            access::check_open_for_create(self.rules, &self.credentials, dir, &self.protection(id)?)?;
         }
         if (parent.slash || flags.contains(OpenFlags::DIRECTORY)) && !id.is_directory() {
             return Err(Errno::NOTDIR.into());
@@ -153,7 +154,7 @@ impl<E: Engine> Pxfs<E> {
         }
         if !data.is_empty() {
             let (id, set_ids) = (handle.id, self.dropped_set_ids(handle.id)?);
-            self.engine.apply(&Op::Write { id, offset, data, set_ids, time: self.now() })?;
+            self.engine.apply(&Op::Write { id, offset, data, set_ids, time: self.now([id]) })?;
         }
         Ok(data.len())
     }
@@ -167,7 +168,7 @@ impl<E: Engine> Pxfs<E> {
             return Ok(0);
         }
         let (id, set_ids) = (handle.id, self.dropped_set_ids(handle.id)?);
-        match self.engine.apply(&Op::Append { id, data, set_ids, time: self.now() }) {
+        match self.engine.apply(&Op::Append { id, data, set_ids, time: self.now([id]) }) {
             Ok(_) => Ok(data.len()),
             Err(eyrie_engine::Error::TooLarge) => self.append_what_fits(id, data, set_ids),
             Err(error) => Err(error.into()),
@@ -180,7 +181,7 @@ impl<E: Engine> Pxfs<E> {
         let room = OFFSET_MAX.saturating_sub(self.engine.attributes(id)?.size) as usize;
         match data.get(..room) {
             Some(fitting) if !fitting.is_empty() => {
-                self.engine.apply(&Op::Append { id, data: fitting, set_ids, time: self.now() })?;
+                self.engine.apply(&Op::Append { id, data: fitting, set_ids, time: self.now([id]) })?;
                 Ok(room)
             }
             _ => Err(Errno::FBIG.into()),
@@ -223,7 +224,14 @@ impl<E: Engine> Pxfs<E> {
         let (mut at, end) = (offset, offset + length);
         while at < end {
             let length = (end - at).min(step);
-            self.engine.apply(&Op::Fallocate { id, mode, offset: at, length, set_ids, time: self.now() })?;
+            self.engine.apply(&Op::Fallocate {
+                id,
+                mode,
+                offset: at,
+                length,
+                set_ids,
+                time: self.now([id]),
+            })?;
             at += length;
         }
         Ok(())
@@ -241,8 +249,8 @@ impl<E: Engine> Pxfs<E> {
         }
         let attributes = self.engine.attributes(id)?;
         access::check(&self.credentials, &(&attributes).into(), Rights::WRITE)?;
-        if attributes.size == size {
-            // Unlike `ftruncate`, this leaves the times alone. The size may be another call's that has not returned.
+        if attributes.size == size && self.engine.seek(id, 0, false)?.is_none() {
+            // Unlike `ftruncate`, this leaves the times of a file without data alone, as on a tmpfs. The size may be another call's that has not returned.
             self.engine.wait_for(id)?;
             return self.take_set_ids(id, attributes.changed);
         }
@@ -284,7 +292,7 @@ impl<E: Engine> Pxfs<E> {
 
     fn cut(&self, id: ObjectId, size: u64) -> Step<()> {
         let set_ids = self.dropped_set_ids(id)?;
-        self.engine.apply(&Op::SetSize { id, size, set_ids, time: self.now() })?;
+        self.engine.apply(&Op::SetSize { id, size, set_ids, time: self.now([id]) })?;
         Ok(())
     }
 }

@@ -162,6 +162,11 @@ impl<'p, 'fs, E: Engine> Walk<'p, 'fs, E> {
     /// Goes on with the target of `link`, which the last component of `parent` names.
     #[cold]
     pub fn follow(&mut self, parent: &Parent, link: ObjectId) -> Step<Parent> {
+        let (fs, dir) = (self.fs, &parent.dir.protection);
+        // One link too many is told first.
+        if self.links < LINKS_MAX && access::guards_links(fs.rules, dir) {
+            access::check_follow(fs.rules, &fs.credentials, dir, &fs.protection(link)?)?;
+        }
         let dir = self.expand(parent.dir, link, parent.part.end)?;
         self.walk(dir)
     }

@@ -49,13 +49,13 @@ impl<E: Engine> Pxfs<E> {
 
     pub(super) fn set_xattr(&self, id: ObjectId, name: &[u8], value: &[u8], mode: XattrMode) -> Step<()> {
         access::check_set_xattr(&self.credentials, &self.protection(id)?, name)?;
-        self.engine.apply(&Op::SetXattr { id, name, value, mode, time: self.now() })?;
+        self.engine.apply(&Op::SetXattr { id, name, value, mode, time: self.now([id]) })?;
         Ok(())
     }
 
     pub(super) fn remove_xattr(&self, id: ObjectId, name: &[u8]) -> Step<()> {
         access::check_set_xattr(&self.credentials, &self.protection(id)?, name)?;
-        self.engine.apply(&Op::RemoveXattr { id, name, time: self.now() })?;
+        self.engine.apply(&Op::RemoveXattr { id, name, time: self.now([id]) })?;
         Ok(())
     }
 }

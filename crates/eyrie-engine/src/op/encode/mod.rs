@@ -94,16 +94,7 @@ fn encode_body(op: &Op<'_>, out: &mut Vec<u8>) -> Tag {
             Tag::SetSize
         }
         Op::Fallocate { id, mode, offset, length, set_ids, time } => {
-            let fields = FallocateFields {
-                id: raw(id),
-                offset: offset.into(),
-                length: length.into(),
-                mode: fallocate_mode(mode).into(),
-                set_ids: set_ids_number(set_ids).into(),
-                stamp: stamp(time),
-            };
-            put(out, &fields, &[]);
-            Tag::Fallocate
+            encode_fallocate(out, id, mode, (offset, length), set_ids, time)
         }
         Op::SetAttributes { id, change, time } => encode_attributes(out, id, change, time),
         Op::SetXattr { id, name, value, mode, time } => {
@@ -156,6 +147,26 @@ fn encode_data(
     };
     put(out, &fields, &[data]);
     tag
+}
+
+fn encode_fallocate(
+    out: &mut Vec<u8>,
+    id: ObjectId,
+    mode: FallocateMode,
+    (offset, length): (u64, u64),
+    set_ids: SetIds,
+    time: Time,
+) -> Tag {
+    let fields = FallocateFields {
+        id: raw(id),
+        offset: offset.into(),
+        length: length.into(),
+        mode: fallocate_mode(mode).into(),
+        set_ids: set_ids_number(set_ids).into(),
+        stamp: stamp(time),
+    };
+    put(out, &fields, &[]);
+    Tag::Fallocate
 }
 
 fn encode_attributes(out: &mut Vec<u8>, id: ObjectId, change: AttributeChange, time: Time) -> Tag {

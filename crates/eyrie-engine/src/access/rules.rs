@@ -1,0 +1,151 @@
+//! The protections that an administrator of Linux switches on and off: `fs.protected_hardlinks`, `fs.protected_symlinks`,
+//! `fs.protected_fifos` and `fs.protected_regular` of `sysctl`.
+//!
+//! They keep users from misleading others in directories that many may write. Root obeys them like anybody, but for hard
+//! links.
+
+use super::{Credentials, GROUP_EXECUTE, Protection, Rights, SET_GID, SET_UID, STICKY, check};
+use crate::{Error, Kind, Result};
+
+const WRITABLE_BY_ALL: u16 = 0o002;
+const WRITABLE_BY_GROUP: u16 = 0o020;
+
+/// Sticky directories in which an object of a third user is not opened with `O_CREAT`.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+pub enum Sticky {
+    /// None (0).
+    #[default]
+    None,
+    /// Those that all may write (1).
+    WritableByAll,
+    /// Also those that the group may write (2).
+    WritableByGroup,
+}
+
+/// The protections that are on. The default is hard links alone.
+///
+/// All four are off in a kernel that nobody configured. Distributions of Linux switch most of them on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct AccessRules {
+    /// `fs.protected_hardlinks`: a user gives another name only to objects of its own, and to regular files without
+    /// dangerous set-id bits that it may read and write. The kernel's default is off, this one's on.
+    pub protected_hardlinks: bool,
+    /// `fs.protected_symlinks`: in a sticky directory that all may write, a symbolic link at the end of a path is followed
+    /// only by its owner, or if it belongs to the owner of the directory. The kernel's default is off, and so is this.
+    pub protected_symlinks: bool,
+    /// `fs.protected_fifos`: in a sticky directory, a pipe of neither the caller nor the owner of the directory is not
+    /// opened with `O_CREAT`. The kernel's default is off, and so is this.
+    pub protected_fifos: Sticky,
+    /// `fs.protected_regular`: the same of regular files. The kernel's default is off, and so is this.
+    pub protected_regular: Sticky,
+}
+
+impl Default for AccessRules {
+    fn default() -> AccessRules {
+        AccessRules { protected_hardlinks: true, ..AccessRules::NONE }
+    }
+}
+
+impl AccessRules {
+    /// No protection, as in a kernel that nobody configured.
+    pub const NONE: AccessRules = AccessRules {
+        protected_hardlinks: false,
+        protected_symlinks: false,
+        protected_fifos: Sticky::None,
+        protected_regular: Sticky::None,
+    };
+
+    /// The protections of this host, read from `/proc/sys/fs`. One that cannot be read is as by default.
+    pub fn of_host() -> AccessRules {
+        let value = |name: &str| -> Option<u32> {
+            let text = std::fs::read_to_string(format!("/proc/sys/fs/protected_{name}")).ok()?;
+            text.trim().parse().ok()
+        };
+        let sticky = |name| match value(name) {
+            None | Some(0) => Sticky::None,
+            Some(1) => Sticky::WritableByAll,
+            Some(_) => Sticky::WritableByGroup,
+        };
+        AccessRules {
+            protected_hardlinks: value("hardlinks") != Some(0),
+            protected_symlinks: value("symlinks").is_some_and(|value| value != 0),
+            protected_fifos: sticky("fifos"),
+            protected_regular: sticky("regular"),
+        }
+    }
+
+    /// The sticky directories in which objects of this kind are protected. For kinds without a rule of their own, those
+    /// that all may write.
+    fn sticky(self, kind: Kind) -> Sticky {
+        match kind {
+            Kind::File => self.protected_regular,
+            Kind::Fifo => self.protected_fifos,
+            _ => Sticky::WritableByAll,
+        }
+    }
+}
+
+/// Whether [`check_open_for_create`] looks at who owns an object of this kind in `dir`.
+#[inline]
+pub fn guards_opens(rules: AccessRules, dir: &Protection, kind: Kind) -> bool {
+    dir.mode & STICKY != 0 && rules.sticky(kind) != Sticky::None
+}
+
+/// Whether `who` may open with `O_CREAT` an `object` that is already there in `dir`. In a sticky directory that anybody may
+/// write, Linux lets nobody (root included) do so with a symbolic link, socket or device of a third user, nor with what
+/// `rules` protect.
+///
+/// # Errors
+/// `AccessDenied`.
+pub fn check_open_for_create(
+    rules: AccessRules,
+    who: &Credentials,
+    dir: &Protection,
+    object: &Protection,
+) -> Result<()> {
+    let own = object.uid == dir.uid || object.uid == who.uid();
+    if own || !guards_opens(rules, dir, object.kind) {
+        return Ok(());
+    }
+    let by_group = rules.sticky(object.kind) == Sticky::WritableByGroup;
+    let guarded = WRITABLE_BY_ALL | if by_group { WRITABLE_BY_GROUP } else { 0 };
+    if dir.mode & guarded == 0 { Ok(()) } else { Err(Error::AccessDenied) }
+}
+
+/// Whether [`check_follow`] looks at who owns a symbolic link in `dir`.
+#[inline]
+pub fn guards_links(rules: AccessRules, dir: &Protection) -> bool {
+    let shared = STICKY | WRITABLE_BY_ALL;
+    rules.protected_symlinks && dir.mode & shared == shared
+}
+
+/// Whether `who` may follow the symbolic link `link` in `dir` at the end of a path.
+///
+/// # Errors
+/// `AccessDenied`.
+pub fn check_follow(
+    rules: AccessRules,
+    who: &Credentials,
+    dir: &Protection,
+    link: &Protection,
+) -> Result<()> {
+    let own = link.uid == who.uid() || link.uid == dir.uid;
+    if own || !guards_links(rules, dir) { Ok(()) } else { Err(Error::AccessDenied) }
+}
+
+/// Whether `who` may give `object` another name, see [`AccessRules::protected_hardlinks`].
+///
+/// # Errors
+/// `NotPermitted`.
+pub fn check_link(rules: AccessRules, who: &Credentials, object: &Protection) -> Result<()> {
+    if !rules.protected_hardlinks || who.owns(object) {
+        return Ok(());
+    }
+    let dangerous = object.mode & SET_UID != 0
+        || object.mode & (SET_GID | GROUP_EXECUTE) == SET_GID | GROUP_EXECUTE
+        || object.kind != Kind::File;
+    if dangerous || check(who, object, Rights::READ | Rights::WRITE).is_err() {
+        return Err(Error::NotPermitted);
+    }
+    Ok(())
+}

@@ -1,0 +1,289 @@
+//! Who may do what, case by case.
+
+use super::*;
+
+fn object(kind: Kind, mode: u16, uid: u32, gid: u32) -> Protection {
+    Protection { kind, mode, uid, gid }
+}
+
+fn file(mode: u16, uid: u32, gid: u32) -> Protection {
+    object(Kind::File, mode, uid, gid)
+}
+
+fn dir(mode: u16, uid: u32, gid: u32) -> Protection {
+    object(Kind::Directory, mode, uid, gid)
+}
+
+/// User 1 of groups 10 and 11.
+fn user() -> Credentials {
+    Credentials::new(1, 10, &[11])
+}
+
+#[test]
+fn the_first_class_that_fits_decides() {
+    let (r, w, x) = (Rights::READ, Rights::WRITE, Rights::EXECUTE);
+    for (object, rights, granted) in [
+        (file(0o400, 1, 10), r, true),
+        (file(0o400, 1, 10), w, false),
+        (file(0o077, 1, 10), r, false),
+        (file(0o040, 2, 10), r, true),
+        (file(0o040, 2, 11), r, true),
+        (file(0o707, 2, 11), r, false),
+        (file(0o004, 2, 12), r, true),
+        (file(0o004, 2, 12), r | w, false),
+        (file(0o006, 2, 12), r | w, true),
+        (dir(0o001, 2, 12), x, true),
+        (dir(0o770, 2, 12), x, false),
+        (file(0, 2, 12), Rights::empty(), true),
+    ] {
+        assert_eq!(check(&user(), &object, rights).is_ok(), granted, "{object:?} {rights:?}");
+    }
+}
+
+#[test]
+fn root_executes_only_what_somebody_may() {
+    let root = Credentials::root();
+    for (object, rights, granted) in [
+        (file(0, 1, 1), Rights::READ | Rights::WRITE, true),
+        (file(0o600, 0, 0), Rights::EXECUTE, false),
+        (file(0o010, 1, 1), Rights::EXECUTE, true),
+        (dir(0, 1, 1), Rights::all(), true),
+    ] {
+        assert_eq!(check(&root, &object, rights).is_ok(), granted, "{object:?} {rights:?}");
+    }
+}
+
+#[test]
+fn sticky_directories_protect_the_entries_of_others() {
+    for (who, dir, victim, errno) in [
+        (user(), dir(0o1777, 2, 2), file(0, 2, 2), Some(rustix::io::Errno::PERM)),
+        (user(), dir(0o1777, 2, 2), file(0, 1, 2), None),
+        (user(), dir(0o1777, 1, 2), file(0, 2, 2), None),
+        (user(), dir(0o777, 2, 2), file(0, 2, 2), None),
+        (user(), dir(0o1775, 2, 2), file(0, 2, 2), Some(rustix::io::Errno::ACCESS)),
+        (Credentials::root(), dir(0o1000, 2, 2), file(0, 2, 2), None),
+    ] {
+        let result = check_remove(&who, &dir, &victim);
+        assert_eq!(result.err().map(|error| error.errno()), errno, "{dir:?} {victim:?}");
+    }
+}
+
+#[test]
+fn set_id_bits_survive_only_where_linux_keeps_them() {
+    let root = Credentials::root();
+    for (who, before, written, owned) in [
+        (&user(), file(0o6777, 1, 10), 0o777, 0o777),
+        (&user(), file(0o2767, 1, 10), 0o2767, 0o2767),
+        (&user(), file(0o2767, 1, 12), 0o767, 0o767),
+        (&user(), file(0o4755, 1, 10), 0o755, 0o755),
+        (&root, file(0o6777, 1, 10), 0o6777, 0o777),
+        (&root, file(0o2767, 1, 12), 0o2767, 0o2767),
+    ] {
+        let set_ids = set_ids_after_write(who, &before);
+        assert_eq!(mode_after(before.mode, set_ids), written, "{before:?} written");
+        let set_ids = chown(who, &before, None, None).expect("it changes nothing else");
+        assert_eq!(mode_after(before.mode, set_ids), owned, "{before:?} chowned");
+    }
+}
+
+#[test]
+fn directories_keep_their_set_id_bits() {
+    assert_eq!(chown(&user(), &dir(0o6777, 1, 10), None, None).ok(), Some(SetIds::Keep));
+}
+
+#[test]
+fn owners_give_files_to_their_own_groups_only() {
+    let own = file(0o644, 1, 10);
+    for (object, uid, gid, allowed) in [
+        (own, None, Some(11), true),
+        (own, None, Some(12), false),
+        (own, Some(1), Some(10), true),
+        (own, Some(2), None, false),
+        (file(0o644, 2, 10), None, Some(10), false),
+        (file(0o644, 2, 10), None, None, true),
+        (file(0o4644, 2, 10), None, None, false),
+    ] {
+        assert_eq!(chown(&user(), &object, uid, gid).is_ok(), allowed, "{object:?} {uid:?} {gid:?}");
+        assert!(chown(&Credentials::root(), &object, uid, gid).is_ok());
+    }
+}
+
+#[test]
+fn chmod_takes_the_set_group_id_bit_from_outsiders() {
+    assert_eq!(chmod(&user(), &file(0, 1, 11), 0o2755).ok(), Some(0o2755));
+    assert_eq!(chmod(&user(), &file(0, 1, 12), 0o2755).ok(), Some(0o755));
+    assert_eq!(chmod(&Credentials::root(), &file(0, 1, 12), 0o2755).ok(), Some(0o2755));
+    assert!(chmod(&user(), &file(0o777, 2, 10), 0o755).is_err());
+}
+
+#[test]
+fn times_are_set_by_owners_and_touched_by_writers() {
+    for (object, now, errno) in [
+        (file(0, 1, 1), false, None),
+        (file(0o666, 2, 2), true, None),
+        (file(0o666, 2, 2), false, Some(rustix::io::Errno::PERM)),
+        (file(0o644, 2, 2), true, Some(rustix::io::Errno::ACCESS)),
+    ] {
+        let result = check_set_times(&user(), &object, now);
+        assert_eq!(result.err().map(|error| error.errno()), errno, "{object:?} {now}");
+    }
+}
+
+#[test]
+fn odd_things_of_third_users_in_sticky_directories_are_not_opened_for_creating() {
+    let link = |uid| object(Kind::Symlink, 0o777, uid, 0);
+    for (dir, object, allowed) in [
+        (dir(0o1777, 2, 2), link(3), false),
+        (dir(0o1777, 2, 2), link(2), true),
+        (dir(0o1777, 2, 2), link(1), true),
+        (dir(0o1777, 2, 2), file(0, 3, 3), true),
+        (dir(0o1775, 2, 2), link(3), true),
+        (dir(0o777, 2, 2), link(3), true),
+    ] {
+        assert_eq!(
+            check_open_for_create(AccessRules::NONE, &user(), &dir, &object).is_ok(),
+            allowed,
+            "{dir:?} {object:?}"
+        );
+    }
+}
+
+#[test]
+fn every_namespace_of_extended_attributes_has_its_rules() {
+    use rustix::io::Errno;
+    let (perm, access, none) = (Some(Errno::PERM), Some(Errno::ACCESS), Some(Errno::NODATA));
+    let (unknown, invalid) = (Some(Errno::OPNOTSUPP), Some(Errno::INVAL));
+    let (own, open, closed) = (file(0o600, 1, 10), file(0o666, 2, 12), file(0o600, 2, 12));
+    let (sticky, fifo) = (dir(0o1777, 2, 12), object(Kind::Fifo, 0o666, 1, 10));
+    let root = Credentials::root();
+    // Who, of what, the name; what getting and setting answer.
+    type Case<'a> = (&'a Credentials, Protection, &'a [u8], Option<Errno>, Option<Errno>);
+    let cases: [Case<'_>; 24] = [
+        (&user(), own, b"user.a", None, None),
+        (&user(), open, b"user.a", None, None),
+        (&user(), closed, b"user.a", access, access),
+        (&user(), file(0o004, 2, 12), b"user.a", None, access),
+        (&root, closed, b"user.a", None, None),
+        (&user(), own, b"user.", invalid, invalid),
+        (&user(), closed, b"user.", access, access),
+        (&user(), fifo, b"user.a", none, perm),
+        (&root, fifo, b"user.a", none, perm),
+        (&user(), sticky, b"user.a", None, perm),
+        (&user(), dir(0o1777, 1, 12), b"user.a", None, None),
+        (&root, sticky, b"user.a", None, None),
+        (&user(), file(0o1666, 2, 12), b"user.a", None, None),
+        (&user(), own, b"trusted.a", none, perm),
+        (&root, fifo, b"trusted.a", None, None),
+        (&root, own, b"trusted.", invalid, invalid),
+        (&user(), closed, b"security.a", None, perm),
+        (&root, fifo, b"security.a", None, None),
+        (&root, own, b"security.capability", unknown, unknown),
+        (&user(), own, b"system.posix_acl_access", unknown, unknown),
+        (&root, own, b"system.posix_acl_default", unknown, unknown),
+        (&user(), own, b"other.a", unknown, unknown),
+        (&user(), closed, b"other.a", access, access),
+        (&root, own, b"user", unknown, unknown),
+    ];
+    for (who, object, name, get, set) in cases {
+        let errno = |result: Result<()>| result.err().map(|error| error.errno());
+        let name_shown = name.escape_ascii().to_string();
+        assert_eq!(errno(check_get_xattr(who, &object, name)), get, "getting {name_shown} of {object:?}");
+        assert_eq!(errno(check_set_xattr(who, &object, name)), set, "setting {name_shown} of {object:?}");
+    }
+    assert!(lists_xattr(&root, b"trusted.a") && !lists_xattr(&user(), b"trusted.a"));
+    assert!(lists_xattr(&user(), b"security.a") && lists_xattr(&user(), b"user.a"));
+}
+
+#[test]
+fn links_are_for_those_who_could_have_copied() {
+    for (object, allowed) in [
+        (file(0, 1, 1), true),
+        (file(0o666, 2, 2), true),
+        (file(0o644, 2, 2), false),
+        (file(0o4666, 2, 2), false),
+        (file(0o2676, 2, 2), false),
+        (object(Kind::Symlink, 0o777, 2, 2), false),
+    ] {
+        let linked = |rules| check_link(rules, &user(), &object).is_ok();
+        assert_eq!(linked(AccessRules::default()), allowed, "{object:?}");
+        assert!(linked(AccessRules::NONE), "{object:?}");
+        assert!(check_link(AccessRules::default(), &Credentials::root(), &object).is_ok());
+    }
+}
+
+#[test]
+fn new_objects_inherit_the_group_of_set_group_id_directories() {
+    let masked = user().with_umask(0o022);
+    let (plain, set) = (dir(0o777, 2, 12), dir(0o2777, 2, 12));
+    for (who, parent, kind, mode, want) in [
+        (&user(), plain, Kind::File, 0o6777, (0o6777, 10)),
+        (&user(), set, Kind::File, 0o2777, (0o777, 12)),
+        (&user(), set, Kind::File, 0o2767, (0o2767, 12)),
+        (&user(), set, Kind::Directory, 0o755, (0o2755, 12)),
+        (&user(), plain, Kind::Directory, 0o7777, (0o1777, 10)),
+        (&masked, plain, Kind::File, 0o666, (0o644, 10)),
+        (&masked, set, Kind::Symlink, 0, (0o777, 12)),
+        (&Credentials::root(), set, Kind::File, 0o2777, (0o2777, 12)),
+    ] {
+        let owner = owner_of_new(who, &parent, kind, mode);
+        assert_eq!((owner.mode, owner.gid), want, "{parent:?} {kind:?} {mode:o}");
+        assert_eq!(owner.uid, who.uid());
+    }
+}
+
+#[test]
+fn clones_share_the_id_that_caches_use() {
+    let who = user();
+    assert_eq!(who.id(), who.clone().id());
+    assert_ne!(who.id(), user().id());
+}
+
+#[test]
+fn protected_links_are_followed_by_their_owner_or_if_the_directory_has_the_same() {
+    let on = AccessRules { protected_symlinks: true, ..AccessRules::NONE };
+    let link = |uid| object(Kind::Symlink, 0o777, uid, 0);
+    for (who, dir, link, allowed) in [
+        (user(), dir(0o1777, 2, 2), link(3), false),
+        (user(), dir(0o1777, 2, 2), link(2), true),
+        (user(), dir(0o1777, 2, 2), link(1), true),
+        (user(), dir(0o1702, 2, 2), link(3), false),
+        (user(), dir(0o1775, 2, 2), link(3), true),
+        (user(), dir(0o777, 2, 2), link(3), true),
+        (Credentials::root(), dir(0o1777, 2, 2), link(3), false),
+        (Credentials::root(), dir(0o1777, 2, 2), link(0), true),
+    ] {
+        assert_eq!(check_follow(on, &who, &dir, &link).is_ok(), allowed, "{dir:?} {link:?}");
+        assert!(check_follow(AccessRules::default(), &who, &dir, &link).is_ok());
+    }
+}
+
+#[test]
+fn protected_pipes_and_files_of_third_users_are_not_opened_for_creating() {
+    let rules = |kind, sticky| match kind {
+        Kind::File => AccessRules { protected_regular: sticky, ..AccessRules::NONE },
+        _ => AccessRules { protected_fifos: sticky, ..AccessRules::NONE },
+    };
+    // In which directory, whose object; whether it is opened with 0, 1 and 2.
+    for (dir, uid, allowed) in [
+        (dir(0o1777, 2, 2), 3, [true, false, false]),
+        (dir(0o1777, 2, 2), 2, [true, true, true]),
+        (dir(0o1777, 2, 2), 1, [true, true, true]),
+        (dir(0o1702, 2, 2), 3, [true, false, false]),
+        (dir(0o1770, 2, 2), 3, [true, true, false]),
+        (dir(0o1775, 2, 2), 3, [true, true, false]),
+        (dir(0o1755, 2, 2), 3, [true, true, true]),
+        (dir(0o777, 2, 2), 3, [true, true, true]),
+    ] {
+        let steps = [Sticky::None, Sticky::WritableByAll, Sticky::WritableByGroup].into_iter().zip(allowed);
+        for (sticky, allowed) in steps {
+            for (kind, other) in [(Kind::File, Kind::Fifo), (Kind::Fifo, Kind::File)] {
+                let opened = |who: &Credentials, of| {
+                    check_open_for_create(rules(of, sticky), who, &dir, &object(kind, 0o666, uid, 0)).is_ok()
+                };
+                assert_eq!(opened(&user(), kind), allowed, "{kind:?} of {uid} in {dir:?}, {sticky:?}");
+                assert!(uid == 1 || opened(&Credentials::root(), kind) == allowed, "root obeys, too");
+                assert!(opened(&user(), other), "the rule of {other:?} is not that of {kind:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! Changes of files with set-id bits, and truncations that change nothing: calls that random ones seldom make.
+
+use eyrie::FallocateMode;
+use eyrie::posix::OpenFlags;
+
+use super::calls::Call;
+
+/// Each change by root and by others, members of the file's group and not, to files with and without bytes.
+pub(super) fn calls() -> Vec<(usize, Call)> {
+    let name = || b"/f".to_vec();
+    let slot = 0;
+    let mode = |mode| Call::Chmod { path: name(), mode };
+    let open = |flags| Call::Open { slot, path: name(), flags: OpenFlags::WRITE | flags, mode: 0o666 };
+    let own = |uid, gid| Call::Chown { path: name(), uid, gid };
+    let storage = |mode, offset, length| Call::Fallocate { slot, mode, offset, length };
+    let end = i64::MAX as u64;
+    let changes = [
+        Call::Write { slot, data: vec![1], offset: 0 },
+        Call::Write { slot, data: Vec::new(), offset: 0 },
+        Call::Write { slot, data: vec![1], offset: end },
+        Call::Append { slot, data: vec![1; 10] },
+        Call::Append { slot, data: Vec::new() },
+        Call::SetLen { slot, size: 0 },
+        Call::SetLen { slot, size: 100 },
+        Call::SetLen { slot, size: 1 << 63 },
+        storage(FallocateMode::Allocate, 0, 4096),
+        storage(FallocateMode::KeepSize, 0, 100),
+        storage(FallocateMode::PunchHole, 0, 10),
+        storage(FallocateMode::Allocate, end - 8192, 16384),
+        storage(FallocateMode::Allocate, 0, 0),
+        Call::Truncate { path: name(), size: 50 },
+        Call::Truncate { path: name(), size: 1 << 63 },
+        Call::TruncateToSame { path: name() },
+        open(OpenFlags::TRUNCATE),
+        own(None, None),
+        own(Some(1000), None),
+        own(None, Some(2000)),
+    ];
+    let mut calls = Vec::new();
+    for bits in [0o6777, 0o6767] {
+        for bytes in [0, 100] {
+            for (user, change) in (0..3).flat_map(|user| changes.iter().map(move |change| (user, change))) {
+                calls.extend([
+                    (0, Call::Unlink { path: name() }),
+                    (0, open(OpenFlags::CREATE)),
+                    (0, Call::Write { slot, data: vec![7; bytes], offset: 0 }),
+                    (0, own(Some(1000), Some(1000))),
+                    (0, mode(bits)),
+                    (user, change.clone()),
+                ]);
+            }
+            // What does not fit below the largest size keeps the bits.
+            for user in 0..3 {
+                calls.extend([
+                    (0, open(OpenFlags::CREATE)),
+                    (0, Call::SetLen { slot, size: end }),
+                    (0, mode(bits)),
+                    (user, Call::Append { slot, data: vec![1; 3] }),
+                ]);
+            }
+        }
+    }
+    calls
+}

@@ -1,0 +1,237 @@
+//! Time stamps of calls, as Linux has them since 6.13.
+//!
+//! A call is stamped with the coarse clock, which moves every few milliseconds and costs little to read. If `stat` has
+//! shown a stamp that is as new as that, another coarse stamp could hide a change; the call then reads the fine clock.
+//!
+//! The newest stamp that `stat` has shown is kept for each stripe of objects. Nothing ever clears it: when the coarse
+//! clock has moved past it, it has no effect any more. Objects of one stripe get a fine stamp too often, never too rarely.
+//! A stamp that the fine clock gave is a floor for all that follow, so times of different files are in the order of
+//! their changes.
+//!
+//! All of it is volatile and belongs to the process, whatever volumes it has open.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use eyrie_engine::{ObjectId, Time};
+use rustix::time::{ClockId, clock_gettime};
+
+/// Stripes of objects (a count, a power of two): 32 KiB of stamps.
+const STRIPES: usize = 4096;
+/// Headers of objects are 256 bytes apart.
+const HEADER_SHIFT: u32 = 8;
+const NANOSECONDS: u64 = 1_000_000_000;
+/// A floor that is further ahead, in nanoseconds, is of a clock that was set back since, and does not count.
+const AHEAD_MOST: u64 = NANOSECONDS;
+
+static STAMPS: Stamps = Stamps::new();
+
+/// Where stamps come from.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Clock {
+    /// The clocks of the system.
+    System,
+    /// A function: every stamp is what it returns.
+    Given(fn() -> Time),
+}
+
+impl Clock {
+    /// The stamp of a change of these objects.
+    #[inline]
+    pub(crate) fn stamp<const N: usize>(self, ids: [ObjectId; N]) -> Time {
+        match self {
+            Clock::System => {
+                let shown = ids.map(|id| STAMPS.stripe(id).load(Ordering::Relaxed));
+                STAMPS.stamp(shown.into_iter().fold(0, u64::max), coarse_time(), fine_time)
+            }
+            Clock::Given(clock) => clock(),
+        }
+    }
+
+    /// The stamp of a change of objects that the caller does not know.
+    #[inline]
+    pub(crate) fn stamp_of_any(self) -> Time {
+        match self {
+            Clock::System => STAMPS.stamp(STAMPS.newest.load(Ordering::Relaxed), coarse_time(), fine_time),
+            Clock::Given(clock) => clock(),
+        }
+    }
+}
+
+/// Notes that somebody was shown when an object was last changed.
+#[inline(always)]
+pub(crate) fn show(id: ObjectId, changed: Time) {
+    STAMPS.show(id, nanoseconds(changed));
+}
+
+/// The clock that the kernel stamps files with: read without a system call, a few milliseconds coarse.
+pub(crate) fn coarse_time() -> Time {
+    time_of(ClockId::RealtimeCoarse)
+}
+
+fn fine_time() -> Time {
+    time_of(ClockId::Realtime)
+}
+
+fn time_of(clock: ClockId) -> Time {
+    let now = clock_gettime(clock);
+    Time::new(now.tv_sec, now.tv_nsec as u32)
+}
+
+/// A time as one number, in nanoseconds. Times before 1970 are as old as that.
+#[inline(always)]
+fn nanoseconds(time: Time) -> u64 {
+    (time.seconds.max(0) as u64).wrapping_mul(NANOSECONDS).wrapping_add(u64::from(time.nanoseconds))
+}
+
+fn time(nanoseconds: u64) -> Time {
+    Time::new((nanoseconds / NANOSECONDS) as i64, (nanoseconds % NANOSECONDS) as u32)
+}
+
+/// Stamps that were shown and given, in nanoseconds.
+struct Stamps {
+    shown: [AtomicU64; STRIPES],
+    /// The newest of all that were shown.
+    newest: AtomicU64,
+    /// The newest that the fine clock gave.
+    floor: AtomicU64,
+}
+
+impl Stamps {
+    const fn new() -> Stamps {
+        Stamps {
+            shown: [const { AtomicU64::new(0) }; STRIPES],
+            newest: AtomicU64::new(0),
+            floor: AtomicU64::new(0),
+        }
+    }
+
+    #[inline(always)]
+    fn stripe(&self, id: ObjectId) -> &AtomicU64 {
+        &self.shown[(id.raw() >> HEADER_SHIFT) as usize % STRIPES]
+    }
+
+    #[inline(always)]
+    fn show(&self, id: ObjectId, stamp: u64) {
+        let stripe = self.stripe(id);
+        if stripe.load(Ordering::Relaxed) < stamp {
+            self.note(stripe, stamp);
+        }
+    }
+
+    #[cold]
+    fn note(&self, stripe: &AtomicU64, stamp: u64) {
+        stripe.fetch_max(stamp, Ordering::Relaxed);
+        if self.newest.load(Ordering::Relaxed) < stamp {
+            self.newest.fetch_max(stamp, Ordering::Relaxed);
+        }
+    }
+
+    /// A stamp for a change of objects of which `shown` is the newest that somebody was shown.
+    #[inline]
+    fn stamp(&self, shown: u64, coarse: Time, fine: impl FnOnce() -> Time) -> Time {
+        let now = nanoseconds(coarse);
+        if shown < now && self.floor.load(Ordering::Relaxed) <= now {
+            return coarse;
+        }
+        self.later_stamp(shown, now, fine)
+    }
+
+    #[cold]
+    fn later_stamp(&self, shown: u64, coarse: u64, fine: impl FnOnce() -> Time) -> Time {
+        let mut floor = self.floor.load(Ordering::Relaxed);
+        let least = if counts(floor, coarse) { floor } else { coarse };
+        if shown < least {
+            return time(least);
+        }
+        let mut stamp = nanoseconds(fine()).max(least);
+        if counts(shown, stamp) {
+            // Two readings of the clock may be the same.
+            stamp = shown + 1;
+        }
+        while !counts(floor, stamp) {
+            match self.floor.compare_exchange_weak(floor, stamp, Ordering::Relaxed, Ordering::Relaxed) {
+                Ok(_) => break,
+                Err(raised) => floor = raised,
+            }
+        }
+        time(stamp)
+    }
+}
+
+/// Whether an earlier stamp keeps a later one from being `now`: it is not older, and is of the same setting of the clock.
+fn counts(earlier: u64, now: u64) -> bool {
+    earlier >= now && earlier - now < AHEAD_MOST
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use eyrie_engine::Kind;
+
+    fn file(number: u64) -> ObjectId {
+        ObjectId::new(number << HEADER_SHIFT, Kind::File)
+    }
+
+    /// The stamp of a change of `id` when the clocks say so, in nanoseconds.
+    fn stamp(stamps: &Stamps, id: ObjectId, coarse: u64, fine: u64) -> u64 {
+        let shown = stamps.stripe(id).load(Ordering::Relaxed);
+        nanoseconds(stamps.stamp(shown, time(coarse), || time(fine)))
+    }
+
+    #[test]
+    fn stamps_are_coarse_until_one_was_shown() {
+        let stamps = Stamps::new();
+        let (a, b) = (file(1), file(2));
+        assert_eq!([stamp(&stamps, a, 1000, 1007), stamp(&stamps, a, 1000, 1008)], [1000, 1000]);
+        stamps.show(a, 1000);
+        assert_eq!(stamp(&stamps, a, 1000, 1010), 1010);
+        assert_eq!(
+            stamp(&stamps, b, 1000, 1020),
+            1010,
+            "no stamp is before an earlier one, nor finer than needed"
+        );
+        assert_eq!(stamp(&stamps, a, 1000, 1030), 1010, "nobody was shown the last stamp");
+        stamps.show(a, 1010);
+        assert_eq!(stamp(&stamps, a, 1000, 1040), 1040);
+        assert_eq!(stamp(&stamps, a, 5000, 5001), 5000, "the coarse clock has moved on");
+    }
+
+    #[test]
+    fn a_shown_stamp_is_never_given_again() {
+        let stamps = Stamps::new();
+        stamps.show(file(1), 1000);
+        assert_eq!(stamp(&stamps, file(1), 1000, 1000), 1001, "both clocks moved just now");
+        stamps.show(file(1), 1001);
+        assert_eq!(stamp(&stamps, file(1), 1000, 1001), 1002);
+    }
+
+    #[test]
+    fn looking_at_an_old_stamp_hides_no_newer_one() {
+        let stamps = Stamps::new();
+        let same_stripe = file(1 + STRIPES as u64);
+        stamps.show(file(1), 1000);
+        stamps.show(same_stripe, 500);
+        assert_eq!(stamp(&stamps, file(1), 1000, 1010), 1010);
+    }
+
+    #[test]
+    fn a_clock_that_is_set_back_is_followed() {
+        let stamps = Stamps::new();
+        let hour = 3600 * NANOSECONDS;
+        stamps.show(file(1), 2 * hour);
+        assert_eq!(stamp(&stamps, file(1), 2 * hour, 2 * hour + 5), 2 * hour + 5);
+        stamps.show(file(1), 2 * hour + 5);
+        assert_eq!(stamp(&stamps, file(1), hour, hour + 7), hour + 7);
+        assert_eq!(stamp(&stamps, file(2), hour, hour + 8), hour + 7);
+    }
+
+    #[test]
+    fn times_before_1970_and_far_ahead_do_no_harm() {
+        let stamps = Stamps::new();
+        for seconds in [i64::MIN, -1, i64::MAX] {
+            stamps.show(file(1), nanoseconds(Time::new(seconds, 999_999_999)));
+        }
+        assert!(stamp(&stamps, file(1), 1000, 1010) <= 1010);
+        assert_eq!(stamp(&stamps, file(2), 2000, 2010), 2000);
+    }
+}
