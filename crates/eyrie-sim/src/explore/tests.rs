@@ -8,6 +8,7 @@ use super::trace::{Loss, Trace, TraceError};
 use super::*;
 use crate::script::Script;
 
+mod tight;
 mod together;
 
 const BYTES: u64 = 512 << 10;
