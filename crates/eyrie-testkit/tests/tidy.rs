@@ -5,6 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use eyrie_medium::rules::{Entry, SafetyRule};
+
 /// Which crates of the workspace each may depend on (tests apart).
 const MAY_USE: [(&str, &[&str]); 7] = [
     ("eyrie-medium", &[]),
@@ -363,6 +365,37 @@ fn documents_name_tests_that_exist() {
         }
     }
     assert_none("tests that do not exist", &missing);
+}
+
+/// The catalogue and its document say the same, and each rule is asked for in one place, which is that of the catalogue.
+#[test]
+fn every_rule_is_described_and_has_one_mutant() {
+    let text = read(root().join("docs/rules.md"));
+    let mut rows: Vec<&str> = text.lines().filter(|line| line.starts_with("| `")).collect();
+    let (catalogue, mut wrong) = ("crates/eyrie-medium/src/rules", Vec::new());
+    let sources: Vec<(String, String)> = sources()
+        .iter()
+        .filter(|source| !source.is_in(catalogue) && !source.is_in("crates/eyrie-medium/src/rules.rs"))
+        .map(|source| (source.path.display().to_string(), source.code()))
+        .collect();
+    for &rule in SafetyRule::ALL {
+        let Entry { id, sentence, place, mutant, .. } = rule.entry();
+        let row = format!("| `{id}` | {sentence} | `{place}` | {mutant} |");
+        match rows.iter().position(|&other| other == row) {
+            Some(at) => drop(rows.remove(at)),
+            None => wrong.push(format!("docs/rules.md lacks {row}")),
+        }
+        let word = format!("SafetyRule::{}", rule.name());
+        let is_whole = |code: &str, at: usize| !code[at..].starts_with(|next: char| next.is_alphanumeric());
+        let asks =
+            |code: &str| code.match_indices(&word).filter(|(at, _)| is_whole(code, at + word.len())).count();
+        let sites: Vec<&str> = sources.iter().flat_map(|(path, code)| vec![&path[..]; asks(code)]).collect();
+        if sites != [format!("crates/{place}")] {
+            wrong.push(format!("{word} is asked for in {sites:?}"));
+        }
+    }
+    wrong.extend(rows.iter().map(|row| format!("no such rule: {row}")));
+    assert_none("rules", &wrong);
 }
 
 #[test]

@@ -4,6 +4,7 @@
 
 mod dax_guest;
 mod figures;
+mod mutants;
 mod run;
 
 use std::process::ExitCode;
@@ -24,6 +25,8 @@ enum Task {
     DaxGuest(dax_guest::Arguments),
     /// Measure every figure that is promised; fails if one is missed
     Figures(figures::Arguments),
+    /// Break each rule of docs/rules.md in turn: the crash explorer must notice; fails if it does not
+    Mutants(mutants::Arguments),
     /// A step of a measurement
     #[command(hide = true)]
     Child(figures::Child),
@@ -33,6 +36,7 @@ fn main() -> ExitCode {
     let done = match Arguments::parse().task {
         Task::DaxGuest(arguments) => dax_guest::run(&arguments),
         Task::Figures(arguments) => figures::run(&arguments),
+        Task::Mutants(arguments) => mutants::run(&arguments),
         Task::Child(arguments) => figures::child(&arguments),
     };
     match done {

@@ -253,3 +253,30 @@ fn several_threads_mark_what_one_marks_and_find_what_two_objects_claim() {
     }
     assert!(marked(4).is_ok());
 }
+
+/// Each value has storage of its own: what a batch gives back is no endless storage of one object.
+#[test]
+fn regression_a_batch_replaces_more_values_than_one_object_has_extents() {
+    const KEYS: usize = 2 * (512 << 10) / 2048;
+    let options = Options { group_bytes: 64 << 10, ..Options::random(BORN).expect("random bytes") };
+    let medium = Medium::memory(512 << 10).expect("memory");
+    let engine = Scm::create_on(medium, &options, OWNER, BORN).expect("a new volume");
+    let dir = engine.root();
+    let keys: Vec<String> = (0..KEYS).map(|key| key.to_string()).collect();
+    for data in [b"before", b"after!"] {
+        let put = |key: &String| {
+            let id = engine.reserve(Kind::File).expect("room");
+            (id, key.clone())
+        };
+        let reserved: Vec<_> = keys.iter().map(put).collect();
+        let ops: Vec<Op<'_>> = reserved
+            .iter()
+            .map(|(id, key)| Op::Put { dir, name: key.as_bytes(), id: *id, owner: OWNER, data, time: BORN })
+            .collect();
+        engine.apply(&Op::Batch { dir, ops: &ops, time: BORN }).expect("room");
+        if data == b"after!" {
+            reserved.iter().for_each(|(id, _)| engine.unreserve(*id));
+        }
+    }
+    assert!(engine.check().expect("sound").is_clean());
+}

@@ -33,26 +33,23 @@ fn views(session: &Session, round: u64) -> Result<(), String> {
     for key in 0..KEYS {
         call(files, &format!("put / view-{key} {} {round}", 100 + 900 * key))?;
     }
-    let guard = epoch::pin();
-    let mut views = Vec::new();
     for key in 0..KEYS {
-        let view = engine.view(named(engine, &format!("view-{key}"))?, &guard);
-        let Some(view) = view.map_err(|error| error.to_string())? else { continue };
-        views.push((key, view, view.to_vec()));
+        let (name, length) = (format!("view-{key}"), 100 + 900 * key);
+        let guard = epoch::pin();
+        let view = engine.view(named(engine, &name)?, &guard).map_err(|error| error.to_string())?;
+        let view = view.ok_or_else(|| format!("{name} is not in one piece"))?;
+        let was = view.to_vec();
+        call(files, &format!("write /{name} 8 8 {}", round + 500))?;
+        call(files, &format!("put / {name} {length} {}", round + 1000))?;
+        for other in 0..4 {
+            (0..3).for_each(|_| _ = epoch::advance());
+            call(files, &format!("put / other-{key}-{other} {length} {}", round + 2000 + other))?;
+        }
+        if view != was {
+            return Err(format!("the value of {name} changed while it was in view"));
+        }
     }
-    if views.is_empty() {
-        return Err("no value is in one piece".to_string());
-    }
-    for key in 0..KEYS {
-        call(files, &format!("write /view-{key} 8 8 {}", round + 500))?;
-        call(files, &format!("put / view-{key} {} {}", 100 + 900 * key, round + 1000))?;
-        (0..3).for_each(|_| _ = epoch::advance());
-        call(files, &format!("put / other-{key} {} {}", 100 + 900 * key, round + 2000))?;
-    }
-    match views.iter().find(|(_, view, was)| view != was) {
-        Some((key, ..)) => Err(format!("the value of view-{key} changed while it was in view")),
-        None => Ok(()),
-    }
+    (0..KEYS * 4).try_for_each(|other| call(files, &format!("erase / other-{}-{}", other / 4, other % 4)))
 }
 
 /// Removes a file that is open, and uses storage again.

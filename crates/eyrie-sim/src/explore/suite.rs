@@ -140,7 +140,7 @@ fn of_memory(ground: Ground, samples: usize) -> Vec<Kind> {
     all.scripts("one call", 0, Some(setup()), alone(workload::singles().into_iter()));
     all.scripts("a full volume", 0, Some(workload::filling()), alone(workload::singles().into_iter()));
     let growing = workload::growth().into_iter().chain([tight::wide()]);
-    all.scripts("growth", 0, None, alone(growing)).most_images = Some((100, 8));
+    all.scripts("growth", 0, None, alone(growing)).most_images = Some((12, 4));
     all.scripts("batches", 0, Some(setup()), alone(tight::batches().into_iter())).most_images =
         Some((200, 16));
     all.scripts("long names", 0, None, alone(tight::long_names().into_iter())).most_images = Some((40, 8));
@@ -157,9 +157,13 @@ fn of_memory(ground: Ground, samples: usize) -> Vec<Kind> {
     all.scripts("two calls", 1, Some(setup()), alone(workload::pairs()));
     all.scripts("three calls", 1, Some(setup()), alone(workload::triples().take(samples)));
     all.scripts("random calls", 1, None, alone((0..samples as u64).map(workload::random)));
-    let beside = (0..samples as u64).map(workload::beside);
-    let beside = beside.map(|(script, beside)| (script, Some(beside)));
-    all.scripts("two threads", 1, Some(setup()), Box::new(beside));
+    let both = |beside: fn(u64) -> (Script, Beside)| -> Sequence {
+        let numbered = (0..samples as u64).map(beside);
+        Box::new(numbered.map(|(script, beside)| (script, Some(beside))))
+    };
+    all.scripts("two threads", 1, Some(setup()), both(workload::beside));
+    all.scripts("two threads in one directory", 1, Some(setup()), both(tight::beside_moves)).most_images =
+        Some((40, 4));
     all.kinds
 }
 
@@ -175,7 +179,7 @@ fn of_disks(ground: Ground, samples: usize) -> Vec<Kind> {
         ("journals that start over", None, tight::restarts()),
         ("reuse on a disk", Some(tight::nearly_full()), tight::reuse_of_disks()),
         ("several syncs", None, vec![tight::syncs_in_a_row()]),
-        ("a full journal", None, tight::full_journals()),
+        ("a full journal", Some(tight::given()), tight::full_journals()),
     ];
     for (name, setup, scripts) in tight {
         let work = all.scripts(name, 1, setup, alone(scripts.into_iter()));

@@ -9,6 +9,7 @@ use super::*;
 use crate::script::Script;
 
 mod killed;
+mod tight;
 mod together;
 
 const BYTES: u64 = 512 << 10;

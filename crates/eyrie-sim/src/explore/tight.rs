@@ -240,64 +240,66 @@ pub fn restarts() -> Vec<Script> {
 /// The script that makes a disk nearly full.
 pub fn nearly_full() -> Script {
     let mut calls = Calls::default();
-    for key in 0..6 {
+    for key in 0..5 {
         calls.add(format!("put / key-{key} 24K {key}"));
     }
-    calls.add("creat /file");
-    calls.add("write /file 0 12000 1");
-    calls.add("creat /in-place");
-    calls.add("write /in-place 0 5000 1");
+    // A file of single pages.
+    calls.add("creat /pages");
+    (0..20).for_each(|piece| calls.add(format!("append /pages 5000 {piece}")));
+    calls.add("creat /page");
+    calls.add("write /page 0 3000 1");
     calls.script()
 }
 
 /// Scripts for a disk that [`nearly_full`] made: the few free pages are taken, freed and taken again, between cuts and across
 /// them.
 pub fn reuse_of_disks() -> Vec<Script> {
-    // Pages that the journal has lines of are freed, and come back as pages of something large.
+    // Pages that the journal has lines of are freed, and come back as fresh pages of a cut that is too large for the journal.
     let mut large = Calls::default();
-    for round in 0..5 {
+    for round in 0..7 {
         large.add(format!("put / small 4096 {round}"));
-        large.add(format!("write /file 4096 4096 {round}"));
-        large.sync();
-        large.add(format!("put / small 4096 {}", round + 100));
         large.sync();
         large.add("erase / small");
         large.sync();
-        large.add(format!("put / key-{round} 0 0"));
-        large.sync();
-        large.add(format!("put / large 90K {round}"));
-        large.sync();
-        large.add("erase / large");
-        large.add(format!("put / key-{round} 24K {}", round + 50));
+        large.add(format!("write /pages 0 {} {round}", (70 + round) << 10));
         large.sync();
     }
-    // Pages that the durable cut uses are changed in place, freed and wanted before the next cut.
+    // Pages that the durable cut uses are changed in place, freed and taken again before the next cut.
     let mut early = Calls::default();
-    for round in 0..8 {
-        early.add(format!("append /in-place 600 {round}"));
-        early.add("unlink /in-place");
-        early.add(format!("put / taken-{} 8192 {round}", round % 2));
-        early.add(format!("write /file 0 4096 {round}"));
-        early.add(format!("write /file 4096 4096 {round}"));
+    for round in 0..6 {
+        early.add(format!("append /page 100 {round}"));
+        early.add("unlink /page");
+        early.add(format!("put / taken 4000 {round}"));
+        early.add(format!("write /pages 4096 70K {round}"));
         early.sync();
-        early.add("creat /in-place");
-        early.add(format!("write /in-place 0 5000 {round}"));
-        early.add(format!("put / taken-{} 100 {round}", round % 2));
+        early.add("erase / taken");
+        early.add("creat /page");
+        early.add(format!("write /page 0 3000 {round}"));
         early.sync();
     }
-    vec![large.script(), early.script(), syncs_in_a_row()]
+    let mut keys = Calls::default();
+    for round in 0..5 {
+        keys.add(format!("put / key-{round} 0 0"));
+        keys.sync();
+        keys.add(format!("put / large 60K {round}"));
+        keys.sync();
+        keys.add("erase / large");
+        keys.add(format!("put / key-{round} 24K {}", round + 50));
+        keys.sync();
+    }
+    vec![large.script(), early.script(), keys.script()]
 }
 
 /// Several synchronisations in a row: a cut that only frees is between others.
 pub fn syncs_in_a_row() -> Script {
     let mut calls = Calls::default();
     calls.add("creat /rows");
-    for round in 0..5 {
-        calls.add(format!("write /rows 0 200K {round}"));
-        calls.add(format!("write /rows 0 200K {}", round + 10));
+    for round in 0..4 {
+        calls.add(format!("write /rows 0 140K {round}"));
+        calls.add(format!("write /rows 0 140K {}", round + 10));
         calls.sync();
         calls.sync();
-        calls.add(format!("write /rows 0 180K {}", round + 20));
+        calls.add(format!("write /rows 0 100K {}", round + 20));
         calls.sync();
         calls.sync();
         calls.sync();
@@ -305,32 +307,54 @@ pub fn syncs_in_a_row() -> Script {
     calls.script()
 }
 
+/// The script that gives a file storage that nothing was written to.
+pub fn given() -> Script {
+    let mut calls = Calls::default();
+    calls.add("creat /given");
+    calls.add("fallocate /given allocate 0 200K");
+    calls.add("creat /other");
+    calls.add("write /other 0 3000 1");
+    calls.script()
+}
+
 /// Scripts in which one call changes more lines than the journal has room for beside those that are there.
 pub fn full_journals() -> Vec<Script> {
     let mut scripts = Vec::new();
-    for round in 0_u64..4 {
+    for round in 0_u64..6 {
         let mut calls = Calls::default();
-        calls.add("creat /given");
-        calls.add("fallocate /given allocate 0 200K");
-        calls.add("put / page 4096 1");
-        calls.add("creat /other");
-        calls.add("write /other 0 9000 1");
+        // Records that the large one finds there, and a free page that they have lines of.
+        calls.add(format!("put / page {} {round}", 3000 + 150 * round));
+        calls.add(format!("write /other 100 {} 2", 300 * round + 8));
         calls.sync();
-        // Records that the next one finds there.
-        for step in 0..3 + round {
-            calls.add(format!("write /given {} 16384 {step}", step * 16_384));
-            calls.sync();
-        }
-        calls.add(format!("put / page 4096 {}", round + 2));
+        calls.add("erase / page");
         calls.sync();
-        calls.add(format!("write /given 98304 {} {round}", 80_000 + 4096 * round));
-        calls.add(format!("put / wide 70K {round}"));
+        // What goes in place there is in no fresh page.
+        calls.add(format!("write /given 8192 {} {round}", 36 * 4096 + 2048 * round));
         calls.sync();
         calls.add("write /other 100 8 2");
         calls.sync();
         scripts.push(calls.script());
     }
     scripts
+}
+
+/// Two scripts for two threads, by number: renames and new names of both in one directory.
+pub fn beside_moves(number: u64) -> (Script, Beside) {
+    const CALLS: [&str; 6] = [
+        "rename /a /d/e/n1",
+        "rename /f/z /d/e/n2",
+        "rename /b /d/e/n3",
+        "creat /d/e/n4",
+        "rename /k /d/e/n5",
+        "mkdir /d/e/n6",
+    ];
+    let script = |which: u64| {
+        let mut calls = Calls::default();
+        calls.add(CALLS[which as usize % CALLS.len()]);
+        calls.script()
+    };
+    let first = number / 4 % 5;
+    (script(first), Beside { script: script(first + 1 + number / 20 % 5), seed: number })
 }
 
 /// Two scripts for two threads on a disk, by number: calls of one beside synchronisations of the other, of objects that they

@@ -8,15 +8,14 @@ use std::time::{Duration, Instant};
 use eyrie_sim::explore::mutants::{SafetyRule, hunt};
 use serde_json::{Value, json};
 
-use super::Deadline;
 use crate::failure::{Doing, Failure, Result};
 use crate::output::Output;
 use crate::{arguments, interrupt};
 
-/// How long one mutant is hunted, if nobody says.
+/// How long one mutant is hunted, in time of a processor, if nobody says.
 const TIME: Duration = Duration::from_secs(60);
-/// How much longer its process may take before it counts as one that hangs.
-const GRACE: Duration = Duration::from_secs(20);
+/// How many times as long its process may take before it counts as one that hangs: others need the processor, too.
+const PATIENCE: u32 = 10;
 /// Processes at a time.
 const AT_ONCE: usize = 2;
 
@@ -35,8 +34,8 @@ pub(super) fn explore_one(id: &str, arguments: &arguments::Explore, output: &mut
     let rule = rule(id)?;
     // What is caught is told in the report.
     std::panic::set_hook(Box::new(|_| {}));
-    let deadline = Deadline::after(Some(arguments.time.unwrap_or(TIME)));
-    let found = hunt(rule, &|| deadline.goes_on());
+    let most = arguments.time.unwrap_or(TIME).as_secs_f64();
+    let found = hunt(rule, &|| processor_seconds() < most);
     let mut value = json!(found);
     value["seconds"] = json!(processor_seconds());
     output.json(&value)
@@ -68,7 +67,7 @@ impl Hunted {
             json!({ "rule": self.rule.entry().id, "caught": caught, "images": 0, "complete": false, "seconds": seconds })
         };
         if self.process.try_wait()?.is_none() {
-            if self.began.elapsed() < time + GRACE {
+            if self.began.elapsed() < time * PATIENCE {
                 return Ok(None);
             }
             self.process.kill()?;

@@ -1,0 +1,42 @@
+//! `mutants`: each rule of crash safety is broken in turn, and the crash explorer must notice.
+
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use clap::Args;
+
+use crate::run::Result;
+
+/// See [`super::Task::Mutants`].
+#[derive(Debug, Args)]
+pub struct Arguments {
+    /// Time of a processor for one mutant, at most, such as 60s
+    #[arg(long, value_name = "TIME")]
+    time: Option<String>,
+    /// Break only this rule of docs/rules.md
+    #[arg(long, value_name = "RULE")]
+    only: Vec<String>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Builds the command with the feature `mutants`, in a profile of its own, and lets it run all of them.
+pub fn run(arguments: &Arguments) -> Result<()> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut build = Command::new(cargo);
+    build.args(["build", "--profile", "mutants", "--package", "eyrie-cli", "--features", "mutants"]);
+    succeed(build.stdin(Stdio::null()))?;
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| PathBuf::from("target"), PathBuf::from);
+    let mut explore = Command::new(target.join("mutants/eyrie"));
+    explore.args(["explore", "--mutants"]);
+    explore.args(arguments.time.iter().flat_map(|time| ["--time", time]));
+    explore.args(arguments.only.iter().flat_map(|rule| ["--only", rule]));
+    explore.args(arguments.json.then_some("--json"));
+    succeed(explore.stdin(Stdio::null()))
+}
+
+fn succeed(command: &mut Command) -> Result<()> {
+    let status = command.status().map_err(|error| format!("{command:?}: {error}"))?;
+    if status.success() { Ok(()) } else { Err(format!("{command:?}: {status}").into()) }
+}
