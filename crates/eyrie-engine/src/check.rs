@@ -1,8 +1,13 @@
 //! `check`: proves that a volume is sound, or says where it is not.
 //!
 //! It walks everything from the root and compares what is said twice: entries and link counts, directories and their
-//! parents, the storage that objects use and what the allocator thinks is free. It reads all extended attributes, and
-//! changes nothing.
+//! parents, the storage that objects use and what the allocator thinks is free. It reads all extended attributes, looks at
+//! every field that a reader hands on ([`fields`]), and changes nothing.
+//!
+//! The superblock, the redo slots, the saved allocator and the journal have checksums, and opening a volume refuses what
+//! is wrong in them. Only a time of creation is left to be looked at here.
+
+mod fields;
 
 use std::collections::HashMap;
 
@@ -13,6 +18,7 @@ use crate::object::collection::Collection;
 use crate::object::header::Header;
 use crate::object::xattr;
 use crate::recovery::visit_object;
+use crate::volume::layout::SUPERBLOCKS;
 use crate::volume::{Marks, Volume};
 use crate::{Error, Kind, ObjectId, Result};
 
@@ -80,6 +86,9 @@ pub fn check(volume: &Volume, root: ObjectId, orphans: &[ObjectId]) -> Result<Re
         }
     }
     check.links()?;
+    if !fields::is_possible(volume.created()) {
+        check.found(SUPERBLOCKS[0], "creation time with a second of nanoseconds or more");
+    }
     for &orphan in orphans {
         check.object(orphan)?;
     }
@@ -136,6 +145,10 @@ impl Check<'_> {
             .hot_and_cold(self.volume.medium())
             .and_then(|(_, cold)| xattr::visit(self.volume.medium(), cold.xattrs(), &mut |_, _| Ok(())));
         self.note(xattrs)?;
+        if self.report.findings.len() == before {
+            let checked = fields::check(self.volume, id);
+            self.note(checked)?;
+        }
         match id.kind() {
             Kind::Directory => self.report.directories += 1,
             Kind::File => self.report.files += 1,
@@ -145,14 +158,17 @@ impl Check<'_> {
     }
 
     fn directory(&mut self, id: ObjectId, parent: ObjectId) -> Result<()> {
-        let (collection, buckets, cold) = {
+        let (collection, buckets, hot, cold) = {
             let _pin = pin();
             let (hot, cold) = Header::of(id).hot_and_cold(self.volume.medium())?;
             let collection = Collection::new(self.volume, hot.root);
-            (collection, collection.bucket_count()?, cold)
+            (collection, collection.bucket_count()?, hot, cold)
         };
         if cold.parent_or_device != parent.raw() {
             self.found(Addr::from_raw(id.place()), "directory whose parent is another");
+        }
+        if hot.selector.unlinked() {
+            self.found(Addr::from_raw(id.place()), "named object that is marked unlinked");
         }
         let mut children = Vec::new();
         let visited = collection.visit_entries(0..buckets, &mut |_, child| {

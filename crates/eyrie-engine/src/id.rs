@@ -109,6 +109,9 @@ pub struct Time {
 }
 
 impl Time {
+    /// Nanoseconds of a second.
+    pub const NANOSECONDS: u32 = 1_000_000_000;
+
     /// The time `seconds` and `nanoseconds` after 1970.
     pub const fn new(seconds: i64, nanoseconds: u32) -> Time {
         Time { seconds, nanoseconds }

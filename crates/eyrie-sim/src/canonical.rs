@@ -11,7 +11,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 use std::vec::IntoIter;
 
-use eyrie::{Errno, Kind, Posix, PosixExt, Result, Stat};
+use eyrie::{Errno, Kind, Posix, PosixExt, Result, Stat, Step, Walk};
 use xxhash_rust::xxh3::Xxh3;
 
 use crate::Word;
@@ -77,19 +77,15 @@ pub fn lines<P: Posix>(fs: &P, root: impl AsRef<Path>, include: Include) -> Resu
 impl<P: Posix> Lines<'_, P> {
     /// All paths, in the order of their bytes. That is not the order of a walk: `/a-b` comes before `/a/b`.
     fn all_paths(&self) -> Result<Vec<Vec<u8>>> {
-        let mut paths = vec![b"/".to_vec()];
-        let mut pending = Vec::new();
-        if self.fs.symlink_metadata(self.place(b"/"))?.is_dir() {
-            pending.push(Vec::new());
-        }
-        while let Some(dir) = pending.pop() {
-            for entry in self.fs.read_dir(self.place(&dir))? {
-                let entry = entry?;
-                let path = [&dir, &b"/"[..], entry.name_bytes()].concat();
-                if entry.kind() == Kind::Directory {
-                    pending.push(path.clone());
+        let mut paths = Vec::new();
+        let root = self.place(b"/");
+        for step in Walk::new(self.fs, Path::new(&root))? {
+            match step {
+                Step::Found(found) => {
+                    paths.push([&b"/"[..], found.relative.as_os_str().as_bytes()].concat());
                 }
-                paths.push(path);
+                Step::Left(_) => {}
+                Step::Failed(relative, error) => return Err(error.at(Path::new(&root).join(relative))),
             }
         }
         paths.sort_unstable();

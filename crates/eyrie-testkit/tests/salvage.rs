@@ -8,7 +8,7 @@ use eyrie_engine::volume::{MediumChoice, Options};
 use eyrie_engine::{Engine, Kind, Time, Volume};
 use eyrie_medium::{Medium, PagedOptions};
 use eyrie_sim::compare::{Include, Path, difference, try_tree};
-use eyrie_testkit::hostile::{Hostile, Image, bases, readable};
+use eyrie_testkit::hostile::{Broken, Examined, Hostile, Image, bases, broken, examine, readable, repairs};
 
 /// Saves what is left on `medium` into a volume of its own; `None` if there is no superblock to believe.
 fn salvaged(medium: Medium) -> Option<(Scm, Salvaged)> {
@@ -105,4 +105,33 @@ fn what_no_entry_names_is_found_again_with_all_that_is_below_it() {
         let mut same = after.iter().filter(|(other, saved)| ends_so(other) && **saved == node);
         assert!(same.next().is_some(), "{path:?} is gone: {:#?}", salvaged.losses);
     }
+}
+
+#[test]
+fn a_check_notices_what_a_field_cannot_say_and_a_repair_mends_it() {
+    let (mut noticed, mut passed) = (0, 0);
+    let mut unnoticed = Vec::new();
+    for base in &bases() {
+        for Broken { name, value, is_noticed, image } in broken(base, 2) {
+            match examine(image.medium()) {
+                // One volume was interrupted, and its redo record mends some fields.
+                Examined::Sound if is_noticed && base.name != "interrupted" => {
+                    unnoticed.push((base.name, name, value));
+                }
+                Examined::Sound => passed += 1,
+                Examined::Refused | Examined::Broken => noticed += 1,
+            }
+            // Its result is sound, which the function asserts.
+            let _ = salvaged(image.medium());
+        }
+    }
+    assert!(unnoticed.is_empty(), "{unnoticed:#x?}");
+    assert!(noticed > 200 && passed > 100, "{noticed}, {passed}");
+}
+
+#[test]
+fn repairs_are_sound_or_their_reason_is_told() {
+    let report = repairs(&bases(), 0..300);
+    assert!(report.unsound.is_empty(), "{report:#?}");
+    assert!(report.repaired > 50 && report.sound > 50, "{report:#?}");
 }

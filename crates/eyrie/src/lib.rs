@@ -32,7 +32,8 @@ pub use eyrie_engine::{Engine, FallocateMode, Kind, RenameMode, Time, XattrMode}
 pub use host::{Host, HostStore};
 pub use kvfs::{Batch, Kvfs, Scan, Value};
 pub use posix::{
-    Access, DirEntry, File, OpenFlags, OpenOptions, Posix, PosixExt, ReadDir, SetTime, Stat, StatVfs, Whence,
+    Access, Base, DirEntry, File, Found, Ladder, OpenFlags, OpenOptions, Posix, PosixExt, ReadDir, SetTime,
+    Stat, StatVfs, Step, Walk, Whence,
 };
 pub use pxfs::Pxfs;
 pub use repair::{Repair, Repaired};

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use eyrie_engine::salvage::{self, Salvaged};
 use eyrie_engine::scm::Scm;
 use eyrie_engine::volume::{MediumChoice, Options};
-use eyrie_engine::{Engine, Volume as Damaged, check};
+use eyrie_engine::{Engine, Time, Volume as Damaged, check};
 use eyrie_medium::PagedOptions;
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use rustix::io::Errno;
@@ -172,11 +172,13 @@ fn with_ending(path: &Path, ending: &str) -> PathBuf {
 /// Makes a sound volume at `place` of what is left of `source`. After an error nothing is there.
 fn build(source: &Damaged, place: &Path, medium: MediumChoice, paged: PagedOptions) -> Result<Salvaged> {
     let mut bytes = source.geometry().volume_bytes();
-    for _ in 0..TRIES {
+    for attempt in 0..TRIES {
         let engine = make(source, place, bytes, medium, paged)?;
         let filled = fill(source, engine, place);
         match filled {
-            Ok(salvaged) if !salvaged.is_full => return Ok(salvaged),
+            Ok(salvaged) if !salvaged.is_full && !salvaged.is_full_of_copies => return Ok(salvaged),
+            // Damage may name the same bytes any number of times. The losses tell which of these copies are missing.
+            Ok(salvaged) if !salvaged.is_full && attempt + 1 == TRIES => return Ok(salvaged),
             // Objects may take more room in another order, and what two of them share takes twice as much.
             Ok(_) => fs::remove_dir_all(place).map_err(|error| of_host(place, &error))?,
             Err(error) => {
@@ -201,14 +203,24 @@ fn make(
 ) -> Result<Scm> {
     let failed = |error| failed(place, error);
     let (owner, born) = salvage::root_of(source);
+    let created = source.created();
     let options = Options {
         group_bytes: source.geometry().group_bytes(),
-        created: source.created(),
+        created: Time { nanoseconds: created.nanoseconds % Time::NANOSECONDS, ..created },
         medium,
         paged,
         ..Options::random(born).map_err(failed)?
     };
-    Scm::create(place, Some(bytes), &options, owner, born).map_err(failed)
+    Scm::create(place, Some(bytes), &options, owner, born)
+        .or_else(|error| match error {
+            // The damaged volume may name a medium that it was never on, or come from another host.
+            eyrie_engine::Error::Volume { .. } if medium == MediumChoice::Pmem => {
+                let options = Options { medium: MediumChoice::Auto, ..options };
+                Scm::create(place, Some(bytes), &options, owner, born)
+            }
+            error => Err(error),
+        })
+        .map_err(failed)
 }
 
 /// Fills a new volume, checks it and closes it.

@@ -4,20 +4,18 @@ use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use eyrie::{File, Kind, Posix, PosixExt, Stat};
+use eyrie::{File, Found, Kind, Posix, PosixExt, Stat, Step, Walk};
 
 use super::sparse::MOST_RUNS;
 use super::write::{Writer, whole};
 use super::{Body, Member};
-use crate::copy::{CHUNK_BYTES, Found, On, Progress, Side, Step, Walk, Xattrs, next_run, read_xattrs, under};
+use crate::copy::{CHUNK_BYTES, On, Progress, Side, Xattrs, next_run, read_xattrs};
 use crate::failure::reason_of_io;
 
-/// An archive of the tree `root` of `source`.
-struct Dump<'a, S, W> {
-    source: &'a S,
-    root: &'a Path,
+/// An archive that is being written.
+struct Dump<W> {
     archive: Writer<W>,
     /// Name in the archive of each object with several names.
     first: HashMap<u64, Vec<u8>>,
@@ -36,8 +34,7 @@ pub fn dump<S: Posix>(
     progress: &Progress<'_>,
 ) -> eyrie::Result<()> {
     let walk = Walk::new(source, root)?;
-    let mut dump =
-        Dump { source, root, archive: Writer::new(output), first: HashMap::new(), buffer: Vec::new() };
+    let mut dump = Dump { archive: Writer::new(output), first: HashMap::new(), buffer: Vec::new() };
     for step in walk {
         if progress.stopped() {
             return Ok(());
@@ -66,17 +63,17 @@ fn written(result: io::Result<()>) -> Result<(), Side> {
 }
 
 /// Names begin at the root; those of directories end with a slash.
-fn name_of(found: &Found) -> Vec<u8> {
+fn name_of<S>(found: &Found<'_, S>) -> Vec<u8> {
     let mut name = [b"./", found.relative.as_os_str().as_bytes()].concat();
-    if found.stat.is_dir() && found.depth > 0 {
+    if found.kind == Kind::Directory && found.depth > 0 {
         name.push(b'/');
     }
     name
 }
 
-impl<S: Posix, W: Write> Dump<'_, S, W> {
-    fn enter(&mut self, found: &Found, progress: &Progress<'_>) -> Result<(), Side> {
-        let stat = found.stat;
+impl<W: Write> Dump<W> {
+    fn enter<S: Posix>(&mut self, found: &Found<'_, S>, progress: &Progress<'_>) -> Result<(), Side> {
+        let stat = found.stat().reading()?;
         let several = stat.links > 1 && !stat.is_dir();
         let name = name_of(found);
         if let Some(first) = self.first.get(&stat.inode).filter(|_| several) {
@@ -86,10 +83,9 @@ impl<S: Posix, W: Write> Dump<'_, S, W> {
             progress.linked(Path::new(OsStr::from_bytes(&member.name)));
             return Ok(());
         }
-        let path = under(self.root, &found.relative);
-        let xattrs = read_xattrs(self.source, &path, progress);
+        let xattrs = read_xattrs(&**found.base(), found.name(), progress);
         let kept = xattrs.len();
-        let bytes = self.store(&path, name.clone(), stat, xattrs)?;
+        let bytes = self.store(found, name.clone(), stat, xattrs)?;
         (0..kept).for_each(|_| progress.xattr_kept());
         progress.completed(stat.kind, Path::new(OsStr::from_bytes(&name)), bytes);
         if several {
@@ -98,12 +94,22 @@ impl<S: Posix, W: Write> Dump<'_, S, W> {
         Ok(())
     }
 
-    /// Writes what is at `path`; the number of bytes of a file that are stored.
-    fn store(&mut self, path: &PathBuf, name: Vec<u8>, stat: Stat, xattrs: Xattrs) -> Result<u64, Side> {
+    /// Writes what was found; the number of bytes of a file that are stored.
+    fn store<S: Posix>(
+        &mut self,
+        found: &Found<'_, S>,
+        name: Vec<u8>,
+        stat: Stat,
+        xattrs: Xattrs,
+    ) -> Result<u64, Side> {
         let body = match stat.kind {
-            Kind::File => return self.file(path, name, stat, xattrs),
+            Kind::File => {
+                let options = found.base().options().read(true).no_follow(true);
+                let file = options.open(found.name()).reading()?;
+                return self.file(&**found.base(), &file, name, stat, xattrs);
+            }
             Kind::Directory => Body::Directory,
-            Kind::Symlink => Body::Symlink(self.source.readlink(path).reading()?),
+            Kind::Symlink => Body::Symlink(found.base().readlink(found.name()).reading()?),
             Kind::Fifo | Kind::CharDevice | Kind::BlockDevice => Body::Special,
             Kind::Socket => return Err(Side::Target("archives have no sockets".to_owned())),
         };
@@ -111,11 +117,17 @@ impl<S: Posix, W: Write> Dump<'_, S, W> {
         Ok(0)
     }
 
-    fn file(&mut self, path: &PathBuf, name: Vec<u8>, stat: Stat, xattrs: Xattrs) -> Result<u64, Side> {
-        let file = self.source.options().read(true).no_follow(true).open(path).reading()?;
+    fn file<S: Posix>(
+        &mut self,
+        source: &S,
+        file: &File<'_, S>,
+        name: Vec<u8>,
+        stat: Stat,
+        xattrs: Xattrs,
+    ) -> Result<u64, Side> {
         let mut runs = Vec::new();
         let mut offset = 0;
-        while let Some(run) = next_run(self.source, &file, offset).reading()? {
+        while let Some(run) = next_run(source, file, offset).reading()? {
             offset = run.end;
             runs.push(run);
             if runs.len() > MOST_RUNS {
@@ -134,7 +146,7 @@ impl<S: Posix, W: Write> Dump<'_, S, W> {
                 let room = usize::try_from(run.end - offset).unwrap_or(usize::MAX).min(CHUNK_BYTES);
                 self.buffer.resize(room.max(self.buffer.len()), 0);
                 let chunk = &mut self.buffer[..room];
-                if let Err(side) = read(&file, chunk, offset) {
+                if let Err(side) = read(file, chunk, offset) {
                     // The header has promised so many bytes.
                     chunk.fill(0);
                     first_error.get_or_insert(side);

@@ -11,7 +11,7 @@ use eyrie::{Errno, File, Posix, PosixExt, Stat};
 
 use super::read::{Reader, Told};
 use super::{Body, Member};
-use crate::copy::{CHUNK_BYTES, On, Progress, Side, Store, Tally, Watch, Xattrs};
+use crate::copy::{CHUNK_BYTES, On, Progress, Side, Spot, Store, Tally, Watch, Xattrs};
 use crate::failure::{self, Doing, Failure};
 use crate::interrupt;
 
@@ -25,7 +25,7 @@ const MOST_NAME_BYTES: usize = 4095;
 struct Load<'a, R, D> {
     archive: Reader<R>,
     target: &'a D,
-    store: Store<'a, D>,
+    store: Store<'a>,
     /// The directories that were made, with the attributes that they are to have.
     directories: BTreeMap<PathBuf, Option<(Stat, Xattrs)>>,
     buffer: Vec<u8>,
@@ -47,7 +47,7 @@ pub fn load<D: Posix>(
     let mut archive = Reader::new(input);
     // Nothing is made for something that is no archive.
     let first = archive.next().map_err(|why| Failure::new("cannot load", from, why))?;
-    let store = Store::new(target, to, Progress::new(watch));
+    let store = Store::new(to, Progress::new(watch));
     match target.lstat(to) {
         Err(error) if error.errno() == Errno::NOENT => {
             let place = watch.target_place(to);
@@ -102,7 +102,7 @@ fn relative(name: &[u8]) -> Result<PathBuf, Side> {
     Ok(path)
 }
 
-impl<R: Read, D: Posix> Load<'_, R, D> {
+impl<'a, R: Read, D: Posix> Load<'a, R, D> {
     /// Makes all members; directories get their attributes later.
     fn members(&mut self, first: Option<Told>) -> Result<(), String> {
         let mut next = first;
@@ -131,7 +131,8 @@ impl<R: Read, D: Posix> Load<'_, R, D> {
         self.make_parents(&path)?;
         if let Body::Directory = member.body {
             if !self.directories.contains_key(&path) {
-                self.store.directory(&path).writing()?;
+                let name = self.store.path(&path);
+                self.store.directory(&self.spot(&name, &path)).writing()?;
             }
             self.directories.insert(path, Some((member.stat, member.xattrs.clone())));
             return Ok(());
@@ -144,13 +145,15 @@ impl<R: Read, D: Posix> Load<'_, R, D> {
         }
         self.make_room(&path)?;
         let (stat, xattrs) = (&member.stat, &member.xattrs);
+        let name = self.store.path(&path);
+        let spot = Spot { target: self.target, name: &name, relative: &path };
         match &member.body {
             Body::File(runs) => {
                 let (archive, buffer) = (&mut self.archive, &mut self.buffer);
-                self.store.file(&path, stat, xattrs, |file| fill(archive, file, runs, stat.size, buffer))
+                self.store.file(&spot, stat, xattrs, |file| fill(archive, file, runs, stat.size, buffer))
             }
-            Body::Symlink(target) => self.store.symlink(&path, stat, xattrs, target),
-            Body::Special | Body::Directory | Body::Link(_) => self.store.special(&path, stat, xattrs),
+            Body::Symlink(target) => self.store.symlink(&spot, stat, xattrs, target),
+            Body::Special | Body::Directory | Body::Link(_) => self.store.special(&spot, stat, xattrs),
         }
     }
 
@@ -178,7 +181,8 @@ impl<R: Read, D: Posix> Load<'_, R, D> {
             return Err(Side::Source("it is a link to no file before it in the archive".to_owned()));
         }
         self.make_room(path)?;
-        self.store.link(&first, path).writing()
+        let (from, to) = (self.store.path(&first), self.store.path(path));
+        self.store.link(&self.spot(&from, &first), &self.spot(&to, path)).writing()
     }
 
     /// A later member of the same name replaces the one before, unless that is a directory.
@@ -190,6 +194,13 @@ impl<R: Read, D: Posix> Load<'_, R, D> {
         }
     }
 
+    fn spot<'s>(&self, name: &'s Path, relative: &'s Path) -> Spot<'s, D>
+    where
+        'a: 's,
+    {
+        Spot { target: self.target, name, relative }
+    }
+
     /// Attributes of directories, those inside first.
     fn finish(&mut self) {
         for (path, attributes) in std::mem::take(&mut self.directories).into_iter().rev() {
@@ -197,7 +208,8 @@ impl<R: Read, D: Posix> Load<'_, R, D> {
                 return;
             }
             let Some((stat, xattrs)) = attributes else { continue };
-            if let Err(side) = self.store.finish_directory(&path, &stat, &xattrs) {
+            let name = self.store.path(&path);
+            if let Err(side) = self.store.finish_directory(&self.spot(&name, &path), &stat, &xattrs) {
                 self.store.progress.failed(&path, &side);
             }
         }

@@ -356,6 +356,7 @@ fn attributes(header: &Header, records: &Records, kind: Kind, size: u64) -> Resu
     let major = header.device_major().ok().flatten().unwrap_or(0);
     let minor = header.device_minor().ok().flatten().unwrap_or(0);
     Ok(Stat {
+        file_system: 0,
         inode: 0,
         kind,
         mode: (header.mode().unwrap_or(0) & 0o7777) as u16,

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use eyrie::{Credentials, Engine, Errno, Files, Host, Posix, PosixExt, RenameMode, Stat, Volume};
 
 use super::complete;
-use super::transfer::{device, host};
+use super::transfer::host;
 use crate::arguments::{Copy, Move};
 use crate::copy::{Job, Tally, Watch, copy_tree};
 use crate::failure::{Doing, Failure, Result};
@@ -159,20 +159,17 @@ fn landing(source: &Place, target: &Place, many: bool, volumes: &mut Volumes) ->
 }
 
 fn copy(from: &End, to: &End, path: &Path) -> Result<Tally> {
-    fn between<S: Posix + Sync, D: Posix + Sync>(
+    fn between<S: Posix + Sync + Send, D: Posix + Sync + Send>(
         source: &S,
         target: &D,
         (from, to): (&End, &End),
         path: &Path,
     ) -> Result<Tally> {
-        let on_host = matches!(from.ground, Ground::Host(_));
-        let same: &(dyn Fn(&Path) -> u64 + Sync) = &|_| 0;
         copy_tree(&Job {
             source,
             from: &from.path,
             target,
             to: path,
-            device: if on_host { &device } else { same },
             except: None,
             watch: &Watch::new(Path::new(&from.shown()), to.prefix.clone(), "copy", false),
         })

@@ -5,12 +5,11 @@ use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use eyrie::Files;
+use eyrie::{Files, Step, Walk};
 use serde_json::{Value, json};
 
 use super::{complete, with_files};
 use crate::arguments::Du;
-use crate::copy::{Found, Step, Walk};
 use crate::failure::{Doing, Result, reason};
 use crate::output::{Output, json_name};
 use crate::place::Inside;
@@ -58,7 +57,16 @@ impl Usage<'_> {
         while let Some(step) = walk.next() {
             interrupt::check("du")?;
             match step {
-                Step::Found(Found { relative, depth, stat }) => {
+                Step::Found(found) => {
+                    let depth = found.depth;
+                    let stat = match found.stat() {
+                        Ok(stat) => stat,
+                        Err(error) => {
+                            walk.prune();
+                            self.leave_out(&inside.join(&found.relative), &error);
+                            continue;
+                        }
+                    };
                     let may_repeat = stat.is_dir() || stat.links > 1 || depth == 0;
                     if may_repeat && !self.seen.insert((volume, stat.inode)) {
                         walk.prune();
@@ -68,20 +76,22 @@ impl Usage<'_> {
                     sums.push(bytes);
                     if !stat.is_dir() {
                         let shown = depth == 0 || self.arguments.all && depth <= self.arguments.max_depth;
-                        self.close(&mut sums, inside, &relative, shown)?;
+                        self.close(&mut sums, inside, &found.relative, shown)?;
                     }
                 }
                 Step::Left(dir) => {
                     self.close(&mut sums, inside, &dir.relative, dir.depth <= self.arguments.max_depth)?;
                 }
-                Step::Failed(relative, error) => {
-                    self.left_out += 1;
-                    tell(&format!("cannot read: {}: {}", inside.join(relative), reason(&error)));
-                }
+                Step::Failed(relative, error) => self.leave_out(&inside.join(relative), &error),
             }
         }
         self.total = self.total.saturating_add(sums[0]);
         Ok(())
+    }
+
+    fn leave_out(&mut self, place: &Inside, error: &eyrie::Error) {
+        self.left_out += 1;
+        tell(&format!("cannot read: {place}: {}", reason(error)));
     }
 
     /// Adds the last of `sums` to the one before, and shows it if wanted.

@@ -6,14 +6,13 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use eyrie::{Files, Kind, Posix, PosixExt, Stat, Time};
+use eyrie::{Files, Found, Kind, Posix, PosixExt, Stat, Step, Time, Walk};
 use serde_json::Value;
 
 use super::inspect::json_stat;
 use super::transfer::host;
 use super::{complete, with_files};
 use crate::arguments::Find;
-use crate::copy::{Found, Step, Walk};
 use crate::failure::{Doing, Result, reason};
 use crate::output::{Output, json_name};
 use crate::place::Place;
@@ -50,12 +49,12 @@ pub fn find(arguments: Find, output: &mut Output) -> Result<()> {
                         walk.prune();
                     }
                     let place = inside.join(&found.relative);
-                    let result = conditions.hold(files, &place.path, &found);
+                    let result = conditions.hold(&place.path, &found);
                     if result.is_err() {
                         // It cannot be read below either, which is told once.
                         walk.prune();
                     }
-                    (place, result.map(|holds| holds.then_some(found.stat)))
+                    (place, result)
                 }
             };
             match result {
@@ -98,10 +97,10 @@ fn modified(place: Place) -> Result<Time> {
 }
 
 impl Conditions {
-    /// Whether all of them hold for what was found at `path`.
-    fn hold(&self, files: &Files, path: &Path, found: &Found) -> eyrie::Result<bool> {
+    /// The attributes of what was found at `path`, if all of them hold for it.
+    fn hold(&self, path: &Path, found: &Found<'_, Files>) -> eyrie::Result<Option<Stat>> {
         let Find { name, iname, path: paths, kinds, size, mtime, empty, min_depth, .. } = &self.arguments;
-        let stat = &found.stat;
+        let stat = found.stat()?;
         // The root has no name of its own.
         let base = path.file_name().unwrap_or(OsStr::new("/"));
         let age = self.now - i128::from(stat.modified.seconds);
@@ -112,15 +111,15 @@ impl Conditions {
             && size.is_none_or(|bound| bound.holds(stat.size.into()))
             && mtime.is_none_or(|bound| bound.holds(age.div_euclid(DAY)))
             && self.newer.is_none_or(|time| stat.modified > time);
-        Ok(holds && (!empty || is_empty(files, path, stat)?))
+        Ok((holds && (!empty || is_empty(found, &stat)?)).then_some(stat))
     }
 }
 
 /// Whether it is a file without bytes or a directory without entries.
-fn is_empty(files: &Files, path: &Path, stat: &Stat) -> eyrie::Result<bool> {
+fn is_empty(found: &Found<'_, Files>, stat: &Stat) -> eyrie::Result<bool> {
     match stat.kind {
         Kind::File => Ok(stat.size == 0),
-        Kind::Directory => Ok(files.read_dir(path)?.next().transpose()?.is_none()),
+        Kind::Directory => Ok(found.base().read_dir(found.name())?.next().transpose()?.is_none()),
         _ => Ok(false),
     }
 }

@@ -1,20 +1,21 @@
 //! `ls` and `tree`.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
-use eyrie::{Files, Kind, Posix, PosixExt, Stat};
+use eyrie::{Files, Kind, Posix, PosixExt, Stat, Step, Walk};
 use eyrie_sim::canonical::{self, Include};
 use serde_json::Value;
 
 use super::inspect::json_stat;
-use super::with_files;
+use super::{complete, with_files};
 use crate::arguments::{Ls, Tree};
 use crate::failure::{Doing, Failure, Result, reason};
 use crate::output::{Output, json_name};
 use crate::place::Inside;
-use crate::{interrupt, text};
+use crate::{interrupt, tell, text};
 
 /// An entry to show.
 struct Shown {
@@ -30,6 +31,7 @@ struct Listing<'a> {
     files: &'a Files,
     /// With `--json`.
     values: &'a mut Vec<Value>,
+    left_out: &'a mut u64,
     output: &'a mut Output,
 }
 
@@ -38,6 +40,8 @@ pub fn ls(mut arguments: Ls, output: &mut Output) -> Result<()> {
     let places = std::mem::take(&mut arguments.places);
     let titled = places.len() > 1 || arguments.recursive;
     let mut values = Vec::new();
+    let mut left_out = 0;
+    let shown = places.last().map(ToString::to_string).unwrap_or_default();
     for (index, place) in places.into_iter().enumerate() {
         let inside = place.inside_or_root();
         if index > 0 && !arguments.json {
@@ -46,70 +50,105 @@ pub fn ls(mut arguments: Ls, output: &mut Output) -> Result<()> {
         with_files(&inside.volume, |files| {
             let stat = files.lstat(&inside.path).doing("list", &inside)?;
             let leads_to_dir = || files.stat(&inside.path).is_ok_and(|stat| stat.is_dir());
-            let mut listing = Listing { arguments: &arguments, files, values: &mut values, output };
+            let (values, left_out) = (&mut values, &mut left_out);
+            let mut listing = Listing { arguments: &arguments, files, values, left_out, output };
             if stat.is_dir() || stat.is_symlink() && !arguments.long && leads_to_dir() {
                 listing.directory(&inside, titled)
             } else {
-                let target = listing.target(&inside, &stat)?;
-                let shown = Shown { name: inside.path.clone().into(), stat, target };
+                let name = inside.path.clone().into();
+                let shown = listing.entry(files, &inside.path, name).doing("list", &inside)?;
                 listing.show(&inside, &[shown])
             }
         })?;
     }
-    if arguments.json { output.json(&Value::Array(values)) } else { Ok(()) }
+    if arguments.json {
+        output.json(&Value::Array(values))?;
+    }
+    complete("not everything was listed", shown, left_out)
 }
 
 /// The entries of a directory, by name.
-fn entries(files: &Files, dir: &Inside, all: bool) -> Result<Vec<(OsString, Kind)>> {
-    let listing = files.read_dir(&dir.path).doing("list", dir)?;
-    let mut entries = Vec::new();
-    for entry in listing {
-        let entry = entry.doing("list", dir)?;
-        if all || !entry.name_bytes().starts_with(b".") {
-            entries.push((entry.name().to_owned(), entry.kind()));
+fn names(files: &Files, dir: &Path, all: bool) -> eyrie::Result<Vec<OsString>> {
+    let mut names = Vec::new();
+    for entry in files.read_dir(dir)? {
+        let entry = entry?;
+        if all || !is_hidden(entry.name()) {
+            names.push(entry.name().to_owned());
         }
     }
-    entries.sort_unstable_by(|left, right| left.0.cmp(&right.0));
-    Ok(entries)
+    names.sort_unstable();
+    Ok(names)
+}
+
+fn is_hidden(name: &OsStr) -> bool {
+    name.as_bytes().starts_with(b".")
+}
+
+/// A walk of a directory, to which a symbolic link may lead.
+fn walk_of<'a>(files: &'a Files, root: &Inside, all: bool) -> Result<Walk<'a, Files>> {
+    // A slash at the end follows the link.
+    let path = if root.path.file_name().is_some() { root.path.join("") } else { root.path.clone() };
+    let walk = Walk::new(files, &path).doing("list", root)?;
+    Ok(if all { walk } else { walk.only(|name| !is_hidden(name)) })
 }
 
 impl Listing<'_> {
-    fn target(&self, place: &Inside, stat: &Stat) -> Result<Option<Vec<u8>>> {
-        if !stat.is_symlink() {
-            return Ok(None);
-        }
-        self.files.readlink(&place.path).doing("read the link", place).map(Some)
+    fn entry(&self, files: &Files, path: &Path, name: OsString) -> eyrie::Result<Shown> {
+        let stat = files.lstat(path)?;
+        let target = if stat.is_symlink() { Some(files.readlink(path)?) } else { None };
+        Ok(Shown { name, stat, target })
     }
 
     /// One directory, and with `-R` those inside.
     fn directory(&mut self, root: &Inside, titled: bool) -> Result<()> {
-        let mut pending = vec![root.clone()];
+        if !self.arguments.recursive {
+            return self.block(self.files, &root.path, root, titled);
+        }
+        let mut walk = walk_of(self.files, root, self.arguments.all)?;
         let mut first = true;
-        while let Some(dir) = pending.pop() {
+        while let Some(step) = walk.next() {
             interrupt::check("ls")?;
-            let mut shown = Vec::new();
-            let mut inner = Vec::new();
-            for (name, kind) in entries(self.files, &dir, self.arguments.all)? {
-                let place = dir.join(&name);
-                if kind == Kind::Directory && self.arguments.recursive {
-                    inner.push(place.clone());
+            match step {
+                Step::Found(found) if found.kind == Kind::Directory => {
+                    if !first && !self.arguments.json {
+                        writeln!(self.output)?;
+                    }
+                    first = false;
+                    let place = if found.depth == 0 { root.clone() } else { root.join(&found.relative) };
+                    self.block(found.base(), found.name(), &place, titled)?;
                 }
-                let stat = self.files.lstat(&place.path).doing("stat", &place)?;
-                let target = self.target(&place, &stat)?;
-                shown.push(Shown { name, stat, target });
+                Step::Found(_) | Step::Left(_) => {}
+                Step::Failed(relative, error) => self.leave_out(&root.join(relative), &error),
             }
-            if titled && !self.arguments.json {
-                if !first {
-                    writeln!(self.output)?;
-                }
-                self.output.name(dir.to_string().as_bytes())?;
-                writeln!(self.output, ":")?;
-            }
-            first = false;
-            self.show(&dir, &shown)?;
-            pending.extend(inner.into_iter().rev());
         }
         Ok(())
+    }
+
+    /// The entries of the directory `path` of `files`, shown as `dir`.
+    fn block(&mut self, files: &Files, path: &Path, dir: &Inside, titled: bool) -> Result<()> {
+        let mut shown = Vec::new();
+        let listed = match names(files, path, self.arguments.all) {
+            Ok(names) => names,
+            // The walk tells why, and goes on elsewhere.
+            Err(_) if self.arguments.recursive => Vec::new(),
+            Err(error) => return Err(error).doing("list", dir),
+        };
+        for name in listed {
+            match self.entry(files, &path.join(&name), name.clone()) {
+                Ok(entry) => shown.push(entry),
+                Err(error) => self.leave_out(&dir.join(&name), &error),
+            }
+        }
+        if titled && !self.arguments.json {
+            self.output.name(dir.to_string().as_bytes())?;
+            writeln!(self.output, ":")?;
+        }
+        self.show(dir, &shown)
+    }
+
+    fn leave_out(&mut self, place: &Inside, error: &eyrie::Error) {
+        *self.left_out += 1;
+        tell(&format!("cannot read: {place}: {}", reason(error)));
     }
 
     fn show(&mut self, dir: &Inside, shown: &[Shown]) -> Result<()> {
@@ -222,43 +261,63 @@ pub fn tree(arguments: Tree, output: &mut Output) -> Result<()> {
         return canonical_tree(&inside, arguments.times, output);
     }
     let mut counts = [0_u64; 2];
+    let mut left_out = 0;
     with_files(&inside.volume, |files| {
         files.options().read(true).directory(true).open(&inside.path).doing("show", &inside)?;
-        output.heading(&inside.to_string())?;
-        // One listing for each level, the innermost last, and what has been drawn before it.
-        let mut levels = vec![(inside.clone(), entries(files, &inside, arguments.all)?.into_iter())];
+        let mut walk = walk_of(files, &inside, arguments.all)?;
         let mut indent = String::new();
-        while let Some((dir, listing)) = levels.last_mut() {
-            let Some((name, kind)) = listing.next() else {
-                levels.pop();
-                indent.truncate(indent.char_indices().rev().nth(3).map_or(0, |(start, _)| start));
-                continue;
-            };
+        while let Some(step) = walk.next() {
             interrupt::check("tree")?;
-            let last = listing.len() == 0;
-            write!(output, "{indent}{}", if last { "└── " } else { "├── " })?;
-            let place = dir.join(&name);
-            counts[usize::from(kind != Kind::Directory)] += 1;
-            match kind {
-                Kind::Directory => output.directory_name(name.as_bytes())?,
-                Kind::Symlink => {
-                    output.link_name(name.as_bytes())?;
-                    output.write_all(b" -> ")?;
-                    output.name(&files.readlink(&place.path).doing("read the link", &place)?)?;
+            let found = match step {
+                Step::Found(found) => found,
+                Step::Left(_) => {
+                    indent.truncate(indent.char_indices().rev().nth(3).map_or(0, |(start, _)| start));
+                    continue;
                 }
-                _ => output.name(name.as_bytes())?,
+                Step::Failed(relative, error) => {
+                    left_out += 1;
+                    tell(&format!("cannot read: {}: {}", inside.join(relative), reason(&error)));
+                    continue;
+                }
+            };
+            if found.depth == 0 {
+                output.heading(&inside.to_string())?;
+                continue;
+            }
+            write!(output, "{indent}{}", if found.last { "└── " } else { "├── " })?;
+            counts[usize::from(found.kind != Kind::Directory)] += 1;
+            let name = found.name().as_os_str().as_bytes();
+            match found.kind {
+                Kind::Directory => {
+                    output.directory_name(name)?;
+                    if found.depth as u64 >= u64::from(arguments.depth) {
+                        walk.prune();
+                    } else {
+                        indent.push_str(if found.last { "    " } else { "│   " });
+                    }
+                }
+                Kind::Symlink => {
+                    output.link_name(name)?;
+                    match found.base().readlink(found.name()) {
+                        Ok(target) => {
+                            output.write_all(b" -> ")?;
+                            output.name(&target)?;
+                        }
+                        Err(error) => {
+                            left_out += 1;
+                            let place = inside.join(&found.relative);
+                            tell(&format!("cannot read: {place}: {}", reason(&error)));
+                        }
+                    }
+                }
+                _ => output.name(name)?,
             }
             writeln!(output)?;
-            if kind == Kind::Directory && (levels.len() as u64) < u64::from(arguments.depth) {
-                let inner = entries(files, &place, arguments.all)?.into_iter();
-                levels.push((place, inner));
-                indent.push_str(if last { "    " } else { "│   " });
-            }
         }
         Ok(())
     })?;
     let [directories, others] = counts;
     let directories = text::counted(directories, "directory", "directories");
     writeln!(output, "\n{directories}, {}", text::counted(others, "file", "files"))?;
-    Ok(())
+    complete("not everything was shown", inside, left_out)
 }

@@ -17,7 +17,6 @@ mod workloads;
 mod xattr;
 
 pub use fsck::objects;
-pub use transfer::device;
 
 use std::fmt::Display;
 use std::path::Path;

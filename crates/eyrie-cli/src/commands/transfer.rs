@@ -1,7 +1,6 @@
 //! `import` and `export`.
 
 use std::io::Write;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -19,11 +18,6 @@ use crate::{interrupt, text};
 pub fn host(path: &Path) -> Result<(Host, PathBuf)> {
     let path = std::path::absolute(path).doing("use", text::path(path))?;
     Ok((Host::new("/").doing("open", "/")?, path))
-}
-
-/// The device that a path of the host is on.
-pub fn device(path: &Path) -> u64 {
-    path.symlink_metadata().map_or(0, |metadata| metadata.dev())
 }
 
 /// Copies a tree into a volume.
@@ -48,7 +42,6 @@ pub fn import(arguments: Import, output: &mut Output) -> Result<()> {
             from: &from,
             target: &target,
             to: &inside.path,
-            device: &device,
             except: itself.as_deref(),
             watch: &Watch::new(&arguments.from, prefix, "import", arguments.verbose),
         })
@@ -74,7 +67,6 @@ pub fn export(arguments: Export, output: &mut Output) -> Result<()> {
             from: &inside.path,
             target: &target,
             to: &to,
-            device: &|_| 0,
             except: None,
             watch: &Watch::new(&prefix, String::new(), "export", arguments.verbose),
         })

@@ -1,55 +1,71 @@
 //! Owners, extended attributes, modes and times of copies.
 
-use std::path::Path;
-
 use eyrie::{Errno, File, Posix, SetTime, Stat};
 
-use super::{On, Progress, Side, Xattrs, xattrs};
+use super::{On, Progress, Side, Spot, Xattrs, xattrs};
 
 /// The bits of a mode by which programs run as their owner and group.
 const SET_ID: u16 = 0o6000;
 
-/// Gives an open file the owner of `want`, extended attributes, and mode and times of `want`, in this order: a change of
+/// Gives an open file the owner of `want`, extended attributes, and times and mode of `want`, in this order: a change of
 /// owner takes set-id bits away, and a mode may forbid to set the others.
 pub(super) fn set_on_file<D: Posix>(
-    target: &D,
+    spot: &Spot<'_, D>,
     file: &File<'_, D>,
-    path: &Path,
     want: &Stat,
     extended: &Xattrs,
     progress: &Progress<'_>,
 ) -> Result<(), Side> {
     let have = file.metadata().writing()?;
-    let mode = set_owner(target, path, want, &have, progress)?;
-    xattrs::set(target, path, extended, progress);
+    let mode = set_owner(spot, want, &have, progress)?;
+    xattrs::set(spot, extended, progress);
+    set_times(want, progress, |accessed, modified| file.set_times(accessed, modified))?;
     if have.mode != mode {
         file.set_mode(mode).writing()?;
     }
-    file.set_times(SetTime::To(want.accessed), SetTime::To(want.modified)).writing()
+    Ok(())
 }
 
 /// As [`set_on_file`], for what is not opened to be copied. Symbolic links have no mode to set.
 pub(super) fn set_on_path<D: Posix>(
-    target: &D,
-    path: &Path,
+    spot: &Spot<'_, D>,
     want: &Stat,
     extended: &Xattrs,
     progress: &Progress<'_>,
 ) -> Result<(), Side> {
-    let have = target.lstat(path).writing()?;
-    let mode = set_owner(target, path, want, &have, progress)?;
-    xattrs::set(target, path, extended, progress);
+    let have = spot.target.lstat(spot.name).writing()?;
+    let mode = set_owner(spot, want, &have, progress)?;
+    xattrs::set(spot, extended, progress);
+    set_times(want, progress, |accessed, modified| spot.target.lutimens(spot.name, accessed, modified))?;
     if !want.is_symlink() && have.mode != mode {
-        target.chmod(path, mode).writing()?;
+        spot.target.chmod(spot.name, mode).writing()?;
     }
-    target.lutimens(path, SetTime::To(want.accessed), SetTime::To(want.modified)).writing()
+    Ok(())
+}
+
+/// Sets the times of `want`. The host may refuse a time that a damaged volume has. The entry then keeps the time of the
+/// copy, which is counted and is no failure.
+fn set_times(
+    want: &Stat,
+    progress: &Progress<'_>,
+    set: impl Fn(SetTime, SetTime) -> eyrie::Result<()>,
+) -> Result<(), Side> {
+    match set(SetTime::To(want.accessed), SetTime::To(want.modified)) {
+        Err(error) if matches!(error.errno(), Errno::INVAL | Errno::OVERFLOW | Errno::RANGE) => {
+            progress.time_lost();
+            // One of both may be good.
+            let _ = set(SetTime::Omit, SetTime::To(want.modified));
+            let _ = set(SetTime::To(want.accessed), SetTime::Omit);
+            Ok(())
+        }
+        result => result.writing(),
+    }
 }
 
 /// Gives something its owner, and tells the mode that it may then have. Not being allowed to give files away is no failure:
 /// only root is. But then a program that ran as its owner must not run as whoever copied it.
 fn set_owner<D: Posix>(
-    target: &D,
-    path: &Path,
+    spot: &Spot<'_, D>,
     want: &Stat,
     have: &Stat,
     progress: &Progress<'_>,
@@ -57,7 +73,7 @@ fn set_owner<D: Posix>(
     if (have.uid, have.gid) == (want.uid, want.gid) {
         return Ok(want.mode);
     }
-    match target.lchown(path, Some(want.uid), Some(want.gid)) {
+    match spot.target.lchown(spot.name, Some(want.uid), Some(want.gid)) {
         Ok(()) => Ok(want.mode),
         Err(error) if error.errno() == Errno::PERM => {
             progress.owner_lost();

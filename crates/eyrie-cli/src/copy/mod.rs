@@ -1,33 +1,34 @@
 //! Copies trees between any two file systems that have the calls of [`Posix`].
 //!
-//! One thread walks the source ([`Walk`]) and makes directories, symbolic links and special files ([`Store`]);
-//! [`WORKERS`] threads copy the files that it finds. Hard links follow when all files are there, and the attributes of
-//! directories last, because everything before changes their times. Archives are written from the same walk and
-//! loaded through the same store.
+//! One thread walks the source ([`eyrie::Walk`]) and makes directories, symbolic links and special files ([`Store`]);
+//! [`WORKERS`] threads copy the files that it finds. A hard link follows when its file is there, and the attributes of
+//! a directory when all its entries are there, because these change its times. Archives are written from the same walk
+//! and loaded through the same store.
 //!
 //! Invariants:
 //! - A path is announced only when all of it is in the target: bytes, owner, extended attributes, mode
 //!   and times.
 //! - A file that cannot be copied whole is removed again.
+//! - A tree may be deeper than a path may be long: each call gets one name in an open directory ([`Spot`]). The number
+//!   of directories that are open at once has a bound, whatever the tree looks like.
 //! - What cannot be read or made is reported and counted, and the copy goes on; a full or failing target ends it.
 //!   Extended attributes that cannot be kept are only counted.
 
 mod attributes;
 mod file;
+mod links;
 mod progress;
 mod store;
 #[cfg(test)]
 mod tests;
 mod tree;
-mod walk;
 mod watch;
 mod xattrs;
 
 pub use file::next_run;
 pub use progress::{Progress, Tally};
-pub use store::Store;
+pub use store::{Spot, Store};
 pub use tree::copy_tree;
-pub use walk::{Found, Step, Walk};
 pub use watch::{Watch, bar};
 pub use xattrs::{Xattrs, read as read_xattrs};
 
@@ -52,8 +53,6 @@ pub struct Job<'a, S, D> {
     pub target: &'a D,
     /// The name of the copy, which must be free.
     pub to: &'a Path,
-    /// Tells apart devices of the source, because inode numbers are unique on one only.
-    pub device: &'a (dyn Fn(&Path) -> u64 + Sync),
     /// A directory of the source to leave out.
     pub except: Option<&'a Path>,
     /// Who is told.

@@ -49,6 +49,11 @@ impl<'a> Progress<'a> {
         self.tally.owners_lost.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// An entry has another time than it should have.
+    pub fn time_lost(&self) {
+        self.tally.times_lost.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// An extended attribute is in the target.
     pub fn xattr_kept(&self) {
         self.tally.xattrs.fetch_add(1, Ordering::Relaxed);
@@ -107,6 +112,7 @@ pub struct Tally {
     bytes: AtomicU64,
     failed: AtomicU64,
     owners_lost: AtomicU64,
+    times_lost: AtomicU64,
     xattrs: AtomicU64,
     /// Extended attributes that are not in the target by their namespaces: how many, and why the first is not.
     xattrs_lost: Mutex<BTreeMap<String, (u64, String)>>,
@@ -159,6 +165,7 @@ impl Tally {
             "bytes": self.bytes(),
             "failed": self.failed(),
             "owners_not_kept": count(&self.owners_lost),
+            "times_not_kept": count(&self.times_lost),
             "xattrs": count(&self.xattrs),
             "xattrs_not_kept": lost,
         })
@@ -189,6 +196,13 @@ impl Tally {
         if lost > 0 {
             summary.push_str(&format!(
                 "; {} with another owner, because only root can give files away",
+                text::count(lost)
+            ));
+        }
+        let lost = self.times_lost.load(Ordering::Relaxed);
+        if lost > 0 {
+            summary.push_str(&format!(
+                "; {} with another time, because the target cannot store theirs",
                 text::count(lost)
             ));
         }

@@ -16,15 +16,7 @@ fn scratch() -> tempfile::TempDir {
 
 fn copy(from: &Path, to: &Path, except: Option<&Path>) -> Result<Tally> {
     let host = Host::new("/").unwrap();
-    copy_tree(&Job {
-        source: &host,
-        from,
-        target: &host,
-        to,
-        device: &|_| 0,
-        except,
-        watch: &Watch::nobody(),
-    })
+    copy_tree(&Job { source: &host, from, target: &host, to, except, watch: &Watch::nobody() })
 }
 
 #[test]

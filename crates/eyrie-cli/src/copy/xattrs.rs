@@ -4,7 +4,7 @@ use std::path::Path;
 
 use eyrie::{Errno, Posix, PosixExt, XattrMode};
 
-use super::Progress;
+use super::{Progress, Spot};
 use crate::failure::reason;
 
 /// Names and values.
@@ -31,10 +31,10 @@ pub fn read<S: Posix>(source: &S, path: &Path, progress: &Progress<'_>) -> Xattr
     xattrs
 }
 
-/// Gives `path` itself these extended attributes.
-pub(super) fn set<D: Posix>(target: &D, path: &Path, xattrs: &Xattrs, progress: &Progress<'_>) {
+/// Gives what is at `spot` itself these extended attributes.
+pub(super) fn set<D: Posix>(spot: &Spot<'_, D>, xattrs: &Xattrs, progress: &Progress<'_>) {
     for (name, value) in xattrs {
-        match target.lsetxattr(path, name, value, XattrMode::Set) {
+        match spot.target.lsetxattr(spot.name, name, value, XattrMode::Set) {
             Ok(()) => progress.xattr_kept(),
             Err(error) => progress.xattr_lost(name, &reason(&error)),
         }

@@ -197,7 +197,6 @@ impl Guide<'_> {
             from: &self.root,
             target: files,
             to: copy,
-            device: &commands::device,
             except: None,
             watch: &watch,
         })?;

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use eyrie::{Host, Posix, PosixExt, Stat};
+use eyrie::{Host, Stat, Step, Walk};
 
 use crate::failure::{Doing, Result};
 use crate::{interrupt, text};
@@ -31,24 +31,18 @@ pub struct Survey {
 impl Survey {
     /// Looks at everything under `root`. What cannot be read is left out; the import reports it.
     pub fn of(host: &Host, root: &Path) -> Result<Survey> {
-        let stat = host.stat(root).doing("look at", text::path(root))?;
         let mut survey = Survey { entries: Vec::new(), bytes: 0, block_bytes: 0 };
-        let mut pending = vec![PathBuf::new()];
-        survey.entries.push(Entry { relative: PathBuf::new(), stat });
-        while let Some(dir) = pending.pop() {
+        // A slash at the end follows a symbolic link.
+        let root = root.join("");
+        for step in Walk::new(host, &root).doing("look at", text::path(&root))? {
             interrupt::check("tour")?;
-            let Ok(listing) = host.read_dir(root.join(&dir)) else { continue };
-            for entry in listing.map_while(|entry| entry.ok()) {
-                let Ok(stat) = host.lstat(entry.path()) else { continue };
-                let relative = dir.join(entry.name());
-                if stat.is_dir() {
-                    pending.push(relative.clone());
-                } else if stat.is_file() {
-                    survey.bytes += stat.size;
-                    survey.block_bytes += stat.size.next_multiple_of(BLOCK_BYTES);
-                }
-                survey.entries.push(Entry { relative, stat });
+            let Step::Found(found) = step else { continue };
+            let Ok(stat) = found.stat() else { continue };
+            if stat.is_file() {
+                survey.bytes += stat.size;
+                survey.block_bytes += stat.size.next_multiple_of(BLOCK_BYTES);
             }
+            survey.entries.push(Entry { relative: found.relative, stat });
         }
         Ok(survey)
     }

@@ -6,6 +6,8 @@ mod archives;
 mod arguments;
 mod commands;
 mod crashes;
+mod damage;
+mod deep;
 mod devices;
 mod documents;
 mod errors;

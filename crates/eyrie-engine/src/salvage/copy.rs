@@ -50,7 +50,8 @@ impl Salvage<'_> {
         let id = match object.id.kind() {
             Kind::File => self.copy_file(object, place)?,
             Kind::Symlink => {
-                let target = self.whole(object, MAX_TARGET)?.filter(|target| !target.is_empty());
+                let target = self.whole(object, MAX_TARGET)?;
+                let target = target.filter(|target| !target.is_empty() && !target.contains(&0));
                 let target = target.ok_or(Error::Invalid("the target of the link cannot be read"))?;
                 self.create(object, place, Content::Bytes(&target))?
             }

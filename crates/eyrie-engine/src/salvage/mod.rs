@@ -55,6 +55,8 @@ pub struct Salvaged {
     pub losses: Vec<Loss>,
     /// Whether some of it did not fit into the new volume.
     pub is_full: bool,
+    /// Whether only copies of bytes that another object has, too, did not fit.
+    pub is_full_of_copies: bool,
 }
 
 /// Owner and birth of the root directory: what a volume to salvage into is made with.
@@ -63,7 +65,7 @@ pub fn root_of(from: &Volume) -> (Owner, Time) {
     let root = from.root().and_then(|root| Source::new(from).object(root).ok());
     match root {
         Some(root) => (root.owner(), root.created),
-        None => (Owner { mode: 0o755, uid: 0, gid: 0 }, from.created()),
+        None => (Owner { mode: 0o755, uid: 0, gid: 0 }, source::time(from.created())),
     }
 }
 

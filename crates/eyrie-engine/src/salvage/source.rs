@@ -10,8 +10,6 @@ use crate::object::{mfile, xattr};
 use crate::volume::{Marks, Overlap, Volume};
 use crate::{AttributeChange, Error, ObjectId, Owner, Result, Time};
 
-const NANOSECONDS: u32 = 1_000_000_000;
-
 /// An object whose header can be believed.
 #[derive(Clone, Copy)]
 pub(super) struct Object {
@@ -54,9 +52,9 @@ impl Object {
     }
 }
 
-/// The time, if it is one.
-fn time(time: Time) -> Time {
-    Time { nanoseconds: time.nanoseconds % NANOSECONDS, ..time }
+/// The time, with as many nanoseconds as a second may have.
+pub(super) fn time(time: Time) -> Time {
+    Time { nanoseconds: time.nanoseconds % Time::NANOSECONDS, ..time }
 }
 
 /// A damaged volume.

@@ -91,10 +91,12 @@ impl<'a> Salvage<'a> {
         self.fill()?;
         self.unnamed()?;
         let contested = std::mem::take(&mut self.contested);
+        let was_full = std::mem::take(&mut self.done.is_full);
         for Entry { dir, path, object } in contested {
             self.lose(&path, "some of its bytes belong to another object, too");
             self.enter(dir, path, object)?;
         }
+        self.done.is_full_of_copies = std::mem::replace(&mut self.done.is_full, was_full);
         self.links();
         self.times()
     }

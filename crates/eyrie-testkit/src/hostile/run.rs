@@ -60,6 +60,17 @@ pub struct Report {
     pub panicked: Vec<u64>,
 }
 
+impl Report {
+    /// The images of both.
+    pub(super) fn add(&mut self, other: &Report) {
+        self.images += other.images;
+        self.refused += other.refused;
+        self.broken += other.broken;
+        self.sound += other.sound;
+        self.panicked.extend(&other.panicked);
+    }
+}
+
 /// Examines the images of these seeds. `told` hears of each that is done.
 ///
 /// If one takes so long that it must have been caught in it, the process ends, after a line with its seed.

@@ -1,6 +1,6 @@
 //! Where in a volume is what: so that damages can be aimed.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use eyrie_engine::object::collection::Collection;
 use eyrie_engine::object::collection::buckets::{BucketPlace, segment_slot, table_slots};
@@ -45,6 +45,8 @@ pub(super) struct Survey {
     pub nodes: Vec<(u64, u8)>,
     /// Extents of objects.
     pub extents: Vec<Extent>,
+    /// The structures that count, by the headings of their tables in `docs/format.md`.
+    pub places: BTreeMap<&'static str, Vec<u64>>,
 }
 
 /// Where the hot copy of an object is that counts.
@@ -55,6 +57,10 @@ fn hot_copy(medium: &Medium, id: ObjectId) -> u64 {
 }
 
 impl Survey {
+    fn place(&mut self, structure: &'static str, at: u64) {
+        self.places.entry(structure).or_default().push(at);
+    }
+
     /// Looks at the volume with these bytes.
     pub(super) fn of(image: &[u8]) -> Survey {
         let medium = Medium::memory(image.len() as u64).expect("memory");
@@ -62,6 +68,11 @@ impl Survey {
         let engine = Scm::open_on(medium).expect("a sound volume");
         let mut survey = Survey::default();
         survey.tables();
+        let saved = VOLUME_PAGE.offset() as usize + std::mem::offset_of!(VolumePage, saved_addr);
+        let saved = u64::from_le_bytes(image[saved..saved + 8].try_into().expect("eight bytes"));
+        if saved != 0 {
+            survey.place("Saved allocator", saved);
+        }
         let _pin = pin();
         let (mut waiting, mut at) = (vec![engine.root()], 0);
         while let Some(&id) = waiting.get(at) {
@@ -89,6 +100,9 @@ impl Survey {
         self.structures.extend(tables.map(|place| (place.offset(), 128)));
         self.structures.push((VOLUME_PAGE.offset(), 160));
         self.structures.push((CHUNK_MAP.offset(), 8));
+        self.place("Superblock", SUPERBLOCKS[0].offset());
+        self.place("Volume page", VOLUME_PAGE.offset());
+        self.place("Redo slot", redo_slot(0).offset());
         let page = VOLUME_PAGE.offset();
         let fields = [
             std::mem::offset_of!(VolumePage, generation_limit),
@@ -110,6 +124,16 @@ impl Survey {
         let copy = hot_copy(medium, id);
         let cold_line = header.cold_line(hot.selector.cold_copy()).offset();
         self.counts.extend([copy + 8, cold_line + LINKS]);
+        let hot_line = header.hot_line().offset();
+        for (structure, at) in [
+            ("Identity", at),
+            ("Hot line", hot_line),
+            ("Selector", hot_line),
+            ("Hot copy", copy),
+            ("Cold copy", cold_line),
+        ] {
+            self.place(structure, at);
+        }
         if !hot.root.is_null() {
             self.pointers.push(copy);
         }
@@ -118,6 +142,8 @@ impl Survey {
             self.structures.push((extent.addr.offset(), 64));
             self.counts.push(extent.addr.offset());
             self.extents.push(extent);
+            self.place("Block of extended attributes", extent.addr.offset());
+            self.place("Entry of a block", extent.addr.offset() + 8);
         }
         if id.is_directory() {
             self.ids.push(cold_line + PARENT);
@@ -144,6 +170,7 @@ impl Survey {
             let child = Pointer::from_raw(medium.load(extent.addr.add(slot * 8)).expect("sound"));
             if !child.is_null() {
                 self.pointers.push(at + slot * 8);
+                self.place("Pointers", at + slot * 8);
                 self.node(medium, child, level - 1);
             }
         }
@@ -161,6 +188,7 @@ impl Survey {
         let table = root.extent().expect("a table");
         self.structures.push((table.addr.offset(), 64 + 8 * table_slots(table.bytes()).min(8)));
         self.counts.push(table.addr.offset());
+        self.place("Collection table", table.addr.offset());
         for bucket in 0..word(table.addr) {
             let place = BucketPlace::of(bucket);
             let slot = segment_slot(table.addr, place.segment);
@@ -173,6 +201,17 @@ impl Survey {
                 self.structures.push((addr.offset(), BUCKET_BYTES));
                 self.pointers.push(addr.add(LINK).offset());
                 let live = Commit::from_raw(word(addr)).live();
+                for slot in (0..32).filter(|slot| live >> slot & 1 == 1) {
+                    let at = slot_at(addr, slot);
+                    self.place("Slot", at.offset());
+                    self.place("Record", addr.offset() + (word(at) >> 56) * 8);
+                }
+                for (structure, at) in [("Bucket page", 0), ("Line of slots", 64)] {
+                    self.place(structure, addr.offset() + at);
+                }
+                for stamp in [32, 48] {
+                    self.place("Stamp of a bucket page", addr.offset() + stamp);
+                }
                 let slots = (0..32).filter(|slot| live >> slot & 1 == 1);
                 self.ids.extend(slots.map(|slot| slot_at(addr, slot).offset()));
                 page = Pointer::from_raw(word(addr.add(LINK))).extent().map(|extent| extent.addr);

@@ -106,8 +106,12 @@ impl Ids {
             made.expect("an id is reserved for each new object").1
         };
         match step.action {
-            Action::Create { dir, name, start, owner, .. } => {
-                let bytes = if let Start::Bytes(bytes) = start { bytes.make() } else { Vec::new() };
+            Action::Create { dir, name, kind, start, owner } => {
+                let mut bytes = if let Start::Bytes(bytes) = start { bytes.make() } else { Vec::new() };
+                if kind == Kind::Symlink {
+                    // No call makes a target with a zero byte.
+                    bytes.iter_mut().for_each(|byte| *byte |= u8::from(*byte == 0));
+                }
                 let content = match start {
                     Start::Empty => Content::Empty,
                     Start::Bytes(_) => Content::Bytes(&bytes),

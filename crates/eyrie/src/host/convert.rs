@@ -78,6 +78,7 @@ pub(super) fn file_type(kind: Kind) -> FileType {
 
 pub(super) fn stat_from(stat: &fs::Stat) -> Stat {
     Stat {
+        file_system: stat.st_dev,
         inode: stat.st_ino,
         kind: kind_of(FileType::from_raw_mode(stat.st_mode)).unwrap_or(Kind::File),
         mode: (stat.st_mode & 0o7777) as u16,

@@ -141,6 +141,16 @@ fn named<T>(operation: &'static str, result: rustix::io::Result<T>) -> Result<T>
 impl Posix for Host {
     type Handle = OwnedFd;
 
+    /// A process may often have no more than 1024 descriptors.
+    const HANDLES: usize = 64;
+
+    const MOUNTS: bool = true;
+
+    fn at(&self, dir: &OwnedFd) -> Result<Host> {
+        let root = named("openat", rustix::io::fcntl_dupfd_cloexec(dir, 0))?;
+        Ok(Host { root, whole: false })
+    }
+
     #[inline]
     fn open(&self, path: impl AsRef<Path>, flags: OpenFlags, mode: u16) -> Result<OwnedFd> {
         let flags = named("open", open_flags(flags))?;
@@ -224,6 +234,11 @@ impl Posix for Host {
     fn link(&self, existing: impl AsRef<Path>, path: impl AsRef<Path>) -> Result<()> {
         let (existing, path) = (self.relative(existing.as_ref()), self.relative(path.as_ref()));
         named("link", fs::linkat(&self.root, existing, &self.root, path, AtFlags::empty()))
+    }
+
+    fn link_at(&self, existing: impl AsRef<Path>, to: &Host, path: impl AsRef<Path>) -> Result<()> {
+        let (existing, path) = (self.relative(existing.as_ref()), to.relative(path.as_ref()));
+        named("linkat", fs::linkat(&self.root, existing, &to.root, path, AtFlags::empty()))
     }
 
     fn symlink(&self, target: impl AsRef<Path>, path: impl AsRef<Path>) -> Result<()> {

@@ -9,7 +9,7 @@ use eyrie_engine::Kind;
 use rustix::io::Errno;
 
 use super::{File, OpenFlags, Posix, Stat};
-use crate::Result;
+use crate::{Error, Result};
 
 /// Entries that a listing fetches first. Each fetch gets twice as many as the one before,
 const FIRST_FETCH: usize = 32;
@@ -56,7 +56,12 @@ pub trait PosixExt: Posix + Sized {
         loop {
             if filled == bytes.len() {
                 let more = usize::try_from(size).unwrap_or(0).saturating_sub(filled);
-                bytes.resize(filled + more.max(filled) + SLACK, 0);
+                let more = more.max(filled).saturating_add(SLACK);
+                // A sparse file may be larger than any memory.
+                if bytes.try_reserve_exact(more).is_err() {
+                    return Err(Error::new(Errno::NOMEM, "read").at(path));
+                }
+                bytes.resize(filled + more, 0);
             }
             match file.read_at(&mut bytes[filled..], filled as u64).map_err(|error| error.at(path))? {
                 0 => break,
@@ -191,35 +196,13 @@ pub trait PosixExt: Posix + Sized {
     }
 
     /// Removes a directory and everything in it; symbolic links are removed, not followed. Of the root only the
-    /// contents go.
+    /// contents go. A tree may be deeper than a path may be long.
     ///
     /// # Errors
-    /// As [`Posix::unlink`] and [`Posix::rmdir`]; what was removed before an error stays removed.
+    /// As [`Posix::unlink`] and [`Posix::rmdir`]; what was removed before an error stays removed. In a damaged volume
+    /// everything else is removed before the error (`EIO`) is given.
     fn remove_dir_all(&self, path: impl AsRef<Path>) -> Result<()> {
-        let path = path.as_ref();
-        if !self.symlink_metadata(path)?.is_dir() {
-            return self.remove_file(path);
-        }
-        // Directories yet to be emptied; one is removed when it comes up again after its contents.
-        let mut pending = vec![(path.to_owned(), false)];
-        while let Some((dir, emptied)) = pending.pop() {
-            if emptied {
-                let last = pending.is_empty() && path.components().all(|part| part.as_os_str() == "/");
-                if !last {
-                    self.remove_dir(&dir)?;
-                }
-                continue;
-            }
-            let entries = self.read_dir(&dir)?.collect::<Result<Vec<_>>>()?;
-            pending.push((dir, true));
-            for entry in entries {
-                match entry.kind() {
-                    Kind::Directory => pending.push((entry.path(), false)),
-                    _ => self.remove_file(entry.path())?,
-                }
-            }
-        }
-        Ok(())
+        super::walk::remove_all(self, path.as_ref())
     }
 
     /// The entries of a directory, in no order, without `.` and `..`.

@@ -6,13 +6,17 @@
 
 mod ext;
 mod file;
+mod ladder;
 mod types;
+mod walk;
 
 pub use ext::{DirEntry, OpenOptions, PosixExt, ReadDir};
 /// What [`Posix::access`] asks for; empty asks whether the path exists.
 pub use eyrie_engine::access::Rights as Access;
 pub use file::File;
+pub use ladder::{Base, Ladder};
 pub use types::{ListEntry, OpenFlags, SetTime, Stat, StatVfs, Whence};
+pub use walk::{Found, Step, Walk};
 
 use std::path::Path;
 
@@ -31,6 +35,23 @@ use crate::Result;
 pub trait Posix {
     /// An open file or directory. It must be given back with [`close`](Posix::close); [`File`] does so by itself.
     type Handle: std::fmt::Debug;
+
+    /// Most directories that one walk keeps open at once.
+    const HANDLES: usize;
+
+    /// True if other file systems may be mounted in this one. A directory may then have several names, and its entry
+    /// may have another inode number than the directory.
+    const MOUNTS: bool;
+
+    /// The same file system with the open directory `dir` as its root: every path begins there. `..` of `dir` is its
+    /// parent, and absolute symbolic links lead to where they lead without this. It keeps `dir` open, so a call that
+    /// `openat(2)` and the like have is the call of the same name here.
+    ///
+    /// # Errors
+    /// `ENOTDIR`; as `dup(2)`.
+    fn at(&self, dir: &Self::Handle) -> Result<Self>
+    where
+        Self: Sized;
 
     /// Opens, and creates if [`OpenFlags::CREATE`] says so, with these permission bits.
     ///
@@ -131,6 +152,13 @@ pub trait Posix {
     /// # Errors
     /// As `link(2)`.
     fn link(&self, existing: impl AsRef<Path>, path: impl AsRef<Path>) -> Result<()>;
+
+    /// As [`link`](Posix::link), with a `path` in `to`, which is the same file system with another
+    /// [root](Posix::at).
+    ///
+    /// # Errors
+    /// As `linkat(2)`.
+    fn link_at(&self, existing: impl AsRef<Path>, to: &Self, path: impl AsRef<Path>) -> Result<()>;
 
     /// Makes a symbolic link `path` to `target`, which need not exist.
     ///

@@ -48,7 +48,9 @@ pub enum Whence {
 /// The attributes of a file, as `stat` tells them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Stat {
-    /// Inode number: unique among the objects that exist.
+    /// Number of the file system that it is on, which the host gives; 0 in a volume.
+    pub file_system: u64,
+    /// Inode number: unique among the objects of its file system that exist.
     pub inode: u64,
     /// What it is.
     pub kind: Kind,
@@ -79,6 +81,7 @@ impl Stat {
     #[inline]
     pub fn new(id: ObjectId, attributes: &Attributes) -> Stat {
         Stat {
+            file_system: 0,
             inode: id.raw(),
             kind: attributes.kind,
             mode: attributes.mode,

@@ -38,6 +38,15 @@ impl<E: Engine> Pxfs<E> {
 impl<E: Engine> Posix for Pxfs<E> {
     type Handle = Handle;
 
+    /// Open directories take memory and nothing else.
+    const HANDLES: usize = usize::MAX;
+
+    const MOUNTS: bool = false;
+
+    fn at(&self, dir: &Handle) -> Result<Self> {
+        self.call("openat", || self.rooted(dir))
+    }
+
     #[inline]
     fn open(&self, path: impl AsRef<Path>, flags: OpenFlags, mode: u16) -> Result<Handle> {
         self.call("open", || self.open_path(bytes(path.as_ref()), flags, mode))
@@ -112,7 +121,11 @@ impl<E: Engine> Posix for Pxfs<E> {
     }
 
     fn link(&self, existing: impl AsRef<Path>, path: impl AsRef<Path>) -> Result<()> {
-        self.call("link", || self.make_link(bytes(existing.as_ref()), bytes(path.as_ref())))
+        self.call("link", || self.make_link(bytes(existing.as_ref()), self, bytes(path.as_ref())))
+    }
+
+    fn link_at(&self, existing: impl AsRef<Path>, to: &Self, path: impl AsRef<Path>) -> Result<()> {
+        self.call("linkat", || self.make_link(bytes(existing.as_ref()), to, bytes(path.as_ref())))
     }
 
     fn symlink(&self, target: impl AsRef<Path>, path: impl AsRef<Path>) -> Result<()> {

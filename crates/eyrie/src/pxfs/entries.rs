@@ -1,5 +1,7 @@
 //! Making, removing and moving entries, with the order of checks that Linux has.
 
+use std::sync::Arc;
+
 use eyrie_engine::access::{self, Protection, Rights};
 use eyrie_engine::{Content, Engine, Kind, ObjectId, Op, RenameMode};
 use rustix::io::Errno;
@@ -54,9 +56,13 @@ impl<E: Engine> Pxfs<E> {
         self.make(path, Kind::Symlink, 0o777, Content::Bytes(target))
     }
 
-    pub(super) fn make_link(&self, existing: &[u8], path: &[u8]) -> Step<()> {
+    /// Gives the object that `existing` names in `self` the name `path` in `to`, which is the same file system.
+    pub(super) fn make_link(&self, existing: &[u8], to: &Self, path: &[u8]) -> Step<()> {
+        if !Arc::ptr_eq(&self.engine, &to.engine) {
+            return Err(Errno::XDEV.into());
+        }
         let id = Walk::new(self, existing)?.resolve(false)?;
-        let mut walk = Walk::new(self, path)?;
+        let mut walk = Walk::new(to, path)?;
         let parent = walk.parent()?;
         let name = self.free_name(&walk, &parent, false)?;
         access::check_link(self.rules, &self.credentials, &self.protection(id)?)?;
@@ -227,15 +233,24 @@ impl<E: Engine> Pxfs<E> {
         Ok(())
     }
 
-    /// Whether `dir` is `ancestor` or under it.
+    /// Whether `dir` is `ancestor` or under it. In a damaged volume the directories around may lead in a circle.
     fn is_within(&self, mut dir: ObjectId, ancestor: ObjectId) -> Step<bool> {
+        // Brent's algorithm: a mark that is set ever more rarely is met again by whatever goes in a circle.
+        let (mut mark, mut steps, mut limit) = (dir, 0_u64, 2);
         loop {
             if dir == ancestor {
                 return Ok(true);
             }
-            match self.engine.parent_of(dir)? {
-                Some(parent) if parent != dir => dir = parent,
+            dir = match self.engine.parent_of(dir)? {
+                Some(parent) if parent != dir => parent,
                 _ => return Ok(false),
+            };
+            if dir == mark {
+                return Err(Errno::IO.into());
+            }
+            steps += 1;
+            if steps == limit {
+                (mark, limit) = (dir, limit * 2);
             }
         }
     }

@@ -40,21 +40,41 @@ use crate::{Error, Result};
 const ATTEMPTS: u32 = 1000;
 
 /// The POSIX calls over an engine, for one set of credentials. See the [module](self) for what differs from Linux.
-pub struct Pxfs<E> {
+pub struct Pxfs<E: Engine> {
     engine: Arc<E>,
     credentials: Credentials,
     rules: AccessRules,
     /// Tells this file system from every other of the process in caches.
     instance: u64,
     clock: Clock,
+    /// The directory where paths begin, unless that is the root.
+    start: Option<Arc<Start<E>>>,
+}
+
+/// An open directory.
+struct Start<E: Engine> {
+    engine: Arc<E>,
+    id: ObjectId,
+}
+
+impl<E: Engine> Drop for Start<E> {
+    fn drop(&mut self) {
+        let _pin = epoch::pin();
+        self.engine.close(self.id);
+    }
+}
+
+/// A number that no other file system of the process has.
+fn next_instance() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
 impl<E: Engine> Pxfs<E> {
     /// The calls over `engine`, made by `credentials`.
     pub fn new(engine: Arc<E>, credentials: Credentials) -> Pxfs<E> {
-        static NEXT: AtomicU64 = AtomicU64::new(1);
-        let instance = NEXT.fetch_add(1, Ordering::Relaxed);
-        Pxfs { engine, credentials, rules: AccessRules::default(), instance, clock: Clock::System }
+        let (instance, clock) = (next_instance(), Clock::System);
+        Pxfs { engine, credentials, rules: AccessRules::default(), instance, clock, start: None }
     }
 
     /// The same file system for somebody else.
@@ -73,6 +93,22 @@ impl<E: Engine> Pxfs<E> {
     #[must_use]
     pub fn with_clock(&self, clock: fn() -> Time) -> Pxfs<E> {
         Pxfs { clock: Clock::Given(clock), ..self.clone() }
+    }
+
+    /// The same file system with an open directory in the place of the root.
+    fn rooted(&self, dir: &Handle) -> Step<Pxfs<E>> {
+        let id = dir.id();
+        if !id.is_directory() {
+            return Err(Errno::NOTDIR.into());
+        }
+        self.engine.open(id)?;
+        let start = Start { engine: Arc::clone(&self.engine), id };
+        Ok(Pxfs { instance: next_instance(), start: Some(Arc::new(start)), ..self.clone() })
+    }
+
+    /// Where paths begin.
+    fn start(&self) -> ObjectId {
+        self.start.as_ref().map_or_else(|| self.engine.root(), |start| start.id)
     }
 
     /// Who makes the calls.
@@ -149,20 +185,21 @@ impl<E: Engine> Pxfs<E> {
 }
 
 /// Shares the engine.
-impl<E> Clone for Pxfs<E> {
+impl<E: Engine> Clone for Pxfs<E> {
     fn clone(&self) -> Self {
-        let Pxfs { engine, credentials, rules, instance, clock } = self;
+        let Pxfs { engine, credentials, rules, instance, clock, start } = self;
         Pxfs {
             engine: Arc::clone(engine),
             credentials: credentials.clone(),
             rules: *rules,
             instance: *instance,
             clock: *clock,
+            start: start.clone(),
         }
     }
 }
 
-impl<E> std::fmt::Debug for Pxfs<E> {
+impl<E: Engine> std::fmt::Debug for Pxfs<E> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Pxfs { credentials, instance, .. } = self;
         f.debug_struct("Pxfs").field("credentials", credentials).field("instance", instance).finish()

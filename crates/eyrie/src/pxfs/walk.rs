@@ -58,7 +58,7 @@ enum Spelling {
 }
 
 /// One walk of one path.
-pub(super) struct Walk<'p, 'fs, E> {
+pub(super) struct Walk<'p, 'fs, E: Engine> {
     fs: &'fs Pxfs<E>,
     given: &'p [u8],
     /// The path that is left after symbolic links; empty (and unallocated) before the first.
@@ -178,7 +178,7 @@ impl<'p, 'fs, E: Engine> Walk<'p, 'fs, E> {
     #[cold]
     #[inline(never)]
     fn walk_from_root(&mut self) -> Step<Parent> {
-        let root = self.fs.directory(self.fs.engine.root())?;
+        let root = self.fs.directory(self.fs.start())?;
         self.walk(root)
     }
 

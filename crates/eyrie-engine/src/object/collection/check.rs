@@ -10,12 +10,13 @@ use eyrie_medium::rules::{SafetyRule, broken};
 use super::Collection;
 use super::buckets::{BucketPlace, Buckets};
 use super::layout::{
-    Commit, INVENTORY, Inventory, LINK, PAGE_UNITS, Tags, home, index_of, line_of, tag, tags_at,
+    Commit, INVENTORY, Inventory, LINK, PAGE_UNITS, Stamp, Tags, home, index_of, line_of, stamp_at, tag,
+    tags_at,
 };
 use super::read::for_each_page;
-use super::table::{Chain, Entry, Table, bits, load, read_slot};
+use super::table::{Chain, Entry, Table, bits, load, read_slot, read_value};
 use crate::object::pointer::Extent;
-use crate::{Error, ObjectId, Result};
+use crate::{Error, ObjectId, Result, Time};
 
 /// The page and the slot of an entry.
 type Place = (Addr, u32);
@@ -97,6 +98,10 @@ impl Collection<'_> {
         }
         if commit.is_impossible() {
             return Err(Error::corrupt(page, "entry where there is no slot"));
+        }
+        let stamp: Stamp = read_value(medium, stamp_at(page, commit.selector()))?;
+        if stamp.time().is_some_and(|time| time.nanoseconds >= Time::NANOSECONDS) {
+            return Err(Error::corrupt(page, "stamp with a second of nanoseconds or more"));
         }
         let tags = |line| load(medium, tags_at(page, line)).map(Tags::from_raw);
         let inventory = Inventory::from_raw(load(medium, page.add(INVENTORY))?);

@@ -1,0 +1,90 @@
+//! Trees that are deeper than a path may be long.
+
+use std::path::Path;
+
+use eyrie::{Credentials, Host, Kind, OpenFlags, Posix, PosixExt, Step, Volume, Walk};
+
+use crate::Sandbox;
+
+/// Makes directories named `d`, each in the one before, so many levels deep, with a file in each hundredth and in the last.
+fn dig<P: Posix>(fs: P, levels: usize) {
+    let mut here = fs;
+    for level in 1..=levels {
+        here.mkdir("d", 0o755).unwrap();
+        let handle = here.open("d", OpenFlags::READ | OpenFlags::DIRECTORY, 0).unwrap();
+        let inside = here.at(&handle).unwrap();
+        here.close(handle).unwrap();
+        here = inside;
+        if level % 100 == 0 || level == levels {
+            here.write("file", level.to_string()).unwrap();
+        }
+    }
+}
+
+/// The depth of the deepest file below `root`, and the number of files.
+fn deepest<P: Posix>(fs: &P, root: &str) -> (usize, usize) {
+    let (mut deepest, mut files) = (0, 0);
+    for step in Walk::new(fs, Path::new(root)).unwrap() {
+        match step {
+            Step::Found(found) if found.kind == Kind::File => {
+                let bytes = found.base().read(found.name()).unwrap();
+                assert_eq!(bytes, (found.depth - 1).to_string().into_bytes());
+                (deepest, files) = (deepest.max(found.depth), files + 1);
+            }
+            Step::Failed(_, error) => panic!("{error}"),
+            Step::Found(_) | Step::Left(_) => {}
+        }
+    }
+    (deepest, files)
+}
+
+#[test]
+fn every_command_that_walks_takes_a_tree_of_two_thousand_levels() {
+    const LEVELS: usize = 2500;
+    let sandbox = Sandbox::with_volume("64M");
+    let host = Host::new(sandbox.path("")).unwrap();
+    host.create_dir("tree").unwrap();
+    let handle = host.open("tree", OpenFlags::READ | OpenFlags::DIRECTORY, 0).unwrap();
+    dig(host.at(&handle).unwrap(), LEVELS);
+    drop(handle);
+
+    sandbox.succeed(["import", "tree", "vol:/tree"]);
+    assert_eq!(sandbox.succeed(["find", "vol:/tree", "-name", "file"]).lines().count(), LEVELS / 100);
+    assert_eq!(sandbox.succeed(["du", "vol:/tree"]).lines().count(), LEVELS + 1);
+    assert!(sandbox.succeed(["tree", "vol:/tree"]).ends_with("directories, 25 files\n"));
+    assert!(sandbox.succeed(["ls", "-R", "vol:/tree"]).lines().count() > 2 * LEVELS);
+    sandbox.succeed(["cp", "-r", "vol:/tree", "vol:/copy"]);
+    sandbox.succeed(["dump", "vol:/tree", "-o", "archive"]);
+    sandbox.succeed(["export", "vol:/copy", "out"]);
+    assert_eq!(deepest(&host, "out"), (LEVELS + 1, LEVELS / 100));
+    sandbox.succeed(["mv", "vol:/copy", "moved"]);
+    assert_eq!(deepest(&host, "moved"), (LEVELS + 1, LEVELS / 100));
+    sandbox.succeed(["rm", "-r", "vol:/tree"]);
+    assert!(sandbox.succeed(["fsck", "vol"]).contains("sound"));
+    for tree in ["tree", "out", "moved"] {
+        host.remove_dir_all(tree).unwrap();
+        assert!(!sandbox.path(tree).exists());
+    }
+}
+
+#[test]
+fn a_tree_of_twenty_thousand_levels_is_copied_and_removed() {
+    const LEVELS: usize = 20_000;
+    let sandbox = Sandbox::with_volume("256M");
+    let volume = Volume::open(sandbox.path("vol")).unwrap();
+    let files = volume.files(Credentials::root());
+    dig(files.clone(), LEVELS);
+    drop(files);
+    volume.close().unwrap();
+
+    sandbox.succeed(["cp", "-r", "vol:/d", "vol:/copy"]);
+    sandbox.succeed(["rm", "-r", "vol:/d"]);
+    let volume = Volume::open(sandbox.path("vol")).unwrap();
+    let files = volume.files(Credentials::root());
+    assert_eq!(deepest(&files, "/copy"), (LEVELS, LEVELS / 100));
+    files.remove_dir_all("/copy").unwrap();
+    assert_eq!(files.read_dir("/").unwrap().count(), 0);
+    drop(files);
+    volume.close().unwrap();
+    assert!(sandbox.succeed(["fsck", "vol"]).contains("sound"));
+}

@@ -1,0 +1,99 @@
+//! The fields of one object that nothing else in the volume says again.
+//!
+//! Each must have a value that a call could have stored, because readers hand it on as it is. Numbers of which every value
+//! is possible need no look: user and group ids, seconds, devices, versions, `time_epoch`, `follows`, `sealed`.
+
+use std::mem::offset_of;
+
+use eyrie_medium::Addr;
+use eyrie_medium::epoch::pin;
+
+use crate::object::header::{Cold, Header, Hot, Identity};
+use crate::object::{mfile, xattr};
+use crate::volume::Volume;
+use crate::volume::layout::{VOLUME_PAGE, VolumePage};
+use crate::{Error, Kind, ObjectId, Result, Time};
+
+/// Bytes of the longest target of a symbolic link.
+const MOST_TARGET_BYTES: u64 = 4095;
+
+/// Whether a time has less than a second of nanoseconds.
+pub(super) fn is_possible(time: Time) -> bool {
+    time.nanoseconds < Time::NANOSECONDS
+}
+
+/// Checks the fields of the object `id`, whose storage is sound.
+///
+/// # Errors
+/// `Corrupt` at the first that is impossible; `Fault`.
+pub(super) fn check(volume: &Volume, id: ObjectId) -> Result<()> {
+    let _pin = pin();
+    let medium = volume.medium();
+    let header = Header::of(id);
+    let identity = header.identity(medium)?;
+    let (hot, cold) = header.hot_and_cold(medium)?;
+    let limit = medium.load(VOLUME_PAGE.add(offset_of!(VolumePage, generation_limit) as u64))?;
+    let found = of_identity(&identity, limit).or_else(|| of_attributes(id, &hot, &cold));
+    if let Some(what) = found {
+        return Err(Error::corrupt(header.addr(), what));
+    }
+    xattr::visit(medium, cold.xattrs(), &mut |name, _| match name.contains(&0) {
+        true => Err(Error::corrupt(header.addr(), "name of an extended attribute with a zero byte")),
+        false => Ok(()),
+    })?;
+    if id.kind() == Kind::Symlink { target(volume, header.addr(), &hot) } else { Ok(()) }
+}
+
+fn of_identity(identity: &Identity, generation_limit: u64) -> Option<&'static str> {
+    let created = Time::new(identity.created_seconds, identity.created_nanoseconds);
+    if identity.reserved_flags != [0; 3] || identity.reserved != [0; 4] {
+        Some("reserved bytes of an object header are not zero")
+    } else if identity.realm != 0 {
+        Some("object of a realm that there is not")
+    } else if identity.generation >= generation_limit {
+        Some("generation that was never given out")
+    } else if !is_possible(created) {
+        Some("creation time with a second of nanoseconds or more")
+    } else {
+        None
+    }
+}
+
+fn of_attributes(id: ObjectId, hot: &Hot, cold: &Cold) -> Option<&'static str> {
+    let kind = id.kind();
+    let flags = if kind == Kind::File { Cold::SPARSE } else { 0 };
+    if !is_possible(hot.modified) {
+        Some("modification time with a second of nanoseconds or more")
+    } else if !is_possible(cold.accessed()) {
+        Some("access time with a second of nanoseconds or more")
+    } else if !hot.selector.follows() && !is_possible(cold.changed()) {
+        Some("change time with a second of nanoseconds or more")
+    } else if cold.mode > 0o7777 {
+        Some("impossible permission bits")
+    } else if cold.flags & !flags != 0 {
+        Some("impossible flags")
+    } else if kind == Kind::Directory && cold.links != 1 {
+        Some("directory with another number of links than one")
+    } else if !kind.has_data() && hot.size != 0 {
+        Some("size of an object that has no bytes")
+    } else if cold.reserved != 0 {
+        Some("reserved bytes of attributes are not zero")
+    } else {
+        None
+    }
+}
+
+/// Checks the target of a symbolic link: 1 to 4095 bytes, none of them zero.
+fn target(volume: &Volume, addr: Addr, hot: &Hot) -> Result<()> {
+    let corrupt = |what| Err(Error::corrupt(addr, what));
+    if hot.size == 0 || hot.size > MOST_TARGET_BYTES {
+        return corrupt("symbolic link with a target of an impossible length");
+    }
+    let mut target = [0; MOST_TARGET_BYTES as usize];
+    let target = &mut target[..hot.size as usize];
+    let count = mfile::read(volume.medium(), hot.root, hot.size, 0, target)?;
+    if target[..count].contains(&0) || count < target.len() {
+        return corrupt("symbolic link whose target has a zero byte");
+    }
+    Ok(())
+}

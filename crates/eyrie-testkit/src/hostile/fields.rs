@@ -1,0 +1,381 @@
+//! Every field of the format, with values that it never has in a sound volume.
+//!
+//! The tables of `docs/format.md` say where the fields are. A test compares the rows here with those tables.
+
+use std::collections::BTreeMap;
+
+use super::{Base, Image};
+
+const DESCRIPTION: &str = include_str!("../../../../docs/format.md");
+
+/// What a field cannot say.
+#[derive(Clone, Copy, Debug)]
+pub enum Impossible {
+    /// These values. A check must notice each of them where the field counts.
+    Noticed(&'static [u64]),
+    /// These values, which a reader passes over or takes for something else that is sound, for this reason.
+    Passed(&'static [u64], &'static str),
+    /// None: every value is possible, or has no meaning, for this reason.
+    None(&'static str),
+}
+
+use Impossible::{None, Noticed, Passed};
+
+const ALL: u64 = u64::MAX;
+const SECOND: u64 = 1_000_000_000;
+const NANOSECONDS: Impossible = Noticed(&[SECOND, 0xffff_ffff]);
+const SECONDS: Impossible = None("every number of seconds is a time");
+const RESERVED: Impossible = Passed(&[1], "no reader looks at it");
+const SEALED: Impossible = Noticed(&[0, 1, ALL]);
+const NUMBER: Impossible = None("every number is possible");
+const JOURNAL: Impossible =
+    Passed(&[0, 1, ALL], "a checksum covers it, and a record that is none ends the journal");
+
+/// A structure of the format: the heading of its table, and its fields.
+pub type Structure = (&'static str, &'static [(&'static str, Impossible)]);
+
+/// All structures.
+pub const STRUCTURES: &[Structure] = &[
+    (
+        "Superblock",
+        &[
+            ("magic", Passed(&[0, ALL], "the other copy counts then")),
+            ("version", Noticed(&[0, 2, 0xffff_ffff])),
+            ("checksum", Passed(&[0], "the other copy counts then")),
+            ("sequence", NUMBER),
+            ("volume_id", NUMBER),
+            ("compat", None("features that may be ignored")),
+            ("ro_compat", SEALED_FEATURE),
+            ("incompat", SEALED_FEATURE),
+            ("block_bytes", Noticed(&[0, 1, 512, 8192, 0xffff_ffff])),
+            ("realms", Noticed(&[0, 2])),
+            ("group_bytes", Noticed(&[0, 1, 4096, 65_537, ALL])),
+            ("volume_bytes", Noticed(&[0, 1, 4096, 1 << 40, ALL])),
+            ("hash_seed", Noticed(&[ALL])),
+            ("root", Noticed(&[1, 2, 64, ALL])),
+            ("created_seconds", SECONDS),
+            ("created_nanoseconds", NANOSECONDS),
+            ("segments", Noticed(&[0, 2, 0xffff_ffff])),
+            ("medium", Noticed(&[0, 4, 255])),
+            ("reserved", RESERVED),
+            ("most_bytes", Noticed(&[0, 1, 4096, 1 << 41, ALL])),
+            ("disk_bytes", Passed(&[1, ALL], "a volume in a file does not use it")),
+            ("reserved_1", RESERVED),
+            ("segment_bytes", Noticed(&[0, 1, ALL])),
+            ("reserved_end", RESERVED),
+        ],
+    ),
+    (
+        "Segment header",
+        &[
+            ("magic", NO_SEGMENT),
+            ("version", NO_SEGMENT),
+            ("checksum", NO_SEGMENT),
+            ("volume_id", NO_SEGMENT),
+            ("segment", NO_SEGMENT),
+            ("reserved", NO_SEGMENT),
+            ("bytes", NO_SEGMENT),
+            ("reserved_end", NO_SEGMENT),
+        ],
+    ),
+    (
+        "Volume page",
+        &[
+            ("generation_limit", Noticed(&[0, 1])),
+            ("reserved_0", RESERVED),
+            ("groups_in_use", Passed(&[0, ALL], "the objects tell which groups are in use")),
+            ("reserved_1", RESERVED),
+            ("clean", Passed(&[0, 1, ALL], "what is free follows from the objects then")),
+            ("saved_addr", Passed(&[0, 1, ALL], "what is free follows from the objects then")),
+            ("saved_bytes", Passed(&[0, 1, ALL], "what is free follows from the objects then")),
+            ("saved_checksum", Passed(&[0, 1], "what is free follows from the objects then")),
+            ("reserved_2", RESERVED),
+        ],
+    ),
+    (
+        "Pointers",
+        &[
+            ("leaf", Passed(&[0, 1], "the other kind may be right there, too")),
+            ("shared", Passed(&[1], "a pointer past the end of a file has no meaning")),
+            ("unwritten", Passed(&[1], "a leaf below a node may have it")),
+            ("height", Passed(&[7], "a pointer past the end of a file has no meaning")),
+            ("address", Passed(&[1, (1 << 50) - 1], "a pointer past the end of a file has no meaning")),
+            ("class", Passed(&[0, 72, 255], "a pointer past the end of a file has no meaning")),
+        ],
+    ),
+    (
+        "Identity",
+        &[
+            ("magic", SEALED),
+            ("kind", Noticed(&[0, 8, 255])),
+            ("reserved_flags", Noticed(&[1])),
+            ("generation", Noticed(&[ALL])),
+            ("realm", Noticed(&[1])),
+            ("created_nanoseconds", NANOSECONDS),
+            ("created_seconds", SECONDS),
+            ("reserved", Noticed(&[1])),
+        ],
+    ),
+    (
+        "Hot line",
+        &[
+            ("selector", SEALED),
+            ("copies", None("see the hot copy")),
+            ("modified_nanoseconds", Noticed(&[SECOND << 32 | SECOND, ALL])),
+        ],
+    ),
+    (
+        "Hot copy",
+        &[("root", Noticed(&[1, 2, ALL])), ("size", Noticed(&[1 << 63, ALL])), ("modified_seconds", SECONDS)],
+    ),
+    (
+        "Selector",
+        &[
+            ("hot_copy", None("both copies are whole headers")),
+            ("cold_copy", None("both copies are whole headers")),
+            ("follows", None("both answers are possible")),
+            ("kind", Noticed(&[0])),
+            ("sealed", None("both answers are possible")),
+            ("unlinked", Noticed(&[1])),
+            ("version", NUMBER),
+        ],
+    ),
+    (
+        "Cold copy",
+        &[
+            ("mode", Noticed(&[0o10000, 0xffff])),
+            ("flags", Noticed(&[2, 0xffff])),
+            ("uid", NUMBER),
+            ("gid", NUMBER),
+            ("links", Noticed(&[0, 1000, 0xffff_ffff])),
+            ("accessed_seconds", SECONDS),
+            ("changed_seconds", SECONDS),
+            ("accessed_nanoseconds", NANOSECONDS),
+            ("changed_nanoseconds", Passed(&[SECOND, 0xffff_ffff], "it may follow the modification time")),
+            ("parent_or_device", Passed(&[1, ALL], "only directories and devices have one")),
+            ("xattr_root", Noticed(&[1, 2, ALL])),
+            ("time_epoch", NUMBER),
+            ("reserved", Noticed(&[1])),
+        ],
+    ),
+    (
+        "Block of extended attributes",
+        &[("bytes", Noticed(&[0, 1, 0xffff_ffff])), ("count", Noticed(&[0, 1000, 0xffff_ffff]))],
+    ),
+    (
+        "Entry of a block",
+        &[("value_bytes", Noticed(&[65_537, 0xffff_ffff])), ("name_bytes", Noticed(&[0, 256, 0xffff]))],
+    ),
+    (
+        "Redo slot",
+        &[
+            ("state", Passed(&[1, ALL], "a closed volume has no record, and another needs a checksum")),
+            ("place", None("of a free slot it has no meaning")),
+            ("reserved", None("it has no meaning")),
+            ("words", None("of a free slot they have no meaning")),
+        ],
+    ),
+    (
+        "Redo word",
+        &[
+            ("address", None("of a free slot it has no meaning")),
+            ("value", None("of a free slot it has no meaning")),
+        ],
+    ),
+    (
+        "Saved allocator",
+        &[
+            ("magic", SAVED),
+            ("version", SAVED),
+            ("reserved", SAVED),
+            ("volume_id", SAVED),
+            ("words", SAVED),
+            ("slabs", SAVED),
+            ("chunks", SAVED),
+            ("live_bytes", SAVED),
+            ("objects", SAVED),
+            ("reserved_end", SAVED),
+        ],
+    ),
+    ("Saved slab page", &[("page", SAVED), ("class", SAVED), ("reserved", SAVED), ("free", SAVED)]),
+    ("Saved header chunk", &[("chunk", SAVED), ("reserved", SAVED), ("free", SAVED)]),
+    ("Collection table", &[("buckets", Noticed(&[0, 1 << 20, ALL])), ("reserved", RESERVED)]),
+    (
+        "Bucket page",
+        &[
+            ("commit", Noticed(&[ALL])),
+            ("link", Noticed(&[1, ALL])),
+            ("directories", Noticed(&[0xffff_ffff])),
+            ("gap_start", Noticed(&[257, 0xffff])),
+            ("gap_end", Noticed(&[257, 0xffff])),
+            ("reserved", RESERVED),
+            ("stamps", None("see the stamp")),
+            ("lines", None("see the line of slots")),
+            ("lengths", Passed(&[0, ALL], "of a slot that is not live it has no meaning")),
+        ],
+    ),
+    (
+        "Line of slots",
+        &[
+            ("slots", None("see the slot")),
+            ("tags", Passed(&[0, 255], "of a slot that is not live it has no meaning")),
+            ("spilled", Passed(&[0, 255], "a bit may be set without need")),
+        ],
+    ),
+    ("Slot", &[("id", Noticed(&[0, 1, (1 << 56) - 1])), ("offset", Noticed(&[0, 255]))]),
+    (
+        "Stamp of a bucket page",
+        &[
+            ("seconds", SECONDS),
+            ("nanoseconds", Passed(&[SECOND, 0xffff_ffff], "one of the two stamps does not count")),
+            ("epoch", NUMBER),
+        ],
+    ),
+    (
+        "Record",
+        &[("hash", SEALED), ("name_len", Noticed(&[0, 256, 0xffff])), ("name", Noticed(&[0x1234_5678_9abc]))],
+    ),
+    (
+        "Journal anchor",
+        &[
+            ("magic", JOURNAL),
+            ("id", JOURNAL),
+            ("volume_bytes", JOURNAL),
+            ("journal_bytes", JOURNAL),
+            ("version", JOURNAL),
+            ("checksum", JOURNAL),
+            ("reserved", JOURNAL),
+        ],
+    ),
+    (
+        "Journal record",
+        &[
+            ("magic", JOURNAL),
+            ("id", JOURNAL),
+            ("sequence", JOURNAL),
+            ("bytes", JOURNAL),
+            ("fresh", JOURNAL),
+            ("changed", JOURNAL),
+            ("checksum", JOURNAL),
+            ("reserved", JOURNAL),
+        ],
+    ),
+    ("Fresh page", &[("page", JOURNAL), ("checksum", JOURNAL), ("reserved", JOURNAL)]),
+    ("Changed page", &[("page", JOURNAL), ("lines", JOURNAL)]),
+];
+
+const SEALED_FEATURE: Impossible = Noticed(&[1, ALL]);
+const NO_SEGMENT: Impossible = None("a volume of version 1 has no further segment");
+const SAVED: Impossible = Passed(&[0, 1, ALL], "what is free follows from the objects if it is in doubt");
+
+/// Where a field is in its structure: the first bit, and how many.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Place {
+    /// Bits from the start of the structure.
+    pub bit: u64,
+    /// Bits that it has.
+    pub bits: u64,
+}
+
+/// The fields in the tables of the description, by structure and name.
+///
+/// # Panics
+/// If a table has a row that is none.
+pub fn described() -> BTreeMap<(&'static str, &'static str), Place> {
+    let mut found = BTreeMap::new();
+    let (mut heading, mut unit) = ("", 0);
+    for line in DESCRIPTION.lines() {
+        if line.starts_with('#') {
+            (heading, unit) = (line.trim_start_matches('#').trim(), 0);
+        } else if line.starts_with("| field | offset | size |") {
+            unit = 8;
+        } else if line.starts_with("| field | bit | bits |") {
+            unit = 1;
+        } else if !line.starts_with('|') {
+            unit = 0;
+        } else if unit > 0 && !line.starts_with("| ---") {
+            let cells: Vec<_> = line.trim_matches('|').split('|').map(str::trim).collect();
+            let number = |cell: &str| cell.parse::<u64>().expect("a number") * unit;
+            let place = Place { bit: number(cells[1]), bits: number(cells[2]) };
+            found.insert((heading, cells[0].trim_matches('`')), place);
+        }
+    }
+    found
+}
+
+/// A field of a volume with a value that it never has in a sound one.
+pub struct Broken<'b> {
+    /// The structure and the field.
+    pub name: (&'static str, &'static str),
+    /// The value.
+    pub value: u64,
+    /// Whether a check must notice it.
+    pub is_noticed: bool,
+    /// The volume.
+    pub image: Image<'b>,
+}
+
+/// `base` with every impossible value of every field, each in at most `most` places.
+pub fn broken(base: &Base, most: usize) -> impl Iterator<Item = Broken<'_>> {
+    let places = described();
+    let rows =
+        STRUCTURES.iter().flat_map(|(structure, fields)| fields.iter().map(move |row| (*structure, row)));
+    rows.flat_map(move |(structure, &(field, impossible))| {
+        let (values, is_noticed) = match impossible {
+            Noticed(values) => (values, true),
+            Passed(values, _) => (values, false),
+            None(_) => (&[][..], false),
+        };
+        let place = places[&(structure, field)];
+        let found = base.survey.places.get(structure).map_or(&[][..], Vec::as_slice);
+        let step = found.len().div_ceil(most).max(1);
+        let at: Vec<u64> = found.iter().copied().step_by(step).collect();
+        values.iter().flat_map(move |&value| {
+            at.clone().into_iter().filter_map(move |at| {
+                let image = with(base, structure, at, place, value)?;
+                Some(Broken { name: (structure, field), value, is_noticed, image })
+            })
+        })
+    })
+}
+
+/// `base` with `value` in the field of a structure at `at`; nothing where that changes nothing.
+fn with<'b>(base: &'b Base, structure: &str, at: u64, place: Place, value: u64) -> Option<Image<'b>> {
+    let mut image = Image::new(base);
+    let copies: &[u64] = match structure {
+        // The newer copy counts, and both are checked alike.
+        "Superblock" => &[0, eyrie_medium::PAGE_SIZE],
+        _ => &[0],
+    };
+    for copy in copies {
+        let (first, last) = (at + copy + place.bit / 8, at + copy + (place.bit + place.bits).div_ceil(8));
+        let len = (last - first).min(8);
+        let mut bytes = [0; 8];
+        bytes[..len as usize].copy_from_slice(&image.read(first, len));
+        let (shift, bits) = (place.bit % 8, place.bits.min(64));
+        let mask = if bits == 64 { ALL } else { ((1 << bits) - 1) << shift };
+        let word = u64::from_le_bytes(bytes);
+        let changed = word & !mask | value << shift & mask;
+        if changed == word {
+            return Option::None;
+        }
+        image.write(first, &changed.to_le_bytes()[..len as usize]);
+    }
+    image.mend_checksums();
+    Some(image)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn every_field_of_the_format_has_a_row() {
+        let described: BTreeSet<_> = described().into_keys().collect();
+        let rows =
+            STRUCTURES.iter().flat_map(|(structure, fields)| fields.iter().map(|row| (*structure, row.0)));
+        assert_eq!(rows.collect::<BTreeSet<_>>(), described);
+    }
+}

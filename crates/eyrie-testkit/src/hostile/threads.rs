@@ -1,0 +1,79 @@
+//! Runs images in several processes, because what they ask of the host, memory maps above all, is one lock in one process.
+
+use std::io;
+use std::ops::Range;
+use std::process::{Child, Command, Stdio};
+
+use super::Report;
+
+/// The parts of `seeds` that so many processes run.
+fn parts(seeds: &Range<u64>, count: u64) -> Vec<Range<u64>> {
+    let each = (seeds.end - seeds.start).div_ceil(count.max(1)).max(1);
+    let starts = (seeds.start..seeds.end).step_by(each as usize);
+    starts.map(|start| start..seeds.end.min(start + each)).collect()
+}
+
+impl Report {
+    /// The report as a line for the process that started this one.
+    pub fn to_line(&self) -> String {
+        let Report { images, refused, broken, sound, panicked } = self;
+        let panicked: Vec<String> = panicked.iter().map(u64::to_string).collect();
+        format!("report {images} {refused} {broken} {sound} {}", panicked.join(" "))
+    }
+
+    /// What [`Report::to_line`] says.
+    pub fn of_line(line: &str) -> Option<Report> {
+        let numbers: Option<Vec<u64>> =
+            line.strip_prefix("report ")?.split_whitespace().map(|number| number.parse().ok()).collect();
+        match numbers?[..] {
+            [images, refused, broken, sound, ref panicked @ ..] => {
+                Some(Report { images, refused, broken, sound, panicked: panicked.to_vec() })
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Runs the images of these seeds in `count` processes, which `command` makes for a part each. Each ends its output with
+/// [`Report::to_line`].
+///
+/// # Errors
+/// When a process cannot be started, or dies.
+pub fn run_in_processes(
+    seeds: &Range<u64>,
+    count: u64,
+    command: impl Fn(Range<u64>) -> Command,
+) -> io::Result<Report> {
+    let children: Vec<Child> = parts(seeds, count)
+        .into_iter()
+        .map(|part| command(part).stdout(Stdio::piped()).spawn())
+        .collect::<io::Result<_>>()?;
+    let mut report = Report::default();
+    for child in children {
+        let output = child.wait_with_output()?;
+        let text = String::from_utf8_lossy(&output.stdout);
+        let part = text.lines().last().and_then(Report::of_line);
+        report.add(&part.ok_or_else(|| io::Error::other("a process died in the middle"))?);
+    }
+    Ok(report)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_cover_all_seeds_once() {
+        assert_eq!(parts(&(5..12), 3), [5..8, 8..11, 11..12]);
+        assert_eq!(parts(&(5..7), 3), [5..6, 6..7]);
+        assert!(parts(&(5..5), 3).is_empty());
+    }
+
+    #[test]
+    fn a_report_survives_its_line() {
+        let report = Report { images: 9, refused: 2, broken: 3, sound: 4, panicked: vec![7, 8] };
+        let same = Report::of_line(&report.to_line()).expect("a report");
+        assert_eq!(same.to_line(), report.to_line());
+        assert!(Report::of_line("other").is_none());
+    }
+}
