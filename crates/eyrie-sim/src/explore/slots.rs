@@ -48,13 +48,12 @@ pub(super) fn together(start: &Start, turns: &Arc<Turns>, calls: &[Call<'_>]) ->
     Ok(Together { base, events: session.recorder.take(), before, after })
 }
 
+/// Is told of an image: its crash, the threads that were done, a bit each, and what is there.
+pub(super) type See<'s> = dyn FnMut(&ImageBase, &CrashPoint, u64, &Tree) -> Result<(), String> + 's;
+
 impl Together {
-    /// Opens so many images of each crash; `see` is told who was done, and what there is.
-    pub(super) fn crash(
-        &self,
-        images: u64,
-        see: &mut dyn FnMut(&ImageBase, &CrashPoint, u64, &Tree) -> Result<(), String>,
-    ) -> Result<(), String> {
+    /// Opens so many images of each crash; `see` is told of each.
+    pub(super) fn crash(&self, images: u64, see: &mut See<'_>) -> Result<(), String> {
         let mut points = CrashPoints::new(&self.base, &self.events).map_err(|error| error.to_string())?;
         while let Some(point) = points.next() {
             for sample in 0..images {
@@ -127,7 +126,8 @@ pub(super) fn explore(
                 let name = format!("d{thread}");
                 let is = |tree| named(found, &name).eq(named(tree, &name));
                 let may_be_undone = done & (1 << thread) == 0;
-                if !is(&run.after) && !(may_be_undone && is(&run.before)) {
+                let is_whole = is(&run.after) || may_be_undone && is(&run.before);
+                if !is_whole {
                     return Err(format!(
                         "after {} events: the rename of thread {thread} is torn",
                         point.after

@@ -107,24 +107,14 @@ impl Ids {
         };
         match step.action {
             Action::Create { dir, name, kind, start, owner } => {
-                let mut bytes = if let Start::Bytes(bytes) = start { bytes.make() } else { Vec::new() };
-                if kind == Kind::Symlink {
-                    // No call makes a target with a zero byte.
-                    bytes.iter_mut().for_each(|byte| *byte |= u8::from(*byte == 0));
-                }
+                let bytes = content_bytes(kind, &start);
                 let content = match start {
                     Start::Empty => Content::Empty,
                     Start::Bytes(_) => Content::Bytes(&bytes),
                     Start::Device(device) => Content::Device(device),
                 };
-                Record::new(&Op::Create {
-                    dir: id(dir),
-                    name: name.bytes(),
-                    id: new(0),
-                    owner,
-                    content,
-                    time,
-                })
+                let (dir, name, id) = (id(dir), name.bytes(), new(0));
+                Record::new(&Op::Create { dir, name, id, owner, content, time })
             }
             Action::Link { dir, name, object } => {
                 Record::new(&Op::Link { dir: id(dir), name: name.bytes(), id: id(object), time })
@@ -182,6 +172,15 @@ impl Ids {
             Action::Open { .. } | Action::Close { .. } => unreachable!("no Op"),
         }
     }
+}
+
+/// The bytes that a new object has. No call makes the target of a symbolic link with a zero byte.
+fn content_bytes(kind: Kind, start: &Start) -> Vec<u8> {
+    let mut bytes = if let Start::Bytes(bytes) = start { bytes.make() } else { Vec::new() };
+    if kind == Kind::Symlink {
+        bytes.iter_mut().for_each(|byte| *byte |= u8::from(*byte == 0));
+    }
+    bytes
 }
 
 fn batch(dir: ObjectId, parts: &[Part], new: impl Fn(u32) -> ObjectId, step: &Step) -> Record {
