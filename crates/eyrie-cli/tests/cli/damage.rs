@@ -90,7 +90,7 @@ fn every_command(sandbox: &Sandbox) {
     // Nothing was wrong, or all is well now, or the superblock is lost.
     match repaired.status.code() {
         Some(0 | 8) => {}
-        Some(1) => assert_eq!(bounded(sandbox, &["fsck", "sound"]).status.code(), Some(0)),
+        Some(1) => assert_eq!(limited(sandbox, TIME_LIMIT, &["fsck", "sound"]).status.code(), Some(0)),
         status => panic!("{status:?}: {}", String::from_utf8_lossy(&repaired.stderr)),
     }
     clear(sandbox, &["archive", "out", "copied", "sound"]);
