@@ -18,6 +18,8 @@ use crate::{Error, Result};
 
 /// What a new volume gets more than the damaged one had where that was too small: a quarter.
 const MORE: u64 = 4;
+/// Bytes of the smallest volume that can be made.
+const LEAST_BYTES: u64 = 1 << 20;
 /// How often it is made larger.
 const TRIES: u32 = 4;
 
@@ -171,7 +173,8 @@ fn with_ending(path: &Path, ending: &str) -> PathBuf {
 
 /// Makes a sound volume at `place` of what is left of `source`. After an error nothing is there.
 fn build(source: &Damaged, place: &Path, medium: MediumChoice, paged: PagedOptions) -> Result<Salvaged> {
-    let mut bytes = source.geometry().volume_bytes();
+    // A damaged size may be less than that of any new volume.
+    let mut bytes = source.geometry().volume_bytes().max(LEAST_BYTES);
     for attempt in 0..TRIES {
         let engine = make(source, place, bytes, medium, paged)?;
         let filled = fill(source, engine, place);
