@@ -1,6 +1,6 @@
 //! `ls` and `tree`.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 
@@ -87,16 +87,18 @@ impl Listing<'_> {
         let mut first = true;
         while let Some(dir) = pending.pop() {
             interrupt::check("ls")?;
+            let entries = entries(self.files, &dir, self.arguments.all)?;
+            let inner =
+                entries.iter().filter(|(_, kind)| *kind == Kind::Directory && self.arguments.recursive);
+            let inner: Vec<_> = inner.map(|(name, _)| dir.join(name)).collect();
+            // Names alone need no look at the objects.
+            let described = self.arguments.long || self.arguments.json;
             let mut shown = Vec::new();
-            let mut inner = Vec::new();
-            for (name, kind) in entries(self.files, &dir, self.arguments.all)? {
-                let place = dir.join(&name);
-                if kind == Kind::Directory && self.arguments.recursive {
-                    inner.push(place.clone());
-                }
+            for (name, _) in entries.iter().filter(|_| described) {
+                let place = dir.join(name);
                 let stat = self.files.lstat(&place.path).doing("stat", &place)?;
                 let target = self.target(&place, &stat)?;
-                shown.push(Shown { name, stat, target });
+                shown.push(Shown { name: name.clone(), stat, target });
             }
             if titled && !self.arguments.json {
                 if !first {
@@ -106,7 +108,14 @@ impl Listing<'_> {
                 writeln!(self.output, ":")?;
             }
             first = false;
-            self.show(&dir, &shown)?;
+            if described {
+                self.show(&dir, &shown)?;
+            } else {
+                for (name, kind) in &entries {
+                    self.name(name, *kind)?;
+                    writeln!(self.output)?;
+                }
+            }
             pending.extend(inner.into_iter().rev());
         }
         Ok(())
@@ -129,22 +138,22 @@ impl Listing<'_> {
             if self.arguments.long {
                 write!(self.output, "{} ", widths.line(&entry.stat))?;
             }
-            self.name(entry)?;
+            self.name(&entry.name, entry.stat.kind)?;
+            if let (true, Some(target)) = (self.arguments.long, &entry.target) {
+                self.output.write_all(b" -> ")?;
+                self.output.name(target)?;
+            }
             writeln!(self.output)?;
         }
         Ok(())
     }
 
-    fn name(&mut self, entry: &Shown) -> Result<()> {
-        let name = entry.name.as_bytes();
-        match entry.stat.kind {
+    fn name(&mut self, name: &OsStr, kind: Kind) -> Result<()> {
+        let name = name.as_bytes();
+        match kind {
             Kind::Directory => self.output.directory_name(name)?,
             Kind::Symlink => self.output.link_name(name)?,
             _ => self.output.name(name)?,
-        }
-        if let (true, Some(target)) = (self.arguments.long, &entry.target) {
-            self.output.write_all(b" -> ")?;
-            self.output.name(target)?;
         }
         Ok(())
     }

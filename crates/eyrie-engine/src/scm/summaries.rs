@@ -80,7 +80,8 @@ impl State {
     /// The state after this one.
     fn next(self, current: usize, announced: bool, complete: bool) -> State {
         let version = (self.0 & !(State::VERSION - 1)).wrapping_add(State::VERSION);
-        let flags = u64::from(announced) * State::ANNOUNCED | u64::from(complete) * State::COMPLETE;
+        let flags = [(announced, State::ANNOUNCED), (complete, State::COMPLETE)];
+        let flags = flags.into_iter().filter(|(set, _)| *set).fold(0, |flags, (_, flag)| flags | flag);
         State(version | flags | current as u64)
     }
 }
