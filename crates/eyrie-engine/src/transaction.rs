@@ -245,7 +245,8 @@ impl<'v> Transaction<'v> {
         self.commit_in_place()
     }
 
-    fn commit_in_place(&mut self) -> Result<Settled> {
+    /// As [`Transaction::commit`], without moving the transaction. Nothing may be added to it afterwards.
+    pub(crate) fn commit_in_place(&mut self) -> Result<Settled> {
         let medium = self.medium();
         medium.check()?;
         let settled = if self.lines.len() + self.words.len() > 1 {

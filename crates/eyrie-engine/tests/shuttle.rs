@@ -88,21 +88,31 @@ struct Start {
     tall: ObjectId,
     /// Ids for new objects, reserved for ever.
     fresh: Arc<[ObjectId]>,
+    /// A directory that has a summary when the volume is opened.
+    known: Option<ObjectId>,
 }
+
+/// Entries of a directory of several pages.
+const MANY: usize = 100;
 
 impl Start {
     /// Locks exist only in an execution, so the volume is made in one.
     fn make() -> Start {
+        Start::make_with(0)
+    }
+
+    /// The same with so many further names of the file in the second directory.
+    fn make_with(entries: usize) -> Start {
         let made = Arc::new(Mutex::new(None));
         let result = Arc::clone(&made);
         run(Bursts::new(0, 1), move || {
-            *made.lock().expect("alone") = Some(Start::build());
+            *made.lock().expect("alone") = Some(Start::build(entries));
         });
         let start = result.lock().expect("alone").take();
         start.expect("made")
     }
 
-    fn build() -> Start {
+    fn build(entries: usize) -> Start {
         let options = Options {
             group_bytes: 64 << 10,
             hash_seed: 7,
@@ -141,9 +151,14 @@ impl Start {
             engine.apply(&op).expect("a new volume");
             model.apply(&op).expect("a new model");
         }
+        for n in 0..entries {
+            let link = Op::Link { dir, name: &entry(n), id: file, time };
+            engine.apply(&link).expect("a new volume");
+            model.apply(&link).expect("a new model");
+        }
         let fresh = (0..12).map(|_| id(Kind::File)).collect();
         let image = engine.volume().medium().snapshot().into();
-        Start { image, model: Arc::new(model), dirs: [root, dir], file, key, tree, tall, fresh }
+        Start { image, model: Arc::new(model), dirs: [root, dir], file, key, tree, tall, fresh, known: None }
     }
 
     /// The volume, opened; the ids to use for new objects are reserved again.
@@ -166,8 +181,16 @@ impl Start {
         for &id in &self.fresh[..] {
             assert_eq!(engine.reserve(Kind::File).expect("room"), id);
         }
+        if let Some(dir) = self.known {
+            engine.attributes(dir).expect("sound");
+        }
         Arc::new(engine)
     }
+}
+
+/// Name of an entry of a directory of many.
+fn entry(n: usize) -> Vec<u8> {
+    format!("entry-{n}").into_bytes()
 }
 
 /// Looks at everything, as a reader does; what it saw must make sense.
@@ -343,6 +366,82 @@ fn a_writer_stopped_anywhere_in_an_op_stops_no_reader() {
     for op in single_ops(&start) {
         let steps = (0..).take_while(|&steps| stop_writer(&start, &op, steps)).count();
         println!("{:?}: stopped at {steps} points", op.decode().op());
+        assert!(steps > 10, "an Op has some steps");
+    }
+}
+
+/// Ops on a directory of many entries.
+fn many_ops(start: &Start) -> Vec<Record> {
+    let Start { dirs: [root, dir], file, ref fresh, .. } = *start;
+    let (owner, time, content) = (OWNER, LATER, Content::Bytes(OLD));
+    let [one, two, three] = [1, 2, 3].map(entry);
+    let [one, two, three] = [&one[..], &two, &three];
+    let rename = |from_dir, from_name, to_dir, to_name, mode| Op::Rename {
+        from_dir,
+        from_name,
+        to_dir,
+        to_name,
+        mode,
+        time,
+    };
+    let put = Op::Put { dir, name: b"new", id: fresh[0], owner, data: OLD, time };
+    let change = AttributeChange { modified: Some(Time::new(7, 7)), ..AttributeChange::default() };
+    [
+        Op::Create { dir, name: b"new", id: fresh[1], owner, content, time },
+        Op::Link { dir, name: b"new", id: file, time },
+        Op::Unlink { dir, name: one, time },
+        Op::Batch {
+            dir,
+            ops: &[put, Op::Erase { dir, name: one, time }, Op::Erase { dir, name: two, time }],
+            time,
+        },
+        rename(dir, one, dir, two, RenameMode::Replace),
+        rename(dir, one, dir, b"new", RenameMode::NoReplace),
+        rename(dir, three, root, b"new", RenameMode::NoReplace),
+        rename(root, b"k", dir, two, RenameMode::Exchange),
+        rename(root, b"k", dir, three, RenameMode::Replace),
+        Op::SetAttributes { id: dir, change, time },
+    ]
+    .iter()
+    .map(Record::new)
+    .collect()
+}
+
+#[test]
+fn counts_of_a_directory_of_many_have_an_order_in_any_schedule() {
+    let _alone = alone();
+    let mut start = Start::make_with(MANY);
+    let dir = start.dirs[1];
+    let ops = many_ops(&start);
+    let mut random = SmallRng::seed_from_u64(1);
+    for round in 0..100 {
+        // Half of the histories begin before there is a summary, so that it is built meanwhile.
+        start.known = (round % 2 == 0).then_some(dir);
+        let mut any = || Request::Apply(ops[random.random_range(0..ops.len())].clone());
+        let (first, second) = (any(), any());
+        let counts = Request::Attributes(dir);
+        let name = [b"new".to_vec(), entry(1), entry(2), entry(3)][random.random_range(0..4)].clone();
+        let lookup = Request::Lookup { dir, name };
+        let scripts = vec![
+            vec![first, counts.clone()],
+            vec![second, counts.clone()],
+            vec![counts.clone(), lookup, counts],
+        ];
+        explain(&start, scripts, random.random(), 60);
+    }
+}
+
+#[test]
+fn a_writer_stopped_in_a_directory_of_many_stops_no_reader() {
+    let _alone = alone();
+    let mut start = Start::make_with(MANY);
+    start.known = Some(start.dirs[1]);
+    // All but those of several words, whose few stores a reader waits for.
+    for op in many_ops(&start).into_iter().filter(|op| {
+        let decoded = op.decode();
+        matches!(decoded.op(), Op::Create { .. } | Op::SetAttributes { .. })
+    }) {
+        let steps = (0..).take_while(|&steps| stop_writer(&start, &op, steps)).count();
         assert!(steps > 10, "an Op has some steps");
     }
 }

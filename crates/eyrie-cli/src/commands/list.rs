@@ -68,16 +68,16 @@ pub fn ls(mut arguments: Ls, output: &mut Output) -> Result<()> {
 }
 
 /// The entries of a directory, by name.
-fn names(files: &Files, dir: &Path, all: bool) -> eyrie::Result<Vec<OsString>> {
-    let mut names = Vec::new();
+fn entries(files: &Files, dir: &Path, all: bool) -> eyrie::Result<Vec<(OsString, Kind)>> {
+    let mut entries = Vec::new();
     for entry in files.read_dir(dir)? {
         let entry = entry?;
         if all || !is_hidden(entry.name()) {
-            names.push(entry.name().to_owned());
+            entries.push((entry.name().to_owned(), entry.kind()));
         }
     }
-    names.sort_unstable();
-    Ok(names)
+    entries.sort_unstable_by(|left, right| left.0.cmp(&right.0));
+    Ok(entries)
 }
 
 fn is_hidden(name: &OsStr) -> bool {
@@ -126,22 +126,30 @@ impl Listing<'_> {
 
     /// The entries of the directory `path` of `files`, shown as `dir`.
     fn block(&mut self, files: &Files, path: &Path, dir: &Inside, titled: bool) -> Result<()> {
-        let mut shown = Vec::new();
-        let listed = match names(files, path, self.arguments.all) {
-            Ok(names) => names,
+        let listed = match entries(files, path, self.arguments.all) {
+            Ok(entries) => entries,
             // The walk tells why, and goes on elsewhere.
             Err(_) if self.arguments.recursive => Vec::new(),
             Err(error) => return Err(error).doing("list", dir),
         };
-        for name in listed {
+        if titled && !self.arguments.json {
+            self.output.name(dir.to_string().as_bytes())?;
+            writeln!(self.output, ":")?;
+        }
+        if !self.arguments.long && !self.arguments.json {
+            // Names and kinds need no look at the objects.
+            for (name, kind) in &listed {
+                self.name(name, *kind)?;
+                writeln!(self.output)?;
+            }
+            return Ok(());
+        }
+        let mut shown = Vec::new();
+        for (name, _) in listed {
             match self.entry(files, &path.join(&name), name.clone()) {
                 Ok(entry) => shown.push(entry),
                 Err(error) => self.leave_out(&dir.join(&name), &error),
             }
-        }
-        if titled && !self.arguments.json {
-            self.output.name(dir.to_string().as_bytes())?;
-            writeln!(self.output, ":")?;
         }
         self.show(dir, &shown)
     }
@@ -168,22 +176,22 @@ impl Listing<'_> {
             if self.arguments.long {
                 write!(self.output, "{} ", widths.line(&entry.stat))?;
             }
-            self.name(entry)?;
+            self.name(&entry.name, entry.stat.kind)?;
+            if let (true, Some(target)) = (self.arguments.long, &entry.target) {
+                self.output.write_all(b" -> ")?;
+                self.output.name(target)?;
+            }
             writeln!(self.output)?;
         }
         Ok(())
     }
 
-    fn name(&mut self, entry: &Shown) -> Result<()> {
-        let name = entry.name.as_bytes();
-        match entry.stat.kind {
+    fn name(&mut self, name: &OsStr, kind: Kind) -> Result<()> {
+        let name = name.as_bytes();
+        match kind {
             Kind::Directory => self.output.directory_name(name)?,
             Kind::Symlink => self.output.link_name(name)?,
             _ => self.output.name(name)?,
-        }
-        if let (true, Some(target)) = (self.arguments.long, &entry.target) {
-            self.output.write_all(b" -> ")?;
-            self.output.name(target)?;
         }
         Ok(())
     }

@@ -164,14 +164,14 @@ impl Scm {
     #[inline(always)]
     pub(super) fn commit_entries(
         &self,
-        transaction: Transaction<'_>,
+        transaction: &mut Transaction<'_>,
         time: Time,
         changes: &[EntryChange<'_>],
     ) -> Result<Settled> {
         if changes.iter().any(|change| self.summaries.may_know(change.parent.id)) {
             self.commit_counted(transaction, time, changes)
         } else {
-            transaction.commit()
+            transaction.commit_in_place()
         }
     }
 
@@ -179,7 +179,7 @@ impl Scm {
     #[inline(never)]
     fn commit_counted(
         &self,
-        transaction: Transaction<'_>,
+        transaction: &mut Transaction<'_>,
         time: Time,
         changes: &[EntryChange<'_>],
     ) -> Result<Settled> {
@@ -197,7 +197,7 @@ impl Scm {
                 _ => self.summaries.forget(dir),
             }
         }
-        let result = transaction.commit();
+        let result = transaction.commit_in_place();
         for dir in announced {
             // After an error nobody knows how far the commit came; the pages do.
             if result.is_ok() { self.summaries.settle(dir) } else { self.summaries.forget(dir) }

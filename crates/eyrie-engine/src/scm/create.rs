@@ -114,7 +114,7 @@ impl Scm {
         let mut transaction = Transaction::begin(&self.volume);
         self.insert_entry(&mut transaction, &mut parent, name, id, time)?;
         self.add_object(&mut transaction, dir, id, owner, content, false, time)?;
-        self.commit_entries(transaction, time, &[EntryChange::added(&parent, name, id)])?;
+        self.commit_entries(&mut transaction, time, &[EntryChange::added(&parent, name, id)])?;
         Ok(Applied { created: true, ..Applied::default() })
     }
 
@@ -136,7 +136,7 @@ impl Scm {
         let mut transaction = Transaction::begin(&self.volume);
         self.insert_entry(&mut transaction, &mut parent, name, id, time)?;
         self.change_links(&mut transaction, id, 1, time)?;
-        self.commit_entries(transaction, time, &[EntryChange::added(&parent, name, id)])?;
+        self.commit_entries(&mut transaction, time, &[EntryChange::added(&parent, name, id)])?;
         Ok(Applied::default())
     }
 

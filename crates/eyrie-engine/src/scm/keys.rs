@@ -60,7 +60,9 @@ impl Scm {
             self.set_value(&mut transaction, dir, existing, value)?;
             match existing {
                 Some(_) => transaction.commit()?,
-                None => self.commit_entries(transaction, time, &[EntryChange::added(&parent, name, id)])?,
+                None => {
+                    self.commit_entries(&mut transaction, time, &[EntryChange::added(&parent, name, id)])?
+                }
             };
             return Ok(Applied { created: existing.is_none(), offset: 0 });
         }
@@ -143,7 +145,7 @@ impl Scm {
                     _ => {}
                 }
             }
-            let settled = self.commit_entries(transaction, time, &changes)?;
+            let settled = self.commit_entries(&mut transaction, time, &changes)?;
             gone.into_iter().for_each(|id| self.give_back(id, time, &settled));
             return Ok(Applied::default());
         }

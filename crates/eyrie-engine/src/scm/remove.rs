@@ -40,7 +40,7 @@ impl Scm {
             collection::remove(&mut transaction, &found, time, parent.time_epoch)?;
             let last = self.drop_name(&mut transaction, id, time)?;
             let removed = EntryChange::removed(&parent, name, id);
-            let settled = self.commit_entries(transaction, time, &[removed])?;
+            let settled = self.commit_entries(&mut transaction, time, &[removed])?;
             if last {
                 self.give_back(id, time, &settled);
             }
@@ -78,7 +78,7 @@ impl Scm {
             let mut transaction = Transaction::begin(&self.volume);
             collection::remove(&mut transaction, &found, time, parent.time_epoch)?;
             let removed = EntryChange::removed(&parent, name, id);
-            let settled = self.changes.during(|| self.commit_entries(transaction, time, &[removed]))?;
+            let settled = self.changes.during(|| self.commit_entries(&mut transaction, time, &[removed]))?;
             self.give_back(id, time, &settled);
             return Ok(Applied::default());
         }

@@ -158,7 +158,7 @@ impl Scm {
                 after: Some(moved.id),
             },
         ];
-        let settled = self.commit_entries(transaction, time, &changes)?;
+        let settled = self.commit_entries(&mut transaction, time, &changes)?;
         gone.into_iter().for_each(|id| self.give_back(id, time, &settled));
         Ok(())
     }
