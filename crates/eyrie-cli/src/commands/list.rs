@@ -104,9 +104,9 @@ impl Listing<'_> {
         if !self.arguments.recursive {
             return self.block(self.files, &root.path, root, titled);
         }
-        let mut walk = walk_of(self.files, root, self.arguments.all)?;
+        let walk = walk_of(self.files, root, self.arguments.all)?;
         let mut first = true;
-        while let Some(step) = walk.next() {
+        for step in walk {
             interrupt::check("ls")?;
             match step {
                 Step::Found(found) if found.kind == Kind::Directory => {
