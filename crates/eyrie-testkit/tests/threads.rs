@@ -47,10 +47,17 @@ struct Shared {
     dirs: [ObjectId; 2],
     file: ObjectId,
     key: ObjectId,
+    /// Further names in each directory.
+    names: usize,
 }
 
 impl Shared {
     fn new(engine: Scm) -> Shared {
+        Shared::with_names(engine, 0)
+    }
+
+    /// The same with so many further names of the file in each directory.
+    fn with_names(engine: Scm, count: usize) -> Shared {
         let root = engine.root();
         let model = Model::new(root, OWNER, BORN);
         let id = |kind| engine.reserve(kind).expect("room");
@@ -66,7 +73,13 @@ impl Shared {
             engine.apply(&op).expect("a new volume");
             model.apply(&op).expect("a new model");
         }
-        Shared { engine, model, dirs: [root, dir], file, key }
+        for n in 0..2 * count {
+            let name = format!("name-{n}");
+            let link = Op::Link { dir: [root, dir][n % 2], name: name.as_bytes(), id: file, time };
+            engine.apply(&link).expect("a new volume");
+            model.apply(&link).expect("a new model");
+        }
+        Shared { engine, model, dirs: [root, dir], file, key, names: count }
     }
 
     /// Something to ask, at `time`; ids that it needs are reserved.
@@ -141,11 +154,13 @@ fn explain(shared: &Shared, seed: u64, threads: usize, calls: usize, drains: boo
     let mut random = SmallRng::seed_from_u64(seed);
     // What is removed while a thread works with it is still there for that thread.
     let _pin = epoch::pin();
-    let scripts = (0..threads).map(|thread| {
-        (0..calls)
-            .map(|call| shared.request(&mut random, Time::new(10 + call as i64, thread as u32)))
-            .collect()
-    });
+    // The time of a directory of many pages is the latest of its changes, in the model that of the last one.
+    let time = |call: usize, thread: usize| match shared.names {
+        0 => Time::new(10 + call as i64, thread as u32),
+        _ => Time::new(10, 0),
+    };
+    let scripts = (0..threads)
+        .map(|thread| (0..calls).map(|call| shared.request(&mut random, time(call, thread))).collect());
     let scripts = scripts.collect();
     let done = AtomicBool::new(false);
     let history = std::thread::scope(|scope| {
@@ -188,6 +203,22 @@ fn what_three_threads_see_has_an_order() {
     explain_all(4000, 3, 3);
 }
 
+#[test]
+fn what_threads_see_of_directories_of_many_has_an_order() {
+    let overlapped: usize = (0..600)
+        .map(|seed| {
+            let shared = Shared::with_names(in_memory(1 << 20), 100);
+            if seed % 2 == 0 {
+                for &dir in &shared.dirs {
+                    let _ = shared.engine.attributes(dir).expect("sound");
+                }
+            }
+            explain(&shared, seed, 2 + seed as usize % 2, 3, false)
+        })
+        .sum();
+    println!("{overlapped} calls overlapped another");
+}
+
 /// Every page has to be read first, and is kept for a drain that is under way whenever it changes.
 #[test]
 fn what_threads_see_on_pages_has_an_order() {
@@ -195,11 +226,11 @@ fn what_threads_see_on_pages_has_an_order() {
     let overlapped: usize = (0..600)
         .map(|seed| {
             let (engine, simulated) = disk.create().expect("a new volume");
-            let Shared { engine, model, dirs, file, key } = Shared::new(engine);
+            let Shared { engine, model, dirs, file, key, names } = Shared::new(engine);
             engine.sync().expect("a sound disk");
             drop(engine);
             let engine = disk.open(simulated).expect("a sound disk");
-            explain(&Shared { engine, model, dirs, file, key }, seed, 2 + seed as usize % 2, 3, true)
+            explain(&Shared { engine, model, dirs, file, key, names }, seed, 2 + seed as usize % 2, 3, true)
         })
         .sum();
     assert!(overlapped > 0);
