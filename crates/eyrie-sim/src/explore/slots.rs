@@ -16,6 +16,9 @@ use crate::script::{Script, bytes, perform};
 /// What threads do to one volume.
 pub(super) type Call<'a> = Box<dyn Fn(&Session) + Sync + 'a>;
 
+/// Is told of the memory of a crash, the crash, who was done, and what a recovery found.
+pub(super) type See<'a> = dyn FnMut(&ImageBase, &CrashPoint, u64, &Tree) -> Result<(), String> + 'a;
+
 /// A run of threads; bit *n* of a mark says that thread *n* is done.
 pub(super) struct Together {
     base: Vec<u8>,
@@ -50,11 +53,7 @@ pub(super) fn together(start: &Start, turns: &Arc<Turns>, calls: &[Call<'_>]) ->
 
 impl Together {
     /// Opens so many images of each crash; `see` is told who was done, and what there is.
-    pub(super) fn crash(
-        &self,
-        images: u64,
-        see: &mut dyn FnMut(&ImageBase, &CrashPoint, u64, &Tree) -> Result<(), String>,
-    ) -> Result<(), String> {
+    pub(super) fn crash(&self, images: u64, see: &mut See<'_>) -> Result<(), String> {
         let mut points = CrashPoints::new(&self.base, &self.events).map_err(|error| error.to_string())?;
         while let Some(point) = points.next() {
             for sample in 0..images {
@@ -127,7 +126,7 @@ pub(super) fn explore(
                 let name = format!("d{thread}");
                 let is = |tree| named(found, &name).eq(named(tree, &name));
                 let may_be_undone = done & (1 << thread) == 0;
-                if !is(&run.after) && !(may_be_undone && is(&run.before)) {
+                if !(is(&run.after) || may_be_undone && is(&run.before)) {
                     return Err(format!(
                         "after {} events: the rename of thread {thread} is torn",
                         point.after

@@ -208,7 +208,7 @@ pub fn restarts() -> Vec<Script> {
     same.add("creat /a");
     same.add("write /a 0 64 0");
     same.sync();
-    for seed in 1..48 {
+    for seed in 1..80 {
         same.add(format!("write /a 8 8 {seed}"));
         same.sync();
     }
