@@ -16,8 +16,8 @@ use crate::script::{Script, bytes, perform};
 /// What threads do to one volume.
 pub(super) type Call<'a> = Box<dyn Fn(&Session) + Sync + 'a>;
 
-/// Is told of the memory of a crash, the crash, who was done, and what a recovery found.
-pub(super) type See<'a> = dyn FnMut(&ImageBase, &CrashPoint, u64, &Tree) -> Result<(), String> + 'a;
+/// Is told of the memory of a crash, the crash, who was done, and what a recovery found; says whether to go on.
+pub(super) type See<'a> = dyn FnMut(&ImageBase, &CrashPoint, u64, &Tree) -> Result<bool, String> + 'a;
 
 /// A run of threads; bit *n* of a mark says that thread *n* is done.
 pub(super) struct Together {
@@ -66,7 +66,9 @@ impl Together {
                 let engine = crashed(points.base(), image).and_then(Scm::open_on);
                 let engine = engine.map_err(|error| format!("open: {error}"))?;
                 let found = try_tree(&engine, Include::ALL).map_err(|error| error.to_string())?;
-                see(points.base(), &point, point.mark.unwrap_or(0), &found)?;
+                if !see(points.base(), &point, point.mark.unwrap_or(0), &found)? {
+                    return Ok(());
+                }
                 sound(&engine).and_then(|()| usable(&engine))?;
             }
         }
@@ -117,7 +119,7 @@ pub(super) fn explore(
             if last.replace(point.after) != Some(point.after) {
                 counts.points += 1;
                 if !goes_on() {
-                    return Ok(());
+                    return Ok(false);
                 }
                 most = most.max(records(&base.bytes()));
             }
@@ -133,7 +135,7 @@ pub(super) fn explore(
                     ));
                 }
             }
-            Ok(())
+            Ok(true)
         })?;
         Ok((counts, most))
     };
