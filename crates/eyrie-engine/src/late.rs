@@ -9,9 +9,18 @@ use eyrie_medium::{Addr, Medium};
 
 use crate::Result;
 
-/// A place, and its bytes at the other time: first those from before the store, then those of the store.
+/// Bytes of a word: of what is made again, words that the commit has stored meanwhile stay.
 #[cfg(feature = "mutants")]
-type Store = (Addr, Vec<u8>);
+const WORD: usize = 8;
+
+/// A store that comes late.
+#[cfg(feature = "mutants")]
+struct Store {
+    addr: Addr,
+    before: Vec<u8>,
+    /// Its own bytes, while it is taken back.
+    after: Option<Vec<u8>>,
+}
 
 /// The stores of one transaction.
 #[derive(Default)]
@@ -43,23 +52,49 @@ impl Late {
     fn keep(&mut self, medium: &Medium, addr: Addr, len: usize) -> Result<()> {
         let mut before = vec![0; len];
         medium.read(addr, &mut before)?;
-        self.stores.push((addr, before));
+        self.stores.push(Store { addr, before, after: None });
         Ok(())
     }
 
-    /// Takes the stores back, or makes them again: the last one goes first.
+    /// Takes the stores back, the last one first. If they are taken back already, makes them again, the first one first.
     #[inline(always)]
     pub(crate) fn turn(&mut self, medium: &Medium) -> Result<()> {
         #[cfg(feature = "mutants")]
-        for (addr, bytes) in self.stores.iter_mut().rev() {
-            let mut now = vec![0; bytes.len()];
-            medium.read(*addr, &mut now)?;
-            drop(medium.write(*addr, bytes)?);
-            *bytes = now;
+        if self.stores.iter().any(|store| store.after.is_some()) {
+            self.stores.drain(..).try_for_each(|store| store.make(medium))?;
+        } else {
+            self.stores.iter_mut().rev().try_for_each(|store| store.take_back(medium))?;
         }
-        #[cfg(feature = "mutants")]
-        self.stores.reverse();
         let _ = medium;
+        Ok(())
+    }
+}
+
+#[cfg(feature = "mutants")]
+impl Store {
+    fn now(&self, medium: &Medium) -> Result<Vec<u8>> {
+        let mut now = vec![0; self.before.len()];
+        medium.read(self.addr, &mut now)?;
+        Ok(now)
+    }
+
+    fn take_back(&mut self, medium: &Medium) -> Result<()> {
+        self.after = Some(self.now(medium)?);
+        drop(medium.write(self.addr, &self.before)?);
+        Ok(())
+    }
+
+    fn make(self, medium: &Medium) -> Result<()> {
+        let mut now = self.now(medium)?;
+        let after = self.after.unwrap_or_default();
+        for ((word, before), after) in
+            now.chunks_mut(WORD).zip(self.before.chunks(WORD)).zip(after.chunks(WORD))
+        {
+            if word == before {
+                word.copy_from_slice(after);
+            }
+        }
+        drop(medium.write(self.addr, &now)?);
         Ok(())
     }
 }

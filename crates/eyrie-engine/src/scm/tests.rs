@@ -257,7 +257,7 @@ fn several_threads_mark_what_one_marks_and_find_what_two_objects_claim() {
 /// Each value has storage of its own: what a batch gives back is no endless storage of one object.
 #[test]
 fn regression_a_batch_replaces_more_values_than_one_object_has_extents() {
-    const KEYS: usize = 2 * (512 << 10) / 2048;
+    const KEYS: usize = (512 << 10) / 2048 + 20;
     let options = Options { group_bytes: 64 << 10, ..Options::random(BORN).expect("random bytes") };
     let medium = Medium::memory(512 << 10).expect("memory");
     let engine = Scm::create_on(medium, &options, OWNER, BORN).expect("a new volume");

@@ -156,7 +156,7 @@ rules! {
             "it is stored after it";
     }
     Transactions in "eyrie-engine/src/scm/rename.rs" {
-        MoveLocksBothDirectories "move-locks-both-directories" on Memory, "two threads":
+        MoveLocksBothDirectories "move-locks-both-directories" on Memory, "two threads in one directory":
             "A rename holds the locks of both directories until its commit is durable.",
             "it holds the lock of the first only";
     }
@@ -208,7 +208,7 @@ rules! {
             "it is written to the stamp that counts";
     }
     Collections in "eyrie-engine/src/object/collection/grow.rs" {
-        WiderTableHasEverySegment "wider-table-has-every-segment" on Both, "growth":
+        WiderTableHasEverySegment "wider-table-has-every-segment" on Both, "a wide directory":
             "A larger table of a collection has every segment of the one before.",
             "the last one is missing";
         NewBucketBeforeItsCount "new-bucket-before-its-count" on Memory, "growth":

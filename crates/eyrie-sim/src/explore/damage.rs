@@ -16,9 +16,9 @@ use crate::compare::{Include, Tree, difference, tree, try_tree};
 use crate::script::Script;
 
 /// Bytes of one structure that are damaged, at most.
-const SAMPLES: usize = 600;
+const SAMPLES: usize = 150;
 /// Crashes with a redo record whose bytes are damaged, at most, of one script.
-const RECORDS: usize = 3;
+const RECORDS: usize = 12;
 
 fn word(image: &[u8], at: usize) -> usize {
     image.get(at..at + 8).map_or(0, |word| u64::from_le_bytes(word.try_into().expect("eight bytes")) as usize)
@@ -58,7 +58,7 @@ fn damage(
     states: &[&Tree],
     goes_on: &mut dyn FnMut() -> bool,
 ) -> Result<u64, String> {
-    let step = (covered.len() / SAMPLES).max(1);
+    let step = (covered.len() / SAMPLES) | 1;
     let mut images = 0;
     for at in covered.step_by(step).filter(|&at| image.get(at).is_some_and(|&byte| byte != 0)) {
         if !goes_on() {
@@ -66,7 +66,7 @@ fn damage(
         }
         images += 1;
         let mut damaged = image.to_vec();
-        damaged[at] ^= 0x11;
+        damaged[at] ^= 1 << (at % 8);
         let open = || {
             let medium =
                 Medium::traced_from(&damaged, Recorder::default()).map_err(|error| error.to_string())?;

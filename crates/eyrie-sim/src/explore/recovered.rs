@@ -126,7 +126,7 @@ fn fill(engine: &Scm) -> eyrie_engine::Result<bool> {
     let mut number = 0_u32;
     let mut create = |bytes: &[u8]| {
         number += 1;
-        let name = [NEW, &number.to_le_bytes()].concat();
+        let name = [NEW, number.to_string().as_bytes()].concat();
         let id = engine.reserve(Kind::File)?;
         let content = if bytes.is_empty() { Content::Empty } else { Content::Bytes(bytes) };
         engine.apply(&Op::Create { dir, name: &name, id, owner, content, time }).map(|_| id)

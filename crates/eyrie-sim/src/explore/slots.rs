@@ -16,6 +16,9 @@ use crate::script::{Script, bytes, perform};
 /// What threads do to one volume.
 pub(super) type Call<'a> = Box<dyn Fn(&Session) + Sync + 'a>;
 
+/// Is told of the memory of a crash, the crash, who was done, and what a recovery found; says whether to go on.
+pub(super) type See<'a> = dyn FnMut(&ImageBase, &CrashPoint, u64, &Tree) -> Result<bool, String> + 'a;
+
 /// A run of threads; bit *n* of a mark says that thread *n* is done.
 pub(super) struct Together {
     base: Vec<u8>,
@@ -48,11 +51,8 @@ pub(super) fn together(start: &Start, turns: &Arc<Turns>, calls: &[Call<'_>]) ->
     Ok(Together { base, events: session.recorder.take(), before, after })
 }
 
-/// Is told of an image: its crash, the threads that were done, a bit each, and what is there.
-pub(super) type See<'s> = dyn FnMut(&ImageBase, &CrashPoint, u64, &Tree) -> Result<(), String> + 's;
-
 impl Together {
-    /// Opens so many images of each crash; `see` is told of each.
+    /// Opens so many images of each crash; `see` is told who was done, and what there is.
     pub(super) fn crash(&self, images: u64, see: &mut See<'_>) -> Result<(), String> {
         let mut points = CrashPoints::new(&self.base, &self.events).map_err(|error| error.to_string())?;
         while let Some(point) = points.next() {
@@ -66,7 +66,9 @@ impl Together {
                 let engine = crashed(points.base(), image).and_then(Scm::open_on);
                 let engine = engine.map_err(|error| format!("open: {error}"))?;
                 let found = try_tree(&engine, Include::ALL).map_err(|error| error.to_string())?;
-                see(points.base(), &point, point.mark.unwrap_or(0), &found)?;
+                if !see(points.base(), &point, point.mark.unwrap_or(0), &found)? {
+                    return Ok(());
+                }
                 sound(&engine).and_then(|()| usable(&engine))?;
             }
         }
@@ -117,7 +119,7 @@ pub(super) fn explore(
             if last.replace(point.after) != Some(point.after) {
                 counts.points += 1;
                 if !goes_on() {
-                    return Ok(());
+                    return Ok(false);
                 }
                 most = most.max(records(&base.bytes()));
             }
@@ -126,15 +128,14 @@ pub(super) fn explore(
                 let name = format!("d{thread}");
                 let is = |tree| named(found, &name).eq(named(tree, &name));
                 let may_be_undone = done & (1 << thread) == 0;
-                let is_whole = is(&run.after) || may_be_undone && is(&run.before);
-                if !is_whole {
+                if !(is(&run.after) || may_be_undone && is(&run.before)) {
                     return Err(format!(
                         "after {} events: the rename of thread {thread} is torn",
                         point.after
                     ));
                 }
             }
-            Ok(())
+            Ok(true)
         })?;
         Ok((counts, most))
     };

@@ -8,7 +8,7 @@ use crate::script::Script;
 
 /// Sizes of the volumes and of the journal where scripts are tight, in bytes. Such a journal starts over every few dozen cuts.
 const TIGHT_BYTES: u64 = 512 << 10;
-const SMALL_JOURNAL: u64 = 160 << 10;
+const SMALL_JOURNAL: u64 = 152 << 10;
 
 /// Runs of one kind.
 pub struct Kind {
@@ -139,8 +139,8 @@ fn of_memory(ground: Ground, samples: usize) -> Vec<Kind> {
     let tight_ground = Ground::of(Rule::Lines, TIGHT_BYTES);
     all.scripts("one call", 0, Some(setup()), alone(workload::singles().into_iter()));
     all.scripts("a full volume", 0, Some(workload::filling()), alone(workload::singles().into_iter()));
-    let growing = workload::growth().into_iter().chain([tight::wide()]);
-    all.scripts("growth", 0, None, alone(growing)).most_images = Some((12, 4));
+    all.scripts("growth", 0, None, alone(workload::growth().into_iter()));
+    all.scripts("a wide directory", 0, None, alone([tight::wide()].into_iter())).most_images = Some((12, 4));
     all.scripts("batches", 0, Some(setup()), alone(tight::batches().into_iter())).most_images =
         Some((200, 16));
     all.scripts("long names", 0, None, alone(tight::long_names().into_iter())).most_images = Some((40, 8));
@@ -194,8 +194,9 @@ fn of_disks(ground: Ground, samples: usize) -> Vec<Kind> {
     );
     (beside.ground, beside.most_images) = (tight_ground, Some((6, 6)));
     all.scripts("a full volume", 1, Some(workload::filling()), synced(workload::singles()));
-    let growth = workload::growth().into_iter().chain([tight::wide()]).chain(tight::long_names()).collect();
-    all.scripts("growth", 1, None, synced(growth)).most_images = Some((4, 4));
+    all.scripts("growth", 1, None, synced(workload::growth()));
+    let names = [tight::wide()].into_iter().chain(tight::long_names()).collect();
+    all.scripts("long names", 1, None, synced(names)).most_images = Some((4, 4));
     all.scripts("batches", 1, Some(setup()), synced(tight::batches()));
     let reuse = all.scripts("reuse", 1, Some(tight::used_before()), synced(tight::reuse()));
     (reuse.ground, reuse.most_images) = (tight_ground, Some((4, 4)));

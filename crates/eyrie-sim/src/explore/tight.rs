@@ -75,6 +75,12 @@ fn gaps() -> Script {
         calls.add(format!("truncate /gap-{number} {}", offset * 2));
         calls.add(format!("put / value-{number} {first} 9"));
     }
+    // The storage of these has room behind their ends.
+    for (number, (first, offset)) in [(2500, 3500), (5000, 7000), (9000, 11_000)].iter().enumerate() {
+        calls.add(format!("creat /room-{number}"));
+        calls.add(format!("write /room-{number} 0 {first} {number}"));
+        calls.add(format!("write /room-{number} {offset} 100 {number}"));
+    }
     calls.script()
 }
 
@@ -202,7 +208,7 @@ pub fn restarts() -> Vec<Script> {
     same.add("creat /a");
     same.add("write /a 0 64 0");
     same.sync();
-    for seed in 1..48 {
+    for seed in 1..80 {
         same.add(format!("write /a 8 8 {seed}"));
         same.sync();
     }
@@ -329,7 +335,7 @@ pub fn full_journals() -> Vec<Script> {
         calls.add("erase / page");
         calls.sync();
         // What goes in place there is in no fresh page.
-        calls.add(format!("write /given 8192 {} {round}", 36 * 4096 + 2048 * round));
+        calls.add(format!("write /given 8192 {} {round}", 36 * 4096 + 512 * round));
         calls.sync();
         calls.add("write /other 100 8 2");
         calls.sync();

@@ -164,7 +164,7 @@ fn lines_keep_their_numbers() {
 #[test]
 fn bad_scripts_are_refused_in_one_line() {
     const CALLS: &str = "a call: one of creat, mkdir, write, append, fsync, fdatasync, sync, rename, link, symlink, \
-                         unlink, rmdir, truncate, fallocate, setxattr, removexattr, chmod, chown, utimes, put, erase";
+                         unlink, rmdir, truncate, fallocate, setxattr, removexattr, chmod, chown, utimes, put, erase, batch";
     for (line, word, expected) in [
         ("crate /a", "crate", CALLS),
         ("Sync", "Sync", CALLS),

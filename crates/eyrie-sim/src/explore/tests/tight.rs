@@ -78,7 +78,7 @@ fn what_readers_hold_stays_while_others_write() {
 fn damage_under_a_checksum_is_never_believed() {
     let start = Start::empty(Rule::Lines, 512 << 10).expect("room");
     let counts = damage::explore(&start, &mut || true).unwrap_or_else(|what| panic!("{what}"));
-    assert!(counts.images > 1000 && counts.points >= 3, "{counts:?}");
+    assert!(counts.images > 300 && counts.points >= 3, "{counts:?}");
 }
 
 #[test]

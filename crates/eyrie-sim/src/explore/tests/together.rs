@@ -39,7 +39,7 @@ fn a_call_that_finds_its_work_done_lasts() {
             let run = together(&start, &Turns::new(2, seed), &calls).expect("a run");
             let crashed = run.crash(1, &mut |_, _, done, found| {
                 assert!(done & 2 == 0 || holds(found), "{name}, seed {seed}");
-                Ok(())
+                Ok(true)
             });
             crashed.unwrap_or_else(|what| panic!("{name}, seed {seed}: {what}"));
         }
