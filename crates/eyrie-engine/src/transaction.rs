@@ -42,6 +42,8 @@ pub struct Transaction<'v> {
     words: SmallVec<[(Addr, u64); 4]>,
     allocated: SmallVec<[Extent; 8]>,
     retired: SmallVec<[Extent; 8]>,
+    /// Objects all of whose storage is retired (a count).
+    retired_objects: usize,
     retired_headers: SmallVec<[Addr; 2]>,
     late: Late,
 }
@@ -57,6 +59,7 @@ impl<'v> Transaction<'v> {
             words: SmallVec::new(),
             allocated: SmallVec::new(),
             retired: SmallVec::new(),
+            retired_objects: 0,
             retired_headers: SmallVec::new(),
             late: Late::default(),
         }
@@ -218,13 +221,19 @@ impl<'v> Transaction<'v> {
         self.retired.push(extent);
     }
 
+    /// Tells that all storage of one more object is retired. An object has at most one extent of less than 2 KiB, so a batch
+    /// may retire one extent for each object beside those that the volume has room for.
+    pub fn retires_object(&mut self) {
+        self.retired_objects += 1;
+    }
+
     /// The same for an extent that was found on the medium, where a damaged tree may lead on without end.
     ///
     /// # Errors
     /// `Corrupt` when there are more than the volume has room for.
     pub fn retire_found(&mut self, extent: Extent) -> Result<()> {
         self.retired.push(extent);
-        if self.retired.len() <= self.volume.space().most_extents() {
+        if self.retired.len() <= self.volume.space().most_extents() + self.retired_objects {
             return Ok(());
         }
         Err(Error::corrupt(extent.addr, "endless storage of an object"))

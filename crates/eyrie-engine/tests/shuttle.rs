@@ -22,6 +22,9 @@ use rand::{Rng, SeedableRng};
 use shuttle::scheduler::{Schedule, Scheduler, Task, TaskId};
 use shuttle::{Config, Runner};
 
+#[path = "shuttle/directories.rs"]
+mod directories;
+
 const OWNER: Owner = Owner { mode: 0o755, uid: 0, gid: 0 };
 const BORN: Time = Time { seconds: 1, nanoseconds: 0 };
 const LATER: Time = Time { seconds: 2, nanoseconds: 0 };
@@ -366,82 +369,6 @@ fn a_writer_stopped_anywhere_in_an_op_stops_no_reader() {
     for op in single_ops(&start) {
         let steps = (0..).take_while(|&steps| stop_writer(&start, &op, steps)).count();
         println!("{:?}: stopped at {steps} points", op.decode().op());
-        assert!(steps > 10, "an Op has some steps");
-    }
-}
-
-/// Ops on a directory of many entries.
-fn many_ops(start: &Start) -> Vec<Record> {
-    let Start { dirs: [root, dir], file, ref fresh, .. } = *start;
-    let (owner, time, content) = (OWNER, LATER, Content::Bytes(OLD));
-    let [one, two, three] = [1, 2, 3].map(entry);
-    let [one, two, three] = [&one[..], &two, &three];
-    let rename = |from_dir, from_name, to_dir, to_name, mode| Op::Rename {
-        from_dir,
-        from_name,
-        to_dir,
-        to_name,
-        mode,
-        time,
-    };
-    let put = Op::Put { dir, name: b"new", id: fresh[0], owner, data: OLD, time };
-    let change = AttributeChange { modified: Some(Time::new(7, 7)), ..AttributeChange::default() };
-    [
-        Op::Create { dir, name: b"new", id: fresh[1], owner, content, time },
-        Op::Link { dir, name: b"new", id: file, time },
-        Op::Unlink { dir, name: one, time },
-        Op::Batch {
-            dir,
-            ops: &[put, Op::Erase { dir, name: one, time }, Op::Erase { dir, name: two, time }],
-            time,
-        },
-        rename(dir, one, dir, two, RenameMode::Replace),
-        rename(dir, one, dir, b"new", RenameMode::NoReplace),
-        rename(dir, three, root, b"new", RenameMode::NoReplace),
-        rename(root, b"k", dir, two, RenameMode::Exchange),
-        rename(root, b"k", dir, three, RenameMode::Replace),
-        Op::SetAttributes { id: dir, change, time },
-    ]
-    .iter()
-    .map(Record::new)
-    .collect()
-}
-
-#[test]
-fn counts_of_a_directory_of_many_have_an_order_in_any_schedule() {
-    let _alone = alone();
-    let mut start = Start::make_with(MANY);
-    let dir = start.dirs[1];
-    let ops = many_ops(&start);
-    let mut random = SmallRng::seed_from_u64(1);
-    for round in 0..100 {
-        // Half of the histories begin before there is a summary, so that it is built meanwhile.
-        start.known = (round % 2 == 0).then_some(dir);
-        let mut any = || Request::Apply(ops[random.random_range(0..ops.len())].clone());
-        let (first, second) = (any(), any());
-        let counts = Request::Attributes(dir);
-        let name = [b"new".to_vec(), entry(1), entry(2), entry(3)][random.random_range(0..4)].clone();
-        let lookup = Request::Lookup { dir, name };
-        let scripts = vec![
-            vec![first, counts.clone()],
-            vec![second, counts.clone()],
-            vec![counts.clone(), lookup, counts],
-        ];
-        explain(&start, scripts, random.random(), 60);
-    }
-}
-
-#[test]
-fn a_writer_stopped_in_a_directory_of_many_stops_no_reader() {
-    let _alone = alone();
-    let mut start = Start::make_with(MANY);
-    start.known = Some(start.dirs[1]);
-    // All but those of several words, whose few stores a reader waits for.
-    for op in many_ops(&start).into_iter().filter(|op| {
-        let decoded = op.decode();
-        matches!(decoded.op(), Op::Create { .. } | Op::SetAttributes { .. })
-    }) {
-        let steps = (0..).take_while(|&steps| stop_writer(&start, &op, steps)).count();
         assert!(steps > 10, "an Op has some steps");
     }
 }

@@ -84,10 +84,18 @@ fn points_of(dir: &Path, points: &mut BTreeSet<(SiteKind, String, u32)>) {
             points_of(&entry, points);
         } else if name.ends_with(".rs") && !name.ends_with("/tests.rs") {
             let text = std::fs::read_to_string(&entry).expect("sources");
-            let mut is_for_caller = false;
+            let (mut is_for_caller, mut mutant) = (false, None);
             for (line, number) in text.split("#[cfg(test)]").next().unwrap_or_default().lines().zip(1..) {
                 is_for_caller |= line.contains("#[track_caller]");
-                if let Some(kind) = kind_of(line).filter(|_| !line.contains("fn ") && !is_for_caller) {
+                let indent = line.len() - line.trim_start().len();
+                if line.contains("if broken(") && line.ends_with('{') {
+                    mutant = Some(indent);
+                } else if mutant.is_some_and(|outer| indent <= outer) {
+                    mutant = None;
+                }
+                if let Some(kind) =
+                    kind_of(line).filter(|_| !line.contains("fn ") && !is_for_caller && mutant.is_none())
+                {
                     let (_, file) = name.rsplit_once("eyrie-engine/").expect("in the engine");
                     points.insert((kind, format!("crates/eyrie-engine/{file}"), number));
                 }

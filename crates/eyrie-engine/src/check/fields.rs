@@ -1,7 +1,7 @@
 //! The fields of one object that nothing else in the volume says again.
 //!
 //! Each must have a value that a call could have stored, because readers hand it on as it is. Numbers of which every value
-//! is possible need no look: user and group ids, seconds, devices, versions, `time_epoch`, `follows`, `sealed`.
+//! is possible need no look: user and group ids, seconds, versions, `time_epoch`, `follows`, `sealed`.
 
 use std::mem::offset_of;
 
@@ -10,14 +10,12 @@ use eyrie_medium::epoch::pin;
 
 use crate::object::header::{Cold, Header, Hot, Identity};
 use crate::object::{mfile, xattr};
+use crate::op::{DEVICE_MAX, TARGET_MAX, is_xattr_name};
 use crate::volume::Volume;
 use crate::volume::layout::{VOLUME_PAGE, VolumePage};
 use crate::{Error, Kind, ObjectId, Result, Time};
 
-/// Bytes of the longest target of a symbolic link.
-const MOST_TARGET_BYTES: u64 = 4095;
-
-/// Whether a time has less than a second of nanoseconds.
+/// True if the nanoseconds of a time are below one second.
 pub(super) fn is_possible(time: Time) -> bool {
     time.nanoseconds < Time::NANOSECONDS
 }
@@ -37,9 +35,9 @@ pub(super) fn check(volume: &Volume, id: ObjectId) -> Result<()> {
     if let Some(what) = found {
         return Err(Error::corrupt(header.addr(), what));
     }
-    xattr::visit(medium, cold.xattrs(), &mut |name, _| match name.contains(&0) {
-        true => Err(Error::corrupt(header.addr(), "name of an extended attribute with a zero byte")),
-        false => Ok(()),
+    xattr::visit(medium, cold.xattrs(), &mut |name, _| match is_xattr_name(name) {
+        true => Ok(()),
+        false => Err(Error::corrupt(header.addr(), "name of an extended attribute with a zero byte")),
     })?;
     if id.kind() == Kind::Symlink { target(volume, header.addr(), &hot) } else { Ok(()) }
 }
@@ -74,6 +72,8 @@ fn of_attributes(id: ObjectId, hot: &Hot, cold: &Cold) -> Option<&'static str> {
         Some("impossible flags")
     } else if kind == Kind::Directory && cold.links != 1 {
         Some("directory with another number of links than one")
+    } else if matches!(kind, Kind::CharDevice | Kind::BlockDevice) && cold.parent_or_device > DEVICE_MAX {
+        Some("device number of more than 32 bits")
     } else if !kind.has_data() && hot.size != 0 {
         Some("size of an object that has no bytes")
     } else if cold.reserved != 0 {
@@ -86,10 +86,10 @@ fn of_attributes(id: ObjectId, hot: &Hot, cold: &Cold) -> Option<&'static str> {
 /// Checks the target of a symbolic link: 1 to 4095 bytes, none of them zero.
 fn target(volume: &Volume, addr: Addr, hot: &Hot) -> Result<()> {
     let corrupt = |what| Err(Error::corrupt(addr, what));
-    if hot.size == 0 || hot.size > MOST_TARGET_BYTES {
+    if hot.size == 0 || hot.size > TARGET_MAX as u64 {
         return corrupt("symbolic link with a target of an impossible length");
     }
-    let mut target = [0; MOST_TARGET_BYTES as usize];
+    let mut target = [0; TARGET_MAX];
     let target = &mut target[..hot.size as usize];
     let count = mfile::read(volume.medium(), hot.root, hot.size, 0, target)?;
     if target[..count].contains(&0) || count < target.len() {

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::data::{Data, PAGE};
 use super::state::{Body, Directory, State};
-use crate::op::{XATTR_LIST_MAX, XATTR_NAME_MAX, XATTR_SIZE_MAX};
+use crate::op::{DEVICE_MAX, XATTR_LIST_MAX, XATTR_SIZE_MAX, is_target, is_xattr_name};
 use crate::{
     Applied, AttributeChange, Content, Error, FallocateMode, Kind, ObjectId, Op, Owner, RenameMode, Result,
     SetIds, Time, XattrMode, access,
@@ -72,12 +72,14 @@ impl State {
         let body = match (id.kind(), content) {
             (Kind::File, Content::Empty) => Body::Data(Data::default()),
             (Kind::File, Content::Bytes(bytes)) => Body::Data(Data::from_bytes(bytes)),
-            (Kind::Symlink, Content::Bytes(target)) if !target.is_empty() => {
+            (Kind::Symlink, Content::Bytes(target)) if is_target(target) => {
                 Body::Data(Data::from_bytes(target))
             }
             (Kind::Directory, Content::Empty) => Body::Directory(Directory::new(dir)),
             (Kind::Fifo | Kind::Socket, Content::Empty) => Body::Nothing,
-            (Kind::CharDevice | Kind::BlockDevice, Content::Device(device)) => Body::Device(device),
+            (Kind::CharDevice | Kind::BlockDevice, Content::Device(device)) if device <= DEVICE_MAX => {
+                Body::Device(device)
+            }
             _ => return Err(Error::Invalid("an object of this kind cannot start with this content")),
         };
         self.check_new(id, owner)?;
@@ -413,7 +415,7 @@ fn check_mode(mode: u16) -> Result<()> {
 }
 
 fn check_xattr_name(name: &[u8]) -> Result<()> {
-    if (1..=XATTR_NAME_MAX).contains(&name.len()) { Ok(()) } else { Err(Error::XattrName) }
+    if is_xattr_name(name) { Ok(()) } else { Err(Error::XattrName) }
 }
 
 fn check_file(id: ObjectId) -> Result<()> {

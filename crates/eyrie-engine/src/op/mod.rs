@@ -14,6 +14,21 @@ pub const XATTR_SIZE_MAX: usize = 64 << 10;
 /// All names of an object's extended attributes together, with one more each as in a list, in bytes.
 pub const XATTR_LIST_MAX: usize = 64 << 10;
 
+/// Longest target of a symbolic link, in bytes.
+pub const TARGET_MAX: usize = 4095;
+/// Largest number of a device, as `makedev` makes it: `mknod` takes no larger one.
+pub const DEVICE_MAX: u64 = u32::MAX as u64;
+
+/// True for the name of an extended attribute that every caller can be given: without a zero byte.
+pub(crate) fn is_xattr_name(name: &[u8]) -> bool {
+    (1..=XATTR_NAME_MAX).contains(&name.len()) && !name.contains(&0)
+}
+
+/// True for the target of a symbolic link that every caller can be given.
+pub(crate) fn is_target(target: &[u8]) -> bool {
+    (1..=TARGET_MAX).contains(&target.len()) && !target.contains(&0)
+}
+
 /// Owner and permissions of a new object.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Owner {
@@ -30,9 +45,9 @@ pub struct Owner {
 pub enum Content<'a> {
     /// Nothing: an empty file or directory, a pipe, a socket.
     Empty,
-    /// The bytes of a file, or the target of a symbolic link.
+    /// The bytes of a file, or the target of a symbolic link: 1 to [`TARGET_MAX`] bytes, none of them zero.
     Bytes(&'a [u8]),
-    /// Number of a device, as `makedev` makes it.
+    /// Number of a device, at most [`DEVICE_MAX`].
     Device(u64),
 }
 
@@ -171,7 +186,8 @@ pub enum Op<'a> {
     Fallocate { id: ObjectId, mode: FallocateMode, offset: u64, length: u64, set_ids: SetIds, time: Time },
     /// Sets attributes; `time` becomes the change time.
     SetAttributes { id: ObjectId, change: AttributeChange, time: Time },
-    /// Sets an extended attribute; `time` becomes the change time. Names have 1 to [`XATTR_NAME_MAX`] bytes of any kind.
+    /// Sets an extended attribute; `time` becomes the change time. Names have 1 to [`XATTR_NAME_MAX`] bytes,
+    /// none of them zero.
     SetXattr { id: ObjectId, name: &'a [u8], value: &'a [u8], mode: XattrMode, time: Time },
     /// Removes an extended attribute; `time` becomes the change time.
     RemoveXattr { id: ObjectId, name: &'a [u8], time: Time },

@@ -8,14 +8,13 @@ use super::tree::Salvage;
 use super::words;
 use crate::object::mfile::{self, Part};
 use crate::object::xattr;
+use crate::op::{DEVICE_MAX, TARGET_MAX, is_target, is_xattr_name};
 use crate::{Content, Error, Kind, ObjectId, Op, Result, SetIds, XattrMode};
 
 /// Bytes that are read and written at once.
 const CHUNK_BYTES: u64 = 1 << 20;
 /// Largest value of a key, in bytes.
 const MAX_VALUE: u64 = 64 << 20;
-/// Largest target of a symbolic link, in bytes.
-const MAX_TARGET: u64 = 4095;
 
 /// Where a new object goes.
 pub(super) struct Place<'a> {
@@ -50,12 +49,15 @@ impl Salvage<'_> {
         let id = match object.id.kind() {
             Kind::File => self.copy_file(object, place)?,
             Kind::Symlink => {
-                let target = self.whole(object, MAX_TARGET)?;
-                let target = target.filter(|target| !target.is_empty() && !target.contains(&0));
+                let target = self.whole(object, TARGET_MAX as u64)?;
+                let target = target.filter(|target| is_target(target));
                 let target = target.ok_or(Error::Invalid("the target of the link cannot be read"))?;
                 self.create(object, place, Content::Bytes(&target))?
             }
             Kind::CharDevice | Kind::BlockDevice => {
+                if object.device > DEVICE_MAX {
+                    return Err(Error::Invalid("the number of the device is damaged"));
+                }
                 self.create(object, place, Content::Device(object.device))?
             }
             _ => self.create(object, place, Content::Empty)?,
@@ -211,6 +213,10 @@ impl Salvage<'_> {
             })
         };
         for (name, value) in found {
+            if !is_xattr_name(&name) {
+                self.lose(path, "an extended attribute is lost: its name has a zero byte");
+                continue;
+            }
             let (mode, time) = (XattrMode::Set, object.changed);
             self.to.apply(&Op::SetXattr { id, name: &name, value: &value, mode, time })?;
         }

@@ -84,7 +84,8 @@ impl Scm {
             if let Some(view) = self.known_view(id, header)? {
                 return Ok(view);
             }
-            if self.build_summary(id, header)? {
+            attempt += 1;
+            if attempt < ATTEMPTS && self.build_summary(id, header)? {
                 continue;
             }
             let ended = self.locks.ended(id);
@@ -92,8 +93,7 @@ impl Scm {
             let root = || Ok(header.hot(self.medium())?.root);
             let summary = collection::summary(&self.volume, root, cold.time_epoch)?;
             let unchanged = self.locks.ended(id) == ended && header.selector(self.medium())? == hot.selector;
-            attempt += 1;
-            if unchanged || attempt == ATTEMPTS {
+            if unchanged || attempt >= ATTEMPTS {
                 return Ok(View { hot, cold, summary });
             }
         }
@@ -136,6 +136,8 @@ impl Scm {
             let Some(_held) = self.locks.try_hold(id) else { return Ok(false) };
             match self.build_part(id, header, PART) {
                 Ok(Coverage::Complete) => return Ok(true),
+                // Another directory of the stripe took the slot: two builders would take it from each other for ever.
+                Ok(Coverage::Before(next)) if next <= from => return Ok(false),
                 Ok(Coverage::Before(next)) => from = next,
                 Err(error) => {
                     self.summaries.forget(id);
@@ -183,24 +185,31 @@ impl Scm {
         time: Time,
         changes: &[EntryChange<'_>],
     ) -> Result<Settled> {
-        let mut announced: SmallVec<[ObjectId; 2]> = SmallVec::new();
+        let mut prepared: SmallVec<[ObjectId; 2]> = SmallVec::new();
         for (index, &EntryChange { parent, .. }) in changes.iter().enumerate() {
             let dir = parent.id;
             let is_first = changes[..index].iter().all(|change| change.parent.id != dir);
-            let Some((sum, coverage)) = self.summaries.known(dir).filter(|_| is_first) else { continue };
+            if !is_first {
+                continue;
+            }
+            let Some((sum, coverage)) = self.summaries.known(dir) else {
+                // An Op that panicked may have left a sum that is neither old nor new.
+                self.summaries.forget(dir);
+                continue;
+            };
             let of_dir = changes[index..].iter().filter(|change| change.parent.id == dir);
             match (self.sum_after(sum, coverage, time, of_dir), transaction.witness()) {
                 (Some(sum), Some(witness)) => {
-                    self.summaries.announce(&sum, witness);
-                    announced.push(dir);
+                    self.summaries.prepare(&sum, witness);
+                    prepared.push(dir);
                 }
                 _ => self.summaries.forget(dir),
             }
         }
         let result = transaction.commit_in_place();
-        for dir in announced {
+        for dir in prepared {
             // After an error nobody knows how far the commit came; the pages do.
-            if result.is_ok() { self.summaries.settle(dir) } else { self.summaries.forget(dir) }
+            if result.is_ok() { self.summaries.adopt(dir) } else { self.summaries.forget(dir) }
         }
         result
     }

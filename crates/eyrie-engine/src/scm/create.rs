@@ -5,6 +5,7 @@ use super::{Scm, check_entry, check_mode};
 use crate::object::header::{Header, Hot, HotChange, NewObject};
 use crate::object::pointer::Pointer;
 use crate::object::{collection, mfile};
+use crate::op::{DEVICE_MAX, is_target};
 use crate::transaction::Transaction;
 use crate::{Applied, Content, Error, Kind, ObjectId, Owner, Result, Time};
 
@@ -81,10 +82,12 @@ impl Scm {
         let (root, size, parent_or_device) = match (id.kind(), content) {
             (Kind::Directory, Content::Empty) => (collection::create(transaction)?, 0, parent.raw()),
             (Kind::File, Content::Bytes(bytes)) => (mfile::fresh(transaction, bytes)?, bytes.len() as u64, 0),
-            (Kind::Symlink, Content::Bytes(target)) if !target.is_empty() => {
+            (Kind::Symlink, Content::Bytes(target)) if is_target(target) => {
                 (mfile::fresh(transaction, target)?, target.len() as u64, 0)
             }
-            (Kind::CharDevice | Kind::BlockDevice, Content::Device(number)) => (Pointer::NULL, 0, number),
+            (Kind::CharDevice | Kind::BlockDevice, Content::Device(number)) if number <= DEVICE_MAX => {
+                (Pointer::NULL, 0, number)
+            }
             (Kind::File | Kind::Fifo | Kind::Socket, Content::Empty) => (Pointer::NULL, 0, 0),
             _ => return Err(Error::Invalid("content that this kind of object cannot have")),
         };

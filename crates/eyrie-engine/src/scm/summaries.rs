@@ -10,10 +10,10 @@
 //! a time; another large directory of the same stripe takes it over.
 //!
 //! Readers take no lock and never wait. A slot has two copies of the sum, and its state word says which one is current. An
-//! Op first writes the sum as it will be into the other copy and *announces* it, with a *witness*: a word of the volume that its
+//! Op first writes the sum as it will be into the other copy and *prepares* it, with a *witness*: a word of the volume that its
 //! commit changes, and the new value. From then on a reader looks at the witness to know which copy is the sum of
 //! the pages as they are at that moment. So a reader who has seen the effect of an Op in the pages never gets the sum from
-//! before it, nor the other way round. When the Op is over it *settles* the new copy.
+//! before it, nor the other way round. When the Op is over it *adopts* the new copy.
 //!
 //! Invariants:
 //! - A complete sum is what [`collection::summary`](crate::object::collection::summary) gives at the same moment.
@@ -55,13 +55,13 @@ pub enum Coverage {
     Before(u64),
 }
 
-/// The state word of a slot: bit 0 the current copy, 1 whether an Op is announced, 2 whether the sum is complete, 3..64 a
+/// The state word of a slot: bit 0 the current copy, 1 whether an Op is prepared, 2 whether the sum is complete, 3..64 a
 /// version.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct State(u64);
 
 impl State {
-    const ANNOUNCED: u64 = 1 << 1;
+    const PREPARED: u64 = 1 << 1;
     const COMPLETE: u64 = 1 << 2;
     const VERSION: u64 = 1 << 3;
 
@@ -69,8 +69,8 @@ impl State {
         (self.0 & 1) as usize
     }
 
-    fn is_announced(self) -> bool {
-        self.0 & State::ANNOUNCED != 0
+    fn is_prepared(self) -> bool {
+        self.0 & State::PREPARED != 0
     }
 
     fn is_complete(self) -> bool {
@@ -78,9 +78,9 @@ impl State {
     }
 
     /// The state after this one.
-    fn next(self, current: usize, announced: bool, complete: bool) -> State {
+    fn next(self, current: usize, prepared: bool, complete: bool) -> State {
         let version = (self.0 & !(State::VERSION - 1)).wrapping_add(State::VERSION);
-        let flags = (u64::from(announced) * State::ANNOUNCED) | (u64::from(complete) * State::COMPLETE);
+        let flags = (u64::from(prepared) * State::PREPARED) | (u64::from(complete) * State::COMPLETE);
         State(version | flags | current as u64)
     }
 }
@@ -92,7 +92,7 @@ const WORDS: usize = 6;
 #[repr(align(128))]
 struct Slot {
     state: AtomicU64,
-    /// A word that the announced Op changes, and its new value.
+    /// A word that the prepared Op changes, and its new value.
     witness: [AtomicU64; 2],
     /// The first place that an incomplete sum does not cover. Only for holders of the lock.
     cursor: AtomicU64,
@@ -228,7 +228,7 @@ impl Summaries {
             let state = slot.state();
             let mut index = state.current();
             let mut committed = Ok(false);
-            if state.is_announced() {
+            if state.is_prepared() {
                 let [place, value] = &slot.witness;
                 let place = Addr::from_raw(place.load(Ordering::Acquire));
                 committed = is_committed(place, value.load(Ordering::Acquire));
@@ -247,8 +247,8 @@ impl Summaries {
     pub fn known(&self, dir: ObjectId) -> Option<(Sum, Coverage)> {
         let slot = self.slot(dir)?;
         let state = slot.state();
-        // An announcement that nobody settled is that of an Op that panicked.
-        let sum = slot.copy(state.current()).filter(|sum| sum.dir == dir && !state.is_announced())?;
+        // A sum that nobody adopted is that of an Op that panicked: the next Op forgets it.
+        let sum = slot.copy(state.current()).filter(|sum| sum.dir == dir && !state.is_prepared())?;
         let cursor = slot.cursor.load(Ordering::Acquire);
         Some((sum, if state.is_complete() { Coverage::Complete } else { Coverage::Before(cursor) }))
     }
@@ -261,9 +261,9 @@ impl Summaries {
         self.used.0[index / 64].fetch_or(1 << (index % 64), Ordering::Relaxed);
     }
 
-    /// Announces that a directory will have this sum once `place` holds `value`. For holders of its lock, while the slot is
+    /// Prepares for the moment from which a directory will have this sum once `place` holds `value`. For holders of its lock, while the slot is
     /// the directory's.
-    pub fn announce(&self, sum: &Sum, (place, value): (Addr, u64)) {
+    pub fn prepare(&self, sum: &Sum, (place, value): (Addr, u64)) {
         let Some(slot) = self.slot(sum.dir) else { return };
         let state = slot.state();
         slot.write_other(state, sum.to_words());
@@ -272,8 +272,8 @@ impl Summaries {
         slot.turn(state.next(state.current(), true, state.is_complete()));
     }
 
-    /// Makes the announced sum of a directory the current one. For holders of its lock.
-    pub fn settle(&self, dir: ObjectId) {
+    /// Makes the prepared sum of a directory the current one. For holders of its lock.
+    pub fn adopt(&self, dir: ObjectId) {
         let Some(slot) = self.slot(dir) else { return };
         let state = slot.state();
         slot.turn(state.next(1 - state.current(), false, state.is_complete()));
@@ -323,14 +323,14 @@ mod tests {
     }
 
     #[test]
-    fn an_announced_sum_counts_from_its_commit_on() {
+    fn a_prepared_sum_counts_from_its_commit_on() {
         let summaries = Summaries::default();
         assert_eq!(read(&summaries, 0), None);
         summaries.keep(&sum(DIR, 10), Coverage::Complete);
         assert_eq!(read(&summaries, 0), Some(10));
-        summaries.announce(&sum(DIR, 11), (PLACE, 5));
+        summaries.prepare(&sum(DIR, 11), (PLACE, 5));
         assert_eq!((read(&summaries, 4), read(&summaries, 5)), (Some(10), Some(11)));
-        summaries.settle(DIR);
+        summaries.adopt(DIR);
         assert_eq!(read(&summaries, 4), Some(11));
         assert_eq!(summaries.known(DIR), Some((sum(DIR, 11), Coverage::Complete)));
     }
@@ -341,9 +341,9 @@ mod tests {
         summaries.keep(&sum(DIR, 10), Coverage::Before(77));
         assert_eq!(read(&summaries, 0), None);
         assert_eq!(summaries.known(DIR), Some((sum(DIR, 10), Coverage::Before(77))));
-        summaries.announce(&sum(DIR, 11), (PLACE, 5));
+        summaries.prepare(&sum(DIR, 11), (PLACE, 5));
         assert_eq!((read(&summaries, 5), summaries.known(DIR)), (None, None));
-        summaries.settle(DIR);
+        summaries.adopt(DIR);
         assert_eq!(summaries.known(DIR), Some((sum(DIR, 11), Coverage::Before(77))));
     }
 

@@ -5,20 +5,23 @@
 //! are what it says, since no flush came between. Records follow one another with sequence numbers without gap; when
 //! everything in them has reached its place, the next is written over the first again.
 //!
-//! Safe when power fails: a record is whole or does not count, and is durable before a page is changed because of it. Replaying changes nothing that a second replay would do
-//! otherwise: a line is taken from the last record that has it, and a page that a later record calls fresh from its
-//! place alone.
+//! Safe when power fails: a record is whole or does not count, and is durable before a page is changed because of it.
+//! Replaying changes nothing that a second replay would do otherwise: a line is taken from the last record that has it, and
+//! a page that a later record calls fresh from its place alone.
 
 use std::collections::BTreeMap;
 use std::io;
 
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
+mod lines;
+
 use super::blocks::{Blocks, SECTOR};
 use crate::addr::PAGE_SIZE;
 use crate::fault::Fault;
 use crate::plan::host_call;
 use crate::rules::{SafetyRule, broken};
+use lines::{pack, take, unpack};
 
 const PAGE: usize = PAGE_SIZE as usize;
 const LINE: usize = 64;
@@ -294,30 +297,6 @@ impl Record {
     }
 }
 
-/// Adds a line: most have few words that are not zeros.
-fn pack(line: &[u8], out: &mut Vec<u8>) {
-    let at = out.len();
-    out.push(0);
-    for (index, word) in line.as_chunks::<WORD>().0.iter().enumerate() {
-        if *word != [0; WORD] {
-            out[at] |= 1 << index;
-            out.extend_from_slice(word);
-        }
-    }
-}
-
-/// The next line of those that [`pack`] added.
-fn unpack(rest: &mut &[u8]) -> Option<[u8; LINE]> {
-    let mut line = [0; LINE];
-    let words = *take(rest, 1)?.first()?;
-    for (_, word) in
-        line.as_chunks_mut::<WORD>().0.iter_mut().enumerate().filter(|(at, _)| words >> at & 1 == 1)
-    {
-        word.copy_from_slice(take(rest, WORD)?);
-    }
-    Some(line)
-}
-
 /// The checksum of a record whose own is zero.
 fn sum(record: &[u8]) -> u32 {
     let covered = if broken(SafetyRule::RecordChecksumCoversAll) { SECTOR as usize } else { record.len() };
@@ -329,13 +308,6 @@ struct Found {
     fresh: Vec<FreshPage>,
     /// Page, which lines of it, and those, packed.
     changed: Vec<(u64, u64, Vec<u8>)>,
-}
-
-/// The next `len` bytes.
-fn take<'a>(rest: &mut &'a [u8], len: usize) -> Option<&'a [u8]> {
-    let (taken, after) = rest.split_at_checked(len)?;
-    *rest = after;
-    Some(taken)
 }
 
 /// The record that `bytes` are, if their checksum and all numbers in them are right.

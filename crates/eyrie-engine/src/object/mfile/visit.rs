@@ -66,13 +66,6 @@ pub(super) fn retire_under(
 /// # Errors
 /// `Corrupt`, `Fault`.
 pub fn retire_all(transaction: &mut Transaction<'_>, root: Pointer, size: u64) -> Result<()> {
-    let medium = transaction.medium();
-    // Of each object by itself: a batch retires the storage of many.
-    let mut left = transaction.volume().space().most_extents();
-    visit_storage(medium, root, size, &mut |extent| {
-        let fewer = left.checked_sub(1);
-        left = fewer.ok_or_else(|| Error::corrupt(extent.addr, "endless storage of an object"))?;
-        transaction.retire(extent);
-        Ok(())
-    })
+    transaction.retires_object();
+    visit_storage(transaction.medium(), root, size, &mut |extent| transaction.retire_found(extent))
 }

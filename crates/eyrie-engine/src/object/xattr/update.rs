@@ -8,7 +8,7 @@ use zerocopy::IntoBytes;
 use super::layout::{BlockHead, EntryHead, Sums};
 use super::read;
 use crate::object::pointer::Pointer;
-use crate::op::{XATTR_NAME_MAX, XATTR_SIZE_MAX};
+use crate::op::{XATTR_SIZE_MAX, is_xattr_name};
 use crate::transaction::Transaction;
 use crate::{Error, Result, XattrMode};
 
@@ -51,7 +51,7 @@ pub fn remove(transaction: &mut Transaction<'_>, root: Pointer, name: &[u8]) -> 
 }
 
 fn check_name(name: &[u8]) -> Result<()> {
-    if (1..=XATTR_NAME_MAX).contains(&name.len()) { Ok(()) } else { Err(Error::XattrName) }
+    if is_xattr_name(name) { Ok(()) } else { Err(Error::XattrName) }
 }
 
 fn all(transaction: &Transaction<'_>, root: Pointer) -> Result<Attributes> {
