@@ -1,9 +1,10 @@
 //! The thread that has the host provide memory ahead of need, in huge pages.
 //!
 //! It touches only ranges that it was asked for and that nobody uses. It starts with the first of them and ends with the medium. Where
-//! it cannot be started, and in a forked child, nothing is provided ahead.
+//! it cannot be started, and in a forked child, nothing is provided ahead. The program's signals never run on it.
 
 use std::collections::VecDeque;
+use std::mem::MaybeUninit;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
@@ -17,7 +18,7 @@ pub(crate) type Provided = (u64, bool);
 struct State {
     asked: VecDeque<u64>,
     is_busy: bool,
-    provided: Vec<Provided>,
+    provided: VecDeque<Provided>,
     stop: bool,
 }
 
@@ -51,8 +52,16 @@ impl Ahead {
         Ahead { shared: Arc::default(), thread: Mutex::default(), process: std::process::id() }
     }
 
+    /// False in a forked child: the thread is not there, and its lock may be taken for ever.
+    fn is_here(&self) -> bool {
+        std::process::id() == self.process
+    }
+
     /// Asks for the huge page at `offset`; false where nobody would provide it.
     pub(crate) fn ask(&self, mapping: &Arc<Mapping>, offset: u64) -> bool {
+        if !self.is_here() {
+            return false;
+        }
         let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
         let thread = thread.get_or_insert_with(|| {
             let (shared, mapping) = (Arc::clone(&self.shared), Arc::clone(mapping));
@@ -66,16 +75,19 @@ impl Ahead {
         thread.is_some()
     }
 
-    /// The ranges that were finished since the last call.
-    pub(crate) fn take(&self) -> Vec<Provided> {
-        std::mem::take(&mut self.shared.lock().provided)
+    /// Takes the oldest of the ranges that are finished.
+    pub(crate) fn take(&self) -> Option<Provided> {
+        if self.is_here() { self.shared.lock().provided.pop_front() } else { None }
     }
 
     /// Withdraws what nobody has begun, and waits for the rest.
     pub(crate) fn recall(&self) {
+        if !self.is_here() {
+            return;
+        }
         let mut state = self.shared.lock();
         while let Some(offset) = state.asked.pop_front() {
-            state.provided.push((offset, false));
+            state.provided.push_back((offset, false));
         }
         while state.is_busy {
             state = self.shared.wait(state);
@@ -85,21 +97,35 @@ impl Ahead {
 
 impl Drop for Ahead {
     fn drop(&mut self) {
-        // In a forked child the thread is not there, and its lock may be taken for ever.
-        if std::process::id() != self.process {
-            return;
+        let is_here = self.is_here();
+        let thread = self.thread.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let Some(thread) = thread.take().flatten() else { return };
+        if !is_here {
+            // The handle names a thread of another process.
+            return std::mem::forget(thread);
         }
         self.shared.lock().stop = true;
         self.shared.changed.notify_all();
-        let thread = self.thread.get_mut().unwrap_or_else(PoisonError::into_inner);
-        if let Some(thread) = thread.take().flatten() {
-            // One that panicked has nothing more to tell.
-            let _ = thread.join();
+        // A thread that panicked has nothing more to tell.
+        let _ = thread.join();
+    }
+}
+
+/// Leaves signals to the program's own threads, but for those of a fault of this thread.
+fn leave_signals() {
+    let mut set = MaybeUninit::<libc::sigset_t>::uninit();
+    // SAFETY: `sigfillset` initialises the set, and all calls get a valid pointer to it. They change the mask of this thread alone.
+    unsafe {
+        libc::sigfillset(set.as_mut_ptr());
+        for signal in [libc::SIGBUS, libc::SIGSEGV, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGSYS] {
+            libc::sigdelset(set.as_mut_ptr(), signal);
         }
+        libc::pthread_sigmask(libc::SIG_BLOCK, set.as_ptr(), std::ptr::null_mut());
     }
 }
 
 fn provide(shared: &Shared, mapping: &Mapping) {
+    leave_signals();
     let mut state = shared.lock();
     while !state.stop {
         let Some(offset) = state.asked.pop_front() else {
@@ -112,7 +138,7 @@ fn provide(shared: &Shared, mapping: &Mapping) {
         let is_there = mapping.back_huge_page(offset).is_ok();
         state = shared.lock();
         state.is_busy = false;
-        state.provided.push((offset, is_there));
+        state.provided.push_back((offset, is_there));
         shared.changed.notify_all();
     }
 }

@@ -254,9 +254,10 @@ impl Medium {
         }
     }
 
-    /// The offsets for which [`Medium::provide_ahead`] was asked and that are finished, each with true if its memory is there.
-    pub fn provided_ahead(&self) -> Vec<(u64, bool)> {
-        self.ahead.as_ref().map_or_else(Vec::new, Ahead::take)
+    /// Takes the oldest of the ranges for which [`Medium::provide_ahead`] was asked and that are finished: its offset, and true if its
+    /// memory is there.
+    pub fn provided_ahead(&self) -> Option<(u64, bool)> {
+        self.ahead.as_ref().and_then(Ahead::take)
     }
 
     /// Withdraws what [`Medium::provide_ahead`] was asked for, and waits for what is being provided.

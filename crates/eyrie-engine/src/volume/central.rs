@@ -82,7 +82,7 @@ fn pages_of(shared: &Shared, group: u64) -> (u32, u32) {
     (page_of(start), page_of(end))
 }
 
-/// Steps that calls wait for before memory is provided ahead of need: a volume that grows by little needs none.
+/// Steps that calls provide before memory is provided ahead of need: a volume that grows by little needs none.
 const GROWN_BEFORE: u32 = 16;
 /// Ranges that are provided ahead of need at a time.
 const AHEAD: u32 = 4;
@@ -95,7 +95,7 @@ pub(super) struct Central {
     groups: u64,
     /// Steps that are free as a whole and not in `buddy`: the host may not have provided their memory, or taken it back.
     steps: Steps,
-    /// Steps that calls had to wait for.
+    /// Steps that calls provided.
     grown: u32,
     /// Ranges of memory that are being provided ahead of need, or were and are not given out.
     ahead: u32,
@@ -323,19 +323,18 @@ impl Central {
         told
     }
 
-    /// Gives out what was provided ahead of need; whether there was any.
+    /// Gives out the next range that was provided ahead of need; false if there is none.
     fn take_ahead(&mut self, shared: &Shared) -> bool {
-        let mut any = false;
-        for (offset, is_there) in shared.medium.provided_ahead() {
+        while let Some((offset, is_there)) = shared.medium.provided_ahead() {
             let (first, last) = self.steps.of_range(offset);
             self.steps.set_asked((first, last), false);
             self.ahead -= 1;
             if is_there {
                 (first..last).for_each(|step| self.add_step(shared, step));
-                any = true;
+                return true;
             }
         }
-        any
+        false
     }
 
     /// Asks for memory ahead of need, once a volume has grown by some.
@@ -350,10 +349,12 @@ impl Central {
         }
     }
 
-    /// Asks nobody for memory any more; whether some was provided.
+    /// Asks nobody for memory any more, and gives out all that was provided; false if that was none.
     fn recall(&mut self, shared: &Shared) -> bool {
         shared.medium.recall_ahead();
-        self.take_ahead(shared)
+        let is_any = self.take_ahead(shared);
+        while self.take_ahead(shared) {}
+        is_any
     }
 
     /// Has the host provide more memory, for `count` pages in a row where they can be had; `false` when there is none left.

@@ -265,6 +265,8 @@ impl Space {
     /// # Errors
     /// [`Error::Fault`].
     pub fn trim(&self, all: bool) -> Result<u64> {
+        // A forked child must not give away what its parent uses.
+        self.shared.medium.check()?;
         self.reclaim();
         let mut groups = self.central().set_aside(&self.shared, all);
         if !groups.is_empty() {
