@@ -14,6 +14,7 @@
 //! the latest before the next barrier returns; [`Recorder`] and [`CrashImage`] are the executable form of that rule.
 
 mod addr;
+mod ahead;
 mod backing;
 mod copy;
 pub mod epoch;
@@ -43,7 +44,7 @@ pub use fault::Fault;
 #[cfg(feature = "testing")]
 pub use fork::in_forked_child;
 pub use image::{Choice, CrashImage, ImageBase};
-pub use medium::{Medium, MediumKind, Words};
+pub use medium::{AHEAD_BYTES, Medium, MediumKind, Words};
 pub use paged::blocks::{Blocks, FileBlocks, SECTOR};
 pub use paged::journal::{Anchor, ChangedPage, FreshPage, RecordHead};
 pub use paged::memory::MemoryDisk;

@@ -193,29 +193,7 @@ impl Mapping {
     pub(crate) fn back(&self, offset: u64, len: u64) -> Result<(), Fault> {
         let Some(file) = &self.file else { return Ok(()) };
         debug_assert!(offset.is_multiple_of(PAGE_SIZE) && offset + len <= self.len);
-        let end = offset + len;
-        let mut at = offset;
-        while at < end {
-            let next = (at + 1).next_multiple_of(HUGE_PAGE as u64).min(end);
-            self.back_part(file, at, next - at)?;
-            at = next;
-        }
-        Ok(())
-    }
-
-    /// The same for a range within one huge page.
-    fn back_part(&self, file: &File, offset: u64, len: u64) -> Result<(), Fault> {
-        let allocate = |len| {
-            rustix::io::retry_on_intr(|| rustix::fs::fallocate(file, FallocateFlags::KEEP_SIZE, offset, len))
-                .map_err(io_fault("allocating host blocks for the volume"))
-        };
-        let end = offset + len;
-        if end.is_multiple_of(HUGE_PAGE as u64) && self.huge_pages.are_worth_asking() {
-            // The kernel makes no huge page where there is nothing at all.
-            allocate(PAGE_SIZE)?;
-            self.huge_pages.asked(self.collapse(end - HUGE_PAGE as u64));
-        }
-        allocate(len)?;
+        self.allocate(file, offset, len)?;
         let asked = plan::ask(SiteKind::Back, Location::caller()).map_err(Errno::from);
         // SAFETY: populating page tables of a range inside the mapping changes no byte.
         let populated = asked.and_then(|()| unsafe {
@@ -227,6 +205,24 @@ impl Mapping {
             Ok(()) | Err(Errno::INVAL) => Ok(()),
             Err(errno) => Err(io_fault("pre-faulting the volume")(errno)),
         }
+    }
+
+    fn allocate(&self, file: &File, offset: u64, len: u64) -> Result<(), Fault> {
+        rustix::io::retry_on_intr(|| rustix::fs::fallocate(file, FallocateFlags::KEEP_SIZE, offset, len))
+            .map_err(io_fault("allocating host blocks for the volume"))
+    }
+
+    /// As [`Mapping::back`] for a range of [`HUGE_PAGE`] bytes that nobody uses, as one huge page where the host has one. It may wait
+    /// for other threads of the kernel.
+    pub(crate) fn back_huge_page(&self, offset: u64) -> Result<(), Fault> {
+        if let Some(file) = &self.file
+            && self.huge_pages.are_worth_asking()
+        {
+            // The kernel makes no huge page where there is nothing at all.
+            self.allocate(file, offset, PAGE_SIZE)?;
+            self.huge_pages.asked(self.collapse(offset));
+        }
+        self.back(offset, HUGE_PAGE as u64)
     }
 
     /// Makes one huge page of the pages in its range, and of zeros where there are none. It spares translation misses, and

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering, compiler_fence};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crate::addr::Addr;
+use crate::ahead::Ahead;
 use crate::backing::Backing;
 use crate::copy;
 use crate::epoch::Guard;
@@ -22,6 +23,11 @@ use crate::token::Dirty;
 use crate::trace::Recorder;
 #[cfg(feature = "testing")]
 use crate::written::WrittenBack;
+
+/// Bytes for which a call asks the host at a time.
+const STEP_BYTES: u64 = 256 << 10;
+/// Bytes for which the host is asked ahead of need at a time.
+pub const AHEAD_BYTES: u64 = HUGE_PAGE as u64;
 
 /// What a medium is, and so what survives on it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -40,6 +46,8 @@ pub enum MediumKind {
 pub struct Medium {
     /// Segment 0's place and length once more: nearly every access is to it.
     first: (NonNull<u8>, u64),
+    /// Where the host is asked for memory ahead of need.
+    ahead: Option<Ahead>,
     // Dropped before the sentinel, which their registrations point to.
     segments: Box<[Arc<Mapping>]>,
     sentinel: Sentinel,
@@ -75,7 +83,7 @@ impl Medium {
     pub(crate) fn over(segments: Box<[Arc<Mapping>]>, sentinel: Sentinel, backing: Backing) -> Medium {
         let first =
             segments.first().map_or((NonNull::dangling(), 0), |segment| (segment.place(), segment.len()));
-        Medium { first, segments, sentinel, backing }
+        Medium { first, ahead: None, segments, sentinel, backing }
     }
 
     /// Maps host files (with how many bytes of each) as segments 0, 1, ...
@@ -121,7 +129,7 @@ impl Medium {
             .into_iter()
             .map(|(file, len)| Mapping::file(file, len, &sentinel, synchronously).map(Arc::new))
             .collect::<Result<_, _>>()?;
-        Ok(Medium::over(segments, sentinel, backing))
+        Ok(Medium { ahead: Some(Ahead::new()), ..Medium::over(segments, sentinel, backing) })
     }
 
     /// Maps a host file as segment 0 for this medium alone: nothing that is stored reaches the file. Only pages that are
@@ -232,7 +240,30 @@ impl Medium {
         match self.backing {
             // A disk notes what it lends, and brings none of it.
             Backing::Paged(_) => 1 << 63,
-            _ => HUGE_PAGE as u64,
+            _ => STEP_BYTES,
+        }
+    }
+
+    /// Asks the host for the [`AHEAD_BYTES`] at `addr`, a multiple of those, in the background; false if nobody would provide them.
+    /// Nobody may access them before they are in [`Medium::provided_ahead`].
+    pub fn provide_ahead(&self, addr: Addr) -> bool {
+        let is_within = self.resolve(addr, AHEAD_BYTES).is_ok() && addr.is_aligned(AHEAD_BYTES);
+        match (&self.ahead, self.segments.get(addr.segment_index())) {
+            (Some(ahead), Some(segment)) => is_within && ahead.ask(segment, addr.offset()),
+            _ => false,
+        }
+    }
+
+    /// Takes the oldest of the ranges for which [`Medium::provide_ahead`] was asked and that are finished: its offset, and true if its
+    /// memory is there.
+    pub fn provided_ahead(&self) -> Option<(u64, bool)> {
+        self.ahead.as_ref().and_then(Ahead::take)
+    }
+
+    /// Withdraws what [`Medium::provide_ahead`] was asked for, and waits for what is being provided.
+    pub fn recall_ahead(&self) {
+        if let Some(ahead) = &self.ahead {
+            ahead.recall();
         }
     }
 

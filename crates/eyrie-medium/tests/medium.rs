@@ -2,9 +2,13 @@
 
 #![expect(clippy::unwrap_used, reason = "this is all tests")]
 
-use eyrie_medium::{Addr, Fault, Medium, MediumKind, Ordered, in_forked_child};
+use std::collections::BTreeMap;
+use std::os::unix::fs::MetadataExt;
+
+use eyrie_medium::{AHEAD_BYTES, Addr, Fault, Medium, MediumKind, Ordered, in_forked_child};
 
 const BYTES: u64 = 64 << 10;
+const GROWING: u64 = 128 << 20;
 
 fn on_host() -> (Medium, std::fs::File) {
     let file = tempfile::tempfile_in("/dev/shm").or_else(|_| tempfile::tempfile()).unwrap();
@@ -90,4 +94,42 @@ fn a_forked_child_is_told_that_the_medium_is_not_its_own() {
     assert!(in_forked_child(|| matches!(medium.check(), Err(Fault::Forked))).unwrap());
     medium.check().unwrap();
     assert!(!in_forked_child(|| false).unwrap());
+}
+
+/// A medium of [`GROWING`] bytes, all of which is asked for ahead of need.
+fn growing() -> (Medium, std::fs::File) {
+    let file = tempfile::tempfile_in("/dev/shm").or_else(|_| tempfile::tempfile()).unwrap();
+    file.set_len(GROWING).unwrap();
+    let medium = Medium::dram(vec![(file.try_clone().unwrap(), GROWING)]).unwrap();
+    for offset in (0..GROWING).step_by(AHEAD_BYTES as usize) {
+        assert!(medium.provide_ahead(Addr::from_raw(offset)));
+    }
+    (medium, file)
+}
+
+#[test]
+fn each_range_asked_for_ahead_is_provided_or_withdrawn_once() {
+    let (medium, file) = growing();
+    medium.recall_ahead();
+    let told: BTreeMap<_, _> = std::iter::from_fn(|| medium.provided_ahead()).collect();
+    assert_eq!(told.len() as u64, GROWING / AHEAD_BYTES);
+    let provided = told.values().filter(|&&is_there| is_there).count() as u64 * AHEAD_BYTES;
+    assert!(file.metadata().unwrap().blocks() * 512 >= provided);
+    for outside in [GROWING, GROWING - 4096, 1, 1 << 40] {
+        assert!(!medium.provide_ahead(Addr::from_raw(outside)));
+    }
+}
+
+#[test]
+fn a_forked_child_drops_a_medium_that_is_being_provided() {
+    for _ in 0..5 {
+        let (medium, _file) = growing();
+        let told = in_forked_child(|| {
+            medium.recall_ahead();
+            let is_nothing = medium.provided_ahead().is_none() && !medium.provide_ahead(Addr::from_raw(0));
+            drop(medium);
+            is_nothing
+        });
+        assert!(told.unwrap());
+    }
 }

@@ -471,6 +471,44 @@ fn fill_a_host(medium: MediumChoice) {
 }
 
 #[test]
+fn a_host_is_full_when_it_has_no_step_left_also_with_memory_ahead() {
+    let _alone = alone();
+    let place = Place::new();
+    let Some(mount) = Mount::new(place.0.path().join("small"), 48) else {
+        eprintln!("skipped: only root can mount a small file system");
+        return;
+    };
+    let path = mount.0.join("vol");
+    let volume = Volume::options()
+        .size(256 * MIB)
+        .group_size(8 * MIB)
+        .medium(MediumChoice::Dram)
+        .create(&path)
+        .unwrap();
+    let fs = root(&volume);
+    for _ in 0..3 {
+        let file = fs.create_file("/growing").unwrap();
+        let mut written = 0;
+        let error = loop {
+            match fs.append(file.handle(), &[7; 65536]) {
+                Ok(_) => written += 65536,
+                Err(error) => break error,
+            }
+        };
+        assert_eq!(error.errno(), Errno::NOSPC);
+        let host = rustix::fs::statvfs(&mount.0).unwrap();
+        assert!(host.f_bavail * host.f_bsize < 256 << 10, "{} blocks are left", host.f_bavail);
+        assert!(written > 44 * MIB, "{written}");
+        assert_sound(&volume);
+        file.close().unwrap();
+        fs.remove_file("/growing").unwrap();
+        assert!(volume.trim().unwrap() > 0);
+        let host = rustix::fs::statvfs(&mount.0).unwrap();
+        assert!(host.f_bavail * host.f_bsize > 30 * MIB, "{} blocks came back", host.f_bavail);
+    }
+}
+
+#[test]
 fn a_file_truncated_under_the_volume_is_an_error_of_this_volume_only() {
     let _alone = alone();
     let (place, elsewhere) = (Place::new(), Place::new());

@@ -82,6 +82,11 @@ fn pages_of(shared: &Shared, group: u64) -> (u32, u32) {
     (page_of(start), page_of(end))
 }
 
+/// Steps that calls provide before memory is provided ahead of need: a volume that grows by little needs none.
+const GROWN_BEFORE: u32 = 16;
+/// Ranges that are provided ahead of need at a time.
+const AHEAD: u32 = 4;
+
 /// The shared state.
 pub(super) struct Central {
     buddy: Buddy,
@@ -90,6 +95,10 @@ pub(super) struct Central {
     groups: u64,
     /// Steps that are free as a whole and not in `buddy`: the host may not have provided their memory, or taken it back.
     steps: Steps,
+    /// Steps that calls provided.
+    grown: u32,
+    /// Ranges of memory that are being provided ahead of need, or were and are not given out.
+    ahead: u32,
     /// Pages that are free once a cut of the medium is durable: the cut, the first page and the last one's successor. The
     /// cuts do not fall.
     kept: VecDeque<(u64, u32, u32)>,
@@ -110,6 +119,8 @@ impl Central {
             headers: Headers::with_slots(map.chunks),
             groups,
             steps,
+            grown: 0,
+            ahead: 0,
             kept: VecDeque::new(),
             sealed: false,
             refused: 0,
@@ -118,6 +129,12 @@ impl Central {
 
     /// Number of groups in use.
     pub(super) fn groups(&self) -> u64 {
+        self.groups
+    }
+
+    /// The same, once nothing more is provided ahead of need: the end of this state.
+    pub(super) fn recalled_groups(&mut self, shared: &Shared) -> u64 {
+        self.recall(shared);
         self.groups
     }
 
@@ -286,6 +303,7 @@ impl Central {
     /// Takes groups that are free as a whole out of what is given out, until they are needed; `all`: tells those again
     /// that were before. As ranges of offsets.
     pub(super) fn set_aside(&mut self, shared: &Shared, all: bool) -> Vec<(u64, u64)> {
+        self.recall(shared);
         let mut free = self.buddy.pages().clone();
         self.steps.runs(shared).for_each(|(start, end)| free.insert_run(start, end));
         let mut told = Vec::new();
@@ -305,9 +323,58 @@ impl Central {
         told
     }
 
+    /// Gives out the next range that was provided ahead of need; false if there is none.
+    fn take_ahead(&mut self, shared: &Shared) -> bool {
+        while let Some((offset, is_there)) = shared.medium.provided_ahead() {
+            let (first, last) = self.steps.of_range(offset);
+            self.steps.set_asked((first, last), false);
+            self.ahead -= 1;
+            if is_there {
+                (first..last).for_each(|step| self.add_step(shared, step));
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Asks for memory ahead of need, once a volume has grown by some.
+    fn ask_ahead(&mut self, shared: &Shared) {
+        while self.grown >= GROWN_BEFORE && self.ahead < AHEAD {
+            let Some(steps) = self.steps.next_ahead() else { return };
+            if !shared.medium.provide_ahead(page_addr(self.steps.pages_of(shared, steps.0).0)) {
+                return;
+            }
+            self.steps.set_asked(steps, true);
+            self.ahead += 1;
+        }
+    }
+
+    /// Asks nobody for memory any more, and gives out all that was provided; false if that was none.
+    fn recall(&mut self, shared: &Shared) -> bool {
+        shared.medium.recall_ahead();
+        let is_any = self.take_ahead(shared);
+        while self.take_ahead(shared) {}
+        is_any
+    }
+
+    /// Has the host provide more memory, for `count` pages in a row where they can be had; `false` when there is none left.
+    pub(super) fn grow(&mut self, shared: &Shared, count: u32) -> Result<bool> {
+        let mut grown = Ok(self.take_ahead(shared));
+        if !matches!(grown, Ok(true)) {
+            grown = self.grow_now(shared, count);
+        }
+        if !matches!(grown, Ok(true)) && self.ahead > 0 {
+            // The last of a volume, or of its host, may be what was asked for.
+            grown = if self.recall(shared) { Ok(true) } else { self.grow_now(shared, count) };
+        } else if grown.is_ok() {
+            self.ask_ahead(shared);
+        }
+        grown
+    }
+
     /// Has the host provide the next steps in which `count` pages in a row have room, and takes a group into use where there are
     /// none; `false` when there is none of those either.
-    pub(super) fn grow(&mut self, shared: &Shared, count: u32) -> Result<bool> {
+    fn grow_now(&mut self, shared: &Shared, count: u32) -> Result<bool> {
         loop {
             if let Some((first, last)) = self.steps.next_for(shared, count, self.buddy.pages()) {
                 (first..last).try_for_each(|step| self.provide(shared, step))?;
@@ -324,10 +391,17 @@ impl Central {
         if self.steps.is_without(step) {
             let (start, end) = self.steps.pages_of(shared, step);
             shared.medium.back(page_addr(start), u64::from(end - start) * PAGE_SIZE)?;
-            self.steps.provided(step);
-            self.buddy.free(start, end);
+            self.grown += 1;
+            self.add_step(shared, step);
         }
         Ok(())
+    }
+
+    /// Gives out a step, whose memory is there.
+    fn add_step(&mut self, shared: &Shared, step: u32) {
+        let (start, end) = self.steps.pages_of(shared, step);
+        self.steps.provided(step);
+        self.buddy.free(start, end);
     }
 
     /// Takes the next group into use, without memory; `false` when there is none.

@@ -80,7 +80,7 @@ impl Space {
 
     /// Starts over with what `map` says is free.
     pub(super) fn adopt(&mut self, map: FreeMap) {
-        let groups = self.central().groups();
+        let groups = self.central().recalled_groups(&self.shared);
         self.opened = (map.live_bytes, map.objects);
         self.central = Mutex::new(Central::new(&self.shared, groups, map));
         self.magazines = new_magazines();
@@ -265,6 +265,8 @@ impl Space {
     /// # Errors
     /// [`Error::Fault`].
     pub fn trim(&self, all: bool) -> Result<u64> {
+        // A forked child must not give away what its parent uses.
+        self.shared.medium.check()?;
         self.reclaim();
         let mut groups = self.central().set_aside(&self.shared, all);
         if !groups.is_empty() {

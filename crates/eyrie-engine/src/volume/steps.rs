@@ -4,7 +4,7 @@
 //! something is in use, and asks the host again for each step that is free as a whole: nothing on media says which
 //! of those it provided, or took back.
 
-use eyrie_medium::PAGE_SIZE;
+use eyrie_medium::{AHEAD_BYTES, PAGE_SIZE};
 
 use super::bits::Bits;
 use super::central::Shared;
@@ -16,15 +16,19 @@ pub(super) struct Steps {
     pages: u32,
     /// Numbers of the steps without.
     without: Bits,
+    /// Those of them whose memory is provided ahead of need now: nobody else may touch it.
+    asked: Bits,
 }
 
 impl Steps {
     /// The steps of a volume in which the pages in `free` are free.
     pub(super) fn new(shared: &Shared, free: &Bits) -> Steps {
         let bytes = shared.medium.step_bytes().min(shared.geometry.group_bytes());
-        let mut steps = Steps { pages: (bytes / PAGE_SIZE) as u32, without: Bits::default() };
+        let mut steps =
+            Steps { pages: (bytes / PAGE_SIZE) as u32, without: Bits::default(), asked: Bits::default() };
         let (start, end) = (page_of(shared.geometry.data_start()), page_of(shared.end()));
         steps.without.grow(end.div_ceil(steps.pages));
+        steps.asked.grow(end.div_ceil(steps.pages));
         for step in start / steps.pages..end.div_ceil(steps.pages) {
             let (start, end) = steps.pages_of(shared, step);
             if start < end && free.all(start, end) {
@@ -60,6 +64,7 @@ impl Steps {
     pub(super) fn add(&mut self, start: u32, end: u32) {
         let (first, last) = self.of(start, end);
         self.without.grow(last);
+        self.asked.grow(last);
         self.without.insert_run(first, last);
     }
 
@@ -98,13 +103,14 @@ impl Steps {
     /// without; all others among them are in `free`.
     pub(super) fn next_for(&self, shared: &Shared, count: u32, free: &Bits) -> Option<(u32, u32)> {
         if count <= self.pages {
-            return self.without.runs().next().map(|(step, _)| (step, step + 1));
+            let mut free = self.without.runs().flat_map(|(first, last)| first..last);
+            return free.find(|&step| !self.asked.contains(step)).map(|step| (step, step + 1));
         }
         let steps = count.next_power_of_two() / self.pages;
         let is_free = |step: u32| {
             let (start, end) = self.pages_of(shared, step);
             let is_whole = start < end && end - start == self.pages;
-            is_whole && (self.is_without(step) || free.all(start, end))
+            is_whole && !self.asked.contains(step) && (self.is_without(step) || free.all(start, end))
         };
         let mut next = 0;
         for (first, last) in self.without.runs() {
@@ -118,5 +124,27 @@ impl Steps {
             }
         }
         None
+    }
+
+    /// The first steps that lie in one range of [`AHEAD_BYTES`], fill it, and have not been asked for.
+    pub(super) fn next_ahead(&self) -> Option<(u32, u32)> {
+        let steps = (AHEAD_BYTES / PAGE_SIZE) as u32 / self.pages;
+        if steps == 0 {
+            return None;
+        }
+        let mut blocks = self.without.runs().flat_map(|(first, last)| first.div_ceil(steps)..last / steps);
+        blocks
+            .find(|block| !self.asked.contains(block * steps))
+            .map(|block| (block * steps, (block + 1) * steps))
+    }
+
+    /// The steps of a range of [`AHEAD_BYTES`] that begins at `offset`.
+    pub(super) fn of_range(&self, offset: u64) -> (u32, u32) {
+        self.of(page_of(offset), page_of(offset + AHEAD_BYTES))
+    }
+
+    /// Somebody was asked for the memory of these steps, or is no more.
+    pub(super) fn set_asked(&mut self, (first, last): (u32, u32), is_asked: bool) {
+        if is_asked { self.asked.insert_run(first, last) } else { self.asked.remove_run(first, last) }
     }
 }

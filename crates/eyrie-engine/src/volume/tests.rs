@@ -1,5 +1,6 @@
 //! Volumes as a whole: allocation against a model, closing and opening, rebuilding, hostile bytes, threads.
 
+mod growth;
 mod host_failures;
 
 use std::collections::BTreeMap;
@@ -528,80 +529,4 @@ fn regression_an_allocation_that_is_refused_does_not_wait_for_itself() {
     plan.fail(Some(Failing { site, kind: FailureKind::Full, first: 1, lasts: false }));
     assert!(matches!(allocate(), Err(Error::NoSpace)));
     assert_ne!(allocate().expect("room"), first);
-}
-
-/// A volume of 160 MiB in groups of 64 MiB, on shared memory where the host has a file for it.
-fn on_file(path: &std::path::Path) -> Volume {
-    let options = Options { group_bytes: 64 << 20, medium: MediumChoice::Dram, ..options() };
-    Volume::create(path, Some(160 << 20), &options).expect("created")
-}
-
-/// Bytes that the host has provided for the volume at `path`.
-fn provided(path: &std::path::Path) -> u64 {
-    use std::os::unix::fs::MetadataExt;
-    std::fs::metadata(segment_path(path)).expect("a file").blocks() * 512
-}
-
-#[test]
-fn a_volume_that_grows_asks_the_host_for_little_at_a_time() {
-    let parent = tempfile::tempdir().expect("a directory");
-    let path = parent.path().join("v");
-    let volume = on_file(&path);
-    let mut before = provided(&path);
-    assert!(before <= 4 << 20, "{before}");
-    let mut taken = 0;
-    while let Ok(extent) = volume.space().allocate(64 << 10) {
-        taken += extent.bytes();
-        let now = provided(&path);
-        assert!(now >= taken, "nothing is given out before there is memory");
-        assert!(now - before <= (2 << 20) + (64 << 10), "one call took {} bytes", now - before);
-        before = now;
-    }
-    assert!(taken > 159 << 20, "{taken}");
-}
-
-#[test]
-fn a_crash_leaves_no_step_that_is_believed_to_have_memory() {
-    let parent = tempfile::tempdir().expect("a directory");
-    let path = parent.path().join("v");
-    let volume = on_file(&path);
-    let kept = volume.space().allocate(4096).expect("empty");
-    let used = provided(&path);
-    // As when the process dies.
-    drop(volume);
-    let (mut volume, opened) = Volume::open(&path, eyrie_medium::PagedOptions::for_host()).expect("a volume");
-    assert_eq!(opened, Opened::Crashed);
-    let marks = volume.marks();
-    marks.mark_extent(kept).expect("within");
-    volume.adopt(&marks);
-    let mut taken = 0;
-    while taken < 100 << 20 {
-        taken += volume.space().allocate(64 << 10).expect("room").bytes();
-        assert!(provided(&path) >= taken, "{taken} given out, {} provided, {used} before", provided(&path));
-    }
-}
-
-#[test]
-fn extents_larger_than_a_step_find_steps_in_a_row() {
-    let options = Options { group_bytes: 16 << 20, ..options() };
-    let volume = Volume::create_on(Medium::memory(70 << 20).expect("memory"), &options).expect("a volume");
-    let space = volume.space();
-    let empty = space.usage().free;
-    let mut held = Held::default();
-    for bytes in [4096, 5 << 20, 16 << 20, 2 << 20, 8 << 20, (2 << 20) + 4096, 16 << 20, 4096] {
-        let extent = space.allocate(bytes).expect("room");
-        held.claim(extent.addr, extent.bytes());
-        held.extents.push(extent);
-    }
-    assert_eq!(space.compare(&held.marks(&volume)), []);
-    held.extents.drain(..).for_each(|extent| space.release(extent));
-    // Steps that were never provided and steps that were make up the same groups.
-    for _ in 0..2 {
-        let whole: Vec<_> = std::iter::from_fn(|| space.allocate(16 << 20).ok()).collect();
-        assert_eq!(whole.len(), 3);
-        whole.into_iter().for_each(|extent| space.release(extent));
-        space.trim(false).expect("sound");
-    }
-    assert_eq!(space.compare(&volume.marks()), []);
-    assert_eq!((space.usage().free, space.refused_frees()), (empty, 0));
 }

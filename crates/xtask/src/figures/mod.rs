@@ -1,8 +1,10 @@
 //! Measures every figure that is promised, and says which are missed.
 
 mod disk;
+mod entries;
 mod scale;
 mod speed;
+mod stalls;
 
 use std::fmt::Display;
 use std::path::PathBuf;
@@ -18,6 +20,10 @@ pub enum Part {
     Speed,
     /// A million files
     Scale,
+    /// Calls in directories of 10 to 1,000,000 entries against tmpfs
+    Entries,
+    /// The longest calls while a volume grows against tmpfs
+    Stalls,
     /// A volume on a disk against the disk's own file system
     Disk,
 }
@@ -91,6 +97,12 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     }
     if wants(Part::Scale) {
         figures.extend(scale::measure(&directory(&arguments.memory)?)?);
+    }
+    if wants(Part::Entries) {
+        figures.extend(entries::measure(&directory(&arguments.memory)?)?);
+    }
+    if wants(Part::Stalls) {
+        figures.extend(stalls::measure(&directory(&arguments.memory)?)?);
     }
     if wants(Part::Disk) {
         figures.extend(disk::measure(&directory(&arguments.disk)?)?);

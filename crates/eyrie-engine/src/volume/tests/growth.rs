@@ -1,0 +1,197 @@
+//! Volumes that grow: in steps that calls provide, and by what a thread provides ahead of need.
+
+use std::path::Path;
+
+use eyrie_medium::{
+    Failing, FailureKind, Fault, Medium, PagedOptions, Plan, Recorder, SiteKind, in_forked_child,
+};
+
+use super::{Held, options};
+use crate::volume::{MediumChoice, Opened, Options, Volume, segment_path};
+use crate::{Error, object::pointer::Extent};
+
+/// A volume of 160 MiB in groups of 64 MiB, on shared memory where the host has a file for it.
+fn on_file(path: &Path) -> Volume {
+    let options = Options { group_bytes: 64 << 20, medium: MediumChoice::Dram, ..options() };
+    Volume::create(path, Some(160 << 20), &options).expect("created")
+}
+
+/// Bytes that the host has provided for the volume at `path`.
+fn provided(path: &Path) -> u64 {
+    use std::os::unix::fs::MetadataExt;
+    std::fs::metadata(segment_path(path)).expect("a file").blocks() * 512
+}
+
+#[test]
+fn a_volume_that_grows_asks_the_host_for_little_at_a_time() {
+    let parent = directory();
+    let path = parent.path().join("v");
+    let volume = on_file(&path);
+    let mut taken = volume.space().allocate(4096).expect("empty").bytes();
+    assert!(provided(&path) <= 1 << 20, "{}", provided(&path));
+    while let Ok(extent) = volume.space().allocate(64 << 10) {
+        taken += extent.bytes();
+        let now = provided(&path);
+        assert!(now >= taken, "nothing is given out before there is memory");
+        assert!(now - taken <= 13 << 20, "{} bytes more than were needed", now - taken);
+    }
+    assert!(taken > 159 << 20, "{taken}");
+}
+
+#[test]
+fn a_crash_leaves_no_step_that_is_believed_to_have_memory() {
+    let parent = directory();
+    let path = parent.path().join("v");
+    let volume = on_file(&path);
+    let kept = volume.space().allocate(4096).expect("empty");
+    let used = provided(&path);
+    // As when the process dies.
+    drop(volume);
+    let (mut volume, opened) = Volume::open(&path, PagedOptions::for_host()).expect("a volume");
+    assert_eq!(opened, Opened::Crashed);
+    let marks = volume.marks();
+    marks.mark_extent(kept).expect("within");
+    volume.adopt(&marks);
+    let mut taken = 0;
+    while taken < 100 << 20 {
+        taken += volume.space().allocate(64 << 10).expect("room").bytes();
+        assert!(provided(&path) >= taken, "{taken} given out, {} provided, {used} before", provided(&path));
+    }
+}
+
+#[test]
+fn extents_larger_than_a_step_find_steps_in_a_row() {
+    let options = Options { group_bytes: 16 << 20, ..options() };
+    let volume = Volume::create_on(Medium::memory(70 << 20).expect("memory"), &options).expect("a volume");
+    let space = volume.space();
+    let empty = space.usage().free;
+    let mut held = Held::default();
+    for bytes in [4096, 5 << 20, 16 << 20, 2 << 20, 8 << 20, (2 << 20) + 4096, 16 << 20, 4096] {
+        let extent = space.allocate(bytes).expect("room");
+        held.claim(extent.addr, extent.bytes());
+        held.extents.push(extent);
+    }
+    assert_eq!(space.compare(&held.marks(&volume)), []);
+    held.extents.drain(..).for_each(|extent| space.release(extent));
+    // Steps that were never provided and steps that were make up the same groups.
+    for _ in 0..2 {
+        let whole: Vec<_> = std::iter::from_fn(|| space.allocate(16 << 20).ok()).collect();
+        assert_eq!(whole.len(), 3);
+        whole.into_iter().for_each(|extent| space.release(extent));
+        space.trim(false).expect("sound");
+    }
+    assert_eq!(space.compare(&volume.marks()), []);
+    assert_eq!((space.usage().free, space.refused_frees()), (empty, 0));
+}
+
+/// Takes extents of 64 KiB until `bytes` more are in use.
+fn take(volume: &Volume, bytes: u64) -> Vec<Extent> {
+    (0..bytes / (64 << 10)).map(|_| volume.space().allocate(64 << 10).expect("room")).collect()
+}
+
+/// True if this process maps the file at `path`.
+fn is_mapped(path: &Path) -> bool {
+    let path = segment_path(path);
+    let path = path.to_str().expect("plain");
+    std::fs::read_to_string("/proc/self/maps").expect("this process's own").contains(path)
+}
+
+/// A directory in shared memory where there is some.
+fn directory() -> tempfile::TempDir {
+    tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).expect("a directory")
+}
+
+#[test]
+fn a_volume_dropped_on_another_thread_stops_providing() {
+    let parent = directory();
+    for bytes in [5 << 20, 6 << 20, 20 << 20] {
+        let path = parent.path().join(bytes.to_string());
+        let volume = on_file(&path);
+        take(&volume, bytes);
+        assert!(is_mapped(&path));
+        std::thread::spawn(move || drop(volume)).join().expect("it ran");
+        assert!(!is_mapped(&path), "the thread that provides has the mapping");
+    }
+}
+
+#[test]
+fn a_forked_child_of_a_growing_volume_gets_its_error_and_ends() {
+    let parent = directory();
+    let path = parent.path().join("v");
+    let volume = on_file(&path);
+    take(&volume, 20 << 20);
+    // The thread has something in hand in some of the rounds.
+    for _ in 0..20 {
+        let extents = take(&volume, 10 << 20);
+        let told = in_forked_child(|| {
+            let is_forked = |error| matches!(error, Some(Error::Fault(Fault::Forked)));
+            is_forked(volume.trim().err())
+                && is_forked(volume.save().err())
+                && is_forked(volume.space().allocate(8 << 20).err())
+        });
+        assert!(told.expect("a child"));
+        extents.into_iter().for_each(|extent| volume.space().release(extent));
+        volume.space().trim(false).expect("sound");
+    }
+    take(&volume, 20 << 20);
+}
+
+#[test]
+fn a_host_that_starts_no_thread_has_volumes_grow_all_the_same() {
+    let parent = directory();
+    let (plan, counted) = (Plan::default(), Plan::default());
+    counted.count_calls();
+    counted.on_this_thread(|| take(&on_file(&parent.path().join("counted")), 20 << 20));
+    let is_start = |file: &str| file.ends_with("eyrie-medium/src/ahead.rs");
+    let sites = counted.calls();
+    let site = sites.keys().find(|site| site.kind == SiteKind::Host && is_start(site.file));
+    let site = *site.expect("it starts a thread");
+    assert_eq!(sites[&site], 1, "a medium has one");
+    plan.fail(Some(Failing { site, kind: FailureKind::Full, first: 1, lasts: true }));
+    let path = parent.path().join("v");
+    plan.on_this_thread(|| {
+        let volume = on_file(&path);
+        let mut taken = 0;
+        while let Ok(extent) = volume.space().allocate(64 << 10) {
+            taken += extent.bytes();
+            assert!(provided(&path) <= taken + (5 << 20), "nothing is provided ahead");
+        }
+        assert!(taken > 159 << 20, "{taken}");
+    });
+    assert_eq!(plan.failed(), 1, "the host is asked once");
+}
+
+#[test]
+fn memory_provided_ahead_goes_back_with_a_trim_or_a_close() {
+    let parent = directory();
+    let path = parent.path().join("v");
+    let volume = on_file(&path);
+    for _ in 0..3 {
+        let extents = take(&volume, 40 << 20);
+        assert!(provided(&path) >= 40 << 20);
+        extents.into_iter().for_each(|extent| volume.space().release(extent));
+        volume.trim().expect("sound");
+        assert!(provided(&path) <= 1 << 20, "{}", provided(&path));
+    }
+    let extents = take(&volume, 40 << 20);
+    extents.into_iter().for_each(|extent| volume.space().release(extent));
+    volume.close().expect("sound");
+    // What is free is saved in the volume itself.
+    assert!(provided(&path) <= 2 << 20, "{}", provided(&path));
+}
+
+#[test]
+fn media_of_tests_provide_nothing_ahead() {
+    let addr = eyrie_medium::Addr::from_raw(4 << 20);
+    let bytes = 16 << 20;
+    let memory = Medium::memory(bytes).expect("memory");
+    let traced = Medium::traced(bytes, Recorder::of(Plan::default())).expect("memory");
+    let file = tempfile::tempfile().expect("a file");
+    file.set_len(bytes).expect("room");
+    let copy = Medium::copy_of(&file, bytes).expect("a copy");
+    for medium in [memory, traced, copy] {
+        assert!(!medium.provide_ahead(addr));
+        medium.recall_ahead();
+        assert!(medium.provided_ahead().is_none());
+    }
+}

@@ -1,0 +1,173 @@
+//! Calls in directories of 10 to 1,000,000 entries, on Eyrie and on tmpfs in alternation.
+
+use std::path::Path;
+use std::time::Instant;
+
+use eyrie::{Credentials, Host, OpenFlags, Posix, PosixExt, Volume};
+
+use super::{Figure, median};
+use crate::run::Result;
+
+/// Entries of the directories.
+const COUNTS: [u32; 4] = [10, 1000, 100_000, 1_000_000];
+/// Calls that are timed at once.
+const BATCH: u32 = 200;
+const ROUNDS: u32 = 41;
+/// Rounds of listing, which take longest.
+const LISTINGS: u32 = 5;
+const VOLUME_BYTES: u64 = 2 << 30;
+/// The longest that `stat` of a directory may take, in µs.
+const STAT_US: f64 = 1.0;
+
+/// A call on one entry, or on the directory.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Call {
+    Open,
+    Stat,
+    Create,
+    Unlink,
+    StatDirectory,
+    List,
+}
+
+impl Call {
+    const ALL: [Call; 6] =
+        [Call::Open, Call::Stat, Call::Create, Call::Unlink, Call::StatDirectory, Call::List];
+
+    fn name(self) -> &'static str {
+        match self {
+            Call::Open => "open + close",
+            Call::Stat => "stat",
+            Call::Create => "create",
+            Call::Unlink => "unlink",
+            Call::StatDirectory => "stat of the directory",
+            Call::List => "listing, an entry",
+        }
+    }
+
+    fn rounds(self) -> u32 {
+        if self == Call::List { LISTINGS } else { ROUNDS }
+    }
+}
+
+/// The times of one call on both sides, in µs.
+#[derive(Default)]
+struct Times {
+    ours: Vec<f64>,
+    theirs: Vec<f64>,
+}
+
+/// A number below `count` that depends on both others: 7,919 has no factor in common with a count.
+fn spread(round: u32, number: u32, count: u32) -> u32 {
+    let nth = u64::from(round) * u64::from(BATCH) + u64::from(number);
+    (nth * 7919 % u64::from(count)) as u32
+}
+
+fn dir(count: u32) -> String {
+    format!("/of-{count}")
+}
+
+fn fill(fs: &impl Posix, count: u32) -> Result<()> {
+    fs.create_dir(dir(count))?;
+    for number in 0..count {
+        create(fs, &format!("{}/file-{number:07}", dir(count)))?;
+    }
+    Ok(())
+}
+
+fn create(fs: &impl Posix, path: &str) -> Result<()> {
+    let handle = fs.open(path, OpenFlags::WRITE | OpenFlags::CREATE | OpenFlags::EXCLUSIVE, 0o644)?;
+    Ok(fs.close(handle)?)
+}
+
+/// Time of one call in a directory of `count` entries, in µs.
+fn time(fs: &impl Posix, call: Call, count: u32, round: u32) -> Result<f64> {
+    let dir = dir(count);
+    let old: Vec<String> =
+        (0..BATCH).map(|number| format!("{dir}/file-{:07}", spread(round, number, count))).collect();
+    let new: Vec<String> =
+        (0..BATCH).map(|number| format!("{dir}/new-{:07}", round * BATCH + number)).collect();
+    let started = Instant::now();
+    let mut done = BATCH;
+    match call {
+        Call::Open => {
+            for path in &old {
+                fs.close(fs.open(path, OpenFlags::READ, 0)?)?;
+            }
+        }
+        Call::Stat => old.iter().try_for_each(|path| fs.stat(path).map(drop))?,
+        Call::Create => new.iter().try_for_each(|path| create(fs, path))?,
+        Call::Unlink => new.iter().try_for_each(|path| fs.unlink(path))?,
+        Call::StatDirectory => (0..BATCH).try_for_each(|_| fs.stat(&dir).map(drop))?,
+        Call::List => {
+            done = 0;
+            for entry in fs.read_dir(&dir)? {
+                entry?;
+                done += 1;
+            }
+            if done != count {
+                return Err(format!("{done} of {count} entries were listed").into());
+            }
+        }
+    }
+    Ok(started.elapsed().as_secs_f64() * 1e6 / f64::from(done))
+}
+
+/// Measures in directory `memory` of the host.
+pub fn measure(memory: &Path) -> Result<Vec<Figure>> {
+    let path = memory.join(format!("eyrie-entries-{}", std::process::id()));
+    let done = compare(&path.join("volume"), &path.join("host"));
+    // What is in the way of removing it is told by the next run.
+    let _ = std::fs::remove_dir_all(&path);
+    done
+}
+
+fn compare(volume: &Path, host: &Path) -> Result<Vec<Figure>> {
+    std::fs::create_dir_all(host)?;
+    let volume = Volume::create(volume, VOLUME_BYTES)?;
+    let host = Host::new(host)?;
+    let files = volume.files(Credentials::of_process());
+    let mut figures = Vec::new();
+    println!("µs a call, Eyrie / tmpfs, in a directory of so many entries");
+    println!("{:24}{}", "", COUNTS.map(|count| format!("{count:>18}")).concat());
+    for count in COUNTS {
+        fill(&files, count)?;
+        fill(&host, count)?;
+    }
+    let mut rows: [[Times; COUNTS.len()]; Call::ALL.len()] = Default::default();
+    for (at, count) in COUNTS.into_iter().enumerate() {
+        // One makes what the next removes.
+        for pair in [
+            &[Call::Open][..],
+            &[Call::Stat],
+            &[Call::Create, Call::Unlink],
+            &[Call::StatDirectory],
+            &[Call::List],
+        ] {
+            for round in 0..pair[0].rounds() {
+                for &call in pair {
+                    let times = &mut rows[call as usize][at];
+                    times.ours.push(time(&files, call, count, round)?);
+                    times.theirs.push(time(&host, call, count, round)?);
+                }
+            }
+        }
+    }
+    for (call, row) in Call::ALL.into_iter().zip(rows) {
+        let mut cells = String::new();
+        for (times, count) in row.into_iter().zip(COUNTS) {
+            let (ours, theirs) = (median(times.ours), median(times.theirs));
+            cells += &format!("{:>18}", format!("{ours:.3} / {theirs:.3}"));
+            let name = format!("{}, of {count}", call.name());
+            match call {
+                Call::StatDirectory => figures.push(Figure::at_most(name, STAT_US, ours, " µs")),
+                Call::List => figures.push(Figure::at_least(name, 1.0, theirs / ours, " × tmpfs")),
+                Call::Open | Call::Stat | Call::Create | Call::Unlink => {}
+            }
+        }
+        println!("{:24}{cells}", call.name());
+    }
+    drop(files);
+    volume.close()?;
+    Ok(figures)
+}

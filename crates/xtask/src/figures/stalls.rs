@@ -1,0 +1,225 @@
+//! The longest calls while a volume grows: a histogram of every call, on Eyrie and on tmpfs.
+//!
+//! A call above the limit in which its thread was busy that long is Eyrie's own. A call that slept as long may have waited for another
+//! program, for the hypervisor, or for work of the kernel that Eyrie asked for. It counts as the host's only if the same calls on tmpfs
+//! are held up about as often in the same run. The memory that a hypervisor gives counts as the thread's own time, so memory is
+//! brought in before.
+
+use std::path::Path;
+use std::time::Instant;
+
+use eyrie::{Credentials, Host, OpenFlags, Posix, PosixExt, Volume};
+use hdrhistogram::Histogram;
+use rustix::time::{ClockId, clock_gettime};
+
+use super::Figure;
+use crate::run::Result;
+
+const FILES: u32 = 1_000_000;
+/// Files of a directory, where there are many directories.
+const IN_ONE: u32 = 1000;
+const BLOCK: usize = 4096;
+/// Blocks appended to one file.
+const APPENDS: u32 = 1 << 18;
+/// Size of each volume; what is made in it needs two thirds of that.
+const VOLUME_BYTES: u64 = 7 << 30;
+/// Memory that is brought in before a side is measured, in bytes.
+const WARM_BYTES: usize = 6 << 30;
+/// The longest that a call may take, in ns.
+const LONGEST: u64 = 5_000_000;
+
+/// Calls in a million above [`LONGEST`] that may be the host's where tmpfs has none.
+const STRAY: f64 = 5.0;
+
+/// What a side is asked to do.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Load {
+    CreateInMany,
+    CreateInOne,
+    Append,
+}
+
+impl Load {
+    const ALL: [Load; 3] = [Load::CreateInMany, Load::CreateInOne, Load::Append];
+
+    fn name(self) -> &'static str {
+        match self {
+            Load::CreateInMany => "1,000,000 creates of 4 KiB, directories of 1,000",
+            Load::CreateInOne => "1,000,000 creates of 4 KiB, one directory",
+            Load::Append => "262,144 appends of 4 KiB to one file",
+        }
+    }
+}
+
+/// The calls of one side.
+struct Calls {
+    times: Histogram<u64>,
+    seconds: f64,
+    /// Calls above [`LONGEST`] in which the thread itself was busy that long.
+    own: u32,
+    /// The most that a thread was busy in one call, in ns.
+    busiest: u64,
+    /// Times that the thread was made to wait for another.
+    switches: u64,
+}
+
+/// Time that this thread was busy, in ns.
+fn busy() -> u64 {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+/// How often another thread took this one's processor.
+fn switches() -> Result<u64> {
+    let status = std::fs::read_to_string("/proc/thread-self/status")?;
+    let line = status.lines().find_map(|line| line.strip_prefix("nonvoluntary_ctxt_switches:"));
+    Ok(line.ok_or("no count of context switches")?.trim().parse()?)
+}
+
+impl Calls {
+    fn new() -> Result<Calls> {
+        Ok(Calls { times: Histogram::new(3)?, seconds: 0.0, own: 0, busiest: 0, switches: switches()? })
+    }
+
+    fn time(&mut self, call: impl FnOnce() -> Result<()>) -> Result<()> {
+        let (before, started) = (busy(), Instant::now());
+        call()?;
+        let took = started.elapsed();
+        let was_busy = busy() - before;
+        let nanoseconds = took.as_nanos() as u64;
+        self.times.record(nanoseconds)?;
+        self.seconds += took.as_secs_f64();
+        self.own += u32::from(nanoseconds > LONGEST && was_busy > LONGEST);
+        self.busiest = self.busiest.max(was_busy);
+        Ok(())
+    }
+
+    fn above(&self, nanoseconds: u64) -> u64 {
+        self.times.len() - self.times.count_between(0, nanoseconds)
+    }
+
+    /// Calls above [`LONGEST`] in a million.
+    fn long_in_a_million(&self) -> f64 {
+        self.above(LONGEST) as f64 * 1e6 / self.times.len() as f64
+    }
+
+    /// Calls above [`LONGEST`] that the host did not cause: all of them, unless `theirs` has about as many.
+    fn not_the_hosts(&self, theirs: &Calls) -> u64 {
+        let is_like_theirs = self.long_in_a_million() <= 2.0 * theirs.long_in_a_million() + STRAY;
+        if is_like_theirs { u64::from(self.own) } else { self.above(LONGEST) }
+    }
+
+    fn print(&self, side: &str, load: Load) {
+        let at = |quantile| self.times.value_at_quantile(quantile) as f64 / 1e3;
+        println!(
+            "{}: {side}: p50 {:.2} p99 {:.2} p99.9 {:.1} max {:.0} µs; above 1 ms {}, above 5 ms {} ({} of them busy; {:.1} in a million); \
+             busiest {:.0} µs; {} involuntary switches; {:.2} s",
+            load.name(),
+            at(0.5),
+            at(0.99),
+            at(0.999),
+            self.times.max() as f64 / 1e3,
+            self.above(1_000_000),
+            self.above(LONGEST),
+            self.own,
+            self.long_in_a_million(),
+            self.busiest as f64 / 1e3,
+            self.switches,
+            self.seconds,
+        );
+    }
+}
+
+fn calls(fs: &impl Posix, load: Load) -> Result<Calls> {
+    let block = [7; BLOCK];
+    let flags = OpenFlags::WRITE | OpenFlags::CREATE | OpenFlags::EXCLUSIVE;
+    let mut calls = Calls::new()?;
+    if load == Load::Append {
+        let handle = fs.open("/growing", flags, 0o644)?;
+        for _ in 0..APPENDS {
+            calls.time(|| fs.append(&handle, &block).map(drop).map_err(Into::into))?;
+        }
+        fs.close(handle)?;
+    } else {
+        let in_one = if load == Load::CreateInOne { FILES } else { IN_ONE };
+        for number in 0..FILES {
+            let dir = format!("/{:06}", number / in_one);
+            if number % in_one == 0 {
+                fs.create_dir(&dir)?;
+            }
+            let path = format!("{dir}/file-{number:07}");
+            calls.time(|| {
+                let handle = fs.open(&path, flags, 0o644)?;
+                fs.write_at(&handle, &block, 0)?;
+                Ok(fs.close(handle)?)
+            })?;
+        }
+    }
+    calls.switches = switches()? - calls.switches;
+    Ok(calls)
+}
+
+/// Brings memory in from what hosts virtual machines, and gives it back to this machine.
+fn warm_up() {
+    drop(std::hint::black_box(vec![1_u8; WARM_BYTES]));
+}
+
+fn on_volume(path: &Path, load: Load) -> Result<Calls> {
+    let volume = Volume::create(path, VOLUME_BYTES)?;
+    warm_up();
+    let calls = calls(&volume.files(Credentials::of_process()), load)?;
+    volume.close()?;
+    Ok(calls)
+}
+
+fn on_host(path: &Path, load: Load) -> Result<Calls> {
+    std::fs::create_dir(path)?;
+    let host = Host::new(path)?;
+    warm_up();
+    calls(&host, load)
+}
+
+/// Measures in directory `memory` of the host.
+pub fn measure(memory: &Path) -> Result<Vec<Figure>> {
+    let path = memory.join(format!("eyrie-stalls-{}", std::process::id()));
+    let mut figures = Vec::new();
+    for load in Load::ALL {
+        let measure = |side: fn(&Path, Load) -> Result<Calls>| {
+            let done = side(&path, load);
+            // What is in the way of removing it is told by the next side.
+            let _ = std::fs::remove_dir_all(&path);
+            done
+        };
+        let (ours, theirs) = (measure(on_volume)?, measure(on_host)?);
+        ours.print("Eyrie", load);
+        theirs.print("tmpfs", load);
+        let name = |what: &str| format!("{}: {what}", load.name());
+        let not_the_hosts = ours.not_the_hosts(&theirs) as f64;
+        figures.push(Figure::at_most(name("calls above 5 ms, without the host's"), 0.0, not_the_hosts, ""));
+        let ratio = theirs.seconds / ours.seconds;
+        figures.push(Figure::at_least(name("first use of memory"), 1.0, ratio, " × tmpfs"));
+    }
+    Ok(figures)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn calls_with(long: u64, own: u32) -> Calls {
+        let mut calls = Calls::new().expect("a thread's own status");
+        calls.times.record_n(1000, 1_000_000 - long).expect("within");
+        calls.times.record_n(2 * LONGEST, long).expect("within");
+        calls.own = own;
+        calls
+    }
+
+    #[test]
+    fn long_calls_are_the_hosts_only_if_tmpfs_has_as_many() {
+        let theirs = calls_with(10, 0);
+        assert_eq!(calls_with(25, 0).not_the_hosts(&theirs), 0);
+        assert_eq!(calls_with(25, 2).not_the_hosts(&theirs), 2, "busy ones never are");
+        assert_eq!(calls_with(26, 0).not_the_hosts(&theirs), 26);
+        assert_eq!(calls_with(6, 0).not_the_hosts(&calls_with(0, 0)), 6);
+    }
+}
