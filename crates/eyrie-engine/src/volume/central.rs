@@ -95,7 +95,7 @@ pub(super) struct Central {
     groups: u64,
     /// Steps that are free as a whole and not in `buddy`: the host may not have provided their memory, or taken it back.
     steps: Steps,
-    /// Steps that calls provided.
+    /// Steps that calls provided since the last time that groups were set aside.
     grown: u32,
     /// Ranges of memory that are being provided ahead of need, or were and are not given out.
     ahead: u32,
@@ -304,6 +304,8 @@ impl Central {
     /// that were before. As ranges of offsets.
     pub(super) fn set_aside(&mut self, shared: &Shared, all: bool) -> Vec<(u64, u64)> {
         self.recall(shared);
+        // A close takes a little afterwards, and must not have more provided for it.
+        self.grown = 0;
         let mut free = self.buddy.pages().clone();
         self.steps.runs(shared).for_each(|(start, end)| free.insert_run(start, end));
         let mut told = Vec::new();
