@@ -4,8 +4,8 @@
 //! parents, the storage that objects use and what the allocator thinks is free. It reads all extended attributes, looks at
 //! every field that a reader hands on ([`fields`]), and changes nothing.
 //!
-//! The superblock, the redo slots, the saved allocator and the journal have checksums, and opening a volume refuses what
-//! is wrong in them. Only a time of creation is left to be looked at here.
+//! Opening a volume checks what has a checksum. It refuses wrong redo records and two damaged superblocks, and does without
+//! a damaged superblock copy, saved allocator or end of the journal. Only a time of creation is left to be looked at here.
 
 mod fields;
 
