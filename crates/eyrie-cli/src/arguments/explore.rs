@@ -66,7 +66,7 @@ pub struct Explore {
     #[arg(long, value_enum, default_value_t = ExploredMedium::Pmem)]
     pub medium: ExploredMedium,
     /// Size of the journal of a disk [default: what the volume's size says]
-    #[arg(long, value_name = "SIZE", value_parser = text::parse_size)]
+    #[arg(long, value_name = "SIZE", value_parser = text::parse_size, requires = "script")]
     pub journal: Option<u64>,
     /// Images of one crash that are opened one after the other, at most [default: 200000, of a disk 64]
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
@@ -103,7 +103,7 @@ pub struct Explore {
     pub json: bool,
     /// Break each rule of docs/rules.md in turn, in a process of its own: some built-in run must notice
     #[cfg(feature = "mutants")]
-    #[arg(long, conflicts_with_all = ["script", "faults", "without", "exhaustive"])]
+    #[arg(long, conflicts_with_all = ["script", "faults", "without", "exhaustive", "size", "medium", "images"])]
     pub mutants: bool,
     /// Break only this rule
     #[cfg(feature = "mutants")]

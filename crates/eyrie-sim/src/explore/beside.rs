@@ -123,9 +123,11 @@ impl Orders {
             })
         };
         let whole = by(Made::lasting);
-        // A write that is seen early may have looked its name up before calls of the other thread that have returned.
+        // A write that is seen early may have looked its name up before calls of the other thread that have returned. On a disk
+        // nothing is seen early: a drain takes whole Ops.
+        let is_early = rule == Rule::Lines;
         let our_early = table(rows, columns, |i, j, known, here| {
-            let Some(call) = ours.get(i) else { return };
+            let Some(call) = ours.get(i).filter(|_| is_early) else { return };
             whole[i][j].iter().filter_map(|(model, _)| call.early(model)).for_each(|m| add(here, m));
             if j > 0 {
                 known[i][j - 1]
@@ -135,7 +137,7 @@ impl Orders {
             }
         });
         let their_early = table(rows, columns, |i, j, known, here| {
-            let Some(call) = theirs.get(j) else { return };
+            let Some(call) = theirs.get(j).filter(|_| is_early) else { return };
             whole[i][j].iter().filter_map(|(model, _)| call.early(model)).for_each(|m| add(here, m));
             if i > 0 {
                 known[i - 1][j]

@@ -150,7 +150,7 @@ impl Recorded {
         let chains = Chains { recorded: self, source, kills, images: 0, goes_on: &mut || true };
         let mut left = self.killed(*first).map_err(|_| none)?;
         for link in links {
-            let process = match chains.process(left) {
+            let process = match caught(|| chains.process(left)).unwrap_or_else(Err) {
                 Ok(process) => process,
                 Err(what) => return Ok(Some(what)),
             };
@@ -159,7 +159,7 @@ impl Recorded {
                 Link::Power { after, picks } => process.failed(self, *after, picks)?,
             };
         }
-        let process = match chains.process(left) {
+        let process = match caught(|| chains.process(left)).unwrap_or_else(Err) {
             Ok(process) => process,
             Err(what) => return Ok(Some(what)),
         };

@@ -9,12 +9,18 @@ use super::suite::{Kind, Scripts, Trial, Work, kinds};
 use super::{Beside, Kills, Limits, Options, Start, record, record_beside};
 use crate::script::Script;
 
+/// The name of a search while no rule is broken.
+pub const NO_RULE: &str = "none";
+
 /// Size of the volumes, in bytes.
 const BYTES: u64 = 1 << 20;
 /// Scripts of a kind without an end.
 const SAMPLES: usize = 120;
 
-/// What noticed that a rule was broken.
+/// Scripts of a kind while no rule is broken.
+const CONTROL_SAMPLES: usize = 6;
+
+/// The first thing that was wrong while a rule was broken.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Caught {
     /// The medium.
@@ -23,20 +29,20 @@ pub struct Caught {
     pub kind: &'static str,
     /// Which of its scripts, from 1; 0 for what is no script.
     pub script: u64,
-    /// What was wrong, in one line.
+    /// The fact, in one line.
     pub what: String,
 }
 
-/// What became of a mutant.
+/// The result of a search with a broken rule, or with none.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Hunt {
-    /// The rule.
+    /// The rule; `none` if none was broken.
     pub rule: &'static str,
-    /// What noticed; `None`: nothing did.
+    /// The first thing that was wrong; `None` if everything was right.
     pub caught: Option<Caught>,
     /// Crash images that were opened.
     pub images: u64,
-    /// Whether every kind of run was tried to its end.
+    /// True if every kind of run was tried to its end.
     pub complete: bool,
 }
 
@@ -91,8 +97,10 @@ fn explore(
     }
 }
 
-/// A rule that is broken.
+/// A search for something that is wrong.
 struct Search<'a> {
+    /// Scripts of each kind, at most.
+    samples: usize,
     medium: &'static str,
     images: u64,
     goes_on: &'a dyn Fn() -> bool,
@@ -125,7 +133,7 @@ impl Search<'_> {
             Ok(start) => start,
             Err(error) => return Some((0, format!("while the volume was made: {error}"))),
         };
-        for (run, number) in work.scripts.by_ref().take(SAMPLES).zip(1..) {
+        for (run, number) in work.scripts.by_ref().take(self.samples).zip(1..) {
             if !goes_on() {
                 self.complete = false;
                 return None;
@@ -153,7 +161,7 @@ pub fn hunt(rule: SafetyRule, goes_on: &dyn Fn() -> bool) -> Hunt {
         On::Disk => &[Rule::Sectors],
         On::Both => &[Rule::Lines, Rule::Sectors],
     };
-    let mut search = Search { medium: "", images: 0, goes_on, complete: true };
+    let mut search = Search { samples: SAMPLES, medium: "", images: 0, goes_on, complete: true };
     let mut found = None;
     for &rule in media {
         search.medium = medium(rule);
@@ -164,4 +172,19 @@ pub fn hunt(rule: SafetyRule, goes_on: &dyn Fn() -> bool) -> Hunt {
     break_rule(None);
     let Search { images, complete, .. } = search;
     Hunt { rule: entry.id, caught: found, images, complete }
+}
+
+/// Explores some scripts of each kind that the catalogue names, while no rule is broken, for as long as `goes_on` says so. Whatever
+/// this catches is no consequence of a broken rule.
+pub fn control(goes_on: &dyn Fn() -> bool) -> Hunt {
+    break_rule(None);
+    let mut search = Search { samples: CONTROL_SAMPLES, medium: "", images: 0, goes_on, complete: true };
+    let mut caught = None;
+    for rule in [Rule::Lines, Rule::Sectors] {
+        search.medium = medium(rule);
+        let is_named = |kind: &Kind| SafetyRule::ALL.iter().any(|rule| rule.entry().hint == kind.name);
+        let mut named = kinds(rule, BYTES, CONTROL_SAMPLES).into_iter().filter(is_named);
+        caught = caught.or_else(|| named.find_map(|kind| search.kind(kind, limits(rule))));
+    }
+    Hunt { rule: NO_RULE, caught, images: search.images, complete: search.complete }
 }

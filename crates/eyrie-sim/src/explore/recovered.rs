@@ -103,10 +103,7 @@ fn open(
 
 /// Uses storage of every size until none is free: what the volume holds must stay as it is.
 fn filled(engine: &Scm, found: &Tree) -> Found {
-    let done = fill(engine).map_err(|error| format!("not usable: {error}"));
-    if !done? {
-        return Ok(());
-    }
+    fill(engine).map_err(|error| format!("not usable: {error}"))?;
     let mut now =
         try_tree(engine, Include::ALL).map_err(|error| format!("after more was written: {error}"))?;
     let mut was = found.clone();
@@ -118,8 +115,8 @@ fn filled(engine: &Scm, found: &Tree) -> Found {
         .map_or(Ok(()), |what| Err(format!("after more was written, is and should be: {what}")))
 }
 
-/// Whether there was room for anything.
-fn fill(engine: &Scm) -> eyrie_engine::Result<bool> {
+/// Makes files of every size and appends to an empty one, each until the volume is full.
+fn fill(engine: &Scm) -> eyrie_engine::Result<()> {
     let (dir, time) = (engine.root(), Time::new(5001, 0));
     let owner = Owner { mode: 0o600, uid: 0, gid: 0 };
     let is_full = |error: &eyrie_engine::Error| error.is_full();
@@ -131,17 +128,20 @@ fn fill(engine: &Scm) -> eyrie_engine::Result<bool> {
         let content = if bytes.is_empty() { Content::Empty } else { Content::Bytes(bytes) };
         engine.apply(&Op::Create { dir, name: &name, id, owner, content, time }).map(|_| id)
     };
+    let mut last = None;
     for (count, length) in [(16, 40), (8, 100), (8, 250), (4, 500), (4, 1000), (4, 2000)] {
         for _ in 0..count {
             match create(&vec![0xa5; length]) {
-                Err(error) if is_full(&error) => return Ok(false),
-                done => done?,
-            };
+                Err(error) if is_full(&error) => break,
+                done => last = Some(done?),
+            }
         }
     }
-    let id = match create(&[]) {
-        Err(error) if is_full(&error) => return Ok(false),
-        done => done?,
+    // Appends need no header, so an older file of this volume takes them where there is no room for a new one.
+    let id = match (create(&[]), last) {
+        (Err(error), None) if is_full(&error) => return Ok(()),
+        (Err(error), Some(last)) if is_full(&error) => last,
+        (done, _) => done?,
     };
     for length in [32 << 10, 4 << 10] {
         let data = vec![0xa5; length];
@@ -152,7 +152,7 @@ fn fill(engine: &Scm) -> eyrie_engine::Result<bool> {
             };
         }
     }
-    Ok(true)
+    Ok(())
 }
 
 pub(super) fn sound(engine: &Scm) -> Found {

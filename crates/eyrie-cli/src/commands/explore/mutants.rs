@@ -1,21 +1,29 @@
 //! `explore --mutants`.
 
 use std::io::{self, Write as _};
-use std::process::{Child, Command, Stdio};
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Once;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use eyrie_sim::explore::mutants::{SafetyRule, hunt};
+use eyrie_sim::explore::mutants::{NO_RULE, SafetyRule, control, hunt};
+use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::failure::{Doing, Failure, Result};
 use crate::output::Output;
 use crate::{arguments, interrupt};
 
-/// How long one mutant is hunted, in time of a processor, if nobody says.
+/// Time of a processor for one mutant, if nobody says.
 const TIME: Duration = Duration::from_secs(60);
-/// How many times as long its process may take before it counts as one that hangs: others need the processor, too.
-const PATIENCE: u32 = 10;
+/// A process hangs that has used this many times its time, and [`SLACK`], of a processor: it looks at its clock between images only.
+const PATIENCE: u32 = 3;
+const SLACK: Duration = Duration::from_secs(30);
+/// A process hangs, too, that has used no processor for so long.
+const STILL: Duration = Duration::from_secs(60);
+/// The first word of the line on standard error of a process that panicked.
+const PANICKED: &str = "panicked:";
 /// Processes at a time.
 const AT_ONCE: usize = 2;
 
@@ -29,61 +37,129 @@ fn processor_seconds() -> f64 {
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
-/// Breaks a rule in this process.
+/// Breaks a rule in this process, or none.
 pub(super) fn explore_one(id: &str, arguments: &arguments::Explore, output: &mut Output) -> Result<()> {
-    let rule = rule(id)?;
-    // What is caught is told in the report.
-    std::panic::set_hook(Box::new(|_| {}));
+    let rule = if id == NO_RULE { None } else { Some(rule(id)?) };
+    // The report has every panic that is caught. One line shows that there was one, should the process die of it.
+    let first = Once::new();
+    std::panic::set_hook(Box::new(move |panic| first.call_once(|| eprintln!("{PANICKED} {panic}"))));
     let most = arguments.time.unwrap_or(TIME).as_secs_f64();
-    let found = hunt(rule, &|| processor_seconds() < most);
+    let goes_on = || processor_seconds() < most;
+    let found = rule.map_or_else(|| control(&goes_on), |rule| hunt(rule, &goes_on));
     let mut value = json!(found);
     value["seconds"] = json!(processor_seconds());
     output.json(&value)
 }
 
-/// A process in which a rule is broken.
+/// Time that a process has had of a processor, according to its line in `/proc/PID/stat`.
+fn processor_time(stat: &str) -> Option<Duration> {
+    // The name in parentheses may hold anything; the fields after it begin with the third.
+    let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace();
+    let user: u64 = fields.nth(14 - 3)?.parse().ok()?;
+    let system: u64 = fields.next()?.parse().ok()?;
+    Some(Duration::from_secs_f64((user + system) as f64 / rustix::param::clock_ticks_per_second() as f64))
+}
+
+/// A process in which a rule is broken, or none.
 struct Hunted {
-    rule: SafetyRule,
+    name: &'static str,
     process: Child,
-    began: Instant,
+    /// Its time of a processor when it was last looked at, and since when that has not changed.
+    used: Duration,
+    since: Instant,
 }
 
 impl Hunted {
-    fn start(rule: SafetyRule, time: Duration) -> Result<Hunted> {
+    fn start(name: &'static str, time: Duration) -> Result<Hunted> {
         let program = std::env::current_exe().doing("find this program", "eyrie")?;
         let mut command = Command::new(program);
-        command.args(["explore", "--json", "--mutant", rule.entry().id]);
+        command.args(["explore", "--json", "--mutant", name]);
         command.arg("--time").arg(format!("{}s", time.as_secs()));
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let process = command.spawn().doing("start", "eyrie explore --mutant")?;
-        Ok(Hunted { rule, process, began: Instant::now() })
+        Ok(Hunted { name, process, used: Duration::ZERO, since: Instant::now() })
     }
 
-    /// What became of it, when its process has ended or must.
+    /// A report without the process's own.
+    fn value(&self, key: &str, found: Value) -> Value {
+        let seconds = self.used.as_secs_f64();
+        let mut value =
+            json!({ "rule": self.name, "caught": null, "images": 0, "complete": false, "seconds": seconds });
+        value[key] = found;
+        value
+    }
+
+    /// True if the process makes no progress.
+    fn hangs(&mut self, time: Duration) -> io::Result<bool> {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.process.id()))?;
+        let used = processor_time(&stat).ok_or(io::ErrorKind::InvalidData)?;
+        if used > self.used {
+            (self.used, self.since) = (used, Instant::now());
+        }
+        Ok(used > time * PATIENCE + SLACK || self.since.elapsed() > STILL)
+    }
+
+    /// Its report, when its process has ended or must.
     fn end(&mut self, time: Duration) -> io::Result<Option<Value>> {
-        let seen = |what: String| {
-            let caught = json!({ "medium": "-", "kind": "-", "script": 0, "what": what });
-            let seconds = self.began.elapsed().as_secs_f64();
-            json!({ "rule": self.rule.entry().id, "caught": caught, "images": 0, "complete": false, "seconds": seconds })
-        };
+        let caught = |what: String| json!({ "medium": "-", "kind": "-", "script": 0, "what": what });
         if self.process.try_wait()?.is_none() {
-            if self.began.elapsed() < time * PATIENCE {
+            if !self.hangs(time)? {
                 return Ok(None);
             }
             self.process.kill()?;
             self.process.wait()?;
-            return Ok(Some(seen("it hangs".to_string())));
+            return Ok(Some(self.value("caught", caught("it hangs".to_string()))));
         }
         let status = self.process.wait()?;
         let told = self.process.stdout.take().map(io::read_to_string).transpose()?.unwrap_or_default();
-        Ok(Some(serde_json::from_str(&told).unwrap_or_else(|_| seen(format!("the process ended: {status}")))))
+        let errors = self.process.stderr.take().map(io::read_to_string).transpose()?.unwrap_or_default();
+        Ok(Some(match serde_json::from_str(&told) {
+            Ok(value) => value,
+            Err(_) if is_death(status, &errors) => {
+                self.value("caught", caught(format!("the process ended: {status}")))
+            }
+            Err(_) => {
+                let why = errors.lines().next().map_or(String::new(), |line| format!(": {line}"));
+                self.value("failed", json!(format!("{status}{why}")))
+            }
+        }))
     }
+}
+
+/// True if a process without a report died of what it did: it panicked, or broke its own memory. Another signal came from outside.
+fn is_death(status: ExitStatus, errors: &str) -> bool {
+    let own = [Signal::SEGV, Signal::BUS, Signal::ABORT, Signal::ILL, Signal::FPE].map(Signal::as_raw);
+    let panicked = errors.contains(PANICKED) || errors.contains("panicked at");
+    status.signal().map_or(panicked, |signal| own.contains(&signal))
+}
+
+/// Explores without a broken rule: nothing may be caught, or no mutant can be judged.
+fn explore_none(time: Duration) -> Result<()> {
+    let mut control = Hunted::start(NO_RULE, time)?;
+    let value = loop {
+        if interrupt::requested() {
+            // The check after it ends this process.
+            let _ = control.process.kill();
+        }
+        interrupt::check("explore")?;
+        if let Some(value) = control.end(time).doing("wait for", "eyrie explore --mutant")? {
+            break value;
+        }
+        sleep(Duration::from_millis(20));
+    };
+    if !value["caught"].is_null() {
+        return Err(Failure::new("something is wrong though no rule is broken", NO_RULE, row(&value)));
+    }
+    value["failed"].as_str().map_or(Ok(()), |why| Err(Failure::new("failed to run", NO_RULE, why)))
 }
 
 fn row(value: &Value) -> String {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_string();
     let (rule, images) = (text(&value["rule"]), value["images"].as_u64().unwrap_or(0));
     let seconds = value["seconds"].as_f64().unwrap_or(0.0);
+    if let Some(why) = value["failed"].as_str() {
+        return format!("{rule:<42} {:<6} {:<30} {images:>8} {seconds:>8.1}  {why}", "", "FAILED TO RUN");
+    }
     let caught = &value["caught"];
     if caught.is_null() {
         let why = if value["complete"] == json!(true) { "NOT CAUGHT" } else { "NOT CAUGHT in its time" };
@@ -97,12 +173,13 @@ fn row(value: &Value) -> String {
     format!("{rule:<42} {medium:<6} {kind:<30} {images:>8} {seconds:>8.1}  {what}")
 }
 
-/// Breaks each rule in a process of its own.
+/// Breaks each rule in a process of its own, after one in which none is broken.
 pub(super) fn explore(arguments: &arguments::Explore, output: &mut Output) -> Result<()> {
     let time = arguments.time.unwrap_or(TIME);
     let only = arguments.only.iter().map(|id| rule(id)).collect::<Result<Vec<_>>>()?;
     let mut waiting: Vec<SafetyRule> =
         if only.is_empty() { SafetyRule::ALL.iter().rev().copied().collect() } else { only };
+    explore_none(time)?;
     if !arguments.json {
         writeln!(
             output,
@@ -119,7 +196,7 @@ pub(super) fn explore(arguments: &arguments::Explore, output: &mut Output) -> Re
         while hunted.len() < AT_ONCE
             && let Some(rule) = waiting.pop()
         {
-            hunted.push(Hunted::start(rule, time)?);
+            hunted.push(Hunted::start(rule.entry().id, time)?);
         }
         let mut still = Vec::new();
         for mut one in hunted {
@@ -141,24 +218,50 @@ pub(super) fn explore(arguments: &arguments::Explore, output: &mut Output) -> Re
 }
 
 fn report(arguments: &arguments::Explore, found: &[Value], output: &mut Output) -> Result<()> {
-    let missed = found.iter().filter(|value| value["caught"].is_null()).count();
+    let failed = found.iter().filter(|value| value["failed"].is_string()).count();
+    let caught = found.iter().filter(|value| !value["caught"].is_null()).count();
+    let missed = found.len() - caught - failed;
     let seconds: f64 = found.iter().filter_map(|value| value["seconds"].as_f64()).sum();
     let images: u64 = found.iter().filter_map(|value| value["images"].as_u64()).sum();
     if arguments.json {
         output.json(&json!({
             "mutants": found,
-            "caught": found.len() - missed,
+            "caught": caught,
             "missed": missed,
+            "failed": failed,
             "images": images,
             "seconds": seconds,
         }))?;
     } else {
-        let caught = found.len() - missed;
+        let failed = if failed == 0 { String::new() } else { format!(" {failed} failed to run,") };
         writeln!(
             output,
-            "{caught} of {} mutants caught, {images} images, {seconds:.0} s of a processor",
+            "{caught} of {} mutants caught,{failed} {images} images, {seconds:.0} s of a processor",
             found.len()
         )?;
     }
-    if missed == 0 { Ok(()) } else { Err(Failure::silent(1)) }
+    if caught == found.len() { Ok(()) } else { Err(Failure::silent(1)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_deaths_of_its_own_making_count_as_caught() {
+        let exited = |status: i32| ExitStatus::from_raw(status << 8);
+        assert!(is_death(exited(101), "panicked: at src/redo.rs:1"));
+        assert!(!is_death(exited(1), "eyrie: cannot write: standard output"));
+        assert!(!is_death(exited(127), ""));
+        assert!(is_death(ExitStatus::from_raw(Signal::SEGV.as_raw()), ""));
+        assert!(!is_death(ExitStatus::from_raw(Signal::KILL.as_raw()), "panicked: at src/redo.rs:1"));
+    }
+
+    #[test]
+    fn time_of_a_processor_is_read() {
+        let line = "12 (a) b (c) R 1 12 12 0 -1 4194304 100 0 0 0 300 50 0 0 20 0 1 0 1 1 1";
+        let ticks = rustix::param::clock_ticks_per_second() as f64;
+        assert_eq!(processor_time(line), Some(Duration::from_secs_f64(350.0 / ticks)));
+        assert_eq!(processor_time("12"), None);
+    }
 }
