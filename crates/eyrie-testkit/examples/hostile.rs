@@ -70,7 +70,10 @@ fn main() {
             ("--images", Some(number)) => count = number,
             ("--from", Some(number)) => from = number,
             ("--threads", Some(number)) => threads = number,
-            _ => return eprintln!("{USAGE}"),
+            _ => {
+                eprintln!("{USAGE}");
+                std::process::exit(2);
+            }
         }
     }
     let (seeds, begun) = (from..from.saturating_add(count), Instant::now());

@@ -19,7 +19,10 @@ fn main() {
         match (name.as_str(), number) {
             ("--images", Some(number)) => count = number,
             ("--from", Some(number)) => from = number,
-            _ => return eprintln!("{USAGE}"),
+            _ => {
+                eprintln!("{USAGE}");
+                std::process::exit(2);
+            }
         }
     }
     let begun = Instant::now();

@@ -22,7 +22,7 @@ const STEPS: &str = "EYRIE_TEST_KILLED_STEPS";
 const SYNCS: u32 = 8;
 const OPENING: u32 = 6;
 
-/// How processes are killed.
+/// A series of kills.
 #[derive(Clone, Copy, Debug)]
 pub struct Kills {
     /// The medium of the volumes.
@@ -66,7 +66,11 @@ pub fn run_if_child() {
             let volume = &volume;
             scope.spawn(move || {
                 let place = place(volume, writer);
-                let mut script = Script::found(writer as u64, &place, number).expect("as it was left");
+                let script = Script::found(writer as u64, &place, number);
+                let mut script = script.unwrap_or_else(|error| {
+                    eprintln!("writer {writer}: {error}");
+                    std::process::exit(1)
+                });
                 let mut random = SmallRng::seed_from_u64(number);
                 loop {
                     script.step(&place).expect("room");
@@ -117,20 +121,24 @@ impl Kills {
         let mut steps = vec![0; self.writers];
         for kill in 0..self.lives {
             let told = self.kill_one(path, &steps, command, &mut random);
+            for (writer, step) in steps.iter_mut().enumerate() {
+                total.acknowledged += told[writer] - *step;
+                *step = told[writer];
+            }
+            // Looking saves the volume. In between the next process has to recover what the killed one left.
+            if kill + 1 < self.lives && random.random_bool(0.5) {
+                continue;
+            }
             let volume = Volume::open_with(path, paged()).expect("a volume");
             let report = volume.check().expect("the host is sound");
             assert!(report.is_clean(), "seed {seed}, kill {kill}: {:#?}", report.findings);
             for (writer, step) in steps.iter_mut().enumerate() {
-                let script = Script::found(writer as u64, &place(&volume, writer), told[writer]);
+                let script = Script::found(writer as u64, &place(&volume, writer), *step);
                 let script = script.unwrap_or_else(|error| panic!("seed {seed}, kill {kill}: {error}"));
-                total.acknowledged += told[writer] - *step;
-                total.unheard += script.number() - told[writer];
+                total.unheard += script.number() - *step;
                 *step = script.number();
             }
-            // The next process may find a volume that was not closed.
-            if random.random_bool(0.5) {
-                volume.close().expect("the host is sound");
-            }
+            volume.close().expect("the host is sound");
         }
         std::fs::remove_dir_all(path).expect("it is there");
         total
@@ -147,13 +155,17 @@ impl Kills {
         let list = steps.iter().map(u64::to_string).collect::<Vec<_>>().join(",");
         let child = command().env(PLACE, path).env(STEPS, list).stdout(Stdio::piped()).spawn();
         let mut child = Killed(child.expect("the program can be started again"));
-        let output = BufReader::new(child.0.stdout.take().expect("a pipe"));
+        let mut output = BufReader::new(child.0.stdout.take().expect("a pipe"));
         let (opened, is_open) = channel();
         let reader = std::thread::spawn(move || {
             let mut acknowledged = Vec::new();
-            for line in output.split(b'\n').map_while(Result::ok) {
-                let line = String::from_utf8_lossy(&line).into_owned();
-                match line.split(' ').collect::<Vec<_>>()[..] {
+            let mut line = Vec::new();
+            while output.read_until(b'\n', &mut line).is_ok_and(|bytes| bytes > 0) {
+                let text = String::from_utf8_lossy(&line).into_owned();
+                line.clear();
+                // The last line may be a part of one.
+                let Some(text) = text.strip_suffix('\n') else { break };
+                match text.split(' ').collect::<Vec<_>>()[..] {
                     ["open"] => drop(opened.send(())),
                     ["acknowledged", writer, number] => {
                         acknowledged.push((writer.parse::<usize>(), number.parse::<u64>()));
@@ -174,9 +186,7 @@ impl Kills {
         child.0.kill().expect("it is there");
         let status = child.0.wait().expect("it is there");
         assert_eq!(status.code(), None, "it ended by itself");
-        let mut acknowledged = reader.join().expect("lines");
-        // The last line may be a part of one.
-        acknowledged.pop();
+        let acknowledged = reader.join().expect("lines");
         let mut told = steps.to_vec();
         for (writer, number) in acknowledged {
             let (writer, number) = (writer.expect("a number"), number.expect("a number"));

@@ -254,7 +254,7 @@ impl Left {
     /// left, and a power failure at the end of each chain. The number of disks that were examined.
     ///
     /// # Errors
-    /// What is wrong with one of them.
+    /// The fact that is wrong with one of them.
     pub fn examine_after_kills(&self, depth: u32) -> std::result::Result<u64, String> {
         let mut random = SmallRng::seed_from_u64(self.history.len() as u64);
         self.kill_again(&self.simulated.killed(), depth, &mut random)

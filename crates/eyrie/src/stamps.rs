@@ -158,7 +158,7 @@ impl Stamps {
     }
 }
 
-/// Whether an earlier stamp keeps a later one from being `now`: it is not older, and is of the same setting of the clock.
+/// True if an earlier stamp keeps a later one from being `now`: it is not older, and is of the same setting of the clock.
 fn counts(earlier: u64, now: u64) -> bool {
     earlier >= now && earlier - now < AHEAD_MOST
 }

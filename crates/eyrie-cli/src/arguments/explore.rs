@@ -77,8 +77,8 @@ pub struct Explore {
     /// Images of one crash whose recovery is crashed, too
     #[arg(long, value_name = "COUNT", default_value_t = 1)]
     pub recoveries: u64,
-    /// Moments of each process at which it is killed: the next one opens what is visible then and goes on, up to three are killed
-    /// one after the other, and then power fails
+    /// Moments of each process at which it is killed. The next process opens what is visible and goes on. Up to three are killed
+    /// in a row, then power fails
     #[arg(long, value_name = "COUNT", default_value_t = 2)]
     pub kills: u64,
     /// Close the volume after the last call, and explore the crashes of that, too
@@ -143,7 +143,7 @@ impl ExploredMedium {
 }
 
 impl Explore {
-    /// What the volume is on.
+    /// The ground of the volume.
     pub fn ground(&self) -> Ground {
         Ground { rule: self.medium.rule(), bytes: self.size, journal_bytes: self.journal }
     }

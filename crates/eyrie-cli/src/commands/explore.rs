@@ -80,7 +80,7 @@ pub(super) fn limits(arguments: &arguments::Explore) -> Limits {
 /// Processes that are killed one after the other, at most.
 const KILLED: u32 = 3;
 
-/// How much is explored of killed processes.
+/// The extent of an exploration of killed processes.
 pub(super) fn kills(arguments: &arguments::Explore) -> Kills {
     let limits = Limits { images: 8, sampled: 8, is_complete: false, recoveries: arguments.recoveries };
     Kills { moments: arguments.kills, processes: KILLED, limits }

@@ -12,7 +12,7 @@ const MOST_WAITING: usize = 64;
 /// Bytes of a path that every file system takes.
 const PATH_BYTES: usize = 4000;
 
-/// What is known of the first name of a file.
+/// The first name of a file, as far as it is known.
 enum First<T> {
     /// A worker copies it. These names wait for it.
     Copying(Vec<T>),
@@ -22,7 +22,7 @@ enum First<T> {
     Failed,
 }
 
-/// What to do with a name of a file that has several.
+/// The task for a name of a file that has several.
 pub(super) enum Turn<T> {
     /// Copy it, and say [`Links::done`] or [`Links::failed`].
     Copy(T),
@@ -53,7 +53,7 @@ impl<T> Links<T> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What to do with the name `task` of the file `stat`.
+    /// The task for the name `task` of the file `stat`.
     pub fn turn(&self, stat: &Stat, task: T) -> Turn<T> {
         let mut state = self.state();
         while state.waiting >= MOST_WAITING {

@@ -180,7 +180,7 @@ impl Operation {
         !matches!(self, Read | ReadOn | Overwrite | Sync | Append)
     }
 
-    /// Whether it is of blocks of the large file.
+    /// True if it is of blocks of the large file.
     fn is_of_blocks(self) -> bool {
         use Operation::{Overwrite, Read, ReadOn, Sync};
         matches!(self, Read | ReadOn | Overwrite | Sync)
@@ -200,7 +200,7 @@ pub struct Measurement {
     pub row: Row,
     /// Among how many blocks, files or keys.
     pub among: u32,
-    /// How many different ones it touched.
+    /// Different ones that it touched (a count).
     pub touched: u32,
     /// Median time on Eyrie, in µs.
     pub eyrie_us: f64,

@@ -9,7 +9,7 @@ const NAMES: u64 = 1_000_000;
 /// A prime that no count of files has as a factor: its multiples visit each file once before they visit one twice.
 const STRIDE: u64 = 7919;
 
-/// How an operation chooses its targets.
+/// The way in which an operation chooses its targets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Order {
     /// At random.
@@ -55,11 +55,11 @@ pub fn targets(operation: Operation, round: u32, among: u32) -> Vec<u32> {
     (0..u64::from(BATCH)).map(target).collect()
 }
 
-/// Whether a row with so many distinct targets in so many rounds visits as much of what there is as it should.
+/// True if a row with so many distinct targets in so many rounds visits as much of what there is as it should.
 pub fn is_covering(operation: Operation, rounds: u32, among: u32, distinct: u32) -> bool {
     let (done, among) = (f64::from(rounds) * f64::from(BATCH), f64::from(among));
     let most = match order(operation) {
-        // What so many choices out of so many leave out on the average.
+        // The part that so many choices out of so many leave out on the average.
         Order::Random => among * (1.0 - (-done / among).exp()),
         Order::Next | Order::Spread => done.min(among),
         Order::New => done.min(NAMES as f64),

@@ -10,10 +10,10 @@ use eyrie_testkit::hostile::{Broken, Image, bases, broken};
 
 use crate::Sandbox;
 
-/// Seconds of processor time of a command, and KiB of memory.
-const LIMITS: &str = "ulimit -t 20; ulimit -d 1048576; exec \"$@\"";
+/// Seconds of processor time of a command, and KiB of memory. A command that waits for ever is ended after five minutes.
+const LIMITS: &str = "ulimit -t 20; ulimit -d 1048576; exec timeout 300 \"$@\"";
 /// As [`LIMITS`] where a check maps a volume of a terabyte. The host counts such a map as memory, of which a check uses little.
-const TIME_LIMIT: &str = "ulimit -t 20; exec \"$@\"";
+const TIME_LIMIT: &str = "ulimit -t 20; exec timeout 300 \"$@\"";
 /// Bytes that a command may print.
 const MOST_PRINTED: usize = 16 << 20;
 /// Bytes of storage that an export may take.

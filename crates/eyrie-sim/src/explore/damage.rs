@@ -101,6 +101,9 @@ pub(super) fn explore(start: &Start, goes_on: &mut dyn FnMut() -> bool) -> Resul
         let mut points = CrashPoints::new(&run.base, &run.events).map_err(|error| error.to_string())?;
         let mut seen: Vec<usize> = Vec::new();
         while let Some(point) = points.next() {
+            if !goes_on() {
+                return Ok(counts);
+            }
             let image = points.base().bytes();
             let records = of_records(&image);
             let size = records.iter().map(ExactSizeIterator::len).sum();

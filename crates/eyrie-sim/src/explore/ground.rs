@@ -9,7 +9,7 @@ use eyrie_medium::{CrashImage, ImageBase, Medium, MemoryDisk, PAGE_SIZE, PagedOp
 /// Memory of a run's page cache, in bytes: all pages that it will have, so that only calls let it drain.
 const RUN_MEMORY: u64 = 256 << 20;
 
-/// What the volumes of runs are on.
+/// The medium under the volumes of runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Ground {
     /// Which stores a crash may lose.

@@ -28,7 +28,7 @@ const CALLS: usize = 4;
 /// No number of calls.
 const NONE: RangeInclusive<usize> = RangeInclusive::new(1, 0);
 
-/// How much is explored of chains of killed processes.
+/// The extent of an exploration of chains of killed processes.
 #[derive(Clone, Copy, Debug)]
 pub struct Kills {
     /// Moments of each process at which it is killed; all, if it has fewer events.
@@ -72,13 +72,13 @@ struct States {
     early: Option<usize>,
 }
 
-/// What the processes so far left.
+/// A volume as the processes so far left it.
 struct Left {
     /// Bytes that no power failure takes back.
     durable: Vec<u8>,
     /// Stores that are visible and not durable, and the kill after them.
     pending: Vec<Event>,
-    /// What a power failure may leave from here on.
+    /// The states that a power failure may leave from here on.
     states: States,
 }
 
@@ -98,11 +98,11 @@ impl Left {
 /// A process that opened what others left.
 struct Process {
     left: Left,
-    /// What others left pending, then its own events.
+    /// Events that others left pending, then its own.
     events: Vec<Event>,
     /// Where its own begin.
     first: usize,
-    /// What a power failure may leave after each mark.
+    /// The states that a power failure may leave after each mark.
     states: Vec<States>,
 }
 
@@ -171,7 +171,7 @@ impl Recorded {
         }
     }
 
-    /// What the process leaves that is killed after so many events of the script.
+    /// The volume as the process leaves it that is killed after so many events of the script.
     fn killed(&self, after: usize) -> Result<Left, Failure> {
         let is_mark = |event: &&Event| matches!(event, Event::Mark(_));
         let done = self.run.events[..after.min(self.run.events.len())].iter().filter(is_mark).count();
@@ -334,7 +334,7 @@ impl Process {
         Ok(points)
     }
 
-    /// What a power failure may leave after so many of its events.
+    /// The states that a power failure may leave after so many of its events.
     fn states(&self, after: usize) -> &States {
         let marks = self.events[..(self.first + after).min(self.events.len())].iter().rev();
         let mark = marks.filter_map(|event| if let Event::Mark(mark) = event { Some(*mark) } else { None });
@@ -346,7 +346,7 @@ impl Process {
         Expected { states, is_closed: false, plan: &recorded.run.plan }
     }
 
-    /// What it leaves when it is killed after so many of its events.
+    /// The volume when it is killed after so many of its events.
     fn killed(&self, recorded: &Recorded, after: usize) -> Result<Left, Failure> {
         let mut points = self.points(recorded)?;
         points.skip_to(self.first + after);
@@ -354,7 +354,7 @@ impl Process {
         Ok(Left { durable: points.base().bytes(), pending: points.killed(), states })
     }
 
-    /// What a power failure leaves of it.
+    /// The volume when power fails after so many of its events.
     fn failed(&self, recorded: &Recorded, after: usize, picks: &[usize]) -> Result<Left, NoImage> {
         let mut points = self.points(recorded).map_err(|_| NoImage::Point { after })?;
         let point = point_after(&mut points, self.first + after)?;

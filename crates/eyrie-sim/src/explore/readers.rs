@@ -1,4 +1,4 @@
-//! What readers have hold of stays while others write: values in view, and open files without a name.
+//! Values in view and open files without a name stay for their readers while others write.
 
 use eyrie::Pxfs;
 use eyrie_engine::scm::Scm;
@@ -84,7 +84,7 @@ fn orphans(session: &Session, round: u64) -> Result<(), String> {
 /// Reads while others write, on a volume in memory or on a disk.
 ///
 /// # Errors
-/// What a reader saw that it must not see.
+/// The first thing that a reader saw and must not see.
 pub(super) fn explore(start: &Start, goes_on: &mut dyn FnMut() -> bool) -> Result<Counts, String> {
     let run = || {
         let session = Session::open(start, &Plan::default()).map_err(|error| error.to_string())?;

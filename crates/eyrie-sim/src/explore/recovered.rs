@@ -15,7 +15,7 @@ type Found = Result<(), String>;
 
 /// Of so many crashes, by the events before them, one has its first image filled.
 const FILLED_EVERY: usize = 5;
-/// How the names of files begin that are made after a crash.
+/// The first byte of the names of files that are made after a crash.
 const NEW: &[u8] = b"\x01";
 
 /// What a crash at some point may leave.
@@ -108,7 +108,7 @@ fn filled(engine: &Scm, found: &Tree) -> Found {
         try_tree(engine, Include::ALL).map_err(|error| format!("after more was written: {error}"))?;
     let mut was = found.clone();
     for tree in [&mut now, &mut was] {
-        // What is new, and the directory that it is in.
+        // New files are left out, and so is the directory that they are in.
         tree.nodes.retain(|path, _| path.first().is_some_and(|name| !name.starts_with(NEW)));
     }
     difference(&now, &was)

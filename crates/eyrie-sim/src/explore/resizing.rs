@@ -25,7 +25,7 @@ const LARGE: u64 = (3 << 19) + 8192;
 
 const OWNER: Owner = Owner { mode: 0o755, uid: 0, gid: 0 };
 
-/// What makes a volume that is used to its end and then holds little.
+/// Fills a volume to its end and then removes most of it.
 fn contents() -> Script {
     let mut text = "creat /a\nwrite /a 0 9000 1\nmkdir /d\nput /d k 100 2\n".to_string();
     (0..24).for_each(|key| text.push_str(&format!("put / large-{key} 64K 3\n")));
@@ -85,7 +85,7 @@ fn volume(path: &Path, bytes: u64, medium: MediumChoice) -> Result<Tree, String>
     let options = Options { medium, group_bytes: 64 << 10, ..random };
     let engine = Scm::create(path, Some(bytes), &options, OWNER, Time::new(1, 0));
     let files = Pxfs::new(Arc::new(engine.map_err(|error| error.to_string())?), Credentials::root());
-    // What there is no room for is not there.
+    // Calls that find no room change nothing.
     contents().run(&files).for_each(drop);
     let held = tree(&**files.engine());
     let engine = Arc::clone(files.engine());
@@ -121,11 +121,15 @@ fn failures(
             let held = volume(&path, from, medium)?;
             let plan = Plan::default();
             plan.fail(Some(Failing { site, kind: FailureKind::Io, first, lasts: true }));
-            // What it told is right, whatever it is: what counts is what it left.
+            // Its result does not matter here, only the volume that it leaves.
             let _ = plan.on_this_thread(|| Scm::resize(&path, Some(to), paged));
             let told =
                 |what: String| format!("from {from} to {to} bytes, call {first} of {site} fails: {what}");
             let engine = Scm::open(&path, paged).map_err(|error| told(error.to_string()))?;
+            let bytes = engine.volume().geometry().volume_bytes();
+            if ![from, to].contains(&bytes) {
+                return Err(told(format!("the volume has {bytes} bytes")));
+            }
             difference(&tree(&engine), &held).map_or(Ok(()), |what| Err(told(what)))?;
             sound(&engine).map_err(told)?;
         }
@@ -136,7 +140,7 @@ fn failures(
 /// Resizes volumes, larger and smaller.
 ///
 /// # Errors
-/// What a failure left that it must not leave.
+/// The first failure that left something wrong.
 pub(super) fn explore(goes_on: &mut dyn FnMut() -> bool) -> Result<Counts, String> {
     let run = || {
         let mut counts = Counts::default();

@@ -13,7 +13,7 @@ use super::run::Counts;
 use crate::compare::{Include, Node, Tree, tree, try_tree};
 use crate::script::{Script, bytes, perform};
 
-/// What threads do to one volume.
+/// A call of a thread.
 pub(super) type Call<'a> = Box<dyn Fn(&Session) + Sync + 'a>;
 
 /// Is told of the memory of a crash, the crash, who was done, and what a recovery found; says whether to go on.
@@ -76,7 +76,7 @@ impl Together {
     }
 }
 
-/// What a tree has under a name of the root.
+/// The part of a tree under a name of the root.
 pub(super) fn named<'a>(tree: &'a Tree, name: &str) -> impl Iterator<Item = (&'a Vec<Vec<u8>>, &'a Node)> {
     let name = name.as_bytes().to_vec();
     tree.nodes.iter().filter(move |(path, _)| path.first() == Some(&name))
@@ -89,7 +89,7 @@ fn records(image: &[u8]) -> usize {
 }
 
 /// Lets power fail while one thread more than there are slots renames, each in a directory of its own; `images` of each crash.
-/// What was explored, and the largest number of records that a crash left.
+/// The counts of the exploration, and the largest number of records that a crash left.
 ///
 /// # Errors
 /// The first image in which a rename is neither whole nor undone.

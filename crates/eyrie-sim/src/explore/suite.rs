@@ -14,13 +14,13 @@ const SMALL_JOURNAL: u64 = 152 << 10;
 pub struct Kind {
     /// Its name.
     pub name: &'static str,
-    /// How many parts of the time that is left it gets, beside those of the kinds after it: 0 for those that are few.
+    /// Share of the remaining time, relative to later kinds; 0 for a kind with few scripts.
     pub share: u32,
-    /// What is run.
+    /// The runs.
     pub work: Work,
 }
 
-/// What is run.
+/// The runs of a kind.
 pub enum Work {
     /// Scripts, whose crashes are explored.
     Scripts(Scripts),
@@ -36,13 +36,13 @@ pub type Sequence = Box<dyn Iterator<Item = (Script, Option<Beside>)>>;
 
 /// Scripts that start from the same volume.
 pub struct Scripts {
-    /// What the volume is on.
+    /// The ground of the volume.
     pub ground: Ground,
-    /// What makes the volume's contents, where it is not empty.
+    /// The script that fills the volume first, if there is one.
     pub setup: Option<Script>,
     /// The scripts.
     pub scripts: Sequence,
-    /// Whether the volume is closed at the end.
+    /// True if the volume is closed at the end.
     pub closes: bool,
     /// True if processes are killed before power fails, instead of power failing at once.
     pub kills: bool,
@@ -170,7 +170,7 @@ fn of_memory(ground: Ground, samples: usize) -> Vec<Kind> {
 fn of_disks(ground: Ground, samples: usize) -> Vec<Kind> {
     let mut all = Builder { ground, kinds: Vec::new() };
     let setup = workload::setup;
-    // What is in memory only is lost as a whole: more is to be seen where some of it is not.
+    // A disk loses everything since the last sync as a whole, so scripts with syncs show more.
     let synced = |scripts: Vec<Script>| alone(scripts.into_iter().map(|script| workload::synced(&script)));
     let tight_ground =
         Ground { journal_bytes: Some(SMALL_JOURNAL), ..Ground::of(Rule::Sectors, TIGHT_BYTES) };

@@ -334,7 +334,7 @@ pub fn full_journals() -> Vec<Script> {
         calls.sync();
         calls.add("erase / page");
         calls.sync();
-        // What goes in place there is in no fresh page.
+        // Changes in place there are in no fresh page.
         calls.add(format!("write /given 8192 {} {round}", 36 * 4096 + 512 * round));
         calls.sync();
         calls.add("write /other 100 8 2");

@@ -1,4 +1,4 @@
-//! What persistent memory is sure to have: lines that were written back, and then fenced.
+//! Lines that were written back and then fenced are in persistent memory for sure.
 //!
 //! The traced medium of other runs takes every store for written back. Here the code for persistent memory runs, with a witness
 //! of its write-backs: after each call its bytes are opened, as power would leave them that fails then.

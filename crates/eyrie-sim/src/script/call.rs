@@ -97,7 +97,7 @@ pub enum Change {
         key: Vec<u8>,
         /// Length of the value, in bytes.
         length: u64,
-        /// What its bytes follow from.
+        /// The number that its bytes follow from.
         seed: u64,
     },
     /// Removes a key, if there is one.

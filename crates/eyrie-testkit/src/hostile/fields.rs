@@ -8,7 +8,7 @@ use super::{Base, Image};
 
 const DESCRIPTION: &str = include_str!("../../../../docs/format.md");
 
-/// What a field cannot say.
+/// A value that a field cannot have.
 #[derive(Clone, Copy, Debug)]
 pub enum Impossible {
     /// These values. A check must notice each of them where the field counts.
@@ -309,7 +309,7 @@ pub struct Broken<'b> {
     pub name: (&'static str, &'static str),
     /// The value.
     pub value: u64,
-    /// Whether a check must notice it.
+    /// True if a check must notice it.
     pub is_noticed: bool,
     /// The volume.
     pub image: Image<'b>,

@@ -3,22 +3,31 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
-use eyrie::{Errno, PagedOptions, Repair, Volume};
+use eyrie::{PagedOptions, Repair, Volume};
 
 use super::{Base, Hostile, Image};
 
-/// What came of repairs. Counts are of images.
+/// Reasons to refuse a repair that are right for some images: each is about the superblock, without which there is no repair.
+const REASONS: [&str; 4] = [
+    "not an Eyrie volume",
+    "newer format",
+    "corrupt volume: both copies of the superblock",
+    "corrupt volume: superblock",
+];
+
+/// Results of repairs. Counts are of images.
 #[derive(Default, Debug)]
 pub struct Repairs {
     /// Those in which nothing was wrong.
     pub sound: u64,
     /// Those that are sound now.
     pub repaired: u64,
-    /// How many could not be repaired, by the reason that was told, which a user can do something about or accept.
+    /// Those that could not be repaired, by the reason that was told, which a user can do something about or accept.
     pub refused: BTreeMap<String, u64>,
-    /// Seeds whose repair failed without such a reason, or whose result is not sound, and what was told.
+    /// Seeds whose repair failed without such a reason or panicked, or whose result is not sound, and what was told.
     pub unsound: Vec<(u64, String)>,
 }
 
@@ -31,7 +40,11 @@ pub fn repairs(bases: &[Base], seeds: Range<u64>) -> Repairs {
     let mut report = Repairs::default();
     for seed in seeds {
         let Hostile { image, .. } = Hostile::new(bases, seed);
-        let told = one(&image, place.path());
+        let told = catch_unwind(AssertUnwindSafe(|| one(&image, place.path()))).unwrap_or_else(|panic| {
+            let text = panic.downcast_ref::<String>().map(String::as_str);
+            let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("?");
+            Err((false, format!("panic: {text}")))
+        });
         match told {
             Ok(false) => report.sound += 1,
             Ok(true) => report.repaired += 1,
@@ -53,11 +66,7 @@ fn one(image: &Image<'_>, place: &Path) -> Result<bool, (bool, String)> {
     fs::write(damaged.join("segment-0000"), image.to_bytes()).expect("memory");
     let repaired = Repair::new().into(&sound).run(&damaged).map_err(|error| {
         let reason = error.to_string().replace(&damaged.display().to_string(), "VOLUME");
-        // No superblock, one of another program's format, or no room on the host.
-        let is_told = matches!(error.errno(), Errno::INVAL | Errno::OPNOTSUPP)
-            || reason.contains("both copies of the superblock")
-            || reason.contains("corrupt volume: superblock");
-        (is_told, reason)
+        (REASONS.iter().any(|known| reason.contains(known)), reason)
     })?;
     if repaired.is_none() {
         return Ok(false);

@@ -21,7 +21,7 @@ impl Report {
         format!("report {images} {refused} {broken} {sound} {}", panicked.join(" "))
     }
 
-    /// What [`Report::to_line`] says.
+    /// The report of a line of [`Report::to_line`].
     pub fn of_line(line: &str) -> Option<Report> {
         let numbers: Option<Vec<u64>> =
             line.strip_prefix("report ")?.split_whitespace().map(|number| number.parse().ok()).collect();

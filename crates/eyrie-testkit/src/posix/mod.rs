@@ -254,7 +254,7 @@ impl<P: Posix> Run<P> {
         }
     }
 
-    /// Whether the host's file has data. Where it has storage without data, a tmpfs sets times of a truncation that
+    /// True if the host's file has data. Where it has storage without data, a tmpfs sets times of a truncation that
     /// changes nothing.
     fn has_data(&self, name: &[u8]) -> bool {
         let Ok(file) = self.host.open(path(name), OpenFlags::READ, 0) else { return true };

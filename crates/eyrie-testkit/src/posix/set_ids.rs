@@ -49,7 +49,7 @@ pub(super) fn calls() -> Vec<(usize, Call)> {
                     (user, change.clone()),
                 ]);
             }
-            // What does not fit below the largest size keeps the bits.
+            // A write that does not fit below the largest size keeps the bits.
             for user in 0..3 {
                 calls.extend([
                     (0, open(OpenFlags::CREATE)),

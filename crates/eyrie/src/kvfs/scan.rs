@@ -19,7 +19,7 @@ pub struct Scan<'a, E: Engine> {
     fetched: std::vec::IntoIter<Vec<u8>>,
     /// Where the next fetch begins; `None` at the end.
     cookie: Option<u64>,
-    /// How many keys the next fetch gets.
+    /// Keys that the next fetch gets (a count).
     fetch: usize,
 }
 

@@ -335,7 +335,7 @@ pub struct ReadDir<'a, P: Posix> {
     fetched: std::vec::IntoIter<DirEntry>,
     /// Where the next fetch begins; `None` at the end.
     cookie: Option<u64>,
-    /// How many entries the next fetch gets.
+    /// Entries that the next fetch gets (a count).
     fetch: usize,
 }
 

@@ -43,7 +43,7 @@ impl<P> Deref for Base<'_, P> {
     }
 }
 
-/// What tells one object from all others.
+/// The numbers that tell one object from all others.
 pub(super) type Identity = (u64, u64);
 
 pub(super) fn identity(stat: &Stat) -> Identity {

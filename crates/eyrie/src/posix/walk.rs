@@ -29,7 +29,7 @@ pub struct Found<'a, P> {
     pub relative: PathBuf,
     /// Levels under the root.
     pub depth: usize,
-    /// What it is, according to the entry that names it.
+    /// Its kind, according to the entry that names it.
     pub kind: Kind,
     /// Its inode number, according to the same entry.
     pub inode: u64,
@@ -78,12 +78,12 @@ struct Entry {
 
 /// A directory that the walk is in.
 struct Level {
-    /// How the directory was told.
+    /// Its name in the directory around it.
     name: PathBuf,
     inode: u64,
     last: bool,
     identity: Option<Identity>,
-    /// Whether the ladder has a step for it.
+    /// True if the ladder has a step for it.
     entered: bool,
     /// The entries that are still to be told.
     entries: IntoIter<Entry>,
@@ -177,6 +177,10 @@ impl<'a, P: Posix> Walk<'a, P> {
     #[cold]
     fn two_names(&self, identity: Option<Identity>) -> Error {
         let inside = self.levels.iter().any(|level| level.identity == identity);
+        if P::MOUNTS {
+            let reason = "this directory is one that the walk is inside, perhaps by a bind mount";
+            return Error::with_reason(Errno::LOOP, "walk", reason);
+        }
         let reason = if inside {
             "damaged: this directory contains itself; repair the volume with `eyrie fsck --repair`"
         } else {
@@ -289,4 +293,28 @@ pub(super) fn remove_all<P: Posix>(fs: &P, path: &Path) -> Result<()> {
         }
     }
     damage.map_or(Ok(()), Err)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Host;
+    use crate::posix::ladder::identity;
+
+    #[test]
+    fn a_directory_of_the_host_that_comes_again_is_a_loop() {
+        let dir = tempfile::tempdir().expect("a directory");
+        std::fs::create_dir(dir.path().join("again")).expect("a directory");
+        let host = Host::new(dir.path()).expect("a directory");
+        let mut walk = Walk::new(&host, Path::new(".")).expect("a directory");
+        // A bind mount would give the directory this identity.
+        walk.visited.insert(identity(&host.lstat(Path::new("again")).expect("a directory")));
+        let failed = walk.find_map(|step| match step {
+            Step::Failed(path, error) => Some((path, error)),
+            _ => None,
+        });
+        let (path, error) = failed.expect("the directory is reported");
+        assert_eq!((path.as_path(), error.errno()), (Path::new("again"), Errno::LOOP));
+        assert!(!error.to_string().contains("repair"), "{error}");
+    }
 }

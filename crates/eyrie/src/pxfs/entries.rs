@@ -233,7 +233,7 @@ impl<E: Engine> Pxfs<E> {
         Ok(())
     }
 
-    /// Whether `dir` is `ancestor` or under it. In a damaged volume the directories around may lead in a circle.
+    /// True if `dir` is `ancestor` or under it. In a damaged volume the directories around may lead in a circle.
     fn is_within(&self, mut dir: ObjectId, ancestor: ObjectId) -> Step<bool> {
         // Brent's algorithm: a mark that is set ever more rarely is met again by whatever goes in a circle.
         let (mut mark, mut steps, mut limit) = (dir, 0_u64, 2);

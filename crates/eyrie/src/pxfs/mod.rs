@@ -137,7 +137,7 @@ impl<E: Engine> Pxfs<E> {
         self.clock.stamp(ids)
     }
 
-    /// What `stat` tells of an object.
+    /// The attributes that `stat` tells of an object.
     #[inline]
     fn stat_of(&self, id: ObjectId) -> Step<Stat> {
         let attributes = self.engine.attributes(id)?;
