@@ -99,9 +99,7 @@ impl Scm {
             let existing = self.batch_targets(dir, ops)?;
             let mut ids: SmallVec<[ObjectId; 16]> = existing.iter().copied().flatten().collect();
             ids.sort_unstable();
-            if ids.windows(2).any(|pair| pair[0] == pair[1]) {
-                return Err(Error::Invalid("two keys of the batch name one object"));
-            }
+            let has_twins = ids.windows(2).any(|pair| pair[0] == pair[1]);
             for (op, &existing) in ops.iter().zip(&existing) {
                 if let Op::Put { id, owner, data, .. } = *op {
                     Value { id, owner, data, time }.check()?;
@@ -113,6 +111,10 @@ impl Scm {
             let _held = self.locks.hold(&ids);
             if self.batch_targets(dir, ops)? != existing {
                 continue;
+            }
+            // Only now: before the locks were held, a rename from one key to another could show its object under both.
+            if has_twins {
+                return Err(Error::Invalid("two keys of the batch name one object"));
             }
             let mut parent = self.parent(dir)?;
             for (op, existing) in ops.iter().zip(&existing) {
