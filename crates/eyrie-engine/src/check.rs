@@ -176,7 +176,7 @@ impl Check<'_> {
             Ok(())
         });
         self.note(visited)?;
-        self.note(collection.check_stamps())?;
+        self.note(collection.check_stamps(0..buckets))?;
         for child in children {
             if child.is_directory() {
                 self.waiting.push((child, id));
