@@ -2,7 +2,7 @@
 //!
 //! It walks everything from the root and compares what is said twice: entries and link counts, directories and their
 //! parents, the storage that objects use and what the allocator thinks is free. It reads all extended attributes, looks at
-//! every field that a reader hands on ([`fields`]), and changes nothing.
+//! every field that a reader hands on (`fields`), and changes nothing.
 //!
 //! Opening a volume checks what has a checksum. It refuses wrong redo records and two damaged superblocks, and does without
 //! a damaged superblock copy, saved allocator or end of the journal. Only a time of creation is left to be looked at here.

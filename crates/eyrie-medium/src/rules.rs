@@ -1,7 +1,7 @@
 //! The rules of crash safety: what every change and every recovery keeps to, each with the place in the sources that keeps it.
 //!
 //! [`SafetyRule`] is the catalogue. `docs/rules.md` is the same for readers, and a test compares the two. With the feature
-//! `mutants` one rule of the process can be [broken](break_rule): the place that asks [`broken`] then does what the catalogue says
+//! `mutants` one rule of the process can be broken (`break_rule`): the place that asks [`broken`] then does what the catalogue says
 //! of its mutant, and the crash explorer must notice. Without the feature every question is answered while the program is
 //! compiled.
 
