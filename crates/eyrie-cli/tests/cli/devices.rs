@@ -78,6 +78,9 @@ fn a_block_device_is_a_volume() {
     sandbox.fail(8, &[&vol, "in use"], ["fsck", &vol]);
     assert!(Volume::open(&vol).is_err(), "nor may this process open it again");
     held.close().unwrap();
+    // A program that another test is starting holds a copy of the device until it runs.
+    let is_free = || sandbox.run(["ls", &device.place(":/")]).status.success();
+    assert!((0..1000).any(|_| is_free()), "the device stays in use");
     sandbox.succeed(["mkfs", "--force", &vol, "--medium", "paged"]);
     assert_eq!(sandbox.succeed(["ls", &device.place(":/")]), "");
 }
