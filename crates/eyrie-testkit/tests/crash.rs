@@ -85,7 +85,9 @@ fn points_of(dir: &Path, points: &mut BTreeSet<(SiteKind, String, u32)>) {
         } else if name.ends_with(".rs") && !name.ends_with("/tests.rs") {
             let text = std::fs::read_to_string(&entry).expect("sources");
             let (mut is_for_caller, mut mutant) = (false, None);
-            for (line, number) in text.split("#[cfg(test)]").next().unwrap_or_default().lines().zip(1..) {
+            for (line, number) in
+                text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default().lines().zip(1..)
+            {
                 is_for_caller |= line.contains("#[track_caller]");
                 let indent = line.len() - line.trim_start().len();
                 if line.contains("if broken(") && line.ends_with('{') {
