@@ -100,12 +100,10 @@ impl Scm {
             let mut ids: SmallVec<[ObjectId; 16]> = existing.iter().copied().flatten().collect();
             ids.sort_unstable();
             let has_twins = ids.windows(2).any(|pair| pair[0] == pair[1]);
-            for (op, &existing) in ops.iter().zip(&existing) {
-                if let Op::Put { id, owner, data, .. } = *op {
-                    Value { id, owner, data, time }.check()?;
-                    ids.extend(existing.is_none().then_some(id));
+            for (op, existing) in ops.iter().zip(&existing) {
+                if let (Op::Put { id, .. }, None) = (*op, existing) {
+                    ids.push(id);
                 }
-                existing.map_or(Ok(()), require_file)?;
             }
             ids.push(dir);
             let _held = self.locks.hold(&ids);
@@ -115,6 +113,12 @@ impl Scm {
             // Only now: before the locks were held, a rename from one key to another could show its object under both.
             if has_twins {
                 return Err(Error::Invalid("two keys of the batch name one object"));
+            }
+            for (op, &existing) in ops.iter().zip(&existing) {
+                if let Op::Put { id, owner, data, .. } = *op {
+                    Value { id, owner, data, time }.check()?;
+                }
+                existing.map_or(Ok(()), require_file)?;
             }
             let mut parent = self.parent(dir)?;
             for (op, existing) in ops.iter().zip(&existing) {

@@ -22,7 +22,6 @@ use rand::{Rng, SeedableRng};
 use shuttle::scheduler::{Schedule, Scheduler, Task, TaskId};
 use shuttle::{Config, Runner};
 
-#[path = "shuttle/directories.rs"]
 mod directories;
 
 const OWNER: Owner = Owner { mode: 0o755, uid: 0, gid: 0 };
