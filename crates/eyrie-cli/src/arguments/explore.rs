@@ -58,6 +58,10 @@ pub struct Explore {
     /// Every call, every two calls, and a thousand each of three calls, random calls and two threads, however long it takes
     #[arg(long, conflicts_with_all = ["script", "time"])]
     pub exhaustive: bool,
+    /// Explore only this part of the built-in scripts, such as 2/4: the second of four parts. Several processes, or several
+    /// runs, then explore different scripts
+    #[arg(long, value_name = "PART/PARTS", value_parser = part, conflicts_with_all = ["script", "faults"])]
+    pub part: Option<Part>,
     /// Size of the volume in memory
     #[arg(long, value_name = "SIZE", default_value = "1M", value_parser = text::parse_size)]
     pub size: u64,
@@ -149,6 +153,15 @@ impl Explore {
     }
 }
 
+/// One of several equal parts of the built-in scripts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Part {
+    /// The number of this part, from 0.
+    pub index: usize,
+    /// The number of parts (a count).
+    pub count: usize,
+}
+
 /// An image of a crash.
 #[derive(Clone, Debug)]
 pub struct Image {
@@ -203,6 +216,15 @@ fn time(word: &str) -> Result<Duration, String> {
     };
     let time = seconds.and_then(|seconds| digits.parse::<u64>().ok()?.checked_mul(seconds));
     time.map(Duration::from_secs).ok_or_else(|| "times are written like 60s, 5m or 2h".to_string())
+}
+
+fn part(word: &str) -> Result<Part, String> {
+    let numbers =
+        word.split_once('/').and_then(|(part, parts)| Some((part.parse().ok()?, parts.parse().ok()?)));
+    match numbers {
+        Some((part, count)) if (1..=count).contains(&part) => Ok(Part { index: part - 1, count }),
+        _ => Err("a part is written like 2/4".to_string()),
+    }
 }
 
 fn image(word: &str) -> Result<Image, String> {
@@ -262,6 +284,10 @@ mod tests {
         let kill = |after| Link::Kill { after };
         let links = vec![kill(12), Link::Power { after: 7, picks: vec![0, 1] }, kill(3)];
         assert_eq!(killed, Ok((links, 5, vec![2])));
+        assert_eq!(part("2/4"), Ok(Part { index: 1, count: 4 }));
+        for bad in ["", "2", "0/4", "5/4", "1/0", "-1/2", "1/2/3"] {
+            assert!(part(bad).is_err(), "{bad}");
+        }
         assert_eq!(loss("0x40:2"), Ok(Loss { offset: 64, kept: 2 }));
         assert_eq!(loss("64"), Ok(Loss { offset: 64, kept: 0 }));
         for bad in ["", "5", "m", "5d", "-1s", "99999999999999999999s", "18446744073709551615h", "5\u{e9}"] {

@@ -93,6 +93,9 @@ impl Workload {
         let options = Options { closes: arguments.close || work.closes, dropped: None };
         let limits =
             if arguments.images.is_some() { limits(arguments) } else { work.limits(limits(arguments)) };
+        if let Some(part) = arguments.part {
+            work.keep_part(part.index, part.count);
+        }
         while let Some(run) = work.scripts.next() {
             if !deadline.goes_on() {
                 self.complete = false;

@@ -60,6 +60,12 @@ impl Scripts {
         self.setup.as_ref().map_or(Ok(empty.clone()), |setup| empty.after(setup))
     }
 
+    /// Keeps one script of every `count`, from the one at `index`.
+    pub fn keep_part(&mut self, index: usize, count: usize) {
+        let all = std::mem::replace(&mut self.scripts, Box::new(std::iter::empty()));
+        self.scripts = Box::new(all.skip(index).step_by(count));
+    }
+
     /// `limits`, or less.
     pub fn limits(&self, limits: Limits) -> Limits {
         let (images, sampled) = self.most_images.unwrap_or((u64::MAX, u64::MAX));
