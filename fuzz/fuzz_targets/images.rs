@@ -4,11 +4,11 @@
 
 use std::sync::OnceLock;
 
-use eyrie_testkit::hostile::{Base, Image, bases, examine};
+use eyrie_testkit::hostile::{BaseVolume, Image, bases, examine};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {
-    static BASES: OnceLock<Vec<Base>> = OnceLock::new();
+    static BASES: OnceLock<Vec<BaseVolume>> = OnceLock::new();
     if let Some(image) = Image::of_delta(BASES.get_or_init(bases), bytes) {
         examine(image.medium());
     }

@@ -1,14 +1,16 @@
-//! One clear line per error: what, where, what to do.
+//! Errors of commands: one line on standard error that says what failed, where, and what to do.
 
 use std::fmt::{self, Display};
-use std::io;
+use std::io::{self, Write};
 
 use eyrie::Errno;
+
+use crate::text;
 
 /// Result of the commands.
 pub type Result<T> = std::result::Result<T, Failure>;
 
-/// Why a command ends early, and with which exit status.
+/// The error of a command: its line and its exit status.
 #[derive(Debug)]
 pub struct Failure {
     status: u8,
@@ -16,17 +18,17 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// The ordinary failure, exit status 1: what could not be done, on what, why or what to do.
+    /// An ordinary failure with exit status 1: the action that failed, the place, and the reason or advice.
     pub fn new(what: impl Display, place: impl Display, why: impl Display) -> Failure {
         Failure { status: 1, line: format!("{what}: {place}: {why}") }
     }
 
-    /// A failure that has its own words for what, where and why, exit status 1.
+    /// A failure with a line of its own, exit status 1.
     pub fn of_line(line: impl Display) -> Failure {
         Failure { status: 1, line: line.to_string() }
     }
 
-    /// A failure whose line has been written already, or needs none.
+    /// A failure whose line has been printed already, or that needs none.
     pub fn silent(status: u8) -> Failure {
         Failure { status, line: String::new() }
     }
@@ -43,7 +45,7 @@ impl Failure {
         self
     }
 
-    /// The same failure with something more to say.
+    /// The same failure with a note at the end of its line.
     #[must_use]
     pub fn with_note(mut self, note: &str) -> Failure {
         self.line.push_str(note);
@@ -56,14 +58,14 @@ impl Failure {
     }
 }
 
-/// Empty when there is nothing left to say.
+/// The line, which may be empty.
 impl Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.line)
     }
 }
 
-/// An error of the standard output. Whoever closed the pipe has read enough.
+/// An error of standard output. A closed pipe is no failure, because its reader has read enough.
 impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Failure {
         match error.kind() {
@@ -73,9 +75,49 @@ impl From<io::Error> for Failure {
     }
 }
 
+/// Prints one line on standard error. A closed standard error is no reason to fail.
+pub fn print_error(line: &str) {
+    let _ = writeln!(io::stderr(), "eyrie: {line}");
+}
+
+/// The entries that a command could not read. Each is reported at once, and the command goes on with the
+/// next.
+#[derive(Debug, Default)]
+pub struct Skipped {
+    count: u64,
+}
+
+impl Skipped {
+    /// Reports and counts the entry at `place`.
+    pub fn add(&mut self, place: impl Display, error: &eyrie::Error) {
+        self.count += 1;
+        print_error(&format!("cannot read: {place}: {}", reason(error)));
+    }
+
+    /// Ends the command.
+    ///
+    /// # Errors
+    /// `what`, such as "not everything was listed", if an entry was skipped.
+    pub fn finish(&self, what: &str, place: impl Display) -> Result<()> {
+        require_complete(what, place, self.count)
+    }
+}
+
+/// Fails with `what` if `left_out` entries are missing from the result.
+///
+/// # Errors
+/// With the number of entries.
+pub fn require_complete(what: &str, place: impl Display, left_out: u64) -> Result<()> {
+    if left_out == 0 {
+        return Ok(());
+    }
+    let entries = text::counted(left_out, "entry", "entries");
+    Err(Failure::new(what, place, format_args!("{entries} left out, see above")))
+}
+
 /// Gives an error the words of the command.
 pub trait Doing<T> {
-    /// What was being done, and on what.
+    /// Turns an error into the failure to do `what`, such as "read", at `place`.
     fn doing(self, what: &str, place: impl Display) -> Result<T>;
 }
 
@@ -91,7 +133,8 @@ impl<T> Doing<T> for io::Result<T> {
     }
 }
 
-/// Why, and what to do; without operation and path, which the command knows better.
+/// The reason and the advice of an error. Operation and path are left out, because the command has better
+/// words for them.
 pub fn reason(error: &eyrie::Error) -> String {
     let text = error.to_string();
     let prefix = match error.path() {
@@ -101,13 +144,13 @@ pub fn reason(error: &eyrie::Error) -> String {
     let why = text.strip_prefix(&prefix).unwrap_or(&text);
     match error.engine() {
         Some(_) if error.errno() == Errno::NOSPC => format!("{why}: make room there"),
-        // The engine's own words say what to do.
+        // Other messages of the engine have advice of their own.
         Some(_) => why.to_owned(),
         None => with_advice(why, error.errno()),
     }
 }
 
-/// As [`reason`], of an error of the standard library.
+/// As [`reason`], for an error of the standard library.
 pub fn reason_of_io(error: &io::Error) -> String {
     let text = error.to_string();
     let why = text.split(" (os error").next().unwrap_or(&text);

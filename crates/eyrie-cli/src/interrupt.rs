@@ -1,4 +1,4 @@
-//! Ctrl-C: long work looks here, stops between two steps, and leaves everything sound.
+//! Ctrl-C: long work asks here between two steps, stops, and leaves the volume sound.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -9,18 +9,19 @@ static REQUESTED: AtomicBool = AtomicBool::new(false);
 /// Exit status after an interrupt.
 pub const STATUS: u8 = 130;
 
-/// From now on a first Ctrl-C (or SIGTERM) only sets [`requested`]; a second one ends the process.
-pub fn watch() {
+/// Installs the handler. A first Ctrl-C (or SIGTERM) then only sets [`requested`]. A second one ends the
+/// process.
+pub fn install() {
     let stop = || {
         if REQUESTED.swap(true, Ordering::Relaxed) {
             std::process::exit(i32::from(STATUS));
         }
     };
-    // Without the handler Ctrl-C ends the process, which volumes survive as well.
+    // Without the handler Ctrl-C ends the process, which volumes survive, too.
     let _ = ctrlc::set_handler(stop);
 }
 
-/// Whether to stop.
+/// True once the user has asked to stop.
 pub fn requested() -> bool {
     REQUESTED.load(Ordering::Relaxed)
 }
@@ -31,7 +32,7 @@ pub fn requested() -> bool {
 /// With exit status 130.
 pub fn check(what: &str) -> Result<()> {
     if requested() {
-        return Err(Failure::new("interrupted", what, "what is done is kept").with_status(STATUS));
+        return Err(Failure::new("interrupted", what, "finished work is kept").with_status(STATUS));
     }
     Ok(())
 }

@@ -1,28 +1,31 @@
-//! The command `eyrie`: thin over the library `eyrie`.
+//! The command `eyrie`, a thin layer over the library `eyrie`.
 //!
-//! Errors are one line on standard error, "eyrie: what: where: what to do", and an exit status: 1 for failures, 2 for
-//! wrong arguments, 130 after Ctrl-C; `fsck` has those of fsck(8). Standard output may be closed at any time.
+//! An error is one line on standard error, "eyrie: failed action: place: reason and advice", and an exit
+//! status: 1 for failures, 2 for wrong arguments, 130 after Ctrl-C. `fsck` has the statuses of fsck(8).
+//! Standard output may be closed at any time.
 
 #![forbid(unsafe_code)]
 
 mod archive;
-mod arguments;
 mod commands;
 mod copy;
+mod endpoint;
 mod failure;
+mod input;
 mod interrupt;
 mod output;
 mod place;
 mod text;
-mod tour;
+mod transfer;
+mod volumes;
 
 use std::io::Write;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};
 
-use crate::arguments::Arguments;
-use crate::failure::Failure;
+use crate::commands::Arguments;
+use crate::failure::{Failure, print_error};
 use crate::output::Output;
 
 fn main() -> ExitCode {
@@ -33,41 +36,36 @@ fn main() -> ExitCode {
     let mut output = Output::new();
     let result = commands::run(arguments, &mut output);
     let flushed = output.flush().map_err(Failure::from);
-    // What was written before an error is shown; the error is the result.
+    // Output from before an error is still shown, and the error is the result.
     match result.and(flushed) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             let line = failure.to_string();
             if !line.is_empty() {
-                tell(&line);
+                print_error(&line);
             }
             ExitCode::from(failure.status())
         }
     }
 }
 
-/// One line on standard error. Nothing can be done when nobody reads it.
-fn tell(line: &str) {
-    let _ = writeln!(std::io::stderr(), "eyrie: {line}");
-}
-
-/// The subcommand that was given, where the error of an argument does not tell.
+/// The subcommand in the arguments, for errors that do not name it.
 fn subcommand() -> String {
     let known = Arguments::command();
     let found = std::env::args_os().skip(1).find_map(|word| known.find_subcommand(word).cloned());
     found.map_or_else(String::new, |found| found.get_name().to_owned())
 }
 
-/// Help and version go to standard output; what is wrong becomes one line.
+/// Prints help or version to standard output, or the error of an argument as one line.
 fn usage(error: &clap::Error) -> ExitCode {
     use clap::error::ErrorKind;
-    let told = matches!(
+    let is_help = matches!(
         error.kind(),
         ErrorKind::DisplayHelp
             | ErrorKind::DisplayVersion
             | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
     );
-    if told {
+    if is_help {
         let _ = error.print();
         return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
     }
@@ -79,7 +77,7 @@ fn usage(error: &clap::Error) -> ExitCode {
     let command = usage.map_or_else(|| format!("eyrie {}", subcommand()), str::to_owned);
     let words: Vec<&str> =
         command.split(' ').take_while(|word| word.starts_with(|c: char| c.is_ascii_lowercase())).collect();
-    tell(&format!("{what}: see `{} --help`", words.join(" ")));
-    // As fsck(8), where 2 would ask for a reboot.
+    print_error(&format!("{what}: see `{} --help`", words.join(" ")));
+    // fsck(8) has 16 for wrong arguments, because its 2 asks for a reboot.
     ExitCode::from(if words.get(1) == Some(&"fsck") { 16 } else { 2 })
 }

@@ -1,10 +1,11 @@
-//! Standard output: buffered, raw bytes for pipes, escaped names and styles for terminals.
+//! Standard output. It is buffered. Pipes get raw bytes; terminals get escaped names and styles.
 
 use std::io::{self, BufWriter, IsTerminal, Stdout, Write};
 use std::os::unix::ffi::OsStrExt;
 
 use clap::builder::styling::{AnsiColor, Style};
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+use eyrie::{Stat, Time};
 use serde_json::{Value, json};
 
 use crate::failure::Result;
@@ -30,7 +31,7 @@ impl Output {
         }
     }
 
-    /// A name: as it is, or escaped where a terminal would see it.
+    /// Prints a name: its bytes, or the escaped name on a terminal.
     pub fn name(&mut self, name: &[u8]) -> io::Result<()> {
         if self.terminal {
             self.stream.write_all(text::escaped(name).as_bytes())
@@ -39,20 +40,20 @@ impl Output {
         }
     }
 
-    /// A place in a volume, as a name.
+    /// Prints a place in a volume, with names as in [`Output::name`].
     pub fn place(&mut self, place: &Inside) -> io::Result<()> {
         self.name(place.volume.as_os_str().as_bytes())?;
         self.stream.write_all(b":")?;
         self.name(place.path.as_os_str().as_bytes())
     }
 
-    /// A name in the colour of directories, where there are colours.
+    /// Prints a name in the colour of directories, if there are colours.
     pub fn directory_name(&mut self, name: &[u8]) -> io::Result<()> {
         let style = Style::new().fg_color(Some(AnsiColor::Blue.into())).bold();
         self.styled_name(style, name)
     }
 
-    /// A name in the colour of symbolic links, where there are colours.
+    /// Prints a name in the colour of symbolic links, if there are colours.
     pub fn link_name(&mut self, name: &[u8]) -> io::Result<()> {
         self.styled_name(Style::new().fg_color(Some(AnsiColor::Cyan.into())), name)
     }
@@ -66,7 +67,7 @@ impl Output {
         write!(self.stream, "{style:#}")
     }
 
-    /// A short heading on a line of its own.
+    /// Prints a short heading on a line of its own.
     pub fn heading(&mut self, heading: &str) -> io::Result<()> {
         if self.styled {
             let bold = Style::new().bold();
@@ -76,13 +77,13 @@ impl Output {
         }
     }
 
-    /// One JSON value and the end of the line.
+    /// Prints a JSON value and the end of the line.
     pub fn json(&mut self, value: &Value) -> Result<()> {
         writeln!(self.stream, "{value:#}")?;
         Ok(())
     }
 
-    /// A table, indented by a space.
+    /// Prints a table, indented by a space.
     pub fn table(&mut self, table: &Table) -> io::Result<()> {
         for line in table.lines() {
             writeln!(self.stream, "{}", line.trim_end())?;
@@ -101,7 +102,7 @@ impl Write for Output {
     }
 }
 
-/// An empty table with this header; the columns of `right_aligned` hold numbers.
+/// An empty table with this header. The columns of `right_aligned` hold numbers.
 pub fn table(header: &[&str], right_aligned: &[usize]) -> Table {
     let mut table = Table::new();
     table.load_preset(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
@@ -114,11 +115,33 @@ pub fn table(header: &[&str], right_aligned: &[usize]) -> Table {
     table
 }
 
-/// A name in JSON: as text, and where it is not UTF-8 its bytes too, in hexadecimal.
+/// Sets a name in JSON: as text, and if it is not UTF-8 also its bytes in hexadecimal.
 pub fn json_name(object: &mut Value, key: &str, name: &[u8]) {
     object[key] = json!(String::from_utf8_lossy(name));
     if std::str::from_utf8(name).is_err() {
         let digits: String = name.iter().map(|byte| format!("{byte:02x}")).collect();
         object[format!("{key}_hex")] = json!(digits);
     }
+}
+
+/// The attributes of a file in JSON.
+pub fn json_stat(stat: &Stat) -> Value {
+    json!({
+        "kind": text::kind_name(stat.kind),
+        "mode": format!("{:04o}", stat.mode),
+        "inode": stat.inode,
+        "links": stat.links,
+        "uid": stat.uid,
+        "gid": stat.gid,
+        "device": stat.device,
+        "size": stat.size,
+        "allocated": stat.allocated,
+        "accessed": json_time(stat.accessed),
+        "modified": json_time(stat.modified),
+        "changed": json_time(stat.changed),
+    })
+}
+
+fn json_time(time: Time) -> Value {
+    json!({ "seconds": time.seconds, "nanoseconds": time.nanoseconds })
 }

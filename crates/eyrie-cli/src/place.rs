@@ -5,11 +5,18 @@ use std::fmt;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use crate::copy::under;
+use clap::builder::{OsStringValueParser, TypedValueParser};
+
 use crate::failure::{Failure, Result};
 use crate::text;
 
-/// What an argument names. See [`Place::parse`].
+/// The part of a help text that explains how places are written.
+pub const HELP: &str = "\
+Places:
+  VOLUME:/path  a path in the volume VOLUME, which ends at the first ':/'; VOLUME: is its root
+  path          a path of the host; write ./a:b for a name with a colon in it";
+
+/// The meaning of a path argument. See [`Place::parse`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Place {
     /// A path of the host.
@@ -27,9 +34,20 @@ pub struct Inside {
     pub path: PathBuf,
 }
 
+/// `base/relative`, without the slash that joining an empty path would leave.
+pub fn join(base: &Path, relative: &Path) -> PathBuf {
+    if relative.as_os_str().is_empty() { base.to_owned() } else { base.join(relative) }
+}
+
 impl Place {
-    /// `VOLUME:/path`, cut at the first `:/`; `VOLUME:` is the root. `a:b` is `b` in the root of `a`, unless a `/` comes
-    /// before the colon: `./a:b` is a file of the host. Everything without a colon is the host's.
+    /// Parses places from arguments of any bytes.
+    pub fn parser() -> impl TypedValueParser<Value = Place> {
+        OsStringValueParser::new().map(|argument| Place::parse(&argument))
+    }
+
+    /// Parses `VOLUME:/path`, cut at the first `:/`. `VOLUME:` is the root. `a:b` is `b` in the root of `a`,
+    /// unless a `/` comes before the colon: `./a:b` is a file of the host. An argument without a colon is a
+    /// path of the host.
     pub fn parse(argument: &OsStr) -> Place {
         let bytes = argument.as_bytes();
         let cut = bytes.windows(2).position(|pair| pair == b":/").or_else(|| {
@@ -50,7 +68,7 @@ impl Place {
         }
     }
 
-    /// The place inside a volume, where nothing else will do.
+    /// The place inside a volume, for commands that accept no other.
     ///
     /// # Errors
     /// Exit status 2 for a path of the host.
@@ -75,9 +93,9 @@ impl Place {
 }
 
 impl Inside {
-    /// The place of that name or path under this one; of an empty path it is this one.
+    /// The place of a name or a path under this one. An empty path is this place itself.
     pub fn join(&self, name: impl AsRef<Path>) -> Inside {
-        Inside { volume: self.volume.clone(), path: under(&self.path, name.as_ref()) }
+        Inside { volume: self.volume.clone(), path: join(&self.path, name.as_ref()) }
     }
 }
 
@@ -110,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn a_colon_and_a_slash_cut_volume_and_path() {
+    fn colon_and_slash_separate_volume_and_path() {
         let pair = |a: &str, b: &str| Some((a.to_owned(), b.to_owned()));
         assert_eq!(inside("vol:/a/b"), pair("vol", "/a/b"));
         assert_eq!(inside("/dev/shm/vol:/a:b"), pair("/dev/shm/vol", "/a:b"));

@@ -1,21 +1,28 @@
-//! Numbers, times and names as people read them.
+//! Numbers, times and names as text for people.
 
 use std::fmt::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use eyrie::{Kind, PagedOptions, Time};
+use jiff::Timestamp;
+use jiff::tz::Offset;
 
 const UNITS: [&str; 6] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
 
-/// What to say of a size that is none.
+/// Years after which the Gregorian calendar repeats itself.
+const CALENDAR_YEARS: i64 = 400;
+/// The same, in seconds.
+const CALENDAR_SECONDS: i64 = 146_097 * 86_400;
+
+/// The message about a size that cannot be parsed.
 const SIZES: &str = "sizes are written like 4G, 512M or 1048576";
 
 /// `1536` as `1.5 KiB`.
 pub fn size(bytes: u64) -> String {
     let mut unit = 0;
     let mut value = bytes as f64;
-    // Not 1024 of a unit after rounding.
+    // The limit is below 1024, so that rounding does not give "1024" of a unit.
     while value >= 1023.5 && unit + 1 < UNITS.len() {
         value /= 1024.0;
         unit += 1;
@@ -48,15 +55,15 @@ pub fn short_size(bytes: u64) -> String {
 /// `4G`, `512M`, `1.5g`, `64KiB` or plain bytes, in bytes; units are powers of 1024.
 ///
 /// # Errors
-/// What is wrong, for the user.
+/// With a message for the user.
 pub fn parse_size(argument: &str) -> Result<u64, String> {
     parse_bytes(argument).and_then(|bytes| if bytes > 0 { Ok(bytes) } else { Err(SIZES.to_owned()) })
 }
 
-/// As [`parse_size`], of memory for pages.
+/// As [`parse_size`], for the memory for pages, which has a minimum.
 ///
 /// # Errors
-/// What is wrong, for the user.
+/// With a message for the user.
 pub fn parse_memory(argument: &str) -> Result<u64, String> {
     match parse_size(argument)? {
         bytes if bytes < PagedOptions::LEAST_MEMORY_BYTES => {
@@ -66,10 +73,10 @@ pub fn parse_memory(argument: &str) -> Result<u64, String> {
     }
 }
 
-/// As [`parse_size`], or 0.
+/// As [`parse_size`], but 0 is a size, too.
 ///
 /// # Errors
-/// What is wrong, for the user.
+/// With a message for the user.
 pub fn parse_bytes(argument: &str) -> Result<u64, String> {
     let digits = argument.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(argument.len());
     let (number, unit) = argument.split_at(digits);
@@ -151,30 +158,19 @@ pub fn mode(kind: Kind, mode: u16) -> String {
     out
 }
 
-/// `2026-11-20 10:14:00`, in UTC, whatever the year.
+/// `2026-11-20 10:14:00`, in UTC, for any year.
 pub fn time(time: Time) -> String {
-    let days = i128::from(time.seconds.div_euclid(86_400));
-    let second = time.seconds.rem_euclid(86_400);
-    let (year, month, day) = civil(days);
-    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
-    format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02}")
+    // Files may have any number of seconds, but jiff ends with the year 9999. The Gregorian calendar repeats
+    // itself after 400 years, so jiff gets a time in the first 400 years from 1970 on.
+    let cycles = time.seconds.div_euclid(CALENDAR_SECONDS);
+    let second = time.seconds.rem_euclid(CALENDAR_SECONDS);
+    let civil = Offset::UTC.to_datetime(Timestamp::from_second(second).unwrap_or_default());
+    let year = i64::from(civil.year()) + cycles * CALENDAR_YEARS;
+    format!("{year:04}-{}", civil.strftime("%m-%d %H:%M:%S"))
 }
 
-/// Year, month and day of a day since 1970 in the proleptic Gregorian calendar, counted in eras of 400 years that begin
-/// in March.
-fn civil(days: i128) -> (i128, i128, i128) {
-    let shifted = days + 719_468;
-    let era = shifted.div_euclid(146_097);
-    let day_of_era = shifted.rem_euclid(146_097);
-    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let march_month = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * march_month + 2) / 5 + 1;
-    let month = if march_month < 10 { march_month + 3 } else { march_month - 9 };
-    (year_of_era + era * 400 + i128::from(month <= 2), month, day)
-}
-
-/// Bytes of a name as one line of text: control characters and backslashes escaped, what is not UTF-8 as `\xNN`.
+/// The bytes of a name as one line of text. Control characters and backslashes are escaped. Bytes that are
+/// not UTF-8 become `\xNN`.
 pub fn escaped(bytes: &[u8]) -> String {
     let mut out = String::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {
@@ -212,7 +208,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_are_read_as_written() {
+    fn sizes_are_parsed_and_printed() {
         assert_eq!(parse_size("4G"), Ok(4 << 30));
         assert_eq!(parse_size("512M"), Ok(512 << 20));
         assert_eq!(parse_size("1.5k"), Ok(1536));
@@ -241,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_right_far_and_before_1970() {
+    fn times_are_right_in_any_year() {
         assert_eq!(time(Time::new(0, 0)), "1970-01-01 00:00:00");
         assert_eq!(time(Time::new(-1, 999)), "1969-12-31 23:59:59");
         assert_eq!(time(Time::new(951_782_400, 0)), "2000-02-29 00:00:00");
@@ -250,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn modes_and_names() {
+    fn modes_and_names_are_printed() {
         assert_eq!(mode(Kind::Directory, 0o1777), "drwxrwxrwt");
         assert_eq!(mode(Kind::File, 0o6644), "-rwSr-Sr--");
         assert_eq!(escaped(b"a\nb\xff\\"), "a\\nb\\xff\\\\");

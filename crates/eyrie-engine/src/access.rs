@@ -1,8 +1,8 @@
-//! Who may do what: the one place that knows permission rules.
+//! Permissions: the only module that knows their rules.
 //!
-//! Pure functions over the [`Protection`] of objects that answer as Linux does. User id 0 has every capability of a file system
-//! (`CAP_DAC_OVERRIDE`, `CAP_FOWNER`, `CAP_CHOWN`, `CAP_FSETID`, `CAP_MKNOD`, and `CAP_SYS_ADMIN` where it is about
-//! extended attributes), any other user none.
+//! Pure functions over the [`Protection`] of objects that decide as Linux does. User id 0 has every
+//! capability of a file system (`CAP_DAC_OVERRIDE`, `CAP_FOWNER`, `CAP_CHOWN`, `CAP_FSETID`, `CAP_MKNOD`,
+//! and `CAP_SYS_ADMIN` for extended attributes). Other users have none.
 
 mod rules;
 
@@ -17,19 +17,19 @@ use crate::op::{Owner, SetIds};
 use crate::{Attributes, Error, Kind, Result};
 
 /// Set-user-id bit.
-pub const SET_UID: u16 = 0o4000;
+pub(crate) const SET_UID: u16 = 0o4000;
 /// Set-group-id bit.
-pub const SET_GID: u16 = 0o2000;
-/// Sticky bit: in a directory, only owners remove entries.
-pub const STICKY: u16 = 0o1000;
+pub(crate) const SET_GID: u16 = 0o2000;
+/// Sticky bit: entries of such a directory are removed only by their owner or the owner of the directory.
+pub(crate) const STICKY: u16 = 0o1000;
 /// All bits of a mode.
-pub const MODE_BITS: u16 = 0o7777;
+pub(crate) const MODE_BITS: u16 = 0o7777;
 const GROUP_EXECUTE: u16 = 0o010;
 
-/// Who asks: user, groups and umask.
+/// The caller of an operation: user, groups and umask.
 ///
-/// Every set of credentials has an [`id`](Credentials::id) of its own in this process, which clones share: caches of
-/// decisions are keyed by it.
+/// Every set of credentials has an [`id`](Credentials::id) that is unique in this process and shared by
+/// clones. Caches of decisions use it as a key.
 #[derive(Clone, Debug)]
 pub struct Credentials {
     id: u64,
@@ -42,6 +42,7 @@ pub struct Credentials {
 impl Credentials {
     /// A user with a primary group and supplementary groups; no umask.
     pub fn new(uid: u32, gid: u32, groups: &[u32]) -> Credentials {
+        // Relaxed increments are enough, because the id only has to be unique.
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let id = NEXT.fetch_add(1, Ordering::Relaxed);
         Credentials { id, uid, gid, umask: 0, groups: groups.into() }
@@ -66,7 +67,7 @@ impl Credentials {
         self
     }
 
-    /// Tells these credentials from all others of this process; clones share it.
+    /// Distinguishes these credentials from all others of this process; clones share it.
     #[inline]
     pub fn id(&self) -> u64 {
         self.id
@@ -95,29 +96,29 @@ impl Credentials {
         self.umask
     }
 
-    /// Whether this is the superuser.
+    /// True for the superuser.
     #[inline]
     pub fn is_root(&self) -> bool {
         self.uid == 0
     }
 
-    /// Whether `gid` is among the groups.
+    /// True if `gid` is among the groups.
     #[inline]
     pub fn in_group(&self, gid: u32) -> bool {
         self.gid == gid || self.groups.contains(&gid)
     }
 
-    /// Whether this is the owner, or root.
+    /// True for the owner of the object, and for root.
     #[inline]
     pub fn owns(&self, object: &Protection) -> bool {
         self.is_root() || self.uid == object.uid
     }
 }
 
-/// What decides who may use an object: its kind, mode and owner.
+/// The attributes of an object that decide about permissions: its kind, mode and owner.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Protection {
-    /// What it is.
+    /// Kind of the object.
     pub kind: Kind,
     /// Permission bits, at most 0o7777.
     pub mode: u16,
@@ -148,19 +149,20 @@ bitflags::bitflags! {
     }
 }
 
-/// Whether `who` passes [`check`] of any directory, and of any object for reading and writing: their protection need
-/// not be looked at.
+/// True if `who` passes [`check`] for any directory, and for reading and writing any object. The caller can
+/// then skip reading their protection.
 #[inline]
 pub fn passes_everywhere(who: &Credentials) -> bool {
     who.is_root()
 }
 
-/// Whether `who` has all of `rights` on `object`.
+/// Checks that `who` has all of `rights` on `object`.
 ///
 /// # Errors
 /// `AccessDenied`.
 #[inline]
 pub fn check(who: &Credentials, object: &Protection, rights: Rights) -> Result<()> {
+    // Exactly one class applies, as in POSIX: an owner without a right does not get it from the group.
     let shift = if who.uid == object.uid {
         6
     } else if who.in_group(object.gid) {
@@ -176,13 +178,13 @@ pub fn check(who: &Credentials, object: &Protection, rights: Rights) -> Result<(
     }
 }
 
-/// Root passes every check, but executes a file only if somebody may.
+/// Root passes every check, but executes a file only if its mode lets somebody execute it.
 fn overrides(who: &Credentials, object: &Protection, rights: Rights) -> bool {
     let executable = object.kind == Kind::Directory || object.mode & 0o111 != 0;
     who.is_root() && (executable || !rights.contains(Rights::EXECUTE))
 }
 
-/// Whether `who` may search the directory `dir`.
+/// Checks that `who` may search the directory `dir`.
 ///
 /// # Errors
 /// `AccessDenied`.
@@ -191,7 +193,7 @@ pub fn check_search(who: &Credentials, dir: &Protection) -> Result<()> {
     check(who, dir, Rights::EXECUTE)
 }
 
-/// Whether `who` may add entries to `dir`.
+/// Checks that `who` may add entries to `dir`.
 ///
 /// # Errors
 /// `AccessDenied`.
@@ -200,23 +202,24 @@ pub fn check_add(who: &Credentials, dir: &Protection) -> Result<()> {
     check(who, dir, Rights::WRITE | Rights::EXECUTE)
 }
 
-/// Whether the owner of an entry of `dir` matters to [`check_remove`] by `who`.
+/// True if [`check_remove`] by `who` depends on the owner of the entry's object.
 #[inline]
 pub fn is_sticky(who: &Credentials, dir: &Protection) -> bool {
     dir.mode & STICKY != 0 && !who.owns(dir)
 }
 
-/// Whether `who` may remove the entry of `dir` that names `victim`, the sticky bit considered.
+/// Checks that `who` may remove the entry of `dir` that names `victim`. Considers the sticky bit.
 ///
 /// # Errors
-/// `AccessDenied`; `NotPermitted` when only the sticky bit is in the way.
+/// `AccessDenied`; `NotPermitted` when only the sticky bit forbids it.
 #[inline]
 pub fn check_remove(who: &Credentials, dir: &Protection, victim: &Protection) -> Result<()> {
     check_add(who, dir)?;
     if is_sticky(who, dir) && who.uid != victim.uid { Err(Error::NotPermitted) } else { Ok(()) }
 }
 
-/// Whether `who` may make a device with this number. Character device 0 is the mark of overlay file systems.
+/// Checks that `who` may create a device with this number. Everybody may create character device 0, because
+/// it is the whiteout of overlay file systems.
 ///
 /// # Errors
 /// `NotPermitted`.
@@ -226,7 +229,8 @@ pub fn check_device(who: &Credentials, kind: Kind, device: u64) -> Result<()> {
     if is_device && !mark && !who.is_root() { Err(Error::NotPermitted) } else { Ok(()) }
 }
 
-/// The mode that `object` gets when `who` sets it to `mode`: the set-group-id bit is lost by users outside the group.
+/// The mode that `object` gets when `who` sets it to `mode`. A user outside the object's group loses the
+/// set-group-id bit.
 ///
 /// # Errors
 /// `NotPermitted` unless `who` owns it.
@@ -239,11 +243,12 @@ pub fn chmod(who: &Credentials, object: &Protection, mode: u16) -> Result<u16> {
     Ok(if foreign { mode & !SET_GID } else { mode })
 }
 
-/// The set-id bits that `object` loses when `who` sets its user and group (`None` leaves one as it is). Directories keep
-/// theirs.
+/// The set-id bits that `object` loses when `who` sets its user and group (`None` leaves a value as it is).
+/// Directories keep theirs.
 ///
 /// # Errors
-/// `NotPermitted` unless `who` is root, or owns it and sets a group of its own, or changes nothing at all.
+/// `NotPermitted`, unless `who` is root, or owns the object and sets one of its own groups, or changes
+/// nothing.
 pub fn chown(who: &Credentials, object: &Protection, uid: Option<u32>, gid: Option<u32>) -> Result<SetIds> {
     let own = who.uid == object.uid;
     let uid_fits = uid.is_none_or(|uid| own && uid == object.uid);
@@ -260,13 +265,15 @@ pub fn chown(who: &Credentials, object: &Protection, uid: Option<u32>, gid: Opti
     if changes_mode && !who.owns(object) { Err(Error::NotPermitted) } else { Ok(set_ids) }
 }
 
-/// Whether a write by `who` takes no set-id bits from any file: its protection need not be looked at.
+/// True if a write by `who` never clears set-id bits. The caller can then skip reading the file's
+/// protection.
 #[inline]
 pub fn keeps_set_ids(who: &Credentials) -> bool {
     who.is_root()
 }
 
-/// The set-id bits that `file` loses when `who` writes to it, or changes its size or storage. Only root leaves all.
+/// The set-id bits that `file` loses when `who` writes to it, or changes its size or storage. Only root
+/// keeps all of them.
 #[inline]
 pub fn set_ids_after_write(who: &Credentials, file: &Protection) -> SetIds {
     let has_none = file.mode & (SET_UID | SET_GID) == 0;
@@ -278,8 +285,8 @@ fn dropped_by(who: &Credentials, gid: u32) -> SetIds {
     if who.in_group(gid) { SetIds::DropAsMember } else { SetIds::DropAsStranger }
 }
 
-/// A mode that loses these set-id bits. Without group execution the set-group-id bit gives no rights, and members of the
-/// group leave it.
+/// A mode without these set-id bits. Without group execution the set-group-id bit gives no rights, so
+/// writes by members of the group keep it.
 #[inline]
 pub fn mode_after(mode: u16, set_ids: SetIds) -> u16 {
     let executable = mode & GROUP_EXECUTE != 0;
@@ -290,10 +297,11 @@ pub fn mode_after(mode: u16, set_ids: SetIds) -> u16 {
     }
 }
 
-/// Whether `who` may set the times of `object`; `now` when both to the time of the call.
+/// Checks that `who` may set the times of `object`. `now` is true if both become the time of the call.
 ///
 /// # Errors
-/// `NotPermitted` for other times unless `who` owns it; `AccessDenied` for `now` when it may not write either.
+/// `NotPermitted` for other times unless `who` owns the object; `AccessDenied` for `now` unless it may
+/// write to the object.
 pub fn check_set_times(who: &Credentials, object: &Protection, now: bool) -> Result<()> {
     if who.owns(object) {
         return Ok(());
@@ -301,7 +309,7 @@ pub fn check_set_times(who: &Credentials, object: &Protection, now: bool) -> Res
     if now { check(who, object, Rights::WRITE) } else { Err(Error::NotPermitted) }
 }
 
-/// Namespaces of extended attributes, which the prefixes of their names tell.
+/// Namespaces of extended attributes, by the prefix of the name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Namespace {
     User,
@@ -312,7 +320,7 @@ enum Namespace {
 }
 
 impl Namespace {
-    /// The namespace of `name`, and the rest of it.
+    /// The namespace of `name`, and the rest of the name.
     fn of(name: &[u8]) -> (Namespace, &[u8]) {
         let prefixes: [(&[u8], Namespace); 4] = [
             (b"user.", Namespace::User),
@@ -325,8 +333,9 @@ impl Namespace {
         found.unwrap_or((Namespace::None, name))
     }
 
-    /// Whether there can be such an attribute: the last thing that is asked, as by Linux. Every write would have to take
-    /// the capabilities of a program away, so there are none.
+    /// Refuses attributes that the file system does not keep. This check comes last, as in Linux.
+    /// `security.capability` is refused, because every write would have to remove the capabilities of a
+    /// program.
     fn check_kept(self, rest: &[u8]) -> Result<()> {
         match self {
             Namespace::Security if rest == b"capability" => Err(Error::Unsupported("security.capability")),
@@ -339,11 +348,11 @@ impl Namespace {
     }
 }
 
-/// Whether `who` may read the extended attribute `name` of `object`. Where only files and directories, or only root, have
-/// such attributes, others see none.
+/// Checks that `who` may read the extended attribute `name` of `object`. Only files and directories have
+/// `user` attributes, and only root sees `trusted` ones; in other cases the attribute does not exist.
 ///
 /// # Errors
-/// `NoXattr`; `AccessDenied`; `Unsupported` for other namespaces than `user`, `trusted` and `security`.
+/// `NoXattr`; `AccessDenied`; `Unsupported` for namespaces other than `user`, `trusted` and `security`.
 pub fn check_get_xattr(who: &Credentials, object: &Protection, name: &[u8]) -> Result<()> {
     let (space, rest) = Namespace::of(name);
     match space {
@@ -355,10 +364,11 @@ pub fn check_get_xattr(who: &Credentials, object: &Protection, name: &[u8]) -> R
     space.check_kept(rest)
 }
 
-/// Whether `who` may set and remove the extended attribute `name` of `object`.
+/// Checks that `who` may set and remove the extended attribute `name` of `object`.
 ///
 /// # Errors
-/// `NotPermitted`; `AccessDenied`; `Unsupported` for other namespaces than `user`, `trusted` and `security`.
+/// `NotPermitted`; `AccessDenied`; `Unsupported` for namespaces other than `user`, `trusted` and
+/// `security`.
 pub fn check_set_xattr(who: &Credentials, object: &Protection, name: &[u8]) -> Result<()> {
     let (space, rest) = Namespace::of(name);
     match space {
@@ -377,14 +387,14 @@ fn has_user_xattrs(object: &Protection) -> bool {
     matches!(object.kind, Kind::File | Kind::Directory)
 }
 
-/// Whether `who` sees the extended attribute `name` in a list.
+/// True if a list of extended attributes shows `name` to `who`.
 pub fn lists_xattr(who: &Credentials, name: &[u8]) -> bool {
     who.is_root() || Namespace::of(name).0 != Namespace::Trusted
 }
 
-/// Owner and mode of an object of `kind` that `who` makes in `dir` with `mode`, the umask applied: a set-group-id
-/// directory gives its group, and to directories the bit itself, which they get in no other way. Symbolic links have
-/// all permissions.
+/// Owner and mode of an object of `kind` that `who` creates in `dir` with `mode`. Applies the umask. A
+/// set-group-id directory passes on its group, and to directories also the bit itself; directories get the
+/// bit in no other way. Symbolic links have all permissions.
 #[inline]
 pub fn owner_of_new(who: &Credentials, dir: &Protection, kind: Kind, mode: u16) -> Owner {
     let inherits = dir.mode & SET_GID != 0;
@@ -393,6 +403,7 @@ pub fn owner_of_new(who: &Credentials, dir: &Protection, kind: Kind, mode: u16) 
         Kind::Symlink => 0o777,
         Kind::Directory => mode & !who.umask & 0o1777 | if inherits { SET_GID } else { 0 },
         _ => {
+            // A user outside the group must not create a file that runs with the group's rights.
             let grants_group = mode & (SET_GID | GROUP_EXECUTE) == SET_GID | GROUP_EXECUTE;
             let foreign = inherits && grants_group && !who.is_root() && !who.in_group(gid);
             mode & MODE_BITS & !who.umask & if foreign { !SET_GID } else { MODE_BITS }

@@ -1,11 +1,13 @@
-//! `check`: proves that a volume is sound, or says where it is not.
+//! `check`: proves that a volume is sound, or lists its contradictions.
 //!
-//! It walks everything from the root and compares what is said twice: entries and link counts, directories and their
-//! parents, the storage that objects use and what the allocator thinks is free. It reads all extended attributes, looks at
-//! every field that a reader hands on (`fields`), and changes nothing.
+//! It walks all objects from the root and compares all redundant information: entries and link counts,
+//! directories and their parents, the storage that objects use and the free storage of the allocator. It
+//! reads all extended attributes, checks every field that readers pass on unchecked (`fields`), and changes
+//! nothing.
 //!
-//! Opening a volume checks what has a checksum. It refuses wrong redo records and two damaged superblocks, and does without
-//! a damaged superblock copy, saved allocator or end of the journal. Only a time of creation is left to be looked at here.
+//! The open of a volume has verified all checksums before. It refuses wrong redo records and two damaged
+//! superblocks. It tolerates one damaged superblock copy, a damaged saved allocator, and a damaged end of
+//! the journal. Of the superblock, only the time of creation is left to be checked here.
 
 mod fields;
 
@@ -16,32 +18,32 @@ use eyrie_medium::{Addr, Fault};
 
 use crate::object::collection::Collection;
 use crate::object::header::Header;
-use crate::object::xattr;
-use crate::recovery::visit_object;
-use crate::volume::layout::SUPERBLOCKS;
+use crate::object::visit::visit_object;
+use crate::object::xattr::{self, XattrRoot};
+use crate::tables::layout::SUPERBLOCKS;
 use crate::volume::{Marks, Volume};
 use crate::{Error, Kind, ObjectId, Result};
 
-/// What a check found.
+/// The result of a check.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
-    /// What is wrong, a line each. None: the volume is sound.
+    /// The problems, one line each. The volume is sound if there are none.
     pub findings: Vec<String>,
-    /// Directories (a count).
+    /// Number of directories.
     pub directories: u64,
-    /// Regular files (a count).
+    /// Number of regular files.
     pub files: u64,
-    /// Other objects (a count).
+    /// Number of other objects.
     pub others: u64,
-    /// Bytes of all files.
+    /// Total size of all files, in bytes.
     pub bytes: u64,
 }
 
 impl Report {
-    /// Of a volume that could not be opened because of what is wrong in it.
+    /// The report of a volume that could not be opened because of this error.
     ///
     /// # Errors
-    /// Those that say nothing about what is in it.
+    /// Errors that are no corruption of the volume.
     pub(crate) fn of_error(error: Error) -> Result<Report> {
         let finding = match error {
             Error::Corrupt { addr, what } => format!("{addr}: {what}"),
@@ -51,7 +53,7 @@ impl Report {
         Ok(Report { findings: vec![finding], ..Report::default() })
     }
 
-    /// Whether nothing is wrong.
+    /// True if the volume is sound.
     pub fn is_clean(&self) -> bool {
         self.findings.is_empty()
     }
@@ -61,17 +63,17 @@ struct Check<'v> {
     volume: &'v Volume,
     marks: Marks,
     report: Report,
-    /// Names found of each object that is no directory.
+    /// Number of names found for each object that is no directory.
     names: HashMap<ObjectId, u32>,
-    /// Directories to walk, with the directory each was found in.
+    /// Directories that are not walked yet, each with the directory that contains it.
     waiting: Vec<(ObjectId, ObjectId)>,
 }
 
-/// Compares everything in the volume with everything else in it: what `root` reaches, and the `orphans`, objects without
-/// a name that are still open. Nothing may be changing it meanwhile.
+/// Compares all redundant information in the volume: everything that `root` reaches, and the `orphans`,
+/// objects without a name that are still open. Nothing may change the volume meanwhile.
 ///
 /// # Errors
-/// `Fault`; what is wrong with the volume is in the report.
+/// `Fault`. Problems of the volume are in the report, not errors.
 pub fn check(volume: &Volume, root: ObjectId, orphans: &[ObjectId]) -> Result<Report> {
     let mut check = Check {
         volume,
@@ -87,7 +89,7 @@ pub fn check(volume: &Volume, root: ObjectId, orphans: &[ObjectId]) -> Result<Re
     }
     check.links()?;
     if !fields::is_possible(volume.created()) {
-        check.found(SUPERBLOCKS[0], "creation time with a second of nanoseconds or more");
+        check.found(SUPERBLOCKS[0], "creation time with a billion nanoseconds or more");
     }
     for &orphan in orphans {
         check.object(orphan)?;
@@ -104,11 +106,11 @@ impl Check<'_> {
         self.report.findings.push(format!("{addr}: {what}"));
     }
 
-    /// Turns corruption into a finding; other errors pass.
-    fn note(&mut self, result: Result<()>) -> Result<()> {
+    /// Turns corruption of an object into a finding. Returns other errors.
+    fn note(&mut self, id: ObjectId, result: Result<()>) -> Result<()> {
         match result {
             Err(Error::Corrupt { addr, what }) => self.found(addr, what),
-            Err(Error::Stale) => self.found(Addr::NULL, "entry that names a dead object"),
+            Err(Error::Stale) => self.found(Addr::from_raw(id.place()), "entry that names a dead object"),
             Err(Error::Fault(Fault::OutOfBounds { addr, .. } | Fault::Misaligned { addr })) => {
                 self.found(addr, "address outside the volume");
             }
@@ -118,7 +120,7 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Marks an object's header and storage; whether it is sound and was not seen before.
+    /// Marks an object's header and storage. True if the object is sound and was not marked before.
     fn object(&mut self, id: ObjectId) -> Result<bool> {
         let _pin = pin();
         let addr = Addr::from_raw(id.place());
@@ -136,18 +138,20 @@ impl Check<'_> {
         }
         let before = self.report.findings.len();
         let marks = &self.marks;
-        // It ends at the first overlap, so that a tree that leads back into itself ends, too.
+        // The walk ends at the first overlap, so it also ends on a tree that leads back into itself.
         let visited = visit_object(self.volume, id, &mut |extent| {
             marks.mark_extent(extent).map_err(|overlap| Error::corrupt(extent.addr, overlap.what()))
         });
-        self.note(visited)?;
-        let xattrs = Header::of(id)
-            .hot_and_cold(self.volume.medium())
-            .and_then(|(_, cold)| xattr::visit(self.volume.medium(), cold.xattrs(), &mut |_, _| Ok(())));
-        self.note(xattrs)?;
+        self.note(id, visited)?;
+        let xattrs = Header::of(id).hot_and_cold(self.volume.medium()).and_then(|(_, cold)| {
+            let root = XattrRoot::of(Header::of(id), &cold);
+            xattr::visit(self.volume.medium(), root, &mut |_, _| Ok(()))
+        });
+        self.note(id, xattrs)?;
+        // Fields of a damaged object are not checked: it is reported already.
         if self.report.findings.len() == before {
             let checked = fields::check(self.volume, id);
-            self.note(checked)?;
+            self.note(id, checked)?;
         }
         match id.kind() {
             Kind::Directory => self.report.directories += 1,
@@ -165,7 +169,7 @@ impl Check<'_> {
             (collection, collection.bucket_count()?, hot, cold)
         };
         if cold.parent_or_device != parent.raw() {
-            self.found(Addr::from_raw(id.place()), "directory whose parent is another");
+            self.found(Addr::from_raw(id.place()), "directory with a wrong parent");
         }
         if hot.selector.unlinked() {
             self.found(Addr::from_raw(id.place()), "named object that is marked unlinked");
@@ -175,8 +179,8 @@ impl Check<'_> {
             children.push(child);
             Ok(())
         });
-        self.note(visited)?;
-        self.note(collection.check_stamps(0..buckets))?;
+        self.note(id, visited)?;
+        self.note(id, collection.check_stamps(0..buckets))?;
         for child in children {
             if child.is_directory() {
                 self.waiting.push((child, id));
@@ -192,7 +196,7 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Compares link counts with names.
+    /// Compares link counts with the number of names.
     fn links(&mut self) -> Result<()> {
         for (id, names) in std::mem::take(&mut self.names) {
             let _pin = pin();
@@ -205,7 +209,7 @@ impl Check<'_> {
                     self.found(addr, "named object that is marked unlinked")
                 }
                 Ok(_) => {}
-                Err(error) => self.note(Err(error))?,
+                Err(error) => self.note(id, Err(error))?,
             }
         }
         Ok(())

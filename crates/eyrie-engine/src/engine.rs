@@ -4,10 +4,10 @@ use eyrie_medium::epoch::Guard;
 
 use crate::{Applied, Error, Kind, ObjectId, Op, Owner, Result, Time};
 
-/// What `stat` tells of an object.
+/// The attributes that `stat` reports.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Attributes {
-    /// What it is.
+    /// Kind of the object.
     pub kind: Kind,
     /// Permission bits, at most 0o7777.
     pub mode: u16,
@@ -19,56 +19,58 @@ pub struct Attributes {
     pub links: u32,
     /// Bytes of a file or of a symbolic link's target; the number of entries of a directory.
     pub size: u64,
-    /// Bytes of storage that it and its extended attributes occupy, headers apart.
+    /// Bytes of storage that the object and its extended attributes occupy, without headers.
     pub allocated: u64,
-    /// Last access, as far as it was ever set.
+    /// Last access, if a call ever set it.
     pub accessed: Time,
     /// Last change of the bytes or entries.
     pub modified: Time,
-    /// Last change of anything.
+    /// Last change of any attribute, of the bytes or of the entries.
     pub changed: Time,
     /// Device number of a device.
     pub device: u64,
-    /// The directory that a directory is in; the root is in itself.
+    /// The directory that contains this directory. The root contains itself; other kinds of objects have
+    /// `None`.
     pub parent: Option<ObjectId>,
 }
 
-/// What never changes about an object.
+/// Attributes that never change during the life of an object.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Birth {
-    /// When it was created.
+    /// Time of the creation.
     pub created: Time,
-    /// Tells one use of an id from the next.
+    /// Distinguishes one use of an id from the next.
     pub generation: u64,
 }
 
 /// One entry of a listing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Entry<'a> {
+pub struct ListedEntry<'a> {
     /// Its name, 1 to 255 bytes of any kind.
     pub name: &'a [u8],
-    /// The object it names.
+    /// The object that the entry names.
     pub id: ObjectId,
-    /// Where a listing goes on after this entry.
+    /// Cookie at which a listing continues after this entry.
     pub next: u64,
 }
 
-/// Space of a volume, in bytes unless said otherwise.
+/// Space of a volume. Sizes are in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct SpaceUsage {
-    /// Everything that objects can use and do use.
+    /// Bytes that objects use or could use.
     pub total: u64,
-    /// What is free.
+    /// Bytes that are free.
     pub free: u64,
     /// Live objects (a count).
     pub objects: u64,
 }
 
-/// What holds a volume.
+/// Holds a volume.
 ///
-/// Ids stay valid while the caller holds a pin ([`eyrie_medium::epoch::pin`]) taken before the look-up that gave them,
-/// or has them [`open`](Engine::open); after that, calls may answer [`Error::Stale`].
-/// Calls take `&self` and may come from any thread; look-ups and reads wait for no lock.
+/// An id stays valid while the caller holds a pin ([`eyrie_medium::epoch::pin`]) that it took before the
+/// look-up, or while the object is [`open`](Engine::open). After that, calls may return [`Error::Stale`].
+///
+/// Calls take `&self` and may come from any thread. Look-ups and reads wait for no lock.
 pub trait Engine: Send + Sync {
     /// The root directory.
     fn root(&self) -> ObjectId;
@@ -85,13 +87,14 @@ pub trait Engine: Send + Sync {
     /// `Stale`, `Corrupt`, `Fault`.
     fn attributes(&self, id: ObjectId) -> Result<Attributes>;
 
-    /// When an object was created, and its generation.
+    /// The creation time of an object, and its generation.
     ///
     /// # Errors
     /// As [`Engine::attributes`].
     fn birth(&self, id: ObjectId) -> Result<Birth>;
 
-    /// Owner and permissions of an object: a part of its attributes that never costs a pass over a directory.
+    /// Owner and permissions of an object. Cheaper than [`Engine::attributes`], because it never walks a
+    /// directory.
     ///
     /// # Errors
     /// As [`Engine::attributes`].
@@ -100,8 +103,8 @@ pub trait Engine: Send + Sync {
         Ok(Owner { mode, uid, gid })
     }
 
-    /// The directory that a directory is in; `None` once it is removed. The root is in itself. A part of its attributes that
-    /// never costs a pass over it.
+    /// The directory that contains directory `dir`; `None` once `dir` is removed. The root contains itself.
+    /// Cheaper than [`Engine::attributes`], because it never walks a directory.
     ///
     /// # Errors
     /// `NotDirectory`; as [`Engine::attributes`].
@@ -109,7 +112,8 @@ pub trait Engine: Send + Sync {
         if dir.is_directory() { Ok(self.attributes(dir)?.parent) } else { Err(Error::NotDirectory) }
     }
 
-    /// True once an object has lost its last name. A part of its attributes that never costs a pass over a directory.
+    /// True once an object has lost its last name. Cheaper than [`Engine::attributes`], because it never
+    /// walks a directory.
     ///
     /// # Errors
     /// As [`Engine::attributes`].
@@ -117,13 +121,15 @@ pub trait Engine: Send + Sync {
         Ok(self.attributes(id)?.links == 0)
     }
 
-    /// Reads from `offset` on; the number of bytes read, less than asked only at the end of the file.
+    /// Reads bytes from `offset` on, and returns their number, which is below `out.len()` only at the end
+    /// of the file.
     ///
     /// # Errors
-    /// `IsDirectory`, `Invalid` for what has no bytes, `Stale`, `Corrupt`, `Fault`.
+    /// `IsDirectory`, `Invalid` for an object without bytes, `Stale`, `Corrupt`, `Fault`.
     fn read(&self, id: ObjectId, offset: u64, out: &mut [u8]) -> Result<usize>;
 
-    /// All bytes of a file in place, where the engine can show them so; otherwise `None`, and they can be read.
+    /// All bytes of a file in place. `None` if the engine cannot show them in place; the caller then reads
+    /// them.
     ///
     /// # Errors
     /// As [`Engine::read`].
@@ -132,76 +138,81 @@ pub trait Engine: Send + Sync {
         Ok(None)
     }
 
-    /// The next offset from `offset` on that holds data (`hole` false) or begins a hole (`hole` true; the end of the
-    /// file counts as one). `None` past the end, and where no data follows.
+    /// The next offset from `offset` on that holds data (`hole` is false) or begins a hole (`hole` is
+    /// true). The end of the file counts as a hole. `None` past the end of the file, and where no data
+    /// follows.
     ///
     /// # Errors
     /// As [`Engine::read`].
     fn seek(&self, id: ObjectId, offset: u64, hole: bool) -> Result<Option<u64>>;
 
-    /// The size of the value of an extended attribute, in bytes; `None` if there is none of that name. The value is then at
-    /// the start of `out`, unless it is too large for that.
+    /// The size in bytes of the value of an extended attribute; `None` if the object has none of that name.
+    /// If `out` is large enough, the value is at its start.
     ///
     /// # Errors
     /// `Stale`, `Corrupt`, `Fault`.
     fn xattr(&self, id: ObjectId, name: &[u8], out: &mut [u8]) -> Result<Option<usize>>;
 
-    /// Shows the names of all extended attributes, in byte order.
+    /// Calls `visit` with the names of all extended attributes, in byte order.
     ///
     /// # Errors
     /// As [`Engine::xattr`].
     fn xattr_names(&self, id: ObjectId, visit: &mut dyn FnMut(&[u8])) -> Result<()>;
 
-    /// Shows the entries from `cookie` on (0 is the start) until `visit` says false. Entries that exist throughout are
-    /// shown exactly once, in whatever order; `.` and `..` are not entries.
+    /// Calls `visit` with the entries from `cookie` on (0 is the start) until it returns false. An entry
+    /// that exists during the whole listing is shown exactly once. The order is unspecified. `.` and `..`
+    /// are not entries.
     ///
     /// # Errors
     /// `NotDirectory`, `Stale`, `Corrupt`, `Fault`.
-    fn list(&self, dir: ObjectId, cookie: u64, visit: &mut dyn FnMut(Entry<'_>) -> bool) -> Result<()>;
+    fn list(&self, dir: ObjectId, cookie: u64, visit: &mut dyn FnMut(ListedEntry<'_>) -> bool) -> Result<()>;
 
-    /// Keeps an object though it may lose its last name, until as many [`close`](Engine::close)s.
+    /// Keeps an object alive, even without a name, until a [`close`](Engine::close) for each `open`.
     ///
     /// # Errors
-    /// `Stale` when it is gone already.
+    /// `Stale` if the object no longer exists.
     fn open(&self, id: ObjectId) -> Result<()>;
 
     /// Ends one [`open`](Engine::open).
     fn close(&self, id: ObjectId);
 
-    /// An id for a new object of this kind.
+    /// Reserves an id for a new object of this kind.
     ///
     /// # Errors
     /// `NoSpace`, `Fault`.
     fn reserve(&self, kind: Kind) -> Result<ObjectId>;
 
-    /// Gives back a reservation that no Op used.
+    /// Returns a reservation that no Op used.
     fn unreserve(&self, id: ObjectId);
 
-    /// Applies an Op: all of it, or an error and none of it. It is as durable as the medium makes it on return.
+    /// Applies all of an Op, or returns an error and applies none of it. On return the Op is as durable as
+    /// the medium makes it.
     ///
-    /// Engines check what keeps the volume sound (names, kinds, emptiness, cycles), not permissions.
+    /// Engines check only rules that keep the volume sound (names, kinds, emptiness, cycles), and no
+    /// permissions.
     ///
     /// # Errors
     /// The POSIX error of the corresponding call; `NoSpace`, `Stale`, `Corrupt`, `Fault`.
     fn apply(&self, op: &Op<'_>) -> Result<Applied>;
 
-    /// Makes what was freed lately free for use, as far as readers allow; whether to try again what found no space.
-    /// The caller holds no pin.
+    /// Makes storage that was freed lately available, as far as readers allow. True if a call that found no
+    /// space may succeed now. The caller holds no pin, because a pin delays every reclaim.
     fn reclaim(&self) -> bool {
         false
     }
 
-    /// Counts changes of directories (moves, removals, changes of rights) that may make a remembered path wrong.
+    /// Counts changes of directories (moves, removals, changes of rights) that may invalidate a remembered
+    /// path.
     fn directory_changes(&self) -> u64;
 
-    /// Waits for the Op that changes an object, if there is one: what was seen of it before the call is then as durable as that of
-    /// an Op that has returned.
+    /// Waits for the Op that is changing an object, if there is one. After that, everything that the caller
+    /// saw of the object before is as durable as an Op that has returned.
     ///
     /// # Errors
     /// `Fault` when the medium failed.
     fn wait_for(&self, id: ObjectId) -> Result<()>;
 
-    /// Whether all Ops that were applied are as durable as the medium makes them.
+    /// Makes all Ops that were applied as durable as the medium can.
     ///
     /// # Errors
     /// `Fault` when the medium failed.

@@ -1,4 +1,4 @@
-//! What engines report, and the one map from it to errno.
+//! Errors of engines, and the one map from them to errno.
 
 use eyrie_medium::{Addr, Fault};
 use rustix::io::Errno;
@@ -6,20 +6,20 @@ use rustix::io::Errno;
 /// Result of an engine's calls.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Why an engine refused or failed. Nothing was changed.
+/// The reason why an engine refused a call or failed. The call changed nothing.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// No entry of that name.
+    /// The directory has no entry of that name.
     #[error("no such file or directory")]
     NotFound,
-    /// The name is taken.
+    /// An entry of that name exists.
     #[error("already exists")]
     Exists,
-    /// A directory was needed.
+    /// The call needs a directory, and got another kind of object.
     #[error("not a directory")]
     NotDirectory,
-    /// A directory was given where none may be.
+    /// The call got a directory where it allows none.
     #[error("is a directory")]
     IsDirectory,
     /// The directory has entries.
@@ -37,16 +37,16 @@ pub enum Error {
     /// The object has as many names as it can have.
     #[error("too many links")]
     TooManyLinks,
-    /// There is no extended attribute of that name.
+    /// The object has no extended attribute of that name.
     #[error("no such extended attribute")]
     NoXattr,
-    /// The name can be none of an extended attribute.
+    /// No extended attribute can have this name.
     #[error("the name of an extended attribute has 1 to 255 bytes")]
     XattrName,
-    /// The value is larger than that of any extended attribute.
+    /// No extended attribute can be as large as this value.
     #[error("an extended attribute has at most 64 KiB")]
     XattrTooLarge,
-    /// The object has as much in extended attributes as it can have.
+    /// The object has no room for more extended attributes.
     #[error(
         "no space left in the file: its extended attributes have at most 64 KiB, and so have their names"
     )]
@@ -54,24 +54,24 @@ pub enum Error {
     /// The volume is full.
     #[error("no space left in the volume")]
     NoSpace,
-    /// The object is gone.
+    /// The object no longer exists.
     #[error("the object no longer exists")]
     Stale,
-    /// The call is not permitted.
+    /// The caller has no permission for the call.
     #[error("permission denied")]
     AccessDenied,
-    /// The call is only for the owner or root.
+    /// Only the owner of the object or root may do this.
     #[error("operation not permitted")]
     NotPermitted,
-    /// The file system cannot do that.
+    /// The file system does not support the call.
     #[error("{0} is not supported")]
     Unsupported(&'static str),
     /// The bytes of the volume contradict themselves.
     #[error("corrupt volume: {what} at {addr}; run `eyrie fsck` on it")]
     Corrupt {
-        /// Where.
+        /// Address of the contradiction.
         addr: Addr,
-        /// What is wrong there.
+        /// The contradiction, in words.
         what: &'static str,
     },
     /// The medium refused or failed.
@@ -82,7 +82,7 @@ pub enum Error {
     Volume {
         /// The volume, or a file of it.
         place: String,
-        /// What is wrong and what to do.
+        /// The problem, and a way to solve it.
         what: String,
         /// The nearest errno.
         errno: Errno,
@@ -120,9 +120,15 @@ impl Error {
         }
     }
 
-    /// Whether there was no room, in the volume or on its host: what was freed may make some once it is reclaimed.
+    /// True if the volume or its host had no room. A reclaim may make room out of storage that was freed,
+    /// so the caller may reclaim and try again.
     pub fn is_full(&self) -> bool {
         matches!(self, Error::NoSpace | Error::Fault(Fault::HostFull))
+    }
+
+    /// An error about the volume, or the file of one, at `place`.
+    pub(crate) fn volume(place: &str, what: impl Into<String>, errno: Errno) -> Error {
+        Error::Volume { place: place.to_string(), what: what.into(), errno }
     }
 
     /// Corruption found at `addr`.

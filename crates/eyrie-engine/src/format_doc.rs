@@ -1,7 +1,8 @@
 //! Compares the tables of `docs/format.md` with the structures of the code.
 //!
-//! A table describes the structure whose heading it follows: `| field | offset | size | meaning |`, offsets and sizes
-//! in bytes, or in bits for the fields of a word. Fields cover the structure without gap.
+//! The table under a heading describes the structure of that name: `| field | offset | size | meaning |`.
+//! Offsets and sizes are in bytes, or in bits for the fields of a word. Fields cover the structure without
+//! a gap.
 
 const DESCRIPTION: &str = include_str!("../../../docs/format.md");
 
@@ -18,7 +19,8 @@ macro_rules! fields {
 }
 pub(crate) use fields;
 
-/// The cells of the first table under the heading `title`, a row each, without its head.
+/// The cells of the first table under the heading `title`, one vector for each row, without the head of the
+/// table.
 pub(crate) fn cells(title: &str) -> Vec<Vec<&'static str>> {
     let heading = |line: &&str| line.starts_with('#') && line.trim_start_matches('#').trim() == title;
     let mut lines = DESCRIPTION.lines().skip_while(|line| !heading(line)).skip(1);

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// What an object is. The number is the one stored on media.
+/// The kind of an object. Its number is stored on media.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[repr(u8)]
 pub enum Kind {
@@ -23,7 +23,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// The kind with this number on media.
+    /// The kind with this number on media; `None` for an unknown number.
     pub const fn from_raw(raw: u8) -> Option<Kind> {
         Some(match raw {
             1 => Kind::File,
@@ -37,13 +37,13 @@ impl Kind {
         })
     }
 
-    /// Whether objects of this kind have bytes of their own.
+    /// True if objects of this kind have bytes of their own.
     pub const fn has_data(self) -> bool {
         matches!(self, Kind::File | Kind::Symlink)
     }
 }
 
-/// Names an object in its engine. Opaque, but for the kind in its low six bits.
+/// Names an object in its engine. Opaque to callers, except for the kind in its low six bits.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ObjectId(u64);
 
@@ -56,7 +56,7 @@ impl ObjectId {
         ObjectId(place | kind as u64)
     }
 
-    /// The id with this stored form, if its kind is known.
+    /// The id with this stored form; `None` if its kind is unknown.
     #[inline]
     pub const fn from_raw(raw: u64) -> Option<ObjectId> {
         match Kind::from_raw((raw & ObjectId::KIND_MASK) as u8) {
@@ -65,19 +65,19 @@ impl ObjectId {
         }
     }
 
-    /// The form that is stored.
+    /// The form on media.
     #[inline]
     pub const fn raw(self) -> u64 {
         self.0
     }
 
-    /// Where the object is, without its kind.
+    /// The place of the object, without its kind.
     #[inline]
     pub const fn place(self) -> u64 {
         self.0 & !ObjectId::KIND_MASK
     }
 
-    /// What the object is.
+    /// The kind of the object.
     #[inline]
     pub const fn kind(self) -> Kind {
         match Kind::from_raw((self.0 & ObjectId::KIND_MASK) as u8) {
@@ -86,7 +86,7 @@ impl ObjectId {
         }
     }
 
-    /// Whether this is a directory.
+    /// True if this is a directory.
     #[inline]
     pub const fn is_directory(self) -> bool {
         matches!(self.kind(), Kind::Directory)
@@ -104,12 +104,12 @@ impl fmt::Debug for ObjectId {
 pub struct Time {
     /// Whole seconds.
     pub seconds: i64,
-    /// Nanoseconds after them, below 1,000,000,000.
+    /// Nanoseconds after the whole seconds, below 1,000,000,000.
     pub nanoseconds: u32,
 }
 
 impl Time {
-    /// Nanoseconds of a second.
+    /// Nanoseconds in a second.
     pub const NANOSECONDS: u32 = 1_000_000_000;
 
     /// The time `seconds` and `nanoseconds` after 1970.
@@ -124,7 +124,7 @@ mod tests {
     use crate::format_doc;
 
     #[test]
-    fn the_format_description_agrees_with_kinds() {
+    fn format_page_matches_kinds() {
         const TITLE: &str = "Object ids";
         let rows = format_doc::cells(TITLE);
         for (row, raw) in rows.iter().zip(1..) {

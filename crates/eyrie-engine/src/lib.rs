@@ -1,7 +1,7 @@
-//! Engines: what holds a volume, answers look-ups and reads, and applies [`Op`]s.
+//! Engines. An engine holds a volume, answers look-ups and reads, and applies [`Op`]s.
 //!
-//! Everything that changes a volume is an [`Op`]; everything that holds one is an [`Engine`]. `scm` is the engine for
-//! byte-addressable storage, `model` the reference that every test compares with.
+//! Every change of a volume is an [`Op`]; every holder of a volume is an [`Engine`]. `scm` is the engine
+//! for byte-addressable storage. `model` is the reference that every test compares with.
 //!
 //! Invariants:
 //! - Nothing here knows a path with `/` in it: names are 1 to 255 bytes of any kind.
@@ -14,21 +14,23 @@ pub mod access;
 pub mod check;
 pub mod engine;
 pub mod error;
+pub mod extent;
 #[cfg(test)]
 pub(crate) mod format_doc;
+mod host;
 pub mod id;
-mod late;
 pub mod model;
 pub mod object;
 pub mod op;
 pub mod recovery;
-pub mod redo;
 pub mod salvage;
 pub mod scm;
+mod space;
+mod tables;
 pub mod transaction;
 pub mod volume;
 
-pub use engine::{Attributes, Birth, Engine, Entry, SpaceUsage};
+pub use engine::{Attributes, Birth, Engine, ListedEntry, SpaceUsage};
 pub use error::{Error, Result};
 pub use id::{Kind, ObjectId, Time};
 pub use model::Model;

@@ -1,60 +1,94 @@
-//! Recovery: what a crashed volume still uses, found from its root.
+//! Recovery: finds the storage that a crashed volume uses, from its root.
 //!
-//! Nothing needs repair: objects are whole because every Op commits by one publish or by a redo record, which was
-//! replayed before. What no object reaches is free (BPFS finds its free blocks the same way, `bpfs.txt` section 3.3).
+//! Objects need no repair: every Op commits by one publish or by a redo record, and the records are
+//! replayed first. All storage that no object reaches is free (BPFS finds its free blocks the same way,
+//! `bpfs.txt` section 3.3).
 //!
-//! Several threads walk a large volume. What they share is a list of parts of directories: some buckets each, whose
-//! files the thread that took the part marks itself, and whose directories become further parts.
+//! Several threads walk a large volume. They share a list of parts, each of which is some buckets of a
+//! directory. A thread takes a part and marks the files in it; each directory in it becomes further parts.
 
 use std::ops::Range;
 use std::panic::resume_unwind;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard};
 use std::thread;
 
 use eyrie_medium::epoch::pin;
 use eyrie_medium::rules::{SafetyRule, broken};
+use eyrie_medium::sync::unpoisoned;
 use eyrie_medium::{Addr, LINE_SIZE, MediumKind};
 
 use crate::object::collection::Collection;
 use crate::object::header::Header;
-use crate::object::pointer::{Extent, Pointer};
-use crate::object::{mfile, xattr};
-use crate::volume::{Marks, Overlap, Volume};
-use crate::{Error, Kind, ObjectId, Result};
+use crate::object::pointer::Pointer;
+use crate::object::visit::visit_object;
+use crate::tables::layout::ROOT_ID;
+use crate::transaction::redo;
+use crate::volume::{Marks, Opened, Overlap, Volume};
+use crate::{Error, ObjectId, Result};
 
-/// Most threads of a walk.
+/// Most threads of a walk. Its time is cache misses, and each thread keeps several of them in flight.
 const MOST_THREADS: usize = 8;
-/// Objects that are worth a thread.
+/// Header slots for which one more thread is worth its start.
 const OBJECTS_PER_THREAD: usize = 4096;
-/// Buckets of a part: some hundred entries.
+/// Buckets of a part: some hundred entries, so that parts are large against the cost of the shared list.
 const BUCKETS_PER_PART: u64 = 32;
-/// How many objects ahead headers are asked for.
+/// Distance of the prefetch of headers, in objects.
 const AHEAD: usize = 8;
 
-/// Marks everything that the root reaches.
+/// Recovers a volume that was just opened, unless it was closed cleanly. Returns the root.
+///
+/// # Errors
+/// `Corrupt`, `Fault`.
+pub fn recover(volume: &mut Volume, opened: Opened) -> Result<ObjectId> {
+    let root = volume.root().ok_or_else(|| Error::corrupt(ROOT_ID, "volume without a root"))?;
+    if opened == Opened::Crashed {
+        rebuild_free_space(volume, root)?;
+    }
+    Ok(root)
+}
+
+/// Rebuilds the free space after a crash: replays the redo slots, marks the storage that the root reaches,
+/// and gives everything else to the allocator.
+fn rebuild_free_space(volume: &mut Volume, root: ObjectId) -> Result<()> {
+    let gate = volume.medium().enter()?;
+    let replayed = redo::replay(volume);
+    drop(gate);
+    replayed?;
+    let marks = mark_reachable(volume, root)?;
+    volume.adopt(&marks);
+    Ok(())
+}
+
+/// Marks all storage that the root reaches.
 ///
 /// # Errors
 /// `Corrupt` at a contradiction; `Fault`.
-pub fn mark(volume: &Volume, root: ObjectId) -> Result<Marks> {
+pub fn mark_reachable(volume: &Volume, root: ObjectId) -> Result<Marks> {
     let marks = volume.marks();
     let threads = match volume.medium().kind() {
-        // What survived is decided in the order of the reads, which a replay must repeat.
+        // A crash test on traced memory decides in the order of the reads which stores survived, and a
+        // replay must repeat that order.
         MediumKind::Traced => 1,
         _ => match (marks.header_slots() / OBJECTS_PER_THREAD).min(MOST_THREADS) {
             0 | 1 => 1,
-            // The host reads files to tell how many processors there are.
+            // The host opens files to count its processors, so a small volume does not ask.
             wanted => thread::available_parallelism().map_or(1, usize::from).min(wanted),
         },
     };
-    mark_with(volume, root, marks, threads)
+    mark_by_threads(volume, root, marks, threads)
 }
 
-/// [`mark`] by so many threads.
-pub(crate) fn mark_with(volume: &Volume, root: ObjectId, marks: Marks, threads: usize) -> Result<Marks> {
-    let walk = Walk { volume, marks, parts: Parts::default() };
+/// As [`mark_reachable`], with this number of threads.
+pub(crate) fn mark_by_threads(
+    volume: &Volume,
+    root: ObjectId,
+    marks: Marks,
+    threads: usize,
+) -> Result<Marks> {
+    let walk = MarkingWalk { volume, marks, queue: WalkQueue::default() };
     walk.object(root)?;
     thread::scope(|scope| {
-        // A host that has no more threads to give is no reason not to open the volume.
+        // A host without further threads is no reason to refuse the volume.
         let spawn = |_| thread::Builder::new().spawn_scoped(scope, || walk.run()).ok();
         let others: Vec<_> = (1..threads).filter_map(spawn).collect();
         let mine = walk.run();
@@ -66,23 +100,23 @@ pub(crate) fn mark_with(volume: &Volume, root: ObjectId, marks: Marks, threads: 
     Ok(walk.marks)
 }
 
-/// A walk through a volume, by any number of threads.
-struct Walk<'v> {
+/// A walk through a volume by any number of threads.
+struct MarkingWalk<'v> {
     volume: &'v Volume,
     marks: Marks,
-    parts: Parts,
+    queue: WalkQueue,
 }
 
-impl Walk<'_> {
-    /// Walks until nothing is left, or one thread has failed.
+impl MarkingWalk<'_> {
+    /// Walks until no part is left, or a thread has failed.
     fn run(&self) -> Result<()> {
-        while let Some(taken) = self.parts.take() {
-            self.part(&taken.part).inspect_err(|_| self.parts.abandon())?;
+        while let Some(next) = self.queue.next() {
+            self.part(&next.part).inspect_err(|_| self.queue.abandon())?;
         }
         Ok(())
     }
 
-    fn part(&self, part: &Part) -> Result<()> {
+    fn part(&self, part: &DirectoryPart) -> Result<()> {
         let mut children = Vec::new();
         Collection::new(self.volume, part.root).visit_entries(part.visited(), &mut |_, child| {
             children.push(child);
@@ -103,11 +137,12 @@ impl Walk<'_> {
             .for_each(|line| self.volume.medium().prefetch(Addr::from_raw(id.place()).add(line * LINE_SIZE)));
     }
 
-    /// Marks an object, unless it is; the entries of a directory become parts.
+    /// Marks an object, unless it is marked already. Adds the buckets of a directory as parts.
     fn object(&self, id: ObjectId) -> Result<()> {
         let _pin = pin();
         let addr = Addr::from_raw(id.place());
         let overlap = |at: Addr| move |overlap: Overlap| Error::corrupt(at, overlap.what());
+        // A file with several names is visited once.
         if !self.marks.mark_header(addr).map_err(overlap(addr))? {
             return Ok(());
         }
@@ -117,9 +152,9 @@ impl Walk<'_> {
             let root = Header::of(id).hot(self.volume.medium())?.root;
             let count = Collection::new(self.volume, root).bucket_count()?;
             let starts = (0..count).step_by(BUCKETS_PER_PART as usize);
-            self.parts.add(starts.map(|start| {
+            self.queue.add(starts.map(|start| {
                 let end = count.min(start + BUCKETS_PER_PART);
-                Part { root, buckets: start..end }
+                DirectoryPart { root, buckets: start..end }
             }));
         }
         Ok(())
@@ -127,62 +162,63 @@ impl Walk<'_> {
 }
 
 /// Some buckets of a directory.
-struct Part {
+struct DirectoryPart {
     root: Pointer,
     buckets: Range<u64>,
 }
 
-impl Part {
+impl DirectoryPart {
     fn visited(&self) -> Range<u64> {
         let left = u64::from(broken(SafetyRule::RecoveryVisitsEveryBucket));
         self.buckets.start..self.buckets.end - left
     }
 }
 
-/// Parts that are yet to be walked.
+/// Parts that no thread has walked yet.
 #[derive(Default)]
-struct Parts {
-    state: Mutex<State>,
+struct WalkQueue {
+    state: Mutex<QueueState>,
     changed: Condvar,
 }
 
 #[derive(Default)]
-struct State {
-    waiting: Vec<Part>,
-    /// Parts that were taken and are not done.
-    taken: usize,
+struct QueueState {
+    waiting: Vec<DirectoryPart>,
+    /// Number of parts that threads are walking now.
+    in_progress: usize,
     abandoned: bool,
 }
 
-/// A part that a thread has taken; done when it is dropped.
-struct Taken<'p> {
-    parts: &'p Parts,
-    part: Part,
+/// A part that a thread walks. Its drop ends the walk of the part.
+struct PartInProgress<'p> {
+    queue: &'p WalkQueue,
+    part: DirectoryPart,
 }
 
-impl Parts {
-    fn state(&self) -> MutexGuard<'_, State> {
-        // Nothing is left half changed by a panic.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+impl WalkQueue {
+    fn state(&self) -> MutexGuard<'_, QueueState> {
+        // A panic leaves no state half changed, so a poisoned lock is harmless.
+        unpoisoned(self.state.lock())
     }
 
-    fn add(&self, parts: impl Iterator<Item = Part>) {
+    fn add(&self, parts: impl Iterator<Item = DirectoryPart>) {
         self.state().waiting.extend(parts);
         self.changed.notify_all();
     }
 
-    /// Takes a part; `None` when none are left and none can be added, or the walk was abandoned.
-    fn take(&self) -> Option<Taken<'_>> {
+    /// Takes a part. Waits while none is left but other threads may add some. `None` at the end of the
+    /// walk.
+    fn next(&self) -> Option<PartInProgress<'_>> {
         let mut state = self.state();
         while !state.abandoned {
             if let Some(part) = state.waiting.pop() {
-                state.taken += 1;
-                return Some(Taken { parts: self, part });
+                state.in_progress += 1;
+                return Some(PartInProgress { queue: self, part });
             }
-            if state.taken == 0 {
+            if state.in_progress == 0 {
                 return None;
             }
-            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state = unpoisoned(self.changed.wait(state));
         }
         None
     }
@@ -194,43 +230,14 @@ impl Parts {
     }
 }
 
-impl Drop for Taken<'_> {
+impl Drop for PartInProgress<'_> {
     fn drop(&mut self) {
-        let mut state = self.parts.state();
-        state.taken -= 1;
+        let mut state = self.queue.state();
+        state.in_progress -= 1;
         state.abandoned |= thread::panicking();
-        if state.taken == 0 || state.abandoned {
-            self.parts.changed.notify_all();
+        if state.in_progress == 0 || state.abandoned {
+            self.queue.changed.notify_all();
         }
-    }
-}
-
-/// Visits the storage of one object, whose header is verified first.
-///
-/// # Errors
-/// `Corrupt`, `Fault`, and those of `visit`.
-pub(crate) fn visit_object(
-    volume: &Volume,
-    id: ObjectId,
-    visit: &mut dyn FnMut(Extent) -> Result<()>,
-) -> Result<()> {
-    let header = Header::of(id);
-    header.identity(volume.medium())?;
-    let (hot, cold) = header.hot_and_cold(volume.medium()).map_err(|error| match error {
-        Error::Stale => Error::corrupt(header.addr(), "entry that names a dead object"),
-        other => other,
-    })?;
-    if let Some(xattrs) = xattr::extent(cold.xattrs())?
-        && !broken(SafetyRule::RecoveryVisitsAttributes)
-    {
-        visit(xattrs)?;
-    }
-    match id.kind() {
-        Kind::Directory => Collection::new(volume, hot.root).visit_storage(visit),
-        Kind::File if hot.root.height() > 1 && broken(SafetyRule::RecoveryVisitsEveryHeight) => Ok(()),
-        Kind::File | Kind::Symlink => mfile::visit_storage(volume.medium(), hot.root, hot.size, visit),
-        _ if hot.root.is_null() => Ok(()),
-        _ => Err(Error::corrupt(header.addr(), "pipe, socket or device with storage")),
     }
 }
 
@@ -239,19 +246,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_thread_that_panics_ends_the_walk_of_all() {
-        let parts = Parts::default();
-        parts.add([Part { root: Pointer::NULL, buckets: 0..1 }].into_iter());
+    fn panic_of_one_thread_ends_the_walk() {
+        let parts = WalkQueue::default();
+        parts.add([DirectoryPart { root: Pointer::NULL, buckets: 0..1 }].into_iter());
         thread::scope(|scope| {
             let (taken, told) = std::sync::mpsc::channel();
             let parts = &parts;
             let broken = scope.spawn(move || {
-                let _taken = parts.take();
+                let _taken = parts.next();
                 taken.send(()).expect("heard");
                 panic!("on purpose");
             });
             told.recv().expect("told");
-            assert!(parts.take().is_none(), "waits for the other, which is gone");
+            assert!(parts.next().is_none(), "waits for the other, which is gone");
             assert!(broken.join().is_err());
         });
     }

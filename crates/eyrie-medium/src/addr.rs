@@ -7,6 +7,7 @@ pub const LINE_SIZE: u64 = 64;
 /// Size of a page, the unit in which hosts provide memory, in bytes.
 pub const PAGE_SIZE: u64 = 4096;
 
+/// Bits of an offset: a segment has at most 1 TiB.
 const OFFSET_BITS: u32 = 40;
 
 /// Number of a segment (one host file) in its volume.
@@ -31,7 +32,7 @@ impl Addr {
         Addr((segment.0 as u64) << OFFSET_BITS | offset)
     }
 
-    /// The address with this raw form; bits outside [`Addr::MASK`] are kept and make every access fail.
+    /// The address with this raw form. Bits outside [`Addr::MASK`] are kept, and make every access fail.
     pub const fn from_raw(raw: u64) -> Addr {
         Addr(raw)
     }
@@ -41,7 +42,7 @@ impl Addr {
         self.0
     }
 
-    /// The segment's index; out of any table's range for an address with stray bits.
+    /// The segment's index. An address with stray bits has an index beyond every table.
     #[inline]
     pub const fn segment_index(self) -> usize {
         (self.0 >> OFFSET_BITS) as usize
@@ -53,7 +54,7 @@ impl Addr {
         self.0 & (Addr::MAX_OFFSET - 1)
     }
 
-    /// The address `bytes` further on. Leaving the segment gives an address that fails every access.
+    /// The address `bytes` further on. If that leaves the segment, every access to the result fails.
     #[inline]
     #[must_use]
     pub const fn add(self, bytes: u64) -> Addr {
@@ -69,12 +70,12 @@ impl Addr {
         Addr(self.0 & !(align - 1))
     }
 
-    /// Whether the address is null.
+    /// Returns true if the address is null.
     pub const fn is_null(self) -> bool {
         self.0 == 0
     }
 
-    /// Whether the address is a multiple of `align` (a power of two), in bytes.
+    /// Returns true if the address is a multiple of `align` (a power of two), in bytes.
     #[inline]
     pub const fn is_aligned(self, align: u64) -> bool {
         self.0 & (align - 1) == 0
@@ -98,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_keeps_segment_and_offset() {
+    fn address_keeps_segment_and_offset() {
         let a = Addr::new(SegmentId(3), 0x1234);
         assert_eq!((a.segment_index(), a.offset()), (3, 0x1234));
         assert_eq!(Addr::from_raw(a.raw()), a);
@@ -106,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn leaving_the_segment_gives_an_address_that_is_nowhere() {
+    fn leaving_the_segment_gives_no_address() {
         let last = Addr::new(SegmentId(0), Addr::MAX_OFFSET - 1);
         assert!(last.add(1).segment_index() > usize::from(u16::MAX));
         assert!(last.add(u64::MAX).segment_index() > usize::from(u16::MAX));

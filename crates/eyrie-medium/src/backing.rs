@@ -1,107 +1,88 @@
-//! What stands behind the mapping of a medium, and the hooks by which it takes part in every access.
+//! The backing of a medium's mapping, and its hooks around every access.
 //!
-//! Plain shared memory takes no part: each hook is then one test of a tag that never changes, and nothing else.
+//! Plain shared memory has no hooks: each one is then a test of a tag that never changes, and nothing else.
 
 use std::panic::Location;
+use std::sync::Arc;
 use std::sync::atomic::{Ordering, compiler_fence};
 
-use crate::addr::{Addr, LINE_SIZE, PAGE_SIZE};
+use crate::addr::{Addr, LINE_SIZE};
 use crate::copy;
 use crate::fault::Fault;
-use crate::image::CrashImage;
-use crate::medium::Medium;
+use crate::observe::{Mapped, Observer};
 use crate::paged::Keeper;
-use crate::plan::{Plan, SiteKind};
 use crate::pmem::{Pmem, STREAM_FROM};
-use crate::sync::interleave;
-use crate::trace::Recorder;
-use crate::turns;
+use crate::site::{Caller, SiteKind};
+use crate::sync::{interleave, schedule};
 
 const LINE: usize = LINE_SIZE as usize;
 
-/// What stands behind the mapped bytes. The plain ones come first, so that the tests below are comparisons of one byte.
+/// The backing of the mapped bytes. The variants without read hooks come first, so that the tests below
+/// compare one byte.
 #[repr(u8)]
 pub(crate) enum Backing {
-    /// Nothing: the mapping is the medium.
+    /// No backing: the mapping is the medium.
     Dram,
-    /// Memory that keeps what was written back to it.
+    /// Persistent memory. Lines that were written back survive a power failure.
     Pmem(Pmem),
-    /// A disk, and the pages of it that are in memory.
+    /// A disk, and the page cache over it.
     Paged(Keeper),
-    /// A record of every store and fence.
-    Record(Recorder),
-    /// A crash image whose lines are decided as they are met.
-    Image(CrashImage),
+    /// Memory under the observer of a test.
+    Observed(Arc<dyn Observer>),
 }
 
-impl Medium {
-    /// Whether stores need nothing but the mapping.
+impl Backing {
+    /// True if stores need nothing but the mapping.
     #[inline(always)]
     fn is_plain(&self) -> bool {
-        matches!(self.backing, Backing::Dram)
+        matches!(self, Backing::Dram)
     }
 
-    /// Whether reads need nothing but the mapping.
+    /// True if reads need nothing but the mapping.
     #[inline(always)]
     pub(crate) fn reads_plainly(&self) -> bool {
-        matches!(self.backing, Backing::Dram | Backing::Pmem(_))
+        matches!(self, Backing::Dram | Backing::Pmem(_))
     }
 
-    /// Whether what is stored may be seen before it lasts, which it does from the next fence on.
-    pub fn lasts_from_fences(&self) -> bool {
-        matches!(self.backing, Backing::Pmem(_) | Backing::Record(_))
-    }
-
-    /// Announces a read before it happens. Nothing of it may be read if this fails.
-    #[inline]
-    #[track_caller]
-    pub(crate) fn before_access(&self, addr: Addr, len: u64) -> Result<(), Fault> {
-        interleave();
-        if self.reads_plainly() { Ok(()) } else { self.reading(addr, len, Location::caller()) }
-    }
-
-    /// Announces a store before it happens. Nothing of it may be stored if this fails.
-    #[inline]
-    #[track_caller]
-    pub(crate) fn before_store(&self, addr: Addr, len: u64) -> Result<(), Fault> {
-        interleave();
-        if self.reads_plainly() { Ok(()) } else { self.storing(addr, len, Location::caller()) }
-    }
-
-    /// Announces a commit before it happens, and says whether it does. Nothing of it may be stored if this fails.
-    #[inline]
-    #[track_caller]
-    pub(crate) fn before_publish(&self, addr: Addr, len: u64) -> Result<bool, Fault> {
-        interleave();
-        if self.reads_plainly() { Ok(true) } else { self.publishing(addr, len, Location::caller()) }
-    }
-
-    /// Whether a checksum on the medium is right. A test may leave the comparison out, and be content with any.
-    #[track_caller]
-    pub fn verify(&self, is_right: bool) -> bool {
-        let location = Location::caller();
-        let is_compared = self.plan().is_none_or(|plan| plan.point(SiteKind::Checksum, location));
-        is_right || !is_compared
-    }
-
-    /// The plan of a test.
-    pub(crate) fn plan(&self) -> Option<&Plan> {
-        match &self.backing {
-            Backing::Record(recorder) => Some(recorder.plan()),
-            Backing::Image(image) => Some(image.plan()),
+    /// The observer of a test.
+    pub(crate) fn observer(&self) -> Option<&dyn Observer> {
+        match self {
+            Backing::Observed(observer) => Some(&**observer),
             Backing::Dram | Backing::Pmem(_) | Backing::Paged(_) => None,
         }
     }
 
-    /// Fails if a test has planned so.
-    pub(crate) fn planned(&self, kind: SiteKind, location: &'static Location<'static>) -> Result<(), Fault> {
-        match self.plan().and_then(|plan| plan.call(kind, location)) {
-            None => Ok(()),
-            Some(failure) => Err(failure.into()),
-        }
+    /// Announces a read before it happens. On an error the caller must not read.
+    #[inline]
+    #[track_caller]
+    pub(crate) fn before_read(&self, mapped: Mapped<'_>, addr: Addr, len: u64) -> Result<(), Fault> {
+        interleave();
+        if self.reads_plainly() { Ok(()) } else { self.reading(mapped, addr, len, Location::caller()) }
     }
 
-    /// Tells of a store that was made: `len` bytes at `addr`, which is mapped at `place`.
+    /// Announces a store before it happens. On an error the caller must not store.
+    #[inline]
+    #[track_caller]
+    pub(crate) fn before_store(&self, mapped: Mapped<'_>, addr: Addr, len: u64) -> Result<(), Fault> {
+        interleave();
+        if self.reads_plainly() { Ok(()) } else { self.storing(mapped, addr, len, Location::caller()) }
+    }
+
+    /// Announces a commit before it happens. Returns false if a test leaves the commit out. On an error the
+    /// caller must not store.
+    #[inline]
+    #[track_caller]
+    pub(crate) fn before_publish(&self, mapped: Mapped<'_>, addr: Addr, len: u64) -> Result<bool, Fault> {
+        interleave();
+        if self.reads_plainly() { Ok(true) } else { self.publishing(mapped, addr, len, Location::caller()) }
+    }
+
+    /// Announces a call that may fail.
+    pub(crate) fn before_call(&self, kind: SiteKind, caller: Caller) -> Result<(), Fault> {
+        self.observer().map_or(Ok(()), |observer| observer.before_call(kind, caller))
+    }
+
+    /// Reports a store of `len` bytes at `addr`, which is mapped at `place`.
     #[inline]
     pub(crate) fn after_store(&self, addr: Addr, place: *const u8, len: usize) {
         if !self.is_plain() {
@@ -109,7 +90,7 @@ impl Medium {
         }
     }
 
-    /// Tells of words that were stored in this order to the line at `line`, which is mapped at `place`.
+    /// Reports words that were stored, in this order, to the line at `line`, which is mapped at `place`.
     #[inline]
     pub(crate) fn after_line(&self, line: Addr, place: *const u8, words: &[(usize, u64)]) {
         if !self.is_plain() {
@@ -117,105 +98,86 @@ impl Medium {
         }
     }
 
-    /// Tells of a fence, which comes after every store of the thread so far.
+    /// Orders the stores of this thread before its later ones.
     #[inline]
-    pub(crate) fn fence(&self, site: &'static Location<'static>) {
+    pub(crate) fn fence(&self, caller: Caller) {
+        // On `dram` the fence needs no instruction: x86 keeps the stores of a thread in order, and no power
+        // failure is survived. Only the compiler must not reorder them.
         compiler_fence(Ordering::SeqCst);
         if !self.is_plain() {
-            self.fenced(site);
-        }
-    }
-
-    /// Fails if a test has planned so for an access.
-    fn planned_access(
-        &self,
-        kind: SiteKind,
-        location: &'static Location<'static>,
-        addr: Addr,
-        len: u64,
-    ) -> Result<(), Fault> {
-        let pages = addr.raw() / PAGE_SIZE..(addr.raw() + len).div_ceil(PAGE_SIZE);
-        match self.plan().and_then(|plan| plan.access(kind, location, pages)) {
-            None => Ok(()),
-            Some(failure) => Err(failure.into()),
+            self.fenced(caller);
         }
     }
 
     #[cold]
-    fn reading(&self, addr: Addr, len: u64, location: &'static Location<'static>) -> Result<(), Fault> {
-        self.planned_access(SiteKind::Read, location, addr, len)?;
-        self.meet(addr, len)
-    }
-
-    #[cold]
-    fn storing(&self, addr: Addr, len: u64, location: &'static Location<'static>) -> Result<(), Fault> {
-        self.planned_access(SiteKind::Write, location, addr, len)?;
-        self.change(addr, len)
-    }
-
-    #[cold]
-    fn publishing(&self, addr: Addr, len: u64, location: &'static Location<'static>) -> Result<bool, Fault> {
-        self.planned_access(SiteKind::Publish, location, addr, len)?;
-        self.change(addr, len)?;
-        Ok(self.plan().is_none_or(|plan| plan.point(SiteKind::Publish, location)))
-    }
-
-    fn meet(&self, addr: Addr, len: u64) -> Result<(), Fault> {
-        match &self.backing {
-            Backing::Paged(keeper) => return keeper.pager().reading(addr.offset(), len),
-            Backing::Image(image) => self.decide(image, addr, len),
-            Backing::Dram | Backing::Pmem(_) | Backing::Record(_) => {}
+    fn reading(&self, mapped: Mapped<'_>, addr: Addr, len: u64, caller: Caller) -> Result<(), Fault> {
+        match self {
+            Backing::Paged(keeper) => keeper.pager().before_read(addr.offset(), len),
+            Backing::Observed(observer) => observer.before_read(mapped, addr, len, caller),
+            Backing::Dram | Backing::Pmem(_) => Ok(()),
         }
-        Ok(())
     }
 
-    fn change(&self, addr: Addr, len: u64) -> Result<(), Fault> {
-        match &self.backing {
-            Backing::Paged(keeper) => keeper.pager().storing(addr.offset(), len).inspect(|()| turns::step()),
-            _ => self.meet(addr, len),
+    #[cold]
+    fn storing(&self, mapped: Mapped<'_>, addr: Addr, len: u64, caller: Caller) -> Result<(), Fault> {
+        match self {
+            Backing::Paged(keeper) => {
+                keeper.pager().before_store(addr.offset(), len).inspect(|()| schedule::step())
+            }
+            Backing::Observed(observer) => observer.before_store(mapped, addr, len, caller),
+            Backing::Dram | Backing::Pmem(_) => Ok(()),
+        }
+    }
+
+    #[cold]
+    fn publishing(&self, mapped: Mapped<'_>, addr: Addr, len: u64, caller: Caller) -> Result<bool, Fault> {
+        match self {
+            Backing::Observed(observer) => observer.before_publish(mapped, addr, len, caller),
+            _ => self.storing(mapped, addr, len, caller).map(|()| true),
         }
     }
 
     #[cold]
     fn stored(&self, addr: Addr, place: *const u8, len: usize) {
-        match &self.backing {
+        match self {
             // SAFETY: `place` was resolved for `len` bytes.
             Backing::Pmem(pmem) if len < STREAM_FROM => unsafe { pmem.write_back(place, len) },
-            Backing::Record(recorder) => {
+            Backing::Observed(observer) => {
                 let mut bytes = vec![0; len];
                 // SAFETY: `place` was resolved for `len` bytes, and the vector is as long.
                 unsafe { copy::copy(bytes.as_mut_ptr(), place, len) };
-                recorder.store(addr, &bytes);
+                observer.after_store(addr, &bytes);
             }
-            // Bulk stores to persistent memory have been streamed.
-            Backing::Dram | Backing::Pmem(_) | Backing::Paged(_) | Backing::Image(_) => {}
+            // Bulk stores to persistent memory were streamed past the caches, so there is no line to write
+            // back.
+            Backing::Dram | Backing::Pmem(_) | Backing::Paged(_) => {}
         }
     }
 
     #[cold]
     fn line_stored(&self, line: Addr, place: *const u8, words: &[(usize, u64)]) {
-        match &self.backing {
+        match self {
             // SAFETY: `place` was resolved for a line.
             Backing::Pmem(pmem) => unsafe { pmem.write_back(place, LINE) },
-            Backing::Record(recorder) => {
+            Backing::Observed(observer) => {
                 for &(index, value) in words {
-                    recorder.store(line.add(index as u64 * 8), &value.to_le_bytes());
+                    observer.after_store(line.add(index as u64 * 8), &value.to_le_bytes());
                 }
             }
-            Backing::Dram | Backing::Paged(_) | Backing::Image(_) => {}
+            Backing::Dram | Backing::Paged(_) => {}
         }
     }
 
     #[cold]
-    fn fenced(&self, site: &'static Location<'static>) {
-        match &self.backing {
-            Backing::Pmem(pmem) => pmem.fence(),
-            Backing::Record(recorder) => drop(recorder.fence(SiteKind::Fence, site)),
-            Backing::Dram | Backing::Paged(_) | Backing::Image(_) => {}
+    fn fenced(&self, caller: Caller) {
+        match self {
+            Backing::Pmem(pmem) => pmem.fence(caller),
+            Backing::Observed(observer) => observer.fence(caller),
+            Backing::Dram | Backing::Paged(_) => {}
         }
     }
 
-    /// Copies to the medium, bulk data in the way that suits it.
+    /// Copies to the medium. Bulk data to persistent memory is streamed.
     ///
     /// # Safety
     /// As [`copy::copy`], with `dst` in the medium.
@@ -224,7 +186,7 @@ impl Medium {
         // SAFETY: passed on.
         unsafe {
             if len >= STREAM_FROM
-                && let Backing::Pmem(pmem) = &self.backing
+                && let Backing::Pmem(pmem) = self
             {
                 pmem.copy(dst, src, len);
             } else {
@@ -233,7 +195,7 @@ impl Medium {
         }
     }
 
-    /// Sets bytes of the medium to zero, bulk data in the way that suits it.
+    /// Sets bytes of the medium to zero. Bulk data on persistent memory is streamed.
     ///
     /// # Safety
     /// As [`copy::zero`], with `dst` in the medium.
@@ -242,28 +204,12 @@ impl Medium {
         // SAFETY: passed on.
         unsafe {
             if len >= STREAM_FROM
-                && let Backing::Pmem(pmem) = &self.backing
+                && let Backing::Pmem(pmem) = self
             {
                 pmem.zero(dst, len);
             } else {
                 copy::zero(dst, len);
             }
         }
-    }
-
-    fn decide(&self, image: &CrashImage, addr: Addr, len: u64) {
-        let load = |line: Addr, out: &mut [u8]| {
-            if let Ok(place) = self.resolve(line, out.len() as u64) {
-                // SAFETY: as many bytes were resolved.
-                unsafe { copy::copy(out.as_mut_ptr(), place, out.len()) };
-            }
-        };
-        let store = |line: Addr, bytes: &[u8]| {
-            if let Ok(place) = self.resolve(line, bytes.len() as u64) {
-                // SAFETY: as many bytes were resolved.
-                unsafe { copy::copy(place, bytes.as_ptr(), bytes.len()) };
-            }
-        };
-        image.touch(addr, len, load, store);
     }
 }

@@ -1,20 +1,21 @@
 //! Bulk copies between private memory and memory that others may change.
 //!
-//! They are inline assembly, so the compiler assumes nothing about the bytes and a race is not undefined behaviour:
-//! what is read may be any mix of old and new, with 8 aligned bytes never torn. Callers validate what they read.
+//! The copies are inline assembly, so the compiler assumes nothing about the bytes, and a race is not
+//! undefined behaviour. A read may find any mix of old and new bytes, with 8 aligned bytes never torn.
+//! Callers validate the bytes that they read.
 
 use std::arch::asm;
 
-/// From here on `rep movsb` beats a loop of 16-byte moves on processors with fast string moves.
+/// Length from which `rep movsb` beats a loop of 16-byte moves on processors with fast string moves.
 const REP_FROM: usize = 512;
 
 /// Copies `len` bytes from `src` to `dst`.
 ///
 /// # Safety
-/// `src` is readable and `dst` writable for `len` bytes; they do not overlap; the private side is not accessed by
-/// another thread meanwhile.
+/// `src` is readable and `dst` writable for `len` bytes; they do not overlap; the private side is not
+/// accessed by another thread meanwhile.
 #[inline]
-pub unsafe fn copy(dst: *mut u8, src: *const u8, len: usize) {
+pub(crate) unsafe fn copy(dst: *mut u8, src: *const u8, len: usize) {
     // SAFETY: passed on; each helper is called for the lengths it takes.
     unsafe {
         match len {
@@ -36,7 +37,8 @@ unsafe fn copy_short(dst: *mut u8, src: *const u8, len: usize) {
                 s = in(reg) src, d = in(reg) dst, n = in(reg) len, t = out(reg) _, u = out(reg) _,
                 options(nostack, preserves_flags));
         } else if len >= 4 {
-            asm!("mov {t:e}, [{s}]", "mov {u:e}, [{s} + {n} - 4]", "mov [{d}], {t:e}", "mov [{d} + {n} - 4], {u:e}",
+            asm!("mov {t:e}, [{s}]", "mov {u:e}, [{s} + {n} - 4]",
+                "mov [{d}], {t:e}", "mov [{d} + {n} - 4], {u:e}",
                 s = in(reg) src, d = in(reg) dst, n = in(reg) len, t = out(reg) _, u = out(reg) _,
                 options(nostack, preserves_flags));
         } else {
@@ -64,7 +66,8 @@ unsafe fn copy_medium(dst: *mut u8, src: *const u8, len: usize) {
             "jb 2b",
             "movdqu {x}, [{s} + {last}]",
             "movdqu [{d} + {last}], {x}",
-            s = in(reg) src, d = in(reg) dst, last = in(reg) len - 16, i = inout(reg) 0_usize => _, x = out(xmm_reg) _,
+            s = in(reg) src, d = in(reg) dst, last = in(reg) len - 16, i = inout(reg) 0_usize => _,
+            x = out(xmm_reg) _,
             options(nostack));
     }
 }
@@ -85,7 +88,7 @@ unsafe fn copy_long(dst: *mut u8, src: *const u8, len: usize) {
 /// # Safety
 /// `dst` is writable for `len` bytes.
 #[inline]
-pub unsafe fn zero(dst: *mut u8, len: usize) {
+pub(crate) unsafe fn zero(dst: *mut u8, len: usize) {
     // SAFETY: `rep stosb` stores exactly `len` bytes; the ABI keeps the direction flag clear.
     unsafe {
         asm!("rep stosb", inout("rdi") dst => _, inout("rcx") len => _, in("al") 0_u8,
@@ -93,12 +96,12 @@ pub unsafe fn zero(dst: *mut u8, len: usize) {
     }
 }
 
-/// Copies whole lines past the caches: `len`, not 0, is a multiple of 64. What is stored so may be seen by other threads
+/// Copies whole lines past the caches: `len`, not 0, is a multiple of 64. Other threads may see these stores
 /// in any order until a store fence.
 ///
 /// # Safety
 /// As [`copy`]; `dst` is aligned to 64 bytes.
-pub unsafe fn stream(dst: *mut u8, src: *const u8, len: usize) {
+pub(crate) unsafe fn stream(dst: *mut u8, src: *const u8, len: usize) {
     debug_assert!(len != 0 && len.is_multiple_of(64) && dst.addr().is_multiple_of(64));
     // SAFETY: the loop moves 64 bytes at a time, exactly `len`.
     unsafe {
@@ -121,11 +124,11 @@ pub unsafe fn stream(dst: *mut u8, src: *const u8, len: usize) {
     }
 }
 
-/// Sets whole lines to zero past the caches, as [`stream`] copies.
+/// Sets whole lines to zero past the caches, in the same way as [`stream`].
 ///
 /// # Safety
 /// As [`zero`]; `dst` is aligned to 64 bytes.
-pub unsafe fn stream_zero(dst: *mut u8, len: usize) {
+pub(crate) unsafe fn stream_zero(dst: *mut u8, len: usize) {
     debug_assert!(len != 0 && len.is_multiple_of(64) && dst.addr().is_multiple_of(64));
     // SAFETY: the loop stores 64 bytes at a time, exactly `len`.
     unsafe {
@@ -149,7 +152,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_length_up_to_two_thousand_copies_exactly() {
+    fn every_length_copies_exactly() {
         let src: Vec<u8> = (0..2100_u32).map(|i| (i * 7 % 251) as u8).collect();
         for len in 0..2000 {
             let mut dst = vec![0xee_u8; len + 32];

@@ -1,10 +1,11 @@
-//! Grace periods: memory that readers may still see is not reused under them.
+//! Grace periods: memory that a reader may still see is not reused.
 //!
-//! One clock for the whole process. A thread that reads pins the current epoch in a slot of its own; the clock
-//! moves on only when every pinned slot shows the current epoch. Memory retired in epoch *e* is therefore out of every
-//! reader's sight once the clock shows *e + 2*.
+//! The process has one clock. A thread that reads pins the current epoch in a slot of its own. The clock
+//! advances only when every pinned slot shows the current epoch. At *e + 2* every pin of epoch *e* is
+//! therefore gone, and memory retired in epoch *e* is out of every reader's sight.
 //!
-//! A pin costs one store, one fence and no shared write. A guard that is held long only delays reuse.
+//! A pin costs one atomic exchange on a line of its own thread. A guard that is held for long only delays
+//! reuse.
 
 use std::cell::Cell;
 use std::marker::PhantomData;
@@ -14,23 +15,26 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 use crate::rules::{SafetyRule, broken};
 use crate::sync::{interleave, thread_local};
 
-/// Threads that can hold a slot of their own at one time; any more share [`CROWD`].
+/// Threads that can have a slot at one time; further threads share [`CROWD`].
 const SLOTS: usize = 256;
+/// The content of a slot without a pin. The clock starts at 2, so no epoch has this number.
 const IDLE: u64 = 0;
 
+/// A slot of one thread. The alignment gives it two cache lines, which processors prefetch as a pair, so that
+/// no pin slows another.
 #[repr(align(128))]
-struct Slot {
+struct PinSlot {
     /// [`IDLE`], or the epoch that its thread pinned.
     pinned: AtomicU64,
     claimed: AtomicBool,
 }
 
 static CLOCK: AtomicU64 = AtomicU64::new(2);
-static TABLE: [Slot; SLOTS] =
-    [const { Slot { pinned: AtomicU64::new(IDLE), claimed: AtomicBool::new(false) } }; SLOTS];
-/// Slots that were ever claimed: all others are idle, so the clock need not look at them.
+static TABLE: [PinSlot; SLOTS] =
+    [const { PinSlot { pinned: AtomicU64::new(IDLE), claimed: AtomicBool::new(false) } }; SLOTS];
+/// Slots that were ever claimed. All others are idle, so `advance` skips them.
 static CLAIMED: AtomicUsize = AtomicUsize::new(0);
-/// Pins of threads without a slot. While there is one the clock stands still.
+/// Pins of threads without a slot. They record no epoch, so the clock stands still while there is one.
 static CROWD: AtomicUsize = AtomicUsize::new(0);
 
 /// A point of the process's grace-period clock.
@@ -38,23 +42,23 @@ static CROWD: AtomicUsize = AtomicUsize::new(0);
 pub struct Epoch(u64);
 
 impl Epoch {
-    /// Whether memory retired in this epoch is out of every reader's sight at time `now`.
+    /// Returns true if memory retired in this epoch is out of every reader's sight at time `now`.
     #[inline]
     pub fn is_over(self, now: Epoch) -> bool {
         now.0 >= self.0 + if broken(SafetyRule::RetiredStorageWaitsForReaders) { 1 } else { 2 }
     }
 }
 
-struct Local {
+struct ThreadPins {
     slot: Cell<usize>,
     depth: Cell<u32>,
 }
 
 thread_local! {
-    static LOCAL: Local = const { Local { slot: Cell::new(usize::MAX), depth: Cell::new(0) } };
+    static LOCAL: ThreadPins = const { ThreadPins { slot: Cell::new(usize::MAX), depth: Cell::new(0) } };
 }
 
-impl Local {
+impl ThreadPins {
     #[inline]
     fn slot(&self) -> usize {
         let slot = self.slot.get();
@@ -65,7 +69,7 @@ impl Local {
     fn claim(&self) -> usize {
         static AT_FORK: Once = Once::new();
         AT_FORK.call_once(register_fork_handler);
-        let free = |slot: &Slot| {
+        let free = |slot: &PinSlot| {
             slot.claimed.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok()
         };
         let index = TABLE.iter().position(free).unwrap_or(SLOTS);
@@ -75,7 +79,7 @@ impl Local {
     }
 }
 
-impl Drop for Local {
+impl Drop for ThreadPins {
     fn drop(&mut self) {
         if let Some(slot) = TABLE.get(self.slot.get()) {
             slot.pinned.store(IDLE, Ordering::Release);
@@ -84,11 +88,11 @@ impl Drop for Local {
     }
 }
 
-/// A pin: nothing that was reachable since it was taken is reused while it lives.
+/// A pin: while it lives, no memory is reused that was reachable at any time since the pin.
 #[must_use = "a guard protects nothing once it is dropped"]
 #[derive(Debug)]
 pub struct Guard {
-    /// Pinned in [`CROWD`]: the thread has no slot (any more).
+    /// True if the pin is in [`CROWD`], because the thread has no slot.
     crowd: bool,
     /// Guards belong to their thread's slot.
     _not_send: PhantomData<*const ()>,
@@ -97,23 +101,25 @@ pub struct Guard {
 /// Pins the current epoch for this thread. Pins nest.
 #[inline]
 pub fn pin() -> Guard {
-    // A thread that is being torn down has no slot any more.
-    let crowd = LOCAL.try_with(Local::pin).unwrap_or(true);
+    // A thread that is being torn down has given its slot back.
+    let crowd = LOCAL.try_with(ThreadPins::pin).unwrap_or(true);
     if crowd {
         CROWD.fetch_add(1, Ordering::SeqCst);
     }
     Guard { crowd, _not_send: PhantomData }
 }
 
-impl Local {
-    /// Pins the thread's slot; whether it has none.
+impl ThreadPins {
+    /// Pins the thread's slot. Returns true if the thread has none.
     #[inline(always)]
     fn pin(&self) -> bool {
         let Some(slot) = TABLE.get(self.slot()) else { return true };
         let depth = self.depth.get();
         if depth == 0 {
-            // The pin must be visible before anything that it protects is read: an exchange is a store and a full fence
-            // in one, and cheaper than the two.
+            // The pin must be visible before any protected byte is read; otherwise `advance` could miss it,
+            // and the reader could follow a pointer to reused memory. An exchange is a store and a full fence
+            // in one, and costs less than both. A stale clock is harmless: it pins an older epoch, which
+            // holds more memory back.
             slot.pinned.swap(CLOCK.load(Ordering::Relaxed), Ordering::SeqCst);
             interleave();
         }
@@ -140,15 +146,15 @@ impl Drop for Guard {
         if self.crowd {
             CROWD.fetch_sub(1, Ordering::Release);
         } else {
-            // A thread that is being torn down has given its slot back, pin and all.
-            let _ = LOCAL.try_with(Local::unpin);
+            // A thread that is being torn down has given its slot back together with the pin.
+            let _ = LOCAL.try_with(ThreadPins::unpin);
         }
     }
 }
 
-/// Whether the calling thread holds a pin.
+/// Returns true if the calling thread holds a pin.
 pub(crate) fn is_pinned() -> bool {
-    // A thread that is being torn down pins in the crowd, which is not told apart.
+    // A thread that is being torn down pins in the crowd, which does not record the thread.
     LOCAL.try_with(|local| local.depth.get() > 0).unwrap_or(true)
 }
 
@@ -157,15 +163,19 @@ pub fn now() -> Epoch {
     Epoch(CLOCK.load(Ordering::Acquire))
 }
 
-/// Moves the clock on by one if every pin is of the current epoch; the epoch it then is.
+/// Advances the clock by one if every pin is of the current epoch. Returns the epoch afterwards.
 pub fn advance() -> Epoch {
+    // Pairs with the exchange in `pin`: either this scan sees the pin, or the pinned reader sees every store
+    // made before this fence, and so no pointer to the memory that those stores unlinked.
     fence(Ordering::SeqCst);
     let epoch = CLOCK.load(Ordering::Acquire);
-    let behind = |slot: &Slot| ![IDLE, epoch].contains(&slot.pinned.load(Ordering::Relaxed));
+    let behind = |slot: &PinSlot| ![IDLE, epoch].contains(&slot.pinned.load(Ordering::Relaxed));
     let claimed = CLAIMED.load(Ordering::SeqCst);
     if CROWD.load(Ordering::Acquire) != 0 || TABLE[..claimed].iter().any(behind) {
         return Epoch(epoch);
     }
+    // The slots are read relaxed. This fence orders the reads of threads that have unpinned before the reuse
+    // that the new epoch permits.
     fence(Ordering::Acquire);
     match CLOCK.compare_exchange(epoch, epoch + 1, Ordering::AcqRel, Ordering::Acquire) {
         Ok(_) => Epoch(epoch + 1),
@@ -173,13 +183,15 @@ pub fn advance() -> Epoch {
     }
 }
 
-/// A small number of the calling thread, for picking one of several shards; threads beyond 256 share the last.
+/// A small number of the calling thread, for choosing one of several shards. Threads without a slot share
+/// number 256.
 #[inline]
 pub fn thread_index() -> usize {
-    LOCAL.try_with(Local::slot).unwrap_or(SLOTS)
+    LOCAL.try_with(ThreadPins::slot).unwrap_or(SLOTS)
 }
 
-/// In a forked child the other threads are gone, and so are their pins.
+/// Registers a handler that clears the slots of all other threads in a forked child. Those threads do not
+/// exist there, and their pins would stop the clock for ever.
 fn register_fork_handler() {
     extern "C" fn child() {
         let mine = LOCAL.try_with(|local| local.slot.get()).unwrap_or(SLOTS);
@@ -198,9 +210,9 @@ fn register_fork_handler() {
 mod tests {
     use super::*;
 
-    /// The clock is one for the process, so these run as one test.
+    /// The process has one clock, so these checks run as one test.
     #[test]
-    fn memory_is_over_only_when_no_pin_can_see_it() {
+    fn clock_waits_for_every_pin() {
         let guard = pin();
         let retired = now();
         for _ in 0..10 {

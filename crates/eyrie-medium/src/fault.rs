@@ -1,4 +1,4 @@
-//! What can go wrong below a volume, and the signal handler that turns a failed mapping into an error.
+//! Errors below a volume, and the signal handler that turns a failed mapping into an error.
 
 use std::io;
 use std::ptr;
@@ -8,11 +8,11 @@ use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use crate::Addr;
 use crate::addr::PAGE_SIZE;
 
-/// An access that a medium refused, or a host that failed.
+/// The error of an access that a medium refused, or of a host that failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Fault {
-    /// The address is not in the volume: a corrupt pointer.
+    /// The address is outside the volume: a corrupt pointer.
     #[error("address {addr} (length {len} bytes) is outside the volume")]
     OutOfBounds {
         /// The address.
@@ -20,13 +20,13 @@ pub enum Fault {
         /// Length of the access, in bytes.
         len: u64,
     },
-    /// A word or line that is not aligned: a corrupt pointer.
+    /// The address of a word or line is not aligned: a corrupt pointer.
     #[error("address {addr} is not aligned")]
     Misaligned {
         /// The address.
         addr: Addr,
     },
-    /// The mapping failed under the program: its file was truncated, or its host lost it.
+    /// The mapping failed under the program: its file was truncated, or the host lost its memory.
     #[error("the volume's host file failed under its mapping (truncated, or its disk is full or broken)")]
     Failed,
     /// The volume was opened by this process's parent.
@@ -34,15 +34,15 @@ pub enum Fault {
         "the volume belongs to the process that opened it, not to a forked child; open it again in the child"
     )]
     Forked,
-    /// The host's file is on no persistent memory, or not mounted so that stores to a mapping of it persist.
+    /// The host's file is not on persistent memory, or not mounted so that stores to a mapping of it persist.
     #[error("the host does not map the volume's file synchronously (MAP_SYNC)")]
     NotSynchronous,
-    /// There is no paged volume on the disk, or it was cut short.
-    #[error("no whole volume with a journal is there (truncated, or never finished)")]
+    /// The disk has no paged volume, or was truncated.
+    #[error("there is no complete volume with a journal (truncated, or never finished)")]
     NotPaged,
-    /// A drain failed, so nothing may be changed any more.
+    /// A drain failed, so no change is accepted any more.
     #[error(
-        "the volume's disk failed, so the volume is read-only: close it, see to the disk, and open it again"
+        "the volume's disk failed, so the volume is read-only: close it, repair the disk, and open it again"
     )]
     ReadOnly,
     /// The host has no room for more of the volume.
@@ -51,25 +51,25 @@ pub enum Fault {
     /// The host refused a call.
     #[error("{what}: {source}")]
     Io {
-        /// What was being done.
+        /// The task of the call, for the message.
         what: String,
-        /// The host's answer.
+        /// The host's error.
         source: io::Error,
     },
 }
 
-/// Whether the host has no room, or lets its user have no more.
+/// Returns true if the host has no room, or its user has reached a quota.
 fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
 impl Fault {
-    /// What a refusal to provide room means.
+    /// The error for a refusal to provide room.
     pub(crate) fn of_room(what: &str, source: io::Error) -> Fault {
         if is_full(&source) { Fault::HostFull } else { Fault::Io { what: what.to_string(), source } }
     }
 
-    /// Whether it is for want of room on the host, wherever that showed.
+    /// Returns true if the cause is lack of room on the host, whichever call met it.
     pub fn lacks_room(&self) -> bool {
         match self {
             Fault::HostFull => true,
@@ -79,23 +79,26 @@ impl Fault {
     }
 }
 
-/// State word of a mapping, in a page of its own that a fork wipes.
+/// State word of a medium. It is in a page of its own that the kernel wipes in a forked child, so 0 must mean
+/// "forked".
 pub(crate) const STATE_FORKED: u64 = 0;
 pub(crate) const STATE_SOUND: u64 = 1;
 pub(crate) const STATE_FAILED: u64 = 2;
 
+/// Ranges that can be registered at a time. The table is static because a signal handler may not allocate.
 const RANGES: usize = 1024;
 
-/// A mapped range that the handler answers for. `len` 0 means free; it is set last and cleared first.
-struct Range {
+/// A mapped range that the handler answers for; `len` 0 means free. `len` is stored last and cleared first,
+/// because the handler may run at any moment and believes the other fields once `len` is not 0.
+struct WatchedRange {
     base: AtomicUsize,
     len: AtomicUsize,
     state: AtomicPtr<AtomicU64>,
     claimed: AtomicU64,
 }
 
-static REGISTRY: [Range; RANGES] = [const {
-    Range {
+static REGISTRY: [WatchedRange; RANGES] = [const {
+    WatchedRange {
         base: AtomicUsize::new(0),
         len: AtomicUsize::new(0),
         state: AtomicPtr::new(ptr::null_mut()),
@@ -105,24 +108,26 @@ static REGISTRY: [Range; RANGES] = [const {
 
 static PREVIOUS: AtomicPtr<libc::sigaction> = AtomicPtr::new(ptr::null_mut());
 
-/// Keeps one range registered with the handler.
+/// Keeps one range registered with the signal handler.
 pub(crate) struct Registration(usize);
 
 impl Registration {
-    /// Registers `len` bytes at `base`. `None` when the table is full: faults there then end the process.
+    /// Registers `len` bytes at `base`. Returns `None` when the table is full: a fault there then ends the
+    /// process.
     ///
     /// # Safety
     /// The range is one mapping, and `state` points to a word that outlives the registration.
     pub(crate) unsafe fn new(base: *mut u8, len: usize, state: *mut AtomicU64) -> Option<Registration> {
         static INSTALL: Once = Once::new();
         INSTALL.call_once(install);
-        let claim = |range: &Range| {
+        let claim = |range: &WatchedRange| {
             range.claimed.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok()
         };
         let index = REGISTRY.iter().position(claim)?;
         let range = &REGISTRY[index];
         range.base.store(base as usize, Ordering::Relaxed);
         range.state.store(state, Ordering::Relaxed);
+        // Last: the handler reads `len` first and then trusts the fields above.
         range.len.store(len, Ordering::Release);
         Some(Registration(index))
     }
@@ -131,14 +136,15 @@ impl Registration {
 impl Drop for Registration {
     fn drop(&mut self) {
         let range = &REGISTRY[self.0];
+        // First: no handler finds the range while another thread may claim it.
         range.len.store(0, Ordering::Release);
         range.claimed.store(0, Ordering::Release);
     }
 }
 
 fn install() {
-    // SAFETY: plain sigaction calls; the handler is async-signal-safe (see there). The previous action is leaked on
-    // purpose: the handler may need it until the process ends.
+    // SAFETY: plain sigaction calls; the handler is async-signal-safe (see there). The previous action is
+    // leaked on purpose: the handler may need it until the process ends.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = on_bus_error as *const () as usize;
@@ -151,15 +157,17 @@ fn install() {
     }
 }
 
-/// Puts a zero page under a fault in a registered range and marks its medium failed; passes others on, and what is no
-/// fault.
+/// Maps a zero page at a fault in a registered range, and marks the medium as failed. The faulting
+/// instruction then reads zeros, and the next [`Medium::check`](crate::Medium::check) reports the failure.
+/// Other signals go to the previous handler.
 ///
 /// # Safety
 /// Called by the kernel as a signal handler, with a valid `info`.
 unsafe extern "C" fn on_bus_error(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
-    // SAFETY: the kernel passes a valid siginfo; reading atomics, mmap, and sigaction are async-signal-safe; a state
-    // word outlives its registration; and errno is put back.
+    // SAFETY: the kernel passes a valid siginfo; reading atomics, mmap, and sigaction are async-signal-safe;
+    // a state word outlives its registration; and errno is put back.
     unsafe {
+        // The kernel's own faults have positive codes. A signal from `kill` or `sigqueue` has no address.
         if (*info).si_code <= 0 {
             return pass_on_sent(signal, info, context);
         }
@@ -169,6 +177,7 @@ unsafe extern "C" fn on_bus_error(signal: i32, info: *mut libc::siginfo_t, conte
             address.wrapping_sub(range.base.load(Ordering::Relaxed)) < len
         });
         let Some(range) = hit else { return pass_on(signal, info, context) };
+        // The interrupted code may be between a system call and its look at errno, which `mmap` may change.
         let errno = *libc::__errno_location();
         let page = address & !(PAGE_SIZE as usize - 1);
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
@@ -185,8 +194,8 @@ unsafe extern "C" fn on_bus_error(signal: i32, info: *mut libc::siginfo_t, conte
 /// # Safety
 /// As [`on_bus_error`].
 unsafe fn pass_on(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
-    // SAFETY: the previous action was filled in by sigaction; its handler has the type its flags say. Without one the
-    // default action is restored, and the faulting instruction runs into it when the handler returns.
+    // SAFETY: the previous action was filled in by sigaction; its handler has the type its flags say. Without
+    // one the default action is restored, and the faulting instruction runs into it when the handler returns.
     unsafe {
         let previous = PREVIOUS.load(Ordering::Acquire);
         let handler = if previous.is_null() { libc::SIG_DFL } else { (*previous).sa_sigaction };
@@ -201,20 +210,22 @@ unsafe fn pass_on(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c
     }
 }
 
-/// Passes on a signal that a program sent. No instruction repeats it when the handler returns, so where it is left to
-/// the default action it is raised again, and where it was ignored it still is.
+/// Passes on a signal that a program sent. No instruction repeats this signal after the handler returns. So
+/// it is raised again if the previous action was the default, and stays ignored if it was ignored.
 ///
 /// # Safety
 /// As [`on_bus_error`].
 unsafe fn pass_on_sent(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
-    // SAFETY: as in `pass_on`; sigaction and raise are async-signal-safe, and the structure is valid for the call.
+    // SAFETY: as in `pass_on`; sigaction and raise are async-signal-safe, and the structure is valid for the
+    // call.
     unsafe {
         let previous = PREVIOUS.load(Ordering::Acquire);
         if !previous.is_null() && (*previous).sa_sigaction == libc::SIG_IGN {
             return;
         }
         pass_on(signal, info, context);
-        // The standard library's handler, too, leaves what is no overflow of a stack to the default action.
+        // The standard library's handler also restores the default action for faults other than stack
+        // overflows.
         let mut now: libc::sigaction = std::mem::zeroed();
         if libc::sigaction(signal, ptr::null(), &mut now) == 0 && now.sa_sigaction == libc::SIG_DFL {
             libc::raise(signal);
@@ -233,7 +244,7 @@ mod tests {
         CALLED.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// Sends SIGBUS to this process (a forked child), whose handler passes it on to `handler`, and lives on or not.
+    /// Sends SIGBUS to this process (a forked child), whose handler passes the signal on to `handler`.
     fn send_to(handler: Option<usize>) {
         // SAFETY: all zeros is a valid action; the child has one thread.
         unsafe {
@@ -247,23 +258,23 @@ mod tests {
     }
 
     #[test]
-    fn regression_a_bus_error_that_a_program_sends_is_not_swallowed() {
+    fn regression_sent_bus_error_is_passed_on() {
         let file = tempfile::tempfile().expect("a file");
         file.set_len(2 * PAGE_SIZE).expect("room");
         let medium = crate::Medium::dram(vec![(file.try_clone().expect("a handle"), 2 * PAGE_SIZE)]);
         let medium = medium.expect("a mapping");
         let lives = |check: &dyn Fn() -> bool| in_forked_child(check).expect("a child");
-        // The standard library's handler gives way to the default action.
+        // The standard library's handler restores the default action.
         let survives = |handler| {
             lives(&|| {
                 send_to(handler);
                 true
             })
         };
-        assert!(!survives(None), "swallowed, over the handler of the standard library");
-        assert!(!survives(Some(libc::SIG_DFL)), "swallowed, over the default action");
+        assert!(!survives(None), "swallowed instead of passed to the handler of the standard library");
+        assert!(!survives(Some(libc::SIG_DFL)), "swallowed instead of left to the default action");
         assert!(survives(Some(libc::SIG_IGN)), "ignored before");
-        // A handler is called once for each, and this one stays in place.
+        // A handler is called once for each signal, and this one stays in place.
         assert!(lives(&|| {
             send_to(Some(called as *const () as usize));
             send_to(None);

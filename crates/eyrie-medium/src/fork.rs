@@ -1,21 +1,21 @@
-//! A forked child, for tests of what it may do.
+//! Runs a check in a forked child, for tests of media in such children.
 
 use std::io;
 
-/// How long a child may take, in seconds.
+/// Time limit for a child, in seconds.
 const PATIENCE_SECONDS: u32 = 20;
 
-/// Runs `check` in a forked child of this process and gives its verdict.
+/// Runs `check` in a forked child of this process and returns its result.
 ///
-/// The child has only the calling thread and ends without running anything else: `check` must not need a lock that
-/// another thread may hold, and so must not panic. A child that is not done after 20 seconds is ended, and says
-/// no.
+/// The child has only the calling thread, and it exits without running any destructor. So `check` must not
+/// take a lock that another thread may hold, and must not panic, because a panic takes locks. The child is
+/// killed after 20 seconds, and the result is then false.
 ///
 /// # Errors
-/// When the host refuses to fork, or to tell how the child ended.
+/// When the host refuses to fork or to report the exit of the child.
 pub fn in_forked_child(check: impl FnOnce() -> bool) -> io::Result<bool> {
-    // SAFETY: the child runs `check`, which needs nothing of other threads by the contract above, and then `_exit`,
-    // which runs no code of this program.
+    // SAFETY: the child runs `check`, which needs nothing of other threads by the contract above, and then
+    // `_exit`, which runs no code of this program.
     let child = unsafe { libc::fork() };
     match child {
         -1 => Err(io::Error::last_os_error()),

@@ -1,6 +1,7 @@
-//! The medium: checked access to the segments of a volume. The module `order` has its ordering.
+//! The medium: checked access to the segments of a volume. The module `order` has barriers and publishes.
 
 use std::fs::File;
+use std::panic::Location;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering, compiler_fence};
@@ -8,40 +9,39 @@ use std::sync::atomic::{AtomicU64, Ordering, compiler_fence};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crate::addr::Addr;
-use crate::ahead::Ahead;
 use crate::backing::Backing;
 use crate::copy;
 use crate::epoch::Guard;
 use crate::fault::Fault;
-use crate::image::{CrashImage, ImageBase};
 use crate::mapping::{Mapping, Sentinel};
+use crate::observe::{Mapped, Observer};
 use crate::pmem::Pmem;
+use crate::provider::Provider;
 use crate::sync::{interleave, prefetch_line};
 use crate::token::Dirty;
-use crate::trace::Recorder;
-#[cfg(feature = "testing")]
-use crate::written::WrittenBack;
 
-/// What a medium is, and so what survives on it.
+/// The kind of a medium, which decides the changes that survive a failure.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum MediumKind {
-    /// Shared memory of the host: survives the death of the process.
+    /// Shared memory of the host. Changes survive the death of the process.
     Dram,
-    /// Persistent memory of the host, mapped so that what is written back is durable: survives a failure of power.
+    /// Persistent memory of the host, mapped so that written-back lines are durable. Changes survive a power
+    /// failure.
     Pmem,
-    /// Pages of a disk: survives power failures as of the last drain.
+    /// Pages of a disk. Changes up to the last drain survive a power failure.
     Paged,
-    /// Memory of this process, for tests: what survives is what a crash explorer decides.
+    /// Memory of this process, for tests. A crash explorer decides which changes survive.
     Traced,
 }
 
 /// The mapped segments of one volume.
 pub struct Medium {
-    /// Segment 0's place and length once more: nearly every access is to it.
+    /// Base and length of segment 0, a copy: nearly every access goes to segment 0, and the copy saves it two
+    /// loads.
     first: (NonNull<u8>, u64),
-    /// Where the host is asked for memory ahead of need.
-    pub(crate) ahead: Option<Ahead>,
-    // Dropped before the sentinel, which their registrations point to.
+    /// Provides memory of the host ahead of need.
+    pub(crate) provider: Option<Provider>,
+    // Declared before the sentinel, so dropped before it: their registrations point to the sentinel's word.
     pub(crate) segments: Box<[Arc<Mapping>]>,
     sentinel: Sentinel,
     pub(crate) backing: Backing,
@@ -52,12 +52,12 @@ unsafe impl Send for Medium {}
 // SAFETY: as above.
 unsafe impl Sync for Medium {}
 
-/// Aligned words, for reading one by one without further checks.
+/// Aligned words that were checked once, for reading one by one.
 #[derive(Clone, Copy)]
 pub struct Words<'m>(&'m [AtomicU64]);
 
 impl Words<'_> {
-    /// Word `index`, with acquire ordering.
+    /// Loads word `index` with acquire ordering.
     #[inline(always)]
     #[track_caller]
     pub fn load(self, index: usize) -> u64 {
@@ -65,7 +65,7 @@ impl Words<'_> {
         self.0[index].load(Ordering::Acquire)
     }
 
-    /// The first `N` words, in order.
+    /// Loads the first `N` words, in order.
     #[inline(always)]
     pub fn load_all<const N: usize>(self) -> [u64; N] {
         std::array::from_fn(|index| self.load(index))
@@ -75,11 +75,11 @@ impl Words<'_> {
 impl Medium {
     pub(crate) fn over(segments: Box<[Arc<Mapping>]>, sentinel: Sentinel, backing: Backing) -> Medium {
         let first =
-            segments.first().map_or((NonNull::dangling(), 0), |segment| (segment.place(), segment.len()));
-        Medium { first, ahead: None, segments, sentinel, backing }
+            segments.first().map_or((NonNull::dangling(), 0), |segment| (segment.start(), segment.len()));
+        Medium { first, provider: None, segments, sentinel, backing }
     }
 
-    /// Maps host files (with how many bytes of each) as segments 0, 1, ...
+    /// Maps host files as segments 0, 1, ...: of each the given number of bytes.
     ///
     /// # Errors
     /// [`Fault::Io`] when the host refuses a mapping.
@@ -90,30 +90,25 @@ impl Medium {
     /// As [`Medium::dram`], for files on persistent memory.
     ///
     /// # Errors
-    /// [`Fault::NotSynchronous`] when a file is on no persistent memory, or not mounted with DAX; [`Fault::Io`].
+    /// [`Fault::NotSynchronous`] when a file is not on persistent memory or its file system is not mounted
+    /// with DAX; [`Fault::Io`].
     pub fn pmem(files: Vec<(File, u64)>) -> Result<Medium, Fault> {
         Medium::host(files, true, Backing::Pmem(Pmem::new()))
     }
 
-    /// Maps one file as persistent memory wherever it is, synchronously if the host does that, and records what is
-    /// written back. Nothing on it survives more than its host does.
+    /// Maps one file as persistent memory on any file system, synchronously where the host supports that. For
+    /// tests: the bytes survive no more than their host does.
     ///
     /// # Errors
     /// [`Fault::Io`] when the host refuses the mapping.
     #[cfg(feature = "testing")]
-    pub fn pmem_anywhere(file: File, len: u64) -> Result<(Medium, WrittenBack), Fault> {
+    pub fn pmem_anywhere(file: File, len: u64) -> Result<Medium, Fault> {
         let copy =
             file.try_clone().map_err(|source| Fault::Io { what: "copying a handle".into(), source })?;
-        let mut medium = match Medium::pmem(vec![(copy, len)]) {
+        match Medium::pmem(vec![(copy, len)]) {
             Err(Fault::NotSynchronous) => Medium::host(vec![(file, len)], false, Backing::Pmem(Pmem::new())),
             mapped => mapped,
-        }?;
-        // SAFETY: the first segment is mapped.
-        let written = unsafe { WrittenBack::new(medium.segments[0].base(), len as usize) };
-        if let Backing::Pmem(pmem) = &mut medium.backing {
-            pmem.written = Some(written.clone());
         }
-        Ok((medium, written))
     }
 
     fn host(files: Vec<(File, u64)>, synchronously: bool, backing: Backing) -> Result<Medium, Fault> {
@@ -122,11 +117,11 @@ impl Medium {
             .into_iter()
             .map(|(file, len)| Mapping::file(file, len, &sentinel, synchronously).map(Arc::new))
             .collect::<Result<_, _>>()?;
-        Ok(Medium { ahead: Some(Ahead::new()), ..Medium::over(segments, sentinel, backing) })
+        Ok(Medium { provider: Some(Provider::new()), ..Medium::over(segments, sentinel, backing) })
     }
 
-    /// Maps a host file as segment 0 for this medium alone: nothing that is stored reaches the file. Only pages that are
-    /// changed take memory.
+    /// Maps a host file as segment 0, copy-on-write: no store reaches the file. Only changed pages take
+    /// memory.
     ///
     /// # Errors
     /// [`Fault::Io`] when the host refuses the mapping.
@@ -136,66 +131,52 @@ impl Medium {
         Ok(Medium::over(Box::new([segment]), sentinel, Backing::Dram))
     }
 
-    /// One segment of private memory, `len` bytes of zeros, every store and fence recorded.
-    ///
-    /// # Errors
-    /// [`Fault::Io`] when there is no memory.
-    pub fn traced(len: u64, recorder: Recorder) -> Result<Medium, Fault> {
-        Medium::private(len, false, Backing::Record(recorder))
-    }
-
-    /// One segment of private memory that holds `base`, every further store and fence recorded.
-    ///
-    /// # Errors
-    /// [`Fault::Io`] when there is no memory.
-    pub fn traced_from(base: &[u8], recorder: Recorder) -> Result<Medium, Fault> {
-        let medium = Medium::private(base.len() as u64, true, Backing::Record(recorder))?;
-        // SAFETY: the segment is as long as `base`, and no one else has it.
-        unsafe { copy::copy(medium.segments[0].base(), base.as_ptr(), base.len()) };
-        Ok(medium)
-    }
-
-    /// One segment of private memory, `len` bytes of zeros, nothing recorded: a volume that ends with the process.
+    /// One segment of private memory, `len` bytes of zeros: a volume that ends with the process.
     ///
     /// # Errors
     /// [`Fault::Io`] when there is no memory.
     pub fn memory(len: u64) -> Result<Medium, Fault> {
-        Medium::private(len, false, Backing::Dram)
+        Medium::private(len, false)
     }
 
-    /// One segment of memory that holds `base` and changes for itself, with the pending stores of `image` decided as they are met.
+    /// One segment of private memory that holds `bytes`.
     ///
     /// # Errors
     /// [`Fault::Io`] when there is no memory.
-    pub fn image(base: &ImageBase, image: CrashImage) -> Result<Medium, Fault> {
-        let sentinel = Sentinel::new()?;
-        let segments = Box::new([Arc::new(base.map(&sentinel)?)]);
-        Ok(Medium::over(segments, sentinel, Backing::Image(image)))
+    pub fn memory_holding(bytes: &[u8]) -> Result<Medium, Fault> {
+        let medium = Medium::private(bytes.len() as u64, true)?;
+        // SAFETY: the segment is as long as `bytes`, and no one else has it.
+        unsafe { copy::copy(medium.segments[0].base(), bytes.as_ptr(), bytes.len()) };
+        Ok(medium)
     }
 
-    fn private(len: u64, filled: bool, backing: Backing) -> Result<Medium, Fault> {
+    /// Returns the medium under an observer.
+    ///
+    /// # Panics
+    /// If the medium is on a disk: there a test observes the disk itself.
+    #[must_use]
+    pub fn observed_by(mut self, observer: Arc<dyn Observer>) -> Medium {
+        match &mut self.backing {
+            Backing::Pmem(pmem) => pmem.observe(observer, self.segments[0].base()),
+            Backing::Dram | Backing::Observed(_) => self.backing = Backing::Observed(observer),
+            Backing::Paged(_) => panic!("the disk of a paged medium is observed, not the medium"),
+        }
+        self
+    }
+
+    fn private(len: u64, filled: bool) -> Result<Medium, Fault> {
         let segments = Box::new([Arc::new(Mapping::anonymous(len, filled)?)]);
-        Ok(Medium::over(segments, Sentinel::new()?, backing))
+        Ok(Medium::over(segments, Sentinel::new()?, Backing::Dram))
     }
 
-    /// What kind of medium this is.
+    /// The kind of the medium.
     pub fn kind(&self) -> MediumKind {
         match self.backing {
             Backing::Dram => MediumKind::Dram,
             Backing::Pmem(_) => MediumKind::Pmem,
             Backing::Paged(_) => MediumKind::Paged,
-            Backing::Record(_) | Backing::Image(_) => MediumKind::Traced,
+            Backing::Observed(_) => MediumKind::Traced,
         }
-    }
-
-    /// The recorder of a traced medium.
-    pub fn recorder(&self) -> Option<&Recorder> {
-        if let Backing::Record(recorder) = &self.backing { Some(recorder) } else { None }
-    }
-
-    /// The crash image that this medium shows, if it shows one.
-    pub fn crash_image(&self) -> Option<&CrashImage> {
-        if let Backing::Image(image) = &self.backing { Some(image) } else { None }
     }
 
     /// Length of each segment, in bytes.
@@ -203,7 +184,7 @@ impl Medium {
         self.segments.iter().map(|segment| segment.len())
     }
 
-    /// Memory that is taken for pages of a disk, in bytes; `None` where the medium is the memory.
+    /// Memory that pages of a disk occupy, in bytes; `None` where the medium is the memory.
     pub fn resident_bytes(&self) -> Option<u64> {
         match &self.backing {
             Backing::Paged(keeper) => Some(keeper.pager().resident() as u64 * crate::addr::PAGE_SIZE),
@@ -219,7 +200,8 @@ impl Medium {
         bytes
     }
 
-    /// Whether the medium is sound and belongs to this process: to be asked at the start of every Op and after reads.
+    /// Checks that the medium is sound and belongs to this process. To be called at the start of every Op and
+    /// after reads: a read of a failed mapping finds zeros.
     ///
     /// # Errors
     /// [`Fault::Forked`] in a forked child, [`Fault::Failed`] once a mapping has failed.
@@ -228,7 +210,32 @@ impl Medium {
         self.sentinel.check()
     }
 
-    /// The place of `len` bytes in this process, if all of them are in one segment.
+    /// Returns true if other threads may see a store before it is durable. The next fence of the storing
+    /// thread makes it durable.
+    pub fn lasts_from_fences(&self) -> bool {
+        match &self.backing {
+            Backing::Pmem(_) => true,
+            Backing::Observed(observer) => observer.lasts_from_fences(),
+            Backing::Dram | Backing::Paged(_) => false,
+        }
+    }
+
+    /// Returns `is_right`, the result of comparing a checksum on the medium, or true if a test leaves the
+    /// comparison out.
+    #[track_caller]
+    pub fn verify(&self, is_right: bool) -> bool {
+        let caller = Location::caller();
+        let is_compared = self.backing.observer().is_none_or(|observer| observer.compares_checksum(caller));
+        is_right || !is_compared
+    }
+
+    /// The mapped bytes, for an observer.
+    #[inline(always)]
+    pub(crate) fn mapped(&self) -> Mapped<'_> {
+        Mapped::new(&self.segments)
+    }
+
+    /// The pointer to `len` bytes at `addr`, if one segment has all of them.
     #[inline(always)]
     pub(crate) fn resolve(&self, addr: Addr, len: u64) -> Result<*mut u8, Fault> {
         let (base, size) = self.first;
@@ -241,14 +248,9 @@ impl Medium {
 
     #[cold]
     fn resolve_further(&self, addr: Addr, len: u64) -> Result<*mut u8, Fault> {
-        if let Some(segment) = self.segments.get(addr.segment_index()) {
-            let offset = addr.offset();
-            if len <= segment.len() && offset <= segment.len() - len {
-                // SAFETY: offset + len is within the mapping.
-                return Ok(unsafe { segment.base().add(offset as usize) });
-            }
-        }
-        Err(Fault::OutOfBounds { addr, len })
+        let segment = self.segments.get(addr.segment_index());
+        let place = segment.and_then(|segment| segment.place_of(addr.offset(), len));
+        place.ok_or(Fault::OutOfBounds { addr, len })
     }
 
     #[inline(always)]
@@ -257,24 +259,24 @@ impl Medium {
         if !addr.is_aligned(8) {
             return Err(Fault::Misaligned { addr });
         }
-        // SAFETY: eight mapped bytes, aligned because segments are page-aligned; shared words are only accessed
-        // atomically or by copies outside the compiler's view.
+        // SAFETY: eight mapped bytes, aligned because segments are page-aligned; shared words are only
+        // accessed atomically or by copies outside the compiler's view.
         Ok(unsafe { AtomicU64::from_ptr(place.cast()) })
     }
 
-    /// `count` aligned words (so few that their bytes can be counted).
+    /// Resolves `count` aligned words. `count * 8` must not overflow.
     #[inline(always)]
     pub(crate) fn resolve_words(&self, addr: Addr, count: usize) -> Result<&[AtomicU64], Fault> {
         let place = self.resolve(addr, count as u64 * 8)?;
         if !addr.is_aligned(8) {
             return Err(Fault::Misaligned { addr });
         }
-        // SAFETY: mapped and aligned words that live as long as the medium, and that are only accessed atomically or by
-        // copies outside the compiler's view.
+        // SAFETY: mapped and aligned words that live as long as the medium, and that are only accessed
+        // atomically or by copies outside the compiler's view.
         Ok(unsafe { std::slice::from_raw_parts(place.cast::<AtomicU64>(), count) })
     }
 
-    /// An aligned word, with acquire ordering.
+    /// Loads an aligned word with acquire ordering.
     ///
     /// # Errors
     /// [`Fault::OutOfBounds`], [`Fault::Misaligned`].
@@ -282,11 +284,11 @@ impl Medium {
     #[track_caller]
     pub fn load(&self, addr: Addr) -> Result<u64, Fault> {
         let word = self.resolve_word(addr)?;
-        self.before_access(addr, 8)?;
+        self.backing.before_read(self.mapped(), addr, 8)?;
         Ok(word.load(Ordering::Acquire))
     }
 
-    /// `count` aligned words, which are then loaded one by one without further checks.
+    /// Checks `count` aligned words once; [`Words`] then loads them one by one.
     ///
     /// # Errors
     /// [`Fault::OutOfBounds`], [`Fault::Misaligned`].
@@ -294,11 +296,12 @@ impl Medium {
     #[track_caller]
     pub fn words(&self, addr: Addr, count: usize) -> Result<Words<'_>, Fault> {
         let words = self.resolve_words(addr, count)?;
-        self.before_access(addr, count as u64 * 8)?;
+        self.backing.before_read(self.mapped(), addr, count as u64 * 8)?;
         Ok(Words(words))
     }
 
-    /// Fills `out` from `addr` on. Racing writes may leave any mix of old and new; 8 aligned bytes never tear.
+    /// Fills `out` from `addr` on. A racing write may leave any mix of old and new bytes; 8 aligned bytes
+    /// never tear.
     ///
     /// # Errors
     /// [`Fault::OutOfBounds`].
@@ -306,14 +309,17 @@ impl Medium {
     #[track_caller]
     pub fn read(&self, addr: Addr, out: &mut [u8]) -> Result<(), Fault> {
         let place = self.resolve(addr, out.len() as u64)?;
-        self.before_access(addr, out.len() as u64)?;
-        // SAFETY: both sides are valid for the length; `out` is borrowed exclusively and is not mapped memory.
+        self.backing.before_read(self.mapped(), addr, out.len() as u64)?;
+        // SAFETY: both sides are valid for the length; `out` is borrowed exclusively and is not mapped
+        // memory.
         unsafe { copy::copy(out.as_mut_ptr(), place, out.len()) };
+        // The compiler does not see the loads of the copy. The fence keeps the caller's check of a version
+        // word after them.
         compiler_fence(Ordering::Acquire);
         Ok(())
     }
 
-    /// A plain structure at `addr`, unverified. Racing writes may leave any mix of old and new.
+    /// Reads a plain structure at `addr`, unverified. A racing write may leave any mix of old and new bytes.
     ///
     /// # Errors
     /// [`Fault::OutOfBounds`].
@@ -325,10 +331,11 @@ impl Medium {
         Ok(value)
     }
 
-    /// The bytes themselves, for as long as `_guard` holds their grace period.
+    /// Borrows the bytes in place for as long as `_guard` holds their grace period.
     ///
-    /// The caller (an engine that holds the volume exclusively) promises that nothing stores to these bytes while they
-    /// are published or within a grace period: they are the extent of an object that is never changed in place.
+    /// The caller (an engine that holds the volume exclusively) promises that nothing stores to these bytes
+    /// while they are published or within a grace period. The extents of an object that is never changed in
+    /// place are such bytes.
     ///
     /// # Errors
     /// [`Fault::OutOfBounds`].
@@ -336,13 +343,13 @@ impl Medium {
     #[track_caller]
     pub fn bytes<'a>(&'a self, addr: Addr, len: u64, _guard: &'a Guard) -> Result<&'a [u8], Fault> {
         let place = self.resolve(addr, len)?;
-        self.before_access(addr, len)?;
-        // SAFETY: mapped for the length; unchanged while the guard lives, by the contract above; the volume is held
-        // exclusively, so no other process changes it.
+        self.backing.before_read(self.mapped(), addr, len)?;
+        // SAFETY: mapped for the length; unchanged while the guard lives, by the contract above; the volume
+        // is held exclusively, so no other process changes it.
         Ok(unsafe { std::slice::from_raw_parts(place, len as usize) })
     }
 
-    /// Asks the processor to fetch the line at `addr`; nothing where it is not in the volume.
+    /// Prefetches the line at `addr`. Does nothing if the address is outside the volume.
     #[inline]
     pub fn prefetch(&self, addr: Addr) {
         if let Ok(place) = self.resolve(addr, 1) {
@@ -358,10 +365,11 @@ impl Medium {
     #[track_caller]
     pub fn write(&self, addr: Addr, bytes: &[u8]) -> Result<Dirty, Fault> {
         let place = self.resolve(addr, bytes.len() as u64)?;
-        self.before_store(addr, bytes.len() as u64)?;
-        // SAFETY: both sides are valid for the length; racing readers copy outside the compiler's view and validate.
-        unsafe { self.copy_in(place, bytes.as_ptr(), bytes.len()) };
-        self.after_store(addr, place, bytes.len());
+        self.backing.before_store(self.mapped(), addr, bytes.len() as u64)?;
+        // SAFETY: both sides are valid for the length; racing readers copy outside the compiler's view and
+        // validate.
+        unsafe { self.backing.copy_in(place, bytes.as_ptr(), bytes.len()) };
+        self.backing.after_store(addr, place, bytes.len());
         Ok(Dirty::new())
     }
 
@@ -375,7 +383,7 @@ impl Medium {
         self.write(addr, value.as_bytes())
     }
 
-    /// Stores an aligned word that nothing can reach yet.
+    /// Stores an aligned word that no reader can reach yet.
     ///
     /// # Errors
     /// [`Fault::OutOfBounds`], [`Fault::Misaligned`]; nothing was stored.
@@ -386,7 +394,7 @@ impl Medium {
         Ok(Dirty::new())
     }
 
-    /// Stores aligned words that nothing can reach yet, one after another.
+    /// Stores consecutive aligned words that no reader can reach yet.
     ///
     /// # Errors
     /// [`Fault::OutOfBounds`], [`Fault::Misaligned`]; nothing was stored.
@@ -395,12 +403,12 @@ impl Medium {
     pub fn write_words(&self, addr: Addr, words: impl ExactSizeIterator<Item = u64>) -> Result<Dirty, Fault> {
         let places = self.resolve_words(addr, words.len())?;
         let len = size_of_val(places);
-        debug_assert!(len < crate::pmem::STREAM_FROM, "what is long is streamed, with `write`");
-        self.before_store(addr, len as u64)?;
+        debug_assert!(len < crate::pmem::STREAM_FROM, "long data is streamed, with `write`");
+        self.backing.before_store(self.mapped(), addr, len as u64)?;
         for (place, word) in places.iter().zip(words) {
             place.store(word, Ordering::Release);
         }
-        self.after_store(addr, places.as_ptr().cast(), len);
+        self.backing.after_store(addr, places.as_ptr().cast(), len);
         Ok(Dirty::new())
     }
 
@@ -411,10 +419,10 @@ impl Medium {
     #[track_caller]
     pub fn zero(&self, addr: Addr, len: u64) -> Result<Dirty, Fault> {
         let place = self.resolve(addr, len)?;
-        self.before_store(addr, len)?;
+        self.backing.before_store(self.mapped(), addr, len)?;
         // SAFETY: mapped for the length.
-        unsafe { self.zero_in(place, len as usize) };
-        self.after_store(addr, place, len as usize);
+        unsafe { self.backing.zero_in(place, len as usize) };
+        self.backing.after_store(addr, place, len as usize);
         Ok(Dirty::new())
     }
 
@@ -427,12 +435,12 @@ impl Medium {
         let src = self.resolve(from, len)?;
         let dst = self.resolve(to, len)?;
         debug_assert!(to.raw() + len <= from.raw() || from.raw() + len <= to.raw());
-        self.before_access(from, len)?;
-        self.before_store(to, len)?;
+        self.backing.before_read(self.mapped(), from, len)?;
+        self.backing.before_store(self.mapped(), to, len)?;
         // SAFETY: mapped for the length; an overlap would only mix bytes of one mapping, in code outside the
         // compiler's view.
-        unsafe { self.copy_in(dst, src, len as usize) };
-        self.after_store(to, dst, len as usize);
+        unsafe { self.backing.copy_in(dst, src, len as usize) };
+        self.backing.after_store(to, dst, len as usize);
         Ok(Dirty::new())
     }
 }

@@ -1,4 +1,4 @@
-//! The ordering half of the medium: epochs, barriers and publishes.
+//! The ordering half of the medium: barriers and publishes.
 
 use std::panic::Location;
 use std::sync::atomic::Ordering;
@@ -15,9 +15,9 @@ impl Medium {
     #[track_caller]
     pub(crate) fn store_word(&self, addr: Addr, value: u64) -> Result<(), Fault> {
         let word = self.resolve_word(addr)?;
-        self.before_store(addr, 8)?;
+        self.backing.before_store(self.mapped(), addr, 8)?;
         word.store(value, Ordering::Release);
-        self.after_store(addr, word.as_ptr().cast(), 8);
+        self.backing.after_store(addr, word.as_ptr().cast(), 8);
         Ok(())
     }
 
@@ -25,24 +25,19 @@ impl Medium {
     #[track_caller]
     fn publish_word(&self, addr: Addr, value: u64) -> Result<(), Fault> {
         let word = self.resolve_word(addr)?;
-        if self.before_publish(addr, 8)? {
+        if self.backing.before_publish(self.mapped(), addr, 8)? {
             word.store(value, Ordering::Release);
-            self.after_store(addr, word.as_ptr().cast(), 8);
+            self.backing.after_store(addr, word.as_ptr().cast(), 8);
         }
         Ok(())
     }
 
-    /// A new epoch, with nothing written in it yet.
-    pub fn epoch(&self) -> Dirty {
-        Dirty::new()
-    }
-
-    /// Ends an epoch: all earlier writes persist before any later one.
+    /// Makes all earlier writes of the thread persist before any later one.
     #[inline]
     #[track_caller]
     pub fn barrier(&self, dirty: Dirty) -> Ordered {
         drop(dirty);
-        self.fence(Location::caller());
+        self.backing.fence(Location::caller());
         Ordered { _private: () }
     }
 
@@ -59,8 +54,9 @@ impl Medium {
         Ok(Published { _private: () })
     }
 
-    /// As [`Medium::publish`], for a commit apart from what the thread is preparing: it may have other writes that are
-    /// not ordered yet, about which this commit says nothing. (An allocator marks a chunk as its own so.)
+    /// As [`Medium::publish`], for a commit that is independent of the thread's other writes. Those may still
+    /// be unordered, because this commit makes none of them reachable. (An allocator claims a chunk this
+    /// way.)
     ///
     /// # Errors
     /// As [`Medium::publish`].
@@ -77,8 +73,9 @@ impl Medium {
         Ok(Published { _private: () })
     }
 
-    /// Commits several words of one cache line with no barrier between: a crash keeps a prefix of them, in this order,
-    /// so the last is the commit. Words are numbered from the start of the line.
+    /// Commits several words of one cache line with no barrier between them. A crash keeps a prefix of the
+    /// words in the given order, so the last word is the commit. Words are numbered from the start of the
+    /// line.
     ///
     /// # Errors
     /// [`Fault::OutOfBounds`], [`Fault::Misaligned`]; nothing was stored.
@@ -96,7 +93,7 @@ impl Medium {
             return Err(Fault::Misaligned { addr: line });
         }
         let stored = self.resolve_words(line, 8)?;
-        if !self.before_publish(line, LINE_SIZE)? {
+        if !self.backing.before_publish(self.mapped(), line, LINE_SIZE)? {
             return Ok(Published { _private: () });
         }
         let mut backwards = Vec::new();
@@ -106,21 +103,25 @@ impl Medium {
         } else {
             words
         };
+        // The order of these stores is the guarantee: a line persists a prefix of its stores, so the last
+        // word implies the others.
         for &(index, value) in words {
             interleave();
             stored[index].store(value, Ordering::Release);
         }
-        self.after_line(line, stored.as_ptr().cast(), words);
+        self.backing.after_line(line, stored.as_ptr().cast(), words);
         Ok(Published { _private: () })
     }
 
-    /// A commit of nothing: for what is reachable through later publishes, or not at all.
+    /// Returns a token for changes that need no commit of their own, because later publishes make them
+    /// reachable or nothing does.
     pub fn publish_nothing(&self, ordered: impl Into<Ordered>) -> Published {
         let _ordered: Ordered = ordered.into();
         Published { _private: () }
     }
 
-    /// Stores several words whose order among themselves does not matter, because a redo record says them all.
+    /// Stores several words in any order. A durable redo record lists all of them, so recovery stores them
+    /// again after a crash.
     ///
     /// # Errors
     /// [`Fault::OutOfBounds`], [`Fault::Misaligned`]; the words before the bad one were stored.
@@ -138,12 +139,13 @@ impl Medium {
         Ok(Published { _private: () })
     }
 
-    /// A barrier on a publish: from here on no crash undoes it.
+    /// Orders a publish before everything later: from here on no crash undoes it.
     #[inline]
     #[track_caller]
     pub fn settle(&self, published: Published) -> Settled {
+        // The token carries no data; the call only needs to consume it.
         let _ = published;
-        self.fence(Location::caller());
+        self.backing.fence(Location::caller());
         Settled { _private: () }
     }
 }

@@ -1,34 +1,36 @@
-//! Persistent memory: bringing stores out of the processor's caches, before a fence makes them count.
+//! Persistent memory: stores leave the processor's caches before a fence makes them durable.
 //!
-//! Every store writes its own lines back as soon as it is made, so a fence needs to know nothing of what it orders. Lines
-//! are written back by the best instruction of the processor, of which all but `clwb` also evict them.
+//! Every store writes back its own lines at once, so a fence needs no list of the stores that it orders. The
+//! best instruction of the processor writes lines back; all but `clwb` also evict them.
 //!
-//! Bulk stores are *streamed*: stored with non-temporal moves, which go to memory past the caches. A cached store must
-//! first fetch the line that it overwrites and then write it back, so past a few lines streaming moves half as much. Below
-//! that it loses: each streamed line waits for memory, and leaves the caches although small things (names, bucket pages)
-//! are soon read again. Published measurements (Yang et al., FAST 2020) let the two meet at about 512 bytes.
+//! Bulk stores are *streamed*: non-temporal moves store to memory past the caches. A cached store must first
+//! fetch the line that it overwrites and later write it back, so streaming moves half as many bytes.
+//! Streaming loses for short stores: each streamed line waits for memory, and small objects (names, bucket
+//! pages) are soon read again and should stay cached. Published measurements (Yang et al., FAST 2020) put the
+//! break-even point at about 512 bytes.
 
 use std::arch::asm;
 use std::arch::x86_64::{__cpuid, __cpuid_count};
+use std::sync::Arc;
 
-use crate::addr::LINE_SIZE;
+use crate::addr::{Addr, LINE_SIZE};
 use crate::copy;
+use crate::observe::Observer;
 use crate::rules::{SafetyRule, broken};
-#[cfg(feature = "testing")]
-use crate::written::WrittenBack;
+use crate::site::Caller;
 
-/// Stores of so many bytes are streamed.
+/// Stores of at least this many bytes are streamed.
 pub(crate) const STREAM_FROM: usize = 512;
 const LINE: usize = LINE_SIZE as usize;
 
-/// How this processor writes a line back.
+/// The instruction with which this processor writes a line back.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Instruction {
     /// Keeps the line in the caches.
     Clwb,
-    /// Evicts it.
+    /// Evicts the line.
     ClflushOpt,
-    /// Evicts it, one line after the other.
+    /// Evicts the line, and waits for earlier evictions.
     Clflush,
 }
 
@@ -65,23 +67,30 @@ impl Instruction {
     }
 }
 
-/// What persistent memory needs beyond its mapping.
+/// Observes write-backs and fences, for tests.
+struct Witness {
+    observer: Arc<dyn Observer>,
+    /// The address at which segment 0 is mapped.
+    base: usize,
+}
+
+/// The write-back instruction of this processor, and the observer of a test.
 pub(crate) struct Pmem {
     instruction: Instruction,
-    #[cfg(feature = "testing")]
-    pub(crate) written: Option<WrittenBack>,
+    witness: Option<Witness>,
 }
 
 impl Pmem {
     pub(crate) fn new() -> Pmem {
-        Pmem {
-            instruction: Instruction::of_processor(),
-            #[cfg(feature = "testing")]
-            written: None,
-        }
+        Pmem { instruction: Instruction::of_processor(), witness: None }
     }
 
-    /// Writes every line of a range back; a fence makes it count.
+    /// Reports write-backs and fences to `observer`. Segment 0 is mapped at `base`.
+    pub(crate) fn observe(&mut self, observer: Arc<dyn Observer>, base: *const u8) {
+        self.witness = Some(Witness { observer, base: base.addr() });
+    }
+
+    /// Writes back every line of a range. The next fence makes them durable.
     ///
     /// # Safety
     /// The range is mapped.
@@ -93,13 +102,13 @@ impl Pmem {
             let len = if broken(SafetyRule::LineIsWrittenBack) { len - ahead.min(len) } else { len };
             for at in (0..ahead + len).step_by(LINE) {
                 self.instruction.write_back(first.add(at));
-                self.note(first.add(at), LINE);
             }
+            self.note(first, (ahead + len).next_multiple_of(LINE));
         }
     }
 
-    /// Copies a range of at least [`STREAM_FROM`] bytes past the caches: whole lines by streaming, and what is ahead of
-    /// them and after them by stores that are written back.
+    /// Copies a range of at least [`STREAM_FROM`] bytes past the caches. Whole lines are streamed; the bytes
+    /// before and after them are stored and written back, because a partial line cannot be streamed.
     ///
     /// # Safety
     /// As [`copy::copy`]; `dst` is mapped.
@@ -118,7 +127,7 @@ impl Pmem {
         }
     }
 
-    /// Sets a range of at least [`STREAM_FROM`] bytes to zero, as [`Pmem::copy`] copies.
+    /// Sets a range of at least [`STREAM_FROM`] bytes to zero, in the same way as [`Pmem::copy`].
     ///
     /// # Safety
     /// As [`copy::zero`]; `dst` is mapped.
@@ -135,37 +144,38 @@ impl Pmem {
         }
     }
 
-    /// Every store of this thread so far persists before any later one, and at the latest now.
+    /// Makes every store of this thread so far durable before any later one.
     #[inline]
-    pub(crate) fn fence(&self) {
+    pub(crate) fn fence(&self, caller: Caller) {
         if broken(SafetyRule::FenceFollowsWriteBacks) {
             return;
         }
         // SAFETY: a fence accesses nothing.
+        // `sfence` waits for earlier write-backs and streamed stores of this thread, which are otherwise
+        // weakly ordered.
         unsafe { asm!("sfence", options(nostack, preserves_flags)) };
-        #[cfg(feature = "testing")]
-        if let Some(written) = &self.written {
-            written.fence();
+        if let Some(witness) = &self.witness {
+            witness.observer.fence(caller);
         }
     }
 
-    /// Notes whole lines that have been written back or streamed.
+    /// Reports whole lines that were written back or streamed.
     ///
     /// # Safety
-    /// They are mapped.
+    /// The lines are mapped.
     #[inline]
     unsafe fn note(&self, first: *const u8, len: usize) {
-        #[cfg(feature = "testing")]
-        if let Some(written) = &self.written {
-            // SAFETY: passed on.
-            unsafe { written.lines(first, len) };
+        if let Some(witness) = self.witness.as_ref().filter(|_| len > 0) {
+            let mut bytes = vec![0; len];
+            // SAFETY: the vector is as long as the mapped range.
+            unsafe { copy::copy(bytes.as_mut_ptr(), first, len) };
+            let addr = Addr::from_raw((first.addr() - witness.base) as u64);
+            witness.observer.after_write_back(addr, &bytes);
         }
-        #[cfg(not(feature = "testing"))]
-        let _ = (first, len);
     }
 }
 
-/// Of a range: bytes ahead of its first whole line, and bytes of whole lines.
+/// Splits a range: the bytes before its first whole line, and the bytes of its whole lines.
 fn whole_lines(dst: *const u8, len: usize) -> (usize, usize) {
     let ahead = (dst.addr().next_multiple_of(LINE) - dst.addr()).min(len);
     (ahead, (len - ahead) / LINE * LINE)
@@ -176,7 +186,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_instruction_leaves_the_bytes_as_they_are() {
+    fn write_back_changes_no_byte() {
         let best = Instruction::of_processor();
         let has = |instruction: &Instruction| *instruction as u8 >= best as u8;
         for instruction in [Instruction::Clwb, Instruction::ClflushOpt, Instruction::Clflush] {
@@ -191,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_range_is_cut_at_lines() {
+    fn range_splits_at_lines() {
         let lines = |at: usize, len| whole_lines(std::ptr::without_provenance(at), len);
         assert_eq!(lines(128, 640), (0, 640));
         assert_eq!(lines(129, 640), (63, 576));

@@ -1,99 +1,105 @@
-//! Memory of the host: asking for it, giving it back, and making durable what it shows.
+//! Memory of the host: provisioning it, discarding it, and making durable the bytes that a mapping shows.
 
 use std::panic::Location;
 
 use crate::addr::Addr;
-use crate::ahead::Ahead;
 use crate::backing::Backing;
 use crate::fault::Fault;
+use crate::host;
 use crate::mapping::HUGE_PAGE;
 use crate::medium::Medium;
-use crate::plan::{self, SiteKind};
+use crate::provider::Provider;
+use crate::site::SiteKind;
 
-/// Bytes for which a call asks the host at a time.
+/// Bytes that a call provisions at a time: small enough that the caller can wait for zeroed pages, large
+/// enough that system calls stay rare.
 const STEP_BYTES: u64 = 256 << 10;
-/// Bytes for which the host is asked ahead of need at a time.
+/// Bytes that are provisioned ahead of need at a time: a huge page.
 pub const AHEAD_BYTES: u64 = HUGE_PAGE as u64;
 
 impl Medium {
-    /// Bytes for which the host is to be asked at a time with [`Medium::back`], so that a call can wait for it: a power of two.
+    /// Bytes to provision at a time with [`Medium::provision`] so that a call can wait for them. A power of
+    /// two.
     pub fn step_bytes(&self) -> u64 {
         match self.backing {
-            // A disk notes what it lends, and brings none of it.
+            // A disk only reserves blocks and writes none of them, so one request may cover any range.
             Backing::Paged(_) => 1 << 63,
             _ => STEP_BYTES,
         }
     }
 
-    /// Asks the host for the [`AHEAD_BYTES`] at `addr`, a multiple of those, in the background; false if nobody would provide them.
-    /// Nobody may access them before they are in [`Medium::provided_ahead`].
+    /// Requests the [`AHEAD_BYTES`] at `addr`, a multiple of that size, in the background. Returns false if
+    /// nobody would provide them. The range must not be accessed before [`Medium::provided_ahead`] returns
+    /// it.
     pub fn provide_ahead(&self, addr: Addr) -> bool {
         let is_within = self.resolve(addr, AHEAD_BYTES).is_ok() && addr.is_aligned(AHEAD_BYTES);
-        match (&self.ahead, self.segments.get(addr.segment_index())) {
-            (Some(ahead), Some(segment)) => is_within && ahead.ask(segment, addr.offset()),
+        match (&self.provider, self.segments.get(addr.segment_index())) {
+            (Some(provider), Some(segment)) => is_within && provider.ask(segment, addr.offset()),
             _ => false,
         }
     }
 
-    /// Takes the oldest of the ranges for which [`Medium::provide_ahead`] was asked and that are finished: its offset, and true if its
-    /// memory is there.
+    /// Takes the oldest finished request of [`Medium::provide_ahead`]: the offset of the range, and true if
+    /// its memory is there.
     pub fn provided_ahead(&self) -> Option<(u64, bool)> {
-        self.ahead.as_ref().and_then(Ahead::take)
+        self.provider.as_ref().and_then(Provider::take)
     }
 
-    /// Withdraws what [`Medium::provide_ahead`] was asked for, and waits for what is being provided.
+    /// Withdraws the open requests of [`Medium::provide_ahead`], and waits for the one in progress.
     pub fn recall_ahead(&self) {
-        if let Some(ahead) = &self.ahead {
-            ahead.recall();
+        if let Some(provider) = &self.provider {
+            provider.recall();
         }
     }
 
     /// Makes the host provide the memory of a page-aligned range.
     ///
     /// # Errors
-    /// [`Fault::HostFull`] when it has none; [`Fault::OutOfBounds`].
+    /// [`Fault::HostFull`] when the host has no room; [`Fault::OutOfBounds`].
     #[track_caller]
-    pub fn back(&self, addr: Addr, len: u64) -> Result<(), Fault> {
+    pub fn provision(&self, addr: Addr, len: u64) -> Result<(), Fault> {
         self.resolve(addr, len)?;
-        self.planned(SiteKind::Back, Location::caller())?;
+        self.backing.before_call(SiteKind::Provision, Location::caller())?;
         if let Backing::Paged(keeper) = &self.backing {
-            return keeper.pager().back(addr.offset(), len);
+            return keeper.pager().provision(addr.offset(), len);
         }
-        plan::ask(SiteKind::Back, Location::caller())?;
-        self.segments[addr.segment_index()].back(addr.offset(), len)
+        host::announce(SiteKind::Provision, Location::caller())
+            .map_err(|errno| Fault::of_room("providing memory of the host", errno.into()))?;
+        self.segments[addr.segment_index()].provision(addr.offset(), len)
     }
 
-    /// Gives the memory of a page-aligned range back to the host, if that can take it. What is in it is lost, and it is
-    /// not to be accessed before [`Medium::back`].
+    /// Gives the memory of a page-aligned range back to the host, if the host supports that. Its bytes are
+    /// lost, and the range must not be accessed before the next [`Medium::provision`].
     ///
     /// # Errors
     /// [`Fault::OutOfBounds`], [`Fault::Io`].
     #[track_caller]
-    pub fn unback(&self, addr: Addr, len: u64) -> Result<(), Fault> {
+    pub fn discard(&self, addr: Addr, len: u64) -> Result<(), Fault> {
         self.resolve(addr, len)?;
-        self.planned(SiteKind::Unback, Location::caller())?;
+        self.backing.before_call(SiteKind::Discard, Location::caller())?;
         if let Backing::Paged(keeper) = &self.backing {
-            return keeper.pager().unback(addr.offset(), len);
+            return keeper.pager().discard(addr.offset(), len);
         }
-        plan::ask(SiteKind::Unback, Location::caller())?;
-        self.segments[addr.segment_index()].unback(addr.offset(), len)
+        host::announce(SiteKind::Discard, Location::caller())
+            .map_err(|errno| Fault::of_room("giving memory back to the host", errno.into()))?;
+        self.segments[addr.segment_index()].discard(addr.offset(), len)
     }
 
-    /// Makes everything durable that the mapping shows. A process that is killed between a store and its write-back leaves bytes that
-    /// every later process reads and a power failure may undo, so recovery calls this before it acts on what it reads.
+    /// Makes every byte durable that the mapping shows. A process that is killed between a store and its
+    /// write-back leaves bytes that later processes read but that a power failure may undo. Recovery must not
+    /// act on such bytes, so it calls this first.
     ///
-    /// On `dram` nothing survives a power failure, and `paged` flushes its disk before it replays the journal: both do nothing here.
+    /// Does nothing on `dram`, where no byte survives a power failure, and on `paged`, which flushes its disk
+    /// before it replays the journal.
     ///
     /// # Errors
     /// [`Fault::Io`]; [`Fault::HostFull`].
     #[track_caller]
     pub fn flush_found(&self) -> Result<(), Fault> {
-        let location = Location::caller();
         match &self.backing {
             Backing::Dram | Backing::Paged(_) => {}
             Backing::Pmem(_) => self.segments.iter().try_for_each(|segment| segment.sync())?,
-            Backing::Record(recorder) => drop(recorder.fence(SiteKind::Flush, location)),
-            Backing::Image(image) => drop(image.plan().point(SiteKind::Flush, location)),
+            Backing::Observed(observer) => observer.flush(Location::caller()),
         }
         Ok(())
     }

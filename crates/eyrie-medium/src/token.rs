@@ -1,7 +1,7 @@
 //! The order tokens: `Dirty` → `Ordered` → `Published` → `Settled`.
 //!
-//! They carry no data and cost nothing in release builds. Debug builds also count the `Dirty` tokens that each thread
-//! has open, so that a publish over somebody else's forgotten write is an assertion.
+//! The tokens carry no data and cost nothing in release builds. Debug builds also count the open `Dirty`
+//! tokens of each thread, so that a publish over a forgotten write of the thread fails an assertion.
 //!
 //! A commit in the only order that compiles:
 //!
@@ -49,13 +49,13 @@
 //! # Ok::<(), Fault>(())
 //! ```
 //!
-//! No barrier counts for two publishes, and no settled publish can be made up:
+//! One barrier does not count for two publishes, and no code outside can make a `Settled`:
 //!
 //! ```compile_fail,E0382
-//! # use eyrie_medium::{Addr, Fault, Medium};
+//! # use eyrie_medium::{Addr, Dirty, Fault, Medium};
 //! # let medium = Medium::memory(4096)?;
 //! # let root = Addr::from_raw(0);
-//! let ordered = medium.barrier(medium.epoch());
+//! let ordered = medium.barrier(Dirty::nothing());
 //! let first = medium.publish(root, 1, ordered)?;
 //! let second = medium.publish(root, 2, ordered)?;
 //! # Ok::<(), Fault>(())
@@ -80,7 +80,7 @@ crate::sync::thread_local! {
     static OPEN_DIRTY: Cell<u32> = const { Cell::new(0) };
 }
 
-/// Some writes are not yet ordered before anything.
+/// Writes of this thread that no barrier has ordered yet.
 #[must_use = "a write is not ordered until a barrier consumes its Dirty"]
 #[derive(Debug)]
 pub struct Dirty {
@@ -94,7 +94,12 @@ impl Dirty {
         Dirty { _private: () }
     }
 
-    /// Both groups of writes as one epoch.
+    /// A token for a barrier that orders no write of its own.
+    pub fn nothing() -> Dirty {
+        Dirty::new()
+    }
+
+    /// Joins two groups of writes, which one barrier then orders.
     pub fn and(self, other: Dirty) -> Dirty {
         drop(other);
         self
@@ -108,42 +113,42 @@ impl Drop for Dirty {
     }
 }
 
-/// In debug builds: panics if this thread has writes that no barrier has ordered.
+/// In debug builds, panics if this thread has writes that no barrier has ordered.
 #[track_caller]
 pub(crate) fn assert_nothing_dirty() {
     #[cfg(debug_assertions)]
     OPEN_DIRTY.with(|open| assert_eq!(open.get(), 0, "publish while a write of this thread is not ordered"));
 }
 
-/// Everything this thread wrote before persists before anything it writes after.
-#[must_use = "an epoch that nothing is published after was a needless barrier"]
+/// Every earlier write of this thread persists before its later writes.
+#[must_use = "a barrier without a later publish is needless"]
 #[derive(Debug)]
 pub struct Ordered {
     pub(crate) _private: (),
 }
 
 impl Ordered {
-    /// For a commit that says nothing about any earlier write.
+    /// A token for a commit that makes no earlier write reachable.
     pub fn nothing() -> Ordered {
         Ordered { _private: () }
     }
 }
 
-/// A word was committed; until a barrier, a crash may undo that.
-#[must_use = "what a publish made unreachable may be reused only when it has settled"]
+/// A committed word. Until a barrier, a crash may undo the commit.
+#[must_use = "storage that a publish made unreachable may be reused only after a settle"]
 #[derive(Debug)]
 pub struct Published {
     pub(crate) _private: (),
 }
 
 impl Published {
-    /// Both commits as one.
+    /// Joins two commits, which one barrier then settles.
     pub fn and(self, _other: Published) -> Published {
         self
     }
 }
 
-/// A publish that no crash undoes any more: what it made unreachable may be reused.
+/// A publish that no crash undoes any more. Storage that it made unreachable may be reused.
 #[derive(Debug)]
 pub struct Settled {
     pub(crate) _private: (),

@@ -1,4 +1,4 @@
-//! `truncate(2)`, which rustix does not have.
+//! `truncate(2)`, because rustix has no wrapper for it.
 
 use std::ffi::CStr;
 use std::io;

@@ -1,11 +1,12 @@
-//! The medium against the host: bounds, ordering, files that shrink under it, forked children.
+//! The medium on the host: bounds, ordering, files that shrink under it, forked children.
 
 #![expect(clippy::unwrap_used, reason = "this is all tests")]
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
 
-use eyrie_medium::{AHEAD_BYTES, Addr, Fault, Medium, MediumKind, Ordered, in_forked_child};
+use eyrie_faults::in_forked_child;
+use eyrie_medium::{AHEAD_BYTES, Addr, Fault, Medium, MediumKind, Ordered};
 
 const BYTES: u64 = 64 << 10;
 const GROWING: u64 = 128 << 20;
@@ -36,7 +37,7 @@ fn every_access_is_checked_against_the_mapping() {
         outside(medium.copy(Addr::from_raw(0), addr, 8).map(drop));
         outside(medium.copy(addr, Addr::from_raw(0), 8).map(drop));
         outside(medium.publish(addr, 1, Ordered::nothing()).map(drop));
-        outside(medium.back(addr, 4096));
+        outside(medium.provision(addr, 4096));
     }
     outside(medium.zero(Addr::from_raw(8), u64::MAX).map(drop));
     assert!(matches!(medium.load(Addr::from_raw(12)), Err(Fault::Misaligned { .. })));
@@ -49,7 +50,7 @@ fn every_access_is_checked_against_the_mapping() {
     outside(medium.write_words(Addr::from_raw(BYTES - 8), [7, 7].into_iter()).map(drop));
     let mut last = [1; 8];
     medium.read(Addr::from_raw(BYTES - 8), &mut last).unwrap();
-    assert_eq!(last, [0; 8], "what does not fit is not begun");
+    assert_eq!(last, [0; 8], "a store that does not fit stores nothing");
     drop(medium.write_words(Addr::from_raw(BYTES - 16), [5, 6].into_iter()).unwrap());
     assert_eq!(medium.words(Addr::from_raw(BYTES - 16), 2).unwrap().load_all(), [5, 6]);
 }
@@ -57,14 +58,14 @@ fn every_access_is_checked_against_the_mapping() {
 #[test]
 #[cfg(debug_assertions)]
 #[should_panic(expected = "publish while a write of this thread is not ordered")]
-fn a_publish_over_an_open_write_is_an_assertion() {
+fn publish_over_an_open_write_panics() {
     let medium = Medium::memory(BYTES).unwrap();
     let _dirty = medium.write_word(Addr::from_raw(64), 1).unwrap();
     let _ = medium.publish(Addr::from_raw(0), 64, Ordered::nothing());
 }
 
 #[test]
-fn a_commit_apart_may_be_made_over_an_open_write() {
+fn publish_apart_ignores_open_writes() {
     let medium = Medium::memory(BYTES).unwrap();
     let dirty = medium.write_word(Addr::from_raw(64), 1).unwrap();
     let apart = medium.publish_apart(Addr::from_raw(128), 2, Ordered::nothing()).unwrap();
@@ -75,7 +76,7 @@ fn a_commit_apart_may_be_made_over_an_open_write() {
 }
 
 #[test]
-fn a_file_that_shrinks_fails_its_medium_and_no_other() {
+fn truncated_file_fails_its_medium_only() {
     let (medium, file) = on_host();
     let (other, _file) = on_host();
     set(&medium, Addr::from_raw(8192), 7);
@@ -89,14 +90,14 @@ fn a_file_that_shrinks_fails_its_medium_and_no_other() {
 }
 
 #[test]
-fn a_forked_child_is_told_that_the_medium_is_not_its_own() {
+fn forked_child_gets_an_error() {
     let (medium, _file) = on_host();
     assert!(in_forked_child(|| matches!(medium.check(), Err(Fault::Forked))).unwrap());
     medium.check().unwrap();
     assert!(!in_forked_child(|| false).unwrap());
 }
 
-/// A medium of [`GROWING`] bytes, all of which is asked for ahead of need.
+/// A medium of [`GROWING`] bytes, with a request for all of them ahead of need.
 fn growing() -> (Medium, std::fs::File) {
     let file = tempfile::tempfile_in("/dev/shm").or_else(|_| tempfile::tempfile()).unwrap();
     file.set_len(GROWING).unwrap();
@@ -108,7 +109,7 @@ fn growing() -> (Medium, std::fs::File) {
 }
 
 #[test]
-fn each_range_asked_for_ahead_is_provided_or_withdrawn_once() {
+fn each_range_requested_ahead_is_reported_once() {
     let (medium, file) = growing();
     medium.recall_ahead();
     let told: BTreeMap<_, _> = std::iter::from_fn(|| medium.provided_ahead()).collect();
@@ -121,7 +122,7 @@ fn each_range_asked_for_ahead_is_provided_or_withdrawn_once() {
 }
 
 #[test]
-fn a_forked_child_drops_a_medium_that_is_being_provided() {
+fn forked_child_drops_a_medium_during_provisioning() {
     for _ in 0..5 {
         let (medium, _file) = growing();
         let told = in_forked_child(|| {

@@ -1,12 +1,13 @@
-//! Persistent memory: every line that is stored is written back before the next barrier. `EYRIE_TEST_PMEM` names a
-//! directory on persistent memory; elsewhere the same instructions run on ordinary shared memory.
+//! Persistent memory: every line that is stored is written back before the next barrier. `EYRIE_TEST_PMEM`
+//! names a directory on persistent memory; elsewhere the same instructions run on ordinary shared memory.
 
 #![expect(clippy::unwrap_used, reason = "this is all tests")]
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
-use eyrie_medium::{Addr, Fault, LINE_SIZE, Medium, MediumKind, Ordered, WrittenBack};
+use eyrie_faults::{WrittenBack, pmem_anywhere};
+use eyrie_medium::{Addr, Fault, LINE_SIZE, Medium, MediumKind, Ordered};
 
 const BYTES: u64 = 64 << 10;
 
@@ -19,12 +20,12 @@ fn file() -> File {
     file
 }
 
-/// A medium with something in every byte.
+/// A medium with a nonzero byte everywhere.
 fn filled() -> (Medium, WrittenBack, File) {
     let file = file();
     let bytes: Vec<u8> = (0..BYTES).map(|at| (at % 251) as u8 + 1).collect();
     file.write_all_at(&bytes, 0).unwrap();
-    let (medium, written) = Medium::pmem_anywhere(file.try_clone().unwrap(), BYTES).unwrap();
+    let (medium, written) = pmem_anywhere(file.try_clone().unwrap(), BYTES).unwrap();
     assert_eq!(medium.kind(), MediumKind::Pmem);
     assert_eq!(medium.snapshot(), bytes);
     (medium, written, file)
@@ -34,7 +35,7 @@ fn at(offset: u64) -> Addr {
     Addr::from_raw(offset)
 }
 
-/// Panics unless everything that is in memory was written back, `lines` of it since `before`.
+/// Panics unless every byte in memory was written back, with `lines` write-backs since `before`.
 fn assert_written(medium: &Medium, written: &WrittenBack, before: u64, lines: u64, what: &str) {
     assert_eq!(written.line_count() - before, lines, "{what}: lines written back");
     let (memory, kept) = (medium.snapshot(), written.bytes());
@@ -46,14 +47,14 @@ fn lines_of(offset: u64, len: u64) -> u64 {
     if len == 0 { 0 } else { (offset + len - 1) / LINE_SIZE - offset / LINE_SIZE + 1 }
 }
 
-/// Lengths around lines and around the size from which stores are streamed, at every place in a line.
+/// Lengths around whole lines and around the least streamed length, at every offset in a line.
 fn ranges() -> impl Iterator<Item = (u64, u64)> {
     let lengths = [1, 7, 8, 63, 64, 65, 130, 448, 511, 512, 513, 575, 576, 640, 1000, 4096, 4100];
     lengths.into_iter().flat_map(|len| (0..LINE_SIZE).map(move |within| (4096 + within, len)))
 }
 
 #[test]
-fn every_line_that_is_stored_is_written_back_and_no_other() {
+fn exactly_the_stored_lines_are_written_back() {
     let (medium, written, _file) = filled();
     let bytes: Vec<u8> = (0..5000_u32).map(|at| (at % 241) as u8).collect();
     for (turn, (offset, len)) in ranges().enumerate() {
@@ -83,7 +84,7 @@ fn every_line_that_is_stored_is_written_back_and_no_other() {
 }
 
 #[test]
-fn words_are_written_back_each_and_a_line_once() {
+fn each_word_and_each_line_is_written_back_once() {
     let (medium, written, _file) = filled();
     let before = written.line_count();
     let _ = medium.barrier(medium.write_word(at(1000), 1).unwrap());
@@ -110,13 +111,13 @@ fn words_are_written_back_each_and_a_line_once() {
 }
 
 #[test]
-fn a_store_that_is_not_written_back_is_seen_to_be_missing() {
+fn missing_write_back_is_noticed() {
     let (medium, written, file) = filled();
     file.write_all_at(b"behind the medium's back", 100).unwrap();
     let (memory, kept) = (medium.snapshot(), written.bytes());
     assert_eq!(&memory[100..106], b"behind");
     assert_ne!(memory, kept);
-    // A line is written back as a whole, whoever stored to it; and that counts from the fence on.
+    // A write-back takes the whole line, with bytes of any writer, and is durable from the fence on.
     let dirty = medium.write(at(64), b"!").unwrap();
     assert_eq!(written.bytes(), kept, "without a fence");
     let _ = medium.barrier(dirty);
@@ -124,7 +125,7 @@ fn a_store_that_is_not_written_back_is_seen_to_be_missing() {
 }
 
 #[test]
-fn a_host_without_persistent_memory_says_so() {
+fn host_without_persistent_memory_is_refused() {
     let file = file();
     let mapped = Medium::pmem(vec![(file, BYTES)]);
     if std::env::var_os("EYRIE_TEST_PMEM").is_some() {
@@ -135,13 +136,13 @@ fn a_host_without_persistent_memory_says_so() {
 }
 
 #[test]
-fn what_is_written_is_there_when_the_file_is_mapped_again() {
+fn remapped_file_has_the_written_bytes() {
     let (medium, _written, file) = filled();
     let data = [7; 3000];
     let _ = medium.barrier(medium.write(at(777), &data).unwrap());
     let before = medium.snapshot();
     drop(medium);
-    let (medium, written) = Medium::pmem_anywhere(file, BYTES).unwrap();
+    let (medium, written) = pmem_anywhere(file, BYTES).unwrap();
     assert_eq!(medium.snapshot(), before);
     assert_eq!(written.bytes(), before, "the record begins with what is there");
 }

@@ -1,8 +1,8 @@
-//! Directory trees as text: the same for the same contents, whatever is between them and the medium.
+//! Directory trees as canonical text: equal contents give equal text on any file system and medium.
 //!
-//! A line tells all of one name: the object, or that it is one that was told before under another name. Names come in
-//! the order of the bytes of their paths. What differs from run to run is left out: inode numbers, storage, times of
-//! change and of access; times of modification are told if asked for.
+//! Each line describes one name: the object, or the first path of an object that has a line already. Lines
+//! are in the byte order of their paths. The text leaves out everything that differs between two runs: inode
+//! numbers, allocated storage, change times and access times. Modification times are optional.
 
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
@@ -11,42 +11,42 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 use std::vec::IntoIter;
 
-use eyrie::{Errno, Kind, Posix, PosixExt, Result, Stat, Step, Walk};
+use eyrie::{Errno, Kind, Posix, PosixExt, Result, Stat, Walk, WalkStep};
 use xxhash_rust::xxh3::Xxh3;
 
 use crate::Word;
 use crate::seconds::Seconds;
 
-/// Bytes of a file that are read at once.
+/// Bytes of a file in one read.
 const CHUNK_BYTES: usize = 1 << 20;
 
-/// What a tree tells besides what it always tells.
+/// Optional parts of a canonical tree.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct Include {
-    /// Times of last modification.
+pub struct CanonicalParts {
+    /// Modification times.
     pub times: bool,
 }
 
-/// The lines of a tree, without their ends.
+/// Iterator over the lines of a tree, without line ends.
 #[derive(Debug)]
 pub struct Lines<'a, P> {
     fs: &'a P,
-    /// Where the tree is, without slashes at the end.
+    /// Path of the tree's root, without trailing slashes.
     root: Vec<u8>,
-    include: Include,
-    /// Paths below the root, which is `/`, in their order.
+    include: CanonicalParts,
+    /// Paths below the root, which is `/`, in byte order.
     paths: IntoIter<Vec<u8>>,
-    /// The first path of each object that has several names, by inode number.
+    /// First path of each object that has several names, by inode number.
     first: HashMap<u64, Vec<u8>>,
-    /// Room for a part of a file.
+    /// Buffer for one read of a file.
     chunk: Vec<u8>,
 }
 
-/// The whole text of the tree at `root`.
+/// Returns the text of the tree at `root`.
 ///
 /// # Errors
-/// When anything of it cannot be read.
-pub fn text<P: Posix>(fs: &P, root: impl AsRef<Path>, include: Include) -> Result<String> {
+/// Fails if any part of the tree cannot be read.
+pub fn text<P: Posix>(fs: &P, root: impl AsRef<Path>, include: CanonicalParts) -> Result<String> {
     let mut text = String::new();
     for line in lines(fs, root, include)? {
         text.push_str(&line?);
@@ -55,11 +55,11 @@ pub fn text<P: Posix>(fs: &P, root: impl AsRef<Path>, include: Include) -> Resul
     Ok(text)
 }
 
-/// The tree at `root` line by line. Nothing may be changing it meanwhile.
+/// Returns the lines of the tree at `root`. The tree must not change meanwhile.
 ///
 /// # Errors
-/// When there is no such thing, or a directory cannot be listed. The lines have errors of their own.
-pub fn lines<P: Posix>(fs: &P, root: impl AsRef<Path>, include: Include) -> Result<Lines<'_, P>> {
+/// Fails if `root` does not exist or a directory cannot be listed. Each line has an error of its own.
+pub fn lines<P: Posix>(fs: &P, root: impl AsRef<Path>, include: CanonicalParts) -> Result<Lines<'_, P>> {
     let root = root.as_ref().as_os_str().as_bytes();
     let end = root.iter().rposition(|&byte| byte != b'/').map_or(0, |last| last + 1);
     let mut lines = Lines {
@@ -75,24 +75,24 @@ pub fn lines<P: Posix>(fs: &P, root: impl AsRef<Path>, include: Include) -> Resu
 }
 
 impl<P: Posix> Lines<'_, P> {
-    /// All paths, in the order of their bytes. That is not the order of a walk: `/a-b` comes before `/a/b`.
+    /// Collects all paths in byte order. A walk gives another order: `/a-b` sorts before `/a/b`.
     fn all_paths(&self) -> Result<Vec<Vec<u8>>> {
         let mut paths = Vec::new();
         let root = self.place(b"/");
         for step in Walk::new(self.fs, Path::new(&root))? {
             match step {
-                Step::Found(found) => {
+                WalkStep::Entry(found) => {
                     paths.push([&b"/"[..], found.relative.as_os_str().as_bytes()].concat());
                 }
-                Step::Left(_) => {}
-                Step::Failed(relative, error) => return Err(error.at(Path::new(&root).join(relative))),
+                WalkStep::Left(_) => {}
+                WalkStep::Failed(relative, error) => return Err(error.at(Path::new(&root).join(relative))),
             }
         }
         paths.sort_unstable();
         Ok(paths)
     }
 
-    /// The path for calls of a path below the root.
+    /// The path that calls take for a path below the root.
     fn place(&self, path: &[u8]) -> OsString {
         match path {
             b"" | b"/" if !self.root.is_empty() => OsString::from_vec(self.root.clone()),
@@ -145,7 +145,7 @@ impl<P: Posix> Lines<'_, P> {
 
     fn push_xattrs(&self, line: &mut String, place: &OsStr) -> Result<()> {
         let mut names = match self.fs.symlink_xattr_names(place) {
-            // A host's file system that has none.
+            // The host's file system does not support extended attributes.
             Err(error) if error.errno() == Errno::OPNOTSUPP => return Ok(()),
             names => names?,
         };
@@ -157,7 +157,7 @@ impl<P: Posix> Lines<'_, P> {
         Ok(())
     }
 
-    /// XXH3 of all bytes of a file, holes as zeros.
+    /// XXH3 of a file's bytes; holes count as zeros.
     fn hash(&mut self, place: &OsStr) -> Result<u128> {
         let file = self.fs.open_file(place)?;
         let mut hasher = Xxh3::new();

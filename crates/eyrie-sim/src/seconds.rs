@@ -1,4 +1,4 @@
-//! Times as decimal numbers of seconds since 1970.
+//! Times as decimal seconds since 1970.
 
 use std::fmt;
 
@@ -8,12 +8,12 @@ const NANOSECONDS: i128 = 1_000_000_000;
 /// Digits after the point, at most.
 const DIGITS: usize = 9;
 
-/// A time as scripts and canonical trees show it: `-0.500000000` is half a second before 1970 began.
+/// A time as scripts and canonical trees show it: `-0.500000000` is half a second before 1970.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Seconds(pub(crate) Time);
 
 impl Seconds {
-    /// Reads one; `None` for anything else, and for what is too far away.
+    /// Parses a time. Returns `None` for other text and for a time out of range.
     pub(crate) fn parse(text: &str) -> Option<Seconds> {
         let (is_negative, number) = match text.strip_prefix('-') {
             Some(number) => (true, number),

@@ -1,10 +1,10 @@
-//! Words of a line: as they are where that is unmistakable, else in double quotes with the escapes of C.
+//! Words of a line: bare where the bytes are unambiguous, else in double quotes with the escapes of C.
 //!
-//! Not the quoting of shells, which leaves a newline in a name as it is: a line would then be two.
+//! Shell quoting does not serve, because it leaves a newline in a name as it is and so splits the line.
 
 use std::fmt;
 
-/// Bytes as one word of a line: ASCII only, without blanks outside of quotes.
+/// Bytes shown as one word of a line: ASCII only, with no blank outside quotes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Word<'a>(pub &'a [u8]);
 
@@ -28,23 +28,23 @@ impl fmt::Display for Word<'_> {
     }
 }
 
-/// A word that needs no quotes.
+/// The word as text if it needs no quotes.
 fn bare(word: &[u8]) -> Option<&str> {
     let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"/._-+,@%".contains(byte);
     let text = std::str::from_utf8(word).ok()?;
     (!word.is_empty() && word.iter().all(is_plain)).then_some(text)
 }
 
-/// A word of a line.
+/// A word that was read from a line.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Token<'a> {
-    /// As it is written.
+    /// The word as written.
     pub(crate) text: &'a [u8],
-    /// What it means.
+    /// The bytes that the word stands for.
     pub(crate) value: Vec<u8>,
 }
 
-/// What is wrong with a word, and what should be there.
+/// A word that is not allowed, and the words that are.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Problem {
     pub(crate) word: String,
@@ -57,10 +57,10 @@ impl Problem {
     }
 }
 
-/// Bytes of a word that a message shows.
+/// Bytes of a word in an error message.
 const MOST_SHOWN: usize = 60;
 
-/// A word as it is written, in one line of a message.
+/// The word as written, cut so that a message stays on one line.
 fn shown(word: &[u8]) -> String {
     let (word, end) = match word.len() {
         0..=MOST_SHOWN => (word, ""),
@@ -80,10 +80,10 @@ const fn is_blank(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t')
 }
 
-/// The words of a line, up to a comment.
+/// Splits a line into words, up to a comment.
 ///
 /// # Errors
-/// For a word that could be meant in two ways.
+/// Fails if a word is ambiguous, such as one with an open quote.
 pub(crate) fn split(line: &[u8]) -> Result<Vec<Token<'_>>, Problem> {
     let mut tokens = Vec::new();
     let mut rest = line;
@@ -100,7 +100,7 @@ pub(crate) fn split(line: &[u8]) -> Result<Vec<Token<'_>>, Problem> {
     }
 }
 
-/// The word without quotes that `rest` begins with.
+/// Reads the bare word at the start of `rest`.
 fn plain(rest: &[u8]) -> Result<Token<'_>, Problem> {
     let end = rest.iter().position(|&byte| is_blank(byte)).unwrap_or(rest.len());
     let text = &rest[..end];
@@ -110,7 +110,7 @@ fn plain(rest: &[u8]) -> Result<Token<'_>, Problem> {
     }
 }
 
-/// The word in quotes that `rest` begins with.
+/// Reads the quoted word at the start of `rest`.
 fn quoted(rest: &[u8]) -> Result<Token<'_>, Problem> {
     let mut value = Vec::new();
     let mut at = 1;
@@ -136,7 +136,7 @@ fn quoted(rest: &[u8]) -> Result<Token<'_>, Problem> {
     }
 }
 
-/// The byte that an escape stands for, and how many bytes it takes after its backslash.
+/// The byte that an escape stands for, and the bytes that the escape takes after its backslash.
 fn escape(after: &[u8]) -> Result<(u8, usize), Problem> {
     let digit = |at: usize| after.get(at).and_then(|&byte| char::from(byte).to_digit(16));
     let byte = match after.first() {

@@ -1,7 +1,7 @@
 //! Processes that change a volume on the host until they are killed, one after the other.
 //!
-//! Each process tells by lines on its standard output what it has acknowledged. The volume must then hold that, or what some
-//! steps more make of it, and nothing else.
+//! Each process prints the steps that are acknowledged. The volume must then show these steps, or some more,
+//! and nothing else.
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::path::Path;
@@ -13,36 +13,36 @@ use eyrie::{MediumChoice, PagedOptions, Volume};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
-use crate::script::{Place, Script};
+use crate::script::{StepDirectory, StepScript};
 
-/// Tells the child its volume, and the steps of each writer so far.
+/// Environment of a child: its volume, and the steps of each writer so far.
 const PLACE: &str = "EYRIE_TEST_KILLED_PLACE";
 const STEPS: &str = "EYRIE_TEST_KILLED_STEPS";
-/// One step in so many is followed by a `sync`, and one kill in so many comes while the volume is opened.
+/// One step in eight is followed by a `sync`; one kill in six comes while the volume is opened.
 const SYNCS: u32 = 8;
 const OPENING: u32 = 6;
 
 /// A series of kills.
 #[derive(Clone, Copy, Debug)]
-pub struct Kills {
+pub struct KillSeries {
     /// The medium of the volumes.
     pub medium: MediumChoice,
     /// Size of each volume, in bytes.
     pub volume_bytes: u64,
-    /// Threads that change it.
+    /// Threads that change the volume.
     pub writers: usize,
-    /// Kills that one volume goes through (a count).
+    /// Kills of one volume (a count).
     pub lives: u64,
-    /// A process lives no longer than this after it has opened the volume.
+    /// Longest life of a process after it has opened the volume.
     pub longest: Duration,
 }
 
-/// Steps of all writers that the processes acknowledged, and those that were there besides.
+/// Steps of all writers.
 #[derive(Clone, Copy, Default, Debug)]
-pub struct Steps {
-    /// Steps that were acknowledged.
+pub struct StepCounts {
+    /// Steps that the processes acknowledged.
     pub acknowledged: u64,
-    /// Steps that were found and that nobody had heard of.
+    /// Steps that the volume shows and no process acknowledged.
     pub unheard: u64,
 }
 
@@ -50,11 +50,11 @@ fn paged() -> PagedOptions {
     PagedOptions { memory_bytes: 2 << 20, drain_interval: Duration::from_millis(50) }
 }
 
-fn place(volume: &Volume, writer: usize) -> Place {
-    Place::new(volume, &format!("/writer-{writer}")).expect("room")
+fn place(volume: &Volume, writer: usize) -> StepDirectory {
+    StepDirectory::new(volume, &format!("/writer-{writer}")).expect("room")
 }
 
-/// Runs the child if this process is one: it then changes its volume until it is killed.
+/// If this process is a child, changes its volume until it is killed; else returns.
 pub fn run_if_child() {
     let (Some(path), Ok(steps)) = (std::env::var_os(PLACE), std::env::var(STEPS)) else { return };
     let steps: Vec<u64> = steps.split(',').map(|number| number.parse().expect("a number")).collect();
@@ -66,7 +66,7 @@ pub fn run_if_child() {
             let volume = &volume;
             scope.spawn(move || {
                 let place = place(volume, writer);
-                let script = Script::found(writer as u64, &place, number);
+                let script = StepScript::found(writer as u64, &place, number);
                 let mut script = script.unwrap_or_else(|error| {
                     eprintln!("writer {writer}: {error}");
                     std::process::exit(1)
@@ -87,7 +87,7 @@ pub fn run_if_child() {
     });
 }
 
-/// Writes a line at once. A child whose parent is gone ends.
+/// Prints a line at once. A child without a parent exits.
 fn say(line: &str) {
     let mut output = io::stdout().lock();
     if writeln!(output, "{line}").and_then(|()| output.flush()).is_err() {
@@ -100,24 +100,24 @@ struct Killed(Child);
 
 impl Drop for Killed {
     fn drop(&mut self) {
-        // It may have ended by itself, which its lines tell.
+        // The child may have exited by itself; its output shows that.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-impl Kills {
-    /// Makes a volume at `path` and kills [`Kills::lives`] processes on it, which `command` starts and which call
-    /// [`run_if_child`].
+impl KillSeries {
+    /// Makes a volume at `path` and kills [`KillSeries::lives`] processes on it. `command` starts a process
+    /// that calls [`run_if_child`].
     ///
     /// # Panics
-    /// When something is lost.
-    pub fn run(&self, path: &Path, seed: u64, command: &dyn Fn() -> Command) -> Steps {
+    /// Panics if a step is lost.
+    pub fn run(&self, path: &Path, seed: u64, command: &dyn Fn() -> Command) -> StepCounts {
         let options = Volume::options().size(self.volume_bytes).group_size(1 << 20);
         let volume = options.medium(self.medium).paged(paged()).create(path).expect("room");
         volume.close().expect("the host is sound");
         let mut random = SmallRng::seed_from_u64(seed);
-        let mut total = Steps::default();
+        let mut total = StepCounts::default();
         let mut steps = vec![0; self.writers];
         for kill in 0..self.lives {
             let told = self.kill_one(path, &steps, command, &mut random);
@@ -125,7 +125,8 @@ impl Kills {
                 total.acknowledged += told[writer] - *step;
                 *step = told[writer];
             }
-            // Looking saves the volume. In between the next process has to recover what the killed one left.
+            // A check closes the volume cleanly. Without one, the next process recovers the volume of the
+            // killed one.
             if kill + 1 < self.lives && random.random_bool(0.5) {
                 continue;
             }
@@ -133,7 +134,7 @@ impl Kills {
             let report = volume.check().expect("the host is sound");
             assert!(report.is_clean(), "seed {seed}, kill {kill}: {:#?}", report.findings);
             for (writer, step) in steps.iter_mut().enumerate() {
-                let script = Script::found(writer as u64, &place(&volume, writer), *step);
+                let script = StepScript::found(writer as u64, &place(&volume, writer), *step);
                 let script = script.unwrap_or_else(|error| panic!("seed {seed}, kill {kill}: {error}"));
                 total.unheard += script.number() - *step;
                 *step = script.number();
@@ -144,7 +145,7 @@ impl Kills {
         total
     }
 
-    /// Starts a child, kills it after a while, and gives what each writer had acknowledged: at least `steps`.
+    /// Starts a child, kills it after a while, and returns the acknowledged step of each writer.
     fn kill_one(
         &self,
         path: &Path,
@@ -163,7 +164,7 @@ impl Kills {
             while output.read_until(b'\n', &mut line).is_ok_and(|bytes| bytes > 0) {
                 let text = String::from_utf8_lossy(&line).into_owned();
                 line.clear();
-                // The last line may be a part of one.
+                // The kill may cut the last line.
                 let Some(text) = text.strip_suffix('\n') else { break };
                 match text.split(' ').collect::<Vec<_>>()[..] {
                     ["open"] => drop(opened.send(())),

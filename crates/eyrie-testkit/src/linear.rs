@@ -1,55 +1,55 @@
-//! What several threads saw, and whether some order explains it.
+//! Linearizability: an order of the calls of several threads that explains their answers.
 //!
-//! Threads [`Call`] an engine and note when each call began and ended, by one shared [`Clock`]. [`explain`] looks for an
-//! order of all calls that keeps each call before those that began after it had ended, and in which the model gives
-//! the same answers. It tries the orders depth first, each on a fork of the model, so histories must be small: three
-//! threads of four calls, say.
+//! Threads make a [`HistoryCall`] each and note its begin and end by one shared [`HistoryClock`]. [`explain`]
+//! looks for an order of all calls in which the model gives the same answers. The order keeps a call before
+//! all calls that began after its end. The search tries orders depth first, each on a fork of the model, so
+//! histories must be small: three threads of four calls, say.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use eyrie_engine::{Applied, Attributes, Engine, Error, Model, ObjectId};
 use eyrie_medium::epoch;
 
-use crate::ops::Record;
+use crate::ops::OpRecord;
 use crate::oracle::outcome;
 use eyrie_sim::compare::comparable;
 
-/// Something that a thread asks of an engine.
+/// A request to an engine.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Request {
     /// Applies an Op.
-    Apply(Record),
+    Apply(OpRecord),
     /// Looks up a name.
     Lookup {
-        /// Where.
+        /// The directory.
         dir: ObjectId,
-        /// What.
+        /// The name.
         name: Vec<u8>,
     },
     /// Reads bytes.
     Read {
-        /// Of what.
+        /// The object.
         id: ObjectId,
-        /// From where on, in bytes.
+        /// Offset in bytes.
         offset: u64,
-        /// How many bytes.
+        /// Length in bytes.
         length: usize,
     },
-    /// Asks for an extended attribute of less than 256 bytes.
+    /// Gets an extended attribute of less than 256 bytes.
     Xattr {
-        /// Of what.
+        /// The object.
         id: ObjectId,
-        /// Which.
+        /// Name of the attribute.
         name: Vec<u8>,
     },
-    /// Asks for attributes.
+    /// Gets attributes.
     Attributes(ObjectId),
 }
 
-/// What an engine answered.
+/// The answer of an engine.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Response {
-    /// To `Apply`, without what means nothing for its Op.
+    /// To `Apply`, without the parts that mean nothing for its Op.
     Applied(Applied),
     /// To `Lookup`.
     Found(Option<ObjectId>),
@@ -57,14 +57,14 @@ pub enum Response {
     Bytes(Vec<u8>),
     /// To `Xattr`.
     Value(Option<Vec<u8>>),
-    /// To `Attributes`, without what engines need not agree on.
+    /// To `Attributes`, without those in which engines may differ.
     Attributes(Attributes),
     /// An error, as its errno.
     Refused(i32),
 }
 
 impl Request {
-    /// Asks `engine`.
+    /// Makes the request of `engine`.
     pub fn ask(&self, engine: &dyn Engine) -> Response {
         let _pin = epoch::pin();
         let answer = match self {
@@ -96,11 +96,11 @@ impl Request {
     }
 }
 
-/// Orders the beginnings and ends of calls.
+/// Orders the begins and ends of calls.
 #[derive(Debug, Default)]
-pub struct Clock(AtomicU64);
+pub struct HistoryClock(AtomicU64);
 
-impl Clock {
+impl HistoryClock {
     fn tick(&self) -> u64 {
         self.0.fetch_add(1, Ordering::SeqCst)
     }
@@ -108,30 +108,31 @@ impl Clock {
 
 /// One call of a thread, and its answer.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Call {
-    /// What was asked.
+pub struct HistoryCall {
+    /// The request.
     pub request: Request,
-    /// What was answered.
+    /// The answer.
     pub response: Response,
-    /// When it began.
+    /// Time of the begin.
     pub began: u64,
-    /// When it had ended.
+    /// Time of the end.
     pub ended: u64,
 }
 
-impl Call {
-    /// Asks `engine`, and notes everything.
-    pub fn record(engine: &dyn Engine, clock: &Clock, request: Request) -> Call {
+impl HistoryCall {
+    /// Makes a request and notes the call.
+    pub fn record(engine: &dyn Engine, clock: &HistoryClock, request: Request) -> HistoryCall {
         let began = clock.tick();
         let response = request.ask(engine);
-        Call { request, response, began, ended: clock.tick() }
+        HistoryCall { request, response, began, ended: clock.tick() }
     }
 }
 
-/// Runs each of `scripts` in a thread of its own; the calls of each.
-pub fn run_threads(engine: &dyn Engine, scripts: Vec<Vec<Request>>) -> Vec<Vec<Call>> {
-    let clock = Clock::default();
-    // Not a barrier that sleeps: the first to wake would be done before the last wakes.
+/// Runs each of `scripts` in a thread of its own. Returns the calls of each.
+pub fn run_threads(engine: &dyn Engine, scripts: Vec<Vec<Request>>) -> Vec<Vec<HistoryCall>> {
+    let clock = HistoryClock::default();
+    // The threads spin. After a sleeping barrier, the first thread to wake would be done before the last one
+    // wakes.
     let (clock, waiting) = (&clock, &AtomicUsize::new(scripts.len()));
     std::thread::scope(|scope| {
         let threads: Vec<_> = scripts
@@ -142,7 +143,7 @@ pub fn run_threads(engine: &dyn Engine, scripts: Vec<Vec<Request>>) -> Vec<Vec<C
                     while waiting.load(Ordering::SeqCst) != 0 {
                         std::thread::yield_now();
                     }
-                    script.into_iter().map(|request| Call::record(engine, clock, request)).collect()
+                    script.into_iter().map(|request| HistoryCall::record(engine, clock, request)).collect()
                 })
             })
             .collect();
@@ -153,12 +154,12 @@ pub fn run_threads(engine: &dyn Engine, scripts: Vec<Vec<Request>>) -> Vec<Vec<C
     })
 }
 
-/// An order of the calls of all threads, as (thread, call) indices, in which the model, from `start` on, gives the
-/// answers that the threads got; `None` if there is no such order.
+/// Returns an order of the calls, as (thread, call) indices, in which the model from `start` on gives the
+/// answers of the threads. `None` if there is no such order.
 ///
-/// Where the model answers `Stale`, any answer is right: engines may still show what is gone to those who hold a pin.
-/// So is `NoSpace`, if the call then did nothing.
-pub fn explain(start: &Model, history: &[Vec<Call>]) -> Option<Vec<(usize, usize)>> {
+/// Where the model answers `Stale`, any answer is right, because engines may still show a removed object to a
+/// thread with a pin. `NoSpace` is right as well if the call then changed nothing.
+pub fn explain(start: &Model, history: &[Vec<HistoryCall>]) -> Option<Vec<(usize, usize)>> {
     let mut order = Vec::new();
     search(start, history, &mut vec![0; history.len()], &mut order).then_some(order)
 }
@@ -166,8 +167,8 @@ pub fn explain(start: &Model, history: &[Vec<Call>]) -> Option<Vec<(usize, usize
 /// As [`explain`].
 ///
 /// # Panics
-/// If there is no such order, with the history.
-pub fn assert_explained(start: &Model, history: &[Vec<Call>]) {
+/// Panics with the history if there is no such order.
+pub fn assert_explained(start: &Model, history: &[Vec<HistoryCall>]) {
     if explain(start, history).is_none() {
         let mut text = String::new();
         for (thread, calls) in history.iter().enumerate() {
@@ -186,7 +187,7 @@ pub fn assert_explained(start: &Model, history: &[Vec<Call>]) {
 
 fn search(
     model: &Model,
-    history: &[Vec<Call>],
+    history: &[Vec<HistoryCall>],
     done: &mut Vec<usize>,
     order: &mut Vec<(usize, usize)>,
 ) -> bool {
@@ -197,7 +198,8 @@ fn search(
     if threads.is_empty() {
         return true;
     }
-    // Calls of a thread are in order, so the earliest end of all that is left is that of some next call.
+    // Calls of a thread are in order. The earliest end of all remaining calls is therefore the end of some
+    // thread's next call.
     let first_end =
         threads.iter().map(|&thread| history[thread][done[thread]].ended).min().unwrap_or(u64::MAX);
     for thread in threads {
@@ -221,8 +223,8 @@ fn search(
     false
 }
 
-/// Does `call` on `model`; whether the answer may be what it was.
-fn is_explained(model: &Model, call: &Call) -> bool {
+/// Makes `call` on `model`. Returns true if its answer explains the recorded one.
+fn is_explained(model: &Model, call: &HistoryCall) -> bool {
     let refused = |error: Error| Response::Refused(error.errno().raw_os_error());
     if call.response == refused(Error::NoSpace) {
         return true;
@@ -252,7 +254,7 @@ mod tests {
     }
 
     fn write(data: &[u8]) -> Request {
-        Request::Apply(Record::new(&Op::Write {
+        Request::Apply(OpRecord::new(&Op::Write {
             id: FILE,
             offset: 0,
             data,
@@ -262,13 +264,13 @@ mod tests {
     }
 
     fn append(data: &[u8]) -> Request {
-        Request::Apply(Record::new(&Op::Append { id: FILE, data, set_ids: SetIds::Keep, time: TIME }))
+        Request::Apply(OpRecord::new(&Op::Append { id: FILE, data, set_ids: SetIds::Keep, time: TIME }))
     }
 
     const READ: Request = Request::Read { id: FILE, offset: 0, length: 8 };
 
-    fn call(request: Request, response: Response, began: u64, ended: u64) -> Call {
-        Call { request, response, began, ended }
+    fn call(request: Request, response: Response, began: u64, ended: u64) -> HistoryCall {
+        HistoryCall { request, response, began, ended }
     }
 
     fn wrote() -> Response {
@@ -280,12 +282,12 @@ mod tests {
     }
 
     #[test]
-    fn what_threads_saw_of_the_model_is_explained() {
+    fn history_of_the_model_is_explained() {
         for round in 0..20 {
             let engine = model();
             let start = engine.fork();
             let name = if round % 2 == 0 { b"file" } else { b"none" };
-            let unlink = Request::Apply(Record::new(&Op::Unlink { dir: ROOT, name, time: TIME }));
+            let unlink = Request::Apply(OpRecord::new(&Op::Unlink { dir: ROOT, name, time: TIME }));
             let lookup = Request::Lookup { dir: ROOT, name: b"file".to_vec() };
             let scripts = vec![
                 vec![write(b"a"), append(b"b"), READ, append(b"c")],

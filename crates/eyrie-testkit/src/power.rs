@@ -1,7 +1,7 @@
 //! Runs of an engine on a simulated disk that loses its power, or fails.
 //!
-//! The model goes along, and what it holds after each Op is kept. What recovery finds after a power failure must be one of
-//! those states, none older than the last acknowledged `sync`, and sound.
+//! The model runs beside the engine, and its state after each Op is kept. Recovery from a power failure must
+//! find one of these states, none older than the last acknowledged `sync`, in a sound volume.
 
 pub mod plant;
 
@@ -12,17 +12,19 @@ use std::time::Duration;
 use eyrie_engine::scm::Scm;
 use eyrie_engine::volume::{MediumChoice, Options};
 use eyrie_engine::{Engine, Error, Kind, Model, Owner, Result, Time};
-use eyrie_medium::{Fault, Medium, PagedOptions, Plan, SimulatedDisk};
+use eyrie_faults::{FaultPlan, SimulatedDisk};
+use eyrie_medium::{Fault, Medium, PagedOptions};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
-use crate::ops::{Action, Generator, Ids, Mix};
+use crate::ops::{Action, Ids, OpGenerator, OpMix};
 use eyrie_sim::compare::{Tree, difference, tree};
+use eyrie_sim::explore::fixed_options;
 
 const OWNER: Owner = Owner { mode: 0o755, uid: 0, gid: 0 };
 const BORN: Time = Time::new(1, 0);
 
-/// What a run is like.
+/// Sizes of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Disk {
     /// Size of the volume, in bytes.
@@ -33,12 +35,12 @@ pub struct Disk {
 
 impl Disk {
     fn paged(self) -> PagedOptions {
-        // Drains come from the run, and from the keeper only when memory is short.
+        // The interval is so long that only the run drains, and the keeper when memory is short.
         PagedOptions { memory_bytes: self.memory_bytes, drain_interval: Duration::from_secs(3600) }
     }
 
-    /// A new disk, for a run with this plan.
-    pub fn blank(self, plan: &Plan) -> SimulatedDisk {
+    /// A new disk with a fault plan.
+    pub fn blank(self, plan: &FaultPlan) -> SimulatedDisk {
         SimulatedDisk::new(Medium::paged_bytes(self.volume_bytes) as usize).with(plan.clone())
     }
 
@@ -46,7 +48,7 @@ impl Disk {
     ///
     /// # Errors
     /// As [`Medium::paged`].
-    pub fn medium(self, plan: &Plan) -> Result<(Medium, SimulatedDisk)> {
+    pub fn medium(self, plan: &FaultPlan) -> Result<(Medium, SimulatedDisk)> {
         let disk = self.blank(plan);
         Medium::format_paged(&disk, self.volume_bytes)?;
         Ok((self.mount(&disk)?, disk))
@@ -65,28 +67,21 @@ impl Disk {
     /// # Errors
     /// As [`Scm::create_on`].
     pub fn create(self) -> Result<(Scm, SimulatedDisk)> {
-        self.create_with(&Plan::default())
+        self.create_with(&FaultPlan::default())
     }
 
-    /// A new volume on a new disk, for a run with this plan.
+    /// A new volume on a new disk with a fault plan.
     ///
     /// # Errors
     /// As [`Scm::create_on`].
-    pub fn create_with(self, plan: &Plan) -> Result<(Scm, SimulatedDisk)> {
+    pub fn create_with(self, plan: &FaultPlan) -> Result<(Scm, SimulatedDisk)> {
         let (medium, disk) = self.medium(plan)?;
-        let options = Options {
-            group_bytes: 1 << 18,
-            hash_seed: 7,
-            volume_id: [1; 16],
-            created: BORN,
-            medium: MediumChoice::Paged,
-            overwrite: false,
-            paged: self.paged(),
-        };
+        let options =
+            Options { medium: MediumChoice::Paged, paged: self.paged(), ..fixed_options(1 << 18, BORN) };
         Ok((Scm::create_on(medium, &options, OWNER, BORN)?, disk))
     }
 
-    /// The volume on a disk, recovered if need be.
+    /// Opens the volume on a disk, with recovery if it was not closed.
     ///
     /// # Errors
     /// As [`Scm::open_on`].
@@ -95,45 +90,45 @@ impl Disk {
     }
 }
 
-/// An engine, the model, and what the model held.
-pub struct Run {
+/// An engine beside the model, with the history of the model's states.
+pub struct PowerRun {
     disk: Disk,
     simulated: SimulatedDisk,
     engine: Scm,
     model: Model,
     ids: Ids,
-    generator: Generator,
+    generator: OpGenerator,
     random: SmallRng,
     history: Vec<Tree>,
-    /// Index in `history` of the state that the last `sync` acknowledged.
+    /// Index in `history` of the state at the last acknowledged `sync`.
     acknowledged: usize,
 }
 
-impl Run {
-    /// A new volume, and the steps of `seed` to come.
+impl PowerRun {
+    /// A run of the steps of `seed` on a new volume.
     ///
     /// # Errors
     /// As [`Disk::create`].
-    pub fn new(disk: Disk, seed: u64) -> Result<Run> {
-        Run::with_plan(disk, seed, &Plan::default())
+    pub fn new(disk: Disk, seed: u64) -> Result<PowerRun> {
+        PowerRun::with_plan(disk, seed, &FaultPlan::default())
     }
 
-    /// As [`Run::new`], with a plan for the disk.
+    /// As [`PowerRun::new`], with a fault plan for the disk.
     ///
     /// # Errors
     /// As [`Disk::create`].
-    pub fn with_plan(disk: Disk, seed: u64, plan: &Plan) -> Result<Run> {
+    pub fn with_plan(disk: Disk, seed: u64, plan: &FaultPlan) -> Result<PowerRun> {
         let (engine, simulated) = disk.create_with(plan)?;
         let model = Model::new(engine.root(), OWNER, BORN);
         let ids = Ids::new(engine.root());
         let history = vec![tree(&model)];
-        Ok(Run {
+        Ok(PowerRun {
             disk,
             simulated,
             engine,
             model,
             ids,
-            generator: Generator::new(seed, Mix::default()),
+            generator: OpGenerator::new(seed, OpMix::default()),
             random: SmallRng::seed_from_u64(seed),
             history,
             acknowledged: 0,
@@ -145,13 +140,13 @@ impl Run {
         &self.simulated
     }
 
-    /// Does one step: an Op, or now and then a `sync`.
+    /// Makes one step: an Op, or now and then a `sync`.
     ///
     /// # Errors
-    /// The engine's, when the disk fails.
+    /// The engine's error, if the disk fails.
     ///
     /// # Panics
-    /// When engine and model differ otherwise.
+    /// Panics if engine and model differ in any other way.
     pub fn step(&mut self) -> Result<()> {
         if self.random.random_ratio(1, 8) {
             self.engine.sync()?;
@@ -187,10 +182,11 @@ impl Run {
         Ok(())
     }
 
-    /// Lets power fail now, and recovers: what is found must have been, and not before the last acknowledged `sync`.
+    /// Lets power fail now, and recovers. The volume must have one of the states since the last acknowledged
+    /// `sync`.
     ///
     /// # Panics
-    /// When it was not, or is not sound; the message has `what`.
+    /// Panics if it has none of them, or is not sound; the message has `what`.
     pub fn power_failure(&mut self, what: &str) {
         let odds = self.random.random_range(0..=4);
         let survivor = self.simulated.power_failure(|| self.random.random_range(0..4) < odds);
@@ -208,40 +204,40 @@ impl Run {
         }
     }
 
-    /// Gives back what is free, closes the volume and opens it again.
+    /// Discards free storage, closes the volume and opens it again.
     ///
     /// # Errors
-    /// The engine's, when the disk fails.
+    /// The engine's error, if the disk fails.
     pub fn reopen(self) -> Result<()> {
         self.engine.trim()?;
         self.engine.close()?;
         self.disk.open(self.simulated)?.check().map(drop)
     }
 
-    /// What the volume may hold, and its disk: what was acknowledged, and what came after.
-    pub fn left(&self) -> Left {
+    /// The disk, and the states that its volume may have.
+    pub fn left(&self) -> LeftDisk {
         let history = self.history[self.acknowledged..].to_vec();
-        Left { disk: self.disk, simulated: self.simulated.clone(), history }
+        LeftDisk { disk: self.disk, simulated: self.simulated.clone(), history }
     }
 
-    /// Whether changes are refused because the disk failed.
+    /// True if the volume refuses changes because the disk failed.
     pub fn is_read_only(&self) -> bool {
         matches!(self.engine.reserve(Kind::File), Err(Error::Fault(Fault::ReadOnly)))
     }
 }
 
-/// A disk whose engine is gone, and what may be found there.
-pub struct Left {
+/// The disk of a dead engine, and the states that its volume may have.
+pub struct LeftDisk {
     disk: Disk,
     simulated: SimulatedDisk,
     history: Vec<Tree>,
 }
 
-impl Left {
-    /// Opens the volume.
+impl LeftDisk {
+    /// Opens the volume after several power failures.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The fact that is wrong.
     pub fn examine(&self) -> std::result::Result<(), String> {
         let mut random = SmallRng::seed_from_u64(self.history.len() as u64);
         for odds in 0..=4 {
@@ -250,8 +246,9 @@ impl Left {
         Ok(())
     }
 
-    /// Opens the volume after chains of up to `depth` killed processes, each of which dies while it opens what the one before
-    /// left, and a power failure at the end of each chain. The number of disks that were examined.
+    /// Opens the volume after chains of up to `depth` killed processes and a power failure at the end of each
+    /// chain. Each process dies while it opens the volume of the one before. Returns the number of disks that
+    /// were examined.
     ///
     /// # Errors
     /// The fact that is wrong with one of them.
@@ -294,7 +291,7 @@ impl Left {
         Ok(examined)
     }
 
-    /// One disk that a failure of power left.
+    /// Examines the disk of one power failure.
     fn examine_one(&self, disk: &SimulatedDisk) -> std::result::Result<(), String> {
         let engine = self.disk.open(disk.clone()).map_err(|error| error.to_string())?;
         let report = engine.check().map_err(|error| error.to_string())?;

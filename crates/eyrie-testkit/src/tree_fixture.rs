@@ -1,4 +1,4 @@
-//! Directory trees with every attribute that a file can have, and a manifest of all attributes to compare trees by.
+//! Directory trees with every attribute that a file can have, and manifests to compare trees by.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsStr;
@@ -12,20 +12,20 @@ use rustix::fs::{AtFlags, CWD, FileType, Gid, Mode, SeekFrom, Timespec, Timestam
 use rustix::io::Errno;
 use xxhash_rust::xxh3::xxh3_64;
 
-/// Holes are compared in steps of this many bytes: file systems differ in where they begin and end.
+/// Unit in which holes are compared, in bytes: file systems differ in the exact ends of holes.
 const HOLE_STEP: u64 = 64 << 10;
 
-/// Where there is data: first step and the one after the last, of each run.
-pub type Steps = Vec<(u64, u64)>;
+/// Runs of data, in units of `HOLE_STEP`: the first unit, and the one after the last.
+pub type FixtureSteps = Vec<(u64, u64)>;
 
-/// Whether this process may make devices and give files away.
+/// True if this process may create devices and give files away.
 pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// Makes a tree under `root`, an empty directory: modes with every bit, owners and devices (as root), negative and far
-/// times, hard links, dangling and looping symbolic links, holes, special files, names of all kinds of bytes, and extended
-/// attributes where the host has them.
+/// Makes a tree under `root`, an empty directory: modes with every bit, owners and devices (as root),
+/// negative and far times, hard links, dangling and looping symbolic links, holes, special files, names of
+/// all kinds of bytes, and extended attributes where the host has them.
 ///
 /// # Errors
 /// As the calls.
@@ -43,8 +43,8 @@ pub fn grow(root: &Path) -> io::Result<()> {
     set_times(root, (1_234_567_890, 123_456_789), (987_654_321, 987_654_321))
 }
 
-/// Makes `count` files of up to `most_bytes` in some directories under `root`, an empty directory: material for long
-/// imports. The same arguments make the same bytes.
+/// Makes `count` files of up to `most_bytes` in some directories under `root`, an empty directory, for long
+/// imports. Equal arguments make equal bytes.
 ///
 /// # Errors
 /// As the calls.
@@ -68,7 +68,7 @@ fn subdirectory(root: &Path, name: &str) -> io::Result<PathBuf> {
     Ok(path)
 }
 
-/// Every mode bit by itself, all of them, and none; others than root keep what they need to read.
+/// Every mode bit by itself, all bits, and none. Users other than root keep the bits that they need to read.
 fn modes(dir: &Path) -> io::Result<()> {
     let readable = |mode: u32, least: u32| if is_root() { mode } else { mode | least };
     let modes = (0..12).map(|bit| 1 << bit).chain([0, 0o7777, 0o6755, 0o1777, 0o644]);
@@ -149,8 +149,8 @@ fn links(dir: &Path) -> io::Result<()> {
     set_times(&dir.join("dangling"), (-5, 5), (7, 999_999_999))
 }
 
-/// Data in steps of [`HOLE_STEP`], with nothing in between. The sizes are such that a copy that loses the holes does not
-/// fill the memory of the machine.
+/// Data in units of [`HOLE_STEP`] with holes between. A copy that loses the holes still fits into the
+/// machine's memory.
 fn holes(dir: &Path) -> io::Result<()> {
     let block = bytes(64 << 10, 3);
     let mib = 1_u64 << 20;
@@ -203,7 +203,8 @@ fn owners(dir: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Files, directories and (as root) others with extended attributes, as far as the host lets them be set.
+/// Files, directories and (as root) other objects with extended attributes, as far as the host lets them be
+/// set.
 fn xattrs(dir: &Path) -> io::Result<()> {
     let set = |name: &str, xattr: &[u8], value: &[u8]| match rustix::fs::lsetxattr(
         dir.join(name),
@@ -211,7 +212,7 @@ fn xattrs(dir: &Path) -> io::Result<()> {
         value,
         XattrFlags::CREATE,
     ) {
-        // Of some file systems an object has 4 KiB in all, or none.
+        // On some file systems an object has 4 KiB for all attributes, or none.
         Err(Errno::OPNOTSUPP | Errno::NOSPC | Errno::PERM | Errno::TOOBIG) => Ok(()),
         set => set,
     };
@@ -240,13 +241,13 @@ fn xattrs(dir: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether the extended attribute `name` is there because somebody set it.
+/// True if the extended attribute `name` was set by a user, not by the host itself.
 fn is_set(name: &[u8]) -> bool {
     let of_root: [&[u8]; 2] = [b"trusted.", b"security.eyrie"];
     name.starts_with(b"user.") || is_root() && of_root.iter().any(|prefix| name.starts_with(prefix))
 }
 
-/// The extended attributes of `path` itself that somebody set.
+/// The extended attributes of `path` itself that a user set.
 fn xattrs_of(path: &Path) -> io::Result<BTreeMap<Vec<u8>, Vec<u8>>> {
     let mut list = vec![0; 64 << 10];
     let size = match rustix::fs::llistxattr(path, &mut list[..]) {
@@ -283,25 +284,25 @@ fn times(dir: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Sets access and modification time, each in seconds and nanoseconds, of a link itself.
+/// Sets access and modification time, in seconds and nanoseconds. Does not follow a link.
 fn set_times(path: &Path, accessed: (i64, u32), modified: (i64, u32)) -> io::Result<()> {
     let time = |(tv_sec, nanoseconds): (i64, u32)| Timespec { tv_sec, tv_nsec: nanoseconds.into() };
     let times = Timestamps { last_access: time(accessed), last_modification: time(modified) };
     Ok(rustix::fs::utimensat(CWD, path, &times, AtFlags::SYMLINK_NOFOLLOW)?)
 }
 
-/// Everything that is to be kept of one entry.
+/// The compared attributes of one entry.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Line {
+pub struct FixtureLine {
     /// Type and permission bits, as `st_mode`.
     pub mode: u32,
     /// User and group.
     pub owner: (u32, u32),
     /// Number of names; 0 for directories.
     pub links: u64,
-    /// The first name, in byte order, of the same object.
+    /// The first name of the same object, in byte order.
     pub first_name: Vec<u8>,
-    /// Bytes; 0 for directories.
+    /// Size in bytes; 0 for directories.
     pub size: u64,
     /// Number of a device.
     pub device: u64,
@@ -309,22 +310,22 @@ pub struct Line {
     pub accessed: (i64, i64),
     /// Modification time, in seconds and nanoseconds.
     pub modified: (i64, i64),
-    /// Where there is data.
-    pub data: Steps,
-    /// Checksum of the data, or the target of a symbolic link.
+    /// Runs of data.
+    pub data: FixtureSteps,
+    /// Checksum of the data, or target of a symbolic link.
     pub content: Vec<u8>,
     /// Extended attributes.
     pub xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
 }
 
-/// All entries of a tree by their paths, the root's being empty.
+/// All entries of a tree by path. The path of the root is empty.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Manifest {
-    lines: BTreeMap<Vec<u8>, Line>,
+    lines: BTreeMap<Vec<u8>, FixtureLine>,
 }
 
 impl Manifest {
-    /// The manifest of the tree `root`. Access times are set back to what they were before it was read.
+    /// The manifest of the tree `root`. It restores the access times that its reads change.
     ///
     /// # Errors
     /// As the calls.
@@ -350,11 +351,11 @@ impl Manifest {
                 known.clone_from(&name);
             }
             let is_dir = metadata.is_dir();
-            let line = Line {
+            let line = FixtureLine {
                 mode: metadata.mode(),
                 owner: (metadata.uid(), metadata.gid()),
                 links: if is_dir { 0 } else { metadata.nlink() },
-                // The inode stands in until all names are known.
+                // The inode number, until all names are known.
                 first_name: metadata.ino().to_le_bytes().to_vec(),
                 size: if is_dir { 0 } else { metadata.size() },
                 device: metadata.rdev(),
@@ -376,22 +377,22 @@ impl Manifest {
         Ok(manifest)
     }
 
-    /// Changes what is kept of every entry, for comparisons with something that keeps less.
-    pub fn change(&mut self, change: impl FnMut(&mut Line)) {
+    /// Changes the line of every entry, for comparisons with a store that keeps less.
+    pub fn change(&mut self, change: impl FnMut(&mut FixtureLine)) {
         self.lines.values_mut().for_each(change);
     }
 
-    /// How many entries there are, the root included.
+    /// Number of entries, with the root.
     pub fn len(&self) -> usize {
         self.lines.len()
     }
 
-    /// Whether there are none.
+    /// True if there are none.
     pub fn is_empty(&self) -> bool {
         self.lines.is_empty()
     }
 
-    /// What differs from `other`, a line for each entry.
+    /// The differences to `other`, a line for each entry.
     pub fn differences(&self, other: &Manifest) -> Vec<String> {
         let mut found = Vec::new();
         for (name, line) in &self.lines {
@@ -408,8 +409,8 @@ impl Manifest {
     }
 }
 
-/// Checksum or target, and where there is data.
-fn content_of(path: &Path, metadata: &fs::Metadata) -> io::Result<(Vec<u8>, Steps)> {
+/// Checksum or target, and runs of data.
+fn content_of(path: &Path, metadata: &fs::Metadata) -> io::Result<(Vec<u8>, FixtureSteps)> {
     if metadata.is_symlink() {
         return Ok((fs::read_link(path)?.into_os_string().into_encoded_bytes(), Vec::new()));
     }
@@ -417,7 +418,7 @@ fn content_of(path: &Path, metadata: &fs::Metadata) -> io::Result<(Vec<u8>, Step
         return Ok((Vec::new(), Vec::new()));
     }
     let file = File::open(path)?;
-    let mut steps: Steps = Vec::new();
+    let mut steps: FixtureSteps = Vec::new();
     let mut hashes = Vec::new();
     let mut offset = 0;
     while let Ok(start) = rustix::fs::seek(&file, SeekFrom::Data(offset)) {

@@ -1,25 +1,28 @@
-//! Damaged volumes: whatever is wrong, calls answer or fail, and end. What else runs in this process takes little memory.
+//! Damaged volumes: calls return an answer or an error, and they end.
+//!
+//! This is a binary of its own: it counts the panics of its process and bounds the growth of its memory.
 
 use eyrie_engine::scm::Scm;
-use eyrie_engine::{Engine, Error, Kind, Volume, redo};
-use eyrie_testkit::hostile::{Damage, Image, Report, bases, disk_bases, run, run_disks};
+use eyrie_engine::transaction::redo;
+use eyrie_engine::{Engine, Error, Kind, Volume};
+use eyrie_testkit::hostile::{Damage, HostileReport, Image, bases, disk_bases, run, run_disks};
 
 const IMAGES: u64 = 100_000;
 const DISKS: u64 = 10_000;
-/// Images after which memory is measured for the first time.
+/// Images before the first measurement of memory.
 const WARM_UP: u64 = 5000;
-/// How much more memory than then may be in use, in bytes.
+/// Growth of memory after that, in bytes, at most.
 const MOST_GROWTH: u64 = 64 << 20;
 
-/// The most memory that this process has had in use, in bytes.
+/// Peak memory of this process, in bytes.
 fn peak_memory() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").expect("the kernel tells");
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("a peak");
     line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number") << 10
 }
 
-/// What hears of a run, and finds that memory does not grow.
-fn memory_is_bounded() -> impl FnMut(&Report) {
+/// A callback that checks the growth of memory.
+fn memory_is_bounded() -> impl FnMut(&HostileReport) {
     let mut peak = u64::MAX;
     move |report| {
         if report.images == WARM_UP {
@@ -32,7 +35,7 @@ fn memory_is_bounded() -> impl FnMut(&Report) {
     }
 }
 
-fn assert_answered(report: &Report) {
+fn assert_answered(report: &HostileReport) {
     assert_eq!(report.panicked, [] as [u64; 0]);
     assert!(report.refused > 0 && report.broken > 0 && report.sound > 0, "{report:?}");
 }

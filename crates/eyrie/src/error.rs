@@ -1,4 +1,4 @@
-//! The one error of the library: an errno, what was tried, and on what.
+//! The error of the library: an errno, the call that failed, and its path.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -8,11 +8,11 @@ use rustix::io::Errno;
 /// Result of the library's calls.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Why a call failed: an errno with context.
+/// The error of a call: an errno with context.
 ///
-/// The calls of [`Posix`](crate::posix::Posix) name the operation and allocate nothing; [`PosixExt`](crate::PosixExt),
-/// [`File`](crate::File) and [`Kvfs`](crate::Kvfs) add the path. Corruption and faults keep the engine's own error as
-/// the source.
+/// The calls of [`Posix`](crate::posix::Posix) name the operation and allocate nothing;
+/// [`PosixExt`](crate::PosixExt), [`File`](crate::File) and [`Kvfs`](crate::Kvfs) add the path. Corruption
+/// and faults keep the error of the engine, too.
 #[derive(thiserror::Error)]
 pub struct Error {
     errno: Errno,
@@ -20,7 +20,7 @@ pub struct Error {
     detail: Option<Box<Detail>>,
 }
 
-/// What is known beyond errno and operation; rare, hence boxed.
+/// Context beyond errno and operation. Most errors have none, so it is boxed to keep [`Error`] small.
 #[derive(Default)]
 struct Detail {
     path: Option<PathBuf>,
@@ -35,7 +35,7 @@ impl Error {
         Error { errno, operation, detail: None }
     }
 
-    /// An error whose cause needs words of its own.
+    /// An error whose message has this reason in place of the meaning of the errno.
     #[cold]
     pub fn with_reason(errno: Errno, operation: &'static str, reason: impl Into<String>) -> Error {
         let mut error = Error::new(errno, operation);
@@ -43,7 +43,8 @@ impl Error {
         error
     }
 
-    /// The error of an engine during `operation`; what errno alone tells is not kept.
+    /// The error of an engine during `operation`. The engine's error is kept only if it says more than its
+    /// errno.
     #[cold]
     pub fn from_engine(error: eyrie_engine::Error, operation: &'static str) -> Error {
         use eyrie_engine::Error as Engine;
@@ -63,7 +64,7 @@ impl Error {
         out
     }
 
-    /// The same error, with the path it happened on.
+    /// The same error, with its path.
     #[must_use]
     #[cold]
     pub fn at(mut self, path: impl AsRef<Path>) -> Error {
@@ -81,22 +82,22 @@ impl Error {
         self.operation
     }
 
-    /// The path that it failed on, where known.
+    /// The path that the call failed on, if it is known.
     pub fn path(&self) -> Option<&Path> {
         self.detail.as_ref()?.path.as_deref()
     }
 
-    /// The engine's own error, where it tells more than the errno.
+    /// The error of the engine, if it says more than the errno.
     pub fn engine(&self) -> Option<&eyrie_engine::Error> {
         self.detail.as_ref()?.engine.as_ref()
     }
 
-    /// The kind that the standard library has for this errno.
+    /// The error kind of the standard library for this errno.
     pub fn kind(&self) -> std::io::ErrorKind {
         self.errno.kind()
     }
 
-    /// What the errno means, in the words of `strerror(3)`.
+    /// The meaning of the errno, in the words of `strerror(3)`.
     pub fn meaning(&self) -> String {
         meaning(self.errno)
     }
@@ -106,7 +107,7 @@ impl Error {
     }
 }
 
-/// What an errno means, without the number that the standard library appends.
+/// The meaning of an errno, without the number that the standard library appends.
 fn meaning(errno: Errno) -> String {
     let text = std::io::Error::from(errno).to_string();
     match text.find(" (os error") {
@@ -138,8 +139,7 @@ impl fmt::Debug for Error {
     }
 }
 
-/// Keeps errno and kind. Context is kept where there is some: the error is then wrapped, and found again by
-/// [`std::io::Error::get_ref`].
+/// Keeps errno and kind. An error with context is wrapped, and [`std::io::Error::get_ref`] returns it.
 impl From<Error> for std::io::Error {
     fn from(error: Error) -> std::io::Error {
         match error.detail {
@@ -154,7 +154,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_message_says_what_where_and_why() {
+    fn error_message_names_call_path_and_reason() {
         let error = Error::new(Errno::NOENT, "open").at("/a/b");
         assert_eq!(error.to_string(), "open /a/b: No such file or directory");
         let io = std::io::Error::from(error);
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_stay_small() {
+    fn error_is_small() {
         assert!(size_of::<Error>() <= 32);
     }
 }

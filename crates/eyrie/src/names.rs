@@ -1,22 +1,23 @@
-//! File names for keys that are no file names.
+//! File names that stand for keys which are no legal file names.
 //!
-//! An entry's key is 1 to 255 bytes of any kind. A key that is a legal file name is shown as it is. One that is not
-//! (it contains `/` or NUL, is `.` or `..`, or begins with `%kv%`) is shown as `%kv%` and the key, in which `/`, NUL,
-//! `%` and the leading `.` of `.` and `..` are written `%XX` in upper-case hexadecimal.
+//! A key is 1 to 255 bytes of any kind. A key that is a legal file name is its own name. Any other key
+//! contains `/` or NUL, is `.` or `..`, or begins with `%kv%`. Its name is `%kv%` and the key, in which `/`,
+//! NUL, `%` and the first `.` of `.` and `..` are written `%XX` in upper-case hexadecimal.
 //!
-//! This is a bijection between keys and names: every key has one name, and a name that begins with `%kv%` without
-//! being the name of a key belongs to nothing.
+//! Every key has exactly one name. A name that begins with `%kv%` and is not the name of a key names nothing.
 
 use std::borrow::Cow;
 
-/// What the names of keys that are no file names begin with.
+use eyrie_engine::op::NAME_MAX;
+
+/// The start of a file name that stands for a key.
 pub const MARK: &[u8] = b"%kv%";
-/// The longest name of a key: every byte of 255 escaped.
-pub const LONGEST: usize = MARK.len() + 3 * 255;
+/// The longest file name of a key: each byte of the key is written as three.
+pub const LONGEST: usize = MARK.len() + 3 * NAME_MAX;
 
 const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
 
-/// Whether a name begins with the mark, so that [`decode`] must say what it means.
+/// True if a name begins with the mark, so that [`decode`] must find its key.
 #[inline]
 pub fn is_marked(name: &[u8]) -> bool {
     name.starts_with(MARK)
@@ -27,13 +28,13 @@ pub fn encode(key: &[u8]) -> Cow<'_, [u8]> {
     if is_file_name(key) { Cow::Borrowed(key) } else { Cow::Owned(escape(key)) }
 }
 
-/// The key of a file name; `None` if no key has it.
+/// The key that a file name stands for. `None` if it is the name of no key.
 pub fn decode(name: &[u8]) -> Option<Cow<'_, [u8]>> {
     let Some(escaped) = name.strip_prefix(MARK) else {
         return is_file_name(name).then_some(Cow::Borrowed(name));
     };
     let key = unescape(escaped)?;
-    // One spelling only: the one that `encode` gives.
+    // Only the spelling of `encode` is a name, so that a key has one name.
     (!key.is_empty() && *encode(&key) == *name).then_some(Cow::Owned(key))
 }
 
@@ -98,7 +99,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_key_has_a_name_that_leads_back(key in keys()) {
+        fn name_of_a_key_decodes_to_the_key(key in keys()) {
             let name = encode(&key);
             prop_assert!(!name.contains(&b'/') && !name.contains(&0));
             prop_assert!(!matches!(&*name, b"" | b"." | b".."));
@@ -108,7 +109,7 @@ mod tests {
         }
 
         #[test]
-        fn every_name_that_means_a_key_is_the_name_of_that_key(name in names()) {
+        fn decoded_name_encodes_to_itself(name in names()) {
             if let Some(key) = decode(&name) {
                 prop_assert_eq!(&*encode(&key), &*name);
             }
@@ -116,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn spellings() {
+    fn names_of_special_keys() {
         for (key, name) in [
             (&b"plain"[..], &b"plain"[..]),
             (b".hidden", b".hidden"),

@@ -1,4 +1,5 @@
-//! Checking a volume without changing it, and repairing one: building a sound volume of what is left of it.
+//! Checks a volume without changing it, and repairs one: builds a sound volume from the readable parts of a
+//! damaged one.
 
 use std::fs;
 use std::io;
@@ -8,7 +9,7 @@ use std::path::{Path, PathBuf};
 use eyrie_engine::salvage::{self, Salvaged};
 use eyrie_engine::scm::Scm;
 use eyrie_engine::volume::{MediumChoice, Options};
-use eyrie_engine::{Engine, Time, Volume as Damaged, check};
+use eyrie_engine::{Engine, Time, check};
 use eyrie_medium::PagedOptions;
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use rustix::io::Errno;
@@ -16,14 +17,14 @@ use rustix::io::Errno;
 use crate::stamps::coarse_time;
 use crate::{Error, Result};
 
-/// What a new volume gets more than the damaged one had where that was too small: a quarter.
-const MORE: u64 = 4;
+/// If the new volume is too small, the next attempt gets one part in this many more bytes.
+const GROWTH_PART: u64 = 4;
 /// Bytes of the smallest volume that can be made.
 const LEAST_BYTES: u64 = 1 << 20;
-/// How often it is made larger.
+/// Attempts with growing sizes. The last one has about twice the size of the damaged volume.
 const TRIES: u32 = 4;
 
-/// How to repair a volume.
+/// Options for repairing a volume.
 #[derive(Clone, Debug, Default)]
 pub struct Repair {
     into: Option<PathBuf>,
@@ -31,12 +32,12 @@ pub struct Repair {
     paged: Option<PagedOptions>,
 }
 
-/// What a repair has done. Names begin with `/`.
+/// The result of a repair. Paths begin with `/`.
 #[derive(Clone, Debug)]
 pub struct Repaired {
-    /// What was wrong with the damaged volume, a line each.
+    /// The findings of the check of the damaged volume, a line each.
     pub findings: Vec<String>,
-    /// What could not be saved or is not as it was: the path in the new volume, and why.
+    /// The paths in the new volume of which something is missing or different, with the reasons.
     pub losses: Vec<(PathBuf, String)>,
     /// Directories of the new volume (a count).
     pub directories: u64,
@@ -46,44 +47,45 @@ pub struct Repaired {
     pub others: u64,
     /// Bytes of all its files.
     pub bytes: u64,
-    /// Where the damaged volume is now, if it is still there.
+    /// The place of the damaged volume, if it still exists.
     pub damaged: Option<PathBuf>,
 }
 
 impl Repair {
-    /// A repair in place: the new volume gets the name of the damaged one, which is kept with `.damaged` added to its
-    /// own.
+    /// A repair in place. The new volume gets the name of the damaged one, which is kept with `.damaged`
+    /// added to its name.
     pub fn new() -> Repair {
         Repair::default()
     }
 
-    /// Makes the new volume in this directory, and leaves the damaged one as it is.
+    /// Makes the new volume in this directory, and keeps the damaged one as it is.
     #[must_use]
     pub fn into(mut self, path: impl AsRef<Path>) -> Repair {
         self.into = Some(path.as_ref().to_owned());
         self
     }
 
-    /// Removes the damaged volume once the new one has its place (not unless said so).
+    /// Removes the damaged volume after the new one has its place. False by default.
     #[must_use]
     pub fn discard(mut self, discard: bool) -> Repair {
         self.discard = discard;
         self
     }
 
-    /// How memory and time are used if the volume is on a disk ([`PagedOptions::for_host`] unless said otherwise).
+    /// The memory and timing of volumes on disks, [`PagedOptions::for_host`] by default.
     #[must_use]
     pub fn paged(mut self, paged: PagedOptions) -> Repair {
         self.paged = Some(paged);
         self
     }
 
-    /// Builds a sound volume of what is left of the one at `path`; `None` if nothing is wrong with it. It takes the place of the
-    /// damaged one only when it is complete and a check finds nothing; a failure leaves everything as it was.
+    /// Builds a sound volume from the readable parts of the one at `path`. Returns `None` if nothing is wrong
+    /// with it. The new volume takes the place of the damaged one only when it is complete and a check finds
+    /// nothing. After a failure everything is as before.
     ///
     /// # Errors
-    /// When there is no superblock to believe, the volume is in use, something has the name that is needed, the host is
-    /// full, or the volume is a block device and [`Repair::into`] was not said.
+    /// When no superblock is valid, the volume is in use, a name that is needed exists, the host is full, or
+    /// the volume is a block device and [`Repair::into`] is not set.
     pub fn run(&self, path: impl AsRef<Path>) -> Result<Option<Repaired>> {
         let path = path.as_ref();
         let paged = self.paged.unwrap_or_else(PagedOptions::for_host);
@@ -93,7 +95,7 @@ impl Repair {
         }
         let path = &fs::canonicalize(path).map_err(|error| of_host(path, &error))?;
         let (place, kept) = self.places(path)?;
-        let source = Damaged::open_damaged(path, paged).map_err(|error| failed(path, error))?;
+        let source = eyrie_engine::Volume::open_damaged(path, paged).map_err(|error| failed(path, error))?;
         let made = if self.into.is_some() { place.clone() } else { with_ending(path, ".repairing") };
         let medium = if self.into.is_some() { MediumChoice::Auto } else { source.medium_choice() };
         let salvaged = build(&source, &made, medium, paged)?;
@@ -108,7 +110,7 @@ impl Repair {
         Ok(Some(Repaired::new(findings, salvaged, damaged)))
     }
 
-    /// Where the new volume goes, and where the damaged one.
+    /// The places of the new volume and of the damaged one.
     fn places(&self, path: &Path) -> Result<(PathBuf, PathBuf)> {
         let is_device = fs::metadata(path).is_ok_and(|found| found.file_type().is_block_device());
         let refuse = |errno, why: &str| Err(Error::with_reason(errno, "repair volume", why).at(path));
@@ -116,13 +118,14 @@ impl Repair {
             return Ok((into.clone(), path.to_owned()));
         }
         if is_device {
-            let why = "a block device is not repaired in place: name a directory for the new volume with --into DIR";
+            let why = "a block device is not repaired in place: name a directory for the new volume with \
+                       --into DIR";
             return refuse(Errno::OPNOTSUPP, why);
         }
         let kept = with_ending(path, ".damaged");
-        for taken in [&kept, &with_ending(path, ".repairing")] {
-            if taken.symlink_metadata().is_ok() {
-                let why = format!("{} is in the way: remove or rename it first", taken.display());
+        for obstacle in [&kept, &with_ending(path, ".repairing")] {
+            if obstacle.symlink_metadata().is_ok() {
+                let why = format!("{} is in the way: remove or rename it first", obstacle.display());
                 return refuse(Errno::EXIST, &why);
             }
         }
@@ -144,12 +147,15 @@ impl Repaired {
     }
 }
 
-/// Checks the volume at `path`, which nobody may have open, as opening it would leave it. Nothing is changed, also if it
-/// was not closed.
+/// Checks the volume at `path` in the state after recovery. No process may have it open. Nothing is changed,
+/// even if the volume was not closed.
 pub(crate) fn inspect(path: &Path, paged: PagedOptions) -> Result<check::Report> {
-    let report = match Scm::inspect(Damaged::open_copy(path, paged)) {
-        // What is cut short, say, has a superblock still, and something left to be saved.
-        Err(eyrie_engine::Error::Volume { what, .. }) if Damaged::open_damaged(path, paged).is_ok() => {
+    let report = match Scm::inspect(eyrie_engine::Volume::open_copy(path, paged)) {
+        // A volume that is cut short, say, cannot be opened. But it has a superblock, so a repair can save
+        // the rest, and the error is a finding.
+        Err(eyrie_engine::Error::Volume { what, .. })
+            if eyrie_engine::Volume::open_damaged(path, paged).is_ok() =>
+        {
             Ok(check::Report { findings: vec![what], ..check::Report::default() })
         }
         report => report,
@@ -171,34 +177,41 @@ fn with_ending(path: &Path, ending: &str) -> PathBuf {
     PathBuf::from(name)
 }
 
-/// Makes a sound volume at `place` of what is left of `source`. After an error nothing is there.
-fn build(source: &Damaged, place: &Path, medium: MediumChoice, paged: PagedOptions) -> Result<Salvaged> {
-    // A damaged size may be less than that of any new volume.
+/// Makes a sound volume at `place` from the readable parts of `source`. After an error nothing is at `place`.
+fn build(
+    source: &eyrie_engine::Volume,
+    place: &Path,
+    medium: MediumChoice,
+    paged: PagedOptions,
+) -> Result<Salvaged> {
+    // The size in the damaged volume may be smaller than any new volume.
     let mut bytes = source.geometry().volume_bytes().max(LEAST_BYTES);
     for attempt in 0..TRIES {
         let engine = make(source, place, bytes, medium, paged)?;
         let filled = fill(source, engine, place);
         match filled {
             Ok(salvaged) if !salvaged.is_full && !salvaged.is_full_of_copies => return Ok(salvaged),
-            // Damage may name the same bytes any number of times. The losses tell which of these copies are missing.
+            // Damage may make many files share the same bytes, so no size may be enough. The losses name the
+            // copies that are missing.
             Ok(salvaged) if !salvaged.is_full && attempt + 1 == TRIES => return Ok(salvaged),
-            // Objects may take more room in another order, and what two of them share takes twice as much.
+            // In another order objects may need more space, and bytes that two objects share take twice their
+            // space.
             Ok(_) => fs::remove_dir_all(place).map_err(|error| of_host(place, &error))?,
             Err(error) => {
-                // The error is what there is to tell.
+                // This error is the one to report.
                 let _ = fs::remove_dir_all(place);
                 return Err(error);
             }
         }
-        bytes += (bytes / MORE).next_multiple_of(4096);
+        bytes += (bytes / GROWTH_PART).next_multiple_of(4096);
     }
-    let why = "what is left has no room there: make some, or name another place with --into DIR";
+    let why = "not enough room for the new volume: make room, or name another place with --into DIR";
     Err(Error::with_reason(Errno::NOSPC, "repair volume", why).at(place))
 }
 
 /// A new volume like `source`, of `bytes`.
 fn make(
-    source: &Damaged,
+    source: &eyrie_engine::Volume,
     place: &Path,
     bytes: u64,
     medium: MediumChoice,
@@ -216,7 +229,7 @@ fn make(
     };
     Scm::create(place, Some(bytes), &options, owner, born)
         .or_else(|error| match error {
-            // The damaged volume may name a medium that it was never on, or come from another host.
+            // The damaged volume may name a wrong medium, or come from another host.
             eyrie_engine::Error::Volume { .. } if medium == MediumChoice::Pmem => {
                 let options = Options { medium: MediumChoice::Auto, ..options };
                 Scm::create(place, Some(bytes), &options, owner, born)
@@ -227,7 +240,7 @@ fn make(
 }
 
 /// Fills a new volume, checks it and closes it.
-fn fill(source: &Damaged, engine: Scm, place: &Path) -> Result<Salvaged> {
+fn fill(source: &eyrie_engine::Volume, engine: Scm, place: &Path) -> Result<Salvaged> {
     let failed = |error| failed(place, error);
     let salvaged = salvage::salvage(source, &engine, coarse_time()).map_err(failed)?;
     let report = engine.check().map_err(failed)?;
@@ -240,10 +253,11 @@ fn fill(source: &Damaged, engine: Scm, place: &Path) -> Result<Salvaged> {
     Ok(salvaged)
 }
 
-/// Gives the volume at `made` the name `path`, and the one that had it the name `kept`. A crash in between leaves a whole
-/// volume at `path`, where the host can exchange names.
+/// Gives the volume at `made` the name `path`, and the old one the name `kept`. If the host can exchange
+/// names, a crash in between leaves a whole volume at `path`.
 fn swap(path: &Path, made: &Path, kept: &Path) -> io::Result<()> {
     match renameat_with(CWD, made, CWD, path, RenameFlags::EXCHANGE) {
+        // After the exchange `made` names the damaged volume.
         Ok(()) => fs::rename(made, kept)?,
         Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
             fs::rename(path, kept)?;

@@ -1,14 +1,18 @@
-//! Time stamps of calls, as Linux has them since 6.13.
+//! Time stamps of calls, with the multigrain scheme of Linux since 6.13.
 //!
-//! A call is stamped with the coarse clock, which moves every few milliseconds and costs little to read. If `stat` has
-//! shown a stamp that is as new as that, another coarse stamp could hide a change; the call then reads the fine clock.
+//! A change gets the time of the coarse clock, which moves every few milliseconds and is cheap to read. If
+//! `stat` has returned that very time for the object, a second change with the same time would stay hidden.
+//! Such a change gets the time of the fine clock.
 //!
-//! The newest stamp that `stat` has shown is kept for each stripe of objects. Nothing ever clears it: when the coarse
-//! clock has moved past it, it has no effect any more. Objects of one stripe get a fine stamp too often, never too rarely.
-//! A stamp that the fine clock gave is a floor for all that follow, so times of different files are in the order of
-//! their changes.
+//! Each stripe of objects keeps the newest stamp that `stat` has returned for one of them. It is never
+//! cleared, because it has no effect once the coarse clock has passed it. Objects that share a stripe read
+//! the fine clock more often than needed, never less. A stamp of the fine clock is a floor for all later
+//! stamps, so the times of different files are in the order of their changes.
 //!
-//! All of it is volatile and belongs to the process, whatever volumes it has open.
+//! This state is volatile, and one for all volumes of the process.
+//!
+//! All accesses are relaxed. No atomic here guards other memory, and a thread that learned a stamp from
+//! another one has synchronised with it, so it reads that stamp or a later one.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -17,25 +21,27 @@ use rustix::time::{ClockId, clock_gettime};
 
 /// Stripes of objects (a count, a power of two): 32 KiB of stamps.
 const STRIPES: usize = 4096;
-/// Headers of objects are 256 bytes apart.
+/// Log2 of the least distance between objects, a header of 256 bytes. The bits below say nothing about the
+/// place, so they would leave stripes unused.
 const HEADER_SHIFT: u32 = 8;
 const NANOSECONDS: u64 = 1_000_000_000;
-/// A floor that is further ahead, in nanoseconds, is of a clock that was set back since, and does not count.
+/// A floor that is further ahead than this, in nanoseconds, comes from a clock that was set back since. It
+/// does not count.
 const AHEAD_MOST: u64 = NANOSECONDS;
 
 static STAMPS: Stamps = Stamps::new();
 
-/// Where stamps come from.
+/// The source of stamps.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Clock {
     /// The clocks of the system.
     System,
-    /// A function: every stamp is what it returns.
+    /// A function that returns every stamp.
     Given(fn() -> Time),
 }
 
 impl Clock {
-    /// The stamp of a change of these objects.
+    /// The stamp for a change of these objects.
     #[inline]
     pub(crate) fn stamp<const N: usize>(self, ids: [ObjectId; N]) -> Time {
         match self {
@@ -47,7 +53,8 @@ impl Clock {
         }
     }
 
-    /// The stamp of a change of objects that the caller does not know.
+    /// The stamp for a change of objects that the caller does not know. It passes every stamp that was
+    /// returned for any object.
     #[inline]
     pub(crate) fn stamp_of_any(self) -> Time {
         match self {
@@ -57,7 +64,7 @@ impl Clock {
     }
 }
 
-/// Notes that somebody was shown when an object was last changed.
+/// Notes that a caller has seen the change time of an object.
 #[inline(always)]
 pub(crate) fn show(id: ObjectId, changed: Time) {
     STAMPS.show(id, nanoseconds(changed));
@@ -77,7 +84,7 @@ fn time_of(clock: ClockId) -> Time {
     Time::new(now.tv_sec, now.tv_nsec as u32)
 }
 
-/// A time as one number, in nanoseconds. Times before 1970 are as old as that.
+/// A time as one number, in nanoseconds. Times before 1970 count as 1970.
 #[inline(always)]
 fn nanoseconds(time: Time) -> u64 {
     (time.seconds.max(0) as u64).wrapping_mul(NANOSECONDS).wrapping_add(u64::from(time.nanoseconds))
@@ -87,12 +94,12 @@ fn time(nanoseconds: u64) -> Time {
     Time::new((nanoseconds / NANOSECONDS) as i64, (nanoseconds % NANOSECONDS) as u32)
 }
 
-/// Stamps that were shown and given, in nanoseconds.
+/// Stamps that callers have seen, and the floor, in nanoseconds.
 struct Stamps {
     shown: [AtomicU64; STRIPES],
-    /// The newest of all that were shown.
+    /// The newest stamp that a caller has seen, of any object.
     newest: AtomicU64,
-    /// The newest that the fine clock gave.
+    /// The newest stamp of the fine clock.
     floor: AtomicU64,
 }
 
@@ -126,7 +133,7 @@ impl Stamps {
         }
     }
 
-    /// A stamp for a change of objects of which `shown` is the newest that somebody was shown.
+    /// A stamp for a change of objects. `shown` is their newest stamp that a caller has seen.
     #[inline]
     fn stamp(&self, shown: u64, coarse: Time, fine: impl FnOnce() -> Time) -> Time {
         let now = nanoseconds(coarse);
@@ -140,14 +147,17 @@ impl Stamps {
     fn later_stamp(&self, shown: u64, coarse: u64, fine: impl FnOnce() -> Time) -> Time {
         let mut floor = self.floor.load(Ordering::Relaxed);
         let least = if counts(floor, coarse) { floor } else { coarse };
+        // No caller has seen `least` as a stamp of these objects, so the fine clock need not be read.
         if shown < least {
             return time(least);
         }
         let mut stamp = nanoseconds(fine()).max(least);
         if counts(shown, stamp) {
-            // Two readings of the clock may be the same.
+            // Two readings of the fine clock may be equal.
             stamp = shown + 1;
         }
+        // Another thread may raise the floor to or past this stamp, which then needs no change. A floor far
+        // ahead is from a clock that was set back, and is replaced by the lower stamp.
         while !counts(floor, stamp) {
             match self.floor.compare_exchange_weak(floor, stamp, Ordering::Relaxed, Ordering::Relaxed) {
                 Ok(_) => break,
@@ -158,7 +168,8 @@ impl Stamps {
     }
 }
 
-/// True if an earlier stamp keeps a later one from being `now`: it is not older, and is of the same setting of the clock.
+/// True if an earlier stamp forbids a later stamp of `now`: it is not older than `now`, and not so far ahead
+/// that the clock must have been set back.
 fn counts(earlier: u64, now: u64) -> bool {
     earlier >= now && earlier - now < AHEAD_MOST
 }
@@ -172,14 +183,14 @@ mod tests {
         ObjectId::new(number << HEADER_SHIFT, Kind::File)
     }
 
-    /// The stamp of a change of `id` when the clocks say so, in nanoseconds.
+    /// The stamp for a change of `id` with these readings of the clocks, in nanoseconds.
     fn stamp(stamps: &Stamps, id: ObjectId, coarse: u64, fine: u64) -> u64 {
         let shown = stamps.stripe(id).load(Ordering::Relaxed);
         nanoseconds(stamps.stamp(shown, time(coarse), || time(fine)))
     }
 
     #[test]
-    fn stamps_are_coarse_until_one_was_shown() {
+    fn stamp_is_fine_only_after_a_look() {
         let stamps = Stamps::new();
         let (a, b) = (file(1), file(2));
         assert_eq!([stamp(&stamps, a, 1000, 1007), stamp(&stamps, a, 1000, 1008)], [1000, 1000]);
@@ -190,14 +201,14 @@ mod tests {
             1010,
             "no stamp is before an earlier one, nor finer than needed"
         );
-        assert_eq!(stamp(&stamps, a, 1000, 1030), 1010, "nobody was shown the last stamp");
+        assert_eq!(stamp(&stamps, a, 1000, 1030), 1010, "no caller has seen the last stamp");
         stamps.show(a, 1010);
         assert_eq!(stamp(&stamps, a, 1000, 1040), 1040);
         assert_eq!(stamp(&stamps, a, 5000, 5001), 5000, "the coarse clock has moved on");
     }
 
     #[test]
-    fn a_shown_stamp_is_never_given_again() {
+    fn seen_stamp_is_never_repeated() {
         let stamps = Stamps::new();
         stamps.show(file(1), 1000);
         assert_eq!(stamp(&stamps, file(1), 1000, 1000), 1001, "both clocks moved just now");
@@ -206,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn looking_at_an_old_stamp_hides_no_newer_one() {
+    fn look_at_old_stamp_keeps_newer_one() {
         let stamps = Stamps::new();
         let same_stripe = file(1 + STRIPES as u64);
         stamps.show(file(1), 1000);
@@ -215,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_is_set_back_is_followed() {
+    fn clock_set_back_is_followed() {
         let stamps = Stamps::new();
         let hour = 3600 * NANOSECONDS;
         stamps.show(file(1), 2 * hour);
@@ -226,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn times_before_1970_and_far_ahead_do_no_harm() {
+    fn extreme_times_do_no_harm() {
         let stamps = Stamps::new();
         for seconds in [i64::MIN, -1, i64::MAX] {
             stamps.show(file(1), nanoseconds(Time::new(seconds, 999_999_999)));

@@ -1,4 +1,4 @@
-//! Volumes: making, opening, checking and closing them.
+//! Volumes: makes, opens, checks and closes them.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -17,22 +17,22 @@ pub use eyrie_engine::volume::MediumChoice;
 use crate::stamps::coarse_time;
 use crate::{Error, Kvfs, Pxfs, Result};
 
-/// Files of a volume.
+/// The files of a volume.
 pub type Files = Pxfs<Scm>;
-/// Keys and values of a volume, in one of its directories.
+/// The keys and values in one directory of a volume.
 pub type Store = Kvfs<Scm>;
 
-/// An open volume, held by this process alone.
+/// An open volume. No other process can open it meanwhile.
 ///
-/// It is saved when it and all [`Files`] and [`Store`]s of it are dropped, or by [`Volume::close`], which also says
-/// whether that worked. A volume that was not saved loses nothing; opening it just takes longer.
+/// The volume is saved when it and all its [`Files`] and [`Store`]s are dropped, or by [`Volume::close`],
+/// which also returns errors. A volume that was not saved loses nothing, but opening it takes longer.
 pub struct Volume {
     engine: Arc<Scm>,
     path: PathBuf,
     segment: PathBuf,
 }
 
-/// How to make a volume.
+/// Options for making a volume.
 #[derive(Clone, Debug)]
 #[must_use = "options make no volume before create"]
 pub struct VolumeOptions {
@@ -45,51 +45,52 @@ pub struct VolumeOptions {
 }
 
 impl VolumeOptions {
-    /// Bytes that the volume may grow to (1 GiB unless said otherwise). The host gives them as they are used. Block devices
-    /// are used whole, without this.
+    /// The most bytes of the volume, 1 GiB by default. The host gives storage when it is used. A block device
+    /// is used whole without this option.
     pub fn size(mut self, bytes: u64) -> VolumeOptions {
         self.size_bytes = Some(bytes);
         self
     }
 
-    /// Bytes of an allocation group, in which the host is asked for memory, and of the largest extent: a power of two
-    /// from 64 KiB to 64 MiB.
+    /// Bytes of an allocation group, a power of two from 64 KiB to 64 MiB. The host gives storage in groups,
+    /// and the largest extent has the size of one.
     pub fn group_size(mut self, bytes: u64) -> VolumeOptions {
         self.group_bytes = bytes;
         self
     }
 
-    /// What the volume is kept on ([`MediumChoice::Auto`] unless said otherwise); it stays so.
+    /// The medium of the volume, [`MediumChoice::Auto`] by default. It cannot be changed later.
     pub fn medium(mut self, choice: MediumChoice) -> VolumeOptions {
         self.medium = choice;
         self
     }
 
-    /// Takes a block device even if something is on it, which is lost (not unless said so).
+    /// Takes a block device even if it holds something, which is lost. False by default.
     pub fn overwrite(mut self, overwrite: bool) -> VolumeOptions {
         self.overwrite = overwrite;
         self
     }
 
-    /// How memory and time are used if the volume is on a disk ([`PagedOptions::for_host`] unless said otherwise). It is
-    /// not recorded: see [`Volume::open_with`].
+    /// The memory and timing of a volume on a disk, [`PagedOptions::for_host`] by default. They are not
+    /// recorded in the volume: see [`Volume::open_with`].
     pub fn paged(mut self, paged: PagedOptions) -> VolumeOptions {
         self.paged = paged;
         self
     }
 
-    /// Owner and permission bits of the root directory (0o755 of this process's user unless said otherwise).
+    /// Permission bits and owner of the root directory. By default 0o755 and the user of this process.
     pub fn owner(mut self, mode: u16, uid: u32, gid: u32) -> VolumeOptions {
         self.owner = Owner { mode, uid, gid };
         self
     }
 
-    /// Makes the volume: a directory of the host, which must not exist or be empty, or on a block device, which it fills.
+    /// Makes the volume. At a new name or in an empty directory it is a directory of the host. On a block
+    /// device it fills the device.
     ///
     /// # Errors
-    /// `EEXIST` or `ENOTEMPTY` when something is in the way, `EBUSY` for a device in use, `ENOSPC` when the host is full,
-    /// `EINVAL` for a size that cannot be, `EOPNOTSUPP` for a medium that the host does not have; the message says what
-    /// to do.
+    /// `EEXIST` or `ENOTEMPTY` if something exists at `path`, `EBUSY` for a device in use, `ENOSPC` if the
+    /// host is full, `EINVAL` for an impossible size, `EOPNOTSUPP` for a medium that the host does not have.
+    /// The message has advice.
     pub fn create(self, path: impl AsRef<Path>) -> Result<Volume> {
         let path = path.as_ref();
         let now = coarse_time();
@@ -102,36 +103,36 @@ impl VolumeOptions {
     }
 }
 
-/// What there is to know of a volume. Sizes are in bytes.
+/// The properties of a volume. Sizes are in bytes.
 #[derive(Clone, Debug)]
 pub struct Information {
-    /// Its id, in hexadecimal.
+    /// The id, in hexadecimal.
     pub id: String,
     /// Version of the format on the medium.
     pub format: u32,
     /// The medium.
     pub medium: &'static str,
-    /// What survives what on it.
+    /// The failures that changes survive on this medium, in words.
     pub promise: &'static str,
-    /// What it may grow to.
+    /// The most bytes of the volume.
     pub size_bytes: u64,
-    /// What it can be resized to.
+    /// The largest size that the volume can be resized to.
     pub most_bytes: u64,
     /// Size of an allocation group.
     pub group_bytes: u64,
-    /// What objects use.
+    /// Bytes that objects use.
     pub used_bytes: u64,
-    /// What they may still use.
+    /// Bytes that objects can still use.
     pub free_bytes: u64,
-    /// How many there are.
+    /// The number of objects.
     pub objects: u64,
-    /// Memory that its pages take now; `None` where the medium is the memory.
+    /// Memory that the pages of the volume take now. `None` if the medium itself is memory.
     pub resident_bytes: Option<u64>,
-    /// Bytes of the journal behind it; `None` where the medium needs none.
+    /// Bytes of the journal. `None` if the medium needs none.
     pub journal_bytes: Option<u64>,
-    /// Its files on the host, and their sizes with the journal.
+    /// The files of the volume on the host, and their sizes with the journal.
     pub segments: Vec<(PathBuf, u64)>,
-    /// Whether opening it had to recover it.
+    /// True if the volume was not closed, so that opening it recovered it.
     pub recovered: bool,
 }
 
@@ -141,7 +142,7 @@ impl Volume {
         Volume { engine, path: path.to_owned(), segment: segment_path(path) }
     }
 
-    /// How to make a volume.
+    /// Options for making a volume.
     pub fn options() -> VolumeOptions {
         let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
         let owner = Owner { mode: 0o755, uid, gid };
@@ -150,7 +151,7 @@ impl Volume {
         VolumeOptions { size_bytes: None, group_bytes: 64 << 20, medium, overwrite: false, paged, owner }
     }
 
-    /// Makes a volume that may grow to `size_bytes`.
+    /// Makes a volume of at most `size_bytes`.
     ///
     /// # Errors
     /// As [`VolumeOptions::create`].
@@ -158,27 +159,28 @@ impl Volume {
         Volume::options().size(size_bytes).create(path)
     }
 
-    /// Makes a volume in a new directory of the host whose segment has the bytes `image`, as after a crash. They are
-    /// believed when the volume is opened, if then.
+    /// Makes a volume in a new directory of the host from the bytes of its segment, as after a crash. The
+    /// bytes are validated when the volume is opened, not here.
     ///
     /// # Errors
-    /// `EEXIST` or `ENOTEMPTY` when something is in the way, `ENOSPC` when the host is full.
+    /// `EEXIST` or `ENOTEMPTY` if something exists at `path`, `ENOSPC` if the host is full.
     pub fn from_image(path: impl AsRef<Path>, image: &[u8]) -> Result<()> {
         let path = path.as_ref();
         eyrie_engine::volume::create_from(path, image)
             .map_err(|error| Error::from_engine(error, "create volume").at(path))
     }
 
-    /// Opens a volume; one that was not closed is recovered.
+    /// Opens a volume. A volume that was not closed is recovered.
     ///
     /// # Errors
-    /// The message says what is wrong and what to do: no volume there (`ENOENT`, `EINVAL`), in use and by whom
-    /// (`EBUSY`), of a newer format, truncated or corrupt, on a host without its medium (`EOPNOTSUPP`).
+    /// `ENOENT` or `EINVAL` if there is no volume, `EBUSY` if a process has it open, `EOPNOTSUPP` for a newer
+    /// format and for a host without the medium. The message has the reason and advice, also for a truncated
+    /// or corrupt volume.
     pub fn open(path: impl AsRef<Path>) -> Result<Volume> {
         Volume::open_with(path, PagedOptions::for_host())
     }
 
-    /// Opens a volume; if it is on a disk, `paged` says how much memory that may take, and how often it is drained.
+    /// Opens a volume. If it is on a disk, `paged` sets its memory and the time between drains.
     ///
     /// # Errors
     /// As [`Volume::open`].
@@ -189,28 +191,28 @@ impl Volume {
         Ok(Volume::over(engine, path))
     }
 
-    /// Checks the volume at `path`, which nobody may have open, as opening it would leave it; changes nothing, also if
-    /// it was not closed. What is so wrong that the volume cannot be opened is in the report, too. `paged` is as in
-    /// [`Volume::open_with`].
+    /// Checks the volume at `path` in the state after recovery. No process may have it open. Nothing is
+    /// changed, even if the volume was not closed. Damage that keeps the volume from being opened is in the
+    /// report, too. `paged` is as in [`Volume::open_with`].
     ///
     /// # Errors
-    /// As [`Volume::open`], of what is no volume or in use; `EIO` when the medium fails.
+    /// As [`Volume::open`], if there is no volume or it is in use; `EIO` if the medium fails.
     pub fn inspect(path: impl AsRef<Path>, paged: PagedOptions) -> Result<Report> {
         crate::repair::inspect(path.as_ref(), paged)
     }
 
-    /// Makes a volume that nobody has open larger or smaller at its end. Nothing in it moves, so it can be made as small
-    /// as what is used last allows, and as large as [`Information::most_bytes`]. On a block device it can be no larger than
-    /// that, and may be smaller; a device may get larger under its volume.
+    /// Makes a volume larger or smaller at its end. No process may have it open. Nothing in it moves, so the
+    /// last used byte limits how small it can get. It can get as large as [`Information::most_bytes`], and on
+    /// a block device no larger than the device. A device may grow under its volume.
     ///
     /// # Errors
-    /// `EINVAL` says how small or large it can be; `ENOSPC` when the host is full; as [`Volume::open`]. Whatever happens,
-    /// the volume has its old size or the new one.
+    /// `EINVAL` with the smallest or largest size, `ENOSPC` if the host is full, and those of
+    /// [`Volume::open`]. After an error or a crash the volume has its old size or the new one.
     pub fn resize(path: impl AsRef<Path>, size_bytes: u64) -> Result<()> {
         Volume::resize_with(path, Some(size_bytes), PagedOptions::for_host())
     }
 
-    /// As [`Volume::resize`], or without a size to what its block device has room for; `paged` is as in
+    /// As [`Volume::resize`]. Without a size, the volume fills its block device. `paged` is as in
     /// [`Volume::open_with`].
     ///
     /// # Errors
@@ -221,9 +223,9 @@ impl Volume {
         resized.map_err(|error| Error::from_engine(error, "resize volume").at(path))
     }
 
-    /// Gives host memory (or blocks of its disk) that nothing in the volume needs back to the host: that of allocation
-    /// groups that are free as a whole. Closing does that, too, for groups that became free since it was opened. How many
-    /// bytes came back; of a block device, which does not tell, how many those groups have.
+    /// Gives the storage of allocation groups that are wholly free back to the host. Closing does so, too,
+    /// for groups that became free since the volume was opened. Returns the number of bytes that the host got
+    /// back. A block device does not report that, so for a device it is the size of the groups.
     ///
     /// # Errors
     /// Those of [`Volume::sync`].
@@ -235,13 +237,13 @@ impl Volume {
         Ok(before.map_or(free, came_back))
     }
 
-    /// Bytes of the host that its file takes; `None` where it is a device.
+    /// Bytes that the file of the volume takes on the host. `None` for a device.
     fn host_bytes(&self) -> Option<u64> {
         let file = std::fs::metadata(&self.segment).ok()?;
         file.is_file().then(|| file.blocks() * 512)
     }
 
-    /// Its files, as `credentials` may use them.
+    /// The files of the volume, as `credentials` may use them.
     pub fn files(&self, credentials: Credentials) -> Files {
         Pxfs::new(Arc::clone(&self.engine), credentials)
     }
@@ -254,7 +256,7 @@ impl Volume {
         Kvfs::open(&self.files(credentials), path)
     }
 
-    /// What there is to know of it.
+    /// The properties of the volume.
     pub fn information(&self) -> Information {
         let volume = self.engine.volume();
         let space = self.engine.space();
@@ -263,16 +265,17 @@ impl Volume {
                 ("dram", "every completed call survives the death of the process, not of the host")
             }
             MediumKind::Pmem => {
-                ("pmem", "every completed call survives a failure of power and the death of the process")
+                ("pmem", "every completed call survives a power failure and the death of the process")
             }
             MediumKind::Paged => (
                 "paged",
-                "what was synchronised, and all but the last seconds, survives a failure of power and the death of the \
-                 process",
+                "synchronised changes, and all but those of the last seconds, survive a power failure and \
+                 the death of the process",
             ),
-            MediumKind::Traced => ("traced", "what survives is what the crash explorer decides"),
+            MediumKind::Traced => ("traced", "the crash explorer decides what survives"),
         };
         let journal_bytes = volume.medium().journal_bytes();
+        // The journal lies behind the volume in the same file, and the last page of the file has its place.
         let behind = journal_bytes.map_or(0, |journal| journal + PAGE_SIZE);
         let segments = volume.medium().segment_sizes();
         Information {
@@ -293,20 +296,20 @@ impl Volume {
         }
     }
 
-    /// Compares everything in the volume with everything else in it; changes nothing. Nothing may be changing it
-    /// meanwhile. Files without a name that are still open are among those that it counts.
+    /// Checks that all structures of the volume agree, and changes nothing. No call may change the volume
+    /// meanwhile. Files without a name that are still open are in the counts.
     ///
     /// # Errors
-    /// `EIO` when the medium fails; what is wrong with the volume is in the report.
+    /// `EIO` if the medium fails. Damage of the volume is in the report.
     pub fn check(&self) -> Result<Report> {
         self.engine.check().map_err(|error| Error::from_engine(error, "check volume").at(&self.path))
     }
 
-    /// Makes everything durable that was done before the call, in files and in stores, as far as the medium can: see
-    /// [`Information::promise`]. Other threads go on meanwhile.
+    /// Makes all earlier changes of files and stores durable, as far as the medium can: see
+    /// [`Information::promise`]. Other threads can go on meanwhile.
     ///
     /// # Errors
-    /// `EIO` when the disk fails, `ENOSPC` when it is full while it is written; `EROFS` once it has failed.
+    /// `EIO` if the disk fails, `ENOSPC` if it becomes full during the write, `EROFS` after either of them.
     pub fn sync(&self) -> Result<()> {
         self.engine.sync().map_err(|error| Error::from_engine(error, "sync volume").at(&self.path))
     }
@@ -314,8 +317,8 @@ impl Volume {
     /// Saves and closes the volume.
     ///
     /// # Errors
-    /// `EBUSY` while files or stores of it are still in use: it is then closed when the last of them is dropped. Those of
-    /// [`Volume::sync`].
+    /// `EBUSY` while its files or stores are in use. The volume is then closed when the last of them is
+    /// dropped. Those of [`Volume::sync`].
     pub fn close(self) -> Result<()> {
         let Volume { engine, path, .. } = self;
         let Some(engine) = Arc::into_inner(engine) else {

@@ -1,5 +1,7 @@
-//! What never allocates: the calls that programs make most, once they have what they keep at hand. (The crate that counts
-//! replaces the allocator of this program and counts what each thread allocates.)
+//! The calls that programs make most allocate nothing, once a thread has its caches.
+//!
+//! This is a binary of its own: the crate that counts allocations replaces the allocator of the whole
+//! program, and that of the other tests must stay the one that programs have.
 
 #![expect(clippy::unwrap_used, reason = "this is all tests")]
 
@@ -8,11 +10,11 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use allocation_counter::measure;
 use eyrie::{Credentials, OpenFlags, Posix, PosixExt, RenameMode, Volume};
 
-/// Calls until nothing more is kept at hand, and calls that are counted.
+/// Calls that fill the caches of the thread, and calls that are counted.
 const WARMING: usize = 5000;
 const COUNTED: usize = 500;
 
-/// One test at a time: a pin of another would keep freed memory waiting.
+/// One test at a time: a pin of another test would delay the reuse of freed memory.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
@@ -33,7 +35,7 @@ fn assert_allocates_nothing(what: &str, bytes: usize, mut call: impl FnMut()) {
 }
 
 #[test]
-fn what_allocates_is_counted() {
+fn allocation_counter_counts() {
     assert_eq!(measure(|| drop(std::hint::black_box(vec![0; 10]))).count_total, 1);
 }
 
@@ -44,7 +46,8 @@ fn calls_on_files_allocate_nothing() {
     let fs = volume.files(Credentials::root());
     fs.create_dir_all("/a/deep/directory").unwrap();
     let (path, flags) = ("/a/deep/directory/file", OpenFlags::READ | OpenFlags::WRITE);
-    // One extent, copied whole when it changes; a tree; a tree of two levels.
+    // Sizes with one extent, which is copied whole when it changes, with a tree, and with a tree of two
+    // levels.
     for bytes in [100, 4096, 16_384, 100_000, 5_000_000] {
         fs.write(path, vec![1; bytes]).unwrap();
         let handle = fs.open(path, flags, 0).unwrap();

@@ -1,4 +1,4 @@
-//! Checks of the workspace that need more than cargo: `cargo xtask --help` lists them.
+//! Checks of the workspace that need more than cargo. `cargo xtask --help` lists them.
 
 #![forbid(unsafe_code)]
 
@@ -22,14 +22,14 @@ struct Arguments {
 #[derive(Debug, Subcommand)]
 enum Task {
     /// Run the tests of the medium pmem on emulated persistent memory, and kill the machine under a program
-    DaxGuest(dax_guest::Arguments),
+    DaxGuest(dax_guest::DaxGuestArgs),
     /// Measure every figure that is promised; fails if one is missed
-    Figures(figures::Arguments),
+    Figures(figures::FiguresArgs),
     /// Break each rule of docs/rules.md in turn: the crash explorer must notice; fails if it does not
-    Mutants(mutants::Arguments),
+    Mutants(mutants::MutantsArgs),
     /// A step of a measurement
     #[command(hide = true)]
-    Child(figures::Child),
+    Child(figures::ChildArgs),
 }
 
 fn main() -> ExitCode {

@@ -9,7 +9,7 @@ use crate::run::Result;
 
 /// See [`super::Task::Mutants`].
 #[derive(Debug, Args)]
-pub struct Arguments {
+pub struct MutantsArgs {
     /// Time of a processor for one mutant, at most, such as 60s
     #[arg(long, value_name = "TIME")]
     time: Option<String>,
@@ -21,8 +21,8 @@ pub struct Arguments {
     json: bool,
 }
 
-/// Builds the command with the feature `mutants`, in a profile of its own, and lets it run all of them.
-pub fn run(arguments: &Arguments) -> Result<()> {
+/// Builds the command with the feature `mutants` in a profile of its own, and runs all mutants with it.
+pub fn run(arguments: &MutantsArgs) -> Result<()> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut build = Command::new(cargo);
     build.args(["build", "--profile", "mutants", "--package", "eyrie-cli", "--features", "mutants"]);

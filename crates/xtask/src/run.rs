@@ -1,4 +1,4 @@
-//! Running programs and touching files, with errors that say what was tried.
+//! Runs programs and copies files. Errors name the program or the file.
 
 use std::error::Error;
 use std::fs;
@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 pub type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
-/// Runs a program to its end and gives what it printed; what it complains of is shown.
+/// Runs a program to its end, and returns its standard output. Its standard error is shown.
 pub fn output(command: &mut Command) -> Result<String> {
     let output = command
         .stdin(Stdio::null())
@@ -20,13 +20,14 @@ pub fn output(command: &mut Command) -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// Makes a directory and those above it; its path from the root, for programs that run elsewhere.
+/// Makes a directory and the missing ones above it. Returns its absolute path, for programs that run in
+/// another directory.
 pub fn directory(path: &Path) -> Result<PathBuf> {
     let made = fs::create_dir_all(path).and_then(|()| path.canonicalize());
     made.map_err(|error| format!("{}: {error}", path.display()).into())
 }
 
-/// Copies a file, making the directories above it.
+/// Copies a file. The missing directories above the copy are made.
 pub fn copy(from: &Path, to: &Path) -> Result<()> {
     to.parent().map(directory).transpose()?;
     fs::copy(from, to).map_err(|error| format!("copying {} to {}: {error}", from.display(), to.display()))?;

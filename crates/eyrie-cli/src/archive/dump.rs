@@ -6,24 +6,24 @@ use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use eyrie::{File, Found, Kind, Posix, PosixExt, Stat, Step, Walk};
+use eyrie::{File, Kind, Posix, PosixExt, Stat, Walk, WalkEntry, WalkStep};
 
-use super::sparse::MOST_RUNS;
-use super::write::{Writer, whole};
-use super::{Body, Member};
-use crate::copy::{CHUNK_BYTES, On, Progress, Side, Xattrs, next_run, read_xattrs};
+use super::member::{Body, Member};
+use super::sparse::{MOST_RUNS, whole};
+use super::write::ArchiveWriter;
+use crate::copy::{CHUNK_BYTES, OnSide, Progress, Side, Xattrs, next_run, read_xattrs};
 use crate::failure::reason_of_io;
 
 /// An archive that is being written.
-struct Dump<W> {
-    archive: Writer<W>,
-    /// Name in the archive of each object with several names.
+struct Dumper<W> {
+    archive: ArchiveWriter<W>,
+    /// The name in the archive of each object that has several names.
     first: HashMap<u64, Vec<u8>>,
     buffer: Vec<u8>,
 }
 
-/// Writes the tree `root` of `source` to `output`. What could not be stored is counted by `progress`. An archive that
-/// could not be finished has no end mark.
+/// Writes the tree `root` of `source` to `output`. `progress` counts the entries that could not be stored. An
+/// archive that could not be finished has no end mark.
 ///
 /// # Errors
 /// When there is nothing at `root`.
@@ -34,48 +34,49 @@ pub fn dump<S: Posix>(
     progress: &Progress<'_>,
 ) -> eyrie::Result<()> {
     let walk = Walk::new(source, root)?;
-    let mut dump = Dump { archive: Writer::new(output), first: HashMap::new(), buffer: Vec::new() };
+    let mut dumper =
+        Dumper { archive: ArchiveWriter::new(output), first: HashMap::new(), buffer: Vec::new() };
     for step in walk {
         if progress.stopped() {
             return Ok(());
         }
         let (relative, result) = match step {
-            Step::Found(found) => {
-                let result = dump.enter(&found, progress);
-                (found.relative, result)
+            WalkStep::Entry(entry) => {
+                let result = dumper.enter(&entry, progress);
+                (entry.relative, result)
             }
-            Step::Left(_) => continue,
-            Step::Failed(relative, error) => (relative, Err(error).reading()),
+            WalkStep::Left(_) => continue,
+            WalkStep::Failed(relative, error) => (relative, Err(error).reading()),
         };
         if let Err(side) = result {
             progress.failed(&relative, &side);
         }
     }
-    if let (false, Err(side)) = (progress.stopped(), written(dump.archive.finish())) {
+    if let (false, Err(side)) = (progress.stopped(), written(dumper.archive.finish())) {
         progress.failed(Path::new(""), &side);
     }
     Ok(())
 }
 
-/// An archive that does not take bytes takes nothing more.
+/// A failed write ends the dump, because the archive takes nothing more.
 fn written(result: io::Result<()>) -> Result<(), Side> {
     result.map_err(|error| Side::Fatal(reason_of_io(&error)))
 }
 
-/// Names begin at the root; those of directories end with a slash.
-fn name_of<S>(found: &Found<'_, S>) -> Vec<u8> {
-    let mut name = [b"./", found.relative.as_os_str().as_bytes()].concat();
-    if found.kind == Kind::Directory && found.depth > 0 {
+/// The name in the archive. Names begin at the root; those of directories end with a slash.
+fn name_of<S>(entry: &WalkEntry<'_, S>) -> Vec<u8> {
+    let mut name = [b"./", entry.relative.as_os_str().as_bytes()].concat();
+    if entry.kind == Kind::Directory && entry.depth > 0 {
         name.push(b'/');
     }
     name
 }
 
-impl<W: Write> Dump<W> {
-    fn enter<S: Posix>(&mut self, found: &Found<'_, S>, progress: &Progress<'_>) -> Result<(), Side> {
-        let stat = found.stat().reading()?;
+impl<W: Write> Dumper<W> {
+    fn enter<S: Posix>(&mut self, entry: &WalkEntry<'_, S>, progress: &Progress<'_>) -> Result<(), Side> {
+        let stat = entry.stat().reading()?;
         let several = stat.links > 1 && !stat.is_dir();
-        let name = name_of(found);
+        let name = name_of(entry);
         if let Some(first) = self.first.get(&stat.inode).filter(|_| several) {
             let body = Body::Link(first.clone());
             let member = Member { name, stat: Stat { size: 0, ..stat }, xattrs: Xattrs::new(), body };
@@ -83,9 +84,9 @@ impl<W: Write> Dump<W> {
             progress.linked(Path::new(OsStr::from_bytes(&member.name)));
             return Ok(());
         }
-        let xattrs = read_xattrs(&**found.base(), found.name(), progress);
+        let xattrs = read_xattrs(&**entry.base(), entry.name(), progress);
         let kept = xattrs.len();
-        let bytes = self.store(found, name.clone(), stat, xattrs)?;
+        let bytes = self.store(entry, name.clone(), stat, xattrs)?;
         (0..kept).for_each(|_| progress.xattr_kept());
         progress.completed(stat.kind, Path::new(OsStr::from_bytes(&name)), bytes);
         if several {
@@ -94,22 +95,22 @@ impl<W: Write> Dump<W> {
         Ok(())
     }
 
-    /// Writes what was found; the number of bytes of a file that are stored.
+    /// Writes one entry. Returns the number of bytes of a file that are stored.
     fn store<S: Posix>(
         &mut self,
-        found: &Found<'_, S>,
+        entry: &WalkEntry<'_, S>,
         name: Vec<u8>,
         stat: Stat,
         xattrs: Xattrs,
     ) -> Result<u64, Side> {
         let body = match stat.kind {
             Kind::File => {
-                let options = found.base().options().read(true).no_follow(true);
-                let file = options.open(found.name()).reading()?;
-                return self.file(&**found.base(), &file, name, stat, xattrs);
+                let options = entry.base().options().read(true).no_follow(true);
+                let file = options.open(entry.name()).reading()?;
+                return self.file(&**entry.base(), &file, name, stat, xattrs);
             }
             Kind::Directory => Body::Directory,
-            Kind::Symlink => Body::Symlink(found.base().readlink(found.name()).reading()?),
+            Kind::Symlink => Body::Symlink(entry.base().readlink(entry.name()).reading()?),
             Kind::Fifo | Kind::CharDevice | Kind::BlockDevice => Body::Special,
             Kind::Socket => return Err(Side::Target("archives have no sockets".to_owned())),
         };
@@ -130,6 +131,8 @@ impl<W: Write> Dump<W> {
         while let Some(run) = next_run(source, file, offset).reading()? {
             offset = run.end;
             runs.push(run);
+            // Readers bound the list of ranges, so a file with more of them is stored with its holes as
+            // zeros.
             if runs.len() > MOST_RUNS {
                 runs = whole(stat.size);
                 break;
@@ -147,7 +150,7 @@ impl<W: Write> Dump<W> {
                 self.buffer.resize(room.max(self.buffer.len()), 0);
                 let chunk = &mut self.buffer[..room];
                 if let Err(side) = read(file, chunk, offset) {
-                    // The header has promised so many bytes.
+                    // The header has promised the bytes, so zeros take their place.
                     chunk.fill(0);
                     first_error.get_or_insert(side);
                 }

@@ -1,4 +1,4 @@
-//! Makes a tree of what is in an archive.
+//! Makes a tree from an archive.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -9,60 +9,60 @@ use std::path::{Component, Path, PathBuf};
 
 use eyrie::{Errno, File, Posix, PosixExt, Stat};
 
-use super::read::{Reader, Told};
-use super::{Body, Member};
-use crate::copy::{CHUNK_BYTES, On, Progress, Side, Spot, Store, Tally, Watch, Xattrs};
+use super::member::{Body, Member};
+use super::read::{ArchiveReader, NextMember};
+use crate::copy::{CHUNK_BYTES, OnSide, Progress, Reporter, Side, Spot, Tally, TargetTree, Xattrs};
 use crate::failure::{self, Doing, Failure};
 use crate::interrupt;
 
-/// Mode of directories that the archive goes through and does not have.
+/// The mode of a directory that only names in the archive imply.
 const IMPLIED_MODE: u16 = 0o755;
 
-/// Bytes of the longest path.
+/// Bytes of the longest path: `PATH_MAX` of Linux without its NUL.
 const MOST_NAME_BYTES: usize = 4095;
 
 /// The tree that an archive is loaded into.
-struct Load<'a, R, D> {
-    archive: Reader<R>,
+struct Loader<'a, R, D> {
+    archive: ArchiveReader<R>,
     target: &'a D,
-    store: Store<'a>,
-    /// The directories that were made, with the attributes that they are to have.
+    tree: TargetTree<'a>,
+    /// The directories that this load made, with the attributes to set at the end.
     directories: BTreeMap<PathBuf, Option<(Stat, Xattrs)>>,
     buffer: Vec<u8>,
 }
 
-/// Loads the archive `input`, shown as `from`, into the directory `to` of `target`, which must be empty or not exist.
-/// What could not be loaded is in the tally.
+/// Loads the archive `input`, shown as `from`, into the directory `to` of `target`, which must be empty or
+/// not exist. The counts include the members that could not be loaded.
 ///
 /// # Errors
-/// When it is no archive, is damaged or ends early, and when the target exists, is full or fails; with exit status 130
-/// when interrupted.
+/// When it is no archive, is damaged or ends early, and when the target exists, is full or fails; with exit
+/// status 130 when interrupted.
 pub fn load<D: Posix>(
     input: impl Read,
     from: &str,
     target: &D,
     to: &Path,
-    watch: &Watch,
+    reporter: &Reporter,
 ) -> failure::Result<Tally> {
-    let mut archive = Reader::new(input);
-    // Nothing is made for something that is no archive.
+    let mut archive = ArchiveReader::new(input);
+    // The first member is read before anything is made, so an input that is no archive makes nothing.
     let first = archive.next().map_err(|why| Failure::new("cannot load", from, why))?;
-    let store = Store::new(to, Progress::new(watch));
+    let tree = TargetTree::new(to, Progress::new(reporter));
     match target.lstat(to) {
         Err(error) if error.errno() == Errno::NOENT => {
-            let place = watch.target_place(to);
+            let place = reporter.target_place(to);
             target.mkdir(to, IMPLIED_MODE).doing("make the directory", place)?;
         }
-        found => is_free(target, to, found).doing("load into", watch.target_place(to))?,
+        found => is_free(target, to, found).doing("load into", reporter.target_place(to))?,
     }
     let directories = BTreeMap::from([(PathBuf::new(), None)]);
-    let mut load = Load { archive, target, store, directories, buffer: Vec::new() };
-    let damage = load.members(first).err();
-    if damage.is_none() && !load.store.progress.stopped() {
-        load.archive.drain(interrupt::requested);
+    let mut loader = Loader { archive, target, tree, directories, buffer: Vec::new() };
+    let damage = loader.members(first).err();
+    if damage.is_none() && !loader.tree.progress.stopped() {
+        loader.archive.drain(interrupt::requested);
     }
-    load.finish();
-    let tally = load.store.outcome()?;
+    loader.finish();
+    let tally = loader.tree.outcome()?;
     match damage {
         None => Ok(tally),
         Some(why) => {
@@ -72,7 +72,7 @@ pub fn load<D: Posix>(
     }
 }
 
-/// An empty directory is as good as none.
+/// Fails unless `to` is an empty directory, which is as good as none.
 fn is_free<D: Posix>(target: &D, to: &Path, found: eyrie::Result<Stat>) -> eyrie::Result<()> {
     let errno = match found? {
         stat if !stat.is_dir() => Errno::NOTDIR,
@@ -102,24 +102,24 @@ fn relative(name: &[u8]) -> Result<PathBuf, Side> {
     Ok(path)
 }
 
-impl<'a, R: Read, D: Posix> Load<'a, R, D> {
-    /// Makes all members; directories get their attributes later.
-    fn members(&mut self, first: Option<Told>) -> Result<(), String> {
+impl<'a, R: Read, D: Posix> Loader<'a, R, D> {
+    /// Makes all members. Directories get their attributes later.
+    fn members(&mut self, first: Option<NextMember>) -> Result<(), String> {
         let mut next = first;
-        while let Some(told) = next {
-            if self.store.progress.stopped() {
+        while let Some(member) = next {
+            if self.tree.progress.stopped() {
                 break;
             }
-            let (name, result) = match told {
-                Told::Member(member) => {
+            let (name, result) = match member {
+                NextMember::Member(member) => {
                     let result = self.enter(&member);
                     (member.name, result)
                 }
-                Told::Refused(name, why) => (name, Err(Side::Source(why))),
+                NextMember::Refused(name, why) => (name, Err(Side::Source(why))),
             };
             if let Err(side) = result {
                 let shown = name.strip_prefix(b"./").unwrap_or(&name);
-                self.store.progress.failed(Path::new(OsStr::from_bytes(shown)), &side);
+                self.tree.progress.failed(Path::new(OsStr::from_bytes(shown)), &side);
             }
             next = self.archive.next()?;
         }
@@ -131,8 +131,8 @@ impl<'a, R: Read, D: Posix> Load<'a, R, D> {
         self.make_parents(&path)?;
         if let Body::Directory = member.body {
             if !self.directories.contains_key(&path) {
-                let name = self.store.path(&path);
-                self.store.directory(&self.spot(&name, &path)).writing()?;
+                let name = self.tree.path(&path);
+                self.tree.directory(&self.spot(&name, &path)).writing()?;
             }
             self.directories.insert(path, Some((member.stat, member.xattrs.clone())));
             return Ok(());
@@ -145,49 +145,49 @@ impl<'a, R: Read, D: Posix> Load<'a, R, D> {
         }
         self.make_room(&path)?;
         let (stat, xattrs) = (&member.stat, &member.xattrs);
-        let name = self.store.path(&path);
+        let name = self.tree.path(&path);
         let spot = Spot { target: self.target, name: &name, relative: &path };
         match &member.body {
             Body::File(runs) => {
                 let (archive, buffer) = (&mut self.archive, &mut self.buffer);
-                self.store.file(&spot, stat, xattrs, |file| fill(archive, file, runs, stat.size, buffer))
+                self.tree.file(&spot, stat, xattrs, |file| fill(archive, file, runs, stat.size, buffer))
             }
-            Body::Symlink(target) => self.store.symlink(&spot, stat, xattrs, target),
-            Body::Special | Body::Directory | Body::Link(_) => self.store.special(&spot, stat, xattrs),
+            Body::Symlink(target) => self.tree.symlink(&spot, stat, xattrs, target),
+            Body::Special | Body::Directory | Body::Link(_) => self.tree.special(&spot, stat, xattrs),
         }
     }
 
-    /// Makes the directories that lead to `path`. What is there and was not made by this load, or is a symbolic link,
-    /// is not gone through.
+    /// Makes the directories that lead to `path`. An existing directory is entered only if this load made it.
+    /// A symbolic link could lead out of the target, so it is never followed.
     fn make_parents(&mut self, path: &Path) -> Result<(), Side> {
         let above: Vec<&Path> = path.ancestors().skip(1).collect();
         for dir in above.into_iter().rev().filter(|dir| !dir.as_os_str().is_empty()) {
             if !self.directories.contains_key(dir) {
-                self.target.mkdir(self.store.path(dir), IMPLIED_MODE).writing()?;
+                self.target.mkdir(self.tree.path(dir), IMPLIED_MODE).writing()?;
                 self.directories.insert(dir.to_owned(), None);
             }
         }
         Ok(())
     }
 
-    /// A further name of a member before.
+    /// Makes a hard link to an earlier member.
     fn link(&mut self, first: &[u8], path: &Path) -> Result<(), Side> {
         let first = relative(first)?;
         if first == path {
             return Err(Side::Source("it is a link to itself".to_owned()));
         }
         let inside = first.parent().is_some_and(|dir| self.directories.contains_key(dir));
-        if !inside || self.target.lstat(self.store.path(&first)).map_or(true, |stat| stat.is_dir()) {
+        if !inside || self.target.lstat(self.tree.path(&first)).map_or(true, |stat| stat.is_dir()) {
             return Err(Side::Source("it is a link to no file before it in the archive".to_owned()));
         }
         self.make_room(path)?;
-        let (from, to) = (self.store.path(&first), self.store.path(path));
-        self.store.link(&self.spot(&from, &first), &self.spot(&to, path)).writing()
+        let (from, to) = (self.tree.path(&first), self.tree.path(path));
+        self.tree.link(&self.spot(&from, &first), &self.spot(&to, path)).writing()
     }
 
     /// A later member of the same name replaces the one before, unless that is a directory.
     fn make_room(&self, path: &Path) -> Result<(), Side> {
-        let path = self.store.path(path);
+        let path = self.tree.path(path);
         match self.target.lstat(&path) {
             Ok(stat) if !stat.is_dir() => self.target.unlink(&path).writing(),
             _ => Ok(()),
@@ -201,24 +201,25 @@ impl<'a, R: Read, D: Posix> Load<'a, R, D> {
         Spot { target: self.target, name, relative }
     }
 
-    /// Attributes of directories, those inside first.
+    /// Sets the attributes of directories, the inner ones first: the mode of an outer one may forbid to enter
+    /// it.
     fn finish(&mut self) {
         for (path, attributes) in std::mem::take(&mut self.directories).into_iter().rev() {
-            if self.store.progress.stopped() {
+            if self.tree.progress.stopped() {
                 return;
             }
             let Some((stat, xattrs)) = attributes else { continue };
-            let name = self.store.path(&path);
-            if let Err(side) = self.store.finish_directory(&self.spot(&name, &path), &stat, &xattrs) {
-                self.store.progress.failed(&path, &side);
+            let name = self.tree.path(&path);
+            if let Err(side) = self.tree.finish_directory(&self.spot(&name, &path), &stat, &xattrs) {
+                self.tree.progress.failed(&path, &side);
             }
         }
     }
 }
 
-/// Writes the data of a member to `file`. The number of bytes.
+/// Writes the data of a member to `file`. Returns the number of bytes.
 fn fill<R: Read, D: Posix>(
-    archive: &mut Reader<R>,
+    archive: &mut ArchiveReader<R>,
     file: &File<'_, D>,
     runs: &[Range<u64>],
     size: u64,
@@ -237,6 +238,7 @@ fn fill<R: Read, D: Posix>(
             bytes += room as u64;
         }
     }
+    // A hole at the end has no bytes to write, so the size is set.
     if runs.last().is_none_or(|last| last.end < size) {
         file.set_len(size).writing()?;
     }

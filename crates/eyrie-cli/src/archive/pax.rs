@@ -1,4 +1,4 @@
-//! Records of the pax format: keys and values before the member that they describe, each with its length.
+//! Records of the pax format: pairs of key and value before the member that they describe.
 
 use std::collections::BTreeMap;
 
@@ -6,28 +6,28 @@ use eyrie::Time;
 
 use crate::copy::Xattrs;
 
-/// Name of the member that follows.
+/// Key: the name of the next member.
 pub const PATH: &str = "path";
-/// Target of a link.
+/// Key: the target of a link.
 pub const LINK_PATH: &str = "linkpath";
-/// Stored bytes.
+/// Key: the number of stored bytes.
 pub const SIZE: &str = "size";
-/// User id.
+/// Key: the user id.
 pub const UID: &str = "uid";
-/// Group id.
+/// Key: the group id.
 pub const GID: &str = "gid";
-/// Time of modification.
+/// Key: the time of modification.
 pub const MTIME: &str = "mtime";
-/// Time of access.
+/// Key: the time of access.
 pub const ATIME: &str = "atime";
 
-/// Before the name of an extended attribute.
+/// The start of a key that names an extended attribute.
 const XATTR: &[u8] = b"SCHILY.xattr.";
 
 /// Nanoseconds of a second.
 const SECOND: u32 = 1_000_000_000;
 
-/// Records in their order. Of several with one key the last counts.
+/// Records in their order. The last one of a key counts.
 #[derive(Clone, Default, Debug)]
 pub struct Records {
     list: Vec<(Vec<u8>, Vec<u8>)>,
@@ -56,13 +56,13 @@ impl Records {
         self.bytes
     }
 
-    /// The value of a key. An empty one takes the record back.
+    /// The value of a key. An empty value cancels the record.
     pub fn get(&self, key: &str) -> Option<&[u8]> {
         let (_, value) = self.list.iter().rfind(|(known, _)| known == key.as_bytes())?;
         (!value.is_empty()).then_some(value)
     }
 
-    /// The number that a key has as its value; `None` inside if it is no number.
+    /// The value of a key as a number. `Some(None)` if the value is no number.
     pub fn number(&self, key: &str) -> Option<Option<u64>> {
         self.get(key).map(parse_number)
     }
@@ -72,7 +72,7 @@ impl Records {
         self.list.iter().map(|(key, value)| (&key[..], &value[..]))
     }
 
-    /// Adds an extended attribute. Its name is written so that it has no `=`, which ends a key.
+    /// Adds an extended attribute. `=` in its name is escaped, because it ends a key.
     pub fn push_xattr(&mut self, name: &[u8], value: &[u8]) {
         let mut key = XATTR.to_vec();
         for &byte in name {
@@ -105,11 +105,11 @@ impl Records {
         xattrs.into_iter().collect()
     }
 
-    /// The records as an archive has them.
+    /// The records as they are written to an archive.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
         for (key, value) in &self.list {
-            // The length counts its own digits.
+            // The length includes its own digits.
             let rest = key.len() + value.len() + 3;
             let mut length = rest + 1;
             while length != rest + length.to_string().len() {
@@ -124,7 +124,7 @@ impl Records {
         out
     }
 
-    /// The records in `bytes`, unless these are none.
+    /// Parses records. `None` if `bytes` are none.
     pub fn decode(mut bytes: &[u8]) -> Option<Records> {
         let mut records = Records::default();
         while !bytes.is_empty() {
@@ -147,17 +147,17 @@ pub fn parse_number(digits: &[u8]) -> Option<u64> {
     std::str::from_utf8(digits).ok()?.parse().ok()
 }
 
-/// A time as a decimal number of seconds.
+/// Prints a time as a decimal number of seconds.
 pub fn format_time(time: Time) -> String {
     match time {
         Time { seconds, nanoseconds: 0 } => seconds.to_string(),
         Time { seconds, nanoseconds } if seconds >= 0 => format!("{seconds}.{nanoseconds:09}"),
-        // Nanoseconds count forwards, digits away from zero.
+        // Nanoseconds count forwards in time, but the digits of a negative number count away from zero.
         Time { seconds, nanoseconds } => format!("-{}.{:09}", -(seconds + 1), SECOND - nanoseconds),
     }
 }
 
-/// The time that [`format_time`] wrote; digits after nine are cut off.
+/// Parses a time. Digits after the ninth are cut off.
 pub fn parse_time(text: &[u8]) -> Option<Time> {
     let (negative, digits) = match text.strip_prefix(b"-") {
         Some(digits) => (true, digits),
@@ -183,7 +183,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn records_have_any_bytes_and_every_length() {
+    fn records_hold_any_bytes_of_any_length() {
         for length in (0..1100).chain([9_970, 9_999, 10_000, 100_000]) {
             let mut records = Records::default();
             let value: Vec<u8> =
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn extended_attributes_have_any_names() {
+    fn xattr_records_hold_any_names() {
         let mut records = Records::default();
         let names: [&[u8]; 6] =
             [b"user.a", b"user.=", b"user.%3D", b"user.%", b"user.\xff\n ", b"user.empty"];
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_record_counts_and_an_empty_one_takes_back() {
+    fn last_record_counts_and_empty_one_cancels() {
         let mut records = Records::default();
         records.push("path", "first");
         records.push("path", "second");
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_decimal_on_both_sides_of_1970() {
+    fn times_are_decimal_before_and_after_1970() {
         for (time, text) in [
             (Time::new(0, 0), "0"),
             (Time::new(7, 999_999_999), "7.999999999"),

@@ -1,4 +1,4 @@
-//! Reads members. Nothing that an archive says is believed before it is checked.
+//! Reads the members of an archive. Every claim of an archive is checked before it is used.
 
 use std::borrow::Cow;
 use std::io::{self, BufReader, Read};
@@ -7,51 +7,51 @@ use std::ops::Range;
 use eyrie::{Kind, Stat, Time};
 use tar::{GnuExtSparseHeader, Header};
 
+use super::member::{BLOCK_BYTES, Body, Member};
 use super::pax::{self, Records};
-use super::write::whole;
-use super::{BLOCK_BYTES, Body, Member, sparse};
+use super::sparse::{self, whole};
 use crate::failure::reason_of_io;
 use crate::text;
 
-/// Most bytes that describe one member.
+/// Most bytes that describe one member. They are kept in memory, so an archive must not choose their number.
 const MOST_RECORD_BYTES: u64 = 16 << 20;
-/// What to say of more.
+/// The message about more.
 const TOO_MUCH: &str = "it has more than 16 MiB to say of one member";
 /// Most bytes of a file.
 const MOST_BYTES: u64 = i64::MAX.cast_unsigned();
 /// Bytes that are read at once.
 const BUFFER_BYTES: usize = 256 << 10;
-/// Bytes that are passed over at once.
+/// Bytes that are skipped at once.
 const SKIP_BYTES: usize = 32 << 10;
 
-/// Result with a reason for the user, after which nothing more can be read.
+/// Result with a reason for the user. After an error nothing more can be read.
 pub type Result<T> = std::result::Result<T, String>;
 
-/// What comes next in an archive.
-pub enum Told {
+/// The next member of an archive.
+pub enum NextMember {
     /// A member, whose data is next.
     Member(Member),
-    /// The name of something that no volume can hold, and why.
+    /// The name of a member that no volume can hold, and the reason.
     Refused(Vec<u8>, String),
 }
 
 /// An archive that is being read.
-pub struct Reader<R> {
+pub struct ArchiveReader<R> {
     input: BufReader<R>,
-    /// Bytes that were read.
+    /// Number of bytes that were read.
     position: u64,
-    /// Bytes of data that were not read of the member that was told last.
+    /// Bytes of the current member that were not read.
     left: u64,
-    /// What fills its last block.
+    /// Bytes after them, up to the end of the block.
     padding: u64,
-    /// Records that hold for all members to come.
+    /// Records that hold for all later members.
     global: Records,
 }
 
-impl<R: Read> Reader<R> {
+impl<R: Read> ArchiveReader<R> {
     /// An archive of which nothing was read.
-    pub fn new(input: R) -> Reader<R> {
-        Reader {
+    pub fn new(input: R) -> ArchiveReader<R> {
+        ArchiveReader {
             input: BufReader::with_capacity(BUFFER_BYTES, input),
             position: 0,
             left: 0,
@@ -64,7 +64,7 @@ impl<R: Read> Reader<R> {
     ///
     /// # Errors
     /// When this is no archive, is damaged or ends early.
-    pub fn next(&mut self) -> Result<Option<Told>> {
+    pub fn next(&mut self) -> Result<Option<NextMember>> {
         self.skip(self.left + self.padding)?;
         let mut records = self.global.clone();
         loop {
@@ -91,17 +91,17 @@ impl<R: Read> Reader<R> {
         }
     }
 
-    /// The next bytes of the data of the member that was told last.
+    /// Reads the next bytes of the current member.
     pub fn data(&mut self, out: &mut [u8]) -> Result<()> {
         self.fill(out)?;
         self.left = self.left.saturating_sub(out.len() as u64);
         Ok(())
     }
 
-    /// Reads to the end of the input, so that who writes to a pipe is not stopped, or until it `may_stop`.
+    /// Reads to the end of the input, so that the writer of a pipe is not killed, or until `may_stop`.
     pub fn drain(&mut self, may_stop: impl Fn() -> bool) {
         let mut scratch = [0; SKIP_BYTES];
-        // Everything that counts was read.
+        // The archive has ended, so errors do not matter.
         while !may_stop() && self.input.read(&mut scratch).is_ok_and(|count| count > 0) {}
     }
 
@@ -147,20 +147,21 @@ impl<R: Read> Reader<R> {
         })?;
         let bytes = header.as_bytes();
         if bytes.iter().all(|&byte| byte == 0) {
-            // Two such blocks are the end mark; some wrote one, and ended there.
+            // Two such blocks are the end mark. Some programs write one, and end there.
             let mut second = [0; BLOCK_BYTES];
             return match self.fill(&mut second) {
                 Ok(()) if second.iter().any(|&byte| byte != 0) => self.broken("a header is zeros"),
                 _ => Ok(None),
             };
         }
+        // The sum is over the header with spaces in the field of the sum.
         let field = 148..156;
         let sum = |value: fn(u8) -> i64| -> i64 {
             let rest = bytes.iter().enumerate().filter(|(index, _)| !field.contains(index));
             rest.map(|(_, &byte)| value(byte)).sum::<i64>() + 8 * i64::from(b' ')
         };
         let said = header.cksum().map_or(-1, i64::from);
-        // Some wrote sums of signed bytes.
+        // Some old programs summed signed bytes, so that both sums are right.
         if said == sum(i64::from) || said == sum(|byte| i64::from(byte.cast_signed())) {
             return Ok(Some(header));
         }
@@ -170,14 +171,14 @@ impl<R: Read> Reader<R> {
         self.broken("a header has the wrong sum")
     }
 
-    /// The data of a member that describes another one.
+    /// The data of a member that describes the next one.
     fn description(&mut self, header: &Header) -> Result<Vec<u8>> {
         let size = self.number(header.entry_size())?;
         if size > MOST_RECORD_BYTES {
             return self.broken(TOO_MUCH);
         }
         let mut bytes = Vec::new();
-        // Memory is taken as bytes come.
+        // The size is only a claim, so memory grows with the bytes that arrive.
         let read = self.input.by_ref().take(size).read_to_end(&mut bytes);
         self.position += bytes.len() as u64;
         if let Err(error) = read {
@@ -196,7 +197,7 @@ impl<R: Read> Reader<R> {
         }
     }
 
-    /// A long name, which a NUL ends.
+    /// A long name, which ends at a NUL.
     fn text(&mut self, header: &Header) -> Result<Vec<u8>> {
         let mut bytes = self.description(header)?;
         let end = bytes.iter().position(|&byte| byte == 0).unwrap_or(bytes.len());
@@ -204,10 +205,10 @@ impl<R: Read> Reader<R> {
         Ok(bytes)
     }
 
-    fn member(&mut self, header: &Header, records: &Records) -> Result<Told> {
+    fn member(&mut self, header: &Header, records: &Records) -> Result<NextMember> {
         let letter = header.entry_type().as_byte();
         let size = match records.number(pax::SIZE) {
-            // A further name has no data, whatever size its file has.
+            // A hard link has no data. Its header may have the size of the file.
             _ if letter == b'1' => 0,
             Some(Some(size)) => size,
             Some(None) => return self.broken("a size is no number"),
@@ -240,28 +241,29 @@ impl<R: Read> Reader<R> {
             b'3' => (Kind::CharDevice, Body::Special),
             b'4' => (Kind::BlockDevice, Body::Special),
             b'6' => (Kind::Fifo, Body::Special),
-            // The oldest format knows directories by their names; D is one with a list of its entries.
+            // In the oldest format a slash ends the name of a directory. D is a directory with a list of its
+            // entries.
             b'5' | b'D' | b'0' | 0 | b'7' => (Kind::Directory, Body::Directory),
             other => {
                 let why = format!("volumes have nothing of type {:?}", char::from(other));
-                return Ok(Told::Refused(name, why));
+                return Ok(NextMember::Refused(name, why));
             }
         };
         Ok(match attributes(header, records, kind, file_size) {
-            Ok(stat) => Told::Member(Member { name, stat, xattrs: records.xattrs(), body }),
-            Err(why) => Told::Refused(name, why),
+            Ok(stat) => NextMember::Member(Member { name, stat, xattrs: records.xattrs(), body }),
+            Err(why) => NextMember::Refused(name, why),
         })
     }
 
-    /// The size of a file with its holes, and where it has bytes.
+    /// The size of a file with its holes, and the ranges that have bytes.
     fn file(&mut self, records: &Records, stored: u64) -> Result<(u64, Vec<Range<u64>>)> {
         let Some(version) = sparse::version(records).or_else(|what| self.broken(&what))? else {
             return Ok((stored, whole(stored)));
         };
         let size = sparse::real_size(records).map_or_else(|| self.broken("a size is missing"), Ok)?;
         let runs = match version {
-            sparse::Version::InRecords(runs) => runs,
-            sparse::Version::InData => self.runs_in_data()?,
+            sparse::SparseVersion::InRecords(runs) => runs,
+            sparse::SparseVersion::InData => self.runs_in_data()?,
         };
         Ok((size, self.checked(&runs, size)?))
     }
@@ -290,7 +292,7 @@ impl<R: Read> Reader<R> {
         Ok(runs)
     }
 
-    /// The list of runs that begins the data: numbers on a line each, first how many runs there are.
+    /// The list of runs at the start of the data: the number of runs, then their numbers, one on each line.
     fn runs_in_data(&mut self) -> Result<Vec<(u64, u64)>> {
         let before = self.left;
         let count = self.line()?;
@@ -334,10 +336,11 @@ fn blocks(size: u64) -> u64 {
     size.div_ceil(BLOCK_BYTES as u64).saturating_mul(BLOCK_BYTES as u64)
 }
 
-/// What header and records say of something of this kind and size. Who has no time of access was last accessed when it was modified.
+/// The attributes in header and records, for a member of this kind and size. Without a time of access, the
+/// time of modification stands for it.
 ///
 /// # Errors
-/// With what no volume can hold.
+/// With the attribute that no volume can hold.
 fn attributes(header: &Header, records: &Records, kind: Kind, size: u64) -> Result<Stat> {
     let id = |key: &str, field: io::Result<u64>| {
         let number = records.number(key).unwrap_or_else(|| field.ok()).unwrap_or(0);
@@ -350,7 +353,7 @@ fn attributes(header: &Header, records: &Records, kind: Kind, size: u64) -> Resu
         }
         None => Ok(None),
     };
-    // The older formats have negative times as the complement to two.
+    // The older formats write negative times in two's complement.
     let in_header = Time::new(header.mtime().unwrap_or(0).cast_signed(), 0);
     let modified = time(pax::MTIME)?.unwrap_or(in_header);
     let major = header.device_major().ok().flatten().unwrap_or(0);

@@ -1,46 +1,49 @@
-//! Where a file has bytes, as the formats of GNU tar say it. What an archive says is checked here.
+//! The ranges of a file that have bytes, in all the forms that GNU tar writes. They are checked here.
 
 use std::ops::Range;
 
 use tar::GnuSparseHeader;
 
-use super::BLOCK_BYTES;
+use super::member::BLOCK_BYTES;
 use super::pax::{Records, parse_number};
 
-/// Name of the member itself; what the header has is for those who do not know this format.
+/// Key: the true name of the member. The header has another one for programs that do not know this format.
 pub const NAME: &str = "GNU.sparse.name";
-/// Bytes of the file with its holes, since version 1.0 and 0.1.
+/// Key: bytes of the file with its holes, in version 1.0.
 pub const REAL_SIZE: &str = "GNU.sparse.realsize";
-/// The same in versions before.
+/// Key: the same in older versions.
 const OLD_SIZE: &str = "GNU.sparse.size";
-/// The first number of the version.
+/// Key: the first number of the version.
 pub const MAJOR: &str = "GNU.sparse.major";
-/// The second number of the version.
+/// Key: the second number of the version.
 pub const MINOR: &str = "GNU.sparse.minor";
-/// All offsets and lengths, in version 0.1.
+/// Key: all offsets and lengths, in version 0.1.
 const MAP: &str = "GNU.sparse.map";
-/// One offset, in version 0.0.
+/// Key: one offset, in version 0.0.
 const OFFSET: &str = "GNU.sparse.offset";
-/// One length, in version 0.0.
+/// Key: one length, in version 0.0.
 const LENGTH: &str = "GNU.sparse.numbytes";
 
-/// Most runs of one file. A file with more is dumped without holes.
+/// Most ranges of one file. A file with more is dumped without holes.
 pub const MOST_RUNS: usize = 1 << 22;
 
-/// How a member with holes says where its bytes are.
-pub enum Version {
+/// The form in which a member with holes lists its ranges.
+pub enum SparseVersion {
     /// In the first blocks of its data.
     InData,
     /// In these records.
     InRecords(Vec<(u64, u64)>),
 }
 
-/// How these records say where bytes are, if they do. What is no number is an error.
-pub fn version(records: &Records) -> Result<Option<Version>, String> {
+/// The list of ranges that these records announce, if they do.
+///
+/// # Errors
+/// When it is of an unknown version, or something is no number.
+pub fn version(records: &Records) -> Result<Option<SparseVersion>, String> {
     const WRONG: &str = "its list of holes is wrong";
     if let Some(major) = records.get(MAJOR) {
         return match (major, records.get(MINOR)) {
-            (b"1", Some(b"0")) => Ok(Some(Version::InData)),
+            (b"1", Some(b"0")) => Ok(Some(SparseVersion::InData)),
             _ => Err("its list of holes is of an unknown version".to_owned()),
         };
     }
@@ -59,7 +62,7 @@ pub fn version(records: &Records) -> Result<Option<Version>, String> {
     if numbers.len() % 2 != 0 {
         return Err(WRONG.to_owned());
     }
-    Ok(Some(Version::InRecords(numbers.chunks_exact(2).map(|pair| (pair[0], pair[1])).collect())))
+    Ok(Some(SparseVersion::InRecords(numbers.chunks_exact(2).map(|pair| (pair[0], pair[1])).collect())))
 }
 
 /// The size of the file with its holes.
@@ -67,24 +70,29 @@ pub fn real_size(records: &Records) -> Option<u64> {
     records.number(REAL_SIZE).or_else(|| records.number(OLD_SIZE))?
 }
 
-/// The runs of one header of the oldest format; unused places are empty.
+/// The ranges in one header of the oldest format. Unused places are empty.
 pub fn runs_of_header(places: &[GnuSparseHeader]) -> Result<Vec<(u64, u64)>, String> {
     let wrong = |_| "its list of holes is wrong".to_owned();
     let used = places.iter().filter(|place| !place.is_empty());
     used.map(|place| Ok((place.offset().map_err(wrong)?, place.length().map_err(wrong)?))).collect()
 }
 
+/// The ranges of a file without holes.
+pub fn whole(size: u64) -> Vec<Range<u64>> {
+    std::iter::once(0..size).filter(|run| !run.is_empty()).collect()
+}
+
 /// The ranges of a file of `size` bytes, of which `stored` are in the archive.
 ///
 /// # Errors
-/// When they overlap, are out of order, end behind the file, or have another sum.
+/// When they overlap, are out of order, end after the file, or do not add up to `stored`.
 pub fn checked(runs: &[(u64, u64)], size: u64, stored: u64) -> Result<Vec<Range<u64>>, String> {
     let mut ranges = Vec::new();
     let (mut end, mut sum) = (0, 0);
     for &(offset, length) in runs {
         let next = offset.checked_add(length).filter(|&next| offset >= end && next <= size);
         end = next.ok_or("its list of holes is wrong")?;
-        // Below `size` in all, because they do not overlap.
+        // The sum stays below `size`, because ranges do not overlap.
         sum += length;
         if length > 0 {
             ranges.push(offset..end);
@@ -96,7 +104,7 @@ pub fn checked(runs: &[(u64, u64)], size: u64, stored: u64) -> Result<Vec<Range<
     Ok(ranges)
 }
 
-/// The list that goes before the data in version 1.0, filled up to whole blocks. Other readers want a last run that
+/// The list before the data in version 1.0, filled up to whole blocks. Other readers expect a last range that
 /// ends with the file.
 pub fn encode(runs: &[Range<u64>], size: u64) -> Vec<u8> {
     let closing = runs.last().is_none_or(|last| last.end < size);
@@ -116,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_lists_that_fit_are_believed() {
+    fn invalid_lists_of_ranges_are_refused() {
         assert_eq!(checked(&[(0, 5), (10, 5), (20, 0)], 20, 10), Ok(vec![0..5, 10..15]));
         assert_eq!(checked(&[], 1 << 62, 0), Ok(vec![]));
         for wrong in [
@@ -132,13 +140,13 @@ mod tests {
     }
 
     #[test]
-    fn records_of_the_older_versions_are_known() {
+    fn records_of_older_versions_are_parsed() {
         let runs = |text: &[(&str, &str)]| {
             let mut records = Records::default();
             text.iter().for_each(|(key, value)| records.push(key, *value));
             match version(&records) {
-                Ok(Some(Version::InRecords(runs))) => Ok(runs),
-                Ok(Some(Version::InData)) => Err("in data"),
+                Ok(Some(SparseVersion::InRecords(runs))) => Ok(runs),
+                Ok(Some(SparseVersion::InData)) => Err("in data"),
                 Ok(None) => Err("none"),
                 Err(_) => Err("wrong"),
             }

@@ -1,4 +1,4 @@
-//! Archives that mean harm, are damaged or strange. `tests/cli` has those of GNU tar.
+//! Hostile, damaged and strange archives. `tests/cli` has archives of GNU tar.
 
 use std::path::Path;
 
@@ -9,10 +9,10 @@ use tar::{EntryType, Header};
 
 use super::pax::Records;
 use super::{dump, load};
-use crate::copy::{Progress, Tally, Watch};
+use crate::copy::{Progress, Reporter, Tally};
 use crate::failure::Result;
 
-/// A volume to load into; it must be sound at the end.
+/// A volume to load into. It must be sound at the end.
 struct Nest {
     files: Files,
     volume: Volume,
@@ -29,17 +29,17 @@ impl Nest {
     }
 
     fn load(&self, archive: &[u8], to: &str) -> Result<Tally> {
-        load(archive, "archive", &self.files, Path::new(to), &Watch::nobody())
+        load(archive, "archive", &self.files, Path::new(to), &Reporter::silent())
     }
 
-    /// Loads what must load without an error; how many members could not be loaded.
+    /// Loads an archive, which must succeed. Returns the number of members that could not be loaded.
     fn failures(&self, archive: &[u8], to: &str) -> u64 {
         self.load(archive, to).unwrap().failed()
     }
 
     fn dump(&self, from: &str) -> Vec<u8> {
-        let watch = Watch::nobody();
-        let progress = Progress::new(&watch);
+        let reporter = Reporter::silent();
+        let progress = Progress::new(&reporter);
         let mut archive = Vec::new();
         dump(&self.files, Path::new(from), &mut archive, &progress).unwrap();
         assert_eq!(progress.outcome(Path::new("archive")).unwrap().failed(), 0);
@@ -55,7 +55,7 @@ impl Nest {
         names
     }
 
-    /// Nothing is broken, and nothing happened but under `/to`.
+    /// Checks that the volume is sound, and that nothing changed but under `/to`.
     fn check(self) {
         let names = self.names("/");
         assert!(names.iter().all(|name| name == "secret" || name.starts_with("to")), "{names:?}");
@@ -71,7 +71,7 @@ fn padded(mut bytes: Vec<u8>) -> Vec<u8> {
     bytes
 }
 
-/// One member; `change` says what is strange about it.
+/// One member. `change` makes it strange.
 fn member(kind: EntryType, name: &str, data: &[u8], change: impl FnOnce(&mut Header)) -> Vec<u8> {
     let mut header = Header::new_gnu();
     header.set_entry_type(kind);
@@ -106,7 +106,7 @@ fn archive(members: &[Vec<u8>]) -> Vec<u8> {
 }
 
 #[test]
-fn nothing_gets_out_of_the_target() {
+fn archive_cannot_write_outside_the_target() {
     let nest = Nest::new();
     let hostile = [
         file("../out", "x"),
@@ -135,7 +135,7 @@ fn nothing_gets_out_of_the_target() {
         link(EntryType::Symlink, ".", "/"),
         file("", "x"),
     ];
-    // All but two links and a directory.
+    // All members but two links and a directory fail.
     assert_eq!(nest.failures(&archive(&hostile), "/to"), 19);
     assert_eq!(nest.names("/to"), ["dir", "root", "up"]);
     assert_eq!(nest.names("/to/dir"), [""; 0]);
@@ -147,7 +147,7 @@ fn nothing_gets_out_of_the_target() {
 }
 
 #[test]
-fn later_members_replace_earlier_ones_but_no_directories() {
+fn later_member_replaces_earlier_file() {
     let nest = Nest::new();
     let members = [
         file("a", "first"),
@@ -169,7 +169,7 @@ fn later_members_replace_earlier_ones_but_no_directories() {
 }
 
 #[test]
-fn what_volumes_cannot_hold_is_left_out_and_the_rest_loads() {
+fn illegal_members_are_skipped_and_the_rest_loads() {
     let nest = Nest::new();
     let (long, deep) = ("n".repeat(256), "n/".repeat(2048));
     let members = [
@@ -200,7 +200,7 @@ fn what_volumes_cannot_hold_is_left_out_and_the_rest_loads() {
 }
 
 #[test]
-fn global_records_hold_until_they_are_taken_back() {
+fn global_records_hold_until_cancelled() {
     let nest = Nest::new();
     let global = |time: &[u8]| {
         let mut records = Records::default();
@@ -227,7 +227,7 @@ fn global_records_hold_until_they_are_taken_back() {
 }
 
 #[test]
-fn absurd_sizes_are_refused_or_take_no_space() {
+fn absurd_sizes_are_refused_or_sparse() {
     let nest = Nest::new();
     let sized = |size: u64| member(EntryType::Regular, "large", b"", |header| header.set_size(size));
     let sparse = |list: &[(&str, &[u8])], data: &[u8]| {
@@ -297,7 +297,7 @@ fn plant(files: &Files) {
 }
 
 #[test]
-fn archives_that_are_cut_off_are_never_taken_for_whole() {
+fn cut_off_archive_is_never_complete() {
     let nest = Nest::new();
     plant(&nest.files);
     let whole = nest.dump("/to");
@@ -316,7 +316,7 @@ fn archives_that_are_cut_off_are_never_taken_for_whole() {
 }
 
 #[test]
-fn damaged_archives_are_errors_or_load_something() {
+fn damaged_archive_is_an_error_or_loads_something() {
     let nest = Nest::new();
     plant(&nest.files);
     let whole = nest.dump("/to");
@@ -327,7 +327,7 @@ fn damaged_archives_are_errors_or_load_something() {
         for _ in 0..random.random_range(1..4) {
             let at = random.random_range(0..damaged.len());
             damaged[at] = random.random();
-            // Damage that the sums do not show gets further.
+            // With a right sum the damage gets past the first check.
             let block = at / 512 * 512;
             if let Some(bytes) = damaged.get_mut(block..block + 512)
                 && (bytes[257..262] == *b"ustar" || random.random())
@@ -354,14 +354,14 @@ fn damaged_archives_are_errors_or_load_something() {
 }
 
 #[test]
-fn what_cannot_be_read_is_zeros_and_counted() {
+fn unreadable_bytes_are_zeros_and_counted() {
     // Files of the kernel that claim a page and have less.
     let from = Path::new("/sys/kernel/mm/transparent_hugepage");
     if !from.join("enabled").exists() {
         return;
     }
-    let watch = Watch::nobody();
-    let progress = Progress::new(&watch);
+    let reporter = Reporter::silent();
+    let progress = Progress::new(&reporter);
     let mut archive = Vec::new();
     dump(&Host::new("/").unwrap(), from, &mut archive, &progress).unwrap();
     assert!(progress.outcome(Path::new("archive")).unwrap().failed() > 0);
@@ -372,7 +372,7 @@ fn what_cannot_be_read_is_zeros_and_counted() {
 }
 
 #[test]
-fn what_is_no_archive_makes_nothing() {
+fn input_without_archive_makes_nothing() {
     let nest = Nest::new();
     for wrong in [&b""[..], b"short", &[b'x'; 5000], b"\x1f\x8b\x08\0", &[[0x1f; 600], [0x8b; 600]].concat()]
     {

@@ -1,13 +1,13 @@
-//! Writes members.
+//! Writes the members of an archive.
 
 use std::io::{self, Write};
-use std::ops::Range;
 
 use eyrie::{Kind, Stat};
 use tar::{EntryType, Header};
 
+use super::member::{BLOCK_BYTES, Body, Member};
 use super::pax::{self, Records};
-use super::{BLOCK_BYTES, Body, Member, sparse};
+use super::sparse;
 
 /// Bytes of a name in a header.
 const NAME_BYTES: usize = 100;
@@ -17,21 +17,21 @@ const MOST_ID: u64 = 0o777_7777;
 const MOST_NUMBER: u64 = 0o777_7777_7777;
 
 /// An archive that is being written.
-pub struct Writer<W> {
+pub struct ArchiveWriter<W> {
     output: W,
-    /// Bytes of data that its member is still to get.
+    /// Bytes of the current member that are still to be written.
     left: u64,
-    /// Zeros that go behind them.
+    /// Zeros after them, up to the end of the block.
     padding: usize,
 }
 
-impl<W: Write> Writer<W> {
+impl<W: Write> ArchiveWriter<W> {
     /// An archive without members.
-    pub fn new(output: W) -> Writer<W> {
-        Writer { output, left: 0, padding: 0 }
+    pub fn new(output: W) -> ArchiveWriter<W> {
+        ArchiveWriter { output, left: 0, padding: 0 }
     }
 
-    /// Begins a member. If it is a file, the bytes of its ranges go to [`Writer::data`] next.
+    /// Begins a member. If it is a file, the bytes of its ranges go to [`ArchiveWriter::data`] next.
     pub fn member(&mut self, member: &Member) -> io::Result<()> {
         let mut header = Header::new_ustar();
         let mut records = records(member);
@@ -58,7 +58,8 @@ impl<W: Write> Writer<W> {
         }
         if let Some(ustar) = header.as_ustar_mut() {
             if holes.is_some() {
-                // The name is in the records. Who does not know them does not get something that looks whole.
+                // The true name is in the records. A reader that does not know them must not extract the data
+                // without its holes under that name.
                 let name = [b"GNUSparseFile/", &member.name[..]].concat();
                 ustar.name[..name.len().min(NAME_BYTES)].copy_from_slice(&name[..name.len().min(NAME_BYTES)]);
             } else {
@@ -116,7 +117,7 @@ fn padding(size: u64) -> usize {
     (size.next_multiple_of(BLOCK_BYTES as u64) - size) as usize
 }
 
-/// What every member has records of.
+/// The records that every member has: times and extended attributes.
 fn records(member: &Member) -> Records {
     let mut records = Records::default();
     records.push(pax::MTIME, pax::format_time(member.stat.modified));
@@ -127,7 +128,7 @@ fn records(member: &Member) -> Records {
     records
 }
 
-/// Mode, owner, time, device and stored size; what is too large for a header becomes a record.
+/// Mode, owner, time, device and stored size. A number that is too large for the header becomes a record.
 fn attributes(header: &mut Header, stat: &Stat, size: u64, records: &mut Records) {
     let mut fitting = |key: &str, number: u64, most: u64| {
         if number > most {
@@ -165,9 +166,4 @@ fn entry_type(member: &Member) -> EntryType {
         (_, Kind::Fifo) => EntryType::Fifo,
         _ => EntryType::Regular,
     }
-}
-
-/// The ranges of a file without holes.
-pub fn whole(size: u64) -> Vec<Range<u64>> {
-    std::iter::once(0..size).filter(|run| !run.is_empty()).collect()
 }

@@ -1,40 +1,84 @@
-//! `du`.
+//! `eyrie du`: shows the space that files take.
 
 use std::collections::HashSet;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use eyrie::{Files, Step, Walk};
+use clap::{ArgAction, Args};
+use eyrie::{Files, Walk, WalkStep};
 use serde_json::{Value, json};
 
-use super::{complete, with_files};
-use crate::arguments::Du;
-use crate::failure::{Doing, Result, reason};
+use crate::failure::{Doing, Result, Skipped};
 use crate::output::{Output, json_name};
-use crate::place::Inside;
-use crate::{interrupt, tell, text};
+use crate::place::{Inside, Place};
+use crate::{interrupt, text, volumes};
 
-/// What was counted so far, and how to show it.
+/// Show the space that files take
+#[derive(Debug, Args)]
+#[command(
+    disable_help_flag = true,
+    after_help = "\
+Examples:
+  eyrie du -h vol:/
+  eyrie du -sh vol:/share vol:/home
+  eyrie du -d 1 -c one:/ two:/
+  eyrie du -a --apparent-size --json vol:/share
+
+Sizes are in KiB, rounded up, and a directory includes everything below it. A file with several names counts \
+once."
+)]
+pub struct DuArgs {
+    /// The files and directories
+    #[arg(value_name = "VOLUME:/path", required = true, value_parser = Place::parser())]
+    places: Vec<Place>,
+    /// Show only a line for each argument
+    #[arg(long, short, conflicts_with_all = ["all", "max_depth"])]
+    summarize: bool,
+    /// Show sizes as 1.5K or 20M
+    #[arg(long, short = 'h')]
+    human_readable: bool,
+    /// Show lines for files, too
+    #[arg(long, short)]
+    all: bool,
+    /// The number of levels to show; all levels are counted
+    #[arg(long, short = 'd', value_name = "LEVELS", default_value_t = usize::MAX, hide_default_value = true)]
+    max_depth: usize,
+    /// Count the sizes of files, not the space that they take
+    #[arg(long)]
+    apparent_size: bool,
+    /// Show a line with the total at the end
+    #[arg(long, short = 'c')]
+    total: bool,
+    /// Print JSON, in bytes
+    #[arg(long, conflicts_with = "human_readable")]
+    json: bool,
+    /// Print help
+    #[arg(long, action = ArgAction::Help)]
+    help: (),
+}
+
+/// The counts so far.
 struct Usage<'a> {
-    arguments: Du,
+    arguments: DuArgs,
     output: &'a mut Output,
-    /// Volume and inode of what may come again: directories, what has several names, and what was named.
+    /// Volume and inode number of each object that a walk may meet again: directories, files with several
+    /// names, and the places in the arguments.
     seen: HashSet<(usize, u64)>,
     total: u64,
-    left_out: u64,
+    skipped: Skipped,
     values: Vec<Value>,
 }
 
-/// Shows the space that files take.
-pub fn du(mut arguments: Du, output: &mut Output) -> Result<()> {
-    interrupt::watch();
+pub fn run(mut arguments: DuArgs, output: &mut Output) -> Result<()> {
+    interrupt::install();
     if arguments.summarize {
         arguments.max_depth = 0;
     }
     let places = std::mem::take(&mut arguments.places);
-    let mut usage =
-        Usage { arguments, output, seen: HashSet::new(), total: 0, left_out: 0, values: Vec::new() };
+    let (seen, skipped, values) = (HashSet::new(), Skipped::default(), Vec::new());
+    let mut usage = Usage { arguments, output, seen, total: 0, skipped, values };
+    // Two arguments may name one volume by different paths.
     let mut volumes: Vec<PathBuf> = Vec::new();
     for place in places {
         let inside = place.inside_or_root();
@@ -43,62 +87,56 @@ pub fn du(mut arguments: Du, output: &mut Output) -> Result<()> {
         if volume == volumes.len() {
             volumes.push(real);
         }
-        with_files(&inside.volume, |files| usage.count(files, &inside, volume))?;
+        volumes::with_files(&inside.volume, |files| usage.count(files, &inside, volume))?;
     }
     usage.finish()
 }
 
 impl Usage<'_> {
-    /// Counts what is at one place, and shows it from the bottom up.
+    /// Counts the tree at one place, and prints it from the bottom up. `volume` is the number of its volume.
     fn count(&mut self, files: &Files, inside: &Inside, volume: usize) -> Result<()> {
         let mut walk = Walk::new(files, &inside.path).doing("count", inside)?;
-        // The directories around, and before them all there is.
+        // The sums of the directories around the entry. The first is that of the whole place.
         let mut sums = vec![0];
         while let Some(step) = walk.next() {
             interrupt::check("du")?;
             match step {
-                Step::Found(found) => {
-                    let depth = found.depth;
-                    let stat = match found.stat() {
+                WalkStep::Entry(entry) => {
+                    let stat = match entry.stat() {
                         Ok(stat) => stat,
                         Err(error) => {
                             walk.prune();
-                            self.leave_out(&inside.join(&found.relative), &error);
+                            self.skipped.add(inside.join(&entry.relative), &error);
                             continue;
                         }
                     };
+                    let depth = entry.depth;
                     let may_repeat = stat.is_dir() || stat.links > 1 || depth == 0;
                     if may_repeat && !self.seen.insert((volume, stat.inode)) {
                         walk.prune();
                         continue;
                     }
-                    let bytes = if self.arguments.apparent_size { stat.size } else { stat.allocated };
-                    sums.push(bytes);
+                    sums.push(if self.arguments.apparent_size { stat.size } else { stat.allocated });
                     if !stat.is_dir() {
                         let shown = depth == 0 || self.arguments.all && depth <= self.arguments.max_depth;
-                        self.close(&mut sums, inside, &found.relative, shown)?;
+                        self.close(&mut sums, inside, &entry.relative, shown)?;
                     }
                 }
-                Step::Left(dir) => {
+                WalkStep::Left(dir) => {
                     self.close(&mut sums, inside, &dir.relative, dir.depth <= self.arguments.max_depth)?;
                 }
-                Step::Failed(relative, error) => self.leave_out(&inside.join(relative), &error),
+                WalkStep::Failed(relative, error) => self.skipped.add(inside.join(relative), &error),
             }
         }
         self.total = self.total.saturating_add(sums[0]);
         Ok(())
     }
 
-    fn leave_out(&mut self, place: &Inside, error: &eyrie::Error) {
-        self.left_out += 1;
-        tell(&format!("cannot read: {place}: {}", reason(error)));
-    }
-
-    /// Adds the last of `sums` to the one before, and shows it if wanted.
+    /// Adds the last of `sums` to the one before, and prints it if `shown`.
     fn close(&mut self, sums: &mut Vec<u64>, inside: &Inside, relative: &Path, shown: bool) -> Result<()> {
         let bytes = sums.pop().unwrap_or(0);
         if let Some(around) = sums.last_mut() {
-            // Holes may add up to more than there are numbers.
+            // Sparse files may add up to more than a number can hold.
             *around = around.saturating_add(bytes);
         }
         if !shown {
@@ -127,6 +165,6 @@ impl Usage<'_> {
         } else if self.arguments.total {
             writeln!(self.output, "{}\ttotal", self.size(self.total))?;
         }
-        complete("not everything was counted", "du", self.left_out)
+        self.skipped.finish("not everything was counted", "du")
     }
 }

@@ -1,4 +1,4 @@
-//! `find`.
+//! `eyrie find`: finds files by name, type, size or time.
 
 use std::ffi::OsStr;
 use std::io::Write;
@@ -6,120 +6,324 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use eyrie::{Files, Found, Kind, Posix, PosixExt, Stat, Step, Time, Walk};
+use clap::Args;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use eyrie::{Files, Kind, Posix, PosixExt, Stat, Time, Walk, WalkEntry, WalkStep};
+use globset::{GlobBuilder, GlobMatcher};
 use serde_json::Value;
 
-use super::inspect::json_stat;
-use super::transfer::host;
-use super::{complete, with_files};
-use crate::arguments::Find;
-use crate::failure::{Doing, Result, reason};
-use crate::output::{Output, json_name};
-use crate::place::Place;
-use crate::{interrupt, tell};
+use crate::failure::{Doing, Result, Skipped};
+use crate::output::{Output, json_name, json_stat};
+use crate::place::{Inside, Place};
+use crate::{interrupt, text, volumes};
 
 /// Seconds of a day.
 const DAY: i128 = 86_400;
 
-/// The conditions, with what they compare with.
-struct Conditions {
-    arguments: Find,
-    newer: Option<Time>,
-    now: i128,
+/// Find files by name, type, size or time
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  eyrie find vol:/ --name '*.rs'
+  eyrie find vol:/share --type f --size +1M
+  eyrie find vol:/ --type d --empty
+  eyrie find vol:/ --path '*/doc/*' --mtime -7 --json
+  eyrie find vol:/tmp --type f --mtime +30 -0 | xargs -0 eyrie rm
+
+An entry is shown if it meets all conditions. A GLOB must match a whole name (--name) or a whole path in the \
+volume (--path): * matches any bytes, ? one byte, [a-z] one of these, {a,b} one of those, and \\ makes the \
+next character literal. N is exactly N, +N more, -N less.")]
+pub struct FindArgs {
+    /// The file or directory to begin with
+    #[arg(value_name = "VOLUME:/path", value_parser = Place::parser())]
+    place: Place,
+    /// The name matches GLOB
+    #[arg(long, value_name = "GLOB", value_parser = |glob: &str| parse_glob(glob, false))]
+    name: Vec<GlobMatcher>,
+    /// As --name, without regard to the case of ASCII letters
+    #[arg(long, value_name = "GLOB", value_parser = |glob: &str| parse_glob(glob, true))]
+    iname: Vec<GlobMatcher>,
+    /// The path in the volume matches GLOB
+    #[arg(long, value_name = "GLOB", value_parser = |glob: &str| parse_glob(glob, false))]
+    path: Vec<GlobMatcher>,
+    /// The type: f file, d directory, l symbolic link, p pipe, s socket, c or b device; several as in f,l
+    #[arg(long = "type", value_name = "TYPE", value_delimiter = ',', value_parser = kind())]
+    #[arg(hide_possible_values = true)]
+    kinds: Vec<Kind>,
+    /// The size in bytes, or in units of 1024 with k, M or G
+    #[arg(long, value_name = "[+-]N[kMG]", value_parser = Bound::parse_size, allow_hyphen_values = true)]
+    size: Option<Bound>,
+    /// Whole days since the last modification
+    #[arg(long, value_name = "[+-]N", value_parser = Bound::parse_days, allow_hyphen_values = true)]
+    mtime: Option<Bound>,
+    /// Modified later than this file of a volume or of the host
+    #[arg(long, value_name = "PLACE", value_parser = Place::parser())]
+    newer: Option<Place>,
+    /// Files without bytes, directories without entries
+    #[arg(long)]
+    empty: bool,
+    /// The last level to search; 0 is only the place itself
+    #[arg(long, value_name = "LEVELS", default_value_t = usize::MAX, hide_default_value = true)]
+    max_depth: usize,
+    /// The first level to show
+    #[arg(long, value_name = "LEVELS", default_value_t = 0, hide_default_value = true)]
+    min_depth: usize,
+    /// End each path with a NUL byte instead of a newline
+    #[arg(long, short = '0', conflicts_with = "json")]
+    print0: bool,
+    /// Print JSON, one array of entries
+    #[arg(long)]
+    json: bool,
 }
 
-/// Finds.
-pub fn find(arguments: Find, output: &mut Output) -> Result<()> {
-    interrupt::watch();
+/// The conditions, with the values that they compare with.
+struct Conditions {
+    arguments: FindArgs,
+    newer: Option<Time>,
+    /// Seconds since 1970.
+    now: i128,
+    /// True if a condition or the output needs the attributes of entries.
+    need_attributes: bool,
+}
+
+/// The result of the conditions for an entry.
+enum Answer {
+    /// A condition does not hold.
+    No,
+    /// All conditions hold. The attributes come along if they were read.
+    Yes(Option<Stat>),
+}
+
+/// The entries that fit, as they are printed.
+struct Matches<'a> {
+    output: &'a mut Output,
+    json: bool,
+    print0: bool,
+    values: Vec<Value>,
+}
+
+pub fn run(arguments: FindArgs, output: &mut Output) -> Result<()> {
+    interrupt::install();
     let inside = arguments.place.clone().inside_or_root();
     let newer = arguments.newer.clone().map(modified).transpose()?;
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| i128::from(since.as_secs()));
-    let conditions = Conditions { arguments, newer, now };
-    let mut left_out = 0;
-    let mut values = Vec::new();
-    with_files(&inside.volume, |files| {
-        let mut walk = Walk::new(files, &inside.path).doing("find", &inside)?;
-        while let Some(step) = walk.next() {
-            interrupt::check("find")?;
-            let (place, result) = match step {
-                Step::Left(_) => continue,
-                Step::Failed(relative, error) => (inside.join(relative), Err(error)),
-                Step::Found(found) => {
-                    if found.depth >= conditions.arguments.max_depth {
+    let mut matches = Matches { output, json: arguments.json, print0: arguments.print0, values: Vec::new() };
+    let FindArgs { size, mtime, empty, json, .. } = &arguments;
+    let need_attributes = size.is_some() || mtime.is_some() || newer.is_some() || *empty || *json;
+    let conditions = Conditions { arguments, newer, now, need_attributes };
+    let mut skipped = Skipped::default();
+    volumes::with_files(&inside.volume, |files| {
+        search(files, &inside, &conditions, &mut matches, &mut skipped)
+    })?;
+    matches.finish()?;
+    skipped.finish("not everything was read", inside)
+}
+
+fn search(
+    files: &Files,
+    inside: &Inside,
+    conditions: &Conditions,
+    matches: &mut Matches<'_>,
+    skipped: &mut Skipped,
+) -> Result<()> {
+    let mut walk = Walk::new(files, &inside.path).doing("find", inside)?;
+    while let Some(step) = walk.next() {
+        interrupt::check("find")?;
+        match step {
+            WalkStep::Left(_) => {}
+            WalkStep::Failed(relative, error) => skipped.add(inside.join(relative), &error),
+            WalkStep::Entry(entry) => {
+                if entry.depth >= conditions.arguments.max_depth {
+                    walk.prune();
+                }
+                let place = inside.join(&entry.relative);
+                match conditions.check(&place.path, &entry) {
+                    Ok(Answer::No) => {}
+                    Ok(Answer::Yes(stat)) => matches.add(&place, stat)?,
+                    Err(error) => {
+                        // The entries below cannot be read either. One report is enough.
                         walk.prune();
+                        skipped.add(place, &error);
                     }
-                    let place = inside.join(&found.relative);
-                    let result = conditions.hold(&place.path, &found);
-                    if result.is_err() {
-                        // It cannot be read below either, which is told once.
-                        walk.prune();
-                    }
-                    (place, result)
-                }
-            };
-            match result {
-                Ok(None) => {}
-                Ok(Some(stat)) if conditions.arguments.json => {
-                    let mut value = json_stat(&stat);
-                    json_name(&mut value, "path", place.path.as_os_str().as_bytes());
-                    values.push(value);
-                }
-                Ok(Some(_)) => {
-                    output.place(&place)?;
-                    output.write_all(if conditions.arguments.print0 { b"\0" } else { b"\n" })?;
-                }
-                Err(error) => {
-                    left_out += 1;
-                    tell(&format!("cannot read: {place}: {}", reason(&error)));
                 }
             }
         }
-        Ok(())
-    })?;
-    if conditions.arguments.json {
-        output.json(&Value::Array(values))?;
     }
-    complete("not everything was read", inside, left_out)
+    Ok(())
 }
 
-/// When something was modified that others are compared with.
+impl Matches<'_> {
+    fn add(&mut self, place: &Inside, stat: Option<Stat>) -> Result<()> {
+        if let Some(stat) = stat.filter(|_| self.json) {
+            let mut value = json_stat(&stat);
+            json_name(&mut value, "path", place.path.as_os_str().as_bytes());
+            self.values.push(value);
+            return Ok(());
+        }
+        self.output.place(place)?;
+        Ok(self.output.write_all(if self.print0 { b"\0" } else { b"\n" })?)
+    }
+
+    fn finish(self) -> Result<()> {
+        if self.json { self.output.json(&Value::Array(self.values)) } else { Ok(()) }
+    }
+}
+
+/// The modification time of the file that `--newer` names.
 fn modified(place: Place) -> Result<Time> {
     let stat = match &place {
         Place::Host(path) => {
-            let (host, path) = host(path)?;
+            let (host, path) = volumes::host(path)?;
             host.stat(path).doing("stat", &place)?
         }
         Place::Inside(inside) => {
-            with_files(&inside.volume, |files| files.stat(&inside.path).doing("stat", &place))?
+            volumes::with_files(&inside.volume, |files| files.stat(&inside.path).doing("stat", &place))?
         }
     };
     Ok(stat.modified)
 }
 
 impl Conditions {
-    /// The attributes of what was found at `path`, if all of them hold for it.
-    fn hold(&self, path: &Path, found: &Found<'_, Files>) -> eyrie::Result<Option<Stat>> {
-        let Find { name, iname, path: paths, kinds, size, mtime, empty, min_depth, .. } = &self.arguments;
-        let stat = found.stat()?;
+    /// Checks the conditions for the entry at `path`.
+    fn check(&self, path: &Path, entry: &WalkEntry<'_, Files>) -> eyrie::Result<Answer> {
+        let is_named = self.hold_for_name(path, entry);
+        // Reading the attributes of an entry costs more than finding it, so an entry is read only if a
+        // condition or the output needs it. Directories are always read, because a damaged one must be
+        // reported before the walk enters it.
+        if entry.kind != Kind::Directory && !(is_named && self.need_attributes) {
+            return Ok(if is_named { Answer::Yes(None) } else { Answer::No });
+        }
+        let stat = entry.stat()?;
+        let holds = is_named && self.hold_for_attributes(&stat) && self.hold_for_content(entry, &stat)?;
+        Ok(if holds { Answer::Yes(Some(stat)) } else { Answer::No })
+    }
+
+    /// True if the conditions on level, type, name and path hold. The directory above has all of them.
+    fn hold_for_name(&self, path: &Path, entry: &WalkEntry<'_, Files>) -> bool {
+        let FindArgs { name, iname, path: paths, kinds, min_depth, .. } = &self.arguments;
         // The root has no name of its own.
         let base = path.file_name().unwrap_or(OsStr::new("/"));
-        let age = self.now - i128::from(stat.modified.seconds);
-        let holds = found.depth >= *min_depth
-            && (kinds.is_empty() || kinds.contains(&stat.kind))
+        entry.depth >= *min_depth
+            && (kinds.is_empty() || kinds.contains(&entry.kind))
             && name.iter().chain(iname).all(|glob| glob.is_match(base))
             && paths.iter().all(|glob| glob.is_match(path))
-            && size.is_none_or(|bound| bound.holds(stat.size.into()))
+    }
+
+    fn hold_for_attributes(&self, stat: &Stat) -> bool {
+        let FindArgs { size, mtime, .. } = &self.arguments;
+        let age = self.now - i128::from(stat.modified.seconds);
+        size.is_none_or(|bound| bound.holds(stat.size.into()))
             && mtime.is_none_or(|bound| bound.holds(age.div_euclid(DAY)))
-            && self.newer.is_none_or(|time| stat.modified > time);
-        Ok((holds && (!empty || is_empty(found, &stat)?)).then_some(stat))
+            && self.newer.is_none_or(|time| stat.modified > time)
+    }
+
+    fn hold_for_content(&self, entry: &WalkEntry<'_, Files>, stat: &Stat) -> eyrie::Result<bool> {
+        Ok(!self.arguments.empty || is_empty(entry, stat)?)
     }
 }
 
-/// Whether it is a file without bytes or a directory without entries.
-fn is_empty(found: &Found<'_, Files>, stat: &Stat) -> eyrie::Result<bool> {
+/// True for a file without bytes and a directory without entries.
+fn is_empty(entry: &WalkEntry<'_, Files>, stat: &Stat) -> eyrie::Result<bool> {
     match stat.kind {
         Kind::File => Ok(stat.size == 0),
-        Kind::Directory => Ok(found.base().read_dir(found.name())?.next().transpose()?.is_none()),
+        Kind::Directory => Ok(entry.base().read_dir(entry.name())?.next().transpose()?.is_none()),
         _ => Ok(false),
+    }
+}
+
+/// Result of parsing an argument, with a reason for the user.
+type ParseResult<T> = std::result::Result<T, String>;
+
+/// A condition on a number.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Bound {
+    /// `N`.
+    Exactly(u64),
+    /// `+N`.
+    More(u64),
+    /// `-N`.
+    Less(u64),
+}
+
+impl Bound {
+    fn parse(argument: &str, number: impl Fn(&str) -> ParseResult<u64>) -> ParseResult<Bound> {
+        if let Some(digits) = argument.strip_prefix('+') {
+            number(digits).map(Bound::More)
+        } else if let Some(digits) = argument.strip_prefix('-') {
+            number(digits).map(Bound::Less)
+        } else {
+            number(argument).map(Bound::Exactly)
+        }
+    }
+
+    fn parse_size(argument: &str) -> ParseResult<Bound> {
+        Bound::parse(argument, text::parse_bytes)
+    }
+
+    fn parse_days(argument: &str) -> ParseResult<Bound> {
+        Bound::parse(argument, |digits| {
+            digits.parse().map_err(|_| "days are written like 7, +7 or -7".to_owned())
+        })
+    }
+
+    /// True if `number` is within the bound.
+    fn holds(self, number: i128) -> bool {
+        match self {
+            Bound::Exactly(bound) => number == i128::from(bound),
+            Bound::More(bound) => number > i128::from(bound),
+            Bound::Less(bound) => number < i128::from(bound),
+        }
+    }
+}
+
+fn parse_glob(glob: &str, any_case: bool) -> ParseResult<GlobMatcher> {
+    let mut builder = GlobBuilder::new(glob);
+    builder.case_insensitive(any_case).backslash_escape(true).literal_separator(false);
+    builder.build().map(|glob| glob.compile_matcher()).map_err(|error| error.kind().to_string())
+}
+
+/// Parses the letters of `--type`.
+fn kind() -> impl TypedValueParser<Value = Kind> {
+    PossibleValuesParser::new(["f", "d", "l", "p", "s", "c", "b"]).map(|letter| match letter.as_str() {
+        "d" => Kind::Directory,
+        "l" => Kind::Symlink,
+        "p" => Kind::Fifo,
+        "s" => Kind::Socket,
+        "c" => Kind::CharDevice,
+        "b" => Kind::BlockDevice,
+        _ => Kind::File,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bounds_are_parsed_with_signs() {
+        assert_eq!(Bound::parse_size("0"), Ok(Bound::Exactly(0)));
+        assert_eq!(Bound::parse_size("+1k"), Ok(Bound::More(1024)));
+        assert_eq!(Bound::parse_size("-1.5M"), Ok(Bound::Less(3 << 19)));
+        assert_eq!(Bound::parse_days("-7"), Ok(Bound::Less(7)));
+        for wrong in ["", "+", "--1", "1X", "+-1"] {
+            assert!(Bound::parse_size(wrong).is_err() && Bound::parse_days(wrong).is_err(), "{wrong}");
+        }
+        assert!(Bound::Less(1).holds(-1) && Bound::Less(1).holds(0) && !Bound::Less(1).holds(1));
+        assert!(Bound::More(1).holds(2) && !Bound::More(1).holds(1) && Bound::Exactly(1).holds(1));
+    }
+
+    #[test]
+    fn globs_match_bytes() {
+        use std::os::unix::ffi::OsStrExt;
+        let fits = |glob: &str, any_case: bool, name: &[u8]| {
+            parse_glob(glob, any_case).unwrap().is_match(std::ffi::OsStr::from_bytes(name))
+        };
+        assert!(fits("*.rs", false, b".hidden.rs") && !fits("*.rs", false, b"main.RS"));
+        assert!(fits("*.rs", true, b"main.RS"));
+        assert!(fits("*\\*", false, b"\xff\n\xfe*") && !fits("*\\*", false, b"x"));
+        assert!(fits("caf?", false, b"caf\xe9") && fits("é?", false, "éx".as_bytes()));
+        assert!(fits("/a/*", false, b"/a/b/c") && !fits("/a/*", false, b"/b/a/c"));
+        assert!(fits("[!a-c]{x,yz}", false, b"dyz") && !fits("[!a-c]{x,yz}", false, b"ax"));
+        assert!(parse_glob("[", false).is_err());
     }
 }

@@ -1,16 +1,51 @@
-//! `fsck`: checking a volume, and building a sound one of what is left of it.
+//! `eyrie fsck`: checks a volume, and builds a sound one from the parts of a damaged one that can be read.
 
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use clap::Args;
 use eyrie::{Repair, Repaired, Report, Volume};
 use serde_json::{Value, json};
 
-use super::{paged, refused};
-use crate::arguments::Fsck;
-use crate::failure::{Failure, Result};
+use crate::failure::{Failure, Result, print_error};
 use crate::output::Output;
-use crate::{tell, text};
+use crate::text;
+use crate::volumes::{object_count, paged, refused};
+
+/// Check a volume, and repair it
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  eyrie fsck /dev/shm/vol
+  eyrie fsck --json vol && echo sound
+  eyrie fsck --repair vol                     # the damaged one is then vol.damaged
+  eyrie fsck --repair --into /mnt/new /dev/sdb1
+
+Without --repair nothing is changed: a volume that was not closed is recovered in memory only. With --repair \
+everything that can be read goes into a new volume, which takes the place of the damaged one when it is \
+complete and sound. Each path that lost something is printed, with the reason. Objects without a name go to \
+/lost+found.
+
+Exit status, as of fsck(8): 0 sound, 1 repaired, 4 broken and not repaired, 8 cannot be checked, 16 wrong \
+arguments.")]
+pub struct FsckArgs {
+    /// The volume
+    #[arg(value_name = "VOLUME")]
+    volume: PathBuf,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+    /// If something is wrong, build a sound volume from the readable parts
+    #[arg(long)]
+    repair: bool,
+    /// The place of the sound volume; the damaged one then stays as it is [default: in place of the damaged
+    /// one]
+    #[arg(long, value_name = "DIR", requires = "repair")]
+    into: Option<PathBuf>,
+    /// Remove the damaged volume instead of keeping it as VOLUME.damaged
+    #[arg(long, requires = "repair", conflicts_with = "into")]
+    discard: bool,
+}
 
 /// Exit status of a volume that was repaired.
 const REPAIRED: u8 = 1;
@@ -19,14 +54,9 @@ const BROKEN: u8 = 4;
 /// Exit status of a volume that cannot be read or checked.
 const UNREADABLE: u8 = 8;
 
-/// How many objects a check looked at.
-pub fn objects(report: &Report) -> u64 {
-    report.directories + report.files + report.others
-}
-
-/// Checks a volume, and repairs it if that is asked for. What goes wrong on the way has a status of its own: 1 would say
-/// that something was repaired.
-pub fn fsck(arguments: &Fsck, output: &mut Output) -> Result<()> {
+/// Checks a volume, and repairs it with `--repair`. A check that fails has the status [`UNREADABLE`], because
+/// 1 would say that the volume was repaired.
+pub fn run(arguments: &FsckArgs, output: &mut Output) -> Result<()> {
     let unreadable = |failure: Failure| match failure.status() {
         0 => failure,
         _ => failure.with_status(UNREADABLE),
@@ -34,8 +64,8 @@ pub fn fsck(arguments: &Fsck, output: &mut Output) -> Result<()> {
     let report = Volume::inspect(&arguments.volume, paged())
         .map_err(|error| unreadable(refused("cannot read the volume", &arguments.volume, &error)))?;
     if report.is_clean() {
-        let told = sound(arguments, &report, output).and_then(|()| Ok(output.flush()?));
-        return told.map_err(unreadable);
+        let printed = print_sound(arguments, &report, output).and_then(|()| Ok(output.flush()?));
+        return printed.map_err(unreadable);
     }
     if !arguments.repair {
         return Err(broken(arguments, &report, output));
@@ -48,10 +78,10 @@ pub fn fsck(arguments: &Fsck, output: &mut Output) -> Result<()> {
         refused("cannot repair the volume", &arguments.volume, &error).with_status(BROKEN)
     })?;
     let Some(repaired) = repaired else { return Ok(()) };
-    // Repaired is repaired, whether or not somebody reads about it.
-    let told = tell_repaired(arguments, &repaired, output).and_then(|()| Ok(output.flush()?));
-    if let Err(failure) = told {
-        tell(&failure.to_string());
+    // The status says that the volume is repaired even if the report cannot be printed.
+    let printed = print_repaired(arguments, &repaired, output).and_then(|()| Ok(output.flush()?));
+    if let Err(failure) = printed {
+        print_error(&failure.to_string());
     }
     Err(Failure::silent(REPAIRED))
 }
@@ -74,14 +104,14 @@ fn json_report(report: &Report) -> Value {
     json!({
         "sound": report.is_clean(),
         "findings": report.findings,
-        "objects": objects(report),
+        "objects": object_count(report),
         "directories": report.directories,
         "files": report.files,
         "bytes": report.bytes,
     })
 }
 
-fn sound(arguments: &Fsck, report: &Report, output: &mut Output) -> Result<()> {
+fn print_sound(arguments: &FsckArgs, report: &Report, output: &mut Output) -> Result<()> {
     if arguments.json {
         return output.json(&json_report(report));
     }
@@ -89,23 +119,23 @@ fn sound(arguments: &Fsck, report: &Report, output: &mut Output) -> Result<()> {
     Ok(())
 }
 
-/// Tells what is wrong.
-fn broken(arguments: &Fsck, report: &Report, output: &mut Output) -> Failure {
+/// Prints the findings. The failure has the number of them.
+fn broken(arguments: &FsckArgs, report: &Report, output: &mut Output) -> Failure {
     let place = text::path(&arguments.volume);
     if arguments.json {
-        // Broken is broken, whether or not somebody reads about it.
+        // The status says that the volume is broken even if the report cannot be printed.
         let _ = output.json(&json_report(report));
     }
     for finding in &report.findings {
-        tell(&format!("broken: {place}: {finding}"));
+        print_error(&format!("broken: {place}: {finding}"));
     }
     let found = text::counted(report.findings.len() as u64, "finding", "findings");
-    let advice = format!("{found} in {}: `eyrie fsck --repair` saves what can be read", looked_at(report));
+    let advice = format!("{found} in {}: `eyrie fsck --repair` saves the readable parts", looked_at(report));
     Failure::new("the volume is broken", place, advice).with_status(BROKEN)
 }
 
-/// Tells what was lost, and where everything is now.
-fn tell_repaired(arguments: &Fsck, repaired: &Repaired, output: &mut Output) -> Result<()> {
+/// Prints the losses, and the places of both volumes.
+fn print_repaired(arguments: &FsckArgs, repaired: &Repaired, output: &mut Output) -> Result<()> {
     let Repaired { findings, losses, directories, files, others, bytes, damaged } = repaired;
     let place = arguments.into.as_deref().unwrap_or(&arguments.volume);
     if arguments.json {
@@ -125,7 +155,7 @@ fn tell_repaired(arguments: &Fsck, repaired: &Repaired, output: &mut Output) -> 
         }));
     }
     for finding in findings {
-        tell(&format!("broken: {}: {finding}", text::path(&arguments.volume)));
+        print_error(&format!("broken: {}: {finding}", text::path(&arguments.volume)));
     }
     for (lost, what) in losses {
         writeln!(output, "lost: {}: {what}", text::path(lost))?;

@@ -1,21 +1,83 @@
-//! `kv`: a directory as keys and values.
+//! `eyrie kv`: uses a directory as keys and values.
 
-use std::io::{Read, Write};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::ffi::OsString;
+use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
 
-use eyrie::Errno;
+use clap::{Args, Subcommand};
+use eyrie::{Errno, Store};
 use serde_json::{Value, json};
 
-use super::{credentials, with_volume};
-use crate::arguments::KvCommand;
-use crate::failure::{Doing, Failure, Result};
+use crate::failure::{Doing, Failure, Result, reason};
 use crate::output::{Output, json_name};
 use crate::place::{Inside, Place};
-use crate::text;
+use crate::{input, text, volumes};
 
-/// Does what the command says.
-pub fn run(command: KvCommand, output: &mut Output) -> Result<()> {
-    match command {
+/// Use a directory as keys and values
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  eyrie kv put vol:/store colour green
+  eyrie kv get vol:/store colour
+  eyrie kv scan vol:/store col")]
+pub struct KvArgs {
+    /// The action.
+    #[command(subcommand)]
+    command: KvCommand,
+}
+
+/// An action on keys.
+#[derive(Debug, Subcommand)]
+enum KvCommand {
+    /// Write the value of a key to standard output
+    #[command(after_help = "Examples:\n  eyrie kv get vol:/store colour")]
+    Get {
+        /// The directory
+        #[arg(value_name = "VOLUME:/dir", value_parser = Place::parser())]
+        store: Place,
+        /// The key, 1 to 255 bytes
+        key: OsString,
+    },
+    /// Set the value of a key
+    #[command(after_help = "\
+Examples:
+  eyrie kv put vol:/store colour green
+  eyrie kv put vol:/store photo - < photo.jpg")]
+    Put {
+        /// The directory
+        #[arg(value_name = "VOLUME:/dir", value_parser = Place::parser())]
+        store: Place,
+        /// The key, 1 to 255 bytes
+        key: OsString,
+        /// The value [default: -, which reads standard input]
+        value: Option<OsString>,
+    },
+    /// Remove a key and its value
+    #[command(after_help = "Examples:\n  eyrie kv erase vol:/store colour")]
+    Erase {
+        /// The directory
+        #[arg(value_name = "VOLUME:/dir", value_parser = Place::parser())]
+        store: Place,
+        /// The key, 1 to 255 bytes
+        key: OsString,
+    },
+    /// List the keys, in byte order
+    #[command(after_help = "Examples:\n  eyrie kv scan vol:/store\n  eyrie kv scan --json vol:/store user:")]
+    Scan {
+        /// The directory
+        #[arg(value_name = "VOLUME:/dir", value_parser = Place::parser())]
+        store: Place,
+        /// The start of the keys to list
+        #[arg(default_value = "")]
+        prefix: OsString,
+        /// Print JSON, one array with the sizes of the values
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+pub fn run(arguments: KvArgs, output: &mut Output) -> Result<()> {
+    match arguments.command {
         KvCommand::Get { store, key } => {
             let value = with_store(store, |store, inside| {
                 store.get(key.as_bytes()).doing("get", shown(inside, key.as_bytes()))?.ok_or_else(|| {
@@ -27,14 +89,7 @@ pub fn run(command: KvCommand, output: &mut Output) -> Result<()> {
             Ok(())
         }
         KvCommand::Put { store, key, value } => {
-            let value = match value {
-                Some(value) if value != "-" => value.into_vec(),
-                _ => {
-                    let mut value = Vec::new();
-                    std::io::stdin().lock().read_to_end(&mut value).doing("read", "standard input")?;
-                    value
-                }
-            };
+            let value = input::value(value)?;
             with_store(store, |store, inside| {
                 store.put(key.as_bytes(), &value).doing("put", shown(inside, key.as_bytes())).map(drop)
             })
@@ -53,15 +108,15 @@ fn shown(inside: &Inside, key: &[u8]) -> String {
     format!("key {} of {inside}", text::escaped(key))
 }
 
-fn with_store<T>(place: Place, work: impl FnOnce(&eyrie::Store, &Inside) -> Result<T>) -> Result<T> {
+fn with_store<T>(place: Place, work: impl FnOnce(&Store, &Inside) -> Result<T>) -> Result<T> {
     let inside = place.inside()?;
-    with_volume(&inside.volume, |volume| {
-        let store = volume.store(&inside.path, credentials()).map_err(|error| {
+    volumes::with_volume(&inside.volume, |volume| {
+        let store = volume.store(&inside.path, volumes::credentials()).map_err(|error| {
             if error.errno() == Errno::NOENT {
                 let why = format!("there is no such directory: `eyrie mkdir {inside}` makes it");
                 return Failure::new("cannot open the store", &inside, why);
             }
-            Failure::new("cannot open the store", &inside, crate::failure::reason(&error))
+            Failure::new("cannot open the store", &inside, reason(&error))
         })?;
         work(&store, &inside)
     })

@@ -1,143 +1,145 @@
-//! The subcommands, a file each for those that belong together.
+//! The command line, and a file or a folder for each subcommand: its arguments, its help and its work.
 
-mod archives;
-mod copies;
-mod document;
+mod cat;
+mod completions;
+mod cp;
+mod df;
 mod du;
+mod dump;
 mod explore;
+mod export;
 mod find;
 mod fsck;
-mod inspect;
+mod import;
+mod info;
 mod kv;
-mod list;
-mod manage;
-mod script;
-mod transfer;
-mod workloads;
+mod ln;
+mod load;
+mod ls;
+mod man;
+mod mkdir;
+mod mkfs;
+mod mv;
+mod replay;
+mod resize;
+mod rm;
+mod run;
+mod stat;
+#[cfg(test)]
+mod tests;
+mod tour;
+mod trace;
+mod tree;
+mod trim;
 mod xattr;
 
-pub use fsck::objects;
+use clap::{CommandFactory, Parser, Subcommand};
 
-use std::fmt::Display;
-use std::path::Path;
-use std::sync::OnceLock;
-
-use eyrie::{Credentials, Files, PagedOptions, Volume};
-
-use crate::arguments::{Arguments, Command};
-use crate::failure::{Doing, Failure, Result};
+use crate::failure::Result;
 use crate::output::Output;
-use crate::{text, tour};
+use crate::{text, volumes};
 
-/// Memory for pages, in bytes, where the user has said how much: as the umask, of the whole process.
-static MEMORY: OnceLock<u64> = OnceLock::new();
+/// Eyrie: files in memory-mapped storage, read without system calls.
+#[derive(Debug, Parser)]
+#[command(
+    name = "eyrie",
+    version,
+    arg_required_else_help = true,
+    after_help = "\
+Examples:
+  eyrie tour                          # see it all, on a copy of /usr/share
+  eyrie mkfs /dev/shm/vol --size 4G
+  eyrie import /usr/share /dev/shm/vol:/share
+  eyrie ls -l /dev/shm/vol:/share
+  eyrie fsck /dev/shm/vol
 
-/// How volumes on disks use memory and time.
-pub fn paged() -> PagedOptions {
-    let host = PagedOptions::for_host();
-    PagedOptions { memory_bytes: MEMORY.get().copied().unwrap_or(host.memory_bytes), ..host }
+Exit status: 0 success, 1 failure of all or a part, 2 wrong arguments, 130 interrupted; fsck has more."
+)]
+pub struct Arguments {
+    /// Memory for the pages of each volume on a disk, such as 256M or 4G, at least 1M [default: nearly half
+    /// of the memory of this process]
+    #[arg(long, value_name = "SIZE", global = true, env = "EYRIE_MEMORY", hide_env_values = true)]
+    #[arg(value_parser = text::parse_memory)]
+    memory: Option<u64>,
+    /// The subcommand.
+    #[command(subcommand)]
+    command: Command,
 }
 
-/// Does what the command says.
+/// The subcommands, in the order of the help.
+#[derive(Debug, Subcommand)]
+enum Command {
+    Mkfs(mkfs::MkfsArgs),
+    Info(info::InfoArgs),
+    Resize(resize::ResizeArgs),
+    Trim(trim::TrimArgs),
+    Import(import::ImportArgs),
+    Export(export::ExportArgs),
+    Dump(dump::DumpArgs),
+    Load(load::LoadArgs),
+    Ls(ls::LsArgs),
+    Tree(tree::TreeArgs),
+    Find(find::FindArgs),
+    Du(du::DuArgs),
+    Cat(cat::CatArgs),
+    Stat(stat::StatArgs),
+    Mkdir(mkdir::MkdirArgs),
+    Cp(cp::CpArgs),
+    Mv(mv::MvArgs),
+    Rm(rm::RmArgs),
+    Ln(ln::LnArgs),
+    Kv(kv::KvArgs),
+    Xattr(xattr::XattrArgs),
+    Run(run::RunArgs),
+    Explore(explore::ExploreArgs),
+    Trace(trace::TraceArgs),
+    Replay(replay::ReplayArgs),
+    Fsck(fsck::FsckArgs),
+    Df(df::DfArgs),
+    Tour(tour::TourArgs),
+    Completions(completions::CompletionsArgs),
+    Man(man::ManArgs),
+}
+
+/// Runs the subcommand.
 ///
 /// # Errors
 /// With the line to print and the exit status.
 pub fn run(arguments: Arguments, output: &mut Output) -> Result<()> {
     if let Some(bytes) = arguments.memory {
-        MEMORY.get_or_init(|| bytes);
+        volumes::set_memory(bytes);
     }
     match arguments.command {
-        Command::Mkfs(arguments) => inspect::mkfs(&arguments, output),
-        Command::Resize(arguments) => inspect::resize(&arguments, output),
-        Command::Trim(arguments) => inspect::trim(&arguments, output),
-        Command::Info(arguments) => inspect::info(&arguments, output),
-        Command::Import(arguments) => transfer::import(arguments, output),
-        Command::Export(arguments) => transfer::export(arguments, output),
-        Command::Dump(arguments) => archives::dump(arguments, output),
-        Command::Load(arguments) => archives::load(arguments, output),
-        Command::Ls(arguments) => list::ls(arguments, output),
-        Command::Tree(arguments) => list::tree(arguments, output),
-        Command::Find(arguments) => find::find(arguments, output),
-        Command::Du(arguments) => du::du(arguments, output),
-        Command::Cat(arguments) => manage::cat(arguments, output),
-        Command::Stat(arguments) => inspect::stat(arguments, output),
-        Command::Mkdir(arguments) => manage::mkdir(arguments),
-        Command::Cp(arguments) => copies::cp(arguments),
-        Command::Mv(arguments) => copies::mv(arguments),
-        Command::Rm(arguments) => manage::rm(arguments),
-        Command::Ln(arguments) => manage::ln(arguments),
-        Command::Kv(arguments) => kv::run(arguments.command, output),
-        Command::Xattr(arguments) => xattr::run(arguments.command, output),
-        Command::Run(arguments) => script::run(&arguments, output),
-        Command::Explore(arguments) => explore::explore(&arguments, output),
-        Command::Trace(arguments) => explore::trace(&arguments, output),
-        Command::Replay(arguments) => explore::replay(&arguments),
-        Command::Fsck(arguments) => fsck::fsck(&arguments, output),
-        Command::Df(arguments) => inspect::df(&arguments, output),
+        Command::Mkfs(arguments) => mkfs::run(&arguments, output),
+        Command::Info(arguments) => info::run(&arguments, output),
+        Command::Resize(arguments) => resize::run(&arguments, output),
+        Command::Trim(arguments) => trim::run(&arguments, output),
+        Command::Import(arguments) => import::run(arguments, output),
+        Command::Export(arguments) => export::run(arguments, output),
+        Command::Dump(arguments) => dump::run(arguments, output),
+        Command::Load(arguments) => load::run(arguments, output),
+        Command::Ls(arguments) => ls::run(arguments, output),
+        Command::Tree(arguments) => tree::run(arguments, output),
+        Command::Find(arguments) => find::run(arguments, output),
+        Command::Du(arguments) => du::run(arguments, output),
+        Command::Cat(arguments) => cat::run(arguments, output),
+        Command::Stat(arguments) => stat::run(arguments, output),
+        Command::Mkdir(arguments) => mkdir::run(arguments),
+        Command::Cp(arguments) => cp::run(arguments),
+        Command::Mv(arguments) => mv::run(arguments),
+        Command::Rm(arguments) => rm::run(arguments),
+        Command::Ln(arguments) => ln::run(arguments),
+        Command::Kv(arguments) => kv::run(arguments, output),
+        Command::Xattr(arguments) => xattr::run(arguments, output),
+        Command::Run(arguments) => run::run(&arguments, output),
+        Command::Explore(arguments) => explore::run(&arguments, output),
+        Command::Trace(arguments) => trace::run(&arguments, output),
+        Command::Replay(arguments) => replay::run(&arguments),
+        Command::Fsck(arguments) => fsck::run(&arguments, output),
+        Command::Df(arguments) => df::run(&arguments, output),
         Command::Tour(arguments) => tour::run(&arguments, output),
-        Command::Completions(arguments) => document::completions(&arguments, output),
-        Command::Man(arguments) => document::man(&arguments, output),
+        // These two describe the command line itself, so they get its definition.
+        Command::Completions(arguments) => completions::run(&arguments, Arguments::command(), output),
+        Command::Man(arguments) => man::run(&arguments, Arguments::command(), output),
     }
-}
-
-/// Opens a volume.
-///
-/// # Errors
-/// When there is none, it is in use, or it cannot be read.
-pub fn open(volume: &Path) -> Result<Volume> {
-    Volume::open_with(volume, paged()).map_err(|error| {
-        if matches!(error.errno(), eyrie::Errno::NOENT) {
-            let why = "there is none: make it with `eyrie mkfs`, or check the spelling";
-            return Failure::new("cannot open the volume", text::path(volume), why);
-        }
-        refused("cannot open the volume", volume, &error)
-    })
-}
-
-/// The failure of a volume, whose error often names the place already.
-fn refused(what: &str, volume: &Path, error: &eyrie::Error) -> Failure {
-    let place = text::path(volume);
-    let why = crate::failure::reason(error);
-    let why = why.strip_prefix(&format!("{place}: ")).unwrap_or(&why);
-    Failure::new(what, place, why)
-}
-
-/// Fails with `what` if anything was left out.
-fn complete(what: &str, place: impl Display, left_out: u64) -> Result<()> {
-    match left_out {
-        0 => Ok(()),
-        _ => {
-            let entries = text::counted(left_out, "entry", "entries");
-            Err(Failure::new(what, place, format_args!("{entries} left out, see above")))
-        }
-    }
-}
-
-/// The user of this process, with its umask.
-pub fn credentials() -> Credentials {
-    // The umask can only be read by setting it; there is one thread yet.
-    let umask = rustix::process::umask(rustix::fs::Mode::empty());
-    rustix::process::umask(umask);
-    Credentials::of_process().with_umask(u16::try_from(umask.bits() & 0o777).unwrap_or(0))
-}
-
-/// Runs `work` on a volume and closes it, whatever comes of it.
-///
-/// # Errors
-/// Those of `work`, then those of closing.
-pub fn with_volume<T>(path: &Path, work: impl FnOnce(&Volume) -> Result<T>) -> Result<T> {
-    let volume = open(path)?;
-    let result = work(&volume);
-    let closed = volume.close().doing("close the volume", text::path(path));
-    let result = result?;
-    closed?;
-    Ok(result)
-}
-
-/// As [`with_volume`], on its files.
-///
-/// # Errors
-/// As [`with_volume`].
-pub fn with_files<T>(path: &Path, work: impl FnOnce(&Files) -> Result<T>) -> Result<T> {
-    with_volume(path, |volume| work(&volume.files(credentials())))
 }

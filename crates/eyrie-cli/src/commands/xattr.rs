@@ -1,44 +1,112 @@
-//! `xattr`: extended attributes.
+//! `eyrie xattr`: shows and changes extended attributes.
 
-use std::io::{Read, Write};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::ffi::OsString;
+use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
 
+use clap::{Args, Subcommand};
 use eyrie::{Errno, Files, Posix, PosixExt, XattrMode};
 use serde_json::{Value, json};
 
-use super::with_files;
-use crate::arguments::{XattrCommand, XattrOwner};
 use crate::failure::{Doing, Failure, Result, reason};
 use crate::output::{Output, json_name};
-use crate::place::Inside;
-use crate::text;
+use crate::place::{Inside, Place};
+use crate::{input, text, volumes};
 
-/// Does what the command says.
-pub fn run(command: XattrCommand, output: &mut Output) -> Result<()> {
-    match command {
-        XattrCommand::Get { owner, name } => {
-            let value = of(owner, |files, inside, follow| {
+/// Show and change the extended attributes of files
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  eyrie xattr set vol:/photo user.author Ada
+  eyrie xattr get vol:/photo user.author
+  eyrie xattr list vol:/photo
+  eyrie xattr rm vol:/photo user.author
+
+Names are user.NAME, on files and directories only, and trusted.NAME and security.NAME, which root sets.")]
+pub struct XattrArgs {
+    /// The action.
+    #[command(subcommand)]
+    command: XattrCommand,
+}
+
+/// The file whose extended attributes are meant.
+#[derive(Debug, Args)]
+struct XattrFile {
+    /// The file
+    #[arg(value_name = "VOLUME:/path", value_parser = Place::parser())]
+    place: Place,
+    /// Use a symbolic link itself, not its target
+    #[arg(long, short = 'P')]
+    no_dereference: bool,
+}
+
+/// An action on extended attributes.
+#[derive(Debug, Subcommand)]
+enum XattrCommand {
+    /// Write the value of an extended attribute to standard output
+    #[command(after_help = "Examples:\n  eyrie xattr get vol:/photo user.author")]
+    Get {
+        #[command(flatten)]
+        file: XattrFile,
+        /// The attribute, with its namespace
+        name: OsString,
+    },
+    /// Set the value of an extended attribute
+    #[command(after_help = "\
+Examples:
+  eyrie xattr set vol:/photo user.author Ada
+  eyrie xattr set --create vol:/photo user.preview - < small.jpg")]
+    Set {
+        #[command(flatten)]
+        file: XattrFile,
+        /// The attribute, with its namespace
+        name: OsString,
+        /// The value, up to 64 KiB [default: -, which reads standard input]
+        value: Option<OsString>,
+        /// Fail if the attribute exists
+        #[arg(long, conflicts_with = "replace")]
+        create: bool,
+        /// Fail if the attribute does not exist
+        #[arg(long)]
+        replace: bool,
+    },
+    /// List the names of extended attributes
+    #[command(after_help = "Examples:\n  eyrie xattr list vol:/photo\n  eyrie xattr list --json vol:/photo")]
+    List {
+        #[command(flatten)]
+        file: XattrFile,
+        /// Print JSON, one array with the sizes of the values
+        #[arg(long)]
+        json: bool,
+    },
+    /// Remove an extended attribute
+    #[command(after_help = "Examples:\n  eyrie xattr rm vol:/photo user.author")]
+    Rm {
+        #[command(flatten)]
+        file: XattrFile,
+        /// The attribute, with its namespace
+        name: OsString,
+    },
+}
+
+pub fn run(arguments: XattrArgs, output: &mut Output) -> Result<()> {
+    match arguments.command {
+        XattrCommand::Get { file, name } => {
+            let value = with_file(file, |files, inside, follow| {
                 let name = name.as_bytes();
                 value(files, inside, follow, name).map_err(|error| failure("get", inside, name, &error))
             })?;
             output.write_all(&value)?;
             Ok(())
         }
-        XattrCommand::Set { owner, name, value, create, replace } => {
-            let value = match value {
-                Some(value) if value != "-" => value.into_vec(),
-                _ => {
-                    let mut value = Vec::new();
-                    std::io::stdin().lock().read_to_end(&mut value).doing("read", "standard input")?;
-                    value
-                }
-            };
+        XattrCommand::Set { file, name, value, create, replace } => {
+            let value = input::value(value)?;
             let mode = match (create, replace) {
                 (true, _) => XattrMode::Create,
                 (_, true) => XattrMode::Replace,
                 _ => XattrMode::Set,
             };
-            of(owner, |files, inside, follow| {
+            with_file(file, |files, inside, follow| {
                 let (path, name) = (&inside.path, name.as_bytes());
                 let set = if follow {
                     files.setxattr(path, name, &value, mode)
@@ -48,8 +116,8 @@ pub fn run(command: XattrCommand, output: &mut Output) -> Result<()> {
                 set.map_err(|error| failure("set", inside, name, &error))
             })
         }
-        XattrCommand::List { owner, json } => list(owner, json, output),
-        XattrCommand::Rm { owner, name } => of(owner, |files, inside, follow| {
+        XattrCommand::List { file, json } => list(file, json, output),
+        XattrCommand::Rm { file, name } => with_file(file, |files, inside, follow| {
             let (path, name) = (&inside.path, name.as_bytes());
             let removed = if follow { files.removexattr(path, name) } else { files.lremovexattr(path, name) };
             removed.map_err(|error| failure("remove", inside, name, &error))
@@ -57,20 +125,20 @@ pub fn run(command: XattrCommand, output: &mut Output) -> Result<()> {
     }
 }
 
-/// Works on the files of a volume: a place there, and whether a symbolic link is followed.
-fn of<T>(owner: XattrOwner, work: impl FnOnce(&Files, &Inside, bool) -> Result<T>) -> Result<T> {
-    let inside = owner.place.inside()?;
-    with_files(&inside.volume, |files| work(files, &inside, !owner.no_dereference))
+/// Calls `work` with the files of a volume, a place there, and true if a symbolic link is followed.
+fn with_file<T>(file: XattrFile, work: impl FnOnce(&Files, &Inside, bool) -> Result<T>) -> Result<T> {
+    let inside = file.place.inside()?;
+    volumes::with_files(&inside.volume, |files| work(files, &inside, !file.no_dereference))
 }
 
 fn value(files: &Files, inside: &Inside, follow: bool, name: &[u8]) -> eyrie::Result<Vec<u8>> {
     if follow { files.xattr(&inside.path, name) } else { files.symlink_xattr(&inside.path, name) }
 }
 
-/// What could not be done, and what to do.
+/// The failure of a call on one extended attribute, with advice.
 fn failure(what: &str, inside: &Inside, name: &[u8], error: &eyrie::Error) -> Failure {
     let why = match error.errno() {
-        Errno::NODATA => format!("there is none: `eyrie xattr list {inside}` lists those that there are"),
+        Errno::NODATA => format!("there is none: `eyrie xattr list {inside}` lists the attributes"),
         Errno::RANGE => "its name has 1 to 255 bytes".to_owned(),
         Errno::TOOBIG => "its value has at most 64 KiB".to_owned(),
         Errno::EXIST => "it exists already: without --create it is replaced".to_owned(),
@@ -80,8 +148,8 @@ fn failure(what: &str, inside: &Inside, name: &[u8], error: &eyrie::Error) -> Fa
     Failure::new(format_args!("cannot {what} the extended attribute"), place, why)
 }
 
-fn list(owner: XattrOwner, as_json: bool, output: &mut Output) -> Result<()> {
-    of(owner, |files, inside, follow| {
+fn list(file: XattrFile, as_json: bool, output: &mut Output) -> Result<()> {
+    with_file(file, |files, inside, follow| {
         let path = &inside.path;
         let names = if follow { files.xattr_names(path) } else { files.symlink_xattr_names(path) };
         let mut values = Vec::new();

@@ -2,13 +2,16 @@
 
 use eyrie::{Errno, File, Posix, SetTime, Stat};
 
-use super::{On, Progress, Side, Spot, Xattrs, xattrs};
+use super::progress::Progress;
+use super::side::{OnSide, Side};
+use super::spot::Spot;
+use super::xattrs::{self, Xattrs};
 
 /// The bits of a mode by which programs run as their owner and group.
 const SET_ID: u16 = 0o6000;
 
-/// Gives an open file the owner of `want`, extended attributes, and times and mode of `want`, in this order: a change of
-/// owner takes set-id bits away, and a mode may forbid to set the others.
+/// Gives an open file the owner of `want`, extended attributes, and times and mode of `want`, in this order:
+/// a change of owner takes set-id bits away, and a mode may forbid to set the others.
 pub(super) fn set_on_file<D: Posix>(
     spot: &Spot<'_, D>,
     file: &File<'_, D>,
@@ -26,7 +29,7 @@ pub(super) fn set_on_file<D: Posix>(
     Ok(())
 }
 
-/// As [`set_on_file`], for what is not opened to be copied. Symbolic links have no mode to set.
+/// As [`set_on_file`], for an entry that is not opened to be copied. Symbolic links have no mode to set.
 pub(super) fn set_on_path<D: Posix>(
     spot: &Spot<'_, D>,
     want: &Stat,
@@ -43,8 +46,8 @@ pub(super) fn set_on_path<D: Posix>(
     Ok(())
 }
 
-/// Sets the times of `want`. The host may refuse a time that a damaged volume has. The entry then keeps the time of the
-/// copy, which is counted and is no failure.
+/// Sets the times of `want`. The host may refuse a time that a damaged volume has. The entry then keeps the
+/// time of the copy, which is counted and is no failure.
 fn set_times(
     want: &Stat,
     progress: &Progress<'_>,
@@ -53,7 +56,7 @@ fn set_times(
     match set(SetTime::To(want.accessed), SetTime::To(want.modified)) {
         Err(error) if matches!(error.errno(), Errno::INVAL | Errno::OVERFLOW | Errno::RANGE) => {
             progress.time_lost();
-            // One of both may be good.
+            // One of the two times may be valid.
             let _ = set(SetTime::Omit, SetTime::To(want.modified));
             let _ = set(SetTime::To(want.accessed), SetTime::Omit);
             Ok(())
@@ -62,8 +65,9 @@ fn set_times(
     }
 }
 
-/// Gives something its owner, and tells the mode that it may then have. Not being allowed to give files away is no failure:
-/// only root is. But then a program that ran as its owner must not run as whoever copied it.
+/// Sets the owner of the copy, and returns the mode that the copy may have. Only root may give files away, so
+/// `EPERM` is no failure. But a copy with another owner loses the set-id bits: the program must not run as
+/// the user who copied it.
 fn set_owner<D: Posix>(
     spot: &Spot<'_, D>,
     want: &Stat,

@@ -4,12 +4,14 @@ use std::ops::Range;
 
 use eyrie::{Errno, File, Posix, Stat, Whence};
 
-use super::{CHUNK_BYTES, On, Side};
+use super::side::{OnSide, Side};
 
-/// The smallest hole.
+/// Most bytes that are read and written at once.
+pub const CHUNK_BYTES: usize = 8 << 20;
+/// The smallest hole, in bytes.
 const PAGE_BYTES: u64 = 4096;
 
-/// The first bytes from `offset` on that are no hole.
+/// The next range of bytes from `offset` on that is no hole.
 ///
 /// # Errors
 /// As [`Posix::seek`].
@@ -21,10 +23,12 @@ pub fn next_run<S: Posix>(source: &S, file: &File<'_, S>, offset: u64) -> eyrie:
     }
 }
 
-/// Copies all bytes of a file, which had the attributes `stat` before it was opened. Their number.
+/// Copies all bytes of a file, which had the attributes `stat` before it was opened. Returns the number of
+/// bytes.
 ///
-/// Asks for holes whatever the storage that a file is said to occupy, because that may be an estimate. Only files of a
-/// page have none; kernel files that claim no size, or a page, are read to their end.
+/// The count of allocated blocks may be an estimate, so it does not decide whether a file has holes: the
+/// source is asked. Only a file of at most a page cannot have a hole. Such a file is read to its end, because
+/// files of the kernel claim no size, or a page.
 pub(super) fn copy_bytes<S: Posix, D: Posix>(
     input: &File<'_, S>,
     source: &S,
@@ -33,7 +37,7 @@ pub(super) fn copy_bytes<S: Posix, D: Posix>(
     buffer: &mut Vec<u8>,
 ) -> Result<u64, Side> {
     let room = usize::try_from(stat.size.saturating_add(1)).unwrap_or(usize::MAX);
-    let room = room.clamp(4096, CHUNK_BYTES);
+    let room = room.clamp(PAGE_BYTES as usize, CHUNK_BYTES);
     if buffer.len() < room {
         buffer.resize(room, 0);
     }
@@ -65,7 +69,7 @@ pub(super) fn copy_bytes<S: Posix, D: Posix>(
     Ok(bytes)
 }
 
-/// The bytes of `range`, as far as the file goes. Their number.
+/// Copies `range` as far as the file goes. Returns the number of bytes.
 fn copy_range<S: Posix, D: Posix>(
     input: &File<'_, S>,
     output: &File<'_, D>,

@@ -7,85 +7,87 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use eyrie::{Base, OpenFlags, Posix, Stat};
 
-/// Names that wait for the copy of their file. Each keeps directories open.
+/// Most names that wait for the copy of their file. Each keeps directories open.
 const MOST_WAITING: usize = 64;
-/// Bytes of a path that every file system takes.
+/// Bytes of a path that every file system accepts, with room for a last name.
 const PATH_BYTES: usize = 4000;
 
-/// The first name of a file, as far as it is known.
-enum First<T> {
-    /// A worker copies it. These names wait for it.
+/// The state of the first name of a file.
+enum FirstName<T> {
+    /// A worker copies the file. These names wait for it.
     Copying(Vec<T>),
-    /// It is in the target, at this path under the root.
-    There(PathBuf),
-    /// It could not be copied.
+    /// The copy is at this path under the root of the target.
+    Copied(PathBuf),
+    /// The file could not be copied under this name.
     Failed,
 }
 
 /// The task for a name of a file that has several.
-pub(super) enum Turn<T> {
-    /// Copy it, and say [`Links::done`] or [`Links::failed`].
+pub(super) enum NameTask<T> {
+    /// Copy the file, then call [`Links::done`] or [`Links::failed`].
     Copy(T),
-    /// Link it to the copy at this path.
+    /// Link the name to the copy at this path.
     Link(T, PathBuf),
-    /// Nothing: it is linked when the copy is there.
+    /// Do nothing now. The worker that copies the file links this name.
     Wait,
 }
 
-struct State<T> {
-    /// By file system and inode number.
-    first: HashMap<(u64, u64), First<T>>,
+struct LinkTable<T> {
+    /// The first names, by file system and inode number of the file.
+    first: HashMap<(u64, u64), FirstName<T>>,
     waiting: usize,
 }
 
 /// The files of a copy that have several names.
 pub(super) struct Links<T> {
-    state: Mutex<State<T>>,
+    table: Mutex<LinkTable<T>>,
     fewer: Condvar,
 }
 
 impl<T> Links<T> {
     pub fn new() -> Links<T> {
-        Links { state: Mutex::new(State { first: HashMap::new(), waiting: 0 }), fewer: Condvar::new() }
+        Links { table: Mutex::new(LinkTable { first: HashMap::new(), waiting: 0 }), fewer: Condvar::new() }
     }
 
-    fn state(&self) -> MutexGuard<'_, State<T>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, LinkTable<T>> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The task for the name `task` of the file `stat`.
-    pub fn turn(&self, stat: &Stat, task: T) -> Turn<T> {
-        let mut state = self.state();
-        while state.waiting >= MOST_WAITING {
-            state = self.fewer.wait(state).unwrap_or_else(PoisonError::into_inner);
+    pub fn task_for(&self, stat: &Stat, task: T) -> NameTask<T> {
+        let mut table = self.lock();
+        // Only the thread that walks waits here. Workers never do, so they copy the files that the names wait
+        // for, and the number falls.
+        while table.waiting >= MOST_WAITING {
+            table = self.fewer.wait(table).unwrap_or_else(PoisonError::into_inner);
         }
-        let State { first, waiting } = &mut *state;
+        let LinkTable { first, waiting } = &mut *table;
         match first.entry((stat.file_system, stat.inode)) {
             Entry::Vacant(none) => {
-                none.insert(First::Copying(Vec::new()));
-                Turn::Copy(task)
+                none.insert(FirstName::Copying(Vec::new()));
+                NameTask::Copy(task)
             }
             Entry::Occupied(mut found) => match found.get_mut() {
-                First::Copying(tasks) => {
+                FirstName::Copying(tasks) => {
                     *waiting += 1;
                     tasks.push(task);
-                    Turn::Wait
+                    NameTask::Wait
                 }
-                First::There(path) => Turn::Link(task, path.clone()),
-                First::Failed => {
-                    found.insert(First::Copying(Vec::new()));
-                    Turn::Copy(task)
+                FirstName::Copied(path) => NameTask::Link(task, path.clone()),
+                FirstName::Failed => {
+                    found.insert(FirstName::Copying(Vec::new()));
+                    NameTask::Copy(task)
                 }
             },
         }
     }
 
-    /// The copy of the file `stat` is at `path`. The names that waited for it.
+    /// Notes that the copy of the file `stat` is at `path`. Returns the names that waited for it.
     pub fn done(&self, stat: &Stat, path: &Path) -> Vec<T> {
-        let mut state = self.state();
-        match state.first.insert((stat.file_system, stat.inode), First::There(path.to_owned())) {
-            Some(First::Copying(tasks)) => {
-                state.waiting -= tasks.len();
+        let mut table = self.lock();
+        match table.first.insert((stat.file_system, stat.inode), FirstName::Copied(path.to_owned())) {
+            Some(FirstName::Copying(tasks)) => {
+                table.waiting -= tasks.len();
                 self.fewer.notify_all();
                 tasks
             }
@@ -93,22 +95,23 @@ impl<T> Links<T> {
         }
     }
 
-    /// The file `stat` could not be copied under this name. The name to copy instead, if one waits.
+    /// Notes that the file `stat` could not be copied under this name. Returns the name to copy instead, if
+    /// one waits.
     pub fn failed(&self, stat: &Stat) -> Option<T> {
-        let mut state = self.state();
-        let State { first, waiting } = &mut *state;
+        let mut table = self.lock();
+        let LinkTable { first, waiting } = &mut *table;
         let known = first.get_mut(&(stat.file_system, stat.inode))?;
-        let next = if let First::Copying(tasks) = known { tasks.pop() } else { None };
+        let next = if let FirstName::Copying(tasks) = known { tasks.pop() } else { None };
         match next {
             Some(_) => *waiting -= 1,
-            None => *known = First::Failed,
+            None => *known = FirstName::Failed,
         }
         self.fewer.notify_all();
         next
     }
 }
 
-/// The directory of `path`, which may be longer than a path may be, and what is left of `path` from there.
+/// A directory on `path`, which may be longer than the longest path, and the rest of `path` from there.
 pub(super) fn reach<'a, D: Posix>(target: &'a D, path: &Path) -> eyrie::Result<(Base<'a, D>, PathBuf)> {
     let mut base = Base::Given(target);
     let mut rest = PathBuf::new();

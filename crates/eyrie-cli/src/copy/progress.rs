@@ -1,4 +1,4 @@
-//! How far a copy is: shared by its threads, told at its end.
+//! The progress of a copy, which its threads share, and the counts at its end.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -8,58 +8,60 @@ use std::sync::{Mutex, PoisonError};
 use eyrie::Kind;
 use serde_json::{Value, json};
 
-use super::{Side, Watch};
+use super::reporter::Reporter;
+use super::side::Side;
 use crate::failure::{Failure, Result};
 use crate::{interrupt, text};
 
-/// What the threads of a copy share.
+/// The progress of a copy.
 pub struct Progress<'a> {
-    watch: &'a Watch,
+    reporter: &'a Reporter,
     tally: Tally,
     stop: AtomicBool,
     fatal: Mutex<Option<String>>,
 }
 
 impl<'a> Progress<'a> {
-    /// Of a copy that has not begun.
-    pub fn new(watch: &'a Watch) -> Progress<'a> {
-        Progress { watch, tally: Tally::default(), stop: AtomicBool::new(false), fatal: Mutex::new(None) }
+    /// The progress of a copy that has not begun.
+    pub fn new(reporter: &'a Reporter) -> Progress<'a> {
+        Progress { reporter, tally: Tally::default(), stop: AtomicBool::new(false), fatal: Mutex::new(None) }
     }
 
-    /// Whether to stop between two steps.
+    /// True if the copy must end before its next step.
     pub fn stopped(&self) -> bool {
         self.stop.load(Ordering::Relaxed) || interrupt::requested()
     }
 
-    /// An entry is in the target, all of it, at `path`; a file with so many `bytes` that were written.
+    /// Counts an entry that is complete in the target, at `path`. `bytes` were written of it.
     pub fn completed(&self, kind: Kind, path: &Path, bytes: u64) {
         self.tally.add(kind);
         self.tally.bytes.fetch_add(bytes, Ordering::Relaxed);
-        self.watch.completed(path, bytes);
+        self.reporter.completed(path, bytes);
     }
 
-    /// A further name of something is in the target.
+    /// Counts a hard link.
     pub fn linked(&self, path: &Path) {
         self.tally.links.fetch_add(1, Ordering::Relaxed);
-        self.watch.completed(path, 0);
+        self.reporter.completed(path, 0);
     }
 
-    /// An entry has another owner than it should have.
+    /// Counts an entry whose owner could not be kept.
     pub fn owner_lost(&self) {
         self.tally.owners_lost.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// An entry has another time than it should have.
+    /// Counts an entry whose times could not be kept.
     pub fn time_lost(&self) {
         self.tally.times_lost.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// An extended attribute is in the target.
+    /// Counts an extended attribute that was kept.
     pub fn xattr_kept(&self) {
         self.tally.xattrs.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The extended attribute `name` is not in the target; the empty name stands for all of an entry.
+    /// Counts an extended attribute that could not be kept. The empty name stands for all attributes of an
+    /// entry.
     pub fn xattr_lost(&self, name: &[u8], why: &str) {
         let end = name.iter().position(|&byte| byte == b'.').unwrap_or(name.len());
         let namespace = if name.is_empty() { "unknown".to_owned() } else { text::escaped(&name[..end]) };
@@ -68,12 +70,12 @@ impl<'a> Progress<'a> {
         *count += 1;
     }
 
-    /// What lies at `relative` in the source is not in the target.
+    /// Counts and reports the entry `relative`, which could not be copied.
     pub fn failed(&self, relative: &Path, side: &Side) {
         self.tally.failed.fetch_add(1, Ordering::Relaxed);
         match side {
-            Side::Source(why) => self.watch.failed(relative, why),
-            Side::Target(why) => self.watch.failed(relative, &format!("in the target: {why}")),
+            Side::Source(why) => self.reporter.failed(relative, why),
+            Side::Target(why) => self.reporter.failed(relative, &format!("in the target: {why}")),
             Side::Fatal(why) => {
                 let mut fatal = self.fatal.lock().unwrap_or_else(PoisonError::into_inner);
                 fatal.get_or_insert_with(|| why.clone());
@@ -82,13 +84,13 @@ impl<'a> Progress<'a> {
         }
     }
 
-    /// What has come of it; `to` is where everything went.
+    /// Ends the copy, and returns its counts. `to` is the root of the target.
     ///
     /// # Errors
-    /// When it was interrupted, with exit status 130, or could not go on.
+    /// When the target failed; with exit status 130 when interrupted.
     pub fn outcome(self, to: &Path) -> Result<Tally> {
-        self.watch.finish();
-        let to = self.watch.target_place(to);
+        self.reporter.finish();
+        let to = self.reporter.target_place(to);
         let done = self.tally.summary();
         if let Some(why) = self.fatal.into_inner().unwrap_or_else(PoisonError::into_inner) {
             return Err(Failure::new("cannot copy all", to, format_args!("{why}; copied so far: {done}")));
@@ -101,7 +103,7 @@ impl<'a> Progress<'a> {
     }
 }
 
-/// What was copied. Counts of entries, but for `bytes`.
+/// The counts of a copy. All but `bytes` are numbers of entries.
 #[derive(Debug, Default)]
 pub struct Tally {
     files: AtomicU64,
@@ -114,7 +116,7 @@ pub struct Tally {
     owners_lost: AtomicU64,
     times_lost: AtomicU64,
     xattrs: AtomicU64,
-    /// Extended attributes that are not in the target by their namespaces: how many, and why the first is not.
+    /// Extended attributes that were not kept, by namespace: their number, and the reason of the first.
     xattrs_lost: Mutex<BTreeMap<String, (u64, String)>>,
 }
 
@@ -212,7 +214,7 @@ impl Tally {
         summary
     }
 
-    /// Which extended attributes are not in the target, in words.
+    /// The extended attributes that were not kept, in words.
     pub fn lost_xattrs(&self) -> Option<String> {
         let lost = self.xattrs_lost.lock().unwrap_or_else(PoisonError::into_inner);
         let total: u64 = lost.values().map(|(count, _)| count).sum();

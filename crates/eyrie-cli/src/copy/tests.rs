@@ -6,7 +6,7 @@ use std::path::Path;
 use eyrie::Host;
 use eyrie_testkit::tree_fixture::{Manifest, grow};
 
-use super::{Job, Tally, Watch, copy_tree};
+use super::{Job, Reporter, Tally, copy_tree};
 use crate::failure::Result;
 
 /// A place that keeps holes, times and devices.
@@ -16,11 +16,11 @@ fn scratch() -> tempfile::TempDir {
 
 fn copy(from: &Path, to: &Path, except: Option<&Path>) -> Result<Tally> {
     let host = Host::new("/").unwrap();
-    copy_tree(&Job { source: &host, from, target: &host, to, except, watch: &Watch::nobody() })
+    copy_tree(&Job { source: &host, from, target: &host, to, except, reporter: &Reporter::silent() })
 }
 
 #[test]
-fn a_copy_keeps_every_attribute() {
+fn copy_keeps_every_attribute() {
     let dir = scratch();
     let (from, to) = (dir.path().join("from"), dir.path().join("to"));
     std::fs::create_dir(&from).unwrap();
@@ -34,7 +34,7 @@ fn a_copy_keeps_every_attribute() {
 }
 
 #[test]
-fn one_file_and_one_link_are_trees_too() {
+fn single_file_and_single_link_are_copied() {
     let dir = scratch();
     let at = |name: &str| dir.path().join(name);
     std::fs::write(at("file"), b"bytes").unwrap();
@@ -48,7 +48,7 @@ fn one_file_and_one_link_are_trees_too() {
 }
 
 #[test]
-fn existing_targets_are_left_alone() {
+fn existing_target_is_kept() {
     let dir = scratch();
     let at = |name: &str| dir.path().join(name);
     std::fs::create_dir(at("from")).unwrap();
@@ -60,7 +60,7 @@ fn existing_targets_are_left_alone() {
 }
 
 #[test]
-fn what_is_excepted_is_left_out() {
+fn excepted_directory_is_left_out() {
     let dir = scratch();
     let at = |name: &str| dir.path().join(name);
     std::fs::create_dir_all(at("from/out/in")).unwrap();
@@ -70,7 +70,7 @@ fn what_is_excepted_is_left_out() {
 }
 
 #[test]
-fn kernel_files_of_size_zero_are_read_to_their_end() {
+fn kernel_file_of_size_zero_is_copied() {
     let dir = scratch();
     let to = dir.path().join("version");
     copy(Path::new("/proc/version"), &to, None).unwrap();

@@ -9,12 +9,12 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
-use eyrie_testkit::tree_fixture::{Line, Manifest, fill, grow};
+use eyrie_testkit::tree_fixture::{FixtureLine, Manifest, fill, grow};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::Sandbox;
 
-/// A sandbox with two volumes and a tree with everything that archives can have.
+/// A sandbox with two volumes and a tree with every kind of member and attribute of archives.
 fn sandbox_with_tree() -> Sandbox {
     let sandbox = Sandbox::with_volume("256M");
     sandbox.succeed(["mkfs", "two", "--size", "256M"]);
@@ -24,15 +24,15 @@ fn sandbox_with_tree() -> Sandbox {
     sandbox
 }
 
-/// Runs GNU tar in the sandbox. Its output.
+/// Runs GNU tar in the sandbox. Returns its output.
 fn tar<'a>(sandbox: &Sandbox, arguments: impl IntoIterator<Item = &'a str>) -> String {
     let output = Command::new("tar").args(arguments).current_dir(sandbox.path("")).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// Compares two trees, but for what `change` takes away.
-fn compare(left: &Manifest, sandbox: &Sandbox, right: &str, change: impl Fn(&mut Line)) {
+/// Compares two trees after `change` has removed the attributes that may differ.
+fn compare(left: &Manifest, sandbox: &Sandbox, right: &str, change: impl Fn(&mut FixtureLine)) {
     let (mut left, mut right) = (left.clone(), Manifest::of(&sandbox.path(right)).unwrap());
     left.change(&change);
     right.change(&change);
@@ -41,7 +41,7 @@ fn compare(left: &Manifest, sandbox: &Sandbox, right: &str, change: impl Fn(&mut
 }
 
 #[test]
-fn every_attribute_survives_an_archive() {
+fn dump_and_load_keep_every_attribute() {
     let sandbox = sandbox_with_tree();
     let before = Manifest::of(&sandbox.path("tree")).unwrap();
     sandbox.succeed(["import", "tree", "vol:/tree"]);
@@ -79,14 +79,14 @@ fn gnu_tar_lists_and_extracts_what_dump_writes() {
 }
 
 #[test]
-fn load_takes_the_formats_of_gnu_tar() {
+fn load_reads_the_formats_of_gnu_tar() {
     let sandbox = sandbox_with_tree();
     // Only the newest format has extended attributes, nanoseconds and access times; tar sets no access times.
-    let seconds = |line: &mut Line| {
+    let seconds = |line: &mut FixtureLine| {
         (line.accessed, line.modified.1) = ((0, 0), 0);
         line.xattrs.clear();
     };
-    let no_access = |line: &mut Line| line.accessed = (0, 0);
+    let no_access = |line: &mut FixtureLine| line.accessed = (0, 0);
     let posix = ["--format=posix", "--xattrs", "--xattrs-include=*"];
     loads_as_tar_wrote_it(&sandbox, &["--format=gnu", "--sparse"], seconds);
     for version in ["0.0", "0.1", "1.0"] {
@@ -108,8 +108,8 @@ fn load_takes_the_formats_of_gnu_tar() {
     loads_as_tar_wrote_it(&sandbox, &["--format=v7"], seconds);
 }
 
-/// Loads what tar makes of the tree, and compares what comes out but for what `change` takes away.
-fn loads_as_tar_wrote_it(sandbox: &Sandbox, options: &[&str], change: impl Fn(&mut Line)) {
+/// Loads an archive of the tree that `tar` made, and compares the result as [`compare`] does.
+fn loads_as_tar_wrote_it(sandbox: &Sandbox, options: &[&str], change: impl Fn(&mut FixtureLine)) {
     let before = Manifest::of(&sandbox.path("tree")).unwrap();
     tar(sandbox, ["-cf", "tree.tar"].iter().chain(options).chain(&["-C", "tree", "."]).copied());
     sandbox.succeed(["load", "vol:/tree", "-i", "tree.tar"]);
@@ -144,14 +144,14 @@ fn archives_go_through_pipes() {
     }
     let output = shell(&sandbox, "$EYRIE dump vol:/ | head -c 1000 > /dev/null");
     let complaint = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(1), "an archive that nobody read to its end is none: {complaint}");
+    assert_eq!(output.status.code(), Some(1), "an archive whose reader stopped is incomplete: {complaint}");
     assert!(complaint.contains("standard output: Broken pipe"), "{complaint}");
     let output = shell(&sandbox, "$EYRIE dump vol:/ > /dev/full");
     assert!(String::from_utf8_lossy(&output.stderr).contains("No space left"), "{output:?}");
     assert_eq!(output.status.code(), Some(1));
 }
 
-/// A terminal that nobody looks at.
+/// A pseudo terminal.
 fn terminal() -> fs::File {
     use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
     let controller = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
@@ -160,13 +160,13 @@ fn terminal() -> fs::File {
     let name = ptsname(&controller, Vec::new()).unwrap();
     let options = fs::File::options().read(true).write(true).clone();
     let terminal = options.open(Path::new(OsStr::from_bytes(name.as_bytes()))).unwrap();
-    // Nobody hangs up while the test runs.
+    // The other end stays open while the test runs, so the terminal stays a terminal.
     std::mem::forget(controller);
     terminal
 }
 
 #[test]
-fn terminals_neither_get_nor_give_archives() {
+fn archives_do_not_use_terminals() {
     let sandbox = Sandbox::with_volume("64M");
     let output = sandbox.command(["dump", "vol:/"]).stdout(terminal()).output().unwrap();
     let complaint = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -191,7 +191,7 @@ fn sockets_are_reported_and_the_rest_is_dumped() {
 }
 
 #[test]
-fn what_cannot_be_loaded_is_reported_and_the_rest_is_loaded() {
+fn unloadable_member_is_reported_and_the_rest_loaded() {
     let sandbox = Sandbox::with_volume("64M");
     fs::create_dir(sandbox.path("tree")).unwrap();
     fs::write(sandbox.path("tree/file"), "bytes").unwrap();
@@ -214,7 +214,7 @@ fn what_cannot_be_loaded_is_reported_and_the_rest_is_loaded() {
 }
 
 #[test]
-fn extended_attributes_that_cannot_be_kept_are_counted() {
+fn xattrs_that_cannot_be_kept_are_counted() {
     let sandbox = Sandbox::with_volume("64M");
     fs::write(sandbox.path("file"), "bytes").unwrap();
     let xattr = |record: &str| format!("--pax-option=SCHILY.xattr.{record}");
@@ -230,7 +230,7 @@ fn extended_attributes_that_cannot_be_kept_are_counted() {
 }
 
 #[test]
-fn a_full_volume_ends_a_load() {
+fn full_volume_ends_a_load() {
     let sandbox = Sandbox::with_volume("64M");
     fs::write(sandbox.path("large"), vec![1; 100 << 20]).unwrap();
     tar(&sandbox, ["-cf", "large.tar", "large"]);
@@ -240,7 +240,7 @@ fn a_full_volume_ends_a_load() {
 }
 
 #[test]
-fn a_header_of_zeros_amid_members_is_damage() {
+fn zero_header_between_members_is_damage() {
     let sandbox = Sandbox::with_volume("64M");
     ["a", "b"].iter().for_each(|name| fs::write(sandbox.path(name), name).unwrap());
     tar(&sandbox, ["-cf", "two.tar", "a", "b"]);
@@ -248,7 +248,7 @@ fn a_header_of_zeros_amid_members_is_damage() {
     archive[1024..1536].fill(0);
     fs::write(sandbox.path("damaged.tar"), &archive).unwrap();
     sandbox.fail(1, &["damaged", "a header is zeros"], ["load", "vol:/damaged", "-i", "damaged.tar"]);
-    // One block of zeros at the end is what some old programs wrote.
+    // Some old programs wrote only one block of zeros at the end.
     archive[1024..].fill(0);
     fs::write(sandbox.path("old.tar"), &archive[..1536]).unwrap();
     sandbox.succeed(["load", "vol:/old", "-i", "old.tar"]);
@@ -256,7 +256,7 @@ fn a_header_of_zeros_amid_members_is_damage() {
 }
 
 #[test]
-fn dump_leaves_the_volume_and_what_is_named_wrongly_alone() {
+fn dump_refuses_wrong_targets_and_keeps_the_volume() {
     let sandbox = Sandbox::with_volume("64M");
     fs::write(sandbox.path("kept"), "kept").unwrap();
     fs::write(sandbox.path("file"), "bytes").unwrap();
@@ -274,7 +274,7 @@ fn dump_leaves_the_volume_and_what_is_named_wrongly_alone() {
 }
 
 #[test]
-fn an_interrupted_dump_is_no_whole_archive() {
+fn interrupted_dump_has_no_end_mark() {
     let sandbox = Sandbox::with_volume("256M");
     fs::create_dir(sandbox.path("tree")).unwrap();
     fill(&sandbox.path("tree"), 4000, 20_000).unwrap();

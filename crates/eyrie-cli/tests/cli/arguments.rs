@@ -3,7 +3,7 @@
 use crate::Sandbox;
 
 #[test]
-fn every_command_of_the_help_has_a_help_with_examples() {
+fn every_subcommand_has_help_with_examples() {
     let sandbox = Sandbox::new();
     let help = sandbox.succeed(["--help"]);
     let list =
@@ -43,7 +43,7 @@ fn wrong_arguments_are_one_line_and_status_2() {
 }
 
 #[test]
-fn no_arguments_show_the_help() {
+fn missing_arguments_show_the_help() {
     let output = Sandbox::new().run([] as [&str; 0]);
     assert_eq!(output.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&output.stderr).contains("Usage"), "{output:?}");

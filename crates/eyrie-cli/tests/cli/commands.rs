@@ -1,4 +1,4 @@
-//! What the commands do.
+//! The results of the commands.
 
 use std::fs;
 use std::io::Write;
@@ -7,7 +7,7 @@ use std::process::Stdio;
 use crate::Sandbox;
 
 #[test]
-fn volumes_are_resized_and_trimmed() {
+fn resize_and_trim_change_the_volume() {
     let sandbox = Sandbox::with_volume("64M");
     sandbox.succeed(["resize", "vol", "128M"]);
     let json = |arguments: [&str; 3]| -> serde_json::Value {
@@ -27,7 +27,7 @@ fn volumes_are_resized_and_trimmed() {
 }
 
 #[test]
-fn files_come_and_go() {
+fn files_are_made_and_removed() {
     let sandbox = Sandbox::with_volume("64M");
     fs::write(sandbox.path("a:b"), "hello").unwrap();
     sandbox.succeed(["cp", "./a:b", "vol:/file"]);
@@ -59,7 +59,7 @@ fn files_come_and_go() {
 }
 
 #[test]
-fn copies_go_between_volumes_and_replace_files() {
+fn copies_between_volumes_replace_files() {
     let sandbox = Sandbox::with_volume("64M");
     sandbox.succeed(["mkfs", "two", "--size", "64M"]);
     fs::create_dir_all(sandbox.path("dir/inner")).unwrap();
@@ -78,7 +78,7 @@ fn copies_go_between_volumes_and_replace_files() {
 }
 
 #[test]
-fn keys_have_values() {
+fn kv_commands_keep_values() {
     let sandbox = Sandbox::with_volume("64M");
     sandbox.fail(1, &["vol:/store", "mkdir"], ["kv", "put", "vol:/store", "key", "value"]);
     sandbox.succeed(["mkdir", "vol:/store"]);
@@ -100,7 +100,7 @@ fn keys_have_values() {
 }
 
 #[test]
-fn extended_attributes_come_and_go() {
+fn xattrs_are_set_and_removed() {
     let sandbox = Sandbox::with_volume("64M");
     fs::write(sandbox.path("file"), "bytes").unwrap();
     sandbox.succeed(["cp", "file", "vol:/file"]);
@@ -134,7 +134,7 @@ fn extended_attributes_come_and_go() {
 }
 
 #[test]
-fn scripts_get_json() {
+fn commands_print_json() {
     let sandbox = Sandbox::with_volume("64M");
     fs::create_dir(sandbox.path("dir")).unwrap();
     fs::write(sandbox.path("dir/file"), "12345").unwrap();
@@ -151,7 +151,7 @@ fn scripts_get_json() {
 }
 
 #[test]
-fn a_closed_pipe_is_no_error() {
+fn closed_pipe_is_no_error() {
     let sandbox = Sandbox::with_volume("64M");
     eyrie_testkit::tree_fixture::fill(&sandbox.path(""), 3000, 10).unwrap();
     fs::create_dir(sandbox.path("tree")).unwrap();
@@ -170,7 +170,7 @@ fn a_closed_pipe_is_no_error() {
 }
 
 #[test]
-fn a_tour_verifies_and_measures() {
+fn tour_verifies_and_measures() {
     let sandbox = Sandbox::new();
     fs::create_dir(sandbox.path("tree")).unwrap();
     eyrie_testkit::tree_fixture::fill(&sandbox.path("tree"), 200, 9000).unwrap();

@@ -10,7 +10,8 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::Sandbox;
 
-/// Files of the tree: its import prints more than fits into a pipe, so that it cannot end before it is stopped.
+/// Files of the tree: its import prints more than fits into a pipe, so that it cannot end before it is
+/// stopped.
 const FILES: usize = 4000;
 
 fn sandbox_with_tree() -> Sandbox {
@@ -20,7 +21,8 @@ fn sandbox_with_tree() -> Sandbox {
     sandbox
 }
 
-/// Begins an import, sends `signal` after `lines` printed lines; status, all that was printed, complaints.
+/// Begins an import, and sends `signal` after `lines` printed lines. Returns the status, the printed lines,
+/// and the complaints.
 fn stop_import(sandbox: &Sandbox, lines: usize, signal: Signal) -> (ExitStatus, Vec<String>, String) {
     sandbox.succeed(["mkfs", "vol", "--size", "256M"]);
     let mut command = sandbox.command(["import", "-v", "tree", "vol:/tree"]);
@@ -73,7 +75,7 @@ fn fifty_killed_imports_lose_nothing_that_was_printed() {
 }
 
 #[test]
-fn an_interrupted_import_stops_cleanly() {
+fn interrupted_import_stops_cleanly() {
     let sandbox = sandbox_with_tree();
     let (status, printed, complaints) = stop_import(&sandbox, 100, Signal::INT);
     assert_eq!(status.code(), Some(130));

@@ -10,9 +10,11 @@ use eyrie_testkit::hostile::{Broken, Image, bases, broken};
 
 use crate::Sandbox;
 
-/// Seconds of processor time of a command, and KiB of memory. A command that waits for ever is ended after five minutes.
+/// Seconds of processor time of a command, and KiB of memory. A command that waits for ever is ended after
+/// five minutes.
 const LIMITS: &str = "ulimit -t 20; ulimit -d 1048576; exec timeout 300 \"$@\"";
-/// As [`LIMITS`] where a check maps a volume of a terabyte. The host counts such a map as memory, of which a check uses little.
+/// As [`LIMITS`] where a check maps a volume of a terabyte. The host counts such a map as memory, of which a
+/// check uses little.
 const TIME_LIMIT: &str = "ulimit -t 20; exec timeout 300 \"$@\"";
 /// Bytes that a command may print.
 const MOST_PRINTED: usize = 16 << 20;
@@ -54,7 +56,7 @@ fn clear(sandbox: &Sandbox, names: &[&str]) {
     }
 }
 
-/// Every command on the volume `vol`, which is not what it should be. Those that change it get a copy.
+/// Runs every command on the volume `vol`, which is damaged. The repair gets the bytes as they were at first.
 fn every_command(sandbox: &Sandbox) {
     let bytes = fs::read(sandbox.path("vol/segment-0000")).unwrap();
     let renew = || fs::write(sandbox.path("vol/segment-0000"), &bytes).unwrap();
@@ -87,7 +89,7 @@ fn every_command(sandbox: &Sandbox) {
     }
     renew();
     let repaired = bounded(sandbox, &["fsck", "--repair", "--into", "sound", "vol"]);
-    // Nothing was wrong, or all is well now, or the superblock is lost.
+    // 0 if nothing was wrong, 1 if the volume is repaired, 8 if no superblock is left.
     match repaired.status.code() {
         Some(0 | 8) => {}
         Some(1) => assert_eq!(limited(sandbox, TIME_LIMIT, &["fsck", "sound"]).status.code(), Some(0)),
@@ -105,7 +107,7 @@ fn put(sandbox: &Sandbox, bytes: &[u8]) {
 }
 
 #[test]
-fn every_command_ends_whatever_a_field_says() {
+fn every_command_ends_for_any_field_value() {
     let sandbox = Sandbox::new();
     let bases = bases();
     for Broken { image, .. } in broken(&bases[1], 1) {
@@ -115,7 +117,7 @@ fn every_command_ends_whatever_a_field_says() {
 }
 
 #[test]
-fn times_that_no_call_stores_are_noticed_and_do_not_fail_an_export() {
+fn illegal_times_are_found_and_do_not_fail_an_export() {
     let sandbox = Sandbox::new();
     let bases = bases();
     let mut seen = 0;
@@ -135,7 +137,8 @@ fn times_that_no_call_stores_are_noticed_and_do_not_fail_an_export() {
     assert!(seen > 4, "{seen}");
 }
 
-/// Changes which directory some entries of a volume name: each entry that names the first of a pair then names the second.
+/// Makes entries of a volume name other directories: each entry that names the first of a pair then names the
+/// second.
 fn redirect(sandbox: &Sandbox, pairs: &[(u64, u64)]) {
     let file = fs::OpenOptions::new().write(true).open(sandbox.path("vol/segment-0000")).unwrap();
     let bytes = fs::read(sandbox.path("vol/segment-0000")).unwrap();
@@ -153,7 +156,8 @@ fn redirect(sandbox: &Sandbox, pairs: &[(u64, u64)]) {
     }
 }
 
-/// A volume in whose tree `/tree` each of so many levels names the next one twice, and the last names the first.
+/// A volume in whose tree `/tree` each of so many levels names the next one twice, and the last names the
+/// first.
 fn tangled(levels: usize) -> Sandbox {
     let sandbox = Sandbox::with_volume("16M");
     let volume = Volume::open(sandbox.path("vol")).unwrap();
@@ -178,7 +182,7 @@ fn tangled(levels: usize) -> Sandbox {
 }
 
 #[test]
-fn a_directory_that_contains_its_ancestor_is_reported_once_by_each_command() {
+fn directory_cycle_is_reported_once_by_each_command() {
     const LEVELS: usize = 30;
     let sandbox = tangled(LEVELS);
     let reports = |output: &Output| {
@@ -209,7 +213,7 @@ fn a_directory_that_contains_its_ancestor_is_reported_once_by_each_command() {
 }
 
 #[test]
-fn a_small_volume_that_claims_to_be_huge_costs_little() {
+fn small_volume_with_huge_claims_costs_little() {
     let bases = bases();
     let base = &bases[1];
     let sandbox = Sandbox::new();
@@ -237,7 +241,7 @@ fn a_small_volume_that_claims_to_be_huge_costs_little() {
 }
 
 #[test]
-fn a_sparse_file_of_exabytes_is_copied_as_holes() {
+fn sparse_file_of_exabytes_is_copied_as_holes() {
     let sandbox = Sandbox::with_volume("16M");
     let volume = Volume::open(sandbox.path("vol")).unwrap();
     let files = volume.files(Credentials::root());

@@ -2,11 +2,12 @@
 
 use std::path::Path;
 
-use eyrie::{Credentials, Host, Kind, OpenFlags, Posix, PosixExt, Step, Volume, Walk};
+use eyrie::{Credentials, Host, Kind, OpenFlags, Posix, PosixExt, Volume, Walk, WalkStep};
 
 use crate::Sandbox;
 
-/// Makes directories named `d`, each in the one before, so many levels deep, with a file in each hundredth and in the last.
+/// Makes directories named `d`, each in the one before, to this depth. Each hundredth and the last have a
+/// file.
 fn dig<P: Posix>(fs: P, levels: usize) {
     let mut here = fs;
     for level in 1..=levels {
@@ -21,25 +22,26 @@ fn dig<P: Posix>(fs: P, levels: usize) {
     }
 }
 
-/// The depth of the deepest file below `root`, which is `above` levels above the first, and the number of files.
+/// The depth of the deepest file below `root`, which is `above` levels above the first, and the number of
+/// files.
 fn deepest<P: Posix>(fs: &P, root: &str, above: usize) -> (usize, usize) {
     let (mut deepest, mut files) = (0, 0);
     for step in Walk::new(fs, Path::new(root)).unwrap() {
         match step {
-            Step::Found(found) if found.kind == Kind::File => {
+            WalkStep::Entry(found) if found.kind == Kind::File => {
                 let bytes = found.base().read(found.name()).unwrap();
                 assert_eq!(bytes, (found.depth - above).to_string().into_bytes());
                 (deepest, files) = (deepest.max(found.depth), files + 1);
             }
-            Step::Failed(_, error) => panic!("{error}"),
-            Step::Found(_) | Step::Left(_) => {}
+            WalkStep::Failed(_, error) => panic!("{error}"),
+            WalkStep::Entry(_) | WalkStep::Left(_) => {}
         }
     }
     (deepest, files)
 }
 
 #[test]
-fn every_command_that_walks_takes_a_tree_of_two_thousand_levels() {
+fn walking_commands_handle_two_thousand_levels() {
     const LEVELS: usize = 2500;
     let sandbox = Sandbox::with_volume("64M");
     let host = Host::new(sandbox.path("")).unwrap();
@@ -68,7 +70,7 @@ fn every_command_that_walks_takes_a_tree_of_two_thousand_levels() {
 }
 
 #[test]
-fn a_tree_of_twenty_thousand_levels_is_copied_and_removed() {
+fn tree_of_twenty_thousand_levels_is_copied_and_removed() {
     const LEVELS: usize = 20_000;
     let sandbox = Sandbox::with_volume("256M");
     let volume = Volume::open(sandbox.path("vol")).unwrap();

@@ -19,7 +19,7 @@ fn json(text: &str) -> Value {
 struct Device(PathBuf);
 
 impl Device {
-    /// `None` where the host has none for us.
+    /// `None` if the host gives this process no loop device.
     fn new(sandbox: &Sandbox, bytes: u64) -> Option<Device> {
         let file = sandbox.path("disk");
         fs::File::create(&file).unwrap().set_len(bytes).unwrap();
@@ -32,7 +32,7 @@ impl Device {
         format!("{}{path}", self.0.display())
     }
 
-    /// Makes it larger or smaller, with what is on it.
+    /// Makes the device larger or smaller. The bytes on it stay.
     fn set_size(&self, sandbox: &Sandbox, bytes: u64) {
         fs::File::options().write(true).open(sandbox.path("disk")).unwrap().set_len(bytes).unwrap();
         let status = Command::new("losetup").arg("--set-capacity").arg(&self.0).status().unwrap();
@@ -47,7 +47,7 @@ impl Drop for Device {
 }
 
 #[test]
-fn a_block_device_is_a_volume() {
+fn block_device_holds_a_volume() {
     let sandbox = Sandbox::new();
     let Some(device) = crate::is_root().then(|| Device::new(&sandbox, 100 << 20)).flatten() else { return };
     let vol = device.place("");
@@ -91,12 +91,12 @@ fn is_zero(file: &Path) -> bool {
 }
 
 #[test]
-fn a_device_with_a_file_system_is_left_alone() {
+fn device_with_file_system_is_refused() {
     let sandbox = Sandbox::new();
     let Some(device) = crate::is_root().then(|| Device::new(&sandbox, 64 << 20)).flatten() else { return };
     let vol = device.place("");
     let disk = fs::File::options().read(true).write(true).open(&device.0).unwrap();
-    // Where ext4 has its superblock.
+    // The offset of the superblock of ext4.
     disk.write_all_at(b"\x53\xef", 1024 + 0x38).unwrap();
     drop(disk);
     sandbox.fail(1, &[&vol, "something on it", "--force"], ["mkfs", &vol]);
@@ -110,7 +110,7 @@ fn host_bytes(file: &Path) -> u64 {
 }
 
 #[test]
-fn a_device_gets_back_what_is_free() {
+fn trim_discards_free_blocks_of_a_device() {
     const MIB: u64 = 1 << 20;
     let sandbox = Sandbox::new();
     let Some(device) = crate::is_root().then(|| Device::new(&sandbox, 128 * MIB)).flatten() else { return };
@@ -119,7 +119,7 @@ fn a_device_gets_back_what_is_free() {
     sandbox.succeed(["mkfs", "--force", &vol, "--group-size", "4M"]);
     assert!(host_bytes(&disk) >= 120 * MIB, "what was there before is there still");
     assert!(sandbox.succeed(["trim", &vol]).contains("MiB given back"));
-    // What stays is the journal, the group in use, and the tables.
+    // The journal, the group in use and the tables stay.
     let empty = host_bytes(&disk);
     assert!(empty <= 20 * MIB, "{empty}");
 
@@ -141,7 +141,7 @@ fn a_device_gets_back_what_is_free() {
 }
 
 #[test]
-fn a_volume_on_a_device_changes_its_size_and_the_device_too() {
+fn volume_and_device_change_their_sizes() {
     let sandbox = Sandbox::new();
     let Some(device) = crate::is_root().then(|| Device::new(&sandbox, 100 << 20)).flatten() else { return };
     let vol = device.place("");

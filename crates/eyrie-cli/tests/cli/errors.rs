@@ -1,4 +1,4 @@
-//! What goes wrong is said in one clear line.
+//! Every error is one clear line.
 
 use std::fs;
 use std::path::Path;
@@ -16,7 +16,7 @@ pub(crate) fn segment(sandbox: &Sandbox) -> std::path::PathBuf {
 }
 
 #[test]
-fn what_is_no_volume() {
+fn missing_volume_is_one_clear_line() {
     let sandbox = Sandbox::new();
     fs::create_dir(sandbox.path("empty")).unwrap();
     fs::write(sandbox.path("file"), "x").unwrap();
@@ -28,7 +28,7 @@ fn what_is_no_volume() {
 }
 
 #[test]
-fn what_is_there_already() {
+fn existing_target_is_one_clear_line() {
     let sandbox = Sandbox::with_volume("64M");
     sandbox.fail(1, &["vol", "already"], ["mkfs", "vol", "--size", "64M"]);
     fs::create_dir(sandbox.path("tree")).unwrap();
@@ -40,7 +40,7 @@ fn what_is_there_already() {
 }
 
 #[test]
-fn what_medium_a_host_does_not_have() {
+fn unsupported_medium_is_one_clear_line() {
     let sandbox = Sandbox::new();
     let mkfs = |medium| ["mkfs", "vol", "--size", "64M", "--medium", medium];
     sandbox.fail(1, &["vol", "persistent memory", "-o dax"], mkfs("pmem"));
@@ -54,11 +54,11 @@ fn what_medium_a_host_does_not_have() {
     fs::remove_dir_all(sandbox.path("vol")).unwrap();
     assert!(sandbox.succeed(mkfs("paged")).contains(" on paged"));
     let info = sandbox.succeed(["info", "vol"]);
-    assert!(info.contains("paged, what was synchronised"), "{info}");
+    assert!(info.contains("paged, synchronised changes"), "{info}");
 }
 
 #[test]
-fn what_is_missing() {
+fn missing_file_is_one_clear_line() {
     let sandbox = Sandbox::with_volume("64M");
     sandbox.fail(1, &["nowhere"], ["import", "nowhere", "vol:/new"]);
     fs::write(sandbox.path("file"), "x").unwrap();
@@ -75,7 +75,7 @@ fn what_is_missing() {
 }
 
 #[test]
-fn names_that_are_too_long() {
+fn too_long_name_is_one_clear_line() {
     let sandbox = Sandbox::with_volume("64M");
     let place = format!("vol:/{}", "n".repeat(256));
     sandbox.fail(1, &["255"], ["mkdir", &place]);
@@ -85,7 +85,7 @@ fn names_that_are_too_long() {
 }
 
 #[test]
-fn a_directory_that_is_not_empty() {
+fn nonempty_directory_is_one_clear_line() {
     let sandbox = Sandbox::with_volume("64M");
     sandbox.succeed(["mkdir", "-p", "vol:/a", "vol:/dir/a/inner"]);
     // No option of `mv` helps.
@@ -98,7 +98,7 @@ fn a_directory_that_is_not_empty() {
 }
 
 #[test]
-fn a_volume_in_use() {
+fn volume_in_use_is_one_clear_line() {
     let sandbox = Sandbox::with_volume("64M");
     let volume = Volume::open(sandbox.path("vol")).unwrap();
     sandbox.fail(1, &["vol", "in use"], ["ls", "vol:/"]);
@@ -108,7 +108,7 @@ fn a_volume_in_use() {
 }
 
 #[test]
-fn a_truncated_volume() {
+fn truncated_volume_is_one_clear_line() {
     let sandbox = Sandbox::with_volume("64M");
     sandbox.succeed(["mkdir", "vol:/dir"]);
     for bytes in [4096, 100, 0] {
@@ -119,7 +119,7 @@ fn a_truncated_volume() {
 }
 
 #[test]
-fn a_full_volume() {
+fn full_volume_is_one_clear_line() {
     let sandbox = Sandbox::with_volume("64M");
     fs::create_dir(sandbox.path("tree")).unwrap();
     fs::write(sandbox.path("tree/large"), vec![1; 100 << 20]).unwrap();
@@ -142,7 +142,7 @@ impl Drop for Mount<'_> {
 }
 
 #[test]
-fn a_full_host() {
+fn full_host_is_one_clear_line() {
     let sandbox = Sandbox::new();
     let small = sandbox.path("small");
     fs::create_dir(&small).unwrap();

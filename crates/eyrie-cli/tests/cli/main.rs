@@ -67,14 +67,15 @@ impl Sandbox {
         child.wait().unwrap();
     }
 
-    /// Runs it; it must succeed and have no complaints. Its standard output.
+    /// Runs the command, which must succeed without complaints. Returns its standard output.
     fn succeed<S: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = S>) -> String {
         let output = self.run(arguments);
         assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
-    /// Runs it; it must fail with this status and complain of each of `words` first. The last complaint.
+    /// Runs the command, which must fail with status 1 and complain of each of `words` first. Returns the
+    /// last complaint.
     fn complain<S: AsRef<OsStr>>(&self, words: &[&str], arguments: impl IntoIterator<Item = S>) -> String {
         let output = self.run(arguments);
         assert_eq!(output.status.code(), Some(1), "{output:?}");
@@ -88,7 +89,7 @@ impl Sandbox {
         last
     }
 
-    /// Runs it; it must fail with this status and one clear line that contains all of `words`.
+    /// Runs the command, which must fail with this status and one clear line that contains all of `words`.
     fn fail<S: AsRef<OsStr>>(&self, status: i32, words: &[&str], arguments: impl IntoIterator<Item = S>) {
         let output = self.run(arguments);
         let line = String::from_utf8_lossy(&output.stderr);

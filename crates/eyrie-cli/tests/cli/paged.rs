@@ -11,7 +11,7 @@ fn json(text: &str) -> serde_json::Value {
 }
 
 #[test]
-fn a_paged_volume_tells_what_it_takes() {
+fn paged_volume_reports_its_memory_and_journal() {
     let sandbox = Sandbox::new();
     let made = sandbox.succeed(["mkfs", "vol", "--size", "64M", "--medium", "paged"]);
     assert!(made.contains("64.0 MiB on paged"), "{made}");
@@ -21,7 +21,7 @@ fn a_paged_volume_tells_what_it_takes() {
     assert_eq!((&told["journal_bytes"], &told["segments"][0]["bytes"]), (&(4 << 20).into(), &file.into()));
     assert_eq!(file, (68 << 20) + 4096);
     let told = sandbox.succeed(["info", "vol"]);
-    assert!(told.contains("paged, what was synchronised"), "{told}");
+    assert!(told.contains("paged, synchronised changes"), "{told}");
     assert!(told.contains("segment-0000, 68.0 MiB with a journal of 4.0 MiB\n"), "{told}");
     sandbox.succeed(["mkfs", "memory", "--size", "64M", "--medium", "dram"]);
     assert!(!sandbox.succeed(["info", "memory"]).contains("journal"));
@@ -29,7 +29,7 @@ fn a_paged_volume_tells_what_it_takes() {
 }
 
 #[test]
-fn a_paged_volume_works_with_little_memory() {
+fn paged_volume_works_with_little_memory() {
     let sandbox = Sandbox::new();
     fs::create_dir(sandbox.path("tree")).unwrap();
     grow(&sandbox.path("tree")).unwrap();
@@ -46,7 +46,7 @@ fn a_paged_volume_works_with_little_memory() {
 }
 
 #[test]
-fn memory_that_cannot_be_is_refused() {
+fn invalid_memory_size_is_refused() {
     let sandbox = Sandbox::with_volume("64M");
     for (size, why) in
         [("much", "sizes are written like"), ("0", "sizes are"), ("1000K", "the least is 1.0 MiB")]
@@ -62,7 +62,7 @@ fn memory_that_cannot_be_is_refused() {
 }
 
 #[test]
-fn what_is_no_device_needs_a_size_and_stays() {
+fn directory_volume_needs_a_size() {
     let sandbox = Sandbox::new();
     fs::write(sandbox.path("file"), "kept").unwrap();
     sandbox.fail(1, &["file", "already"], ["mkfs", "file"]);

@@ -1,4 +1,4 @@
-//! `fsck` changes nothing, and `fsck --repair` saves what is left.
+//! `fsck` changes nothing, and `fsck --repair` saves the readable parts.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,7 +14,7 @@ fn is_sound(sandbox: &Sandbox, volume: &str) -> bool {
     sandbox.run(["fsck", volume]).status.code() == Some(0)
 }
 
-/// A volume with a tree, of which something is damaged.
+/// A volume with a tree and some damage.
 fn damaged() -> Sandbox {
     let sandbox = Sandbox::with_volume("64M");
     fs::create_dir(sandbox.path("tree")).unwrap();
@@ -26,7 +26,7 @@ fn damaged() -> Sandbox {
 
 /// The files of a volume whose bytes can be exported, by their paths.
 fn files(sandbox: &Sandbox, volume: &str, to: &str) -> BTreeMap<PathBuf, Vec<u8>> {
-    // What cannot be read is left out, which is why it may fail.
+    // The export leaves unreadable files out, so it may fail.
     sandbox.run(["export", &format!("{volume}:/tree"), to]);
     let (root, mut found) = (sandbox.path(to), BTreeMap::new());
     let mut waiting = vec![root.clone()];
@@ -50,13 +50,13 @@ fn bytes(volume: &Path) -> Vec<u8> {
 }
 
 #[test]
-fn a_check_changes_nothing_that_is_kept() {
+fn check_changes_no_byte_of_the_volume() {
     let sandbox = damaged();
     let before = bytes(&sandbox.path("vol"));
     assert_eq!(sandbox.run(["fsck", "vol"]).status.code(), Some(4));
     assert!(bytes(&sandbox.path("vol")) == before);
 
-    // One that was not closed would be recovered by being opened.
+    // Opening a volume that was not closed would recover it.
     for medium in ["dram", "paged"] {
         let sandbox = Sandbox::new();
         sandbox.succeed(["mkfs", "vol", "--size", "64M", "--medium", medium]);
@@ -69,7 +69,7 @@ fn a_check_changes_nothing_that_is_kept() {
 }
 
 #[test]
-fn a_repair_replaces_the_volume_and_keeps_the_damaged_one() {
+fn repair_replaces_and_keeps_the_damaged_volume() {
     let sandbox = damaged();
     let before = bytes(&sandbox.path("vol"));
     let readable = files(&sandbox, "vol", "before");
@@ -88,7 +88,7 @@ fn a_repair_replaces_the_volume_and_keeps_the_damaged_one() {
     }
     sandbox.succeed(["fsck", "--repair", "vol"]);
 
-    // What is in the way stays, and so does the volume.
+    // An existing target stays, and so does the volume.
     fs::write(segment(&sandbox), &before).unwrap();
     sandbox.fail(4, &["vol.damaged", "in the way"], ["fsck", "--repair", "vol"]);
     fs::remove_dir_all(sandbox.path("vol.damaged")).unwrap();
@@ -97,7 +97,7 @@ fn a_repair_replaces_the_volume_and_keeps_the_damaged_one() {
 }
 
 #[test]
-fn a_repair_into_another_volume_leaves_the_damaged_one_alone() {
+fn repair_into_another_place_keeps_the_damaged_volume() {
     let sandbox = damaged();
     let before = bytes(&sandbox.path("vol"));
     let output = sandbox.run(["fsck", "--json", "--repair", "--into", "new", "vol"]);
@@ -112,7 +112,7 @@ fn a_repair_into_another_volume_leaves_the_damaged_one_alone() {
 }
 
 #[test]
-fn a_repair_of_what_is_no_volume_is_8_and_of_a_truncated_one_saves_the_rest() {
+fn repair_of_truncated_volume_saves_the_rest() {
     let sandbox = Sandbox::with_volume("64M");
     fs::create_dir(sandbox.path("tree")).unwrap();
     fill(&sandbox.path("tree"), 300, 3000).unwrap();

@@ -25,17 +25,19 @@ impl Sandbox {
 }
 
 #[test]
-fn a_script_stops_at_the_first_error_or_goes_on() {
+fn script_stops_at_first_error_or_goes_on() {
     let sandbox = Sandbox::with_script(SCRIPT);
     let output = sandbox.run(["run", "script", "vol"]);
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     assert_eq!(
         String::from_utf8_lossy(&output.stdout),
-        "2 mkdir /dir 0755 = 0\n3 creat /dir/a 0600 = 0\n4 unlink /none = ENOENT (No such file or directory)\n"
+        "2 mkdir /dir 0755 = 0\n3 creat /dir/a 0600 = 0\n\
+         4 unlink /none = ENOENT (No such file or directory)\n"
     );
     assert_eq!(
         String::from_utf8_lossy(&output.stderr),
-        "eyrie: stopped at a call that failed: script:4: unlink: No such file or directory: --keep-going goes on after it\n"
+        "eyrie: stopped at a call that failed: script:4: unlink: No such file or directory: \
+         --keep-going goes on after it\n"
     );
     assert!(sandbox.succeed(["ls", "-l", "vol:/dir/a"]).contains(" 0 "));
     let output = sandbox.run(["run", "--keep-going", "script", "vol"]);
@@ -56,7 +58,7 @@ fn a_script_stops_at_the_first_error_or_goes_on() {
 }
 
 #[test]
-fn a_script_comes_from_standard_input_and_needs_no_umask() {
+fn script_from_standard_input_ignores_the_umask() {
     let sandbox = Sandbox::with_volume("64M");
     let mut command = sandbox.command(["run", "-", "vol"]);
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
@@ -68,7 +70,7 @@ fn a_script_comes_from_standard_input_and_needs_no_umask() {
 }
 
 #[test]
-fn a_bad_script_changes_nothing() {
+fn bad_script_changes_nothing() {
     let sandbox = Sandbox::with_script("creat /a\nwrite /a 0 2G 1\n");
     let output = sandbox.run(["run", "script", "vol"]);
     assert_eq!(output.status.code(), Some(2));
@@ -88,7 +90,7 @@ fn a_bad_script_changes_nothing() {
 }
 
 #[test]
-fn all_calls_are_made_though_nobody_reads() {
+fn all_calls_run_with_closed_output() {
     let script: String = (0..3000).map(|number| format!("creat /file-{number}\n")).collect();
     let sandbox = Sandbox::with_script(&script);
     let mut command = sandbox.command(["run", "script", "vol"]);
@@ -100,7 +102,7 @@ fn all_calls_are_made_though_nobody_reads() {
 }
 
 #[test]
-fn canonical_trees_are_compared_as_text() {
+fn canonical_trees_compare_as_text() {
     let sandbox =
         Sandbox::with_script("mkdir /d\ncreat /d/a\ncreat /d-b\nlink /d/a /d/c\nutimes /d-b 1 2.5\n");
     sandbox.succeed(["run", "script", "vol"]);

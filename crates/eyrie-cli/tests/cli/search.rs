@@ -9,7 +9,7 @@ use eyrie::{Credentials, Kind, Posix, PosixExt, Volume};
 
 use crate::Sandbox;
 
-/// A volume with files that differ in all that one can look for.
+/// A volume with files that differ in every attribute that `find` compares.
 fn sandbox_with_files() -> Sandbox {
     let sandbox = Sandbox::with_volume("64M");
     let volume = Volume::open(sandbox.path("vol")).unwrap();
@@ -26,7 +26,7 @@ fn sandbox_with_files() -> Sandbox {
     sandbox
 }
 
-/// What `find` finds under `/a`, sorted and without the volume's name.
+/// The results of `find` under `/a`, sorted and without the name of the volume.
 fn found(sandbox: &Sandbox, conditions: &[&str]) -> Vec<String> {
     let output = sandbox.succeed(["find", "vol:/a"].iter().chain(conditions));
     let lines =
@@ -35,7 +35,7 @@ fn found(sandbox: &Sandbox, conditions: &[&str]) -> Vec<String> {
 }
 
 #[test]
-fn find_shows_what_fits_all_conditions() {
+fn find_shows_entries_that_meet_all_conditions() {
     let sandbox = sandbox_with_files();
     let all = [
         "a",
@@ -97,7 +97,7 @@ fn find_compares_times() {
 }
 
 #[test]
-fn find_speaks_to_scripts() {
+fn find_prints_nul_and_json() {
     let sandbox = Sandbox::with_volume("64M");
     fs::create_dir(sandbox.path("tree")).unwrap();
     fs::write(sandbox.path("tree/new\nline"), "12345").unwrap();
@@ -111,7 +111,7 @@ fn find_speaks_to_scripts() {
     assert_eq!((&json[0]["path"], &json[0]["size"]), (&"/tree/new\nline".into(), &5.into()));
 }
 
-/// The numbers of `du`, with the names of what they count.
+/// The lines of `du`: names and their numbers.
 fn sizes(sandbox: &Sandbox, arguments: &[&str]) -> Vec<(String, u64)> {
     let output = sandbox.succeed(["du"].iter().chain(arguments));
     let line = |line: &str| {
@@ -122,7 +122,7 @@ fn sizes(sandbox: &Sandbox, arguments: &[&str]) -> Vec<(String, u64)> {
 }
 
 #[test]
-fn du_adds_up_what_is_below() {
+fn du_sums_directories() {
     let sandbox = Sandbox::with_volume("64M");
     let volume = Volume::open(sandbox.path("vol")).unwrap();
     let files = volume.files(Credentials::of_process());
@@ -148,7 +148,7 @@ fn du_adds_up_what_is_below() {
     assert_eq!(sizes(&sandbox, &["-d", "1", "vol:/"]), named(&[in_a, root]));
     assert_eq!(sizes(&sandbox, &["-s", "vol:/"]), named(&[root]));
     assert_eq!(sizes(&sandbox, &["-sc", "vol:/a", "vol:/a/b"]), named(&[in_a, ("total", a)]));
-    // What was counted once does not count again.
+    // A place that was counted once does not count again.
     assert_eq!(sizes(&sandbox, &["-sc", "vol:/a/b", "vol:/again"]), named(&[in_b, ("total", b)]));
     let files = sizes(&sandbox, &["-a", "--apparent-size", "vol:/"]);
     let names: Vec<&str> = files.iter().map(|(name, _)| name.as_str()).collect();
@@ -169,7 +169,7 @@ fn du_adds_up_what_is_below() {
 }
 
 #[test]
-fn du_speaks_to_scripts() {
+fn du_prints_json() {
     let sandbox = Sandbox::with_volume("64M");
     sandbox.succeed(["mkfs", "two", "--size", "64M"]);
     fs::write(sandbox.path("file"), vec![0; 5000]).unwrap();
@@ -185,7 +185,7 @@ fn du_speaks_to_scripts() {
 }
 
 #[test]
-fn what_cannot_be_read_is_told_and_the_rest_is_shown() {
+fn unreadable_entry_is_reported_and_the_rest_shown() {
     if !crate::is_root() {
         return;
     }
@@ -201,7 +201,7 @@ fn what_cannot_be_read_is_told_and_the_rest_is_shown() {
         }
     }
     for arguments in [["find", "vol:/"], ["du", "vol:/"]] {
-        // Where the command itself is out of reach for others, nothing is tested.
+        // If other users cannot run the command, nothing is tested.
         let Ok(output) = sandbox.command(arguments).uid(65_534).gid(65_534).output() else { return };
         let complaints = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!(output.status.code(), Some(1), "{complaints}");

@@ -9,7 +9,7 @@ use eyrie_testkit::tree_fixture::fill;
 use crate::Sandbox;
 
 #[test]
-fn a_sound_volume_is_0_however_it_was_closed() {
+fn sound_volume_is_0_closed_or_not() {
     let sandbox = Sandbox::with_volume("64M");
     sandbox.succeed(["fsck", "vol"]);
     sandbox.kill_an_import();
@@ -18,7 +18,7 @@ fn a_sound_volume_is_0_however_it_was_closed() {
 }
 
 #[test]
-fn a_broken_volume_is_4_whoever_listens() {
+fn broken_volume_is_4_with_closed_output() {
     let sandbox = Sandbox::with_volume("64M");
     fs::create_dir(sandbox.path("tree")).unwrap();
     fill(&sandbox.path("tree"), 300, 3000).unwrap();
@@ -61,7 +61,7 @@ pub fn break_something(sandbox: &Sandbox) {
 }
 
 #[test]
-fn what_cannot_be_checked_is_8() {
+fn uncheckable_volume_is_8() {
     let sandbox = Sandbox::with_volume("64M");
     fs::write(sandbox.path("file"), "x").unwrap();
     for name in ["missing", "file"] {
@@ -72,7 +72,7 @@ fn what_cannot_be_checked_is_8() {
     volume.close().unwrap();
     let full = fs::File::options().write(true).open("/dev/full").unwrap();
     let output = sandbox.command(["fsck", "vol"]).stdout(full).output().unwrap();
-    assert_eq!(output.status.code(), Some(8), "a verdict that nobody gets: {output:?}");
+    assert_eq!(output.status.code(), Some(8), "a report that cannot be printed: {output:?}");
     sandbox.succeed(["fsck", "vol"]);
 }
 

@@ -11,7 +11,7 @@ use eyrie_testkit::tree_fixture::{Manifest, grow};
 use crate::Sandbox;
 
 #[test]
-fn every_attribute_survives_a_volume() {
+fn import_and_export_keep_every_attribute() {
     ["auto", "paged"].into_iter().for_each(round_trip);
 }
 
@@ -37,7 +37,8 @@ fn round_trip(medium: &str) {
     assert!(differences.is_empty(), "{differences:#?}");
 }
 
-/// Gives a file an access control list: other than the mode says, user 1000 may read it. Whether the host can.
+/// Gives a file an access control list, which lets user 1000 read it against its mode. Returns false if the
+/// host has no such lists.
 fn set_access_control_list(path: &Path) -> bool {
     let entries: [(u16, u16, u32); 5] =
         [(1, 6, u32::MAX), (2, 4, 1000), (4, 0, u32::MAX), (16, 4, u32::MAX), (32, 0, u32::MAX)];
@@ -51,7 +52,7 @@ fn set_access_control_list(path: &Path) -> bool {
 }
 
 #[test]
-fn extended_attributes_that_cannot_be_kept_are_told() {
+fn xattrs_that_cannot_be_kept_are_reported() {
     let sandbox = Sandbox::with_volume("64M");
     fs::create_dir(sandbox.path("tree")).unwrap();
     fs::write(sandbox.path("tree/file"), "bytes").unwrap();
@@ -71,7 +72,7 @@ fn extended_attributes_that_cannot_be_kept_are_told() {
 }
 
 #[test]
-fn a_real_tree_is_the_same_to_diff() {
+fn real_tree_is_equal_for_diff() {
     let real = ["/usr/include", "/usr/lib/python3", "/etc"].map(Path::new);
     let Some(real) = real.into_iter().find(|path| path.is_dir()) else { return };
     let sandbox = Sandbox::with_volume("2G");
@@ -97,7 +98,7 @@ fn verbose_import_prints_every_path() {
 }
 
 #[test]
-fn a_volume_is_not_imported_into_itself() {
+fn volume_is_not_imported_into_itself() {
     let sandbox = Sandbox::with_volume("64M");
     fs::write(sandbox.path("file"), "x").unwrap();
     sandbox.succeed(["import", ".", "vol:/all"]);
@@ -106,7 +107,7 @@ fn a_volume_is_not_imported_into_itself() {
 }
 
 #[test]
-fn what_cannot_be_read_is_counted() {
+fn unreadable_files_are_counted() {
     if crate::is_root() {
         return;
     }
@@ -128,7 +129,8 @@ fn islands(size: u64) -> [(u64, Vec<u8>); 3] {
     [(0, b"start".to_vec()), (size / 2 + 12345, vec![7; 100_000]), (size - 1, b"x".to_vec())]
 }
 
-/// Makes a file with islands, as large as the host lets it be up to 16 TiB. Its size.
+/// Makes a sparse file with a few islands of data, as large as the host allows up to 16 TiB. Returns its
+/// size.
 fn make_large(path: &Path) -> u64 {
     let file = fs::File::create(path).unwrap();
     let largest = [1 << 44, (1 << 44) - 4096, 1 << 40];
@@ -150,11 +152,11 @@ fn assert_is_large(path: &Path, size: u64) {
 }
 
 #[test]
-fn files_of_16_tib_take_the_time_and_space_of_their_data() {
+fn sparse_files_of_16_tib_cost_only_their_data() {
     let disk = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     for (sandbox, medium) in [(Sandbox::new(), "dram"), (Sandbox { dir: disk }, "paged")] {
         let succeed = |arguments: &[&str]| {
-            // What takes the time of the size takes days.
+            // Work in proportion to the size would take days.
             let mut command = Command::new("timeout");
             command.args(["60", env!("CARGO_BIN_EXE_eyrie")]).args(arguments).current_dir(sandbox.path("."));
             let output = command.output().unwrap();

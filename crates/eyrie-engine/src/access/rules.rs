@@ -1,8 +1,8 @@
-//! The protections that an administrator of Linux switches on and off: `fs.protected_hardlinks`, `fs.protected_symlinks`,
-//! `fs.protected_fifos` and `fs.protected_regular` of `sysctl`.
+//! The protections that an administrator of Linux can enable: `fs.protected_hardlinks`,
+//! `fs.protected_symlinks`, `fs.protected_fifos` and `fs.protected_regular` of `sysctl`.
 //!
-//! They keep users from misleading others in directories that many may write. Root obeys them like anybody, but for hard
-//! links.
+//! They keep users from misleading others in directories that many users may write to. They apply to root
+//! as well, except the one for hard links.
 
 use super::{Credentials, GROUP_EXECUTE, Protection, Rights, SET_GID, SET_UID, STICKY, check};
 use crate::{Error, Kind, Result};
@@ -10,33 +10,34 @@ use crate::{Error, Kind, Result};
 const WRITABLE_BY_ALL: u16 = 0o002;
 const WRITABLE_BY_GROUP: u16 = 0o020;
 
-/// Sticky directories in which an object of a third user is not opened with `O_CREAT`.
+/// Sticky directories in which `O_CREAT` does not open an object of a third user.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub enum Sticky {
-    /// None (0).
+    /// No directories (0).
     #[default]
     None,
-    /// Those that all may write (1).
+    /// Directories that all users may write to (1).
     WritableByAll,
-    /// Also those that the group may write (2).
+    /// Also directories that the group may write to (2).
     WritableByGroup,
 }
 
-/// The protections that are on. The default is hard links alone.
+/// The protections that are enabled. By default only the one for hard links.
 ///
-/// All four are off in a kernel that nobody configured. Distributions of Linux switch most of them on.
+/// A Linux kernel enables none of them by itself; distributions enable most of them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct AccessRules {
-    /// `fs.protected_hardlinks`: a user gives another name only to objects of its own, and to regular files without
-    /// dangerous set-id bits that it may read and write. The kernel's default is off, this one's on.
+    /// `fs.protected_hardlinks`: a user can link only its own objects, and regular files that it may read
+    /// and write and that have no dangerous set-id bits. Off by default in the kernel, on by default here.
     pub protected_hardlinks: bool,
-    /// `fs.protected_symlinks`: in a sticky directory that all may write, a symbolic link at the end of a path is followed
-    /// only by its owner, or if it belongs to the owner of the directory. The kernel's default is off, and so is this.
+    /// `fs.protected_symlinks`: in a sticky directory that all users may write to, a symbolic link at the
+    /// end of a path is followed only by its owner, or if it belongs to the owner of the directory. Off by
+    /// default in the kernel, and here.
     pub protected_symlinks: bool,
-    /// `fs.protected_fifos`: in a sticky directory, a pipe of neither the caller nor the owner of the directory is not
-    /// opened with `O_CREAT`. The kernel's default is off, and so is this.
+    /// `fs.protected_fifos`: in a sticky directory, `O_CREAT` does not open a pipe that belongs neither to
+    /// the caller nor to the owner of the directory. Off by default in the kernel, and here.
     pub protected_fifos: Sticky,
-    /// `fs.protected_regular`: the same of regular files. The kernel's default is off, and so is this.
+    /// `fs.protected_regular`: the same for regular files. Off by default in the kernel, and here.
     pub protected_regular: Sticky,
 }
 
@@ -47,7 +48,7 @@ impl Default for AccessRules {
 }
 
 impl AccessRules {
-    /// No protection, as in a kernel that nobody configured.
+    /// No protection, the default of the kernel.
     pub const NONE: AccessRules = AccessRules {
         protected_hardlinks: false,
         protected_symlinks: false,
@@ -55,7 +56,7 @@ impl AccessRules {
         protected_regular: Sticky::None,
     };
 
-    /// The protections of this host, read from `/proc/sys/fs`. One that cannot be read is as by default.
+    /// The protections of this host, read from `/proc/sys/fs`. A value that cannot be read has its default.
     pub fn of_host() -> AccessRules {
         let value = |name: &str| -> Option<u32> {
             let text = std::fs::read_to_string(format!("/proc/sys/fs/protected_{name}")).ok()?;
@@ -74,8 +75,8 @@ impl AccessRules {
         }
     }
 
-    /// The sticky directories in which objects of this kind are protected. For kinds without a rule of their own, those
-    /// that all may write.
+    /// The sticky directories in which objects of this kind are protected. For kinds without a rule of
+    /// their own, directories that all users may write to.
     fn sticky(self, kind: Kind) -> Sticky {
         match kind {
             Kind::File => self.protected_regular,
@@ -85,15 +86,15 @@ impl AccessRules {
     }
 }
 
-/// Whether [`check_open_for_create`] looks at who owns an object of this kind in `dir`.
+/// True if [`check_open_for_create`] depends on the owner of an object of this kind in `dir`.
 #[inline]
 pub fn guards_opens(rules: AccessRules, dir: &Protection, kind: Kind) -> bool {
     dir.mode & STICKY != 0 && rules.sticky(kind) != Sticky::None
 }
 
-/// Whether `who` may open with `O_CREAT` an `object` that is already there in `dir`. In a sticky directory that anybody may
-/// write, Linux lets nobody (root included) do so with a symbolic link, socket or device of a third user, nor with what
-/// `rules` protect.
+/// Checks that `who` may open an existing `object` of `dir` with `O_CREAT`. In a sticky directory that all
+/// users may write to, Linux refuses this for a symbolic link, socket or device of a third user, and for
+/// objects that `rules` protect. The refusal includes root.
 ///
 /// # Errors
 /// `AccessDenied`.
@@ -112,14 +113,14 @@ pub fn check_open_for_create(
     if dir.mode & guarded == 0 { Ok(()) } else { Err(Error::AccessDenied) }
 }
 
-/// Whether [`check_follow`] looks at who owns a symbolic link in `dir`.
+/// True if [`check_follow`] depends on the owner of a symbolic link in `dir`.
 #[inline]
 pub fn guards_links(rules: AccessRules, dir: &Protection) -> bool {
     let shared = STICKY | WRITABLE_BY_ALL;
     rules.protected_symlinks && dir.mode & shared == shared
 }
 
-/// Whether `who` may follow the symbolic link `link` in `dir` at the end of a path.
+/// Checks that `who` may follow the symbolic link `link` in `dir` at the end of a path.
 ///
 /// # Errors
 /// `AccessDenied`.
@@ -133,7 +134,7 @@ pub fn check_follow(
     if own || !guards_links(rules, dir) { Ok(()) } else { Err(Error::AccessDenied) }
 }
 
-/// Whether `who` may give `object` another name, see [`AccessRules::protected_hardlinks`].
+/// Checks that `who` may give `object` another name, see [`AccessRules::protected_hardlinks`].
 ///
 /// # Errors
 /// `NotPermitted`.

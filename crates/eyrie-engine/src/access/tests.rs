@@ -1,4 +1,4 @@
-//! Who may do what, case by case.
+//! Permissions, case by case.
 
 use super::*;
 
@@ -20,7 +20,7 @@ fn user() -> Credentials {
 }
 
 #[test]
-fn the_first_class_that_fits_decides() {
+fn first_matching_permission_class_decides() {
     let (r, w, x) = (Rights::READ, Rights::WRITE, Rights::EXECUTE);
     for (object, rights, granted) in [
         (file(0o400, 1, 10), r, true),
@@ -41,7 +41,7 @@ fn the_first_class_that_fits_decides() {
 }
 
 #[test]
-fn root_executes_only_what_somebody_may() {
+fn root_executes_only_executable_files() {
     let root = Credentials::root();
     for (object, rights, granted) in [
         (file(0, 1, 1), Rights::READ | Rights::WRITE, true),
@@ -54,7 +54,7 @@ fn root_executes_only_what_somebody_may() {
 }
 
 #[test]
-fn sticky_directories_protect_the_entries_of_others() {
+fn sticky_directory_protects_entries_of_others() {
     for (who, dir, victim, errno) in [
         (user(), dir(0o1777, 2, 2), file(0, 2, 2), Some(rustix::io::Errno::PERM)),
         (user(), dir(0o1777, 2, 2), file(0, 1, 2), None),
@@ -69,7 +69,7 @@ fn sticky_directories_protect_the_entries_of_others() {
 }
 
 #[test]
-fn set_id_bits_survive_only_where_linux_keeps_them() {
+fn set_id_bits_survive_as_on_linux() {
     let root = Credentials::root();
     for (who, before, written, owned) in [
         (&user(), file(0o6777, 1, 10), 0o777, 0o777),
@@ -92,7 +92,7 @@ fn directories_keep_their_set_id_bits() {
 }
 
 #[test]
-fn owners_give_files_to_their_own_groups_only() {
+fn owner_gives_file_only_to_own_groups() {
     let own = file(0o644, 1, 10);
     for (object, uid, gid, allowed) in [
         (own, None, Some(11), true),
@@ -109,7 +109,7 @@ fn owners_give_files_to_their_own_groups_only() {
 }
 
 #[test]
-fn chmod_takes_the_set_group_id_bit_from_outsiders() {
+fn chmod_by_outsider_drops_set_gid() {
     assert_eq!(chmod(&user(), &file(0, 1, 11), 0o2755).ok(), Some(0o2755));
     assert_eq!(chmod(&user(), &file(0, 1, 12), 0o2755).ok(), Some(0o755));
     assert_eq!(chmod(&Credentials::root(), &file(0, 1, 12), 0o2755).ok(), Some(0o2755));
@@ -117,7 +117,7 @@ fn chmod_takes_the_set_group_id_bit_from_outsiders() {
 }
 
 #[test]
-fn times_are_set_by_owners_and_touched_by_writers() {
+fn owners_set_times_writers_touch_them() {
     for (object, now, errno) in [
         (file(0, 1, 1), false, None),
         (file(0o666, 2, 2), true, None),
@@ -130,7 +130,7 @@ fn times_are_set_by_owners_and_touched_by_writers() {
 }
 
 #[test]
-fn odd_things_of_third_users_in_sticky_directories_are_not_opened_for_creating() {
+fn sticky_directory_refuses_create_open_of_foreign_object() {
     let link = |uid| object(Kind::Symlink, 0o777, uid, 0);
     for (dir, object, allowed) in [
         (dir(0o1777, 2, 2), link(3), false),
@@ -149,14 +149,14 @@ fn odd_things_of_third_users_in_sticky_directories_are_not_opened_for_creating()
 }
 
 #[test]
-fn every_namespace_of_extended_attributes_has_its_rules() {
+fn xattr_namespaces_have_their_rules() {
     use rustix::io::Errno;
     let (perm, access, none) = (Some(Errno::PERM), Some(Errno::ACCESS), Some(Errno::NODATA));
     let (unknown, invalid) = (Some(Errno::OPNOTSUPP), Some(Errno::INVAL));
     let (own, open, closed) = (file(0o600, 1, 10), file(0o666, 2, 12), file(0o600, 2, 12));
     let (sticky, fifo) = (dir(0o1777, 2, 12), object(Kind::Fifo, 0o666, 1, 10));
     let root = Credentials::root();
-    // Who, of what, the name; what getting and setting answer.
+    // The user, the object and the name; the results of getting and setting.
     type Case<'a> = (&'a Credentials, Protection, &'a [u8], Option<Errno>, Option<Errno>);
     let cases: [Case<'_>; 24] = [
         (&user(), own, b"user.a", None, None),
@@ -195,7 +195,7 @@ fn every_namespace_of_extended_attributes_has_its_rules() {
 }
 
 #[test]
-fn links_are_for_those_who_could_have_copied() {
+fn protected_hardlinks_allow_own_or_readable_files() {
     for (object, allowed) in [
         (file(0, 1, 1), true),
         (file(0o666, 2, 2), true),
@@ -212,7 +212,7 @@ fn links_are_for_those_who_could_have_copied() {
 }
 
 #[test]
-fn new_objects_inherit_the_group_of_set_group_id_directories() {
+fn new_object_inherits_group_of_set_gid_directory() {
     let masked = user().with_umask(0o022);
     let (plain, set) = (dir(0o777, 2, 12), dir(0o2777, 2, 12));
     for (who, parent, kind, mode, want) in [
@@ -239,7 +239,7 @@ fn clones_share_the_id_that_caches_use() {
 }
 
 #[test]
-fn protected_links_are_followed_by_their_owner_or_if_the_directory_has_the_same() {
+fn protected_symlink_follows_owner_of_link_or_directory() {
     let on = AccessRules { protected_symlinks: true, ..AccessRules::NONE };
     let link = |uid| object(Kind::Symlink, 0o777, uid, 0);
     for (who, dir, link, allowed) in [
@@ -258,12 +258,13 @@ fn protected_links_are_followed_by_their_owner_or_if_the_directory_has_the_same(
 }
 
 #[test]
-fn protected_pipes_and_files_of_third_users_are_not_opened_for_creating() {
+fn protected_pipes_and_files_refuse_create_open() {
     let rules = |kind, sticky| match kind {
         Kind::File => AccessRules { protected_regular: sticky, ..AccessRules::NONE },
         _ => AccessRules { protected_fifos: sticky, ..AccessRules::NONE },
     };
-    // In which directory, whose object; whether it is opened with 0, 1 and 2.
+    // The mode of the directory and the owner of the object; true if it is opened with the values 0, 1 and
+    // 2.
     for (dir, uid, allowed) in [
         (dir(0o1777, 2, 2), 3, [true, false, false]),
         (dir(0o1777, 2, 2), 2, [true, true, true]),

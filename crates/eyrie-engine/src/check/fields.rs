@@ -1,18 +1,19 @@
-//! The fields of one object that nothing else in the volume says again.
+//! The fields of an object that are not redundant with anything else in the volume.
 //!
-//! Each must have a value that a call could have stored, because readers hand it on as it is. Numbers of which every value
-//! is possible need no look: user and group ids, seconds, versions, `time_epoch`, `follows`, `sealed`.
+//! Each must have a value that a call could have stored, because readers pass it on unchecked. Fields in
+//! which every value is possible are not checked: user and group ids, seconds, versions, `times_version`,
+//! `follows`, `sealed`.
 
 use std::mem::offset_of;
 
-use eyrie_medium::Addr;
 use eyrie_medium::epoch::pin;
 
 use crate::object::header::{Cold, Header, Hot, Identity};
-use crate::object::{mfile, xattr};
+use crate::object::mfile::{self, FileTree};
+use crate::object::xattr::{self, XattrRoot};
 use crate::op::{DEVICE_MAX, TARGET_MAX, is_xattr_name};
+use crate::tables::layout::{VOLUME_PAGE, VolumePage};
 use crate::volume::Volume;
-use crate::volume::layout::{VOLUME_PAGE, VolumePage};
 use crate::{Error, Kind, ObjectId, Result, Time};
 
 /// True if the nanoseconds of a time are below one second.
@@ -23,7 +24,7 @@ pub(super) fn is_possible(time: Time) -> bool {
 /// Checks the fields of the object `id`, whose storage is sound.
 ///
 /// # Errors
-/// `Corrupt` at the first that is impossible; `Fault`.
+/// `Corrupt` at the first impossible field; `Fault`.
 pub(super) fn check(volume: &Volume, id: ObjectId) -> Result<()> {
     let _pin = pin();
     let medium = volume.medium();
@@ -35,11 +36,11 @@ pub(super) fn check(volume: &Volume, id: ObjectId) -> Result<()> {
     if let Some(what) = found {
         return Err(Error::corrupt(header.addr(), what));
     }
-    xattr::visit(medium, cold.xattrs(), &mut |name, _| match is_xattr_name(name) {
+    xattr::visit(medium, XattrRoot::of(header, &cold), &mut |name, _| match is_xattr_name(name) {
         true => Ok(()),
         false => Err(Error::corrupt(header.addr(), "name of an extended attribute with a zero byte")),
     })?;
-    if id.kind() == Kind::Symlink { target(volume, header.addr(), &hot) } else { Ok(()) }
+    if id.kind() == Kind::Symlink { target(volume, header, &hot) } else { Ok(()) }
 }
 
 fn of_identity(identity: &Identity, generation_limit: u64) -> Option<&'static str> {
@@ -47,11 +48,11 @@ fn of_identity(identity: &Identity, generation_limit: u64) -> Option<&'static st
     if identity.reserved_flags != [0; 3] || identity.reserved != [0; 4] {
         Some("reserved bytes of an object header are not zero")
     } else if identity.realm != 0 {
-        Some("object of a realm that there is not")
+        Some("object of an unknown realm")
     } else if identity.generation >= generation_limit {
         Some("generation that was never given out")
     } else if !is_possible(created) {
-        Some("creation time with a second of nanoseconds or more")
+        Some("creation time with a billion nanoseconds or more")
     } else {
         None
     }
@@ -61,17 +62,17 @@ fn of_attributes(id: ObjectId, hot: &Hot, cold: &Cold) -> Option<&'static str> {
     let kind = id.kind();
     let flags = if kind == Kind::File { Cold::SPARSE } else { 0 };
     if !is_possible(hot.modified) {
-        Some("modification time with a second of nanoseconds or more")
+        Some("modification time with a billion nanoseconds or more")
     } else if !is_possible(cold.accessed()) {
-        Some("access time with a second of nanoseconds or more")
+        Some("access time with a billion nanoseconds or more")
     } else if !hot.selector.follows() && !is_possible(cold.changed()) {
-        Some("change time with a second of nanoseconds or more")
+        Some("change time with a billion nanoseconds or more")
     } else if cold.mode > 0o7777 {
         Some("impossible permission bits")
     } else if cold.flags & !flags != 0 {
         Some("impossible flags")
     } else if kind == Kind::Directory && cold.links != 1 {
-        Some("directory with another number of links than one")
+        Some("directory with a link count other than 1")
     } else if matches!(kind, Kind::CharDevice | Kind::BlockDevice) && cold.parent_or_device > DEVICE_MAX {
         Some("device number of more than 32 bits")
     } else if !kind.has_data() && hot.size != 0 {
@@ -84,14 +85,14 @@ fn of_attributes(id: ObjectId, hot: &Hot, cold: &Cold) -> Option<&'static str> {
 }
 
 /// Checks the target of a symbolic link: 1 to 4095 bytes, none of them zero.
-fn target(volume: &Volume, addr: Addr, hot: &Hot) -> Result<()> {
-    let corrupt = |what| Err(Error::corrupt(addr, what));
+fn target(volume: &Volume, header: Header, hot: &Hot) -> Result<()> {
+    let corrupt = |what| Err(Error::corrupt(header.addr(), what));
     if hot.size == 0 || hot.size > TARGET_MAX as u64 {
         return corrupt("symbolic link with a target of an impossible length");
     }
     let mut target = [0; TARGET_MAX];
     let target = &mut target[..hot.size as usize];
-    let count = mfile::read(volume.medium(), hot.root, hot.size, 0, target)?;
+    let count = mfile::read(volume.medium(), FileTree::of(header, hot), 0, target)?;
     if target[..count].contains(&0) || count < target.len() {
         return corrupt("symbolic link whose target has a zero byte");
     }

@@ -1,24 +1,22 @@
-//! What each Op does.
+//! The effect of each Op on the model.
 
 use std::collections::BTreeSet;
 
-use super::data::{Data, PAGE};
-use super::state::{Body, Directory, State};
-use crate::op::{DEVICE_MAX, XATTR_LIST_MAX, XATTR_SIZE_MAX, is_target, is_xattr_name};
+use eyrie_medium::PAGE_SIZE;
+
+use super::data::FileData;
+use super::state::{ModelBody, ModelDirectory, ModelState};
+use crate::op::{DEVICE_MAX, FILE_MAX, VALUE_MAX, XATTR_LIST_MAX, XATTR_SIZE_MAX, is_target, is_xattr_name};
 use crate::{
     Applied, AttributeChange, Content, Error, FallocateMode, Kind, ObjectId, Op, Owner, RenameMode, Result,
     SetIds, Time, XattrMode, access,
 };
 
-/// Largest file, in bytes.
-const MAX_SIZE: u64 = i64::MAX as u64;
-/// Largest value of a key, in bytes.
-const MAX_VALUE: usize = 64 << 20;
 /// All permission bits.
 const MODE_MASK: u16 = 0o7777;
 
-impl State {
-    /// Applies `op`. Everything is checked before anything is changed.
+impl ModelState {
+    /// Applies `op`. Checks everything before it changes anything.
     pub(super) fn apply(&mut self, op: &Op<'_>) -> Result<Applied> {
         match *op {
             Op::Create { dir, name, id, owner, content, time } => {
@@ -70,15 +68,15 @@ impl State {
             return Err(Error::NotFound);
         }
         let body = match (id.kind(), content) {
-            (Kind::File, Content::Empty) => Body::Data(Data::default()),
-            (Kind::File, Content::Bytes(bytes)) => Body::Data(Data::from_bytes(bytes)),
+            (Kind::File, Content::Empty) => ModelBody::Data(FileData::default()),
+            (Kind::File, Content::Bytes(bytes)) => ModelBody::Data(FileData::from_bytes(bytes)),
             (Kind::Symlink, Content::Bytes(target)) if is_target(target) => {
-                Body::Data(Data::from_bytes(target))
+                ModelBody::Data(FileData::from_bytes(target))
             }
-            (Kind::Directory, Content::Empty) => Body::Directory(Directory::new(dir)),
-            (Kind::Fifo | Kind::Socket, Content::Empty) => Body::Nothing,
+            (Kind::Directory, Content::Empty) => ModelBody::Directory(ModelDirectory::new(dir)),
+            (Kind::Fifo | Kind::Socket, Content::Empty) => ModelBody::Nothing,
             (Kind::CharDevice | Kind::BlockDevice, Content::Device(device)) if device <= DEVICE_MAX => {
-                Body::Device(device)
+                ModelBody::Device(device)
             }
             _ => return Err(Error::Invalid("an object of this kind cannot start with this content")),
         };
@@ -141,7 +139,7 @@ impl State {
         self.drop_name(id, time)
     }
 
-    /// In the order in which Linux checks: missing names, `NoReplace`, loops, one object under two names, kinds.
+    /// Checks in the order of Linux: missing names, `NoReplace`, loops, one object under two names, kinds.
     fn rename(
         &mut self,
         (from_dir, from_name): (ObjectId, &[u8]),
@@ -204,7 +202,7 @@ impl State {
         Ok(())
     }
 
-    /// Writes at `offset`, or at the end.
+    /// Writes at `offset`; `None` appends.
     fn write(
         &mut self,
         id: ObjectId,
@@ -219,7 +217,7 @@ impl State {
             return Ok(applied);
         }
         let offset = offset.unwrap_or(size);
-        if offset.checked_add(bytes.len() as u64).is_none_or(|end| end > MAX_SIZE) {
+        if offset.checked_add(bytes.len() as u64).is_none_or(|end| end > FILE_MAX) {
             return Err(Error::TooLarge);
         }
         self.file_mut(id)?.write(offset, bytes);
@@ -227,7 +225,7 @@ impl State {
         Ok(applied)
     }
 
-    /// The rest of a change of a file's bytes: its times and set-id bits.
+    /// The other effects of a change of a file's bytes: its times and set-id bits.
     fn written(&mut self, id: ObjectId, set_ids: SetIds, time: Time) -> Result<()> {
         let mode = &mut self.object_mut(id)?.owner.mode;
         *mode = access::mode_after(*mode, set_ids);
@@ -236,22 +234,22 @@ impl State {
 
     fn set_size(&mut self, id: ObjectId, size: u64) -> Result<()> {
         let data = self.file_mut(id)?;
-        if size > MAX_SIZE {
+        if size > FILE_MAX {
             return Err(Error::TooLarge);
         }
         data.set_size(size);
         Ok(())
     }
 
-    /// In the order in which ext4 checks: the range, its alignment, the largest size, the end of the file.
+    /// Checks in the order of ext4: the range, its alignment, the largest size, the end of the file.
     fn fallocate(&mut self, id: ObjectId, mode: FallocateMode, offset: u64, length: u64) -> Result<()> {
         let data = self.file_mut(id)?;
         if length == 0 {
             return Err(Error::Invalid("a range has at least one byte"));
         }
-        let end = offset.checked_add(length).filter(|&end| end <= MAX_SIZE).ok_or(Error::TooLarge)?;
-        if mode.shifts() && !(offset.is_multiple_of(PAGE) && length.is_multiple_of(PAGE)) {
-            return Err(Error::Invalid("only whole blocks can be taken out or put in"));
+        let end = offset.checked_add(length).filter(|&end| end <= FILE_MAX).ok_or(Error::TooLarge)?;
+        if mode.shifts() && !(offset.is_multiple_of(PAGE_SIZE) && length.is_multiple_of(PAGE_SIZE)) {
+            return Err(Error::Invalid("offset and length must be multiples of 4096"));
         }
         match mode {
             FallocateMode::Allocate | FallocateMode::KeepSize => {}
@@ -259,7 +257,7 @@ impl State {
                 data.punch(offset, end);
             }
             FallocateMode::CollapseRange if end < data.size() => data.collapse(offset, end),
-            FallocateMode::InsertRange if length > MAX_SIZE - data.size() => return Err(Error::TooLarge),
+            FallocateMode::InsertRange if length > FILE_MAX - data.size() => return Err(Error::TooLarge),
             FallocateMode::InsertRange if offset < data.size() => data.insert(offset, length),
             FallocateMode::CollapseRange | FallocateMode::InsertRange => {
                 return Err(Error::Invalid("the range is not within the file"));
@@ -271,10 +269,10 @@ impl State {
         Ok(())
     }
 
-    fn file_mut(&mut self, id: ObjectId) -> Result<&mut Data> {
+    fn file_mut(&mut self, id: ObjectId) -> Result<&mut FileData> {
         check_file(id)?;
         match &mut self.object_mut(id)?.body {
-            Body::Data(data) => Ok(data),
+            ModelBody::Data(data) => Ok(data),
             _ => unreachable!("the kind in an id is the kind of its object"),
         }
     }
@@ -345,14 +343,14 @@ impl State {
         if id.kind() != Kind::File {
             return Err(Error::Invalid("a value is a file"));
         }
-        if bytes.len() > MAX_VALUE {
+        if bytes.len() > VALUE_MAX {
             return Err(Error::TooLarge);
         }
         let Some(existing) = existing else {
             self.create(dir, name, id, owner, Content::Bytes(bytes), time)?;
             return Ok(Applied { offset: 0, created: true });
         };
-        *self.file_mut(existing)? = Data::from_bytes(bytes);
+        *self.file_mut(existing)? = FileData::from_bytes(bytes);
         self.touch(existing, time)?;
         Ok(Applied::default())
     }
@@ -363,7 +361,7 @@ impl State {
         self.remove_entry(dir, name, id, time)
     }
 
-    /// The only Op that may fail half-way, so it works on a copy.
+    /// A batch is the only Op that may fail half-way, so it works on a copy.
     fn batch(&mut self, batch_dir: ObjectId, ops: &[Op<'_>], time: Time) -> Result<()> {
         self.directory(batch_dir)?;
         let mut keys = BTreeSet::new();

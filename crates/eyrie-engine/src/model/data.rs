@@ -1,24 +1,24 @@
-//! The bytes of a file: pages that were written, zeros between them.
+//! The bytes of a file: the pages that were written, with zeros between them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-pub(super) const PAGE: u64 = 4096;
+use eyrie_medium::PAGE_SIZE;
 
-type Page = Arc<[u8; PAGE as usize]>;
+type Page = Arc<[u8; PAGE_SIZE as usize]>;
 
-/// Bytes of a file of any size up to 2^63 - 1. Invariant: no page begins at or past `size`, and the bytes of the last
-/// page past `size` are zero, so growing shows zeros without further work.
+/// Bytes of a file of any size up to 2^63 - 1. Invariant: no page begins at or past `size`, and the bytes
+/// of the last page past `size` are zero. So growing shows zeros without further work.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Data {
+pub(super) struct FileData {
     size: u64,
     /// Pages by number; shared between forks until one of them writes.
     pages: BTreeMap<u64, Page>,
 }
 
-impl Data {
-    pub(super) fn from_bytes(bytes: &[u8]) -> Data {
-        let mut data = Data::default();
+impl FileData {
+    pub(super) fn from_bytes(bytes: &[u8]) -> FileData {
+        let mut data = FileData::default();
         data.write(0, bytes);
         data
     }
@@ -28,10 +28,10 @@ impl Data {
     }
 
     pub(super) fn allocated(&self) -> u64 {
-        self.pages.len() as u64 * PAGE
+        self.pages.len() as u64 * PAGE_SIZE
     }
 
-    /// Stores `bytes`, of which the last is below 2^63. Nothing when there are none.
+    /// Stores `bytes`; the last one is below 2^63. An empty write has no effect.
     pub(super) fn write(&mut self, offset: u64, bytes: &[u8]) {
         if bytes.is_empty() {
             return;
@@ -39,9 +39,9 @@ impl Data {
         let mut at = offset;
         let mut rest = bytes;
         while !rest.is_empty() {
-            let within = (at % PAGE) as usize;
-            let (now, later) = rest.split_at(rest.len().min(PAGE as usize - within));
-            let page = self.pages.entry(at / PAGE).or_insert_with(|| Arc::new([0; PAGE as usize]));
+            let within = (at % PAGE_SIZE) as usize;
+            let (now, later) = rest.split_at(rest.len().min(PAGE_SIZE as usize - within));
+            let page = self.pages.entry(at / PAGE_SIZE).or_insert_with(|| Arc::new([0; PAGE_SIZE as usize]));
             Arc::make_mut(page)[within..within + now.len()].copy_from_slice(now);
             at += now.len() as u64;
             rest = later;
@@ -50,21 +50,24 @@ impl Data {
     }
 
     pub(super) fn set_size(&mut self, size: u64) {
-        self.pages.split_off(&size.div_ceil(PAGE));
-        if let Some(last) = self.pages.get_mut(&(size / PAGE)) {
-            Arc::make_mut(last)[(size % PAGE) as usize..].fill(0);
+        self.pages.split_off(&size.div_ceil(PAGE_SIZE));
+        if let Some(last) = self.pages.get_mut(&(size / PAGE_SIZE)) {
+            Arc::make_mut(last)[(size % PAGE_SIZE) as usize..].fill(0);
         }
         self.size = size;
     }
 
-    /// Makes a range zeros, and its whole pages holes.
+    /// Turns a range into zeros, and its whole pages into holes.
     pub(super) fn punch(&mut self, offset: u64, end: u64) {
-        let numbers: Vec<u64> =
-            self.pages.range(offset / PAGE..end.div_ceil(PAGE)).map(|(&number, _)| number).collect();
+        let numbers: Vec<u64> = self
+            .pages
+            .range(offset / PAGE_SIZE..end.div_ceil(PAGE_SIZE))
+            .map(|(&number, _)| number)
+            .collect();
         for number in numbers {
-            let start = number * PAGE;
-            let (from, to) = (offset.max(start) - start, end.min(start + PAGE) - start);
-            if (from, to) == (0, PAGE) {
+            let start = number * PAGE_SIZE;
+            let (from, to) = (offset.max(start) - start, end.min(start + PAGE_SIZE) - start);
+            if (from, to) == (0, PAGE_SIZE) {
                 self.pages.remove(&number);
             } else if let Some(page) = self.pages.get_mut(&number) {
                 Arc::make_mut(page)[from as usize..to as usize].fill(0);
@@ -72,18 +75,18 @@ impl Data {
         }
     }
 
-    /// Takes out a range of whole pages before the last byte.
+    /// Removes a range of whole pages that ends before the last byte.
     pub(super) fn collapse(&mut self, offset: u64, end: u64) {
-        let tail = self.pages.split_off(&(end / PAGE));
-        self.pages.split_off(&(offset / PAGE));
-        self.pages.extend(tail.into_iter().map(|(number, page)| (number - (end - offset) / PAGE, page)));
+        let tail = self.pages.split_off(&(end / PAGE_SIZE));
+        self.pages.split_off(&(offset / PAGE_SIZE));
+        self.pages.extend(tail.into_iter().map(|(number, page)| (number - (end - offset) / PAGE_SIZE, page)));
         self.size -= end - offset;
     }
 
-    /// Puts a hole of whole pages before the page at `offset`.
+    /// Inserts a hole of whole pages before the page at `offset`.
     pub(super) fn insert(&mut self, offset: u64, length: u64) {
-        let tail = self.pages.split_off(&(offset / PAGE));
-        self.pages.extend(tail.into_iter().map(|(number, page)| (number + length / PAGE, page)));
+        let tail = self.pages.split_off(&(offset / PAGE_SIZE));
+        self.pages.extend(tail.into_iter().map(|(number, page)| (number + length / PAGE_SIZE, page)));
         self.size += length;
     }
 
@@ -94,30 +97,30 @@ impl Data {
         }
         let length = (end - offset) as usize;
         out[..length].fill(0);
-        for (&number, page) in self.pages.range(offset / PAGE..end.div_ceil(PAGE)) {
-            let first = offset.max(number * PAGE);
-            let last = end.min((number + 1) * PAGE);
-            let from = &page[(first - number * PAGE) as usize..(last - number * PAGE) as usize];
+        for (&number, page) in self.pages.range(offset / PAGE_SIZE..end.div_ceil(PAGE_SIZE)) {
+            let first = offset.max(number * PAGE_SIZE);
+            let last = end.min((number + 1) * PAGE_SIZE);
+            let from = &page[(first - number * PAGE_SIZE) as usize..(last - number * PAGE_SIZE) as usize];
             out[(first - offset) as usize..(last - offset) as usize].copy_from_slice(from);
         }
         length
     }
 
-    /// Data is what lies in a page that was written.
+    /// The next offset in a page that was written.
     pub(super) fn next_data(&self, offset: u64) -> Option<u64> {
-        let (&number, _) = self.pages.range(offset / PAGE..).next()?;
-        Some(offset.max(number * PAGE)).filter(|&at| at < self.size)
+        let (&number, _) = self.pages.range(offset / PAGE_SIZE..).next()?;
+        Some(offset.max(number * PAGE_SIZE)).filter(|&at| at < self.size)
     }
 
     pub(super) fn next_hole(&self, offset: u64) -> Option<u64> {
         if offset >= self.size {
             return None;
         }
-        let mut number = offset / PAGE;
+        let mut number = offset / PAGE_SIZE;
         while self.pages.contains_key(&number) {
             number += 1;
         }
-        Some(offset.max(number * PAGE).min(self.size))
+        Some(offset.max(number * PAGE_SIZE).min(self.size))
     }
 }
 
@@ -125,7 +128,7 @@ impl Data {
 mod tests {
     use super::*;
 
-    fn all(data: &Data) -> Vec<u8> {
+    fn all(data: &FileData) -> Vec<u8> {
         let mut out = vec![0xee; data.size() as usize];
         assert_eq!(data.read(0, &mut out), out.len());
         out
@@ -133,7 +136,7 @@ mod tests {
 
     #[test]
     fn bytes_cut_off_do_not_come_back() {
-        let mut data = Data::from_bytes(&[7; 5000]);
+        let mut data = FileData::from_bytes(&[7; 5000]);
         data.set_size(4100);
         data.set_size(100);
         data.set_size(5000);
@@ -147,7 +150,7 @@ mod tests {
 
     #[test]
     fn an_empty_write_does_not_extend() {
-        let mut data = Data::default();
+        let mut data = FileData::default();
         data.write(10, &[]);
         assert_eq!(data.size(), 0);
         data.write(10, &[1]);
@@ -155,11 +158,11 @@ mod tests {
     }
 
     #[test]
-    fn a_write_far_out_costs_one_page_and_seeks_around_it() {
+    fn far_write_costs_one_page() {
         let far = 1 << 62;
-        let mut data = Data::default();
+        let mut data = FileData::default();
         data.write(far + 10, b"x");
-        assert_eq!(data.allocated(), PAGE);
+        assert_eq!(data.allocated(), PAGE_SIZE);
         assert_eq!(data.size(), far + 11);
         assert_eq!(data.next_data(0), Some(far));
         assert_eq!(data.next_data(far + 5), Some(far + 5));
@@ -173,9 +176,9 @@ mod tests {
     }
 
     #[test]
-    fn the_last_byte_of_all_can_be_written_and_read() {
+    fn last_byte_of_largest_file_is_writable() {
         let last = (1 << 63) - 2;
-        let mut data = Data::default();
+        let mut data = FileData::default();
         data.write(last, b"z");
         let mut out = [0; 3];
         assert_eq!(data.read(last, &mut out), 1);

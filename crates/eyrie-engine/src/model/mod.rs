@@ -1,22 +1,25 @@
-//! The reference model: an engine of in-memory maps under one lock, obviously correct; the oracle of all tests.
+//! The reference model: an engine of in-memory maps under one lock. It is simple enough to be obviously
+//! correct, and is the oracle of all tests.
 //!
-//! It accepts ids that another engine reserved, so the same [`Op`] can be applied to that engine and to the model, and
-//! the results compared. Not to be compared: [`Attributes::allocated`], the generation of a [`Birth`],
-//! [`Engine::directory_changes`], [`Engine::space`], and the cookies and order of [`Engine::list`]. Of
-//! [`Engine::seek`] only its meaning: what an engine calls a hole must read as zeros. To the model, data is every 4 KiB
-//! page that was written since the file was last shorter.
+//! It accepts ids that another engine reserved. So a test applies the same [`Op`] to that engine and to the
+//! model, and compares the results. Tests do not compare [`Attributes::allocated`], the generation of a
+//! [`Birth`], [`Engine::directory_changes`], [`Engine::space`], and the cookies and the order of
+//! [`Engine::list`]. For [`Engine::seek`] they compare only the meaning: a hole must read as zeros. In the
+//! model, data is every 4 KiB page that was written since the file was last shorter.
 //!
-//! Where more than one error applies, the model gives the first in this order: a directory that is none; a bad name; a
-//! stale directory; a stale object; a name that is taken or missing; a removed directory (`NotFound`); loops; kinds;
-//! emptiness; values out of range. It is Linux's, but that Linux misses a removed directory before it looks at names.
-//! What POSIX leaves open:
+//! If several errors apply, the model returns the first in this order: an id that is no directory; a bad
+//! name; a stale directory; a stale object; a name that exists or is missing; a removed directory
+//! (`NotFound`); loops; kinds; emptiness; values out of range. This is the order of Linux, except that
+//! Linux reports a removed directory before it looks at names.
 //!
-//! - A file cannot replace a directory above it: `IsDirectory` (Linux says `ENOTEMPTY` there).
-//! - `SetSize` sets the times even if the size stays; an empty `Write` or `Append` sets nothing.
-//! - An object whose last name is gone gets no new one: `Link` answers `NotFound`.
-//! - A `Batch` happens at its own time, whatever its parts say, in the order of its parts.
-//! - A removed directory that is still open is empty, has 0 links and no parent. A `Batch` there is refused, even if it
-//!   would do nothing, unless it has no parts.
+//! Decisions that POSIX leaves open:
+//!
+//! - A file cannot replace a directory above it: `IsDirectory` (Linux returns `ENOTEMPTY`).
+//! - `SetSize` sets the times even if the size stays. An empty `Write` or `Append` sets nothing.
+//! - An object without a name gets no new one: `Link` returns `NotFound`.
+//! - A `Batch` happens at its own time, not at the times of its parts, and in the order of its parts.
+//! - A removed directory that is still open is empty, has 0 links and no parent. It refuses a `Batch`, even
+//!   one without effect, unless the `Batch` has no parts.
 
 mod apply;
 mod data;
@@ -25,46 +28,51 @@ mod state;
 mod tests;
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
-use self::state::{Body, Directory, State};
-use crate::{Applied, Attributes, Birth, Engine, Entry, Kind, ObjectId, Op, Owner, Result, SpaceUsage, Time};
+use eyrie_medium::sync::unpoisoned;
 
-/// Space that the model claims to have, in bytes.
+use self::state::{ModelBody, ModelDirectory, ModelState};
+use crate::{
+    Applied, Attributes, Birth, Engine, Kind, ListedEntry, ObjectId, Op, Owner, Result, SpaceUsage, Time,
+};
+
+/// Total space that the model reports, in bytes.
 const TOTAL_SPACE: u64 = 1 << 63;
 
 /// The reference engine.
 #[derive(Debug)]
 pub struct Model {
-    state: Mutex<State>,
+    state: Mutex<ModelState>,
 }
 
 impl Model {
-    /// An empty volume. `root` is the id of its root directory, usually that of the engine to compare with.
+    /// An empty volume. `root` is the id of its root directory, usually the one of the engine to compare
+    /// with.
     ///
     /// # Panics
     /// If `root` is not the id of a directory.
     pub fn new(root: ObjectId, owner: Owner, time: Time) -> Model {
         assert!(root.is_directory(), "the root is a directory");
         let mut state =
-            State { root, objects: BTreeMap::new(), reserved: 0, created: 0, directory_changes: 0 };
-        state.insert(root, owner, Body::Directory(Directory::new(root)), time);
+            ModelState { root, objects: BTreeMap::new(), reserved: 0, created: 0, directory_changes: 0 };
+        state.insert(root, owner, ModelBody::Directory(ModelDirectory::new(root)), time);
         Model { state: Mutex::new(state) }
     }
 
-    /// A second model in the same state, opens included, that goes its own way from here.
+    /// An independent second model in the same state, including opens.
     #[must_use]
     pub fn fork(&self) -> Model {
         Model { state: Mutex::new(self.lock().clone()) }
     }
 
-    /// All objects that are not gone, in the order of their ids.
+    /// All live objects, in the order of their ids.
     pub fn objects(&self) -> Vec<ObjectId> {
         self.lock().objects.keys().copied().collect()
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, ModelState> {
+        unpoisoned(self.state.lock())
     }
 }
 
@@ -109,11 +117,11 @@ impl Engine for Model {
         Ok(())
     }
 
-    fn list(&self, dir: ObjectId, cookie: u64, visit: &mut dyn FnMut(Entry<'_>) -> bool) -> Result<()> {
+    fn list(&self, dir: ObjectId, cookie: u64, visit: &mut dyn FnMut(ListedEntry<'_>) -> bool) -> Result<()> {
         // A copy, so that `visit` may call the model.
         let directory = self.lock().directory(dir)?.clone();
         for (cookie, name, id) in directory.entries_from(cookie) {
-            if !visit(Entry { name, id, next: cookie + 1 }) {
+            if !visit(ListedEntry { name, id, next: cookie + 1 }) {
                 break;
             }
         }
@@ -161,7 +169,7 @@ impl Engine for Model {
         let used: u64 = state
             .objects
             .values()
-            .map(|object| if let Body::Data(data) = &object.body { data.allocated() } else { 0 })
+            .map(|object| if let ModelBody::Data(data) = &object.body { data.allocated() } else { 0 })
             .sum();
         SpaceUsage { total: TOTAL_SPACE, free: TOTAL_SPACE - used, objects: state.objects.len() as u64 }
     }

@@ -1,32 +1,30 @@
-//! What the model holds: objects by id, and directories as maps of names.
+//! The state of the model: objects by id, and directories as maps of names.
 
 use std::collections::BTreeMap;
 
-use super::data::Data;
+use super::data::FileData;
+use crate::op::NAME_MAX;
 use crate::{Attributes, Birth, Error, Kind, ObjectId, Owner, Result, Time};
 
-/// Longest name, in bytes.
-const MAX_NAME: usize = 255;
-
-/// Everything there is.
+/// The whole state.
 #[derive(Clone, Debug)]
-pub(super) struct State {
+pub(super) struct ModelState {
     pub(super) root: ObjectId,
-    pub(super) objects: BTreeMap<ObjectId, Object>,
+    pub(super) objects: BTreeMap<ObjectId, ModelObject>,
     /// Place of the last reservation.
     pub(super) reserved: u64,
-    /// Objects ever created (a count).
+    /// Number of objects ever created.
     pub(super) created: u64,
     /// As [`Engine::directory_changes`](crate::Engine::directory_changes).
     pub(super) directory_changes: u64,
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct Object {
+pub(super) struct ModelObject {
     pub(super) owner: Owner,
-    /// Entries that name it (a count); 1 for the root.
+    /// Number of entries that name the object; 1 for the root.
     pub(super) names: u32,
-    /// Opens without their close (a count).
+    /// Number of opens without their close.
     pub(super) opens: u64,
     pub(super) accessed: Time,
     pub(super) modified: Time,
@@ -34,22 +32,22 @@ pub(super) struct Object {
     pub(super) born: Time,
     pub(super) generation: u64,
     pub(super) xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
-    pub(super) body: Body,
+    pub(super) body: ModelBody,
 }
 
 #[derive(Clone, Debug)]
-pub(super) enum Body {
+pub(super) enum ModelBody {
     /// A file, or the target of a symbolic link.
-    Data(Data),
-    Directory(Directory),
+    Data(FileData),
+    Directory(ModelDirectory),
     Device(u64),
     /// A pipe or a socket.
     Nothing,
 }
 
-/// Names and what they name. An entry keeps its cookie for as long as its name exists.
+/// Names and their objects. An entry keeps its cookie as long as its name exists.
 #[derive(Clone, Debug)]
-pub(super) struct Directory {
+pub(super) struct ModelDirectory {
     /// `None` once removed.
     pub(super) parent: Option<ObjectId>,
     cookies: BTreeMap<Vec<u8>, u64>,
@@ -57,9 +55,14 @@ pub(super) struct Directory {
     last_cookie: u64,
 }
 
-impl Directory {
-    pub(super) fn new(parent: ObjectId) -> Directory {
-        Directory { parent: Some(parent), cookies: BTreeMap::new(), slots: BTreeMap::new(), last_cookie: 0 }
+impl ModelDirectory {
+    pub(super) fn new(parent: ObjectId) -> ModelDirectory {
+        ModelDirectory {
+            parent: Some(parent),
+            cookies: BTreeMap::new(),
+            slots: BTreeMap::new(),
+            last_cookie: 0,
+        }
     }
 
     pub(super) fn get(&self, name: &[u8]) -> Option<ObjectId> {
@@ -67,7 +70,7 @@ impl Directory {
         self.slots.get(cookie).map(|(_, id)| *id)
     }
 
-    /// Makes `name` name `id`, whatever it named before.
+    /// Makes `name` refer to `id`, whether it exists or not.
     pub(super) fn set(&mut self, name: &[u8], id: ObjectId) {
         let cookie = *self.cookies.entry(name.to_vec()).or_insert_with(|| {
             self.last_cookie += 1;
@@ -92,45 +95,45 @@ impl Directory {
     }
 }
 
-impl State {
-    pub(super) fn object(&self, id: ObjectId) -> Result<&Object> {
+impl ModelState {
+    pub(super) fn object(&self, id: ObjectId) -> Result<&ModelObject> {
         self.objects.get(&id).ok_or(Error::Stale)
     }
 
-    pub(super) fn object_mut(&mut self, id: ObjectId) -> Result<&mut Object> {
+    pub(super) fn object_mut(&mut self, id: ObjectId) -> Result<&mut ModelObject> {
         self.objects.get_mut(&id).ok_or(Error::Stale)
     }
 
-    pub(super) fn directory(&self, id: ObjectId) -> Result<&Directory> {
+    pub(super) fn directory(&self, id: ObjectId) -> Result<&ModelDirectory> {
         if !id.is_directory() {
             return Err(Error::NotDirectory);
         }
         match &self.object(id)?.body {
-            Body::Directory(directory) => Ok(directory),
+            ModelBody::Directory(directory) => Ok(directory),
             _ => unreachable!("the kind in an id is the kind of its object"),
         }
     }
 
-    pub(super) fn directory_mut(&mut self, id: ObjectId) -> Result<&mut Directory> {
+    pub(super) fn directory_mut(&mut self, id: ObjectId) -> Result<&mut ModelDirectory> {
         if !id.is_directory() {
             return Err(Error::NotDirectory);
         }
         match &mut self.object_mut(id)?.body {
-            Body::Directory(directory) => Ok(directory),
+            ModelBody::Directory(directory) => Ok(directory),
             _ => unreachable!("the kind in an id is the kind of its object"),
         }
     }
 
     /// The bytes of a file or symbolic link.
-    pub(super) fn data(&self, id: ObjectId) -> Result<&Data> {
+    pub(super) fn data(&self, id: ObjectId) -> Result<&FileData> {
         match &self.object(id)?.body {
-            Body::Data(data) => Ok(data),
-            Body::Directory(_) => Err(Error::IsDirectory),
-            Body::Device(_) | Body::Nothing => Err(Error::Invalid("the object has no bytes")),
+            ModelBody::Data(data) => Ok(data),
+            ModelBody::Directory(_) => Err(Error::IsDirectory),
+            ModelBody::Device(_) | ModelBody::Nothing => Err(Error::Invalid("the object has no bytes")),
         }
     }
 
-    /// The object that `name` names; checks `dir` and `name` too.
+    /// The object that `name` names. Checks `dir` and `name` too.
     pub(super) fn entry(&self, dir: ObjectId, name: &[u8]) -> Result<Option<ObjectId>> {
         if !dir.is_directory() {
             return Err(Error::NotDirectory);
@@ -147,15 +150,15 @@ impl State {
     pub(super) fn attributes(&self, id: ObjectId) -> Result<Attributes> {
         let object = self.object(id)?;
         let (links, size, allocated, parent, device) = match &object.body {
-            Body::Data(data) => (object.names, data.size(), data.allocated(), None, 0),
-            Body::Directory(directory) => {
+            ModelBody::Data(data) => (object.names, data.size(), data.allocated(), None, 0),
+            ModelBody::Directory(directory) => {
                 let entries = || directory.entries_from(0);
                 let subdirectories = entries().filter(|(_, _, id)| id.is_directory()).count() as u32;
                 let links = if object.names == 0 { 0 } else { 2 + subdirectories };
                 (links, entries().count() as u64, 0, directory.parent, 0)
             }
-            Body::Device(device) => (object.names, 0, 0, None, *device),
-            Body::Nothing => (object.names, 0, 0, None, 0),
+            ModelBody::Device(device) => (object.names, 0, 0, None, *device),
+            ModelBody::Nothing => (object.names, 0, 0, None, 0),
         };
         Ok(Attributes {
             kind: id.kind(),
@@ -174,9 +177,9 @@ impl State {
     }
 
     /// Adds an object with its first name.
-    pub(super) fn insert(&mut self, id: ObjectId, owner: Owner, body: Body, time: Time) {
+    pub(super) fn insert(&mut self, id: ObjectId, owner: Owner, body: ModelBody, time: Time) {
         self.created += 1;
-        let object = Object {
+        let object = ModelObject {
             owner,
             names: 1,
             opens: 0,
@@ -191,12 +194,13 @@ impl State {
         self.objects.insert(id, object);
     }
 
-    /// Takes one name from an object; it goes if that was the last and nobody has it open.
+    /// Removes one name from an object. The object is dropped if that was the last name and nobody has it
+    /// open.
     pub(super) fn drop_name(&mut self, id: ObjectId, time: Time) -> Result<()> {
         let object = self.object_mut(id)?;
         object.names -= 1;
         object.changed = time;
-        if let Body::Directory(directory) = &mut object.body {
+        if let ModelBody::Directory(directory) = &mut object.body {
             directory.parent = None;
         }
         self.drop_if_unreachable(id);
@@ -213,7 +217,7 @@ impl State {
         Ok(self.object(id)?.names == 0)
     }
 
-    /// Whether `dir` is `ancestor` or somewhere under it.
+    /// True if `dir` is `ancestor` or somewhere below it.
     pub(super) fn is_within(&self, mut dir: ObjectId, ancestor: ObjectId) -> Result<bool> {
         loop {
             if dir == ancestor {
@@ -226,7 +230,7 @@ impl State {
         }
     }
 
-    /// A change of bytes or entries at `time`.
+    /// Records a change of bytes or entries at `time`.
     pub(super) fn touch(&mut self, id: ObjectId, time: Time) -> Result<()> {
         let object = self.object_mut(id)?;
         object.modified = time;
@@ -250,7 +254,7 @@ impl State {
 fn check_name(name: &[u8]) -> Result<()> {
     match name.len() {
         0 => Err(Error::Invalid("a name has at least one byte")),
-        1..=MAX_NAME => Ok(()),
+        1..=NAME_MAX => Ok(()),
         _ => Err(Error::NameTooLong),
     }
 }

@@ -4,4 +4,5 @@ pub mod collection;
 pub mod header;
 pub mod mfile;
 pub mod pointer;
-pub mod xattr;
+pub(crate) mod visit;
+pub(crate) mod xattr;

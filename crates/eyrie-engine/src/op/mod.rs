@@ -1,30 +1,37 @@
-//! Ops: everything that changes a volume.
+//! Ops: the only way to change a volume.
 //!
-//! An [`Op`] is a plain borrowed value: ids of new objects reserved by the caller, its time stamp inside. The same Op is
-//! executed by an engine, by the model, and (encoded by [`encode`], the one encoding) recorded, shipped and replayed.
+//! An [`Op`] is a plain borrowed value. It contains the ids of new objects, which the caller reserved, and
+//! its time stamp. The same Op is executed by an engine and by the model. The one encoding ([`encode`])
+//! serves to record, ship and replay it.
 
 pub mod encode;
 
 use crate::{ObjectId, Time};
 
+/// Longest name of an entry or key, in bytes.
+pub const NAME_MAX: usize = 255;
+/// Largest size of a file, in bytes.
+pub const FILE_MAX: u64 = i64::MAX as u64;
+/// Largest value of a key, in bytes: 64 MiB.
+pub const VALUE_MAX: usize = 64 << 20;
 /// Longest name of an extended attribute, in bytes.
 pub const XATTR_NAME_MAX: usize = 255;
-/// Largest value of an extended attribute, and all values of an object together, in bytes.
+/// Largest value of an extended attribute, and largest total of all values of an object, in bytes.
 pub const XATTR_SIZE_MAX: usize = 64 << 10;
-/// All names of an object's extended attributes together, with one more each as in a list, in bytes.
+/// Largest total of the names of an object's extended attributes, plus one for each as in a list, in bytes.
 pub const XATTR_LIST_MAX: usize = 64 << 10;
 
 /// Longest target of a symbolic link, in bytes.
 pub const TARGET_MAX: usize = 4095;
-/// Largest number of a device, as `makedev` makes it: `mknod` takes no larger one.
+/// Largest number of a device that `mknod` takes, in the encoding of `makedev`.
 pub const DEVICE_MAX: u64 = u32::MAX as u64;
 
-/// True for the name of an extended attribute that every caller can be given: without a zero byte.
+/// True for a name of an extended attribute that every caller can receive: it has no zero byte.
 pub(crate) fn is_xattr_name(name: &[u8]) -> bool {
     (1..=XATTR_NAME_MAX).contains(&name.len()) && !name.contains(&0)
 }
 
-/// True for the target of a symbolic link that every caller can be given.
+/// True for a target of a symbolic link that every caller can receive.
 pub(crate) fn is_target(target: &[u8]) -> bool {
     (1..=TARGET_MAX).contains(&target.len()) && !target.contains(&0)
 }
@@ -32,7 +39,7 @@ pub(crate) fn is_target(target: &[u8]) -> bool {
 /// Owner and permissions of a new object.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Owner {
-    /// Permission bits, set-id and sticky bits included: at most 0o7777.
+    /// Permission bits, including set-id and sticky bits: at most 0o7777.
     pub mode: u16,
     /// User id.
     pub uid: u32,
@@ -40,7 +47,7 @@ pub struct Owner {
     pub gid: u32,
 }
 
-/// What a new object starts with.
+/// Initial content of a new object.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Content<'a> {
     /// Nothing: an empty file or directory, a pipe, a socket.
@@ -51,38 +58,38 @@ pub enum Content<'a> {
     Device(u64),
 }
 
-/// What a rename does about an entry that is in the way.
+/// Treatment of an existing entry at the new name of a rename.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RenameMode {
-    /// Replaces it, as POSIX says.
+    /// Replace it, by the rules of POSIX.
     Replace,
-    /// Fails with `EEXIST` (`RENAME_NOREPLACE`).
+    /// Fail with `EEXIST` (`RENAME_NOREPLACE`).
     NoReplace,
-    /// Swaps both (`RENAME_EXCHANGE`).
+    /// Swap both entries (`RENAME_EXCHANGE`).
     Exchange,
 }
 
-/// What `fallocate` does to a range of a file.
+/// Effect of `fallocate` on a range of a file.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum FallocateMode {
-    /// Gives it storage, and makes the file at least as large as that.
+    /// Give it storage, and extend the file to its end.
     Allocate,
-    /// Gives it storage (`FALLOC_FL_KEEP_SIZE`).
+    /// Give it storage, and keep the size (`FALLOC_FL_KEEP_SIZE`).
     KeepSize,
-    /// Makes it a hole; the size stays (`FALLOC_FL_PUNCH_HOLE`).
+    /// Make it a hole, and keep the size (`FALLOC_FL_PUNCH_HOLE`).
     PunchHole,
-    /// Makes it zeros that have storage, and the file at least as large as that (`FALLOC_FL_ZERO_RANGE`).
+    /// Fill it with zeros that have storage, and extend the file to its end (`FALLOC_FL_ZERO_RANGE`).
     ZeroRange,
-    /// The same, and the size stays.
+    /// Fill it with zeros that have storage, and keep the size.
     ZeroRangeKeepSize,
-    /// Takes it out of the file: what follows moves there (`FALLOC_FL_COLLAPSE_RANGE`).
+    /// Remove it from the file. The bytes after it move to its start (`FALLOC_FL_COLLAPSE_RANGE`).
     CollapseRange,
-    /// Puts a hole there: what was there moves behind it (`FALLOC_FL_INSERT_RANGE`).
+    /// Insert a hole there. The bytes from its start on move behind it (`FALLOC_FL_INSERT_RANGE`).
     InsertRange,
 }
 
 impl FallocateMode {
-    /// All of them.
+    /// All modes.
     pub const ALL: [FallocateMode; 7] = [
         FallocateMode::Allocate,
         FallocateMode::KeepSize,
@@ -93,48 +100,49 @@ impl FallocateMode {
         FallocateMode::InsertRange,
     ];
 
-    /// Whether a range that ends past the end of the file makes it larger.
+    /// True if a range that ends past the end of the file extends it.
     pub fn extends(self) -> bool {
         matches!(self, FallocateMode::Allocate | FallocateMode::ZeroRange)
     }
 
-    /// Whether what follows the range moves.
+    /// True if the bytes after the range move.
     pub fn shifts(self) -> bool {
         matches!(self, FallocateMode::CollapseRange | FallocateMode::InsertRange)
     }
 }
 
-/// What setting an extended attribute asks of the one that is there.
+/// Condition of a change of an extended attribute.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum XattrMode {
-    /// Nothing: it is made or replaced.
+    /// No condition: it is created or replaced.
     Set,
-    /// That there is none, else `EEXIST` (`XATTR_CREATE`).
+    /// It must not exist, else `EEXIST` (`XATTR_CREATE`).
     Create,
-    /// That there is one, else `ENODATA` (`XATTR_REPLACE`).
+    /// It must exist, else `ENODATA` (`XATTR_REPLACE`).
     Replace,
 }
 
-/// Set-id bits that a change of a file takes away, decided by [`access`](crate::access) for the user who changes it.
+/// Set-id bits that a change of a file clears. [`access`](crate::access) decides for the user who makes the
+/// change.
 ///
-/// The engine clears them in the commit of the change, by the mode that the file has then.
+/// The engine clears the bits in the commit of the change, from the mode that the file has at that moment.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum SetIds {
-    /// None.
+    /// Clear none.
     #[default]
     Keep,
-    /// Those that a user takes who is in the group of the file.
+    /// Clear those that a write by a member of the file's group clears.
     DropAsMember,
-    /// Those that any other user takes.
+    /// Clear those that a write by any other user clears.
     DropAsStranger,
 }
 
 impl SetIds {
-    /// All of them.
+    /// All values.
     pub const ALL: [SetIds; 3] = [SetIds::Keep, SetIds::DropAsMember, SetIds::DropAsStranger];
 }
 
-/// Attributes to set; `None` leaves one as it is.
+/// Attributes to set. `None` leaves an attribute as it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct AttributeChange {
     /// Permission bits, at most 0o7777.
@@ -153,20 +161,22 @@ pub struct AttributeChange {
 
 /// One change of a volume, whole or not at all.
 ///
-/// Offsets, sizes and lengths are in bytes. Names are 1 to 255 bytes of any kind. `time` is when it happened: the
-/// modification and change time of what it changed. `set_ids` tells which set-id bits a file loses with the change.
+/// Offsets, sizes and lengths are in bytes. Names are 1 to 255 bytes of any kind. `time` is the time of the
+/// change; it becomes the modification and change time of all changed objects. `set_ids` selects the set-id
+/// bits that a file loses with the change.
 #[expect(missing_docs, reason = "the fields are explained with the variants")]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Op<'a> {
-    /// A new object `id` (reserved; its kind says what) and its first name. The name must be free.
+    /// Creates the object `id` (reserved; it contains the kind) with its first name. The name must be free.
     Create { dir: ObjectId, name: &'a [u8], id: ObjectId, owner: Owner, content: Content<'a>, time: Time },
-    /// Another name for an object that is no directory. The name must be free.
+    /// Gives another name to an object that is no directory. The name must be free.
     Link { dir: ObjectId, name: &'a [u8], id: ObjectId, time: Time },
-    /// Removes a name of an object that is no directory; the object goes with its last name and last open.
+    /// Removes a name of an object that is no directory. The object is freed after its last name and last
+    /// open handle.
     Unlink { dir: ObjectId, name: &'a [u8], time: Time },
     /// Removes an empty directory.
     RemoveDirectory { dir: ObjectId, name: &'a [u8], time: Time },
-    /// Moves an entry, with POSIX's rules for what it may replace.
+    /// Moves an entry. POSIX's rules decide which entry it may replace.
     Rename {
         from_dir: ObjectId,
         from_name: &'a [u8],
@@ -179,10 +189,11 @@ pub enum Op<'a> {
     Write { id: ObjectId, offset: u64, data: &'a [u8], set_ids: SetIds, time: Time },
     /// Stores bytes at the end of a file.
     Append { id: ObjectId, data: &'a [u8], set_ids: SetIds, time: Time },
-    /// Cuts a file or extends it with zeros.
+    /// Truncates a file, or extends it with zeros.
     SetSize { id: ObjectId, size: u64, set_ids: SetIds, time: Time },
-    /// Changes which storage `length` bytes from `offset` on have, by `mode`. To collapse and to insert, both must be
-    /// multiples of 4096; the range must begin before the end of the file, and a collapsed one end before it.
+    /// Changes the storage of `length` bytes from `offset` on, by `mode`. For a collapse or an insert, both
+    /// must be multiples of 4096. The range must then begin before the end of the file, and a collapsed
+    /// range must end before it.
     Fallocate { id: ObjectId, mode: FallocateMode, offset: u64, length: u64, set_ids: SetIds, time: Time },
     /// Sets attributes; `time` becomes the change time.
     SetAttributes { id: ObjectId, change: AttributeChange, time: Time },
@@ -191,19 +202,22 @@ pub enum Op<'a> {
     SetXattr { id: ObjectId, name: &'a [u8], value: &'a [u8], mode: XattrMode, time: Time },
     /// Removes an extended attribute; `time` becomes the change time.
     RemoveXattr { id: ObjectId, name: &'a [u8], time: Time },
-    /// Sets the value of a key: a new file `id` (reserved) if there is none, else all bytes of the one there is.
+    /// Sets the value of a key. If the key exists, replaces all bytes of its file; otherwise creates the
+    /// file `id` (reserved).
     Put { dir: ObjectId, name: &'a [u8], id: ObjectId, owner: Owner, data: &'a [u8], time: Time },
     /// Removes a key and its value. Only files are values.
     Erase { dir: ObjectId, name: &'a [u8], time: Time },
-    /// `Put`s and `Erase`s of one directory, each key at most once, all or none. Erasing a key that is not there does nothing here.
+    /// `Put`s and `Erase`s in one directory, each key at most once; all are applied, or none. Erasing a
+    /// missing key has no effect here.
     Batch { dir: ObjectId, ops: &'a [Op<'a>], time: Time },
 }
 
-/// What an Op did.
+/// The result of an Op.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Applied {
-    /// Where an `Append` began, in bytes.
+    /// Offset at which an `Append` began, in bytes.
     pub offset: u64,
-    /// Whether a `Put` used its reserved id (the key was new). When it did not, the caller still owns the reservation.
+    /// True if a `Put` used its reserved id, because the key was new. If false, the caller still owns the
+    /// reservation.
     pub created: bool,
 }

@@ -1,51 +1,41 @@
-//! Copies one object: its bytes, its extended attributes.
+//! Copies one object: its bytes and its extended attributes.
 
 use eyrie_medium::Addr;
 use eyrie_medium::epoch::pin;
 
-use super::source::Object;
-use super::tree::Salvage;
+use super::source::DamagedObject;
+use super::tree::{NewName, Salvage};
 use super::words;
-use crate::object::mfile::{self, Part};
+use crate::object::mfile::{self, SalvagedPart};
 use crate::object::xattr;
-use crate::op::{DEVICE_MAX, TARGET_MAX, is_target, is_xattr_name};
+use crate::op::{DEVICE_MAX, TARGET_MAX, VALUE_MAX, is_target, is_xattr_name};
 use crate::{Content, Error, Kind, ObjectId, Op, Result, SetIds, XattrMode};
 
 /// Bytes that are read and written at once.
 const CHUNK_BYTES: u64 = 1 << 20;
-/// Largest value of a key, in bytes.
-const MAX_VALUE: u64 = 64 << 20;
 
-/// Where a new object goes.
-pub(super) struct Place<'a> {
-    pub dir: ObjectId,
-    pub name: &'a [u8],
-    /// The names from the root on, this one the last.
-    pub path: &'a [Vec<u8>],
-}
-
-/// A range of a file that is there.
-struct Range {
+/// A readable range of a file.
+struct ReadableRange {
     offset: u64,
     len: u64,
     addr: Addr,
 }
 
-/// A range of a file that is not, and why.
-struct Lost {
+/// A lost range of a file, and the reason.
+struct LostRange {
     offset: u64,
     len: u64,
     error: Error,
 }
 
-type Either = std::result::Result<Range, Lost>;
+type Either = std::result::Result<ReadableRange, LostRange>;
 
 impl Salvage<'_> {
-    /// Makes an object that is no directory, and the bytes of it that can be read; its id.
+    /// Creates an object that is no directory, with all its readable bytes. Returns its id.
     ///
     /// # Errors
-    /// Those of the target, and `Corrupt` when there would be nothing left of it.
-    pub(super) fn copy_object(&mut self, object: &Object, place: &Place<'_>) -> Result<ObjectId> {
+    /// Errors of the target, and `Corrupt` when nothing of the object can be read.
+    pub(super) fn copy_object(&mut self, object: &DamagedObject, place: &NewName<'_>) -> Result<ObjectId> {
         let id = match object.id.kind() {
             Kind::File => self.copy_file(object, place)?,
             Kind::Symlink => {
@@ -66,28 +56,36 @@ impl Salvage<'_> {
         Ok(id)
     }
 
-    /// Copies extended attributes, then what everything before would change.
-    pub(super) fn finish(&mut self, object: &Object, id: ObjectId, path: &[Vec<u8>]) -> Result<()> {
+    /// Copies extended attributes, and then sets the attributes that earlier Ops changed.
+    pub(super) fn finish(&mut self, object: &DamagedObject, id: ObjectId, path: &[Vec<u8>]) -> Result<()> {
         self.copy_xattrs(object, id, path)?;
         self.set_attributes(object, id)
     }
 
-    pub(super) fn set_attributes(&self, object: &Object, id: ObjectId) -> Result<()> {
+    pub(super) fn set_attributes(&self, object: &DamagedObject, id: ObjectId) -> Result<()> {
         let (change, time) = (object.change(), object.changed);
         self.to.apply(&Op::SetAttributes { id, change, time })?;
         Ok(())
     }
 
-    fn create(&mut self, object: &Object, place: &Place<'_>, content: Content<'_>) -> Result<ObjectId> {
+    fn create(
+        &mut self,
+        object: &DamagedObject,
+        place: &NewName<'_>,
+        content: Content<'_>,
+    ) -> Result<ObjectId> {
         self.make(object.id.kind(), |id| {
             let (dir, name, owner, time) = (place.dir, place.name, object.owner(), object.created);
             Op::Create { dir, name, id, owner, content, time }
         })
     }
 
-    fn copy_file(&mut self, object: &Object, place: &Place<'_>) -> Result<ObjectId> {
-        if let Some(bytes) = self.whole(object, if object.is_sealed { MAX_VALUE } else { CHUNK_BYTES })? {
+    fn copy_file(&mut self, object: &DamagedObject, place: &NewName<'_>) -> Result<ObjectId> {
+        if let Some(bytes) =
+            self.whole(object, if object.is_sealed { VALUE_MAX as u64 } else { CHUNK_BYTES })?
+        {
             self.done.bytes += bytes.len() as u64;
+            // One `Put` creates the value of a key, so that it is sealed again.
             if object.is_sealed {
                 return self.make(Kind::File, |id| {
                     let (dir, name, owner, time) = (place.dir, place.name, object.owner(), object.created);
@@ -100,7 +98,7 @@ impl Salvage<'_> {
         match self.copy_ranges(object, id, place.path) {
             Ok(()) => Ok(id),
             Err(error) => {
-                // Half a file that has no room is none.
+                // A file without room for all its bytes is removed again.
                 let time = object.changed;
                 self.to.apply(&Op::Unlink { dir: place.dir, name: place.name, time })?;
                 Err(error)
@@ -108,17 +106,17 @@ impl Salvage<'_> {
         }
     }
 
-    /// All bytes of an object that has at most `most`, all of them readable and in one place.
-    fn whole(&self, object: &Object, most: u64) -> Result<Option<Vec<u8>>> {
+    /// All bytes of an object, if it has at most `most` and all are readable in one extent.
+    fn whole(&self, object: &DamagedObject, most: u64) -> Result<Option<Vec<u8>>> {
         let _pin = pin();
-        if object.size > most || object.root.height() != 0 {
+        if object.file.size > most || object.file.root.height() != 0 {
             return Ok(None);
         }
-        let mut bytes = vec![0; object.size as usize];
+        let mut bytes = vec![0; object.file.size as usize];
         let mut is_whole = true;
         self.parts(object, &mut |part| {
             is_whole &= match part {
-                Ok(Range { offset: 0, len, addr }) if len == object.size => {
+                Ok(ReadableRange { offset: 0, len, addr }) if len == object.file.size => {
                     self.from.medium().read(addr, &mut bytes).is_ok()
                 }
                 _ => false,
@@ -126,23 +124,23 @@ impl Salvage<'_> {
             Ok(())
         })?;
         // A null root of some size is a hole, which stays one.
-        Ok((is_whole && (object.size == 0 || !object.root.is_null())).then_some(bytes))
+        Ok((is_whole && (object.file.size == 0 || !object.file.root.is_null())).then_some(bytes))
     }
 
-    /// Shows the ranges of a file that are there, and what is not.
-    fn parts(&self, object: &Object, show: &mut dyn FnMut(Either) -> Result<()>) -> Result<()> {
+    /// Calls `show` with the readable and the lost ranges of a file.
+    fn parts(&self, object: &DamagedObject, show: &mut dyn FnMut(Either) -> Result<()>) -> Result<()> {
         let from = &self.from;
-        mfile::salvage(from.medium(), object.root, object.size, &mut |part| match part {
-            Part::Node(_) => Ok(()),
-            Part::Lost(offset, len, error) => show(Err(Lost { offset, len, error })),
-            Part::Data(offset, len, extent) => match from.volume.require_data(extent.addr, len) {
-                Ok(()) => show(Ok(Range { offset, len, addr: extent.addr })),
-                Err(error) => show(Err(Lost { offset, len, error })),
+        mfile::salvage(from.medium(), object.file, &mut |part| match part {
+            SalvagedPart::Node(_) => Ok(()),
+            SalvagedPart::Lost(offset, len, error) => show(Err(LostRange { offset, len, error })),
+            SalvagedPart::Data(offset, len, extent) => match from.volume.require_data(extent.addr, len) {
+                Ok(()) => show(Ok(ReadableRange { offset, len, addr: extent.addr })),
+                Err(error) => show(Err(LostRange { offset, len, error })),
             },
         })
     }
 
-    fn copy_ranges(&mut self, object: &Object, id: ObjectId, path: &[Vec<u8>]) -> Result<()> {
+    fn copy_ranges(&mut self, object: &DamagedObject, id: ObjectId, path: &[Vec<u8>]) -> Result<()> {
         let mut ranges = Vec::new();
         let mut lost = Vec::new();
         {
@@ -157,7 +155,7 @@ impl Salvage<'_> {
         }
         let mut buffer = vec![0; CHUNK_BYTES as usize];
         let mut end = 0;
-        for Range { offset, len, addr } in ranges {
+        for ReadableRange { offset, len, addr } in ranges {
             let mut at = 0;
             while at < len {
                 let part = &mut buffer[..CHUNK_BYTES.min(len - at) as usize];
@@ -178,21 +176,22 @@ impl Salvage<'_> {
                         self.done.bytes += bytes;
                         end = start + bytes;
                     }
-                    Err(fault) => lost.push(Lost { offset: start, len: bytes, error: fault.into() }),
+                    Err(fault) => lost.push(LostRange { offset: start, len: bytes, error: fault.into() }),
                 }
                 at += bytes;
             }
         }
-        if end != object.size {
+        // The file may end with a hole or a lost range, which no write covered.
+        if end != object.file.size {
             self.to.apply(&Op::SetSize {
                 id,
-                size: object.size,
+                size: object.file.size,
                 set_ids: SetIds::Keep,
                 time: object.changed,
             })?;
         }
         lost.sort_by_key(|lost| lost.offset);
-        if let Some(Lost { offset, error, .. }) = lost.first() {
+        if let Some(LostRange { offset, error, .. }) = lost.first() {
             let bytes = lost.iter().fold(0_u64, |sum, lost| sum.saturating_add(lost.len));
             let what = format!("{bytes} bytes are lost, the first at {offset}: {}", words(error));
             self.lose(path, &what);
@@ -200,7 +199,7 @@ impl Salvage<'_> {
         Ok(())
     }
 
-    fn copy_xattrs(&mut self, object: &Object, id: ObjectId, path: &[Vec<u8>]) -> Result<()> {
+    fn copy_xattrs(&mut self, object: &DamagedObject, id: ObjectId, path: &[Vec<u8>]) -> Result<()> {
         let mut found = Vec::new();
         let read = {
             let _pin = pin();

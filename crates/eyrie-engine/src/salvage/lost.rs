@@ -5,22 +5,22 @@ use std::collections::HashSet;
 use eyrie_medium::epoch::pin;
 
 use super::LOST_AND_FOUND;
-use super::source::Object;
+use super::source::DamagedObject;
 use super::tree::Salvage;
 use crate::{Content, Kind, ObjectId, Op, Owner, Result};
 
-/// Kinds that there are.
+/// Numbers of the kinds.
 const KINDS: std::ops::RangeInclusive<u8> = 1..=7;
 
 impl Salvage<'_> {
-    /// Copies the objects that live in header chunks and have no place yet: directories first, the highest before
-    /// those in them.
+    /// Copies the objects of header chunks that are not copied yet. Directories come first, each before the
+    /// directories in it.
     pub fn unnamed(&mut self) -> Result<()> {
         let objects = self.orphans();
         let ids: HashSet<ObjectId> = objects.iter().map(|object| object.id).collect();
         let mut top = Vec::new();
         for object in objects.iter().filter(|object| object.id.is_directory()) {
-            // A directory in one without a name comes with it, if its entry is there.
+            // A directory inside another unnamed one is copied with it, if its entry is readable.
             if !object.parent.is_some_and(|parent| parent != object.id && ids.contains(&parent)) {
                 top.push(*object);
             }
@@ -39,13 +39,13 @@ impl Salvage<'_> {
         Ok(())
     }
 
-    /// The objects that look alive and have no place.
-    fn orphans(&self) -> Vec<Object> {
+    /// The objects that look live and are not copied.
+    fn orphans(&self) -> Vec<DamagedObject> {
         let _pin = pin();
         let slots = self.from.volume.marks();
         let mut found = Vec::new();
         let is_orphan =
-            |object: &Object| object.is_marked && !object.is_unlinked && !self.is_copied(object.id);
+            |object: &DamagedObject| object.is_marked && !object.is_unlinked && !self.is_copied(object.id);
         for slot in slots.unmarked_headers() {
             let mut ids = KINDS.filter_map(|kind| ObjectId::from_raw(slot.raw() | u64::from(kind)));
             found.extend(ids.find_map(|id| self.from.object(id).ok().filter(is_orphan)));
@@ -53,8 +53,8 @@ impl Salvage<'_> {
         found
     }
 
-    /// Gives an object a name by its number.
-    fn found(&mut self, object: Object) -> Result<()> {
+    /// Copies an object into `lost+found`, with its number as the name.
+    fn found(&mut self, object: DamagedObject) -> Result<()> {
         if self.is_copied(object.id) {
             return Ok(());
         }
@@ -74,7 +74,7 @@ impl Salvage<'_> {
         Ok(())
     }
 
-    /// The directory for them, which is made when it is needed.
+    /// The directory `lost+found`, which is created when it is needed.
     fn directory(&mut self) -> Result<ObjectId> {
         let dir = self.to.root();
         if let Some(id) = self.to.lookup(dir, LOST_AND_FOUND)?.filter(|id| id.is_directory()) {

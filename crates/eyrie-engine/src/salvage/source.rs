@@ -1,44 +1,45 @@
-//! Reading objects of a damaged volume.
+//! Reads objects of a damaged volume.
 
 use eyrie_medium::{Addr, Medium};
 
+use crate::extent::Extent;
 use crate::object::collection::{self, Collection};
-use crate::object::header::{HEADER_BYTES, Header};
-use crate::object::mfile::MAX_SIZE;
-use crate::object::pointer::{Extent, Pointer};
-use crate::object::{mfile, xattr};
+use crate::object::header::Header;
+use crate::object::mfile::{self, FileTree, SalvagedPart};
+use crate::object::xattr::XattrRoot;
+use crate::op::FILE_MAX;
+use crate::tables::layout::HEADER_BYTES;
 use crate::volume::{Marks, Overlap, Volume};
 use crate::{AttributeChange, Error, ObjectId, Owner, Result, Time};
 
-/// An object whose header can be believed.
+/// An object whose header is readable.
 #[derive(Clone, Copy)]
-pub(super) struct Object {
+pub(super) struct DamagedObject {
     pub id: ObjectId,
-    pub root: Pointer,
-    pub xattrs: Pointer,
-    pub size: u64,
+    pub file: FileTree,
+    pub xattrs: XattrRoot,
     pub links: u32,
     pub device: u64,
     pub parent: Option<ObjectId>,
     pub is_sealed: bool,
     pub is_unlinked: bool,
-    /// Whether the first line of its header says that it is one.
+    /// True if the first line of the header has the mark of an object.
     pub is_marked: bool,
     pub created: Time,
     pub changed: Time,
-    time_epoch: u32,
+    times_version: u32,
     attributes: (u16, u32, u32),
     accessed: Time,
     modified: Time,
 }
 
-impl Object {
+impl DamagedObject {
     pub fn owner(&self) -> Owner {
         let (mode, uid, gid) = self.attributes;
         Owner { mode: mode & 0o7777, uid, gid }
     }
 
-    /// What is left to be set when everything else is there.
+    /// The attributes to set after everything else is copied.
     pub fn change(&self) -> AttributeChange {
         let Owner { mode, uid, gid } = self.owner();
         AttributeChange {
@@ -52,28 +53,29 @@ impl Object {
     }
 }
 
-/// The time, with as many nanoseconds as a second may have.
+/// The time, with its nanoseconds reduced below one second.
 pub(super) fn time(time: Time) -> Time {
     Time { nanoseconds: time.nanoseconds % Time::NANOSECONDS, ..time }
 }
 
 /// A damaged volume.
-pub(super) struct Source<'v> {
+pub(super) struct DamagedVolume<'v> {
     pub volume: &'v Volume,
     marks: Marks,
 }
 
-impl<'v> Source<'v> {
-    pub fn new(volume: &'v Volume) -> Source<'v> {
-        Source { volume, marks: volume.marks() }
+impl<'v> DamagedVolume<'v> {
+    pub fn new(volume: &'v Volume) -> DamagedVolume<'v> {
+        DamagedVolume { volume, marks: volume.marks() }
     }
 
     pub fn medium(&self) -> &'v Medium {
         self.volume.medium()
     }
 
-    /// The object that an id names. An entry and the hot line, if they agree what it is, make up for a damaged identity.
-    pub fn object(&self, id: ObjectId) -> Result<Object> {
+    /// The object that an id names. If the entry and the hot line agree on the kind, a damaged identity is
+    /// tolerated.
+    pub fn object(&self, id: ObjectId) -> Result<DamagedObject> {
         let addr = Addr::from_raw(id.place());
         if !addr.is_aligned(HEADER_BYTES) || !self.volume.is_header(addr) {
             return Err(Error::corrupt(addr, "entry that names no object"));
@@ -84,13 +86,12 @@ impl<'v> Source<'v> {
             Error::Stale => Error::corrupt(addr, "entry that names a dead object"),
             other => other,
         })?;
-        debug_assert!(hot.size <= MAX_SIZE);
+        debug_assert!(hot.size <= FILE_MAX);
         let changed = if hot.selector.follows() { hot.modified } else { cold.changed() };
-        Ok(Object {
+        Ok(DamagedObject {
             id,
-            root: hot.root,
-            xattrs: cold.xattrs(),
-            size: hot.size,
+            file: FileTree::of(header, &hot),
+            xattrs: XattrRoot::of(header, &cold),
             links: cold.links,
             device: cold.parent_or_device,
             parent: ObjectId::from_raw(cold.parent_or_device).filter(|_| id.is_directory()),
@@ -101,18 +102,18 @@ impl<'v> Source<'v> {
                 Time::new(identity.created_seconds, identity.created_nanoseconds)
             })),
             changed: time(changed),
-            time_epoch: cold.time_epoch,
+            times_version: cold.times_version,
             attributes: (cold.mode, cold.uid, cold.gid),
             accessed: time(cold.accessed()),
             modified: time(hot.modified),
         })
     }
 
-    /// A directory with the times that its entries say, as far as all of them can be read.
-    pub fn with_times(&self, directory: Object) -> Object {
-        let Object { root, time_epoch, .. } = directory;
-        match collection::summary(self.volume, || Ok(root), time_epoch) {
-            Ok(summary) => Object {
+    /// A directory with the times from its entries, if all of them are readable.
+    pub fn with_times(&self, directory: DamagedObject) -> DamagedObject {
+        let DamagedObject { file: FileTree { root, .. }, times_version, .. } = directory;
+        match collection::summary(self.volume, || Ok(root), times_version) {
+            Ok(summary) => DamagedObject {
                 modified: summary.modified.map_or(directory.modified, time),
                 changed: directory.changed.max(summary.changed.map_or(directory.changed, time)),
                 ..directory
@@ -121,26 +122,27 @@ impl<'v> Source<'v> {
         }
     }
 
-    /// Claims the storage of an object for it; whether some of it was claimed before. Damaged parts are passed over: they
-    /// are met again when they are read.
-    pub fn claim(&self, object: &Object) -> bool {
+    /// Claims the storage of an object. True if another object has claimed some of it before. Damaged parts
+    /// are skipped here; the read of the object reports them.
+    pub fn claim(&self, object: &DamagedObject) -> bool {
         let mut contested = false;
         let mut claim = |extent: Extent| {
-            contested |= matches!(self.marks.mark_extent(extent), Err(Overlap::Taken | Overlap::HeaderChunk));
+            contested |=
+                matches!(self.marks.mark_extent(extent), Err(Overlap::TwoOwners | Overlap::HeaderChunk));
         };
-        if let Ok(Some(extent)) = xattr::extent(object.xattrs) {
+        if let Ok(Some(extent)) = object.xattrs.extent() {
             claim(extent);
         }
         if object.id.is_directory() {
-            let collection = Collection::new(self.volume, object.root);
-            // What follows the first damage may go unclaimed.
+            let collection = Collection::new(self.volume, object.file.root);
+            // Storage behind the first damage may stay unclaimed.
             let _ = collection.visit_storage(&mut |extent| {
                 claim(extent);
                 Ok(())
             });
         } else if object.id.kind().has_data() {
-            let visited = mfile::salvage(self.medium(), object.root, object.size, &mut |part| {
-                if let mfile::Part::Node(extent) | mfile::Part::Data(_, _, extent) = part {
+            let visited = mfile::salvage(self.medium(), object.file, &mut |part| {
+                if let SalvagedPart::Node(extent) | SalvagedPart::Data(_, _, extent) = part {
                     claim(extent);
                 }
                 Ok(())

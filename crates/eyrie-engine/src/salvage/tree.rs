@@ -1,67 +1,75 @@
-//! Copies the tree that the root leads to.
+//! Copies the tree below the root.
 
 use std::collections::HashMap;
 
 use eyrie_medium::epoch::pin;
 
-use super::copy::Place;
-use super::source::{Object, Source};
-use super::{Loss, Salvaged, words};
+use super::source::{DamagedObject, DamagedVolume};
+use super::{SalvageLoss, Salvaged, words};
 use crate::object::collection::Collection;
 use crate::volume::Volume;
 use crate::{Content, Engine, Error, Kind, ObjectId, Op, Result, Time};
 
 /// The names from the root on.
-type Path = Vec<Vec<u8>>;
+type NamePath = Vec<Vec<u8>>;
 
-/// An object that was copied.
+/// A copied object.
 struct Copied {
     id: ObjectId,
-    /// Names that it had, and that it got.
+    /// Link count in the old volume, and number of names in the new one.
     links: u32,
     names: u32,
-    /// The first of them, where there should be others.
-    path: Option<Path>,
+    /// The first name, if the object should have others.
+    path: Option<NamePath>,
 }
 
 /// An entry that was found.
-struct Entry {
+struct FoundChild {
     dir: ObjectId,
-    path: Path,
-    object: Object,
+    path: NamePath,
+    object: DamagedObject,
 }
 
-/// An object that was made, but for what comes later: the entries of a directory, the times.
+/// A new object that still lacks something: the entries of a directory, or its times.
 pub(super) struct Waiting {
-    pub object: Object,
+    pub object: DamagedObject,
     pub id: ObjectId,
-    pub path: Path,
+    pub path: NamePath,
 }
 
-/// A salvage that is under way.
+/// The name of a new object.
+pub(super) struct NewName<'a> {
+    pub dir: ObjectId,
+    pub name: &'a [u8],
+    /// The names from the root on, ending with this one.
+    pub path: &'a [Vec<u8>],
+}
+
+/// A salvage in progress.
 pub(super) struct Salvage<'a> {
-    pub from: Source<'a>,
+    pub from: DamagedVolume<'a>,
     pub to: &'a dyn Engine,
     pub now: Time,
     pub done: Salvaged,
     copied: HashMap<ObjectId, Copied>,
     pub(super) waiting: Vec<Waiting>,
-    /// Directories that are full, whose times come last.
+    /// Directories with all their entries. Their times are set last.
     filled: Vec<Waiting>,
-    /// Objects that have claimed their storage, and whether others had some of it before.
+    /// Objects that have claimed their storage, and true for those that share some of it with an earlier
+    /// claimant.
     claimed: HashMap<ObjectId, bool>,
     /// Objects that got a further name.
     linked: Vec<Waiting>,
-    /// Files whose bytes others had before.
-    contested: Vec<Entry>,
-    /// Directories that say that they are in another than the one that names them.
-    doubtful: Vec<Entry>,
+    /// Files that share bytes with an earlier claimant.
+    contested: Vec<FoundChild>,
+    /// Directories whose header names another parent than the directory with the entry.
+    doubtful: Vec<FoundChild>,
 }
 
 impl<'a> Salvage<'a> {
     pub fn new(from: &'a Volume, to: &'a dyn Engine, now: Time) -> Salvage<'a> {
         Salvage {
-            from: Source::new(from),
+            from: DamagedVolume::new(from),
             to,
             now,
             done: Salvaged { directories: 1, ..Salvaged::default() },
@@ -75,24 +83,25 @@ impl<'a> Salvage<'a> {
         }
     }
 
-    /// Notes a loss.
+    /// Records a loss.
     pub fn lose(&mut self, path: &[Vec<u8>], what: &str) {
-        self.done.losses.push(Loss { names: path.to_vec(), what: what.to_string() });
+        self.done.losses.push(SalvageLoss { names: path.to_vec(), what: what.to_string() });
     }
 
-    /// Whether an object has its place already.
+    /// True if an object is copied already.
     pub fn is_copied(&self, id: ObjectId) -> bool {
         self.copied.contains_key(&id)
     }
 
-    /// Copies everything.
+    /// Copies all objects.
     pub fn everything(&mut self) -> Result<()> {
         self.root();
         self.fill()?;
         self.unnamed()?;
         let contested = std::mem::take(&mut self.contested);
+        // Duplicates come last, and a lack of room for them is reported apart.
         let was_full = std::mem::take(&mut self.done.is_full);
-        for Entry { dir, path, object } in contested {
+        for FoundChild { dir, path, object } in contested {
             self.lose(&path, "some of its bytes belong to another object, too");
             self.enter(dir, path, object)?;
         }
@@ -101,7 +110,7 @@ impl<'a> Salvage<'a> {
         self.times()
     }
 
-    /// Sets what further names and entries have changed.
+    /// Restores the times that further names and entries have changed.
     fn times(&mut self) -> Result<()> {
         for Waiting { object, id, path } in std::mem::take(&mut self.linked) {
             let set = self.set_attributes(&object, id);
@@ -122,7 +131,7 @@ impl<'a> Salvage<'a> {
         let found = {
             let _pin = pin();
             let root = self.from.volume.root();
-            root.ok_or(Error::Invalid("there is none")).and_then(|root| self.from.object(root))
+            root.ok_or(Error::Invalid("the superblock names no root")).and_then(|root| self.from.object(root))
         };
         match found {
             Ok(object) => {
@@ -135,10 +144,12 @@ impl<'a> Salvage<'a> {
         }
     }
 
-    /// Fills the directories that wait for it, and those that this finds.
+    /// Copies the entries of the waiting directories, and of those that it finds on the way.
     pub fn fill(&mut self) -> Result<()> {
         self.fill_certain()?;
-        while let Some(Entry { dir, path, object }) = self.doubtful.pop() {
+        // A doubtful directory waits until no certain one is left, because its own parent may still be
+        // found.
+        while let Some(FoundChild { dir, path, object }) = self.doubtful.pop() {
             self.enter(dir, path, object)?;
             self.fill_certain()?;
         }
@@ -150,7 +161,7 @@ impl<'a> Salvage<'a> {
             let (mut entries, mut errors) = (Vec::new(), Vec::new());
             {
                 let _pin = pin();
-                let collection = Collection::new(self.from.volume, dir.object.root);
+                let collection = Collection::new(self.from.volume, dir.object.file.root);
                 collection.salvage(&mut |shown| match shown {
                     Ok((name, id)) => entries.push((name.to_vec(), id)),
                     Err(error) => errors.push(error),
@@ -171,9 +182,14 @@ impl<'a> Salvage<'a> {
         Ok(())
     }
 
-    /// Copies what an entry of the new directory `dir` names, or gives it another name. `parent` is the old directory, if a
-    /// directory in it should say so.
-    fn entry(&mut self, (dir, parent): (ObjectId, Option<ObjectId>), path: Path, id: ObjectId) -> Result<()> {
+    /// Copies the object that an entry of the new directory `dir` names, or gives its copy another name.
+    /// `parent` is the old directory, which the header of a directory in it should name.
+    fn entry(
+        &mut self,
+        (dir, parent): (ObjectId, Option<ObjectId>),
+        path: NamePath,
+        id: ObjectId,
+    ) -> Result<()> {
         if let Some(copied) = self.copied.get_mut(&id) {
             if id.is_directory() {
                 self.lose(&path, "second name of a directory");
@@ -188,7 +204,8 @@ impl<'a> Salvage<'a> {
             if copied.names == 2 {
                 self.linked.push(Waiting { object, id: new, path: path.clone() });
             }
-            // No later than it was, so that the directory is not newer, either.
+            // The creation time of the object is no later than any of its times, so it does not make the
+            // directory newer.
             let time = object.created;
             let linked = self.to.apply(&Op::Link { dir, name, id: new, time }).map(|_| ());
             return self.unless_full(&path, linked);
@@ -199,30 +216,30 @@ impl<'a> Salvage<'a> {
         };
         match found {
             Ok(object) if id.is_directory() && object.parent != parent => {
-                self.doubtful.push(Entry { dir, path, object });
+                self.doubtful.push(FoundChild { dir, path, object });
             }
-            Ok(object) if self.claim(&object) => self.contested.push(Entry { dir, path, object }),
+            Ok(object) if self.claim(&object) => self.contested.push(FoundChild { dir, path, object }),
             Ok(object) => self.enter(dir, path, object)?,
             Err(error) => self.lose(&path, &words(&error)),
         }
         Ok(())
     }
 
-    /// Claims an object's storage for it; whether others had some of it before. Directories are copied all the same:
-    /// their entries prove themselves.
-    pub fn claim(&mut self, object: &Object) -> bool {
+    /// Claims an object's storage. True if an earlier claimant has some of it. A shared directory counts as
+    /// unshared, because its entries prove themselves.
+    pub fn claim(&mut self, object: &DamagedObject) -> bool {
         let _pin = pin();
         let from = &self.from;
         let contested = self.claimed.entry(object.id).or_insert_with(|| from.claim(object));
         *contested && !object.id.is_directory()
     }
 
-    /// Makes the object that an entry names.
-    pub fn enter(&mut self, dir: ObjectId, path: Path, object: Object) -> Result<()> {
+    /// Copies the object that an entry names.
+    pub fn enter(&mut self, dir: ObjectId, path: NamePath, object: DamagedObject) -> Result<()> {
         if self.is_copied(object.id) {
             return self.entry((dir, None), path, object.id);
         }
-        let place = Place { dir, name: path.last().map(Vec::as_slice).unwrap_or_default(), path: &path };
+        let place = NewName { dir, name: path.last().map(Vec::as_slice).unwrap_or_default(), path: &path };
         let made = if object.id.is_directory() {
             self.make(Kind::Directory, |id| {
                 let (owner, content, time) = (object.owner(), Content::Empty, object.created);
@@ -252,7 +269,7 @@ impl<'a> Salvage<'a> {
         Ok(())
     }
 
-    /// Makes an object of this kind by an Op.
+    /// Creates an object of this kind by an Op.
     pub fn make<'o>(&self, kind: Kind, op: impl FnOnce(ObjectId) -> Op<'o>) -> Result<ObjectId> {
         let id = self.to.reserve(kind)?;
         match self.to.apply(&op(id)) {
@@ -264,7 +281,7 @@ impl<'a> Salvage<'a> {
         }
     }
 
-    /// Notes what could not be made; only a target that fails, or whose host is full, ends the salvage.
+    /// Records a failed copy as a loss. Only a failing target, or a full host, ends the salvage.
     pub fn unless_full(&mut self, path: &[Vec<u8>], result: Result<()>) -> Result<()> {
         match result {
             Err(error @ Error::Fault(_)) => Err(error),
@@ -277,7 +294,7 @@ impl<'a> Salvage<'a> {
         }
     }
 
-    /// Tells of names that are not there any more.
+    /// Records names that were not found.
     fn links(&mut self) {
         let copied = std::mem::take(&mut self.copied);
         let mut missing: Vec<_> = copied

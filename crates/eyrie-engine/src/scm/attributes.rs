@@ -1,8 +1,10 @@
 //! Setting attributes, and extended attributes.
 
-use super::{Scm, check_mode};
+use super::Scm;
+use super::arguments::check_mode;
 use crate::object::header::HotChange;
 use crate::object::pointer::Pointer;
+use crate::object::xattr::XattrRoot;
 use crate::transaction::Transaction;
 use crate::{Applied, AttributeChange, ObjectId, Result, Time, access};
 
@@ -17,7 +19,7 @@ impl Scm {
         self.set_attributes_held(id, change, time)
     }
 
-    /// The same for an object whose lock is held.
+    /// As [`Scm::set_attributes`], for an object whose lock is held.
     pub(super) fn set_attributes_held(
         &self,
         id: ObjectId,
@@ -34,8 +36,8 @@ impl Scm {
             cold.set_accessed(accessed);
         }
         if change.modified.is_some() {
-            // From here on the bucket times of a directory are older than what was set.
-            cold.time_epoch = cold.time_epoch.wrapping_add(1);
+            // From here on the bucket times of a directory are older than the explicit time.
+            cold.times_version = cold.times_version.wrapping_add(1);
         }
         cold.set_changed(time);
         let modified = change.modified.unwrap_or(hot.modified);
@@ -51,18 +53,18 @@ impl Scm {
         Ok(Applied::default())
     }
 
-    /// Makes `change` of an object's extended attributes.
+    /// Runs `change` on an object's extended attributes and commits it.
     pub(super) fn change_xattrs(
         &self,
         id: ObjectId,
         time: Time,
-        change: impl FnOnce(&mut Transaction<'_>, Pointer) -> Result<Pointer>,
+        change: impl FnOnce(&mut Transaction<'_>, XattrRoot) -> Result<Pointer>,
     ) -> Result<Applied> {
         let header = self.header(id)?;
         let _held = self.locks.hold(&[id]);
         let (hot, mut cold) = header.hot_and_cold(self.medium())?;
         let mut transaction = Transaction::begin(&self.volume);
-        cold.xattr_root = change(&mut transaction, cold.xattrs())?.raw();
+        cold.xattr_root = change(&mut transaction, XattrRoot::of(header, &cold))?.raw();
         cold.set_changed(time);
         header.change_cold(&mut transaction, &hot, &cold, HotChange::cold(&hot))?;
         transaction.commit()?;

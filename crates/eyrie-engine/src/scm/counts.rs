@@ -1,64 +1,68 @@
-//! Counts and times of directories: readers get them from [`Summaries`](super::summaries::Summaries), Ops keep those right.
+//! Counts and times of directories. Readers get them from [`Summaries`](super::summaries::Summaries), and
+//! Ops keep those up to date.
 //!
-//! A summary is built in parts of some buckets, each under the directory's lock, so that an Op waits for no more than one part.
-//! An Op that changes the directory between two parts changes the summary only as far as it covers the place of the
-//! changed entry; the parts to come find the rest in the pages. Places do not depend on the number of buckets, so growth in
-//! between changes nothing.
+//! A builder adds up `PART` buckets at a time, under the directory's lock. It releases the lock between two
+//! parts, so an Op waits for no more than one part. An Op that changes the directory between two parts
+//! changes the summary only if the summary already covers the hash of that entry; a later part finds all
+//! other entries in the pages. Hashes do not depend on the number of buckets, so growth between two parts
+//! does no harm.
 //!
-//! A builder that does not get the lock gives up, because readers wait for nobody, and adds up the pages without it. The
-//! parts built so far stay for the next reader.
+//! Readers never block on a lock. They retry while a redo record is applied. A builder that does not get the
+//! lock gives up and adds up the pages without it. The next reader continues after the finished parts.
 
 use eyrie_medium::{Addr, Settled};
 use smallvec::SmallVec;
 
 use super::Scm;
-use super::create::Parent;
-use super::summaries::{Coverage, Sum};
-use crate::object::collection::{self, Collection, Summary};
+use super::locks::LockedParent;
+use super::summaries::{DirectorySum, SumCoverage};
+use crate::extent::Extent;
+use crate::object::collection::{self, Collection, CollectionSummary};
 use crate::object::header::{Cold, Header, Hot};
-use crate::object::pointer::Extent;
-use crate::object::xattr;
+use crate::object::xattr::XattrRoot;
 use crate::transaction::Transaction;
 use crate::{Attributes, ObjectId, Result, Time};
 
-/// Attempts to add up the pages of a directory that Ops keep changing, before the last result is taken.
+/// After this many attempts a reader accepts a sum that Ops may have changed meanwhile.
 const ATTEMPTS: usize = 100;
-/// Buckets from which on a directory has a summary: adding up fewer pages takes less than a tenth of a microsecond.
+/// Least number of buckets of a directory with a summary. Adding up fewer pages takes less than a tenth of a
+/// microsecond.
 const LARGE: u64 = 4;
-/// Buckets that are added up under one lock; few where a scheduler looks for what may happen in between.
+/// Number of buckets that are added up in one hold of the lock. Few under `shuttle`, which explores the
+/// interleavings between parts.
 const PART: usize = if cfg!(feature = "shuttle") { 2 } else { 32 };
 
-/// What an Op does to an entry of a directory.
+/// A change of one entry of a directory.
 #[derive(Clone, Copy)]
 pub(super) struct EntryChange<'a> {
-    pub(super) parent: &'a Parent,
+    pub(super) parent: &'a LockedParent,
     pub(super) name: &'a [u8],
-    /// The object that it names before and after.
+    /// The object that the entry names before and after the change.
     pub(super) before: Option<ObjectId>,
     pub(super) after: Option<ObjectId>,
 }
 
 impl<'a> EntryChange<'a> {
-    pub(super) fn added(parent: &'a Parent, name: &'a [u8], id: ObjectId) -> EntryChange<'a> {
+    pub(super) fn added(parent: &'a LockedParent, name: &'a [u8], id: ObjectId) -> EntryChange<'a> {
         EntryChange { parent, name, before: None, after: Some(id) }
     }
 
-    pub(super) fn removed(parent: &'a Parent, name: &'a [u8], id: ObjectId) -> EntryChange<'a> {
+    pub(super) fn removed(parent: &'a LockedParent, name: &'a [u8], id: ObjectId) -> EntryChange<'a> {
         EntryChange { parent, name, before: Some(id), after: None }
     }
 }
 
 /// The state of a directory at one moment.
-struct View {
+struct DirectoryView {
     hot: Hot,
     cold: Cold,
-    summary: Summary,
+    summary: CollectionSummary,
 }
 
 impl Scm {
     pub(super) fn read_directory(&self, id: ObjectId) -> Result<Attributes> {
         let header = self.header(id)?;
-        let View { hot, cold, summary } = self.view(id, header)?;
+        let DirectoryView { hot, cold, summary } = self.view(id, header)?;
         let unlinked = hot.selector.unlinked();
         let changed = if hot.selector.follows() { hot.modified } else { cold.changed() };
         Ok(Attributes {
@@ -68,7 +72,7 @@ impl Scm {
             gid: cold.gid,
             links: if unlinked { 0 } else { 2_u32.wrapping_add(summary.subdirectories as u32) },
             size: summary.entries,
-            allocated: xattr::extent(cold.xattrs())?.map_or(0, Extent::bytes),
+            allocated: XattrRoot::of(header, &cold).extent()?.map_or(0, Extent::bytes),
             accessed: cold.accessed(),
             modified: summary.modified.unwrap_or(hot.modified),
             changed: changed.max(summary.changed.unwrap_or(changed)),
@@ -77,8 +81,9 @@ impl Scm {
         })
     }
 
-    /// A directory's header and summary, without a lock. The caller holds a pin.
-    fn view(&self, id: ObjectId, header: Header) -> Result<View> {
+    /// A directory's header and the sum of its pages: from its summary, which this call tries to complete, or
+    /// from the pages without a lock. The caller holds a pin.
+    fn view(&self, id: ObjectId, header: Header) -> Result<DirectoryView> {
         let mut attempt = 0;
         loop {
             if let Some(view) = self.known_view(id, header)? {
@@ -89,44 +94,48 @@ impl Scm {
                 continue;
             }
             let ended = self.locks.ended(id);
-            let (hot, cold) = self.volume.redo().stable(|| header.hot_and_cold(self.medium()))?;
+            let (hot, cold) = self.volume.redo_slots().stable(|| header.hot_and_cold(self.medium()))?;
             let root = || Ok(header.hot(self.medium())?.root);
-            let summary = collection::summary(&self.volume, root, cold.time_epoch)?;
+            let summary = collection::summary(&self.volume, root, cold.times_version)?;
             let unchanged = self.locks.ended(id) == ended && header.selector(self.medium())? == hot.selector;
             if unchanged || attempt >= ATTEMPTS {
-                return Ok(View { hot, cold, summary });
+                return Ok(DirectoryView { hot, cold, summary });
             }
         }
     }
 
-    /// A directory's header and summary, if there is a complete one. The header is the same before and after the summary
-    /// is read, so both are of the moment at which it is read.
-    fn known_view(&self, id: ObjectId, header: Header) -> Result<Option<View>> {
+    /// A directory's header and summary, if there is a complete one. The header is the same before and
+    /// after the read of the summary, so both belong to the moment of that read.
+    fn known_view(&self, id: ObjectId, header: Header) -> Result<Option<DirectoryView>> {
         if !self.summaries.may_know(id) {
             return Ok(None);
         }
         let medium = self.medium();
-        self.volume.redo().stable(|| {
+        self.volume.redo_slots().stable(|| {
             loop {
                 let (hot, cold) = header.hot_and_cold(medium)?;
                 let committed = |place: Addr, value| Ok(medium.load(place)? == value);
-                let Some(Sum { epoch, mut summary, .. }) = self.summaries.read(id, committed)? else {
+                let Some(DirectorySum { times_version, mut summary, .. }) =
+                    self.summaries.read(id, committed)?
+                else {
                     return Ok(None);
                 };
                 if header.selector(medium)? == hot.selector {
-                    // No entry has changed yet since the time was set.
-                    summary.modified = summary.modified.filter(|_| epoch == cold.time_epoch);
-                    return Ok(Some(View { hot, cold, summary }));
+                    // If the explicit modification time is newer than every entry change, it counts.
+                    summary.modified = summary.modified.filter(|_| times_version == cold.times_version);
+                    return Ok(Some(DirectoryView { hot, cold, summary }));
                 }
             }
         })
     }
 
-    /// Completes the summary of a large directory; `false` if it is small, or an Op keeps its lock.
+    /// Completes the summary of a large directory. `false` if the directory is small, if an Op keeps its
+    /// lock, or if another directory takes the slot of the summary.
     fn build_summary(&self, id: ObjectId, header: Header) -> Result<bool> {
         let mut from = 0;
         loop {
-            // Reads the pages before the lock is taken, so that nobody waits for their cache misses or for a disk.
+            // Reads the pages before the lock is taken, so that no Op waits for their cache misses or for a
+            // disk.
             let root = header.hot(self.medium())?.root;
             let collection = Collection::new(&self.volume, root);
             if collection.buckets()? < LARGE {
@@ -135,10 +144,11 @@ impl Scm {
             let _ = collection.part(from, PART, 0);
             let Some(_held) = self.locks.try_hold(id) else { return Ok(false) };
             match self.build_part(id, header, PART) {
-                Ok(Coverage::Complete) => return Ok(true),
-                // Another directory of the stripe took the slot: two builders would take it from each other for ever.
-                Ok(Coverage::Before(next)) if next <= from => return Ok(false),
-                Ok(Coverage::Before(next)) => from = next,
+                Ok(SumCoverage::Complete) => return Ok(true),
+                // Another directory of the stripe evicted the slot. Giving up avoids that two builders
+                // evict each other for ever.
+                Ok(SumCoverage::Before(next)) if next <= from => return Ok(false),
+                Ok(SumCoverage::Before(next)) => from = next,
                 Err(error) => {
                     self.summaries.forget(id);
                     return Err(error);
@@ -148,21 +158,21 @@ impl Scm {
     }
 
     /// Adds some buckets to the summary of a directory whose lock is held.
-    fn build_part(&self, id: ObjectId, header: Header, buckets: usize) -> Result<Coverage> {
+    fn build_part(&self, id: ObjectId, header: Header, buckets: usize) -> Result<SumCoverage> {
         let (hot, cold) = header.hot_and_cold(self.medium())?;
-        let epoch = cold.time_epoch;
-        let new = Sum { dir: id, epoch, summary: Summary::default() };
-        let (mut sum, coverage) = self.summaries.known(id).unwrap_or((new, Coverage::Before(0)));
-        let Coverage::Before(from) = coverage else { return Ok(Coverage::Complete) };
-        sum.begin_epoch(epoch);
-        let (part, next) = Collection::new(&self.volume, hot.root).part(from, buckets, epoch)?;
+        let times_version = cold.times_version;
+        let new = DirectorySum { dir: id, times_version, summary: CollectionSummary::default() };
+        let (mut sum, coverage) = self.summaries.known(id).unwrap_or((new, SumCoverage::Before(0)));
+        let SumCoverage::Before(from) = coverage else { return Ok(SumCoverage::Complete) };
+        sum.begin_times_version(times_version);
+        let (part, next) = Collection::new(&self.volume, hot.root).part(from, buckets, times_version)?;
         sum.summary.add(&part);
-        let coverage = next.map_or(Coverage::Complete, Coverage::Before);
+        let coverage = next.map_or(SumCoverage::Complete, SumCoverage::Before);
         self.summaries.keep(&sum, coverage);
         Ok(coverage)
     }
 
-    /// Commits a transaction that changes these entries of directories whose locks are held, at `time`.
+    /// Commits a transaction that changes these entries at `time`. The locks of their directories are held.
     #[inline(always)]
     pub(super) fn commit_entries(
         &self,
@@ -208,32 +218,33 @@ impl Scm {
         }
         let result = transaction.commit_in_place();
         for dir in prepared {
-            // After an error nobody knows how far the commit came; the pages do.
+            // After an error the extent of the commit is unknown; the next reader adds up the pages.
             if result.is_ok() { self.summaries.adopt(dir) } else { self.summaries.forget(dir) }
         }
         result
     }
 
-    /// The sum after these changes of its directory; `None` if only the pages will tell.
+    /// The sum after these changes of its directory; `None` if the sum must be built from the pages again.
     fn sum_after<'a>(
         &self,
-        mut sum: Sum,
-        coverage: Coverage,
+        mut sum: DirectorySum,
+        coverage: SumCoverage,
         time: Time,
         changes: impl Iterator<Item = &'a EntryChange<'a>>,
-    ) -> Option<Sum> {
+    ) -> Option<DirectorySum> {
         for &EntryChange { parent, name, before, after } in changes {
             let collection = Collection::new(&self.volume, parent.hot.root);
-            if let Coverage::Before(cursor) = coverage
+            if let SumCoverage::Before(cursor) = coverage
                 && collection.place(name) >= cursor
             {
                 continue;
             }
-            sum.begin_epoch(parent.time_epoch);
-            let Summary { entries, subdirectories, changed, modified } = sum.summary;
-            // A page has only its latest change. An Op that another has overtaken may take the latest of all from its page.
+            sum.begin_times_version(parent.times_version);
+            let CollectionSummary { entries, subdirectories, changed, modified } = sum.summary;
+            // A page keeps only the time of its latest change. If this Op's time is older than the latest
+            // one, its page may lose that latest time, and the maximum over all pages must be found anew.
             if changed.is_some_and(|latest| time < latest) {
-                let around = collection.around(name, parent.time_epoch).ok()?;
+                let around = collection.around(name, parent.times_version).ok()?;
                 if around.changed.is_some_and(|_| around.changed >= changed)
                     || around.modified.is_some_and(|_| around.modified >= modified)
                 {
@@ -242,7 +253,7 @@ impl Scm {
             }
             let count = |id: Option<ObjectId>| u64::from(id.is_some());
             let directories = |id: Option<ObjectId>| u64::from(id.is_some_and(ObjectId::is_directory));
-            sum.summary = Summary {
+            sum.summary = CollectionSummary {
                 entries: entries.wrapping_add(count(after)).wrapping_sub(count(before)),
                 subdirectories: subdirectories
                     .wrapping_add(directories(after))

@@ -1,38 +1,20 @@
 //! Creating objects, and giving them further names.
 
+use super::Scm;
+use super::arguments::{check_entry, check_mode};
 use super::counts::EntryChange;
-use super::{Scm, check_entry, check_mode};
-use crate::object::header::{Header, Hot, HotChange, NewObject};
+use super::locks::LockedParent;
+use crate::object::header::{Header, HotChange, NewObject};
 use crate::object::pointer::Pointer;
 use crate::object::{collection, mfile};
 use crate::op::{DEVICE_MAX, is_target};
 use crate::transaction::Transaction;
 use crate::{Applied, Content, Error, Kind, ObjectId, Owner, Result, Time};
 
-/// A directory that is locked and about to get or lose entries.
-#[derive(Clone, Copy)]
-pub(super) struct Parent {
-    pub(super) id: ObjectId,
-    pub(super) hot: Hot,
-    /// The epoch that its bucket times belong to.
-    pub(super) time_epoch: u32,
-}
-
 impl Scm {
-    /// The state of a directory whose lock is held. A removed one (still open somewhere) takes no entries.
-    pub(super) fn parent(&self, id: ObjectId) -> Result<Parent> {
-        if !id.is_directory() {
-            return Err(Error::NotDirectory);
-        }
-        let (hot, cold) = self.header(id)?.hot_and_cold(self.medium())?;
-        if hot.selector.unlinked() {
-            return Err(Error::NotFound);
-        }
-        Ok(Parent { id, hot, time_epoch: cold.time_epoch })
-    }
-
-    /// Makes room for an entry in a directory whose lock is held; whether entries may have moved. Nobody can see this.
-    pub(super) fn make_room(&self, parent: &mut Parent, name: &[u8]) -> Result<bool> {
+    /// Makes room for an entry in a directory whose lock is held. True if entries may have moved. The split
+    /// of a page commits by itself, but no call can observe it.
+    pub(super) fn make_room(&self, parent: &mut LockedParent, name: &[u8]) -> Result<bool> {
         let header = self.header(parent.id)?;
         let hot = parent.hot;
         let grown = collection::make_room(&self.volume, hot.root, name, |transaction, root| {
@@ -47,27 +29,30 @@ impl Scm {
         Ok(grown.is_some())
     }
 
-    /// Adds a new entry to a transaction that has just begun; whether other entries may have moved. The name is free and
-    /// the directory's lock held.
+    /// Adds a new entry to a transaction that has just begun. True if other entries may have moved. The
+    /// name is free, and the directory's lock is held.
     pub(super) fn insert_entry<'a>(
         &'a self,
         transaction: &mut Transaction<'a>,
-        parent: &mut Parent,
+        parent: &mut LockedParent,
         name: &[u8],
         id: ObjectId,
         time: Time,
     ) -> Result<bool> {
-        let Parent { hot, time_epoch, .. } = *parent;
-        if collection::insert_with_ease(transaction, hot.root, name, id, time, time_epoch)? {
+        let LockedParent { hot, times_version, .. } = *parent;
+        // The common case: the page has room, and the insert is part of this transaction alone.
+        if collection::insert_with_ease(transaction, hot.root, name, id, time, times_version)? {
             return Ok(false);
         }
+        // Growth commits transactions of its own, so this one must be empty.
         debug_assert!(transaction.is_empty(), "other transactions commit now");
         let moved = self.make_room(parent, name)?;
-        collection::insert(transaction, parent.hot.root, name, id, time, time_epoch)?;
+        collection::insert(transaction, parent.hot.root, name, id, time, times_version)?;
         Ok(moved)
     }
 
-    /// Writes a new object of `kind`, whose entry is made elsewhere. The name is free and the directory's lock held.
+    /// Writes a new object. Its entry is written elsewhere. The name is free, and the directory's lock is
+    /// held.
     #[expect(clippy::too_many_arguments, reason = "everything that makes an object")]
     pub(super) fn add_object(
         &self,
@@ -109,6 +94,7 @@ impl Scm {
     ) -> Result<Applied> {
         check_entry(dir, name)?;
         self.header(id)?;
+        // The new object is locked too, so that the next Op on it waits until its creation is durable.
         let _held = self.locks.hold(&[dir, id]);
         let mut parent = self.parent(dir)?;
         if self.find(&parent.hot, name)?.is_some() {
@@ -126,6 +112,7 @@ impl Scm {
         let _held = self.locks.hold(&[dir, id]);
         let mut parent = self.parent(dir)?;
         let taken = self.find(&parent.hot, name)?.is_some();
+        // A stale object is reported before a name that exists, as in the model.
         let selector = self.header(id)?.selector(self.medium())?;
         if taken {
             return Err(Error::Exists);
@@ -143,7 +130,7 @@ impl Scm {
         Ok(Applied::default())
     }
 
-    /// Changes the number of names of an object whose lock is held.
+    /// Changes the link count of an object whose lock is held.
     pub(super) fn change_links(
         &self,
         transaction: &mut Transaction<'_>,

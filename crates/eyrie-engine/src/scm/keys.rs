@@ -2,31 +2,73 @@
 
 use smallvec::SmallVec;
 
+use super::Scm;
+use super::arguments::{check_entry, require_file};
 use super::counts::EntryChange;
-use super::write::require_file;
-use super::{Scm, check_entry};
+use crate::extent::Class;
+use crate::object::collection;
 use crate::object::header::HotChange;
-use crate::object::pointer::Class;
-use crate::object::{collection, mfile};
+use crate::object::mfile::{self, FileTree};
 use crate::transaction::Transaction;
 use crate::{Applied, Content, Error, Kind, ObjectId, Op, Owner, Result, Time};
 
 /// A value to set.
 #[derive(Clone, Copy)]
-struct Value<'a> {
+struct NewValue<'a> {
     id: ObjectId,
     owner: Owner,
     data: &'a [u8],
     time: Time,
 }
 
-impl Value<'_> {
+impl NewValue<'_> {
     fn check(&self) -> Result<()> {
         if self.id.kind() != Kind::File {
             return Err(Error::Invalid("a value is a file"));
         }
         if self.data.len() as u64 > Class::MAX_BYTES {
             return Err(Error::TooLarge);
+        }
+        Ok(())
+    }
+}
+
+/// The object that each key of a batch names, if any.
+type BatchTargets = SmallVec<[Option<ObjectId>; 16]>;
+
+/// The objects that a batch changes, and the locks that it needs.
+struct BatchPlan {
+    targets: BatchTargets,
+    locks: SmallVec<[ObjectId; 16]>,
+    /// True if two keys name one object.
+    has_twins: bool,
+}
+
+impl BatchPlan {
+    fn new(dir: ObjectId, ops: &[Op<'_>], targets: BatchTargets) -> BatchPlan {
+        let mut locks: SmallVec<[ObjectId; 16]> = targets.iter().copied().flatten().collect();
+        locks.sort_unstable();
+        let has_twins = locks.windows(2).any(|pair| pair[0] == pair[1]);
+        for (op, existing) in ops.iter().zip(&targets) {
+            if let (Op::Put { id, .. }, None) = (*op, existing) {
+                locks.push(id);
+            }
+        }
+        locks.push(dir);
+        BatchPlan { targets, locks, has_twins }
+    }
+
+    /// Refuses a batch that cannot be applied. Runs under the locks of the batch: without them, a rename
+    /// from one key to another could show its object under both.
+    fn check(&self, ops: &[Op<'_>], time: Time) -> Result<()> {
+        if self.has_twins {
+            return Err(Error::Invalid("two keys of the batch name one object"));
+        }
+        for (op, &existing) in ops.iter().zip(&self.targets) {
+            if let Op::Put { id, owner, data, .. } = *op {
+                NewValue { id, owner, data, time }.check()?;
+            }
+            existing.map_or(Ok(()), require_file)?;
         }
         Ok(())
     }
@@ -42,10 +84,11 @@ impl Scm {
         data: &[u8],
         time: Time,
     ) -> Result<Applied> {
-        let value = Value { id, owner, data, time };
+        let value = NewValue { id, owner, data, time };
         loop {
             check_entry(dir, name)?;
             let peeked = self.peek(dir, name)?;
+            // After the look-up, so that errors come in the order of the model.
             value.check()?;
             let existing = peeked.id();
             let _held = self.locks.hold(&[dir, existing.unwrap_or(id)]);
@@ -68,15 +111,15 @@ impl Scm {
         }
     }
 
-    /// Prepares the value of one put, apart from a new key's entry; all locks are held.
+    /// Prepares the value of one put, without the entry of a new key. All locks are held.
     fn set_value(
         &self,
         transaction: &mut Transaction<'_>,
         dir: ObjectId,
         existing: Option<ObjectId>,
-        value: Value<'_>,
+        value: NewValue<'_>,
     ) -> Result<()> {
-        let Value { id, owner, data, time } = value;
+        let NewValue { id, owner, data, time } = value;
         let Some(existing) = existing else {
             return self.add_object(transaction, dir, id, owner, Content::Bytes(data), true, time);
         };
@@ -84,11 +127,13 @@ impl Scm {
         let header = self.header(existing)?;
         let hot = header.hot(self.medium())?;
         let root = mfile::fresh(transaction, data)?;
-        mfile::retire_all(transaction, hot.root, hot.size)?;
+        // A reader with a pin can still read the old value after the commit.
+        mfile::retire_all(transaction, FileTree::of(header, &hot))?;
         header.change(transaction, &hot, &HotChange::data(root, data.len() as u64, time));
         Ok(())
     }
 
+    /// Plans a batch, takes its locks, and applies it if its keys still name the same objects.
     pub(super) fn batch(&self, dir: ObjectId, ops: &[Op<'_>], time: Time) -> Result<Applied> {
         self.directory(dir)?;
         check_batch(dir, ops)?;
@@ -96,69 +141,64 @@ impl Scm {
             return Ok(Applied::default());
         }
         loop {
-            let existing = self.batch_targets(dir, ops)?;
-            let mut ids: SmallVec<[ObjectId; 16]> = existing.iter().copied().flatten().collect();
-            ids.sort_unstable();
-            let has_twins = ids.windows(2).any(|pair| pair[0] == pair[1]);
-            for (op, existing) in ops.iter().zip(&existing) {
-                if let (Op::Put { id, .. }, None) = (*op, existing) {
-                    ids.push(id);
-                }
-            }
-            ids.push(dir);
-            let _held = self.locks.hold(&ids);
-            if self.batch_targets(dir, ops)? != existing {
+            let plan = BatchPlan::new(dir, ops, self.batch_targets(dir, ops)?);
+            let _held = self.locks.hold(&plan.locks);
+            // A key changed before the locks were held: plan again.
+            if self.batch_targets(dir, ops)? != plan.targets {
                 continue;
             }
-            // Only now: before the locks were held, a rename from one key to another could show its object under both.
-            if has_twins {
-                return Err(Error::Invalid("two keys of the batch name one object"));
-            }
-            for (op, &existing) in ops.iter().zip(&existing) {
-                if let Op::Put { id, owner, data, .. } = *op {
-                    Value { id, owner, data, time }.check()?;
-                }
-                existing.map_or(Ok(()), require_file)?;
-            }
-            let mut parent = self.parent(dir)?;
-            for (op, existing) in ops.iter().zip(&existing) {
-                if let (Op::Put { name, .. }, None) = (op, existing) {
-                    self.make_room(&mut parent, name)?;
-                }
-            }
-            let mut transaction = Transaction::begin(&self.volume);
-            let mut gone: SmallVec<[ObjectId; 16]> = SmallVec::new();
-            let mut changes: SmallVec<[EntryChange<'_>; 16]> = SmallVec::new();
-            for (op, &existing) in ops.iter().zip(&existing) {
-                match (*op, existing) {
-                    (Op::Put { name, id, owner, data, .. }, existing) => {
-                        let (root, epoch) = (parent.hot.root, parent.time_epoch);
-                        if existing.is_none() {
-                            collection::insert(&mut transaction, root, name, id, time, epoch)?;
-                            changes.push(EntryChange::added(&parent, name, id));
-                        }
-                        let value = Value { id, owner, data, time };
-                        self.set_value(&mut transaction, dir, existing, value)?;
-                    }
-                    (Op::Erase { name, .. }, Some(id)) => {
-                        let found = self.find(&parent.hot, name)?.ok_or(Error::NotFound)?;
-                        collection::remove(&mut transaction, &found, time, parent.time_epoch)?;
-                        changes.push(EntryChange::removed(&parent, name, id));
-                        if self.drop_name(&mut transaction, id, time)? {
-                            gone.push(id);
-                        }
-                    }
-                    _ => {}
-                }
-            }
-            let settled = self.commit_entries(&mut transaction, time, &changes)?;
-            gone.into_iter().for_each(|id| self.give_back(id, time, &settled));
-            return Ok(Applied::default());
+            plan.check(ops, time)?;
+            return self.apply_batch(dir, ops, &plan.targets, time);
         }
     }
 
-    /// What the keys of a batch name now.
-    fn batch_targets(&self, dir: ObjectId, ops: &[Op<'_>]) -> Result<SmallVec<[Option<ObjectId>; 16]>> {
+    /// Applies a batch whose keys name `targets`. All locks are held.
+    fn apply_batch(
+        &self,
+        dir: ObjectId,
+        ops: &[Op<'_>],
+        targets: &[Option<ObjectId>],
+        time: Time,
+    ) -> Result<Applied> {
+        // Growth commits by itself, so it runs before the transaction of the batch begins.
+        let mut parent = self.parent(dir)?;
+        for (op, existing) in ops.iter().zip(targets) {
+            if let (Op::Put { name, .. }, None) = (op, existing) {
+                self.make_room(&mut parent, name)?;
+            }
+        }
+        let mut transaction = Transaction::begin(&self.volume);
+        let mut unnamed: SmallVec<[ObjectId; 16]> = SmallVec::new();
+        let mut changes: SmallVec<[EntryChange<'_>; 16]> = SmallVec::new();
+        for (op, &existing) in ops.iter().zip(targets) {
+            match (*op, existing) {
+                (Op::Put { name, id, owner, data, .. }, existing) => {
+                    let (root, version) = (parent.hot.root, parent.times_version);
+                    if existing.is_none() {
+                        collection::insert(&mut transaction, root, name, id, time, version)?;
+                        changes.push(EntryChange::added(&parent, name, id));
+                    }
+                    let value = NewValue { id, owner, data, time };
+                    self.set_value(&mut transaction, dir, existing, value)?;
+                }
+                (Op::Erase { name, .. }, Some(id)) => {
+                    let found = self.find(&parent.hot, name)?.ok_or(Error::NotFound)?;
+                    collection::remove(&mut transaction, &found, time, parent.times_version)?;
+                    changes.push(EntryChange::removed(&parent, name, id));
+                    if self.drop_name(&mut transaction, id, time)? {
+                        unnamed.push(id);
+                    }
+                }
+                _ => {}
+            }
+        }
+        let settled = self.commit_entries(&mut transaction, time, &changes)?;
+        unnamed.into_iter().for_each(|id| self.free_unnamed(id, time, &settled));
+        Ok(Applied::default())
+    }
+
+    /// The objects that the keys of a batch name now.
+    fn batch_targets(&self, dir: ObjectId, ops: &[Op<'_>]) -> Result<BatchTargets> {
         let target = |op: &Op<'_>| match *op {
             Op::Put { name, .. } | Op::Erase { name, .. } => self.read_lookup(dir, name),
             _ => Err(Error::Invalid("a batch holds puts and erases")),
@@ -167,7 +207,7 @@ impl Scm {
     }
 }
 
-/// Refuses what is no batch: other Ops, other directories, a key twice.
+/// Refuses other Ops, other directories, and a repeated key.
 fn check_batch(dir: ObjectId, ops: &[Op<'_>]) -> Result<()> {
     let mut names: Vec<&[u8]> = Vec::with_capacity(ops.len());
     for op in ops {

@@ -1,21 +1,34 @@
-//! Open counts, and objects that lost their last name while open.
+//! Open counts, and orphans: objects that lost their last name while open.
 //!
-//! Counts are striped by object id: an orphan whose stripe is shared with another open object waits for both.
+//! Counts are striped by object id. An orphan that shares its stripe with another open object is freed when
+//! both are closed.
 //!
-//! Opening and unlinking agree without a lock: an opener counts first and then looks whether the object is marked
-//! unlinked; an unlinker marks first and then looks at the count. So one of them sees the other.
+//! Opening and unlinking agree without a lock. An opener first counts, then looks for the unlinked mark. An
+//! unlinker first marks, then looks at the count. All these steps are sequentially consistent, so at least
+//! one of the two sees the other.
 
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
+use eyrie_medium::epoch::pin;
+use eyrie_medium::rules::{SafetyRule, broken};
 use eyrie_medium::sync::{Mutex, lock, prefetch};
+use eyrie_medium::{Addr, Settled};
+use smallvec::SmallVec;
 
+use super::Scm;
 use super::locks::spread;
-use crate::ObjectId;
+use crate::extent::Extent;
+use crate::object::collection::Collection;
+use crate::object::mfile::{self, FileTree};
+use crate::object::xattr::XattrRoot;
+use crate::transaction::Transaction;
+use crate::{AttributeChange, Error, Kind, ObjectId, Result, Time};
 
+/// Stripes of the open counts: 256 KiB, so that open objects seldom share one.
 const STRIPES: usize = 1 << 16;
 
-/// The table.
-pub struct Opens {
+/// The table of open counts, and the list of orphans.
+pub(super) struct Opens {
     counts: Box<[AtomicU32]>,
     orphans: Mutex<Vec<ObjectId>>,
     orphan_count: AtomicUsize,
@@ -36,51 +49,52 @@ impl Opens {
         &self.counts[spread(id, STRIPES)]
     }
 
-    /// Asks the processor for the count, which [`Opens::is_closed`] is soon asked for.
+    /// Prefetches the count that [`Opens::is_closed`] will soon read.
     #[inline]
-    pub fn prefetch(&self, id: ObjectId) {
+    pub(super) fn prefetch(&self, id: ObjectId) {
         prefetch(self.count(id));
     }
 
-    /// Counts an open; the caller then looks whether the object is unlinked.
-    pub fn add(&self, id: ObjectId) {
+    /// Counts an open. The caller then checks that the object is not unlinked.
+    pub(super) fn add(&self, id: ObjectId) {
         let count = self.count(id);
         prefetch(count);
         count.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// Counts a close; whether orphans may be waiting for it.
+    /// Counts a close. True if orphans may be waiting for it.
     #[must_use]
-    pub fn remove(&self, id: ObjectId) -> bool {
+    pub(super) fn remove(&self, id: ObjectId) -> bool {
         let before = self.count(id).fetch_sub(1, Ordering::SeqCst);
         before == 1 && self.orphan_count.load(Ordering::SeqCst) != 0
     }
 
-    /// Whether nobody has the object open; asked after it was marked unlinked.
-    pub fn is_closed(&self, id: ObjectId) -> bool {
-        // An exchange, so that the mark is visible before the count is read.
+    /// True if nobody has the object open. The caller has marked it unlinked.
+    pub(super) fn is_closed(&self, id: ObjectId) -> bool {
+        // A read-modify-write instead of a load: it is a full fence between the store of the mark and the
+        // read of the count.
         self.count(id).fetch_add(0, Ordering::SeqCst) == 0
     }
 
     /// Keeps an unlinked object until its last close.
-    pub fn add_orphan(&self, id: ObjectId) {
+    pub(super) fn add_orphan(&self, id: ObjectId) {
         let mut orphans = lock(&self.orphans);
         orphans.push(id);
         self.orphan_count.store(orphans.len(), Ordering::SeqCst);
     }
 
-    /// Whether somebody has this unlinked object open: then whoever has counted an open of it keeps it too.
-    pub fn is_orphan(&self, id: ObjectId) -> bool {
+    /// True if a handle keeps this unlinked object alive. A new open of it is then valid too.
+    pub(super) fn is_orphan(&self, id: ObjectId) -> bool {
         lock(&self.orphans).contains(&id)
     }
 
-    /// The unlinked objects that somebody has open.
-    pub fn orphans(&self) -> Vec<ObjectId> {
+    /// The unlinked objects that are still open.
+    pub(super) fn orphans(&self) -> Vec<ObjectId> {
         lock(&self.orphans).clone()
     }
 
-    /// Takes one orphan, if nobody has it open any more.
-    pub fn take_if_closed(&self, id: ObjectId) -> bool {
+    /// Removes an orphan from the list if nobody has it open any more.
+    pub(super) fn remove_if_closed(&self, id: ObjectId) -> bool {
         let mut orphans = lock(&self.orphans);
         let Some(index) = orphans.iter().position(|&orphan| orphan == id) else { return false };
         if !self.is_closed(id) {
@@ -91,12 +105,119 @@ impl Opens {
         true
     }
 
-    /// Takes the orphans that nobody has open any more.
-    pub fn take_closed(&self) -> Vec<ObjectId> {
+    /// Removes all orphans from the list that nobody has open any more.
+    pub(super) fn remove_closed(&self) -> Vec<ObjectId> {
         let mut orphans = lock(&self.orphans);
         let (closed, open) = orphans.drain(..).partition(|&id| self.is_closed(id));
         *orphans = open;
         self.orphan_count.store(orphans.len(), Ordering::SeqCst);
         closed
+    }
+}
+
+impl Scm {
+    /// Counts an open, unless the object no longer exists.
+    #[inline]
+    pub(super) fn open_object(&self, id: ObjectId) -> Result<()> {
+        self.opens.add(id);
+        let _pin = pin();
+        let alive = self.header(id).and_then(|header| header.selector(self.medium()));
+        match alive {
+            Ok(selector) if !selector.unlinked() || self.opens.is_orphan(id) => Ok(()),
+            Ok(_) => {
+                self.close_object(id);
+                Err(Error::Stale)
+            }
+            Err(error) => {
+                self.close_object(id);
+                Err(error)
+            }
+        }
+    }
+
+    /// Ends one open. The last close of an orphan frees it.
+    pub(super) fn close_object(&self, id: ObjectId) {
+        // A forked child has a copy of the counts, but the objects belong to its parent.
+        if self.opens.remove(id) && self.medium().check().is_ok() {
+            // If nothing can be changed any more, the next recovery frees the orphans.
+            if let Ok(_gate) = self.medium().enter() {
+                self.free_closed_orphans();
+            }
+        }
+    }
+
+    /// Frees an object that has just lost its last name, now or at its last close.
+    ///
+    /// The unlinked mark is volatile: after a crash nothing reaches the object, so nobody reads the mark.
+    pub(super) fn free_unnamed(&self, id: ObjectId, time: Time, settled: &Settled) {
+        let marked = self.header(id).and_then(|header| header.mark_unlinked(self.medium()));
+        if marked.is_err() {
+            return self.volume.space().mark_leaked();
+        }
+        if self.opens.is_closed(id) || broken(SafetyRule::OpenFileOutlivesItsNames) {
+            self.free_object(id, settled);
+        } else {
+            // Stores the time at which the object lost its name, for the handles that keep it open. If
+            // there is no room for that, the old time stays.
+            let _ = self.set_attributes_held(id, &AttributeChange::default(), time);
+            self.opens.add_orphan(id);
+            // The last close may have come before the object was on the list.
+            if self.opens.remove_if_closed(id) {
+                self.free_object(id, settled);
+            }
+        }
+    }
+
+    /// Frees the orphans that nobody has open any more. The caller holds no lock.
+    pub(super) fn free_closed_orphans(&self) {
+        let closed = self.opens.remove_closed();
+        if closed.is_empty() {
+            return;
+        }
+        // The names of the orphans were gone durably before they became orphans, so an empty commit gives
+        // the proof of settling that a free needs. It fails only with the medium.
+        if let Ok(settled) = Transaction::begin(&self.volume).commit() {
+            for id in closed {
+                // An Op that found the object before its last close may still be writing to it.
+                let _held = self.locks.hold(&[id]);
+                self.free_object(id, &settled);
+            }
+        }
+    }
+
+    /// Retires the storage of an object without names or opens, whose lock is held. Storage that a corrupt
+    /// object no longer leads to, or that cannot be read, is leaked until the next recovery.
+    fn free_object(&self, id: ObjectId, settled: &Settled) {
+        self.summaries.forget(id);
+        match self.detach_storage(id) {
+            Ok(storage) => {
+                let header = Addr::from_raw(id.place());
+                self.volume.space().retire_all(&storage, &[header], settled);
+            }
+            Err(_) => self.volume.space().mark_leaked(),
+        }
+    }
+
+    /// Ends the life of an object, and returns its storage.
+    fn detach_storage(&self, id: ObjectId) -> Result<SmallVec<[Extent; 16]>> {
+        let header = self.header(id)?;
+        let (hot, cold) = header.hot_and_cold(self.medium())?;
+        let mut storage: SmallVec<[Extent; 16]> = SmallVec::new();
+        let most = self.volume.space().most_extents();
+        let mut add = |extent: Extent| {
+            storage.push(extent);
+            if storage.len() <= most {
+                Ok(())
+            } else {
+                Err(Error::corrupt(extent.addr, "endless storage of an object"))
+            }
+        };
+        match id.kind() {
+            Kind::Directory => Collection::new(&self.volume, hot.root).visit_storage(&mut add),
+            _ => mfile::visit_storage(self.medium(), FileTree::of(header, &hot), &mut add),
+        }?;
+        storage.extend(XattrRoot::of(header, &cold).extent()?);
+        header.forget(self.medium())?;
+        Ok(storage)
     }
 }

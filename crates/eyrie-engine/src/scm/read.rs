@@ -1,17 +1,19 @@
 //! Look-ups and reads: no lock, no allocation, no system call.
 //!
-//! The medium is asked whether it is sound when a read is done: what a failed mapping, or another process's, showed is
-//! then thrown away.
+//! Each call checks the medium after its read, and discards the result if the mapping has failed or belongs
+//! to another process.
 
+use eyrie_medium::Addr;
 use eyrie_medium::epoch::{Guard, pin};
 
-use super::create::Parent;
-use super::{Scm, check_entry};
-use crate::object::collection::{self, Found};
-use crate::object::header::{Cold, Hot};
-use crate::object::pointer::{Extent, Pointer};
-use crate::object::{mfile, xattr};
-use crate::{Attributes, Birth, Entry, Error, Kind, ObjectId, Owner, Result, Time};
+use super::Scm;
+use super::arguments::check_entry;
+use crate::extent::Extent;
+use crate::object::collection::{self, FoundEntry};
+use crate::object::header::{Cold, Header, Hot};
+use crate::object::mfile::{self, FileTree};
+use crate::object::xattr::{self, XattrRoot};
+use crate::{Attributes, Birth, Error, Kind, ListedEntry, ObjectId, Owner, Result, Time};
 
 impl Scm {
     #[inline(always)]
@@ -23,22 +25,23 @@ impl Scm {
 
     /// The entry of a name, without a lock. The caller holds a pin and has checked the name.
     #[inline(always)]
-    fn read_entry(&self, dir: ObjectId, name: &[u8]) -> Result<Option<Found>> {
+    pub(super) fn read_entry(&self, dir: ObjectId, name: &[u8]) -> Result<Option<FoundEntry>> {
         let medium = self.medium();
-        let found = self.volume.redo().stable(|| {
+        let found = self.volume.redo_slots().stable(|| {
             loop {
                 let (header, hot) = self.directory(dir)?;
                 let found = self.find(&hot, name)?;
-                // A larger table may have taken the place of the one that was searched.
+                // A larger table may have replaced the searched one. A missing name counts only if the root
+                // stayed the same.
                 if found.is_some() || header.hot(medium)?.root == hot.root {
                     return Ok(found);
                 }
             }
         })?;
         match found {
-            Some(found) if self.volume.is_header(super::Addr::from_raw(found.id.place())) => Ok(Some(found)),
+            Some(found) if self.volume.is_header(Addr::from_raw(found.id.place())) => Ok(Some(found)),
             Some(found) => {
-                Err(Error::corrupt(super::Addr::from_raw(found.id.place()), "entry that names no object"))
+                Err(Error::corrupt(Addr::from_raw(found.id.place()), "entry that names no object"))
             }
             None => Ok(None),
         }
@@ -52,7 +55,7 @@ impl Scm {
         }
         let medium = self.medium();
         let header = self.header(id)?;
-        let (hot, cold) = self.volume.redo().stable(|| header.hot_and_cold(medium))?;
+        let (hot, cold) = self.volume.redo_slots().stable(|| header.hot_and_cold(medium))?;
         let is_device = matches!(id.kind(), Kind::CharDevice | Kind::BlockDevice);
         Ok(Attributes {
             kind: id.kind(),
@@ -61,7 +64,8 @@ impl Scm {
             gid: cold.gid,
             links: if hot.selector.unlinked() { 0 } else { cold.links },
             size: hot.size,
-            allocated: self.allocated(&hot, &cold)? + xattr::extent(cold.xattrs())?.map_or(0, Extent::bytes),
+            allocated: self.allocated(header, &hot, &cold)?
+                + XattrRoot::of(header, &cold).extent()?.map_or(0, Extent::bytes),
             accessed: cold.accessed(),
             modified: hot.modified,
             changed: if hot.selector.follows() { hot.modified } else { cold.changed() },
@@ -70,10 +74,10 @@ impl Scm {
         })
     }
 
-    /// Bytes that the data of an object takes. Changes below the root that are made meanwhile may count or not.
+    /// Bytes of storage for the data of an object. Concurrent changes below the root may count or not.
     #[inline(always)]
-    fn allocated(&self, hot: &Hot, cold: &Cold) -> Result<u64> {
-        mfile::allocated(self.medium(), hot.root, hot.size, cold.flags & Cold::SPARSE != 0)
+    fn allocated(&self, header: Header, hot: &Hot, cold: &Cold) -> Result<u64> {
+        mfile::allocated(self.medium(), FileTree::of(header, hot), cold.flags & Cold::SPARSE != 0)
     }
 
     pub(super) fn read_birth(&self, id: ObjectId) -> Result<Birth> {
@@ -89,7 +93,7 @@ impl Scm {
         let _pin = pin();
         let medium = self.medium();
         let (header, _) = self.directory(dir)?;
-        let (hot, cold) = self.volume.redo().stable(|| header.hot_and_cold(medium))?;
+        let (hot, cold) = self.volume.redo_slots().stable(|| header.hot_and_cold(medium))?;
         Ok(ObjectId::from_raw(cold.parent_or_device).filter(|_| !hot.selector.unlinked()))
     }
 
@@ -100,10 +104,11 @@ impl Scm {
         Ok(Owner { mode: cold.mode, uid: cold.uid, gid: cold.gid })
     }
 
-    /// Where the extended attributes of an object are. The caller's pin keeps them there.
-    fn xattrs(&self, id: ObjectId) -> Result<Pointer> {
-        let (_, cold) = self.header(id)?.hot_and_cold(self.medium())?;
-        Ok(cold.xattrs())
+    /// The root of the extended attributes of an object. The caller's pin keeps their storage.
+    fn xattrs(&self, id: ObjectId) -> Result<XattrRoot> {
+        let header = self.header(id)?;
+        let (_, cold) = header.hot_and_cold(self.medium())?;
+        Ok(XattrRoot::of(header, &cold))
     }
 
     pub(super) fn read_xattr(&self, id: ObjectId, name: &[u8], out: &mut [u8]) -> Result<Option<usize>> {
@@ -119,9 +124,9 @@ impl Scm {
         })
     }
 
-    /// Runs `read` on one state of a file.
+    /// Runs `read` on one state of a file, and again if a change was published meanwhile.
     #[inline(always)]
-    fn on_file<T>(&self, id: ObjectId, mut read: impl FnMut(&Hot) -> Result<T>) -> Result<T> {
+    fn on_file<T>(&self, id: ObjectId, mut read: impl FnMut(&Hot, FileTree) -> Result<T>) -> Result<T> {
         let _pin = pin();
         let medium = self.medium();
         match id.kind() {
@@ -132,8 +137,8 @@ impl Scm {
         let header = self.header(id)?;
         loop {
             let hot = header.hot(medium)?;
-            let result = read(&hot);
-            // A change that was published meanwhile may be half in what was read.
+            let result = read(&hot, FileTree::of(header, &hot));
+            // A change that was published meanwhile may be partly in the result.
             if header.selector(medium)? == hot.selector {
                 return result;
             }
@@ -142,21 +147,21 @@ impl Scm {
 
     #[inline]
     pub(super) fn read_data(&self, id: ObjectId, offset: u64, out: &mut [u8]) -> Result<usize> {
-        self.on_file(id, |hot| mfile::read(self.medium(), hot.root, hot.size, offset, out))
+        self.on_file(id, |_, file| mfile::read(self.medium(), file, offset, out))
     }
 
     pub(super) fn read_seek(&self, id: ObjectId, offset: u64, hole: bool) -> Result<Option<u64>> {
-        self.on_file(id, |hot| mfile::seek(self.medium(), hot.root, hot.size, offset, hole))
+        self.on_file(id, |_, file| mfile::seek(self.medium(), file, offset, hole))
     }
 
     #[inline]
     pub(super) fn read_view<'a>(&'a self, id: ObjectId, guard: &'a Guard) -> Result<Option<&'a [u8]>> {
-        self.on_file(id, |hot| {
+        self.on_file(id, |hot, file| {
             if !hot.selector.sealed() {
                 return Ok(None);
             }
-            let Some((addr, len)) = mfile::single(hot.root, hot.size)? else { return Ok(None) };
-            // Only an extent of its own can be shown: bytes of headers and tables do change.
+            let Some((addr, len)) = mfile::single(file)? else { return Ok(None) };
+            // Only an extent of the file can be shown in place, because headers and tables do change.
             if len > 0 && !hot.root.extent().is_some_and(|extent| self.volume.contains(extent)) {
                 return Err(Error::corrupt(addr, "extent outside the space for extents"));
             }
@@ -168,58 +173,11 @@ impl Scm {
         &self,
         dir: ObjectId,
         cookie: u64,
-        visit: &mut dyn FnMut(Entry<'_>) -> bool,
+        visit: &mut dyn FnMut(ListedEntry<'_>) -> bool,
     ) -> Result<()> {
         let _pin = pin();
         let (header, _) = self.directory(dir)?;
         collection::list(&self.volume, || Ok(header.hot(self.medium())?.root), cookie, visit)?;
         Ok(())
-    }
-
-    /// Ends one open; the last one of an object without names gives it back.
-    pub(super) fn close_object(&self, id: ObjectId) {
-        // A forked child has a copy of the counts, but the objects are its parent's.
-        if self.opens.remove(id) && self.medium().check().is_ok() {
-            // Where nothing can be changed any more, the next recovery gives them back.
-            if let Ok(_gate) = self.medium().enter() {
-                self.give_back_orphans();
-            }
-        }
-    }
-
-    /// What `name` names, for an Op that then locks both and [looks again](Scm::confirm).
-    pub(super) fn peek(&self, dir: ObjectId, name: &[u8]) -> Result<Peeked> {
-        let ended = self.locks.ended(dir);
-        Ok(Peeked { ended, found: self.read_entry(dir, name)? })
-    }
-
-    /// The entry that was peeked at, now that the directory's lock is held; `None` if it has changed.
-    #[inline]
-    pub(super) fn confirm(
-        &self,
-        parent: &Parent,
-        name: &[u8],
-        peeked: &Peeked,
-    ) -> Result<Option<Option<Found>>> {
-        // No Op on the directory has ended since, and none is under way: it is as it was.
-        if self.locks.ended(parent.id) == peeked.ended {
-            return Ok(Some(peeked.found));
-        }
-        let found = self.find(&parent.hot, name)?;
-        Ok((found.map(|found| found.id) == peeked.id()).then_some(found))
-    }
-}
-
-/// An entry that was looked up without a lock.
-pub(super) struct Peeked {
-    /// How many Ops on the directory had ended before.
-    ended: u64,
-    found: Option<Found>,
-}
-
-impl Peeked {
-    /// The object, if there is one.
-    pub(super) fn id(&self) -> Option<ObjectId> {
-        self.found.map(|found| found.id)
     }
 }

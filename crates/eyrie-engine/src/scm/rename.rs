@@ -1,21 +1,22 @@
 //! Rename in all its cases.
 
+use eyrie_medium::Addr;
 use eyrie_medium::rules::{SafetyRule, broken};
 use eyrie_medium::sync::lock;
 use smallvec::SmallVec;
 
+use super::Scm;
+use super::arguments::check_entry;
 use super::counts::EntryChange;
-use super::create::Parent;
-use super::read::Peeked;
-use super::{Scm, check_entry};
-use crate::object::collection::{self, Collection, Found};
+use super::locks::{LockedParent, PeekedEntry};
+use crate::object::collection::{self, Collection, FoundEntry};
 use crate::object::header::{Header, HotChange};
 use crate::transaction::Transaction;
 use crate::{Applied, Error, ObjectId, RenameMode, Result, Time};
 
-/// What to move where.
+/// The arguments of a rename.
 #[derive(Clone, Copy)]
-pub(super) struct Move<'a> {
+pub(super) struct MoveRequest<'a> {
     pub(super) from_dir: ObjectId,
     pub(super) from_name: &'a [u8],
     pub(super) to_dir: ObjectId,
@@ -25,27 +26,29 @@ pub(super) struct Move<'a> {
 }
 
 /// Everything that a move touches, with all locks held.
-struct Ready {
-    from: Parent,
-    to: Parent,
-    moved: Found,
-    target: Option<Found>,
+struct LockedMove {
+    from: LockedParent,
+    to: LockedParent,
+    moved: FoundEntry,
+    target: Option<FoundEntry>,
 }
 
 impl Scm {
-    pub(super) fn rename(&self, request: Move<'_>) -> Result<Applied> {
+    pub(super) fn rename(&self, request: MoveRequest<'_>) -> Result<Applied> {
         check_entry(request.from_dir, request.from_name)?;
         check_entry(request.to_dir, request.to_name)?;
-        // The second look-up's cache misses pass during the first.
+        // Starts the cache misses of the second look-up, so that they pass during the first.
         let (_, hot) = self.directory(request.to_dir)?;
         Collection::new(&self.volume, hot.root).prefetch(request.to_name);
         loop {
             let from = self.peek(request.from_dir, request.from_name)?;
             let to = self.peek(request.to_dir, request.to_name)?;
             let (moved, target) = (from.id().ok_or(Error::NotFound)?, to.id());
-            // Which of its cold lines counts is known when the hot one is there.
+            // The hot line tells which cold copy is current. Fetching one of them before that is a guess
+            // that saves a miss.
             self.medium().prefetch(Header::of(moved).cold_line(1));
             let directories = moved.is_directory() || target.is_some_and(ObjectId::is_directory);
+            // Taken before the locks of objects, always, so that two renames cannot deadlock.
             let _moves = (directories && request.from_dir != request.to_dir).then(|| lock(&self.moves));
             let to_dir =
                 if broken(SafetyRule::MoveLocksBothDirectories) { request.from_dir } else { request.to_dir };
@@ -64,17 +67,22 @@ impl Scm {
         }
     }
 
-    /// Both entries as they are under the locks; `None` if they changed since they were looked up.
-    fn ready(&self, request: &Move<'_>, moved: &Peeked, target: &Peeked) -> Result<Option<Ready>> {
+    /// Both entries as they are under the locks; `None` if they changed since the look-ups.
+    fn ready(
+        &self,
+        request: &MoveRequest<'_>,
+        moved: &PeekedEntry,
+        target: &PeekedEntry,
+    ) -> Result<Option<LockedMove>> {
         let from = self.parent(request.from_dir)?;
         let to = if request.to_dir == from.id { from } else { self.parent(request.to_dir)? };
         let Some(Some(moved)) = self.confirm(&from, request.from_name, moved)? else { return Ok(None) };
         let Some(target) = self.confirm(&to, request.to_name, target)? else { return Ok(None) };
-        Ok(Some(Ready { from, to, moved, target }))
+        Ok(Some(LockedMove { from, to, moved, target }))
     }
 
-    /// In the order in which Linux checks.
-    fn check_move(&self, request: &Move<'_>, moved: ObjectId, target: Option<ObjectId>) -> Result<()> {
+    /// Checks a rename, in the order in which Linux checks.
+    fn check_move(&self, request: &MoveRequest<'_>, moved: ObjectId, target: Option<ObjectId>) -> Result<()> {
         let exchange = request.mode == RenameMode::Exchange;
         match target {
             Some(_) if request.mode == RenameMode::NoReplace => return Err(Error::Exists),
@@ -94,13 +102,15 @@ impl Scm {
         }
     }
 
-    /// Refuses to put a directory into itself or below. The lock for moves is held if the parents differ.
+    /// Refuses to move a directory into itself or below itself. The lock `moves` is held if the parents
+    /// differ.
     fn refuse_cycle(&self, moved: ObjectId, into: ObjectId) -> Result<()> {
         if !moved.is_directory() {
             return Ok(());
         }
         let mut at = into;
-        // A volume of corrupt parents must not hang us: no path is longer than the volume has objects.
+        // Corrupt parents may form a circle. No path is longer than the number of objects in the volume, so
+        // that number bounds the walk.
         for _ in 0..self.volume.space().usage().objects.saturating_add(2) {
             if at == moved {
                 return Err(Error::Invalid("a directory cannot be moved into itself"));
@@ -109,44 +119,43 @@ impl Scm {
                 return Ok(());
             }
             let (_, cold) = self.header(at)?.hot_and_cold(self.medium())?;
-            at =
-                ObjectId::from_raw(cold.parent_or_device).filter(|parent| parent.is_directory()).ok_or_else(
-                    || Error::corrupt(eyrie_medium::Addr::from_raw(at.place()), "directory without a parent"),
-                )?;
+            at = ObjectId::from_raw(cold.parent_or_device)
+                .filter(|parent| parent.is_directory())
+                .ok_or_else(|| Error::corrupt(Addr::from_raw(at.place()), "directory without a parent"))?;
         }
-        Err(Error::corrupt(eyrie_medium::Addr::from_raw(into.place()), "directory that is its own ancestor"))
+        Err(Error::corrupt(Addr::from_raw(into.place()), "directory that is its own ancestor"))
     }
 
-    fn commit_move(&self, request: &Move<'_>, ready: Ready) -> Result<()> {
-        let Ready { from, mut to, moved, target } = ready;
-        let Move { from_name, to_name, time, .. } = *request;
+    fn commit_move(&self, request: &MoveRequest<'_>, ready: LockedMove) -> Result<()> {
+        let LockedMove { from, mut to, moved, target } = ready;
+        let MoveRequest { from_name, to_name, time, .. } = *request;
         let mut gone: SmallVec<[ObjectId; 1]> = SmallVec::new();
         let mut transaction = Transaction::begin(&self.volume);
         match target {
             None => {
                 let mut old = moved;
                 if self.insert_entry(&mut transaction, &mut to, to_name, moved.id, time)? {
-                    // Making room may have moved the old entry too.
+                    // Making room may have moved the old entry too, so it is looked up again.
                     let from = self.parent(from.id)?;
                     old = self.find(&from.hot, from_name)?.ok_or(Error::NotFound)?;
                 }
-                collection::remove(&mut transaction, &old, time, from.time_epoch)?;
+                collection::remove(&mut transaction, &old, time, from.times_version)?;
             }
             Some(target) if request.mode == RenameMode::Exchange => {
-                collection::replace(&mut transaction, &target, moved.id, time, to.time_epoch)?;
-                collection::replace(&mut transaction, &moved, target.id, time, from.time_epoch)?;
+                collection::replace(&mut transaction, &target, moved.id, time, to.times_version)?;
+                collection::replace(&mut transaction, &moved, target.id, time, from.times_version)?;
                 self.changed_place(&mut transaction, target.id, request.from_dir, time)?;
             }
             Some(target) => {
-                collection::replace(&mut transaction, &target, moved.id, time, to.time_epoch)?;
-                collection::remove(&mut transaction, &moved, time, from.time_epoch)?;
+                collection::replace(&mut transaction, &target, moved.id, time, to.times_version)?;
+                collection::remove(&mut transaction, &moved, time, from.times_version)?;
                 if target.id.is_directory() || self.drop_name(&mut transaction, target.id, time)? {
                     gone.push(target.id);
                 }
             }
         }
         self.changed_place(&mut transaction, moved.id, request.to_dir, time)?;
-        // Making room may have moved the directory's table.
+        // Making room may have moved the directory's table, so `to` has the newer state.
         let from = if from.id == to.id { to } else { from };
         let left = target.filter(|_| request.mode == RenameMode::Exchange).map(|target| target.id);
         let changes = [
@@ -159,11 +168,11 @@ impl Scm {
             },
         ];
         let settled = self.commit_entries(&mut transaction, time, &changes)?;
-        gone.into_iter().for_each(|id| self.give_back(id, time, &settled));
+        gone.into_iter().for_each(|id| self.free_unnamed(id, time, &settled));
         Ok(())
     }
 
-    /// A moved object changes at `time`; a directory's parent is now `dir`.
+    /// Sets the change time of a moved object, and the parent of a moved directory.
     fn changed_place(
         &self,
         transaction: &mut Transaction<'_>,

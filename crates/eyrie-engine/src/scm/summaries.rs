@@ -1,26 +1,30 @@
 //! Summaries of large directories, kept up to date by the Ops that change them.
 //!
-//! A directory's entry count, link count and times follow from its pages. The first reader who asks for them adds up all pages
-//! and leaves the sum here; every later Op on the directory changes the sum along with the pages. Nothing here is stored:
-//! after a crash, or an eviction, the next reader adds up the pages again. `docs/design/0015-directory-summaries.md` has
-//! the reasons.
+//! The entry count, link count and times of a directory follow from its pages. The first reader that needs
+//! them adds up all pages and leaves the sum here. Every later Op on the directory changes the sum along
+//! with the pages. Nothing here is stored: after a crash, or an eviction, the next reader adds up the pages
+//! again. `docs/design/0015-directory-summaries.md` has the reasons.
 //!
-//! There is one slot for each stripe of [`super::locks`]. Only a holder of the stripe's lock writes its slot, and every Op
-//! that changes a directory holds its lock, so writers need no further order among themselves. A slot belongs to one directory at
-//! a time; another large directory of the same stripe takes it over.
+//! There is one slot for each stripe of [`super::locks`]. Only the holder of the stripe's lock writes its
+//! slot. Every Op that changes a directory holds that lock, so writers need no further order among
+//! themselves. A slot belongs to one directory at a time; another large directory of the same stripe evicts
+//! it.
 //!
-//! Readers take no lock and never wait. A slot has two copies of the sum, and its state word says which one is current. An
-//! Op first writes the sum as it will be into the other copy and *prepares* it, with a *witness*: a word of the volume that its
-//! commit changes, and the new value. From then on a reader looks at the witness to know which copy is the sum of
-//! the pages as they are at that moment. So a reader who has seen the effect of an Op in the pages never gets the sum from
-//! before it, nor the other way round. When the Op is over it *adopts* the new copy.
+//! Readers take no lock and never wait. A slot has two copies of the sum, and its state word names the
+//! current one. An Op first writes the future sum into the other copy and *prepares* it with a *witness*: a
+//! word of the volume that its commit changes, and the new value of that word. From then on a reader looks
+//! at the witness to decide which copy matches the pages at that moment. So a reader that has seen the
+//! effect of an Op in the pages never gets the sum from before the Op, and the reverse. At its end the Op
+//! *adopts* the new copy.
 //!
 //! Invariants:
-//! - A complete sum is what [`collection::summary`](crate::object::collection::summary) gives at the same moment.
-//! - An incomplete sum covers the entries whose places come before the slot's cursor, and only those.
-//! - A copy is not changed while the state word says that it is current, so a reader who finds the same state word before
-//!   and after has read one sum.
-//! - A directory has no slot once its header is given back: [`Summaries::forget`] comes first, under the same lock.
+//! - A complete sum equals the result of [`collection::summary`](crate::object::collection::summary) at the
+//!   same moment.
+//! - An incomplete sum covers exactly the entries whose places come before the slot's cursor.
+//! - A copy does not change while the state word names it as current. So a reader that finds the same state
+//!   word before and after has read one sum.
+//! - A directory has no slot once its header is freed: [`Summaries::forget`] runs first, under the same
+//!   lock.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -29,38 +33,38 @@ use eyrie_medium::Addr;
 use eyrie_medium::sync::interleave;
 
 use super::locks::{STRIPES, stripe_of};
-use crate::object::collection::Summary;
+use crate::object::collection::CollectionSummary;
 use crate::{ObjectId, Result, Time};
 
-/// Reads of a slot that Ops keep changing before a reader adds up the pages instead.
+/// Reads of a slot that Ops keep changing, before a reader adds up the pages instead.
 const ATTEMPTS: usize = 100;
 
 /// The sum of a directory's pages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Sum {
+pub struct DirectorySum {
     /// The directory.
     pub dir: ObjectId,
-    /// The epoch of its times that `summary.modified` belongs to.
-    pub epoch: u32,
-    /// What its pages add up to.
-    pub summary: Summary,
+    /// The version of the directory's times for which `summary.modified` is valid.
+    pub times_version: u32,
+    /// The sum over its pages.
+    pub summary: CollectionSummary,
 }
 
-/// How far a sum goes.
+/// The part of a directory that a sum covers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Coverage {
-    /// It covers every page.
+pub enum SumCoverage {
+    /// The sum covers every page.
     Complete,
-    /// It covers the entries whose places come before this one.
+    /// The sum covers the entries whose places come before this one.
     Before(u64),
 }
 
-/// The state word of a slot: bit 0 the current copy, 1 whether an Op is prepared, 2 whether the sum is complete, 3..64 a
-/// version.
+/// The state word of a slot. Bit 0: the current copy. Bit 1: set if an Op is prepared. Bit 2: set if the
+/// sum is complete. Bits 3 to 63: a version, so that no two states in a row are equal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct State(u64);
+struct SlotState(u64);
 
-impl State {
+impl SlotState {
     const PREPARED: u64 = 1 << 1;
     const COMPLETE: u64 = 1 << 2;
     const VERSION: u64 = 1 << 3;
@@ -70,91 +74,94 @@ impl State {
     }
 
     fn is_prepared(self) -> bool {
-        self.0 & State::PREPARED != 0
+        self.0 & SlotState::PREPARED != 0
     }
 
     fn is_complete(self) -> bool {
-        self.0 & State::COMPLETE != 0
+        self.0 & SlotState::COMPLETE != 0
     }
 
     /// The state after this one.
-    fn next(self, current: usize, prepared: bool, complete: bool) -> State {
-        let version = (self.0 & !(State::VERSION - 1)).wrapping_add(State::VERSION);
-        let flags = (u64::from(prepared) * State::PREPARED) | (u64::from(complete) * State::COMPLETE);
-        State(version | flags | current as u64)
+    fn next(self, current: usize, prepared: bool, complete: bool) -> SlotState {
+        let version = (self.0 & !(SlotState::VERSION - 1)).wrapping_add(SlotState::VERSION);
+        let flags = (u64::from(prepared) * SlotState::PREPARED) | (u64::from(complete) * SlotState::COMPLETE);
+        SlotState(version | flags | current as u64)
     }
 }
 
 /// Words of a copy.
 const WORDS: usize = 6;
 
+/// A slot: 128 bytes, so that slots share no pair of cache lines.
 #[derive(Default)]
 #[repr(align(128))]
-struct Slot {
+struct SummarySlot {
     state: AtomicU64,
-    /// A word that the prepared Op changes, and its new value.
+    /// A word of the volume that the prepared Op changes, and its new value.
     witness: [AtomicU64; 2],
-    /// The first place that an incomplete sum does not cover. Only for holders of the lock.
+    /// The first place that an incomplete sum does not cover. Only the holder of the lock uses it.
     cursor: AtomicU64,
     copies: [[AtomicU64; WORDS]; 2],
 }
 
-const _: () = assert!(size_of::<Slot>() == 128);
+const _: () = assert!(size_of::<SummarySlot>() == 128);
 
-impl Sum {
-    /// Goes on with the directory's times in this epoch, to which no page belongs before its next change.
-    pub fn begin_epoch(&mut self, epoch: u32) {
-        if self.epoch != epoch {
-            self.epoch = epoch;
+impl DirectorySum {
+    /// Continues with this version of the directory's times. Modification times of earlier versions no
+    /// longer count.
+    pub fn begin_times_version(&mut self, times_version: u32) {
+        if self.times_version != times_version {
+            self.times_version = times_version;
             self.summary.modified = None;
         }
     }
 
     fn to_words(self) -> [u64; WORDS] {
-        let Summary { entries, subdirectories, changed, modified } = self.summary;
+        let CollectionSummary { entries, subdirectories, changed, modified } = self.summary;
         let seconds = |time: Option<Time>| time.map_or(i64::MIN, |time| time.seconds) as u64;
         let nanoseconds = |time: Option<Time>| u64::from(time.map_or(0, |time| time.nanoseconds));
         [
             self.dir.raw(),
             entries,
-            subdirectories << 32 | u64::from(self.epoch),
+            subdirectories << 32 | u64::from(self.times_version),
             seconds(changed),
             seconds(modified),
             nanoseconds(changed) << 32 | nanoseconds(modified),
         ]
     }
 
-    /// The sum in these words, if they hold one.
-    fn from_words(words: [u64; WORDS]) -> Option<Sum> {
+    /// The sum in these words; `None` if they hold none.
+    fn from_words(words: [u64; WORDS]) -> Option<DirectorySum> {
         let [dir, entries, counts, changed, modified, nanoseconds] = words;
         let time = |seconds: u64, nanoseconds: u32| {
             let seconds = seconds as i64;
             (seconds != i64::MIN).then_some(Time::new(seconds, nanoseconds))
         };
-        let summary = Summary {
+        let summary = CollectionSummary {
             entries,
             subdirectories: counts >> 32,
             changed: time(changed, (nanoseconds >> 32) as u32),
             modified: time(modified, nanoseconds as u32),
         };
-        Some(Sum { dir: ObjectId::from_raw(dir)?, epoch: counts as u32, summary })
+        Some(DirectorySum { dir: ObjectId::from_raw(dir)?, times_version: counts as u32, summary })
     }
 }
 
-impl Slot {
-    fn state(&self) -> State {
+impl SummarySlot {
+    fn state(&self) -> SlotState {
         interleave();
-        State(self.state.load(Ordering::Acquire))
+        SlotState(self.state.load(Ordering::Acquire))
     }
 
     /// The sum in one of the copies.
-    fn copy(&self, index: usize) -> Option<Sum> {
+    fn copy(&self, index: usize) -> Option<DirectorySum> {
         interleave();
-        Sum::from_words(std::array::from_fn(|word| self.copies[index][word].load(Ordering::Acquire)))
+        DirectorySum::from_words(std::array::from_fn(|word| self.copies[index][word].load(Ordering::Acquire)))
     }
 
-    /// Writes the copy that is not current. Release order: a reader who sees a word of it also sees that it is not.
-    fn write_other(&self, state: State, words: [u64; WORDS]) -> usize {
+    /// Writes the copy that is not current. With release ordering, a reader that sees one of these words
+    /// also sees a state word that is newer than the last one that named this copy.
+    fn write_other(&self, state: SlotState, words: [u64; WORDS]) -> usize {
         let other = 1 - state.current();
         for (place, word) in self.copies[other].iter().zip(words) {
             interleave();
@@ -163,36 +170,37 @@ impl Slot {
         other
     }
 
-    fn turn(&self, state: State) {
+    fn publish_state(&self, state: SlotState) {
         interleave();
         self.state.store(state.0, Ordering::Release);
     }
 
-    /// Makes `sum` the sum of the slot at once.
-    fn put(&self, sum: Option<&Sum>, extent: Coverage) {
+    /// Makes `sum` the current sum of the slot.
+    fn put(&self, sum: Option<&DirectorySum>, extent: SumCoverage) {
         let state = self.state();
         let other = self.write_other(state, sum.map_or([0; WORDS], |sum| sum.to_words()));
         let complete = match extent {
-            Coverage::Complete => true,
-            Coverage::Before(cursor) => {
+            SumCoverage::Complete => true,
+            SumCoverage::Before(cursor) => {
                 self.cursor.store(cursor, Ordering::Release);
                 false
             }
         };
-        self.turn(state.next(other, false, complete));
+        self.publish_state(state.next(other, false, complete));
     }
 }
 
-/// A bit for each slot that is in use, apart from everything that changes often.
+/// One bit for each slot in use. The words are apart from everything that changes often, because every Op
+/// on a directory reads them.
 #[derive(Debug)]
 #[repr(align(128))]
 struct Used([AtomicU64; STRIPES / 64]);
 
-/// The table.
+/// The table of all slots.
 pub struct Summaries {
     used: Used,
-    /// Made when the first directory needs a slot.
-    slots: OnceLock<Box<[Slot]>>,
+    /// Allocated when the first directory needs a slot.
+    slots: OnceLock<Box<[SummarySlot]>>,
 }
 
 impl Default for Summaries {
@@ -202,19 +210,21 @@ impl Default for Summaries {
 }
 
 impl Summaries {
-    /// True if the directory may have a slot. A holder of its lock gets no wrong `false`.
+    /// True if the directory may have a slot. The holder of its lock never gets a wrong `false`. Relaxed
+    /// ordering is enough: the lock orders the bit for its holder, and a reader that misses it adds up the
+    /// pages.
     #[inline(always)]
     pub fn may_know(&self, dir: ObjectId) -> bool {
         let index = stripe_of(dir);
         self.used.0[index / 64].load(Ordering::Relaxed) >> (index % 64) & 1 != 0
     }
 
-    fn slot(&self, dir: ObjectId) -> Option<&Slot> {
+    fn slot(&self, dir: ObjectId) -> Option<&SummarySlot> {
         if self.may_know(dir) { Some(&self.slots.get()?[stripe_of(dir)]) } else { None }
     }
 
-    /// The complete sum of a directory. `is_committed` says whether a word of the volume has a value; the caller runs this
-    /// while no redo record is being applied. For everybody.
+    /// The complete sum of a directory. `is_committed` tells if a word of the volume has a value. The
+    /// caller runs this while no redo record is being applied. Needs no lock.
     ///
     /// # Errors
     /// Those of `is_committed`.
@@ -222,7 +232,7 @@ impl Summaries {
         &self,
         dir: ObjectId,
         is_committed: impl Fn(Addr, u64) -> Result<bool>,
-    ) -> Result<Option<Sum>> {
+    ) -> Result<Option<DirectorySum>> {
         let Some(slot) = self.slot(dir) else { return Ok(None) };
         for _ in 0..ATTEMPTS {
             let state = slot.state();
@@ -235,6 +245,7 @@ impl Summaries {
                 index ^= usize::from(matches!(committed, Ok(true)));
             }
             let sum = slot.copy(index);
+            // Only an unchanged state word proves that the copy and the witness belong together.
             if slot.state() == state {
                 committed?;
                 return Ok(sum.filter(|sum| state.is_complete() && sum.dir == dir));
@@ -243,47 +254,49 @@ impl Summaries {
         Ok(None)
     }
 
-    /// The sum of a directory as far as it goes. For holders of its lock.
-    pub fn known(&self, dir: ObjectId) -> Option<(Sum, Coverage)> {
+    /// The sum of a directory and its coverage. For the holder of its lock.
+    pub fn known(&self, dir: ObjectId) -> Option<(DirectorySum, SumCoverage)> {
         let slot = self.slot(dir)?;
         let state = slot.state();
-        // A sum that nobody adopted is that of an Op that panicked: the next Op forgets it.
+        // A sum that is still prepared belongs to an Op that panicked. The next Op forgets it.
         let sum = slot.copy(state.current()).filter(|sum| sum.dir == dir && !state.is_prepared())?;
         let cursor = slot.cursor.load(Ordering::Acquire);
-        Some((sum, if state.is_complete() { Coverage::Complete } else { Coverage::Before(cursor) }))
+        Some((sum, if state.is_complete() { SumCoverage::Complete } else { SumCoverage::Before(cursor) }))
     }
 
-    /// Keeps a sum of pages that were read under the lock, in place of whatever the slot held. For holders of the lock.
-    pub fn keep(&self, sum: &Sum, extent: Coverage) {
-        let slots = self.slots.get_or_init(|| (0..STRIPES).map(|_| Slot::default()).collect());
+    /// Keeps a sum of pages that were read under the lock, and evicts the previous content of the slot. For
+    /// the holder of the lock.
+    pub fn keep(&self, sum: &DirectorySum, extent: SumCoverage) {
+        let slots = self.slots.get_or_init(|| (0..STRIPES).map(|_| SummarySlot::default()).collect());
         let index = stripe_of(sum.dir);
         slots[index].put(Some(sum), extent);
         self.used.0[index / 64].fetch_or(1 << (index % 64), Ordering::Relaxed);
     }
 
-    /// Prepares for the moment from which a directory will have this sum once `place` holds `value`. For holders of its lock, while the slot is
-    /// the directory's.
-    pub fn prepare(&self, sum: &Sum, (place, value): (Addr, u64)) {
+    /// Prepares the sum that a directory will have once `place` holds `value`. For the holder of its lock,
+    /// while the slot belongs to the directory.
+    pub fn prepare(&self, sum: &DirectorySum, (place, value): (Addr, u64)) {
         let Some(slot) = self.slot(sum.dir) else { return };
         let state = slot.state();
         slot.write_other(state, sum.to_words());
         slot.witness[0].store(place.raw(), Ordering::Release);
         slot.witness[1].store(value, Ordering::Release);
-        slot.turn(state.next(state.current(), true, state.is_complete()));
+        // Release order: a reader that sees the prepared state also sees the new copy and its witness.
+        slot.publish_state(state.next(state.current(), true, state.is_complete()));
     }
 
-    /// Makes the prepared sum of a directory the current one. For holders of its lock.
+    /// Makes the prepared sum of a directory the current one. For the holder of its lock.
     pub fn adopt(&self, dir: ObjectId) {
         let Some(slot) = self.slot(dir) else { return };
         let state = slot.state();
-        slot.turn(state.next(1 - state.current(), false, state.is_complete()));
+        slot.publish_state(state.next(1 - state.current(), false, state.is_complete()));
     }
 
-    /// Takes the slot from a directory, if it has one. For holders of its lock.
+    /// Empties the slot of a directory, if it has one. For the holder of its lock.
     pub fn forget(&self, dir: ObjectId) {
         let Some(slot) = self.slot(dir) else { return };
         if slot.copy(slot.state().current()).is_some_and(|sum| sum.dir == dir) {
-            slot.put(None, Coverage::Before(0));
+            slot.put(None, SumCoverage::Before(0));
             let index = stripe_of(dir);
             self.used.0[index / 64].fetch_and(!(1 << (index % 64)), Ordering::Relaxed);
         }
@@ -298,14 +311,14 @@ mod tests {
     const DIR: ObjectId = ObjectId::new(1 << 20, Kind::Directory);
     const PLACE: Addr = Addr::from_raw(4096);
 
-    fn sum(dir: ObjectId, entries: u64) -> Sum {
-        let summary = Summary {
+    fn sum(dir: ObjectId, entries: u64) -> DirectorySum {
+        let summary = CollectionSummary {
             entries,
             subdirectories: 3,
             changed: Some(Time::new(-7, 999_999_999)),
             modified: Some(Time::new(0, 1)),
         };
-        Sum { dir, epoch: u32::MAX, summary }
+        DirectorySum { dir, times_version: u32::MAX, summary }
     }
 
     fn read(summaries: &Summaries, word: u64) -> Option<u64> {
@@ -315,36 +328,36 @@ mod tests {
 
     #[test]
     fn a_sum_survives_its_words() {
-        let none = Summary { changed: None, modified: None, ..sum(DIR, 0).summary };
-        for sum in [sum(DIR, u64::MAX), Sum { epoch: 0, summary: none, ..sum(DIR, 0) }] {
-            assert_eq!(Sum::from_words(sum.to_words()), Some(sum));
+        let none = CollectionSummary { changed: None, modified: None, ..sum(DIR, 0).summary };
+        for sum in [sum(DIR, u64::MAX), DirectorySum { times_version: 0, summary: none, ..sum(DIR, 0) }] {
+            assert_eq!(DirectorySum::from_words(sum.to_words()), Some(sum));
         }
-        assert_eq!(Sum::from_words([0; WORDS]), None);
+        assert_eq!(DirectorySum::from_words([0; WORDS]), None);
     }
 
     #[test]
     fn a_prepared_sum_counts_from_its_commit_on() {
         let summaries = Summaries::default();
         assert_eq!(read(&summaries, 0), None);
-        summaries.keep(&sum(DIR, 10), Coverage::Complete);
+        summaries.keep(&sum(DIR, 10), SumCoverage::Complete);
         assert_eq!(read(&summaries, 0), Some(10));
         summaries.prepare(&sum(DIR, 11), (PLACE, 5));
         assert_eq!((read(&summaries, 4), read(&summaries, 5)), (Some(10), Some(11)));
         summaries.adopt(DIR);
         assert_eq!(read(&summaries, 4), Some(11));
-        assert_eq!(summaries.known(DIR), Some((sum(DIR, 11), Coverage::Complete)));
+        assert_eq!(summaries.known(DIR), Some((sum(DIR, 11), SumCoverage::Complete)));
     }
 
     #[test]
     fn nobody_is_shown_an_incomplete_sum() {
         let summaries = Summaries::default();
-        summaries.keep(&sum(DIR, 10), Coverage::Before(77));
+        summaries.keep(&sum(DIR, 10), SumCoverage::Before(77));
         assert_eq!(read(&summaries, 0), None);
-        assert_eq!(summaries.known(DIR), Some((sum(DIR, 10), Coverage::Before(77))));
+        assert_eq!(summaries.known(DIR), Some((sum(DIR, 10), SumCoverage::Before(77))));
         summaries.prepare(&sum(DIR, 11), (PLACE, 5));
         assert_eq!((read(&summaries, 5), summaries.known(DIR)), (None, None));
         summaries.adopt(DIR);
-        assert_eq!(summaries.known(DIR), Some((sum(DIR, 11), Coverage::Before(77))));
+        assert_eq!(summaries.known(DIR), Some((sum(DIR, 11), SumCoverage::Before(77))));
     }
 
     #[test]
@@ -352,10 +365,10 @@ mod tests {
         let summaries = Summaries::default();
         let same = |id: &ObjectId| stripe_of(*id) == stripe_of(DIR) && *id != DIR;
         let other = (1..).map(|n| ObjectId::new(n << 6, Kind::Directory)).find(same).expect("some");
-        summaries.keep(&sum(DIR, 10), Coverage::Complete);
+        summaries.keep(&sum(DIR, 10), SumCoverage::Complete);
         summaries.forget(other);
         assert_eq!(read(&summaries, 0), Some(10));
-        summaries.keep(&sum(other, 20), Coverage::Complete);
+        summaries.keep(&sum(other, 20), SumCoverage::Complete);
         assert_eq!((read(&summaries, 0), summaries.known(DIR)), (None, None));
         summaries.forget(DIR);
         assert!(summaries.known(other).is_some());

@@ -1,15 +1,18 @@
-//! The engine over damaged pointers: what leads astray is an error, everything ends, and no more is damaged.
+//! The engine on damaged pointers: a damaged pointer gives an error, every call ends, and no other bytes
+//! are damaged.
 
 use eyrie_medium::PAGE_SIZE;
 
 use super::*;
 use crate::check::Report;
+use crate::extent::{Class, Extent};
 use crate::object::collection::buckets::{FIRST_TABLE_BYTES, segment_slot};
 use crate::object::collection::layout::{LINK, page_extent};
 use crate::object::header::HotChange;
-use crate::object::pointer::{Class, Extent, Pointer};
-use crate::volume::redo_slot;
-use crate::{Content, FallocateMode, SetIds};
+use crate::object::pointer::Pointer;
+use crate::transaction::Transaction;
+use crate::volume::{Options, redo_slot};
+use crate::{Content, Engine, FallocateMode, Kind, Op, Owner, SetIds, Time, recovery};
 
 const OWNER: Owner = Owner { mode: 0o755, uid: 0, gid: 0 };
 const BORN: Time = Time::new(1, 0);
@@ -80,27 +83,27 @@ fn findings(engine: &Scm) -> Vec<String> {
 }
 
 #[test]
-fn regression_a_check_of_a_tree_that_leads_back_into_itself_ends() {
+fn regression_check_of_cyclic_file_tree_ends() {
     let engine = engine();
     let file = create(&engine, engine.root, b"file", Kind::File).expect("room");
     assert_eq!(findings(&engine), [""; 0]);
-    // Three nodes, but 512 times 512 ways through them; then the greatest height and size that there are.
+    // Three nodes with 512 times 512 ways through them; then the greatest height and size.
     for (height, size) in [(3, 512 << 30), (6, i64::MAX as u64)] {
         let root = (0..height).fold(Pointer::NULL, |child, _| node_over(&engine, child));
         set_root(&engine, file, root.with_height(height), size);
         let found = findings(&engine);
         assert!(found[0].contains("bytes that belong to two extents"), "{found:?}");
-        // Beside it there is only what is out of reach now.
+        // The other findings are only storage that is out of reach now.
         assert!(
             found.len() < 20 && found[1..].iter().all(|line| line.contains("no object reaches")),
             "{found:?}"
         );
-        assert!(matches!(recovery::mark(&engine.volume, engine.root), Err(Error::Corrupt { .. })));
+        assert!(matches!(recovery::mark_reachable(&engine.volume, engine.root), Err(Error::Corrupt { .. })));
     }
 }
 
 #[test]
-fn regression_a_check_of_directories_that_lead_back_into_themselves_ends() {
+fn regression_check_of_cyclic_directories_ends() {
     let engine = engine();
     let dir = create(&engine, engine.root, b"dir", Kind::Directory).expect("room");
     let mut transaction = Transaction::begin(&engine.volume);
@@ -115,7 +118,7 @@ fn regression_a_check_of_directories_that_lead_back_into_themselves_ends() {
 }
 
 #[test]
-fn regression_storage_that_leads_back_into_itself_is_not_given_back() {
+fn regression_cyclic_storage_is_not_freed() {
     let engine = engine();
     let file = create(&engine, engine.root, b"file", Kind::File).expect("room");
     let root = (0..3).fold(Pointer::NULL, |child, _| node_over(&engine, child));
@@ -126,13 +129,14 @@ fn regression_storage_that_leads_back_into_itself_is_not_given_back() {
         assert!(matches!(cut, Err(Error::Corrupt { .. })), "{cut:?}");
         assert_eq!(hot(&engine, file).size, 512 << 30);
     }
-    // The name goes, all the same.
+    // The name is removed nevertheless.
     engine.apply(&Op::Unlink { dir: engine.root, name: b"file", time: LATER }).expect("no matter");
     assert_eq!(engine.lookup(engine.root, b"file").expect("sound"), None);
     assert_eq!((engine.space(), engine.volume.space().refused_frees()), (before, 0));
 }
 
-/// Pages that are no object's: of a superblock, of a redo slot, of headers (without one so far), not in use yet.
+/// Pages that belong to no object: of a superblock, of a redo slot, of headers (without one so far), and
+/// not in use yet.
 fn pages_of_nobody(engine: &Scm) -> [Addr; 4] {
     let headers = Addr::from_raw(engine.root.place()).align_down(PAGE_SIZE).add(4 * PAGE_SIZE);
     [Addr::from_raw(PAGE_SIZE), redo_slot(3), headers, Addr::from_raw(BYTES - PAGE_SIZE)]
@@ -145,7 +149,7 @@ fn bytes(engine: &Scm, addr: Addr) -> Vec<u8> {
 }
 
 #[test]
-fn regression_nothing_is_stored_through_a_damaged_pointer_of_a_file() {
+fn regression_damaged_file_pointer_is_not_written_through() {
     let engine = engine();
     let id = create(&engine, engine.root, b"file", Kind::File).expect("room");
     for victim in pages_of_nobody(&engine) {
@@ -191,7 +195,7 @@ fn fill(engine: &Scm, dir: ObjectId) -> Error {
 }
 
 #[test]
-fn regression_nothing_is_stored_through_a_damaged_pointer_of_a_directory() {
+fn regression_damaged_directory_pointer_is_not_written_through() {
     for kind in 0..4 {
         for index in 0..4 {
             let engine = engine();
@@ -221,7 +225,7 @@ fn regression_nothing_is_stored_through_a_damaged_pointer_of_a_directory() {
 }
 
 #[test]
-fn several_threads_mark_what_one_marks_and_find_what_two_objects_claim() {
+fn parallel_marking_equals_serial_marking() {
     let options = Options { group_bytes: 1 << 20, ..Options::random(BORN).expect("random bytes") };
     let medium = Medium::memory(64 << 20).expect("memory");
     let engine = Scm::create_on(medium, &options, OWNER, BORN).expect("a new volume");
@@ -238,7 +242,8 @@ fn several_threads_mark_what_one_marks_and_find_what_two_objects_claim() {
             .expect("room");
         files.push(id);
     }
-    let marked = |threads| recovery::mark_with(&engine.volume, engine.root, engine.volume.marks(), threads);
+    let marked =
+        |threads| recovery::mark_by_threads(&engine.volume, engine.root, engine.volume.marks(), threads);
     for threads in [1, 2, 8] {
         let marks = marked(threads).expect("sound");
         assert_eq!(engine.volume.space().compare(&marks), [], "{threads} threads");
@@ -254,9 +259,10 @@ fn several_threads_mark_what_one_marks_and_find_what_two_objects_claim() {
     assert!(marked(4).is_ok());
 }
 
-/// Each value has storage of its own: what a batch gives back is no endless storage of one object.
+/// Each value has storage of its own. The storage that a batch frees must not be taken for endless storage
+/// of one object.
 #[test]
-fn regression_a_batch_replaces_more_values_than_one_object_has_extents() {
+fn regression_batch_replaces_many_values() {
     const KEYS: usize = (512 << 10) / 2048 + 20;
     let options = Options { group_bytes: 64 << 10, ..Options::random(BORN).expect("random bytes") };
     let medium = Medium::memory(512 << 10).expect("memory");

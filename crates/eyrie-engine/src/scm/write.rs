@@ -1,40 +1,33 @@
-//! Writing, appending, cutting and extending files.
+//! Writing, appending, truncating and extending files.
 
 use eyrie_medium::PAGE_SIZE;
 use eyrie_medium::rules::{SafetyRule, broken};
 
 use super::Scm;
+use super::arguments::require_file;
 use crate::object::header::{Cold, Header, Hot, HotChange};
-use crate::object::mfile::{self, Change, MAX_SIZE};
+use crate::object::mfile::{self, FileChange, FileTree};
+use crate::op::FILE_MAX;
 use crate::transaction::Transaction;
-use crate::{Applied, Error, FallocateMode, Kind, ObjectId, Result, SetIds, Time, access};
+use crate::{Applied, Error, FallocateMode, ObjectId, Result, SetIds, Time, access};
 
-/// Refuses objects that are no files.
-pub(super) fn require_file(id: ObjectId) -> Result<()> {
-    match id.kind() {
-        Kind::File => Ok(()),
-        Kind::Directory => Err(Error::IsDirectory),
-        _ => Err(Error::Invalid("only files can be written")),
-    }
-}
-
-/// Whether a file that gets larger has a hole of whole pages between its end and `offset`, where it goes on.
+/// True if a write at `offset` beyond the end leaves a hole of whole pages.
 fn leaves_hole(now: &Hot, offset: u64) -> bool {
     offset / PAGE_SIZE > now.size.div_ceil(PAGE_SIZE)
 }
 
-/// The end of the range of a fallocate, and the size of the file after it, in the order in which ext4 checks them.
+/// The end of the range of a fallocate, and the size of the file after it. Checks in the order of ext4.
 fn resized(mode: FallocateMode, offset: u64, length: u64, size: u64) -> Result<(u64, u64)> {
     if length == 0 {
         return Err(Error::Invalid("a range has at least one byte"));
     }
-    let end = offset.checked_add(length).filter(|&end| end <= MAX_SIZE).ok_or(Error::TooLarge)?;
+    let end = offset.checked_add(length).filter(|&end| end <= FILE_MAX).ok_or(Error::TooLarge)?;
     if mode.shifts() && !(offset.is_multiple_of(PAGE_SIZE) && length.is_multiple_of(PAGE_SIZE)) {
-        return Err(Error::Invalid("only whole blocks can be taken out or put in"));
+        return Err(Error::Invalid("offset and length must be multiples of 4096"));
     }
     match mode {
         FallocateMode::CollapseRange if end < size => Ok((end, size - length)),
-        FallocateMode::InsertRange if length > MAX_SIZE - size => Err(Error::TooLarge),
+        FallocateMode::InsertRange if length > FILE_MAX - size => Err(Error::TooLarge),
         FallocateMode::InsertRange if offset < size => Ok((end, size + length)),
         FallocateMode::CollapseRange | FallocateMode::InsertRange => {
             Err(Error::Invalid("the range is not within the file"))
@@ -47,14 +40,14 @@ fn resized(mode: FallocateMode, offset: u64, length: u64, size: u64) -> Result<(
 /// Attributes that change with the bytes of a file.
 #[derive(Clone, Copy)]
 pub(super) struct Touch {
-    /// Set-id bits that it loses.
+    /// Set-id bits that the file loses.
     pub(super) set_ids: SetIds,
-    /// Its new times.
+    /// New times of the file.
     pub(super) time: Time,
 }
 
 impl Scm {
-    /// Writes at `offset`, or at the end for `None`.
+    /// Writes at `offset`; `None` appends.
     pub(super) fn write_data(
         &self,
         id: ObjectId,
@@ -77,18 +70,20 @@ impl Scm {
         if data.is_empty() {
             return Ok(Applied { offset: began, created: false });
         }
-        if offset.checked_add(data.len() as u64).is_none_or(|end| end > MAX_SIZE) {
+        if offset.checked_add(data.len() as u64).is_none_or(|end| end > FILE_MAX) {
             return Err(Error::TooLarge);
         }
         let mut transaction = Transaction::begin(&self.volume);
-        match mfile::write(&mut transaction, hot.selector, hot.root, hot.size, offset, data)? {
-            Change::Root(root, size) => {
+        match mfile::write(&mut transaction, hot.selector, FileTree::of(header, &hot), offset, data)? {
+            FileChange::Root(root, size) => {
                 let change = HotChange::data(root, size, touch.time);
                 let makes_holes = leaves_hole(&hot, offset);
                 self.change_data(&mut transaction, header, &hot, change, touch.set_ids, makes_holes)?;
             }
-            Change::Below => {
+            FileChange::Below => {
                 let change = HotChange::data(hot.root, hot.size, touch.time);
+                // Cleared set-id bits are committed together with the bytes, by a redo record. Otherwise
+                // one word commits the bytes, and a prelude publishes the new time before it.
                 if touch.set_ids == SetIds::Keep
                     || !self.change_cold(&mut transaction, header, &hot, change, touch.set_ids, false)?
                 {
@@ -105,11 +100,11 @@ impl Scm {
         let header = self.header(id)?;
         let _held = self.locks.hold(&[id]);
         let hot = header.hot(self.medium())?;
-        if size > MAX_SIZE {
+        if size > FILE_MAX {
             return Err(Error::TooLarge);
         }
         let mut transaction = Transaction::begin(&self.volume);
-        let root = mfile::set_size(&mut transaction, hot.root, hot.size, size)?;
+        let root = mfile::set_size(&mut transaction, FileTree::of(header, &hot), size)?;
         let change = HotChange::data(root, size, touch.time);
         let makes_holes = leaves_hole(&hot, size.next_multiple_of(PAGE_SIZE));
         self.change_data(&mut transaction, header, &hot, change, touch.set_ids, makes_holes)?;
@@ -132,21 +127,17 @@ impl Scm {
         let hot = header.hot(self.medium())?;
         let (end, size) = resized(mode, offset, length, hot.size)?;
         let mut transaction = Transaction::begin(&self.volume);
+        let file = FileTree::of(header, &hot);
         let root = match mode {
-            FallocateMode::PunchHole => mfile::punch(&mut transaction, hot.root, hot.size, offset, end)?,
-            FallocateMode::CollapseRange => {
-                mfile::collapse(&mut transaction, hot.root, hot.size, offset, length)?
-            }
-            FallocateMode::InsertRange => {
-                mfile::insert(&mut transaction, hot.root, hot.size, offset, length)?
-            }
+            FallocateMode::PunchHole => mfile::punch(&mut transaction, file, offset, end)?,
+            FallocateMode::CollapseRange => mfile::collapse(&mut transaction, file, offset, length)?,
+            FallocateMode::InsertRange => mfile::insert(&mut transaction, file, offset, length)?,
             FallocateMode::Allocate
             | FallocateMode::KeepSize
             | FallocateMode::ZeroRange
             | FallocateMode::ZeroRangeKeepSize => {
                 let zeros = matches!(mode, FallocateMode::ZeroRange | FallocateMode::ZeroRangeKeepSize);
-                let (sizes, range) = ((hot.size, size), (offset, end));
-                mfile::allocate(&mut transaction, hot.selector, hot.root, sizes, range, zeros)?
+                mfile::allocate(&mut transaction, hot.selector, file, size, (offset, end), zeros)?
             }
         };
         let makes_holes = matches!(mode, FallocateMode::PunchHole | FallocateMode::InsertRange)
@@ -157,7 +148,7 @@ impl Scm {
         Ok(Applied::default())
     }
 
-    /// Makes the commit bring `change` to life, and with it the cold attributes that it changes.
+    /// Adds `change` to the commit, together with the cold attributes that change with it.
     #[inline]
     fn change_data(
         &self,
@@ -175,8 +166,9 @@ impl Scm {
         Ok(())
     }
 
-    /// The same where cold attributes do change; otherwise it does nothing and returns false. A file that may have got
-    /// holes of whole pages is said to be sparse from now on, and set-id bits go with the commit of the bytes.
+    /// Adds the change together with changed cold attributes; returns false, and does nothing, if they stay
+    /// the same. A file that may get holes of whole pages is marked sparse. Set-id bits are cleared by the
+    /// same commit as the bytes.
     #[cold]
     #[inline(never)]
     fn change_cold(

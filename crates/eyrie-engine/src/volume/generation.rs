@@ -1,46 +1,48 @@
-//! Generations: numbers that tell one use of a header slot from the next.
+//! Generations: numbers that distinguish one use of a header slot from the next.
 //!
-//! A limit on media is raised ahead of use, so that a crash skips numbers and repeats none. Threads take them in blocks of
-//! their own, so that two that create files do not meet.
+//! A limit on media rises ahead of use, so a crash skips numbers and repeats none. Each thread takes
+//! numbers in blocks of its own, so that two threads that create files do not contend.
 
 use eyrie_medium::rules::{SafetyRule, broken};
 use eyrie_medium::sync::{Mutex, lock};
 use eyrie_medium::{Medium, Ordered, epoch};
 
-use super::layout::GENERATION_LIMIT;
-use super::space::Padded;
+use crate::space::CachePadded;
+use crate::tables::layout::GENERATION_LIMIT;
 use crate::{Error, Result};
 
-/// Numbers that one publish allows.
+/// Numbers that one publish of the limit allows. Large, so that publishes are rare; small against 2^64, so
+/// that crashes cannot use the numbers up.
 const LEASE: u64 = 1 << 20;
 /// Numbers that a thread takes at a time.
 const BLOCK: u64 = 256;
+/// Number of shards. More threads share them.
 const SHARDS: usize = 64;
 
 #[derive(Clone, Copy)]
-struct Range {
+struct GenerationRange {
     next: u64,
     end: u64,
 }
 
 /// Gives out generations.
 pub(super) struct Generations {
-    /// What no shard has; its end is the limit on media.
-    leased: Mutex<Range>,
-    shards: Box<[Padded<Mutex<Range>>]>,
+    /// The numbers that no shard has. Its end is the limit on media.
+    leased: Mutex<GenerationRange>,
+    shards: Box<[CachePadded<Mutex<GenerationRange>>]>,
 }
 
 impl Generations {
-    /// Goes on from the limit on media.
+    /// Continues from the limit on media.
     pub(super) fn new(limit: u64) -> Generations {
-        let nothing = || Padded(Mutex::new(Range { next: 0, end: 0 }));
+        let nothing = || CachePadded(Mutex::new(GenerationRange { next: 0, end: 0 }));
         Generations {
-            leased: Mutex::new(Range { next: limit, end: limit }),
+            leased: Mutex::new(GenerationRange { next: limit, end: limit }),
             shards: (0..SHARDS).map(|_| nothing()).collect(),
         }
     }
 
-    /// A number that was never given out before, at least 1.
+    /// A number, at least 1, that was never assigned before.
     pub(super) fn next(&self, medium: &Medium) -> Result<u64> {
         let mut shard = lock(&self.shards[epoch::thread_index() % SHARDS].0);
         if shard.next == shard.end {
@@ -50,20 +52,22 @@ impl Generations {
         Ok(shard.next - 1)
     }
 
+    /// Takes a block of numbers, and raises the limit on media first if the lease is used up.
     #[cold]
-    fn block(&self, medium: &Medium) -> Result<Range> {
+    fn block(&self, medium: &Medium) -> Result<GenerationRange> {
         let mut leased = lock(&self.leased);
         if leased.end - leased.next < BLOCK {
             let limit = leased.end.checked_add(LEASE);
             let limit = limit.ok_or_else(|| Error::corrupt(GENERATION_LIMIT, "generations are used up"))?;
             let stored = if broken(SafetyRule::GenerationsAreLeasedFirst) { leased.end } else { limit };
+            // No number above the old limit is assigned before the new limit settles.
             let published = medium.publish_apart(GENERATION_LIMIT, stored, Ordered::nothing())?;
             medium.settle(published);
             leased.end = limit;
         }
         let next = leased.next;
         leased.next += BLOCK;
-        Ok(Range { next: next.max(1), end: leased.next })
+        Ok(GenerationRange { next: next.max(1), end: leased.next })
     }
 }
 

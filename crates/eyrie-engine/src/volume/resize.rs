@@ -1,82 +1,53 @@
-//! Making a volume larger or smaller at its end. Objects stay where they are.
+//! Makes a volume larger or smaller at its end. Objects stay where they are.
 //!
-//! Safe when power fails: the superblock says what size counts, and its copies switch it. The host's file is made longer
-//! before that and cut after it, and groups that are to be cut off go out of use before it. A resize that was
-//! interrupted leaves a volume of either size, whose file may be too long; the next resize mends that. On a device the
-//! place of the journal is what gets longer and shorter: see `device`.
+//! Safe when power fails: the size in the superblock counts, and the switch of its copies changes it. The
+//! host's file grows before the switch and is cut after it. Groups beyond the new end leave use before the
+//! switch. An interrupted resize leaves a volume of either size, whose file may be too long; the next
+//! resize mends that. On a device, the place of the journal moves instead of the end of a file: see
+//! `host::resize`.
 
-use std::fs::File;
 use std::path::Path;
 
 use eyrie_medium::rules::{SafetyRule, broken};
-use eyrie_medium::{Addr, Medium, MediumKind, Ordered, PagedOptions, SegmentId};
+use eyrie_medium::{Addr, Ordered, PAGE_SIZE, PagedOptions, SegmentId};
 use rustix::io::Errno;
 
-use super::geometry::{Geometry, page_addr, page_of};
-use super::layout::GROUPS_IN_USE;
-use super::superblock::failure;
-use super::{Hold, MIN_HOST_BYTES, Opened, Volume, device, host, medium};
-use crate::Result;
-
-/// Where the segment of a volume is whose size changes, and how that is used.
-struct Host<'a> {
-    path: &'a Path,
-    file: File,
-    is_device: bool,
-    paged: PagedOptions,
-}
-
-impl Host<'_> {
-    /// Gives the segment, which is not mapped, room for `bytes` and no more.
-    fn resize(&self, kind: MediumKind, bytes: u64, step: &mut dyn FnMut() -> Result<()>) -> Result<()> {
-        let place = self.path.display().to_string();
-        if self.is_device {
-            return device::resize(&self.file, bytes, &place, step);
-        }
-        medium::resize(&self.file, kind, bytes, &place)?;
-        step()
-    }
-
-    fn map(&self) -> Result<Medium> {
-        if self.is_device {
-            return device::mount(&self.file, self.paged, &self.path.display().to_string());
-        }
-        host::map_segment(self.path, &self.file, self.paged)
-    }
-
-    fn open(&self, hold: Option<Hold>) -> Result<(Volume, Opened)> {
-        Volume::open_in(self.map()?, hold, &self.path.display().to_string())
-    }
-}
+use super::open::{Opened, Volume};
+use crate::host::{Hold, ResizedSegment};
+use crate::tables::geometry::{page_addr, page_of};
+use crate::tables::layout::GROUPS_IN_USE;
+use crate::tables::{Geometry, MIN_HOST_BYTES};
+use crate::{Error, Result};
 
 impl Volume {
-    /// The least size that [`Volume::resize`] can give it, in bytes: to the end of the last page in use.
-    pub fn least_bytes(&self) -> u64 {
-        let used_end = self.space.free_map().pages.end_of_missing(page_of(self.space.shared().end()));
-        page_addr(used_end).offset().max(self.geometry().data_start() + 4096).max(MIN_HOST_BYTES)
+    /// The smallest size that [`Volume::resize`] accepts, in bytes: the end of the last page in use.
+    pub(crate) fn least_bytes(&self) -> u64 {
+        let used_end = self.space.free_map().pages.end_of_missing(page_of(self.space.context().end()));
+        page_addr(used_end).offset().max(self.geometry().data_start() + PAGE_SIZE).max(MIN_HOST_BYTES)
     }
 
-    /// Makes the volume at `path`, which this is, larger or smaller, or (without `bytes`) as large as its device, and opens
-    /// it again. What is free in it must be known, and nothing of it in use.
+    /// Resizes this volume, which is at `path`, and opens it again. Without `bytes` it takes the size of
+    /// its device. The free space must be known, and no object may be in use.
     ///
     /// # Errors
-    /// [`Error::Volume`](crate::Error::Volume) says how small or large it can be; [`Error::Fault`](crate::Error::Fault)
-    /// when the host is full. Whatever happens, the volume has its old size or the new one.
+    /// [`Error::Volume`](crate::Error::Volume) names the limits of the size.
+    /// [`Error::Fault`](crate::Error::Fault) when the host is full. After an error the volume has its old
+    /// size or the new one.
     pub fn resize(self, path: &Path, bytes: Option<u64>, paged: PagedOptions) -> Result<(Volume, Opened)> {
         self.resize_by_steps(path, bytes, paged, &mut || Ok(()))
     }
 
-    /// Makes the volume on a medium of its own larger or smaller, up to the size of its segment. What is free in it must be
+    /// Resizes a volume on a medium of its own, up to the size of its segment. The free space must be
     /// known.
     ///
     /// # Errors
     /// As [`Volume::resize`].
-    pub fn resize_on_medium(&mut self, bytes: u64) -> Result<()> {
+    pub(crate) fn resize_on_medium(&mut self, bytes: u64) -> Result<()> {
         let geometry = self.size_fits(bytes, "volume")?;
         self.switch(geometry, &mut || Ok(()))
     }
 
-    /// [`Volume::resize`], which stops wherever `step` fails.
+    /// As [`Volume::resize`], but stops when `step` fails.
     fn resize_by_steps(
         mut self,
         path: &Path,
@@ -84,91 +55,92 @@ impl Volume {
         paged: PagedOptions,
         step: &mut dyn FnMut() -> Result<()>,
     ) -> Result<(Volume, Opened)> {
-        let (is_device, file) = match &self.hold {
-            Some(Hold::Device(file)) => (true, device::again(file, path)?),
-            _ => (false, host::segment_file(path)?),
-        };
-        let host = Host { path, file, is_device, paged };
-        let geometry = self.new_geometry(&host, bytes).inspect_err(|_| {
-            // The refusal is what there is to report.
+        let segment = ResizedSegment::of(path, self.hold.as_ref(), paged)?;
+        let geometry = self.new_geometry(&segment, bytes).inspect_err(|_| {
+            // The refusal is the error to report.
             let _ = self.save();
         })?;
         let (bytes, old) = (geometry.volume_bytes(), self.geometry().volume_bytes());
+        // A volume shrinks before its file does, and grows after its file did, so the file always covers
+        // the size that counts.
         if bytes < old || broken(SafetyRule::FileIsLongEnoughBeforeItsSize) {
             self.switch(geometry, step)?;
         }
-        self.medium.drain_home()?;
+        self.medium.checkpoint()?;
         step()?;
         let (kind, is) = (self.medium.kind(), self.medium.segment_sizes().next());
         let hold = self.hold.take();
         drop(self);
         if is != Some(bytes) {
-            host.resize(kind, bytes, step)?;
+            segment.resize(kind, bytes, step)?;
         }
-        let (mut volume, opened) = host.open(hold)?;
+        let (mut volume, opened) = reopen(&segment, hold)?;
         if bytes <= old {
             return Ok((volume, opened));
         }
         volume.switch(geometry, step)?;
-        volume.medium.drain_home()?;
+        volume.medium.checkpoint()?;
         step()?;
         let hold = volume.hold.take();
         drop(volume);
-        host.open(hold)
+        reopen(&segment, hold)
     }
 
-    /// The geometry with the size that is asked for, or that of the device.
-    fn new_geometry(&self, host: &Host<'_>, bytes: Option<u64>) -> Result<Geometry> {
-        let place = host.path.display().to_string();
-        let room = if host.is_device { Some(device::room(&host.file, &place)?) } else { None };
+    /// The geometry with the requested size, or with the size of the device.
+    fn new_geometry(&self, segment: &ResizedSegment<'_>, bytes: Option<u64>) -> Result<Geometry> {
+        let (place, room) = (segment.place(), segment.device_room()?);
         let most = self.geometry().most_bytes();
         match (bytes, room) {
             (Some(bytes), Some(room)) if bytes > room => {
                 let what = format!(
-                    "cannot be made as large as {bytes} bytes: its device has room for {room} bytes and a journal"
+                    "cannot be made as large as {bytes} bytes: \
+                     its device has room for {room} bytes and a journal"
                 );
-                Err(failure(&place, what, Errno::INVAL))
+                Err(Error::volume(&place, what, Errno::INVAL))
             }
             (Some(bytes), _) => self.size_fits(bytes, &place),
             (None, Some(room)) => self.size_fits(room.min(most), &place),
             (None, None) => {
-                let what = "needs a size: only a block device has one to be filled";
-                Err(failure(&place, what, Errno::INVAL))
+                let what = "needs a size: only a volume on a block device has a default";
+                Err(Error::volume(&place, what, Errno::INVAL))
             }
         }
     }
 
-    /// The geometry of this volume with another size, if it can have that.
+    /// The geometry of this volume with another size, if the volume can have it.
     fn size_fits(&self, bytes: u64, place: &str) -> Result<Geometry> {
-        let refuse = |what: String| Err(failure(place, what, Errno::INVAL));
+        let refuse = |what: String| Err(Error::volume(place, what, Errno::INVAL));
         let (least, most) = (self.least_bytes(), self.geometry().most_bytes());
         if bytes < least {
             return refuse(format!(
-                "cannot be made as small as {bytes} bytes: what is in use goes to {least} bytes, and nothing is moved"
+                "cannot be made as small as {bytes} bytes: \
+                 its data reaches to {least} bytes, and nothing is moved"
             ));
         }
         if bytes > most {
             return refuse(format!(
-                "cannot be made as large as {bytes} bytes: its tables have room for {most} bytes; copy it to a new volume"
+                "cannot be made as large as {bytes} bytes: \
+                 its tables have room for {most} bytes; copy it to a new volume"
             ));
         }
         self.geometry().resized(bytes).or_else(|what| refuse(what.to_string()))
     }
 
-    /// Makes `geometry` what counts. The host's file is long enough for it.
+    /// Makes `geometry` the one that counts. The host's file is long enough for it.
     fn switch(&mut self, geometry: Geometry, step: &mut dyn FnMut() -> Result<()>) -> Result<()> {
-        let (now, end) = (self.space.central().groups(), self.space.shared().end());
+        let (now, end) = (self.space.central().groups(), self.space.context().end());
         let groups = now.min(geometry.groups());
         let new_end = geometry.end_of_groups(groups);
         if new_end > end {
-            // The last group was short, and is in use: its last step may be.
+            // The last group was short, and its last step may be in use without the memory beyond the old
+            // end.
             let step = self.medium.step_bytes().min(self.geometry().group_bytes());
             let step_end = end.next_multiple_of(step).min(new_end);
-            self.medium.back(Addr::new(SegmentId(0), end), step_end - end)?;
+            self.medium.provision(Addr::new(SegmentId(0), end), step_end - end)?;
         }
         let gate = self.medium.enter()?;
         if broken(SafetyRule::GroupsLeaveUseBeforeTheEnd) {
-            self.found.set_size(&self.medium, geometry)?;
+            self.superblock.set_size(&self.medium, geometry)?;
         }
         if groups < now {
             let published = self.medium.publish(GROUPS_IN_USE, groups, Ordered::nothing())?;
@@ -177,31 +149,39 @@ impl Volume {
         drop(gate);
         step()?;
         let _gate = self.medium.enter()?;
-        self.found.set_size(&self.medium, geometry)
+        self.superblock.set_size(&self.medium, geometry)
     }
+}
+
+/// Opens the volume on a resized segment.
+fn reopen(segment: &ResizedSegment<'_>, hold: Option<Hold>) -> Result<(Volume, Opened)> {
+    Volume::open_in(segment.map()?, hold, &segment.place())
 }
 
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
+    use std::fs::File;
     use std::path::PathBuf;
 
-    use eyrie_medium::{CrashImage, CrashPoints, Plan, Recorder};
+    use eyrie_faults::{CrashImage, CrashPoints, FaultPlan, Recorder, crash_medium, traced_from};
+    use eyrie_medium::Medium;
 
     use super::*;
-    use crate::object::pointer::Extent;
+    use crate::Time;
+    use crate::extent::Extent;
+    use crate::host::device;
     use crate::volume::{MediumChoice, Options, segment_path};
-    use crate::{Error, Time};
 
     const GROUP: u64 = 1 << 18;
-    /// Not a whole number of groups.
+    /// The old size, which is not a whole number of groups.
     const OLD: u64 = (2 << 20) + 8192;
 
-    /// What a volume is on.
+    /// The place of a volume.
     #[derive(Clone, Copy, PartialEq, Debug)]
     enum On {
         Directory(MediumChoice),
-        /// A file that stands for one.
+        /// A file that stands for a block device.
         Device,
     }
 
@@ -212,14 +192,14 @@ mod tests {
         _parent: tempfile::TempDir,
     }
 
-    /// A volume that fills a device, which got larger since.
+    /// A volume on a device that grew after the volume filled it.
     fn create_on_device(path: &Path, options: &Options) -> Volume {
         let file = File::options().read(true).write(true).create_new(true).open(path).expect("a file");
         file.set_len(Medium::paged_bytes(OLD)).expect("room");
         let new = device::NewVolume::measure(&file, options, "here").expect("room");
         new.clear(&file).expect("room");
         let medium = new.format(file.try_clone().expect("a file"), options).expect("room");
-        let taken = device::taken(&medium);
+        let taken = device::bytes_with_journal(&medium);
         let volume = Volume::create_in(medium, options, taken, "here").expect("created");
         file.set_len(16 << 20).expect("room");
         Volume { hold: Some(Hold::Device(file)), ..volume }
@@ -232,7 +212,7 @@ mod tests {
     }
 
     impl Case {
-        /// A volume that is used up to its last, short group.
+        /// A volume that used all its space, up to its last, short group.
         fn new(on: On) -> Case {
             let parent = tempfile::tempdir().expect("a directory");
             let path = parent.path().join("v");
@@ -270,7 +250,7 @@ mod tests {
             volume
         }
 
-        /// Resizes, stopping after so many steps; whether it was stopped.
+        /// Resizes, and stops after `steps` steps; true if it was stopped.
         fn resize(&self, bytes: u64, mut steps: usize) -> bool {
             let done =
                 self.open().resize_by_steps(&self.path, Some(bytes), PagedOptions::for_host(), &mut || {
@@ -293,12 +273,12 @@ mod tests {
                 On::Directory(_) => assert_eq!(length(file), Medium::paged_bytes(bytes)),
                 On::Device => {
                     assert_eq!(length(std::fs::metadata(&self.path)), 16 << 20);
-                    assert_eq!(device::taken(self.open().medium()), Medium::paged_bytes(bytes));
+                    assert_eq!(device::bytes_with_journal(self.open().medium()), Medium::paged_bytes(bytes));
                 }
             }
         }
 
-        /// What was stored is there, and every page that should be free can be used.
+        /// The stored bytes are there, and every page that should be free can be allocated.
         fn assert_sound(&self, volume: &Volume) {
             let gate = volume.medium().enter().expect("sound");
             let mut bytes = vec![0; 5000];
@@ -316,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn a_resize_that_is_stopped_at_any_step_leaves_either_size() {
+    fn interrupted_resize_leaves_either_size() {
         for on in [On::Directory(MediumChoice::Dram), On::Directory(MediumChoice::Paged), On::Device] {
             for new in [8 << 20, OLD + 4096, OLD - 4096, 1 << 20] {
                 let mut stops = 0;
@@ -339,9 +319,10 @@ mod tests {
         }
     }
 
-    /// Makes a volume that is used to its end and emptied `new` bytes large, with this plan, while power may fail
-    /// anywhere; whether each crash leaves one of the two sizes, and the end the new one.
-    fn survives_every_crash(new: u64, plan: &Plan) -> bool {
+    /// Resizes a volume to `new` bytes under this plan, with a crash at every point. True if each crash
+    /// leaves one of the two sizes, and the end has the new one. All pages of the volume were used and
+    /// freed before.
+    fn survives_every_crash(new: u64, plan: &FaultPlan) -> bool {
         let options =
             Options { group_bytes: GROUP, ..Options::random(Time::new(0, 0)).expect("random bytes") };
         let volume = Volume::create_on(Medium::memory(OLD).expect("memory"), &options).expect("created");
@@ -351,7 +332,7 @@ mod tests {
         base.resize(new.max(OLD) as usize, 0);
 
         let recorder = Recorder::of(plan.clone());
-        let medium = Medium::traced_from(&base, recorder.clone()).expect("memory");
+        let medium = traced_from(&base, recorder.clone()).expect("memory");
         let (mut volume, opened) = Volume::open_on(medium).expect("a volume");
         assert_eq!(opened, Opened::Crashed);
         let geometry = volume.geometry().resized(new).expect("a size");
@@ -363,7 +344,7 @@ mod tests {
             let mut next = Some(Vec::new());
             while let Some(picks) = next {
                 let image = CrashImage::new(point.pending.clone(), picks).with(plan.clone());
-                let medium = Medium::image(points.base(), image.clone()).expect("memory");
+                let medium = crash_medium(points.base(), image.clone()).expect("memory");
                 let size = Volume::open_on(medium).map(|(volume, _)| volume.geometry().volume_bytes());
                 is_sound &= size.is_ok_and(|size| size == new || size == OLD && point.after < events.len());
                 next = CrashImage::next_script(&image.choices());
@@ -373,22 +354,22 @@ mod tests {
     }
 
     #[test]
-    fn every_missing_point_of_a_resize_is_noticed() {
+    fn missing_resize_points_are_noticed() {
         let mut met = BTreeSet::new();
         for new in [1 << 20, OLD - 4096, OLD + 4096, 4 << 20] {
-            let plan = Plan::default();
+            let plan = FaultPlan::default();
             assert!(survives_every_crash(new, &plan), "{new}");
             met.extend(plan.points().into_keys());
         }
         met.retain(|site| site.file.ends_with("resize.rs"));
         assert_eq!(met.len(), 2, "{met:?}");
         for site in met {
-            assert!(!survives_every_crash(1 << 20, &Plan::without(Some(site))), "nobody misses {site}");
+            assert!(!survives_every_crash(1 << 20, &FaultPlan::without(Some(site))), "nobody misses {site}");
         }
     }
 
     #[test]
-    fn what_cannot_be_is_refused_with_a_reason() {
+    fn impossible_resize_is_refused_with_a_reason() {
         let case = Case::new(On::Directory(MediumChoice::Dram));
         let refusal = |bytes| {
             let done = case.open().resize(&case.path, Some(bytes), PagedOptions::for_host());

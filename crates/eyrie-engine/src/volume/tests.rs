@@ -1,20 +1,25 @@
-//! Volumes as a whole: allocation against a model, closing and opening, rebuilding, hostile bytes, threads.
+//! Volumes as a whole: allocation against a model, closing and opening, rebuilding, untrusted bytes,
+//! threads.
 
+mod device;
+mod directory;
 mod growth;
 mod host_failures;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
-use eyrie_medium::{
-    Addr, CrashImage, CrashPoints, Failing, FailureKind, ImageBase, Medium, Ordered, Plan, Recorder, Settled,
-    Site, epoch,
+use eyrie_faults::{
+    CrashImage, CrashPoints, Failing, FailureKind, FaultPlan, ImageBase, Recorder, Site, crash_medium, traced,
 };
+use eyrie_medium::{Addr, Medium, Ordered, Settled, epoch};
 use rand_like::Random;
 
-use super::layout::{CHUNK_BYTES, CLEAN_MARK, HEADER_BYTES, VOLUME_PAGE};
 use super::*;
-use crate::object::pointer::Class;
+use crate::extent::{Class, Extent};
+use crate::space::compare::{MismatchKind, SpaceMismatch};
+use crate::tables::layout::{CHUNK_BYTES, CLEAN_MARK, HEADER_BYTES, VOLUME_PAGE};
+use crate::{Error, ObjectId, Result, Time};
 
 /// A small generator, so that every run is the same.
 mod rand_like {
@@ -53,7 +58,7 @@ fn settled(medium: &Medium) -> Settled {
     medium.settle(published)
 }
 
-/// What a test holds: address to length, headers included.
+/// The storage that a test holds: address to length, including headers.
 #[derive(Default)]
 struct Held {
     bytes: BTreeMap<u64, u64>,
@@ -74,7 +79,7 @@ impl Held {
         self.bytes.values().sum()
     }
 
-    /// Allocates something of a random size, if there is room.
+    /// Allocates one of a random size, if there is room.
     fn allocate(&mut self, volume: &Volume, random: &mut Random) -> bool {
         if random.below(4) == 0 {
             let Ok(addr) = volume.space().allocate_header() else { return false };
@@ -96,7 +101,7 @@ impl Held {
         }
     }
 
-    /// Frees something random, in one of the two ways.
+    /// Frees a random one, in one of the two ways.
     fn free(&mut self, volume: &Volume, random: &mut Random) {
         let settled = settled(volume.medium());
         let which = random.below(self.bytes.len() as u64) as usize;
@@ -150,13 +155,13 @@ fn storm(volume: &Volume, held: &mut Held, random: &mut Random, steps: u32) {
         }
         if step % 64 == 0 {
             assert_eq!(volume.space().usage().free, empty - held.total(), "step {step}");
-            assert_eq!(volume.space().object_count(), held.headers.len() as u64);
+            assert_eq!(volume.space().usage().objects, held.headers.len() as u64);
         }
     }
 }
 
 #[test]
-fn a_storm_never_gives_memory_out_twice_and_loses_none() {
+fn random_allocations_never_overlap_or_leak() {
     let volume = memory(4 << 20);
     let mut held = Held::default();
     let mut random = Random(42);
@@ -203,7 +208,7 @@ fn memory_in_other_threads_magazines_is_found() {
         scope.spawn(|| {
             let extent = volume.space().allocate(4096).expect("empty");
             volume.space().release(extent);
-            // The thread stays, its magazine full, while another takes all there is.
+            // The thread stays alive with a full magazine while another takes all the rest.
             std::thread::scope(|inner| {
                 inner.spawn(|| {
                     let count = std::iter::from_fn(|| volume.space().allocate(4096).ok()).count();
@@ -238,7 +243,7 @@ fn closed(volume: Volume) -> Vec<u8> {
 
 fn open(bytes: &[u8]) -> Result<(Volume, Opened)> {
     let base = ImageBase::new(bytes).expect("memory");
-    Volume::open_on(Medium::image(&base, CrashImage::new(Default::default(), vec![])).expect("memory"))
+    Volume::open_on(crash_medium(&base, CrashImage::new(Default::default(), vec![])).expect("memory"))
 }
 
 #[test]
@@ -295,14 +300,14 @@ fn marks_find_what_two_objects_claim() {
     let marks = volume.marks();
     assert_eq!(marks.mark_extent(big), Ok(()));
     let page = Extent { addr: big.addr.add(4096), class: Class::PAGE };
-    assert_eq!(marks.mark_extent(page), Err(Overlap::Taken));
-    assert_eq!(marks.mark_extent(Extent { class: small.class, ..page }), Err(Overlap::Taken));
+    assert_eq!(marks.mark_extent(page), Err(Overlap::TwoOwners));
+    assert_eq!(marks.mark_extent(Extent { class: small.class, ..page }), Err(Overlap::TwoOwners));
     assert_eq!(marks.mark_extent(small), Ok(()));
-    assert_eq!(marks.mark_extent(small), Err(Overlap::Taken));
+    assert_eq!(marks.mark_extent(small), Err(Overlap::TwoOwners));
     let other = Class::fitting(64).expect("small");
     let page = small.addr.align_down(4096);
-    assert_eq!(marks.mark_extent(Extent { addr: page.add(4032), class: other }), Err(Overlap::Taken));
-    assert_eq!(marks.mark_extent(Extent { addr: page, class: Class::PAGE }), Err(Overlap::Taken));
+    assert_eq!(marks.mark_extent(Extent { addr: page.add(4032), class: other }), Err(Overlap::TwoOwners));
+    assert_eq!(marks.mark_extent(Extent { addr: page, class: Class::PAGE }), Err(Overlap::TwoOwners));
     let chunk = header.align_down(CHUNK_BYTES);
     assert_eq!(
         marks.mark_extent(Extent { addr: chunk.add(8192), class: Class::PAGE }),
@@ -323,8 +328,8 @@ fn marks_find_what_two_objects_claim() {
     assert_eq!(
         findings,
         [
-            Finding { addr: big.addr, bytes: big.bytes(), kind: FindingKind::FreeInUse },
-            Finding { addr: lost.addr, bytes: lost.bytes(), kind: FindingKind::Leaked }
+            SpaceMismatch { addr: big.addr, bytes: big.bytes(), kind: MismatchKind::FreeInUse },
+            SpaceMismatch { addr: lost.addr, bytes: lost.bytes(), kind: MismatchKind::Leaked }
         ]
     );
 }
@@ -341,13 +346,13 @@ fn freeing_twice_or_outside_does_no_harm() {
         volume.space().release_header(bad.add(16));
     }
     for extent in extents.iter().chain(&extents) {
-        volume.space().central().free(volume.space().shared(), *extent);
+        volume.space().central().free(volume.space().context(), *extent);
     }
     assert_eq!(volume.space().refused_frees(), 3);
 }
 
 #[test]
-fn no_hostile_saved_allocator_is_believed() {
+fn hostile_saved_allocator_is_refused() {
     let volume = memory(1 << 20);
     let mut held = Held::default();
     let mut random = Random(99);
@@ -370,7 +375,7 @@ fn no_hostile_saved_allocator_is_believed() {
         }
         let Ok((volume, opened)) = open(&bad) else { panic!("doubt is no error") };
         if opened == Opened::Clean {
-            // A plausible lie, which only a check can tell: using it must still be sound.
+            // A plausible lie that only a check can find. Using the volume must still be safe.
             let mut held = Held::default();
             for _ in 0..50 {
                 held.allocate(&volume, &mut random);
@@ -381,7 +386,7 @@ fn no_hostile_saved_allocator_is_believed() {
 }
 
 #[test]
-fn no_hostile_table_is_believed() {
+fn hostile_table_is_refused() {
     let volume = memory(1 << 20);
     volume.space().allocate_header().expect("empty");
     let bytes = volume.medium().snapshot();
@@ -398,22 +403,22 @@ fn no_hostile_table_is_believed() {
 }
 
 #[test]
-fn a_crash_anywhere_in_closing_and_opening_leaves_a_volume() {
+fn crash_during_close_or_open_leaves_a_volume() {
     const BYTES: u64 = 256 << 10;
     let options = Options { group_bytes: 1 << 16, ..options() };
-    let medium = Medium::traced(BYTES, Recorder::default()).expect("memory");
+    let recorder = Recorder::default();
+    let medium = traced(BYTES, recorder.clone()).expect("memory");
     let mut volume = Volume::create_on(medium, &options).expect("a volume");
-    let take = |volume: &Volume| volume.medium().recorder().expect("traced").take();
     let image = volume.medium().snapshot();
     let mut events = Vec::new();
-    take(&volume);
+    drop(recorder.take());
     for round in 0..2 {
         let header = volume.space().allocate_header().expect("empty");
         volume.set_root(ObjectId::new(header.raw(), crate::Kind::Directory)).expect("in bounds");
         volume.generation().expect("in bounds");
         let extent = volume.space().allocate(3 * 4096).expect("empty");
         save::save(&volume.space, volume.volume_id()).expect("room");
-        events.extend(take(&volume));
+        events.extend(recorder.take());
         save::clear_mark(volume.medium()).expect("in bounds");
         if round == 0 {
             volume.space().release(extent);
@@ -424,9 +429,10 @@ fn a_crash_anywhere_in_closing_and_opening_leaves_a_volume() {
     while let Some(point) = points.next() {
         let mut script = Some(Vec::new());
         while let Some(taken) = script {
-            let medium = Medium::image(points.base(), CrashImage::new(point.pending.clone(), taken));
-            let (mut opened, how) = Volume::open_on(medium.expect("memory")).expect("a volume");
-            script = CrashImage::next_script(&opened.medium().crash_image().expect("an image").choices());
+            let image = CrashImage::new(point.pending.clone(), taken);
+            let medium = crash_medium(points.base(), image.clone()).expect("memory");
+            let (mut opened, how) = Volume::open_on(medium).expect("a volume");
+            script = CrashImage::next_script(&image.choices());
             seen[usize::from(how == Opened::Clean)] += 1;
             if how == Opened::Crashed {
                 opened.adopt(&opened.marks());
@@ -445,7 +451,7 @@ fn threads_never_see_memory_reused_under_a_pin() {
     const THREADS: u64 = 8;
     let volume = memory(8 << 20);
     let before = volume.space().usage().free;
-    // Address and, in its low six bits, what its first word must say.
+    // Address and, in its low six bits, the expected first word.
     let slots: Vec<AtomicU64> = (0..64).map(|_| AtomicU64::new(0)).collect();
     std::thread::scope(|scope| {
         for thread in 0..THREADS {
@@ -494,7 +500,7 @@ fn threads_never_see_memory_reused_under_a_pin() {
 }
 
 #[test]
-fn a_group_that_was_given_back_is_used_again_and_freed_once() {
+fn discarded_group_is_reused_and_freed_once() {
     let volume = memory(4 << 20);
     let space = volume.space();
     let kept = space.allocate(4096).expect("empty");
@@ -515,11 +521,11 @@ fn a_group_that_was_given_back_is_used_again_and_freed_once() {
     assert_eq!(space.compare(&marks), []);
 }
 
-/// The lock under which a thread takes what it has at hand is free again when that goes back.
+/// The thread must not hold the lock of its magazine when it frees a refused page.
 #[test]
-fn regression_an_allocation_that_is_refused_does_not_wait_for_itself() {
-    let plan = Plan::default();
-    let medium = Medium::traced(1 << 20, Recorder::of(plan.clone())).expect("memory");
+fn regression_refused_allocation_does_not_deadlock() {
+    let plan = FaultPlan::default();
+    let medium = traced(1 << 20, Recorder::of(plan.clone())).expect("memory");
     let volume = Volume::create_on(medium, &options()).expect("created");
     let allocate = || volume.space().allocate(4096);
     plan.count_calls();

@@ -1,9 +1,9 @@
-//! Directories of so many entries that they have a summary.
+//! Directories that are large enough to have a summary.
 
 use super::*;
 
 /// Ops on a directory of many entries.
-fn many_ops(start: &Start) -> Vec<Record> {
+fn many_ops(start: &Start) -> Vec<OpRecord> {
     let Start { dirs: [root, dir], file, ref fresh, .. } = *start;
     let (owner, time, content) = (OWNER, LATER, Content::Bytes(OLD));
     let [one, two, three] = [1, 2, 3].map(entry);
@@ -35,19 +35,19 @@ fn many_ops(start: &Start) -> Vec<Record> {
         Op::SetAttributes { id: dir, change, time },
     ]
     .iter()
-    .map(Record::new)
+    .map(OpRecord::new)
     .collect()
 }
 
 #[test]
-fn counts_of_a_directory_of_many_have_an_order_in_any_schedule() {
+fn large_directory_counts_are_linearizable() {
     let _alone = alone();
     let mut start = Start::make_with(MANY);
     let dir = start.dirs[1];
     let ops = many_ops(&start);
     let mut random = SmallRng::seed_from_u64(1);
     for round in 0..100 {
-        // Half of the histories begin before there is a summary, so that it is built meanwhile.
+        // Half of the histories begin without a summary, so that it is built during them.
         start.known = (round % 2 == 0).then_some(dir);
         let mut any = || Request::Apply(ops[random.random_range(0..ops.len())].clone());
         let (first, second) = (any(), any());
@@ -64,11 +64,11 @@ fn counts_of_a_directory_of_many_have_an_order_in_any_schedule() {
 }
 
 #[test]
-fn a_writer_stopped_in_a_directory_of_many_stops_no_reader() {
+fn stopped_writer_in_large_directory_stops_no_reader() {
     let _alone = alone();
     let mut start = Start::make_with(MANY);
     start.known = Some(start.dirs[1]);
-    // All but those of several words, whose few stores a reader waits for.
+    // All Ops but those of several words, for whose few stores a reader waits.
     for op in many_ops(&start).into_iter().filter(|op| {
         let decoded = op.decode();
         matches!(decoded.op(), Op::Create { .. } | Op::SetAttributes { .. })

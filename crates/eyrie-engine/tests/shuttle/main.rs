@@ -1,6 +1,8 @@
-//! The scm engine under shuttle's scheduler: readers beside writers in any order, and beside a writer that is stopped.
+//! The scm engine under shuttle's scheduler: readers beside writers in any order, and beside a stopped
+//! writer.
 //!
-//! Every access to the medium, every lock and every pin is a scheduling point, so this is the code that ships.
+//! Every access to the medium, every lock and every pin is a scheduling point. Otherwise this is the code
+//! of a product build.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -14,9 +16,10 @@ use eyrie_engine::{
     AttributeChange, Content, Engine, Error, FallocateMode, Kind, Model, ObjectId, Op, Owner, RenameMode,
     Result, SetIds, Time, XattrMode,
 };
-use eyrie_medium::{CrashImage, ImageBase, Medium, epoch};
-use eyrie_testkit::linear::{self, Call, Clock, Request};
-use eyrie_testkit::ops::Record;
+use eyrie_faults::{CrashImage, ImageBase, crash_medium};
+use eyrie_medium::{Medium, epoch};
+use eyrie_testkit::linear::{self, HistoryCall, HistoryClock, Request};
+use eyrie_testkit::ops::OpRecord;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use shuttle::scheduler::{Schedule, Scheduler, Task, TaskId};
@@ -29,7 +32,7 @@ const BORN: Time = Time { seconds: 1, nanoseconds: 0 };
 const LATER: Time = Time { seconds: 2, nanoseconds: 0 };
 const OLD: &[u8] = b"the old bytes of a file, of some length";
 
-/// One test at a time: the clock of grace periods is the process's.
+/// Runs one test at a time, because the epoch belongs to the process.
 fn alone() -> std::sync::MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
@@ -42,8 +45,8 @@ fn run(scheduler: impl Scheduler + 'static, body: impl Fn() + Send + Sync + 'sta
     Runner::new(scheduler, config).run(body);
 }
 
-/// Lets a task run on for a while, so that others may do much between two of its steps. Each execution has a while of
-/// its own: from one step to about 64.
+/// Lets a task run for a while, so that other tasks may do much between two of its steps. Each execution
+/// has a length of its own: from one step to about 64.
 struct Bursts {
     random: SmallRng,
     steps: u32,
@@ -86,7 +89,7 @@ struct Start {
     key: ObjectId,
     /// A file of several blocks in a tree.
     tree: ObjectId,
-    /// Such a file of more than 2 MiB, most of it a hole: its blocks are two nodes below the root.
+    /// A file of more than 2 MiB, most of it a hole. Its blocks are two nodes below the root.
     tall: ObjectId,
     /// Ids for new objects, reserved for ever.
     fresh: Arc<[ObjectId]>,
@@ -98,12 +101,12 @@ struct Start {
 const MANY: usize = 100;
 
 impl Start {
-    /// Locks exist only in an execution, so the volume is made in one.
+    /// Locks work only inside an execution, so the volume is created in one.
     fn make() -> Start {
         Start::make_with(0)
     }
 
-    /// The same with so many further names of the file in the second directory.
+    /// The same with `entries` further names of the file in the second directory.
     fn make_with(entries: usize) -> Start {
         let made = Arc::new(Mutex::new(None));
         let result = Arc::clone(&made);
@@ -163,11 +166,11 @@ impl Start {
         Start { image, model: Arc::new(model), dirs: [root, dir], file, key, tree, tall, fresh, known: None }
     }
 
-    /// The volume, opened; the ids to use for new objects are reserved again.
+    /// Opens the volume, and reserves the ids for new objects again.
     fn open(&self) -> Arc<Scm> {
         let image = CrashImage::new(Default::default(), Vec::new());
         let base = ImageBase::new(&self.image).expect("memory");
-        self.open_on(Medium::image(&base, image).expect("memory"))
+        self.open_on(crash_medium(&base, image).expect("memory"))
     }
 
     /// The same in a file of the host.
@@ -190,12 +193,12 @@ impl Start {
     }
 }
 
-/// Name of an entry of a directory of many.
+/// Name of an entry of a large directory.
 fn entry(n: usize) -> Vec<u8> {
     format!("entry-{n}").into_bytes()
 }
 
-/// Looks at everything, as a reader does; what it saw must make sense.
+/// Reads everything, as a reader does, and asserts that it makes sense.
 fn read_everything(engine: &Scm, start: &Start) {
     let _pin = epoch::pin();
     for dir in start.dirs {
@@ -209,14 +212,14 @@ fn read_everything(engine: &Scm, start: &Start) {
     }
     for id in [start.file, start.key] {
         match read_file(engine, id) {
-            // Gone before the pin was taken.
+            // Removed before the pin was taken.
             Ok(()) | Err(Error::Stale) => {}
             Err(error) => panic!("{error}"),
         }
     }
 }
 
-/// Looks at a file, which must hold its bytes as they were before some Op or after.
+/// Reads a file, and asserts that its bytes are those before some Op or after it.
 fn read_file(engine: &Scm, id: ObjectId) -> Result<()> {
     engine.attributes(id)?;
     engine.seek(id, 0, false)?;
@@ -235,7 +238,7 @@ fn read_file(engine: &Scm, id: ObjectId) -> Result<()> {
 }
 
 /// Ops that are one publish, on objects of the volume.
-fn single_ops(start: &Start) -> Vec<Record> {
+fn single_ops(start: &Start) -> Vec<OpRecord> {
     let Start { dirs: [root, dir], file, key, ref fresh, .. } = *start;
     let upper = &OLD.to_ascii_uppercase()[..];
     let (owner, time) = (OWNER, LATER);
@@ -263,12 +266,12 @@ fn single_ops(start: &Start) -> Vec<Record> {
         Op::Write { id: key, offset: 0, data: upper, set_ids: SetIds::Keep, time },
     ]
     .iter()
-    .map(Record::new)
+    .map(OpRecord::new)
     .collect()
 }
 
 #[test]
-fn readers_need_none_of_the_locks_that_a_writer_holds() {
+fn readers_need_no_writer_lock() {
     let _alone = alone();
     let start = Start::make();
     run(Bursts::new(1, 500), move || {
@@ -290,14 +293,15 @@ fn readers_need_none_of_the_locks_that_a_writer_holds() {
                 shuttle::thread::spawn(move || read_everything(&engine, &start))
             })
             .collect();
-        // A reader that waited for a lock would wait for ever: shuttle calls that a deadlock.
+        // A reader that waited for a lock would wait for ever, which shuttle reports as a deadlock.
         readers.into_iter().for_each(|reader| reader.join().expect("no panic"));
         release.send(()).expect("the writer waits");
         writer.join().expect("no panic");
     });
 }
 
-/// Lets the writer (the first thread that is spawned) take so many steps, and no more until the reader is done.
+/// Lets the writer (the first thread that is spawned) take `steps` steps, and no more until the reader is
+/// done.
 struct StopWriter {
     steps: usize,
     left: usize,
@@ -336,8 +340,9 @@ impl Scheduler for StopWriter {
     }
 }
 
-/// Stops a writer after `steps` steps of `op`, and has a reader look at everything; whether the Op was not over.
-fn stop_writer(start: &Start, op: &Record, steps: usize) -> bool {
+/// Stops a writer after `steps` steps of `op`, and lets a reader read everything. True if the Op was not
+/// over.
+fn stop_writer(start: &Start, op: &OpRecord, steps: usize) -> bool {
     let (is_done, was_stopped) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
     let scheduler = StopWriter { steps, left: steps, executions: 1, is_done: Arc::clone(&is_done) };
     let (start, op, stopped) = (start.clone(), op.clone(), Arc::clone(&was_stopped));
@@ -362,7 +367,7 @@ fn stop_writer(start: &Start, op: &Record, steps: usize) -> bool {
 }
 
 #[test]
-fn a_writer_stopped_anywhere_in_an_op_stops_no_reader() {
+fn stopped_writer_stops_no_reader() {
     let _alone = alone();
     let start = Start::make();
     for op in single_ops(&start) {
@@ -372,9 +377,9 @@ fn a_writer_stopped_anywhere_in_an_op_stops_no_reader() {
     }
 }
 
-/// Truncates the volume's file after `steps` steps of `op`; whether the Op was not over. A fault in it is its own error,
-/// and it then frees nothing (but an object whose last name was gone before).
-fn truncate_under(start: &Start, op: &Record, steps: usize) -> bool {
+/// Truncates the volume's file after `steps` steps of `op`. True if the Op was not over. An Op that meets
+/// the fault returns it, and then frees nothing, except an object whose last name was removed before.
+fn truncate_under(start: &Start, op: &OpRecord, steps: usize) -> bool {
     let (is_done, was_stopped) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
     let scheduler = StopWriter { steps, left: steps, executions: 1, is_done: Arc::clone(&is_done) };
     let (start, op, stopped) = (start.clone(), op.clone(), Arc::clone(&was_stopped));
@@ -391,7 +396,8 @@ fn truncate_under(start: &Start, op: &Record, steps: usize) -> bool {
                     return assert!(result.is_ok(), "{result:?} without a fault");
                 }
                 assert!(matches!(result, Err(Error::Fault(_))), "{result:?} after a fault");
-                // Nobody knows what the file shows now: what the Op was to replace must not be used again.
+                // The state of the file is unknown now, so the storage that the Op was to replace must not
+                // be used again.
                 let after = engine.space();
                 assert!(after.objects < before.objects || after.free <= before.free, "free after a fault");
             }
@@ -407,7 +413,7 @@ fn truncate_under(start: &Start, op: &Record, steps: usize) -> bool {
 }
 
 #[test]
-fn regression_a_mapping_that_fails_in_an_op_is_reported_by_that_op() {
+fn regression_mapping_failure_is_reported_by_its_op() {
     let _alone = alone();
     let start = Start::make();
     let Start { dirs: [root, dir], tree, ref fresh, .. } = start;
@@ -421,14 +427,14 @@ fn regression_a_mapping_that_fails_in_an_op_is_reported_by_that_op() {
         Op::Batch { dir: root, ops: &[put, erase], time },
         Op::Write { id: tree, offset: 0, data: &[b'+'; 9000], set_ids: SetIds::Keep, time },
     ];
-    for op in single_ops(&start).into_iter().chain(several_words.iter().map(Record::new)) {
+    for op in single_ops(&start).into_iter().chain(several_words.iter().map(OpRecord::new)) {
         let steps = (0..).take_while(|&steps| truncate_under(&start, &op, steps)).count();
         println!("{:?}: truncated at {steps} points", op.decode().op());
         assert!(steps > 10, "an Op has some steps");
     }
 }
 
-/// Something to ask; Ops of several words too.
+/// A random request. It may be an Op of several words.
 fn request(start: &Start, random: &mut SmallRng, thread: usize) -> Request {
     let names: [&[u8]; 3] = [b"a", b"b", b"k"];
     let dir = start.dirs[random.random_range(0..2)];
@@ -465,34 +471,35 @@ fn request(start: &Start, random: &mut SmallRng, thread: usize) -> Request {
         13 => Op::RemoveXattr { id: target, name: b"x", time },
         _ => Op::Put { dir, name, id: start.fresh[thread], owner, data, time },
     };
-    Request::Apply(Record::new(&op))
+    Request::Apply(OpRecord::new(&op))
 }
 
-/// Runs `scripts`, a thread each, under so many schedules, and looks for an order that explains each.
+/// Runs `scripts`, each on a thread of its own, under `schedules` schedules. Asserts that an order explains
+/// the results of each.
 fn explain(start: &Start, scripts: Vec<Vec<Request>>, seed: u64, schedules: usize) {
     let start = start.clone();
     run(Bursts::new(seed, schedules), move || {
-        let (engine, clock) = (start.open(), Arc::new(Clock::default()));
-        // What is removed while a thread works with it is still there for that thread.
+        let (engine, clock) = (start.open(), Arc::new(HistoryClock::default()));
+        // An object that is removed while a thread works with it stays alive for that thread.
         let _pin = epoch::pin();
         let threads: Vec<_> = scripts
             .iter()
             .cloned()
             .map(|script| {
                 let (engine, clock) = (Arc::clone(&engine), Arc::clone(&clock));
-                shuttle::thread::spawn(move || -> Vec<Call> {
-                    script.into_iter().map(|request| Call::record(&*engine, &clock, request)).collect()
+                shuttle::thread::spawn(move || -> Vec<HistoryCall> {
+                    script.into_iter().map(|request| HistoryCall::record(&*engine, &clock, request)).collect()
                 })
             })
             .collect();
-        let history: Vec<Vec<Call>> =
+        let history: Vec<Vec<HistoryCall>> =
             threads.into_iter().map(|thread| thread.join().expect("no panic")).collect();
         linear::assert_explained(&start.model, &history);
     });
 }
 
 #[test]
-fn what_threads_see_has_an_order_in_any_schedule() {
+fn ops_and_reads_are_linearizable() {
     let _alone = alone();
     let start = Start::make();
     let mut random = SmallRng::seed_from_u64(1);
@@ -535,15 +542,16 @@ fn an_op_of_several_words_is_seen_whole() {
     ];
     for (seed, (op, one, other)) in (0..).zip(&cases) {
         let readers = [vec![one.clone(), other.clone(), one.clone()], vec![other.clone(), one.clone()]];
-        let scripts = [&[vec![Request::Apply(Record::new(op))]], &readers[..]].concat();
+        let scripts = [&[vec![Request::Apply(OpRecord::new(op))]], &readers[..]].concat();
         explain(&start, scripts, seed, 1000);
     }
 }
 
-/// Writes of these lengths at the start of file `id`, with another in between, beside a reader of four blocks.
+/// Writes of these lengths at the start of file `id`, with another one in between, beside a reader of four
+/// blocks.
 fn explain_writes(start: &Start, id: ObjectId, lengths: &[(usize, usize)]) {
     let write = |offset, data: &[u8]| {
-        Request::Apply(Record::new(&Op::Write { id, offset, data, set_ids: SetIds::Keep, time: LATER }))
+        Request::Apply(OpRecord::new(&Op::Write { id, offset, data, set_ids: SetIds::Keep, time: LATER }))
     };
     let read = Request::Read { id, offset: 0, length: 16_384 };
     let read_twice = vec![read.clone(), read];
@@ -556,24 +564,25 @@ fn explain_writes(start: &Start, id: ObjectId, lengths: &[(usize, usize)]) {
 }
 
 #[test]
-fn writes_in_several_blocks_are_seen_in_their_order() {
+fn multi_block_writes_are_seen_in_order() {
     let _alone = alone();
     let start = Start::make();
-    // In place; a block; across blocks; past the end.
+    // In place; one block; across blocks; past the end.
     explain_writes(&start, start.tree, &[(8, 8), (8, 100), (100, 8), (100, 5000), (5000, 5000)]);
 }
 
 #[test]
-fn regression_writes_in_several_blocks_far_below_the_root_are_seen_whole() {
+fn regression_deep_multi_block_writes_are_seen_whole() {
     let _alone = alone();
     let start = Start::make();
     explain_writes(&start, start.tall, &[(100, 5000), (5000, 5000)]);
 }
 
-/// Lets `op`, the last close of `target` and, unless it came before, its unlink fall together. The volume is then as
-/// sound as if one had come after the other: nothing is lost, and nothing free twice.
+/// Runs `op`, the last close of `target` and, unless it came before, its unlink at the same time.
+/// Afterwards the volume is as sound as if one had come after the other: nothing is leaked, and nothing is
+/// freed twice.
 fn close_beside(start: &Start, op: &Op<'_>, target: ObjectId, name: &'static [u8], unlinked_before: bool) {
-    let (start, op) = (start.clone(), Record::new(op));
+    let (start, op) = (start.clone(), OpRecord::new(op));
     run(Bursts::new(1, 300), move || {
         let engine = start.open();
         start.fresh.iter().for_each(|&id| engine.unreserve(id));
@@ -584,7 +593,7 @@ fn close_beside(start: &Start, op: &Op<'_>, target: ObjectId, name: &'static [u8
         if unlinked_before {
             unlink(&engine).expect("there");
         }
-        // Whoever applies the Op has walked to its object before.
+        // The thread that applies the Op found its object before.
         let pin = epoch::pin();
         let applying = shuttle::thread::spawn({
             let (engine, op) = (Arc::clone(&engine), op.clone());
@@ -594,7 +603,7 @@ fn close_beside(start: &Start, op: &Op<'_>, target: ObjectId, name: &'static [u8
             let engine = Arc::clone(&engine);
             shuttle::thread::spawn(move || unlink(&engine))
         });
-        // Long enough for the others to be anywhere.
+        // Long enough for the other threads to be anywhere.
         for _ in 0..20 {
             engine.attributes(target).expect("open");
         }
@@ -612,7 +621,7 @@ fn close_beside(start: &Start, op: &Op<'_>, target: ObjectId, name: &'static [u8
 }
 
 #[test]
-fn regression_an_orphan_written_beside_its_last_close_is_given_back_once() {
+fn regression_orphan_written_during_last_close_is_freed_once() {
     let _alone = alone();
     let start = Start::make();
     let (data, time) = (&[b'+'; 300], LATER);
@@ -631,7 +640,7 @@ fn regression_an_orphan_written_beside_its_last_close_is_given_back_once() {
 }
 
 #[test]
-fn slots_of_grace_periods_are_released_at_the_end_of_an_execution() {
+fn epoch_slots_are_released_after_each_execution() {
     let _alone = alone();
     let indices = Arc::new(Mutex::new(BTreeSet::new()));
     let seen = Arc::clone(&indices);

@@ -1,4 +1,4 @@
-//! The blocks that a paged medium keeps its bytes on: a host file or device, or (for tests) a simulated disk.
+//! The blocks under a paged medium: a host file or device, or (for tests) a simulated disk.
 
 use std::fs::File;
 use std::io;
@@ -10,34 +10,36 @@ use rustix::fs::{AtFlags, FallocateFlags, StatxFlags};
 
 use super::ring::Ring;
 use crate::addr::PAGE_SIZE;
+use crate::host;
 use crate::mapping::punch;
-use crate::plan::{self, SiteKind};
+use crate::site::{Caller, SiteKind};
 
 /// Least size of a sector, in bytes.
 pub const SECTOR: u64 = 512;
 
-/// Storage of blocks, which forgets what was written to it unless a [`Blocks::flush`] came after.
+/// Storage of blocks. A write may be lost in a power failure until the next [`Blocks::flush`].
 pub trait Blocks: Send + Sync {
-    /// Its size, in bytes.
+    /// The size, in bytes.
     ///
     /// # Errors
-    /// The host's.
+    /// The host's error.
     fn size(&self) -> io::Result<u64>;
 
-    /// What a transfer is a multiple of and starts at a multiple of, in bytes: 512, or the size of a page. A power failure
-    /// harms no sector but those that were being written.
+    /// Size and alignment of transfers, in bytes: a power of two from 512 to the size of a page. A power
+    /// failure can damage only the sectors that are being written.
     fn sector(&self) -> u64;
 
-    /// Fills `out` from `offset` on; both are page-aligned, but for the last bytes of a file.
+    /// Fills `out` with the bytes at `offset`. Offset and length are multiples of a page, except at the end
+    /// of the storage.
     ///
     /// # Errors
-    /// The host's; also when the storage ends before.
+    /// The host's error, or an error if the storage ends inside the range.
     fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()>;
 
     /// Stores whole sectors. The data is page-aligned in memory.
     ///
     /// # Errors
-    /// The host's; any part of it may have been stored.
+    /// The host's error; any part of the data may have been stored.
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()>;
 
     /// Stores several ranges that do not overlap, in any order.
@@ -48,57 +50,59 @@ pub trait Blocks: Send + Sync {
         ranges.iter().try_for_each(|&(offset, data)| self.write(offset, data))
     }
 
-    /// Makes everything that was written so far survive a power failure.
+    /// Makes every earlier write survive a power failure.
     ///
     /// # Errors
-    /// The host's. What of it survives is then unknown, and trying again proves nothing.
+    /// The host's error. It is then unknown which writes survive, and a later success proves nothing about
+    /// them.
     fn flush(&self) -> io::Result<()>;
 
-    /// Makes room for a range, so that no later write there fails for want of it.
+    /// Reserves room for a range, so that no later write there fails for lack of it. Storage that cannot
+    /// reserve succeeds without doing so.
     ///
     /// # Errors
-    /// The host's.
+    /// The host's error.
     fn allocate(&self, offset: u64, len: u64) -> io::Result<()>;
 
-    /// Forgets a range, whose room may go to others.
+    /// Gives a range back to the host. Its bytes are lost.
     ///
     /// # Errors
-    /// The host's.
+    /// The host's error.
     fn discard(&self, offset: u64, len: u64) -> io::Result<()>;
 
-    /// Announces a call that is about to be made, or a checksum that is compared, and says whether it is. Disks of tests leave
-    /// some out, or let them fail; those of files fail as the thread's plan says.
+    /// Announces a call, or the comparison of a checksum. Returns false if a test leaves it out; the caller
+    /// then skips it. Files announce their calls to the thread's observer, but no comparison.
     ///
     /// # Errors
-    /// That of the call.
-    fn announce(&self, _kind: SiteKind, _location: &'static Location<'static>) -> io::Result<bool> {
+    /// The error of the call.
+    fn announce(&self, _kind: SiteKind, _caller: Caller) -> io::Result<bool> {
         Ok(true)
     }
 }
 
 impl dyn Blocks + '_ {
-    /// The same blocks, called by the caller of this.
+    /// The same blocks, with the caller of this function as the call site.
     #[track_caller]
-    pub(super) fn here(&self) -> Here<'_> {
-        Here { blocks: self, location: Location::caller() }
+    pub(crate) fn here(&self) -> Here<'_> {
+        Here { blocks: self, caller: Location::caller() }
     }
 }
 
-/// Blocks, and where in the sources they are called.
+/// Blocks, and the call site in the sources.
 #[derive(Clone, Copy)]
-pub(super) struct Here<'a> {
+pub(crate) struct Here<'a> {
     blocks: &'a dyn Blocks,
-    location: &'static Location<'static>,
+    caller: Caller,
 }
 
 impl Here<'_> {
     fn call(self, kind: SiteKind, call: impl FnOnce(&dyn Blocks) -> io::Result<()>) -> io::Result<()> {
-        if self.blocks.announce(kind, self.location)? { call(self.blocks) } else { Ok(()) }
+        if self.blocks.announce(kind, self.caller)? { call(self.blocks) } else { Ok(()) }
     }
 
     /// [`Blocks::size`].
-    pub(super) fn size(self) -> io::Result<u64> {
-        self.blocks.announce(SiteKind::Host, self.location)?;
+    pub(crate) fn size(self) -> io::Result<u64> {
+        self.blocks.announce(SiteKind::Host, self.caller)?;
         self.blocks.size()
     }
 
@@ -124,29 +128,29 @@ impl Here<'_> {
 
     /// [`Blocks::allocate`].
     pub(super) fn allocate(self, offset: u64, len: u64) -> io::Result<()> {
-        self.call(SiteKind::Back, |blocks| blocks.allocate(offset, len))
+        self.call(SiteKind::Provision, |blocks| blocks.allocate(offset, len))
     }
 
     /// [`Blocks::discard`].
     pub(super) fn discard(self, offset: u64, len: u64) -> io::Result<()> {
-        self.call(SiteKind::Unback, |blocks| blocks.discard(offset, len))
+        self.call(SiteKind::Discard, |blocks| blocks.discard(offset, len))
     }
 
-    /// Whether a checksum is right, or is not compared.
+    /// Returns true if a checksum is right, or a test leaves its comparison out.
     pub(super) fn verify(self, is_right: bool) -> bool {
-        let compared = self.blocks.announce(SiteKind::Checksum, self.location);
+        let compared = self.blocks.announce(SiteKind::Checksum, self.caller);
         is_right || matches!(compared, Ok(false))
     }
 }
 
-/// A host file or block device. Files that were opened for direct transfers are best: the host then keeps no second
-/// copy of the pages.
+/// A host file or block device. A file that was opened for direct transfers is best, because the host then
+/// keeps no second copy of the pages.
 pub struct FileBlocks {
     file: File,
-    /// Where they end; with the file, if nothing is said.
+    /// End of the blocks, in bytes; `None` for the end of the file.
     end: Option<u64>,
     sector: u64,
-    /// For several writes at a time; nothing where the host does not let us have one.
+    /// A ring for concurrent writes; `None` inside where the host permits none.
     ring: OnceLock<Option<Ring>>,
 }
 
@@ -158,13 +162,13 @@ impl FileBlocks {
             Ok(told) if told.stx_mask & StatxFlags::DIOALIGN.bits() != 0 => {
                 u64::from(told.stx_dio_offset_align).clamp(SECTOR, PAGE_SIZE)
             }
-            // A host that does not tell takes whole pages.
+            // A host that does not report its sector gets whole pages, which every disk takes.
             _ => PAGE_SIZE,
         };
         FileBlocks { file, end: None, sector, ring: OnceLock::new() }
     }
 
-    /// The first `bytes` of them.
+    /// Limits the blocks to the first `bytes`.
     pub fn up_to(self, bytes: u64) -> FileBlocks {
         FileBlocks { end: Some(bytes), ..self }
     }
@@ -175,7 +179,7 @@ impl Blocks for FileBlocks {
         if let Some(end) = self.end {
             return Ok(end);
         }
-        // Unlike the file's length, this is right for devices, too.
+        // Unlike the file's length, the end that a seek finds is right for devices, too.
         Ok(rustix::fs::seek(&self.file, rustix::fs::SeekFrom::End(0))?)
     }
 
@@ -210,7 +214,7 @@ impl Blocks for FileBlocks {
             rustix::fs::fallocate(&self.file, FallocateFlags::KEEP_SIZE, offset, len)
         });
         match done {
-            // A device has its blocks already, and some file systems cannot promise any.
+            // A device has its blocks already, and some file systems cannot reserve any.
             Err(rustix::io::Errno::NODEV | rustix::io::Errno::OPNOTSUPP) => Ok(()),
             done => Ok(done?),
         }
@@ -220,9 +224,9 @@ impl Blocks for FileBlocks {
         Ok(punch(&self.file, offset, len)?)
     }
 
-    fn announce(&self, kind: SiteKind, location: &'static Location<'static>) -> io::Result<bool> {
+    fn announce(&self, kind: SiteKind, caller: Caller) -> io::Result<bool> {
         if kind != SiteKind::Checksum {
-            plan::ask(kind, location)?;
+            host::announce(kind, caller)?;
         }
         Ok(true)
     }

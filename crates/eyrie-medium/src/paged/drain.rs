@@ -1,9 +1,11 @@
-//! Drains: one cut between Ops reaches the disk, all of it or nothing.
+//! Drains: one cut between Ops reaches the disk, whole or not at all.
 //!
-//! The cut itself is a turn of a counter while no Op is under way. What belongs to it is then taken page by page while
-//! other threads go on; a page that they change before its turn is kept for the drain as a shadow. Fresh pages are
-//! written to their places, the changed lines of others into a journal record, and one flush makes both count. When the
-//! journal is full, the pages it has lines of are brought to their places, too.
+//! To make the cut, the drain increments a counter while no Op is in progress. It then takes the pages of the
+//! cut one by one while other threads go on. A page that they change before the drain takes it is kept as a
+//! shadow. A drain writes fresh pages to their places and the changed lines of other pages into a journal
+//! record; one flush makes both durable. A small cut puts fresh pages whose places were never written into
+//! the record, too. A checkpoint also writes the pages of earlier records to their places. It comes on
+//! request, or when the next record would fill half of the journal.
 
 use std::io;
 use std::sync::atomic::Ordering;
@@ -11,56 +13,37 @@ use std::sync::{MutexGuard, TryLockError};
 
 use zerocopy::IntoBytes;
 
-use super::journal::{Anchor, PageBytes, Record, checkpoint, page_buffer};
-use super::page::{BUSY, DIRTY, FRESH, HOMING, LEAVING, LOGGED, ODD, WRITTEN};
+use super::journal::{CutRecord, PageBytes, page_buffer, replay_own};
+use super::page::{BUSY, DIRTY, FRESH, LEAVING, LOGGED, ODD, WRITING, WRITTEN};
+use super::pager::{DrainState, Pager};
 use super::shadow::Shadow;
-use super::{Pager, locked};
 use crate::addr::PAGE_SIZE;
 use crate::copy;
 use crate::fault::Fault;
 use crate::rules::{SafetyRule, broken};
-use crate::turns;
+use crate::sync::{schedule, unpoisoned};
 
 const PAGE: usize = PAGE_SIZE as usize;
-/// Pages that are gathered before they are written to their places, at most.
+/// Maximum number of pages that are gathered before they are written to their places: 1 MiB, enough to write
+/// neighbours together.
 const GATHERED: usize = 256;
-/// Pages of a cut up to which the journal takes also the lines of fresh pages whose places were never written.
+/// Maximum number of pages of a small cut. For a small cut the journal also takes fresh pages whose places
+/// were never written.
 const FEW: usize = 16;
 
-/// What one drain hands on to the next.
-pub(super) struct State {
-    anchor: Anchor,
-    /// Number of the next record.
-    sequence: u64,
-    /// Where in the journal it goes, in bytes.
-    at: u64,
-    /// Pages that the journal has lines of.
-    logged: Vec<usize>,
-    /// Whether the last record counts only with the fresh pages that it lists.
-    lists_fresh: bool,
-    /// Memory in which pages are gathered.
-    gathered: Vec<PageBytes>,
-}
-
-impl State {
-    pub(super) fn new(anchor: Anchor) -> State {
-        State { anchor, sequence: 1, at: 0, logged: Vec::new(), lists_fresh: false, gathered: Vec::new() }
-    }
-}
-
-/// Pages on their way to their places, gathered so that they are written together.
-struct Homing<'a> {
+/// Pages on their way to their places, gathered so that neighbours are written together.
+struct PlaceWrites<'a> {
     pager: &'a Pager,
     buffer: &'a mut Vec<PageBytes>,
     pages: Vec<usize>,
 }
 
-impl<'a> Homing<'a> {
-    fn new(pager: &'a Pager, buffer: &'a mut Vec<PageBytes>) -> Homing<'a> {
-        Homing { pager, buffer, pages: Vec::new() }
+impl<'a> PlaceWrites<'a> {
+    fn new(pager: &'a Pager, buffer: &'a mut Vec<PageBytes>) -> PlaceWrites<'a> {
+        PlaceWrites { pager, buffer, pages: Vec::new() }
     }
 
-    /// The next page's bytes, which are then written.
+    /// Adds a page, whose bytes `fill` stores, and returns these bytes.
     fn add(&mut self, page: usize, fill: impl FnOnce(&mut PageBytes)) -> io::Result<&PageBytes> {
         if self.pages.len() == GATHERED {
             self.write(None)?;
@@ -74,7 +57,7 @@ impl<'a> Homing<'a> {
         Ok(&self.buffer[slot])
     }
 
-    /// Writes what was gathered, and what else is given.
+    /// Writes the gathered pages, together with `more`.
     #[track_caller]
     fn write(&mut self, more: Option<(u64, &[u8])>) -> io::Result<()> {
         let mut rest = &self.buffer[..];
@@ -89,7 +72,7 @@ impl<'a> Homing<'a> {
             self.pager.blocks.here().write_all(&ranges)?;
         }
         for page in self.pages.drain(..) {
-            let arrived = |flags: u64| Some((flags | WRITTEN) & !HOMING);
+            let arrived = |flags: u64| Some((flags | WRITTEN) & !WRITING);
             // The closure always gives a value.
             let _ = self.pager.pages.flags(page).fetch_update(Ordering::AcqRel, Ordering::Acquire, arrived);
         }
@@ -97,26 +80,27 @@ impl<'a> Homing<'a> {
     }
 }
 
-/// What a drain found in its cut.
+/// The contents of a cut.
 #[derive(Default)]
-struct Taken {
-    /// Whether everything is brought to its place.
-    homing: bool,
-    /// Whether the cut has few pages.
+struct CutContents {
+    /// True if every page is written to its place.
+    is_checkpoint: bool,
+    /// True if the cut has few pages and is no checkpoint.
     few: bool,
-    record: Record,
+    record: CutRecord,
     /// Pages with lines in the record.
     logged: Vec<usize>,
-    /// Pages that are yet to be brought to their places, as they were where memory has newer bytes.
+    /// Pages that are still to be written to their places. A shadow holds the bytes where memory has newer
+    /// ones.
     left: Vec<(usize, Option<Shadow>)>,
 }
 
-impl Taken {
-    /// Whether a page of the cut goes straight to its place, and not into the journal.
+impl CutContents {
+    /// Returns true if a page of the cut is written straight to its place, and not to the journal.
     ///
-    /// The first write to a place costs the host a record in a journal of its own. So when there are few, the journal
-    /// takes their lines, and they come to their places together with many.
-    fn goes_home(&self, fresh: bool, flags: u64) -> bool {
+    /// The first write to a place makes the host write to a journal of its own. So in a small cut the journal
+    /// takes the lines of such pages, and a checkpoint writes them to their places together with many others.
+    fn goes_to_its_place(&self, fresh: bool, flags: u64) -> bool {
         let fresh = fresh || broken(SafetyRule::UsedPageGoesByTheJournal);
         fresh && !(self.few && flags & WRITTEN == 0)
     }
@@ -127,25 +111,26 @@ impl Taken {
     }
 }
 
-/// How much a drain brings to its place.
+/// The kind of a drain.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Drain {
-    /// Fresh pages; the rest into the journal.
+    /// One cut goes to the disk. A drain that finds the journal too full makes a checkpoint of it.
     Cut,
-    /// Everything: afterwards no page is pinned by what was done before.
-    Home,
+    /// Every page goes to its place. Afterwards no earlier change keeps a page in memory.
+    Checkpoint,
 }
 
 impl Pager {
-    /// Makes everything durable that was done before the call.
+    /// Makes every earlier change durable.
     ///
     /// # Errors
-    /// [`Fault::Io`] when the disk fails: what of the cut is durable is then unknown, and nothing can be changed any
-    /// more. [`Fault::ReadOnly`] after that.
+    /// [`Fault::Io`] when the disk fails. It is then unknown if the cut is durable, and no further change is
+    /// accepted: [`Fault::ReadOnly`].
     pub(crate) fn drain(&self, drain: Drain) -> Result<(), Fault> {
         let wanted = self.cut.load(Ordering::Acquire);
-        let mut state = self.state();
-        if drain == Drain::Cut && self.durable() >= wanted {
+        let mut state = self.lock_drain();
+        // Another thread drained this cut while this one waited for the lock.
+        if drain == Drain::Cut && self.durable_cut() >= wanted {
             return Ok(());
         }
         self.refuse_if_failed()?;
@@ -155,49 +140,58 @@ impl Pager {
         })
     }
 
-    /// What one drain at a time works with. Threads that take turns wait for it by their turns.
-    fn state(&self) -> MutexGuard<'_, State> {
-        while turns::takes_part() && matches!(self.drain.try_lock(), Err(TryLockError::WouldBlock)) {
-            turns::wait();
+    /// Locks the state of drains. Threads under a test's schedule must not block in the lock: they wait
+    /// through the schedule.
+    fn lock_drain(&self) -> MutexGuard<'_, DrainState> {
+        while schedule::is_scheduled() && matches!(self.drain.try_lock(), Err(TryLockError::WouldBlock)) {
+            schedule::wait();
         }
-        locked(&self.drain)
+        unpoisoned(self.drain.lock())
     }
 
-    fn drain_now(&self, state: &mut State, drain: Drain) -> io::Result<()> {
-        let homing = drain == Drain::Home || state.at + self.expected_bytes() > self.journal_bytes / 2;
-        if homing {
+    fn drain_now(&self, state: &mut DrainState, drain: Drain) -> io::Result<()> {
+        let is_checkpoint =
+            drain == Drain::Checkpoint || state.at + self.expected_bytes() > self.journal_bytes / 2;
+        if is_checkpoint {
             let left = usize::from(broken(SafetyRule::CheckpointTakesEveryPage));
-            state.logged.iter().skip(left).for_each(|&page| self.choose(page));
+            state.logged.iter().skip(left).for_each(|&page| self.add_to_next_cut(page));
         }
-        let (cut, pages) = self.cut();
+        let (cut, pages) = self.take_cut();
         let mut gathered = std::mem::take(&mut state.gathered);
-        let mut home = Homing::new(self, &mut gathered);
-        let mut taken = Taken { homing, few: !homing && pages.len() <= FEW, ..Taken::default() };
-        self.take_cut(cut, pages, &mut home, &mut taken)?;
-        self.log(state, &taken.record, &mut home)?;
-        state.logged.append(&mut taken.logged);
+        let mut places = PlaceWrites::new(self, &mut gathered);
+        let mut contents = CutContents {
+            is_checkpoint,
+            few: !is_checkpoint && pages.len() <= FEW,
+            ..CutContents::default()
+        };
+        self.collect_cut(cut, pages, &mut places, &mut contents)?;
+        self.write_record(state, &contents.record, &mut places)?;
+        state.logged.append(&mut contents.logged);
         self.durable.store(cut, Ordering::Release);
-        if homing {
-            self.bring_home(cut, taken.left, state, &mut home)?;
+        if is_checkpoint {
+            self.checkpoint(cut, contents.left, state, &mut places)?;
         }
         state.gathered = gathered;
         self.shadows.clear();
         Ok(())
     }
 
-    /// Bytes that the next record will hardly have more than.
+    /// Bytes that the next record rarely exceeds: the counted bytes, and room for the fresh pages of a small
+    /// cut.
     fn expected_bytes(&self) -> u64 {
         self.recorded_bytes() + (FEW as u64 + 1) * PAGE_SIZE
     }
 
-    /// Bytes of the next record, but for the lines of a few fresh pages.
+    /// Bytes of the next record, without the lines of a few fresh pages. The count takes 32 bytes for each
+    /// page, more than its entry has.
     pub(super) fn recorded_bytes(&self) -> u64 {
         let pages = self.dirty_pages.load(Ordering::Relaxed) as u64;
         self.changed_bytes.load(Ordering::Relaxed) + 32 * pages
     }
 
-    /// Makes a logged page part of the next cut, so that it can be brought to its place as it is then.
-    fn choose(&self, page: usize) {
+    /// Makes a logged page part of the next cut, so that the checkpoint writes it to its place with the bytes
+    /// of that cut.
+    fn add_to_next_cut(&self, page: usize) {
         loop {
             let flags = self.pages.flags(page).load(Ordering::Acquire);
             if flags & LOGGED == 0 || flags & DIRTY != 0 {
@@ -206,17 +200,17 @@ impl Pager {
             let new = (flags & !(ODD | LEAVING)) | DIRTY | self.parity();
             if flags & BUSY != 0 {
                 std::thread::yield_now();
-            } else if self.pages.turn(page, flags, new) {
+            } else if self.pages.compare_exchange(page, flags, new) {
                 return self.list(page);
             }
         }
     }
 
-    /// Makes the cut: its number, and the pages that were changed since the one before, in order.
-    fn cut(&self) -> (u64, Vec<usize>) {
+    /// Makes the cut. Returns its number, and its pages in order.
+    fn take_cut(&self) -> (u64, Vec<usize>) {
         let (cut, mut pages) = self.turnstile.alone(|| {
             self.changed_bytes.store(0, Ordering::Relaxed);
-            let lists = self.dirty.iter().map(|list| std::mem::take(&mut *locked(list)));
+            let lists = self.dirty.iter().map(|list| std::mem::take(&mut *unpoisoned(list.lock())));
             let lists: Vec<Vec<usize>> = lists.collect();
             (self.cut.fetch_add(1, Ordering::AcqRel), lists)
         });
@@ -226,85 +220,88 @@ impl Pager {
         (cut, pages)
     }
 
-    /// Takes every page of the cut: its bytes are gathered on their way to its place, or its lines go into the record.
-    fn take_cut(
+    /// Takes every page of the cut. The bytes of a fresh page are gathered for its place; the changed lines
+    /// of another page go into the record. A checkpoint also notes the other pages in `left`.
+    fn collect_cut(
         &self,
         cut: u64,
         pages: Vec<usize>,
-        home: &mut Homing<'_>,
-        taken: &mut Taken,
+        places: &mut PlaceWrites<'_>,
+        contents: &mut CutContents,
     ) -> io::Result<()> {
         let parity = if cut & 1 == 1 { ODD } else { 0 };
         let mut copied = page_buffer(PAGE);
         for page in pages {
-            turns::step();
-            if let Some(flags) = self.lock_of_cut(page, parity) {
+            schedule::step();
+            if let Some(flags) = self.lock_page_of_cut(page, parity) {
                 let lines = self.pages.lines(page).swap(0, Ordering::AcqRel);
-                let fresh = taken.goes_home(flags & FRESH != 0, flags);
+                let fresh = contents.goes_to_its_place(flags & FRESH != 0, flags);
                 let mut added = Ok(());
                 if fresh {
-                    let bytes = home.add(page, |out| self.copy_out(page, out));
-                    added = bytes.map(|bytes| taken.record.fresh(page, &bytes.0));
+                    let bytes = places.add(page, |out| self.copy_out(page, out));
+                    added = bytes.map(|bytes| contents.record.fresh(page, &bytes.0));
                 } else if lines != 0 {
                     self.copy_out(page, &mut copied[0]);
-                    taken.changed(page, lines, &copied[0]);
+                    contents.changed(page, lines, &copied[0]);
                 }
                 let pinned = match (fresh, lines) {
-                    (true, _) => HOMING,
+                    (true, _) => WRITING,
                     (false, 0) => 0,
                     (false, _) if broken(SafetyRule::LoggedPageIsMarked) => 0,
                     (false, _) => LOGGED,
                 };
-                if taken.homing && !fresh {
-                    taken.left.push((page, None));
+                if contents.is_checkpoint && !fresh {
+                    contents.left.push((page, None));
                     self.pages.unlock(page, pinned, 0);
                 } else {
                     self.dirty_pages.fetch_sub(1, Ordering::Relaxed);
                     self.pages.unlock(page, pinned, DIRTY | FRESH | ODD);
                 }
-                // Only now: a page that stays locked would stop whoever changes it for ever.
+                // The error returns only after the unlock: a page that stayed locked would block its next
+                // user for ever.
                 added?;
             } else if let Some(shadow) = self.shadows.take(page) {
-                self.take_shadow(page, shadow, home, taken)?;
+                self.collect_shadow(page, shadow, places, contents)?;
             }
         }
         Ok(())
     }
 
-    fn take_shadow(
+    fn collect_shadow(
         &self,
         page: usize,
         shadow: Shadow,
-        home: &mut Homing<'_>,
-        taken: &mut Taken,
+        places: &mut PlaceWrites<'_>,
+        contents: &mut CutContents,
     ) -> io::Result<()> {
         let flags = self.pages.flags(page);
-        if taken.goes_home(shadow.fresh, flags.load(Ordering::Acquire)) {
-            let bytes = home.add(page, |out| self.copy_shadow(page, &shadow, out))?;
-            taken.record.fresh(page, &bytes.0);
+        if contents.goes_to_its_place(shadow.fresh, flags.load(Ordering::Acquire)) {
+            let bytes = places.add(page, |out| self.copy_shadow(page, &shadow, out))?;
+            contents.record.fresh(page, &bytes.0);
             return Ok(());
         }
         if shadow.lines != 0 {
             let mut bytes = PageBytes([0; PAGE]);
             self.copy_shadow(page, &shadow, &mut bytes);
-            taken.changed(page, shadow.lines, &bytes);
+            contents.changed(page, shadow.lines, &bytes);
             flags.fetch_or(LOGGED, Ordering::AcqRel);
         }
-        if taken.homing {
-            taken.left.push((page, Some(shadow)));
+        if contents.is_checkpoint {
+            contents.left.push((page, Some(shadow)));
         }
         Ok(())
     }
 
-    /// Locks a page that is still as it was at the cut, and gives its flags; not if it was kept as a shadow, or freed.
-    fn lock_of_cut(&self, page: usize, parity: u64) -> Option<u64> {
+    /// Locks a page that is unchanged since the cut, and returns its flags. Returns `None` if the page was
+    /// kept as a shadow, or freed.
+    fn lock_page_of_cut(&self, page: usize, parity: u64) -> Option<u64> {
         loop {
             let flags = self.pages.flags(page).load(Ordering::Acquire);
             if flags & BUSY != 0 {
                 std::thread::yield_now();
             } else if flags & DIRTY == 0 || flags & ODD != parity {
                 return None;
-            } else if self.pages.turn(page, flags, flags | BUSY) {
+            } else if self.pages.compare_exchange(page, flags, flags | BUSY) {
                 return Some(flags);
             }
         }
@@ -315,7 +312,7 @@ impl Pager {
         unsafe { copy::copy(out.0.as_mut_ptr(), self.place(page), PAGE) };
     }
 
-    /// Copies a page as it was at the cut.
+    /// Copies the bytes that a page had at the cut.
     fn copy_shadow(&self, page: usize, shadow: &Shadow, out: &mut PageBytes) {
         if broken(SafetyRule::ShadowIsOfItsCut) {
             return self.copy_out(page, out);
@@ -323,28 +320,36 @@ impl Pager {
         self.shadows.copy_out(shadow, out);
     }
 
-    /// Writes what was gathered and the record of it, and makes them and everything before durable.
-    fn log(&self, state: &mut State, record: &Record, home: &mut Homing<'_>) -> io::Result<()> {
-        // What this cut freed may be taken again once it is durable, also what the last record lists as fresh: then that
-        // must count without looking there, as the last but one.
+    /// Writes the gathered pages and the record, and makes them and all earlier writes durable. An empty
+    /// record is neither written nor flushed, unless the last record lists fresh pages.
+    fn write_record(
+        &self,
+        state: &mut DrainState,
+        record: &CutRecord,
+        places: &mut PlaceWrites<'_>,
+    ) -> io::Result<()> {
+        // Replay accepts the last record only if the fresh pages that it lists still have their checksums.
+        // Once this cut is durable, the pages that it freed can be reused, and some may be such fresh pages.
+        // Their new bytes would make replay drop the last record. An empty record after it prevents this,
+        // because replay checks no fresh pages of earlier records.
         if record.is_empty() && (!state.lists_fresh || broken(SafetyRule::FreeingCutHasARecord)) {
-            return home.write(None);
+            return places.write(None);
         }
         let bytes = record.bytes(self.blocks.sector());
         if state.at + bytes > self.journal_bytes {
-            // More was changed than anyone expected. What the journal has can still be brought to its place by itself.
-            home.write(None)?;
+            // The record is larger than estimated. Replay the records to their places to make room.
+            places.write(None)?;
             if !broken(SafetyRule::FullJournalIsReplayed) {
-                checkpoint(&*self.blocks, &state.anchor, record)?;
+                replay_own(&*self.blocks, &state.anchor, record)?;
             }
-            self.restart(state)?;
+            self.restart_journal(state)?;
         }
         if bytes > self.journal_bytes {
-            return Err(io::Error::other("more was changed at once than the journal holds"));
+            return Err(io::Error::other("one cut has more changes than the journal holds"));
         }
         let sealed = record.seal(state.anchor.id, state.sequence, bytes);
         let place = state.anchor.volume_bytes + state.at;
-        home.write(Some((place, &sealed.as_bytes()[..bytes as usize])))?;
+        places.write(Some((place, &sealed.as_bytes()[..bytes as usize])))?;
         self.blocks.here().flush()?;
         state.sequence += 1;
         state.at += bytes;
@@ -352,35 +357,37 @@ impl Pager {
         Ok(())
     }
 
-    /// Brings everything that the journal has to its place, and starts it over.
-    fn bring_home(
+    /// Writes every page that the journal has lines of to its place, and restarts the journal.
+    fn checkpoint(
         &self,
         cut: u64,
         left: Vec<(usize, Option<Shadow>)>,
-        state: &mut State,
-        home: &mut Homing<'_>,
+        state: &mut DrainState,
+        places: &mut PlaceWrites<'_>,
     ) -> io::Result<()> {
         let parity = if cut & 1 == 1 { ODD } else { 0 };
         let early = broken(SafetyRule::CheckpointIsDurableBeforeRestart);
         if early {
-            self.restart(state)?;
+            self.restart_journal(state)?;
         }
         for (page, shadow) in left {
             if let Some(shadow) = shadow {
-                home.add(page, |out| self.copy_shadow(page, &shadow, out))?;
-            } else if self.lock_of_cut(page, parity).is_some() {
-                let added = home.add(page, |out| self.copy_out(page, out)).map(drop);
+                places.add(page, |out| self.copy_shadow(page, &shadow, out))?;
+            } else if self.lock_page_of_cut(page, parity).is_some() {
+                let added = places.add(page, |out| self.copy_out(page, out)).map(drop);
                 self.dirty_pages.fetch_sub(1, Ordering::Relaxed);
                 self.pages.unlock(page, 0, DIRTY | ODD);
                 added?;
             } else if let Some(shadow) = self.shadows.take(page) {
-                home.add(page, |out| self.copy_shadow(page, &shadow, out))?;
+                places.add(page, |out| self.copy_shadow(page, &shadow, out))?;
             }
         }
-        home.write(None)?;
+        // The new name comes after the flush: until every page is durable in its place, a crash needs the
+        // records under the old name.
+        places.write(None)?;
         self.blocks.here().flush()?;
         if !early {
-            self.restart(state)?;
+            self.restart_journal(state)?;
         }
         for page in state.logged.drain(..) {
             self.pages.flags(page).fetch_and(!LOGGED, Ordering::AcqRel);
@@ -388,8 +395,8 @@ impl Pager {
         Ok(())
     }
 
-    /// Makes the journal empty. Everything in it has reached its place, durably.
-    fn restart(&self, state: &mut State) -> io::Result<()> {
+    /// Makes the journal empty. Every page that it has lines of is durable in its place.
+    fn restart_journal(&self, state: &mut DrainState) -> io::Result<()> {
         if !broken(SafetyRule::JournalNameIsNewAfterRestart) {
             state.anchor.rename(&*self.blocks)?;
         }

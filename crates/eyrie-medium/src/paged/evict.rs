@@ -1,45 +1,34 @@
-//! Clean pages leave memory when it gets short, those not used lately first (the clock algorithm).
+//! Eviction: clean pages leave memory when it is short, those not used lately first (the clock algorithm).
 //!
-//! A page is marked as leaving, a grace period passes in which everyone who may hold a pointer to it lets go, and only
-//! then, if nobody has used it meanwhile, is it dropped.
+//! An eviction first marks a page as leaving. It then waits for a grace period, in which every thread that
+//! may hold a pointer to the page unpins. It drops the page only if no thread has used it meanwhile.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use rustix::mm::Advice;
-
 use super::page::{BUSY, LEAVING, PINNED, RESIDENT, WARM};
-use super::{Pager, locked};
-use crate::addr::PAGE_SIZE;
+use super::pager::Pager;
 use crate::epoch;
+use crate::sync::unpoisoned;
 
-/// Pages that are dropped at a time.
+/// Pages that are dropped per grace period, at most.
 const BATCH: usize = 4096;
-/// Tries to move the clock of grace periods on before giving up on somebody's pin: some 20 ms.
+/// Attempts to advance the clock of grace periods before giving up on a long pin: some 20 ms.
 const PATIENCE: u32 = 200;
 
 impl Pager {
-    /// Pages in memory from which on some are dropped.
-    pub(super) fn high_mark(&self) -> usize {
-        self.limit() / 10 * 9
-    }
-
-    /// Pages in memory down to which they are dropped.
-    pub(super) fn low_mark(&self) -> usize {
-        self.limit() / 10 * 8
-    }
-
-    /// Drops clean pages until at most `most` are in memory, or none can be dropped now; `false` if a drain would let
-    /// more of them go.
+    /// Drops clean pages until at most `most` are in memory, or none can be dropped now. Returns false if a
+    /// drain would make more of them clean.
     pub(super) fn shrink(&self, most: usize) -> bool {
-        let mut hand = locked(&self.hand);
-        // Two rounds of the clock: the first may find every page warm.
+        let mut hand = unpoisoned(self.hand.lock());
+        // Two rounds of the clock, because the first may find every page warm.
         let mut steps = 2 * self.top.load(Ordering::Relaxed) + BATCH;
         while self.resident.load(Ordering::Relaxed) > most && steps > 0 {
             let excess = self.resident.load(Ordering::Relaxed).saturating_sub(most);
             let leaving = self.choose_leaving(&mut hand, excess.min(BATCH), &mut steps);
-            // When the disk has failed, what memory has may be nowhere else. The look comes after the choice: a page
-            // that is clean only because its change was refused was chosen after the failure.
+            // After a failure of the disk, memory may hold the only copy of a change. The flag is read after
+            // the choice: a page that is clean only because its change was refused was chosen after the
+            // failure.
             if !leaving.is_empty() && !grace_period() || self.failed.load(Ordering::Acquire) {
                 return true;
             }
@@ -48,7 +37,7 @@ impl Pager {
         self.resident.load(Ordering::Relaxed) <= most
     }
 
-    /// Moves the hand on, and marks up to `count` pages that were not used since it last came by.
+    /// Advances the hand, and marks up to `count` pages that were not used since the hand last passed.
     fn choose_leaving(&self, hand: &mut usize, count: usize, steps: &mut usize) -> Vec<usize> {
         let mut leaving = Vec::new();
         let top = self.top.load(Ordering::Relaxed);
@@ -60,8 +49,8 @@ impl Pager {
                 continue;
             }
             if flags & WARM != 0 {
-                self.pages.turn(*hand, flags, flags & !WARM);
-            } else if self.pages.turn(*hand, flags, flags | LEAVING) {
+                self.pages.compare_exchange(*hand, flags, flags & !WARM);
+            } else if self.pages.compare_exchange(*hand, flags, flags | LEAVING) {
                 leaving.push(*hand);
             }
         }
@@ -73,8 +62,10 @@ impl Pager {
         let mut run: Option<(usize, usize)> = None;
         for &page in leaving {
             let flags = self.pages.flags(page).load(Ordering::Acquire);
+            // A thread that used the page meanwhile has cleared `LEAVING`. The exchange fails if one does so
+            // now.
             let unused = flags & LEAVING != 0 && flags & PINNED == 0;
-            if !unused || !self.pages.turn(page, flags, (flags & !(RESIDENT | LEAVING)) | BUSY) {
+            if !unused || !self.pages.compare_exchange(page, flags, (flags & !(RESIDENT | LEAVING)) | BUSY) {
                 continue;
             }
             run = match run {
@@ -91,13 +82,6 @@ impl Pager {
         }
     }
 
-    /// Gives the memory of pages back that are locked and not resident.
-    pub(super) fn let_go(&self, first: usize, count: usize) {
-        let bytes = count * PAGE_SIZE as usize;
-        // SAFETY: whole pages of the mapping that are locked and not resident, so nobody reads them or relies on them.
-        let _ = unsafe { rustix::mm::madvise(self.place(first).cast(), bytes, Advice::LinuxDontNeed) };
-    }
-
     fn drop_run(&self, first: usize, count: usize) {
         self.let_go(first, count);
         self.resident.fetch_sub(count, Ordering::Relaxed);
@@ -105,7 +89,7 @@ impl Pager {
     }
 }
 
-/// Waits until nobody holds a pin from before; `false` if somebody keeps one for long.
+/// Waits until no pin from before the call is left. Returns false if one stays for long.
 fn grace_period() -> bool {
     let before = epoch::now();
     (0..PATIENCE).any(|attempt| {

@@ -1,18 +1,16 @@
-//! The gate between Ops and cuts: a cut is made while no Op is under way.
+//! The gate between Ops and cuts: a cut is made while no Op is in progress.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use super::Pager;
 use crate::epoch;
-use crate::fault::Fault;
 use crate::rules::{SafetyRule, broken};
-use crate::turns;
+use crate::sync::schedule;
 
-/// Counters that threads are spread over.
+/// Counters that threads are spread over, so that Ops of different threads seldom share a cache line.
 const SHARDS: usize = 64;
-/// Looks at the gate before sleeping.
+/// Attempts that spin before the first yield, and attempts that yield before the first sleep.
 const SPINS: u32 = 200;
 
 #[repr(align(128))]
@@ -20,11 +18,11 @@ const SPINS: u32 = 200;
 struct Padded(AtomicUsize);
 
 thread_local! {
-    /// Gates that this thread holds, of any volume.
+    /// Gates of any volume that this thread holds.
     static HELD: Cell<usize> = const { Cell::new(0) };
 }
 
-/// Counts Ops in, and keeps them out while a cut is made.
+/// Counts the Ops inside, and keeps new ones out while a cut is made.
 pub(super) struct Turnstile {
     closed: AtomicBool,
     inside: [Padded; SHARDS],
@@ -36,12 +34,13 @@ impl Default for Turnstile {
     }
 }
 
-/// Held while an Op is under way: no cut is made meanwhile.
-#[must_use = "an Op is under way for as long as its gate lives"]
+/// Held while an Op is in progress: no cut is made meanwhile.
+#[must_use = "an Op is in progress for as long as its gate lives"]
 pub(crate) struct Passage<'a>(&'a AtomicUsize);
 
-/// What [`crate::Medium::enter`] gives.
-#[must_use = "an Op is under way for as long as its gate lives"]
+/// The right to change a medium; the result of [`crate::Medium::enter`]. It also pins the thread, so that no
+/// page leaves memory under a change.
+#[must_use = "an Op is in progress for as long as its gate lives"]
 pub struct Gate<'a>(#[allow(dead_code, reason = "held for their drops")] Option<(epoch::Guard, Passage<'a>)>);
 
 impl<'a> Gate<'a> {
@@ -49,14 +48,14 @@ impl<'a> Gate<'a> {
         Gate(Some((epoch::pin(), passage)))
     }
 
-    /// A gate that keeps nothing out.
+    /// A gate of a medium without cuts.
     pub(crate) fn free() -> Gate<'a> {
         Gate(None)
     }
 }
 
 fn pause(attempt: u32) {
-    turns::wait();
+    schedule::wait();
     if attempt < SPINS {
         std::hint::spin_loop();
     } else if attempt < 2 * SPINS {
@@ -67,10 +66,12 @@ fn pause(attempt: u32) {
 }
 
 impl Turnstile {
-    fn enter(&self) -> Passage<'_> {
+    pub(super) fn enter(&self) -> Passage<'_> {
         let inside = &self.inside[epoch::thread_index() % SHARDS].0;
         debug_assert_eq!(HELD.get(), 0, "an Op within an Op would wait for itself when a cut is made");
         for attempt in 0.. {
+            // Count first, then look. A cut closes first, then reads the counters. Both use one total order,
+            // so either the cut sees this Op, or the Op sees the closed gate and leaves.
             inside.fetch_add(1, Ordering::SeqCst);
             if !self.closed.load(Ordering::SeqCst) {
                 break;
@@ -82,8 +83,9 @@ impl Turnstile {
         Passage(inside)
     }
 
-    /// Runs `cut` while nobody is inside.
+    /// Runs `cut` while no Op is inside.
     pub(super) fn alone<T>(&self, cut: impl FnOnce() -> T) -> T {
+        // New Ops turn back from here on; the loop waits for those that were counted before.
         self.closed.store(true, Ordering::SeqCst);
         for inside in &self.inside {
             let mut attempt = 0;
@@ -97,7 +99,7 @@ impl Turnstile {
         result
     }
 
-    /// Whether the calling thread is inside a gate.
+    /// Returns true if the calling thread is inside a gate.
     pub(super) fn is_mine(&self) -> bool {
         HELD.get() > 0
     }
@@ -107,29 +109,5 @@ impl Drop for Passage<'_> {
     fn drop(&mut self) {
         HELD.set(HELD.get() - 1);
         self.0.fetch_sub(1, Ordering::SeqCst);
-    }
-}
-
-impl Pager {
-    /// Lets an Op in, when there is room for what it may change.
-    ///
-    /// # Errors
-    /// [`Fault::ReadOnly`] once a drain has failed.
-    pub(crate) fn enter(&self) -> Result<Passage<'_>, Fault> {
-        while self.is_swamped() {
-            self.refuse_if_failed()?;
-            self.bell.ring();
-            self.refuse_if_forked()?;
-            turns::wait();
-            std::thread::sleep(Duration::from_micros(200));
-        }
-        self.refuse_if_failed()?;
-        Ok(self.turnstile.enter())
-    }
-
-    /// Whether so much is to be drained that more has to wait.
-    fn is_swamped(&self) -> bool {
-        self.dirty_pages.load(Ordering::Relaxed) > self.limit() / 2
-            || self.recorded_bytes() > self.journal_bytes / 2
     }
 }

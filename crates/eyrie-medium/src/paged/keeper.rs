@@ -1,57 +1,36 @@
-//! The threads of a page cache, of which the first drains in the background and keeps memory within its limit.
+//! The threads of a page cache. The first, the keeper, drains in the background and keeps memory within its
+//! limit; the others read ahead.
 
 use std::fs::File;
-use std::io::{self, Write};
-use std::os::fd::{AsFd, OwnedFd};
+use std::io::Write;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
-
 use super::drain::Drain;
-use super::{Pager, ahead};
+use super::fetch::WORTH_ASKING;
+use super::pager::Pager;
+use super::read_ahead;
 use crate::fault::Fault;
-use crate::plan::host_call;
+use crate::host;
 
-/// What the kernel is asked to tell: that some task waited 200 ms of two seconds for memory. Windows of
-/// less than two seconds are for privileged processes.
+/// The memory pressure that wakes the keeper: some task waited 200 ms of two seconds for memory. The kernel
+/// permits windows of less than two seconds to privileged processes only.
 const PRESSURE: &[u8] = b"some 200000 2000000\0";
 
-/// Pages in memory from which on the kernel is asked: fewer help nobody, and to be asked no more costs it milliseconds.
-pub(super) const WORTH_ASKING: usize = 4096;
-
-/// Time between background drains, at most.
+/// Time between background drains, at most: `Instant` overflows beyond its range.
 const LONGEST_INTERVAL: Duration = Duration::from_secs(1 << 30);
 
-/// Wakes the keeper.
-pub(super) struct Bell {
-    event: OwnedFd,
-    stop: AtomicBool,
-}
-
-impl Bell {
-    pub(super) fn new() -> io::Result<Bell> {
-        let event = host_call(|| eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK))?;
-        Ok(Bell { event, stop: AtomicBool::new(false) })
-    }
-
-    /// Asks for attention.
-    pub(super) fn ring(&self) {
-        // It fails only when the count is full: then the keeper is awake anyway.
-        let _ = rustix::io::write(&self.event, &1_u64.to_ne_bytes());
-    }
-}
-
-/// A file that becomes readable (with priority) when memory is short, where the kernel gives one.
+/// A file that becomes readable (with priority) when memory is short; `None` where the kernel has no such
+/// file.
 fn ask_for_pressure() -> Option<File> {
     let mut file = File::options().read(true).write(true).open("/proc/pressure/memory").ok()?;
     file.write_all(PRESSURE).ok()?;
     Some(file)
 }
 
-/// The threads, which end when this is dropped.
+/// The threads, which end when this value is dropped.
 pub(crate) struct Keeper {
     pager: Arc<Pager>,
     threads: Vec<JoinHandle<()>>,
@@ -61,7 +40,7 @@ impl Keeper {
     pub(crate) fn start(pager: Arc<Pager>) -> Result<Keeper, Fault> {
         let mut keeper = Keeper { pager, threads: Vec::new() };
         keeper.spawn("eyrie-keeper", keep)?;
-        for _ in 0..ahead::THREADS {
+        for _ in 0..read_ahead::THREADS {
             keeper.spawn("eyrie-ahead", Pager::keep_ahead)?;
         }
         Ok(keeper)
@@ -70,7 +49,7 @@ impl Keeper {
     fn spawn(&mut self, name: &str, run: fn(&Pager)) -> Result<(), Fault> {
         let pager = Arc::clone(&self.pager);
         let thread = std::thread::Builder::new().name(name.to_string());
-        let thread = host_call(|| thread.spawn(move || run(&pager)));
+        let thread = host::call(|| thread.spawn(move || run(&pager)));
         self.threads
             .push(thread.map_err(|source| Fault::Io { what: "starting a thread".to_string(), source })?);
         Ok(())
@@ -83,13 +62,12 @@ impl Keeper {
 
 impl Drop for Keeper {
     fn drop(&mut self) {
-        // In a forked child the threads are not there.
+        // A forked child has none of these threads.
         if std::process::id() == self.pager.process {
-            self.pager.bell.stop.store(true, Ordering::Release);
-            self.pager.bell.ring();
+            self.pager.waker.stop();
             self.pager.ahead.stop();
             for thread in self.threads.drain(..) {
-                // One that panicked has nothing more to tell.
+                // A panic was already reported by the panic hook.
                 let _ = thread.join();
             }
         }
@@ -98,30 +76,31 @@ impl Drop for Keeper {
 
 fn keep(pager: &Pager) {
     let mut pressure = None;
-    // Time has an end.
+    // An instant further away would overflow.
     let interval = pager.options.drain_interval.min(LONGEST_INTERVAL);
     let mut next = Instant::now() + interval;
     loop {
         if pager.resident() > WORTH_ASKING {
+            // Asked for once, on the first need: a failure would be the same next time.
             pressure.get_or_insert_with(ask_for_pressure);
         }
-        let short = wait(
-            pager,
-            pressure.as_ref().and_then(Option::as_ref),
-            next.saturating_duration_since(Instant::now()),
-        );
-        if pager.bell.stop.load(Ordering::Acquire) {
+        let short = pager
+            .waker
+            .wait(pressure.as_ref().and_then(Option::as_ref), next.saturating_duration_since(Instant::now()));
+        if pager.waker.is_stopped() {
             return;
         }
         let due = Instant::now() >= next;
         if due || pager.is_pressing() {
-            // A failure is told to whoever changes or drains next.
+            // The next Op or drain reports a failure.
             let _ = pager.drain(Drain::Cut);
         }
         if due {
             next = Instant::now() + interval;
         }
         let resident = pager.resident.load(Ordering::Relaxed);
+        // Under pressure a quarter of the pages goes, whatever the limit: another process needs the memory
+        // more.
         let most = if short { resident / 4 * 3 } else { pager.low_mark() };
         if short || resident > pager.high_mark() {
             pager.make_room(most);
@@ -129,29 +108,19 @@ fn keep(pager: &Pager) {
     }
 }
 
-/// Sleeps until the bell rings, memory is short, or time is up; whether memory is short.
-fn wait(pager: &Pager, pressure: Option<&File>, time: Duration) -> bool {
-    let mut watched = vec![PollFd::new(&pager.bell.event, PollFlags::IN)];
-    watched.extend(pressure.map(|file| PollFd::from_borrowed_fd(file.as_fd(), PollFlags::PRI)));
-    let time = time.min(Duration::from_secs(3600)).try_into().ok();
-    // An interrupted wait is one that ended early.
-    let _ = poll(&mut watched, time.as_ref());
-    let short = watched.get(1).is_some_and(|file| file.revents().contains(PollFlags::PRI));
-    let mut count = [0; 8];
-    let _ = rustix::io::read(&pager.bell.event, &mut count);
-    short
-}
-
 impl Pager {
-    /// Whether so much was changed that a drain should not wait for its time.
+    /// Returns true if there are so many changes that a drain should not wait for its time. The marks are a
+    /// half of those at which Ops have to wait (a quarter for the journal), so the keeper usually drains in
+    /// time.
     fn is_pressing(&self) -> bool {
         self.dirty_pages.load(Ordering::Relaxed) > self.limit() / 4
             || self.recorded_bytes() > self.journal_bytes / 8
     }
 
-    /// Drops pages until at most `most` are in memory, after bringing home what pins too many.
+    /// Evicts pages until at most `most` are in memory. If too many are dirty or logged, a checkpoint first
+    /// makes them clean.
     fn make_room(&self, most: usize) {
-        if !self.shrink(most) && self.drain(Drain::Home).is_ok() {
+        if !self.shrink(most) && self.drain(Drain::Checkpoint).is_ok() {
             self.shrink(most);
         }
     }

@@ -1,30 +1,31 @@
-//! Blocks over others that nothing is written to: for looking at a disk as opening it would leave it.
+//! Blocks over others that stay unchanged: for looking at a disk in the state in which opening would leave
+//! it.
 
 use std::collections::BTreeMap;
 use std::io;
-use std::panic::Location;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use super::blocks::{Blocks, SECTOR};
-use crate::plan::SiteKind;
+use crate::site::{Caller, SiteKind};
+use crate::sync::unpoisoned;
 
 type Sector = [u8; SECTOR as usize];
 
-/// What is written stays in memory, whole sectors of 512 bytes; what was not is read from the blocks below.
+/// Keeps writes in memory, in sectors of 512 bytes. Reads take unwritten sectors from the blocks below.
 pub struct Overlay<B> {
     below: B,
     written: Mutex<BTreeMap<u64, Sector>>,
 }
 
 impl<B: Blocks> Overlay<B> {
-    /// `below`, as long as nothing is written.
+    /// An overlay over `below`, without writes.
     pub fn new(below: B) -> Overlay<B> {
         Overlay { below, written: Mutex::default() }
     }
 
     fn written(&self) -> MutexGuard<'_, BTreeMap<u64, Sector>> {
-        // A sector is stored whole.
-        self.written.lock().unwrap_or_else(PoisonError::into_inner)
+        // A sector is stored whole, so a panic leaves none half changed.
+        unpoisoned(self.written.lock())
     }
 }
 
@@ -71,10 +72,10 @@ impl<B: Blocks> Blocks for Overlay<B> {
         Ok(())
     }
 
-    /// What changes something is done in memory.
-    fn announce(&self, kind: SiteKind, location: &'static Location<'static>) -> io::Result<bool> {
+    /// Only reads and calls to the host reach the blocks below; changes happen in memory.
+    fn announce(&self, kind: SiteKind, caller: Caller) -> io::Result<bool> {
         let is_below = matches!(kind, SiteKind::Read | SiteKind::Host);
-        if is_below { self.below.announce(kind, location) } else { Ok(true) }
+        if is_below { self.below.announce(kind, caller) } else { Ok(true) }
     }
 }
 
@@ -87,7 +88,7 @@ mod tests {
     use crate::paged::blocks::FileBlocks;
 
     #[test]
-    fn what_is_written_over_blocks_is_read_back_and_does_not_reach_them() {
+    fn overlay_reads_its_writes_and_leaves_the_disk_unchanged() {
         let mut file = tempfile::NamedTempFile::new().expect("a file");
         file.write_all(&[1; 8192]).expect("room");
         let overlay = Overlay::new(FileBlocks::new(File::open(file.path()).expect("there")));

@@ -1,4 +1,4 @@
-//! Several writes to one file at a time, by io_uring.
+//! Concurrent writes to one file, through io_uring.
 
 use std::fs::File;
 use std::io;
@@ -8,19 +8,19 @@ use std::sync::Mutex;
 
 use io_uring::{IoUring, opcode, types};
 
-use super::locked;
+use crate::sync::unpoisoned;
 
-/// Writes that are under way at a time, at most.
+/// Concurrent writes, at most.
 const DEPTH: usize = 64;
 
-/// A ring, which has nothing under way between two calls.
+/// A ring. No write is in progress between two calls.
 pub(super) struct Ring(Mutex<IoUring>);
 
 impl Ring {
-    /// A ring.
+    /// Makes a ring.
     ///
     /// # Errors
-    /// The host's, where it has none or lets nobody use them.
+    /// The host's error if it has no io_uring or does not permit its use.
     pub(super) fn new() -> io::Result<Ring> {
         Ok(Ring(Mutex::new(IoUring::new(DEPTH as u32)?)))
     }
@@ -28,14 +28,15 @@ impl Ring {
     /// Stores several ranges, in any order.
     ///
     /// # Errors
-    /// The host's; any part of them may have been stored.
+    /// The host's error; any part of the data may have been stored.
     pub(super) fn write_all(&self, file: &File, ranges: &[(u64, &[u8])]) -> io::Result<()> {
-        let mut ring = locked(&self.0);
+        let mut ring = unpoisoned(self.0.lock());
         ranges.chunks(DEPTH).try_for_each(|batch| write_batch(&mut ring, file, batch))
     }
 }
 
-/// Bytes of a write. What is longer than can be told is written in part, and the rest by other means.
+/// Bytes of one write. A request holds 32 bits, so of longer data the first 1 GiB goes through the ring, and
+/// the rest through an ordinary write.
 fn length(data: &[u8]) -> u32 {
     u32::try_from(data.len()).unwrap_or(1 << 30)
 }
@@ -44,25 +45,26 @@ fn write_batch(ring: &mut IoUring, file: &File, batch: &[(u64, &[u8])]) -> io::R
     for (number, (offset, data)) in batch.iter().enumerate() {
         let write =
             opcode::Write::new(types::Fd(file.as_raw_fd()), data.as_ptr(), length(data)).offset(*offset);
-        // SAFETY: the data and the file outlive the write, because this function returns only when all are complete.
+        // SAFETY: the data and the file outlive the write, because this function returns only when all are
+        // complete.
         let pushed = unsafe { ring.submission().push(&write.build().user_data(number as u64)) };
         debug_assert!(pushed.is_ok(), "the ring has room for a batch");
     }
     complete(ring, batch.len()).into_iter().try_for_each(|(number, result)| {
-        // What a ring cannot do, an ordinary write may; if not, it says why.
+        // An ordinary write stores the rest of a short or failed write, or returns the host's error.
         let ((offset, data), stored) = (batch[number], usize::try_from(result).unwrap_or(0));
         file.write_all_at(data.get(stored..).unwrap_or(&[]), offset + stored as u64)
     })
 }
 
-/// Waits until everything that was pushed is complete: number and result of each.
+/// Waits until every pushed write is complete. Returns the number and result of each.
 fn complete(ring: &mut IoUring, count: usize) -> Vec<(usize, i32)> {
     let mut results = Vec::with_capacity(count);
     while results.len() < count {
         match ring.submit_and_wait(count - results.len()) {
             Ok(_) => {}
             Err(error) if is_passing(&error) => {}
-            // The kernel may still read the data, which the caller is about to have back.
+            // No return is safe here: the kernel may still read buffers that the caller is about to reuse.
             Err(_) => std::process::abort(),
         }
         results.extend(ring.completion().map(|done| (done.user_data() as usize, done.result())));
@@ -70,7 +72,7 @@ fn complete(ring: &mut IoUring, count: usize) -> Vec<(usize, i32)> {
     results
 }
 
-/// Whether asking again helps.
+/// Returns true if a retry helps.
 fn is_passing(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EINTR | libc::EAGAIN | libc::EBUSY))
 }
@@ -80,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn many_ranges_arrive() {
+    fn all_ranges_of_many_are_written() {
         let Ok(ring) = Ring::new() else {
             return eprintln!("not run: the host lets nobody use io_uring");
         };
@@ -98,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn a_write_that_fails_is_an_error_after_all_are_complete() {
+    fn failed_write_leaves_the_ring_usable() {
         let Ok(ring) = Ring::new() else {
             return eprintln!("not run: the host lets nobody use io_uring");
         };

@@ -1,7 +1,8 @@
-//! Pages as they were at a cut, kept because they were changed before the drain came to them.
+//! Copies of pages as they were at a cut, kept because a page changed before the drain took it.
 //!
-//! They have a mapping of their own, filled from its start and given back when the drain is done. Thousands of pages
-//! that come and go would leave a general allocator with holes: memory that nobody uses and no limit counts.
+//! The copies have a mapping of their own, which fills from its start and is given back after the drain. In a
+//! general allocator thousands of short-lived pages would leave holes: memory that nobody uses and no limit
+//! counts.
 
 use std::collections::HashMap;
 use std::sync::Mutex;
@@ -10,17 +11,17 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use rustix::mm::Advice;
 
 use super::journal::PageBytes;
-use super::locked;
 use crate::addr::PAGE_SIZE;
 use crate::copy;
 use crate::fault::Fault;
 use crate::mapping::Mapping;
+use crate::sync::unpoisoned;
 
 const PAGE: usize = PAGE_SIZE as usize;
-/// Pages whose memory stays: small drains need not ask the host again.
+/// Pages whose memory stays, so that small drains need not ask the host again.
 const STAYING: usize = 64;
 
-/// A page as it was.
+/// The copy of a page.
 pub(super) struct Shadow {
     pub(super) lines: u64,
     pub(super) fresh: bool,
@@ -29,13 +30,13 @@ pub(super) struct Shadow {
 
 pub(super) struct Shadows {
     memory: Mapping,
-    /// Places that are taken.
+    /// Number of places in use.
     used: AtomicUsize,
     kept: Mutex<HashMap<usize, Shadow>>,
 }
 
 impl Shadows {
-    /// Room for as many pages.
+    /// Room for the copies of `pages` pages.
     pub(super) fn new(pages: usize) -> Result<Shadows, Fault> {
         let memory = Mapping::of_pages(pages as u64 * PAGE_SIZE)?;
         Ok(Shadows { memory, used: AtomicUsize::new(0), kept: Mutex::default() })
@@ -47,19 +48,19 @@ impl Shadows {
         unsafe { self.memory.base().add(place * PAGE) }
     }
 
-    /// Keeps a page, whose bytes are at `from`.
+    /// Keeps a copy of a page, whose bytes are at `from`.
     ///
     /// # Safety
-    /// A whole page is there, and nobody changes it meanwhile.
+    /// A whole page is at `from`, and no thread changes it meanwhile.
     pub(super) unsafe fn keep(&self, page: usize, lines: u64, fresh: bool, from: *const u8) {
         let place = self.used.fetch_add(1, Ordering::Relaxed);
         // SAFETY: `from` by contract; the place is a page of the mapping that nobody else was given.
         unsafe { copy::copy(self.place(place), from, PAGE) };
-        locked(&self.kept).insert(page, Shadow { lines, fresh, place });
+        unpoisoned(self.kept.lock()).insert(page, Shadow { lines, fresh, place });
     }
 
     pub(super) fn take(&self, page: usize) -> Option<Shadow> {
-        locked(&self.kept).remove(&page)
+        unpoisoned(self.kept.lock()).remove(&page)
     }
 
     pub(super) fn copy_out(&self, shadow: &Shadow, out: &mut PageBytes) {
@@ -67,9 +68,12 @@ impl Shadows {
         unsafe { copy::copy(out.0.as_mut_ptr(), self.place(shadow.place), PAGE) };
     }
 
-    /// Gives the memory back. The drain has used all that was kept for it, and nothing is kept before the next cut.
+    /// Gives the memory back. The drain has used every copy, and none is made before the next cut.
     pub(super) fn clear(&self) {
-        debug_assert!(locked(&self.kept).is_empty(), "a drain uses every page that was kept for it");
+        debug_assert!(
+            unpoisoned(self.kept.lock()).is_empty(),
+            "a drain uses every page that was kept for it"
+        );
         let used = self.used.swap(0, Ordering::Relaxed);
         if used > STAYING {
             let bytes = (used - STAYING) * PAGE;
@@ -84,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_kept_is_as_it_was_until_its_memory_goes_back() {
+    fn copies_stay_until_their_memory_is_given_back() {
         const COUNT: usize = 2 * STAYING;
         let shadows = Shadows::new(COUNT).expect("memory");
         let mut bytes = PageBytes([0; PAGE]);

@@ -1,12 +1,12 @@
-//! Memory that this process may use: the machine's, or what its control groups leave of it.
+//! Memory that this process may use: that of the machine, or the limit of its control groups.
 //!
-//! A limit of a group holds for all groups below it, so the least on the path to the process's own counts. Both versions of
-//! control groups may be there at the same time.
+//! A limit of a group holds for all groups below it, so the least limit on the path to the process's own
+//! group applies. Both versions of control groups may be mounted at the same time.
 
 use std::fs;
 use std::path::Path;
 
-/// In bytes.
+/// Memory that this process may use, in bytes.
 pub(super) fn usable_memory() -> u64 {
     let system = rustix::system::sysinfo();
     let machine = system.totalram as u64 * u64::from(system.mem_unit.max(1));
@@ -14,7 +14,7 @@ pub(super) fn usable_memory() -> u64 {
     least_limit(Path::new("/sys/fs/cgroup"), &groups).map_or(machine, |limit| limit.min(machine))
 }
 
-/// The least limit of memory in the hierarchies mounted below `root`, for a process in `groups`, which are the lines of
+/// The least memory limit in the hierarchies mounted below `root`, for a process in `groups`, the lines of
 /// `/proc/self/cgroup`.
 fn least_limit(root: &Path, groups: &str) -> Option<u64> {
     groups.lines().filter_map(Membership::parse).filter_map(|membership| membership.least_limit(root)).min()
@@ -22,14 +22,15 @@ fn least_limit(root: &Path, groups: &str) -> Option<u64> {
 
 /// The group of a process in a hierarchy that may limit memory.
 struct Membership<'a> {
-    /// Where the hierarchy may be mounted. A machine that has both versions has the second in a place of its own.
+    /// Possible mount points of the hierarchy. A machine that has both versions mounts the second elsewhere.
     mounts: &'static [&'static str],
     limit_file: &'static str,
     group: &'a str,
 }
 
 impl Membership<'_> {
-    /// A line is the number of the hierarchy, its controllers (none in version 2), and the path of the group.
+    /// Parses a line: the number of the hierarchy, its controllers (none in version 2), and the path of the
+    /// group.
     fn parse(line: &str) -> Option<Membership<'_>> {
         let mut fields = line.splitn(3, ':').skip(1);
         let (controllers, group) = (fields.next()?, fields.next()?.trim_start_matches('/'));
@@ -42,8 +43,9 @@ impl Membership<'_> {
         }
     }
 
-    /// A group without a limit has no such file, or it says `max`. In a container the mount may begin at the container's
-    /// group while the path names it from the top; then what is found is the limit at the mount.
+    /// The least limit from the group up to the mount. A group without a limit has no such file, or the file
+    /// says `max`. In a container the mount may begin at the container's group while the path starts at the
+    /// top; the search then finds the limit at the mount.
     fn least_limit(&self, root: &Path) -> Option<u64> {
         let above = || Path::new(self.group).ancestors();
         let dirs =
@@ -56,10 +58,10 @@ impl Membership<'_> {
 mod tests {
     use super::*;
 
-    /// What a group of version 1 without a limit says.
+    /// The content of the limit file of a version 1 group without a limit.
     const UNLIMITED: &str = "9223372036854771712\n";
 
-    /// Mounts with these files in them.
+    /// A directory of mounts with these files.
     fn mounts(files: &[(&str, &str)]) -> tempfile::TempDir {
         let root = tempfile::tempdir().expect("a directory");
         for (path, text) in files {
@@ -71,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn the_least_limit_above_a_process_counts() {
+    fn least_limit_above_a_process_applies() {
         let root = mounts(&[
             ("memory.max", "70\n"),
             ("a/memory.max", "30\n"),
@@ -92,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn both_versions_of_groups_count() {
+    fn both_versions_of_groups_apply() {
         let root = mounts(&[
             ("memory/memory.limit_in_bytes", UNLIMITED),
             ("memory/a/memory.limit_in_bytes", "40\n"),
@@ -107,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_that_is_no_number_is_none() {
+    fn limit_that_is_no_number_is_ignored() {
         let root = mounts(&[("a/memory.max", "much"), ("a/b/memory.max", "-1"), ("a/c/memory.max", "")]);
         assert_eq!(least_limit(root.path(), "0::/a/b\n"), None);
         assert_eq!(least_limit(root.path(), "0::/a/c\n"), None);

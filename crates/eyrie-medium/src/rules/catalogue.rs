@@ -1,6 +1,6 @@
-//! The catalogue itself.
+//! The catalogue of the rules. `docs/rules.md` has the same sentences.
 
-use super::{Area, Entry, On};
+use super::entry::{Area, On, RuleEntry, rules};
 
 rules! {
     Medium in "eyrie-medium/src/pmem.rs" {
@@ -24,16 +24,20 @@ rules! {
             "A store to a page of a disk marks every line that it touches as changed.",
             "of several lines the last is not marked";
     }
-    Journal in "eyrie-medium/src/paged/journal.rs" {
+    Journal in "eyrie-medium/src/paged/journal/anchor.rs" {
         NewJournalNameIsFlushed "new-journal-name-is-flushed" on Disk, "journals that start over":
             "The new name of a journal is durable before its first record is written.",
             "nothing flushes it";
-        FoundRecordsAreFlushed "found-records-are-flushed" on Disk, "killed processes":
-            "The records that opening a volume finds are durable before a page is changed because of them.",
-            "nothing flushes them: a killed process may have left them in the host's cache";
+    }
+    Journal in "eyrie-medium/src/paged/journal/record.rs" {
         RecordChecksumCoversAll "record-checksum-covers-all" on Disk, "journals that start over":
             "The checksum of a record covers all of its bytes.",
             "it covers the first sector";
+    }
+    Journal in "eyrie-medium/src/paged/journal/replay.rs" {
+        FoundRecordsAreFlushed "found-records-are-flushed" on Disk, "killed processes":
+            "The records that opening a volume finds are durable before a page is changed because of them.",
+            "nothing flushes them: a killed process may have left them in the host's cache";
         NextFreshPagesAreLeft "next-fresh-pages-are-left" on Disk, "a full journal":
             "A full journal is replayed without the pages that the next record lists as fresh.",
             "their older lines are replayed over them";
@@ -55,47 +59,50 @@ rules! {
     }
     Journal in "eyrie-medium/src/paged/drain.rs" {
         UsedPageGoesByTheJournal "used-page-goes-by-the-journal" on Disk, "one call":
-            "A page that the last durable cut uses is changed by way of the journal.",
+            "A change of a page that the last durable cut uses goes to the journal first.",
             "it is written to its place like a fresh page";
         CheckpointTakesEveryPage "checkpoint-takes-every-page" on Disk, "journals that start over":
-            "Before the journal starts over, every page that it has lines of is brought to its place.",
+            "Before the journal starts over, every page that it has lines of is written to its place.",
             "the first of them is forgotten";
         LoggedPageIsMarked "logged-page-is-marked" on Disk, "journals that start over":
-            "A page of which the journal has lines is marked, so that it stays in memory until it is in its place.",
+            "A page with lines in the journal is marked: it stays in memory until it is in its place.",
             "the mark is lost";
         ShadowIsOfItsCut "shadow-is-of-its-cut" on Disk, "two threads on a disk":
             "A page that changes before its drain has come to it is written as it was at the cut.",
             "it is written as it is when the drain comes to it";
         FreeingCutHasARecord "freeing-cut-has-a-record" on Disk, "several syncs":
-            "A cut without changes gets a record if the last record lists fresh pages, which may be taken again after it.",
+            "A cut without changes gets a record if the last one lists pages that may be reused after it.",
             "it gets none";
         FullJournalIsReplayed "full-journal-is-replayed" on Disk, "a full journal":
             "A journal that has no room for the next record is replayed before it starts over.",
             "it starts over at once";
-        CheckpointIsDurableBeforeRestart "checkpoint-is-durable-before-restart" on Disk, "journals that start over":
+        CheckpointIsDurableBeforeRestart "checkpoint-is-durable-before-restart"
+            on Disk, "journals that start over":
             "The pages of a checkpoint are durable before the journal gets a new name.",
             "the name comes first";
         JournalNameIsNewAfterRestart "journal-name-is-new-after-restart" on Disk, "journals that start over":
             "A journal that starts over gets a new name.",
             "it keeps the old one";
     }
-    Journal in "eyrie-medium/src/paged/mod.rs" {
+    Journal in "eyrie-medium/src/paged/change.rs" {
         ChangedPageIsPreserved "changed-page-is-preserved" on Disk, "two threads on a disk":
             "A page that belongs to a cut is copied before it changes again, until the drain has taken it.",
             "it becomes part of the next cut";
+    }
+    Journal in "eyrie-medium/src/paged/allocate.rs" {
         FreedPageWaitsForItsCut "freed-page-waits-for-its-cut" on Disk, "reuse on a disk":
             "A page that a durable cut uses is given out again once the cut in which it is free is durable.",
             "it is given out one cut early";
         ChangedPageIsNotFresh "changed-page-is-not-fresh" on Disk, "reuse on a disk":
             "Only a page that was taken since the last cut is given out again in the same cut.",
-            "so is a page that was merely changed since then";
+            "a page that was merely changed since then is given out again, too";
     }
     Journal in "eyrie-medium/src/paged/gate.rs" {
         CutWaitsForOps "cut-waits-for-ops" on Disk, "two threads on a disk":
             "A cut is made while no Op is under way.",
             "it does not wait for those that are";
     }
-    Redo in "eyrie-engine/src/redo.rs" {
+    Redo in "eyrie-engine/src/transaction/redo.rs" {
         RedoWordsBeforeTheirRecord "redo-words-before-their-record" on Memory, "one call":
             "The words of a redo record persist before the word that commits it.",
             "they are stored after it";
@@ -140,7 +147,7 @@ rules! {
             "A cold copy persists before the selector that makes it count.",
             "it is stored after it";
     }
-    Transactions in "eyrie-engine/src/object/mfile/write.rs" {
+    Transactions in "eyrie-engine/src/object/mfile/fresh.rs" {
         BytesBeforeTheirPointer "bytes-before-their-pointer" on Memory, "one call":
             "The bytes of a new extent persist before the pointer to it.",
             "they are stored after it";
@@ -160,12 +167,12 @@ rules! {
             "A rename holds the locks of both directories until its commit is durable.",
             "it holds the lock of the first only";
     }
-    Allocation in "eyrie-engine/src/volume/headers.rs" {
+    Allocation in "eyrie-engine/src/space/headers.rs" {
         ChunkIsClearedBeforeItsBit "chunk-is-cleared-before-its-bit" on Memory, "reuse":
             "A header chunk is zeros, durably, before its bit is set.",
             "the bit is set first";
     }
-    Allocation in "eyrie-engine/src/volume/central.rs" {
+    Allocation in "eyrie-engine/src/space/central.rs" {
         GroupIsInUseBeforeItIsUsed "group-is-in-use-before-it-is-used" on Both, "reuse":
             "The number of groups in use includes a group before anything in it is given out.",
             "it includes the group when the next one is taken";
@@ -175,17 +182,17 @@ rules! {
             "The limit of generations is raised before one below it is given out.",
             "the old limit stays";
     }
-    Allocation in "eyrie-engine/src/volume/slab.rs" {
+    Allocation in "eyrie-engine/src/space/slab.rs" {
         SlabPageIsFreeWhenEmpty "slab-page-is-free-when-empty" on Both, "reuse":
             "A page of small extents is free when its last extent is.",
             "it is free while one is left";
     }
-    Allocation in "eyrie-engine/src/object/mfile/write.rs" {
+    Allocation in "eyrie-engine/src/object/mfile/copy.rs" {
         OnlyUnusedPagesAreRetired "only-unused-pages-are-retired" on Both, "reuse":
             "Of an extent that becomes a tree only the pages behind the last byte are given back.",
-            "so is the page with the last byte";
+            "the page with the last byte is given back, too";
     }
-    Allocation in "eyrie-engine/src/scm/remove.rs" {
+    Allocation in "eyrie-engine/src/scm/opens.rs" {
         OpenFileOutlivesItsNames "open-file-outlives-its-names" on Both, "readers":
             "The storage of a file without a name is given back after its last close.",
             "it is given back with its last name";
@@ -194,6 +201,8 @@ rules! {
         FurtherPageBeforeItsLink "further-page-before-its-link" on Memory, "long names":
             "A further page of a bucket persists before the link to it.",
             "it is stored after it";
+    }
+    Collections in "eyrie-engine/src/object/collection/page.rs" {
         RecordBeforeItsSlot "record-before-its-slot" on Memory, "one call":
             "The record of an entry persists before its slot is live.",
             "it is stored after it";
@@ -221,16 +230,20 @@ rules! {
             "Clearing a bucket after a split keeps every entry that counts there.",
             "it drops the last";
     }
-    Files in "eyrie-engine/src/object/mfile/write.rs" {
+    Files in "eyrie-engine/src/object/mfile/copy.rs" {
         VisiblePageIsCopied "visible-page-is-copied" on Memory, "one call":
             "A page with visible bytes is copied to be changed.",
             "it is changed in place";
+    }
+    Files in "eyrie-engine/src/object/mfile/append.rs" {
         GapBecomesZeros "gap-becomes-zeros" on Both, "reuse":
             "The bytes between the end of a file and a write behind it become zeros.",
             "they keep what their storage had";
+    }
+    Files in "eyrie-engine/src/object/mfile/write.rs" {
         SealedBytesStay "sealed-bytes-stay" on Both, "readers":
             "The bytes of a value are never changed in place.",
-            "a word of them is";
+            "a word of them is changed";
     }
     Files in "eyrie-engine/src/scm/write.rs" {
         BytesBeforeTheirSize "bytes-before-their-size" on Memory, "one call":
@@ -241,6 +254,8 @@ rules! {
         RecoveryVisitsEveryBucket "recovery-visits-every-bucket" on Both, "growth":
             "A recovery visits the objects of every bucket.",
             "it leaves out the last bucket of each part of a directory";
+    }
+    Recovery in "eyrie-engine/src/object/visit.rs" {
         RecoveryVisitsAttributes "recovery-visits-attributes" on Both, "one call":
             "A recovery marks the storage of extended attributes as used.",
             "it counts as free";
@@ -257,19 +272,21 @@ rules! {
         SavedAllocatorBeforeItsMark "saved-allocator-before-its-mark" on Memory, "closing":
             "The saved allocator persists before the mark that says that it counts.",
             "the mark comes first";
+        CleanMarkIsClearedByOpening "clean-mark-is-cleared-by-opening" on Both, "one call":
+            "Opening a volume clears the clean mark before the first change.",
+            "the mark stays";
+    }
+    Volumes in "eyrie-engine/src/space/saved.rs" {
         SavedChecksumCoversAll "saved-checksum-covers-all" on Memory, "damage":
             "The checksum of the saved allocator covers all of its bytes.",
             "it covers the first 128";
-        CleanMarkIsClearedByOpening "clean-mark-is-cleared-by-opening" on Both, "one call":
-            "Opening a volume clears the clean mark before anything changes.",
-            "the mark stays";
     }
-    Volumes in "eyrie-engine/src/volume/mod.rs" {
+    Volumes in "eyrie-engine/src/volume/open.rs" {
         FoundStoresAreFlushed "found-stores-are-flushed" on Memory, "killed processes":
             "The stores that opening an unclosed volume finds are durable before anything is changed.",
             "nothing flushes them: a killed process may have left them in the processor's caches";
     }
-    Volumes in "eyrie-engine/src/volume/superblock.rs" {
+    Volumes in "eyrie-engine/src/tables/superblock.rs" {
         SuperblockCopiesAreOrdered "superblock-copies-are-ordered" on Memory, "resizing":
             "One copy of the superblock is durable before the other is written.",
             "nothing is between them";
@@ -279,7 +296,7 @@ rules! {
             "The file of a volume is long enough before the superblock says the new size.",
             "the superblock says it first";
         GroupsLeaveUseBeforeTheEnd "groups-leave-use-before-the-end" on Memory, "resizing":
-            "Groups that a smaller volume does not have are out of use before the superblock says the new size.",
+            "Groups beyond a smaller volume are out of use before the superblock says the new size.",
             "the superblock says it first";
     }
 }

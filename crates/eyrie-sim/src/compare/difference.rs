@@ -1,19 +1,18 @@
-//! What differs, in words.
+//! Differences of two trees in words.
 
 use std::collections::BTreeSet;
-use std::fmt::Write;
 
-use super::tree::{Node, Path, Tree};
+use super::tree::{Tree, TreeNode, TreePath, show};
 
-/// Lines of a report, at most.
+/// Lines of a report, at most: a failure must stay readable.
 const MAX_LINES: usize = 12;
 
-/// What `b` has that `a` has not, and the reverse, in some lines; `None` if they are the same.
+/// Describes the differences of two trees in a few lines. Returns `None` if the trees are equal.
 pub fn difference(a: &Tree, b: &Tree) -> Option<String> {
     if a == b {
         return None;
     }
-    let paths: BTreeSet<&Path> = a.nodes.keys().chain(b.nodes.keys()).collect();
+    let paths: BTreeSet<&TreePath> = a.nodes.keys().chain(b.nodes.keys()).collect();
     let mut lines = Vec::new();
     for path in paths {
         let shown = show(path);
@@ -34,19 +33,7 @@ pub fn difference(a: &Tree, b: &Tree) -> Option<String> {
     Some(lines.join("\n"))
 }
 
-/// A path for people to read.
-pub(super) fn show(path: &Path) -> String {
-    let mut out = String::new();
-    for name in path {
-        let cut = &name[..name.len().min(24)];
-        let dots = if cut.len() < name.len() { "..." } else { "" };
-        // Writing to a string cannot fail.
-        let _ = write!(out, "/{}{dots}", cut.escape_ascii());
-    }
-    if out.is_empty() { "/".into() } else { out }
-}
-
-fn fields(a: &Node, b: &Node) -> Vec<String> {
+fn fields(a: &TreeNode, b: &TreeNode) -> Vec<String> {
     let mut lines = Vec::new();
     macro_rules! compare {
         ($($field:ident)*) => {
@@ -60,14 +47,14 @@ fn fields(a: &Node, b: &Node) -> Vec<String> {
         lines.push(format!("mode {:#o}, and {:#o}", a.mode, b.mode));
     }
     for name in a.xattrs.keys().chain(b.xattrs.keys()).collect::<BTreeSet<_>>() {
-        let size = |node: &Node| node.xattrs.get(name).map(Vec::len);
+        let size = |node: &TreeNode| node.xattrs.get(name).map(Vec::len);
         if a.xattrs.get(name) != b.xattrs.get(name) {
             let name = name.escape_ascii();
             lines.push(format!("extended attribute {name} of {:?} bytes, and {:?}", size(a), size(b)));
         }
     }
     if a.same_as != b.same_as {
-        let same = |node: &Node| node.same_as.as_ref().map_or("no other path".into(), show);
+        let same = |node: &TreeNode| node.same_as.as_ref().map_or("no other path".into(), show);
         lines.push(format!("same object as {}, and {}", same(a), same(b)));
     }
     if a.pages != b.pages {
@@ -76,11 +63,11 @@ fn fields(a: &Node, b: &Node) -> Vec<String> {
     lines
 }
 
-/// Where contents part ways.
-fn first_byte(a: &Node, b: &Node) -> String {
+/// Describes the first byte in which two contents differ.
+fn first_byte(a: &TreeNode, b: &TreeNode) -> String {
     let offsets: BTreeSet<u64> = a.pages.keys().chain(b.pages.keys()).copied().collect();
     for offset in offsets {
-        let page = |node: &Node| node.pages.get(&offset).cloned().unwrap_or_default();
+        let page = |node: &TreeNode| node.pages.get(&offset).cloned().unwrap_or_default();
         let (left, right) = (page(a), page(b));
         let byte = |page: &[u8], index: usize| page.get(index).copied().unwrap_or(0);
         for index in 0..left.len().max(right.len()) {

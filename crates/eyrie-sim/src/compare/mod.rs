@@ -1,4 +1,4 @@
-//! Volumes as values: everything reachable, independent of ids.
+//! Volumes as values: all reachable objects by path, without object ids.
 
 mod difference;
 #[cfg(test)]
@@ -6,12 +6,12 @@ mod tests;
 mod tree;
 
 pub use difference::difference;
-pub use tree::{Include, Node, Path, Tree, TreeError, Xattrs, object, tree, try_tree, xattrs};
+pub use tree::{Tree, TreeError, TreeNode, TreeParts, TreePath, Xattrs, object, tree, try_tree, xattrs};
 
 use eyrie_engine::Attributes;
 
-/// `attributes` without what engines need not agree on: the bytes allocated, and the parent of a
-/// directory that was removed.
+/// Clears the attributes in which correct engines may differ: the allocated bytes, and the parent of a
+/// removed directory.
 #[must_use]
 pub fn comparable(attributes: Attributes) -> Attributes {
     let parent = attributes.parent.filter(|_| attributes.links > 0);

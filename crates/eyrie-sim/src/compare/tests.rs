@@ -1,4 +1,4 @@
-//! Trees of small volumes, and what tells them apart.
+//! Trees of small volumes, and the differences between them.
 
 use eyrie_engine::{
     AttributeChange, Content, Engine, Kind, Model, ObjectId, Op, Owner, SetIds, Time, XattrMode,
@@ -25,7 +25,7 @@ fn create(model: &Model, dir: ObjectId, name: &[u8], kind: Kind, content: Conten
     id
 }
 
-/// The difference between the sample and what `op` makes of it.
+/// The difference between the sample and the sample after `op`.
 fn told(op: impl Fn(&Model, ObjectId) -> Op<'static>) -> String {
     let (model, file) = sample(1 << 20);
     let before = tree(&model);
@@ -39,7 +39,7 @@ fn a_tree_does_not_depend_on_ids() {
     let (b, _) = sample(1 << 30);
     b.reserve(Kind::File).unwrap();
     assert_eq!(difference(&tree(&a), &tree(&b)), None);
-    let paths: Vec<String> = tree(&a).nodes.keys().map(difference::show).collect();
+    let paths: Vec<String> = tree(&a).nodes.keys().map(super::tree::show).collect();
     assert_eq!(paths, ["/", "/dir", "/dir/file", "/dir/link", "/other"]);
 }
 
@@ -72,23 +72,23 @@ fn every_difference_is_told() {
 }
 
 #[test]
-fn what_is_not_included_does_not_differ() {
+fn parts_left_out_do_not_differ() {
     let (model, id) = sample(1 << 20);
     let read = |include| try_tree(&model, include).unwrap();
-    let no_contents = Include { contents: false, ..Include::NO_TIMES };
-    let before = (read(Include::NO_TIMES), read(no_contents), tree(&model));
+    let no_contents = TreeParts { contents: false, ..TreeParts::NO_TIMES };
+    let before = (read(TreeParts::NO_TIMES), read(no_contents), tree(&model));
     model.apply(&Op::SetSize { id, size: 5, set_ids: SetIds::Keep, time: Time::new(3, 0) }).unwrap();
-    assert_eq!(before.0, read(Include::NO_TIMES));
+    assert_eq!(before.0, read(TreeParts::NO_TIMES));
     assert_ne!(before.2, tree(&model));
     model
         .apply(&Op::Write { id, offset: 0, data: b"B", set_ids: SetIds::Keep, time: Time::new(3, 0) })
         .unwrap();
-    assert_ne!(before.0, read(Include::NO_TIMES));
+    assert_ne!(before.0, read(TreeParts::NO_TIMES));
     assert_eq!(before.1, read(no_contents));
 }
 
 #[test]
-fn huge_sparse_files_are_compared_by_their_data_and_zeros_are_holes() {
+fn zeros_equal_holes_in_huge_files() {
     let (a, id) = sample(1 << 20);
     let (b, _) = sample(1 << 20);
     let far = 1 << 62;

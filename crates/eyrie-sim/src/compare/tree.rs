@@ -1,23 +1,24 @@
-//! Reading a whole volume.
+//! Reads a whole volume through the calls of an engine.
 
 use std::collections::btree_map::Entry as Slot;
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write;
 
 use eyrie_engine::{Attributes, Engine, Error, Kind, ObjectId, Time};
 
 /// Unit of contents, in bytes.
 const PAGE: u64 = 4096;
-/// Bytes read at once.
+/// Bytes of one read.
 const CHUNK: u64 = 1 << 20;
-/// Data of one object that is still read, in bytes: beyond it an engine must have mistaken holes for data.
+/// Data bytes of one object, at most. No test writes more, so an engine beyond it mistakes holes for data.
 const MAX_DATA: u64 = 1 << 30;
 
-/// The names from the root to an object; empty for the root.
-pub type Path = Vec<Vec<u8>>;
+/// The names from the root to an object. The path of the root is empty.
+pub type TreePath = Vec<Vec<u8>>;
 
-/// What a [`Tree`] tells; what is left out is as if it were 0 everywhere.
+/// Parts of a [`Tree`] that are read. A part that is left out is 0 everywhere.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Include {
+pub struct TreeParts {
     /// Modes, users and groups.
     pub owners: bool,
     /// Access times.
@@ -32,9 +33,9 @@ pub struct Include {
     pub contents: bool,
 }
 
-impl Include {
-    /// Everything.
-    pub const ALL: Include = Include {
+impl TreeParts {
+    /// All parts.
+    pub const ALL: TreeParts = TreeParts {
         owners: true,
         accessed: true,
         modified: true,
@@ -43,9 +44,9 @@ impl Include {
         contents: true,
     };
 
-    /// Everything but times.
-    pub const NO_TIMES: Include =
-        Include { accessed: false, modified: false, changed: false, created: false, ..Include::ALL };
+    /// All parts but the times.
+    pub const NO_TIMES: TreeParts =
+        TreeParts { accessed: false, modified: false, changed: false, created: false, ..TreeParts::ALL };
 }
 
 /// Names and values of extended attributes.
@@ -53,8 +54,8 @@ pub type Xattrs = BTreeMap<Vec<u8>, Vec<u8>>;
 
 /// One object under one name.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Node {
-    /// What it is.
+pub struct TreeNode {
+    /// Kind of object.
     pub kind: Kind,
     /// Permission bits.
     pub mode: u16,
@@ -62,79 +63,92 @@ pub struct Node {
     pub uid: u32,
     /// Group id.
     pub gid: u32,
-    /// Names, or 2 and the number of subdirectories.
+    /// Number of names; of a directory, 2 and the number of subdirectories.
     pub links: u32,
-    /// Bytes, or entries.
+    /// Bytes of a file, or entries of a directory.
     pub size: u64,
-    /// Last access.
+    /// Time of the last access.
     pub accessed: Time,
-    /// Last change of the bytes or entries.
+    /// Time of the last change of the bytes or entries.
     pub modified: Time,
-    /// Last change of anything.
+    /// Time of the last change of anything.
     pub changed: Time,
-    /// Creation.
+    /// Time of creation.
     pub created: Time,
     /// Device number.
     pub device: u64,
     /// Extended attributes.
     pub xattrs: Xattrs,
-    /// The first path of the same object, if that is another. Contents are with the first path only.
-    pub same_as: Option<Path>,
-    /// Contents by offset, in pages of 4 KiB, without those that are all zeros; so holes and zeros are the same.
+    /// The first path of the same object, if it has another. Only the node at the first path has the
+    /// contents.
+    pub same_as: Option<TreePath>,
+    /// Contents by offset, in pages of 4 KiB. Pages of zeros are left out, so a hole equals zeros.
     pub pages: BTreeMap<u64, Vec<u8>>,
 }
 
-/// Everything reachable in a volume, by path.
+/// All reachable objects of a volume.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Tree {
-    /// The objects.
-    pub nodes: BTreeMap<Path, Node>,
+    /// The objects by path.
+    pub nodes: BTreeMap<TreePath, TreeNode>,
 }
 
-/// A volume that is not sound, or that could not be read.
+/// A volume that is not sound, or that cannot be read.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("{}: {what}", super::difference::show(path))]
+#[error("{}: {what}", show(path))]
 pub struct TreeError {
-    /// Where.
-    pub path: Path,
-    /// What is wrong.
+    /// Path of the object.
+    pub path: TreePath,
+    /// The fact that is wrong.
     pub what: String,
 }
 
-/// Everything reachable in `engine`.
+/// A path in a message, with long names cut.
+pub(super) fn show(path: &TreePath) -> String {
+    let mut out = String::new();
+    for name in path {
+        let cut = &name[..name.len().min(24)];
+        let dots = if cut.len() < name.len() { "..." } else { "" };
+        // Writing to a string cannot fail.
+        let _ = write!(out, "/{}{dots}", cut.escape_ascii());
+    }
+    if out.is_empty() { "/".into() } else { out }
+}
+
+/// Reads everything reachable in `engine`.
 ///
 /// # Panics
-/// If the volume is not sound: see [`try_tree`].
+/// Panics if the volume is not sound: see [`try_tree`].
 pub fn tree(engine: &dyn Engine) -> Tree {
-    match try_tree(engine, Include::ALL) {
+    match try_tree(engine, TreeParts::ALL) {
         Ok(tree) => tree,
         Err(error) => panic!("unsound volume: {error}"),
     }
 }
 
-/// What `include` says of everything reachable in `engine`.
+/// Reads the parts in `include` of everything reachable in `engine`.
 ///
 /// # Errors
-/// If a call fails, or if what they answer contradicts itself: listings and look-ups, counts of links and entries,
-/// parents, and what is called a hole but is not zero.
-pub fn try_tree(engine: &dyn Engine, include: Include) -> Result<Tree, TreeError> {
-    let mut walk = Walk { engine, include, tree: Tree::default(), first: BTreeMap::new() };
+/// Fails if a call fails, or if two answers contradict each other: listings and look-ups, counts of links and
+/// entries, parents, and bytes inside a hole.
+pub fn try_tree(engine: &dyn Engine, include: TreeParts) -> Result<Tree, TreeError> {
+    let mut walk = TreeReader { engine, include, tree: Tree::default(), first: BTreeMap::new() };
     let root = engine.root();
     walk.visit(Vec::new(), root, root)?;
     walk.check_links()?;
     Ok(walk.tree)
 }
 
-struct Walk<'a> {
+struct TreeReader<'a> {
     engine: &'a dyn Engine,
-    include: Include,
+    include: TreeParts,
     tree: Tree,
-    /// First path and number of names of every object.
-    first: BTreeMap<ObjectId, (Path, u32)>,
+    /// First path and number of names of each object.
+    first: BTreeMap<ObjectId, (TreePath, u32)>,
 }
 
-impl Walk<'_> {
-    fn visit(&mut self, path: Path, id: ObjectId, parent: ObjectId) -> Result<(), TreeError> {
+impl TreeReader<'_> {
+    fn visit(&mut self, path: TreePath, id: ObjectId, parent: ObjectId) -> Result<(), TreeError> {
         let at = |what: String| TreeError { path: path.clone(), what };
         let attributes = self.engine.attributes(id).map_err(|error| at(format!("attributes: {error}")))?;
         if attributes.kind != id.kind() {
@@ -154,7 +168,7 @@ impl Walk<'_> {
             return Err(at("a directory with two names".into()));
         }
         let contents = self.include.contents && same_as.is_none();
-        let mut node = object(self.engine, id, Include { contents, ..self.include }).map_err(at)?;
+        let mut node = object(self.engine, id, TreeParts { contents, ..self.include }).map_err(at)?;
         node.same_as = same_as;
         self.tree.nodes.insert(path.clone(), node);
         if id.is_directory() {
@@ -166,7 +180,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    fn descend(&mut self, path: &Path, dir: ObjectId, attributes: &Attributes) -> Result<(), TreeError> {
+    fn descend(&mut self, path: &TreePath, dir: ObjectId, attributes: &Attributes) -> Result<(), TreeError> {
         let at = |what: String| TreeError { path: path.clone(), what };
         let mut entries = Vec::new();
         let listing = self.engine.list(dir, 0, &mut |entry| {
@@ -209,11 +223,11 @@ impl Walk<'_> {
     }
 }
 
-/// One object by itself.
+/// Reads one object by itself.
 ///
 /// # Errors
-/// What is wrong, as for [`try_tree`].
-pub fn object(engine: &dyn Engine, id: ObjectId, include: Include) -> Result<Node, String> {
+/// As [`try_tree`].
+pub fn object(engine: &dyn Engine, id: ObjectId, include: TreeParts) -> Result<TreeNode, String> {
     let attributes = engine.attributes(id).map_err(|error| format!("attributes: {error}"))?;
     let birth = engine.birth(id).map_err(|error| format!("birth: {error}"))?;
     let mut node = node(&attributes, birth.created, include);
@@ -224,10 +238,10 @@ pub fn object(engine: &dyn Engine, id: ObjectId, include: Include) -> Result<Nod
     Ok(node)
 }
 
-fn node(attributes: &Attributes, created: Time, include: Include) -> Node {
+fn node(attributes: &Attributes, created: Time, include: TreeParts) -> TreeNode {
     let time = |is_included, time| if is_included { time } else { Time::default() };
     let owners = u32::from(include.owners);
-    Node {
+    TreeNode {
         kind: attributes.kind,
         mode: attributes.mode * owners as u16,
         uid: attributes.uid * owners,
@@ -245,10 +259,10 @@ fn node(attributes: &Attributes, created: Time, include: Include) -> Node {
     }
 }
 
-/// All extended attributes of an object.
+/// Reads all extended attributes of an object.
 ///
 /// # Errors
-/// What is wrong: a call that fails, or a list and values that contradict each other.
+/// Fails if a call fails, or if the list of names and the values contradict each other.
 pub fn xattrs(engine: &dyn Engine, id: ObjectId) -> Result<Xattrs, String> {
     let mut names = Vec::new();
     let listed = engine.xattr_names(id, &mut |name| names.push(name.to_vec()));
@@ -274,7 +288,7 @@ pub fn xattrs(engine: &dyn Engine, id: ObjectId) -> Result<Xattrs, String> {
     Ok(xattrs)
 }
 
-/// The pages of an object of `size` bytes that are not all zeros.
+/// Reads the pages of an object of `size` bytes, without pages of zeros.
 fn pages(engine: &dyn Engine, id: ObjectId, size: u64) -> Result<BTreeMap<u64, Vec<u8>>, String> {
     let fail = |call: &str, error: Error| format!("{call}: {error}");
     let mut pages = BTreeMap::new();
@@ -298,7 +312,7 @@ fn pages(engine: &dyn Engine, id: ObjectId, size: u64) -> Result<BTreeMap<u64, V
         if data_bytes > MAX_DATA {
             return Err(format!("{data_bytes} bytes of data: too many to compare"));
         }
-        // Whole pages, so that the same contents give the same pages wherever data is said to begin.
+        // Engines may begin data anywhere in a page. Whole pages make equal contents equal.
         let mut at = start / PAGE * PAGE;
         while at < end {
             let upto = size.min(end.next_multiple_of(PAGE)).min(at + CHUNK);
@@ -315,7 +329,7 @@ fn pages(engine: &dyn Engine, id: ObjectId, size: u64) -> Result<BTreeMap<u64, V
     Ok(pages)
 }
 
-/// Looks at both ends of a hole.
+/// Checks that both ends of a hole read as zeros.
 fn check_hole(engine: &dyn Engine, id: ObjectId, start: u64, end: u64) -> Result<(), String> {
     let length = (end - start).min(PAGE);
     for at in [start, end - length] {

@@ -1,35 +1,37 @@
-//! Two threads: what a crash may leave of both.
+//! Two threads: the states that a crash may leave of both.
 //!
-//! Each thread runs a script of its own; [`Turns`] decides who goes on, from a seed, so that a run can be made again. What a crash
-//! may leave is some order of the calls that keeps each thread's own and gives the results that the calls gave: all calls that had
-//! returned, and of those in flight any. An error promises nothing: the call in flight that it told of may be lost.
+//! Each thread runs a script of its own. A [`ThreadSchedule`] switches between them by a seed, so that a run
+//! can be repeated. A crash must leave an order of the calls that keeps the order of each thread and gives
+//! the results that the calls gave. The order contains all calls that had returned and any of those in
+//! flight. A call that failed promises nothing.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use eyrie::{Credentials, Errno, Posix, Pxfs, SetTime};
 use eyrie_engine::Model;
-use eyrie_medium::{Plan, Rule, Turns};
+use eyrie_faults::{CrashRule, FaultPlan, ThreadSchedule};
+use eyrie_medium::sync::unpoisoned;
 
-use super::Run;
 use super::record::{
-    Options, RecordError, Recorded, Session, Start, clock, errno, failed, pass_grace_periods, set_clock,
-    syncs,
+    RecordError, RecordOptions, RecordSession, Recorded, StartVolume, clock, errno, failed,
+    pass_grace_periods, set_clock, syncs,
 };
 use super::recovered::caught;
+use super::run::{Orders, TracedRun};
 use crate::compare::{Tree, difference, tree};
-use crate::script::{Call, Done, Line, Script, perform};
+use crate::script::{Call, CallOutcome, Script, ScriptLine, perform};
 
-/// A script that runs beside another.
+/// A script for a second thread.
 #[derive(Clone, Debug)]
-pub struct Beside {
-    /// What the second thread does.
+pub struct ParallelScript {
+    /// The script.
     pub script: Script,
-    /// Who goes on when.
+    /// Seed of the schedule.
     pub seed: u64,
 }
 
-/// How many calls of each thread have returned, as one number.
+/// The numbers of calls of each thread that have returned, as one number.
 fn mark(done: [usize; 2]) -> u64 {
     (done[0] as u64) << 32 | done[1] as u64
 }
@@ -39,15 +41,15 @@ pub(super) fn returned(mark: u64) -> [u64; 2] {
     [mark >> 32, mark & u64::from(u32::MAX)]
 }
 
-/// A call of a thread, when it was made, and what it gave.
+/// A call of a thread, with its time and result.
 struct Made<'a> {
-    line: &'a Line,
+    line: &'a ScriptLine,
     seconds: i64,
-    /// Calls of each thread that had returned when it began (counts).
+    /// Calls of each thread that had returned when this one began (counts).
     began: [usize; 2],
-    /// The error that it gave, if it gave one.
+    /// The error of the call, if it failed.
     given: Option<Errno>,
-    /// The call and its result.
+    /// The call and its result, for messages.
     shown: String,
 }
 
@@ -57,7 +59,8 @@ impl Made<'_> {
         Pxfs::new(Arc::new(model.fork()), Credentials::root()).with_clock(clock)
     }
 
-    /// The model after the call, if it gives what the call gave. What there was no room for did not happen.
+    /// The model after the call, if the model gives the same result. A call that found no room changes
+    /// nothing.
     fn after(&self, model: &Model) -> Option<Model> {
         if self.given == Some(Errno::NOSPC) {
             return Some(model.fork());
@@ -67,13 +70,12 @@ impl Made<'_> {
         (expected == self.given).then(|| files.engine().fork())
     }
 
-    /// The model after the call in what a crash leaves. A call that failed changed nothing, and the call in flight that it failed
-    /// for may be lost.
+    /// The model after the call, as a crash may leave it. A call that failed changed nothing.
     fn lasting(&self, model: &Model) -> Option<Model> {
         if self.given.is_some() { Some(model.fork()) } else { self.after(model) }
     }
 
-    /// The model with the time of a write that is in flight, without its bytes.
+    /// The model with the times of a write in flight but without its bytes.
     fn early(&self, model: &Model) -> Option<Model> {
         let Call::Write { path, length: 1.., .. } = &self.line.call else { return None };
         if self.given.is_some() {
@@ -85,10 +87,10 @@ impl Made<'_> {
     }
 }
 
-/// The models that so many calls of both threads may leave.
+/// The models that some number of calls of both threads may leave.
 type Models = Vec<(Model, Tree)>;
 
-/// Adds a model that holds something else than those that are there.
+/// Adds a model unless one with equal contents is there.
 fn add(models: &mut Models, model: Model) {
     let tree = tree(&model);
     if models.iter().all(|(_, known)| *known != tree) {
@@ -96,19 +98,8 @@ fn add(models: &mut Models, model: Model) {
     }
 }
 
-/// What the model may hold after the calls of two threads.
-pub struct Orders {
-    /// What a crash may leave, by the calls that had returned.
-    allowed: BTreeMap<u64, Vec<Tree>>,
-}
-
 impl Orders {
-    /// What a crash after this mark may leave.
-    pub(super) fn allowed(&self, mark: u64) -> Vec<&Tree> {
-        self.allowed.get(&mark).into_iter().flatten().collect()
-    }
-
-    fn new<'a>(first: &Model, rule: Rule, [ours, theirs]: &[Vec<Made<'a>>; 2]) -> (Orders, Models) {
+    fn new<'a>(first: &Model, rule: CrashRule, [ours, theirs]: &[Vec<Made<'a>>; 2]) -> (Orders, Models) {
         let (rows, columns) = (ours.len() + 1, theirs.len() + 1);
         let by = |after: fn(&Made<'a>, &Model) -> Option<Model>| {
             table(rows, columns, |i, j, known, here| {
@@ -123,9 +114,9 @@ impl Orders {
             })
         };
         let whole = by(Made::lasting);
-        // A write that is seen early may have looked its name up before calls of the other thread that have returned. On a disk
-        // nothing is seen early: a drain takes whole Ops.
-        let is_early = rule == Rule::Lines;
+        // A write whose times show early may have looked up its name before calls of the other thread that
+        // have returned. A disk shows nothing early, because a drain takes whole Ops.
+        let is_early = rule == CrashRule::Lines;
         let our_early = table(rows, columns, |i, j, known, here| {
             let Some(call) = ours.get(i).filter(|_| is_early) else { return };
             whole[i][j].iter().filter_map(|(model, _)| call.early(model)).for_each(|m| add(here, m));
@@ -162,7 +153,7 @@ impl Orders {
         }
         let last = by(Made::after).into_iter().next_back().and_then(|mut row| row.pop()).unwrap_or_default();
         let mut orders = Orders { allowed };
-        if rule == Rule::Sectors {
+        if rule == CrashRule::Sectors {
             orders.allow_what_was([ours, theirs], [rows, columns]);
         }
         (orders, last)
@@ -170,7 +161,8 @@ impl Orders {
 }
 
 impl Orders {
-    /// Allows also what was there since the last calls that made the volume durable had begun.
+    /// Allows all states since the begin of the last calls that made the volume durable: a disk loses what
+    /// was not synchronised.
     fn allow_what_was(&mut self, made: [&Vec<Made<'_>>; 2], [rows, columns]: [usize; 2]) {
         let mut all = BTreeMap::new();
         for done in (0..rows).flat_map(|i| (0..columns).map(move |j| [i, j])) {
@@ -196,7 +188,7 @@ impl Orders {
     }
 }
 
-/// What `fill` makes of each place, from the places before it.
+/// Computes a table row by row. `fill` gets the table so far.
 fn table(
     rows: usize,
     columns: usize,
@@ -215,46 +207,53 @@ fn table(
 /// Runs `script` beside another on one volume.
 ///
 /// # Errors
-/// When no order of the calls gives what they gave.
+/// Fails if no order of the calls explains their results.
 pub fn record_beside(
-    start: &Start,
+    start: &StartVolume,
     script: &Script,
-    beside: &Beside,
-    options: Options,
+    beside: &ParallelScript,
+    options: RecordOptions,
 ) -> Result<Recorded, RecordError> {
     caught(|| record_both(start, [script, &beside.script], beside.seed, options))
         .unwrap_or_else(|panic| Err(failed(panic)))
 }
 
 fn record_both<'s>(
-    start: &Start,
+    start: &StartVolume,
     scripts: [&'s Script; 2],
     seed: u64,
-    options: Options,
+    options: RecordOptions,
 ) -> Result<Recorded, RecordError> {
-    let session = Session::open(start, &Plan::without(options.dropped))?;
+    let session = RecordSession::open(start, &FaultPlan::without(options.dropped))?;
     let recorder = session.recorder.clone();
     let base = match start.rule() {
-        Rule::Lines => session.files.engine().volume().medium().snapshot(),
-        Rule::Sectors => start.image().to_vec(),
+        CrashRule::Lines => session.files.engine().volume().medium().snapshot(),
+        CrashRule::Sectors => start.image().to_vec(),
     };
-    let (turns, done) = (Turns::new(2, seed), Mutex::new([0, 0]));
+    let (turns, done) = (ThreadSchedule::new(2, seed), Mutex::new([0, 0]));
     let run = |number: usize| {
         let files = session.files.clone();
         let calls = scripts[number].lines().iter();
-        let call = |line: &'s Line| {
-            // All at one time: which call was stamped first need not be which came first.
+        let call = |line: &'s ScriptLine| {
+            // All calls get one time, because the call with the first stamp need not be the first in the
+            // order.
             let seconds = session.started + 1;
             set_clock(seconds);
-            let began = *done.lock().unwrap_or_else(PoisonError::into_inner);
+            let began = *unpoisoned(done.lock());
             let result = perform(&files, &line.call);
             pass_grace_periods();
-            let mut done = done.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut done = unpoisoned(done.lock());
             done[number] += 1;
             recorder.mark(mark(*done));
-            Made { line, seconds, began, given: errno(&result), shown: Done { line, result }.to_string() }
+            Made {
+                line,
+                seconds,
+                began,
+                given: errno(&result),
+                shown: CallOutcome { line, result }.to_string(),
+            }
         };
-        turns.take_part(number, || calls.map(call).collect::<Vec<_>>())
+        turns.run_thread(number, || calls.map(call).collect::<Vec<_>>())
     };
     let made = std::thread::scope(|scope| {
         let threads = [0, 1].map(|number| {
@@ -278,12 +277,12 @@ fn record_both<'s>(
     }
     let full = |made: &&Made<'_>| made.given == Some(Errno::NOSPC);
     let without_room = made.iter().flatten().filter(full).count() as u64;
-    // What everybody had returned from is what is left.
-    if start.rule() == Rule::Lines {
+    // Once all calls have returned, the volume itself is the only state left.
+    if start.rule() == CrashRule::Lines {
         orders.allowed.insert(mark([made[0].len(), made[1].len()]), vec![found]);
     }
     let (events, plan) = (recorder.take(), recorder.plan().clone());
-    let run = Run {
+    let run = TracedRun {
         rule: start.rule(),
         base,
         events,

@@ -1,4 +1,5 @@
-//! Bytes that a checksum is of, damaged one by one: the volume is refused, or it holds what it held.
+//! Damage: each byte under a checksum is changed in turn. The volume must refuse to open, or hold its
+//! contents.
 
 use std::mem::offset_of;
 use std::ops::Range;
@@ -6,25 +7,25 @@ use std::ops::Range;
 use eyrie_engine::scm::Scm;
 use eyrie_engine::volume::layout::{SUPERBLOCKS, Superblock, VOLUME_PAGE, VolumePage};
 use eyrie_engine::volume::{REDO_SLOT_BYTES, REDO_SLOTS, redo_slot};
-use eyrie_medium::{CrashPoints, Medium, Recorder};
+use eyrie_faults::{CrashPoints, Recorder, traced_from};
 
-use super::record::{Options, Start, record};
+use super::images::Counts;
+use super::record::{RecordOptions, StartVolume, record};
 use super::recovered::{caught, sound};
-use super::run::Counts;
 use super::tight;
-use crate::compare::{Include, Tree, difference, tree, try_tree};
+use crate::compare::{Tree, TreeParts, difference, tree, try_tree};
 use crate::script::Script;
 
-/// Bytes of one structure that are damaged, at most.
+/// Damaged bytes of one structure, at most.
 const SAMPLES: usize = 150;
-/// Crashes with a redo record whose bytes are damaged, at most, of one script.
+/// Crashes of one script whose redo records are damaged, at most.
 const RECORDS: usize = 12;
 
 fn word(image: &[u8], at: usize) -> usize {
     image.get(at..at + 8).map_or(0, |word| u64::from_le_bytes(word.try_into().expect("eight bytes")) as usize)
 }
 
-/// The superblocks and the saved allocator of a closed volume.
+/// Places of the superblocks and the saved allocator of a closed volume.
 fn of_closed(image: &[u8]) -> Vec<Range<usize>> {
     let blocks = SUPERBLOCKS.map(|at| at.offset() as usize..at.offset() as usize + size_of::<Superblock>());
     let field = |field: usize| word(image, VOLUME_PAGE.offset() as usize + field);
@@ -33,7 +34,7 @@ fn of_closed(image: &[u8]) -> Vec<Range<usize>> {
     blocks.into_iter().chain([saved]).collect()
 }
 
-/// The redo records of a crashed volume, with the words that they have elsewhere.
+/// Places of the redo records of a crashed volume, with their words outside the slot.
 fn of_records(image: &[u8]) -> Vec<Range<usize>> {
     let mut found = Vec::new();
     for slot in (0..REDO_SLOTS).map(|slot| redo_slot(slot).offset() as usize) {
@@ -51,7 +52,7 @@ fn of_records(image: &[u8]) -> Vec<Range<usize>> {
     found
 }
 
-/// Damages bytes of `covered` in turn; the volume must not open, or be as one of `states`.
+/// Damages bytes of `covered` in turn. The volume must refuse to open, or equal one of `states`.
 fn damage(
     image: &[u8],
     covered: Range<usize>,
@@ -68,10 +69,9 @@ fn damage(
         let mut damaged = image.to_vec();
         damaged[at] ^= 1 << (at % 8);
         let open = || {
-            let medium =
-                Medium::traced_from(&damaged, Recorder::default()).map_err(|error| error.to_string())?;
+            let medium = traced_from(&damaged, Recorder::default()).map_err(|error| error.to_string())?;
             let Ok(engine) = Scm::open_on(medium) else { return Ok(()) };
-            let found = try_tree(&engine, Include::ALL).map_err(|error| error.to_string())?;
+            let found = try_tree(&engine, TreeParts::ALL).map_err(|error| error.to_string())?;
             if !states.contains(&&found) {
                 return Err(difference(&found, states[0]).unwrap_or_default());
             }
@@ -82,11 +82,12 @@ fn damage(
     Ok(images)
 }
 
-/// Damages a closed volume, and what crashes leave of redo records, short ones and one with an extent of its own.
+/// Damages a closed volume, and redo records that crashes left: short ones, and one with an extent of its
+/// own.
 ///
 /// # Errors
-/// The first damage that is believed.
-pub(super) fn explore(start: &Start, goes_on: &mut dyn FnMut() -> bool) -> Result<Counts, String> {
+/// The first damage that went unnoticed.
+pub(super) fn explore(start: &StartVolume, goes_on: &mut dyn FnMut() -> bool) -> Result<Counts, String> {
     let mut counts = Counts::default();
     let used = start.after(&tight::used_before()).map_err(|error| error.to_string())?;
     let held = tree(used.model());
@@ -96,7 +97,7 @@ pub(super) fn explore(start: &Start, goes_on: &mut dyn FnMut() -> bool) -> Resul
     let renames = "mkdir /d\ncreat /a\nrename /a /d/b\n";
     let renames = Script::parse("damage", renames.as_bytes()).expect("a constant script");
     for script in [renames, tight::many_words()] {
-        let recorded = record(start, &script, Options::default()).map_err(|error| error.to_string())?;
+        let recorded = record(start, &script, RecordOptions::default()).map_err(|error| error.to_string())?;
         let run = &recorded.run;
         let mut points = CrashPoints::new(&run.base, &run.events).map_err(|error| error.to_string())?;
         let mut seen: Vec<usize> = Vec::new();

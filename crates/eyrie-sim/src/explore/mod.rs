@@ -1,25 +1,28 @@
-//! The crash explorer: power fails at every fence of a run, and every image that recovery can tell apart is opened.
+//! The crash explorer: power fails at every fence of a run, and every image that recovery can tell apart is
+//! opened.
 //!
-//! A [`Run`] is what an engine did to a traced medium, beside what the model held meanwhile. [`Run::explore`] opens the
-//! images that a crash can leave, by the rule of [`eyrie_medium::CrashPoints`]. Each must open, be sound
-//! ([`check`](eyrie_engine::check)), hold what the model held before or after the call in flight, after every call that
-//! had returned, and be usable. [`record`] makes the run of a script; [`shrink`] makes a script that fails shorter.
+//! A [`TracedRun`] records the stores of an engine to its medium, beside the states of the model.
+//! [`TracedRun::explore`] enumerates the images that a crash can leave, by the rule of
+//! [`eyrie_faults::CrashPoints`]. Each image must open, be sound ([`check`](eyrie_engine::check)) and be
+//! usable. It must hold the effect of every call that had returned, and the call in flight whole or not at
+//! all. [`record`] makes the run of a script; [`shrink`] shortens a script that fails.
 //!
-//! Two things may be seen of a call in flight without the rest of it: the modification time of a file whose bytes it was
-//! about to change, and its change time with it.
+//! A crash may leave two things of a write in flight without the rest of it: the modification time and the
+//! change time of its file.
 //!
-//! Lines are decided when recovery first reads them, so nothing that nobody reads multiplies images (see
-//! [`CrashImage`](eyrie_medium::CrashImage)). The recovery of some images is crashed, too. [`Recorded::explore_kills`] kills processes,
-//! one after the other, before power fails.
+//! An image decides the content of a line when recovery first reads it. Lines that nobody reads therefore do
+//! not multiply images (see [`CrashImage`](eyrie_faults::CrashImage)). The recovery of some images is
+//! crashed, too. [`Recorded::explore_kills`] kills processes, one after the other, before power fails.
 
 mod beside;
 mod damage;
+mod failure;
 pub mod faults;
-mod ground;
+mod images;
 mod killed;
+mod medium;
 #[cfg(feature = "mutants")]
 pub mod mutants;
-mod picks;
 mod readers;
 mod record;
 mod recovered;
@@ -36,17 +39,17 @@ pub mod workload;
 #[cfg(feature = "mutants")]
 mod written;
 
-pub use beside::{Beside, Orders, record_beside};
-pub use eyrie_medium::Site;
-pub use ground::Ground;
-pub use killed::{Kills, Link};
-pub use record::{Options, RecordError, Recorded, Start, record};
-pub use recovery::Again;
-pub use report::{CallReport, Report, SiteReport};
-pub use run::{Counts, Failure, Limits, NoImage, Run, Seen};
+pub use beside::{ParallelScript, record_beside};
+pub use eyrie_faults::{CrashRule, Site};
+pub use failure::{CrashFailure, ProcessEnd, RecoveryCrash};
+pub use images::{Counts, Images, Limits, NoImage};
+pub use killed::KillLimits;
+pub use medium::{RunMedium, apply_stores, fixed_options};
+pub use record::{RecordError, RecordOptions, Recorded, StartVolume, record};
+pub use recovered::caught;
+pub use report::{CallReport, ExploreReport, SiteReport};
+pub use run::{Orders, SeenImage, TracedRun};
 pub use shrink::shrink;
-
-pub use eyrie_medium::Rule;
 
 #[cfg(test)]
 mod tests;

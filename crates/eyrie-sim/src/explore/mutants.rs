@@ -1,12 +1,12 @@
-//! Mutants: one rule of the catalogue is broken, and some built-in run must notice.
+//! Mutants: one rule of the catalogue is broken, and a built-in run must notice.
 
-use eyrie_medium::Rule;
+use eyrie_faults::CrashRule;
 pub use eyrie_medium::rules::SafetyRule;
 use eyrie_medium::rules::{On, break_rule};
 use serde::Serialize;
 
-use super::suite::{Kind, Scripts, Trial, Work, kinds};
-use super::{Beside, Kills, Limits, Options, Start, record, record_beside};
+use super::suite::{RunKind, Scripts, Trial, Work, kinds};
+use super::{KillLimits, Limits, ParallelScript, RecordOptions, StartVolume, record, record_beside};
 use crate::script::Script;
 
 /// The name of a search while no rule is broken.
@@ -14,10 +14,10 @@ pub const NO_RULE: &str = "none";
 
 /// Size of the volumes, in bytes.
 const BYTES: u64 = 1 << 20;
-/// Scripts of a kind without an end.
+/// Scripts of an endless kind.
 const SAMPLES: usize = 120;
 
-/// Scripts of a kind while no rule is broken.
+/// Scripts of an endless kind while no rule is broken.
 const CONTROL_SAMPLES: usize = 6;
 
 /// The first thing that was wrong while a rule was broken.
@@ -27,9 +27,9 @@ pub struct Caught {
     pub medium: &'static str,
     /// The kind of run.
     pub kind: &'static str,
-    /// Which of its scripts, from 1; 0 for what is no script.
+    /// Number of the script, from 1; 0 for a trial.
     pub script: u64,
-    /// The fact, in one line.
+    /// The fact that is wrong, in one line.
     pub what: String,
 }
 
@@ -38,7 +38,7 @@ pub struct Caught {
 pub struct Hunt {
     /// The rule; `none` if none was broken.
     pub rule: &'static str,
-    /// The first thing that was wrong; `None` if everything was right.
+    /// The first thing that was wrong, or `None`.
     pub caught: Option<Caught>,
     /// Crash images that were opened.
     pub images: u64,
@@ -46,22 +46,22 @@ pub struct Hunt {
     pub complete: bool,
 }
 
-fn limits(rule: Rule) -> Limits {
+fn limits(rule: CrashRule) -> Limits {
     let (images, sampled) = match rule {
-        Rule::Lines => (300, 16),
-        Rule::Sectors => (16, 16),
+        CrashRule::Lines => (300, 16),
+        CrashRule::Sectors => (16, 16),
     };
     Limits { images, sampled, is_complete: false, recoveries: 1 }
 }
 
-fn medium(rule: Rule) -> &'static str {
+fn medium(rule: CrashRule) -> &'static str {
     match rule {
-        Rule::Lines => "pmem",
-        Rule::Sectors => "paged",
+        CrashRule::Lines => "pmem",
+        CrashRule::Sectors => "paged",
     }
 }
 
-/// The first line of a text, and the second if that is where the fact is.
+/// The first line of a text. If it ends with a colon, the second line, too.
 fn line(text: &str) -> String {
     let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
     let first = lines.next().unwrap_or_default();
@@ -73,15 +73,15 @@ fn line(text: &str) -> String {
     line.chars().take(160).collect()
 }
 
-/// Explores one script; what is wrong, if something is.
+/// Explores one script. Returns the fact that is wrong, or `None`.
 fn explore(
-    start: &Start,
-    (script, beside): &(Script, Option<Beside>),
+    start: &StartVolume,
+    (script, beside): &(Script, Option<ParallelScript>),
     (closes, kills): (bool, bool),
     limits: Limits,
     seen: &mut dyn FnMut() -> bool,
 ) -> Option<String> {
-    let options = Options { closes, dropped: None };
+    let options = RecordOptions { closes, dropped: None };
     let recorded = match beside {
         None => record(start, script, options),
         Some(beside) => record_beside(start, script, beside, options),
@@ -90,14 +90,14 @@ fn explore(
         Err(error) => Some(format!("without any crash: {error}")),
         Ok(recorded) if kills => {
             let limits = Limits { images: 8, sampled: 8, ..limits };
-            let kills = Kills { moments: 4, processes: 2, limits };
+            let kills = KillLimits { moments: 4, processes: 2, limits };
             recorded.explore_kills(kills, seen).err().map(|failure| failure.what)
         }
         Ok(recorded) => recorded.run.explore(limits, &mut |_| seen()).err().map(|failure| failure.what),
     }
 }
 
-/// A search for something that is wrong.
+/// A search through the built-in runs.
 struct Search<'a> {
     /// Scripts of each kind, at most.
     samples: usize,
@@ -108,7 +108,7 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
-    fn kind(&mut self, kind: Kind, limits: Limits) -> Option<Caught> {
+    fn kind(&mut self, kind: RunKind, limits: Limits) -> Option<Caught> {
         let (name, medium) = (kind.name, self.medium);
         let found = match kind.work {
             Work::Scripts(scripts) => self.scripts(scripts, limits),
@@ -151,15 +151,15 @@ impl Search<'_> {
     }
 }
 
-/// Breaks a rule in all of this process, and explores built-in runs on the media where that can matter, for as long as `goes_on`
-/// says so: first the kind that the catalogue names, then all others.
+/// Breaks a rule in this whole process, and explores built-in runs on the media where it matters. The kind
+/// that the catalogue names comes first. `goes_on` returns false to stop.
 pub fn hunt(rule: SafetyRule, goes_on: &dyn Fn() -> bool) -> Hunt {
     let entry = rule.entry();
     break_rule(Some(rule));
-    let media: &[Rule] = match entry.on {
-        On::Memory => &[Rule::Lines],
-        On::Disk => &[Rule::Sectors],
-        On::Both => &[Rule::Lines, Rule::Sectors],
+    let media: &[CrashRule] = match entry.on {
+        On::Memory => &[CrashRule::Lines],
+        On::Disk => &[CrashRule::Sectors],
+        On::Both => &[CrashRule::Lines, CrashRule::Sectors],
     };
     let mut search = Search { samples: SAMPLES, medium: "", images: 0, goes_on, complete: true };
     let mut found = None;
@@ -174,15 +174,15 @@ pub fn hunt(rule: SafetyRule, goes_on: &dyn Fn() -> bool) -> Hunt {
     Hunt { rule: entry.id, caught: found, images, complete }
 }
 
-/// Explores some scripts of each kind that the catalogue names, while no rule is broken, for as long as `goes_on` says so. Whatever
-/// this catches is no consequence of a broken rule.
+/// Explores some scripts of each kind that the catalogue names, while no rule is broken. A fact that this
+/// finds is no consequence of a broken rule. `goes_on` returns false to stop.
 pub fn control(goes_on: &dyn Fn() -> bool) -> Hunt {
     break_rule(None);
     let mut search = Search { samples: CONTROL_SAMPLES, medium: "", images: 0, goes_on, complete: true };
     let mut caught = None;
-    for rule in [Rule::Lines, Rule::Sectors] {
+    for rule in [CrashRule::Lines, CrashRule::Sectors] {
         search.medium = medium(rule);
-        let is_named = |kind: &Kind| SafetyRule::ALL.iter().any(|rule| rule.entry().hint == kind.name);
+        let is_named = |kind: &RunKind| SafetyRule::ALL.iter().any(|rule| rule.entry().hint == kind.name);
         let mut named = kinds(rule, BYTES, CONTROL_SAMPLES).into_iter().filter(is_named);
         caught = caught.or_else(|| named.find_map(|kind| search.kind(kind, limits(rule))));
     }

@@ -1,16 +1,17 @@
-//! Values in view and open files without a name stay for their readers while others write.
+//! Readers: views and open orphans keep their contents while others write.
 
 use eyrie::Pxfs;
 use eyrie_engine::scm::Scm;
 use eyrie_engine::{Engine, ObjectId};
-use eyrie_medium::{Plan, epoch};
+use eyrie_faults::FaultPlan;
+use eyrie_medium::epoch;
 
-use super::record::{Session, Start};
+use super::images::Counts;
+use super::record::{RecordSession, StartVolume};
 use super::recovered::{caught, sound};
-use super::run::Counts;
 use crate::script::{Script, perform};
 
-/// Rounds of writing, and keys that are in view.
+/// Rounds of writes.
 const ROUNDS: u64 = 24;
 const KEYS: u64 = 6;
 
@@ -27,14 +28,14 @@ fn named(engine: &Scm, name: &str) -> Result<ObjectId, String> {
     found.ok_or_else(|| format!("no {name}"))
 }
 
-/// Writes over values while they are in view, and uses storage again in many sizes.
-fn views(session: &Session, round: u64) -> Result<(), String> {
+/// Overwrites values while views of them are held, and reuses storage in many sizes.
+fn views(session: &RecordSession, round: u64) -> Result<(), String> {
     let (files, engine) = (&session.files, &**session.files.engine());
     for key in 0..KEYS {
         call(files, &format!("put / view-{key} {} {round}", 100 + 900 * key))?;
     }
     for key in 0..KEYS {
-        // A disk gives pages out again when they are free in a durable cut.
+        // A disk reuses pages only after a durable cut in which they are free.
         engine.sync().map_err(|error| error.to_string())?;
         let (name, length) = (format!("view-{key}"), 100 + 900 * key);
         let guard = epoch::pin();
@@ -54,8 +55,8 @@ fn views(session: &Session, round: u64) -> Result<(), String> {
     (0..KEYS * 4).try_for_each(|other| call(files, &format!("erase / other-{}-{}", other / 4, other % 4)))
 }
 
-/// Removes a file that is open, and uses storage again.
-fn orphans(session: &Session, round: u64) -> Result<(), String> {
+/// Unlinks an open file, and reuses storage.
+fn orphans(session: &RecordSession, round: u64) -> Result<(), String> {
     let (files, engine) = (&session.files, &**session.files.engine());
     call(files, &format!("creat /orphan\nwrite /orphan 0 6000 {round}\n"))?;
     let id = named(engine, "orphan")?;
@@ -84,10 +85,10 @@ fn orphans(session: &Session, round: u64) -> Result<(), String> {
 /// Reads while others write, on a volume in memory or on a disk.
 ///
 /// # Errors
-/// The first thing that a reader saw and must not see.
-pub(super) fn explore(start: &Start, goes_on: &mut dyn FnMut() -> bool) -> Result<Counts, String> {
+/// The first content of a view or an open orphan that changed.
+pub(super) fn explore(start: &StartVolume, goes_on: &mut dyn FnMut() -> bool) -> Result<Counts, String> {
     let run = || {
-        let session = Session::open(start, &Plan::default()).map_err(|error| error.to_string())?;
+        let session = RecordSession::open(start, &FaultPlan::default()).map_err(|error| error.to_string())?;
         for round in 0..ROUNDS {
             if !goes_on() {
                 break;

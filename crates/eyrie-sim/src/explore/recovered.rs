@@ -1,4 +1,4 @@
-//! What must hold of a volume that was opened after a crash.
+//! Checks of a volume that was opened after a crash.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -6,37 +6,38 @@ use eyrie_engine::object::header::Identity;
 use eyrie_engine::scm::Scm;
 use eyrie_engine::volume::layout::{CLEAN, CLEAN_MARK};
 use eyrie_engine::{Content, Engine, Kind, ObjectId, Op, Owner, SetIds, Time, recovery};
-use eyrie_medium::{Choice, CrashImage, CrashPoint, ImageBase, Plan, Rule, epoch};
+use eyrie_faults::{Choice, CrashImage, CrashPoint, CrashRule, FaultPlan, ImageBase};
+use eyrie_medium::epoch;
 
-use super::ground::crashed;
-use crate::compare::{Include, Tree, difference, try_tree};
+use super::medium::crashed;
+use crate::compare::{Tree, TreeParts, difference, try_tree};
 
-type Found = Result<(), String>;
+type Verdict = Result<(), String>;
 
-/// Of so many crashes, by the events before them, one has its first image filled.
+/// One crash in five has its first image filled: a full check of free space takes long.
 const FILLED_EVERY: usize = 5;
-/// The first byte of the names of files that are made after a crash.
+/// First byte of the names of files that the checks create.
 const NEW: &[u8] = b"\x01";
 
-/// What a crash at some point may leave.
+/// The states that a crash may leave, and the conditions of the recovery.
 pub(super) struct Expected<'a> {
-    /// The states that it may be in.
+    /// The allowed states.
     pub(super) states: Vec<&'a Tree>,
-    /// Whether it must open without recovery.
+    /// True if the volume must open without recovery.
     pub(super) is_closed: bool,
-    /// What opening it leaves out, and meets.
-    pub(super) plan: &'a Plan,
+    /// The point that recovery leaves out; it counts the points that were met.
+    pub(super) plan: &'a FaultPlan,
 }
 
-/// An image that is not as it must be.
+/// An image that is wrong.
 pub(super) struct Wrong {
     pub(super) what: String,
-    /// Which of its contents each line had that was looked at.
+    /// The chosen content of each line that was read.
     pub(super) picks: Vec<usize>,
 }
 
-/// Opens the image of a crash at `point` that `picks` tell, and looks at everything; the choices that were made up to
-/// there, and what they make of the fingerprint of `base`. A panic is wrong, too.
+/// Opens the image that `picks` select of the crash at `point`, and checks everything. Returns the choices so
+/// far, and the change of `base`'s fingerprint by them. A panic is wrong, too.
 pub(super) fn examine(
     base: &ImageBase,
     point: &CrashPoint,
@@ -44,18 +45,21 @@ pub(super) fn examine(
     expected: &Expected<'_>,
 ) -> Result<(Vec<Choice>, u64), Wrong> {
     let image = CrashImage::of(point, picks.to_vec()).with(expected.plan.clone());
-    // The first image of a crash has lost everything that it may lose; of some crashes it is filled.
+    // The first image of a crash has lost everything pending, so most storage is free in it.
     let is_thorough = picks.is_empty() && point.after.is_multiple_of(FILLED_EVERY);
     caught(|| open(base, image.clone(), expected, is_thorough)).unwrap_or_else(Err).map_err(|what| {
         let mut picks: Vec<usize> = image.choices().iter().map(|choice| choice.taken).collect();
-        // What is not picked is 0.
+        // A pick that is left out is 0.
         picks.truncate(picks.iter().rposition(|&pick| pick != 0).map_or(0, |last| last + 1));
         Wrong { what, picks }
     })
 }
 
-/// What `run` gives, or what it panicked with.
-pub(super) fn caught<T>(run: impl FnOnce() -> T) -> Result<T, String> {
+/// Returns the result of `run`.
+///
+/// # Errors
+/// The message of a panic in it.
+pub fn caught<T>(run: impl FnOnce() -> T) -> Result<T, String> {
     catch_unwind(AssertUnwindSafe(run)).map_err(|panic| {
         let text = panic.downcast_ref::<String>().map(String::as_str);
         format!("panic: {}", text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("?"))
@@ -75,8 +79,9 @@ fn open(
         medium.load(CLEAN_MARK).map_err(|error| error.to_string())? == CLEAN
     };
     let engine = Scm::open_on(medium).map_err(|error| format!("open: {error}"))?;
-    // The mark on a disk is cleared with the first drain; before that the saved allocator may have been written over.
-    let may_recover = !vouched || rule == Rule::Sectors;
+    // The first drain clears the mark of a disk. Stores before it may already have overwritten the saved
+    // allocator, so recovery is right in both cases.
+    let may_recover = !vouched || rule == CrashRule::Sectors;
     let is_right = if engine.recovered() { may_recover } else { vouched };
     if !is_right {
         return Err(format!("the clean mark is {vouched}, but recovered is {}", engine.recovered()));
@@ -84,7 +89,7 @@ fn open(
     if expected.is_closed && engine.recovered() {
         return Err("recovered, though it had been closed".into());
     }
-    let found = try_tree(&engine, Include::ALL).map_err(|error| error.to_string())?;
+    let found = try_tree(&engine, TreeParts::ALL).map_err(|error| error.to_string())?;
     if !expected.states.contains(&&found) {
         let differences: Vec<String> =
             expected.states.iter().filter_map(|state| difference(&found, state)).collect();
@@ -92,7 +97,7 @@ fn open(
     }
     sound(&engine)?;
     let decided = (image.choices(), image.fingerprint());
-    // From here on memory that nothing reaches is used; what it held makes no difference.
+    // The checks below use memory that nothing reaches. Its content is not part of the image.
     headers(&engine)?;
     usable(&engine)?;
     if is_thorough {
@@ -101,21 +106,21 @@ fn open(
     Ok(decided)
 }
 
-/// Uses storage of every size until none is free: what the volume holds must stay as it is.
-fn filled(engine: &Scm, found: &Tree) -> Found {
+/// Uses storage of every size until none is free. The contents of the volume must stay as they are.
+fn filled(engine: &Scm, found: &Tree) -> Verdict {
     fill(engine).map_err(|error| format!("not usable: {error}"))?;
     let mut now =
-        try_tree(engine, Include::ALL).map_err(|error| format!("after more was written: {error}"))?;
+        try_tree(engine, TreeParts::ALL).map_err(|error| format!("after more was written: {error}"))?;
     let mut was = found.clone();
     for tree in [&mut now, &mut was] {
-        // New files are left out, and so is the directory that they are in.
+        // The new files are left out, and so is the root, which lists them.
         tree.nodes.retain(|path, _| path.first().is_some_and(|name| !name.starts_with(NEW)));
     }
     difference(&now, &was)
         .map_or(Ok(()), |what| Err(format!("after more was written, is and should be: {what}")))
 }
 
-/// Makes files of every size and appends to an empty one, each until the volume is full.
+/// Creates files of every size and appends to an empty one, each until the volume is full.
 fn fill(engine: &Scm) -> eyrie_engine::Result<()> {
     let (dir, time) = (engine.root(), Time::new(5001, 0));
     let owner = Owner { mode: 0o600, uid: 0, gid: 0 };
@@ -137,7 +142,7 @@ fn fill(engine: &Scm) -> eyrie_engine::Result<()> {
             }
         }
     }
-    // Appends need no header, so an older file of this volume takes them where there is no room for a new one.
+    // An append needs no header, so an older file takes it where there is no room for a new one.
     let id = match (create(&[]), last) {
         (Err(error), None) if is_full(&error) => return Ok(()),
         (Err(error), Some(last)) if is_full(&error) => last,
@@ -155,7 +160,7 @@ fn fill(engine: &Scm) -> eyrie_engine::Result<()> {
     Ok(())
 }
 
-pub(super) fn sound(engine: &Scm) -> Found {
+pub(super) fn sound(engine: &Scm) -> Verdict {
     let report = engine.check().map_err(|error| format!("check: {error}"))?;
     if let Some(finding) = report.findings.first() {
         return Err(format!("check: {finding} (and {} more)", report.findings.len() - 1));
@@ -167,10 +172,10 @@ pub(super) fn sound(engine: &Scm) -> Found {
     Ok(())
 }
 
-/// Memory of headers never held anything else: a slot that nothing reaches is zeros, or was a header.
-fn headers(engine: &Scm) -> Found {
+/// Checks that each unreachable header slot is zeros or a former header: memory of headers has no other use.
+fn headers(engine: &Scm) -> Verdict {
     let volume = engine.volume();
-    let marks = recovery::mark(volume, engine.root()).map_err(|error| format!("mark: {error}"))?;
+    let marks = recovery::mark_reachable(volume, engine.root()).map_err(|error| format!("mark: {error}"))?;
     for slot in marks.unmarked_headers() {
         let _pin = epoch::pin();
         let word = volume.medium().load(slot).map_err(|error| error.to_string())?;
@@ -181,17 +186,17 @@ fn headers(engine: &Scm) -> Found {
     Ok(())
 }
 
-/// Makes and reads a file, whose generation must be new.
-pub(super) fn usable(engine: &Scm) -> Found {
+/// Creates and reads a file. Its generation must be new.
+pub(super) fn usable(engine: &Scm) -> Verdict {
     match write_anew(engine) {
-        // A full volume can be read, and what is in it removed.
+        // A full volume stays usable for reads and removals.
         Err(error) if error.is_full() => Ok(()),
         Err(error) => Err(format!("not usable: {error}")),
         Ok(what) => what,
     }
 }
 
-fn write_anew(engine: &Scm) -> eyrie_engine::Result<Found> {
+fn write_anew(engine: &Scm) -> eyrie_engine::Result<Verdict> {
     let id = engine.reserve(Kind::File)?;
     let (dir, time) = (engine.root(), Time::new(5000, 0));
     let owner = Owner { mode: 0o600, uid: 0, gid: 0 };

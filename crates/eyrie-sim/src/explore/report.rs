@@ -1,30 +1,30 @@
-//! What was explored, call by call and point by point.
+//! Reports: an exploration call by call and point by point.
 
 use std::collections::{BTreeMap, HashSet};
 
-use eyrie_medium::Site;
+use eyrie_faults::Site;
 use serde::Serialize;
 
-use super::{Counts, Recorded, Seen};
+use super::{Counts, Recorded, SeenImage};
 
-/// What was explored.
+/// Report of an exploration.
 #[derive(Clone, Default, Debug, Serialize)]
-pub struct Report {
-    /// The calls that power failed in.
+pub struct ExploreReport {
+    /// The calls, with the crashes in each.
     pub calls: Vec<CallReport>,
-    /// The points that were met, and the crashes before each that is a fence.
+    /// The points that were met. Those that are fences have crashes.
     pub sites: Vec<SiteReport>,
     /// Crash points.
     pub points: u64,
     /// Images that were opened.
     pub images: u64,
-    /// Those of them with different contents.
+    /// Opened images with different contents.
     pub distinct: u64,
-    /// Images that crashes inside recovery left, which were opened, too.
+    /// Images that crashes inside recovery left and that were opened.
     pub of_recovery: u64,
-    /// Images that crashes left after processes had been killed, which were opened, too.
+    /// Images that were opened after processes had been killed.
     pub after_kills: u64,
-    /// Crash points of which not all images were opened.
+    /// Crash points with images that were not opened.
     pub cut: u64,
     /// Calls that the volume had no room for.
     pub without_room: u64,
@@ -33,37 +33,38 @@ pub struct Report {
 /// The crashes in one call.
 #[derive(Clone, Default, Debug, Serialize)]
 pub struct CallReport {
-    /// The number of its line, the call and its result.
+    /// Line number, call and result.
     pub call: String,
     /// Crash points.
     pub points: u64,
     /// Images that were opened.
     pub images: u64,
-    /// Those of them with different contents.
+    /// Opened images with different contents.
     pub distinct: u64,
 }
 
 /// A point of the engine, and the crashes before it.
 #[derive(Clone, Default, Debug, Serialize)]
 pub struct SiteReport {
-    /// What it does: `fence`, `publish` or `checksum`; `mark` is the end of a call.
+    /// Kind of the point: `fence`, `publish` or `checksum`; `mark` is the end of a call.
     pub kind: &'static str,
     /// File and line.
     pub site: String,
-    /// How often it was met, in the run and in recoveries of what crashes left.
+    /// Times that it was met: in the run, and in recoveries after crashes.
     pub met: u64,
     /// Crash points.
     pub points: u64,
-    /// Images that crashes there may leave, at most, whether anybody can tell them apart or not.
+    /// Upper bound of the images that crashes there may leave, including those that recovery cannot tell
+    /// apart.
     pub states: f64,
     /// Images that were opened.
     pub images: u64,
-    /// Those of them with different contents.
+    /// Opened images with different contents.
     pub distinct: u64,
 }
 
 impl SiteReport {
-    /// Adds what was seen of the same point in another run.
+    /// Adds the report of the same point in another run.
     pub fn add(&mut self, other: SiteReport) {
         (self.kind, self.site) = (other.kind, other.site);
         self.met += other.met;
@@ -74,7 +75,7 @@ impl SiteReport {
     }
 }
 
-/// Crashes of one kind.
+/// Sums over crashes.
 #[derive(Default)]
 struct Tally {
     last: Option<usize>,
@@ -85,7 +86,7 @@ struct Tally {
 }
 
 impl Tally {
-    fn add(&mut self, seen: &Seen) {
+    fn add(&mut self, seen: &SeenImage) {
         if self.last.replace(seen.after) != Some(seen.after) {
             self.points += 1;
             self.states = (self.states + seen.states).min(f64::MAX);
@@ -95,7 +96,7 @@ impl Tally {
     }
 }
 
-/// A report in the making.
+/// Collects a report.
 #[derive(Default)]
 pub(super) struct Collector {
     all: Tally,
@@ -104,13 +105,13 @@ pub(super) struct Collector {
 }
 
 impl Collector {
-    pub(super) fn add(&mut self, seen: &Seen) {
+    pub(super) fn add(&mut self, seen: &SeenImage) {
         self.all.add(seen);
         self.calls.entry(seen.done).or_default().add(seen);
         self.sites.entry(seen.site).or_default().add(seen);
     }
 
-    pub(super) fn report(self, recorded: &Recorded, counts: Counts) -> Report {
+    pub(super) fn report(self, recorded: &Recorded, counts: Counts) -> ExploreReport {
         let calls = self.calls.into_iter().map(|(done, tally)| CallReport {
             call: recorded.after(done),
             points: tally.points,
@@ -131,7 +132,7 @@ impl Collector {
             images: tally.images,
             distinct: tally.contents.len() as u64,
         });
-        Report {
+        ExploreReport {
             calls: calls.collect(),
             sites: sites.collect(),
             points: self.all.points,
@@ -146,7 +147,7 @@ impl Collector {
 }
 
 impl Recorded {
-    /// What a crash after a mark comes in.
+    /// The call in which a crash after this mark comes.
     fn after(&self, mark: u64) -> String {
         if self.run.orders.is_some() {
             let [ours, theirs] = super::beside::returned(mark);
@@ -155,15 +156,15 @@ impl Recorded {
         self.calls.get(mark as usize).cloned().unwrap_or_else(|| "after the last call".to_string())
     }
 
-    /// Explores the run, for as long as `goes_on` says so when it is told of an image.
+    /// Explores the run. `goes_on` gets each image that is right, and returns false to stop.
     ///
     /// # Errors
-    /// The first image that is not as it must be.
+    /// The first image that is wrong.
     pub fn explore(
         &self,
         limits: super::Limits,
-        goes_on: &mut dyn FnMut(&Seen) -> bool,
-    ) -> Result<Report, super::Failure> {
+        goes_on: &mut dyn FnMut(&SeenImage) -> bool,
+    ) -> Result<ExploreReport, super::CrashFailure> {
         let mut collector = Collector::default();
         let counts = self.run.explore(limits, &mut |seen| {
             collector.add(seen);

@@ -1,4 +1,4 @@
-//! Volumes that get larger and smaller: power fails at every fence of it, and the host at every call.
+//! Resizes: power fails at every fence of one, and the host fails at every call of one.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,13 +9,14 @@ use eyrie::{Credentials, Pxfs};
 use eyrie_engine::scm::Scm;
 use eyrie_engine::volume::{MediumChoice, Options};
 use eyrie_engine::{Owner, Time};
-use eyrie_medium::{Failing, FailureKind, Medium, PagedOptions, Plan, Recorder, Rule};
+use eyrie_faults::{CrashRule, Failing, FailureKind, FaultPlan, Recorder, traced_from};
+use eyrie_medium::PagedOptions;
 
-use super::Run;
-use super::ground::Ground;
-use super::record::Start;
+use super::images::{Counts, Limits};
+use super::medium::RunMedium;
+use super::record::StartVolume;
 use super::recovered::{caught, sound};
-use super::run::{Counts, Limits};
+use super::run::TracedRun;
 use crate::compare::{Tree, difference, tree};
 use crate::script::Script;
 
@@ -25,7 +26,7 @@ const LARGE: u64 = (3 << 19) + 8192;
 
 const OWNER: Owner = Owner { mode: 0o755, uid: 0, gid: 0 };
 
-/// Fills a volume to its end and then removes most of it.
+/// A script that fills a volume to its end and then removes most of it.
 fn contents() -> Script {
     let mut text = "creat /a\nwrite /a 0 9000 1\nmkdir /d\nput /d k 100 2\n".to_string();
     (0..24).for_each(|key| text.push_str(&format!("put / large-{key} 64K 3\n")));
@@ -33,19 +34,20 @@ fn contents() -> Script {
     Script::parse("contents", text.as_bytes()).expect("a constant script")
 }
 
-/// Power fails while a volume in memory gets another size.
+/// Lets power fail while a volume in memory is resized.
 fn crashes(from: u64, to: u64, goes_on: &mut dyn FnMut() -> bool) -> Result<Counts, String> {
-    let start = Start::on(Ground::of(Rule::Lines, from)).and_then(|empty| empty.after(&contents()));
+    let start =
+        StartVolume::on(RunMedium::of(CrashRule::Lines, from)).and_then(|empty| empty.after(&contents()));
     let start = start.map_err(|error| error.to_string())?;
     let mut base = start.image().to_vec();
     base.resize(from.max(to) as usize, 0);
     let recorder = Recorder::default();
-    let medium = Medium::traced_from(&base, recorder.clone()).map_err(|error| error.to_string())?;
+    let medium = traced_from(&base, recorder.clone()).map_err(|error| error.to_string())?;
     Scm::resize_on(medium, to).map_err(|error| format!("resize: {error}"))?;
     recorder.mark(1);
     let held = tree(start.model());
-    let run = Run {
-        rule: Rule::Lines,
+    let run = TracedRun {
+        rule: CrashRule::Lines,
         base,
         events: recorder.take(),
         states: vec![held.clone(), held],
@@ -53,33 +55,33 @@ fn crashes(from: u64, to: u64, goes_on: &mut dyn FnMut() -> bool) -> Result<Coun
         early: Vec::new(),
         orders: None,
         is_closed: false,
-        plan: Plan::default(),
+        plan: FaultPlan::default(),
     };
     let limits = Limits { images: 2000, sampled: 0, is_complete: false, recoveries: 1 };
     run.explore(limits, &mut |_| goes_on()).map_err(|failure| failure.to_string())
 }
 
-/// A directory for volumes, which goes with it.
-struct Place(PathBuf);
+/// A temporary directory for volumes.
+struct ScratchDir(PathBuf);
 
-impl Place {
-    fn new() -> Result<Place, String> {
+impl ScratchDir {
+    fn new() -> Result<ScratchDir, String> {
         static COUNT: AtomicU64 = AtomicU64::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let place = std::env::temp_dir().join(format!("eyrie-resizing-{}-{number}", std::process::id()));
         fs::create_dir_all(&place).map_err(|error| error.to_string())?;
-        Ok(Place(place))
+        Ok(ScratchDir(place))
     }
 }
 
-impl Drop for Place {
+impl Drop for ScratchDir {
     fn drop(&mut self) {
-        // There is nobody to tell.
+        // A leftover directory harms no test.
         let _ = fs::remove_dir_all(&self.0);
     }
 }
 
-/// A new volume of `bytes` on the host, closed, and what it holds.
+/// Creates a volume of `bytes` on the host, fills and closes it. Returns its tree.
 fn volume(path: &Path, bytes: u64, medium: MediumChoice) -> Result<Tree, String> {
     let random = Options::random(Time::new(1, 0)).map_err(|error| error.to_string())?;
     let options = Options { medium, group_bytes: 64 << 10, ..random };
@@ -95,16 +97,17 @@ fn volume(path: &Path, bytes: u64, medium: MediumChoice) -> Result<Tree, String>
     Ok(held)
 }
 
-/// The host fails once in each call of a resize: the volume has its old size or the new one, and what it held.
+/// Lets the host fail once in each call of a resize. The volume must have its old or its new size, and its
+/// contents.
 fn failures(
     medium: MediumChoice,
     from: u64,
     to: u64,
     goes_on: &mut dyn FnMut() -> bool,
 ) -> Result<u64, String> {
-    let place = Place::new()?;
+    let place = ScratchDir::new()?;
     let paged = PagedOptions::for_host();
-    let plan = Plan::default();
+    let plan = FaultPlan::default();
     plan.count_calls();
     let path = place.0.join("first");
     volume(&path, from, medium)?;
@@ -119,9 +122,9 @@ fn failures(
             tried += 1;
             let path = place.0.join(tried.to_string());
             let held = volume(&path, from, medium)?;
-            let plan = Plan::default();
+            let plan = FaultPlan::default();
             plan.fail(Some(Failing { site, kind: FailureKind::Io, first, lasts: true }));
-            // Its result does not matter here, only the volume that it leaves.
+            // The resize may fail or succeed; only the volume that it leaves matters.
             let _ = plan.on_this_thread(|| Scm::resize(&path, Some(to), paged));
             let told =
                 |what: String| format!("from {from} to {to} bytes, call {first} of {site} fails: {what}");
@@ -137,10 +140,10 @@ fn failures(
     Ok(tried)
 }
 
-/// Resizes volumes, larger and smaller.
+/// Grows and shrinks volumes.
 ///
 /// # Errors
-/// The first failure that left something wrong.
+/// The first failure that left a wrong volume.
 pub(super) fn explore(goes_on: &mut dyn FnMut() -> bool) -> Result<Counts, String> {
     let run = || {
         let mut counts = Counts::default();

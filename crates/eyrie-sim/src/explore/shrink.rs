@@ -1,17 +1,17 @@
-//! Making a script that fails shorter.
+//! Shortens a script that fails.
 
-use super::{Failure, Options, Recorded, Start, record};
+use super::{CrashFailure, RecordOptions, Recorded, StartVolume, record};
 use crate::script::{Call, Script};
 
-/// A shorter script that `fails`, and its failure; `None` if `script` does not fail. Calls are left out one after the other for as
-/// long as `goes_on` says so.
+/// Leaves out calls one after the other as long as the rest `fails`. Returns the shortest script and its
+/// failure, or `None` if `script` does not fail. `goes_on` returns false to stop.
 pub fn shrink(
-    start: &Start,
+    start: &StartVolume,
     script: &Script,
-    options: Options,
-    fails: &dyn Fn(&Recorded) -> Option<Failure>,
+    options: RecordOptions,
+    fails: &dyn Fn(&Recorded) -> Option<CrashFailure>,
     goes_on: &dyn Fn() -> bool,
-) -> Option<(Script, Failure)> {
+) -> Option<(Script, CrashFailure)> {
     let tried = |calls: &[Call]| {
         let script: Script = calls.iter().cloned().collect();
         let failure = fails(&record(start, &script, options).ok()?)?;
@@ -26,7 +26,7 @@ pub fn shrink(
         fewer.remove(at);
         if let Some(found) = tried(&fewer) {
             (calls, shortest) = (fewer, found);
-            // What comes after may be needed for nothing now.
+            // A later call may have become unnecessary, too.
             at = calls.len().min(at + 1);
         }
     }

@@ -1,25 +1,28 @@
 //! More threads than redo slots, each in the middle of a rename: a recovery finds records in all slots.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use eyrie_engine::scm::Scm;
 use eyrie_engine::volume::{REDO_SLOTS, redo_slot};
-use eyrie_medium::{CrashImage, CrashPoint, CrashPoints, Event, ImageBase, Plan, Turns};
+use eyrie_faults::{CrashImage, CrashPoint, CrashPoints, Event, FaultPlan, ImageBase, ThreadSchedule};
 
-use super::ground::crashed;
-use super::record::{Session, Start, set_clock};
+use eyrie_medium::sync::unpoisoned;
+
+use super::images::{Counts, Images, Limits};
+use super::medium::crashed;
+use super::record::{RecordSession, StartVolume, set_clock};
 use super::recovered::{caught, sound, usable};
-use super::run::Counts;
-use crate::compare::{Include, Node, Tree, tree, try_tree};
-use crate::script::{Script, bytes, perform};
+use crate::compare::{Tree, TreeNode, TreeParts, tree, try_tree};
+use crate::script::{Script, perform};
 
 /// A call of a thread.
-pub(super) type Call<'a> = Box<dyn Fn(&Session) + Sync + 'a>;
+pub(super) type ThreadCall<'a> = Box<dyn Fn(&RecordSession) + Sync + 'a>;
 
-/// Is told of the memory of a crash, the crash, who was done, and what a recovery found; says whether to go on.
+/// Gets the memory of a crash, the crash point, the threads that were done as bits, and the recovered tree.
+/// Returns false to stop.
 pub(super) type See<'a> = dyn FnMut(&ImageBase, &CrashPoint, u64, &Tree) -> Result<bool, String> + 'a;
 
-/// A run of threads; bit *n* of a mark says that thread *n* is done.
+/// A run of threads. Bit *n* of a mark is set once thread *n* is done.
 pub(super) struct Together {
     base: Vec<u8>,
     events: Vec<Event>,
@@ -28,8 +31,12 @@ pub(super) struct Together {
 }
 
 /// Lets each thread make one call.
-pub(super) fn together(start: &Start, turns: &Arc<Turns>, calls: &[Call<'_>]) -> Result<Together, String> {
-    let session = Session::open(start, &Plan::default()).map_err(|error| error.to_string())?;
+pub(super) fn together(
+    start: &StartVolume,
+    turns: &Arc<ThreadSchedule>,
+    calls: &[ThreadCall<'_>],
+) -> Result<Together, String> {
+    let session = RecordSession::open(start, &FaultPlan::default()).map_err(|error| error.to_string())?;
     let base = session.files.engine().volume().medium().snapshot();
     let before = tree(&**session.files.engine());
     let done = Mutex::new(0);
@@ -37,10 +44,10 @@ pub(super) fn together(start: &Start, turns: &Arc<Turns>, calls: &[Call<'_>]) ->
         for (number, call) in calls.iter().enumerate() {
             let (session, done) = (&session, &done);
             scope.spawn(move || {
-                turns.take_part(number, || {
+                turns.run_thread(number, || {
                     set_clock(session.started + 1);
                     call(session);
-                    let mut done = done.lock().unwrap_or_else(PoisonError::into_inner);
+                    let mut done = unpoisoned(done.lock());
                     *done |= 1 << number;
                     session.recorder.mark(*done);
                 });
@@ -52,20 +59,18 @@ pub(super) fn together(start: &Start, turns: &Arc<Turns>, calls: &[Call<'_>]) ->
 }
 
 impl Together {
-    /// Opens so many images of each crash; `see` is told who was done, and what there is.
+    /// Opens up to `images` images of each crash and passes them to `see`.
     pub(super) fn crash(&self, images: u64, see: &mut See<'_>) -> Result<(), String> {
+        let limits = Limits { images: 1, sampled: images - 1, is_complete: false, recoveries: 0 };
         let mut points = CrashPoints::new(&self.base, &self.events).map_err(|error| error.to_string())?;
         while let Some(point) = points.next() {
-            for sample in 0..images {
-                // The first image has lost everything that it may lose.
-                let pick =
-                    |line: usize| if sample == 0 { 0 } else { bytes::word(sample, line as u64) as usize };
-                let picks = point.pending.values().enumerate();
-                let picks = picks.map(|(line, stores)| pick(line) % (stores.len() + 1)).collect();
+            let mut images = Images::new(limits, point.after);
+            while let Some(picks) = images.next_picks() {
                 let image = CrashImage::of(&point, picks);
-                let engine = crashed(points.base(), image).and_then(Scm::open_on);
+                let engine = crashed(points.base(), image.clone()).and_then(Scm::open_on);
                 let engine = engine.map_err(|error| format!("open: {error}"))?;
-                let found = try_tree(&engine, Include::ALL).map_err(|error| error.to_string())?;
+                let found = try_tree(&engine, TreeParts::ALL).map_err(|error| error.to_string())?;
+                images.add_choices(&image.choices());
                 if !see(points.base(), &point, point.mark.unwrap_or(0), &found)? {
                     return Ok(());
                 }
@@ -76,43 +81,49 @@ impl Together {
     }
 }
 
-/// The part of a tree under a name of the root.
-pub(super) fn named<'a>(tree: &'a Tree, name: &str) -> impl Iterator<Item = (&'a Vec<Vec<u8>>, &'a Node)> {
+/// The part of a tree below a name of the root.
+pub(super) fn named<'a>(
+    tree: &'a Tree,
+    name: &str,
+) -> impl Iterator<Item = (&'a Vec<Vec<u8>>, &'a TreeNode)> {
     let name = name.as_bytes().to_vec();
     tree.nodes.iter().filter(move |(path, _)| path.first() == Some(&name))
 }
 
-/// The records that a recovery finds in `image`.
+/// The number of records that a recovery finds in `image`.
 fn records(image: &[u8]) -> usize {
     let is_free = |&slot: &usize| image[redo_slot(slot).offset() as usize..][..8] == [0; 8];
     REDO_SLOTS - (0..REDO_SLOTS).filter(is_free).count()
 }
 
-/// Lets power fail while one thread more than there are slots renames, each in a directory of its own; `images` of each crash.
-/// The counts of the exploration, and the largest number of records that a crash left.
+/// Lets power fail while one thread more than there are slots renames, each in a directory of its own. Opens
+/// up to `images` images of each crash. Returns the counts, and the most records that a crash left.
 ///
 /// # Errors
 /// The first image in which a rename is neither whole nor undone.
 pub(super) fn explore(
-    empty: &Start,
+    empty: &StartVolume,
     images: u64,
     goes_on: &mut dyn FnMut() -> bool,
 ) -> Result<(Counts, usize), String> {
     const THREADS: usize = REDO_SLOTS + 1;
     let parse = |text: &str| Script::parse("slots", text.as_bytes()).expect("a constant script");
     let made = (0..THREADS).map(|n| {
-        format!("mkdir /d{n}\nmkdir /d{n}/x\nmkdir /d{n}/y\ncreat /d{n}/x/a\nwrite /d{n}/x/a 0 9 {n}\ncreat /d{n}/y/b\n")
+        format!(
+            "mkdir /d{n}\nmkdir /d{n}/x\nmkdir /d{n}/y\ncreat /d{n}/x/a\nwrite /d{n}/x/a 0 9 {n}\n\
+             creat /d{n}/y/b\n"
+        )
     });
     let start = empty.after(&parse(&made.collect::<String>())).map_err(|error| error.to_string())?;
     let renames: Vec<Script> =
         (0..THREADS).map(|n| parse(&format!("rename /d{n}/x/a /d{n}/y/b\n"))).collect();
-    let rename = |script| -> Call<'_> {
+    let rename = |script| -> ThreadCall<'_> {
         let script: &Script = script;
         Box::new(move |session| perform(&session.files, &script.lines()[0].call).expect("a rename"))
     };
     let calls: Vec<_> = renames.iter().map(rename).collect();
     let mut explored = || {
-        let run = together(&start, &Turns::in_order(THREADS), &calls)?;
+        let run = together(&start, &ThreadSchedule::in_order(THREADS), &calls)?;
         let (mut most, mut counts) = (0, Counts::default());
         let mut last = None;
         run.crash(images, &mut |base, point, done, found| {

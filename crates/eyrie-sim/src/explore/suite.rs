@@ -1,20 +1,22 @@
-//! Everything that is explored when nobody names a script, kind by kind.
+//! The built-in runs, kind by kind, for an exploration without a script.
 
-use eyrie_medium::Rule;
+use eyrie_faults::CrashRule;
 
-use super::run::{Counts, Limits};
-use super::{Beside, Ground, RecordError, Start, damage, readers, resizing, slots, tight, workload};
+use super::images::{Counts, Limits};
+use super::{
+    ParallelScript, RecordError, RunMedium, StartVolume, damage, readers, resizing, slots, tight, workload,
+};
 use crate::script::Script;
 
-/// Sizes of the volumes and of the journal where scripts are tight, in bytes. Such a journal starts over every few dozen cuts.
+/// Sizes of volume and journal for tight scripts, in bytes. Such a journal starts over every few dozen cuts.
 const TIGHT_BYTES: u64 = 512 << 10;
 const SMALL_JOURNAL: u64 = 152 << 10;
 
 /// Runs of one kind.
-pub struct Kind {
-    /// Its name.
+pub struct RunKind {
+    /// Name of the kind.
     pub name: &'static str,
-    /// Share of the remaining time, relative to later kinds; 0 for a kind with few scripts.
+    /// Share of the remaining time, relative to later kinds; 0 for a kind with few scripts, which all run.
     pub share: u32,
     /// The runs.
     pub work: Work,
@@ -22,23 +24,23 @@ pub struct Kind {
 
 /// The runs of a kind.
 pub enum Work {
-    /// Scripts, whose crashes are explored.
+    /// Scripts whose crashes are explored.
     Scripts(Scripts),
-    /// Something that says by itself what must hold.
+    /// A check of its own.
     Trial(Trial),
 }
 
-/// Tries something for as long as it is told to go on: what was explored, or what is wrong.
+/// A check that runs until it is told to stop. Returns its counts, or the fact that is wrong.
 pub type Trial = Box<dyn FnOnce(&mut dyn FnMut() -> bool) -> Result<Counts, String>>;
 
-/// One script after another, each beside another or alone.
-pub type Sequence = Box<dyn Iterator<Item = (Script, Option<Beside>)>>;
+/// Scripts, each alone or beside another.
+pub type Sequence = Box<dyn Iterator<Item = (Script, Option<ParallelScript>)>>;
 
 /// Scripts that start from the same volume.
 pub struct Scripts {
-    /// The ground of the volume.
-    pub ground: Ground,
-    /// The script that fills the volume first, if there is one.
+    /// The medium of the volume.
+    pub ground: RunMedium,
+    /// The script that fills the volume first.
     pub setup: Option<Script>,
     /// The scripts.
     pub scripts: Sequence,
@@ -46,17 +48,18 @@ pub struct Scripts {
     pub closes: bool,
     /// True if processes are killed before power fails, instead of power failing at once.
     pub kills: bool,
-    /// Images of a crash that are opened one after the other, and at random, where that is less than others have.
+    /// Images of a crash that are enumerated, and those that are drawn, if fewer than the limits of the
+    /// exploration.
     pub most_images: Option<(u64, u64)>,
 }
 
 impl Scripts {
-    /// The volume that they start from.
+    /// The volume that the scripts start from.
     ///
     /// # Errors
-    /// Those of [`Start::on`] and [`Start::after`].
-    pub fn start(&self) -> Result<Start, RecordError> {
-        let empty = Start::on(self.ground)?;
+    /// Those of [`StartVolume::on`] and [`StartVolume::after`].
+    pub fn start(&self) -> Result<StartVolume, RecordError> {
+        let empty = StartVolume::on(self.ground)?;
         self.setup.as_ref().map_or(Ok(empty.clone()), |setup| empty.after(setup))
     }
 
@@ -66,7 +69,7 @@ impl Scripts {
         self.scripts = Box::new(all.skip(index).step_by(count));
     }
 
-    /// `limits`, or less.
+    /// The lower of `limits` and the limits of these scripts.
     pub fn limits(&self, limits: Limits) -> Limits {
         let (images, sampled) = self.most_images.unwrap_or((u64::MAX, u64::MAX));
         Limits { images: limits.images.min(images), sampled: limits.sampled.min(sampled), ..limits }
@@ -77,22 +80,22 @@ fn alone(scripts: impl Iterator<Item = Script> + 'static) -> Sequence {
     Box::new(scripts.map(|script| (script, None)))
 }
 
-/// The kinds for volumes of `bytes`, with `samples` scripts of those kinds that have no end.
-pub fn kinds(rule: Rule, bytes: u64, samples: usize) -> Vec<Kind> {
-    let ground = Ground::of(rule, bytes);
+/// The kinds for volumes of `bytes`, with `samples` scripts of each endless kind.
+pub fn kinds(rule: CrashRule, bytes: u64, samples: usize) -> Vec<RunKind> {
+    let ground = RunMedium::of(rule, bytes);
     match rule {
-        Rule::Lines => of_memory(ground, samples),
-        Rule::Sectors => of_disks(ground, samples),
+        CrashRule::Lines => of_memory(ground, samples),
+        CrashRule::Sectors => of_disks(ground, samples),
     }
 }
 
 /// Builds the kinds of one medium.
-struct Builder {
-    ground: Ground,
-    kinds: Vec<Kind>,
+struct SuiteBuilder {
+    ground: RunMedium,
+    kinds: Vec<RunKind>,
 }
 
-impl Builder {
+impl SuiteBuilder {
     fn scripts(
         &mut self,
         name: &'static str,
@@ -102,9 +105,9 @@ impl Builder {
     ) -> &mut Scripts {
         let work =
             Scripts { ground: self.ground, setup, scripts, closes: false, kills: false, most_images: None };
-        self.kinds.push(Kind { name, share, work: Work::Scripts(work) });
+        self.kinds.push(RunKind { name, share, work: Work::Scripts(work) });
         match self.kinds.last_mut() {
-            Some(Kind { work: Work::Scripts(scripts), .. }) => scripts,
+            Some(RunKind { work: Work::Scripts(scripts), .. }) => scripts,
             _ => unreachable!("scripts were just added"),
         }
     }
@@ -115,16 +118,16 @@ impl Builder {
         share: u32,
         trial: impl FnOnce(&mut dyn FnMut() -> bool) -> Result<Counts, String> + 'static,
     ) {
-        self.kinds.push(Kind { name, share, work: Work::Trial(Box::new(trial)) });
+        self.kinds.push(RunKind { name, share, work: Work::Trial(Box::new(trial)) });
     }
 }
 
-/// A trial on an empty volume.
+/// A check on an empty volume.
 fn on(
-    ground: Ground,
-    trial: impl FnOnce(&Start, &mut dyn FnMut() -> bool) -> Result<Counts, String>,
+    ground: RunMedium,
+    trial: impl FnOnce(&StartVolume, &mut dyn FnMut() -> bool) -> Result<Counts, String>,
 ) -> impl FnOnce(&mut dyn FnMut() -> bool) -> Result<Counts, String> {
-    move |goes_on| trial(&Start::on(ground).map_err(|error| error.to_string())?, goes_on)
+    move |goes_on| trial(&StartVolume::on(ground).map_err(|error| error.to_string())?, goes_on)
 }
 
 /// Scripts whose volume is closed at the end.
@@ -139,10 +142,10 @@ fn killed(samples: usize) -> impl Iterator<Item = Script> {
     (0..samples as u64).flat_map(|seed| [workload::mixed(seed), workload::random(seed)])
 }
 
-fn of_memory(ground: Ground, samples: usize) -> Vec<Kind> {
-    let mut all = Builder { ground, kinds: Vec::new() };
+fn of_memory(ground: RunMedium, samples: usize) -> Vec<RunKind> {
+    let mut all = SuiteBuilder { ground, kinds: Vec::new() };
     let setup = workload::setup;
-    let tight_ground = Ground::of(Rule::Lines, TIGHT_BYTES);
+    let tight_ground = RunMedium::of(CrashRule::Lines, TIGHT_BYTES);
     all.scripts("one call", 0, Some(setup()), alone(workload::singles().into_iter()));
     all.scripts("a full volume", 0, Some(workload::filling()), alone(workload::singles().into_iter()));
     all.scripts("growth", 0, None, alone(workload::growth().into_iter()));
@@ -163,7 +166,7 @@ fn of_memory(ground: Ground, samples: usize) -> Vec<Kind> {
     all.scripts("two calls", 1, Some(setup()), alone(workload::pairs()));
     all.scripts("three calls", 1, Some(setup()), alone(workload::triples().take(samples)));
     all.scripts("random calls", 1, None, alone((0..samples as u64).map(workload::random)));
-    let both = |beside: fn(u64) -> (Script, Beside)| -> Sequence {
+    let both = |beside: fn(u64) -> (Script, ParallelScript)| -> Sequence {
         let numbered = (0..samples as u64).map(beside);
         Box::new(numbered.map(|(script, beside)| (script, Some(beside))))
     };
@@ -173,13 +176,13 @@ fn of_memory(ground: Ground, samples: usize) -> Vec<Kind> {
     all.kinds
 }
 
-fn of_disks(ground: Ground, samples: usize) -> Vec<Kind> {
-    let mut all = Builder { ground, kinds: Vec::new() };
+fn of_disks(ground: RunMedium, samples: usize) -> Vec<RunKind> {
+    let mut all = SuiteBuilder { ground, kinds: Vec::new() };
     let setup = workload::setup;
-    // A disk loses everything since the last sync as a whole, so scripts with syncs show more.
+    // A crash of a disk loses all calls since the last sync together, so scripts with syncs show more.
     let synced = |scripts: Vec<Script>| alone(scripts.into_iter().map(|script| workload::synced(&script)));
     let tight_ground =
-        Ground { journal_bytes: Some(SMALL_JOURNAL), ..Ground::of(Rule::Sectors, TIGHT_BYTES) };
+        RunMedium { journal_bytes: Some(SMALL_JOURNAL), ..RunMedium::of(CrashRule::Sectors, TIGHT_BYTES) };
     all.scripts("one call", 1, Some(setup()), synced(workload::singles()));
     let tight: [(&str, Option<Script>, Vec<Script>); 4] = [
         ("journals that start over", None, tight::restarts()),

@@ -1,10 +1,11 @@
 use std::collections::BTreeSet;
 
-use eyrie_medium::{CrashPoints, Event, Plan, Rule, Site, SiteKind};
+use eyrie_faults::{CrashPoints, CrashRule, Event, FaultPlan, Site};
+use eyrie_medium::SiteKind;
 
 use super::faults::Faults;
 use super::recovery::Recovery;
-use super::trace::{Loss, Trace, TraceError};
+use super::trace::{LineLoss, Trace, TraceError};
 use super::*;
 use crate::script::Script;
 
@@ -18,14 +19,14 @@ fn script(text: &str) -> Script {
     Script::parse("test", text.as_bytes()).expect("a script")
 }
 
-fn start() -> Start {
-    Start::empty(Rule::Lines, BYTES).expect("room")
+fn start() -> StartVolume {
+    StartVolume::empty(CrashRule::Lines, BYTES).expect("room")
 }
 
-/// Everything, and what crashes in some recoveries leave.
+/// Every image, and crashes in some recoveries.
 const DEEP: Limits = Limits { recoveries: 1, ..Limits::ALL };
 
-fn explored(recorded: &Recorded) -> Result<Report, Failure> {
+fn explored(recorded: &Recorded) -> Result<ExploreReport, CrashFailure> {
     recorded.explore(DEEP, &mut |_| true)
 }
 
@@ -33,7 +34,8 @@ fn explored(recorded: &Recorded) -> Result<Report, Failure> {
 fn every_crash_of_a_script_leaves_whole_calls() {
     let script =
         script("mkdir /d\ncreat /d/a\nwrite /d/a 0 5000 1\nrename /d/a /b\nput /d k 100 2\nunlink /none\n");
-    let recorded = record(&start(), &script, Options { closes: true, dropped: None }).expect("as the model");
+    let recorded =
+        record(&start(), &script, RecordOptions { closes: true, dropped: None }).expect("as the model");
     let report = explored(&recorded).unwrap_or_else(|failure| panic!("{failure}"));
     assert_eq!(report.calls.len(), 8, "six calls, the close, and what comes after");
     assert_eq!(report.calls[5].call, "6 unlink /none = ENOENT (No such file or directory)");
@@ -41,18 +43,19 @@ fn every_crash_of_a_script_leaves_whole_calls() {
     let of_sites: u64 = report.sites.iter().map(|site| site.images).sum();
     assert!((of_calls, of_sites) == (report.images, report.images) && report.distinct <= report.images);
     assert!(report.of_recovery > report.points, "{}", report.of_recovery);
-    // A rename of a name commits in steps, so power can fail in the middle of it.
+    // A rename commits in several steps, so power can fail in the middle of it.
     assert!(report.calls[3].images > 4, "{:?}", report.calls[3]);
 }
 
 #[test]
 fn single_calls_and_some_pairs_survive_every_crash() {
-    let start =
-        Start::empty(Rule::Lines, 1 << 20).and_then(|empty| empty.after(&workload::setup())).expect("room");
+    let start = StartVolume::empty(CrashRule::Lines, 1 << 20)
+        .and_then(|empty| empty.after(&workload::setup()))
+        .expect("room");
     let mut images = 0;
     for script in workload::singles().into_iter().chain(workload::pairs().take(100)) {
-        let recorded =
-            record(&start, &script, Options::default()).unwrap_or_else(|error| panic!("{script}{error}"));
+        let recorded = record(&start, &script, RecordOptions::default())
+            .unwrap_or_else(|error| panic!("{script}{error}"));
         assert_eq!(recorded.without_room, 0, "{script}");
         images += explored(&recorded).unwrap_or_else(|failure| panic!("{script}{failure}")).images;
     }
@@ -63,8 +66,8 @@ fn single_calls_and_some_pairs_survive_every_crash() {
 fn random_scripts_survive_every_crash() {
     for seed in 0..6 {
         let script = workload::random(seed);
-        let recorded =
-            record(&start(), &script, Options::default()).unwrap_or_else(|error| panic!("{script}{error}"));
+        let recorded = record(&start(), &script, RecordOptions::default())
+            .unwrap_or_else(|error| panic!("{script}{error}"));
         explored(&recorded).unwrap_or_else(|failure| panic!("seed {seed}:\n{script}{failure}"));
     }
 }
@@ -72,12 +75,12 @@ fn random_scripts_survive_every_crash() {
 #[test]
 fn a_missing_fence_is_found_replayed_and_shrunk() {
     let script = script("mkdir /d\ncreat /a\nwrite /a 0 100 1\nmkdir /e\nrename /a /d/b\nrename /d/b /e/c\n");
-    let points = record(&start(), &script, Options::default()).expect("as the model").points();
+    let points = record(&start(), &script, RecordOptions::default()).expect("as the model").points();
     let is_fence = |site: &Site| site.kind == SiteKind::Fence && site.file.ends_with("redo.rs");
     let redo: BTreeSet<Site> = points.into_keys().filter(is_fence).collect();
     assert!(!redo.is_empty());
     for site in redo {
-        let options = Options { closes: false, dropped: Some(site) };
+        let options = RecordOptions { closes: false, dropped: Some(site) };
         let recorded = record(&start(), &script, options).expect("as the model");
         let Err(failure) = explored(&recorded) else { continue };
         let replayed = recorded.run.replay(failure.after, &failure.picks, failure.again.as_ref());
@@ -93,15 +96,16 @@ fn a_missing_fence_is_found_replayed_and_shrunk() {
     panic!("no fence of a redo record is missed");
 }
 
-/// The fences that only recovery has are missed only when power fails in a recovery.
+/// Only a crash inside recovery can show that a fence of recovery is missing.
 #[test]
 fn a_fence_that_recovery_lacks_is_found_and_replayed() {
     let script = script("mkdir /d\ncreat /a\nmkdir /e\nrename /a /d/b\n");
-    let recorded = record(&start(), &script, Options::default()).expect("as the model");
+    let recorded = record(&start(), &script, RecordOptions::default()).expect("as the model");
     let mut fences = BTreeSet::new();
     let mut points = CrashPoints::new(&recorded.run.base, &recorded.run.events).expect("memory");
     while points.next().is_some() {
-        let recovery = Recovery::of(Rule::Lines, points.base().bytes(), &Plan::default()).expect("it opens");
+        let recovery =
+            Recovery::of(CrashRule::Lines, points.base().bytes(), &FaultPlan::default()).expect("it opens");
         fences.extend(recovery.events.iter().filter_map(|event| match event {
             Event::Fence { site, .. } if site.file.ends_with("redo.rs") => Some(*site),
             _ => None,
@@ -109,7 +113,7 @@ fn a_fence_that_recovery_lacks_is_found_and_replayed() {
     }
     assert!(!fences.is_empty(), "no record was ever replayed");
     let caught = fences.into_iter().filter(|site| {
-        let options = Options { closes: false, dropped: Some(*site) };
+        let options = RecordOptions { closes: false, dropped: Some(*site) };
         let recorded = record(&start(), &script, options).expect("as the model");
         let limits = Limits { recoveries: u64::MAX, ..Limits::ALL };
         let Err(failure) = recorded.explore(limits, &mut |_| true) else { return false };
@@ -123,9 +127,9 @@ fn a_fence_that_recovery_lacks_is_found_and_replayed() {
 }
 
 #[test]
-fn what_is_no_image_and_what_was_not_opened_is_told() {
+fn missing_images_are_reported() {
     let script = script("mkdir /d\ncreat /a\nrename /a /d/b\n");
-    let recorded = record(&start(), &script, Options::default()).expect("as the model");
+    let recorded = record(&start(), &script, RecordOptions::default()).expect("as the model");
     assert_eq!(recorded.run.replay(1 << 40, &[], None), Err(NoImage::Point { after: 1 << 40 }));
     let end = recorded.run.events.len();
     assert_eq!(recorded.run.replay(end, &[], None), Ok(None));
@@ -136,11 +140,11 @@ fn what_is_no_image_and_what_was_not_opened_is_told() {
     assert_eq!(explored(&recorded).expect("nothing is lost").cut, 0);
 }
 
-/// A full volume is no failure: what it has is there, and nothing else happens.
+/// A full volume is no failure: it keeps its contents, and the call that finds no room does nothing.
 #[test]
-fn crashes_of_a_full_volume_leave_what_it_has() {
+fn full_volume_keeps_its_contents_in_every_crash() {
     let calls: String = (0..60).map(|key| format!("put / k{key} 16K {key}\n")).collect();
-    let recorded = record(&start(), &script(&calls), Options::default()).expect("as the model");
+    let recorded = record(&start(), &script(&calls), RecordOptions::default()).expect("as the model");
     assert!((1..60).contains(&recorded.without_room), "{}", recorded.without_room);
     let few = Limits { images: 3, sampled: 0, is_complete: false, recoveries: 0 };
     recorded.explore(few, &mut |_| true).unwrap_or_else(|failure| panic!("{failure}"));
@@ -155,7 +159,7 @@ fn every_pair_comes_up_once() {
 #[test]
 fn a_trace_makes_the_images_that_a_crash_may_leave() {
     let script = script("creat /a\nwrite /a 0 24 1\n");
-    let recorded = record(&start(), &script, Options::default()).expect("as the model");
+    let recorded = record(&start(), &script, RecordOptions::default()).expect("as the model");
     let text = trace::text(&recorded);
     let trace = Trace::parse(&text).expect("a trace");
     assert_eq!(trace.events(), recorded.run.events.len());
@@ -163,12 +167,12 @@ fn a_trace_makes_the_images_that_a_crash_may_leave() {
     let mut points = CrashPoints::new(&recorded.run.base, &recorded.run.events).expect("memory");
     let mut lost = 0;
     while let Some(point) = points.next() {
-        let offsets = point.pending.keys().map(|line| Loss { offset: line.offset(), kept: 0 });
-        let losses: Vec<Loss> = offsets.collect();
+        let offsets = point.pending.keys().map(|line| LineLoss { offset: line.offset(), kept: 0 });
+        let losses: Vec<LineLoss> = offsets.collect();
         assert_eq!(trace.image(point.after, &losses).expect("a crash"), points.base().bytes());
         if let Some(loss) = losses.first() {
             lost += 1;
-            let kept = Loss { kept: point.pending.values().next().map_or(0, Vec::len), ..*loss };
+            let kept = LineLoss { kept: point.pending.values().next().map_or(0, Vec::len), ..*loss };
             let refused = trace.image(point.after, &[kept]);
             assert_eq!(refused, Err(TraceError::Settled { offset: loss.offset }), "all of it is no loss");
         }
@@ -205,11 +209,13 @@ fn damaged_traces_are_refused() {
 
 #[test]
 fn every_crash_of_a_disk_leaves_a_state_since_the_last_sync() {
-    let start = Start::empty(Rule::Sectors, 512 << 10).expect("room");
+    let start = StartVolume::empty(CrashRule::Sectors, 512 << 10).expect("room");
     let script = script(
-        "mkdir /d\ncreat /d/a\nwrite /d/a 0 5000 1\nfsync /d/a\nwrite /d/a 100 50 2\nrename /d/a /b\nsync\nunlink /b\n",
+        "mkdir /d\ncreat /d/a\nwrite /d/a 0 5000 1\nfsync /d/a\nwrite /d/a 100 50 2\nrename /d/a /b\n\
+         sync\nunlink /b\n",
     );
-    let recorded = record(&start, &script, Options { closes: true, dropped: None }).expect("as the model");
+    let recorded =
+        record(&start, &script, RecordOptions { closes: true, dropped: None }).expect("as the model");
     assert_eq!(recorded.run.durable, [0, 0, 0, 0, 4, 4, 4, 7, 7, 9]);
     let limits = Limits { images: 40, sampled: 40, is_complete: false, recoveries: 1 };
     let report = recorded.explore(limits, &mut |_| true).unwrap_or_else(|failure| panic!("{failure}"));
@@ -220,9 +226,12 @@ fn every_crash_of_a_disk_leaves_a_state_since_the_last_sync() {
 fn what_grows_and_shrinks_survives_every_crash() {
     let limits = Limits { images: 20, sampled: 0, is_complete: false, recoveries: 0 };
     for script in workload::growth() {
-        let recorded =
-            record(&Start::empty(Rule::Lines, 1 << 20).expect("room"), &script, Options::default())
-                .unwrap_or_else(|error| panic!("{script}{error}"));
+        let recorded = record(
+            &StartVolume::empty(CrashRule::Lines, 1 << 20).expect("room"),
+            &script,
+            RecordOptions::default(),
+        )
+        .unwrap_or_else(|error| panic!("{script}{error}"));
         assert_eq!(recorded.without_room, 0, "{script}");
         recorded.explore(limits, &mut |_| true).unwrap_or_else(|failure| panic!("{script}{failure}"));
     }
@@ -230,11 +239,12 @@ fn what_grows_and_shrinks_survives_every_crash() {
 
 #[test]
 fn calls_on_a_full_volume_survive_every_crash() {
-    let start = Start::empty(Rule::Lines, 1 << 20).and_then(|empty| empty.after(&workload::filling()));
+    let start =
+        StartVolume::empty(CrashRule::Lines, 1 << 20).and_then(|empty| empty.after(&workload::filling()));
     let (start, mut without_room) = (start.expect("room for some"), 0);
     for script in workload::singles() {
-        let recorded =
-            record(&start, &script, Options::default()).unwrap_or_else(|error| panic!("{script}{error}"));
+        let recorded = record(&start, &script, RecordOptions::default())
+            .unwrap_or_else(|error| panic!("{script}{error}"));
         without_room += recorded.without_room;
         explored(&recorded).unwrap_or_else(|failure| panic!("{script}{failure}"));
     }
@@ -243,8 +253,8 @@ fn calls_on_a_full_volume_survive_every_crash() {
 
 fn beside(calls: &str, others: &str, seed: u64) -> Recorded {
     let start = start().after(&workload::setup()).expect("room");
-    let beside = Beside { script: script(others), seed };
-    record_beside(&start, &script(calls), &beside, Options::default())
+    let beside = ParallelScript { script: script(others), seed };
+    record_beside(&start, &script(calls), &beside, RecordOptions::default())
         .unwrap_or_else(|error| panic!("{calls}beside\n{others}seed {seed}: {error}"))
 }
 
@@ -282,7 +292,8 @@ fn two_threads_do_the_same_again_from_the_same_seed() {
     };
     let runs: Vec<_> = (0..4).map(stores).collect();
     assert!(runs.iter().any(|run| *run != runs[0]), "always the same turns");
-    // Threads of other tests take numbers, by which this one's find their memory.
+    // Threads of other tests take numbers from the same counter, and the number of a thread selects its
+    // memory.
     assert!((0..50).any(|_| stores(1) == stores(1)), "never the same again");
 }
 
@@ -295,9 +306,9 @@ fn a_fence_that_one_of_two_threads_lacks_is_noticed() {
     let in_redo = |site: &Site| site.kind == SiteKind::Fence && site.file.ends_with("redo.rs");
     let fences: Vec<Site> = clean.points().into_keys().filter(in_redo).collect();
     let noticed = |&site: &Site| {
-        let options = Options { dropped: Some(site), closes: false };
+        let options = RecordOptions { dropped: Some(site), closes: false };
         (0..4).any(|seed| {
-            let beside = Beside { script: others.clone(), seed };
+            let beside = ParallelScript { script: others.clone(), seed };
             record_beside(&start, &calls, &beside, options)
                 .map_or(true, |recorded| explored(&recorded).is_err())
         })
@@ -305,10 +316,11 @@ fn a_fence_that_one_of_two_threads_lacks_is_noticed() {
     assert!(fences.iter().filter(|site| noticed(site)).count() >= 2, "of {fences:?}");
 }
 
-/// Every failure of a disk that a call, or a sync after it, may meet.
+/// Every failure of a disk that a call, or the sync after it, may meet.
 #[test]
 fn every_failure_of_a_disk_leaves_whole_calls() {
-    let start = Start::empty(Rule::Sectors, 1 << 20).and_then(|empty| empty.after(&workload::setup()));
+    let start =
+        StartVolume::empty(CrashRule::Sectors, 1 << 20).and_then(|empty| empty.after(&workload::setup()));
     let start = start.expect("room");
     let mut faults = Faults::new(None);
     let calls = script(
@@ -320,23 +332,24 @@ fn every_failure_of_a_disk_leaves_whole_calls() {
     faults.lifecycle(&after, &mut || true).unwrap_or_else(|failure| panic!("{failure}"));
     let sites = faults.reports().map(|report| (report.kind, &report.site)).collect::<BTreeSet<_>>();
     assert!(sites.len() >= 12, "{sites:?}");
-    for kind in ["back", "flush", "read", "unback", "write"] {
+    for kind in ["provision", "flush", "read", "discard", "write"] {
         assert!(faults.reports().any(|report| report.kind == kind && report.injected > 0), "{kind}");
     }
 }
 
-/// Every single call and every failure that it can meet. What an object has that cannot be read when it is removed is free
-/// again when the volume was closed.
+/// Every single call and every failure that it can meet. Storage that cannot be read while its object is
+/// removed leaks until the volume is closed.
 #[test]
 fn every_failure_of_the_host_leaves_whole_calls() {
-    let start =
-        Start::empty(Rule::Lines, 1 << 20).and_then(|empty| empty.after(&workload::setup())).expect("room");
+    let start = StartVolume::empty(CrashRule::Lines, 1 << 20)
+        .and_then(|empty| empty.after(&workload::setup()))
+        .expect("room");
     let mut faults = Faults::new(None);
     for script in workload::singles() {
         let explored = faults.calls(&start, &script, &mut || true).map(drop);
         explored.unwrap_or_else(|failure| panic!("{script}{failure}"));
     }
-    // More memory of the host; directories that grow, and one more chunk of headers.
+    // Calls that provision memory of the host, grow directories, and need another chunk of headers.
     let large = script("write /b 0 200K 3\nput / k 60K 4\n");
     faults.calls(&start, &large, &mut || true).unwrap_or_else(|failure| panic!("{failure}"));
     let names = |range: std::ops::Range<usize>| {
@@ -353,26 +366,27 @@ fn every_failure_of_the_host_leaves_whole_calls() {
         };
     }
     faults.lifecycle(&crowded, &mut || true).unwrap_or_else(|failure| panic!("{failure}"));
-    for kind in ["allocate", "back", "unback", "read", "write", "publish"] {
+    for kind in ["allocate", "provision", "discard", "read", "write", "publish"] {
         assert!(faults.reports().any(|report| report.kind == kind && report.injected > 0), "{kind}");
     }
 }
 
 #[test]
-fn regression_what_cannot_be_read_when_it_is_removed_is_free_after_a_close() {
-    let start =
-        Start::empty(Rule::Lines, 1 << 20).and_then(|empty| empty.after(&workload::setup())).expect("room");
+fn regression_unreadable_storage_is_free_after_a_close() {
+    let start = StartVolume::empty(CrashRule::Lines, 1 << 20)
+        .and_then(|empty| empty.after(&workload::setup()))
+        .expect("room");
     let explored = Faults::new(None).calls(&start, &script("unlink /tree\n"), &mut || true).map(drop);
     explored.unwrap_or_else(|failure| panic!("{failure}"));
 }
 
 #[test]
 fn a_flush_that_a_disk_lacks_is_noticed() {
-    let start = Start::empty(Rule::Sectors, 512 << 10).expect("room");
+    let start = StartVolume::empty(CrashRule::Sectors, 512 << 10).expect("room");
     let script = script("creat /a\nwrite /a 0 5000 1\nfsync /a\nwrite /a 0 6000 2\nsync\n");
     let limits = Limits { images: 40, sampled: 40, is_complete: false, recoveries: 0 };
     let explored = |dropped| {
-        let recorded = record(&start, &script, Options { closes: true, dropped })
+        let recorded = record(&start, &script, RecordOptions { closes: true, dropped })
             .unwrap_or_else(|error| panic!("{dropped:?}: {error}"));
         let found = recorded.explore(limits, &mut |_| true).map(drop);
         (found.is_err(), recorded.points())
@@ -385,7 +399,8 @@ fn a_flush_that_a_disk_lacks_is_noticed() {
     assert!(missed.is_empty(), "{missed:?}");
 }
 
-/// Explores two threads, of which the first is stopped before each of its stores, and with some turns at random.
+/// Explores two threads. The first one stops before each of its stores in turn; further runs switch at
+/// random.
 fn beside_anywhere([calls, others]: [&str; 2]) {
     for seed in (0..64).map(|store| 16 * store + 3).chain(0..20) {
         let explored = beside(calls, others, seed).explore(Limits::ALL, &mut |_| true).map(drop);
@@ -409,15 +424,15 @@ fn what_one_thread_makes_lasts_before_another_changes_it() {
     beside_anywhere(["put / n 40 1\n", "write /n 0 100 2\n"]);
 }
 
-/// An error promises nothing that a crash could take back.
+/// A failed call promises nothing that a crash could take back.
 #[test]
 fn an_error_may_tell_of_a_call_that_is_lost() {
     let mut overtaken = 0;
     for seed in 0..100 {
         let recorded = beside("unlink /b\n", "chown /b 9 -1\n", seed);
         let is_gone = recorded.calls[1].contains("ENOENT");
-        let mut seen = |seen: &Seen| {
-            // The second thread's call has returned, and the first one's has not.
+        let mut seen = |seen: &SeenImage| {
+            // The call of the second thread has returned, and that of the first has not.
             overtaken += u64::from(is_gone && seen.done == 1);
             true
         };
@@ -427,7 +442,7 @@ fn an_error_may_tell_of_a_call_that_is_lost() {
 }
 
 #[test]
-fn a_report_of_two_threads_tells_how_many_calls_had_returned() {
+fn report_counts_the_returned_calls_of_two_threads() {
     let report = explored(&beside("creat /x\ncreat /y\n", "creat /z\n", 1)).expect("nothing is lost");
     let names: BTreeSet<&str> = report.calls.iter().map(|call| &call.call[..]).collect();
     assert_eq!(names.len(), report.calls.len(), "{names:?}");

@@ -1,11 +1,11 @@
-//! Built-in scripts for volumes that are tight: where storage must be used again, journals start over, and one call changes much.
+//! Built-in scripts for tight volumes: storage is reused, journals start over, and one call changes much.
 
 use std::fmt::Write as _;
 
-use super::Beside;
+use super::ParallelScript;
 use crate::script::{Script, bytes};
 
-/// Calls one after another, in text.
+/// A script in the making, as text.
 #[derive(Default)]
 struct Calls(String);
 
@@ -29,8 +29,7 @@ fn name(number: u64, length: usize) -> String {
     format!("{number}-{}", "n".repeat(length - 1 - number.to_string().len()))
 }
 
-/// The script that fills a volume with bytes, in pieces of many sizes, and takes most of them away again: what is free held
-/// something before.
+/// Fills a volume with pieces of many sizes and removes most of them, so that free storage holds old bytes.
 pub fn used_before() -> Script {
     let mut calls = Calls::default();
     calls.add("creat /kept");
@@ -45,12 +44,12 @@ pub fn used_before() -> Script {
     calls.script()
 }
 
-/// Scripts for a volume that [`used_before`] made: what they make lies where something else was.
+/// Scripts for a volume after [`used_before`]: their objects lie on old bytes.
 pub fn reuse() -> Vec<Script> {
     vec![headers(), gaps(), pieces(), values(), again()]
 }
 
-/// So many objects that headers need another chunk.
+/// Makes so many objects that headers need another chunk.
 fn headers() -> Script {
     let mut calls = Calls::default();
     for directory in 0..3 {
@@ -62,7 +61,7 @@ fn headers() -> Script {
     calls.script()
 }
 
-/// Files that are written behind their ends.
+/// Writes behind the ends of files.
 fn gaps() -> Script {
     let mut calls = Calls::default();
     for (number, (first, offset)) in
@@ -75,7 +74,7 @@ fn gaps() -> Script {
         calls.add(format!("truncate /gap-{number} {}", offset * 2));
         calls.add(format!("put / value-{number} {first} 9"));
     }
-    // The storage of these has room behind their ends.
+    // The storage of these files has room behind their ends.
     for (number, (first, offset)) in [(2500, 3500), (5000, 7000), (9000, 11_000)].iter().enumerate() {
         calls.add(format!("creat /room-{number}"));
         calls.add(format!("write /room-{number} 0 {first} {number}"));
@@ -84,7 +83,7 @@ fn gaps() -> Script {
     calls.script()
 }
 
-/// Files of one large extent that become trees, beside others that take what they give back.
+/// Turns files of one large extent into trees, beside files that reuse the freed parts.
 fn pieces() -> Script {
     let mut calls = Calls::default();
     for (number, size) in [17_000, 20_500, 33_000, 45_000].iter().enumerate() {
@@ -100,7 +99,7 @@ fn pieces() -> Script {
     calls.script()
 }
 
-/// Small values that come and go beside others of their pages.
+/// Replaces small values beside others in their pages.
 fn values() -> Script {
     let mut calls = Calls::default();
     for round in 0..4 {
@@ -118,7 +117,7 @@ fn values() -> Script {
     calls.script()
 }
 
-/// Objects that are made, removed, and made again.
+/// Makes objects, removes them, and makes them again.
 fn again() -> Script {
     let mut calls = Calls::default();
     for round in 0..6 {
@@ -134,7 +133,8 @@ fn again() -> Script {
     calls.script()
 }
 
-/// Directories whose pages are full of long names, so that buckets get further pages, and entries leave their lines.
+/// Fills pages of directories with long names, so that buckets get overflow pages and entries leave their
+/// lines.
 pub fn long_names() -> Vec<Script> {
     let mut calls = Calls::default();
     calls.add("mkdir /long");
@@ -152,7 +152,7 @@ pub fn long_names() -> Vec<Script> {
         calls.add(format!("rename /long/{} /long/{number}", name(number, [230, 200][number as usize / 9])));
     }
     let long = calls.script();
-    // Short names: the slots of a line run out before the memory of the page does.
+    // Short names use up the slots of a line before the memory of the page.
     let mut calls = Calls::default();
     calls.add("mkdir /short");
     (0..60).for_each(|number| calls.add(format!("creat /short/{number}")));
@@ -161,7 +161,7 @@ pub fn long_names() -> Vec<Script> {
     vec![long, calls.script()]
 }
 
-/// A directory that needs a larger table, filled by batches.
+/// Fills a directory by batches until it needs a larger table.
 pub fn wide() -> Script {
     let mut calls = Calls::default();
     calls.add("mkdir /wide");
@@ -173,7 +173,7 @@ pub fn wide() -> Script {
     calls.script()
 }
 
-/// Batches: of a few keys, new ones and old; and one of more words than a redo slot has room for.
+/// Batches of a few keys, new and old ones, and one batch of more words than a redo slot holds.
 pub fn batches() -> Vec<Script> {
     let few = [
         "batch / put k 10 1 put new 40 2",
@@ -188,7 +188,7 @@ pub fn batches() -> Vec<Script> {
     all
 }
 
-/// A batch that changes more objects than a redo slot has room for words.
+/// A batch that changes more words than a redo slot holds.
 pub fn many_words() -> Script {
     let mut calls = Calls::default();
     calls.add("mkdir /many");
@@ -201,9 +201,9 @@ pub fn many_words() -> Script {
     calls.script()
 }
 
-/// Scripts of many synchronisations for a disk with a small journal, which starts over several times.
+/// Scripts of many syncs for a disk with a small journal, which starts over several times.
 pub fn restarts() -> Vec<Script> {
-    // Records of one size: those of an older life begin where those of this one do.
+    // Records of equal size: old records begin at the same places as new ones.
     let mut same = Calls::default();
     same.add("creat /a");
     same.add("write /a 0 64 0");
@@ -212,7 +212,7 @@ pub fn restarts() -> Vec<Script> {
         same.add(format!("write /a 8 8 {seed}"));
         same.sync();
     }
-    // Small ones, and now and then one of many sectors.
+    // Small records, and now and then one of many sectors.
     let mut mixed = Calls::default();
     for file in 0..6 {
         mixed.add(format!("creat /{file}"));
@@ -243,7 +243,7 @@ pub fn restarts() -> Vec<Script> {
     vec![same.script(), mixed.script(), names.script()]
 }
 
-/// The script that makes a disk nearly full.
+/// Makes a disk nearly full.
 pub fn nearly_full() -> Script {
     let mut calls = Calls::default();
     for key in 0..5 {
@@ -257,10 +257,11 @@ pub fn nearly_full() -> Script {
     calls.script()
 }
 
-/// Scripts for a disk that [`nearly_full`] made: the few free pages are taken, freed and taken again, between cuts and across
-/// them.
+/// Scripts for a disk after [`nearly_full`]: they allocate the few free pages, free them and allocate them
+/// again, within a cut and across cuts.
 pub fn reuse_of_disks() -> Vec<Script> {
-    // Pages that the journal has lines of are freed, and come back as fresh pages of a cut that is too large for the journal.
+    // Pages with lines in the journal are freed and come back as fresh pages of a cut that is too large for
+    // the journal.
     let mut large = Calls::default();
     for round in 0..7 {
         large.add(format!("put / small 4096 {round}"));
@@ -270,7 +271,7 @@ pub fn reuse_of_disks() -> Vec<Script> {
         large.add(format!("write /pages 0 {} {round}", (70 + round) << 10));
         large.sync();
     }
-    // Pages that the durable cut uses are changed in place, freed and taken again before the next cut.
+    // Pages of the durable cut are changed in place, freed and reused before the next cut.
     let mut early = Calls::default();
     for round in 0..6 {
         early.add(format!("append /page 100 {round}"));
@@ -296,7 +297,7 @@ pub fn reuse_of_disks() -> Vec<Script> {
     vec![large.script(), early.script(), keys.script()]
 }
 
-/// Several synchronisations in a row: a cut that only frees is between others.
+/// Several syncs in a row, so that a cut that only frees pages stands between others.
 pub fn syncs_in_a_row() -> Script {
     let mut calls = Calls::default();
     calls.add("creat /rows");
@@ -313,7 +314,7 @@ pub fn syncs_in_a_row() -> Script {
     calls.script()
 }
 
-/// The script that gives a file storage that nothing was written to.
+/// Gives a file storage that was never written.
 pub fn given() -> Script {
     let mut calls = Calls::default();
     calls.add("creat /given");
@@ -323,18 +324,18 @@ pub fn given() -> Script {
     calls.script()
 }
 
-/// Scripts in which one call changes more lines than the journal has room for beside those that are there.
+/// Scripts in which one call changes more lines than the journal has room for after the earlier records.
 pub fn full_journals() -> Vec<Script> {
     let mut scripts = Vec::new();
     for round in 0_u64..6 {
         let mut calls = Calls::default();
-        // Records that the large one finds there, and a free page that they have lines of.
+        // Earlier records, and a free page with lines in them.
         calls.add(format!("put / page {} {round}", 3000 + 150 * round));
         calls.add(format!("write /other 100 {} 2", 300 * round + 8));
         calls.sync();
         calls.add("erase / page");
         calls.sync();
-        // Changes in place there are in no fresh page.
+        // These changes in place touch no fresh page, so they need the journal.
         calls.add(format!("write /given 8192 {} {round}", 36 * 4096 + 512 * round));
         calls.sync();
         calls.add("write /other 100 8 2");
@@ -344,8 +345,8 @@ pub fn full_journals() -> Vec<Script> {
     scripts
 }
 
-/// Two scripts for two threads, by number: renames and new names of both in one directory.
-pub fn beside_moves(number: u64) -> (Script, Beside) {
+/// Two scripts for two threads, by number: both rename and create in one directory.
+pub fn beside_moves(number: u64) -> (Script, ParallelScript) {
     const CALLS: [&str; 6] = [
         "rename /a /d/e/n1",
         "rename /f/z /d/e/n2",
@@ -360,12 +361,12 @@ pub fn beside_moves(number: u64) -> (Script, Beside) {
         calls.script()
     };
     let first = number / 4 % 5;
-    (script(first), Beside { script: script(first + 1 + number / 20 % 5), seed: number })
+    (script(first), ParallelScript { script: script(first + 1 + number / 20 % 5), seed: number })
 }
 
-/// Two scripts for two threads on a disk, by number: calls of one beside synchronisations of the other, of objects that they
-/// share.
-pub fn beside_on_disk(number: u64) -> (Script, Beside) {
+/// Two scripts for two threads on a disk, by number: calls of one beside syncs of the other, on shared
+/// objects.
+pub fn beside_on_disk(number: u64) -> (Script, ParallelScript) {
     const CALLS: [&str; 12] = [
         "write /c 0 24 {}",
         "write /c 8 8 {}",
@@ -386,7 +387,8 @@ pub fn beside_on_disk(number: u64) -> (Script, Beside) {
         for call in 0..calls {
             taken += 1;
             let word = bytes::word(number, taken);
-            // One thread has the even calls and the other the odd ones: no order of names is at stake.
+            // One thread gets the even calls and the other the odd ones, so the names of one never depend on
+            // the other.
             let which = (word as usize % 6) * 2 + apart;
             lines.add(CALLS[which].replace("{}", &(word % 1000).to_string()));
             if call % 2 == apart || word.is_multiple_of(3) {
@@ -398,5 +400,5 @@ pub fn beside_on_disk(number: u64) -> (Script, Beside) {
     };
     let ours = script(4, 0);
     let theirs = script(4, 1);
-    (ours, Beside { script: theirs, seed: number })
+    (ours, ParallelScript { script: theirs, seed: number })
 }

@@ -1,41 +1,42 @@
-//! Traces as text: what a run did to its medium, and the images that a crash of it may leave.
+//! Traces as text: the stores and fences of a run, and the images that a crash of it may leave.
 //!
-//! Lines of a trace, in order: `eyrie-trace 1 BYTES`, the size of the volume; `base OFFSET HEX` for each line of 64 bytes that is
-//! not zeros before the first event; then one line an event: `store THREAD OFFSET HEX`, `fence THREAD FILE:LINE`, and
-//! `mark COUNT LINE CALL = RESULT` when a call has returned. Offsets are hexadecimal with `0x`, and each store is within one aligned word of eight bytes.
+//! Lines of a trace, in order: `eyrie-trace 1 BYTES`, the size of the volume; `base OFFSET HEX` for each line
+//! of 64 bytes that is not zeros before the first event; then one line for each event: `store THREAD OFFSET
+//! HEX`, `fence THREAD FILE:LINE`, and `mark COUNT LINE CALL = RESULT` when a call has returned. Offsets are
+//! hexadecimal with `0x`, and each store is within one aligned word of eight bytes.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write;
 
-use eyrie_medium::Event;
+use eyrie_faults::Event;
 
 use super::Recorded;
 
 const LINE: usize = 64;
-/// The largest volume that a trace may be of, in bytes.
+/// Size of the largest volume with a trace, in bytes.
 pub const MOST_BYTES: u64 = 1 << 30;
 
-/// Why there is no image.
+/// A text that is no trace, or an image that a trace does not allow.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum TraceError {
-    /// A line is not what it should be.
+    /// A line is not allowed.
     #[error("{line}: expected {expected}")]
     Line {
-        /// Its number, from 1.
+        /// Line number, from 1.
         line: usize,
-        /// What it should be.
+        /// The lines that are allowed.
         expected: &'static str,
     },
-    /// There are fewer events.
+    /// The trace has fewer events.
     #[error("there are only {events} events")]
     Until {
-        /// How many.
+        /// Events of the trace (a count).
         events: usize,
     },
-    /// A crash cannot lose anything of a line.
+    /// A crash there cannot lose any store of the line.
     #[error("the line at {offset:#x} has nothing that a crash may lose there")]
     Settled {
-        /// Its offset.
+        /// Offset of the line.
         offset: u64,
     },
 }
@@ -62,7 +63,7 @@ pub fn text(recorded: &Recorded) -> String {
                 let next = threads.len();
                 writeln!(text, "fence {} {}", threads.entry(*thread).or_insert(next), site.place())
             }
-            // A script has one process.
+            // A script runs in one process, so no event is a kill.
             Event::Kill => Ok(()),
             Event::Mark(number) => {
                 writeln!(text, "mark {number} {}", recorded.calls[*number as usize - 1])
@@ -76,27 +77,27 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// An event of a trace that was read.
+/// An event of a parsed trace.
 #[derive(Clone, PartialEq, Eq, Debug)]
-enum Entry {
+enum TraceEvent {
     Store { thread: u64, offset: u64, bytes: Vec<u8> },
     Fence { thread: u64 },
     Mark,
 }
 
-/// A trace that was read.
+/// A parsed trace.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Trace {
     base: Vec<u8>,
-    entries: Vec<Entry>,
+    entries: Vec<TraceEvent>,
 }
 
-/// What a crash loses of a line of 64 bytes.
+/// The stores that a crash loses of a line of 64 bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Loss {
-    /// Where the line is, or something in it, in bytes from the start of the volume.
+pub struct LineLoss {
+    /// Offset of the line, or of something in it, in bytes from the start of the volume.
     pub offset: u64,
-    /// Stores since the last fence that it keeps, of the first ones (a count).
+    /// Stores since the last fence that the line keeps, from the first on (a count).
     pub kept: usize,
 }
 
@@ -108,7 +109,7 @@ fn number(word: Option<&str>) -> Option<u64> {
     word.strip_prefix("0x").map_or_else(|| word.parse().ok(), |digits| u64::from_str_radix(digits, 16).ok())
 }
 
-/// The bytes that `word` is, if they are within a line of the volume.
+/// Parses the bytes of `word`, which must lie in one line of the volume.
 fn piece(offset: u64, word: Option<&str>, volume: u64) -> Option<Vec<u8>> {
     let digits = word?.as_bytes();
     let digit = |digit: u8| (digit as char).to_digit(16).map(|digit| digit as u8);
@@ -120,10 +121,10 @@ fn piece(offset: u64, word: Option<&str>, volume: u64) -> Option<Vec<u8>> {
 }
 
 impl Trace {
-    /// The trace that `text` is.
+    /// Parses a trace.
     ///
     /// # Errors
-    /// The first line that is not what it should be.
+    /// The first line that is not allowed.
     pub fn parse(text: &str) -> Result<Trace, TraceError> {
         let mut lines = text.lines().zip(1..);
         let first = lines.next().and_then(|(line, _)| line.strip_prefix("eyrie-trace 1 "));
@@ -150,12 +151,12 @@ impl Trace {
             "store" => {
                 let (thread, offset) = (number(words.next())?, number(words.next())?);
                 let bytes = piece(offset, words.next(), volume)?;
-                self.entries.push(Entry::Store { thread, offset, bytes });
+                self.entries.push(TraceEvent::Store { thread, offset, bytes });
             }
-            "fence" => self.entries.push(Entry::Fence { thread: number(words.next())? }),
+            "fence" => self.entries.push(TraceEvent::Fence { thread: number(words.next())? }),
             "mark" => {
                 number(words.next())?;
-                self.entries.push(Entry::Mark);
+                self.entries.push(TraceEvent::Mark);
             }
             _ => return None,
         }
@@ -167,11 +168,11 @@ impl Trace {
         self.entries.len()
     }
 
-    /// The volume after a crash that comes after `until` events and loses `losses`, and nothing else.
+    /// The volume after a crash that comes after `until` events and loses `losses` and nothing else.
     ///
     /// # Errors
-    /// When that cannot be.
-    pub fn image(&self, until: usize, losses: &[Loss]) -> Result<Vec<u8>, TraceError> {
+    /// Fails if no such crash is possible.
+    pub fn image(&self, until: usize, losses: &[LineLoss]) -> Result<Vec<u8>, TraceError> {
         let events = self.entries.len();
         let entries = self.entries.get(..until).ok_or(TraceError::Until { events })?;
         let mut unsettled: BTreeMap<u64, Vec<Unsettled<'_>>> = BTreeMap::new();
@@ -181,17 +182,17 @@ impl Trace {
         };
         for entry in entries {
             match entry {
-                Entry::Store { thread, offset, bytes } => {
+                TraceEvent::Store { thread, offset, bytes } => {
                     let line = offset - offset % LINE as u64;
                     unsettled.entry(line).or_default().push((*thread, *offset, bytes));
                 }
-                Entry::Fence { thread } => unsettled.retain(|_, stores| {
+                TraceEvent::Fence { thread } => unsettled.retain(|_, stores| {
                     let settled =
                         stores.iter().rposition(|store| store.0 == *thread).map_or(0, |last| last + 1);
                     stores.drain(..settled).for_each(|(_, offset, bytes)| store(&mut image, offset, bytes));
                     !stores.is_empty()
                 }),
-                Entry::Mark => {}
+                TraceEvent::Mark => {}
             }
         }
         for loss in losses {

@@ -1,15 +1,15 @@
-//! What is explored when nobody names a script: every call by itself and every two calls on a small set of objects, and
-//! long random scripts. That is bounded black-box crash testing, with bounds that recovery can be run for exhaustively.
+//! Built-in scripts: every call by itself and every two calls on a small set of objects, and long random
+//! scripts. This is bounded black-box crash testing; the bounds are small enough to explore every crash.
 
 use std::fmt::{self, Write as _};
 
-use super::Beside;
-use crate::script::{Call, Generator, Mix, Script, bytes};
+use super::ParallelScript;
+use crate::script::{Call, CallGenerator, CallMix, Script, bytes};
 
 /// Calls of a random script.
 const LONG: usize = 24;
 
-/// What the objects of [`singles`] are made by.
+/// Makes the objects of [`singles`].
 const SETUP: &str = "\
 creat /a
 write /a 0 100 1
@@ -41,7 +41,7 @@ setxattr /d/x user.one x
 setxattr /e user.one directory
 ";
 
-/// Calls that make a difference there, one a line.
+/// Calls that make a difference to these objects, one a line. The cases of the testkit use the same calls.
 const CALLS: &str = "
 creat /new
 creat /d/new
@@ -155,7 +155,7 @@ erase / a
 erase / k2
 ";
 
-/// Calls that make an object at /n, or name one so, one a line.
+/// Calls that create or name an object at /n, one a line.
 const MAKING: &str = "
 creat /n
 mkdir /n
@@ -166,7 +166,7 @@ rename /c /n
 symlink a/b /n
 ";
 
-/// Calls that change what [`MAKING`] makes, one a line.
+/// Calls that change the object of [`MAKING`], one a line.
 const CHANGING: &str = "
 creat /n
 mkdir /n
@@ -197,7 +197,7 @@ fn parse(name: &str, text: &str) -> Script {
     Script::parse(name, text.as_bytes()).expect("a constant script")
 }
 
-/// The script that makes what [`singles`] change.
+/// The script that makes the objects of [`singles`].
 pub fn setup() -> Script {
     parse("setup", SETUP)
 }
@@ -207,12 +207,12 @@ pub fn singles() -> Vec<Script> {
     calls("calls", CALLS).into_iter().map(|call| [call].into_iter().collect()).collect()
 }
 
-/// Every two calls, one after the other, in an order that mixes them.
+/// Every two calls, one after the other, in a mixed order.
 pub fn pairs() -> impl Iterator<Item = Script> {
     tuples(2)
 }
 
-/// Every three calls, in an order that mixes them: more than anybody explores, so the first are a sample.
+/// Every three calls, in a mixed order. There are too many to explore all, so the first ones are a sample.
 pub fn triples() -> impl Iterator<Item = Script> {
     tuples(3)
 }
@@ -221,7 +221,7 @@ fn tuples(length: u32) -> impl Iterator<Item = Script> {
     let calls = calls("calls", CALLS);
     let count = calls.len();
     let all = count.pow(length);
-    // A stride without a common divisor comes by every tuple once.
+    // A stride that is coprime to the number of tuples visits each tuple once.
     let stride = (all / 7 * 3..).find(|stride| is_coprime(*stride, all)).unwrap_or(1);
     (0..all).map(move |index| {
         let mut tuple = index * stride % all;
@@ -241,7 +241,7 @@ fn is_coprime(mut a: usize, mut b: usize) -> bool {
     a == 1
 }
 
-/// The script that fills a volume of a few MiB with what [`setup`] makes, and then large and ever smaller pieces.
+/// Fills a volume of a few MiB: first the objects of [`setup`], then large and ever smaller pieces.
 pub fn filling() -> Script {
     let mut text = SETUP.to_string();
     for (length, count) in [(64 << 10, 64), (4 << 10, 32), (1000, 16), (100, 64)] {
@@ -257,12 +257,12 @@ fn line(text: &mut String, line: fmt::Arguments<'_>) {
     let _ = writeln!(text, "{line}");
 }
 
-/// Scripts in which something grows until it changes its shape, and shrinks again.
+/// Scripts in which something grows until its structure changes, and shrinks again.
 pub fn growth() -> Vec<Script> {
     [splits(), values(), heights(), depths()].map(|text| parse("growth", &text)).into()
 }
 
-/// A directory whose pages split, and that then loses every name.
+/// A directory whose pages split, and which then loses all names.
 fn splits() -> String {
     let mut text = "mkdir /d\n".to_string();
     (0..120).for_each(|number| line(&mut text, format_args!("creat \"/d/a name of some length {number}\"")));
@@ -283,7 +283,7 @@ fn values() -> String {
     text
 }
 
-/// A file that gets taller, by what is written far behind its end, and is cut again.
+/// A file whose tree grows in height by writes far behind the end, and is truncated again.
 fn heights() -> String {
     let mut text = "creat /tall\n".to_string();
     for bits in [12, 16, 19, 21, 22] {
@@ -297,7 +297,7 @@ fn heights() -> String {
     text
 }
 
-/// Directories one in another, which move.
+/// Nested directories, which move.
 fn depths() -> String {
     let (mut text, mut path) = (String::new(), String::new());
     for level in 0..24 {
@@ -308,10 +308,13 @@ fn depths() -> String {
     text + "rename /0/1/2 /up\nrename /0/1 /up/1\nrename /up /0/down\n"
 }
 
-/// Two scripts for two threads, by number: one call beside one; one that makes what the other changes; and two beside two that
-/// change no name. (A call that changes an object looks its name up first. If the name is another's in between, no order of whole
-/// calls explains it. So it is with what an append writes, which follows from where the end was.)
-pub fn beside(number: u64) -> (Script, Beside) {
+/// Two scripts for two threads, by number: one call beside another; a call that makes an object beside one
+/// that changes it; or two calls beside two that change no names.
+///
+/// Longer scripts of other calls have no serial order. A call looks up its name first and then changes the
+/// object; if the name moves to another object in between, no order of whole calls explains the result. The
+/// same holds for an append, whose bytes follow from the end that it saw.
+pub fn beside(number: u64) -> (Script, ParallelScript) {
     let mut taken = 0;
     let mut pick = |count: usize, from: &[Call]| -> Script {
         let mut next = || {
@@ -322,7 +325,7 @@ pub fn beside(number: u64) -> (Script, Beside) {
     };
     let mut others: Vec<Call> = calls("calls", CALLS);
     others.retain(|call| !matches!(call, Call::Append { .. }));
-    // The lowest bits tell when turns change.
+    // The lowest bits select the schedule.
     let (script, beside) = match number / 4 % 4 {
         3 => {
             others.retain(keeps_names);
@@ -331,10 +334,10 @@ pub fn beside(number: u64) -> (Script, Beside) {
         1 => (pick(1, &calls("making", MAKING)), pick(1, &calls("changing", CHANGING))),
         _ => (pick(1, &others), pick(1, &others)),
     };
-    (script, Beside { script: beside, seed: number })
+    (script, ParallelScript { script: beside, seed: number })
 }
 
-/// Whether a call leaves every name that is there to the object that has it.
+/// True if every name still belongs to the same object after the call.
 fn keeps_names(call: &Call) -> bool {
     !matches!(
         call,
@@ -352,7 +355,7 @@ pub fn synced(script: &Script) -> Script {
     script.lines().iter().flat_map(|line| [line.call.clone(), Call::Sync]).collect()
 }
 
-/// The calls of [`singles`] in an order that a seed tells, with a `sync` after some.
+/// Calls of [`singles`], drawn by a seed, with some syncs between them.
 pub fn mixed(seed: u64) -> Script {
     let calls = calls("calls", CALLS);
     let pick = |number| match bytes::word(seed, number) as usize {
@@ -364,8 +367,8 @@ pub fn mixed(seed: u64) -> Script {
 
 /// The random script of a seed.
 pub fn random(seed: u64) -> Script {
-    // Few of them fill a small volume.
-    Generator::new(seed, Mix::default()).filter(|call| !is_large(call)).take(LONG).collect()
+    // A few large calls would fill a small volume.
+    CallGenerator::new(seed, CallMix::default()).filter(|call| !is_large(call)).take(LONG).collect()
 }
 
 fn is_large(call: &Call) -> bool {

@@ -1,7 +1,8 @@
-//! Lines that were written back and then fenced are in persistent memory for sure.
+//! Write-backs: a line that was written back and fenced is durable on persistent memory.
 //!
-//! The traced medium of other runs takes every store for written back. Here the code for persistent memory runs, with a witness
-//! of its write-backs: after each call its bytes are opened, as power would leave them that fails then.
+//! The recorded media of other runs treat every store as written back. This run uses the code for persistent
+//! memory, with an observer of its write-backs. After each call it opens the bytes that were written back, as
+//! a power failure would leave them.
 
 use std::fs::{self, File};
 use std::sync::Arc;
@@ -10,13 +11,13 @@ use eyrie::{Credentials, Pxfs};
 use eyrie_engine::scm::Scm;
 use eyrie_engine::volume::{MediumChoice, Options};
 use eyrie_engine::{Model, Owner, Time};
-use eyrie_medium::{Medium, Recorder};
+use eyrie_faults::{Recorder, pmem_anywhere, traced_from};
 
+use super::images::Counts;
 use super::record::{clock, pass_grace_periods, set_clock};
 use super::recovered::{caught, sound};
-use super::run::Counts;
 use super::workload;
-use crate::compare::{Include, difference, tree, try_tree};
+use crate::compare::{TreeParts, difference, tree, try_tree};
 use crate::script::{Script, perform};
 
 const BYTES: u64 = 1 << 20;
@@ -30,10 +31,10 @@ fn file(number: usize) -> std::io::Result<File> {
     Ok(file)
 }
 
-/// Makes the calls on persistent memory, and opens what was written back after each.
+/// Makes the calls on persistent memory, and opens the written-back bytes after each.
 fn run(number: usize, script: &Script, goes_on: &mut dyn FnMut() -> bool) -> Result<u64, String> {
     let file = file(number).map_err(|error| error.to_string())?;
-    let (medium, written) = Medium::pmem_anywhere(file, BYTES).map_err(|error| error.to_string())?;
+    let (medium, written) = pmem_anywhere(file, BYTES).map_err(|error| error.to_string())?;
     let random = Options::random(Time::new(1, 0)).map_err(|error| error.to_string())?;
     let options = Options { medium: MediumChoice::Auto, group_bytes: 64 << 10, ..random };
     let engine =
@@ -50,10 +51,10 @@ fn run(number: usize, script: &Script, goes_on: &mut dyn FnMut() -> bool) -> Res
         }
         pass_grace_periods();
         let told = |what: String| format!("after {}: {what}", line.call);
-        let medium = Medium::traced_from(&written.bytes(), Recorder::default());
+        let medium = traced_from(&written.bytes(), Recorder::default());
         let engine = medium.map_err(eyrie_engine::Error::from).and_then(Scm::open_on);
         let engine = engine.map_err(|error| told(error.to_string()))?;
-        let found = try_tree(&engine, Include::ALL).map_err(|error| told(error.to_string()))?;
+        let found = try_tree(&engine, TreeParts::ALL).map_err(|error| told(error.to_string()))?;
         difference(&found, &tree(&**expected.engine())).map_or(Ok(()), |what| Err(told(what)))?;
         sound(&engine).map_err(told)?;
         images += 1;
@@ -64,10 +65,10 @@ fn run(number: usize, script: &Script, goes_on: &mut dyn FnMut() -> bool) -> Res
     Ok(images)
 }
 
-/// Scripts on persistent memory.
+/// Runs scripts on persistent memory.
 ///
 /// # Errors
-/// The first call of which something was not written back.
+/// The first call that left something unwritten.
 pub(super) fn explore(goes_on: &mut dyn FnMut() -> bool) -> Result<Counts, String> {
     let mut counts = Counts::default();
     for (number, script) in [workload::setup()].into_iter().chain((0..6).map(workload::random)).enumerate() {

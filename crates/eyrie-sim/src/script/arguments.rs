@@ -1,4 +1,4 @@
-//! The arguments of a call: words that become paths, numbers and names.
+//! Arguments of a call: words that become paths, numbers and names.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
@@ -7,7 +7,7 @@ use std::vec::IntoIter;
 use eyrie::{FallocateMode, RenameMode, Time};
 
 use super::call::fallocate_name;
-use super::{Change, MOST_WRITTEN_BYTES};
+use super::{KeyChange, MOST_WRITTEN_BYTES};
 use crate::seconds::Seconds;
 use crate::word::{Problem, Token};
 
@@ -17,23 +17,23 @@ type Result<T> = std::result::Result<T, Problem>;
 const MOST_MODE: u64 = 0o7777;
 
 /// The words after the name of a call, from left to right.
-pub(super) struct Arguments<'a> {
+pub(super) struct CallArguments<'a> {
     call: &'a [u8],
-    /// How the call is written.
+    /// The syntax of the call, for errors.
     usage: String,
     rest: IntoIter<Token<'a>>,
 }
 
-impl<'a> Arguments<'a> {
-    pub(super) fn new(call: &'a [u8], usage: String, rest: IntoIter<Token<'a>>) -> Arguments<'a> {
-        Arguments { call, usage, rest }
+impl<'a> CallArguments<'a> {
+    pub(super) fn new(call: &'a [u8], usage: String, rest: IntoIter<Token<'a>>) -> CallArguments<'a> {
+        CallArguments { call, usage, rest }
     }
 
     fn next(&mut self) -> Result<Token<'a>> {
         self.rest.next().ok_or_else(|| Problem::new(self.call, self.usage.clone()))
     }
 
-    /// Checks that nothing follows.
+    /// Checks that no word is left.
     pub(super) fn end(mut self) -> Result<()> {
         match self.rest.next() {
             None => Ok(()),
@@ -41,12 +41,12 @@ impl<'a> Arguments<'a> {
         }
     }
 
-    /// A path.
+    /// Reads a path.
     pub(super) fn path(&mut self, name: &str) -> Result<OsString> {
         self.name(name).map(OsString::from_vec)
     }
 
-    /// What the kernel takes as a string.
+    /// Reads a name that the kernel takes as a string, so without a NUL byte.
     pub(super) fn name(&mut self, name: &str) -> Result<Vec<u8>> {
         let token = self.next()?;
         if token.value.contains(&0) {
@@ -55,33 +55,33 @@ impl<'a> Arguments<'a> {
         Ok(token.value)
     }
 
-    /// Bytes of any kind.
+    /// Reads arbitrary bytes.
     pub(super) fn bytes(&mut self) -> Result<Vec<u8>> {
         Ok(self.next()?.value)
     }
 
-    /// The changes of a batch, up to the end of the line.
-    pub(super) fn changes(&mut self) -> Result<Vec<Change>> {
+    /// Reads the changes of a batch, up to the end of the line.
+    pub(super) fn changes(&mut self) -> Result<Vec<KeyChange>> {
         let mut changes = Vec::new();
         while let Some(token) = self.rest.next() {
             changes.push(match &token.value[..] {
                 b"put" => {
-                    Change::Put { key: self.bytes()?, length: self.written()?, seed: self.number("SEED")? }
+                    KeyChange::Put { key: self.bytes()?, length: self.written()?, seed: self.number("SEED")? }
                 }
-                b"erase" => Change::Erase { key: self.bytes()? },
+                b"erase" => KeyChange::Erase { key: self.bytes()? },
                 _ => return Err(Problem::new(token.text, "put or erase")),
             });
         }
         Ok(changes)
     }
 
-    /// A number of 64 bits.
+    /// Reads a number of 64 bits.
     pub(super) fn number(&mut self, name: &str) -> Result<u64> {
         let token = self.next()?;
         number(&token, name)
     }
 
-    /// How many bytes to write.
+    /// Reads the length of a write.
     pub(super) fn written(&mut self) -> Result<u64> {
         let token = self.next()?;
         match number(&token, "LENGTH")? {
@@ -92,18 +92,18 @@ impl<'a> Arguments<'a> {
         }
     }
 
-    /// Permission bits.
+    /// Reads permission bits.
     pub(super) fn mode(&mut self) -> Result<u16> {
         let token = self.next()?;
         mode(&token)
     }
 
-    /// Permission bits, `default` if nothing follows.
+    /// Reads permission bits, or returns `default` at the end of the line.
     pub(super) fn mode_or(&mut self, default: u16) -> Result<u16> {
         self.rest.next().map_or(Ok(default), |token| mode(&token))
     }
 
-    /// A user or group; -1 is none, as in chown(2).
+    /// Reads a user or group. As in chown(2), -1 stands for none.
     pub(super) fn id(&mut self, name: &str) -> Result<Option<u32>> {
         let token = self.next()?;
         if token.value == b"-1" {
@@ -114,7 +114,7 @@ impl<'a> Arguments<'a> {
         id.map(Some).ok_or_else(|| Problem::new(token.text, expected()))
     }
 
-    /// A time.
+    /// Reads a time.
     pub(super) fn time(&mut self, name: &str) -> Result<Time> {
         let token = self.next()?;
         let time = std::str::from_utf8(&token.value).ok().and_then(Seconds::parse);
@@ -122,7 +122,7 @@ impl<'a> Arguments<'a> {
         time.map(|Seconds(time)| time).ok_or_else(|| Problem::new(token.text, expected()))
     }
 
-    /// How to rename.
+    /// Reads the mode of a rename.
     pub(super) fn rename_mode(&mut self) -> Result<RenameMode> {
         let Some(token) = self.rest.next() else { return Ok(RenameMode::Replace) };
         match &token.value[..] {
@@ -132,7 +132,7 @@ impl<'a> Arguments<'a> {
         }
     }
 
-    /// What to do with a range.
+    /// Reads the mode of a fallocate.
     pub(super) fn fallocate_mode(&mut self) -> Result<FallocateMode> {
         let token = self.next()?;
         let known =
@@ -142,19 +142,19 @@ impl<'a> Arguments<'a> {
     }
 }
 
-/// A number of decimal digits alone.
+/// Parses decimal digits.
 fn decimal(word: &[u8]) -> Option<u64> {
     radix(word, 10)
 }
 
 fn radix(digits: &[u8], radix: u32) -> Option<u64> {
     let text = std::str::from_utf8(digits).ok()?;
-    // A sign would be taken, too.
+    // `from_str_radix` accepts a sign, which no script may have.
     let is_number = !text.is_empty() && text.chars().all(|digit| digit.is_digit(radix));
     is_number.then(|| u64::from_str_radix(text, radix).ok()).flatten()
 }
 
-/// A number with its unit.
+/// Parses a number with an optional unit.
 fn number(token: &Token<'_>, name: &str) -> Result<u64> {
     let (digits, shift) = match token.value.split_last() {
         Some((b'K', digits)) => (digits, 10),

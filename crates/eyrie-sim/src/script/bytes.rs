@@ -1,10 +1,11 @@
-//! The bytes that calls write: any piece of a file can be told from its seed and its offset.
+//! The bytes that calls write: a seed and an offset determine each byte.
 //!
-//! A file is words of eight bytes, little-endian, and word *i* of seed *s* is output *i* (from 0) of SplitMix64 with *s*
-//! as its state: one function of *s* and *i*, because its state only ever grows by the same number.
+//! A file is words of eight bytes, little-endian. Word *i* of seed *s* is output *i* (from 0) of SplitMix64
+//! with *s* as its initial state. The state grows by a constant at each step, so a word is a function of *s*
+//! and *i*, and any piece can be made alone.
 
-/// What the state of SplitMix64 grows by.
-const GAMMA: u64 = 0x9e37_79b9_7f4a_7c15;
+use eyrie_faults::SplitMix64;
+
 /// Bytes of a word.
 const WORD: u64 = 8;
 
@@ -12,13 +13,10 @@ const WORD: u64 = 8;
 #[inline]
 #[must_use]
 pub fn word(seed: u64, index: u64) -> u64 {
-    let mut mixed = seed.wrapping_add(GAMMA.wrapping_mul(index.wrapping_add(1)));
-    mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    mixed ^ mixed >> 31
+    SplitMix64::output(seed, index)
 }
 
-/// Sets `out` to the bytes of `seed` from `offset` on.
+/// Fills `out` with the bytes of `seed` from `offset` on.
 pub fn fill(seed: u64, offset: u64, out: &mut [u8]) {
     let skipped = (offset % WORD) as usize;
     let mut index = offset / WORD;
@@ -44,7 +42,7 @@ mod tests {
 
     #[test]
     fn the_bytes_are_those_of_the_document() {
-        // The first outputs of SplitMix64 with these seeds, as published.
+        // The published first outputs of SplitMix64 with these seeds.
         assert_eq!(
             [0, 1, 2].map(|index| word(0, index)),
             [0xe220_a839_7b1d_cdaf, 0x6e78_9e6a_a1b9_65f4, 0x06c4_5d18_8009_454f]
@@ -57,17 +55,22 @@ mod tests {
         fill(0, 5, &mut bytes);
         let text: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
         assert_eq!(text, "a820e2f465b9a16a9e786e4f45098018");
-        assert!(include_str!("../../../../docs/crash-model.md").contains(&text));
+        assert!(include_str!("../../../../docs/scripts.md").contains(&text));
     }
 
     proptest! {
         #[test]
-        fn a_piece_is_the_same_alone(seed: u64, start in any::<u64>(), cut in 0_usize..40, length in 0_usize..40) {
+        fn a_piece_is_the_same_alone(
+            seed: u64,
+            start in any::<u64>(),
+            cut in 0_usize..40,
+            length in 0_usize..40,
+        ) {
             let mut whole = vec![0; cut + length];
             fill(seed, start, &mut whole);
             let mut piece = vec![0; length];
             fill(seed, start.wrapping_add(cut as u64), &mut piece);
-            // Offsets end with those of 64 bits; no call gets that far.
+            // Offsets have 64 bits; no call writes beyond them.
             prop_assume!(start.checked_add((cut + length) as u64).is_some());
             prop_assert_eq!(&whole[cut..], &piece[..]);
         }

@@ -1,4 +1,4 @@
-//! The calls, and how each is written.
+//! The calls of scripts and their syntax.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -9,7 +9,7 @@ use eyrie::{FallocateMode, RenameMode, Time};
 use crate::Word;
 use crate::seconds::Seconds;
 
-/// The names of all calls and their arguments.
+/// Name and syntax of each call.
 pub(super) const USAGE: [(&str, &str); 22] = [
     ("creat", "PATH [MODE]"),
     ("mkdir", "PATH [MODE]"),
@@ -35,40 +35,40 @@ pub(super) const USAGE: [(&str, &str); 22] = [
     ("batch", "DIR [put KEY LENGTH SEED | erase KEY]..."),
 ];
 
-/// A call of a script. Shown, it is its line.
+/// A call of a script. `Display` gives its line.
 ///
-/// Paths are bytes of any kind but NUL; sizes and offsets are in bytes. What is written follows from the seed, see
+/// Paths are any bytes but NUL; sizes and offsets are in bytes. The written bytes follow from the seed, see
 /// [`bytes`](super::bytes).
 #[expect(missing_docs, reason = "the fields are the arguments of the calls of POSIX")]
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Call {
-    /// Makes a file, or cuts one to size 0.
+    /// Creates a file, or truncates it to size 0.
     Creat { path: OsString, mode: u16 },
-    /// Makes a directory.
+    /// Creates a directory.
     Mkdir { path: OsString, mode: u16 },
     /// Writes bytes at an offset.
     Write { path: OsString, offset: u64, length: u64, seed: u64 },
-    /// Writes bytes at the end.
+    /// Appends bytes.
     Append { path: OsString, length: u64, seed: u64 },
     /// Makes a file or directory durable.
     Fsync { path: OsString },
-    /// Makes the bytes of a file durable, and what finding them needs.
+    /// Makes the bytes of a file durable, with the metadata that reading them needs.
     Fdatasync { path: OsString },
     /// Makes everything durable.
     Sync,
-    /// Renames.
+    /// Renames an object.
     Rename { from: OsString, to: OsString, mode: RenameMode },
-    /// Gives another name.
+    /// Adds a name to an object.
     Link { from: OsString, to: OsString },
-    /// Makes a symbolic link.
+    /// Creates a symbolic link.
     Symlink { target: OsString, path: OsString },
-    /// Removes a name of anything but a directory.
+    /// Removes a name of an object that is no directory.
     Unlink { path: OsString },
     /// Removes an empty directory.
     Rmdir { path: OsString },
-    /// Cuts or extends a file.
+    /// Sets the size of a file.
     Truncate { path: OsString, length: u64 },
-    /// Changes what storage a file has, and where.
+    /// Changes the storage of a range of a file.
     Fallocate { path: OsString, mode: FallocateMode, offset: u64, length: u64 },
     /// Sets an extended attribute.
     Setxattr { path: OsString, name: Vec<u8>, value: Vec<u8> },
@@ -76,7 +76,7 @@ pub enum Call {
     Removexattr { path: OsString, name: Vec<u8> },
     /// Sets the permission bits.
     Chmod { path: OsString, mode: u16 },
-    /// Sets user and group; `None` leaves one as it is.
+    /// Sets user and group. `None` keeps the current one.
     Chown { path: OsString, uid: Option<u32>, gid: Option<u32> },
     /// Sets the times of last access and modification.
     Utimes { path: OsString, accessed: Time, modified: Time },
@@ -84,39 +84,39 @@ pub enum Call {
     Put { dir: OsString, key: Vec<u8>, length: u64, seed: u64 },
     /// Removes a key.
     Erase { dir: OsString, key: Vec<u8> },
-    /// Changes several keys at once.
-    Batch { dir: OsString, changes: Vec<Change> },
+    /// Changes several keys in one commit.
+    Batch { dir: OsString, changes: Vec<KeyChange> },
 }
 
 /// A change of a [`Call::Batch`].
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Change {
+pub enum KeyChange {
     /// Sets the value of a key.
     Put {
-        /// Which.
+        /// The key.
         key: Vec<u8>,
         /// Length of the value, in bytes.
         length: u64,
-        /// The number that its bytes follow from.
+        /// Seed of the value's bytes.
         seed: u64,
     },
-    /// Removes a key, if there is one.
+    /// Removes a key if it exists.
     Erase {
-        /// Which.
+        /// The key.
         key: Vec<u8>,
     },
 }
 
-impl fmt::Display for Change {
+impl fmt::Display for KeyChange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Change::Put { key, length, seed } => write!(f, "put {} {length} {seed}", Word(key)),
-            Change::Erase { key } => write!(f, "erase {}", Word(key)),
+            KeyChange::Put { key, length, seed } => write!(f, "put {} {length} {seed}", Word(key)),
+            KeyChange::Erase { key } => write!(f, "erase {}", Word(key)),
         }
     }
 }
 
-/// The name of a mode in scripts, by the options of fallocate(1).
+/// The name of a mode in scripts, after the options of fallocate(1).
 pub(super) fn fallocate_name(mode: FallocateMode) -> &'static str {
     match mode {
         FallocateMode::Allocate => "allocate",
@@ -130,7 +130,7 @@ pub(super) fn fallocate_name(mode: FallocateMode) -> &'static str {
 }
 
 impl Call {
-    /// The name of the call.
+    /// Name of the call.
     pub fn name(&self) -> &'static str {
         match self {
             Call::Creat { .. } => "creat",
@@ -216,7 +216,7 @@ fn rename_suffix(mode: RenameMode) -> &'static str {
     }
 }
 
-/// A user or group as chown(2) has it.
+/// A user or group as in chown(2).
 fn id(id: Option<u32>) -> i64 {
     id.map_or(-1, i64::from)
 }

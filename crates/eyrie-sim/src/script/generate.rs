@@ -1,4 +1,4 @@
-//! Random calls from a seed, over a few names that they make, use and remove all the time.
+//! Random calls from a seed. They create, use and remove a few names all the time, so that calls meet.
 
 use std::ffi::OsString;
 
@@ -6,16 +6,16 @@ use eyrie::{FallocateMode, RenameMode, Time};
 
 use super::{Call, bytes};
 
-/// What is a directory as a rule. They are few, so that calls meet.
+/// Names that are mostly directories. There are few, so that calls meet.
 const DIRECTORIES: [&str; 4] = ["/d", "/e", "/d/f", "/e/f"];
-/// What is none, in one of them or in the root.
+/// Names that are mostly files, in a directory or in the root.
 const NAMES: [&str; 3] = ["a", "b", "c"];
-/// What symbolic links lead to: never out of the tree, where a host and a volume differ.
+/// Targets of symbolic links. None leaves the tree, where a host and a volume differ.
 const TARGETS: [&str; 6] = ["a", "b", "d", "f", "d/a", "f/b"];
-/// Lengths of data and offsets, in bytes: around words, lines of caches, pages and the smallest large extents.
+/// Lengths and offsets, in bytes: around words, cache lines, pages and the smallest large extents.
 const SIZES: [u64; 14] = [0, 1, 7, 8, 63, 64, 100, 4095, 4096, 4097, 8192, 12_289, 65_536, 100_000];
-/// Permission bits. None has the sticky bit and is writable by all: there Linux refuses even root a `creat`, if it is so
-/// configured.
+/// Permission bits. None is sticky and writable by all, because a Linux host may refuse even root a `creat`
+/// there.
 const MODES: [u16; 8] = [0o600, 0o644, 0o755, 0o777, 0o4755, 0o2755, 0o1755, 0];
 const MODES_OF_FALLOCATE: [FallocateMode; 6] = [
     FallocateMode::Allocate,
@@ -26,13 +26,13 @@ const MODES_OF_FALLOCATE: [FallocateMode; 6] = [
     FallocateMode::InsertRange,
 ];
 const XATTRS: [&str; 4] = ["user.a", "user.b", "trusted.a", "user.\u{e9} "];
-/// Keys, two of which are no file names.
+/// Keys. Two of them are no file names.
 const KEYS: [&[u8]; 4] = [b"a", b"b", b"k/1", b"\0"];
 
-/// Which calls are drawn besides those that every target has.
+/// Optional groups of calls. Every target has the others.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Mix {
-    /// `put` and `erase`, which leave something else on the host than in a volume.
+pub struct CallMix {
+    /// `put` and `erase`, which leave other files on the host than in a volume.
     pub keys: bool,
     /// `setxattr` and `removexattr`.
     pub xattrs: bool,
@@ -40,23 +40,24 @@ pub struct Mix {
     pub fallocate: bool,
 }
 
-impl Default for Mix {
+impl Default for CallMix {
     /// All calls.
-    fn default() -> Mix {
-        Mix { keys: true, xattrs: true, fallocate: true }
+    fn default() -> CallMix {
+        CallMix { keys: true, xattrs: true, fallocate: true }
     }
 }
 
-/// Draws calls without an end, in every version the same for the same seed and mix. Many of them succeed, and many fail.
+/// Draws calls for ever. A seed and a mix give the same calls in every version. Many calls succeed, and many
+/// fail.
 #[derive(Clone, Debug)]
-pub struct Generator {
+pub struct CallGenerator {
     seed: u64,
-    /// Random numbers so far (a count).
+    /// Random numbers drawn so far (a count).
     drawn: u64,
-    mix: Mix,
+    mix: CallMix,
 }
 
-/// Which calls belong together.
+/// Groups of calls.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Group {
     Always,
@@ -65,9 +66,9 @@ enum Group {
     Fallocate,
 }
 
-type Draw = fn(&mut Generator) -> Call;
+type Draw = fn(&mut CallGenerator) -> Call;
 
-/// The calls, and how often each is drawn relative to one another.
+/// Each call, its group and its weight.
 const DRAWS: [(Group, u64, Draw); 21] = [
     (Group::Always, 16, |random| Call::Creat { path: random.path(), mode: random.of(MODES) }),
     (Group::Always, 8, |random| Call::Mkdir { path: random.directory(), mode: random.of(MODES) }),
@@ -128,7 +129,7 @@ const DRAWS: [(Group, u64, Draw); 21] = [
     (Group::Keys, 4, |random| Call::Erase { dir: random.directory(), key: random.of(KEYS).to_vec() }),
 ];
 
-impl Iterator for Generator {
+impl Iterator for CallGenerator {
     type Item = Call;
 
     fn next(&mut self) -> Option<Call> {
@@ -146,7 +147,7 @@ impl Iterator for Generator {
     }
 }
 
-impl Mix {
+impl CallMix {
     fn has(self, group: Group) -> bool {
         match group {
             Group::Always => true,
@@ -157,10 +158,10 @@ impl Mix {
     }
 }
 
-impl Generator {
+impl CallGenerator {
     /// The calls of `seed`.
-    pub fn new(seed: u64, mix: Mix) -> Generator {
-        Generator { seed, drawn: 0, mix }
+    pub fn new(seed: u64, mix: CallMix) -> CallGenerator {
+        CallGenerator { seed, drawn: 0, mix }
     }
 
     fn below(&mut self, limit: u64) -> u64 {
@@ -181,7 +182,7 @@ impl Generator {
         format!("{dir}/{}", self.of(NAMES)).into()
     }
 
-    /// Now and then it is a name of something else.
+    /// Now and then the name belongs to another kind of object, so that calls fail.
     fn directory(&mut self) -> OsString {
         match self.below(10) {
             0 => format!("/{}", self.of(NAMES)).into(),
@@ -213,10 +214,11 @@ mod tests {
 
     #[test]
     fn every_call_is_drawn_if_it_is_in_the_mix() {
-        let names =
-            |mix| -> BTreeSet<&str> { Generator::new(1, mix).take(2000).map(|call| call.name()).collect() };
-        assert_eq!(names(Mix::default()).len(), 21);
-        let few = names(Mix { keys: false, xattrs: false, fallocate: false });
+        let names = |mix| -> BTreeSet<&str> {
+            CallGenerator::new(1, mix).take(2000).map(|call| call.name()).collect()
+        };
+        assert_eq!(names(CallMix::default()).len(), 21);
+        let few = names(CallMix { keys: false, xattrs: false, fallocate: false });
         for name in ["put", "erase", "setxattr", "removexattr", "fallocate"] {
             assert!(!few.contains(name), "{name}");
         }
@@ -225,11 +227,12 @@ mod tests {
 
     #[test]
     fn a_seed_stands_for_the_same_calls_for_ever() {
-        let script: Script = Generator::new(7, Mix::default()).take(6).collect();
+        let script: Script = CallGenerator::new(7, CallMix::default()).take(6).collect();
         assert_eq!(
             script.to_string(),
-            "write /a 65536 100000 798\nwrite /e/f 4096 100 344\ncreat /e/f 2755\nfsync /d/f/c\nerase /a k/1\nfsync /d\n"
+            "write /a 65536 100000 798\nwrite /e/f 4096 100 344\ncreat /e/f 2755\nfsync /d/f/c\n\
+             erase /a k/1\nfsync /d\n"
         );
-        assert_ne!(script, Generator::new(8, Mix::default()).take(6).collect());
+        assert_ne!(script, CallGenerator::new(8, CallMix::default()).take(6).collect());
     }
 }

@@ -1,8 +1,8 @@
 //! Scripts: lists of POSIX calls as plain text, one call a line.
 //!
-//! [`Script::parse`] reads one and checks all of it; [`Script::run`] makes its calls on a [`Target`], which a volume's
-//! files and the host's are. A [`Call`] shows itself as its line. [`Generator`] draws calls from a seed, and
-//! [`bytes`] tells what they write. The format is in `docs/crash-model.md`.
+//! [`Script::parse`] reads a script and checks all of it. [`Script::run`] makes its calls on a
+//! [`ScriptTarget`]: the files of a volume, or of the host. [`CallGenerator`] draws calls from a seed, and
+//! [`bytes`] makes the bytes that they write. `docs/scripts.md` describes the format.
 //!
 //! ```
 //! use eyrie_sim::script::Script;
@@ -28,44 +28,44 @@ mod generate;
 mod parse;
 mod run;
 
-pub use call::{Call, Change};
-pub use generate::{Generator, Mix};
+pub use call::{Call, KeyChange};
+pub use generate::{CallGenerator, CallMix};
 pub use parse::ParseError;
-pub use run::{Done, Target, perform};
+pub use run::{CallOutcome, ScriptTarget, perform};
 
 use std::fmt;
 
-/// Bytes that one call writes, at most.
+/// Bytes of one write, at most.
 pub const MOST_WRITTEN_BYTES: u64 = 1 << 30;
 /// Bytes of a script, at most.
 pub const MOST_SCRIPT_BYTES: usize = 64 << 20;
 
-/// A call and where it is in its script.
+/// A call and its line number.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Line {
-    /// The number of the line, from 1.
+pub struct ScriptLine {
+    /// Line number, from 1.
     pub number: usize,
-    /// What it says.
+    /// The call.
     pub call: Call,
 }
 
-/// A list of calls. Shown, it is its lines without comments and blanks.
+/// A list of calls. `Display` gives its lines without comments and blank lines.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Script {
-    lines: Vec<Line>,
+    lines: Vec<ScriptLine>,
 }
 
 impl Script {
-    /// The calls and their lines.
-    pub fn lines(&self) -> &[Line] {
+    /// The lines of the script.
+    pub fn lines(&self) -> &[ScriptLine] {
         &self.lines
     }
 }
 
-/// The calls on lines of their own, from line 1 on.
+/// Puts each call on a line of its own, from line 1 on.
 impl FromIterator<Call> for Script {
     fn from_iter<I: IntoIterator<Item = Call>>(calls: I) -> Script {
-        let lines = calls.into_iter().zip(1..).map(|(call, number)| Line { number, call });
+        let lines = calls.into_iter().zip(1..).map(|(call, number)| ScriptLine { number, call });
         Script { lines: lines.collect() }
     }
 }

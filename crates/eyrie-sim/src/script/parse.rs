@@ -1,44 +1,44 @@
-//! From text to calls.
+//! Parses scripts.
 
-use super::arguments::Arguments;
+use super::arguments::CallArguments;
 use super::call::USAGE;
-use super::{Call, Line, MOST_SCRIPT_BYTES, Script};
+use super::{Call, MOST_SCRIPT_BYTES, Script, ScriptLine};
 use crate::word::{Problem, split};
 
-/// Permission bits of a file, if a script does not say them.
+/// Permission bits of a file if the script gives none.
 const FILE_MODE: u16 = 0o644;
-/// Permission bits of a directory, if a script does not say them.
+/// Permission bits of a directory if the script gives none.
 const DIRECTORY_MODE: u16 = 0o755;
 
-/// Why a text is no script, in one line.
+/// A text that is no script. The message is one line.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ParseError {
-    /// A word is not what it should be.
+    /// A word is not allowed.
     #[error("{file}:{line}: {word}: expected {expected}")]
     Word {
-        /// The script, as it was named.
+        /// Name of the script.
         file: String,
-        /// The line, from 1.
+        /// Line number, from 1.
         line: usize,
-        /// The word as it is written.
+        /// The word as written.
         word: String,
-        /// What should be there.
+        /// The words that are allowed.
         expected: String,
     },
     /// The script is too long.
     #[error("{file}: a script has at most 64 MiB")]
     TooLong {
-        /// The script, as it was named.
+        /// Name of the script.
         file: String,
     },
 }
 
 impl Script {
-    /// Reads all of a script, which errors call `file`.
+    /// Parses a whole script. Errors name it `file`.
     ///
     /// # Errors
-    /// The first word that is not what it should be.
+    /// The first word that is not allowed.
     pub fn parse(file: &str, text: &[u8]) -> Result<Script, ParseError> {
         if text.len() > MOST_SCRIPT_BYTES {
             return Err(ParseError::TooLong { file: file.to_owned() });
@@ -51,13 +51,13 @@ impl Script {
                 word,
                 expected,
             })?;
-            lines.extend(parsed.map(|call| Line { number, call }));
+            lines.extend(parsed.map(|call| ScriptLine { number, call }));
         }
         Ok(Script { lines })
     }
 }
 
-/// The call of a line, if there is one.
+/// Parses a line. Returns `None` for a blank line or a comment.
 fn parse_line(line: &[u8]) -> Result<Option<Call>, Problem> {
     let mut words = split(line)?.into_iter();
     let Some(name) = words.next() else { return Ok(None) };
@@ -67,14 +67,14 @@ fn parse_line(line: &[u8]) -> Result<Option<Call>, Problem> {
         return Err(Problem::new(name.text, format!("a call: one of {names}")));
     };
     let usage = format!("{known} {arguments}").trim_end().to_owned();
-    let mut arguments = Arguments::new(name.text, usage, words);
+    let mut arguments = CallArguments::new(name.text, usage, words);
     let call = parse_call(known, &mut arguments)?;
     arguments.end()?;
     Ok(Some(call))
 }
 
-/// The call of that name, which is one of [`USAGE`].
-fn parse_call(name: &str, a: &mut Arguments<'_>) -> Result<Call, Problem> {
+/// Parses the arguments of the call `name`, which is one of [`USAGE`].
+fn parse_call(name: &str, a: &mut CallArguments<'_>) -> Result<Call, Problem> {
     Ok(match name {
         "creat" => Call::Creat { path: a.path("PATH")?, mode: a.mode_or(FILE_MODE)? },
         "mkdir" => Call::Mkdir { path: a.path("PATH")?, mode: a.mode_or(DIRECTORY_MODE)? },

@@ -1,4 +1,4 @@
-//! Making the calls.
+//! Runs scripts.
 
 use std::fmt;
 use std::path::Path;
@@ -6,39 +6,40 @@ use std::path::Path;
 use eyrie::{Engine, Errno, Error, File, Host, Kvfs, OpenOptions, Posix, PosixExt, Pxfs};
 use eyrie::{Result, SetTime, XattrMode};
 
-use super::{Call, Change, Line, Script, bytes, errno};
+use super::{Call, KeyChange, Script, ScriptLine, bytes, errno};
 
-/// Keys, and the values that they get; without one, a key is removed.
-type Changes = Vec<(Vec<u8>, Option<Vec<u8>>)>;
+/// Keys with their new values. A key without a value is removed.
+type KeyChanges = Vec<(Vec<u8>, Option<Vec<u8>>)>;
 
-/// What scripts run on: the calls of [`Posix`], and the few that scripts have besides.
-pub trait Target: Posix {
-    /// Makes everything durable that was done before.
+/// A file system that scripts run on: the calls of [`Posix`], and the few others that scripts have.
+pub trait ScriptTarget: Posix {
+    /// Makes all earlier changes durable.
     ///
     /// # Errors
     /// `EIO` when the medium fails.
     fn sync(&self) -> Result<()>;
 
-    /// Sets the value of `key` in the store `dir`: readers see the old value or the new one.
+    /// Sets the value of `key` in the store `dir`. Readers see the old value or the new one.
     ///
     /// # Errors
     /// As [`Kvfs::open`] and [`Kvfs::put`].
     fn put(&self, dir: &Path, key: &[u8], value: &[u8]) -> Result<()>;
 
-    /// Removes `key` from the store `dir`; whether there was one.
+    /// Removes `key` from the store `dir`. Returns true if the key was there.
     ///
     /// # Errors
     /// As [`Kvfs::open`] and [`Kvfs::erase`].
     fn erase(&self, dir: &Path, key: &[u8]) -> Result<bool>;
 
-    /// Makes several changes of the store `dir`; those without a value remove their keys. In a volume all are made, or none.
+    /// Makes several changes of the store `dir`. A key without a value is removed. A volume makes all changes
+    /// or none.
     ///
     /// # Errors
     /// As [`Kvfs::open`] and [`Batch::commit`](eyrie::Batch::commit).
-    fn batch(&self, dir: &Path, changes: Changes) -> Result<()>;
+    fn batch(&self, dir: &Path, changes: KeyChanges) -> Result<()>;
 }
 
-impl<E: Engine> Target for Pxfs<E> {
+impl<E: Engine> ScriptTarget for Pxfs<E> {
     fn sync(&self) -> Result<()> {
         self.engine().sync().map_err(|error| Error::from_engine(error, "sync"))
     }
@@ -51,7 +52,7 @@ impl<E: Engine> Target for Pxfs<E> {
         Kvfs::open(self, dir)?.erase(key)
     }
 
-    fn batch(&self, dir: &Path, changes: Changes) -> Result<()> {
+    fn batch(&self, dir: &Path, changes: KeyChanges) -> Result<()> {
         let store = Kvfs::open(self, dir)?;
         let mut batch = store.batch();
         for (key, value) in changes {
@@ -64,9 +65,9 @@ impl<E: Engine> Target for Pxfs<E> {
     }
 }
 
-/// A value that is put is a new file under a name that may have been another's before, and is not synchronised. In a
-/// volume a key keeps its file, and a crash leaves the old value or the new one.
-impl Target for Host {
+/// On the host, a put writes a new file and renames it over the old one without a sync. In a volume a key
+/// keeps its file, and a crash leaves the old value or the new one.
+impl ScriptTarget for Host {
     fn sync(&self) -> Result<()> {
         Host::sync(self)
     }
@@ -79,8 +80,8 @@ impl Target for Host {
         self.store(dir)?.erase(key)
     }
 
-    /// One change after the other.
-    fn batch(&self, dir: &Path, changes: Changes) -> Result<()> {
+    /// The host has no batches, so the changes are made one after the other.
+    fn batch(&self, dir: &Path, changes: KeyChanges) -> Result<()> {
         let store = self.store(dir)?;
         changes.into_iter().try_for_each(|(key, value)| match value {
             Some(value) => store.put(&key, &value),
@@ -91,17 +92,17 @@ impl Target for Host {
 
 /// A call that was made.
 #[derive(Debug)]
-pub struct Done<'a> {
-    /// Where it is in the script.
-    pub line: &'a Line,
-    /// What came of it.
+pub struct CallOutcome<'a> {
+    /// The line of the call.
+    pub line: &'a ScriptLine,
+    /// Result of the call.
     pub result: Result<()>,
 }
 
-/// Its line number and the call, and its result in the manner of strace(1).
-impl fmt::Display for Done<'_> {
+/// Line number and call, with the result in the style of strace(1).
+impl fmt::Display for CallOutcome<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Line { number, call } = self.line;
+        let ScriptLine { number, call } = self.line;
         write!(f, "{number} {call} = ")?;
         match &self.result {
             Ok(()) => f.write_str("0"),
@@ -111,18 +112,18 @@ impl fmt::Display for Done<'_> {
 }
 
 impl Script {
-    /// Makes the calls one after the other, each when its result is asked for. The results of earlier calls make no
-    /// difference: who wants to stop at an error takes no more.
-    pub fn run<'a, T: Target>(&'a self, target: &'a T) -> impl Iterator<Item = Done<'a>> {
-        self.lines().iter().map(|line| Done { line, result: perform(target, &line.call) })
+    /// Makes the calls one after the other, each when its result is taken. A failed call does not stop the
+    /// script; a caller that wants to stop takes no further result.
+    pub fn run<'a, T: ScriptTarget>(&'a self, target: &'a T) -> impl Iterator<Item = CallOutcome<'a>> {
+        self.lines().iter().map(|line| CallOutcome { line, result: perform(target, &line.call) })
     }
 }
 
 /// Makes one call.
 ///
 /// # Errors
-/// What the call gives on `target`.
-pub fn perform<T: Target>(target: &T, call: &Call) -> Result<()> {
+/// The error of the call on `target`.
+pub fn perform<T: ScriptTarget>(target: &T, call: &Call) -> Result<()> {
     match call {
         Call::Creat { path, mode } => {
             let options = target.options().write(true).create(true).truncate(true);
@@ -131,7 +132,7 @@ pub fn perform<T: Target>(target: &T, call: &Call) -> Result<()> {
         Call::Mkdir { path, mode } => target.mkdir(path, *mode),
         Call::Write { path, offset, length, seed } => write(target, path.as_ref(), *offset, *length, *seed),
         Call::Append { path, length, seed } => append(target, path.as_ref(), *length, *seed),
-        // The library knows no weaker promise than that of fsync.
+        // The library has no weaker promise than that of fsync.
         Call::Fsync { path } | Call::Fdatasync { path } => {
             with_file(target.options().read(true), path.as_ref(), File::sync_all)
         }
@@ -162,19 +163,19 @@ pub fn perform<T: Target>(target: &T, call: &Call) -> Result<()> {
             false => Err(Error::new(Errno::NOENT, "erase")),
         },
         Call::Batch { dir, changes } => {
-            let change = |change: &Change| match change {
-                Change::Put { key, length, seed } => {
+            let change = |change: &KeyChange| match change {
+                KeyChange::Put { key, length, seed } => {
                     Ok((key.clone(), Some(content(*seed, 0, *length, "put")?)))
                 }
-                Change::Erase { key } => Ok((key.clone(), None)),
+                KeyChange::Erase { key } => Ok((key.clone(), None)),
             };
             target.batch(dir.as_ref(), changes.iter().map(change).collect::<Result<_>>()?)
         }
     }
 }
 
-/// Opens a file for `work` and closes it again.
-fn with_file<'a, T: Target>(
+/// Opens a file, passes it to `work` and closes it.
+fn with_file<'a, T: ScriptTarget>(
     options: OpenOptions<'a, T>,
     path: &Path,
     work: impl FnOnce(&File<'a, T>) -> Result<()>,
@@ -184,7 +185,7 @@ fn with_file<'a, T: Target>(
     file.close()
 }
 
-/// What a call writes at `offset`.
+/// The bytes that a call writes at `offset`.
 fn content(seed: u64, offset: u64, length: u64, call: &'static str) -> Result<Vec<u8>> {
     let no_memory = || Error::new(Errno::NOMEM, call);
     let length = usize::try_from(length).map_err(|_| no_memory())?;
@@ -195,23 +196,23 @@ fn content(seed: u64, offset: u64, length: u64, call: &'static str) -> Result<Ve
     Ok(content)
 }
 
-fn write<T: Target>(target: &T, path: &Path, offset: u64, length: u64, seed: u64) -> Result<()> {
+fn write<T: ScriptTarget>(target: &T, path: &Path, offset: u64, length: u64, seed: u64) -> Result<()> {
     with_file(target.options().write(true), path, |file| {
         let content = content(seed, offset, length, "write")?;
         all(&content, |rest, done| file.write_at(rest, offset.saturating_add(done)))
     })
 }
 
-fn append<T: Target>(target: &T, path: &Path, length: u64, seed: u64) -> Result<()> {
+fn append<T: ScriptTarget>(target: &T, path: &Path, length: u64, seed: u64) -> Result<()> {
     with_file(target.options().write(true), path, |file| {
-        // Nobody else appends while a script runs: the bytes go where the file ends now.
+        // Nobody else appends while a script runs, so the bytes go to the current end.
         let content = content(seed, file.metadata()?.size, length, "write")?;
         all(&content, |rest, _| file.append(rest))
     })
 }
 
-/// Writes again what a call left over, as at the largest size of a file; the next one says why. Without any bytes there is a
-/// call, too.
+/// Writes all of `content`, also when a call takes only a part of it, as at the largest size of a file: the
+/// next call then gives the reason. Empty content still makes one call.
 fn all(content: &[u8], mut write: impl FnMut(&[u8], u64) -> Result<usize>) -> Result<()> {
     let mut done = 0;
     loop {

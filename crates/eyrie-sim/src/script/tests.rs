@@ -1,4 +1,4 @@
-//! Scripts as text: what is read, what is shown, and what is refused with which words.
+//! Parsing and display of scripts, and the messages of errors.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
@@ -106,7 +106,7 @@ proptest! {
     }
 }
 
-/// The one call of a line.
+/// Parses the one call of a line.
 fn read(line: &str) -> Call {
     let script = Script::parse("test", line.as_bytes()).unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(script.lines().len(), 1, "{line}");
@@ -163,8 +163,9 @@ fn lines_keep_their_numbers() {
 
 #[test]
 fn bad_scripts_are_refused_in_one_line() {
-    const CALLS: &str = "a call: one of creat, mkdir, write, append, fsync, fdatasync, sync, rename, link, symlink, \
-                         unlink, rmdir, truncate, fallocate, setxattr, removexattr, chmod, chown, utimes, put, erase, batch";
+    const CALLS: &str = "a call: one of creat, mkdir, write, append, fsync, fdatasync, sync, rename, link, \
+                         symlink, unlink, rmdir, truncate, fallocate, setxattr, removexattr, chmod, \
+                         chown, utimes, put, erase, batch";
     for (line, word, expected) in [
         ("crate /a", "crate", CALLS),
         ("Sync", "Sync", CALLS),
@@ -195,7 +196,8 @@ fn bad_scripts_are_refused_in_one_line() {
         (
             "fallocate /a punch 0 1",
             "punch",
-            "MODE, one of allocate, keep-size, punch-hole, zero-range, zero-range-keep-size, collapse-range, insert-range",
+            "MODE, one of allocate, keep-size, punch-hole, zero-range, zero-range-keep-size, collapse-range, \
+             insert-range",
         ),
         ("chown /a root 0", "root", "UID, a number below 4294967295, or -1 to leave it as it is"),
         ("chown /a 0 4294967295", "4294967295", "GID, a number below 4294967295, or -1 to leave it as it is"),
@@ -229,8 +231,8 @@ fn messages_stay_short_and_scripts_have_an_end() {
 
 #[test]
 fn every_call_is_in_the_document() {
-    // A bar inside a table is escaped.
-    let text = include_str!("../../../../docs/crash-model.md").replace("\\|", "|");
+    // Markdown escapes a bar inside a table.
+    let text = include_str!("../../../../docs/scripts.md").replace("\\|", "|");
     for (name, arguments) in USAGE {
         let line = format!("`{name} {arguments}").trim_end().to_owned() + "`";
         assert!(text.contains(&line), "{line}");

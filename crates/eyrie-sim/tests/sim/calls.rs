@@ -1,4 +1,4 @@
-//! Every call: what it does, and an error of it.
+//! Every call: its effect, and one error.
 
 use eyrie::{Kind, Posix, PosixExt};
 use eyrie_sim::script::{Call, Script, bytes};
@@ -131,7 +131,7 @@ fn calls_do_what_they_say() {
 }
 
 #[test]
-fn nothing_is_made_before_it_is_asked_for() {
+fn calls_run_when_their_result_is_taken() {
     on_volume(|files| {
         let script = Script::parse("test", b"creat /a\nunlink /b\ncreat /c").unwrap();
         let done: Vec<bool> = script.run(files).map(|done| done.result.is_ok()).take(2).collect();
@@ -142,7 +142,7 @@ fn nothing_is_made_before_it_is_asked_for() {
 }
 
 #[test]
-fn what_a_full_volume_does_not_take_is_an_error() {
+fn write_to_a_full_volume_fails() {
     on_volume(|files| {
         let lines = run(files, "creat /a\nwrite /a 0 100M 1\nappend /a 100 1");
         assert_eq!(
@@ -153,7 +153,7 @@ fn what_a_full_volume_does_not_take_is_an_error() {
 }
 
 #[test]
-fn an_append_writes_up_to_the_largest_size_and_then_fails() {
+fn append_stops_at_the_largest_size() {
     on_volume(|files| {
         let largest = i64::MAX as u64;
         let lines = run(files, &format!("creat /a\ntruncate /a {}\nappend /a 9 1", largest - 4));

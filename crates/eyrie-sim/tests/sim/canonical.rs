@@ -1,7 +1,7 @@
 //! Canonical trees: equal for equal contents, different after any one change.
 
 use eyrie::{Files, Kind, Posix, PosixExt};
-use eyrie_sim::canonical::{self, Include};
+use eyrie_sim::canonical::{self, CanonicalParts};
 
 use crate::{on_volume, run, succeed};
 
@@ -23,7 +23,7 @@ creat \"/a b\\n\"
 ";
 
 fn text(files: &Files) -> String {
-    canonical::text(files, "/", Include::default()).unwrap()
+    canonical::text(files, "/", CanonicalParts::default()).unwrap()
 }
 
 fn after(script: &str) -> String {
@@ -53,7 +53,8 @@ fn a_tree_is_told_in_the_order_of_paths() {
 /dev char-device mode=0620 uid=0 gid=0 links=1 device=0x103
 /dir directory mode=0711 uid=0 gid=0 links=3 xattr=user.b=\"1 2\"
 /dir-b file mode=0600 uid=5 gid=6 links=1 {empty}
-/dir/a file mode=0644 uid=0 gid=0 links=2 size=5100 xxh3={hash:032x} xattr=user.a=\"\" xattr=\"user.c=d\"=\"\\xff\"
+/dir/a file mode=0644 uid=0 gid=0 links=2 size=5100 xxh3={hash:032x} \
+xattr=user.a=\"\" xattr=\"user.c=d\"=\"\\xff\"
 /dir/inner directory mode=0755 uid=0 gid=0 links=2
 /dir/inner/link symlink mode=0777 uid=0 gid=0 links=1 target=../a
 /dir/inner/same same=/dir/a
@@ -157,7 +158,7 @@ fn times_are_told_if_asked_for() {
         let before = text(files);
         succeed(files, "utimes /a 1 3.5");
         assert_eq!(text(files), before);
-        let timed = canonical::text(files, "/", Include { times: true }).unwrap();
+        let timed = canonical::text(files, "/", CanonicalParts { times: true }).unwrap();
         assert!(timed.contains("/a file mode=0644 uid=0 gid=0 links=1 mtime=3.500000000 size=0"), "{timed}");
         assert!(timed.starts_with("/ directory mode=0755 uid=0 gid=0 links=2 mtime=-3\n"), "{timed}");
     });
@@ -170,7 +171,7 @@ fn a_tree_is_the_same_wherever_it_is() {
             files,
             "mkdir /x\nmkdir /y\nmkdir /y/z\ncreat /x/a\ncreat /y/z/a\ncreat /x/b\nlink /x/b /y/z/b",
         );
-        let at = |root| canonical::text(files, root, Include::default());
+        let at = |root| canonical::text(files, root, CanonicalParts::default());
         assert_eq!(at("/x").unwrap(), at("y/z//").unwrap());
         let file = at("/x/a").unwrap();
         assert!(file.starts_with("/ file ") && file.lines().count() == 1, "{file}");
@@ -181,7 +182,7 @@ fn a_tree_is_the_same_wherever_it_is() {
 
 #[test]
 fn the_example_of_the_document_is_right() {
-    let document = include_str!("../../../../docs/crash-model.md");
+    let document = include_str!("../../../../docs/scripts.md");
     let (_, scripts) = document.split_once("## Scripts").unwrap();
     let (scripts, trees) = scripts.split_once("## Canonical trees").unwrap();
     let block = |text: &'static str| text.split("```\n").nth(1).unwrap();

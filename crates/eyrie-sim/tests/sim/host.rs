@@ -5,13 +5,13 @@ use std::ffi::OsString;
 use std::path::Path;
 
 use eyrie::{FallocateMode, Host, Posix, PosixExt};
-use eyrie_sim::canonical::{self, Include};
-use eyrie_sim::script::{Call, Generator, Mix, Script};
+use eyrie_sim::canonical::{self, CanonicalParts};
+use eyrie_sim::script::{Call, CallGenerator, CallMix, Script};
 use tempfile::TempDir;
 
 use crate::{directory, on_volume, run};
 
-/// A directory of the host that must be on tmpfs, where root may do all that scripts do; `None` elsewhere.
+/// A directory of the host on a tmpfs, where root may make all calls of scripts. `None` elsewhere.
 fn host() -> Option<(TempDir, Host)> {
     let is_tmpfs = |path: &Path| rustix::fs::statfs(path).is_ok_and(|stat| stat.f_type == 0x0102_1994);
     let dir = directory();
@@ -22,20 +22,20 @@ fn host() -> Option<(TempDir, Host)> {
     host_at(dir)
 }
 
-/// A directory of the host as a file system for scripts; `None` unless root asks.
+/// A directory of the host as a file system for scripts. `None` unless root runs the test.
 fn host_at(dir: TempDir) -> Option<(TempDir, Host)> {
     if !rustix::process::geteuid().is_root() {
         eprintln!("skipped: only root can compare");
         return None;
     }
-    // As the volume has it, in all tests of this process.
+    // Volumes have no umask. The umask belongs to the process, so all tests here run without one.
     rustix::process::umask(rustix::fs::Mode::empty());
     let host = Host::new(dir.path()).unwrap();
     host.chmod("/", 0o755).unwrap();
     Some((dir, host))
 }
 
-/// Whether the host keeps the extended attributes that scripts are drawn with.
+/// True if the host keeps the extended attributes of random scripts.
 fn has_xattrs(host: &Host) -> bool {
     host.write("/probe", "").unwrap();
     let set = ["user.a", "trusted.a"].map(|name| host.setxattr("/probe", name, b"", eyrie::XattrMode::Set));
@@ -47,13 +47,13 @@ fn has_xattrs(host: &Host) -> bool {
     all
 }
 
-/// Whether it is a fallocate that tmpfs does not have.
+/// True if the call is a fallocate that a tmpfs does not have.
 fn shifts_or_zeroes(call: &Call) -> bool {
     use FallocateMode::{Allocate, KeepSize, PunchHole};
     matches!(call, Call::Fallocate { mode, .. } if !matches!(mode, Allocate | KeepSize | PunchHole))
 }
 
-/// Runs the script of a seed on the host and on a volume, and counts how many calls of each name failed and succeeded.
+/// Runs the script of a seed on the host and on a volume, and counts the failures and successes of each call.
 fn compare(script: &Script, seed: u64, host: &Host, counts: &mut BTreeMap<&'static str, [u32; 2]>) {
     let run_on_host = script.run(host).map(|done| {
         let name = done.line.call.name();
@@ -66,8 +66,8 @@ fn compare(script: &Script, seed: u64, host: &Host, counts: &mut BTreeMap<&'stat
             assert_eq!(&done.to_string(), expected, "seed {seed}");
         }
         let text = |tree: eyrie::Result<String>| tree.unwrap();
-        let expected = text(canonical::text(host, "/", Include::default()));
-        assert_eq!(text(canonical::text(files, "/", Include::default())), expected, "seed {seed}");
+        let expected = text(canonical::text(host, "/", CanonicalParts::default()));
+        assert_eq!(text(canonical::text(files, "/", CanonicalParts::default())), expected, "seed {seed}");
     });
 }
 
@@ -76,12 +76,12 @@ fn random_scripts_give_the_same_on_a_volume_and_on_the_host() {
     let mut counts = BTreeMap::new();
     for seed in 0..100 {
         let Some((_dir, host)) = host() else { return };
-        let mix = Mix { keys: false, xattrs: has_xattrs(&host), fallocate: true };
+        let mix = CallMix { keys: false, xattrs: has_xattrs(&host), fallocate: true };
         let script: Script =
-            Generator::new(seed, mix).filter(|call| !shifts_or_zeroes(call)).take(400).collect();
+            CallGenerator::new(seed, mix).filter(|call| !shifts_or_zeroes(call)).take(400).collect();
         compare(&script, seed, &host, &mut counts);
     }
-    // A comparison of failures alone, or of successes, would say little.
+    // A call that always fails, or always succeeds, tests little.
     counts.remove("sync");
     assert!(
         counts.len() >= 15 && counts.values().all(|counts| *counts.iter().min().unwrap() > 20),
@@ -99,15 +99,16 @@ fn every_fallocate_gives_the_same_where_the_host_has_it() {
             eprintln!("skipped: the file system of temporary files has not all modes");
             return;
         }
-        let mix = Mix { keys: false, xattrs: false, fallocate: true };
+        let mix = CallMix { keys: false, xattrs: false, fallocate: true };
         let on_files = ["creat", "write", "append", "truncate", "fallocate"];
-        let calls = Generator::new(seed, mix).filter(|call| on_files.contains(&call.name())).map(on_blocks);
+        let calls =
+            CallGenerator::new(seed, mix).filter(|call| on_files.contains(&call.name())).map(on_blocks);
         compare(&calls.take(200).collect(), seed, &host, &mut counts);
     }
     assert!(counts["fallocate"].iter().all(|count| *count > 300), "{counts:?}");
 }
 
-/// The same call on one of few files, and on whole blocks if it takes no others.
+/// The same call on one of a few files; on whole blocks if it takes no others.
 fn on_blocks(mut call: Call) -> Call {
     let blocks = |bytes: u64| bytes.next_multiple_of(4096).min(16 << 10);
     match &mut call {
@@ -126,7 +127,7 @@ fn on_blocks(mut call: Call) -> Call {
     call
 }
 
-/// A file in the root, of which there are three.
+/// A file in the root, one of three.
 fn on_few(path: &mut OsString) {
     *path = Path::new("/").join(Path::new(path).file_name().unwrap()).into();
 }
@@ -141,8 +142,8 @@ fn keys_are_on_the_host_what_they_are_in_a_volume() {
     on_volume(|files| {
         assert_eq!(run(files, text), on_host);
         let tree = |tree: eyrie::Result<String>| tree.unwrap();
-        let found = tree(canonical::text(files, "/s", Include::default()));
-        assert_eq!(found, tree(canonical::text(&host, "/s", Include::default())));
+        let found = tree(canonical::text(files, "/s", CanonicalParts::default()));
+        assert_eq!(found, tree(canonical::text(&host, "/s", CanonicalParts::default())));
         assert!(found.contains("/%kv%k%2F1 file"), "{found}");
     });
 }

@@ -7,10 +7,10 @@ mod canonical;
 mod host;
 
 use eyrie::{Credentials, Files, Volume};
-use eyrie_sim::script::{Script, Target};
+use eyrie_sim::script::{Script, ScriptTarget};
 use tempfile::TempDir;
 
-/// A directory in memory where there is such a thing; removed at the end.
+/// A temporary directory, in memory if possible.
 fn directory() -> TempDir {
     tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
 }
@@ -26,14 +26,14 @@ fn on_volume<T>(work: impl FnOnce(&Files) -> T) -> T {
     result
 }
 
-/// What a run of `text` prints.
-fn run<T: Target>(target: &T, text: &str) -> Vec<String> {
+/// The printed results of `text`.
+fn run<T: ScriptTarget>(target: &T, text: &str) -> Vec<String> {
     let script = Script::parse("test", text.as_bytes()).unwrap();
     script.run(target).map(|done| done.to_string()).collect()
 }
 
-/// Runs `text`, all of which must succeed.
-fn succeed<T: Target>(target: &T, text: &str) {
+/// Runs `text`. All calls must succeed.
+fn succeed<T: ScriptTarget>(target: &T, text: &str) {
     for line in run(target, text) {
         assert!(line.ends_with(" = 0"), "{line}");
     }

@@ -1,18 +1,21 @@
-//! Power fails while a volume is made: there is none yet, or a whole one.
+//! Power fails during the creation of a volume: afterwards there is no volume, or a whole one.
 
 use std::collections::BTreeSet;
 
 use eyrie_engine::scm::Scm;
 use eyrie_engine::volume::Volume;
 use eyrie_engine::{Error, Kind, ObjectId};
-use eyrie_medium::{Choice, CrashImage, CrashPoint, CrashPoints, Event, Medium, Plan, Recorder, Site};
+use eyrie_faults::{
+    CrashImage, CrashPoint, CrashPoints, Event, FaultPlan, Recorder, Site, crash_medium, traced,
+};
+use eyrie_medium::Medium;
 
-use super::Failure;
+use super::CaseFailure;
 use super::volumes::{BORN, OWNER, VOLUME_BYTES, options};
 use eyrie_sim::compare::{Tree, tree};
-use eyrie_sim::explore::{self, Counts, Limits};
+use eyrie_sim::explore::{Counts, CrashFailure, Images, Limits};
 
-/// A volume with tables, and a volume with a root, has returned.
+/// Marks: the volume has its tables; the volume has its root.
 const HAS_TABLES: u64 = 1;
 const HAS_ROOT: u64 = 2;
 
@@ -21,37 +24,34 @@ type Examine<'a> = dyn Fn(&CrashPoint, Medium) -> Result<(), String> + 'a;
 fn explore(
     case: &str,
     events: &[Event],
-    plan: &Plan,
+    plan: &FaultPlan,
     dropped: Option<Site>,
     limits: Limits,
     examine: &Examine<'_>,
-) -> Result<Counts, Box<Failure>> {
+) -> Result<Counts, Box<CaseFailure>> {
     let mut counts = Counts::default();
     let mut points = CrashPoints::new(&vec![0; VOLUME_BYTES as usize], events).expect("memory");
     while let Some(point) = points.next() {
-        let mut images = 0;
-        let mut next = Some(Vec::new());
-        while let Some(script) = next.filter(|_| images < limits.images) {
-            images += 1;
-            let image = CrashImage::new(point.pending.clone(), script.clone()).with(plan.clone());
-            let medium = Medium::image(points.base(), image.clone()).expect("memory");
+        let mut images = Images::new(limits, point.after);
+        while let Some(picks) = images.next_picks() {
+            let image = CrashImage::of(&point, picks.clone()).with(plan.clone());
+            let medium = crash_medium(points.base(), image.clone()).expect("memory");
             examine(&point, medium).map_err(|what| {
-                let before = explore::Failure::before(what);
-                let crash = explore::Failure { after: point.after, picks: script, ..before };
-                Box::new(Failure { case: case.into(), dropped, crash })
+                let crash = CrashFailure { after: point.after, picks, ..CrashFailure::before(what) };
+                Box::new(CaseFailure { case: case.into(), dropped, crash })
             })?;
-            let choices: Vec<Choice> = image.choices();
-            next = CrashImage::next_script(&choices);
+            images.add_choices(&image.choices());
         }
+        let images = images.opened();
         counts += Counts { points: 1, images, ..Counts::default() };
     }
     Ok(counts)
 }
 
-/// The volume has its tables once it was made, and its root from then on or not yet.
-fn tables(plan: &Plan) -> (Vec<Event>, ObjectId) {
+/// Records the creation of a volume's tables and of its root.
+fn tables(plan: &FaultPlan) -> (Vec<Event>, ObjectId) {
     let recorder = Recorder::of(plan.clone());
-    let medium = Medium::traced(VOLUME_BYTES, recorder.clone()).expect("memory");
+    let medium = traced(VOLUME_BYTES, recorder.clone()).expect("memory");
     let mut volume = Volume::create_on(medium, &options()).expect("a new volume");
     recorder.mark(HAS_TABLES);
     let place = volume.space().allocate_header().expect("room");
@@ -87,24 +87,25 @@ fn examine_whole(point: &CrashPoint, medium: Medium, empty: &Tree) -> Result<(),
     }
 }
 
-/// Crashes everywhere in the creation of a volume, without what `dropped` does; also the points that were met.
+/// Crashes everywhere in the creation of a volume, without the point `dropped`. Returns the counts and the
+/// points that were met.
 ///
 /// # Errors
-/// The first image that is not as it must be.
+/// The first image that is wrong.
 ///
 /// # Panics
-/// If no volume can be made.
+/// Panics if no volume can be made.
 pub fn explore_creation(
     dropped: Option<Site>,
     limits: Limits,
-) -> Result<(Counts, BTreeSet<Site>), Box<Failure>> {
-    let plan = Plan::without(dropped);
+) -> Result<(Counts, BTreeSet<Site>), Box<CaseFailure>> {
+    let plan = FaultPlan::without(dropped);
     let (events, root) = tables(&plan);
     let mut counts = explore("creation of tables", &events, &plan, dropped, limits, &|point, medium| {
         examine_tables(point, medium, root)
     })?;
     let recorder = Recorder::of(plan.clone());
-    let medium = Medium::traced(VOLUME_BYTES, recorder.clone()).expect("memory");
+    let medium = traced(VOLUME_BYTES, recorder.clone()).expect("memory");
     let engine = Scm::create_on(medium, &options(), OWNER, BORN).expect("a new volume");
     recorder.mark(HAS_ROOT);
     let (events, empty) = (recorder.take(), tree(&engine));

@@ -1,25 +1,25 @@
-//! Bytes that a checksum is of, damaged one by one: the volume is refused, or it is as it was.
+//! Each byte under a checksum is damaged in turn: the volume must refuse to open, or keep its contents.
 
 use std::mem::offset_of;
 use std::ops::Range;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use eyrie_engine::scm::Scm;
 use eyrie_engine::volume::layout::{SUPERBLOCKS, Superblock, VOLUME_PAGE, VolumePage};
 use eyrie_engine::volume::{REDO_SLOT_BYTES, REDO_SLOTS, redo_slot};
-use eyrie_medium::{Medium, Plan, Recorder};
+use eyrie_faults::{FaultPlan, Recorder, traced_from};
 use eyrie_sim::compare::{difference, tree};
+use eyrie_sim::explore::caught;
 
-use super::{Volume, cases};
+use super::{CaseVolume, cases};
 
-/// A volume, and where in it are bytes that a checksum is of.
-pub struct Damage {
-    volume: Volume,
+/// A volume, and a range of its bytes that a checksum covers.
+pub struct ChecksumDamage {
+    volume: CaseVolume,
     covered: Range<usize>,
 }
 
-/// Every structure with a checksum: copies of the superblock, a saved allocator, redo records.
-pub fn all() -> Vec<Damage> {
+/// Every structure with a checksum: both superblocks, a saved allocator, redo records.
+pub fn all() -> Vec<ChecksumDamage> {
     let mut all = Vec::new();
     for volume in cases::volumes() {
         let copies =
@@ -33,29 +33,28 @@ pub fn all() -> Vec<Damage> {
         let saved = word(offset_of!(VolumePage, saved_addr));
         let saved = saved..saved + word(offset_of!(VolumePage, saved_bytes));
         let covered = copies.into_iter().chain(slots).chain([saved]);
-        all.extend(covered.map(|covered| Damage { volume: volume.clone(), covered }));
+        all.extend(covered.map(|covered| ChecksumDamage { volume: volume.clone(), covered }));
     }
     all
 }
 
-impl Damage {
-    /// Damages one byte after the other of those that are not zero, and opens the volume with this plan.
+impl ChecksumDamage {
+    /// Damages each byte that is not zero in turn, and opens the volume with this plan.
     ///
     /// # Errors
-    /// The first byte whose damage is believed.
-    pub fn explore(&self, plan: &Plan) -> Result<(), String> {
+    /// The first damage that went unnoticed.
+    pub fn explore(&self, plan: &FaultPlan) -> Result<(), String> {
         self.covered.clone().filter(|&at| self.volume.image[at] != 0).try_for_each(|at| {
-            let opened = catch_unwind(AssertUnwindSafe(|| self.open(at, plan)));
-            opened
-                .unwrap_or_else(|_| Err("a panic".to_string()))
+            caught(|| self.open(at, plan))
+                .unwrap_or_else(Err)
                 .map_err(|what| format!("volume {:?}, the byte at {at:#x} damaged: {what}", self.volume.name))
         })
     }
 
-    fn open(&self, at: usize, plan: &Plan) -> Result<(), String> {
+    fn open(&self, at: usize, plan: &FaultPlan) -> Result<(), String> {
         let mut image = self.volume.image.to_vec();
         image[at] ^= 0xff;
-        let medium = Medium::traced_from(&image, Recorder::of(plan.clone())).expect("memory");
+        let medium = traced_from(&image, Recorder::of(plan.clone())).expect("memory");
         let Ok(engine) = Scm::open_on(medium) else { return Ok(()) };
         if let Some(what) = difference(&tree(&engine), &tree(&*self.volume.model)) {
             return Err(what);

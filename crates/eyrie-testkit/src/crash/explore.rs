@@ -1,24 +1,24 @@
-//! Every crash of a case.
+//! Explores all crashes of a case.
 
 use std::fmt;
 
-use eyrie_medium::Site;
+use eyrie_faults::Site;
 use eyrie_sim::explore::{self, Counts, Limits};
 
 use super::Case;
 
-/// A crash that left what it must not leave. Everything that [`replay`] needs is in its one line.
+/// A crash that left a wrong volume. Its message has all numbers that [`replay`] needs.
 #[derive(Clone, Debug)]
-pub struct Failure {
+pub struct CaseFailure {
     /// The case.
     pub case: String,
     /// The point that was left out on purpose.
     pub dropped: Option<Site>,
     /// The crash.
-    pub crash: explore::Failure,
+    pub crash: explore::CrashFailure,
 }
 
-impl fmt::Display for Failure {
+impl fmt::Display for CaseFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(site) = self.dropped {
             write!(f, "without {site}: ")?;
@@ -27,25 +27,25 @@ impl fmt::Display for Failure {
     }
 }
 
-impl std::error::Error for Failure {}
+impl std::error::Error for CaseFailure {}
 
 impl Case {
-    /// Crashes everywhere, and opens every image.
+    /// Crashes everywhere and opens every image.
     ///
     /// # Errors
-    /// The first image that is not as it must be.
-    pub fn explore(&self, dropped: Option<Site>, limits: Limits) -> Result<Counts, Box<Failure>> {
-        let failure = |crash| Box::new(Failure { case: self.to_string(), dropped, crash });
-        let broken = |what| failure(explore::Failure::before(what));
+    /// The first image that is wrong.
+    pub fn explore(&self, dropped: Option<Site>, limits: Limits) -> Result<Counts, Box<CaseFailure>> {
+        let failure = |crash| Box::new(CaseFailure { case: self.to_string(), dropped, crash });
+        let broken = |what| failure(explore::CrashFailure::before(what));
         let run = self.run(dropped).map_err(broken)?;
         run.explore(limits, &mut |_| true).map_err(failure)
     }
 }
 
-/// Opens one image of one crash again, the one that a [`Failure`] tells; what is wrong with it, if something is.
+/// Opens the image of a [`CaseFailure`] again. Returns the fact that is wrong, or `None`.
 ///
 /// # Errors
-/// When the case has no such image, or does not run.
+/// Fails if the case has no such image, or does not run.
 pub fn replay(
     case: &Case,
     dropped: Option<Site>,

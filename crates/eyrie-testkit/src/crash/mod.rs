@@ -1,27 +1,27 @@
-//! The crash run: power fails at every write and barrier of an Op, inside closing, opening and recovery too.
+//! The crash run: power fails at every write and barrier of an Op, and inside close, open and recovery.
 //!
-//! A [`Case`] starts from a small [`Volume`] and does something on a traced medium; [`Case::explore`] opens every image
-//! that a crash can leave and that recovery can tell apart. Each must open, be sound ([`check`](eyrie_engine::check)),
-//! hold what the model holds before or after the Op in flight, after every Op that had returned, and be usable.
-//! [`cases`] are complete lists; [`plant`] leaves out one point of the engine at a time, which some case must notice; [`damage`] has
-//! cases of bytes that a checksum is of.
+//! A [`Case`] starts from a small [`CaseVolume`] and runs on a recorded medium. [`Case::explore`] opens every
+//! image that a crash can leave and that recovery can tell apart. Each must open, be sound
+//! ([`check`](eyrie_engine::check)) and be usable. It must hold the effect of every Op that had returned, and
+//! the Op in flight whole or not at all. [`cases`] are complete lists. [`plant`] leaves out one point of the
+//! engine at a time, which some case must notice. [`damage`] changes bytes that a checksum covers.
 //!
-//! Two things may be seen of an Op in flight without the rest of it: the modification time of a file whose bytes it was
-//! about to change, and its change time with it.
+//! A crash may leave two things of a write in flight without the rest of it: the modification time and the
+//! change time of its file.
 
 pub mod cases;
-mod change;
 mod creation;
 pub mod damage;
 mod explore;
+mod path_op;
 pub mod plant;
 mod ranges;
 mod run;
 mod set_ids;
 mod volumes;
 
-pub use change::Change;
 pub use creation::explore_creation;
-pub use explore::{Failure, replay};
-pub use run::{Act, Case, Opening};
-pub use volumes::Volume;
+pub use explore::{CaseFailure, replay};
+pub use path_op::PathOp;
+pub use run::{Case, CaseAct, Opening};
+pub use volumes::CaseVolume;

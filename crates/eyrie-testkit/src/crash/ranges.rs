@@ -2,15 +2,11 @@
 
 use eyrie_engine::FallocateMode;
 
-use super::Change;
-use super::cases::{append, set_size, write};
+use super::PathOp;
+use super::path_op::{append, fallocate, set_size, write};
 
-pub(super) fn fallocate(path: &str, mode: FallocateMode, offset: u64, length: u64) -> Change {
-    Change::Fallocate { path: path.into(), mode, offset, length }
-}
-
-/// Two, the second of which uses the storage that the first gave, or had.
-pub(super) fn again() -> [[Change; 2]; 4] {
+/// Pairs of Ops. The second reuses storage that the first one freed or allocated.
+pub(super) fn again() -> [[PathOp; 2]; 4] {
     use FallocateMode::{Allocate, CollapseRange, InsertRange, PunchHole, ZeroRange};
     [
         [fallocate("tree", ZeroRange, 4096, 8192), write("tree", 5000, 100)],
@@ -20,8 +16,8 @@ pub(super) fn again() -> [[Change; 2]; 4] {
     ]
 }
 
-/// Of files that are small, trees, sparse, and have storage that was never written.
-pub(super) fn ranges() -> Vec<Change> {
+/// Ops on small files, trees, sparse files, and files with storage that was never written.
+pub(super) fn ranges() -> Vec<PathOp> {
     use FallocateMode::{
         Allocate, CollapseRange, InsertRange, KeepSize, PunchHole, ZeroRange, ZeroRangeKeepSize,
     };
@@ -37,7 +33,6 @@ pub(super) fn ranges() -> Vec<Change> {
         set_size("reserved", 9000),
         set_size("reserved", 30_000),
         fallocate("tree", Allocate, 30_000, 30_000),
-        fallocate("tree", KeepSize, 30_000, 30_000),
         fallocate("tree", PunchHole, 9000, 20_000),
         fallocate("tree", PunchHole, 0, 1 << 40),
         fallocate("tree", ZeroRange, 100, 10_000),

@@ -1,62 +1,63 @@
-//! One run on a traced medium: what was stored and fenced, and what the model held meanwhile.
+//! Records the run of a case: its events, beside the states of the model.
 
 use std::fmt;
 
 use eyrie_engine::scm::Scm;
 use eyrie_engine::{Applied, AttributeChange, Engine, Error, Kind, Model, Op, Result, Time};
-use eyrie_medium::{Medium, Recorder, Rule, Site, epoch};
+use eyrie_faults::{CrashRule, Recorder, Site, traced_from};
+use eyrie_medium::epoch;
 
-use super::change::Resolved;
-use super::{Change, Volume};
+use super::path_op::apply;
+use super::{CaseVolume, PathOp};
 use eyrie_sim::compare::{Tree, difference, tree};
-use eyrie_sim::explore::Run;
+use eyrie_sim::explore::TracedRun;
 
-/// Something that a run does.
+/// An act of a run.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Act {
+pub enum CaseAct {
     /// An Op.
-    Op(Change),
-    /// Reserves so many ids that nobody uses; in another thread, if `elsewhere`.
+    Op(PathOp),
+    /// Reserves ids that nobody uses.
     Reserve {
-        /// How many.
+        /// Number of ids.
         count: usize,
-        /// Whether another thread does it.
+        /// True if another thread reserves them.
         elsewhere: bool,
     },
-    /// Takes an extent of so many bytes that nobody uses, in another thread.
+    /// Allocates an extent of so many bytes in another thread, which leaks it.
     AllocateElsewhere(u64),
-    /// Takes a generation that nobody uses, in another thread.
+    /// Takes a generation in another thread, which does not use it.
     GenerationElsewhere,
-    /// Closes the volume; nothing follows.
+    /// Closes the volume. It is the last act.
     Close,
 }
 
-/// How a case opens its volume.
+/// The moment at which a case opens its volume.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Opening {
     /// Before power may fail.
     Before,
-    /// While it may.
+    /// While power may fail.
     Traced,
-    /// While it may, in another thread than the rest.
+    /// While power may fail, in another thread than the rest.
     Elsewhere,
 }
 
-/// A volume and what is done to it.
+/// A volume and the acts on it.
 #[derive(Clone)]
 pub struct Case {
-    /// What it starts from.
-    pub volume: Volume,
-    /// How it is opened.
+    /// The volume.
+    pub volume: CaseVolume,
+    /// The moment of the open.
     pub opening: Opening,
-    /// What is done.
-    pub acts: Vec<Act>,
+    /// The acts.
+    pub acts: Vec<CaseAct>,
 }
 
 impl Case {
-    /// The Ops `changes`, one after the other.
-    pub fn ops(volume: &Volume, changes: &[Change]) -> Case {
-        let acts = changes.iter().cloned().map(Act::Op).collect();
+    /// A case of Ops, one after the other.
+    pub fn ops(volume: &CaseVolume, changes: &[PathOp]) -> Case {
+        let acts = changes.iter().cloned().map(CaseAct::Op).collect();
         Case { volume: volume.clone(), opening: Opening::Before, acts }
     }
 }
@@ -65,15 +66,6 @@ impl fmt::Display for Case {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "volume {:?}, opened {:?}, {:?}", self.volume.name, self.opening, self.acts)
     }
-}
-
-/// Applies an Op to both, and gives back ids that it did not use.
-pub(super) fn apply(engine: &Scm, model: &Model, resolved: &Resolved) -> (Result<Applied>, Result<Applied>) {
-    let decoded = resolved.record.decode();
-    let actual = engine.apply(&decoded.op());
-    let expected = model.apply(&decoded.op());
-    resolved.reserved.iter().for_each(|reserved| reserved.settle(engine));
-    (actual, expected)
 }
 
 fn elsewhere<T: Send>(work: impl FnOnce() -> T + Send) -> T {
@@ -87,13 +79,13 @@ fn reserve(engine: &Scm, count: usize) {
 }
 
 impl Case {
-    /// Runs it, without what `dropped` does.
+    /// Runs the case without the point `dropped`.
     ///
     /// # Errors
-    /// When the engine does not do what the model does.
-    pub fn run(&self, dropped: Option<Site>) -> std::result::Result<Run, String> {
+    /// Fails if the engine and the model differ.
+    pub fn run(&self, dropped: Option<Site>) -> std::result::Result<TracedRun, String> {
         let recorder = Recorder::without(dropped);
-        let medium = Medium::traced_from(&self.volume.image, recorder.clone()).expect("memory");
+        let medium = traced_from(&self.volume.image, recorder.clone()).expect("memory");
         let opened = match self.opening {
             Opening::Before | Opening::Traced => Scm::open_on(medium),
             Opening::Elsewhere => elsewhere(|| Scm::open_on(medium)),
@@ -114,19 +106,19 @@ impl Case {
             let time = Time::new(1000 + index as i64, 7);
             let mut times_only = None;
             match act {
-                Act::Op(change) => times_only = perform(open, &model, change, time)?,
-                Act::Reserve { count, elsewhere: false } => reserve(open, *count),
-                Act::Reserve { count, elsewhere: true } => elsewhere(|| reserve(open, *count)),
-                Act::AllocateElsewhere(bytes) => {
+                CaseAct::Op(change) => times_only = perform(open, &model, change, time)?,
+                CaseAct::Reserve { count, elsewhere: false } => reserve(open, *count),
+                CaseAct::Reserve { count, elsewhere: true } => elsewhere(|| reserve(open, *count)),
+                CaseAct::AllocateElsewhere(bytes) => {
                     elsewhere(|| open.volume().space().allocate(*bytes).map(drop)).expect("room");
                 }
-                Act::GenerationElsewhere => drop(elsewhere(|| open.volume().generation())),
-                Act::Close => engine.take().map_or(Ok(()), Scm::close).expect("sound"),
+                CaseAct::GenerationElsewhere => drop(elsewhere(|| open.volume().generation())),
+                CaseAct::Close => engine.take().map_or(Ok(()), Scm::close).expect("sound"),
             }
             recorder.mark(index as u64 + 1);
             early.push(times_only);
             states.push(tree(&model));
-            // Grace periods pass, so that the next Op reuses what this one freed.
+            // Ends the grace periods, so that the next Op reuses the storage that this one freed.
             for _ in 0..3 {
                 epoch::advance();
             }
@@ -138,8 +130,8 @@ impl Case {
         }
         let (events, plan) = (recorder.take(), recorder.plan().clone());
         let durable = (0..states.len()).collect();
-        Ok(Run {
-            rule: Rule::Lines,
+        Ok(TracedRun {
+            rule: CrashRule::Lines,
             base,
             events,
             states,
@@ -152,11 +144,11 @@ impl Case {
     }
 }
 
-/// Performs one Op; what may be seen of it early.
+/// Applies one Op. Returns the state that a crash may leave besides those before and after it.
 fn perform(
     engine: &Scm,
     model: &Model,
-    change: &Change,
+    change: &PathOp,
     time: Time,
 ) -> std::result::Result<Option<Tree>, String> {
     let resolved = change.resolve(engine, time).map_err(|error| format!("reserve: {error}"))?;
@@ -164,7 +156,7 @@ fn perform(
     let early = resolved.written.map(|id| {
         let model = model.fork();
         let change = AttributeChange { modified: Some(time), ..AttributeChange::default() };
-        // What cannot be written has no times to be seen either.
+        // A file that cannot be written gets no times either.
         let _ = model.apply(&Op::SetAttributes { id, change, time });
         tree(&model)
     });

@@ -1,28 +1,27 @@
-//! The cases of writes that take set-id bits: the bits go with the bytes or not at all.
+//! The cases of writes that clear set-id bits: the bits and the bytes change together or not at all.
 
 use eyrie_engine::{AttributeChange, FallocateMode, SetIds};
 
-use super::cases::{append, file, set_size, write};
-use super::ranges::fallocate;
-use super::{Change, Volume};
+use super::path_op::{append, fallocate, file, set_size, write};
+use super::{CaseVolume, PathOp};
 
 /// Files with all set-id bits: small ones, large ones and one with a tree.
-pub(super) fn privileged() -> Volume {
+pub(super) fn privileged() -> CaseVolume {
     let files =
         [file("a", 100), file("b", 5000), file("c", 24), file("tree", 40_000), write("tree", 9000, 100)];
     let modes = ["a", "b", "c", "tree"].map(|path| {
         let change = AttributeChange { mode: Some(0o6755), ..AttributeChange::default() };
-        Change::SetAttributes { path: path.into(), change }
+        PathOp::SetAttributes { path: path.into(), change }
     });
-    Volume::after("set ids", true, &[&files[..], &modes].concat())
+    CaseVolume::after("set ids", true, &[&files[..], &modes].concat())
 }
 
-/// Changes of their bytes and owners, each by a user who takes the bits.
-pub(super) fn changes() -> Vec<Change> {
+/// Changes of bytes and owners, each by a user whose change clears the bits.
+pub(super) fn changes() -> Vec<PathOp> {
     let own = |path: &str, mode| {
         let set_ids = SetIds::DropAsMember;
         let change = AttributeChange { mode, set_ids, uid: Some(7), ..AttributeChange::default() };
-        Change::SetAttributes { path: path.into(), change }
+        PathOp::SetAttributes { path: path.into(), change }
     };
     let writes = [
         write("c", 8, 8),
@@ -49,7 +48,7 @@ pub(super) fn changes() -> Vec<Change> {
         fallocate("tree", FallocateMode::CollapseRange, 4096, 8192),
         fallocate("tree", FallocateMode::InsertRange, 8192, 4096),
     ];
-    let by_user = |change, set_ids| Change::ByUser { change: Box::new(change), set_ids };
+    let by_user = |change, set_ids| PathOp::ByUser { change: Box::new(change), set_ids };
     let strangers = writes.iter().cloned().map(|change| by_user(change, SetIds::DropAsStranger));
     let member = by_user(write("tree", 4096, 8), SetIds::DropAsMember);
     strangers.chain([member, own("a", None), own("b", Some(0o6744))]).collect()

@@ -1,4 +1,4 @@
-//! The volumes that are damaged.
+//! The sound volumes that images are made from.
 
 use std::fs::File;
 use std::io::Write;
@@ -14,60 +14,60 @@ use rustix::fs::{MemfdFlags, memfd_create};
 use super::survey::Survey;
 use crate::crash::cases;
 
-/// Zeros behind a volume, for images that are longer than it, in bytes.
+/// Zeros behind a volume, in bytes, for images that are longer than it.
 pub(super) const BEHIND_BYTES: u64 = 16 * PAGE_SIZE;
 
-/// A sound volume, in memory that images of it share.
-pub struct Base {
+/// A sound volume. Its images share its memory.
+pub struct BaseVolume {
     /// Its name, for reports.
     pub name: &'static str,
     /// Its bytes.
     pub bytes: Arc<[u8]>,
-    /// What it holds.
+    /// Its contents.
     pub model: Arc<Model>,
     pub(super) survey: Survey,
-    /// Its bytes and some zeros.
+    /// Its bytes, and zeros behind them.
     file: File,
 }
 
-impl Base {
-    pub(super) fn new(volume: crate::crash::Volume) -> std::io::Result<Base> {
+impl BaseVolume {
+    pub(super) fn new(volume: crate::crash::CaseVolume) -> std::io::Result<BaseVolume> {
         let mut file = File::from(memfd_create("base", MemfdFlags::CLOEXEC)?);
         file.write_all(&volume.image)?;
         file.set_len(volume.image.len() as u64 + BEHIND_BYTES)?;
         let survey = Survey::of(&volume.image);
-        Ok(Base { name: volume.name, bytes: volume.image, model: volume.model, survey, file })
+        Ok(BaseVolume { name: volume.name, bytes: volume.image, model: volume.model, survey, file })
     }
 
-    /// Where the root and the size are of the file of this name in the root, in bytes.
+    /// Offset of the hot copy of the file with this name in the root: its root pointer and size.
     ///
     /// # Panics
-    /// If there is none.
+    /// Panics if there is no such file.
     pub fn hot_copy(&self, name: &[u8]) -> u64 {
         self.survey.hot_copies[name]
     }
 
-    /// A byte of a structure in use, as its place.
+    /// Offset of some byte of a structure in use.
     pub(super) fn somewhere(&self, random: &mut SmallRng) -> u64 {
         let (at, len) = *self.survey.structures.choose(random).expect("every volume has structures");
         at + random.random_range(0..len)
     }
 
-    /// A medium that holds it. Nothing that is stored to it comes here.
+    /// A private copy of the volume as a medium.
     pub fn copy(&self) -> Medium {
         self.medium(self.bytes.len() as u64)
     }
 
-    /// A medium of `len` bytes that holds the volume, and zeros behind it. Nothing that is stored to it comes here.
+    /// A private copy of `len` bytes as a medium: the volume, and zeros behind it.
     pub(super) fn medium(&self, len: u64) -> Medium {
         Medium::copy_of(&self.file, len).expect("memory")
     }
 }
 
-/// All of them.
+/// All base volumes.
 ///
 /// # Panics
-/// If there is no memory for them.
-pub fn bases() -> Vec<Base> {
-    cases::volumes().into_iter().map(|volume| Base::new(volume).expect("memory")).collect()
+/// Panics if there is no memory for them.
+pub fn bases() -> Vec<BaseVolume> {
+    cases::volumes().into_iter().map(|volume| BaseVolume::new(volume).expect("memory")).collect()
 }

@@ -1,8 +1,9 @@
-//! Damages, each of which knows something of the format.
+//! Damages that know the format.
 
 use std::mem::offset_of;
 
-use eyrie_engine::object::pointer::{Class, Extent, Pointer};
+use eyrie_engine::extent::{Class, Extent};
+use eyrie_engine::object::pointer::Pointer;
 use eyrie_engine::volume::layout::{CLEAN_MARK, SUPERBLOCKS, Superblock};
 use eyrie_engine::volume::{REDO_SLOTS, redo_slot};
 use eyrie_medium::{Addr, PAGE_SIZE};
@@ -10,7 +11,7 @@ use rand::Rng;
 use rand::rngs::SmallRng;
 use rand::seq::IndexedRandom;
 
-use super::{Base, Image};
+use super::{BaseVolume, Image};
 
 const HEADER_BYTES: u64 = 256;
 /// Greatest height of a tree.
@@ -18,33 +19,34 @@ const HEIGHT: u64 = 6;
 /// Slots of a node.
 const FANOUT: u64 = 512;
 
-/// One thing that is wrong. Places and lengths are in bytes from the start of the volume.
+/// One damage. Offsets and lengths are in bytes from the start of the volume.
 #[expect(missing_docs, reason = "the variants say it")]
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Damage {
-    /// A bit is the other.
+    /// Flips a bit.
     Flip { at: u64, bit: u8 },
-    /// A word is another: absurd, or one that belongs elsewhere.
+    /// Overwrites a word with an absurd value, or with one from elsewhere.
     Word { at: u64, value: u64 },
-    /// Bytes are where others were, and the others where they were.
+    /// Exchanges two ranges.
     Swap { a: u64, b: u64, len: u64 },
-    /// Bytes are there a second time, in place of others.
+    /// Copies a range over another.
     Copy { from: u64, to: u64, len: u64 },
-    /// Every slot of a node holds the same pointer.
+    /// Fills a node with one pointer.
     Fill { node: u64, value: u64 },
-    /// A file whose tree is as high as can be, and leads to the same few pages again and again; these begin at `page`.
+    /// Gives a file a tree of the greatest height that leads to the same few pages again and again. The pages
+    /// begin at `page`.
     Bomb { file: u64, page: u64, leaves: bool },
-    /// A redo record that nobody wrote.
+    /// Writes a redo record that no commit wrote.
     Redo { slot: usize, words: Vec<(u64, u64)> },
-    /// The segment is shorter, or longer.
+    /// Makes the segment shorter or longer.
     Length { len: u64 },
-    /// The mark of a clean close is gone.
+    /// Clears the mark of a clean close.
     Unclean,
 }
 
 impl Damage {
-    /// A damage of `base`.
-    pub fn draw(random: &mut SmallRng, base: &Base) -> Damage {
+    /// Draws a damage of `base`.
+    pub fn draw(random: &mut SmallRng, base: &BaseVolume) -> Damage {
         let survey = &base.survey;
         let bytes = base.bytes.len() as u64;
         match random.random_range(0..100) {
@@ -65,7 +67,7 @@ impl Damage {
                 let ids = if survey.ids.is_empty() { &survey.counts } else { &survey.ids };
                 let (at, like) = (*ids.choose(random).expect("counts"), *ids.choose(random).expect("counts"));
                 let stored = word_of(base, at);
-                // A slot keeps where its record is.
+                // A slot keeps the offset of its record.
                 let value = if random.random() { id(random, base) } else { word_of(base, like) };
                 Damage::Word { at, value: stored & 0xff << 56 | value & !(0xff << 56) }
             }
@@ -94,7 +96,7 @@ impl Damage {
         }
     }
 
-    /// Does it.
+    /// Applies the damage.
     pub fn apply(&self, image: &mut Image<'_>) {
         match *self {
             Damage::Flip { at, bit } => {
@@ -146,14 +148,14 @@ fn bomb(image: &mut Image<'_>, file: u64, page: u64, leaves: bool) {
     image.write_word(file + 8, i64::MAX as u64);
 }
 
-fn word_of(base: &Base, at: u64) -> u64 {
+fn word_of(base: &BaseVolume, at: u64) -> u64 {
     let mut word = [0; 8];
     word.copy_from_slice(&base.bytes[at as usize..][..8]);
     u64::from_le_bytes(word)
 }
 
-/// A word that is absurd, or belongs elsewhere.
-fn word(random: &mut SmallRng, base: &Base) -> u64 {
+/// An absurd word, or one from elsewhere.
+fn word(random: &mut SmallRng, base: &BaseVolume) -> u64 {
     let bytes = base.bytes.len() as u64;
     match random.random_range(0..10) {
         0 => 0,
@@ -169,8 +171,8 @@ fn word(random: &mut SmallRng, base: &Base) -> u64 {
     }
 }
 
-/// A pointer in place of the one at `at`: to another structure, to what contains it, or to nowhere.
-fn pointer(random: &mut SmallRng, base: &Base, at: u64) -> u64 {
+/// A pointer in place of the one at `at`: to another structure, to its own container, or to nowhere.
+fn pointer(random: &mut SmallRng, base: &BaseVolume, at: u64) -> u64 {
     let survey = &base.survey;
     let old = Pointer::from_raw(word_of(base, at));
     let to = |random: &mut SmallRng, extent: Extent| {
@@ -188,7 +190,7 @@ fn pointer(random: &mut SmallRng, base: &Base, at: u64) -> u64 {
             let class = Class::from_raw(random.random_range(1..=Class::COUNT)).expect("a class");
             to(random, Extent { addr: Addr::from_raw(place), class })
         }
-        // The page that it is in: a cycle.
+        // A pointer to its own page makes a cycle.
         3 => to(random, Extent { addr: Addr::from_raw(at).align_down(PAGE_SIZE), class: Class::PAGE }),
         4 => {
             let class = old.extent().map_or(Class::PAGE, |extent| extent.class);
@@ -199,8 +201,8 @@ fn pointer(random: &mut SmallRng, base: &Base, at: u64) -> u64 {
     }
 }
 
-/// The id of an object, of any kind.
-fn id(random: &mut SmallRng, base: &Base) -> u64 {
+/// The id of some object.
+fn id(random: &mut SmallRng, base: &BaseVolume) -> u64 {
     let header = *base.survey.headers.choose(random).expect("every volume has a root");
     let place = match random.random_range(0..4) {
         0 => header + HEADER_BYTES * random.random_range(0..4),
@@ -210,8 +212,8 @@ fn id(random: &mut SmallRng, base: &Base) -> u64 {
     place + random.random_range(0..9)
 }
 
-/// Pages, halves of pages or headers in each other's places.
-fn move_bytes(random: &mut SmallRng, base: &Base) -> Damage {
+/// Moves pages, halves of pages or headers to each other's places.
+fn move_bytes(random: &mut SmallRng, base: &BaseVolume) -> Damage {
     let bytes = base.bytes.len() as u64;
     let survey = &base.survey;
     let len = *[PAGE_SIZE, PAGE_SIZE / 2, HEADER_BYTES].choose(random).expect("three");
@@ -224,7 +226,7 @@ fn move_bytes(random: &mut SmallRng, base: &Base) -> Damage {
     match random.random_range(0..3) {
         0 => Damage::Swap { a, b, len },
         1 if len == HEADER_BYTES => {
-            // An empty slot comes to life, or a live one dies.
+            // An empty slot becomes live, or a live one empty.
             let other = a + HEADER_BYTES * random.random_range(1..8);
             Damage::Swap { a, b: other, len }
         }
@@ -232,8 +234,8 @@ fn move_bytes(random: &mut SmallRng, base: &Base) -> Damage {
     }
 }
 
-/// A node that leads to the same place everywhere: more paths than could ever be walked.
-fn fill(random: &mut SmallRng, base: &Base) -> Damage {
+/// A node that leads to the same place everywhere has more paths than a walk can visit.
+fn fill(random: &mut SmallRng, base: &BaseVolume) -> Damage {
     match base.survey.nodes.choose(random) {
         Some(&(node, _)) => {
             let value = match random.random_range(0..3) {
@@ -247,7 +249,7 @@ fn fill(random: &mut SmallRng, base: &Base) -> Damage {
     }
 }
 
-fn superblock(random: &mut SmallRng, base: &Base) -> Damage {
+fn superblock(random: &mut SmallRng, base: &BaseVolume) -> Damage {
     let copy = SUPERBLOCKS[random.random_range(0..2)].offset();
     let fields = [
         offset_of!(Superblock, sequence),

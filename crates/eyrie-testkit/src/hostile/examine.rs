@@ -1,4 +1,4 @@
-//! Does with an image what a program may do with a volume, whatever it is answered.
+//! Uses an image as any program might use a volume. Errors are fine; panics and hangs are not.
 
 use std::collections::HashSet;
 
@@ -9,24 +9,24 @@ use eyrie_engine::{
 };
 use eyrie_medium::Medium;
 
-/// Most objects that are looked at.
+/// Objects to read, at most.
 const MOST_OBJECTS: usize = 2000;
-/// Most entries of a directory that are listed at a time.
+/// Entries of a directory to list at a time, at most.
 const MOST_ENTRIES: usize = 4000;
-/// Most bytes of an object that are read from either end, and from each of its pieces.
+/// Bytes to read at either end of an object and in each of its pieces, at most.
 const MOST_BYTES: usize = 16 << 10;
-/// Most pieces of a file that are looked for.
+/// Pieces of a file to look for, at most.
 const MOST_PIECES: usize = 16;
-/// Objects that are changed.
+/// Objects to change.
 const CHANGED: usize = 6;
 
 const NOW: Time = Time { seconds: 7000, nanoseconds: 7 };
 const OWNER: Owner = Owner { mode: 0o644, uid: 1, gid: 1 };
 
-/// How far an image let itself be used.
+/// Result of the use of an image.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Examined {
-    /// It is no volume, or so the engine said.
+    /// The engine refused to open it.
     Refused,
     /// A check found something.
     Broken,
@@ -34,7 +34,8 @@ pub enum Examined {
     Sound,
 }
 
-/// Opens what is on `medium`, reads everything that can be reached, checks it, changes something, and closes it.
+/// Opens the volume on `medium`, reads all reachable objects, checks them, changes some, and closes the
+/// volume.
 pub fn examine(medium: Medium) -> Examined {
     let Ok(engine) = Scm::open_on(medium) else { return Examined::Refused };
     let found = walk(&engine);
@@ -50,14 +51,14 @@ pub fn examine(medium: Medium) -> Examined {
 }
 
 /// An entry of a directory.
-struct Entry {
+struct ListedEntry {
     dir: ObjectId,
     name: Vec<u8>,
     id: ObjectId,
 }
 
-/// Reads what the root leads to; the entries that were found.
-fn walk(engine: &Scm) -> Vec<Entry> {
+/// Reads everything below the root, and returns the entries.
+fn walk(engine: &Scm) -> Vec<ListedEntry> {
     let mut seen = HashSet::from([engine.root()]);
     let (mut found, mut at) = (Vec::new(), 0);
     let mut id = engine.root();
@@ -67,11 +68,11 @@ fn walk(engine: &Scm) -> Vec<Entry> {
             let mut count = 0;
             let _ = engine.list(id, 0, &mut |entry| {
                 count += 1;
-                found.push(Entry { dir: id, name: entry.name.to_vec(), id: entry.id });
+                found.push(ListedEntry { dir: id, name: entry.name.to_vec(), id: entry.id });
                 count < MOST_ENTRIES
             });
         }
-        // What two directories name, or a directory names twice, is looked at once.
+        // A damaged directory may name an object twice, and two directories may name one. Each is read once.
         loop {
             let Some(entry) = found.get(at) else { return found };
             at += 1;
@@ -114,8 +115,8 @@ fn look_at(engine: &Scm, id: ObjectId) {
     }
 }
 
-/// Applies a few Ops to what was found.
-fn change(engine: &Scm, found: &[Entry]) {
+/// Applies a few Ops to the entries.
+fn change(engine: &Scm, found: &[ListedEntry]) {
     let time = NOW;
     let root = engine.root();
     let file = create(engine, root, b"\x01file", Kind::File, Content::Bytes(&[7; 5000]));
@@ -123,7 +124,7 @@ fn change(engine: &Scm, found: &[Entry]) {
     let directories = found.iter().filter(|entry| entry.id.is_directory()).take(CHANGED / 2);
     let step = (found.len() / CHANGED).max(1);
     for (number, entry) in directories.chain(found.iter().step_by(step).take(CHANGED)).enumerate() {
-        let Entry { dir: from, ref name, id } = *entry;
+        let ListedEntry { dir: from, ref name, id } = *entry;
         let apply = |op: Op<'_>| _ = engine.apply(&op);
         let new = [b'\x02', number as u8];
         match id.kind() {

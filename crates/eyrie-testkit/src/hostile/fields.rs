@@ -1,21 +1,21 @@
 //! Every field of the format, with values that it never has in a sound volume.
 //!
-//! The tables of `docs/format.md` say where the fields are. A test compares the rows here with those tables.
+//! The tables of `docs/format.md` have the offsets. A test compares the rows here with those tables.
 
 use std::collections::BTreeMap;
 
-use super::{Base, Image};
+use super::{BaseVolume, Image};
 
 const DESCRIPTION: &str = include_str!("../../../../docs/format.md");
 
-/// A value that a field cannot have.
+/// Values that a field never has.
 #[derive(Clone, Copy, Debug)]
 pub enum Impossible {
-    /// These values. A check must notice each of them where the field counts.
+    /// Values that a check must notice where the field is in use.
     Noticed(&'static [u64]),
-    /// These values, which a reader passes over or takes for something else that is sound, for this reason.
+    /// Values that a reader ignores or takes for other sound ones, with the reason.
     Passed(&'static [u64], &'static str),
-    /// None: every value is possible, or has no meaning, for this reason.
+    /// No value: each is possible or meaningless, with the reason.
     None(&'static str),
 }
 
@@ -154,7 +154,7 @@ pub const STRUCTURES: &[Structure] = &[
             ("changed_nanoseconds", Passed(&[SECOND, 0xffff_ffff], "it may follow the modification time")),
             ("parent_or_device", Passed(&[1, ALL], "only directories and devices have one")),
             ("xattr_root", Noticed(&[1, 2, ALL])),
-            ("time_epoch", NUMBER),
+            ("times_version", NUMBER),
             ("reserved", Noticed(&[1])),
         ],
     ),
@@ -228,7 +228,7 @@ pub const STRUCTURES: &[Structure] = &[
         &[
             ("seconds", SECONDS),
             ("nanoseconds", Passed(&[SECOND, 0xffff_ffff], "one of the two stamps does not count")),
-            ("epoch", NUMBER),
+            ("times_version", NUMBER),
         ],
     ),
     (
@@ -268,20 +268,20 @@ const SEALED_FEATURE: Impossible = Noticed(&[1, ALL]);
 const NO_SEGMENT: Impossible = None("a volume of version 1 has no further segment");
 const SAVED: Impossible = Passed(&[0, 1, ALL], "what is free follows from the objects if it is in doubt");
 
-/// Where a field is in its structure: the first bit, and how many.
+/// Place of a field in its structure.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Place {
+pub struct FieldPlace {
     /// Bits from the start of the structure.
     pub bit: u64,
-    /// Bits that it has.
+    /// Number of bits.
     pub bits: u64,
 }
 
-/// The fields in the tables of the description, by structure and name.
+/// The fields in the tables of `docs/format.md`, by structure and name.
 ///
 /// # Panics
-/// If a table has a row that is none.
-pub fn described() -> BTreeMap<(&'static str, &'static str), Place> {
+/// Panics if a row of a table is malformed.
+pub fn described() -> BTreeMap<(&'static str, &'static str), FieldPlace> {
     let mut found = BTreeMap::new();
     let (mut heading, mut unit) = ("", 0);
     for line in DESCRIPTION.lines() {
@@ -296,14 +296,14 @@ pub fn described() -> BTreeMap<(&'static str, &'static str), Place> {
         } else if unit > 0 && !line.starts_with("| ---") {
             let cells: Vec<_> = line.trim_matches('|').split('|').map(str::trim).collect();
             let number = |cell: &str| cell.parse::<u64>().expect("a number") * unit;
-            let place = Place { bit: number(cells[1]), bits: number(cells[2]) };
+            let place = FieldPlace { bit: number(cells[1]), bits: number(cells[2]) };
             found.insert((heading, cells[0].trim_matches('`')), place);
         }
     }
     found
 }
 
-/// A field of a volume with a value that it never has in a sound one.
+/// A volume with an impossible value in one field.
 pub struct Broken<'b> {
     /// The structure and the field.
     pub name: (&'static str, &'static str),
@@ -315,8 +315,8 @@ pub struct Broken<'b> {
     pub image: Image<'b>,
 }
 
-/// `base` with every impossible value of every field, each in at most `most` places.
-pub fn broken(base: &Base, most: usize) -> impl Iterator<Item = Broken<'_>> {
+/// All images of `base` with an impossible value in one field, at most `most` for each value.
+pub fn broken(base: &BaseVolume, most: usize) -> impl Iterator<Item = Broken<'_>> {
     let places = described();
     let rows =
         STRUCTURES.iter().flat_map(|(structure, fields)| fields.iter().map(move |row| (*structure, row)));
@@ -339,11 +339,17 @@ pub fn broken(base: &Base, most: usize) -> impl Iterator<Item = Broken<'_>> {
     })
 }
 
-/// `base` with `value` in the field of a structure at `at`; nothing where that changes nothing.
-fn with<'b>(base: &'b Base, structure: &str, at: u64, place: Place, value: u64) -> Option<Image<'b>> {
+/// `base` with `value` in a field of the structure at `at`. `None` if the field has that value already.
+fn with<'b>(
+    base: &'b BaseVolume,
+    structure: &str,
+    at: u64,
+    place: FieldPlace,
+    value: u64,
+) -> Option<Image<'b>> {
     let mut image = Image::new(base);
     let copies: &[u64] = match structure {
-        // The newer copy counts, and both are checked alike.
+        // The newer superblock is used, but a check reads both.
         "Superblock" => &[0, eyrie_medium::PAGE_SIZE],
         _ => &[0],
     };

@@ -1,4 +1,4 @@
-//! An image: a volume and what is different in it.
+//! Images: a base volume and its edits.
 
 use std::mem::offset_of;
 
@@ -6,27 +6,28 @@ use eyrie_engine::volume::layout::{SUPERBLOCKS, Superblock, VOLUME_PAGE, VolumeP
 use eyrie_engine::volume::{REDO_SLOTS, redo_slot};
 use eyrie_medium::{Addr, Medium, PAGE_SIZE};
 
-use super::Base;
+use super::BaseVolume;
 use super::base::BEHIND_BYTES;
 
-/// A volume that is no longer what it was.
+/// A volume with edits.
 pub struct Image<'b> {
-    /// What it was.
-    pub base: &'b Base,
+    /// The volume without the edits.
+    pub base: &'b BaseVolume,
     len: u64,
-    /// Offsets and bytes, the later the more they count.
+    /// Offsets and bytes. Later edits win.
     edits: Vec<(u64, Vec<u8>)>,
 }
 
 impl<'b> Image<'b> {
-    /// `base` as it is.
-    pub fn new(base: &'b Base) -> Image<'b> {
+    /// `base` without edits.
+    pub fn new(base: &'b BaseVolume) -> Image<'b> {
         Image { base, len: base.bytes.len() as u64, edits: Vec::new() }
     }
 
-    /// The image that `bytes` describe: which of `bases`, with right checksums or not, then an offset (4 bytes, modulo the
-    /// length) and a byte for each difference. `None` if there are too few to say which.
-    pub fn of_delta(bases: &'b [Base], bytes: &[u8]) -> Option<Image<'b>> {
+    /// Builds an image from the bytes of a fuzzer: a byte selects one of `bases` and the state of the
+    /// checksums; then each edit is an offset (4 bytes, modulo the length) and a byte. Returns `None` if the
+    /// first byte is missing.
+    pub fn of_delta(bases: &'b [BaseVolume], bytes: &[u8]) -> Option<Image<'b>> {
         let (&first, rest) = bytes.split_first()?;
         let mut image = Image::new(bases.get(usize::from(first >> 1) % bases.len().max(1))?);
         for difference in rest.as_chunks::<5>().0 {
@@ -39,38 +40,39 @@ impl<'b> Image<'b> {
         Some(image)
     }
 
-    /// Its size in bytes.
+    /// Size in bytes.
     pub fn len(&self) -> u64 {
         self.len
     }
 
-    /// Whether it has no bytes.
+    /// True if the image has no bytes.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Cuts it, or extends it with zeros, to whole pages: at least two of them, and at most a few more than there were.
+    /// Truncates the image, or extends it with zeros. The size is rounded to whole pages: at least two, and
+    /// at most a few more than the base has.
     pub fn set_len(&mut self, len: u64) {
         let most = self.base.bytes.len() as u64 + BEHIND_BYTES;
         self.len = len.next_multiple_of(PAGE_SIZE).clamp(2 * PAGE_SIZE, most);
     }
 
-    /// Changes bytes; those behind the end do not show.
+    /// Edits bytes. Those behind the end do not show.
     pub fn write(&mut self, at: u64, bytes: &[u8]) {
         self.edits.push((at, bytes.to_vec()));
     }
 
-    /// Changes a word.
+    /// Edits a word.
     pub fn write_word(&mut self, at: u64, word: u64) {
         self.write(at, &word.to_le_bytes());
     }
 
-    /// What is different, the later the more it counts; some may be behind the end.
+    /// The edits. Later ones win; some may lie behind the end.
     pub(super) fn edits(&self) -> impl Iterator<Item = (u64, &[u8])> {
         self.edits.iter().map(|(at, bytes)| (*at, &bytes[..]))
     }
 
-    /// Some of its bytes; zeros behind its end.
+    /// Reads bytes. Those behind the end are zeros.
     pub fn read(&self, at: u64, len: u64) -> Vec<u8> {
         let mut bytes = vec![0; len as usize];
         let overlay = |bytes: &mut [u8], from: u64, source: &[u8]| {
@@ -85,17 +87,17 @@ impl<'b> Image<'b> {
         bytes
     }
 
-    /// A word.
+    /// Reads a word.
     pub fn word(&self, at: u64) -> u64 {
         let mut word = [0; 8];
         word.copy_from_slice(&self.read(at, 8));
         u64::from_le_bytes(word)
     }
 
-    /// A medium that holds it.
+    /// A medium that holds the image.
     ///
     /// # Panics
-    /// If there is no memory.
+    /// Panics if there is no memory.
     pub fn medium(&self) -> Medium {
         let medium = self.base.medium(self.len);
         for (at, bytes) in &self.edits {
@@ -106,12 +108,12 @@ impl<'b> Image<'b> {
         medium
     }
 
-    /// All of its bytes.
+    /// All bytes of the image.
     pub fn to_bytes(&self) -> Vec<u8> {
         self.read(0, self.len)
     }
 
-    /// Makes every checksum of the format right for what it is said to cover, wherever that is possible.
+    /// Recomputes every checksum of the format over the bytes that it covers, where that is possible.
     pub fn mend_checksums(&mut self) {
         for place in SUPERBLOCKS {
             let block = self.read(place.offset(), PAGE_SIZE);

@@ -1,25 +1,26 @@
-//! What can be read of a volume, sound or not.
+//! The readable objects of a volume, sound or not.
 
 use std::collections::{BTreeMap, HashSet};
 
 use eyrie_engine::{Engine, Time};
 
-use eyrie_sim::compare::{Include, Node, Path, object};
+use eyrie_sim::compare::{TreeNode, TreeParts, TreePath, object};
 
-/// Most entries that are looked at.
+/// Entries to read, at most.
 const MOST_ENTRIES: usize = 4000;
-/// Largest object that is read, in bytes: no base has a larger one.
+/// Largest object to read, in bytes. No base has a larger one.
 const MOST_BYTES: u64 = 16 << 20;
 
-/// Everything that can be read whole, by path: what an object is by itself, whatever names and neighbours it has.
-pub fn readable(engine: &dyn Engine) -> BTreeMap<Path, Node> {
+/// All objects that can be read whole, by path. A node describes the object alone, not its names and
+/// neighbours.
+pub fn readable(engine: &dyn Engine) -> BTreeMap<TreePath, TreeNode> {
     let mut found = BTreeMap::new();
     let mut seen = HashSet::from([engine.root()]);
-    let mut waiting = vec![(engine.root(), Path::new())];
+    let mut waiting = vec![(engine.root(), TreePath::new())];
     let mut count = 0;
     while let Some((dir, path)) = waiting.pop() {
         let mut entries = Vec::new();
-        // What was shown before an error can be read.
+        // The entries before an error are readable.
         let _ = engine.list(dir, 0, &mut |entry| {
             entries.push((entry.name.to_vec(), entry.id));
             count += 1;
@@ -29,7 +30,7 @@ pub fn readable(engine: &dyn Engine) -> BTreeMap<Path, Node> {
             let mut path = path.clone();
             path.push(name);
             let small = engine.attributes(id).is_ok_and(|attributes| attributes.size <= MOST_BYTES);
-            let node = small.then(|| object(engine, id, Include::ALL));
+            let node = small.then(|| object(engine, id, TreeParts::ALL));
             if let Some(Ok(node)) = node {
                 found.insert(path.clone(), by_itself(node));
             }
@@ -41,12 +42,12 @@ pub fn readable(engine: &dyn Engine) -> BTreeMap<Path, Node> {
     found
 }
 
-/// Without what the loss of another object changes.
-fn by_itself(node: Node) -> Node {
-    let node = Node { links: 0, same_as: None, ..node };
+/// The node without the parts that the loss of another object changes.
+fn by_itself(node: TreeNode) -> TreeNode {
+    let node = TreeNode { links: 0, same_as: None, ..node };
     if node.kind == eyrie_engine::Kind::Directory {
         let none = Time::default();
-        return Node { size: 0, modified: none, changed: none, ..node };
+        return TreeNode { size: 0, modified: none, changed: none, ..node };
     }
     node
 }

@@ -1,16 +1,16 @@
-//! Repairs images on the host, as the command does.
+//! Repairs images on the host, as `eyrie fsck --repair` does.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::ops::Range;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
 use eyrie::{PagedOptions, Repair, Volume};
+use eyrie_sim::explore::caught;
 
-use super::{Base, Hostile, Image};
+use super::{BaseVolume, Hostile, Image};
 
-/// Reasons to refuse a repair that are right for some images: each is about the superblock, without which there is no repair.
+/// The acceptable reasons to refuse a repair. All concern the superblock, without which there is no repair.
 const REASONS: [&str; 4] = [
     "not an Eyrie volume",
     "newer format",
@@ -21,30 +21,26 @@ const REASONS: [&str; 4] = [
 /// Results of repairs. Counts are of images.
 #[derive(Default, Debug)]
 pub struct Repairs {
-    /// Those in which nothing was wrong.
+    /// Images without damage.
     pub sound: u64,
-    /// Those that are sound now.
+    /// Images that were repaired.
     pub repaired: u64,
-    /// Those that could not be repaired, by the reason that was told, which a user can do something about or accept.
+    /// Images that were refused, by the reason in the error.
     pub refused: BTreeMap<String, u64>,
-    /// Seeds whose repair failed without such a reason or panicked, or whose result is not sound, and what was told.
+    /// Seeds whose repair panicked, failed without a reason, or made an unsound volume, with the message.
     pub unsound: Vec<(u64, String)>,
 }
 
 /// Repairs the images of these seeds in a directory in memory.
 ///
 /// # Panics
-/// If the directory cannot be made.
-pub fn repairs(bases: &[Base], seeds: Range<u64>) -> Repairs {
+/// Panics if the directory cannot be made.
+pub fn repairs(bases: &[BaseVolume], seeds: Range<u64>) -> Repairs {
     let place = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).expect("a directory");
     let mut report = Repairs::default();
     for seed in seeds {
         let Hostile { image, .. } = Hostile::new(bases, seed);
-        let told = catch_unwind(AssertUnwindSafe(|| one(&image, place.path()))).unwrap_or_else(|panic| {
-            let text = panic.downcast_ref::<String>().map(String::as_str);
-            let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("?");
-            Err((false, format!("panic: {text}")))
-        });
+        let told = caught(|| one(&image, place.path())).unwrap_or_else(|panic| Err((false, panic)));
         match told {
             Ok(false) => report.sound += 1,
             Ok(true) => report.repaired += 1,
@@ -55,7 +51,8 @@ pub fn repairs(bases: &[Base], seeds: Range<u64>) -> Repairs {
     report
 }
 
-/// Repairs one image. Whether something was wrong with it; after a failure whether its reason can be accepted, and the reason.
+/// Repairs one image. Returns true if it was damaged. An error has the reason, and true if the reason is
+/// acceptable.
 fn one(image: &Image<'_>, place: &Path) -> Result<bool, (bool, String)> {
     let (damaged, sound) = (place.join("damaged"), place.join("sound"));
     for dir in [&damaged, &sound] {

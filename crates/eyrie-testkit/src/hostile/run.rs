@@ -11,24 +11,24 @@ use std::time::Duration;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
-use super::{Base, Damage, DiskBase, Examined, HostileDisk, Image, examine};
+use super::{BaseVolume, Damage, DiskBase, Examined, HostileDisk, Image, examine};
 
-/// What a single image may take. It takes less than a millisecond, but on a host with other things to do.
+/// Time for one image. It takes less than a millisecond, but the host may be busy.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The image of a seed.
 pub struct Hostile<'b> {
-    /// The volume, damaged.
+    /// The damaged volume.
     pub image: Image<'b>,
-    /// What was done to it.
+    /// Its damages.
     pub damages: Vec<Damage>,
-    /// Whether the checksums are right again.
+    /// True if the checksums are valid again.
     pub mended: bool,
 }
 
 impl<'b> Hostile<'b> {
-    /// Makes the image of `seed`: the same from the same bases.
-    pub fn new(bases: &'b [Base], seed: u64) -> Hostile<'b> {
+    /// Makes the image of `seed`. Equal bases and seeds give equal images.
+    pub fn new(bases: &'b [BaseVolume], seed: u64) -> Hostile<'b> {
         let mut random = SmallRng::seed_from_u64(seed);
         let mut image = Image::new(&bases[random.random_range(0..bases.len())]);
         let count = if random.random() { 1 } else { random.random_range(2..=5) };
@@ -45,24 +45,24 @@ impl<'b> Hostile<'b> {
     }
 }
 
-/// How many images let themselves be used how far.
+/// Counts of images by result.
 #[derive(Clone, Default, Debug)]
-pub struct Report {
+pub struct HostileReport {
     /// Images.
     pub images: u64,
-    /// Those that were refused.
+    /// Images that the engine refused to open.
     pub refused: u64,
-    /// Those in which a check found something.
+    /// Images in which a check found something.
     pub broken: u64,
-    /// Those that look sound.
+    /// Images in which a check found nothing.
     pub sound: u64,
-    /// Seeds at which something panicked.
+    /// Seeds that panicked.
     pub panicked: Vec<u64>,
 }
 
-impl Report {
-    /// The images of both.
-    pub(super) fn add(&mut self, other: &Report) {
+impl HostileReport {
+    /// Adds another report.
+    pub(super) fn add(&mut self, other: &HostileReport) {
         self.images += other.images;
         self.refused += other.refused;
         self.broken += other.broken;
@@ -71,10 +71,11 @@ impl Report {
     }
 }
 
-/// Examines the images of these seeds. `told` hears of each that is done.
+/// Examines the images of these seeds. `told` gets the report after each.
 ///
-/// If one takes so long that it must have been caught in it, the process ends, after a line with its seed.
-pub fn run(bases: &[Base], seeds: Range<u64>, told: impl FnMut(&Report)) -> Report {
+/// If one image takes longer than a minute, the process prints its seed and aborts, because it is caught in a
+/// loop.
+pub fn run(bases: &[BaseVolume], seeds: Range<u64>, told: impl FnMut(&HostileReport)) -> HostileReport {
     let examined = |seed| examine(Hostile::new(bases, seed).image.medium());
     let tell = |seed| {
         let Hostile { image, damages, .. } = Hostile::new(bases, seed);
@@ -84,7 +85,7 @@ pub fn run(bases: &[Base], seeds: Range<u64>, told: impl FnMut(&Report)) -> Repo
 }
 
 /// As [`run`], for disks.
-pub fn run_disks(bases: &[DiskBase], seeds: Range<u64>, told: impl FnMut(&Report)) -> Report {
+pub fn run_disks(bases: &[DiskBase], seeds: Range<u64>, told: impl FnMut(&HostileReport)) -> HostileReport {
     let examined = |seed| HostileDisk::new(bases, seed).examine();
     let tell = |seed| {
         let HostileDisk { base, damages, mended, .. } = HostileDisk::new(bases, seed);
@@ -97,9 +98,9 @@ fn run_each(
     seeds: Range<u64>,
     examined: impl Fn(u64) -> Examined,
     tell: impl Fn(u64) -> String,
-    mut told: impl FnMut(&Report),
-) -> Report {
-    let mut report = Report::default();
+    mut told: impl FnMut(&HostileReport),
+) -> HostileReport {
+    let mut report = HostileReport::default();
     let (now, (over, ended)) = (AtomicU64::new(seeds.start), channel::<()>());
     let (now, panics) = (&now, panics());
     thread::scope(|scope| {
@@ -126,7 +127,7 @@ fn run_each(
     report
 }
 
-/// Panics of this process so far: also those of threads that nobody asks how they ended.
+/// Panics of this process so far. Threads that nobody joins count, too.
 fn panics() -> &'static AtomicU64 {
     static PANICS: AtomicU64 = AtomicU64::new(0);
     static COUNTED: Once = Once::new();
@@ -140,7 +141,7 @@ fn panics() -> &'static AtomicU64 {
     &PANICS
 }
 
-/// Ends the process when one image takes all patience.
+/// Aborts the process if one image takes too long.
 fn watch(now: &AtomicU64, ended: &Receiver<()>) {
     let mut last = now.load(Ordering::Relaxed);
     while ended.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {

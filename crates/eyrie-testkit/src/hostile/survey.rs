@@ -1,15 +1,16 @@
-//! Where in a volume is what: so that damages can be aimed.
+//! A survey of a sound volume: the places of its structures, at which damages are aimed.
 
 use std::collections::{BTreeMap, HashMap};
 
+use eyrie_engine::extent::Extent;
 use eyrie_engine::object::collection::Collection;
 use eyrie_engine::object::collection::buckets::{BucketPlace, segment_slot, table_slots};
 use eyrie_engine::object::collection::layout::{Commit, LINK, slot_at};
-use eyrie_engine::object::header::{HEADER_BYTES, Header};
-use eyrie_engine::object::mfile;
-use eyrie_engine::object::pointer::{Extent, Pointer};
+use eyrie_engine::object::header::Header;
+use eyrie_engine::object::mfile::{self, FileTree};
+use eyrie_engine::object::pointer::Pointer;
 use eyrie_engine::scm::Scm;
-use eyrie_engine::volume::layout::{CHUNK_MAP, SUPERBLOCKS, VOLUME_PAGE, VolumePage};
+use eyrie_engine::volume::layout::{CHUNK_MAP, HEADER_BYTES, SUPERBLOCKS, VOLUME_PAGE, VolumePage};
 use eyrie_engine::volume::{REDO_SLOTS, Volume, redo_slot};
 use eyrie_engine::{Engine, ObjectId};
 use eyrie_medium::epoch::pin;
@@ -21,13 +22,13 @@ const HOT_COPY_BYTES: u64 = 24;
 const LINKS: u64 = 12;
 const PARENT: u64 = 40;
 const XATTR_ROOT: u64 = 48;
-/// Bytes of a bucket page.
+/// Size of a bucket page, in bytes.
 const BUCKET_BYTES: u64 = 2048;
 
 /// Places in a sound volume. All are offsets in bytes.
 #[derive(Default)]
 pub(super) struct Survey {
-    /// Structures that are in use: where, and how long.
+    /// Structures in use: offset and length.
     pub structures: Vec<(u64, u64)>,
     /// Words that hold a pointer.
     pub pointers: Vec<u64>,
@@ -35,9 +36,9 @@ pub(super) struct Survey {
     pub ids: Vec<u64>,
     /// Words that hold a count or a size.
     pub counts: Vec<u64>,
-    /// Hot copies of files: the root, then the size.
+    /// Hot copies of files: the root pointer, then the size.
     pub files: Vec<u64>,
-    /// The same of the objects that the root names.
+    /// Hot copies of the objects in the root, by name.
     pub hot_copies: HashMap<Vec<u8>, u64>,
     /// Headers of objects.
     pub headers: Vec<u64>,
@@ -45,11 +46,11 @@ pub(super) struct Survey {
     pub nodes: Vec<(u64, u8)>,
     /// Extents of objects.
     pub extents: Vec<Extent>,
-    /// The structures that count, by the headings of their tables in `docs/format.md`.
+    /// The structures in use, by the headings of their tables in `docs/format.md`.
     pub places: BTreeMap<&'static str, Vec<u64>>,
 }
 
-/// Where the hot copy of an object is that counts.
+/// Offset of the current hot copy of an object.
 fn hot_copy(medium: &Medium, id: ObjectId) -> u64 {
     let header = Header::of(id);
     let copy = header.selector(medium).expect("sound").hot_copy() as u64;
@@ -61,7 +62,7 @@ impl Survey {
         self.places.entry(structure).or_default().push(at);
     }
 
-    /// Looks at the volume with these bytes.
+    /// Surveys the volume with these bytes.
     pub(super) fn of(image: &[u8]) -> Survey {
         let medium = Medium::memory(image.len() as u64).expect("memory");
         drop(medium.write(Addr::NULL, image).expect("as long"));
@@ -154,7 +155,7 @@ impl Survey {
                 self.extents.push(extent);
                 Ok(())
             };
-            mfile::visit_storage(medium, hot.root, hot.size, &mut add).expect("sound");
+            mfile::visit_storage(medium, FileTree::of(header, &hot), &mut add).expect("sound");
             if hot.root.height() > 0 {
                 self.node(medium, hot.root.with_height(0), hot.root.height());
             }

@@ -1,58 +1,59 @@
-//! Runs images in several processes, because what they ask of the host, memory maps above all, is one lock in one process.
+//! Runs images in several processes. Threads of one process would wait for each other, because the kernel has
+//! one lock for the memory maps of a process.
 
 use std::io;
 use std::ops::Range;
 use std::process::{Child, Command, Stdio};
 
-use super::Report;
+use super::HostileReport;
 
-/// The parts of `seeds` that so many processes run.
+/// Splits `seeds` into `count` parts.
 fn parts(seeds: &Range<u64>, count: u64) -> Vec<Range<u64>> {
     let each = (seeds.end - seeds.start).div_ceil(count.max(1)).max(1);
     let starts = (seeds.start..seeds.end).step_by(each as usize);
     starts.map(|start| start..seeds.end.min(start + each)).collect()
 }
 
-impl Report {
-    /// The report as a line for the process that started this one.
+impl HostileReport {
+    /// The report as a line for the parent process.
     pub fn to_line(&self) -> String {
-        let Report { images, refused, broken, sound, panicked } = self;
+        let HostileReport { images, refused, broken, sound, panicked } = self;
         let panicked: Vec<String> = panicked.iter().map(u64::to_string).collect();
         format!("report {images} {refused} {broken} {sound} {}", panicked.join(" "))
     }
 
-    /// The report of a line of [`Report::to_line`].
-    pub fn of_line(line: &str) -> Option<Report> {
+    /// Parses a line of [`HostileReport::to_line`].
+    pub fn of_line(line: &str) -> Option<HostileReport> {
         let numbers: Option<Vec<u64>> =
             line.strip_prefix("report ")?.split_whitespace().map(|number| number.parse().ok()).collect();
         match numbers?[..] {
             [images, refused, broken, sound, ref panicked @ ..] => {
-                Some(Report { images, refused, broken, sound, panicked: panicked.to_vec() })
+                Some(HostileReport { images, refused, broken, sound, panicked: panicked.to_vec() })
             }
             _ => None,
         }
     }
 }
 
-/// Runs the images of these seeds in `count` processes, which `command` makes for a part each. Each ends its output with
-/// [`Report::to_line`].
+/// Runs the images of these seeds in `count` processes. `command` makes the command for a part. Each process
+/// ends its output with [`HostileReport::to_line`].
 ///
 /// # Errors
-/// When a process cannot be started, or dies.
+/// Fails if a process cannot be started, or dies.
 pub fn run_in_processes(
     seeds: &Range<u64>,
     count: u64,
     command: impl Fn(Range<u64>) -> Command,
-) -> io::Result<Report> {
+) -> io::Result<HostileReport> {
     let children: Vec<Child> = parts(seeds, count)
         .into_iter()
         .map(|part| command(part).stdout(Stdio::piped()).spawn())
         .collect::<io::Result<_>>()?;
-    let mut report = Report::default();
+    let mut report = HostileReport::default();
     for child in children {
         let output = child.wait_with_output()?;
         let text = String::from_utf8_lossy(&output.stdout);
-        let part = text.lines().last().and_then(Report::of_line);
+        let part = text.lines().last().and_then(HostileReport::of_line);
         report.add(&part.ok_or_else(|| io::Error::other("a process died in the middle"))?);
     }
     Ok(report)
@@ -71,9 +72,9 @@ mod tests {
 
     #[test]
     fn a_report_survives_its_line() {
-        let report = Report { images: 9, refused: 2, broken: 3, sound: 4, panicked: vec![7, 8] };
-        let same = Report::of_line(&report.to_line()).expect("a report");
+        let report = HostileReport { images: 9, refused: 2, broken: 3, sound: 4, panicked: vec![7, 8] };
+        let same = HostileReport::of_line(&report.to_line()).expect("a report");
         assert_eq!(same.to_line(), report.to_line());
-        assert!(Report::of_line("other").is_none());
+        assert!(HostileReport::of_line("other").is_none());
     }
 }

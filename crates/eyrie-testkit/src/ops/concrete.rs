@@ -1,28 +1,29 @@
-//! From steps to Ops.
+//! Turns steps into Ops.
 
 use std::collections::BTreeMap;
 
 use eyrie_engine::op::encode::{self, Decoded};
 use eyrie_engine::{AttributeChange, Content, Engine, Kind, ObjectId, Op, Result, SetIds};
 
-use super::{Action, Handle, Part, Start, Step};
+use super::{Action, BatchPart, InitialContent, ObjectHandle, OpStep};
 
-/// An Op that owns its parts, as a log would: encoded.
+/// An Op in its encoding, which owns all parts.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Record(Vec<u8>);
+pub struct OpRecord(Vec<u8>);
 
-impl Record {
-    /// Records `op`.
-    pub fn new(op: &Op<'_>) -> Record {
+impl OpRecord {
+    /// Encodes `op`.
+    pub fn new(op: &Op<'_>) -> OpRecord {
         let mut bytes = Vec::new();
         encode::encode(op, &mut bytes);
-        Record(bytes)
+        OpRecord(bytes)
     }
 
-    /// The Op, within what owns a batch's list.
+    /// The Op, within an owner of a batch's list.
     ///
     /// # Panics
-    /// If the Op was one that has no encoding (a batch within a batch, a time of a second or more of nanoseconds).
+    /// Panics if the Op has no encoding: a batch within a batch, or a time with a second or more of
+    /// nanoseconds.
     pub fn decode(&self) -> Decoded<'_> {
         encode::decode(&self.0).expect("what was encoded can be decoded").0
     }
@@ -32,60 +33,60 @@ impl Record {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Concrete {
     /// The Op.
-    pub record: Record,
-    /// Ids for the objects that it may make.
-    pub reserved: Vec<(Handle, ObjectId)>,
+    pub record: OpRecord,
+    /// Ids for the objects that it may create.
+    pub reserved: Vec<(ObjectHandle, ObjectId)>,
 }
 
-/// The objects of a run that are not gone.
+/// The existing objects of a run.
 #[derive(Clone, Debug)]
-pub struct Ids(BTreeMap<Handle, ObjectId>);
+pub struct Ids(BTreeMap<ObjectHandle, ObjectId>);
 
 impl Ids {
     /// Only the root.
     pub fn new(root: ObjectId) -> Ids {
-        Ids(BTreeMap::from([(Handle::ROOT, root)]))
+        Ids(BTreeMap::from([(ObjectHandle::ROOT, root)]))
     }
 
-    /// The id of an object; `None` if the object was never made or is gone.
-    pub fn get(&self, handle: Handle) -> Option<ObjectId> {
+    /// The id of an object. `None` if the object was never created or is gone.
+    pub fn get(&self, handle: ObjectHandle) -> Option<ObjectId> {
         self.0.get(&handle).copied()
     }
 
     /// Adds an object.
-    pub fn insert(&mut self, handle: Handle, id: ObjectId) {
+    pub fn insert(&mut self, handle: ObjectHandle, id: ObjectId) {
         self.0.insert(handle, id);
     }
 
-    /// Forgets what `engine` no longer has.
+    /// Removes the objects that `engine` no longer has.
     pub fn forget_stale(&mut self, engine: &dyn Engine) {
         self.0.retain(|_, id| engine.attributes(*id).is_ok());
     }
 
-    /// All objects, in the order in which they were made.
-    pub fn iter(&self) -> impl Iterator<Item = (Handle, ObjectId)> {
+    /// All objects in the order of their creation.
+    pub fn iter(&self) -> impl Iterator<Item = (ObjectHandle, ObjectId)> {
         self.0.iter().map(|(&handle, &id)| (handle, id))
     }
 
-    /// The Op of `step` for `engine`, which reserves ids for new objects. `None` if the step is none (an open, a close)
-    /// or names an object that there is not.
+    /// The Op of `step` for `engine`, which reserves ids for new objects. `None` if the step is an open or a
+    /// close, or names an object that does not exist.
     ///
     /// # Errors
-    /// What `engine` answers when an id is to be reserved.
-    pub fn instantiate(&self, step: &Step, engine: &dyn Engine) -> Result<Option<Concrete>> {
+    /// The engine's error if it cannot reserve an id.
+    pub fn instantiate(&self, step: &OpStep, engine: &dyn Engine) -> Result<Option<Concrete>> {
         if matches!(step.action, Action::Open { .. } | Action::Close { .. })
             || step.handles().into_iter().any(|handle| self.get(handle).is_none())
         {
             return Ok(None);
         }
-        let new = |part| Handle { step: step.number, part };
+        let new = |part| ObjectHandle { step: step.number, part };
         let mut reserved = Vec::new();
         match &step.action {
             Action::Create { kind, .. } => reserved.push((new(0), engine.reserve(*kind)?)),
             Action::Put { .. } => reserved.push((new(0), engine.reserve(Kind::File)?)),
             Action::Batch { parts, .. } => {
                 for (index, part) in parts.iter().enumerate() {
-                    if matches!(part, Part::Put { .. }) {
+                    if matches!(part, BatchPart::Put { .. }) {
                         reserved.push((new(index as u32), engine.reserve(Kind::File)?));
                     }
                 }
@@ -95,12 +96,12 @@ impl Ids {
         Ok(Some(Concrete { record: self.record(step, &reserved), reserved }))
     }
 
-    /// The Op of `step`, all of whose objects there are.
-    fn record(&self, step: &Step, reserved: &[(Handle, ObjectId)]) -> Record {
+    /// The Op of `step`. All its objects exist.
+    fn record(&self, step: &OpStep, reserved: &[(ObjectHandle, ObjectId)]) -> OpRecord {
         let time = step.time;
-        // Follows from the number, so that it changes nothing of what a seed draws.
+        // The mode follows from the number of the step, so that a seed draws the same steps with it.
         let set_ids = SetIds::ALL[step.number as usize % SetIds::ALL.len()];
-        let id = |handle: Handle| self.0[&handle];
+        let id = |handle: ObjectHandle| self.0[&handle];
         let new = |part| {
             let made = reserved.iter().find(|(handle, _)| handle.part == part);
             made.expect("an id is reserved for each new object").1
@@ -109,23 +110,23 @@ impl Ids {
             Action::Create { dir, name, kind, start, owner } => {
                 let bytes = content_bytes(kind, &start);
                 let content = match start {
-                    Start::Empty => Content::Empty,
-                    Start::Bytes(_) => Content::Bytes(&bytes),
-                    Start::Device(device) => Content::Device(device),
+                    InitialContent::Empty => Content::Empty,
+                    InitialContent::Bytes(_) => Content::Bytes(&bytes),
+                    InitialContent::Device(device) => Content::Device(device),
                 };
                 let (dir, name, id) = (id(dir), name.bytes(), new(0));
-                Record::new(&Op::Create { dir, name, id, owner, content, time })
+                OpRecord::new(&Op::Create { dir, name, id, owner, content, time })
             }
             Action::Link { dir, name, object } => {
-                Record::new(&Op::Link { dir: id(dir), name: name.bytes(), id: id(object), time })
+                OpRecord::new(&Op::Link { dir: id(dir), name: name.bytes(), id: id(object), time })
             }
             Action::Unlink { dir, name } => {
-                Record::new(&Op::Unlink { dir: id(dir), name: name.bytes(), time })
+                OpRecord::new(&Op::Unlink { dir: id(dir), name: name.bytes(), time })
             }
             Action::RemoveDirectory { dir, name } => {
-                Record::new(&Op::RemoveDirectory { dir: id(dir), name: name.bytes(), time })
+                OpRecord::new(&Op::RemoveDirectory { dir: id(dir), name: name.bytes(), time })
             }
-            Action::Rename { from, to, mode } => Record::new(&Op::Rename {
+            Action::Rename { from, to, mode } => OpRecord::new(&Op::Rename {
                 from_dir: id(from.0),
                 from_name: from.1.bytes(),
                 to_dir: id(to.0),
@@ -134,22 +135,22 @@ impl Ids {
                 time,
             }),
             Action::Write { object, offset, bytes } => {
-                Record::new(&Op::Write { id: id(object), offset, data: &bytes.make(), set_ids, time })
+                OpRecord::new(&Op::Write { id: id(object), offset, data: &bytes.make(), set_ids, time })
             }
             Action::Append { object, bytes } => {
-                Record::new(&Op::Append { id: id(object), data: &bytes.make(), set_ids, time })
+                OpRecord::new(&Op::Append { id: id(object), data: &bytes.make(), set_ids, time })
             }
             Action::SetSize { object, size } => {
-                Record::new(&Op::SetSize { id: id(object), size, set_ids, time })
+                OpRecord::new(&Op::SetSize { id: id(object), size, set_ids, time })
             }
             Action::Fallocate { object, mode, offset, length } => {
-                Record::new(&Op::Fallocate { id: id(object), mode, offset, length, set_ids, time })
+                OpRecord::new(&Op::Fallocate { id: id(object), mode, offset, length, set_ids, time })
             }
             Action::SetAttributes { object, change } => {
                 let change = AttributeChange { set_ids, ..change };
-                Record::new(&Op::SetAttributes { id: id(object), change, time })
+                OpRecord::new(&Op::SetAttributes { id: id(object), change, time })
             }
-            Action::SetXattr { object, name, bytes, mode } => Record::new(&Op::SetXattr {
+            Action::SetXattr { object, name, bytes, mode } => OpRecord::new(&Op::SetXattr {
                 id: id(object),
                 name: name.bytes(),
                 value: &bytes.make(),
@@ -157,9 +158,9 @@ impl Ids {
                 time,
             }),
             Action::RemoveXattr { object, name } => {
-                Record::new(&Op::RemoveXattr { id: id(object), name: name.bytes(), time })
+                OpRecord::new(&Op::RemoveXattr { id: id(object), name: name.bytes(), time })
             }
-            Action::Put { dir, name, bytes, owner } => Record::new(&Op::Put {
+            Action::Put { dir, name, bytes, owner } => OpRecord::new(&Op::Put {
                 dir: id(dir),
                 name: name.bytes(),
                 id: new(0),
@@ -167,38 +168,40 @@ impl Ids {
                 data: &bytes.make(),
                 time,
             }),
-            Action::Erase { dir, name } => Record::new(&Op::Erase { dir: id(dir), name: name.bytes(), time }),
+            Action::Erase { dir, name } => {
+                OpRecord::new(&Op::Erase { dir: id(dir), name: name.bytes(), time })
+            }
             Action::Batch { dir, ref parts } => batch(id(dir), parts, new, step),
             Action::Open { .. } | Action::Close { .. } => unreachable!("no Op"),
         }
     }
 }
 
-/// The bytes that a new object has. No call makes the target of a symbolic link with a zero byte.
-fn content_bytes(kind: Kind, start: &Start) -> Vec<u8> {
-    let mut bytes = if let Start::Bytes(bytes) = start { bytes.make() } else { Vec::new() };
+/// Bytes of a new object. The target of a symbolic link never has a zero byte.
+fn content_bytes(kind: Kind, start: &InitialContent) -> Vec<u8> {
+    let mut bytes = if let InitialContent::Bytes(bytes) = start { bytes.make() } else { Vec::new() };
     if kind == Kind::Symlink {
         bytes.iter_mut().for_each(|byte| *byte |= u8::from(*byte == 0));
     }
     bytes
 }
 
-fn batch(dir: ObjectId, parts: &[Part], new: impl Fn(u32) -> ObjectId, step: &Step) -> Record {
+fn batch(dir: ObjectId, parts: &[BatchPart], new: impl Fn(u32) -> ObjectId, step: &OpStep) -> OpRecord {
     let time = step.time;
     let values: Vec<Vec<u8>> = parts
         .iter()
-        .map(|part| if let Part::Put { bytes, .. } = part { bytes.make() } else { Vec::new() })
+        .map(|part| if let BatchPart::Put { bytes, .. } = part { bytes.make() } else { Vec::new() })
         .collect();
     let ops: Vec<Op<'_>> = parts
         .iter()
         .zip(&values)
         .enumerate()
         .map(|(index, (part, data))| match *part {
-            Part::Put { name, owner, .. } => {
+            BatchPart::Put { name, owner, .. } => {
                 Op::Put { dir, name: name.bytes(), id: new(index as u32), owner, data, time }
             }
-            Part::Erase { name } => Op::Erase { dir, name: name.bytes(), time },
+            BatchPart::Erase { name } => Op::Erase { dir, name: name.bytes(), time },
         })
         .collect();
-    Record::new(&Op::Batch { dir, ops: &ops, time })
+    OpRecord::new(&Op::Batch { dir, ops: &ops, time })
 }

@@ -1,4 +1,4 @@
-//! Steps from a seed.
+//! Generates steps from a seed.
 
 use eyrie_engine::{
     AttributeChange, Engine, FallocateMode, Kind, ObjectId, Owner, RenameMode, Time, XattrMode,
@@ -6,14 +6,14 @@ use eyrie_engine::{
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
-use super::{Action, Bytes, Handle, Ids, Name, Part, Start, Step};
+use super::{Action, BatchPart, Bytes, Ids, InitialContent, ObjectHandle, OpName, OpStep};
 
-/// Lengths of data, in bytes. The large ones are drawn less often.
+/// Lengths of data, in bytes. The large ones, at the end, are drawn less often.
 const LENGTHS: [usize; 16] =
     [0, 1, 7, 8, 9, 63, 64, 65, 100, 4095, 4096, 4097, 8192, 100 << 10, (2 << 20) - 1, (2 << 20) + 1];
-/// How many of the lengths are small.
+/// Number of small lengths.
 const SMALL_LENGTHS: usize = 13;
-/// Offsets and sizes, in bytes, besides those near the end of the file at hand.
+/// Offsets and sizes, in bytes. Others are drawn near the end of the file.
 const OFFSETS: [u64; 14] = [
     0,
     1,
@@ -30,21 +30,22 @@ const OFFSETS: [u64; 14] = [
     1 << 62,
     i64::MAX as u64,
 ];
-/// How many of the offsets are below 1 GiB.
+/// Number of offsets below 1 GiB.
 const NEAR_OFFSETS: usize = 10;
-/// Bytes of a block.
+/// Size of a block, in bytes.
 const BLOCK: u64 = 4096;
-/// Lengths of extended attributes, in bytes. The last is too large; few of the others before fit together.
+/// Lengths of extended attributes, in bytes. The last one is too large for any; few of those before it fit
+/// together into one object.
 const XATTR_LENGTHS: [usize; 12] = [0, 1, 8, 40, 64, 100, 1000, 5000, 20_000, 40_000, 65_536, 65_537];
-/// How many of the lengths are small.
+/// Number of small lengths.
 const SMALL_XATTR_LENGTHS: usize = 8;
-/// Directories in a run, about (a count).
+/// Directories of a run, about (a count). With few directories, steps meet.
 const DIRECTORIES: usize = 6;
 
-/// How often steps of each sort are drawn, relative to one another; 0 is never.
+/// Weights of the sorts of steps. A weight of 0 leaves a sort out.
 #[expect(missing_docs, reason = "named as the Ops")]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Mix {
+pub struct OpMix {
     pub create: u32,
     pub link: u32,
     pub unlink: u32,
@@ -62,15 +63,15 @@ pub struct Mix {
     pub batch: u32,
     pub open: u32,
     pub close: u32,
-    /// Whether offsets and sizes reach up to 2^63 - 1, and past it.
+    /// True if offsets and sizes reach 2^63 - 1 and beyond.
     pub is_sparse: bool,
-    /// Whether names may be too long or empty.
+    /// True if names may be empty or too long.
     pub has_bad_names: bool,
 }
 
-impl Default for Mix {
-    fn default() -> Mix {
-        Mix {
+impl Default for OpMix {
+    fn default() -> OpMix {
+        OpMix {
             create: 20,
             link: 5,
             unlink: 6,
@@ -94,10 +95,10 @@ impl Default for Mix {
     }
 }
 
-impl Mix {
-    /// No step at all.
-    pub fn none() -> Mix {
-        Mix {
+impl OpMix {
+    /// A mix without any step.
+    pub fn none() -> OpMix {
+        OpMix {
             create: 0,
             link: 0,
             unlink: 0,
@@ -115,27 +116,27 @@ impl Mix {
             batch: 0,
             open: 0,
             close: 0,
-            ..Mix::default()
+            ..OpMix::default()
         }
     }
 }
 
-type Draw = fn(&mut Generator, &Universe<'_>) -> Action;
+type Draw = fn(&mut OpGenerator, &Universe<'_>) -> Action;
 
-/// What there is when a step is drawn.
+/// The objects that exist when a step is drawn.
 struct Universe<'a> {
     engine: &'a dyn Engine,
-    directories: Vec<Handle>,
-    files: Vec<Handle>,
-    all: Vec<Handle>,
+    directories: Vec<ObjectHandle>,
+    files: Vec<ObjectHandle>,
+    all: Vec<ObjectHandle>,
     ids: &'a Ids,
 }
 
 impl Universe<'_> {
-    /// Shows what is in `dir`, in the order of names, whatever order the engine lists it in.
-    fn entries(&self, dir: Handle, visit: &mut dyn FnMut(Name, ObjectId)) {
+    /// Visits the entries of `dir` by name, because engines list them in different orders.
+    fn entries(&self, dir: ObjectHandle, visit: &mut dyn FnMut(OpName, ObjectId)) {
         let Some(dir) = self.ids.get(dir) else { return };
-        for name in Name::good() {
+        for name in OpName::good() {
             if let Ok(Some(id)) = self.engine.lookup(dir, name.bytes()) {
                 visit(name, id);
             }
@@ -143,27 +144,27 @@ impl Universe<'_> {
     }
 }
 
-/// Makes steps from a seed.
+/// Generates steps from a seed.
 #[derive(Clone, Debug)]
-pub struct Generator {
+pub struct OpGenerator {
     random: SmallRng,
-    mix: Mix,
+    mix: OpMix,
     steps: u32,
-    /// Objects opened and not closed yet, as often as that.
-    opened: Vec<Handle>,
+    /// Open objects, once for each open.
+    opened: Vec<ObjectHandle>,
 }
 
-impl Generator {
+impl OpGenerator {
     /// The steps of `seed`.
-    pub fn new(seed: u64, mix: Mix) -> Generator {
-        Generator { random: SmallRng::seed_from_u64(seed), mix, steps: 0, opened: Vec::new() }
+    pub fn new(seed: u64, mix: OpMix) -> OpGenerator {
+        OpGenerator { random: SmallRng::seed_from_u64(seed), mix, steps: 0, opened: Vec::new() }
     }
 
-    /// The next step, over the objects `ids` as they are in `engine` (the model, as a rule).
+    /// Draws the next step over the objects `ids`, whose state is in `engine` (mostly the model).
     ///
     /// # Panics
-    /// If the mix has no step at all.
-    pub fn step(&mut self, ids: &Ids, engine: &dyn Engine) -> Step {
+    /// Panics if all weights of the mix are 0.
+    pub fn step(&mut self, ids: &Ids, engine: &dyn Engine) -> OpStep {
         self.steps += 1;
         let of = |choose: fn(Kind) -> bool| {
             ids.iter().filter(|(_, id)| choose(id.kind())).map(|(handle, _)| handle).collect::<Vec<_>>()
@@ -176,13 +177,13 @@ impl Generator {
             ids,
         };
         let time = Time::new(1_000_000 + i64::from(self.steps), self.random.random_range(0..1_000_000_000));
-        Step { number: self.steps, time, action: self.action(&universe) }
+        OpStep { number: self.steps, time, action: self.action(&universe) }
     }
 
     fn action(&mut self, universe: &Universe<'_>) -> Action {
         let mix = self.mix;
         let draws: [(u32, Draw); 17] = [
-            (mix.create, Generator::create),
+            (mix.create, OpGenerator::create),
             (mix.link, |g, u| Action::Link { dir: g.dir(u), name: g.name(), object: g.object(u) }),
             (mix.unlink, |g, u| {
                 let (dir, name) = g.entry(u, |kind, _| kind != Kind::Directory);
@@ -192,7 +193,7 @@ impl Generator {
                 let (dir, name) = g.entry(u, |kind, size| kind == Kind::Directory && size == 0);
                 Action::RemoveDirectory { dir, name }
             }),
-            (mix.rename, Generator::rename),
+            (mix.rename, OpGenerator::rename),
             (mix.write, |g, u| {
                 let object = g.file(u);
                 Action::Write { object, offset: g.offset(u, object), bytes: g.bytes() }
@@ -202,9 +203,9 @@ impl Generator {
                 let object = g.file(u);
                 Action::SetSize { object, size: g.offset(u, object) }
             }),
-            (mix.fallocate, Generator::fallocate),
+            (mix.fallocate, OpGenerator::fallocate),
             (mix.set_attributes, |g, u| Action::SetAttributes { object: g.object(u), change: g.change() }),
-            (mix.set_xattr, Generator::set_xattr),
+            (mix.set_xattr, OpGenerator::set_xattr),
             (mix.remove_xattr, |g, u| {
                 let (object, name) = g.xattr(u);
                 Action::RemoveXattr { object, name }
@@ -219,7 +220,7 @@ impl Generator {
                 let (dir, name) = g.entry(u, |kind, _| kind == Kind::File);
                 Action::Erase { dir, name }
             }),
-            (mix.batch, Generator::batch),
+            (mix.batch, OpGenerator::batch),
             (mix.open, |g, u| {
                 let object = g.object(u);
                 g.opened.push(object);
@@ -253,10 +254,12 @@ impl Generator {
             _ => Kind::File,
         };
         let start = match kind {
-            Kind::Symlink => Start::Bytes(Bytes { length: self.random.random_range(1..200), pattern: 1 }),
-            Kind::BlockDevice => Start::Device(self.random.random()),
-            Kind::File if self.random.random() => Start::Bytes(self.bytes()),
-            _ => Start::Empty,
+            Kind::Symlink => {
+                InitialContent::Bytes(Bytes { length: self.random.random_range(1..200), pattern: 1 })
+            }
+            Kind::BlockDevice => InitialContent::Device(self.random.random()),
+            Kind::File if self.random.random() => InitialContent::Bytes(self.bytes()),
+            _ => InitialContent::Empty,
         };
         Action::Create { dir: self.dir(universe), name: self.name(), kind, start, owner: self.owner() }
     }
@@ -272,7 +275,7 @@ impl Generator {
         Action::Rename { from, to: (to_dir, self.name()), mode }
     }
 
-    /// Ranges of whole blocks as a rule, for the modes that take no other.
+    /// Mostly whole blocks, because some modes take nothing else.
     fn fallocate(&mut self, universe: &Universe<'_>) -> Action {
         let object = self.file(universe);
         let mode = self.pick(&FallocateMode::ALL);
@@ -288,9 +291,9 @@ impl Generator {
         let parts = (0..count)
             .map(|_| {
                 if self.random.random_ratio(2, 3) {
-                    Part::Put { name: self.name(), bytes: self.bytes(), owner: self.owner() }
+                    BatchPart::Put { name: self.name(), bytes: self.bytes(), owner: self.owner() }
                 } else {
-                    Part::Erase { name: self.name() }
+                    BatchPart::Erase { name: self.name() }
                 }
             })
             .collect();
@@ -310,12 +313,12 @@ impl Generator {
         Action::SetXattr { object, name, bytes, mode }
     }
 
-    /// Often an extended attribute that there is; otherwise any object and name.
-    fn xattr(&mut self, universe: &Universe<'_>) -> (Handle, Name) {
+    /// Mostly an attribute that exists, else any object and name.
+    fn xattr(&mut self, universe: &Universe<'_>) -> (ObjectHandle, OpName) {
         let mut there = Vec::new();
         if self.random.random_ratio(2, 3) {
             for (&object, name) in
-                universe.all.iter().flat_map(|object| Name::good().map(move |name| (object, name)))
+                universe.all.iter().flat_map(|object| OpName::good().map(move |name| (object, name)))
             {
                 let id = universe.ids.get(object);
                 if id
@@ -332,15 +335,15 @@ impl Generator {
         from[self.random.random_range(0..from.len())]
     }
 
-    fn dir(&mut self, universe: &Universe<'_>) -> Handle {
+    fn dir(&mut self, universe: &Universe<'_>) -> ObjectHandle {
         if self.random.random_ratio(1, 100) {
             return self.object(universe);
         }
         self.pick(&universe.directories)
     }
 
-    /// Often an entry whose object is as wanted by kind and size; otherwise any directory and name.
-    fn entry(&mut self, universe: &Universe<'_>, is_wanted: fn(Kind, u64) -> bool) -> (Handle, Name) {
+    /// Mostly an entry whose object passes `is_wanted`, else any directory and name.
+    fn entry(&mut self, universe: &Universe<'_>, is_wanted: fn(Kind, u64) -> bool) -> (ObjectHandle, OpName) {
         let mut entries = Vec::new();
         if self.random.random_ratio(2, 3) {
             for &dir in &universe.directories {
@@ -355,23 +358,23 @@ impl Generator {
         if entries.is_empty() { (self.dir(universe), self.name()) } else { self.pick(&entries) }
     }
 
-    fn file(&mut self, universe: &Universe<'_>) -> Handle {
+    fn file(&mut self, universe: &Universe<'_>) -> ObjectHandle {
         if universe.files.is_empty() || self.random.random_ratio(1, 50) {
             return self.object(universe);
         }
         self.pick(&universe.files)
     }
 
-    fn object(&mut self, universe: &Universe<'_>) -> Handle {
+    fn object(&mut self, universe: &Universe<'_>) -> ObjectHandle {
         self.pick(&universe.all)
     }
 
-    fn name(&mut self) -> Name {
-        let good = Name::ALL.len() - Name::BAD;
+    fn name(&mut self) -> OpName {
+        let good = OpName::ALL.len() - OpName::BAD;
         if self.mix.has_bad_names && self.random.random_ratio(1, 60) {
-            return Name::new(self.random.random_range(good..Name::ALL.len()));
+            return OpName::new(self.random.random_range(good..OpName::ALL.len()));
         }
-        Name::new(self.random.random_range(0..good))
+        OpName::new(self.random.random_range(0..good))
     }
 
     fn bytes(&mut self) -> Bytes {
@@ -380,8 +383,8 @@ impl Generator {
         Bytes { length: self.pick(lengths), pattern }
     }
 
-    /// An offset of the universe, or one near the end of the file.
-    fn offset(&mut self, universe: &Universe<'_>, object: Handle) -> u64 {
+    /// Any offset, or one near the end of the file.
+    fn offset(&mut self, universe: &Universe<'_>, object: ObjectHandle) -> u64 {
         let size = universe
             .ids
             .get(object)

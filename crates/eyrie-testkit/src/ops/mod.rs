@@ -1,8 +1,8 @@
-//! Random Ops over a small universe of names and objects.
+//! Random Ops over a few names and objects.
 //!
-//! A [`Step`] names objects by the step that made them ([`Handle`]), not by id, so that the same steps run on any engine,
-//! and still run when some of them are left out. [`Generator`] makes steps from a seed; [`Ids`] turns one into an Op
-//! with ids that the engine under test reserved.
+//! An [`OpStep`] names an object by the step that created it ([`ObjectHandle`]), not by id. The same steps
+//! therefore run on any engine, and still run when some of them are left out. [`OpGenerator`] makes steps
+//! from a seed. [`Ids`] turns a step into an Op, with ids that the engine under test reserved.
 
 mod concrete;
 mod generate;
@@ -13,39 +13,40 @@ use std::fmt;
 
 use eyrie_engine::{AttributeChange, FallocateMode, Kind, Owner, RenameMode, Time, XattrMode};
 
-pub use concrete::{Concrete, Ids, Record};
-pub use generate::{Generator, Mix};
+pub use concrete::{Concrete, Ids, OpRecord};
+pub use generate::{OpGenerator, OpMix};
 
-/// Names an object of a run by the step that made it, and the part of it if that was a batch.
+/// An object of a run: the step that created it, and the part of the step's batch.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Handle {
+pub struct ObjectHandle {
     /// Number of the step; 0 for the root.
     pub step: u32,
-    /// Index of the part of a batch; otherwise 0.
+    /// Index in the batch, else 0.
     pub part: u32,
 }
 
-impl Handle {
+impl ObjectHandle {
     /// The root directory.
-    pub const ROOT: Handle = Handle { step: 0, part: 0 };
+    pub const ROOT: ObjectHandle = ObjectHandle { step: 0, part: 0 };
 }
 
-impl fmt::Debug for Handle {
+impl fmt::Debug for ObjectHandle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
-            Handle::ROOT => write!(f, "root"),
-            Handle { step, part: 0 } => write!(f, "@{step}"),
-            Handle { step, part } => write!(f, "@{step}.{part}"),
+            ObjectHandle::ROOT => write!(f, "root"),
+            ObjectHandle { step, part: 0 } => write!(f, "@{step}"),
+            ObjectHandle { step, part } => write!(f, "@{step}.{part}"),
         }
     }
 }
 
-/// A name of the universe, by its index in [`Name::ALL`].
+/// One of a few names, by its index in [`OpName::ALL`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Name(u8);
+pub struct OpName(u8);
 
-impl Name {
-    /// Every name: short ones, the longest, others of any bytes; the last [`Name::BAD`] are refused by every engine.
+impl OpName {
+    /// Every name: short ones, the longest, and ones of arbitrary bytes. Engines refuse the last
+    /// [`OpName::BAD`].
     pub const ALL: [&[u8]; 12] = [
         b"a",
         b"b",
@@ -60,30 +61,30 @@ impl Name {
         &[b'x'; 256],
         b"",
     ];
-    /// How many of them no engine accepts (a count).
+    /// Number of names that engines refuse.
     pub const BAD: usize = 2;
 
     /// The name with this index.
     ///
     /// # Panics
-    /// If there is none.
-    pub fn new(index: usize) -> Name {
-        assert!(index < Name::ALL.len(), "there are {} names", Name::ALL.len());
-        Name(index as u8)
+    /// Panics if there is none.
+    pub fn new(index: usize) -> OpName {
+        assert!(index < OpName::ALL.len(), "there are {} names", OpName::ALL.len());
+        OpName(index as u8)
     }
 
-    /// Every name that engines accept.
-    pub fn good() -> impl Iterator<Item = Name> {
-        (0..Name::ALL.len() - Name::BAD).map(Name::new)
+    /// The names that engines accept.
+    pub fn good() -> impl Iterator<Item = OpName> {
+        (0..OpName::ALL.len() - OpName::BAD).map(OpName::new)
     }
 
     /// Its bytes.
     pub fn bytes(self) -> &'static [u8] {
-        Name::ALL[usize::from(self.0)]
+        OpName::ALL[usize::from(self.0)]
     }
 }
 
-impl fmt::Debug for Name {
+impl fmt::Debug for OpName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.bytes() {
             long if long.len() > 20 => write!(f, "{} × {:?}", long.len(), char::from(long[0])),
@@ -92,17 +93,17 @@ impl fmt::Debug for Name {
     }
 }
 
-/// Bytes to write, told by how they are made.
+/// Bytes to write, as a pattern.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Bytes {
-    /// How many.
+    /// Length in bytes.
     pub length: usize,
-    /// Tells one pattern from another; 0 stands for zeros.
+    /// Selects the pattern; 0 stands for zeros.
     pub pattern: u32,
 }
 
 impl Bytes {
-    /// The bytes. Each depends on its place, so that bytes that went astray are noticed.
+    /// Makes the bytes. Each depends on its offset, so that a comparison notices misplaced bytes.
     pub fn make(self) -> Vec<u8> {
         if self.pattern == 0 {
             return vec![0; self.length];
@@ -115,9 +116,9 @@ impl Bytes {
     }
 }
 
-/// What a created object starts with.
+/// Initial content of a new object.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Start {
+pub enum InitialContent {
     /// [`Content::Empty`](eyrie_engine::Content::Empty).
     Empty,
     /// [`Content::Bytes`](eyrie_engine::Content::Bytes).
@@ -129,67 +130,67 @@ pub enum Start {
 /// A part of a batch.
 #[expect(missing_docs, reason = "as in Op")]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Part {
+pub enum BatchPart {
     /// A `Put`.
-    Put { name: Name, bytes: Bytes, owner: Owner },
+    Put { name: OpName, bytes: Bytes, owner: Owner },
     /// An `Erase`.
-    Erase { name: Name },
+    Erase { name: OpName },
 }
 
-/// What a step does: an Op, or an open or close.
+/// The action of a step: an Op, an open or a close.
 #[expect(missing_docs, reason = "as in Op")]
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Action {
-    /// Creates the object whose handle is the step.
-    Create { dir: Handle, name: Name, kind: Kind, start: Start, owner: Owner },
-    /// Links.
-    Link { dir: Handle, name: Name, object: Handle },
-    /// Unlinks.
-    Unlink { dir: Handle, name: Name },
+    /// Creates the object whose handle has the number of the step.
+    Create { dir: ObjectHandle, name: OpName, kind: Kind, start: InitialContent, owner: Owner },
+    /// Adds a name.
+    Link { dir: ObjectHandle, name: OpName, object: ObjectHandle },
+    /// Removes a name.
+    Unlink { dir: ObjectHandle, name: OpName },
     /// Removes a directory.
-    RemoveDirectory { dir: Handle, name: Name },
+    RemoveDirectory { dir: ObjectHandle, name: OpName },
     /// Renames.
-    Rename { from: (Handle, Name), to: (Handle, Name), mode: RenameMode },
+    Rename { from: (ObjectHandle, OpName), to: (ObjectHandle, OpName), mode: RenameMode },
     /// Writes.
-    Write { object: Handle, offset: u64, bytes: Bytes },
+    Write { object: ObjectHandle, offset: u64, bytes: Bytes },
     /// Appends.
-    Append { object: Handle, bytes: Bytes },
+    Append { object: ObjectHandle, bytes: Bytes },
     /// Sets the size, in bytes.
-    SetSize { object: Handle, size: u64 },
-    /// Changes which storage a range has; offset and length in bytes.
-    Fallocate { object: Handle, mode: FallocateMode, offset: u64, length: u64 },
+    SetSize { object: ObjectHandle, size: u64 },
+    /// Changes the storage of a range; offset and length in bytes.
+    Fallocate { object: ObjectHandle, mode: FallocateMode, offset: u64, length: u64 },
     /// Sets attributes.
-    SetAttributes { object: Handle, change: AttributeChange },
+    SetAttributes { object: ObjectHandle, change: AttributeChange },
     /// Sets an extended attribute.
-    SetXattr { object: Handle, name: Name, bytes: Bytes, mode: XattrMode },
+    SetXattr { object: ObjectHandle, name: OpName, bytes: Bytes, mode: XattrMode },
     /// Removes an extended attribute.
-    RemoveXattr { object: Handle, name: Name },
+    RemoveXattr { object: ObjectHandle, name: OpName },
     /// Puts a value.
-    Put { dir: Handle, name: Name, bytes: Bytes, owner: Owner },
+    Put { dir: ObjectHandle, name: OpName, bytes: Bytes, owner: Owner },
     /// Erases a key.
-    Erase { dir: Handle, name: Name },
-    /// Puts and erases.
-    Batch { dir: Handle, parts: Vec<Part> },
-    /// Opens an object, which the run closes some day.
-    Open { object: Handle },
+    Erase { dir: ObjectHandle, name: OpName },
+    /// Puts and erases in one commit.
+    Batch { dir: ObjectHandle, parts: Vec<BatchPart> },
+    /// Opens an object. The run closes it later.
+    Open { object: ObjectHandle },
     /// Closes an object that the run has open.
-    Close { object: Handle },
+    Close { object: ObjectHandle },
 }
 
 /// One step of a run.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Step {
-    /// Its number, from 1 on.
+pub struct OpStep {
+    /// Number, from 1.
     pub number: u32,
-    /// When it happens.
+    /// Time of the step.
     pub time: Time,
-    /// What it does.
+    /// The action.
     pub action: Action,
 }
 
-impl Step {
-    /// The objects that it names, those that it makes apart.
-    pub fn handles(&self) -> Vec<Handle> {
+impl OpStep {
+    /// The existing objects that the step names.
+    pub fn handles(&self) -> Vec<ObjectHandle> {
         match self.action {
             Action::Create { dir, .. }
             | Action::Unlink { dir, .. }
@@ -212,7 +213,7 @@ impl Step {
     }
 }
 
-impl fmt::Display for Step {
+impl fmt::Display for OpStep {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "@{} at {}: {:?}", self.number, self.time.seconds, self.action)
     }

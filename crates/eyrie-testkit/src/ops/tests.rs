@@ -1,4 +1,4 @@
-//! What the generator reaches.
+//! Coverage of the generator.
 
 use std::collections::BTreeMap;
 
@@ -7,13 +7,13 @@ use eyrie_engine::{Engine, Error, Model, ObjectId, Op, RenameMode};
 use super::*;
 
 /// Counts of (Op, outcome) over runs of the model.
-fn outcomes(seeds: std::ops::Range<u64>, steps: u32, mix: Mix) -> BTreeMap<(&'static str, String), u32> {
+fn outcomes(seeds: std::ops::Range<u64>, steps: u32, mix: OpMix) -> BTreeMap<(&'static str, String), u32> {
     let mut counts = BTreeMap::new();
     for seed in seeds {
         let root = ObjectId::new(1 << 20, Kind::Directory);
         let model = Model::new(root, Owner { mode: 0o755, uid: 0, gid: 0 }, Time::new(1, 0));
         let mut ids = Ids::new(root);
-        let mut generator = Generator::new(seed, mix);
+        let mut generator = OpGenerator::new(seed, mix);
         for _ in 0..steps {
             let step = generator.step(&ids, &model);
             if let Action::Open { object } = step.action {
@@ -65,7 +65,7 @@ fn every_outcome_of_every_op_is_reached() {
     const NO_FILE: &str = "the object is no file";
     const TWICE: &str = "a batch names a key once";
     const NO_BYTES: &str = "a range has at least one byte";
-    const NO_BLOCKS: &str = "only whole blocks can be taken out or put in";
+    const NO_BLOCKS: &str = "offset and length must be multiples of 4096";
     const NOT_WITHIN: &str = "the range is not within the file";
     let expected: [(&str, &[&str]); 17] = [
         ("create", &["ok", "Exists", "NotFound", "NotDirectory", "NameTooLong", EMPTY_NAME]),
@@ -86,7 +86,7 @@ fn every_outcome_of_every_op_is_reached() {
         ("erase", &["ok", "IsDirectory", NO_FILE, "NotFound"]),
         ("batch", &["ok", "IsDirectory", NO_FILE, TWICE, "NameTooLong", "NotDirectory"]),
     ];
-    let counts = outcomes(0..40, 1000, Mix::default());
+    let counts = outcomes(0..40, 1000, OpMix::default());
     for (op, outcomes) in expected {
         for outcome in outcomes {
             assert!(
@@ -106,8 +106,8 @@ fn every_outcome_of_every_op_is_reached() {
 }
 
 #[test]
-fn a_mix_leaves_out_what_it_should() {
-    let mix = Mix { rename: 0, batch: 0, is_sparse: false, has_bad_names: false, ..Mix::default() };
+fn mix_leaves_out_steps() {
+    let mix = OpMix { rename: 0, batch: 0, is_sparse: false, has_bad_names: false, ..OpMix::default() };
     let counts = outcomes(0..5, 500, mix);
     assert!(!counts.is_empty());
     for (op, outcome) in counts.keys() {

@@ -1,15 +1,18 @@
-//! Fewer steps that fail as well.
+//! Shortens a list of steps that fails.
 
 use std::collections::BTreeSet;
 
-use super::Failure;
-use crate::ops::{Handle, Step};
+use super::OracleFailure;
+use crate::ops::{ObjectHandle, OpStep};
 
 /// Replays, at most (a count).
 const MAX_REPLAYS: u32 = 2000;
 
-/// Leaves out steps, in ever smaller pieces, as long as `replay` of the others fails; the last failure.
-pub(super) fn minimise(mut failure: Failure, mut replay: impl FnMut(&[Step]) -> Option<Failure>) -> Failure {
+/// Leaves out steps, in ever smaller pieces, as long as `replay` of the rest fails. Returns the last failure.
+pub(super) fn minimise(
+    mut failure: OracleFailure,
+    mut replay: impl FnMut(&[OpStep]) -> Option<OracleFailure>,
+) -> OracleFailure {
     let mut replays = 0;
     let mut piece = failure.steps.len().div_ceil(2);
     while piece > 0 {
@@ -39,12 +42,12 @@ pub(super) fn minimise(mut failure: Failure, mut replay: impl FnMut(&[Step]) -> 
     failure
 }
 
-/// Leaves out the steps that touch no object of the last one, nor make one.
-pub(super) fn keep_related(failure: &mut Failure) {
+/// Keeps the steps that create or touch an object of the last step.
+pub(super) fn keep_related(failure: &mut OracleFailure) {
     let Some(last) = failure.steps.last() else { return };
-    let handles = |step: &Step| {
-        let mut handles: BTreeSet<Handle> = step.handles().into_iter().collect();
-        handles.insert(Handle { step: step.number, part: 0 });
+    let handles = |step: &OpStep| {
+        let mut handles: BTreeSet<ObjectHandle> = step.handles().into_iter().collect();
+        handles.insert(ObjectHandle { step: step.number, part: 0 });
         handles
     };
     let related = handles(last);

@@ -1,8 +1,9 @@
-//! An engine beside the model: the same Ops for both, and a comparison after every step.
+//! The oracle: an engine runs beside the model, and every step is compared.
 //!
-//! Compared after every step: the result (values, or errno), the names and objects that the Op named, their attributes,
-//! and the bytes around those written; now and then, and at the end, the whole volume. An engine that is full
-//! (`NoSpace`) may refuse an Op, which then must not have changed anything. Open objects are kept open in both.
+//! Each step compares the result (values, or errno), the names and objects that the Op named, their
+//! attributes, and the bytes around a write. Now and then, and at the end, the whole volume is compared. A
+//! full engine (`NoSpace`) may refuse an Op, which then must not change anything. Open objects stay open in
+//! both.
 
 mod minimise;
 mod session;
@@ -10,44 +11,44 @@ mod session;
 mod tests;
 
 use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use eyrie_engine::Engine;
 
-use crate::ops::{Generator, Mix, Step};
-use eyrie_sim::compare::Include;
-use session::Session;
+use crate::ops::{OpGenerator, OpMix, OpStep};
+use eyrie_sim::compare::TreeParts;
+use eyrie_sim::explore::caught;
+use session::OracleSession;
 pub(crate) use session::outcome;
 
-/// How a run is done.
+/// Options of a run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Options {
-    /// Which steps are drawn.
-    pub mix: Mix,
-    /// What the comparisons of whole volumes tell. (Those of single objects tell everything.)
-    pub include: Include,
+pub struct OracleOptions {
+    /// The weights of the steps.
+    pub mix: OpMix,
+    /// The compared parts of whole volumes. Comparisons of single objects always cover everything.
+    pub include: TreeParts,
     /// Steps between comparisons of the whole volume (a count).
     pub tree_every: u32,
 }
 
-impl Default for Options {
-    fn default() -> Options {
-        Options { mix: Mix::default(), include: Include::ALL, tree_every: 64 }
+impl Default for OracleOptions {
+    fn default() -> OracleOptions {
+        OracleOptions { mix: OpMix::default(), include: TreeParts::ALL, tree_every: 64 }
     }
 }
 
-/// An engine and the model disagreed, or the engine panicked.
+/// The engine and the model differ, or the engine panicked.
 #[derive(Clone, Debug)]
-pub struct Failure {
-    /// What replays it.
+pub struct OracleFailure {
+    /// Seed that replays the failure.
     pub seed: u64,
-    /// What was found after the last step.
+    /// The difference after the last step.
     pub what: String,
-    /// The steps up to there; fewer after [`check`] has left out what is not needed.
-    pub steps: Vec<Step>,
+    /// The steps up to the failure, without those that [`check`] found unnecessary.
+    pub steps: Vec<OpStep>,
 }
 
-impl fmt::Display for Failure {
+impl fmt::Display for OracleFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let last = self.steps.last().map_or(0, |step| step.number);
         writeln!(f, "seed {:#x}, step {last}: {}", self.seed, self.what)?;
@@ -58,14 +59,14 @@ impl fmt::Display for Failure {
     }
 }
 
-impl std::error::Error for Failure {}
+impl std::error::Error for OracleFailure {}
 
 /// Runs `steps` steps of `seed` on `engine`, which holds a new volume, and on the model.
 ///
 /// # Panics
-/// When they differ, with the seed, the step, and the steps that touched the same objects.
+/// Panics if they differ, with the seed, the step, and the steps that touched the same objects.
 pub fn run_against_model(engine: &dyn Engine, seed: u64, steps: u32) {
-    if let Err(mut failure) = run(engine, seed, steps, Options::default()) {
+    if let Err(mut failure) = run(engine, seed, steps, OracleOptions::default()) {
         minimise::keep_related(&mut failure);
         panic!("{failure}");
     }
@@ -74,37 +75,42 @@ pub fn run_against_model(engine: &dyn Engine, seed: u64, steps: u32) {
 /// Runs `steps` steps of `seed` on `engine`, which holds a new volume, and on the model.
 ///
 /// # Errors
-/// When they differ.
-pub fn run(engine: &dyn Engine, seed: u64, steps: u32, options: Options) -> Result<(), Failure> {
-    let mut generator = Generator::new(seed, options.mix);
+/// Fails if they differ.
+pub fn run(engine: &dyn Engine, seed: u64, steps: u32, options: OracleOptions) -> Result<(), OracleFailure> {
+    let mut generator = OpGenerator::new(seed, options.mix);
     drive(engine, seed, options, |session| {
         (session.count() < steps).then(|| generator.step(session.ids(), session.model()))
     })
 }
 
-/// Runs exactly `steps` on `engine`, which holds a new volume, and on the model. Steps that name an object that was
-/// not made are left out.
+/// Runs exactly `steps` on `engine`, which holds a new volume, and on the model. A step that names an object
+/// that was never created is skipped.
 ///
 /// # Errors
-/// When they differ.
-pub fn replay(engine: &dyn Engine, seed: u64, steps: &[Step], options: Options) -> Result<(), Failure> {
+/// Fails if they differ.
+pub fn replay(
+    engine: &dyn Engine,
+    seed: u64,
+    steps: &[OpStep],
+    options: OracleOptions,
+) -> Result<(), OracleFailure> {
     let mut rest = steps.iter();
     drive(engine, seed, options, |_| rest.next().cloned())
 }
 
-/// As [`run_against_model`], with as many new volumes as it takes to find few steps that fail.
+/// As [`run_against_model`]. After a failure it replays on new volumes until only a few steps are left.
 ///
 /// # Panics
-/// When engine and model differ, with the seed and those steps.
+/// Panics if engine and model differ, with the seed and those steps.
 pub fn check<E: Engine>(make: impl FnMut() -> E, seed: u64, steps: u32) {
-    check_with(make, seed, steps, Options::default());
+    check_with(make, seed, steps, OracleOptions::default());
 }
 
 /// As [`check`], with options.
 ///
 /// # Panics
 /// As [`check`].
-pub fn check_with<E: Engine>(mut make: impl FnMut() -> E, seed: u64, steps: u32, options: Options) {
+pub fn check_with<E: Engine>(mut make: impl FnMut() -> E, seed: u64, steps: u32, options: OracleOptions) {
     if let Err(failure) = run(&make(), seed, steps, options) {
         let failure = minimise::minimise(failure, |steps| replay(&make(), seed, steps, options).err());
         panic!("{failure}");
@@ -114,26 +120,18 @@ pub fn check_with<E: Engine>(mut make: impl FnMut() -> E, seed: u64, steps: u32,
 fn drive(
     engine: &dyn Engine,
     seed: u64,
-    options: Options,
-    mut next: impl FnMut(&Session<'_>) -> Option<Step>,
-) -> Result<(), Failure> {
+    options: OracleOptions,
+    mut next: impl FnMut(&OracleSession<'_>) -> Option<OpStep>,
+) -> Result<(), OracleFailure> {
     let mut done = Vec::new();
-    let outcome = catch_unwind(AssertUnwindSafe(|| {
-        let mut session = Session::new(engine, options)?;
+    let outcome = caught(|| {
+        let mut session = OracleSession::new(engine, options)?;
         while let Some(step) = next(&session) {
             done.push(step.clone());
             session.step(&step)?;
         }
         session.finish()
-    }));
-    let what = match outcome {
-        Ok(Ok(())) => return Ok(()),
-        Ok(Err(what)) => what,
-        Err(panic) => {
-            let text = panic.downcast_ref::<String>().map(String::as_str);
-            let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
-            format!("panic: {}", text.unwrap_or("of an unknown kind"))
-        }
-    };
-    Err(Failure { seed, what, steps: done })
+    });
+    let Err(what) = outcome.unwrap_or_else(Err) else { return Ok(()) };
+    Err(OracleFailure { seed, what, steps: done })
 }

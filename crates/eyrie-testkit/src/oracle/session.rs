@@ -1,4 +1,4 @@
-//! One run: both engines, and what they have open.
+//! One run: the engine and the model, and the objects that are open in both.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -6,31 +6,31 @@ use std::fmt::Debug;
 use eyrie_engine::{Applied, Engine, Error, Model, ObjectId, Op, Owner};
 use eyrie_medium::epoch;
 
-use super::Options;
-use crate::ops::{Action, Handle, Ids, Step};
+use super::OracleOptions;
+use crate::ops::{Action, Ids, ObjectHandle, OpStep};
 use eyrie_sim::compare::{Xattrs, comparable, difference, try_tree, xattrs};
 
-/// What was found; what is wrong otherwise.
-type Found = Result<(), String>;
+/// `Err` has the difference.
+type Verdict = Result<(), String>;
 
-/// Bytes compared around those that an Op wrote.
+/// Bytes to compare around those that an Op wrote.
 const MARGIN: u64 = 64;
-/// Bytes of a file compared at once, at most.
+/// Bytes of a file to compare at once, at most.
 const MAX_WINDOW: u64 = 4 << 20;
 
 /// The engine under test beside the model.
-pub(super) struct Session<'a> {
+pub(super) struct OracleSession<'a> {
     engine: &'a dyn Engine,
     model: Model,
     ids: Ids,
-    /// How often each object is open.
-    opens: BTreeMap<Handle, u32>,
+    /// The number of opens of each object.
+    opens: BTreeMap<ObjectHandle, u32>,
     count: u32,
-    options: Options,
+    options: OracleOptions,
 }
 
-impl<'a> Session<'a> {
-    pub(super) fn new(engine: &'a dyn Engine, options: Options) -> Result<Session<'a>, String> {
+impl<'a> OracleSession<'a> {
+    pub(super) fn new(engine: &'a dyn Engine, options: OracleOptions) -> Result<OracleSession<'a>, String> {
         let root = engine.root();
         let attributes =
             engine.attributes(root).map_err(|error| format!("attributes of the root: {error}"))?;
@@ -38,7 +38,7 @@ impl<'a> Session<'a> {
         let birth = engine.birth(root).map_err(|error| format!("birth of the root: {error}"))?;
         let model = Model::new(root, owner, birth.created);
         let session =
-            Session { engine, model, ids: Ids::new(root), opens: BTreeMap::new(), count: 0, options };
+            OracleSession { engine, model, ids: Ids::new(root), opens: BTreeMap::new(), count: 0, options };
         session.compare_trees()?;
         Ok(session)
     }
@@ -51,12 +51,12 @@ impl<'a> Session<'a> {
         &self.model
     }
 
-    /// Steps done.
+    /// Steps so far.
     pub(super) fn count(&self) -> u32 {
         self.count
     }
 
-    pub(super) fn step(&mut self, step: &Step) -> Found {
+    pub(super) fn step(&mut self, step: &OpStep) -> Verdict {
         self.count += 1;
         match step.action {
             Action::Open { object } => self.open(object)?,
@@ -67,8 +67,8 @@ impl<'a> Session<'a> {
         if self.count.is_multiple_of(self.options.tree_every.max(1)) { self.compare_trees() } else { Ok(()) }
     }
 
-    /// Closes everything, comparing before and after.
-    pub(super) fn finish(mut self) -> Found {
+    /// Closes all objects, and compares before and after.
+    pub(super) fn finish(mut self) -> Verdict {
         self.compare_trees()?;
         for (handle, count) in std::mem::take(&mut self.opens) {
             if let Some(id) = self.ids.get(handle) {
@@ -82,7 +82,7 @@ impl<'a> Session<'a> {
         self.compare_trees()
     }
 
-    fn open(&mut self, object: Handle) -> Found {
+    fn open(&mut self, object: ObjectHandle) -> Verdict {
         let Some(id) = self.ids.get(object) else { return Ok(()) };
         self.engine.open(id).map_err(|error| format!("open of {object:?}: {error}"))?;
         self.model.open(id).map_err(|error| format!("open of {object:?} in the model: {error}"))?;
@@ -90,7 +90,7 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    fn close(&mut self, object: Handle) -> Found {
+    fn close(&mut self, object: ObjectHandle) -> Verdict {
         let Some(id) = self.ids.get(object) else { return Ok(()) };
         match self.opens.get_mut(&object) {
             Some(count) if *count > 0 => *count -= 1,
@@ -101,7 +101,7 @@ impl<'a> Session<'a> {
         self.compare_object(id, 0..0)
     }
 
-    fn apply(&mut self, step: &Step) -> Found {
+    fn apply(&mut self, step: &OpStep) -> Verdict {
         let _pin = epoch::pin();
         let concrete = match self.ids.instantiate(step, self.engine) {
             Ok(Some(concrete)) => concrete,
@@ -128,8 +128,8 @@ impl<'a> Session<'a> {
         self.compare_named(&op)
     }
 
-    /// Everything that `op` names.
-    fn compare_named(&self, op: &Op<'_>) -> Found {
+    /// Compares everything that `op` names.
+    fn compare_named(&self, op: &Op<'_>) -> Verdict {
         match *op {
             Op::Create { dir, name, .. }
             | Op::Unlink { dir, name, .. }
@@ -165,7 +165,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    fn compare_entry(&self, dir: ObjectId, name: &[u8]) -> Found {
+    fn compare_entry(&self, dir: ObjectId, name: &[u8]) -> Verdict {
         let expected = self.model.lookup(dir, name);
         let found = expected.as_ref().ok().copied().flatten();
         same("look-up", self.engine.lookup(dir, name), expected)?;
@@ -173,8 +173,8 @@ impl<'a> Session<'a> {
         found.map_or(Ok(()), |id| self.compare_object(id, 0..0))
     }
 
-    /// The attributes of an object that is not gone, its first bytes, and those in and around `range`.
-    fn compare_object(&self, id: ObjectId, range: std::ops::Range<u64>) -> Found {
+    /// Compares the attributes of an existing object, its first bytes, and those in and around `range`.
+    fn compare_object(&self, id: ObjectId, range: std::ops::Range<u64>) -> Verdict {
         let Ok(expected) = self.model.attributes(id) else { return Ok(()) };
         let actual = self.engine.attributes(id);
         same("attributes", actual.map(comparable), Ok(comparable(expected)))
@@ -199,7 +199,7 @@ impl<'a> Session<'a> {
         self.compare_view(id, expected.size)
     }
 
-    fn compare_bytes(&self, id: ObjectId, offset: u64, length: usize) -> Found {
+    fn compare_bytes(&self, id: ObjectId, offset: u64, length: usize) -> Verdict {
         let read = |engine: &dyn Engine| {
             let mut bytes = vec![0xee; length];
             engine.read(id, offset, &mut bytes).map(|count| {
@@ -221,8 +221,8 @@ impl<'a> Session<'a> {
         same("read", actual.map(|_| ()), expected.map(|_| ()))
     }
 
-    /// What the engine shows in place must be what it reads.
-    fn compare_view(&self, id: ObjectId, size: u64) -> Found {
+    /// Compares the view of an object with its bytes.
+    fn compare_view(&self, id: ObjectId, size: u64) -> Verdict {
         if size > MAX_WINDOW {
             return Ok(());
         }
@@ -234,7 +234,7 @@ impl<'a> Session<'a> {
         if view == bytes { Ok(()) } else { Err(format!("view of {id:?} differs from its bytes")) }
     }
 
-    fn compare_trees(&self) -> Found {
+    fn compare_trees(&self) -> Verdict {
         let _pin = epoch::pin();
         let read =
             |engine: &dyn Engine| try_tree(engine, self.options.include).map_err(|error| error.to_string());
@@ -247,7 +247,7 @@ impl<'a> Session<'a> {
     }
 }
 
-/// The parts of `applied` that mean something.
+/// `applied` without the parts that mean nothing for `op`.
 pub(crate) fn outcome(op: &Op<'_>, applied: Applied) -> Applied {
     Applied {
         offset: if matches!(op, Op::Append { .. }) { applied.offset } else { 0 },
@@ -255,12 +255,12 @@ pub(crate) fn outcome(op: &Op<'_>, applied: Applied) -> Applied {
     }
 }
 
-/// Compares results: values, or errno.
+/// Compares results: values, or errnos.
 fn same<T: PartialEq + Debug>(
     call: &str,
     actual: eyrie_engine::Result<T>,
     expected: eyrie_engine::Result<T>,
-) -> Found {
+) -> Verdict {
     let is_same = match (&actual, &expected) {
         (Ok(actual), Ok(expected)) => actual == expected,
         (Err(actual), Err(expected)) => actual.errno() == expected.errno(),

@@ -1,7 +1,7 @@
 //! The oracle itself: it accepts the model, and catches planted bugs.
 
 use eyrie_engine::{
-    Applied, Attributes, Entry, Error, Kind, Model, ObjectId, Op, Owner, Result, SpaceUsage, Time,
+    Applied, Attributes, Error, Kind, ListedEntry, Model, ObjectId, Op, Owner, Result, SpaceUsage, Time,
 };
 
 use super::*;
@@ -21,7 +21,7 @@ struct Flawed {
 enum Flaw {
     /// Every rename replaces.
     AlwaysReplaces,
-    /// A write at an odd offset is of zeros.
+    /// A write at an odd offset writes zeros.
     WriteLost,
     /// `Put` on a directory has the wrong error.
     WrongErrno,
@@ -69,7 +69,7 @@ impl Engine for Flawed {
             }
         })
     }
-    fn list(&self, dir: ObjectId, cookie: u64, visit: &mut dyn FnMut(Entry<'_>) -> bool) -> Result<()> {
+    fn list(&self, dir: ObjectId, cookie: u64, visit: &mut dyn FnMut(ListedEntry<'_>) -> bool) -> Result<()> {
         self.model.list(dir, cookie, &mut |entry| {
             if self.flaw == Flaw::ListSkips && entry.name == b"c" { true } else { visit(entry) }
         })
@@ -138,11 +138,12 @@ fn every_planted_bug_is_caught_and_told_in_few_steps() {
     ];
     for flaw in flaws {
         let make = || Flawed { model: model(), flaw };
-        let failure = run(&make(), 9, 2000, Options::default()).expect_err("the bug was not found");
+        let failure = run(&make(), 9, 2000, OracleOptions::default()).expect_err("the bug was not found");
         let steps = failure.steps.len();
-        let replayed = replay(&make(), 9, &failure.steps, Options::default()).expect_err("no replay");
+        let replayed = replay(&make(), 9, &failure.steps, OracleOptions::default()).expect_err("no replay");
         assert_eq!(replayed.what, failure.what, "{flaw:?}");
-        let few = minimise::minimise(failure, |steps| replay(&make(), 9, steps, Options::default()).err());
+        let few =
+            minimise::minimise(failure, |steps| replay(&make(), 9, steps, OracleOptions::default()).err());
         assert!(few.steps.len() <= 4, "{flaw:?}: {steps} steps became\n{few}");
     }
 }
@@ -157,7 +158,7 @@ fn a_failure_tells_its_seed() {
 fn a_seed_makes_the_same_steps_again() {
     let steps = |seed| {
         let flawed = Flawed { model: model(), flaw: Flaw::WriteLost };
-        run(&flawed, seed, 2000, Options::default()).expect_err("the bug was not found").steps
+        run(&flawed, seed, 2000, OracleOptions::default()).expect_err("the bug was not found").steps
     };
     assert_eq!(steps(5), steps(5));
     assert_ne!(steps(5), steps(6));

@@ -1,32 +1,25 @@
-//! Random calls over a small universe of paths, and how to make them.
+//! Random calls over a few paths, and their execution.
 
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
-
-use eyrie::posix::{Access, ListEntry, OpenFlags, Posix, SetTime, Stat, Whence};
+use eyrie::posix::{Access, ListEntry, OpenFlags, Posix, SetTime, Whence};
 use eyrie::{Errno, FallocateMode, Kind, RenameMode, Time};
 use rand::rngs::StdRng;
-use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 
+use super::values::{Answer, ComparedStat, Name, Random, path};
 use super::xattr::{self, Ask, Of};
 
 /// Files that a run keeps open at a time.
 pub(super) const SLOTS: usize = 4;
-/// Modes that make a difference to somebody.
+/// Modes that matter to some user.
 const MODES: &[u16] = &[
     0o777, 0o755, 0o700, 0o644, 0o600, 0, 0o4755, 0o2755, 0o2745, 0o2767, 0o6777, 0o1777, 0o2777, 0o770,
     0o750, 0o070, 0o007, 0o111,
 ];
 
-/// A path, in bytes.
-pub(super) type Name = Vec<u8>;
-
-/// One call, by the user of that number. Slots number open files; a call on an empty one is not made.
+/// One call. Slots number open files; a call on an empty slot is skipped.
 #[expect(missing_docs, reason = "they are the calls of `Posix` and their arguments")]
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Call {
+pub enum PosixCall {
     Open { slot: usize, path: Name, flags: OpenFlags, mode: u16 },
     Close { slot: usize },
     Read { slot: usize, length: usize, offset: u64 },
@@ -62,51 +55,13 @@ pub enum Call {
     Fxattr { slot: usize, ask: Ask },
 }
 
-/// What a call answered, as far as two file systems must agree.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum Answer {
-    Done,
-    /// The call was not made: its slot is empty.
-    Skipped,
-    Count(u64),
-    Bytes(Vec<u8>),
-    Stat(Shown),
-    Names(Vec<(Vec<u8>, Kind)>),
-}
-
-/// The attributes that must agree. Sizes of directories are the file system's own business.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Shown {
-    pub kind: Kind,
-    pub mode: u16,
-    pub links: u32,
-    pub uid: u32,
-    pub gid: u32,
-    pub device: u64,
-    pub size: Option<u64>,
-}
-
-impl From<&Stat> for Shown {
-    fn from(stat: &Stat) -> Shown {
-        let &Stat { kind, mode, links, uid, gid, device, size, .. } = stat;
-        let has_size = matches!(kind, Kind::File | Kind::Symlink);
-        let is_device = matches!(kind, Kind::CharDevice | Kind::BlockDevice);
-        let device = if is_device { device } else { 0 };
-        Shown { kind, mode, links, uid, gid, device, size: has_size.then_some(size) }
-    }
-}
-
-/// Files that a run has open.
+/// The open files of a run.
 pub(super) type Slots<P> = [Option<<P as Posix>::Handle>; SLOTS];
 
-pub(super) fn path(bytes: &[u8]) -> &Path {
-    Path::new(OsStr::from_bytes(bytes))
-}
-
 /// Makes a call.
-pub(super) fn perform<P: Posix>(fs: &P, slots: &mut Slots<P>, call: &Call) -> Result<Answer, Errno> {
+pub(super) fn perform<P: Posix>(fs: &P, slots: &mut Slots<P>, call: &PosixCall) -> Result<Answer, Errno> {
     let result = match call {
-        Call::Open { slot, path: name, flags, mode } => {
+        PosixCall::Open { slot, path: name, flags, mode } => {
             if let Some(old) = slots[*slot].take() {
                 fs.close(old).map_err(|error| error.errno())?;
             }
@@ -115,21 +70,21 @@ pub(super) fn perform<P: Posix>(fs: &P, slots: &mut Slots<P>, call: &Call) -> Re
                 Answer::Done
             })
         }
-        Call::Close { slot } => match slots[*slot].take() {
+        PosixCall::Close { slot } => match slots[*slot].take() {
             Some(handle) => fs.close(handle).map(|()| Answer::Done),
             None => Ok(Answer::Skipped),
         },
-        Call::Read { slot, .. }
-        | Call::Write { slot, .. }
-        | Call::Append { slot, .. }
-        | Call::Fstat { slot }
-        | Call::SetLen { slot, .. }
-        | Call::Fallocate { slot, .. }
-        | Call::Fchmod { slot, .. }
-        | Call::Futimens { slot, .. }
-        | Call::Seek { slot, .. }
-        | Call::ListHandle { slot }
-        | Call::Fxattr { slot, .. } => match &slots[*slot] {
+        PosixCall::Read { slot, .. }
+        | PosixCall::Write { slot, .. }
+        | PosixCall::Append { slot, .. }
+        | PosixCall::Fstat { slot }
+        | PosixCall::SetLen { slot, .. }
+        | PosixCall::Fallocate { slot, .. }
+        | PosixCall::Fchmod { slot, .. }
+        | PosixCall::Futimens { slot, .. }
+        | PosixCall::Seek { slot, .. }
+        | PosixCall::ListHandle { slot }
+        | PosixCall::Fxattr { slot, .. } => match &slots[*slot] {
             Some(handle) => on_handle(fs, handle, call),
             None => Ok(Answer::Skipped),
         },
@@ -138,65 +93,69 @@ pub(super) fn perform<P: Posix>(fs: &P, slots: &mut Slots<P>, call: &Call) -> Re
     result.map_err(|error| error.errno())
 }
 
-fn on_handle<P: Posix>(fs: &P, handle: &P::Handle, call: &Call) -> eyrie::Result<Answer> {
+fn on_handle<P: Posix>(fs: &P, handle: &P::Handle, call: &PosixCall) -> eyrie::Result<Answer> {
     let done = |()| Answer::Done;
     match call {
-        Call::Read { length, offset, .. } => {
+        PosixCall::Read { length, offset, .. } => {
             let mut out = vec![0; *length];
             let count = fs.read_at(handle, &mut out, *offset)?;
             out.truncate(count);
             Ok(Answer::Bytes(out))
         }
-        Call::Write { data, offset, .. } => {
+        PosixCall::Write { data, offset, .. } => {
             fs.write_at(handle, data, *offset).map(|count| Answer::Count(count as u64))
         }
-        Call::Append { data, .. } => fs.append(handle, data).map(|count| Answer::Count(count as u64)),
-        Call::Fstat { .. } => fs.fstat(handle).map(|stat| Answer::Stat(Shown::from(&stat))),
-        Call::SetLen { size, .. } => fs.set_len(handle, *size).map(done),
-        Call::Fallocate { mode, offset, length, .. } => {
+        PosixCall::Append { data, .. } => fs.append(handle, data).map(|count| Answer::Count(count as u64)),
+        PosixCall::Fstat { .. } => fs.fstat(handle).map(|stat| Answer::Stat(ComparedStat::from(&stat))),
+        PosixCall::SetLen { size, .. } => fs.set_len(handle, *size).map(done),
+        PosixCall::Fallocate { mode, offset, length, .. } => {
             fs.fallocate(handle, *mode, *offset, *length).map(done)
         }
-        Call::Fchmod { mode, .. } => fs.fchmod(handle, *mode).map(done),
-        Call::Futimens { accessed, modified, .. } => fs.futimens(handle, *accessed, *modified).map(done),
-        Call::Seek { offset, whence, .. } => fs.seek(handle, *offset, *whence).map(Answer::Count),
-        Call::ListHandle { .. } => list(fs, handle),
-        Call::Fxattr { ask, .. } => xattr::ask(fs, &Of::Handle(handle), ask),
+        PosixCall::Fchmod { mode, .. } => fs.fchmod(handle, *mode).map(done),
+        PosixCall::Futimens { accessed, modified, .. } => fs.futimens(handle, *accessed, *modified).map(done),
+        PosixCall::Seek { offset, whence, .. } => fs.seek(handle, *offset, *whence).map(Answer::Count),
+        PosixCall::ListHandle { .. } => list(fs, handle),
+        PosixCall::Fxattr { ask, .. } => xattr::ask(fs, &Of::Handle(handle), ask),
         _ => Ok(Answer::Skipped),
     }
 }
 
-fn on_path<P: Posix>(fs: &P, call: &Call) -> eyrie::Result<Answer> {
+fn on_path<P: Posix>(fs: &P, call: &PosixCall) -> eyrie::Result<Answer> {
     let done = |()| Answer::Done;
     match call {
-        Call::Stat { path: name } => fs.stat(path(name)).map(|stat| Answer::Stat(Shown::from(&stat))),
-        Call::Lstat { path: name } => fs.lstat(path(name)).map(|stat| Answer::Stat(Shown::from(&stat))),
-        Call::Truncate { path: name, size } => fs.truncate(path(name), *size).map(done),
-        Call::TruncateToSame { path: name } => {
+        PosixCall::Stat { path: name } => {
+            fs.stat(path(name)).map(|stat| Answer::Stat(ComparedStat::from(&stat)))
+        }
+        PosixCall::Lstat { path: name } => {
+            fs.lstat(path(name)).map(|stat| Answer::Stat(ComparedStat::from(&stat)))
+        }
+        PosixCall::Truncate { path: name, size } => fs.truncate(path(name), *size).map(done),
+        PosixCall::TruncateToSame { path: name } => {
             let size = fs.stat(path(name))?.size;
             fs.truncate(path(name), size).map(done)
         }
-        Call::Mkdir { path: name, mode } => fs.mkdir(path(name), *mode).map(done),
-        Call::Rmdir { path: name } => fs.rmdir(path(name)).map(done),
-        Call::Unlink { path: name } => fs.unlink(path(name)).map(done),
-        Call::Rename { from, to, mode } => fs.rename(path(from), path(to), *mode).map(done),
-        Call::Link { existing, path: name } => fs.link(path(existing), path(name)).map(done),
-        Call::Symlink { target, path: name } => fs.symlink(path(target), path(name)).map(done),
-        Call::Readlink { path: name } => fs.readlink(path(name)).map(Answer::Bytes),
-        Call::Chmod { path: name, mode } => fs.chmod(path(name), *mode).map(done),
-        Call::Chown { path: name, uid, gid } => fs.chown(path(name), *uid, *gid).map(done),
-        Call::Lchown { path: name, uid, gid } => fs.lchown(path(name), *uid, *gid).map(done),
-        Call::Utimens { path: name, accessed, modified } => {
+        PosixCall::Mkdir { path: name, mode } => fs.mkdir(path(name), *mode).map(done),
+        PosixCall::Rmdir { path: name } => fs.rmdir(path(name)).map(done),
+        PosixCall::Unlink { path: name } => fs.unlink(path(name)).map(done),
+        PosixCall::Rename { from, to, mode } => fs.rename(path(from), path(to), *mode).map(done),
+        PosixCall::Link { existing, path: name } => fs.link(path(existing), path(name)).map(done),
+        PosixCall::Symlink { target, path: name } => fs.symlink(path(target), path(name)).map(done),
+        PosixCall::Readlink { path: name } => fs.readlink(path(name)).map(Answer::Bytes),
+        PosixCall::Chmod { path: name, mode } => fs.chmod(path(name), *mode).map(done),
+        PosixCall::Chown { path: name, uid, gid } => fs.chown(path(name), *uid, *gid).map(done),
+        PosixCall::Lchown { path: name, uid, gid } => fs.lchown(path(name), *uid, *gid).map(done),
+        PosixCall::Utimens { path: name, accessed, modified } => {
             fs.utimens(path(name), *accessed, *modified).map(done)
         }
-        Call::Lutimens { path: name, accessed, modified } => {
+        PosixCall::Lutimens { path: name, accessed, modified } => {
             fs.lutimens(path(name), *accessed, *modified).map(done)
         }
-        Call::Mknod { path: name, kind, mode, device } => {
+        PosixCall::Mknod { path: name, kind, mode, device } => {
             fs.mknod(path(name), *kind, *mode, *device).map(done)
         }
-        Call::Access { path: name, access } => fs.access(path(name), *access).map(done),
-        Call::Xattr { path: name, follow, ask } => xattr::ask(fs, &Of::Path(name, *follow), ask),
-        Call::List { path: name } => {
+        PosixCall::Access { path: name, access } => fs.access(path(name), *access).map(done),
+        PosixCall::Xattr { path: name, follow, ask } => xattr::ask(fs, &Of::Path(name, *follow), ask),
+        PosixCall::List { path: name } => {
             let dir = fs.open(path(name), OpenFlags::READ | OpenFlags::DIRECTORY, 0)?;
             let names = list(fs, &dir);
             fs.close(dir)?;
@@ -216,76 +175,74 @@ fn list<P: Posix>(fs: &P, dir: &P::Handle) -> eyrie::Result<Answer> {
     Ok(Answer::Names(names))
 }
 
-/// The calls that `seed` stands for, each with the number of the user who makes it.
-pub fn generate(seed: u64, count: usize, users: usize) -> Vec<(usize, Call)> {
+/// The calls of `seed`, each with the number of its user.
+pub fn generate(seed: u64, count: usize, users: usize) -> Vec<(usize, PosixCall)> {
     let mut random = Random(StdRng::seed_from_u64(seed));
     (0..count).map(|_| (random.user(users), random.call())).collect()
 }
 
-pub(super) struct Random(pub(super) StdRng);
-
 impl Random {
-    /// User 0, who is root, makes two calls of five.
+    /// Root, who is user 0, makes two calls of five.
     fn user(&mut self, users: usize) -> usize {
         if self.0.random_ratio(2, 5) { 0 } else { self.0.random_range(0..users) }
     }
 
-    fn call(&mut self) -> Call {
+    fn call(&mut self) -> PosixCall {
         let slot = self.0.random_range(0..SLOTS);
         match self.0.random_range(0..118) {
             0..18 => self.open(slot),
-            18..21 => Call::Close { slot },
-            21..24 => Call::Read { slot, length: self.0.random_range(0..9000), offset: self.offset() },
-            24..30 => Call::Write { slot, data: self.data(), offset: self.offset() },
-            30..32 => Call::Append { slot, data: self.data() },
-            32 => Call::Fstat { slot },
-            33..35 => Call::SetLen { slot, size: self.offset() },
-            35 => Call::Fchmod { slot, mode: self.mode() },
-            36 => Call::Futimens { slot, accessed: self.time(), modified: self.time() },
-            37 => {
-                Call::Seek { slot, offset: self.offset(), whence: self.one_of(&[Whence::Data, Whence::Hole]) }
-            }
-            38 => Call::ListHandle { slot },
-            39..43 => Call::Stat { path: self.path() },
-            43..46 => Call::Lstat { path: self.path() },
-            46 => Call::Truncate { path: self.path(), size: self.offset() },
-            47 => Call::TruncateToSame { path: self.path() },
-            48..57 => Call::Mkdir { path: self.path(), mode: self.mode() },
-            57..61 => Call::Rmdir { path: self.path() },
-            61..65 => Call::Unlink { path: self.path() },
-            65..74 => Call::Rename { from: self.path(), to: self.path(), mode: self.rename_mode() },
-            74..78 => Call::Link { existing: self.path(), path: self.path() },
-            78..83 => Call::Symlink { target: self.path(), path: self.path() },
-            83 => Call::Readlink { path: self.path() },
-            84..89 => Call::Chmod { path: self.path(), mode: self.mode() },
-            89..91 => Call::Chown { path: self.path(), uid: self.id(), gid: self.id() },
-            91 => Call::Lchown { path: self.path(), uid: self.id(), gid: self.id() },
-            92..94 => Call::Utimens { path: self.path(), accessed: self.time(), modified: self.time() },
-            94 => Call::Lutimens { path: self.path(), accessed: self.time(), modified: self.time() },
+            18..21 => PosixCall::Close { slot },
+            21..24 => PosixCall::Read { slot, length: self.0.random_range(0..9000), offset: self.offset() },
+            24..30 => PosixCall::Write { slot, data: self.data(), offset: self.offset() },
+            30..32 => PosixCall::Append { slot, data: self.data() },
+            32 => PosixCall::Fstat { slot },
+            33..35 => PosixCall::SetLen { slot, size: self.offset() },
+            35 => PosixCall::Fchmod { slot, mode: self.mode() },
+            36 => PosixCall::Futimens { slot, accessed: self.time(), modified: self.time() },
+            37 => PosixCall::Seek {
+                slot,
+                offset: self.offset(),
+                whence: self.one_of(&[Whence::Data, Whence::Hole]),
+            },
+            38 => PosixCall::ListHandle { slot },
+            39..43 => PosixCall::Stat { path: self.path() },
+            43..46 => PosixCall::Lstat { path: self.path() },
+            46 => PosixCall::Truncate { path: self.path(), size: self.offset() },
+            47 => PosixCall::TruncateToSame { path: self.path() },
+            48..57 => PosixCall::Mkdir { path: self.path(), mode: self.mode() },
+            57..61 => PosixCall::Rmdir { path: self.path() },
+            61..65 => PosixCall::Unlink { path: self.path() },
+            65..74 => PosixCall::Rename { from: self.path(), to: self.path(), mode: self.rename_mode() },
+            74..78 => PosixCall::Link { existing: self.path(), path: self.path() },
+            78..83 => PosixCall::Symlink { target: self.path(), path: self.path() },
+            83 => PosixCall::Readlink { path: self.path() },
+            84..89 => PosixCall::Chmod { path: self.path(), mode: self.mode() },
+            89..91 => PosixCall::Chown { path: self.path(), uid: self.id(), gid: self.id() },
+            91 => PosixCall::Lchown { path: self.path(), uid: self.id(), gid: self.id() },
+            92..94 => PosixCall::Utimens { path: self.path(), accessed: self.time(), modified: self.time() },
+            94 => PosixCall::Lutimens { path: self.path(), accessed: self.time(), modified: self.time() },
             95 => self.mknod(),
-            96..98 => Call::Access { path: self.path(), access: Access::from_bits_truncate(self.0.random()) },
-            98..100 => Call::List { path: self.path() },
+            96..98 => {
+                PosixCall::Access { path: self.path(), access: Access::from_bits_truncate(self.0.random()) }
+            }
+            98..100 => PosixCall::List { path: self.path() },
             100..106 => {
                 let mode = self.one_of(&FallocateMode::ALL);
-                Call::Fallocate { slot, mode, offset: self.offset(), length: self.length() }
+                PosixCall::Fallocate { slot, mode, offset: self.offset(), length: self.length() }
             }
             _ => self.xattr(slot),
         }
     }
 
-    fn xattr(&mut self, slot: usize) -> Call {
+    fn xattr(&mut self, slot: usize) -> PosixCall {
         let (path, ask) = self.ask();
         if path.is_none() && self.0.random_ratio(1, 3) {
-            return Call::Fxattr { slot, ask };
+            return PosixCall::Fxattr { slot, ask };
         }
-        Call::Xattr { path: path.unwrap_or_else(|| self.path()), follow: self.0.random(), ask }
+        PosixCall::Xattr { path: path.unwrap_or_else(|| self.path()), follow: self.0.random(), ask }
     }
 
-    pub(super) fn one_of<T: Copy>(&mut self, choices: &[T]) -> T {
-        *choices.choose(&mut self.0).expect("there are choices")
-    }
-
-    fn open(&mut self, slot: usize) -> Call {
+    fn open(&mut self, slot: usize) -> PosixCall {
         let access = [OpenFlags::READ, OpenFlags::WRITE, OpenFlags::READ | OpenFlags::WRITE];
         let mut flags = self.one_of(&access);
         for (flag, percent) in [
@@ -298,18 +255,18 @@ impl Random {
         ] {
             flags.set(flag, self.0.random_ratio(percent, 100));
         }
-        // Exclusive without creating is undefined.
+        // POSIX leaves `O_EXCL` without `O_CREAT` undefined.
         flags.set(OpenFlags::EXCLUSIVE, flags.contains(OpenFlags::CREATE | OpenFlags::EXCLUSIVE));
-        Call::Open { slot, path: self.path(), flags, mode: self.mode() }
+        PosixCall::Open { slot, path: self.path(), flags, mode: self.mode() }
     }
 
-    fn mknod(&mut self) -> Call {
+    fn mknod(&mut self) -> PosixCall {
         let kinds =
             [Kind::File, Kind::Directory, Kind::Fifo, Kind::Socket, Kind::CharDevice, Kind::BlockDevice];
         let kind = self.one_of(&kinds);
-        // Twelve bits of a major number and twenty of a minor, and what is more.
+        // Majors have twelve bits and minors twenty; the last numbers have more.
         let devices = [0, 0x103, 0x0801, 0xfff0_0fff, u32::MAX.into(), 1 << 32, (1 << 44) + 3, u64::MAX];
-        Call::Mknod { path: self.path(), kind, mode: self.mode(), device: self.one_of(&devices) }
+        PosixCall::Mknod { path: self.path(), kind, mode: self.mode(), device: self.one_of(&devices) }
     }
 
     fn path(&mut self) -> Name {
@@ -342,7 +299,7 @@ impl Random {
     }
 
     fn mode(&mut self) -> u16 {
-        // Often open to all, or nothing happens under it any more.
+        // Often open to all. Otherwise little would happen below such a directory.
         if self.0.random_ratio(1, 3) { 0o777 } else { self.one_of(MODES) }
     }
 

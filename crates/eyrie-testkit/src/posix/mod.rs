@@ -1,20 +1,23 @@
-//! The kernel as the oracle of POSIX behaviour: random calls on a [`Posix`] file system and on the host, compared.
+//! The kernel as the oracle of POSIX behaviour: random calls run on a [`Posix`] file system and on the host,
+//! and are compared.
 //!
-//! A seed stands for a list of calls by three users over a few names: files, directories, symbolic and hard links, open
-//! files, trailing slashes, `.` and `..`. After every call the answers must agree (result or errno), and then the whole
-//! trees: kinds, modes, owners, link counts, sizes, contents, extended attributes, which names share an object, and which
-//! times changed. Not
-//! compared: inode numbers, block counts, sizes of directories, the order of listings, access times that nobody set.
+//! A seed stands for a list of calls by three users over a few names: files, directories, symbolic and hard
+//! links, open files, trailing slashes, `.` and `..`. After every call the answers must agree (result or
+//! errno), and then the whole trees: kinds, modes, owners, link counts, sizes, contents, extended attributes,
+//! the names of each object, and the times that changed. Not compared are inode numbers, block counts, sizes
+//! of directories, the order of listings, and access times that no call set.
 //!
-//! The host's side must be `/`, or `..` and absolute links lead out of it: [`in_tmpfs_root`] runs a test in a child
-//! process whose root is an empty directory of a tmpfs.
+//! The root of the process must be the compared directory of the host, because `..` and absolute links lead
+//! out of any other. [`in_tmpfs_root`] runs a test in a child process whose root is an empty directory of a
+//! tmpfs.
 
 mod calls;
 mod set_ids;
 mod tree;
+mod values;
 mod xattr;
 
-pub use calls::{Call, generate};
+pub use calls::{PosixCall, generate};
 pub use xattr::Ask;
 
 use std::fmt;
@@ -28,24 +31,26 @@ use eyrie::posix::{Access, OpenFlags, Posix, SetTime, Whence};
 use eyrie::{AccessRules, Credentials, Engine, Errno, FallocateMode, Host, Kind, PosixExt, Pxfs, Time};
 use eyrie_engine::model::Model;
 use eyrie_engine::scm::Scm;
-use eyrie_engine::volume::{MediumChoice, Options};
 use eyrie_engine::{ObjectId, Owner};
 use eyrie_medium::Medium;
+use eyrie_sim::explore::fixed_options;
 
-use self::calls::{Answer, SLOTS, Slots, path, perform};
-use self::tree::{Times, Tree};
+use self::calls::{SLOTS, Slots, perform};
+use self::tree::{PosixTree, Times};
+use self::values::{Answer, path};
 
-/// The host's protections of shared directories: a new root has no `/proc` to read them from.
+/// The host's protection of shared directories. It is read before the change of root, because the new root
+/// has no `/proc`.
 static HOST_RULES: OnceLock<AccessRules> = OnceLock::new();
 
-/// Tells a child process of [`in_tmpfs_root`] its root.
+/// Environment variable with the root of a child process of [`in_tmpfs_root`].
 const ROOT_VARIABLE: &str = "EYRIE_TEST_ROOT";
 
-/// Two file systems that answered differently.
+/// A difference between the two file systems.
 pub struct Difference {
     seed: u64,
-    /// What was done, reduced to the calls that matter; the last one showed the difference.
-    calls: Vec<(usize, Call)>,
+    /// The calls, reduced to those that matter. The last one shows the difference.
+    calls: Vec<(usize, PosixCall)>,
     what: String,
 }
 
@@ -66,7 +71,7 @@ impl fmt::Debug for Difference {
 }
 
 /// A call with its bytes as text.
-struct Brief<'a>(&'a Call);
+struct Brief<'a>(&'a PosixCall);
 
 impl fmt::Display for Brief<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -75,21 +80,27 @@ impl fmt::Display for Brief<'_> {
             length => format!("<{length} bytes>"),
         };
         match self.0 {
-            Call::Open { slot, path, flags, mode } => {
+            PosixCall::Open { slot, path, flags, mode } => {
                 write!(f, "Open {{ slot: {slot}, path: {}, {flags:?}, mode: {mode:#o} }}", shown(path))
             }
-            Call::Write { slot, data, offset } => {
+            PosixCall::Write { slot, data, offset } => {
                 write!(f, "Write {{ slot: {slot}, length: {}, offset: {offset} }}", data.len())
             }
-            Call::Append { slot, data } => write!(f, "Append {{ slot: {slot}, length: {} }}", data.len()),
-            Call::Rename { from, to, mode } => {
+            PosixCall::Append { slot, data } => {
+                write!(f, "Append {{ slot: {slot}, length: {} }}", data.len())
+            }
+            PosixCall::Rename { from, to, mode } => {
                 write!(f, "Rename {{ {}, {}, {mode:?} }}", shown(from), shown(to))
             }
-            Call::Link { existing, path } => write!(f, "Link {{ {}, {} }}", shown(existing), shown(path)),
-            Call::Symlink { target, path } => write!(f, "Symlink {{ {}, {} }}", shown(target), shown(path)),
-            Call::Mkdir { path, mode } => write!(f, "Mkdir {{ {}, mode: {mode:#o} }}", shown(path)),
-            Call::Chmod { path, mode } => write!(f, "Chmod {{ {}, mode: {mode:#o} }}", shown(path)),
-            Call::Xattr { path, follow, ask } => {
+            PosixCall::Link { existing, path } => {
+                write!(f, "Link {{ {}, {} }}", shown(existing), shown(path))
+            }
+            PosixCall::Symlink { target, path } => {
+                write!(f, "Symlink {{ {}, {} }}", shown(target), shown(path))
+            }
+            PosixCall::Mkdir { path, mode } => write!(f, "Mkdir {{ {}, mode: {mode:#o} }}", shown(path)),
+            PosixCall::Chmod { path, mode } => write!(f, "Chmod {{ {}, mode: {mode:#o} }}", shown(path)),
+            PosixCall::Xattr { path, follow, ask } => {
                 write!(f, "Xattr {{ {}, follow: {follow}, {ask:?} }}", shown(path))
             }
             other => match path_of(other) {
@@ -100,15 +111,17 @@ impl fmt::Display for Brief<'_> {
     }
 }
 
-/// The users who make the calls.
+/// The users of the calls.
 fn users() -> [Credentials; 3] {
     [Credentials::root(), Credentials::new(1000, 1000, &[2000]), Credentials::new(1001, 2000, &[])]
 }
 
-/// Runs `count` calls of each of `seeds`, and writes that take and keep set-id bits, on the host, whose root must be an
-/// empty directory on tmpfs, and on the file system that `subject` shows to some user, which is emptied before each seed.
+/// Runs `count` calls of each of `seeds`, and the calls of set-id bits, on the host and on the file system
+/// that `subject` gives to each user. The root of the host must be an empty directory on tmpfs. The file
+/// system is emptied before each seed.
 ///
-/// The time stamps of `subject` should all be different, or changes of times cannot be seen; a clock that counts does.
+/// The clock of `subject` should never show the same time twice, because equal stamps hide changes of times.
+/// A counter serves.
 ///
 /// # Errors
 /// The first difference, with as few calls as still show it.
@@ -125,27 +138,27 @@ pub fn compare_with_host<P: Posix>(
     if !xattrs {
         eprintln!("extended attributes are not compared: the host has not all of them");
     }
-    let run = Run { host, subjects, users, xattrs };
+    let run = PosixRun { host, subjects, users, xattrs };
     for seed in seeds {
         run.compare(seed, generate(seed, count, run.users.len()))?;
     }
-    // With the seed 0 every call waits for the clock.
+    // Seed 0 makes every call wait for the clock.
     run.compare(0, set_ids::calls())
 }
 
-struct Run<P: Posix> {
+struct PosixRun<P: Posix> {
     host: Host,
     /// The file system as each user sees it.
     subjects: [P; 3],
     users: [Credentials; 3],
-    /// Whether extended attributes can be compared.
+    /// True if extended attributes are compared.
     xattrs: bool,
 }
 
-/// Of so many seeds one waits for the kernel's clock before each call, so that changes of times can be seen.
+/// One seed in six waits for the kernel's clock before each call, so that changes of times show.
 const WAITING_SEEDS: u64 = 6;
 
-/// Waits until the clock that the kernel stamps files with shows another time.
+/// Waits until the kernel's clock for file times shows another time.
 fn wait_for_tick() {
     let now = || rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
     let before = now();
@@ -154,16 +167,16 @@ fn wait_for_tick() {
     }
 }
 
-impl<P: Posix> Run<P> {
-    fn compare(&self, seed: u64, mut calls: Vec<(usize, Call)>) -> Result<(), Box<Difference>> {
+impl<P: Posix> PosixRun<P> {
+    fn compare(&self, seed: u64, mut calls: Vec<(usize, PosixCall)>) -> Result<(), Box<Difference>> {
         self.calls(seed, &calls).map_err(|(index, what)| {
             calls.truncate(index + 1);
             Box::new(self.reduce(seed, calls, what))
         })
     }
 
-    /// Makes all calls; the index of the first that differs, and how.
-    fn calls(&self, seed: u64, calls: &[(usize, Call)]) -> Result<(), (usize, String)> {
+    /// Makes all calls. An error has the index of the first call that differs, and the difference.
+    fn calls(&self, seed: u64, calls: &[(usize, PosixCall)]) -> Result<(), (usize, String)> {
         empty(&self.host);
         empty(&self.subjects[0]);
         let mut host_slots: Slots<Host> = [const { None }; SLOTS];
@@ -178,7 +191,7 @@ impl<P: Posix> Run<P> {
     fn each(
         &self,
         seed: u64,
-        calls: &[(usize, Call)],
+        calls: &[(usize, PosixCall)],
         host_slots: &mut Slots<Host>,
         subject_slots: &mut Slots<P>,
     ) -> Result<(), (usize, String)> {
@@ -206,47 +219,48 @@ impl<P: Posix> Run<P> {
         Ok(())
     }
 
-    fn on_host(&self, user: usize, slots: &mut Slots<Host>, call: &Call) -> Result<Answer, Errno> {
+    fn on_host(&self, user: usize, slots: &mut Slots<Host>, call: &PosixCall) -> Result<Answer, Errno> {
         Host::become_user(&self.users[user]).expect("root becomes anybody");
         let answer = perform(&self.host, slots, call);
         Host::become_user(&self.users[0]).expect("root comes back");
         answer
     }
 
-    fn host_tree(&self) -> Tree {
+    fn host_tree(&self) -> PosixTree {
         tree::read(&self.host, self.xattrs).expect("root reads everything")
     }
 
-    fn subject_tree(&self) -> Result<Tree, String> {
+    fn subject_tree(&self) -> Result<PosixTree, String> {
         tree::read(&self.subjects[0], self.xattrs)
             .map_err(|errno| format!("root cannot read everything: {errno:?}"))
     }
 
-    /// Whether the host would wait for another process, hand the call to a driver, or answer for its mount.
-    fn is_beyond_comparison(&self, call: &Call) -> bool {
-        if matches!(call, Call::Xattr { .. } | Call::Fxattr { .. }) {
+    /// True if the host would wait for another process, pass the call to a driver, or answer for its mount.
+    fn is_beyond_comparison(&self, call: &PosixCall) -> bool {
+        if matches!(call, PosixCall::Xattr { .. } | PosixCall::Fxattr { .. }) {
             return !self.xattrs;
         }
-        if let Call::Fallocate { mode, offset, length, .. } = call {
-            // A tmpfs has not all modes, its page numbers wrap at the largest size, and its own size is that of memory.
+        if let PosixCall::Fallocate { mode, offset, length, .. } = call {
+            // A tmpfs lacks some modes, its page numbers wrap at the largest size, and its capacity is that
+            // of memory.
             return !matches!(
                 mode,
                 FallocateMode::Allocate | FallocateMode::KeepSize | FallocateMode::PunchHole
             ) || offset.checked_add(*length).is_some_and(|end| end.abs_diff(i64::MAX as u64) < 4096)
                 || (1 << 40..1 << 63).contains(length);
         }
-        let (Call::Open { path: name, .. }
-        | Call::Truncate { path: name, .. }
-        | Call::TruncateToSame { path: name }
-        | Call::Access { path: name, .. }) = call
+        let (PosixCall::Open { path: name, .. }
+        | PosixCall::Truncate { path: name, .. }
+        | PosixCall::TruncateToSame { path: name }
+        | PosixCall::Access { path: name, .. }) = call
         else {
             return false;
         };
         match (self.host.stat(path(name)), call) {
-            (Ok(stat), Call::Access { access, .. }) => {
+            (Ok(stat), PosixCall::Access { access, .. }) => {
                 stat.is_file() && access.contains(Access::EXECUTE) && self.no_exec()
             }
-            (Ok(stat), Call::Truncate { .. } | Call::TruncateToSame { .. }) => {
+            (Ok(stat), PosixCall::Truncate { .. } | PosixCall::TruncateToSame { .. }) => {
                 stat.is_file() && stat.allocated > 0 && !self.has_data(name)
             }
             (Ok(stat), _) => !matches!(stat.kind, Kind::File | Kind::Directory | Kind::Symlink),
@@ -254,8 +268,8 @@ impl<P: Posix> Run<P> {
         }
     }
 
-    /// True if the host's file has data. Where it has storage without data, a tmpfs sets times of a truncation that
-    /// changes nothing.
+    /// True if the host's file has data. Where it has storage without data, a tmpfs sets times of a
+    /// truncation that changes nothing.
     fn has_data(&self, name: &[u8]) -> bool {
         let Ok(file) = self.host.open(path(name), OpenFlags::READ, 0) else { return true };
         let found = self.host.seek(&file, 0, Whence::Data).is_ok();
@@ -268,8 +282,8 @@ impl<P: Posix> Run<P> {
         flags.is_ok_and(|flags| flags.contains(rustix::fs::StatVfsMountFlags::NOEXEC))
     }
 
-    /// Leaves out calls one by one as long as something still differs.
-    fn reduce(&self, seed: u64, mut calls: Vec<(usize, Call)>, mut what: String) -> Difference {
+    /// Leaves out calls one by one as long as the rest still shows a difference.
+    fn reduce(&self, seed: u64, mut calls: Vec<(usize, PosixCall)>, mut what: String) -> Difference {
         let mut index = calls.len();
         while index > 0 {
             index -= 1;
@@ -285,36 +299,36 @@ impl<P: Posix> Run<P> {
     }
 }
 
-/// The access time that a call sets. The host's change again with the reads of the next comparison.
-fn access_time_set(call: &Call) -> Option<Time> {
+/// The access time that a call sets. The reads of the next comparison change the host's again.
+fn access_time_set(call: &PosixCall) -> Option<Time> {
     match call {
-        Call::Utimens { accessed: SetTime::To(time), .. }
-        | Call::Lutimens { accessed: SetTime::To(time), .. } => Some(*time),
+        PosixCall::Utimens { accessed: SetTime::To(time), .. }
+        | PosixCall::Lutimens { accessed: SetTime::To(time), .. } => Some(*time),
         _ => None,
     }
 }
 
-fn path_of(call: &Call) -> Option<&[u8]> {
+fn path_of(call: &PosixCall) -> Option<&[u8]> {
     match call {
-        Call::Stat { path }
-        | Call::Lstat { path }
-        | Call::Truncate { path, .. }
-        | Call::TruncateToSame { path }
-        | Call::Rmdir { path }
-        | Call::Unlink { path }
-        | Call::Readlink { path }
-        | Call::Chown { path, .. }
-        | Call::Lchown { path, .. }
-        | Call::Utimens { path, .. }
-        | Call::Lutimens { path, .. }
-        | Call::Mknod { path, .. }
-        | Call::Access { path, .. }
-        | Call::List { path } => Some(path),
+        PosixCall::Stat { path }
+        | PosixCall::Lstat { path }
+        | PosixCall::Truncate { path, .. }
+        | PosixCall::TruncateToSame { path }
+        | PosixCall::Rmdir { path }
+        | PosixCall::Unlink { path }
+        | PosixCall::Readlink { path }
+        | PosixCall::Chown { path, .. }
+        | PosixCall::Lchown { path, .. }
+        | PosixCall::Utimens { path, .. }
+        | PosixCall::Lutimens { path, .. }
+        | PosixCall::Mknod { path, .. }
+        | PosixCall::Access { path, .. }
+        | PosixCall::List { path } => Some(path),
         _ => None,
     }
 }
 
-/// Empties a file system; its root is then everybody's.
+/// Empties a file system, and opens its root to all users.
 fn empty<P: Posix>(fs: &P) {
     fs.remove_dir_all("/").expect("root removes everything");
     fs.chown("/", Some(0), Some(0)).expect("root owns the root");
@@ -322,12 +336,12 @@ fn empty<P: Posix>(fs: &P) {
     xattr::clear(fs);
 }
 
-/// Runs `body` with an empty directory of a tmpfs as the root of the process: in a child process that runs the test of
-/// this name (`module::test`, as the test harness prints it) alone. Without a tmpfs, or without being root, it says so
-/// and does nothing.
+/// Runs `body` with an empty directory of a tmpfs as the root of the process: in a child process that runs
+/// only the test of this name (`module::test`, as the test harness prints it). Without a tmpfs, or without
+/// root, it prints a note and returns.
 ///
 /// # Panics
-/// If the child fails.
+/// Panics if the child fails.
 pub fn in_tmpfs_root(test: &str, body: impl FnOnce()) {
     if let Some(root) = std::env::var_os(ROOT_VARIABLE) {
         HOST_RULES.get_or_init(AccessRules::of_host);
@@ -358,28 +372,20 @@ pub fn in_tmpfs_root(test: &str, body: impl FnOnce()) {
 /// Compares the calls over the reference model with the host's, as [`compare_with_host`] does.
 ///
 /// # Panics
-/// At the first difference, which it tells.
+/// Panics at the first difference, with its description.
 pub fn compare_model_with_host(seeds: Range<u64>, count: usize) {
     let root = ObjectId::new(64, Kind::Directory);
     let model = Model::new(root, Owner { mode: 0o777, uid: 0, gid: 0 }, counter());
     compare_engine_with_host(model, seeds, count);
 }
 
-/// Compares the calls over the scm engine, on a new volume on `medium`, with the host's, as [`compare_with_host`] does,
-/// and checks the volume.
+/// Compares the calls over the scm engine, on a new volume on `medium`, with the host's, as
+/// [`compare_with_host`] does, and checks the volume.
 ///
 /// # Panics
-/// At the first difference, which it tells, and if the volume is not sound in the end.
+/// Panics at the first difference, with its description, and if the volume is not sound in the end.
 pub fn compare_scm_with_host(medium: Medium, seeds: Range<u64>, count: usize) {
-    let options = Options {
-        group_bytes: 8 << 20,
-        hash_seed: 7,
-        volume_id: [1; 16],
-        created: counter(),
-        medium: MediumChoice::Auto,
-        overwrite: false,
-        paged: eyrie_medium::PagedOptions::for_host(),
-    };
+    let options = fixed_options(8 << 20, counter());
     let owner = Owner { mode: 0o777, uid: 0, gid: 0 };
     let engine = Scm::create_on(medium, &options, owner, counter()).expect("a new volume");
     let engine = compare_engine_with_host(engine, seeds, count);

@@ -1,36 +1,36 @@
-//! Changes of files with set-id bits, and truncations that change nothing: calls that random ones seldom make.
+//! Changes of files with set-id bits, and truncations that change nothing. Random calls seldom make these.
 
 use eyrie::FallocateMode;
 use eyrie::posix::OpenFlags;
 
-use super::calls::Call;
+use super::calls::PosixCall;
 
-/// Each change by root and by others, members of the file's group and not, to files with and without bytes.
-pub(super) fn calls() -> Vec<(usize, Call)> {
+/// Each change by root and by others, in the file's group and not, on files with and without bytes.
+pub(super) fn calls() -> Vec<(usize, PosixCall)> {
     let name = || b"/f".to_vec();
     let slot = 0;
-    let mode = |mode| Call::Chmod { path: name(), mode };
-    let open = |flags| Call::Open { slot, path: name(), flags: OpenFlags::WRITE | flags, mode: 0o666 };
-    let own = |uid, gid| Call::Chown { path: name(), uid, gid };
-    let storage = |mode, offset, length| Call::Fallocate { slot, mode, offset, length };
+    let mode = |mode| PosixCall::Chmod { path: name(), mode };
+    let open = |flags| PosixCall::Open { slot, path: name(), flags: OpenFlags::WRITE | flags, mode: 0o666 };
+    let own = |uid, gid| PosixCall::Chown { path: name(), uid, gid };
+    let storage = |mode, offset, length| PosixCall::Fallocate { slot, mode, offset, length };
     let end = i64::MAX as u64;
     let changes = [
-        Call::Write { slot, data: vec![1], offset: 0 },
-        Call::Write { slot, data: Vec::new(), offset: 0 },
-        Call::Write { slot, data: vec![1], offset: end },
-        Call::Append { slot, data: vec![1; 10] },
-        Call::Append { slot, data: Vec::new() },
-        Call::SetLen { slot, size: 0 },
-        Call::SetLen { slot, size: 100 },
-        Call::SetLen { slot, size: 1 << 63 },
+        PosixCall::Write { slot, data: vec![1], offset: 0 },
+        PosixCall::Write { slot, data: Vec::new(), offset: 0 },
+        PosixCall::Write { slot, data: vec![1], offset: end },
+        PosixCall::Append { slot, data: vec![1; 10] },
+        PosixCall::Append { slot, data: Vec::new() },
+        PosixCall::SetLen { slot, size: 0 },
+        PosixCall::SetLen { slot, size: 100 },
+        PosixCall::SetLen { slot, size: 1 << 63 },
         storage(FallocateMode::Allocate, 0, 4096),
         storage(FallocateMode::KeepSize, 0, 100),
         storage(FallocateMode::PunchHole, 0, 10),
         storage(FallocateMode::Allocate, end - 8192, 16384),
         storage(FallocateMode::Allocate, 0, 0),
-        Call::Truncate { path: name(), size: 50 },
-        Call::Truncate { path: name(), size: 1 << 63 },
-        Call::TruncateToSame { path: name() },
+        PosixCall::Truncate { path: name(), size: 50 },
+        PosixCall::Truncate { path: name(), size: 1 << 63 },
+        PosixCall::TruncateToSame { path: name() },
         open(OpenFlags::TRUNCATE),
         own(None, None),
         own(Some(1000), None),
@@ -41,9 +41,9 @@ pub(super) fn calls() -> Vec<(usize, Call)> {
         for bytes in [0, 100] {
             for (user, change) in (0..3).flat_map(|user| changes.iter().map(move |change| (user, change))) {
                 calls.extend([
-                    (0, Call::Unlink { path: name() }),
+                    (0, PosixCall::Unlink { path: name() }),
                     (0, open(OpenFlags::CREATE)),
-                    (0, Call::Write { slot, data: vec![7; bytes], offset: 0 }),
+                    (0, PosixCall::Write { slot, data: vec![7; bytes], offset: 0 }),
                     (0, own(Some(1000), Some(1000))),
                     (0, mode(bits)),
                     (user, change.clone()),
@@ -53,9 +53,9 @@ pub(super) fn calls() -> Vec<(usize, Call)> {
             for user in 0..3 {
                 calls.extend([
                     (0, open(OpenFlags::CREATE)),
-                    (0, Call::SetLen { slot, size: end }),
+                    (0, PosixCall::SetLen { slot, size: end }),
                     (0, mode(bits)),
-                    (user, Call::Append { slot, data: vec![1; 3] }),
+                    (user, PosixCall::Append { slot, data: vec![1; 3] }),
                 ]);
             }
         }

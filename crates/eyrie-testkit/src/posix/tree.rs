@@ -1,42 +1,42 @@
-//! What a whole file system looks like, for comparing two of them.
+//! Whole file systems as values, and their comparison.
 
 use std::collections::BTreeMap;
 
 use eyrie::posix::{OpenFlags, Posix, Stat};
 use eyrie::{Errno, Kind, PosixExt, Time};
 
-use super::calls::{Shown, path};
+use super::values::{ComparedStat, path};
 use super::xattr;
 use eyrie_sim::compare::Xattrs;
 
-/// Bytes of each file that are compared.
+/// Bytes of each file to compare.
 const COMPARED: usize = 32 << 10;
-/// Times that calls set explicitly are before this, in seconds since 1970.
+/// Times that calls set are before this, in seconds since 1970.
 const SET_BEFORE: i64 = 10_000_000;
 
-/// All objects by their paths.
-pub(super) type Tree = BTreeMap<Vec<u8>, Node>;
+/// All objects by path.
+pub(super) type PosixTree = BTreeMap<Vec<u8>, PosixNode>;
 
 #[derive(Clone, Debug)]
-pub(super) struct Node {
+pub(super) struct PosixNode {
     pub stat: Stat,
-    /// Contents of a file, target of a symbolic link.
+    /// Contents of a file, or target of a symbolic link.
     pub bytes: Vec<u8>,
     pub xattrs: Xattrs,
 }
 
-/// Which times can be compared.
+/// The times that can be compared.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Times {
     /// The access time that the call set.
     pub accessed: Option<Time>,
-    /// Whether it can be seen that modification and change times changed.
+    /// True if changes of modification and change times show.
     pub changed: bool,
 }
 
-/// Everything under the root, extended attributes only with `xattrs`. `fs` must be root's.
-pub(super) fn read<P: Posix>(fs: &P, xattrs: bool) -> Result<Tree, Errno> {
-    let mut tree = Tree::new();
+/// Reads everything under the root; extended attributes only if `xattrs`. The user of `fs` must be root.
+pub(super) fn read<P: Posix>(fs: &P, xattrs: bool) -> Result<PosixTree, Errno> {
+    let mut tree = PosixTree::new();
     let mut pending = vec![b"/".to_vec()];
     while let Some(name) = pending.pop() {
         let stat = fs.lstat(path(&name)).map_err(|error| error.errno())?;
@@ -48,9 +48,9 @@ pub(super) fn read<P: Posix>(fs: &P, xattrs: bool) -> Result<Tree, Errno> {
             }
         }
         let xattrs = if xattrs { xattr::all(fs, &name)? } else { Xattrs::new() };
-        tree.insert(name, Node { stat, bytes: Vec::new(), xattrs });
+        tree.insert(name, PosixNode { stat, bytes: Vec::new(), xattrs });
     }
-    // Only now: reading changes the access times of the host.
+    // The contents come last, because reads change the host's access times.
     for (name, node) in &mut tree {
         node.bytes = match node.stat.kind {
             Kind::File => contents(fs, name)?,
@@ -73,18 +73,23 @@ fn contents<P: Posix>(fs: &P, name: &[u8]) -> Result<Vec<u8>, Errno> {
     read().map_err(|error| error.errno())
 }
 
-/// The first way in which a tree and its expectation differ. Times are compared by whether they changed since the trees
-/// before, and exactly where a call set them.
-pub(super) fn difference(before: (&Tree, &Tree), now: (&Tree, &Tree), times: Times) -> Option<String> {
+/// The first difference between a tree and its expectation. A time is compared by its change since the trees
+/// before, and exactly where a call set it.
+pub(super) fn difference(
+    before: (&PosixTree, &PosixTree),
+    now: (&PosixTree, &PosixTree),
+    times: Times,
+) -> Option<String> {
     let (host, subject) = now;
-    let names = |tree: &Tree| tree.keys().map(|name| name.escape_ascii().to_string()).collect::<Vec<_>>();
+    let names =
+        |tree: &PosixTree| tree.keys().map(|name| name.escape_ascii().to_string()).collect::<Vec<_>>();
     if !host.keys().eq(subject.keys()) {
         return Some(format!("entries {:?}, but expected {:?}", names(subject), names(host)));
     }
     let mut inodes = BTreeMap::new();
     for ((name, theirs), ours) in host.iter().zip(subject.values()) {
         let name_shown = name.escape_ascii();
-        let (expected, found) = (Shown::from(&theirs.stat), Shown::from(&ours.stat));
+        let (expected, found) = (ComparedStat::from(&theirs.stat), ComparedStat::from(&ours.stat));
         if expected != found {
             return Some(format!("{name_shown}: {found:?}, but expected {expected:?}"));
         }
@@ -92,7 +97,7 @@ pub(super) fn difference(before: (&Tree, &Tree), now: (&Tree, &Tree), times: Tim
             return Some(format!("{name_shown}: the bytes differ"));
         }
         if theirs.xattrs != ours.xattrs {
-            let sizes = |node: &Node| {
+            let sizes = |node: &PosixNode| {
                 let size =
                     |(name, value): (&Vec<u8>, &Vec<u8>)| (name.escape_ascii().to_string(), value.len());
                 node.xattrs.iter().map(size).collect::<Vec<_>>()
@@ -113,12 +118,12 @@ pub(super) fn difference(before: (&Tree, &Tree), now: (&Tree, &Tree), times: Tim
     None
 }
 
-/// What an object was before, under whatever name.
-fn stat_of<'a>(before: &'a Tree, node: &Node) -> Option<&'a Stat> {
+/// The attributes of an object before the call, under any name.
+fn stat_of<'a>(before: &'a PosixTree, node: &PosixNode) -> Option<&'a Stat> {
     before.values().map(|old| &old.stat).find(|stat| stat.inode == node.stat.inode)
 }
 
-/// What is to be said of an object's times.
+/// The compared facts of an object's times.
 #[derive(PartialEq, Eq, Debug)]
 struct Moved {
     modified: bool,

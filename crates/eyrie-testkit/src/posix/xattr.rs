@@ -1,14 +1,14 @@
-//! Random calls for extended attributes.
+//! Random calls on extended attributes.
 
 use eyrie::posix::Posix;
 use eyrie::{Errno, PosixExt, XattrMode};
 use rand::Rng;
 
-use super::calls::{Answer, Name, Random, path};
+use super::values::{Answer, Name, Random, path};
 use eyrie_sim::compare::Xattrs;
 
-/// Names of every namespace, and of none. All values of those that can be set stay below the 64 KiB of an object, a limit
-/// that the kernel does not have.
+/// Names of every namespace, and of none. The values of all that can be set fit into the 64 KiB of an object,
+/// a limit that the kernel does not have.
 const NAMES: [&str; 9] = [
     "user.a",
     "user.b",
@@ -20,14 +20,14 @@ const NAMES: [&str; 9] = [
     "system.other",
     "user",
 ];
-/// How many of them, from the first on, can be set.
+/// Number of names, from the first on, that can be set.
 const SETTABLE: usize = 5;
 /// Lengths of values, in bytes.
 const LENGTHS: [usize; 6] = [0, 1, 5, 100, 3000, 6000];
 /// Sizes of buffers, in bytes.
 const SIZES: [usize; 7] = [0, 1, 4, 6, 100, 4096, 70_000];
 
-/// What is asked about an object's extended attributes.
+/// A call on an object's extended attributes.
 #[expect(missing_docs, reason = "they are the calls of `Posix` and their arguments")]
 #[derive(Clone, PartialEq, Eq)]
 pub enum Ask {
@@ -37,7 +37,7 @@ pub enum Ask {
     Remove { name: Name },
 }
 
-/// Without the bytes of values.
+/// Leaves out the bytes of values.
 impl std::fmt::Debug for Ask {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let shown = |name: &Name| name.escape_ascii().to_string();
@@ -52,13 +52,13 @@ impl std::fmt::Debug for Ask {
     }
 }
 
-/// Whose extended attributes they are.
+/// The object with the extended attributes.
 pub(super) enum Of<'a, H> {
     Path(&'a [u8], bool),
     Handle(&'a H),
 }
 
-/// Asks. Lists have no order, so the names are sorted.
+/// Makes the call. Lists have no order, so the names are sorted.
 pub(super) fn ask<P: Posix>(fs: &P, of: &Of<'_, P::Handle>, ask: &Ask) -> eyrie::Result<Answer> {
     let done = |()| Answer::Done;
     match ask {
@@ -93,7 +93,8 @@ pub(super) fn ask<P: Posix>(fs: &P, of: &Of<'_, P::Handle>, ask: &Ask) -> eyrie:
     }
 }
 
-/// What a call writes to a buffer of `size` bytes; the number of bytes that it names if there is none.
+/// Calls with a buffer of `size` bytes, and returns its content; with no buffer, the size that the call
+/// names.
 fn fill(size: usize, call: impl FnOnce(&mut [u8]) -> eyrie::Result<usize>) -> eyrie::Result<Answer> {
     let mut out = vec![0xee; size];
     let count = call(&mut out)?;
@@ -105,8 +106,8 @@ fn fill(size: usize, call: impl FnOnce(&mut [u8]) -> eyrie::Result<usize>) -> ey
 }
 
 impl Random {
-    /// Something to ask; and of the root directory, something that is wrong whatever it is asked of. (Kernels differ in
-    /// whether they look at the path first.)
+    /// A call and, if its name or value is wrong for every object, the root directory as its path: kernels
+    /// differ in the order in which they check the path and the name.
     pub(super) fn ask(&mut self) -> (Option<Name>, Ask) {
         if self.0.random_ratio(1, 15) {
             let (name, length) = self.one_of(&[("", 0), ("n", 0), ("user.a", 65_537)]);
@@ -136,8 +137,8 @@ impl Random {
     }
 }
 
-/// Whether root can set extended attributes of all namespaces on `fs`, and there are none that nobody set: otherwise
-/// there is nothing to compare with.
+/// True if root can set attributes of the settable names on `fs`, and a new file has none. Otherwise the
+/// comparison leaves extended attributes out.
 pub(super) fn has_all<P: Posix>(fs: &P) -> bool {
     let probe = || -> eyrie::Result<bool> {
         fs.write("/probe", "")?;
@@ -148,15 +149,15 @@ pub(super) fn has_all<P: Posix>(fs: &P) -> bool {
         Ok(is_new)
     };
     let has_all = probe().unwrap_or(false);
-    // What cannot be removed is not there.
+    // The probe may not exist.
     let _ = fs.unlink("/probe");
     has_all
 }
 
-/// Removes what calls can set of the root directory.
+/// Removes all settable extended attributes of the root directory.
 pub(super) fn clear<P: Posix>(fs: &P) {
     for name in &NAMES[..SETTABLE] {
-        // Often there is none.
+        // Mostly there is none.
         let _ = fs.removexattr("/", name);
     }
 }

@@ -1,84 +1,62 @@
-//! Planted bugs of the medium on a disk: a flush, a write or a checksum is left out, and some power failure must tell.
+//! Planted bugs of the medium on a disk: a flush, a write or a checksum is left out, and some power failure
+//! must show it.
 //!
-//! Power fails between Ops and inside drains, creations and recoveries: wherever the disk is called. Processes are killed there, too,
-//! and power fails in the recoveries of what they left.
+//! Power fails between Ops and at the disk calls of drains, creations and recoveries. Processes are killed
+//! there, too, and power fails in the recoveries of the volumes that they left.
 
-use std::collections::BTreeSet;
 use std::ops::Range;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use eyrie_faults::{FaultPlan, SimulatedDisk};
 use eyrie_medium::epoch::pin;
-use eyrie_medium::{Addr, Blocks, LINE_SIZE, Medium, PAGE_SIZE, Plan, SimulatedDisk, Site};
+use eyrie_medium::{Addr, Blocks, LINE_SIZE, Medium, PAGE_SIZE};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
-use super::{Disk, Run};
+use super::{Disk, PowerRun};
+use crate::planted::{Planted, plant_each};
 
 /// Pages of the volumes here.
 const PAGES: u64 = 512;
 const SMALL: Disk = Disk { volume_bytes: PAGES * PAGE_SIZE, memory_bytes: 1 << 20 };
-/// Memory for every page.
+/// Memory for every page, so that nothing is evicted.
 const ROOMY: Disk = Disk { volume_bytes: PAGES * PAGE_SIZE, memory_bytes: 16 * PAGES * PAGE_SIZE };
 
-/// Ways in which what a disk had not flushed survives, for one moment.
+/// Power failures at one moment. Each keeps other unflushed sectors.
 const WAYS: u64 = 8;
-/// Calls of one site in a row at which power fails.
+/// Power fails at this many calls in a row from one site. Further calls from there differ little.
 const ALIKE: u64 = 2;
 
-type Found = Result<(), String>;
+type Verdict = Result<(), String>;
 
-/// A point that was left out, and what noticed.
-#[derive(Debug)]
-pub struct Planted {
-    /// The point.
-    pub site: Site,
-    /// What noticed; `None`: nothing.
-    pub caught: Option<String>,
-}
-
-/// Runs that notice when something is not as it must be.
-const TRIALS: [fn(&Plan) -> Found; 5] = [anchors, extension, scripted, interrupted_ops, ops];
+/// The runs. Each fails if something is wrong.
+const TRIALS: [fn(&FaultPlan) -> Verdict; 5] = [anchors, extension, scripted, interrupted_ops, ops];
 
 /// Leaves out each point that any of the runs meets.
 ///
 /// # Panics
-/// If something is not as it must be with all points.
+/// Panics if a run fails with all points.
 pub fn plant() -> Vec<Planted> {
     let trials = TRIALS.map(|trial| {
-        let plan = Plan::default();
+        let plan = FaultPlan::default();
         trial(&plan).unwrap_or_else(|what| panic!("nothing is left out: {what}"));
-        (plan.points(), trial)
+        (plan.points().into_keys().collect(), trial)
     });
-    let sites: BTreeSet<Site> = trials.iter().flat_map(|(points, _)| points.keys()).copied().collect();
-    let planted = sites.into_iter().map(|site| {
-        let mut with_it = trials.iter().filter(|(points, _)| points.contains_key(&site));
-        let caught = with_it.find_map(|(_, trial)| {
-            let tried = catch_unwind(AssertUnwindSafe(|| trial(&Plan::without(Some(site)))));
-            tried.unwrap_or_else(|panic| Err(text(&*panic))).err()
-        });
-        Planted { site, caught }
-    });
-    planted.collect()
-}
-
-fn text(panic: &(dyn std::any::Any + Send)) -> String {
-    let text = panic.downcast_ref::<String>().map(String::as_str);
-    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("a panic").to_string()
+    plant_each(&trials, |trial, site| trial(&FaultPlan::without(Some(site))).err())
 }
 
 fn told(error: impl std::fmt::Display) -> String {
     error.to_string()
 }
 
-/// What the pages of a volume are full of; `None`: nobody looks.
+/// The byte that each page is full of. `None`: the page is free.
 type Contents = Vec<Option<u8>>;
 
-/// Something that is done to a medium.
+/// A step of a run on a medium.
 #[derive(Clone, Debug)]
-enum Step {
-    /// Stores to pages that are in use.
+enum MediumStep {
+    /// Stores to pages in use.
     Fill(Range<u64>, u8),
-    /// Takes pages that are free, and stores to them.
+    /// Allocates free pages, and stores to them.
     Take(Range<u64>, u8),
     Free(Range<u64>),
     /// Stores to the first line of a page of [`LINES`].
@@ -87,15 +65,16 @@ enum Step {
     Home,
 }
 
-/// Pages of which nothing but the first line is used.
+/// Pages from here on use only their first line.
 const LINES: u64 = 480;
 
-/// Cuts of few pages and of many, of lines and of fresh pages; a journal that is full; pages that are free and taken again.
-fn script() -> Vec<Step> {
-    use Step::{Cut, Fill, Free, Home, Take, Touch};
+/// Cuts of few pages and of many, of lines and of fresh pages; a full journal; pages that are freed and
+/// allocated again.
+fn script() -> Vec<MediumStep> {
+    use MediumStep::{Cut, Fill, Free, Home, Take, Touch};
     let touches = (1..4).flat_map(|byte| [Touch(LINES, byte), Cut]);
-    let mut script: Vec<Step> = touches.collect();
-    // The first record of the journal's next life covers several of this one.
+    let mut script: Vec<MediumStep> = touches.collect();
+    // The first record in the journal's next life covers several records of this one.
     script.extend([Home, Fill(0..2, 8), Touch(LINES + 1, 1), Cut]);
     script.extend(vec![
         Fill(0..3, 1),
@@ -132,7 +111,7 @@ fn script() -> Vec<Step> {
     script
 }
 
-/// What the pages have at first: those that are taken later are free.
+/// Contents at the start. The pages that the script allocates are free.
 fn blank() -> Contents {
     let mut contents = vec![Some(0); PAGES as usize];
     for free in [10..14, 20..60, 360..400] {
@@ -145,12 +124,12 @@ fn place(page: u64) -> Addr {
     Addr::from_raw(page * PAGE_SIZE)
 }
 
-fn store(medium: &Medium, pages: &Range<u64>, byte: u8, len: u64, is_new: bool) -> Found {
+fn store(medium: &Medium, pages: &Range<u64>, byte: u8, len: u64, is_new: bool) -> Verdict {
     let _gate = medium.enter().map_err(told)?;
     let _pin = pin();
     let bytes = (pages.end - pages.start) * PAGE_SIZE;
     if is_new {
-        medium.taken(place(pages.start), bytes).map_err(told)?;
+        medium.mark_allocated(place(pages.start), bytes).map_err(told)?;
     }
     for page in pages.clone() {
         let dirty = medium.write(place(page), &vec![byte; len as usize]).map_err(told)?;
@@ -159,35 +138,36 @@ fn store(medium: &Medium, pages: &Range<u64>, byte: u8, len: u64, is_new: bool) 
     Ok(())
 }
 
-/// Does a step; whether everything before it is now durable.
-fn perform(medium: &Medium, contents: &mut Contents, step: &Step) -> Result<bool, String> {
+/// Makes a step. Returns true if everything up to here is durable.
+fn perform(medium: &Medium, contents: &mut Contents, step: &MediumStep) -> Result<bool, String> {
     let (pages, becomes) = match step {
-        Step::Fill(pages, byte) | Step::Take(pages, byte) => {
-            store(medium, pages, *byte, PAGE_SIZE, matches!(step, Step::Take(..)))?;
+        MediumStep::Fill(pages, byte) | MediumStep::Take(pages, byte) => {
+            store(medium, pages, *byte, PAGE_SIZE, matches!(step, MediumStep::Take(..)))?;
             (pages.clone(), Some(*byte))
         }
-        Step::Touch(page, byte) => {
+        MediumStep::Touch(page, byte) => {
             store(medium, &(*page..page + 1), *byte, LINE_SIZE, false)?;
             (*page..page + 1, Some(*byte))
         }
-        Step::Free(pages) => {
-            let _ = medium.freed(place(pages.start), (pages.end - pages.start) * PAGE_SIZE);
+        MediumStep::Free(pages) => {
+            let _ = medium.mark_freed(place(pages.start), (pages.end - pages.start) * PAGE_SIZE);
             (pages.clone(), None)
         }
-        Step::Cut => return medium.drain().map(|()| true).map_err(told),
-        Step::Home => return medium.drain_home().map(|()| true).map_err(told),
+        MediumStep::Cut => return medium.drain().map(|()| true).map_err(told),
+        MediumStep::Home => return medium.checkpoint().map(|()| true).map_err(told),
     };
     contents[pages.start as usize..pages.end as usize].fill(becomes);
     Ok(false)
 }
 
-/// Opens a disk that `left` copies, letting power fail at some calls of that; the contents must be one of `states`.
-fn survives(left: &dyn Fn() -> SimulatedDisk, states: &[Contents], random: &mut SmallRng) -> Found {
+/// Opens copies of a disk from `left`, with a power failure at some of the calls of the open. The contents
+/// must be one of `states`.
+fn survives(left: &dyn Fn() -> SimulatedDisk, states: &[Contents], random: &mut SmallRng) -> Verdict {
     let whole = left();
     let before = whole.calls();
     is_one_of(&ROOMY.mount(&whole).map_err(told)?, states)?;
     let calls = whole.calls() - before;
-    // A replay may write hundreds of pages, one like the other; the last calls are others.
+    // A replay may write hundreds of pages, all alike; the first and the last calls differ.
     let middle = (calls > 8).then(|| random.random_range(4..calls - 4));
     for call in (1..=calls).filter(|&call| call < 3 || call + 2 > calls || Some(call) == middle) {
         let opened = left();
@@ -203,7 +183,7 @@ fn survives(left: &dyn Fn() -> SimulatedDisk, states: &[Contents], random: &mut 
     Ok(())
 }
 
-fn is_one_of(medium: &Medium, states: &[Contents]) -> Found {
+fn is_one_of(medium: &Medium, states: &[Contents]) -> Verdict {
     let _pin = pin();
     let mut bytes = vec![0; (PAGES * PAGE_SIZE) as usize];
     medium.read(Addr::NULL, &mut bytes).map_err(told)?;
@@ -223,17 +203,17 @@ fn is_one_of(medium: &Medium, states: &[Contents]) -> Found {
     ))
 }
 
-/// The script on a disk whose calls fail from some call on, as if power had failed there.
+/// The script on a disk that fails from some call on, as at a power failure.
 struct Interrupted {
     disk: SimulatedDisk,
-    /// What may be found then.
+    /// The contents that may be found then.
     states: Vec<Contents>,
-    /// Whether no call failed.
+    /// True if no call failed.
     ends: bool,
 }
 
 impl Interrupted {
-    fn at(plan: &Plan, call: u64) -> Result<Interrupted, String> {
+    fn at(plan: &FaultPlan, call: u64) -> Result<Interrupted, String> {
         let (medium, disk) = ROOMY.medium(plan).map_err(told)?;
         let mut states = vec![blank()];
         let (mut acknowledged, mut ends) = (0, true);
@@ -255,7 +235,7 @@ impl Interrupted {
         Ok(Interrupted { disk, states, ends })
     }
 
-    fn survives(&self, random: &mut SmallRng) -> Found {
+    fn survives(&self, random: &mut SmallRng) -> Verdict {
         let mut fail = || {
             let odds = random.random_range(0..=4);
             self.disk.power_failure(|| random.random_range(0..4) < odds)
@@ -269,8 +249,8 @@ impl Interrupted {
     }
 }
 
-/// Lets power fail at the calls of the disk: at the first few of many of one site.
-fn scripted(plan: &Plan) -> Found {
+/// Lets power fail at the calls of the disk: at the first few in a row from each site.
+fn scripted(plan: &FaultPlan) -> Verdict {
     let mut last = (None, 0);
     for call in 1.. {
         let interrupted = Interrupted::at(plan, call)?;
@@ -289,10 +269,10 @@ fn scripted(plan: &Plan) -> Found {
     Ok(())
 }
 
-/// Ops of an engine, between which power fails.
-fn ops(plan: &Plan) -> Found {
+/// Lets power fail between Ops of an engine.
+fn ops(plan: &FaultPlan) -> Verdict {
     for seed in 0..8 {
-        let mut run = Run::with_plan(SMALL, seed, plan).map_err(told)?;
+        let mut run = PowerRun::with_plan(SMALL, seed, plan).map_err(told)?;
         for step in 0..60 {
             run.step().map_err(told)?;
             if step % 3 == 2 {
@@ -303,30 +283,31 @@ fn ops(plan: &Plan) -> Found {
     Ok(())
 }
 
-/// Ops of an engine in whose drains power fails.
-fn interrupted_ops(plan: &Plan) -> Found {
+/// Lets power fail inside the drains of an engine.
+fn interrupted_ops(plan: &FaultPlan) -> Verdict {
     for call in 1..40 {
-        let mut run = Run::with_plan(SMALL, 5, plan).map_err(told)?;
+        let mut run = PowerRun::with_plan(SMALL, 5, plan).map_err(told)?;
         run.simulated().fail_at(call, true);
-        // The disk that fails is the one that loses its power.
+        // Power fails at the call that fails here.
         let _ = (0..60).find_map(|_| run.step().err());
         run.power_failure(&format!("at call {call}"));
     }
     Ok(())
 }
 
-/// A journal behind the end of a disk is there once it was made.
-fn extension(plan: &Plan) -> Found {
+/// A journal behind the end of a volume is durable once it was made.
+fn extension(plan: &FaultPlan) -> Verdict {
     let disk = ROOMY.blank(plan);
     Medium::extend_paged(&disk, PAGES * PAGE_SIZE).map_err(told)?;
     ROOMY.mount(&disk.power_failure(|| false)).map(drop).map_err(told)
 }
 
-/// The page that says where the journal is, one byte after the other damaged: there is no volume, or one that is as it was.
-fn anchors(plan: &Plan) -> Found {
+/// Damages each byte of the anchor, the page with the place of the journal. The disk must refuse to open, or
+/// keep its contents.
+fn anchors(plan: &FaultPlan) -> Verdict {
     let (medium, disk) = ROOMY.medium(plan).map_err(told)?;
     let mut contents = vec![Some(0); PAGES as usize];
-    for step in [Step::Fill(0..3, 1), Step::Cut] {
+    for step in [MediumStep::Fill(0..3, 1), MediumStep::Cut] {
         perform(&medium, &mut contents, &step)?;
     }
     let size = disk.size().map_err(told)?;

@@ -1,10 +1,17 @@
-//! Arguments and results, from ours to the kernel's and back.
+//! Conversions of arguments and results to those of the kernel and back.
 
 use eyrie_engine::{FallocateMode, Kind, Time, XattrMode};
 use rustix::fs::{self, FallocateFlags, FileType, Mode, OFlags, Timespec, Timestamps, XattrFlags};
 use rustix::io::Errno;
 
 use crate::posix::{OpenFlags, SetTime, Stat};
+use crate::{Error, Result};
+
+/// Gives an error of a system call the name of the call.
+#[inline]
+pub(super) fn named<T>(operation: &'static str, result: rustix::io::Result<T>) -> Result<T> {
+    result.map_err(|errno| Error::new(errno, operation))
+}
 
 pub(super) fn mode_bits(mode: u16) -> Mode {
     Mode::from_raw_mode(mode.into())
@@ -99,7 +106,7 @@ pub(super) fn timestamps(accessed: SetTime, modified: SetTime) -> std::result::R
         Ok(match set {
             SetTime::Now => Timespec { tv_sec: 0, tv_nsec: fs::UTIME_NOW },
             SetTime::Omit => Timespec { tv_sec: 0, tv_nsec: fs::UTIME_OMIT },
-            // The kernel would take some of these for one of the above.
+            // The kernel would read some of these numbers as `UTIME_NOW` or `UTIME_OMIT`.
             SetTime::To(time) if time.nanoseconds >= 1_000_000_000 => return Err(Errno::INVAL),
             SetTime::To(time) => Timespec { tv_sec: time.seconds, tv_nsec: time.nanoseconds.into() },
         })

@@ -1,7 +1,9 @@
-//! The host's own file system behind the same calls.
+//! The file system of the host, behind the same calls.
 //!
-//! Every call is one system call relative to a directory descriptor (`list` is two; `truncate` and extended attributes go by a path
-//! through `/proc` to that descriptor), so that workloads compare fairly and the kernel can be the oracle of tests.
+//! Each call is one system call relative to a directory descriptor, so workloads compare fairly, and the
+//! kernel can be the oracle of tests. There are two exceptions: `list` is two system calls, and `truncate`
+//! and extended attributes use a path through `/proc` to that descriptor, because Linux has no such calls
+//! relative to one.
 
 mod convert;
 mod store;
@@ -21,23 +23,23 @@ use rustix::fs::{self, AtFlags, Gid, Mode, OFlags, RawDir, RenameFlags, Uid};
 use rustix::io::{Errno, ReadWriteFlags};
 
 use convert::{
-    fallocate_flags, file_type, kind_of, mode_bits, open_flags, stat_from, timestamps, xattr_flags,
+    fallocate_flags, file_type, kind_of, mode_bits, named, open_flags, stat_from, timestamps, xattr_flags,
 };
 
 use crate::posix::{Access, ListEntry, OpenFlags, Posix, SetTime, Stat, StatVfs, Whence};
 use crate::{Error, Result};
 
-/// Bytes of entries fetched at a time.
+/// Bytes of the buffer for directory entries, as the C library has it.
 const LIST_BUFFER: usize = 32 << 10;
 
 /// The calls of [`Posix`] as system calls under a directory of the host.
 ///
-/// Unlike in Eyrie, `..` and absolute symbolic links lead out of that directory unless it is `/`; the umask is the
-/// process's, and access times follow the mount.
+/// Unlike in a volume, `..` and absolute symbolic links lead out of that directory unless it is `/`. The
+/// umask is that of the process, and access times are as the mount says.
 #[derive(Debug)]
 pub struct Host {
     root: OwnedFd,
-    /// Whether the root is `/`, so that absolute paths are right as they are.
+    /// True if the root is `/`, so that absolute paths need no change.
     whole: bool,
 }
 
@@ -66,26 +68,27 @@ impl Host {
         dir.map(HostStore::over).map_err(|error| error.at(path))
     }
 
-    /// Makes everything durable that was done before the call, in the whole file system that the root is on.
+    /// Makes all earlier changes durable, in the whole file system that the root is on.
     ///
     /// # Errors
     /// As `syncfs(2)`.
     pub fn sync(&self) -> Result<()> {
-        // Through a descriptor that only names a place nothing can be synchronised.
+        // `self.root` is opened with `O_PATH`, which `syncfs` refuses.
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = named("syncfs", fs::openat(&self.root, ".", flags, Mode::empty()))?;
         named("syncfs", fs::syncfs(root))
     }
 
-    /// Makes the calling thread, and no other, act for `credentials` (their umask apart). The thread must be root's
-    /// and can come back by becoming [`Credentials::root`].
+    /// Makes the calling thread, and no other, act for `credentials`, but for their umask. The thread must be
+    /// root's. It becomes root again with [`Credentials::root`].
     ///
     /// # Errors
     /// `EPERM` unless the process was started by root.
     pub fn become_user(credentials: &Credentials) -> Result<()> {
         let (uid, gid) = (Uid::from_raw(credentials.uid()), Gid::from_raw(credentials.gid()));
         let groups: Vec<Gid> = credentials.groups().iter().copied().map(Gid::from_raw).collect();
-        // Root's user id stays as the saved one. With it as the effective one the groups can be set.
+        // Setting groups needs the effective user id of root. The saved one stays root's, so that the thread
+        // can come back.
         let all = || {
             rustix::thread::set_thread_res_uid(None, Uid::ROOT, None)?;
             rustix::thread::set_thread_groups(&groups)?;
@@ -133,15 +136,10 @@ impl Host {
     }
 }
 
-#[inline]
-fn named<T>(operation: &'static str, result: rustix::io::Result<T>) -> Result<T> {
-    result.map_err(|errno| Error::new(errno, operation))
-}
-
 impl Posix for Host {
     type Handle = OwnedFd;
 
-    /// A process may often have no more than 1024 descriptors.
+    /// Many processes may have only 1024 descriptors, and copies run several walks.
     const HANDLES: usize = 64;
 
     const MOUNTS: bool = true;
@@ -285,7 +283,7 @@ impl Posix for Host {
     }
 
     fn mknod(&self, path: impl AsRef<Path>, kind: Kind, mode: u16, device: u64) -> Result<()> {
-        // As the C library; Linux would look at 32 bits of it.
+        // The C library refuses such numbers, too. Linux would ignore the upper 32 bits.
         if device > u32::MAX.into() {
             return Err(Error::new(Errno::INVAL, "mknod"));
         }
@@ -310,6 +308,7 @@ impl Posix for Host {
             }
             let kind = match kind_of(entry.file_type()) {
                 Some(kind) => kind,
+                // Some file systems of the host keep no kinds in their directories.
                 None => {
                     let stat = fs::statat(handle, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW);
                     stat_from(&named("getdents", stat)?).kind

@@ -1,4 +1,4 @@
-//! Keys and values as plain files, the way programs keep them without a store.
+//! Keys and values as plain files, which is how programs keep them without a store.
 
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -7,20 +7,20 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rustix::fs::{self, AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 
-use super::named;
+use super::convert::named;
 use crate::{Error, Result, names};
 
-/// What a read asks for when nothing is known of the size, in bytes.
+/// Bytes of the first read of a value whose size is unknown.
 const FIRST_READ: usize = 4096;
 
-/// Keys and values as files of a host directory, with the calls of [`Kvfs`](crate::Kvfs): get is open, read and close,
-/// put is create, write, close and rename, so that values are replaced whole.
+/// Keys and values as files of a host directory, with the calls of [`Kvfs`](crate::Kvfs). A get is open, read
+/// and close. A put is create, write, close and rename, so a reader sees the old value or the new one.
 ///
-/// Names are those of [`crate::names`], and no longer than the host's 255 bytes.
+/// Names are those of [`crate::names`], with at most the 255 bytes of the host.
 #[derive(Debug)]
 pub struct HostStore {
     dir: OwnedFd,
-    /// Numbers the temporary files.
+    /// The number of the next temporary file.
     next: AtomicU64,
 }
 
@@ -50,8 +50,8 @@ impl HostStore {
         Ok(self.get_into(key, &mut value)?.then_some(value))
     }
 
-    /// Replaces `out` by the value of `key`; whether there is one. One read is enough when its capacity is larger than the
-    /// value.
+    /// Replaces `out` by the value of `key`. Returns false if there is none. One read is enough if the
+    /// capacity of `out` is larger than the value.
     ///
     /// # Errors
     /// As `open(2)` and `read(2)`.
@@ -79,7 +79,7 @@ impl HostStore {
     /// # Errors
     /// As `open(2)`, `write(2)` and `rename(2)`.
     pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
-        // No key has such a name: it begins with the mark and decodes to none.
+        // No key has such a name, because it begins with the mark and decodes to no key.
         let temporary =
             format!("%kv%{:x}-{:x}", std::process::id(), self.next.fetch_add(1, Ordering::Relaxed));
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
@@ -89,13 +89,13 @@ impl HostStore {
             fs::renameat(&self.dir, &*temporary, &self.dir, &*names::encode(key.as_ref()))
         });
         if done.is_err() {
-            // The first error is the one to tell.
+            // The first error is the one to report.
             let _ = fs::unlinkat(&self.dir, &*temporary, AtFlags::empty());
         }
         named("put", done)
     }
 
-    /// Removes `key`; whether there was one.
+    /// Removes `key`. Returns false if there was none.
     ///
     /// # Errors
     /// As `unlink(2)`.

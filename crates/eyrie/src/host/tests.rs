@@ -2,7 +2,7 @@ use super::*;
 use crate::posix::PosixExt;
 
 #[test]
-fn a_directory_of_the_host_has_the_same_calls() {
+fn host_directory_has_the_same_calls() {
     let dir = tempfile::tempdir().unwrap();
     let host = Host::new(dir.path()).unwrap();
     host.create_dir_all("/a/b").unwrap();
@@ -19,7 +19,7 @@ fn a_directory_of_the_host_has_the_same_calls() {
 }
 
 #[test]
-fn extended_attributes_of_the_host_have_the_same_calls() {
+fn host_xattrs_have_the_same_calls() {
     let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
     for (host, base) in
         [(Host::new(dir.path()).unwrap(), "/"), (Host::new("/").unwrap(), dir.path().to_str().unwrap())]
@@ -54,7 +54,7 @@ fn extended_attributes_of_the_host_have_the_same_calls() {
 }
 
 #[test]
-fn a_host_store_is_a_map() {
+fn host_store_is_a_map() {
     let dir = tempfile::tempdir().unwrap();
     let store = HostStore::open(dir.path()).unwrap();
     assert_eq!(store.get("a").unwrap(), None);

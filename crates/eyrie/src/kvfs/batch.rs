@@ -1,4 +1,4 @@
-//! Batches: all changes or none.
+//! Batches: several changes in one step.
 
 use std::collections::BTreeMap;
 
@@ -8,49 +8,53 @@ use eyrie_medium::epoch;
 use super::{Kvfs, check_key, check_value};
 use crate::Result;
 
-/// Puts and erases of one store that are committed together: all or none. The last change of a key counts.
+/// Puts and erases of one store that are committed together: a crash leaves all of them or none. The last
+/// change of a key counts.
 #[derive(Debug)]
 #[must_use = "a batch changes nothing before it is committed"]
 pub struct Batch<'a, E: Engine> {
     store: &'a Kvfs<E>,
-    /// The value that each key is to have, or `None` to erase it.
+    /// The new value of each key, or `None` to erase the key.
     changes: BTreeMap<Vec<u8>, Option<Vec<u8>>>,
 }
 
-/// A reserved id, and what its key named before.
+/// A reserved id, and the object that its key named before.
 struct Reserved {
     id: ObjectId,
     before: Option<ObjectId>,
 }
 
-impl<'a, E: Engine> Batch<'a, E> {
-    pub(super) fn new(store: &'a Kvfs<E>) -> Batch<'a, E> {
-        Batch { store, changes: BTreeMap::new() }
+impl<E: Engine> Kvfs<E> {
+    /// An empty batch of changes, none of which is made before [`Batch::commit`].
+    pub fn batch(&self) -> Batch<'_, E> {
+        Batch { store: self, changes: BTreeMap::new() }
     }
+}
 
+impl<E: Engine> Batch<'_, E> {
     /// Sets the value of `key`.
     pub fn put(&mut self, key: impl Into<Vec<u8>>, value: impl Into<Vec<u8>>) -> &mut Self {
         self.changes.insert(key.into(), Some(value.into()));
         self
     }
 
-    /// Removes `key`, if there is one.
+    /// Removes `key`, if it exists.
     pub fn erase(&mut self, key: impl Into<Vec<u8>>) -> &mut Self {
         self.changes.insert(key.into(), None);
         self
     }
 
-    /// How many keys it changes.
+    /// The number of keys that it changes.
     pub fn len(&self) -> usize {
         self.changes.len()
     }
 
-    /// Whether it changes none.
+    /// True if it changes nothing.
     pub fn is_empty(&self) -> bool {
         self.changes.is_empty()
     }
 
-    /// Makes all changes, or on an error none.
+    /// Makes all changes. After an error none is made.
     ///
     /// # Errors
     /// As [`Kvfs::put`].
@@ -66,14 +70,16 @@ impl<'a, E: Engine> Batch<'a, E> {
     }
 
     fn attempt(&self) -> eyrie_engine::Result<()> {
-        // Under one pin no id is used twice, so equal ids before and after mean that nothing came between.
+        // Under one pin no id is used twice, so equal ids before and after mean that no other put came
+        // between.
         let _pin = epoch::pin();
         let mut reserved = BTreeMap::new();
         let result = self.reserve(&mut reserved).and_then(|()| self.apply(&reserved));
         let failed = result.is_err();
         for (key, Reserved { id, before }) in reserved {
-            // The engine does not tell which puts of a batch used their ids. A key that others erased meanwhile leaves
-            // it open; the id then stays reserved until the volume is closed.
+            // The engine does not report which puts of a batch used their ids. A put of an existing key keeps
+            // the old id. If another thread erased the key meanwhile, this is not certain, so the new id
+            // stays reserved until the volume is closed.
             let unused =
                 before.is_some() && self.store.engine.lookup(self.store.dir, key).ok() == Some(before);
             if failed || unused {

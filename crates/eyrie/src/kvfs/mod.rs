@@ -1,7 +1,8 @@
 //! KVFS: keys and values in one directory.
 //!
-//! A store is a directory and a value is a file, so what one program puts another can open. Values are replaced whole:
-//! a reader sees the old bytes or the new ones. Rights are checked once, when the store is opened.
+//! A store is a directory and a value is a file, so a program can open the values of another one as files. A
+//! put replaces the whole value: a reader sees the old bytes or the new ones. Rights are checked once, when
+//! the store is opened.
 //!
 //! ```
 //! # use std::sync::Arc;
@@ -30,19 +31,18 @@ use std::path::Path;
 use std::sync::Arc;
 
 use eyrie_engine::access::{self, Protection, Rights};
+use eyrie_engine::op::{NAME_MAX, VALUE_MAX};
 use eyrie_engine::{Engine, Kind, ObjectId, Op, Owner};
 use eyrie_medium::epoch::{self, Guard};
 use rustix::io::Errno;
 
 use crate::posix::Posix;
+use crate::retry::Retries;
 use crate::stamps::Clock;
 use crate::{Error, OpenFlags, Pxfs, Result};
 
-const KEY_MAX: usize = 255;
-/// Largest value, in bytes.
-const VALUE_MAX: usize = 64 << 20;
-
-/// A map from keys to values, kept in one directory. Keys are 1 to 255 bytes of any kind, values 0 bytes to 64 MiB.
+/// A map from keys to values, kept in one directory. Keys are 1 to 255 bytes of any kind, values 0 bytes to
+/// 64 MiB.
 pub struct Kvfs<E: Engine> {
     engine: Arc<E>,
     dir: ObjectId,
@@ -51,11 +51,12 @@ pub struct Kvfs<E: Engine> {
 }
 
 impl<E: Engine> Kvfs<E> {
-    /// The store in the directory `path`, which must exist. Values that are put belong to the credentials of `pxfs`,
-    /// with permission bits 0o666 less their umask.
+    /// The store in the directory `path`, which must exist. Values that are put belong to the credentials of
+    /// `pxfs`, with permission bits 0o666 less their umask.
     ///
     /// # Errors
-    /// As [`Posix::open`]; `ENOTDIR`, and `EACCES` unless the credentials may read, write and search the directory.
+    /// As [`Posix::open`]; `ENOTDIR`, and `EACCES` unless the credentials may read, write and search the
+    /// directory.
     pub fn open(pxfs: &Pxfs<E>, path: impl AsRef<Path>) -> Result<Kvfs<E>> {
         let path = path.as_ref();
         let flags = OpenFlags::READ | OpenFlags::DIRECTORY;
@@ -67,7 +68,7 @@ impl<E: Engine> Kvfs<E> {
             Ok(access::owner_of_new(who, &protection, Kind::File, 0o666))
         });
         match usable {
-            // The handle's open is the store's from here on, and ended when it is dropped.
+            // The store takes over the open of the handle, and closes it when it is dropped.
             Ok(owner) => Ok(Kvfs { engine, dir, owner, clock: pxfs.clock() }),
             Err(error) => {
                 pxfs.close(handle)?;
@@ -79,13 +80,14 @@ impl<E: Engine> Kvfs<E> {
     /// The value of `key`, copied.
     ///
     /// # Errors
-    /// `EINVAL` and `ENAMETOOLONG` for what cannot be a key, `EISDIR` for a directory.
+    /// `EINVAL` and `ENAMETOOLONG` for an illegal key, `EISDIR` if the key names a directory.
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>> {
         let pin = epoch::pin();
         Ok(self.get_in_place(key, &pin)?.map(Value::into_vec))
     }
 
-    /// Replaces `out` by the value of `key`, reusing its memory; whether there is one. If not, `out` is empty.
+    /// Replaces `out` by the value of `key`, and reuses its memory. Returns false, with `out` empty, if there
+    /// is none.
     ///
     /// # Errors
     /// As [`Kvfs::get`].
@@ -102,8 +104,9 @@ impl<E: Engine> Kvfs<E> {
         })
     }
 
-    /// The value of `key` in place where the engine can show it so, else copied. The bytes stay as they are while `pin`
-    /// ([`eyrie_medium::epoch::pin`], or [`Kvfs::pin`]) lives, whatever is put meanwhile.
+    /// The value of `key`: in place if the engine can hand out the bytes so, else copied. The bytes do not
+    /// change while `pin` ([`eyrie_medium::epoch::pin`], or [`Kvfs::pin`]) lives, even if the key is put
+    /// meanwhile.
     ///
     /// # Errors
     /// As [`Kvfs::get`].
@@ -121,12 +124,13 @@ impl<E: Engine> Kvfs<E> {
         })
     }
 
-    /// A pin for [`Kvfs::get_in_place`]. Held long, it delays the reuse of memory.
+    /// A pin for [`Kvfs::get_in_place`]. Memory that is freed meanwhile is reused only after the pin is
+    /// dropped.
     pub fn pin(&self) -> Guard {
         epoch::pin()
     }
 
-    /// Whether `key` has a value.
+    /// True if `key` has a value.
     ///
     /// # Errors
     /// As [`Kvfs::get`].
@@ -135,7 +139,7 @@ impl<E: Engine> Kvfs<E> {
         self.call("get", || Ok(self.find(key.as_ref())?.is_some()))
     }
 
-    /// Sets the value of `key`; whether the key is new.
+    /// Sets the value of `key`. Returns true if the key is new.
     ///
     /// # Errors
     /// As [`Kvfs::get`]; `EFBIG` for more than 64 MiB, `ENOSPC`.
@@ -160,7 +164,7 @@ impl<E: Engine> Kvfs<E> {
         }
     }
 
-    /// Removes `key`; whether there was one.
+    /// Removes `key`. Returns false if there was none.
     ///
     /// # Errors
     /// As [`Kvfs::get`].
@@ -170,27 +174,14 @@ impl<E: Engine> Kvfs<E> {
         let erase = Op::Erase { dir: self.dir, name, time: self.clock.stamp_of_any() };
         self.call("erase", || match self.engine.apply(&erase) {
             Ok(_) => Ok(true),
-            // The key may be gone by a call of another thread that has not returned.
+            // A call of another thread may have removed the key, and may not be durable yet. This call must
+            // not return before it is.
             Err(eyrie_engine::Error::NotFound) => self.engine.wait_for(self.dir).map(|()| false),
             Err(error) => Err(error),
         })
     }
 
-    /// The keys that begin with `prefix` (all, for an empty one): in byte order if `sorted`, which collects them first,
-    /// else in no order. Keys that are put or erased meanwhile may or may not show.
-    ///
-    /// # Errors
-    /// `EIO`.
-    pub fn scan(&self, prefix: impl AsRef<[u8]>, sorted: bool) -> Result<Scan<'_, E>> {
-        Scan::new(self, prefix.as_ref(), sorted)
-    }
-
-    /// An empty batch of changes, none of which is made before [`Batch::commit`].
-    pub fn batch(&self) -> Batch<'_, E> {
-        Batch::new(self)
-    }
-
-    /// How many entries there are, directories included.
+    /// The number of entries, directories included.
     ///
     /// # Errors
     /// `EIO`.
@@ -199,7 +190,7 @@ impl<E: Engine> Kvfs<E> {
         Ok(self.call("len", || self.engine.attributes(self.dir))?.size)
     }
 
-    /// Whether there are none.
+    /// True if there are no entries.
     ///
     /// # Errors
     /// `EIO`.
@@ -213,7 +204,7 @@ impl<E: Engine> Kvfs<E> {
         use eyrie_engine::Error as Engine;
         match key.len() {
             0 => return Err(Engine::Invalid("a key has at least one byte")),
-            1..=KEY_MAX => {}
+            1..=NAME_MAX => {}
             _ => return Err(Engine::NameTooLong),
         }
         match self.engine.lookup(self.dir, key)? {
@@ -223,14 +214,14 @@ impl<E: Engine> Kvfs<E> {
         }
     }
 
-    /// Reads all bytes of `id` as they are at one moment.
+    /// Reads all bytes of `id`, as they are at one moment.
     fn copy(&self, id: ObjectId, out: &mut Vec<u8>) -> eyrie_engine::Result<()> {
         loop {
             let size = self.engine.attributes(id)?.size;
-            // A file may be larger than any value, and sparse: more than memory holds.
+            // A program may have made the file, so it may be larger than any value, and than memory.
             let size = usize::try_from(size).ok().filter(|&size| size <= VALUE_MAX);
             let Some(size) = size else { return Err(eyrie_engine::Error::TooLarge) };
-            // One byte more than there should be: a full read means that the value has grown since.
+            // The buffer has one byte more than the value. If the read fills it, the value has grown since.
             out.resize(size + 1, 0);
             let count = self.engine.read(id, 0, out)?;
             out.truncate(count);
@@ -240,20 +231,18 @@ impl<E: Engine> Kvfs<E> {
         }
     }
 
-    /// Runs a step, again if an id went stale between look-up and use, or if there was no space but soon will be.
+    /// Makes an attempt, and another one as long as [`Retries`] allows it.
     #[inline]
     fn call<T>(
         &self,
         operation: &'static str,
-        mut step: impl FnMut() -> eyrie_engine::Result<T>,
+        mut attempt: impl FnMut() -> eyrie_engine::Result<T>,
     ) -> Result<T> {
-        let mut attempts = 0;
-        let mut reclaimed = false;
+        let mut retries = Retries::default();
         loop {
-            match step() {
+            match attempt() {
                 Ok(result) => return Ok(result),
-                Err(eyrie_engine::Error::Stale) if attempts < 1000 => attempts += 1,
-                Err(error) if error.is_full() && !reclaimed && self.engine.reclaim() => reclaimed = true,
+                Err(error) if retries.allows(&error, &*self.engine) => {}
                 Err(error) => return Err(Error::from_engine(error, operation)),
             }
         }
@@ -275,14 +264,14 @@ impl<E: Engine> std::fmt::Debug for Kvfs<E> {
 /// The bytes of a value.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Value<'a> {
-    /// Where they are stored.
+    /// The bytes where they are stored.
     InPlace(&'a [u8]),
-    /// A copy of them.
+    /// A copy of the bytes.
     Copied(Vec<u8>),
 }
 
 impl Value<'_> {
-    /// The bytes, copied if need be.
+    /// The bytes as a vector, copied if they are in place.
     pub fn into_vec(self) -> Vec<u8> {
         match self {
             Value::InPlace(bytes) => bytes.to_vec(),
@@ -312,7 +301,7 @@ impl AsRef<[u8]> for Value<'_> {
 fn check_key(key: &[u8], operation: &'static str) -> Result<()> {
     match key.len() {
         0 => Err(Error::with_reason(Errno::INVAL, operation, "a key has at least one byte")),
-        1..=KEY_MAX => Ok(()),
+        1..=NAME_MAX => Ok(()),
         _ => Err(Error::with_reason(Errno::NAMETOOLONG, operation, "a key has at most 255 bytes")),
     }
 }

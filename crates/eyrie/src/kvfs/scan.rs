@@ -1,32 +1,39 @@
-//! Listing keys.
+//! Lists of keys.
 
 use eyrie_engine::{Engine, Kind};
 use eyrie_medium::epoch;
 
 use super::Kvfs;
+use crate::fetch::FetchSize;
 use crate::{Error, Result};
 
-/// Keys that are fetched first. Each fetch gets twice as many as the one before,
-const FIRST_FETCH: usize = 32;
-/// but no more than this.
-const LARGEST_FETCH: usize = 1024;
-
-/// The keys of a store, one after the other; see [`Kvfs::scan`].
+/// The keys of a store; see [`Kvfs::scan`].
 #[derive(Debug)]
 pub struct Scan<'a, E: Engine> {
     store: &'a Kvfs<E>,
     prefix: Vec<u8>,
     fetched: std::vec::IntoIter<Vec<u8>>,
-    /// Where the next fetch begins; `None` at the end.
+    /// The cookie of the next fetch; `None` at the end.
     cookie: Option<u64>,
-    /// Keys that the next fetch gets (a count).
-    fetch: usize,
+    fetch: FetchSize,
+}
+
+impl<E: Engine> Kvfs<E> {
+    /// The keys that begin with `prefix` (all, for an empty one): in byte order if `sorted`, which collects
+    /// them first, else in no order. Keys that are put or erased meanwhile may or may not show.
+    ///
+    /// # Errors
+    /// `EIO`.
+    pub fn scan(&self, prefix: impl AsRef<[u8]>, sorted: bool) -> Result<Scan<'_, E>> {
+        Scan::new(self, prefix.as_ref(), sorted)
+    }
 }
 
 impl<'a, E: Engine> Scan<'a, E> {
-    pub(super) fn new(store: &'a Kvfs<E>, prefix: &[u8], sorted: bool) -> Result<Scan<'a, E>> {
+    fn new(store: &'a Kvfs<E>, prefix: &[u8], sorted: bool) -> Result<Scan<'a, E>> {
         let fetched = Vec::new().into_iter();
-        let mut scan = Scan { store, prefix: prefix.to_vec(), fetched, cookie: Some(0), fetch: FIRST_FETCH };
+        let mut scan =
+            Scan { store, prefix: prefix.to_vec(), fetched, cookie: Some(0), fetch: FetchSize::first() };
         if sorted {
             let mut keys = scan.fetch(usize::MAX)?;
             keys.sort_unstable();
@@ -63,9 +70,8 @@ impl<E: Engine> Iterator for Scan<'_, E> {
         if let Some(key) = self.fetched.next() {
             return Some(Ok(key));
         }
-        let fetch = self.fetch;
-        self.fetch = LARGEST_FETCH.min(fetch * 2);
-        match self.fetch(fetch) {
+        let at_most = self.fetch.next();
+        match self.fetch(at_most) {
             Ok(keys) => self.fetched = keys.into_iter(),
             Err(error) => return Some(Err(error)),
         }

@@ -11,7 +11,7 @@ fn store() -> (Pxfs<eyrie_engine::model::Model>, Kvfs<eyrie_engine::model::Model
 }
 
 #[test]
-fn it_is_a_map() {
+fn store_is_a_map() {
     let (_fs, store) = store();
     assert!(store.is_empty().unwrap());
     assert!(store.put("a", "1").unwrap());
@@ -33,7 +33,7 @@ fn it_is_a_map() {
 }
 
 #[test]
-fn keys_are_bytes_of_any_kind_and_files_show_them() {
+fn any_bytes_are_a_key_with_a_file_name() {
     let (fs, store) = store();
     for key in [&b"a/b"[..], b"..", b"\0", b"%kv%x", &[b'/'; 255]] {
         store.put(key, key).unwrap();
@@ -65,7 +65,7 @@ fn bad_keys_and_values_are_refused() {
 }
 
 #[test]
-fn scans_show_every_key_with_the_prefix() {
+fn scan_lists_every_key_with_the_prefix() {
     let (_fs, store) = store();
     for number in 0..1000 {
         store.put(format!("k{number:03}"), "").unwrap();
@@ -81,7 +81,7 @@ fn scans_show_every_key_with_the_prefix() {
 }
 
 #[test]
-fn a_batch_is_all_or_nothing() {
+fn batch_is_all_or_nothing() {
     let (fs, store) = store();
     store.put("old", "1").unwrap();
     store.put("gone", "1").unwrap();
@@ -100,7 +100,7 @@ fn a_batch_is_all_or_nothing() {
 }
 
 #[test]
-fn a_store_needs_all_rights_on_its_directory() {
+fn store_needs_all_rights_on_its_directory() {
     let (fs, _store) = store();
     let user = fs.with_credentials(Credentials::new(1, 1, &[]));
     fs.chmod("/kv", 0o755).unwrap();

@@ -9,20 +9,18 @@ use eyrie_engine::Kind;
 use rustix::io::Errno;
 
 use super::{File, OpenFlags, Posix, Stat};
+use crate::fetch::FetchSize;
 use crate::{Error, Result};
 
-/// Entries that a listing fetches first. Each fetch gets twice as many as the one before,
-const FIRST_FETCH: usize = 32;
-/// but no more than this.
-const LARGEST_FETCH: usize = 1024;
-/// Bytes in which most extended attributes, and most lists of them, have room.
+/// Bytes of the first buffer for an extended attribute or a list of names. Most fit, so that one call is
+/// enough.
 const FIRST_BUFFER: usize = 256;
-/// Bytes that [`PosixExt::read`] asks for beyond the size that it was told.
+/// Bytes that [`PosixExt::read`] reads beyond the size of a file, to see its end in the same call.
 const SLACK: usize = 32;
 
 /// Functions in the style of [`std::fs`]. Their errors carry the path.
 pub trait PosixExt: Posix + Sized {
-    /// How to open a file: nothing chosen yet, permission bits 0o666.
+    /// Options for opening a file. No flag is set, and the permission bits are 0o666.
     fn options(&self) -> OpenOptions<'_, Self> {
         OpenOptions { fs: self, flags: OpenFlags::empty(), mode: 0o666 }
     }
@@ -35,7 +33,7 @@ pub trait PosixExt: Posix + Sized {
         self.options().read(true).open(path)
     }
 
-    /// Opens a file for writing, made or cut to size 0.
+    /// Opens a file for writing. A missing file is made, an existing one gets size 0.
     ///
     /// # Errors
     /// As [`Posix::open`].
@@ -54,10 +52,11 @@ pub trait PosixExt: Posix + Sized {
         let mut bytes = Vec::new();
         let mut filled = 0;
         loop {
+            // The size is only a hint: files of `/proc` say 0, and another program may append meanwhile.
             if filled == bytes.len() {
                 let more = usize::try_from(size).unwrap_or(0).saturating_sub(filled);
                 let more = more.max(filled).saturating_add(SLACK);
-                // A sparse file may be larger than any memory.
+                // A sparse file may be larger than memory.
                 if bytes.try_reserve_exact(more).is_err() {
                     return Err(Error::new(Errno::NOMEM, "read").at(path));
                 }
@@ -72,7 +71,7 @@ pub trait PosixExt: Posix + Sized {
         Ok(bytes)
     }
 
-    /// Makes or replaces the contents of a file.
+    /// Replaces the contents of a file, or makes it.
     ///
     /// # Errors
     /// As [`Posix::open`] and [`Posix::write_at`].
@@ -83,7 +82,7 @@ pub trait PosixExt: Posix + Sized {
         file.close().map_err(|error| error.at(path))
     }
 
-    /// The attributes of what `path` names, symbolic links followed.
+    /// The attributes of the file that `path` leads to through symbolic links.
     ///
     /// # Errors
     /// As [`Posix::stat`].
@@ -91,7 +90,7 @@ pub trait PosixExt: Posix + Sized {
         self.stat(path.as_ref()).map_err(|error| error.at(path))
     }
 
-    /// The attributes of what `path` names, a last symbolic link not followed.
+    /// The attributes of the file that `path` names. A symbolic link at the end is not followed.
     ///
     /// # Errors
     /// As [`Posix::lstat`].
@@ -99,7 +98,7 @@ pub trait PosixExt: Posix + Sized {
         self.lstat(path.as_ref()).map_err(|error| error.at(path))
     }
 
-    /// The value of an extended attribute, symbolic links followed.
+    /// The value of an extended attribute. Symbolic links are followed.
     ///
     /// # Errors
     /// As [`Posix::getxattr`].
@@ -108,7 +107,7 @@ pub trait PosixExt: Posix + Sized {
         whole(|out| self.getxattr(path, name, out)).map_err(|error| error.at(path))
     }
 
-    /// As [`PosixExt::xattr`], a last symbolic link not followed.
+    /// As [`PosixExt::xattr`], but a symbolic link at the end is not followed.
     ///
     /// # Errors
     /// As [`Posix::getxattr`].
@@ -117,7 +116,7 @@ pub trait PosixExt: Posix + Sized {
         whole(|out| self.lgetxattr(path, name, out)).map_err(|error| error.at(path))
     }
 
-    /// The names of all extended attributes, symbolic links followed.
+    /// The names of all extended attributes. Symbolic links are followed.
     ///
     /// # Errors
     /// As [`Posix::listxattr`].
@@ -126,7 +125,7 @@ pub trait PosixExt: Posix + Sized {
         whole(|out| self.listxattr(path, out)).map(names).map_err(|error| error.at(path))
     }
 
-    /// As [`PosixExt::xattr_names`], a last symbolic link not followed.
+    /// As [`PosixExt::xattr_names`], but a symbolic link at the end is not followed.
     ///
     /// # Errors
     /// As [`Posix::listxattr`].
@@ -135,10 +134,10 @@ pub trait PosixExt: Posix + Sized {
         whole(|out| self.llistxattr(path, out)).map(names).map_err(|error| error.at(path))
     }
 
-    /// Whether `path` names something, symbolic links followed.
+    /// True if `path` leads to a file. Symbolic links are followed.
     ///
     /// # Errors
-    /// As [`Posix::stat`], `ENOENT` and `ENOTDIR` apart.
+    /// As [`Posix::stat`], but for `ENOENT` and `ENOTDIR`.
     fn exists(&self, path: impl AsRef<Path>) -> Result<bool> {
         match self.stat(path.as_ref()) {
             Ok(_) => Ok(true),
@@ -155,10 +154,10 @@ pub trait PosixExt: Posix + Sized {
         self.mkdir(path.as_ref(), 0o777).map_err(|error| error.at(path))
     }
 
-    /// Makes a directory and those above it that are missing.
+    /// Makes a directory and the missing directories above it.
     ///
     /// # Errors
-    /// As [`Posix::mkdir`]; `EEXIST` when the path names something else.
+    /// As [`Posix::mkdir`]; `EEXIST` if the path names no directory.
     fn create_dir_all(&self, path: impl AsRef<Path>) -> Result<()> {
         let path = path.as_ref();
         if path.as_os_str().is_empty() || path == Path::new("/") {
@@ -195,12 +194,12 @@ pub trait PosixExt: Posix + Sized {
         self.rmdir(path.as_ref()).map_err(|error| error.at(path))
     }
 
-    /// Removes a directory and everything in it; symbolic links are removed, not followed. Of the root only the
-    /// contents go. A tree may be deeper than a path may be long.
+    /// Removes a directory and everything in it. Symbolic links are removed, not followed. The root itself
+    /// stays. The tree may be deeper than a path may be long.
     ///
     /// # Errors
-    /// As [`Posix::unlink`] and [`Posix::rmdir`]; what was removed before an error stays removed. In a damaged volume
-    /// everything else is removed before the error (`EIO`) is given.
+    /// As [`Posix::unlink`] and [`Posix::rmdir`]. Entries that were removed before an error stay removed. In
+    /// a damaged volume everything else is removed before the call returns `EIO`.
     fn remove_dir_all(&self, path: impl AsRef<Path>) -> Result<()> {
         super::walk::remove_all(self, path.as_ref())
     }
@@ -213,13 +212,14 @@ pub trait PosixExt: Posix + Sized {
         let path = path.as_ref();
         let dir = self.options().read(true).directory(true).open(path)?;
         let fetched = Vec::new().into_iter();
-        Ok(ReadDir { dir, fs: self, path: path.into(), fetched, cookie: Some(0), fetch: FIRST_FETCH })
+        Ok(ReadDir { dir, fs: self, path: path.into(), fetched, cookie: Some(0), fetch: FetchSize::first() })
     }
 }
 
 impl<P: Posix> PosixExt for P {}
 
-/// All bytes that a call gives which says `ERANGE` to a small buffer, and how many there are to none.
+/// All bytes of a call that fails with `ERANGE` if its buffer is too small, and returns their number for an
+/// empty one.
 fn whole(mut call: impl FnMut(&mut [u8]) -> Result<usize>) -> Result<Vec<u8>> {
     let mut bytes = vec![0; FIRST_BUFFER];
     loop {
@@ -228,18 +228,19 @@ fn whole(mut call: impl FnMut(&mut [u8]) -> Result<usize>) -> Result<Vec<u8>> {
                 bytes.truncate(size);
                 return Ok(bytes);
             }
+            // The attribute may grow between the two calls, so this repeats until it fits.
             Err(error) if error.errno() == Errno::RANGE => bytes.resize(call(&mut [])?.max(FIRST_BUFFER), 0),
             Err(error) => return Err(error),
         }
     }
 }
 
-/// The names of a list, each of which ends with a NUL.
+/// Splits a list of names, each of which ends with a NUL.
 fn names(list: Vec<u8>) -> Vec<Vec<u8>> {
     list.split_inclusive(|&byte| byte == 0).map(|name| name[..name.len() - 1].to_vec()).collect()
 }
 
-/// How to open a file, in the style of [`std::fs::OpenOptions`].
+/// Options for opening a file, in the style of [`std::fs::OpenOptions`].
 #[derive(Debug)]
 pub struct OpenOptions<'a, P: Posix> {
     fs: &'a P,
@@ -254,44 +255,44 @@ impl<P: Posix> Clone for OpenOptions<'_, P> {
 }
 
 impl<'a, P: Posix> OpenOptions<'a, P> {
-    /// For reading.
+    /// Opens for reading.
     #[must_use]
     pub fn read(self, yes: bool) -> Self {
         self.set(OpenFlags::READ, yes)
     }
 
-    /// For writing.
+    /// Opens for writing.
     #[must_use]
     pub fn write(self, yes: bool) -> Self {
         self.set(OpenFlags::WRITE, yes)
     }
 
-    /// Every write goes to the end; implies writing.
+    /// Every write goes to the end. This implies writing.
     #[must_use]
     pub fn append(self, yes: bool) -> Self {
         let options = self.set(OpenFlags::APPEND, yes);
         if yes { options.write(true) } else { options }
     }
 
-    /// Makes the file if there is none.
+    /// Makes the file if it is missing.
     #[must_use]
     pub fn create(self, yes: bool) -> Self {
         self.set(OpenFlags::CREATE, yes)
     }
 
-    /// Makes the file, and fails if there is one.
+    /// Makes the file, and fails if the name exists.
     #[must_use]
     pub fn create_new(self, yes: bool) -> Self {
         self.set(OpenFlags::CREATE | OpenFlags::EXCLUSIVE, yes)
     }
 
-    /// Cuts the file to size 0.
+    /// Sets the size of the file to 0.
     #[must_use]
     pub fn truncate(self, yes: bool) -> Self {
         self.set(OpenFlags::TRUNCATE, yes)
     }
 
-    /// Fails unless it is a directory.
+    /// Fails unless the path leads to a directory.
     #[must_use]
     pub fn directory(self, yes: bool) -> Self {
         self.set(OpenFlags::DIRECTORY, yes)
@@ -303,17 +304,18 @@ impl<'a, P: Posix> OpenOptions<'a, P> {
         self.set(OpenFlags::NOFOLLOW, yes)
     }
 
-    /// The permission bits of a file that is made (0o666 if not said), less the umask of the credentials.
+    /// The permission bits of a file that is made, 0o666 by default. The umask of the credentials is taken
+    /// from them.
     #[must_use]
     pub fn mode(mut self, mode: u16) -> Self {
         self.mode = mode;
         self
     }
 
-    /// Opens.
+    /// Opens the file.
     ///
     /// # Errors
-    /// As [`Posix::open`]; `EINVAL` when neither reading nor writing was chosen.
+    /// As [`Posix::open`]; `EINVAL` unless reading or writing was chosen.
     pub fn open(self, path: impl AsRef<Path>) -> Result<File<'a, P>> {
         let handle =
             self.fs.open(path.as_ref(), self.flags, self.mode).map_err(|error| error.at(path.as_ref()))?;
@@ -326,24 +328,22 @@ impl<'a, P: Posix> OpenOptions<'a, P> {
     }
 }
 
-/// The entries of a directory. Changes made meanwhile may or may not show.
+/// The entries of a directory. Changes made during the iteration may or may not show.
 #[derive(Debug)]
 pub struct ReadDir<'a, P: Posix> {
     dir: File<'a, P>,
     fs: &'a P,
     path: Arc<Path>,
     fetched: std::vec::IntoIter<DirEntry>,
-    /// Where the next fetch begins; `None` at the end.
+    /// The cookie of the next fetch; `None` at the end.
     cookie: Option<u64>,
-    /// Entries that the next fetch gets (a count).
-    fetch: usize,
+    fetch: FetchSize,
 }
 
 impl<P: Posix> ReadDir<'_, P> {
     fn fetch(&mut self) -> Result<()> {
         let Some(from) = self.cookie.take() else { return Ok(()) };
-        let at_most = self.fetch;
-        self.fetch = LARGEST_FETCH.min(at_most * 2);
+        let at_most = self.fetch.next();
         let mut entries = Vec::new();
         let mut next = None;
         let dir = &self.path;
@@ -405,12 +405,12 @@ impl DirEntry {
         self.dir.join(&self.name)
     }
 
-    /// What it is.
+    /// The kind of the entry.
     pub fn kind(&self) -> Kind {
         self.kind
     }
 
-    /// Its inode number.
+    /// The inode number.
     pub fn inode(&self) -> u64 {
         self.inode
     }

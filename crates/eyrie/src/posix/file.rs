@@ -9,20 +9,20 @@ use rustix::io::Errno;
 use super::{Posix, SetTime, Stat};
 use crate::{Error, Result};
 
-/// An open file of `fs`, with a position of its own; closed when dropped.
+/// An open file of `fs` with a position of its own. It is closed when dropped.
 ///
 /// [`Read`], [`Write`] and [`Seek`] move the position; `read_at` and `write_at` do not.
 #[derive(Debug)]
 pub struct File<'a, P: Posix> {
     fs: &'a P,
-    /// `None` only while it is being closed.
+    /// `None` only during the close.
     handle: Option<P::Handle>,
     position: Cell<u64>,
     append: bool,
 }
 
 impl<'a, P: Posix> File<'a, P> {
-    /// A file over a handle of `fs`; `append` when it was opened so.
+    /// Wraps a handle of `fs`. `append` must be true if the handle was opened for appending.
     pub fn from_handle(fs: &'a P, handle: P::Handle, append: bool) -> File<'a, P> {
         File { fs, handle: Some(handle), position: Cell::new(0), append }
     }
@@ -35,7 +35,7 @@ impl<'a, P: Posix> File<'a, P> {
         }
     }
 
-    /// Reads from `offset` on; the number of bytes read, less than asked only at the end.
+    /// Reads from `offset` on. Returns the number of bytes, which is less than asked only at the end.
     ///
     /// # Errors
     /// As [`Posix::read_at`].
@@ -46,7 +46,7 @@ impl<'a, P: Posix> File<'a, P> {
     /// Fills `out` from `offset` on.
     ///
     /// # Errors
-    /// As [`Posix::read_at`]; `EIO` when the file ends before.
+    /// As [`Posix::read_at`]; `EIO` if the file ends before that.
     pub fn read_exact_at(&self, mut out: &mut [u8], mut offset: u64) -> Result<()> {
         while !out.is_empty() {
             match self.read_at(out, offset)? {
@@ -60,7 +60,7 @@ impl<'a, P: Posix> File<'a, P> {
         Ok(())
     }
 
-    /// Writes at `offset`, or at the end when opened for appending; the number of bytes written.
+    /// Writes at `offset`, or at the end if opened for appending. Returns the number of bytes.
     ///
     /// # Errors
     /// As [`Posix::write_at`].
@@ -85,7 +85,7 @@ impl<'a, P: Posix> File<'a, P> {
         Ok(())
     }
 
-    /// Writes at the end in one step; the number of bytes written.
+    /// Writes at the end in one step. Returns the number of bytes.
     ///
     /// # Errors
     /// As [`Posix::append`].
@@ -101,7 +101,7 @@ impl<'a, P: Posix> File<'a, P> {
         self.fs.fstat(self.handle())
     }
 
-    /// Cuts the file to `size` bytes, or extends it with zeros.
+    /// Sets the size of the file. New bytes are zeros.
     ///
     /// # Errors
     /// As [`Posix::set_len`].
@@ -109,7 +109,7 @@ impl<'a, P: Posix> File<'a, P> {
         self.fs.set_len(self.handle(), size)
     }
 
-    /// Gives storage to a range of bytes, takes it, or moves what follows, as `mode` says.
+    /// Allocates or frees the storage of a range of bytes, or moves the bytes after it, as `mode` says.
     ///
     /// # Errors
     /// As [`Posix::fallocate`].
@@ -133,7 +133,7 @@ impl<'a, P: Posix> File<'a, P> {
         self.fs.futimens(self.handle(), accessed, modified)
     }
 
-    /// Waits until the file is durable.
+    /// Makes the file durable.
     ///
     /// # Errors
     /// As [`Posix::fsync`].
@@ -141,7 +141,7 @@ impl<'a, P: Posix> File<'a, P> {
         self.fs.fsync(self.handle())
     }
 
-    /// Closes, and tells what dropping would not.
+    /// Closes the file, and returns an error that dropping it would hide.
     ///
     /// # Errors
     /// As [`Posix::close`].
@@ -160,7 +160,7 @@ impl<'a, P: Posix> File<'a, P> {
 impl<P: Posix> Drop for File<'_, P> {
     fn drop(&mut self) {
         if let Some(handle) = self.handle.take() {
-            // A failure to close can only be told by `close`.
+            // Only `close` can report a failure.
             let _ = self.fs.close(handle);
         }
     }

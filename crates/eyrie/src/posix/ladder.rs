@@ -1,8 +1,8 @@
-//! A way down into a tree, directory by directory.
+//! The open directories on a path into a tree.
 //!
-//! No call names more than one component, so a tree may be deeper than a path may be long. At most
-//! [`Posix::HANDLES`] directories on the way are open at once. A directory that was closed is opened again as `..` of
-//! the one below it, and must then be the same directory as before.
+//! Each call names one component, so a tree may be deeper than a path may be long. At most [`Posix::HANDLES`]
+//! of the directories are open at once. A directory that was closed is opened again as `..` of the one below
+//! it. It must then be the same directory as before, or it was moved meanwhile.
 
 use std::ops::Deref;
 use std::path::Path;
@@ -14,7 +14,7 @@ use rustix::io::Errno;
 use super::{OpenFlags, Posix, Stat};
 use crate::{Error, Result};
 
-/// The file system that a name is looked up in: the given one, or the same as seen from an open directory.
+/// The file system that a name belongs to: the given one, or the same with an open directory as its root.
 #[derive(Debug)]
 pub enum Base<'a, P> {
     /// The file system that the caller gave.
@@ -43,23 +43,23 @@ impl<P> Deref for Base<'_, P> {
     }
 }
 
-/// The numbers that tell one object from all others.
+/// File system and inode number, which identify an object.
 pub(super) type Identity = (u64, u64);
 
 pub(super) fn identity(stat: &Stat) -> Identity {
     (stat.file_system, stat.inode)
 }
 
-/// A directory on the way.
+/// A directory of a ladder.
 #[derive(Debug)]
 struct Rung<P> {
-    /// `None` while it is closed, because too many others are open.
+    /// `None` while the directory is closed, because too many others are open.
     directory: Option<Arc<P>>,
-    /// Known where directories are opened again.
+    /// Known on file systems whose directories may have to be opened again.
     identity: Option<Identity>,
 }
 
-/// The open directories from the start of a walk to where it is.
+/// The directories from the start of a walk to its current one.
 #[derive(Debug)]
 pub struct Ladder<'a, P> {
     start: &'a P,
@@ -67,7 +67,7 @@ pub struct Ladder<'a, P> {
 }
 
 impl<'a, P: Posix> Ladder<'a, P> {
-    /// A ladder whose first step down starts in `start`.
+    /// A ladder whose first step leads down from the root of `start`.
     pub fn new(start: &'a P) -> Ladder<'a, P> {
         Ladder { start, rungs: Vec::new() }
     }
@@ -77,7 +77,7 @@ impl<'a, P: Posix> Ladder<'a, P> {
         self.rungs.len()
     }
 
-    /// The directory that the ladder ends in.
+    /// The last directory of the ladder.
     ///
     /// # Errors
     /// `ESTALE` when it could not be opened again.
@@ -89,14 +89,15 @@ impl<'a, P: Posix> Ladder<'a, P> {
         }
     }
 
-    /// Goes into the directory `name` of the last one, and shows `visit` its handle, which is closed afterwards. A
-    /// symbolic link is followed on the first step only.
+    /// Enters the directory `name` of the last one. `visit` gets the handle, which is closed afterwards. Only
+    /// the first step follows a symbolic link.
     ///
     /// # Errors
-    /// As [`Posix::open`]; the ladder is then as before.
+    /// As [`Posix::open`]; the ladder then stays as it was.
     pub fn down(&mut self, name: &Path, visit: impl FnOnce(&P, &P::Handle)) -> Result<()> {
         let here = self.here()?;
         let mut flags = OpenFlags::READ | OpenFlags::DIRECTORY;
+        // Another program may replace a directory below the start by a link that leads out of the tree.
         flags.set(OpenFlags::NOFOLLOW, !self.rungs.is_empty());
         let rung = open(&*here, name, flags, visit)?;
         self.rungs.push(rung);
@@ -117,6 +118,7 @@ impl<'a, P: Posix> Ladder<'a, P> {
         let moved = || Error::with_reason(Errno::STALE, "open", "its directory was moved meanwhile");
         let below = left.and_then(|rung| rung.directory).ok_or_else(moved)?;
         let again = open(&*below, Path::new(".."), OpenFlags::READ | OpenFlags::DIRECTORY, |_, _| {})?;
+        // To go on in another directory would remove or copy files that the caller did not name.
         if again.identity != *identity {
             return Err(moved());
         }
@@ -143,7 +145,8 @@ fn open<P: Posix>(
     rung
 }
 
-/// The identity of a directory that `name` names, which an entry said to be of this kind and number.
+/// The identity of the directory `name`. `kind` and `inode` come from its entry. An entry on a mount point
+/// has the inode number of the covered directory, so where mounts are possible the directory itself is asked.
 pub(super) fn identity_of<P: Posix>(fs: &P, name: &Path, kind: Kind, inode: u64) -> Result<Option<Identity>> {
     match kind {
         Kind::Directory if P::MOUNTS => fs.lstat(name).map(|stat| Some(identity(&stat))),

@@ -1,8 +1,7 @@
-//! The calls of a POSIX file system as a trait, and a friendly layer over it.
+//! The calls of a POSIX file system as a trait, and a layer over it in the style of [`std::fs`].
 //!
-//! [`Posix`] has the calls one by one; [`Pxfs`](crate::Pxfs) implements them over an engine and [`Host`](crate::Host)
-//! by system calls. [`PosixExt`], [`File`] and [`OpenOptions`] are written once over the trait, in the style of
-//! [`std::fs`].
+//! [`Posix`] has the calls. [`Pxfs`](crate::Pxfs) implements them over an engine, and [`Host`](crate::Host)
+//! by system calls. [`PosixExt`], [`File`] and [`OpenOptions`] are written once, over the trait.
 
 mod ext;
 mod file;
@@ -11,12 +10,12 @@ mod types;
 mod walk;
 
 pub use ext::{DirEntry, OpenOptions, PosixExt, ReadDir};
-/// What [`Posix::access`] asks for; empty asks whether the path exists.
+/// The rights that [`Posix::access`] checks. Empty rights check that the path exists.
 pub use eyrie_engine::access::Rights as Access;
 pub use file::File;
 pub use ladder::{Base, Ladder};
 pub use types::{ListEntry, OpenFlags, SetTime, Stat, StatVfs, Whence};
-pub use walk::{Found, Step, Walk};
+pub use walk::{Walk, WalkEntry, WalkStep};
 
 use std::path::Path;
 
@@ -26,26 +25,27 @@ use crate::Result;
 
 /// The calls of a POSIX file system, with Linux's results.
 ///
-/// Paths are resolved from the root of the file system, whether or not they begin with `/`; `..` of the root is the
-/// root. Sizes and offsets are in bytes; permission bits are at most 0o7777 and are used as given, less the umask of the
-/// caller's credentials. An error names the call and its errno.
+/// Paths are resolved from the root of the file system, with or without a leading `/`. `..` of the root is
+/// the root. Sizes and offsets are in bytes. Permission bits are at most 0o7777; the umask of the caller's
+/// credentials is taken from them. An error names the call and its errno.
 ///
 /// # Errors
-/// Every call gives the errno that Linux gives on tmpfs; the methods list only what is particular to them.
+/// Every call fails with the errno of Linux on tmpfs. The methods list only their particular errors.
 pub trait Posix {
-    /// An open file or directory. It must be given back with [`close`](Posix::close); [`File`] does so by itself.
+    /// An open file or directory. The caller must [`close`](Posix::close) it; [`File`] does so when it is
+    /// dropped.
     type Handle: std::fmt::Debug;
 
-    /// Most directories that one walk keeps open at once.
+    /// The most directories that one walk keeps open at once.
     const HANDLES: usize;
 
-    /// True if other file systems may be mounted in this one. A directory may then have several names, and its entry
-    /// may have another inode number than the directory.
+    /// True if other file systems may be mounted in this one. Then a directory may have several names, and
+    /// its entry may have another inode number than the directory itself.
     const MOUNTS: bool;
 
-    /// The same file system with the open directory `dir` as its root: every path begins there. `..` of `dir` is its
-    /// parent, and absolute symbolic links lead to where they lead without this. It keeps `dir` open, so a call that
-    /// `openat(2)` and the like have is the call of the same name here.
+    /// The same file system with the open directory `dir` as its root: every path begins there. `..` of `dir`
+    /// is still its parent, and absolute symbolic links still begin at the true root. The result keeps `dir`
+    /// open. A call on it is the `*at` call of the same name, as `openat(2)` is for [`open`](Posix::open).
     ///
     /// # Errors
     /// `ENOTDIR`; as `dup(2)`.
@@ -53,31 +53,33 @@ pub trait Posix {
     where
         Self: Sized;
 
-    /// Opens, and creates if [`OpenFlags::CREATE`] says so, with these permission bits.
+    /// Opens a file. With [`OpenFlags::CREATE`], makes a missing file with these permission bits.
     ///
     /// # Errors
     /// As `open(2)`.
     fn open(&self, path: impl AsRef<Path>, flags: OpenFlags, mode: u16) -> Result<Self::Handle>;
 
-    /// Closes. A file that lost its last name goes with its last handle.
+    /// Closes a handle. A file without a name is removed with its last handle.
     ///
     /// # Errors
     /// None known today.
     fn close(&self, handle: Self::Handle) -> Result<()>;
 
-    /// Reads from `offset` on; the number of bytes read, 0 at and past the end.
+    /// Reads from `offset` on. Returns the number of bytes, which is 0 at and past the end.
     ///
     /// # Errors
     /// `EBADF` unless opened for reading, `EISDIR`, `EINVAL` for an offset of 2^63 or more.
     fn read_at(&self, handle: &Self::Handle, out: &mut [u8], offset: u64) -> Result<usize>;
 
-    /// Writes at `offset`, or at the end when opened with [`OpenFlags::APPEND`]; the number of bytes written.
+    /// Writes at `offset`, or at the end if the file was opened with [`OpenFlags::APPEND`]. Returns the
+    /// number of bytes.
     ///
     /// # Errors
-    /// `EBADF` unless opened for writing, `EINVAL` for an offset of 2^63 or more, `EFBIG` at the largest size.
+    /// `EBADF` unless opened for writing, `EINVAL` for an offset of 2^63 or more, `EFBIG` at the largest
+    /// size.
     fn write_at(&self, handle: &Self::Handle, data: &[u8], offset: u64) -> Result<usize>;
 
-    /// Writes at the end, wherever that is by then, in one step; the number of bytes written.
+    /// Writes at the end of the file, as one step with finding the end. Returns the number of bytes.
     ///
     /// # Errors
     /// As [`write_at`](Posix::write_at).
@@ -89,35 +91,36 @@ pub trait Posix {
     /// As `fstat(2)`.
     fn fstat(&self, handle: &Self::Handle) -> Result<Stat>;
 
-    /// The attributes of what `path` names, symbolic links followed.
+    /// The attributes of the file that `path` leads to through symbolic links.
     ///
     /// # Errors
     /// As `stat(2)`.
     fn stat(&self, path: impl AsRef<Path>) -> Result<Stat>;
 
-    /// The attributes of what `path` names, a last symbolic link not followed.
+    /// The attributes of the file that `path` names. A symbolic link at the end is not followed.
     ///
     /// # Errors
     /// As `lstat(2)`.
     fn lstat(&self, path: impl AsRef<Path>) -> Result<Stat>;
 
-    /// Cuts an open file to `size`, or extends it with zeros.
+    /// Sets the size of an open file. New bytes are zeros.
     ///
     /// # Errors
     /// `EINVAL` unless it is a regular file opened for writing.
     fn set_len(&self, handle: &Self::Handle, size: u64) -> Result<()>;
 
-    /// Gives storage to `length` bytes of an open file from `offset` on, takes it, or moves what follows, as `mode` says.
-    /// Storage of more than 64 MiB comes in several steps, from the lowest offset on, each of them whole or not at all.
+    /// Allocates or frees the storage of `length` bytes of an open file from `offset` on, or moves the bytes
+    /// after them, as `mode` says. More than 64 MiB are allocated in several steps from the lowest offset on.
+    /// A crash leaves each step whole or undone.
     ///
     /// # Errors
-    /// `EINVAL` for no bytes, and for an offset or length of 2^63 or more; `EBADF` unless opened for writing; `EFBIG` past
-    /// the largest size; `ENOSPC`. To collapse and to insert, `EINVAL` unless both are multiples of 4096, the range begins
-    /// before the end of the file, and a collapsed one ends before it. `EOPNOTSUPP` for modes that the file system does not
-    /// have, as on the host.
+    /// `EINVAL` for no bytes, and for an offset or length of 2^63 or more; `EBADF` unless opened for writing;
+    /// `EFBIG` past the largest size; `ENOSPC`. To collapse and to insert: `EINVAL` unless offset and length
+    /// are multiples of 4096, the range begins before the end of the file, and a range to collapse ends
+    /// before it. `EOPNOTSUPP` for a mode that the file system does not have, which happens on the host.
     fn fallocate(&self, handle: &Self::Handle, mode: FallocateMode, offset: u64, length: u64) -> Result<()>;
 
-    /// Cuts the file `path` to `size`, or extends it with zeros.
+    /// Sets the size of the file `path`. New bytes are zeros.
     ///
     /// # Errors
     /// As `truncate(2)`.
@@ -141,19 +144,19 @@ pub trait Posix {
     /// As `unlink(2)`; `EISDIR` for a directory.
     fn unlink(&self, path: impl AsRef<Path>) -> Result<()>;
 
-    /// Renames, replacing what is there, not replacing it, or exchanging both.
+    /// Renames a file. `mode` says whether an existing target is replaced, refused or exchanged.
     ///
     /// # Errors
     /// As `renameat2(2)`.
     fn rename(&self, from: impl AsRef<Path>, to: impl AsRef<Path>, mode: RenameMode) -> Result<()>;
 
-    /// Gives what `existing` names another name; a symbolic link is linked itself, not followed.
+    /// Gives the file `existing` a second name. A symbolic link is not followed, but gets the name itself.
     ///
     /// # Errors
     /// As `link(2)`.
     fn link(&self, existing: impl AsRef<Path>, path: impl AsRef<Path>) -> Result<()>;
 
-    /// As [`link`](Posix::link), with a `path` in `to`, which is the same file system with another
+    /// As [`link`](Posix::link), with a `path` in `to`, which must be the same file system with another
     /// [root](Posix::at).
     ///
     /// # Errors
@@ -169,10 +172,10 @@ pub trait Posix {
     /// The target of a symbolic link, in bytes.
     ///
     /// # Errors
-    /// `EINVAL` for what is no symbolic link.
+    /// `EINVAL` if the file is no symbolic link.
     fn readlink(&self, path: impl AsRef<Path>) -> Result<Vec<u8>>;
 
-    /// Sets the permission bits, symbolic links followed.
+    /// Sets the permission bits. Symbolic links are followed.
     ///
     /// # Errors
     /// `EPERM` unless the caller owns it or is root.
@@ -184,25 +187,25 @@ pub trait Posix {
     /// `EPERM` unless the caller owns it or is root.
     fn fchmod(&self, handle: &Self::Handle, mode: u16) -> Result<()>;
 
-    /// Sets user and group (`None` leaves one as it is), symbolic links followed.
+    /// Sets user and group. `None` keeps one of them. Symbolic links are followed.
     ///
     /// # Errors
     /// `EPERM` unless the caller is root, or owns it and only sets a group it is in.
     fn chown(&self, path: impl AsRef<Path>, uid: Option<u32>, gid: Option<u32>) -> Result<()>;
 
-    /// As [`chown`](Posix::chown), a last symbolic link not followed.
+    /// As [`chown`](Posix::chown), but a symbolic link at the end is not followed.
     ///
     /// # Errors
     /// As [`chown`](Posix::chown).
     fn lchown(&self, path: impl AsRef<Path>, uid: Option<u32>, gid: Option<u32>) -> Result<()>;
 
-    /// Sets the times of last access and modification, symbolic links followed.
+    /// Sets the times of last access and modification. Symbolic links are followed.
     ///
     /// # Errors
     /// `EPERM` or `EACCES`, as `utimensat(2)`.
     fn utimens(&self, path: impl AsRef<Path>, accessed: SetTime, modified: SetTime) -> Result<()>;
 
-    /// As [`utimens`](Posix::utimens), a last symbolic link not followed.
+    /// As [`utimens`](Posix::utimens), but a symbolic link at the end is not followed.
     ///
     /// # Errors
     /// As [`utimens`](Posix::utimens).
@@ -214,15 +217,15 @@ pub trait Posix {
     /// As [`utimens`](Posix::utimens).
     fn futimens(&self, handle: &Self::Handle, accessed: SetTime, modified: SetTime) -> Result<()>;
 
-    /// Makes a regular file, pipe, socket or device; `device` is its number as `makedev(3)` makes it.
+    /// Makes a regular file, pipe, socket or device. `device` is the number of a device, as of `makedev(3)`.
     ///
     /// # Errors
-    /// `EPERM` for devices unless root, and for directories; `EINVAL` for symbolic links, and for numbers of more than 32
-    /// bits.
+    /// `EPERM` for devices unless root, and for directories; `EINVAL` for symbolic links, and for numbers of
+    /// more than 32 bits.
     fn mknod(&self, path: impl AsRef<Path>, kind: Kind, mode: u16, device: u64) -> Result<()>;
 
-    /// Shows the entries of an open directory from `cookie` on (0 is the start) until `visit` says false. `.` and `..`
-    /// are not shown. `visit` must not call the file system.
+    /// Calls `visit` with the entries of an open directory from `cookie` on (0 is the start) until it returns
+    /// false. `.` and `..` are left out. `visit` must not call the file system.
     ///
     /// # Errors
     /// `ENOTDIR`; `ENOENT` for a directory that was removed.
@@ -233,56 +236,59 @@ pub trait Posix {
         visit: &mut dyn FnMut(ListEntry<'_>) -> bool,
     ) -> Result<()>;
 
-    /// Whether the caller may use what `path` names so.
+    /// Checks that the caller has these rights on the file that `path` leads to.
     ///
     /// # Errors
-    /// `EACCES` when it may not; else as `access(2)`.
+    /// `EACCES` if it has not; else as `access(2)`.
     fn access(&self, path: impl AsRef<Path>, access: Access) -> Result<()>;
 
-    /// The value of the extended attribute `name` of what `path` names, symbolic links followed: its size in bytes.
-    /// The value is then at the start of `out`; an empty `out` asks for the size alone.
+    /// Reads the extended attribute `name` of the file that `path` leads to through symbolic links. Returns
+    /// the size of the value, and puts the value at the start of `out`. An empty `out` asks for the size
+    /// alone.
     ///
     /// # Errors
-    /// `ENODATA` when there is none, `ERANGE` when `out` is too small, `EOPNOTSUPP` for namespaces that the file system
-    /// does not have; else as `getxattr(2)`.
+    /// `ENODATA` when there is none, `ERANGE` when `out` is too small, `EOPNOTSUPP` for namespaces that the
+    /// file system does not have; else as `getxattr(2)`.
     fn getxattr(&self, path: impl AsRef<Path>, name: impl AsRef<[u8]>, out: &mut [u8]) -> Result<usize>;
 
-    /// As [`getxattr`](Posix::getxattr), a last symbolic link not followed.
+    /// As [`getxattr`](Posix::getxattr), but a symbolic link at the end is not followed.
     ///
     /// # Errors
     /// As [`getxattr`](Posix::getxattr).
     fn lgetxattr(&self, path: impl AsRef<Path>, name: impl AsRef<[u8]>, out: &mut [u8]) -> Result<usize>;
 
-    /// As [`getxattr`](Posix::getxattr), of an open file, whatever it was opened for.
+    /// As [`getxattr`](Posix::getxattr), of an open file. It may be open for reading or for writing.
     ///
     /// # Errors
     /// As [`getxattr`](Posix::getxattr).
     fn fgetxattr(&self, handle: &Self::Handle, name: impl AsRef<[u8]>, out: &mut [u8]) -> Result<usize>;
 
-    /// The names of the extended attributes of what `path` names, symbolic links followed, a NUL after each: how many
-    /// bytes they are. They are then at the start of `out`; an empty `out` asks for their number alone.
+    /// Lists the names of the extended attributes of the file that `path` leads to through symbolic links.
+    /// Returns the number of bytes, and puts the names at the start of `out`, each with a NUL at its end. An
+    /// empty `out` asks for the number alone.
     ///
     /// # Errors
     /// `ERANGE` when `out` is too small; else as `listxattr(2)`.
     fn listxattr(&self, path: impl AsRef<Path>, out: &mut [u8]) -> Result<usize>;
 
-    /// As [`listxattr`](Posix::listxattr), a last symbolic link not followed.
+    /// As [`listxattr`](Posix::listxattr), but a symbolic link at the end is not followed.
     ///
     /// # Errors
     /// As [`listxattr`](Posix::listxattr).
     fn llistxattr(&self, path: impl AsRef<Path>, out: &mut [u8]) -> Result<usize>;
 
-    /// As [`listxattr`](Posix::listxattr), of an open file, whatever it was opened for.
+    /// As [`listxattr`](Posix::listxattr), of an open file. It may be open for reading or for writing.
     ///
     /// # Errors
     /// As [`listxattr`](Posix::listxattr).
     fn flistxattr(&self, handle: &Self::Handle, out: &mut [u8]) -> Result<usize>;
 
-    /// Sets an extended attribute of what `path` names, symbolic links followed.
+    /// Sets an extended attribute of the file that `path` leads to through symbolic links.
     ///
     /// # Errors
-    /// `EEXIST` and `ENODATA` as `mode` has it, `ERANGE` for a name of no or more than 255 bytes, `E2BIG` for a value of
-    /// more than 64 KiB, `ENOSPC` when the object has too many, `EPERM`, `EOPNOTSUPP`; else as `setxattr(2)`.
+    /// `EEXIST` and `ENODATA` as `mode` says, `ERANGE` unless the name has 1 to 255 bytes, `E2BIG` for
+    /// a value of more than 64 KiB, `ENOSPC` when the object has too many, `EPERM`, `EOPNOTSUPP`; else as
+    /// `setxattr(2)`.
     fn setxattr(
         &self,
         path: impl AsRef<Path>,
@@ -291,7 +297,7 @@ pub trait Posix {
         mode: XattrMode,
     ) -> Result<()>;
 
-    /// As [`setxattr`](Posix::setxattr), a last symbolic link not followed.
+    /// As [`setxattr`](Posix::setxattr), but a symbolic link at the end is not followed.
     ///
     /// # Errors
     /// As [`setxattr`](Posix::setxattr).
@@ -303,7 +309,7 @@ pub trait Posix {
         mode: XattrMode,
     ) -> Result<()>;
 
-    /// As [`setxattr`](Posix::setxattr), of an open file, whatever it was opened for.
+    /// As [`setxattr`](Posix::setxattr), of an open file. It may be open for reading or for writing.
     ///
     /// # Errors
     /// As [`setxattr`](Posix::setxattr).
@@ -315,37 +321,39 @@ pub trait Posix {
         mode: XattrMode,
     ) -> Result<()>;
 
-    /// Removes an extended attribute of what `path` names, symbolic links followed.
+    /// Removes an extended attribute of the file that `path` leads to through symbolic links.
     ///
     /// # Errors
     /// `ENODATA` when there is none; else as `removexattr(2)`.
     fn removexattr(&self, path: impl AsRef<Path>, name: impl AsRef<[u8]>) -> Result<()>;
 
-    /// As [`removexattr`](Posix::removexattr), a last symbolic link not followed.
+    /// As [`removexattr`](Posix::removexattr), but a symbolic link at the end is not followed.
     ///
     /// # Errors
     /// As [`removexattr`](Posix::removexattr).
     fn lremovexattr(&self, path: impl AsRef<Path>, name: impl AsRef<[u8]>) -> Result<()>;
 
-    /// As [`removexattr`](Posix::removexattr), of an open file, whatever it was opened for.
+    /// As [`removexattr`](Posix::removexattr), of an open file. It may be open for reading or for writing.
     ///
     /// # Errors
     /// As [`removexattr`](Posix::removexattr).
     fn fremovexattr(&self, handle: &Self::Handle, name: impl AsRef<[u8]>) -> Result<()>;
 
-    /// The next offset from `offset` on with data, or that begins a hole; the end of the file counts as a hole.
+    /// The first offset from `offset` on that has data, or the first that is in a hole. The end of the file
+    /// counts as a hole.
     ///
     /// # Errors
     /// `ENXIO` at and past the end, and where no data follows.
     fn seek(&self, handle: &Self::Handle, offset: u64, whence: Whence) -> Result<u64>;
 
-    /// Waits until the file is as durable as the medium can make it.
+    /// Makes the file as durable as its medium can.
     ///
     /// # Errors
-    /// `EIO` when the medium failed, `ENOSPC` when a disk was full while it was written; `EROFS` once that happened.
+    /// `EIO` if the medium fails, `ENOSPC` if a disk becomes full during the write; `EROFS` after either of
+    /// them.
     fn fsync(&self, handle: &Self::Handle) -> Result<()>;
 
-    /// Space of the file system.
+    /// The space of the file system.
     ///
     /// # Errors
     /// As `statvfs(3)`.

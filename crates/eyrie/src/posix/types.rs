@@ -3,18 +3,18 @@
 use eyrie_engine::{Attributes, Kind, ObjectId, Time};
 
 bitflags::bitflags! {
-    /// How to open: at least one of `READ` and `WRITE`.
+    /// Flags of an open: at least one of `READ` and `WRITE`.
     #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
     pub struct OpenFlags: u16 {
-        /// For reading.
+        /// Opens for reading.
         const READ = 1;
-        /// For writing.
+        /// Opens for writing.
         const WRITE = 2;
-        /// Creates the file if there is none (`O_CREAT`).
+        /// Makes the file if it is missing (`O_CREAT`).
         const CREATE = 4;
-        /// With `CREATE`: fails if there is one, be it a symbolic link (`O_EXCL`).
+        /// With `CREATE`: fails if the name exists, even as a symbolic link (`O_EXCL`).
         const EXCLUSIVE = 8;
-        /// Cuts the file to size 0 (`O_TRUNC`).
+        /// Sets the size to 0 (`O_TRUNC`).
         const TRUNCATE = 16;
         /// Every write goes to the end (`O_APPEND`).
         const APPEND = 32;
@@ -30,54 +30,55 @@ bitflags::bitflags! {
 pub enum SetTime {
     /// The time of the call (`UTIME_NOW`).
     Now,
-    /// Leaves it as it is (`UTIME_OMIT`).
+    /// Keeps the time (`UTIME_OMIT`).
     Omit,
     /// This time.
     To(Time),
 }
 
-/// What [`Posix::seek`](super::Posix::seek) looks for.
+/// The target of [`Posix::seek`](super::Posix::seek).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Whence {
     /// Bytes that were written (`SEEK_DATA`).
     Data,
-    /// Bytes that never were, or the end (`SEEK_HOLE`).
+    /// Bytes that were never written, or the end (`SEEK_HOLE`).
     Hole,
 }
 
-/// The attributes of a file, as `stat` tells them.
+/// The attributes of a file, as `stat` returns them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Stat {
-    /// Number of the file system that it is on, which the host gives; 0 in a volume.
+    /// Number of the file system, which the host assigns; 0 in a volume.
     pub file_system: u64,
-    /// Inode number: unique among the objects of its file system that exist.
+    /// Inode number, unique among the existing objects of the file system.
     pub inode: u64,
-    /// What it is.
+    /// The kind of the file.
     pub kind: Kind,
     /// Permission bits, at most 0o7777.
     pub mode: u16,
-    /// Number of names; for a directory 2 and its subdirectories.
+    /// Number of names; of a directory 2 and one for each subdirectory.
     pub links: u32,
     /// User id of the owner.
     pub uid: u32,
     /// Group id.
     pub gid: u32,
-    /// Number of the device, for a device.
+    /// Number of the device, if the file is one.
     pub device: u64,
-    /// Bytes of a file or of a symbolic link's target; for directories whatever the file system counts.
+    /// Bytes of a file, or of the target of a symbolic link. For a directory each file system has a count of
+    /// its own.
     pub size: u64,
-    /// Bytes of storage that it occupies.
+    /// Bytes of storage that the file occupies.
     pub allocated: u64,
-    /// Last access, as far as the file system keeps it.
+    /// Time of the last access, as far as the file system keeps it.
     pub accessed: Time,
-    /// Last change of bytes or entries.
+    /// Time of the last change of bytes or entries.
     pub modified: Time,
-    /// Last change of anything.
+    /// Time of the last change of anything.
     pub changed: Time,
 }
 
 impl Stat {
-    /// What `stat` tells of object `id`.
+    /// The attributes of object `id` in the form of `stat`.
     #[inline]
     pub fn new(id: ObjectId, attributes: &Attributes) -> Stat {
         Stat {
@@ -97,17 +98,17 @@ impl Stat {
         }
     }
 
-    /// Whether it is a regular file.
+    /// True for a regular file.
     pub fn is_file(&self) -> bool {
         self.kind == Kind::File
     }
 
-    /// Whether it is a directory.
+    /// True for a directory.
     pub fn is_dir(&self) -> bool {
         self.kind == Kind::Directory
     }
 
-    /// Whether it is a symbolic link.
+    /// True for a symbolic link.
     pub fn is_symlink(&self) -> bool {
         self.kind == Kind::Symlink
     }
@@ -118,15 +119,15 @@ impl Stat {
 pub struct ListEntry<'a> {
     /// Its name, without `/`.
     pub name: &'a [u8],
-    /// What it is.
+    /// The kind of the file.
     pub kind: Kind,
     /// Its inode number.
     pub inode: u64,
-    /// Where a listing goes on after this entry.
+    /// The cookie with which a listing goes on after this entry.
     pub next: u64,
 }
 
-/// Space of a file system.
+/// The space of a file system.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct StatVfs {
     /// Bytes of the blocks that the counts are in.
@@ -135,10 +136,10 @@ pub struct StatVfs {
     pub blocks: u64,
     /// Blocks that are free.
     pub blocks_free: u64,
-    /// Objects that there are or can be.
+    /// Objects that exist or can still be made.
     pub files: u64,
     /// Objects that can still be made.
     pub files_free: u64,
-    /// Longest name in bytes.
+    /// Bytes of the longest name.
     pub name_max: u64,
 }

@@ -1,13 +1,13 @@
-//! Walks of trees: the one way to look at everything below a directory.
+//! Walks through trees. Every command and library call that looks at a whole tree uses this walk.
 //!
-//! Entries of a directory come by name, so that the same tree is always told in the same order.
+//! The entries of a directory come in the order of their names, so equal trees give equal walks.
 //!
 //! Invariants:
-//! - A walk ends, whatever a damaged volume says. It notes every directory that it enters, and reports a further name of
-//!   one instead of entering it again. A volume has one name for each directory. A host may have several, because of
-//!   mounts, so there the note of a directory is dropped when it is left.
-//! - No call names more than one component below the root of the walk ([`Ladder`]).
-//! - A walk keeps its directories and the names in those around it, and nothing of other entries.
+//! - A walk ends even in a damaged volume. It notes every directory that it enters, and reports a second name
+//!   of one instead of entering it again. In a volume a directory has one name. On a host it may have
+//!   several, because of mounts, so there the note is dropped when the walk leaves the directory.
+//! - Below the root of the walk, each call names one component ([`Ladder`]).
+//! - A walk keeps the directories around it in memory, with the names in them, and no other entries.
 
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
@@ -24,33 +24,33 @@ use crate::{Error, Result};
 
 /// An entry of a tree.
 #[derive(Debug)]
-pub struct Found<'a, P> {
-    /// Its path under the root of the walk, which has the empty path itself.
+pub struct WalkEntry<'a, P> {
+    /// The path under the root of the walk. The root has the empty path.
     pub relative: PathBuf,
-    /// Levels under the root.
+    /// The number of levels under the root.
     pub depth: usize,
-    /// Its kind, according to the entry that names it.
+    /// The kind, according to the directory.
     pub kind: Kind,
-    /// Its inode number, according to the same entry.
+    /// The inode number, according to the directory.
     pub inode: u64,
-    /// True if it is the last entry of its directory.
+    /// True for the last entry of its directory.
     pub last: bool,
     base: Base<'a, P>,
     name: PathBuf,
 }
 
-impl<'a, P: Posix> Found<'a, P> {
-    /// The file system in which [`Found::name`] names the entry.
+impl<'a, P: Posix> WalkEntry<'a, P> {
+    /// The file system in which [`WalkEntry::name`] names the entry.
     pub fn base(&self) -> &Base<'a, P> {
         &self.base
     }
 
-    /// Its name in [`Found::base`]. The root of a walk has the path that was given.
+    /// The name in [`WalkEntry::base`]. The root of a walk has the path that was given.
     pub fn name(&self) -> &Path {
         &self.name
     }
 
-    /// Its own attributes. A symbolic link is not followed.
+    /// The attributes of the entry itself. A symbolic link is not followed.
     ///
     /// # Errors
     /// As [`Posix::lstat`].
@@ -61,41 +61,42 @@ impl<'a, P: Posix> Found<'a, P> {
 
 /// One step of a walk.
 #[derive(Debug)]
-pub enum Step<'a, P> {
-    /// An entry. The entries of a directory follow it at once.
-    Found(Found<'a, P>),
-    /// A directory whose entries have all been told.
-    Left(Found<'a, P>),
-    /// An entry that cannot be read, by its path under the root of the walk.
+pub enum WalkStep<'a, P> {
+    /// An entry. If it is a directory, its entries follow at once.
+    Entry(WalkEntry<'a, P>),
+    /// A directory all of whose entries have come.
+    Left(WalkEntry<'a, P>),
+    /// The path under the root of the walk of an entry that cannot be read.
     Failed(PathBuf, Error),
 }
 
-struct Entry {
+/// An entry of a directory that the walk has listed.
+struct Child {
     name: OsString,
     kind: Kind,
     inode: u64,
 }
 
-/// A directory that the walk is in.
+/// A directory around the current entry.
 struct Level {
-    /// Its name in the directory around it.
+    /// The name in the directory above.
     name: PathBuf,
     inode: u64,
     last: bool,
     identity: Option<Identity>,
-    /// True if the ladder has a step for it.
+    /// True if the ladder has entered it.
     entered: bool,
-    /// The entries that are still to be told.
-    entries: IntoIter<Entry>,
+    /// The entries that are still to come.
+    entries: IntoIter<Child>,
 }
 
-/// A walk, which begins with its root.
+/// A walk. Its first step is its root.
 pub struct Walk<'a, P> {
     fs: &'a P,
     ladder: Ladder<'a, P>,
-    /// The root, until it is told.
-    first: Option<Entry>,
-    /// The directory that was told last, if its entries are next.
+    /// The root, before the first step.
+    first: Option<Child>,
+    /// The directory of the last step, if its entries come next.
     entering: Option<Level>,
     levels: Vec<Level>,
     /// The path of the innermost level.
@@ -111,13 +112,13 @@ impl<P> std::fmt::Debug for Walk<'_, P> {
 }
 
 impl<'a, P: Posix> Walk<'a, P> {
-    /// A walk through `root`.
+    /// A walk through the tree `root`.
     ///
     /// # Errors
     /// As [`Posix::lstat`].
     pub fn new(fs: &'a P, root: &Path) -> Result<Walk<'a, P>> {
         let stat = fs.lstat(root).map_err(|error| error.at(root))?;
-        let first = Entry { name: root.into(), kind: stat.kind, inode: stat.inode };
+        let first = Child { name: root.into(), kind: stat.kind, inode: stat.inode };
         Ok(Walk {
             fs,
             ladder: Ladder::new(fs),
@@ -130,19 +131,19 @@ impl<'a, P: Posix> Walk<'a, P> {
         })
     }
 
-    /// The same walk without the entries below its root whose name is not `wanted`.
+    /// The same walk, with only the entries below its root whose name is `wanted`.
     #[must_use]
     pub fn only(mut self, wanted: fn(&OsStr) -> bool) -> Walk<'a, P> {
         self.wanted = wanted;
         self
     }
 
-    /// Passes over the entries of the directory that was told last, which is then not left either.
+    /// Skips the entries of the directory of the last step. There is no [`WalkStep::Left`] for it.
     pub fn prune(&mut self) {
         self.forget_entering();
     }
 
-    /// Takes note that a directory that was left is gone, so that another may have its inode number.
+    /// Forgets a directory that was removed, because a new one may get its inode number.
     fn forget(&mut self, inode: u64) {
         if !P::MOUNTS {
             self.visited.remove(&(0, inode));
@@ -157,8 +158,8 @@ impl<'a, P: Posix> Walk<'a, P> {
         }
     }
 
-    fn tell(&mut self, base: Base<'a, P>, entry: Entry, relative: PathBuf, last: bool) -> Step<'a, P> {
-        let Entry { name, kind, inode } = entry;
+    fn step_to(&mut self, base: Base<'a, P>, child: Child, relative: PathBuf, last: bool) -> WalkStep<'a, P> {
+        let Child { name, kind, inode } = child;
         let name = PathBuf::from(name);
         match identity_of(&*base, &name, kind, inode) {
             Ok(None) => {}
@@ -167,13 +168,13 @@ impl<'a, P: Posix> Walk<'a, P> {
                 let identity = Some(identity);
                 self.entering = Some(Level { name, inode, last, identity, entered: false, entries });
             }
-            Ok(identity) => return Step::Failed(relative, self.two_names(identity)),
-            Err(error) => return Step::Failed(relative, error),
+            Ok(identity) => return WalkStep::Failed(relative, self.two_names(identity)),
+            Err(error) => return WalkStep::Failed(relative, error),
         }
-        Step::Found(Found { relative, depth: self.levels.len(), kind, inode, last, base, name })
+        WalkStep::Entry(WalkEntry { relative, depth: self.levels.len(), kind, inode, last, base, name })
     }
 
-    /// The error of a directory that was entered before.
+    /// The error for a directory that the walk has entered before.
     #[cold]
     fn two_names(&self, identity: Option<Identity>) -> Error {
         let inside = self.levels.iter().any(|level| level.identity == identity);
@@ -184,13 +185,14 @@ impl<'a, P: Posix> Walk<'a, P> {
         let reason = if inside {
             "damaged: this directory contains itself; repair the volume with `eyrie fsck --repair`"
         } else {
-            "damaged: this directory has another name, too, unless it was moved meanwhile; repair the volume with `eyrie fsck --repair`"
+            "damaged: this directory has another name, too, unless it was moved meanwhile; repair the volume \
+             with `eyrie fsck --repair`"
         };
         Error::with_reason(Errno::IO, "walk", reason)
     }
 
-    /// Goes into a directory, as far as its entries can be read.
-    fn enter(&mut self, mut level: Level) -> Option<Step<'a, P>> {
+    /// Enters a directory, and reads its entries as far as possible.
+    fn enter(&mut self, mut level: Level) -> Option<WalkStep<'a, P>> {
         let mut entries = Vec::new();
         let mut listed = Ok(());
         let wanted = self.wanted;
@@ -198,7 +200,7 @@ impl<'a, P: Posix> Walk<'a, P> {
             listed = fs.list(handle, 0, &mut |entry| {
                 if wanted(OsStr::from_bytes(entry.name)) {
                     let name = OsString::from_vec(entry.name.to_vec());
-                    entries.push(Entry { name, kind: entry.kind, inode: entry.inode });
+                    entries.push(Child { name, kind: entry.kind, inode: entry.inode });
                 }
                 true
             });
@@ -211,11 +213,11 @@ impl<'a, P: Posix> Walk<'a, P> {
         }
         self.levels.push(level);
         let failed = opened.and(listed).err()?;
-        Some(Step::Failed(self.path.clone(), failed))
+        Some(WalkStep::Failed(self.path.clone(), failed))
     }
 
     /// Leaves the innermost directory.
-    fn leave(&mut self) -> Option<Step<'a, P>> {
+    fn leave(&mut self) -> Option<WalkStep<'a, P>> {
         let level = self.levels.pop()?;
         if let (true, Some(identity)) = (P::MOUNTS, level.identity) {
             self.visited.remove(&identity);
@@ -226,23 +228,23 @@ impl<'a, P: Posix> Walk<'a, P> {
         let base = match climbed.and_then(|()| self.ladder.here()) {
             Ok(base) => base,
             Err(error) => {
-                // No directory around can be reached any more.
+                // The directories above cannot be reached any more.
                 self.levels.clear();
-                return Some(Step::Failed(std::mem::take(&mut self.path), error));
+                return Some(WalkStep::Failed(std::mem::take(&mut self.path), error));
             }
         };
         let Level { name, inode, last, .. } = level;
         let (depth, kind) = (self.levels.len(), Kind::Directory);
-        Some(Step::Left(Found { relative, depth, kind, inode, last, base, name }))
+        Some(WalkStep::Left(WalkEntry { relative, depth, kind, inode, last, base, name }))
     }
 }
 
 impl<'a, P: Posix> Iterator for Walk<'a, P> {
-    type Item = Step<'a, P>;
+    type Item = WalkStep<'a, P>;
 
-    fn next(&mut self) -> Option<Step<'a, P>> {
+    fn next(&mut self) -> Option<WalkStep<'a, P>> {
         if let Some(root) = self.first.take() {
-            return Some(self.tell(Base::Given(self.fs), root, PathBuf::new(), true));
+            return Some(self.step_to(Base::Given(self.fs), root, PathBuf::new(), true));
         }
         if let Some(level) = self.entering.take()
             && let Some(failed) = self.enter(level)
@@ -254,40 +256,42 @@ impl<'a, P: Posix> Iterator for Walk<'a, P> {
         let last = entries.len() == 0;
         let relative = self.path.join(&entry.name);
         match self.ladder.here() {
-            Ok(base) => Some(self.tell(base, entry, relative, last)),
-            Err(error) => Some(Step::Failed(relative, error)),
+            Ok(base) => Some(self.step_to(base, entry, relative, last)),
+            Err(error) => Some(WalkStep::Failed(relative, error)),
         }
     }
 }
 
-/// Removes everything below `path`, and `path` itself unless it is the root of the file system. After damage it goes on
-/// with what is elsewhere, and gives the first error at the end.
+/// Removes everything below `path`, and `path` itself unless it is the root of the file system. After damage
+/// it goes on with the rest of the tree, and returns the first error at the end.
 pub(super) fn remove_all<P: Posix>(fs: &P, path: &Path) -> Result<()> {
     let mut damage = None;
     let mut walk = Walk::new(fs, path)?;
     while let Some(step) = walk.next() {
         let (relative, result) = match step {
-            Step::Found(found) if found.kind == Kind::Directory => continue,
-            Step::Found(found) => {
-                let result = found.base().unlink(found.name());
-                (found.relative, result)
+            WalkStep::Entry(entry) if entry.kind == Kind::Directory => continue,
+            WalkStep::Entry(entry) => {
+                let result = entry.base().unlink(entry.name());
+                (entry.relative, result)
             }
-            Step::Left(found) if found.name().components().all(|part| part.as_os_str() == "/") => continue,
-            Step::Left(found) => {
-                let result = found.base().rmdir(found.name());
+            WalkStep::Left(entry) if entry.name().components().all(|part| part.as_os_str() == "/") => {
+                continue;
+            }
+            WalkStep::Left(entry) => {
+                let result = entry.base().rmdir(entry.name());
                 if result.is_ok() {
-                    walk.forget(found.inode);
+                    walk.forget(entry.inode);
                 }
-                (found.relative, result)
+                (entry.relative, result)
             }
-            Step::Failed(relative, error) => (relative, Err(error)),
+            WalkStep::Failed(relative, error) => (relative, Err(error)),
         };
         match result {
             Ok(()) => {}
             Err(error) if matches!(error.errno(), Errno::IO | Errno::STALE) => {
                 damage.get_or_insert_with(|| error.at(path.join(relative)));
             }
-            // A directory stays that has something damaged in it.
+            // A directory with a damaged entry stays.
             Err(error) if error.errno() == Errno::NOTEMPTY && damage.is_some() => {}
             Err(error) => return Err(error.at(path.join(relative))),
         }
@@ -302,7 +306,7 @@ mod tests {
     use crate::posix::ladder::identity;
 
     #[test]
-    fn a_directory_of_the_host_that_comes_again_is_a_loop() {
+    fn directory_seen_twice_on_the_host_is_a_loop() {
         let dir = tempfile::tempdir().expect("a directory");
         std::fs::create_dir(dir.path().join("again")).expect("a directory");
         let host = Host::new(dir.path()).expect("a directory");
@@ -310,7 +314,7 @@ mod tests {
         // A bind mount would give the directory this identity.
         walk.visited.insert(identity(&host.lstat(Path::new("again")).expect("a directory")));
         let failed = walk.find_map(|step| match step {
-            Step::Failed(path, error) => Some((path, error)),
+            WalkStep::Failed(path, error) => Some((path, error)),
             _ => None,
         });
         let (path, error) = failed.expect("the directory is reported");

@@ -1,11 +1,13 @@
-//! The prefix cache: where the directory part of a path leads.
+//! The prefix cache: the directory that the first part of a path leads to.
 //!
-//! One direct-mapped table a thread. An entry says that a prefix, walked by certain credentials, led to a directory that
-//! they may search; it holds as long as the engine's count of directory changes stands where it stood before that walk.
-//! Only prefixes without symbolic links and without `..` are kept.
+//! Each thread has one direct-mapped table. An entry says that a prefix, walked with certain credentials, led
+//! to a directory that they may search. It is valid until the engine's count of directory changes moves from
+//! the value before that walk. Prefixes with symbolic links or `..` are not kept.
 //!
-//! Invariant: a hit under an epoch pin gives an id that is valid as long as the pin. The count is read after the pin
-//! was taken and had not moved, so the directory was still there under the pin.
+//! Invariant: a hit under a pin gives an id that is valid as long as the pin. The count is read after the pin
+//! was taken. If it has not moved, the directory still existed when the pin was taken.
+//!
+//! The table belongs to one thread, so a look-up needs no lock and no shared cache line but the count.
 
 use std::cell::RefCell;
 
@@ -13,19 +15,20 @@ use eyrie_engine::access::Protection;
 use eyrie_engine::{Kind, ObjectId};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-/// Entries of a thread's table.
+/// Entries of a thread's table (a count): 64 KiB, so that the table stays in the second-level cache of a
+/// core.
 const ENTRIES: usize = 512;
-/// Longest prefix that is kept, in bytes; it makes an entry two cache lines.
+/// Bytes of the longest prefix that is kept. With it an entry has exactly two cache lines.
 const LONGEST: usize = 85;
 
-/// A directory and what decides who may use it.
+/// A directory, with its mode and owner for permission checks.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Directory {
     pub id: ObjectId,
     pub protection: Protection,
 }
 
-/// Whose walk an entry remembers, and when it holds.
+/// The walk that an entry remembers, and the condition under which it is valid.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Scope {
     /// The file system, by a number that is unique in the process and never 0.
@@ -37,7 +40,7 @@ pub(super) struct Scope {
 
 #[derive(Clone, Copy)]
 #[repr(align(64))]
-struct Entry {
+struct CachedPrefix {
     scope: Scope,
     id: ObjectId,
     uid: u32,
@@ -47,10 +50,10 @@ struct Entry {
     prefix: [u8; LONGEST],
 }
 
-const _: () = assert!(size_of::<Entry>() == 128);
+const _: () = assert!(size_of::<CachedPrefix>() == 128);
 
-impl Entry {
-    const EMPTY: Entry = Entry {
+impl CachedPrefix {
+    const EMPTY: CachedPrefix = CachedPrefix {
         scope: Scope { instance: 0, credentials: 0, changes: 0 },
         id: ObjectId::new(0, Kind::Directory),
         uid: 0,
@@ -70,7 +73,7 @@ impl Entry {
 
 thread_local! {
     /// Allocated by the thread's first [`remember`].
-    static TABLE: RefCell<Vec<Entry>> = const { RefCell::new(Vec::new()) };
+    static TABLE: RefCell<Vec<CachedPrefix>> = const { RefCell::new(Vec::new()) };
 }
 
 #[inline]
@@ -79,7 +82,7 @@ fn index(scope: &Scope, prefix: &[u8]) -> usize {
     xxh3_64_with_seed(prefix, seed) as usize % ENTRIES
 }
 
-/// The directory that `prefix` leads to, if remembered.
+/// The directory that `prefix` leads to, if it is in the table.
 #[inline]
 pub(super) fn find(scope: &Scope, prefix: &[u8]) -> Option<Directory> {
     if prefix.len() > LONGEST {
@@ -88,6 +91,8 @@ pub(super) fn find(scope: &Scope, prefix: &[u8]) -> Option<Directory> {
     TABLE
         .try_with(|table| {
             let table = table.borrow();
+            // The table is empty before the first `remember`. A slot may hold another prefix with the same
+            // hash, so `holds` compares all of it.
             let entry = table.get(index(scope, prefix))?;
             let found = Directory {
                 id: entry.id,
@@ -103,20 +108,27 @@ pub(super) fn find(scope: &Scope, prefix: &[u8]) -> Option<Directory> {
         .ok()?
 }
 
-/// Remembers that `prefix` leads to `directory`, which the credentials may search.
+/// Notes that `prefix` leads to `directory`, which the credentials may search.
 pub(super) fn remember(scope: &Scope, prefix: &[u8], directory: &Directory) {
     if prefix.len() > LONGEST {
         return;
     }
     let Protection { mode, uid, gid, .. } = directory.protection;
-    let mut entry =
-        Entry { scope: *scope, id: directory.id, uid, gid, mode, length: prefix.len() as u8, ..Entry::EMPTY };
+    let mut entry = CachedPrefix {
+        scope: *scope,
+        id: directory.id,
+        uid,
+        gid,
+        mode,
+        length: prefix.len() as u8,
+        ..CachedPrefix::EMPTY
+    };
     entry.prefix[..prefix.len()].copy_from_slice(prefix);
-    // In a thread that is being torn down there is no table any more.
+    // A thread that ends has no table any more.
     let _ = TABLE.try_with(|table| {
         let mut table = table.borrow_mut();
         if table.is_empty() {
-            table.resize(ENTRIES, Entry::EMPTY);
+            table.resize(ENTRIES, CachedPrefix::EMPTY);
         }
         table[index(scope, prefix)] = entry;
     });
@@ -127,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_entry_holds_for_its_scope_and_prefix_only() {
+    fn cached_prefix_is_valid_in_its_scope_only() {
         let scope = Scope { instance: u64::MAX, credentials: 7, changes: 3 };
         let protection = Protection { kind: Kind::Directory, mode: 0o750, uid: 1, gid: 2 };
         let directory = Directory { id: ObjectId::new(640, Kind::Directory), protection };

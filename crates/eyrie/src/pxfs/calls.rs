@@ -1,4 +1,4 @@
-//! The calls, one by one.
+//! The calls of [`Posix`].
 
 use std::path::Path;
 
@@ -7,20 +7,20 @@ use eyrie_engine::{Content, Engine, FallocateMode, Kind, ObjectId, RenameMode, X
 use eyrie_medium::epoch;
 use rustix::io::Errno;
 
-use super::walk::Walk;
+use super::path::PathWalk;
 use super::xattr::{check_name, check_value};
-use super::{Handle, Pxfs, Step, bytes};
-use crate::Result;
+use super::{CallResult, Handle, Pxfs, bytes};
 use crate::posix::{ListEntry, OpenFlags, Posix, SetTime, Stat, StatVfs, Whence};
+use crate::{NAME_MAX, Result};
 
 const BLOCK_SIZE: u64 = 4096;
-/// Storage that an object takes at the least: its header.
+/// The least storage of an object: its header.
 const OBJECT_SIZE: u64 = 256;
 
 impl<E: Engine> Pxfs<E> {
-    /// The object that `path` names; a symbolic link at its end is followed if `follow`.
-    fn object_at(&self, path: &Path, follow: bool) -> Step<ObjectId> {
-        Walk::new(self, bytes(path))?.resolve(follow)
+    /// The object that `path` names. With `follow`, a symbolic link at the end is followed.
+    fn object_at(&self, path: &Path, follow: bool) -> CallResult<ObjectId> {
+        PathWalk::new(self, bytes(path))?.resolve(follow)
     }
 
     #[inline]
@@ -28,7 +28,7 @@ impl<E: Engine> Pxfs<E> {
         self.call(operation, || {
             let id = match self.resolve_quickly(bytes(path))? {
                 Some(id) => id,
-                None => Walk::new(self, bytes(path))?.resolve(follow)?,
+                None => PathWalk::new(self, bytes(path))?.resolve(follow)?,
             };
             self.stat_of(id)
         })
@@ -38,13 +38,13 @@ impl<E: Engine> Pxfs<E> {
 impl<E: Engine> Posix for Pxfs<E> {
     type Handle = Handle;
 
-    /// Open directories take memory and nothing else.
+    /// An open directory of a volume takes memory, but no descriptor.
     const HANDLES: usize = usize::MAX;
 
     const MOUNTS: bool = false;
 
     fn at(&self, dir: &Handle) -> Result<Self> {
-        self.call("openat", || self.rooted(dir))
+        self.call("openat", || self.rooted(dir.id()))
     }
 
     #[inline]
@@ -62,7 +62,7 @@ impl<E: Engine> Posix for Pxfs<E> {
     #[inline]
     fn read_at(&self, handle: &Handle, out: &mut [u8], offset: u64) -> Result<usize> {
         let _pin = epoch::pin();
-        self.read_handle(handle, out, offset).map_err(|failure| failure.into_error("read"))
+        self.read_handle(handle, out, offset).map_err(|error| error.into_error("read"))
     }
 
     #[inline]
@@ -160,7 +160,7 @@ impl<E: Engine> Posix for Pxfs<E> {
 
     fn utimens(&self, path: impl AsRef<Path>, accessed: SetTime, modified: SetTime) -> Result<()> {
         if accessed == SetTime::Omit && modified == SetTime::Omit {
-            // The kernel does not even look at the path.
+            // The kernel does not even resolve the path.
             return Ok(());
         }
         self.call("utimens", || self.set_times(self.object_at(path.as_ref(), true)?, accessed, modified))
@@ -182,7 +182,8 @@ impl<E: Engine> Posix for Pxfs<E> {
 
     fn mknod(&self, path: impl AsRef<Path>, kind: Kind, mode: u16, device: u64) -> Result<()> {
         self.call("mknod", || {
-            // Twelve bits of a major number and twenty of a minor: the C library refuses more before it calls Linux.
+            // A device number has 12 bits of a major and 20 of a minor number. The C library refuses more, so
+            // this does, too.
             if device > u32::MAX.into() {
                 return Err(Errno::INVAL.into());
             }
@@ -197,9 +198,9 @@ impl<E: Engine> Posix for Pxfs<E> {
     }
 
     fn list(&self, handle: &Handle, cookie: u64, visit: &mut dyn FnMut(ListEntry<'_>) -> bool) -> Result<()> {
-        // Not `call`: a listing that has begun to show entries cannot begin again.
+        // Without `call`, because a listing that has visited entries cannot begin again.
         let _pin = epoch::pin();
-        self.list_handle(handle, cookie, visit).map_err(|failure| failure.into_error("getdents"))
+        self.list_handle(handle, cookie, visit).map_err(|error| error.into_error("getdents"))
     }
 
     fn access(&self, path: impl AsRef<Path>, access: Rights) -> Result<()> {
@@ -320,7 +321,7 @@ impl<E: Engine> Posix for Pxfs<E> {
 
     fn fsync(&self, handle: &Handle) -> Result<()> {
         self.call("fsync", || {
-            // What was seen of the file may be of a call that has not returned.
+            // The caller may have seen changes of a call of another thread that is not durable yet.
             self.engine.wait_for(handle.id())?;
             Ok(self.engine.sync()?)
         })
@@ -335,7 +336,7 @@ impl<E: Engine> Posix for Pxfs<E> {
             blocks_free: space.free / BLOCK_SIZE,
             files: space.objects + files_free,
             files_free,
-            name_max: 255,
+            name_max: NAME_MAX as u64,
         })
     }
 }

@@ -1,26 +1,26 @@
-//! Attributes: modes, owners, times.
+//! Changes of attributes: modes, owners and times.
 
 use eyrie_engine::access::{self, Protection};
 use eyrie_engine::{AttributeChange, Engine, ObjectId, Op, Owner, SetIds, Time};
 use rustix::io::Errno;
 
-use super::{Pxfs, Step};
+use super::{CallResult, Pxfs};
 use crate::posix::SetTime;
 
 impl<E: Engine> Pxfs<E> {
-    pub(super) fn set_mode(&self, id: ObjectId, mode: u16) -> Step<()> {
+    pub(super) fn set_mode(&self, id: ObjectId, mode: u16) -> CallResult<()> {
         let mode = access::chmod(&self.credentials, &self.protection(id)?, mode)?;
         self.set_attributes(id, AttributeChange { mode: Some(mode), ..AttributeChange::default() })
     }
 
-    pub(super) fn set_owner(&self, id: ObjectId, uid: Option<u32>, gid: Option<u32>) -> Step<()> {
-        // The kernel takes the highest number for "leave it".
+    pub(super) fn set_owner(&self, id: ObjectId, uid: Option<u32>, gid: Option<u32>) -> CallResult<()> {
+        // The highest number means "no change", as for the kernel.
         let (uid, gid) = (uid.filter(|&uid| uid != u32::MAX), gid.filter(|&gid| gid != u32::MAX));
         let set_ids = access::chown(&self.credentials, &self.protection(id)?, uid, gid)?;
         self.set_attributes(id, AttributeChange { set_ids, uid, gid, ..AttributeChange::default() })
     }
 
-    pub(super) fn set_times(&self, id: ObjectId, accessed: SetTime, modified: SetTime) -> Step<()> {
+    pub(super) fn set_times(&self, id: ObjectId, accessed: SetTime, modified: SetTime) -> CallResult<()> {
         let valid = |set: SetTime| !matches!(set, SetTime::To(time) if time.nanoseconds >= 1_000_000_000);
         if !valid(accessed) || !valid(modified) {
             return Err(Errno::INVAL.into());
@@ -34,17 +34,18 @@ impl<E: Engine> Pxfs<E> {
         Ok(())
     }
 
-    /// The set-id bits that a file loses with a write by these credentials.
+    /// The set-id bits that a file loses when these credentials write it.
     #[inline]
-    pub(super) fn dropped_set_ids(&self, id: ObjectId) -> Step<SetIds> {
+    pub(super) fn dropped_set_ids(&self, id: ObjectId) -> CallResult<SetIds> {
         if access::keeps_set_ids(&self.credentials) {
             return Ok(SetIds::Keep);
         }
         Ok(access::set_ids_after_write(&self.credentials, &self.protection(id)?))
     }
 
-    /// Takes the set-id bits that a write by these credentials takes, and sets no time: `changed` stays the change time.
-    pub(super) fn take_set_ids(&self, id: ObjectId, changed: Time) -> Step<()> {
+    /// Removes the set-id bits that a write with these credentials would remove. The change time stays
+    /// `changed`.
+    pub(super) fn drop_set_ids(&self, id: ObjectId, changed: Time) -> CallResult<()> {
         let (set_ids, Owner { mode, .. }) = (self.dropped_set_ids(id)?, self.engine.owner(id)?);
         if access::mode_after(mode, set_ids) != mode {
             let change = AttributeChange { set_ids, ..AttributeChange::default() };
@@ -53,9 +54,9 @@ impl<E: Engine> Pxfs<E> {
         Ok(())
     }
 
-    /// Whether the credentials may remove the entry of `dir` that names `victim`.
+    /// Checks that the credentials may remove the entry of `dir` that names `victim`.
     #[inline]
-    pub(super) fn check_remove(&self, dir: &Protection, victim: ObjectId) -> Step<()> {
+    pub(super) fn check_remove(&self, dir: &Protection, victim: ObjectId) -> CallResult<()> {
         if access::is_sticky(&self.credentials, dir) {
             Ok(access::check_remove(&self.credentials, dir, &self.protection(victim)?)?)
         } else {
@@ -63,7 +64,7 @@ impl<E: Engine> Pxfs<E> {
         }
     }
 
-    fn set_attributes(&self, id: ObjectId, change: AttributeChange) -> Step<()> {
+    fn set_attributes(&self, id: ObjectId, change: AttributeChange) -> CallResult<()> {
         self.engine.apply(&Op::SetAttributes { id, change, time: self.now([id]) })?;
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! Making, removing and moving entries, with the order of checks that Linux has.
+//! Changes of directories: making, removing and renaming entries, with the checks in the order of Linux.
 
 use std::sync::Arc;
 
@@ -7,11 +7,11 @@ use eyrie_engine::{Content, Engine, Kind, ObjectId, Op, RenameMode};
 use rustix::io::Errno;
 
 use super::cache::Directory;
-use super::walk::{Last, Parent, Walk};
-use super::{Pxfs, Step};
+use super::path::{Last, Parent, PathWalk};
+use super::{CallResult, Pxfs};
 
 impl<E: Engine> Pxfs<E> {
-    /// A new object; the permission to add it is the caller's to check.
+    /// Makes an object. The caller has checked the permission to add it.
     pub(super) fn create(
         &self,
         dir: &Directory,
@@ -19,7 +19,7 @@ impl<E: Engine> Pxfs<E> {
         kind: Kind,
         mode: u16,
         content: Content<'_>,
-    ) -> Step<ObjectId> {
+    ) -> CallResult<ObjectId> {
         let owner = access::owner_of_new(&self.credentials, &dir.protection, kind, mode);
         let id = self.engine.reserve(kind)?;
         match self.engine.apply(&Op::Create {
@@ -38,9 +38,9 @@ impl<E: Engine> Pxfs<E> {
         }
     }
 
-    /// Makes an object that must not exist yet, other than by opening.
-    pub(super) fn make(&self, path: &[u8], kind: Kind, mode: u16, content: Content<'_>) -> Step<()> {
-        let mut walk = Walk::new(self, path)?;
+    /// Makes an object that must not exist yet. (Opening makes files by itself.)
+    pub(super) fn make(&self, path: &[u8], kind: Kind, mode: u16, content: Content<'_>) -> CallResult<()> {
+        let mut walk = PathWalk::new(self, path)?;
         let parent = walk.parent()?;
         let name = self.free_name(&walk, &parent, kind == Kind::Directory)?;
         access::check_add(&self.credentials, &parent.dir.protection)?;
@@ -51,18 +51,19 @@ impl<E: Engine> Pxfs<E> {
         Ok(())
     }
 
-    pub(super) fn make_symlink(&self, target: &[u8], path: &[u8]) -> Step<()> {
-        super::walk::check_path(target)?;
+    pub(super) fn make_symlink(&self, target: &[u8], path: &[u8]) -> CallResult<()> {
+        super::path::check_path(target)?;
         self.make(path, Kind::Symlink, 0o777, Content::Bytes(target))
     }
 
-    /// Gives the object that `existing` names in `self` the name `path` in `to`, which is the same file system.
-    pub(super) fn make_link(&self, existing: &[u8], to: &Self, path: &[u8]) -> Step<()> {
+    /// Gives the object that `existing` names in `self` the name `path` in `to`, which is the same file
+    /// system.
+    pub(super) fn make_link(&self, existing: &[u8], to: &Self, path: &[u8]) -> CallResult<()> {
         if !Arc::ptr_eq(&self.engine, &to.engine) {
             return Err(Errno::XDEV.into());
         }
-        let id = Walk::new(self, existing)?.resolve(false)?;
-        let mut walk = Walk::new(to, path)?;
+        let id = PathWalk::new(self, existing)?.resolve(false)?;
+        let mut walk = PathWalk::new(to, path)?;
         let parent = walk.parent()?;
         let name = self.free_name(&walk, &parent, false)?;
         access::check_link(self.rules, &self.credentials, &self.protection(id)?)?;
@@ -74,8 +75,13 @@ impl<E: Engine> Pxfs<E> {
         Ok(())
     }
 
-    /// The key of a name that must be free. Only directories are made with slashes after the name.
-    fn free_name<'w>(&self, walk: &'w Walk<'_, '_, E>, parent: &Parent, directory: bool) -> Step<&'w [u8]> {
+    /// The key of a name that must not exist yet. Only the name of a new directory may end with slashes.
+    fn free_name<'w>(
+        &self,
+        walk: &'w PathWalk<'_, '_, E>,
+        parent: &Parent,
+        directory: bool,
+    ) -> CallResult<&'w [u8]> {
         if parent.last != Last::Name || walk.lookup(parent)?.is_some() {
             return Err(Errno::EXIST.into());
         }
@@ -86,15 +92,16 @@ impl<E: Engine> Pxfs<E> {
     }
 
     #[inline]
-    pub(super) fn unlink_path(&self, path: &[u8]) -> Step<()> {
-        // Where nothing can be in the way the engine's own look-up is enough.
+    pub(super) fn unlink_path(&self, path: &[u8]) -> CallResult<()> {
+        // If the credentials may change every entry of the directory, the look-up of the engine is enough.
+        // This call then does not know the object, so its stamp passes those of all objects.
         if let Some((dir, name)) = self.entry_quickly(path)
             && self.may_change_any(&dir.protection)
         {
             self.engine.apply(&Op::Unlink { dir: dir.id, name, time: self.clock.stamp_of_any() })?;
             return Ok(());
         }
-        let mut walk = Walk::new(self, path)?;
+        let mut walk = PathWalk::new(self, path)?;
         let parent = walk.parent()?;
         if parent.last != Last::Name {
             return Err(Errno::ISDIR.into());
@@ -110,8 +117,8 @@ impl<E: Engine> Pxfs<E> {
         Ok(())
     }
 
-    pub(super) fn remove_directory(&self, path: &[u8]) -> Step<()> {
-        let mut walk = Walk::new(self, path)?;
+    pub(super) fn remove_directory(&self, path: &[u8]) -> CallResult<()> {
+        let mut walk = PathWalk::new(self, path)?;
         let parent = walk.parent()?;
         match parent.last {
             Last::Name => {}
@@ -133,8 +140,9 @@ impl<E: Engine> Pxfs<E> {
         Ok(())
     }
 
-    pub(super) fn rename_path(&self, from: &[u8], to: &[u8], mode: RenameMode) -> Step<()> {
-        // Within one directory whose entries are all theirs to change, the engine checks all there is to check.
+    pub(super) fn rename_path(&self, from: &[u8], to: &[u8], mode: RenameMode) -> CallResult<()> {
+        // Within one directory whose entries the credentials may all change, the engine makes all checks that
+        // are left.
         if let (Some((from_dir, from_name)), Some((to_dir, to_name))) =
             (self.entry_quickly(from), self.entry_quickly(to))
             && from_dir.id == to_dir.id
@@ -144,9 +152,9 @@ impl<E: Engine> Pxfs<E> {
             self.engine.apply(&Op::Rename { from_dir, from_name, to_dir, to_name, mode, time })?;
             return Ok(());
         }
-        let mut from = Walk::new(self, from)?;
+        let mut from = PathWalk::new(self, from)?;
         let from_parent = from.parent()?;
-        let mut to = Walk::new(self, to)?;
+        let mut to = PathWalk::new(self, to)?;
         let to_parent = to.parent()?;
         if from_parent.last != Last::Name {
             return Err(Errno::BUSY.into());
@@ -161,10 +169,11 @@ impl<E: Engine> Pxfs<E> {
             (RenameMode::Exchange, None) => return Err(Errno::NOENT.into()),
             _ => {}
         }
-        let moved = Move { from: &from_parent, to: &to_parent, old, new, mode };
+        let moved = RenameRequest { from: &from_parent, to: &to_parent, old, new, mode };
         self.check_shape(&moved)?;
         if new == Some(old) {
-            // Both names are there to stay.
+            // Both are names of one object, so POSIX keeps both. The other call that linked it may not be
+            // durable yet.
             return Ok(self.engine.wait_for(old)?);
         }
         self.check_move(&moved)?;
@@ -176,16 +185,17 @@ impl<E: Engine> Pxfs<E> {
         Ok(())
     }
 
-    /// Whether the credentials may remove and add any entry of a directory, whatever it names. If not, some entries may
-    /// still be theirs to change.
+    /// True if the credentials may remove and add every entry of a directory. If false, they may still change
+    /// some.
     #[inline]
     fn may_change_any(&self, dir: &Protection) -> bool {
         !access::is_sticky(&self.credentials, dir) && access::check_add(&self.credentials, dir).is_ok()
     }
 
-    /// What is wrong with a move whoever makes it: slashes after what is no directory, and cycles.
-    fn check_shape(&self, moved: &Move<'_>) -> Step<()> {
-        let Move { from, to, old, new, mode } = *moved;
+    /// Checks that hold for all credentials: no slashes after a name of something else than a directory, and
+    /// no cycles.
+    fn check_shape(&self, moved: &RenameRequest<'_>) -> CallResult<()> {
+        let RenameRequest { from, to, old, new, mode } = *moved;
         let exchange = mode == RenameMode::Exchange;
         if exchange && to.slash && !new.is_some_and(ObjectId::is_directory) {
             return Err(Errno::NOTDIR.into());
@@ -207,9 +217,9 @@ impl<E: Engine> Pxfs<E> {
         }
     }
 
-    /// Whether the credentials may make a move, and whether what it replaces is of the right kind.
-    fn check_move(&self, moved: &Move<'_>) -> Step<()> {
-        let Move { from, to, old, new, mode } = *moved;
+    /// Checks that the credentials may rename so, and that the replaced object is of the right kind.
+    fn check_move(&self, moved: &RenameRequest<'_>) -> CallResult<()> {
+        let RenameRequest { from, to, old, new, mode } = *moved;
         self.check_remove(&from.dir.protection, old)?;
         match new {
             None => access::check_add(&self.credentials, &to.dir.protection)?,
@@ -224,7 +234,7 @@ impl<E: Engine> Pxfs<E> {
             }
         }
         if from.dir.id != to.dir.id && !access::passes_everywhere(&self.credentials) {
-            // The `..` of a directory changes when its parent does.
+            // A directory that gets another parent is itself changed, because its `..` is.
             let swapped = new.filter(|_| mode == RenameMode::Exchange);
             for id in [Some(old), swapped].into_iter().flatten().filter(|id| id.is_directory()) {
                 access::check(&self.credentials, &self.protection(id)?, Rights::WRITE)?;
@@ -233,9 +243,9 @@ impl<E: Engine> Pxfs<E> {
         Ok(())
     }
 
-    /// True if `dir` is `ancestor` or under it. In a damaged volume the directories around may lead in a circle.
-    fn is_within(&self, mut dir: ObjectId, ancestor: ObjectId) -> Step<bool> {
-        // Brent's algorithm: a mark that is set ever more rarely is met again by whatever goes in a circle.
+    /// True if `dir` is `ancestor` or below it. In a damaged volume the parents may form a circle.
+    fn is_within(&self, mut dir: ObjectId, ancestor: ObjectId) -> CallResult<bool> {
+        // Brent's algorithm: the mark moves ever more rarely, so a walk in a circle meets it again.
         let (mut mark, mut steps, mut limit) = (dir, 0_u64, 2);
         loop {
             if dir == ancestor {
@@ -256,9 +266,9 @@ impl<E: Engine> Pxfs<E> {
     }
 }
 
-/// A rename whose paths have been walked and whose names have been looked up.
+/// A rename after its paths are walked and its names looked up.
 #[derive(Clone, Copy)]
-struct Move<'a> {
+struct RenameRequest<'a> {
     from: &'a Parent,
     to: &'a Parent,
     old: ObjectId,

@@ -1,23 +1,26 @@
 //! PXFS: the calls of [`Posix`](crate::posix::Posix) over an engine.
 //!
-//! A call walks its path, asks [`eyrie_engine::access`] whether its credentials may, and reads or applies one
-//! Op. It holds one epoch pin throughout, so ids stay valid between look-up and use; when another thread's change makes
-//! an engine answer `Stale` all the same, it walks again.
+//! A call walks its path, asks [`eyrie_engine::access`] for permission, and reads or applies one Op. It holds
+//! one pin from begin to end, so no id is reused between look-up and use. If an object is removed in between,
+//! the engine answers `Stale`, and the call begins again.
 //!
 //! Differences from Linux's tmpfs:
 //! - Access times change only when set (`noatime`).
-//! - Pipes, sockets and devices can be made and named, but not opened (`ENXIO`).
-//! - Names that begin with `%kv%` are escaped keys ([`crate::names`]); those that are none cannot be created (`EINVAL`).
-//! - There are no ACLs (`system.*` extended attributes) and no capabilities of programs (`security.capability`).
-//! - Links, pipes and files in shared directories are protected as [`Pxfs::with_rules`] says, whatever the host says: by
-//!   default hard links alone, as with `fs.protected_hardlinks = 1`.
+//! - Pipes, sockets and devices can be made, but not opened (`ENXIO`).
+//! - Names that begin with `%kv%` are escaped keys ([`crate::names`]). Such a name that stands for no key
+//!   cannot be made (`EINVAL`).
+//! - There are no ACLs (`system.*` extended attributes) and no capabilities of programs
+//!   (`security.capability`).
+//! - [`Pxfs::with_rules`] sets the protection of links, pipes and files in shared directories; the settings
+//!   of the host do not count. By default only hard links are protected, as with `fs.protected_hardlinks =
+//!   1`.
 
 mod cache;
 mod calls;
 mod change;
 mod entries;
 mod open;
-mod walk;
+mod path;
 mod xattr;
 
 pub use open::Handle;
@@ -33,57 +36,56 @@ use eyrie_medium::epoch;
 use rustix::io::Errno;
 
 use crate::posix::Stat;
+use crate::retry::Retries;
 use crate::stamps::{self, Clock};
 use crate::{Error, Result};
 
-/// How often a call walks again before it reports `ESTALE`: changes of others can only go on for so long by accident.
-const ATTEMPTS: u32 = 1000;
-
-/// The POSIX calls over an engine, for one set of credentials. See the [module](self) for what differs from Linux.
+/// The POSIX calls over an engine, for one set of credentials. The [module](self) lists the differences from
+/// Linux.
 pub struct Pxfs<E: Engine> {
     engine: Arc<E>,
     credentials: Credentials,
     rules: AccessRules,
-    /// Tells this file system from every other of the process in caches.
+    /// A number that identifies this file system in the caches of the process.
     instance: u64,
     clock: Clock,
-    /// The directory where paths begin, unless that is the root.
-    start: Option<Arc<Start<E>>>,
+    /// The directory where paths begin, if it is not the root.
+    start: Option<Arc<StartDirectory<E>>>,
 }
 
-/// An open directory.
-struct Start<E: Engine> {
+/// The open directory where the paths of a rooted file system begin.
+struct StartDirectory<E: Engine> {
     engine: Arc<E>,
     id: ObjectId,
 }
 
-impl<E: Engine> Drop for Start<E> {
+impl<E: Engine> Drop for StartDirectory<E> {
     fn drop(&mut self) {
         let _pin = epoch::pin();
         self.engine.close(self.id);
     }
 }
 
-/// A number that no other file system of the process has.
+/// A number that no other file system of the process has had.
 fn next_instance() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
 impl<E: Engine> Pxfs<E> {
-    /// The calls over `engine`, made by `credentials`.
+    /// The calls over `engine`, made with `credentials`.
     pub fn new(engine: Arc<E>, credentials: Credentials) -> Pxfs<E> {
         let (instance, clock) = (next_instance(), Clock::System);
         Pxfs { engine, credentials, rules: AccessRules::default(), instance, clock, start: None }
     }
 
-    /// The same file system for somebody else.
+    /// The same file system for other credentials.
     #[must_use]
     pub fn with_credentials(&self, credentials: Credentials) -> Pxfs<E> {
         Pxfs { credentials, ..self.clone() }
     }
 
-    /// The same file system with other protections against misleading links, pipes and files, for whatever credentials.
+    /// The same file system with other protections against misleading links, pipes and files.
     #[must_use]
     pub fn with_rules(&self, rules: AccessRules) -> Pxfs<E> {
         Pxfs { rules, ..self.clone() }
@@ -95,23 +97,22 @@ impl<E: Engine> Pxfs<E> {
         Pxfs { clock: Clock::Given(clock), ..self.clone() }
     }
 
-    /// The same file system with an open directory in the place of the root.
-    fn rooted(&self, dir: &Handle) -> Step<Pxfs<E>> {
-        let id = dir.id();
+    /// The same file system with a directory in the place of its root. The result keeps the directory open.
+    fn rooted(&self, id: ObjectId) -> CallResult<Pxfs<E>> {
         if !id.is_directory() {
             return Err(Errno::NOTDIR.into());
         }
         self.engine.open(id)?;
-        let start = Start { engine: Arc::clone(&self.engine), id };
+        let start = StartDirectory { engine: Arc::clone(&self.engine), id };
         Ok(Pxfs { instance: next_instance(), start: Some(Arc::new(start)), ..self.clone() })
     }
 
-    /// Where paths begin.
+    /// The directory where paths begin.
     fn start(&self) -> ObjectId {
         self.start.as_ref().map_or_else(|| self.engine.root(), |start| start.id)
     }
 
-    /// Who makes the calls.
+    /// The credentials of the calls.
     pub fn credentials(&self) -> &Credentials {
         &self.credentials
     }
@@ -137,23 +138,24 @@ impl<E: Engine> Pxfs<E> {
         self.clock.stamp(ids)
     }
 
-    /// The attributes that `stat` tells of an object.
+    /// The attributes of an object for `stat`.
     #[inline]
-    fn stat_of(&self, id: ObjectId) -> Step<Stat> {
+    fn stat_of(&self, id: ObjectId) -> CallResult<Stat> {
         let attributes = self.engine.attributes(id)?;
         stamps::show(id, attributes.changed);
         Ok(Stat::new(id, &attributes))
     }
 
-    /// Runs one call under a pin, again if ids went stale meanwhile, or if there was no space but soon will be.
+    /// Makes a call under a pin, and again as long as [`Retries`] allows it.
     #[inline(always)]
-    fn call<T>(&self, operation: &'static str, mut attempt: impl FnMut() -> Step<T>) -> Result<T> {
+    fn call<T>(&self, operation: &'static str, mut attempt: impl FnMut() -> CallResult<T>) -> Result<T> {
         let pin = epoch::pin();
         match attempt() {
             Ok(result) => Ok(result),
-            Err(failure) => {
+            Err(error) => {
+                // Reclaiming space waits for pins.
                 drop(pin);
-                self.call_again(operation, failure, attempt)
+                self.call_again(operation, error, attempt)
             }
         }
     }
@@ -162,25 +164,25 @@ impl<E: Engine> Pxfs<E> {
     fn call_again<T>(
         &self,
         operation: &'static str,
-        mut failure: Failure,
-        mut attempt: impl FnMut() -> Step<T>,
+        mut error: CallError,
+        mut attempt: impl FnMut() -> CallResult<T>,
     ) -> Result<T> {
-        let mut reclaimed = false;
-        for _ in 0..ATTEMPTS {
-            match failure {
-                Failure::Engine(eyrie_engine::Error::Stale) | Failure::Again => {}
-                Failure::Engine(error) if error.is_full() && !reclaimed && self.engine.reclaim() => {
-                    reclaimed = true;
-                }
-                failure => return Err(failure.into_error(operation)),
+        let mut retries = Retries::default();
+        loop {
+            let is_worth_it = match &error {
+                CallError::Again => retries.allows_another(),
+                CallError::Engine(error) => retries.allows(error, &*self.engine),
+                CallError::Errno(_) => false,
+            };
+            if !is_worth_it {
+                return Err(error.into_error(operation));
             }
             let _pin = epoch::pin();
             match attempt() {
                 Ok(result) => return Ok(result),
-                Err(next) => failure = next,
+                Err(next) => error = next,
             }
         }
-        Err(failure.into_error(operation))
     }
 }
 
@@ -206,38 +208,38 @@ impl<E: Engine> std::fmt::Debug for Pxfs<E> {
     }
 }
 
-/// Result of a step of a call.
-type Step<T> = std::result::Result<T, Failure>;
+/// Result of a part of a call.
+type CallResult<T> = std::result::Result<T, CallError>;
 
-/// Why a step failed.
+/// An error of a part of a call.
 #[derive(Debug)]
-enum Failure {
+enum CallError {
     Errno(Errno),
     Engine(eyrie_engine::Error),
-    /// Another thread was faster: the call begins again.
+    /// Another thread made the same file first, so the call begins again.
     Again,
 }
 
-impl Failure {
+impl CallError {
     #[cold]
     fn into_error(self, operation: &'static str) -> Error {
         match self {
-            Failure::Errno(errno) => Error::new(errno, operation),
-            Failure::Engine(error) => Error::from_engine(error, operation),
-            Failure::Again => Error::new(Errno::STALE, operation),
+            CallError::Errno(errno) => Error::new(errno, operation),
+            CallError::Engine(error) => Error::from_engine(error, operation),
+            CallError::Again => Error::new(Errno::STALE, operation),
         }
     }
 }
 
-impl From<Errno> for Failure {
-    fn from(errno: Errno) -> Failure {
-        Failure::Errno(errno)
+impl From<Errno> for CallError {
+    fn from(errno: Errno) -> CallError {
+        CallError::Errno(errno)
     }
 }
 
-impl From<eyrie_engine::Error> for Failure {
-    fn from(error: eyrie_engine::Error) -> Failure {
-        Failure::Engine(error)
+impl From<eyrie_engine::Error> for CallError {
+    fn from(error: eyrie_engine::Error) -> CallError {
+        CallError::Engine(error)
     }
 }
 

@@ -1,21 +1,21 @@
-//! Opening, and what is done with open files.
+//! Opening files, and the calls on open files.
 
 use eyrie_engine::access::{self, Rights};
 use eyrie_engine::{Content, Engine, FallocateMode, Kind, ObjectId, Op, SetIds};
 use rustix::io::Errno;
 
-use super::walk::{Last, Parent, Walk};
-use super::{Failure, Pxfs, Step};
+use super::path::{Last, Parent, PathWalk};
+use super::{CallError, CallResult, Pxfs};
 use crate::names;
 use crate::posix::{ListEntry, OpenFlags, Whence};
 
-/// Offsets and sizes are at most this.
+/// The largest offset and size.
 const OFFSET_MAX: u64 = i64::MAX as u64;
-/// Bytes that one Op gives storage to, at most: on a disk others wait while their pages are noted.
+/// Most bytes that one Op allocates. On a disk other calls wait while its pages are marked dirty.
 const ALLOCATED_AT_ONCE: u64 = 64 << 20;
 
-/// An open file or directory of a [`Pxfs`]: an object and the rights that it was opened with, which outlive later
-/// changes of its mode. Closed only by [`Posix::close`](crate::posix::Posix::close).
+/// An open file or directory of a [`Pxfs`]. It keeps the rights that it was opened with, even if the mode of
+/// the file changes. Only [`Posix::close`](crate::posix::Posix::close) closes it.
 #[derive(Debug)]
 #[must_use = "a handle keeps its file until it is closed"]
 pub struct Handle {
@@ -24,15 +24,16 @@ pub struct Handle {
 }
 
 impl Handle {
-    /// The object that is open.
+    /// The open object.
     pub fn id(&self) -> ObjectId {
         self.id
     }
 }
 
 impl<E: Engine> Pxfs<E> {
-    pub(super) fn open_path(&self, path: &[u8], flags: OpenFlags, mode: u16) -> Step<Handle> {
+    pub(super) fn open_path(&self, path: &[u8], flags: OpenFlags, mode: u16) -> CallResult<Handle> {
         let directory_too = OpenFlags::CREATE | OpenFlags::DIRECTORY;
+        // Linux, too, refuses to make a file that must be a directory.
         if !flags.intersects(OpenFlags::READ | OpenFlags::WRITE) || flags.contains(directory_too) {
             return Err(Errno::INVAL.into());
         }
@@ -43,21 +44,35 @@ impl<E: Engine> Pxfs<E> {
         {
             return self.open_object(id, flags);
         }
-        let exclusive = create && flags.contains(OpenFlags::EXCLUSIVE);
+        if create { self.open_or_create(path, flags, mode) } else { self.open_existing(path, flags) }
+    }
+
+    fn open_existing(&self, path: &[u8], flags: OpenFlags) -> CallResult<Handle> {
+        let id = PathWalk::new(self, path)?.resolve(!flags.contains(OpenFlags::NOFOLLOW))?;
+        if flags.contains(OpenFlags::DIRECTORY) && !id.is_directory() {
+            return Err(Errno::NOTDIR.into());
+        }
+        self.open_object(id, flags)
+    }
+
+    /// Opens with [`OpenFlags::CREATE`]. Symbolic links are followed one by one, because the file may have to
+    /// be made where one of them leads.
+    fn open_or_create(&self, path: &[u8], flags: OpenFlags, mode: u16) -> CallResult<Handle> {
+        let exclusive = flags.contains(OpenFlags::EXCLUSIVE);
         let follow = !exclusive && !flags.contains(OpenFlags::NOFOLLOW);
-        let mut walk = Walk::new(self, path)?;
+        let mut walk = PathWalk::new(self, path)?;
         let mut parent = walk.parent()?;
         let id = loop {
-            if create && parent.slash && parent.last == Last::Name {
+            if parent.slash && parent.last == Last::Name {
                 return Err(Errno::ISDIR.into());
             }
             let id = match walk.target(&parent) {
-                Err(Failure::Errno(Errno::NOENT)) if create => {
+                Err(CallError::Errno(Errno::NOENT)) => {
                     return self.create_and_open(&walk, &parent, flags, mode);
                 }
-                found => found?,
+                target => target?,
             };
-            if id.kind() != Kind::Symlink || !(follow || parent.slash) {
+            if id.kind() != Kind::Symlink || !follow {
                 break id;
             }
             parent = walk.follow(&parent, id)?;
@@ -65,36 +80,32 @@ impl<E: Engine> Pxfs<E> {
         if exclusive {
             return Err(Errno::EXIST.into());
         }
-        if create && id.is_directory() {
+        if id.is_directory() {
             return Err(Errno::ISDIR.into());
         }
         let dir = &parent.dir.protection;
-        if create && access::guards_opens(self.rules, dir, id.kind()) {
+        if access::guards_opens(self.rules, dir, id.kind()) {
             access::check_open_for_create(self.rules, &self.credentials, dir, &self.protection(id)?)?;
         }
-        if (parent.slash || flags.contains(OpenFlags::DIRECTORY)) && !id.is_directory() {
-            return Err(Errno::NOTDIR.into());
-        }
-        if create {
-            // Another thread's call may be about to make it.
-            self.engine.wait_for(id)?;
-        }
+        // The call of another thread that makes the file may not have returned yet.
+        self.engine.wait_for(id)?;
         self.open_object(id, flags)
     }
 
     fn create_and_open(
         &self,
-        walk: &Walk<'_, '_, E>,
+        walk: &PathWalk<'_, '_, E>,
         parent: &Parent,
         flags: OpenFlags,
         mode: u16,
-    ) -> Step<Handle> {
+    ) -> CallResult<Handle> {
         let name = walk.new_name(parent)?;
         access::check_add(&self.credentials, &parent.dir.protection)?;
         let id = match self.create(&parent.dir, name, Kind::File, mode, Content::Empty) {
-            // Somebody else made it since it was looked up: that one is opened, unless it had to be new.
-            Err(Failure::Engine(eyrie_engine::Error::Exists)) if !flags.contains(OpenFlags::EXCLUSIVE) => {
-                return Err(Failure::Again);
+            // Another thread made the file since the look-up. The call begins again and opens it, unless it
+            // had to be new.
+            Err(CallError::Engine(eyrie_engine::Error::Exists)) if !flags.contains(OpenFlags::EXCLUSIVE) => {
+                return Err(CallError::Again);
             }
             created => created?,
         };
@@ -102,7 +113,7 @@ impl<E: Engine> Pxfs<E> {
         Ok(Handle { id, flags })
     }
 
-    fn open_object(&self, id: ObjectId, flags: OpenFlags) -> Step<Handle> {
+    fn open_object(&self, id: ObjectId, flags: OpenFlags) -> CallResult<Handle> {
         let mut rights = Rights::empty();
         rights.set(Rights::READ, flags.contains(OpenFlags::READ));
         rights.set(Rights::WRITE, flags.intersects(OpenFlags::WRITE | OpenFlags::TRUNCATE));
@@ -120,10 +131,10 @@ impl<E: Engine> Pxfs<E> {
         self.engine.open(id)?;
         let handle = Handle { id, flags };
         if flags.contains(OpenFlags::TRUNCATE)
-            && let Err(failure) = self.cut(id, 0)
+            && let Err(error) = self.set_size(id, 0)
         {
             self.engine.close(id);
-            return Err(failure);
+            return Err(error);
         }
         Ok(handle)
     }
@@ -133,7 +144,8 @@ impl<E: Engine> Pxfs<E> {
     }
 
     #[inline]
-    pub(super) fn read_handle(&self, handle: &Handle, out: &mut [u8], offset: u64) -> Step<usize> {
+    pub(super) fn read_handle(&self, handle: &Handle, out: &mut [u8], offset: u64) -> CallResult<usize> {
+        // Linux checks the offset, then the handle, then the length; the first error counts.
         check_range(offset, 0)?;
         if !handle.flags.contains(OpenFlags::READ) {
             return Err(Errno::BADF.into());
@@ -143,7 +155,7 @@ impl<E: Engine> Pxfs<E> {
     }
 
     #[inline]
-    pub(super) fn write_handle(&self, handle: &Handle, data: &[u8], offset: u64) -> Step<usize> {
+    pub(super) fn write_handle(&self, handle: &Handle, data: &[u8], offset: u64) -> CallResult<usize> {
         check_range(offset, 0)?;
         if !handle.flags.contains(OpenFlags::WRITE) {
             return Err(Errno::BADF.into());
@@ -160,7 +172,7 @@ impl<E: Engine> Pxfs<E> {
     }
 
     #[inline]
-    pub(super) fn append_handle(&self, handle: &Handle, data: &[u8]) -> Step<usize> {
+    pub(super) fn append_handle(&self, handle: &Handle, data: &[u8]) -> CallResult<usize> {
         if !handle.flags.contains(OpenFlags::WRITE) {
             return Err(Errno::BADF.into());
         }
@@ -175,9 +187,9 @@ impl<E: Engine> Pxfs<E> {
         }
     }
 
-    /// At the largest size the kernel appends what still fits.
+    /// Appends the bytes that fit below the largest size, as the kernel does.
     #[cold]
-    fn append_what_fits(&self, id: ObjectId, data: &[u8], set_ids: SetIds) -> Step<usize> {
+    fn append_what_fits(&self, id: ObjectId, data: &[u8], set_ids: SetIds) -> CallResult<usize> {
         let room = OFFSET_MAX.saturating_sub(self.engine.attributes(id)?.size) as usize;
         match data.get(..room) {
             Some(fitting) if !fitting.is_empty() => {
@@ -188,21 +200,21 @@ impl<E: Engine> Pxfs<E> {
         }
     }
 
-    pub(super) fn set_handle_size(&self, handle: &Handle, size: u64) -> Step<()> {
+    pub(super) fn set_handle_size(&self, handle: &Handle, size: u64) -> CallResult<()> {
         if size > OFFSET_MAX || handle.id.kind() != Kind::File || !handle.flags.contains(OpenFlags::WRITE) {
             return Err(Errno::INVAL.into());
         }
-        self.cut(handle.id, size)
+        self.set_size(handle.id, size)
     }
 
-    /// Handles for writing are of regular files: Linux's other errors have no cause here.
+    /// Only regular files have handles for writing, so the other errors of Linux cannot happen.
     pub(super) fn fallocate_handle(
         &self,
         handle: &Handle,
         mode: FallocateMode,
         offset: u64,
         length: u64,
-    ) -> Step<()> {
+    ) -> CallResult<()> {
         if offset > OFFSET_MAX || length == 0 || length > OFFSET_MAX {
             return Err(Errno::INVAL.into());
         }
@@ -213,11 +225,14 @@ impl<E: Engine> Pxfs<E> {
             return Err(Errno::FBIG.into());
         }
         let (id, set_ids) = (handle.id, self.dropped_set_ids(handle.id)?);
+        // A collapse or an insertion is one step, because a crash between two would leave half of the bytes
+        // moved. A punched hole allocates nothing, so it needs no steps.
         let step = match mode {
             FallocateMode::CollapseRange | FallocateMode::InsertRange | FallocateMode::PunchHole => length,
             _ => ALLOCATED_AT_ONCE,
         };
-        // What certainly does not fit changes nothing.
+        // A range that certainly does not fit must not change anything, although it would be allocated in
+        // steps.
         if length > step && length > self.engine.space().free + self.engine.attributes(id)?.allocated {
             return Err(Errno::NOSPC.into());
         }
@@ -237,11 +252,11 @@ impl<E: Engine> Pxfs<E> {
         Ok(())
     }
 
-    pub(super) fn truncate_path(&self, path: &[u8], size: u64) -> Step<()> {
+    pub(super) fn truncate_path(&self, path: &[u8], size: u64) -> CallResult<()> {
         if size > OFFSET_MAX {
             return Err(Errno::INVAL.into());
         }
-        let id = Walk::new(self, path)?.resolve(true)?;
+        let id = PathWalk::new(self, path)?.resolve(true)?;
         match id.kind() {
             Kind::File => {}
             Kind::Directory => return Err(Errno::ISDIR.into()),
@@ -250,14 +265,15 @@ impl<E: Engine> Pxfs<E> {
         let attributes = self.engine.attributes(id)?;
         access::check(&self.credentials, &(&attributes).into(), Rights::WRITE)?;
         if attributes.size == size && self.engine.seek(id, 0, false)?.is_none() {
-            // Unlike `ftruncate`, this leaves the times of a file without data alone, as on a tmpfs. The size may be another call's that has not returned.
+            // Unlike `ftruncate`, this keeps the times of a file without data, as on tmpfs. Another thread
+            // may have set this size, and its call may not be durable yet.
             self.engine.wait_for(id)?;
-            return self.take_set_ids(id, attributes.changed);
+            return self.drop_set_ids(id, attributes.changed);
         }
-        self.cut(id, size)
+        self.set_size(id, size)
     }
 
-    pub(super) fn seek_handle(&self, handle: &Handle, offset: u64, whence: Whence) -> Step<u64> {
+    pub(super) fn seek_handle(&self, handle: &Handle, offset: u64, whence: Whence) -> CallResult<u64> {
         if handle.id.is_directory() {
             return Err(Errno::INVAL.into());
         }
@@ -273,7 +289,7 @@ impl<E: Engine> Pxfs<E> {
         handle: &Handle,
         cookie: u64,
         visit: &mut dyn FnMut(ListEntry<'_>) -> bool,
-    ) -> Step<()> {
+    ) -> CallResult<()> {
         if !handle.id.is_directory() {
             return Err(Errno::NOTDIR.into());
         }
@@ -290,14 +306,14 @@ impl<E: Engine> Pxfs<E> {
         })?)
     }
 
-    fn cut(&self, id: ObjectId, size: u64) -> Step<()> {
+    fn set_size(&self, id: ObjectId, size: u64) -> CallResult<()> {
         let set_ids = self.dropped_set_ids(id)?;
         self.engine.apply(&Op::SetSize { id, size, set_ids, time: self.now([id]) })?;
         Ok(())
     }
 }
 
-/// Whether `length` bytes from `offset` on are within what offsets can say.
+/// Checks that `length` bytes from `offset` on end at most at the largest offset.
 #[inline]
 fn check_range(offset: u64, length: usize) -> Result<(), Errno> {
     match offset.checked_add(length as u64) {

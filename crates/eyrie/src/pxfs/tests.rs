@@ -40,7 +40,7 @@ fn files_read_back_what_was_written() {
 }
 
 #[test]
-fn appending_goes_to_the_end_wherever_it_is() {
+fn append_goes_to_the_current_end() {
     let fs = empty();
     fs.write("log", "1").unwrap();
     let mut file = fs.options().append(true).open("log").unwrap();
@@ -64,7 +64,7 @@ fn errors_name_the_call_and_the_path() {
 }
 
 #[test]
-fn forty_links_are_followed_and_no_more() {
+fn at_most_forty_links_are_followed() {
     let fs = empty();
     fs.write("l0", "end").unwrap();
     for link in 1..=41 {
@@ -102,7 +102,7 @@ fn cached_prefixes_follow_changes_of_directories() {
 }
 
 #[test]
-fn a_handle_keeps_its_rights() {
+fn open_handle_keeps_its_rights() {
     let fs = empty();
     fs.chmod("/", 0o777).unwrap();
     let user = fs.with_credentials(Credentials::new(1, 1, &[]));
@@ -139,7 +139,7 @@ fn offsets_end_at_the_largest_size() {
 }
 
 #[test]
-fn the_clock_can_be_injected_and_umasks_are_the_callers() {
+fn clock_is_injected_and_umask_is_the_callers() {
     let fs = empty().with_clock(|| Time::new(7, 8));
     let careful = fs.with_credentials(Credentials::root().with_umask(0o027));
     careful.create_dir("d").unwrap();
@@ -150,7 +150,7 @@ fn the_clock_can_be_injected_and_umasks_are_the_callers() {
 }
 
 #[test]
-fn opens_of_neither_kind_and_of_devices_fail() {
+fn opens_without_access_and_of_devices_fail() {
     let fs = empty();
     assert_eq!(errno(fs.options().open("f")), Some(Errno::INVAL));
     let both = OpenFlags::READ | OpenFlags::CREATE | OpenFlags::DIRECTORY;
@@ -160,7 +160,7 @@ fn opens_of_neither_kind_and_of_devices_fail() {
 }
 
 #[test]
-fn extended_attributes_are_kept_with_files_and_directories() {
+fn xattrs_stay_with_their_file() {
     let fs = empty();
     fs.write("/file", "bytes").unwrap();
     fs.symlink("file", "/link").unwrap();
@@ -186,7 +186,7 @@ fn extended_attributes_are_kept_with_files_and_directories() {
 }
 
 #[test]
-fn buffers_for_extended_attributes_are_large_enough_or_refused() {
+fn too_small_xattr_buffer_is_refused() {
     let fs = empty();
     fs.setxattr("/", "user.a", b"12345", XattrMode::Set).unwrap();
     fs.setxattr("/", "user.long", &[9; 65_536 - 5], XattrMode::Set).unwrap();
@@ -210,7 +210,7 @@ fn buffers_for_extended_attributes_are_large_enough_or_refused() {
 }
 
 #[test]
-fn extended_attributes_of_root_are_hidden_from_others() {
+fn trusted_xattrs_are_hidden_from_users() {
     let fs = empty();
     fs.write("/file", "").unwrap();
     fs.chmod("/file", 0o666).unwrap();
@@ -234,7 +234,7 @@ fn extended_attributes_of_root_are_hidden_from_others() {
 }
 
 #[test]
-fn threads_may_share_a_file_system() {
+fn threads_share_a_file_system() {
     let fs = empty();
     std::thread::scope(|scope| {
         for thread in 0..4 {
@@ -255,7 +255,7 @@ fn threads_may_share_a_file_system() {
 }
 
 #[test]
-fn an_allocation_takes_set_id_bits_as_a_write_does() {
+fn allocation_drops_set_id_bits_like_a_write() {
     let fs = empty();
     fs.chmod("/", 0o777).unwrap();
     let user = fs.with_credentials(Credentials::new(1, 1, &[]));
@@ -271,7 +271,7 @@ fn an_allocation_takes_set_id_bits_as_a_write_does() {
 }
 
 #[test]
-fn a_failed_append_keeps_set_id_bits() {
+fn failed_append_keeps_set_id_bits() {
     let fs = empty();
     fs.chmod("/", 0o777).unwrap();
     let user = fs.with_credentials(Credentials::new(1, 1, &[]));
@@ -298,7 +298,7 @@ fn device_numbers_are_those_of_linux() {
 }
 
 #[test]
-fn a_truncation_to_the_same_size_sets_the_times_of_what_has_bytes() {
+fn truncation_to_same_size_sets_times_of_files_with_data() {
     static NOW: AtomicU64 = AtomicU64::new(1);
     let fs = empty().with_clock(|| Time::new(NOW.fetch_add(1, Ordering::Relaxed) as i64, 0));
     fs.chmod("/", 0o777).unwrap();
@@ -318,7 +318,7 @@ fn a_truncation_to_the_same_size_sets_the_times_of_what_has_bytes() {
 }
 
 #[test]
-fn a_time_that_was_looked_at_moves_with_the_next_change() {
+fn seen_time_moves_with_the_next_change() {
     let fs = empty();
     fs.mkdir("/d", 0o755).unwrap();
     fs.mkdir("/s", 0o755).unwrap();
@@ -383,7 +383,7 @@ fn change_times_move_with_every_call_that_sets_them() {
 }
 
 #[test]
-fn times_of_two_files_are_in_the_order_of_their_writes() {
+fn times_of_files_follow_the_order_of_writes() {
     let fs = empty();
     let modified = |name: &str| {
         // Not `stat`, which would show the time.

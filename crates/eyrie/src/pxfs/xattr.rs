@@ -4,9 +4,10 @@ use eyrie_engine::op::{XATTR_NAME_MAX, XATTR_SIZE_MAX};
 use eyrie_engine::{Engine, ObjectId, Op, XattrMode, access};
 use rustix::io::Errno;
 
-use super::{Pxfs, Step};
+use super::{CallResult, Pxfs};
 
-/// Checks what holds for any name of an extended attribute. As by Linux, this comes before the path is looked at.
+/// Checks the rules for every name of an extended attribute. Linux makes this check before it resolves the
+/// path, so its error comes first.
 pub(super) fn check_name(name: &[u8]) -> Result<(), Errno> {
     match name.len() {
         1..=XATTR_NAME_MAX if name.contains(&0) => Err(Errno::INVAL),
@@ -15,23 +16,24 @@ pub(super) fn check_name(name: &[u8]) -> Result<(), Errno> {
     }
 }
 
-/// Checks what holds for the value of any extended attribute, as early.
+/// Checks the rules for every value of an extended attribute, also before the path is resolved.
 pub(super) fn check_value(value: &[u8]) -> Result<(), Errno> {
     if value.len() > XATTR_SIZE_MAX { Err(Errno::TOOBIG) } else { Ok(()) }
 }
 
-/// What was asked for has `size` bytes: an empty `out` asks for nothing but that.
-fn fitting(size: usize, out: &[u8]) -> Step<usize> {
+/// Fails with `ERANGE` if `size` bytes do not fit into `out`. An empty `out` asks only for the size, so it
+/// always fits.
+fn fitting(size: usize, out: &[u8]) -> CallResult<usize> {
     if out.is_empty() || size <= out.len() { Ok(size) } else { Err(Errno::RANGE.into()) }
 }
 
 impl<E: Engine> Pxfs<E> {
-    pub(super) fn get_xattr(&self, id: ObjectId, name: &[u8], out: &mut [u8]) -> Step<usize> {
+    pub(super) fn get_xattr(&self, id: ObjectId, name: &[u8], out: &mut [u8]) -> CallResult<usize> {
         access::check_get_xattr(&self.credentials, &self.protection(id)?, name)?;
         fitting(self.engine.xattr(id, name, out)?.ok_or(Errno::NODATA)?, out)
     }
 
-    pub(super) fn list_xattrs(&self, id: ObjectId, out: &mut [u8]) -> Step<usize> {
+    pub(super) fn list_xattrs(&self, id: ObjectId, out: &mut [u8]) -> CallResult<usize> {
         let mut size = 0;
         self.engine.xattr_names(id, &mut |name| {
             if !access::lists_xattr(&self.credentials, name) {
@@ -47,13 +49,19 @@ impl<E: Engine> Pxfs<E> {
         fitting(size, out)
     }
 
-    pub(super) fn set_xattr(&self, id: ObjectId, name: &[u8], value: &[u8], mode: XattrMode) -> Step<()> {
+    pub(super) fn set_xattr(
+        &self,
+        id: ObjectId,
+        name: &[u8],
+        value: &[u8],
+        mode: XattrMode,
+    ) -> CallResult<()> {
         access::check_set_xattr(&self.credentials, &self.protection(id)?, name)?;
         self.engine.apply(&Op::SetXattr { id, name, value, mode, time: self.now([id]) })?;
         Ok(())
     }
 
-    pub(super) fn remove_xattr(&self, id: ObjectId, name: &[u8]) -> Step<()> {
+    pub(super) fn remove_xattr(&self, id: ObjectId, name: &[u8]) -> CallResult<()> {
         access::check_set_xattr(&self.credentials, &self.protection(id)?, name)?;
         self.engine.apply(&Op::RemoveXattr { id, name, time: self.now([id]) })?;
         Ok(())

@@ -1,4 +1,4 @@
-//! What the host must have: Debian packages, and a kernel that is unpacked but not installed.
+//! The needs of the host: Debian packages, and a kernel that is unpacked but not installed.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ const PROGRAMS: [(&str, &str); 5] = [
 /// The package that depends on the newest small kernel.
 const KERNEL_PACKAGE: &str = "linux-image-cloud-amd64";
 
-/// Where a program is.
+/// The path of a program.
 pub fn program(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let more = ["/usr/sbin", "/sbin"].map(PathBuf::from);
@@ -51,12 +51,12 @@ pub struct Kernel {
 }
 
 impl Kernel {
-    /// The one that is unpacked in `directory`; fetched first if there is none.
+    /// The kernel that is unpacked in `directory`. If there is none, it is fetched first.
     pub fn in_directory(directory: &Path) -> Result<Kernel> {
         if let Ok(kernel) = Kernel::unpacked(directory) {
             return Ok(kernel);
         }
-        // Unpacked aside, so that a kernel that is there is whole.
+        // The kernel is unpacked aside and renamed, so that a kernel in `directory` is always complete.
         let aside = directory.with_extension("new");
         for left in [directory, &aside] {
             if left.exists() {

@@ -1,4 +1,4 @@
-//! The guest's only file system before it mounts its memory: busybox, `mke2fs`, modules and the programs to run.
+//! The first file system of the guest: busybox, `mke2fs`, modules and the programs to run.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -11,7 +11,7 @@ use super::programs::Program;
 use crate::run::{Result, copy, output};
 
 const INIT: &str = include_str!("init.sh");
-/// What the guest needs, unless it is in the kernel; what these need follows.
+/// The modules that the guest needs, unless they are built in. Their dependencies are added.
 const MODULES: [&str; 9] = [
     "crc32c_generic",
     "crc32c_intel",
@@ -24,7 +24,7 @@ const MODULES: [&str; 9] = [
     "ext4",
 ];
 
-/// Writes the archive to `archive`; `stage` is a directory for it alone.
+/// Writes the file system to `archive`. `stage` is a directory that nothing else uses.
 pub fn build(stage: &Path, archive: &Path, kernel: &Kernel, programs: &[Program]) -> Result<()> {
     if stage.exists() {
         fs::remove_dir_all(stage)?;
@@ -53,7 +53,7 @@ fn found(program: &str) -> Result<PathBuf> {
     host::program(program).ok_or_else(|| format!("there is no {program}").into())
 }
 
-/// `mke2fs` with its libraries. (That of busybox makes no journal.)
+/// Adds `mke2fs` with its libraries. The one of busybox makes no journal.
 fn add_mke2fs(stage: &Path) -> Result<()> {
     let program = found("mke2fs")?;
     copy(&program, &stage.join("sbin/mke2fs"))?;
@@ -66,7 +66,7 @@ fn add_mke2fs(stage: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The modules, and their names in an order in which each finds those that it needs.
+/// Adds the modules, and a list of their names in which each follows its dependencies.
 fn add_modules(to: &Path, tree: &Path) -> Result<()> {
     let files = module_files(tree)?;
     let built_in = fs::read_to_string(tree.join("modules.builtin"))?;
@@ -117,7 +117,7 @@ fn module_files(tree: &Path) -> Result<BTreeMap<String, PathBuf>> {
     Ok(files)
 }
 
-/// The kernel takes `-` and `_` in names of modules for the same.
+/// The name of a module. For the kernel `-` and `_` in it are the same.
 fn module_name(path: &Path) -> String {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     name.split(".ko").next().unwrap_or_default().replace('-', "_")
@@ -137,7 +137,7 @@ fn unpack_module(from: &Path, to: &Path) -> Result<()> {
     copy(from, to)
 }
 
-/// The modules that a module says it needs.
+/// The dependencies that a module lists.
 fn needs(module: &[u8]) -> Vec<String> {
     const KEY: &[u8] = b"\0depends=";
     let Some(at) = module.windows(KEY.len()).position(|window| window == KEY) else { return Vec::new() };
@@ -151,7 +151,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_module_names_what_it_needs() {
+    fn dependencies_of_a_module_are_parsed() {
         assert_eq!(needs(b"\x7fELF\0license=GPL\0depends=lib-nvdimm,nd_btt\0x=y"), ["lib_nvdimm", "nd_btt"]);
         assert!(needs(b"\x7fELF\0depends=\0alias=x").is_empty());
         assert!(needs(b"\x7fELF").is_empty());

@@ -1,4 +1,4 @@
-//! One boot of the guest: QEMU, its console, and an end in any case.
+//! One boot of the guest: QEMU and its console. It ends in any case.
 
 use std::error::Error;
 use std::fs::{self, File};
@@ -13,12 +13,12 @@ use crate::run::Result;
 
 /// Bytes of the emulated memory.
 const MEMORY_BYTES: u64 = 512 << 20;
-/// What the guest says when something went wrong.
+/// The message of the guest after a failure.
 const FAILURE: &str = "guest: failed";
-/// Lines of the console that a failure shows.
+/// The last lines of the console that an error shows.
 const SHOWN_LINES: usize = 60;
 
-/// What every boot has in common.
+/// The parts that all boots share.
 pub struct Machine {
     pub kernel: PathBuf,
     pub initramfs: PathBuf,
@@ -27,13 +27,13 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// Forgets everything that was in the memory.
+    /// Empties the memory.
     pub fn clear(&self) -> Result<()> {
         let _ = fs::remove_file(&self.memory);
         Ok(File::create(&self.memory)?.set_len(MEMORY_BYTES)?)
     }
 
-    /// Starts it with these further words on the kernel's command line; it is killed after `patience`.
+    /// Starts the guest with these words on the kernel's command line. It is killed after `patience`.
     pub fn boot(&self, words: &str, patience: Duration) -> Result<Boot> {
         let memory = self.memory.display();
         let mut qemu = Command::new("qemu-system-x86_64");
@@ -54,7 +54,7 @@ impl Machine {
         thread::spawn(move || {
             let mut console = BufReader::new(console);
             let mut line = Vec::new();
-            // A line that the end cut off is no line.
+            // A line without an end was cut off by the kill, so it is dropped.
             while console.read_until(b'\n', &mut line).is_ok_and(|_| line.ends_with(b"\n")) {
                 let text = String::from_utf8_lossy(&line).trim_end().to_owned();
                 if sender.send(text).is_err() {
@@ -67,7 +67,7 @@ impl Machine {
     }
 }
 
-/// A running machine. Dropped, it is killed.
+/// A running guest. It is killed when dropped.
 pub struct Boot {
     child: Child,
     lines: Receiver<String>,
@@ -76,7 +76,7 @@ pub struct Boot {
 }
 
 impl Boot {
-    /// The next line of the console; `None` at its end, or from `until` on.
+    /// The next line of the console. `None` at its end, or after `until`.
     fn line(&mut self, until: Instant) -> Option<&str> {
         match self.lines.recv_timeout(until.saturating_duration_since(Instant::now())) {
             Ok(line) => {
@@ -87,7 +87,7 @@ impl Boot {
         }
     }
 
-    /// Waits for a line with `word` in it, and gives what follows it there.
+    /// Waits for a line with `word` in it. Returns the rest of the line after `word`.
     pub fn expect(&mut self, word: &str) -> Result<String> {
         let deadline = self.deadline;
         while let Some(line) = self.line(deadline) {
@@ -102,7 +102,8 @@ impl Boot {
         Err(self.failure(&format!("did not say `{word}`{late}")))
     }
 
-    /// Lets it run for a while and kills it, as a failure of power would; every line of its console.
+    /// Lets the guest run for a while and kills it, as a power failure would. Returns every line of its
+    /// console.
     pub fn kill_after(mut self, while_it_runs: Duration) -> Result<Vec<String>> {
         let end = Instant::now() + while_it_runs;
         while self.line(end).is_some() {}
@@ -111,7 +112,7 @@ impl Boot {
         }
         self.child.kill()?;
         self.child.wait()?;
-        // What was on its way: the console ends with the process.
+        // Lines may still be in the pipe. It ends because the process has ended.
         let deadline = self.deadline;
         while self.line(deadline).is_some() {}
         if self.log.iter().any(|line| line.contains(FAILURE)) {
@@ -128,7 +129,7 @@ impl Boot {
 
 impl Drop for Boot {
     fn drop(&mut self) {
-        // It may have ended before.
+        // The process may have ended before.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

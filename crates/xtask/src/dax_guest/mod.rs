@@ -1,11 +1,12 @@
-//! A guest with persistent memory, without hardware: QEMU emulates an NVDIMM and Linux mounts ext4 on it with DAX, so
-//! `mmap` with `MAP_SYNC` succeeds there.
+//! `dax-guest`: a guest with persistent memory, without the hardware. QEMU emulates an NVDIMM, and Linux
+//! mounts ext4 on it with DAX, so `mmap` with `MAP_SYNC` succeeds there.
 //!
-//! The guest runs the tests of the medium pmem and of the engine on it. Then a program changes a volume and reports each
-//! step on the console while QEMU is killed at random moments; each boot verifies that every reported step is there.
+//! The guest runs the tests of the medium pmem and of the engine on it. Then a program changes a volume and
+//! reports each step on the console while QEMU is killed at random moments; each boot verifies that every
+//! reported step is there.
 //!
-//! What it cannot show: the emulation has no processor caches, so a store that was never written back survives too. That is
-//! what the tests with a record of write-backs are for. Nothing here says anything about speed.
+//! The emulation has no processor caches, so a store that was never written back survives, too. The tests
+//! with a record of write-backs find such bugs. The guest says nothing about speed.
 
 mod host;
 mod initramfs;
@@ -23,28 +24,29 @@ use machine::Machine;
 
 /// See `cargo xtask dax-guest --help`.
 #[derive(Debug, Args)]
-pub struct Arguments {
-    /// How many times the machine is killed
+pub struct DaxGuestArgs {
+    /// Number of times that the machine is killed
     #[arg(long, default_value_t = 5)]
     rounds: u32,
 }
 
-/// How long a boot may take that runs the tests.
+/// The longest time of a boot that runs the tests.
 const TEST_PATIENCE: Duration = Duration::from_secs(120);
-/// How long one may take that opens the volume, and then runs for less than [`MOST_RUN_MS`].
+/// The longest time of a boot that opens the volume, and then runs for less than [`MOST_RUN_MS`].
 const CRASH_PATIENCE: Duration = Duration::from_secs(40);
 const MOST_RUN_MS: u64 = 3000;
-/// What the guest says before the number of the step that the volume shows.
+/// The word of the guest before the number of the step that the volume has.
 const FOUND: &str = "found: ";
 const VOLUME: &str = "/mnt/volume";
-const TESTS: &str = "export EYRIE_TEST_PMEM=/mnt; pmem && scm persistent";
-/// Steps of the boot that makes the volume: a volume that was not made whole is none.
+const TESTS: &str = "export EYRIE_TEST_PMEM=/mnt; pmem && testkit persistent";
+/// Steps of the boot that makes the volume. It is not killed, because a volume must be complete before it can
+/// survive.
 const FIRST_STEPS: u64 = 50;
-/// More steps than may be on their way to the console.
+/// More steps than the console can lag behind.
 const NEVER_DONE: u64 = 10_000;
 
-/// Runs everything.
-pub fn run(arguments: &Arguments) -> Result<()> {
+/// Runs the tests and the kills.
+pub fn run(arguments: &DaxGuestArgs) -> Result<()> {
     let start = Instant::now();
     let tell = |what: String| println!("{:>4} s: {what}", start.elapsed().as_secs());
     let machine = prepare()?;
@@ -57,7 +59,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
 
     let mut reported = FIRST_STEPS;
     for round in 1..=arguments.rounds {
-        // While the volume is opened and found as it must be, or else while it is changed.
+        // Every second kill comes during the opening and checking of the volume, the others during changes.
         let word = if round % 2 == 0 { "opening" } else { FOUND };
         reported = kill_after(word, &machine, reported)?;
         tell(format!("killed {round} times, after step {reported}"));
@@ -72,7 +74,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     Ok(())
 }
 
-/// Everything that a boot needs.
+/// Builds everything that a boot needs.
 fn prepare() -> Result<Machine> {
     let target = std::env::var_os("CARGO_TARGET_DIR")
         .map_or_else(|| PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../target")), PathBuf::from);
@@ -85,12 +87,12 @@ fn prepare() -> Result<Machine> {
     Ok(Machine { kernel: kernel.image, initramfs, memory: place.join("memory.img") })
 }
 
-/// The kernel's command line for a boot that verifies the volume and goes on for so many steps.
+/// The kernel's command line for a boot that verifies the volume, and then makes so many steps.
 fn verify(reported: u64, steps: &str) -> String {
     format!("eyrie_run=\"dax_guest {VOLUME} {reported} {steps}\"")
 }
 
-/// Boots and kills the machine at some moment after it said `word`. The last step that was reported until then.
+/// Boots the machine, and kills it at a random moment after `word`. Returns the last step that it reported.
 fn kill_after(word: &str, machine: &Machine, reported: u64) -> Result<u64> {
     let mut boot = machine.boot(&verify(reported, ""), CRASH_PATIENCE)?;
     boot.expect(word)?;
@@ -105,7 +107,7 @@ fn some_time() -> Result<Duration> {
     Ok(Duration::from_millis(u64::from(now.subsec_micros()) % MOST_RUN_MS))
 }
 
-/// The number of a report that is all there.
+/// The number in a report, if the report is complete.
 fn number(report: &str) -> Option<u64> {
     report.strip_suffix(';')?.parse().ok()
 }

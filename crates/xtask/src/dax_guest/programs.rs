@@ -1,4 +1,4 @@
-//! The programs that run in the guest: built without shared libraries, because the guest has none.
+//! The programs that run in the guest. They are built without shared libraries, because the guest has none.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -15,24 +15,34 @@ pub struct Program {
     pub path: PathBuf,
 }
 
-/// Builds the tests of the medium and of the engine on it, and the program for crashes.
+/// Builds the tests of the medium, those of the engine on it, and the program that is killed.
 pub fn build(target_dir: &Path) -> Result<[Program; 3]> {
     println!("building the guest's programs");
-    let tests =
-        ["test", "--no-run", "-p", "eyrie-medium", "-p", "eyrie-testkit", "--test", "pmem", "--test", "scm"];
-    let example = ["build", "--profile", "test", "-p", "eyrie-testkit", "--example", "dax_guest"];
+    let tests = [
+        "test",
+        "--no-run",
+        "-p",
+        "eyrie-medium",
+        "-p",
+        "eyrie-testkit",
+        "--test",
+        "pmem",
+        "--test",
+        "testkit",
+    ];
+    let program = ["build", "--profile", "test", "-p", "eyrie-testkit", "--bin", "dax_guest"];
     let tests = executables(&tests, target_dir)?;
-    let examples = executables(&example, target_dir)?;
+    let programs = executables(&program, target_dir)?;
     let find = |list: &[(String, PathBuf)], name: &'static str| -> Result<Program> {
         let found = list.iter().find(|(built, _)| built == name);
         let (_, path) = found.ok_or_else(|| format!("cargo built no {name}"))?;
         assert_static(path)?;
         Ok(Program { name, path: path.clone() })
     };
-    Ok([find(&tests, "pmem")?, find(&tests, "scm")?, find(&examples, "dax_guest")?])
+    Ok([find(&tests, "pmem")?, find(&tests, "testkit")?, find(&programs, "dax_guest")?])
 }
 
-/// Runs cargo; the names and paths of the executables that it made.
+/// Runs cargo. Returns the names and paths of the executables.
 fn executables(arguments: &[&str], target_dir: &Path) -> Result<Vec<(String, PathBuf)>> {
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo.args(arguments).args([
@@ -56,9 +66,9 @@ fn executables(arguments: &[&str], target_dir: &Path) -> Result<Vec<(String, Pat
 }
 
 fn assert_static(path: &Path) -> Result<()> {
-    // Of a program without shared libraries `ldd` says so, as a complaint or not.
-    let said = Command::new("ldd").arg(path).output().map_err(|error| format!("ldd: {error}"))?;
-    let said = [said.stdout, said.stderr].concat();
+    // `ldd` reports a static program on standard output or on standard error, depending on its version.
+    let output = Command::new("ldd").arg(path).output().map_err(|error| format!("ldd: {error}"))?;
+    let said = [output.stdout, output.stderr].concat();
     let said = String::from_utf8_lossy(&said);
     if said.contains("statically linked") || said.contains("not a dynamic executable") {
         return Ok(());

@@ -1,4 +1,4 @@
-//! A volume on a disk, against the file system that the disk has, in alternation.
+//! A volume on a disk compared with the file system on that disk, in alternation.
 
 use std::fs::File;
 use std::os::linux::fs::MetadataExt;
@@ -8,32 +8,33 @@ use std::time::Instant;
 
 use eyrie::{Credentials, Host, MediumChoice, Posix, PosixExt, Volume};
 
-use super::{Figure, median};
+use super::figure::{Figure, median};
 use crate::run::{Result, output};
 
-/// Calls of each kind that are made durable one by one.
+/// Calls of each kind. Each is made durable before the next.
 const CALLS: usize = 150;
 const BLOCK: usize = 4096;
 /// Size of the file that is overwritten, in bytes.
 const LARGE_BYTES: u64 = 64 << 20;
-/// Size of the file that is read from the disk, in bytes.
+/// The file that is read from the disk, and its size in bytes.
+const COLD_FILE: &str = "/cold";
 const COLD_BYTES: u64 = 512 << 20;
 /// Bytes of one read of it.
 const READ_BYTES: usize = 128 << 10;
 const ROUNDS: usize = 5;
-/// Rounds of reading: both sides are as fast as the disk, so that noise decides in few.
+/// Rounds of reading. Both sides are as fast as the disk, so noise would decide a few rounds.
 const COLD_ROUNDS: usize = 15;
 const VOLUME_BYTES: u64 = 4 << 30;
 const TREE: &str = "/usr/share";
 
-/// What a call costs: its time in µs, and the bytes that the disk wrote for a byte that was changed.
+/// The cost of a call: its time in µs, and the bytes that the disk wrote for each changed byte.
 #[derive(Clone, Copy)]
 struct Cost {
     us: f64,
     written: f64,
 }
 
-/// Measures in directory `disk`.
+/// Measures in the directory `disk`.
 pub fn measure(disk: &Path) -> Result<Vec<Figure>> {
     let volume_path = disk.join("volume");
     let host_path = disk.join("host");
@@ -50,17 +51,30 @@ pub fn measure(disk: &Path) -> Result<Vec<Figure>> {
 }
 
 fn compare(volume_path: &Path, host_path: &Path) -> Result<Vec<Figure>> {
-    let mut figures = Vec::new();
     let options = Volume::options().size(VOLUME_BYTES).medium(MediumChoice::Paged);
     let volume = options.create(volume_path)?;
     let host = Host::new(host_path)?;
+    let mut figures = durable_calls(volume, &host, host_path)?;
+    let volume = Volume::open(volume_path)?;
+    make_cold_file(&volume.files(Credentials::of_process()))?;
+    volume.close()?;
+    make_cold_file(&host)?;
+    figures.push(cold_read(volume_path, host_path)?);
+    figures.push(import(volume_path, host_path)?);
+    Ok(figures)
+}
+
+/// Measures calls that are made durable one by one, and the bytes that they and the closing of the volume
+/// write.
+fn durable_calls(volume: Volume, host: &Host, host_path: &Path) -> Result<Vec<Figure>> {
+    let mut figures = Vec::new();
     let device = Device::of(host_path)?;
     let mut written = [0.0, 0.0];
-    // What others left to be written is not the host's cost here.
+    // Bytes that other programs left to be written are no cost of the host here.
     rustix::fs::syncfs(File::open(host_path)?)?;
     {
         let files = volume.files(Credentials::of_process());
-        let (ours, theirs) = (Side::new(&files)?, Side::new(&host)?);
+        let (ours, theirs) = (DiskCalls::new(&files)?, DiskCalls::new(host)?);
         type Call<'a> = (&'static str, &'a dyn Fn(usize) -> Result<()>, &'a dyn Fn(usize) -> Result<()>);
         let calls: [Call<'_>; 3] = [
             ("4 KiB overwrite + fsync", &|number| ours.overwrite(number), &|number| theirs.overwrite(number)),
@@ -76,7 +90,7 @@ fn compare(volume_path: &Path, host_path: &Path) -> Result<Vec<Figure>> {
             written = [written[0] + eyrie.written, written[1] + host.written];
         }
     }
-    // What was put off counts, too.
+    // Bytes that were put off until the end count, too.
     let before = device.written()?;
     volume.close()?;
     let closed = device.written()?;
@@ -88,16 +102,10 @@ fn compare(volume_path: &Path, host_path: &Path) -> Result<Vec<Figure>> {
         written[0], written[1]
     );
     figures.push(Figure::at_most(name, 1.0, written[0] / written[1], ""));
-    let volume = Volume::open(volume_path)?;
-    volume.files(Credentials::of_process()).fill()?;
-    volume.close()?;
-    host.fill()?;
-    figures.push(cold_read(volume_path, host_path)?);
-    figures.push(import(volume_path, host_path)?);
     Ok(figures)
 }
 
-/// The costs of both sides' calls, made in alternation.
+/// The costs of the calls of both sides, which are made in alternation.
 fn alternate(
     device: &Device,
     eyrie: &dyn Fn(usize) -> Result<()>,
@@ -125,15 +133,15 @@ fn alternate(
 }
 
 /// The calls of one side.
-struct Side<'a, P: Posix> {
+struct DiskCalls<'a, P: Posix> {
     fs: &'a P,
     large: eyrie::File<'a, P>,
     growing: eyrie::File<'a, P>,
     block: Vec<u8>,
 }
 
-impl<'a, P: Posix> Side<'a, P> {
-    fn new(fs: &'a P) -> Result<Side<'a, P>> {
+impl<'a, P: Posix> DiskCalls<'a, P> {
+    fn new(fs: &'a P) -> Result<DiskCalls<'a, P>> {
         let open = |path: &str| fs.options().read(true).write(true).create(true).open(path);
         let large = open("/large")?;
         let filling = vec![1; 1 << 20];
@@ -142,7 +150,7 @@ impl<'a, P: Posix> Side<'a, P> {
         }
         large.sync_all()?;
         fs.create_dir("/new")?;
-        Ok(Side { fs, large, growing: open("/growing")?, block: vec![5; BLOCK] })
+        Ok(DiskCalls { fs, large, growing: open("/growing")?, block: vec![5; BLOCK] })
     }
 
     fn overwrite(&self, number: usize) -> Result<()> {
@@ -165,25 +173,19 @@ impl<'a, P: Posix> Side<'a, P> {
 }
 
 /// Makes the file that is read from the disk.
-trait Fill {
-    fn fill(&self) -> Result<()>;
-}
-
-impl<P: Posix> Fill for P {
-    fn fill(&self) -> Result<()> {
-        let file = self.options().write(true).create(true).open("/cold")?;
-        let filling: Vec<u8> = (0..1 << 20).map(|at| (at * 31) as u8).collect();
-        for offset in (0..COLD_BYTES).step_by(filling.len()) {
-            file.write_all_at(&filling, offset)?;
-        }
-        Ok(file.sync_all()?)
+fn make_cold_file(fs: &impl Posix) -> Result<()> {
+    let file = fs.options().write(true).create(true).open(COLD_FILE)?;
+    let filling: Vec<u8> = (0..1 << 20).map(|at| (at * 31) as u8).collect();
+    for offset in (0..COLD_BYTES).step_by(filling.len()) {
+        file.write_all_at(&filling, offset)?;
     }
+    Ok(file.sync_all()?)
 }
 
 /// Reads a file from its start to its end, in seconds.
 fn read_through(fs: &impl Posix) -> Result<f64> {
     let started = Instant::now();
-    let file = fs.options().read(true).open("/cold")?;
+    let file = fs.options().read(true).open(COLD_FILE)?;
     let mut buffer = vec![0; READ_BYTES];
     for offset in (0..COLD_BYTES).step_by(READ_BYTES) {
         if file.read_at(&mut buffer, offset)? != READ_BYTES {
@@ -211,22 +213,23 @@ fn cold_read(volume_path: &Path, host_path: &Path) -> Result<Figure> {
     Ok(Figure::at_least("disk: cold sequential read", 1.0, ratio, " × host"))
 }
 
-/// Nothing of the files is in memory, and memory for them is there.
+/// Drops the files from memory, and brings in memory to read them into.
 fn make_cold() -> Result<()> {
     drop_caches()?;
-    // What hosts virtual machines takes free memory from them, and brings it back slowly: up to 10 µs a page.
+    // A hypervisor takes free memory from its guests and returns it slowly, up to 10 µs a page. That must not
+    // be measured.
     drop(std::hint::black_box(vec![1_u8; 3 * COLD_BYTES as usize]));
     Ok(())
 }
 
-/// Makes the kernel forget what it has of files, their names and their places.
+/// Makes the kernel drop its caches of files, names and inodes.
 fn drop_caches() -> Result<()> {
     output(&mut Command::new("sync"))?;
     let forget = std::fs::write("/proc/sys/vm/drop_caches", "3");
     Ok(forget.map_err(|error| format!("dropping the host's caches (root can): {error}"))?)
 }
 
-/// Imports a tree until it is durable, against copying it.
+/// Compares the durable import of a tree with its copy.
 fn import(volume_path: &Path, host_path: &Path) -> Result<Figure> {
     let (mut ours, mut theirs) = (Vec::new(), Vec::new());
     let build = ["build", "--release", "--quiet", "--package", "eyrie-cli"];
@@ -244,7 +247,7 @@ fn import(volume_path: &Path, host_path: &Path) -> Result<Figure> {
         let copied = started.elapsed().as_secs_f64();
         std::fs::remove_dir_all(&copy)?;
         output(Command::new(&eyrie).args(["rm", "-r", &target]))?;
-        // The first round reads the tree from its own disk.
+        // The first round reads the tree from its disk, so it does not count.
         if round > 0 {
             ours.push(imported);
             theirs.push(copied);
@@ -254,7 +257,7 @@ fn import(volume_path: &Path, host_path: &Path) -> Result<Figure> {
     Ok(Figure::at_least(format!("disk: import of {TREE}"), 1.0, ratio, " × host (cp -a, syncfs)"))
 }
 
-/// The disk below a directory.
+/// The disk under a directory.
 struct Device(String);
 
 impl Device {
@@ -266,7 +269,7 @@ impl Device {
         Ok(device)
     }
 
-    /// Bytes that it wrote so far.
+    /// Bytes that the disk wrote so far.
     fn written(&self) -> Result<f64> {
         let stat = std::fs::read_to_string(&self.0)?;
         let sectors = stat.split_whitespace().nth(6).ok_or("no count of sectors")?;

@@ -5,12 +5,12 @@ use std::time::Instant;
 
 use eyrie::{Credentials, Host, OpenFlags, Posix, PosixExt, Volume};
 
-use super::{Figure, median};
+use super::figure::{Figure, median};
 use crate::run::Result;
 
 /// Entries of the directories.
 const COUNTS: [u32; 4] = [10, 1000, 100_000, 1_000_000];
-/// Calls that are timed at once.
+/// Calls that are timed together.
 const BATCH: u32 = 200;
 const ROUNDS: u32 = 41;
 /// Rounds of listing, which take longest.
@@ -21,7 +21,7 @@ const STAT_US: f64 = 1.0;
 
 /// A call on one entry, or on the directory.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Call {
+enum EntryCall {
     Open,
     Stat,
     Create,
@@ -30,23 +30,29 @@ enum Call {
     List,
 }
 
-impl Call {
-    const ALL: [Call; 6] =
-        [Call::Open, Call::Stat, Call::Create, Call::Unlink, Call::StatDirectory, Call::List];
+impl EntryCall {
+    const ALL: [EntryCall; 6] = [
+        EntryCall::Open,
+        EntryCall::Stat,
+        EntryCall::Create,
+        EntryCall::Unlink,
+        EntryCall::StatDirectory,
+        EntryCall::List,
+    ];
 
     fn name(self) -> &'static str {
         match self {
-            Call::Open => "open + close",
-            Call::Stat => "stat",
-            Call::Create => "create",
-            Call::Unlink => "unlink",
-            Call::StatDirectory => "stat of the directory",
-            Call::List => "listing, an entry",
+            EntryCall::Open => "open + close",
+            EntryCall::Stat => "stat",
+            EntryCall::Create => "create",
+            EntryCall::Unlink => "unlink",
+            EntryCall::StatDirectory => "stat of the directory",
+            EntryCall::List => "listing, an entry",
         }
     }
 
     fn rounds(self) -> u32 {
-        if self == Call::List { LISTINGS } else { ROUNDS }
+        if self == EntryCall::List { LISTINGS } else { ROUNDS }
     }
 }
 
@@ -57,7 +63,8 @@ struct Times {
     theirs: Vec<f64>,
 }
 
-/// A number below `count` that depends on both others: 7,919 has no factor in common with a count.
+/// The entry for call `number` of `round`. 7,919 and the counts have no common factor, so no entry comes
+/// again before every other.
 fn spread(round: u32, number: u32, count: u32) -> u32 {
     let nth = u64::from(round) * u64::from(BATCH) + u64::from(number);
     (nth * 7919 % u64::from(count)) as u32
@@ -80,8 +87,8 @@ fn create(fs: &impl Posix, path: &str) -> Result<()> {
     Ok(fs.close(handle)?)
 }
 
-/// Time of one call in a directory of `count` entries, in µs.
-fn time(fs: &impl Posix, call: Call, count: u32, round: u32) -> Result<f64> {
+/// Mean time of a call of one batch in a directory of `count` entries, or of an entry of a listing, in µs.
+fn time(fs: &impl Posix, call: EntryCall, count: u32, round: u32) -> Result<f64> {
     let dir = dir(count);
     let old: Vec<String> =
         (0..BATCH).map(|number| format!("{dir}/file-{:07}", spread(round, number, count))).collect();
@@ -90,16 +97,16 @@ fn time(fs: &impl Posix, call: Call, count: u32, round: u32) -> Result<f64> {
     let started = Instant::now();
     let mut done = BATCH;
     match call {
-        Call::Open => {
+        EntryCall::Open => {
             for path in &old {
                 fs.close(fs.open(path, OpenFlags::READ, 0)?)?;
             }
         }
-        Call::Stat => old.iter().try_for_each(|path| fs.stat(path).map(drop))?,
-        Call::Create => new.iter().try_for_each(|path| create(fs, path))?,
-        Call::Unlink => new.iter().try_for_each(|path| fs.unlink(path))?,
-        Call::StatDirectory => (0..BATCH).try_for_each(|_| fs.stat(&dir).map(drop))?,
-        Call::List => {
+        EntryCall::Stat => old.iter().try_for_each(|path| fs.stat(path).map(drop))?,
+        EntryCall::Create => new.iter().try_for_each(|path| create(fs, path))?,
+        EntryCall::Unlink => new.iter().try_for_each(|path| fs.unlink(path))?,
+        EntryCall::StatDirectory => (0..BATCH).try_for_each(|_| fs.stat(&dir).map(drop))?,
+        EntryCall::List => {
             done = 0;
             for entry in fs.read_dir(&dir)? {
                 entry?;
@@ -113,11 +120,11 @@ fn time(fs: &impl Posix, call: Call, count: u32, round: u32) -> Result<f64> {
     Ok(started.elapsed().as_secs_f64() * 1e6 / f64::from(done))
 }
 
-/// Measures in directory `memory` of the host.
+/// Measures below `memory`, a directory of a tmpfs.
 pub fn measure(memory: &Path) -> Result<Vec<Figure>> {
     let path = memory.join(format!("eyrie-entries-{}", std::process::id()));
     let done = compare(&path.join("volume"), &path.join("host"));
-    // What is in the way of removing it is told by the next run.
+    // A directory that cannot be removed stays. Its name has the process id, so it disturbs no other run.
     let _ = std::fs::remove_dir_all(&path);
     done
 }
@@ -134,15 +141,15 @@ fn compare(volume: &Path, host: &Path) -> Result<Vec<Figure>> {
         fill(&files, count)?;
         fill(&host, count)?;
     }
-    let mut rows: [[Times; COUNTS.len()]; Call::ALL.len()] = Default::default();
+    let mut rows: [[Times; COUNTS.len()]; EntryCall::ALL.len()] = Default::default();
     for (at, count) in COUNTS.into_iter().enumerate() {
-        // One makes what the next removes.
+        // In a pair, one call makes the entries that the next removes.
         for pair in [
-            &[Call::Open][..],
-            &[Call::Stat],
-            &[Call::Create, Call::Unlink],
-            &[Call::StatDirectory],
-            &[Call::List],
+            &[EntryCall::Open][..],
+            &[EntryCall::Stat],
+            &[EntryCall::Create, EntryCall::Unlink],
+            &[EntryCall::StatDirectory],
+            &[EntryCall::List],
         ] {
             for round in 0..pair[0].rounds() {
                 for &call in pair {
@@ -153,16 +160,16 @@ fn compare(volume: &Path, host: &Path) -> Result<Vec<Figure>> {
             }
         }
     }
-    for (call, row) in Call::ALL.into_iter().zip(rows) {
+    for (call, row) in EntryCall::ALL.into_iter().zip(rows) {
         let mut cells = String::new();
         for (times, count) in row.into_iter().zip(COUNTS) {
             let (ours, theirs) = (median(times.ours), median(times.theirs));
             cells += &format!("{:>18}", format!("{ours:.3} / {theirs:.3}"));
             let name = format!("{}, of {count}", call.name());
             match call {
-                Call::StatDirectory => figures.push(Figure::at_most(name, STAT_US, ours, " µs")),
-                Call::List => figures.push(Figure::at_least(name, 1.0, theirs / ours, " × tmpfs")),
-                Call::Open | Call::Stat | Call::Create | Call::Unlink => {}
+                EntryCall::StatDirectory => figures.push(Figure::at_most(name, STAT_US, ours, " µs")),
+                EntryCall::List => figures.push(Figure::at_least(name, 1.0, theirs / ours, " × tmpfs")),
+                EntryCall::Open | EntryCall::Stat | EntryCall::Create | EntryCall::Unlink => {}
             }
         }
         println!("{:24}{cells}", call.name());

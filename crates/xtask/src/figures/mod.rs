@@ -2,20 +2,21 @@
 
 mod disk;
 mod entries;
+mod figure;
 mod scale;
 mod speed;
 mod stalls;
 
-use std::fmt::Display;
 use std::path::PathBuf;
 
 use clap::ValueEnum;
 
+use self::figure::Figure;
 use crate::run::{Result, directory};
 
 /// A group of figures.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-pub enum Part {
+pub enum FigureGroup {
     /// Single calls against tmpfs, with `eyrie tour`
     Speed,
     /// A million files
@@ -29,82 +30,45 @@ pub enum Part {
 }
 
 #[derive(Debug, clap::Args)]
-pub struct Arguments {
-    /// Only these
+pub struct FiguresArgs {
+    /// Measure only these groups
     #[arg(long, value_enum)]
-    only: Vec<Part>,
-    /// Directory on a disk, for what is measured there
+    only: Vec<FigureGroup>,
+    /// Directory on a disk, for the figures of disks
     #[arg(long, default_value = "target/figures")]
     disk: PathBuf,
-    /// Directory in memory, for what is measured there
+    /// Directory in memory, for all other figures
     #[arg(long, default_value = "/dev/shm")]
     memory: PathBuf,
 }
 
-/// One step of the scale figures, in a process of its own.
+/// A step of the scale figures, in a process of its own.
 #[derive(Debug, clap::Args)]
-pub struct Child {
-    /// What to do.
+pub struct ChildArgs {
+    /// The step.
     #[arg(value_enum)]
-    step: scale::Step,
+    step: scale::ScaleStep,
     /// The volume.
     volume: PathBuf,
 }
 
-/// What was measured, beside what is wanted.
-#[derive(Debug)]
-pub struct Figure {
-    name: String,
-    wanted: String,
-    measured: String,
-    met: bool,
-}
-
-impl Figure {
-    /// A figure that should be at least `wanted`.
-    pub fn at_least(name: impl Display, wanted: f64, measured: f64, unit: &str) -> Figure {
-        Figure {
-            name: name.to_string(),
-            wanted: format!("≥ {wanted}"),
-            measured: format!("{measured:.2}{unit}"),
-            met: measured >= wanted,
-        }
-    }
-
-    /// A figure that should be at most `wanted`.
-    pub fn at_most(name: impl Display, wanted: f64, measured: f64, unit: &str) -> Figure {
-        Figure {
-            name: name.to_string(),
-            wanted: format!("≤ {wanted}"),
-            measured: format!("{measured:.2}{unit}"),
-            met: measured <= wanted,
-        }
-    }
-}
-
-/// The median.
-pub fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_unstable_by(f64::total_cmp);
-    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
-}
-
 /// Measures, prints, and fails if a figure is missed.
-pub fn run(arguments: &Arguments) -> Result<()> {
+pub fn run(arguments: &FiguresArgs) -> Result<()> {
     let wants = |part| arguments.only.is_empty() || arguments.only.contains(&part);
     let mut figures = Vec::new();
-    if wants(Part::Speed) {
+    if wants(FigureGroup::Speed) {
         figures.extend(speed::measure()?);
     }
-    if wants(Part::Scale) {
+    if wants(FigureGroup::Scale) {
         figures.extend(scale::measure(&directory(&arguments.memory)?)?);
     }
-    if wants(Part::Entries) {
+    if wants(FigureGroup::Entries) {
         figures.extend(entries::measure(&directory(&arguments.memory)?)?);
     }
-    if wants(Part::Stalls) {
+    if wants(FigureGroup::Stalls) {
         figures.extend(stalls::measure(&directory(&arguments.memory)?)?);
     }
-    if wants(Part::Disk) {
+    if wants(FigureGroup::Disk) {
         figures.extend(disk::measure(&directory(&arguments.disk)?)?);
     }
     let widest = |cell: fn(&Figure) -> &str| figures.iter().map(|figure| cell(figure).chars().count()).max();
@@ -121,6 +85,6 @@ pub fn run(arguments: &Arguments) -> Result<()> {
 }
 
 /// Does one step of a measurement, for the process that started this one.
-pub fn child(child: &Child) -> Result<()> {
+pub fn child(child: &ChildArgs) -> Result<()> {
     scale::step(child.step, &child.volume)
 }

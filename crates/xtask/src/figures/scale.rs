@@ -1,6 +1,6 @@
-//! A million files of 1 KiB: how long opening takes, and how much space and memory they need.
+//! A million files of 1 KiB: the time to open their volume, and the space and memory that they need.
 //!
-//! Every step is a process of its own, so that what one leaves in memory helps no other.
+//! Each step is a process of its own, so that no step profits from the memory of another.
 
 use std::path::Path;
 use std::process::Command;
@@ -9,7 +9,7 @@ use std::time::Instant;
 use clap::ValueEnum;
 use eyrie::{Credentials, PosixExt, Volume};
 
-use super::Figure;
+use super::figure::Figure;
 use crate::run::{Result, output};
 
 const FILES: u32 = 1_000_000;
@@ -21,22 +21,22 @@ const MIB: f64 = (1 << 20) as f64;
 
 /// A step.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-pub enum Step {
+pub enum ScaleStep {
     /// Makes a volume with the files in many directories, and closes it.
     FillMany,
     /// Makes a volume with the files in one directory, and closes it.
     FillOne,
-    /// Opens it, says how long that took and what memory it needs, and does not close it.
+    /// Opens the volume, prints the time and the memory that it took, and does not close it.
     Open,
 }
 
-/// Runs all steps in directory `memory` of the host.
+/// Runs all steps in the directory `memory` of the host.
 pub fn measure(memory: &Path) -> Result<Vec<Figure>> {
     let mut figures = Vec::new();
     for (fill, shape) in [("fill-many", "directories of 1,000"), ("fill-one", "one directory")] {
         let volume = memory.join(format!("eyrie-figures-{}", std::process::id()));
         let done = steps(fill, shape, &volume);
-        // What is in the way of removing it is told by the next run.
+        // If the volume cannot be removed, the next run fails and says why.
         let _ = std::fs::remove_dir_all(&volume);
         figures.extend(done?);
     }
@@ -64,23 +64,23 @@ fn steps(fill: &str, shape: &str, volume: &Path) -> Result<Vec<Figure>> {
     ])
 }
 
-/// Does one step, and prints what was found.
-pub fn step(step: Step, path: &Path) -> Result<()> {
+/// Runs one step, and prints its results.
+pub fn step(step: ScaleStep, path: &Path) -> Result<()> {
     match step {
-        Step::FillMany => fill(path, IN_ONE),
-        Step::FillOne => fill(path, FILES),
-        Step::Open => {
+        ScaleStep::FillMany => fill(path, IN_ONE),
+        ScaleStep::FillOne => fill(path, FILES),
+        ScaleStep::Open => {
             let started = Instant::now();
             let volume = Volume::open(path)?;
             let ms = started.elapsed().as_secs_f64() * 1e3;
             println!("{ms} {} {}", private_mib()?, u8::from(volume.information().recovered));
-            // As when the process dies.
+            // The volume must not be closed, as after the death of a process.
             std::process::exit(0);
         }
     }
 }
 
-/// Prints the space that is used, in MiB.
+/// Fills a volume, and prints the space that is used, in MiB.
 fn fill(path: &Path, in_one: u32) -> Result<()> {
     let volume = Volume::create(path, VOLUME_BYTES)?;
     let files = volume.files(Credentials::of_process());
@@ -99,7 +99,8 @@ fn fill(path: &Path, in_one: u32) -> Result<()> {
     Ok(())
 }
 
-/// Memory of this process that is no mapping of files or shared memory, in MiB. What recovery gave back is not in it.
+/// Memory of this process that is no mapping of files or shared memory, in MiB. Memory that recovery gave
+/// back does not count.
 fn private_mib() -> Result<f64> {
     let status = std::fs::read_to_string("/proc/self/status")?;
     let kib = |name: &str| -> Option<f64> {

@@ -1,16 +1,17 @@
-//! Single calls: `eyrie tour` against the least that is wanted of each row.
+//! Single calls: the rows of `eyrie tour`, compared with the promised values.
 
 use std::process::Command;
 
 use serde_json::Value;
 
-use super::Figure;
+use super::figure::Figure;
 use crate::run::{Result, output};
 
 /// Seconds of measuring.
 const SECONDS: &str = "25";
 
-/// An operation of the tour, how many times as fast as tmpfs it should be among few, and among many.
+/// Each operation of the tour, with the promised ratio of the time on tmpfs to the time on Eyrie, among few
+/// and among many.
 const RATIOS: [(&str, f64, Option<f64>); 10] = [
     ("open + close", 5.0, Some(5.0)),
     ("stat", 4.5, None),
@@ -24,7 +25,7 @@ const RATIOS: [(&str, f64, Option<f64>); 10] = [
     ("rename", 5.0, Some(5.0)),
 ];
 
-/// An operation on keys, and how many millions of them a second there should be among few, and among many.
+/// Each operation on keys, with the promised rate in millions a second, among few and among many.
 const RATES: [(&str, f64, Option<f64>); 4] = [
     ("get 4 KiB", 2.0, Some(0.6)),
     ("get in place", 5.0, Some(1.5)),

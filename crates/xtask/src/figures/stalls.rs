@@ -1,9 +1,10 @@
 //! The longest calls while a volume grows: a histogram of every call, on Eyrie and on tmpfs.
 //!
-//! A call above the limit in which its thread was busy that long is Eyrie's own. A call that slept as long may have waited for another
-//! program, for the hypervisor, or for work of the kernel that Eyrie asked for. It counts as the host's only if the same calls on tmpfs
-//! are held up about as often in the same run. The memory that a hypervisor gives counts as the thread's own time, so memory is
-//! brought in before.
+//! A call above the limit in which its thread was busy that long is the fault of Eyrie. A thread that slept
+//! that long may have waited for another program, for the hypervisor, or for work of the kernel that Eyrie
+//! asked for. Such a call is the fault of the host only if about as many of the same calls on tmpfs are slow
+//! in the same run. The time in which a hypervisor provides memory counts as busy time, so memory is brought
+//! in before.
 
 use std::path::Path;
 use std::time::Instant;
@@ -12,41 +13,41 @@ use eyrie::{Credentials, Host, OpenFlags, Posix, PosixExt, Volume};
 use hdrhistogram::Histogram;
 use rustix::time::{ClockId, clock_gettime};
 
-use super::Figure;
+use super::figure::Figure;
 use crate::run::Result;
 
 const FILES: u32 = 1_000_000;
 /// Files of a directory, where there are many directories.
 const IN_ONE: u32 = 1000;
 const BLOCK: usize = 4096;
-/// Blocks appended to one file.
+/// Blocks that are appended to one file.
 const APPENDS: u32 = 1 << 18;
-/// Size of each volume; what is made in it needs two thirds of that.
+/// Size of each volume. The files need two thirds of it.
 const VOLUME_BYTES: u64 = 7 << 30;
 /// Memory that is brought in before a side is measured, in bytes.
 const WARM_BYTES: usize = 6 << 30;
 /// The longest that a call may take, in ns.
 const LONGEST: u64 = 5_000_000;
 
-/// Calls in a million above [`LONGEST`] that may be the host's where tmpfs has none.
+/// Calls in a million above [`LONGEST`] that may be the fault of the host even if tmpfs has none.
 const STRAY: f64 = 5.0;
 
-/// What a side is asked to do.
+/// A kind of growth to measure.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Load {
+enum GrowthLoad {
     CreateInMany,
     CreateInOne,
     Append,
 }
 
-impl Load {
-    const ALL: [Load; 3] = [Load::CreateInMany, Load::CreateInOne, Load::Append];
+impl GrowthLoad {
+    const ALL: [GrowthLoad; 3] = [GrowthLoad::CreateInMany, GrowthLoad::CreateInOne, GrowthLoad::Append];
 
     fn name(self) -> &'static str {
         match self {
-            Load::CreateInMany => "1,000,000 creates of 4 KiB, directories of 1,000",
-            Load::CreateInOne => "1,000,000 creates of 4 KiB, one directory",
-            Load::Append => "262,144 appends of 4 KiB to one file",
+            GrowthLoad::CreateInMany => "1,000,000 creates of 4 KiB, directories of 1,000",
+            GrowthLoad::CreateInOne => "1,000,000 creates of 4 KiB, one directory",
+            GrowthLoad::Append => "262,144 appends of 4 KiB to one file",
         }
     }
 }
@@ -63,13 +64,13 @@ struct Calls {
     switches: u64,
 }
 
-/// Time that this thread was busy, in ns.
+/// Processor time of this thread, in ns.
 fn busy() -> u64 {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// How often another thread took this one's processor.
+/// Number of times that this thread lost its processor to another thread.
 fn switches() -> Result<u64> {
     let status = std::fs::read_to_string("/proc/thread-self/status")?;
     let line = status.lines().find_map(|line| line.strip_prefix("nonvoluntary_ctxt_switches:"));
@@ -109,10 +110,11 @@ impl Calls {
         if is_like_theirs { u64::from(self.own) } else { self.above(LONGEST) }
     }
 
-    fn print(&self, side: &str, load: Load) {
+    fn print(&self, side: &str, load: GrowthLoad) {
         let at = |quantile| self.times.value_at_quantile(quantile) as f64 / 1e3;
         println!(
-            "{}: {side}: p50 {:.2} p99 {:.2} p99.9 {:.1} max {:.0} µs; above 1 ms {}, above 5 ms {} ({} of them busy; {:.1} in a million); \
+            "{}: {side}: p50 {:.2} p99 {:.2} p99.9 {:.1} max {:.0} µs; \
+             above 1 ms {}, above 5 ms {} ({} of them busy; {:.1} in a million); \
              busiest {:.0} µs; {} involuntary switches; {:.2} s",
             load.name(),
             at(0.5),
@@ -130,18 +132,18 @@ impl Calls {
     }
 }
 
-fn calls(fs: &impl Posix, load: Load) -> Result<Calls> {
+fn calls(fs: &impl Posix, load: GrowthLoad) -> Result<Calls> {
     let block = [7; BLOCK];
     let flags = OpenFlags::WRITE | OpenFlags::CREATE | OpenFlags::EXCLUSIVE;
     let mut calls = Calls::new()?;
-    if load == Load::Append {
+    if load == GrowthLoad::Append {
         let handle = fs.open("/growing", flags, 0o644)?;
         for _ in 0..APPENDS {
             calls.time(|| fs.append(&handle, &block).map(drop).map_err(Into::into))?;
         }
         fs.close(handle)?;
     } else {
-        let in_one = if load == Load::CreateInOne { FILES } else { IN_ONE };
+        let in_one = if load == GrowthLoad::CreateInOne { FILES } else { IN_ONE };
         for number in 0..FILES {
             let dir = format!("/{:06}", number / in_one);
             if number % in_one == 0 {
@@ -159,12 +161,12 @@ fn calls(fs: &impl Posix, load: Load) -> Result<Calls> {
     Ok(calls)
 }
 
-/// Brings memory in from what hosts virtual machines, and gives it back to this machine.
+/// Brings in memory from the hypervisor, and frees it in this machine.
 fn warm_up() {
     drop(std::hint::black_box(vec![1_u8; WARM_BYTES]));
 }
 
-fn on_volume(path: &Path, load: Load) -> Result<Calls> {
+fn on_volume(path: &Path, load: GrowthLoad) -> Result<Calls> {
     let volume = Volume::create(path, VOLUME_BYTES)?;
     warm_up();
     let calls = calls(&volume.files(Credentials::of_process()), load)?;
@@ -172,21 +174,21 @@ fn on_volume(path: &Path, load: Load) -> Result<Calls> {
     Ok(calls)
 }
 
-fn on_host(path: &Path, load: Load) -> Result<Calls> {
+fn on_host(path: &Path, load: GrowthLoad) -> Result<Calls> {
     std::fs::create_dir(path)?;
     let host = Host::new(path)?;
     warm_up();
     calls(&host, load)
 }
 
-/// Measures in directory `memory` of the host.
+/// Measures in the directory `memory` of the host.
 pub fn measure(memory: &Path) -> Result<Vec<Figure>> {
     let path = memory.join(format!("eyrie-stalls-{}", std::process::id()));
     let mut figures = Vec::new();
-    for load in Load::ALL {
-        let measure = |side: fn(&Path, Load) -> Result<Calls>| {
+    for load in GrowthLoad::ALL {
+        let measure = |side: fn(&Path, GrowthLoad) -> Result<Calls>| {
             let done = side(&path, load);
-            // What is in the way of removing it is told by the next side.
+            // If the directory cannot be removed, the next side fails and says why.
             let _ = std::fs::remove_dir_all(&path);
             done
         };
@@ -215,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn long_calls_are_the_hosts_only_if_tmpfs_has_as_many() {
+    fn slow_calls_are_the_hosts_only_if_tmpfs_has_as_many() {
         let theirs = calls_with(10, 0);
         assert_eq!(calls_with(25, 0).not_the_hosts(&theirs), 0);
         assert_eq!(calls_with(25, 2).not_the_hosts(&theirs), 2, "busy ones never are");

@@ -1,70 +1,74 @@
-//! `explore --faults`.
+//! Explores failures of the host, for `--faults`.
 
 use std::io::Write as _;
+use std::path::Path;
 
 use eyrie_sim::explore::faults::{FaultFailure, FaultReport, Faults, told};
 use eyrie_sim::explore::workload;
 use eyrie_sim::script::Script;
 use serde_json::json;
 
-use super::{Deadline, flags, parsed, started};
-use crate::commands::workloads::TIME;
+use super::arguments::ExploreArgs;
+use super::bounds::{DEFAULT_TIME, Deadline};
+use super::reproduce::flags;
+use super::runs::start_volume;
 use crate::failure::{Failure, Result};
 use crate::output::Output;
-use crate::{arguments, interrupt, text};
+use crate::{input, interrupt, text};
 
 /// Lets every call meet every failure of its host.
-pub(super) fn explore(arguments: &arguments::Explore, output: &mut Output) -> Result<()> {
+pub(super) fn explore(arguments: &ExploreArgs, output: &mut Output) -> Result<()> {
     let only = arguments.fault.as_deref();
-    let start = started(arguments)?;
     let mut faults = Faults::new(only);
     let deadline = match &arguments.script {
-        Some(path) => {
-            let deadline = Deadline::after(arguments.time);
-            let (name, script) = parsed(path)?;
-            let mut goes_on = || deadline.goes_on();
-            let done = faults.calls(&start, &script, &mut goes_on);
-            done.and_then(|after| faults.lifecycle(&after, &mut goes_on))
-                .map_err(|failure| wrong(arguments, &name, &text::path(path), None, &failure))?;
-            deadline
-        }
-        None => {
-            let deadline = Deadline::after(Some(arguments.time.unwrap_or(TIME)));
-            let start = start.after(&workload::setup());
-            let start =
-                start.map_err(|error| Failure::new("no volume", text::size(arguments.size), error))?;
-            faults
-                .lifecycle(&start, &mut || deadline.goes_on())
-                .map_err(|failure| wrong(arguments, "the volume", "calls.txt", None, &failure))?;
-            for script in workload::singles() {
-                let found = faults.calls(&start, &script, &mut || deadline.goes_on());
-                found
-                    .map_err(|failure| wrong(arguments, "one call", "calls.txt", Some(&script), &failure))?;
-            }
-            deadline
-        }
+        Some(path) => explore_script(arguments, path, &mut faults)?,
+        None => explore_built_in(arguments, &mut faults)?,
     };
     let reports: Vec<&FaultReport> = faults.reports().collect();
     interrupt::check("explore")?;
     if let (Some(only), true) = (only, reports.is_empty()) {
-        return Err(Failure::usage(
-            "no such failure",
-            only,
-            "a run with --faults tells those that there are",
-        ));
+        let why = "a run with --faults lists the failures";
+        return Err(Failure::usage("no such failure", only, why));
     }
+    print_reports(&reports, deadline.goes_on(), arguments.json, output)
+}
+
+/// Explores the calls of a script, and the opening and closing of the volume that they leave.
+fn explore_script(arguments: &ExploreArgs, path: &Path, faults: &mut Faults) -> Result<Deadline> {
+    let start = start_volume(arguments)?;
+    let deadline = Deadline::after(arguments.time);
+    let (name, script) = input::script(path)?;
+    let mut goes_on = || deadline.goes_on();
+    let done = faults.calls(&start, &script, &mut goes_on);
+    done.and_then(|after| faults.lifecycle(&after, &mut goes_on))
+        .map_err(|failure| wrong(arguments, &name, &text::path(path), None, &failure))?;
+    Ok(deadline)
+}
+
+/// Explores each built-in call by itself.
+fn explore_built_in(arguments: &ExploreArgs, faults: &mut Faults) -> Result<Deadline> {
+    let start = start_volume(arguments)?;
+    let deadline = Deadline::after(Some(arguments.time.unwrap_or(DEFAULT_TIME)));
+    let start = start.after(&workload::setup());
+    let start = start.map_err(|error| Failure::new("no volume", text::size(arguments.size), error))?;
+    faults
+        .lifecycle(&start, &mut || deadline.goes_on())
+        .map_err(|failure| wrong(arguments, "the volume", "calls.txt", None, &failure))?;
+    for script in workload::singles() {
+        let done = faults.calls(&start, &script, &mut || deadline.goes_on());
+        done.map_err(|failure| wrong(arguments, "one call", "calls.txt", Some(&script), &failure))?;
+    }
+    Ok(deadline)
+}
+
+fn print_reports(reports: &[&FaultReport], complete: bool, json: bool, output: &mut Output) -> Result<()> {
     let injected: u64 = reports.iter().map(|report| report.injected).sum();
-    let complete = deadline.goes_on();
-    if arguments.json {
+    if json {
         return output.json(&json!({ "faults": reports, "injected": injected, "complete": complete }));
     }
     let gave = |report: &FaultReport| {
-        report
-            .results
-            .iter()
-            .map(|(result, count)| format!("{count} {result}"))
-            .collect::<Vec<_>>()
-            .join(", ")
+        let results = report.results.iter().map(|(result, count)| format!("{count} {result}"));
+        results.collect::<Vec<_>>().join(", ")
     };
     let rows: Vec<_> = reports.iter().map(|report| (report, gave(report))).collect();
     let title = "THE CALLS GAVE";
@@ -82,9 +86,9 @@ pub(super) fn explore(arguments: &arguments::Explore, output: &mut Output) -> Re
     Ok(writeln!(output, "{failures} at {}: {end}", text::counted(reports.len() as u64, "site", "sites"))?)
 }
 
-/// Tells what is wrong after a failure, and how to see it again.
+/// The failure of an exploration, with the command that shows it again.
 fn wrong(
-    arguments: &arguments::Explore,
+    arguments: &ExploreArgs,
     name: &str,
     path: &str,
     script: Option<&Script>,

@@ -1,4 +1,4 @@
-//! `explore --mutants`.
+//! Breaks the rules of crash safety one by one, for `--mutants`: some exploration must notice each.
 
 use std::io::{self, Write as _};
 use std::os::unix::process::ExitStatusExt as _;
@@ -11,36 +11,38 @@ use eyrie_sim::explore::mutants::{NO_RULE, SafetyRule, control, hunt};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
+use super::arguments::ExploreArgs;
 use crate::failure::{Doing, Failure, Result};
+use crate::interrupt;
 use crate::output::Output;
-use crate::{arguments, interrupt};
 
-/// Time of a processor for one mutant, if nobody says.
+/// Processor time for one mutant, unless the user gives one.
 const TIME: Duration = Duration::from_secs(60);
-/// A process hangs that has used this many times its time, and [`SLACK`], of a processor: it looks at its clock between images only.
+/// A process that has used this many times its processor time, and [`SLACK`], hangs. The factor is large
+/// because a process checks its time between images only.
 const PATIENCE: u32 = 3;
 const SLACK: Duration = Duration::from_secs(30);
-/// A process hangs, too, that has used no processor for so long.
+/// A process that has used no processor time for so long hangs, too.
 const STILL: Duration = Duration::from_secs(60);
-/// The first word of the line on standard error of a process that panicked.
+/// The first word on standard error of a process that panicked.
 const PANICKED: &str = "panicked:";
-/// Processes at a time.
+/// Processes that run at once.
 const AT_ONCE: usize = 2;
 
 fn rule(id: &str) -> Result<SafetyRule> {
     SafetyRule::of_id(id).ok_or_else(|| Failure::usage("no such rule", id, "docs/rules.md lists them"))
 }
 
-/// Seconds that this process has had of a processor.
+/// Processor time of this process, in seconds.
 fn processor_seconds() -> f64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
-/// Breaks a rule in this process, or none.
-pub(super) fn explore_one(id: &str, arguments: &arguments::Explore, output: &mut Output) -> Result<()> {
+/// Explores in this process with one rule broken, or none.
+pub(super) fn explore_one(id: &str, arguments: &ExploreArgs, output: &mut Output) -> Result<()> {
     let rule = if id == NO_RULE { None } else { Some(rule(id)?) };
-    // The report has every panic that is caught. One line shows that there was one, should the process die of it.
+    // The report has every panic that is caught. This line shows the first one if the process dies of it.
     let first = Once::new();
     std::panic::set_hook(Box::new(move |panic| first.call_once(|| eprintln!("{PANICKED} {panic}"))));
     let most = arguments.time.unwrap_or(TIME).as_secs_f64();
@@ -51,20 +53,21 @@ pub(super) fn explore_one(id: &str, arguments: &arguments::Explore, output: &mut
     output.json(&value)
 }
 
-/// Time that a process has had of a processor, according to its line in `/proc/PID/stat`.
+/// Processor time of a process, from its line in `/proc/PID/stat`.
 fn processor_time(stat: &str) -> Option<Duration> {
-    // The name in parentheses may hold anything; the fields after it begin with the third.
+    // The name in parentheses may contain anything, so the fields are counted from its end. The first one
+    // there is the third.
     let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace();
     let user: u64 = fields.nth(14 - 3)?.parse().ok()?;
     let system: u64 = fields.next()?.parse().ok()?;
     Some(Duration::from_secs_f64((user + system) as f64 / rustix::param::clock_ticks_per_second() as f64))
 }
 
-/// A process in which a rule is broken, or none.
+/// A process that explores with one rule broken, or none.
 struct Hunted {
     name: &'static str,
     process: Child,
-    /// Its time of a processor when it was last looked at, and since when that has not changed.
+    /// The processor time at the last look, and the time since when it has not changed.
     used: Duration,
     since: Instant,
 }
@@ -80,7 +83,7 @@ impl Hunted {
         Ok(Hunted { name, process, used: Duration::ZERO, since: Instant::now() })
     }
 
-    /// A report without the process's own.
+    /// A report for a process that printed none.
     fn value(&self, key: &str, found: Value) -> Value {
         let seconds = self.used.as_secs_f64();
         let mut value =
@@ -99,7 +102,7 @@ impl Hunted {
         Ok(used > time * PATIENCE + SLACK || self.since.elapsed() > STILL)
     }
 
-    /// Its report, when its process has ended or must.
+    /// The report, once the process has ended or is killed because it hangs.
     fn end(&mut self, time: Duration) -> io::Result<Option<Value>> {
         let caught = |what: String| json!({ "medium": "-", "kind": "-", "script": 0, "what": what });
         if self.process.try_wait()?.is_none() {
@@ -126,19 +129,20 @@ impl Hunted {
     }
 }
 
-/// True if a process without a report died of what it did: it panicked, or broke its own memory. Another signal came from outside.
+/// True if a process without a report died by its own fault: it panicked, or broke its own memory. Any other
+/// signal came from outside.
 fn is_death(status: ExitStatus, errors: &str) -> bool {
     let own = [Signal::SEGV, Signal::BUS, Signal::ABORT, Signal::ILL, Signal::FPE].map(Signal::as_raw);
     let panicked = errors.contains(PANICKED) || errors.contains("panicked at");
     status.signal().map_or(panicked, |signal| own.contains(&signal))
 }
 
-/// Explores without a broken rule: nothing may be caught, or no mutant can be judged.
+/// Explores without a broken rule. If something is caught then, no mutant can be judged.
 fn explore_none(time: Duration) -> Result<()> {
     let mut control = Hunted::start(NO_RULE, time)?;
     let value = loop {
         if interrupt::requested() {
-            // The check after it ends this process.
+            // The check below ends this process.
             let _ = control.process.kill();
         }
         interrupt::check("explore")?;
@@ -173,8 +177,8 @@ fn row(value: &Value) -> String {
     format!("{rule:<42} {medium:<6} {kind:<30} {images:>8} {seconds:>8.1}  {what}")
 }
 
-/// Breaks each rule in a process of its own, after one in which none is broken.
-pub(super) fn explore(arguments: &arguments::Explore, output: &mut Output) -> Result<()> {
+/// Explores with each rule broken in turn, in a process each, after one with no rule broken.
+pub(super) fn explore(arguments: &ExploreArgs, output: &mut Output) -> Result<()> {
     let time = arguments.time.unwrap_or(TIME);
     let only = arguments.only.iter().map(|id| rule(id)).collect::<Result<Vec<_>>>()?;
     let mut waiting: Vec<SafetyRule> =
@@ -217,7 +221,7 @@ pub(super) fn explore(arguments: &arguments::Explore, output: &mut Output) -> Re
     report(arguments, &found, output)
 }
 
-fn report(arguments: &arguments::Explore, found: &[Value], output: &mut Output) -> Result<()> {
+fn report(arguments: &ExploreArgs, found: &[Value], output: &mut Output) -> Result<()> {
     let failed = found.iter().filter(|value| value["failed"].is_string()).count();
     let caught = found.iter().filter(|value| !value["caught"].is_null()).count();
     let missed = found.len() - caught - failed;
@@ -248,17 +252,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_deaths_of_its_own_making_count_as_caught() {
+    fn only_deaths_by_own_fault_count_as_caught() {
         let exited = |status: i32| ExitStatus::from_raw(status << 8);
-        assert!(is_death(exited(101), "panicked: at src/redo.rs:1"));
+        assert!(is_death(exited(101), "panicked: at redo.rs:1"));
         assert!(!is_death(exited(1), "eyrie: cannot write: standard output"));
         assert!(!is_death(exited(127), ""));
         assert!(is_death(ExitStatus::from_raw(Signal::SEGV.as_raw()), ""));
-        assert!(!is_death(ExitStatus::from_raw(Signal::KILL.as_raw()), "panicked: at src/redo.rs:1"));
+        assert!(!is_death(ExitStatus::from_raw(Signal::KILL.as_raw()), "panicked: at redo.rs:1"));
     }
 
     #[test]
-    fn time_of_a_processor_is_read() {
+    fn processor_time_is_parsed() {
         let line = "12 (a) b (c) R 1 12 12 0 -1 4194304 100 0 0 0 300 50 0 0 20 0 1 0 1 1 1";
         let ticks = rustix::param::clock_ticks_per_second() as f64;
         assert_eq!(processor_time(line), Some(Duration::from_secs_f64(350.0 / ticks)));

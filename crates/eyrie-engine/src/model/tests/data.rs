@@ -62,7 +62,7 @@ fn nothing_lies_past_the_largest_size() {
 }
 
 #[test]
-fn set_size_cuts_and_extends_and_always_sets_the_times() {
+fn set_size_truncates_extends_and_sets_times() {
     let f = Fixture::new();
     let x = f.file(f.root, "x");
     f.write(x, 0, b"abcdef", at(2)).unwrap();
@@ -113,7 +113,7 @@ fn a_sparse_file_seeks_from_data_to_hole() {
 }
 
 #[test]
-fn a_change_of_bytes_takes_set_id_bits_unless_it_fails() {
+fn write_clears_set_id_bits_unless_it_fails() {
     let f = Fixture::new();
     let id = f.file(f.root, "file");
     let mode = |mode| {

@@ -4,7 +4,7 @@ use super::*;
 use crate::AttributeChange;
 
 #[test]
-fn a_directory_counts_its_entries_and_subdirectories() {
+fn directory_counts_entries_and_subdirectories() {
     let f = Fixture::new();
     assert_eq!((f.attributes(f.root).links, f.attributes(f.root).size), (2, 0));
     let a = f.dir(f.root, "a");
@@ -31,7 +31,7 @@ fn only_empty_directories_are_removed() {
 }
 
 #[test]
-fn remove_directory_refuses_what_is_none() {
+fn remove_directory_refuses_other_kinds() {
     let f = Fixture::new();
     f.file(f.root, "x");
     f.create(f.root, "l", Kind::Symlink);
@@ -40,7 +40,7 @@ fn remove_directory_refuses_what_is_none() {
 }
 
 #[test]
-fn a_removed_directory_that_is_open_stays_empty() {
+fn removed_open_directory_stays_empty() {
     let f = Fixture::new();
     let d = f.dir(f.root, "d");
     let x = f.file(f.root, "x");
@@ -62,7 +62,7 @@ fn a_removed_directory_that_is_open_stays_empty() {
 }
 
 #[test]
-fn a_listing_shows_what_is_there_throughout_exactly_once() {
+fn listing_shows_lasting_entries_once() {
     let f = Fixture::new();
     for name in ["a", "b", "c", "d", "e"] {
         f.file(f.root, name);
@@ -83,7 +83,7 @@ fn a_listing_shows_what_is_there_throughout_exactly_once() {
         if !shown {
             break;
         }
-        // An entry that is replaced or exchanged was there throughout, too.
+        // A replaced or exchanged entry existed throughout, too.
         match seen.len() {
             1 => drop(f.rename((f.root, "other"), (f.root, "c"), RenameMode::Replace, at(2)).unwrap()),
             2 => drop(f.rename((f.root, "a"), (f.root, "e"), RenameMode::Exchange, at(2)).unwrap()),
@@ -109,7 +109,7 @@ fn a_listing_may_call_the_model() {
 }
 
 #[test]
-fn set_attributes_sets_what_it_names_and_the_change_time() {
+fn set_attributes_sets_named_ones_and_change_time() {
     let f = Fixture::new();
     let id = f.file(f.root, "x");
     let before = f.attributes(id);

@@ -118,7 +118,7 @@ fn a_batch_that_fails_does_none_of_its_parts() {
 }
 
 #[test]
-fn a_batch_is_of_puts_and_erases_of_one_directory_each_key_once() {
+fn batch_takes_puts_and_erases_of_distinct_keys() {
     let f = Fixture::new();
     let d = f.dir(f.root, "d");
     let twice = [f.put_op(b"k", b"1"), f.erase_op(b"k")];

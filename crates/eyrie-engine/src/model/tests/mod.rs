@@ -13,14 +13,14 @@ use crate::{
 };
 
 const OWNER: Owner = Owner { mode: 0o755, uid: 1000, gid: 100 };
-/// When the fixtures are made. Tests act at later times.
+/// The time at which the fixtures are created. Tests act at later times.
 const START: Time = at(1);
 
 const fn at(seconds: i64) -> Time {
     Time::new(seconds, 5)
 }
 
-/// A model with shorthands; fixtures are made at [`START`].
+/// A model with short methods. Its fixtures are created at [`START`].
 struct Fixture {
     model: Model,
     root: ObjectId,
@@ -129,7 +129,7 @@ impl Fixture {
     }
 }
 
-/// Asserts that a call fails, and how.
+/// Asserts that a call fails with this error.
 macro_rules! assert_refused {
     ($result:expr, $error:pat) => {
         match $result {

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn a_created_object_has_its_attributes_and_touches_its_directory() {
+fn create_sets_attributes_and_touches_directory() {
     let f = Fixture::new();
     let id = f.try_create(f.root, b"x", Kind::File, Content::Bytes(b"hello"), at(7)).unwrap();
     let attributes = f.attributes(id);
@@ -70,7 +70,7 @@ fn kinds_start_with_their_own_content_only() {
 }
 
 #[test]
-fn an_id_in_use_or_a_mode_beyond_twelve_bits_is_refused() {
+fn create_refuses_used_id_and_large_mode() {
     let f = Fixture::new();
     let id = f.file(f.root, "x");
     let create = |id, mode| {
@@ -100,7 +100,7 @@ fn a_link_is_another_name_for_the_same_object() {
 }
 
 #[test]
-fn directories_and_objects_without_names_get_no_link() {
+fn link_refuses_directories_and_nameless_objects() {
     let f = Fixture::new();
     let dir = f.dir(f.root, "d");
     assert_refused!(f.link(f.root, "e", dir, at(2)), Error::NotPermitted);
@@ -113,7 +113,7 @@ fn directories_and_objects_without_names_get_no_link() {
 }
 
 #[test]
-fn unlink_takes_one_name_and_the_last_takes_the_object() {
+fn unlink_of_last_name_removes_object() {
     let f = Fixture::new();
     let id = f.file(f.root, "x");
     f.link(f.root, "y", id, START).unwrap();

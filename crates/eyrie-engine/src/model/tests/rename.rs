@@ -4,7 +4,7 @@ use super::RenameMode::{Exchange, NoReplace, Replace};
 use super::*;
 
 #[test]
-fn a_renamed_entry_moves_and_touches_both_directories_and_itself() {
+fn rename_moves_entry_and_touches_all_three() {
     let f = Fixture::new();
     let (a, b) = (f.dir(f.root, "a"), f.dir(f.root, "b"));
     let x = f.file(a, "x");
@@ -57,7 +57,7 @@ fn kinds_replace_their_like_only() {
 }
 
 #[test]
-fn a_moved_directory_has_a_new_parent_which_counts_it() {
+fn moved_directory_counts_in_new_parent() {
     let f = Fixture::new();
     let (a, b) = (f.dir(f.root, "a"), f.dir(f.root, "b"));
     let d = f.dir(a, "d");
@@ -127,7 +127,7 @@ fn exchange_swaps_any_two_kinds() {
 }
 
 #[test]
-fn exchange_within_one_directory_keeps_its_counts() {
+fn exchange_in_one_directory_keeps_counts() {
     let f = Fixture::new();
     let (x, d) = (f.file(f.root, "x"), f.dir(f.root, "d"));
     f.rename((f.root, "x"), (f.root, "d"), Exchange, at(3)).unwrap();

@@ -30,7 +30,7 @@ impl Fixture {
 }
 
 #[test]
-fn extended_attributes_are_a_map_of_any_object_and_change_its_change_time() {
+fn xattrs_are_a_map_and_set_change_time() {
     let f = Fixture::new();
     let set = XattrMode::Set;
     for id in [f.root, f.file(f.root, "f"), f.create(f.root, "s", Kind::Symlink)] {
@@ -51,7 +51,7 @@ fn extended_attributes_are_a_map_of_any_object_and_change_its_change_time() {
 }
 
 #[test]
-fn extended_attributes_stay_with_their_object() {
+fn xattrs_stay_with_their_object() {
     let f = Fixture::new();
     let id = f.file(f.root, "f");
     f.set_xattr(id, b"a", b"1", XattrMode::Set, at(2)).unwrap();
@@ -68,7 +68,7 @@ fn extended_attributes_stay_with_their_object() {
 }
 
 #[test]
-fn extended_attributes_that_cannot_be_are_refused_and_nothing_changes() {
+fn refused_xattr_changes_nothing() {
     let f = Fixture::new();
     let id = f.file(f.root, "f");
     let large = vec![1; XATTR_SIZE_MAX + 1];

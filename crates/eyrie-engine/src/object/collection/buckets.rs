@@ -1,4 +1,4 @@
-//! Bytes of a collection's table, and how hashes find their bucket and buckets their place.
+//! Bytes of a collection's table, the mapping of hashes to buckets, and the places of buckets.
 //!
 //! `docs/format.md` is the description; this module is its executable form.
 
@@ -8,24 +8,27 @@ use eyrie_medium::Addr;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::layout::PAGE_BYTES;
-use crate::object::pointer::{Class, Pointer};
+use crate::extent::Class;
+use crate::object::pointer::Pointer;
 
 /// Bytes before the segment pointers of a table.
-pub const TABLE_HEAD: u64 = size_of::<TableHead>() as u64;
+pub(crate) const TABLE_HEAD: u64 = size_of::<TableHead>() as u64;
 /// Bytes of a new collection's table.
-pub const FIRST_TABLE_BYTES: u64 = 128;
-/// Segments stop doubling here: log2 of the buckets of the largest.
+pub(crate) const FIRST_TABLE_BYTES: u64 = 128;
+/// log2 of the buckets of the largest segment. An extent of 64 MiB holds no more, so segments stop doubling
+/// here.
 const MAX_STEP_LOG2: u32 = (Class::MAX_BYTES / PAGE_BYTES).ilog2();
-/// First bucket of the flat segments, and its segment.
+/// First bucket of the segments of equal size.
 const FLAT_BUCKET: u64 = 1 << (MAX_STEP_LOG2 + 3);
+/// The segment of that bucket.
 const FLAT_SEGMENT: u64 = 4 * (MAX_STEP_LOG2 as u64 + 2);
 /// More buckets than any table holds: a table of 64 MiB has 8 Mi pointers to 32 Ki buckets each.
 const MAX_BUCKETS: u64 = 1 << 40;
 
-/// The start of a table; segment pointers follow.
+/// The start of a table. Segment pointers follow.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable)]
 #[repr(C)]
-pub struct TableHead {
+pub(crate) struct TableHead {
     /// Number of [`Buckets`].
     pub buckets: u64,
     /// Zero.
@@ -34,17 +37,17 @@ pub struct TableHead {
 
 const _: () = assert!(size_of::<TableHead>() == 64 && offset_of!(TableHead, buckets) == 0);
 
-/// The number of buckets, at least 1: how hashes find their bucket.
+/// The number of buckets, at least 1. It decides the bucket of a hash.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Buckets(u64);
 
 impl Buckets {
-    /// `count` buckets, if a collection can have so many.
+    /// `count` buckets; `None` if no collection can have so many.
     pub const fn new(count: u64) -> Option<Buckets> {
         if count >= 1 && count <= MAX_BUCKETS { Some(Buckets(count)) } else { None }
     }
 
-    /// How many.
+    /// The number.
     pub const fn count(self) -> u64 {
         self.0
     }
@@ -57,7 +60,7 @@ impl Buckets {
         if bucket < self.0 { bucket } else { bucket & (low - 1) }
     }
 
-    /// How many low bits the hashes of a bucket share.
+    /// Number of low bits that the hashes of a bucket share.
     #[inline]
     pub const fn level(self, bucket: u64) -> u32 {
         let low = 1_u64 << self.0.ilog2();
@@ -65,12 +68,12 @@ impl Buckets {
     }
 
     /// The bucket that is split next. The new bucket is number [`Buckets::count`].
-    pub const fn next_split(self) -> u64 {
+    pub(crate) const fn next_split(self) -> u64 {
         self.0 - (1 << self.0.ilog2())
     }
 }
 
-/// Where a bucket's first page is: its segment, its number in it, and how many buckets the segment has.
+/// The place of a bucket's first page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BucketPlace {
     /// Index in the table.
@@ -82,7 +85,8 @@ pub struct BucketPlace {
 }
 
 impl BucketPlace {
-    /// The place of a bucket: four segments a doubling, then segments of 64 MiB.
+    /// The place of a bucket: four segments for each doubling, then segments of 64 MiB. From four
+    /// buckets on, a new segment adds at most a quarter to the room of the collection.
     #[inline]
     pub const fn of(bucket: u64) -> BucketPlace {
         if bucket < 4 {
@@ -99,8 +103,8 @@ impl BucketPlace {
         BucketPlace { segment, index: bucket & ((1 << shift) - 1), step: 1 << shift }
     }
 
-    /// Buckets of a segment.
-    pub const fn buckets_of(segment: u64) -> u64 {
+    /// Number of buckets in a segment.
+    pub(crate) const fn buckets_of(segment: u64) -> u64 {
         match segment {
             0..4 => 1,
             4..FLAT_SEGMENT => 1 << (segment / 4 - 1),
@@ -114,12 +118,12 @@ pub const fn table_slots(bytes: u64) -> u64 {
     (bytes - TABLE_HEAD) / 8
 }
 
-/// Where the pointer to a segment is in the table at `table`.
+/// Address of the pointer to a segment in the table at `table`.
 pub const fn segment_slot(table: Addr, segment: u64) -> Addr {
     table.add(TABLE_HEAD + segment * 8)
 }
 
-/// Whether a pointer to a table, a segment or a page has the bits that it should.
+/// True if a pointer to a table, a segment or a page has no bits set besides class and address.
 pub const fn is_plain(pointer: Pointer) -> bool {
     pointer.raw() & 63 == 0
 }
@@ -136,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn segments_hold_their_buckets_one_after_another() {
+    fn segments_hold_consecutive_buckets() {
         let mut expected = BucketPlace { segment: 0, index: 0, step: 1 };
         for bucket in 0..(1 << 19) {
             let place = BucketPlace::of(bucket);
@@ -154,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bucket_holds_the_hashes_that_share_its_low_bits() {
+    fn bucket_holds_hashes_with_its_low_bits() {
         for count in 1..70 {
             let buckets = Buckets::new(count).expect("few");
             for hash in 0..512_u64 {

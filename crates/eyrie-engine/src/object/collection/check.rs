@@ -1,4 +1,4 @@
-//! Going over a whole collection: for recovery, for `check`, and to free a removed directory.
+//! Walking a whole collection: for recovery, for `check`, and to free a removed directory.
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -7,22 +7,22 @@ use eyrie_medium::Addr;
 use eyrie_medium::epoch::pin;
 use eyrie_medium::rules::{SafetyRule, broken};
 
-use super::Collection;
 use super::buckets::{BucketPlace, Buckets};
 use super::layout::{
-    Commit, INVENTORY, Inventory, LINK, PAGE_UNITS, Stamp, Tags, home, index_of, line_of, stamp_at, tag,
+    Commit, INVENTORY, Inventory, LINK, PAGE_UNITS, PageStamp, Tags, home, index_of, line_of, stamp_at, tag,
     tags_at,
 };
 use super::read::for_each_page;
-use super::table::{Chain, Entry, Table, bits, load, read_slot, read_value};
-use crate::object::pointer::Extent;
+use super::table::{Chain, Collection, StoredEntry, Table, bits, load, read_slot, read_value};
+use crate::extent::Extent;
 use crate::{Error, ObjectId, Result, Time};
 
 /// The page and the slot of an entry.
-type Place = (Addr, u32);
+type EntryPlace = (Addr, u32);
 
 impl Collection<'_> {
-    /// Shows every extent of the collection once: the table, the segments, the further pages of buckets.
+    /// Calls `visit` with every extent of the collection once: the table, the segments, and the further
+    /// pages of buckets.
     ///
     /// Nobody changes the collection meanwhile.
     ///
@@ -51,19 +51,20 @@ impl Collection<'_> {
     ///
     /// # Errors
     /// `Corrupt`, `Fault`.
-    pub fn bucket_count(&self) -> Result<u64> {
+    pub(crate) fn bucket_count(&self) -> Result<u64> {
         Ok(Table::open(self.volume.medium(), self.root)?.all_buckets()?.count())
     }
 
-    /// Shows every entry of some buckets once, after every check that there is: names hash as stored, no bucket has a
-    /// name twice, records overlap neither each other nor the gap, tags and kinds agree with the entries, and look-ups
-    /// find the lines that those are in. Each bucket is read under a pin of its own.
+    /// Calls `visit` with every entry of some buckets once, after all checks: names match their stored
+    /// hashes, no bucket has a name twice, records overlap neither each other nor the gap, tags and kinds
+    /// agree with the entries, and the spilled bits lead look-ups to every line with entries. Each bucket
+    /// is read under a pin of its own.
     ///
     /// Nobody changes the collection meanwhile.
     ///
     /// # Errors
     /// `Corrupt`, `Fault`, and those of `visit`.
-    pub fn visit_entries(
+    pub(crate) fn visit_entries(
         &self,
         buckets: Range<u64>,
         visit: &mut dyn FnMut(&[u8], ObjectId) -> Result<()>,
@@ -84,20 +85,21 @@ impl Collection<'_> {
         Ok(())
     }
 
-    /// Checks the times of the pages of some buckets. Recovery does without: nothing that it finds depends on them.
+    /// Checks the times of the pages of some buckets. Recovery skips this, because no result of it depends
+    /// on the times.
     ///
     /// # Errors
     /// `Corrupt`, `Fault`.
-    pub fn check_stamps(&self, buckets: Range<u64>) -> Result<()> {
+    pub(crate) fn check_stamps(&self, buckets: Range<u64>) -> Result<()> {
         let table = Table::open(self.volume.medium(), self.root)?;
         for bucket in buckets {
             let _pin = pin();
             for_each_page(&table, bucket, |page| {
                 let commit = Commit::from_raw(load(table.medium, page)?);
-                let stamp: Stamp = read_value(table.medium, stamp_at(page, commit.selector()))?;
+                let stamp: PageStamp = read_value(table.medium, stamp_at(page, commit.selector()))?;
                 match stamp.time() {
                     Some(time) if time.nanoseconds >= Time::NANOSECONDS => {
-                        Err(Error::corrupt(page, "stamp with a second of nanoseconds or more"))
+                        Err(Error::corrupt(page, "stamp with a billion nanoseconds or more"))
                     }
                     _ => Ok(()),
                 }
@@ -111,15 +113,16 @@ impl Collection<'_> {
         table: &Table<'_>,
         page: Addr,
         (buckets, bucket): (Buckets, u64),
-        visit: &mut dyn FnMut(&Entry, Place) -> Result<()>,
+        visit: &mut dyn FnMut(&StoredEntry, EntryPlace) -> Result<()>,
     ) -> Result<()> {
         let medium = table.medium;
         let commit = Commit::from_raw(load(medium, page)?);
+        // A page gets its new level only after the number of buckets was published.
         if commit.level() > buckets.level(bucket) {
-            return Err(Error::corrupt(page, "bucket page of a later time"));
+            return Err(Error::corrupt(page, "level of a bucket page is too high"));
         }
         if commit.is_impossible() {
-            return Err(Error::corrupt(page, "entry where there is no slot"));
+            return Err(Error::corrupt(page, "live bit without a slot"));
         }
         let tags = |line| load(medium, tags_at(page, line)).map(Tags::from_raw);
         let inventory = Inventory::from_raw(load(medium, page.add(INVENTORY))?);
@@ -128,15 +131,16 @@ impl Collection<'_> {
             return Err(Error::corrupt(page, "gap outside its bucket page"));
         }
         let mut used = [false; PAGE_UNITS as usize];
+        // The gap counts as used, so that a record that overlaps it is found.
         used[gap.start as usize..gap.end as usize].fill(true);
         for slot in bits(commit.live()) {
             let (place, units) = read_slot(medium, page, slot)?;
             let memory = &mut used[place.unit() as usize..][..units as usize];
             if memory.contains(&true) {
-                return Err(Error::corrupt(page, "records overlap, or a gap"));
+                return Err(Error::corrupt(page, "record overlaps another one or the gap"));
             }
             memory.fill(true);
-            let entry = Entry::read(medium, page, slot)?;
+            let entry = StoredEntry::read(medium, page, slot)?;
             if self.hash(entry.name()) != entry.hash {
                 return Err(Error::corrupt(page, "wrong hash of a name"));
             }
@@ -149,12 +153,13 @@ impl Collection<'_> {
             if !belongs(entry.hash, commit, bucket) {
                 return Err(Error::corrupt(page, "entry in a bucket that is not its own"));
             }
+            // An unfinished split left the entry behind. It counts in its new bucket.
             if buckets.of(entry.hash) != bucket {
                 continue;
             }
             let (line, home) = (line_of(slot), home(entry.hash));
             if line != home && tags(home)?.spilled() >> line & 1 == 0 {
-                return Err(Error::corrupt(page, "entry outside its line, which does not say so"));
+                return Err(Error::corrupt(page, "spilled entry without its spilled bit"));
             }
             visit(&entry, (page, slot))?;
         }
@@ -162,19 +167,21 @@ impl Collection<'_> {
     }
 }
 
-/// Whether an entry may be in a page of `bucket` at all: the level says how many bits they share.
+/// True if an entry may be in a page of `bucket` at all. The level is the number of hash bits that must
+/// agree.
 pub(super) fn belongs(hash: u64, commit: Commit, bucket: u64) -> bool {
     let mask = (1_u64 << commit.level()) - 1;
     hash & mask == bucket & mask
 }
 
-/// Refuses entries with the same name among those of a bucket, each with its hash and its place; takes them all.
-fn refuse_twins(table: &Table<'_>, seen: &mut Vec<(u64, Place)>) -> Result<()> {
+/// Refuses entries with the same name in a bucket. `seen` has the hash and the place of each entry, and is
+/// emptied.
+fn refuse_twins(table: &Table<'_>, seen: &mut Vec<(u64, EntryPlace)>) -> Result<()> {
     seen.sort_unstable_by_key(|(hash, _)| *hash);
     for same in seen.chunk_by(|a, b| a.0 == b.0).filter(|same| same.len() > 1) {
         let mut names = HashSet::new();
         for &(_, (page, slot)) in same {
-            if !names.insert(Entry::read(table.medium, page, slot)?.name().to_vec()) {
+            if !names.insert(StoredEntry::read(table.medium, page, slot)?.name().to_vec()) {
                 return Err(Error::corrupt(page, "name twice in a directory"));
             }
         }
@@ -183,7 +190,7 @@ fn refuse_twins(table: &Table<'_>, seen: &mut Vec<(u64, Place)>) -> Result<()> {
     Ok(())
 }
 
-/// Calls `visit` with each segment that the table points to, those after the last bucket included.
+/// Calls `visit` with each segment of the table, including segments after the last bucket.
 fn for_each_segment(table: &Table<'_>, mut visit: impl FnMut(Extent) -> Result<()>) -> Result<()> {
     for segment in 0..table.slots() {
         let step = BucketPlace::buckets_of(segment);

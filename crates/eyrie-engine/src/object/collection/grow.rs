@@ -1,38 +1,39 @@
 //! Growth by linear hashing, one bucket at a time.
 //!
-//! A split is three transactions of one publish each: the pointer to the new bucket's segment, if it is the first
-//! there; the number of buckets, with the new bucket's pages written before; the old bucket's commit words without the
-//! entries that moved. Safe when power fails between them: a segment that no bucket is in yet is used by the next
-//! split, and entries that have moved no longer count where they were.
+//! A split is a chain of transactions of one publish each. The first publishes the pointer to the new
+//! bucket's segment, if the bucket is the first in its segment. The second publishes the number of buckets;
+//! the pages of the new bucket are written before. Then one transaction for each page of the old bucket
+//! publishes its commit word without the moved entries. Safe when power fails between them: the next split
+//! uses a segment without buckets, and moved entries no longer count in the old bucket.
 
 use eyrie_medium::rules::{SafetyRule, broken};
 use eyrie_medium::{Addr, Fault};
 use smallvec::{SmallVec, smallvec};
 
 use super::buckets::{BucketPlace, Buckets, segment_slot, table_slots};
-use super::hash;
 use super::layout::{
-    CAPACITY, Commit, LINES, PAGE_BYTES, Record, Stamp, Tags, home, line_of, page_extent, tags_at,
+    CAPACITY, Commit, LINES, NameRecord, PAGE_BYTES, PageStamp, Tags, home, line_of, page_extent, tags_at,
 };
+use super::page::{CROWDED, PageDraft, PageImage};
 use super::read::for_each_page;
-use super::table::{Entry, Table, bits, load, read_slot, record_at};
-use super::update::{Draft, PageImage};
-use crate::object::pointer::{Class, Pointer};
+use super::table::{StoredEntry, Table, bits, hash, load, read_slot, record_at};
+use crate::extent::Class;
+use crate::object::pointer::Pointer;
 use crate::transaction::Transaction;
 use crate::volume::Volume;
 use crate::{Error, Result};
 
-/// A page with so many entries calls for growth,
-pub(super) const CROWDED: u32 = 21;
-/// if the bucket to be split has as many as this: names that come and go shall not make a collection grow for ever.
+/// Entries that the bucket to be split must have before a crowded page elsewhere causes a split. Without
+/// this limit, names that come and go would make a collection grow for ever.
 const WORTH_SPLITTING: u32 = CAPACITY / 4;
 
-/// Makes it likely that a name (1 to 255 bytes) can be inserted without a further page for its bucket: splits a bucket
-/// when the collection has filled up. Called under the directory's lock, before the transaction of the insert is begun.
+/// Splits the next bucket if the page of a name (1 to 255 bytes) is full or crowded, so that inserts rarely
+/// need a further page for a bucket. Runs under the directory's lock, before the transaction of the insert
+/// begins.
 ///
-/// When the table itself must be larger, `publish` gets the transaction and the new root, and adds to it what
-/// publishes the root. Returns the root that is in force if anything was changed, and `None` if every entry is where it
-/// was. Without space to grow, everything stays as it is.
+/// If the table must become larger, `publish` gets the transaction and the new root, and adds the publish
+/// of the root to it. Returns the present root if the collection tried to grow, else `None`. Without space to
+/// grow the split is left out, and the collection stays sound.
 ///
 /// # Errors
 /// `Corrupt`, `Fault`, and those of `publish`.
@@ -44,27 +45,37 @@ pub fn make_room<'v>(
 ) -> Result<Option<Pointer>> {
     let table = Table::open(volume.medium(), root)?;
     let buckets = table.buckets()?;
-    let record = Record { hash: hash(volume.hash_seed(), name), name };
+    let record = NameRecord { hash: hash(volume.hash_seed(), name), name };
     let bucket = buckets.of(record.hash);
     let page = table.page(bucket)?;
     let commit = Commit::from_raw(load(volume.medium(), page)?);
+    // A crash may have come before the third part of an earlier split. Clear the moved entries now, because
+    // they take room.
     if commit.level() != buckets.level(bucket) {
-        sweep(volume, &table, buckets, bucket)?;
+        clear_moved_entries(volume, &table, buckets, bucket)?;
     }
     if !calls_for_growth(&table, buckets, page, &record)? {
         return Ok(None);
     }
     let mut root = root;
-    let grown = widen(volume, &mut root, publish).and_then(|()| split(volume, root));
+    let grown = widen_table(volume, &mut root, publish).and_then(|()| split_next_bucket(volume, root));
     match grown {
+        // Growth is only an optimisation: without room for it, the insert adds a further page to the
+        // bucket.
         Ok(()) | Err(Error::NoSpace | Error::TooLarge | Error::Fault(Fault::HostFull)) => Ok(Some(root)),
         Err(error) => Err(error),
     }
 }
 
-/// Whether the page that an entry goes to is full, or crowded while the bucket to be split is not almost empty.
-fn calls_for_growth(table: &Table<'_>, buckets: Buckets, page: Addr, record: &Record<'_>) -> Result<bool> {
-    let draft = Draft::stored(table.medium, page)?;
+/// True if the page of an entry is full, or if it is crowded and the bucket to be split is not almost
+/// empty.
+fn calls_for_growth(
+    table: &Table<'_>,
+    buckets: Buckets,
+    page: Addr,
+    record: &NameRecord<'_>,
+) -> Result<bool> {
+    let draft = PageDraft::stored(table.medium, page)?;
     if draft.live().count_ones() >= CROWDED {
         let next = load(table.medium, table.page(buckets.next_split())?)?;
         if Commit::from_raw(next).live().count_ones() >= WORTH_SPLITTING {
@@ -74,8 +85,8 @@ fn calls_for_growth(table: &Table<'_>, buckets: Buckets, page: Addr, record: &Re
     Ok(draft.room(record)?.is_none())
 }
 
-/// Replaces the table by a larger one when the next bucket's segment has no place in it.
-fn widen<'v>(
+/// Replaces the table by a larger one if the next bucket's segment has no slot in it.
+fn widen_table<'v>(
     volume: &'v Volume,
     root: &mut Pointer,
     publish: impl FnOnce(&mut Transaction<'v>, Pointer) -> Result<()>,
@@ -102,21 +113,22 @@ fn widen<'v>(
     Ok(())
 }
 
-/// Splits the bucket whose turn it is. The table has place for the new bucket's segment.
-fn split(volume: &Volume, root: Pointer) -> Result<()> {
+/// Splits the next bucket in turn. The table has a slot for the new bucket's segment.
+fn split_next_bucket(volume: &Volume, root: Pointer) -> Result<()> {
     let table = Table::open(volume.medium(), root)?;
     let buckets = table.buckets()?;
-    let more = move_out(volume, &table, buckets)?;
-    sweep(volume, &table, more, buckets.next_split())
+    let more = copy_to_new_bucket(volume, &table, buckets)?;
+    clear_moved_entries(volume, &table, more, buckets.next_split())
 }
 
-/// The first half of a split: copies what belongs to the new bucket there, and publishes the number of buckets.
-pub(super) fn move_out(volume: &Volume, table: &Table<'_>, buckets: Buckets) -> Result<Buckets> {
+/// The first half of a split: copies the entries of the new bucket to it, and publishes the number of
+/// buckets.
+pub(super) fn copy_to_new_bucket(volume: &Volume, table: &Table<'_>, buckets: Buckets) -> Result<Buckets> {
     let more = Buckets::new(buckets.count() + 1).ok_or(Error::NoSpace)?;
     volume.require_own(table.extent)?;
-    let page = page_of_new_bucket(volume, table, buckets.count())?;
+    let page = place_of_new_bucket(volume, table, buckets.count())?;
     volume.require_own(page_extent(page))?;
-    let images = moving(table, buckets, more)?;
+    let images = pages_of_new_bucket(table, buckets, more)?;
 
     let mut tx = Transaction::begin(volume);
     let mut link = 0;
@@ -127,13 +139,14 @@ pub(super) fn move_out(volume: &Volume, table: &Table<'_>, buckets: Buckets) -> 
     }
     tx.precedes(SafetyRule::NewBucketBeforeItsCount, page, PAGE_BYTES as usize)?;
     tx.write(page, &images[0].bytes(link))?;
+    // The publish of this word commits the split: then the moved entries count only in the new bucket.
     tx.word(table.extent.addr, more.count());
     tx.commit()?;
     Ok(more)
 }
 
-/// Where the first page of the next bucket goes, in a new segment if need be.
-fn page_of_new_bucket(volume: &Volume, table: &Table<'_>, bucket: u64) -> Result<Addr> {
+/// The place of the first page of the next bucket. Allocates its segment if it is the first bucket there.
+fn place_of_new_bucket(volume: &Volume, table: &Table<'_>, bucket: u64) -> Result<Addr> {
     let place = BucketPlace::of(bucket);
     if table.segment(place.segment, place.step)?.is_none() {
         let mut tx = Transaction::begin(volume);
@@ -144,12 +157,17 @@ fn page_of_new_bucket(volume: &Volume, table: &Table<'_>, bucket: u64) -> Result
     table.page(bucket)
 }
 
-/// The pages of the new bucket: the entries that belong to it when there are `more` buckets.
-fn moving(table: &Table<'_>, buckets: Buckets, more: Buckets) -> Result<SmallVec<[PageImage; 1]>> {
+/// The pages of the new bucket, with the entries that belong to it when there are `more` buckets.
+fn pages_of_new_bucket(
+    table: &Table<'_>,
+    buckets: Buckets,
+    more: Buckets,
+) -> Result<SmallVec<[PageImage; 1]>> {
     let medium = table.medium;
     let new_bucket = buckets.count();
     let level = more.level(new_bucket);
-    let mut images: SmallVec<[PageImage; 1]> = smallvec![PageImage::new(level, Stamp::NONE)];
+    // New pages have no stamp: the times of the moved entries stay in the pages of the old bucket.
+    let mut images: SmallVec<[PageImage; 1]> = smallvec![PageImage::new(level, PageStamp::NONE)];
     let mut is_first = true;
     for_each_page(table, buckets.next_split(), |page| {
         if !std::mem::replace(&mut is_first, false) && broken(SafetyRule::SplitTakesEveryPage) {
@@ -157,14 +175,14 @@ fn moving(table: &Table<'_>, buckets: Buckets, more: Buckets) -> Result<SmallVec
         }
         let commit = Commit::from_raw(load(medium, page)?);
         for slot in bits(commit.live()) {
-            let entry = Entry::read(medium, page, slot)?;
+            let entry = StoredEntry::read(medium, page, slot)?;
             if more.of(entry.hash) != new_bucket {
                 continue;
             }
-            let record = Record { hash: entry.hash, name: entry.name() };
+            let record = NameRecord { hash: entry.hash, name: entry.name() };
             let last = images.len() - 1;
             if !images[last].push(&record, entry.id) {
-                let mut further = PageImage::new(level, Stamp::NONE);
+                let mut further = PageImage::new(level, PageStamp::NONE);
                 further.push(&record, entry.id);
                 images.push(further);
             }
@@ -174,11 +192,11 @@ fn moving(table: &Table<'_>, buckets: Buckets, more: Buckets) -> Result<SmallVec
     Ok(images)
 }
 
-/// Clears the entries that have moved from a bucket's pages, which says so in their level.
+/// Clears the moved entries from a bucket's pages, and raises the level of the pages.
 ///
-/// Lines are left to say of their spilled entries only those that stay: the others count no more, so it matters to
-/// nobody when they are no longer found here.
-fn sweep(volume: &Volume, table: &Table<'_>, buckets: Buckets, bucket: u64) -> Result<()> {
+/// The spilled bits keep only the entries that stay. The moved entries no longer count, so no look-up has
+/// to find them here.
+fn clear_moved_entries(volume: &Volume, table: &Table<'_>, buckets: Buckets, bucket: u64) -> Result<()> {
     let medium = volume.medium();
     let level = buckets.level(bucket);
     for_each_page(table, bucket, |page| {

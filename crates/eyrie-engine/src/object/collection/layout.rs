@@ -7,102 +7,101 @@ use std::mem::offset_of;
 use eyrie_medium::{Addr, LINE_SIZE};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-use crate::object::pointer::{Class, Extent};
+use crate::extent::{Class, Extent};
 use crate::{ObjectId, Time};
 
-/// Longest name, in bytes.
-pub const MAX_NAME: usize = 255;
 /// Bytes of a bucket page.
 pub const PAGE_BYTES: u64 = 2048;
 /// Lines of slots in a page.
 pub const LINES: usize = 4;
-/// Words of a line: seven slots, then what describes them.
-pub const LINE_WORDS: u32 = (LINE_SIZE / 8) as u32;
-/// A bit for each slot that there is. Slot *s* is word *s* of the lines, and every eighth word is none.
+/// Words of a line: seven slots, and one word of tags and spilled bits.
+pub(crate) const LINE_WORDS: u32 = (LINE_SIZE / 8) as u32;
+/// A bit for each slot. Slot *s* is word *s* of the lines; every eighth word is no slot.
 pub const SLOTS: u32 = 0x7f7f_7f7f;
 /// Entries that a page can hold.
-pub const CAPACITY: u32 = SLOTS.count_ones();
+pub(crate) const CAPACITY: u32 = SLOTS.count_ones();
 /// Unit of record offsets and lengths, in bytes.
-pub const UNIT: u64 = 8;
+pub(crate) const UNIT: u64 = 8;
 /// Units of a page.
-pub const PAGE_UNITS: u32 = (PAGE_BYTES / UNIT) as u32;
+pub(crate) const PAGE_UNITS: u32 = (PAGE_BYTES / UNIT) as u32;
 /// First unit of the record heap.
-pub const HEAP_UNIT: u32 = (size_of::<PageHead>() as u64 / UNIT) as u32;
-/// Pages of one bucket; a longer chain is taken for a cycle.
-pub const MAX_CHAIN: usize = 4096;
+pub(crate) const HEAP_UNIT: u32 = (size_of::<PageHead>() as u64 / UNIT) as u32;
+/// Most pages of one bucket. A longer chain is treated as a cycle.
+pub(crate) const MAX_CHAIN: usize = 4096;
 
-/// The time that a page was changed, and the epoch of the directory's times that it belongs to.
+/// The time of a page's last change, and the version of the directory's times in which it happened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, FromBytes, IntoBytes, Immutable)]
 #[repr(C)]
-pub struct Stamp {
-    /// Whole seconds since 1970; [`Stamp::NONE`] says that there was no change.
+pub(crate) struct PageStamp {
+    /// Whole seconds since 1970; those of [`PageStamp::NONE`] if there was no change.
     pub seconds: i64,
     /// Nanoseconds after them.
     pub nanoseconds: u32,
-    /// Epoch of the directory's times.
-    pub epoch: u32,
+    /// Version of the directory's times.
+    pub times_version: u32,
 }
 
-impl Stamp {
+impl PageStamp {
     /// No change yet: before every time.
-    pub const NONE: Stamp = Stamp { seconds: i64::MIN, nanoseconds: 0, epoch: 0 };
+    pub const NONE: PageStamp = PageStamp { seconds: i64::MIN, nanoseconds: 0, times_version: 0 };
 
     /// The stamp for a change at `time`.
-    pub fn new(time: Time, epoch: u32) -> Stamp {
-        Stamp { seconds: time.seconds, nanoseconds: time.nanoseconds, epoch }
+    pub fn new(time: Time, times_version: u32) -> PageStamp {
+        PageStamp { seconds: time.seconds, nanoseconds: time.nanoseconds, times_version }
     }
 
     /// The words to store.
     pub const fn words(self) -> [u64; 2] {
-        [self.seconds as u64, self.nanoseconds as u64 | (self.epoch as u64) << 32]
+        [self.seconds as u64, self.nanoseconds as u64 | (self.times_version as u64) << 32]
     }
 
-    /// The time, if there was a change.
+    /// The time; `None` if there was no change.
     pub fn time(self) -> Option<Time> {
         (self.seconds != i64::MIN).then_some(Time::new(self.seconds, self.nanoseconds))
     }
 }
 
-/// All of a bucket page but its records.
+/// A bucket page without its records.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable)]
 #[repr(C)]
-pub struct PageHead {
+pub(crate) struct PageHead {
     /// The [`Commit`] word.
     pub commit: u64,
     /// Pointer to a further page of the same bucket, or 0.
     pub link: u64,
-    /// A bit for each slot: the entry is a directory. With the gap this is the page's [`Inventory`].
+    /// A bit for each slot whose entry is a directory. Together with the gap this is the page's
+    /// [`Inventory`].
     pub directories: u32,
     /// First unit of a gap between the records of live slots.
     pub gap_start: u16,
-    /// The unit after its last.
+    /// The unit after the last one of the gap.
     pub gap_end: u16,
     /// Zero.
     pub reserved: u64,
-    /// Two stamps, of which the commit word says which counts.
-    pub stamps: [Stamp; 2],
+    /// Two stamps. The commit word names the current one.
+    pub stamps: [PageStamp; 2],
     /// The slots.
     pub lines: [SlotLine; LINES],
-    /// Length of each slot's record, in units; 0 where there is no slot.
+    /// Length of each slot's record, in units; 0 for words that are no slot.
     pub lengths: [u8; 32],
 }
 
 /// A line of slots.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable)]
 #[repr(C)]
-pub struct SlotLine {
-    /// [`Slot`]s.
+pub(crate) struct SlotLine {
+    /// [`EntrySlot`]s.
     pub slots: [u64; 7],
-    /// A byte of each entry's hash; with `spilled` the line's [`Tags`].
+    /// A byte of each entry's hash. Together with `spilled` these are the line's [`Tags`].
     pub tags: [u8; 7],
-    /// A bit for each line: it may hold entries that prefer this one.
+    /// A bit for each line that may hold entries whose home is this line.
     pub spilled: u8,
 }
 
 /// The fixed part of a record.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable)]
 #[repr(C)]
-pub struct RecordHead {
+pub(crate) struct NameRecordHead {
     /// Keyed hash of the name.
     pub hash: u64,
     /// Bytes of the name, 1 to 255.
@@ -111,22 +110,24 @@ pub struct RecordHead {
     pub name: [u8; 6],
 }
 
-/// Offset of [`PageHead::link`], in bytes.
+/// Offset of `PageHead::link`, in bytes.
 pub const LINK: u64 = offset_of!(PageHead, link) as u64;
 /// Offset of the [`Inventory`], in bytes.
-pub const INVENTORY: u64 = offset_of!(PageHead, directories) as u64;
+pub(crate) const INVENTORY: u64 = offset_of!(PageHead, directories) as u64;
 /// Offset of [`PageHead::stamps`], in bytes.
 const STAMPS: u64 = offset_of!(PageHead, stamps) as u64;
 /// Offset of [`PageHead::lines`], in bytes.
 const SLOT_LINES: u64 = offset_of!(PageHead, lines) as u64;
-/// Offset of [`PageHead::lengths`], in bytes.
+/// Offset of `PageHead::lengths`, in bytes.
 pub const LENGTHS: u64 = offset_of!(PageHead, lengths) as u64;
 /// Offset of the name in a record, in bytes.
-pub const RECORD_NAME: usize = offset_of!(RecordHead, name);
+pub(crate) const RECORD_NAME: usize = offset_of!(NameRecordHead, name);
 
 const _: () = {
     assert!(cfg!(target_endian = "little"), "words are stored as the processor has them");
-    assert!(size_of::<Stamp>() == 16 && size_of::<PageHead>() == 352 && size_of::<RecordHead>() == 16);
+    assert!(
+        size_of::<PageStamp>() == 16 && size_of::<PageHead>() == 352 && size_of::<NameRecordHead>() == 16
+    );
     assert!(LINK == 8 && INVENTORY == 16 && STAMPS == 32 && SLOT_LINES == 64 && LENGTHS == 320);
     assert!(
         size_of::<SlotLine>() == 64
@@ -137,84 +138,86 @@ const _: () = {
     assert!(HEAP_UNIT == 44 && PAGE_UNITS == 256 && RECORD_NAME == 10 && CAPACITY == 28);
 };
 
-/// The memory of the bucket page at `addr`, in a segment of its own or not.
-pub const fn page_extent(addr: Addr) -> Extent {
+/// The extent of the bucket page at `addr`. It may be part of a larger segment.
+pub(crate) const fn page_extent(addr: Addr) -> Extent {
     Extent { addr, class: Class::HALF_PAGE }
 }
 
-/// Where a page's stamp is.
-pub const fn stamp_at(page: Addr, selector: usize) -> Addr {
-    page.add(STAMPS + selector as u64 * size_of::<Stamp>() as u64)
+/// Address of one of a page's stamps.
+pub(crate) const fn stamp_at(page: Addr, selector: usize) -> Addr {
+    page.add(STAMPS + selector as u64 * size_of::<PageStamp>() as u64)
 }
 
-/// Where the line of slots with this number is.
-pub const fn line_at(page: Addr, line: u32) -> Addr {
+/// Address of a line of slots.
+pub(crate) const fn line_at(page: Addr, line: u32) -> Addr {
     page.add(SLOT_LINES + line as u64 * LINE_SIZE)
 }
 
-/// Where a slot is.
+/// Address of a slot.
 pub const fn slot_at(page: Addr, slot: u32) -> Addr {
     page.add(SLOT_LINES + slot as u64 * 8)
 }
 
-/// Where the word is that has the length of a slot's record, in the byte of the slot's number in its line.
-pub const fn length_at(page: Addr, slot: u32) -> Addr {
+/// Address of the word with the length of a slot's record. The length is the byte with the slot's number in
+/// its line.
+pub(crate) const fn length_at(page: Addr, slot: u32) -> Addr {
     page.add(LENGTHS + line_of(slot) as u64 * 8)
 }
 
-/// Where the [`Tags`] of a line are.
-pub const fn tags_at(page: Addr, line: u32) -> Addr {
+/// Address of the [`Tags`] of a line.
+pub(crate) const fn tags_at(page: Addr, line: u32) -> Addr {
     slot_at(page, line * LINE_WORDS + TAGS_WORD as u32)
 }
 
-/// The word of a line that holds its [`Tags`].
-pub const TAGS_WORD: usize = LINE_WORDS as usize - 1;
+/// Number of the word of a line that holds its [`Tags`].
+pub(crate) const TAGS_WORD: usize = LINE_WORDS as usize - 1;
 
-/// The line that a slot is in.
-pub const fn line_of(slot: u32) -> u32 {
+/// The line of a slot.
+pub(crate) const fn line_of(slot: u32) -> u32 {
     slot / LINE_WORDS
 }
 
 /// The number of a slot in its line.
-pub const fn index_of(slot: u32) -> u32 {
+pub(crate) const fn index_of(slot: u32) -> u32 {
     slot % LINE_WORDS
 }
 
-/// The line that entries with this hash prefer: two bits that address no bucket and are not in the tag.
+/// The home of entries with this hash: the line that they prefer. Its two bits select no bucket and are not
+/// in the tag, so the lines fill evenly.
 #[inline]
 pub const fn home(hash: u64) -> u32 {
     (hash >> 54) as u32 % LINES as u32
 }
 
-/// The tag of a hash: its high byte, which addresses no bucket.
+/// The tag of a hash: its high byte, which selects no bucket.
 pub const fn tag(hash: u64) -> u8 {
     (hash >> 56) as u8
 }
 
-/// The slot that an entry with this hash takes when these are taken: in the line that it prefers, or else in one after
-/// it.
-pub const fn free_slot(hash: u64, taken: u32) -> Option<u32> {
+/// The slot for a new entry with this hash when the slots `taken` are in use: in its home, or else in one
+/// of the lines after it.
+pub(crate) const fn free_slot(hash: u64, taken: u32) -> Option<u32> {
     let first = home(hash) * LINE_WORDS;
     let free = (SLOTS & !taken).rotate_right(first);
     if free == 0 { None } else { Some((free.trailing_zeros() + first) % u32::BITS) }
 }
 
-/// What a slot says of its entry: bits 0 to 55 the object, 56 to 63 the unit at which the record begins.
+/// The word of a slot: bits 0 to 55 are the object, 56 to 63 the unit at which the record begins.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Slot(u64);
+pub(crate) struct EntrySlot(u64);
 
-impl Slot {
-    const ID_MASK: u64 = (1 << Slot::OFFSET_SHIFT) - 1;
+impl EntrySlot {
+    const ID_MASK: u64 = (1 << EntrySlot::OFFSET_SHIFT) - 1;
     const OFFSET_SHIFT: u32 = 56;
 
     /// The slot of an entry.
-    pub const fn new(id: ObjectId, unit: u32) -> Slot {
-        Slot(id.raw() & Slot::ID_MASK | (unit as u64) << Slot::OFFSET_SHIFT)
+    pub const fn new(id: ObjectId, unit: u32) -> EntrySlot {
+        EntrySlot(id.raw() & EntrySlot::ID_MASK | (unit as u64) << EntrySlot::OFFSET_SHIFT)
     }
 
     /// The slot with this stored form.
-    pub const fn from_raw(raw: u64) -> Slot {
-        Slot(raw)
+    pub const fn from_raw(raw: u64) -> EntrySlot {
+        EntrySlot(raw)
     }
 
     /// The form that is stored.
@@ -224,18 +227,19 @@ impl Slot {
 
     /// Raw id of the object.
     pub const fn id(self) -> u64 {
-        self.0 & Slot::ID_MASK
+        self.0 & EntrySlot::ID_MASK
     }
 
     /// Where the record begins.
     pub const fn unit(self) -> u32 {
-        (self.0 >> Slot::OFFSET_SHIFT) as u32
+        (self.0 >> EntrySlot::OFFSET_SHIFT) as u32
     }
 }
 
-/// The word that describes a line of slots: a tag for each, and to which lines entries were put that prefer this one.
+/// The word that describes a line of slots: a tag for each slot, and the lines that hold entries whose home
+/// is this line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Tags(u64);
+pub(crate) struct Tags(u64);
 
 impl Tags {
     const SPILLED_SHIFT: u32 = 56;
@@ -250,38 +254,40 @@ impl Tags {
         self.0
     }
 
-    /// The tag of the line's slot number `index`.
+    /// The tag of slot number `index` of the line.
     pub const fn get(self, index: u32) -> u8 {
         (self.0 >> (8 * index)) as u8
     }
 
-    /// The lines that may hold entries that prefer this one, a bit each.
+    /// The lines that may hold entries whose home is this line, one bit each.
     #[inline]
     pub const fn spilled(self) -> u32 {
         (self.0 >> Tags::SPILLED_SHIFT) as u32 & ((1 << LINES) - 1)
     }
 
-    /// The same with other lines.
+    /// The same tags with other spilled lines.
     #[must_use]
-    pub const fn with_spilled(self, lines: u32) -> Tags {
+    pub(crate) const fn with_spilled(self, lines: u32) -> Tags {
         Tags(self.0 & !(0xff << Tags::SPILLED_SHIFT) | (lines as u64) << Tags::SPILLED_SHIFT)
     }
 
-    /// The line's slots whose tag is `tag`, a bit each.
+    /// The slots of the line whose tag is `tag`, one bit each.
     #[inline]
-    pub const fn matching(self, tag: u8) -> u32 {
+    pub(crate) const fn matching(self, tag: u8) -> u32 {
         const LOW: u64 = 0x0101_0101_0101_0101;
         const SEVEN: u64 = LOW * 0x7f;
+        // Finds equal bytes without a loop: a byte of `differs` is zero where the tag matches, and each
+        // such byte becomes 1.
         let differs = self.0 ^ (LOW * tag as u64);
         let equal = !(((differs & SEVEN) + SEVEN) | differs | SEVEN) >> 7;
-        // Gathers the low bits of the bytes, but for the last one's.
+        // Gathers the low bits of the bytes, except the last byte, which is no tag.
         (equal.wrapping_mul(0x0102_0408_1020_4080) >> 56) as u32 & (SLOTS & 0xff)
     }
 }
 
-/// Memory of a page's heap, in units from the start of the page.
+/// Free memory of a page's heap, in units from the start of the page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Gap {
+pub(crate) struct Gap {
     /// The first unit.
     pub start: u32,
     /// The unit after the last.
@@ -289,30 +295,28 @@ pub struct Gap {
 }
 
 impl Gap {
-    /// All of the heap.
-    pub const HEAP: Gap = Gap { start: HEAP_UNIT, end: PAGE_UNITS };
-
-    /// Its length in units.
+    /// Length in units.
     pub const fn units(self) -> u32 {
         self.end.saturating_sub(self.start)
     }
 
-    /// Whether it is in the heap.
-    pub const fn is_in_heap(self) -> bool {
+    /// True if the gap lies in the heap.
+    pub(crate) const fn is_in_heap(self) -> bool {
         HEAP_UNIT <= self.start && self.start <= self.end && self.end <= PAGE_UNITS
     }
 
-    /// The same without its first `units`, which it has.
+    /// The rest of the gap after its first `units`. It has that many.
     #[must_use]
     pub const fn after(self, units: u32) -> Gap {
         Gap { start: self.start + units, end: self.end }
     }
 }
 
-/// The word in which a page keeps what its slots and records say, too: bits 0 to 31 which slots name directories, 32
-/// to 47 and 48 to 63 the start and end of a gap between the records.
+/// A word with information that also follows from a page's slots and records: bits 0 to 31 mark the slots
+/// that name directories, 32 to 47 and 48 to 63 are the start and end of a gap between the records. It
+/// saves a pass over them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Inventory(u64);
+pub(crate) struct Inventory(u64);
 
 impl Inventory {
     const START_SHIFT: u32 = 32;
@@ -341,15 +345,15 @@ impl Inventory {
         }
     }
 
-    /// The same with another entry in a slot.
+    /// The same inventory with another entry in a slot.
     #[must_use]
-    pub const fn with_entry(self, slot: u32, is_directory: bool) -> Inventory {
+    pub(crate) const fn with_entry(self, slot: u32, is_directory: bool) -> Inventory {
         Inventory(self.0 & !(1 << slot) | (is_directory as u64) << slot)
     }
 
-    /// The same with another gap.
+    /// The same inventory with another gap.
     #[must_use]
-    pub const fn with_gap(self, gap: Gap) -> Inventory {
+    pub(crate) const fn with_gap(self, gap: Gap) -> Inventory {
         let places = (gap.start as u64) << Inventory::START_SHIFT | (gap.end as u64) << Inventory::END_SHIFT;
         Inventory(self.0 & u32::MAX as u64 | places)
     }
@@ -357,21 +361,21 @@ impl Inventory {
 
 /// An entry's record: its hash and name.
 #[derive(Clone, Copy)]
-pub struct Record<'a> {
+pub(crate) struct NameRecord<'a> {
     /// Keyed hash of the name.
     pub hash: u64,
     /// The name, 1 to 255 bytes.
     pub name: &'a [u8],
 }
 
-impl Record<'_> {
-    /// Its length in units.
+impl NameRecord<'_> {
+    /// Length in units.
     #[inline]
     pub const fn units(&self) -> u32 {
         record_units(self.name.len())
     }
 
-    /// Word `index` of the record, as long as it has one.
+    /// Word `index` of the record, which must have so many words.
     #[inline]
     pub fn word(&self, index: u32) -> u64 {
         match index {
@@ -400,14 +404,14 @@ impl Record<'_> {
 }
 
 /// Units of the record of a name of `name_len` bytes.
-pub const fn record_units(name_len: usize) -> u32 {
+pub(crate) const fn record_units(name_len: usize) -> u32 {
     (RECORD_NAME + name_len).div_ceil(UNIT as usize) as u32
 }
 
-/// A page's commit word: bits 0..32 which [`SLOTS`] are live, 32..57 version, 57..63 level, 63 which stamp counts.
+/// A page's commit word: bits 0..32 live [`SLOTS`], 32..57 version, 57..63 level, 63 the current stamp.
 ///
-/// The level is the number of hash bits that all live entries were last known to share: while it is what the bucket
-/// count asks for, every live entry counts.
+/// The level is the number of hash bits that all live entries are known to share. While it equals the level
+/// for the present number of buckets, every live entry counts, and no hash has to be read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Commit(u64);
 
@@ -438,30 +442,30 @@ impl Commit {
         self.0 as u32 & SLOTS
     }
 
-    /// Whether it says that slots are live that there are not.
-    pub const fn is_impossible(self) -> bool {
+    /// True if it marks slots as live that do not exist.
+    pub(crate) const fn is_impossible(self) -> bool {
         self.0 as u32 & !SLOTS != 0
     }
 
-    /// Hash bits that the live entries share.
+    /// Number of hash bits that the live entries share.
     pub const fn level(self) -> u32 {
         (self.0 >> Commit::LEVEL_SHIFT & Commit::LEVEL_MASK) as u32
     }
 
-    /// Which stamp counts.
+    /// The current stamp.
     pub const fn selector(self) -> usize {
         (self.0 >> Commit::SELECTOR_SHIFT) as usize
     }
 
-    /// The same with other live slots.
+    /// The same word with other live slots.
     #[must_use]
-    pub const fn with_live(self, live: u32) -> Commit {
+    pub(crate) const fn with_live(self, live: u32) -> Commit {
         Commit(self.0 & !(u32::MAX as u64) | live as u64)
     }
 
-    /// The same with another level.
+    /// The same word with another level.
     #[must_use]
-    pub const fn with_level(self, level: u32) -> Commit {
+    pub(crate) const fn with_level(self, level: u32) -> Commit {
         let others = self.0 & !(Commit::LEVEL_MASK << Commit::LEVEL_SHIFT);
         Commit(others | (level as u64 & Commit::LEVEL_MASK) << Commit::LEVEL_SHIFT)
     }
@@ -473,9 +477,9 @@ impl Commit {
         Commit(self.0 & !(Commit::VERSION_MASK << Commit::VERSION_SHIFT) | version << Commit::VERSION_SHIFT)
     }
 
-    /// The next version, whose stamp is in the other place.
+    /// The next version, with the stamp in the other place.
     #[must_use]
-    pub const fn next_stamped(self) -> Commit {
+    pub(crate) const fn next_stamped(self) -> Commit {
         Commit(self.next().0 ^ 1 << Commit::SELECTOR_SHIFT)
     }
 }
@@ -484,6 +488,7 @@ impl Commit {
 mod tests {
     use super::*;
     use crate::format_doc::{assert_described, fields};
+    use crate::op::NAME_MAX;
 
     #[test]
     fn the_description_agrees() {
@@ -499,20 +504,20 @@ mod tests {
             lengths
         });
         assert_described("Bucket page", size_of::<PageHead>(), &page);
-        let stamp = fields!(Stamp { seconds, nanoseconds, epoch });
-        assert_described("Stamp of a bucket page", size_of::<Stamp>(), &stamp);
+        let stamp = fields!(PageStamp { seconds, nanoseconds, times_version });
+        assert_described("Stamp of a bucket page", size_of::<PageStamp>(), &stamp);
         let line = fields!(SlotLine { slots, tags, spilled });
         assert_described("Line of slots", size_of::<SlotLine>(), &line);
-        let offset = Slot::OFFSET_SHIFT as usize;
+        let offset = EntrySlot::OFFSET_SHIFT as usize;
         assert_described("Slot", 64, &[("id", 0, offset), ("offset", offset, 64 - offset)]);
-        let record = fields!(RecordHead { hash, name_len, name });
-        assert_described("Record", size_of::<RecordHead>(), &record);
+        let record = fields!(NameRecordHead { hash, name_len, name });
+        assert_described("Record", size_of::<NameRecordHead>(), &record);
     }
 
     #[test]
-    fn the_words_of_a_page_have_their_parts_where_its_head_has_them() {
+    fn page_words_match_page_head() {
         let id = ObjectId::new(0x1234_5678_9a00, crate::Kind::Symlink);
-        let slot = Slot::new(id, 250);
+        let slot = EntrySlot::new(id, 250);
         assert_eq!((slot.id(), slot.unit()), (id.raw(), 250));
         let line = SlotLine { slots: [slot.raw(); 7], tags: [1, 2, 3, 2, 255, 0, 7], spilled: 0b0110 };
         let words: [u64; 8] = zerocopy::transmute!(line);
@@ -532,7 +537,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_takes_a_slot_of_its_line_while_there_is_one() {
+    fn entry_takes_slot_in_home_line_first() {
         for first in 0..LINES as u32 {
             let hash = u64::from(first) << 54 | 0xff3f_ffff_ffff_ffff;
             assert_eq!(home(hash), first);
@@ -549,8 +554,8 @@ mod tests {
     #[test]
     fn a_record_is_the_bytes_of_its_head_and_name() {
         let name: Vec<u8> = (1..=255).collect();
-        for len in 1..=MAX_NAME {
-            let record = Record { hash: 0x0102_0304_0506_0708 * 0x11, name: &name[..len] };
+        for len in 1..=NAME_MAX {
+            let record = NameRecord { hash: 0x0102_0304_0506_0708 * 0x11, name: &name[..len] };
             let mut bytes = record.hash.to_le_bytes().to_vec();
             bytes.extend((len as u16).to_le_bytes());
             bytes.extend(&name[..len]);

@@ -1,18 +1,17 @@
-//! Look-ups. They take no lock; see the module's docs for why what they see is right.
+//! Look-ups. They take no lock; the docs of the module show why their results are right.
 
 use eyrie_medium::{Addr, LINE_SIZE, Medium};
 
-use super::Collection;
 use super::layout::{
-    Commit, HEAP_UNIT, LENGTHS, LINE_WORDS, LINK, PAGE_UNITS, Record, Slot, TAGS_WORD, Tags, home, line_at,
-    tag,
+    Commit, EntrySlot, HEAP_UNIT, LENGTHS, LINE_WORDS, LINK, NameRecord, PAGE_UNITS, TAGS_WORD, Tags, home,
+    line_at, tag,
 };
-use super::table::{Chain, Table, bits, checked_id, counting, load, read_page, record_at, words};
+use super::table::{Chain, Collection, Table, bits, checked_id, counting, load, read_page, record_at, words};
 use crate::{ObjectId, Result};
 
-/// Where an entry was found. It stays right while the directory's lock is held and nothing is committed.
+/// The place of an entry. It stays valid while the directory's lock is held and nothing is committed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Found {
+pub(crate) struct FoundEntry {
     /// The object.
     pub id: ObjectId,
     /// First page of the entry's bucket.
@@ -26,13 +25,14 @@ pub struct Found {
 impl<'v> Collection<'v> {
     /// The entry of this name.
     ///
-    /// A caller without the directory's lock asks again when it finds nothing and the root has changed meanwhile.
+    /// A caller without the directory's lock looks again if it finds nothing and the root has changed
+    /// meanwhile.
     ///
     /// # Errors
     /// `Corrupt`, `Fault`.
     #[inline(always)]
-    pub fn lookup(&self, name: &[u8]) -> Result<Option<Found>> {
-        let wanted = Record { hash: self.hash(name), name };
+    pub(crate) fn lookup(&self, name: &[u8]) -> Result<Option<FoundEntry>> {
+        let wanted = NameRecord { hash: self.hash(name), name };
         let medium = self.volume.medium();
         let table = Table::open(medium, self.root)?;
         let mut buckets = table.buckets()?;
@@ -49,7 +49,7 @@ impl<'v> Collection<'v> {
         }
     }
 
-    /// Asks the processor for the lines of the page that `name` belongs to, for a look-up and a change soon after.
+    /// Prefetches the lines of the page of `name`, for a look-up and a change soon after.
     #[inline]
     pub fn prefetch(&self, name: &[u8]) {
         let medium = self.volume.medium();
@@ -62,7 +62,7 @@ impl<'v> Collection<'v> {
         }
     }
 
-    /// Whether there are no entries. For callers that hold the directory's lock.
+    /// True if there are no entries. The caller holds the directory's lock.
     ///
     /// # Errors
     /// `Corrupt`, `Fault`.
@@ -86,13 +86,13 @@ impl<'v> Collection<'v> {
 
 /// Looks for an entry in the pages of a bucket.
 #[inline(always)]
-fn find(medium: &Medium, bucket: Addr, wanted: Record<'_>) -> Result<Option<Found>> {
+fn find(medium: &Medium, bucket: Addr, wanted: NameRecord<'_>) -> Result<Option<FoundEntry>> {
     let mut chain = Chain::new();
     let mut page = bucket;
     loop {
         let (hit, link) = read_page(medium, page, |commit| search(medium, page, commit, wanted))?;
         if let Some((slot, id)) = hit {
-            return Ok(Some(Found { id, bucket, page, slot }));
+            return Ok(Some(FoundEntry { id, bucket, page, slot }));
         }
         match chain.next(page, link)? {
             Some(next) => page = next.addr,
@@ -102,11 +102,16 @@ fn find(medium: &Medium, bucket: Addr, wanted: Record<'_>) -> Result<Option<Foun
 }
 
 /// A slot, and the object that it names.
-type Hit = (u32, ObjectId);
+type SlotHit = (u32, ObjectId);
 
-/// Looks for an entry in a page; also gives the page's link where it is not there.
+/// Looks for an entry in a page. Also returns the link to the next page if the entry is not in this one.
 #[inline(always)]
-fn search(medium: &Medium, page: Addr, commit: Commit, wanted: Record<'_>) -> Result<(Option<Hit>, u64)> {
+fn search(
+    medium: &Medium,
+    page: Addr,
+    commit: Commit,
+    wanted: NameRecord<'_>,
+) -> Result<(Option<SlotHit>, u64)> {
     let (hit, spilled) = search_line(medium, page, commit, home(wanted.hash), wanted)?;
     if hit.is_some() {
         return Ok((hit, 0));
@@ -122,8 +127,8 @@ fn search_lines(
     page: Addr,
     commit: Commit,
     lines: u32,
-    wanted: Record<'_>,
-) -> Result<Option<Hit>> {
+    wanted: NameRecord<'_>,
+) -> Result<Option<SlotHit>> {
     for line in bits(lines) {
         let (hit, _) = search_line(medium, page, commit, line, wanted)?;
         if hit.is_some() {
@@ -133,25 +138,27 @@ fn search_lines(
     Ok(None)
 }
 
-/// Looks for an entry in a line of a page; also gives the lines that may hold entries that prefer this one.
+/// Looks for an entry in a line of a page. Also returns the lines that may hold entries whose home is this
+/// line.
 #[inline(always)]
 fn search_line(
     medium: &Medium,
     page: Addr,
     commit: Commit,
     line: u32,
-    wanted: Record<'_>,
-) -> Result<(Option<Hit>, u32)> {
+    wanted: NameRecord<'_>,
+) -> Result<(Option<SlotHit>, u32)> {
     let slots = words(medium, line_at(page, line), LINE_WORDS as usize)?;
     let tags = Tags::from_raw(slots.load(TAGS_WORD));
     let live = commit.live() >> (line * LINE_WORDS);
     for index in bits(tags.matching(tag(wanted.hash)) & live) {
-        let slot = Slot::from_raw(slots.load(index as usize));
-        // Whoever looks a name up goes on to its object, whose lines come while the record does.
+        let slot = EntrySlot::from_raw(slots.load(index as usize));
+        // A look-up is usually followed by a read of the object, so the lines of its header are fetched
+        // together with the record.
         let object = Addr::from_raw(slot.id());
         medium.prefetch(object.add(LINE_SIZE));
         medium.prefetch(object.add(2 * LINE_SIZE));
-        // A slot of this name leaves room for it.
+        // A torn or stale slot may leave no room for a record of this length; then it is not the entry.
         if slot.unit() < HEAP_UNIT || slot.unit() + wanted.units() > PAGE_UNITS {
             continue;
         }
@@ -165,7 +172,7 @@ fn search_line(
 
 #[cfg(test)]
 thread_local! {
-    /// Pages that this thread has gone through, apart from look-ups: what tests of the cost of passes count.
+    /// Pages that this thread has visited, without look-ups. Tests use it to count the cost of passes.
     pub(crate) static VISITS: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
 }
 

@@ -1,24 +1,24 @@
-//! Reading what is left of a damaged collection.
+//! Reading the intact parts of a damaged collection.
 
 use std::collections::HashSet;
 
 use eyrie_medium::Addr;
 
-use super::Collection;
 use super::buckets::Buckets;
 use super::check::belongs;
 use super::layout::{Commit, LINK, PAGE_BYTES, SLOTS, Tags, index_of, line_of, tag, tags_at};
-use super::table::{Chain, Entry, Table, bits, load};
+use super::table::{Chain, Collection, StoredEntry, Table, bits, load};
 use crate::{Error, ObjectId, Result};
 
-/// The pages of a collection that were read.
-struct Seen {
+/// The pages of a collection that were read so far.
+struct SeenPages {
     pages: HashSet<Addr>,
-    /// How many more of them may be read again: for the bucket that a page belongs to, if another led to it first.
+    /// Number of further reads of pages that were read before. If a damaged link leads to a page of another
+    /// bucket, that bucket must read the page again.
     again: u64,
 }
 
-impl Seen {
+impl SeenPages {
     fn add(&mut self, page: Addr) -> Result<()> {
         if self.pages.insert(page) {
             return Ok(());
@@ -26,17 +26,18 @@ impl Seen {
         self.again = self
             .again
             .checked_sub(1)
-            .ok_or_else(|| Error::corrupt(page, "bucket pages that a directory has many times"))?;
+            .ok_or_else(|| Error::corrupt(page, "bucket page that occurs many times in a directory"))?;
         Ok(())
     }
 }
 
-/// What can be said of a collection: entries, and what is wrong.
-pub type Shown<'a> = std::result::Result<(&'a [u8], ObjectId), Error>;
+/// A readable entry of a damaged collection, or a damage that was found.
+pub(crate) type SalvagedEntry<'a> = std::result::Result<(&'a [u8], ObjectId), Error>;
 
 impl Collection<'_> {
-    /// Shows every entry that can be read and believed, whatever is damaged beside it, and every error. It ends, because no bucket has a page twice, and few pages are read twice.
-    pub fn salvage(&self, show: &mut dyn FnMut(Shown<'_>)) {
+    /// Calls `show` with every readable entry that proves itself, and with every damage. It ends on any
+    /// damage, because no bucket shows a page twice, and only a bounded number of pages is read again.
+    pub fn salvage(&self, show: &mut dyn FnMut(SalvagedEntry<'_>)) {
         let table = Table::open(self.volume.medium(), self.root);
         let found = table.and_then(|table| Ok((table, table.all_buckets()?)));
         let (table, buckets) = match found {
@@ -44,7 +45,7 @@ impl Collection<'_> {
             Err(error) => return show(Err(error)),
         };
         let room = table.medium.segment_sizes().sum::<u64>() / PAGE_BYTES;
-        let mut seen = Seen { pages: HashSet::new(), again: room };
+        let mut seen = SeenPages { pages: HashSet::new(), again: room };
         for bucket in 0..buckets.count() {
             if let Err(error) = self.salvage_bucket(&table, (buckets, bucket), &mut seen, show) {
                 show(Err(error));
@@ -56,8 +57,8 @@ impl Collection<'_> {
         &self,
         table: &Table<'_>,
         (buckets, bucket): (Buckets, u64),
-        seen: &mut Seen,
-        show: &mut dyn FnMut(Shown<'_>),
+        seen: &mut SeenPages,
+        show: &mut dyn FnMut(SalvagedEntry<'_>),
     ) -> Result<()> {
         let mut chain = Chain::new();
         let mut pages = Vec::new();
@@ -80,7 +81,7 @@ impl Collection<'_> {
                 if buckets.of(entry.hash) == bucket {
                     show(Ok((entry.name(), entry.id)));
                 } else if belongs(entry.hash, commit, bucket) {
-                    // What a split has left behind counts elsewhere.
+                    // A split left this entry behind. It counts in its new bucket.
                     continue;
                 }
                 if !agrees || buckets.of(entry.hash) != bucket {
@@ -92,16 +93,17 @@ impl Collection<'_> {
         Ok(())
     }
 
-    /// The entry of a slot, and whether all that is said of it agrees. Its name's hash counts if tag and bucket agree with it,
-    /// or else the hash that is stored: of name, hash and tag any one may be damaged, and so may be the key of the hash.
+    /// The entry of a slot, and true if name, hash and tag agree. Any one of the three may be damaged, and
+    /// so may be the key of the hash. The computed hash of the name counts if tag and bucket agree with it;
+    /// otherwise the stored hash counts if the tag agrees with it.
     fn salvage_entry(
         &self,
         table: &Table<'_>,
         (buckets, bucket): (Buckets, u64),
         page: Addr,
         slot: u32,
-    ) -> Result<(Entry, bool)> {
-        let mut entry = Entry::read(table.medium, page, slot)?;
+    ) -> Result<(StoredEntry, bool)> {
+        let mut entry = StoredEntry::read(table.medium, page, slot)?;
         let (hash, stored) = (self.hash(entry.name()), entry.hash);
         let tags = Tags::from_raw(load(table.medium, tags_at(page, line_of(slot)))?);
         let says = |hash| tags.get(index_of(slot)) == tag(hash);

@@ -1,17 +1,45 @@
-//! The table of a collection and the pages of its buckets, read with every check.
+//! The table of a collection and the pages of its buckets. Every read is checked.
 
 use eyrie_medium::{Addr, Fault, Medium, Words};
+use xxhash_rust::xxh3::xxh3_64_with_seed;
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::buckets::{BucketPlace, Buckets, TABLE_HEAD, is_plain, segment_slot, table_slots};
 use super::layout::{
-    Commit, HEAP_UNIT, LINK, MAX_CHAIN, MAX_NAME, PAGE_BYTES, PAGE_UNITS, RECORD_NAME, RecordHead, Slot,
-    UNIT, index_of, length_at, record_units, slot_at,
+    Commit, EntrySlot, HEAP_UNIT, LINK, MAX_CHAIN, NameRecordHead, PAGE_BYTES, PAGE_UNITS, RECORD_NAME, UNIT,
+    index_of, length_at, record_units, slot_at,
 };
-use crate::object::pointer::{Extent, Pointer};
+use crate::extent::Extent;
+use crate::object::pointer::Pointer;
+use crate::op::NAME_MAX;
+use crate::volume::Volume;
 use crate::{Error, ObjectId, Result};
 
-/// What a fault means at an address that came from the medium: a bad address there is corruption.
+/// A collection, given by its root.
+#[derive(Clone, Copy)]
+pub struct Collection<'v> {
+    pub(super) volume: &'v Volume,
+    pub(super) root: Pointer,
+}
+
+impl<'v> Collection<'v> {
+    /// The collection with this root.
+    pub fn new(volume: &'v Volume, root: Pointer) -> Collection<'v> {
+        Collection { volume, root }
+    }
+
+    pub(super) fn hash(&self, name: &[u8]) -> u64 {
+        hash(self.volume.hash_seed(), name)
+    }
+}
+
+/// The hash of a name in a volume with this seed.
+#[inline]
+pub fn hash(seed: u64, name: &[u8]) -> u64 {
+    xxh3_64_with_seed(name, seed)
+}
+
+/// The error for a fault at an address from the medium: a bad address there is corruption.
 #[cold]
 pub(super) fn hostile(addr: Addr, fault: Fault) -> Error {
     match fault {
@@ -22,19 +50,19 @@ pub(super) fn hostile(addr: Addr, fault: Fault) -> Error {
     }
 }
 
-/// A word at an address that came from the medium.
+/// A word at an address from the medium.
 #[inline(always)]
 pub(super) fn load(medium: &Medium, addr: Addr) -> Result<u64> {
     medium.load(addr).map_err(|fault| hostile(addr, fault))
 }
 
-/// Words at an address that came from the medium.
+/// Words at an address from the medium.
 #[inline(always)]
 pub(super) fn words(medium: &Medium, addr: Addr, count: usize) -> Result<Words<'_>> {
     medium.words(addr, count).map_err(|fault| hostile(addr, fault))
 }
 
-/// The extent of a pointer stored at `place`, of at least `bytes`.
+/// The extent of a pointer that is stored at `place`. It must have at least `bytes`.
 #[inline(always)]
 fn checked(place: Addr, pointer: Pointer, bytes: u64) -> Result<Extent> {
     match pointer.extent() {
@@ -61,21 +89,23 @@ impl<'v> Table<'v> {
         }
     }
 
-    /// Segments that it has place for.
+    /// Number of segments that the table has slots for.
     #[inline]
     pub fn slots(&self) -> u64 {
         table_slots(self.extent.bytes())
     }
 
-    /// The number of buckets, for which the table may have no place.
+    /// The number of buckets. The table may be too small for it, because readers may see the count of a
+    /// larger table.
     #[inline(always)]
     pub fn buckets(&self) -> Result<Buckets> {
         let count = load(self.medium, self.extent.addr)?;
         Buckets::new(count).ok_or_else(|| Error::corrupt(self.extent.addr, "impossible number of buckets"))
     }
 
-    /// The number of buckets, for those who go through all of them: no more than there is room for in the table and the volume.
-    pub fn all_buckets(&self) -> Result<Buckets> {
+    /// The number of buckets, for passes over all of them. Refuses a number that does not fit the table or
+    /// the volume, so that a pass over a damaged table ends.
+    pub(crate) fn all_buckets(&self) -> Result<Buckets> {
         let buckets = self.buckets()?;
         if BucketPlace::of(buckets.count() - 1).segment >= self.slots() {
             return Err(Error::corrupt(self.extent.addr, "more buckets than fit the table"));
@@ -87,11 +117,11 @@ impl<'v> Table<'v> {
         Ok(buckets)
     }
 
-    /// The segment with this number, if the table points to one, of at least `step` buckets.
+    /// The segment with this number, of at least `step` buckets; `None` if the table has no pointer to it.
     #[inline(always)]
     pub fn segment(&self, segment: u64, step: u64) -> Result<Option<Extent>> {
         if segment >= self.slots() {
-            return Err(Error::corrupt(self.extent.addr, "bucket behind the end of its table"));
+            return Err(Error::corrupt(self.extent.addr, "bucket beyond the end of its table"));
         }
         let slot = segment_slot(self.extent.addr, segment);
         match Pointer::from_raw(load(self.medium, slot)?) {
@@ -114,7 +144,7 @@ impl<'v> Table<'v> {
     }
 }
 
-/// Goes along the pages of a bucket, but not in circles.
+/// Follows the pages of a bucket, and notices a cycle.
 pub(super) struct Chain {
     pages: usize,
 }
@@ -138,7 +168,7 @@ impl Chain {
     }
 }
 
-/// Reads a page under one commit word, again and again until no writer changed it meanwhile.
+/// Reads a page under one commit word. Runs `read` again if a writer changed the page meanwhile.
 #[inline(always)]
 pub(super) fn read_page<T>(
     medium: &Medium,
@@ -147,7 +177,8 @@ pub(super) fn read_page<T>(
 ) -> Result<T> {
     loop {
         let commit = load(medium, page)?;
-        // What a race left is no corruption, so errors wait for the second look, too.
+        // A race with a writer may look like corruption, so an error too counts only if the commit word
+        // stayed the same.
         let result = read(Commit::from_raw(commit));
         if load(medium, page)? == commit {
             return result;
@@ -156,58 +187,58 @@ pub(super) fn read_page<T>(
     }
 }
 
-/// A plain structure at an address that came from the medium.
+/// A plain structure at an address from the medium.
 #[inline]
 pub(super) fn read_value<T: FromBytes + IntoBytes>(medium: &Medium, addr: Addr) -> Result<T> {
     medium.read_value(addr).map_err(|fault| hostile(addr, fault))
 }
 
-/// What a slot says, and the units of its record, which is within the heap.
+/// A slot, and the units of its record. The record lies within the heap.
 #[inline]
-pub(super) fn read_slot(medium: &Medium, page: Addr, slot: u32) -> Result<(Slot, u32)> {
-    let stored = Slot::from_raw(load(medium, slot_at(page, slot))?);
+pub(super) fn read_slot(medium: &Medium, page: Addr, slot: u32) -> Result<(EntrySlot, u32)> {
+    let stored = EntrySlot::from_raw(load(medium, slot_at(page, slot))?);
     let units = u32::from((load(medium, length_at(page, slot))? >> (8 * index_of(slot))) as u8);
-    let possible = (record_units(1)..=record_units(MAX_NAME)).contains(&units);
+    let possible = (record_units(1)..=record_units(NAME_MAX)).contains(&units);
     if !possible || stored.unit() < HEAP_UNIT || stored.unit() + units > PAGE_UNITS {
         return Err(Error::corrupt(page, "record outside its bucket page"));
     }
     Ok((stored, units))
 }
 
-/// Where the record of a slot is.
+/// Address of a slot's record.
 #[inline]
-pub(super) fn record_at(page: Addr, slot: Slot) -> Addr {
+pub(super) fn record_at(page: Addr, slot: EntrySlot) -> Addr {
     page.add(u64::from(slot.unit()) * UNIT)
 }
 
-/// An entry as its slot and its record say it.
-pub(super) struct Entry {
+/// An entry as its slot and its record store it.
+pub(super) struct StoredEntry {
     pub hash: u64,
     pub id: ObjectId,
     name_len: usize,
-    bytes: [u8; MAX_NAME],
+    bytes: [u8; NAME_MAX],
 }
 
-impl Entry {
+impl StoredEntry {
     pub fn name(&self) -> &[u8] {
         &self.bytes[..self.name_len]
     }
 
     /// The entry of a slot.
-    pub fn read(medium: &Medium, page: Addr, slot: u32) -> Result<Entry> {
+    pub fn read(medium: &Medium, page: Addr, slot: u32) -> Result<StoredEntry> {
         let (slot, units) = read_slot(medium, page, slot)?;
         let record = record_at(page, slot);
-        let head: RecordHead = read_value(medium, record)?;
+        let head: NameRecordHead = read_value(medium, record)?;
         let id = checked_id(page, slot.id())?;
         let name_len = usize::from(head.name_len);
-        if name_len == 0 || name_len > MAX_NAME || record_units(name_len) != units {
+        if name_len == 0 || name_len > NAME_MAX || record_units(name_len) != units {
             return Err(Error::corrupt(record, "bad length of a name"));
         }
-        let mut bytes = [0; MAX_NAME];
+        let mut bytes = [0; NAME_MAX];
         medium
             .read(record.add(RECORD_NAME as u64), &mut bytes[..name_len])
             .map_err(|fault| hostile(record, fault))?;
-        Ok(Entry { hash: head.hash, id, name_len, bytes })
+        Ok(StoredEntry { hash: head.hash, id, name_len, bytes })
     }
 }
 
@@ -228,6 +259,7 @@ pub(super) fn counting(
     buckets: Buckets,
     bucket: u64,
 ) -> Result<u32> {
+    // All live entries count, so no hash has to be read.
     if commit.level() == buckets.level(bucket) {
         return Ok(commit.live());
     }
@@ -241,7 +273,7 @@ pub(super) fn counting(
     Ok(counted)
 }
 
-/// The numbers of the bits that are set, from the lowest on.
+/// The numbers of the set bits, the lowest first.
 pub(super) fn bits(mut set: u32) -> impl Iterator<Item = u32> {
     std::iter::from_fn(move || {
         let lowest = set.trailing_zeros();

@@ -1,44 +1,45 @@
 //! Listings and summaries: passes over the buckets of a collection.
 //!
-//! A pass goes in the order of the hashes' reversed bits. Growth keeps this order: a bucket that is split gives its range of
-//! places to its two halves. So a place divides the entries into those that a pass has seen and those that it has not, whatever
-//! happens meanwhile, and a pass continues at a place without looking at anything before it.
+//! A pass visits the buckets in the order of the reversed bits of their hashes. Growth keeps this order: a
+//! bucket that splits divides its range of places between its two halves. So a place always divides the
+//! entries into those before and those after it, and a pass can continue at a place without a look at
+//! anything before.
 //!
-//! Passes take no lock; see the module's docs for why they see the right entries.
+//! Passes take no lock; the docs of the module show why they see the right entries.
 
 use eyrie_medium::Addr;
 
-use super::Collection;
 use super::buckets::Buckets;
-use super::hash;
 use super::layout::{
-    Commit, INVENTORY, Inventory, LENGTHS, LINES, MAX_NAME, RECORD_NAME, Stamp, line_at, record_units,
-    stamp_at,
+    Commit, INVENTORY, Inventory, LENGTHS, LINES, PageStamp, RECORD_NAME, line_at, record_units, stamp_at,
 };
 use super::read::for_each_page;
 use super::table::{
-    Table, bits, checked_id, counting, load, read_page, read_slot, read_value, record_at, words,
+    Collection, Table, bits, checked_id, counting, hash, load, read_page, read_slot, read_value, record_at,
+    words,
 };
 use crate::object::pointer::Pointer;
+use crate::op::NAME_MAX;
 use crate::volume::Volume;
 use crate::{Error, ObjectId, Result, Time, engine};
 
-/// The pages of a collection added up.
+/// The sum over the pages of a collection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Summary {
-    /// Entries (a count).
+pub(crate) struct CollectionSummary {
+    /// Number of entries.
     pub entries: u64,
-    /// Entries that are directories (a count).
+    /// Number of entries that are directories.
     pub subdirectories: u64,
-    /// The latest change, if any: the directory's change time is at least this.
+    /// The latest change, if any. The directory's change time is at least this.
     pub changed: Option<Time>,
-    /// The latest change in the given epoch, if any: so is its modification time.
+    /// The latest change with the given version of the times, if any. The directory's modification time is
+    /// at least this.
     pub modified: Option<Time>,
 }
 
-impl Summary {
+impl CollectionSummary {
     /// Adds the summary of further pages.
-    pub fn add(&mut self, other: &Summary) {
+    pub fn add(&mut self, other: &CollectionSummary) {
         self.entries = self.entries.wrapping_add(other.entries);
         self.subdirectories = self.subdirectories.wrapping_add(other.subdirectories);
         self.changed = self.changed.max(other.changed);
@@ -46,25 +47,25 @@ impl Summary {
     }
 }
 
-/// The place of an entry in a listing: its hash with the bits reversed. The last two places are one, so that every
-/// place has a cookie after it.
+/// The place of an entry in a listing: its hash with the bits reversed. The last two places are merged, so
+/// that every place has a cookie after it.
 #[inline]
 fn place_of(hash: u64) -> u64 {
     hash.reverse_bits().min(u64::MAX - 1)
 }
 
-/// The first place of a bucket's entries, and the last.
+/// The first and the last place of a bucket's entries.
 #[inline]
 fn range_of(bucket: u64, level: u32) -> (u64, u64) {
     let first = bucket.reverse_bits();
     (first, first | u64::MAX.checked_shr(level).unwrap_or(0))
 }
 
-/// Reads bucket by bucket, in the order of listings, from the one at `start` on: `read` reads a bucket into `state`, perhaps
-/// several times, and `done` uses it and says whether to go on.
+/// Reads bucket by bucket, in the order of listings, from the bucket at `start` on. `read` reads a bucket
+/// into `state`, and may run several times for it. `done` then uses the state, and returns false to stop.
 ///
-/// The root, the bucket count and the redo slots are looked at again after each bucket, so that what was there
-/// throughout is read exactly once, however the collection grows meanwhile.
+/// The root, the number of buckets and the counters of redo records are compared after each bucket. So an
+/// entry that exists during the whole walk is read exactly once, however the collection grows.
 fn walk<T>(
     volume: &Volume,
     root: impl Fn() -> Result<Pointer>,
@@ -75,7 +76,7 @@ fn walk<T>(
 ) -> Result<()> {
     let mut at = start;
     loop {
-        let last = volume.redo().stable(|| {
+        let last = volume.redo_slots().stable(|| {
             loop {
                 let pointer = root()?;
                 let table = Table::open(volume.medium(), pointer)?;
@@ -84,6 +85,7 @@ fn walk<T>(
                 let level = buckets.level(bucket);
                 let value = read(state, &table, buckets, bucket);
                 let now = table.buckets()?;
+                // The value, or the error, counts only if no split and no larger table came meanwhile.
                 if root()? == pointer && now.of(at.reverse_bits()) == bucket && now.level(bucket) == level {
                     value?;
                     return Ok(range_of(bucket, level).1);
@@ -99,24 +101,26 @@ fn walk<T>(
 
 /// The entries of one bucket, in the order of listings.
 #[derive(Default)]
-struct Entries {
-    /// Place, object, and where the name is in `names`.
+struct ListedBucket {
+    /// Place, object, and the range of the name in `names`.
     found: Vec<(u64, ObjectId, usize, usize)>,
     names: Vec<u8>,
 }
 
-impl Entries {
+impl ListedBucket {
     /// Reads the entries of a bucket from the place `from` on.
     fn read(&mut self, table: &Table<'_>, buckets: Buckets, bucket: u64, from: u64) -> Result<()> {
         self.found.clear();
         self.names.clear();
         for_each_page(table, bucket, |page| {
+            // Fetches all lines of the page at once, instead of one cache miss after another.
             for line in 0..LINES as u32 {
                 table.medium.prefetch(line_at(page, line));
             }
             table.medium.prefetch(page.add(LENGTHS));
             let (found, names) = (self.found.len(), self.names.len());
             read_page(table.medium, page, |commit| {
+                // `read_page` may run this again: drop the entries of the last run.
                 self.found.truncate(found);
                 self.names.truncate(names);
                 for slot in bits(commit.live()) {
@@ -126,13 +130,15 @@ impl Entries {
             })
         })?;
         let names = &self.names;
+        // Entries with one place are ordered by name, so that a listing that continues there has the same
+        // order.
         self.found.sort_unstable_by(|(a, _, first, end), (b, _, other, other_end)| {
             a.cmp(b).then_with(|| names[*first..*end].cmp(&names[*other..*other_end]))
         });
         Ok(())
     }
 
-    /// Adds the entry of a slot, if it is wanted.
+    /// Adds the entry of a slot, if its hash is `wanted`.
     fn add(&mut self, table: &Table<'_>, page: Addr, slot: u32, wanted: impl Fn(u64) -> bool) -> Result<()> {
         let (slot, units) = read_slot(table.medium, page, slot)?;
         let place = record_at(page, slot);
@@ -144,7 +150,7 @@ impl Entries {
         let id = checked_id(page, slot.id())?;
         let head = record.load(1);
         let length = usize::from(head as u16);
-        if length == 0 || length > MAX_NAME || record_units(length) != units {
+        if length == 0 || length > NAME_MAX || record_units(length) != units {
             return Err(Error::corrupt(place, "bad length of a name"));
         }
         self.names.extend_from_slice(&head.to_le_bytes()[RECORD_NAME - 8..]);
@@ -158,10 +164,11 @@ impl Entries {
     }
 }
 
-/// Shows the entries from `cookie` on (0 is the start) until `visit` says false.
+/// Calls `visit` with the entries from `cookie` on (0 is the start) until it returns false.
 ///
-/// `root` gives the collection's root as it is now. Entries that are there throughout are shown exactly once.
-/// Of entries with the same 64-bit hash all but the last have a cookie that shows them again.
+/// `root` returns the present root of the collection. An entry that exists during the whole listing is
+/// shown exactly once. Entries with the same 64-bit hash share a place, so a listing that continues between
+/// them shows them again.
 ///
 /// # Errors
 /// `Corrupt`, `Fault`, and those of `root`.
@@ -169,7 +176,7 @@ pub fn list(
     volume: &Volume,
     root: impl Fn() -> Result<Pointer>,
     cookie: u64,
-    visit: &mut dyn FnMut(engine::Entry<'_>) -> bool,
+    visit: &mut dyn FnMut(engine::ListedEntry<'_>) -> bool,
 ) -> Result<()> {
     if cookie == u64::MAX {
         return Ok(());
@@ -178,31 +185,35 @@ pub fn list(
         volume,
         root,
         cookie,
-        &mut Entries::default(),
+        &mut ListedBucket::default(),
         |entries, table, buckets, bucket| entries.read(table, buckets, bucket, cookie),
         |entries| {
             entries.found.iter().enumerate().all(|(index, &(place, id, first, end))| {
                 let repeated = entries.found.get(index + 1).is_some_and(|(next, ..)| *next == place);
                 let next = if repeated { place } else { place + 1 };
-                visit(engine::Entry { name: &entries.names[first..end], id, next })
+                visit(engine::ListedEntry { name: &entries.names[first..end], id, next })
             })
         },
     )
 }
 
-/// Counts the entries and finds the latest change. `epoch` is that of the directory's times.
+/// Counts the entries and finds the latest change. `times_version` is the version of the directory's times.
 ///
 /// # Errors
 /// `Corrupt`, `Fault`, and those of `root`.
-pub fn summary(volume: &Volume, root: impl Fn() -> Result<Pointer>, epoch: u32) -> Result<Summary> {
-    let mut total = Summary::default();
+pub fn summary(
+    volume: &Volume,
+    root: impl Fn() -> Result<Pointer>,
+    times_version: u32,
+) -> Result<CollectionSummary> {
+    let mut total = CollectionSummary::default();
     walk(
         volume,
         root,
         0,
-        &mut Summary::default(),
+        &mut CollectionSummary::default(),
         |sum, table, buckets, bucket| {
-            *sum = bucket_summary(table, buckets, bucket, epoch)?;
+            *sum = bucket_summary(table, buckets, bucket, times_version)?;
             Ok(())
         },
         |sum| {
@@ -213,11 +224,16 @@ pub fn summary(volume: &Volume, root: impl Fn() -> Result<Pointer>, epoch: u32) 
     Ok(total)
 }
 
-fn bucket_summary(table: &Table<'_>, buckets: Buckets, bucket: u64, epoch: u32) -> Result<Summary> {
-    let mut sum = Summary::default();
+fn bucket_summary(
+    table: &Table<'_>,
+    buckets: Buckets,
+    bucket: u64,
+    times_version: u32,
+) -> Result<CollectionSummary> {
+    let mut sum = CollectionSummary::default();
     for_each_page(table, bucket, |page| {
         sum.add(&read_page(table.medium, page, |commit| {
-            page_summary(table, page, commit, (buckets, bucket), epoch)
+            page_summary(table, page, commit, (buckets, bucket), times_version)
         })?);
         Ok(())
     })?;
@@ -229,22 +245,22 @@ fn page_summary(
     page: Addr,
     commit: Commit,
     (buckets, bucket): (Buckets, u64),
-    epoch: u32,
-) -> Result<Summary> {
+    times_version: u32,
+) -> Result<CollectionSummary> {
     let counted = counting(table.medium, page, commit, buckets, bucket)?;
     let inventory = Inventory::from_raw(load(table.medium, page.add(INVENTORY))?);
     let directories = counted & inventory.directories();
-    let stamp: Stamp = read_value(table.medium, stamp_at(page, commit.selector()))?;
+    let stamp: PageStamp = read_value(table.medium, stamp_at(page, commit.selector()))?;
     let changed = stamp.time();
-    Ok(Summary {
+    Ok(CollectionSummary {
         entries: u64::from(counted.count_ones()),
         subdirectories: u64::from(directories.count_ones()),
         changed,
-        modified: changed.filter(|_| stamp.epoch == epoch),
+        modified: changed.filter(|_| stamp.times_version == times_version),
     })
 }
 
-/// Summaries in parts, for callers that hold the directory's lock.
+/// Summaries in parts. The caller holds the directory's lock.
 impl Collection<'_> {
     /// The number of buckets.
     ///
@@ -254,17 +270,23 @@ impl Collection<'_> {
         Ok(Table::open(self.volume.medium(), self.root)?.buckets()?.count())
     }
 
-    /// The summary of at most `count` buckets from the place `from` on, and the place after them; `None` at the end.
+    /// The summary of at most `count` buckets from the place `from` on, and the place after them; `None` at
+    /// the end.
     ///
     /// # Errors
     /// `Corrupt`, `Fault`.
-    pub fn part(&self, from: u64, count: usize, epoch: u32) -> Result<(Summary, Option<u64>)> {
+    pub(crate) fn part(
+        &self,
+        from: u64,
+        count: usize,
+        times_version: u32,
+    ) -> Result<(CollectionSummary, Option<u64>)> {
         let table = Table::open(self.volume.medium(), self.root)?;
         let buckets = table.all_buckets()?;
-        let (mut sum, mut at) = (Summary::default(), from);
+        let (mut sum, mut at) = (CollectionSummary::default(), from);
         for _ in 0..count {
             let bucket = buckets.of(at.reverse_bits());
-            sum.add(&bucket_summary(&table, buckets, bucket, epoch)?);
+            sum.add(&bucket_summary(&table, buckets, bucket, times_version)?);
             match range_of(bucket, buckets.level(bucket)).1.checked_add(1) {
                 Some(next) => at = next,
                 None => return Ok((sum, None)),
@@ -273,18 +295,18 @@ impl Collection<'_> {
         Ok((sum, Some(at)))
     }
 
-    /// The place of a name.
+    /// The place of a name in listings.
     pub fn place(&self, name: &[u8]) -> u64 {
         place_of(hash(self.volume.hash_seed(), name))
     }
 
-    /// The summary of the bucket of a name.
+    /// The summary of the bucket that a name belongs to.
     ///
     /// # Errors
     /// `Corrupt`, `Fault`.
-    pub fn around(&self, name: &[u8], epoch: u32) -> Result<Summary> {
+    pub(crate) fn around(&self, name: &[u8], times_version: u32) -> Result<CollectionSummary> {
         let table = Table::open(self.volume.medium(), self.root)?;
         let buckets = table.buckets()?;
-        bucket_summary(&table, buckets, buckets.of(self.hash(name)), epoch)
+        bucket_summary(&table, buckets, buckets.of(self.hash(name)), times_version)
     }
 }

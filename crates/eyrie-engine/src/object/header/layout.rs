@@ -1,4 +1,4 @@
-//! Bytes of a header. `docs/format.md` describes them; a test compares the two.
+//! Bytes of a header. `docs/format.md` describes them, and a test compares the two.
 
 use std::mem::{offset_of, size_of};
 
@@ -6,9 +6,6 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::Time;
 use crate::object::pointer::Pointer;
-
-/// Size of a header, in bytes.
-pub const HEADER_BYTES: u64 = 256;
 
 /// Line 0, written once.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, PartialEq, Eq, Debug)]
@@ -20,7 +17,7 @@ pub struct Identity {
     pub kind: u8,
     /// Zero in format 1.
     pub reserved_flags: [u8; 3],
-    /// Unique in the volume's life.
+    /// Unique over the life of the volume.
     pub generation: u64,
     /// The realm that the object belongs to; 0 in format 1.
     pub realm: u32,
@@ -37,11 +34,11 @@ impl Identity {
     pub const MAGIC: u32 = u32::from_le_bytes(*b"EYOB");
 }
 
-/// Line 1: the selector, and twice what changes with every write.
+/// Line 1: the selector, and two copies of the fields that change with every write.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, PartialEq, Eq, Debug)]
 #[repr(C)]
-pub struct HotLine {
-    /// See [`super::Selector`]. Zero: no object.
+pub(crate) struct HotLine {
+    /// See [`super::Selector`]. Zero: no object is here.
     pub selector: u64,
     /// Both copies.
     pub copies: [HotCopy; 2],
@@ -52,7 +49,7 @@ pub struct HotLine {
 /// One copy in the hot line.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, PartialEq, Eq, Debug)]
 #[repr(C)]
-pub struct HotCopy {
+pub(crate) struct HotCopy {
     /// Root pointer of the mFile or collection.
     pub root: u64,
     /// Bytes of an mFile; 0 for other objects.
@@ -67,13 +64,13 @@ pub struct HotCopy {
 pub struct Cold {
     /// Permission bits, at most 0o7777.
     pub mode: u16,
-    /// [`Cold::SPARSE`] or nothing.
+    /// `Cold::SPARSE` or nothing.
     pub flags: u16,
     /// User id.
     pub uid: u32,
     /// Group id.
     pub gid: u32,
-    /// Number of names; of a directory 1 while it has one.
+    /// Number of names; 1 for a directory with a name.
     pub links: u32,
     /// Seconds of the access time.
     pub accessed_seconds: i64,
@@ -83,19 +80,19 @@ pub struct Cold {
     pub accessed_nanoseconds: u32,
     /// Nanoseconds of the change time.
     pub changed_nanoseconds: u32,
-    /// Id of the directory that a directory is in; device number of a device.
+    /// Id of the directory that contains a directory; device number of a device.
     pub parent_or_device: u64,
-    /// Pointer to the block of the extended attributes; 0: there are none.
+    /// Pointer to the block of the extended attributes; 0 if there are none.
     pub xattr_root: u64,
-    /// Which bucket times of a directory count as its modification time.
-    pub time_epoch: u32,
+    /// Version of a directory's times. Only bucket times of this version count as its modification time.
+    pub times_version: u32,
     /// Zero.
     pub reserved: u32,
 }
 
 impl Cold {
-    /// The file may have holes of whole pages. What it takes then is to be counted.
-    pub const SPARSE: u16 = 1;
+    /// The file may have holes of whole pages, so its storage must be counted page by page.
+    pub(crate) const SPARSE: u16 = 1;
 
     /// The pointer to the extended attributes.
     pub fn xattrs(&self) -> Pointer {
@@ -108,7 +105,7 @@ impl Cold {
     }
 
     /// Sets the change time.
-    pub fn set_changed(&mut self, time: Time) {
+    pub(crate) fn set_changed(&mut self, time: Time) {
         (self.changed_seconds, self.changed_nanoseconds) = (time.seconds, time.nanoseconds);
     }
 
@@ -118,7 +115,7 @@ impl Cold {
     }
 
     /// Sets the access time.
-    pub fn set_accessed(&mut self, time: Time) {
+    pub(crate) fn set_accessed(&mut self, time: Time) {
         (self.accessed_seconds, self.accessed_nanoseconds) = (time.seconds, time.nanoseconds);
     }
 }
@@ -128,7 +125,7 @@ const _: () = {
     assert!(offset_of!(Identity, generation) == 8 && offset_of!(Identity, created_seconds) == 24);
     assert!(offset_of!(HotLine, copies) == 8 && offset_of!(HotLine, modified_nanoseconds) == 56);
     assert!(offset_of!(Cold, links) == 12 && offset_of!(Cold, accessed_seconds) == 16);
-    assert!(offset_of!(Cold, parent_or_device) == 40 && offset_of!(Cold, time_epoch) == 56);
+    assert!(offset_of!(Cold, parent_or_device) == 40 && offset_of!(Cold, times_version) == 56);
 };
 
 #[cfg(test)]
@@ -137,7 +134,7 @@ mod tests {
     use crate::format_doc::{assert_described, fields};
 
     #[test]
-    fn the_format_description_agrees_with_headers() {
+    fn format_page_matches_headers() {
         let identity = fields!(Identity {
             magic,
             kind,
@@ -165,7 +162,7 @@ mod tests {
             changed_nanoseconds,
             parent_or_device,
             xattr_root,
-            time_epoch,
+            times_version,
             reserved
         });
         assert_described("Cold copy", size_of::<Cold>(), &cold);

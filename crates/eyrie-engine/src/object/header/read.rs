@@ -7,14 +7,14 @@ use eyrie_medium::{Addr, LINE_SIZE, Medium};
 use zerocopy::transmute;
 
 use super::layout::{Cold, HotCopy, HotLine, Identity};
-use crate::object::mfile::MAX_SIZE;
 use crate::object::pointer::Pointer;
+use crate::op::FILE_MAX;
 use crate::{Error, Kind, ObjectId, Result, Time};
 
 /// The selector word of a hot line.
 ///
-/// Bit 0 hot copy, 1 cold copy, 2 change time follows modification time, 3..6 kind, 6 sealed, 7 unlinked (a mark of the
-/// running engine, never set on an object that has a name), 8..64 version.
+/// Bit 0 hot copy, 1 cold copy, 2 change time follows modification time, 3..6 kind, 6 sealed, 7 unlinked (a
+/// mark of the running engine, never set on an object that has a name), 8..64 version.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Selector(pub u64);
 
@@ -42,37 +42,37 @@ impl Selector {
         Selector(kept.wrapping_add(1 << Selector::VERSION_SHIFT))
     }
 
-    /// Which hot copy is live.
+    /// The current hot copy.
     #[inline]
     pub fn hot_copy(self) -> usize {
         (self.0 & 1) as usize
     }
 
-    /// Which cold copy is live.
+    /// The current cold copy.
     #[inline]
     pub fn cold_copy(self) -> u64 {
         self.0 >> 1 & 1
     }
 
-    /// Whether the change time is the modification time.
+    /// True if the change time equals the modification time.
     #[inline]
     pub fn follows(self) -> bool {
         self.0 & Selector::FOLLOWS != 0
     }
 
-    /// Whether the object's bytes are never changed in place, so that they can be handed out as a slice.
+    /// True if the object's bytes are never changed in place, so that they can be handed out as a slice.
     #[inline]
     pub fn sealed(self) -> bool {
         self.0 & Selector::SEALED != 0
     }
 
-    /// Whether the object lost its last name and only its opens keep it.
+    /// True if the object lost its last name and only open handles keep it.
     #[inline]
     pub fn unlinked(self) -> bool {
         self.0 & Selector::UNLINKED != 0
     }
 
-    /// The same, marked unlinked.
+    /// The same selector with the unlinked mark.
     #[must_use]
     pub(super) fn as_unlinked(self) -> Selector {
         Selector(self.0 | Selector::UNLINKED)
@@ -84,10 +84,10 @@ impl Selector {
     }
 }
 
-/// One consistent look at a hot line.
+/// One consistent state of a hot line.
 #[derive(Clone, Copy, Debug)]
 pub struct Hot {
-    /// Tells this state from any other.
+    /// Distinguishes this state from any other.
     pub selector: Selector,
     /// Root pointer.
     pub root: Pointer,
@@ -97,7 +97,7 @@ pub struct Hot {
     pub modified: Time,
 }
 
-/// Where an object's header is.
+/// The address of an object's header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Header {
     addr: Addr,
@@ -105,13 +105,14 @@ pub struct Header {
 }
 
 impl Header {
-    /// The header of an object whose id came out of the volume: `is_header` of its place must have been asked.
+    /// The header of an object. The caller has checked with `is_header` that a header slot is at the place
+    /// of the id.
     #[inline]
     pub fn of(id: ObjectId) -> Header {
         Header { addr: Addr::from_raw(id.place()), kind: id.kind() }
     }
 
-    /// First byte.
+    /// Address of the first byte.
     pub fn addr(self) -> Addr {
         self.addr
     }
@@ -128,7 +129,7 @@ impl Header {
         self.addr.add(LINE_SIZE * (2 + copy))
     }
 
-    /// The kind that its id names.
+    /// The kind in the object's id.
     pub fn kind(self) -> Kind {
         self.kind
     }
@@ -136,14 +137,14 @@ impl Header {
     /// The selector, if the object is alive.
     ///
     /// # Errors
-    /// `Stale` when there is no such object here (any more); `Fault`.
+    /// `Stale` when no such object is here, or no longer; `Fault`.
     #[inline]
     pub fn selector(self, medium: &Medium) -> Result<Selector> {
         let selector = Selector(medium.load(self.hot_line())?);
         if selector.is_of(self.kind) { Ok(selector) } else { Err(Error::Stale) }
     }
 
-    /// The hot line's live copy.
+    /// The current copy of the hot line.
     ///
     /// # Errors
     /// As [`Header::selector`].
@@ -165,9 +166,11 @@ impl Header {
                 size: word(offset_of!(HotCopy, size)),
                 modified: Time::new(word(offset_of!(HotCopy, modified_seconds)) as i64, nanoseconds as u32),
             };
-            // The selector was read first; if it is still the same, so was everything between.
+            // The loads have acquire order, so an unchanged selector proves that all words between belong
+            // to one state.
             if line.load(0) == selector.0 {
-                if hot.size > MAX_SIZE {
+                // Only a stable size is checked, because a torn one is no corruption.
+                if hot.size > FILE_MAX {
                     return Err(Error::corrupt(self.addr, "impossible size"));
                 }
                 return Ok(hot);
@@ -176,7 +179,7 @@ impl Header {
         }
     }
 
-    /// Both the hot and the cold attributes, of one moment.
+    /// The hot and the cold attributes, both of one moment.
     ///
     /// # Errors
     /// As [`Header::selector`].
@@ -196,7 +199,7 @@ impl Header {
     /// Line 0, verified.
     ///
     /// # Errors
-    /// `Corrupt` when it is no header of this kind; `Fault`.
+    /// `Corrupt` when line 0 has no mark, or another kind; `Fault`.
     #[inline(always)]
     pub fn identity(self, medium: &Medium) -> Result<Identity> {
         let identity: Identity = transmute!(medium.words(self.addr, 8)?.load_all::<8>());
@@ -213,7 +216,7 @@ mod tests {
     use crate::format_doc::assert_described;
 
     #[test]
-    fn the_format_description_agrees_with_selectors() {
+    fn format_page_matches_selectors() {
         let bit = |mask: u64| mask.trailing_zeros() as usize;
         let (cold, follows) = (bit(Selector::COLD), bit(Selector::FOLLOWS));
         let (kind, version) = (Selector::KIND_SHIFT as usize, Selector::VERSION_SHIFT as usize);

@@ -7,16 +7,17 @@ use zerocopy::IntoBytes;
 use super::layout::{Cold, HotCopy, HotLine, Identity};
 use super::read::{Header, Hot, Selector};
 use crate::object::pointer::Pointer;
-use crate::transaction::{Line, Transaction};
+use crate::tables::layout::HEADER_BYTES;
+use crate::transaction::{LineChange, Transaction};
 use crate::{Kind, Owner, Result, Time};
 
-/// Everything a new object's header says.
-pub struct NewObject {
-    /// What it is.
+/// The content of a new object's header.
+pub(crate) struct NewObject {
+    /// Kind of the object.
     pub kind: Kind,
-    /// Whether its bytes are never changed in place.
+    /// True if the object's bytes are never changed in place.
     pub sealed: bool,
-    /// Unique number.
+    /// Number that distinguishes this use of the header.
     pub generation: u64,
     /// Owner and permissions.
     pub owner: Owner,
@@ -24,45 +25,45 @@ pub struct NewObject {
     pub root: Pointer,
     /// Size, in bytes.
     pub size: u64,
-    /// Parent of a directory, number of a device.
+    /// Parent of a directory, device number of a device.
     pub parent_or_device: u64,
-    /// All its times.
+    /// Initial value of all times.
     pub time: Time,
 }
 
-/// What a change does to a hot line. Everything not said stays.
+/// The new content of a hot line.
 #[derive(Clone, Copy, Debug)]
-pub struct HotChange {
+pub(crate) struct HotChange {
     /// Root pointer.
     pub root: Pointer,
     /// Size, in bytes.
     pub size: u64,
     /// Modification time.
     pub modified: Time,
-    /// Whether the change time is now the modification time; otherwise it is the cold copy's.
+    /// True if the change time is now the modification time; otherwise it is in the cold copy.
     pub follows: bool,
-    /// Whether the other cold copy becomes live.
+    /// True if the other cold copy becomes current.
     pub cold: bool,
 }
 
 impl HotChange {
-    /// The data changes (or just its times) at `time`.
+    /// A change of the data, or only of its times, at `time`.
     pub fn data(root: Pointer, size: u64, time: Time) -> HotChange {
         HotChange { root, size, modified: time, follows: true, cold: false }
     }
 
-    /// Only the cold attributes change, the change time among them.
+    /// A change of only the cold attributes, including the change time.
     pub fn cold(now: &Hot) -> HotChange {
         HotChange { root: now.root, size: now.size, modified: now.modified, follows: false, cold: true }
     }
 }
 
 impl Header {
-    /// Writes the header of an object that nothing names yet.
+    /// Writes the header of an object without a name.
     ///
     /// # Errors
     /// `Fault`.
-    pub fn write_new(self, transaction: &mut Transaction<'_>, new: &NewObject) -> Result<()> {
+    pub(crate) fn write_new(self, transaction: &mut Transaction<'_>, new: &NewObject) -> Result<()> {
         let identity = Identity {
             magic: Identity::MAGIC,
             kind: new.kind as u8,
@@ -91,10 +92,10 @@ impl Header {
             changed_nanoseconds: new.time.nanoseconds,
             parent_or_device: new.parent_or_device,
             xattr_root: 0,
-            time_epoch: 0,
+            times_version: 0,
             reserved: 0,
         };
-        let mut bytes = [0; 256];
+        let mut bytes = [0; HEADER_BYTES as usize];
         bytes[..64].copy_from_slice(identity.as_bytes());
         bytes[64..128].copy_from_slice(hot.as_bytes());
         bytes[128..192].copy_from_slice(cold.as_bytes());
@@ -102,18 +103,18 @@ impl Header {
         transaction.write(self.addr(), &bytes)
     }
 
-    /// The words that bring `change` to life, over the state `now`.
+    /// The words that make `change` current, over the state `now`.
     #[inline(always)]
-    fn line(self, now: &Hot, change: &HotChange) -> Line {
+    fn line(self, now: &Hot, change: &HotChange) -> LineChange {
         let in_place = broken(SafetyRule::DeadHotCopyIsWritten);
         let dead = if in_place { now.selector.hot_copy() } else { 1 - now.selector.hot_copy() };
         let first = 1 + dead * 3;
-        // The live copy's nanoseconds share a word with the dead copy's, and stay.
+        // The nanoseconds of both copies share a word. Those of the current copy stay.
         let (kept, new) = (u64::from(now.modified.nanoseconds), u64::from(change.modified.nanoseconds));
         let packed = if dead == 0 { kept << 32 | new } else { new << 32 | kept };
         let mut selector = now.selector.next(change.cold, change.follows);
         selector.0 ^= u64::from(in_place);
-        Line {
+        LineChange {
             addr: self.hot_line(),
             words: [
                 (first, change.root.raw()),
@@ -125,21 +126,22 @@ impl Header {
         }
     }
 
-    /// Makes the commit bring `change` to life.
-    pub fn change(self, transaction: &mut Transaction<'_>, now: &Hot, change: &HotChange) {
+    /// Adds `change` to the commit.
+    pub(crate) fn change(self, transaction: &mut Transaction<'_>, now: &Hot, change: &HotChange) {
         transaction.line(self.line(now, change));
     }
 
-    /// Makes the commit bring new times to life before its data.
-    pub fn touch_first(self, transaction: &mut Transaction<'_>, now: &Hot, time: Time) {
+    /// Adds new times that are published before the commit of the data. So no crash keeps new data under
+    /// old times.
+    pub(crate) fn touch_first(self, transaction: &mut Transaction<'_>, now: &Hot, time: Time) {
         transaction.prelude(self.line(now, &HotChange::data(now.root, now.size, time)));
     }
 
-    /// Makes the commit bring other cold attributes to life, and with them what `change` says.
+    /// Adds changed cold attributes to the commit, together with `change`.
     ///
     /// # Errors
     /// `Fault`.
-    pub fn change_cold(
+    pub(crate) fn change_cold(
         self,
         transaction: &mut Transaction<'_>,
         now: &Hot,
@@ -148,29 +150,32 @@ impl Header {
     ) -> Result<()> {
         let in_place = broken(SafetyRule::DeadColdCopyIsWritten);
         let line = self.cold_line((1 - now.selector.cold_copy()) ^ u64::from(in_place));
+        // The cold line is not the selector's cache line, so the barrier of the transaction must order the
+        // two.
         transaction.precedes(SafetyRule::ColdCopyBeforeItsSelector, line, size_of::<Cold>())?;
         transaction.write(line, cold.as_bytes())?;
         self.change(transaction, now, &HotChange { cold: !in_place, ..change });
         Ok(())
     }
 
-    /// Marks an object whose last name is durably gone, for whoever opens it now.
+    /// Marks an object whose last name is durably gone, so that later opens of it fail.
     ///
-    /// Recovery never sees it, so the store needs no order.
+    /// Recovery never sees the mark, because no entry leads to the object. So the store needs no order.
     ///
     /// # Errors
     /// `Stale`, `Fault`.
-    pub fn mark_unlinked(self, medium: &Medium) -> Result<()> {
+    pub(crate) fn mark_unlinked(self, medium: &Medium) -> Result<()> {
         let selector = self.selector(medium)?.as_unlinked();
         drop(medium.write_word(self.hot_line(), selector.0)?);
         Ok(())
     }
 
-    /// Ends the life of an object that nothing names and nobody has open: its id is `Stale` from here on.
+    /// Ends the life of an object without names and open handles. Its id is `Stale` from here on.
     ///
     /// # Errors
     /// `Fault`.
     pub fn forget(self, medium: &Medium) -> Result<()> {
+        // No order is needed: after a crash no entry leads here, and recovery frees the slot.
         drop(medium.write_word(self.hot_line(), 0)?);
         Ok(())
     }

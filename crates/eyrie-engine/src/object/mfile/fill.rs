@@ -1,46 +1,50 @@
-//! Giving storage to ranges of a file, and taking it: allocating, punching holes, zeroing.
+//! Allocating ranges of a file, punching holes, and zeroing.
 //!
-//! Storage that was never written is a leaf with a mark in its pointer, so allocating stores no byte of it. The first
-//! write to such a page goes in place, because nobody sees bytes there, and takes no space.
+//! Storage that was never written is a leaf with a mark in its pointer, so an allocation stores none of its
+//! bytes. The first write to such a page goes in place and takes no space, because nobody sees its bytes
+//! before.
 
-use eyrie_medium::{Addr, Medium, PAGE_SIZE};
+use eyrie_medium::{Medium, PAGE_SIZE};
 
+use super::append::clear_past;
+use super::copy::{FilePart, compose, copy_page, raise};
 use super::tree::{
-    COPY_WHOLE_BYTES, MAX_LEAF_LEVEL, Node, Under, root_extent, slot_of, span, start_of, tree_height, under,
+    COPY_WHOLE_BYTES, FileTree, MAX_LEAF_LEVEL, Subtree, TreeNode, Under, height_for, slot_of, span, start_of,
 };
 use super::visit::retire_under;
-use super::write::{Part, clear_past, compose, cow_page, raise};
+use crate::extent::Extent;
 use crate::object::header::Selector;
-use crate::object::pointer::{Extent, Pointer};
+use crate::object::pointer::Pointer;
 use crate::transaction::Transaction;
 use crate::{Error, Result};
 
-/// What bytes are set to that are in no whole page of a range: fewer than two pages.
+/// Zeros for the bytes of a range that fill no whole page: fewer than two pages.
 static ZEROS: [u8; 2 * PAGE_SIZE as usize] = [0; 2 * PAGE_SIZE as usize];
 
-/// What becomes of the pages of a range.
+/// The new state of the pages of a range.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Fill {
+enum FillMode {
     /// They become holes. Bytes of pages that are only partly in the range become zeros.
     Hole,
-    /// Those that are holes get storage.
+    /// Holes get storage.
     Storage,
-    /// All have storage and are zeros; if `reuse`, the storage that they had.
+    /// All have storage and read as zeros. If `reuse`, they keep the storage that they had.
     Zeros { reuse: bool },
 }
 
-/// Bytes, from the start of a file or a subtree.
+/// A range of bytes, from the start of a file or a subtree.
 #[derive(Clone, Copy)]
-struct Range {
+struct FileRange {
     start: u64,
     end: u64,
 }
 
-impl Range {
-    /// What of it falls into the child that spans `start..start + len`, counted from there.
-    fn within(self, start: u64, len: u64) -> Range {
+impl FileRange {
+    /// The part of the range in the child that spans `start..start + len`, counted from the start of the
+    /// child.
+    fn within(self, start: u64, len: u64) -> FileRange {
         let to = self.end.min(start.saturating_add(len));
-        Range { start: self.start.max(start) - start, end: to - start }
+        FileRange { start: self.start.max(start) - start, end: to - start }
     }
 
     fn covers(self, level: u8) -> bool {
@@ -52,60 +56,55 @@ impl Range {
     }
 }
 
-/// Prepares a hole from `offset` to `end`; the new root, to be published in the header's hot line.
+/// Prepares a hole from `offset` to `end`. Returns the new root, to be published in the header's hot line.
 ///
 /// # Errors
 /// `NoSpace`, `Corrupt`, `Fault`; nothing was changed.
-pub fn punch(
-    transaction: &mut Transaction<'_>,
-    root: Pointer,
-    size: u64,
-    offset: u64,
-    end: u64,
-) -> Result<Pointer> {
-    let range = Range { start: offset, end: end.min(size.next_multiple_of(PAGE_SIZE)) };
+pub fn punch(transaction: &mut Transaction<'_>, file: FileTree, offset: u64, end: u64) -> Result<Pointer> {
+    let FileTree { root, size, .. } = file;
+    let range = FileRange { start: offset, end: end.min(size.next_multiple_of(PAGE_SIZE)) };
     if root.is_null() || range.start >= range.end {
         return Ok(root);
     }
-    fill(transaction, root, (size, size), range, Fill::Hole)
+    fill(transaction, file, size, range, FillMode::Hole)
 }
 
-/// Prepares storage from `offset` to `end`, as far as the file reaches when its size has changed from the first of
-/// `sizes` to the second, which is no smaller. If `zeros`, what was there becomes zeros. The new root, to be published
-/// with the new size in the header's hot line.
+/// Prepares storage from `offset` to `end`, as far as the file reaches at its new size `to`, which is no
+/// smaller than the old one. If `zeros`, the bytes of the range become zeros. Returns the new root, to be
+/// published with the new size in the header's hot line.
 ///
 /// # Errors
-/// `NoSpace`, also where storage past the new size would not fit; `Corrupt`, `Fault`; nothing was changed.
+/// `NoSpace`, also when storage past the new size would not fit; `Corrupt`, `Fault`. Nothing was changed.
 pub fn allocate(
     transaction: &mut Transaction<'_>,
     selector: Selector,
-    root: Pointer,
-    sizes: (u64, u64),
+    file: FileTree,
+    to: u64,
     (offset, end): (u64, u64),
     zeros: bool,
 ) -> Result<Pointer> {
-    let (from, to) = sizes;
-    clear_past(transaction, root, from, to)?;
-    let range = Range { start: offset, end: end.min(to.next_multiple_of(PAGE_SIZE)) };
+    clear_past(transaction, file, to)?;
+    let range = FileRange { start: offset, end: end.min(to.next_multiple_of(PAGE_SIZE)) };
     let past = end.saturating_sub(offset.max(to.next_multiple_of(PAGE_SIZE)));
     let space = transaction.volume().space();
     let mut nodes = space.most_extents();
-    let missing = missing(transaction.medium(), root, to, range, &mut nodes)?;
+    let missing = missing(transaction.medium(), FileTree { size: to, ..file }, range, &mut nodes)?;
     if missing.saturating_add(past) > space.usage().free {
         return Err(Error::NoSpace);
     }
     if range.start >= range.end || missing == 0 && !zeros {
-        return Ok(root);
+        return Ok(file.root);
     }
-    // What a view of a sealed object shows must stay, so its bytes are never written again.
-    let how = if zeros { Fill::Zeros { reuse: !selector.sealed() } } else { Fill::Storage };
-    fill(transaction, root, sizes, range, how)
+    // A view of a sealed object must stay as it is, so the storage of its bytes is never written again.
+    let how = if zeros { FillMode::Zeros { reuse: !selector.sealed() } } else { FillMode::Storage };
+    fill(transaction, file, to, range, how)
 }
 
-/// Bytes of a range that have no storage. No more than `nodes` nodes are looked at.
-fn missing(medium: &Medium, root: Pointer, size: u64, range: Range, nodes: &mut usize) -> Result<u64> {
+/// Bytes of a range without storage. Reads at most `nodes` nodes.
+fn missing(medium: &Medium, file: FileTree, range: FileRange, nodes: &mut usize) -> Result<u64> {
+    let FileTree { root, size, .. } = file;
     let height = root.height();
-    let held = match root_extent_if_small(root)? {
+    let held = match root_extent_if_small(file)? {
         _ if root.is_null() => 0,
         Some(extent) => extent.bytes(),
         None => span(height),
@@ -115,19 +114,19 @@ fn missing(medium: &Medium, root: Pointer, size: u64, range: Range, nodes: &mut 
         return Ok(beyond);
     }
     let within = range.within(0, held);
-    Ok(beyond + missing_under(medium, root.with_height(0), height, size, within, nodes)?)
+    Ok(beyond + missing_under(medium, file.subtree(), size, within, nodes)?)
 }
 
-/// The same under one pointer, in whole pages; `size` counts from its start.
+/// As [`missing`], under one pointer and in whole pages. `size` counts from the start of the subtree.
 fn missing_under(
     medium: &Medium,
-    pointer: Pointer,
-    level: u8,
+    subtree: Subtree,
     size: u64,
-    range: Range,
+    range: FileRange,
     nodes: &mut usize,
 ) -> Result<u64> {
-    let addr = match under(pointer, level, Addr::NULL)? {
+    let level = subtree.level;
+    let addr = match subtree.look()? {
         Under::Leaf(_) | Under::Unwritten(_) => return Ok(0),
         Under::Hole => {
             return Ok(range.end.next_multiple_of(PAGE_SIZE) - range.start / PAGE_SIZE * PAGE_SIZE);
@@ -135,122 +134,124 @@ fn missing_under(
         Under::Node(addr) => addr,
     };
     *nodes = nodes.checked_sub(1).ok_or_else(|| Error::corrupt(addr, "endless storage of an object"))?;
-    let node = Node::read(medium, addr)?;
+    let node = TreeNode::read(medium, addr)?;
     let mut bytes = 0;
     for slot in slot_of(level, range.start)..=slot_of(level, range.end - 1) {
         let (start, len) = (start_of(level, slot), span(level - 1));
-        let child = if start < size { node.get(slot) } else { Pointer::NULL };
+        let child = if start < size { node.child(slot, level) } else { Subtree::hole(level - 1) };
         let within = range.within(start, len);
-        bytes += missing_under(medium, child, level - 1, size.saturating_sub(start), within, nodes)?;
+        bytes += missing_under(medium, child, size.saturating_sub(start), within, nodes)?;
     }
     Ok(bytes)
 }
 
 /// The extent of a root of height 0.
-fn root_extent_if_small(root: Pointer) -> Result<Option<Extent>> {
-    if root.height() == 0 { root_extent(root, Addr::NULL) } else { Ok(None) }
+fn root_extent_if_small(file: FileTree) -> Result<Option<Extent>> {
+    if file.root.height() == 0 { file.root_extent() } else { Ok(None) }
 }
 
-/// A new root for a file whose `range`, which is not empty and ends at most a page past the second of `sizes`, is as
-/// `how` says.
+/// The new root of a file whose `range` is filled as `how` tells. The range is not empty and ends at most a
+/// page past the new size `to`.
 fn fill(
     transaction: &mut Transaction<'_>,
-    mut root: Pointer,
-    sizes: (u64, u64),
-    mut range: Range,
-    how: Fill,
+    mut file: FileTree,
+    to: u64,
+    mut range: FileRange,
+    how: FillMode,
 ) -> Result<Pointer> {
-    if let Some(extent) = root_extent_if_small(root)? {
-        let visible = sizes.0.min(extent.bytes());
-        if how != Fill::Storage && range.covers(0) && range.end >= visible {
+    if let Some(extent) = root_extent_if_small(file)? {
+        let visible = file.size.min(extent.bytes());
+        if how != FillMode::Storage && range.covers(0) && range.end >= visible {
             transaction.retire(extent);
-            root = Pointer::NULL;
-        } else if let Some(new) = fill_small(transaction, extent, sizes, range, how)? {
+            file = file.with_root(Pointer::NULL);
+        } else if let Some(new) = fill_small(transaction, extent, (file.size, to), range, how)? {
             return Ok(new);
         }
     }
-    let mut height = tree_height(root)?;
-    if how == Fill::Hole {
+    let mut height = file.tree_height()?;
+    if how == FillMode::Hole {
         range.end = range.end.min(span(height));
-        if root.is_null() || range.start >= range.end {
-            return Ok(root);
+        if file.root.is_null() || range.start >= range.end {
+            return Ok(file.root);
         }
     } else {
-        height = height.max(super::tree::height_for(range.end));
+        height = height.max(height_for(range.end));
     }
-    let grown = raise(transaction, root, sizes.0, height)?;
-    let new = refill(transaction, grown, height, range, sizes.1, how)?;
+    let grown = raise(transaction, file, height)?;
+    let new = refill(transaction, grown, range, to, how)?;
     Ok(if new.is_null() { Pointer::NULL } else { new.with_height(height) })
 }
 
-/// The same for a file of one extent that can stay one: up to a page, and with no hole of a page in it. `None` if it
-/// cannot.
+/// As [`fill`], for a file of one extent that can stay one: it is short enough to be copied whole, and the
+/// range has no whole page that becomes a hole. `None` if it cannot stay one extent.
 fn fill_small(
     transaction: &mut Transaction<'_>,
     extent: Extent,
     (from, to): (u64, u64),
-    range: Range,
-    how: Fill,
+    range: FileRange,
+    how: FillMode,
 ) -> Result<Option<Pointer>> {
     let held = extent.bytes();
     let visible = from.min(held);
-    let len = if how == Fill::Hole { visible } else { visible.max(range.end.min(to)) };
-    let zeroed = if how == Fill::Storage { 0..0 } else { range.start.min(len)..range.end.min(len) };
+    let len = if how == FillMode::Hole { visible } else { visible.max(range.end.min(to)) };
+    let zeroed = if how == FillMode::Storage { 0..0 } else { range.start.min(len)..range.end.min(len) };
     if len <= held && zeroed.is_empty() {
         return Ok(Some(Pointer::leaf(extent)));
     }
     let most = if len <= held { COPY_WHOLE_BYTES } else { PAGE_SIZE };
-    if len > most || how != Fill::Storage && range.has_whole_page() {
+    if len > most || how != FillMode::Storage && range.has_whole_page() {
         return Ok(None);
     }
     let new = transaction.allocate(len)?;
-    let part = Part { offset: zeroed.start, data: &ZEROS[..(zeroed.end - zeroed.start) as usize] };
-    // The extent may be larger than was asked for, and the file, too.
+    let part = FilePart { offset: zeroed.start, data: &ZEROS[..(zeroed.end - zeroed.start) as usize] };
+    // The new extent may be larger than requested, and the file as well.
     compose(transaction, new, new.bytes().min(to), Some(extent.addr), visible, part)?;
     transaction.retire(extent);
     Ok(Some(Pointer::leaf(new)))
 }
 
-/// A copy of the subtree whose `range`, which is not empty, is as `how` says. `size` is where its visible bytes end.
+/// A copy of the subtree with `range`, which is not empty, filled as `how` tells. Its visible bytes end at
+/// `size`.
 fn refill(
     transaction: &mut Transaction<'_>,
-    pointer: Pointer,
-    level: u8,
-    range: Range,
+    subtree: Subtree,
+    range: FileRange,
     size: u64,
-    how: Fill,
+    how: FillMode,
 ) -> Result<Pointer> {
-    let mut old = if size == 0 { Under::Hole } else { under(pointer, level, Addr::NULL)? };
+    let Subtree { pointer, level, .. } = subtree;
+    let mut old = if size == 0 { Under::Hole } else { subtree.look()? };
     let whole = range.covers(level);
     match (old, how) {
-        (Under::Hole, Fill::Hole) => return Ok(Pointer::NULL),
-        (Under::Leaf(_), Fill::Storage) | (Under::Unwritten(_), Fill::Storage | Fill::Zeros { .. }) => {
+        (Under::Hole, FillMode::Hole) => return Ok(Pointer::NULL),
+        (Under::Leaf(_), FillMode::Storage)
+        | (Under::Unwritten(_), FillMode::Storage | FillMode::Zeros { .. }) => {
             return Ok(pointer);
         }
-        (_, Fill::Hole) if whole => {
-            retire_under(transaction, pointer, level, size)?;
+        (_, FillMode::Hole) if whole => {
+            retire_under(transaction, subtree, size)?;
             return Ok(Pointer::NULL);
         }
-        (Under::Unwritten(_), Fill::Hole) if level == 0 => return Ok(pointer),
-        (Under::Leaf(extent), Fill::Zeros { reuse: true }) if whole => {
+        (Under::Unwritten(_), FillMode::Hole) if level == 0 => return Ok(pointer),
+        (Under::Leaf(extent), FillMode::Zeros { reuse: true }) if whole => {
             return Ok(Pointer::unwritten(extent));
         }
-        (Under::Leaf(extent), Fill::Zeros { reuse: false }) if whole => {
+        (Under::Leaf(extent), FillMode::Zeros { reuse: false }) if whole => {
             transaction.retire(extent);
             old = Under::Hole;
         }
         (Under::Leaf(_), _) if level == 0 => {
             let data = &ZEROS[..(range.end - range.start) as usize];
-            return cow_page(transaction, old, Part { offset: range.start, data }, size);
+            return copy_page(transaction, old, FilePart { offset: range.start, data }, size);
         }
         _ => {}
     }
-    // A file that ends inside its last large piece has a node there: that is what grows.
+    // A file that ends inside a large leaf needs a node there, because an append fills the node's slots.
     let is_large = whole && level <= MAX_LEAF_LEVEL && size >= span(level);
     if matches!(old, Under::Hole) && (level == 0 || is_large) {
         match transaction.allocate(span(level)) {
             Ok(extent) => return Ok(Pointer::unwritten(extent)),
-            // No piece that large is left, but perhaps as many bytes in smaller ones.
+            // No extent that large is left, but smaller ones may hold as many bytes.
             Err(Error::NoSpace) if level > 0 => {}
             Err(error) => return Err(error),
         }
@@ -258,24 +259,23 @@ fn refill(
     refill_node(transaction, old, level, range, size, how)
 }
 
-/// The same for a node, or what becomes one.
+/// As [`refill`], for a node, or a leaf or hole that becomes one.
 fn refill_node(
     transaction: &mut Transaction<'_>,
     old: Under,
     level: u8,
-    range: Range,
+    range: FileRange,
     size: u64,
-    how: Fill,
+    how: FillMode,
 ) -> Result<Pointer> {
-    let mut node = Node::take(transaction, old, level)?;
+    let mut node = TreeNode::copy_for_change(transaction, old, level)?;
     node.clear_past(level, size);
     let child_span = span(level - 1);
     for slot in slot_of(level, range.start)..=slot_of(level, range.end - 1) {
         let start = start_of(level, slot);
         let child = refill(
             transaction,
-            node.get(slot),
-            level - 1,
+            node.child(slot, level),
             range.within(start, child_span),
             size.saturating_sub(start).min(child_span),
             how,

@@ -1,107 +1,109 @@
-//! Reading an mFile. Callers check the header's version around it.
+//! Reading an mFile. Callers compare the header's version before and after.
 
 use eyrie_medium::{Addr, Medium, PAGE_SIZE};
 
-use super::tree::{FANOUT, MAX_HEIGHT, Under, root_extent, slot_addr, slot_of, span, start_of, under};
+use super::tree::{FANOUT, FileTree, MAX_HEIGHT, Subtree, Under, slot_addr, slot_of, span, start_of};
 use crate::object::pointer::Pointer;
 use crate::{Error, Result};
 
-/// What lies at an offset, and for how many bytes on.
+/// The piece of a file at an offset, and its length from there on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Piece {
+pub(crate) enum FilePiece {
     /// Bytes at an address.
     Data(Addr, u64),
     /// Zeros.
     Hole(u64),
 }
 
-impl Piece {
+impl FilePiece {
     fn len(self) -> u64 {
         match self {
-            Piece::Data(_, len) | Piece::Hole(len) => len,
+            FilePiece::Data(_, len) | FilePiece::Hole(len) => len,
         }
     }
 }
 
-/// The piece of the tree under `root` that `offset` is in.
+/// The piece of a file that contains `offset`.
 ///
 /// # Errors
 /// `Corrupt`, `Fault`.
 #[inline]
-pub fn find(medium: &Medium, root: Pointer, offset: u64) -> Result<Piece> {
-    let mut level = root.height();
-    let mut at = Addr::NULL;
+pub fn find(medium: &Medium, file: FileTree, offset: u64) -> Result<FilePiece> {
+    let level = file.root.height();
     if level == 0 {
-        let Some(extent) = root_extent(root, at)? else { return Ok(Piece::Hole(u64::MAX - offset)) };
+        let Some(extent) = file.root_extent()? else { return Ok(FilePiece::Hole(u64::MAX - offset)) };
         let bytes = extent.bytes();
         return Ok(match offset < bytes {
-            true => Piece::Data(extent.addr.add(offset), bytes - offset),
-            false => Piece::Hole(u64::MAX - offset),
+            true => FilePiece::Data(extent.addr.add(offset), bytes - offset),
+            false => FilePiece::Hole(u64::MAX - offset),
         });
     }
     if level > MAX_HEIGHT || offset >= span(level) {
-        return Ok(Piece::Hole(u64::MAX - offset));
+        return Ok(FilePiece::Hole(u64::MAX - offset));
     }
-    let mut pointer = root.with_height(0);
+    let mut subtree = file.subtree();
     let mut within = offset;
     loop {
-        match under(pointer, level, at)? {
-            Under::Hole | Under::Unwritten(_) => return Ok(Piece::Hole(span(level) - within)),
-            Under::Leaf(extent) => return Ok(Piece::Data(extent.addr.add(within), span(level) - within)),
+        let level = subtree.level;
+        match subtree.look()? {
+            Under::Hole | Under::Unwritten(_) => return Ok(FilePiece::Hole(span(level) - within)),
+            Under::Leaf(extent) => return Ok(FilePiece::Data(extent.addr.add(within), span(level) - within)),
             Under::Node(node) => {
-                at = slot_addr(node, slot_of(level, within));
-                level -= 1;
-                within %= span(level);
-                pointer = Pointer::from_raw(medium.load(at)?);
+                let at = slot_addr(node, slot_of(level, within));
+                within %= span(level - 1);
+                subtree = Subtree { pointer: Pointer::from_raw(medium.load(at)?), level: level - 1, at };
             }
         }
     }
 }
 
-/// Reads from `offset` on; the number of bytes, less than asked only at `size`.
+/// Reads bytes from `offset` on. Returns their number, which is below `out.len()` only at the end of the
+/// file.
 ///
 /// # Errors
 /// `Corrupt`, `Fault`.
 #[inline]
-pub fn read(medium: &Medium, root: Pointer, size: u64, offset: u64, out: &mut [u8]) -> Result<usize> {
-    if offset >= size {
+pub fn read(medium: &Medium, file: FileTree, offset: u64, out: &mut [u8]) -> Result<usize> {
+    if offset >= file.size {
         return Ok(0);
     }
-    let wanted = (size - offset).min(out.len() as u64) as usize;
+    let wanted = (file.size - offset).min(out.len() as u64) as usize;
     let mut done = 0;
     while done < wanted {
-        let piece = find(medium, root, offset + done as u64)?;
+        let piece = find(medium, file, offset + done as u64)?;
         let len = piece.len().min((wanted - done) as u64) as usize;
         let part = &mut out[done..done + len];
         match piece {
-            Piece::Data(addr, _) => medium.read(addr, part)?,
-            Piece::Hole(_) => part.fill(0),
+            FilePiece::Data(addr, _) => medium.read(addr, part)?,
+            FilePiece::Hole(_) => part.fill(0),
         }
         done += len;
     }
     Ok(wanted)
 }
 
-/// The next offset from `offset` on that holds data, or that begins a hole (the end counts as one). `None` past the
-/// end, and where no data follows.
+/// The next offset from `offset` on that holds data, or that begins a hole if `hole`. The end of the file
+/// counts as a hole. `None` past the end, and where no data follows.
 ///
 /// # Errors
 /// `Corrupt`, `Fault`.
-pub fn seek(medium: &Medium, root: Pointer, size: u64, offset: u64, hole: bool) -> Result<Option<u64>> {
+pub fn seek(medium: &Medium, file: FileTree, offset: u64, hole: bool) -> Result<Option<u64>> {
+    let size = file.size;
     let mut at = offset;
-    // Every piece of data has a page of its own, and every hole a slot of a node: a tree with more pieces repeats itself.
+    // Every piece of data has a page of its own, and every hole a slot of a node. A tree with more pieces
+    // leads back into itself.
     let pages = medium.segment_sizes().sum::<u64>() / PAGE_SIZE;
     let mut pieces = if hole { pages } else { pages * FANOUT as u64 };
     while at < size {
-        let piece = find(medium, root, at)?;
-        if matches!(piece, Piece::Hole(_)) == hole {
+        let piece = find(medium, file, at)?;
+        if matches!(piece, FilePiece::Hole(_)) == hole {
             return Ok(Some(at));
         }
         if piece.len() == 0 {
-            return Err(Error::corrupt(Addr::NULL, "empty piece of a file"));
+            return Err(Error::corrupt(file.at, "empty piece of a file"));
         }
         if pieces == 0 {
-            return Err(Error::corrupt(Addr::NULL, "more pieces of a file than the volume has room for"));
+            return Err(Error::corrupt(file.at, "more pieces of a file than the volume has room for"));
         }
         pieces -= 1;
         at = at.saturating_add(piece.len());
@@ -109,52 +111,56 @@ pub fn seek(medium: &Medium, root: Pointer, size: u64, offset: u64, hole: bool) 
     Ok((hole && offset < size).then_some(size))
 }
 
-/// Where all bytes of a file lie, if in one place: address and length.
+/// Address and length of all bytes of a file, if they are in one extent.
 ///
 /// # Errors
 /// `Corrupt`.
 #[inline]
-pub fn single(root: Pointer, size: u64) -> Result<Option<(Addr, u64)>> {
+pub fn single(file: FileTree) -> Result<Option<(Addr, u64)>> {
+    let size = file.size;
     if size == 0 {
         return Ok(Some((Addr::NULL, 0)));
     }
-    if root.height() != 0 {
+    if file.root.height() != 0 {
         return Ok(None);
     }
-    let extent = root_extent(root, Addr::NULL)?;
+    let extent = file.root_extent()?;
     Ok(extent.filter(|extent| size <= extent.bytes()).map(|extent| (extent.addr, size)))
 }
 
-/// Nodes of a tree that are looked at to count what it takes; pages under others count whether they are there or not.
+/// Nodes that a count of storage reads at most. It bounds the cost of `stat`. Below other nodes, every page
+/// counts as allocated.
 const MOST_COUNTED: usize = 256;
 
-/// Bytes of storage under a root. Holes are looked for if there may be some.
+/// Bytes of storage under a root. Holes are searched only if `may_have_holes`.
 ///
 /// # Errors
 /// `Corrupt`, `Fault`.
 #[inline]
-pub fn allocated(medium: &Medium, root: Pointer, size: u64, may_have_holes: bool) -> Result<u64> {
+pub fn allocated(medium: &Medium, file: FileTree, may_have_holes: bool) -> Result<u64> {
+    let FileTree { root, size, .. } = file;
     match root.extent() {
         None => Ok(0),
         Some(extent) if root.height() == 0 => Ok(extent.bytes()),
         Some(_) if may_have_holes && root.height() <= MAX_HEIGHT => {
             let mut nodes = MOST_COUNTED;
-            counted(medium, root.with_height(0), root.height(), size, &mut nodes)
+            counted(medium, file.subtree(), size, &mut nodes)
         }
         Some(_) => Ok(pages(size, root.height())),
     }
 }
 
-/// Bytes of the pages up to `size` under a pointer at `level`, if all are there.
+/// Bytes of the pages up to `size` under a pointer at `level`, if it has no holes.
 fn pages(size: u64, level: u8) -> u64 {
     size.min(span(level)).next_multiple_of(PAGE_SIZE)
 }
 
-/// Bytes of the pages that are there under one pointer, as long as `nodes` may be looked at; `size` counts from its
-/// start.
+/// Bytes of the allocated pages under one pointer. Reads at most `nodes` nodes. `size` counts from the
+/// start of the subtree.
 #[cold]
-fn counted(medium: &Medium, pointer: Pointer, level: u8, size: u64, nodes: &mut usize) -> Result<u64> {
-    let addr = match under(pointer, level, Addr::NULL)? {
+fn counted(medium: &Medium, subtree: Subtree, size: u64, nodes: &mut usize) -> Result<u64> {
+    let level = subtree.level;
+    let addr = match subtree.look()? {
         Under::Hole => return Ok(0),
         Under::Node(addr) if *nodes > 0 => addr,
         Under::Leaf(_) | Under::Unwritten(_) | Under::Node(_) => return Ok(pages(size, level)),
@@ -166,7 +172,8 @@ fn counted(medium: &Medium, pointer: Pointer, level: u8, size: u64, nodes: &mut 
     for slot in 0..visible {
         let pointer = Pointer::from_raw(node.load(slot));
         if !pointer.is_null() {
-            bytes += counted(medium, pointer, level - 1, size - start_of(level, slot), nodes)?;
+            let child = Subtree { pointer, level: level - 1, at: slot_addr(addr, slot) };
+            bytes += counted(medium, child, size - start_of(level, slot), nodes)?;
         }
     }
     Ok(bytes)

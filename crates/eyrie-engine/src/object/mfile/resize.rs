@@ -1,39 +1,42 @@
-//! Cutting and extending.
+//! Truncating and extending.
 
-use eyrie_medium::{Addr, PAGE_SIZE};
+use eyrie_medium::PAGE_SIZE;
 
+use super::append::clear_past;
 use super::tree::{
-    COPY_WHOLE_BYTES, FANOUT, Node, Under, height_for, root_extent, span, split_leaf, start_of, under,
+    COPY_WHOLE_BYTES, FANOUT, FileTree, Subtree, TreeNode, Under, height_for, span, split_leaf, start_of,
 };
-use super::visit::retire_under;
+use super::visit::{retire_all, retire_under};
 use crate::Result;
-use crate::object::pointer::{Extent, Pointer};
+use crate::extent::Extent;
+use crate::object::pointer::Pointer;
 use crate::transaction::Transaction;
 
-/// Prepares a change of size; the new root, to be published with `to` in the header's hot line.
+/// Prepares a change of size. Returns the new root, to be published with `to` in the header's hot line.
 ///
-/// Cutting copies the last partial block, so that bytes past the size were never visible; extending shows zeros.
+/// A truncation copies the last partial block, so that its bytes past the new size were never visible in
+/// the new block. An extension shows zeros.
 ///
 /// # Errors
 /// `NoSpace`, `Corrupt`, `Fault`; nothing was changed.
-pub fn set_size(transaction: &mut Transaction<'_>, root: Pointer, from: u64, to: u64) -> Result<Pointer> {
+pub fn set_size(transaction: &mut Transaction<'_>, file: FileTree, to: u64) -> Result<Pointer> {
+    let FileTree { root, size: from, .. } = file;
     if to >= from {
-        super::write::clear_past(transaction, root, from, to)?;
+        clear_past(transaction, file, to)?;
         return Ok(root);
     }
     if to == 0 {
-        super::retire_all(transaction, root, from)?;
+        retire_all(transaction, file)?;
         return Ok(Pointer::NULL);
     }
     if root.height() == 0 {
-        let Some(extent) = root_extent(root, Addr::NULL)? else { return Ok(root) };
+        let Some(extent) = file.root_extent()? else { return Ok(root) };
         return cut_root(transaction, extent, to);
     }
-    let height = root.height();
-    Ok(cut(transaction, root.with_height(0), height, from, to)?.with_height(height))
+    Ok(cut(transaction, file.subtree(), from, to)?.with_height(root.height()))
 }
 
-/// Cuts a root of height 0.
+/// Truncates a root of height 0.
 fn cut_root(transaction: &mut Transaction<'_>, extent: Extent, to: u64) -> Result<Pointer> {
     if to >= extent.bytes() {
         return Ok(Pointer::leaf(extent));
@@ -49,22 +52,17 @@ fn cut_root(transaction: &mut Transaction<'_>, extent: Extent, to: u64) -> Resul
     Ok(cut_node(transaction, node, height, extent.bytes(), to)?.with_height(height))
 }
 
-/// A copy of the subtree without what is past `to`. Both sizes count from its start, `to < from`.
-fn cut(
-    transaction: &mut Transaction<'_>,
-    pointer: Pointer,
-    level: u8,
-    from: u64,
-    to: u64,
-) -> Result<Pointer> {
+/// A copy of the subtree without the bytes past `to`. Both sizes count from its start, and `to < from`.
+fn cut(transaction: &mut Transaction<'_>, subtree: Subtree, from: u64, to: u64) -> Result<Pointer> {
+    let Subtree { pointer, level, .. } = subtree;
     if to == 0 {
-        retire_under(transaction, pointer, level, from)?;
+        retire_under(transaction, subtree, from)?;
         return Ok(Pointer::NULL);
     }
     if to >= span(level) {
         return Ok(pointer);
     }
-    let old = under(pointer, level, Addr::NULL)?;
+    let old = subtree.look()?;
     match old {
         Under::Hole => Ok(Pointer::NULL),
         Under::Leaf(extent) if level == 0 => {
@@ -73,23 +71,23 @@ fn cut(
             transaction.retire(extent);
             Ok(Pointer::leaf(page))
         }
-        // What is past `to` in it was never visible.
+        // Its bytes past `to` read as zeros anyway.
         Under::Unwritten(_) if level == 0 => Ok(pointer),
         Under::Leaf(extent) | Under::Unwritten(extent) => {
-            let node = Node::take(transaction, old, level)?;
+            let node = TreeNode::copy_for_change(transaction, old, level)?;
             cut_node(transaction, node, level, extent.bytes(), to)
         }
         Under::Node(_) => {
-            let node = Node::take(transaction, old, level)?;
+            let node = TreeNode::copy_for_change(transaction, old, level)?;
             cut_node(transaction, node, level, from, to)
         }
     }
 }
 
-/// Writes a copy of a node without what is past `to`.
+/// Writes a copy of a node without the bytes past `to`.
 fn cut_node(
     transaction: &mut Transaction<'_>,
-    mut node: Node,
+    mut node: TreeNode,
     level: u8,
     from: u64,
     to: u64,
@@ -102,7 +100,7 @@ fn cut_node(
         if visible == 0 {
             node.set(slot, Pointer::NULL);
         } else if kept < visible {
-            let child = cut(transaction, node.get(slot), level - 1, visible, kept)?;
+            let child = cut(transaction, node.child(slot, level), visible, kept)?;
             node.set(slot, child);
         }
     }

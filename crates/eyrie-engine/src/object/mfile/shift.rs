@@ -1,152 +1,155 @@
-//! Taking whole pages out of a file and putting holes into it: what follows moves, storage and all.
+//! Removing whole pages from a file, and inserting holes into it. The rest of the file moves by its
+//! pointers, without a copy of its bytes.
 //!
-//! A new tree is built over the old leaves. Subtrees that stay where they are, or move by a multiple of what they span,
-//! are taken over as they are.
+//! A new tree is built over the old leaves. Subtrees that stay in place, or move by a multiple of their
+//! span, are reused unchanged.
 
-use eyrie_medium::Addr;
-
-use super::tree::{
-    FANOUT, MAX_HEIGHT, Node, height_for, root_extent, slot_of, span, start_of, tree_height, under,
-};
+use super::copy::raise;
+use super::tree::{FANOUT, FileTree, MAX_HEIGHT, Subtree, TreeNode, height_for, slot_of, span, start_of};
 use super::visit::retire_under;
-use super::write::raise;
 use crate::Result;
 use crate::object::pointer::Pointer;
 use crate::transaction::Transaction;
 
-/// Prepares a file of `size` bytes without `length` of them from `offset` on, both multiples of a page and the end before
-/// that of the file; the new root, to be published with the new size in the header's hot line.
+/// Prepares a file without `length` bytes from `offset` on. Both are multiples of a page, and the range
+/// ends before the end of the file. Returns the new root, to be published with the new size in the header's
+/// hot line.
 ///
 /// # Errors
 /// `NoSpace`, `Corrupt`, `Fault`; nothing was changed.
 pub fn collapse(
     transaction: &mut Transaction<'_>,
-    root: Pointer,
-    size: u64,
+    file: FileTree,
     offset: u64,
     length: u64,
 ) -> Result<Pointer> {
-    shift(transaction, root, Shift { size, offset, resumes: offset + length, length, inserts: false })
+    shift(
+        transaction,
+        file,
+        ShiftedRange { size: file.size, offset, resumes: offset + length, length, inserts: false },
+    )
 }
 
-/// Prepares a file of `size` bytes with a hole of `length` at `offset`, both multiples of a page and the latter before the
-/// end; the new root, to be published with the new size in the header's hot line.
+/// Prepares a file with a hole of `length` at `offset`. Both are multiples of a page, and `offset` is
+/// before the end. Returns the new root, to be published with the new size in the header's hot line.
 ///
 /// # Errors
 /// `NoSpace`, `Corrupt`, `Fault`; nothing was changed.
 pub fn insert(
     transaction: &mut Transaction<'_>,
-    root: Pointer,
-    size: u64,
+    file: FileTree,
     offset: u64,
     length: u64,
 ) -> Result<Pointer> {
-    shift(transaction, root, Shift { size, offset, resumes: offset, length, inserts: true })
+    shift(transaction, file, ShiftedRange { size: file.size, offset, resumes: offset, length, inserts: true })
 }
 
-/// Which bytes move, and how far.
+/// The bytes that move, and their distance.
 #[derive(Clone, Copy)]
-struct Shift {
-    /// Of the file before.
+struct ShiftedRange {
+    /// Size of the file before the shift.
     size: u64,
-    /// What is before this stays.
+    /// Bytes before this offset stay.
     offset: u64,
-    /// What is from here on moves; what is between goes.
+    /// Bytes from this offset on move. Bytes between `offset` and here are removed.
     resumes: u64,
     length: u64,
-    /// Forth, otherwise back.
+    /// True to move towards the end, false towards the start.
     inserts: bool,
 }
 
-/// Where a range goes.
-enum Target {
+/// The new place of a range.
+enum ShiftTarget {
     At(u64),
     Nowhere,
-    /// Parts of it go to different places.
+    /// Parts of the range go to different places.
     Apart,
 }
 
-impl Shift {
-    fn target(self, start: u64, len: u64) -> Target {
+impl ShiftedRange {
+    fn target(self, start: u64, len: u64) -> ShiftTarget {
         let end = start.saturating_add(len);
         if end <= self.offset {
-            Target::At(start)
+            ShiftTarget::At(start)
         } else if start >= self.resumes {
-            Target::At(if self.inserts { start + self.length } else { start - self.length })
+            ShiftTarget::At(if self.inserts { start + self.length } else { start - self.length })
         } else if start >= self.offset && end <= self.resumes {
-            Target::Nowhere
+            ShiftTarget::Nowhere
         } else {
-            Target::Apart
+            ShiftTarget::Apart
         }
     }
 }
 
-fn shift(transaction: &mut Transaction<'_>, root: Pointer, shift: Shift) -> Result<Pointer> {
-    let height = tree_height(root)?;
+fn shift(transaction: &mut Transaction<'_>, file: FileTree, shift: ShiftedRange) -> Result<Pointer> {
+    let (root, height) = (file.root, file.tree_height()?);
     let held = match root.height() {
-        0 => root_extent(root, Addr::NULL)?.map_or(0, |extent| extent.bytes()),
+        0 => file.root_extent()?.map_or(0, |extent| extent.bytes()),
         height => span(height),
     };
     let reach = shift.size.min(held);
+    // No storage lies behind `offset`, so only the size changes.
     if root.is_null() || shift.offset >= reach {
         return Ok(root);
     }
-    let grown = raise(transaction, root, shift.size, height)?;
+    let grown = raise(transaction, file, height)?;
     let end = if shift.inserts { reach + shift.length } else { reach };
-    let mut builder = Builder::new(height_for(end).max(height));
-    rebuild(transaction, &mut builder, shift, grown, height, 0)?;
+    let mut builder = TreeBuilder::new(height_for(end).max(height));
+    rebuild(transaction, &mut builder, shift, grown, 0)?;
     builder.finish(transaction)
 }
 
-/// Puts what is visible under a pointer, which spans from `start` on, where it goes.
+/// Puts the visible content under a pointer, which begins at `start`, into its new place.
 fn rebuild(
     transaction: &mut Transaction<'_>,
-    builder: &mut Builder,
-    shift: Shift,
-    pointer: Pointer,
-    level: u8,
+    builder: &mut TreeBuilder,
+    shift: ShiftedRange,
+    subtree: Subtree,
     start: u64,
 ) -> Result<()> {
+    let Subtree { pointer, level, .. } = subtree;
     if pointer.is_null() || start >= shift.size {
         return Ok(());
     }
     match shift.target(start, span(level)) {
-        Target::At(place) if place % span(level) == 0 => builder.put(transaction, level, place, pointer),
-        Target::Nowhere => retire_under(transaction, pointer, level, shift.size - start),
-        Target::At(_) | Target::Apart => {
-            let old = under(pointer, level, Addr::NULL)?;
-            let node = Node::take(transaction, old, level)?;
+        // The new place is aligned to the span, so the subtree is reused as a whole.
+        ShiftTarget::At(place) if place % span(level) == 0 => builder.put(transaction, level, place, pointer),
+        ShiftTarget::Nowhere => retire_under(transaction, subtree, shift.size - start),
+        ShiftTarget::At(_) | ShiftTarget::Apart => {
+            let old = subtree.look()?;
+            let node = TreeNode::copy_for_change(transaction, old, level)?;
             (0..FANOUT).try_for_each(|slot| {
                 let child = start.saturating_add(start_of(level, slot));
-                rebuild(transaction, builder, shift, node.get(slot), level - 1, child)
+                rebuild(transaction, builder, shift, node.child(slot, level), child)
             })
         }
     }
 }
 
-/// A tree that grows from its start to its end.
-struct Builder {
+/// A tree that is built from its start to its end.
+struct TreeBuilder {
     height: u8,
-    /// For each level from 1 on the node that grows, and where it starts.
-    open: [Option<(u64, Node)>; MAX_HEIGHT as usize],
+    /// For each level from 1 on: the node under construction, and its start.
+    open: [Option<(u64, TreeNode)>; MAX_HEIGHT as usize],
 }
 
-impl Builder {
-    fn new(height: u8) -> Builder {
-        Builder { height, open: [const { None }; MAX_HEIGHT as usize] }
+impl TreeBuilder {
+    fn new(height: u8) -> TreeBuilder {
+        TreeBuilder { height, open: [const { None }; MAX_HEIGHT as usize] }
     }
 
-    /// Adds what a pointer at `level` spans, from `at` on: behind all that was added before.
+    /// Adds a pointer at `level` whose span begins at `at`, behind everything that was added before.
     fn put(&mut self, transaction: &mut Transaction<'_>, level: u8, at: u64, pointer: Pointer) -> Result<()> {
+        // Nodes that end before `at` are complete and can be written.
         for above in 1..=self.height {
-            let ended = |(start, _): &(u64, Node)| at - start >= span(above);
+            let ended = |(start, _): &(u64, TreeNode)| at - start >= span(above);
             if self.open[usize::from(above) - 1].as_ref().is_some_and(ended) {
                 self.close(transaction, above)?;
             }
         }
         for above in level + 1..=self.height {
             let start = at - at % span(above);
-            self.open[usize::from(above) - 1].get_or_insert_with(|| (start, Node::empty()));
+            self.open[usize::from(above) - 1].get_or_insert_with(|| (start, TreeNode::empty()));
         }
         self.set(level + 1, at, pointer);
         Ok(())
@@ -158,7 +161,8 @@ impl Builder {
         }
     }
 
-    /// Writes the node that grows at `level`; the pointer to it, which the one above has, too.
+    /// Writes the node under construction at `level` and stores its pointer in the node above. Returns the
+    /// pointer.
     fn close(&mut self, transaction: &mut Transaction<'_>, level: u8) -> Result<Pointer> {
         let Some((start, node)) = self.open[usize::from(level) - 1].take() else {
             return Ok(Pointer::NULL);
@@ -170,7 +174,7 @@ impl Builder {
         Ok(pointer)
     }
 
-    /// The root.
+    /// Writes all unfinished nodes, and returns the root.
     fn finish(mut self, transaction: &mut Transaction<'_>) -> Result<Pointer> {
         let mut root = Pointer::NULL;
         for level in 1..=self.height {

@@ -1,18 +1,19 @@
-//! Files without an engine: what storage they have, and what of it changes.
+//! Files without an engine: their storage, and the effect of changes on it.
 
-use eyrie_medium::{Medium, PAGE_SIZE};
+use eyrie_medium::{Addr, Medium, PAGE_SIZE};
 
 use super::*;
+use crate::extent::Extent;
 use crate::object::header::Selector;
-use crate::object::pointer::{Extent, Pointer};
+use crate::object::pointer::Pointer;
 use crate::transaction::Transaction;
 use crate::volume::{MediumChoice, Options, Volume};
 use crate::{Error, Kind, Result, Time};
 
 const LARGE: u64 = 2 << 20;
 
-/// A file as a header would have it.
-struct File<'v> {
+/// A file as a header describes it.
+struct LooseFile<'v> {
     volume: &'v Volume,
     sealed: bool,
     root: Pointer,
@@ -28,82 +29,85 @@ fn volume(bytes: u64) -> Volume {
     Volume::create_on(Medium::memory(bytes).expect("memory"), &options).expect("a new volume")
 }
 
-impl<'v> File<'v> {
-    fn new(volume: &'v Volume) -> File<'v> {
-        File { volume, sealed: false, root: Pointer::NULL, size: 0 }
+impl<'v> LooseFile<'v> {
+    fn new(volume: &'v Volume) -> LooseFile<'v> {
+        LooseFile { volume, sealed: false, root: Pointer::NULL, size: 0 }
     }
 
-    /// Makes a change whose new root and size are known, as a commit does.
+    fn tree(&self) -> FileTree {
+        FileTree { root: self.root, size: self.size, at: Addr::NULL }
+    }
+
+    /// Makes a change and stores its new root and size, as a commit does.
     fn change(
         &mut self,
         size: u64,
-        prepare: impl FnOnce(&mut Transaction<'_>, Pointer, Selector) -> Result<Pointer>,
+        prepare: impl FnOnce(&mut Transaction<'_>, FileTree, Selector) -> Result<Pointer>,
     ) {
         let mut transaction = Transaction::begin(self.volume);
         let selector = Selector::first(Kind::File, self.sealed);
-        self.root = prepare(&mut transaction, self.root, selector).expect("room");
+        self.root = prepare(&mut transaction, self.tree(), selector).expect("room");
         self.size = size;
         transaction.commit().expect("sound");
     }
 
     fn allocate(&mut self, offset: u64, end: u64, zeros: bool) {
-        let (from, to) = (self.size, self.size.max(end));
-        self.change(to, |transaction, root, selector| {
-            allocate(transaction, selector, root, (from, to), (offset, end), zeros)
+        let to = self.size.max(end);
+        self.change(to, |transaction, file, selector| {
+            allocate(transaction, selector, file, to, (offset, end), zeros)
         });
     }
 
     fn punch(&mut self, offset: u64, end: u64) {
         let size = self.size;
-        self.change(size, |transaction, root, _| punch(transaction, root, size, offset, end));
+        self.change(size, |transaction, file, _| punch(transaction, file, offset, end));
     }
 
     fn insert(&mut self, offset: u64, length: u64) {
         let size = self.size;
-        self.change(size + length, |transaction, root, _| insert(transaction, root, size, offset, length));
+        self.change(size + length, |transaction, file, _| insert(transaction, file, offset, length));
     }
 
     fn collapse(&mut self, offset: u64, length: u64) {
         let size = self.size;
-        self.change(size - length, |transaction, root, _| collapse(transaction, root, size, offset, length));
+        self.change(size - length, |transaction, file, _| collapse(transaction, file, offset, length));
     }
 
     fn write(&mut self, offset: u64, data: &[u8]) {
-        let size = self.size;
-        let end = size.max(offset + data.len() as u64);
-        self.change(end, |transaction, root, selector| {
-            Ok(match write(transaction, selector, root, size, offset, data)? {
-                Change::Root(root, _) => root,
-                Change::Below => root,
+        let end = self.size.max(offset + data.len() as u64);
+        self.change(end, |transaction, file, selector| {
+            Ok(match write(transaction, selector, file, offset, data)? {
+                FileChange::Root(root, _) => root,
+                FileChange::Below => file.root,
             })
         });
     }
 
     fn bytes(&self) -> Vec<u8> {
         let mut bytes = vec![0xee; self.size as usize];
-        let count = read(self.volume.medium(), self.root, self.size, 0, &mut bytes).expect("sound");
+        let count = read(self.volume.medium(), self.tree(), 0, &mut bytes).expect("sound");
         assert_eq!(count, bytes.len());
         bytes
     }
 
-    /// All extents, nodes included.
+    /// All extents, including nodes.
     fn storage(&self) -> Vec<Extent> {
         let mut extents = Vec::new();
         let mut visit = |extent| {
             extents.push(extent);
             Ok(())
         };
-        visit_storage(self.volume.medium(), self.root, self.size, &mut visit).expect("sound");
+        visit_storage(self.volume.medium(), self.tree(), &mut visit).expect("sound");
         extents
     }
 
     /// Bytes of storage without nodes.
     fn allocated(&self) -> u64 {
-        allocated(self.volume.medium(), self.root, self.size, true).expect("sound")
+        allocated(self.volume.medium(), self.tree(), true).expect("sound")
     }
 
     fn seek(&self, offset: u64, hole: bool) -> Option<u64> {
-        seek(self.volume.medium(), self.root, self.size, offset, hole).expect("sound")
+        seek(self.volume.medium(), self.tree(), offset, hole).expect("sound")
     }
 }
 
@@ -112,9 +116,9 @@ fn free(volume: &Volume) -> u64 {
 }
 
 #[test]
-fn what_is_allocated_reads_as_zeros_and_is_written_in_place() {
+fn allocated_range_reads_zeros_and_is_written_in_place() {
     let volume = volume(16 << 20);
-    let mut file = File::new(&volume);
+    let mut file = LooseFile::new(&volume);
     file.allocate(0, 5 * PAGE_SIZE, false);
     assert_eq!((file.bytes(), file.allocated()), (vec![0; 5 * 4096], 5 * PAGE_SIZE));
     assert_eq!((file.seek(0, false), file.seek(0, true)), (None, Some(0)));
@@ -127,15 +131,15 @@ fn what_is_allocated_reads_as_zeros_and_is_written_in_place() {
         assert_eq!((free(&volume), file.storage()), (before, storage.clone()));
     }
     assert_eq!((file.seek(0, false), file.seek(0, true)), (Some(0), Some(5 * PAGE_SIZE)));
-    // What has bytes of its own is not changed in place.
+    // A page with visible bytes is not changed in place.
     file.write(100, &[8; 200]);
     assert_ne!(file.storage(), storage);
 }
 
 #[test]
-fn an_append_after_allocated_bytes_shows_zeros_before_it() {
+fn append_after_allocated_range_shows_zeros() {
     let volume = volume(16 << 20);
-    let mut file = File::new(&volume);
+    let mut file = LooseFile::new(&volume);
     file.write(0, &[1; 100]);
     file.allocate(4000, 9000, false);
     file.write(9000, &[2; 10]);
@@ -145,9 +149,9 @@ fn an_append_after_allocated_bytes_shows_zeros_before_it() {
 }
 
 #[test]
-fn a_large_range_is_allocated_in_large_extents_and_comes_apart_page_by_page() {
+fn large_allocation_uses_large_extents() {
     let volume = volume(32 << 20);
-    let mut file = File::new(&volume);
+    let mut file = LooseFile::new(&volume);
     file.allocate(0, 2 * LARGE, false);
     assert_eq!(file.storage().iter().filter(|extent| extent.bytes() == LARGE).count(), 2);
     file.write(LARGE + 5 * PAGE_SIZE, &[9; 4096]);
@@ -167,13 +171,13 @@ fn a_large_range_is_allocated_in_large_extents_and_comes_apart_page_by_page() {
 }
 
 #[test]
-fn storage_of_zeros_is_used_again_unless_a_view_may_show_it() {
+fn zeroed_storage_is_reused_unless_sealed() {
     let volume = volume(16 << 20);
     for sealed in [false, true] {
-        let mut file = File { sealed, ..File::new(&volume) };
+        let mut file = LooseFile { sealed, ..LooseFile::new(&volume) };
         file.write(0, &[5; 40_000]);
         file.punch(4096, 8192);
-        let pages = |file: &File<'_>| {
+        let pages = |file: &LooseFile<'_>| {
             let storage = file.storage();
             storage.into_iter().filter(|extent| extent.bytes() == PAGE_SIZE).skip(1).collect::<Vec<_>>()
         };
@@ -187,9 +191,9 @@ fn storage_of_zeros_is_used_again_unless_a_view_may_show_it() {
 }
 
 #[test]
-fn small_files_stay_one_extent_where_no_page_becomes_a_hole() {
+fn small_file_without_hole_stays_one_extent() {
     let volume = volume(16 << 20);
-    let mut file = File::new(&volume);
+    let mut file = LooseFile::new(&volume);
     file.write(0, &[6; 100]);
     file.punch(20, 30);
     file.allocate(90, 95, true);
@@ -208,16 +212,16 @@ fn small_files_stay_one_extent_where_no_page_becomes_a_hole() {
 }
 
 #[test]
-fn what_moves_by_its_own_size_is_taken_over_as_it_is() {
+fn aligned_shift_reuses_subtrees() {
     let volume = volume(64 << 20);
-    let mut file = File::new(&volume);
+    let mut file = LooseFile::new(&volume);
     file.write(0, &[1; 100]);
     for large in 1..4 {
         file.write(large * LARGE, &vec![large as u8; LARGE as usize]);
     }
     file.write(5 * LARGE - 100, &[5; 100]);
     let before = file.bytes();
-    let leaves = |file: &File<'_>| {
+    let leaves = |file: &LooseFile<'_>| {
         let storage = file.storage();
         storage.into_iter().filter(|extent| extent.bytes() == LARGE).collect::<Vec<_>>()
     };
@@ -228,7 +232,7 @@ fn what_moves_by_its_own_size_is_taken_over_as_it_is() {
     assert_eq!(file.seek(2 * LARGE, false), Some(602 * LARGE));
     file.collapse(2 * LARGE, 600 * LARGE);
     assert!(leaves(&file) == kept && file.bytes() == before);
-    // By a page everything behind comes apart, but what is before stays.
+    // A shift by one page rebuilds everything behind it; everything before it stays.
     file.insert(2 * LARGE, PAGE_SIZE);
     assert_eq!(leaves(&file), kept[..1]);
     file.collapse(2 * LARGE, PAGE_SIZE);
@@ -238,15 +242,16 @@ fn what_moves_by_its_own_size_is_taken_over_as_it_is() {
 }
 
 #[test]
-fn what_does_not_fit_is_refused_before_it_is_tried() {
+fn oversized_allocation_fails_at_once() {
     let volume = volume(4 << 20);
     let before = free(&volume);
     let mut transaction = Transaction::begin(&volume);
     let selector = Selector::first(Kind::File, false);
-    for (sizes, range) in
+    for ((size, to), range) in
         [((0, 1 << 62), (0, 1 << 62)), ((100, 100), (0, 1 << 62)), ((0, 5 << 20), (1, 5 << 20))]
     {
-        let refused = allocate(&mut transaction, selector, Pointer::NULL, sizes, range, false);
+        let file = FileTree { root: Pointer::NULL, size, at: Addr::NULL };
+        let refused = allocate(&mut transaction, selector, file, to, range, false);
         assert!(matches!(refused, Err(Error::NoSpace)), "{refused:?}");
         assert_eq!(free(&volume), before);
     }

@@ -1,79 +1,155 @@
-//! The shape of the tree: spans, heights, nodes, and what a pointer may be where.
+//! The shape of the tree: spans, heights, nodes, and the pointers that each place allows.
 
 use eyrie_medium::rules::SafetyRule;
 use eyrie_medium::{Addr, Medium, PAGE_SIZE};
 use zerocopy::IntoBytes;
 
-use crate::object::pointer::{Class, Extent, Pointer};
+use crate::extent::{Class, Extent};
+use crate::object::header::{Header, Hot};
+use crate::object::pointer::Pointer;
 use crate::transaction::Transaction;
 use crate::{Error, Result};
 
-/// The largest size of a file, in bytes.
-pub const MAX_SIZE: u64 = i64::MAX as u64;
-/// Pointers in a node.
+/// Pointers in a node: one page of them.
 pub const FANOUT: usize = 512;
-/// A root's greatest height: enough for [`MAX_SIZE`].
-pub const MAX_HEIGHT: u8 = 6;
-/// The highest level at which a pointer may be a leaf: 2 MiB.
-pub const MAX_LEAF_LEVEL: u8 = 1;
-/// A root extent up to this size is copied whole when it is changed; a larger one becomes a tree.
-pub const COPY_WHOLE_BYTES: u64 = 16 << 10;
+/// Greatest height of a root: enough for [`FILE_MAX`](crate::op::FILE_MAX).
+pub(crate) const MAX_HEIGHT: u8 = 6;
+/// The highest level at which a pointer may be a leaf: 2 MiB, the size of a large page of the processor.
+pub(crate) const MAX_LEAF_LEVEL: u8 = 1;
+/// A root extent up to this size is copied whole by a change; a larger one becomes a tree. A tree needs a
+/// node besides its pages, which pays only for larger files.
+pub(crate) const COPY_WHOLE_BYTES: u64 = 16 << 10;
 
-/// Bytes under a pointer at `level` (0: one page). Saturates where they pass 64 bits.
-pub const fn span(level: u8) -> u64 {
+/// Bytes under a pointer at `level` (0: one page). Saturates above 64 bits.
+pub(crate) const fn span(level: u8) -> u64 {
     if level >= 6 { u64::MAX } else { PAGE_SIZE << (9 * level as u32) }
 }
 
-/// Height of the lowest tree that reaches `end` (an offset, in bytes).
-pub fn height_for(end: u64) -> u8 {
+/// Height of the lowest tree that reaches offset `end`.
+pub(crate) fn height_for(end: u64) -> u8 {
     (0..MAX_HEIGHT).find(|&height| span(height) >= end).unwrap_or(MAX_HEIGHT)
 }
 
-/// Height of the lowest tree (not an extent alone) that has what is under a root.
-pub fn tree_height(root: Pointer) -> Result<u8> {
-    match root.height() {
-        0 => Ok(root.extent().map_or(1, |extent| height_for(extent.bytes()).max(1))),
-        height if height <= MAX_HEIGHT => Ok(height),
-        _ => Err(Error::corrupt(Addr::NULL, "file tree of an impossible height")),
+/// The tree of a file, from its header.
+#[derive(Clone, Copy, Debug)]
+pub struct FileTree {
+    /// The root pointer.
+    pub root: Pointer,
+    /// Size of the file, in bytes.
+    pub size: u64,
+    /// Address of the root pointer, where corruption of it is reported.
+    pub at: Addr,
+}
+
+impl FileTree {
+    /// The tree in a header's hot line.
+    #[inline]
+    pub fn of(header: Header, hot: &Hot) -> FileTree {
+        FileTree { root: hot.root, size: hot.size, at: header.hot_line() }
+    }
+
+    /// The same tree with another root.
+    #[must_use]
+    pub(super) fn with_root(self, root: Pointer) -> FileTree {
+        FileTree { root, ..self }
+    }
+
+    /// The extent of a root of height 0, verified; `None` for a null root.
+    #[inline]
+    pub(super) fn root_extent(self) -> Result<Option<Extent>> {
+        let FileTree { root, at, .. } = self;
+        if root.is_null() {
+            return Ok(None);
+        }
+        if !root.is_leaf() || root.is_shared() || root.is_unwritten() {
+            return Err(Error::corrupt(at, "root of height 0 that is no leaf"));
+        }
+        root.extent().map(Some).ok_or_else(|| Error::corrupt(at, "pointer of an unknown class"))
+    }
+
+    /// The subtree under a root of height 1 or more.
+    pub(super) fn subtree(self) -> Subtree {
+        Subtree { pointer: self.root.with_height(0), level: self.root.height(), at: self.at }
+    }
+
+    /// Height of the lowest tree (not a single extent) that holds the content under the root.
+    pub(super) fn tree_height(self) -> Result<u8> {
+        match self.root.height() {
+            0 => Ok(self.root.extent().map_or(1, |extent| height_for(extent.bytes()).max(1))),
+            height if height <= MAX_HEIGHT => Ok(height),
+            _ => Err(self.impossible_height()),
+        }
+    }
+
+    /// The error for a root that is too high.
+    #[cold]
+    pub(super) fn impossible_height(self) -> Error {
+        Error::corrupt(self.at, "file tree of an impossible height")
     }
 }
 
-/// Child of a node at `level` (1 or more) that holds `offset` (from the node's start).
-pub const fn slot_of(level: u8, offset: u64) -> usize {
+/// A pointer of a tree, with its place.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Subtree {
+    /// The pointer, without a height.
+    pub pointer: Pointer,
+    /// Its level (0: one page).
+    pub level: u8,
+    /// Address of the pointer, where corruption of it is reported.
+    pub at: Addr,
+}
+
+impl Subtree {
+    /// A subtree of zeros. No pointer on media leads to it.
+    pub fn hole(level: u8) -> Subtree {
+        Subtree { pointer: Pointer::NULL, level, at: Addr::NULL }
+    }
+
+    /// The content under the pointer, verified.
+    #[inline]
+    pub fn look(self) -> Result<Under> {
+        under(self.pointer, self.level, self.at)
+    }
+}
+
+/// The child of a node at `level` (1 or more) that contains `offset`, which counts from the node's start.
+pub(crate) const fn slot_of(level: u8, offset: u64) -> usize {
     (offset / span(level - 1)) as usize
 }
 
-/// Where the child in `slot` of a node at `level` starts, from the node's start. Saturates where it passes 64 bits.
-pub const fn start_of(level: u8, slot: usize) -> u64 {
+/// Start of the child in `slot` of a node at `level`, from the node's start. Saturates above 64 bits.
+pub(crate) const fn start_of(level: u8, slot: usize) -> u64 {
     (slot as u64).saturating_mul(span(level - 1))
 }
 
-/// What is under a pointer inside a tree, verified.
+/// The content under a pointer inside a tree, verified.
 #[derive(Clone, Copy, Debug)]
 pub enum Under {
-    /// Zeros.
+    /// Zeros without storage.
     Hole,
-    /// Bytes: as many as the level spans.
+    /// Bytes over the whole span of the level.
     Leaf(Extent),
-    /// Zeros that have as much storage. What bytes that has means nothing.
+    /// Storage that was never written. It reads as zeros.
     Unwritten(Extent),
     /// A node of 512 pointers.
     Node(Addr),
 }
 
-/// What is under `pointer` at `level` of a tree (not at a root of height 0, whose extent may have any size).
+/// The content under `pointer` at `level` of a tree. (A root of height 0 is different: its extent may have
+/// any size.)
 #[inline]
-pub fn under(pointer: Pointer, level: u8, at: Addr) -> Result<Under> {
+fn under(pointer: Pointer, level: u8, at: Addr) -> Result<Under> {
     if pointer.is_null() {
         return Ok(Under::Hole);
     }
     let extent = pointer.extent().ok_or_else(|| Error::corrupt(at, "pointer of an unknown class"))?;
+    // Format 1 has no shared extents, and only leaves can be unwritten.
     if pointer.is_shared() || pointer.is_unwritten() && !pointer.is_leaf() {
-        return Err(Error::corrupt(at, "pointer of a kind that this format does not have"));
+        return Err(Error::corrupt(at, "pointer with unknown flags"));
     }
     if pointer.is_leaf() {
         if level > MAX_LEAF_LEVEL || extent.bytes() != span(level) {
-            return Err(Error::corrupt(at, "leaf whose size is not its level's span"));
+            return Err(Error::corrupt(at, "leaf with the wrong size for its level"));
         }
         return Ok(if pointer.is_unwritten() { Under::Unwritten(extent) } else { Under::Leaf(extent) });
     }
@@ -83,48 +159,51 @@ pub fn under(pointer: Pointer, level: u8, at: Addr) -> Result<Under> {
     Ok(Under::Node(extent.addr))
 }
 
-/// The extent of a root of height 0, verified; `None` for a null root.
-#[inline]
-pub fn root_extent(root: Pointer, at: Addr) -> Result<Option<Extent>> {
-    if root.is_null() {
-        return Ok(None);
-    }
-    if !root.is_leaf() || root.is_shared() || root.is_unwritten() {
-        return Err(Error::corrupt(at, "root of height 0 that is no leaf"));
-    }
-    root.extent().map(Some).ok_or_else(|| Error::corrupt(at, "pointer of an unknown class"))
-}
-
 /// Address of a node's slot.
 #[inline]
-pub fn slot_addr(node: Addr, slot: usize) -> Addr {
+pub(crate) fn slot_addr(node: Addr, slot: usize) -> Addr {
     node.add(slot as u64 * 8)
 }
 
-/// The pointers of a node, in memory.
-pub struct Node(pub [u64; FANOUT]);
+/// A copy of a node's pointers in memory.
+pub(crate) struct TreeNode {
+    pointers: [u64; FANOUT],
+    /// Address that they were read from, or of the extent that they divide.
+    at: Addr,
+}
 
-impl Node {
+impl TreeNode {
     /// A node of holes.
-    pub fn empty() -> Node {
-        Node([0; FANOUT])
+    pub fn empty() -> TreeNode {
+        TreeNode::made_of(Addr::NULL)
+    }
+
+    /// A node of holes, for the pieces of the extent at this address.
+    fn made_of(at: Addr) -> TreeNode {
+        TreeNode { pointers: [0; FANOUT], at }
     }
 
     /// A copy of the node at `addr`.
-    pub fn read(medium: &Medium, addr: Addr) -> Result<Node> {
-        let mut node = Node::empty();
-        medium.read(addr, node.0.as_mut_bytes())?;
+    pub fn read(medium: &Medium, addr: Addr) -> Result<TreeNode> {
+        let mut node = TreeNode::made_of(addr);
+        medium.read(addr, node.pointers.as_mut_bytes())?;
         Ok(node)
     }
 
-    /// The node under a pointer at `level` (1 or more), or one over its pieces, to be changed and written elsewhere.
-    pub fn take(transaction: &mut Transaction<'_>, old: Under, level: u8) -> Result<Node> {
+    /// A node with the content under a pointer at `level` (1 or more), to be changed and written elsewhere.
+    /// A leaf is divided into its pieces.
+    pub(crate) fn copy_for_change(
+        transaction: &mut Transaction<'_>,
+        old: Under,
+        level: u8,
+    ) -> Result<TreeNode> {
         match old {
-            Under::Hole => Ok(Node::empty()),
+            Under::Hole => Ok(TreeNode::empty()),
             Under::Leaf(extent) => split_leaf(transaction, extent.addr, extent.bytes(), level),
             Under::Unwritten(extent) => {
                 let mut node = split_leaf(transaction, extent.addr, extent.bytes(), level)?;
-                for pointer in &mut node.0 {
+                // The pieces of unwritten storage are unwritten too.
+                for pointer in &mut node.pointers {
                     let page = Pointer::from_raw(*pointer).extent();
                     *pointer = page.map_or(Pointer::NULL, Pointer::unwritten).raw();
                 }
@@ -132,46 +211,57 @@ impl Node {
             }
             Under::Node(addr) => {
                 transaction.retire_found(Extent { addr, class: Class::PAGE })?;
-                Node::read(transaction.medium(), addr)
+                TreeNode::read(transaction.medium(), addr)
             }
         }
     }
 
-    /// Makes the slots holes that are wholly past the first `size` bytes under it, and so garbage.
-    pub fn clear_past(&mut self, level: u8, size: u64) {
+    /// Turns slots into holes that are wholly past the first `size` bytes of the node. Their pointers are
+    /// garbage.
+    pub(crate) fn clear_past(&mut self, level: u8, size: u64) {
         let visible = size.div_ceil(span(level - 1)).min(FANOUT as u64) as usize;
-        self.0[visible..].fill(0);
+        self.pointers[visible..].fill(0);
     }
 
-    /// Whether it has holes only.
+    /// True if all slots are holes.
     pub fn is_empty(&self) -> bool {
-        self.0.iter().all(|pointer| *pointer == 0)
+        self.pointers.iter().all(|pointer| *pointer == 0)
     }
 
     /// Writes the node to a new page.
     pub fn write(&self, transaction: &mut Transaction<'_>) -> Result<Pointer> {
         let extent = transaction.allocate(PAGE_SIZE)?;
         transaction.precedes(SafetyRule::NodeBeforeItsPointer, extent.addr, PAGE_SIZE as usize)?;
-        transaction.write(extent.addr, self.0.as_bytes())?;
+        transaction.write(extent.addr, self.pointers.as_bytes())?;
         Ok(Pointer::node(extent))
     }
 
     /// The pointer in a slot.
     pub fn get(&self, slot: usize) -> Pointer {
-        Pointer::from_raw(self.0[slot])
+        Pointer::from_raw(self.pointers[slot])
+    }
+
+    /// The subtree in a slot of a node at `level`.
+    pub fn child(&self, slot: usize, level: u8) -> Subtree {
+        Subtree { pointer: self.get(slot), level: level - 1, at: slot_addr(self.at, slot) }
     }
 
     /// Sets the pointer in a slot.
     pub fn set(&mut self, slot: usize, pointer: Pointer) {
-        self.0[slot] = pointer.raw();
+        self.pointers[slot] = pointer.raw();
     }
 }
 
-/// The node over the pieces of a leaf of `bytes` (a multiple of a page) at `addr`: the first step of changing part of
-/// a big leaf. `level` is that of the pointer to the node.
-pub fn split_leaf(transaction: &mut Transaction<'_>, addr: Addr, bytes: u64, level: u8) -> Result<Node> {
+/// A node over the pieces of a leaf of `bytes` (a multiple of a page) at `addr`: the first step to change
+/// part of a large leaf. `level` is the level of the pointer to the node.
+pub(crate) fn split_leaf(
+    transaction: &mut Transaction<'_>,
+    addr: Addr,
+    bytes: u64,
+    level: u8,
+) -> Result<TreeNode> {
     let child_span = span(level - 1);
-    let mut node = Node::empty();
+    let mut node = TreeNode::made_of(addr);
     let mut done = 0;
     while done < bytes {
         let piece = child_span.min(bytes - done);

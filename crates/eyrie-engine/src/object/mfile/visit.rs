@@ -1,71 +1,66 @@
-//! Walking the storage of an mFile: to mark it, and to give it back.
+//! Walking the storage of an mFile: to mark it, and to free it.
 
-use eyrie_medium::{Addr, Medium};
+use eyrie_medium::Medium;
 
-use super::tree::{FANOUT, MAX_HEIGHT, Node, Under, root_extent, start_of, under};
-use crate::object::pointer::{Class, Extent, Pointer};
+use super::tree::{FANOUT, FileTree, MAX_HEIGHT, Subtree, TreeNode, Under, start_of};
+use crate::extent::{Class, Extent};
 use crate::transaction::Transaction;
 use crate::{Error, Result};
 
-/// Visits every extent of a file of `size` bytes: nodes and leaves, not what is past its end.
+/// Visits every extent of a file, nodes and leaves. Skips slots past its end.
 ///
 /// # Errors
 /// `Corrupt`, `Fault`, and those of `visit`.
 pub fn visit_storage(
     medium: &Medium,
-    root: Pointer,
-    size: u64,
+    file: FileTree,
     visit: &mut dyn FnMut(Extent) -> Result<()>,
 ) -> Result<()> {
-    match root.height() {
-        _ if size == 0 && !root.is_null() => Err(Error::corrupt(Addr::NULL, "empty file with storage")),
-        0 => root_extent(root, Addr::NULL)?.map_or(Ok(()), visit),
-        height if height <= MAX_HEIGHT => visit_under(medium, root.with_height(0), height, size, visit),
-        _ => Err(Error::corrupt(Addr::NULL, "file tree of an impossible height")),
+    match file.root.height() {
+        _ if file.size == 0 && !file.root.is_null() => {
+            Err(Error::corrupt(file.at, "empty file with storage"))
+        }
+        0 => file.root_extent()?.map_or(Ok(()), visit),
+        height if height <= MAX_HEIGHT => visit_under(medium, file.subtree(), file.size, visit),
+        _ => Err(file.impossible_height()),
     }
 }
 
-/// The same under one pointer; `size` counts from its start.
+/// As [`visit_storage`], under one pointer. `size` counts from the start of the subtree.
 fn visit_under(
     medium: &Medium,
-    pointer: Pointer,
-    level: u8,
+    subtree: Subtree,
     size: u64,
     visit: &mut dyn FnMut(Extent) -> Result<()>,
 ) -> Result<()> {
-    match under(pointer, level, Addr::NULL)? {
+    match subtree.look()? {
         Under::Hole => Ok(()),
         Under::Leaf(extent) | Under::Unwritten(extent) => visit(extent),
         Under::Node(addr) => {
             visit(Extent { addr, class: Class::PAGE })?;
-            let node = Node::read(medium, addr)?;
+            let node = TreeNode::read(medium, addr)?;
             for slot in 0..FANOUT {
-                let start = start_of(level, slot);
+                let start = start_of(subtree.level, slot);
                 if start >= size {
                     break;
                 }
-                visit_under(medium, node.get(slot), level - 1, size - start, visit)?;
+                visit_under(medium, node.child(slot, subtree.level), size - start, visit)?;
             }
             Ok(())
         }
     }
 }
 
-/// Gives back everything under one pointer when the transaction has settled; `size` counts from its start.
-pub(super) fn retire_under(
-    transaction: &mut Transaction<'_>,
-    pointer: Pointer,
-    level: u8,
-    size: u64,
-) -> Result<()> {
-    visit_under(transaction.medium(), pointer, level, size, &mut |extent| transaction.retire_found(extent))
+/// Retires all storage under one pointer at the commit. `size` counts from the start of the subtree.
+pub(super) fn retire_under(transaction: &mut Transaction<'_>, subtree: Subtree, size: u64) -> Result<()> {
+    visit_under(transaction.medium(), subtree, size, &mut |extent| transaction.retire_found(extent))
 }
 
-/// Gives back all storage of a file when the transaction has settled.
+/// Retires all storage of a file at the commit.
 ///
 /// # Errors
 /// `Corrupt`, `Fault`.
-pub fn retire_all(transaction: &mut Transaction<'_>, root: Pointer, size: u64) -> Result<()> {
+pub(crate) fn retire_all(transaction: &mut Transaction<'_>, file: FileTree) -> Result<()> {
     transaction.retires_object();
-    visit_storage(transaction.medium(), root, size, &mut |extent| transaction.retire_found(extent))
+    visit_storage(transaction.medium(), file, &mut |extent| transaction.retire_found(extent))
 }

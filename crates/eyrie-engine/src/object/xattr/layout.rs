@@ -1,43 +1,43 @@
-//! Bytes of a block of extended attributes. `docs/format.md` describes them; a test compares the two.
+//! Bytes of a block of extended attributes. `docs/format.md` describes them, and a test compares the two.
 
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crate::op::{XATTR_LIST_MAX, XATTR_SIZE_MAX};
 
-/// The start of a block; its entries follow, one right after another.
+/// The start of a block. Its entries follow without gaps.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, Debug)]
 #[repr(C)]
-pub struct BlockHead {
-    /// Bytes of the block, this head included.
+pub(crate) struct XattrBlockHead {
+    /// Bytes of the block, including this head.
     pub bytes: U32,
     /// Number of entries, at least 1.
     pub count: U32,
 }
 
-/// The start of an entry; its name and its value follow.
+/// The start of an entry. Its name and its value follow.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, Debug)]
 #[repr(C)]
-pub struct EntryHead {
+pub(crate) struct XattrEntryHead {
     /// Bytes of the value.
     pub value_bytes: U32,
     /// Bytes of the name, 1 to 255.
     pub name_bytes: U16,
 }
 
-const _: () = assert!(size_of::<BlockHead>() == 8 && size_of::<EntryHead>() == 6);
+const _: () = assert!(size_of::<XattrBlockHead>() == 8 && size_of::<XattrEntryHead>() == 6);
 
-/// What the attributes of one object have together.
+/// Total sizes of the attributes of one object, which are limited.
 #[derive(Default)]
-pub struct Sums {
-    /// Bytes of the names, with one more each.
+pub(crate) struct XattrSums {
+    /// Bytes of the names, plus one for each, as in the list that Linux returns.
     names: usize,
     /// Bytes of the values.
     values: usize,
 }
 
-impl Sums {
-    /// Counts an attribute; whether an object may have so much.
+impl XattrSums {
+    /// Counts an attribute. False if the object would have too much.
     pub fn add(&mut self, name_bytes: usize, value_bytes: usize) -> bool {
         self.names += name_bytes + 1;
         self.values += value_bytes;
@@ -51,10 +51,10 @@ mod tests {
     use crate::format_doc::{assert_described, fields};
 
     #[test]
-    fn the_format_description_agrees_with_blocks_of_extended_attributes() {
-        let head = fields!(BlockHead { bytes, count });
-        assert_described("Block of extended attributes", size_of::<BlockHead>(), &head);
-        let entry = fields!(EntryHead { value_bytes, name_bytes });
-        assert_described("Entry of a block", size_of::<EntryHead>(), &entry);
+    fn format_page_matches_xattr_blocks() {
+        let head = fields!(XattrBlockHead { bytes, count });
+        assert_described("Block of extended attributes", size_of::<XattrBlockHead>(), &head);
+        let entry = fields!(XattrEntryHead { value_bytes, name_bytes });
+        assert_described("Entry of a block", size_of::<XattrEntryHead>(), &entry);
     }
 }

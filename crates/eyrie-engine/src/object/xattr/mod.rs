@@ -1,12 +1,13 @@
-//! Extended attributes: all names and values of one object in one extent, the *block*, which the header's cold
-//! attributes point to.
+//! Extended attributes. All names and values of an object are in one extent, the *block*. The header's cold
+//! attributes point to it.
 //!
 //! Invariants:
-//! - A block is never changed: each change writes a new one and retires the old.
-//! - Names are in byte order, each once; an object without extended attributes has no block.
+//! - A block never changes: each change writes a new block and retires the old one.
+//! - Names are in byte order, each once. An object without extended attributes has no block.
 //!
-//! Safe when power fails: every function here only prepares; the [`Transaction`](crate::transaction::Transaction)
-//! commits the cold attributes that point to the new block. A reader with a pin sees one block throughout.
+//! Safe when power fails: the functions here only prepare. The
+//! [`Transaction`](crate::transaction::Transaction) commits the cold attributes that point to the new
+//! block. A reader with a pin sees one block throughout.
 
 mod layout;
 mod read;
@@ -14,5 +15,5 @@ mod read;
 mod tests;
 mod update;
 
-pub use read::{Value, extent, get, visit};
-pub use update::{remove, set};
+pub(crate) use read::{XattrRoot, get, visit};
+pub(crate) use update::{remove, set};

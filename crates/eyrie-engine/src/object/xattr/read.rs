@@ -1,83 +1,104 @@
-//! Reading blocks, which are hostile until checked: every entry is, before it is shown.
+//! Reading blocks of extended attributes. Every entry is untrusted until it is checked, and shown only
+//! after that.
 
 use eyrie_medium::{Addr, Medium};
 use smallvec::SmallVec;
 
-use super::layout::{BlockHead, EntryHead, Sums};
-use crate::object::pointer::{Extent, Pointer};
+use super::layout::{XattrBlockHead, XattrEntryHead, XattrSums};
+use crate::extent::Extent;
+use crate::object::header::{Cold, Header};
+use crate::object::pointer::Pointer;
 use crate::op::XATTR_NAME_MAX;
 use crate::{Error, Result};
 
-/// Where the value of an attribute is.
+/// The place of an extended attribute's value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Value {
+pub(crate) struct XattrValue {
     /// First byte.
     pub addr: Addr,
-    /// How many bytes.
+    /// Number of bytes.
     pub bytes: usize,
 }
 
-/// The extent that `root` points to; `None` where there are no attributes.
-///
-/// # Errors
-/// `Corrupt` when the pointer can be none to a block.
-pub fn extent(root: Pointer) -> Result<Option<Extent>> {
-    if root == Pointer::NULL {
-        return Ok(None);
-    }
-    let extent = root.extent().filter(|&extent| root == Pointer::leaf(extent));
-    extent.map(Some).ok_or_else(|| Error::corrupt(Addr::NULL, "pointer to no extended attributes"))
+/// The pointer to the block of an object, from its header.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct XattrRoot {
+    pub(super) pointer: Pointer,
+    /// Address of the header, where corruption of the pointer is reported.
+    pub(super) at: Addr,
 }
 
-/// What is left of a block.
-struct Rest {
+impl XattrRoot {
+    /// The root in a header's cold attributes.
+    #[inline]
+    pub fn of(header: Header, cold: &Cold) -> XattrRoot {
+        XattrRoot { pointer: cold.xattrs(), at: header.addr() }
+    }
+
+    /// The extent of the block; `None` if the object has no extended attributes.
+    ///
+    /// # Errors
+    /// `Corrupt` when the pointer cannot lead to a block.
+    #[inline]
+    pub fn extent(self) -> Result<Option<Extent>> {
+        let XattrRoot { pointer, at } = self;
+        if pointer == Pointer::NULL {
+            return Ok(None);
+        }
+        let extent = pointer.extent().filter(|&extent| pointer == Pointer::leaf(extent));
+        extent.map(Some).ok_or_else(|| Error::corrupt(at, "bad pointer to extended attributes"))
+    }
+}
+
+/// The unread rest of a block.
+struct BlockRest {
     at: Addr,
     bytes: u64,
 }
 
-impl Rest {
-    /// Where the next `bytes` are.
-    fn take(&mut self, bytes: usize) -> Result<Addr> {
+impl BlockRest {
+    /// Skips the next `bytes`, and returns their address.
+    fn skip(&mut self, bytes: usize) -> Result<Addr> {
         let at = self.at;
         self.bytes = self
             .bytes
             .checked_sub(bytes as u64)
-            .ok_or_else(|| Error::corrupt(at, "extended attribute that ends behind its block"))?;
+            .ok_or_else(|| Error::corrupt(at, "extended attribute beyond the end of its block"))?;
         self.at = at.add(bytes as u64);
         Ok(at)
     }
 }
 
-/// Shows all attributes under `root`, in the byte order of their names.
+/// Calls `visit` with all attributes under `root`, in the byte order of their names.
 ///
 /// # Errors
 /// `Corrupt`, `Fault`, and those of `visit`.
 pub fn visit(
     medium: &Medium,
-    root: Pointer,
-    visit: &mut dyn FnMut(&[u8], Value) -> Result<()>,
+    root: XattrRoot,
+    visit: &mut dyn FnMut(&[u8], XattrValue) -> Result<()>,
 ) -> Result<()> {
-    let Some(extent) = extent(root)? else { return Ok(()) };
+    let Some(extent) = root.extent()? else { return Ok(()) };
     let corrupt = |what| Err(Error::corrupt(extent.addr, what));
-    let head: BlockHead = medium.read_value(extent.addr)?;
-    let mut rest = Rest { at: extent.addr, bytes: head.bytes.get().into() };
+    let head: XattrBlockHead = medium.read_value(extent.addr)?;
+    let mut rest = BlockRest { at: extent.addr, bytes: head.bytes.get().into() };
     if rest.bytes > extent.bytes() {
         return corrupt("extended attributes larger than their extent");
     }
-    rest.take(size_of::<BlockHead>())?;
-    let mut sums = Sums::default();
+    rest.skip(size_of::<XattrBlockHead>())?;
+    let mut sums = XattrSums::default();
     let mut count = 0;
     let mut last: SmallVec<[u8; 64]> = SmallVec::new();
     let mut buffer = [0; XATTR_NAME_MAX];
     while rest.bytes > 0 {
-        let head: EntryHead = medium.read_value(rest.take(size_of::<EntryHead>())?)?;
+        let head: XattrEntryHead = medium.read_value(rest.skip(size_of::<XattrEntryHead>())?)?;
         let (name_bytes, value_bytes) = (head.name_bytes.get().into(), head.value_bytes.get() as usize);
         let Some(name) = buffer.get_mut(..name_bytes) else {
             return corrupt("name of an extended attribute of more than 255 bytes");
         };
-        medium.read(rest.take(name_bytes)?, name)?;
-        let value = Value { addr: rest.take(value_bytes)?, bytes: value_bytes };
-        // The empty name is before all others, so it is refused here too.
+        medium.read(rest.skip(name_bytes)?, name)?;
+        let value = XattrValue { addr: rest.skip(value_bytes)?, bytes: value_bytes };
+        // The empty name comes before all others, so this check refuses it too.
         if &*name <= last.as_slice() {
             return corrupt("extended attributes out of order");
         }
@@ -89,16 +110,16 @@ pub fn visit(
         last = SmallVec::from_slice(name);
     }
     if count != head.count.get() || count == 0 {
-        return corrupt("another number of extended attributes than there are");
+        return corrupt("wrong number of extended attributes");
     }
     Ok(())
 }
 
-/// The size of the value of `name`, in bytes; the value is then at the start of `out`, if it fits there.
+/// The size in bytes of the value of `name`. If `out` is large enough, the value is at its start.
 ///
 /// # Errors
 /// `Corrupt`, `Fault`.
-pub fn get(medium: &Medium, root: Pointer, name: &[u8], out: &mut [u8]) -> Result<Option<usize>> {
+pub fn get(medium: &Medium, root: XattrRoot, name: &[u8], out: &mut [u8]) -> Result<Option<usize>> {
     let mut found = None;
     visit(medium, root, &mut |other, value| {
         if other == name {

@@ -1,11 +1,12 @@
-//! Blocks: what is set comes back, limits are kept, and damage is an error.
+//! Blocks of extended attributes: values come back, limits are kept, and damage is an error.
 
 use std::collections::BTreeMap;
 
 use eyrie_medium::{Addr, Medium};
 
 use super::*;
-use crate::object::pointer::{Class, Extent, Pointer};
+use crate::extent::{Class, Extent};
+use crate::object::pointer::Pointer;
 use crate::op::{XATTR_LIST_MAX, XATTR_SIZE_MAX};
 use crate::transaction::Transaction;
 use crate::volume::{Options, Volume};
@@ -26,30 +27,31 @@ fn volume() -> Volume {
     Volume::create_on(medium, &options).expect("a volume")
 }
 
-/// The attributes of no object, with their root in a word.
-struct Attributes<'v> {
+/// Attributes without an object. Their root is in a word.
+struct LooseXattrs<'v> {
     volume: &'v Volume,
     word: Addr,
 }
 
-impl<'v> Attributes<'v> {
-    fn new(volume: &'v Volume) -> Attributes<'v> {
+impl<'v> LooseXattrs<'v> {
+    fn new(volume: &'v Volume) -> LooseXattrs<'v> {
         let mut transaction = Transaction::begin(volume);
         let word = transaction.allocate(64).expect("space").addr;
         transaction.word(word, 0);
         transaction.commit().expect("committed");
-        Attributes { volume, word }
+        LooseXattrs { volume, word }
     }
 
-    fn root(&self) -> Pointer {
-        Pointer::from_raw(self.volume.medium().load(self.word).expect("in bounds"))
+    fn root(&self) -> XattrRoot {
+        let pointer = Pointer::from_raw(self.volume.medium().load(self.word).expect("in bounds"));
+        XattrRoot { pointer, at: self.word }
     }
 
     fn block(&self) -> Extent {
-        extent(self.root()).expect("sound").expect("there")
+        self.root().extent().expect("sound").expect("there")
     }
 
-    fn change(&self, change: impl FnOnce(&mut Transaction<'_>, Pointer) -> Result<Pointer>) -> Result<()> {
+    fn change(&self, change: impl FnOnce(&mut Transaction<'_>, XattrRoot) -> Result<Pointer>) -> Result<()> {
         let mut transaction = Transaction::begin(self.volume);
         let root = change(&mut transaction, self.root())?;
         transaction.word(self.word, root.raw());
@@ -81,7 +83,7 @@ impl<'v> Attributes<'v> {
         Ok(names)
     }
 
-    /// Writes over the block, as damage would.
+    /// Overwrites the block, as damage would.
     fn damage(&self, at: u64, bytes: &[u8]) {
         drop(self.volume.medium().write(self.block().addr.add(at), bytes).expect("in bounds"));
     }
@@ -90,7 +92,7 @@ impl<'v> Attributes<'v> {
 #[test]
 fn attributes_are_a_map_in_byte_order() {
     let volume = volume();
-    let attributes = Attributes::new(&volume);
+    let attributes = LooseXattrs::new(&volume);
     let mut map = BTreeMap::new();
     let free = volume.space().usage().free;
     for turn in 0_usize..500 {
@@ -113,14 +115,14 @@ fn attributes_are_a_map_in_byte_order() {
     for name in map.keys() {
         attributes.remove(name).expect("there");
     }
-    assert_eq!(attributes.root(), Pointer::NULL);
+    assert_eq!(attributes.root().pointer, Pointer::NULL);
     assert_eq!(volume.space().usage().free, free, "every block is given back");
 }
 
 #[test]
 fn modes_ask_for_what_is_there() {
     let volume = volume();
-    let attributes = Attributes::new(&volume);
+    let attributes = LooseXattrs::new(&volume);
     assert!(matches!(attributes.set(b"a", b"1", XattrMode::Replace), Err(Error::NoXattr)));
     attributes.set(b"a", b"1", XattrMode::Create).expect("new");
     assert!(matches!(attributes.set(b"a", b"2", XattrMode::Create), Err(Error::Exists)));
@@ -131,9 +133,9 @@ fn modes_ask_for_what_is_there() {
 }
 
 #[test]
-fn names_and_values_have_limits_each_and_together() {
+fn xattr_limits_hold_each_and_together() {
     let volume = volume();
-    let attributes = Attributes::new(&volume);
+    let attributes = LooseXattrs::new(&volume);
     for name in [&b""[..], &[b'n'; 256]] {
         assert!(matches!(attributes.set(name, b"", XattrMode::Set), Err(Error::XattrName)));
         assert!(matches!(attributes.remove(name), Err(Error::XattrName)));
@@ -149,7 +151,7 @@ fn names_and_values_have_limits_each_and_together() {
     attributes.remove(&[b'n'; 255]).expect("there");
     for number in 0..XATTR_LIST_MAX / 256 {
         let name = format!("{number:0>255}");
-        // What the last one left is free when other tests let go of it.
+        // Storage of the last attribute is free when other tests drop their pins.
         let set = (0..1000).any(|_| match attributes.set(name.as_bytes(), b"", XattrMode::Create) {
             Err(Error::NoSpace) => {
                 volume.space().reclaim();
@@ -169,7 +171,7 @@ fn names_and_values_have_limits_each_and_together() {
 #[test]
 fn a_block_that_contradicts_itself_is_corrupt() {
     let volume = volume();
-    let attributes = Attributes::new(&volume);
+    let attributes = LooseXattrs::new(&volume);
     attributes.set(b"a", b"one", XattrMode::Set).expect("set");
     attributes.set(b"b", b"two", XattrMode::Set).expect("set");
     let mut sound = vec![0; 28];
@@ -200,9 +202,9 @@ fn a_block_that_contradicts_itself_is_corrupt() {
 }
 
 #[test]
-fn damaged_blocks_give_errors_or_answers_within_the_limits() {
+fn damaged_xattr_block_gives_errors_or_answers() {
     let volume = volume();
-    let attributes = Attributes::new(&volume);
+    let attributes = LooseXattrs::new(&volume);
     for number in 0..20_usize {
         let name = format!("user.{number}");
         attributes.set(name.as_bytes(), &vec![7; number * 20], XattrMode::Set).expect("set");
@@ -237,11 +239,13 @@ fn a_pointer_to_no_block_is_corrupt() {
     let volume = volume();
     let extent = Extent { addr: Addr::from_raw(1 << 20), class: Class::PAGE };
     let sound = Pointer::leaf(extent).raw();
-    // A node, shared, unwritten, of a height, of no class, null with a height; and one out of all bounds.
+    // A node, shared, unwritten, with a height, with an unknown class, null with a height; and one outside
+    // the volume.
+    let root = |pointer| XattrRoot { pointer, at: extent.addr };
     for raw in [sound & !1, sound | 2, sound | 4, sound | 8, sound & !(0xff << 56), 8] {
-        let found = visit(volume.medium(), Pointer::from_raw(raw), &mut |_, _| Ok(()));
+        let found = visit(volume.medium(), root(Pointer::from_raw(raw)), &mut |_, _| Ok(()));
         assert!(matches!(found, Err(Error::Corrupt { .. })), "{raw:#x}");
     }
     let far = Pointer::leaf(Extent { addr: Addr::from_raw(1 << 45), class: Class::PAGE });
-    assert!(matches!(visit(volume.medium(), far, &mut |_, _| Ok(())), Err(Error::Fault(_))));
+    assert!(matches!(visit(volume.medium(), root(far), &mut |_, _| Ok(())), Err(Error::Fault(_))));
 }

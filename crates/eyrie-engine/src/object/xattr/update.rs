@@ -1,27 +1,28 @@
-//! Changing extended attributes: a new block takes the place of the old one.
+//! Changing extended attributes: a new block replaces the old one.
 
 use std::collections::BTreeMap;
 
 use eyrie_medium::rules::SafetyRule;
 use zerocopy::IntoBytes;
 
-use super::layout::{BlockHead, EntryHead, Sums};
-use super::read;
+use super::layout::{XattrBlockHead, XattrEntryHead, XattrSums};
+use super::read::{self, XattrRoot};
 use crate::object::pointer::Pointer;
 use crate::op::{XATTR_SIZE_MAX, is_xattr_name};
 use crate::transaction::Transaction;
 use crate::{Error, Result, XattrMode};
 
 /// Names and values.
-type Attributes = BTreeMap<Vec<u8>, Vec<u8>>;
+type XattrMap = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// Prepares an attribute that is new, or has a new value; the root to be published.
+/// Prepares a new attribute, or a new value. Returns the root to be published.
 ///
 /// # Errors
-/// `XattrName`, `XattrTooLarge`, `XattrsFull`; `Exists` or `NoXattr`, as `mode` has it; `NoSpace`, `Corrupt`, `Fault`.
+/// `XattrName`, `XattrTooLarge`, `XattrsFull`; `Exists` or `NoXattr`, depending on `mode`; `NoSpace`,
+/// `Corrupt`, `Fault`.
 pub fn set(
     transaction: &mut Transaction<'_>,
-    root: Pointer,
+    root: XattrRoot,
     name: &[u8],
     value: &[u8],
     mode: XattrMode,
@@ -39,11 +40,11 @@ pub fn set(
     replace(transaction, root, &attributes)
 }
 
-/// Prepares the removal of an attribute; the root to be published.
+/// Prepares the removal of an attribute. Returns the root to be published.
 ///
 /// # Errors
 /// `XattrName`, `NoXattr`, `NoSpace`, `Corrupt`, `Fault`.
-pub fn remove(transaction: &mut Transaction<'_>, root: Pointer, name: &[u8]) -> Result<Pointer> {
+pub fn remove(transaction: &mut Transaction<'_>, root: XattrRoot, name: &[u8]) -> Result<Pointer> {
     check_name(name)?;
     let mut attributes = all(transaction, root)?;
     attributes.remove(name).ok_or(Error::NoXattr)?;
@@ -54,9 +55,9 @@ fn check_name(name: &[u8]) -> Result<()> {
     if is_xattr_name(name) { Ok(()) } else { Err(Error::XattrName) }
 }
 
-fn all(transaction: &Transaction<'_>, root: Pointer) -> Result<Attributes> {
+fn all(transaction: &Transaction<'_>, root: XattrRoot) -> Result<XattrMap> {
     let medium = transaction.medium();
-    let mut attributes = Attributes::new();
+    let mut attributes = XattrMap::new();
     read::visit(medium, root, &mut |name, value| {
         let mut bytes = vec![0; value.bytes];
         medium.read(value.addr, &mut bytes)?;
@@ -66,23 +67,25 @@ fn all(transaction: &Transaction<'_>, root: Pointer) -> Result<Attributes> {
     Ok(attributes)
 }
 
-/// Writes the block of `attributes`, and retires that of `root`.
-fn replace(transaction: &mut Transaction<'_>, root: Pointer, attributes: &Attributes) -> Result<Pointer> {
-    let mut block = vec![0; size_of::<BlockHead>()];
-    let mut sums = Sums::default();
+/// Writes a block of `attributes`, and retires the block of `root`.
+fn replace(transaction: &mut Transaction<'_>, root: XattrRoot, attributes: &XattrMap) -> Result<Pointer> {
+    let mut block = vec![0; size_of::<XattrBlockHead>()];
+    let mut sums = XattrSums::default();
     for (name, value) in attributes {
         if !sums.add(name.len(), value.len()) {
             return Err(Error::XattrsFull);
         }
-        let head =
-            EntryHead { value_bytes: (value.len() as u32).into(), name_bytes: (name.len() as u16).into() };
+        let head = XattrEntryHead {
+            value_bytes: (value.len() as u32).into(),
+            name_bytes: (name.len() as u16).into(),
+        };
         block.extend_from_slice(head.as_bytes());
         block.extend_from_slice(name);
         block.extend_from_slice(value);
     }
-    let head = BlockHead { bytes: (block.len() as u32).into(), count: (attributes.len() as u32).into() };
-    block[..size_of::<BlockHead>()].copy_from_slice(head.as_bytes());
-    if let Some(old) = read::extent(root)? {
+    let head = XattrBlockHead { bytes: (block.len() as u32).into(), count: (attributes.len() as u32).into() };
+    block[..size_of::<XattrBlockHead>()].copy_from_slice(head.as_bytes());
+    if let Some(old) = root.extent()? {
         transaction.retire(old);
     }
     if attributes.is_empty() {

@@ -1,10 +1,10 @@
-//! From bytes to Ops.
+//! Decoding bytes into Ops.
 
 use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
 
 use super::layout::{
-    self, BatchFields, CreateFields, DataFields, FallocateFields, HEADER_SIZE, Header, LinkFields,
-    NameFields, PutFields, RenameFields, SetAttributesFields, SetSizeFields, Stamp, Tag, VERSION,
+    self, BatchFields, CreateFields, DataFields, FallocateFields, HEADER_SIZE, LinkFields, NameFields,
+    OpRecordHeader, PutFields, RenameFields, SetAttributesFields, SetSizeFields, Tag, TimeFields, VERSION,
     XattrFields, present,
 };
 use crate::{
@@ -13,28 +13,28 @@ use crate::{
 
 type Result<T> = std::result::Result<T, DecodeError>;
 
-/// Why bytes are no record.
+/// The reason why bytes are no record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DecodeError {
-    /// The record goes on past the bytes there are.
+    /// The record is longer than the bytes.
     #[error("the record is cut short")]
     Truncated,
-    /// The bytes are not those that were encoded.
+    /// The bytes differ from those that were encoded.
     #[error("the checksum does not match")]
     Checksum,
-    /// The encoding is of another version.
+    /// The encoding has another version.
     #[error("version {0} of the encoding is unknown")]
     Version(u16),
-    /// The Op is none that there is.
+    /// The kind of Op is unknown.
     #[error("kind {0} of Op is unknown")]
     Kind(u16),
-    /// A field has no meaning.
+    /// A field has an impossible value.
     #[error("malformed record: {0}")]
     Malformed(&'static str),
 }
 
-/// A decoded Op, which borrows names and data from the encoded bytes, and owns a batch's list of parts.
+/// A decoded Op. It borrows names and data from the encoded bytes, and owns the list of a batch's parts.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Decoded<'a> {
     form: Form<'a>,
@@ -56,10 +56,11 @@ impl Decoded<'_> {
     }
 }
 
-/// Decodes the record at the start of `bytes`; also its length in bytes. A batch has no batch among its parts.
+/// Decodes the record at the start of `bytes`. Returns the Op, and the length of the record in bytes. A
+/// batch within a batch is refused.
 ///
 /// # Errors
-/// When `bytes` do not begin with a record, whole and of this version.
+/// When `bytes` do not begin with a whole record of this version.
 pub fn decode(bytes: &[u8]) -> Result<(Decoded<'_>, usize)> {
     let (tag, mut body, length) = open(bytes)?;
     let form = if tag == Tag::Batch { body.batch()? } else { Form::Single(body.single(tag)?) };
@@ -67,12 +68,13 @@ pub fn decode(bytes: &[u8]) -> Result<(Decoded<'_>, usize)> {
     Ok((Decoded { form }, length))
 }
 
-/// Checks the record at the start of `bytes`; its kind, its body, its length.
-fn open(bytes: &[u8]) -> Result<(Tag, Body<'_>, usize)> {
-    let (header, _) = Header::ref_from_prefix(bytes).map_err(|_| DecodeError::Truncated)?;
+/// Checks the record at the start of `bytes`. Returns its kind, its body and its length.
+fn open(bytes: &[u8]) -> Result<(Tag, RecordBody<'_>, usize)> {
+    let (header, _) = OpRecordHeader::ref_from_prefix(bytes).map_err(|_| DecodeError::Truncated)?;
     let length = usize::try_from(header.length.get()).map_err(|_| DecodeError::Truncated)?;
     let record = bytes.get(..length).ok_or(DecodeError::Truncated)?;
     let body = record.get(HEADER_SIZE..).ok_or(DecodeError::Malformed("length below that of a header"))?;
+    // Checked before version and kind, so that damage is not reported as a newer version.
     if layout::checksum(record) != header.checksum.get() {
         return Err(DecodeError::Checksum);
     }
@@ -81,13 +83,13 @@ fn open(bytes: &[u8]) -> Result<(Tag, Body<'_>, usize)> {
     }
     let kind = header.kind.get();
     let tag = Tag::from_raw(kind).ok_or(DecodeError::Kind(kind))?;
-    Ok((tag, Body(body), length))
+    Ok((tag, RecordBody(body), length))
 }
 
-/// What is left of a record's body.
-struct Body<'a>(&'a [u8]);
+/// The rest of a record's body.
+struct RecordBody<'a>(&'a [u8]);
 
-impl<'a> Body<'a> {
+impl<'a> RecordBody<'a> {
     fn fields<T: FromBytes + Immutable + KnownLayout + Unaligned>(&mut self) -> Result<&'a T> {
         let (fields, rest) = T::ref_from_prefix(self.0).map_err(|_| DecodeError::Truncated)?;
         self.0 = rest;
@@ -111,6 +113,7 @@ impl<'a> Body<'a> {
 
     fn batch(&mut self) -> Result<Form<'a>> {
         let fields: &BatchFields = self.fields()?;
+        // Grows with the decoded parts, so that a forged count allocates nothing.
         let mut ops = Vec::new();
         for _ in 0..fields.count.get() {
             let (tag, mut body, length) = open(self.0)?;
@@ -255,7 +258,7 @@ impl<'a> Body<'a> {
         let fields: &SetAttributesFields = self.fields()?;
         let bits = fields.present.get();
         if bits & !present::ALL != 0 {
-            return Err(DecodeError::Malformed("attributes that are none"));
+            return Err(DecodeError::Malformed("unknown attributes"));
         }
         let owner = owner(fields.owner)?;
         let change = AttributeChange {
@@ -291,7 +294,7 @@ fn set_ids(number: layout::U32) -> Result<SetIds> {
     }
 }
 
-fn time(stamp: Stamp) -> Result<Time> {
+fn time(stamp: TimeFields) -> Result<Time> {
     match stamp.nanoseconds.get() {
         nanoseconds @ 0..1_000_000_000 => Ok(Time::new(stamp.seconds.get(), nanoseconds)),
         _ => Err(DecodeError::Malformed("nanoseconds of a time")),

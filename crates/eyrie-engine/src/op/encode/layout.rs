@@ -8,11 +8,11 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 /// Version of the encoding.
 pub(super) const VERSION: u16 = 2;
 
-/// Begins every record.
+/// The start of every record.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy)]
 #[repr(C)]
-pub(super) struct Header {
-    /// Of the whole record, this header included, in bytes.
+pub(super) struct OpRecordHeader {
+    /// Length of the whole record including this header, in bytes.
     pub(super) length: U64,
     /// CRC-32C of the whole record without this field.
     pub(super) checksum: U32,
@@ -23,20 +23,20 @@ pub(super) struct Header {
 
 pub(super) const HEADER_SIZE: usize = 16;
 const _: () = {
-    assert!(size_of::<Header>() == HEADER_SIZE);
-    assert!(offset_of!(Header, length) == 0);
-    assert!(offset_of!(Header, checksum) == 8);
-    assert!(offset_of!(Header, version) == 12);
-    assert!(offset_of!(Header, kind) == 14);
+    assert!(size_of::<OpRecordHeader>() == HEADER_SIZE);
+    assert!(offset_of!(OpRecordHeader, length) == 0);
+    assert!(offset_of!(OpRecordHeader, checksum) == 8);
+    assert!(offset_of!(OpRecordHeader, version) == 12);
+    assert!(offset_of!(OpRecordHeader, kind) == 14);
 };
 
-/// The checksum of a record, which has at least a header.
+/// The checksum of a record. It has at least a header.
 pub(super) fn checksum(record: &[u8]) -> u32 {
-    const FIELD: usize = offset_of!(Header, checksum);
+    const FIELD: usize = offset_of!(OpRecordHeader, checksum);
     crc32c::crc32c_append(crc32c::crc32c(&record[..FIELD]), &record[FIELD + size_of::<U32>()..])
 }
 
-/// What a record holds.
+/// The kind of Op in a record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u16)]
 pub(super) enum Tag {
@@ -83,12 +83,12 @@ impl Tag {
 /// A [`Time`](crate::Time).
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy)]
 #[repr(C)]
-pub(super) struct Stamp {
+pub(super) struct TimeFields {
     pub(super) seconds: I64,
     /// Below 1,000,000,000.
     pub(super) nanoseconds: U32,
 }
-const _: () = assert!(size_of::<Stamp>() == 12);
+const _: () = assert!(size_of::<TimeFields>() == 12);
 
 /// An [`Owner`](crate::Owner).
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy)]
@@ -109,18 +109,18 @@ pub(super) const SET_IDS_KEEP: u32 = 0;
 pub(super) const SET_IDS_DROP_AS_MEMBER: u32 = 1;
 pub(super) const SET_IDS_DROP_AS_STRANGER: u32 = 2;
 
-/// Then the name, then the bytes.
+/// Fields of `Create`. The name follows, then the bytes.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy)]
 #[repr(C)]
 pub(super) struct CreateFields {
     pub(super) dir: U64,
     pub(super) id: U64,
-    /// Number of bytes, or the device; otherwise 0.
+    /// Number of bytes, or the device number; otherwise 0.
     pub(super) size_or_device: U64,
     pub(super) owner: OwnerFields,
     pub(super) content: U32,
     pub(super) name_size: U32,
-    pub(super) stamp: Stamp,
+    pub(super) stamp: TimeFields,
 }
 const _: () = {
     assert!(size_of::<CreateFields>() == 56);
@@ -130,14 +130,14 @@ const _: () = {
     assert!(offset_of!(CreateFields, stamp) == 44);
 };
 
-/// Then the name.
+/// Fields of `Link`. The name follows.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy)]
 #[repr(C)]
 pub(super) struct LinkFields {
     pub(super) dir: U64,
     pub(super) id: U64,
     pub(super) name_size: U32,
-    pub(super) stamp: Stamp,
+    pub(super) stamp: TimeFields,
 }
 const _: () = {
     assert!(size_of::<LinkFields>() == 32);
@@ -145,13 +145,13 @@ const _: () = {
     assert!(offset_of!(LinkFields, stamp) == 20);
 };
 
-/// Of `Unlink`, `RemoveDirectory` and `Erase`. Then the name.
+/// Fields of `Unlink`, `RemoveDirectory` and `Erase`. The name follows.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy)]
 #[repr(C)]
 pub(super) struct NameFields {
     pub(super) dir: U64,
     pub(super) name_size: U32,
-    pub(super) stamp: Stamp,
+    pub(super) stamp: TimeFields,
 }
 const _: () = {
     assert!(size_of::<NameFields>() == 24);
@@ -163,7 +163,7 @@ pub(super) const RENAME_REPLACE: u32 = 0;
 pub(super) const RENAME_NO_REPLACE: u32 = 1;
 pub(super) const RENAME_EXCHANGE: u32 = 2;
 
-/// Then the old name, then the new.
+/// Fields of `Rename`. The old name follows, then the new one.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy)]
 #[repr(C)]
 pub(super) struct RenameFields {
@@ -172,7 +172,7 @@ pub(super) struct RenameFields {
     pub(super) from_size: U32,
     pub(super) to_size: U32,
     pub(super) mode: U32,
-    pub(super) stamp: Stamp,
+    pub(super) stamp: TimeFields,
 }
 const _: () = {
     assert!(size_of::<RenameFields>() == 40);
@@ -181,7 +181,7 @@ const _: () = {
     assert!(offset_of!(RenameFields, stamp) == 28);
 };
 
-/// Of `Write`, and of `Append` with offset 0. Then the data.
+/// Fields of `Write`, and of `Append` with offset 0. The data follow.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy)]
 #[repr(C)]
 pub(super) struct DataFields {
@@ -189,7 +189,7 @@ pub(super) struct DataFields {
     pub(super) offset: U64,
     pub(super) data_size: U64,
     pub(super) set_ids: U32,
-    pub(super) stamp: Stamp,
+    pub(super) stamp: TimeFields,
 }
 const _: () = {
     assert!(size_of::<DataFields>() == 40);
@@ -199,13 +199,14 @@ const _: () = {
     assert!(offset_of!(DataFields, stamp) == 28);
 };
 
+/// Fields of `SetSize`.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy)]
 #[repr(C)]
 pub(super) struct SetSizeFields {
     pub(super) id: U64,
     pub(super) size: U64,
     pub(super) set_ids: U32,
-    pub(super) stamp: Stamp,
+    pub(super) stamp: TimeFields,
 }
 const _: () = {
     assert!(size_of::<SetSizeFields>() == 32);
@@ -222,6 +223,7 @@ pub(super) const FALLOCATE_ZERO_RANGE_KEEP_SIZE: u32 = 4;
 pub(super) const FALLOCATE_COLLAPSE_RANGE: u32 = 5;
 pub(super) const FALLOCATE_INSERT_RANGE: u32 = 6;
 
+/// Fields of `Fallocate`.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy)]
 #[repr(C)]
 pub(super) struct FallocateFields {
@@ -230,7 +232,7 @@ pub(super) struct FallocateFields {
     pub(super) length: U64,
     pub(super) mode: U32,
     pub(super) set_ids: U32,
-    pub(super) stamp: Stamp,
+    pub(super) stamp: TimeFields,
 }
 const _: () = {
     assert!(size_of::<FallocateFields>() == 44);
@@ -251,7 +253,7 @@ pub(super) mod present {
     pub(in super::super) const ALL: u32 = (1 << 5) - 1;
 }
 
-/// Attributes that are not present are 0.
+/// Fields of `SetAttributes`. Attributes that are not present are 0.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy)]
 #[repr(C)]
 pub(super) struct SetAttributesFields {
@@ -259,9 +261,9 @@ pub(super) struct SetAttributesFields {
     pub(super) present: U32,
     pub(super) set_ids: U32,
     pub(super) owner: OwnerFields,
-    pub(super) accessed: Stamp,
-    pub(super) modified: Stamp,
-    pub(super) stamp: Stamp,
+    pub(super) accessed: TimeFields,
+    pub(super) modified: TimeFields,
+    pub(super) stamp: TimeFields,
 }
 const _: () = {
     assert!(size_of::<SetAttributesFields>() == 64);
@@ -272,7 +274,7 @@ const _: () = {
     assert!(offset_of!(SetAttributesFields, stamp) == 52);
 };
 
-/// Then the name, then the data.
+/// Fields of `Put`. The name follows, then the data.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy)]
 #[repr(C)]
 pub(super) struct PutFields {
@@ -281,7 +283,7 @@ pub(super) struct PutFields {
     pub(super) data_size: U64,
     pub(super) owner: OwnerFields,
     pub(super) name_size: U32,
-    pub(super) stamp: Stamp,
+    pub(super) stamp: TimeFields,
 }
 const _: () = {
     assert!(size_of::<PutFields>() == 52);
@@ -291,13 +293,13 @@ const _: () = {
     assert!(offset_of!(PutFields, stamp) == 40);
 };
 
-/// Then `count` records.
+/// Fields of `Batch`. `count` records follow.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy)]
 #[repr(C)]
 pub(super) struct BatchFields {
     pub(super) dir: U64,
     pub(super) count: U32,
-    pub(super) stamp: Stamp,
+    pub(super) stamp: TimeFields,
 }
 const _: () = {
     assert!(size_of::<BatchFields>() == 24);
@@ -309,7 +311,7 @@ pub(super) const XATTR_SET: u32 = 0;
 pub(super) const XATTR_CREATE: u32 = 1;
 pub(super) const XATTR_REPLACE: u32 = 2;
 
-/// Of `SetXattr`, and of `RemoveXattr` with mode and size 0. Then the name, then the value.
+/// Fields of `SetXattr`, and of `RemoveXattr` with mode and size 0. The name follows, then the value.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy)]
 #[repr(C)]
 pub(super) struct XattrFields {
@@ -317,7 +319,7 @@ pub(super) struct XattrFields {
     pub(super) value_size: U64,
     pub(super) name_size: U32,
     pub(super) mode: U32,
-    pub(super) stamp: Stamp,
+    pub(super) stamp: TimeFields,
 }
 const _: () = {
     assert!(size_of::<XattrFields>() == 36);

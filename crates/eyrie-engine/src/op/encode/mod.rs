@@ -1,11 +1,12 @@
-//! The one encoding of Ops.
+//! The only encoding of Ops.
 //!
-//! A record is a header (length, checksum, version, kind), the fixed fields of its kind, and then its names, data or,
-//! for a batch, records of its parts. Integers are little-endian; nothing is aligned. `layout` has the structures.
+//! A record is a header (length, checksum, version, kind), the fixed fields of its kind, and then its
+//! names, its data, or the records of a batch's parts. Integers are little-endian and unaligned. `layout`
+//! has the structures.
 //!
-//! Bytes to decode are hostile: whatever they are, decoding ends in an Op or a [`DecodeError`], takes time linear in
-//! the record, and allocates for a batch's parts only what their bytes justify. Whether an Op makes sense (lengths of
-//! names, what a batch may hold) is for the engine that applies it.
+//! Bytes to decode are untrusted. For any bytes, decoding ends in an Op or a [`DecodeError`], takes time
+//! linear in the record, and allocates for a batch's parts no more than their bytes justify. Checks of the
+//! Op itself (lengths of names, parts of a batch) are made by the engine that applies it.
 
 mod decode;
 mod layout;
@@ -15,8 +16,9 @@ mod tests;
 pub use self::decode::{DecodeError, Decoded, decode};
 
 use self::layout::{
-    BatchFields, CreateFields, DataFields, FallocateFields, HEADER_SIZE, Header, LinkFields, NameFields,
-    PutFields, RenameFields, SetAttributesFields, SetSizeFields, Stamp, Tag, VERSION, XattrFields, present,
+    BatchFields, CreateFields, DataFields, FallocateFields, HEADER_SIZE, LinkFields, NameFields,
+    OpRecordHeader, PutFields, RenameFields, SetAttributesFields, SetSizeFields, Tag, TimeFields, VERSION,
+    XattrFields, present,
 };
 use crate::{
     AttributeChange, Content, FallocateMode, ObjectId, Op, Owner, RenameMode, SetIds, Time, XattrMode,
@@ -26,13 +28,13 @@ use zerocopy::IntoBytes;
 /// Appends the record of `op` to `out`.
 ///
 /// # Panics
-/// If a name has 4 GiB or more, or a batch as many parts.
+/// If a name has 4 GiB or more, or a batch that many parts.
 pub fn encode(op: &Op<'_>, out: &mut Vec<u8>) {
     let start = out.len();
     out.extend_from_slice(&[0; HEADER_SIZE]);
     let tag = encode_body(op, out);
     let record = &mut out[start..];
-    let mut header = Header {
+    let mut header = OpRecordHeader {
         length: (record.len() as u64).into(),
         checksum: 0.into(),
         version: VERSION.into(),
@@ -229,8 +231,8 @@ fn length(count: usize) -> layout::U32 {
     u32::try_from(count).expect("names and batches are far below 4 GiB").into()
 }
 
-fn stamp(time: Time) -> Stamp {
-    Stamp { seconds: time.seconds.into(), nanoseconds: time.nanoseconds.into() }
+fn stamp(time: Time) -> TimeFields {
+    TimeFields { seconds: time.seconds.into(), nanoseconds: time.nanoseconds.into() }
 }
 
 fn owner_fields(owner: Owner) -> layout::OwnerFields {

@@ -1,4 +1,4 @@
-//! Round trips, and what is no record.
+//! Round trips, and refused records.
 
 use proptest::collection::vec;
 use proptest::option;
@@ -128,7 +128,7 @@ fn record(samples: &[Sample]) -> Vec<u8> {
     out
 }
 
-/// Makes the checksum of a changed record right again.
+/// Corrects the checksum of a changed record.
 fn seal(record: &mut [u8]) {
     if record.len() >= HEADER_SIZE {
         let sum = layout::checksum(record);
@@ -151,7 +151,8 @@ proptest! {
     #[test]
     fn every_batch_comes_back(parts in vec(samples(), 0..6)) {
         let ops: Vec<Op<'_>> = parts.iter().map(Sample::op).collect();
-        let op = Op::Batch { dir: ObjectId::new(1 << 41, Kind::Directory), ops: &ops, time: Time::new(-1, 0) };
+        let dir = ObjectId::new(1 << 41, Kind::Directory);
+        let op = Op::Batch { dir, ops: &ops, time: Time::new(-1, 0) };
         let mut out = Vec::new();
         encode(&op, &mut out);
         let (decoded, taken) = decode(&out).unwrap();
@@ -160,7 +161,11 @@ proptest! {
     }
 
     #[test]
-    fn a_flipped_bit_is_refused(parts in vec(samples(), 1..3), at in any::<prop::sample::Index>(), bit in 0..8u8) {
+    fn a_flipped_bit_is_refused(
+        parts in vec(samples(), 1..3),
+        at in any::<prop::sample::Index>(),
+        bit in 0..8u8,
+    ) {
         let mut out = record(&parts);
         let at = at.index(out.len());
         out[at] ^= 1 << bit;
@@ -174,7 +179,7 @@ proptest! {
     }
 
     #[test]
-    fn a_forged_record_never_panics_and_means_what_it_says(
+    fn forged_record_never_panics(
         parts in vec(samples(), 1..4),
         changes in vec((any::<prop::sample::Index>(), any::<u8>()), 1..6),
     ) {
@@ -241,7 +246,7 @@ fn unknown_versions_and_kinds_are_told_apart() {
 }
 
 #[test]
-fn lengths_beyond_the_record_are_refused_without_allocating() {
+fn oversized_lengths_are_refused_without_allocating() {
     let mut out = Vec::new();
     let op = Op::Batch { dir: ObjectId::new(64, Kind::Directory), ops: &[], time: Time::default() };
     encode(&op, &mut out);
@@ -265,7 +270,7 @@ fn a_batch_within_a_batch_is_refused() {
 }
 
 #[test]
-fn unknown_modes_and_set_ids_of_fallocate_are_refused() {
+fn unknown_fallocate_fields_are_refused() {
     let id = ObjectId::new(64, Kind::File);
     let (mode, time) = (FallocateMode::InsertRange, Time::default());
     let mut out = Vec::new();

@@ -1,4 +1,4 @@
-//! Summaries of directories beside full passes over their pages.
+//! Compares summaries of directories with full passes over their pages.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -37,7 +37,7 @@ fn create(engine: &Scm, dir: ObjectId, name: &[u8], kind: Kind, time: Time) -> R
     made.map(|_| id)
 }
 
-/// A directory of this name in the root with so many links to one file.
+/// A directory of this name in the root, with `entries` links to one file.
 fn directory(engine: &Scm, name: &[u8], entries: usize) -> ObjectId {
     let dir = create(engine, engine.root, name, Kind::Directory, BORN).expect("room");
     let file = create(engine, dir, &entry(0), Kind::File, BORN).expect("room");
@@ -52,19 +52,20 @@ fn entry(n: usize) -> Vec<u8> {
 }
 
 /// A pass over all pages of a directory.
-fn pass(engine: &Scm, dir: ObjectId) -> Summary {
+fn pass(engine: &Scm, dir: ObjectId) -> CollectionSummary {
     let (hot, cold) = Header::of(dir).hot_and_cold(engine.medium()).expect("sound");
-    collection::summary(&engine.volume, || Ok(hot.root), cold.time_epoch).expect("sound")
+    collection::summary(&engine.volume, || Ok(hot.root), cold.times_version).expect("sound")
 }
 
-/// Asserts that the summary of a directory, if it has one, is right as far as it goes.
+/// Asserts that the summary of a directory, if it has one, is right for the part that it covers.
 fn assert_right(engine: &Scm, dir: ObjectId) {
     let (hot, cold) = Header::of(dir).hot_and_cold(engine.medium()).expect("sound");
     let Some((mut sum, coverage)) = engine.summaries.known(dir) else { return };
-    sum.begin_epoch(cold.time_epoch);
-    let part = |at| Collection::new(&engine.volume, hot.root).part(at, 1, cold.time_epoch).expect("sound");
-    let (mut expected, mut at) = (Summary::default(), Some(0));
-    while let Some(from) = at.filter(|at| coverage == Coverage::Complete || Coverage::Before(*at) != coverage)
+    sum.begin_times_version(cold.times_version);
+    let part = |at| Collection::new(&engine.volume, hot.root).part(at, 1, cold.times_version).expect("sound");
+    let (mut expected, mut at) = (CollectionSummary::default(), Some(0));
+    while let Some(from) =
+        at.filter(|at| coverage == SumCoverage::Complete || SumCoverage::Before(*at) != coverage)
     {
         let (summary, next) = part(from);
         expected.add(&summary);
@@ -115,7 +116,7 @@ fn change(engine: &Scm, random: &mut SmallRng, dirs: [ObjectId; 2]) {
     leave(engine, id, used);
 }
 
-/// Gives back an id that no Op used.
+/// Returns an id that no Op used.
 fn leave(engine: &Scm, id: ObjectId, used: bool) {
     if !used {
         engine.unreserve(id);
@@ -123,7 +124,7 @@ fn leave(engine: &Scm, id: ObjectId, used: bool) {
 }
 
 #[test]
-fn a_summary_agrees_with_its_pages_after_any_op() {
+fn summary_matches_pages_after_any_op() {
     let mut complete = 0;
     for seed in 0..60 {
         let mut random = SmallRng::seed_from_u64(seed);
@@ -141,7 +142,10 @@ fn a_summary_agrees_with_its_pages_after_any_op() {
             for dir in dirs {
                 assert_right(&engine, dir);
                 complete += usize::from(
-                    engine.summaries.known(dir).is_some_and(|(_, coverage)| coverage == Coverage::Complete),
+                    engine
+                        .summaries
+                        .known(dir)
+                        .is_some_and(|(_, coverage)| coverage == SumCoverage::Complete),
                 );
             }
         }
@@ -150,7 +154,7 @@ fn a_summary_agrees_with_its_pages_after_any_op() {
 }
 
 #[test]
-fn a_summary_agrees_with_its_pages_when_threads_come_to_rest() {
+fn summary_matches_pages_after_threads_end() {
     for seed in 0..10 {
         let engine = engine(32 << 20);
         let dirs = [directory(&engine, b"one", 1000), directory(&engine, b"two", 200)];
@@ -195,7 +199,7 @@ fn a_summary_agrees_with_its_pages_when_threads_come_to_rest() {
 }
 
 #[test]
-fn the_attributes_of_a_large_directory_visit_its_pages_once() {
+fn first_stat_of_large_directory_visits_pages_once() {
     let engine = engine(256 << 20);
     let dir = directory(&engine, b"many", 100_000);
     let pages = Collection::new(&engine.volume, Header::of(dir).hot(engine.medium()).expect("sound").root)
@@ -225,7 +229,7 @@ fn the_attributes_of_a_large_directory_visit_its_pages_once() {
 }
 
 #[test]
-fn a_listing_visits_each_page_once_and_one_bucket_more_for_each_part() {
+fn listing_visits_pages_once_plus_one_per_part() {
     let engine = engine(256 << 20);
     let dir = directory(&engine, b"many", 100_000);
     VISITS.set(0);
@@ -254,7 +258,7 @@ fn a_listing_visits_each_page_once_and_one_bucket_more_for_each_part() {
 }
 
 #[test]
-fn removing_all_entries_while_listing_visits_each_page_once() {
+fn removal_during_listing_visits_pages_once() {
     let engine = engine(64 << 20);
     let dir = directory(&engine, b"many", 20_000);
     engine.attributes(dir).expect("sound");
@@ -305,7 +309,7 @@ fn ops_that_fail_are_not_counted() {
 }
 
 #[test]
-fn a_directory_in_the_header_of_another_has_a_summary_of_its_own() {
+fn reused_header_gets_new_summary() {
     let engine = engine(16 << 20);
     let first = directory(&engine, b"first", 200);
     engine.attributes(first).expect("sound");

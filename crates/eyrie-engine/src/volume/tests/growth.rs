@@ -1,14 +1,13 @@
-//! Volumes that grow: in steps that calls provide, and by what a thread provides ahead of need.
+//! Volumes that grow: in steps that calls provision, and by memory that a thread provisions ahead of need.
 
 use std::path::Path;
 
-use eyrie_medium::{
-    Failing, FailureKind, Fault, Medium, PagedOptions, Plan, Recorder, SiteKind, in_forked_child,
-};
+use eyrie_faults::{Failing, FailureKind, FaultPlan, Recorder, in_forked_child, traced};
+use eyrie_medium::{Fault, Medium, PagedOptions, SiteKind};
 
 use super::{Held, options};
 use crate::volume::{MediumChoice, Opened, Options, Volume, segment_path};
-use crate::{Error, object::pointer::Extent};
+use crate::{Error, extent::Extent};
 
 /// A volume of 160 MiB in groups of 64 MiB, on shared memory where the host has a file for it.
 fn on_file(path: &Path) -> Volume {
@@ -23,7 +22,7 @@ fn provided(path: &Path) -> u64 {
 }
 
 #[test]
-fn a_volume_that_grows_asks_the_host_for_little_at_a_time() {
+fn growing_volume_provisions_in_small_steps() {
     let parent = directory();
     let path = parent.path().join("v");
     let volume = on_file(&path);
@@ -39,13 +38,13 @@ fn a_volume_that_grows_asks_the_host_for_little_at_a_time() {
 }
 
 #[test]
-fn a_crash_leaves_no_step_that_is_believed_to_have_memory() {
+fn crash_trusts_no_step_without_memory() {
     let parent = directory();
     let path = parent.path().join("v");
     let volume = on_file(&path);
     let kept = volume.space().allocate(4096).expect("empty");
     let used = provided(&path);
-    // As when the process dies.
+    // The same state as after the death of the process.
     drop(volume);
     let (mut volume, opened) = Volume::open(&path, PagedOptions::for_host()).expect("a volume");
     assert_eq!(opened, Opened::Crashed);
@@ -60,7 +59,7 @@ fn a_crash_leaves_no_step_that_is_believed_to_have_memory() {
 }
 
 #[test]
-fn extents_larger_than_a_step_find_steps_in_a_row() {
+fn large_extents_find_consecutive_steps() {
     let options = Options { group_bytes: 16 << 20, ..options() };
     let volume = Volume::create_on(Medium::memory(70 << 20).expect("memory"), &options).expect("a volume");
     let space = volume.space();
@@ -73,7 +72,7 @@ fn extents_larger_than_a_step_find_steps_in_a_row() {
     }
     assert_eq!(space.compare(&held.marks(&volume)), []);
     held.extents.drain(..).for_each(|extent| space.release(extent));
-    // Steps that were never provided and steps that were make up the same groups.
+    // Some steps of these groups have memory, and some do not.
     for _ in 0..2 {
         let whole: Vec<_> = std::iter::from_fn(|| space.allocate(16 << 20).ok()).collect();
         assert_eq!(whole.len(), 3);
@@ -96,13 +95,13 @@ fn is_mapped(path: &Path) -> bool {
     std::fs::read_to_string("/proc/self/maps").expect("this process's own").contains(path)
 }
 
-/// A directory in shared memory where there is some.
+/// A directory in shared memory, if the host has some.
 fn directory() -> tempfile::TempDir {
     tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).expect("a directory")
 }
 
 #[test]
-fn a_volume_dropped_on_another_thread_stops_providing() {
+fn drop_on_another_thread_stops_provisioning() {
     let parent = directory();
     for bytes in [5 << 20, 6 << 20, 20 << 20] {
         let path = parent.path().join(bytes.to_string());
@@ -115,12 +114,12 @@ fn a_volume_dropped_on_another_thread_stops_providing() {
 }
 
 #[test]
-fn a_forked_child_of_a_growing_volume_gets_its_error_and_ends() {
+fn forked_child_of_growing_volume_fails_and_ends() {
     let parent = directory();
     let path = parent.path().join("v");
     let volume = on_file(&path);
     take(&volume, 20 << 20);
-    // The thread has something in hand in some of the rounds.
+    // In some of the rounds the thread is provisioning memory during the fork.
     for _ in 0..20 {
         let extents = take(&volume, 10 << 20);
         let told = in_forked_child(|| {
@@ -137,12 +136,12 @@ fn a_forked_child_of_a_growing_volume_gets_its_error_and_ends() {
 }
 
 #[test]
-fn a_host_that_starts_no_thread_has_volumes_grow_all_the_same() {
+fn volume_grows_without_provisioning_thread() {
     let parent = directory();
-    let (plan, counted) = (Plan::default(), Plan::default());
+    let (plan, counted) = (FaultPlan::default(), FaultPlan::default());
     counted.count_calls();
     counted.on_this_thread(|| take(&on_file(&parent.path().join("counted")), 20 << 20));
-    let is_start = |file: &str| file.ends_with("eyrie-medium/src/ahead.rs");
+    let is_start = |file: &str| file.ends_with("eyrie-medium/src/provider.rs");
     let sites = counted.calls();
     let site = sites.keys().find(|site| site.kind == SiteKind::Host && is_start(site.file));
     let site = *site.expect("it starts a thread");
@@ -162,7 +161,7 @@ fn a_host_that_starts_no_thread_has_volumes_grow_all_the_same() {
 }
 
 #[test]
-fn memory_provided_ahead_goes_back_with_a_trim_or_a_close() {
+fn trim_and_close_discard_memory_provisioned_ahead() {
     let parent = directory();
     let path = parent.path().join("v");
     let volume = on_file(&path);
@@ -176,16 +175,16 @@ fn memory_provided_ahead_goes_back_with_a_trim_or_a_close() {
     let extents = take(&volume, 40 << 20);
     extents.into_iter().for_each(|extent| volume.space().release(extent));
     volume.close().expect("sound");
-    // What is free is saved in the volume itself.
+    // The saved allocator takes some memory of the volume.
     assert!(provided(&path) <= 2 << 20, "{}", provided(&path));
 }
 
 #[test]
-fn media_of_tests_provide_nothing_ahead() {
+fn test_media_provision_nothing_ahead() {
     let addr = eyrie_medium::Addr::from_raw(4 << 20);
     let bytes = 16 << 20;
     let memory = Medium::memory(bytes).expect("memory");
-    let traced = Medium::traced(bytes, Recorder::of(Plan::default())).expect("memory");
+    let traced = traced(bytes, Recorder::of(FaultPlan::default())).expect("memory");
     let file = tempfile::tempfile().expect("a file");
     file.set_len(bytes).expect("room");
     let copy = Medium::copy_of(&file, bytes).expect("a copy");

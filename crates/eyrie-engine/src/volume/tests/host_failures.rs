@@ -1,5 +1,6 @@
-//! Failures of what making, opening, resizing, trimming and closing a volume ask of the host: each place that asks meets each
-//! failure. Then nothing is there that was not before, or the volume is sound, free for the next, and holds everything.
+//! Failures of the host calls that creating, opening, resizing, trimming and closing a volume make. Each
+//! call site meets each failure. Afterwards nothing is left behind, or the volume is sound, unlocked, and
+//! has all its data.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -8,14 +9,16 @@ use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use eyrie_medium::{Failing, FailureKind, Medium, PagedOptions, Plan, Site, SiteKind};
+use eyrie_faults::{Failing, FailureKind, FaultPlan, Site};
+use eyrie_medium::{Medium, PagedOptions, SiteKind};
 use rustix::io::Errno;
 
+use crate::host::HostPlace;
 use crate::scm::Scm;
-use crate::volume::{MediumChoice, Options, Volume, create_from, segment_path};
+use crate::volume::{MediumChoice, Options, Volume, create_from};
 use crate::{Content, Engine, Error, Kind, Op, Owner, Result, SetIds, Time};
 
-/// Not a whole number of groups.
+/// A size that is not a whole number of groups.
 const BYTES: u64 = (3 << 20) + 8192;
 const LARGER: u64 = 4 << 20;
 const SMALLER: u64 = 2 << 20;
@@ -23,32 +26,32 @@ const KEPT: &[u8] = &[7; 100_000];
 const LATE: &[u8] = b"what was changed last";
 const OWNER: Owner = Owner { mode: 0o755, uid: 0, gid: 0 };
 const TIME: Time = Time::new(1, 0);
-/// Nothing is drained in the background.
+/// No background thread drains.
 const PAGED: PagedOptions = PagedOptions { memory_bytes: 8 << 20, drain_interval: Duration::from_secs(3600) };
 
-/// What a volume is on.
+/// The place of a volume.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum On {
     Directory(MediumChoice),
-    /// A file that passes for one.
+    /// A file that stands for a device.
     Device,
 }
 
 const EVERYWHERE: [On; 3] =
     [On::Directory(MediumChoice::Dram), On::Directory(MediumChoice::Paged), On::Device];
 
-/// What meets a failure.
+/// The operation that meets a failure.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Act {
-    /// Making a volume where nothing is, or on a device of zeros.
+    /// Creating a volume where nothing is, or on a device of zeros.
     Create,
-    /// Making one in a directory that is there.
+    /// Creating one in an existing directory.
     CreateInside,
-    /// Making one of the bytes of its segment.
+    /// Creating one from the bytes of its segment.
     CreateFrom,
     /// Opening one that was closed.
     Open,
-    /// Opening one that was not.
+    /// Opening one that was not closed.
     Recover,
     /// Opening a copy of one.
     OpenCopy,
@@ -58,20 +61,20 @@ enum Act {
 }
 
 impl Act {
-    /// Whether it makes a volume.
+    /// True if the operation creates a volume.
     fn creates(self) -> bool {
         matches!(self, Act::Create | Act::CreateInside | Act::CreateFrom)
     }
 }
 
-/// Where a volume is, or is to be.
+/// The present or future place of a volume.
 struct Place {
     on: On,
     path: PathBuf,
     _parent: tempfile::TempDir,
 }
 
-/// The file of a volume that was closed, and of one that was not.
+/// The files of a volume that was closed, and of one that was not.
 struct Base {
     closed: Vec<u8>,
     crashed: Vec<u8>,
@@ -102,14 +105,14 @@ fn contents(engine: &Scm, name: &[u8]) -> Option<Vec<u8>> {
 }
 
 impl Place {
-    /// With nothing there, but what a volume can be made on.
+    /// An empty place, on which a volume can be created.
     fn new(on: On) -> Place {
         let parent = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir());
         Place::inside(on, parent.expect("a directory"))
     }
 
     fn inside(on: On, parent: tempfile::TempDir) -> Place {
-        let path = parent.path().join(if on == On::Device { "v.device" } else { "v" });
+        let path = parent.path().join("v");
         if on == On::Device {
             let file = File::create_new(&path).expect("nothing is there");
             file.set_len(Medium::paged_bytes(BYTES)).expect("room");
@@ -117,14 +120,19 @@ impl Place {
         Place { on, path, _parent: parent }
     }
 
-    /// With a volume whose file this is.
+    /// A place with a volume of this content.
     fn holding(on: On, bytes: &[u8]) -> Place {
         let place = Place::new(on);
         if on != On::Device {
             fs::DirBuilder::new().mode(0o700).create(&place.path).expect("room");
         }
-        fs::write(segment_path(&place.path), bytes).expect("room");
+        fs::write(place.on_host().segment_path(), bytes).expect("room");
         place
+    }
+
+    /// A file stands for a device.
+    fn on_host(&self) -> HostPlace<'_> {
+        if self.on == On::Device { HostPlace::Device(&self.path) } else { HostPlace::Directory(&self.path) }
     }
 
     fn create(&self) -> Result<Scm> {
@@ -141,18 +149,18 @@ impl Place {
             overwrite: false,
             paged: PAGED,
         };
-        Scm::create(&self.path, bytes, &options, OWNER, TIME)
+        Scm::create_at(self.on_host(), bytes, &options, OWNER, TIME)
     }
 
     fn open(&self) -> Scm {
-        Scm::open(&self.path, PAGED).expect("a sound volume that nobody has open")
+        Scm::open_at(self.on_host(), PAGED).expect("a sound volume that nobody has open")
     }
 
     fn file(&self) -> Vec<u8> {
-        fs::read(segment_path(&self.path)).expect("there")
+        fs::read(self.on_host().segment_path()).expect("there")
     }
 
-    /// What is there but the bytes of a device: names and modes.
+    /// Everything at the place except the bytes of a device: names and modes.
     fn listing(&self) -> Vec<(PathBuf, u32)> {
         let parent = self.path.parent().expect("it has one");
         let mut pending = vec![parent.to_owned()];
@@ -170,7 +178,7 @@ impl Place {
         found
     }
 
-    /// Opens the volume and closes it: it is sound, and holds what it must; how large it is.
+    /// Opens the volume, asserts that it is sound and has its data, and closes it. Returns its size.
     fn assert_sound(&self, kept: bool, late: Option<bool>) -> u64 {
         let engine = self.open();
         let report = engine.check().expect("sound");
@@ -188,7 +196,7 @@ impl Place {
 }
 
 impl Base {
-    /// A volume that was used to its end, with one file that is kept.
+    /// A volume whose space was all used, with one file that is kept.
     fn new(on: On) -> Base {
         let place = Place::new(on);
         let engine = place.create().expect("room");
@@ -202,7 +210,7 @@ impl Base {
         let closed = place.file();
         let engine = place.open();
         create_file(&engine, b"late", LATE).expect("room");
-        // So large that a disk has it outside its journal.
+        // So large that a disk stores it outside its journal.
         create_file(&engine, b"large", KEPT).expect("room");
         engine.sync().expect("sound");
         drop(engine);
@@ -210,18 +218,18 @@ impl Base {
     }
 }
 
-/// What came of a trial.
+/// The result of a trial.
 struct Shown {
-    plan: Plan,
-    /// Calls that failed.
+    plan: FaultPlan,
+    /// Number of calls that failed.
     failed: u64,
-    /// Whether it was told.
+    /// True if the operation returned an error.
     is_told: bool,
 }
 
-/// Has an act meet a failure, and looks at what there is then.
+/// Runs an operation with a failure, and checks the state after it.
 fn trial(on: On, act: Act, base: &Base, failing: Option<Failing>) -> Shown {
-    let plan = Plan::default();
+    let plan = FaultPlan::default();
     let place = match act {
         Act::Create | Act::CreateInside | Act::CreateFrom => Place::new(on),
         Act::Recover => Place::holding(on, &base.crashed),
@@ -244,15 +252,15 @@ fn trial(on: On, act: Act, base: &Base, failing: Option<Failing>) -> Shown {
     let again = || match act {
         Act::Create | Act::CreateInside => place.create()?.close(),
         Act::CreateFrom => create_from(&place.path, &base.closed),
-        Act::Resize(bytes) => Scm::resize(&place.path, Some(bytes), PAGED),
+        Act::Resize(bytes) => Scm::resize_at(place.on_host(), Some(bytes), PAGED),
         _ => Ok(()),
     };
     plan.fail(failing);
     let done = plan.on_this_thread(|| match act {
         Act::Create | Act::CreateInside => place.create().map(drop),
-        Act::Open | Act::Recover => Scm::open(&place.path, PAGED).map(drop),
+        Act::Open | Act::Recover => Scm::open_at(place.on_host(), PAGED).map(drop),
         Act::OpenCopy => {
-            let (volume, _) = Volume::open_copy(&place.path, PAGED)?;
+            let (volume, _) = Volume::open_copy_at(place.on_host(), PAGED)?;
             assert_eq!(volume.geometry().volume_bytes(), BYTES);
             Ok(())
         }
@@ -261,7 +269,7 @@ fn trial(on: On, act: Act, base: &Base, failing: Option<Failing>) -> Shown {
         Act::CreateFrom | Act::Resize(_) => again(),
     });
     let failed = plan.failed();
-    // A read or an allocation may be tried again, with less.
+    // A failed read or allocation may be tried again with a smaller size.
     let must_tell = failing.is_some_and(|failing| match failing.site.kind {
         SiteKind::Flush => true,
         SiteKind::Host | SiteKind::Write => act.creates() || matches!(act, Act::Resize(_)),
@@ -277,7 +285,7 @@ fn trial(on: On, act: Act, base: &Base, failing: Option<Failing>) -> Shown {
     }
     let late = match act {
         Act::Recover | Act::Trim => Some(true),
-        // What was not made durable may be lost when the disk fails.
+        // Changes that were not durable may be lost when the disk fails.
         Act::Close if on == On::Directory(MediumChoice::Dram) || done.is_ok() => Some(true),
         Act::Close => None,
         _ => Some(false),
@@ -294,20 +302,20 @@ fn trial(on: On, act: Act, base: &Base, failing: Option<Failing>) -> Shown {
     Shown { plan, failed, is_told: done.is_err() }
 }
 
-/// The error is that of the failure, or that of a disk that takes no more changes since.
+/// Asserts that the error is the one of the failure, or of a disk that refuses changes since the failure.
 fn assert_told(failing: Failing, error: &Error) {
     assert!([failing.kind.into(), Errno::ROFS].contains(&error.errno()), "{error:?}");
 }
 
-/// How a call of a site may fail.
+/// The ways in which a call of a site may fail.
 fn kinds(site: &Site) -> &'static [FailureKind] {
     match site.kind {
-        SiteKind::Back | SiteKind::Write | SiteKind::Host => &[FailureKind::Io, FailureKind::Full],
+        SiteKind::Provision | SiteKind::Write | SiteKind::Host => &[FailureKind::Io, FailureKind::Full],
         _ => &[FailureKind::Io],
     }
 }
 
-/// Names a failure whose consequences are not as they must be.
+/// Prints the failure during which a test panicked.
 struct Told(On, Act, Option<Failing>);
 
 impl fmt::Display for Told {
@@ -334,7 +342,7 @@ impl Drop for Told {
     }
 }
 
-/// Lets each call to the host of an act fail; the places that make calls.
+/// Lets each host call of an operation fail, one at a time. Returns the call sites.
 fn fail_everywhere(on: On, act: Act) -> BTreeSet<Site> {
     let base = Base::new(on);
     let trial = |failing| {
@@ -355,7 +363,7 @@ fn fail_everywhere(on: On, act: Act) -> BTreeSet<Site> {
     met.into_keys().collect()
 }
 
-/// Lets each call to the host of each act fail; how many places make calls.
+/// Lets each host call of these operations fail, one at a time. Returns the number of call sites.
 fn fail_in(acts: impl IntoIterator<Item = (On, Act)>) -> usize {
     let met: BTreeSet<Site> = acts.into_iter().flat_map(|(on, act)| fail_everywhere(on, act)).collect();
     println!("{} places", met.len());
@@ -367,33 +375,33 @@ fn everywhere(acts: &[Act]) -> impl Iterator<Item = (On, Act)> {
 }
 
 #[test]
-fn every_call_to_the_host_may_fail_while_a_volume_is_made() {
+fn create_survives_any_host_failure() {
     let inside = everywhere(&[Act::CreateInside, Act::CreateFrom]).filter(|(on, _)| *on != On::Device);
     let anywhere = everywhere(&[Act::Create]).chain([(On::Directory(MediumChoice::Auto), Act::Create)]);
     assert!(fail_in(anywhere.chain(inside)) >= 50);
 }
 
 #[test]
-fn every_call_to_the_host_may_fail_while_a_volume_is_opened() {
+fn open_survives_any_host_failure() {
     assert!(fail_in(everywhere(&[Act::Open, Act::Recover, Act::OpenCopy])) >= 32);
 }
 
 #[test]
-fn every_call_to_the_host_may_fail_while_a_volume_is_resized() {
+fn resize_survives_any_host_failure() {
     assert!(fail_in(everywhere(&[Act::Resize(LARGER), Act::Resize(SMALLER)])) >= 50);
 }
 
 #[test]
-fn every_call_to_the_host_may_fail_while_a_volume_is_trimmed_or_closed() {
+fn trim_and_close_survive_any_host_failure() {
     assert!(fail_in(everywhere(&[Act::Trim, Act::Close])) >= 9);
 }
 
-/// A disk takes direct transfers only from aligned memory.
+/// A disk accepts direct transfers only from aligned memory.
 #[test]
-fn a_device_on_a_disk_is_taken_again_after_a_failure() {
+fn device_can_be_taken_after_a_failure() {
     let create = |failing| {
         let place = Place::inside(On::Device, tempfile::tempdir().expect("a directory"));
-        let plan = Plan::default();
+        let plan = FaultPlan::default();
         plan.fail(failing);
         let done = plan.on_this_thread(|| place.create().map(drop));
         (place, plan, done)

@@ -1,8 +1,8 @@
-//! Changed lines in a record: few of their words are not zeros.
+//! The packed form of changed lines: zero words are left out, because most words of a line are zero.
 
-use super::{LINE, WORD};
+use super::layout::{LINE, WORD};
 
-/// Adds a line: most have few words that are not zeros.
+/// Appends the packed form of a line.
 pub(super) fn pack(line: &[u8], out: &mut Vec<u8>) {
     let at = out.len();
     out.push(0);
@@ -14,7 +14,7 @@ pub(super) fn pack(line: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// The next line of those that [`pack`] added.
+/// Takes the next line that [`pack`] appended; `None` if bytes are missing.
 pub(super) fn unpack(rest: &mut &[u8]) -> Option<[u8; LINE]> {
     let mut line = [0; LINE];
     let words = *take(rest, 1)?.first()?;
@@ -26,7 +26,7 @@ pub(super) fn unpack(rest: &mut &[u8]) -> Option<[u8; LINE]> {
     Some(line)
 }
 
-/// The next `len` bytes.
+/// Takes the next `len` bytes.
 pub(super) fn take<'a>(rest: &mut &'a [u8], len: usize) -> Option<&'a [u8]> {
     let (taken, after) = rest.split_at_checked(len)?;
     *rest = after;

@@ -1,11 +1,18 @@
-use super::super::simulated::SimulatedDisk;
+use std::fs::File;
+
+use rustix::fs::MemfdFlags;
+use zerocopy::{FromBytes, FromZeros, IntoBytes};
+
+use super::layout::{MOST_JOURNAL_BYTES, PAGE, RECORD_MAGIC, WORD};
 use super::*;
+use crate::addr::PAGE_SIZE;
+use crate::paged::blocks::{Blocks, FileBlocks};
 
 const PAGES: u64 = 16;
 const JOURNAL: u64 = 32 * PAGE_SIZE;
 const ID: [u8; 16] = [7; 16];
 
-/// A generator of numbers that are often at some edge.
+/// A generator of numbers that are often edge cases.
 struct Odd(u64);
 
 impl Odd {
@@ -20,29 +27,37 @@ impl Odd {
     }
 }
 
-impl Record {
+impl CutRecord {
     /// The record as whole pages.
     fn seal_whole(&self, sequence: u64) -> Vec<PageBytes> {
         self.seal(ID, sequence, self.bytes(PAGE_SIZE))
     }
 }
 
-/// A volume whose pages are full of their numbers plus one, and nothing in its journal.
-fn volume() -> (SimulatedDisk, Anchor) {
-    let mut bytes: Vec<u8> = (1..=PAGES as u8).flat_map(|number| [number; PAGE]).collect();
-    bytes.resize(bytes.len() + JOURNAL as usize + PAGE, 0);
-    let (disk, anchor) = (SimulatedDisk::holding(bytes), Anchor::new(ID, PAGES * PAGE_SIZE, JOURNAL));
+/// A disk in memory.
+fn disk_of(bytes: u64) -> FileBlocks {
+    let file = rustix::fs::memfd_create(c"disk", MemfdFlags::CLOEXEC).map(File::from).expect("memory");
+    file.set_len(bytes).expect("memory");
+    FileBlocks::new(file)
+}
+
+/// A volume with an empty journal. Each page is filled with its number plus one.
+fn volume() -> (FileBlocks, Anchor) {
+    let bytes: Vec<u8> = (1..=PAGES as u8).flat_map(|number| [number; PAGE]).collect();
+    let disk = disk_of(bytes.len() as u64 + JOURNAL + PAGE_SIZE);
+    disk.write(0, &bytes).expect("room");
+    let anchor = Anchor::new(ID, PAGES * PAGE_SIZE, JOURNAL);
     anchor.write_page(&disk).expect("room");
     (disk, anchor)
 }
 
-fn volume_bytes(disk: &SimulatedDisk) -> Vec<u8> {
+fn volume_bytes(disk: &FileBlocks) -> Vec<u8> {
     let mut bytes = vec![0; PAGES as usize * PAGE];
     disk.read(0, &mut bytes).expect("there");
     bytes
 }
 
-/// Makes the checksum of a record right, whatever else is wrong with it.
+/// Makes the checksum of a record right, whatever else is wrong.
 fn bless(record: &mut [PageBytes]) {
     let bytes = record.as_mut_bytes();
     let (mut head, _) = RecordHead::read_from_prefix(bytes).expect("a page");
@@ -57,7 +72,7 @@ fn head(bytes: u64, fresh: u32, changed: u32) -> RecordHead {
     RecordHead { magic, id, sequence: 1, bytes, fresh, changed, ..RecordHead::new_zeroed() }
 }
 
-/// A record of `pages` pages with this head and, after it, these words; its checksum is right.
+/// A record of `pages` pages with this head, then these words, and a right checksum.
 fn forged(head: RecordHead, words: &[u64], pages: usize) -> Vec<PageBytes> {
     let mut record = page_buffer(pages * PAGE);
     let bytes = record.as_mut_bytes();
@@ -67,8 +82,8 @@ fn forged(head: RecordHead, words: &[u64], pages: usize) -> Vec<PageBytes> {
     record
 }
 
-/// Puts `record` where the journal starts, and replays.
-fn replayed(record: &[PageBytes]) -> SimulatedDisk {
+/// Writes `record` at the start of the journal, and replays.
+fn replayed(record: &[PageBytes]) -> FileBlocks {
     let (disk, anchor) = volume();
     disk.write(anchor.volume_bytes, record.as_bytes()).expect("room");
     replay(&disk, &anchor).expect("the disk is sound");
@@ -76,8 +91,8 @@ fn replayed(record: &[PageBytes]) -> SimulatedDisk {
 }
 
 #[test]
-fn a_sound_record_changes_its_lines_and_no_other() {
-    let mut record = Record::default();
+fn replay_changes_the_recorded_lines_only() {
+    let mut record = CutRecord::default();
     record.changed(3, 0b10, &[0xee; PAGE]);
     let disk = replayed(&record.seal_whole(1));
     let mut expected = volume_bytes(&volume().0);
@@ -86,12 +101,12 @@ fn a_sound_record_changes_its_lines_and_no_other() {
 }
 
 #[test]
-fn lines_are_packed_without_their_zeros_and_come_back_as_they_were() {
+fn packed_lines_survive_a_replay() {
     let mut page = [0; PAGE];
     page[64..72].fill(1);
     page[120..128].fill(2);
     page[192..256].fill(3);
-    let mut record = Record::default();
+    let mut record = CutRecord::default();
     record.changed(3, 0b1111, &page);
     // Four lines: two of zeros, one with two words, and a full one.
     assert_eq!(record.changed.len(), size_of::<ChangedPage>() + 4 + 2 * WORD + 8 * WORD);
@@ -102,7 +117,7 @@ fn lines_are_packed_without_their_zeros_and_come_back_as_they_were() {
 }
 
 #[test]
-fn a_record_that_cannot_be_is_ignored() {
+fn impossible_record_is_ignored() {
     let page = PAGE_SIZE;
     let one = 1 << 1;
     let many = [&[0][..], &[u64::MAX; 501]].concat();
@@ -111,7 +126,7 @@ fn a_record_that_cannot_be_is_ignored() {
         ("less than a page", head(64, 0, 1), &[0, one]),
         ("no whole pages", head(page + 8, 0, 1), &[0, one]),
         ("longer than the journal", head(JOURNAL + page, 0, 1), &[0, one]),
-        ("longer than numbers go", head(u64::MAX - 4095, 0, 1), &[0, one]),
+        ("longer than any number", head(u64::MAX - 4095, 0, 1), &[0, one]),
         ("more fresh pages than bytes", head(page, u32::MAX, 0), &[]),
         ("more changed pages than bytes", head(page, 0, u32::MAX), &[0, one]),
         ("more lines than bytes", head(page, 0, 1), &many),
@@ -125,15 +140,15 @@ fn a_record_that_cannot_be_is_ignored() {
     for (what, head, words) in cases {
         assert!(volume_bytes(&replayed(&forged(head, words, 1))) == before, "{what}");
     }
-    // But for what is wrong in each, such a record counts.
+    // The same record without an error is valid.
     assert!(volume_bytes(&replayed(&forged(head(page, 0, 1), &[0, one], 1))) != before);
 }
 
 #[test]
-fn a_record_that_was_cut_short_is_ignored_with_all_after_it() {
-    let mut long = Record::default();
+fn truncated_record_ends_the_journal() {
+    let mut long = CutRecord::default();
     (0..3).for_each(|page| long.changed(page, u64::MAX, &[0xee; PAGE]));
-    let mut short = Record::default();
+    let mut short = CutRecord::default();
     short.changed(9, 1, &[0xdd; PAGE]);
     let sealed = [long.seal_whole(1), short.seal_whole(2)].concat();
     let before = volume_bytes(&volume().0);
@@ -144,7 +159,7 @@ fn a_record_that_was_cut_short_is_ignored_with_all_after_it() {
     }
 }
 
-/// Whatever a journal says, nothing panics, and a second replay changes nothing more.
+/// No journal makes a replay panic, and a second replay changes nothing more.
 #[test]
 fn hostile_journals_do_no_harm() {
     for seed in 0..4000 {
@@ -168,9 +183,9 @@ fn hostile_journals_do_no_harm() {
 }
 
 #[test]
-fn an_anchor_that_contradicts_the_disk_is_refused() {
+fn anchor_that_contradicts_the_disk_is_refused() {
     let (disk, sound) = volume();
-    let found = |disk: &SimulatedDisk| Anchor::read(disk).expect("the disk is sound");
+    let found = |disk: &FileBlocks| Anchor::read(disk).expect("the disk is sound");
     assert_eq!(found(&disk), Some(sound));
     let last = PAGES * PAGE_SIZE + JOURNAL;
     for (volume_bytes, journal_bytes) in [
@@ -193,24 +208,24 @@ fn an_anchor_that_contradicts_the_disk_is_refused() {
         disk.write(last, page.as_bytes()).expect("room");
         assert_eq!(found(&disk), None, "{damaged:?}");
     }
-    // The journal is read a record at a time: no disk may ask for any amount of memory.
+    // A record is read as a whole, so a large journal could demand any amount of memory.
     let journal = MOST_JOURNAL_BYTES + PAGE_SIZE;
-    let disk = SimulatedDisk::new((journal + 2 * PAGE_SIZE) as usize);
+    let disk = disk_of(journal + 2 * PAGE_SIZE);
     Anchor::new(ID, PAGE_SIZE, journal).write_page(&disk).expect("room");
     assert_eq!(found(&disk), None);
 }
 
 #[test]
-fn what_the_next_record_calls_fresh_is_not_replayed() {
+fn replay_leaves_fresh_pages_of_the_next_record() {
     let (disk, anchor) = volume();
-    let mut old = Record::default();
+    let mut old = CutRecord::default();
     old.changed(3, 1, &[0xee; PAGE]);
     old.changed(4, 1, &[0xee; PAGE]);
     disk.write(anchor.volume_bytes, old.seal_whole(1).as_bytes()).expect("room");
-    let mut next = Record::default();
+    let mut next = CutRecord::default();
     disk.write(3 * PAGE_SIZE, &[0xdd; PAGE]).expect("room");
     next.fresh(3, &[0xdd; PAGE]);
-    checkpoint(&disk, &anchor, &next).expect("the disk is sound");
+    replay_own(&disk, &anchor, &next).expect("the disk is sound");
     let after = volume_bytes(&disk);
     assert!(after[3 * PAGE..4 * PAGE] == [0xdd; PAGE] && after[4 * PAGE..4 * PAGE + 64] == [0xee; 64]);
 }

@@ -1,41 +1,42 @@
-//! Failures of the disk below a volume: in a call and the `sync` after it, and in what opens, trims and closes the volume.
+//! Failures of the disk below a volume: in a call and the `sync` after it, and in open, trim and close.
 //!
-//! A disk that could not be made durable takes no more changes (`EROFS`): what had been made durable before is on it, and what had
-//! not may be, each call whole or not at all.
+//! A disk that failed to make something durable refuses further changes (`EROFS`). It holds all that was
+//! durable before. Of the later calls it may hold some, each whole or not at all.
 
 use eyrie::{Errno, PosixExt};
 use eyrie_engine::Engine;
 use eyrie_engine::scm::Scm;
-use eyrie_medium::{Event, Plan, Recorder, Rule, SiteKind};
+use eyrie_faults::{CrashRule, Event, FaultPlan, Recorder};
+use eyrie_medium::SiteKind;
 
-use super::super::ground::Traced;
-use super::super::record::{Session, errno, pass_grace_periods};
-use super::super::{Limits, Run};
-use super::{LIMITS, NoRoom, Shown, Trial, sound, stored, text};
+use super::super::medium::Traced;
+use super::super::record::{RecordSession, errno, pass_grace_periods};
+use super::super::{Limits, TracedRun};
+use super::{FaultTrial, LIMITS, NoRoom, TrialOutcome, sound, stored, text};
 use crate::compare::{Tree, difference, tree};
-use crate::script::{Line, perform};
+use crate::script::{ScriptLine, perform};
 
-/// Made before the volume is closed, so that there is something to drain.
+/// A directory that is created before the close, so that the close has something to drain.
 const UNSAVED: &str = "/made before closing";
 
-/// What a trial did to its disk.
-struct Done {
-    /// The disk before.
+/// The recorded writes of a trial to its disk.
+struct DiskRun {
+    /// The bytes of the disk before the trial.
     base: Vec<u8>,
     events: Vec<Event>,
-    /// What the volume held after each mark.
+    /// The state of the volume after each mark.
     states: Vec<Tree>,
-    /// The first of these that a crash after each may leave.
+    /// For a crash after each mark, the index of the oldest state that it may leave.
     durable: Vec<usize>,
     failed: u64,
 }
 
-impl Done {
-    /// The disk as it is now, and as crashes on the way left it, holds what it must.
+impl DiskRun {
+    /// Checks the disk as it is now, and as crashes on the way left it.
     fn examine(self) -> Result<(), String> {
-        let Done { base, events, states, durable, failed } = self;
+        let DiskRun { base, events, states, durable, failed } = self;
         let image = stored(base.clone(), &events);
-        let engine = Traced::holding(Rule::Sectors, &image, Recorder::default())
+        let engine = Traced::holding(CrashRule::Sectors, &image, Recorder::default())
             .and_then(|traced| Scm::open_on(traced.split().0))
             .map_err(|error| format!("opened later: {error}"))?;
         let last = durable.last().map_or(0, |&last| last);
@@ -48,8 +49,8 @@ impl Done {
         sound(&engine)?;
         if failed > 0 {
             let early = vec![None; states.len()];
-            let (rule, orders, is_closed, plan) = (Rule::Sectors, None, false, Plan::default());
-            let run = Run { rule, base, events, states, durable, early, orders, is_closed, plan };
+            let (rule, orders, is_closed, plan) = (CrashRule::Sectors, None, false, FaultPlan::default());
+            let run = TracedRun { rule, base, events, states, durable, early, orders, is_closed, plan };
             run.explore(Limits { sampled: 4, ..LIMITS }, &mut |_| true).map_err(text)?;
         }
         Ok(())
@@ -60,11 +61,11 @@ fn has(engine: &Scm, expected: &Tree) -> Result<(), String> {
     difference(&tree(engine), expected).map_or(Ok(()), |what| Err(format!("has, and should have:\n{what}")))
 }
 
-pub(super) fn open(trial: &Trial<'_>, image: Vec<u8>) -> Result<Shown, String> {
-    let plan = Plan::default();
+pub(super) fn open(trial: &FaultTrial<'_>, image: Vec<u8>) -> Result<TrialOutcome, String> {
+    let plan = FaultPlan::default();
     let recorder = Recorder::of(plan.clone());
     let (opened, shown) = trial.attempt(&plan, || {
-        let traced = Traced::holding(Rule::Sectors, &image, recorder.clone())?;
+        let traced = Traced::holding(CrashRule::Sectors, &image, recorder.clone())?;
         Scm::open_on(traced.split().0)
     })?;
     let expected = tree(trial.start.model());
@@ -73,11 +74,11 @@ pub(super) fn open(trial: &Trial<'_>, image: Vec<u8>) -> Result<Shown, String> {
         sound(&engine)?;
     }
     let (events, states, durable) = (recorder.take(), vec![expected], vec![0]);
-    Done { base: image, events, states, durable, failed: shown.met.failed }.examine()?;
+    DiskRun { base: image, events, states, durable, failed: shown.met.failed }.examine()?;
     Ok(shown)
 }
 
-pub(super) fn close(trial: &Trial<'_>) -> Result<Shown, String> {
+pub(super) fn close(trial: &FaultTrial<'_>) -> Result<TrialOutcome, String> {
     let (plan, session) = trial.session()?;
     let before = tree(&**session.model.engine());
     if session.files.create_dir(UNSAVED).is_ok() {
@@ -90,11 +91,11 @@ pub(super) fn close(trial: &Trial<'_>) -> Result<Shown, String> {
     recorder.mark(1);
     let durable = vec![0, usize::from(shown.result.is_none())];
     let (base, events) = (trial.start.image().to_vec(), recorder.take());
-    Done { base, events, states: vec![before, after], durable, failed: shown.met.failed }.examine()?;
+    DiskRun { base, events, states: vec![before, after], durable, failed: shown.met.failed }.examine()?;
     Ok(shown)
 }
 
-pub(super) fn trim(trial: &Trial<'_>) -> Result<Shown, String> {
+pub(super) fn trim(trial: &FaultTrial<'_>) -> Result<TrialOutcome, String> {
     let (plan, session) = trial.session()?;
     let engine = session.files.engine();
     let (_, shown) = trial.attempt(&plan, || engine.trim())?;
@@ -108,12 +109,12 @@ pub(super) fn trim(trial: &Trial<'_>) -> Result<Shown, String> {
         return Err(format!("trimmed again, it gives {again:?}"));
     }
     let (base, events) = (trial.start.image().to_vec(), session.recorder.take());
-    Done { base, events, states: vec![expected], durable: vec![0], failed: shown.met.failed }.examine()?;
+    DiskRun { base, events, states: vec![expected], durable: vec![0], failed: shown.met.failed }.examine()?;
     Ok(shown)
 }
 
-/// Makes the call on both and synchronises, and lets that fail in the engine; then both again without failures.
-pub(super) fn call(trial: &Trial<'_>, line: &Line) -> Result<Shown, String> {
+/// Makes the call and a sync on both, with the failure in the engine; then both again without failures.
+pub(super) fn call(trial: &FaultTrial<'_>, line: &ScriptLine) -> Result<TrialOutcome, String> {
     let (plan, session) = trial.session()?;
     let engine = session.files.engine();
     let sync = || engine.sync().err().map(|error| error.errno());
@@ -121,7 +122,7 @@ pub(super) fn call(trial: &Trial<'_>, line: &Line) -> Result<Shown, String> {
     let before = tree(&**session.model.engine());
     let ((actual, synced), met) = trial.meet(&plan, || (errno(&perform(&session.files, &line.call)), sync()));
     let may_lose = trial.has_failed_to(&[SiteKind::Read], &met);
-    // A call may read something more, or make something durable, when its change is done, and fail then.
+    // A call may read more, or make something durable, after its change is done, and fail then.
     let is_late = met.failed > 0 && difference(&tree(&**engine), &before).is_some();
     trial.follow(&session, line, actual, is_late, &met)?;
     trial.allow(synced, &met).map_err(|what| format!("sync {what}"))?;
@@ -152,12 +153,13 @@ pub(super) fn call(trial: &Trial<'_>, line: &Line) -> Result<Shown, String> {
     }
     let durable = if is_over { vec![0, 0, 0] } else { vec![0, 1, 2] };
     let (base, events) = (trial.start.image().to_vec(), recorder.take());
-    Done { base, events, states: vec![before, after, last], durable, failed: met.failed }.examine()?;
-    Ok(Shown { result: actual.or(synced), no_room: NoRoom::of(actual, again), met })
+    DiskRun { base, events, states: vec![before, after, last], durable, failed: met.failed }.examine()?;
+    Ok(TrialOutcome { result: actual.or(synced), no_room: NoRoom::of(actual, again), met })
 }
 
-/// Makes the call on a disk that takes no more changes; what it gave. It may give what the model gives, as long as it changes nothing.
-fn refused(session: &Session, line: &Line) -> Result<Option<Errno>, String> {
+/// Makes the call on a disk that refuses changes, and returns its result. The call may give the model's
+/// result as long as it changes nothing.
+fn refused(session: &RecordSession, line: &ScriptLine) -> Result<Option<Errno>, String> {
     let actual = errno(&perform(&session.files, &line.call));
     let foreseen = errno(&perform(&session.forked_model(), &line.call));
     match actual {

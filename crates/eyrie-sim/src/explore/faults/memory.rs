@@ -2,17 +2,18 @@
 
 use eyrie_engine::Engine;
 use eyrie_engine::scm::Scm;
-use eyrie_medium::{Medium, Plan, Recorder, Rule, SiteKind};
+use eyrie_faults::{CrashRule, FaultPlan, Recorder, traced_from};
+use eyrie_medium::SiteKind;
 
-use super::super::Run;
+use super::super::TracedRun;
 use super::super::record::{errno, pass_grace_periods};
-use super::{LIMITS, NoRoom, Shown, Trial, sound, stored, text};
+use super::{FaultTrial, LIMITS, NoRoom, TrialOutcome, sound, stored, text};
 use crate::compare::{Tree, difference, tree};
-use crate::script::{Line, perform};
+use crate::script::{ScriptLine, perform};
 
-/// Opens `image`, which must be sound and hold `expected`; how much is free there, and the number of objects.
+/// Opens `image`, which must be sound and hold `expected`. Returns its free space and number of objects.
 fn opened(image: &[u8], expected: &Tree) -> Result<(u64, u64), String> {
-    let medium = Medium::traced_from(image, Recorder::default()).map_err(text)?;
+    let medium = traced_from(image, Recorder::default()).map_err(text)?;
     let engine = Scm::open_on(medium).map_err(|error| format!("opened later: {error}"))?;
     if let Some(what) = difference(&tree(&engine), expected) {
         return Err(format!("opened later it has, and should have:\n{what}"));
@@ -22,8 +23,8 @@ fn opened(image: &[u8], expected: &Tree) -> Result<(u64, u64), String> {
     Ok((space.free, space.objects))
 }
 
-/// The volume holds `expected`, is sound, and a recovery of it finds as much free. What `may_lose` is that something was
-/// not given back because it could not be read: then a recovery finds it.
+/// Checks that the volume is sound and holds `expected`, and that a recovery finds the same free space. With
+/// `may_lose`, storage that could not be read may have leaked until the recovery.
 fn holds(engine: &Scm, expected: &Tree, may_lose: bool) -> Result<(), String> {
     if let Some(what) = difference(&tree(engine), expected) {
         return Err(format!("has, and should have:\n{what}"));
@@ -43,10 +44,10 @@ fn holds(engine: &Scm, expected: &Tree, may_lose: bool) -> Result<(), String> {
     Ok(())
 }
 
-pub(super) fn open(trial: &Trial<'_>, image: Vec<u8>) -> Result<Shown, String> {
-    let plan = Plan::default();
+pub(super) fn open(trial: &FaultTrial<'_>, image: Vec<u8>) -> Result<TrialOutcome, String> {
+    let plan = FaultPlan::default();
     let recorder = Recorder::of(plan.clone());
-    let medium = Medium::traced_from(&image, recorder.clone()).map_err(text)?;
+    let medium = traced_from(&image, recorder.clone()).map_err(text)?;
     let (engine, shown) = trial.attempt(&plan, || Scm::open_on(medium))?;
     let expected = tree(trial.start.model());
     if let Some(engine) = &engine {
@@ -56,7 +57,7 @@ pub(super) fn open(trial: &Trial<'_>, image: Vec<u8>) -> Result<Shown, String> {
     Ok(shown)
 }
 
-pub(super) fn close(trial: &Trial<'_>) -> Result<Shown, String> {
+pub(super) fn close(trial: &FaultTrial<'_>) -> Result<TrialOutcome, String> {
     let (plan, session) = trial.session()?;
     let image = session.files.engine().volume().medium().snapshot();
     let (recorder, expected) = (session.recorder.clone(), tree(trial.start.model()));
@@ -67,7 +68,7 @@ pub(super) fn close(trial: &Trial<'_>) -> Result<Shown, String> {
     Ok(shown)
 }
 
-pub(super) fn trim(trial: &Trial<'_>) -> Result<Shown, String> {
+pub(super) fn trim(trial: &FaultTrial<'_>) -> Result<TrialOutcome, String> {
     let (plan, session) = trial.session()?;
     let engine = session.files.engine();
     let (_, shown) = trial.attempt(&plan, || engine.trim())?;
@@ -77,8 +78,8 @@ pub(super) fn trim(trial: &Trial<'_>) -> Result<Shown, String> {
     Ok(shown)
 }
 
-/// Makes the call on both, and lets it fail in the engine.
-pub(super) fn call(trial: &Trial<'_>, line: &Line) -> Result<Shown, String> {
+/// Makes the call on both, with the failure in the engine.
+pub(super) fn call(trial: &FaultTrial<'_>, line: &ScriptLine) -> Result<TrialOutcome, String> {
     let (plan, session) = trial.session()?;
     let engine = session.files.engine();
     let base = engine.volume().medium().snapshot();
@@ -86,7 +87,7 @@ pub(super) fn call(trial: &Trial<'_>, line: &Line) -> Result<Shown, String> {
     let (before, early) = (tree(&**session.model.engine()), session.early(line));
     let (actual, met) = trial.meet(&plan, || errno(&perform(&session.files, &line.call)));
     let may_lose = trial.has_failed_to(&[SiteKind::Read, SiteKind::Write, SiteKind::Publish], &met);
-    // A call may read something more when its change is done, and fail then.
+    // A call may read more after its change is done, and fail then.
     let is_late = may_lose && difference(&tree(&**engine), &before).is_some();
     let is_foreseen = trial.follow(&session, line, actual, is_late, &met)?;
     session.recorder.mark(1);
@@ -108,10 +109,10 @@ pub(super) fn call(trial: &Trial<'_>, line: &Line) -> Result<Shown, String> {
     opened(&stored(left, &recorder.take()), &last).map_err(|what| format!("closed: {what}"))?;
     if !is_foreseen {
         let states = vec![before, after, last];
-        let (durable, plan) = (vec![0, 1, 2], Plan::default());
-        let (rule, orders, is_closed) = (Rule::Lines, None, false);
-        let run = Run { rule, base, events, states, durable, early, orders, is_closed, plan };
+        let (durable, plan) = (vec![0, 1, 2], FaultPlan::default());
+        let (rule, orders, is_closed) = (CrashRule::Lines, None, false);
+        let run = TracedRun { rule, base, events, states, durable, early, orders, is_closed, plan };
         run.explore(LIMITS, &mut |_| true).map_err(text)?;
     }
-    Ok(Shown { result: actual, no_room: NoRoom::of(actual, again), met })
+    Ok(TrialOutcome { result: actual, no_room: NoRoom::of(actual, again), met })
 }

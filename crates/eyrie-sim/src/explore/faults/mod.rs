@@ -1,9 +1,10 @@
-//! Failures of the host, one at a time, in every call of a script: at each place where the engine may meet one.
+//! Fault injection: each call of the engine to the host, and each access to its medium, fails once in each
+//! call of a script.
 //!
-//! A call that meets a failure fails whole, with the errno of the failure, or succeeds as if there had been none. Then the volume
-//! is sound, holds what the model holds, has as much free as a recovery finds (of a volume in memory), does the same call again without
-//! a failure (unless a disk could not make something durable), and no crash takes away what had returned. Opening, trimming and closing
-//! the volume fail and succeed likewise.
+//! A call during which something fails either fails whole, with the errno of that failure, or succeeds as if
+//! nothing had failed. Afterwards the volume is sound and equals the model. In memory, it has as much free
+//! space as a recovery of it finds. The same call works when it is made again, unless a disk could not make
+//! something durable. No crash loses a call that had returned. Open, trim and close follow the same rules.
 
 mod disk;
 mod memory;
@@ -13,26 +14,28 @@ use std::fmt;
 
 use eyrie::Errno;
 use eyrie_engine::scm::Scm;
-use eyrie_medium::{Event, Failing, FailureKind, Plan, Rule, Site, SiteKind};
+use eyrie_faults::{CrashRule, Event, Failing, FailureKind, FaultPlan, Site};
+use eyrie_medium::SiteKind;
 use serde::Serialize;
 
-use super::record::{Session, errno};
+use super::medium::apply_stores;
+use super::record::{RecordSession, errno};
 use super::recovered::caught;
-use super::{Limits, RecordError, Start};
+use super::{Limits, RecordError, StartVolume};
 use crate::script::errno::name as errno_name;
-use crate::script::{Line, Script, perform};
+use crate::script::{Script, ScriptLine, perform};
 
-/// Images of each crash after a failure.
+/// Images of each crash after a failure. Failures multiply the runs, so each crash gets only a few.
 const LIMITS: Limits = Limits { images: 2, sampled: 0, is_complete: false, recoveries: 0 };
 
-/// What meets a failure.
+/// An act that meets failures.
 #[derive(Clone, Copy)]
 enum Act<'a> {
-    /// Opening a volume that was closed.
+    /// Opens a closed volume.
     Open,
-    /// Opening a volume that was not.
+    /// Opens a volume that was not closed.
     Recover,
-    Call(&'a Line),
+    Call(&'a ScriptLine),
     Trim,
     Close,
 }
@@ -49,29 +52,29 @@ impl fmt::Display for Act<'_> {
     }
 }
 
-/// What came of failures at one site.
+/// The failures at one site, with the results of the calls that met them.
 #[derive(Clone, Debug, Serialize)]
 pub struct FaultReport {
-    /// What fails there.
+    /// Kind of the access.
     pub kind: &'static str,
     /// File and line.
     pub site: String,
-    /// How.
+    /// The injected error.
     pub failure: &'static str,
-    /// How often.
+    /// Injected failures (a count).
     pub injected: u64,
-    /// What the calls gave: `0` or an errno, and how often.
+    /// The results of the calls, `0` or an errno, with their counts.
     pub results: BTreeMap<String, u64>,
 }
 
-/// A failure after which something is not as it must be.
+/// A failure that left something wrong.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct FaultFailure {
-    /// The call, as a line of its script, or what else was done.
+    /// The act: a line of the script, or `open`, `recover`, `trim` or `close`.
     pub during: String,
-    /// What failed.
+    /// The injected failure.
     pub failing: Option<Failing>,
-    /// What is wrong.
+    /// The fact that is wrong.
     pub what: String,
 }
 
@@ -88,7 +91,8 @@ impl fmt::Display for FaultFailure {
 
 impl std::error::Error for FaultFailure {}
 
-/// The failure in words that `eyrie explore --fault` takes: errno, site, and which of its calls; `+`: those after it, too.
+/// The failure as `eyrie explore --fault` takes it: errno, site and number of the call. A `+` means that all
+/// later calls fail, too.
 pub fn told(failing: &Failing) -> String {
     let lasts = if failing.lasts { "+" } else { "" };
     format!("{} {} {}{lasts}", name(failing.kind), failing.site, failing.first)
@@ -101,73 +105,74 @@ fn name(kind: FailureKind) -> &'static str {
     }
 }
 
-/// How a site may fail. What is stored in memory has its room, what is written to a disk may not.
-fn kinds(site: &Site, rule: Rule) -> &'static [FailureKind] {
+/// The ways in which a site may fail. A store to memory has its room already; a write to a disk may find
+/// none.
+fn kinds(site: &Site, rule: CrashRule) -> &'static [FailureKind] {
     match site.kind {
-        SiteKind::Write if rule == Rule::Sectors => &[FailureKind::Full, FailureKind::Io],
-        SiteKind::Back => &[FailureKind::Full, FailureKind::Io],
+        SiteKind::Write if rule == CrashRule::Sectors => &[FailureKind::Full, FailureKind::Io],
+        SiteKind::Provision => &[FailureKind::Full, FailureKind::Io],
         SiteKind::Allocate => &[FailureKind::Full],
         _ => &[FailureKind::Io],
     }
 }
 
-/// Whether a call, and the same call again, has no room without any failure; what is not known may be.
+/// True if a call, or the same call again, finds no room even without a failure. `None` if that is unknown.
 #[derive(Clone, Copy)]
 struct NoRoom {
     first: Option<bool>,
     again: Option<bool>,
 }
 
-/// What one trial showed.
-struct Shown {
-    /// What the act gave.
+/// Outcome of one trial.
+struct TrialOutcome {
+    /// Result of the act.
     result: Option<Errno>,
     no_room: NoRoom,
     met: Met,
 }
 
-/// What an act met while something failed.
+/// The accesses of an act.
 struct Met {
-    /// The calls that may fail, and how often they were made.
+    /// The count of accesses at each site.
     calls: BTreeMap<Site, u64>,
-    /// How many failed.
+    /// Injected failures (a count).
     failed: u64,
 }
 
-/// An act that is tried.
-struct Trial<'a> {
-    start: &'a Start,
+/// A trial: one act with one failure, or with none.
+struct FaultTrial<'a> {
+    start: &'a StartVolume,
     failing: Option<Failing>,
     no_room: NoRoom,
 }
 
-/// Failures in the calls of a script.
+/// Fault injection into the calls of scripts.
 pub struct Faults {
     reports: BTreeMap<(Site, FailureKind), FaultReport>,
     only: Option<String>,
 }
 
 impl Faults {
-    /// No failures yet; then `only` the one that [`told`] tells so, if one is given.
+    /// No trials yet. With `only`, the trials inject nothing but that failure, as [`told`] writes it.
     pub fn new(only: Option<&str>) -> Faults {
         Faults { reports: BTreeMap::new(), only: only.map(str::to_owned) }
     }
 
-    /// What was found so far, site by site.
+    /// The reports so far, site by site.
     pub fn reports(&self) -> impl Iterator<Item = &FaultReport> {
         self.reports.values()
     }
 
-    /// Lets every call of `script` meet every failure that it can meet, for as long as `goes_on` says so.
+    /// Lets every call of `script` meet every failure that it can meet. `goes_on` returns false to stop.
     ///
     /// # Errors
-    /// The first failure after which something is not as it must be.
+    /// The first failure that left something wrong.
     pub fn calls(
         &mut self,
-        start: &Start,
+        start: &StartVolume,
         script: &Script,
         goes_on: &mut dyn FnMut() -> bool,
-    ) -> Result<Start, FaultFailure> {
+    ) -> Result<StartVolume, FaultFailure> {
         let mut start = start.clone();
         for line in script.lines() {
             self.act(&start, Act::Call(line), goes_on)?;
@@ -181,13 +186,13 @@ impl Faults {
         Ok(start)
     }
 
-    /// The same with opening, recovering, trimming and closing the volume.
+    /// Does the same with open, recovery, trim and close of the volume.
     ///
     /// # Errors
     /// As [`Faults::calls`].
     pub fn lifecycle(
         &mut self,
-        start: &Start,
+        start: &StartVolume,
         goes_on: &mut dyn FnMut() -> bool,
     ) -> Result<(), FaultFailure> {
         let acts = [Act::Open, Act::Recover, Act::Trim, Act::Close];
@@ -196,15 +201,15 @@ impl Faults {
 
     fn act(
         &mut self,
-        start: &Start,
+        start: &StartVolume,
         act: Act<'_>,
         goes_on: &mut dyn FnMut() -> bool,
     ) -> Result<(), FaultFailure> {
         let run = |failing: Option<Failing>, no_room: NoRoom| {
-            let shown = caught(|| Trial { start, failing, no_room }.run(act)).unwrap_or_else(Err);
+            let shown = caught(|| FaultTrial { start, failing, no_room }.run(act)).unwrap_or_else(Err);
             shown.map_err(|what| FaultFailure { during: act.to_string(), failing, what })
         };
-        let Shown { met, no_room, .. } = run(None, NoRoom { first: None, again: None })?;
+        let TrialOutcome { met, no_room, .. } = run(None, NoRoom { first: None, again: None })?;
         let ways = |(site, calls): (Site, u64)| {
             kinds(&site, start.rule()).iter().flat_map(move |&kind| site.failures(kind, calls))
         };
@@ -221,7 +226,7 @@ impl Faults {
         Ok(())
     }
 
-    fn count(&mut self, failing: &Failing, shown: &Shown) {
+    fn count(&mut self, failing: &Failing, shown: &TrialOutcome) {
         let Failing { site, kind, .. } = *failing;
         let report = self.reports.entry((site, kind)).or_insert_with(|| FaultReport {
             kind: site.kind.name(),
@@ -236,9 +241,9 @@ impl Faults {
     }
 }
 
-impl Trial<'_> {
-    fn run(&self, act: Act<'_>) -> Result<Shown, String> {
-        let is_disk = self.start.rule() == Rule::Sectors;
+impl FaultTrial<'_> {
+    fn run(&self, act: Act<'_>) -> Result<TrialOutcome, String> {
+        let is_disk = self.start.rule() == CrashRule::Sectors;
         let open = |image| if is_disk { disk::open(self, image) } else { memory::open(self, image) };
         match act {
             Act::Open => open(self.start.image().to_vec()),
@@ -252,14 +257,14 @@ impl Trial<'_> {
         }
     }
 
-    fn session(&self) -> Result<(Plan, Session), String> {
-        let plan = Plan::default();
-        let session = Session::open(self.start, &plan).map_err(text)?;
+    fn session(&self) -> Result<(FaultPlan, RecordSession), String> {
+        let plan = FaultPlan::default();
+        let session = RecordSession::open(self.start, &plan).map_err(text)?;
         Ok((plan, session))
     }
 
-    /// Does `act` while the failure is planned; what it gave, and what it met.
-    fn meet<T>(&self, plan: &Plan, act: impl FnOnce() -> T) -> (T, Met) {
+    /// Runs `act` while the failure is injected. Returns its result and its accesses.
+    fn meet<T>(&self, plan: &FaultPlan, act: impl FnOnce() -> T) -> (T, Met) {
         plan.fail(self.failing);
         let done = act();
         let met = Met { calls: plan.calls(), failed: plan.failed() };
@@ -267,26 +272,27 @@ impl Trial<'_> {
         (done, met)
     }
 
-    /// As [`Trial::meet`], of an act that takes no room: what it gave, unless that is not allowed.
+    /// As [`FaultTrial::meet`], for an act that allocates nothing. Fails if its result is not allowed.
     fn attempt<T>(
         &self,
-        plan: &Plan,
+        plan: &FaultPlan,
         act: impl FnOnce() -> eyrie_engine::Result<T>,
-    ) -> Result<(Option<T>, Shown), String> {
+    ) -> Result<(Option<T>, TrialOutcome), String> {
         let (done, met) = self.meet(plan, act);
         let result = done.as_ref().err().map(eyrie_engine::Error::errno);
         self.allow(result, &met)?;
-        Ok((done.ok(), Shown { result, no_room: NoRoom::of(None, None), met }))
+        Ok((done.ok(), TrialOutcome { result, no_room: NoRoom::of(None, None), met }))
     }
 
-    /// Whether an access of one of these kinds has failed.
+    /// True if an access of one of these kinds has failed.
     fn has_failed_to(&self, kinds: &[SiteKind], met: &Met) -> bool {
         met.failed > 0 && self.failing.is_some_and(|failing| kinds.contains(&failing.site.kind))
     }
 
-    /// Whether a result is none, or the planned errno; or that of a disk that takes no changes since something failed.
+    /// Checks a result: success, the injected errno, or `EROFS` of a disk that refuses changes after a
+    /// failure.
     fn allow(&self, result: Option<Errno>, met: &Met) -> Result<(), String> {
-        let is_disk = self.start.rule() == Rule::Sectors;
+        let is_disk = self.start.rule() == CrashRule::Sectors;
         let planned = self.failing.filter(|_| met.failed > 0).map(|failing| Errno::from(failing.kind));
         match result {
             None => Ok(()),
@@ -296,12 +302,12 @@ impl Trial<'_> {
         }
     }
 
-    /// Makes on the model what a call, which gave `actual`, did in the engine, also if it failed when that `is_done`; whether it gave
-    /// what the model foresees.
+    /// Makes the call on the model if the engine made it. `actual` is the engine's result; `is_done` means
+    /// that the call failed after its change. Returns true if the model gives the same result.
     fn follow(
         &self,
-        session: &Session,
-        line: &Line,
+        session: &RecordSession,
+        line: &ScriptLine,
         actual: Option<Errno>,
         is_done: bool,
         met: &Met,
@@ -318,15 +324,21 @@ impl Trial<'_> {
 }
 
 impl NoRoom {
-    /// Of the trial without failures; `again` if that was looked at.
+    /// From the results of the trial without failures.
     fn of(first: Option<Errno>, again: Option<Errno>) -> NoRoom {
         let is_full = |errno| Some(errno == Some(Errno::NOSPC));
         NoRoom { first: is_full(first), again: is_full(again) }
     }
 
-    /// What the model gives for a call, which it makes if `is_done` or if the engine gave the same. What there is no room for happens to
-    /// neither.
-    fn foresee(self, session: &Session, line: &Line, actual: Option<Errno>, is_done: bool) -> Option<Errno> {
+    /// The result of the model. The call is made on the model if `is_done` or if both results are equal. A
+    /// call that found no room is made on neither.
+    fn foresee(
+        self,
+        session: &RecordSession,
+        line: &ScriptLine,
+        actual: Option<Errno>,
+        is_done: bool,
+    ) -> Option<Errno> {
         if self.first.unwrap_or(actual == Some(Errno::NOSPC)) {
             return Some(Errno::NOSPC);
         }
@@ -337,9 +349,14 @@ impl NoRoom {
         foreseen
     }
 
-    /// Makes the call again on both, without failures; what it gave. It may find no room where it found none in the trial without
-    /// failures, or if something `is_lost`.
-    fn again(self, session: &Session, line: &Line, is_lost: bool) -> Result<Option<Errno>, String> {
+    /// Makes the call again on both, without failures, and returns its result. It may find no room if the
+    /// trial without failures found none, or if something `is_lost`.
+    fn again(
+        self,
+        session: &RecordSession,
+        line: &ScriptLine,
+        is_lost: bool,
+    ) -> Result<Option<Errno>, String> {
         let actual = errno(&perform(&session.files, &line.call));
         let may_be_full = [self.first, self.again].iter().any(|full| full.unwrap_or(true)) || is_lost;
         if actual == Some(Errno::NOSPC) && may_be_full {
@@ -357,13 +374,9 @@ fn text(error: impl fmt::Display) -> String {
     error.to_string()
 }
 
-/// What a medium, or a disk, that starts with `image` has after `events`.
+/// The bytes of a medium, or of a disk, after `events`. `image` has the bytes before.
 fn stored(mut image: Vec<u8>, events: &[Event]) -> Vec<u8> {
-    for event in events {
-        if let Event::Store { addr, bytes, .. } = event {
-            image[addr.offset() as usize..][..bytes.len()].copy_from_slice(bytes);
-        }
-    }
+    apply_stores(&mut image, events);
     image
 }
 

@@ -4,31 +4,32 @@ use eyrie_medium::SiteKind;
 
 use super::*;
 
-fn kills(moments: u64, processes: u32) -> Kills {
+fn kills(moments: u64, processes: u32) -> KillLimits {
     let limits = Limits { images: 8, sampled: 8, is_complete: false, recoveries: 1 };
-    Kills { moments, processes, limits }
+    KillLimits { moments, processes, limits }
 }
 
-fn start_on(rule: Rule) -> Start {
-    let empty = Start::empty(rule, 1 << 20).expect("room");
+fn start_on(rule: CrashRule) -> StartVolume {
+    let empty = StartVolume::empty(rule, 1 << 20).expect("room");
     empty.after(&workload::setup()).expect("room")
 }
 
-fn scripts(rule: Rule) -> Vec<Script> {
-    let calls = "mkdir /n\nrename /a /d/new\nwrite /tree 4000 200 23\nfsync /tree\nput / k 3000 41\nrename /c /e exchange\n\
+fn scripts(rule: CrashRule) -> Vec<Script> {
+    let calls = "mkdir /n\nrename /a /d/new\nwrite /tree 4000 200 23\nfsync /tree\nput / k 3000 41\n\
+                 rename /c /e exchange\n\
                  sync\nunlink /b\nlink /tree /n/tree\nappend /c 5000 3\nsync\ntruncate /tree 100\n";
     let random = workload::random(3);
-    let random = if rule == Rule::Sectors { workload::synced(&random) } else { random };
+    let random = if rule == CrashRule::Sectors { workload::synced(&random) } else { random };
     vec![script(calls), random]
 }
 
 #[test]
 fn three_killed_processes_and_a_power_failure_leave_whole_calls() {
-    for rule in [Rule::Lines, Rule::Sectors] {
+    for rule in [CrashRule::Lines, CrashRule::Sectors] {
         let start = start_on(rule);
         let mut images = 0;
         for script in scripts(rule) {
-            let recorded = record(&start, &script, Options::default()).expect("as the model");
+            let recorded = record(&start, &script, RecordOptions::default()).expect("as the model");
             let found = recorded.explore_kills(kills(3, 3), &mut || true);
             images += found.unwrap_or_else(|failure| panic!("{rule:?}\n{script}{failure}"));
         }
@@ -36,19 +37,22 @@ fn three_killed_processes_and_a_power_failure_leave_whole_calls() {
     }
 }
 
-/// Every recovery flushes what it found before it acts on it. Without that flush some chain loses something, and it can be replayed.
+/// Recovery flushes what it found before it acts on it. Without that flush some chain loses a call, and a
+/// replay shows it.
 #[test]
 fn a_flush_that_recovery_lacks_after_a_kill_is_found_and_replayed() {
-    for (rule, file) in [(Rule::Lines, "volume/mod.rs"), (Rule::Sectors, "paged/journal.rs")] {
+    for (rule, file) in
+        [(CrashRule::Lines, "volume/open.rs"), (CrashRule::Sectors, "paged/journal/replay.rs")]
+    {
         let start = start_on(rule);
         let mut found = 0;
         for script in scripts(rule) {
-            let recorded = record(&start, &script, Options::default()).expect("as the model");
+            let recorded = record(&start, &script, RecordOptions::default()).expect("as the model");
             recorded.explore_kills(kills(3, 1), &mut || true).expect("nothing is lost");
             let flushes = recorded.points().into_keys();
             let flushes = flushes.filter(|site| site.kind == SiteKind::Flush && site.file.ends_with(file));
             for site in flushes {
-                let options = Options { closes: false, dropped: Some(site) };
+                let options = RecordOptions { closes: false, dropped: Some(site) };
                 let recorded = record(&start, &script, options).expect("as the model");
                 let Err(failure) = recorded.explore_kills(kills(60, 1), &mut || true) else { continue };
                 let replayed = recorded.replay_killed(&failure.links, failure.after, &failure.picks);

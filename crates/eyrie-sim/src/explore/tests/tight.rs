@@ -1,6 +1,6 @@
-//! Tight volumes, batches, journals that start over, and what needs no script: nothing is lost.
+//! Tight volumes, batches, journals that start over, and trials: nothing is lost.
 
-use super::super::suite::{Kind, Scripts, Work, kinds};
+use super::super::suite::{RunKind, Scripts, Work, kinds};
 use super::super::{damage, readers, resizing};
 use super::*;
 use crate::script::Script;
@@ -8,14 +8,14 @@ use crate::script::Script;
 const TIGHT: [&str; 6] =
     ["batches", "reuse", "journals that start over", "reuse on a disk", "several syncs", "a full journal"];
 
-/// Explores few images of each crash.
+/// Explores a few images of each crash.
 fn survives(name: &str, mut work: Scripts, scripts: usize) {
     let start = work.start().unwrap_or_else(|error| panic!("{name}: {error}"));
     let limits = Limits { images: 2, sampled: 2, is_complete: false, recoveries: 0 };
     for (script, beside) in work.scripts.by_ref().take(scripts) {
         let recorded = match &beside {
-            None => record(&start, &script, Options { closes: work.closes, dropped: None }),
-            Some(beside) => record_beside(&start, &script, beside, Options::default()),
+            None => record(&start, &script, RecordOptions { closes: work.closes, dropped: None }),
+            Some(beside) => record_beside(&start, &script, beside, RecordOptions::default()),
         };
         let recorded = recorded.unwrap_or_else(|error| panic!("{name}: {error}\n{script}"));
         recorded
@@ -24,9 +24,9 @@ fn survives(name: &str, mut work: Scripts, scripts: usize) {
     }
 }
 
-fn scripts(rule: Rule, wanted: &[&str], each: usize) {
+fn scripts(rule: CrashRule, wanted: &[&str], each: usize) {
     let mut found = 0;
-    for Kind { name, work, .. } in kinds(rule, 1 << 20, each) {
+    for RunKind { name, work, .. } in kinds(rule, 1 << 20, each) {
         if let (Work::Scripts(work), true) = (work, wanted.contains(&name)) {
             survives(name, work, each);
             found += 1;
@@ -37,28 +37,28 @@ fn scripts(rule: Rule, wanted: &[&str], each: usize) {
 
 #[test]
 fn tight_volumes_in_memory_survive_every_crash() {
-    scripts(Rule::Lines, &TIGHT, 10);
-    scripts(Rule::Lines, &["long names", "closing", "two threads in one directory"], 12);
+    scripts(CrashRule::Lines, &TIGHT, 10);
+    scripts(CrashRule::Lines, &["long names", "closing", "two threads in one directory"], 12);
 }
 
 #[test]
 fn tight_volumes_on_disks_survive_every_crash() {
-    scripts(Rule::Sectors, &TIGHT, 10);
+    scripts(CrashRule::Sectors, &TIGHT, 10);
 }
 
 #[test]
 fn two_threads_on_a_disk_leave_some_order_since_the_last_sync() {
-    scripts(Rule::Sectors, &["two threads on a disk"], 8);
+    scripts(CrashRule::Sectors, &["two threads on a disk"], 8);
 }
 
 #[test]
 fn a_small_journal_starts_over_several_times() {
-    let all = kinds(Rule::Sectors, 1 << 20, 1);
+    let all = kinds(CrashRule::Sectors, 1 << 20, 1);
     let work = all.into_iter().find(|kind| kind.name == "journals that start over").map(|kind| kind.work);
     let Some(Work::Scripts(mut work)) = work else { panic!("there are scripts") };
     let start = work.start().expect("room");
     let (script, _) = work.scripts.next().expect("a script");
-    let recorded = record(&start, &script, Options::default()).expect("as the model");
+    let recorded = record(&start, &script, RecordOptions::default()).expect("as the model");
     let place = (work.ground.bytes + work.ground.journal_bytes.expect("small")) as usize;
     let is_anchor =
         |event: &&Event| matches!(event, Event::Store { addr, .. } if addr.offset() as usize == place);
@@ -68,15 +68,15 @@ fn a_small_journal_starts_over_several_times() {
 
 #[test]
 fn what_readers_hold_stays_while_others_write() {
-    for rule in [Rule::Lines, Rule::Sectors] {
-        let start = Start::empty(rule, 1 << 20).expect("room");
+    for rule in [CrashRule::Lines, CrashRule::Sectors] {
+        let start = StartVolume::empty(rule, 1 << 20).expect("room");
         readers::explore(&start, &mut || true).unwrap_or_else(|what| panic!("{rule:?}: {what}"));
     }
 }
 
 #[test]
 fn damage_under_a_checksum_is_never_believed() {
-    let start = Start::empty(Rule::Lines, 512 << 10).expect("room");
+    let start = StartVolume::empty(CrashRule::Lines, 512 << 10).expect("room");
     let counts = damage::explore(&start, &mut || true).unwrap_or_else(|what| panic!("{what}"));
     assert!(counts.images > 300 && counts.points >= 3, "{counts:?}");
 }
@@ -91,7 +91,7 @@ fn volumes_that_change_their_size_survive_crashes_and_failures() {
 fn a_batch_is_one_call() {
     let start = start().after(&workload::setup()).expect("room");
     let script = script("batch / put k 10 1 put new 5000 2 erase k2 erase none\nbatch / put k 0 0\n");
-    let recorded = record(&start, &script, Options::default()).expect("as the model");
+    let recorded = record(&start, &script, RecordOptions::default()).expect("as the model");
     assert_eq!(recorded.calls[0], "1 batch / put k 10 1 put new 5000 2 erase k2 erase none = 0");
     explored(&recorded).unwrap_or_else(|failure| panic!("{failure}"));
     let again = Script::parse("again", script.to_string().as_bytes()).expect("a script");

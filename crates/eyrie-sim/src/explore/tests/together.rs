@@ -1,32 +1,32 @@
-//! Threads whose calls no script has, or that are more than two.
+//! Threads with calls that no script has, and more than two threads.
 
 use eyrie::{Kvfs, PosixExt};
 use eyrie_engine::volume::REDO_SLOTS;
-use eyrie_medium::Turns;
+use eyrie_faults::ThreadSchedule;
 
-use super::super::record::Session;
-use super::super::slots::{self, Call, named, together};
+use super::super::record::RecordSession;
+use super::super::slots::{self, ThreadCall, named, together};
 use super::*;
 use crate::compare::Tree;
 
 #[test]
 fn redo_slots_that_are_all_in_use_survive_every_crash() {
-    let empty = Start::empty(Rule::Lines, 1 << 20).expect("room");
+    let empty = StartVolume::empty(CrashRule::Lines, 1 << 20).expect("room");
     let (counts, most) = slots::explore(&empty, 30, &mut || true).unwrap_or_else(|what| panic!("{what}"));
     assert_eq!(most, REDO_SLOTS, "never all of them");
     assert!(counts.images > 2000, "only {} images", counts.images);
 }
 
-/// The second call finds that the first one, which has not returned, left it nothing to do.
+/// The second call finds its work done by the first one, which has not returned.
 #[test]
 fn a_call_that_finds_its_work_done_lasts() {
-    type Case = (&'static str, fn(&Session), fn(&Session), fn(&Tree) -> bool);
+    type Case = (&'static str, fn(&RecordSession), fn(&RecordSession), fn(&Tree) -> bool);
     let has_n = |tree: &Tree| named(tree, "n").next().is_some();
-    let erase = |session: &Session| {
+    let erase = |session: &RecordSession| {
         let keys = Kvfs::open(&session.files, "/").expect("a directory");
         keys.erase("k2").map(drop).expect("a key or none");
     };
-    let create = |session: &Session| {
+    let create = |session: &RecordSession| {
         let opened = session.files.options().write(true).create(true).open("/n");
         drop(opened.expect("it is there"));
     };
@@ -35,8 +35,8 @@ fn a_call_that_finds_its_work_done_lasts() {
     let start = start().after(&workload::setup()).expect("room");
     for (name, first, second, holds) in cases {
         for seed in (0..64).map(|store| 16 * store + 3) {
-            let calls: [Call<'_>; 2] = [Box::new(first), Box::new(second)];
-            let run = together(&start, &Turns::new(2, seed), &calls).expect("a run");
+            let calls: [ThreadCall<'_>; 2] = [Box::new(first), Box::new(second)];
+            let run = together(&start, &ThreadSchedule::new(2, seed), &calls).expect("a run");
             let crashed = run.crash(1, &mut |_, _, done, found| {
                 assert!(done & 2 == 0 || holds(found), "{name}, seed {seed}");
                 Ok(true)

@@ -1,4 +1,4 @@
-//! The disks that are damaged.
+//! The sound disks that hostile ones are made from.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,12 +6,13 @@ use std::time::Duration;
 use eyrie::{Credentials, PosixExt, Pxfs};
 use eyrie_engine::scm::Scm;
 use eyrie_engine::{Engine, Model};
+use eyrie_faults::{CrashImage, ImageBase, Pending, SimulatedDisk};
 use eyrie_medium::epoch::pin;
-use eyrie_medium::{Addr, CrashImage, Fault, ImageBase, Medium, MemoryDisk, PagedOptions, Pending, SECTOR};
+use eyrie_medium::{Addr, Fault, Medium, PagedOptions, SECTOR};
 
-use super::super::base::Base;
+use super::super::base::BaseVolume;
 use super::journal::{Journal, volume_bytes};
-use crate::crash::{Volume, cases};
+use crate::crash::{CaseVolume, cases};
 
 /// A sound disk with a volume, a journal and an anchor.
 pub struct DiskBase {
@@ -20,25 +21,25 @@ pub struct DiskBase {
     /// Its bytes.
     pub bytes: Arc<[u8]>,
     pub(super) journal: Journal,
-    /// The volume as opening the disk shows it.
-    pub(super) volume: Base,
+    /// The volume on the disk after an open.
+    pub(super) volume: BaseVolume,
 }
 
-/// The least memory, so that little is read ahead; and drains only when they are asked for.
+/// The least memory, so that little is read ahead, and an interval so long that only calls drain.
 const OPTIONS: PagedOptions = PagedOptions {
     memory_bytes: PagedOptions::LEAST_MEMORY_BYTES,
     drain_interval: Duration::from_secs(1 << 20),
 };
 
 /// A disk that holds `bytes`.
-pub(super) fn disk(bytes: &[u8]) -> Result<Arc<MemoryDisk>, Fault> {
+pub(super) fn disk(bytes: &[u8]) -> Result<Arc<SimulatedDisk>, Fault> {
     let base = ImageBase::new(bytes)?;
-    Ok(Arc::new(MemoryDisk::image(&base, CrashImage::new(Pending::new(), Vec::new()))?))
+    Ok(Arc::new(SimulatedDisk::image(&base, CrashImage::new(Pending::new(), Vec::new()))?))
 }
 
 /// The medium on a disk.
-pub(super) fn opened(disk: &Arc<MemoryDisk>) -> Result<Medium, Fault> {
-    Medium::paged(Arc::<MemoryDisk>::clone(disk), OPTIONS)
+pub(super) fn opened(disk: &Arc<SimulatedDisk>) -> Result<Medium, Fault> {
+    Medium::paged(Arc::<SimulatedDisk>::clone(disk), OPTIONS)
 }
 
 impl DiskBase {
@@ -47,13 +48,13 @@ impl DiskBase {
         let medium = disk(&bytes).and_then(|disk| opened(&disk)).expect("a sound disk");
         let _pin = pin();
         medium.read(Addr::NULL, &mut image).expect("all of it");
-        let volume =
-            Base::new(Volume { name, image: image.into(), model: Arc::clone(model) }).expect("memory");
+        let volume = BaseVolume::new(CaseVolume { name, image: image.into(), model: Arc::clone(model) })
+            .expect("memory");
         DiskBase { name, journal: Journal::of(&bytes), bytes: bytes.into(), volume }
     }
 }
 
-/// Changes the volume in cuts of few and of many pages: a record of each is in the journal.
+/// Changes the volume in cuts of few and of many pages, each with a record in the journal.
 fn cuts(engine: &Arc<Scm>) {
     let fs = Pxfs::new(Arc::clone(engine), Credentials::root());
     let sync = || engine.sync().expect("a sound disk");
@@ -69,10 +70,11 @@ fn cuts(engine: &Arc<Scm>) {
     sync();
 }
 
-/// A disk that was closed, one that lost its power and has records in its journal that count, and one whose last record tore.
+/// A disk that was closed, one that lost its power with live records in its journal, and one with a torn last
+/// record.
 ///
 /// # Panics
-/// If there is no memory for them.
+/// Panics if there is no memory for them.
 pub fn disk_bases() -> Vec<DiskBase> {
     let volume = cases::volumes().swap_remove(1);
     let mut bytes = volume.image.to_vec();
@@ -87,7 +89,7 @@ pub fn disk_bases() -> Vec<DiskBase> {
     engine.close().expect("a sound disk");
     let closed = disk.snapshot();
 
-    // All sectors of the last record arrived, but for the first.
+    // All sectors of the last record arrived but the first.
     let mut torn = crashed.clone();
     let last = Journal::of(&crashed).records.last().map_or(0, |&(at, _)| at);
     torn[last as usize..][..SECTOR as usize].fill(0);

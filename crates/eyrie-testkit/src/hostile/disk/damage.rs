@@ -1,4 +1,4 @@
-//! Damages of disks, each of which knows something of the journal.
+//! Damages of disks that know the journal.
 
 use std::mem::offset_of;
 
@@ -13,32 +13,32 @@ use super::{DiskBase, journal};
 use crate::hostile::Damage;
 use crate::hostile::base::BEHIND_BYTES;
 
-/// One thing that is wrong. Places and lengths are in bytes from the start of the disk.
+/// One damage. Offsets and lengths are in bytes from the start of the disk.
 #[expect(missing_docs, reason = "the variants say it")]
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum DiskDamage {
-    /// A bit is the other.
+    /// Flips a bit.
     Flip { at: u64, bit: u8 },
-    /// A number of eight bytes is another.
+    /// Overwrites a number of eight bytes.
     Word { at: u64, value: u64 },
-    /// A number of four bytes is another.
+    /// Overwrites a number of four bytes.
     Half { at: u64, value: u32 },
-    /// Bytes are where others were, and the others where they were.
+    /// Exchanges two ranges.
     Swap { a: u64, b: u64, len: u64 },
-    /// Bytes are there a second time, in place of others.
+    /// Copies a range over another.
     Copy { from: u64, to: u64, len: u64 },
-    /// The disk is shorter, or longer; its last page is the anchor or not.
+    /// Makes the disk shorter or longer. The last page is the anchor if `keeps_anchor`.
     Length { len: usize, keeps_anchor: bool },
-    /// The journal begins elsewhere.
+    /// Moves the start of the journal.
     Begin { volume_bytes: u64 },
-    /// A record behind the others, that nobody wrote: fresh pages, and changed ones with their lines (packed).
+    /// Adds a record that no drain wrote: fresh pages, and changed pages with their packed lines.
     Forge { fresh: Vec<(u64, u32)>, changed: Vec<(u64, u64, Vec<u8>)> },
-    /// Something is wrong with the volume.
+    /// Damages the volume.
     Volume(Damage),
 }
 
 impl DiskDamage {
-    /// A damage of `base`.
+    /// Draws a damage of `base`.
     pub fn draw(random: &mut SmallRng, base: &DiskBase) -> DiskDamage {
         let (disk, journal) = (&base.bytes, &base.journal);
         let bit = random.random_range(0..8);
@@ -72,7 +72,7 @@ impl DiskDamage {
         }
     }
 
-    /// Does it to the bytes of a disk; what is wrong with the volume is not done here.
+    /// Applies the damage to the bytes of a disk. Damage of the volume is applied elsewhere.
     pub(super) fn apply(&self, disk: &mut Vec<u8>) {
         match *self {
             DiskDamage::Flip { at, bit } => {
@@ -111,7 +111,7 @@ impl DiskDamage {
     }
 }
 
-/// Bytes of a disk; zeros behind its end.
+/// Bytes of a disk. Those behind its end are zeros.
 fn bytes(disk: &[u8], at: u64, len: u64) -> Vec<u8> {
     let start = disk.len().min(at as usize);
     let mut bytes = disk[start..disk.len().min(start + len as usize)].to_vec();
@@ -119,7 +119,7 @@ fn bytes(disk: &[u8], at: u64, len: u64) -> Vec<u8> {
     bytes
 }
 
-/// A byte of a structure.
+/// Offset of some byte of a structure.
 fn somewhere(random: &mut SmallRng, journal: &Journal) -> u64 {
     let entry = |places: &[u64], random: &mut SmallRng| places.choose(random).copied().map(|at| (at, 32));
     let place = match random.random_range(0..6) {
@@ -134,7 +134,7 @@ fn somewhere(random: &mut SmallRng, journal: &Journal) -> u64 {
     at + random.random_range(0..len)
 }
 
-/// A number that is absurd, or belongs elsewhere.
+/// An absurd number, or one from elsewhere.
 fn value(random: &mut SmallRng, disk: &[u8], journal: &Journal) -> u64 {
     let pages = disk.len() as u64 / PAGE_SIZE;
     match random.random_range(0..10) {
@@ -194,7 +194,7 @@ fn of_changed(random: &mut SmallRng, base: &DiskBase) -> DiskDamage {
     match random.random_range(0..4) {
         0 => DiskDamage::Word { at: entry + offset_of!(ChangedPage, lines) as u64, value },
         1 => DiskDamage::Word { at: entry + offset_of!(ChangedPage, page) as u64, value },
-        // The words of a line, or which of them are there.
+        // The words of a line, or the bitmap of its words.
         2 => DiskDamage::Flip {
             at: entry + size_of::<ChangedPage>() as u64 + random.random_range(0..10),
             bit: random.random_range(0..8),
@@ -206,7 +206,7 @@ fn of_changed(random: &mut SmallRng, base: &DiskBase) -> DiskDamage {
     }
 }
 
-/// Sectors, pages or whole records in each other's places.
+/// Moves sectors, pages or whole records to each other's places.
 fn moved(random: &mut SmallRng, disk: &[u8], journal: &Journal) -> DiskDamage {
     let len = *[SECTOR, PAGE_SIZE].choose(random).expect("two");
     let place = |random: &mut SmallRng| match random.random_range(0..3) {
@@ -222,7 +222,7 @@ fn moved(random: &mut SmallRng, disk: &[u8], journal: &Journal) -> DiskDamage {
     }
 }
 
-/// The name of old records is that of the journal, or one record has another's.
+/// Gives the journal the name of a record, perhaps an old one, or a record the name of another.
 fn renamed(random: &mut SmallRng, journal: &Journal) -> DiskDamage {
     let id = |&(at, _): &(u64, u64)| at + offset_of!(RecordHead, id) as u64;
     let mut name = || journal.records.choose(random).map(id);
@@ -234,7 +234,7 @@ fn renamed(random: &mut SmallRng, journal: &Journal) -> DiskDamage {
 fn forged(random: &mut SmallRng, base: &DiskBase) -> DiskDamage {
     let (disk, journal) = (&base.bytes, &base.journal);
     let pages = volume_bytes(disk) / PAGE_SIZE;
-    // A page, and a line of it: mostly of a structure.
+    // A page and a line of it, mostly of a structure.
     let line = |random: &mut SmallRng| match random.random_range(0..4) {
         0 => (random.random_range(0..pages), random.random_range(0..64)),
         1 => (pages - random.random_range(0..2), 63),
@@ -244,7 +244,7 @@ fn forged(random: &mut SmallRng, base: &DiskBase) -> DiskDamage {
         }
     };
     let count = *[0, 1, 3, 2000].choose(random).expect("four");
-    // Mostly they are on the disk as the record says; one of many that is not would do.
+    // The checksums are mostly right, because a single wrong one makes the whole record invalid.
     let wrong = random.random_range(0..4) == 0;
     let fresh = (0..count).map(|_| {
         let page = line(random).0;

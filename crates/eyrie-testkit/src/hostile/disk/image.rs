@@ -1,4 +1,4 @@
-//! A disk and what is different on it.
+//! Hostile disks: a base disk with damages.
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -9,18 +9,18 @@ use crate::hostile::{Examined, Image, examine};
 
 /// The disk of a seed.
 pub struct HostileDisk<'b> {
-    /// What it was.
+    /// The disk without the damages.
     pub base: &'b DiskBase,
-    /// What it is.
+    /// The bytes with the damages.
     pub bytes: Vec<u8>,
-    /// What was done to it.
+    /// The damages.
     pub damages: Vec<DiskDamage>,
-    /// Whether the checksums are right again.
+    /// True if the checksums are valid again.
     pub mended: bool,
 }
 
 impl<'b> HostileDisk<'b> {
-    /// Makes the disk of `seed`: the same from the same bases.
+    /// Makes the disk of `seed`. Equal bases and seeds give equal disks.
     pub fn new(bases: &'b [DiskBase], seed: u64) -> HostileDisk<'b> {
         let mut random = SmallRng::seed_from_u64(seed);
         let base = &bases[random.random_range(0..bases.len())];
@@ -29,7 +29,7 @@ impl<'b> HostileDisk<'b> {
         HostileDisk::of(base, damages, random.random_range(0..4) != 0)
     }
 
-    /// `base` with these damages, and then right checksums, if it is `mended`.
+    /// `base` with these damages, and with valid checksums if it is `mended`.
     pub fn of(base: &'b DiskBase, damages: Vec<DiskDamage>, mended: bool) -> HostileDisk<'b> {
         let mut bytes = base.bytes.to_vec();
         let mut volume = Image::new(&base.volume);
@@ -49,7 +49,7 @@ impl<'b> HostileDisk<'b> {
         HostileDisk { base, bytes, damages, mended }
     }
 
-    /// Opens it, and does with it what a program may do.
+    /// Opens the disk and uses its volume as any program might.
     pub fn examine(&self) -> Examined {
         match disk(&self.bytes).and_then(|disk| opened(&disk)) {
             Ok(medium) => examine(medium),

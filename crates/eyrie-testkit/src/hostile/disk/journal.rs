@@ -1,4 +1,4 @@
-//! Where on a disk what of its journal is; see `docs/format.md`.
+//! Places of the journal's structures on a disk; see `docs/format.md`.
 
 use std::mem::offset_of;
 
@@ -11,11 +11,11 @@ const RECORD_MAGIC: &[u8] = b"EyrCut\0\0";
 pub(super) struct Journal {
     /// The anchor.
     pub anchor: u64,
-    /// Records: where, and how long.
+    /// Records: offset and length.
     pub records: Vec<(u64, u64)>,
-    /// Fresh pages of them.
+    /// Fresh pages of the records.
     pub fresh: Vec<u64>,
-    /// Changed pages of them.
+    /// Changed pages of the records.
     pub changed: Vec<u64>,
 }
 
@@ -30,7 +30,7 @@ pub(super) fn word(disk: &[u8], at: u64) -> u64 {
     u64::from(half(disk, at)) | u64::from(half(disk, at.saturating_add(4))) << 32
 }
 
-/// Changes bytes; those behind the end do not show.
+/// Overwrites bytes. Those behind the end do not show.
 pub(super) fn put(disk: &mut [u8], at: u64, bytes: &[u8]) {
     let start = disk.len().min(usize::try_from(at).unwrap_or(usize::MAX));
     let room = &mut disk[start..];
@@ -38,17 +38,17 @@ pub(super) fn put(disk: &mut [u8], at: u64, bytes: &[u8]) {
     room[..len].copy_from_slice(&bytes[..len]);
 }
 
-/// Where the anchor is: in the last whole page.
+/// Offset of the anchor: the last whole page.
 pub(super) fn anchor(disk: &[u8]) -> u64 {
     (disk.len() as u64 / PAGE_SIZE).saturating_sub(1) * PAGE_SIZE
 }
 
-/// Size of the volume, as the anchor says.
+/// Size of the volume according to the anchor.
 pub(super) fn volume_bytes(disk: &[u8]) -> u64 {
     word(disk, anchor(disk) + offset_of!(Anchor, volume_bytes) as u64)
 }
 
-/// The records that follow one another from the start of the journal, sound or not: where, and how long.
+/// The records that follow one another from the start of the journal, sound or not: offset and length.
 pub(super) fn records(disk: &[u8]) -> Vec<(u64, u64)> {
     let (mut at, mut found) = (volume_bytes(disk), Vec::new());
     let record_at = |at: u64| {
@@ -64,7 +64,7 @@ pub(super) fn records(disk: &[u8]) -> Vec<(u64, u64)> {
     found
 }
 
-/// Where the records end that have the journal's name, and how many there are.
+/// End of the records with the journal's name, and their number.
 pub(super) fn end(disk: &[u8]) -> (u64, usize) {
     let id = word(disk, anchor(disk) + offset_of!(Anchor, id) as u64);
     let has_id = |&&(at, _): &&(u64, u64)| word(disk, at + offset_of!(RecordHead, id) as u64) == id;
@@ -75,7 +75,7 @@ pub(super) fn end(disk: &[u8]) -> (u64, usize) {
 }
 
 impl Journal {
-    /// Looks at a sound disk: what the numbers in it say is believed.
+    /// Surveys a sound disk, so it trusts the numbers there.
     pub(super) fn of(disk: &[u8]) -> Journal {
         let mut journal = Journal { anchor: anchor(disk), records: records(disk), ..Journal::default() };
         for &(at, _) in &journal.records {
@@ -98,7 +98,7 @@ impl Journal {
     }
 }
 
-/// Makes the checksums of the anchor and of all records that follow one another right for what they are of.
+/// Recomputes the checksums of the anchor and of all records that follow one another.
 pub(super) fn mend(disk: &mut [u8]) {
     let (anchor, checksum) = (anchor(disk), offset_of!(Anchor, checksum) as u64);
     if let Some(covered) = disk.get(anchor as usize..(anchor + checksum) as usize) {

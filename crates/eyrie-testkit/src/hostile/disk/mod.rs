@@ -1,7 +1,7 @@
-//! Hostile disks: of the medium `paged` not only the volume is damaged, but also its journal and its anchor.
+//! Hostile disks: damages of the journal and the anchor of the medium `paged`, besides those of the volume.
 //!
-//! As with images in memory, a seed makes a [`HostileDisk`]: one of a few [`DiskBase`]s with one to several damages
-//! ([`DiskDamage`]), and most of them with the checksums made right again.
+//! As with images in memory, a seed makes a [`HostileDisk`]: one of a few [`DiskBase`]s with one to several
+//! damages ([`DiskDamage`]). Most of the disks get valid checksums again.
 
 mod base;
 mod damage;

@@ -1,4 +1,4 @@
-//! The damages hit what they are aimed at.
+//! The damages hit their aims.
 
 use std::mem::offset_of;
 

@@ -1,12 +1,14 @@
-//! Collections whose bytes are damaged: errors and answers, but no panic and no hang.
+//! Collections with damaged bytes: reads return errors or answers, and never panic or hang.
 
 use eyrie_medium::Addr;
 
-use super::layout::{Gap, INVENTORY, Inventory, Slot, index_of, length_at, slot_at};
+use super::layout::{
+    EntrySlot, Gap, HEAP_UNIT, INVENTORY, Inventory, PAGE_UNITS, index_of, length_at, slot_at,
+};
 use super::*;
 use crate::Error;
 
-/// Runs everything there is over a damaged collection: errors and answers are fine, panics and hangs are not.
+/// Runs all reads on a damaged collection. Errors and answers are fine; panics and hangs are not.
 fn use_it(directory: &Directory<'_>, names: &[Vec<u8>]) -> usize {
     let mut errors = 0;
     let mut note = |failed: bool| errors += usize::from(failed);
@@ -106,7 +108,7 @@ fn growth_over_damage_gives_errors_or_goes_on() {
     for _ in 0..400 {
         let extent = extents[random.below(extents.len() as u64) as usize];
         for _ in 0..=random.below(40) {
-            // Mostly the heads, where everything is decided.
+            // Damages mostly the heads of pages, which decide everything.
             let span = if random.below(2) == 0 { 160 } else { extent.bytes() };
             write(extent.addr.add(random.below(span.min(extent.bytes()))), &[random.next() as u8]);
         }
@@ -123,7 +125,7 @@ fn growth_over_damage_gives_errors_or_goes_on() {
                 tx.commit().expect("committed");
             }
         }
-        // The volume's own tables stay as they are: what was allocated meanwhile is merely lost.
+        // The volume's tables stay as they are, so storage that was allocated meanwhile is only leaked.
         for extent in &extents {
             let start = extent.addr.offset() as usize;
             write(extent.addr, &sound[start..start + extent.bytes() as usize]);
@@ -133,7 +135,7 @@ fn growth_over_damage_gives_errors_or_goes_on() {
     assert_eq!(directory.entries().expect("sound").len(), 100);
 }
 
-/// Stores `word` at `at` of a sound collection; what a check then says, once all is as before.
+/// Stores `word` at `at` of a sound collection. Returns the finding of a check, after it restored the word.
 fn found_out(directory: &Directory<'_>, at: Addr, word: u64) -> String {
     let medium = directory.volume.medium();
     let sound = medium.load(at).expect("in bounds");
@@ -145,7 +147,7 @@ fn found_out(directory: &Directory<'_>, at: Addr, word: u64) -> String {
 }
 
 #[test]
-fn a_check_finds_what_hides_entries_from_look_ups() {
+fn check_finds_hidden_entries() {
     let volume = volume(8 << 20);
     let directory = Directory::new(&volume);
     let names = of_one_line(&volume, 8);
@@ -159,11 +161,11 @@ fn a_check_finds_what_hides_entries_from_look_ups() {
     let (page, commit) = (first.page, Commit::from_raw(load(first.page)));
     assert_eq!((line_of(first.slot), line_of(spilled.slot)), (2, 3));
 
-    // A wrong tag or no note of what was spilled hides an entry, but no other.
+    // A wrong tag or a missing spilled bit hides one entry, and no other.
     let tags = tags_at(page, 2);
     for (word, hidden, said) in [
         (load(tags) ^ 1 << (8 * index_of(first.slot)), 0, "wrong tag of an entry"),
-        (Tags::from_raw(load(tags)).with_spilled(0b0011).raw(), 7, "outside its line"),
+        (Tags::from_raw(load(tags)).with_spilled(0b0011).raw(), 7, "without its spilled bit"),
     ] {
         assert!(found_out(&directory, tags, word).contains(said));
         let sound = load(tags);
@@ -176,16 +178,17 @@ fn a_check_finds_what_hides_entries_from_look_ups() {
     }
 
     let inventory = Inventory::from_raw(load(page.add(INVENTORY)));
-    let slot = Slot::from_raw(load(slot_at(page, first.slot)));
+    let slot = EntrySlot::from_raw(load(slot_at(page, first.slot)));
     let lengths = load(length_at(page, first.slot));
+    let heap = Gap { start: HEAP_UNIT, end: PAGE_UNITS };
     for (at, word, said) in [
-        (page, commit.raw() | 1 << 7, "no slot"),
+        (page, commit.raw() | 1 << 7, "without a slot"),
         (page.add(INVENTORY), inventory.raw() ^ 1 << first.slot, "wrong kind"),
-        (page.add(INVENTORY), inventory.with_gap(Gap::HEAP).raw(), "overlap"),
+        (page.add(INVENTORY), inventory.with_gap(heap).raw(), "overlap"),
         (page.add(INVENTORY), inventory.with_gap(Gap { start: 0, end: 50 }).raw(), "gap outside"),
         (page.add(INVENTORY), inventory.with_gap(Gap { start: 90, end: 80 }).raw(), "gap outside"),
-        (slot_at(page, first.slot), Slot::new(first.id, 3).raw(), "record outside"),
-        (slot_at(page, spilled.slot), Slot::new(spilled.id, slot.unit()).raw(), "overlap"),
+        (slot_at(page, first.slot), EntrySlot::new(first.id, 3).raw(), "record outside"),
+        (slot_at(page, spilled.slot), EntrySlot::new(spilled.id, slot.unit()).raw(), "overlap"),
         (slot_at(page, first.slot), slot.raw() & !63, "without an object"),
         (length_at(page, first.slot), lengths & !(0xff << (8 * index_of(first.slot))), "record outside"),
         (length_at(page, first.slot), lengths + (1 << (8 * index_of(first.slot))), "length of a name"),

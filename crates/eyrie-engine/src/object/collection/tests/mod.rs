@@ -9,11 +9,12 @@ use eyrie_medium::{Addr, Medium, epoch};
 use super::buckets::BucketPlace;
 use super::layout::{CAPACITY, Commit, LINES, PAGE_BYTES, Tags, home, line_of, tags_at};
 use super::read::for_each_page;
-use super::table::{Entry, Table, bits};
+use super::table::{StoredEntry, Table, bits};
 use super::*;
-use crate::object::pointer::Extent;
+use crate::extent::Extent;
+use crate::object::pointer::Pointer;
 use crate::transaction::Transaction;
-use crate::volume::{MediumChoice, Options};
+use crate::volume::{MediumChoice, Options, Volume};
 use crate::{Kind, ObjectId, Result, Time};
 
 const NOW: Time = Time::new(1_000, 7);
@@ -36,7 +37,7 @@ fn volume_on(medium: Medium, group_bytes: u64) -> Volume {
     Volume::create_on(medium, &options).expect("a volume")
 }
 
-/// A collection with its root in a word, as a directory has it in its header.
+/// A collection with its root in a word, as a directory has its root in a header.
 struct Directory<'v> {
     volume: &'v Volume,
     word: Addr,
@@ -60,9 +61,9 @@ impl<'v> Directory<'v> {
         Collection::new(self.volume, self.root())
     }
 
-    fn lookup(&self, name: &[u8]) -> Result<Option<Found>> {
+    fn lookup(&self, name: &[u8]) -> Result<Option<FoundEntry>> {
         let _pin = epoch::pin();
-        self.volume.redo().stable(|| {
+        self.volume.redo_slots().stable(|| {
             loop {
                 let root = self.root();
                 let found = Collection::new(self.volume, root).lookup(name)?;
@@ -114,7 +115,7 @@ impl<'v> Directory<'v> {
         Ok(entries)
     }
 
-    fn summary(&self) -> Result<Summary> {
+    fn summary(&self) -> Result<CollectionSummary> {
         let _pin = epoch::pin();
         summary(self.volume, || Ok(self.root()), EPOCH)
     }
@@ -279,7 +280,7 @@ fn names_that_collide_fill_further_pages() {
     directory.assert_is(&model);
 }
 
-/// Names whose entries prefer the same line.
+/// Names whose entries have the same home.
 fn of_one_line(volume: &Volume, count: usize) -> Vec<Vec<u8>> {
     let names = (0_u64..).map(|n| n.to_string().into_bytes());
     names.filter(|name| home(hash(volume.hash_seed(), name)) == 2).take(count).collect()
@@ -301,7 +302,7 @@ fn a_line_that_is_full_spills_into_the_others() {
     }
     assert_eq!(lines, [7; LINES]);
     directory.assert_is(&model);
-    // Those that were spilled are found also when their own line has room again.
+    // Spilled entries are found even when their home has room again.
     for name in names.iter().take(20).skip(2) {
         directory.remove(name);
         model.remove(name);
@@ -326,7 +327,7 @@ fn a_split_forgets_the_spilled_entries_that_move() {
         for_each_page(&table, bucket, |page| {
             let mut expected = [0; LINES];
             for slot in bits(Commit::from_raw(medium.load(page)?).live()) {
-                let home = home(Entry::read(medium, page, slot)?.hash);
+                let home = home(StoredEntry::read(medium, page, slot)?.hash);
                 if line_of(slot) != home {
                     expected[home as usize] |= 1 << line_of(slot);
                     outside += 1;
@@ -356,7 +357,7 @@ fn several_changes_of_a_page_are_one_word() {
         remove(tx, &from, NOW, EPOCH)?;
         insert(tx, directory.root(), b"to", id(1), NOW, EPOCH)?;
         assert_eq!(volume.medium().load(page)?, before);
-        // What was removed is untouched until the commit.
+        // A removed entry is untouched until the commit.
         assert_eq!(directory.lookup(b"from")?.map(|found| found.id), Some(id(1)));
         let stays = directory.lookup(b"stays")?.expect("there");
         replace(tx, &stays, id(3), NOW, EPOCH)
@@ -367,7 +368,7 @@ fn several_changes_of_a_page_are_one_word() {
 }
 
 #[test]
-fn a_batch_in_one_transaction_may_need_further_pages() {
+fn batch_may_need_further_pages() {
     let volume = volume(8 << 20);
     let directory = Directory::new(&volume);
     let model: BTreeMap<_, _> = (0..300).map(|n| (name(n), id(n))).collect();
@@ -403,7 +404,7 @@ fn a_dropped_transaction_changes_nothing() {
 }
 
 #[test]
-fn the_latest_change_counts_and_only_its_epoch_for_the_modification_time() {
+fn latest_change_counts_per_times_version() {
     let volume = volume(64 << 20);
     let directory = Directory::new(&volume);
     assert_eq!(directory.summary().expect("sound").changed, None);
@@ -424,7 +425,7 @@ fn the_latest_change_counts_and_only_its_epoch_for_the_modification_time() {
 }
 
 #[test]
-fn a_listing_in_small_steps_shows_everything_once() {
+fn listing_in_steps_shows_everything_once() {
     let volume = volume(64 << 20);
     let directory = Directory::new(&volume);
     let mut model = BTreeMap::new();
@@ -452,7 +453,7 @@ fn a_listing_in_small_steps_shows_everything_once() {
 }
 
 #[test]
-fn listings_during_growth_lose_and_repeat_nothing() {
+fn listing_during_growth_loses_and_repeats_nothing() {
     let volume = volume(256 << 20);
     let directory = Directory::new(&volume);
     let old: BTreeMap<_, _> = (0..2_000).map(|n| (name(n), id(n))).collect();
@@ -497,7 +498,7 @@ fn readers_see_each_change_whole() {
                     let n = random.below(300);
                     let found = directory.lookup(&name(n)).expect("sound").map(|found| found.id);
                     match n % 3 {
-                        // Stays as it is.
+                        // Never changes.
                         0 => assert_eq!(found, Some(id(n))),
                         // Is replaced.
                         1 => assert!(found == Some(id(n)) || found == Some(id(n + 1_000_000))),
@@ -530,11 +531,11 @@ fn a_half_done_split_changes_no_answer() {
         directory.make_room(&name(n));
         let interrupted = n % 7 == 0;
         if interrupted {
-            // What a crash after the publish of the bucket count leaves.
+            // The state after a crash that follows the publish of the bucket count.
             let table = Table::open(volume.medium(), directory.root()).expect("sound");
             let buckets = table.buckets().expect("sound");
             if BucketPlace::of(buckets.count()).segment < table.slots() {
-                grow::move_out(&volume, &table, buckets).expect("space");
+                grow::copy_to_new_bucket(&volume, &table, buckets).expect("space");
                 directory.assert_is(&model);
             }
         }

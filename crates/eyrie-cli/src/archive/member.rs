@@ -1,0 +1,35 @@
+//! The members of an archive.
+
+use std::ops::Range;
+
+use eyrie::Stat;
+
+use crate::copy::Xattrs;
+
+/// Bytes of a block. Headers and data begin at a block.
+pub(super) const BLOCK_BYTES: usize = 512;
+
+/// One entry of an archive.
+#[derive(Debug)]
+pub(super) struct Member {
+    /// The name as the archive has it.
+    pub name: Vec<u8>,
+    /// The attributes that archives have.
+    pub stat: Stat,
+    pub xattrs: Xattrs,
+    pub body: Body,
+}
+
+/// The kind of a member, with the data that only this kind has.
+#[derive(Debug)]
+pub(super) enum Body {
+    Directory,
+    /// A file of `stat.size` bytes. Bytes outside these ranges are 0.
+    File(Vec<Range<u64>>),
+    /// A symbolic link to this target.
+    Symlink(Vec<u8>),
+    /// A hard link to an earlier member of this name.
+    Link(Vec<u8>),
+    /// A pipe or a device, as `stat.kind` says.
+    Special,
+}

@@ -1,0 +1,45 @@
+//! `eyrie cat`: writes files to standard output.
+
+use std::io::Write;
+
+use clap::Args;
+use eyrie::PosixExt;
+
+use crate::failure::{Doing, Result};
+use crate::output::Output;
+use crate::place::Place;
+use crate::volumes;
+
+/// Bytes that are read at once.
+const CHUNK_BYTES: usize = 256 << 10;
+
+/// Write files to standard output
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  eyrie cat vol:/share/dict/words | head\n  eyrie cat vol:/a vol:/b > both"
+)]
+pub struct CatArgs {
+    /// The files
+    #[arg(value_name = "VOLUME:/path", required = true, value_parser = Place::parser())]
+    places: Vec<Place>,
+}
+
+pub fn run(arguments: CatArgs, output: &mut Output) -> Result<()> {
+    let mut buffer = vec![0; CHUNK_BYTES];
+    for place in arguments.places {
+        let inside = place.inside()?;
+        volumes::with_files(&inside.volume, |files| {
+            let file = files.open_file(&inside.path).doing("read", &inside)?;
+            let mut offset = 0;
+            loop {
+                let count = file.read_at(&mut buffer, offset).doing("read", &inside)?;
+                if count == 0 {
+                    return Ok(());
+                }
+                output.write_all(&buffer[..count])?;
+                offset += count as u64;
+            }
+        })?;
+    }
+    Ok(())
+}

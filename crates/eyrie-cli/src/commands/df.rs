@@ -1,0 +1,50 @@
+//! `eyrie df`: shows the space of volumes.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use serde_json::{Value, json};
+
+use crate::failure::Result;
+use crate::output::{Output, table};
+use crate::{text, volumes};
+
+/// Show the space of volumes
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  eyrie df vol\n  eyrie df --json vol /dev/shm/other")]
+pub struct DfArgs {
+    /// The volumes
+    #[arg(value_name = "VOLUME", required = true)]
+    volumes: Vec<PathBuf>,
+    /// Print JSON, one array
+    #[arg(long)]
+    json: bool,
+}
+
+pub fn run(arguments: &DfArgs, output: &mut Output) -> Result<()> {
+    let mut values = Vec::new();
+    let mut rows = table(&["Volume", "Size", "Used", "Free", "Use", "Objects"], &[1, 2, 3, 4, 5]);
+    for path in &arguments.volumes {
+        let information = volumes::with_volume(path, |volume| Ok(volume.information()))?;
+        if arguments.json {
+            values.push(json!({
+                "volume": path.to_string_lossy(),
+                "size_bytes": information.size_bytes,
+                "used_bytes": information.used_bytes,
+                "free_bytes": information.free_bytes,
+                "objects": information.objects,
+            }));
+            continue;
+        }
+        let percent = information.used_bytes as f64 * 100.0 / information.size_bytes.max(1) as f64;
+        rows.add_row([
+            text::path(path),
+            text::size(information.size_bytes),
+            text::size(information.used_bytes),
+            text::size(information.free_bytes),
+            format!("{percent:.0} %"),
+            text::count(information.objects),
+        ]);
+    }
+    if arguments.json { output.json(&Value::Array(values)) } else { Ok(output.table(&rows)?) }
+}

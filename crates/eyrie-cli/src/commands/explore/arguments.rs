@@ -1,0 +1,268 @@
+//! The arguments of `eyrie explore`.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use eyrie_sim::explore::{CrashRule, ProcessEnd, RecoveryCrash, RunMedium};
+
+use crate::text;
+
+/// The end of the help text.
+const HELP: &str = "\
+Examples:
+  eyrie explore --script calls.txt
+  eyrie explore --script calls.txt --close --json > report.json
+  eyrie explore --time 60s
+  eyrie explore --faults --script calls.txt
+  eyrie explore --exhaustive --json > report.json
+  eyrie explore --medium paged --script calls.txt
+  eyrie explore --script calls.txt --beside others.txt --seed 7
+  eyrie explore --medium paged --script calls.txt --kills 20
+
+The script runs on an empty volume in memory; docs/scripts.md has its calls. Power fails before \
+every fence of every call. Every image that recovery can tell apart is opened: it must be sound and usable, \
+and have the state before the call or after it, or on a disk a state since the last sync. Without --script, \
+built-in scripts are explored: each call by itself, also in a full volume, growth, batches, reuse of \
+storage, full journals, two threads, sequences of two and three calls, and random calls.
+
+At some moments of the script the process is killed (--kills). The next process reads the visible state, \
+durable or not, and goes on with the script. It may be killed, too, even in its recovery. Then power fails.
+
+With --faults, requests to the host fail instead, one at a time: the call must fail whole with ENOSPC or \
+EIO, or succeed, and the volume must stay usable. With --medium paged the disk fails, in a call or in the \
+next sync; a failed sync makes the volume read-only. The results are listed by the place of the request.
+
+Exit status: 0 nothing was lost, 1 something was lost, 2 wrong arguments or not a script. For a loss, the \
+command that shows the image again is printed, and a shorter script that fails, if there is one.";
+
+/// Crash a script at every point, and check every state that a crash can leave
+#[derive(Debug, Args)]
+#[command(after_help = HELP)]
+pub struct ExploreArgs {
+    /// The script to explore; - reads it from standard input
+    #[arg(long, value_name = "FILE")]
+    pub script: Option<PathBuf>,
+    /// A script that fills the volume before
+    #[arg(long, value_name = "FILE", requires = "script")]
+    pub start: Option<PathBuf>,
+    /// A script for a second thread, which runs at the same time
+    #[arg(long, value_name = "FILE", requires = "script")]
+    #[arg(conflicts_with_all = ["close", "exhaustive", "faults", "fault"])]
+    pub beside: Option<PathBuf>,
+    /// The number that decides in which order the two threads run
+    #[arg(long, value_name = "NUMBER", default_value_t = 0, requires = "beside")]
+    pub seed: u64,
+    /// Stop after this long, such as 60s, 5m or 2h [default: 60s without a script, else no end]
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    pub time: Option<Duration>,
+    /// Explore every call, every two calls, and a thousand each of three calls, random calls and two threads,
+    /// without a limit of time
+    #[arg(long, conflicts_with_all = ["script", "time"])]
+    pub exhaustive: bool,
+    /// Explore only this part of the built-in scripts, such as 2/4 for the second of four parts,
+    /// to divide the work among processes or runs
+    #[arg(long, value_name = "PART/PARTS", value_parser = parse_part)]
+    #[arg(conflicts_with_all = ["script", "faults"])]
+    pub part: Option<Part>,
+    /// Size of the volume in memory
+    #[arg(long, value_name = "SIZE", default_value = "1M", value_parser = text::parse_size)]
+    pub size: u64,
+    /// The medium of the volume: persistent memory, which loses lines of 64 bytes, or a page cache over a
+    /// disk, which loses sectors of 512
+    #[arg(long, value_enum, default_value_t = ExploredMedium::Pmem)]
+    pub medium: ExploredMedium,
+    /// Size of the journal of a disk [default: depends on the size of the volume]
+    #[arg(long, value_name = "SIZE", value_parser = text::parse_size, requires = "script")]
+    pub journal: Option<u64>,
+    /// The most images of one crash that are opened in order [default: 200000, on a disk 64]
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
+    pub images: Option<u64>,
+    /// The number of random images to open besides, if a crash has more
+    #[arg(long, value_name = "COUNT", default_value_t = 64)]
+    pub samples: u64,
+    /// The number of images of one crash whose recovery is crashed, too
+    #[arg(long, value_name = "COUNT", default_value_t = 1)]
+    pub recoveries: u64,
+    /// The number of moments at which each process is killed. The next process opens the visible state and
+    /// goes on. Up to three are killed in a row, then power fails
+    #[arg(long, value_name = "COUNT", default_value_t = 2)]
+    pub kills: u64,
+    /// Close the volume after the last call, and explore the crashes of the close, too
+    #[arg(long)]
+    pub close: bool,
+    /// Leave out the fence, publish or checksum at this place of the sources, such as redo.rs:106;
+    /// something should then be lost
+    #[arg(long, value_name = "FILE:LINE")]
+    pub without: Option<String>,
+    /// Make each request of a call to its host fail, one at a time: no space, or an input/output error
+    #[arg(long, conflicts_with_all = ["without", "exhaustive", "replay", "close"])]
+    pub faults: bool,
+    /// Make only this request fail; a loss prints the value
+    #[arg(long, value_name = "ERRNO KIND FILE:LINE COUNT", requires = "script")]
+    #[arg(conflicts_with_all = ["without", "replay", "close"])]
+    pub fault: Option<String>,
+    /// Open only this image; a loss prints the value: the events before the crash and the picks, the same for
+    /// a crash in the recovery, and before them the ends of earlier processes, such as k12 for a kill after
+    /// 12 events
+    #[arg(long, value_name = "[kEVENTS/...]EVENTS:PICKS[/EVENTS:PICKS]", requires = "script")]
+    #[arg(value_parser = parse_image)]
+    pub replay: Option<ImageArg>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    /// Break each rule of docs/rules.md in turn, in a process of its own; a built-in script must notice
+    #[cfg(feature = "mutants")]
+    #[arg(long)]
+    #[arg(conflicts_with_all = ["script", "faults", "without", "exhaustive", "size", "medium", "images"])]
+    pub mutants: bool,
+    /// Break only this rule
+    #[cfg(feature = "mutants")]
+    #[arg(long, value_name = "RULE", requires = "mutants")]
+    pub only: Vec<String>,
+    /// Break this rule in this process, and report the result
+    #[cfg(feature = "mutants")]
+    #[arg(long, value_name = "RULE", hide = true, conflicts_with = "mutants")]
+    pub mutant: Option<String>,
+}
+
+/// The value of `--medium`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum ExploredMedium {
+    /// Persistent memory
+    Pmem,
+    /// A page cache over a disk
+    Paged,
+}
+
+impl ExploredMedium {
+    /// The value as users write it.
+    pub fn name(self) -> &'static str {
+        match self {
+            ExploredMedium::Pmem => "pmem",
+            ExploredMedium::Paged => "paged",
+        }
+    }
+
+    /// The parts that a power failure may lose.
+    pub fn rule(self) -> CrashRule {
+        match self {
+            ExploredMedium::Pmem => CrashRule::Lines,
+            ExploredMedium::Paged => CrashRule::Sectors,
+        }
+    }
+}
+
+impl ExploreArgs {
+    /// The medium and the size of the volume.
+    pub fn ground(&self) -> RunMedium {
+        RunMedium { rule: self.medium.rule(), bytes: self.size, journal_bytes: self.journal }
+    }
+}
+
+/// One of several equal parts of the built-in scripts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Part {
+    /// The number of this part, from 0.
+    pub index: usize,
+    /// The number of parts (a count).
+    pub count: usize,
+}
+
+/// The value of `--replay`: one image of a crash.
+#[derive(Clone, Debug)]
+pub struct ImageArg {
+    /// The ends of earlier processes, if the first one was killed.
+    pub links: Vec<ProcessEnd>,
+    /// Events before the crash (a count).
+    pub after: usize,
+    /// For each line that recovery reads, the number of the content that it has.
+    pub picks: Vec<usize>,
+    /// A crash in the recovery of this image.
+    pub again: Option<RecoveryCrash>,
+}
+
+/// Parses `60s`, `5m` or `2h`.
+fn parse_time(word: &str) -> Result<Duration, String> {
+    let (digits, unit) = word.split_at(word.len() - word.chars().last().map_or(0, char::len_utf8));
+    let seconds = match unit {
+        "s" => Some(1),
+        "m" => Some(60),
+        "h" => Some(3600),
+        _ => None,
+    };
+    let time = seconds.and_then(|seconds| digits.parse::<u64>().ok()?.checked_mul(seconds));
+    time.map(Duration::from_secs).ok_or_else(|| "times are written like 60s, 5m or 2h".to_string())
+}
+
+/// Parses `2/4`.
+fn parse_part(word: &str) -> Result<Part, String> {
+    let numbers =
+        word.split_once('/').and_then(|(part, parts)| Some((part.parse().ok()?, parts.parse().ok()?)));
+    match numbers {
+        Some((part, count)) if (1..=count).contains(&part) => Ok(Part { index: part - 1, count }),
+        _ => Err("a part is written like 2/4".to_string()),
+    }
+}
+
+/// Parses `123:0,1,0`, or the same with a crash in the recovery or ends of earlier processes.
+fn parse_image(word: &str) -> Result<ImageArg, String> {
+    fn one(word: &str) -> Option<RecoveryCrash> {
+        let (after, picks) = word.split_once(':')?;
+        let picks = picks.split(',').filter(|pick| !pick.is_empty()).map(|pick| pick.parse().ok());
+        Some(RecoveryCrash { after: after.parse().ok()?, picks: picks.collect::<Option<_>>()? })
+    }
+    fn link(word: &str) -> Option<ProcessEnd> {
+        if let Some(after) = word.strip_prefix('k') {
+            return Some(ProcessEnd::Kill { after: after.parse().ok()? });
+        }
+        one(word).map(|RecoveryCrash { after, picks }| ProcessEnd::Power { after, picks })
+    }
+    let parse = || {
+        let words: Vec<&str> = word.split('/').collect();
+        if word.starts_with('k') {
+            let (last, links) = words.split_last()?;
+            let RecoveryCrash { after, picks } = one(last)?;
+            let links = links.iter().map(|word| link(word)).collect::<Option<_>>()?;
+            return Some(ImageArg { links, after, picks, again: None });
+        }
+        let (first, again) = match words[..] {
+            [first] => (first, None),
+            [first, again] => (first, Some(one(again)?)),
+            _ => return None,
+        };
+        let RecoveryCrash { after, picks } = one(first)?;
+        Some(ImageArg { links: Vec::new(), after, picks, again })
+    };
+    parse().ok_or_else(|| "an image is written like 123:0,1,0".to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_and_images_are_parsed() {
+        assert_eq!(parse_time("5m"), Ok(Duration::from_secs(300)));
+        assert_eq!(parse_image("12:0,3").map(|image| (image.after, image.picks)), Ok((12, vec![0, 3])));
+        assert_eq!(parse_image("12:").map(|image| image.picks), Ok(vec![]));
+        let again = parse_image("12:0/3:1,2").map(|image| image.again);
+        assert_eq!(again, Ok(Some(RecoveryCrash { after: 3, picks: vec![1, 2] })));
+        let killed = parse_image("k12/7:0,1/k3/5:2").map(|image| (image.links, image.after, image.picks));
+        let kill = |after| ProcessEnd::Kill { after };
+        let links = vec![kill(12), ProcessEnd::Power { after: 7, picks: vec![0, 1] }, kill(3)];
+        assert_eq!(killed, Ok((links, 5, vec![2])));
+        assert_eq!(parse_part("2/4"), Ok(Part { index: 1, count: 4 }));
+        for bad in ["", "2", "0/4", "5/4", "1/0", "-1/2", "1/2/3"] {
+            assert!(parse_part(bad).is_err(), "{bad}");
+        }
+        for bad in ["", "5", "m", "5d", "-1s", "99999999999999999999s", "18446744073709551615h", "5\u{e9}"] {
+            assert!(parse_time(bad).is_err(), "{bad}");
+        }
+        for bad in
+            ["", "12", ":1", "12:x", "-1:0", "1:0/", "1:0/2", "1:0/2:0/3:0", "k1", "k1/", "k/1:0", "k1/2/3:0"]
+        {
+            assert!(parse_image(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,46 @@
+//! The volumes that scripts start from, and the recorded runs of scripts on them.
+
+use eyrie_sim::explore::{
+    ParallelScript, RecordError, RecordOptions, Recorded, RunMedium, StartVolume, record, record_beside,
+    trace,
+};
+use eyrie_sim::script::Script;
+
+use super::arguments::ExploreArgs;
+use crate::failure::{Failure, Result};
+use crate::{input, text};
+
+/// Refuses volumes that are too large to explore.
+pub(super) fn check_size(bytes: u64) -> Result<()> {
+    if bytes > trace::MOST_BYTES {
+        return Err(Failure::usage("no volume", text::size(bytes), "at most 1 GiB is explored"));
+    }
+    Ok(())
+}
+
+/// An empty volume in memory.
+pub(in crate::commands) fn empty_volume(ground: RunMedium) -> Result<StartVolume> {
+    check_size(ground.bytes.saturating_add(ground.journal_bytes.unwrap_or(0)))?;
+    StartVolume::on(ground).map_err(|error| Failure::new("no volume", text::size(ground.bytes), error))
+}
+
+/// The volume that the script of the arguments starts from: empty, or as the script `--start` leaves it.
+pub(super) fn start_volume(arguments: &ExploreArgs) -> Result<StartVolume> {
+    let start = empty_volume(arguments.ground())?;
+    let Some(path) = &arguments.start else { return Ok(start) };
+    let (name, script) = input::script(path)?;
+    start.after(&script).map_err(|error| Failure::new("no volume to start from", name, error))
+}
+
+/// Runs a script, alone or beside another one, and records its events.
+pub(super) fn record_run(
+    start: &StartVolume,
+    script: &Script,
+    beside: Option<&ParallelScript>,
+    options: RecordOptions,
+) -> std::result::Result<Recorded, RecordError> {
+    match beside {
+        None => record(start, script, options),
+        Some(beside) => record_beside(start, script, beside, options),
+    }
+}

@@ -1,0 +1,62 @@
+//! `eyrie export`: copies a directory tree of a volume to the host.
+
+use std::path::PathBuf;
+use std::time::Instant;
+
+use clap::Args;
+use eyrie::Credentials;
+
+use crate::copy::{Job, Reporter, copy_tree};
+use crate::failure::Result;
+use crate::output::Output;
+use crate::place::Place;
+use crate::transfer::{Summary, refuse_existing, refuse_own_directory, require_directory};
+use crate::{interrupt, text, volumes};
+
+/// Copy a directory tree of a volume to the host
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  eyrie export /dev/shm/vol:/share /tmp/share
+  eyrie export --json vol:/ everything
+
+Modes, owners (as root), times, links, holes and extended attributes are kept. The new directory must not \
+exist.")]
+pub struct ExportArgs {
+    /// The directory to copy
+    #[arg(value_name = "VOLUME:/dir", value_parser = Place::parser())]
+    from: Place,
+    /// The new directory
+    #[arg(value_name = "NEW")]
+    to: PathBuf,
+    /// Print each path when it is complete
+    #[arg(long, short, conflicts_with = "json")]
+    verbose: bool,
+    /// Print the summary as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub fn run(arguments: ExportArgs, output: &mut Output) -> Result<()> {
+    let inside = arguments.from.inside_or_root();
+    let (target, to) = volumes::host(&arguments.to)?;
+    refuse_existing(&target, &to, "export to", &text::path(&arguments.to))?;
+    refuse_own_directory(&inside.volume, &to, "cannot export to")?;
+    interrupt::install();
+    let started = Instant::now();
+    let tally = volumes::with_volume(&inside.volume, |volume| {
+        let source = volume.files(Credentials::of_process());
+        require_directory(&source, &inside, "export")?;
+        let prefix = PathBuf::from(inside.to_string());
+        copy_tree(&Job {
+            source: &source,
+            from: &inside.path,
+            target: &target,
+            to: &to,
+            except: None,
+            reporter: &Reporter::new(&prefix, String::new(), "export", arguments.verbose),
+        })
+    })?;
+    let summary = Summary { verb: "exported", json: arguments.json, aside: arguments.verbose, started };
+    summary.print(&tally, &inside.to_string(), output)
+}

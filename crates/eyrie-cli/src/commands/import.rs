@@ -1,0 +1,69 @@
+//! `eyrie import`: copies a directory tree of the host into a volume.
+
+use std::path::PathBuf;
+use std::time::Instant;
+
+use clap::Args;
+use eyrie::Credentials;
+
+use crate::copy::{Job, Reporter, copy_tree};
+use crate::failure::{Doing, Failure, Result};
+use crate::output::Output;
+use crate::place::Place;
+use crate::transfer::{Summary, refuse_existing};
+use crate::{interrupt, text, volumes};
+
+/// Copy a directory tree of the host into a volume
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  eyrie import /usr/share /dev/shm/vol:/share
+  eyrie import -v . vol:/backup > done.txt
+  eyrie import --json /etc vol:/etc
+
+Modes, owners (as root), times, links, holes and extended attributes are kept. Files that cannot be read are \
+reported, and the exit status is then 1. Extended attributes that cannot be kept are counted.")]
+pub struct ImportArgs {
+    /// The directory to copy
+    #[arg(value_name = "DIR")]
+    from: PathBuf,
+    /// The new directory
+    #[arg(value_name = "VOLUME:/new", value_parser = Place::parser())]
+    to: Place,
+    /// Print each path when it is complete in the volume
+    #[arg(long, short, conflicts_with = "json")]
+    verbose: bool,
+    /// Print the summary as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub fn run(arguments: ImportArgs, output: &mut Output) -> Result<()> {
+    let inside = arguments.to.inside()?;
+    let shown = text::path(&arguments.from);
+    let from = arguments.from.canonicalize().doing("import", &shown)?;
+    if !from.is_dir() {
+        return Err(Failure::new("cannot import", shown, "not a directory: copy files with `eyrie cp`"));
+    }
+    let (source, _) = volumes::host(&from)?;
+    interrupt::install();
+    let started = Instant::now();
+    let tally = volumes::with_volume(&inside.volume, |volume| {
+        // The copies get the modes of their sources, so no umask applies.
+        let target = volume.files(Credentials::of_process());
+        refuse_existing(&target, &inside.path, "import into", &inside.to_string())?;
+        // A volume below the imported directory does not copy itself.
+        let itself = inside.volume.canonicalize().ok();
+        let prefix = format!("{}:", text::path(&inside.volume));
+        copy_tree(&Job {
+            source: &source,
+            from: &from,
+            target: &target,
+            to: &inside.path,
+            except: itself.as_deref(),
+            reporter: &Reporter::new(&arguments.from, prefix, "import", arguments.verbose),
+        })
+    })?;
+    let summary = Summary { verb: "imported", json: arguments.json, aside: arguments.verbose, started };
+    summary.print(&tally, &shown, output)
+}

@@ -1,0 +1,82 @@
+//! `eyrie info`: describes a volume.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use eyrie::Information;
+use serde_json::{Value, json};
+
+use crate::failure::Result;
+use crate::output::Output;
+use crate::{text, volumes};
+
+/// Describe a volume
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  eyrie info /dev/shm/vol\n  eyrie info --json /dev/shm/vol")]
+pub struct InfoArgs {
+    /// The volume
+    #[arg(value_name = "VOLUME")]
+    volume: PathBuf,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub fn run(arguments: &InfoArgs, output: &mut Output) -> Result<()> {
+    let information = volumes::with_volume(&arguments.volume, |volume| Ok(volume.information()))?;
+    if arguments.json {
+        output.json(&json_information(&information))
+    } else {
+        print(&arguments.volume, &information, output)
+    }
+}
+
+fn json_information(information: &Information) -> Value {
+    let segments: Vec<Value> = information
+        .segments
+        .iter()
+        .map(|(path, bytes)| json!({ "path": path.to_string_lossy(), "bytes": bytes }))
+        .collect();
+    json!({
+        "id": information.id,
+        "format": information.format,
+        "medium": information.medium,
+        "promise": information.promise,
+        "size_bytes": information.size_bytes,
+        "most_bytes": information.most_bytes,
+        "group_bytes": information.group_bytes,
+        "used_bytes": information.used_bytes,
+        "free_bytes": information.free_bytes,
+        "journal_bytes": information.journal_bytes,
+        "objects": information.objects,
+        "segments": segments,
+        "recovered": information.recovered,
+    })
+}
+
+fn print(volume: &Path, information: &Information, output: &mut Output) -> Result<()> {
+    output.heading(&format!("Volume {}", text::path(volume)))?;
+    let opened = if information.recovered { "after a crash: recovered" } else { "clean" };
+    for (name, value) in [
+        ("id", information.id.clone()),
+        ("format", information.format.to_string()),
+        ("medium", format!("{}, {}", information.medium, information.promise)),
+        ("size", text::size(information.size_bytes)),
+        ("at most", text::size(information.most_bytes)),
+        ("groups of", text::size(information.group_bytes)),
+        ("used", text::size(information.used_bytes)),
+        ("free", text::size(information.free_bytes)),
+        ("objects", text::count(information.objects)),
+        ("opened", opened.to_owned()),
+    ] {
+        writeln!(output, "  {name:<10} {value}")?;
+    }
+    for (path, bytes) in &information.segments {
+        let journal =
+            information.journal_bytes.map(|bytes| format!(" with a journal of {}", text::size(bytes)));
+        let journal = journal.unwrap_or_default();
+        writeln!(output, "  {:<10} {}, {}{journal}", "segment", text::path(path), text::size(*bytes))?;
+    }
+    Ok(())
+}

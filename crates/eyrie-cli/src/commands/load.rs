@@ -1,0 +1,76 @@
+//! `eyrie load`: makes a directory tree of a volume from an archive.
+
+use std::fs::File;
+use std::io::{self, IsTerminal, Read};
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use clap::Args;
+use eyrie::Credentials;
+
+use crate::archive;
+use crate::copy::Reporter;
+use crate::failure::{Doing, Result};
+use crate::output::Output;
+use crate::place::Place;
+use crate::transfer::{Summary, refuse_terminal};
+use crate::{input, interrupt, text, volumes};
+
+/// Make a directory tree of a volume from a tar archive
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  eyrie load vol:/share -i share.tar
+  eyrie load new:/ < vol.tar
+  gzip -dc linux.tar.gz | eyrie load vol:/linux
+  tar -c -C /etc . | eyrie load vol:/etc
+
+The directory must be new or empty. Modes, owners (by number), times, links, holes and extended attributes \
+are kept. Names that begin with `/` begin in the directory, and names with `..` are refused, so nothing is \
+made outside of it. Members that cannot be loaded are reported, and the exit status is then 1; the others \
+stay.")]
+pub struct LoadArgs {
+    /// The directory, new or empty
+    #[arg(value_name = "VOLUME:/dir", value_parser = Place::parser())]
+    to: Place,
+    /// The archive to read [default: -, standard input]
+    #[arg(long, short, value_name = "FILE")]
+    input: Option<PathBuf>,
+    /// Print each path when it is complete in the volume
+    #[arg(long, short, conflicts_with = "json")]
+    verbose: bool,
+    /// Print the summary as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub fn run(arguments: LoadArgs, output: &mut Output) -> Result<()> {
+    let inside = arguments.to.inside()?;
+    let (input, from) = open_input(arguments.input)?;
+    interrupt::install();
+    let started = Instant::now();
+    let tally = volumes::with_volume(&inside.volume, |volume| {
+        // The entries get the modes of the archive, so no umask applies.
+        let target = volume.files(Credentials::of_process());
+        let prefix = format!("{}:", text::path(&inside.volume));
+        let reporter = Reporter::new(Path::new(&format!("{from}:")), prefix, "load", arguments.verbose);
+        archive::load(input, &from, &target, &inside.path, &reporter)
+    })?;
+    let summary = Summary { verb: "loaded", json: arguments.json, aside: arguments.verbose, started };
+    summary.print(&tally, &from, output)
+}
+
+/// The stream of an archive, and its name for messages.
+fn open_input(file: Option<PathBuf>) -> Result<(Box<dyn Read>, String)> {
+    match input::named_file(file) {
+        None => {
+            let why = "name a file with -i, or read from a pipe";
+            refuse_terminal(io::stdin().is_terminal(), input::STANDARD_INPUT, why)?;
+            Ok((Box::new(io::stdin().lock()), input::STANDARD_INPUT.to_owned()))
+        }
+        Some(file) => {
+            let from = text::path(&file);
+            Ok((Box::new(File::open(file).doing("read", &from)?), from))
+        }
+    }
+}

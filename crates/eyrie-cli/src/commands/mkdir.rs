@@ -1,0 +1,35 @@
+//! `eyrie mkdir`: makes directories.
+
+use clap::Args;
+use eyrie::PosixExt;
+
+use crate::failure::{Doing, Result};
+use crate::place::Place;
+use crate::volumes;
+
+/// Make directories
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  eyrie mkdir vol:/new\n  eyrie mkdir -p vol:/a/b/c")]
+pub struct MkdirArgs {
+    /// The directories
+    #[arg(value_name = "VOLUME:/dir", required = true, value_parser = Place::parser())]
+    places: Vec<Place>,
+    /// Make missing parents, and accept directories that exist
+    #[arg(long, short)]
+    parents: bool,
+}
+
+pub fn run(arguments: MkdirArgs) -> Result<()> {
+    for place in arguments.places {
+        let inside = place.inside()?;
+        volumes::with_files(&inside.volume, |files| {
+            let made = if arguments.parents {
+                files.create_dir_all(&inside.path)
+            } else {
+                files.create_dir(&inside.path)
+            };
+            made.doing("make the directory", &inside)
+        })?;
+    }
+    Ok(())
+}

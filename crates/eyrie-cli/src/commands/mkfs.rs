@@ -1,0 +1,91 @@
+//! `eyrie mkfs`: makes a volume.
+
+use std::io::Write;
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+use eyrie::{Information, MediumChoice, Volume};
+
+use crate::failure::{Doing, Failure, Result};
+use crate::output::Output;
+use crate::{text, volumes};
+
+/// Make a volume
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  eyrie mkfs /dev/shm/vol --size 4G
+  eyrie mkfs vol --size 512M
+  eyrie mkfs /mnt/pmem/vol --size 4G --medium pmem
+  eyrie mkfs /srv/vol --size 64G --medium paged
+  eyrie mkfs /dev/vdb
+
+A volume is a new directory, whose files take storage as they need it, or a block device, which the \
+volume fills.")]
+pub struct MkfsArgs {
+    /// The new volume
+    #[arg(value_name = "VOLUME")]
+    volume: PathBuf,
+    /// The most bytes that the volume may take, such as 4G or 512M; not for a block device
+    #[arg(long, short, value_parser = text::parse_size)]
+    size: Option<u64>,
+    /// The medium of the volume, which cannot be changed later
+    #[arg(long, value_enum, default_value_t)]
+    medium: MediumArg,
+    /// Overwrite a block device that holds something
+    #[arg(long)]
+    force: bool,
+    /// Bytes of one allocation group, for tests
+    #[arg(long, value_parser = text::parse_size, hide = true)]
+    group_size: Option<u64>,
+}
+
+/// The value of `--medium`.
+#[derive(Clone, Copy, Default, Debug, ValueEnum)]
+enum MediumArg {
+    /// The best one for the place: pmem if the host has it, dram on a file system in memory, else paged
+    #[default]
+    Auto,
+    /// Memory: changes survive the death of the process
+    Dram,
+    /// Persistent memory mounted with DAX: changes survive a power failure
+    Pmem,
+    /// A disk, as files or a block device: synchronised changes, and all but those of the last seconds,
+    /// survive a power failure
+    Paged,
+}
+
+impl From<MediumArg> for MediumChoice {
+    fn from(medium: MediumArg) -> MediumChoice {
+        match medium {
+            MediumArg::Auto => MediumChoice::Auto,
+            MediumArg::Dram => MediumChoice::Dram,
+            MediumArg::Pmem => MediumChoice::Pmem,
+            MediumArg::Paged => MediumChoice::Paged,
+        }
+    }
+}
+
+pub fn run(arguments: &MkfsArgs, output: &mut Output) -> Result<()> {
+    let place = text::path(&arguments.volume);
+    if !volumes::is_device(&arguments.volume) {
+        volumes::refuse_existing(&arguments.volume, "choose another name")?;
+        if arguments.size.is_none() {
+            let why = "it needs a size, such as --size 4G: see `eyrie mkfs --help`";
+            return Err(Failure::usage("cannot make a volume", place, why));
+        }
+    }
+    let mut options = Volume::options().medium(arguments.medium.into()).overwrite(arguments.force);
+    if let Some(bytes) = arguments.size {
+        options = options.size(bytes);
+    }
+    if let Some(bytes) = arguments.group_size {
+        options = options.group_size(bytes);
+    }
+    // Only a device can hold something here, and `--force` is for devices.
+    let volume = volumes::create(&arguments.volume, options, ": --force overwrites it")?;
+    let Information { id, medium, size_bytes, .. } = volume.information();
+    volume.close().doing("close the volume", &place)?;
+    writeln!(output, "made volume {place}: {} on {medium}, id {id}", text::size(size_bytes))?;
+    Ok(())
+}

@@ -1,0 +1,72 @@
+//! `eyrie replay`: makes the volume that a crash in a trace leaves.
+
+use std::fs;
+use std::path::PathBuf;
+
+use clap::Args;
+use eyrie_sim::explore::trace::{LineLoss, Trace};
+
+use crate::failure::{Doing, Failure, Result, reason};
+use crate::text;
+
+/// Make the volume that a crash at a point of a trace leaves
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  eyrie replay calls.trace --until 57 -o crashed
+  eyrie replay calls.trace --until 57 --drop 0x3c140,0x4000:1 -o crashed
+
+The volume has the stores of the first EVENTS events, but for the dropped ones. --drop names lines of 64 \
+bytes that lose their stores since the last fence, or all of these but the first KEPT.")]
+pub struct ReplayArgs {
+    /// The trace
+    #[arg(value_name = "TRACE")]
+    trace: PathBuf,
+    /// The number of events before the crash
+    #[arg(long, value_name = "EVENTS")]
+    until: usize,
+    /// Lines that lose their stores since the last fence; with :KEPT, all but the first KEPT stores
+    #[arg(long, value_name = "OFFSET[:KEPT]", value_delimiter = ',', value_parser = parse_loss)]
+    drop: Vec<LineLoss>,
+    /// The new volume
+    #[arg(long, short, value_name = "VOLUME")]
+    output: PathBuf,
+}
+
+pub fn run(arguments: &ReplayArgs) -> Result<()> {
+    let name = text::path(&arguments.trace);
+    let text = fs::read_to_string(&arguments.trace).doing("read the trace", &name)?;
+    let refused = |error| Failure::new("no such image", &name, error);
+    let image = Trace::parse(&text)
+        .and_then(|trace| trace.image(arguments.until, &arguments.drop))
+        .map_err(refused)?;
+    let place = text::path(&arguments.output);
+    eyrie::Volume::from_image(&arguments.output, &image)
+        .map_err(|error| Failure::new("cannot make the volume", place, reason(&error)))
+}
+
+/// Parses `OFFSET` or `OFFSET:KEPT`.
+fn parse_loss(argument: &str) -> std::result::Result<LineLoss, String> {
+    let parse = || {
+        let (offset, kept) = argument.split_once(':').unwrap_or((argument, "0"));
+        let digits = offset.strip_prefix("0x");
+        let offset =
+            digits.map_or_else(|| offset.parse().ok(), |digits| u64::from_str_radix(digits, 16).ok())?;
+        Some(LineLoss { offset, kept: kept.parse().ok()? })
+    };
+    parse().ok_or_else(|| "lines are written like 0x1140 or 0x1140:2".to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn losses_are_parsed() {
+        assert_eq!(parse_loss("0x40:2"), Ok(LineLoss { offset: 64, kept: 2 }));
+        assert_eq!(parse_loss("64"), Ok(LineLoss { offset: 64, kept: 0 }));
+        for bad in ["", "0x", "0xg", "1:x", ":1"] {
+            assert!(parse_loss(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,50 @@
+//! `eyrie resize`: makes a volume larger or smaller.
+
+use std::io::Write;
+use std::path::PathBuf;
+
+use clap::Args;
+use eyrie::Volume;
+
+use crate::failure::{Failure, Result};
+use crate::output::Output;
+use crate::{text, volumes};
+
+/// Make a volume larger or smaller
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  eyrie resize /dev/shm/vol 8G
+  eyrie resize vol 300M
+  eyrie resize /dev/vdb
+  eyrie resize /dev/vdb 64G
+
+The volume must not be open. Nothing in it moves, so it gets no smaller than its last used byte allows. On a \
+block device it gets no larger than the device. Resize the volume after the device was made larger, or \
+before the device is made smaller; `eyrie info` shows how much of the device the volume needs.")]
+pub struct ResizeArgs {
+    /// The volume
+    #[arg(value_name = "VOLUME")]
+    volume: PathBuf,
+    /// The most bytes that the volume may take from now on, such as 4G or 512M [default: all of its block
+    /// device]
+    #[arg(value_name = "SIZE", value_parser = text::parse_size)]
+    size: Option<u64>,
+}
+
+pub fn run(arguments: &ResizeArgs, output: &mut Output) -> Result<()> {
+    let ResizeArgs { volume: path, size } = arguments;
+    let place = text::path(path);
+    if size.is_none() && !volumes::is_device(path) {
+        let why = "it needs a size, such as 4G: see `eyrie resize --help`";
+        return Err(Failure::usage("cannot resize the volume", place, why));
+    }
+    Volume::resize_with(path, *size, volumes::paged())
+        .map_err(|error| volumes::refused("cannot resize the volume", path, &error))?;
+    let bytes = match *size {
+        Some(bytes) => bytes,
+        None => volumes::with_volume(path, |volume| Ok(volume.information().size_bytes))?,
+    };
+    writeln!(output, "resized volume {place}: {}", text::size(bytes))?;
+    Ok(())
+}

@@ -1,0 +1,57 @@
+//! `eyrie rm`: removes files.
+
+use clap::Args;
+use eyrie::{Errno, Files, Posix, PosixExt};
+
+use crate::failure::{Doing, Failure, Result};
+use crate::place::{Inside, Place};
+use crate::volumes;
+
+/// Remove files
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  eyrie rm vol:/a vol:/b\n  eyrie rm -rf vol:/share")]
+pub struct RmArgs {
+    /// The files
+    #[arg(value_name = "VOLUME:/path", required = true, value_parser = Place::parser())]
+    places: Vec<Place>,
+    /// Remove directories with everything below them
+    #[arg(long, short)]
+    recursive: bool,
+    /// Ignore files that do not exist
+    #[arg(long, short)]
+    force: bool,
+}
+
+pub fn run(arguments: RmArgs) -> Result<()> {
+    let RmArgs { places, recursive, force } = arguments;
+    for place in places {
+        let inside = place.inside()?;
+        refuse_root(&inside)?;
+        volumes::with_files(&inside.volume, |files| match remove(files, &inside, recursive)? {
+            Err(error) if force && error.errno() == Errno::NOENT => Ok(()),
+            removed => removed.doing("remove", &inside),
+        })?;
+    }
+    Ok(())
+}
+
+fn refuse_root(inside: &Inside) -> Result<()> {
+    if inside.path.components().count() > 1 {
+        return Ok(());
+    }
+    let why = "the root cannot be removed: name its entries, or remove the volume's directory";
+    Err(Failure::new("cannot remove", inside, why))
+}
+
+/// Removes one name. The outer error is a refusal, the inner one that of the file system.
+fn remove(files: &Files, inside: &Inside, recursive: bool) -> Result<eyrie::Result<()>> {
+    let path = &inside.path;
+    Ok(match files.lstat(path) {
+        Ok(stat) if stat.is_dir() && !recursive => {
+            return Err(Failure::new("cannot remove", inside, "it is a directory: use -r"));
+        }
+        Ok(stat) if stat.is_dir() => files.remove_dir_all(path),
+        Ok(_) => files.unlink(path),
+        Err(error) => Err(error),
+    })
+}

@@ -1,0 +1,81 @@
+//! `eyrie run`: runs a script of calls on a volume.
+
+use std::io::Write;
+use std::path::PathBuf;
+
+use clap::Args;
+use eyrie::{Credentials, Files};
+use eyrie_sim::script::{CallOutcome, Script};
+
+use crate::failure::{Failure, Result};
+use crate::output::Output;
+use crate::{input, interrupt, text, volumes};
+
+/// Run a script of calls on a volume
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  eyrie run calls.txt vol
+  eyrie run --keep-going calls.txt /dev/shm/vol
+  printf 'mkdir /a 0700\\ncreat /a/b\\n' | eyrie run - vol
+
+A script is text with one call on a line: mkdir PATH [MODE], write PATH OFFSET LENGTH SEED, rename FROM TO, \
+fsync PATH and so on; docs/scripts.md lists them. The whole script is checked before the first call. \
+Each call is printed with its result. The volume is closed at the end; before that, only the calls of the \
+script make changes durable.
+
+Exit status: 0 every call succeeded, 1 a call failed, 2 not a script.")]
+pub struct RunArgs {
+    /// The script; - reads it from standard input
+    #[arg(value_name = "SCRIPT")]
+    script: PathBuf,
+    /// The volume
+    #[arg(value_name = "VOLUME")]
+    volume: PathBuf,
+    /// Go on after calls that fail; the exit status is then 1
+    #[arg(long, short)]
+    keep_going: bool,
+}
+
+pub fn run(arguments: &RunArgs, output: &mut Output) -> Result<()> {
+    let (name, script) = input::script(&arguments.script)?;
+    interrupt::install();
+    volumes::with_volume(&arguments.volume, |volume| {
+        // No umask applies, so that a script makes the same files for every user.
+        let files = volume.files(Credentials::of_process());
+        perform(&script, &files, &name, arguments.keep_going, output)
+    })
+}
+
+/// Makes the calls, and prints each when it has returned. The calls are made even if standard output is
+/// closed.
+fn perform(script: &Script, files: &Files, name: &str, keep_going: bool, output: &mut Output) -> Result<()> {
+    let (mut failed, mut printed) = (0, Ok(()));
+    for done in script.run(files) {
+        if printed.is_ok() {
+            printed = print(&done, output);
+        }
+        if let Err(error) = &done.result {
+            failed += 1;
+            if !keep_going {
+                let place = format_args!("{name}:{}", done.line.number);
+                let why = format_args!("{error}: --keep-going goes on after it");
+                return Err(Failure::new("stopped at a call that failed", place, why));
+            }
+        }
+        interrupt::check("run")?;
+    }
+    match failed {
+        0 => printed,
+        _ => {
+            let calls = text::counted(script.lines().len() as u64, "call", "calls");
+            Err(Failure::new("not every call succeeded", name, format_args!("{failed} of {calls} failed")))
+        }
+    }
+}
+
+/// Prints a call at once, so that a reader sees the progress of the script.
+fn print(done: &CallOutcome<'_>, output: &mut Output) -> Result<()> {
+    writeln!(output, "{done}")?;
+    Ok(output.flush()?)
+}

@@ -1,0 +1,101 @@
+//! `eyrie stat`: shows the attributes of files.
+
+use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
+
+use clap::Args;
+use eyrie::{Files, Kind, Posix, PosixExt, Stat, Time};
+use serde_json::Value;
+
+use crate::failure::{Doing, Result};
+use crate::output::{Output, json_name, json_stat};
+use crate::place::{Inside, Place};
+use crate::{text, volumes};
+
+/// Show the attributes of files
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  eyrie stat vol:/share\n  eyrie stat --json vol:/share/dict/words")]
+pub struct StatArgs {
+    /// The files
+    #[arg(value_name = "VOLUME:/path", required = true, value_parser = Place::parser())]
+    places: Vec<Place>,
+    /// Show the file that a symbolic link leads to
+    #[arg(long, short = 'L')]
+    dereference: bool,
+    /// Print JSON, one array
+    #[arg(long)]
+    json: bool,
+}
+
+/// The attributes of one file.
+struct Attributes {
+    stat: Stat,
+    /// The target of a symbolic link that was not followed.
+    target: Option<Vec<u8>>,
+    /// Names of extended attributes.
+    xattrs: Vec<Vec<u8>>,
+}
+
+pub fn run(arguments: StatArgs, output: &mut Output) -> Result<()> {
+    let StatArgs { places, dereference, json } = arguments;
+    let mut values = Vec::new();
+    for place in places {
+        let inside = place.inside_or_root();
+        let attributes =
+            volumes::with_files(&inside.volume, |files| Attributes::read(files, &inside, dereference))?;
+        if json {
+            values.push(attributes.json(&inside));
+        } else {
+            attributes.print(&inside, output)?;
+        }
+    }
+    if json { output.json(&Value::Array(values)) } else { Ok(()) }
+}
+
+impl Attributes {
+    fn read(files: &Files, inside: &Inside, dereference: bool) -> Result<Attributes> {
+        let path = &inside.path;
+        let stat = if dereference { files.stat(path) } else { files.lstat(path) }.doing("stat", inside)?;
+        let target = match stat.kind {
+            Kind::Symlink => Some(files.readlink(path).doing("read the link", inside)?),
+            _ => None,
+        };
+        let xattrs = if dereference { files.xattr_names(path) } else { files.symlink_xattr_names(path) };
+        let xattrs = xattrs.doing("list the extended attributes of", inside)?;
+        Ok(Attributes { stat, target, xattrs })
+    }
+
+    fn json(&self, inside: &Inside) -> Value {
+        let mut value = json_stat(&self.stat);
+        json_name(&mut value, "path", inside.path.as_os_str().as_bytes());
+        if let Some(target) = &self.target {
+            json_name(&mut value, "target", target);
+        }
+        value["xattrs"] = self.xattrs.iter().map(|name| String::from_utf8_lossy(name)).collect();
+        value
+    }
+
+    fn print(&self, inside: &Inside, output: &mut Output) -> Result<()> {
+        let Attributes { stat, target, xattrs } = self;
+        let arrow = target.as_ref().map(|target| format!(" -> {}", text::escaped(target)));
+        output.heading(&format!("{inside}{}", arrow.unwrap_or_default()))?;
+        let precise = |time: Time| format!("{}.{:09} UTC", text::time(time), time.nanoseconds);
+        for (name, value) in [
+            ("kind", text::kind_name(stat.kind).to_owned()),
+            ("mode", format!("{:04o} {}", stat.mode, text::mode(stat.kind, stat.mode))),
+            ("owner", format!("user {}, group {}", stat.uid, stat.gid)),
+            ("size", format!("{} B, {} B allocated", text::count(stat.size), text::count(stat.allocated))),
+            ("inode", format!("{}, {}", stat.inode, text::counted(stat.links.into(), "link", "links"))),
+            ("accessed", precise(stat.accessed)),
+            ("modified", precise(stat.modified)),
+            ("changed", precise(stat.changed)),
+        ] {
+            writeln!(output, "  {name:<10} {value}")?;
+        }
+        for (index, name) in xattrs.iter().enumerate() {
+            let heading = if index == 0 { "xattrs" } else { "" };
+            writeln!(output, "  {heading:<10} {}", text::escaped(name))?;
+        }
+        Ok(())
+    }
+}

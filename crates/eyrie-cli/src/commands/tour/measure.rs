@@ -1,0 +1,173 @@
+//! Measures the same operations on Eyrie and on the host, in alternation.
+//!
+//! A *batch* is [`BATCH`] operations, timed as a whole on one thread; a *round* is one batch on Eyrie and
+//! then the same batch on the host, with the same names, offsets and bytes. The result of an operation is the
+//! median over the rounds of the time per operation. The first [`WARM_UP`] rounds, which fault memory in, do
+//! not count. Files that a batch needs are made before it, and files that it leaves are removed after it. A
+//! row has the number of different blocks, files or keys that it touched. Measuring fails if that number is
+//! too small for its random choices ([`is_covering`]).
+//!
+//! Every operation moves [`BLOCK_BYTES`](super::operation::BLOCK_BYTES), paths have three components, and
+//! names are built anew for every operation. Both sides go through the same calls of [`Posix`] and the same
+//! methods of [`Keys`].
+
+use std::time::{Duration, Instant};
+
+use eyrie::{Errno, Error, Posix, Result};
+
+use super::operation::{Amounts, BATCH, Row, groups};
+use super::subject::{Keys, Subject};
+use super::targets::{Coverage, is_covering, targets};
+use crate::interrupt;
+
+/// Rounds that are measured at least, so that a few disturbed ones do not move the median.
+const FEWEST_ROUNDS: usize = 40;
+/// Rounds that are measured at most.
+const MOST_ROUNDS: usize = 2000;
+/// Rounds before those that count.
+const WARM_UP: u32 = 3;
+
+/// The result of one operation.
+#[derive(Clone, Copy, Debug)]
+pub struct Measurement {
+    /// The operation and its scale.
+    pub row: Row,
+    /// Number of blocks, files or keys that it chose from.
+    pub among: u32,
+    /// Number of different ones that it touched.
+    pub touched: u32,
+    /// Median time on Eyrie, in µs.
+    pub eyrie_us: f64,
+    /// Median time on the host, in µs, where the host has the operation.
+    pub host_us: Option<f64>,
+    /// Rounds that counted.
+    pub rounds: usize,
+}
+
+impl Measurement {
+    /// The time on the host over the time on Eyrie.
+    pub fn ratio(&self) -> Option<f64> {
+        self.host_us.map(|host| host / self.eyrie_us)
+    }
+}
+
+/// The samples of one row so far.
+struct Samples {
+    row: Row,
+    /// Times of batches on Eyrie and on the host.
+    eyrie: Vec<Duration>,
+    host: Vec<Duration>,
+    coverage: Coverage,
+}
+
+impl Samples {
+    fn new(row: Row) -> Samples {
+        Samples { row, eyrie: Vec::new(), host: Vec::new(), coverage: Coverage::default() }
+    }
+
+    /// Measures one round: a batch on Eyrie, then the same batch on the host.
+    fn round<E: Posix, H: Posix>(
+        &mut self,
+        round: u32,
+        eyrie: &mut Subject<'_, E, impl Keys>,
+        host: &mut Subject<'_, H, impl Keys>,
+        amounts: Amounts,
+    ) -> Result<()> {
+        let targets = targets(self.row.operation, round, amounts.among(self.row));
+        // Both sides in turn: a change in the speed of the machine meets both.
+        let (on_eyrie, on_host) = (eyrie.batch(self.row, &targets)?, host.batch(self.row, &targets)?);
+        if round >= WARM_UP {
+            self.coverage.add(&targets);
+            self.eyrie.extend(on_eyrie);
+            self.host.extend(on_host);
+        }
+        Ok(())
+    }
+
+    /// The result, unless the row touched too few blocks, files or keys.
+    fn finish(mut self, amounts: Amounts) -> Result<Measurement> {
+        let Samples { row, coverage, .. } = &self;
+        let (row, rounds, among) = (*row, self.eyrie.len(), amounts.among(*row));
+        let touched = coverage.distinct();
+        if !is_covering(row.operation, rounds as u32, among, touched) {
+            let reason = format!("only {touched} of {among} were touched in {rounds} rounds");
+            return Err(Error::with_reason(Errno::IO, row.operation.name(), reason));
+        }
+        let eyrie_us = median_us(&mut self.eyrie).unwrap_or(f64::NAN);
+        Ok(Measurement { row, among, touched, eyrie_us, host_us: median_us(&mut self.host), rounds })
+    }
+}
+
+/// Measures everything for about `budget`. `None` when interrupted.
+///
+/// # Errors
+/// As the calls that are measured; `EIO` when a row touches fewer blocks, files or keys than it should.
+pub fn measure<E: Posix, H: Posix>(
+    eyrie: &mut Subject<'_, E, impl Keys>,
+    host: &mut Subject<'_, H, impl Keys>,
+    amounts: Amounts,
+    budget: Duration,
+    mut progress: impl FnMut(),
+) -> Result<Option<Vec<Measurement>>> {
+    let mut results = Vec::new();
+    let share = budget / u32::try_from(steps(amounts)).unwrap_or(u32::MAX);
+    for group in groups(amounts) {
+        let Some(samples) = measure_group(&group, eyrie, host, amounts, share)? else { return Ok(None) };
+        for samples in samples {
+            results.push(samples.finish(amounts)?);
+        }
+        progress();
+    }
+    Ok(Some(results))
+}
+
+/// Measures the rows of one group in turn, because one makes the files that the next needs. `None` when
+/// interrupted.
+fn measure_group<E: Posix, H: Posix>(
+    group: &[Row],
+    eyrie: &mut Subject<'_, E, impl Keys>,
+    host: &mut Subject<'_, H, impl Keys>,
+    amounts: Amounts,
+    share: Duration,
+) -> Result<Option<Vec<Samples>>> {
+    let started = Instant::now();
+    let mut all: Vec<Samples> = group.iter().copied().map(Samples::new).collect();
+    for round in 0.. {
+        let rounds = all[0].eyrie.len();
+        if rounds >= MOST_ROUNDS || rounds >= FEWEST_ROUNDS && started.elapsed() > share {
+            break;
+        }
+        if interrupt::requested() {
+            return Ok(None);
+        }
+        for samples in &mut all {
+            samples.round(round, eyrie, host, amounts)?;
+        }
+    }
+    Ok(Some(all))
+}
+
+/// Number of times that `measure` reports progress.
+pub fn steps(amounts: Amounts) -> u64 {
+    groups(amounts).count() as u64
+}
+
+/// The median of the time per operation, in µs.
+fn median_us(batches: &mut [Duration]) -> Option<f64> {
+    batches.sort_unstable();
+    let middle = batches.get(batches.len() / 2)?;
+    Some(middle.as_secs_f64() * 1e6 / f64::from(BATCH))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn median_is_per_operation() {
+        let mut batches =
+            [Duration::from_micros(600), Duration::from_micros(200), Duration::from_micros(400)];
+        assert_eq!(median_us(&mut batches), Some(2.0));
+        assert_eq!(median_us(&mut []), None);
+    }
+}

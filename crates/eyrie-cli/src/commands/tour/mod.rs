@@ -1,0 +1,336 @@
+//! `eyrie tour`: makes a volume, fills it from a directory, verifies every byte, checks it, and compares its
+//! speed with that of the file system under it.
+
+mod measure;
+mod operation;
+mod report;
+mod subject;
+mod survey;
+mod targets;
+mod verify;
+
+use std::ffi::OsStr;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use eyrie::{Credentials, Files, Host, HostStore, PosixExt, Volume};
+use serde_json::{Value, json};
+
+use self::measure::Measurement;
+use self::operation::Amounts;
+use self::subject::Subject;
+use self::survey::Survey;
+use crate::copy::{Job, Reporter, bar, copy_tree};
+use crate::failure::{Doing, Failure, Result};
+use crate::output::Output;
+use crate::{interrupt, text, volumes};
+
+/// Bytes for the metadata of an entry and its value, in the estimate of the size.
+const ENTRY_BYTES: u64 = 2048;
+/// With at least this many seconds, operations are measured among many files, too: [`Amounts::FULL`].
+const FULL_SECONDS: u64 = 10;
+/// The directories of the stores of few keys and of many keys.
+const STORES: [&str; 2] = ["/few-keys", "/many-keys"];
+/// The first choice of a place for the volume.
+const SHARED_MEMORY: &str = "/dev/shm";
+
+/// Make a volume, fill it, verify it, and compare its speed with the host's file system
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  eyrie tour
+  eyrie tour ~/src
+  eyrie tour --json /usr/include > tour.json
+  eyrie tour --remove --volume /mnt/pmem/tour /usr/share
+
+The volume is made in /dev/shm if there is room, else in the temporary directory. It stays unless --remove \
+is given.")]
+pub struct TourArgs {
+    /// The directory to fill the volume with
+    #[arg(value_name = "DIR", default_value = "/usr/share")]
+    directory: PathBuf,
+    /// The new volume
+    #[arg(long, value_name = "VOLUME")]
+    volume: Option<PathBuf>,
+    /// Remove the volume at the end
+    #[arg(long)]
+    remove: bool,
+    /// Seconds for the measurements; fewer than 10 leave out large directories
+    #[arg(long, default_value_t = 12, value_parser = clap::value_parser!(u64).range(1..=600))]
+    seconds: u64,
+    /// Print the results as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub fn run(arguments: &TourArgs, output: &mut Output) -> Result<()> {
+    interrupt::install();
+    let shown = text::path(&arguments.directory);
+    let root = arguments.directory.canonicalize().doing("tour", &shown)?;
+    if !root.is_dir() {
+        return Err(Failure::new("cannot tour", shown, "not a directory: name one to fill the volume with"));
+    }
+    let host = Host::new("/").doing("open", "/")?;
+    let survey = Survey::of(&host, &root)?;
+    let copies = copies_bytes(&survey);
+    let place = match &arguments.volume {
+        Some(place) => place.clone(),
+        None => choose_place(copies + 2 * Amounts::SMALL.bytes())?,
+    };
+    let amounts = amounts(arguments.seconds, copies, &place);
+    let size = (copies + amounts.bytes()).next_multiple_of(64 << 20);
+    if std::path::absolute(&place).is_ok_and(|place| place.starts_with(&root)) {
+        let why = "the volume would be inside: name another directory, or use --volume";
+        return Err(Failure::new("cannot tour", shown, why));
+    }
+    let mut guide = Guide { arguments, output, host, root, survey, amounts, steps: json!({}) };
+    guide.show(&place, size)
+}
+
+/// Bytes for the files, their values, and metadata.
+fn copies_bytes(survey: &Survey) -> u64 {
+    let data = 2 * survey.block_bytes;
+    data + data / 8 + survey.len() * ENTRY_BYTES
+}
+
+/// Bytes that this user may still use on the file system of the host that has or would have `path`.
+fn free_bytes(path: &Path) -> u64 {
+    let made = path.ancestors().find(|path| path.as_os_str().is_empty() || path.exists());
+    let made = made.filter(|path| !path.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    rustix::fs::statvfs(made).map_or(0, |space| space.f_bavail * space.f_frsize)
+}
+
+/// The numbers to measure with. Full figures need time, and space in the volume and beside it.
+fn amounts(seconds: u64, copies: u64, place: &Path) -> Amounts {
+    let room = free_bytes(place) >= copies + 2 * Amounts::FULL.bytes();
+    if room && seconds >= FULL_SECONDS { Amounts::FULL } else { Amounts::SMALL }
+}
+
+/// Shared memory, or else the temporary directory: the first one with `need` bytes.
+fn choose_place(need: u64) -> Result<PathBuf> {
+    let name = format!("eyrie-tour-{}", std::process::id());
+    let candidates = [PathBuf::from(SHARED_MEMORY), std::env::temp_dir()];
+    for candidate in &candidates {
+        if free_bytes(candidate) >= need {
+            return Ok(candidate.join(name));
+        }
+    }
+    let tried = candidates.map(|candidate| text::path(&candidate)).join(" and ");
+    let why = format!("{} needed: name a smaller directory, or use --volume", text::size(need));
+    Err(Failure::new("not enough room", tried, why))
+}
+
+/// The name of the file system that holds `path`.
+fn host_name(path: &Path) -> &'static str {
+    let kind = rustix::fs::statfs(path).map_or(0, |space| space.f_type as u64 & 0xffff_ffff);
+    match kind {
+        0x0102_1994 => "tmpfs",
+        0x8584_58f6 => "ramfs",
+        0xef53 => "ext4",
+        0x5846_5342 => "xfs",
+        0x9123_683e => "btrfs",
+        0x794c_7630 => "overlayfs",
+        0x2fc1_2fc1 => "zfs",
+        _ => "host",
+    }
+}
+
+/// Runs the steps of the tour.
+struct Guide<'a> {
+    arguments: &'a TourArgs,
+    output: &'a mut Output,
+    host: Host,
+    root: PathBuf,
+    survey: Survey,
+    amounts: Amounts,
+    /// The results of the steps, for `--json`.
+    steps: Value,
+}
+
+impl Guide<'_> {
+    fn show(&mut self, place: &Path, size: u64) -> Result<()> {
+        let shown = text::path(place);
+        volumes::refuse_existing(place, "name another --volume")?;
+        let volume = volumes::create(place, Volume::options().size(size), "")?;
+        let result = self.steps(&volume, place, size);
+        let closed = volume.close().doing("close the volume", &shown);
+        // The tour made the volume itself, so it may remove it.
+        let removed = match self.arguments.remove {
+            true => std::fs::remove_dir_all(place).doing("remove the volume", &shown),
+            false => Ok(()),
+        };
+        let note = if self.arguments.remove { String::new() } else { format!("; the volume is {shown}") };
+        let measurements = result.map_err(|failure| failure.with_note(&note))?;
+        closed.and(removed)?;
+        let host = host_name(place);
+        if self.arguments.json {
+            self.steps["measurements"] = report::json(&measurements);
+            self.steps["host"] = json!(host);
+            return self.output.json(&self.steps);
+        }
+        report::print(&measurements, host, self.output)?;
+        self.try_next(&shown)
+    }
+
+    fn steps(&mut self, volume: &Volume, place: &Path, size: u64) -> Result<Vec<Measurement>> {
+        let name = self.root.file_name().unwrap_or(OsStr::new("root")).to_owned();
+        let copy = Path::new("/").join(name);
+        // The copies get the modes of their sources, so no umask applies.
+        let files = volume.files(Credentials::of_process());
+        if !self.arguments.json {
+            self.output.heading(&format!("A tour of Eyrie with {}", text::path(&self.root)))?;
+        }
+        let made = format!("{}, up to {} on {}", text::path(place), text::size(size), host_name(place));
+        self.step("volume", &made, json!({ "path": place.to_string_lossy(), "size_bytes": size }))?;
+        self.import(&files, &copy)?;
+        self.verify(volume, &files, &copy)?;
+        let report = volume.check().doing("check", text::path(place))?;
+        if let Some(finding) = report.findings.first() {
+            return Err(Failure::new("the volume is broken", text::path(place), finding));
+        }
+        let objects = volumes::object_count(&report);
+        let sound = format!("{}: sound", text::counted(objects, "object", "objects"));
+        self.step("checked", &sound, json!({ "objects": objects, "findings": 0 }))?;
+        self.measure(volume, &files, place)
+    }
+
+    /// Prints the result of one step.
+    fn step(&mut self, step: &str, what: &str, value: Value) -> Result<()> {
+        self.steps[step] = value;
+        if !self.arguments.json {
+            writeln!(self.output, "  {step:<9} {what}")?;
+            self.output.flush()?;
+        }
+        Ok(())
+    }
+
+    fn import(&mut self, files: &Files, copy: &Path) -> Result<()> {
+        let started = Instant::now();
+        let reporter = Reporter::with_total(&self.root, String::new(), "import", self.survey.len());
+        let tally = copy_tree(&Job {
+            source: &self.host,
+            from: &self.root,
+            target: files,
+            to: copy,
+            except: None,
+            reporter: &reporter,
+        })?;
+        if tally.failed() > 0 {
+            let failed = text::counted(tally.failed(), "entry", "entries");
+            let why = format!("{failed} could not be imported: name a directory that can be read");
+            return Err(Failure::new("cannot tour", text::path(&self.root), why));
+        }
+        let seconds = started.elapsed().as_secs_f64();
+        let what = format!(
+            "{}, {} in {seconds:.1} s",
+            text::counted(tally.entries(), "entry", "entries"),
+            text::size(tally.bytes())
+        );
+        let mut value = tally.json();
+        value["seconds"] = json!(seconds);
+        self.step("imported", &what, value)
+    }
+
+    fn verify(&mut self, volume: &Volume, files: &Files, copy: &Path) -> Result<()> {
+        let started = Instant::now();
+        let verified = verify::files(&self.survey, (&self.host, &self.root), (files, copy))?;
+        verified.require_equal()?;
+        let count = text::counted(verified.count, "entry", "entries");
+        let size = text::size(verified.bytes);
+        let seconds = started.elapsed().as_secs_f64();
+        let what = format!("{count}, {size}: every byte and attribute equal, in {seconds:.1} s");
+        self.step("verified", &what, json!({ "entries": verified.count, "bytes": verified.bytes }))?;
+
+        let started = Instant::now();
+        files.create_dir("/store").doing("make the store", "/store")?;
+        let store = volume.store("/store", Credentials::of_process()).doing("open the store", "/store")?;
+        let verified = verify::keys(&self.survey, (&self.host, &self.root), &store)?;
+        verified.require_equal()?;
+        let count = text::counted(verified.count, "value", "values");
+        let size = text::size(verified.bytes);
+        let seconds = started.elapsed().as_secs_f64();
+        let what = format!("{count}, {size} put and got: every byte equal, in {seconds:.1} s");
+        self.step("keys", &what, json!({ "values": verified.count, "bytes": verified.bytes }))
+    }
+
+    /// Both sides get a directory `/bench` and two empty stores, which are removed afterwards.
+    fn measure(&mut self, volume: &Volume, files: &Files, place: &Path) -> Result<Vec<Measurement>> {
+        const WHAT: &str = "measure";
+        let beside = HostDirectory::new(place)?;
+        let on_host = Host::new(&beside.0).doing(WHAT, text::path(&beside.0))?;
+        let (mut stores, mut host_stores) = (Vec::new(), Vec::new());
+        for dir in STORES {
+            on_host.create_dir(dir).doing(WHAT, "the host")?;
+            files.create_dir(dir).doing(WHAT, "Eyrie")?;
+            stores.push(volume.store(dir, Credentials::of_process()).doing(WHAT, "Eyrie")?);
+            host_stores.push(HostStore::open(beside.0.join(&dir[1..])).doing(WHAT, "the host")?);
+        }
+
+        let amounts = self.amounts;
+        let bar = bar(WHAT, measure::steps(amounts));
+        let mut ours = Subject::new(files, [&stores[0], &stores[1]], amounts).doing(WHAT, "Eyrie")?;
+        let mut theirs =
+            Subject::new(&on_host, [&host_stores[0], &host_stores[1]], amounts).doing(WHAT, "the host")?;
+        let budget = Duration::from_secs(self.arguments.seconds);
+        let measured = measure::measure(&mut ours, &mut theirs, amounts, budget, || bar.inc(1));
+        bar.finish_and_clear();
+        drop((ours, theirs));
+        for dir in ["/bench"].into_iter().chain(STORES) {
+            files.remove_dir_all(dir).doing("remove the measured files", dir)?;
+        }
+        match measured.doing(WHAT, text::path(place))? {
+            Some(measurements) => Ok(measurements),
+            None => {
+                let failure = Failure::new("interrupted", "tour", "while measuring");
+                Err(failure.with_status(interrupt::STATUS))
+            }
+        }
+    }
+
+    fn try_next(&mut self, shown: &str) -> Result<()> {
+        if self.arguments.remove {
+            return Ok(());
+        }
+        let name = self.root.file_name().map_or_else(|| "root".into(), |name| text::path(Path::new(name)));
+        let mut file = String::from("FILE");
+        let small =
+            |entry: &&survey::SurveyEntry| entry.stat.is_file() && (1..=4096).contains(&entry.stat.size);
+        if let Some(entry) = self.survey.entries.iter().find(small) {
+            file = text::path(&entry.relative);
+        }
+        writeln!(self.output)?;
+        self.output.heading("The volume stays; try")?;
+        for command in [
+            format!("eyrie ls -l {shown}:/{name}"),
+            format!("eyrie cat '{shown}:/{name}/{file}'"),
+            format!("eyrie kv get {shown}:/store '{file}'"),
+            format!("eyrie fsck {shown}"),
+            format!("rm -r {shown}"),
+        ] {
+            writeln!(self.output, "  {command}")?;
+        }
+        Ok(())
+    }
+}
+
+/// A directory of the host beside the volume, removed when dropped.
+struct HostDirectory(PathBuf);
+
+impl HostDirectory {
+    fn new(volume: &Path) -> Result<HostDirectory> {
+        let mut name = volume.file_name().unwrap_or(OsStr::new("eyrie")).to_owned();
+        name.push("-host");
+        let path = volume.with_file_name(name);
+        std::fs::create_dir(&path).doing("make a directory", text::path(&path))?;
+        Ok(HostDirectory(path))
+    }
+}
+
+impl Drop for HostDirectory {
+    fn drop(&mut self) {
+        // A failure leaves a directory whose name says where it is from.
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}

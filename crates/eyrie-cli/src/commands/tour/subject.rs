@@ -1,0 +1,279 @@
+//! One side of the comparison: its files and keys, and the operations on them.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use eyrie::{File, HostStore, OpenFlags, Posix, PosixExt, RenameMode, Result, Store};
+
+use super::operation::{Amounts, BLOCK_BYTES, Operation, Row, Scale};
+
+/// Bytes of one write while the large file is made.
+const FILL_BYTES: usize = 4 << 20;
+
+/// The calls of a store that are measured.
+pub trait Keys {
+    /// Replaces `out` by the value.
+    ///
+    /// # Errors
+    /// As the call of the store.
+    fn get(&self, key: &[u8], out: &mut Vec<u8>) -> Result<bool>;
+
+    /// Sets the value.
+    ///
+    /// # Errors
+    /// As the call of the store.
+    fn put(&self, key: &[u8], value: &[u8]) -> Result<()>;
+
+    /// Removes the key.
+    ///
+    /// # Errors
+    /// As the call of the store.
+    fn erase(&self, key: &[u8]) -> Result<bool>;
+
+    /// Reads the length and the first byte of a value in place. `None` if the store cannot do that.
+    ///
+    /// # Errors
+    /// As the call of the store.
+    fn look(&self, key: &[u8]) -> Option<Result<(usize, u8)>>;
+}
+
+impl Keys for Store {
+    #[inline]
+    fn get(&self, key: &[u8], out: &mut Vec<u8>) -> Result<bool> {
+        self.get_into(key, out)
+    }
+
+    #[inline]
+    fn put(&self, key: &[u8], value: &[u8]) -> Result<()> {
+        Store::put(self, key, value).map(drop)
+    }
+
+    #[inline]
+    fn erase(&self, key: &[u8]) -> Result<bool> {
+        Store::erase(self, key)
+    }
+
+    #[inline]
+    fn look(&self, key: &[u8]) -> Option<Result<(usize, u8)>> {
+        let pin = self.pin();
+        let seen = self.get_in_place(key, &pin);
+        Some(
+            seen.map(|value| {
+                value.map_or((0, 0), |value| (value.len(), value.first().copied().unwrap_or(0)))
+            }),
+        )
+    }
+}
+
+impl Keys for HostStore {
+    #[inline]
+    fn get(&self, key: &[u8], out: &mut Vec<u8>) -> Result<bool> {
+        self.get_into(key, out)
+    }
+
+    #[inline]
+    fn put(&self, key: &[u8], value: &[u8]) -> Result<()> {
+        HostStore::put(self, key, value)
+    }
+
+    #[inline]
+    fn erase(&self, key: &[u8]) -> Result<bool> {
+        HostStore::erase(self, key)
+    }
+
+    #[inline]
+    fn look(&self, _key: &[u8]) -> Option<Result<(usize, u8)>> {
+        None
+    }
+}
+
+/// A name whose last six characters are a number.
+struct NumberedName {
+    bytes: Vec<u8>,
+    end: usize,
+}
+
+impl NumberedName {
+    fn new(base: &str) -> NumberedName {
+        NumberedName { bytes: format!("{base}000000").into_bytes(), end: base.len() + 6 }
+    }
+
+    /// A path of three components.
+    fn of(scale: Scale, base: &str) -> NumberedName {
+        let dir = if scale == Scale::Few { "few" } else { "many" };
+        NumberedName::new(&format!("/bench/{dir}/{base}"))
+    }
+
+    /// Writes the digits without an allocation, which would be measured with the call.
+    #[inline]
+    fn number(&mut self, mut number: u32) -> &[u8] {
+        for digit in self.bytes[self.end - 6..].iter_mut().rev() {
+            *digit = b'0' + (number % 10) as u8;
+            number /= 10;
+        }
+        &self.bytes
+    }
+
+    #[inline]
+    fn path(&mut self, number: u32) -> &Path {
+        Path::new(OsStr::from_bytes(self.number(number)))
+    }
+}
+
+/// One side of the comparison: its files and keys.
+pub struct Subject<'a, P: Posix, K> {
+    fs: &'a P,
+    /// The stores of few keys and of many keys.
+    stores: [&'a K; 2],
+    large: File<'a, P>,
+    growing: File<'a, P>,
+    block: Vec<u8>,
+    value: Vec<u8>,
+    /// A sum over all results, so that the compiler cannot leave a read out.
+    seen: usize,
+}
+
+impl<'a, P: Posix, K: Keys> Subject<'a, P, K> {
+    /// Makes the files and keys to measure with, under the directory `/bench`, which must not exist; the
+    /// stores are empty.
+    ///
+    /// # Errors
+    /// As the calls that it makes.
+    pub fn new(fs: &'a P, stores: [&'a K; 2], amounts: Amounts) -> Result<Subject<'a, P, K>> {
+        for dir in ["/bench", "/bench/few", "/bench/many"] {
+            fs.create_dir(dir)?;
+        }
+        let block: Vec<u8> = (0..BLOCK_BYTES).map(|index| (index * 7) as u8).collect();
+        let mut key = NumberedName::new("key-");
+        for scale in [Scale::Few, Scale::Many] {
+            let mut file = NumberedName::of(scale, "file-");
+            let content = if scale == Scale::Few { &block[..] } else { &[] };
+            for number in 0..amounts.files(scale) {
+                fs.write(file.path(number), content)?;
+            }
+            for number in 0..amounts.keys(scale) {
+                stores[scale as usize].put(key.number(number), &block)?;
+            }
+        }
+        let open = |path: &str| fs.options().read(true).write(true).create(true).open(path);
+        let large = open("/bench/few/large")?;
+        let filling = vec![1; FILL_BYTES];
+        for offset in (0..amounts.large_bytes).step_by(FILL_BYTES) {
+            large.write_all_at(&filling, offset)?;
+        }
+        let growing = open("/bench/few/growing")?;
+        // With room beyond the value one read of the host is enough: see `HostStore::get_into`.
+        let value = Vec::with_capacity(2 * BLOCK_BYTES);
+        Ok(Subject { fs, stores, large, growing, block, value, seen: 0 })
+    }
+
+    /// Makes the files and keys that a batch needs. False if this side has no such operation.
+    fn prepare(&self, row: Row, targets: &[u32]) -> Result<bool> {
+        let store = self.stores[row.scale as usize];
+        let mut key = NumberedName::new("gone-");
+        match row.operation {
+            Operation::Append => self.growing.set_len(0)?,
+            Operation::GetInPlace => return Ok(store.look(key.number(0)).is_some()),
+            Operation::Erase => {
+                for &target in targets {
+                    store.put(key.number(target), &self.block)?;
+                }
+            }
+            _ => {}
+        }
+        Ok(true)
+    }
+
+    /// Restores the names that a batch changed.
+    fn clean_up(&self, row: Row, targets: &[u32]) -> Result<()> {
+        if row.operation == Operation::Rename {
+            let (mut from, mut to) =
+                (NumberedName::of(row.scale, "two-"), NumberedName::of(row.scale, "file-"));
+            for &target in targets {
+                self.fs.rename(from.path(target), to.path(target), RenameMode::Replace)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The time of one batch; `None` where the side has no such operation.
+    ///
+    /// # Errors
+    /// As the calls that it makes.
+    pub fn batch(&mut self, row: Row, targets: &[u32]) -> Result<Option<Duration>> {
+        if !self.prepare(row, targets)? {
+            return Ok(None);
+        }
+        let time = self.run(row, targets)?;
+        self.clean_up(row, targets)?;
+        Ok(Some(time))
+    }
+
+    fn run(&mut self, row: Row, targets: &[u32]) -> Result<Duration> {
+        let Row { operation, scale } = row;
+        let (fs, store) = (self.fs, self.stores[scale as usize]);
+        let mut file = NumberedName::of(scale, "file-");
+        let (mut new, mut renamed) = (NumberedName::of(scale, "new-"), NumberedName::of(scale, "two-"));
+        let (mut key, mut gone) = (NumberedName::new("key-"), NumberedName::new("gone-"));
+        let mut buffer = [0; BLOCK_BYTES];
+        let start = Instant::now();
+        for &target in targets {
+            let offset = u64::from(target) * BLOCK_BYTES as u64;
+            match operation {
+                Operation::Open => {
+                    let handle = fs.open(file.path(target), OpenFlags::READ, 0)?;
+                    fs.close(handle)?;
+                }
+                Operation::Stat => self.seen += fs.stat(file.path(target))?.size as usize,
+                Operation::Read | Operation::ReadOn => {
+                    self.seen += fs.read_at(self.large.handle(), &mut buffer, offset)?;
+                }
+                Operation::Overwrite => {
+                    self.seen += fs.write_at(self.large.handle(), &self.block, offset)?;
+                }
+                Operation::Sync => {
+                    self.seen += fs.write_at(self.large.handle(), &self.block, offset)?;
+                    fs.fsync(self.large.handle())?;
+                }
+                Operation::Append => self.seen += fs.append(self.growing.handle(), &self.block)?,
+                Operation::Create => {
+                    let flags = OpenFlags::WRITE | OpenFlags::CREATE | OpenFlags::EXCLUSIVE;
+                    let handle = fs.open(new.path(target), flags, 0o644)?;
+                    self.seen += fs.write_at(&handle, &self.block, 0)?;
+                    fs.close(handle)?;
+                }
+                Operation::Unlink => fs.unlink(new.path(target))?,
+                Operation::Rename => {
+                    fs.rename(file.path(target), renamed.path(target), RenameMode::Replace)?;
+                }
+                Operation::Get => {
+                    store.get(key.number(target), &mut self.value)?;
+                    self.seen += self.value.len();
+                }
+                Operation::GetInPlace => {
+                    if let Some(seen) = store.look(key.number(target)) {
+                        let (length, first) = seen?;
+                        self.seen += length + usize::from(first);
+                    }
+                }
+                Operation::Put => store.put(key.number(target), &self.block)?,
+                Operation::Erase => self.seen += usize::from(store.erase(gone.number(target))?),
+            }
+        }
+        Ok(start.elapsed())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbered_name_changes_in_place() {
+        let mut name = NumberedName::of(Scale::Many, "file-");
+        assert_eq!(name.path(42), Path::new("/bench/many/file-000042"));
+        assert_eq!(name.path(123_456), Path::new("/bench/many/file-123456"));
+    }
+}

@@ -1,0 +1,55 @@
+//! The entries of the directory that fills the volume.
+
+use std::path::{Path, PathBuf};
+
+use eyrie::{Host, Stat, Walk, WalkStep};
+
+use crate::failure::{Doing, Result};
+use crate::{interrupt, text};
+
+/// Bytes of a block. An estimate rounds the size of a file up to whole blocks.
+const BLOCK_BYTES: u64 = 4096;
+
+/// One entry of the source.
+pub struct SurveyEntry {
+    /// The path under the directory. The directory itself has the empty path.
+    pub relative: PathBuf,
+    /// The attributes of the entry.
+    pub stat: Stat,
+}
+
+/// A directory and everything below it.
+pub struct Survey {
+    /// Every entry that can be read, a directory before its entries.
+    pub entries: Vec<SurveyEntry>,
+    /// Bytes of the regular files. A file with several names counts once for each.
+    pub bytes: u64,
+    /// The same in whole blocks.
+    pub block_bytes: u64,
+}
+
+impl Survey {
+    /// Reads the attributes of everything under `root`. Entries that cannot be read are left out. The import
+    /// reports them.
+    pub fn of(host: &Host, root: &Path) -> Result<Survey> {
+        let mut survey = Survey { entries: Vec::new(), bytes: 0, block_bytes: 0 };
+        // A slash at the end follows a symbolic link.
+        let root = root.join("");
+        for step in Walk::new(host, &root).doing("look at", text::path(&root))? {
+            interrupt::check("tour")?;
+            let WalkStep::Entry(entry) = step else { continue };
+            let Ok(stat) = entry.stat() else { continue };
+            if stat.is_file() {
+                survey.bytes += stat.size;
+                survey.block_bytes += stat.size.next_multiple_of(BLOCK_BYTES);
+            }
+            survey.entries.push(SurveyEntry { relative: entry.relative, stat });
+        }
+        Ok(survey)
+    }
+
+    /// Number of entries.
+    pub fn len(&self) -> u64 {
+        self.entries.len() as u64
+    }
+}

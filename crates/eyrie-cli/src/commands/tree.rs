@@ -1,0 +1,149 @@
+//! `eyrie tree`: shows a directory tree.
+
+use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
+
+use clap::Args;
+use eyrie::{Files, Kind, Posix, PosixExt, Walk, WalkEntry, WalkStep};
+use eyrie_sim::canonical::{self, CanonicalParts};
+
+use crate::failure::{Doing, Failure, Result, Skipped, reason};
+use crate::output::Output;
+use crate::place::{Inside, Place};
+use crate::{interrupt, text, volumes};
+
+/// Show a directory tree
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  eyrie tree vol:/share
+  eyrie tree --depth 2 -a vol:/
+  eyrie tree --canonical vol:/ > before.txt
+
+The canonical text has a line with all attributes for each name. Equal trees have equal texts, so diff(1) \
+compares trees.")]
+pub struct TreeArgs {
+    /// The directory
+    #[arg(value_name = "VOLUME:/dir", value_parser = Place::parser())]
+    place: Place,
+    /// Show names that begin with a dot, too
+    #[arg(long, short)]
+    all: bool,
+    /// The number of levels to show
+    #[arg(long, value_name = "LEVELS", default_value_t = u32::MAX, hide_default_value = true)]
+    depth: u32,
+    /// Print the canonical text, in the order of paths
+    #[arg(long, conflicts_with_all = ["all", "depth"])]
+    canonical: bool,
+    /// Include modification times
+    #[arg(long, requires = "canonical")]
+    times: bool,
+}
+
+pub fn run(arguments: TreeArgs, output: &mut Output) -> Result<()> {
+    let inside = arguments.place.inside_or_root();
+    if arguments.canonical {
+        return print_canonical(&inside, arguments.times, output);
+    }
+    let depth = arguments.depth as usize;
+    let mut drawing = Drawing {
+        inside: &inside,
+        output,
+        indent: String::new(),
+        counts: [0; 2],
+        skipped: Skipped::default(),
+    };
+    volumes::with_files(&inside.volume, |files| {
+        files.options().read(true).directory(true).open(&inside.path).doing("show", &inside)?;
+        drawing.draw(super::ls::walk(files, &inside, arguments.all)?, depth)
+    })?;
+    drawing.finish()
+}
+
+/// Prints the canonical text of a tree.
+fn print_canonical(inside: &Inside, times: bool, output: &mut Output) -> Result<()> {
+    volumes::with_files(&inside.volume, |files| {
+        let failed = |error: eyrie::Error| {
+            // The error has the path that the text got to.
+            let path = error.path().unwrap_or(&inside.path).to_owned();
+            let place = Inside { volume: inside.volume.clone(), path };
+            Failure::new("cannot show", place, reason(&error))
+        };
+        for line in canonical::lines(files, &inside.path, CanonicalParts { times }).map_err(failed)? {
+            writeln!(output, "{}", line.map_err(failed)?)?;
+        }
+        Ok(())
+    })
+}
+
+/// A tree that is being drawn.
+struct Drawing<'a> {
+    inside: &'a Inside,
+    output: &'a mut Output,
+    /// The lines of the directories around, four columns for each level.
+    indent: String,
+    /// Number of directories, and of everything else.
+    counts: [u64; 2],
+    skipped: Skipped,
+}
+
+impl Drawing<'_> {
+    fn draw(&mut self, mut walk: Walk<'_, Files>, depth: usize) -> Result<()> {
+        while let Some(step) = walk.next() {
+            interrupt::check("tree")?;
+            match step {
+                WalkStep::Entry(entry) if entry.depth == 0 => {
+                    self.output.heading(&self.inside.to_string())?
+                }
+                WalkStep::Entry(entry) => {
+                    self.line(&entry)?;
+                    if entry.kind != Kind::Directory {
+                        continue;
+                    }
+                    if entry.depth >= depth {
+                        // A pruned directory is not left, so the indent stays.
+                        walk.prune();
+                    } else {
+                        self.indent.push_str(if entry.last { "    " } else { "│   " });
+                    }
+                }
+                WalkStep::Left(_) => {
+                    let end = self.indent.char_indices().rev().nth(3).map_or(0, |(start, _)| start);
+                    self.indent.truncate(end);
+                }
+                WalkStep::Failed(relative, error) => self.skipped.add(self.inside.join(relative), &error),
+            }
+        }
+        Ok(())
+    }
+
+    /// The line of one entry.
+    fn line(&mut self, entry: &WalkEntry<'_, Files>) -> Result<()> {
+        write!(self.output, "{}{}", self.indent, if entry.last { "└── " } else { "├── " })?;
+        self.counts[usize::from(entry.kind != Kind::Directory)] += 1;
+        let name = entry.name().as_os_str().as_bytes();
+        match entry.kind {
+            Kind::Directory => self.output.directory_name(name)?,
+            Kind::Symlink => {
+                self.output.link_name(name)?;
+                match entry.base().readlink(entry.name()) {
+                    Ok(target) => {
+                        self.output.write_all(b" -> ")?;
+                        self.output.name(&target)?;
+                    }
+                    Err(error) => self.skipped.add(self.inside.join(&entry.relative), &error),
+                }
+            }
+            _ => self.output.name(name)?,
+        }
+        Ok(writeln!(self.output)?)
+    }
+
+    fn finish(self) -> Result<()> {
+        let [directories, others] = self.counts;
+        let directories = text::counted(directories, "directory", "directories");
+        let others = text::counted(others, "file", "files");
+        writeln!(self.output, "\n{directories}, {others}")?;
+        self.skipped.finish("not everything was shown", self.inside)
+    }
+}

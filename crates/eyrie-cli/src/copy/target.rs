@@ -1,0 +1,128 @@
+//! Makes the entries of the target, and sets their attributes.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use eyrie::{File, Posix, PosixExt, Stat};
+
+use super::attributes;
+use super::progress::{Progress, Tally};
+use super::side::{OnSide, Side};
+use super::spot::Spot;
+use super::xattrs::Xattrs;
+use crate::failure;
+use crate::place::join;
+
+/// The tree that is being made in the target.
+pub struct TargetTree<'a> {
+    root: &'a Path,
+    /// Counts and reports the entries.
+    pub progress: Progress<'a>,
+}
+
+impl<'a> TargetTree<'a> {
+    /// The tree `root` of a target. Nothing of it exists yet.
+    pub fn new(root: &'a Path, progress: Progress<'a>) -> TargetTree<'a> {
+        TargetTree { root, progress }
+    }
+
+    /// The path in the target.
+    pub fn path(&self, relative: &Path) -> PathBuf {
+        join(self.root, relative)
+    }
+
+    /// Makes a directory for the entries to come. [`TargetTree::finish_directory`] sets its attributes.
+    pub fn directory<D: Posix>(&self, spot: &Spot<'_, D>) -> eyrie::Result<()> {
+        spot.target.mkdir(spot.name, 0o700)
+    }
+
+    /// Sets the attributes of a directory. All its entries must be complete, because each new entry changes
+    /// its times.
+    pub fn finish_directory<D: Posix>(
+        &self,
+        spot: &Spot<'_, D>,
+        stat: &Stat,
+        xattrs: &Xattrs,
+    ) -> Result<(), Side> {
+        attributes::set_on_path(spot, stat, xattrs, &self.progress)?;
+        self.progress.completed(stat.kind, &self.path(spot.relative), 0);
+        Ok(())
+    }
+
+    /// Makes a file with the attributes `stat` and `xattrs`. `fill` writes the bytes and returns their
+    /// number. After an error the file is gone.
+    pub fn file<D: Posix>(
+        &self,
+        spot: &Spot<'_, D>,
+        stat: &Stat,
+        xattrs: &Xattrs,
+        fill: impl FnOnce(&File<'_, D>) -> Result<u64, Side>,
+    ) -> Result<(), Side> {
+        // Only a user who may write the file may set its extended attributes.
+        let mode = stat.mode & 0o777 | 0o200;
+        let options = spot.target.options().write(true).create_new(true).mode(mode);
+        let file = options.open(spot.name).writing()?;
+        let result = fill(&file).and_then(|bytes| {
+            attributes::set_on_file(spot, &file, stat, xattrs, &self.progress)?;
+            Ok(bytes)
+        });
+        let closed = file.close().writing();
+        match result.and_then(|bytes| closed.map(|()| bytes)) {
+            Ok(bytes) => {
+                self.progress.completed(stat.kind, &self.path(spot.relative), bytes);
+                Ok(())
+            }
+            Err(side) => remove_partial(spot, side),
+        }
+    }
+
+    /// Makes a symbolic link.
+    pub fn symlink<D: Posix>(
+        &self,
+        spot: &Spot<'_, D>,
+        stat: &Stat,
+        xattrs: &Xattrs,
+        target: &[u8],
+    ) -> Result<(), Side> {
+        spot.target.symlink(OsStr::from_bytes(target), spot.name).writing()?;
+        self.finish(spot, stat, xattrs)
+    }
+
+    /// Makes a pipe, a socket or a device.
+    pub fn special<D: Posix>(&self, spot: &Spot<'_, D>, stat: &Stat, xattrs: &Xattrs) -> Result<(), Side> {
+        spot.target.mknod(spot.name, stat.kind, stat.mode & 0o777, stat.device).writing()?;
+        self.finish(spot, stat, xattrs)
+    }
+
+    /// Makes `spot` a hard link to `first`.
+    pub fn link<D: Posix>(&self, first: &Spot<'_, D>, spot: &Spot<'_, D>) -> eyrie::Result<()> {
+        first.target.link_at(first.name, spot.target, spot.name)?;
+        self.progress.linked(&self.path(spot.relative));
+        Ok(())
+    }
+
+    /// Ends the copy.
+    ///
+    /// # Errors
+    /// As [`Progress::outcome`].
+    pub fn outcome(self) -> failure::Result<Tally> {
+        self.progress.outcome(self.root)
+    }
+
+    fn finish<D: Posix>(&self, spot: &Spot<'_, D>, stat: &Stat, xattrs: &Xattrs) -> Result<(), Side> {
+        match attributes::set_on_path(spot, stat, xattrs, &self.progress) {
+            Ok(()) => {
+                self.progress.completed(stat.kind, &self.path(spot.relative), 0);
+                Ok(())
+            }
+            Err(side) => remove_partial(spot, side),
+        }
+    }
+}
+
+/// Removes an entry that is not complete. The first error is the one to report.
+fn remove_partial<D: Posix>(spot: &Spot<'_, D>, side: Side) -> Result<(), Side> {
+    let _ = spot.target.unlink(spot.name);
+    Err(side)
+}

@@ -1,0 +1,216 @@
+//! The two ends of a copy or a move: a path on the host or in a volume, with the calls that `cp` and `mv`
+//! need.
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+
+use eyrie::{Credentials, Engine, Files, Host, Posix, PosixExt, RenameMode, Stat, Volume};
+
+use crate::copy::{Job, Reporter, Tally, copy_tree};
+use crate::failure::{Doing, Failure, Result};
+use crate::place::Place;
+use crate::{interrupt, text, volumes};
+
+/// The volumes of one command. A volume belongs to one opener, so each is opened once, by its real path.
+#[derive(Default)]
+struct OpenVolumes {
+    open: Vec<(PathBuf, Volume)>,
+}
+
+impl OpenVolumes {
+    /// The number of a volume in this list, and its files.
+    fn files(&mut self, path: &Path) -> Result<(usize, Files)> {
+        let real = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+        let index = match self.open.iter().position(|(known, _)| *known == real) {
+            Some(index) => index,
+            None => {
+                self.open.push((real, volumes::open(path)?));
+                self.open.len() - 1
+            }
+        };
+        // Copies get the modes of their sources, so no umask applies.
+        Ok((index, self.open[index].1.files(Credentials::of_process())))
+    }
+
+    fn close(self) -> Result<()> {
+        for (path, volume) in self.open {
+            volume.close().doing("close the volume", text::path(&path))?;
+        }
+        Ok(())
+    }
+}
+
+/// The host's file system, or that of a volume.
+enum FileSystem {
+    Host(Host),
+    /// The number of the volume among the [`OpenVolumes`], and its files.
+    Volume(usize, Files),
+}
+
+/// A path on its file system.
+pub struct Endpoint {
+    file_system: FileSystem,
+    /// The path.
+    pub path: PathBuf,
+    /// The part of a printed path that comes before `path`.
+    prefix: String,
+}
+
+impl Endpoint {
+    fn new(place: &Place, volumes: &mut OpenVolumes) -> Result<Endpoint> {
+        match place {
+            Place::Host(path) => {
+                let (host, path) = volumes::host(path)?;
+                Ok(Endpoint { file_system: FileSystem::Host(host), path, prefix: String::new() })
+            }
+            Place::Inside(inside) => {
+                let (volume, files) = volumes.files(&inside.volume)?;
+                let prefix = format!("{}:", text::path(&inside.volume));
+                let file_system = FileSystem::Volume(volume, files);
+                Ok(Endpoint { file_system, path: inside.path.clone(), prefix })
+            }
+        }
+    }
+
+    /// The place as users write it.
+    pub fn shown(&self) -> String {
+        format!("{}{}", self.prefix, text::path(&self.path))
+    }
+
+    /// The attributes of the file that the path leads to.
+    fn stat(&self) -> eyrie::Result<Stat> {
+        match &self.file_system {
+            FileSystem::Host(host) => host.stat(&self.path),
+            FileSystem::Volume(_, files) => files.stat(&self.path),
+        }
+    }
+
+    /// The attributes of the path itself, which may be a symbolic link.
+    pub fn lstat(&self) -> eyrie::Result<Stat> {
+        match &self.file_system {
+            FileSystem::Host(host) => host.lstat(&self.path),
+            FileSystem::Volume(_, files) => files.lstat(&self.path),
+        }
+    }
+
+    /// Renames within this file system.
+    pub fn rename(&self, from: &Path, to: &Path) -> eyrie::Result<()> {
+        match &self.file_system {
+            FileSystem::Host(host) => host.rename(from, to, RenameMode::Replace),
+            FileSystem::Volume(_, files) => files.rename(from, to, RenameMode::Replace),
+        }
+    }
+
+    /// Removes a name of anything but a directory.
+    pub fn unlink(&self, path: &Path) -> eyrie::Result<()> {
+        match &self.file_system {
+            FileSystem::Host(host) => host.unlink(path),
+            FileSystem::Volume(_, files) => files.unlink(path),
+        }
+    }
+
+    /// Removes the path with everything below it.
+    pub fn remove(&self) -> eyrie::Result<()> {
+        match &self.file_system {
+            FileSystem::Host(host) => host.remove_dir_all(&self.path),
+            FileSystem::Volume(_, files) => files.remove_dir_all(&self.path),
+        }
+    }
+
+    /// Makes copies durable if this is a volume.
+    pub fn sync(&self) -> eyrie::Result<()> {
+        match &self.file_system {
+            // mv(1) leaves this to the host, too.
+            FileSystem::Host(_) => Ok(()),
+            FileSystem::Volume(_, files) => {
+                files.engine().sync().map_err(|error| eyrie::Error::from_engine(error, "sync"))
+            }
+        }
+    }
+
+    /// True if both are on the same file system.
+    pub fn is_with(&self, other: &Endpoint) -> bool {
+        match (&self.file_system, &other.file_system) {
+            (FileSystem::Host(_), FileSystem::Host(_)) => true,
+            (FileSystem::Volume(left, _), FileSystem::Volume(right, _)) => left == right,
+            _ => false,
+        }
+    }
+}
+
+/// The name that a source gets in a directory.
+fn base(source: &Place) -> Result<&OsStr> {
+    let path = match source {
+        Place::Host(path) => path,
+        Place::Inside(inside) => &inside.path,
+    };
+    path.file_name()
+        .ok_or_else(|| Failure::new("cannot copy under its own name", source, "give the new name in full"))
+}
+
+/// The place that `source` goes to: into the target under its own name if the target is a directory, else the
+/// target itself. `many` says that there are several sources, which need a directory.
+fn destination(source: &Place, target: &Place, many: bool, volumes: &mut OpenVolumes) -> Result<Endpoint> {
+    let mut end = Endpoint::new(target, volumes)?;
+    if end.stat().is_ok_and(|stat| stat.is_dir()) {
+        let name = base(source)?;
+        end.path.push(name);
+    } else if many {
+        return Err(Failure::usage("not a directory", end.shown(), "several sources need a directory"));
+    }
+    Ok(end)
+}
+
+/// Copies the tree `from` to `path`, which is on the file system of `to`.
+///
+/// # Errors
+/// As [`copy_tree`].
+pub fn copy(from: &Endpoint, to: &Endpoint, path: &Path) -> Result<Tally> {
+    fn between<S: Posix + Sync + Send, D: Posix + Sync + Send>(
+        source: &S,
+        target: &D,
+        (from, to): (&Endpoint, &Endpoint),
+        path: &Path,
+    ) -> Result<Tally> {
+        copy_tree(&Job {
+            source,
+            from: &from.path,
+            target,
+            to: path,
+            except: None,
+            reporter: &Reporter::new(Path::new(&from.shown()), to.prefix.clone(), "copy", false),
+        })
+    }
+    match (&from.file_system, &to.file_system) {
+        (FileSystem::Host(source), FileSystem::Host(target)) => between(source, target, (from, to), path),
+        (FileSystem::Host(source), FileSystem::Volume(_, target)) => {
+            between(source, target, (from, to), path)
+        }
+        (FileSystem::Volume(_, source), FileSystem::Host(target)) => {
+            between(source, target, (from, to), path)
+        }
+        (FileSystem::Volume(_, source), FileSystem::Volume(_, target)) => {
+            between(source, target, (from, to), path)
+        }
+    }
+}
+
+/// Calls `work` for each source with the place that it goes to, and closes all volumes in any case.
+///
+/// # Errors
+/// Those of `work`, then those of closing.
+pub fn for_each_source(
+    sources: &[Place],
+    target: &Place,
+    work: impl Fn(&Endpoint, &Endpoint) -> Result<()>,
+) -> Result<()> {
+    interrupt::install();
+    let mut volumes = OpenVolumes::default();
+    let result = sources.iter().try_for_each(|source| {
+        let from = Endpoint::new(source, &mut volumes)?;
+        let to = destination(source, target, sources.len() > 1, &mut volumes)?;
+        work(&from, &to)
+    });
+    let closed = volumes.close();
+    result.and(closed)
+}

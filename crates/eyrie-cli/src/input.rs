@@ -1,0 +1,61 @@
+//! Input of commands: values and scripts, from a file or from standard input.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+
+use eyrie_sim::script::{MOST_SCRIPT_BYTES, Script};
+
+use crate::failure::{Doing, Failure, Result};
+use crate::text;
+
+/// The name of standard input in messages.
+pub const STANDARD_INPUT: &str = "standard input";
+
+/// The file that an argument names. Without an argument, or with `-`, a standard stream takes its place.
+pub fn named_file(argument: Option<PathBuf>) -> Option<PathBuf> {
+    argument.filter(|file| file.as_os_str() != "-")
+}
+
+/// The bytes of an argument. Without an argument, or with `-`, they are read from standard input.
+///
+/// # Errors
+/// When standard input cannot be read.
+pub fn value(argument: Option<OsString>) -> Result<Vec<u8>> {
+    match argument {
+        Some(argument) if argument != "-" => Ok(argument.into_vec()),
+        _ => {
+            let mut value = Vec::new();
+            io::stdin().lock().read_to_end(&mut value).doing("read", STANDARD_INPUT)?;
+            Ok(value)
+        }
+    }
+}
+
+/// The script in the file `path` (`-` is standard input), and its name for messages.
+///
+/// # Errors
+/// When the file cannot be read; with exit status 2 when it is no script.
+pub fn script(path: &Path) -> Result<(String, Script)> {
+    let (name, text) = script_text(path)?;
+    let script = Script::parse(&name, &text).map_err(|error| Failure::of_line(error).with_status(2))?;
+    Ok((name, script))
+}
+
+/// The name and the bytes of a script. One byte more than a script may have is enough to see that it is too
+/// long.
+fn script_text(path: &Path) -> Result<(String, Vec<u8>)> {
+    let most = MOST_SCRIPT_BYTES as u64 + 1;
+    let mut script = Vec::new();
+    if path == Path::new("-") {
+        let name = STANDARD_INPUT.to_owned();
+        io::stdin().lock().take(most).read_to_end(&mut script).doing("read", &name)?;
+        return Ok((name, script));
+    }
+    let name = text::path(path);
+    let file = File::open(path).doing("read the script", &name)?;
+    file.take(most).read_to_end(&mut script).doing("read the script", &name)?;
+    Ok((name, script))
+}

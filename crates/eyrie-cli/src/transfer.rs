@@ -1,0 +1,97 @@
+//! Checks before a whole tree is copied, and the summary after it, for `import`, `export`, `dump` and `load`.
+
+use std::io::Write;
+use std::path::Path;
+use std::time::Instant;
+
+use eyrie::{Errno, Files, Posix};
+
+use crate::copy::Tally;
+use crate::failure::{Doing, Failure, Result, require_complete};
+use crate::output::Output;
+use crate::place::Inside;
+use crate::text;
+
+/// Fails if `path` lies in the directory of the volume. That directory holds the volume's files and no
+/// others, and an archive must not overwrite one of them.
+///
+/// # Errors
+/// With `what`, such as "cannot export to", in the message.
+pub fn refuse_own_directory(volume: &Path, path: &Path, what: &str) -> Result<()> {
+    let (Some(parent), Ok(volume)) = (path.parent(), volume.canonicalize()) else { return Ok(()) };
+    let is_inside = |path: &Path| path.canonicalize().is_ok_and(|path| path.starts_with(&volume));
+    // The path itself may be a link into the directory, or the device that the volume is on.
+    if is_inside(parent) || is_inside(path) {
+        let why = "this is inside the volume's own directory: choose another place";
+        return Err(Failure::new(what, text::path(path), why));
+    }
+    Ok(())
+}
+
+/// Fails unless `inside` is a directory, because only directories are exported and dumped.
+///
+/// # Errors
+/// With `what`, the name of the command, in the message.
+pub fn require_directory(files: &Files, inside: &Inside, what: &str) -> Result<()> {
+    if files.stat(&inside.path).doing(what, inside)?.is_dir() {
+        return Ok(());
+    }
+    let why = "not a directory: copy files with `eyrie cp`";
+    Err(Failure::new(format_args!("cannot {what}"), inside, why))
+}
+
+/// Fails if something exists at `path`, because a tree goes to a name of its own.
+///
+/// # Errors
+/// With `what`, such as "import into", and the place `shown` in the message.
+pub fn refuse_existing(fs: &impl Posix, path: &Path, what: &str, shown: &str) -> Result<()> {
+    match fs.lstat(path) {
+        Err(error) if error.errno() == Errno::NOENT => Ok(()),
+        Err(error) => Err(error).doing(what, shown),
+        Ok(_) => {
+            let why = "it exists already: give a new name, such as ";
+            let base = shown.trim_end_matches('/');
+            Err(Failure::new(format_args!("cannot {what}"), shown, format_args!("{why}{base}/new")))
+        }
+    }
+}
+
+/// Fails if `stream`, which has the archive, is a terminal: an archive is no text.
+///
+/// # Errors
+/// With exit status 2, and `why` in the message.
+pub fn refuse_terminal(is_terminal: bool, stream: &str, why: &str) -> Result<()> {
+    if is_terminal { Err(Failure::usage("not with a terminal", stream, why)) } else { Ok(()) }
+}
+
+/// The report at the end of a transfer.
+pub struct Summary {
+    /// The past tense of the command, such as "imported".
+    pub verb: &'static str,
+    /// Print JSON.
+    pub json: bool,
+    /// Print to standard error, because standard output has the archive or the paths.
+    pub aside: bool,
+    /// The time when the transfer began.
+    pub started: Instant,
+}
+
+impl Summary {
+    /// Prints the counts.
+    ///
+    /// # Errors
+    /// When an entry could not be copied, and when standard output cannot be written.
+    pub fn print(&self, tally: &Tally, shown: &str, output: &mut Output) -> Result<()> {
+        let seconds = self.started.elapsed().as_secs_f64();
+        if self.json {
+            let mut value = tally.json();
+            value["seconds"] = serde_json::json!(seconds);
+            output.json(&value)?;
+        } else if self.aside {
+            let _ = writeln!(std::io::stderr(), "{} {} in {seconds:.1} s", self.verb, tally.summary());
+        } else {
+            writeln!(output, "{} {} in {seconds:.1} s", self.verb, tally.summary())?;
+        }
+        require_complete("not everything was copied", shown, tally.failed())
+    }
+}

@@ -1,0 +1,137 @@
+//! Extents: ranges of storage. Every extent has one of 71 sizes, its class.
+
+use eyrie_medium::{Addr, PAGE_SIZE};
+
+/// Sizes in bytes of the classes below a page; extents of these classes share slab pages.
+const SMALL: [u16; 14] = [64, 128, 192, 256, 320, 384, 448, 512, 576, 640, 768, 1024, 1344, 2048];
+/// Doublings from 4 KiB to 64 MiB. Each has four classes, except the last, which has one.
+const DOUBLINGS: u8 = 14;
+
+/// A size class of extents: 1 to [`Class::COUNT`].
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Class(u8);
+
+impl Class {
+    /// Number of classes.
+    pub const COUNT: u8 = SMALL.len() as u8 + DOUBLINGS * 4 + 1;
+    /// Number of classes below a page.
+    pub(crate) const SMALL_COUNT: u8 = SMALL.len() as u8;
+    /// The smallest class: 64 bytes.
+    pub(crate) const SMALLEST: Class = Class(1);
+    /// The largest that shares pages: 2 KiB.
+    pub(crate) const HALF_PAGE: Class = Class(Class::SMALL_COUNT);
+    /// One page: tree nodes, and leaves of trees.
+    pub const PAGE: Class = Class(SMALL.len() as u8 + 1);
+    /// The largest extent, in bytes: 64 MiB.
+    pub(crate) const MAX_BYTES: u64 = PAGE_SIZE << DOUBLINGS;
+
+    /// The class with this number; `None` if no class has it.
+    pub const fn from_raw(raw: u8) -> Option<Class> {
+        if raw >= 1 && raw <= Class::COUNT { Some(Class(raw)) } else { None }
+    }
+
+    /// The number on media.
+    pub const fn raw(self) -> u8 {
+        self.0
+    }
+
+    /// The smallest class that holds `bytes`; `None` above 64 MiB.
+    pub fn fitting(bytes: u64) -> Option<Class> {
+        if bytes <= 512 {
+            return Some(Class(bytes.div_ceil(64).max(1) as u8));
+        }
+        if bytes <= 2048 {
+            let index = SMALL.iter().position(|&size| u64::from(size) >= bytes)?;
+            return Some(Class(index as u8 + 1));
+        }
+        if bytes > Class::MAX_BYTES {
+            return None;
+        }
+        let pages = bytes.div_ceil(PAGE_SIZE);
+        // The class is (doubling, quarter): sizes (4 + quarter) << doubling quarter-pages.
+        let quarters = pages * 4;
+        let mut doubling = pages.ilog2();
+        let mut quarter = quarters.div_ceil(1 << doubling) - 4;
+        if quarter == 4 {
+            (doubling, quarter) = (doubling + 1, 0);
+        }
+        let class = Class(Class::PAGE.0 + doubling as u8 * 4 + quarter as u8);
+        // Below 16 KiB quarters round up to whole pages, so two classes may have the same size. This
+        // formula gives the first of them.
+        Some(class)
+    }
+
+    /// Bytes of an extent of this class.
+    pub const fn bytes(self) -> u64 {
+        if self.0 <= Class::SMALL_COUNT {
+            SMALL[self.0 as usize - 1] as u64
+        } else {
+            let step = (self.0 - Class::PAGE.0) as u64;
+            let quarters = (4 + step % 4) << (step / 4);
+            quarters.div_ceil(4) * PAGE_SIZE
+        }
+    }
+
+    /// True if extents of this class share pages with others.
+    pub(crate) const fn is_small(self) -> bool {
+        self.0 <= Class::SMALL_COUNT
+    }
+}
+
+/// A range of storage: its address and its class.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Extent {
+    /// First byte.
+    pub addr: Addr,
+    /// Size.
+    pub class: Class,
+}
+
+impl Extent {
+    /// Length, in bytes.
+    pub const fn bytes(self) -> u64 {
+        self.class.bytes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format_doc;
+
+    #[test]
+    fn fitting_class_is_the_smallest() {
+        let sizes: Vec<u64> = (1..=Class::COUNT).filter_map(Class::from_raw).map(Class::bytes).collect();
+        assert!(sizes.is_sorted());
+        assert_eq!(sizes.last(), Some(&Class::MAX_BYTES));
+        let probes = (0..20_000)
+            .chain((1..=16_384).map(|pages| pages * 4096))
+            .chain((2..=16_384).map(|p| p * 4096 - 4095));
+        for bytes in probes {
+            let class = Class::fitting(bytes).expect("at most 64 MiB");
+            let smallest = sizes[sizes.partition_point(|&size| size < bytes)];
+            assert_eq!(class.bytes(), smallest, "{bytes} bytes");
+        }
+        assert_eq!(Class::fitting(Class::MAX_BYTES + 1), None);
+        assert_eq!(Class::PAGE.bytes(), 4096);
+        assert_eq!(Class::fitting(4096), Some(Class::PAGE));
+        assert_eq!(Class::fitting(2 << 20).map(Class::bytes), Some(2 << 20));
+    }
+
+    #[test]
+    fn format_page_matches_size_classes() {
+        const TITLE: &str = "Size classes";
+        let sizes: Vec<usize> = format_doc::cells(TITLE)
+            .iter()
+            .flat_map(|row| row[1].split(", ").map(|cell| format_doc::number(TITLE, cell)))
+            .collect();
+        let bytes = |raw: u8| Class::from_raw(raw).expect("a class").bytes();
+        for (&size, raw) in sizes.iter().zip(1..) {
+            assert_eq!(bytes(raw), size as u64, "class {raw}");
+        }
+        for raw in sizes.len() as u8 + 1..=Class::COUNT {
+            assert_eq!(bytes(raw), 2 * bytes(raw - 4), "class {raw}");
+        }
+        assert_eq!((Class::COUNT, bytes(Class::COUNT), Class::from_raw(72)), (71, 64 << 20, None));
+    }
+}

@@ -1,0 +1,237 @@
+//! A volume on a block device. The device is its segment, with the journal at the end.
+//!
+//! The descriptor is the lock. The kernel gives a device exclusively to one mount or one descriptor
+//! (`O_EXCL`). A lock of the whole file (`flock`) warns programs that look at devices without claiming
+//! them. Both locks end when the last copy of the descriptor is closed, so a forked child holds them too.
+//!
+//! The volume and its journal take as many bytes from the start of the device as the superblock says. The
+//! anchor of the journal is the last page of these bytes. A device may become larger under a volume.
+//!
+//! Invariants:
+//! - The bytes that the volume takes are read from the superblock in its place, not from the journal. They
+//!   change only while the journal is empty, and no record of a journal changes them.
+//! - A device is not overwritten unasked if it has any bytes where file systems and the like have their
+//!   marks.
+//! - A journal is replayed only on a device whose first pages name a volume, because the journal may still
+//!   be there after another program took the device. Therefore a new volume has its superblock in its place
+//!   from the start.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Seek, SeekFrom};
+use std::ops::Range;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::Path;
+use std::sync::Arc;
+
+use eyrie_medium::{Blocks, Fault, FileBlocks, Medium, Overlay, PAGE_SIZE, PagedOptions, host};
+use rustix::fs::{FlockOperation, OFlags, flock};
+use rustix::io::Errno;
+
+use super::lock::Hold;
+use super::segment::{FirstPages, blocks, host_error};
+use crate::tables::{Geometry, MIN_HOST_BYTES, MediumChoice, Options};
+use crate::{Error, Result};
+
+/// Bytes at either end of a device in which file systems, partition tables and the like have their marks. 1
+/// MiB covers all common ones.
+const MARKS_BYTES: u64 = 1 << 20;
+
+/// Takes the device at `path` for a new volume that fills it, lets `fill` write the volume, and returns the
+/// result of `fill`. After an error the device can be taken again.
+pub(super) fn create<T>(
+    path: &Path,
+    options: &Options,
+    fill: impl FnOnce(Medium, Hold) -> Result<T>,
+) -> Result<T> {
+    let (file, place) = (claim(path)?, path.display().to_string());
+    let (mapped, held) = (again(&file, path)?, again(&file, path)?);
+    let new = NewVolume::measure(&file, options, &place)?;
+    // Old marks and an old journal must be gone before the new volume can be found.
+    new.clear(&file).map_err(failed(&place, "cannot be written"))?;
+    let done = new.format(mapped, options).and_then(|medium| fill(medium, Hold::Device(held)));
+    if done.is_err() {
+        // The error that led here is the one to report.
+        let _ = new.clear(&file);
+    }
+    done
+}
+
+/// Claims the device at `path` and opens the volume on it.
+pub(super) fn open(path: &Path, paged: PagedOptions) -> Result<(Medium, Hold)> {
+    let file = claim(path)?;
+    Ok((mount(&file, paged, &path.display().to_string())?, Hold::Device(file)))
+}
+
+/// Another descriptor of a claimed device, under the same claim.
+pub(super) fn again(file: &File, path: &Path) -> Result<File> {
+    host::try_clone(file).map_err(|error| host_error(path, "cannot be used", &error))
+}
+
+/// Bytes of its device that a volume and its journal take.
+pub(crate) fn bytes_with_journal(medium: &Medium) -> u64 {
+    let (volume, journal) = (medium.segment_sizes().next(), medium.journal_bytes());
+    volume.unwrap_or(0) + journal.unwrap_or(0) + PAGE_SIZE
+}
+
+/// Size of the largest volume that fits on the device.
+pub(super) fn room(file: &File, place: &str) -> Result<u64> {
+    Ok(Medium::volume_bytes_on(size(file).map_err(failed(place, "cannot be measured"))?))
+}
+
+#[track_caller]
+fn size(mut file: &File) -> io::Result<u64> {
+    host::call(|| file.seek(SeekFrom::End(0)))
+}
+
+/// Claims the device at `path` and opens a copy of it; no change reaches the device.
+pub(super) fn open_copy(path: &Path, paged: PagedOptions) -> Result<(Medium, Hold)> {
+    let (file, place) = (claim(path)?, path.display().to_string());
+    let medium = paged_on(Overlay::new(blocks_of_volume(&file, &place)?), paged, &place)?;
+    Ok((medium, Hold::Device(file)))
+}
+
+/// Opens a device for this process alone.
+pub(crate) fn claim(path: &Path) -> Result<File> {
+    let in_use = || {
+        let what = "in use: it is mounted, or another process (or this one) has it open";
+        Error::volume(&path.display().to_string(), what, Errno::BUSY)
+    };
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).custom_flags(OFlags::EXCL.bits() as i32);
+    let file = host::open(&options, path).map_err(|error| match error.kind() {
+        io::ErrorKind::ResourceBusy => in_use(),
+        _ => host_error(path, "cannot be opened", &error),
+    })?;
+    match host::call(|| flock(&file, FlockOperation::NonBlockingLockExclusive)) {
+        Ok(()) => Ok(file),
+        Err(Errno::WOULDBLOCK) => Err(in_use()),
+        Err(errno) => Err(host_error(path, "cannot be locked", &errno.into())),
+    }
+}
+
+pub(super) fn failed(place: &str, doing: &str) -> impl FnOnce(io::Error) -> Error {
+    let (place, doing) = (place.to_string(), doing.to_string());
+    move |error| host_error(Path::new(&place), &doing, &error)
+}
+
+/// A new volume that will fill a device.
+pub(crate) struct NewVolume {
+    /// Size of the volume.
+    bytes: u64,
+    /// Ranges that are cleared first: the tables of the volume, and the marks of file systems and the like.
+    ends: [Range<u64>; 2],
+}
+
+impl NewVolume {
+    /// Refuses a device that cannot be taken.
+    pub(crate) fn measure(file: &File, options: &Options, place: &str) -> Result<NewVolume> {
+        if matches!(options.medium, MediumChoice::Dram | MediumChoice::Pmem) {
+            let what = "a volume on a block device has the medium paged: choose that, \
+                        or make a file system on the device";
+            return Err(Error::volume(place, what, Errno::INVAL));
+        }
+        let size = size(file).map_err(failed(place, "cannot be measured"))?;
+        let bytes = Medium::volume_bytes_on(size);
+        if bytes < MIN_HOST_BYTES {
+            let what = format!(
+                "a device of {size} bytes is too small: a volume takes 1 MiB, and its journal as much"
+            );
+            return Err(Error::volume(place, what, Errno::INVAL));
+        }
+        let geometry = Geometry::new(bytes, options.group_bytes)
+            .map_err(|what| Error::volume(place, what, Errno::INVAL))?;
+        if !options.overwrite {
+            let occupied = occupant(file, size).map_err(failed(place, "cannot be read"))?;
+            if let Some(what) = occupied {
+                return Err(Error::volume(place, what, Errno::EXIST));
+            }
+        }
+        let start = geometry.data_start().max(MARKS_BYTES).min(bytes);
+        Ok(NewVolume { bytes, ends: [0..start, size - MARKS_BYTES..size] })
+    }
+
+    /// Makes a journal at the end of a file that was [cleared](NewVolume::clear).
+    pub(crate) fn format(&self, file: File, options: &Options) -> Result<Medium> {
+        let blocks = blocks(file);
+        Medium::fill_paged(&blocks, self.bytes)?;
+        Ok(Medium::paged(Arc::new(blocks), options.paged)?)
+    }
+
+    /// Overwrites both ends with zeros, durably.
+    pub(crate) fn clear(&self, file: &File) -> io::Result<()> {
+        self.ends.iter().try_for_each(|range| zero(file, range))?;
+        host::sync_data(file)
+    }
+}
+
+/// Zeros, aligned as direct transfers need it.
+#[repr(align(4096))]
+struct Zeros([u8; 1 << 16]);
+
+fn zero(file: &File, range: &Range<u64>) -> io::Result<()> {
+    static ZEROS: Zeros = Zeros([0; 1 << 16]);
+    host::call(|| {
+        range.clone().step_by(ZEROS.0.len()).try_for_each(|offset| {
+            let len = (range.end - offset).min(ZEROS.0.len() as u64);
+            file.write_all_at(&ZEROS.0[..len as usize], offset)
+        })
+    })
+}
+
+/// A description of the present content of the device; `None` if it is empty.
+fn occupant(file: &File, size: u64) -> io::Result<Option<&'static str>> {
+    if FirstPages::read(file)?.is_some_and(|start| start.has_volume()) {
+        return Ok(Some("there is an Eyrie volume on it"));
+    }
+    let mut marks = vec![0; MARKS_BYTES as usize];
+    for offset in [0, size - MARKS_BYTES] {
+        host::read_exact_at(file, &mut marks, offset)?;
+        if marks.iter().any(|&byte| byte != 0) {
+            return Ok(Some(
+                "there is something on it, such as a file system (its first or last MiB is not zeros)",
+            ));
+        }
+    }
+    Ok(None)
+}
+
+/// Opens the volume on the device.
+pub(crate) fn mount(file: &File, paged: PagedOptions, place: &str) -> Result<Medium> {
+    paged_on(blocks_of_volume(file, place)?, paged, place)
+}
+
+/// The blocks of its device that a volume takes.
+fn blocks_of_volume(file: &File, place: &str) -> Result<FileBlocks> {
+    let start = FirstPages::read(file).map_err(failed(place, "cannot be read"))?;
+    let Some(start) = start.filter(FirstPages::has_volume) else {
+        return Err(Error::volume(
+            place,
+            "not an Eyrie volume (or its creation did not finish)",
+            Errno::INVAL,
+        ));
+    };
+    let size = size(file).map_err(failed(place, "cannot be measured"))?;
+    let again = host::try_clone(file).map_err(failed(place, "cannot be used"))?;
+    let blocks = blocks(again);
+    match start.device_bytes() {
+        Some(taken) if taken > size => {
+            let what = format!(
+                "truncated volume: it takes {taken} bytes of its device, which now has {size}; \
+                 make the device larger again"
+            );
+            Err(Error::volume(place, what, Errno::IO))
+        }
+        Some(taken) => Ok(blocks.up_to(taken)),
+        None => Ok(blocks),
+    }
+}
+
+fn paged_on(blocks: impl Blocks + 'static, paged: PagedOptions, place: &str) -> Result<Medium> {
+    match Medium::paged(Arc::new(blocks), paged) {
+        Err(Fault::NotPaged) => {
+            let what = "damaged volume: no journal follows it on the device";
+            Err(Error::volume(place, what, Errno::IO))
+        }
+        mapped => Ok(mapped?),
+    }
+}

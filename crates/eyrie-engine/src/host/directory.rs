@@ -1,0 +1,196 @@
+//! A volume in a directory of the host, with the files `segment-0000` and `lock`.
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use eyrie_medium::{Medium, MediumKind, PAGE_SIZE, PagedOptions, host};
+use rustix::io::Errno;
+
+use super::lock::{Hold, HostLock, LOCK};
+use super::mapping::{map, map_copy, map_new};
+use super::segment::host_error;
+use crate::tables::{MIN_HOST_BYTES, Options};
+use crate::{Error, Result};
+
+/// Default size of a volume, in bytes: 1 GiB.
+const DEFAULT_BYTES: u64 = 1 << 30;
+
+pub(super) const SEGMENT_FILE: &str = "segment-0000";
+
+/// A change that a creation made to the host's files.
+enum HostChange {
+    Directory(PathBuf),
+    File(PathBuf),
+    /// The mode of an existing directory, which was this one before.
+    Mode(PathBuf, fs::Permissions),
+}
+
+/// Undoes the changes in the list, the last one first, unless it is emptied before its drop.
+struct UndoList(Vec<HostChange>);
+
+impl Drop for UndoList {
+    fn drop(&mut self) {
+        for change in self.0.drain(..).rev() {
+            // The error that led here is the one to report.
+            let _ = match change {
+                HostChange::Directory(path) => fs::remove_dir(path),
+                HostChange::File(path) => fs::remove_file(path),
+                HostChange::Mode(path, before) => fs::set_permissions(path, before),
+            };
+        }
+    }
+}
+
+/// Makes the directory and files of a volume of `bytes`, lets `fill` write the volume, and returns the
+/// result of `fill`. Leaves nothing behind on an error.
+pub(super) fn create<T>(
+    path: &Path,
+    bytes: Option<u64>,
+    options: &Options,
+    fill: impl FnOnce(Medium, Hold) -> Result<T>,
+) -> Result<T> {
+    let place = path.display().to_string();
+    let bytes = bytes.unwrap_or(DEFAULT_BYTES);
+    if bytes < MIN_HOST_BYTES {
+        let what = format!("a volume of {bytes} bytes is too small; the least is 1 MiB");
+        return Err(Error::volume(&place, what, Errno::INVAL));
+    }
+    let mut undo = UndoList(Vec::new());
+    let (file, lock) = make_files(path, &mut undo)?;
+    let medium = map_new(&file, bytes, options, &place)?;
+    let kind = medium.kind();
+    let done = fill(medium, Hold::Directory { _lock: lock })?;
+    if matches!(kind, MediumKind::Pmem | MediumKind::Paged) {
+        // The syncs of the mapping do not cover the size of the file, and the names that lead to it.
+        let names = [path, path.parent().filter(|up| !up.as_os_str().is_empty()).unwrap_or(Path::new("."))];
+        let synced = names.iter().try_for_each(|directory| sync_directory(directory));
+        let synced = host::sync_all(&file).and(synced);
+        synced.map_err(|error| host_error(path, "cannot be made durable", &error))?;
+    }
+    undo.0.clear();
+    Ok(done)
+}
+
+/// Makes the names in a directory durable.
+fn sync_directory(path: &Path) -> io::Result<()> {
+    let directory = host::call(|| File::open(path))?;
+    host::sync_all(&directory)
+}
+
+/// Makes a volume on the host from the bytes of its segment. The bytes are not checked. Leaves nothing
+/// behind on an error.
+///
+/// # Errors
+/// `Volume` when `path` is not free, or the host fails.
+pub fn create_from(path: &Path, image: &[u8]) -> Result<()> {
+    let mut undo = UndoList(Vec::new());
+    let (file, _lock) = make_files(path, &mut undo)?;
+    host::write_all_at(&file, image, 0).map_err(|error| host_error(path, "cannot be written", &error))?;
+    undo.0.clear();
+    Ok(())
+}
+
+/// Makes the directory of a volume, its lock file, and its empty segment. Holds the lock.
+fn make_files(path: &Path, undo: &mut UndoList) -> Result<(File, HostLock)> {
+    make_directory(path, undo)?;
+    let lock_path = path.join(LOCK);
+    let mut private = OpenOptions::new();
+    private.read(true).write(true).create_new(true).mode(0o600);
+    host::open(&private, &lock_path).map_err(|error| host_error(&lock_path, "cannot be created", &error))?;
+    undo.0.push(HostChange::File(lock_path));
+    let lock = HostLock::acquire(path)?;
+    let segment = path.join(SEGMENT_FILE);
+    let file =
+        host::open(&private, &segment).map_err(|error| host_error(&segment, "cannot be created", &error))?;
+    undo.0.push(HostChange::File(segment));
+    Ok((file, lock))
+}
+
+fn make_directory(path: &Path, undo: &mut UndoList) -> Result<()> {
+    match host::call(|| fs::DirBuilder::new().mode(0o700).create(path)) {
+        Ok(()) => {
+            undo.0.push(HostChange::Directory(path.to_path_buf()));
+            return Ok(());
+        }
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+        Err(error) => return Err(host_error(path, "cannot be created", &error)),
+    }
+    let mut entries =
+        host::call(|| fs::read_dir(path)).map_err(|error| host_error(path, "exists already", &error))?;
+    let first = host::call(|| entries.next().transpose());
+    if first.map_err(|error| host_error(path, "exists already", &error))?.is_some() {
+        let what = "exists already and is not empty; name a new directory, or remove it first";
+        return Err(Error::volume(&path.display().to_string(), what, Errno::EXIST));
+    }
+    let failed = |error| host_error(path, "cannot be made private (mode 0700)", &error);
+    let before = host::metadata(path).map_err(failed)?.permissions();
+    // Private, because an access to the host's files bypasses the permissions inside the volume.
+    host::call(|| fs::set_permissions(path, fs::Permissions::from_mode(0o700))).map_err(failed)?;
+    undo.0.push(HostChange::Mode(path.to_path_buf(), before));
+    Ok(())
+}
+
+/// Locks and maps the volume at `path`.
+pub(super) fn open(path: &Path, paged: PagedOptions) -> Result<(Medium, Hold)> {
+    let (lock, file) = lock_and_open(path)?;
+    Ok((map_segment(path, &file, paged)?, Hold::Directory { _lock: lock }))
+}
+
+/// Locks the volume at `path` and maps a copy of it; no change reaches the host.
+pub(super) fn open_copy(path: &Path, paged: PagedOptions) -> Result<(Medium, Hold)> {
+    let place = path.display().to_string();
+    let (lock, file) = lock_and_open(path)?;
+    let bytes = whole_pages(path, &file)?;
+    Ok((map_copy(&file, bytes, paged, &place)?, Hold::Directory { _lock: lock }))
+}
+
+/// Locks the volume in directory `path`, and opens its segment.
+fn lock_and_open(path: &Path) -> Result<(HostLock, File)> {
+    let place = path.display().to_string();
+    let directory = host::metadata(path).map_err(|error| host_error(path, "cannot be opened", &error))?;
+    if !directory.is_dir() {
+        let what = "not an Eyrie volume (a volume is a directory or a block device)";
+        return Err(Error::volume(&place, what, Errno::NOTDIR));
+    }
+    let segment = path.join(SEGMENT_FILE);
+    match host::call(|| fs::symlink_metadata(&segment)) {
+        Ok(file) if file.is_file() => {}
+        Ok(_) => {
+            return Err(Error::volume(&place, "not an Eyrie volume (segment-0000 is no file)", Errno::INVAL));
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return Err(Error::volume(&place, "not an Eyrie volume (it has no segment-0000)", Errno::INVAL));
+        }
+        Err(error) => return Err(host_error(&segment, "cannot be opened", &error)),
+    }
+    let lock = HostLock::acquire(path)?;
+    Ok((lock, segment_file(path)?))
+}
+
+/// The file of segment 0.
+pub(super) fn segment_file(path: &Path) -> Result<File> {
+    let segment = path.join(SEGMENT_FILE);
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).custom_flags(rustix::fs::OFlags::NOFOLLOW.bits() as i32);
+    host::open(&options, &segment).map_err(|error| host_error(&segment, "cannot be opened", &error))
+}
+
+/// Maps the segment of the volume in directory `path`.
+pub(super) fn map_segment(path: &Path, file: &File, paged: PagedOptions) -> Result<Medium> {
+    map(file, whole_pages(path, file)?, paged, &path.display().to_string())
+}
+
+/// Bytes of the whole pages of a segment.
+fn whole_pages(path: &Path, file: &File) -> Result<u64> {
+    let segment = path.join(SEGMENT_FILE);
+    let found = host::metadata_of(file);
+    let bytes = found.map_err(|error| host_error(&segment, "cannot be read", &error))?.len();
+    let pages = bytes - bytes % PAGE_SIZE;
+    if pages == 0 {
+        let what = format!("not an Eyrie volume (only {bytes} bytes)");
+        return Err(Error::volume(&path.display().to_string(), what, Errno::INVAL));
+    }
+    Ok(pages)
+}

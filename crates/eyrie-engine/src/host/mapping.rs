@@ -1,0 +1,161 @@
+//! The medium of a volume on the host. It follows from the choice of the user, the abilities of the host,
+//! and the record in the superblock.
+
+use std::fs::File;
+use std::sync::Arc;
+
+use eyrie_medium::{Fault, Medium, Overlay, PagedOptions, host};
+use rustix::io::Errno;
+
+use super::segment::{FirstPages, blocks, errno_of};
+use crate::tables::layout::{MEDIUM_PAGED, MEDIUM_PMEM};
+use crate::tables::{MediumChoice, Options, superblock};
+use crate::{Error, Result};
+
+/// The medium for [`MediumChoice::Auto`] if the host's files are neither persistent memory nor in memory.
+const ON_DISK: MediumChoice = MediumChoice::Paged;
+
+/// Maps the segment of a new volume of `bytes` at `place`, and makes the file as large as the medium needs.
+pub(super) fn map_new(file: &File, bytes: u64, options: &Options, place: &str) -> Result<Medium> {
+    host::set_len(file, bytes).map_err(|error| {
+        Error::volume(place, format!("cannot be made as large as asked: {error}"), errno_of(&error))
+    })?;
+    choose(file, bytes, options.medium, options.paged, place)
+}
+
+fn choose(file: &File, bytes: u64, choice: MediumChoice, paged: PagedOptions, place: &str) -> Result<Medium> {
+    let failed = |error: std::io::Error| Error::volume(place, format!("{error}"), errno_of(&error));
+    let again = || host::try_clone(file).map_err(failed);
+    match choice {
+        MediumChoice::Auto => match Medium::pmem(vec![(again()?, bytes)]) {
+            Err(Fault::NotSynchronous) if is_memory(file) => {
+                choose(file, bytes, MediumChoice::Dram, paged, place)
+            }
+            Err(Fault::NotSynchronous) => choose(file, bytes, ON_DISK, paged, place),
+            mapped => Ok(mapped?),
+        },
+        MediumChoice::Dram => Ok(Medium::dram(vec![(again()?, bytes)])?),
+        MediumChoice::Pmem => Medium::pmem(vec![(again()?, bytes)]).map_err(|fault| {
+            let advice = "name a place on persistent memory mounted with `-o dax`, or choose the medium dram";
+            explain(fault, place, format!("no persistent memory (the host refuses MAP_SYNC); {advice}"))
+        }),
+        MediumChoice::Paged => {
+            let blocks = blocks(again()?);
+            let total = Medium::paged_bytes(bytes);
+            host::set_len(file, total).map_err(failed)?;
+            Medium::format_paged(&blocks, bytes)?;
+            Ok(Medium::paged(Arc::new(blocks), paged)?)
+        }
+    }
+}
+
+/// Maps the segment of the volume at `place`, on the medium that its superblock records.
+pub(super) fn map(file: &File, bytes: u64, paged: PagedOptions, place: &str) -> Result<Medium> {
+    let failed = |error: std::io::Error| Error::volume(place, format!("{error}"), errno_of(&error));
+    let again = || host::try_clone(file).map_err(failed);
+    // Only a volume on a disk has a journal. The last pages of any other volume belong to its users, who
+    // may have written bytes there that look like a journal.
+    let start = FirstPages::read(file).map_err(failed)?;
+    if start.is_some_and(|start| start.is_paged()) {
+        match Medium::paged(Arc::new(blocks(again()?)), paged) {
+            Err(Fault::NotPaged) => {}
+            mapped => return Ok(mapped?),
+        }
+    }
+    let medium = Medium::dram(vec![(again()?, bytes)])?;
+    match superblock::read(&medium, place)?.block.medium {
+        MEDIUM_PMEM => Medium::pmem(vec![(again()?, bytes)]).map_err(|fault| {
+            let what =
+                "made on persistent memory, which the host does not give it here (it refuses MAP_SYNC)";
+            let advice = "mount its file system with `-o dax` again, or move the volume back to where it was";
+            explain(fault, place, format!("{what}; {advice}"))
+        }),
+        MEDIUM_PAGED => Err(without_journal(bytes, place)),
+        _ => Ok(medium),
+    }
+}
+
+/// The error of a volume on a disk whose file ends before its journal does.
+pub(crate) fn without_journal(bytes: u64, place: &str) -> Error {
+    let what =
+        format!("truncated volume: segment 0 has {bytes} bytes and no journal at its end; restore the file");
+    Error::volume(place, what, Errno::IO)
+}
+
+/// Maps a copy of the segment of a volume; no change reaches the host.
+pub(super) fn map_copy(file: &File, bytes: u64, paged: PagedOptions, place: &str) -> Result<Medium> {
+    let failed = |error: std::io::Error| Error::volume(place, format!("{error}"), errno_of(&error));
+    let again = host::try_clone(file).map_err(failed)?;
+    let start = FirstPages::read(file).map_err(failed)?;
+    // A superblock that is gone says nothing about the medium, so the journal is tried.
+    if start.is_none_or(|start| start.is_paged() || !start.has_volume()) {
+        match Medium::paged(Arc::new(Overlay::new(blocks(again))), paged) {
+            Err(Fault::NotPaged) => {}
+            mapped => return Ok(mapped?),
+        }
+    }
+    Ok(Medium::copy_of(file, bytes)?)
+}
+
+/// Explains the lack of persistent memory; other faults explain themselves.
+fn explain(fault: Fault, place: &str, what: String) -> Error {
+    match fault {
+        Fault::NotSynchronous => Error::volume(place, what, Errno::OPNOTSUPP),
+        fault => fault.into(),
+    }
+}
+
+/// True if the host keeps the file in memory only.
+fn is_memory(file: &File) -> bool {
+    const TMPFS: u64 = 0x0102_1994;
+    const RAMFS: u64 = 0x8584_58f6;
+    const HUGETLBFS: u64 = 0x9584_58f6;
+    // The kernel's type of this number is signed on some architectures.
+    let magic = |stat: rustix::fs::StatFs| stat.f_type as u64 & 0xffff_ffff;
+    rustix::fs::fstatfs(file).is_ok_and(|stat| [TMPFS, RAMFS, HUGETLBFS].contains(&magic(stat)))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::FileExt;
+
+    use eyrie_medium::{Anchor, ChangedPage, FreshPage, MediumKind, PAGE_SIZE, RecordHead};
+    use zerocopy::IntoBytes;
+
+    use super::*;
+    use crate::Time;
+    use crate::format_doc::{assert_described, fields};
+    use crate::volume::{Volume, segment_path};
+
+    /// The last pages of a volume that is on no disk may hold any bytes, even bytes that look like a
+    /// journal.
+    #[test]
+    fn regression_journal_written_by_user_is_not_replayed() {
+        let dir = tempfile::tempdir().expect("room");
+        let path = dir.path().join("vol");
+        let random = Options::random(Time::new(1, 0)).expect("random bytes");
+        let options = Options { medium: MediumChoice::Dram, group_bytes: 64 << 10, ..random };
+        let volume = Volume::create(&path, Some(1 << 20), &options).expect("room");
+        volume.save().expect("sound");
+        drop(volume);
+        let file = File::options().read(true).write(true).open(segment_path(&path)).expect("there");
+        let anchor = Anchor::create((1 << 20) - 2 * PAGE_SIZE, PAGE_SIZE).expect("random bytes");
+        file.write_all_at(anchor.as_bytes(), (1 << 20) - PAGE_SIZE).expect("room");
+        let mut before = vec![0; 1 << 20];
+        file.read_exact_at(&mut before, 0).expect("there");
+        let medium = map(&file, 1 << 20, options.paged, "vol").expect("it is on no disk");
+        assert_eq!(medium.kind(), MediumKind::Dram);
+        assert!(medium.snapshot() == before, "opening it changed something");
+    }
+
+    #[test]
+    fn format_page_matches_journal() {
+        let anchor = fields!(Anchor { magic, id, volume_bytes, journal_bytes, version, checksum, reserved });
+        assert_described("Journal anchor", size_of::<Anchor>(), &anchor);
+        let head = fields!(RecordHead { magic, id, sequence, bytes, fresh, changed, checksum, reserved });
+        assert_described("Journal record", size_of::<RecordHead>(), &head);
+        let fresh = fields!(FreshPage { page, checksum, reserved });
+        assert_described("Fresh page", size_of::<FreshPage>(), &fresh);
+        assert_described("Changed page", size_of::<ChangedPage>(), &fields!(ChangedPage { page, lines }));
+    }
+}

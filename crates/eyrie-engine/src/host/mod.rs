@@ -1,0 +1,23 @@
+//! Volumes on the host: directories and block devices, their locks, their files and their medium.
+//!
+//! [`HostPlace`] is the way in: it decides if a path leads to a directory or to a device. `directory` and
+//! `device` handle the two kinds of places, `lock` keeps other processes away, `mapping` chooses the medium
+//! of a volume in a directory, and `resize` makes files and devices of volumes longer and shorter.
+//!
+//! Invariant: no other module of this crate makes calls about files of the host. Elsewhere paths are only
+//! passed on.
+
+pub(crate) mod device;
+mod directory;
+mod lock;
+mod mapping;
+mod place;
+mod resize;
+mod segment;
+
+pub use directory::create_from;
+pub(crate) use lock::Hold;
+pub(crate) use mapping::without_journal;
+pub(crate) use place::HostPlace;
+pub use place::segment_path;
+pub(crate) use resize::ResizedSegment;

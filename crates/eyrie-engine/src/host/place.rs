@@ -1,0 +1,89 @@
+//! The place of a volume on the host: a directory or a block device. The decision is made here, once for
+//! each call.
+
+use std::fs;
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+
+use eyrie_medium::{Medium, PagedOptions};
+use rustix::io::Errno;
+
+use super::device;
+use super::directory::{self, SEGMENT_FILE};
+use super::lock::Hold;
+use crate::tables::Options;
+use crate::{Error, Result};
+
+/// The present or future place of a volume on the host.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum HostPlace<'a> {
+    /// A directory, or a path where nothing is yet.
+    Directory(&'a Path),
+    /// A block device.
+    Device(&'a Path),
+}
+
+impl<'a> HostPlace<'a> {
+    /// The place that a path leads to.
+    pub(crate) fn of(path: &'a Path) -> HostPlace<'a> {
+        match fs::metadata(path) {
+            Ok(found) if found.file_type().is_block_device() => HostPlace::Device(path),
+            _ => HostPlace::Directory(path),
+        }
+    }
+
+    /// The path of the place.
+    pub(crate) fn path(self) -> &'a Path {
+        match self {
+            HostPlace::Directory(path) | HostPlace::Device(path) => path,
+        }
+    }
+
+    /// The file of segment 0 of the volume: a file in its directory, or the device itself.
+    pub(crate) fn segment_path(self) -> PathBuf {
+        match self {
+            HostPlace::Directory(path) => path.join(SEGMENT_FILE),
+            HostPlace::Device(path) => path.to_path_buf(),
+        }
+    }
+
+    /// Makes the files of a volume of `bytes` (a volume fills its device), lets `fill` write the volume,
+    /// and returns the result of `fill`. After an error nothing is left behind in a directory, and a device
+    /// can be taken again.
+    pub(crate) fn create<T>(
+        self,
+        bytes: Option<u64>,
+        options: &Options,
+        fill: impl FnOnce(Medium, Hold) -> Result<T>,
+    ) -> Result<T> {
+        match self {
+            HostPlace::Directory(path) => directory::create(path, bytes, options, fill),
+            HostPlace::Device(path) if bytes.is_some() => {
+                let what = "a block device is used whole: leave the size out";
+                Err(Error::volume(&path.display().to_string(), what, Errno::INVAL))
+            }
+            HostPlace::Device(path) => device::create(path, options, fill),
+        }
+    }
+
+    /// Locks and maps the volume.
+    pub(crate) fn open(self, paged: PagedOptions) -> Result<(Medium, Hold)> {
+        match self {
+            HostPlace::Directory(path) => directory::open(path, paged),
+            HostPlace::Device(path) => device::open(path, paged),
+        }
+    }
+
+    /// Locks the volume and maps a copy of it; no change reaches the host.
+    pub(crate) fn open_copy(self, paged: PagedOptions) -> Result<(Medium, Hold)> {
+        match self {
+            HostPlace::Directory(path) => directory::open_copy(path, paged),
+            HostPlace::Device(path) => device::open_copy(path, paged),
+        }
+    }
+}
+
+/// The file of segment 0 of the volume `path`: a file in its directory, or the device itself.
+pub fn segment_path(path: &Path) -> PathBuf {
+    HostPlace::of(path).segment_path()
+}

@@ -1,0 +1,128 @@
+//! Resizes the file or the device of a volume.
+//!
+//! Safe when power fails: the file of a volume on a disk ends with a sound anchor at any moment. On a
+//! device, all pages are in their places and the journal is empty before a resize starts. Another empty
+//! journal is written at the new end first, then the copies of the superblock switch to it.
+
+use std::fs::File;
+use std::path::Path;
+
+use eyrie_medium::{Blocks, Medium, MediumKind, PagedOptions, host};
+use rustix::io::Errno;
+use zerocopy::IntoBytes;
+
+use super::lock::Hold;
+use super::segment::{FirstPages, blocks, errno_of};
+use super::{device, directory};
+use crate::tables::layout::SUPERBLOCKS;
+use crate::tables::superblock;
+use crate::{Error, Result};
+
+/// The segment of a volume whose size changes.
+pub(crate) struct ResizedSegment<'a> {
+    path: &'a Path,
+    file: File,
+    is_device: bool,
+    paged: PagedOptions,
+}
+
+impl<'a> ResizedSegment<'a> {
+    /// The segment of the volume at `path`, which `hold` keeps from others.
+    pub(crate) fn of(path: &'a Path, hold: Option<&Hold>, paged: PagedOptions) -> Result<ResizedSegment<'a>> {
+        let (is_device, file) = match hold {
+            Some(Hold::Device(file)) => (true, device::again(file, path)?),
+            _ => (false, directory::segment_file(path)?),
+        };
+        Ok(ResizedSegment { path, file, is_device, paged })
+    }
+
+    /// The path of the volume, for messages.
+    pub(crate) fn place(&self) -> String {
+        self.path.display().to_string()
+    }
+
+    /// Size of the largest volume that fits on the device; `None` for a file.
+    pub(crate) fn device_room(&self) -> Result<Option<u64>> {
+        if self.is_device { device::room(&self.file, &self.place()).map(Some) } else { Ok(None) }
+    }
+
+    /// Gives the segment, which is not mapped, room for exactly `bytes`. Calls `step` between two changes,
+    /// so that a test can stop there.
+    pub(crate) fn resize(
+        &self,
+        kind: MediumKind,
+        bytes: u64,
+        step: &mut dyn FnMut() -> Result<()>,
+    ) -> Result<()> {
+        if self.is_device {
+            return resize_device(&self.file, bytes, &self.place(), step);
+        }
+        resize_file(&self.file, kind, bytes, &self.place())?;
+        step()
+    }
+
+    /// Maps the segment again.
+    pub(crate) fn map(&self) -> Result<Medium> {
+        if self.is_device {
+            return device::mount(&self.file, self.paged, &self.place());
+        }
+        directory::map_segment(self.path, &self.file, self.paged)
+    }
+}
+
+/// Gives the file of a volume that is not mapped room for exactly `bytes` on its medium. Safe when power
+/// fails: the file of a volume on a disk ends with a sound anchor at any moment. It grows by the write of
+/// an anchor, and shrinks to an anchor that is durable before.
+fn resize_file(file: &File, kind: MediumKind, bytes: u64, place: &str) -> Result<()> {
+    let failed =
+        |error: std::io::Error| Error::volume(place, format!("cannot be resized: {error}"), errno_of(&error));
+    let mut total = bytes;
+    if kind == MediumKind::Paged {
+        total = Medium::paged_bytes(bytes);
+        let blocks = blocks(host::try_clone(file).map_err(failed)?);
+        if total > host::metadata_of(file).map_err(failed)?.len() {
+            Medium::extend_paged(&blocks, bytes)?;
+        } else {
+            Medium::format_paged(&blocks, bytes)?;
+            // The new anchor must be durable before it becomes the end of the file.
+            host::sync_data(file).map_err(failed)?;
+        }
+    }
+    host::set_len(file, total).map_err(failed)?;
+    host::sync_all(file).map_err(failed)
+}
+
+/// Gives the volume on the device room for exactly `bytes`. The volume is not mapped and its journal is
+/// empty. Calls `step` between two changes.
+fn resize_device(file: &File, bytes: u64, place: &str, step: &mut dyn FnMut() -> Result<()>) -> Result<()> {
+    let failed = |error| device::failed(place, "cannot be resized")(error);
+    let whole = blocks(host::try_clone(file).map_err(failed)?);
+    let kept = Medium::move_paged(&whole, bytes)?;
+    step()?;
+    let start = FirstPages::read(file).map_err(failed)?;
+    let newest = start.and_then(|start| Some((superblock::newest(&start.0, superblock::is_whole)?, start)));
+    let Some((newest, mut start)) = newest else {
+        return Err(Error::volume(
+            place,
+            "corrupt volume: both copies of the superblock are damaged",
+            Errno::IO,
+        ));
+    };
+    let before = start.device_bytes();
+    let mut block = start.0[newest];
+    block.disk_bytes.set(kept);
+    superblock::renumber(&mut block);
+    start.0 = [block; 2];
+    // The older copy first: while one copy is being written, the other is whole and names a journal that
+    // exists.
+    for copy in [1 - newest, newest] {
+        let (bytes, place) = (start.0[copy].as_bytes(), SUPERBLOCKS[copy].offset());
+        host::write_all_at(file, bytes, place).map_err(failed)?;
+        host::sync_data(file).map_err(failed)?;
+        step()?;
+    }
+    if let Some(behind) = before.and_then(|before| before.checked_sub(kept)) {
+        host::call(|| whole.discard(kept, behind)).map_err(failed)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,143 @@
+//! Appending. Bytes past the end are stored in place, because nobody sees them before the size changes.
+
+use eyrie_medium::rules::{SafetyRule, broken};
+use eyrie_medium::{Addr, PAGE_SIZE};
+
+use super::copy::{FilePart, compose, copy_subtree, raise};
+use super::fresh::fresh;
+use super::tree::{FANOUT, FileTree, Subtree, Under, height_for, slot_addr, slot_of, span, start_of};
+use crate::extent::{Class, Extent};
+use crate::object::pointer::Pointer;
+use crate::transaction::Transaction;
+use crate::{Error, Result};
+
+/// Prepares a write at or past the end. Nothing visible changes before the size does.
+pub(super) fn append(
+    transaction: &mut Transaction<'_>,
+    file: FileTree,
+    offset: u64,
+    data: &[u8],
+) -> Result<Pointer> {
+    let FileTree { root, size, .. } = file;
+    let part = FilePart { offset, data };
+    let end = part.end();
+    if root.height() > 0 && !root.is_null() && end <= span(root.height()) {
+        extend(transaction, file.subtree(), size, part)?;
+        return Ok(root);
+    }
+    if root.height() == 0 {
+        let old = file.root_extent()?;
+        if let Some(extent) = old
+            && end <= extent.bytes()
+        {
+            transaction.volume().require_own(extent)?;
+            if offset > size && !broken(SafetyRule::GapBecomesZeros) {
+                transaction.zero(extent.addr.add(size), offset - size)?;
+            }
+            transaction.write(extent.addr.add(offset), data)?;
+            return Ok(root);
+        }
+        if size == 0 && offset == 0 {
+            return fresh(transaction, data);
+        }
+        if end <= PAGE_SIZE {
+            // Grow by half at least, so that a file that grows byte by byte is not copied for each byte.
+            let room = end.max(size + size / 2).min(PAGE_SIZE);
+            let new = transaction.allocate(room)?;
+            let visible = old.map_or(0, |extent| size.min(extent.bytes()));
+            compose(transaction, new, end, old.map(|extent| extent.addr), visible, part)?;
+            if let Some(extent) = old {
+                transaction.retire(extent);
+            }
+            return Ok(Pointer::leaf(new));
+        }
+    }
+    // A higher tree over the old one. Its last blocks are then extended like those of any tree.
+    let height = height_for(end).max(1);
+    let grown = raise(transaction, file, height)?;
+    if grown.pointer.is_null() {
+        return Ok(copy_subtree(transaction, grown, part, 0)?.with_height(grown.level));
+    }
+    extend(transaction, grown, size, part)?;
+    Ok(grown.pointer.with_height(grown.level))
+}
+
+/// Stores `part`, which lies past the visible bytes (`size`), into a node: in place, because nobody sees it
+/// yet. The gap between becomes zeros.
+fn extend(transaction: &mut Transaction<'_>, subtree: Subtree, size: u64, part: FilePart<'_>) -> Result<()> {
+    let level = subtree.level;
+    let Under::Node(node) = subtree.look()? else {
+        return Err(Error::corrupt(subtree.at, "file tree without its node"));
+    };
+    transaction.volume().require_own(Extent { addr: node, class: Class::PAGE })?;
+    let child_span = span(level - 1);
+    let last = if part.data.is_empty() { FANOUT - 1 } else { slot_of(level, part.end() - 1) };
+    let boundary = slot_of(level, size);
+    for slot in boundary..=last.min(FANOUT - 1) {
+        let start = start_of(level, slot);
+        let at = slot_addr(node, slot);
+        let visible = size.saturating_sub(start);
+        let here =
+            !part.data.is_empty() && part.offset < start.saturating_add(child_span) && part.end() > start;
+        let inner =
+            if here { part.within(start, child_span) } else { FilePart { offset: child_span, data: &[] } };
+        if visible > 0 {
+            extend_child(transaction, at, level - 1, visible, inner)?;
+        } else if here {
+            let child = copy_subtree(transaction, Subtree::hole(level - 1), inner, 0)?;
+            transaction.write_word(at, child.raw())?;
+        } else {
+            transaction.write_word(at, 0)?;
+        }
+    }
+    Ok(())
+}
+
+/// As [`extend`], for the child that holds the last visible bytes.
+fn extend_child(
+    transaction: &mut Transaction<'_>,
+    at: Addr,
+    level: u8,
+    size: u64,
+    part: FilePart<'_>,
+) -> Result<()> {
+    let pointer = Pointer::from_raw(transaction.medium().load(at)?);
+    let subtree = Subtree { pointer, level, at };
+    match subtree.look()? {
+        Under::Node(_) => extend(transaction, subtree, size, part),
+        Under::Leaf(extent) => {
+            transaction.volume().require_own(extent)?;
+            let gap_end = part.offset.min(span(level));
+            if gap_end > size {
+                transaction.zero(extent.addr.add(size), gap_end - size)?;
+            }
+            transaction.write(extent.addr.add(part.offset.min(span(level))), part.data)
+        }
+        Under::Hole | Under::Unwritten(_) if part.data.is_empty() => Ok(()),
+        Under::Hole | Under::Unwritten(_) => {
+            // The slot is visible, so it must change with the commit and not before.
+            let child = copy_subtree(transaction, subtree, part, size)?;
+            transaction.word(at, child.raw());
+            Ok(())
+        }
+    }
+}
+
+/// Clears the bytes that an extension up to `end` makes visible without writing them.
+pub(super) fn clear_past(transaction: &mut Transaction<'_>, file: FileTree, end: u64) -> Result<()> {
+    let FileTree { root, size, .. } = file;
+    if root.height() == 0 {
+        if let Some(extent) = file.root_extent()?
+            && size < extent.bytes()
+        {
+            transaction.volume().require_own(extent)?;
+            transaction.zero(extent.addr.add(size), extent.bytes().min(end) - size)?;
+        }
+        return Ok(());
+    }
+    if root.is_null() || size >= span(root.height()) {
+        return Ok(());
+    }
+    let nothing = FilePart { offset: span(root.height()).min(end), data: &[] };
+    extend(transaction, file.subtree(), size, nothing)
+}

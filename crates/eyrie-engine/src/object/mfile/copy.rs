@@ -1,0 +1,196 @@
+//! Partial copy-on-write: new nodes and pages beside the old ones, up to the pointer that commits them.
+
+use eyrie_medium::rules::{SafetyRule, broken};
+use eyrie_medium::{Addr, PAGE_SIZE};
+
+use super::tree::{
+    FileTree, MAX_LEAF_LEVEL, Subtree, TreeNode, Under, height_for, slot_of, span, split_leaf, start_of,
+};
+use super::visit::retire_under;
+use crate::extent::{Class, Extent};
+use crate::object::pointer::Pointer;
+use crate::transaction::Transaction;
+use crate::{Error, Result};
+
+/// A tree with the bytes of `file`, and `part` stored over them.
+pub(super) fn tree_over(
+    transaction: &mut Transaction<'_>,
+    file: FileTree,
+    part: FilePart<'_>,
+) -> Result<Pointer> {
+    let height = height_for(part.end().max(file.size)).max(file.root.height()).max(1);
+    let grown = raise(transaction, file, height)?;
+    // A root extent that is longer than the file needs makes a tree that is higher than `height`.
+    Ok(copy_subtree(transaction, grown, part, file.size)?.with_height(grown.level))
+}
+
+/// The bytes of `file` as a tree of at least `height` (1 or more). A root extent becomes a node over its
+/// pieces.
+pub(super) fn raise(transaction: &mut Transaction<'_>, file: FileTree, height: u8) -> Result<Subtree> {
+    let Subtree { mut pointer, mut level, at } = file.subtree();
+    if pointer.is_null() {
+        return Ok(Subtree { pointer, level: height, at });
+    }
+    if level == 0 {
+        let Some(extent) = file.root_extent()? else { return Ok(Subtree::hole(height)) };
+        level = height_for(extent.bytes()).max(1);
+        pointer = pieces(transaction, extent, file.size, level)?;
+    }
+    // Each new level is a node whose first slot is the old tree.
+    while level < height {
+        let mut node = TreeNode::empty();
+        node.set(0, pointer);
+        pointer = node.write(transaction)?;
+        level += 1;
+    }
+    Ok(Subtree { pointer, level, at })
+}
+
+/// A node at `level` over the pieces of a root extent, up to `size` bytes. An extent below a page is copied
+/// into a page.
+fn pieces(transaction: &mut Transaction<'_>, extent: Extent, size: u64, level: u8) -> Result<Pointer> {
+    if !extent.class.is_small() {
+        let used = size.min(extent.bytes()).next_multiple_of(PAGE_SIZE);
+        let retired = if broken(SafetyRule::OnlyUnusedPagesAreRetired) { used - PAGE_SIZE } else { used };
+        // No pointer of the tree leads to the pages past the used bytes, so they are freed.
+        for page in (retired..extent.bytes()).step_by(PAGE_SIZE as usize) {
+            transaction.retire(Extent { addr: extent.addr.add(page), class: Class::PAGE });
+        }
+        return split_leaf(transaction, extent.addr, used, level)?.write(transaction);
+    }
+    let page = transaction.allocate(PAGE_SIZE)?;
+    transaction.copy(page.addr, extent.addr, extent.bytes())?;
+    transaction.zero(page.addr.add(extent.bytes()), PAGE_SIZE - extent.bytes())?;
+    transaction.retire(extent);
+    let mut node = TreeNode::empty();
+    node.set(0, Pointer::leaf(page));
+    node.write(transaction)
+}
+
+/// Bytes to store at an offset from the start of a subtree.
+#[derive(Clone, Copy)]
+pub(super) struct FilePart<'a> {
+    pub(super) offset: u64,
+    pub(super) data: &'a [u8],
+}
+
+impl<'a> FilePart<'a> {
+    pub(super) fn end(self) -> u64 {
+        self.offset + self.data.len() as u64
+    }
+
+    /// The bytes in the child that spans `start..start + len`, with the offset from the start of the child.
+    pub(super) fn within(self, start: u64, len: u64) -> FilePart<'a> {
+        let from = self.offset.max(start);
+        let to = self.end().min(start.saturating_add(len));
+        let data = &self.data[(from - self.offset) as usize..(to - self.offset) as usize];
+        FilePart { offset: from - start, data }
+    }
+}
+
+/// A copy of the subtree with `part` stored in it. The visible bytes of the old subtree end at `size`;
+/// slots past that are garbage. In the result, bytes past `size` are zeros or belong to `part`.
+pub(super) fn copy_subtree(
+    transaction: &mut Transaction<'_>,
+    subtree: Subtree,
+    part: FilePart<'_>,
+    size: u64,
+) -> Result<Pointer> {
+    let level = subtree.level;
+    let old = if size == 0 { Under::Hole } else { subtree.look()? };
+    if level == 0 {
+        return copy_page(transaction, old, part, size);
+    }
+    let whole = part.offset == 0 && part.end() == span(level);
+    if whole && let Under::Unwritten(extent) = old {
+        return write_first(transaction, extent, part);
+    }
+    // A write over the whole span needs no old bytes: one large extent replaces the subtree.
+    if whole && level <= MAX_LEAF_LEVEL {
+        match transaction.allocate(span(level)) {
+            Ok(extent) => {
+                transaction.write(extent.addr, part.data)?;
+                if size > 0 {
+                    retire_under(transaction, subtree, size)?;
+                }
+                return Ok(Pointer::leaf(extent));
+            }
+            // No extent that large is left, but single pages may be.
+            Err(Error::NoSpace) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    let mut node = TreeNode::copy_for_change(transaction, old, level)?;
+    node.clear_past(level, size);
+    let child_span = span(level - 1);
+    let (first, last) = (slot_of(level, part.offset), slot_of(level, part.end() - 1));
+    for slot in first..=last {
+        let start = start_of(level, slot);
+        let child = copy_subtree(
+            transaction,
+            node.child(slot, level),
+            part.within(start, child_span),
+            size.saturating_sub(start).min(child_span),
+        )?;
+        node.set(slot, child);
+    }
+    node.write(transaction)
+}
+
+/// Stores `part`, and zeros around it, into storage that was never written: in place, because nobody sees
+/// its bytes before.
+fn write_first(transaction: &mut Transaction<'_>, extent: Extent, part: FilePart<'_>) -> Result<Pointer> {
+    transaction.volume().require_own(extent)?;
+    compose(transaction, extent, extent.bytes(), None, 0, part)?;
+    Ok(Pointer::leaf(extent))
+}
+
+/// A page with the visible bytes of the old one, zeros, and `part`. It is a new page, unless the old one
+/// was never written.
+pub(super) fn copy_page(
+    transaction: &mut Transaction<'_>,
+    old: Under,
+    part: FilePart<'_>,
+    size: u64,
+) -> Result<Pointer> {
+    if let Under::Unwritten(extent) = old {
+        return write_first(transaction, extent, part);
+    }
+    if let Under::Leaf(extent) = old
+        && broken(SafetyRule::VisiblePageIsCopied)
+    {
+        transaction.write(extent.addr.add(part.offset), part.data)?;
+        return Ok(Pointer::leaf(extent));
+    }
+    let page = transaction.allocate(PAGE_SIZE)?;
+    let from = if let Under::Leaf(extent) = old { Some(extent) } else { None };
+    compose(transaction, page, PAGE_SIZE, from.map(|extent| extent.addr), size.min(PAGE_SIZE), part)?;
+    if let Some(extent) = from {
+        transaction.retire(extent);
+    }
+    Ok(Pointer::leaf(page))
+}
+
+/// Fills the first `len` bytes of `new`: `size` old bytes, then zeros, and `part` over both.
+pub(super) fn compose(
+    transaction: &mut Transaction<'_>,
+    new: Extent,
+    len: u64,
+    old: Option<Addr>,
+    size: u64,
+    part: FilePart<'_>,
+) -> Result<()> {
+    // The bytes before `part`, then those after it: old bytes as far as they are visible, then zeros.
+    for (from, to) in [(0, part.offset), (part.end(), len)] {
+        let kept = if old.is_some() { size.clamp(from, to.max(from)) } else { from };
+        if let Some(addr) = old
+            && kept > from
+        {
+            transaction.copy(new.addr.add(from), addr.add(from), kept - from)?;
+        }
+        if to > kept {
+            transaction.zero(new.addr.add(kept), to - kept)?;
+        }
+    }
+    transaction.write(new.addr.add(part.offset), part.data)
+}

@@ -1,0 +1,36 @@
+//! New storage for bytes that are all known.
+
+use eyrie_medium::rules::SafetyRule;
+use eyrie_medium::{Addr, PAGE_SIZE};
+
+use super::copy::{FilePart, tree_over};
+use super::tree::FileTree;
+use crate::extent::Class;
+use crate::object::pointer::Pointer;
+use crate::transaction::Transaction;
+use crate::{Error, Result};
+
+/// New storage that holds `data`: one extent if one is large enough, otherwise a tree.
+///
+/// # Errors
+/// `NoSpace`, `Fault`.
+pub fn fresh(transaction: &mut Transaction<'_>, data: &[u8]) -> Result<Pointer> {
+    let len = data.len() as u64;
+    if len == 0 {
+        return Ok(Pointer::NULL);
+    }
+    if len <= Class::MAX_BYTES {
+        match transaction.allocate(len) {
+            Ok(extent) => {
+                transaction.precedes(SafetyRule::BytesBeforeTheirPointer, extent.addr, data.len())?;
+                transaction.write(extent.addr, data)?;
+                return Ok(Pointer::leaf(extent));
+            }
+            // No extent that large is left, but smaller ones may hold as many bytes.
+            Err(Error::NoSpace) if len > PAGE_SIZE => {}
+            Err(error) => return Err(error),
+        }
+    }
+    let nothing = FileTree { root: Pointer::NULL, size: 0, at: Addr::NULL };
+    tree_over(transaction, nothing, FilePart { offset: 0, data })
+}

@@ -1,0 +1,42 @@
+//! Visits the storage of any object: for recovery and for `check`.
+
+use eyrie_medium::rules::{SafetyRule, broken};
+
+use super::collection::Collection;
+use super::header::Header;
+use super::mfile::{self, FileTree};
+use super::xattr::XattrRoot;
+use crate::extent::Extent;
+use crate::volume::Volume;
+use crate::{Error, Kind, ObjectId, Result};
+
+/// Visits the storage of one object. Verifies its header first.
+///
+/// # Errors
+/// `Corrupt`, `Fault`, and those of `visit`.
+pub(crate) fn visit_object(
+    volume: &Volume,
+    id: ObjectId,
+    visit: &mut dyn FnMut(Extent) -> Result<()>,
+) -> Result<()> {
+    let header = Header::of(id);
+    header.identity(volume.medium())?;
+    let (hot, cold) = header.hot_and_cold(volume.medium()).map_err(|error| match error {
+        Error::Stale => Error::corrupt(header.addr(), "entry that names a dead object"),
+        other => other,
+    })?;
+    if let Some(xattrs) = XattrRoot::of(header, &cold).extent()?
+        && !broken(SafetyRule::RecoveryVisitsAttributes)
+    {
+        visit(xattrs)?;
+    }
+    match id.kind() {
+        Kind::Directory => Collection::new(volume, hot.root).visit_storage(visit),
+        Kind::File if hot.root.height() > 1 && broken(SafetyRule::RecoveryVisitsEveryHeight) => Ok(()),
+        Kind::File | Kind::Symlink => {
+            mfile::visit_storage(volume.medium(), FileTree::of(header, &hot), visit)
+        }
+        _ if hot.root.is_null() => Ok(()),
+        _ => Err(Error::corrupt(header.addr(), "pipe, socket or device with storage")),
+    }
+}

@@ -1,0 +1,167 @@
+//! The calls of the engine trait. Each is passed on to its module.
+
+use eyrie_medium::Addr;
+use eyrie_medium::epoch::{Guard, pin};
+
+use super::Scm;
+use super::remove::RemovedAs;
+use super::rename::MoveRequest;
+use super::write::Touch;
+use crate::object::xattr;
+use crate::{Applied, Attributes, Birth, Engine, Kind, ListedEntry, ObjectId, Op, Owner, Result, SpaceUsage};
+
+impl Engine for Scm {
+    fn root(&self) -> ObjectId {
+        self.root
+    }
+
+    #[inline]
+    fn lookup(&self, dir: ObjectId, name: &[u8]) -> Result<Option<ObjectId>> {
+        self.sound(self.read_lookup(dir, name))
+    }
+
+    #[inline]
+    fn attributes(&self, id: ObjectId) -> Result<Attributes> {
+        self.sound(self.read_attributes(id))
+    }
+
+    fn birth(&self, id: ObjectId) -> Result<Birth> {
+        self.sound(self.read_birth(id))
+    }
+
+    fn parent_of(&self, dir: ObjectId) -> Result<Option<ObjectId>> {
+        self.sound(self.read_parent(dir))
+    }
+
+    fn is_removed(&self, id: ObjectId) -> Result<bool> {
+        let _pin = pin();
+        let selector = self.header(id).and_then(|header| header.selector(self.medium()));
+        self.sound(selector.map(|selector| selector.unlinked()))
+    }
+
+    fn owner(&self, id: ObjectId) -> Result<Owner> {
+        self.sound(self.read_owner(id))
+    }
+
+    #[inline]
+    fn read(&self, id: ObjectId, offset: u64, out: &mut [u8]) -> Result<usize> {
+        self.sound(self.read_data(id, offset, out))
+    }
+
+    #[inline]
+    fn view<'a>(&'a self, id: ObjectId, guard: &'a Guard) -> Result<Option<&'a [u8]>> {
+        self.sound(self.read_view(id, guard))
+    }
+
+    fn seek(&self, id: ObjectId, offset: u64, hole: bool) -> Result<Option<u64>> {
+        self.sound(self.read_seek(id, offset, hole))
+    }
+
+    fn xattr(&self, id: ObjectId, name: &[u8], out: &mut [u8]) -> Result<Option<usize>> {
+        self.sound(self.read_xattr(id, name, out))
+    }
+
+    fn xattr_names(&self, id: ObjectId, visit: &mut dyn FnMut(&[u8])) -> Result<()> {
+        self.sound(self.read_xattr_names(id, visit))
+    }
+
+    fn list(&self, dir: ObjectId, cookie: u64, visit: &mut dyn FnMut(ListedEntry<'_>) -> bool) -> Result<()> {
+        self.sound(self.read_list(dir, cookie, visit))
+    }
+
+    #[inline]
+    fn open(&self, id: ObjectId) -> Result<()> {
+        self.open_object(id)
+    }
+
+    #[inline]
+    fn close(&self, id: ObjectId) {
+        self.close_object(id);
+    }
+
+    fn reserve(&self, kind: Kind) -> Result<ObjectId> {
+        self.medium().check()?;
+        let _gate = self.medium().enter()?;
+        let place = self.volume.space().allocate_header()?;
+        Ok(ObjectId::new(place.raw(), kind))
+    }
+
+    fn unreserve(&self, id: ObjectId) {
+        self.volume.space().release_header(Addr::from_raw(id.place()));
+    }
+
+    fn apply(&self, op: &Op<'_>) -> Result<Applied> {
+        self.medium().check()?;
+        let _gate = self.medium().enter()?;
+        let _pin = pin();
+        self.sound(self.apply_one(op))
+    }
+
+    fn reclaim(&self) -> bool {
+        self.volume.space().reclaim()
+    }
+
+    #[inline]
+    fn directory_changes(&self) -> u64 {
+        self.changes.current()
+    }
+
+    fn wait_for(&self, id: ObjectId) -> Result<()> {
+        // In a forked child the holder of a lock may be a thread that exists only in the parent.
+        self.medium().check()?;
+        // An Op holds its locks until it is durable, so taking the lock waits for the Op. On a disk an Op
+        // becomes durable only by a sync, so there is nothing to wait for.
+        if self.medium().lasts_from_fences() {
+            drop(self.locks.hold(&[id]));
+        }
+        Ok(self.medium().check()?)
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.medium().check()?;
+        self.volume.space().drain()
+    }
+
+    fn space(&self) -> SpaceUsage {
+        self.volume.space().usage()
+    }
+}
+
+impl Scm {
+    /// Dispatches an Op.
+    fn apply_one(&self, op: &Op<'_>) -> Result<Applied> {
+        match *op {
+            Op::Create { dir, name, id, owner, content, time } => {
+                self.create_object(dir, name, id, owner, content, time)
+            }
+            Op::Link { dir, name, id, time } => self.link(dir, name, id, time),
+            Op::Unlink { dir, name, time } => self.unlink(dir, name, time, RemovedAs::Name),
+            Op::Erase { dir, name, time } => self.unlink(dir, name, time, RemovedAs::Key),
+            Op::RemoveDirectory { dir, name, time } => self.remove_directory(dir, name, time),
+            Op::Rename { from_dir, from_name, to_dir, to_name, mode, time } => {
+                self.rename(MoveRequest { from_dir, from_name, to_dir, to_name, mode, time })
+            }
+            Op::Write { id, offset, data, set_ids, time } => {
+                self.write_data(id, Some(offset), data, Touch { set_ids, time })
+            }
+            Op::Append { id, data, set_ids, time } => {
+                self.write_data(id, None, data, Touch { set_ids, time })
+            }
+            Op::SetSize { id, size, set_ids, time } => self.set_size(id, size, Touch { set_ids, time }),
+            Op::Fallocate { id, mode, offset, length, set_ids, time } => {
+                self.fallocate(id, mode, offset, length, Touch { set_ids, time })
+            }
+            Op::SetAttributes { id, change, time } => self.set_attributes(id, &change, time),
+            Op::SetXattr { id, name, value, mode, time } => {
+                self.change_xattrs(id, time, |transaction, root| {
+                    xattr::set(transaction, root, name, value, mode)
+                })
+            }
+            Op::RemoveXattr { id, name, time } => {
+                self.change_xattrs(id, time, |transaction, root| xattr::remove(transaction, root, name))
+            }
+            Op::Put { dir, name, id, owner, data, time } => self.put(dir, name, id, owner, data, time),
+            Op::Batch { dir, ops, time } => self.batch(dir, ops, time),
+        }
+    }
+}

@@ -1,0 +1,206 @@
+//! Creating, opening, resizing, checking and closing a volume with this engine.
+
+use std::path::Path;
+
+use eyrie_medium::sync::Mutex;
+use eyrie_medium::{Medium, PagedOptions};
+
+use super::Scm;
+use super::changes::DirectoryChanges;
+use super::locks::Locks;
+use super::opens::Opens;
+use super::summaries::Summaries;
+use crate::host::HostPlace;
+use crate::object::collection;
+use crate::object::header::{Header, NewObject};
+use crate::transaction::Transaction;
+use crate::volume::{Opened, Options, Volume};
+use crate::{Kind, ObjectId, Owner, Result, Time, check, recovery};
+
+impl Scm {
+    /// Creates a volume of `bytes` at `path`. Its root belongs to `owner`.
+    ///
+    /// # Errors
+    /// `Volume` when the volume cannot be created there; `Fault`. Nothing is left behind.
+    pub fn create(
+        path: &Path,
+        bytes: Option<u64>,
+        options: &Options,
+        owner: Owner,
+        time: Time,
+    ) -> Result<Scm> {
+        Scm::create_at(HostPlace::of(path), bytes, options, owner, time)
+    }
+
+    /// As [`Scm::create`], at a place.
+    pub(crate) fn create_at(
+        place: HostPlace<'_>,
+        bytes: Option<u64>,
+        options: &Options,
+        owner: Owner,
+        time: Time,
+    ) -> Result<Scm> {
+        Volume::create_with(place, bytes, options, |volume| Scm::format(volume, owner, time))
+    }
+
+    /// Creates a volume on a medium of its own.
+    ///
+    /// # Errors
+    /// As [`Scm::create`].
+    pub fn create_on(medium: Medium, options: &Options, owner: Owner, time: Time) -> Result<Scm> {
+        Scm::format(Volume::create_on(medium, options)?, owner, time)
+    }
+
+    /// Opens the volume at `path`, and recovers it if it was not closed. `paged` has the options for a
+    /// volume on a disk.
+    ///
+    /// # Errors
+    /// `Volume` when there is no volume, it is in use, or it has another format; `Corrupt`; `Fault`.
+    pub fn open(path: &Path, paged: PagedOptions) -> Result<Scm> {
+        Scm::open_at(HostPlace::of(path), paged)
+    }
+
+    /// As [`Scm::open`], of a place.
+    pub(crate) fn open_at(place: HostPlace<'_>, paged: PagedOptions) -> Result<Scm> {
+        let (volume, opened) = Volume::open_at(place, paged)?;
+        Scm::start(volume, opened)
+    }
+
+    /// Opens the volume on a medium, and recovers it if it was not closed.
+    ///
+    /// # Errors
+    /// As [`Scm::open`].
+    pub fn open_on(medium: Medium) -> Result<Scm> {
+        let (volume, opened) = Volume::open_on(medium)?;
+        Scm::start(volume, opened)
+    }
+
+    fn format(mut volume: Volume, owner: Owner, time: Time) -> Result<Scm> {
+        let gate = volume.medium().enter()?;
+        let place = volume.space().allocate_header()?;
+        let root = ObjectId::new(place.raw(), Kind::Directory);
+        let mut transaction = Transaction::begin(&volume);
+        let new = NewObject {
+            kind: Kind::Directory,
+            sealed: false,
+            generation: volume.generation()?,
+            owner,
+            root: collection::create(&mut transaction)?,
+            size: 0,
+            parent_or_device: root.raw(),
+            time,
+        };
+        Header::of(root).write_new(&mut transaction, &new)?;
+        transaction.commit()?;
+        drop(gate);
+        // The header of the root is durable before the superblock names it.
+        volume.set_root(root)?;
+        volume.medium().drain()?;
+        Ok(Scm::over(volume, root, false))
+    }
+
+    /// Resizes the volume at `path`, which nobody has open. Without `bytes` it takes the size of its
+    /// device.
+    ///
+    /// # Errors
+    /// `Volume` names the limits of the size; as [`Scm::open`]; `Fault` when the host is full. After an
+    /// error the volume has its old size or the new one.
+    pub fn resize(path: &Path, bytes: Option<u64>, paged: PagedOptions) -> Result<()> {
+        Scm::resize_at(HostPlace::of(path), bytes, paged)
+    }
+
+    /// As [`Scm::resize`], of a place.
+    pub(crate) fn resize_at(place: HostPlace<'_>, bytes: Option<u64>, paged: PagedOptions) -> Result<()> {
+        let (mut volume, opened) = Volume::open_at(place, paged)?;
+        recovery::recover(&mut volume, opened)?;
+        let (volume, opened) = volume.resize(place.path(), bytes, paged)?;
+        Scm::start(volume, opened)?.close()
+    }
+
+    /// Resizes the volume on a medium of its own, which nobody has open.
+    ///
+    /// # Errors
+    /// As [`Scm::resize`]; the segment must be large enough.
+    pub fn resize_on(medium: Medium, bytes: u64) -> Result<()> {
+        let (mut volume, opened) = Volume::open_on(medium)?;
+        recovery::recover(&mut volume, opened)?;
+        volume.resize_on_medium(bytes)
+    }
+
+    fn start(mut volume: Volume, opened: Opened) -> Result<Scm> {
+        let root = recovery::recover(&mut volume, opened)?;
+        Ok(Scm::over(volume, root, opened == Opened::Crashed))
+    }
+
+    fn over(volume: Volume, root: ObjectId, recovered: bool) -> Scm {
+        let (locks, opens) = (Locks::default(), Opens::default());
+        Scm {
+            volume,
+            root,
+            locks,
+            opens,
+            summaries: Summaries::default(),
+            moves: Mutex::new(()),
+            changes: DirectoryChanges::default(),
+            recovered,
+            close_on_drop: false,
+        }
+    }
+
+    /// Compares all redundant information in the volume. Nothing may change the volume meanwhile.
+    ///
+    /// # Errors
+    /// `Fault`. Problems of the volume are in the report, not errors.
+    pub fn check(&self) -> Result<check::Report> {
+        check::check(&self.volume, self.root, &self.opens.orphans())
+    }
+
+    /// Checks a volume that was just opened, or reports the corruption that prevented the open. Opening and
+    /// checking change the volume; a caller that must not change it opens a copy: see
+    /// [`Volume::open_copy`].
+    ///
+    /// # Errors
+    /// `Volume` when there is no volume; `Fault`.
+    pub fn inspect(opened: Result<(Volume, Opened)>) -> Result<check::Report> {
+        match opened.and_then(|(volume, opened)| Scm::start(volume, opened)) {
+            Ok(engine) => engine.check(),
+            Err(error) => check::Report::of_error(error),
+        }
+    }
+
+    /// Saves the allocator and marks the volume clean.
+    ///
+    /// # Errors
+    /// `Fault`. The volume is then left as by a crash, and the next open recovers it.
+    pub fn close(mut self) -> Result<()> {
+        self.close_on_drop = false;
+        self.volume.save()
+    }
+
+    /// Gives the memory of groups that are free as a whole back to the host. Returns the number of their
+    /// bytes.
+    ///
+    /// # Errors
+    /// `Fault`.
+    pub fn trim(&self) -> Result<u64> {
+        self.volume.trim()
+    }
+
+    /// The same engine, but its drop closes the volume. Without this, a drop leaves the volume as the death
+    /// of the process does.
+    #[must_use]
+    pub fn closed_on_drop(mut self) -> Scm {
+        self.close_on_drop = true;
+        self
+    }
+}
+
+impl Drop for Scm {
+    fn drop(&mut self) {
+        // In a forked child, the holder of a lock may be a thread that exists only in the parent.
+        if self.close_on_drop && !std::thread::panicking() && self.medium().check().is_ok() {
+            // A drop cannot report an error. The next open recovers a volume that was not closed.
+            let _ = self.volume.save();
+        }
+    }
+}

@@ -1,0 +1,272 @@
+//! Allocation, as the rest of the engine uses it.
+//!
+//! Invariants: no memory is allocated twice. Memory that an object reached is allocated again only after
+//! its unlinking has settled and every reader that could see it is gone. Of all this, only the header
+//! chunks and the number of groups in use are on media. After a crash, everything that no object reaches is
+//! free.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use eyrie_medium::Addr;
+use eyrie_medium::epoch;
+use eyrie_medium::sync::{Mutex, MutexGuard, lock};
+
+use super::central::Central;
+use super::context::SpaceContext;
+use super::free_map::FreeMap;
+use super::magazine::{Magazine, Shape};
+use super::padded::CachePadded;
+use super::spares::Spares;
+use crate::extent::{Class, Extent};
+use crate::tables::layout::HEADER_BYTES;
+use crate::{Error, Result, SpaceUsage};
+
+/// Number of magazines; a power of two, so that the index of a thread becomes its magazine by a mask. More
+/// threads than that share magazines.
+const MAGAZINES: usize = 64;
+fn new_magazines() -> Box<[CachePadded<Mutex<Magazine>>]> {
+    (0..MAGAZINES).map(|_| CachePadded(Mutex::new(Magazine::default()))).collect()
+}
+
+/// The space of a volume.
+pub struct Space {
+    pub(super) context: SpaceContext,
+    central: Mutex<Central>,
+    pub(super) magazines: Box<[CachePadded<Mutex<Magazine>>]>,
+    pub(super) spares: Spares,
+    /// True if storage is lost: nothing uses it, but it could not be freed, because its owner could not be
+    /// read.
+    has_leaks: AtomicBool,
+    /// Live bytes and objects when the volume was opened.
+    opened: (u64, u64),
+}
+
+impl Space {
+    /// The space in which `map` is free and the first `groups` groups are in use.
+    pub(crate) fn new(context: SpaceContext, groups: u64, map: FreeMap) -> Space {
+        let opened = (map.live_bytes, map.objects);
+        let central = Mutex::new(Central::new(&context, groups, map));
+        Space {
+            context,
+            central,
+            magazines: new_magazines(),
+            spares: Spares::new(),
+            has_leaks: AtomicBool::new(false),
+            opened,
+        }
+    }
+
+    pub(crate) fn context(&self) -> &SpaceContext {
+        &self.context
+    }
+
+    /// Replaces all state by the free space in `map`.
+    pub(crate) fn adopt(&mut self, map: FreeMap) {
+        let groups = self.central().recalled_groups(&self.context);
+        self.opened = (map.live_bytes, map.objects);
+        self.central = Mutex::new(Central::new(&self.context, groups, map));
+        self.magazines = new_magazines();
+        self.spares = Spares::new();
+    }
+
+    pub(crate) fn central(&self) -> MutexGuard<'_, Central> {
+        lock(&self.central)
+    }
+
+    #[inline]
+    pub(super) fn magazine(&self) -> MutexGuard<'_, Magazine> {
+        lock(&self.magazines[epoch::thread_index() % MAGAZINES].0)
+    }
+
+    /// Allocates an extent of the smallest class that holds `bytes`. Its content is unspecified.
+    ///
+    /// # Errors
+    /// [`Error::TooLarge`] above 64 MiB. [`Error::NoSpace`] when no free range is large enough; a smaller
+    /// extent may still be available, because no extent is larger than a group. [`Error::Fault`] when the
+    /// host is full or the medium failed.
+    ///
+    /// Storage that was retired in a grace period that the caller's own pin holds up does not count as
+    /// free. Drop the pin, call [`Space::reclaim`], and try again.
+    #[track_caller]
+    pub fn allocate(&self, bytes: u64) -> Result<Extent> {
+        let class = Class::fitting(bytes).ok_or(Error::TooLarge)?;
+        let addr = self.allocate_shape(Shape::Extent(class))?;
+        Ok(Extent { addr, class })
+    }
+
+    /// Allocates a header slot. It has the bytes of its last use, or zeros.
+    ///
+    /// # Errors
+    /// As [`Space::allocate`]: a slot may need 64 KiB of free space.
+    #[inline]
+    #[track_caller]
+    pub fn allocate_header(&self) -> Result<Addr> {
+        match self.spares.take() {
+            Some(addr) => Ok(addr),
+            None => self.allocate_shape(Shape::Header),
+        }
+    }
+
+    #[inline]
+    #[track_caller]
+    fn allocate_shape(&self, shape: Shape) -> Result<Addr> {
+        let mut magazine = self.magazine();
+        magazine.collect(epoch::now(), |magazine, shape, addr| self.free_unseen(magazine, shape, addr));
+        let addr = match magazine.pop(shape) {
+            Some(addr) => {
+                magazine.count_live(shape);
+                // If the medium refuses, `free_at_once` below needs the same magazine lock.
+                drop(magazine);
+                addr
+            }
+            None => self.allocate_shared(magazine, shape)?,
+        };
+        match shape.note_allocated(&self.context, addr) {
+            Ok(()) => Ok(addr),
+            Err(error) => {
+                self.free_at_once(shape, addr);
+                Err(error)
+            }
+        }
+    }
+
+    /// Frees one that no reader sees any more: at once, or when the medium has made its unlinking durable.
+    #[inline]
+    pub(super) fn free_unseen(&self, magazine: &mut Magazine, shape: Shape, addr: Addr) {
+        match shape.note_freed(&self.context, addr) {
+            None if magazine.is_full(shape) => self.spill(magazine, shape, addr),
+            None => magazine.push(shape, addr),
+            Some(cut) => self.central().free_after(cut, addr, shape.bytes()),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn spill(&self, magazine: &mut Magazine, shape: Shape, addr: Addr) {
+        magazine.spill(shape, addr, &self.context, &mut self.central());
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn allocate_shared<'a>(&'a self, mut magazine: MutexGuard<'a, Magazine>, shape: Shape) -> Result<Addr> {
+        self.context.medium.check()?;
+        let mut taken = {
+            let mut central = self.central();
+            central.free_durable(&self.context);
+            magazine.refill(shape, &mut central, &self.context)
+        };
+        if taken.is_err() {
+            drop(magazine);
+            taken = self.allocate_last(shape);
+            magazine = self.magazine();
+        }
+        let addr = taken?;
+        magazine.count_live(shape);
+        Ok(addr)
+    }
+
+    /// Allocates from storage that other threads keep or have retired: the last resort before
+    /// [`Error::NoSpace`].
+    fn allocate_last(&self, shape: Shape) -> Result<Addr> {
+        let mut taken = Err(Error::NoSpace);
+        // Retired storage is reusable two epochs later, so two advances and three gathers reach everything
+        // that no pin holds.
+        for _ in 0..3 {
+            self.gather_free();
+            taken = shape.allocate(&mut self.central(), &self.context, true);
+            match taken {
+                Ok(_) => break,
+                Err(_) => epoch::advance(),
+            };
+        }
+        taken
+    }
+
+    /// Frees an extent that was never published. It may be reused at once, because no reader can see it.
+    pub fn release(&self, extent: Extent) {
+        if self.context.contains(extent) {
+            self.free_at_once(Shape::Extent(extent.class), extent.addr);
+        }
+    }
+
+    /// Frees a header slot that was never published. It may be reused at once.
+    #[inline]
+    pub(crate) fn release_header(&self, addr: Addr) {
+        if self.context.is_header(addr)
+            && let Some(addr) = self.spares.replace(addr)
+        {
+            self.free_at_once(Shape::Header, addr);
+        }
+    }
+
+    #[inline]
+    pub(super) fn free_at_once(&self, shape: Shape, addr: Addr) {
+        let mut magazine = self.magazine();
+        magazine.count_free(shape);
+        self.free_unseen(&mut magazine, shape, addr);
+    }
+
+    /// Records that storage was lost, which only a recovery finds again. A close then leaves the volume
+    /// unclean, so that the next open recovers it.
+    pub(crate) fn mark_leaked(&self) {
+        self.has_leaks.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn has_leaks(&self) -> bool {
+        self.has_leaks.load(Ordering::Relaxed)
+    }
+
+    /// A bound on the extents of any object of this volume. Extents that occur in large numbers have at
+    /// least 2 KiB.
+    pub(crate) fn most_extents(&self) -> usize {
+        (self.context.geometry.volume_bytes() / 2048) as usize
+    }
+
+    /// True if an extent could be live: well formed, in the groups in use and in no header chunk.
+    #[inline]
+    pub fn contains(&self, extent: Extent) -> bool {
+        self.context.contains(extent)
+    }
+
+    /// True if `addr` is the address of a header slot, free or not.
+    #[inline]
+    pub(crate) fn is_header(&self, addr: Addr) -> bool {
+        self.context.is_header(addr)
+    }
+
+    /// Live bytes and objects.
+    fn live(&self) -> (u64, u64) {
+        let (bytes, objects) = self.magazines.iter().fold(self.opened, |(bytes, objects), magazine| {
+            let magazine = lock(&magazine.0);
+            (bytes.wrapping_add(magazine.live_bytes), objects.wrapping_add(magazine.objects))
+        });
+        // No magazine counted the spares as freed.
+        let spares = self.spares.iter().count() as u64;
+        (bytes.wrapping_sub(spares * HEADER_BYTES), objects.wrapping_sub(spares))
+    }
+
+    /// Space of the volume. Exact while no thread allocates. Memory in magazines and retired memory count
+    /// as free.
+    pub fn usage(&self) -> SpaceUsage {
+        let total = self.context.geometry.volume_bytes() - self.context.geometry.data_start();
+        let (live, objects) = self.live();
+        SpaceUsage { total, free: total.saturating_sub(live), objects }
+    }
+
+    /// Number of frees that were refused because the memory was free already. It is above 0 only in a
+    /// corrupt volume.
+    pub fn refused_frees(&self) -> u64 {
+        self.central().refused()
+    }
+
+    /// All free memory, including retired memory. Exact while no thread allocates.
+    pub(crate) fn free_map(&self) -> FreeMap {
+        let mut map = self.central().free_map(&self.context);
+        for magazine in &self.magazines {
+            lock(&magazine.0).mark_free(&mut map);
+        }
+        self.spares.iter().for_each(|addr| Shape::Header.mark_free(&mut map, addr));
+        (map.live_bytes, map.objects) = self.live();
+        map
+    }
+}

@@ -1,0 +1,381 @@
+//! The state of the allocator that all threads share, under one lock.
+//!
+//! Groups are taken into use in order. First the number of groups in use is published and settled. The host
+//! then provides the memory of the group step by step ([`MemorySteps`]), on demand or ahead of need. The
+//! allocator uses a step only after the host has provided it. So every reachable byte lies in a group in use
+//! and has memory. A full host gives an error before any data is stored. A group that is free as a whole is
+//! set aside before its memory returns to the host, so that nothing allocates from it meanwhile.
+
+use std::collections::VecDeque;
+use std::sync::atomic::Ordering;
+
+use eyrie_medium::rules::{SafetyRule, broken};
+use eyrie_medium::{Addr, Ordered, PAGE_SIZE};
+
+use super::buddy::Buddy;
+use super::context::{SpaceContext, allocation_error, bytes_of, pages_of};
+use super::free_map::FreeMap;
+use super::headers::{CHUNK_PAGES, Headers};
+use super::slab::{Freed, Slabs};
+use super::steps::MemorySteps;
+use crate::extent::{Class, Extent};
+use crate::tables::geometry::{page_addr, page_of};
+use crate::tables::layout::GROUPS_IN_USE;
+use crate::{Error, Result};
+
+/// Steps that calls provision before memory is provisioned ahead of need. A volume that grows by little
+/// never provisions memory that it would not use.
+const GROWN_BEFORE: u32 = 16;
+/// Ranges that are provisioned ahead of need at a time.
+const AHEAD: u32 = 4;
+
+/// The shared state.
+pub(crate) struct Central {
+    buddy: Buddy,
+    slabs: Slabs,
+    headers: Headers,
+    groups: u64,
+    /// Steps that are free as a whole and not in `buddy`. The host may not have provided their memory yet,
+    /// or may have discarded it.
+    steps: MemorySteps,
+    /// Steps that calls provisioned since `set_aside` ran last.
+    grown: u32,
+    /// Ranges that a thread is provisioning ahead of need, or has provisioned and nobody has added to
+    /// `buddy` yet.
+    ahead: u32,
+    /// Pages that become free when a cut of the medium is durable: the cut, the first page and the page
+    /// after the last. Cuts never decrease from front to back.
+    pending_frees: VecDeque<(u64, u32, u32)>,
+    /// True until the free space is known. While it is true, no group is taken into use.
+    pub(crate) free_is_unknown: bool,
+    /// Number of frees that were refused because the memory was free already, or was never provided.
+    refused: u64,
+}
+
+impl Central {
+    /// The state in which `map` is free and the first `groups` groups are in use.
+    pub(super) fn new(context: &SpaceContext, groups: u64, mut map: FreeMap) -> Central {
+        let steps = MemorySteps::new(context, &map.pages);
+        steps.runs(context).for_each(|(start, end)| map.pages.remove_run(start, end));
+        Central {
+            buddy: Buddy::with_pages(context.geometry.max_order(), &map.pages),
+            slabs: Slabs::with_pages(map.slabs),
+            headers: Headers::with_slots(map.chunks),
+            groups,
+            steps,
+            grown: 0,
+            ahead: 0,
+            pending_frees: VecDeque::new(),
+            free_is_unknown: false,
+            refused: 0,
+        }
+    }
+
+    /// Number of groups in use.
+    pub(crate) fn groups(&self) -> u64 {
+        self.groups
+    }
+
+    /// Number of groups in use. Ends provisioning ahead of need, because the caller replaces this state.
+    pub(super) fn recalled_groups(&mut self, context: &SpaceContext) -> u64 {
+        self.recall(context);
+        self.groups
+    }
+
+    pub(super) fn refused(&self) -> u64 {
+        self.refused
+    }
+
+    /// The free memory here, without magazines and without the live counts.
+    pub(super) fn free_map(&self, context: &SpaceContext) -> FreeMap {
+        let mut pages = self.buddy.pages().clone();
+        pages.grow(page_of(context.end()));
+        for &(_, first, end) in &self.pending_frees {
+            pages.insert_run(first, end);
+        }
+        self.steps.runs(context).for_each(|(start, end)| pages.insert_run(start, end));
+        FreeMap {
+            pages,
+            slabs: self.slabs.pages().clone(),
+            chunks: self.headers.free_slots().clone(),
+            live_bytes: 0,
+            objects: 0,
+        }
+    }
+
+    /// Allocates an extent of `class`. Without `grow` it provisions no step and takes no group into use.
+    pub(super) fn allocate(&mut self, context: &SpaceContext, class: Class, grow: bool) -> Result<Addr> {
+        if !class.is_small() {
+            let count = (class.bytes() / PAGE_SIZE) as u32;
+            return self.pages(context, count, grow).map(page_addr);
+        }
+        let (page, slot) = match self.slabs.allocate(class) {
+            Some(slot) => slot,
+            None => {
+                let page = self.pages(context, 1, grow)?;
+                self.note_allocated(context, page, 1)?;
+                self.slabs.add(page, class);
+                self.slabs.allocate(class).ok_or(Error::NoSpace)?
+            }
+        };
+        Ok(page_addr(page).add(u64::from(slot) * class.bytes()))
+    }
+
+    /// Allocates a header slot. Takes another group or chunk into use only if `grow`.
+    pub(super) fn allocate_header(&mut self, context: &SpaceContext, grow: bool) -> Result<Addr> {
+        if let Some(addr) = self.headers.allocate() {
+            return Ok(addr);
+        }
+        if !grow {
+            return Err(Error::NoSpace);
+        }
+        let page = self.pages(context, CHUNK_PAGES, true)?;
+        self.note_allocated(context, page, CHUNK_PAGES)?;
+        if let Err(error) = self.headers.add(&context.medium, &context.chunks, page / CHUNK_PAGES) {
+            let bytes = u64::from(CHUNK_PAGES) * PAGE_SIZE;
+            match context.medium.mark_freed(page_addr(page), bytes) {
+                None => drop(self.buddy.free(page, page + CHUNK_PAGES)),
+                Some(cut) => self.free_after(cut, page_addr(page), bytes),
+            }
+            return Err(error);
+        }
+        self.headers.allocate().ok_or(Error::NoSpace)
+    }
+
+    /// Frees an extent that [`SpaceContext::contains`]. Memory that is free already stays free, and the
+    /// free counts as refused.
+    pub(crate) fn free(&mut self, context: &SpaceContext, extent: Extent) {
+        let Extent { addr, class } = extent;
+        let page = page_of(addr.offset());
+        // No object can own memory that was never provisioned, so freeing it is refused.
+        let freed = if !self.has_memory(page) {
+            false
+        } else if class.is_small() {
+            let slot = (addr.offset() % PAGE_SIZE / class.bytes()) as u32;
+            let whole = self.buddy.pages().contains(page);
+            match if whole { Freed::Refused } else { self.slabs.free(page, class, slot) } {
+                Freed::Refused => false,
+                Freed::Slot => true,
+                Freed::Page => match context.medium.mark_freed(page_addr(page), PAGE_SIZE) {
+                    None => self.buddy.free(page, page + 1),
+                    Some(cut) => {
+                        self.free_after(cut, page_addr(page), PAGE_SIZE);
+                        true
+                    }
+                },
+            }
+        } else {
+            self.buddy.free(page, page + (class.bytes() / PAGE_SIZE) as u32)
+        };
+        self.refused += u64::from(!freed);
+    }
+
+    /// Frees pages once a cut of the medium is durable. Until then a crash could bring the old owner of the
+    /// pages back.
+    pub(super) fn free_after(&mut self, cut: u64, addr: Addr, bytes: u64) {
+        let page = page_of(addr.offset());
+        // Two threads may arrive here in another order than they asked the medium for their cuts. The later
+        // cut is safe for both.
+        let cut = self.pending_frees.back().map_or(cut, |&(last, ..)| cut.max(last));
+        self.pending_frees.push_back((cut, page, page + (bytes / PAGE_SIZE) as u32));
+    }
+
+    /// Frees the pages whose cut is durable now.
+    pub(super) fn free_durable(&mut self, context: &SpaceContext) {
+        while let Some((first, end)) = self.pop_durable(context) {
+            self.free_run(first, end);
+        }
+    }
+
+    /// Takes the oldest pages whose cut is durable now: the first page, and the page after the last. The
+    /// caller frees or allocates them.
+    pub(super) fn pop_durable(&mut self, context: &SpaceContext) -> Option<(u32, u32)> {
+        let &(cut, first, end) = self.pending_frees.front()?;
+        if cut > context.medium.durable_cut() {
+            return None;
+        }
+        self.pending_frees.pop_front();
+        Some((first, end))
+    }
+
+    pub(super) fn free_run(&mut self, first: u32, end: u32) {
+        self.refused += u64::from(!self.buddy.free(first, end));
+    }
+
+    /// True if a drain of the medium would free pages.
+    pub(super) fn has_pending_frees(&self) -> bool {
+        !self.pending_frees.is_empty()
+    }
+
+    /// Tells the medium of pages that were taken from the buddy allocator. If the medium refuses, they
+    /// return to the allocator.
+    #[track_caller]
+    fn note_allocated(&mut self, context: &SpaceContext, page: u32, count: u32) -> Result<()> {
+        let done = context.medium.mark_allocated(page_addr(page), u64::from(count) * PAGE_SIZE);
+        if done.is_err() {
+            self.buddy.free(page, page + count);
+        }
+        done.map_err(allocation_error)
+    }
+
+    /// Frees a slot that [`SpaceContext::is_header`].
+    pub(super) fn free_header(&mut self, addr: Addr) {
+        self.refused += u64::from(!self.headers.free(addr));
+    }
+
+    /// Allocates `count` pages, aligned to the next power of two.
+    fn pages(&mut self, context: &SpaceContext, count: u32, grow: bool) -> Result<u32> {
+        let geometry = &context.geometry;
+        if u64::from(count) * PAGE_SIZE > geometry.group_bytes() {
+            return Err(Error::NoSpace);
+        }
+        loop {
+            if let Some(page) = self.buddy.allocate(count) {
+                return Ok(page);
+            }
+            if !grow || !self.grow(context, count)? {
+                return Err(Error::NoSpace);
+            }
+        }
+    }
+
+    /// True if the host certainly has the memory of a page.
+    pub(crate) fn has_memory(&self, page: u32) -> bool {
+        self.steps.has_memory(page)
+    }
+
+    /// True if the range of offsets, a group, is set aside.
+    pub(super) fn is_aside(&self, (start, end): (u64, u64)) -> bool {
+        self.steps.are_without(page_of(start), page_of(end))
+    }
+
+    /// Sets groups aside that are free as a whole, until an allocation needs them. Returns them as ranges
+    /// of offsets. With `all`, also returns the groups that were set aside before.
+    pub(super) fn set_aside(&mut self, context: &SpaceContext, all: bool) -> Vec<(u64, u64)> {
+        self.recall(context);
+        // A close allocates a little after this, and must not start provisioning ahead of need.
+        self.grown = 0;
+        let mut free = self.buddy.pages().clone();
+        self.steps.runs(context).for_each(|(start, end)| free.insert_run(start, end));
+        let mut told = Vec::new();
+        for group in context.geometry.first_group()..self.groups {
+            let (start, end) = pages_of(context, group);
+            if start >= end || !free.all(start, end) {
+                continue;
+            }
+            if all || !self.steps.are_without(start, end) {
+                told.push(bytes_of(context, group));
+            }
+            for (start, end) in self.steps.runs_with_memory(context, start, end) {
+                self.buddy.take_run(start, end);
+            }
+            self.steps.add(start, end);
+        }
+        told
+    }
+
+    /// Adds the next range that was provisioned ahead of need to the free memory; false if there is none.
+    fn add_provided_ahead(&mut self, context: &SpaceContext) -> bool {
+        while let Some((offset, is_there)) = context.medium.provided_ahead() {
+            let (first, last) = self.steps.of_range(offset);
+            self.steps.set_asked((first, last), false);
+            self.ahead -= 1;
+            if is_there {
+                (first..last).for_each(|step| self.add_step(context, step));
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Starts provisioning ahead of need, once a volume has grown by some steps.
+    fn ask_ahead(&mut self, context: &SpaceContext) {
+        while self.grown >= GROWN_BEFORE && self.ahead < AHEAD {
+            let Some(steps) = self.steps.next_ahead() else { return };
+            if !context.medium.provide_ahead(page_addr(self.steps.pages_of(context, steps.0).0)) {
+                return;
+            }
+            self.steps.set_asked(steps, true);
+            self.ahead += 1;
+        }
+    }
+
+    /// Ends provisioning ahead of need, and adds all ranges that are ready to the free memory; false if
+    /// there were none.
+    fn recall(&mut self, context: &SpaceContext) -> bool {
+        context.medium.recall_ahead();
+        let is_any = self.add_provided_ahead(context);
+        while self.add_provided_ahead(context) {}
+        is_any
+    }
+
+    /// Provisions more memory, for `count` pages in a row where possible; `false` when the volume has none
+    /// left.
+    pub(crate) fn grow(&mut self, context: &SpaceContext, count: u32) -> Result<bool> {
+        let mut grown = Ok(self.add_provided_ahead(context));
+        if !matches!(grown, Ok(true)) {
+            grown = self.grow_now(context, count);
+        }
+        if !matches!(grown, Ok(true)) && self.ahead > 0 {
+            // The only memory left in the volume, or on its host, may be the range that another thread is
+            // provisioning.
+            grown = if self.recall(context) { Ok(true) } else { self.grow_now(context, count) };
+        } else if grown.is_ok() {
+            self.ask_ahead(context);
+        }
+        grown
+    }
+
+    /// Provisions the next steps in which `count` pages in a row fit, and takes a group into use if no step
+    /// is left; `false` when no group is left either.
+    fn grow_now(&mut self, context: &SpaceContext, count: u32) -> Result<bool> {
+        loop {
+            if let Some((first, last)) = self.steps.next_for(context, count, self.buddy.pages()) {
+                (first..last).try_for_each(|step| self.provide(context, step))?;
+                return Ok(true);
+            }
+            if !self.take_group(context)? {
+                return Ok(false);
+            }
+        }
+    }
+
+    /// Provisions the memory of a step, unless the host provided it before, and adds it to the free memory.
+    fn provide(&mut self, context: &SpaceContext, step: u32) -> Result<()> {
+        if self.steps.is_without(step) {
+            let (start, end) = self.steps.pages_of(context, step);
+            context.medium.provision(page_addr(start), u64::from(end - start) * PAGE_SIZE)?;
+            self.grown += 1;
+            self.add_step(context, step);
+        }
+        Ok(())
+    }
+
+    /// Adds a step to the free memory. The host has provided its memory.
+    fn add_step(&mut self, context: &SpaceContext, step: u32) {
+        let (start, end) = self.steps.pages_of(context, step);
+        self.steps.provided(step);
+        self.buddy.free(start, end);
+    }
+
+    /// Takes the next group into use. Its steps have no memory yet. `false` when none is left, or while the
+    /// free space is unknown.
+    fn take_group(&mut self, context: &SpaceContext) -> Result<bool> {
+        let geometry = &context.geometry;
+        let group = self.groups.max(geometry.first_group());
+        if self.free_is_unknown || group >= geometry.groups() {
+            return Ok(false);
+        }
+        let in_use = group + u64::from(!broken(SafetyRule::GroupIsInUseBeforeItIsUsed));
+        // The count vouches for no earlier write, so nothing has to be ordered before it. Everything in the
+        // group is written after the count has settled.
+        let published = context.medium.publish_apart(GROUPS_IN_USE, in_use, Ordered::nothing())?;
+        context.medium.settle(published);
+        self.groups = group + 1;
+        context.end.store(geometry.end_of_groups(group + 1), Ordering::Release);
+        let (start, end) = pages_of(context, group);
+        self.buddy.grow(end);
+        self.steps.add(start, end);
+        Ok(true)
+    }
+}

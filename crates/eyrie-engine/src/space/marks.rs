@@ -1,0 +1,243 @@
+//! The memory that the objects of a volume use, marked one extent at a time.
+//!
+//! Several threads mark at once without a lock. If two mark the same bytes, exactly one of them gets an
+//! error: every mark is one atomic read-modify-write, and the first to set the bit of a page decides
+//! between its small class and a large extent.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+
+use eyrie_medium::{Addr, PAGE_SIZE};
+
+use super::bits::Bits;
+use super::context::SpaceContext;
+use super::free_map::FreeMap;
+use super::headers::{CHUNK_PAGES, slot_addr, slot_of};
+use super::number_map::NumberMap;
+use super::slab::{SlabPage, all_slots};
+use crate::extent::{Class, Extent};
+use crate::tables::geometry::{Geometry, page_of};
+use crate::tables::layout::{CHUNK_BYTES, HEADER_BYTES};
+
+/// Pages whose slots share one allocation. Regions without small extents take no memory, and 512 pages (2
+/// MiB of the volume) take 4.5 KiB.
+const REGION: u32 = 512;
+
+/// The reason why an extent or a header cannot be at the address that an object has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum Overlap {
+    /// Outside the groups in use, or not aligned to its size.
+    #[error("outside the groups in use, or misaligned")]
+    OutOfRange,
+    /// An extent in a header chunk.
+    #[error("an extent in a header chunk")]
+    HeaderChunk,
+    /// A header outside the header chunks.
+    #[error("a header outside the header chunks")]
+    NoHeader,
+    /// Another extent has some of the same bytes.
+    #[error("bytes that belong to two extents")]
+    TwoOwners,
+}
+
+impl Overlap {
+    /// The reason in words, for [`Error::corrupt`](crate::Error::corrupt).
+    pub fn what(self) -> &'static str {
+        match self {
+            Overlap::OutOfRange => "an extent outside the groups in use, or misaligned",
+            Overlap::HeaderChunk => "an extent in a header chunk",
+            Overlap::NoHeader => "a header outside the header chunks",
+            Overlap::TwoOwners => "bytes that belong to two extents",
+        }
+    }
+}
+
+/// The small extents of [`REGION`] pages. For each page: its class (0 if it has none), and its slots in
+/// use.
+struct SlabRegion {
+    classes: [AtomicU8; REGION as usize],
+    slots: [AtomicU64; REGION as usize],
+}
+
+impl SlabRegion {
+    fn new() -> Box<SlabRegion> {
+        Box::new(SlabRegion {
+            classes: [const { AtomicU8::new(0) }; REGION as usize],
+            slots: [const { AtomicU64::new(0) }; REGION as usize],
+        })
+    }
+}
+
+/// The memory that the objects of a volume use.
+pub struct Marks {
+    geometry: Geometry,
+    end: u64,
+    /// Pages in use, including pages of small extents, header chunks and tables.
+    pages: Box<[AtomicU64]>,
+    /// The small extents, where a region has some.
+    regions: Box<[OnceLock<Box<SlabRegion>>]>,
+    /// Header chunks: for each, its slots in use.
+    chunks: NumberMap<[AtomicU64; 4]>,
+}
+
+impl Marks {
+    /// Only the tables of the volume and its header chunks are in use.
+    pub(crate) fn new(context: &SpaceContext) -> Marks {
+        let (geometry, end) = (context.geometry, context.end());
+        let mut pages = Bits::new(page_of(end));
+        let tables = page_of(geometry.data_start().min(end));
+        if tables > 0 {
+            pages.insert_run(0, tables);
+        }
+        let mut chunks = NumberMap::default();
+        for chunk in context.chunks.chunks() {
+            pages.insert_run(chunk * CHUNK_PAGES, (chunk + 1) * CHUNK_PAGES);
+            chunks.insert(chunk, [const { AtomicU64::new(0) }; 4]);
+        }
+        let regions = (0..page_of(end).div_ceil(REGION)).map(|_| OnceLock::new()).collect();
+        let pages = pages.words().iter().map(|&word| AtomicU64::new(word)).collect();
+        Marks { geometry, end, pages, regions, chunks }
+    }
+
+    /// Number of header slots.
+    pub(crate) fn header_slots(&self) -> usize {
+        self.chunks.len() * (CHUNK_BYTES / HEADER_BYTES) as usize
+    }
+
+    /// Marks the bytes of an extent as in use.
+    ///
+    /// # Errors
+    /// [`Overlap`]; nothing was marked.
+    pub(crate) fn mark_extent(&self, extent: Extent) -> Result<(), Overlap> {
+        let Extent { addr, class } = extent;
+        if !self.geometry.holds(extent, self.end) {
+            return Err(Overlap::OutOfRange);
+        }
+        let (offset, bytes) = (addr.offset(), class.bytes());
+        let page = page_of(offset);
+        let new = if class.is_small() {
+            self.mark_slot(page, class, offset % PAGE_SIZE / bytes)
+        } else {
+            self.mark_pages(page, page + (bytes / PAGE_SIZE) as u32)
+        };
+        if new {
+            return Ok(());
+        }
+        let (first, last) = ((offset / CHUNK_BYTES) as u32, ((offset + bytes - 1) / CHUNK_BYTES) as u32);
+        let in_chunk = (first..=last).any(|chunk| self.chunks.contains_key(&chunk));
+        Err(if in_chunk { Overlap::HeaderChunk } else { Overlap::TwoOwners })
+    }
+
+    /// Marks a slot of a page of small extents; false if the slot is marked already, or the page is used
+    /// otherwise.
+    fn mark_slot(&self, page: u32, class: Class, slot: u64) -> bool {
+        let region = self.regions[(page / REGION) as usize].get_or_init(SlabRegion::new);
+        let within = (page % REGION) as usize;
+        let of_page = &region.classes[within];
+        // A compare_exchange decides between threads that meet on a page: the first gives it its class.
+        let seen = match of_page.load(Ordering::Acquire) {
+            0 => of_page.compare_exchange(0, class.raw(), Ordering::AcqRel, Ordering::Acquire),
+            other => Err(other),
+        };
+        match seen {
+            Ok(_) => {
+                // The class alone does not claim the page: a large extent claims pages by their bits. If
+                // the bit was set before, the class is withdrawn again.
+                let word = &self.pages[page as usize / 64];
+                if word.fetch_or(1 << (page % 64), Ordering::AcqRel) >> (page % 64) & 1 != 0 {
+                    of_page.store(0, Ordering::Release);
+                    return false;
+                }
+            }
+            Err(other) if other != class.raw() => return false,
+            Err(_) => {}
+        }
+        region.slots[within].fetch_or(1 << slot, Ordering::AcqRel) >> slot & 1 == 0
+    }
+
+    /// Marks whole pages; false, without a change, if one of them is marked already.
+    fn mark_pages(&self, start: u32, end: u32) -> bool {
+        for (word, mask) in Bits::masks(start, end) {
+            let taken = self.pages[word].fetch_or(mask, Ordering::AcqRel) & mask;
+            if taken != 0 {
+                // Another extent has some of the pages: clear the bits that this call set, and only those.
+                self.pages[word].fetch_and(!(mask & !taken), Ordering::AcqRel);
+                let before = Bits::masks(start, end).take_while(|(earlier, _)| *earlier < word);
+                before.for_each(|(word, mask)| _ = self.pages[word].fetch_and(!mask, Ordering::AcqRel));
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Marks a header slot as in use; `false` when it is marked already.
+    ///
+    /// # Errors
+    /// [`Overlap::NoHeader`].
+    pub(crate) fn mark_header(&self, addr: Addr) -> Result<bool, Overlap> {
+        let (chunk, slot) = slot_of(addr);
+        if addr.segment_index() != 0 || !addr.is_aligned(HEADER_BYTES) {
+            return Err(Overlap::NoHeader);
+        }
+        let slots = self.chunks.get(&chunk).ok_or(Overlap::NoHeader)?;
+        let before = slots[slot as usize / 64].fetch_or(1 << (slot % 64), Ordering::AcqRel);
+        Ok(before >> (slot % 64) & 1 == 0)
+    }
+
+    /// Header slots that nothing marked, in order. After a crash their bytes may look live, but no object
+    /// is there.
+    pub fn unmarked_headers(&self) -> impl Iterator<Item = Addr> + '_ {
+        let mut chunks: Vec<_> = self.chunks.iter().collect();
+        chunks.sort_unstable_by_key(|(chunk, _)| **chunk);
+        chunks.into_iter().flat_map(|(&chunk, slots)| {
+            (0..256)
+                .filter(move |slot| slots[slot / 64].load(Ordering::Acquire) >> (slot % 64) & 1 == 0)
+                .map(move |slot| slot_addr(chunk, slot as u32))
+        })
+    }
+
+    /// Everything that is not marked.
+    pub(crate) fn free_map(&self) -> FreeMap {
+        let end = page_of(self.end);
+        let mut pages =
+            Bits::from_words(self.pages.iter().map(|word| !word.load(Ordering::Acquire)).collect());
+        let beyond = self.pages.len() as u32 * 64;
+        if end < beyond {
+            pages.remove_run(end, beyond);
+        }
+        let mut map = FreeMap { pages, ..FreeMap::default() };
+        let tables = page_of(self.geometry.data_start().min(self.end));
+        let others = tables + self.chunks.len() as u32 * CHUNK_PAGES + self.add_slabs(&mut map);
+        let whole = end - map.pages.count() - others;
+        map.live_bytes += u64::from(whole) * PAGE_SIZE;
+        for (&chunk, slots) in &self.chunks {
+            let free = slots.each_ref().map(|word| !word.load(Ordering::Acquire));
+            map.objects += 256 - free.iter().map(|word| u64::from(word.count_ones())).sum::<u64>();
+            if free != [0; 4] {
+                map.chunks.insert(chunk, free);
+            }
+        }
+        map.live_bytes += map.objects * HEADER_BYTES;
+        map
+    }
+
+    /// Adds the free slots of pages of small extents, and the bytes in use there, to `map`. Returns the
+    /// number of these pages.
+    fn add_slabs(&self, map: &mut FreeMap) -> u32 {
+        let mut count = 0;
+        for (number, region) in self.regions.iter().enumerate() {
+            let Some(region) = region.get() else { continue };
+            for (within, (class, slots)) in region.classes.iter().zip(&region.slots).enumerate() {
+                let Some(class) = Class::from_raw(class.load(Ordering::Acquire)) else { continue };
+                let used = slots.load(Ordering::Acquire);
+                count += 1;
+                map.live_bytes += u64::from(used.count_ones()) * class.bytes();
+                let bits = all_slots(class) & !used;
+                if bits != 0 {
+                    map.slabs.insert(number as u32 * REGION + within as u32, SlabPage { class, bits });
+                }
+            }
+        }
+        count
+    }
+}

@@ -1,0 +1,39 @@
+//! Free space of a volume, and its allocation.
+//!
+//! While a volume is open, no record on media says which memory is free. A clean close saves the free space
+//! ([`saved`]). After a crash, everything that no object reaches is free ([`Marks`]). [`Space`] allocates
+//! from per-thread magazines over one shared state (`central`). That state has a `buddy` allocator of
+//! pages, `slab` pages for small extents, and chunks for the `headers` of objects.
+//!
+//! A [`FreeMap`] is the one value that describes all free memory. Saving, rebuilding and checking share it.
+//!
+//! Invariants:
+//! - Nothing here knows objects, or a path of the host.
+//! - No memory is allocated before the host has provided it, and none of a group before the volume on media
+//!   counts the group as in use.
+//!
+//! Safe when power fails: see `central` and `headers`, each of which orders its own writes.
+
+mod allocator;
+mod bits;
+mod buddy;
+mod central;
+pub(crate) mod compare;
+mod context;
+mod free_map;
+mod headers;
+mod magazine;
+mod marks;
+mod number_map;
+mod padded;
+mod reclaim;
+pub(crate) mod saved;
+mod slab;
+mod spares;
+mod steps;
+
+pub use allocator::Space;
+pub(crate) use context::SpaceContext;
+pub(crate) use free_map::FreeMap;
+pub use marks::{Marks, Overlap};
+pub(crate) use padded::CachePadded;

@@ -1,0 +1,143 @@
+//! The saved form of a free map. A clean close writes it, and the next open reads it.
+//!
+//! Saved bytes are untrusted until [`decode`] has compared them with the volume and with each other. Wrong
+//! saved bytes are no error: the open then rebuilds the free space as after a crash.
+
+use eyrie_medium::rules::{SafetyRule, broken};
+use zerocopy::{FromBytes, FromZeros, IntoBytes};
+
+use super::bits::Bits;
+use super::context::SpaceContext;
+use super::free_map::FreeMap;
+use super::headers::CHUNK_PAGES;
+use super::slab::{SlabPage, all_slots};
+use crate::extent::Class;
+use crate::tables::geometry::page_of;
+use crate::tables::layout::{HEADERS_PER_CHUNK, SAVED_MAGIC, SavedChunk, SavedHeader, SavedSlab};
+
+const VERSION: u32 = 1;
+
+/// The checksum of a saved allocator.
+pub(crate) fn checksum(saved: &[u8]) -> u32 {
+    let is_short = broken(SafetyRule::SavedChecksumCoversAll);
+    crc32c::crc32c(if is_short { &saved[..size_of::<SavedHeader>()] } else { saved })
+}
+
+/// The saved form of `map`.
+pub(crate) fn encode(map: &FreeMap, volume_id: [u8; 16]) -> Vec<u8> {
+    let mut header = SavedHeader::new_zeroed();
+    header.magic = SAVED_MAGIC;
+    header.version.set(VERSION);
+    header.volume_id = volume_id;
+    header.words.set(map.pages.words().len() as u64);
+    header.slabs.set(map.slabs.len() as u64);
+    header.chunks.set(map.chunks.len() as u64);
+    header.live_bytes.set(map.live_bytes);
+    header.objects.set(map.objects);
+    let mut bytes = header.as_bytes().to_vec();
+    map.pages.words().iter().for_each(|word| bytes.extend(word.to_le_bytes()));
+    let mut slabs: Vec<_> = map.slabs.iter().collect();
+    slabs.sort_unstable_by_key(|(page, _)| **page);
+    for (&page, slab) in slabs {
+        let mut saved = SavedSlab::new_zeroed();
+        saved.page.set(page);
+        saved.class = slab.class.raw();
+        saved.free.set(slab.bits);
+        bytes.extend(saved.as_bytes());
+    }
+    let mut chunks: Vec<_> = map.chunks.iter().collect();
+    chunks.sort_unstable();
+    for (&chunk, slots) in chunks {
+        let mut saved = SavedChunk::new_zeroed();
+        saved.chunk.set(chunk);
+        saved.free = slots.map(Into::into);
+        bytes.extend(saved.as_bytes());
+    }
+    bytes
+}
+
+/// The parts of saved bytes: words with one bit for each page, slab pages, header chunks.
+struct SavedParts<'a> {
+    header: SavedHeader,
+    words: &'a [u8],
+    slabs: &'a [SavedSlab],
+    chunks: &'a [SavedChunk],
+}
+
+/// The map that `bytes` describe; `None` when they contradict the volume or each other.
+pub(crate) fn decode(bytes: &[u8], context: &SpaceContext, volume_id: [u8; 16]) -> Option<FreeMap> {
+    let parts = split(bytes, context, volume_id)?;
+    let mut map = FreeMap { live_bytes: parts.header.live_bytes.get(), ..FreeMap::default() };
+    if map.live_bytes > context.end().saturating_sub(context.geometry.data_start()) {
+        return None;
+    }
+    decode_pages(&mut map, parts.words, context)?;
+    decode_slabs(&mut map, parts.slabs, context)?;
+    decode_chunks(&mut map, parts.chunks, context)?;
+    (parts.header.objects.get() == map.objects).then_some(map)
+}
+
+/// Splits saved bytes of this volume into their parts.
+fn split<'a>(bytes: &'a [u8], context: &SpaceContext, volume_id: [u8; 16]) -> Option<SavedParts<'a>> {
+    let (header, rest) = SavedHeader::read_from_prefix(bytes).ok()?;
+    let words = u64::from(page_of(context.end()).div_ceil(64));
+    let known = header.magic == SAVED_MAGIC && header.version.get() == VERSION;
+    if !known || header.volume_id != volume_id || header.words.get() != words {
+        return None;
+    }
+    let (words, rest) = rest.split_at_checked(words as usize * 8)?;
+    let slab_bytes = usize::try_from(header.slabs.get()).ok()?.checked_mul(size_of::<SavedSlab>())?;
+    let (slabs, rest) = rest.split_at_checked(slab_bytes)?;
+    let chunk_bytes = usize::try_from(header.chunks.get()).ok()?.checked_mul(size_of::<SavedChunk>())?;
+    if rest.len() != chunk_bytes {
+        return None;
+    }
+    let (slabs, chunks) =
+        (<[SavedSlab]>::ref_from_bytes(slabs).ok()?, <[SavedChunk]>::ref_from_bytes(rest).ok()?);
+    Some(SavedParts { header, words, slabs, chunks })
+}
+
+/// Adds the pages that are free as a whole. They must lie in the groups in use, and in no header chunk.
+fn decode_pages(map: &mut FreeMap, words: &[u8], context: &SpaceContext) -> Option<()> {
+    let (start, end) = (page_of(context.geometry.data_start()), page_of(context.end()));
+    map.pages =
+        Bits::from_words(words.as_chunks::<8>().0.iter().map(|&word| u64::from_le_bytes(word)).collect());
+    let beyond = map.pages.words().len() as u32 * 64;
+    let outside = map.pages.any(0, start) || end < beyond && map.pages.any(end, beyond);
+    let in_chunk = |chunk: u32| map.pages.any(chunk * CHUNK_PAGES, (chunk + 1) * CHUNK_PAGES);
+    (!outside && !context.chunks.chunks().any(in_chunk)).then_some(())
+}
+
+/// Adds the free slots of pages of small classes. Each page occurs once, and has at least one slot free and
+/// one in use.
+fn decode_slabs(map: &mut FreeMap, slabs: &[SavedSlab], context: &SpaceContext) -> Option<()> {
+    let (start, end) = (page_of(context.geometry.data_start()), page_of(context.end()));
+    for saved in slabs {
+        let (page, bits) = (saved.page.get(), saved.free.get());
+        let class = Class::from_raw(saved.class).filter(|class| class.is_small())?;
+        let sound = bits != 0 && bits & !all_slots(class) == 0 && bits != all_slots(class);
+        let placed = (start..end).contains(&page) && !context.chunks.contains(page / CHUNK_PAGES);
+        if !sound || !placed || map.pages.contains(page) {
+            return None;
+        }
+        if map.slabs.insert(page, SlabPage { class, bits }).is_some() {
+            return None;
+        }
+    }
+    Some(())
+}
+
+/// Adds the free slots of header chunks, and counts the slots in use as objects.
+fn decode_chunks(map: &mut FreeMap, chunks: &[SavedChunk], context: &SpaceContext) -> Option<()> {
+    let mut slots = context.chunks.chunks().count() as u64 * HEADERS_PER_CHUNK;
+    for saved in chunks {
+        let free = saved.free.map(u64::from);
+        slots -= free.iter().map(|word| u64::from(word.count_ones())).sum::<u64>().min(slots);
+        let placed = context.chunks.contains(saved.chunk.get()) && free != [0; 4];
+        if !placed || map.chunks.insert(saved.chunk.get(), free).is_some() {
+            return None;
+        }
+    }
+    map.objects = slots;
+    Some(())
+}

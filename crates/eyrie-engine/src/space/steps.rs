@@ -1,0 +1,155 @@
+//! The memory that the host has provided: the groups in use, cut into steps. A step is small enough that a
+//! call can wait while the host provides it.
+//!
+//! Invariant: no memory of a step is allocated before the host has provided all of the step. So an open
+//! trusts a step in which some memory is in use. It asks the host again for every step that is free as a
+//! whole, because no record on media says which of those steps the host provided or discarded.
+
+use eyrie_medium::{AHEAD_BYTES, PAGE_SIZE};
+
+use super::bits::Bits;
+use super::context::SpaceContext;
+use crate::tables::geometry::page_of;
+
+/// The steps of the groups in use that may have no memory.
+pub(super) struct MemorySteps {
+    /// Pages of a step: a power of two.
+    pages: u32,
+    /// Numbers of the steps that may have no memory.
+    without: Bits,
+    /// Steps of `without` that a thread is provisioning ahead of need. No other thread may touch them.
+    asked: Bits,
+}
+
+impl MemorySteps {
+    /// The steps of a volume in which the pages in `free` are free.
+    pub(super) fn new(context: &SpaceContext, free: &Bits) -> MemorySteps {
+        let bytes = context.medium.step_bytes().min(context.geometry.group_bytes());
+        let mut steps = MemorySteps {
+            pages: (bytes / PAGE_SIZE) as u32,
+            without: Bits::default(),
+            asked: Bits::default(),
+        };
+        let (start, end) = (page_of(context.geometry.data_start()), page_of(context.end()));
+        steps.without.grow(end.div_ceil(steps.pages));
+        steps.asked.grow(end.div_ceil(steps.pages));
+        for step in start / steps.pages..end.div_ceil(steps.pages) {
+            let (start, end) = steps.pages_of(context, step);
+            if start < end && free.all(start, end) {
+                steps.without.insert(step);
+            }
+        }
+        steps
+    }
+
+    /// The pages of a step that can be allocated. The first step and the last one have fewer.
+    pub(super) fn pages_of(&self, context: &SpaceContext, step: u32) -> (u32, u32) {
+        let end = ((step + 1) * self.pages).min(page_of(context.end()));
+        ((step * self.pages).max(page_of(context.geometry.data_start())), end)
+    }
+
+    /// The steps that have pages among `start..end`.
+    fn of(&self, start: u32, end: u32) -> (u32, u32) {
+        (start / self.pages, end.div_ceil(self.pages))
+    }
+
+    /// True if the host certainly has the memory of this page.
+    pub(super) fn has_memory(&self, page: u32) -> bool {
+        !self.without.contains(page / self.pages)
+    }
+
+    /// True if no page of `start..end`, a group, certainly has memory.
+    pub(super) fn are_without(&self, start: u32, end: u32) -> bool {
+        let (first, last) = self.of(start, end);
+        self.without.all(first, last)
+    }
+
+    /// Adds the steps of `start..end`, a group, as steps without memory.
+    pub(super) fn add(&mut self, start: u32, end: u32) {
+        let (first, last) = self.of(start, end);
+        self.without.grow(last);
+        self.asked.grow(last);
+        self.without.insert_run(first, last);
+    }
+
+    /// Records that the host has provided the memory of this step.
+    pub(super) fn provided(&mut self, step: u32) {
+        self.without.remove(step);
+    }
+
+    /// True if this step may have no memory.
+    pub(super) fn is_without(&self, step: u32) -> bool {
+        self.without.contains(step)
+    }
+
+    /// The pages of all steps that may have no memory, as runs.
+    pub(super) fn runs<'a>(&'a self, context: &'a SpaceContext) -> impl Iterator<Item = (u32, u32)> + 'a {
+        self.without
+            .runs()
+            .map(move |(first, last)| (self.pages_of(context, first).0, self.pages_of(context, last - 1).1))
+    }
+
+    /// The maximal runs of pages in `start..end`, a group, that certainly have memory.
+    pub(super) fn runs_with_memory(&self, context: &SpaceContext, start: u32, end: u32) -> Vec<(u32, u32)> {
+        let (first, last) = self.of(start, end);
+        let mut runs: Vec<(u32, u32)> = Vec::new();
+        for step in (first..last).filter(|&step| !self.is_without(step)) {
+            let (start, end) = self.pages_of(context, step);
+            match runs.last_mut() {
+                Some(run) if run.1 == start => run.1 = end,
+                _ => runs.push((start, end)),
+            }
+        }
+        runs
+    }
+
+    /// The first steps in which `count` pages in a row fit, once the host has provided the memory of those
+    /// that have none. All others among them are in `free`.
+    pub(super) fn next_for(&self, context: &SpaceContext, count: u32, free: &Bits) -> Option<(u32, u32)> {
+        // A smaller request fits in any step.
+        if count <= self.pages {
+            let mut free = self.without.runs().flat_map(|(first, last)| first..last);
+            return free.find(|&step| !self.asked.contains(step)).map(|step| (step, step + 1));
+        }
+        let steps = count.next_power_of_two() / self.pages;
+        let is_free = |step: u32| {
+            let (start, end) = self.pages_of(context, step);
+            let is_whole = start < end && end - start == self.pages;
+            is_whole && !self.asked.contains(step) && (self.is_without(step) || free.all(start, end))
+        };
+        let mut next = 0;
+        for (first, last) in self.without.runs() {
+            next = next.max(first / steps);
+            while next * steps < last {
+                let block = (next * steps, (next + 1) * steps);
+                if (block.0..block.1).all(is_free) {
+                    return Some(block);
+                }
+                next += 1;
+            }
+        }
+        None
+    }
+
+    /// The first steps that fill one range of [`AHEAD_BYTES`], and that no thread provisions yet.
+    pub(super) fn next_ahead(&self) -> Option<(u32, u32)> {
+        let steps = (AHEAD_BYTES / PAGE_SIZE) as u32 / self.pages;
+        if steps == 0 {
+            return None;
+        }
+        let mut blocks = self.without.runs().flat_map(|(first, last)| first.div_ceil(steps)..last / steps);
+        blocks
+            .find(|block| !self.asked.contains(block * steps))
+            .map(|block| (block * steps, (block + 1) * steps))
+    }
+
+    /// The steps of a range of [`AHEAD_BYTES`] that begins at `offset`.
+    pub(super) fn of_range(&self, offset: u64) -> (u32, u32) {
+        self.of(page_of(offset), page_of(offset + AHEAD_BYTES))
+    }
+
+    /// Records that a thread provisions these steps ahead of need, or has ended that.
+    pub(super) fn set_asked(&mut self, (first, last): (u32, u32), is_asked: bool) {
+        if is_asked { self.asked.insert_run(first, last) } else { self.asked.remove_run(first, last) }
+    }
+}

@@ -1,0 +1,353 @@
+//! The structures of a volume on media, as `docs/format.md` describes them.
+//!
+//! All are plain old data: fixed-width little-endian integers, no padding, reserved bytes zero. The types
+//! of this module accept any value. `superblock`, `saved` of the space and [`Geometry`](super::Geometry)
+//! check the values that they read.
+
+use std::mem::{align_of, offset_of, size_of};
+
+use eyrie_medium::{Addr, LINE_SIZE, PAGE_SIZE, SegmentId};
+use zerocopy::little_endian::{I64, U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+/// First bytes of a superblock.
+pub const MAGIC: [u8; 8] = *b"EYRIEVOL";
+/// First bytes of every segment but the first.
+pub const SEGMENT_MAGIC: [u8; 8] = *b"EYRIESEG";
+/// First bytes of a saved allocator.
+pub(crate) const SAVED_MAGIC: [u8; 8] = *b"EYRIEFRE";
+/// Version of the format that this crate reads and writes.
+pub const FORMAT_VERSION: u32 = 1;
+/// Compatible features that this crate knows. Unknown ones do no harm.
+pub(crate) const COMPAT: u64 = 0;
+/// Features that a program must know to write to a volume. This crate knows these.
+pub(crate) const RO_COMPAT: u64 = 0;
+/// Features that a program must know to use a volume at all. This crate knows these.
+pub(crate) const INCOMPAT: u64 = 0;
+
+/// The volume is in shared memory of the host.
+pub(crate) const MEDIUM_DRAM: u8 = 1;
+/// The volume is on persistent memory.
+pub(crate) const MEDIUM_PMEM: u8 = 2;
+/// The volume is on a disk.
+pub(crate) const MEDIUM_PAGED: u8 = 3;
+
+/// Entries of the table of segments.
+pub(crate) const MAX_SEGMENTS: usize = 64;
+/// Unit of header memory, in bytes.
+pub const CHUNK_BYTES: u64 = 64 << 10;
+/// Size of an object's header, in bytes.
+pub const HEADER_BYTES: u64 = 256;
+/// Number of headers in a chunk.
+pub(crate) const HEADERS_PER_CHUNK: u64 = CHUNK_BYTES / HEADER_BYTES;
+/// Number of redo slots. Threads that commit several words at once take one each; 16 seldom meet.
+pub const REDO_SLOTS: usize = 16;
+/// Size of a redo slot, in bytes.
+pub const REDO_SLOT_BYTES: u64 = PAGE_SIZE;
+/// Largest group, in bytes. The largest extent fills it.
+pub(crate) const MAX_GROUP_BYTES: u64 = 64 << 20;
+/// Smallest group, in bytes. A header chunk fills it.
+pub(crate) const MIN_GROUP_BYTES: u64 = CHUNK_BYTES;
+
+/// The two copies of the superblock.
+pub const SUPERBLOCKS: [Addr; 2] = [page(0), page(1)];
+/// The volume page.
+pub const VOLUME_PAGE: Addr = page(2);
+/// The first redo slot.
+const REDO: u64 = 3;
+/// The header-chunk bitmap.
+pub const CHUNK_MAP: Addr = page(REDO + REDO_SLOTS as u64);
+
+const fn page(number: u64) -> Addr {
+    Addr::new(SegmentId(0), number * PAGE_SIZE)
+}
+
+/// The address of redo slot `index` (below [`REDO_SLOTS`]).
+pub const fn redo_slot(index: usize) -> Addr {
+    debug_assert!(index < REDO_SLOTS);
+    page(REDO).add(index as u64 * REDO_SLOT_BYTES)
+}
+
+/// The identity and the sizes of a volume. Stored twice; the valid copy with the higher sequence number
+/// counts.
+#[repr(C)]
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+pub struct Superblock {
+    /// [`MAGIC`].
+    pub magic: [u8; 8],
+    /// [`FORMAT_VERSION`].
+    pub version: U32,
+    /// crc32c of the page without these four bytes.
+    pub checksum: U32,
+    /// Number of writes of the superblock.
+    pub sequence: U64,
+    /// Random bytes that name the volume.
+    pub volume_id: [u8; 16],
+    /// Features that an older program may ignore.
+    pub compat: U64,
+    /// Features that an older program may ignore while it only reads.
+    pub ro_compat: U64,
+    /// Features that an older program may not ignore.
+    pub incompat: U64,
+    /// Size of a block: 4096 bytes.
+    pub block_bytes: U32,
+    /// Number of realms: 1.
+    pub realms: U32,
+    /// Size of a group, in bytes.
+    pub group_bytes: U64,
+    /// Size of the volume, in bytes.
+    pub volume_bytes: U64,
+    /// Key of the hash of names.
+    pub hash_seed: U64,
+    /// Object id of the root directory; 0 until it exists.
+    pub root: U64,
+    /// Time of creation, in seconds since 1970.
+    pub created_seconds: I64,
+    /// Nanoseconds after that.
+    pub created_nanoseconds: U32,
+    /// Number of segments: 1.
+    pub segments: U32,
+    /// The medium: `MEDIUM_DRAM`, `MEDIUM_PMEM` or `MEDIUM_PAGED`.
+    pub medium: u8,
+    /// Zero.
+    pub reserved: [u8; 7],
+    /// Largest size that the volume can have without moving its data. The header-chunk bitmap covers so
+    /// many bytes.
+    pub most_bytes: U64,
+    /// Bytes of a block device that the volume and its journal take; 0 in a file.
+    pub disk_bytes: U64,
+    /// Zero.
+    pub reserved_1: [u8; 112],
+    /// Size of each segment, in bytes; zero past the last.
+    pub segment_bytes: [U64; MAX_SEGMENTS],
+    /// Zero.
+    pub reserved_end: [u8; 3328],
+}
+
+/// First bytes of every segment but the first. The superblock has the same values.
+#[repr(C)]
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+pub struct SegmentHeader {
+    /// [`SEGMENT_MAGIC`].
+    pub magic: [u8; 8],
+    /// [`FORMAT_VERSION`].
+    pub version: U32,
+    /// crc32c of the header without these four bytes.
+    pub checksum: U32,
+    /// Id of the volume.
+    pub volume_id: [u8; 16],
+    /// Number of the segment in the volume.
+    pub segment: U16,
+    /// Zero.
+    pub reserved: [u8; 6],
+    /// Size of the segment, in bytes.
+    pub bytes: U64,
+    /// Zero.
+    pub reserved_end: [u8; 16],
+}
+
+/// Words that change by one publish each. Words that change together share a line.
+#[repr(C)]
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+pub struct VolumePage {
+    /// Generations from this number on were never assigned.
+    pub generation_limit: U64,
+    /// Zero.
+    pub reserved_0: [u8; 56],
+    /// Number of groups in use, counted from the first. Only a resize to a smaller size lowers it.
+    pub groups_in_use: U64,
+    /// Zero.
+    pub reserved_1: [u8; 56],
+    /// [`CLEAN`] when the saved allocator describes the free space; 0 otherwise.
+    pub clean: U64,
+    /// Address of the saved allocator, in free space.
+    pub saved_addr: U64,
+    /// Length of the saved allocator, in bytes.
+    pub saved_bytes: U64,
+    /// crc32c of the saved allocator.
+    pub saved_checksum: U32,
+    /// Zero.
+    pub reserved_2: [u8; 3940],
+}
+
+/// The clean mark: "CLOSED" and a version.
+pub const CLEAN: u64 = u64::from_le_bytes(*b"CLOSED\x01\0");
+
+/// The head of a saved allocator. Bits of free pages, [`SavedSlab`]s and [`SavedChunk`]s follow.
+#[repr(C)]
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+pub(crate) struct SavedHeader {
+    /// [`SAVED_MAGIC`].
+    pub magic: [u8; 8],
+    /// Version of the saved form: 1.
+    pub version: U32,
+    /// Zero.
+    pub reserved: U32,
+    /// Id of the volume.
+    pub volume_id: [u8; 16],
+    /// Number of 64-bit words with one bit for each page from the start of the volume. A set bit is a free
+    /// page.
+    pub words: U64,
+    /// Number of [`SavedSlab`]s.
+    pub slabs: U64,
+    /// Number of [`SavedChunk`]s.
+    pub chunks: U64,
+    /// Bytes of live extents and headers.
+    pub live_bytes: U64,
+    /// Number of live objects.
+    pub objects: U64,
+    /// Zero.
+    pub reserved_end: [u8; 56],
+}
+
+/// A page of a small class with free slots.
+#[repr(C)]
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+pub(crate) struct SavedSlab {
+    /// Number of the page in the volume.
+    pub page: U32,
+    /// Number of the size class.
+    pub class: u8,
+    /// Zero.
+    pub reserved: [u8; 3],
+    /// One bit for each slot, set if the slot is free.
+    pub free: U64,
+}
+
+/// A header chunk with free slots.
+#[repr(C)]
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+pub(crate) struct SavedChunk {
+    /// Number of the chunk in the volume.
+    pub chunk: U32,
+    /// Zero.
+    pub reserved: U32,
+    /// One bit for each slot, set if the slot is free.
+    pub free: [U64; 4],
+}
+
+/// Address of the limit of generations.
+pub(crate) const GENERATION_LIMIT: Addr = VOLUME_PAGE.add(offset_of!(VolumePage, generation_limit) as u64);
+/// Address of the number of groups in use.
+pub(crate) const GROUPS_IN_USE: Addr = VOLUME_PAGE.add(offset_of!(VolumePage, groups_in_use) as u64);
+/// Address of the id of the root directory in the first copy of the superblock.
+pub(crate) const ROOT_ID: Addr = SUPERBLOCKS[0].add(offset_of!(Superblock, root) as u64);
+/// Address of the clean mark. The fields that it vouches for follow in the same line.
+pub const CLEAN_MARK: Addr = VOLUME_PAGE.add(offset_of!(VolumePage, clean) as u64);
+
+const _: () = {
+    assert!(size_of::<Superblock>() == PAGE_SIZE as usize && align_of::<Superblock>() == 1);
+    assert!(offset_of!(Superblock, checksum) == 12);
+    assert!(offset_of!(Superblock, compat) == 40);
+    assert!(offset_of!(Superblock, group_bytes) == 72);
+    assert!(offset_of!(Superblock, segment_bytes) == 256);
+    assert!(size_of::<SegmentHeader>() == 64 && align_of::<SegmentHeader>() == 1);
+    assert!(size_of::<VolumePage>() == PAGE_SIZE as usize && align_of::<VolumePage>() == 1);
+    assert!(GENERATION_LIMIT.is_aligned(LINE_SIZE));
+    assert!(GROUPS_IN_USE.is_aligned(LINE_SIZE));
+    assert!(CLEAN_MARK.is_aligned(LINE_SIZE));
+    assert!(size_of::<SavedHeader>() == 128);
+    assert!(size_of::<SavedSlab>() == 16);
+    assert!(size_of::<SavedChunk>() == 40);
+    assert!(REDO_SLOT_BYTES.is_multiple_of(PAGE_SIZE));
+    assert!(HEADERS_PER_CHUNK == 256);
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format_doc::{assert_described, fields};
+
+    #[test]
+    fn format_page_matches_layout() {
+        assert_described(
+            "Superblock",
+            size_of::<Superblock>(),
+            &fields!(Superblock {
+                magic,
+                version,
+                checksum,
+                sequence,
+                volume_id,
+                compat,
+                ro_compat,
+                incompat,
+                block_bytes,
+                realms,
+                group_bytes,
+                volume_bytes,
+                hash_seed,
+                root,
+                created_seconds,
+                created_nanoseconds,
+                segments,
+                medium,
+                reserved,
+                most_bytes,
+                disk_bytes,
+                reserved_1,
+                segment_bytes,
+                reserved_end
+            }),
+        );
+        assert_described(
+            "Segment header",
+            size_of::<SegmentHeader>(),
+            &fields!(SegmentHeader {
+                magic,
+                version,
+                checksum,
+                volume_id,
+                segment,
+                reserved,
+                bytes,
+                reserved_end
+            }),
+        );
+        assert_described(
+            "Volume page",
+            size_of::<VolumePage>(),
+            &fields!(VolumePage {
+                generation_limit,
+                reserved_0,
+                groups_in_use,
+                reserved_1,
+                clean,
+                saved_addr,
+                saved_bytes,
+                saved_checksum,
+                reserved_2
+            }),
+        );
+    }
+
+    #[test]
+    fn format_page_matches_saved_allocator() {
+        assert_described(
+            "Saved allocator",
+            size_of::<SavedHeader>(),
+            &fields!(SavedHeader {
+                magic,
+                version,
+                reserved,
+                volume_id,
+                words,
+                slabs,
+                chunks,
+                live_bytes,
+                objects,
+                reserved_end
+            }),
+        );
+        assert_described(
+            "Saved slab page",
+            size_of::<SavedSlab>(),
+            &fields!(SavedSlab { page, class, reserved, free }),
+        );
+        assert_described(
+            "Saved header chunk",
+            size_of::<SavedChunk>(),
+            &fields!(SavedChunk { chunk, reserved, free }),
+        );
+    }
+}

@@ -1,0 +1,73 @@
+//! Options of a new volume.
+
+use eyrie_medium::PagedOptions;
+use rustix::io::Errno;
+
+use crate::{Error, Result, Time};
+
+/// Smallest volume on a host, in bytes: 1 MiB.
+pub const MIN_HOST_BYTES: u64 = 1 << 20;
+
+/// The choice of a medium for a new volume.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum MediumChoice {
+    /// Persistent memory if the host has it, otherwise the medium that suits the host's file system.
+    #[default]
+    Auto,
+    /// Shared memory of the host: completed calls survive the death of the process.
+    Dram,
+    /// Persistent memory mounted with DAX: completed calls survive a power failure.
+    Pmem,
+    /// A disk: synchronised changes, and all others but those of the last seconds, survive a power failure.
+    Paged,
+}
+
+/// Options of a new volume. All random and current values are here, so that a test can fix them.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// Size of a group, in bytes: a power of two from 64 KiB to 64 MiB, and the size of the largest extent.
+    pub group_bytes: u64,
+    /// Key of the hash of names.
+    pub hash_seed: u64,
+    /// Random bytes that name the volume.
+    pub volume_id: [u8; 16],
+    /// Time of creation.
+    pub created: Time,
+    /// The medium of a volume on the host. Ignored for a volume that is made on a given medium.
+    pub medium: MediumChoice,
+    /// True if a block device is taken even if it has data on it.
+    pub overwrite: bool,
+    /// Use of memory and time on a disk. Not recorded in the volume.
+    pub paged: PagedOptions,
+}
+
+impl Options {
+    /// The options of an ordinary volume created at `created`, with an id and a hash key from the host.
+    ///
+    /// # Errors
+    /// [`Error::Volume`] when the host has no random bytes.
+    pub fn random(created: Time) -> Result<Options> {
+        let mut bytes = [0; 24];
+        let filled = rustix::rand::getrandom(&mut bytes[..], rustix::rand::GetRandomFlags::empty());
+        if filled != Ok(bytes.len()) {
+            return Err(Error::volume(
+                "new volume",
+                "the host gave no random bytes",
+                filled.err().unwrap_or(Errno::IO),
+            ));
+        }
+        let (mut seed, mut volume_id) = ([0; 8], [0; 16]);
+        seed.copy_from_slice(&bytes[..8]);
+        volume_id.copy_from_slice(&bytes[8..]);
+        let hash_seed = u64::from_le_bytes(seed);
+        Ok(Options {
+            group_bytes: 64 << 20,
+            hash_seed,
+            volume_id,
+            created,
+            medium: MediumChoice::Auto,
+            overwrite: false,
+            paged: PagedOptions::for_host(),
+        })
+    }
+}

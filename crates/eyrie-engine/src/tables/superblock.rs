@@ -1,0 +1,331 @@
+//! Writing and reading the superblock.
+//!
+//! Safe when power fails: the two copies are overwritten one after the other with a barrier between them,
+//! the older one first. So at least one is whole at any moment, and the checksum tells which.
+
+use eyrie_medium::rules::{SafetyRule, broken};
+use eyrie_medium::{Medium, MediumKind, PAGE_SIZE};
+use rustix::io::Errno;
+use zerocopy::{FromZeros, IntoBytes};
+
+use super::geometry::Geometry;
+use super::layout::{
+    COMPAT, FORMAT_VERSION, INCOMPAT, MAGIC, MAX_SEGMENTS, MEDIUM_DRAM, MEDIUM_PAGED, MEDIUM_PMEM, RO_COMPAT,
+    SUPERBLOCKS, Superblock,
+};
+use super::options::Options;
+use crate::{Error, Result};
+
+/// The superblock of a new volume on a medium of this kind. `disk_bytes` is its size with the journal on a
+/// block device, or 0.
+pub(crate) fn new(geometry: &Geometry, options: &Options, kind: MediumKind, disk_bytes: u64) -> Superblock {
+    let mut block = Superblock::new_zeroed();
+    block.magic = MAGIC;
+    block.version.set(FORMAT_VERSION);
+    block.volume_id = options.volume_id;
+    block.block_bytes.set(PAGE_SIZE as u32);
+    block.realms.set(1);
+    block.group_bytes.set(geometry.group_bytes());
+    block.volume_bytes.set(geometry.volume_bytes());
+    block.hash_seed.set(options.hash_seed);
+    block.created_seconds.set(options.created.seconds);
+    block.created_nanoseconds.set(options.created.nanoseconds);
+    block.segments.set(1);
+    block.medium = medium_code(kind);
+    block.segment_bytes[0].set(geometry.volume_bytes());
+    block.most_bytes.set(geometry.most_bytes());
+    block.disk_bytes.set(disk_bytes);
+    block
+}
+
+/// The number of a medium in the superblock. Traced memory, which only tests use, counts as memory of the
+/// host.
+fn medium_code(kind: MediumKind) -> u8 {
+    match kind {
+        MediumKind::Dram | MediumKind::Traced => MEDIUM_DRAM,
+        MediumKind::Pmem => MEDIUM_PMEM,
+        MediumKind::Paged => MEDIUM_PAGED,
+    }
+}
+
+fn checksum(block: &Superblock) -> u32 {
+    let bytes = block.as_bytes();
+    crc32c::crc32c_append(crc32c::crc32c(&bytes[..12]), &bytes[16..])
+}
+
+/// True if the checksum of a copy matches its bytes.
+pub(crate) fn is_whole(block: &Superblock) -> bool {
+    block.checksum.get() == checksum(block)
+}
+
+/// The whole copy with the higher sequence number.
+pub(crate) fn newest(copies: &[Superblock; 2], is_whole: impl Fn(&Superblock) -> bool) -> Option<usize> {
+    let whole = (0..2).filter(|&i| copies[i].magic == MAGIC && is_whole(&copies[i]));
+    whole.max_by_key(|&i| (copies[i].sequence.get(), 1 - i))
+}
+
+/// A superblock that was read and verified.
+pub(crate) struct VerifiedSuperblock {
+    pub(crate) block: Superblock,
+    pub(crate) geometry: Geometry,
+    /// The copy that it came from.
+    copy: usize,
+}
+
+/// Gives a changed superblock the next sequence number and a new checksum.
+pub(crate) fn renumber(block: &mut Superblock) {
+    block.sequence.set(block.sequence.get().wrapping_add(1));
+    block.checksum.set(checksum(block));
+}
+
+/// Writes a superblock over both copies, with the next sequence number. The copy that is not `current` goes
+/// first, because a crash may tear the copy that is being written.
+pub(crate) fn write(medium: &Medium, block: &mut Superblock, current: usize) -> Result<()> {
+    renumber(block);
+    for copy in [1 - current, current] {
+        let dirty = medium.write_value(SUPERBLOCKS[copy], block)?;
+        if copy == current || !broken(SafetyRule::SuperblockCopiesAreOrdered) {
+            let _whole = medium.barrier(dirty);
+        }
+    }
+    Ok(())
+}
+
+impl VerifiedSuperblock {
+    /// Gives the volume the size in `geometry`.
+    pub(crate) fn set_size(&mut self, medium: &Medium, geometry: Geometry) -> Result<()> {
+        let mut block = self.block;
+        block.volume_bytes.set(geometry.volume_bytes());
+        block.segment_bytes[0].set(geometry.volume_bytes());
+        write(medium, &mut block, self.copy)?;
+        (self.block, self.geometry) = (block, geometry);
+        Ok(())
+    }
+
+    /// Stores the object id of the root directory.
+    pub(crate) fn set_root(&mut self, medium: &Medium, root: u64) -> Result<()> {
+        let mut block = self.block;
+        block.root.set(root);
+        write(medium, &mut block, self.copy)?;
+        self.block = block;
+        Ok(())
+    }
+}
+
+/// Reads and verifies the superblock of the volume at `place`. Refuses a volume that is shorter than its
+/// superblock says.
+pub(crate) fn read(medium: &Medium, place: &str) -> Result<VerifiedSuperblock> {
+    let found = find(medium, place)?;
+    let (actual, volume_bytes) = (length(medium), found.geometry.volume_bytes());
+    if actual < volume_bytes {
+        let what = format!(
+            "truncated volume: segment 0 has {actual} bytes, the superblock says {volume_bytes}; \
+             restore the file"
+        );
+        return Err(Error::volume(place, what, Errno::IO));
+    }
+    Ok(found)
+}
+
+fn length(medium: &Medium) -> u64 {
+    medium.segment_sizes().next().unwrap_or(0)
+}
+
+/// As [`read`], but accepts a volume that is too short.
+pub(crate) fn find(medium: &Medium, place: &str) -> Result<VerifiedSuperblock> {
+    let actual = length(medium);
+    if actual < 2 * PAGE_SIZE {
+        let what = format!("not an Eyrie volume (only {actual} bytes)");
+        return Err(Error::volume(place, what, Errno::INVAL));
+    }
+    let copies: [Superblock; 2] = [medium.read_value(SUPERBLOCKS[0])?, medium.read_value(SUPERBLOCKS[1])?];
+    let named = copies.iter().filter(|copy| copy.magic == MAGIC).count();
+    if named == 0 {
+        let what = "not an Eyrie volume (or its creation did not finish)";
+        return Err(Error::volume(place, what, Errno::INVAL));
+    }
+    let Some(copy) = newest(&copies, |copy| medium.verify(is_whole(copy))) else {
+        // A newer format may compute its checksum in another way, so its copies look damaged here.
+        if named == 2 && copies.iter().all(|copy| copy.version.get() > FORMAT_VERSION) {
+            return Err(newer(place, copies[0].version.get()));
+        }
+        let what = "corrupt volume: both copies of the superblock are damaged";
+        return Err(Error::volume(place, what, Errno::IO));
+    };
+    let geometry = verify(&copies[copy], place)?;
+    Ok(VerifiedSuperblock { block: copies[copy], geometry, copy })
+}
+
+fn newer(place: &str, version: u32) -> Error {
+    let what =
+        format!("newer format: version {version}, this program knows {FORMAT_VERSION}; use a newer eyrie");
+    Error::volume(place, what, Errno::OPNOTSUPP)
+}
+
+/// The geometry that a whole superblock describes, if this program can use the volume.
+fn verify(block: &Superblock, place: &str) -> Result<Geometry> {
+    if block.version.get() > FORMAT_VERSION {
+        return Err(newer(place, block.version.get()));
+    }
+    let features = |what, unknown: u64| {
+        let what = format!("newer format: {what} features {unknown:#x} are unknown here; use a newer eyrie");
+        Err(Error::volume(place, what, Errno::OPNOTSUPP))
+    };
+    // Unknown features are refused first, because they may change the meaning of all other fields.
+    if block.incompat.get() & !INCOMPAT != 0 {
+        return features("incompatible", block.incompat.get() & !INCOMPAT);
+    }
+    if block.ro_compat.get() & !RO_COMPAT != 0 {
+        return features("read-only", block.ro_compat.get() & !RO_COMPAT);
+    }
+    let _ignored = block.compat.get() & !COMPAT;
+    let corrupt = |what: &str| Error::volume(place, format!("corrupt volume: superblock: {what}"), Errno::IO);
+    if block.version.get() != FORMAT_VERSION {
+        return Err(corrupt("version 0"));
+    }
+    if u64::from(block.block_bytes.get()) != PAGE_SIZE {
+        return Err(corrupt("the block size is not 4096"));
+    }
+    let volume_bytes = block.volume_bytes.get();
+    if block.segments.get() != 1 || block.realms.get() != 1 {
+        return Err(corrupt("format 1 has one segment and one realm"));
+    }
+    if ![MEDIUM_DRAM, MEDIUM_PMEM, MEDIUM_PAGED].contains(&block.medium) {
+        return Err(corrupt("unknown medium"));
+    }
+    let sizes = &block.segment_bytes;
+    if sizes[0].get() != volume_bytes || sizes[1..MAX_SEGMENTS].iter().any(|size| size.get() != 0) {
+        return Err(corrupt("the table of segments contradicts the size"));
+    }
+    let geometry = Geometry::with_room(volume_bytes, block.group_bytes.get(), block.most_bytes.get());
+    geometry.map_err(corrupt)
+}
+
+#[cfg(test)]
+mod tests {
+    use eyrie_medium::Addr;
+
+    use super::*;
+    use crate::Time;
+    use crate::tables::options::MediumChoice;
+
+    const SIZE: u64 = 1 << 20;
+
+    fn options() -> Options {
+        Options {
+            group_bytes: 1 << 16,
+            hash_seed: 7,
+            volume_id: [9; 16],
+            created: Time::new(5, 6),
+            medium: MediumChoice::Auto,
+            overwrite: false,
+            paged: eyrie_medium::PagedOptions::for_host(),
+        }
+    }
+
+    fn written() -> Medium {
+        let medium = Medium::memory(SIZE).expect("memory");
+        let geometry = Geometry::new(SIZE, 1 << 16).expect("a volume");
+        write(&medium, &mut new(&geometry, &options(), medium.kind(), 0), 0).expect("in bounds");
+        medium
+    }
+
+    fn store(medium: &Medium, addr: Addr, bytes: &[u8]) {
+        drop(medium.write(addr, bytes).expect("in bounds"));
+    }
+
+    fn refusal(medium: &Medium) -> String {
+        read(medium, "here").err().expect("refused").to_string()
+    }
+
+    /// Changes both copies and corrects their checksums.
+    fn change(medium: &Medium, edit: impl Fn(&mut Superblock)) {
+        for addr in SUPERBLOCKS {
+            let mut block: Superblock = medium.read_value(addr).expect("in bounds");
+            edit(&mut block);
+            block.checksum.set(checksum(&block));
+            store(medium, addr, block.as_bytes());
+        }
+    }
+
+    #[test]
+    fn what_was_written_is_read_back() {
+        let found = read(&written(), "here").expect("whole");
+        assert_eq!(found.block.volume_id, [9; 16]);
+        assert_eq!(found.block.sequence.get(), 1);
+        assert_eq!((found.geometry.volume_bytes(), found.geometry.group_bytes()), (SIZE, 1 << 16));
+    }
+
+    #[test]
+    fn one_bad_copy_leaves_the_other() {
+        for bad in 0..2 {
+            let medium = written();
+            store(&medium, SUPERBLOCKS[bad].add(500), &[1]);
+            let mut found = read(&medium, "here").expect("the other copy");
+            assert_eq!(found.copy, 1 - bad);
+            found.set_root(&medium, 0x4002).expect("in bounds");
+            store(&medium, SUPERBLOCKS[1 - bad].add(500), &[1]);
+            assert_eq!(read(&medium, "here").expect("repaired").block.root.get(), 0x4002);
+        }
+    }
+
+    #[test]
+    fn damage_is_named() {
+        let medium = written();
+        store(&medium, SUPERBLOCKS[0].add(500), &[1]);
+        store(&medium, SUPERBLOCKS[1].add(4000), &[1]);
+        assert!(refusal(&medium).contains("both copies"), "{}", refusal(&medium));
+        assert!(refusal(&Medium::memory(SIZE).expect("memory")).contains("not an Eyrie volume"));
+        assert!(refusal(&Medium::memory(4096).expect("memory")).contains("not an Eyrie volume"));
+
+        let medium = written();
+        let mut bytes = medium.snapshot();
+        bytes.truncate(SIZE as usize / 2);
+        let short = Medium::memory(SIZE / 2).expect("memory");
+        store(&short, Addr::NULL, &bytes);
+        let what = refusal(&short);
+        assert!(what.contains("524288") && what.contains("1048576"), "{what}");
+    }
+
+    #[test]
+    fn newer_formats_are_refused() {
+        for (edit, word) in [
+            (&(|b: &mut Superblock| b.version.set(2)) as &dyn Fn(&mut Superblock), "version 2"),
+            (&|b| b.incompat.set(4), "incompatible features 0x4"),
+            (&|b| b.ro_compat.set(8), "read-only features 0x8"),
+        ] {
+            let medium = written();
+            change(&medium, edit);
+            let what = refusal(&medium);
+            assert!(what.contains("newer format") && what.contains(word), "{what}");
+        }
+        let medium = written();
+        change(&medium, |block| block.compat.set(1));
+        assert!(read(&medium, "here").is_ok(), "compatible features do no harm");
+    }
+
+    #[test]
+    fn hostile_superblock_is_refused() {
+        for edit in [
+            &(|b: &mut Superblock| b.group_bytes.set(3)) as &dyn Fn(&mut Superblock),
+            &|b| b.group_bytes.set(0),
+            &|b| b.volume_bytes.set(u64::MAX),
+            &|b| b.volume_bytes.set(0),
+            &|b| b.segments.set(2),
+            &|b| b.realms.set(0),
+            &|b| b.segment_bytes[0].set(5),
+            &|b| b.segment_bytes[9].set(5),
+            &|b| b.block_bytes.set(512),
+            &|b| b.most_bytes.set(0),
+            &|b| b.most_bytes.set(SIZE),
+            &|b| b.most_bytes.set(u64::MAX),
+            &|b| b.version.set(0),
+            &|b| b.medium = 0,
+            &|b| b.medium = 4,
+        ] {
+            let medium = written();
+            change(&medium, edit);
+            assert!(refusal(&medium).contains("corrupt volume"), "{}", refusal(&medium));
+        }
+    }
+}

@@ -1,0 +1,50 @@
+//! Committing a transaction: nearly all ordering of the engine is here.
+
+use eyrie_medium::Settled;
+
+use super::prepare::Transaction;
+use super::redo;
+use crate::Result;
+
+impl Transaction<'_> {
+    /// Makes the change reachable. Afterwards the caller may retire other storage that the change made
+    /// unreachable. On an error nothing was changed.
+    ///
+    /// # Errors
+    /// `Fault`, or `NoSpace` when a redo record does not fit.
+    #[inline(always)]
+    pub fn commit(mut self) -> Result<Settled> {
+        self.commit_in_place()
+    }
+
+    /// As [`Transaction::commit`], without moving the transaction. Nothing may be added to it afterwards.
+    pub(crate) fn commit_in_place(&mut self) -> Result<Settled> {
+        let medium = self.medium();
+        medium.check()?;
+        // One word, or one line, commits by a single publish. More need a redo record.
+        let settled = if self.lines.len() + self.words.len() > 1 {
+            redo::commit(self)?
+        } else {
+            let mut ordered = self.barrier()?;
+            if let Some(line) = self.prelude.take() {
+                let seen = medium.publish_line(line.addr, &line.words, ordered)?;
+                ordered = medium.settle(seen).into();
+            }
+            let published = match (self.lines.first(), self.words.first()) {
+                (Some(line), _) => medium.publish_line(line.addr, &line.words, ordered)?,
+                (None, Some(&(addr, value))) => medium.publish(addr, value, ordered)?,
+                (None, None) => medium.publish_nothing(ordered),
+            };
+            medium.settle(published)
+        };
+        self.delayed.withdraw_or_restore(medium)?;
+        // The allocated storage is reachable now. If the mapping failed meanwhile, the result is unknown,
+        // so nothing may be reused.
+        self.allocated.clear();
+        medium.check()?;
+        if !self.retired.is_empty() {
+            self.volume.space().retire_all(&self.retired, &[], &settled);
+        }
+        Ok(settled)
+    }
+}

@@ -1,0 +1,101 @@
+//! Stores that a mutant lets persist after their commit instead of before it.
+//!
+//! Without the feature `mutants` nothing is kept and every call is empty. With it, a store that belongs to
+//! the broken rule is taken back before the transaction's barrier and repeated after its commit. So a crash
+//! in between finds the commit without the store, while a run without a crash sees no difference.
+
+use eyrie_medium::rules::{SafetyRule, broken};
+use eyrie_medium::{Addr, Medium};
+
+use crate::Result;
+
+/// Bytes of a word. Words that the commit itself stored are not overwritten when a store is repeated.
+#[cfg(feature = "mutants")]
+const WORD: usize = 8;
+
+/// A store that persists late.
+#[cfg(feature = "mutants")]
+struct DelayedStore {
+    addr: Addr,
+    before: Vec<u8>,
+    /// The stored bytes, while the store is taken back.
+    after: Option<Vec<u8>>,
+}
+
+/// The late stores of one transaction.
+#[derive(Default)]
+pub(crate) struct DelayedStores {
+    #[cfg(feature = "mutants")]
+    stores: Vec<DelayedStore>,
+}
+
+impl DelayedStores {
+    /// Announces a store of `len` bytes that must persist before the commit.
+    #[inline(always)]
+    pub(crate) fn announce(
+        &mut self,
+        rule: SafetyRule,
+        medium: &Medium,
+        addr: Addr,
+        len: usize,
+    ) -> Result<()> {
+        if broken(rule) { self.keep(medium, addr, len) } else { Ok(()) }
+    }
+
+    #[cfg(not(feature = "mutants"))]
+    #[inline(always)]
+    fn keep(&mut self, _medium: &Medium, _addr: Addr, _len: usize) -> Result<()> {
+        Ok(())
+    }
+
+    #[cfg(feature = "mutants")]
+    fn keep(&mut self, medium: &Medium, addr: Addr, len: usize) -> Result<()> {
+        let mut before = vec![0; len];
+        medium.read(addr, &mut before)?;
+        self.stores.push(DelayedStore { addr, before, after: None });
+        Ok(())
+    }
+
+    /// Takes the stores back, the last one first. If they are taken back already, repeats them, the first
+    /// one first.
+    #[inline(always)]
+    pub(crate) fn withdraw_or_restore(&mut self, medium: &Medium) -> Result<()> {
+        #[cfg(feature = "mutants")]
+        if self.stores.iter().any(|store| store.after.is_some()) {
+            self.stores.drain(..).try_for_each(|store| store.make(medium))?;
+        } else {
+            self.stores.iter_mut().rev().try_for_each(|store| store.take_back(medium))?;
+        }
+        let _ = medium;
+        Ok(())
+    }
+}
+
+#[cfg(feature = "mutants")]
+impl DelayedStore {
+    fn now(&self, medium: &Medium) -> Result<Vec<u8>> {
+        let mut now = vec![0; self.before.len()];
+        medium.read(self.addr, &mut now)?;
+        Ok(now)
+    }
+
+    fn take_back(&mut self, medium: &Medium) -> Result<()> {
+        self.after = Some(self.now(medium)?);
+        drop(medium.write(self.addr, &self.before)?);
+        Ok(())
+    }
+
+    fn make(self, medium: &Medium) -> Result<()> {
+        let mut now = self.now(medium)?;
+        let after = self.after.unwrap_or_default();
+        for ((word, before), after) in
+            now.chunks_mut(WORD).zip(self.before.chunks(WORD)).zip(after.chunks(WORD))
+        {
+            if word == before {
+                word.copy_from_slice(after);
+            }
+        }
+        drop(medium.write(self.addr, &now)?);
+        Ok(())
+    }
+}

@@ -1,0 +1,292 @@
+//! Preparing a change: the bytes that are written before anybody can reach them, and the words that will
+//! make them reachable.
+
+use eyrie_medium::rules::SafetyRule;
+use eyrie_medium::{Addr, Dirty, Medium, Ordered};
+use smallvec::SmallVec;
+
+use super::late::DelayedStores;
+use crate::extent::Extent;
+use crate::volume::Volume;
+use crate::{Error, Result};
+
+/// Words of one cache line that are committed together. The store of the last one is the commit.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LineChange {
+    /// The line.
+    pub addr: Addr,
+    /// Index in the line and value of each word, in the order of their stores.
+    pub words: [(usize, u64); 5],
+}
+
+impl LineChange {
+    fn commit_word(&self) -> (Addr, u64) {
+        let (index, value) = self.words[self.words.len() - 1];
+        (self.addr.add(index as u64 * 8), value)
+    }
+}
+
+/// A change in preparation.
+pub(crate) struct Transaction<'v> {
+    pub(super) volume: &'v Volume,
+    dirty: Option<Dirty>,
+    pub(super) prelude: Option<LineChange>,
+    pub(super) lines: SmallVec<[LineChange; 1]>,
+    pub(super) words: SmallVec<[(Addr, u64); 4]>,
+    pub(super) allocated: SmallVec<[Extent; 8]>,
+    pub(super) retired: SmallVec<[Extent; 8]>,
+    /// Number of objects whose storage is retired as a whole.
+    retired_objects: usize,
+    pub(super) delayed: DelayedStores,
+}
+
+impl<'v> Transaction<'v> {
+    /// A transaction without changes.
+    pub fn begin(volume: &'v Volume) -> Transaction<'v> {
+        Transaction {
+            volume,
+            dirty: None,
+            prelude: None,
+            lines: SmallVec::new(),
+            words: SmallVec::new(),
+            allocated: SmallVec::new(),
+            retired: SmallVec::new(),
+            retired_objects: 0,
+            delayed: DelayedStores::default(),
+        }
+    }
+
+    /// The volume of the transaction.
+    pub fn volume(&self) -> &'v Volume {
+        self.volume
+    }
+
+    /// The medium of the volume.
+    pub fn medium(&self) -> &'v Medium {
+        self.volume.medium()
+    }
+
+    /// Allocates at least `bytes` of storage with unspecified content. It is freed unless the transaction
+    /// commits.
+    ///
+    /// # Errors
+    /// `TooLarge` above 64 MiB, `NoSpace`, `Fault`.
+    #[track_caller]
+    pub fn allocate(&mut self, bytes: u64) -> Result<Extent> {
+        let extent = self.volume.space().allocate(bytes)?;
+        self.allocated.push(extent);
+        Ok(extent)
+    }
+
+    /// True if the transaction changes nothing so far.
+    pub fn is_empty(&self) -> bool {
+        let has_words = self.prelude.is_some() || !self.lines.is_empty() || !self.words.is_empty();
+        self.dirty.is_none() && !has_words && self.allocated.is_empty()
+    }
+
+    /// True if this transaction allocated the extent. Nobody else can reach it yet.
+    pub fn is_new(&self, extent: Extent) -> bool {
+        self.allocated.contains(&extent)
+    }
+
+    /// Adds writes that were made directly on the medium. The barrier of the commit covers them.
+    pub fn wrote(&mut self, dirty: Dirty) {
+        self.dirty = Some(match self.dirty.take() {
+            Some(before) => before.and(dirty),
+            None => dirty,
+        });
+    }
+
+    /// Announces a store of `len` bytes at `addr`, which this rule orders before the commit.
+    ///
+    /// # Errors
+    /// `Fault`.
+    #[inline(always)]
+    pub(crate) fn precedes(&mut self, rule: SafetyRule, addr: Addr, len: usize) -> Result<()> {
+        self.delayed.announce(rule, self.volume.medium(), addr, len)
+    }
+
+    /// Stores bytes that nobody can reach before the commit.
+    ///
+    /// # Errors
+    /// `Fault`.
+    #[track_caller]
+    pub fn write(&mut self, addr: Addr, bytes: &[u8]) -> Result<()> {
+        let dirty = self.medium().write(addr, bytes)?;
+        self.wrote(dirty);
+        Ok(())
+    }
+
+    /// Stores an aligned word that nobody can reach before the commit.
+    ///
+    /// # Errors
+    /// `Fault`.
+    #[track_caller]
+    pub fn write_word(&mut self, addr: Addr, value: u64) -> Result<()> {
+        let dirty = self.medium().write_word(addr, value)?;
+        self.wrote(dirty);
+        Ok(())
+    }
+
+    /// Stores aligned words, one after another, that nobody can reach before the commit.
+    ///
+    /// # Errors
+    /// `Fault`.
+    #[inline]
+    #[track_caller]
+    pub fn write_words(&mut self, addr: Addr, words: impl ExactSizeIterator<Item = u64>) -> Result<()> {
+        let dirty = self.medium().write_words(addr, words)?;
+        self.wrote(dirty);
+        Ok(())
+    }
+
+    /// Stores zeros that nobody can reach before the commit.
+    ///
+    /// # Errors
+    /// `Fault`.
+    #[track_caller]
+    pub fn zero(&mut self, addr: Addr, len: u64) -> Result<()> {
+        let dirty = self.medium().zero(addr, len)?;
+        self.wrote(dirty);
+        Ok(())
+    }
+
+    /// Copies bytes to a place that nobody can reach before the commit.
+    ///
+    /// # Errors
+    /// `Corrupt` when the two ranges overlap, because a damaged pointer then leads into free storage.
+    /// `Fault`.
+    #[track_caller]
+    pub fn copy(&mut self, to: Addr, from: Addr, len: u64) -> Result<()> {
+        if to.raw().abs_diff(from.raw()) < len {
+            return Err(Error::corrupt(from, "bytes that belong to two extents"));
+        }
+        let dirty = self.medium().copy(to, from, len)?;
+        self.wrote(dirty);
+        Ok(())
+    }
+
+    /// Adds an aligned word that the commit sets. A second call for the same word replaces the first.
+    pub fn word(&mut self, addr: Addr, value: u64) {
+        match self.words.iter_mut().find(|(at, _)| *at == addr) {
+            Some((_, pending)) => *pending = value,
+            None => self.words.push((addr, value)),
+        }
+    }
+
+    /// The word at `addr` as it will be after the commit.
+    ///
+    /// # Errors
+    /// `Fault`.
+    #[track_caller]
+    pub(crate) fn peek(&self, addr: Addr) -> Result<u64> {
+        match self.pending(addr) {
+            Some(value) => Ok(value),
+            None => Ok(self.medium().load(addr)?),
+        }
+    }
+
+    /// The value to which the commit will set the word at `addr`; `None` if it will not set the word.
+    pub fn pending(&self, addr: Addr) -> Option<u64> {
+        self.words.iter().find(|(at, _)| *at == addr).map(|&(_, value)| value)
+    }
+
+    /// A word that the commit sets, and its new value. The transaction is committed once the word has this
+    /// value and no redo record is being applied.
+    pub fn witness(&self) -> Option<(Addr, u64)> {
+        self.words.first().copied()
+    }
+
+    /// Adds words of a line that the commit sets. At most one call for each line.
+    pub fn line(&mut self, line: LineChange) {
+        debug_assert!(self.lines.iter().all(|other| other.addr != line.addr));
+        self.lines.push(line);
+    }
+
+    /// Adds words of a line that the commit publishes first, by themselves. A crash may keep them without
+    /// the rest.
+    pub fn prelude(&mut self, line: LineChange) {
+        debug_assert!(self.prelude.is_none());
+        self.prelude = Some(line);
+    }
+
+    /// Retires an extent once the commit has settled. It is freed when no reader can see it.
+    pub(crate) fn retire(&mut self, extent: Extent) {
+        self.retired.push(extent);
+    }
+
+    /// Counts one more object whose storage is retired as a whole. An object has at most one extent below 2
+    /// KiB, so a batch may retire one such extent for each object in addition to the bound of
+    /// `most_extents`.
+    pub(crate) fn retires_object(&mut self) {
+        self.retired_objects += 1;
+    }
+
+    /// As [`Transaction::retire`], for an extent that was found on the medium. A damaged tree may lead on
+    /// without end, so their number is bounded.
+    ///
+    /// # Errors
+    /// `Corrupt` when there are more than the volume has room for.
+    pub(crate) fn retire_found(&mut self, extent: Extent) -> Result<()> {
+        self.retired.push(extent);
+        if self.retired.len() <= self.volume.space().most_extents() + self.retired_objects {
+            return Ok(());
+        }
+        Err(Error::corrupt(extent.addr, "endless storage of an object"))
+    }
+
+    /// Orders everything that was written so far before the commit.
+    #[track_caller]
+    pub(super) fn barrier(&mut self) -> Result<Ordered> {
+        self.delayed.withdraw_or_restore(self.volume.medium())?;
+        let dirty = self.dirty.take().unwrap_or_else(Dirty::nothing);
+        Ok(self.medium().barrier(dirty))
+    }
+
+    /// The words to set. Lines are reduced to their commit words: the other words of a line belong to the
+    /// copy that its commit word makes current, so they can be written ahead.
+    pub(super) fn reduce_to_words(&mut self) -> Result<SmallVec<[(Addr, u64); 4]>> {
+        let lines = std::mem::take(&mut self.lines);
+        for line in self.prelude.take().iter().chain(&lines) {
+            for &(index, value) in &line.words[..line.words.len() - 1] {
+                self.write_word(line.addr.add(index as u64 * 8), value)?;
+            }
+            self.words.push(line.commit_word());
+        }
+        Ok(std::mem::take(&mut self.words))
+    }
+}
+
+impl Drop for Transaction<'_> {
+    fn drop(&mut self) {
+        // Nothing was published, so the storage is reusable at once. A commit has emptied the list.
+        for &extent in &self.allocated {
+            self.volume.space().release(extent);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::volume::{MediumChoice, Options};
+    use crate::{Time, volume};
+
+    #[test]
+    fn regression_overlapping_copy_is_corrupt() {
+        let options = Options {
+            group_bytes: 1 << 16,
+            medium: MediumChoice::Auto,
+            ..Options::random(Time::new(0, 0)).expect("random bytes")
+        };
+        let volume = volume::Volume::create_on(Medium::memory(1 << 20).expect("memory"), &options);
+        let volume = volume.expect("a new volume");
+        let mut transaction = Transaction::begin(&volume);
+        let extent = transaction.allocate(8192).expect("empty");
+        for from in [extent.addr, extent.addr.add(4096)] {
+            let copied = transaction.copy(extent.addr, from, 8192);
+            assert!(matches!(copied, Err(Error::Corrupt { .. })), "{copied:?}");
+        }
+        transaction.copy(extent.addr, extent.addr.add(4096), 4096).expect("side by side");
+    }
+}

@@ -1,0 +1,173 @@
+//! Redo slots, for the few Ops that no single publish can commit.
+//!
+//! A record is a list of (address, value) words. It is idempotent and checksummed. It is independent of the
+//! records in other slots, because its Op holds the locks of the changed objects until the record is
+//! durably cleared. So no record is ever replayed over newer state. (Aerie commits metadata with a redo log
+//! too, `aerie.txt` section 4.4.5; BPFS copies up to a common ancestor instead, `bpfs.txt` section 3.2.)
+//!
+//! Layout of a slot: word 0 is 0 when the slot is free. Otherwise its upper half is the checksum of the
+//! record and its lower half the number of words (at least 1). Word 1 is the address of the words: behind
+//! the slot's first line, or in an extent if they do not fit there.
+//!
+//! Safe when power fails: the record is durable before the publish of word 0 commits it. Until word 0 is
+//! durably 0 again, every recovery applies the same words.
+
+use eyrie_medium::rules::{SafetyRule, broken};
+use eyrie_medium::{Addr, Medium, Ordered, Settled};
+use smallvec::SmallVec;
+use zerocopy::IntoBytes;
+
+use super::prepare::Transaction;
+use crate::tables::layout::{REDO_SLOT_BYTES, REDO_SLOTS, redo_slot};
+use crate::volume::Volume;
+use crate::{Error, Result};
+
+/// Bytes of an address and a value.
+const ENTRY_BYTES: u64 = 16;
+/// Bytes of the address of the words. The checksum covers it first, then the words.
+const PLACE_BYTES: usize = 8;
+/// Offset of words inside the slot: they start on a line of their own.
+const INLINE_OFFSET: u64 = 64;
+const INLINE_ENTRIES: usize = ((REDO_SLOT_BYTES - INLINE_OFFSET) / ENTRY_BYTES) as usize;
+/// More words than any Op needs. A longer record is corrupt.
+const MAX_ENTRIES: u64 = 1 << 22;
+
+/// Commits several words of a transaction by a redo record.
+pub(super) fn commit(transaction: &mut Transaction<'_>) -> Result<Settled> {
+    let words = transaction.reduce_to_words()?;
+    let redo = transaction.volume().redo_slots();
+    redo.with_slot(|index| {
+        let medium = transaction.medium();
+        let slot = redo_slot(index);
+        let mut overflow = None;
+        let entries = if words.len() <= INLINE_ENTRIES {
+            slot.add(INLINE_OFFSET)
+        } else {
+            let extent = transaction.allocate(words.len() as u64 * ENTRY_BYTES)?;
+            overflow = Some(extent);
+            extent.addr
+        };
+        let mut record: SmallVec<[u64; 32]> = SmallVec::new();
+        record.push(entries.raw().to_le());
+        for (addr, value) in &words {
+            record.push(addr.raw().to_le());
+            record.push(value.to_le());
+        }
+        let record = record.as_bytes();
+        transaction.precedes(SafetyRule::RedoWordsBeforeTheirRecord, entries, record.len() - PLACE_BYTES)?;
+        transaction.write(entries, &record[PLACE_BYTES..])?;
+        for &(addr, _) in &words {
+            // After the publish no store may fail, so every word is tried before.
+            medium.load(addr)?;
+        }
+        transaction.write_word(slot.add(8), entries.raw())?;
+        let ordered = transaction.barrier()?;
+        if broken(SafetyRule::RedoRecordBeforeItsEffect) {
+            let _ = medium.publish_all(words.iter().copied(), Ordered::nothing())?;
+        }
+        let committed = medium.publish(slot, state(record), ordered)?;
+        let settled = medium.settle(committed);
+
+        if broken(SafetyRule::RedoRecordIsClearedAfterItsEffect) {
+            let _ = medium.publish(slot, 0, Ordered::nothing())?;
+        }
+        // The record is durable. Readers of several words retry until all words are applied.
+        redo.begin_applying();
+        let applied = medium.publish_all(words.iter().copied(), settled);
+        redo.end_applying();
+        let settled = medium.settle(applied?);
+        let cleared = match broken(SafetyRule::RedoRecordIsClearedUnderItsLocks) {
+            true => medium.publish_nothing(settled),
+            false => medium.publish(slot, 0, settled)?,
+        };
+        if let Some(extent) = overflow {
+            transaction.retire(extent);
+        }
+        // The next user of the slot overwrites this record, so its clearing must be durable before the slot
+        // is released.
+        Ok(medium.settle(cleared))
+    })
+}
+
+/// Word 0 of a record: the checksum of the address and the words, and the number of words.
+fn state(record: &[u8]) -> u64 {
+    let count = (record.len() - PLACE_BYTES) as u64 / ENTRY_BYTES;
+    let overflows = count > INLINE_ENTRIES as u64;
+    let is_short = overflows && broken(SafetyRule::RedoChecksumCoversOverflow);
+    let covered = if is_short { &record[..PLACE_BYTES] } else { record };
+    u64::from(crc32c::crc32c(covered)) << 32 | count
+}
+
+/// Applies the committed records of a crashed volume. A second call has no further effect.
+///
+/// # Errors
+/// `Corrupt` when a record contradicts itself; `Fault`.
+pub fn replay(volume: &Volume) -> Result<()> {
+    replay_each(volume).next().map_or(Ok(()), Err)
+}
+
+/// As [`replay`], but lazy: each step of the iterator replays slots up to the next error.
+pub(crate) fn replay_each(volume: &Volume) -> impl Iterator<Item = Error> + '_ {
+    let slots = if broken(SafetyRule::EveryRedoSlotIsReplayed) { REDO_SLOTS / 2 } else { REDO_SLOTS };
+    (0..slots).filter_map(|index| replay_slot(volume.medium(), redo_slot(index)).err())
+}
+
+fn replay_slot(medium: &Medium, slot: Addr) -> Result<()> {
+    let stored = medium.load(slot)?;
+    if stored == 0 {
+        return Ok(());
+    }
+    let count = stored & u64::from(u32::MAX);
+    if count > MAX_ENTRIES {
+        return Err(Error::corrupt(slot, "redo record with too many words"));
+    }
+    let entries = medium.load(slot.add(8))?;
+    let mut record = vec![0; PLACE_BYTES + (count * ENTRY_BYTES) as usize];
+    record[..PLACE_BYTES].copy_from_slice(&entries.to_le_bytes());
+    medium.read(Addr::from_raw(entries), &mut record[PLACE_BYTES..])?;
+    if !medium.verify(state(&record) == stored) {
+        return Err(Error::corrupt(slot, "redo record with a wrong checksum"));
+    }
+    let word = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().expect("chunks of eight bytes"));
+    let words = record[PLACE_BYTES..]
+        .chunks_exact(16)
+        .map(|entry| (Addr::from_raw(word(&entry[..8])), word(&entry[8..])));
+    for (addr, _) in words.clone() {
+        // All words or none: a damaged record must not cause more damage.
+        medium.load(addr)?;
+    }
+    if broken(SafetyRule::ReplayedRecordIsClearedLast) {
+        let cleared = medium.publish(slot, 0, Ordered::nothing())?;
+        let _ = medium.settle(cleared);
+    }
+    let last = usize::from(broken(SafetyRule::EveryRedoWordIsReplayed));
+    let words = words.take(count as usize - last);
+    let applied = medium.publish_all(words, Ordered::nothing())?;
+    let settled = medium.settle(applied);
+    let cleared = medium.publish(slot, 0, settled)?;
+    let _ = medium.settle(cleared);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format_doc::assert_described;
+
+    #[test]
+    fn format_page_matches_redo_slots() {
+        let (inline, slot) = (INLINE_OFFSET as usize, REDO_SLOT_BYTES as usize);
+        let fields = [
+            ("state", 0, 8),
+            ("place", 8, 8),
+            ("reserved", 16, inline - 16),
+            ("words", inline, slot - inline),
+        ];
+        assert_described("Redo slot", slot, &fields);
+        assert_eq!(INLINE_ENTRIES, 252);
+        assert_described("Redo word", ENTRY_BYTES as usize, &[("address", 0, 8), ("value", 8, 8)]);
+        let (place, word) = (0x1140_u64.to_le_bytes(), [7; ENTRY_BYTES as usize]);
+        let record = [&place[..], &word[..]].concat();
+        assert_eq!(state(&record), u64::from(crc32c::crc32c(&record)) << 32 | 1);
+    }
+}

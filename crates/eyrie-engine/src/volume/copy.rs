@@ -1,0 +1,84 @@
+//! Opens a volume, sound or damaged, only to look at it. It works on a copy, so no change reaches the host.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use eyrie_medium::epoch::pin;
+use eyrie_medium::{Medium, MediumKind, PagedOptions};
+
+use super::generation::Generations;
+use super::open::{Opened, Volume};
+use super::redo_slots::RedoSlots;
+use crate::Result;
+use crate::host::{Hold, HostPlace, without_journal};
+use crate::space::{FreeMap, Space, SpaceContext};
+use crate::tables::layout::{MEDIUM_PAGED, MEDIUM_PMEM};
+use crate::tables::{MediumChoice, superblock};
+
+impl Volume {
+    /// Opens the volume at `path` as [`Volume::open`] does, but no change reaches the host, neither of the
+    /// open nor later. Nobody else can open the volume meanwhile.
+    ///
+    /// # Errors
+    /// As [`Volume::open`].
+    pub fn open_copy(path: &Path, paged: PagedOptions) -> Result<(Volume, Opened)> {
+        Volume::open_copy_at(HostPlace::of(path), paged)
+    }
+
+    /// As [`Volume::open_copy`], of a place.
+    pub(crate) fn open_copy_at(host_place: HostPlace<'_>, paged: PagedOptions) -> Result<(Volume, Opened)> {
+        let place = host_place.path().display().to_string();
+        let (medium, hold) = host_place.open_copy(paged)?;
+        let bytes = medium.segment_sizes().sum();
+        let (volume, opened) = Volume::open_in(medium, Some(hold), &place)?;
+        if volume.lacks_journal() {
+            return Err(without_journal(bytes, &place));
+        }
+        Ok((volume, opened))
+    }
+
+    /// Opens a copy of the volume at `path`, which may be damaged, to read the rest of it. Only a sound
+    /// copy of the superblock is required. Nothing can be allocated, and the caller checks everything that
+    /// it reads.
+    ///
+    /// # Errors
+    /// `Volume` when no superblock is sound; `Fault`.
+    pub fn open_damaged(path: &Path, paged: PagedOptions) -> Result<Volume> {
+        let (medium, hold) = HostPlace::of(path).open_copy(paged)?;
+        Volume::damaged_in(medium, Some(hold), &path.display().to_string())
+    }
+
+    /// As [`Volume::open_damaged`], of the volume on `medium`.
+    ///
+    /// # Errors
+    /// As [`Volume::open_damaged`].
+    pub fn open_damaged_on(medium: Medium) -> Result<Volume> {
+        Volume::damaged_in(medium, None, "volume")
+    }
+
+    fn damaged_in(medium: Medium, hold: Option<Hold>, place: &str) -> Result<Volume> {
+        let medium = Arc::new(medium);
+        let _pin = pin();
+        let superblock = superblock::find(&medium, place)?;
+        let context = SpaceContext::of_damaged(Arc::clone(&medium), superblock.geometry)?;
+        let space = Space::new(context, superblock.geometry.groups(), FreeMap::default());
+        space.central().free_is_unknown = true;
+        // No generation can be assigned, because nothing is created in a damaged volume.
+        let generations = Generations::new(u64::MAX);
+        Ok(Volume { space, medium, superblock, generations, redo_slots: RedoSlots::default(), hold })
+    }
+
+    /// The choice of medium that creates a volume like this one.
+    pub fn medium_choice(&self) -> MediumChoice {
+        match self.superblock.block.medium {
+            MEDIUM_PMEM => MediumChoice::Pmem,
+            MEDIUM_PAGED => MediumChoice::Paged,
+            _ => MediumChoice::Dram,
+        }
+    }
+
+    /// True if the volume was on a disk and its journal is gone. The latest changes are lost with it.
+    pub fn lacks_journal(&self) -> bool {
+        self.superblock.block.medium == MEDIUM_PAGED && self.medium.kind() != MediumKind::Paged
+    }
+}

@@ -1,0 +1,324 @@
+//! Creating, opening, saving and closing a volume.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use eyrie_medium::epoch::pin;
+use eyrie_medium::rules::{SafetyRule, broken};
+use eyrie_medium::{Addr, Medium, PagedOptions, SegmentId};
+
+use super::generation::Generations;
+use super::redo_slots::RedoSlots;
+use super::save;
+use crate::extent::Extent;
+use crate::host::{Hold, HostPlace, device};
+use crate::space::{Marks, Space, SpaceContext};
+use crate::tables::layout::{CLEAN, GENERATION_LIMIT, GROUPS_IN_USE, SUPERBLOCKS, VOLUME_PAGE, VolumePage};
+use crate::tables::superblock::{self, VerifiedSuperblock};
+use crate::tables::{Geometry, Options};
+use crate::{Error, ObjectId, Result, Time};
+
+/// The state in which the last owner left a volume.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Opened {
+    /// Closed: the free space is known.
+    Clean,
+    /// Not closed. The caller replays the redo slots, marks all storage that objects use, and calls
+    /// [`Volume::adopt`]. Until then nothing can be allocated, and nothing may be freed.
+    Crashed,
+}
+
+/// An open volume. A drop without [`Volume::close`] leaves it as a crash does, which loses nothing.
+/// (Volumes of crate `eyrie` are saved when they are dropped.)
+pub struct Volume {
+    pub(super) space: Space,
+    pub(super) medium: Arc<Medium>,
+    pub(super) superblock: VerifiedSuperblock,
+    pub(super) generations: Generations,
+    pub(super) redo_slots: RedoSlots,
+    /// Declared last, so that the lock is released after the mapping.
+    pub(super) hold: Option<Hold>,
+}
+
+impl Volume {
+    /// Creates a volume of `bytes` (default 1 GiB) in directory `path` of the host, and opens it. The
+    /// directory must be empty or not exist. The host provides memory as the volume uses it. If `path` is a
+    /// block device, the volume fills it.
+    ///
+    /// # Errors
+    /// [`Error::Volume`] names the obstacle; [`Error::Fault`] when the host is full. Nothing is left
+    /// behind.
+    pub fn create(path: &Path, bytes: Option<u64>, options: &Options) -> Result<Volume> {
+        Volume::create_with(HostPlace::of(path), bytes, options, Ok)
+    }
+
+    /// As [`Volume::create`], then lets `fill` write the first content of the volume.
+    ///
+    /// # Errors
+    /// As [`Volume::create`], and those of `fill`. Nothing is left behind.
+    pub(crate) fn create_with<T>(
+        host_place: HostPlace<'_>,
+        bytes: Option<u64>,
+        options: &Options,
+        fill: impl FnOnce(Volume) -> Result<T>,
+    ) -> Result<T> {
+        let place = host_place.path().display().to_string();
+        host_place.create(bytes, options, |medium, hold| {
+            let disk_bytes =
+                if matches!(hold, Hold::Device(_)) { device::bytes_with_journal(&medium) } else { 0 };
+            let volume = Volume::create_in(medium, options, disk_bytes, &place)?;
+            // A device must have its superblock in its place from now on (see `host::device`).
+            volume.medium.checkpoint()?;
+            fill(Volume { hold: Some(hold), ..volume })
+        })
+    }
+
+    /// Creates a volume that fills `medium`, which is all zeros, and opens it.
+    ///
+    /// # Errors
+    /// [`Error::Volume`] for a wrong size or wrong `options`; [`Error::Fault`].
+    pub fn create_on(medium: Medium, options: &Options) -> Result<Volume> {
+        Volume::create_in(medium, options, 0, "new volume")
+    }
+
+    /// As [`Volume::create_on`]. `disk_bytes` is the size of the volume with its journal on a block device,
+    /// or 0.
+    pub(crate) fn create_in(
+        medium: Medium,
+        options: &Options,
+        disk_bytes: u64,
+        place: &str,
+    ) -> Result<Volume> {
+        let bytes = medium.segment_sizes().next().unwrap_or(0);
+        let geometry = Geometry::new(bytes, options.group_bytes)
+            .map_err(|what| Error::volume(place, what, rustix::io::Errno::INVAL))?;
+        medium.provision(Addr::new(SegmentId(0), 0), geometry.data_start())?;
+        let gate = medium.enter()?;
+        superblock::write(&medium, &mut superblock::new(&geometry, options, medium.kind(), disk_bytes), 1)?;
+        drop(gate);
+        let (volume, _) = Volume::open_in(medium, None, place)?;
+        volume.space.central().free_is_unknown = false;
+        Ok(volume)
+    }
+
+    /// Opens the volume at `path` of the host, a directory or a block device, for this process alone.
+    /// `paged` has the options for a volume on a disk.
+    ///
+    /// # Errors
+    /// [`Error::Volume`] names the problem: no volume there, in use (and by which process), a newer format,
+    /// truncated or corrupt. [`Error::Corrupt`]; [`Error::Fault`].
+    pub fn open(path: &Path, paged: PagedOptions) -> Result<(Volume, Opened)> {
+        Volume::open_at(HostPlace::of(path), paged)
+    }
+
+    /// As [`Volume::open`], of a place.
+    pub(crate) fn open_at(host_place: HostPlace<'_>, paged: PagedOptions) -> Result<(Volume, Opened)> {
+        let (medium, hold) = host_place.open(paged)?;
+        Volume::open_in(medium, Some(hold), &host_place.path().display().to_string())
+    }
+
+    /// Opens the volume on `medium`.
+    ///
+    /// # Errors
+    /// As [`Volume::open`].
+    pub fn open_on(medium: Medium) -> Result<(Volume, Opened)> {
+        Volume::open_in(medium, None, "volume")
+    }
+
+    pub(crate) fn open_in(medium: Medium, hold: Option<Hold>, place: &str) -> Result<(Volume, Opened)> {
+        let medium = Arc::new(medium);
+        let gate = medium.enter()?;
+        let _pin = pin();
+        let superblock = superblock::read(&medium, place)?;
+        let page: VolumePage = medium.read_value(VOLUME_PAGE)?;
+        if page.clean.get() != CLEAN && !broken(SafetyRule::FoundStoresAreFlushed) {
+            // The last process may have been killed before it flushed its stores. A closed volume has no
+            // such stores: the clean mark was its last store, and an open clears the mark before any other
+            // change, even before a resize writes superblocks.
+            medium.flush_found()?;
+        }
+        let groups = page.groups_in_use.get();
+        if groups > superblock.geometry.groups() {
+            return Err(Error::corrupt(GROUPS_IN_USE, "more groups in use than the volume has"));
+        }
+        let context = SpaceContext::new(Arc::clone(&medium), superblock.geometry, groups)?;
+        let map = save::load(&context, &page, superblock.block.volume_id);
+        // Cleared before any other change: the saved allocator is stale from then on.
+        if page.clean.get() != 0 {
+            save::clear_mark(&medium)?;
+        }
+        drop(gate);
+        let opened = if map.is_some() { Opened::Clean } else { Opened::Crashed };
+        let space = Space::new(context, groups, map.unwrap_or_default());
+        space.central().free_is_unknown = opened == Opened::Crashed;
+        let generations = Generations::new(page.generation_limit.get());
+        let volume =
+            Volume { space, medium, superblock, generations, redo_slots: RedoSlots::default(), hold };
+        volume.check_root()?;
+        Ok((volume, opened))
+    }
+
+    fn check_root(&self) -> Result<()> {
+        let raw = self.superblock.block.root.get();
+        let sound = |id: ObjectId| id.is_directory() && self.is_header(Addr::from_raw(id.place()));
+        if raw != 0 && !ObjectId::from_raw(raw).is_some_and(sound) {
+            return Err(Error::corrupt(SUPERBLOCKS[0], "the root is no directory"));
+        }
+        Ok(())
+    }
+
+    /// Saves and closes the volume, as [`Volume::save`] does.
+    ///
+    /// # Errors
+    /// As [`Volume::save`].
+    pub fn close(self) -> Result<()> {
+        self.save()
+    }
+
+    /// Gives the memory of groups that are free as a whole back to the host, and saves the allocator, so
+    /// that the next open is quick. If the volume has no room for that, the next open is slower. Nothing
+    /// may be changed afterwards.
+    ///
+    /// # Errors
+    /// [`Error::Fault`] in a forked child, or when the medium failed. The volume is then left as by a
+    /// crash.
+    pub fn save(&self) -> Result<()> {
+        if self.space.central().free_is_unknown {
+            return Ok(());
+        }
+        self.medium.check()?;
+        self.space.trim(false)?;
+        let gate = self.medium.enter()?;
+        let saved = save::save(&self.space, self.superblock.block.volume_id);
+        drop(gate);
+        saved?;
+        Ok(self.medium.checkpoint()?)
+    }
+
+    /// Gives the memory of groups that are free as a whole back to the host. Returns the number of their
+    /// bytes.
+    ///
+    /// # Errors
+    /// [`Error::Fault`].
+    pub fn trim(&self) -> Result<u64> {
+        self.space.trim(true)
+    }
+
+    /// Marks for the storage that objects use. At first only the tables of the volume are marked.
+    pub fn marks(&self) -> Marks {
+        Marks::new(self.space.context())
+    }
+
+    /// Makes everything free that is not marked: the end of recovery.
+    pub fn adopt(&mut self, marks: &Marks) {
+        self.space.adopt(marks.free_map());
+    }
+
+    /// The medium.
+    #[inline]
+    pub fn medium(&self) -> &Medium {
+        &self.medium
+    }
+
+    /// The allocator of the volume.
+    #[inline]
+    pub fn space(&self) -> &Space {
+        &self.space
+    }
+
+    /// The redo slots.
+    #[inline]
+    pub(crate) fn redo_slots(&self) -> &RedoSlots {
+        &self.redo_slots
+    }
+
+    /// Sizes and places.
+    pub fn geometry(&self) -> &Geometry {
+        &self.superblock.geometry
+    }
+
+    /// Random bytes that name the volume.
+    pub fn volume_id(&self) -> [u8; 16] {
+        self.superblock.block.volume_id
+    }
+
+    /// Key of the hash of names.
+    #[inline]
+    pub fn hash_seed(&self) -> u64 {
+        self.superblock.block.hash_seed.get()
+    }
+
+    /// Time of creation.
+    pub fn created(&self) -> Time {
+        Time::new(
+            self.superblock.block.created_seconds.get(),
+            self.superblock.block.created_nanoseconds.get(),
+        )
+    }
+
+    /// The root directory; `None` until [`Volume::set_root`].
+    pub fn root(&self) -> Option<ObjectId> {
+        match self.superblock.block.root.get() {
+            0 => None,
+            raw => ObjectId::from_raw(raw),
+        }
+    }
+
+    /// Makes a directory the root, durably.
+    ///
+    /// # Errors
+    /// [`Error::Fault`].
+    pub fn set_root(&mut self, root: ObjectId) -> Result<()> {
+        let _gate = self.medium.enter()?;
+        self.superblock.set_root(&self.medium, root.raw())
+    }
+
+    /// A number, at least 1, that this volume never assigned before.
+    ///
+    /// # Errors
+    /// [`Error::Fault`]; [`Error::Corrupt`] when the numbers are used up.
+    #[inline]
+    pub fn generation(&self) -> Result<u64> {
+        self.generations.next(&self.medium)
+    }
+
+    /// True if `addr` is the address of a header slot, free or not. Takes no lock.
+    #[inline]
+    pub(crate) fn is_header(&self, addr: Addr) -> bool {
+        self.space.is_header(addr)
+    }
+
+    /// True if an extent could be live: well formed, in the groups in use and in no header chunk. Takes no
+    /// lock.
+    #[inline]
+    pub fn contains(&self, extent: Extent) -> bool {
+        self.space.contains(extent)
+    }
+
+    /// Refuses bytes outside the space for extents and headers.
+    pub(crate) fn require_data(&self, addr: Addr, len: u64) -> Result<()> {
+        let (start, end) = (self.geometry().data_start(), self.geometry().volume_bytes());
+        let offset = addr.offset();
+        if addr.segment_index() == 0 && offset >= start && offset <= end && len <= end - offset {
+            Ok(())
+        } else {
+            Err(Error::corrupt(addr, "bytes outside the space for extents"))
+        }
+    }
+
+    /// Refuses to change bytes that cannot be an extent of an object, because a damaged pointer must not
+    /// cause more damage.
+    ///
+    /// # Errors
+    /// `Corrupt`.
+    #[inline]
+    pub(crate) fn require_own(&self, extent: Extent) -> Result<()> {
+        if self.contains(extent) {
+            Ok(())
+        } else {
+            Err(Error::corrupt(extent.addr, "extent outside the space for extents"))
+        }
+    }
+}
+
+const _: () = assert!(GENERATION_LIMIT.raw() == VOLUME_PAGE.raw());

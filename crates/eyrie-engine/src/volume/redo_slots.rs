@@ -1,0 +1,66 @@
+//! The assignment of redo slots to threads, and the counters by which readers notice that a record is being
+//! applied.
+//!
+//! A writer holds a slot while its record is in it. A reader of several words takes no slot: it compares
+//! the counts of records begun and ended before and after its read, as with a sequence lock.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use eyrie_medium::epoch::thread_index;
+use eyrie_medium::sync::{Mutex, lock, try_lock, wait};
+
+use crate::Result;
+use crate::tables::layout::REDO_SLOTS;
+
+/// The locks of the redo slots, and the counts of records begun and ended.
+#[derive(Default)]
+pub(crate) struct RedoSlots {
+    slots: [Mutex<()>; REDO_SLOTS],
+    started: AtomicU64,
+    finished: AtomicU64,
+}
+
+impl RedoSlots {
+    /// Runs `read` until no record was being applied during a run. So `read` sees each Op whole or not at
+    /// all.
+    #[inline(always)]
+    pub(crate) fn stable<T>(&self, mut read: impl FnMut() -> Result<T>) -> Result<T> {
+        let mut attempt = 0_u32;
+        loop {
+            // `finished` is loaded first, so that equal counts mean that no record was being applied when
+            // `started` was loaded.
+            let finished = self.finished.load(Ordering::Acquire);
+            let started = self.started.load(Ordering::Acquire);
+            if started == finished {
+                let result = read();
+                if self.started.load(Ordering::Acquire) == started {
+                    return result;
+                }
+            }
+            wait(attempt);
+            attempt = attempt.saturating_add(1);
+        }
+    }
+
+    /// Runs `apply` with a redo slot: the one at this thread's index if it is free, otherwise any free one.
+    pub(crate) fn with_slot<T>(&self, apply: impl FnOnce(usize) -> T) -> T {
+        let first = thread_index() % REDO_SLOTS;
+        let free = (0..REDO_SLOTS).map(|n| (first + n) % REDO_SLOTS).find_map(|index| {
+            let held = try_lock(&self.slots[index])?;
+            Some((index, held))
+        });
+        // All slots are in use: wait for this thread's own.
+        let (index, _held) = free.unwrap_or_else(|| (first, lock(&self.slots[first])));
+        apply(index)
+    }
+
+    /// Tells readers that a record is about to be applied.
+    pub(crate) fn begin_applying(&self) {
+        self.started.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Tells readers that a record has been applied.
+    pub(crate) fn end_applying(&self) {
+        self.finished.fetch_add(1, Ordering::AcqRel);
+    }
+}

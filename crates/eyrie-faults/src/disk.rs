@@ -1,0 +1,355 @@
+//! The simulated disk. It forgets unflushed writes, records writes, or shows the state after a crash.
+//!
+//! Unflushed writes may be lost, reordered and torn into sectors. [`SimulatedDisk::power_failure`] makes one
+//! such disk. A [recorded](SimulatedDisk::recorded) disk leaves the choice to the explorer, which gets every
+//! write and flush. A disk that is the [image](SimulatedDisk::image) of a crash decides each sector at its
+//! first read.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use eyrie_medium::sync::unpoisoned;
+use eyrie_medium::{Addr, Blocks, Caller, Fault, Medium, PAGE_SIZE, SECTOR, SegmentId, SiteKind};
+use rustix::io::Errno;
+
+use crate::base::ImageBase;
+use crate::image::{CrashImage, crash_medium};
+use crate::plan::{Countdown, FaultPlan};
+use crate::record::Recorder;
+use crate::rule::CrashRule;
+
+/// The byte that reads of a discarded range find. No test writes it, so a read of discarded data is noticed.
+const DISCARDED: u8 = 0xdd;
+
+/// The writes since the last flush.
+#[derive(Clone, Default)]
+struct Unflushed {
+    /// The durable bytes of each sector that was written since, by number.
+    durable: BTreeMap<u64, Vec<u8>>,
+    /// Number and bytes of each sector, in the order of the writes.
+    writes: Vec<(u64, Vec<u8>)>,
+}
+
+/// The consumer of the disk's writes.
+enum Log {
+    /// The disk keeps the writes itself, and can lose them.
+    Own(Unflushed),
+    Recorder(Recorder),
+    /// The image of a crash. A sector that is written before its first read needs no decision.
+    Image(CrashImage),
+}
+
+struct DiskState {
+    /// The bytes that reads find.
+    seen: Medium,
+    log: Log,
+    /// The writes and flushes that fail.
+    fails: Option<Countdown>,
+    /// Pages that cannot be read.
+    bad: BTreeSet<u64>,
+    /// The end of the allocatable room, in bytes; `None` for the end of the disk.
+    room: Option<u64>,
+    /// Writes and flushes so far.
+    calls: u64,
+    flushes: u64,
+    written: u64,
+    pages_read: u64,
+}
+
+/// A simulated disk; clones share it.
+#[derive(Clone)]
+pub struct SimulatedDisk {
+    state: Arc<Mutex<DiskState>>,
+    plan: FaultPlan,
+}
+
+fn place(offset: u64) -> Addr {
+    Addr::new(SegmentId(0), offset)
+}
+
+impl SimulatedDisk {
+    fn over(seen: Medium, log: Log, plan: FaultPlan) -> SimulatedDisk {
+        let (bad, counts) = (BTreeSet::new(), [0; 4]);
+        let [calls, flushes, written, pages_read] = counts;
+        let state =
+            DiskState { seen, log, fails: None, bad, room: None, calls, flushes, written, pages_read };
+        SimulatedDisk { state: Arc::new(Mutex::new(state)), plan }
+    }
+
+    /// A disk of `bytes` zeros.
+    ///
+    /// # Panics
+    /// If there is no memory.
+    pub fn new(bytes: usize) -> SimulatedDisk {
+        let seen = Medium::memory(bytes as u64).expect("memory");
+        SimulatedDisk::over(seen, Log::Own(Unflushed::default()), FaultPlan::default())
+    }
+
+    /// A disk with these bytes, all durable.
+    ///
+    /// # Panics
+    /// If there is no memory.
+    pub fn holding(bytes: &[u8]) -> SimulatedDisk {
+        let seen = Medium::memory_holding(bytes).expect("memory");
+        SimulatedDisk::over(seen, Log::Own(Unflushed::default()), FaultPlan::default())
+    }
+
+    /// A disk with these bytes (whole pages), whose writes and flushes are recorded.
+    ///
+    /// # Errors
+    /// [`Fault::Io`] when there is no memory.
+    pub fn recorded(bytes: &[u8], recorder: Recorder) -> Result<SimulatedDisk, Fault> {
+        let (plan, recorder) = (recorder.plan().clone(), recorder.by(CrashRule::Sectors));
+        Ok(SimulatedDisk::over(Medium::memory_holding(bytes)?, Log::Recorder(recorder), plan))
+    }
+
+    /// A disk as a crash left it.
+    ///
+    /// # Errors
+    /// [`Fault::Io`] when there is no memory.
+    pub fn image(base: &ImageBase, image: CrashImage) -> Result<SimulatedDisk, Fault> {
+        // The disk announces its calls by itself, so the plan belongs to the disk and not to the image.
+        let (plan, image) = (image.plan().clone(), image.with(FaultPlan::default()));
+        Ok(SimulatedDisk::over(crash_medium(base, image.clone())?, Log::Image(image), plan))
+    }
+
+    /// The same disk, for a run with this plan.
+    #[must_use]
+    pub fn with(self, plan: FaultPlan) -> SimulatedDisk {
+        SimulatedDisk { plan, ..self }
+    }
+
+    /// The plan of the run. A disk after a power failure shares it.
+    pub fn plan(&self) -> &FaultPlan {
+        &self.plan
+    }
+
+    fn state(&self) -> MutexGuard<'_, DiskState> {
+        unpoisoned(self.state.lock())
+    }
+
+    /// All bytes of the disk, as reads find them.
+    pub fn snapshot(&self) -> Vec<u8> {
+        self.state().seen.snapshot()
+    }
+
+    /// The disk after a power failure. `survives` is asked for each sector written since the last flush, in
+    /// order of the writes; the sectors for which it answers true have been stored. (A disk chooses any
+    /// subset and order: of several writes to one sector, any may remain.)
+    ///
+    /// # Panics
+    /// If the disk does not keep its writes itself.
+    pub fn power_failure(&self, mut survives: impl FnMut() -> bool) -> SimulatedDisk {
+        let state = self.state();
+        let mut bytes = state.seen.snapshot();
+        let mut store = |sector: u64, data: &[u8]| {
+            bytes[(sector * SECTOR) as usize..][..data.len()].copy_from_slice(data);
+        };
+        let unflushed = state.log.own();
+        // Back to the state of the last flush, then forward by the writes that survive.
+        unflushed.durable.iter().for_each(|(&sector, data)| store(sector, data));
+        for (sector, data) in &unflushed.writes {
+            if survives() {
+                store(*sector, data);
+            }
+        }
+        SimulatedDisk::holding(&bytes).with(self.plan.clone())
+    }
+
+    /// A copy of the disk as the next process finds it after this one is killed. Every write can be read, but
+    /// no more of them than before survive a power failure. No call of the copy fails.
+    ///
+    /// # Panics
+    /// If the disk does not keep its writes itself.
+    pub fn killed(&self) -> SimulatedDisk {
+        let state = self.state();
+        let copy = SimulatedDisk::holding(&state.seen.snapshot()).with(self.plan.clone());
+        {
+            let mut next = copy.state();
+            next.log = Log::Own(state.log.own().clone());
+            next.bad.clone_from(&state.bad);
+            next.room = state.room;
+        }
+        copy
+    }
+
+    /// Makes the `call`-th write or flush from now on (1 is the next) fail; with `forever`, also all later
+    /// ones.
+    pub fn fail_at(&self, call: u64, forever: bool) {
+        self.state().fails = Some(Countdown::new(call, forever));
+    }
+
+    /// Makes reads that touch this page fail, or succeed again.
+    pub fn make_bad(&self, page: u64, bad: bool) {
+        let mut state = self.state();
+        if bad {
+            state.bad.insert(page)
+        } else {
+            state.bad.remove(&page)
+        };
+    }
+
+    /// Limits allocation to the first `bytes`; `None` for the whole disk.
+    pub fn limit_room(&self, bytes: Option<u64>) {
+        self.state().room = bytes;
+    }
+
+    /// Writes and flushes so far.
+    pub fn calls(&self) -> u64 {
+        self.state().calls
+    }
+
+    /// Flushes so far.
+    pub fn flushes(&self) -> u64 {
+        self.state().flushes
+    }
+
+    /// Pages that reads requested so far, including unreadable ones.
+    pub fn pages_read(&self) -> u64 {
+        self.state().pages_read
+    }
+
+    /// Bytes written so far.
+    pub fn written(&self) -> u64 {
+        self.state().written
+    }
+}
+
+impl Log {
+    fn own(&self) -> &Unflushed {
+        match self {
+            Log::Own(unflushed) => unflushed,
+            Log::Recorder(_) | Log::Image(_) => panic!("the disk does not keep its writes itself"),
+        }
+    }
+}
+
+impl DiskState {
+    /// Counts a write or flush.
+    fn call(&mut self) -> io::Result<()> {
+        self.calls += 1;
+        let fails = self.fails.as_mut().is_some_and(Countdown::next_fails);
+        if fails { Err(Errno::IO.into()) } else { Ok(()) }
+    }
+
+    fn size(&self) -> u64 {
+        self.seen.segment_sizes().sum()
+    }
+
+    fn store(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        if let Log::Image(image) = &self.log {
+            image.forget(place(offset), data.len() as u64);
+        }
+        self.seen.write(place(offset), data).map(drop).map_err(io::Error::other)
+    }
+
+    /// Records a write before its bytes are stored.
+    fn note_write(&mut self, offset: u64, data: &[u8]) -> io::Result<()> {
+        let Log::Own(unflushed) = &mut self.log else { return Ok(()) };
+        for (sector, data) in (offset / SECTOR..).zip(data.chunks(SECTOR as usize)) {
+            if let std::collections::btree_map::Entry::Vacant(place_of) = unflushed.durable.entry(sector) {
+                let mut durable = vec![0; data.len()];
+                self.seen.read(place(sector * SECTOR), &mut durable).map_err(io::Error::other)?;
+                place_of.insert(durable);
+            }
+            unflushed.writes.push((sector, data.to_vec()));
+        }
+        Ok(())
+    }
+
+    /// The recorder of the writes. It is called without the disk's lock, because it may let another thread
+    /// run.
+    fn recorder(&self) -> Option<Recorder> {
+        if let Log::Recorder(recorder) = &self.log { Some(recorder.clone()) } else { None }
+    }
+}
+
+impl Blocks for SimulatedDisk {
+    fn announce(&self, kind: SiteKind, caller: Caller) -> io::Result<bool> {
+        if kind != SiteKind::Checksum
+            && let Some(failure) = self.plan.call(kind, caller)
+        {
+            return Err(failure.into());
+        }
+        let recorder = self.state().recorder();
+        match (kind, recorder) {
+            // Recorded here and not in `flush`, because only the announcement has the call site.
+            (SiteKind::Flush, Some(recorder)) => Ok(recorder.order(SiteKind::Flush, caller)),
+            (SiteKind::Flush | SiteKind::Write | SiteKind::Checksum, _) => Ok(self.plan.point(kind, caller)),
+            _ => Ok(true),
+        }
+    }
+
+    fn size(&self) -> io::Result<u64> {
+        Ok(self.state().size())
+    }
+
+    fn sector(&self) -> u64 {
+        SECTOR
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        let mut state = self.state();
+        state.pages_read += (out.len() as u64).div_ceil(PAGE_SIZE);
+        let end = (offset + out.len() as u64).div_ceil(PAGE_SIZE);
+        if state.bad.range(offset / PAGE_SIZE..end).next().is_some() {
+            return Err(Errno::IO.into());
+        }
+        if offset + out.len() as u64 > state.size() {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        state.seen.read(place(offset), out).map_err(io::Error::other)
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        assert!((offset | data.len() as u64).is_multiple_of(SECTOR), "whole sectors");
+        let mut state = self.state();
+        state.call()?;
+        state.written += data.len() as u64;
+        state.note_write(offset, data)?;
+        state.store(offset, data)?;
+        let recorder = state.recorder();
+        // Unlocked first, because the recorder may switch to a thread that uses the disk.
+        drop(state);
+        if let Some(recorder) = recorder {
+            recorder.store(place(offset), data);
+        }
+        Ok(())
+    }
+
+    /// A recorder got this flush when it was announced, together with its caller.
+    fn flush(&self) -> io::Result<()> {
+        let mut state = self.state();
+        state.call()?;
+        state.flushes += 1;
+        if let Log::Own(unflushed) = &mut state.log {
+            *unflushed = Unflushed::default();
+        }
+        Ok(())
+    }
+
+    fn allocate(&self, offset: u64, len: u64) -> io::Result<()> {
+        let state = self.state();
+        let room = state.room.unwrap_or_else(|| state.size());
+        if offset + len > room { Err(Errno::NOSPC.into()) } else { Ok(()) }
+    }
+
+    fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
+        let mut state = self.state();
+        let data = vec![DISCARDED; len as usize];
+        state.store(offset, &data)?;
+        if let Log::Own(unflushed) = &mut state.log {
+            // A discarded sector has no older bytes that a power failure could bring back.
+            let sectors = offset / SECTOR..(offset + len) / SECTOR;
+            unflushed.durable.retain(|sector, _| !sectors.contains(sector));
+            unflushed.writes.retain(|(sector, _)| !sectors.contains(sector));
+        }
+        let recorder = state.recorder();
+        drop(state);
+        if let Some(recorder) = recorder {
+            recorder.store(place(offset), &data);
+        }
+        Ok(())
+    }
+}

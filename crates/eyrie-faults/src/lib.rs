@@ -1,0 +1,34 @@
+//! Test machinery for media: fault injection, records of stores, crash images, simulated disks and thread
+//! schedules.
+//!
+//! Everything here uses the seams of `eyrie-medium`: an [`Observer`](eyrie_medium::Observer) of a medium,
+//! [`Blocks`](eyrie_medium::Blocks) under a page cache, an observer of a thread's calls to the host
+//! ([`eyrie_medium::host`]), and a schedule of threads ([`eyrie_medium::sync::schedule`]). A program that
+//! uses volumes links none of it.
+//!
+//! Invariant: a medium under these observers runs the code that ships.
+
+#![forbid(unsafe_code)]
+
+mod base;
+mod disk;
+mod image;
+mod plan;
+mod points;
+mod random;
+mod record;
+mod rule;
+mod schedule;
+mod written;
+
+pub use base::ImageBase;
+pub use disk::SimulatedDisk;
+pub use eyrie_medium::in_forked_child;
+pub use image::{CrashImage, crash_medium};
+pub use plan::{Failing, FailureKind, FaultPlan, Site};
+pub use points::{Choice, CrashPoint, CrashPoints};
+pub use random::SplitMix64;
+pub use record::{Event, Recorder, traced, traced_from};
+pub use rule::{CrashRule, Pending};
+pub use schedule::ThreadSchedule;
+pub use written::{WrittenBack, pmem_anywhere};

@@ -1,0 +1,285 @@
+//! Plans of tests: points of the engine that are left out, as by a bug, and calls that fail.
+//!
+//! A [`Site`] names a point or a call. Media of tests and simulated disks have plans, and a thread may have
+//! one for its calls to the host. Elsewhere no point is left out and no injected failure happens.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::io;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use eyrie_medium::host::{self, HostObserver};
+use eyrie_medium::sync::unpoisoned;
+use eyrie_medium::{Addr, Caller, Fault, PAGE_SIZE, SiteKind};
+use rustix::io::Errno;
+
+/// A call site in the engine: the name of a point, or of a call that may fail.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Site {
+    /// The work of the call.
+    pub kind: SiteKind,
+    /// The source file.
+    pub file: &'static str,
+    /// The line in the file.
+    pub line: u32,
+}
+
+impl Site {
+    pub(crate) fn of(kind: SiteKind, caller: Caller) -> Site {
+        Site { kind, file: caller.file(), line: caller.line() }
+    }
+
+    /// The failures to try at a site that made `calls` calls: the first, the second and the last call, each
+    /// alone and with all later ones.
+    pub fn failures(self, kind: FailureKind, calls: u64) -> impl Iterator<Item = Failing> {
+        let firsts: BTreeSet<u64> = [1, 2, calls].into_iter().filter(|&first| first <= calls).collect();
+        let ways = firsts.into_iter().flat_map(|first| [false, true].map(|lasts| (first, lasts)));
+        ways.map(move |(first, lasts)| Failing { site: self, kind, first, lasts })
+    }
+
+    /// The file and line.
+    pub fn place(&self) -> String {
+        format!("{}:{}", self.file, self.line)
+    }
+}
+
+impl fmt::Display for Site {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}:{}", self.kind, self.file, self.line)
+    }
+}
+
+/// The kind of a failure.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum FailureKind {
+    /// There is no room (`ENOSPC`).
+    Full,
+    /// The host cannot do it (`EIO`).
+    Io,
+}
+
+impl From<FailureKind> for Errno {
+    fn from(kind: FailureKind) -> Errno {
+        match kind {
+            FailureKind::Full => Errno::NOSPC,
+            FailureKind::Io => Errno::IO,
+        }
+    }
+}
+
+impl From<FailureKind> for io::Error {
+    fn from(kind: FailureKind) -> io::Error {
+        Errno::from(kind).into()
+    }
+}
+
+impl From<FailureKind> for Fault {
+    fn from(kind: FailureKind) -> Fault {
+        match kind {
+            FailureKind::Full => Fault::HostFull,
+            FailureKind::Io => Fault::Io { what: "an injected failure".to_string(), source: kind.into() },
+        }
+    }
+}
+
+/// The calls that fail.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Failing {
+    /// The site of the calls.
+    pub site: Site,
+    /// The kind of the failure.
+    pub kind: FailureKind,
+    /// The first call of the site that fails, counted from now on (1 is the next).
+    pub first: u64,
+    /// True if all later calls fail, too.
+    pub lasts: bool,
+}
+
+/// Counts calls down to the first that fails.
+#[derive(Clone, Copy)]
+pub(crate) struct Countdown {
+    /// Calls before the first failure; `None` after it.
+    left: Option<u64>,
+    lasts: bool,
+}
+
+impl Countdown {
+    /// A countdown to the `first` call from now on (1 is the next). If the failure `lasts`, all later calls
+    /// fail, too.
+    pub(crate) fn new(first: u64, lasts: bool) -> Countdown {
+        Countdown { left: first.checked_sub(1), lasts }
+    }
+
+    /// Counts a call. Returns true if it fails.
+    pub(crate) fn next_fails(&mut self) -> bool {
+        match self.left {
+            None => self.lasts,
+            Some(left) => {
+                self.left = left.checked_sub(1);
+                left == 0
+            }
+        }
+    }
+}
+
+#[derive(Default)]
+struct PlanState {
+    points: BTreeMap<Site, u64>,
+    calls: BTreeMap<Site, u64>,
+    last: Option<Site>,
+    dropped: Option<Site>,
+    failing: Option<(Failing, Countdown)>,
+    /// Pages that were accessed since `failing` was set. They are in memory, so a further access does not
+    /// fail.
+    touched: BTreeSet<u64>,
+    failed: u64,
+}
+
+/// The faults that a test injects into an engine, and the sites that the engine met. Clones share the plan.
+#[derive(Clone, Default)]
+pub struct FaultPlan {
+    state: Arc<Mutex<PlanState>>,
+    /// True if calls that may fail are counted. Counting is optional because there are many such calls.
+    counts_calls: Arc<AtomicBool>,
+}
+
+impl FaultPlan {
+    /// Runs `run` with this plan for the thread's calls to the host: for files, for the files of disks, and
+    /// for room.
+    pub fn on_this_thread<T>(&self, run: impl FnOnce() -> T) -> T {
+        host::observed_by(Rc::new(self.clone()), run)
+    }
+
+    /// A plan that leaves the point `dropped` out: a planted bug.
+    pub fn without(dropped: Option<Site>) -> FaultPlan {
+        FaultPlan {
+            state: Arc::new(Mutex::new(PlanState { dropped, ..PlanState::default() })),
+            ..FaultPlan::default()
+        }
+    }
+
+    /// Locks the state with a plain lock, which is never a scheduling point.
+    fn state(&self) -> MutexGuard<'_, PlanState> {
+        unpoisoned(self.state.lock())
+    }
+
+    /// Every point that was met so far, and the number of times, with the one that is left out.
+    pub fn points(&self) -> BTreeMap<Site, u64> {
+        self.state().points.clone()
+    }
+
+    /// The point that was met last.
+    pub fn last_point(&self) -> Option<Site> {
+        self.state().last
+    }
+
+    /// Counts calls that may fail from now on.
+    pub fn count_calls(&self) {
+        self.counts_calls.store(true, Ordering::Relaxed);
+    }
+
+    /// The calls that were counted so far.
+    pub fn calls(&self) -> BTreeMap<Site, u64> {
+        self.state().calls.clone()
+    }
+
+    /// Makes calls fail from now on; `None` ends that. An access to a page may fail until one succeeds. The
+    /// page is then in memory, where it stays for as long as one call on files takes.
+    pub fn fail(&self, failing: Option<Failing>) {
+        let mut state = self.state();
+        state.touched.clear();
+        state.failing = failing.map(|failing| (failing, Countdown::new(failing.first, failing.lasts)));
+        state.failed = 0;
+        self.counts_calls.store(true, Ordering::Relaxed);
+    }
+
+    /// Calls that have failed since [`FaultPlan::fail`].
+    pub fn failed(&self) -> u64 {
+        self.state().failed
+    }
+
+    /// Notes a point that is met. Returns false if it is to be left out.
+    pub(crate) fn point(&self, kind: SiteKind, caller: Caller) -> bool {
+        let site = Site::of(kind, caller);
+        let mut state = self.state();
+        *state.points.entry(site).or_default() += 1;
+        state.last = Some(site);
+        state.dropped != Some(site)
+    }
+
+    /// Notes a call that may fail. Returns the kind of failure if it fails.
+    pub(crate) fn call(&self, kind: SiteKind, caller: Caller) -> Option<FailureKind> {
+        if !self.counts_calls.load(Ordering::Relaxed) {
+            return None;
+        }
+        self.state().call(Site::of(kind, caller))
+    }
+
+    /// Notes an access to `len` bytes at `addr`.
+    pub(crate) fn access(&self, kind: SiteKind, addr: Addr, len: u64, caller: Caller) -> Result<(), Fault> {
+        if !self.counts_calls.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let pages = addr.raw() / PAGE_SIZE..(addr.raw() + len).div_ceil(PAGE_SIZE);
+        let mut state = self.state();
+        // A page that is in memory is accessed without a call that could fail.
+        if pages.clone().all(|page| state.touched.contains(&page)) {
+            return Ok(());
+        }
+        if let Some(failure) = state.call(Site::of(kind, caller)) {
+            return Err(failure.into());
+        }
+        state.touched.extend(pages);
+        Ok(())
+    }
+}
+
+impl HostObserver for FaultPlan {
+    fn before_call(&self, kind: SiteKind, caller: Caller) -> Result<(), Errno> {
+        self.call(kind, caller).map_or(Ok(()), |failure| Err(failure.into()))
+    }
+}
+
+impl PlanState {
+    fn call(&mut self, site: Site) -> Option<FailureKind> {
+        *self.calls.entry(site).or_default() += 1;
+        let (failing, countdown) = self.failing.as_mut().filter(|(failing, _)| failing.site == site)?;
+        let fails = countdown.next_fails();
+        self.failed += u64::from(fails);
+        fails.then_some(failing.kind)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::panic::catch_unwind;
+
+    use super::*;
+
+    fn asked() -> Result<(), Errno> {
+        host::call(|| Ok(()))
+    }
+
+    #[test]
+    fn plan_applies_to_its_thread_until_its_run_ends() {
+        let plan = FaultPlan::default();
+        plan.count_calls();
+        let site = plan.on_this_thread(|| asked().map(|()| *plan.calls().keys().next().expect("it counts")));
+        let site = site.expect("nothing fails");
+        plan.fail(Some(Failing { site, kind: FailureKind::Full, first: 1, lasts: true }));
+        let other = FaultPlan::default();
+        let panicked = catch_unwind(|| {
+            plan.on_this_thread(|| {
+                assert_eq!(asked(), Err(Errno::NOSPC));
+                assert_eq!(other.on_this_thread(asked), Ok(()));
+                assert_eq!(std::thread::spawn(asked).join().expect("it ran"), Ok(()));
+                assert_eq!(asked(), Err(Errno::NOSPC));
+                panic!("on purpose");
+            })
+        });
+        assert!(panicked.is_err_and(|what| what.is::<&str>()));
+        assert_eq!((asked(), plan.failed()), (Ok(()), 2));
+    }
+}

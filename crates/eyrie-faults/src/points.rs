@@ -1,0 +1,252 @@
+//! The moments of a record at which power may fail, and the stores that are pending at each.
+
+use std::collections::BTreeMap;
+use std::thread::{self, ThreadId};
+
+use eyrie_medium::{Addr, Fault, SiteKind};
+
+use crate::base::ImageBase;
+use crate::plan::Site;
+use crate::record::Event;
+use crate::rule::{CrashRule, Pending, contents};
+
+/// The choice of one line's contents.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Choice {
+    /// The line.
+    pub line: Addr,
+    /// The chosen contents: 0 is the line without any of the pending stores.
+    pub taken: usize,
+    /// Number of different contents (at least 1).
+    pub options: usize,
+}
+
+/// A moment at which power may fail.
+#[derive(Clone, Debug)]
+pub struct CrashPoint {
+    /// Number of events before it.
+    pub after: usize,
+    /// The last mark before it.
+    pub mark: Option<u64>,
+    /// The fence after the crash, if the next event is one.
+    pub site: Option<Site>,
+    /// Stores since the last fence, by line.
+    pub pending: Pending,
+    /// The rule that decides the stores that may persist.
+    pub rule: CrashRule,
+}
+
+impl CrashPoint {
+    /// The bytes of an image of this crash whose lines are decided by `choices`. All other lines keep none of
+    /// their pending stores.
+    pub fn decided(&self, base: &ImageBase, choices: &[Choice]) -> Vec<u8> {
+        let mut bytes = base.bytes();
+        for choice in choices {
+            let place = choice.line.offset() as usize..(choice.line.offset() + self.rule.unit()) as usize;
+            let pending = self.pending.get(&choice.line).map_or(&[][..], Vec::as_slice);
+            let decided = contents(&bytes[place.clone()], pending).swap_remove(choice.taken);
+            bytes[place].copy_from_slice(&decided);
+        }
+        bytes
+    }
+}
+
+/// A store that a crash may lose: its thread (`None` if that was killed), its offset in the line, and the
+/// bytes.
+type Unsettled = (Option<ThreadId>, usize, Vec<u8>);
+
+/// The crash points of a trace, in order, with the memory that is certain at each.
+///
+/// There is one before every fence and every mark, and one at the end. A crash between two stores needs no
+/// point of its own: lines persist independently, so the next point has its image, too.
+pub struct CrashPoints<'e> {
+    events: &'e [Event],
+    base: ImageBase,
+    rule: CrashRule,
+    unsettled: BTreeMap<Addr, Vec<Unsettled>>,
+    mark: Option<u64>,
+    /// Number of the next event.
+    at: usize,
+    /// True if the point before that event was returned.
+    is_before: bool,
+    /// True if the point at the end was returned.
+    is_over: bool,
+}
+
+impl<'e> CrashPoints<'e> {
+    /// The crash points of a trace that started from `image` (segment 0).
+    ///
+    /// # Errors
+    /// [`Fault::Io`] when there is no memory.
+    pub fn new(image: &[u8], events: &'e [Event]) -> Result<CrashPoints<'e>, Fault> {
+        CrashPoints::by(CrashRule::Lines, image, events)
+    }
+
+    /// The crash points of memory or of a disk.
+    ///
+    /// # Errors
+    /// [`Fault::Io`] when there is no memory.
+    pub fn by(rule: CrashRule, image: &[u8], events: &'e [Event]) -> Result<CrashPoints<'e>, Fault> {
+        let (unsettled, mark) = (BTreeMap::new(), None);
+        let base = ImageBase::new(image)?;
+        Ok(CrashPoints { events, base, rule, unsettled, mark, at: 0, is_before: false, is_over: false })
+    }
+
+    /// The memory that is certain at the last point; pending stores come on top. The next point changes it.
+    pub fn base(&self) -> &ImageBase {
+        &self.base
+    }
+
+    /// Skips the points before event `at`.
+    pub fn skip_to(&mut self, at: usize) {
+        while self.at < at
+            && let Some(event) = self.events.get(self.at)
+        {
+            self.apply(event);
+            self.at += 1;
+        }
+        self.is_before = false;
+    }
+
+    /// The pending stores of a process that is killed at the last point, and the kill, as events for the next
+    /// process.
+    pub fn killed(&self) -> Vec<Event> {
+        let thread = thread::current().id();
+        let stores = self.unsettled.iter().flat_map(|(line, stores)| {
+            stores.iter().map(move |(_, within, bytes)| Event::Store {
+                addr: line.add(*within as u64),
+                bytes: bytes.clone(),
+                thread,
+            })
+        });
+        stores.chain([Event::Kill]).collect()
+    }
+
+    fn point(&self, site: Option<Site>) -> CrashPoint {
+        let stores = |stores: &Vec<Unsettled>| {
+            stores.iter().map(|(_, within, bytes)| (*within, bytes.clone())).collect()
+        };
+        let pending = self.unsettled.iter().map(|(&line, line_stores)| (line, stores(line_stores))).collect();
+        CrashPoint { after: self.at, mark: self.mark, site, pending, rule: self.rule }
+    }
+
+    fn apply(&mut self, event: &'e Event) {
+        match event {
+            Event::Store { addr, bytes, thread } => {
+                let line = addr.align_down(self.rule.unit());
+                let within = (addr.raw() - line.raw()) as usize;
+                self.unsettled.entry(line).or_default().push((Some(*thread), within, bytes.clone()));
+            }
+            Event::Fence { thread, site } => {
+                let everything = self.rule == CrashRule::Sectors || site.kind == SiteKind::Flush;
+                let base = &mut self.base;
+                self.unsettled.retain(|line, stores| {
+                    settle(base, *line, stores, |other| everything || other == Some(*thread));
+                    !stores.is_empty()
+                });
+            }
+            Event::Kill => {
+                // No later fence is of a killed thread, so its stores lose their thread.
+                self.unsettled.values_mut().flatten().for_each(|store| store.0 = None);
+            }
+            Event::Mark(number) => self.mark = Some(*number),
+        }
+    }
+}
+
+impl Iterator for CrashPoints<'_> {
+    type Item = CrashPoint;
+
+    fn next(&mut self) -> Option<CrashPoint> {
+        while let Some(event) = self.events.get(self.at) {
+            let point = match event {
+                // Without pending stores the images on both sides of a fence are equal.
+                Event::Fence { site, .. } if !self.unsettled.is_empty() => Some(Some(*site)),
+                Event::Mark(_) => Some(None),
+                Event::Store { .. } | Event::Fence { .. } | Event::Kill => None,
+            };
+            // A point comes before its event: the first call returns the point, the next one applies the
+            // event.
+            if let Some(site) = point.filter(|_| !std::mem::replace(&mut self.is_before, true)) {
+                return Some(self.point(site));
+            }
+            self.apply(event);
+            self.is_before = false;
+            self.at += 1;
+        }
+        (!std::mem::replace(&mut self.is_over, true)).then(|| self.point(None))
+    }
+}
+
+/// Makes the stores of a line persist, up to the last one of a thread for which `settles` is true.
+fn settle(
+    base: &mut ImageBase,
+    line: Addr,
+    stores: &mut Vec<Unsettled>,
+    settles: impl Fn(Option<ThreadId>) -> bool,
+) {
+    let settled = stores.iter().rposition(|store| settles(store.0)).map_or(0, |last| last + 1);
+    for (_, within, bytes) in stores.drain(..settled) {
+        base.write(line.offset() + within as u64, &bytes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use eyrie_medium::{Dirty, SegmentId};
+
+    use super::*;
+    use crate::record::{Recorder, traced};
+
+    /// Fences of the next process settle only its own lines; a flush settles all.
+    #[test]
+    fn only_a_flush_settles_stores_of_a_killed_process() {
+        let (first, second) = (Addr::new(SegmentId(0), 0), Addr::new(SegmentId(0), 64));
+        let thread = thread::current().id();
+        let store = |addr, byte| Event::Store { addr, bytes: vec![byte], thread };
+        let fence = |kind| Event::Fence { site: Site { kind, file: "here", line: 1 }, thread };
+        let mut events = vec![store(first, 1), store(second, 1), Event::Kill, store(second, 2)];
+        events.push(fence(SiteKind::Fence));
+        let pending = |events: &[Event]| {
+            let last = CrashPoints::new(&[0; 4096], events).expect("memory").last();
+            last.expect("the end").pending.into_keys().collect::<Vec<_>>()
+        };
+        assert_eq!(
+            pending(&events),
+            [first],
+            "the second line was written back with the next process's store"
+        );
+        events.push(fence(SiteKind::Flush));
+        assert_eq!(pending(&events), []);
+        let mut points = CrashPoints::new(&[0; 4096], &events).expect("memory");
+        points.skip_to(5);
+        assert_eq!(points.map(|point| point.after).collect::<Vec<_>>(), [5, 6]);
+    }
+
+    #[test]
+    fn fence_settles_stores_of_its_own_thread() {
+        let recorder = Recorder::default();
+        let medium = traced(4096, recorder.clone()).expect("memory");
+        let word = |number: u64| Addr::new(SegmentId(0), number * 8);
+        let store = |number| drop(medium.write_word(word(number), number).expect("in bounds"));
+        store(8);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                store(1);
+                store(16);
+            });
+        });
+        store(2);
+        drop(medium.barrier(Dirty::nothing()));
+        let events = recorder.take();
+        let mut points = CrashPoints::new(&[0; 4096], &events).expect("memory");
+        let (first, base) = (points.next().expect("before the fence"), points.base().bytes());
+        assert_eq!((first.pending.len(), first.after, base), (3, 4, vec![0; 4096]));
+        assert!(first.site.is_some_and(|site| site.file.ends_with("points.rs")));
+        // The fence settles the first line as a whole, but not the other thread's store to another line.
+        let (last, base) = (points.next().expect("the end"), points.base().bytes());
+        assert_eq!((base[8], base[16], base[64]), (1, 2, 8));
+        assert_eq!(last.pending.keys().collect::<Vec<_>>(), [&word(16)]);
+        assert!(points.next().is_none() && points.next().is_none());
+    }
+}

@@ -1,0 +1,184 @@
+//! Thread schedules: threads of a test run one at a time, in an order that follows from a seed, so that a run
+//! can be repeated.
+//!
+//! A switch to another thread may happen wherever a thread stores to a traced medium, and happens wherever a
+//! thread waits for another.
+
+use std::rc::Rc;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+
+use eyrie_medium::sync::schedule::{self, Schedule};
+use eyrie_medium::sync::unpoisoned;
+
+use crate::random::SplitMix64;
+
+/// The moments of a switch to another thread.
+enum SwitchRule {
+    /// At random, on average after this many stores.
+    About(u64),
+    /// At every store, in the order of the numbers.
+    Always,
+    /// Once, after this many stores; later only where a thread waits for another.
+    Once(u64),
+}
+
+impl SwitchRule {
+    /// The rule of a seed. One seed in four stops the first thread once, somewhere in a call.
+    fn of(seed: u64) -> SwitchRule {
+        match seed % 4 {
+            0 => SwitchRule::About(4),
+            1 => SwitchRule::About(2),
+            2 => SwitchRule::About(16),
+            _ => SwitchRule::Once(seed / 16 % 64),
+        }
+    }
+}
+
+struct ScheduleState {
+    current: usize,
+    /// True for each thread that is still running.
+    is_running: Vec<bool>,
+    random: SplitMix64,
+    change: SwitchRule,
+}
+
+/// A schedule of the threads of a test: it decides which one runs next.
+pub struct ThreadSchedule {
+    state: Mutex<ScheduleState>,
+    changed: Condvar,
+}
+
+impl ThreadSchedule {
+    /// A schedule for `threads` threads, each of which runs under [`run_thread`](ThreadSchedule::run_thread).
+    pub fn new(threads: usize, seed: u64) -> Arc<ThreadSchedule> {
+        ThreadSchedule::of(threads, seed, SwitchRule::of(seed))
+    }
+
+    /// A schedule that switches at every store, in the order of the threads' numbers.
+    pub fn in_order(threads: usize) -> Arc<ThreadSchedule> {
+        ThreadSchedule::of(threads, 0, SwitchRule::Always)
+    }
+
+    fn of(threads: usize, seed: u64, change: SwitchRule) -> Arc<ThreadSchedule> {
+        let state =
+            ScheduleState { current: 0, is_running: vec![true; threads], random: SplitMix64(seed), change };
+        Arc::new(ThreadSchedule { state: Mutex::new(state), changed: Condvar::new() })
+    }
+
+    /// Runs `run` as thread `number`, whenever the schedule selects that thread.
+    pub fn run_thread<T>(self: &Arc<ThreadSchedule>, number: usize, run: impl FnOnce() -> T) -> T {
+        struct Done<'a>(&'a ThreadSchedule, usize);
+        impl Drop for Done<'_> {
+            fn drop(&mut self) {
+                let mut state = self.0.state();
+                state.is_running[self.1] = false;
+                state.next(self.1);
+                self.0.changed.notify_all();
+            }
+        }
+        self.wait_for(number, self.state());
+        let _done = Done(self, number);
+        let thread = ScheduledThread { threads: Arc::clone(self), number };
+        schedule::scheduled_by(Rc::new(thread), run)
+    }
+
+    fn state(&self) -> MutexGuard<'_, ScheduleState> {
+        unpoisoned(self.state.lock())
+    }
+
+    fn wait_for(&self, number: usize, mut state: MutexGuard<'_, ScheduleState>) {
+        while state.current != number {
+            state = unpoisoned(self.changed.wait(state));
+        }
+    }
+
+    fn pass(&self, number: usize, always: bool) {
+        let mut state = self.state();
+        // A waiting thread always gives way: the thread that it waits for may not run otherwise.
+        if state.is_over() || always {
+            state.next(number);
+            if state.current != number {
+                self.changed.notify_all();
+                self.wait_for(number, state);
+            }
+        }
+    }
+}
+
+impl ScheduleState {
+    /// Returns true if the schedule switches before the next store.
+    fn is_over(&mut self) -> bool {
+        let random = self.random.next();
+        match &mut self.change {
+            SwitchRule::About(stores) => random.is_multiple_of(*stores),
+            SwitchRule::Always => true,
+            SwitchRule::Once(left) => {
+                *left = left.wrapping_sub(1);
+                *left == u64::MAX
+            }
+        }
+    }
+
+    /// Switches from thread `number` to another running thread, if there is one.
+    fn next(&mut self, number: usize) {
+        let others: Vec<usize> =
+            (0..self.is_running.len()).filter(|&other| other != number && self.is_running[other]).collect();
+        let next = match self.change {
+            SwitchRule::Always => {
+                others.iter().copied().find(|&other| other > number).or(others.first().copied())
+            }
+            _ => (!others.is_empty()).then(|| others[(self.random.next() % others.len() as u64) as usize]),
+        };
+        self.current = next.unwrap_or(self.current);
+    }
+}
+
+/// One thread of a schedule.
+struct ScheduledThread {
+    threads: Arc<ThreadSchedule>,
+    number: usize,
+}
+
+impl Schedule for ScheduledThread {
+    fn step(&self) {
+        self.threads.pass(self.number, false);
+    }
+
+    fn wait(&self) {
+        self.threads.pass(self.number, true);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The steps of two threads that count together.
+    fn counted(seed: u64) -> Vec<(usize, u32)> {
+        let (threads, seen) = (ThreadSchedule::new(2, seed), Mutex::new(Vec::new()));
+        std::thread::scope(|scope| {
+            for number in 0..2 {
+                let (threads, seen) = (&threads, &seen);
+                scope.spawn(move || {
+                    threads.run_thread(number, || {
+                        for count in 0..20 {
+                            seen.lock().expect("no thread panics").push((number, count));
+                            schedule::step();
+                        }
+                    });
+                });
+            }
+        });
+        seen.into_inner().expect("no thread panics")
+    }
+
+    #[test]
+    fn order_of_threads_follows_from_the_seed() {
+        let runs: Vec<_> = (0..8).map(counted).collect();
+        for (run, seed) in runs.iter().zip(0..) {
+            assert_eq!(*run, counted(seed));
+            assert!((0..2).all(|number| run.iter().filter(|step| step.0 == number).count() == 20));
+        }
+        assert!(runs.iter().any(|run| *run != runs[0]), "always the same order");
+    }
+}

@@ -1,0 +1,127 @@
+//! The seam at which a test observes a medium: every read, store, fence and commit, and every call that may
+//! fail.
+//!
+//! An observer reads and writes mapped bytes through [`Mapped`] only, so that it needs no unsafe code.
+
+use std::sync::Arc;
+
+use crate::addr::Addr;
+use crate::copy;
+use crate::fault::Fault;
+use crate::mapping::Mapping;
+use crate::site::{Caller, SiteKind};
+
+/// The mapped bytes of an observed medium.
+#[derive(Clone, Copy)]
+pub struct Mapped<'m>(&'m [Arc<Mapping>]);
+
+impl<'m> Mapped<'m> {
+    #[inline(always)]
+    pub(crate) fn new(segments: &'m [Arc<Mapping>]) -> Mapped<'m> {
+        Mapped(segments)
+    }
+
+    fn place(self, addr: Addr, len: usize) -> Result<*mut u8, Fault> {
+        let segment = self.0.get(addr.segment_index());
+        let place = segment.and_then(|segment| segment.place_of(addr.offset(), len as u64));
+        place.ok_or(Fault::OutOfBounds { addr, len: len as u64 })
+    }
+
+    /// Fills `out` from `addr` on, without a call of the observer.
+    ///
+    /// # Errors
+    /// [`Fault::OutOfBounds`].
+    pub fn read(self, addr: Addr, out: &mut [u8]) -> Result<(), Fault> {
+        let place = self.place(addr, out.len())?;
+        // SAFETY: as many bytes are mapped; `out` is borrowed exclusively and is no mapped memory.
+        unsafe { copy::copy(out.as_mut_ptr(), place, out.len()) };
+        Ok(())
+    }
+
+    /// Stores `bytes` at `addr`, without a call of the observer.
+    ///
+    /// # Errors
+    /// [`Fault::OutOfBounds`].
+    pub fn write(self, addr: Addr, bytes: &[u8]) -> Result<(), Fault> {
+        let place = self.place(addr, bytes.len())?;
+        // SAFETY: as many bytes are mapped; racing readers copy outside the compiler's view.
+        unsafe { copy::copy(place, bytes.as_ptr(), bytes.len()) };
+        Ok(())
+    }
+}
+
+/// Observes every access to a medium. Each method does nothing unless an observer overrides it.
+pub trait Observer: Send + Sync {
+    /// Called before a read of `len` bytes at `addr`.
+    ///
+    /// # Errors
+    /// The error that the read returns instead.
+    fn before_read(&self, mapped: Mapped<'_>, addr: Addr, len: u64, caller: Caller) -> Result<(), Fault> {
+        let _ = (mapped, addr, len, caller);
+        Ok(())
+    }
+
+    /// Called before a store of `len` bytes at `addr`.
+    ///
+    /// # Errors
+    /// The error that the store returns instead.
+    fn before_store(&self, mapped: Mapped<'_>, addr: Addr, len: u64, caller: Caller) -> Result<(), Fault> {
+        let _ = (mapped, addr, len, caller);
+        Ok(())
+    }
+
+    /// Called before a commit of words among `len` bytes at `addr`. Returns false to leave the commit out.
+    ///
+    /// # Errors
+    /// The error that the commit returns instead.
+    fn before_publish(
+        &self,
+        mapped: Mapped<'_>,
+        addr: Addr,
+        len: u64,
+        caller: Caller,
+    ) -> Result<bool, Fault> {
+        let _ = (mapped, addr, len, caller);
+        Ok(true)
+    }
+
+    /// Called after `bytes` were stored at `addr`.
+    fn after_store(&self, addr: Addr, bytes: &[u8]) {
+        let _ = (addr, bytes);
+    }
+
+    /// Called after whole lines of persistent memory were written back at `addr`; they hold `bytes`.
+    fn after_write_back(&self, addr: Addr, bytes: &[u8]) {
+        let _ = (addr, bytes);
+    }
+
+    /// Called at a fence, which orders this thread's stores before its later ones.
+    fn fence(&self, caller: Caller) {
+        let _ = caller;
+    }
+
+    /// Called at a flush, which makes all stores of all threads and processes durable.
+    fn flush(&self, caller: Caller) {
+        let _ = caller;
+    }
+
+    /// Returns false to leave the comparison of a checksum out.
+    fn compares_checksum(&self, caller: Caller) -> bool {
+        let _ = caller;
+        true
+    }
+
+    /// Called before a call that may fail.
+    ///
+    /// # Errors
+    /// The error that the call returns instead.
+    fn before_call(&self, kind: SiteKind, caller: Caller) -> Result<(), Fault> {
+        let _ = (kind, caller);
+        Ok(())
+    }
+
+    /// Returns true if other threads see a store before a fence has made it durable.
+    fn lasts_from_fences(&self) -> bool {
+        false
+    }
+}

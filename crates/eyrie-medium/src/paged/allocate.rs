@@ -1,0 +1,88 @@
+//! Allocation and freeing: the allocator announces pages whose durable bytes nobody needs.
+
+use std::sync::atomic::Ordering;
+
+use super::page::{BUSY, DIRTY, FRESH, LEAVING, LOGGED, ODD, RESIDENT, WARM};
+use super::pager::Pager;
+use crate::addr::PAGE_SIZE;
+use crate::fault::Fault;
+use crate::rules::{SafetyRule, broken};
+
+impl Pager {
+    /// Announces that the allocator gave out a page-aligned range, which is free since a durable cut. Its old
+    /// bytes are never read, and a drain writes its pages straight to their places.
+    pub(crate) fn mark_allocated(&self, offset: u64, len: u64) -> Result<(), Fault> {
+        let first = (offset / PAGE_SIZE) as usize;
+        for page in first..first + (len / PAGE_SIZE) as usize {
+            self.take(page)?;
+        }
+        Ok(())
+    }
+
+    fn take(&self, page: usize) -> Result<(), Fault> {
+        let mut attempts = 0;
+        loop {
+            let flags = self.pages.flags(page).load(Ordering::Acquire);
+            let parity = self.parity();
+            if flags & BUSY != 0 {
+                self.wait(&mut attempts)?;
+            } else if flags & DIRTY != 0 && flags & ODD != parity {
+                self.preserve(page, flags);
+            } else {
+                // The page becomes resident without a read, because its old bytes mean nothing. Its logged
+                // lines are of an earlier use and no longer pin it.
+                let new = (flags & !(LEAVING | ODD | LOGGED)) | RESIDENT | DIRTY | FRESH | WARM | parity;
+                if !self.pages.compare_exchange(page, flags, new) {
+                    continue;
+                }
+                if flags & DIRTY == 0 {
+                    self.list(page);
+                }
+                if flags & RESIDENT == 0 {
+                    self.arrived(page, 1);
+                    self.slow_down(1);
+                }
+                return Ok(());
+            }
+        }
+    }
+
+    /// Announces that a page-aligned range, which nothing reaches any more, is free. If the result is a cut,
+    /// the range may be given out again once that cut is durable; otherwise at once.
+    pub(crate) fn mark_freed(&self, offset: u64, len: u64) -> Option<u64> {
+        let first = (offset / PAGE_SIZE) as usize;
+        let mut until = None;
+        for page in first..(first + (len / PAGE_SIZE) as usize).min(self.pages.count()) {
+            if !self.forget(page) {
+                let early = u64::from(broken(SafetyRule::FreedPageWaitsForItsCut));
+                until = Some(self.cut.load(Ordering::Acquire) - early);
+            }
+        }
+        until
+    }
+
+    /// Drops the changes of a free page. Returns true if no durable byte is on it.
+    fn forget(&self, page: usize) -> bool {
+        let mut attempts = 0;
+        loop {
+            let flags = self.pages.flags(page).load(Ordering::Acquire);
+            if flags & BUSY != 0 {
+                if self.wait(&mut attempts).is_err() {
+                    return false;
+                }
+                continue;
+            }
+            let mine = flags & DIRTY != 0 && flags & ODD == self.parity();
+            if !mine {
+                return false;
+            }
+            // The lock is needed because a drain must see both the lines and the flag, or neither.
+            if self.pages.compare_exchange(page, flags, flags | BUSY) {
+                self.pages.lines(page).store(0, Ordering::Release);
+                self.dirty_pages.fetch_sub(1, Ordering::Relaxed);
+                self.pages.unlock(page, 0, DIRTY | FRESH | ODD);
+                return flags & FRESH != 0 || broken(SafetyRule::ChangedPageIsNotFresh);
+            }
+        }
+    }
+}

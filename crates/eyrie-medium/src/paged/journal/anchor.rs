@@ -1,0 +1,125 @@
+//! The anchor of a journal: creation, reading, and the new name when the journal starts over.
+
+use std::io;
+
+use zerocopy::{FromBytes, FromZeros, IntoBytes};
+
+use super::layout::{ANCHOR_MAGIC, Anchor, CHUNK, MOST_JOURNAL_BYTES, PAGE, VERSION, page_buffer};
+use crate::addr::PAGE_SIZE;
+use crate::fault::Fault;
+use crate::host;
+use crate::paged::blocks::Blocks;
+use crate::rules::{SafetyRule, broken};
+
+pub(super) fn io_fault(what: &str) -> impl FnOnce(io::Error) -> Fault {
+    move |source| Fault::Io { what: what.to_string(), source }
+}
+
+#[track_caller]
+fn random_id() -> io::Result<[u8; 16]> {
+    let mut id = [0; 16];
+    host::call(|| rustix::rand::getrandom(&mut id, rustix::rand::GetRandomFlags::empty()))?;
+    Ok(id)
+}
+
+impl Anchor {
+    /// Makes an anchor for a new journal, with a random name.
+    ///
+    /// # Errors
+    /// The host's error if it has no random bytes.
+    pub fn create(volume_bytes: u64, journal_bytes: u64) -> io::Result<Anchor> {
+        Ok(Anchor::new(random_id()?, volume_bytes, journal_bytes))
+    }
+
+    /// The anchor of a volume of `volume_bytes`.
+    pub(super) fn new(id: [u8; 16], volume_bytes: u64, journal_bytes: u64) -> Anchor {
+        let mut anchor = Anchor {
+            magic: ANCHOR_MAGIC,
+            id,
+            volume_bytes,
+            journal_bytes,
+            version: VERSION,
+            ..Anchor::new_zeroed()
+        };
+        anchor.checksum = anchor.sum();
+        anchor
+    }
+
+    fn sum(&self) -> u32 {
+        crc32c::crc32c(&self.as_bytes()[..std::mem::offset_of!(Anchor, checksum)])
+    }
+
+    /// Reads the anchor in the last page of `blocks`. Returns `None` unless it is sound and fits them.
+    ///
+    /// # Errors
+    /// [`Fault::Io`].
+    pub(crate) fn read(blocks: &dyn Blocks) -> Result<Option<Anchor>, Fault> {
+        let size = blocks.here().size().map_err(io_fault("reading the size of the volume's host"))?;
+        let Some(last) = (size / PAGE_SIZE).checked_sub(1) else { return Ok(None) };
+        let mut page = page_buffer(PAGE);
+        blocks
+            .here()
+            .read(last * PAGE_SIZE, page.as_mut_bytes())
+            .map_err(io_fault("reading the volume's host"))?;
+        let Ok((anchor, _)) = Anchor::read_from_prefix(page.as_bytes()) else { return Ok(None) };
+        let known = anchor.magic == ANCHOR_MAGIC && anchor.version == VERSION;
+        let whole = known && blocks.here().verify(anchor.checksum == anchor.sum());
+        let aligned = (anchor.volume_bytes | anchor.journal_bytes).is_multiple_of(PAGE_SIZE);
+        let fits = anchor
+            .volume_bytes
+            .checked_add(anchor.journal_bytes)
+            .is_some_and(|bytes| bytes == last * PAGE_SIZE && anchor.volume_bytes > 0);
+        // A record is read as a whole, so this limit bounds the memory that a hostile anchor can demand.
+        let fits = fits && anchor.journal_bytes <= MOST_JOURNAL_BYTES;
+        Ok(Some(anchor).filter(|_| whole && aligned && fits))
+    }
+
+    /// Gives the journal a new name, durably. Every page that the journal has lines of is already in its
+    /// place.
+    ///
+    /// The flush must come before the next record. If that record tore while the old name came back, the old
+    /// records before the tear would be replayed without those after it, and would undo later changes.
+    ///
+    /// # Errors
+    /// The host's error.
+    pub(crate) fn rename(&mut self, blocks: &dyn Blocks) -> io::Result<()> {
+        *self = Anchor::new(random_id()?, self.volume_bytes, self.journal_bytes);
+        self.write_page(blocks)?;
+        if broken(SafetyRule::NewJournalNameIsFlushed) { Ok(()) } else { blocks.here().flush() }
+    }
+
+    #[track_caller]
+    pub(super) fn write_page(&self, blocks: &dyn Blocks) -> io::Result<()> {
+        let mut page = page_buffer(PAGE);
+        page.as_mut_bytes()[..size_of::<Anchor>()].copy_from_slice(self.as_bytes());
+        blocks.here().write(self.volume_bytes + self.journal_bytes, page.as_bytes())
+    }
+
+    /// Writes the anchor behind the end of `blocks`, which makes them longer. The journal's blocks are
+    /// allocated before, and read as zeros.
+    ///
+    /// # Errors
+    /// The host's error.
+    pub(crate) fn extend(&self, blocks: &dyn Blocks) -> io::Result<()> {
+        blocks.here().allocate(self.volume_bytes, self.journal_bytes + PAGE_SIZE)?;
+        self.write_page(blocks)?;
+        blocks.here().flush()
+    }
+
+    /// Writes zeros over the journal, so that its blocks are allocated, and the anchor. No flush is needed,
+    /// because there is no volume to lose; opening the volume flushes.
+    ///
+    /// # Errors
+    /// The host's error.
+    pub(crate) fn write(&self, blocks: &dyn Blocks) -> io::Result<()> {
+        blocks.here().allocate(self.volume_bytes, self.journal_bytes + PAGE_SIZE)?;
+        let zeros = page_buffer(CHUNK as usize);
+        let mut at = 0;
+        while at < self.journal_bytes {
+            let len = CHUNK.min(self.journal_bytes - at);
+            blocks.here().write(self.volume_bytes + at, &zeros.as_bytes()[..len as usize])?;
+            at += len;
+        }
+        self.write_page(blocks)
+    }
+}

@@ -1,0 +1,101 @@
+//! The bytes of a journal: its anchor, its records, and the buffers in which they are transferred.
+
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use crate::addr::{LINE_SIZE, PAGE_SIZE};
+
+pub(super) const PAGE: usize = PAGE_SIZE as usize;
+pub(super) const LINE: usize = LINE_SIZE as usize;
+pub(super) const WORD: usize = 8;
+/// Bytes that a changed line takes in a record, at most: a byte of flags and the line.
+pub(in crate::paged) const PACKED_LINE: usize = LINE + 1;
+
+/// First bytes of the last page of a paged volume's file.
+pub(super) const ANCHOR_MAGIC: [u8; 8] = *b"EyrJrnl\0";
+/// First bytes of a record.
+pub(super) const RECORD_MAGIC: [u8; 8] = *b"EyrCut\0\0";
+pub(super) const VERSION: u32 = 1;
+/// Bytes of a journal that are read or written at a time.
+pub(super) const CHUNK: u64 = 1 << 20;
+/// Size of a journal, at most: it bounds the time of a replay and the memory for one record.
+pub(in crate::paged) const MOST_JOURNAL_BYTES: u64 = 64 << 20;
+
+/// The start of the last page of a paged volume's file. It describes the journal.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Anchor {
+    /// `EyrJrnl` and a zero byte.
+    pub magic: [u8; 8],
+    /// Random bytes that name the journal.
+    pub id: [u8; 16],
+    /// Size of the volume before the journal, in bytes.
+    pub volume_bytes: u64,
+    /// Size of the journal, in bytes, without this page.
+    pub journal_bytes: u64,
+    /// 1.
+    pub version: u32,
+    /// CRC-32C of the bytes before.
+    pub checksum: u32,
+    /// Zero.
+    pub reserved: [u8; 16],
+}
+
+/// The start of a record. The fresh pages, the changed pages and zeros up to a whole sector follow.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct RecordHead {
+    /// `EyrCut` and two zero bytes.
+    pub magic: [u8; 8],
+    /// The journal's name.
+    pub id: [u8; 16],
+    /// Sequence number of the record.
+    pub sequence: u64,
+    /// Size of the record with this head and the zeros, in bytes.
+    pub bytes: u64,
+    /// Number of fresh pages.
+    pub fresh: u32,
+    /// Number of changed pages.
+    pub changed: u32,
+    /// CRC-32C of the record, with this field taken as zero.
+    pub checksum: u32,
+    /// Zero.
+    pub reserved: [u8; 12],
+}
+
+/// A fresh page of the cut, which is written to its place.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct FreshPage {
+    /// Number of the page.
+    pub page: u64,
+    /// CRC-32C of the page's bytes.
+    pub checksum: u32,
+    /// Zero.
+    pub reserved: u32,
+}
+
+/// The start of a changed page. Its changed lines follow in order. Each is a byte with a bit for every word
+/// of eight bytes that is not zero, and these words.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct ChangedPage {
+    /// Number of the page.
+    pub page: u64,
+    /// A bit for each changed line.
+    pub lines: u64,
+}
+
+const _: () = {
+    assert!(size_of::<Anchor>() == 64 && size_of::<RecordHead>() == 64);
+    assert!(size_of::<FreshPage>() == 16 && size_of::<ChangedPage>() == 16);
+};
+
+/// A page of memory, aligned for direct transfers.
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C, align(4096))]
+pub(in crate::paged) struct PageBytes(pub(in crate::paged) [u8; PAGE]);
+
+/// Makes a buffer of zeroed pages for at least `bytes`.
+pub(in crate::paged) fn page_buffer(bytes: usize) -> Vec<PageBytes> {
+    vec![PageBytes([0; PAGE]); bytes.div_ceil(PAGE)]
+}

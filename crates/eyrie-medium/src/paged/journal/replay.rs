@@ -1,0 +1,193 @@
+//! Replay: records are read back, and their lines written to the places of their pages.
+
+use std::collections::BTreeMap;
+use std::io;
+
+use zerocopy::{FromBytes, IntoBytes};
+
+use super::anchor::io_fault;
+use super::layout::{
+    Anchor, CHUNK, ChangedPage, FreshPage, LINE, PAGE, PageBytes, RECORD_MAGIC, RecordHead, page_buffer,
+};
+use super::lines::{take, unpack};
+use super::record::{CutRecord, sum};
+use crate::addr::PAGE_SIZE;
+use crate::fault::Fault;
+use crate::paged::blocks::{Blocks, SECTOR};
+use crate::rules::{SafetyRule, broken};
+
+/// A record that was read, with a right checksum and page numbers within the volume.
+struct ReadRecord {
+    fresh: Vec<FreshPage>,
+    /// The page, the bits of its changed lines, and these lines, packed.
+    changed: Vec<(u64, u64, Vec<u8>)>,
+}
+
+/// Parses a record. Returns `None` unless its checksum and all numbers in it are right.
+fn open_record(blocks: &dyn Blocks, bytes: &mut [u8], pages: u64) -> Option<ReadRecord> {
+    let (mut head, _) = RecordHead::read_from_prefix(bytes).ok()?;
+    // The checksum was computed over a head whose checksum field is zero.
+    let checksum = std::mem::take(&mut head.checksum);
+    bytes[..size_of::<RecordHead>()].copy_from_slice(head.as_bytes());
+    if !blocks.here().verify(sum(bytes) == checksum) {
+        return None;
+    }
+    let mut rest = &bytes[size_of::<RecordHead>()..];
+    let fresh = take(&mut rest, (head.fresh as usize).checked_mul(size_of::<FreshPage>())?)?;
+    let fresh: Vec<FreshPage> = fresh
+        .chunks_exact(size_of::<FreshPage>())
+        .filter_map(|entry| FreshPage::read_from_bytes(entry).ok())
+        .collect();
+    let mut changed = Vec::new();
+    for _ in 0..head.changed {
+        let entry = ChangedPage::read_from_bytes(take(&mut rest, size_of::<ChangedPage>())?).ok()?;
+        // A drain records no page without lines, so this is damage.
+        if entry.lines == 0 {
+            return None;
+        }
+        let packed = rest;
+        for _ in 0..entry.lines.count_ones() {
+            unpack(&mut rest)?;
+        }
+        changed.push((entry.page, entry.lines, packed[..packed.len() - rest.len()].to_vec()));
+    }
+    let numbers = fresh.iter().map(|entry| entry.page).chain(changed.iter().map(|entry| entry.0));
+    numbers.into_iter().all(|page| page < pages).then_some(ReadRecord { fresh, changed })
+}
+
+/// Writes every page that the journal has lines of to its place, durably.
+///
+/// The flush comes first. A process that is killed between a write and its flush leaves bytes that the next
+/// process reads from the host's cache, and that a power failure may still take away. So no page changes
+/// because of a record before that record, and the fresh pages that it lists, are durable.
+///
+/// # Errors
+/// [`Fault::Io`]. A damaged journal is no error: it ends before the damage.
+pub(in crate::paged) fn replay(blocks: &dyn Blocks, anchor: &Anchor) -> Result<(), Fault> {
+    let replayed = || {
+        let records = read_records(blocks, anchor)?;
+        if records.is_empty() {
+            return Ok(());
+        }
+        if !broken(SafetyRule::FoundRecordsAreFlushed) {
+            blocks.here().flush()?;
+        }
+        apply_whole(blocks, records, &CutRecord::default())
+    };
+    replayed().map_err(io_fault("replaying the journal"))
+}
+
+/// As [`replay`], in the process that wrote and flushed all of the journal. `next` is the record about to be
+/// written: its fresh pages are already in their places, and must not be overwritten by older lines.
+///
+/// # Errors
+/// The disk's error.
+pub(in crate::paged) fn replay_own(blocks: &dyn Blocks, anchor: &Anchor, next: &CutRecord) -> io::Result<()> {
+    apply_whole(blocks, read_records(blocks, anchor)?, next)
+}
+
+/// Applies `records`, except the pages that are fresh in `next`. The last record is dropped unless its fresh
+/// pages are whole.
+fn apply_whole(blocks: &dyn Blocks, mut records: Vec<ReadRecord>, next: &CutRecord) -> io::Result<()> {
+    if let Some(newest) = records.last()
+        && !fresh_pages_are_whole(blocks, newest)?
+    {
+        records.pop();
+    }
+    let fresh = if broken(SafetyRule::NextFreshPagesAreLeft) { Vec::new() } else { next.fresh.clone() };
+    records.push(ReadRecord { fresh, changed: Vec::new() });
+    apply(blocks, &records)
+}
+
+/// A reader of the journal's bytes, [`CHUNK`] bytes at a time.
+struct Reading<'a> {
+    blocks: &'a dyn Blocks,
+    anchor: &'a Anchor,
+    from: u64,
+    pages: Vec<PageBytes>,
+}
+
+impl Reading<'_> {
+    /// The `len` bytes at `at`, which are within the journal.
+    fn get(&mut self, at: u64, len: u64) -> io::Result<&mut [u8]> {
+        if at < self.from || at + len > self.from + self.pages.as_bytes().len() as u64 {
+            self.from = at - at % PAGE_SIZE;
+            let end = (at + len).next_multiple_of(PAGE_SIZE).max(self.from + CHUNK);
+            self.pages = page_buffer((end.min(self.anchor.journal_bytes) - self.from) as usize);
+            self.blocks.here().read(self.anchor.volume_bytes + self.from, self.pages.as_mut_bytes())?;
+        }
+        Ok(&mut self.pages.as_mut_bytes()[(at - self.from) as usize..][..len as usize])
+    }
+}
+
+fn read_records(blocks: &dyn Blocks, anchor: &Anchor) -> io::Result<Vec<ReadRecord>> {
+    let mut reading = Reading { blocks, anchor, from: 0, pages: Vec::new() };
+    let mut records = Vec::new();
+    let mut at = 0;
+    while at + SECTOR <= anchor.journal_bytes {
+        let Ok((head, _)) = RecordHead::read_from_prefix(reading.get(at, SECTOR)?) else { break };
+        let fits = head.bytes >= SECTOR && head.bytes.is_multiple_of(SECTOR);
+        let known = head.magic == RECORD_MAGIC
+            && (head.id == anchor.id || broken(SafetyRule::RecordsHaveTheJournalsName));
+        let follows = head.sequence == records.len() as u64 + 1;
+        // The journal ends at the first record that is not of this name and sequence. Behind it may be
+        // records of an earlier name.
+        if !known || !fits || !follows || head.bytes > anchor.journal_bytes - at {
+            break;
+        }
+        let bytes = reading.get(at, head.bytes)?;
+        let Some(found) = open_record(blocks, bytes, anchor.volume_bytes / PAGE_SIZE) else { break };
+        records.push(found);
+        at += head.bytes;
+    }
+    if broken(SafetyRule::ReplayGoesToTheLastRecord) {
+        records.pop();
+    }
+    Ok(records)
+}
+
+fn fresh_pages_are_whole(blocks: &dyn Blocks, record: &ReadRecord) -> io::Result<bool> {
+    let mut page = page_buffer(PAGE);
+    let unchecked = usize::from(broken(SafetyRule::FreshPagesAreChecked));
+    for entry in record.fresh.iter().skip(unchecked) {
+        blocks.here().read(entry.page * PAGE_SIZE, page.as_mut_bytes())?;
+        if !blocks.here().verify(crc32c::crc32c(page.as_bytes()) == entry.checksum) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+fn apply(blocks: &dyn Blocks, records: &[ReadRecord]) -> io::Result<()> {
+    let mut pages: BTreeMap<u64, Vec<(u64, &[u8])>> = BTreeMap::new();
+    for record in records {
+        // Changes are kept in the order of the records, so a later record overwrites the lines of an earlier
+        // one.
+        for (page, lines, bytes) in &record.changed {
+            let changes = pages.entry(*page).or_default();
+            let at = if broken(SafetyRule::LaterRecordWins) { 0 } else { changes.len() };
+            changes.insert(at, (*lines, bytes));
+        }
+        // The bytes of a fresh page are in its place already, and newer than every line so far.
+        for entry in record.fresh.iter().filter(|_| !broken(SafetyRule::FreshPageEndsOlderLines)) {
+            pages.remove(&entry.page);
+        }
+    }
+    if pages.is_empty() {
+        return Ok(());
+    }
+    let mut page = page_buffer(PAGE);
+    for (number, changes) in pages {
+        blocks.here().read(number * PAGE_SIZE, page.as_mut_bytes())?;
+        let out = page.as_mut_bytes();
+        for (mut lines, mut packed) in changes {
+            while let Some(line) = unpack(&mut packed) {
+                let at = lines.trailing_zeros() as usize * LINE;
+                out[at..at + LINE].copy_from_slice(&line);
+                lines &= lines - 1;
+            }
+        }
+        blocks.here().write(number * PAGE_SIZE, page.as_bytes())?;
+    }
+    blocks.here().flush()
+}

@@ -1,0 +1,216 @@
+//! The state of the page cache, and the waits that its operations share.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use rustix::mm::Advice;
+
+use super::blocks::Blocks;
+use super::gate::Turnstile;
+use super::journal::{self, Anchor, MOST_JOURNAL_BYTES, PageBytes};
+use super::options::PagedOptions;
+use super::page::{ODD, Pages, WRITTEN};
+use super::read_ahead::ReadAhead;
+use super::shadow::Shadows;
+use super::waker::Waker;
+use crate::addr::PAGE_SIZE;
+use crate::fault::Fault;
+use crate::mapping::Mapping;
+use crate::sync::schedule;
+
+/// Shards of the list of dirty pages.
+pub(super) const SHARDS: usize = 16;
+/// Sleep of a thread that waits for the lock of a page.
+const PAUSE: Duration = Duration::from_micros(20);
+/// Attempts that yield before the first sleep.
+const YIELDS: u32 = 20;
+
+/// Size of the journal of a volume of `volume_bytes`: a sixteenth, but at least 1 MiB and at most 64 MiB.
+pub(crate) fn journal_bytes(volume_bytes: u64) -> u64 {
+    (volume_bytes / 16).next_multiple_of(PAGE_SIZE).clamp(1 << 20, MOST_JOURNAL_BYTES)
+}
+
+/// The page cache.
+pub(crate) struct Pager {
+    pub(super) blocks: Arc<dyn Blocks>,
+    pub(super) memory: Arc<Mapping>,
+    pub(super) pages: Pages,
+    pub(super) options: PagedOptions,
+    /// Number of the cut that present changes belong to.
+    pub(super) cut: AtomicU64,
+    /// Number of the last durable cut.
+    pub(super) durable: AtomicU64,
+    pub(super) turnstile: Turnstile,
+    pub(super) dirty: [Mutex<Vec<usize>>; SHARDS],
+    pub(super) shadows: Shadows,
+    /// The state of drains, locked by the one in progress.
+    pub(super) drain: Mutex<DrainState>,
+    pub(super) resident: AtomicUsize,
+    pub(super) dirty_pages: AtomicUsize,
+    /// Bytes that the lines changed since the last cut take in a record, at most.
+    pub(super) changed_bytes: AtomicU64,
+    /// One more than the highest page that was ever in memory.
+    pub(super) top: AtomicUsize,
+    pub(super) hand: Mutex<usize>,
+    pub(super) ahead: ReadAhead,
+    pub(super) journal_bytes: u64,
+    pub(super) failed: AtomicBool,
+    pub(super) process: u32,
+    pub(super) waker: Waker,
+}
+
+/// The state that one drain hands on to the next.
+pub(super) struct DrainState {
+    pub(super) anchor: Anchor,
+    /// Number of the next record.
+    pub(super) sequence: u64,
+    /// The offset of the next record in the journal, in bytes.
+    pub(super) at: u64,
+    /// Pages that the journal has lines of.
+    pub(super) logged: Vec<usize>,
+    /// True if the last record lists fresh pages, without which it does not count.
+    pub(super) lists_fresh: bool,
+    /// Memory in which pages are gathered, kept for the next drain.
+    pub(super) gathered: Vec<PageBytes>,
+}
+
+impl DrainState {
+    pub(super) fn new(anchor: Anchor) -> DrainState {
+        DrainState {
+            anchor,
+            sequence: 1,
+            at: 0,
+            logged: Vec::new(),
+            lists_fresh: false,
+            gathered: Vec::new(),
+        }
+    }
+}
+
+impl Pager {
+    /// Opens the cache of the volume that `anchor` describes, after a replay of its journal.
+    pub(crate) fn open(
+        blocks: Arc<dyn Blocks>,
+        mut anchor: Anchor,
+        options: PagedOptions,
+        memory: Arc<Mapping>,
+    ) -> Result<Pager, Fault> {
+        journal::replay(&*blocks, &anchor)?;
+        anchor
+            .rename(&*blocks)
+            .map_err(|source| Fault::Io { what: "giving the journal a new name".to_string(), source })?;
+        let count = (anchor.volume_bytes / PAGE_SIZE) as usize;
+        Ok(Pager {
+            pages: Pages::new(count),
+            blocks,
+            memory,
+            options,
+            cut: AtomicU64::new(1),
+            durable: AtomicU64::new(0),
+            turnstile: Turnstile::default(),
+            dirty: Default::default(),
+            shadows: Shadows::new(count)?,
+            drain: Mutex::new(DrainState::new(anchor)),
+            resident: AtomicUsize::new(0),
+            dirty_pages: AtomicUsize::new(0),
+            changed_bytes: AtomicU64::new(0),
+            top: AtomicUsize::new(0),
+            hand: Mutex::new(0),
+            ahead: ReadAhead::new(count, options.limit()),
+            journal_bytes: anchor.journal_bytes,
+            failed: AtomicBool::new(false),
+            process: std::process::id(),
+            waker: Waker::new()
+                .map_err(|source| Fault::Io { what: "creating an event descriptor".to_string(), source })?,
+        })
+    }
+
+    /// Makes the disk provide the blocks of a range.
+    pub(crate) fn provision(&self, offset: u64, len: u64) -> Result<(), Fault> {
+        let done = self.blocks.here().allocate(offset, len);
+        done.map_err(|source| Fault::of_room("allocating host blocks for the volume", source))
+    }
+
+    pub(crate) fn journal_bytes(&self) -> u64 {
+        self.journal_bytes
+    }
+
+    /// Gives the disk's blocks of a range back. No byte of the range is needed any more.
+    pub(crate) fn discard(&self, offset: u64, len: u64) -> Result<(), Fault> {
+        let what = || "giving back blocks of the volume's disk".to_string();
+        self.blocks.here().discard(offset, len).map_err(|source| Fault::Io { what: what(), source })?;
+        let first = (offset / PAGE_SIZE) as usize;
+        for page in first..first + (len / PAGE_SIZE) as usize {
+            self.pages.flags(page).fetch_and(!WRITTEN, Ordering::AcqRel);
+        }
+        Ok(())
+    }
+
+    /// Memory for pages, in pages.
+    pub(super) fn limit(&self) -> usize {
+        self.options.limit()
+    }
+
+    pub(super) fn place(&self, page: usize) -> *mut u8 {
+        debug_assert!(page < self.pages.count());
+        // SAFETY: the page is within the mapping, which has as many.
+        unsafe { self.memory.base().add(page * PAGE_SIZE as usize) }
+    }
+
+    /// [`ODD`] or nothing: the parity of the cut that changes belong to now.
+    #[inline]
+    pub(super) fn parity(&self) -> u64 {
+        if self.cut.load(Ordering::Acquire) & 1 == 1 { ODD } else { 0 }
+    }
+
+    /// Number of the last durable cut.
+    #[inline]
+    pub(crate) fn durable_cut(&self) -> u64 {
+        self.durable.load(Ordering::Acquire)
+    }
+
+    /// Pages in memory.
+    pub(crate) fn resident(&self) -> usize {
+        self.resident.load(Ordering::Relaxed)
+    }
+
+    /// Pages in memory above which the keeper evicts some.
+    pub(super) fn high_mark(&self) -> usize {
+        self.limit() / 10 * 9
+    }
+
+    /// Pages in memory down to which the keeper evicts.
+    pub(super) fn low_mark(&self) -> usize {
+        self.limit() / 10 * 8
+    }
+
+    /// Gives the memory of locked pages back that are not resident.
+    pub(super) fn let_go(&self, first: usize, count: usize) {
+        let bytes = count * PAGE_SIZE as usize;
+        // SAFETY: whole pages of the mapping that are locked and not resident, so no thread reads them.
+        let _ = unsafe { rustix::mm::madvise(self.place(first).cast(), bytes, Advice::LinuxDontNeed) };
+    }
+
+    /// Waits for the lock of a page, whose holder may be reading the page from the disk.
+    pub(super) fn wait(&self, attempts: &mut u32) -> Result<(), Fault> {
+        self.refuse_if_forked()?;
+        schedule::wait();
+        *attempts += 1;
+        if *attempts < YIELDS {
+            std::thread::yield_now()
+        } else {
+            std::thread::sleep(PAUSE)
+        }
+        Ok(())
+    }
+
+    /// Refuses in a forked child: there the holder of a lock may be a thread that does not exist.
+    pub(super) fn refuse_if_forked(&self) -> Result<(), Fault> {
+        if std::process::id() == self.process { Ok(()) } else { Err(Fault::Forked) }
+    }
+
+    pub(super) fn refuse_if_failed(&self) -> Result<(), Fault> {
+        if self.failed.load(Ordering::Acquire) { Err(Fault::ReadOnly) } else { Ok(()) }
+    }
+}

@@ -1,0 +1,183 @@
+//! Tests of the page cache that look at its state. `tests/paged` has those of its promises.
+
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::time::Duration;
+
+use rustix::fs::MemfdFlags;
+
+use super::blocks::{Blocks, FileBlocks};
+use super::page::BUSY;
+use super::{PagedOptions, Pager};
+use crate::backing::Backing;
+use crate::epoch::pin;
+use crate::sync::unpoisoned;
+use crate::{Addr, Fault, Medium, SegmentId};
+
+const PAGES: u64 = 512;
+const BYTES: u64 = PAGES * 4096;
+
+/// Memory for a disk.
+fn memory_file(bytes: u64) -> File {
+    let file = rustix::fs::memfd_create(c"disk", MemfdFlags::CLOEXEC).map(File::from).expect("memory");
+    file.set_len(bytes).expect("memory");
+    file
+}
+
+/// Called before each write and flush of a disk. An error makes the call fail.
+type Hook = Box<dyn FnMut(&Medium) -> io::Result<()> + Send>;
+
+/// A disk with a hook.
+struct Hooked {
+    blocks: FileBlocks,
+    medium: OnceLock<Weak<Medium>>,
+    hook: Mutex<Option<Hook>>,
+}
+
+impl Hooked {
+    fn call_hook(&self) -> io::Result<()> {
+        let Some(medium) = self.medium.get().and_then(Weak::upgrade) else { return Ok(()) };
+        unpoisoned(self.hook.lock()).as_mut().map_or(Ok(()), |hook| hook(&medium))
+    }
+}
+
+impl Blocks for Hooked {
+    fn size(&self) -> io::Result<u64> {
+        self.blocks.size()
+    }
+
+    fn sector(&self) -> u64 {
+        self.blocks.sector()
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        self.blocks.read(offset, out)
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.call_hook()?;
+        self.blocks.write(offset, data)
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        self.call_hook()?;
+        self.blocks.flush()
+    }
+
+    fn allocate(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.blocks.allocate(offset, len)
+    }
+
+    fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.blocks.discard(offset, len)
+    }
+}
+
+/// A medium that drains only on request, and calls `hook` before each write and flush.
+fn hooked(hook: impl FnMut(&Medium) -> io::Result<()> + Send + 'static) -> Arc<Medium> {
+    let blocks = FileBlocks::new(memory_file(Medium::paged_bytes(BYTES)));
+    Medium::format_paged(&blocks, BYTES).expect("room");
+    let disk = Arc::new(Hooked { blocks, medium: OnceLock::new(), hook: Mutex::new(Some(Box::new(hook))) });
+    let options = PagedOptions { memory_bytes: 16 * PAGES * 4096, drain_interval: Duration::from_secs(3600) };
+    let blocks: Arc<dyn Blocks> = Arc::clone(&disk) as Arc<dyn Blocks>;
+    let medium = Arc::new(Medium::paged(blocks, options).expect("sound"));
+    disk.medium.set(Arc::downgrade(&medium)).expect("once");
+    medium
+}
+
+fn pager(medium: &Medium) -> &Pager {
+    match &medium.backing {
+        Backing::Paged(keeper) => keeper.pager(),
+        _ => unreachable!("it is paged"),
+    }
+}
+
+fn addr(offset: u64) -> Addr {
+    Addr::new(SegmentId(0), offset)
+}
+
+fn word(medium: &Medium, offset: u64) -> u64 {
+    let _pin = pin();
+    medium.load(addr(offset)).expect("in range")
+}
+
+fn set(medium: &Medium, offset: u64, value: u64) {
+    let _gate = medium.enter().expect("no failure");
+    let _pin = pin();
+    let _ = medium.barrier(medium.write_word(addr(offset), value).expect("in range"));
+}
+
+/// Allocates a range of whole pages, and fills it.
+fn take(medium: &Medium, pages: Range<u64>, byte: u8) {
+    let (at, len) = (addr(pages.start * 4096), (pages.end - pages.start) * 4096);
+    let _gate = medium.enter().expect("open");
+    medium.mark_allocated(at, len).expect("in range");
+    let _ = medium.barrier(medium.write(at, &vec![byte; len as usize]).expect("in range"));
+}
+
+fn is_full_of(medium: &Medium, pages: Range<u64>, byte: u8) -> bool {
+    let _pin = pin();
+    let mut bytes = vec![0; ((pages.end - pages.start) * 4096) as usize];
+    medium.read(addr(pages.start * 4096), &mut bytes).expect("in range");
+    bytes.iter().all(|&found| found == byte)
+}
+
+/// An Op inside the gate ends normally although a drain fails meanwhile.
+#[test]
+fn op_inside_the_gate_ends_although_the_disk_fails() {
+    let medium = hooked(|_| Ok(()));
+    set(&medium, 0, 1);
+    {
+        let gate = medium.enter().expect("open");
+        let _pin = pin();
+        let _ = medium.barrier(medium.write_word(addr(8192), 1).expect("in range"));
+        pager(&medium).failed.store(true, Ordering::Release);
+        let _ = medium.barrier(medium.write_word(addr(40960), 1).expect("it is inside the gate"));
+        drop(gate);
+    }
+    assert_eq!((word(&medium, 8192), word(&medium, 40960)), (1, 1));
+    assert!(matches!(medium.enter(), Err(Fault::ReadOnly)));
+}
+
+#[test]
+fn failed_drain_leaves_no_page_locked() {
+    for call in 1..=8 {
+        let mut calls = 0;
+        let medium = hooked(move |_| {
+            calls += 1;
+            if calls >= call { Err(rustix::io::Errno::IO.into()) } else { Ok(()) }
+        });
+        for page in [3, 5, 7] {
+            take(&medium, page..page + 1, 1);
+            set(&medium, (page + 100) * 4096, 1);
+        }
+        assert!(medium.checkpoint().is_err(), "call {call}");
+        let pager = pager(&medium);
+        let locked = |page: &usize| pager.pages.flags(*page).load(Ordering::Relaxed) & BUSY != 0;
+        assert_eq!((0..PAGES as usize).find(locked), None, "call {call}");
+        assert!(is_full_of(&medium, 3..4, 1) && word(&medium, 107 * 4096) == 1, "it can still be read");
+    }
+}
+
+/// Evicts as much as possible before every write of a drain: pages that the disk lacks must stay.
+#[test]
+fn unwritten_pages_stay_in_memory() {
+    let check = |medium: &Medium| {
+        pager(medium).shrink(0);
+        assert!(is_full_of(medium, 2..6, 7) && is_full_of(medium, 8..9, 7), "a fresh page was lost");
+        assert!(word(medium, 100 * 4096) == 3, "a changed page was lost");
+        Ok(())
+    };
+    let medium = hooked(check);
+    take(&medium, 2..6, 7);
+    take(&medium, 8..9, 7);
+    set(&medium, 100 * 4096, 3);
+    medium.drain().expect("drained");
+    medium.checkpoint().expect("drained");
+    // Pins of other tests may delay the eviction.
+    assert!((0..1000).any(|_| pager(&medium).shrink(0) && medium.resident_bytes() == Some(0)));
+    check(&medium).expect("it fails nothing");
+}

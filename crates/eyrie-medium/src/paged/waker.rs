@@ -1,0 +1,55 @@
+//! The waker of the keeper: an event descriptor, because the keeper also polls a file of the kernel.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+
+use crate::host;
+
+/// Wakes the keeper, and tells it to stop.
+pub(super) struct Waker {
+    event: OwnedFd,
+    stop: AtomicBool,
+}
+
+impl Waker {
+    pub(super) fn new() -> io::Result<Waker> {
+        let event = host::call(|| eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK))?;
+        Ok(Waker { event, stop: AtomicBool::new(false) })
+    }
+
+    /// Wakes the keeper.
+    pub(super) fn wake(&self) {
+        // The write fails only when the counter is full, and then the keeper is awake anyway.
+        let _ = rustix::io::write(&self.event, &1_u64.to_ne_bytes());
+    }
+
+    /// Tells the keeper to stop.
+    pub(super) fn stop(&self) {
+        self.stop.store(true, Ordering::Release);
+        self.wake();
+    }
+
+    /// True once the keeper was told to stop.
+    pub(super) fn is_stopped(&self) -> bool {
+        self.stop.load(Ordering::Acquire)
+    }
+
+    /// Sleeps until a thread wakes the keeper, memory is short, or `time` is up. Returns true if memory is
+    /// short.
+    pub(super) fn wait(&self, pressure: Option<&File>, time: Duration) -> bool {
+        let mut watched = vec![PollFd::new(&self.event, PollFlags::IN)];
+        watched.extend(pressure.map(|file| PollFd::from_borrowed_fd(file.as_fd(), PollFlags::PRI)));
+        let time = time.min(Duration::from_secs(3600)).try_into().ok();
+        // The keeper treats an interrupted wait like an early end.
+        let _ = poll(&mut watched, time.as_ref());
+        let is_short = watched.get(1).is_some_and(|file| file.revents().contains(PollFlags::PRI));
+        let mut count = [0; 8];
+        let _ = rustix::io::read(&self.event, &mut count);
+        is_short
+    }
+}

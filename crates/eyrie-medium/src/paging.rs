@@ -1,0 +1,195 @@
+//! The calls of a medium that concern disks. On other media each call is one test of a tag.
+
+use std::io;
+use std::panic::Location;
+use std::sync::Arc;
+
+use crate::addr::{Addr, PAGE_SIZE};
+use crate::backing::Backing;
+use crate::fault::Fault;
+use crate::mapping::{Mapping, Sentinel};
+use crate::medium::Medium;
+use crate::paged::blocks::Blocks;
+use crate::paged::journal::Anchor;
+use crate::paged::{Drain, Gate, Keeper, PagedOptions, Pager, journal_bytes};
+use crate::site::{Caller, SiteKind};
+
+/// Offset of the last whole page of a disk.
+#[track_caller]
+fn last_page(blocks: &dyn Blocks) -> Result<u64, Fault> {
+    let size = blocks.here().size();
+    let size =
+        size.map_err(|source| Fault::Io { what: "reading the size of the disk".to_string(), source })?;
+    Ok((size / PAGE_SIZE).saturating_sub(1) * PAGE_SIZE)
+}
+
+impl Medium {
+    /// Opens the volume on a disk that [`Medium::format_paged`] made, as its last drain left it.
+    ///
+    /// # Errors
+    /// [`Fault::NotPaged`] when there is no such volume; [`Fault::Io`] when the disk fails.
+    pub fn paged(blocks: Arc<dyn Blocks>, options: PagedOptions) -> Result<Medium, Fault> {
+        let anchor = Anchor::read(&*blocks)?.ok_or(Fault::NotPaged)?;
+        let memory = Arc::new(Mapping::of_pages(anchor.volume_bytes)?);
+        let pager = Pager::open(blocks, anchor, options, Arc::clone(&memory))?;
+        let keeper = Keeper::start(Arc::new(pager))?;
+        Ok(Medium::over(Box::new([memory]), Sentinel::new()?, Backing::Paged(keeper)))
+    }
+
+    /// Bytes that a volume of `volume_bytes` and its journal need on a disk.
+    pub fn paged_bytes(volume_bytes: u64) -> u64 {
+        volume_bytes + journal_bytes(volume_bytes) + PAGE_SIZE
+    }
+
+    /// Makes room on a disk for a volume of `volume_bytes` (whole pages) and its journal.
+    ///
+    /// # Errors
+    /// [`Fault::HostFull`], [`Fault::Io`].
+    pub fn format_paged(blocks: &dyn Blocks, volume_bytes: u64) -> Result<(), Fault> {
+        Medium::make_journal(volume_bytes, journal_bytes(volume_bytes), |anchor| anchor.write(blocks))
+    }
+
+    /// Size of the volume that fills a disk of `disk_bytes` together with its journal; 0 if the disk has no
+    /// room for both.
+    pub fn volume_bytes_on(disk_bytes: u64) -> u64 {
+        let bytes = (disk_bytes - disk_bytes % PAGE_SIZE).saturating_sub(PAGE_SIZE);
+        // The journal takes a sixteenth of the volume, so the volume takes 16 of 17 parts of the disk.
+        bytes.saturating_sub(journal_bytes((bytes / 17 * 16).next_multiple_of(PAGE_SIZE)))
+    }
+
+    /// As [`Medium::format_paged`], for a disk of fixed size: the journal takes all bytes behind the volume.
+    ///
+    /// # Errors
+    /// [`Fault::Io`].
+    pub fn fill_paged(blocks: &dyn Blocks, volume_bytes: u64) -> Result<(), Fault> {
+        let journal_bytes = last_page(blocks)?.saturating_sub(volume_bytes);
+        Medium::make_journal(volume_bytes, journal_bytes, |anchor| anchor.write(blocks))
+    }
+
+    /// As [`Medium::format_paged`], for a disk that grows with a write behind its end. The disk grows in one
+    /// step or not at all.
+    ///
+    /// # Errors
+    /// [`Fault::HostFull`], [`Fault::Io`].
+    pub fn extend_paged(blocks: &dyn Blocks, volume_bytes: u64) -> Result<(), Fault> {
+        Medium::make_journal(volume_bytes, journal_bytes(volume_bytes), |anchor| anchor.extend(blocks))
+    }
+
+    /// As [`Medium::format_paged`], for a volume that changes its size on its disk. The pages of both sizes
+    /// must be in their places, and the present journal must be empty. The present anchor stays. Returns the
+    /// bytes that the volume takes together with the new journal.
+    ///
+    /// # Errors
+    /// [`Fault::Io`].
+    pub fn move_paged(blocks: &dyn Blocks, volume_bytes: u64) -> Result<u64, Fault> {
+        let room = last_page(blocks)?.saturating_sub(volume_bytes);
+        let journal_bytes = journal_bytes(volume_bytes).min(room);
+        Medium::make_journal(volume_bytes, journal_bytes, |anchor| anchor.extend(blocks))?;
+        Ok(volume_bytes + journal_bytes + PAGE_SIZE)
+    }
+
+    fn make_journal(
+        volume_bytes: u64,
+        journal_bytes: u64,
+        write: impl FnOnce(&Anchor) -> io::Result<()>,
+    ) -> Result<(), Fault> {
+        let anchor = Anchor::create(volume_bytes, journal_bytes);
+        let written = anchor.and_then(|anchor| write(&anchor));
+        written.map_err(|source| Fault::of_room("making the journal", source))
+    }
+
+    /// Lets an Op in. On a paged medium no cut is made while the gate lives, and the call waits until there
+    /// is room for the changes of an Op. Every change of a medium is made inside a gate. Gates do not nest.
+    ///
+    /// # Errors
+    /// [`Fault::ReadOnly`] when the disk has failed; [`Fault::Forked`] in a forked child.
+    #[inline]
+    pub fn enter(&self) -> Result<Gate<'_>, Fault> {
+        match &self.backing {
+            Backing::Paged(keeper) => {
+                self.check()?;
+                keeper.pager().enter().map(Gate::new)
+            }
+            _ => Ok(Gate::free()),
+        }
+    }
+
+    /// Makes every earlier change durable, as far as the medium can. Not to be called inside a gate: the cut
+    /// would wait for the caller's own Op.
+    ///
+    /// # Errors
+    /// [`Fault::Io`] when the disk fails; [`Fault::ReadOnly`] after an earlier failure; [`Fault::Forked`] in
+    /// a forked child.
+    pub fn drain(&self) -> Result<(), Fault> {
+        self.drained(Drain::Cut)
+    }
+
+    /// As [`Medium::drain`]; afterwards every page of the disk is in its place, and the journal is empty.
+    ///
+    /// # Errors
+    /// As [`Medium::drain`].
+    pub fn checkpoint(&self) -> Result<(), Fault> {
+        self.drained(Drain::Checkpoint)
+    }
+
+    fn drained(&self, drain: Drain) -> Result<(), Fault> {
+        match &self.backing {
+            Backing::Paged(keeper) => {
+                self.check()?;
+                keeper.pager().drain(drain)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Announces that an allocator gives out a range. Whole pages of it need not be read from the disk,
+    /// because no durable byte is on them: see [`Medium::mark_freed`].
+    ///
+    /// # Errors
+    /// [`Fault::OutOfBounds`], [`Fault::ReadOnly`].
+    #[inline]
+    #[track_caller]
+    pub fn mark_allocated(&self, addr: Addr, len: u64) -> Result<(), Fault> {
+        if self.backing.reads_plainly() { Ok(()) } else { self.allocating(addr, len, Location::caller()) }
+    }
+
+    #[inline(never)]
+    fn allocating(&self, addr: Addr, len: u64, caller: Caller) -> Result<(), Fault> {
+        self.backing.before_call(SiteKind::Allocate, caller)?;
+        match &self.backing {
+            // A smaller range shares its page with others, so that page must be read and journalled as usual.
+            Backing::Paged(keeper) if len.is_multiple_of(PAGE_SIZE) => {
+                self.resolve(addr, len)?;
+                keeper.pager().mark_allocated(addr.offset(), len)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Announces that a page-aligned range, which nobody reads any more, is free. If the call returns a
+    /// number, the range may be given out again only when [`Medium::durable_cut`] has reached that number.
+    #[inline]
+    pub fn mark_freed(&self, addr: Addr, len: u64) -> Option<u64> {
+        match &self.backing {
+            Backing::Paged(keeper) => keeper.pager().mark_freed(addr.offset(), len),
+            _ => None,
+        }
+    }
+
+    /// Size of the journal behind the volume, in bytes; `None` where there is none.
+    pub fn journal_bytes(&self) -> Option<u64> {
+        match &self.backing {
+            Backing::Paged(keeper) => Some(keeper.pager().journal_bytes()),
+            _ => None,
+        }
+    }
+
+    /// Number of the last durable cut, for comparison with the result of [`Medium::mark_freed`].
+    #[inline]
+    pub fn durable_cut(&self) -> u64 {
+        match &self.backing {
+            Backing::Paged(keeper) => keeper.pager().durable_cut(),
+            _ => u64::MAX,
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! The form of the catalogue: areas, media, and the macro that makes the enum of rules.
+
+/// The area of a rule.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Area {
+    /// Stores, lines and their order.
+    Medium,
+    /// The journal and the page cache of a disk.
+    Journal,
+    /// Redo records.
+    Redo,
+    /// The changes that a commit makes reachable, and their order.
+    Transactions,
+    /// Free storage, and the moment of its reuse.
+    Allocation,
+    /// Directories and stores.
+    Collections,
+    /// Bytes and attributes of files.
+    Files,
+    /// The state that opening a volume finds after a crash.
+    Recovery,
+    /// The tables of a volume, and its size.
+    Volumes,
+}
+
+impl Area {
+    /// Every area, in the order of the catalogue.
+    pub const ALL: [Area; 9] = [
+        Area::Medium,
+        Area::Journal,
+        Area::Redo,
+        Area::Transactions,
+        Area::Allocation,
+        Area::Collections,
+        Area::Files,
+        Area::Recovery,
+        Area::Volumes,
+    ];
+
+    /// The name of the area.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Area::Medium => "Medium",
+            Area::Journal => "Journal",
+            Area::Redo => "Redo",
+            Area::Transactions => "Transactions",
+            Area::Allocation => "Allocation",
+            Area::Collections => "Collections",
+            Area::Files => "Files",
+            Area::Recovery => "Recovery",
+            Area::Volumes => "Volumes",
+        }
+    }
+}
+
+/// The media of the explorer on which a broken rule can be noticed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum On {
+    /// Memory only: on a disk the code is not run, or a crash leaves nothing between two Ops.
+    Memory,
+    /// A disk only.
+    Disk,
+    /// Both.
+    Both,
+}
+
+/// The entry of a rule in the catalogue.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RuleEntry {
+    /// The identifier, the same in every version.
+    pub id: &'static str,
+    /// The area of the rule.
+    pub area: Area,
+    /// The rule, in one sentence.
+    pub sentence: &'static str,
+    /// The source file that keeps the rule.
+    pub place: &'static str,
+    /// The behaviour of the mutant.
+    pub mutant: &'static str,
+    /// The media on which the mutant can be noticed.
+    pub on: On,
+    /// The kind of workload that is tried first; all others follow.
+    pub hint: &'static str,
+}
+
+macro_rules! rules {
+    ($($area:ident in $place:literal { $(
+        $name:ident $id:literal on $on:ident, $hint:literal: $sentence:literal, $mutant:literal;
+    )* })*) => {
+        /// A rule of crash safety.
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+        #[repr(u16)]
+        pub enum SafetyRule {
+            $($(
+                #[doc = $sentence]
+                $name,
+            )*)*
+        }
+
+        impl SafetyRule {
+            /// Every rule, in the order of the catalogue.
+            pub const ALL: &[SafetyRule] = &[$($(SafetyRule::$name,)*)*];
+
+            /// The entry in the catalogue.
+            pub const fn entry(self) -> RuleEntry {
+                match self {
+                    $($(SafetyRule::$name => RuleEntry {
+                        id: $id,
+                        area: Area::$area,
+                        sentence: $sentence,
+                        place: $place,
+                        mutant: $mutant,
+                        on: On::$on,
+                        hint: $hint,
+                    },)*)*
+                }
+            }
+
+            /// The name in the sources.
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $($(SafetyRule::$name => stringify!($name),)*)*
+                }
+            }
+        }
+    };
+}
+
+pub(super) use rules;

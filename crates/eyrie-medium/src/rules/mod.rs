@@ -1,0 +1,91 @@
+//! The rules of crash safety. Every change and every recovery keeps them; the catalogue names the source file
+//! that keeps each.
+//!
+//! [`SafetyRule`] is the catalogue. `docs/rules.md` repeats it for readers, and a test compares the two. With
+//! the feature `mutants` a test can break one rule of the process (`break_rule`): the code that asks
+//! [`broken`] then behaves as the catalogue describes the mutant, and the crash explorer must notice. Without
+//! the feature the compiler answers every such question.
+
+mod catalogue;
+mod entry;
+
+use std::fmt;
+
+pub use catalogue::SafetyRule;
+pub use entry::{Area, On, RuleEntry};
+
+impl SafetyRule {
+    /// The rule with this identifier.
+    pub fn of_id(id: &str) -> Option<SafetyRule> {
+        SafetyRule::ALL.iter().copied().find(|rule| rule.entry().id == id)
+    }
+}
+
+impl fmt::Display for SafetyRule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.entry().id)
+    }
+}
+
+#[cfg(feature = "mutants")]
+mod breaking {
+    use std::sync::atomic::{AtomicU16, Ordering};
+
+    use super::SafetyRule;
+
+    /// One more than the number of the broken rule; 0 if none is broken.
+    static BROKEN: AtomicU16 = AtomicU16::new(0);
+
+    /// Breaks a rule in this whole process from now on; `None` breaks none.
+    pub fn break_rule(rule: Option<SafetyRule>) {
+        BROKEN.store(rule.map_or(0, |rule| rule as u16 + 1), Ordering::Relaxed);
+    }
+
+    /// Returns true if the mutant of a rule replaces the code that keeps it.
+    #[inline]
+    pub fn broken(rule: SafetyRule) -> bool {
+        BROKEN.load(Ordering::Relaxed) == rule as u16 + 1
+    }
+}
+#[cfg(feature = "mutants")]
+pub use breaking::{break_rule, broken};
+
+/// Returns true if the mutant of a rule replaces the code that keeps it: never without the feature `mutants`.
+#[cfg(not(feature = "mutants"))]
+#[inline(always)]
+pub const fn broken(_rule: SafetyRule) -> bool {
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    /// `TwoWords` as `two-words`.
+    fn dashed(name: &str) -> String {
+        let mut dashed = String::new();
+        for letter in name.chars() {
+            if letter.is_uppercase() && !dashed.is_empty() {
+                dashed.push('-');
+            }
+            dashed.push(letter.to_ascii_lowercase());
+        }
+        dashed
+    }
+
+    #[test]
+    fn every_rule_has_its_own_name_and_sentence() {
+        let mut sentences = BTreeSet::new();
+        for &rule in SafetyRule::ALL {
+            let RuleEntry { id, sentence, mutant, .. } = rule.entry();
+            assert_eq!(id, dashed(rule.name()));
+            assert_eq!(SafetyRule::of_id(id), Some(rule));
+            assert!(sentence.ends_with('.') && !mutant.ends_with('.'), "{rule}");
+            assert!(sentences.insert(sentence), "{rule}");
+        }
+        assert!(SafetyRule::ALL.len() >= 40, "{}", SafetyRule::ALL.len());
+        assert!(SafetyRule::ALL.is_sorted_by_key(|rule| rule.entry().area), "areas in order");
+    }
+}

@@ -1,0 +1,57 @@
+//! Call sites, which name the points that a test may leave out and the calls that it may make fail.
+
+use std::fmt;
+use std::panic::Location;
+
+/// The place in the sources that makes a call.
+pub type Caller = &'static Location<'static>;
+
+/// The work of a call site.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[non_exhaustive]
+pub enum SiteKind {
+    /// Orders stores: a barrier, or the settling of a publish.
+    Fence,
+    /// Commits words.
+    Publish,
+    /// Compares a checksum with the bytes that it covers.
+    Checksum,
+    /// Asks a disk to make all earlier writes durable.
+    Flush,
+    /// Stores bytes; on a disk, writes blocks.
+    Write,
+    /// Reads bytes or blocks.
+    Read,
+    /// Allocates storage of the volume.
+    Allocate,
+    /// Asks the host to provide memory or blocks.
+    Provision,
+    /// Gives memory or blocks back to the host.
+    Discard,
+    /// Makes any other call to the host: for files, their sizes and locks, address space, threads.
+    Host,
+}
+
+impl SiteKind {
+    /// The name that reports print.
+    pub fn name(self) -> &'static str {
+        match self {
+            SiteKind::Fence => "fence",
+            SiteKind::Publish => "publish",
+            SiteKind::Checksum => "checksum",
+            SiteKind::Flush => "flush",
+            SiteKind::Write => "write",
+            SiteKind::Read => "read",
+            SiteKind::Allocate => "allocate",
+            SiteKind::Provision => "provision",
+            SiteKind::Discard => "discard",
+            SiteKind::Host => "host",
+        }
+    }
+}
+
+impl fmt::Display for SiteKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}

@@ -1,0 +1,103 @@
+//! The synchronisation that the scheduler of a test may replace.
+//!
+//! With the `shuttle` feature, locks and thread-locals are shuttle's, and every access to a medium is a
+//! scheduling point. Shuttle then explores interleavings of the code that ships.
+
+#[cfg(not(feature = "shuttle"))]
+mod mutex;
+pub mod schedule;
+
+use std::sync::{LockResult, PoisonError};
+
+#[cfg(feature = "shuttle")]
+pub use shuttle::{
+    sync::{Mutex, MutexGuard},
+    thread_local,
+};
+#[cfg(not(feature = "shuttle"))]
+pub use std::thread_local;
+
+#[cfg(not(feature = "shuttle"))]
+pub use mutex::{Mutex, MutexGuard};
+
+/// A point at which the scheduler of a test may run another thread. Does nothing without the feature
+/// `shuttle`.
+#[inline(always)]
+pub fn interleave() {
+    #[cfg(feature = "shuttle")]
+    shuttle::thread::yield_now();
+}
+
+/// Waits a moment for another thread, in a loop that a test may schedule.
+#[inline]
+pub fn spin() {
+    interleave();
+    schedule::wait();
+    std::hint::spin_loop();
+}
+
+/// As [`spin`], for attempt number `attempt` of a loop. After 100 attempts each wait yields the processor,
+/// because the awaited thread may need it.
+#[inline]
+pub fn wait(attempt: u32) {
+    if attempt < 100 {
+        spin();
+    } else {
+        interleave();
+        schedule::wait();
+        std::thread::yield_now();
+    }
+}
+
+/// Locks `mutex`. A panic does not poison it: every change on the medium is atomic, so the bytes are
+/// consistent at any moment.
+#[cfg(not(feature = "shuttle"))]
+#[inline]
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock()
+}
+
+/// Locks `mutex`.
+#[cfg(feature = "shuttle")]
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    unpoisoned(mutex.lock())
+}
+
+/// Locks `mutex` if nobody holds it.
+#[cfg(not(feature = "shuttle"))]
+#[inline]
+pub fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
+    mutex.try_lock()
+}
+
+/// Locks `mutex` if nobody holds it.
+#[cfg(feature = "shuttle")]
+pub fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
+    mutex.try_lock().ok()
+}
+
+/// Prefetches the line of a value that is about to be changed. A locked instruction starts its cache miss
+/// only after all earlier loads have completed; the prefetch starts it now.
+#[inline(always)]
+pub fn prefetch<T>(value: &T) {
+    prefetch_line(std::ptr::from_ref(value).cast());
+}
+
+/// Prefetches the line of any address.
+#[inline(always)]
+pub(crate) fn prefetch_line(place: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a prefetch accesses nothing.
+    unsafe {
+        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(place.cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = place;
+}
+
+/// The guard (or value) of a lock of the standard library, even if a thread panicked while it held the lock.
+/// For values that no panic leaves half changed.
+#[inline]
+pub fn unpoisoned<T>(locked: LockResult<T>) -> T {
+    locked.unwrap_or_else(PoisonError::into_inner)
+}

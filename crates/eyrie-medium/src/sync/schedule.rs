@@ -1,0 +1,64 @@
+//! The seam at which a test decides which of its threads runs next.
+//!
+//! A thread under a [`Schedule`] reports each change that other threads may see, and each wait for another
+//! thread. Other threads pay one test of a flag that only tests and the crash explorer set.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Decides which thread of a test runs next. Each call may block while other threads run.
+pub trait Schedule {
+    /// Called after the thread made a change that other threads may see.
+    fn step(&self);
+
+    /// Called while the thread makes no progress until another thread does.
+    fn wait(&self);
+}
+
+/// True once any thread ran under a schedule.
+static USED: AtomicBool = AtomicBool::new(false);
+
+thread_local! {
+    static OF_THREAD: RefCell<Option<Rc<dyn Schedule>>> = const { RefCell::new(None) };
+}
+
+/// Runs `run` on this thread under a schedule.
+pub fn scheduled_by<T>(schedule: Rc<dyn Schedule>, run: impl FnOnce() -> T) -> T {
+    struct Before(Option<Rc<dyn Schedule>>);
+    impl Drop for Before {
+        fn drop(&mut self) {
+            OF_THREAD.set(self.0.take());
+        }
+    }
+    USED.store(true, Ordering::Relaxed);
+    let _before = Before(OF_THREAD.replace(Some(schedule)));
+    run()
+}
+
+/// The schedule of this thread. A thread that is being torn down has none.
+fn of_thread() -> Option<Rc<dyn Schedule>> {
+    if !USED.load(Ordering::Relaxed) {
+        return None;
+    }
+    OF_THREAD.try_with(|mine| mine.borrow().clone()).ok().flatten()
+}
+
+/// Reports a change that other threads may see to this thread's schedule.
+pub fn step() {
+    if let Some(schedule) = of_thread() {
+        schedule.step();
+    }
+}
+
+/// Reports to this thread's schedule that the thread waits for another.
+pub(crate) fn wait() {
+    if let Some(schedule) = of_thread() {
+        schedule.wait();
+    }
+}
+
+/// True if this thread runs under a schedule.
+pub(crate) fn is_scheduled() -> bool {
+    of_thread().is_some()
+}

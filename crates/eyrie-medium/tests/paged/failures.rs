@@ -1,0 +1,250 @@
+//! Disks that fail or are too small, processes that fork, threads that panic.
+
+use super::*;
+
+/// A medium that drains only on request.
+fn quiet(disk: &SimulatedDisk) -> Medium {
+    Medium::paged(Arc::new(disk.clone()), options(16 * PAGES)).expect("sound")
+}
+
+fn fill(medium: &Medium, pages: std::ops::Range<u64>, byte: u8) {
+    let _gate = medium.enter().expect("open");
+    for page in pages {
+        let _ = medium.barrier(medium.write(addr(page * 4096), &[byte; 4096]).expect("in range"));
+    }
+}
+
+fn is_full_of(medium: &Medium, pages: std::ops::Range<u64>, byte: u8) -> bool {
+    let _pin = pin();
+    let mut bytes = vec![0; ((pages.end - pages.start) * 4096) as usize];
+    medium.read(addr(pages.start * 4096), &mut bytes).expect("in range");
+    bytes.iter().all(|&found| found == byte)
+}
+
+/// The journal starts over, and the first record of its new life is torn while its old name comes back.
+/// Records of the old life must not be replayed then.
+#[test]
+fn torn_record_after_a_restart_undoes_nothing() {
+    let disk = disk();
+    let medium = quiet(&disk);
+    for value in 1..=3 {
+        set(&medium, 8192, value);
+        medium.drain().expect("drained");
+    }
+    medium.checkpoint().expect("drained");
+    (100..450).for_each(|page| set(&medium, page * 4096, 1));
+    disk.fail_at(2, true);
+    assert!(medium.drain().is_err());
+    let mut pending = 0;
+    disk.power_failure(|| {
+        pending += 1;
+        false
+    });
+    // The record has two pages, of which the second is stored.
+    assert!(pending >= 16);
+    let mut number = 0;
+    let after = open(&disk.power_failure(|| {
+        number += 1;
+        number > pending - 8
+    }));
+    assert_eq!(word(&after, 8192), 3);
+}
+
+#[test]
+fn cut_larger_than_the_journal_is_refused_whole() {
+    let disk = disk();
+    let medium = quiet(&disk);
+    fill(&medium, 0..10, 1);
+    medium.drain().expect("drained");
+    fill(&medium, 0..300, 2);
+    let refused = medium.drain().expect_err("too much");
+    let Fault::Io { source, .. } = &refused else { panic!("{refused}") };
+    assert!(source.to_string().contains("than the journal holds"), "{source}");
+    assert!(matches!(medium.enter(), Err(Fault::ReadOnly)));
+    assert!(is_full_of(&medium, 0..300, 2), "it can still be read");
+    for survives in [false, true] {
+        let after = open(&disk.power_failure(|| survives));
+        assert!(is_full_of(&after, 0..10, 1) && is_full_of(&after, 10..300, 0));
+    }
+}
+
+/// A record that does not fit makes the drain replay the journal, but not over the fresh pages of that
+/// record.
+#[test]
+fn full_journal_is_replayed_without_fresh_pages() {
+    let disk = disk();
+    let medium = quiet(&disk);
+    fill(&medium, 100..200, 1);
+    set(&medium, 8192, 1);
+    medium.drain().expect("drained");
+    let until = medium.mark_freed(addr(8192), 4096).expect("has to wait");
+    set(&medium, 0, 1);
+    medium.drain().expect("drained");
+    assert!(medium.durable_cut() >= until);
+    take(&medium, 2..3, 7);
+    fill(&medium, 200..360, 2);
+    medium.drain().expect("drained");
+    let after = open(&disk.power_failure(|| false));
+    assert!(is_full_of(&after, 2..3, 7), "old lines came back");
+    assert!(is_full_of(&after, 100..200, 1) && is_full_of(&after, 200..360, 2));
+}
+
+/// A cut that only frees allows the reuse of pages that the last record lists as fresh. New bytes in them
+/// must not make that record invalid.
+#[test]
+fn regression_reused_fresh_page_keeps_its_record_valid() {
+    let disk = disk();
+    let medium = quiet(&disk);
+    take(&medium, 2..42, 5);
+    set(&medium, 0, 1);
+    medium.drain().expect("drained");
+    let until = medium.mark_freed(addr(8192), 40 * 4096).expect("a durable cut has it");
+    medium.drain().expect("drained");
+    assert!(medium.durable_cut() >= until);
+    take(&medium, 2..42, 6);
+    // The write of the pages succeeds, and the write of the next record fails.
+    disk.fail_at(2, true);
+    let _ = medium.drain();
+    for kept in [true, false] {
+        assert_eq!(word(&open(&disk.power_failure(|| kept)), 0), 1, "an acknowledged change is gone");
+    }
+}
+
+/// A long read is retried with half as many pages each time, not with all that are left.
+#[test]
+fn regression_bad_page_costs_few_reads() {
+    let disk = disk();
+    disk.make_bad(255, true);
+    let medium = quiet(&disk);
+    let before = disk.pages_read();
+    let _pin = pin();
+    let mut bytes = vec![0; 256 * 4096];
+    assert!(medium.read(addr(0), &mut bytes).is_err());
+    let read = disk.pages_read() - before;
+    assert!(read < 256 * 10, "{read} pages were read");
+}
+
+#[test]
+fn fresh_pages_do_not_fill_the_journal() {
+    let disk = disk();
+    let medium = quiet(&disk);
+    for round in 0..3 {
+        let (written, flushes) = (disk.written(), disk.flushes());
+        take(&medium, round * 150..round * 150 + 150, 1);
+        medium.drain().expect("drained");
+        assert_eq!(
+            (disk.written() - written, disk.flushes() - flushes),
+            (150 * 4096 + 2560, 1),
+            "round {round}"
+        );
+    }
+}
+
+#[test]
+fn unreadable_page_fails_its_call_only() {
+    let disk = disk();
+    let medium = quiet(&disk);
+    fill(&medium, 0..40, 1);
+    medium.checkpoint().expect("drained");
+    drop(medium);
+    let medium = quiet(&disk);
+    disk.make_bad(12, true);
+    // Read-ahead meets the bad page, too.
+    (0..12).for_each(|page| assert_eq!(word(&medium, page * 4096), 0x0101_0101_0101_0101));
+    {
+        let _pin = pin();
+        let mut bytes = vec![0; 3 * 4096];
+        for _ in 0..2 {
+            assert!(matches!(medium.load(addr(12 * 4096)), Err(Fault::Io { .. })));
+            assert!(matches!(medium.read(addr(11 * 4096), &mut bytes), Err(Fault::Io { .. })));
+        }
+    }
+    // A store of several pages fails if one of them cannot be read: no byte of it is stored, now or later.
+    for first in [10, 12] {
+        let gate = medium.enter().expect("no drain has failed");
+        let refused = medium.write(addr(first * 4096), &[2; 3 * 4096]);
+        assert!(matches!(refused, Err(Fault::Io { .. })));
+        drop(gate);
+    }
+    set(&medium, 13 * 4096 + 64, 9);
+    medium.drain().expect("drained");
+    let cut = disk.power_failure(|| false);
+    disk.make_bad(12, false);
+    assert!(is_full_of(&medium, 0..13, 1) && word(&medium, 13 * 4096 + 64) == 9);
+    assert!(is_full_of(&open(&cut), 0..13, 1));
+    fill(&medium, 10..13, 2);
+    medium.drain().expect("drained");
+    assert!(is_full_of(&open(&disk.power_failure(|| false)), 10..13, 2));
+}
+
+#[test]
+fn full_disk_refuses_to_provision() {
+    let disk = disk();
+    let medium = open(&disk);
+    disk.limit_room(Some(64 * 4096));
+    assert!(medium.provision(addr(0), 64 * 4096).is_ok());
+    assert!(matches!(medium.provision(addr(4096), 64 * 4096), Err(Fault::HostFull)));
+}
+
+#[test]
+fn forked_child_gets_errors_and_ends() {
+    let disk = disk();
+    let medium = open(&disk);
+    set(&medium, 0, 1);
+    let told = eyrie_faults::in_forked_child(|| {
+        let forked = |fault: Option<Fault>| matches!(fault, Some(Fault::Forked));
+        let refused = forked(medium.check().err())
+            && forked(medium.enter().err())
+            && forked(medium.drain().err())
+            && forked(medium.load(addr(300 * 4096)).err());
+        drop(medium);
+        refused
+    });
+    assert!(told.expect("a child"));
+}
+
+#[test]
+fn panic_inside_a_gate_releases_it() {
+    let disk = disk();
+    let medium = open(&disk);
+    std::thread::scope(|scope| {
+        let died = scope.spawn(|| {
+            let _gate = medium.enter().expect("open");
+            let _ = medium.barrier(medium.write_word(addr(0), 1).expect("in range"));
+            std::panic::panic_any("on purpose");
+        });
+        assert!(died.join().is_err());
+    });
+    medium.drain().expect("drained");
+    set(&medium, 8, 2);
+    medium.drain().expect("drained");
+    assert_eq!(word(&open(&disk.power_failure(|| false)), 8), 2);
+}
+
+#[test]
+fn view_keeps_its_bytes_while_memory_is_short() {
+    let disk = disk();
+    let medium = Medium::paged(Arc::new(disk), options(256)).expect("sound");
+    let churn = |round: u8| (1..PAGES / 32).for_each(|part| fill(&medium, part * 32..part * 32 + 32, round));
+    fill(&medium, 0..1, 5);
+    medium.checkpoint().expect("drained");
+    {
+        let guard = pin();
+        let view = medium.bytes(addr(0), 4096, &guard).expect("in range");
+        (1..5).for_each(churn);
+        assert!(view.iter().all(|&byte| byte == 5));
+    }
+    churn(6);
+    assert!(is_full_of(&medium, 0..1, 5));
+}
+
+#[test]
+fn changed_page_of_a_durable_cut_waits() {
+    let disk = disk();
+    let medium = quiet(&disk);
+    take(&medium, 2..3, 7);
+    medium.drain().expect("drained");
+    set(&medium, 8192, 1);
+    let until = medium.mark_freed(addr(8192), 4096).expect("a durable cut has it");
+    assert!(until > medium.durable_cut());
+}

@@ -1,0 +1,194 @@
+//! The images of a crash, one after the other: all of them, depth first, or, of too many, a sample of each
+//! kind.
+//!
+//! Every exploration enumerates its images here, so that limits and replay numbers mean the same everywhere.
+
+use std::ops::AddAssign;
+
+use eyrie_faults::{Choice, CrashImage, CrashPoint, CrashPoints};
+
+use crate::script::bytes;
+
+/// Limits of an exploration.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Images of one crash point that are enumerated in order.
+    pub images: u64,
+    /// Further images that are drawn at random if a crash point has more (a count).
+    pub sampled: u64,
+    /// True if a crash point with more images is a failure.
+    pub is_complete: bool,
+    /// Images of one crash point whose recovery is crashed, too.
+    pub recoveries: u64,
+}
+
+impl Limits {
+    /// Every image. A crash point with more than 200,000 images means that lines are decided too early.
+    pub const ALL: Limits = Limits { images: 200_000, sampled: 0, is_complete: true, recoveries: 0 };
+}
+
+/// Results of an exploration.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Counts {
+    /// Crash points.
+    pub points: u64,
+    /// Images that were opened.
+    pub images: u64,
+    /// Images that crashes inside recovery left and that were opened.
+    pub of_recovery: u64,
+    /// Crash points with images that were not opened.
+    pub cut: u64,
+}
+
+impl AddAssign for Counts {
+    fn add_assign(&mut self, other: Counts) {
+        self.points += other.points;
+        self.images += other.images;
+        self.of_recovery += other.of_recovery;
+        self.cut += other.cut;
+    }
+}
+
+/// The images of one crash.
+pub struct Images {
+    limits: Limits,
+    opened: u64,
+    /// Picks of the next image.
+    next: Option<Vec<usize>>,
+    /// Seed of the samples, and random words drawn so far.
+    seed: u64,
+    taken: u64,
+}
+
+/// Lines (or sectors) that a sample decides. Any further line loses everything that is pending.
+const SAMPLED_LINES: usize = 4096;
+
+impl Images {
+    /// Starts with the first image, which loses everything pending. Equal seeds give equal samples.
+    pub fn new(limits: Limits, seed: usize) -> Images {
+        Images { limits, opened: 0, next: Some(Vec::new()), seed: seed as u64, taken: 0 }
+    }
+
+    /// Images so far.
+    pub fn opened(&self) -> u64 {
+        self.opened
+    }
+
+    /// True if there are more images than the limit of the enumeration.
+    pub fn is_cut(&self) -> bool {
+        self.next.is_some() && self.opened >= self.limits.images
+    }
+
+    /// The picks of the next image, or `None` after the last one.
+    pub fn next_picks(&mut self) -> Option<Vec<usize>> {
+        let picks = if self.opened < self.limits.images {
+            self.next.clone()?
+        } else if self.is_cut() && self.opened < self.limits.images + self.limits.sampled {
+            self.sample()
+        } else {
+            return None;
+        };
+        self.opened += 1;
+        Some(picks)
+    }
+
+    /// Takes the choices that the last image had, from which the next picks follow.
+    pub fn add_choices(&mut self, choices: &[Choice]) {
+        if self.opened <= self.limits.images {
+            self.next = CrashImage::next_script(choices);
+        }
+    }
+
+    fn any(&mut self) -> u64 {
+        self.taken += 1;
+        bytes::word(self.seed, self.taken)
+    }
+
+    /// Draws an image in which few, half or nearly all lines keep something of their pending stores.
+    fn sample(&mut self) -> Vec<usize> {
+        let odds = [0, 8, 64, 128, 192, 248, 256][(self.any() % 7) as usize];
+        let mut pick = || {
+            let any = self.any();
+            match (any % 256 < odds, any >> 8 & 1) {
+                (false, _) => 0,
+                // All pending stores of the line, or a few of them.
+                (true, 0) => usize::MAX,
+                (true, _) => 1 + (any >> 9) as usize % 8,
+            }
+        };
+        (0..SAMPLED_LINES).map(|_| pick()).collect()
+    }
+}
+
+/// Numbers of a replay that match no image of the run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum NoImage {
+    /// No crash point is there.
+    #[error("there is no crash after {after} events")]
+    Point {
+        /// Events before it (a count).
+        after: usize,
+    },
+    /// The line has fewer contents, or recovery read fewer lines.
+    #[error("pick {index} (from 0) has nothing to pick from")]
+    Pick {
+        /// Index of the pick.
+        index: usize,
+    },
+}
+
+/// The crash point after so many events.
+pub(super) fn point_after(points: &mut CrashPoints<'_>, after: usize) -> Result<CrashPoint, NoImage> {
+    points.find(|point| point.after == after).ok_or(NoImage::Point { after })
+}
+
+/// Checks that the choices of an image are those that a replay asked for.
+pub(super) fn check_picks(picks: &[usize], choices: &[Choice]) -> Result<(), NoImage> {
+    let made = |index: usize| choices.get(index).map(|choice| choice.taken);
+    let wrong = picks.iter().enumerate().find(|&(index, &pick)| made(index) != Some(pick));
+    wrong.map_or(Ok(()), |(index, _)| Err(NoImage::Pick { index }))
+}
+
+#[cfg(test)]
+mod tests {
+    use eyrie_medium::Addr;
+
+    use super::*;
+
+    fn choices(options: [usize; 3], picks: &[usize]) -> Vec<Choice> {
+        let taken = |at: usize| picks.get(at).copied().unwrap_or(0).min(options[at] - 1);
+        let choice = |at: usize| Choice {
+            line: Addr::from_raw(64 * at as u64),
+            taken: taken(at),
+            options: options[at],
+        };
+        (0..3).map(choice).collect()
+    }
+
+    #[test]
+    fn every_image_comes_up_once_or_is_sampled() {
+        let limits = |images, sampled| Limits { images, sampled, ..Limits::ALL };
+        let opened = |limits| {
+            let mut picks = Images::new(limits, 1);
+            let mut seen = Vec::new();
+            while let Some(next) = picks.next_picks() {
+                let choices = choices([2, 3, 4], &next);
+                seen.push(choices.iter().map(|choice| choice.taken).collect::<Vec<_>>());
+                picks.add_choices(&choices);
+            }
+            (seen, picks.is_cut())
+        };
+        let (all, is_cut) = opened(limits(100, 100));
+        let mut distinct = all.clone();
+        distinct.sort();
+        distinct.dedup();
+        assert_eq!((all.len(), distinct.len(), is_cut), (24, 24, false));
+        let (some, is_cut) = opened(limits(10, 50));
+        assert_eq!((some.len(), is_cut), (60, true));
+        assert!(some[..10] == all[..10]);
+        // The samples are no repetition: the first line takes both of its contents.
+        assert!(some[10..].iter().any(|picks| picks[0] == 1) && some[10..].iter().any(|picks| picks[0] == 0));
+        let (few, is_cut) = opened(limits(24, 50));
+        assert_eq!((few.len(), is_cut), (24, false));
+    }
+}

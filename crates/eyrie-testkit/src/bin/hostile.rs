@@ -1,0 +1,108 @@
+//! Runs hostile images: those of the test `hostile`, or any others. One line replays a failure:
+//!
+//! ```sh
+//! cargo run --release -p eyrie-testkit --bin hostile -- --images 10000000 --from 100000
+//! ```
+//!
+//! With `--disks` it damages disks of the medium `paged`. `--threads` runs that many processes, each with a
+//! part of the seeds.
+
+use std::ops::Range;
+use std::process::Command;
+use std::time::Instant;
+
+use eyrie_testkit::hostile::{
+    Hostile, HostileDisk, HostileReport, bases, disk_bases, run, run_disks, run_in_processes,
+};
+
+/// Images between two lines of output.
+const STEP: u64 = 100_000;
+
+const USAGE: &str = "usage: hostile [--disks] [--images COUNT] [--from SEED] [--threads COUNT]";
+
+/// Runs the images of these seeds. A single image is described.
+fn images(seeds: Range<u64>, told: impl FnMut(&HostileReport)) -> HostileReport {
+    let bases = bases();
+    if seeds.end - seeds.start == 1 {
+        let hostile = Hostile::new(&bases, seeds.start);
+        println!("{}, checksums mended: {}", hostile.image.base.name, hostile.mended);
+        hostile.damages.iter().for_each(|damage| println!("{damage:x?}"));
+    }
+    run(&bases, seeds, told)
+}
+
+/// Runs the disks of these seeds. A single disk is described.
+fn disks(seeds: Range<u64>, told: impl FnMut(&HostileReport)) -> HostileReport {
+    let bases = disk_bases();
+    if seeds.end - seeds.start == 1 {
+        let hostile = HostileDisk::new(&bases, seeds.start);
+        println!("{}, checksums mended: {}", hostile.base.name, hostile.mended);
+        hostile.damages.iter().for_each(|damage| println!("{damage:x?}"));
+    }
+    run_disks(&bases, seeds, told)
+}
+
+/// Runs the seeds in several processes of this program.
+fn in_processes(seeds: Range<u64>, count: u64, are_disks: bool) -> std::io::Result<HostileReport> {
+    let program = std::env::current_exe()?;
+    run_in_processes(&seeds, count, |part| {
+        let mut command = Command::new(&program);
+        command.arg("--part").args(are_disks.then_some("--disks"));
+        command.args(["--from", &part.start.to_string(), "--images", &(part.end - part.start).to_string()]);
+        command
+    })
+}
+
+fn main() {
+    let (mut count, mut from, mut are_disks) = (STEP, 0, false);
+    let (mut threads, mut is_part) = (1, false);
+    let mut arguments = std::env::args().skip(1);
+    while let Some(name) = arguments.next() {
+        if name == "--disks" {
+            are_disks = true;
+            continue;
+        }
+        if name == "--part" {
+            is_part = true;
+            continue;
+        }
+        let number = arguments.next().and_then(|number| number.parse::<u64>().ok());
+        match (name.as_str(), number) {
+            ("--images", Some(number)) => count = number,
+            ("--from", Some(number)) => from = number,
+            ("--threads", Some(number)) => threads = number,
+            _ => {
+                eprintln!("{USAGE}");
+                std::process::exit(2);
+            }
+        }
+    }
+    let (seeds, begun) = (from..from.saturating_add(count), Instant::now());
+    let told = |report: &HostileReport| {
+        if report.images.is_multiple_of(STEP) && !is_part {
+            println!("{} images in {:.0?}", report.images, begun.elapsed());
+        }
+    };
+    let report = match are_disks {
+        _ if threads > 1 => match in_processes(seeds, threads, are_disks) {
+            Ok(report) => report,
+            Err(error) => {
+                eprintln!("{error}");
+                std::process::exit(1);
+            }
+        },
+        true => disks(seeds, told),
+        false => images(seeds, told),
+    };
+    if is_part {
+        return println!("{}", report.to_line());
+    }
+    let rate = report.images as f64 / begun.elapsed().as_secs_f64();
+    println!(
+        "{} images, {rate:.0} a second: {} refused, {} broken, {} sound; panics at {:?}",
+        report.images, report.refused, report.broken, report.sound, report.panicked
+    );
+    if !report.panicked.is_empty() {
+        std::process::exit(1);
+    }
+}

@@ -1,0 +1,23 @@
+//! Runs the module `posix` of the tests for longer, on other seeds. It takes minutes and must run as root:
+//!
+//! ```sh
+//! cargo run --release -p eyrie-testkit --bin long_posix
+//! ```
+//!
+//! `EYRIE_TEST_SEEDS=1830-1840` runs these seeds alone.
+
+use eyrie_medium::Medium;
+use eyrie_testkit::posix::{compare_model_with_host, compare_scm_with_host, in_tmpfs_root};
+
+fn main() {
+    // The program starts itself again in a namespace of its own, so the seeds cannot be an argument.
+    let seeds = std::env::var("EYRIE_TEST_SEEDS").unwrap_or_else(|_| "1000-2000".to_string());
+    let (first, end) = seeds.split_once('-').expect("EYRIE_TEST_SEEDS=FIRST-END");
+    let [first, end] = [first, end].map(|seed| seed.parse::<u64>().expect("a seed"));
+    in_tmpfs_root("long_posix", || {
+        compare_model_with_host(first..end, 400);
+        println!("The model behaves as the kernel.");
+        compare_scm_with_host(Medium::memory(1 << 30).expect("memory"), first..end, 400);
+        println!("The scm engine behaves as the kernel.");
+    });
+}

@@ -1,0 +1,60 @@
+//! Paths, answers and random choices, which all calls share.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use eyrie::Kind;
+use eyrie::posix::Stat;
+use rand::rngs::StdRng;
+use rand::seq::IndexedRandom;
+
+/// A path, in bytes.
+pub(super) type Name = Vec<u8>;
+
+/// The answer of a call, as far as two file systems must agree.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Answer {
+    Done,
+    /// The call was skipped, because its slot is empty.
+    Skipped,
+    Count(u64),
+    Bytes(Vec<u8>),
+    Stat(ComparedStat),
+    Names(Vec<(Vec<u8>, Kind)>),
+}
+
+/// The attributes that must agree. Each file system has its own sizes of directories.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct ComparedStat {
+    pub kind: Kind,
+    pub mode: u16,
+    pub links: u32,
+    pub uid: u32,
+    pub gid: u32,
+    pub device: u64,
+    pub size: Option<u64>,
+}
+
+impl From<&Stat> for ComparedStat {
+    fn from(stat: &Stat) -> ComparedStat {
+        let &Stat { kind, mode, links, uid, gid, device, size, .. } = stat;
+        let has_size = matches!(kind, Kind::File | Kind::Symlink);
+        let is_device = matches!(kind, Kind::CharDevice | Kind::BlockDevice);
+        let device = if is_device { device } else { 0 };
+        ComparedStat { kind, mode, links, uid, gid, device, size: has_size.then_some(size) }
+    }
+}
+
+pub(super) fn path(bytes: &[u8]) -> &Path {
+    Path::new(OsStr::from_bytes(bytes))
+}
+
+/// Draws calls.
+pub(super) struct Random(pub(super) StdRng);
+
+impl Random {
+    pub(super) fn one_of<T: Copy>(&mut self, choices: &[T]) -> T {
+        *choices.choose(&mut self.0).expect("there are choices")
+    }
+}

@@ -1,0 +1,170 @@
+//! Volumes in a control group of 64 MiB, with the default amount of memory.
+
+use std::fs;
+use std::io::{self, Write};
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use eyrie::{Credentials, Files, MediumChoice, PosixExt, Volume};
+use rand::rngs::SmallRng;
+use rand::{RngCore, SeedableRng};
+
+use crate::alone;
+
+const LIMIT_BYTES: u64 = 64 << 20;
+/// Environment of a child: its group, and the place of its volume.
+const GROUP: &str = "EYRIE_TEST_GROUP";
+const PLACE: &str = "EYRIE_TEST_GROUP_PLACE";
+
+/// A control group with a limit of memory and without swap, which is removed when dropped.
+struct Group(PathBuf);
+
+impl Group {
+    fn new(name: &str) -> io::Result<Group> {
+        let groups = fs::read_to_string("/proc/self/cgroup")?;
+        let own =
+            |start: &str| groups.lines().find_map(|line| line.split_once(start)).map(|(_, group)| group);
+        let first = own(":memory:/").map(first_version);
+        let second = || own("0::/").and_then(second_version);
+        let parent = first.or_else(second).ok_or(io::Error::other("no control group limits memory"))?;
+        let dir = parent.join(format!("eyrie-test-{}-{name}", std::process::id()));
+        fs::create_dir(&dir)?;
+        let group = Group(dir);
+        let limit = LIMIT_BYTES.to_string();
+        // Some kernels do not count swap.
+        if group.0.join("memory.max").exists() {
+            group.set("memory.max", &limit)?;
+            let _ = group.set("memory.swap.max", "0");
+        } else {
+            group.set("memory.limit_in_bytes", &limit)?;
+            let _ = group.set("memory.memsw.limit_in_bytes", &limit);
+        }
+        Ok(group)
+    }
+
+    fn set(&self, file: &str, value: &str) -> io::Result<()> {
+        fs::OpenOptions::new().write(true).open(self.0.join(file))?.write_all(value.as_bytes())
+    }
+}
+
+/// The group of this process in version 1. In a container, the mount may begin at the container's group while
+/// the path counts from the top.
+fn first_version(group: &str) -> PathBuf {
+    let mount = Path::new("/sys/fs/cgroup/memory");
+    Some(mount.join(group)).filter(|dir| dir.is_dir()).unwrap_or(mount.to_owned())
+}
+
+/// The nearest group of version 2 whose children may have limits. A group with processes may not have such
+/// children.
+fn second_version(group: &str) -> Option<PathBuf> {
+    let limits = |dir: &PathBuf| {
+        let controllers = fs::read_to_string(dir.join("cgroup.subtree_control")).unwrap_or_default();
+        controllers.split_whitespace().any(|controller| controller == "memory")
+    };
+    Path::new(group).ancestors().map(|group| Path::new("/sys/fs/cgroup").join(group)).find(limits)
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir(&self.0);
+    }
+}
+
+/// A directory whose file system is on a disk, not in memory.
+fn disk() -> io::Result<tempfile::TempDir> {
+    const TMPFS: u64 = 0x0102_1994;
+    let host = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR"))?;
+    // The kernel's type of this number is signed on some architectures.
+    match rustix::fs::statfs(host.path())?.f_type as u64 {
+        TMPFS => Err(io::Error::other("the target directory is in memory")),
+        _ => Ok(host),
+    }
+}
+
+/// Runs `work` on the files of a new volume, in a child process inside a control group. The memory of the
+/// group must be enough.
+fn in_a_group(test: &str, volume_bytes: u64, work: impl FnOnce(&Files)) {
+    if let (Some(group), Some(path)) = (std::env::var_os(GROUP), std::env::var_os(PLACE)) {
+        fs::write(Path::new(&group).join("cgroup.procs"), "0").expect("a group for this process");
+        let options = Volume::options().size(volume_bytes).medium(MediumChoice::Paged);
+        let volume = options.create(path).expect("room");
+        let files = volume.files(Credentials::root());
+        work(&files);
+        drop(files);
+        volume.close().expect("the disk is sound");
+        println!("{}", fs::read_to_string("/proc/self/status").expect("this process's own"));
+        return;
+    }
+    let _alone = alone();
+    let (group, host) = match Group::new(test).and_then(|group| Ok((group, disk()?))) {
+        Ok(made) => made,
+        Err(why) => {
+            // A macro would print to the harness, which hides the output of tests that pass.
+            let _ = writeln!(io::stderr(), "{test}: not run, there is no control group for it here: {why}");
+            return;
+        }
+    };
+    let child = Command::new(std::env::current_exe().expect("the test knows its program"))
+        .args([&format!("group::{test}"), "--exact", "--nocapture"])
+        .env(GROUP, &group.0)
+        .env(PLACE, host.path().join("volume"))
+        .output()
+        .expect("the test can be started again");
+    let output = String::from_utf8_lossy(&child.stdout);
+    assert_ne!(child.status.signal(), Some(9), "the group had not enough memory");
+    assert!(child.status.success(), "{output}{}", String::from_utf8_lossy(&child.stderr));
+    let most = most_memory(&output).expect("the child tells");
+    println!("at most {} KiB in memory", most >> 10);
+    assert!(most < LIMIT_BYTES, "{most} bytes in memory");
+}
+
+/// Peak memory of a process in bytes, from its status.
+fn most_memory(status: &str) -> Option<u64> {
+    let (_, rest) = status.split_once("VmHWM:")?;
+    Some(rest.split_whitespace().next()?.parse::<u64>().ok()? << 10)
+}
+
+fn content(seed: u64, bytes: usize) -> Vec<u8> {
+    let mut content = vec![0; bytes];
+    SmallRng::seed_from_u64(seed).fill_bytes(&mut content);
+    content
+}
+
+#[test]
+fn a_volume_four_times_its_control_group_works_in_it() {
+    const FILE_BYTES: usize = 1 << 20;
+    let count = 4 * LIMIT_BYTES / FILE_BYTES as u64;
+    in_a_group("a_volume_four_times_its_control_group_works_in_it", 5 * LIMIT_BYTES, |files| {
+        for number in 0..count {
+            files.write(format!("/{number}"), content(number, FILE_BYTES)).expect("room");
+        }
+        for number in (0..count).chain((0..count).rev()) {
+            let read = files.read(format!("/{number}")).expect("sound");
+            assert!(read == content(number, FILE_BYTES), "file {number}");
+        }
+    });
+}
+
+#[test]
+fn writers_of_small_files_stay_within_their_control_group() {
+    const FILE_BYTES: usize = 4096;
+    const WRITERS: u64 = 2;
+    let count = 3 * LIMIT_BYTES / FILE_BYTES as u64 / WRITERS;
+    in_a_group("writers_of_small_files_stay_within_their_control_group", 5 * LIMIT_BYTES, |files| {
+        let write_and_read = |writer: u64| {
+            let place = |number| format!("/{writer}/{number}");
+            files.create_dir(format!("/{writer}")).expect("room");
+            for number in 0..count {
+                files.write(place(number), content(number, FILE_BYTES)).expect("room");
+            }
+            for number in 0..count {
+                let read = files.read(place(number)).expect("sound");
+                assert!(read == content(number, FILE_BYTES), "file {number} of writer {writer}");
+            }
+        };
+        std::thread::scope(|scope| {
+            (0..WRITERS).for_each(|writer| drop(scope.spawn(move || write_and_read(writer))));
+        });
+    });
+}

@@ -1,0 +1,30 @@
+//! PXFS beside the kernel's tmpfs: the same random calls, as root and as two other users. The program
+//! `long_posix` runs more of them.
+
+use eyrie_medium::Medium;
+use eyrie_testkit::posix::{compare_model_with_host, compare_scm_with_host, in_tmpfs_root};
+use eyrie_testkit::power::Disk;
+
+#[test]
+fn the_model_behaves_as_the_kernel() {
+    in_tmpfs_root("posix::the_model_behaves_as_the_kernel", || compare_model_with_host(0..60, 300));
+}
+
+#[test]
+fn random_calls_give_what_the_kernel_gives() {
+    in_tmpfs_root("posix::random_calls_give_what_the_kernel_gives", || {
+        compare_scm_with_host(Medium::memory(1 << 30).expect("memory"), 0..60, 300)
+    });
+}
+
+#[test]
+fn random_calls_on_pages_equal_the_kernel() {
+    in_tmpfs_root("posix::random_calls_on_pages_equal_the_kernel", || {
+        let disk = Disk { volume_bytes: 128 << 20, memory_bytes: 1 << 20 };
+        compare_scm_with_host(
+            disk.medium(&eyrie_faults::FaultPlan::default()).expect("a new disk").0,
+            100..112,
+            300,
+        )
+    });
+}

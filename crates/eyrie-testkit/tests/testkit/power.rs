@@ -1,0 +1,228 @@
+//! The engine on a paged medium: beside the model, through power failures, and on failing disks.
+
+use std::sync::Arc;
+
+use eyrie::{Credentials, Errno, PosixExt, Pxfs};
+use eyrie_engine::Engine;
+use eyrie_engine::scm::Scm;
+use eyrie_faults::{Failing, FailureKind, FaultPlan, SimulatedDisk, Site};
+use eyrie_medium::{Blocks, SiteKind};
+use eyrie_testkit::oracle;
+use eyrie_testkit::power::{Disk, PowerRun, plant};
+
+const SMALL: Disk = Disk { volume_bytes: 2 << 20, memory_bytes: 1 << 20 };
+
+#[test]
+fn random_ops_on_pages_equal_the_model() {
+    let disk = Disk { volume_bytes: 64 << 20, memory_bytes: 4 << 20 };
+    for seed in 0..40 {
+        oracle::check(|| disk.create().expect("a new volume").0, seed, 400);
+    }
+}
+
+#[test]
+fn ten_thousand_power_failures_leave_a_state_since_the_last_sync() {
+    let mut failures = 0;
+    for seed in 0.. {
+        if failures >= 10_000 {
+            break;
+        }
+        let mut run = PowerRun::new(SMALL, seed).expect("a new volume");
+        for step in 0..60 {
+            run.step().expect("the disk is sound");
+            if step % 3 == 2 {
+                run.power_failure(&format!("seed {seed}, step {step}"));
+                failures += 1;
+            }
+        }
+    }
+}
+
+/// Points that no run can miss, with the reason.
+const UNNOTICED: [(&str, &str); 1] = [(
+    "write crates/eyrie-medium/src/paged/journal/anchor.rs",
+    "zeros over a new journal make the host find its blocks; what they overwrite has another journal's name",
+)];
+
+#[test]
+fn every_missing_point_of_a_disk_is_noticed() {
+    let planted = plant::plant();
+    for planted in &planted {
+        println!("{}", planted.site);
+        println!(
+            "  {}",
+            planted.caught.as_deref().unwrap_or("NOTHING").chars().take(300).collect::<String>()
+        );
+    }
+    let missed: Vec<_> = planted.iter().filter(|planted| planted.caught.is_none()).collect();
+    let is_known = |site: &Site| UNNOTICED.iter().any(|(known, _)| site.to_string().starts_with(known));
+    assert!(
+        missed.len() == UNNOTICED.len() && missed.iter().all(|planted| is_known(&planted.site)),
+        "{missed:#?}"
+    );
+}
+
+#[test]
+fn a_disk_that_fails_at_any_call_loses_nothing_acknowledged() {
+    for forever in [false, true] {
+        for call in 1.. {
+            let mut run = PowerRun::new(SMALL, 5).expect("a new volume");
+            let before = run.simulated().calls();
+            run.simulated().fail_at(call, forever);
+            let failed = (0..60).find_map(|_| run.step().err());
+            let what = format!("call {call}, forever: {forever}");
+            run.power_failure(&what);
+            match failed {
+                None => {
+                    assert!(run.simulated().calls() - before < call, "{what}: nobody was told");
+                    break;
+                }
+                // The failed call may have belonged to a drain in the background.
+                Some(error) => assert!(
+                    ["I/O", "read-only"].iter().any(|word| error.to_string().contains(word)),
+                    "{what}: {error}"
+                ),
+            }
+            assert!(run.is_read_only(), "{what}: changes go on after the disk failed");
+        }
+    }
+}
+
+/// A process dies at any call of the disk, up to two more die while they open the volume, and then power
+/// fails.
+#[test]
+fn kills_and_then_a_power_failure_lose_nothing_acknowledged() {
+    let mut examined = 0;
+    for (seed, calls) in [(5, 1..60), (6, 20..40), (7, 20..40)] {
+        for call in calls {
+            let mut run = PowerRun::new(SMALL, seed).expect("a new volume");
+            run.simulated().fail_at(call, true);
+            // A disk that fails from some call on is in the state that a killed process leaves.
+            let _ = (0..60).find_map(|_| run.step().err());
+            let found = run.left().examine_after_kills(2);
+            examined += found.unwrap_or_else(|what| panic!("seed {seed}, killed at call {call}: {what}"));
+        }
+    }
+    assert!(examined > 5_000, "{examined}");
+}
+
+/// Makes a volume, changes it, trims it, closes it and opens it again. Returns the plan and the number of
+/// failed calls.
+fn failing_run(failing: Option<Failing>) -> (FaultPlan, u64) {
+    let plan = FaultPlan::default();
+    plan.fail(failing);
+    let is_told = |error: eyrie_engine::Error| {
+        let errno = error.errno();
+        assert!([Errno::NOSPC, Errno::IO, Errno::ROFS].contains(&errno), "{failing:?}: {error}");
+    };
+    match PowerRun::with_plan(SMALL, 5, &plan) {
+        Err(error) => is_told(error),
+        Ok(mut run) => {
+            let failed = (0..40).find_map(|_| run.step().err());
+            let left = run.left();
+            match failed {
+                Some(error) => is_told(error),
+                None => {
+                    let _ = run.reopen().map_err(is_told);
+                }
+            }
+            let failed = plan.failed();
+            plan.fail(None);
+            left.examine().unwrap_or_else(|what| panic!("{failing:?}: {what}"));
+            return (plan, failed);
+        }
+    }
+    let failed = plan.failed();
+    (plan, failed)
+}
+
+/// Every call of a disk meets each of its failures, and no acknowledged change is lost.
+#[test]
+fn every_call_of_a_disk_may_fail() {
+    let met = failing_run(None).0.calls();
+    assert!(met.len() >= 10, "{met:?}");
+    for (site, calls) in met {
+        let kinds: &[FailureKind] = match site.kind {
+            SiteKind::Provision | SiteKind::Write => &[FailureKind::Full, FailureKind::Io],
+            _ => &[FailureKind::Io],
+        };
+        for &kind in kinds {
+            let failed: u64 = site.failures(kind, calls).map(|failing| failing_run(Some(failing)).1).sum();
+            println!("{kind:?} {site}: {calls} calls, {failed} failures");
+            assert!(failed > 0, "{site} never failed");
+        }
+    }
+}
+
+fn files(engine: &Arc<Scm>) -> Pxfs<Scm> {
+    Pxfs::new(Arc::clone(engine), Credentials::root())
+}
+
+fn assert_clean(engine: &Scm) {
+    let report = engine.check().expect("the disk is sound");
+    assert!(report.is_clean(), "{:#?}", report.findings);
+}
+
+/// The page of the disk that begins with these bytes.
+fn page_with(disk: &SimulatedDisk, bytes: &[u8]) -> u64 {
+    let mut all = vec![0; disk.size().expect("a size") as usize];
+    disk.read(0, &mut all).expect("it can be read");
+    all.windows(bytes.len()).position(|window| window == bytes).expect("it is somewhere") as u64 / 4096
+}
+
+#[test]
+fn a_file_that_cannot_be_read_is_an_error_of_its_calls_alone() {
+    let disk = Disk { volume_bytes: 8 << 20, memory_bytes: 1 << 20 };
+    let (engine, simulated) = disk.create().expect("a new volume");
+    let engine = Arc::new(engine);
+    let fs = files(&engine);
+    fs.write("/bad", vec![0xb7; 200_000]).expect("room");
+    fs.write("/good", vec![0xc9; 200_000]).expect("room");
+    drop(fs);
+    Arc::into_inner(engine).expect("mine").close().expect("a sound disk");
+    let page = page_with(&simulated, &[0xb7; 4096]) + 2;
+
+    let engine = Arc::new(disk.open(simulated.clone()).expect("a sound disk"));
+    let fs = files(&engine);
+    simulated.make_bad(page, true);
+    for round in 0..3 {
+        assert_eq!(fs.read("/bad").expect_err("bad").errno(), Errno::IO);
+        assert_eq!(fs.read("/good").expect("sound"), vec![0xc9; 200_000]);
+        let file = fs.options().read(true).write(true).open("/bad").expect("its name is sound");
+        assert_eq!(file.write_at(&[1; 100], 2 * 4096 + 10).expect_err("bad").errno(), Errno::IO);
+        fs.write(format!("/new-{round}"), vec![round; 10_000]).expect("the volume goes on");
+        engine.sync().expect("nothing of it failed");
+    }
+    simulated.make_bad(page, false);
+    assert_eq!(fs.read("/bad").expect("it is good again"), vec![0xb7; 200_000]);
+    assert_clean(&engine);
+}
+
+/// The number of places on the disk that `rounds` overwrites of one block were written to. Each overwrite is
+/// made durable.
+fn places_of_overwrites(rounds: u8) -> usize {
+    const MARK: &[u8] = b"what is overwritten again and again";
+    let disk = Disk { volume_bytes: 8 << 20, memory_bytes: 2 << 20 };
+    let (engine, simulated) = disk.create().expect("a new volume");
+    let engine = Arc::new(engine);
+    let fs = files(&engine);
+    fs.write("/file", vec![1; 100_000]).expect("room");
+    let file = fs.options().write(true).open("/file").expect("it is there");
+    let mut block = vec![0; 4096];
+    block[..MARK.len()].copy_from_slice(MARK);
+    for round in 0..rounds {
+        block[4095] = round;
+        file.write_all_at(&block, 8192).expect("room");
+        file.sync_all().expect("a sound disk");
+    }
+    let mut all = vec![0; disk.volume_bytes as usize];
+    simulated.read(0, &mut all).expect("it can be read");
+    all.chunks(4096).filter(|page| page.starts_with(MARK)).count()
+}
+
+#[test]
+fn what_is_overwritten_and_synchronised_takes_few_places_in_turn() {
+    // Pins of other tests may delay the reuse of pages.
+    let fewest = (0..50).map(|_| places_of_overwrites(100)).take_while(|&places| places > 4).count();
+    assert!(fewest < 50, "every time it takes more");
+}

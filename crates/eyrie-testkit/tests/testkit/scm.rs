@@ -1,0 +1,245 @@
+//! The scm engine beside the model: in memory, on files of the host and on persistent memory.
+//! `EYRIE_TEST_PMEM` names a directory on persistent memory. Without it, the engine uses the code for
+//! persistent memory on an ordinary file.
+
+use std::fs::File;
+use std::path::Path;
+use std::sync::Arc;
+
+use eyrie::{Credentials, Posix, PosixExt, Pxfs, RenameMode};
+use eyrie_engine::volume::{MediumChoice, Options};
+use eyrie_engine::{Content, Engine, Kind, ObjectId, Op, Owner, Time, XattrMode, scm::Scm};
+use eyrie_faults::{CrashImage, ImageBase, WrittenBack, crash_medium, pmem_anywhere};
+use eyrie_medium::{Addr, Dirty, Medium, MediumKind};
+use eyrie_sim::compare::{difference, tree};
+use eyrie_sim::explore::fixed_options;
+use eyrie_testkit::ops::OpMix;
+use eyrie_testkit::oracle;
+
+const OWNER: Owner = Owner { mode: 0o755, uid: 0, gid: 0 };
+const BORN: Time = Time::new(1, 0);
+const BYTES: u64 = 64 << 20;
+const PMEM_BYTES: u64 = 8 << 20;
+
+fn options() -> Options {
+    fixed_options(8 << 20, BORN)
+}
+
+fn in_memory() -> Scm {
+    let medium = Medium::memory(BYTES).expect("memory");
+    Scm::create_on(medium, &options(), OWNER, BORN).expect("a new volume")
+}
+
+/// An engine on a file as persistent memory, the recorded write-backs, and the file.
+fn on_pmem() -> (Scm, WrittenBack, File) {
+    let file = match std::env::var_os("EYRIE_TEST_PMEM") {
+        Some(directory) => tempfile::tempfile_in(directory),
+        None => tempfile::tempfile_in("/dev/shm").or_else(|_| tempfile::tempfile()),
+    };
+    let file = file.expect("a file");
+    file.set_len(PMEM_BYTES).expect("room");
+    let (medium, written) = pmem_of(&file);
+    let options = Options { group_bytes: 1 << 20, ..options() };
+    (Scm::create_on(medium, &options, OWNER, BORN).expect("a new volume"), written, file)
+}
+
+fn pmem_of(file: &File) -> (Medium, WrittenBack) {
+    pmem_anywhere(file.try_clone().expect("a handle"), PMEM_BYTES).expect("mapped")
+}
+
+/// Panics unless all stores of the engine were written back. Headers of removed objects may still wait for a
+/// fence, because nothing depends on them.
+fn assert_written(engine: &Scm, written: &WrittenBack) {
+    let medium = engine.volume().medium();
+    let _ = medium.barrier(Dirty::nothing());
+    let (memory, kept) = (medium.snapshot(), written.bytes());
+    let lost: Vec<usize> = (0..memory.len()).filter(|&at| memory[at] != kept[at]).collect();
+    assert!(lost.is_empty(), "not written back: bytes {lost:#x?}");
+}
+
+/// An engine on a copy of a crash image.
+fn on_image(bytes: &[u8]) -> Scm {
+    let base = ImageBase::new(bytes).expect("memory");
+    let medium = crash_medium(&base, CrashImage::new(Default::default(), vec![])).expect("memory");
+    Scm::open_on(medium).expect("open")
+}
+
+fn on_host(path: &Path, medium: MediumChoice) -> Scm {
+    Scm::create(path, Some(BYTES), &Options { medium, ..options() }, OWNER, BORN).expect("a new volume")
+}
+
+fn assert_clean(engine: &Scm) {
+    let report = engine.check().expect("the medium is sound");
+    assert!(report.is_clean(), "{:#?}", report.findings);
+}
+
+#[test]
+fn random_ops_give_what_the_model_gives() {
+    for seed in 0..200 {
+        oracle::check(in_memory, seed, 600);
+    }
+}
+
+#[test]
+fn random_ranges_of_files_give_what_the_model_gives() {
+    let mix =
+        OpMix { create: 4, write: 30, append: 10, set_size: 10, fallocate: 60, put: 2, ..OpMix::none() };
+    let options = oracle::OracleOptions { mix, ..oracle::OracleOptions::default() };
+    for seed in 4000..4040 {
+        oracle::check_with(in_memory, seed, 300, options);
+        let engine = in_memory();
+        oracle::run(&engine, seed, 300, options).expect("as before");
+        assert_clean(&engine);
+        let before = tree(&engine);
+        let survivor = on_image(&engine.volume().medium().snapshot());
+        assert_eq!(difference(&before, &tree(&survivor)), None, "after recovery, seed {seed}");
+        assert_clean(&survivor);
+    }
+}
+
+#[test]
+fn after_any_ops_the_volume_is_sound_and_opens_to_the_same() {
+    let host = tempfile::tempdir().expect("a directory");
+    for (seed, medium) in (1000..1060)
+        .map(|seed| (seed, MediumChoice::Dram))
+        .chain((1060..1080).map(|seed| (seed, MediumChoice::Paged)))
+    {
+        let path = host.path().join(format!("volume-{seed}"));
+        let engine = on_host(&path, medium);
+        oracle::run(&engine, seed, 300, oracle::OracleOptions::default()).expect("the model's results");
+        assert_clean(&engine);
+        let before = tree(&engine);
+
+        engine.close().expect("close");
+        let engine = Scm::open(&path, eyrie_medium::PagedOptions::for_host()).expect("open");
+        assert!(!engine.recovered(), "a closed volume needs no recovery");
+        assert_eq!(difference(&before, &tree(&engine)), None, "after close, seed {seed}");
+        assert_clean(&engine);
+
+        // The engine is dropped without a close, as when the process dies. A medium with a page cache keeps
+        // only synchronised changes.
+        engine.sync().expect("sync");
+        drop(engine);
+        let engine = Scm::open(&path, eyrie_medium::PagedOptions::for_host()).expect("open");
+        assert!(engine.recovered(), "a volume that was not closed is recovered");
+        assert_eq!(difference(&before, &tree(&engine)), None, "after recovery, seed {seed}");
+        assert_clean(&engine);
+    }
+}
+
+#[test]
+fn random_ops_on_persistent_memory_equal_the_model() {
+    for seed in 2000..2016 {
+        oracle::check(|| on_pmem().0, seed, 400);
+    }
+}
+
+#[test]
+fn every_op_on_persistent_memory_is_written_back_when_it_returns() {
+    for seed in 3000..3010 {
+        let (engine, written, file) = on_pmem();
+        assert_eq!(engine.volume().medium().kind(), MediumKind::Pmem);
+        oracle::run(&engine, seed, 200, oracle::OracleOptions::default()).expect("the model's results");
+        let before = tree(&engine);
+        let kept = written.bytes();
+        assert_written(&engine, &written);
+
+        // After a power failure, only the bytes that were written back and fenced are left.
+        let survivor = on_image(&kept);
+        assert!(survivor.recovered());
+        assert_eq!(difference(&before, &tree(&survivor)), None, "after power failed, seed {seed}");
+        assert_clean(&survivor);
+
+        engine.close().expect("close");
+        let (medium, written) = pmem_of(&file);
+        let engine = Scm::open_on(medium).expect("open");
+        assert!(!engine.recovered(), "a closed volume needs no recovery");
+        assert_eq!(difference(&before, &tree(&engine)), None, "after close, seed {seed}");
+        assert_clean(&engine);
+        assert_written(&engine, &written);
+    }
+}
+
+#[test]
+fn files_on_persistent_memory_are_written_back_call_by_call() {
+    let (engine, written, _file) = on_pmem();
+    let engine = Arc::new(engine);
+    let files = Pxfs::new(Arc::clone(&engine), Credentials::root());
+    files.create_dir_all("/a/b").expect("room");
+    assert_written(&engine, &written);
+    for length in [0, 1, 100, 511, 512, 4096, 70_000] {
+        let data: Vec<u8> = (0..length).map(|at| at as u8).collect();
+        files.write("/a/b/new", &data).expect("room");
+        assert_written(&engine, &written);
+        files.rename("/a/b/new", "/a/file", RenameMode::Replace).expect("room");
+        assert_written(&engine, &written);
+        assert_eq!(files.read("/a/file").expect("there"), data);
+    }
+    let file = files.options().write(true).open("/a/file").expect("there");
+    file.write_at(&[7; 1000], 33).expect("room");
+    assert_written(&engine, &written);
+    files.unlink("/a/file").expect("there");
+    assert_written(&engine, &written);
+}
+
+/// Creates a file `name` in the root with an extended attribute of these bytes.
+fn file_with_xattr(engine: &Scm, name: &[u8], value: &[u8]) -> ObjectId {
+    let (dir, id) = (engine.root(), engine.reserve(Kind::File).expect("room"));
+    let content = Content::Bytes(b"bytes");
+    engine.apply(&Op::Create { dir, name, id, owner: OWNER, content, time: BORN }).expect("created");
+    engine
+        .apply(&Op::SetXattr { id, name: b"user.a", value, mode: XattrMode::Set, time: BORN })
+        .expect("set");
+    id
+}
+
+#[test]
+fn extended_attributes_take_space_and_give_it_back() {
+    let engine = in_memory();
+    let (dir, time) = (engine.root(), BORN);
+    // Allocates the storage of directories and tables in advance.
+    file_with_xattr(&engine, b"before", b"1");
+    let free = engine.space().free;
+    for is_open in [false, true] {
+        let id = file_with_xattr(&engine, b"file", &[7; 60_000]);
+        let allocated = |id| engine.attributes(id).expect("there").allocated;
+        assert!((60_000..80_000).contains(&allocated(id)), "{} bytes", allocated(id));
+        assert!(engine.space().free <= free - 60_000);
+        let (name, mode) = (b"user.a", XattrMode::Replace);
+        engine.apply(&Op::SetXattr { id, name, value: &[8; 5000], mode, time }).expect("replaced");
+        assert!((5000..20_000).contains(&allocated(id)), "{} bytes", allocated(id));
+        if is_open {
+            engine.open(id).expect("there");
+        }
+        engine.apply(&Op::Unlink { dir, name: b"file", time }).expect("there");
+        if is_open {
+            let mut value = [0; 5000];
+            assert_eq!(engine.xattr(id, name, &mut value).expect("open"), Some(5000));
+            assert_eq!(value, [8; 5000]);
+            Engine::close(&engine, id);
+        }
+        assert_eq!(engine.space().free, free, "the space of a removed file is free");
+        assert_clean(&engine);
+    }
+}
+
+#[test]
+fn damaged_extended_attributes_are_found_and_harm_no_other_call() {
+    let engine = in_memory();
+    let value = [0xa5; 300];
+    let id = file_with_xattr(&engine, b"file", &value);
+    let medium = engine.volume().medium();
+    let image = medium.snapshot();
+    let at = image.windows(value.len()).position(|bytes| bytes == value).expect("it is somewhere");
+    // The head of the entry, before its name.
+    let head = Addr::from_raw((at - b"user.a".len() - 6) as u64);
+    drop(medium.write(head, &[0xff; 4]).expect("in bounds"));
+    let report = engine.check().expect("the medium is sound");
+    assert!(report.findings.iter().any(|finding| finding.contains("extended attribute")), "{report:?}");
+    assert!(engine.xattr(id, b"user.a", &mut []).is_err());
+    assert!(engine.apply(&Op::RemoveXattr { id, name: b"user.a", time: BORN }).is_err());
+    let mut bytes = [0; 5];
+    assert_eq!(engine.read(id, 0, &mut bytes).expect("sound"), 5);
+    engine.apply(&Op::Unlink { dir: engine.root(), name: b"file", time: BORN }).expect("sound");
+    assert_clean(&engine);
+}

@@ -1,0 +1,379 @@
+//! The scm engine under several threads: some order explains all results, and nothing is torn or lost.
+//!
+//! [`linear`] tries all orders, so histories are short. The model starts with the contents of the engine, and
+//! ids are reserved before the threads start. Listings promise less than an order; the storm tests them.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use eyrie_engine::scm::Scm;
+use eyrie_engine::{
+    Content, Engine, Error, FallocateMode, Kind, Model, ObjectId, Op, Owner, RenameMode, SetIds, Time,
+    XattrMode,
+};
+use eyrie_faults::traced_from;
+use eyrie_medium::{Medium, epoch};
+use eyrie_sim::explore::fixed_options;
+use eyrie_testkit::linear::{self, HistoryCall, Request};
+use eyrie_testkit::ops::{Bytes, OpRecord};
+use eyrie_testkit::power::Disk;
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+
+const OWNER: Owner = Owner { mode: 0o755, uid: 0, gid: 0 };
+const BORN: Time = Time { seconds: 1, nanoseconds: 0 };
+
+fn in_memory(bytes: u64) -> Scm {
+    let options = fixed_options(64 << 10, BORN);
+    Scm::create_on(Medium::memory(bytes).expect("memory"), &options, OWNER, BORN).expect("a new volume")
+}
+
+fn assert_clean(engine: &Scm) {
+    let report = engine.check().expect("the medium is sound");
+    assert!(report.is_clean(), "{:#?}", report.findings);
+}
+
+/// The shared objects of a history: two directories, a file with two names, and a key.
+struct Shared {
+    engine: Scm,
+    model: Model,
+    dirs: [ObjectId; 2],
+    file: ObjectId,
+    key: ObjectId,
+    /// Further names in each directory.
+    names: usize,
+}
+
+impl Shared {
+    fn new(engine: Scm) -> Shared {
+        Shared::with_names(engine, 0)
+    }
+
+    /// The same with `count` further names of the file in each directory.
+    fn with_names(engine: Scm, count: usize) -> Shared {
+        let root = engine.root();
+        let model = Model::new(root, OWNER, BORN);
+        let id = |kind| engine.reserve(kind).expect("room");
+        let (dir, file, key) = (id(Kind::Directory), id(Kind::File), id(Kind::File));
+        let (owner, time) = (OWNER, BORN);
+        let create = |name, id, content| Op::Create { dir: root, name, id, owner, content, time };
+        for op in [
+            create(b"dir", dir, Content::Empty),
+            create(b"a", file, Content::Bytes(b"0123456789abcdef")),
+            Op::Link { dir, name: b"b", id: file, time },
+            Op::Put { dir: root, name: b"k", id: key, owner, data: b"value", time },
+        ] {
+            engine.apply(&op).expect("a new volume");
+            model.apply(&op).expect("a new model");
+        }
+        for n in 0..2 * count {
+            let name = format!("name-{n}");
+            let link = Op::Link { dir: [root, dir][n % 2], name: name.as_bytes(), id: file, time };
+            engine.apply(&link).expect("a new volume");
+            model.apply(&link).expect("a new model");
+        }
+        Shared { engine, model, dirs: [root, dir], file, key, names: count }
+    }
+
+    /// A random request at `time`. Its ids are reserved here.
+    fn request(&self, random: &mut SmallRng, time: Time) -> Request {
+        let names: [&[u8]; 3] = [b"a", b"b", b"k"];
+        let dir = self.dirs[random.random_range(0..2)];
+        let name = names[random.random_range(0..3)];
+        let target = if random.random_ratio(1, 4) { self.key } else { self.file };
+        let data = Bytes { length: [1, 8, 20][random.random_range(0..3)], pattern: random.random() }.make();
+        let data = &data[..];
+        let fresh = || self.engine.reserve(Kind::File).expect("room");
+        let op = match random.random_range(0..24) {
+            20 => return Request::Xattr { id: target, name: b"x".to_vec() },
+            21 => {
+                let mode = [XattrMode::Set, XattrMode::Create, XattrMode::Replace][random.random_range(0..3)];
+                Op::SetXattr { id: target, name: b"x", value: data, mode, time }
+            }
+            22 => Op::RemoveXattr { id: target, name: b"x", time },
+            0..2 => return Request::Lookup { dir, name: name.to_vec() },
+            2..4 => return Request::Read { id: target, offset: 0, length: 64 },
+            4 => return Request::Attributes(target),
+            5 => return Request::Attributes(dir),
+            6..8 => Op::Create { dir, name, id: fresh(), owner: OWNER, content: Content::Bytes(data), time },
+            8 => Op::Unlink { dir, name, time },
+            9 => Op::Link { dir, name, id: target, time },
+            10..13 => {
+                let modes = [RenameMode::Replace, RenameMode::Exchange, RenameMode::NoReplace];
+                Op::Rename {
+                    from_dir: dir,
+                    from_name: name,
+                    to_dir: self.dirs[random.random_range(0..2)],
+                    to_name: names[random.random_range(0..3)],
+                    mode: modes[random.random_range(0..3)],
+                    time,
+                }
+            }
+            13..15 => Op::Write {
+                id: target,
+                offset: random.random_range(0..3) * 8,
+                data,
+                set_ids: SetIds::Keep,
+                time,
+            },
+            15 => Op::Append { id: target, data, set_ids: SetIds::Keep, time },
+            16 => Op::Put { dir, name, id: fresh(), owner: OWNER, data, time },
+            17 => Op::Erase { dir, name, time },
+            23 => {
+                let mode = FallocateMode::ALL[random.random_range(0..5)];
+                Op::Fallocate {
+                    id: target,
+                    mode,
+                    offset: random.random_range(0..20),
+                    length: 9,
+                    set_ids: SetIds::Keep,
+                    time,
+                }
+            }
+            18 => Op::SetSize { id: target, size: random.random_range(0..30), set_ids: SetIds::Keep, time },
+            _ => {
+                let put = Op::Put { dir, name: b"k", id: fresh(), owner: OWNER, data, time };
+                let ops = [put, Op::Erase { dir, name: b"a", time }];
+                return Request::Apply(OpRecord::new(&Op::Batch { dir, ops: &ops, time }));
+            }
+        };
+        Request::Apply(OpRecord::new(&op))
+    }
+}
+
+/// Runs `threads` threads of `calls` calls, drawn by `seed`, and looks for an order that explains them.
+/// Returns the number of calls that overlapped with one of another thread. With `drains`, another thread
+/// drains the medium all the time.
+fn explain(shared: &Shared, seed: u64, threads: usize, calls: usize, drains: bool) -> usize {
+    let mut random = SmallRng::seed_from_u64(seed);
+    // With a pin, an object that another thread removes stays readable for this one.
+    let _pin = epoch::pin();
+    // A directory of many pages shows its latest change, but the model shows the last one in the order. Equal
+    // times hide the difference.
+    let time = |call: usize, thread: usize| match shared.names {
+        0 => Time::new(10 + call as i64, thread as u32),
+        _ => Time::new(10, 0),
+    };
+    let scripts = (0..threads)
+        .map(|thread| (0..calls).map(|call| shared.request(&mut random, time(call, thread))).collect());
+    let scripts = scripts.collect();
+    let done = AtomicBool::new(false);
+    let history = std::thread::scope(|scope| {
+        if drains {
+            scope.spawn(|| {
+                while !done.load(Ordering::Relaxed) {
+                    shared.engine.sync().expect("a sound disk");
+                }
+            });
+        }
+        let history = linear::run_threads(&shared.engine, scripts);
+        done.store(true, Ordering::Relaxed);
+        history
+    });
+    linear::assert_explained(&shared.model, &history);
+    let overlaps = |thread: usize, call: &HistoryCall| {
+        let others = history.iter().enumerate().filter(|(other, _)| *other != thread);
+        others.flat_map(|(_, calls)| calls).any(|other| other.began < call.ended && call.began < other.ended)
+    };
+    let counts = history
+        .iter()
+        .enumerate()
+        .map(|(thread, calls)| calls.iter().filter(|call| overlaps(thread, call)).count());
+    counts.sum()
+}
+
+fn explain_all(seeds: u64, threads: usize, calls: usize) {
+    let overlapped: usize =
+        (0..seeds).map(|seed| explain(&Shared::new(in_memory(1 << 20)), seed, threads, calls, false)).sum();
+    println!("{overlapped} of {} calls overlapped another", seeds * (threads * calls) as u64);
+    assert!(overlapped > 0);
+}
+
+#[test]
+fn what_two_threads_see_has_an_order() {
+    explain_all(6000, 2, 5);
+}
+
+#[test]
+fn what_three_threads_see_has_an_order() {
+    explain_all(4000, 3, 3);
+}
+
+#[test]
+fn threads_in_large_directories_have_an_order() {
+    let overlapped: usize = (0..600)
+        .map(|seed| {
+            let shared = Shared::with_names(in_memory(1 << 20), 100);
+            if seed % 2 == 0 {
+                for &dir in &shared.dirs {
+                    let _ = shared.engine.attributes(dir).expect("sound");
+                }
+            }
+            explain(&shared, seed, 2 + seed as usize % 2, 3, false)
+        })
+        .sum();
+    assert!(overlapped > 0);
+}
+
+/// Each page is read first, and a change during a drain copies it.
+#[test]
+fn threads_on_pages_have_an_order() {
+    let disk = Disk { volume_bytes: 1 << 20, memory_bytes: 1 << 20 };
+    let overlapped: usize = (0..600)
+        .map(|seed| {
+            let (engine, simulated) = disk.create().expect("a new volume");
+            let Shared { engine, model, dirs, file, key, names } = Shared::new(engine);
+            engine.sync().expect("a sound disk");
+            drop(engine);
+            let engine = disk.open(simulated).expect("a sound disk");
+            explain(&Shared { engine, model, dirs, file, key, names }, seed, 2 + seed as usize % 2, 3, true)
+        })
+        .sum();
+    assert!(overlapped > 0);
+}
+
+const STORM_OPS: usize = 20_000;
+const WRITERS: u64 = 4;
+/// Files that are never removed.
+const STAYING: usize = 12;
+
+/// The contents of a whole file: one byte throughout, with a length that follows from the byte.
+fn whole(random: &mut SmallRng) -> Vec<u8> {
+    let kind: u8 = random.random_range(0..5);
+    vec![b'0' + kind; [0, 8, 100, 5000, 20_000][usize::from(kind)]]
+}
+
+fn staying(index: usize) -> Vec<u8> {
+    format!("staying {index}").into_bytes()
+}
+
+fn storm_op(engine: &Scm, dirs: &[ObjectId; 2], random: &mut SmallRng, step: usize) -> Result<(), Error> {
+    let (dir, other) = (dirs[random.random_range(0..2)], dirs[random.random_range(0..2)]);
+    let name = [b'a' + random.random_range(0..8)];
+    let to_name = [b'a' + random.random_range(0..8)];
+    let (name, to_name) = (&name[..], &to_name[..]);
+    let time = Time::new(10 + step as i64, 0);
+    let staying_name = staying(random.random_range(0..STAYING));
+    let data = &whole(random)[..];
+    let _pin = epoch::pin();
+    let file = engine.lookup(dirs[0], &staying_name)?.ok_or(Error::NotFound)?;
+    match random.random_range(0..8) {
+        0..2 => {
+            let id = engine.reserve(Kind::File)?;
+            let content = Content::Bytes(data);
+            let result = engine.apply(&Op::Create { dir, name, id, owner: OWNER, content, time });
+            result.map(drop).inspect_err(|_| engine.unreserve(id))
+        }
+        2 => engine.apply(&Op::Unlink { dir, name, time }).map(drop),
+        3..5 => {
+            let mode = [RenameMode::Replace, RenameMode::Exchange][random.random_range(0..2)];
+            let (from_dir, to_dir) = (dir, other);
+            engine.apply(&Op::Rename { from_dir, from_name: name, to_dir, to_name, mode, time }).map(drop)
+        }
+        5 => engine.apply(&Op::Link { dir, name, id: file, time }).map(drop),
+        _ => {
+            // A put of an existing key replaces all of its bytes.
+            let id = engine.reserve(Kind::File)?;
+            let put = Op::Put { dir: dirs[0], name: &staying_name, id, owner: OWNER, data, time };
+            let applied = engine.apply(&put);
+            if !applied.as_ref().is_ok_and(|applied| applied.created) {
+                engine.unreserve(id);
+            }
+            applied.map(drop)
+        }
+    }
+}
+
+/// Reads the shared objects until the writers are done. Returns the number of rounds.
+fn watch(engine: &Scm, dirs: &[ObjectId; 2], running: &AtomicUsize) -> usize {
+    let mut rounds = 0;
+    while running.load(Ordering::Acquire) != 0 {
+        let _pin = epoch::pin();
+        let mut listed = BTreeSet::new();
+        let mut files = Vec::new();
+        let list = engine.list(dirs[0], 0, &mut |entry| {
+            assert!(listed.insert(entry.name.to_vec()) || entry.name.len() == 1, "listed twice");
+            if entry.id.kind() == Kind::File {
+                files.push(entry.id);
+            }
+            true
+        });
+        list.expect("sound");
+        for index in 0..STAYING {
+            assert!(listed.contains(&staying(index)), "a name that was there throughout is lost");
+        }
+        for id in files {
+            let mut bytes = vec![0; 30_000];
+            let count = match engine.read(id, 0, &mut bytes) {
+                Ok(count) => count,
+                Err(Error::Stale) => continue,
+                Err(error) => panic!("{error}"),
+            };
+            let first = bytes[0];
+            assert!([0, 8, 100, 5000, 20_000].contains(&count), "{count} bytes");
+            assert!(bytes[..count].iter().all(|&byte| byte == first), "a torn write of {count} bytes");
+        }
+        rounds += 1;
+    }
+    rounds
+}
+
+#[test]
+fn a_storm_tears_nothing_and_loses_nothing() {
+    storm(in_memory(32 << 20), STORM_OPS, |engine| {
+        let image = engine.volume().medium().snapshot();
+        traced_from(&image, eyrie_faults::Recorder::default()).map(Scm::open_on).expect("memory")
+    });
+}
+
+/// Memory is scarce, and a thread drains.
+#[test]
+fn a_storm_on_pages_tears_nothing_and_loses_nothing() {
+    let disk = Disk { volume_bytes: 32 << 20, memory_bytes: 1 << 20 };
+    let (engine, simulated) = disk.create().expect("a new volume");
+    storm(engine, STORM_OPS / 4, |engine| {
+        engine.sync().expect("a sound disk");
+        disk.open(simulated.power_failure(|| false))
+    });
+}
+
+/// Storms `engine`, and compares it with the engine that `reopen` returns.
+fn storm(engine: Scm, ops: usize, reopen: impl FnOnce(&Scm) -> Result<Scm, Error>) {
+    let dir = engine.reserve(Kind::Directory).expect("room");
+    let dirs = [engine.root(), dir];
+    let (owner, time) = (OWNER, BORN);
+    let content = Content::Empty;
+    engine.apply(&Op::Create { dir: dirs[0], name: b"dir", id: dir, owner, content, time }).expect("empty");
+    for index in 0..STAYING {
+        let id = engine.reserve(Kind::File).expect("room");
+        let name = &staying(index)[..];
+        engine.apply(&Op::Put { dir: dirs[0], name, id, owner, data: b"", time }).expect("empty");
+    }
+    let running = &AtomicUsize::new(WRITERS as usize);
+    let (engine_ref, dirs_ref) = (&engine, &dirs);
+    std::thread::scope(|scope| {
+        for seed in 0..WRITERS {
+            scope.spawn(move || {
+                let mut random = SmallRng::seed_from_u64(seed);
+                for step in 0..ops {
+                    if seed == 0 && step % 100 == 0 {
+                        engine_ref.sync().expect("a sound medium");
+                    }
+                    match storm_op(engine_ref, dirs_ref, &mut random, step) {
+                        Ok(()) | Err(Error::NotFound | Error::Exists | Error::NoSpace) => {}
+                        Err(error) => panic!("step {step} of {seed}: {error}"),
+                    }
+                }
+                running.fetch_sub(1, Ordering::Release);
+            });
+        }
+        for _ in 0..2 {
+            scope.spawn(move || assert!(watch(engine_ref, dirs_ref, running) > 0));
+        }
+    });
+    assert_clean(&engine);
+    let before = eyrie_sim::compare::tree(&engine);
+    let engine = reopen(&engine).expect("sound");
+    assert_clean(&engine);
+    assert_eq!(eyrie_sim::compare::difference(&before, &eyrie_sim::compare::tree(&engine)), None);
+}

@@ -1,0 +1,89 @@
+//! Dependencies between crates, manifests, and the one crate with unsafe code.
+
+use std::collections::BTreeSet;
+use std::fs;
+
+use super::{assert_none, read, root, sources};
+
+/// The crates of the workspace that each crate may depend on, apart from tests.
+const MAY_USE: [(&str, &[&str]); 8] = [
+    ("eyrie-medium", &[]),
+    ("eyrie-faults", &["eyrie-medium"]),
+    ("eyrie-engine", &["eyrie-medium"]),
+    ("eyrie", &["eyrie-engine", "eyrie-medium"]),
+    ("eyrie-sim", &["eyrie", "eyrie-engine", "eyrie-faults", "eyrie-medium"]),
+    ("eyrie-cli", &["eyrie", "eyrie-sim"]),
+    ("eyrie-testkit", &["eyrie", "eyrie-engine", "eyrie-faults", "eyrie-medium", "eyrie-sim"]),
+    ("xtask", &["eyrie"]),
+];
+
+/// The lines of one section of a manifest.
+fn section<'a>(manifest: &'a str, name: &str) -> Vec<&'a str> {
+    let head = format!("[{name}]");
+    let lines = manifest.lines().skip_while(|line| line.trim() != head).skip(1);
+    lines.take_while(|line| !line.starts_with('[')).filter(|line| !line.trim().is_empty()).collect()
+}
+
+#[test]
+fn crates_depend_on_lower_crates() {
+    let crates: BTreeSet<String> = fs::read_dir(root().join("crates"))
+        .expect("crates")
+        .map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned())
+        .collect();
+    let known: BTreeSet<String> = MAY_USE.iter().map(|(name, _)| (*name).to_owned()).collect();
+    assert_eq!(crates, known, "a new crate needs a line in MAY_USE");
+    for (name, may_use) in MAY_USE {
+        let manifest = read(root().join("crates").join(name).join("Cargo.toml"));
+        let used: Vec<&str> = section(&manifest, "dependencies")
+            .iter()
+            .filter_map(|line| line.split(['.', ' ', '=']).next())
+            .filter(|dependency| known.contains(*dependency))
+            .collect();
+        assert!(used.iter().all(|used| may_use.contains(used)), "{name} depends on {used:?}");
+    }
+}
+
+#[test]
+fn manifests_inherit_from_the_workspace() {
+    for (name, _) in MAY_USE {
+        let manifest = read(root().join("crates").join(name).join("Cargo.toml"));
+        for field in ["version", "edition", "rust-version", "license"] {
+            assert!(manifest.contains(&format!("{field}.workspace = true\n")), "{name}: {field}");
+        }
+        assert!(
+            section(&manifest, "package").iter().any(|line| line.starts_with("description = \"")),
+            "{name}"
+        );
+        assert!(manifest.contains("[lints]\nworkspace = true\n"), "{name}: lints");
+    }
+}
+
+#[test]
+fn unsafe_code_has_one_home() {
+    for (name, _) in MAY_USE {
+        let home = root().join("crates").join(name).join("src");
+        let top = [home.join("lib.rs"), home.join("main.rs")].into_iter().find(|path| path.exists());
+        let text = read(top.expect("a crate has a root"));
+        let forbidden = text.contains("\n#![forbid(unsafe_code)]\n");
+        assert_eq!(forbidden, name != "eyrie-medium", "{name}: forbid(unsafe_code)");
+    }
+    let word = ["un", "safe "].concat();
+    let has_word =
+        |line: &str| ["fn", "impl", "{", "extern"].iter().any(|next| line.contains(&format!("{word}{next}")));
+    let places = [
+        "crates/eyrie",
+        "crates/eyrie-engine",
+        "crates/eyrie-cli",
+        "crates/eyrie-sim",
+        "crates/eyrie-testkit",
+    ];
+    let found: Vec<String> = sources()
+        .iter()
+        .filter(|source| places.iter().any(|place| source.is_in(place)))
+        .filter(|source| {
+            source.text.lines().any(|line| !line.trim_start().starts_with("//") && has_word(line))
+        })
+        .map(|source| source.path.display().to_string())
+        .collect();
+    assert_none("unsafe code outside eyrie-medium", &found);
+}

@@ -1,0 +1,149 @@
+//! Documents whose names of tests, rules and places exist.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use eyrie_medium::rules::{RuleEntry, SafetyRule};
+
+use super::{assert_none, documents, read, root, sources};
+
+/// Names of all tests: the functions after `#[test]`.
+fn tests() -> BTreeSet<String> {
+    let mut names = BTreeSet::new();
+    for source in sources() {
+        let mut is_test = false;
+        for line in source.text.lines().map(str::trim) {
+            is_test |= line == "#[test]";
+            if let Some(rest) = line.strip_prefix("fn ").filter(|_| is_test) {
+                names.extend(rest.split('(').next().map(str::to_owned));
+                is_test = false;
+            }
+        }
+    }
+    names
+}
+
+/// The names in backticks that look like names of tests: at least four words.
+fn test_names(text: &str) -> Vec<&str> {
+    let is_name = |name: &&str| {
+        name.matches('_').count() >= 3 && name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_')
+    };
+    text.split('`').skip(1).step_by(2).filter(is_name).collect()
+}
+
+#[test]
+fn documents_name_tests_that_exist() {
+    let (tests, mut missing) = (tests(), Vec::new());
+    for (path, text) in documents().iter().filter(|(path, _)| !path.ends_with("format.md")) {
+        for name in test_names(text).into_iter().filter(|name| !tests.contains(*name)) {
+            missing.push(format!("{}: {name}", path.display()));
+        }
+    }
+    assert_none("tests that do not exist", &missing);
+}
+
+/// The links of a page: labels and targets.
+fn links(text: &str) -> Vec<(&str, &str)> {
+    let link = |(middle, _): (usize, &str)| {
+        let start = text[..middle].rfind('[')? + 1;
+        let end = middle + text[middle..].find(')')?;
+        Some((&text[start..middle], &text[middle + 2..end]))
+    };
+    text.match_indices("](").filter_map(link).collect()
+}
+
+/// True if the source file `path` is the module `name`, or declares something of this name.
+fn declares(path: &Path, name: &str) -> bool {
+    const WORDS: [&str; 7] = ["fn", "struct", "enum", "trait", "const", "type", "mod"];
+    let is_end = |rest: &str| !rest.starts_with(|next: char| next.is_alphanumeric() || next == '_');
+    let text = read(path);
+    let is_declared = |word: &&str| {
+        let declaration = format!("{word} {name}");
+        text.match_indices(&declaration).any(|(at, _)| is_end(&text[at + declaration.len()..]))
+    };
+    path.file_stem().is_some_and(|stem| stem == name)
+        || path.ends_with(format!("{name}/mod.rs"))
+        || WORDS.iter().any(is_declared)
+}
+
+#[test]
+fn documents_link_to_places_that_exist() {
+    let mut missing = Vec::new();
+    for (page, text) in documents() {
+        for (label, target) in links(&text).into_iter().filter(|(_, target)| !target.starts_with("http")) {
+            let place = target.split('#').next().unwrap_or_default();
+            let path = if place.is_empty() { page.clone() } else { page.with_file_name(place) };
+            let path = root().join(path);
+            if !path.exists() {
+                missing.push(format!("{}: {target}", page.display()));
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                let names = label.split('`').skip(1).step_by(2);
+                let names = names.filter_map(|name| name.rsplit("::").next());
+                let unknown = names.filter(|name| !declares(&path, name));
+                missing.extend(unknown.map(|name| format!("{}: {name} in {target}", page.display())));
+            }
+        }
+    }
+    assert_none("links to nothing", &missing);
+}
+
+/// The catalogue and its document agree. The code asks for each rule in one place, which the catalogue names.
+#[test]
+fn every_rule_is_described_and_has_one_mutant() {
+    let text = read(root().join("docs/rules.md"));
+    let mut rows: Vec<&str> = text.lines().filter(|line| line.starts_with("| `")).collect();
+    let (catalogue, mut wrong) = ("crates/eyrie-medium/src/rules", Vec::new());
+    let sources: Vec<(String, String)> = sources()
+        .iter()
+        .filter(|source| !source.is_in(catalogue))
+        .map(|source| (source.path.display().to_string(), source.code()))
+        .collect();
+    for &rule in SafetyRule::ALL {
+        let RuleEntry { id, sentence, place, mutant, .. } = rule.entry();
+        let row = format!("| `{id}` | {sentence} | `{place}` | {mutant} |");
+        match rows.iter().position(|&other| other == row) {
+            Some(at) => drop(rows.remove(at)),
+            None => wrong.push(format!("docs/rules.md lacks {row}")),
+        }
+        let word = format!("SafetyRule::{}", rule.name());
+        let is_whole = |code: &str, at: usize| !code[at..].starts_with(|next: char| next.is_alphanumeric());
+        let asks =
+            |code: &str| code.match_indices(&word).filter(|(at, _)| is_whole(code, at + word.len())).count();
+        let sites: Vec<&str> = sources.iter().flat_map(|(path, code)| vec![&path[..]; asks(code)]).collect();
+        if sites != [format!("crates/{place}")] {
+            wrong.push(format!("{word} is asked for in {sites:?}"));
+        }
+    }
+    wrong.extend(rows.iter().map(|row| format!("no such rule: {row}")));
+    assert_none("rules", &wrong);
+}
+
+/// The promises of a page: its paragraphs and the rows of its tables, without headings.
+fn promises(text: &str) -> Vec<&str> {
+    let mut promises = Vec::new();
+    for block in
+        text.split("\n\n").map(str::trim).filter(|block| !block.is_empty() && !block.starts_with('#'))
+    {
+        if block.starts_with('|') {
+            promises.extend(block.lines().skip(2));
+        } else {
+            promises.push(block);
+        }
+    }
+    promises
+}
+
+#[test]
+fn every_promise_of_the_semantics_names_its_test() {
+    let text = read(root().join("docs/semantics.md"));
+    // The part before the first heading says how to read the tables.
+    let (_, reference) = text.split_once("\n## ").expect("a section");
+    let promises = promises(reference.split_once("\n\n").expect("a paragraph").1);
+    assert!(promises.len() > 100, "{} promises", promises.len());
+    let without: Vec<String> = promises
+        .into_iter()
+        .filter(|promise| test_names(promise).is_empty())
+        .map(|promise| promise.lines().next().unwrap_or_default().to_owned())
+        .collect();
+    assert_none("promises without a test", &without);
+}

@@ -1,0 +1,71 @@
+//! One place for each duty: paths, encoders, permissions, ordering, locks.
+
+use super::{assert_none, sources, uses};
+
+#[test]
+fn nothing_below_the_interfaces_knows_paths() {
+    let engine = "crates/eyrie-engine/src";
+    let below = ["crates/eyrie-medium/src", engine];
+    let host = [
+        "crates/eyrie-engine/src/host/",
+        "crates/eyrie-medium/src/host.rs",
+        "crates/eyrie-medium/src/paged/usable.rs",
+    ];
+    assert_none("knowledge of `/`", &uses(&below, &host, &["b'/'", "'/'", "\"/\"", "PathBuf", "OsStr"]));
+    // The path of a volume on the host passes through these files; the engine has no other path.
+    let passes = [
+        &host[..],
+        &[
+            "crates/eyrie-engine/src/volume/copy.rs",
+            "crates/eyrie-engine/src/volume/open.rs",
+            "crates/eyrie-engine/src/volume/resize.rs",
+            "crates/eyrie-engine/src/scm/open.rs",
+        ],
+    ]
+    .concat();
+    assert_none("paths of the host", &uses(&below, &passes, &["std::path", "&Path"]));
+}
+
+#[test]
+fn each_duty_has_one_module() {
+    let encoder = "crates/eyrie-engine/src/op/encode";
+    let encodes: Vec<String> = sources()
+        .iter()
+        .filter(|source| !source.is_in(encoder))
+        .filter(|source| {
+            let code = source.code();
+            code.contains("Op::Create {") && (code.contains("to_le_bytes") || code.contains("IntoBytes"))
+        })
+        .map(|source| source.path.display().to_string())
+        .collect();
+    assert_none("Ops encoded elsewhere", &encodes);
+    let permissions = uses(
+        &["crates/eyrie/src", "crates/eyrie-engine/src"],
+        &["crates/eyrie-engine/src/access.rs"],
+        &["in_group(", "credentials.is_root()", "0o4000", "0o2000", "0o1000", "0o111"],
+    );
+    assert_none("permission rules elsewhere", &permissions);
+    let barriers = uses(
+        &[
+            "crates/eyrie/src",
+            "crates/eyrie-cli/src",
+            "crates/eyrie-engine/src/object",
+            "crates/eyrie-engine/src/scm",
+        ],
+        &[],
+        &[".barrier(", ".publish(", ".publish_line(", ".publish_all(", ".settle("],
+    );
+    assert_none("ordering outside transactions and volumes", &barriers);
+}
+
+#[test]
+fn look_ups_and_reads_take_no_lock_and_call_no_system() {
+    let objects =
+        uses(&["crates/eyrie-engine/src/object"], &[], &["Mutex", "RwLock", "rustix", "libc", "std::fs"]);
+    assert_none("locks or system calls in objects", &objects);
+    let reads =
+        uses(&["crates/eyrie-engine/src/scm/read.rs"], &[], &["locks.hold", "Mutex", "lock(", "rustix"]);
+    assert_none("locks or system calls in reads", &reads);
+    let interface = uses(&["crates/eyrie/src/pxfs"], &[], &["Mutex", "RwLock", "std::fs", "rustix::fs"]);
+    assert_none("locks or system calls in PXFS", &interface);
+}

@@ -1,0 +1,367 @@
+//! Path walks: from the bytes of a path to a directory and a last component, by the rules of Linux.
+//!
+//! A walk ends at the *parent*, the directory of the last component. The caller then looks the last component
+//! up, creates or removes it. A symbolic link on the way is replaced by its target, and the walk goes on with
+//! the new path.
+
+use std::ops::Range;
+
+use eyrie_engine::access::{self, Protection};
+use eyrie_engine::{Engine, Kind, ObjectId, Owner};
+use rustix::io::Errno;
+
+use super::cache::{self, Directory, Scope};
+use super::{CallResult, Pxfs};
+use crate::{NAME_MAX, names};
+
+/// A path is shorter than this many bytes, because the kernel counts a final NUL.
+const PATH_MAX: usize = 4096;
+/// Most symbolic links that one walk follows.
+const LINKS_MAX: u32 = 40;
+
+/// The kind of the last component of a path.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Last {
+    /// A name, see [`PathWalk::name`].
+    Name,
+    /// `.`
+    Dot,
+    /// `..`
+    DotDot,
+    /// No component: the path has only slashes.
+    Root,
+}
+
+/// The end of a walk.
+#[derive(Clone, Debug)]
+pub(super) struct Parent {
+    /// The directory of the last component. Its search permission was checked, unless the path is the root.
+    pub dir: Directory,
+    pub last: Last,
+    /// True if slashes follow the last component.
+    pub slash: bool,
+    /// The place of the last component in the path.
+    part: Range<usize>,
+    spelling: Spelling,
+}
+
+/// The relation of the last component to the key of its entry.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Spelling {
+    /// The component is the key.
+    Plain,
+    /// The key is in [`PathWalk::key`].
+    Escaped,
+    /// The component is the name of no key.
+    Nothing,
+    TooLong,
+}
+
+/// One walk of one path.
+pub(super) struct PathWalk<'p, 'fs, E: Engine> {
+    fs: &'fs Pxfs<E>,
+    given: &'p [u8],
+    /// The path that is left after symbolic links. Before the first one it is empty, and takes no memory.
+    expanded: Vec<u8>,
+    /// The key of an escaped last component.
+    key: Vec<u8>,
+    links: u32,
+    /// True as long as the walk met no symbolic link and no `..`.
+    plain: bool,
+}
+
+/// Checks the rules for every path argument.
+#[inline]
+pub(super) fn check_path(path: &[u8]) -> Result<(), Errno> {
+    if path.contains(&0) {
+        return Err(Errno::INVAL);
+    }
+    match path.len() {
+        0 => Err(Errno::NOENT),
+        PATH_MAX.. => Err(Errno::NAMETOOLONG),
+        _ => Ok(()),
+    }
+}
+
+impl<'p, 'fs, E: Engine> PathWalk<'p, 'fs, E> {
+    #[inline]
+    pub fn new(fs: &'fs Pxfs<E>, path: &'p [u8]) -> CallResult<PathWalk<'p, 'fs, E>> {
+        check_path(path)?;
+        Ok(PathWalk { fs, given: path, expanded: Vec::new(), key: Vec::new(), links: 0, plain: true })
+    }
+
+    /// Walks to the parent of the last component. If the prefix is in the cache, this is one probe of it.
+    #[inline]
+    pub fn parent(&mut self) -> CallResult<Parent> {
+        let scope = self.fs.scope();
+        let Some((prefix, start)) = split(self.given) else { return self.walk_from_root() };
+        if let Some(dir) = cache::find(&scope, prefix) {
+            let part = start..self.given.len();
+            return Ok(Parent { dir, last: Last::Name, slash: false, part, spelling: Spelling::Plain });
+        }
+        let parent = self.walk_from_root()?;
+        if self.plain {
+            cache::remember(&scope, prefix, &parent.dir);
+        }
+        Ok(parent)
+    }
+
+    /// The key that the last component stands for. `None` if it stands for none.
+    #[inline]
+    pub fn name(&self, parent: &Parent) -> CallResult<Option<&[u8]>> {
+        match parent.spelling {
+            Spelling::Plain => Ok(Some(&self.path()[parent.part.clone()])),
+            Spelling::Escaped => Ok(Some(&self.key)),
+            Spelling::Nothing => Ok(None),
+            Spelling::TooLong => Err(Errno::NAMETOOLONG.into()),
+        }
+    }
+
+    /// The key for a new entry.
+    #[inline]
+    pub fn new_name(&self, parent: &Parent) -> CallResult<&[u8]> {
+        self.name(parent)?.ok_or(Errno::INVAL.into())
+    }
+
+    /// The object that the last component names. It must be a [`Last::Name`].
+    #[inline]
+    pub fn lookup(&self, parent: &Parent) -> CallResult<Option<ObjectId>> {
+        match self.name(parent)? {
+            Some(name) => Ok(self.fs.engine.lookup(parent.dir.id, name)?),
+            None => Ok(None),
+        }
+    }
+
+    /// The object that the last component names. Symbolic links are not followed.
+    #[inline]
+    pub fn target(&self, parent: &Parent) -> CallResult<ObjectId> {
+        match parent.last {
+            Last::Name => self.lookup(parent)?.ok_or(Errno::NOENT.into()),
+            Last::Dot | Last::Root => Ok(parent.dir.id),
+            Last::DotDot => self.fs.parent_of(parent.dir.id),
+        }
+    }
+
+    /// The object that the whole path names. A symbolic link at the end is followed if `follow`, or if
+    /// slashes come after it.
+    #[inline]
+    pub fn resolve(&mut self, follow: bool) -> CallResult<ObjectId> {
+        let mut parent = self.parent()?;
+        loop {
+            let id = self.target(&parent)?;
+            if id.kind() == Kind::Symlink && (follow || parent.slash) {
+                parent = self.follow(&parent, id)?;
+            } else if parent.slash && !id.is_directory() {
+                return Err(Errno::NOTDIR.into());
+            } else {
+                return Ok(id);
+            }
+        }
+    }
+
+    /// Goes on with the target of `link`, the last component of `parent`.
+    #[cold]
+    pub fn follow(&mut self, parent: &Parent, link: ObjectId) -> CallResult<Parent> {
+        let (fs, dir) = (self.fs, &parent.dir.protection);
+        // The error about too many links comes first, so this check is only for links below the limit.
+        if self.links < LINKS_MAX && access::guards_links(fs.rules, dir) {
+            access::check_follow(fs.rules, &fs.credentials, dir, &fs.protection(link)?)?;
+        }
+        let dir = self.expand(parent.dir, link, parent.part.end)?;
+        self.walk(dir)
+    }
+
+    fn path(&self) -> &[u8] {
+        if self.links == 0 { self.given } else { &self.expanded }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn walk_from_root(&mut self) -> CallResult<Parent> {
+        let root = self.fs.directory(self.fs.start())?;
+        self.walk(root)
+    }
+
+    /// Walks the path that is left, from `dir` on.
+    fn walk(&mut self, mut dir: Directory) -> CallResult<Parent> {
+        let mut at = 0;
+        loop {
+            let path = self.path();
+            let start = at + leading_slashes(&path[at..]);
+            if start == path.len() {
+                let part = start..start;
+                return Ok(Parent { dir, last: Last::Root, slash: false, part, spelling: Spelling::Plain });
+            }
+            access::check_search(&self.fs.credentials, &dir.protection)?;
+            let length = path[start..].iter().position(|&byte| byte == b'/');
+            let end = length.map_or(path.len(), |length| start + length);
+            let next = end + leading_slashes(&path[end..]);
+            if next == path.len() {
+                return Ok(self.end(dir, start..end));
+            }
+            at = next;
+            match &path[start..end] {
+                b"." => {}
+                b".." => {
+                    dir = self.fs.directory(self.fs.parent_of(dir.id)?)?;
+                    self.plain = false;
+                }
+                name => {
+                    let id = self.fs.lookup_name(dir.id, name)?.ok_or(Errno::NOENT)?;
+                    match id.kind() {
+                        Kind::Directory => dir = self.fs.directory(id)?,
+                        Kind::Symlink => {
+                            dir = self.expand(dir, id, end)?;
+                            at = 0;
+                        }
+                        _ => return Err(Errno::NOTDIR.into()),
+                    }
+                }
+            }
+        }
+    }
+
+    fn end(&mut self, dir: Directory, part: Range<usize>) -> Parent {
+        let slash = part.end < self.path().len();
+        let (last, spelling) = match &self.path()[part.clone()] {
+            b"." => (Last::Dot, Spelling::Plain),
+            b".." => (Last::DotDot, Spelling::Plain),
+            name if names::is_marked(name) => {
+                let key = names::decode(name).map(|key| key.into_owned());
+                let spelling = match &key {
+                    Some(key) if key.len() > NAME_MAX => Spelling::TooLong,
+                    Some(_) => Spelling::Escaped,
+                    None if name.len() > names::LONGEST => Spelling::TooLong,
+                    None => Spelling::Nothing,
+                };
+                self.key = key.unwrap_or_default();
+                (Last::Name, spelling)
+            }
+            name if name.len() > NAME_MAX => (Last::Name, Spelling::TooLong),
+            _ => (Last::Name, Spelling::Plain),
+        };
+        Parent { dir, last, slash, part, spelling }
+    }
+
+    /// Replaces the path up to `end` by the target of `link`, an entry of `dir`. Returns the directory to go
+    /// on from.
+    fn expand(&mut self, dir: Directory, link: ObjectId, end: usize) -> CallResult<Directory> {
+        if self.links == LINKS_MAX {
+            return Err(Errno::LOOP.into());
+        }
+        let mut path = self.fs.read_link(link)?;
+        if path.is_empty() {
+            return Err(Errno::NOENT.into());
+        }
+        path.extend_from_slice(&self.path()[end..]);
+        self.links += 1;
+        self.plain = false;
+        self.expanded = path;
+        match self.expanded[0] {
+            // As for `openat`, an absolute link leads to the root of the volume, not to `start`.
+            b'/' => self.fs.directory(self.fs.engine.root()),
+            _ => Ok(dir),
+        }
+    }
+}
+
+impl<E: Engine> Pxfs<E> {
+    /// The directory and the last name of a path. `None` unless the prefix is in the cache, and the last name
+    /// is a common one (see [`split`]).
+    #[inline(always)]
+    pub(super) fn entry_quickly<'p>(&self, path: &'p [u8]) -> Option<(Directory, &'p [u8])> {
+        let (prefix, start) = split(path).filter(|_| check_path(path).is_ok())?;
+        Some((cache::find(&self.scope(), prefix)?, &path[start..]))
+    }
+
+    /// The object of a path whose prefix is in the cache, unless it is a symbolic link. Most calls need no
+    /// more than this.
+    #[inline(always)]
+    pub(super) fn resolve_quickly(&self, path: &[u8]) -> CallResult<Option<ObjectId>> {
+        let Some((dir, name)) = self.entry_quickly(path) else { return Ok(None) };
+        let id = self.engine.lookup(dir.id, name)?.ok_or(Errno::NOENT)?;
+        Ok((id.kind() != Kind::Symlink).then_some(id))
+    }
+
+    #[inline]
+    fn scope(&self) -> Scope {
+        Scope {
+            instance: self.instance,
+            credentials: self.credentials.id(),
+            changes: self.engine.directory_changes(),
+        }
+    }
+
+    /// A directory, with mode and owner.
+    pub(super) fn directory(&self, id: ObjectId) -> CallResult<Directory> {
+        Ok(Directory { id, protection: self.protection(id)? })
+    }
+
+    #[inline]
+    pub(super) fn protection(&self, id: ObjectId) -> CallResult<Protection> {
+        let Owner { mode, uid, gid } = self.engine.owner(id)?;
+        Ok(Protection { kind: id.kind(), mode, uid, gid })
+    }
+
+    fn parent_of(&self, dir: ObjectId) -> CallResult<ObjectId> {
+        // A directory that another thread removed has no parent, and the call begins again.
+        self.engine.parent_of(dir)?.ok_or(eyrie_engine::Error::Stale.into())
+    }
+
+    fn lookup_name(&self, dir: ObjectId, name: &[u8]) -> CallResult<Option<ObjectId>> {
+        if names::is_marked(name) {
+            return match names::decode(name) {
+                Some(key) if key.len() <= NAME_MAX => Ok(self.engine.lookup(dir, &key)?),
+                None if name.len() <= names::LONGEST => Ok(None),
+                _ => Err(Errno::NAMETOOLONG.into()),
+            };
+        }
+        if name.len() > NAME_MAX {
+            return Err(Errno::NAMETOOLONG.into());
+        }
+        Ok(self.engine.lookup(dir, name)?)
+    }
+
+    /// The target of a symbolic link.
+    pub(super) fn read_link(&self, link: ObjectId) -> CallResult<Vec<u8>> {
+        let size = self.engine.attributes(link)?.size;
+        // The size of a damaged link may be huge.
+        let mut target = vec![0; usize::try_from(size).map_err(|_| Errno::NAMETOOLONG)?.min(PATH_MAX)];
+        let count = self.engine.read(link, 0, &mut target)?;
+        target.truncate(count);
+        Ok(target)
+    }
+}
+
+fn leading_slashes(path: &[u8]) -> usize {
+    path.iter().take_while(|&&byte| byte == b'/').count()
+}
+
+/// The prefix of a path and the start of its last component. `None` unless that is a common name: one of
+/// legal length that is not escaped, without slashes after it.
+#[inline]
+fn split(path: &[u8]) -> Option<(&[u8], usize)> {
+    let start = path.iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1);
+    let name = &path[start..];
+    let common = match name {
+        b"" | b"." | b".." => false,
+        _ => name.len() <= NAME_MAX && !names::is_marked(name),
+    };
+    common.then_some((&path[..start.saturating_sub(1)], start))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn common_path_splits_before_its_last_name() {
+        assert_eq!(split(b"a"), Some((&b""[..], 0)));
+        assert_eq!(split(b"/a"), Some((&b""[..], 1)));
+        assert_eq!(split(b"/a/b.c"), Some((&b"/a"[..], 3)));
+        for other in ["", "/", "a/", "a/.", "..", "a/%kv%%2F"] {
+            assert_eq!(split(other.as_bytes()), None, "{other}");
+        }
+        assert_eq!(split(&[b'a'; 256]), None);
+    }
+}
