@@ -34,7 +34,7 @@ fn volume_at(path: &Path) -> Result<Volume> {
     };
     let information = volume.information();
     println!("medium: {}, {}", information.medium, information.promise);
-    if information.medium != "pmem" || !information.promise.contains("failure of power") {
+    if information.medium != "pmem" || !information.promise.contains("power failure") {
         return Err("auto did not choose persistent memory".into());
     }
     Ok(volume)
