@@ -150,7 +150,7 @@ pub struct FileBlocks {
     /// End of the blocks, in bytes; `None` for the end of the file.
     end: Option<u64>,
     sector: u64,
-    /// A ring for concurrent writes; `None` inside where the host permits none.
+    /// A ring for concurrent writes; `None` inside where the host has none for this file.
     ring: OnceLock<Option<Ring>>,
 }
 
@@ -199,7 +199,7 @@ impl Blocks for FileBlocks {
         if let &[(offset, data)] = ranges {
             return self.write(offset, data);
         }
-        match self.ring.get_or_init(|| Ring::new().ok()) {
+        match self.ring.get_or_init(|| Ring::new(&self.file).ok()) {
             Some(ring) => ring.write_all(&self.file, ranges),
             None => ranges.iter().try_for_each(|&(offset, data)| self.write(offset, data)),
         }

@@ -1,28 +1,42 @@
 //! Concurrent writes to one file, through io_uring.
 
 use std::fs::File;
-use std::io;
+use std::io::{self, IoSliceMut};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::sync::Mutex;
+use std::time::Duration;
 
-use io_uring::{IoUring, opcode, types};
+use io_uring::types::{CancelBuilder, Fd, SubmitArgs, Timespec};
+use io_uring::{IoUring, opcode};
+use rustix::io::{Errno, ReadWriteFlags};
 
 use crate::sync::unpoisoned;
 
 /// Concurrent writes, at most.
 const DEPTH: usize = 64;
 
+/// Least time without a completed write after which the ring takes back the writes that the kernel has not started.
+/// Linux 6.18 was seen to leave queued writes without a kernel thread to run them, for ever.
+const PATIENCE: Duration = Duration::from_secs(1);
+
 /// A ring. No write is in progress between two calls.
 pub(super) struct Ring(Mutex<IoUring>);
 
 impl Ring {
-    /// Makes a ring.
+    /// Makes a ring for writes to this file.
     ///
     /// # Errors
-    /// The host's error if it has no io_uring or does not permit its use.
-    pub(super) fn new() -> io::Result<Ring> {
-        Ok(Ring(Mutex::new(IoUring::new(DEPTH as u32)?)))
+    /// The host's error if it has no io_uring or does not permit its use; `EOPNOTSUPP` if the file, like one of
+    /// tmpfs, cannot start a write without waiting. The kernel would hand each write to a thread of its own,
+    /// which is slower than an ordinary write.
+    pub(super) fn new(file: &File) -> io::Result<Ring> {
+        let mut byte = [0];
+        match rustix::io::preadv2(file, &mut [IoSliceMut::new(&mut byte)], 0, ReadWriteFlags::NOWAIT) {
+            Err(error @ Errno::OPNOTSUPP) => Err(error.into()),
+            // Other errors are answers, too: the bytes are not in the cache, or one byte is no direct transfer.
+            Ok(_) | Err(_) => Ok(Ring(Mutex::new(IoUring::new(DEPTH as u32)?))),
+        }
     }
 
     /// Stores several ranges, in any order.
@@ -43,8 +57,7 @@ fn length(data: &[u8]) -> u32 {
 
 fn write_batch(ring: &mut IoUring, file: &File, batch: &[(u64, &[u8])]) -> io::Result<()> {
     for (number, (offset, data)) in batch.iter().enumerate() {
-        let write =
-            opcode::Write::new(types::Fd(file.as_raw_fd()), data.as_ptr(), length(data)).offset(*offset);
+        let write = opcode::Write::new(Fd(file.as_raw_fd()), data.as_ptr(), length(data)).offset(*offset);
         // SAFETY: the data and the file outlive the write, because this function returns only when all are
         // complete.
         let pushed = unsafe { ring.submission().push(&write.build().user_data(number as u64)) };
@@ -57,12 +70,20 @@ fn write_batch(ring: &mut IoUring, file: &File, batch: &[(u64, &[u8])]) -> io::R
     })
 }
 
-/// Waits until every pushed write is complete. Returns the number and result of each.
+/// Waits until every pushed write is complete. Returns the number and result of each. A write that the kernel
+/// does not start in time is cancelled: its result is an error.
 fn complete(ring: &mut IoUring, count: usize) -> Vec<(usize, i32)> {
+    let patience = Timespec::from(PATIENCE);
+    let patient = SubmitArgs::new().timespec(&patience);
     let mut results = Vec::with_capacity(count);
     while results.len() < count {
-        match ring.submit_and_wait(count - results.len()) {
+        match ring.submitter().submit_with_args(count - results.len(), &patient) {
             Ok(_) => {}
+            Err(error) if error.raw_os_error() == Some(libc::ETIME) => {
+                // Writes that the disk already works on cannot be cancelled, and a kernel before 6.0 cancels
+                // nothing: the loop waits for them again.
+                let _ = ring.submitter().register_sync_cancel(Some(Timespec::new()), CancelBuilder::any());
+            }
             Err(error) if is_passing(&error) => {}
             // No return is safe here: the kernel may still read buffers that the caller is about to reuse.
             Err(_) => std::process::abort(),
@@ -79,14 +100,26 @@ fn is_passing(error: &io::Error) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write;
+    use std::os::fd::OwnedFd;
+
     use super::*;
+
+    /// A ring, and an empty file that it writes.
+    fn ring() -> Option<(Ring, File)> {
+        let file = tempfile::tempfile().expect("room");
+        match Ring::new(&file) {
+            Ok(ring) => Some((ring, file)),
+            Err(error) => {
+                eprintln!("not run: no io_uring for temporary files: {error}");
+                None
+            }
+        }
+    }
 
     #[test]
     fn all_ranges_of_many_are_written() {
-        let Ok(ring) = Ring::new() else {
-            return eprintln!("not run: the host lets nobody use io_uring");
-        };
-        let file = tempfile::tempfile().expect("room");
+        let Some((ring, file)) = ring() else { return };
         let data: Vec<Vec<u8>> = (0..3 * DEPTH).map(|number| vec![number as u8; 1 + number * 7]).collect();
         let place = |number: usize| 4096 * (3 * DEPTH - number) as u64;
         let ranges: Vec<(u64, &[u8])> =
@@ -101,14 +134,26 @@ mod tests {
 
     #[test]
     fn failed_write_leaves_the_ring_usable() {
-        let Ok(ring) = Ring::new() else {
-            return eprintln!("not run: the host lets nobody use io_uring");
-        };
-        let file = File::open("/dev/null").expect("there");
+        let Some((ring, file)) = ring() else { return };
+        let readable = File::open("/dev/null").expect("there");
         let data = [7; 4096];
-        let error = ring.write_all(&file, &[(0, &data), (4096, &data)]).expect_err("only open for reading");
+        let error =
+            ring.write_all(&readable, &[(0, &data), (4096, &data)]).expect_err("only open for reading");
         assert_eq!(error.raw_os_error(), Some(libc::EBADF));
-        let file = tempfile::tempfile().expect("room");
         ring.write_all(&file, &[(0, &data), (4096, &data)]).expect("the ring goes on");
+    }
+
+    /// The write waits until the pipe has room, which nobody makes.
+    #[test]
+    fn regression_stalled_write_is_taken_back() {
+        let Some((ring, file)) = ring() else { return };
+        let (_reader, mut writer) = io::pipe().expect("room");
+        rustix::io::ioctl_fionbio(&writer, true).expect("a pipe can refuse to wait");
+        while writer.write(&[0; 4096]).is_ok() {}
+        rustix::io::ioctl_fionbio(&writer, false).expect("a pipe can wait");
+        let pipe = File::from(OwnedFd::from(writer));
+        let error = ring.write_all(&pipe, &[(0, &[7; 4096])]).expect_err("a pipe has no offsets");
+        assert_eq!(error.raw_os_error(), Some(libc::ESPIPE));
+        ring.write_all(&file, &[(0, &[7; 4096])]).expect("the ring goes on");
     }
 }
