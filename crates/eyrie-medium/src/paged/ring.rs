@@ -16,8 +16,8 @@ use crate::sync::unpoisoned;
 /// Concurrent writes, at most.
 const DEPTH: usize = 64;
 
-/// Least time without a completed write after which the ring takes back the writes that the kernel has not started.
-/// Linux 6.18 was seen to leave queued writes without a kernel thread to run them, for ever.
+/// Least time without a completed write after which the ring cancels the writes that the kernel has not
+/// started. Linux 6.18 was seen to queue writes and never give them a kernel thread to run on.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// A ring. No write is in progress between two calls.
@@ -27,14 +27,15 @@ impl Ring {
     /// Makes a ring for writes to this file.
     ///
     /// # Errors
-    /// The host's error if it has no io_uring or does not permit its use; `EOPNOTSUPP` if the file, like one of
-    /// tmpfs, cannot start a write without waiting. The kernel would hand each write to a thread of its own,
-    /// which is slower than an ordinary write.
+    /// The host's error if it has no io_uring or does not permit its use. `EOPNOTSUPP` if the host cannot
+    /// start a write to this file without waiting. tmpfs is such a host: it would hand each write to a kernel
+    /// thread, which is slower than an ordinary write.
     pub(super) fn new(file: &File) -> io::Result<Ring> {
         let mut byte = [0];
         match rustix::io::preadv2(file, &mut [IoSliceMut::new(&mut byte)], 0, ReadWriteFlags::NOWAIT) {
             Err(error @ Errno::OPNOTSUPP) => Err(error.into()),
-            // Other errors are answers, too: the bytes are not in the cache, or one byte is no direct transfer.
+            // Other errors come from hosts that can: the byte is not in the cache, or no direct transfer is
+            // one byte long.
             Ok(_) | Err(_) => Ok(Ring(Mutex::new(IoUring::new(DEPTH as u32)?))),
         }
     }
