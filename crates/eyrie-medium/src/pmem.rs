@@ -74,6 +74,24 @@ struct Witness {
     base: usize,
 }
 
+/// Cold, because only tests observe.
+impl Witness {
+    #[cold]
+    fn fence(&self, caller: Caller) {
+        self.observer.fence(caller);
+    }
+
+    /// # Safety
+    /// The bytes are mapped.
+    #[cold]
+    unsafe fn written_back(&self, first: *const u8, len: usize) {
+        let mut bytes = vec![0; len];
+        // SAFETY: the vector is as long as the mapped range.
+        unsafe { copy::copy(bytes.as_mut_ptr(), first, len) };
+        self.observer.after_write_back(Addr::from_raw((first.addr() - self.base) as u64), &bytes);
+    }
+}
+
 /// The write-back instruction of this processor, and the observer of a test.
 pub(crate) struct Pmem {
     instruction: Instruction,
@@ -155,7 +173,7 @@ impl Pmem {
         // weakly ordered.
         unsafe { asm!("sfence", options(nostack, preserves_flags)) };
         if let Some(witness) = &self.witness {
-            witness.observer.fence(caller);
+            witness.fence(caller);
         }
     }
 
@@ -166,11 +184,8 @@ impl Pmem {
     #[inline]
     unsafe fn note(&self, first: *const u8, len: usize) {
         if let Some(witness) = self.witness.as_ref().filter(|_| len > 0) {
-            let mut bytes = vec![0; len];
-            // SAFETY: the vector is as long as the mapped range.
-            unsafe { copy::copy(bytes.as_mut_ptr(), first, len) };
-            let addr = Addr::from_raw((first.addr() - witness.base) as u64);
-            witness.observer.after_write_back(addr, &bytes);
+            // SAFETY: the caller's.
+            unsafe { witness.written_back(first, len) };
         }
     }
 }

@@ -10,7 +10,7 @@ use eyrie_engine::salvage::{self, Salvaged};
 use eyrie_engine::scm::Scm;
 use eyrie_engine::volume::{MediumChoice, Options};
 use eyrie_engine::{Engine, Time, check};
-use eyrie_medium::PagedOptions;
+use eyrie_medium::{PAGE_SIZE, PagedOptions};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use rustix::io::Errno;
 
@@ -203,7 +203,7 @@ fn build(
                 return Err(error);
             }
         }
-        bytes += (bytes / GROWTH_PART).next_multiple_of(4096);
+        bytes += (bytes / GROWTH_PART).next_multiple_of(PAGE_SIZE);
     }
     let why = "not enough room for the new volume: make room, or name another place with --into DIR";
     Err(Error::with_reason(Errno::NOSPC, "repair volume", why).at(place))

@@ -3,9 +3,11 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::path::{Path, PathBuf};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard};
 
 use eyrie::{Base, OpenFlags, Posix, Stat};
+
+use super::lock::unpoisoned;
 
 /// Most names that wait for the copy of their file. Each keeps directories open.
 const MOST_WAITING: usize = 64;
@@ -50,7 +52,7 @@ impl<T> Links<T> {
     }
 
     fn lock(&self) -> MutexGuard<'_, LinkTable<T>> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+        unpoisoned(self.table.lock())
     }
 
     /// The task for the name `task` of the file `stat`.
@@ -59,7 +61,7 @@ impl<T> Links<T> {
         // Only the thread that walks waits here. Workers never do, so they copy the files that the names wait
         // for, and the number falls.
         while table.waiting >= MOST_WAITING {
-            table = self.fewer.wait(table).unwrap_or_else(PoisonError::into_inner);
+            table = unpoisoned(self.fewer.wait(table));
         }
         let LinkTable { first, waiting } = &mut *table;
         match first.entry((stat.file_system, stat.inode)) {

@@ -17,6 +17,7 @@
 mod attributes;
 mod file;
 mod links;
+mod lock;
 mod progress;
 mod reporter;
 mod side;

@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 use eyrie::Kind;
 use serde_json::{Value, json};
 
+use super::lock::unpoisoned;
 use super::reporter::Reporter;
 use super::side::Side;
 use crate::failure::{Failure, Result};
@@ -65,7 +66,7 @@ impl<'a> Progress<'a> {
     pub fn xattr_lost(&self, name: &[u8], why: &str) {
         let end = name.iter().position(|&byte| byte == b'.').unwrap_or(name.len());
         let namespace = if name.is_empty() { "unknown".to_owned() } else { text::escaped(&name[..end]) };
-        let mut lost = self.tally.xattrs_lost.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut lost = unpoisoned(self.tally.xattrs_lost.lock());
         let (count, _) = lost.entry(namespace).or_insert_with(|| (0, why.to_owned()));
         *count += 1;
     }
@@ -77,7 +78,7 @@ impl<'a> Progress<'a> {
             Side::Source(why) => self.reporter.failed(relative, why),
             Side::Target(why) => self.reporter.failed(relative, &format!("in the target: {why}")),
             Side::Fatal(why) => {
-                let mut fatal = self.fatal.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut fatal = unpoisoned(self.fatal.lock());
                 fatal.get_or_insert_with(|| why.clone());
                 self.stop.store(true, Ordering::Relaxed);
             }
@@ -92,7 +93,7 @@ impl<'a> Progress<'a> {
         self.reporter.finish();
         let to = self.reporter.target_place(to);
         let done = self.tally.summary();
-        if let Some(why) = self.fatal.into_inner().unwrap_or_else(PoisonError::into_inner) {
+        if let Some(why) = unpoisoned(self.fatal.into_inner()) {
             return Err(Failure::new("cannot copy all", to, format_args!("{why}; copied so far: {done}")));
         }
         if interrupt::requested() {
@@ -152,7 +153,7 @@ impl Tally {
     /// The counts for a script.
     pub fn json(&self) -> Value {
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let lost = self.xattrs_lost.lock().unwrap_or_else(PoisonError::into_inner);
+        let lost = unpoisoned(self.xattrs_lost.lock());
         let lost: Vec<Value> = lost
             .iter()
             .map(|(namespace, (count, why))| json!({ "namespace": namespace, "count": count, "reason": why }))
@@ -216,7 +217,7 @@ impl Tally {
 
     /// The extended attributes that were not kept, in words.
     pub fn lost_xattrs(&self) -> Option<String> {
-        let lost = self.xattrs_lost.lock().unwrap_or_else(PoisonError::into_inner);
+        let lost = unpoisoned(self.xattrs_lost.lock());
         let total: u64 = lost.values().map(|(count, _)| count).sum();
         let parts: Vec<String> = lost
             .iter()

@@ -2,12 +2,13 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use eyrie::{Base, Errno, Kind, Ladder, Posix, PosixExt, Stat, Walk, WalkEntry, WalkStep};
 
 use super::file::copy_bytes;
 use super::links::{Links, NameTask, reach};
+use super::lock::unpoisoned;
 use super::progress::{Progress, Tally};
 use super::reporter::Reporter;
 use super::side::{OnSide, Side};
@@ -236,7 +237,7 @@ where
     fn work(&self, files: &Mutex<Receiver<Task<'a, S, D>>>) {
         let mut buffer = Vec::new();
         loop {
-            let next = files.lock().unwrap_or_else(PoisonError::into_inner).recv();
+            let next = unpoisoned(files.lock()).recv();
             let Ok(task) = next else { return };
             self.run(task, &mut buffer);
         }

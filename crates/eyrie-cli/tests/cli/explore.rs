@@ -115,10 +115,23 @@ fn failures_of_the_host_are_listed_by_place() {
     let fault = format!("{failure} {kind} {site} 1");
     let one = sandbox.succeed(["explore", "--script", "calls", "--fault", &fault]);
     assert!(one.contains(&format!("{failure} {kind} {site}\n")) && one.contains("at 1 site:"), "{one}");
+    let line = format!("{failure} {kind} {site}");
+    let all = sandbox.succeed(["explore", "--script", "calls", "--fault", &line, "--json"]);
+    let all: Value = serde_json::from_str(&all).unwrap();
+    assert_eq!(all["faults"], serde_json::json!([first]), "each request of the line");
     let none = sandbox.run(["explore", "--script", "calls", "--fault", "EIO read none.rs:1 1"]);
     assert_eq!(none.status.code(), Some(2), "{none:?}");
     let disk = sandbox.succeed(["explore", "--faults", "--medium", "paged", "--script", "calls"]);
     assert!(disk.contains(" EIO flush crates/eyrie-medium/src/paged/drain.rs:"), "{disk}");
+}
+
+#[test]
+fn part_has_only_its_own_scripts() {
+    let sandbox = Sandbox::new();
+    let text = sandbox.succeed(["explore", "--part", "99999/100000", "--time", "1s"]);
+    assert!(text.starts_with("one call: 0 scripts (all), 0 crashes, 0 images, "), "{text}");
+    let none = sandbox.run(["explore", "--part", "3/2"]);
+    assert_eq!(none.status.code(), Some(2), "{none:?}");
 }
 
 #[test]

@@ -174,6 +174,15 @@ impl Scm {
     /// `Fault`. The volume is then left as by a crash, and the next open recovers it.
     pub fn close(mut self) -> Result<()> {
         self.close_on_drop = false;
+        self.save()
+    }
+
+    /// Frees the unlinked objects that are still open, and saves the volume. Saved as used, their storage
+    /// would be lost until the next recovery, because nothing reaches it.
+    fn save(&self) -> Result<()> {
+        if let Ok(_gate) = self.medium().enter() {
+            self.free_open_orphans();
+        }
         self.volume.save()
     }
 
@@ -200,7 +209,7 @@ impl Drop for Scm {
         // In a forked child, the holder of a lock may be a thread that exists only in the parent.
         if self.close_on_drop && !std::thread::panicking() && self.medium().check().is_ok() {
             // A drop cannot report an error. The next open recovers a volume that was not closed.
-            let _ = self.volume.save();
+            let _ = self.save();
         }
     }
 }

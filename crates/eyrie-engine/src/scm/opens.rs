@@ -113,6 +113,12 @@ impl Opens {
         self.orphan_count.store(orphans.len(), Ordering::SeqCst);
         closed
     }
+
+    /// Removes all orphans from the list, open or not.
+    fn remove_all(&self) -> Vec<ObjectId> {
+        self.orphan_count.store(0, Ordering::SeqCst);
+        std::mem::take(&mut lock(&self.orphans))
+    }
 }
 
 impl Scm {
@@ -170,14 +176,22 @@ impl Scm {
 
     /// Frees the orphans that nobody has open any more. The caller holds no lock.
     pub(super) fn free_closed_orphans(&self) {
-        let closed = self.opens.remove_closed();
-        if closed.is_empty() {
+        self.free_orphans(self.opens.remove_closed());
+    }
+
+    /// Frees the orphans that are still open: the engine is about to end, and their handles with it.
+    pub(super) fn free_open_orphans(&self) {
+        self.free_orphans(self.opens.remove_all());
+    }
+
+    fn free_orphans(&self, orphans: Vec<ObjectId>) {
+        if orphans.is_empty() {
             return;
         }
         // The names of the orphans were gone durably before they became orphans, so an empty commit gives
         // the proof of settling that a free needs. It fails only with the medium.
         if let Ok(settled) = Transaction::begin(&self.volume).commit() {
-            for id in closed {
+            for id in orphans {
                 // An Op that found the object before its last close may still be writing to it.
                 let _held = self.locks.hold(&[id]);
                 self.free_object(id, &settled);

@@ -1,11 +1,12 @@
 //! The engine on damaged pointers: a damaged pointer gives an error, every call ends, and no other bytes
 //! are damaged.
 
-use eyrie_medium::PAGE_SIZE;
+use eyrie_medium::{PAGE_SIZE, PagedOptions};
 
 use super::*;
 use crate::check::Report;
 use crate::extent::{Class, Extent};
+use crate::host::HostPlace;
 use crate::object::collection::buckets::{FIRST_TABLE_BYTES, segment_slot};
 use crate::object::collection::layout::{LINK, page_extent};
 use crate::object::header::HotChange;
@@ -19,18 +20,21 @@ const BORN: Time = Time::new(1, 0);
 const LATER: Time = Time::new(2, 0);
 const BYTES: u64 = 4 << 20;
 
-fn engine() -> Scm {
-    let options = Options {
+fn options() -> Options {
+    Options {
         group_bytes: 1 << 20,
         hash_seed: 7,
         volume_id: [1; 16],
         created: BORN,
         medium: crate::volume::MediumChoice::Auto,
         overwrite: false,
-        paged: eyrie_medium::PagedOptions::for_host(),
-    };
+        paged: PagedOptions::for_host(),
+    }
+}
+
+fn engine() -> Scm {
     let medium = Medium::memory(BYTES).expect("memory");
-    Scm::create_on(medium, &options, OWNER, BORN).expect("a new volume")
+    Scm::create_on(medium, &options(), OWNER, BORN).expect("a new volume")
 }
 
 fn create(engine: &Scm, dir: ObjectId, name: &[u8], kind: Kind) -> Result<ObjectId> {
@@ -293,4 +297,22 @@ fn regression_batch_replaces_many_values() {
         }
     }
     assert!(engine.check().expect("sound").is_clean());
+}
+
+#[test]
+fn regression_close_frees_unlinked_open_files() {
+    let parent = tempfile::tempdir().expect("a directory");
+    let path = parent.path().join("v");
+    let place = HostPlace::Directory(&path);
+    let engine = Scm::create_at(place, Some(BYTES), &options(), OWNER, BORN).expect("room");
+    let (dir, name) = (engine.root(), b"file");
+    let id = create(&engine, dir, name, Kind::File).expect("room");
+    engine.apply(&Op::Append { id, data: &[7; 100_000], set_ids: SetIds::Keep, time: BORN }).expect("room");
+    engine.open(id).expect("alive");
+    engine.apply(&Op::Unlink { dir, name, time: LATER }).expect("there");
+    engine.close().expect("sound");
+    let engine = Scm::open_at(place, PagedOptions::for_host()).expect("a closed volume");
+    assert!(!engine.recovered(), "the close left a clean mark");
+    let report = engine.check().expect("sound");
+    assert!(report.is_clean(), "{:#?}", report.findings);
 }

@@ -62,14 +62,7 @@ impl Space {
         self.retire_all(&[extent], &[], settled);
     }
 
-    /// Retires a header slot that a settled publish made unreachable. It is reused when no reader sees it
-    /// any more.
-    #[inline]
-    pub fn retire_header(&self, addr: Addr, settled: &Settled) {
-        self.retire_all(&[], &[addr], settled);
-    }
-
-    /// [`Space::retire`]s extents and [`Space::retire_header`]s headers, all under one lock.
+    /// Retires extents and header slots, as [`Space::retire`] does, all under one lock.
     #[inline]
     pub fn retire_all(&self, extents: &[Extent], headers: &[Addr], _settled: &Settled) {
         let mut magazine = self.magazine();

@@ -210,7 +210,7 @@ impl Volume {
     }
 
     /// Makes everything free that is not marked: the end of recovery.
-    pub fn adopt(&mut self, marks: &Marks) {
+    pub(crate) fn adopt(&mut self, marks: &Marks) {
         self.space.adopt(marks.free_map());
     }
 

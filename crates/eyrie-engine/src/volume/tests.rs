@@ -10,30 +10,16 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
 use eyrie_faults::{
-    CrashImage, CrashPoints, Failing, FailureKind, FaultPlan, ImageBase, Recorder, Site, crash_medium, traced,
+    CrashImage, CrashPoints, Failing, FailureKind, FaultPlan, ImageBase, Recorder, Site, SplitMix64,
+    crash_medium, traced,
 };
 use eyrie_medium::{Addr, Medium, Ordered, Settled, epoch};
-use rand_like::Random;
 
 use super::*;
 use crate::extent::{Class, Extent};
 use crate::space::compare::{MismatchKind, SpaceMismatch};
 use crate::tables::layout::{CHUNK_BYTES, CLEAN_MARK, HEADER_BYTES, VOLUME_PAGE};
 use crate::{Error, ObjectId, Result, Time};
-
-/// A small generator, so that every run is the same.
-mod rand_like {
-    pub(super) struct Random(pub(super) u64);
-
-    impl Random {
-        pub(super) fn below(&mut self, end: u64) -> u64 {
-            self.0 ^= self.0 << 13;
-            self.0 ^= self.0 >> 7;
-            self.0 ^= self.0 << 17;
-            self.0 % end
-        }
-    }
-}
 
 const GROUP: u64 = 1 << 18;
 
@@ -80,7 +66,7 @@ impl Held {
     }
 
     /// Allocates one of a random size, if there is room.
-    fn allocate(&mut self, volume: &Volume, random: &mut Random) -> bool {
+    fn allocate(&mut self, volume: &Volume, random: &mut SplitMix64) -> bool {
         if random.below(4) == 0 {
             let Ok(addr) = volume.space().allocate_header() else { return false };
             assert!(volume.is_header(addr));
@@ -102,7 +88,7 @@ impl Held {
     }
 
     /// Frees a random one, in one of the two ways.
-    fn free(&mut self, volume: &Volume, random: &mut Random) {
+    fn free(&mut self, volume: &Volume, random: &mut SplitMix64) {
         let settled = settled(volume.medium());
         let which = random.below(self.bytes.len() as u64) as usize;
         if which < self.headers.len() {
@@ -110,7 +96,7 @@ impl Held {
             self.bytes.remove(&addr.raw());
             match random.below(2) {
                 0 => volume.space().release_header(addr),
-                _ => volume.space().retire_header(addr, &settled),
+                _ => volume.space().retire_all(&[], &[addr], &settled),
             }
         } else {
             let extent = self.extents.swap_remove(which - self.headers.len());
@@ -136,14 +122,14 @@ impl Held {
     }
 
     fn free_all(&mut self, volume: &Volume) {
-        let mut random = Random(77);
+        let mut random = SplitMix64(77);
         while !self.bytes.is_empty() {
             self.free(volume, &mut random);
         }
     }
 }
 
-fn storm(volume: &Volume, held: &mut Held, random: &mut Random, steps: u32) {
+fn storm(volume: &Volume, held: &mut Held, random: &mut SplitMix64, steps: u32) {
     let empty = volume.space().usage().free + held.total();
     for step in 0..steps {
         // Fill for a while, then empty for a while.
@@ -164,7 +150,7 @@ fn storm(volume: &Volume, held: &mut Held, random: &mut Random, steps: u32) {
 fn random_allocations_never_overlap_or_leak() {
     let volume = memory(4 << 20);
     let mut held = Held::default();
-    let mut random = Random(42);
+    let mut random = SplitMix64(42);
     storm(&volume, &mut held, &mut random, 40_000);
     assert_eq!(volume.space().compare(&held.marks(&volume)), []);
     held.free_all(&volume);
@@ -250,7 +236,7 @@ fn open(bytes: &[u8]) -> Result<(Volume, Opened)> {
 fn closing_rebuilding_and_going_on_agree() {
     let volume = memory(4 << 20);
     let mut held = Held::default();
-    let mut random = Random(4711);
+    let mut random = SplitMix64(4711);
     storm(&volume, &mut held, &mut random, 5_000);
 
     let (mut crashed, opened) = reopened(&volume);
@@ -342,7 +328,7 @@ fn freeing_twice_or_outside_does_no_harm() {
     let settled = settled(volume.medium());
     for bad in [Addr::NULL, Addr::from_raw(u64::MAX), Addr::from_raw((1 << 20) - 4096), VOLUME_PAGE] {
         volume.space().retire(Extent { addr: bad, class: extents[2].class }, &settled);
-        volume.space().retire_header(bad, &settled);
+        volume.space().retire_all(&[], &[bad], &settled);
         volume.space().release_header(bad.add(16));
     }
     for extent in extents.iter().chain(&extents) {
@@ -355,7 +341,7 @@ fn freeing_twice_or_outside_does_no_harm() {
 fn hostile_saved_allocator_is_refused() {
     let volume = memory(1 << 20);
     let mut held = Held::default();
-    let mut random = Random(99);
+    let mut random = SplitMix64(99);
     storm(&volume, &mut held, &mut random, 1_000);
     let bytes = closed(volume);
     assert_eq!(open(&bytes).expect("a volume").1, Opened::Clean);
@@ -457,7 +443,7 @@ fn threads_never_see_memory_reused_under_a_pin() {
         for thread in 0..THREADS {
             let (volume, slots) = (&volume, &slots);
             scope.spawn(move || {
-                let mut random = Random(thread + 1);
+                let mut random = SplitMix64(thread + 1);
                 for _ in 0..20_000 {
                     let guard = epoch::pin();
                     let slot = &slots[random.below(64) as usize];

@@ -14,10 +14,10 @@ use crate::fault::Fault;
 /// Pages that come into memory between two wake-ups of the keeper while memory is above its mark.
 const RING_EVERY: usize = 16;
 /// Base delay for each page of a fetch while memory is above its limit. The delay grows with the excess.
-const PAUSE: Duration = Duration::from_micros(20);
+const PAGE_DELAY: Duration = Duration::from_micros(20);
 /// Longest delay of one fetch. The waiting thread may hold an epoch pin, which keeps other threads' pages in
 /// memory.
-const LONGEST_PAUSE: Duration = Duration::from_millis(10);
+const LONGEST_DELAY: Duration = Duration::from_millis(10);
 
 /// Pages in memory above which the keeper asks the kernel for memory pressure. Fewer pages would relieve no
 /// pressure, and ending the subscription costs the kernel milliseconds.
@@ -127,8 +127,8 @@ impl Pager {
     pub(super) fn slow_down(&self, count: usize) {
         let (excess, limit) = (self.resident().saturating_sub(self.limit()), self.limit());
         if excess > 0 {
-            let pause = PAUSE * count as u32 * (1 + 16 * excess / limit) as u32;
-            std::thread::sleep(pause.min(LONGEST_PAUSE));
+            let pause = PAGE_DELAY * count as u32 * (1 + 16 * excess / limit) as u32;
+            std::thread::sleep(pause.min(LONGEST_DELAY));
         }
     }
 

@@ -6,6 +6,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::addr::PAGE_SIZE;
 use crate::rules::{SafetyRule, broken};
 
 /// The page is in memory.
@@ -85,7 +86,7 @@ impl Pages {
 /// The lines of a page that `len` bytes from `offset` touch.
 #[inline]
 pub(super) fn lines_of(offset: u64, len: u64) -> u64 {
-    debug_assert!(len > 0 && offset + len <= 4096);
+    debug_assert!(len > 0 && offset + len <= PAGE_SIZE);
     let (first, mut last) = (offset / 64, (offset + len - 1) / 64);
     if broken(SafetyRule::DirtyLinesCoverStores) {
         last = first.max(last.saturating_sub(1));

@@ -22,7 +22,7 @@ use crate::sync::schedule;
 /// Shards of the list of dirty pages.
 pub(super) const SHARDS: usize = 16;
 /// Sleep of a thread that waits for the lock of a page.
-const PAUSE: Duration = Duration::from_micros(20);
+const LOCK_SLEEP: Duration = Duration::from_micros(20);
 /// Attempts that yield before the first sleep.
 const YIELDS: u32 = 20;
 
@@ -200,7 +200,7 @@ impl Pager {
         if *attempts < YIELDS {
             std::thread::yield_now()
         } else {
-            std::thread::sleep(PAUSE)
+            std::thread::sleep(LOCK_SLEEP)
         }
         Ok(())
     }

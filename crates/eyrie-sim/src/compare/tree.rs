@@ -5,9 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
 use eyrie_engine::{Attributes, Engine, Error, Kind, ObjectId, Time};
+use eyrie_medium::PAGE_SIZE;
 
 /// Unit of contents, in bytes.
-const PAGE: u64 = 4096;
+
 /// Bytes of one read.
 const CHUNK: u64 = 1 << 20;
 /// Data bytes of one object, at most. No test writes more, so an engine beyond it mistakes holes for data.
@@ -313,13 +314,13 @@ fn pages(engine: &dyn Engine, id: ObjectId, size: u64) -> Result<BTreeMap<u64, V
             return Err(format!("{data_bytes} bytes of data: too many to compare"));
         }
         // Engines may begin data anywhere in a page. Whole pages make equal contents equal.
-        let mut at = start / PAGE * PAGE;
+        let mut at = start / PAGE_SIZE * PAGE_SIZE;
         while at < end {
-            let upto = size.min(end.next_multiple_of(PAGE)).min(at + CHUNK);
+            let upto = size.min(end.next_multiple_of(PAGE_SIZE)).min(at + CHUNK);
             let bytes = read(engine, id, at, (upto - at) as usize)?;
-            for (index, page) in bytes.chunks(PAGE as usize).enumerate() {
+            for (index, page) in bytes.chunks(PAGE_SIZE as usize).enumerate() {
                 if page.iter().any(|&byte| byte != 0) {
-                    pages.insert(at + index as u64 * PAGE, page.to_vec());
+                    pages.insert(at + index as u64 * PAGE_SIZE, page.to_vec());
                 }
             }
             at = upto;
@@ -331,7 +332,7 @@ fn pages(engine: &dyn Engine, id: ObjectId, size: u64) -> Result<BTreeMap<u64, V
 
 /// Checks that both ends of a hole read as zeros.
 fn check_hole(engine: &dyn Engine, id: ObjectId, start: u64, end: u64) -> Result<(), String> {
-    let length = (end - start).min(PAGE);
+    let length = (end - start).min(PAGE_SIZE);
     for at in [start, end - length] {
         if read(engine, id, at, length as usize)?.iter().any(|&byte| byte != 0) {
             return Err(format!("bytes near {at} are in a hole, but not zero"));

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use eyrie_engine::access::{self, Rights};
 use eyrie_engine::{Content, Engine, FallocateMode, Kind, ObjectId, RenameMode, XattrMode};
-use eyrie_medium::epoch;
+use eyrie_medium::{PAGE_SIZE, epoch};
 use rustix::io::Errno;
 
 use super::path::PathWalk;
@@ -13,7 +13,7 @@ use super::{CallResult, Handle, Pxfs, bytes};
 use crate::posix::{ListEntry, OpenFlags, Posix, SetTime, Stat, StatVfs, Whence};
 use crate::{NAME_MAX, Result};
 
-const BLOCK_SIZE: u64 = 4096;
+const BLOCK_SIZE: u64 = PAGE_SIZE;
 /// The least storage of an object: its header.
 const OBJECT_SIZE: u64 = 256;
 

@@ -98,8 +98,8 @@ pub struct ExploreArgs {
     /// Make each request of a call to its host fail, one at a time: no space, or an input/output error
     #[arg(long, conflicts_with_all = ["without", "exhaustive", "replay", "close"])]
     pub faults: bool,
-    /// Make only this request fail; a loss prints the value
-    #[arg(long, value_name = "ERRNO KIND FILE:LINE COUNT", requires = "script")]
+    /// Make only this request fail, as the table and a loss print it; without COUNT each request of the line
+    #[arg(long, value_name = "ERRNO KIND FILE:LINE [COUNT]", requires = "script")]
     #[arg(conflicts_with_all = ["without", "replay", "close"])]
     pub fault: Option<String>,
     /// Open only this image; a loss prints the value: the events before the crash and the picks, the same for

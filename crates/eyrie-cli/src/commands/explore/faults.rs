@@ -53,7 +53,7 @@ fn explore_built_in(arguments: &ExploreArgs, faults: &mut Faults) -> Result<Dead
     let start = start.map_err(|error| Failure::new("no volume", text::size(arguments.size), error))?;
     faults
         .lifecycle(&start, &mut || deadline.goes_on())
-        .map_err(|failure| wrong(arguments, "the volume", "calls.txt", None, &failure))?;
+        .map_err(|failure| wrong(arguments, "the volume", "calls.txt", Some(&Script::default()), &failure))?;
     for script in workload::singles() {
         let done = faults.calls(&start, &script, &mut || deadline.goes_on());
         done.map_err(|failure| wrong(arguments, "one call", "calls.txt", Some(&script), &failure))?;

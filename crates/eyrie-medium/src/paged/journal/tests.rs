@@ -1,5 +1,6 @@
 use std::fs::File;
 
+use eyrie_faults::SplitMix64;
 use rustix::fs::MemfdFlags;
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
@@ -13,17 +14,12 @@ const JOURNAL: u64 = 32 * PAGE_SIZE;
 const ID: [u8; 16] = [7; 16];
 
 /// A generator of numbers that are often edge cases.
-struct Odd(u64);
+struct Odd(SplitMix64);
 
 impl Odd {
-    fn any(&mut self) -> u64 {
-        self.0 = self.0.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
-        (self.0 ^ (self.0 >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 7
-    }
-
     fn edge(&mut self) -> u64 {
         let edges = [0, 1, 2, PAGES - 1, PAGES, PAGE_SIZE, JOURNAL, 1 << 32, u64::MAX - 4095, u64::MAX];
-        if self.any().is_multiple_of(4) { self.any() } else { edges[self.any() as usize % edges.len()] }
+        if self.0.below(4) == 0 { self.0.next() } else { edges[self.0.below(edges.len() as u64) as usize] }
     }
 }
 
@@ -163,16 +159,16 @@ fn truncated_record_ends_the_journal() {
 #[test]
 fn hostile_journals_do_no_harm() {
     for seed in 0..4000 {
-        let mut odd = Odd(seed);
-        let pages = 1 + odd.any() as usize % 4;
+        let mut odd = Odd(SplitMix64(seed));
+        let pages = 1 + odd.0.below(4) as usize;
         let words: Vec<u64> = (0..64 * pages).map(|_| odd.edge()).collect();
         let mut head = head(pages as u64 * PAGE_SIZE, odd.edge() as u32, odd.edge() as u32);
-        if odd.any().is_multiple_of(8) {
+        if odd.0.below(8) == 0 {
             (head.bytes, head.sequence) = (odd.edge(), odd.edge());
         }
         let mut record = forged(head, &words, pages);
-        if odd.any().is_multiple_of(4) {
-            let noise: Vec<u64> = (0..pages * PAGE / 8).map(|_| odd.any()).collect();
+        if odd.0.below(4) == 0 {
+            let noise: Vec<u64> = (0..pages * PAGE / 8).map(|_| odd.0.next()).collect();
             record.as_mut_bytes().copy_from_slice(noise.as_bytes());
         }
         let disk = replayed(&record);

@@ -98,6 +98,11 @@ pub fn told(failing: &Failing) -> String {
     format!("{} {} {}{lasts}", name(failing.kind), failing.site, failing.first)
 }
 
+/// True if `name` is what [`told`] writes of the failure, with or without the number of the call.
+fn is_named(failing: &Failing, name: &str) -> bool {
+    told(failing).strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with(' '))
+}
+
 fn name(kind: FailureKind) -> &'static str {
     match kind {
         FailureKind::Full => "ENOSPC",
@@ -153,7 +158,8 @@ pub struct Faults {
 }
 
 impl Faults {
-    /// No trials yet. With `only`, the trials inject nothing but that failure, as [`told`] writes it.
+    /// No trials yet. With `only`, the trials inject nothing but that failure, as [`told`] writes it; without
+    /// the number of the call, they inject the failure into each call of the site.
     pub fn new(only: Option<&str>) -> Faults {
         Faults { reports: BTreeMap::new(), only: only.map(str::to_owned) }
     }
@@ -214,7 +220,7 @@ impl Faults {
             kinds(&site, start.rule()).iter().flat_map(move |&kind| site.failures(kind, calls))
         };
         for failing in met.calls.into_iter().flat_map(ways) {
-            if self.only.as_ref().is_some_and(|only| *only != told(&failing)) {
+            if self.only.as_ref().is_some_and(|only| !is_named(&failing, only)) {
                 continue;
             }
             if !goes_on() {

@@ -43,7 +43,7 @@ fn explore(seed: u64, steps: u64, names: u64, dropped: Option<Site>) -> BTreeSet
     let before = volume.medium().snapshot();
     let mut model = BTreeMap::new();
     let mut models = vec![model.clone()];
-    let mut random = Random(seed);
+    let mut random = SplitMix64(seed);
     for step in 1..=steps {
         let (one, other) = (name(random.below(names)), name(random.below(names)));
         match (model.contains_key(&one), model.contains_key(&other)) {

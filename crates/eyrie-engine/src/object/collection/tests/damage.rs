@@ -49,7 +49,7 @@ fn damage_gives_errors_or_answers() {
     let table = directory.root().extent().expect("sound").addr;
     let root = directory.root();
     let mut found_out = 0;
-    let mut random = Random(5);
+    let mut random = SplitMix64(5);
     for (start, len) in [(table, 128), (found.page, PAGE_BYTES)] {
         let mut sound = vec![0; len as usize];
         medium.read(start, &mut sound).expect("in bounds");
@@ -104,7 +104,7 @@ fn growth_over_damage_gives_errors_or_goes_on() {
     let write = |at: Addr, bytes: &[u8]| drop(medium.write(at, bytes).expect("in bounds"));
     let extents = directory.extents().expect("sound");
     let sound = medium.snapshot();
-    let mut random = Random(11);
+    let mut random = SplitMix64(11);
     for _ in 0..400 {
         let extent = extents[random.below(extents.len() as u64) as usize];
         for _ in 0..=random.below(40) {

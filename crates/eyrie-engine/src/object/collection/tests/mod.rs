@@ -4,6 +4,7 @@ mod damage;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use eyrie_faults::SplitMix64;
 use eyrie_medium::{Addr, Medium, epoch};
 
 use super::buckets::BucketPlace;
@@ -163,26 +164,9 @@ fn id(number: u64) -> ObjectId {
     ObjectId::new((number + 1) * 64, kind)
 }
 
-/// A small generator, so that every run is the same.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ z >> 31
-    }
-
-    fn below(&mut self, end: u64) -> u64 {
-        self.next() % end
-    }
-}
-
 /// Name number `n`: of many lengths, 1 to 255, and with bytes of all kinds.
 fn name(n: u64) -> Vec<u8> {
-    let mut random = Random(n);
+    let mut random = SplitMix64(n);
     let len = match random.below(8) {
         0 => 255,
         1 => random.below(240) + 10,
@@ -198,7 +182,7 @@ fn random_changes_do_what_a_map_does() {
     let volume = volume(256 << 20);
     let directory = Directory::new(&volume);
     let mut model = BTreeMap::new();
-    let mut random = Random(1);
+    let mut random = SplitMix64(1);
     for step in 0..60_000_u64 {
         let name = name(random.below(6_000));
         let known = directory.lookup(&name).expect("sound").map(|found| found.id);
@@ -493,7 +477,7 @@ fn readers_see_each_change_whole() {
         for reader in 0..2 {
             let (directory, done) = (&directory, &done);
             scope.spawn(move || {
-                let mut random = Random(reader);
+                let mut random = SplitMix64(reader);
                 while !done.load(Ordering::Acquire) {
                     let n = random.below(300);
                     let found = directory.lookup(&name(n)).expect("sound").map(|found| found.id);
@@ -508,7 +492,7 @@ fn readers_see_each_change_whole() {
                 }
             });
         }
-        let mut random = Random(77);
+        let mut random = SplitMix64(77);
         for step in 0..60_000 {
             let n = random.below(300);
             match n % 3 {
