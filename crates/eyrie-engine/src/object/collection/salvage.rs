@@ -35,9 +35,9 @@ impl SeenPages {
 pub(crate) type SalvagedEntry<'a> = std::result::Result<(&'a [u8], ObjectId), Error>;
 
 impl Collection<'_> {
-    /// Calls `show` with every readable entry that proves itself, and with an error for every damaged part.
-    /// The pass ends on any damage, because no bucket shows a page twice, and the number of pages that are
-    /// read twice is bounded.
+    /// Calls `show` with every readable entry whose hash is confirmed, and with an error for every damaged
+    /// part. The pass ends on any damage, because no bucket shows a page twice, and the number of pages that
+    /// are read twice is bounded.
     pub fn salvage(&self, show: &mut dyn FnMut(SalvagedEntry<'_>)) {
         let table = Table::open(self.volume.medium(), self.root);
         let found = table.and_then(|table| Ok((table, table.all_buckets()?)));
