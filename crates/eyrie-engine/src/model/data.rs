@@ -12,7 +12,7 @@ type Page = Arc<[u8; PAGE_SIZE as usize]>;
 #[derive(Clone, Debug, Default)]
 pub(super) struct FileData {
     size: u64,
-    /// Pages by number. Forks of a model share a page until one of them writes to it.
+    /// Pages by number. Forks of a model share a page until one fork writes to the page.
     pages: BTreeMap<u64, Page>,
 }
 

@@ -1,16 +1,17 @@
-//! The reference model: an engine of in-memory maps under one lock. All tests compare other engines with it.
-//! It is so simple that its correctness is obvious.
+//! The reference model: an engine of in-memory maps under one lock. All tests compare other engines with the
+//! model. The model is so simple that its correctness is obvious.
 //!
 //! The model accepts ids that another engine has reserved. Therefore a test can apply the same [`Op`] to that
 //! engine and to the model, and compare the results. Tests do not compare [`Attributes::allocated`], the
 //! generation of a [`Birth`], [`Engine::directory_changes`], [`Engine::space`], and the cookies and the order
 //! of [`Engine::list`]. For [`Engine::seek`], tests compare only the meaning: a hole must read as zeros. In
-//! the model, a 4 KiB page is data if it was written and the file was not truncated before it since then.
+//! the model, a 4 KiB page is data if it was written and was not removed by a truncation since then.
 //!
-//! If several errors apply, the model returns the first one in this order: an id that is no directory, a bad
-//! name, a stale directory, a stale object, a name that exists or is missing, a removed directory
-//! (`NotFound`), loops, kinds, emptiness, values out of range. This is the order of Linux, with one
-//! exception: Linux reports a removed directory before it looks at names.
+//! If several errors apply, the model returns the first one in this order: (1) an id that is no directory,
+//! (2) a bad name, (3) a stale directory, (4) a stale object, (5) a name that exists or is missing, (6) a
+//! removed directory (`NotFound`), (7) a directory that would be moved below itself, (8) a wrong kind, (9) a
+//! directory that is not empty, (10) values out of range. This is the order of Linux, with one exception:
+//! Linux reports a removed directory before it looks at names.
 //!
 //! Decisions that POSIX leaves open:
 //!
@@ -48,8 +49,8 @@ pub struct Model {
 }
 
 impl Model {
-    /// Makes an empty volume. `root` is the id of its root directory. This is usually the root of the engine
-    /// that a test compares with the model.
+    /// Makes an empty volume. `root` is the id of its root directory. A test usually passes the root of the
+    /// engine that it compares with the model.
     ///
     /// # Panics
     /// If `root` is not the id of a directory.

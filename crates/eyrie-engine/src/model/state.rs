@@ -45,7 +45,8 @@ pub(super) enum ModelBody {
     Nothing,
 }
 
-/// The names of a directory and their objects. An entry keeps its cookie as long as its name exists.
+/// The names of a directory, and the objects that they name. An entry keeps its cookie as long as its name
+/// exists.
 #[derive(Clone, Debug)]
 pub(super) struct ModelDirectory {
     /// The directory that contains this one. `None` if this directory was removed.

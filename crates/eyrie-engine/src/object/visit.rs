@@ -13,7 +13,7 @@ use crate::{Error, Kind, ObjectId, Result};
 /// Verifies the header of an object, and calls `visit` with each extent of the object's storage.
 ///
 /// # Errors
-/// `Corrupt`, `Fault`, and those of `visit`.
+/// `Corrupt`, `Fault`, and the errors of `visit`.
 pub(crate) fn visit_object(
     volume: &Volume,
     id: ObjectId,

@@ -29,13 +29,13 @@ pub const TARGET_MAX: usize = 4095;
 pub const DEVICE_MAX: u64 = u32::MAX as u64;
 
 /// True if `name` is a valid name of an extended attribute. A zero byte is refused, because the calls of
-/// Linux end names at it.
+/// Linux take names that end at the first zero byte.
 pub(crate) fn is_xattr_name(name: &[u8]) -> bool {
     (1..=XATTR_NAME_MAX).contains(&name.len()) && !name.contains(&0)
 }
 
 /// True if `target` is a valid target of a symbolic link. A zero byte is refused, because the calls of Linux
-/// end targets at it.
+/// take targets that end at the first zero byte.
 pub(crate) fn is_target(target: &[u8]) -> bool {
     (1..=TARGET_MAX).contains(&target.len()) && !target.contains(&0)
 }
@@ -88,7 +88,7 @@ pub enum FallocateMode {
     ZeroRange,
     /// Fill the range with zeros that have storage, and keep the size of the file.
     ZeroRangeKeepSize,
-    /// Remove the range from the file. The bytes after the range move to its start
+    /// Remove the range from the file. The bytes after the range move to the start of the range
     /// (`FALLOC_FL_COLLAPSE_RANGE`).
     CollapseRange,
     /// Insert a hole at the range. The bytes from the start of the range on move behind the hole
@@ -171,8 +171,8 @@ pub struct AttributeChange {
 /// One change of a volume, whole or not at all.
 ///
 /// Offsets, sizes and lengths are in bytes. Names are 1 to 255 bytes of any kind. `time` is the time of the
-/// change. It becomes the modification and change time of all changed objects. `set_ids` selects the set-id
-/// bits that a file loses with the change.
+/// change. `time` becomes the modification and change time of all changed objects. `set_ids` selects the
+/// set-id bits that a file loses with the change.
 #[expect(missing_docs, reason = "the fields are explained with the variants")]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Op<'a> {
@@ -186,7 +186,7 @@ pub enum Op<'a> {
     Unlink { dir: ObjectId, name: &'a [u8], time: Time },
     /// Removes an empty directory.
     RemoveDirectory { dir: ObjectId, name: &'a [u8], time: Time },
-    /// Moves an entry. The rules of POSIX decide which entry it may replace.
+    /// Moves an entry. The rules of POSIX decide which entry the moved entry may replace.
     Rename {
         from_dir: ObjectId,
         from_name: &'a [u8],

@@ -37,7 +37,7 @@ impl Scm {
         }
         if change.modified.is_some() {
             // From here on, the stamps of the directory's bucket pages have an older version than the header.
-            // The explicit modification time therefore counts instead of theirs.
+            // Therefore the explicit modification time counts, and not the times of these stamps.
             cold.times_version = cold.times_version.wrapping_add(1);
         }
         cold.set_changed(time);
@@ -54,7 +54,7 @@ impl Scm {
         Ok(Applied::default())
     }
 
-    /// Runs `change` on an object's extended attributes, and commits it.
+    /// Runs `change` on an object's extended attributes, and commits the result.
     pub(super) fn change_xattrs(
         &self,
         id: ObjectId,

@@ -24,8 +24,8 @@ use crate::object::xattr::XattrRoot;
 use crate::transaction::Transaction;
 use crate::{Attributes, ObjectId, Result, Time};
 
-/// Maximum number of attempts to read a directory between two Ops. After the last attempt, a reader accepts a
-/// sum that Ops may have changed meanwhile.
+/// Maximum number of attempts to read a directory that Ops keep changing. After the last attempt, a reader
+/// accepts a sum of pages that an Op may have changed meanwhile.
 const ATTEMPTS: usize = 100;
 /// Minimum number of buckets of a directory that gets a summary. Adding up the pages of a smaller directory
 /// takes less than a tenth of a microsecond.
@@ -137,8 +137,8 @@ impl Scm {
     fn build_summary(&self, id: ObjectId, header: Header) -> Result<bool> {
         let mut from = 0;
         loop {
-            // The pages are read before the lock is taken. Therefore no Op waits for their cache misses or
-            // for a disk.
+            // The pages are read before the lock is taken. Therefore no Op waits for cache misses or for a
+            // disk while a builder reads these pages.
             let root = header.hot(self.medium())?.root;
             let collection = Collection::new(&self.volume, root);
             if collection.buckets()? < LARGE {

@@ -51,8 +51,8 @@ impl Scm {
         Ok(moved)
     }
 
-    /// Writes a new object, without its entry. No entry has its name, and the caller holds the directory's
-    /// lock.
+    /// Writes a new object, without its entry. No entry has the name of the object, and the caller holds the
+    /// directory's lock.
     #[expect(clippy::too_many_arguments, reason = "everything that makes an object")]
     pub(super) fn add_object(
         &self,

@@ -58,8 +58,8 @@ impl BatchPlan {
         BatchPlan { targets, locks, has_twins }
     }
 
-    /// Refuses a batch that cannot be applied. The caller holds the locks of the batch. Without them, a
-    /// rename from one key to another could show its object under both keys.
+    /// Refuses a batch that cannot be applied. The caller holds the locks of the batch. Without these locks,
+    /// a rename from one key to another could show its object under both keys.
     fn check(&self, ops: &[Op<'_>], time: Time) -> Result<()> {
         if self.has_twins {
             return Err(Error::Invalid("two keys of the batch name one object"));
@@ -127,7 +127,7 @@ impl Scm {
         let header = self.header(existing)?;
         let hot = header.hot(self.medium())?;
         let root = mfile::fresh(transaction, data)?;
-        // The old value is only retired. A reader with a pin can still read it after the commit.
+        // The old value is only retired. A reader with a pin can still read the old value after the commit.
         mfile::retire_all(transaction, FileTree::of(header, &hot))?;
         header.change(transaction, &hot, &HotChange::data(root, data.len() as u64, time));
         Ok(())
@@ -160,7 +160,7 @@ impl Scm {
         targets: &[Option<ObjectId>],
         time: Time,
     ) -> Result<Applied> {
-        // Growth commits transactions of its own. Therefore it runs before the transaction of the batch
+        // Growth commits transactions of its own. Therefore growth runs before the transaction of the batch
         // begins.
         let mut parent = self.parent(dir)?;
         for (op, existing) in ops.iter().zip(targets) {

@@ -4,9 +4,9 @@
 //! two Ops deadlock. Each stripe also counts the Ops that ended under it. A reader of several words compares
 //! the count before and after its reads, and so detects an Op that ended meanwhile.
 //!
-//! An Op that changes an entry must lock the object that the entry names. It does not know this object before
-//! a look-up. Therefore it [peeks](Scm::peek) without a lock, then locks, and then [confirms](Scm::confirm)
-//! that the entry is unchanged.
+//! An Op that changes an entry must lock the object that the entry names. The Op does not know this object
+//! before a look-up. Therefore the Op [peeks](Scm::peek) without a lock, then locks, and then
+//! [confirms](Scm::confirm) that the entry is unchanged.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -18,7 +18,7 @@ use crate::object::collection::FoundEntry;
 use crate::object::header::Hot;
 use crate::{Error, ObjectId, Result};
 
-/// Number of stripes. It is so large that two Ops on different objects rarely need the same stripe.
+/// Number of stripes. The number is so large that two Ops on different objects rarely need the same stripe.
 pub(super) const STRIPES: usize = 4096;
 /// Maximum number of attempts to get a lock before a reader continues without it. These attempts take a few
 /// microseconds.
@@ -48,7 +48,8 @@ pub(super) struct HeldLocks<'a> {
 }
 
 /// Spreads ids over a table of `len` slots. `len` is a power of two. Ids are multiples of 64 plus a kind, so
-/// the low bits are shifted out. The rest is multiplied by 2^64 divided by the golden ratio.
+/// the low bits are shifted out. The rest is multiplied by 2^64 divided by the golden ratio, which spreads
+/// successive ids evenly.
 pub(super) fn spread(id: ObjectId, len: usize) -> usize {
     let mixed = (id.place() >> 6).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     (mixed >> 32) as usize & (len - 1)

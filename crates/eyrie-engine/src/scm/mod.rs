@@ -1,12 +1,13 @@
 //! The engine for byte-addressable storage. It uses the storage objects of Aerie and the atomic updates of
 //! BPFS.
 //!
-//! Readers take no lock. They compare a version before and after a read, and retry if it changed. Writers
-//! lock the objects that they change (`locks`), prepare a [`Transaction`](crate::transaction), and commit it.
+//! Readers take no lock. Readers compare a version before and after a read, and retry if the version changed.
+//! Writers lock the objects that they change (`locks`), prepare a [`Transaction`](crate::transaction), and
+//! commit it.
 //!
 //! Invariants:
-//! - A failed Op changes nothing that a call can observe. It may have split a bucket page, which no call can
-//!   observe.
+//! - A failed Op changes nothing that a call can observe. A failed Op may have split a bucket page, which no
+//!   call can observe.
 //! - An Op holds the locks of the objects that it changes or creates until its commit is durable. Therefore
 //!   the next Op on these objects never builds on a state that a crash could undo.
 //! - An object is freed only when three conditions hold: it has no name, no handle keeps it open, and a grace
@@ -53,7 +54,7 @@ pub struct Scm {
     locks: Locks,
     opens: Opens,
     summaries: Summaries,
-    /// Held by Ops that move directories between parents. Only one such Op runs at a time. Otherwise two
+    /// Held by Ops that move directories between parents. Therefore only one such Op runs at a time. Two such
     /// moves together could make a cycle of directories.
     moves: Mutex<()>,
     /// Lets front-ends detect that a cached path may be wrong.

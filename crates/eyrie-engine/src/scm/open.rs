@@ -32,7 +32,7 @@ impl Scm {
         Scm::create_at(HostPlace::of(path), bytes, options, owner, time)
     }
 
-    /// Creates a volume as [`Scm::create`] does, but in a place of the host that is already resolved.
+    /// Creates a volume as [`Scm::create`] does, but takes a [`HostPlace`] instead of a path.
     pub(crate) fn create_at(
         place: HostPlace<'_>,
         bytes: Option<u64>,
@@ -46,7 +46,7 @@ impl Scm {
     /// Creates a volume on a medium that has no path.
     ///
     /// # Errors
-    /// As [`Scm::create`].
+    /// The errors of [`Scm::create`].
     pub fn create_on(medium: Medium, options: &Options, owner: Owner, time: Time) -> Result<Scm> {
         Scm::format(Volume::create_on(medium, options)?, owner, time)
     }
@@ -60,7 +60,7 @@ impl Scm {
         Scm::open_at(HostPlace::of(path), paged)
     }
 
-    /// Opens a volume as [`Scm::open`] does, but in a place of the host that is already resolved.
+    /// Opens a volume as [`Scm::open`] does, but takes a [`HostPlace`] instead of a path.
     pub(crate) fn open_at(place: HostPlace<'_>, paged: PagedOptions) -> Result<Scm> {
         let (volume, opened) = Volume::open_at(place, paged)?;
         Scm::start(volume, opened)
@@ -69,7 +69,7 @@ impl Scm {
     /// Opens the volume on a medium, and recovers it if it was not closed.
     ///
     /// # Errors
-    /// As [`Scm::open`].
+    /// The errors of [`Scm::open`].
     pub fn open_on(medium: Medium) -> Result<Scm> {
         let (volume, opened) = Volume::open_on(medium)?;
         Scm::start(volume, opened)
@@ -103,13 +103,13 @@ impl Scm {
     /// its device.
     ///
     /// # Errors
-    /// `Volume` names the limits of the size. The errors of [`Scm::open`]. `Fault` if the host is full. After
-    /// an error, the volume has either the old or the new size.
+    /// `Volume` if the size is outside its limits. The error names these limits. `Fault` if the host is full.
+    /// All errors of [`Scm::open`]. After an error, the volume has either the old or the new size.
     pub fn resize(path: &Path, bytes: Option<u64>, paged: PagedOptions) -> Result<()> {
         Scm::resize_at(HostPlace::of(path), bytes, paged)
     }
 
-    /// Resizes a volume as [`Scm::resize`] does, but in a place of the host that is already resolved.
+    /// Resizes a volume as [`Scm::resize`] does, but takes a [`HostPlace`] instead of a path.
     pub(crate) fn resize_at(place: HostPlace<'_>, bytes: Option<u64>, paged: PagedOptions) -> Result<()> {
         let (mut volume, opened) = Volume::open_at(place, paged)?;
         recovery::recover(&mut volume, opened)?;
@@ -120,7 +120,7 @@ impl Scm {
     /// Resizes the volume on a medium that has no path. No engine has the volume open.
     ///
     /// # Errors
-    /// As [`Scm::resize`]. The segment must be large enough.
+    /// The errors of [`Scm::resize`]. The segment must be large enough.
     pub fn resize_on(medium: Medium, bytes: u64) -> Result<()> {
         let (mut volume, opened) = Volume::open_on(medium)?;
         recovery::recover(&mut volume, opened)?;
@@ -159,8 +159,8 @@ impl Scm {
     /// the check change the volume. A caller that must not change the volume opens a copy: see
     /// [`Volume::open_copy`].
     ///
+    /// # Errors
     /// `Volume` if there is no volume, `Fault`.
-    /// `Volume` when there is no volume; `Fault`.
     pub fn inspect(opened: Result<(Volume, Opened)>) -> Result<check::Report> {
         match opened.and_then(|(volume, opened)| Scm::start(volume, opened)) {
             Ok(engine) => engine.check(),

@@ -1,12 +1,12 @@
-//! Counts of opens, and the list of orphans. An orphan is an object that lost its last name while a handle
-//! keeps it open.
+//! Counts of opens, and the list of orphans. An orphan is an object that has lost its last name, but that a
+//! handle keeps open.
 //!
-//! Counts are striped by object id. If an orphan shares its stripe with another open object, it is freed when
-//! both are closed.
+//! Counts are striped by object id. If an orphan shares its stripe with another open object, the orphan is
+//! freed when both objects are closed.
 //!
 //! An open and an unlink of the same object agree without a lock. The open first increments the count, and
 //! then reads the unlinked bit of the header. The unlink first sets this bit, and then reads the count. All
-//! these steps are sequentially consistent. Therefore at least one of the two sees the other.
+//! these steps are sequentially consistent. Therefore the open sees the bit, or the unlink sees the open.
 
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
@@ -72,8 +72,8 @@ impl Opens {
 
     /// True if no handle keeps the object open. The caller has set its unlinked bit.
     pub(super) fn is_closed(&self, id: ObjectId) -> bool {
-        // This is a read-modify-write instead of a load. It is a full fence between the store of the unlinked
-        // bit and the read of the count.
+        // This is a read-modify-write instead of a load. The read-modify-write is a full fence between the
+        // store of the unlinked bit and the read of the count.
         self.count(id).fetch_add(0, Ordering::SeqCst) == 0
     }
 
@@ -94,7 +94,8 @@ impl Opens {
         lock(&self.orphans).clone()
     }
 
-    /// Removes an orphan from the list if no handle keeps it open. Returns true if it was removed.
+    /// Removes an orphan from the list if no handle keeps it open. Returns true if this call removed the
+    /// orphan.
     pub(super) fn remove_if_closed(&self, id: ObjectId) -> bool {
         let mut orphans = lock(&self.orphans);
         let Some(index) = orphans.iter().position(|&orphan| orphan == id) else { return false };

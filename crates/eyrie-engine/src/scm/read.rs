@@ -1,7 +1,7 @@
 //! Look-ups and reads. They take no lock, allocate no memory, and make no system call.
 //!
-//! Each call checks the medium after its read. It discards the result if the mapping has failed or belongs to
-//! another process.
+//! Each call checks the medium after its read. The call discards the result if the mapping has failed or
+//! belongs to another process.
 
 use eyrie_medium::Addr;
 use eyrie_medium::epoch::{Guard, pin};
@@ -105,8 +105,8 @@ impl Scm {
         Ok(Owner { mode: cold.mode, uid: cold.uid, gid: cold.gid })
     }
 
-    /// Returns the root of the extended attributes of an object. The caller's pin keeps their storage from
-    /// reuse.
+    /// Returns the root of the extended attributes of an object. The caller's pin keeps the storage of the
+    /// attributes from reuse.
     fn xattrs(&self, id: ObjectId) -> Result<XattrRoot> {
         let header = self.header(id)?;
         let (_, cold) = header.hot_and_cold(self.medium())?;

@@ -1,4 +1,4 @@
-//! Rename in all its cases.
+//! The Op `Rename`, in all its cases.
 
 use eyrie_medium::Addr;
 use eyrie_medium::rules::{SafetyRule, broken};
@@ -37,8 +37,8 @@ impl Scm {
     pub(super) fn rename(&self, request: MoveRequest<'_>) -> Result<Applied> {
         check_entry(request.from_dir, request.from_name)?;
         check_entry(request.to_dir, request.to_name)?;
-        // Prefetches the lines for the second look-up, so that their cache misses overlap with the first
-        // look-up.
+        // Prefetches the lines for the second look-up, so that the cache misses of these lines overlap with
+        // the first look-up.
         let (_, hot) = self.directory(request.to_dir)?;
         Collection::new(&self.volume, hot.root).prefetch(request.to_name);
         loop {

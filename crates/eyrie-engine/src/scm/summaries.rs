@@ -1,14 +1,14 @@
 //! Summaries of large directories. The Ops that change these directories keep the summaries up to date.
 //!
 //! The entry count, link count and times of a directory follow from its pages. The first reader that needs
-//! them adds up all pages and keeps the sum here. Every later Op on the directory changes the sum along with
-//! the pages. Summaries are only in memory. After a crash or an eviction, the next reader adds up the pages
-//! again. `docs/design/0015-directory-summaries.md` has the reasons.
+//! these numbers adds up all pages and keeps the sum in this table. Every later Op on the directory changes
+//! the sum along with the pages. Summaries are only in memory. After a crash or an eviction, the next reader
+//! adds up the pages again. `docs/design/0015-directory-summaries.md` has the reasons.
 //!
 //! There is one slot for each stripe of [`super::locks`]. Only the holder of the stripe's lock writes the
 //! slot. Every Op that changes a directory holds that lock, so writers need no further order among
 //! themselves. A slot belongs to one directory at a time. Another large directory of the same stripe evicts
-//! it from the slot.
+//! the first one from the slot.
 //!
 //! Readers take no lock and never wait. A slot has two copies of the sum, and its state word names the
 //! current one. An Op first writes the future sum into the other copy and *prepares* this copy with a
@@ -133,7 +133,7 @@ impl DirectorySum {
         ]
     }
 
-    /// Returns the sum in these words, or `None` if they hold none.
+    /// Returns the sum in these words, or `None` if the words hold no sum.
     fn from_words(words: [u64; WORDS]) -> Option<DirectorySum> {
         let [dir, entries, counts, changed, modified, nanoseconds] = words;
         let time = |seconds: u64, nanoseconds: u32| {
@@ -163,8 +163,8 @@ impl SummarySlot {
     }
 
     /// Writes the copy that is not current, and returns its number. The stores have release ordering.
-    /// Therefore a reader that sees one of these words also sees a state word that is newer than the last one
-    /// that named this copy.
+    /// Therefore a reader that sees one of these words also sees a state word that is newer than the last
+    /// state word that named this copy.
     fn write_other(&self, state: SlotState, words: [u64; WORDS]) -> usize {
         let other = 1 - state.current();
         for (place, word) in self.copies[other].iter().zip(words) {
@@ -231,7 +231,7 @@ impl Summaries {
     /// given value. The caller makes this call while no redo record is being applied. The call needs no lock.
     ///
     /// # Errors
-    /// Those of `is_committed`.
+    /// The errors of `is_committed`.
     pub fn read(
         &self,
         dir: ObjectId,

@@ -87,7 +87,7 @@ fn regression_check_of_cyclic_file_tree_ends() {
     let engine = engine();
     let file = create(&engine, engine.root, b"file", Kind::File).expect("room");
     assert_eq!(findings(&engine), [""; 0]);
-    // The first tree has three nodes, with 512 times 512 paths to the last of them. The second tree has the
+    // The first tree has three nodes, with 512 times 512 paths to the lowest node. The second tree has the
     // maximum height and size.
     for (height, size) in [(3, 512 << 30), (6, i64::MAX as u64)] {
         let root = (0..height).fold(Pointer::NULL, |child, _| node_over(&engine, child));
@@ -206,8 +206,8 @@ fn regression_damaged_directory_pointer_is_not_written_through() {
             let (table, first) = table_and_page(&engine, dir);
             let half_page = Pointer::node(page_extent(victim)).raw();
             match kind {
-                // The first three kinds of damage are: the first bucket, a further page of it, and the bucket
-                // that growth will add.
+                // The first three kinds of damage are: the first bucket, a further page of the first bucket,
+                // and the bucket that growth will add.
                 0 => set_word(&engine, segment_slot(table, 0), half_page),
                 1 => set_word(&engine, first.add(LINK), half_page),
                 2 => set_word(&engine, segment_slot(table, 1), half_page),

@@ -58,8 +58,7 @@ impl DelayedStores {
         Ok(())
     }
 
-    /// The first call undoes the stores, the last one first. The second call repeats them, the first one
-    /// first.
+    /// Undoes the stores in reverse order at the first call. Repeats them in their order at the second call.
     #[inline(always)]
     pub(crate) fn withdraw_or_restore(&mut self, medium: &Medium) -> Result<()> {
         #[cfg(feature = "mutants")]

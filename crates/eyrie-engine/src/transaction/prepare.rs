@@ -205,7 +205,7 @@ impl<'v> Transaction<'v> {
         self.lines.push(line);
     }
 
-    /// Adds a prelude: words of a line, which the commit publishes before everything else. A crash may keep
+    /// Adds a prelude: words of a line, which are published before the rest of the commit. A crash may keep
     /// the prelude without the rest of the change.
     pub fn prelude(&mut self, line: LineChange) {
         debug_assert!(self.prelude.is_none());
@@ -247,8 +247,8 @@ impl<'v> Transaction<'v> {
     }
 
     /// Returns the words that the commit sets, with one word for each line: its commit word. The other words
-    /// of a line are stored now. They belong to the copy that the commit word will make current, so no reader
-    /// uses them yet.
+    /// of a line are stored now. These other words belong to the copy that the commit word will make current,
+    /// so no reader uses them yet.
     pub(super) fn reduce_to_words(&mut self) -> Result<SmallVec<[(Addr, u64); 4]>> {
         let lines = std::mem::take(&mut self.lines);
         for line in self.prelude.take().iter().chain(&lines) {

@@ -47,7 +47,7 @@ fn large_directory_counts_are_linearizable() {
     let ops = many_ops(&start);
     let mut random = SmallRng::seed_from_u64(1);
     for round in 0..100 {
-        // Half of the histories begin without a summary. Then a thread builds it during the history.
+        // Half of the histories begin without a summary. In these histories, a thread builds the summary.
         start.known = (round % 2 == 0).then_some(dir);
         let mut any = || Request::Apply(ops[random.random_range(0..ops.len())].clone());
         let (first, second) = (any(), any());

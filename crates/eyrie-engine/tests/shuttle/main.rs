@@ -90,7 +90,7 @@ struct Start {
     key: ObjectId,
     /// A file of several pages in a tree.
     tree: ObjectId,
-    /// A file of more than 2 MiB. Most of it is a hole. Its pages are two nodes below the root.
+    /// A file of more than 2 MiB. Most of it is a hole. The root of its tree has height 2.
     tall: ObjectId,
     /// Ids for new objects. They stay reserved.
     fresh: Arc<[ObjectId]>,
@@ -294,7 +294,7 @@ fn readers_need_no_writer_lock() {
                 shuttle::thread::spawn(move || read_everything(&engine, &start))
             })
             .collect();
-        // If a reader waited for a lock, it would never end, and shuttle would report a deadlock.
+        // If a reader waited for a lock, the test would never end, and shuttle would report a deadlock.
         readers.into_iter().for_each(|reader| reader.join().expect("no panic"));
         release.send(()).expect("the writer waits");
         writer.join().expect("no panic");
@@ -380,7 +380,7 @@ fn stopped_writer_stops_no_reader() {
 
 /// Truncates the volume's file after `steps` steps of `op`. Returns true if the truncation came before the
 /// end of the Op. If the Op meets the fault, it must return the fault and must not free the storage that it
-/// replaces. It may free an object whose last name it removed before the fault.
+/// replaces. The Op may free an object if it removed the last name of this object before the fault.
 fn truncate_under(start: &Start, op: &OpRecord, steps: usize) -> bool {
     let (is_done, was_stopped) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
     let scheduler = StopWriter { steps, left: steps, executions: 1, is_done: Arc::clone(&is_done) };
@@ -583,7 +583,7 @@ fn regression_deep_multi_block_writes_are_seen_whole() {
 }
 
 /// Runs three things at the same time: `op`, the last close of `target`, and the unlink of `target`. If
-/// `unlinked_before`, the unlink comes before the others. Afterwards, no storage is leaked, and none was
+/// `unlinked_before`, the unlink comes before the other two. Afterwards, no storage is leaked, and none was
 /// freed twice.
 fn close_beside(start: &Start, op: &Op<'_>, target: ObjectId, name: &'static [u8], unlinked_before: bool) {
     let (start, op) = (start.clone(), OpRecord::new(op));

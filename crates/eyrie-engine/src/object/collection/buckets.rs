@@ -12,19 +12,19 @@ use super::layout::PAGE_BYTES;
 use crate::extent::Class;
 use crate::object::pointer::Pointer;
 
-/// Bytes before the segment pointers of a table.
+/// Bytes of a table before the pointers to its segments.
 pub(crate) const TABLE_HEAD: u64 = size_of::<TableHead>() as u64;
 /// Bytes of a new collection's table.
 pub(crate) const FIRST_TABLE_BYTES: u64 = 128;
 /// Binary logarithm of the number of buckets in the largest segment. This segment fills the largest extent,
 /// 64 MiB, so segments stop doubling at this size.
 const MAX_STEP_LOG2: u32 = (Class::MAX_BYTES / PAGE_BYTES).ilog2();
-/// First bucket of the segments of equal size. All smaller segments are before it.
+/// First bucket of the segments of equal size. All smaller segments hold lower buckets.
 const FLAT_BUCKET: u64 = 1 << (MAX_STEP_LOG2 + 3);
 /// The segment of bucket [`FLAT_BUCKET`].
 const FLAT_SEGMENT: u64 = 4 * (MAX_STEP_LOG2 as u64 + 2);
-/// Maximum number of buckets. It exceeds the number that any table holds, because a table of 64 MiB has 8 Mi
-/// pointers to 32 Ki buckets each.
+/// Maximum number of buckets. This limit exceeds the number that any table holds, because a table of 64 MiB
+/// has 8 Mi pointers to 32 Ki buckets each.
 const MAX_BUCKETS: u64 = 1 << 40;
 
 /// The start of a table. The pointers to the segments follow it.

@@ -1,5 +1,4 @@
-//! Passes over a whole collection. Recovery and `check` use them, and the removal of a directory, which frees
-//! its storage.
+//! Passes over a whole collection. Recovery, `check` and the removal of a directory use them.
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -28,7 +27,7 @@ impl Collection<'_> {
     /// No Op may change the collection meanwhile.
     ///
     /// # Errors
-    /// `Corrupt`, `Fault`, and those of `visit`.
+    /// `Corrupt`, `Fault`, and the errors of `visit`.
     pub fn visit_storage(&self, visit: &mut dyn FnMut(Extent) -> Result<()>) -> Result<()> {
         let medium = self.volume.medium();
         let table = Table::open(medium, self.root)?;
@@ -59,12 +58,12 @@ impl Collection<'_> {
     /// Checks some buckets, and calls `visit` once with each of their entries. The checks are: names match
     /// their stored hashes, no bucket has a name twice, records overlap neither each other nor the gap, and
     /// tags and kinds agree with the entries. The spilled bits must lead look-ups to every line with entries.
-    /// Each bucket is read under a pin of its own.
+    /// Each bucket is read under a separate pin, so that a long pass does not delay the reuse of storage.
     ///
     /// No Op may change the collection meanwhile.
     ///
     /// # Errors
-    /// `Corrupt`, `Fault`, and those of `visit`.
+    /// `Corrupt`, `Fault`, and the errors of `visit`.
     pub(crate) fn visit_entries(
         &self,
         buckets: Range<u64>,
@@ -86,8 +85,8 @@ impl Collection<'_> {
         Ok(())
     }
 
-    /// Checks the times of the pages of some buckets. Recovery skips this check, because its results do not
-    /// depend on these times.
+    /// Checks the times of the pages of some buckets. Recovery skips this check, because the results of
+    /// recovery do not depend on these times.
     ///
     /// # Errors
     /// `Corrupt`, `Fault`.
@@ -168,8 +167,8 @@ impl Collection<'_> {
     }
 }
 
-/// True if the level of a page allows an entry in a page of `bucket`. The level is the number of hash bits
-/// that must agree.
+/// True if an entry with this hash may be in a page of `bucket` that has this commit word. The level in the
+/// commit word is the number of low hash bits that must agree with the bucket.
 pub(super) fn belongs(hash: u64, commit: Commit, bucket: u64) -> bool {
     let mask = (1_u64 << commit.level()) - 1;
     hash & mask == bucket & mask

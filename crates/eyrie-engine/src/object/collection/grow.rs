@@ -29,8 +29,8 @@ use crate::transaction::Transaction;
 use crate::volume::Volume;
 use crate::{Error, Result};
 
-/// Minimum number of entries in the next bucket to be split, for a split that is caused by a crowded page of
-/// another bucket. Without this limit, a collection would grow without end while names are added and removed.
+/// A crowded page of another bucket causes a split only if the next bucket to be split has at least this many
+/// entries. Without this limit, a collection would grow without end while names are added and removed.
 const WORTH_SPLITTING: u32 = CAPACITY / 4;
 
 /// Splits the next bucket if the page of a name (1 to 255 bytes) is full or crowded. Therefore an insert
@@ -43,7 +43,7 @@ const WORTH_SPLITTING: u32 = CAPACITY / 4;
 /// stays sound.
 ///
 /// # Errors
-/// `Corrupt`, `Fault`, and those of `publish`.
+/// `Corrupt`, `Fault`, and the errors of `publish`.
 pub fn make_room<'v>(
     volume: &'v Volume,
     root: Pointer,
@@ -67,7 +67,7 @@ pub fn make_room<'v>(
     let mut root = root;
     let grown = widen_table(volume, &mut root, publish).and_then(|()| split_next_bucket(volume, root));
     match grown {
-        // Growth is only an optimisation. Without it, the insert adds a further page to the bucket.
+        // Growth is only an optimisation. Without growth, the insert adds a further page to the bucket.
         Ok(()) | Err(Error::NoSpace | Error::TooLarge | Error::Fault(Fault::HostFull)) => Ok(Some(root)),
         Err(error) => Err(error),
     }
@@ -128,8 +128,8 @@ fn split_next_bucket(volume: &Volume, root: Pointer) -> Result<()> {
     clear_moved_entries(volume, &table, more, buckets.next_split())
 }
 
-/// Copies the entries of the new bucket to it, and publishes the number of buckets. This is the first half of
-/// a split.
+/// Copies the entries of the new bucket to it, and publishes the number of buckets. These are the first two
+/// parts of a split.
 pub(super) fn copy_to_new_bucket(volume: &Volume, table: &Table<'_>, buckets: Buckets) -> Result<Buckets> {
     let more = Buckets::new(buckets.count() + 1).ok_or(Error::NoSpace)?;
     volume.require_own(table.extent)?;
@@ -203,8 +203,8 @@ fn pages_of_new_bucket(
 
 /// Removes the moved entries from a bucket's pages, and raises the level of these pages.
 ///
-/// The new spilled bits cover only the remaining entries. The moved entries no longer count here, so no
-/// look-up has to find them in these pages.
+/// The new spilled bits cover only the remaining entries. The moved entries no longer count, so no look-up
+/// has to find them in these pages.
 fn clear_moved_entries(volume: &Volume, table: &Table<'_>, buckets: Buckets, bucket: u64) -> Result<()> {
     let medium = volume.medium();
     let level = buckets.level(bucket);

@@ -17,8 +17,8 @@ pub const PAGE_BYTES: u64 = 2048;
 pub const LINES: usize = 4;
 /// Words of a line: seven slots, and one word with the tags and the spilled bits.
 pub(crate) const LINE_WORDS: u32 = (LINE_SIZE / 8) as u32;
-/// A set with a bit for each slot of a page. The bits are the numbers of the words of the four lines. Every
-/// eighth word holds tags and is no slot.
+/// The set of all slots of a page, with one bit for each. The number of a slot is the number of its word in
+/// the four lines. Every eighth word has the tags of a line, so it is no slot.
 pub const SLOTS: u32 = 0x7f7f_7f7f;
 /// Maximum number of entries of a page.
 pub(crate) const CAPACITY: u32 = SLOTS.count_ones();
@@ -88,14 +88,14 @@ pub(crate) struct PageHead {
     pub lengths: [u8; 32],
 }
 
-/// A line of slots.
+/// A line of slots: one cache line of a bucket page, with seven slots and their tags.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable)]
 #[repr(C)]
 pub(crate) struct SlotLine {
     /// The slots, each an [`EntrySlot`].
     pub slots: [u64; 7],
-    /// The tag of each slot: one byte of the hash of the slot's entry. The tags and `spilled` together are
-    /// the line's [`Tags`].
+    /// The tag of each slot: the high byte of the hash of the slot's entry. A look-up reads only records
+    /// whose tag matches. The tags and `spilled` together are the line's [`Tags`].
     pub tags: [u8; 7],
     /// A bit for each line that may hold entries whose home is this line.
     pub spilled: u8,
@@ -316,9 +316,9 @@ impl Gap {
     }
 }
 
-/// A word that repeats facts of a page's slots and records, so that an insert need not read them all. Bits 0
-/// to 31 have a bit for each slot that names a directory. Bits 32 to 47 are the start of a gap between the
-/// records, and bits 48 to 63 are its end.
+/// A word that repeats facts of a page's slots and records, so that an insert need not read all slots and
+/// records. Bits 0 to 31 have a bit for each slot that names a directory. Bits 32 to 47 are the start of a
+/// gap between the records, and bits 48 to 63 are the end of this gap.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Inventory(u64);
 
@@ -448,7 +448,7 @@ impl Commit {
         self.0 as u32 & SLOTS
     }
 
-    /// True if the word has a live bit for a word of a line that is no slot.
+    /// True if a live bit is set that belongs to no slot.
     pub(crate) const fn is_impossible(self) -> bool {
         self.0 as u32 & !SLOTS != 0
     }

@@ -28,9 +28,10 @@
 //! Readers take no lock. They compare the commit word before and after they read a page. If the word is the
 //! same, the live slots did not change meanwhile. A look-up that finds nothing reads the number of buckets
 //! again, because a split may have moved the entry. A split first copies the entry to the new bucket, then
-//! changes the number, and then clears the entry from the old bucket. Ops that commit several words hold the
-//! volume's redo sequence (see [`redo`](crate::transaction::redo)). Listings and summaries check that
-//! sequence themselves. The callers of look-ups check it for look-ups.
+//! changes the number, and then clears the entry from the old bucket. An Op that commits several words counts
+//! its redo record before it applies the words and after it (see [`redo`](crate::transaction::redo)).
+//! Listings and summaries check the counts of redo records themselves. The callers of look-ups check these
+//! counts for look-ups.
 //!
 //! Safe when power fails: before its publish, a change is only in dead slots or new extents. The publish of
 //! the number of buckets commits a split. From then on, the moved entries in the old bucket do not count,

@@ -15,8 +15,8 @@ use super::table::{bits, load, read_slot};
 use crate::transaction::Transaction;
 use crate::{Error, ObjectId, Result};
 
-/// Number of live entries from which a page is crowded, so that the collection should grow. It is three
-/// quarters of the slots of a page.
+/// Number of live entries from which a page is crowded, so that the collection should grow. This number is
+/// three quarters of the slots of a page.
 pub(super) const CROWDED: u32 = 21;
 
 /// An entry to be inserted.
@@ -35,8 +35,8 @@ pub(super) struct EntryRoom {
     pub(super) gap: Gap,
 }
 
-/// A page that a transaction changes. The stored commit word is on the medium, and the pending one is
-/// published by the transaction's commit.
+/// A page that a transaction changes. The stored commit word is on the medium, and the transaction's commit
+/// publishes the pending commit word.
 pub(super) struct PageDraft<'v> {
     medium: &'v Medium,
     addr: Addr,

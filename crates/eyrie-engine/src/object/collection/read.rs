@@ -9,7 +9,8 @@ use super::layout::{
 use super::table::{Chain, Collection, Table, bits, checked_id, counting, load, read_page, record_at, words};
 use crate::{ObjectId, Result};
 
-/// The location of an entry. It stays valid while the caller holds the directory's lock and commits nothing.
+/// The location of an entry. The location stays valid while the caller holds the directory's lock and commits
+/// nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct FoundEntry {
     /// The object.
@@ -154,8 +155,8 @@ fn search_line(
     let live = commit.live() >> (line * LINE_WORDS);
     for index in bits(tags.matching(tag(wanted.hash)) & live) {
         let slot = EntrySlot::from_raw(slots.load(index as usize));
-        // Callers usually read the object after the look-up. Therefore the lines of its header are fetched
-        // together with the record.
+        // Callers usually read the object after the look-up. Therefore the lines of the object's header are
+        // fetched together with the record.
         let object = Addr::from_raw(slot.id());
         medium.prefetch(object.add(LINE_SIZE));
         medium.prefetch(object.add(2 * LINE_SIZE));
@@ -174,7 +175,7 @@ fn search_line(
 #[cfg(test)]
 thread_local! {
     /// Number of pages that this thread has visited in passes. Look-ups do not count. Tests measure the cost
-    /// of passes with it.
+    /// of passes with this number.
     pub(crate) static VISITS: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
 }
 

@@ -94,9 +94,9 @@ impl Collection<'_> {
         Ok(())
     }
 
-    /// Returns the entry of a slot, and true if name, hash and tag agree. Any one of the three may be
-    /// damaged, and so may be the key of the hash. If the tag and the bucket agree with the computed hash of
-    /// the name, this hash counts. Otherwise the stored hash counts if the tag agrees with it.
+    /// Returns the entry of a slot, and true if name, hash and tag agree. The name, the hash, the tag or the
+    /// key of the hash may be damaged. If the tag and the bucket agree with the computed hash of the name,
+    /// this hash counts. Otherwise the stored hash counts if the tag agrees with it.
     fn salvage_entry(
         &self,
         table: &Table<'_>,

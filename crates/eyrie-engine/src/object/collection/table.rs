@@ -15,7 +15,7 @@ use crate::op::NAME_MAX;
 use crate::volume::Volume;
 use crate::{Error, ObjectId, Result};
 
-/// A collection, named by its root.
+/// A collection. Its root says where it is.
 #[derive(Clone, Copy)]
 pub struct Collection<'v> {
     pub(super) volume: &'v Volume,
@@ -146,7 +146,7 @@ impl<'v> Table<'v> {
     }
 }
 
-/// The position of a pass through the pages of a bucket. It detects a cycle by the number of pages.
+/// A pass through the pages of a bucket. The number of pages is limited, so a cycle of pages is detected.
 pub(super) struct Chain {
     pages: usize,
 }
@@ -170,7 +170,8 @@ impl Chain {
     }
 }
 
-/// Reads a page under one commit word. Runs `read` again if a writer changed the page meanwhile.
+/// Reads one state of a page. `read` gets the commit word of the page, and runs again if a writer changed the
+/// page meanwhile.
 #[inline(always)]
 pub(super) fn read_page<T>(
     medium: &Medium,
@@ -244,7 +245,7 @@ impl StoredEntry {
     }
 }
 
-/// Returns the object id that a slot of `page` holds, or an error if it is impossible.
+/// Returns the object id that a slot of `page` holds, or an error if the id is impossible.
 #[inline]
 pub(super) fn checked_id(page: Addr, raw: u64) -> Result<ObjectId> {
     match ObjectId::from_raw(raw) {

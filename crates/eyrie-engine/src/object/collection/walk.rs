@@ -1,10 +1,10 @@
 //! Listings and summaries: passes over the buckets of a collection.
 //!
-//! A pass visits the buckets in the order of the reversed bits of their hashes. The position of an entry in
-//! this order is its hash with reversed bits. Growth keeps the order: if a bucket splits, its range of
-//! positions is divided between the old and the new bucket. Therefore a position always divides the entries
-//! into those before it and those after it. A pass can continue at a position without a look at earlier
-//! buckets.
+//! A pass visits entries in the order of their hashes with reversed bits. The position of an entry in this
+//! order is its hash with reversed bits. The positions of a bucket are one contiguous range, so a pass visits
+//! one bucket after another. Growth keeps the order: if a bucket splits, its range of positions is divided
+//! between the old and the new bucket. Therefore a position always divides the entries into those before it
+//! and those after it. A pass can continue at a position without a look at earlier buckets.
 //!
 //! Passes take no lock. The docs of `collection` explain why they see the right entries.
 
@@ -31,10 +31,10 @@ pub(crate) struct CollectionSummary {
     pub entries: u64,
     /// Number of entries that are directories.
     pub subdirectories: u64,
-    /// Time of the latest change, if any. The directory's change time is this or later.
+    /// Time of the latest change, if any. The directory's change time is this time or later.
     pub changed: Option<Time>,
     /// Time of the latest change with the given version of the directory's times, if any. The directory's
-    /// modification time is this or later.
+    /// modification time is this time or later.
     pub modified: Option<Time>,
 }
 
@@ -67,8 +67,8 @@ fn range_of(bucket: u64, level: u32) -> (u64, u64) {
 /// returns false to stop the walk.
 ///
 /// After each bucket, the walk compares the root, the number of buckets and the counters of redo records with
-/// their earlier values. Therefore an entry that exists during the whole walk is read exactly once, even if
-/// the collection grows.
+/// the values before the bucket. Therefore an entry that exists during the whole walk is read exactly once,
+/// even if the collection grows.
 fn walk<T>(
     volume: &Volume,
     root: impl Fn() -> Result<Pointer>,
@@ -171,10 +171,10 @@ impl ListedBucket {
 ///
 /// `root` returns the current root of the collection. Each entry that exists during the whole listing is
 /// shown exactly once. There is one exception: entries with the same 64-bit hash share a position, so a
-/// listing that continues between them shows them again.
+/// listing that continues between such entries shows them again.
 ///
 /// # Errors
-/// `Corrupt`, `Fault`, and those of `root`.
+/// `Corrupt`, `Fault`, and the errors of `root`.
 pub fn list(
     volume: &Volume,
     root: impl Fn() -> Result<Pointer>,
@@ -204,7 +204,7 @@ pub fn list(
 /// directory's times.
 ///
 /// # Errors
-/// `Corrupt`, `Fault`, and those of `root`.
+/// `Corrupt`, `Fault`, and the errors of `root`.
 pub fn summary(
     volume: &Volume,
     root: impl Fn() -> Result<Pointer>,
@@ -275,7 +275,7 @@ impl Collection<'_> {
     }
 
     /// Returns the summary of at most `count` buckets from the position `from` on, and the position after
-    /// them. The position is `None` at the end of the collection.
+    /// these buckets. The position is `None` at the end of the collection.
     ///
     /// # Errors
     /// `Corrupt`, `Fault`.

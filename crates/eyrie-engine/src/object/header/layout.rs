@@ -46,7 +46,7 @@ pub(crate) struct HotLine {
     pub modified_nanoseconds: [u32; 2],
 }
 
-/// One copy in the hot line.
+/// One of the two copies in the hot line.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, PartialEq, Eq, Debug)]
 #[repr(C)]
 pub(crate) struct HotCopy {

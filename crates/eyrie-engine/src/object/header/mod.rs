@@ -1,9 +1,9 @@
 //! The header of an object: 256 bytes, four cache lines.
 //!
-//! Line 0 is written once. Line 1, the *hot line*, has two copies of root, size and modification time. Its
-//! selector word names the current copy. One publish of the selector changes root and size together, which
-//! BPFS could not do (`bpfs.txt`, section 3.2). Lines 2 and 3 are two copies of the cold attributes. The same
-//! selector names the current cold copy.
+//! Line 0 is written once. Line 1, the *hot line*, has two copies of root, size and modification time. The
+//! selector word of the line names the current copy. One publish of the selector changes root and size
+//! together, which BPFS could not do (`bpfs.txt`, section 3.2). Lines 2 and 3 are two copies of the cold
+//! attributes. The same selector names the current cold copy.
 //!
 //! Invariants:
 //! - The copies that are not current are garbage.

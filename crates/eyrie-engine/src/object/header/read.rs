@@ -149,7 +149,7 @@ impl Header {
     /// Returns the current copy of the hot line.
     ///
     /// # Errors
-    /// As [`Header::selector`].
+    /// The errors of [`Header::selector`].
     #[inline(always)]
     pub fn hot(self, medium: &Medium) -> Result<Hot> {
         let line = medium.words(self.hot_line(), 8)?;
@@ -184,7 +184,7 @@ impl Header {
     /// Returns the hot and the cold attributes of one state of the object.
     ///
     /// # Errors
-    /// As [`Header::selector`].
+    /// The errors of [`Header::selector`].
     #[inline(always)]
     pub fn hot_and_cold(self, medium: &Medium) -> Result<(Hot, Cold)> {
         loop {

@@ -17,7 +17,7 @@ pub(crate) struct NewObject {
     pub kind: Kind,
     /// True if the object's bytes are never changed in place.
     pub sealed: bool,
-    /// Number that distinguishes this use of the header from all others.
+    /// Number that distinguishes this use of the header from all other uses.
     pub generation: u64,
     /// Owner and permissions.
     pub owner: Owner,

@@ -55,8 +55,8 @@ pub(super) fn append(
             return Ok(Pointer::leaf(new));
         }
     }
-    // Build a higher tree over the old one. The last blocks of the new tree are then extended like those of
-    // any tree.
+    // Build a higher tree over the old one. The last pages of the new tree are then extended like the last
+    // pages of any tree.
     let height = height_for(end).max(1);
     let grown = raise(transaction, file, height)?;
     if grown.pointer.is_null() {
@@ -66,9 +66,8 @@ pub(super) fn append(
     Ok(grown.pointer.with_height(grown.level))
 }
 
-/// Stores `part` into a node. The bytes of `part` lie past the visible bytes, which end at `size`. Therefore
-/// they are stored in place, because no reader sees them yet. The bytes between `size` and `part` become
-/// zeros.
+/// Stores `part` into a node. The bytes of `part` lie past the visible bytes, which end at `size`. No reader
+/// sees these bytes yet, so they are stored in place. The bytes between `size` and `part` become zeros.
 fn extend(transaction: &mut Transaction<'_>, subtree: Subtree, size: u64, part: FilePart<'_>) -> Result<()> {
     let level = subtree.level;
     let Under::Node(node) = subtree.look()? else {

@@ -183,7 +183,8 @@ pub(super) fn compose(
     size: u64,
     part: FilePart<'_>,
 ) -> Result<()> {
-    // The first range is before `part`, the second after it. Each gets its visible old bytes, then zeros.
+    // The first range is before `part`, the second after it. Each range gets the visible old bytes in it, and
+    // then zeros.
     for (from, to) in [(0, part.offset), (part.end(), len)] {
         let kept = if old.is_some() { size.clamp(from, to.max(from)) } else { from };
         if let Some(addr) = old

@@ -18,7 +18,8 @@ use crate::object::pointer::Pointer;
 use crate::transaction::Transaction;
 use crate::{Error, Result};
 
-/// Zeros for those bytes of a range that do not fill a whole page. They are fewer than two pages.
+/// Zeros for those bytes of a range that do not fill a whole page. At the two ends of a range, these are
+/// fewer than two pages.
 static ZEROS: [u8; 2 * PAGE_SIZE as usize] = [0; 2 * PAGE_SIZE as usize];
 
 /// The new state of the pages of a range.
@@ -28,7 +29,7 @@ enum FillMode {
     Hole,
     /// Holes get storage. Other pages stay as they are.
     Storage,
-    /// All pages have storage and read as zeros. If `reuse`, pages that have storage keep it.
+    /// All pages get storage and read as zeros. If `reuse`, pages that have storage keep it.
     Zeros { reuse: bool },
 }
 

@@ -11,7 +11,7 @@ use crate::transaction::Transaction;
 use crate::{Error, Result};
 
 /// Writes `data` to new storage, and returns a root for it. The root is one extent if the volume has one that
-/// is large enough. Otherwise it is a tree.
+/// is large enough. Otherwise the root is a tree.
 ///
 /// # Errors
 /// `NoSpace`, `Fault`.

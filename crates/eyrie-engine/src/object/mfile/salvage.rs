@@ -11,7 +11,7 @@ use crate::{Error, Result};
 /// A part of a file. Offsets and lengths are in bytes. Bytes that no part covers are zeros.
 #[derive(Debug)]
 pub(crate) enum SalvagedPart {
-    /// A node of the tree. The parts below this node follow it.
+    /// A node of the tree. The parts below this node are shown after it.
     Node(Extent),
     /// Bytes from the start of an extent: offset in the file, length, extent.
     Data(u64, u64, Extent),
@@ -24,7 +24,7 @@ pub(crate) enum SalvagedPart {
 /// on any damage.
 ///
 /// # Errors
-/// Those of `visit`.
+/// The errors of `visit`.
 pub fn salvage(
     medium: &Medium,
     file: FileTree,

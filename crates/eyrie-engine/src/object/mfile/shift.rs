@@ -1,5 +1,5 @@
-//! Removes whole pages from a file, and inserts holes into it. The pages after them are moved by their
-//! pointers, without a copy of their bytes.
+//! Removes whole pages from a file, and inserts holes into it. The pages behind the change are moved by
+//! changes of pointers, without a copy of bytes.
 //!
 //! A new tree is built over the old leaves. A subtree is reused unchanged if it stays in place, or moves by a
 //! multiple of its span.
@@ -11,12 +11,12 @@ use crate::Result;
 use crate::object::pointer::Pointer;
 use crate::transaction::Transaction;
 
-/// Prepares the removal of `length` bytes from `offset` on. Both are multiples of a page, and the range ends
-/// before the end of the file. Returns the new root, which the caller publishes together with the new size in
-/// the header's hot line.
+/// Prepares the removal of `length` bytes from `offset` on. `length` and `offset` are multiples of a page,
+/// and the range ends before the end of the file. Returns the new root, which the caller publishes together
+/// with the new size in the header's hot line.
 ///
+/// # Errors
 /// `NoSpace`, `Corrupt`, `Fault`. The file is unchanged after an error.
-/// `NoSpace`, `Corrupt`, `Fault`; nothing was changed.
 pub fn collapse(
     transaction: &mut Transaction<'_>,
     file: FileTree,
@@ -30,9 +30,9 @@ pub fn collapse(
     )
 }
 
-/// Prepares the insertion of a hole of `length` bytes at `offset`. Both are multiples of a page, and `offset`
-/// is before the end of the file. Returns the new root, which the caller publishes together with the new size
-/// in the header's hot line.
+/// Prepares the insertion of a hole of `length` bytes at `offset`. `length` and `offset` are multiples of a
+/// page, and `offset` is before the end of the file. Returns the new root, which the caller publishes
+/// together with the new size in the header's hot line.
 ///
 /// # Errors
 /// `NoSpace`, `Corrupt`, `Fault`. The file is unchanged after an error.

@@ -1,6 +1,6 @@
 //! The shape of a file's tree: spans, heights, nodes, and the pointers that are valid at each level. The
-//! level of a pointer is the number of levels of nodes that it may have below it. A pointer at level 0 leads
-//! to a page.
+//! level of a pointer is the maximum number of levels of nodes below it. A pointer at level 0 leads to a
+//! page.
 
 use eyrie_medium::rules::SafetyRule;
 use eyrie_medium::{Addr, Medium, PAGE_SIZE};
@@ -18,8 +18,9 @@ pub const FANOUT: usize = 512;
 pub(crate) const MAX_HEIGHT: u8 = 6;
 /// The highest level at which a pointer may be a leaf: 2 MiB, the size of a large page of the processor.
 pub(crate) const MAX_LEAF_LEVEL: u8 = 1;
-/// Maximum size of a root extent that a change copies whole. A change of a larger extent makes a tree of it.
-/// A tree needs a node besides its pages, which is worth its space only for larger files.
+/// Maximum size of a root extent that a change copies whole. A change of a larger extent turns the file into
+/// a tree. A tree needs a node besides its pages. The space for the node is worth its cost only for larger
+/// files.
 pub(crate) const COPY_WHOLE_BYTES: u64 = 16 << 10;
 
 /// Returns the number of bytes under a pointer at `level`. Level 0 is one page. Saturates at `u64::MAX`.

@@ -10,7 +10,7 @@ use crate::{Error, Result};
 /// Calls `visit` with every extent of a file: nodes and leaves. Skips slots past the end of the file.
 ///
 /// # Errors
-/// `Corrupt`, `Fault`, and those of `visit`.
+/// `Corrupt`, `Fault`, and the errors of `visit`.
 pub fn visit_storage(
     medium: &Medium,
     file: FileTree,

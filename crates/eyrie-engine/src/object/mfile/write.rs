@@ -100,8 +100,9 @@ fn overwrite_word(
 }
 
 /// Overwrites bytes of one page by a copy, up to the lowest pointer that commits the whole change. Returns
-/// `None` if the bytes are in two or more pages. Such a commit does not change the header's selector, which
-/// changes before it. Therefore a reader could see one page before the change and another page after it.
+/// `None` if the bytes are in two or more pages. A prelude changes the header's selector before the commit of
+/// such a copy, and the commit itself leaves the selector unchanged. Therefore a reader of two pages could
+/// see one page before the change and the other page after the change.
 fn overwrite_below_root(
     transaction: &mut Transaction<'_>,
     file: FileTree,
@@ -155,7 +156,7 @@ fn overwrite_by_new_root(
     }
     let old = if root.height() == 0 { file.root_extent()? } else { None };
     let visible = old.map_or(0, |extent| size.min(extent.bytes()));
-    // Holes of whole pages before and after `data` must stay holes, which a single extent cannot have.
+    // Holes of whole pages before and after `data` must stay holes. A single extent cannot have holes.
     let has_hole = visible.next_multiple_of(PAGE_SIZE) + PAGE_SIZE <= offset
         || part.end().max(visible).next_multiple_of(PAGE_SIZE) < end.max(size);
     if root.height() == 0 && end.max(size) <= COPY_WHOLE_BYTES && !has_hole {

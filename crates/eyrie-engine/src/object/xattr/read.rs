@@ -71,7 +71,7 @@ impl BlockRest {
 /// Calls `visit` with all attributes under `root`, sorted by the bytes of their names.
 ///
 /// # Errors
-/// `Corrupt`, `Fault`, and those of `visit`.
+/// `Corrupt`, `Fault`, and the errors of `visit`.
 pub fn visit(
     medium: &Medium,
     root: XattrRoot,
@@ -97,7 +97,7 @@ pub fn visit(
         };
         medium.read(rest.skip(name_bytes)?, name)?;
         let value = XattrValue { addr: rest.skip(value_bytes)?, bytes: value_bytes };
-        // The empty name sorts before all others, so this check refuses it too.
+        // The empty name sorts before all other names, so this check also refuses an empty name.
         if &*name <= last.as_slice() {
             return corrupt("extended attributes out of order");
         }

@@ -34,7 +34,8 @@ pub enum DecodeError {
     Malformed(&'static str),
 }
 
-/// A decoded Op. It borrows names and data from the encoded bytes, and owns the list of a batch's parts.
+/// A decoded Op. The value borrows names and data from the encoded bytes, and owns the list of a batch's
+/// parts.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Decoded<'a> {
     form: Form<'a>,

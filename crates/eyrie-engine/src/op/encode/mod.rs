@@ -5,9 +5,9 @@
 //! and unaligned. The module `layout` has the structures.
 //!
 //! Bytes to decode are untrusted. For any bytes, decoding returns an Op or a [`DecodeError`], and takes time
-//! linear in the length of the record. It allocates only for the parts of a batch, and only as many as the
-//! bytes contain. The engine that applies the Op checks the Op itself (for example lengths of names and the
-//! parts of a batch).
+//! linear in the length of the record. Decoding allocates memory only for the list of a batch's parts. The
+//! list never has more parts than were decoded. The engine that applies the Op checks the Op itself (for
+//! example lengths of names and the parts of a batch).
 
 mod decode;
 mod layout;

@@ -8,8 +8,8 @@ use super::layout::{
 use super::*;
 use crate::Error;
 
-/// Calls all reads of a damaged collection. They may return errors or answers, but must not panic or hang.
-/// Returns the number of errors.
+/// Calls all reads of a damaged collection. The reads may return errors or answers, but must not panic or
+/// hang. Returns the number of errors.
 fn use_it(directory: &Directory<'_>, names: &[Vec<u8>]) -> usize {
     let mut errors = 0;
     let mut note = |failed: bool| errors += usize::from(failed);
