@@ -188,7 +188,7 @@ fn regression_damaged_file_pointer_is_not_written_through() {
     }
 }
 
-/// Creates files until one of them meets the damage. Returns the error of that file.
+/// Creates files until one creation meets the damage. Returns the error of that file.
 fn fill(engine: &Scm, dir: ObjectId) -> Error {
     let names = 0..200_u32;
     let refused = names.map(|n| create(engine, dir, &n.to_le_bytes(), Kind::File)).find_map(Result::err);

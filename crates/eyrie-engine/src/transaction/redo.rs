@@ -1,10 +1,10 @@
 //! Redo slots, for those Ops that no single publish can commit.
 //!
 //! A record is a list of words with their addresses and new values. A record has a checksum, and applying it
-//! twice has the same effect as applying it once. A record is independent of the records in other slots,
-//! because the Op of the record holds the locks of the changed objects until the record is durably cleared.
-//! Therefore recovery never replays a record over newer state. (Aerie commits metadata with a redo log too,
-//! `aerie.txt` section 4.4.5. BPFS copies up to a common ancestor instead, `bpfs.txt` section 3.2.)
+//! twice has the same effect as applying it once. The Op of a record holds the locks of the changed objects
+//! until the record is durably cleared. Therefore a record is independent of the records in other slots.
+//! Recovery never replays a record over newer state for the same reason. (Aerie commits metadata with a redo
+//! log too, `aerie.txt` section 4.4.5. BPFS copies up to a common ancestor instead, `bpfs.txt` section 3.2.)
 //!
 //! Layout of a slot: word 0 is 0 if the slot is free. Otherwise its upper half is the checksum of the record,
 //! and its lower half is the number of words (at least 1). Word 1 is the address of the list of words. The
