@@ -1,4 +1,4 @@
-//! The effect of each Op on the model.
+//! Applies Ops to the model.
 
 use std::collections::BTreeSet;
 
@@ -12,11 +12,11 @@ use crate::{
     SetIds, Time, XattrMode, access,
 };
 
-/// All permission bits.
+/// Mask of all permission bits.
 const MODE_MASK: u16 = 0o7777;
 
 impl ModelState {
-    /// Applies `op`. Checks everything before it changes anything.
+    /// Applies `op`. All checks come before the first change.
     pub(super) fn apply(&mut self, op: &Op<'_>) -> Result<Applied> {
         match *op {
             Op::Create { dir, name, id, owner, content, time } => {
@@ -139,7 +139,8 @@ impl ModelState {
         self.drop_name(id, time)
     }
 
-    /// Checks in the order of Linux: missing names, `NoReplace`, loops, one object under two names, kinds.
+    /// Renames an entry. The checks have the same order as in Linux: missing names, `NoReplace`, loops, one
+    /// object under two names, kinds.
     fn rename(
         &mut self,
         (from_dir, from_name): (ObjectId, &[u8]),
@@ -192,7 +193,7 @@ impl ModelState {
         }
     }
 
-    /// Puts a moved object under a name.
+    /// Makes a name refer to a moved object.
     fn place(&mut self, dir: ObjectId, name: &[u8], id: ObjectId, time: Time) -> Result<()> {
         self.directory_mut(dir)?.set(name, id);
         if id.is_directory() {
@@ -202,7 +203,7 @@ impl ModelState {
         Ok(())
     }
 
-    /// Writes at `offset`; `None` appends.
+    /// Writes at `offset`, or at the end of the file if `offset` is `None`.
     fn write(
         &mut self,
         id: ObjectId,
@@ -225,7 +226,7 @@ impl ModelState {
         Ok(applied)
     }
 
-    /// The other effects of a change of a file's bytes: its times and set-id bits.
+    /// Applies the side effects of a change of a file's bytes: new times, and cleared set-id bits.
     fn written(&mut self, id: ObjectId, set_ids: SetIds, time: Time) -> Result<()> {
         let mode = &mut self.object_mut(id)?.owner.mode;
         *mode = access::mode_after(*mode, set_ids);
@@ -241,7 +242,8 @@ impl ModelState {
         Ok(())
     }
 
-    /// Checks in the order of ext4: the range, its alignment, the largest size, the end of the file.
+    /// Changes the storage of a range. The checks have the same order as in ext4: the range, its alignment,
+    /// the largest size, the end of the file.
     fn fallocate(&mut self, id: ObjectId, mode: FallocateMode, offset: u64, length: u64) -> Result<()> {
         let data = self.file_mut(id)?;
         if length == 0 {
@@ -361,7 +363,8 @@ impl ModelState {
         self.remove_entry(dir, name, id, time)
     }
 
-    /// A batch is the only Op that may fail half-way, so it works on a copy.
+    /// Applies a batch. This is the only Op that may fail after its first change. Therefore the changes are
+    /// made on a copy, which replaces the state if all parts succeed.
     fn batch(&mut self, batch_dir: ObjectId, ops: &[Op<'_>], time: Time) -> Result<()> {
         self.directory(batch_dir)?;
         let mut keys = BTreeSet::new();

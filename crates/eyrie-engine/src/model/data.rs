@@ -1,4 +1,4 @@
-//! The bytes of a file: the pages that were written, with zeros between them.
+//! The bytes of a file: the pages that were written. All other pages are zeros.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,12 +7,12 @@ use eyrie_medium::PAGE_SIZE;
 
 type Page = Arc<[u8; PAGE_SIZE as usize]>;
 
-/// Bytes of a file of any size up to 2^63 - 1. Invariant: no page begins at or past `size`, and the bytes
-/// of the last page past `size` are zero. So growing shows zeros without further work.
+/// Bytes of a file of any size up to 2^63 - 1. Invariant: no page begins at `size` or past it, and the bytes
+/// past `size` in the last page are zeros. Therefore an extension shows zeros without further work.
 #[derive(Clone, Debug, Default)]
 pub(super) struct FileData {
     size: u64,
-    /// Pages by number; shared between forks until one of them writes.
+    /// Pages by number. Forks of a model share a page until one fork writes to the page.
     pages: BTreeMap<u64, Page>,
 }
 
@@ -31,7 +31,8 @@ impl FileData {
         self.pages.len() as u64 * PAGE_SIZE
     }
 
-    /// Stores `bytes`; the last one is below 2^63. An empty write has no effect.
+    /// Stores `bytes` at `offset`. The offset of the last byte is less than 2^63 - 1. An empty write has no
+    /// effect.
     pub(super) fn write(&mut self, offset: u64, bytes: &[u8]) {
         if bytes.is_empty() {
             return;
@@ -57,7 +58,7 @@ impl FileData {
         self.size = size;
     }
 
-    /// Turns a range into zeros, and its whole pages into holes.
+    /// Makes the bytes of a range zeros, and the whole pages of the range holes.
     pub(super) fn punch(&mut self, offset: u64, end: u64) {
         let numbers: Vec<u64> = self
             .pages
@@ -75,7 +76,7 @@ impl FileData {
         }
     }
 
-    /// Removes a range of whole pages that ends before the last byte.
+    /// Removes a range of whole pages. The range ends before the end of the file.
     pub(super) fn collapse(&mut self, offset: u64, end: u64) {
         let tail = self.pages.split_off(&(end / PAGE_SIZE));
         self.pages.split_off(&(offset / PAGE_SIZE));
@@ -106,7 +107,7 @@ impl FileData {
         length
     }
 
-    /// The next offset in a page that was written.
+    /// Returns the next offset from `offset` on that is in a written page.
     pub(super) fn next_data(&self, offset: u64) -> Option<u64> {
         let (&number, _) = self.pages.range(offset / PAGE_SIZE..).next()?;
         Some(offset.max(number * PAGE_SIZE)).filter(|&at| at < self.size)

@@ -1,25 +1,27 @@
-//! The reference model: an engine of in-memory maps under one lock. It is simple enough to be obviously
-//! correct, and is the oracle of all tests.
+//! The reference model: an engine of in-memory maps under one lock. All tests compare other engines with the
+//! model. The model is so simple that its correctness is obvious.
 //!
-//! It accepts ids that another engine reserved. So a test applies the same [`Op`] to that engine and to the
-//! model, and compares the results. Tests do not compare [`Attributes::allocated`], the generation of a
-//! [`Birth`], [`Engine::directory_changes`], [`Engine::space`], and the cookies and the order of
-//! [`Engine::list`]. For [`Engine::seek`] they compare only the meaning: a hole must read as zeros. In the
-//! model, data is every 4 KiB page that was written since the file was last shorter.
+//! The model accepts ids that another engine has reserved. Therefore a test can apply the same [`Op`] to that
+//! engine and to the model, and compare the results. Tests do not compare [`Attributes::allocated`], the
+//! generation of a [`Birth`], [`Engine::directory_changes`], [`Engine::space`], and the cookies and the order
+//! of [`Engine::list`]. For [`Engine::seek`], tests compare only the meaning: a hole must read as zeros. In
+//! the model, a 4 KiB page is data if it was written and was not removed by a truncation since then.
 //!
-//! If several errors apply, the model returns the first in this order: an id that is no directory; a bad
-//! name; a stale directory; a stale object; a name that exists or is missing; a removed directory
-//! (`NotFound`); loops; kinds; emptiness; values out of range. This is the order of Linux, except that
+//! If several errors apply, the model returns the first one in this order: (1) an id that is no directory,
+//! (2) a bad name, (3) a stale directory, (4) a stale object, (5) a name that exists or is missing, (6) a
+//! removed directory (`NotFound`), (7) a directory that would be moved below itself, (8) a wrong kind, (9) a
+//! directory that is not empty, (10) values out of range. This is the order of Linux, with one exception:
 //! Linux reports a removed directory before it looks at names.
 //!
 //! Decisions that POSIX leaves open:
 //!
-//! - A file cannot replace a directory above it: `IsDirectory` (Linux returns `ENOTEMPTY`).
-//! - `SetSize` sets the times even if the size stays. An empty `Write` or `Append` sets nothing.
-//! - An object without a name gets no new one: `Link` returns `NotFound`.
-//! - A `Batch` happens at its own time, not at the times of its parts, and in the order of its parts.
-//! - A removed directory that is still open is empty, has 0 links and no parent. It refuses a `Batch`, even
-//!   one without effect, unless the `Batch` has no parts.
+//! - A file cannot replace a directory above it. The error is `IsDirectory` (Linux returns `ENOTEMPTY`).
+//! - `SetSize` sets the times even if the size is unchanged. An empty `Write` or `Append` sets no times.
+//! - An object without a name cannot get a new one. `Link` returns `NotFound` for it.
+//! - A `Batch` applies its parts in their order. The changes get the time of the batch, not the times of the
+//!   parts.
+//! - A removed directory that is still open is empty, has 0 links and has no parent. It refuses every `Batch`
+//!   that has parts, even if the parts would have no effect.
 
 mod apply;
 mod data;
@@ -47,8 +49,8 @@ pub struct Model {
 }
 
 impl Model {
-    /// An empty volume. `root` is the id of its root directory, usually the one of the engine to compare
-    /// with.
+    /// Makes an empty volume. `root` is the id of its root directory. A test usually passes the root of the
+    /// engine that it compares with the model.
     ///
     /// # Panics
     /// If `root` is not the id of a directory.
@@ -60,13 +62,13 @@ impl Model {
         Model { state: Mutex::new(state) }
     }
 
-    /// An independent second model in the same state, including opens.
+    /// Makes an independent copy of the model in the same state. The copy has the same opens.
     #[must_use]
     pub fn fork(&self) -> Model {
         Model { state: Mutex::new(self.lock().clone()) }
     }
 
-    /// All live objects, in the order of their ids.
+    /// Returns all live objects, in the order of their ids.
     pub fn objects(&self) -> Vec<ObjectId> {
         self.lock().objects.keys().copied().collect()
     }
@@ -118,7 +120,7 @@ impl Engine for Model {
     }
 
     fn list(&self, dir: ObjectId, cookie: u64, visit: &mut dyn FnMut(ListedEntry<'_>) -> bool) -> Result<()> {
-        // A copy, so that `visit` may call the model.
+        // The loop uses a copy of the directory, so that `visit` may call the model.
         let directory = self.lock().directory(dir)?.clone();
         for (cookie, name, id) in directory.entries_from(cookie) {
             if !visit(ListedEntry { name, id, next: cookie + 1 }) {

@@ -6,25 +6,25 @@ use super::data::FileData;
 use crate::op::NAME_MAX;
 use crate::{Attributes, Birth, Error, Kind, ObjectId, Owner, Result, Time};
 
-/// The whole state.
+/// The whole state of the model.
 #[derive(Clone, Debug)]
 pub(super) struct ModelState {
     pub(super) root: ObjectId,
     pub(super) objects: BTreeMap<ObjectId, ModelObject>,
-    /// Place of the last reservation.
+    /// Address in the id of the last reservation.
     pub(super) reserved: u64,
     /// Number of objects ever created.
     pub(super) created: u64,
-    /// As [`Engine::directory_changes`](crate::Engine::directory_changes).
+    /// The count of [`Engine::directory_changes`](crate::Engine::directory_changes).
     pub(super) directory_changes: u64,
 }
 
 #[derive(Clone, Debug)]
 pub(super) struct ModelObject {
     pub(super) owner: Owner,
-    /// Number of entries that name the object; 1 for the root.
+    /// Number of entries that name the object. 1 for the root.
     pub(super) names: u32,
-    /// Number of opens without their close.
+    /// Number of opens that are not yet closed.
     pub(super) opens: u64,
     pub(super) accessed: Time,
     pub(super) modified: Time,
@@ -45,10 +45,11 @@ pub(super) enum ModelBody {
     Nothing,
 }
 
-/// Names and their objects. An entry keeps its cookie as long as its name exists.
+/// The names of a directory, and the objects that they name. An entry keeps its cookie as long as its name
+/// exists.
 #[derive(Clone, Debug)]
 pub(super) struct ModelDirectory {
-    /// `None` once removed.
+    /// The directory that contains this one. `None` if this directory was removed.
     pub(super) parent: Option<ObjectId>,
     cookies: BTreeMap<Vec<u8>, u64>,
     slots: BTreeMap<u64, (Vec<u8>, ObjectId)>,
@@ -70,7 +71,7 @@ impl ModelDirectory {
         self.slots.get(cookie).map(|(_, id)| *id)
     }
 
-    /// Makes `name` refer to `id`, whether it exists or not.
+    /// Makes `name` refer to `id`. Adds the name if it does not exist.
     pub(super) fn set(&mut self, name: &[u8], id: ObjectId) {
         let cookie = *self.cookies.entry(name.to_vec()).or_insert_with(|| {
             self.last_cookie += 1;
@@ -89,7 +90,7 @@ impl ModelDirectory {
         self.slots.is_empty()
     }
 
-    /// Entries from `cookie` on, each with its own cookie.
+    /// Returns the entries from `cookie` on, each with its own cookie.
     pub(super) fn entries_from(&self, cookie: u64) -> impl Iterator<Item = (u64, &[u8], ObjectId)> {
         self.slots.range(cookie..).map(|(&cookie, (name, id))| (cookie, name.as_slice(), *id))
     }
@@ -124,7 +125,7 @@ impl ModelState {
         }
     }
 
-    /// The bytes of a file or symbolic link.
+    /// Returns the bytes of a file, or the target of a symbolic link.
     pub(super) fn data(&self, id: ObjectId) -> Result<&FileData> {
         match &self.object(id)?.body {
             ModelBody::Data(data) => Ok(data),
@@ -133,7 +134,7 @@ impl ModelState {
         }
     }
 
-    /// The object that `name` names. Checks `dir` and `name` too.
+    /// Returns the object that `name` refers to. Also checks `dir` and `name`.
     pub(super) fn entry(&self, dir: ObjectId, name: &[u8]) -> Result<Option<ObjectId>> {
         if !dir.is_directory() {
             return Err(Error::NotDirectory);
@@ -194,8 +195,8 @@ impl ModelState {
         self.objects.insert(id, object);
     }
 
-    /// Removes one name from an object. The object is dropped if that was the last name and nobody has it
-    /// open.
+    /// Removes one name from an object. If the object then has neither a name nor an open handle, the object
+    /// is removed.
     pub(super) fn drop_name(&mut self, id: ObjectId, time: Time) -> Result<()> {
         let object = self.object_mut(id)?;
         object.names -= 1;
@@ -217,7 +218,7 @@ impl ModelState {
         Ok(self.object(id)?.names == 0)
     }
 
-    /// True if `dir` is `ancestor` or somewhere below it.
+    /// True if `dir` is `ancestor` or is below it.
     pub(super) fn is_within(&self, mut dir: ObjectId, ancestor: ObjectId) -> Result<bool> {
         loop {
             if dir == ancestor {
@@ -230,7 +231,7 @@ impl ModelState {
         }
     }
 
-    /// Records a change of bytes or entries at `time`.
+    /// Sets the modification and change time after a change of bytes or entries.
     pub(super) fn touch(&mut self, id: ObjectId, time: Time) -> Result<()> {
         let object = self.object_mut(id)?;
         object.modified = time;

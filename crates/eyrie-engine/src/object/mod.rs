@@ -1,4 +1,4 @@
-//! Storage objects of the scm engine (Aerie, `aerie.txt` section 4.4).
+//! Storage objects of the engine `scm`, as in section 4.4 of the Aerie paper (`aerie.txt`).
 
 pub mod collection;
 pub mod header;

@@ -1,19 +1,19 @@
-//! Pointers: one 64-bit word that names storage and describes it.
+//! Pointers. A pointer is one 64-bit word that names an extent and describes it.
 //!
-//! Bits 56..64 size class, 6..56 address (64-byte aligned), 0 leaf, 1 shared, 2 unwritten, 3..6 height (in
-//! roots only). Because the class is in the pointer, an extent can be freed or filled without a look at
-//! anything else.
+//! Bits 56 to 63 are the size class, bits 6 to 55 the address, which is a multiple of 64. Bit 0 means leaf,
+//! bit 1 shared, bit 2 unwritten. Bits 3 to 5 are the height, in roots only. The class is part of the
+//! pointer, so an extent can be freed or filled without another read.
 
 use eyrie_medium::Addr;
 
 use crate::extent::{Class, Extent};
 
-/// A pointer in its stored form: 0, or an extent and the kind of its content.
+/// A pointer in its stored form: 0, or an extent and the kind of its contents.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Pointer(u64);
 
 impl Pointer {
-    /// No extent: zeros over the whole span.
+    /// No extent. The whole span of the pointer reads as zeros.
     pub const NULL: Pointer = Pointer(0);
     const LEAF: u64 = 1;
     const SHARED: u64 = 1 << 1;
@@ -22,17 +22,17 @@ impl Pointer {
     const CLASS_SHIFT: u32 = 56;
     const ADDR_MASK: u64 = Addr::MASK & !63;
 
-    /// A pointer to data.
+    /// Makes a pointer to data.
     pub fn leaf(extent: Extent) -> Pointer {
         Pointer(Pointer::to(extent) | Pointer::LEAF)
     }
 
-    /// A pointer to an interior node, or to the table of a collection.
+    /// Makes a pointer to an interior node, to a bucket page, or to the table or a segment of a collection.
     pub fn node(extent: Extent) -> Pointer {
         Pointer(Pointer::to(extent))
     }
 
-    /// A pointer to storage for data that was never written.
+    /// Makes a pointer to storage for data that was never written.
     pub fn unwritten(extent: Extent) -> Pointer {
         Pointer(Pointer::leaf(extent).0 | Pointer::UNWRITTEN)
     }
@@ -42,49 +42,50 @@ impl Pointer {
         u64::from(extent.class.raw()) << Pointer::CLASS_SHIFT | extent.addr.raw()
     }
 
-    /// The same pointer as the root of a tree of `height` (0 to 7) levels of nodes.
+    /// Returns the same pointer as the root of a tree with `height` (0 to 7) levels of nodes.
     #[must_use]
     pub fn with_height(self, height: u8) -> Pointer {
         debug_assert!(height < 8);
         Pointer(self.0 & !(7 << Pointer::HEIGHT_SHIFT) | u64::from(height) << Pointer::HEIGHT_SHIFT)
     }
 
-    /// Levels of nodes under a root.
+    /// Returns the number of levels of nodes under a root.
     pub const fn height(self) -> u8 {
         (self.0 >> Pointer::HEIGHT_SHIFT & 7) as u8
     }
 
-    /// The pointer with this stored form. It is untrusted until [`Pointer::extent`] has checked its class.
+    /// Returns the pointer with this stored form. The pointer is untrusted until [`Pointer::extent`] has
+    /// checked its class.
     pub const fn from_raw(raw: u64) -> Pointer {
         Pointer(raw)
     }
 
-    /// The form on media.
+    /// Returns the stored form.
     pub const fn raw(self) -> u64 {
         self.0
     }
 
-    /// True if there is no extent. A null root may still have a height.
+    /// True if the pointer has no extent. A null root may still have a height.
     pub const fn is_null(self) -> bool {
         self.0 & !(7 << Pointer::HEIGHT_SHIFT) == 0
     }
 
-    /// True if it points to data, false if it points to a node.
+    /// True if the pointer leads to data, false if it leads to a node.
     pub const fn is_leaf(self) -> bool {
         self.0 & Pointer::LEAF != 0
     }
 
-    /// True if the extent is shared with other objects (a reflink) and so is never changed in place.
+    /// True if other objects share the extent (a reflink). A shared extent is never changed in place.
     pub(crate) const fn is_shared(self) -> bool {
         self.0 & Pointer::SHARED != 0
     }
 
-    /// True if the extent was never written. It reads as zeros.
+    /// True if the extent was never written. Such an extent reads as zeros.
     pub(crate) const fn is_unwritten(self) -> bool {
         self.0 & Pointer::UNWRITTEN != 0
     }
 
-    /// The extent; `None` if its class does not exist.
+    /// Returns the extent, or `None` if the stored class does not exist.
     #[inline]
     pub const fn extent(self) -> Option<Extent> {
         match Class::from_raw((self.0 >> Pointer::CLASS_SHIFT) as u8) {

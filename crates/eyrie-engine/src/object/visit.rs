@@ -1,4 +1,4 @@
-//! Visits the storage of any object: for recovery and for `check`.
+//! Visits the storage of an object of any kind. Recovery and `check` use this.
 
 use eyrie_medium::rules::{SafetyRule, broken};
 
@@ -10,10 +10,10 @@ use crate::extent::Extent;
 use crate::volume::Volume;
 use crate::{Error, Kind, ObjectId, Result};
 
-/// Visits the storage of one object. Verifies its header first.
+/// Verifies the header of an object, and calls `visit` with each extent of the object's storage.
 ///
 /// # Errors
-/// `Corrupt`, `Fault`, and those of `visit`.
+/// `Corrupt`, `Fault`, and the errors of `visit`.
 pub(crate) fn visit_object(
     volume: &Volume,
     id: ObjectId,

@@ -1,37 +1,41 @@
 //! Ops: the only way to change a volume.
 //!
-//! An [`Op`] is a plain borrowed value. It contains the ids of new objects, which the caller reserved, and
-//! its time stamp. The same Op is executed by an engine and by the model. The one encoding ([`encode`])
-//! serves to record, ship and replay it.
+//! An [`Op`] is a plain borrowed value. It contains its time stamp, and the ids of new objects, which the
+//! caller has reserved. Engines and the model execute the same Ops. The one encoding ([`encode`]) serves to
+//! record, send and replay Ops.
 
 pub mod encode;
 
 use crate::{ObjectId, Time};
 
-/// Longest name of an entry or key, in bytes.
+/// Maximum length of the name of an entry or key, in bytes.
 pub const NAME_MAX: usize = 255;
-/// Largest size of a file, in bytes.
+/// Maximum size of a file, in bytes.
 pub const FILE_MAX: u64 = i64::MAX as u64;
-/// Largest value of a key, in bytes: 64 MiB.
+/// Maximum length of the value of a key, in bytes: 64 MiB.
 pub const VALUE_MAX: usize = 64 << 20;
-/// Longest name of an extended attribute, in bytes.
+/// Maximum length of the name of an extended attribute, in bytes.
 pub const XATTR_NAME_MAX: usize = 255;
-/// Largest value of an extended attribute, and largest total of all values of an object, in bytes.
+/// Maximum length of the value of an extended attribute, in bytes. Also the maximum total length of all
+/// values of one object.
 pub const XATTR_SIZE_MAX: usize = 64 << 10;
-/// Largest total of the names of an object's extended attributes, plus one for each as in a list, in bytes.
+/// Maximum total length of the names of an object's extended attributes, in bytes. Each name counts with one
+/// more byte, as in the list that Linux returns.
 pub const XATTR_LIST_MAX: usize = 64 << 10;
 
-/// Longest target of a symbolic link, in bytes.
+/// Maximum length of the target of a symbolic link, in bytes.
 pub const TARGET_MAX: usize = 4095;
-/// Largest number of a device that `mknod` takes, in the encoding of `makedev`.
+/// Maximum number of a device that `mknod` takes, in the encoding of `makedev`.
 pub const DEVICE_MAX: u64 = u32::MAX as u64;
 
-/// True for a name of an extended attribute that every caller can receive: it has no zero byte.
+/// True if `name` is a valid name of an extended attribute. A zero byte is refused, because the calls of
+/// Linux take names that end at the first zero byte.
 pub(crate) fn is_xattr_name(name: &[u8]) -> bool {
     (1..=XATTR_NAME_MAX).contains(&name.len()) && !name.contains(&0)
 }
 
-/// True for a target of a symbolic link that every caller can receive.
+/// True if `target` is a valid target of a symbolic link. A zero byte is refused, because the calls of Linux
+/// take targets that end at the first zero byte.
 pub(crate) fn is_target(target: &[u8]) -> bool {
     (1..=TARGET_MAX).contains(&target.len()) && !target.contains(&0)
 }
@@ -39,7 +43,7 @@ pub(crate) fn is_target(target: &[u8]) -> bool {
 /// Owner and permissions of a new object.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Owner {
-    /// Permission bits, including set-id and sticky bits: at most 0o7777.
+    /// Permission bits, including set-id and sticky bits. No bits above 0o7777 are set.
     pub mode: u16,
     /// User id.
     pub uid: u32,
@@ -47,12 +51,13 @@ pub struct Owner {
     pub gid: u32,
 }
 
-/// Initial content of a new object.
+/// Initial contents of a new object.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Content<'a> {
-    /// Nothing: an empty file or directory, a pipe, a socket.
+    /// Nothing. For an empty file or directory, a pipe or a socket.
     Empty,
-    /// The bytes of a file, or the target of a symbolic link: 1 to [`TARGET_MAX`] bytes, none of them zero.
+    /// The bytes of a file, or the target of a symbolic link. A target has 1 to [`TARGET_MAX`] bytes, none of
+    /// them zero.
     Bytes(&'a [u8]),
     /// Number of a device, at most [`DEVICE_MAX`].
     Device(u64),
@@ -61,30 +66,33 @@ pub enum Content<'a> {
 /// Treatment of an existing entry at the new name of a rename.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RenameMode {
-    /// Replace it, by the rules of POSIX.
+    /// Replace the entry, by the rules of POSIX.
     Replace,
     /// Fail with `EEXIST` (`RENAME_NOREPLACE`).
     NoReplace,
-    /// Swap both entries (`RENAME_EXCHANGE`).
+    /// Swap the two entries (`RENAME_EXCHANGE`).
     Exchange,
 }
 
 /// Effect of `fallocate` on a range of a file.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum FallocateMode {
-    /// Give it storage, and extend the file to its end.
+    /// Give the range storage. If the range ends past the end of the file, extend the file.
     Allocate,
-    /// Give it storage, and keep the size (`FALLOC_FL_KEEP_SIZE`).
+    /// Give the range storage, and keep the size of the file (`FALLOC_FL_KEEP_SIZE`).
     KeepSize,
-    /// Make it a hole, and keep the size (`FALLOC_FL_PUNCH_HOLE`).
+    /// Make the range a hole, and keep the size of the file (`FALLOC_FL_PUNCH_HOLE`).
     PunchHole,
-    /// Fill it with zeros that have storage, and extend the file to its end (`FALLOC_FL_ZERO_RANGE`).
+    /// Fill the range with zeros that have storage (`FALLOC_FL_ZERO_RANGE`). If the range ends past the end
+    /// of the file, extend the file.
     ZeroRange,
-    /// Fill it with zeros that have storage, and keep the size.
+    /// Fill the range with zeros that have storage, and keep the size of the file.
     ZeroRangeKeepSize,
-    /// Remove it from the file. The bytes after it move to its start (`FALLOC_FL_COLLAPSE_RANGE`).
+    /// Remove the range from the file. The bytes after the range move to the start of the range
+    /// (`FALLOC_FL_COLLAPSE_RANGE`).
     CollapseRange,
-    /// Insert a hole there. The bytes from its start on move behind it (`FALLOC_FL_INSERT_RANGE`).
+    /// Insert a hole at the range. The bytes from the start of the range on move behind the hole
+    /// (`FALLOC_FL_INSERT_RANGE`).
     InsertRange,
 }
 
@@ -105,7 +113,7 @@ impl FallocateMode {
         matches!(self, FallocateMode::Allocate | FallocateMode::ZeroRange)
     }
 
-    /// True if the bytes after the range move.
+    /// True if the bytes after the range move to another offset.
     pub fn shifts(self) -> bool {
         matches!(self, FallocateMode::CollapseRange | FallocateMode::InsertRange)
     }
@@ -114,26 +122,27 @@ impl FallocateMode {
 /// Condition of a change of an extended attribute.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum XattrMode {
-    /// No condition: it is created or replaced.
+    /// No condition. The attribute is created or replaced.
     Set,
-    /// It must not exist, else `EEXIST` (`XATTR_CREATE`).
+    /// The attribute must not exist, otherwise the Op fails with `EEXIST` (`XATTR_CREATE`).
     Create,
-    /// It must exist, else `ENODATA` (`XATTR_REPLACE`).
+    /// The attribute must exist, otherwise the Op fails with `ENODATA` (`XATTR_REPLACE`).
     Replace,
 }
 
-/// Set-id bits that a change of a file clears. [`access`](crate::access) decides for the user who makes the
-/// change.
+/// Set-id bits that a change of a file clears. The module [`access`](crate::access) chooses this value for
+/// the user who makes the change.
 ///
-/// The engine clears the bits in the commit of the change, from the mode that the file has at that moment.
+/// The engine clears the bits in the same commit as the change, from the mode that the file has at that
+/// moment.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum SetIds {
-    /// Clear none.
+    /// Clear no bits.
     #[default]
     Keep,
-    /// Clear those that a write by a member of the file's group clears.
+    /// Clear the bits that a write by a member of the file's group clears.
     DropAsMember,
-    /// Clear those that a write by any other user clears.
+    /// Clear the bits that a write by any other user clears.
     DropAsStranger,
 }
 
@@ -142,10 +151,10 @@ impl SetIds {
     pub const ALL: [SetIds; 3] = [SetIds::Keep, SetIds::DropAsMember, SetIds::DropAsStranger];
 }
 
-/// Attributes to set. `None` leaves an attribute as it is.
+/// Attributes to set. `None` leaves an attribute unchanged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct AttributeChange {
-    /// Permission bits, at most 0o7777.
+    /// Permission bits. No bits above 0o7777 are set.
     pub mode: Option<u16>,
     /// Set-id bits that the mode loses.
     pub set_ids: SetIds,
@@ -162,21 +171,22 @@ pub struct AttributeChange {
 /// One change of a volume, whole or not at all.
 ///
 /// Offsets, sizes and lengths are in bytes. Names are 1 to 255 bytes of any kind. `time` is the time of the
-/// change; it becomes the modification and change time of all changed objects. `set_ids` selects the set-id
-/// bits that a file loses with the change.
+/// change. `time` becomes the modification and change time of all changed objects. `set_ids` selects the
+/// set-id bits that a file loses with the change.
 #[expect(missing_docs, reason = "the fields are explained with the variants")]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Op<'a> {
-    /// Creates the object `id` (reserved; it contains the kind) with its first name. The name must be free.
+    /// Creates the object `id` with its first name. The caller has reserved `id`, which contains the kind of
+    /// the object. The directory must have no entry with this name.
     Create { dir: ObjectId, name: &'a [u8], id: ObjectId, owner: Owner, content: Content<'a>, time: Time },
-    /// Gives another name to an object that is no directory. The name must be free.
+    /// Gives another name to an object that is no directory. The directory must have no entry with this name.
     Link { dir: ObjectId, name: &'a [u8], id: ObjectId, time: Time },
-    /// Removes a name of an object that is no directory. The object is freed after its last name and last
-    /// open handle.
+    /// Removes a name of an object that is no directory. The object is freed when it has neither a name nor
+    /// an open handle.
     Unlink { dir: ObjectId, name: &'a [u8], time: Time },
     /// Removes an empty directory.
     RemoveDirectory { dir: ObjectId, name: &'a [u8], time: Time },
-    /// Moves an entry. POSIX's rules decide which entry it may replace.
+    /// Moves an entry. The rules of POSIX decide which entry the moved entry may replace.
     Rename {
         from_dir: ObjectId,
         from_name: &'a [u8],
@@ -185,30 +195,30 @@ pub enum Op<'a> {
         mode: RenameMode,
         time: Time,
     },
-    /// Stores bytes in a file, which grows as needed.
+    /// Stores bytes in a file. The file grows if the bytes end past its end.
     Write { id: ObjectId, offset: u64, data: &'a [u8], set_ids: SetIds, time: Time },
     /// Stores bytes at the end of a file.
     Append { id: ObjectId, data: &'a [u8], set_ids: SetIds, time: Time },
     /// Truncates a file, or extends it with zeros.
     SetSize { id: ObjectId, size: u64, set_ids: SetIds, time: Time },
-    /// Changes the storage of `length` bytes from `offset` on, by `mode`. For a collapse or an insert, both
-    /// must be multiples of 4096. The range must then begin before the end of the file, and a collapsed
-    /// range must end before it.
+    /// Changes the storage of `length` bytes from `offset` on, according to `mode`. For a collapse or an
+    /// insert, `offset` and `length` must be multiples of 4096. The range must then begin before the end of
+    /// the file. A collapsed range must also end before the end of the file.
     Fallocate { id: ObjectId, mode: FallocateMode, offset: u64, length: u64, set_ids: SetIds, time: Time },
-    /// Sets attributes; `time` becomes the change time.
+    /// Sets attributes. `time` becomes the change time.
     SetAttributes { id: ObjectId, change: AttributeChange, time: Time },
-    /// Sets an extended attribute; `time` becomes the change time. Names have 1 to [`XATTR_NAME_MAX`] bytes,
+    /// Sets an extended attribute. `time` becomes the change time. Names have 1 to [`XATTR_NAME_MAX`] bytes,
     /// none of them zero.
     SetXattr { id: ObjectId, name: &'a [u8], value: &'a [u8], mode: XattrMode, time: Time },
-    /// Removes an extended attribute; `time` becomes the change time.
+    /// Removes an extended attribute. `time` becomes the change time.
     RemoveXattr { id: ObjectId, name: &'a [u8], time: Time },
-    /// Sets the value of a key. If the key exists, replaces all bytes of its file; otherwise creates the
-    /// file `id` (reserved).
+    /// Sets the value of a key. If the key exists, the Op replaces all bytes of its file. Otherwise the Op
+    /// creates the file `id`, which the caller has reserved.
     Put { dir: ObjectId, name: &'a [u8], id: ObjectId, owner: Owner, data: &'a [u8], time: Time },
-    /// Removes a key and its value. Only files are values.
+    /// Removes a key and its value. The key must name a file.
     Erase { dir: ObjectId, name: &'a [u8], time: Time },
-    /// `Put`s and `Erase`s in one directory, each key at most once; all are applied, or none. Erasing a
-    /// missing key has no effect here.
+    /// Applies `Put`s and `Erase`s in one directory, all of them or none. Each key occurs at most once. In a
+    /// batch, an `Erase` of a missing key has no effect.
     Batch { dir: ObjectId, ops: &'a [Op<'a>], time: Time },
 }
 

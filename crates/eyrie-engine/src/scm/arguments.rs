@@ -16,12 +16,12 @@ pub(super) fn check_entry(dir: ObjectId, name: &[u8]) -> Result<()> {
     }
 }
 
-/// Refuses modes above twelve bits.
+/// Refuses modes with more than twelve bits.
 pub(super) fn check_mode(mode: u16) -> Result<()> {
     if mode <= 0o7777 { Ok(()) } else { Err(Error::Invalid("mode of more than twelve bits")) }
 }
 
-/// Refuses objects that are no regular files.
+/// Refuses objects that are not regular files.
 pub(super) fn require_file(id: ObjectId) -> Result<()> {
     match id.kind() {
         Kind::File => Ok(()),

@@ -1,4 +1,4 @@
-//! Setting attributes, and extended attributes.
+//! Setting attributes and extended attributes.
 
 use super::Scm;
 use super::arguments::check_mode;
@@ -19,7 +19,7 @@ impl Scm {
         self.set_attributes_held(id, change, time)
     }
 
-    /// As [`Scm::set_attributes`], for an object whose lock is held.
+    /// Sets attributes of an object. The caller holds the lock of the object.
     pub(super) fn set_attributes_held(
         &self,
         id: ObjectId,
@@ -36,7 +36,8 @@ impl Scm {
             cold.set_accessed(accessed);
         }
         if change.modified.is_some() {
-            // From here on the bucket times of a directory are older than the explicit time.
+            // From here on, the stamps of the directory's bucket pages have an older version than the header.
+            // Therefore the explicit modification time counts, and not the times of these stamps.
             cold.times_version = cold.times_version.wrapping_add(1);
         }
         cold.set_changed(time);
@@ -53,7 +54,7 @@ impl Scm {
         Ok(Applied::default())
     }
 
-    /// Runs `change` on an object's extended attributes and commits it.
+    /// Runs `change` on an object's extended attributes, and commits the result.
     pub(super) fn change_xattrs(
         &self,
         id: ObjectId,

@@ -1,9 +1,9 @@
-//! Counts changes of directories, for callers that remember paths.
+//! Counts changes of directories, for callers that cache paths.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Counts the changes that may make remembered paths wrong. Begins and ends are counted apart, so that
-/// nobody remembers a path that was walked during a change.
+/// Counts the changes that may make cached paths wrong. Begun and ended changes have separate counts.
+/// Therefore no caller caches a path that was walked during a change.
 #[derive(Default)]
 pub(super) struct DirectoryChanges {
     begun: AtomicU64,
@@ -12,20 +12,19 @@ pub(super) struct DirectoryChanges {
 }
 
 impl DirectoryChanges {
-    /// A number that is the same at two moments only if no change happened between them.
+    /// Returns a number that is the same at two moments only if no change happened between them.
     #[inline]
     pub(super) fn current(&self) -> u64 {
-        // `ended` is loaded first. Equal counts then mean that no change was running when `begun` was
-        // loaded.
+        // `ended` is loaded first. If the counts are equal, no change was running when `begun` was loaded.
         let ended = self.ended.load(Ordering::Acquire);
         if ended == self.begun.load(Ordering::Acquire) {
             return ended;
         }
-        // During a change: a number that never repeats, so that no remembered path matches it.
+        // A change is running. Return a number that never repeats, so that no cached path matches it.
         1 << 63 | self.unique.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Runs a change of directories.
+    /// Runs `change`, which changes directories.
     pub(super) fn during<T>(&self, change: impl FnOnce() -> T) -> T {
         self.begun.fetch_add(1, Ordering::AcqRel);
         let result = change();

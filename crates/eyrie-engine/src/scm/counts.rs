@@ -1,14 +1,15 @@
-//! Counts and times of directories. Readers get them from [`Summaries`](super::summaries::Summaries), and
-//! Ops keep those up to date.
+//! Counts and times of directories. Readers get them from [`Summaries`](super::summaries::Summaries), and Ops
+//! keep the summaries up to date.
 //!
-//! A builder adds up `PART` buckets at a time, under the directory's lock. It releases the lock between two
-//! parts, so an Op waits for no more than one part. An Op that changes the directory between two parts
-//! changes the summary only if the summary already covers the hash of that entry; a later part finds all
-//! other entries in the pages. Hashes do not depend on the number of buckets, so growth between two parts
-//! does no harm.
+//! A builder is a reader that completes a summary. It adds up `PART` buckets at a time, under the directory's
+//! lock, and releases the lock between two parts. Therefore an Op waits for no more than one part. An Op
+//! between two parts changes the summary only if the summary already covers the hash of the changed entry. A
+//! later part finds all other changes in the pages. Hashes do not depend on the number of buckets, so growth
+//! between two parts does no harm.
 //!
-//! Readers never block on a lock. They retry while a redo record is applied. A builder that does not get the
-//! lock gives up and adds up the pages without it. The next reader continues after the finished parts.
+//! Readers never block on a lock. They retry while a redo record is being applied. A builder that does not
+//! get the lock stops building, and adds up the pages without the lock. The next reader continues the summary
+//! after the finished parts.
 
 use eyrie_medium::{Addr, Settled};
 use smallvec::SmallVec;
@@ -23,13 +24,14 @@ use crate::object::xattr::XattrRoot;
 use crate::transaction::Transaction;
 use crate::{Attributes, ObjectId, Result, Time};
 
-/// After this many attempts a reader accepts a sum that Ops may have changed meanwhile.
+/// Maximum number of attempts to read a directory that Ops keep changing. After the last attempt, a reader
+/// accepts a sum of pages that an Op may have changed meanwhile.
 const ATTEMPTS: usize = 100;
-/// Least number of buckets of a directory with a summary. Adding up fewer pages takes less than a tenth of a
-/// microsecond.
+/// Minimum number of buckets of a directory that gets a summary. Adding up the pages of a smaller directory
+/// takes less than a tenth of a microsecond.
 const LARGE: u64 = 4;
-/// Number of buckets that are added up in one hold of the lock. Few under `shuttle`, which explores the
-/// interleavings between parts.
+/// Number of buckets that are added up in one hold of the lock. The number is small under `shuttle`, which
+/// explores the interleavings between parts.
 const PART: usize = if cfg!(feature = "shuttle") { 2 } else { 32 };
 
 /// A change of one entry of a directory.
@@ -37,7 +39,7 @@ const PART: usize = if cfg!(feature = "shuttle") { 2 } else { 32 };
 pub(super) struct EntryChange<'a> {
     pub(super) parent: &'a LockedParent,
     pub(super) name: &'a [u8],
-    /// The object that the entry names before and after the change.
+    /// The object that the entry names before the change. The next field has the object after the change.
     pub(super) before: Option<ObjectId>,
     pub(super) after: Option<ObjectId>,
 }
@@ -81,8 +83,9 @@ impl Scm {
         })
     }
 
-    /// A directory's header and the sum of its pages: from its summary, which this call tries to complete, or
-    /// from the pages without a lock. The caller holds a pin.
+    /// Returns a directory's header and the sum of its pages. The sum comes from the directory's summary,
+    /// which this call tries to complete. Otherwise the sum comes from the pages, which are read without a
+    /// lock. The caller holds a pin.
     fn view(&self, id: ObjectId, header: Header) -> Result<DirectoryView> {
         let mut attempt = 0;
         loop {
@@ -104,8 +107,8 @@ impl Scm {
         }
     }
 
-    /// A directory's header and summary, if there is a complete one. The header is the same before and
-    /// after the read of the summary, so both belong to the moment of that read.
+    /// Returns a directory's header and summary, if the summary is complete. The header is the same before
+    /// and after the read of the summary. Therefore both belong to the moment of that read.
     fn known_view(&self, id: ObjectId, header: Header) -> Result<Option<DirectoryView>> {
         if !self.summaries.may_know(id) {
             return Ok(None);
@@ -121,7 +124,7 @@ impl Scm {
                     return Ok(None);
                 };
                 if header.selector(medium)? == hot.selector {
-                    // If the explicit modification time is newer than every entry change, it counts.
+                    // The explicit modification time counts if it is newer than every change of an entry.
                     summary.modified = summary.modified.filter(|_| times_version == cold.times_version);
                     return Ok(Some(DirectoryView { hot, cold, summary }));
                 }
@@ -129,13 +132,13 @@ impl Scm {
         })
     }
 
-    /// Completes the summary of a large directory. `false` if the directory is small, if an Op keeps its
-    /// lock, or if another directory takes the slot of the summary.
+    /// Completes the summary of a large directory. Returns false in three cases: the directory is small, an
+    /// Op keeps its lock, or another directory takes the slot of the summary.
     fn build_summary(&self, id: ObjectId, header: Header) -> Result<bool> {
         let mut from = 0;
         loop {
-            // Reads the pages before the lock is taken, so that no Op waits for their cache misses or for a
-            // disk.
+            // The pages are read before the lock is taken. Therefore no Op waits for cache misses or for a
+            // disk while a builder reads these pages.
             let root = header.hot(self.medium())?.root;
             let collection = Collection::new(&self.volume, root);
             if collection.buckets()? < LARGE {
@@ -145,8 +148,8 @@ impl Scm {
             let Some(_held) = self.locks.try_hold(id) else { return Ok(false) };
             match self.build_part(id, header, PART) {
                 Ok(SumCoverage::Complete) => return Ok(true),
-                // Another directory of the stripe evicted the slot. Giving up avoids that two builders
-                // evict each other for ever.
+                // Another directory of the same stripe evicted this directory's summary. This builder stops.
+                // Otherwise two builders could evict each other without end.
                 Ok(SumCoverage::Before(next)) if next <= from => return Ok(false),
                 Ok(SumCoverage::Before(next)) => from = next,
                 Err(error) => {
@@ -157,7 +160,7 @@ impl Scm {
         }
     }
 
-    /// Adds some buckets to the summary of a directory whose lock is held.
+    /// Adds some buckets to the summary of a directory. The caller holds the directory's lock.
     fn build_part(&self, id: ObjectId, header: Header, buckets: usize) -> Result<SumCoverage> {
         let (hot, cold) = header.hot_and_cold(self.medium())?;
         let times_version = cold.times_version;
@@ -172,7 +175,8 @@ impl Scm {
         Ok(coverage)
     }
 
-    /// Commits a transaction that changes these entries at `time`. The locks of their directories are held.
+    /// Commits a transaction that changes these entries at `time`. The caller holds the locks of their
+    /// directories.
     #[inline(always)]
     pub(super) fn commit_entries(
         &self,
@@ -203,7 +207,7 @@ impl Scm {
                 continue;
             }
             let Some((sum, coverage)) = self.summaries.known(dir) else {
-                // An Op that panicked may have left a sum that is neither old nor new.
+                // An Op that panicked may have left a prepared sum, which may be right or wrong.
                 self.summaries.forget(dir);
                 continue;
             };
@@ -218,13 +222,14 @@ impl Scm {
         }
         let result = transaction.commit_in_place();
         for dir in prepared {
-            // After an error the extent of the commit is unknown; the next reader adds up the pages.
+            // After an error, it is unknown which words were committed. The next reader adds up the pages.
             if result.is_ok() { self.summaries.adopt(dir) } else { self.summaries.forget(dir) }
         }
         result
     }
 
-    /// The sum after these changes of its directory; `None` if the sum must be built from the pages again.
+    /// Returns the sum after these changes of its directory. Returns `None` if the sum must be built from the
+    /// pages again.
     fn sum_after<'a>(
         &self,
         mut sum: DirectorySum,
@@ -241,8 +246,9 @@ impl Scm {
             }
             sum.begin_times_version(parent.times_version);
             let CollectionSummary { entries, subdirectories, changed, modified } = sum.summary;
-            // A page keeps only the time of its latest change. If this Op's time is older than the latest
-            // one, its page may lose that latest time, and the maximum over all pages must be found anew.
+            // A page keeps only the time of its latest change. If `time` is older than the latest time of the
+            // directory, this Op may erase that latest time from the page. Then the maximum over all pages
+            // must be computed again.
             if changed.is_some_and(|latest| time < latest) {
                 let around = collection.around(name, parent.times_version).ok()?;
                 if around.changed.is_some_and(|_| around.changed >= changed)

@@ -1,4 +1,4 @@
-//! Creating objects, and giving them further names.
+//! Creating objects, and giving objects further names.
 
 use super::Scm;
 use super::arguments::{check_entry, check_mode};
@@ -12,8 +12,8 @@ use crate::transaction::Transaction;
 use crate::{Applied, Content, Error, Kind, ObjectId, Owner, Result, Time};
 
 impl Scm {
-    /// Makes room for an entry in a directory whose lock is held. True if entries may have moved. The split
-    /// of a page commits by itself, but no call can observe it.
+    /// Makes room for an entry in a directory. The caller holds the directory's lock. Returns true if entries
+    /// may have moved. The split of a page commits by itself, but no call can observe it.
     pub(super) fn make_room(&self, parent: &mut LockedParent, name: &[u8]) -> Result<bool> {
         let header = self.header(parent.id)?;
         let hot = parent.hot;
@@ -29,8 +29,8 @@ impl Scm {
         Ok(grown.is_some())
     }
 
-    /// Adds a new entry to a transaction that has just begun. True if other entries may have moved. The
-    /// name is free, and the directory's lock is held.
+    /// Adds a new entry to a transaction that has just begun. Returns true if other entries may have moved.
+    /// No entry has this name, and the caller holds the directory's lock.
     pub(super) fn insert_entry<'a>(
         &'a self,
         transaction: &mut Transaction<'a>,
@@ -40,19 +40,19 @@ impl Scm {
         time: Time,
     ) -> Result<bool> {
         let LockedParent { hot, times_version, .. } = *parent;
-        // The common case: the page has room, and the insert is part of this transaction alone.
+        // This is the common case. The page has room, and the insert is part of this transaction alone.
         if collection::insert_with_ease(transaction, hot.root, name, id, time, times_version)? {
             return Ok(false);
         }
-        // Growth commits transactions of its own, so this one must be empty.
+        // Growth commits transactions of its own, so this transaction must be empty.
         debug_assert!(transaction.is_empty(), "other transactions commit now");
         let moved = self.make_room(parent, name)?;
         collection::insert(transaction, parent.hot.root, name, id, time, times_version)?;
         Ok(moved)
     }
 
-    /// Writes a new object. Its entry is written elsewhere. The name is free, and the directory's lock is
-    /// held.
+    /// Writes a new object, without its entry. No entry has the name of the object, and the caller holds the
+    /// directory's lock.
     #[expect(clippy::too_many_arguments, reason = "everything that makes an object")]
     pub(super) fn add_object(
         &self,
@@ -94,7 +94,7 @@ impl Scm {
     ) -> Result<Applied> {
         check_entry(dir, name)?;
         self.header(id)?;
-        // The new object is locked too, so that the next Op on it waits until its creation is durable.
+        // The new object is locked too. Therefore the next Op on it waits until its creation is durable.
         let _held = self.locks.hold(&[dir, id]);
         let mut parent = self.parent(dir)?;
         if self.find(&parent.hot, name)?.is_some() {
@@ -112,7 +112,7 @@ impl Scm {
         let _held = self.locks.hold(&[dir, id]);
         let mut parent = self.parent(dir)?;
         let taken = self.find(&parent.hot, name)?.is_some();
-        // A stale object is reported before a name that exists, as in the model.
+        // If the object is stale and the name exists, the error is `Stale`, as in the model.
         let selector = self.header(id)?.selector(self.medium())?;
         if taken {
             return Err(Error::Exists);
@@ -130,7 +130,7 @@ impl Scm {
         Ok(Applied::default())
     }
 
-    /// Changes the link count of an object whose lock is held.
+    /// Changes the link count of an object. The caller holds the object's lock.
     pub(super) fn change_links(
         &self,
         transaction: &mut Transaction<'_>,

@@ -1,4 +1,4 @@
-//! The calls of the engine trait. Each is passed on to its module.
+//! The calls of the trait [`Engine`]. Each call delegates to the module of `scm` that does the work.
 
 use eyrie_medium::Addr;
 use eyrie_medium::epoch::{Guard, pin};
@@ -107,10 +107,11 @@ impl Engine for Scm {
     }
 
     fn wait_for(&self, id: ObjectId) -> Result<()> {
-        // In a forked child the holder of a lock may be a thread that exists only in the parent.
+        // In a forked child, the holder of a lock may be a thread that exists only in the parent. The check
+        // of the medium refuses a forked child.
         self.medium().check()?;
-        // An Op holds its locks until it is durable, so taking the lock waits for the Op. On a disk an Op
-        // becomes durable only by a sync, so there is nothing to wait for.
+        // An Op holds its locks until its commit is durable, so taking the lock waits for the Op. On a disk,
+        // an Op becomes durable only by a sync, so there is no Op to wait for.
         if self.medium().lasts_from_fences() {
             drop(self.locks.hold(&[id]));
         }
@@ -128,7 +129,7 @@ impl Engine for Scm {
 }
 
 impl Scm {
-    /// Dispatches an Op.
+    /// Calls the method for an Op.
     fn apply_one(&self, op: &Op<'_>) -> Result<Applied> {
         match *op {
             Op::Create { dir, name, id, owner, content, time } => {

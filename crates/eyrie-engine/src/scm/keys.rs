@@ -1,4 +1,4 @@
-//! Keys and values: put, and batches of puts and erases.
+//! Keys and values: puts, and batches of puts and erases.
 
 use smallvec::SmallVec;
 
@@ -12,7 +12,7 @@ use crate::object::mfile::{self, FileTree};
 use crate::transaction::Transaction;
 use crate::{Applied, Content, Error, Kind, ObjectId, Op, Owner, Result, Time};
 
-/// A value to set.
+/// The value that a put sets, and the reserved id of a new file for it.
 #[derive(Clone, Copy)]
 struct NewValue<'a> {
     id: ObjectId,
@@ -33,7 +33,7 @@ impl NewValue<'_> {
     }
 }
 
-/// The object that each key of a batch names, if any.
+/// The object that each key of a batch names, if the key exists.
 type BatchTargets = SmallVec<[Option<ObjectId>; 16]>;
 
 /// The objects that a batch changes, and the locks that it needs.
@@ -58,8 +58,8 @@ impl BatchPlan {
         BatchPlan { targets, locks, has_twins }
     }
 
-    /// Refuses a batch that cannot be applied. Runs under the locks of the batch: without them, a rename
-    /// from one key to another could show its object under both.
+    /// Refuses a batch that cannot be applied. The caller holds the locks of the batch. Without these locks,
+    /// a rename from one key to another could show its object under both keys.
     fn check(&self, ops: &[Op<'_>], time: Time) -> Result<()> {
         if self.has_twins {
             return Err(Error::Invalid("two keys of the batch name one object"));
@@ -88,7 +88,7 @@ impl Scm {
         loop {
             check_entry(dir, name)?;
             let peeked = self.peek(dir, name)?;
-            // After the look-up, so that errors come in the order of the model.
+            // This check follows the look-up, so that errors come in the order of the model.
             value.check()?;
             let existing = peeked.id();
             let _held = self.locks.hold(&[dir, existing.unwrap_or(id)]);
@@ -111,7 +111,7 @@ impl Scm {
         }
     }
 
-    /// Prepares the value of one put, without the entry of a new key. All locks are held.
+    /// Prepares the value of one put, without the entry of a new key. The caller holds all locks.
     fn set_value(
         &self,
         transaction: &mut Transaction<'_>,
@@ -127,7 +127,7 @@ impl Scm {
         let header = self.header(existing)?;
         let hot = header.hot(self.medium())?;
         let root = mfile::fresh(transaction, data)?;
-        // A reader with a pin can still read the old value after the commit.
+        // The old value is only retired. A reader with a pin can still read the old value after the commit.
         mfile::retire_all(transaction, FileTree::of(header, &hot))?;
         header.change(transaction, &hot, &HotChange::data(root, data.len() as u64, time));
         Ok(())
@@ -143,7 +143,7 @@ impl Scm {
         loop {
             let plan = BatchPlan::new(dir, ops, self.batch_targets(dir, ops)?);
             let _held = self.locks.hold(&plan.locks);
-            // A key changed before the locks were held: plan again.
+            // A key changed before the locks were taken. Plan again.
             if self.batch_targets(dir, ops)? != plan.targets {
                 continue;
             }
@@ -152,7 +152,7 @@ impl Scm {
         }
     }
 
-    /// Applies a batch whose keys name `targets`. All locks are held.
+    /// Applies a batch whose keys name `targets`. The caller holds all locks.
     fn apply_batch(
         &self,
         dir: ObjectId,
@@ -160,7 +160,8 @@ impl Scm {
         targets: &[Option<ObjectId>],
         time: Time,
     ) -> Result<Applied> {
-        // Growth commits by itself, so it runs before the transaction of the batch begins.
+        // Growth commits transactions of its own. Therefore growth runs before the transaction of the batch
+        // begins.
         let mut parent = self.parent(dir)?;
         for (op, existing) in ops.iter().zip(targets) {
             if let (Op::Put { name, .. }, None) = (op, existing) {
@@ -197,7 +198,7 @@ impl Scm {
         Ok(Applied::default())
     }
 
-    /// The objects that the keys of a batch name now.
+    /// Returns the objects that the keys of a batch name now.
     fn batch_targets(&self, dir: ObjectId, ops: &[Op<'_>]) -> Result<BatchTargets> {
         let target = |op: &Op<'_>| match *op {
             Op::Put { name, .. } | Op::Erase { name, .. } => self.read_lookup(dir, name),
@@ -207,7 +208,7 @@ impl Scm {
     }
 }
 
-/// Refuses other Ops, other directories, and a repeated key.
+/// Refuses Ops that a batch cannot have, Ops on other directories, and a key that occurs twice.
 fn check_batch(dir: ObjectId, ops: &[Op<'_>]) -> Result<()> {
     let mut names: Vec<&[u8]> = Vec::with_capacity(ops.len());
     for op in ops {

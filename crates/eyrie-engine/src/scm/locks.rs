@@ -1,11 +1,12 @@
 //! Locks of writers: a fixed table of mutexes, striped by object id.
 //!
-//! An Op locks all objects that it changes or creates at once, in the order of the table, so that no two
-//! Ops deadlock. Each stripe also counts the Ops that ended under it. A reader of several words compares
-//! the count before and after, and so notices an Op that ended meanwhile.
+//! An Op locks all objects that it changes or creates in one call, in the order of the table. Therefore no
+//! two Ops deadlock. Each stripe also counts the Ops that ended under it. A reader of several words compares
+//! the count before and after its reads, and so detects an Op that ended meanwhile.
 //!
-//! An Op that changes an entry must know which object the entry names before it can lock that object. So it
-//! [peeks](Scm::peek), locks, and [confirms](Scm::confirm) that the entry is the same.
+//! An Op that changes an entry must lock the object that the entry names. The Op does not know this object
+//! before a look-up. Therefore the Op [peeks](Scm::peek) without a lock, then locks, and then
+//! [confirms](Scm::confirm) that the entry is unchanged.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -17,9 +18,10 @@ use crate::object::collection::FoundEntry;
 use crate::object::header::Hot;
 use crate::{Error, ObjectId, Result};
 
-/// Stripes of the table. So many that two Ops of different objects seldom meet.
+/// Number of stripes. The number is so large that two Ops on different objects rarely need the same stripe.
 pub(super) const STRIPES: usize = 4096;
-/// Attempts to get a lock before a reader continues without it: a few microseconds.
+/// Maximum number of attempts to get a lock before a reader continues without it. These attempts take a few
+/// microseconds.
 const ATTEMPTS: u32 = 100;
 
 #[derive(Default)]
@@ -40,26 +42,27 @@ impl Default for Locks {
     }
 }
 
-/// The locks that one Op holds. Dropping them ends the Op.
+/// The locks that one Op holds. A drop of this value ends the Op.
 pub(super) struct HeldLocks<'a> {
     stripes: SmallVec<[(&'a Stripe, MutexGuard<'a, ()>); 4]>,
 }
 
-/// Spreads ids over a table of `len` places, a power of two. Ids are multiples of 64 plus a kind, so the
-/// low bits are shifted out and the rest is multiplied with 2^64 divided by the golden ratio.
+/// Spreads ids over a table of `len` slots. `len` is a power of two. Ids are multiples of 64 plus a kind, so
+/// the low bits are shifted out. The rest is multiplied by 2^64 divided by the golden ratio, which spreads
+/// successive ids evenly.
 pub(super) fn spread(id: ObjectId, len: usize) -> usize {
     let mixed = (id.place() >> 6).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     (mixed >> 32) as usize & (len - 1)
 }
 
-/// The stripe of an object.
+/// Returns the stripe of an object.
 #[inline]
 pub(super) fn stripe_of(id: ObjectId) -> usize {
     spread(id, STRIPES)
 }
 
 impl Locks {
-    /// Locks an object for a reader, unless an Op keeps the lock. The reader changes nothing, so it does
+    /// Locks an object for a reader, unless an Op keeps the lock. The reader changes no object, so it does
     /// not count as an Op.
     pub(super) fn try_hold(&self, id: ObjectId) -> Option<MutexGuard<'_, ()>> {
         (0..ATTEMPTS).find_map(|attempt| {
@@ -71,10 +74,10 @@ impl Locks {
         })
     }
 
-    /// Locks these objects.
+    /// Locks these objects, in the order of their stripes.
     pub(super) fn hold(&self, ids: &[ObjectId]) -> HeldLocks<'_> {
         let mut held = HeldLocks { stripes: SmallVec::new() };
-        // Most Ops lock one object, and need no sorting.
+        // Most Ops lock one object and need no sorting.
         if let [id] = ids {
             held.add(&self.stripes[stripe_of(*id)]);
             return held;
@@ -86,7 +89,7 @@ impl Locks {
             indices.push(index);
         }
         indices.sort_unstable();
-        // Two objects may share a stripe, whose mutex can be locked only once.
+        // Two objects may share a stripe. The mutex of a stripe can be locked only once.
         indices.dedup();
         for index in indices {
             held.add(&self.stripes[index]);
@@ -94,7 +97,7 @@ impl Locks {
         held
     }
 
-    /// Number of Ops on this object, or on others of its stripe, that have ended.
+    /// Returns the number of Ops that have ended on this object, or on another object of its stripe.
     pub(super) fn ended(&self, id: ObjectId) -> u64 {
         self.stripes[stripe_of(id)].ended.load(Ordering::Acquire)
     }
@@ -110,19 +113,19 @@ impl<'a> HeldLocks<'a> {
 impl Drop for HeldLocks<'_> {
     fn drop(&mut self) {
         for (stripe, _) in &self.stripes {
-            // Only the holder of the mutex stores the count. Release ordering shows the Op's changes to a
-            // reader that sees the new count.
+            // Only the holder of the mutex stores the count. With release ordering, a reader that sees the
+            // new count also sees the changes of the Op.
             stripe.ended.store(stripe.ended.load(Ordering::Relaxed) + 1, Ordering::Release);
         }
     }
 }
 
-/// A locked directory whose entries are about to change.
+/// A locked directory whose entries will change.
 #[derive(Clone, Copy)]
 pub(super) struct LockedParent {
     pub(super) id: ObjectId,
     pub(super) hot: Hot,
-    /// The version of the directory's times for which its bucket times are valid.
+    /// Version of the directory's times. New stamps of bucket pages get this version.
     pub(super) times_version: u32,
 }
 
@@ -134,15 +137,15 @@ pub(super) struct PeekedEntry {
 }
 
 impl PeekedEntry {
-    /// The object that the entry names, if the entry exists.
+    /// Returns the object that the entry names, if the entry exists.
     pub(super) fn id(&self) -> Option<ObjectId> {
         self.found.map(|found| found.id)
     }
 }
 
 impl Scm {
-    /// The state of a directory whose lock is held. A removed directory that is still open takes no
-    /// entries.
+    /// Returns the state of a directory. The caller holds the directory's lock. Refuses a removed directory
+    /// that is still open, because such a directory takes no entries.
     pub(super) fn parent(&self, id: ObjectId) -> Result<LockedParent> {
         if !id.is_directory() {
             return Err(Error::NotDirectory);
@@ -154,14 +157,15 @@ impl Scm {
         Ok(LockedParent { id, hot, times_version: cold.times_version })
     }
 
-    /// The entry of `name`, looked up without a lock. The Op then locks directory and object, and
+    /// Looks up the entry of `name` without a lock. The Op then locks the directory and the object, and
     /// [confirms](Scm::confirm) the entry.
     pub(super) fn peek(&self, dir: ObjectId, name: &[u8]) -> Result<PeekedEntry> {
         let ended = self.locks.ended(dir);
         Ok(PeekedEntry { ended, found: self.read_entry(dir, name)? })
     }
 
-    /// The peeked entry as it is under the directory's lock; `None` if it names another object now.
+    /// Returns the peeked entry as it is under the directory's lock. Returns `None` if the name now refers to
+    /// another object.
     #[inline]
     pub(super) fn confirm(
         &self,
@@ -169,8 +173,8 @@ impl Scm {
         name: &[u8],
         peeked: &PeekedEntry,
     ) -> Result<Option<Option<FoundEntry>>> {
-        // No Op on the directory ended since the look-up, and none is running: the entry is unchanged, and
-        // no second look-up is needed.
+        // No Op on the directory has ended since the look-up, and none is running. Therefore the entry is
+        // unchanged, and no second look-up is needed.
         if self.locks.ended(parent.id) == peeked.ended {
             return Ok(Some(peeked.found));
         }

@@ -1,17 +1,20 @@
-//! The engine for byte-addressable storage: Aerie's objects with BPFS's updates.
+//! The engine for byte-addressable storage. It uses the storage objects of Aerie and the atomic updates of
+//! BPFS.
 //!
-//! Readers take no lock: they compare a version before and after a read, and retry if it changed. Writers
-//! lock the objects that they change (`locks`), prepare a [`Transaction`](crate::transaction) and commit
-//! it.
+//! Readers take no lock. Readers compare a version before and after a read, and retry if the version changed.
+//! Writers lock the objects that they change (`locks`), prepare a [`Transaction`](crate::transaction), and
+//! commit it.
 //!
 //! Invariants:
-//! - A failed Op changed nothing that a call can observe. It may have split a bucket.
-//! - An Op holds the locks of the objects that it changes or creates until its commit is durable. So the
-//!   next Op on them never builds on a state that a crash could take back.
-//! - An object is freed only when it has no name, no handle keeps it open, and a grace period has passed.
+//! - A failed Op changes nothing that a call can observe. A failed Op may have split a bucket page, which no
+//!   call can observe.
+//! - An Op holds the locks of the objects that it changes or creates until its commit is durable. Therefore
+//!   the next Op on these objects never builds on a state that a crash could undo.
+//! - An object is freed only when three conditions hold: it has no name, no handle keeps it open, and a grace
+//!   period has passed.
 //!
-//! Safe when power fails: every Op is one commit of one transaction. The work after the commit (freeing
-//! storage) is volatile.
+//! Safe when power fails: every Op is one commit of one transaction. The work after the commit, which frees
+//! storage, changes only volatile state.
 
 mod arguments;
 mod attributes;
@@ -44,34 +47,34 @@ use locks::Locks;
 use opens::Opens;
 use summaries::Summaries;
 
-/// The engine: one volume, held by this process alone.
+/// The engine: one volume, which this process holds alone.
 pub struct Scm {
     volume: Volume,
     root: ObjectId,
     locks: Locks,
     opens: Opens,
     summaries: Summaries,
-    /// Held by Ops that move directories between parents. With one such Op at a time, no two moves together
-    /// can make a cycle.
+    /// Held by Ops that move directories between parents. Therefore only one such Op runs at a time. Two such
+    /// moves together could make a cycle of directories.
     moves: Mutex<()>,
-    /// Lets front-ends notice that a remembered path may be wrong.
+    /// Lets front-ends detect that a cached path may be wrong.
     changes: DirectoryChanges,
     recovered: bool,
     close_on_drop: bool,
 }
 
 impl Scm {
-    /// The volume of this engine.
+    /// Returns the volume of this engine.
     pub fn volume(&self) -> &Volume {
         &self.volume
     }
 
-    /// True if the open had to recover the volume from a crash.
+    /// True if the open found the volume unclosed and had to recover it.
     pub fn recovered(&self) -> bool {
         self.recovered
     }
 
-    /// Holds the locks of these objects as a running Op does. For tests of readers.
+    /// Holds the locks of these objects as a running Op does. Tests of readers use this.
     #[cfg(feature = "shuttle")]
     pub fn hold_for_test(&self, ids: &[ObjectId]) -> impl Sized + '_ {
         (self.locks.hold(ids), eyrie_medium::sync::lock(&self.moves))
@@ -81,22 +84,22 @@ impl Scm {
         self.volume.medium()
     }
 
-    /// The result of a call, unless the medium has failed. After a failure, results and errors mean
-    /// nothing, because they may come from zeros in place of lost pages.
+    /// Returns the result of a call, or an error if the medium has failed. After a failure, results and
+    /// errors mean nothing, because they may come from zeros in place of lost pages.
     #[inline(always)]
     fn sound<T>(&self, result: Result<T>) -> Result<T> {
         self.medium().check()?;
         result
     }
 
-    /// The header of an id that came from a caller. The id is untrusted, so its address must be that of a
-    /// header slot.
+    /// Returns the header of an id that came from a caller. The id is untrusted. Therefore its address is
+    /// checked to be that of a header slot.
     #[inline(always)]
     fn header(&self, id: ObjectId) -> Result<Header> {
         if self.volume.is_header(Addr::from_raw(id.place())) { Ok(Header::of(id)) } else { Err(Error::Stale) }
     }
 
-    /// The header of a directory, and its hot fields.
+    /// Returns the header of a directory, and its hot fields.
     #[inline(always)]
     fn directory(&self, id: ObjectId) -> Result<(Header, Hot)> {
         if !id.is_directory() {
@@ -107,8 +110,8 @@ impl Scm {
         Ok((header, hot))
     }
 
-    /// Looks `name` up in a directory. The caller holds the directory's lock, or checks its root
-    /// afterwards.
+    /// Looks `name` up in a directory. The caller holds the directory's lock, or checks the root of the
+    /// directory afterwards.
     #[inline(always)]
     fn find(&self, hot: &Hot, name: &[u8]) -> Result<Option<collection::FoundEntry>> {
         Collection::new(&self.volume, hot.root).lookup(name)

@@ -18,10 +18,10 @@ use crate::volume::{Opened, Options, Volume};
 use crate::{Kind, ObjectId, Owner, Result, Time, check, recovery};
 
 impl Scm {
-    /// Creates a volume of `bytes` at `path`. Its root belongs to `owner`.
+    /// Creates a volume of `bytes` at `path`. Its root directory belongs to `owner`.
     ///
     /// # Errors
-    /// `Volume` when the volume cannot be created there; `Fault`. Nothing is left behind.
+    /// `Volume` if the volume cannot be created there, `Fault`. After an error, no part of a volume remains.
     pub fn create(
         path: &Path,
         bytes: Option<u64>,
@@ -32,7 +32,7 @@ impl Scm {
         Scm::create_at(HostPlace::of(path), bytes, options, owner, time)
     }
 
-    /// As [`Scm::create`], at a place.
+    /// Creates a volume as [`Scm::create`] does, but takes a [`HostPlace`] instead of a path.
     pub(crate) fn create_at(
         place: HostPlace<'_>,
         bytes: Option<u64>,
@@ -43,24 +43,24 @@ impl Scm {
         Volume::create_with(place, bytes, options, |volume| Scm::format(volume, owner, time))
     }
 
-    /// Creates a volume on a medium of its own.
+    /// Creates a volume on a medium that has no path.
     ///
     /// # Errors
-    /// As [`Scm::create`].
+    /// The errors of [`Scm::create`].
     pub fn create_on(medium: Medium, options: &Options, owner: Owner, time: Time) -> Result<Scm> {
         Scm::format(Volume::create_on(medium, options)?, owner, time)
     }
 
-    /// Opens the volume at `path`, and recovers it if it was not closed. `paged` has the options for a
-    /// volume on a disk.
+    /// Opens the volume at `path`, and recovers it if it was not closed. `paged` has options that apply only
+    /// to a volume on a disk.
     ///
     /// # Errors
-    /// `Volume` when there is no volume, it is in use, or it has another format; `Corrupt`; `Fault`.
+    /// `Volume` if there is no volume, if it is in use, or if it has another format. `Corrupt`, `Fault`.
     pub fn open(path: &Path, paged: PagedOptions) -> Result<Scm> {
         Scm::open_at(HostPlace::of(path), paged)
     }
 
-    /// As [`Scm::open`], of a place.
+    /// Opens a volume as [`Scm::open`] does, but takes a [`HostPlace`] instead of a path.
     pub(crate) fn open_at(place: HostPlace<'_>, paged: PagedOptions) -> Result<Scm> {
         let (volume, opened) = Volume::open_at(place, paged)?;
         Scm::start(volume, opened)
@@ -69,7 +69,7 @@ impl Scm {
     /// Opens the volume on a medium, and recovers it if it was not closed.
     ///
     /// # Errors
-    /// As [`Scm::open`].
+    /// The errors of [`Scm::open`].
     pub fn open_on(medium: Medium) -> Result<Scm> {
         let (volume, opened) = Volume::open_on(medium)?;
         Scm::start(volume, opened)
@@ -93,23 +93,23 @@ impl Scm {
         Header::of(root).write_new(&mut transaction, &new)?;
         transaction.commit()?;
         drop(gate);
-        // The header of the root is durable before the superblock names it.
+        // The commit has made the header of the root durable before the superblock names it.
         volume.set_root(root)?;
         volume.medium().drain()?;
         Ok(Scm::over(volume, root, false))
     }
 
-    /// Resizes the volume at `path`, which nobody has open. Without `bytes` it takes the size of its
-    /// device.
+    /// Resizes the volume at `path`, which no process has open. Without `bytes`, the volume takes the size of
+    /// its device.
     ///
     /// # Errors
-    /// `Volume` names the limits of the size; as [`Scm::open`]; `Fault` when the host is full. After an
-    /// error the volume has its old size or the new one.
+    /// `Volume` if the size is outside its limits. The error names these limits. `Fault` if the host is full.
+    /// All errors of [`Scm::open`]. After an error, the volume has either the old or the new size.
     pub fn resize(path: &Path, bytes: Option<u64>, paged: PagedOptions) -> Result<()> {
         Scm::resize_at(HostPlace::of(path), bytes, paged)
     }
 
-    /// As [`Scm::resize`], of a place.
+    /// Resizes a volume as [`Scm::resize`] does, but takes a [`HostPlace`] instead of a path.
     pub(crate) fn resize_at(place: HostPlace<'_>, bytes: Option<u64>, paged: PagedOptions) -> Result<()> {
         let (mut volume, opened) = Volume::open_at(place, paged)?;
         recovery::recover(&mut volume, opened)?;
@@ -117,10 +117,10 @@ impl Scm {
         Scm::start(volume, opened)?.close()
     }
 
-    /// Resizes the volume on a medium of its own, which nobody has open.
+    /// Resizes the volume on a medium that has no path. No engine has the volume open.
     ///
     /// # Errors
-    /// As [`Scm::resize`]; the segment must be large enough.
+    /// The errors of [`Scm::resize`]. The segment must be large enough.
     pub fn resize_on(medium: Medium, bytes: u64) -> Result<()> {
         let (mut volume, opened) = Volume::open_on(medium)?;
         recovery::recover(&mut volume, opened)?;
@@ -147,20 +147,20 @@ impl Scm {
         }
     }
 
-    /// Compares all redundant information in the volume. Nothing may change the volume meanwhile.
+    /// Compares all redundant information in the volume. No Op may change the volume meanwhile.
     ///
     /// # Errors
-    /// `Fault`. Problems of the volume are in the report, not errors.
+    /// `Fault`. Damage of the volume is no error, but part of the report.
     pub fn check(&self) -> Result<check::Report> {
         check::check(&self.volume, self.root, &self.opens.orphans())
     }
 
-    /// Checks a volume that was just opened, or reports the corruption that prevented the open. Opening and
-    /// checking change the volume; a caller that must not change it opens a copy: see
+    /// Checks a volume that was just opened, or reports the corruption that prevented the open. The open and
+    /// the check change the volume. A caller that must not change the volume opens a copy: see
     /// [`Volume::open_copy`].
     ///
     /// # Errors
-    /// `Volume` when there is no volume; `Fault`.
+    /// `Volume` if there is no volume, `Fault`.
     pub fn inspect(opened: Result<(Volume, Opened)>) -> Result<check::Report> {
         match opened.and_then(|(volume, opened)| Scm::start(volume, opened)) {
             Ok(engine) => engine.check(),
@@ -171,7 +171,7 @@ impl Scm {
     /// Saves the allocator and marks the volume clean.
     ///
     /// # Errors
-    /// `Fault`. The volume is then left as by a crash, and the next open recovers it.
+    /// `Fault`. The volume is then as after a crash, and the next open recovers it.
     pub fn close(mut self) -> Result<()> {
         self.close_on_drop = false;
         self.save()
@@ -186,8 +186,8 @@ impl Scm {
         self.volume.save()
     }
 
-    /// Gives the memory of groups that are free as a whole back to the host. Returns the number of their
-    /// bytes.
+    /// Gives the memory of groups that are wholly free back to the host. Returns the number of bytes of these
+    /// groups.
     ///
     /// # Errors
     /// `Fault`.
@@ -195,8 +195,8 @@ impl Scm {
         self.volume.trim()
     }
 
-    /// The same engine, but its drop closes the volume. Without this, a drop leaves the volume as the death
-    /// of the process does.
+    /// Returns the same engine, but with a drop that closes the volume. Without this call, a drop leaves the
+    /// volume as the death of the process does.
     #[must_use]
     pub fn closed_on_drop(mut self) -> Scm {
         self.close_on_drop = true;
@@ -206,7 +206,8 @@ impl Scm {
 
 impl Drop for Scm {
     fn drop(&mut self) {
-        // In a forked child, the holder of a lock may be a thread that exists only in the parent.
+        // In a forked child, the holder of a lock may be a thread that exists only in the parent. The check
+        // of the medium refuses a forked child.
         if self.close_on_drop && !std::thread::panicking() && self.medium().check().is_ok() {
             // A drop cannot report an error. The next open recovers a volume that was not closed.
             let _ = self.save();

@@ -1,11 +1,12 @@
-//! Open counts, and orphans: objects that lost their last name while open.
+//! Counts of opens, and the list of orphans. An orphan is an object that has lost its last name, but that a
+//! handle keeps open.
 //!
-//! Counts are striped by object id. An orphan that shares its stripe with another open object is freed when
-//! both are closed.
+//! Counts are striped by object id. If an orphan shares its stripe with another open object, the orphan is
+//! freed when both objects are closed.
 //!
-//! Opening and unlinking agree without a lock. An opener first counts, then looks for the unlinked mark. An
-//! unlinker first marks, then looks at the count. All these steps are sequentially consistent, so at least
-//! one of the two sees the other.
+//! An open and an unlink of the same object agree without a lock. The open first increments the count, and
+//! then reads the unlinked bit of the header. The unlink first sets this bit, and then reads the count. All
+//! these steps are sequentially consistent. Therefore the open sees the bit, or the unlink sees the open.
 
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
@@ -24,7 +25,7 @@ use crate::object::xattr::XattrRoot;
 use crate::transaction::Transaction;
 use crate::{AttributeChange, Error, Kind, ObjectId, Result, Time};
 
-/// Stripes of the open counts: 256 KiB, so that open objects seldom share one.
+/// Number of stripes of the counts. The counts take 256 KiB, so that open objects rarely share a stripe.
 const STRIPES: usize = 1 << 16;
 
 /// The table of open counts, and the list of orphans.
@@ -62,17 +63,17 @@ impl Opens {
         count.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// Counts a close. True if orphans may be waiting for it.
+    /// Counts a close. Returns true if this close may be the last one of an orphan.
     #[must_use]
     pub(super) fn remove(&self, id: ObjectId) -> bool {
         let before = self.count(id).fetch_sub(1, Ordering::SeqCst);
         before == 1 && self.orphan_count.load(Ordering::SeqCst) != 0
     }
 
-    /// True if nobody has the object open. The caller has marked it unlinked.
+    /// True if no handle keeps the object open. The caller has set its unlinked bit.
     pub(super) fn is_closed(&self, id: ObjectId) -> bool {
-        // A read-modify-write instead of a load: it is a full fence between the store of the mark and the
-        // read of the count.
+        // This is a read-modify-write instead of a load. The read-modify-write is a full fence between the
+        // store of the unlinked bit and the read of the count.
         self.count(id).fetch_add(0, Ordering::SeqCst) == 0
     }
 
@@ -83,17 +84,18 @@ impl Opens {
         self.orphan_count.store(orphans.len(), Ordering::SeqCst);
     }
 
-    /// True if a handle keeps this unlinked object alive. A new open of it is then valid too.
+    /// True if a handle keeps this unlinked object alive. A further open of such an object is valid.
     pub(super) fn is_orphan(&self, id: ObjectId) -> bool {
         lock(&self.orphans).contains(&id)
     }
 
-    /// The unlinked objects that are still open.
+    /// Returns the unlinked objects that are still open.
     pub(super) fn orphans(&self) -> Vec<ObjectId> {
         lock(&self.orphans).clone()
     }
 
-    /// Removes an orphan from the list if nobody has it open any more.
+    /// Removes an orphan from the list if no handle keeps it open. Returns true if this call removed the
+    /// orphan.
     pub(super) fn remove_if_closed(&self, id: ObjectId) -> bool {
         let mut orphans = lock(&self.orphans);
         let Some(index) = orphans.iter().position(|&orphan| orphan == id) else { return false };
@@ -105,7 +107,7 @@ impl Opens {
         true
     }
 
-    /// Removes all orphans from the list that nobody has open any more.
+    /// Removes all orphans from the list that no handle keeps open, and returns them.
     pub(super) fn remove_closed(&self) -> Vec<ObjectId> {
         let mut orphans = lock(&self.orphans);
         let (closed, open) = orphans.drain(..).partition(|&id| self.is_closed(id));
@@ -141,20 +143,22 @@ impl Scm {
         }
     }
 
-    /// Ends one open. The last close of an orphan frees it.
+    /// Ends one open. The last close of an orphan frees the orphan.
     pub(super) fn close_object(&self, id: ObjectId) {
-        // A forked child has a copy of the counts, but the objects belong to its parent.
+        // A forked child has a copy of the counts, but the objects belong to its parent. The check of the
+        // medium refuses a forked child.
         if self.opens.remove(id) && self.medium().check().is_ok() {
-            // If nothing can be changed any more, the next recovery frees the orphans.
+            // If the medium takes no change any more, the next recovery frees the orphans.
             if let Ok(_gate) = self.medium().enter() {
                 self.free_closed_orphans();
             }
         }
     }
 
-    /// Frees an object that has just lost its last name, now or at its last close.
+    /// Frees an object that has just lost its last name, either now or at its last close.
     ///
-    /// The unlinked mark is volatile: after a crash nothing reaches the object, so nobody reads the mark.
+    /// The unlinked bit need not be durable. After a crash no entry leads to the object, so no open reads the
+    /// bit.
     pub(super) fn free_unnamed(&self, id: ObjectId, time: Time, settled: &Settled) {
         let marked = self.header(id).and_then(|header| header.mark_unlinked(self.medium()));
         if marked.is_err() {
@@ -163,8 +167,8 @@ impl Scm {
         if self.opens.is_closed(id) || broken(SafetyRule::OpenFileOutlivesItsNames) {
             self.free_object(id, settled);
         } else {
-            // Stores the time at which the object lost its name, for the handles that keep it open. If
-            // there is no room for that, the old time stays.
+            // The change time becomes the time at which the object lost its name, for the handles that keep
+            // it open. If the volume has no room for this change, the old time stays.
             let _ = self.set_attributes_held(id, &AttributeChange::default(), time);
             self.opens.add_orphan(id);
             // The last close may have come before the object was on the list.
@@ -174,7 +178,7 @@ impl Scm {
         }
     }
 
-    /// Frees the orphans that nobody has open any more. The caller holds no lock.
+    /// Frees the orphans that no handle keeps open. The caller holds no lock.
     pub(super) fn free_closed_orphans(&self) {
         self.free_orphans(self.opens.remove_closed());
     }
@@ -188,8 +192,9 @@ impl Scm {
         if orphans.is_empty() {
             return;
         }
-        // The names of the orphans were gone durably before they became orphans, so an empty commit gives
-        // the proof of settling that a free needs. It fails only with the medium.
+        // The removal of the last name was durable before the object became an orphan. Therefore an empty
+        // commit is enough to get the [`Settled`] that a free needs. The commit fails only if the medium has
+        // failed.
         if let Ok(settled) = Transaction::begin(&self.volume).commit() {
             for id in orphans {
                 // An Op that found the object before its last close may still be writing to it.
@@ -199,8 +204,8 @@ impl Scm {
         }
     }
 
-    /// Retires the storage of an object without names or opens, whose lock is held. Storage that a corrupt
-    /// object no longer leads to, or that cannot be read, is leaked until the next recovery.
+    /// Retires the storage of an object that has no names and no opens. The caller holds its lock. Storage
+    /// that cannot be found, because the object is corrupt or unreadable, is leaked until the next recovery.
     fn free_object(&self, id: ObjectId, settled: &Settled) {
         self.summaries.forget(id);
         match self.detach_storage(id) {

@@ -1,7 +1,7 @@
-//! Look-ups and reads: no lock, no allocation, no system call.
+//! Look-ups and reads. They take no lock, allocate no memory, and make no system call.
 //!
-//! Each call checks the medium after its read, and discards the result if the mapping has failed or belongs
-//! to another process.
+//! Each call checks the medium after its read. The call discards the result if the mapping has failed or
+//! belongs to another process.
 
 use eyrie_medium::Addr;
 use eyrie_medium::epoch::{Guard, pin};
@@ -23,7 +23,7 @@ impl Scm {
         Ok(self.read_entry(dir, name)?.map(|found| found.id))
     }
 
-    /// The entry of a name, without a lock. The caller holds a pin and has checked the name.
+    /// Returns the entry of a name, without a lock. The caller holds a pin and has checked the name.
     #[inline(always)]
     pub(super) fn read_entry(&self, dir: ObjectId, name: &[u8]) -> Result<Option<FoundEntry>> {
         let medium = self.medium();
@@ -31,8 +31,8 @@ impl Scm {
             loop {
                 let (header, hot) = self.directory(dir)?;
                 let found = self.find(&hot, name)?;
-                // A larger table may have replaced the searched one. A missing name counts only if the root
-                // stayed the same.
+                // A larger table may have replaced the searched one. Therefore a missing name counts only if
+                // the root is unchanged.
                 if found.is_some() || header.hot(medium)?.root == hot.root {
                     return Ok(found);
                 }
@@ -74,7 +74,8 @@ impl Scm {
         })
     }
 
-    /// Bytes of storage for the data of an object. Concurrent changes below the root may count or not.
+    /// Returns the bytes of storage for the data of an object. The result may or may not include concurrent
+    /// changes below the root.
     #[inline(always)]
     fn allocated(&self, header: Header, hot: &Hot, cold: &Cold) -> Result<u64> {
         mfile::allocated(self.medium(), FileTree::of(header, hot), cold.flags & Cold::SPARSE != 0)
@@ -104,7 +105,8 @@ impl Scm {
         Ok(Owner { mode: cold.mode, uid: cold.uid, gid: cold.gid })
     }
 
-    /// The root of the extended attributes of an object. The caller's pin keeps their storage.
+    /// Returns the root of the extended attributes of an object. The caller's pin keeps the storage of the
+    /// attributes from reuse.
     fn xattrs(&self, id: ObjectId) -> Result<XattrRoot> {
         let header = self.header(id)?;
         let (_, cold) = header.hot_and_cold(self.medium())?;
@@ -124,7 +126,7 @@ impl Scm {
         })
     }
 
-    /// Runs `read` on one state of a file, and again if a change was published meanwhile.
+    /// Runs `read` on one state of a file. Runs it again if a change was published meanwhile.
     #[inline(always)]
     fn on_file<T>(&self, id: ObjectId, mut read: impl FnMut(&Hot, FileTree) -> Result<T>) -> Result<T> {
         let _pin = pin();
@@ -138,7 +140,7 @@ impl Scm {
         loop {
             let hot = header.hot(medium)?;
             let result = read(&hot, FileTree::of(header, &hot));
-            // A change that was published meanwhile may be partly in the result.
+            // The result may contain a part of a change that was published meanwhile.
             if header.selector(medium)? == hot.selector {
                 return result;
             }
@@ -161,7 +163,8 @@ impl Scm {
                 return Ok(None);
             }
             let Some((addr, len)) = mfile::single(file)? else { return Ok(None) };
-            // Only an extent of the file can be shown in place, because headers and tables do change.
+            // Only an extent in the space for extents can be viewed in place, because headers and tables do
+            // change.
             if len > 0 && !hot.root.extent().is_some_and(|extent| self.volume.contains(extent)) {
                 return Err(Error::corrupt(addr, "extent outside the space for extents"));
             }

@@ -1,4 +1,4 @@
-//! Removing names. An object that loses its last name continues in `opens`.
+//! Removing names. The module `opens` frees an object that loses its last name.
 
 use super::Scm;
 use super::arguments::check_entry;
@@ -7,12 +7,12 @@ use crate::object::collection::{self, Collection};
 use crate::transaction::Transaction;
 use crate::{Applied, Error, Kind, ObjectId, Result, Time};
 
-/// The meaning of an unlink.
+/// The meaning of a removal of a name.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum RemovedAs {
     /// Removes a name of any object but a directory.
     Name,
-    /// Removes a key: a name of a file.
+    /// Removes a key, which is a name of a file.
     Key,
 }
 
@@ -30,7 +30,7 @@ impl Scm {
             self.opens.prefetch(id);
             let _held = self.locks.hold(&[dir, id]);
             let parent = self.parent(dir)?;
-            // The entry changed between the look-up and the locks: look it up again.
+            // The entry changed between the look-up and the locks. Look it up again.
             let Some(Some(found)) = self.confirm(&parent, name, &peeked)? else { continue };
             let mut transaction = Transaction::begin(&self.volume);
             collection::remove(&mut transaction, &found, time, parent.times_version)?;
@@ -44,8 +44,8 @@ impl Scm {
         }
     }
 
-    /// Removes one name from the link count of an object whose lock is held. The object is no directory.
-    /// True if that was its last name.
+    /// Removes one name from the link count of an object. The object is no directory, and the caller holds
+    /// its lock. Returns true if this was the last name.
     pub(super) fn drop_name(
         &self,
         transaction: &mut Transaction<'_>,
@@ -81,7 +81,7 @@ impl Scm {
         }
     }
 
-    /// Refuses a directory with entries. Its lock is held.
+    /// Refuses a directory that has entries. The caller holds its lock.
     pub(super) fn require_empty(&self, id: ObjectId) -> Result<()> {
         let (_, hot) = self.directory(id)?;
         if Collection::new(&self.volume, hot.root).is_empty()? { Ok(()) } else { Err(Error::NotEmpty) }

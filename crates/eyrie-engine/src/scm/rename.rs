@@ -1,4 +1,4 @@
-//! Rename in all its cases.
+//! The Op `Rename`, in all its cases.
 
 use eyrie_medium::Addr;
 use eyrie_medium::rules::{SafetyRule, broken};
@@ -25,7 +25,7 @@ pub(super) struct MoveRequest<'a> {
     pub(super) time: Time,
 }
 
-/// Everything that a move touches, with all locks held.
+/// The directories and entries of a move. The caller holds all locks.
 struct LockedMove {
     from: LockedParent,
     to: LockedParent,
@@ -37,18 +37,20 @@ impl Scm {
     pub(super) fn rename(&self, request: MoveRequest<'_>) -> Result<Applied> {
         check_entry(request.from_dir, request.from_name)?;
         check_entry(request.to_dir, request.to_name)?;
-        // Starts the cache misses of the second look-up, so that they pass during the first.
+        // Prefetches the lines for the second look-up, so that the cache misses of these lines overlap with
+        // the first look-up.
         let (_, hot) = self.directory(request.to_dir)?;
         Collection::new(&self.volume, hot.root).prefetch(request.to_name);
         loop {
             let from = self.peek(request.from_dir, request.from_name)?;
             let to = self.peek(request.to_dir, request.to_name)?;
             let (moved, target) = (from.id().ok_or(Error::NotFound)?, to.id());
-            // The hot line tells which cold copy is current. Fetching one of them before that is a guess
-            // that saves a miss.
+            // Only the hot line says which cold copy is current. This code prefetches copy 1 before it reads
+            // the hot line. A right guess saves a cache miss.
             self.medium().prefetch(Header::of(moved).cold_line(1));
             let directories = moved.is_directory() || target.is_some_and(ObjectId::is_directory);
-            // Taken before the locks of objects, always, so that two renames cannot deadlock.
+            // Every rename takes this lock before the locks of objects. Therefore two renames cannot
+            // deadlock.
             let _moves = (directories && request.from_dir != request.to_dir).then(|| lock(&self.moves));
             let to_dir =
                 if broken(SafetyRule::MoveLocksBothDirectories) { request.from_dir } else { request.to_dir };
@@ -67,7 +69,7 @@ impl Scm {
         }
     }
 
-    /// Both entries as they are under the locks; `None` if they changed since the look-ups.
+    /// Returns both entries as they are under the locks. Returns `None` if they changed since the look-ups.
     fn ready(
         &self,
         request: &MoveRequest<'_>,
@@ -81,7 +83,7 @@ impl Scm {
         Ok(Some(LockedMove { from, to, moved, target }))
     }
 
-    /// Checks a rename, in the order in which Linux checks.
+    /// Checks a rename, in the same order as Linux.
     fn check_move(&self, request: &MoveRequest<'_>, moved: ObjectId, target: Option<ObjectId>) -> Result<()> {
         let exchange = request.mode == RenameMode::Exchange;
         match target {
@@ -102,15 +104,15 @@ impl Scm {
         }
     }
 
-    /// Refuses to move a directory into itself or below itself. The lock `moves` is held if the parents
-    /// differ.
+    /// Refuses to move a directory into itself or below itself. The caller holds the lock `moves` if the two
+    /// parents differ.
     fn refuse_cycle(&self, moved: ObjectId, into: ObjectId) -> Result<()> {
         if !moved.is_directory() {
             return Ok(());
         }
         let mut at = into;
-        // Corrupt parents may form a circle. No path is longer than the number of objects in the volume, so
-        // that number bounds the walk.
+        // Corrupt parents may form a cycle. No path is longer than the number of objects in the volume.
+        // Therefore this number bounds the walk.
         for _ in 0..self.volume.space().usage().objects.saturating_add(2) {
             if at == moved {
                 return Err(Error::Invalid("a directory cannot be moved into itself"));
@@ -135,7 +137,7 @@ impl Scm {
             None => {
                 let mut old = moved;
                 if self.insert_entry(&mut transaction, &mut to, to_name, moved.id, time)? {
-                    // Making room may have moved the old entry too, so it is looked up again.
+                    // Making room may have moved the old entry too. Look it up again.
                     let from = self.parent(from.id)?;
                     old = self.find(&from.hot, from_name)?.ok_or(Error::NotFound)?;
                 }
@@ -155,7 +157,8 @@ impl Scm {
             }
         }
         self.changed_place(&mut transaction, moved.id, request.to_dir, time)?;
-        // Making room may have moved the directory's table, so `to` has the newer state.
+        // Making room may have replaced the directory's table. If both names are in one directory, `to` has
+        // the newer state.
         let from = if from.id == to.id { to } else { from };
         let left = target.filter(|_| request.mode == RenameMode::Exchange).map(|target| target.id);
         let changes = [

@@ -1,30 +1,31 @@
-//! Summaries of large directories, kept up to date by the Ops that change them.
+//! Summaries of large directories. The Ops that change these directories keep the summaries up to date.
 //!
 //! The entry count, link count and times of a directory follow from its pages. The first reader that needs
-//! them adds up all pages and leaves the sum here. Every later Op on the directory changes the sum along
-//! with the pages. Nothing here is stored: after a crash, or an eviction, the next reader adds up the pages
-//! again. `docs/design/0015-directory-summaries.md` has the reasons.
+//! these numbers adds up all pages and keeps the sum in this table. Every later Op on the directory changes
+//! the sum along with the pages. Summaries are only in memory. After a crash or an eviction, the next reader
+//! adds up the pages again. `docs/design/0015-directory-summaries.md` has the reasons.
 //!
-//! There is one slot for each stripe of [`super::locks`]. Only the holder of the stripe's lock writes its
+//! There is one slot for each stripe of [`super::locks`]. Only the holder of the stripe's lock writes the
 //! slot. Every Op that changes a directory holds that lock, so writers need no further order among
-//! themselves. A slot belongs to one directory at a time; another large directory of the same stripe evicts
-//! it.
+//! themselves. A slot belongs to one directory at a time. Another large directory of the same stripe evicts
+//! the first one from the slot.
 //!
 //! Readers take no lock and never wait. A slot has two copies of the sum, and its state word names the
-//! current one. An Op first writes the future sum into the other copy and *prepares* it with a *witness*: a
-//! word of the volume that its commit changes, and the new value of that word. From then on a reader looks
-//! at the witness to decide which copy matches the pages at that moment. So a reader that has seen the
-//! effect of an Op in the pages never gets the sum from before the Op, and the reverse. At its end the Op
-//! *adopts* the new copy.
+//! current one. An Op first writes the future sum into the other copy and *prepares* this copy with a
+//! *witness*. The witness is a word of the volume that the commit of the Op changes, and the new value of
+//! that word. From then on, a reader looks at the witness to decide which copy matches the pages at that
+//! moment. Therefore a reader that has seen the effect of an Op in the pages never gets the sum from before
+//! the Op. A reader that has seen the new sum never sees the pages from before the Op. At its end, the Op
+//! *adopts* the new copy: it makes this copy the current one.
 //!
 //! Invariants:
 //! - A complete sum equals the result of [`collection::summary`](crate::object::collection::summary) at the
 //!   same moment.
-//! - An incomplete sum covers exactly the entries whose places come before the slot's cursor.
-//! - A copy does not change while the state word names it as current. So a reader that finds the same state
-//!   word before and after has read one sum.
-//! - A directory has no slot once its header is freed: [`Summaries::forget`] runs first, under the same
-//!   lock.
+//! - An incomplete sum covers exactly the entries whose positions in listings come before the slot's cursor.
+//! - A copy does not change while the state word names it as current. Therefore a reader that finds the same
+//!   state word before and after its reads has read one sum.
+//! - A directory has no slot once its header is freed, because [`Summaries::forget`] runs before that, under
+//!   the same lock.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -36,7 +37,8 @@ use super::locks::{STRIPES, stripe_of};
 use crate::object::collection::CollectionSummary;
 use crate::{ObjectId, Result, Time};
 
-/// Reads of a slot that Ops keep changing, before a reader adds up the pages instead.
+/// Maximum number of attempts to read a slot that Ops keep changing. After the last attempt, a reader adds up
+/// the pages instead.
 const ATTEMPTS: usize = 100;
 
 /// The sum of a directory's pages.
@@ -46,7 +48,7 @@ pub struct DirectorySum {
     pub dir: ObjectId,
     /// The version of the directory's times for which `summary.modified` is valid.
     pub times_version: u32,
-    /// The sum over its pages.
+    /// The sum over the directory's pages.
     pub summary: CollectionSummary,
 }
 
@@ -55,12 +57,13 @@ pub struct DirectorySum {
 pub enum SumCoverage {
     /// The sum covers every page.
     Complete,
-    /// The sum covers the entries whose places come before this one.
+    /// The sum covers the entries whose positions in listings come before this position.
     Before(u64),
 }
 
-/// The state word of a slot. Bit 0: the current copy. Bit 1: set if an Op is prepared. Bit 2: set if the
-/// sum is complete. Bits 3 to 63: a version, so that no two states in a row are equal.
+/// The state word of a slot. Bit 0 is the number of the current copy. Bit 1 is set if an Op has prepared the
+/// other copy. Bit 2 is set if the sum is complete. Bits 3 to 63 are a version, so that no two successive
+/// states are equal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct SlotState(u64);
 
@@ -81,7 +84,7 @@ impl SlotState {
         self.0 & SlotState::COMPLETE != 0
     }
 
-    /// The state after this one.
+    /// Returns the state after this one.
     fn next(self, current: usize, prepared: bool, complete: bool) -> SlotState {
         let version = (self.0 & !(SlotState::VERSION - 1)).wrapping_add(SlotState::VERSION);
         let flags = (u64::from(prepared) * SlotState::PREPARED) | (u64::from(complete) * SlotState::COMPLETE);
@@ -89,17 +92,17 @@ impl SlotState {
     }
 }
 
-/// Words of a copy.
+/// Number of words in a copy.
 const WORDS: usize = 6;
 
-/// A slot: 128 bytes, so that slots share no pair of cache lines.
+/// A slot. It has 128 bytes, so that no two slots share a pair of cache lines.
 #[derive(Default)]
 #[repr(align(128))]
 struct SummarySlot {
     state: AtomicU64,
-    /// A word of the volume that the prepared Op changes, and its new value.
+    /// A word of the volume that the prepared Op changes, and the new value of the word.
     witness: [AtomicU64; 2],
-    /// The first place that an incomplete sum does not cover. Only the holder of the lock uses it.
+    /// The first position that an incomplete sum does not cover. Only the holder of the lock uses this field.
     cursor: AtomicU64,
     copies: [[AtomicU64; WORDS]; 2],
 }
@@ -107,8 +110,8 @@ struct SummarySlot {
 const _: () = assert!(size_of::<SummarySlot>() == 128);
 
 impl DirectorySum {
-    /// Continues with this version of the directory's times. Modification times of earlier versions no
-    /// longer count.
+    /// Begins another version of the directory's times. Modification times of earlier versions no longer
+    /// count.
     pub fn begin_times_version(&mut self, times_version: u32) {
         if self.times_version != times_version {
             self.times_version = times_version;
@@ -130,7 +133,7 @@ impl DirectorySum {
         ]
     }
 
-    /// The sum in these words; `None` if they hold none.
+    /// Returns the sum in these words, or `None` if the words hold no sum.
     fn from_words(words: [u64; WORDS]) -> Option<DirectorySum> {
         let [dir, entries, counts, changed, modified, nanoseconds] = words;
         let time = |seconds: u64, nanoseconds: u32| {
@@ -153,14 +156,15 @@ impl SummarySlot {
         SlotState(self.state.load(Ordering::Acquire))
     }
 
-    /// The sum in one of the copies.
+    /// Returns the sum in one of the copies.
     fn copy(&self, index: usize) -> Option<DirectorySum> {
         interleave();
         DirectorySum::from_words(std::array::from_fn(|word| self.copies[index][word].load(Ordering::Acquire)))
     }
 
-    /// Writes the copy that is not current. With release ordering, a reader that sees one of these words
-    /// also sees a state word that is newer than the last one that named this copy.
+    /// Writes the copy that is not current, and returns its number. The stores have release ordering.
+    /// Therefore a reader that sees one of these words also sees a state word that is newer than the last
+    /// state word that named this copy.
     fn write_other(&self, state: SlotState, words: [u64; WORDS]) -> usize {
         let other = 1 - state.current();
         for (place, word) in self.copies[other].iter().zip(words) {
@@ -190,8 +194,8 @@ impl SummarySlot {
     }
 }
 
-/// One bit for each slot in use. The words are apart from everything that changes often, because every Op
-/// on a directory reads them.
+/// One bit for each slot in use. The words have cache lines of their own, apart from data that changes often,
+/// because every Op on a directory reads them.
 #[derive(Debug)]
 #[repr(align(128))]
 struct Used([AtomicU64; STRIPES / 64]);
@@ -199,7 +203,7 @@ struct Used([AtomicU64; STRIPES / 64]);
 /// The table of all slots.
 pub struct Summaries {
     used: Used,
-    /// Allocated when the first directory needs a slot.
+    /// The slots. They are allocated when the first directory needs one.
     slots: OnceLock<Box<[SummarySlot]>>,
 }
 
@@ -211,8 +215,8 @@ impl Default for Summaries {
 
 impl Summaries {
     /// True if the directory may have a slot. The holder of its lock never gets a wrong `false`. Relaxed
-    /// ordering is enough: the lock orders the bit for its holder, and a reader that misses it adds up the
-    /// pages.
+    /// ordering is enough. The lock orders the bit for its holder, and a reader that misses a new bit only
+    /// adds up the pages.
     #[inline(always)]
     pub fn may_know(&self, dir: ObjectId) -> bool {
         let index = stripe_of(dir);
@@ -223,11 +227,11 @@ impl Summaries {
         if self.may_know(dir) { Some(&self.slots.get()?[stripe_of(dir)]) } else { None }
     }
 
-    /// The complete sum of a directory. `is_committed` tells if a word of the volume has a value. The
-    /// caller runs this while no redo record is being applied. Needs no lock.
+    /// Returns the complete sum of a directory. `is_committed` returns true if a word of the volume has a
+    /// given value. The caller makes this call while no redo record is being applied. The call needs no lock.
     ///
     /// # Errors
-    /// Those of `is_committed`.
+    /// The errors of `is_committed`.
     pub fn read(
         &self,
         dir: ObjectId,
@@ -254,18 +258,18 @@ impl Summaries {
         Ok(None)
     }
 
-    /// The sum of a directory and its coverage. For the holder of its lock.
+    /// Returns the sum of a directory and the coverage of the sum. The caller holds the directory's lock.
     pub fn known(&self, dir: ObjectId) -> Option<(DirectorySum, SumCoverage)> {
         let slot = self.slot(dir)?;
         let state = slot.state();
-        // A sum that is still prepared belongs to an Op that panicked. The next Op forgets it.
+        // A sum that is still prepared belongs to an Op that panicked. The next Op removes it.
         let sum = slot.copy(state.current()).filter(|sum| sum.dir == dir && !state.is_prepared())?;
         let cursor = slot.cursor.load(Ordering::Acquire);
         Some((sum, if state.is_complete() { SumCoverage::Complete } else { SumCoverage::Before(cursor) }))
     }
 
-    /// Keeps a sum of pages that were read under the lock, and evicts the previous content of the slot. For
-    /// the holder of the lock.
+    /// Keeps a sum of pages, and evicts the previous contents of the slot. The caller holds the directory's
+    /// lock, and has read the pages under it.
     pub fn keep(&self, sum: &DirectorySum, extent: SumCoverage) {
         let slots = self.slots.get_or_init(|| (0..STRIPES).map(|_| SummarySlot::default()).collect());
         let index = stripe_of(sum.dir);
@@ -273,26 +277,27 @@ impl Summaries {
         self.used.0[index / 64].fetch_or(1 << (index % 64), Ordering::Relaxed);
     }
 
-    /// Prepares the sum that a directory will have once `place` holds `value`. For the holder of its lock,
-    /// while the slot belongs to the directory.
+    /// Prepares the sum that a directory will have when `place` has `value`. The caller holds the directory's
+    /// lock, and the slot belongs to the directory.
     pub fn prepare(&self, sum: &DirectorySum, (place, value): (Addr, u64)) {
         let Some(slot) = self.slot(sum.dir) else { return };
         let state = slot.state();
         slot.write_other(state, sum.to_words());
         slot.witness[0].store(place.raw(), Ordering::Release);
         slot.witness[1].store(value, Ordering::Release);
-        // Release order: a reader that sees the prepared state also sees the new copy and its witness.
+        // With release ordering, a reader that sees the prepared state also sees the new copy and its
+        // witness.
         slot.publish_state(state.next(state.current(), true, state.is_complete()));
     }
 
-    /// Makes the prepared sum of a directory the current one. For the holder of its lock.
+    /// Makes the prepared sum of a directory the current one. The caller holds the directory's lock.
     pub fn adopt(&self, dir: ObjectId) {
         let Some(slot) = self.slot(dir) else { return };
         let state = slot.state();
         slot.publish_state(state.next(1 - state.current(), false, state.is_complete()));
     }
 
-    /// Empties the slot of a directory, if it has one. For the holder of its lock.
+    /// Empties the slot of a directory, if it has one. The caller holds the directory's lock.
     pub fn forget(&self, dir: ObjectId) {
         let Some(slot) = self.slot(dir) else { return };
         if slot.copy(slot.state().current()).is_some_and(|sum| sum.dir == dir) {

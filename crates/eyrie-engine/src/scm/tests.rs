@@ -1,5 +1,5 @@
-//! The engine on damaged pointers: a damaged pointer gives an error, every call ends, and no other bytes
-//! are damaged.
+//! The engine on damaged pointers. A damaged pointer gives an error, every call ends, and no other bytes are
+//! damaged.
 
 use eyrie_medium::{PAGE_SIZE, PagedOptions};
 
@@ -47,14 +47,14 @@ fn hot(engine: &Scm, id: ObjectId) -> Hot {
     Header::of(id).hot(engine.medium()).expect("alive")
 }
 
-/// The table of a directory, and the first page of its first bucket.
+/// Returns the table of a directory, and the first page of its first bucket.
 fn table_and_page(engine: &Scm, dir: ObjectId) -> (Addr, Addr) {
     let table = hot(engine, dir).root.extent().expect("sound").addr;
     let first = engine.medium().load(segment_slot(table, 0)).expect("in bounds");
     (table, Pointer::from_raw(first).extent().expect("sound").addr)
 }
 
-/// Damages an object: gives it another root and size.
+/// Damages an object by giving it another root and size.
 fn set_root(engine: &Scm, id: ObjectId, root: Pointer, size: u64) {
     let mut transaction = Transaction::begin(&engine.volume);
     Header::of(id).change(&mut transaction, &hot(engine, id), &HotChange::data(root, size, BORN));
@@ -66,7 +66,7 @@ fn set_word(engine: &Scm, addr: Addr, value: u64) {
     drop(engine.medium().write_word(addr, value).expect("in bounds"));
 }
 
-/// A new node, all of whose slots hold `child`.
+/// Makes a new node whose slots all hold `child`.
 fn node_over(engine: &Scm, child: Pointer) -> Pointer {
     let mut transaction = Transaction::begin(&engine.volume);
     let extent = transaction.allocate(PAGE_SIZE).expect("room");
@@ -91,13 +91,14 @@ fn regression_check_of_cyclic_file_tree_ends() {
     let engine = engine();
     let file = create(&engine, engine.root, b"file", Kind::File).expect("room");
     assert_eq!(findings(&engine), [""; 0]);
-    // Three nodes with 512 times 512 ways through them; then the greatest height and size.
+    // The first tree has three nodes, with 512 times 512 paths to the lowest node. The second tree has the
+    // maximum height and size.
     for (height, size) in [(3, 512 << 30), (6, i64::MAX as u64)] {
         let root = (0..height).fold(Pointer::NULL, |child, _| node_over(&engine, child));
         set_root(&engine, file, root.with_height(height), size);
         let found = findings(&engine);
         assert!(found[0].contains("bytes that belong to two extents"), "{found:?}");
-        // The other findings are only storage that is out of reach now.
+        // The other findings only report storage that is no longer reachable.
         assert!(
             found.len() < 20 && found[1..].iter().all(|line| line.contains("no object reaches")),
             "{found:?}"
@@ -133,14 +134,14 @@ fn regression_cyclic_storage_is_not_freed() {
         assert!(matches!(cut, Err(Error::Corrupt { .. })), "{cut:?}");
         assert_eq!(hot(&engine, file).size, 512 << 30);
     }
-    // The name is removed nevertheless.
+    // An unlink removes the name in spite of the damage.
     engine.apply(&Op::Unlink { dir: engine.root, name: b"file", time: LATER }).expect("no matter");
     assert_eq!(engine.lookup(engine.root, b"file").expect("sound"), None);
     assert_eq!((engine.space(), engine.volume.space().refused_frees()), (before, 0));
 }
 
-/// Pages that belong to no object: of a superblock, of a redo slot, of headers (without one so far), and
-/// not in use yet.
+/// Returns four pages that belong to no object. The first is in a superblock, the second in a redo slot, and
+/// the third in a chunk of headers, without a header so far. The fourth is not in use yet.
 fn pages_of_nobody(engine: &Scm) -> [Addr; 4] {
     let headers = Addr::from_raw(engine.root.place()).align_down(PAGE_SIZE).add(4 * PAGE_SIZE);
     [Addr::from_raw(PAGE_SIZE), redo_slot(3), headers, Addr::from_raw(BYTES - PAGE_SIZE)]
@@ -191,7 +192,7 @@ fn regression_damaged_file_pointer_is_not_written_through() {
     }
 }
 
-/// Creates files until one of them meets the damage.
+/// Creates files until one creation meets the damage. Returns the error of that file.
 fn fill(engine: &Scm, dir: ObjectId) -> Error {
     let names = 0..200_u32;
     let refused = names.map(|n| create(engine, dir, &n.to_le_bytes(), Kind::File)).find_map(Result::err);
@@ -209,11 +210,12 @@ fn regression_damaged_directory_pointer_is_not_written_through() {
             let (table, first) = table_and_page(&engine, dir);
             let half_page = Pointer::node(page_extent(victim)).raw();
             match kind {
-                // The first bucket, a further page of it, and the bucket that growth will add.
+                // The first three kinds of damage are: the first bucket, a further page of the first bucket,
+                // and the bucket that growth will add.
                 0 => set_word(&engine, segment_slot(table, 0), half_page),
                 1 => set_word(&engine, first.add(LINK), half_page),
                 2 => set_word(&engine, segment_slot(table, 1), half_page),
-                // The table.
+                // The last kind of damage is a wrong address of the table.
                 _ => {
                     let class = Class::fitting(FIRST_TABLE_BYTES).expect("a small one");
                     drop(engine.medium().copy(victim, table, class.bytes()).expect("in bounds"));
@@ -263,8 +265,8 @@ fn parallel_marking_equals_serial_marking() {
     assert!(marked(4).is_ok());
 }
 
-/// Each value has storage of its own. The storage that a batch frees must not be taken for endless storage
-/// of one object.
+/// Each value has an extent of its own. The number of these extents must not look like the endless storage of
+/// one damaged object.
 #[test]
 fn regression_batch_replaces_many_values() {
     const KEYS: usize = (512 << 10) / 2048 + 20;
@@ -283,7 +285,7 @@ fn regression_batch_replaces_many_values() {
             .iter()
             .map(|(id, key)| Op::Put { dir, name: key.as_bytes(), id: *id, owner: OWNER, data, time: BORN })
             .collect();
-        // Readers of other tests may keep freed storage for a while.
+        // Readers of other tests may delay the reuse of freed storage.
         let applied = (0..100).find_map(|_| match engine.apply(&Op::Batch { dir, ops: &ops, time: BORN }) {
             Err(Error::NoSpace) => {
                 engine.volume().space().reclaim();

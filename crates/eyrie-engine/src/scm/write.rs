@@ -11,12 +11,13 @@ use crate::op::FILE_MAX;
 use crate::transaction::Transaction;
 use crate::{Applied, Error, FallocateMode, ObjectId, Result, SetIds, Time, access};
 
-/// True if a write at `offset` beyond the end leaves a hole of whole pages.
+/// True if a write at `offset`, past the end of the file, leaves a hole of whole pages.
 fn leaves_hole(now: &Hot, offset: u64) -> bool {
     offset / PAGE_SIZE > now.size.div_ceil(PAGE_SIZE)
 }
 
-/// The end of the range of a fallocate, and the size of the file after it. Checks in the order of ext4.
+/// Returns the end of the range of a fallocate, and the size of the file after it. The checks have the same
+/// order as in ext4.
 fn resized(mode: FallocateMode, offset: u64, length: u64, size: u64) -> Result<(u64, u64)> {
     if length == 0 {
         return Err(Error::Invalid("a range has at least one byte"));
@@ -37,17 +38,17 @@ fn resized(mode: FallocateMode, offset: u64, length: u64, size: u64) -> Result<(
     }
 }
 
-/// Attributes that change with the bytes of a file.
+/// Attributes that change together with the bytes of a file.
 #[derive(Clone, Copy)]
 pub(super) struct Touch {
     /// Set-id bits that the file loses.
     pub(super) set_ids: SetIds,
-    /// New times of the file.
+    /// The new modification and change time of the file.
     pub(super) time: Time,
 }
 
 impl Scm {
-    /// Writes at `offset`; `None` appends.
+    /// Writes at `offset`, or at the end of the file if `offset` is `None`.
     pub(super) fn write_data(
         &self,
         id: ObjectId,
@@ -82,7 +83,7 @@ impl Scm {
             }
             FileChange::Below => {
                 let change = HotChange::data(hot.root, hot.size, touch.time);
-                // Cleared set-id bits are committed together with the bytes, by a redo record. Otherwise
+                // If set-id bits are cleared, a redo record commits them together with the bytes. Otherwise
                 // one word commits the bytes, and a prelude publishes the new time before it.
                 if touch.set_ids == SetIds::Keep
                     || !self.change_cold(&mut transaction, header, &hot, change, touch.set_ids, false)?
@@ -112,7 +113,7 @@ impl Scm {
         Ok(Applied::default())
     }
 
-    /// Changes the storage of `length` bytes from `offset` on.
+    /// Changes the storage of `length` bytes from `offset` on, according to `mode`.
     pub(super) fn fallocate(
         &self,
         id: ObjectId,
@@ -148,7 +149,7 @@ impl Scm {
         Ok(Applied::default())
     }
 
-    /// Adds `change` to the commit, together with the cold attributes that change with it.
+    /// Adds `change` to the commit, and the cold attributes that change with it, if there are any.
     #[inline]
     fn change_data(
         &self,
@@ -166,9 +167,9 @@ impl Scm {
         Ok(())
     }
 
-    /// Adds the change together with changed cold attributes; returns false, and does nothing, if they stay
-    /// the same. A file that may get holes of whole pages is marked sparse. Set-id bits are cleared by the
-    /// same commit as the bytes.
+    /// Adds `change` to the commit together with changed cold attributes. If the cold attributes do not
+    /// change, returns false and adds nothing. A file that may get holes of whole pages gets the flag
+    /// [`Cold::SPARSE`]. The same commit clears the set-id bits and changes the bytes.
     #[cold]
     #[inline(never)]
     fn change_cold(

@@ -1,4 +1,4 @@
-//! Committing a transaction: nearly all ordering of the engine is here.
+//! Commits a transaction. Nearly all ordering of the engine is in this module.
 
 use eyrie_medium::Settled;
 
@@ -7,21 +7,23 @@ use super::redo;
 use crate::Result;
 
 impl Transaction<'_> {
-    /// Makes the change reachable. Afterwards the caller may retire other storage that the change made
-    /// unreachable. On an error nothing was changed.
+    /// Makes the change reachable, and retires the storage that the change made unreachable. The returned
+    /// [`Settled`] lets the caller retire further storage. After an error, no part of the change is
+    /// reachable, unless the mapping has failed.
     ///
     /// # Errors
-    /// `Fault`, or `NoSpace` when a redo record does not fit.
+    /// `Fault`. `NoSpace` if the redo record does not fit.
     #[inline(always)]
     pub fn commit(mut self) -> Result<Settled> {
         self.commit_in_place()
     }
 
-    /// As [`Transaction::commit`], without moving the transaction. Nothing may be added to it afterwards.
+    /// Commits the transaction as [`Transaction::commit`] does, but without moving it. The caller adds
+    /// nothing to the transaction afterwards.
     pub(crate) fn commit_in_place(&mut self) -> Result<Settled> {
         let medium = self.medium();
         medium.check()?;
-        // One word, or one line, commits by a single publish. More need a redo record.
+        // One word or one line commits by a single publish. Two or more need a redo record.
         let settled = if self.lines.len() + self.words.len() > 1 {
             redo::commit(self)?
         } else {
@@ -38,8 +40,8 @@ impl Transaction<'_> {
             medium.settle(published)
         };
         self.delayed.withdraw_or_restore(medium)?;
-        // The allocated storage is reachable now. If the mapping failed meanwhile, the result is unknown,
-        // so nothing may be reused.
+        // The allocated storage is reachable now, so it must not be released. If the mapping failed
+        // meanwhile, the result of the commit is unknown. Then no storage may be reused.
         self.allocated.clear();
         medium.check()?;
         if !self.retired.is_empty() {

@@ -1,15 +1,16 @@
-//! Stores that a mutant lets persist after their commit instead of before it.
+//! Stores that a mutant lets persist after their commit instead of before it. A mutant is a deliberate
+//! violation of a rule of crash safety, which the tests must detect.
 //!
-//! Without the feature `mutants` nothing is kept and every call is empty. With it, a store that belongs to
-//! the broken rule is taken back before the transaction's barrier and repeated after its commit. So a crash
-//! in between finds the commit without the store, while a run without a crash sees no difference.
+//! Without the feature `mutants`, this module does nothing. With it, a store that belongs to the broken rule
+//! is undone before the transaction's barrier and repeated after its commit. A crash in between finds the
+//! commit without the store. A run without a crash sees no difference.
 
 use eyrie_medium::rules::{SafetyRule, broken};
 use eyrie_medium::{Addr, Medium};
 
 use crate::Result;
 
-/// Bytes of a word. Words that the commit itself stored are not overwritten when a store is repeated.
+/// Bytes of a word. A repeated store leaves out those words that the commit itself has changed.
 #[cfg(feature = "mutants")]
 const WORD: usize = 8;
 
@@ -18,7 +19,7 @@ const WORD: usize = 8;
 struct DelayedStore {
     addr: Addr,
     before: Vec<u8>,
-    /// The stored bytes, while the store is taken back.
+    /// The stored bytes, while the store is undone.
     after: Option<Vec<u8>>,
 }
 
@@ -30,7 +31,8 @@ pub(crate) struct DelayedStores {
 }
 
 impl DelayedStores {
-    /// Announces a store of `len` bytes that must persist before the commit.
+    /// Announces a store of `len` bytes that must persist before the commit, as `rule` demands. The caller
+    /// makes the store after this call.
     #[inline(always)]
     pub(crate) fn announce(
         &mut self,
@@ -56,8 +58,7 @@ impl DelayedStores {
         Ok(())
     }
 
-    /// Takes the stores back, the last one first. If they are taken back already, repeats them, the first
-    /// one first.
+    /// Undoes the stores in reverse order at the first call. Repeats them in their order at the second call.
     #[inline(always)]
     pub(crate) fn withdraw_or_restore(&mut self, medium: &Medium) -> Result<()> {
         #[cfg(feature = "mutants")]

@@ -1,4 +1,4 @@
-//! Preparing a change: the bytes that are written before anybody can reach them, and the words that will
+//! Preparing a change: bytes that are written before any other thread can reach them, and words that will
 //! make them reachable.
 
 use eyrie_medium::rules::SafetyRule;
@@ -10,12 +10,12 @@ use crate::extent::Extent;
 use crate::volume::Volume;
 use crate::{Error, Result};
 
-/// Words of one cache line that are committed together. The store of the last one is the commit.
+/// Words of one cache line that are committed together. The store of the last of these words is the commit.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LineChange {
-    /// The line.
+    /// Address of the line.
     pub addr: Addr,
-    /// Index in the line and value of each word, in the order of their stores.
+    /// The index in the line and the new value of each word, in the order of their stores.
     pub words: [(usize, u64); 5],
 }
 
@@ -41,7 +41,7 @@ pub(crate) struct Transaction<'v> {
 }
 
 impl<'v> Transaction<'v> {
-    /// A transaction without changes.
+    /// Begins a transaction without changes.
     pub fn begin(volume: &'v Volume) -> Transaction<'v> {
         Transaction {
             volume,
@@ -56,18 +56,18 @@ impl<'v> Transaction<'v> {
         }
     }
 
-    /// The volume of the transaction.
+    /// Returns the volume of the transaction.
     pub fn volume(&self) -> &'v Volume {
         self.volume
     }
 
-    /// The medium of the volume.
+    /// Returns the medium of the volume.
     pub fn medium(&self) -> &'v Medium {
         self.volume.medium()
     }
 
-    /// Allocates at least `bytes` of storage with unspecified content. It is freed unless the transaction
-    /// commits.
+    /// Allocates at least `bytes` of storage with unspecified contents. The storage is freed if the
+    /// transaction is dropped without a commit.
     ///
     /// # Errors
     /// `TooLarge` above 64 MiB, `NoSpace`, `Fault`.
@@ -78,18 +78,18 @@ impl<'v> Transaction<'v> {
         Ok(extent)
     }
 
-    /// True if the transaction changes nothing so far.
+    /// True if the transaction has no change so far.
     pub fn is_empty(&self) -> bool {
         let has_words = self.prelude.is_some() || !self.lines.is_empty() || !self.words.is_empty();
         self.dirty.is_none() && !has_words && self.allocated.is_empty()
     }
 
-    /// True if this transaction allocated the extent. Nobody else can reach it yet.
+    /// True if this transaction allocated the extent. No other thread can reach such an extent.
     pub fn is_new(&self, extent: Extent) -> bool {
         self.allocated.contains(&extent)
     }
 
-    /// Adds writes that were made directly on the medium. The barrier of the commit covers them.
+    /// Adds stores that the caller made directly on the medium. The barrier of the commit covers them.
     pub fn wrote(&mut self, dirty: Dirty) {
         self.dirty = Some(match self.dirty.take() {
             Some(before) => before.and(dirty),
@@ -97,7 +97,8 @@ impl<'v> Transaction<'v> {
         });
     }
 
-    /// Announces a store of `len` bytes at `addr`, which this rule orders before the commit.
+    /// Announces a store of `len` bytes at `addr`, which `rule` orders before the commit. The caller makes
+    /// the store after this call.
     ///
     /// # Errors
     /// `Fault`.
@@ -106,7 +107,7 @@ impl<'v> Transaction<'v> {
         self.delayed.announce(rule, self.volume.medium(), addr, len)
     }
 
-    /// Stores bytes that nobody can reach before the commit.
+    /// Stores bytes at an address that no reader can reach before the commit.
     ///
     /// # Errors
     /// `Fault`.
@@ -117,7 +118,7 @@ impl<'v> Transaction<'v> {
         Ok(())
     }
 
-    /// Stores an aligned word that nobody can reach before the commit.
+    /// Stores an aligned word at an address that no reader can reach before the commit.
     ///
     /// # Errors
     /// `Fault`.
@@ -128,7 +129,7 @@ impl<'v> Transaction<'v> {
         Ok(())
     }
 
-    /// Stores aligned words, one after another, that nobody can reach before the commit.
+    /// Stores consecutive aligned words from `addr` on. No reader can reach them before the commit.
     ///
     /// # Errors
     /// `Fault`.
@@ -140,7 +141,7 @@ impl<'v> Transaction<'v> {
         Ok(())
     }
 
-    /// Stores zeros that nobody can reach before the commit.
+    /// Stores zeros at addresses that no reader can reach before the commit.
     ///
     /// # Errors
     /// `Fault`.
@@ -151,11 +152,10 @@ impl<'v> Transaction<'v> {
         Ok(())
     }
 
-    /// Copies bytes to a place that nobody can reach before the commit.
+    /// Copies bytes to an address that no reader can reach before the commit.
     ///
     /// # Errors
-    /// `Corrupt` when the two ranges overlap, because a damaged pointer then leads into free storage.
-    /// `Fault`.
+    /// `Corrupt` if the two ranges overlap, because a damaged pointer then leads into free storage. `Fault`.
     #[track_caller]
     pub fn copy(&mut self, to: Addr, from: Addr, len: u64) -> Result<()> {
         if to.raw().abs_diff(from.raw()) < len {
@@ -166,7 +166,8 @@ impl<'v> Transaction<'v> {
         Ok(())
     }
 
-    /// Adds an aligned word that the commit sets. A second call for the same word replaces the first.
+    /// Adds an aligned word, which the commit sets to `value`. A second call for the same word replaces the
+    /// first.
     pub fn word(&mut self, addr: Addr, value: u64) {
         match self.words.iter_mut().find(|(at, _)| *at == addr) {
             Some((_, pending)) => *pending = value,
@@ -174,7 +175,7 @@ impl<'v> Transaction<'v> {
         }
     }
 
-    /// The word at `addr` as it will be after the commit.
+    /// Returns the word at `addr` as it will be after the commit.
     ///
     /// # Errors
     /// `Fault`.
@@ -186,47 +187,49 @@ impl<'v> Transaction<'v> {
         }
     }
 
-    /// The value to which the commit will set the word at `addr`; `None` if it will not set the word.
+    /// Returns the value to which the commit will set the word at `addr`, or `None` if the commit does not
+    /// change the word.
     pub fn pending(&self, addr: Addr) -> Option<u64> {
         self.words.iter().find(|(at, _)| *at == addr).map(|&(_, value)| value)
     }
 
-    /// A word that the commit sets, and its new value. The transaction is committed once the word has this
-    /// value and no redo record is being applied.
+    /// Returns a word that the commit sets, and its new value. The transaction has committed if the word has
+    /// this value and no redo record is being applied.
     pub fn witness(&self) -> Option<(Addr, u64)> {
         self.words.first().copied()
     }
 
-    /// Adds words of a line that the commit sets. At most one call for each line.
+    /// Adds words of a line, which the commit sets. The caller adds each line at most once.
     pub fn line(&mut self, line: LineChange) {
         debug_assert!(self.lines.iter().all(|other| other.addr != line.addr));
         self.lines.push(line);
     }
 
-    /// Adds words of a line that the commit publishes first, by themselves. A crash may keep them without
-    /// the rest.
+    /// Adds a prelude: words of a line, which are published before the rest of the commit. A crash may keep
+    /// the prelude without the rest of the change.
     pub fn prelude(&mut self, line: LineChange) {
         debug_assert!(self.prelude.is_none());
         self.prelude = Some(line);
     }
 
-    /// Retires an extent once the commit has settled. It is freed when no reader can see it.
+    /// Retires an extent at the commit. The extent becomes free when the commit has settled and no reader can
+    /// see the extent any more.
     pub(crate) fn retire(&mut self, extent: Extent) {
         self.retired.push(extent);
     }
 
-    /// Counts one more object whose storage is retired as a whole. An object has at most one extent below 2
-    /// KiB, so a batch may retire one such extent for each object in addition to the bound of
-    /// `most_extents`.
+    /// Counts one more object whose storage is retired as a whole. Such an object has at most one extent
+    /// below 2 KiB, which the bound of `most_extents` does not cover. Therefore each counted object raises
+    /// the limit of [`Transaction::retire_found`] by one extent.
     pub(crate) fn retires_object(&mut self) {
         self.retired_objects += 1;
     }
 
-    /// As [`Transaction::retire`], for an extent that was found on the medium. A damaged tree may lead on
-    /// without end, so their number is bounded.
+    /// Retires an extent that was found on the medium. A damaged tree may contain a cycle. Therefore the
+    /// number of retired extents is limited.
     ///
     /// # Errors
-    /// `Corrupt` when there are more than the volume has room for.
+    /// `Corrupt` if the volume has no room for so many extents.
     pub(crate) fn retire_found(&mut self, extent: Extent) -> Result<()> {
         self.retired.push(extent);
         if self.retired.len() <= self.volume.space().most_extents() + self.retired_objects {
@@ -235,7 +238,7 @@ impl<'v> Transaction<'v> {
         Err(Error::corrupt(extent.addr, "endless storage of an object"))
     }
 
-    /// Orders everything that was written so far before the commit.
+    /// Orders all stores of the transaction so far before the commit.
     #[track_caller]
     pub(super) fn barrier(&mut self) -> Result<Ordered> {
         self.delayed.withdraw_or_restore(self.volume.medium())?;
@@ -243,8 +246,9 @@ impl<'v> Transaction<'v> {
         Ok(self.medium().barrier(dirty))
     }
 
-    /// The words to set. Lines are reduced to their commit words: the other words of a line belong to the
-    /// copy that its commit word makes current, so they can be written ahead.
+    /// Returns the words that the commit sets, with one word for each line: its commit word. The other words
+    /// of a line are stored now. These other words belong to the copy that the commit word will make current,
+    /// so no reader uses them yet.
     pub(super) fn reduce_to_words(&mut self) -> Result<SmallVec<[(Addr, u64); 4]>> {
         let lines = std::mem::take(&mut self.lines);
         for line in self.prelude.take().iter().chain(&lines) {
@@ -259,7 +263,8 @@ impl<'v> Transaction<'v> {
 
 impl Drop for Transaction<'_> {
     fn drop(&mut self) {
-        // Nothing was published, so the storage is reusable at once. A commit has emptied the list.
+        // No part of the change was published, so the storage can be reused immediately. After a commit this
+        // list is empty.
         for &extent in &self.allocated {
             self.volume.space().release(extent);
         }

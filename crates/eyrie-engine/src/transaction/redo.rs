@@ -1,16 +1,17 @@
-//! Redo slots, for the few Ops that no single publish can commit.
+//! Redo slots, for those Ops that no single publish can commit.
 //!
-//! A record is a list of (address, value) words. It is idempotent and checksummed. It is independent of the
-//! records in other slots, because its Op holds the locks of the changed objects until the record is
-//! durably cleared. So no record is ever replayed over newer state. (Aerie commits metadata with a redo log
-//! too, `aerie.txt` section 4.4.5; BPFS copies up to a common ancestor instead, `bpfs.txt` section 3.2.)
+//! A record is a list of words with their addresses and new values. A record has a checksum, and applying it
+//! twice has the same effect as applying it once. The Op of a record holds the locks of the changed objects
+//! until the record is durably cleared. Therefore a record is independent of the records in other slots.
+//! Recovery never replays a record over newer state for the same reason. (Aerie commits metadata with a redo
+//! log too, `aerie.txt` section 4.4.5. BPFS copies up to a common ancestor instead, `bpfs.txt` section 3.2.)
 //!
-//! Layout of a slot: word 0 is 0 when the slot is free. Otherwise its upper half is the checksum of the
-//! record and its lower half the number of words (at least 1). Word 1 is the address of the words: behind
-//! the slot's first line, or in an extent if they do not fit there.
+//! Layout of a slot: word 0 is 0 if the slot is free. Otherwise its upper half is the checksum of the record,
+//! and its lower half is the number of words (at least 1). Word 1 is the address of the list of words. The
+//! list begins in the second line of the slot. A list that does not fit the slot is in an extent.
 //!
-//! Safe when power fails: the record is durable before the publish of word 0 commits it. Until word 0 is
-//! durably 0 again, every recovery applies the same words.
+//! Safe when power fails: the record is durable before the publish of word 0 commits it. Every recovery
+//! applies the same words, until word 0 is durably 0 again.
 
 use eyrie_medium::rules::{SafetyRule, broken};
 use eyrie_medium::{Addr, Medium, Ordered, Settled};
@@ -22,17 +23,18 @@ use crate::tables::layout::{REDO_SLOT_BYTES, REDO_SLOTS, redo_slot};
 use crate::volume::Volume;
 use crate::{Error, Result};
 
-/// Bytes of an address and a value.
+/// Bytes of one word of a record: its address and its value.
 const ENTRY_BYTES: u64 = 16;
-/// Bytes of the address of the words. The checksum covers it first, then the words.
+/// Bytes of the address of the list, which is word 1 of the slot. The checksum covers first this address and
+/// then the list.
 const PLACE_BYTES: usize = 8;
-/// Offset of words inside the slot: they start on a line of their own.
+/// Offset of the list inside the slot. The list begins on a line of its own.
 const INLINE_OFFSET: u64 = 64;
 const INLINE_ENTRIES: usize = ((REDO_SLOT_BYTES - INLINE_OFFSET) / ENTRY_BYTES) as usize;
-/// More words than any Op needs. A longer record is corrupt.
+/// Maximum number of words of a record. No Op needs so many, so a longer record is corrupt.
 const MAX_ENTRIES: u64 = 1 << 22;
 
-/// Commits several words of a transaction by a redo record.
+/// Commits the words of a transaction by a redo record.
 pub(super) fn commit(transaction: &mut Transaction<'_>) -> Result<Settled> {
     let words = transaction.reduce_to_words()?;
     let redo = transaction.volume().redo_slots();
@@ -57,7 +59,7 @@ pub(super) fn commit(transaction: &mut Transaction<'_>) -> Result<Settled> {
         transaction.precedes(SafetyRule::RedoWordsBeforeTheirRecord, entries, record.len() - PLACE_BYTES)?;
         transaction.write(entries, &record[PLACE_BYTES..])?;
         for &(addr, _) in &words {
-            // After the publish no store may fail, so every word is tried before.
+            // No store may fail after the publish. Therefore every address is tried before it.
             medium.load(addr)?;
         }
         transaction.write_word(slot.add(8), entries.raw())?;
@@ -71,7 +73,7 @@ pub(super) fn commit(transaction: &mut Transaction<'_>) -> Result<Settled> {
         if broken(SafetyRule::RedoRecordIsClearedAfterItsEffect) {
             let _ = medium.publish(slot, 0, Ordered::nothing())?;
         }
-        // The record is durable. Readers of several words retry until all words are applied.
+        // The record is durable. From here to `end_applying`, readers of several words retry.
         redo.begin_applying();
         let applied = medium.publish_all(words.iter().copied(), settled);
         redo.end_applying();
@@ -83,13 +85,13 @@ pub(super) fn commit(transaction: &mut Transaction<'_>) -> Result<Settled> {
         if let Some(extent) = overflow {
             transaction.retire(extent);
         }
-        // The next user of the slot overwrites this record, so its clearing must be durable before the slot
-        // is released.
+        // The next user of the slot overwrites this record. Therefore the clearing must be durable before the
+        // slot is released.
         Ok(medium.settle(cleared))
     })
 }
 
-/// Word 0 of a record: the checksum of the address and the words, and the number of words.
+/// Returns word 0 of a record: the checksum of the address and the list, and the number of words.
 fn state(record: &[u8]) -> u64 {
     let count = (record.len() - PLACE_BYTES) as u64 / ENTRY_BYTES;
     let overflows = count > INLINE_ENTRIES as u64;
@@ -98,15 +100,16 @@ fn state(record: &[u8]) -> u64 {
     u64::from(crc32c::crc32c(covered)) << 32 | count
 }
 
-/// Applies the committed records of a crashed volume. A second call has no further effect.
+/// Applies the committed records of a volume after a crash. A second call has no further effect.
 ///
 /// # Errors
-/// `Corrupt` when a record contradicts itself; `Fault`.
+/// `Corrupt` if a record contradicts itself, `Fault`.
 pub fn replay(volume: &Volume) -> Result<()> {
     replay_each(volume).next().map_or(Ok(()), Err)
 }
 
-/// As [`replay`], but lazy: each step of the iterator replays slots up to the next error.
+/// Replays the slots as [`replay`] does, but lazily. Each step of the iterator replays slots until the next
+/// error.
 pub(crate) fn replay_each(volume: &Volume) -> impl Iterator<Item = Error> + '_ {
     let slots = if broken(SafetyRule::EveryRedoSlotIsReplayed) { REDO_SLOTS / 2 } else { REDO_SLOTS };
     (0..slots).filter_map(|index| replay_slot(volume.medium(), redo_slot(index)).err())
@@ -133,7 +136,7 @@ fn replay_slot(medium: &Medium, slot: Addr) -> Result<()> {
         .chunks_exact(16)
         .map(|entry| (Addr::from_raw(word(&entry[..8])), word(&entry[8..])));
     for (addr, _) in words.clone() {
-        // All words or none: a damaged record must not cause more damage.
+        // Either all words are applied or none. Otherwise a damaged record could cause more damage.
         medium.load(addr)?;
     }
     if broken(SafetyRule::ReplayedRecordIsClearedLast) {

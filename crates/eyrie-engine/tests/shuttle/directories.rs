@@ -1,8 +1,8 @@
-//! Directories that are large enough to have a summary.
+//! Tests of directories that are large enough to have a summary.
 
 use super::*;
 
-/// Ops on a directory of many entries.
+/// Returns Ops on a directory with many entries.
 fn many_ops(start: &Start) -> Vec<OpRecord> {
     let Start { dirs: [root, dir], file, ref fresh, .. } = *start;
     let (owner, time, content) = (OWNER, LATER, Content::Bytes(OLD));
@@ -47,7 +47,7 @@ fn large_directory_counts_are_linearizable() {
     let ops = many_ops(&start);
     let mut random = SmallRng::seed_from_u64(1);
     for round in 0..100 {
-        // Half of the histories begin without a summary, so that it is built during them.
+        // Half of the histories begin without a summary. In these histories, a thread builds the summary.
         start.known = (round % 2 == 0).then_some(dir);
         let mut any = || Request::Apply(ops[random.random_range(0..ops.len())].clone());
         let (first, second) = (any(), any());
@@ -68,7 +68,8 @@ fn stopped_writer_in_large_directory_stops_no_reader() {
     let _alone = alone();
     let mut start = Start::make_with(MANY);
     start.known = Some(start.dirs[1]);
-    // All Ops but those of several words, for whose few stores a reader waits.
+    // Ops that commit several words are left out, because a reader may wait for the few stores that apply
+    // them.
     for op in many_ops(&start).into_iter().filter(|op| {
         let decoded = op.decode();
         matches!(decoded.op(), Op::Create { .. } | Op::SetAttributes { .. })

@@ -1,8 +1,8 @@
-//! The scm engine under shuttle's scheduler: readers beside writers in any order, and beside a stopped
-//! writer.
+//! The engine `scm` under the scheduler of shuttle. Readers run beside writers in any order, and beside a
+//! stopped writer.
 //!
-//! Every access to the medium, every lock and every pin is a scheduling point. Otherwise this is the code
-//! of a product build.
+//! Every access to the medium, every lock and every pin is a scheduling point. The rest of the code is the
+//! same as in a product build.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -32,7 +32,7 @@ const BORN: Time = Time { seconds: 1, nanoseconds: 0 };
 const LATER: Time = Time { seconds: 2, nanoseconds: 0 };
 const OLD: &[u8] = b"the old bytes of a file, of some length";
 
-/// Runs one test at a time, because the epoch belongs to the process.
+/// Runs one test at a time, because the epoch belongs to the whole process.
 fn alone() -> std::sync::MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
@@ -45,8 +45,8 @@ fn run(scheduler: impl Scheduler + 'static, body: impl Fn() + Send + Sync + 'sta
     Runner::new(scheduler, config).run(body);
 }
 
-/// Lets a task run for a while, so that other tasks may do much between two of its steps. Each execution
-/// has a length of its own: from one step to about 64.
+/// A scheduler that lets a task run for a while, so that other tasks may take many steps between two of its
+/// steps. Each execution has its own mean length of such a run: 1, 4, 16 or 64 steps.
 struct Bursts {
     random: SmallRng,
     steps: u32,
@@ -79,7 +79,8 @@ impl Scheduler for Bursts {
     }
 }
 
-/// A small volume: a directory, a file with two names, and a key.
+/// A small volume: a directory, a file with two names, a key, and two larger files. A model has the same
+/// contents.
 #[derive(Clone)]
 struct Start {
     image: Arc<[u8]>,
@@ -87,26 +88,26 @@ struct Start {
     dirs: [ObjectId; 2],
     file: ObjectId,
     key: ObjectId,
-    /// A file of several blocks in a tree.
+    /// A file of several pages in a tree.
     tree: ObjectId,
-    /// A file of more than 2 MiB, most of it a hole. Its blocks are two nodes below the root.
+    /// A file of more than 2 MiB. Most of it is a hole. The root of its tree has height 2.
     tall: ObjectId,
-    /// Ids for new objects, reserved for ever.
+    /// Ids for new objects. They stay reserved.
     fresh: Arc<[ObjectId]>,
-    /// A directory that has a summary when the volume is opened.
+    /// A directory that gets a summary when the volume is opened.
     known: Option<ObjectId>,
 }
 
-/// Entries of a directory of several pages.
+/// Number of entries of a directory with several bucket pages.
 const MANY: usize = 100;
 
 impl Start {
-    /// Locks work only inside an execution, so the volume is created in one.
+    /// Makes the volume inside an execution of shuttle, because locks work only there.
     fn make() -> Start {
         Start::make_with(0)
     }
 
-    /// The same with `entries` further names of the file in the second directory.
+    /// Makes the same volume, but with `entries` further names of the file in the second directory.
     fn make_with(entries: usize) -> Start {
         let made = Arc::new(Mutex::new(None));
         let result = Arc::clone(&made);
@@ -166,14 +167,14 @@ impl Start {
         Start { image, model: Arc::new(model), dirs: [root, dir], file, key, tree, tall, fresh, known: None }
     }
 
-    /// Opens the volume, and reserves the ids for new objects again.
+    /// Opens a copy of the volume, and reserves the ids for new objects again.
     fn open(&self) -> Arc<Scm> {
         let image = CrashImage::new(Default::default(), Vec::new());
         let base = ImageBase::new(&self.image).expect("memory");
         self.open_on(crash_medium(&base, image).expect("memory"))
     }
 
-    /// The same in a file of the host.
+    /// Opens a copy of the volume in a file of the host. Also returns the file.
     fn open_in_file(&self) -> (Arc<Scm>, File) {
         let file = tempfile::tempfile().expect("a file");
         file.write_all_at(&self.image, 0).expect("room");
@@ -193,12 +194,12 @@ impl Start {
     }
 }
 
-/// Name of an entry of a large directory.
+/// Returns the name of an entry of a large directory.
 fn entry(n: usize) -> Vec<u8> {
     format!("entry-{n}").into_bytes()
 }
 
-/// Reads everything, as a reader does, and asserts that it makes sense.
+/// Makes every kind of read, and asserts that the results make sense.
 fn read_everything(engine: &Scm, start: &Start) {
     let _pin = epoch::pin();
     for dir in start.dirs {
@@ -212,14 +213,14 @@ fn read_everything(engine: &Scm, start: &Start) {
     }
     for id in [start.file, start.key] {
         match read_file(engine, id) {
-            // Removed before the pin was taken.
+            // The object was removed before this reader took its pin.
             Ok(()) | Err(Error::Stale) => {}
             Err(error) => panic!("{error}"),
         }
     }
 }
 
-/// Reads a file, and asserts that its bytes are those before some Op or after it.
+/// Reads a file. Asserts that its bytes are those before some Op or those after it.
 fn read_file(engine: &Scm, id: ObjectId) -> Result<()> {
     engine.attributes(id)?;
     engine.seek(id, 0, false)?;
@@ -237,7 +238,7 @@ fn read_file(engine: &Scm, id: ObjectId) -> Result<()> {
     Ok(())
 }
 
-/// Ops that are one publish, on objects of the volume.
+/// Returns Ops that commit by one publish each, on objects of the volume.
 fn single_ops(start: &Start) -> Vec<OpRecord> {
     let Start { dirs: [root, dir], file, key, ref fresh, .. } = *start;
     let upper = &OLD.to_ascii_uppercase()[..];
@@ -293,15 +294,15 @@ fn readers_need_no_writer_lock() {
                 shuttle::thread::spawn(move || read_everything(&engine, &start))
             })
             .collect();
-        // A reader that waited for a lock would wait for ever, which shuttle reports as a deadlock.
+        // If a reader waited for a lock, the test would never end, and shuttle would report a deadlock.
         readers.into_iter().for_each(|reader| reader.join().expect("no panic"));
         release.send(()).expect("the writer waits");
         writer.join().expect("no panic");
     });
 }
 
-/// Lets the writer (the first thread that is spawned) take `steps` steps, and no more until the reader is
-/// done.
+/// A scheduler that stops a writer. The writer is the first thread that is spawned. It takes `steps` steps,
+/// and no further step until the reader has finished.
 struct StopWriter {
     steps: usize,
     left: usize,
@@ -340,8 +341,8 @@ impl Scheduler for StopWriter {
     }
 }
 
-/// Stops a writer after `steps` steps of `op`, and lets a reader read everything. True if the Op was not
-/// over.
+/// Stops a writer after `steps` steps of `op`, and lets a reader make every kind of read. Returns true if the
+/// stop came before the end of the Op.
 fn stop_writer(start: &Start, op: &OpRecord, steps: usize) -> bool {
     let (is_done, was_stopped) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
     let scheduler = StopWriter { steps, left: steps, executions: 1, is_done: Arc::clone(&is_done) };
@@ -356,7 +357,7 @@ fn stop_writer(start: &Start, op: &OpRecord, steps: usize) -> bool {
                 ended.store(1, Ordering::SeqCst);
             }
         });
-        // The writer takes its steps.
+        // The writer takes its steps here.
         shuttle::thread::yield_now();
         read_everything(&engine, &start);
         stopped.store(1 - ended.load(Ordering::SeqCst), Ordering::SeqCst);
@@ -377,8 +378,9 @@ fn stopped_writer_stops_no_reader() {
     }
 }
 
-/// Truncates the volume's file after `steps` steps of `op`. True if the Op was not over. An Op that meets
-/// the fault returns it, and then frees nothing, except an object whose last name was removed before.
+/// Truncates the volume's file after `steps` steps of `op`. Returns true if the truncation came before the
+/// end of the Op. If the Op meets the fault, it must return the fault and must not free the storage that it
+/// replaces. The Op may free an object if it removed the last name of this object before the fault.
 fn truncate_under(start: &Start, op: &OpRecord, steps: usize) -> bool {
     let (is_done, was_stopped) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
     let scheduler = StopWriter { steps, left: steps, executions: 1, is_done: Arc::clone(&is_done) };
@@ -396,13 +398,13 @@ fn truncate_under(start: &Start, op: &OpRecord, steps: usize) -> bool {
                     return assert!(result.is_ok(), "{result:?} without a fault");
                 }
                 assert!(matches!(result, Err(Error::Fault(_))), "{result:?} after a fault");
-                // The state of the file is unknown now, so the storage that the Op was to replace must not
-                // be used again.
+                // The state of the file is unknown now. Therefore the storage that the Op was to replace must
+                // not be used again.
                 let after = engine.space();
                 assert!(after.objects < before.objects || after.free <= before.free, "free after a fault");
             }
         });
-        // The writer takes its steps.
+        // The writer takes its steps here.
         shuttle::thread::yield_now();
         stopped.store(1 - ended.load(Ordering::SeqCst), Ordering::SeqCst);
         file.set_len(0).expect("a file can be truncated");
@@ -434,7 +436,7 @@ fn regression_mapping_failure_is_reported_by_its_op() {
     }
 }
 
-/// A random request. It may be an Op of several words.
+/// Returns a random request. It may be an Op that commits several words.
 fn request(start: &Start, random: &mut SmallRng, thread: usize) -> Request {
     let names: [&[u8]; 3] = [b"a", b"b", b"k"];
     let dir = start.dirs[random.random_range(0..2)];
@@ -474,13 +476,13 @@ fn request(start: &Start, random: &mut SmallRng, thread: usize) -> Request {
     Request::Apply(OpRecord::new(&op))
 }
 
-/// Runs `scripts`, each on a thread of its own, under `schedules` schedules. Asserts that an order explains
-/// the results of each.
+/// Runs each of `scripts` on a thread of its own. Repeats this under `schedules` schedules. Asserts that some
+/// order of the requests explains the results of each run.
 fn explain(start: &Start, scripts: Vec<Vec<Request>>, seed: u64, schedules: usize) {
     let start = start.clone();
     run(Bursts::new(seed, schedules), move || {
         let (engine, clock) = (start.open(), Arc::new(HistoryClock::default()));
-        // An object that is removed while a thread works with it stays alive for that thread.
+        // This pin keeps the storage of a removed object from reuse while a thread works with it.
         let _pin = epoch::pin();
         let threads: Vec<_> = scripts
             .iter()
@@ -505,7 +507,8 @@ fn ops_and_reads_are_linearizable() {
     let mut random = SmallRng::seed_from_u64(1);
     for _ in 0..400 {
         let mut script = |thread, calls| {
-            // One Op that may use the thread's id, then look-ups and reads.
+            // Each script has one request that may be an Op with the thread's id. Look-ups and reads follow
+            // it.
             let mut script = vec![request(&start, &mut random, thread)];
             while script.len() < calls {
                 let next = request(&start, &mut random, thread);
@@ -547,8 +550,9 @@ fn an_op_of_several_words_is_seen_whole() {
     }
 }
 
-/// Writes of these lengths at the start of file `id`, with another one in between, beside a reader of four
-/// blocks.
+/// Runs three writes beside two reads of the first four pages of file `id`. The first and the last write are
+/// at the start of the file and have the given lengths. The other write comes between these two, at offset
+/// 8192.
 fn explain_writes(start: &Start, id: ObjectId, lengths: &[(usize, usize)]) {
     let write = |offset, data: &[u8]| {
         Request::Apply(OpRecord::new(&Op::Write { id, offset, data, set_ids: SetIds::Keep, time: LATER }))
@@ -567,7 +571,7 @@ fn explain_writes(start: &Start, id: ObjectId, lengths: &[(usize, usize)]) {
 fn multi_block_writes_are_seen_in_order() {
     let _alone = alone();
     let start = Start::make();
-    // In place; one block; across blocks; past the end.
+    // The cases are: both lengths in place, one in place, one across pages, and both across pages.
     explain_writes(&start, start.tree, &[(8, 8), (8, 100), (100, 8), (100, 5000), (5000, 5000)]);
 }
 
@@ -578,8 +582,8 @@ fn regression_deep_multi_block_writes_are_seen_whole() {
     explain_writes(&start, start.tall, &[(100, 5000), (5000, 5000)]);
 }
 
-/// Runs `op`, the last close of `target` and, unless it came before, its unlink at the same time.
-/// Afterwards the volume is as sound as if one had come after the other: nothing is leaked, and nothing is
+/// Runs three things at the same time: `op`, the last close of `target`, and the unlink of `target`. If
+/// `unlinked_before`, the unlink comes before the other two. Afterwards, no storage is leaked, and none was
 /// freed twice.
 fn close_beside(start: &Start, op: &Op<'_>, target: ObjectId, name: &'static [u8], unlinked_before: bool) {
     let (start, op) = (start.clone(), OpRecord::new(op));
@@ -593,7 +597,7 @@ fn close_beside(start: &Start, op: &Op<'_>, target: ObjectId, name: &'static [u8
         if unlinked_before {
             unlink(&engine).expect("there");
         }
-        // The thread that applies the Op found its object before.
+        // This pin stands for the Op's thread, which found its object before the last close.
         let pin = epoch::pin();
         let applying = shuttle::thread::spawn({
             let (engine, op) = (Arc::clone(&engine), op.clone());
@@ -603,7 +607,7 @@ fn close_beside(start: &Start, op: &Op<'_>, target: ObjectId, name: &'static [u8
             let engine = Arc::clone(&engine);
             shuttle::thread::spawn(move || unlink(&engine))
         });
-        // Long enough for the other threads to be anywhere.
+        // These reads take so long that the other threads may be at any of their steps.
         for _ in 0..20 {
             engine.attributes(target).expect("open");
         }

@@ -1,4 +1,4 @@
-//! Write, Append, SetSize, and the reads.
+//! Tests of `Write`, `Append`, `SetSize` and the reads.
 
 use super::*;
 use crate::{AttributeChange, FallocateMode};

@@ -1,4 +1,4 @@
-//! RemoveDirectory, removed directories, listings, attributes.
+//! Tests of `RemoveDirectory`, removed directories, listings and attributes.
 
 use super::*;
 use crate::AttributeChange;
@@ -83,7 +83,7 @@ fn listing_shows_lasting_entries_once() {
         if !shown {
             break;
         }
-        // A replaced or exchanged entry existed throughout, too.
+        // An entry that was replaced or exchanged existed all the time, too.
         match seen.len() {
             1 => drop(f.rename((f.root, "other"), (f.root, "c"), RenameMode::Replace, at(2)).unwrap()),
             2 => drop(f.rename((f.root, "a"), (f.root, "e"), RenameMode::Exchange, at(2)).unwrap()),

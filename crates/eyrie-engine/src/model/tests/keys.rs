@@ -1,4 +1,4 @@
-//! Put, Erase, Batch.
+//! Tests of `Put`, `Erase` and `Batch`.
 
 use super::*;
 

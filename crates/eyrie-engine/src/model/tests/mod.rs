@@ -1,4 +1,4 @@
-//! One test or more for each rule of the model.
+//! Tests of the model. Each rule of the model has at least one test.
 
 mod data;
 mod directories;
@@ -13,14 +13,14 @@ use crate::{
 };
 
 const OWNER: Owner = Owner { mode: 0o755, uid: 1000, gid: 100 };
-/// The time at which the fixtures are created. Tests act at later times.
+/// The time at which fixtures are created. Tests apply their Ops at later times.
 const START: Time = at(1);
 
 const fn at(seconds: i64) -> Time {
     Time::new(seconds, 5)
 }
 
-/// A model with short methods. Its fixtures are created at [`START`].
+/// A model, with methods that apply single Ops to it. Objects of the fixture are created at [`START`].
 struct Fixture {
     model: Model,
     root: ObjectId,
@@ -122,14 +122,14 @@ impl Fixture {
         names
     }
 
-    /// Modification and change time, in seconds.
+    /// Returns modification and change time, in seconds.
     fn times(&self, id: ObjectId) -> (i64, i64) {
         let attributes = self.attributes(id);
         (attributes.modified.seconds, attributes.changed.seconds)
     }
 }
 
-/// Asserts that a call fails with this error.
+/// Asserts that a call fails with the given error.
 macro_rules! assert_refused {
     ($result:expr, $error:pat) => {
         match $result {

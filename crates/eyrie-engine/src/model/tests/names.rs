@@ -1,4 +1,4 @@
-//! Create, Link, Unlink, and objects without names.
+//! Tests of `Create`, `Link`, `Unlink`, and objects without names.
 
 use super::*;
 

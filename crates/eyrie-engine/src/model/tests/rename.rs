@@ -1,4 +1,4 @@
-//! Rename in all its cases.
+//! Tests of all cases of `Rename`.
 
 use super::RenameMode::{Exchange, NoReplace, Replace};
 use super::*;

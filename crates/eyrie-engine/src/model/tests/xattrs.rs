@@ -1,4 +1,4 @@
-//! Extended attributes.
+//! Tests of extended attributes.
 
 use super::*;
 use crate::XattrMode;

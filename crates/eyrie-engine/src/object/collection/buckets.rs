@@ -1,6 +1,7 @@
-//! Bytes of a collection's table, the mapping of hashes to buckets, and the places of buckets.
+//! Bytes of a collection's table, the mapping of hashes to buckets, and the locations of buckets.
 //!
-//! `docs/format.md` is the description; this module is its executable form.
+//! `docs/format.md` describes these bytes. This module is the same description as code, and a test compares
+//! the two.
 
 use std::mem::offset_of;
 
@@ -11,25 +12,26 @@ use super::layout::PAGE_BYTES;
 use crate::extent::Class;
 use crate::object::pointer::Pointer;
 
-/// Bytes before the segment pointers of a table.
+/// Bytes of a table before the pointers to its segments.
 pub(crate) const TABLE_HEAD: u64 = size_of::<TableHead>() as u64;
 /// Bytes of a new collection's table.
 pub(crate) const FIRST_TABLE_BYTES: u64 = 128;
-/// log2 of the buckets of the largest segment. An extent of 64 MiB holds no more, so segments stop doubling
-/// here.
+/// Binary logarithm of the number of buckets in the largest segment. This segment fills the largest extent,
+/// 64 MiB, so segments stop doubling at this size.
 const MAX_STEP_LOG2: u32 = (Class::MAX_BYTES / PAGE_BYTES).ilog2();
-/// First bucket of the segments of equal size.
+/// First bucket of the segments of equal size. All smaller segments hold lower buckets.
 const FLAT_BUCKET: u64 = 1 << (MAX_STEP_LOG2 + 3);
-/// The segment of that bucket.
+/// The segment of bucket [`FLAT_BUCKET`].
 const FLAT_SEGMENT: u64 = 4 * (MAX_STEP_LOG2 as u64 + 2);
-/// More buckets than any table holds: a table of 64 MiB has 8 Mi pointers to 32 Ki buckets each.
+/// Maximum number of buckets. This limit exceeds the number that any table holds, because a table of 64 MiB
+/// has 8 Mi pointers to 32 Ki buckets each.
 const MAX_BUCKETS: u64 = 1 << 40;
 
-/// The start of a table. Segment pointers follow.
+/// The start of a table. The pointers to the segments follow it.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable)]
 #[repr(C)]
 pub(crate) struct TableHead {
-    /// Number of [`Buckets`].
+    /// The number of buckets, as in [`Buckets`].
     pub buckets: u64,
     /// Zero.
     pub reserved: [u8; 56],
@@ -37,22 +39,23 @@ pub(crate) struct TableHead {
 
 const _: () = assert!(size_of::<TableHead>() == 64 && offset_of!(TableHead, buckets) == 0);
 
-/// The number of buckets, at least 1. It decides the bucket of a hash.
+/// The number of buckets of a collection, at least 1. With linear hashing, this number decides the bucket of
+/// each hash.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Buckets(u64);
 
 impl Buckets {
-    /// `count` buckets; `None` if no collection can have so many.
+    /// Returns `count` as a number of buckets, or `None` if no collection can have so many.
     pub const fn new(count: u64) -> Option<Buckets> {
         if count >= 1 && count <= MAX_BUCKETS { Some(Buckets(count)) } else { None }
     }
 
-    /// The number.
+    /// Returns the number.
     pub const fn count(self) -> u64 {
         self.0
     }
 
-    /// The bucket of a hash.
+    /// Returns the bucket of a hash.
     #[inline]
     pub const fn of(self, hash: u64) -> u64 {
         let low = 1_u64 << self.0.ilog2();
@@ -60,33 +63,34 @@ impl Buckets {
         if bucket < self.0 { bucket } else { bucket & (low - 1) }
     }
 
-    /// Number of low bits that the hashes of a bucket share.
+    /// Returns the level of a bucket: the number of low bits that all hashes of the bucket share.
     #[inline]
     pub const fn level(self, bucket: u64) -> u32 {
         let low = 1_u64 << self.0.ilog2();
         if bucket >= low || bucket < self.0 - low { self.0.ilog2() + 1 } else { self.0.ilog2() }
     }
 
-    /// The bucket that is split next. The new bucket is number [`Buckets::count`].
+    /// Returns the bucket that is split next. The new bucket gets the number [`Buckets::count`].
     pub(crate) const fn next_split(self) -> u64 {
         self.0 - (1 << self.0.ilog2())
     }
 }
 
-/// The place of a bucket's first page.
+/// The location of a bucket's first page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BucketPlace {
-    /// Index in the table.
+    /// Index of the segment in the table.
     pub segment: u64,
-    /// Bucket in the segment.
+    /// Index of the bucket in the segment.
     pub index: u64,
-    /// Buckets of the segment.
+    /// Number of buckets in the segment.
     pub step: u64,
 }
 
 impl BucketPlace {
-    /// The place of a bucket: four segments for each doubling, then segments of 64 MiB. From four
-    /// buckets on, a new segment adds at most a quarter to the room of the collection.
+    /// Returns the location of a bucket. Four segments belong to each doubling of the collection, until
+    /// segments have 64 MiB. Therefore a new segment adds at most a quarter to a collection of four or more
+    /// buckets.
     #[inline]
     pub const fn of(bucket: u64) -> BucketPlace {
         if bucket < 4 {
@@ -103,7 +107,7 @@ impl BucketPlace {
         BucketPlace { segment, index: bucket & ((1 << shift) - 1), step: 1 << shift }
     }
 
-    /// Number of buckets in a segment.
+    /// Returns the number of buckets in a segment.
     pub(crate) const fn buckets_of(segment: u64) -> u64 {
         match segment {
             0..4 => 1,
@@ -113,17 +117,18 @@ impl BucketPlace {
     }
 }
 
-/// Segment pointers that fit a table of `bytes`.
+/// Returns the number of segment pointers that fit a table of `bytes`.
 pub const fn table_slots(bytes: u64) -> u64 {
     (bytes - TABLE_HEAD) / 8
 }
 
-/// Address of the pointer to a segment in the table at `table`.
+/// Returns the address of the pointer to a segment in the table at `table`.
 pub const fn segment_slot(table: Addr, segment: u64) -> Addr {
     table.add(TABLE_HEAD + segment * 8)
 }
 
-/// True if a pointer to a table, a segment or a page has no bits set besides class and address.
+/// True if a pointer has no bits set except its class and address. Pointers to tables, segments and bucket
+/// pages have this form.
 pub const fn is_plain(pointer: Pointer) -> bool {
     pointer.raw() & 63 == 0
 }

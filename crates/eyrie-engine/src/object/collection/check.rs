@@ -1,4 +1,4 @@
-//! Walking a whole collection: for recovery, for `check`, and to free a removed directory.
+//! Passes over a whole collection. Recovery, `check` and the removal of a directory use them.
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -21,13 +21,13 @@ use crate::{Error, ObjectId, Result, Time};
 type EntryPlace = (Addr, u32);
 
 impl Collection<'_> {
-    /// Calls `visit` with every extent of the collection once: the table, the segments, and the further
-    /// pages of buckets.
+    /// Calls `visit` once with every extent of the collection: the table, the segments, and the further pages
+    /// of buckets.
     ///
-    /// Nobody changes the collection meanwhile.
+    /// No Op may change the collection meanwhile.
     ///
     /// # Errors
-    /// `Corrupt`, `Fault`, and those of `visit`.
+    /// `Corrupt`, `Fault`, and the errors of `visit`.
     pub fn visit_storage(&self, visit: &mut dyn FnMut(Extent) -> Result<()>) -> Result<()> {
         let medium = self.volume.medium();
         let table = Table::open(medium, self.root)?;
@@ -47,7 +47,7 @@ impl Collection<'_> {
         Ok(())
     }
 
-    /// The number of buckets.
+    /// Returns the number of buckets. Refuses an impossible number.
     ///
     /// # Errors
     /// `Corrupt`, `Fault`.
@@ -55,15 +55,15 @@ impl Collection<'_> {
         Ok(Table::open(self.volume.medium(), self.root)?.all_buckets()?.count())
     }
 
-    /// Calls `visit` with every entry of some buckets once, after all checks: names match their stored
-    /// hashes, no bucket has a name twice, records overlap neither each other nor the gap, tags and kinds
-    /// agree with the entries, and the spilled bits lead look-ups to every line with entries. Each bucket
-    /// is read under a pin of its own.
+    /// Checks some buckets, and calls `visit` once with each of their entries. The checks are: names match
+    /// their stored hashes, no bucket has a name twice, records overlap neither each other nor the gap, and
+    /// tags and kinds agree with the entries. The spilled bits must lead look-ups to every line with entries.
+    /// Each bucket is read under a separate pin, so that a long pass does not delay the reuse of storage.
     ///
-    /// Nobody changes the collection meanwhile.
+    /// No Op may change the collection meanwhile.
     ///
     /// # Errors
-    /// `Corrupt`, `Fault`, and those of `visit`.
+    /// `Corrupt`, `Fault`, and the errors of `visit`.
     pub(crate) fn visit_entries(
         &self,
         buckets: Range<u64>,
@@ -85,8 +85,8 @@ impl Collection<'_> {
         Ok(())
     }
 
-    /// Checks the times of the pages of some buckets. Recovery skips this, because no result of it depends
-    /// on the times.
+    /// Checks the times of the pages of some buckets. Recovery skips this check, because the results of
+    /// recovery do not depend on these times.
     ///
     /// # Errors
     /// `Corrupt`, `Fault`.
@@ -117,7 +117,7 @@ impl Collection<'_> {
     ) -> Result<()> {
         let medium = table.medium;
         let commit = Commit::from_raw(load(medium, page)?);
-        // A page gets its new level only after the number of buckets was published.
+        // A page gets its new level only after the publish of the number of buckets.
         if commit.level() > buckets.level(bucket) {
             return Err(Error::corrupt(page, "level of a bucket page is too high"));
         }
@@ -131,7 +131,7 @@ impl Collection<'_> {
             return Err(Error::corrupt(page, "gap outside its bucket page"));
         }
         let mut used = [false; PAGE_UNITS as usize];
-        // The gap counts as used, so that a record that overlaps it is found.
+        // The gap counts as used, so that a record that overlaps the gap is found.
         used[gap.start as usize..gap.end as usize].fill(true);
         for slot in bits(commit.live()) {
             let (place, units) = read_slot(medium, page, slot)?;
@@ -153,7 +153,7 @@ impl Collection<'_> {
             if !belongs(entry.hash, commit, bucket) {
                 return Err(Error::corrupt(page, "entry in a bucket that is not its own"));
             }
-            // An unfinished split left the entry behind. It counts in its new bucket.
+            // An unfinished split left this entry behind. The entry counts in its new bucket.
             if buckets.of(entry.hash) != bucket {
                 continue;
             }
@@ -167,15 +167,15 @@ impl Collection<'_> {
     }
 }
 
-/// True if an entry may be in a page of `bucket` at all. The level is the number of hash bits that must
-/// agree.
+/// True if an entry with this hash may be in a page of `bucket` that has this commit word. The level in the
+/// commit word is the number of low hash bits that must agree with the bucket.
 pub(super) fn belongs(hash: u64, commit: Commit, bucket: u64) -> bool {
     let mask = (1_u64 << commit.level()) - 1;
     hash & mask == bucket & mask
 }
 
-/// Refuses entries with the same name in a bucket. `seen` has the hash and the place of each entry, and is
-/// emptied.
+/// Refuses entries with the same name in a bucket. `seen` has the hash and the location of each entry.
+/// Afterwards `seen` is empty.
 fn refuse_twins(table: &Table<'_>, seen: &mut Vec<(u64, EntryPlace)>) -> Result<()> {
     seen.sort_unstable_by_key(|(hash, _)| *hash);
     for same in seen.chunk_by(|a, b| a.0 == b.0).filter(|same| same.len() > 1) {
@@ -190,7 +190,7 @@ fn refuse_twins(table: &Table<'_>, seen: &mut Vec<(u64, EntryPlace)>) -> Result<
     Ok(())
 }
 
-/// Calls `visit` with each segment of the table, including segments after the last bucket.
+/// Calls `visit` with each segment of the table. This includes segments after the last bucket.
 fn for_each_segment(table: &Table<'_>, mut visit: impl FnMut(Extent) -> Result<()>) -> Result<()> {
     for segment in 0..table.slots() {
         let step = BucketPlace::buckets_of(segment);

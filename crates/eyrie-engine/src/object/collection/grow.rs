@@ -1,10 +1,16 @@
 //! Growth by linear hashing, one bucket at a time.
 //!
-//! A split is a chain of transactions of one publish each. The first publishes the pointer to the new
-//! bucket's segment, if the bucket is the first in its segment. The second publishes the number of buckets;
-//! the pages of the new bucket are written before. Then one transaction for each page of the old bucket
-//! publishes its commit word without the moved entries. Safe when power fails between them: the next split
-//! uses a segment without buckets, and moved entries no longer count in the old bucket.
+//! A split has three parts. Each part consists of transactions that publish one word each.
+//!
+//! The first part publishes the pointer to the segment of the new bucket, if the bucket is the first in its
+//! segment.
+//!
+//! The second part writes the pages of the new bucket, and then publishes the number of buckets.
+//!
+//! The third part publishes, for each page of the old bucket, a commit word without the moved entries.
+//!
+//! Safe when power fails between the parts. The next split uses a segment without buckets, and moved entries
+//! no longer count in the old bucket.
 
 use eyrie_medium::rules::{SafetyRule, broken};
 use eyrie_medium::{Addr, Fault};
@@ -23,20 +29,21 @@ use crate::transaction::Transaction;
 use crate::volume::Volume;
 use crate::{Error, Result};
 
-/// Entries that the bucket to be split must have before a crowded page elsewhere causes a split. Without
-/// this limit, names that come and go would make a collection grow for ever.
+/// A crowded page of another bucket causes a split only if the next bucket to be split has at least this many
+/// entries. Without this limit, a collection would grow without end while names are added and removed.
 const WORTH_SPLITTING: u32 = CAPACITY / 4;
 
-/// Splits the next bucket if the page of a name (1 to 255 bytes) is full or crowded, so that inserts rarely
-/// need a further page for a bucket. Runs under the directory's lock, before the transaction of the insert
-/// begins.
+/// Splits the next bucket if the page of a name (1 to 255 bytes) is full or crowded. Therefore an insert
+/// rarely has to add a further page to a bucket. The caller holds the directory's lock, and has not yet begun
+/// the transaction of the insert.
 ///
-/// If the table must become larger, `publish` gets the transaction and the new root, and adds the publish
-/// of the root to it. Returns the present root if the collection tried to grow, else `None`. Without space to
-/// grow the split is left out, and the collection stays sound.
+/// If the table must become larger, `publish` gets the transaction and the new root, and adds the publish of
+/// the root to the transaction. Returns the current root, which may be new, if the page called for a split.
+/// Returns `None` otherwise. If the volume has no space to grow, the split is left out, and the collection
+/// stays sound.
 ///
 /// # Errors
-/// `Corrupt`, `Fault`, and those of `publish`.
+/// `Corrupt`, `Fault`, and the errors of `publish`.
 pub fn make_room<'v>(
     volume: &'v Volume,
     root: Pointer,
@@ -49,8 +56,8 @@ pub fn make_room<'v>(
     let bucket = buckets.of(record.hash);
     let page = table.page(bucket)?;
     let commit = Commit::from_raw(load(volume.medium(), page)?);
-    // A crash may have come before the third part of an earlier split. Clear the moved entries now, because
-    // they take room.
+    // A crash may have come before the third part of an earlier split. The moved entries are cleared now,
+    // because they take room.
     if commit.level() != buckets.level(bucket) {
         clear_moved_entries(volume, &table, buckets, bucket)?;
     }
@@ -60,15 +67,14 @@ pub fn make_room<'v>(
     let mut root = root;
     let grown = widen_table(volume, &mut root, publish).and_then(|()| split_next_bucket(volume, root));
     match grown {
-        // Growth is only an optimisation: without room for it, the insert adds a further page to the
-        // bucket.
+        // Growth is only an optimisation. Without growth, the insert adds a further page to the bucket.
         Ok(()) | Err(Error::NoSpace | Error::TooLarge | Error::Fault(Fault::HostFull)) => Ok(Some(root)),
         Err(error) => Err(error),
     }
 }
 
-/// True if the page of an entry is full, or if it is crowded and the bucket to be split is not almost
-/// empty.
+/// True if the page of an entry is full. Also true if the page is crowded and the bucket to be split has at
+/// least [`WORTH_SPLITTING`] entries in its first page.
 fn calls_for_growth(
     table: &Table<'_>,
     buckets: Buckets,
@@ -85,7 +91,7 @@ fn calls_for_growth(
     Ok(draft.room(record)?.is_none())
 }
 
-/// Replaces the table by a larger one if the next bucket's segment has no slot in it.
+/// Replaces the table by a larger one if the table has no slot for the segment of the next bucket.
 fn widen_table<'v>(
     volume: &'v Volume,
     root: &mut Pointer,
@@ -113,7 +119,8 @@ fn widen_table<'v>(
     Ok(())
 }
 
-/// Splits the next bucket in turn. The table has a slot for the new bucket's segment.
+/// Splits the next bucket in turn. The caller has ensured that the table has a slot for the segment of the
+/// new bucket.
 fn split_next_bucket(volume: &Volume, root: Pointer) -> Result<()> {
     let table = Table::open(volume.medium(), root)?;
     let buckets = table.buckets()?;
@@ -121,8 +128,8 @@ fn split_next_bucket(volume: &Volume, root: Pointer) -> Result<()> {
     clear_moved_entries(volume, &table, more, buckets.next_split())
 }
 
-/// The first half of a split: copies the entries of the new bucket to it, and publishes the number of
-/// buckets.
+/// Copies the entries of the new bucket to it, and publishes the number of buckets. These are the first two
+/// parts of a split.
 pub(super) fn copy_to_new_bucket(volume: &Volume, table: &Table<'_>, buckets: Buckets) -> Result<Buckets> {
     let more = Buckets::new(buckets.count() + 1).ok_or(Error::NoSpace)?;
     volume.require_own(table.extent)?;
@@ -139,13 +146,15 @@ pub(super) fn copy_to_new_bucket(volume: &Volume, table: &Table<'_>, buckets: Bu
     }
     tx.precedes(SafetyRule::NewBucketBeforeItsCount, page, PAGE_BYTES as usize)?;
     tx.write(page, &images[0].bytes(link))?;
-    // The publish of this word commits the split: then the moved entries count only in the new bucket.
+    // The publish of this word commits the split. From then on, the moved entries count only in the new
+    // bucket.
     tx.word(table.extent.addr, more.count());
     tx.commit()?;
     Ok(more)
 }
 
-/// The place of the first page of the next bucket. Allocates its segment if it is the first bucket there.
+/// Returns the address of the first page of the new bucket. Allocates the segment if the bucket is the first
+/// in it.
 fn place_of_new_bucket(volume: &Volume, table: &Table<'_>, bucket: u64) -> Result<Addr> {
     let place = BucketPlace::of(bucket);
     if table.segment(place.segment, place.step)?.is_none() {
@@ -157,7 +166,7 @@ fn place_of_new_bucket(volume: &Volume, table: &Table<'_>, bucket: u64) -> Resul
     table.page(bucket)
 }
 
-/// The pages of the new bucket, with the entries that belong to it when there are `more` buckets.
+/// Builds the pages of the new bucket, with the entries that belong to it when there are `more` buckets.
 fn pages_of_new_bucket(
     table: &Table<'_>,
     buckets: Buckets,
@@ -166,7 +175,7 @@ fn pages_of_new_bucket(
     let medium = table.medium;
     let new_bucket = buckets.count();
     let level = more.level(new_bucket);
-    // New pages have no stamp: the times of the moved entries stay in the pages of the old bucket.
+    // New pages have no stamp. The stamps of the old bucket's pages still count for the moved entries.
     let mut images: SmallVec<[PageImage; 1]> = smallvec![PageImage::new(level, PageStamp::NONE)];
     let mut is_first = true;
     for_each_page(table, buckets.next_split(), |page| {
@@ -192,10 +201,10 @@ fn pages_of_new_bucket(
     Ok(images)
 }
 
-/// Clears the moved entries from a bucket's pages, and raises the level of the pages.
+/// Removes the moved entries from a bucket's pages, and raises the level of these pages.
 ///
-/// The spilled bits keep only the entries that stay. The moved entries no longer count, so no look-up has
-/// to find them here.
+/// The new spilled bits cover only the remaining entries. The moved entries no longer count, so no look-up
+/// has to find them in these pages.
 fn clear_moved_entries(volume: &Volume, table: &Table<'_>, buckets: Buckets, bucket: u64) -> Result<()> {
     let medium = volume.medium();
     let level = buckets.level(bucket);

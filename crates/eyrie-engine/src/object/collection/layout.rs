@@ -1,6 +1,7 @@
 //! Bytes of bucket pages: their commit words, slots and records.
 //!
-//! `docs/format.md` is the description; this module is its executable form.
+//! `docs/format.md` describes these bytes. This module is the same description as code, and a test compares
+//! the two.
 
 use std::mem::offset_of;
 
@@ -12,50 +13,51 @@ use crate::{ObjectId, Time};
 
 /// Bytes of a bucket page.
 pub const PAGE_BYTES: u64 = 2048;
-/// Lines of slots in a page.
+/// Number of lines of slots in a page.
 pub const LINES: usize = 4;
-/// Words of a line: seven slots, and one word of tags and spilled bits.
+/// Words of a line: seven slots, and one word with the tags and the spilled bits.
 pub(crate) const LINE_WORDS: u32 = (LINE_SIZE / 8) as u32;
-/// A bit for each slot. Slot *s* is word *s* of the lines; every eighth word is no slot.
+/// The set of all slots of a page, with one bit for each. The number of a slot is the number of its word in
+/// the four lines. Every eighth word has the tags of a line, so it is no slot.
 pub const SLOTS: u32 = 0x7f7f_7f7f;
-/// Entries that a page can hold.
+/// Maximum number of entries of a page.
 pub(crate) const CAPACITY: u32 = SLOTS.count_ones();
-/// Unit of record offsets and lengths, in bytes.
+/// Bytes of a unit. Offsets and lengths of records are stored in units.
 pub(crate) const UNIT: u64 = 8;
-/// Units of a page.
+/// Units in a page.
 pub(crate) const PAGE_UNITS: u32 = (PAGE_BYTES / UNIT) as u32;
-/// First unit of the record heap.
+/// First unit of the heap. The heap is the part of a page that holds the records.
 pub(crate) const HEAP_UNIT: u32 = (size_of::<PageHead>() as u64 / UNIT) as u32;
-/// Most pages of one bucket. A longer chain is treated as a cycle.
+/// Maximum number of pages of one bucket. A longer chain is treated as a cycle.
 pub(crate) const MAX_CHAIN: usize = 4096;
 
-/// The time of a page's last change, and the version of the directory's times in which it happened.
+/// The time of a page's last change, and the version of the directory's times at that change.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, FromBytes, IntoBytes, Immutable)]
 #[repr(C)]
 pub(crate) struct PageStamp {
-    /// Whole seconds since 1970; those of [`PageStamp::NONE`] if there was no change.
+    /// Whole seconds since 1970. Equal to the seconds of [`PageStamp::NONE`] if the page never changed.
     pub seconds: i64,
-    /// Nanoseconds after them.
+    /// Nanoseconds after the whole seconds.
     pub nanoseconds: u32,
     /// Version of the directory's times.
     pub times_version: u32,
 }
 
 impl PageStamp {
-    /// No change yet: before every time.
+    /// The stamp of a page that never changed. It is earlier than every time.
     pub const NONE: PageStamp = PageStamp { seconds: i64::MIN, nanoseconds: 0, times_version: 0 };
 
-    /// The stamp for a change at `time`.
+    /// Makes the stamp of a change at `time`.
     pub fn new(time: Time, times_version: u32) -> PageStamp {
         PageStamp { seconds: time.seconds, nanoseconds: time.nanoseconds, times_version }
     }
 
-    /// The words to store.
+    /// Returns the two words to store.
     pub const fn words(self) -> [u64; 2] {
         [self.seconds as u64, self.nanoseconds as u64 | (self.times_version as u64) << 32]
     }
 
-    /// The time; `None` if there was no change.
+    /// Returns the time of the last change, or `None` if the page never changed.
     pub fn time(self) -> Option<Time> {
         (self.seconds != i64::MIN).then_some(Time::new(self.seconds, self.nanoseconds))
     }
@@ -67,38 +69,39 @@ impl PageStamp {
 pub(crate) struct PageHead {
     /// The [`Commit`] word.
     pub commit: u64,
-    /// Pointer to a further page of the same bucket, or 0.
+    /// Pointer to a further page of the same bucket, or 0 if this page is the last.
     pub link: u64,
-    /// A bit for each slot whose entry is a directory. Together with the gap this is the page's
-    /// [`Inventory`].
+    /// A bit for each slot whose entry is a directory. This field and the two fields of the gap are the
+    /// page's [`Inventory`].
     pub directories: u32,
-    /// First unit of a gap between the records of live slots.
+    /// First unit of a gap between the records of live slots. New records are taken from this gap.
     pub gap_start: u16,
-    /// The unit after the last one of the gap.
+    /// The unit after the last unit of the gap.
     pub gap_end: u16,
     /// Zero.
     pub reserved: u64,
-    /// Two stamps. The commit word names the current one.
+    /// Two stamps. The commit word says which of them is the current one.
     pub stamps: [PageStamp; 2],
     /// The slots.
     pub lines: [SlotLine; LINES],
-    /// Length of each slot's record, in units; 0 for words that are no slot.
+    /// Length in units of each slot's record, by the number of the slot. 0 for words that are no slot.
     pub lengths: [u8; 32],
 }
 
-/// A line of slots.
+/// A line of slots: one cache line of a bucket page, with seven slots and their tags.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable)]
 #[repr(C)]
 pub(crate) struct SlotLine {
-    /// [`EntrySlot`]s.
+    /// The slots, each an [`EntrySlot`].
     pub slots: [u64; 7],
-    /// A byte of each entry's hash. Together with `spilled` these are the line's [`Tags`].
+    /// The tag of each slot: the high byte of the hash of the slot's entry. A look-up reads only records
+    /// whose tag matches. The tags and `spilled` together are the line's [`Tags`].
     pub tags: [u8; 7],
     /// A bit for each line that may hold entries whose home is this line.
     pub spilled: u8,
 }
 
-/// The fixed part of a record.
+/// The fixed part of a record. A record has the hash and the name of an entry.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable)]
 #[repr(C)]
 pub(crate) struct NameRecordHead {
@@ -106,7 +109,7 @@ pub(crate) struct NameRecordHead {
     pub hash: u64,
     /// Bytes of the name, 1 to 255.
     pub name_len: u16,
-    /// The name's first bytes; the others follow.
+    /// The first bytes of the name. The rest of the name follows this structure.
     pub name: [u8; 6],
 }
 
@@ -138,71 +141,72 @@ const _: () = {
     assert!(HEAP_UNIT == 44 && PAGE_UNITS == 256 && RECORD_NAME == 10 && CAPACITY == 28);
 };
 
-/// The extent of the bucket page at `addr`. It may be part of a larger segment.
+/// Returns the extent of the bucket page at `addr`. The page may be part of a segment, which is a larger
+/// extent.
 pub(crate) const fn page_extent(addr: Addr) -> Extent {
     Extent { addr, class: Class::HALF_PAGE }
 }
 
-/// Address of one of a page's stamps.
+/// Returns the address of one of a page's two stamps.
 pub(crate) const fn stamp_at(page: Addr, selector: usize) -> Addr {
     page.add(STAMPS + selector as u64 * size_of::<PageStamp>() as u64)
 }
 
-/// Address of a line of slots.
+/// Returns the address of a line of slots.
 pub(crate) const fn line_at(page: Addr, line: u32) -> Addr {
     page.add(SLOT_LINES + line as u64 * LINE_SIZE)
 }
 
-/// Address of a slot.
+/// Returns the address of a slot.
 pub const fn slot_at(page: Addr, slot: u32) -> Addr {
     page.add(SLOT_LINES + slot as u64 * 8)
 }
 
-/// Address of the word with the length of a slot's record. The length is the byte with the slot's number in
-/// its line.
+/// Returns the address of the word that has the length of a slot's record. The number of the slot in its line
+/// says which byte of the word is the length.
 pub(crate) const fn length_at(page: Addr, slot: u32) -> Addr {
     page.add(LENGTHS + line_of(slot) as u64 * 8)
 }
 
-/// Address of the [`Tags`] of a line.
+/// Returns the address of the [`Tags`] of a line.
 pub(crate) const fn tags_at(page: Addr, line: u32) -> Addr {
     slot_at(page, line * LINE_WORDS + TAGS_WORD as u32)
 }
 
-/// Number of the word of a line that holds its [`Tags`].
+/// Index of the word of a line that holds its [`Tags`].
 pub(crate) const TAGS_WORD: usize = LINE_WORDS as usize - 1;
 
-/// The line of a slot.
+/// Returns the number of the line of a slot.
 pub(crate) const fn line_of(slot: u32) -> u32 {
     slot / LINE_WORDS
 }
 
-/// The number of a slot in its line.
+/// Returns the number of a slot in its line.
 pub(crate) const fn index_of(slot: u32) -> u32 {
     slot % LINE_WORDS
 }
 
-/// The home of entries with this hash: the line that they prefer. Its two bits select no bucket and are not
-/// in the tag, so the lines fill evenly.
+/// Returns the home of entries with this hash: the line in which they should be. The home is chosen by two
+/// bits of the hash that select no bucket and are not in the tag. Therefore the four lines fill evenly.
 #[inline]
 pub const fn home(hash: u64) -> u32 {
     (hash >> 54) as u32 % LINES as u32
 }
 
-/// The tag of a hash: its high byte, which selects no bucket.
+/// Returns the tag of a hash: its high byte, which selects no bucket.
 pub const fn tag(hash: u64) -> u8 {
     (hash >> 56) as u8
 }
 
-/// The slot for a new entry with this hash when the slots `taken` are in use: in its home, or else in one
-/// of the lines after it.
+/// Chooses a slot for a new entry with this hash. `taken` has a bit for each slot in use. Prefers the home of
+/// the hash, and then the lines after the home. Returns `None` if all slots are in use.
 pub(crate) const fn free_slot(hash: u64, taken: u32) -> Option<u32> {
     let first = home(hash) * LINE_WORDS;
     let free = (SLOTS & !taken).rotate_right(first);
     if free == 0 { None } else { Some((free.trailing_zeros() + first) % u32::BITS) }
 }
 
-/// The word of a slot: bits 0 to 55 are the object, 56 to 63 the unit at which the record begins.
+/// The word of a slot. Bits 0 to 55 are the object id. Bits 56 to 63 are the unit at which the record begins.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct EntrySlot(u64);
 
@@ -210,77 +214,77 @@ impl EntrySlot {
     const ID_MASK: u64 = (1 << EntrySlot::OFFSET_SHIFT) - 1;
     const OFFSET_SHIFT: u32 = 56;
 
-    /// The slot of an entry.
+    /// Makes the slot of an entry.
     pub const fn new(id: ObjectId, unit: u32) -> EntrySlot {
         EntrySlot(id.raw() & EntrySlot::ID_MASK | (unit as u64) << EntrySlot::OFFSET_SHIFT)
     }
 
-    /// The slot with this stored form.
+    /// Returns the slot with this stored form.
     pub const fn from_raw(raw: u64) -> EntrySlot {
         EntrySlot(raw)
     }
 
-    /// The form that is stored.
+    /// Returns the stored form.
     pub const fn raw(self) -> u64 {
         self.0
     }
 
-    /// Raw id of the object.
+    /// Returns the raw id of the object.
     pub const fn id(self) -> u64 {
         self.0 & EntrySlot::ID_MASK
     }
 
-    /// Where the record begins.
+    /// Returns the unit of the page at which the record begins.
     pub const fn unit(self) -> u32 {
         (self.0 >> EntrySlot::OFFSET_SHIFT) as u32
     }
 }
 
-/// The word that describes a line of slots: a tag for each slot, and the lines that hold entries whose home
-/// is this line.
+/// The word that describes a line of slots: a tag for each slot, and the spilled bits. A spilled bit names
+/// another line that may hold entries whose home is this line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Tags(u64);
 
 impl Tags {
     const SPILLED_SHIFT: u32 = 56;
 
-    /// The tags with this stored form.
+    /// Returns the tags with this stored form.
     pub const fn from_raw(raw: u64) -> Tags {
         Tags(raw)
     }
 
-    /// The form that is stored.
+    /// Returns the stored form.
     pub const fn raw(self) -> u64 {
         self.0
     }
 
-    /// The tag of slot number `index` of the line.
+    /// Returns the tag of slot number `index` of the line.
     pub const fn get(self, index: u32) -> u8 {
         (self.0 >> (8 * index)) as u8
     }
 
-    /// The lines that may hold entries whose home is this line, one bit each.
+    /// Returns a bit for each line that may hold entries whose home is this line.
     #[inline]
     pub const fn spilled(self) -> u32 {
         (self.0 >> Tags::SPILLED_SHIFT) as u32 & ((1 << LINES) - 1)
     }
 
-    /// The same tags with other spilled lines.
+    /// Returns the same tags with other spilled bits.
     #[must_use]
     pub(crate) const fn with_spilled(self, lines: u32) -> Tags {
         Tags(self.0 & !(0xff << Tags::SPILLED_SHIFT) | (lines as u64) << Tags::SPILLED_SHIFT)
     }
 
-    /// The slots of the line whose tag is `tag`, one bit each.
+    /// Returns a bit for each slot of the line whose tag is `tag`.
     #[inline]
     pub(crate) const fn matching(self, tag: u8) -> u32 {
         const LOW: u64 = 0x0101_0101_0101_0101;
         const SEVEN: u64 = LOW * 0x7f;
-        // Finds equal bytes without a loop: a byte of `differs` is zero where the tag matches, and each
-        // such byte becomes 1.
+        // Finds equal bytes without a loop. A byte of `differs` is zero if the tag matches. `equal` has a 1
+        // in each such byte and 0 in each other byte.
         let differs = self.0 ^ (LOW * tag as u64);
         let equal = !(((differs & SEVEN) + SEVEN) | differs | SEVEN) >> 7;
-        // Gathers the low bits of the bytes, except the last byte, which is no tag.
+        // Gathers the lowest bits of the bytes. The last byte is left out, because it holds the spilled bits.
         (equal.wrapping_mul(0x0102_0408_1020_4080) >> 56) as u32 & (SLOTS & 0xff)
     }
 }
@@ -288,14 +292,14 @@ impl Tags {
 /// Free memory of a page's heap, in units from the start of the page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Gap {
-    /// The first unit.
+    /// The first unit of the gap.
     pub start: u32,
-    /// The unit after the last.
+    /// The unit after the last unit of the gap.
     pub end: u32,
 }
 
 impl Gap {
-    /// Length in units.
+    /// Returns the length in units.
     pub const fn units(self) -> u32 {
         self.end.saturating_sub(self.start)
     }
@@ -305,16 +309,16 @@ impl Gap {
         HEAP_UNIT <= self.start && self.start <= self.end && self.end <= PAGE_UNITS
     }
 
-    /// The rest of the gap after its first `units`. It has that many.
+    /// Returns the rest of the gap after its first `units`. The gap has at least that many units.
     #[must_use]
     pub const fn after(self, units: u32) -> Gap {
         Gap { start: self.start + units, end: self.end }
     }
 }
 
-/// A word with information that also follows from a page's slots and records: bits 0 to 31 mark the slots
-/// that name directories, 32 to 47 and 48 to 63 are the start and end of a gap between the records. It
-/// saves a pass over them.
+/// A word that repeats facts of a page's slots and records, so that an insert need not read all slots and
+/// records. Bits 0 to 31 have a bit for each slot that names a directory. Bits 32 to 47 are the start of a
+/// gap between the records, and bits 48 to 63 are the end of this gap.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Inventory(u64);
 
@@ -322,22 +326,22 @@ impl Inventory {
     const START_SHIFT: u32 = 32;
     const END_SHIFT: u32 = 48;
 
-    /// The inventory with this stored form.
+    /// Returns the inventory with this stored form.
     pub const fn from_raw(raw: u64) -> Inventory {
         Inventory(raw)
     }
 
-    /// The form that is stored.
+    /// Returns the stored form.
     pub const fn raw(self) -> u64 {
         self.0
     }
 
-    /// A bit for each slot that names a directory.
+    /// Returns a bit for each slot that names a directory.
     pub const fn directories(self) -> u32 {
         self.0 as u32
     }
 
-    /// The gap, unverified.
+    /// Returns the gap. It is not verified.
     pub const fn gap(self) -> Gap {
         Gap {
             start: (self.0 >> Inventory::START_SHIFT) as u16 as u32,
@@ -345,13 +349,13 @@ impl Inventory {
         }
     }
 
-    /// The same inventory with another entry in a slot.
+    /// Returns the same inventory with another entry in a slot.
     #[must_use]
     pub(crate) const fn with_entry(self, slot: u32, is_directory: bool) -> Inventory {
         Inventory(self.0 & !(1 << slot) | (is_directory as u64) << slot)
     }
 
-    /// The same inventory with another gap.
+    /// Returns the same inventory with another gap.
     #[must_use]
     pub(crate) const fn with_gap(self, gap: Gap) -> Inventory {
         let places = (gap.start as u64) << Inventory::START_SHIFT | (gap.end as u64) << Inventory::END_SHIFT;
@@ -369,13 +373,13 @@ pub(crate) struct NameRecord<'a> {
 }
 
 impl NameRecord<'_> {
-    /// Length in units.
+    /// Returns the length of the record in units.
     #[inline]
     pub const fn units(&self) -> u32 {
         record_units(self.name.len())
     }
 
-    /// Word `index` of the record, which must have so many words.
+    /// Returns word `index` of the record. The record has more than `index` words.
     #[inline]
     pub fn word(&self, index: u32) -> u64 {
         match index {
@@ -385,13 +389,13 @@ impl NameRecord<'_> {
         }
     }
 
-    /// The words to store.
+    /// Returns the words to store.
     #[inline]
     pub fn words(&self) -> impl ExactSizeIterator<Item = u64> {
         (0..self.units()).map(|index| self.word(index))
     }
 
-    /// Up to eight bytes of the name, padded with zeros.
+    /// Returns up to eight bytes of the name from byte `at` on, padded with zeros.
     #[inline]
     fn name_from(&self, at: usize) -> u64 {
         let rest = &self.name[at..];
@@ -403,15 +407,17 @@ impl NameRecord<'_> {
     }
 }
 
-/// Units of the record of a name of `name_len` bytes.
+/// Returns the units of the record of a name of `name_len` bytes.
 pub(crate) const fn record_units(name_len: usize) -> u32 {
     (RECORD_NAME + name_len).div_ceil(UNIT as usize) as u32
 }
 
-/// A page's commit word: bits 0..32 live [`SLOTS`], 32..57 version, 57..63 level, 63 the current stamp.
+/// A page's commit word. Bits 0 to 31 are the live [`SLOTS`], 32 to 56 the version, 57 to 62 the level. Bit
+/// 63 says which stamp is current.
 ///
-/// The level is the number of hash bits that all live entries are known to share. While it equals the level
-/// for the present number of buckets, every live entry counts, and no hash has to be read.
+/// The level is the number of low hash bits that all live entries share. If it equals
+/// [`Buckets::level`](super::buckets::Buckets::level) for the page's bucket, every live entry counts, and no
+/// hash has to be read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Commit(u64);
 
@@ -422,62 +428,62 @@ impl Commit {
     const LEVEL_MASK: u64 = 63;
     const SELECTOR_SHIFT: u32 = 63;
 
-    /// The commit word of a new page.
+    /// Makes the commit word of a new page.
     pub const fn new(live: u32, level: u32) -> Commit {
         Commit(1 << Commit::VERSION_SHIFT).with_live(live).with_level(level)
     }
 
-    /// The commit word with this stored form.
+    /// Returns the commit word with this stored form.
     pub const fn from_raw(raw: u64) -> Commit {
         Commit(raw)
     }
 
-    /// The form that is stored.
+    /// Returns the stored form.
     pub const fn raw(self) -> u64 {
         self.0
     }
 
-    /// A bit for each slot that holds an entry.
+    /// Returns a bit for each slot that holds an entry.
     pub const fn live(self) -> u32 {
         self.0 as u32 & SLOTS
     }
 
-    /// True if it marks slots as live that do not exist.
+    /// True if a live bit is set that belongs to no slot.
     pub(crate) const fn is_impossible(self) -> bool {
         self.0 as u32 & !SLOTS != 0
     }
 
-    /// Number of hash bits that the live entries share.
+    /// Returns the number of low hash bits that the live entries share.
     pub const fn level(self) -> u32 {
         (self.0 >> Commit::LEVEL_SHIFT & Commit::LEVEL_MASK) as u32
     }
 
-    /// The current stamp.
+    /// Returns the number of the current stamp, 0 or 1.
     pub const fn selector(self) -> usize {
         (self.0 >> Commit::SELECTOR_SHIFT) as usize
     }
 
-    /// The same word with other live slots.
+    /// Returns the same word with other live slots.
     #[must_use]
     pub(crate) const fn with_live(self, live: u32) -> Commit {
         Commit(self.0 & !(u32::MAX as u64) | live as u64)
     }
 
-    /// The same word with another level.
+    /// Returns the same word with another level.
     #[must_use]
     pub(crate) const fn with_level(self, level: u32) -> Commit {
         let others = self.0 & !(Commit::LEVEL_MASK << Commit::LEVEL_SHIFT);
         Commit(others | (level as u64 & Commit::LEVEL_MASK) << Commit::LEVEL_SHIFT)
     }
 
-    /// The next version.
+    /// Returns the same word with the next version.
     #[must_use]
     pub const fn next(self) -> Commit {
         let version = (self.0 >> Commit::VERSION_SHIFT).wrapping_add(1) & Commit::VERSION_MASK;
         Commit(self.0 & !(Commit::VERSION_MASK << Commit::VERSION_SHIFT) | version << Commit::VERSION_SHIFT)
     }
 
-    /// The next version, with the stamp in the other place.
+    /// Returns the same word with the next version and the other stamp as the current one.
     #[must_use]
     pub(crate) const fn next_stamped(self) -> Commit {
         Commit(self.next().0 ^ 1 << Commit::SELECTOR_SHIFT)

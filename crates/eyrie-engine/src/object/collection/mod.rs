@@ -1,39 +1,43 @@
 //! Collections: hash tables of (name, object id). A directory is a collection, and so is a key/value store.
 //!
-//! A table points to segments of bucket pages. One word of a page commits its changes: it has a bit for
-//! each live slot, and a version. So an insert, a removal or a replacement within a page is one publish.
-//! The table grows by linear hashing, one bucket at a time, and never shrinks. The root of a collection is
-//! the pointer to its table; only a larger table changes it.
+//! A collection has a table with pointers to segments. A segment is an extent of bucket pages. The commit
+//! word of a bucket page has a bit for each live slot, and a version. One store of this word commits all
+//! changes of the page. Therefore an insert, a removal or a replacement within a page is one publish. The
+//! table grows by linear hashing, one bucket at a time, and never shrinks. The root of a collection is the
+//! pointer to its table. The root changes only when a larger table replaces the old one.
 //!
-//! The hash also selects the cache line of the page in which the entry's slot should be, its home. So a
-//! look-up fetches that line together with the first line of the page, and then the object's header
-//! together with the record that proves the name. An entry whose home was full is in another line, and its
-//! home has a bit for that line. `docs/design/0007-lines-of-slots.md` has the reasons.
+//! The hash also selects the cache line of the page in which the entry's slot should be. This line is the
+//! home of the entry. A look-up fetches the home together with the first line of the page. It then fetches
+//! the object's header together with the record that proves the name. If the home of a new entry is full, the
+//! slot is in another line, and the home gets a spilled bit for that line.
+//! `docs/design/0007-lines-of-slots.md` has the reasons.
 //!
 //! Invariants:
-//! - One rule decides everywhere if an entry counts: its slot is live, and its hash belongs to the bucket
-//!   of its page at the present number of buckets. So an unfinished split does no harm.
-//! - The record and the slot of an entry do not change while the slot is live in the *stored* commit word.
-//!   A change writes only to dead slots and free memory, and memory that a transaction frees is not reused
-//!   before it has settled.
-//! - Hints in a page (spilled lines, memory in use) may overstate, but never understate. So they are
-//!   written before the commit that needs them, and a crash needs no rollback of them.
+//! - One rule decides everywhere if an entry counts: its slot is live, and its hash belongs to the bucket of
+//!   its page at the current number of buckets. Therefore an unfinished split does no harm.
+//! - The record and the slot of an entry do not change while the slot is live in the *stored* commit word. A
+//!   change writes only to dead slots and free memory. Memory that a transaction frees is reused only after
+//!   that transaction has settled.
+//! - Hints in a page (spilled bits, the gap, kinds) may overstate the use of lines and memory, but never
+//!   understate it. Each change writes its hints before the commit that needs them. Therefore a crash needs
+//!   no rollback of hints.
 //! - A bucket keeps its pages for the life of the collection.
-//! - Counts are computed from the pages, never stored. (`scm` keeps the sums of large directories in
-//!   memory.)
+//! - Counts of entries are computed from the pages, never stored. (`scm` keeps the sums of large directories
+//!   in memory.)
 //!
-//! Readers take no lock. They compare the commit word before and after they read a page: if it is the same,
-//! the live slots did not change meanwhile. A look-up that misses reads the number of buckets again,
-//! because a split copies an entry to the new bucket before the number changes, and clears it from the old
-//! bucket only after. Ops of several words hold the volume's redo sequence (see
-//! [`redo`](crate::transaction::redo)). Listings and summaries check that sequence themselves; look-ups
-//! leave the check to their caller.
+//! Readers take no lock. They compare the commit word before and after they read a page. If the word is the
+//! same, the live slots did not change meanwhile. A look-up that finds nothing reads the number of buckets
+//! again, because a split may have moved the entry. A split first copies the entry to the new bucket, then
+//! changes the number, and then clears the entry from the old bucket. An Op that commits several words counts
+//! its redo record before it applies the words and after it (see [`redo`](crate::transaction::redo)).
+//! Listings and summaries check the counts of redo records themselves. The callers of look-ups check these
+//! counts for look-ups.
 //!
-//! Safe when power fails: before its publish, a change is only in dead slots or new extents. The number of
-//! buckets commits a split. The moved entries that are still in the old bucket do not count from then on,
+//! Safe when power fails: before its publish, a change is only in dead slots or new extents. The publish of
+//! the number of buckets commits a split. From then on, the moved entries in the old bucket do not count,
 //! even before they are cleared.
 //!
-//! The hash is keyed with the volume's seed, so that nobody can choose names that collide. (Aerie's
+//! The hash is keyed with the volume's seed. Therefore no user can choose names that collide. (Aerie's
 //! collections are hash tables too, `aerie.txt` section 4.4.3.)
 
 pub mod buckets;

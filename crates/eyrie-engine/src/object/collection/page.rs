@@ -1,5 +1,5 @@
-//! Bucket pages as a transaction changes them: room for entries in an existing page, and new pages that are
-//! built in memory.
+//! Bucket pages that a transaction changes. [`PageDraft`] finds room for entries in an existing page.
+//! [`PageImage`] is a new page that is built in memory.
 
 use eyrie_medium::rules::{SafetyRule, broken};
 use eyrie_medium::{Addr, Medium};
@@ -15,7 +15,8 @@ use super::table::{bits, load, read_slot};
 use crate::transaction::Transaction;
 use crate::{Error, ObjectId, Result};
 
-/// Entries of a page from which on the collection should grow: three quarters of its slots.
+/// Number of live entries from which a page is crowded, so that the collection should grow. This number is
+/// three quarters of the slots of a page.
 pub(super) const CROWDED: u32 = 21;
 
 /// An entry to be inserted.
@@ -25,7 +26,7 @@ pub(super) struct NewEntry<'a> {
     pub(super) stamp: PageStamp,
 }
 
-/// Room for an entry: a slot, the memory of its record, and the gap of the page after the insert.
+/// Room for an entry: a slot, the units of its record, and the gap of the page after the insert.
 #[derive(Clone, Copy)]
 pub(super) struct EntryRoom {
     pub(super) slot: u32,
@@ -34,13 +35,15 @@ pub(super) struct EntryRoom {
     pub(super) gap: Gap,
 }
 
-/// A page that a transaction changes.
+/// A page that a transaction changes. The stored commit word is on the medium, and the transaction's commit
+/// publishes the pending commit word.
 pub(super) struct PageDraft<'v> {
     medium: &'v Medium,
     addr: Addr,
     pub(super) stored: Commit,
     pub(super) pending: Commit,
-    /// True if the transaction changes the page already. `pending` then has a version of its own.
+    /// True if the transaction has already changed the page. The version of `pending` then differs from the
+    /// version of `stored`.
     begun: bool,
 }
 
@@ -56,19 +59,20 @@ impl<'v> PageDraft<'v> {
         })
     }
 
-    /// The page in its stored state.
+    /// Opens the page in its stored state, without the changes of any transaction.
     #[inline(always)]
     pub fn stored(medium: &'v Medium, addr: Addr) -> Result<PageDraft<'v>> {
         let stored = Commit::from_raw(load(medium, addr)?);
         Ok(PageDraft { medium, addr, stored, pending: stored, begun: false })
     }
 
-    /// Live slots in the stored commit word.
+    /// Returns the live slots of the stored commit word.
     pub fn live(&self) -> u32 {
         self.stored.live()
     }
 
-    /// Slots that may not be overwritten: those that are live now, and those that the commit makes live.
+    /// Returns the slots that must not be overwritten: those that are live now, and those that the commit
+    /// makes live.
     pub(super) fn occupied(&self) -> u32 {
         self.stored.live() | self.pending.live()
     }
@@ -77,13 +81,14 @@ impl<'v> PageDraft<'v> {
         load(self.medium, self.addr.add(INVENTORY)).map(Inventory::from_raw)
     }
 
-    /// Room for an entry; `None` if the page is full.
+    /// Finds room for an entry. Returns `None` if the page is full.
     #[inline(always)]
     pub fn room(&self, record: &NameRecord<'_>) -> Result<Option<EntryRoom>> {
         let (taken, units) = (self.occupied(), record.units());
         let Some(slot) = free_slot(record.hash, taken) else { return Ok(None) };
         let mut gap = self.inventory()?.gap();
-        // The stored gap is only a hint. Removals do not enlarge it, so the records may leave a larger one.
+        // The stored gap is only a hint. Removals do not enlarge it, so a larger gap may exist between the
+        // records.
         if gap.units() < units || !gap.is_in_heap() {
             gap = self.largest_gap(taken)?;
         }
@@ -91,7 +96,7 @@ impl<'v> PageDraft<'v> {
         Ok((gap.units() >= units).then_some(room))
     }
 
-    /// The largest gap between the records of these slots.
+    /// Returns the largest gap between the records of `slots`.
     #[cold]
     fn largest_gap(&self, slots: u32) -> Result<Gap> {
         let mut records: SmallVec<[(u32, u32); CAPACITY as usize + 1]> = SmallVec::new();
@@ -134,7 +139,7 @@ impl<'v> PageDraft<'v> {
         self.fill(tx, room, entry.record.hash, entry.id)
     }
 
-    /// Writes a dead slot for an entry whose record is written. The commit makes it live.
+    /// Fills a dead slot for an entry whose record is already written. The commit makes the slot live.
     #[inline(always)]
     pub(super) fn fill(
         &mut self,
@@ -161,7 +166,7 @@ impl<'v> PageDraft<'v> {
         Ok(())
     }
 
-    /// Sets byte `index` of a word.
+    /// Sets byte `index` of the word at `place`.
     #[inline]
     fn set_byte(&self, tx: &mut Transaction<'_>, place: Addr, index: u32, byte: u8) -> Result<()> {
         let others = load(self.medium, place)? & !(0xff << (8 * index));
@@ -172,8 +177,8 @@ impl<'v> PageDraft<'v> {
     #[inline(always)]
     pub(super) fn finish(self, tx: &mut Transaction<'_>, stamp: PageStamp) -> Result<()> {
         let in_place = broken(SafetyRule::DeadStampIsWritten);
-        // One version for each transaction: a further change of the page keeps the version and the stamp of
-        // the first.
+        // A transaction gives a page only one new version. A second change of the same page keeps the version
+        // and the stamp of the first.
         let pending = match self.begun {
             true => self.pending,
             false if in_place => self.pending.next(),
@@ -185,7 +190,7 @@ impl<'v> PageDraft<'v> {
     }
 }
 
-/// A page that is built in memory and written whole.
+/// A page that is built in memory and then written to the medium in one piece.
 pub(super) struct PageImage {
     bytes: [u8; PAGE_BYTES as usize],
     head: PageHead,
@@ -208,7 +213,7 @@ impl PageImage {
         PageImage { bytes: [0; PAGE_BYTES as usize], head }
     }
 
-    /// Adds an entry; false if the page has no room.
+    /// Adds an entry. Returns false if the page has no room.
     pub fn push(&mut self, record: &NameRecord<'_>, id: ObjectId) -> bool {
         let commit = Commit::from_raw(self.head.commit);
         let (unit, units) = (self.head.gap_start, record.units() as u16);
@@ -233,7 +238,7 @@ impl PageImage {
         true
     }
 
-    /// The bytes of the page, with `link` to the next page.
+    /// Returns the bytes of the page, with `link` as the pointer to the next page.
     pub fn bytes(&self, link: u64) -> [u8; PAGE_BYTES as usize] {
         let mut bytes = self.bytes;
         let head = PageHead { link, ..self.head };

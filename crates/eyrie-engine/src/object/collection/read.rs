@@ -1,4 +1,4 @@
-//! Look-ups. They take no lock; the docs of the module show why their results are right.
+//! Look-ups. They take no lock. The docs of `collection` explain why their results are correct.
 
 use eyrie_medium::{Addr, LINE_SIZE, Medium};
 
@@ -9,7 +9,8 @@ use super::layout::{
 use super::table::{Chain, Collection, Table, bits, checked_id, counting, load, read_page, record_at, words};
 use crate::{ObjectId, Result};
 
-/// The place of an entry. It stays valid while the directory's lock is held and nothing is committed.
+/// The location of an entry. The location stays valid while the caller holds the directory's lock and commits
+/// nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct FoundEntry {
     /// The object.
@@ -18,14 +19,14 @@ pub(crate) struct FoundEntry {
     pub(super) bucket: Addr,
     /// The entry's page.
     pub(super) page: Addr,
-    /// The entry's slot in it.
+    /// The entry's slot in that page.
     pub(super) slot: u32,
 }
 
 impl<'v> Collection<'v> {
-    /// The entry of this name.
+    /// Returns the entry of a name.
     ///
-    /// A caller without the directory's lock looks again if it finds nothing and the root has changed
+    /// A caller without the directory's lock must repeat a look-up that found nothing if the root has changed
     /// meanwhile.
     ///
     /// # Errors
@@ -49,7 +50,8 @@ impl<'v> Collection<'v> {
         }
     }
 
-    /// Prefetches the lines of the page of `name`, for a look-up and a change soon after.
+    /// Prefetches the lines of the bucket page of `name`. The caller will soon look the name up and change
+    /// the page.
     #[inline]
     pub fn prefetch(&self, name: &[u8]) {
         let medium = self.volume.medium();
@@ -62,7 +64,7 @@ impl<'v> Collection<'v> {
         }
     }
 
-    /// True if there are no entries. The caller holds the directory's lock.
+    /// True if the collection has no entries. The caller holds the directory's lock.
     ///
     /// # Errors
     /// `Corrupt`, `Fault`.
@@ -104,7 +106,7 @@ fn find(medium: &Medium, bucket: Addr, wanted: NameRecord<'_>) -> Result<Option<
 /// A slot, and the object that it names.
 type SlotHit = (u32, ObjectId);
 
-/// Looks for an entry in a page. Also returns the link to the next page if the entry is not in this one.
+/// Looks for an entry in a page. If the entry is not in this page, the link to the next page is returned too.
 #[inline(always)]
 fn search(
     medium: &Medium,
@@ -153,12 +155,12 @@ fn search_line(
     let live = commit.live() >> (line * LINE_WORDS);
     for index in bits(tags.matching(tag(wanted.hash)) & live) {
         let slot = EntrySlot::from_raw(slots.load(index as usize));
-        // A look-up is usually followed by a read of the object, so the lines of its header are fetched
-        // together with the record.
+        // Callers usually read the object after the look-up. Therefore the lines of the object's header are
+        // fetched together with the record.
         let object = Addr::from_raw(slot.id());
         medium.prefetch(object.add(LINE_SIZE));
         medium.prefetch(object.add(2 * LINE_SIZE));
-        // A torn or stale slot may leave no room for a record of this length; then it is not the entry.
+        // A torn or stale slot may leave no room for a record of this length. Such a slot is not the entry.
         if slot.unit() < HEAP_UNIT || slot.unit() + wanted.units() > PAGE_UNITS {
             continue;
         }
@@ -172,7 +174,8 @@ fn search_line(
 
 #[cfg(test)]
 thread_local! {
-    /// Pages that this thread has visited, without look-ups. Tests use it to count the cost of passes.
+    /// Number of pages that this thread has visited in passes. Look-ups do not count. Tests measure the cost
+    /// of passes with this number.
     pub(crate) static VISITS: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
 }
 

@@ -1,4 +1,4 @@
-//! Reading the intact parts of a damaged collection.
+//! Reads the intact parts of a damaged collection.
 
 use std::collections::HashSet;
 
@@ -10,10 +10,10 @@ use super::layout::{Commit, LINK, PAGE_BYTES, SLOTS, Tags, index_of, line_of, ta
 use super::table::{Chain, Collection, StoredEntry, Table, bits, load};
 use crate::{Error, ObjectId, Result};
 
-/// The pages of a collection that were read so far.
+/// The pages of a collection that were already read.
 struct SeenPages {
     pages: HashSet<Addr>,
-    /// Number of further reads of pages that were read before. If a damaged link leads to a page of another
+    /// Number of pages that may still be read a second time. If a damaged link leads to a page of another
     /// bucket, that bucket must read the page again.
     again: u64,
 }
@@ -31,12 +31,13 @@ impl SeenPages {
     }
 }
 
-/// A readable entry of a damaged collection, or a damage that was found.
+/// A readable entry of a damaged collection, or the error of a damaged part.
 pub(crate) type SalvagedEntry<'a> = std::result::Result<(&'a [u8], ObjectId), Error>;
 
 impl Collection<'_> {
-    /// Calls `show` with every readable entry that proves itself, and with every damage. It ends on any
-    /// damage, because no bucket shows a page twice, and only a bounded number of pages is read again.
+    /// Calls `show` with every readable entry whose hash is confirmed, and with an error for every damaged
+    /// part. The pass ends on any damage, because no bucket shows a page twice, and the number of pages that
+    /// are read twice is bounded.
     pub fn salvage(&self, show: &mut dyn FnMut(SalvagedEntry<'_>)) {
         let table = Table::open(self.volume.medium(), self.root);
         let found = table.and_then(|table| Ok((table, table.all_buckets()?)));
@@ -81,7 +82,7 @@ impl Collection<'_> {
                 if buckets.of(entry.hash) == bucket {
                     show(Ok((entry.name(), entry.id)));
                 } else if belongs(entry.hash, commit, bucket) {
-                    // A split left this entry behind. It counts in its new bucket.
+                    // A split left this entry behind. The entry counts in its new bucket.
                     continue;
                 }
                 if !agrees || buckets.of(entry.hash) != bucket {
@@ -93,9 +94,9 @@ impl Collection<'_> {
         Ok(())
     }
 
-    /// The entry of a slot, and true if name, hash and tag agree. Any one of the three may be damaged, and
-    /// so may be the key of the hash. The computed hash of the name counts if tag and bucket agree with it;
-    /// otherwise the stored hash counts if the tag agrees with it.
+    /// Returns the entry of a slot, and true if name, hash and tag agree. The name, the hash, the tag or the
+    /// key of the hash may be damaged. If the tag and the bucket agree with the computed hash of the name,
+    /// this hash counts. Otherwise the stored hash counts if the tag agrees with it.
     fn salvage_entry(
         &self,
         table: &Table<'_>,

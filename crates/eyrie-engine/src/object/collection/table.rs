@@ -1,4 +1,4 @@
-//! The table of a collection and the pages of its buckets. Every read is checked.
+//! The table of a collection, and the pages of its buckets. Every read is checked.
 
 use eyrie_medium::{Addr, Fault, Medium, Words};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
@@ -15,7 +15,7 @@ use crate::op::NAME_MAX;
 use crate::volume::Volume;
 use crate::{Error, ObjectId, Result};
 
-/// A collection, given by its root.
+/// A collection. Its root says where it is.
 #[derive(Clone, Copy)]
 pub struct Collection<'v> {
     pub(super) volume: &'v Volume,
@@ -23,7 +23,7 @@ pub struct Collection<'v> {
 }
 
 impl<'v> Collection<'v> {
-    /// The collection with this root.
+    /// Returns the collection with this root.
     pub fn new(volume: &'v Volume, root: Pointer) -> Collection<'v> {
         Collection { volume, root }
     }
@@ -33,13 +33,13 @@ impl<'v> Collection<'v> {
     }
 }
 
-/// The hash of a name in a volume with this seed.
+/// Returns the hash of a name in a volume with this seed.
 #[inline]
 pub fn hash(seed: u64, name: &[u8]) -> u64 {
     xxh3_64_with_seed(name, seed)
 }
 
-/// The error for a fault at an address from the medium: a bad address there is corruption.
+/// Makes the error for a fault at an address that was read from the medium. A bad address is corruption.
 #[cold]
 pub(super) fn hostile(addr: Addr, fault: Fault) -> Error {
     match fault {
@@ -50,19 +50,20 @@ pub(super) fn hostile(addr: Addr, fault: Fault) -> Error {
     }
 }
 
-/// A word at an address from the medium.
+/// Loads the word at an address that was read from the medium.
 #[inline(always)]
 pub(super) fn load(medium: &Medium, addr: Addr) -> Result<u64> {
     medium.load(addr).map_err(|fault| hostile(addr, fault))
 }
 
-/// Words at an address from the medium.
+/// Returns `count` words at an address that was read from the medium.
 #[inline(always)]
 pub(super) fn words(medium: &Medium, addr: Addr, count: usize) -> Result<Words<'_>> {
     medium.words(addr, count).map_err(|fault| hostile(addr, fault))
 }
 
-/// The extent of a pointer that is stored at `place`. It must have at least `bytes`.
+/// Verifies a pointer that is stored at `place`, and returns its extent. The extent must have at least
+/// `bytes`.
 #[inline(always)]
 fn checked(place: Addr, pointer: Pointer, bytes: u64) -> Result<Extent> {
     match pointer.extent() {
@@ -89,22 +90,22 @@ impl<'v> Table<'v> {
         }
     }
 
-    /// Number of segments that the table has slots for.
+    /// Returns the number of segments that the table has pointers for.
     #[inline]
     pub fn slots(&self) -> u64 {
         table_slots(self.extent.bytes())
     }
 
-    /// The number of buckets. The table may be too small for it, because readers may see the count of a
-    /// larger table.
+    /// Returns the number of buckets. This number is not compared with the size of the table.
+    /// [`Table::segment`] refuses a bucket that is beyond the table.
     #[inline(always)]
     pub fn buckets(&self) -> Result<Buckets> {
         let count = load(self.medium, self.extent.addr)?;
         Buckets::new(count).ok_or_else(|| Error::corrupt(self.extent.addr, "impossible number of buckets"))
     }
 
-    /// The number of buckets, for passes over all of them. Refuses a number that does not fit the table or
-    /// the volume, so that a pass over a damaged table ends.
+    /// Returns the number of buckets, for passes over all buckets. Refuses a number that does not fit the
+    /// table or the volume. Therefore a pass over a damaged table ends.
     pub(crate) fn all_buckets(&self) -> Result<Buckets> {
         let buckets = self.buckets()?;
         if BucketPlace::of(buckets.count() - 1).segment >= self.slots() {
@@ -117,7 +118,8 @@ impl<'v> Table<'v> {
         Ok(buckets)
     }
 
-    /// The segment with this number, of at least `step` buckets; `None` if the table has no pointer to it.
+    /// Returns segment number `segment`, which must have room for at least `step` buckets. Returns `None` if
+    /// the table has no pointer to that segment.
     #[inline(always)]
     pub fn segment(&self, segment: u64, step: u64) -> Result<Option<Extent>> {
         if segment >= self.slots() {
@@ -130,7 +132,7 @@ impl<'v> Table<'v> {
         }
     }
 
-    /// The first page of a bucket.
+    /// Returns the first page of a bucket.
     #[inline(always)]
     pub fn page(&self, bucket: u64) -> Result<Addr> {
         let place = BucketPlace::of(bucket);
@@ -144,7 +146,7 @@ impl<'v> Table<'v> {
     }
 }
 
-/// Follows the pages of a bucket, and notices a cycle.
+/// A pass through the pages of a bucket. The number of pages is limited, so a cycle of pages is detected.
 pub(super) struct Chain {
     pages: usize,
 }
@@ -154,7 +156,7 @@ impl Chain {
         Chain { pages: 0 }
     }
 
-    /// The page that the link word `link` of `page` points to.
+    /// Returns the page that the link word `link` of `page` points to.
     #[inline]
     pub fn next(&mut self, page: Addr, link: u64) -> Result<Option<Extent>> {
         if link == 0 {
@@ -168,7 +170,8 @@ impl Chain {
     }
 }
 
-/// Reads a page under one commit word. Runs `read` again if a writer changed the page meanwhile.
+/// Reads one state of a page. `read` gets the commit word of the page, and runs again if a writer changed the
+/// page meanwhile.
 #[inline(always)]
 pub(super) fn read_page<T>(
     medium: &Medium,
@@ -177,8 +180,8 @@ pub(super) fn read_page<T>(
 ) -> Result<T> {
     loop {
         let commit = load(medium, page)?;
-        // A race with a writer may look like corruption, so an error too counts only if the commit word
-        // stayed the same.
+        // A race with a writer may look like corruption. Therefore an error also counts only if the commit
+        // word is unchanged.
         let result = read(Commit::from_raw(commit));
         if load(medium, page)? == commit {
             return result;
@@ -187,13 +190,13 @@ pub(super) fn read_page<T>(
     }
 }
 
-/// A plain structure at an address from the medium.
+/// Reads a plain structure at an address that was read from the medium.
 #[inline]
 pub(super) fn read_value<T: FromBytes + IntoBytes>(medium: &Medium, addr: Addr) -> Result<T> {
     medium.read_value(addr).map_err(|fault| hostile(addr, fault))
 }
 
-/// A slot, and the units of its record. The record lies within the heap.
+/// Reads a slot and the units of its record. Verifies that the record lies within the heap.
 #[inline]
 pub(super) fn read_slot(medium: &Medium, page: Addr, slot: u32) -> Result<(EntrySlot, u32)> {
     let stored = EntrySlot::from_raw(load(medium, slot_at(page, slot))?);
@@ -205,13 +208,13 @@ pub(super) fn read_slot(medium: &Medium, page: Addr, slot: u32) -> Result<(Entry
     Ok((stored, units))
 }
 
-/// Address of a slot's record.
+/// Returns the address of a slot's record.
 #[inline]
 pub(super) fn record_at(page: Addr, slot: EntrySlot) -> Addr {
     page.add(u64::from(slot.unit()) * UNIT)
 }
 
-/// An entry as its slot and its record store it.
+/// An entry as the medium stores it, in a slot and a record.
 pub(super) struct StoredEntry {
     pub hash: u64,
     pub id: ObjectId,
@@ -224,7 +227,7 @@ impl StoredEntry {
         &self.bytes[..self.name_len]
     }
 
-    /// The entry of a slot.
+    /// Reads the entry of a slot.
     pub fn read(medium: &Medium, page: Addr, slot: u32) -> Result<StoredEntry> {
         let (slot, units) = read_slot(medium, page, slot)?;
         let record = record_at(page, slot);
@@ -242,7 +245,7 @@ impl StoredEntry {
     }
 }
 
-/// The id that a slot of `page` holds.
+/// Returns the object id that a slot of `page` holds, or an error if the id is impossible.
 #[inline]
 pub(super) fn checked_id(page: Addr, raw: u64) -> Result<ObjectId> {
     match ObjectId::from_raw(raw) {
@@ -251,7 +254,7 @@ pub(super) fn checked_id(page: Addr, raw: u64) -> Result<ObjectId> {
     }
 }
 
-/// The live slots whose entries belong to `bucket`.
+/// Returns the live slots whose entries belong to `bucket`.
 pub(super) fn counting(
     medium: &Medium,
     page: Addr,
@@ -259,7 +262,7 @@ pub(super) fn counting(
     buckets: Buckets,
     bucket: u64,
 ) -> Result<u32> {
-    // All live entries count, so no hash has to be read.
+    // The levels are equal, so all live entries count and no hash has to be read.
     if commit.level() == buckets.level(bucket) {
         return Ok(commit.live());
     }
@@ -273,7 +276,7 @@ pub(super) fn counting(
     Ok(counted)
 }
 
-/// The numbers of the set bits, the lowest first.
+/// Returns the numbers of the set bits, the lowest first.
 pub(super) fn bits(mut set: u32) -> impl Iterator<Item = u32> {
     std::iter::from_fn(move || {
         let lowest = set.trailing_zeros();

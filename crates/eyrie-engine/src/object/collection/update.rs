@@ -1,6 +1,6 @@
-//! Inserting, removing and replacing entries. Each is one publish if a page has room for it.
+//! Inserting, removing and replacing entries. Each change is one publish if a page has room for it.
 //!
-//! The caller holds the directory's lock. Safe when power fails: see the docs of the module.
+//! The caller holds the directory's lock. The docs of `collection` explain why a power failure does no harm.
 
 use eyrie_medium::Addr;
 use eyrie_medium::rules::SafetyRule;
@@ -15,7 +15,7 @@ use crate::object::pointer::Pointer;
 use crate::transaction::Transaction;
 use crate::{ObjectId, Result, Time};
 
-/// A new collection without entries: a table and one bucket.
+/// Makes a collection without entries: a table and one bucket.
 ///
 /// # Errors
 /// `NoSpace`, `Fault`.
@@ -30,11 +30,11 @@ pub fn create(tx: &mut Transaction<'_>) -> Result<Pointer> {
     Ok(Pointer::node(table))
 }
 
-/// Inserts an entry. The name (1 to 255 bytes) is free, and the caller called
+/// Inserts an entry. No entry has this name (1 to 255 bytes), and the caller has called
 /// [`make_room`](super::make_room) before it began `tx`.
 ///
 /// # Errors
-/// `NoSpace`, `Corrupt`, `Fault`. The transaction must not be committed then.
+/// `NoSpace`, `Corrupt`, `Fault`. The caller must not commit the transaction after an error.
 pub fn insert(
     tx: &mut Transaction<'_>,
     root: Pointer,
@@ -48,11 +48,11 @@ pub fn insert(
         .insert(tx, page, level)
 }
 
-/// Inserts an entry if the first page of its bucket has plenty of room. Otherwise changes nothing and
-/// returns false; the caller then uses [`make_room`](super::make_room) and [`insert`]. The name is free.
+/// Inserts an entry if the first page of its bucket has plenty of room. Otherwise changes nothing and returns
+/// false. The caller then calls [`make_room`](super::make_room) and [`insert`]. No entry has this name.
 ///
 /// # Errors
-/// `Corrupt`, `Fault`. The transaction must not be committed then.
+/// `Corrupt`, `Fault`. The caller must not commit the transaction after an error.
 pub(crate) fn insert_with_ease(
     tx: &mut Transaction<'_>,
     root: Pointer,
@@ -77,17 +77,17 @@ pub(crate) fn insert_with_ease(
 /// Removes an entry.
 ///
 /// # Errors
-/// `Corrupt`, `Fault`. The transaction must not be committed then.
+/// `Corrupt`, `Fault`. The caller must not commit the transaction after an error.
 pub fn remove(tx: &mut Transaction<'_>, found: &FoundEntry, time: Time, times_version: u32) -> Result<()> {
     let mut page = PageDraft::open(tx, found.page)?;
     page.remove(found.slot)?;
     page.finish(tx, PageStamp::new(time, times_version))
 }
 
-/// Makes an entry name another object.
+/// Makes an entry refer to another object.
 ///
 /// # Errors
-/// `NoSpace`, `Corrupt`, `Fault`. The transaction must not be committed then.
+/// `NoSpace`, `Corrupt`, `Fault`. The caller must not commit the transaction after an error.
 pub fn replace(
     tx: &mut Transaction<'_>,
     found: &FoundEntry,
@@ -101,7 +101,7 @@ pub fn replace(
     let hash = load(tx.medium(), record_at(found.page, old))?;
     page.remove(found.slot)?;
     if let Some(slot) = free_slot(hash, page.occupied()) {
-        // The record is unchanged, so the new slot refers to it where it is.
+        // The name stays the same, so the new slot refers to the old record.
         let gap = page.inventory()?.gap();
         page.fill(tx, EntryRoom { slot, unit: old.unit(), units, gap }, hash, id)?;
         return page.finish(tx, stamp);
@@ -112,7 +112,7 @@ pub fn replace(
     NewEntry { record: NameRecord { hash, name: old.name() }, id, stamp }.insert(tx, found.bucket, level)
 }
 
-/// The hash of a name, the first page of its bucket, and the level of the bucket.
+/// Returns the hash of a name, the first page of its bucket, and the level of the bucket.
 #[inline(always)]
 fn place(tx: &Transaction<'_>, root: Pointer, name: &[u8]) -> Result<(u64, Addr, u32)> {
     let hash = hash(tx.volume().hash_seed(), name);
@@ -123,8 +123,8 @@ fn place(tx: &Transaction<'_>, root: Pointer, name: &[u8]) -> Result<(u64, Addr,
 }
 
 impl NewEntry<'_> {
-    /// Puts the entry into the first page of the bucket that has room, or else into a new page after the
-    /// last one.
+    /// Puts the entry into the first page of the bucket that has room. If all pages are full, adds a new page
+    /// after the last one.
     fn insert(&self, tx: &mut Transaction<'_>, bucket: Addr, level: u32) -> Result<()> {
         let mut chain = Chain::new();
         let (mut addr, mut extent): (Addr, Option<Extent>) = (bucket, None);

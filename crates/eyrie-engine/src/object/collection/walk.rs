@@ -1,11 +1,12 @@
 //! Listings and summaries: passes over the buckets of a collection.
 //!
-//! A pass visits the buckets in the order of the reversed bits of their hashes. Growth keeps this order: a
-//! bucket that splits divides its range of places between its two halves. So a place always divides the
-//! entries into those before and those after it, and a pass can continue at a place without a look at
-//! anything before.
+//! A pass visits entries in the order of their hashes with reversed bits. The position of an entry in this
+//! order is its hash with reversed bits. The positions of a bucket are one contiguous range, so a pass visits
+//! one bucket after another. Growth keeps the order: if a bucket splits, its range of positions is divided
+//! between the old and the new bucket. Therefore a position always divides the entries into those before it
+//! and those after it. A pass can continue at a position without a look at earlier buckets.
 //!
-//! Passes take no lock; the docs of the module show why they see the right entries.
+//! Passes take no lock. The docs of `collection` explain why they see the right entries.
 
 use eyrie_medium::Addr;
 
@@ -23,22 +24,22 @@ use crate::op::NAME_MAX;
 use crate::volume::Volume;
 use crate::{Error, ObjectId, Result, Time, engine};
 
-/// The sum over the pages of a collection.
+/// The sum of counts, and the latest times, over the pages of a collection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct CollectionSummary {
     /// Number of entries.
     pub entries: u64,
     /// Number of entries that are directories.
     pub subdirectories: u64,
-    /// The latest change, if any. The directory's change time is at least this.
+    /// Time of the latest change, if any. The directory's change time is this time or later.
     pub changed: Option<Time>,
-    /// The latest change with the given version of the times, if any. The directory's modification time is
-    /// at least this.
+    /// Time of the latest change with the given version of the directory's times, if any. The directory's
+    /// modification time is this time or later.
     pub modified: Option<Time>,
 }
 
 impl CollectionSummary {
-    /// Adds the summary of further pages.
+    /// Adds the summary of other pages.
     pub fn add(&mut self, other: &CollectionSummary) {
         self.entries = self.entries.wrapping_add(other.entries);
         self.subdirectories = self.subdirectories.wrapping_add(other.subdirectories);
@@ -47,25 +48,27 @@ impl CollectionSummary {
     }
 }
 
-/// The place of an entry in a listing: its hash with the bits reversed. The last two places are merged, so
-/// that every place has a cookie after it.
+/// Returns the position of an entry in a listing: its hash with the bits reversed. The last two positions are
+/// merged, so that every position has a cookie after it.
 #[inline]
 fn place_of(hash: u64) -> u64 {
     hash.reverse_bits().min(u64::MAX - 1)
 }
 
-/// The first and the last place of a bucket's entries.
+/// Returns the first and the last position of a bucket's entries.
 #[inline]
 fn range_of(bucket: u64, level: u32) -> (u64, u64) {
     let first = bucket.reverse_bits();
     (first, first | u64::MAX.checked_shr(level).unwrap_or(0))
 }
 
-/// Reads bucket by bucket, in the order of listings, from the bucket at `start` on. `read` reads a bucket
-/// into `state`, and may run several times for it. `done` then uses the state, and returns false to stop.
+/// Reads one bucket after another in the order of listings, from the bucket at position `start` on. For each
+/// bucket, `read` reads the entries into `state`, and may run several times. Then `done` uses the state, and
+/// returns false to stop the walk.
 ///
-/// The root, the number of buckets and the counters of redo records are compared after each bucket. So an
-/// entry that exists during the whole walk is read exactly once, however the collection grows.
+/// After each bucket, the walk compares the root, the number of buckets and the counters of redo records with
+/// the values before the bucket. Therefore an entry that exists during the whole walk is read exactly once,
+/// even if the collection grows.
 fn walk<T>(
     volume: &Volume,
     root: impl Fn() -> Result<Pointer>,
@@ -85,7 +88,7 @@ fn walk<T>(
                 let level = buckets.level(bucket);
                 let value = read(state, &table, buckets, bucket);
                 let now = table.buckets()?;
-                // The value, or the error, counts only if no split and no larger table came meanwhile.
+                // The value or the error counts only if no split and no larger table came meanwhile.
                 if root()? == pointer && now.of(at.reverse_bits()) == bucket && now.level(bucket) == level {
                     value?;
                     return Ok(range_of(bucket, level).1);
@@ -102,25 +105,25 @@ fn walk<T>(
 /// The entries of one bucket, in the order of listings.
 #[derive(Default)]
 struct ListedBucket {
-    /// Place, object, and the range of the name in `names`.
+    /// Position and object of each entry, and the range of its name in `names`.
     found: Vec<(u64, ObjectId, usize, usize)>,
     names: Vec<u8>,
 }
 
 impl ListedBucket {
-    /// Reads the entries of a bucket from the place `from` on.
+    /// Reads the entries of a bucket from the position `from` on.
     fn read(&mut self, table: &Table<'_>, buckets: Buckets, bucket: u64, from: u64) -> Result<()> {
         self.found.clear();
         self.names.clear();
         for_each_page(table, bucket, |page| {
-            // Fetches all lines of the page at once, instead of one cache miss after another.
+            // Prefetches all lines of the page together, so that the cache misses overlap.
             for line in 0..LINES as u32 {
                 table.medium.prefetch(line_at(page, line));
             }
             table.medium.prefetch(page.add(LENGTHS));
             let (found, names) = (self.found.len(), self.names.len());
             read_page(table.medium, page, |commit| {
-                // `read_page` may run this again: drop the entries of the last run.
+                // `read_page` may run this closure again. Drop the entries of the last run.
                 self.found.truncate(found);
                 self.names.truncate(names);
                 for slot in bits(commit.live()) {
@@ -130,15 +133,15 @@ impl ListedBucket {
             })
         })?;
         let names = &self.names;
-        // Entries with one place are ordered by name, so that a listing that continues there has the same
-        // order.
+        // Entries with the same position are ordered by name. Therefore a listing that continues at this
+        // position has the same order.
         self.found.sort_unstable_by(|(a, _, first, end), (b, _, other, other_end)| {
             a.cmp(b).then_with(|| names[*first..*end].cmp(&names[*other..*other_end]))
         });
         Ok(())
     }
 
-    /// Adds the entry of a slot, if its hash is `wanted`.
+    /// Adds the entry of a slot if `wanted` returns true for its hash.
     fn add(&mut self, table: &Table<'_>, page: Addr, slot: u32, wanted: impl Fn(u64) -> bool) -> Result<()> {
         let (slot, units) = read_slot(table.medium, page, slot)?;
         let place = record_at(page, slot);
@@ -164,14 +167,14 @@ impl ListedBucket {
     }
 }
 
-/// Calls `visit` with the entries from `cookie` on (0 is the start) until it returns false.
+/// Calls `visit` with the entries from `cookie` on, until `visit` returns false. The cookie 0 is the start.
 ///
-/// `root` returns the present root of the collection. An entry that exists during the whole listing is
-/// shown exactly once. Entries with the same 64-bit hash share a place, so a listing that continues between
-/// them shows them again.
+/// `root` returns the current root of the collection. Each entry that exists during the whole listing is
+/// shown exactly once. There is one exception: entries with the same 64-bit hash share a position, so a
+/// listing that continues between such entries shows them again.
 ///
 /// # Errors
-/// `Corrupt`, `Fault`, and those of `root`.
+/// `Corrupt`, `Fault`, and the errors of `root`.
 pub fn list(
     volume: &Volume,
     root: impl Fn() -> Result<Pointer>,
@@ -197,10 +200,11 @@ pub fn list(
     )
 }
 
-/// Counts the entries and finds the latest change. `times_version` is the version of the directory's times.
+/// Counts the entries and finds the time of the latest change. `times_version` is the version of the
+/// directory's times.
 ///
 /// # Errors
-/// `Corrupt`, `Fault`, and those of `root`.
+/// `Corrupt`, `Fault`, and the errors of `root`.
 pub fn summary(
     volume: &Volume,
     root: impl Fn() -> Result<Pointer>,
@@ -260,9 +264,9 @@ fn page_summary(
     })
 }
 
-/// Summaries in parts. The caller holds the directory's lock.
+/// Summaries of parts of a collection. The caller holds the directory's lock.
 impl Collection<'_> {
-    /// The number of buckets.
+    /// Returns the number of buckets.
     ///
     /// # Errors
     /// `Corrupt`, `Fault`.
@@ -270,8 +274,8 @@ impl Collection<'_> {
         Ok(Table::open(self.volume.medium(), self.root)?.buckets()?.count())
     }
 
-    /// The summary of at most `count` buckets from the place `from` on, and the place after them; `None` at
-    /// the end.
+    /// Returns the summary of at most `count` buckets from the position `from` on, and the position after
+    /// these buckets. The position is `None` at the end of the collection.
     ///
     /// # Errors
     /// `Corrupt`, `Fault`.
@@ -295,12 +299,12 @@ impl Collection<'_> {
         Ok((sum, Some(at)))
     }
 
-    /// The place of a name in listings.
+    /// Returns the position of a name in listings.
     pub fn place(&self, name: &[u8]) -> u64 {
         place_of(hash(self.volume.hash_seed(), name))
     }
 
-    /// The summary of the bucket that a name belongs to.
+    /// Returns the summary of the bucket that a name belongs to.
     ///
     /// # Errors
     /// `Corrupt`, `Fault`.

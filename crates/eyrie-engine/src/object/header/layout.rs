@@ -7,7 +7,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 use crate::Time;
 use crate::object::pointer::Pointer;
 
-/// Line 0, written once.
+/// Line 0, which is written once.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, PartialEq, Eq, Debug)]
 #[repr(C)]
 pub struct Identity {
@@ -17,9 +17,9 @@ pub struct Identity {
     pub kind: u8,
     /// Zero in format 1.
     pub reserved_flags: [u8; 3],
-    /// Unique over the life of the volume.
+    /// Number of this use of the header. No two objects of the volume ever have the same generation.
     pub generation: u64,
-    /// The realm that the object belongs to; 0 in format 1.
+    /// The realm of the object. 0 in format 1, which has no other realms.
     pub realm: u32,
     /// Nanoseconds of the creation time.
     pub created_nanoseconds: u32,
@@ -38,39 +38,39 @@ impl Identity {
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, PartialEq, Eq, Debug)]
 #[repr(C)]
 pub(crate) struct HotLine {
-    /// See [`super::Selector`]. Zero: no object is here.
+    /// See [`super::Selector`]. Zero if the header has no object.
     pub selector: u64,
-    /// Both copies.
+    /// Both copies. The selector names the current one.
     pub copies: [HotCopy; 2],
     /// Nanoseconds of each copy's modification time.
     pub modified_nanoseconds: [u32; 2],
 }
 
-/// One copy in the hot line.
+/// One of the two copies in the hot line.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, PartialEq, Eq, Debug)]
 #[repr(C)]
 pub(crate) struct HotCopy {
     /// Root pointer of the mFile or collection.
     pub root: u64,
-    /// Bytes of an mFile; 0 for other objects.
+    /// Size of an mFile in bytes. 0 for other objects.
     pub size: u64,
     /// Seconds of the modification time.
     pub modified_seconds: i64,
 }
 
-/// Line 2 or 3: attributes that seldom change.
+/// Line 2 or 3: attributes that change rarely.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, PartialEq, Eq, Debug)]
 #[repr(C)]
 pub struct Cold {
-    /// Permission bits, at most 0o7777.
+    /// Permission bits. No bits above 0o7777 are set.
     pub mode: u16,
-    /// `Cold::SPARSE` or nothing.
+    /// `Cold::SPARSE` or 0.
     pub flags: u16,
     /// User id.
     pub uid: u32,
     /// Group id.
     pub gid: u32,
-    /// Number of names; 1 for a directory with a name.
+    /// Number of names. 1 for a directory that has a name.
     pub links: u32,
     /// Seconds of the access time.
     pub accessed_seconds: i64,
@@ -80,26 +80,28 @@ pub struct Cold {
     pub accessed_nanoseconds: u32,
     /// Nanoseconds of the change time.
     pub changed_nanoseconds: u32,
-    /// Id of the directory that contains a directory; device number of a device.
+    /// For a directory, the id of the directory that contains it. For a device, the device number.
     pub parent_or_device: u64,
-    /// Pointer to the block of the extended attributes; 0 if there are none.
+    /// Pointer to the block of extended attributes. 0 if the object has none.
     pub xattr_root: u64,
-    /// Version of a directory's times. Only bucket times of this version count as its modification time.
+    /// Version of a directory's times. The modification time depends only on those bucket pages whose stamps
+    /// have this version.
     pub times_version: u32,
     /// Zero.
     pub reserved: u32,
 }
 
 impl Cold {
-    /// The file may have holes of whole pages, so its storage must be counted page by page.
+    /// Flag of a file that may have holes of whole pages. The storage of such a file must be counted page by
+    /// page.
     pub(crate) const SPARSE: u16 = 1;
 
-    /// The pointer to the extended attributes.
+    /// Returns the pointer to the extended attributes.
     pub fn xattrs(&self) -> Pointer {
         Pointer::from_raw(self.xattr_root)
     }
 
-    /// The change time.
+    /// Returns the change time.
     pub fn changed(&self) -> Time {
         Time::new(self.changed_seconds, self.changed_nanoseconds)
     }
@@ -109,7 +111,7 @@ impl Cold {
         (self.changed_seconds, self.changed_nanoseconds) = (time.seconds, time.nanoseconds);
     }
 
-    /// The access time.
+    /// Returns the access time.
     pub fn accessed(&self) -> Time {
         Time::new(self.accessed_seconds, self.accessed_nanoseconds)
     }

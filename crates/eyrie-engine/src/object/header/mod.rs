@@ -1,18 +1,19 @@
 //! The header of an object: 256 bytes, four cache lines.
 //!
-//! Line 0 is written once. Line 1, the *hot line*, holds (root, size, modification time) twice, and a
-//! selector word that names the current copy. So one publish changes root and size together, which BPFS
-//! could not do (`bpfs.txt`, section 3.2). Lines 2 and 3 are two copies of the cold attributes; the same
-//! selector names the current one.
+//! Line 0 is written once. Line 1, the *hot line*, has two copies of root, size and modification time. The
+//! selector word of the line names the current copy. One publish of the selector changes root and size
+//! together, which BPFS could not do (`bpfs.txt`, section 3.2). Lines 2 and 3 are two copies of the cold
+//! attributes. The same selector names the current cold copy.
 //!
 //! Invariants:
-//! - The copy that is not current is garbage.
-//! - The version in the selector grows with every change, so a reader that finds the selector unchanged has
-//!   read one state.
+//! - The copies that are not current are garbage.
+//! - The version in the selector grows with every change. A reader that finds the same selector before and
+//!   after its reads has therefore read one state.
 //!
-//! Safe when power fails: a change stores only into copies that are not current, then publishes the
-//! selector. Cold attributes are in another line than the selector, so the barrier of the transaction comes
-//! between. The hot copy is in the selector's own line, whose stores persist in order.
+//! Safe when power fails: a change stores only into copies that are not current, and then publishes the
+//! selector. The cold copies are not in the selector's cache line. Therefore the barrier of the transaction
+//! separates the store of a cold copy from the publish. The hot copies are in the selector's own line, whose
+//! stores persist in program order.
 
 mod layout;
 mod read;

@@ -13,8 +13,10 @@ use crate::{Error, Kind, ObjectId, Result, Time};
 
 /// The selector word of a hot line.
 ///
-/// Bit 0 hot copy, 1 cold copy, 2 change time follows modification time, 3..6 kind, 6 sealed, 7 unlinked (a
-/// mark of the running engine, never set on an object that has a name), 8..64 version.
+/// Bit 0 is the number of the current hot copy, bit 1 of the current cold copy. Bit 2 is set if the change
+/// time equals the modification time. Bits 3 to 5 are the kind, bit 6 means sealed, bit 7 unlinked, and bits
+/// 8 to 63 are the version. The running engine sets the bit for unlinked, and never on an object that has a
+/// name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Selector(pub u64);
 
@@ -26,7 +28,7 @@ impl Selector {
     const UNLINKED: u64 = 1 << 7;
     const VERSION_SHIFT: u32 = 8;
 
-    /// The first selector of a new object.
+    /// Makes the first selector of a new object.
     pub fn first(kind: Kind, sealed: bool) -> Selector {
         let sealed = if sealed { Selector::SEALED } else { 0 };
         Selector(
@@ -34,7 +36,7 @@ impl Selector {
         )
     }
 
-    /// The selector after a change of the hot copy, and of the cold copy if `cold`.
+    /// Returns the selector after a change of the hot copy. If `cold`, the change includes the cold copy.
     #[must_use]
     pub fn next(self, cold: bool, follows: bool) -> Selector {
         let flipped = self.0 ^ 1 ^ if cold { Selector::COLD } else { 0 };
@@ -42,13 +44,13 @@ impl Selector {
         Selector(kept.wrapping_add(1 << Selector::VERSION_SHIFT))
     }
 
-    /// The current hot copy.
+    /// Returns the number of the current hot copy.
     #[inline]
     pub fn hot_copy(self) -> usize {
         (self.0 & 1) as usize
     }
 
-    /// The current cold copy.
+    /// Returns the number of the current cold copy.
     #[inline]
     pub fn cold_copy(self) -> u64 {
         self.0 >> 1 & 1
@@ -60,19 +62,19 @@ impl Selector {
         self.0 & Selector::FOLLOWS != 0
     }
 
-    /// True if the object's bytes are never changed in place, so that they can be handed out as a slice.
+    /// True if the object's bytes are never changed in place. Such bytes can be handed out as a slice.
     #[inline]
     pub fn sealed(self) -> bool {
         self.0 & Selector::SEALED != 0
     }
 
-    /// True if the object lost its last name and only open handles keep it.
+    /// True if the object lost its last name and only open handles keep it alive.
     #[inline]
     pub fn unlinked(self) -> bool {
         self.0 & Selector::UNLINKED != 0
     }
 
-    /// The same selector with the unlinked mark.
+    /// Returns the same selector with the unlinked bit.
     #[must_use]
     pub(super) fn as_unlinked(self) -> Selector {
         Selector(self.0 | Selector::UNLINKED)
@@ -87,7 +89,7 @@ impl Selector {
 /// One consistent state of a hot line.
 #[derive(Clone, Copy, Debug)]
 pub struct Hot {
-    /// Distinguishes this state from any other.
+    /// Selector of this state. No other state of the object has the same selector.
     pub selector: Selector,
     /// Root pointer.
     pub root: Pointer,
@@ -97,7 +99,7 @@ pub struct Hot {
     pub modified: Time,
 }
 
-/// The address of an object's header.
+/// The address of an object's header, and the kind of the object.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Header {
     addr: Addr,
@@ -105,49 +107,49 @@ pub struct Header {
 }
 
 impl Header {
-    /// The header of an object. The caller has checked with `is_header` that a header slot is at the place
-    /// of the id.
+    /// Returns the header of an object. The caller has checked with `is_header` that the id leads to a header
+    /// slot.
     #[inline]
     pub fn of(id: ObjectId) -> Header {
         Header { addr: Addr::from_raw(id.place()), kind: id.kind() }
     }
 
-    /// Address of the first byte.
+    /// Returns the address of the first byte.
     pub fn addr(self) -> Addr {
         self.addr
     }
 
-    /// The hot line.
+    /// Returns the address of the hot line.
     #[inline]
     pub fn hot_line(self) -> Addr {
         self.addr.add(LINE_SIZE)
     }
 
-    /// The cold line of copy 0 or 1.
+    /// Returns the address of cold copy 0 or 1.
     #[inline]
     pub fn cold_line(self, copy: u64) -> Addr {
         self.addr.add(LINE_SIZE * (2 + copy))
     }
 
-    /// The kind in the object's id.
+    /// Returns the kind in the object's id.
     pub fn kind(self) -> Kind {
         self.kind
     }
 
-    /// The selector, if the object is alive.
+    /// Returns the selector, if the object is alive.
     ///
     /// # Errors
-    /// `Stale` when no such object is here, or no longer; `Fault`.
+    /// `Stale` if the header has no object of this kind, `Fault`.
     #[inline]
     pub fn selector(self, medium: &Medium) -> Result<Selector> {
         let selector = Selector(medium.load(self.hot_line())?);
         if selector.is_of(self.kind) { Ok(selector) } else { Err(Error::Stale) }
     }
 
-    /// The current copy of the hot line.
+    /// Returns the current copy of the hot line.
     ///
     /// # Errors
-    /// As [`Header::selector`].
+    /// The errors of [`Header::selector`].
     #[inline(always)]
     pub fn hot(self, medium: &Medium) -> Result<Hot> {
         let line = medium.words(self.hot_line(), 8)?;
@@ -166,10 +168,10 @@ impl Header {
                 size: word(offset_of!(HotCopy, size)),
                 modified: Time::new(word(offset_of!(HotCopy, modified_seconds)) as i64, nanoseconds as u32),
             };
-            // The loads have acquire order, so an unchanged selector proves that all words between belong
-            // to one state.
+            // The loads have acquire order. Therefore an unchanged selector proves that all words that were
+            // read before it belong to one state.
             if line.load(0) == selector.0 {
-                // Only a stable size is checked, because a torn one is no corruption.
+                // Only a stable size is checked, because a torn size is no corruption.
                 if hot.size > FILE_MAX {
                     return Err(Error::corrupt(self.addr, "impossible size"));
                 }
@@ -179,10 +181,10 @@ impl Header {
         }
     }
 
-    /// The hot and the cold attributes, both of one moment.
+    /// Returns the hot and the cold attributes of one state of the object.
     ///
     /// # Errors
-    /// As [`Header::selector`].
+    /// The errors of [`Header::selector`].
     #[inline(always)]
     pub fn hot_and_cold(self, medium: &Medium) -> Result<(Hot, Cold)> {
         loop {
@@ -196,10 +198,10 @@ impl Header {
         }
     }
 
-    /// Line 0, verified.
+    /// Reads and verifies line 0.
     ///
     /// # Errors
-    /// `Corrupt` when line 0 has no mark, or another kind; `Fault`.
+    /// `Corrupt` if line 0 has a wrong magic number or another kind, `Fault`.
     #[inline(always)]
     pub fn identity(self, medium: &Medium) -> Result<Identity> {
         let identity: Identity = transmute!(medium.words(self.addr, 8)?.load_all::<8>());

@@ -11,13 +11,13 @@ use crate::tables::layout::HEADER_BYTES;
 use crate::transaction::{LineChange, Transaction};
 use crate::{Kind, Owner, Result, Time};
 
-/// The content of a new object's header.
+/// The contents of a new object's header.
 pub(crate) struct NewObject {
     /// Kind of the object.
     pub kind: Kind,
     /// True if the object's bytes are never changed in place.
     pub sealed: bool,
-    /// Number that distinguishes this use of the header.
+    /// Number that distinguishes this use of the header from all other uses.
     pub generation: u64,
     /// Owner and permissions.
     pub owner: Owner,
@@ -25,13 +25,13 @@ pub(crate) struct NewObject {
     pub root: Pointer,
     /// Size, in bytes.
     pub size: u64,
-    /// Parent of a directory, device number of a device.
+    /// Parent of a directory, or device number of a device.
     pub parent_or_device: u64,
-    /// Initial value of all times.
+    /// Initial value of all four times.
     pub time: Time,
 }
 
-/// The new content of a hot line.
+/// The new contents of a hot line.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HotChange {
     /// Root pointer.
@@ -40,26 +40,27 @@ pub(crate) struct HotChange {
     pub size: u64,
     /// Modification time.
     pub modified: Time,
-    /// True if the change time is now the modification time; otherwise it is in the cold copy.
+    /// True if the change time becomes equal to the modification time. If false, the change time is in the
+    /// cold copy.
     pub follows: bool,
-    /// True if the other cold copy becomes current.
+    /// True if the other cold copy becomes the current one.
     pub cold: bool,
 }
 
 impl HotChange {
-    /// A change of the data, or only of its times, at `time`.
+    /// Returns a change at `time` of the data, or only of the times.
     pub fn data(root: Pointer, size: u64, time: Time) -> HotChange {
         HotChange { root, size, modified: time, follows: true, cold: false }
     }
 
-    /// A change of only the cold attributes, including the change time.
+    /// Returns a change of only the cold attributes, including the change time.
     pub fn cold(now: &Hot) -> HotChange {
         HotChange { root: now.root, size: now.size, modified: now.modified, follows: false, cold: true }
     }
 }
 
 impl Header {
-    /// Writes the header of an object without a name.
+    /// Writes the header of an object that has no name yet.
     ///
     /// # Errors
     /// `Fault`.
@@ -103,13 +104,13 @@ impl Header {
         transaction.write(self.addr(), &bytes)
     }
 
-    /// The words that make `change` current, over the state `now`.
+    /// Returns the words that make `change` current. `now` is the state before the change.
     #[inline(always)]
     fn line(self, now: &Hot, change: &HotChange) -> LineChange {
         let in_place = broken(SafetyRule::DeadHotCopyIsWritten);
         let dead = if in_place { now.selector.hot_copy() } else { 1 - now.selector.hot_copy() };
         let first = 1 + dead * 3;
-        // The nanoseconds of both copies share a word. Those of the current copy stay.
+        // The nanoseconds of both copies share a word. The nanoseconds of the current copy must not change.
         let (kept, new) = (u64::from(now.modified.nanoseconds), u64::from(change.modified.nanoseconds));
         let packed = if dead == 0 { kept << 32 | new } else { new << 32 | kept };
         let mut selector = now.selector.next(change.cold, change.follows);
@@ -126,18 +127,18 @@ impl Header {
         }
     }
 
-    /// Adds `change` to the commit.
+    /// Adds `change` to the commit of the transaction.
     pub(crate) fn change(self, transaction: &mut Transaction<'_>, now: &Hot, change: &HotChange) {
         transaction.line(self.line(now, change));
     }
 
-    /// Adds new times that are published before the commit of the data. So no crash keeps new data under
-    /// old times.
+    /// Adds a prelude with a new time: a hot line that is published before the commit of the data. Therefore
+    /// no crash leaves new data with an old time.
     pub(crate) fn touch_first(self, transaction: &mut Transaction<'_>, now: &Hot, time: Time) {
         transaction.prelude(self.line(now, &HotChange::data(now.root, now.size, time)));
     }
 
-    /// Adds changed cold attributes to the commit, together with `change`.
+    /// Adds changed cold attributes to the commit of the transaction, together with `change`.
     ///
     /// # Errors
     /// `Fault`.
@@ -150,17 +151,19 @@ impl Header {
     ) -> Result<()> {
         let in_place = broken(SafetyRule::DeadColdCopyIsWritten);
         let line = self.cold_line((1 - now.selector.cold_copy()) ^ u64::from(in_place));
-        // The cold line is not the selector's cache line, so the barrier of the transaction must order the
-        // two.
+        // The cold copy is not in the selector's cache line. Therefore the barrier of the transaction must
+        // order the two stores.
         transaction.precedes(SafetyRule::ColdCopyBeforeItsSelector, line, size_of::<Cold>())?;
         transaction.write(line, cold.as_bytes())?;
         self.change(transaction, now, &HotChange { cold: !in_place, ..change });
         Ok(())
     }
 
-    /// Marks an object whose last name is durably gone, so that later opens of it fail.
+    /// Sets the unlinked bit of an object, so that later opens of it fail. The removal of the last name is
+    /// already durable.
     ///
-    /// Recovery never sees the mark, because no entry leads to the object. So the store needs no order.
+    /// Recovery never reads this bit, because no entry leads to the object. Therefore the store needs no
+    /// order.
     ///
     /// # Errors
     /// `Stale`, `Fault`.
@@ -170,12 +173,13 @@ impl Header {
         Ok(())
     }
 
-    /// Ends the life of an object without names and open handles. Its id is `Stale` from here on.
+    /// Ends the life of an object without names and open handles. From now on, uses of its id fail with
+    /// `Stale`.
     ///
     /// # Errors
     /// `Fault`.
     pub fn forget(self, medium: &Medium) -> Result<()> {
-        // No order is needed: after a crash no entry leads here, and recovery frees the slot.
+        // No order is needed. After a crash no entry leads to this header, and recovery frees its slot.
         drop(medium.write_word(self.hot_line(), 0)?);
         Ok(())
     }

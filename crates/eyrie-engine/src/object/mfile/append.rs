@@ -1,4 +1,5 @@
-//! Appending. Bytes past the end are stored in place, because nobody sees them before the size changes.
+//! Appending. Bytes past the end of a file are stored in place, because no reader sees them before the size
+//! changes.
 
 use eyrie_medium::rules::{SafetyRule, broken};
 use eyrie_medium::{Addr, PAGE_SIZE};
@@ -11,7 +12,8 @@ use crate::object::pointer::Pointer;
 use crate::transaction::Transaction;
 use crate::{Error, Result};
 
-/// Prepares a write at or past the end. Nothing visible changes before the size does.
+/// Prepares a write that begins at the end of the file or past it. No visible byte changes before the size
+/// does.
 pub(super) fn append(
     transaction: &mut Transaction<'_>,
     file: FileTree,
@@ -41,7 +43,8 @@ pub(super) fn append(
             return fresh(transaction, data);
         }
         if end <= PAGE_SIZE {
-            // Grow by half at least, so that a file that grows byte by byte is not copied for each byte.
+            // The extent grows by half at least. Otherwise a file that grows byte by byte would be copied for
+            // each byte.
             let room = end.max(size + size / 2).min(PAGE_SIZE);
             let new = transaction.allocate(room)?;
             let visible = old.map_or(0, |extent| size.min(extent.bytes()));
@@ -52,7 +55,8 @@ pub(super) fn append(
             return Ok(Pointer::leaf(new));
         }
     }
-    // A higher tree over the old one. Its last blocks are then extended like those of any tree.
+    // Build a higher tree over the old one. The last pages of the new tree are then extended like the last
+    // pages of any tree.
     let height = height_for(end).max(1);
     let grown = raise(transaction, file, height)?;
     if grown.pointer.is_null() {
@@ -62,8 +66,8 @@ pub(super) fn append(
     Ok(grown.pointer.with_height(grown.level))
 }
 
-/// Stores `part`, which lies past the visible bytes (`size`), into a node: in place, because nobody sees it
-/// yet. The gap between becomes zeros.
+/// Stores `part` into a node. The bytes of `part` lie past the visible bytes, which end at `size`. No reader
+/// sees these bytes yet, so they are stored in place. The bytes between `size` and `part` become zeros.
 fn extend(transaction: &mut Transaction<'_>, subtree: Subtree, size: u64, part: FilePart<'_>) -> Result<()> {
     let level = subtree.level;
     let Under::Node(node) = subtree.look()? else {
@@ -93,7 +97,7 @@ fn extend(transaction: &mut Transaction<'_>, subtree: Subtree, size: u64, part: 
     Ok(())
 }
 
-/// As [`extend`], for the child that holds the last visible bytes.
+/// Stores `part` into the child that has the last visible bytes, with the same rules as [`extend`].
 fn extend_child(
     transaction: &mut Transaction<'_>,
     at: Addr,
@@ -115,7 +119,7 @@ fn extend_child(
         }
         Under::Hole | Under::Unwritten(_) if part.data.is_empty() => Ok(()),
         Under::Hole | Under::Unwritten(_) => {
-            // The slot is visible, so it must change with the commit and not before.
+            // Readers can see this slot, so it must change with the commit and not before.
             let child = copy_subtree(transaction, subtree, part, size)?;
             transaction.word(at, child.raw());
             Ok(())
@@ -123,7 +127,7 @@ fn extend_child(
     }
 }
 
-/// Clears the bytes that an extension up to `end` makes visible without writing them.
+/// Clears the bytes that an extension of the file up to `end` makes visible without writing them.
 pub(super) fn clear_past(transaction: &mut Transaction<'_>, file: FileTree, end: u64) -> Result<()> {
     let FileTree { root, size, .. } = file;
     if root.height() == 0 {

@@ -1,4 +1,5 @@
-//! Partial copy-on-write: new nodes and pages beside the old ones, up to the pointer that commits them.
+//! Partial copy-on-write. New nodes and pages are written beside the old ones, up to the pointer that commits
+//! them.
 
 use eyrie_medium::rules::{SafetyRule, broken};
 use eyrie_medium::{Addr, PAGE_SIZE};
@@ -12,7 +13,7 @@ use crate::object::pointer::Pointer;
 use crate::transaction::Transaction;
 use crate::{Error, Result};
 
-/// A tree with the bytes of `file`, and `part` stored over them.
+/// Returns the root of a tree with the bytes of `file`, and `part` stored over them.
 pub(super) fn tree_over(
     transaction: &mut Transaction<'_>,
     file: FileTree,
@@ -20,12 +21,12 @@ pub(super) fn tree_over(
 ) -> Result<Pointer> {
     let height = height_for(part.end().max(file.size)).max(file.root.height()).max(1);
     let grown = raise(transaction, file, height)?;
-    // A root extent that is longer than the file needs makes a tree that is higher than `height`.
+    // If the root extent is longer than the file needs, the tree may be higher than `height`.
     Ok(copy_subtree(transaction, grown, part, file.size)?.with_height(grown.level))
 }
 
-/// The bytes of `file` as a tree of at least `height` (1 or more). A root extent becomes a node over its
-/// pieces.
+/// Returns the bytes of `file` as a tree of at least `height` levels of nodes (1 or more). A root extent is
+/// divided into pieces under a new node.
 pub(super) fn raise(transaction: &mut Transaction<'_>, file: FileTree, height: u8) -> Result<Subtree> {
     let Subtree { mut pointer, mut level, at } = file.subtree();
     if pointer.is_null() {
@@ -36,7 +37,7 @@ pub(super) fn raise(transaction: &mut Transaction<'_>, file: FileTree, height: u
         level = height_for(extent.bytes()).max(1);
         pointer = pieces(transaction, extent, file.size, level)?;
     }
-    // Each new level is a node whose first slot is the old tree.
+    // Add a level: a node whose first slot is the old tree.
     while level < height {
         let mut node = TreeNode::empty();
         node.set(0, pointer);
@@ -46,13 +47,13 @@ pub(super) fn raise(transaction: &mut Transaction<'_>, file: FileTree, height: u
     Ok(Subtree { pointer, level, at })
 }
 
-/// A node at `level` over the pieces of a root extent, up to `size` bytes. An extent below a page is copied
-/// into a page.
+/// Returns a node at `level` over the pieces of a root extent, up to `size` bytes. An extent smaller than a
+/// page is copied into a page.
 fn pieces(transaction: &mut Transaction<'_>, extent: Extent, size: u64, level: u8) -> Result<Pointer> {
     if !extent.class.is_small() {
         let used = size.min(extent.bytes()).next_multiple_of(PAGE_SIZE);
         let retired = if broken(SafetyRule::OnlyUnusedPagesAreRetired) { used - PAGE_SIZE } else { used };
-        // No pointer of the tree leads to the pages past the used bytes, so they are freed.
+        // No pointer of the new tree leads to the pages past the used bytes, so these pages are freed.
         for page in (retired..extent.bytes()).step_by(PAGE_SIZE as usize) {
             transaction.retire(Extent { addr: extent.addr.add(page), class: Class::PAGE });
         }
@@ -67,7 +68,7 @@ fn pieces(transaction: &mut Transaction<'_>, extent: Extent, size: u64, level: u
     node.write(transaction)
 }
 
-/// Bytes to store at an offset from the start of a subtree.
+/// Bytes to store, and their offset from the start of a subtree.
 #[derive(Clone, Copy)]
 pub(super) struct FilePart<'a> {
     pub(super) offset: u64,
@@ -79,7 +80,8 @@ impl<'a> FilePart<'a> {
         self.offset + self.data.len() as u64
     }
 
-    /// The bytes in the child that spans `start..start + len`, with the offset from the start of the child.
+    /// Returns the bytes that are in the child at `start..start + len`. The offset of the result counts from
+    /// the start of the child.
     pub(super) fn within(self, start: u64, len: u64) -> FilePart<'a> {
         let from = self.offset.max(start);
         let to = self.end().min(start.saturating_add(len));
@@ -88,8 +90,9 @@ impl<'a> FilePart<'a> {
     }
 }
 
-/// A copy of the subtree with `part` stored in it. The visible bytes of the old subtree end at `size`;
-/// slots past that are garbage. In the result, bytes past `size` are zeros or belong to `part`.
+/// Copies a subtree with `part` stored in it, and returns the pointer to the copy. The visible bytes of the
+/// old subtree end at `size`, and its slots past `size` are garbage. In the copy, all bytes past `size` are
+/// zeros or belong to `part`.
 pub(super) fn copy_subtree(
     transaction: &mut Transaction<'_>,
     subtree: Subtree,
@@ -105,7 +108,7 @@ pub(super) fn copy_subtree(
     if whole && let Under::Unwritten(extent) = old {
         return write_first(transaction, extent, part);
     }
-    // A write over the whole span needs no old bytes: one large extent replaces the subtree.
+    // A write over the whole span needs no old bytes. One large extent replaces the subtree.
     if whole && level <= MAX_LEAF_LEVEL {
         match transaction.allocate(span(level)) {
             Ok(extent) => {
@@ -115,7 +118,7 @@ pub(super) fn copy_subtree(
                 }
                 return Ok(Pointer::leaf(extent));
             }
-            // No extent that large is left, but single pages may be.
+            // The volume has no free extent of this size, but may have single pages.
             Err(Error::NoSpace) => {}
             Err(error) => return Err(error),
         }
@@ -137,16 +140,16 @@ pub(super) fn copy_subtree(
     node.write(transaction)
 }
 
-/// Stores `part`, and zeros around it, into storage that was never written: in place, because nobody sees
-/// its bytes before.
+/// Stores `part`, and zeros around it, into storage that was never written. The bytes are stored in place,
+/// because no reader sees the bytes of unwritten storage.
 fn write_first(transaction: &mut Transaction<'_>, extent: Extent, part: FilePart<'_>) -> Result<Pointer> {
     transaction.volume().require_own(extent)?;
     compose(transaction, extent, extent.bytes(), None, 0, part)?;
     Ok(Pointer::leaf(extent))
 }
 
-/// A page with the visible bytes of the old one, zeros, and `part`. It is a new page, unless the old one
-/// was never written.
+/// Returns a page with the visible bytes of the old page, then zeros, and `part` over both. The old page is
+/// reused if it was never written. Otherwise the result is a new page.
 pub(super) fn copy_page(
     transaction: &mut Transaction<'_>,
     old: Under,
@@ -171,7 +174,7 @@ pub(super) fn copy_page(
     Ok(Pointer::leaf(page))
 }
 
-/// Fills the first `len` bytes of `new`: `size` old bytes, then zeros, and `part` over both.
+/// Fills the first `len` bytes of `new` with `size` old bytes and then zeros, and stores `part` over both.
 pub(super) fn compose(
     transaction: &mut Transaction<'_>,
     new: Extent,
@@ -180,7 +183,8 @@ pub(super) fn compose(
     size: u64,
     part: FilePart<'_>,
 ) -> Result<()> {
-    // The bytes before `part`, then those after it: old bytes as far as they are visible, then zeros.
+    // The first range is before `part`, the second after it. Each range gets the visible old bytes in it, and
+    // then zeros.
     for (from, to) in [(0, part.offset), (part.end(), len)] {
         let kept = if old.is_some() { size.clamp(from, to.max(from)) } else { from };
         if let Some(addr) = old

@@ -1,8 +1,8 @@
 //! Allocating ranges of a file, punching holes, and zeroing.
 //!
-//! Storage that was never written is a leaf with a mark in its pointer, so an allocation stores none of its
-//! bytes. The first write to such a page goes in place and takes no space, because nobody sees its bytes
-//! before.
+//! Storage that was never written is a leaf with the unwritten bit in its pointer. Therefore an allocation
+//! stores no bytes. The first write to such a page stores its bytes in place and takes no space, because no
+//! reader sees the bytes of an unwritten page.
 
 use eyrie_medium::{Medium, PAGE_SIZE};
 
@@ -18,21 +18,22 @@ use crate::object::pointer::Pointer;
 use crate::transaction::Transaction;
 use crate::{Error, Result};
 
-/// Zeros for the bytes of a range that fill no whole page: fewer than two pages.
+/// Zeros for those bytes of a range that do not fill a whole page. At the two ends of a range, these are
+/// fewer than two pages.
 static ZEROS: [u8; 2 * PAGE_SIZE as usize] = [0; 2 * PAGE_SIZE as usize];
 
 /// The new state of the pages of a range.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum FillMode {
-    /// They become holes. Bytes of pages that are only partly in the range become zeros.
+    /// Pages become holes. In a page that is only partly in the range, the bytes of the range become zeros.
     Hole,
-    /// Holes get storage.
+    /// Holes get storage. Other pages stay as they are.
     Storage,
-    /// All have storage and read as zeros. If `reuse`, they keep the storage that they had.
+    /// All pages get storage and read as zeros. If `reuse`, pages that have storage keep it.
     Zeros { reuse: bool },
 }
 
-/// A range of bytes, from the start of a file or a subtree.
+/// A range of bytes, counted from the start of a file or of a subtree.
 #[derive(Clone, Copy)]
 struct FileRange {
     start: u64,
@@ -40,8 +41,8 @@ struct FileRange {
 }
 
 impl FileRange {
-    /// The part of the range in the child that spans `start..start + len`, counted from the start of the
-    /// child.
+    /// Returns the part of the range that is in the child at `start..start + len`. The result counts from the
+    /// start of the child.
     fn within(self, start: u64, len: u64) -> FileRange {
         let to = self.end.min(start.saturating_add(len));
         FileRange { start: self.start.max(start) - start, end: to - start }
@@ -56,10 +57,11 @@ impl FileRange {
     }
 }
 
-/// Prepares a hole from `offset` to `end`. Returns the new root, to be published in the header's hot line.
+/// Prepares a hole from `offset` to `end`. Returns the new root, which the caller publishes in the header's
+/// hot line.
 ///
 /// # Errors
-/// `NoSpace`, `Corrupt`, `Fault`; nothing was changed.
+/// `NoSpace`, `Corrupt`, `Fault`. The file is unchanged after an error.
 pub fn punch(transaction: &mut Transaction<'_>, file: FileTree, offset: u64, end: u64) -> Result<Pointer> {
     let FileTree { root, size, .. } = file;
     let range = FileRange { start: offset, end: end.min(size.next_multiple_of(PAGE_SIZE)) };
@@ -69,12 +71,13 @@ pub fn punch(transaction: &mut Transaction<'_>, file: FileTree, offset: u64, end
     fill(transaction, file, size, range, FillMode::Hole)
 }
 
-/// Prepares storage from `offset` to `end`, as far as the file reaches at its new size `to`, which is no
-/// smaller than the old one. If `zeros`, the bytes of the range become zeros. Returns the new root, to be
-/// published with the new size in the header's hot line.
+/// Prepares storage from `offset` to `end`, but only up to the new size `to`. The new size is at least the
+/// old size. If `zeros`, the bytes of the range become zeros. Returns the new root, which the caller
+/// publishes together with the new size in the header's hot line.
 ///
 /// # Errors
-/// `NoSpace`, also when storage past the new size would not fit; `Corrupt`, `Fault`. Nothing was changed.
+/// `NoSpace` if the volume has no room for the whole range, even for its part past the new size. `Corrupt`,
+/// `Fault`. The file is unchanged after an error.
 pub fn allocate(
     transaction: &mut Transaction<'_>,
     selector: Selector,
@@ -95,12 +98,13 @@ pub fn allocate(
     if range.start >= range.end || missing == 0 && !zeros {
         return Ok(file.root);
     }
-    // A view of a sealed object must stay as it is, so the storage of its bytes is never written again.
+    // A view of a sealed object must stay unchanged. Therefore the storage of its bytes is never written
+    // again.
     let how = if zeros { FillMode::Zeros { reuse: !selector.sealed() } } else { FillMode::Storage };
     fill(transaction, file, to, range, how)
 }
 
-/// Bytes of a range without storage. Reads at most `nodes` nodes.
+/// Returns the bytes of a range that have no storage. Reads at most `nodes` nodes.
 fn missing(medium: &Medium, file: FileTree, range: FileRange, nodes: &mut usize) -> Result<u64> {
     let FileTree { root, size, .. } = file;
     let height = root.height();
@@ -117,7 +121,8 @@ fn missing(medium: &Medium, file: FileTree, range: FileRange, nodes: &mut usize)
     Ok(beyond + missing_under(medium, file.subtree(), size, within, nodes)?)
 }
 
-/// As [`missing`], under one pointer and in whole pages. `size` counts from the start of the subtree.
+/// Returns the bytes under one pointer that have no storage, in whole pages. `size` and `range` count from
+/// the start of the subtree.
 fn missing_under(
     medium: &Medium,
     subtree: Subtree,
@@ -145,13 +150,13 @@ fn missing_under(
     Ok(bytes)
 }
 
-/// The extent of a root of height 0.
+/// Returns the extent of a root of height 0, or `None` for other roots.
 fn root_extent_if_small(file: FileTree) -> Result<Option<Extent>> {
     if file.root.height() == 0 { file.root_extent() } else { Ok(None) }
 }
 
-/// The new root of a file whose `range` is filled as `how` tells. The range is not empty and ends at most a
-/// page past the new size `to`.
+/// Returns the new root of a file whose `range` is filled according to `how`. The range is not empty. It ends
+/// less than a page past the new size `to`.
 fn fill(
     transaction: &mut Transaction<'_>,
     mut file: FileTree,
@@ -182,8 +187,9 @@ fn fill(
     Ok(if new.is_null() { Pointer::NULL } else { new.with_height(height) })
 }
 
-/// As [`fill`], for a file of one extent that can stay one: it is short enough to be copied whole, and the
-/// range has no whole page that becomes a hole. `None` if it cannot stay one extent.
+/// Fills a range of a file of one extent that can remain one extent, and returns its new root. The file must
+/// be short enough to be copied whole, and no whole page of the range may become a hole. Returns `None` if a
+/// tree is needed.
 fn fill_small(
     transaction: &mut Transaction<'_>,
     extent: Extent,
@@ -204,14 +210,15 @@ fn fill_small(
     }
     let new = transaction.allocate(len)?;
     let part = FilePart { offset: zeroed.start, data: &ZEROS[..(zeroed.end - zeroed.start) as usize] };
-    // The new extent may be larger than requested, and the file as well.
+    // The new extent and the file may both be longer than `len`. Therefore all bytes of the extent within the
+    // file are filled.
     compose(transaction, new, new.bytes().min(to), Some(extent.addr), visible, part)?;
     transaction.retire(extent);
     Ok(Some(Pointer::leaf(new)))
 }
 
-/// A copy of the subtree with `range`, which is not empty, filled as `how` tells. Its visible bytes end at
-/// `size`.
+/// Copies a subtree with `range` filled according to `how`, and returns the pointer to the copy. The range is
+/// not empty. The visible bytes of the subtree end at `size`.
 fn refill(
     transaction: &mut Transaction<'_>,
     subtree: Subtree,
@@ -246,12 +253,13 @@ fn refill(
         }
         _ => {}
     }
-    // A file that ends inside a large leaf needs a node there, because an append fills the node's slots.
+    // A file that ends inside a large leaf needs a node instead of the leaf, because an append fills the
+    // node's slots.
     let is_large = whole && level <= MAX_LEAF_LEVEL && size >= span(level);
     if matches!(old, Under::Hole) && (level == 0 || is_large) {
         match transaction.allocate(span(level)) {
             Ok(extent) => return Ok(Pointer::unwritten(extent)),
-            // No extent that large is left, but smaller ones may hold as many bytes.
+            // The volume has no free extent of this size, but smaller ones may hold as many bytes.
             Err(Error::NoSpace) if level > 0 => {}
             Err(error) => return Err(error),
         }
@@ -259,7 +267,7 @@ fn refill(
     refill_node(transaction, old, level, range, size, how)
 }
 
-/// As [`refill`], for a node, or a leaf or hole that becomes one.
+/// Copies a node with `range` filled according to `how`, as [`refill`] does. A leaf or a hole becomes a node.
 fn refill_node(
     transaction: &mut Transaction<'_>,
     old: Under,

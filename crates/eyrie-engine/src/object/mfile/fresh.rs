@@ -1,4 +1,4 @@
-//! New storage for bytes that are all known.
+//! New storage for a file whose bytes are all given by the caller.
 
 use eyrie_medium::rules::SafetyRule;
 use eyrie_medium::{Addr, PAGE_SIZE};
@@ -10,7 +10,8 @@ use crate::object::pointer::Pointer;
 use crate::transaction::Transaction;
 use crate::{Error, Result};
 
-/// New storage that holds `data`: one extent if one is large enough, otherwise a tree.
+/// Writes `data` to new storage, and returns a root for it. The root is one extent if the volume has one that
+/// is large enough. Otherwise the root is a tree.
 ///
 /// # Errors
 /// `NoSpace`, `Fault`.
@@ -26,7 +27,7 @@ pub fn fresh(transaction: &mut Transaction<'_>, data: &[u8]) -> Result<Pointer> 
                 transaction.write(extent.addr, data)?;
                 return Ok(Pointer::leaf(extent));
             }
-            // No extent that large is left, but smaller ones may hold as many bytes.
+            // The volume has no free extent of this size, but smaller ones may hold as many bytes.
             Err(Error::NoSpace) if len > PAGE_SIZE => {}
             Err(error) => return Err(error),
         }

@@ -1,23 +1,23 @@
 //! The mFile: a tree of extents that maps offsets to bytes (Aerie, `aerie.txt` section 4.4.1).
 //!
-//! The root is null (only zeros), one extent of about the size of the file (height 0), or a tree. The nodes
-//! of a tree have 512 pointers and its leaves are pages of 4 KiB, the shape of BPFS (`bpfs.txt` section
-//! 3.1). A pointer one level up may be a leaf of 2 MiB.
+//! The root is one of three things: null (the file has only zeros), one extent of about the size of the file
+//! (height 0), or a tree. The nodes of a tree have 512 pointers, and the leaves of a tree are pages of 4 KiB,
+//! as in BPFS (`bpfs.txt` section 3.1). A pointer one level above the pages may be a leaf of 2 MiB.
 //!
-//! There are three kinds of updates, and a write takes the cheapest that is atomic (`bpfs.txt` section
-//! 3.2): in place for 8 aligned bytes, append past the end, and partial copy-on-write up to the lowest
-//! pointer that commits all of it. A page that was allocated but never written needs no copy: its first
-//! bytes are stored in place.
+//! There are three kinds of updates. A write takes the cheapest kind that is atomic (`bpfs.txt` section 3.2).
+//! A change within 8 aligned bytes is stored in place. Bytes past the end are appended. Other changes copy
+//! pages and nodes, up to the lowest pointer that commits the whole change. A page that was allocated but
+//! never written needs no copy. The first write to such a page stores its bytes in place.
 //!
 //! Invariants:
-//! - Bytes past the size, and slots past the last block, are garbage. A change that makes them visible
-//!   clears them first.
-//! - Bytes past the size of a sealed object were never visible, and its visible bytes never change.
+//! - Bytes past the size are garbage, and so are the slots of nodes past the last page. A change that makes
+//!   such bytes or slots visible clears them first.
+//! - The visible bytes of a sealed object never change. Its bytes past the size were never visible.
 //! - An empty file has a null root.
-//! - A leaf that is marked unwritten reads as zeros, whatever its bytes are.
+//! - A leaf with the unwritten bit reads as zeros. The bytes of its extent do not matter.
 //!
-//! Safe when power fails: the functions here only prepare. The transaction commits a slot or
-//! the header's hot line.
+//! Safe when power fails: the functions here only prepare a change. The commit of the transaction publishes a
+//! slot of a node, or the header's hot line.
 
 mod append;
 mod copy;

@@ -1,4 +1,5 @@
-//! Reading an mFile. Callers compare the header's version before and after.
+//! Reading an mFile. A caller compares the header's version before and after a read, and reads again if the
+//! version changed.
 
 use eyrie_medium::{Addr, Medium, PAGE_SIZE};
 
@@ -6,12 +7,12 @@ use super::tree::{FANOUT, FileTree, MAX_HEIGHT, Subtree, Under, slot_addr, slot_
 use crate::object::pointer::Pointer;
 use crate::{Error, Result};
 
-/// The piece of a file at an offset, and its length from there on.
+/// A contiguous piece of a file from an offset on, and the length of the piece from there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum FilePiece {
-    /// Bytes at an address.
+    /// Address and number of bytes of stored data.
     Data(Addr, u64),
-    /// Zeros.
+    /// Number of bytes that are zeros without stored data.
     Hole(u64),
 }
 
@@ -23,7 +24,7 @@ impl FilePiece {
     }
 }
 
-/// The piece of a file that contains `offset`.
+/// Returns the piece of a file from `offset` on.
 ///
 /// # Errors
 /// `Corrupt`, `Fault`.
@@ -57,8 +58,8 @@ pub fn find(medium: &Medium, file: FileTree, offset: u64) -> Result<FilePiece> {
     }
 }
 
-/// Reads bytes from `offset` on. Returns their number, which is below `out.len()` only at the end of the
-/// file.
+/// Reads bytes from `offset` on, and returns their number. This number is below `out.len()` only at the end
+/// of the file.
 ///
 /// # Errors
 /// `Corrupt`, `Fault`.
@@ -82,16 +83,17 @@ pub fn read(medium: &Medium, file: FileTree, offset: u64, out: &mut [u8]) -> Res
     Ok(wanted)
 }
 
-/// The next offset from `offset` on that holds data, or that begins a hole if `hole`. The end of the file
-/// counts as a hole. `None` past the end, and where no data follows.
+/// Returns the next offset from `offset` on that has data. If `hole`, returns the next offset that is in a
+/// hole instead. The end of the file counts as a hole. Returns `None` if `offset` is past the end, or if no
+/// data follows.
 ///
 /// # Errors
 /// `Corrupt`, `Fault`.
 pub fn seek(medium: &Medium, file: FileTree, offset: u64, hole: bool) -> Result<Option<u64>> {
     let size = file.size;
     let mut at = offset;
-    // Every piece of data has a page of its own, and every hole a slot of a node. A tree with more pieces
-    // leads back into itself.
+    // Every piece of data has a page of its own, and every hole has a slot of a node. A tree with more pieces
+    // than the volume can hold must contain a cycle.
     let pages = medium.segment_sizes().sum::<u64>() / PAGE_SIZE;
     let mut pieces = if hole { pages } else { pages * FANOUT as u64 };
     while at < size {
@@ -111,7 +113,7 @@ pub fn seek(medium: &Medium, file: FileTree, offset: u64, hole: bool) -> Result<
     Ok((hole && offset < size).then_some(size))
 }
 
-/// Address and length of all bytes of a file, if they are in one extent.
+/// Returns the address and length of all bytes of a file, if they are in one extent.
 ///
 /// # Errors
 /// `Corrupt`.
@@ -128,11 +130,11 @@ pub fn single(file: FileTree) -> Result<Option<(Addr, u64)>> {
     Ok(extent.filter(|extent| size <= extent.bytes()).map(|extent| (extent.addr, size)))
 }
 
-/// Nodes that a count of storage reads at most. It bounds the cost of `stat`. Below other nodes, every page
-/// counts as allocated.
+/// Maximum number of nodes that one count of storage reads. This limit bounds the cost of `stat`. Below a
+/// node that is not read, every page counts as allocated.
 const MOST_COUNTED: usize = 256;
 
-/// Bytes of storage under a root. Holes are searched only if `may_have_holes`.
+/// Returns the bytes of storage under a root. Searches for holes only if `may_have_holes`.
 ///
 /// # Errors
 /// `Corrupt`, `Fault`.
@@ -150,13 +152,13 @@ pub fn allocated(medium: &Medium, file: FileTree, may_have_holes: bool) -> Resul
     }
 }
 
-/// Bytes of the pages up to `size` under a pointer at `level`, if it has no holes.
+/// Returns the bytes of the pages up to `size` under a pointer at `level`, for a subtree without holes.
 fn pages(size: u64, level: u8) -> u64 {
     size.min(span(level)).next_multiple_of(PAGE_SIZE)
 }
 
-/// Bytes of the allocated pages under one pointer. Reads at most `nodes` nodes. `size` counts from the
-/// start of the subtree.
+/// Returns the bytes of the allocated pages under one pointer. Reads at most `nodes` nodes. `size` counts
+/// from the start of the subtree.
 #[cold]
 fn counted(medium: &Medium, subtree: Subtree, size: u64, nodes: &mut usize) -> Result<u64> {
     let level = subtree.level;

@@ -12,13 +12,14 @@ use crate::extent::Extent;
 use crate::object::pointer::Pointer;
 use crate::transaction::Transaction;
 
-/// Prepares a change of size. Returns the new root, to be published with `to` in the header's hot line.
+/// Prepares a change of the size to `to`. Returns the new root, which the caller publishes together with `to`
+/// in the header's hot line.
 ///
-/// A truncation copies the last partial block, so that its bytes past the new size were never visible in
-/// the new block. An extension shows zeros.
+/// A truncation copies the last page if it cuts this page. Therefore the bytes past the new size in the new
+/// page were never visible. An extension shows zeros.
 ///
 /// # Errors
-/// `NoSpace`, `Corrupt`, `Fault`; nothing was changed.
+/// `NoSpace`, `Corrupt`, `Fault`. The file is unchanged after an error.
 pub fn set_size(transaction: &mut Transaction<'_>, file: FileTree, to: u64) -> Result<Pointer> {
     let FileTree { root, size: from, .. } = file;
     if to >= from {
@@ -52,7 +53,8 @@ fn cut_root(transaction: &mut Transaction<'_>, extent: Extent, to: u64) -> Resul
     Ok(cut_node(transaction, node, height, extent.bytes(), to)?.with_height(height))
 }
 
-/// A copy of the subtree without the bytes past `to`. Both sizes count from its start, and `to < from`.
+/// Copies a subtree without the bytes past `to`. Returns the pointer to the copy. `from` is the old end and
+/// `to` the new end, both counted from the start of the subtree, and `to < from`.
 fn cut(transaction: &mut Transaction<'_>, subtree: Subtree, from: u64, to: u64) -> Result<Pointer> {
     let Subtree { pointer, level, .. } = subtree;
     if to == 0 {
@@ -71,7 +73,7 @@ fn cut(transaction: &mut Transaction<'_>, subtree: Subtree, from: u64, to: u64) 
             transaction.retire(extent);
             Ok(Pointer::leaf(page))
         }
-        // Its bytes past `to` read as zeros anyway.
+        // The bytes past `to` need no clearing, because an unwritten page reads as zeros.
         Under::Unwritten(_) if level == 0 => Ok(pointer),
         Under::Leaf(extent) | Under::Unwritten(extent) => {
             let node = TreeNode::copy_for_change(transaction, old, level)?;

@@ -1,4 +1,4 @@
-//! Reading the intact parts of a damaged mFile.
+//! Reads the intact parts of a damaged mFile.
 
 use std::collections::HashSet;
 
@@ -8,22 +8,23 @@ use super::tree::{FANOUT, FileTree, MAX_HEIGHT, Subtree, TreeNode, Under, span, 
 use crate::extent::{Class, Extent};
 use crate::{Error, Result};
 
-/// A range of a file. Offsets and lengths are in bytes. Bytes that no part covers are zeros.
+/// A part of a file. Offsets and lengths are in bytes. Bytes that no part covers are zeros.
 #[derive(Debug)]
 pub(crate) enum SalvagedPart {
-    /// The node above the parts that follow.
+    /// A node of the tree. The parts below this node are shown after it.
     Node(Extent),
-    /// Bytes from the start of an extent: offset, length, extent.
+    /// Bytes from the start of an extent: offset in the file, length, extent.
     Data(u64, u64, Extent),
-    /// Unreadable bytes: offset, length, and the reason.
+    /// Unreadable bytes: offset in the file, length, and the reason.
     Lost(u64, u64, Error),
 }
 
-/// Calls `visit` with the parts of a file of `size` bytes in their order, even if other parts are damaged.
-/// It shows no extent twice, and no more bytes than the volume has, so it ends on any damage.
+/// Calls `visit` with the parts of a file of `size` bytes, in the order of their offsets. Damaged parts do
+/// not end the pass. The pass shows no extent twice, and no more bytes than the volume has. Therefore it ends
+/// on any damage.
 ///
 /// # Errors
-/// Those of `visit`.
+/// The errors of `visit`.
 pub fn salvage(
     medium: &Medium,
     file: FileTree,
@@ -49,7 +50,7 @@ pub fn salvage(
 struct SalvageWalk<'a> {
     medium: &'a Medium,
     size: u64,
-    /// Bytes that may still be shown.
+    /// Number of bytes that may still be shown. The limit is the size of the volume.
     room: u64,
     seen: HashSet<Addr>,
     visit: &'a mut dyn FnMut(SalvagedPart) -> Result<()>,
@@ -69,7 +70,7 @@ impl SalvageWalk<'_> {
         (self.visit)(SalvagedPart::Data(start, len, extent))
     }
 
-    /// Shows the content of a subtree that begins at offset `start` of the file.
+    /// Shows the contents of a subtree that begins at offset `start` of the file.
     fn under(&mut self, subtree: Subtree, start: u64) -> Result<()> {
         let level = subtree.level;
         let node = match subtree.look() {

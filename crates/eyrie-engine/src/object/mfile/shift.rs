@@ -1,8 +1,8 @@
-//! Removing whole pages from a file, and inserting holes into it. The rest of the file moves by its
-//! pointers, without a copy of its bytes.
+//! Removes whole pages from a file, and inserts holes into it. The pages behind the change are moved by
+//! changes of pointers, without a copy of bytes.
 //!
-//! A new tree is built over the old leaves. Subtrees that stay in place, or move by a multiple of their
-//! span, are reused unchanged.
+//! A new tree is built over the old leaves. A subtree is reused unchanged if it stays in place, or moves by a
+//! multiple of its span.
 
 use super::copy::raise;
 use super::tree::{FANOUT, FileTree, MAX_HEIGHT, Subtree, TreeNode, height_for, slot_of, span, start_of};
@@ -11,12 +11,12 @@ use crate::Result;
 use crate::object::pointer::Pointer;
 use crate::transaction::Transaction;
 
-/// Prepares a file without `length` bytes from `offset` on. Both are multiples of a page, and the range
-/// ends before the end of the file. Returns the new root, to be published with the new size in the header's
-/// hot line.
+/// Prepares the removal of `length` bytes from `offset` on. `length` and `offset` are multiples of a page,
+/// and the range ends before the end of the file. Returns the new root, which the caller publishes together
+/// with the new size in the header's hot line.
 ///
 /// # Errors
-/// `NoSpace`, `Corrupt`, `Fault`; nothing was changed.
+/// `NoSpace`, `Corrupt`, `Fault`. The file is unchanged after an error.
 pub fn collapse(
     transaction: &mut Transaction<'_>,
     file: FileTree,
@@ -30,11 +30,12 @@ pub fn collapse(
     )
 }
 
-/// Prepares a file with a hole of `length` at `offset`. Both are multiples of a page, and `offset` is
-/// before the end. Returns the new root, to be published with the new size in the header's hot line.
+/// Prepares the insertion of a hole of `length` bytes at `offset`. `length` and `offset` are multiples of a
+/// page, and `offset` is before the end of the file. Returns the new root, which the caller publishes
+/// together with the new size in the header's hot line.
 ///
 /// # Errors
-/// `NoSpace`, `Corrupt`, `Fault`; nothing was changed.
+/// `NoSpace`, `Corrupt`, `Fault`. The file is unchanged after an error.
 pub fn insert(
     transaction: &mut Transaction<'_>,
     file: FileTree,
@@ -44,25 +45,25 @@ pub fn insert(
     shift(transaction, file, ShiftedRange { size: file.size, offset, resumes: offset, length, inserts: true })
 }
 
-/// The bytes that move, and their distance.
+/// A shift of the bytes of a file: the bytes that move, and their distance.
 #[derive(Clone, Copy)]
 struct ShiftedRange {
     /// Size of the file before the shift.
     size: u64,
-    /// Bytes before this offset stay.
+    /// Bytes before this offset stay in place.
     offset: u64,
-    /// Bytes from this offset on move. Bytes between `offset` and here are removed.
+    /// Bytes from this offset on move. Bytes between `offset` and `resumes` are removed.
     resumes: u64,
     length: u64,
-    /// True to move towards the end, false towards the start.
+    /// True if bytes move towards the end of the file, false if they move towards the start.
     inserts: bool,
 }
 
-/// The new place of a range.
+/// The new location of a range of a file.
 enum ShiftTarget {
     At(u64),
     Nowhere,
-    /// Parts of the range go to different places.
+    /// Parts of the range move by different distances.
     Apart,
 }
 
@@ -88,7 +89,7 @@ fn shift(transaction: &mut Transaction<'_>, file: FileTree, shift: ShiftedRange)
         height => span(height),
     };
     let reach = shift.size.min(held);
-    // No storage lies behind `offset`, so only the size changes.
+    // The file has no storage behind `offset`, so only the size changes.
     if root.is_null() || shift.offset >= reach {
         return Ok(root);
     }
@@ -99,7 +100,8 @@ fn shift(transaction: &mut Transaction<'_>, file: FileTree, shift: ShiftedRange)
     builder.finish(transaction)
 }
 
-/// Puts the visible content under a pointer, which begins at `start`, into its new place.
+/// Moves the visible contents of a subtree to their new location. The subtree begins at offset `start` of the
+/// old file.
 fn rebuild(
     transaction: &mut Transaction<'_>,
     builder: &mut TreeBuilder,
@@ -112,7 +114,7 @@ fn rebuild(
         return Ok(());
     }
     match shift.target(start, span(level)) {
-        // The new place is aligned to the span, so the subtree is reused as a whole.
+        // The new location is aligned to the span, so the subtree is reused as a whole.
         ShiftTarget::At(place) if place % span(level) == 0 => builder.put(transaction, level, place, pointer),
         ShiftTarget::Nowhere => retire_under(transaction, subtree, shift.size - start),
         ShiftTarget::At(_) | ShiftTarget::Apart => {
@@ -129,7 +131,7 @@ fn rebuild(
 /// A tree that is built from its start to its end.
 struct TreeBuilder {
     height: u8,
-    /// For each level from 1 on: the node under construction, and its start.
+    /// For each level from 1 on: the start of the node under construction, and the node.
     open: [Option<(u64, TreeNode)>; MAX_HEIGHT as usize],
 }
 
@@ -138,7 +140,8 @@ impl TreeBuilder {
         TreeBuilder { height, open: [const { None }; MAX_HEIGHT as usize] }
     }
 
-    /// Adds a pointer at `level` whose span begins at `at`, behind everything that was added before.
+    /// Adds a pointer at `level` whose span begins at `at`. All pointers that were added earlier are before
+    /// `at`.
     fn put(&mut self, transaction: &mut Transaction<'_>, level: u8, at: u64, pointer: Pointer) -> Result<()> {
         // Nodes that end before `at` are complete and can be written.
         for above in 1..=self.height {
@@ -161,7 +164,7 @@ impl TreeBuilder {
         }
     }
 
-    /// Writes the node under construction at `level` and stores its pointer in the node above. Returns the
+    /// Writes the node under construction at `level`, and stores its pointer in the node above. Returns the
     /// pointer.
     fn close(&mut self, transaction: &mut Transaction<'_>, level: u8) -> Result<Pointer> {
         let Some((start, node)) = self.open[usize::from(level) - 1].take() else {

@@ -1,4 +1,4 @@
-//! Files without an engine: their storage, and the effect of changes on it.
+//! Files without an engine. The tests examine their storage, and the effect of changes on it.
 
 use eyrie_medium::{Addr, Medium, PAGE_SIZE};
 
@@ -12,7 +12,7 @@ use crate::{Error, Kind, Result, Time};
 
 const LARGE: u64 = 2 << 20;
 
-/// A file as a header describes it.
+/// The fields of a file that its header would have.
 struct LooseFile<'v> {
     volume: &'v Volume,
     sealed: bool,
@@ -38,7 +38,7 @@ impl<'v> LooseFile<'v> {
         FileTree { root: self.root, size: self.size, at: Addr::NULL }
     }
 
-    /// Makes a change and stores its new root and size, as a commit does.
+    /// Prepares and commits a change, and keeps the new root and size, as an Op does in the header.
     fn change(
         &mut self,
         size: u64,
@@ -90,7 +90,7 @@ impl<'v> LooseFile<'v> {
         bytes
     }
 
-    /// All extents, including nodes.
+    /// Returns all extents, including nodes.
     fn storage(&self) -> Vec<Extent> {
         let mut extents = Vec::new();
         let mut visit = |extent| {
@@ -101,7 +101,7 @@ impl<'v> LooseFile<'v> {
         extents
     }
 
-    /// Bytes of storage without nodes.
+    /// Returns the bytes of storage, without nodes.
     fn allocated(&self) -> u64 {
         allocated(self.volume.medium(), self.tree(), true).expect("sound")
     }
@@ -131,7 +131,7 @@ fn allocated_range_reads_zeros_and_is_written_in_place() {
         assert_eq!((free(&volume), file.storage()), (before, storage.clone()));
     }
     assert_eq!((file.seek(0, false), file.seek(0, true)), (Some(0), Some(5 * PAGE_SIZE)));
-    // A page with visible bytes is not changed in place.
+    // A page with visible bytes is not changed in place, so its extent changes.
     file.write(100, &[8; 200]);
     assert_ne!(file.storage(), storage);
 }
@@ -232,7 +232,7 @@ fn aligned_shift_reuses_subtrees() {
     assert_eq!(file.seek(2 * LARGE, false), Some(602 * LARGE));
     file.collapse(2 * LARGE, 600 * LARGE);
     assert!(leaves(&file) == kept && file.bytes() == before);
-    // A shift by one page rebuilds everything behind it; everything before it stays.
+    // A shift by one page replaces every large extent behind it. The extent before it stays.
     file.insert(2 * LARGE, PAGE_SIZE);
     assert_eq!(leaves(&file), kept[..1]);
     file.collapse(2 * LARGE, PAGE_SIZE);

@@ -1,4 +1,6 @@
-//! The shape of the tree: spans, heights, nodes, and the pointers that each place allows.
+//! The shape of a file's tree: spans, heights, nodes, and the pointers that are valid at each level. The
+//! level of a pointer is the maximum number of levels of nodes below it. A pointer at level 0 leads to a
+//! page.
 
 use eyrie_medium::rules::SafetyRule;
 use eyrie_medium::{Addr, Medium, PAGE_SIZE};
@@ -10,51 +12,52 @@ use crate::object::pointer::Pointer;
 use crate::transaction::Transaction;
 use crate::{Error, Result};
 
-/// Pointers in a node: one page of them.
+/// Number of pointers in a node. A node fills one page.
 pub const FANOUT: usize = 512;
-/// Greatest height of a root: enough for [`FILE_MAX`](crate::op::FILE_MAX).
+/// Maximum height of a root. A tree of this height can hold [`FILE_MAX`](crate::op::FILE_MAX) bytes.
 pub(crate) const MAX_HEIGHT: u8 = 6;
 /// The highest level at which a pointer may be a leaf: 2 MiB, the size of a large page of the processor.
 pub(crate) const MAX_LEAF_LEVEL: u8 = 1;
-/// A root extent up to this size is copied whole by a change; a larger one becomes a tree. A tree needs a
-/// node besides its pages, which pays only for larger files.
+/// Maximum size of a root extent that a change copies whole. A change of a larger extent turns the file into
+/// a tree. A tree needs a node besides its pages. The space for the node is worth its cost only for larger
+/// files.
 pub(crate) const COPY_WHOLE_BYTES: u64 = 16 << 10;
 
-/// Bytes under a pointer at `level` (0: one page). Saturates above 64 bits.
+/// Returns the number of bytes under a pointer at `level`. Level 0 is one page. Saturates at `u64::MAX`.
 pub(crate) const fn span(level: u8) -> u64 {
     if level >= 6 { u64::MAX } else { PAGE_SIZE << (9 * level as u32) }
 }
 
-/// Height of the lowest tree that reaches offset `end`.
+/// Returns the height of the lowest tree that reaches offset `end`.
 pub(crate) fn height_for(end: u64) -> u8 {
     (0..MAX_HEIGHT).find(|&height| span(height) >= end).unwrap_or(MAX_HEIGHT)
 }
 
-/// The tree of a file, from its header.
+/// The tree of a file, as the header describes it.
 #[derive(Clone, Copy, Debug)]
 pub struct FileTree {
     /// The root pointer.
     pub root: Pointer,
     /// Size of the file, in bytes.
     pub size: u64,
-    /// Address of the root pointer, where corruption of it is reported.
+    /// Address of the root pointer. Errors name this address if the root is corrupt.
     pub at: Addr,
 }
 
 impl FileTree {
-    /// The tree in a header's hot line.
+    /// Returns the tree in a header's hot line.
     #[inline]
     pub fn of(header: Header, hot: &Hot) -> FileTree {
         FileTree { root: hot.root, size: hot.size, at: header.hot_line() }
     }
 
-    /// The same tree with another root.
+    /// Returns the same tree with another root.
     #[must_use]
     pub(super) fn with_root(self, root: Pointer) -> FileTree {
         FileTree { root, ..self }
     }
 
-    /// The extent of a root of height 0, verified; `None` for a null root.
+    /// Verifies a root of height 0 and returns its extent, or `None` for a null root.
     #[inline]
     pub(super) fn root_extent(self) -> Result<Option<Extent>> {
         let FileTree { root, at, .. } = self;
@@ -67,12 +70,13 @@ impl FileTree {
         root.extent().map(Some).ok_or_else(|| Error::corrupt(at, "pointer of an unknown class"))
     }
 
-    /// The subtree under a root of height 1 or more.
+    /// Returns the subtree under a root of height 1 or more.
     pub(super) fn subtree(self) -> Subtree {
         Subtree { pointer: self.root.with_height(0), level: self.root.height(), at: self.at }
     }
 
-    /// Height of the lowest tree (not a single extent) that holds the content under the root.
+    /// Returns the height of the lowest tree that holds the contents of the file. A root of height 0 is
+    /// treated as if its extent were to become a tree.
     pub(super) fn tree_height(self) -> Result<u8> {
         match self.root.height() {
             0 => Ok(self.root.extent().map_or(1, |extent| height_for(extent.bytes()).max(1))),
@@ -81,62 +85,64 @@ impl FileTree {
         }
     }
 
-    /// The error for a root that is too high.
+    /// Makes the error for a root that is too high.
     #[cold]
     pub(super) fn impossible_height(self) -> Error {
         Error::corrupt(self.at, "file tree of an impossible height")
     }
 }
 
-/// A pointer of a tree, with its place.
+/// A pointer of a tree, with its level and its address.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Subtree {
     /// The pointer, without a height.
     pub pointer: Pointer,
-    /// Its level (0: one page).
+    /// Level of the pointer. Level 0 is one page.
     pub level: u8,
-    /// Address of the pointer, where corruption of it is reported.
+    /// Address of the pointer. Errors name this address if the pointer is corrupt.
     pub at: Addr,
 }
 
 impl Subtree {
-    /// A subtree of zeros. No pointer on media leads to it.
+    /// Makes a subtree of zeros. No pointer on the medium leads to this subtree.
     pub fn hole(level: u8) -> Subtree {
         Subtree { pointer: Pointer::NULL, level, at: Addr::NULL }
     }
 
-    /// The content under the pointer, verified.
+    /// Verifies the pointer, and returns the contents under it.
     #[inline]
     pub fn look(self) -> Result<Under> {
         under(self.pointer, self.level, self.at)
     }
 }
 
-/// The child of a node at `level` (1 or more) that contains `offset`, which counts from the node's start.
+/// Returns the slot of the child that contains `offset`, in a node at `level` (1 or more). The offset counts
+/// from the node's start.
 pub(crate) const fn slot_of(level: u8, offset: u64) -> usize {
     (offset / span(level - 1)) as usize
 }
 
-/// Start of the child in `slot` of a node at `level`, from the node's start. Saturates above 64 bits.
+/// Returns the offset of the child in `slot` of a node at `level`, counted from the node's start. Saturates
+/// at `u64::MAX`.
 pub(crate) const fn start_of(level: u8, slot: usize) -> u64 {
     (slot as u64).saturating_mul(span(level - 1))
 }
 
-/// The content under a pointer inside a tree, verified.
+/// The verified contents under a pointer inside a tree.
 #[derive(Clone, Copy, Debug)]
 pub enum Under {
-    /// Zeros without storage.
+    /// Zeros that have no storage.
     Hole,
-    /// Bytes over the whole span of the level.
+    /// An extent with data for the whole span of the level.
     Leaf(Extent),
-    /// Storage that was never written. It reads as zeros.
+    /// Storage that was never written, for the whole span. It reads as zeros.
     Unwritten(Extent),
     /// A node of 512 pointers.
     Node(Addr),
 }
 
-/// The content under `pointer` at `level` of a tree. (A root of height 0 is different: its extent may have
-/// any size.)
+/// Verifies `pointer` at `level` of a tree, and returns the contents under it. A root of height 0 is not
+/// allowed here, because its extent may have any size.
 #[inline]
 fn under(pointer: Pointer, level: u8, at: Addr) -> Result<Under> {
     if pointer.is_null() {
@@ -159,7 +165,7 @@ fn under(pointer: Pointer, level: u8, at: Addr) -> Result<Under> {
     Ok(Under::Node(extent.addr))
 }
 
-/// Address of a node's slot.
+/// Returns the address of a node's slot.
 #[inline]
 pub(crate) fn slot_addr(node: Addr, slot: usize) -> Addr {
     node.add(slot as u64 * 8)
@@ -168,30 +174,30 @@ pub(crate) fn slot_addr(node: Addr, slot: usize) -> Addr {
 /// A copy of a node's pointers in memory.
 pub(crate) struct TreeNode {
     pointers: [u64; FANOUT],
-    /// Address that they were read from, or of the extent that they divide.
+    /// Address of the node, or of the large leaf that the pointers divide into pieces.
     at: Addr,
 }
 
 impl TreeNode {
-    /// A node of holes.
+    /// Makes a node of holes.
     pub fn empty() -> TreeNode {
         TreeNode::made_of(Addr::NULL)
     }
 
-    /// A node of holes, for the pieces of the extent at this address.
+    /// Makes a node of holes, for the pieces of the extent at address `at`.
     fn made_of(at: Addr) -> TreeNode {
         TreeNode { pointers: [0; FANOUT], at }
     }
 
-    /// A copy of the node at `addr`.
+    /// Returns a copy of the node at `addr`.
     pub fn read(medium: &Medium, addr: Addr) -> Result<TreeNode> {
         let mut node = TreeNode::made_of(addr);
         medium.read(addr, node.pointers.as_mut_bytes())?;
         Ok(node)
     }
 
-    /// A node with the content under a pointer at `level` (1 or more), to be changed and written elsewhere.
-    /// A leaf is divided into its pieces.
+    /// Returns a node with the contents under a pointer at `level` (1 or more). The caller changes the node
+    /// and writes it to a new page. A leaf is divided into pieces. An old node is retired at the commit.
     pub(crate) fn copy_for_change(
         transaction: &mut Transaction<'_>,
         old: Under,
@@ -216,8 +222,8 @@ impl TreeNode {
         }
     }
 
-    /// Turns slots into holes that are wholly past the first `size` bytes of the node. Their pointers are
-    /// garbage.
+    /// Turns slots into holes if they are wholly past the first `size` bytes of the node. The pointers in
+    /// these slots are garbage.
     pub(crate) fn clear_past(&mut self, level: u8, size: u64) {
         let visible = size.div_ceil(span(level - 1)).min(FANOUT as u64) as usize;
         self.pointers[visible..].fill(0);
@@ -228,7 +234,7 @@ impl TreeNode {
         self.pointers.iter().all(|pointer| *pointer == 0)
     }
 
-    /// Writes the node to a new page.
+    /// Writes the node to a new page, and returns the pointer to it.
     pub fn write(&self, transaction: &mut Transaction<'_>) -> Result<Pointer> {
         let extent = transaction.allocate(PAGE_SIZE)?;
         transaction.precedes(SafetyRule::NodeBeforeItsPointer, extent.addr, PAGE_SIZE as usize)?;
@@ -236,12 +242,12 @@ impl TreeNode {
         Ok(Pointer::node(extent))
     }
 
-    /// The pointer in a slot.
+    /// Returns the pointer in a slot.
     pub fn get(&self, slot: usize) -> Pointer {
         Pointer::from_raw(self.pointers[slot])
     }
 
-    /// The subtree in a slot of a node at `level`.
+    /// Returns the subtree in a slot of this node, which is at `level`.
     pub fn child(&self, slot: usize, level: u8) -> Subtree {
         Subtree { pointer: self.get(slot), level: level - 1, at: slot_addr(self.at, slot) }
     }
@@ -252,8 +258,8 @@ impl TreeNode {
     }
 }
 
-/// A node over the pieces of a leaf of `bytes` (a multiple of a page) at `addr`: the first step to change
-/// part of a large leaf. `level` is the level of the pointer to the node.
+/// Returns a node over the pieces of a leaf of `bytes` at `addr`. `bytes` is a multiple of a page. `level` is
+/// the level of the pointer to the new node. A change of a part of a large leaf begins with this division.
 pub(crate) fn split_leaf(
     transaction: &mut Transaction<'_>,
     addr: Addr,

@@ -1,4 +1,4 @@
-//! Walking the storage of an mFile: to mark it, and to free it.
+//! Passes over the storage of an mFile. Recovery marks the storage as reachable, and Ops retire it.
 
 use eyrie_medium::Medium;
 
@@ -7,10 +7,10 @@ use crate::extent::{Class, Extent};
 use crate::transaction::Transaction;
 use crate::{Error, Result};
 
-/// Visits every extent of a file, nodes and leaves. Skips slots past its end.
+/// Calls `visit` with every extent of a file: nodes and leaves. Skips slots past the end of the file.
 ///
 /// # Errors
-/// `Corrupt`, `Fault`, and those of `visit`.
+/// `Corrupt`, `Fault`, and the errors of `visit`.
 pub fn visit_storage(
     medium: &Medium,
     file: FileTree,
@@ -26,7 +26,7 @@ pub fn visit_storage(
     }
 }
 
-/// As [`visit_storage`], under one pointer. `size` counts from the start of the subtree.
+/// Calls `visit` with every extent under one pointer. `size` counts from the start of the subtree.
 fn visit_under(
     medium: &Medium,
     subtree: Subtree,
@@ -51,12 +51,12 @@ fn visit_under(
     }
 }
 
-/// Retires all storage under one pointer at the commit. `size` counts from the start of the subtree.
+/// Retires all storage under one pointer, at the commit. `size` counts from the start of the subtree.
 pub(super) fn retire_under(transaction: &mut Transaction<'_>, subtree: Subtree, size: u64) -> Result<()> {
     visit_under(transaction.medium(), subtree, size, &mut |extent| transaction.retire_found(extent))
 }
 
-/// Retires all storage of a file at the commit.
+/// Retires all storage of a file, at the commit.
 ///
 /// # Errors
 /// `Corrupt`, `Fault`.

@@ -1,4 +1,4 @@
-//! Writing: in place, append, and partial copy-on-write.
+//! Writing: in place, by an append, or by a partial copy-on-write.
 
 use eyrie_medium::PAGE_SIZE;
 use eyrie_medium::rules::{SafetyRule, broken};
@@ -15,21 +15,21 @@ use crate::object::header::Selector;
 use crate::object::pointer::Pointer;
 use crate::transaction::Transaction;
 
-/// The part of a prepared change that the caller publishes.
+/// The part of a prepared change that the caller must publish.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum FileChange {
-    /// A new root and size, in the header's hot line.
+    /// The change needs a new root and size. The caller publishes them in the header's hot line.
     Root(Pointer, u64),
-    /// The transaction's words change bytes under the root. The hot line only gets its new time, before
-    /// them.
+    /// The words of the transaction change bytes under the root. The caller adds only a new time, as a
+    /// prelude.
     Below,
 }
 
-/// Prepares a write of `data` (not empty) at `offset` of a file. The end is at most
+/// Prepares a write of `data` at `offset` of a file. `data` is not empty. The write ends at or before
 /// [`FILE_MAX`](crate::op::FILE_MAX).
 ///
 /// # Errors
-/// `NoSpace`, `Corrupt`, `Fault`; nothing was changed.
+/// `NoSpace`, `Corrupt`, `Fault`. The file is unchanged after an error.
 pub fn write(
     transaction: &mut Transaction<'_>,
     selector: Selector,
@@ -38,7 +38,7 @@ pub fn write(
     data: &[u8],
 ) -> Result<FileChange> {
     let end = offset + data.len() as u64;
-    // Past the end nothing is visible, so bytes go in place and only the size is published.
+    // No byte past the end is visible. Therefore the data is stored in place and only the size is published.
     if offset >= file.size {
         let root = append(transaction, file, offset, data)?;
         return Ok(FileChange::Root(root, end));
@@ -50,7 +50,7 @@ pub fn write(
     Ok(FileChange::Root(root, end))
 }
 
-/// Overwrites visible bytes, the cheapest way that is atomic.
+/// Overwrites visible bytes by the cheapest kind of update that is atomic.
 fn overwrite(
     transaction: &mut Transaction<'_>,
     selector: Selector,
@@ -74,8 +74,8 @@ fn overwrite(
     Ok(FileChange::Root(tree_over(transaction, file, part)?, file.size))
 }
 
-/// Overwrites bytes of one aligned word in place; `None` if there are more words, or the bytes may not
-/// change in place.
+/// Overwrites bytes of one aligned word in place. Returns `None` if the bytes are in two or more words, or
+/// must not change in place.
 #[inline]
 fn overwrite_word(
     transaction: &mut Transaction<'_>,
@@ -88,7 +88,7 @@ fn overwrite_word(
         && (!selector.sealed() || broken(SafetyRule::SealedBytesStay))
         && let FilePiece::Data(addr, _) = find(transaction.medium(), file, offset / 8 * 8)?
     {
-        // The pointer may be damaged: refuse to store outside the space for extents.
+        // The pointer may be damaged. Refuse to store outside the space for extents.
         transaction.volume().require_own(Extent { addr: addr.align_down(64), class: Class::SMALLEST })?;
         let mut word = transaction.medium().load(addr)?.to_le_bytes();
         let first = (offset % 8) as usize;
@@ -99,9 +99,10 @@ fn overwrite_word(
     Ok(None)
 }
 
-/// Overwrites bytes of one page by a copy up to the lowest pointer that commits all of it; `None` if there
-/// are more pages. The header's selector changes before such a commit and not with it, so a reader could
-/// see one page before the change and another after it.
+/// Overwrites bytes of one page by a copy, up to the lowest pointer that commits the whole change. Returns
+/// `None` if the bytes are in two or more pages. A prelude changes the header's selector before the commit of
+/// such a copy, and the commit itself leaves the selector unchanged. Therefore a reader of two pages could
+/// see one page before the change and the other page after the change.
 fn overwrite_below_root(
     transaction: &mut Transaction<'_>,
     file: FileTree,
@@ -137,8 +138,8 @@ fn overwrite_below_root(
     Ok(Some(FileChange::Below))
 }
 
-/// A new root for a write that changes visible bytes and may go past the end. Small extents are copied
-/// whole.
+/// Prepares a new root for a write that changes visible bytes and may extend past the end. A small extent is
+/// copied whole.
 fn overwrite_by_new_root(
     transaction: &mut Transaction<'_>,
     file: FileTree,
@@ -148,14 +149,14 @@ fn overwrite_by_new_root(
     let FileTree { root, size, .. } = file;
     let FilePart { offset, data } = part;
     let whole = offset == 0 && data.len() as u64 >= size;
-    // Every visible byte is replaced, so no old byte is copied.
+    // The write replaces every visible byte, so no old byte is copied.
     if whole {
         retire_all(transaction, file)?;
         return fresh(transaction, data);
     }
     let old = if root.height() == 0 { file.root_extent()? } else { None };
     let visible = old.map_or(0, |extent| size.min(extent.bytes()));
-    // Pages before and after `data` that were holes stay holes.
+    // Holes of whole pages before and after `data` must stay holes. A single extent cannot have holes.
     let has_hole = visible.next_multiple_of(PAGE_SIZE) + PAGE_SIZE <= offset
         || part.end().max(visible).next_multiple_of(PAGE_SIZE) < end.max(size);
     if root.height() == 0 && end.max(size) <= COPY_WHOLE_BYTES && !has_hole {

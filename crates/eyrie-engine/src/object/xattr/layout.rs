@@ -5,7 +5,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crate::op::{XATTR_LIST_MAX, XATTR_SIZE_MAX};
 
-/// The start of a block. Its entries follow without gaps.
+/// The start of a block. The entries follow without gaps.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, Debug)]
 #[repr(C)]
 pub(crate) struct XattrBlockHead {
@@ -15,7 +15,7 @@ pub(crate) struct XattrBlockHead {
     pub count: U32,
 }
 
-/// The start of an entry. Its name and its value follow.
+/// The start of an entry. The name and the value follow.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, Debug)]
 #[repr(C)]
 pub(crate) struct XattrEntryHead {
@@ -27,17 +27,17 @@ pub(crate) struct XattrEntryHead {
 
 const _: () = assert!(size_of::<XattrBlockHead>() == 8 && size_of::<XattrEntryHead>() == 6);
 
-/// Total sizes of the attributes of one object, which are limited.
+/// The total sizes of the attributes of one object. Both are limited.
 #[derive(Default)]
 pub(crate) struct XattrSums {
-    /// Bytes of the names, plus one for each, as in the list that Linux returns.
+    /// Bytes of the names, plus one byte for each name, as in the list that Linux returns.
     names: usize,
     /// Bytes of the values.
     values: usize,
 }
 
 impl XattrSums {
-    /// Counts an attribute. False if the object would have too much.
+    /// Adds the sizes of an attribute. Returns false if the total is too large for one object.
     pub fn add(&mut self, name_bytes: usize, value_bytes: usize) -> bool {
         self.names += name_bytes + 1;
         self.values += value_bytes;

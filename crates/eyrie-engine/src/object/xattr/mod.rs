@@ -1,13 +1,14 @@
-//! Extended attributes. All names and values of an object are in one extent, the *block*. The header's cold
-//! attributes point to it.
+//! Extended attributes. All names and values of an object are in one extent, the *block*. The cold attributes
+//! of the header point to the block.
 //!
 //! Invariants:
-//! - A block never changes: each change writes a new block and retires the old one.
-//! - Names are in byte order, each once. An object without extended attributes has no block.
+//! - A block never changes. Each change writes a new block and retires the old one.
+//! - The names of a block are sorted by their bytes, and each name occurs once. An object without extended
+//!   attributes has no block.
 //!
-//! Safe when power fails: the functions here only prepare. The
-//! [`Transaction`](crate::transaction::Transaction) commits the cold attributes that point to the new
-//! block. A reader with a pin sees one block throughout.
+//! Safe when power fails: the functions here only prepare a change. The
+//! [`Transaction`](crate::transaction::Transaction) commits the cold attributes that point to the new block.
+//! A reader with a pin sees one block until it drops the pin.
 
 mod layout;
 mod read;

@@ -1,5 +1,4 @@
-//! Reading blocks of extended attributes. Every entry is untrusted until it is checked, and shown only
-//! after that.
+//! Reading blocks of extended attributes. Every entry is untrusted, and is checked before a caller sees it.
 
 use eyrie_medium::{Addr, Medium};
 use smallvec::SmallVec;
@@ -11,34 +10,34 @@ use crate::object::pointer::Pointer;
 use crate::op::XATTR_NAME_MAX;
 use crate::{Error, Result};
 
-/// The place of an extended attribute's value.
+/// The location of an extended attribute's value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct XattrValue {
-    /// First byte.
+    /// Address of the first byte.
     pub addr: Addr,
     /// Number of bytes.
     pub bytes: usize,
 }
 
-/// The pointer to the block of an object, from its header.
+/// The pointer to an object's block, as the header stores it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct XattrRoot {
     pub(super) pointer: Pointer,
-    /// Address of the header, where corruption of the pointer is reported.
+    /// Address of the header. Errors name this address if the pointer is corrupt.
     pub(super) at: Addr,
 }
 
 impl XattrRoot {
-    /// The root in a header's cold attributes.
+    /// Returns the root in a header's cold attributes.
     #[inline]
     pub fn of(header: Header, cold: &Cold) -> XattrRoot {
         XattrRoot { pointer: cold.xattrs(), at: header.addr() }
     }
 
-    /// The extent of the block; `None` if the object has no extended attributes.
+    /// Returns the extent of the block, or `None` if the object has no extended attributes.
     ///
     /// # Errors
-    /// `Corrupt` when the pointer cannot lead to a block.
+    /// `Corrupt` if the pointer cannot lead to a block.
     #[inline]
     pub fn extent(self) -> Result<Option<Extent>> {
         let XattrRoot { pointer, at } = self;
@@ -57,7 +56,7 @@ struct BlockRest {
 }
 
 impl BlockRest {
-    /// Skips the next `bytes`, and returns their address.
+    /// Skips the next `bytes` bytes, and returns their address.
     fn skip(&mut self, bytes: usize) -> Result<Addr> {
         let at = self.at;
         self.bytes = self
@@ -69,10 +68,10 @@ impl BlockRest {
     }
 }
 
-/// Calls `visit` with all attributes under `root`, in the byte order of their names.
+/// Calls `visit` with all attributes under `root`, sorted by the bytes of their names.
 ///
 /// # Errors
-/// `Corrupt`, `Fault`, and those of `visit`.
+/// `Corrupt`, `Fault`, and the errors of `visit`.
 pub fn visit(
     medium: &Medium,
     root: XattrRoot,
@@ -98,7 +97,7 @@ pub fn visit(
         };
         medium.read(rest.skip(name_bytes)?, name)?;
         let value = XattrValue { addr: rest.skip(value_bytes)?, bytes: value_bytes };
-        // The empty name comes before all others, so this check refuses it too.
+        // The empty name sorts before all other names, so this check also refuses an empty name.
         if &*name <= last.as_slice() {
             return corrupt("extended attributes out of order");
         }
@@ -115,7 +114,8 @@ pub fn visit(
     Ok(())
 }
 
-/// The size in bytes of the value of `name`. If `out` is large enough, the value is at its start.
+/// Returns the size in bytes of the value of `name`. Copies the value to the start of `out` if `out` is large
+/// enough.
 ///
 /// # Errors
 /// `Corrupt`, `Fault`.

@@ -1,4 +1,4 @@
-//! Blocks of extended attributes: values come back, limits are kept, and damage is an error.
+//! Blocks of extended attributes. Stored values are read back, limits are enforced, and damage is an error.
 
 use std::collections::BTreeMap;
 
@@ -27,7 +27,7 @@ fn volume() -> Volume {
     Volume::create_on(medium, &options).expect("a volume")
 }
 
-/// Attributes without an object. Their root is in a word.
+/// Attributes that belong to no object. Their root is in a word of the volume.
 struct LooseXattrs<'v> {
     volume: &'v Volume,
     word: Addr,
@@ -83,7 +83,7 @@ impl<'v> LooseXattrs<'v> {
         Ok(names)
     }
 
-    /// Overwrites the block, as damage would.
+    /// Overwrites bytes of the block, as damage would.
     fn damage(&self, at: u64, bytes: &[u8]) {
         drop(self.volume.medium().write(self.block().addr.add(at), bytes).expect("in bounds"));
     }
@@ -151,7 +151,8 @@ fn xattr_limits_hold_each_and_together() {
     attributes.remove(&[b'n'; 255]).expect("there");
     for number in 0..XATTR_LIST_MAX / 256 {
         let name = format!("{number:0>255}");
-        // Storage of the last attribute is free when other tests drop their pins.
+        // The storage of earlier blocks becomes free only when other tests drop their pins. Therefore the
+        // test retries.
         let set = (0..1000).any(|_| match attributes.set(name.as_bytes(), b"", XattrMode::Create) {
             Err(Error::NoSpace) => {
                 volume.space().reclaim();
@@ -239,8 +240,8 @@ fn a_pointer_to_no_block_is_corrupt() {
     let volume = volume();
     let extent = Extent { addr: Addr::from_raw(1 << 20), class: Class::PAGE };
     let sound = Pointer::leaf(extent).raw();
-    // A node, shared, unwritten, with a height, with an unknown class, null with a height; and one outside
-    // the volume.
+    // The first six pointers are: a node, shared, unwritten, with a height, with an unknown class, and null
+    // with a height. The last one leads outside the volume.
     let root = |pointer| XattrRoot { pointer, at: extent.addr };
     for raw in [sound & !1, sound | 2, sound | 4, sound | 8, sound & !(0xff << 56), 8] {
         let found = visit(volume.medium(), root(Pointer::from_raw(raw)), &mut |_, _| Ok(()));

@@ -1,4 +1,4 @@
-//! Changing extended attributes: a new block replaces the old one.
+//! Changing extended attributes. A new block replaces the old one.
 
 use std::collections::BTreeMap;
 
@@ -12,14 +12,14 @@ use crate::op::{XATTR_SIZE_MAX, is_xattr_name};
 use crate::transaction::Transaction;
 use crate::{Error, Result, XattrMode};
 
-/// Names and values.
+/// Names and values of one object.
 type XattrMap = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// Prepares a new attribute, or a new value. Returns the root to be published.
+/// Prepares a new attribute, or a new value of an existing one. Returns the root to be published.
 ///
 /// # Errors
-/// `XattrName`, `XattrTooLarge`, `XattrsFull`; `Exists` or `NoXattr`, depending on `mode`; `NoSpace`,
-/// `Corrupt`, `Fault`.
+/// `XattrName`, `XattrTooLarge`, `XattrsFull`, `NoSpace`, `Corrupt`, `Fault`. `Exists` or `NoXattr` if the
+/// attribute violates `mode`.
 pub fn set(
     transaction: &mut Transaction<'_>,
     root: XattrRoot,
@@ -67,7 +67,7 @@ fn all(transaction: &Transaction<'_>, root: XattrRoot) -> Result<XattrMap> {
     Ok(attributes)
 }
 
-/// Writes a block of `attributes`, and retires the block of `root`.
+/// Writes a block with `attributes`, and retires the block of `root`.
 fn replace(transaction: &mut Transaction<'_>, root: XattrRoot, attributes: &XattrMap) -> Result<Pointer> {
     let mut block = vec![0; size_of::<XattrBlockHead>()];
     let mut sums = XattrSums::default();

@@ -13,17 +13,17 @@ use crate::{
 
 type Result<T> = std::result::Result<T, DecodeError>;
 
-/// The reason why bytes are no record.
+/// The reason why bytes cannot be decoded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DecodeError {
-    /// The record is longer than the bytes.
+    /// The bytes end before the end of the record.
     #[error("the record is cut short")]
     Truncated,
-    /// The bytes differ from those that were encoded.
+    /// The bytes differ from those that the encoder wrote.
     #[error("the checksum does not match")]
     Checksum,
-    /// The encoding has another version.
+    /// The record has another version of the encoding.
     #[error("version {0} of the encoding is unknown")]
     Version(u16),
     /// The kind of Op is unknown.
@@ -34,7 +34,8 @@ pub enum DecodeError {
     Malformed(&'static str),
 }
 
-/// A decoded Op. It borrows names and data from the encoded bytes, and owns the list of a batch's parts.
+/// A decoded Op. The value borrows names and data from the encoded bytes, and owns the list of a batch's
+/// parts.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Decoded<'a> {
     form: Form<'a>,
@@ -47,7 +48,7 @@ enum Form<'a> {
 }
 
 impl Decoded<'_> {
-    /// The Op.
+    /// Returns the Op.
     pub fn op(&self) -> Op<'_> {
         match &self.form {
             Form::Single(op) => *op,
@@ -56,11 +57,11 @@ impl Decoded<'_> {
     }
 }
 
-/// Decodes the record at the start of `bytes`. Returns the Op, and the length of the record in bytes. A
-/// batch within a batch is refused.
+/// Decodes the record at the start of `bytes`. Returns the Op, and the length of the record in bytes. Refuses
+/// a batch within a batch.
 ///
 /// # Errors
-/// When `bytes` do not begin with a whole record of this version.
+/// If `bytes` do not begin with a whole record of this version.
 pub fn decode(bytes: &[u8]) -> Result<(Decoded<'_>, usize)> {
     let (tag, mut body, length) = open(bytes)?;
     let form = if tag == Tag::Batch { body.batch()? } else { Form::Single(body.single(tag)?) };
@@ -74,7 +75,7 @@ fn open(bytes: &[u8]) -> Result<(Tag, RecordBody<'_>, usize)> {
     let length = usize::try_from(header.length.get()).map_err(|_| DecodeError::Truncated)?;
     let record = bytes.get(..length).ok_or(DecodeError::Truncated)?;
     let body = record.get(HEADER_SIZE..).ok_or(DecodeError::Malformed("length below that of a header"))?;
-    // Checked before version and kind, so that damage is not reported as a newer version.
+    // The checksum is checked before version and kind, so that damage is not reported as a newer version.
     if layout::checksum(record) != header.checksum.get() {
         return Err(DecodeError::Checksum);
     }
@@ -86,7 +87,7 @@ fn open(bytes: &[u8]) -> Result<(Tag, RecordBody<'_>, usize)> {
     Ok((tag, RecordBody(body), length))
 }
 
-/// The rest of a record's body.
+/// The undecoded rest of a record's body.
 struct RecordBody<'a>(&'a [u8]);
 
 impl<'a> RecordBody<'a> {
@@ -113,7 +114,7 @@ impl<'a> RecordBody<'a> {
 
     fn batch(&mut self) -> Result<Form<'a>> {
         let fields: &BatchFields = self.fields()?;
-        // Grows with the decoded parts, so that a forged count allocates nothing.
+        // The list grows with the decoded parts, so that a forged count allocates nothing.
         let mut ops = Vec::new();
         for _ in 0..fields.count.get() {
             let (tag, mut body, length) = open(self.0)?;

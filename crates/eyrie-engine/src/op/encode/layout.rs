@@ -30,7 +30,7 @@ const _: () = {
     assert!(offset_of!(OpRecordHeader, kind) == 14);
 };
 
-/// The checksum of a record. It has at least a header.
+/// Returns the checksum of a record. The record has at least a header.
 pub(super) fn checksum(record: &[u8]) -> u32 {
     const FIELD: usize = offset_of!(OpRecordHeader, checksum);
     crc32c::crc32c_append(crc32c::crc32c(&record[..FIELD]), &record[FIELD + size_of::<U32>()..])
@@ -85,7 +85,7 @@ impl Tag {
 #[repr(C)]
 pub(super) struct TimeFields {
     pub(super) seconds: I64,
-    /// Below 1,000,000,000.
+    /// Less than 1,000,000,000.
     pub(super) nanoseconds: U32,
 }
 const _: () = assert!(size_of::<TimeFields>() == 12);
@@ -96,7 +96,7 @@ const _: () = assert!(size_of::<TimeFields>() == 12);
 pub(super) struct OwnerFields {
     pub(super) uid: U32,
     pub(super) gid: U32,
-    /// Below 2^16.
+    /// Less than 2^16.
     pub(super) mode: U32,
 }
 const _: () = assert!(size_of::<OwnerFields>() == 12);
@@ -115,7 +115,7 @@ pub(super) const SET_IDS_DROP_AS_STRANGER: u32 = 2;
 pub(super) struct CreateFields {
     pub(super) dir: U64,
     pub(super) id: U64,
-    /// Number of bytes, or the device number; otherwise 0.
+    /// Number of bytes, or the device number. 0 if the object has neither.
     pub(super) size_or_device: U64,
     pub(super) owner: OwnerFields,
     pub(super) content: U32,
@@ -163,7 +163,7 @@ pub(super) const RENAME_REPLACE: u32 = 0;
 pub(super) const RENAME_NO_REPLACE: u32 = 1;
 pub(super) const RENAME_EXCHANGE: u32 = 2;
 
-/// Fields of `Rename`. The old name follows, then the new one.
+/// Fields of `Rename`. The old name follows, and then the new name.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy)]
 #[repr(C)]
 pub(super) struct RenameFields {
@@ -181,7 +181,7 @@ const _: () = {
     assert!(offset_of!(RenameFields, stamp) == 28);
 };
 
-/// Fields of `Write`, and of `Append` with offset 0. The data follow.
+/// Fields of `Write` and `Append`. `Append` has offset 0. The data follow.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy)]
 #[repr(C)]
 pub(super) struct DataFields {
@@ -253,7 +253,7 @@ pub(super) mod present {
     pub(in super::super) const ALL: u32 = (1 << 5) - 1;
 }
 
-/// Fields of `SetAttributes`. Attributes that are not present are 0.
+/// Fields of `SetAttributes`. A field is 0 if its bit in `present` is not set.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy)]
 #[repr(C)]
 pub(super) struct SetAttributesFields {
@@ -311,7 +311,8 @@ pub(super) const XATTR_SET: u32 = 0;
 pub(super) const XATTR_CREATE: u32 = 1;
 pub(super) const XATTR_REPLACE: u32 = 2;
 
-/// Fields of `SetXattr`, and of `RemoveXattr` with mode and size 0. The name follows, then the value.
+/// Fields of `SetXattr` and `RemoveXattr`. `RemoveXattr` has mode 0 and an empty value. The name follows, and
+/// then the value.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy)]
 #[repr(C)]
 pub(super) struct XattrFields {

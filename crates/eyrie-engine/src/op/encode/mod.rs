@@ -1,12 +1,13 @@
 //! The only encoding of Ops.
 //!
-//! A record is a header (length, checksum, version, kind), the fixed fields of its kind, and then its
-//! names, its data, or the records of a batch's parts. Integers are little-endian and unaligned. `layout`
-//! has the structures.
+//! A record consists of a header (length, checksum, version, kind), the fixed fields of its kind, and then
+//! its names and data. The record of a batch ends with the records of its parts. Integers are little-endian
+//! and unaligned. The module `layout` has the structures.
 //!
-//! Bytes to decode are untrusted. For any bytes, decoding ends in an Op or a [`DecodeError`], takes time
-//! linear in the record, and allocates for a batch's parts no more than their bytes justify. Checks of the
-//! Op itself (lengths of names, parts of a batch) are made by the engine that applies it.
+//! Bytes to decode are untrusted. For any bytes, decoding returns an Op or a [`DecodeError`], and takes time
+//! linear in the length of the record. Decoding allocates memory only for the list of a batch's parts. The
+//! list never has more parts than were decoded. The engine that applies the Op checks the Op itself (for
+//! example lengths of names and the parts of a batch).
 
 mod decode;
 mod layout;
@@ -28,7 +29,7 @@ use zerocopy::IntoBytes;
 /// Appends the record of `op` to `out`.
 ///
 /// # Panics
-/// If a name has 4 GiB or more, or a batch that many parts.
+/// If a name has 4 GiB or more, or a batch has 2^32 parts or more.
 pub fn encode(op: &Op<'_>, out: &mut Vec<u8>) {
     let start = out.len();
     out.extend_from_slice(&[0; HEADER_SIZE]);

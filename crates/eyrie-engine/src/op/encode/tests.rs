@@ -1,4 +1,4 @@
-//! Round trips, and refused records.
+//! Encoded Ops decode to the same Ops, and bad records are refused.
 
 use proptest::collection::vec;
 use proptest::option;
@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::Kind;
 
-/// An Op that owns its parts.
+/// The parts of an Op, as owned values.
 #[derive(Clone, Debug)]
 struct Sample {
     variant: u8,
@@ -110,7 +110,7 @@ fn samples() -> impl Strategy<Value = Sample> {
         })
 }
 
-/// The record of a batch for several samples, of the one Op for a single one.
+/// Encodes samples. A single sample is encoded as its own Op, several samples as one batch.
 fn record(samples: &[Sample]) -> Vec<u8> {
     let mut out = Vec::new();
     let ops: Vec<Op<'_>> = samples.iter().map(Sample::op).collect();

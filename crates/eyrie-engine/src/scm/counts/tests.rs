@@ -37,7 +37,7 @@ fn create(engine: &Scm, dir: ObjectId, name: &[u8], kind: Kind, time: Time) -> R
     made.map(|_| id)
 }
 
-/// A directory of this name in the root, with `entries` links to one file.
+/// Makes a directory in the root, with `entries` links to one file.
 fn directory(engine: &Scm, name: &[u8], entries: usize) -> ObjectId {
     let dir = create(engine, engine.root, name, Kind::Directory, BORN).expect("room");
     let file = create(engine, dir, &entry(0), Kind::File, BORN).expect("room");
@@ -51,13 +51,13 @@ fn entry(n: usize) -> Vec<u8> {
     format!("entry-{n}").into_bytes()
 }
 
-/// A pass over all pages of a directory.
+/// Returns the summary of a full pass over all pages of a directory.
 fn pass(engine: &Scm, dir: ObjectId) -> CollectionSummary {
     let (hot, cold) = Header::of(dir).hot_and_cold(engine.medium()).expect("sound");
     collection::summary(&engine.volume, || Ok(hot.root), cold.times_version).expect("sound")
 }
 
-/// Asserts that the summary of a directory, if it has one, is right for the part that it covers.
+/// Asserts that the summary of a directory, if the directory has one, is right for the part that it covers.
 fn assert_right(engine: &Scm, dir: ObjectId) {
     let (hot, cold) = Header::of(dir).hot_and_cold(engine.medium()).expect("sound");
     let Some((mut sum, coverage)) = engine.summaries.known(dir) else { return };
@@ -74,7 +74,7 @@ fn assert_right(engine: &Scm, dir: ObjectId) {
     assert_eq!(sum.summary, expected, "{coverage:?}");
 }
 
-/// An Op on one of two directories, at any time.
+/// Applies a random Op, with a random time, to one or both of two directories.
 fn change(engine: &Scm, random: &mut SmallRng, dirs: [ObjectId; 2]) {
     let time = Time::new(random.random_range(10..40), random.random_range(0..3));
     let mut any = || (dirs[random.random_range(0..2)], entry(random.random_range(0..300)));
@@ -116,7 +116,7 @@ fn change(engine: &Scm, random: &mut SmallRng, dirs: [ObjectId; 2]) {
     leave(engine, id, used);
 }
 
-/// Returns an id that no Op used.
+/// Returns an id to the engine if no Op used it.
 fn leave(engine: &Scm, id: ObjectId, used: bool) {
     if !used {
         engine.unreserve(id);

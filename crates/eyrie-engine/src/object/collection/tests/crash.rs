@@ -1,4 +1,4 @@
-//! Power fails at every write and barrier. Each change is then there as a whole, or not at all.
+//! Power fails at every write and barrier. After each failure, every change must be complete or absent.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,8 @@ use eyrie_medium::SiteKind;
 use super::*;
 use crate::transaction::redo;
 
-/// The entries and the counts after a crash, and the choices of the crash image.
+/// Recovers a crash image. Returns its entries, and the script of the next image of the same point. Asserts
+/// that counts and look-ups agree with the entries.
 fn recovered(
     base: &ImageBase,
     point: &CrashPoint,
@@ -31,9 +32,10 @@ fn recovered(
     (entries, CrashImage::next_script(&image.choices()))
 }
 
-/// Runs random changes on a traced medium, and recovers from a crash at every point of them.
+/// Runs random changes on a traced medium, and recovers from a crash at every point of the run. If `dropped`
+/// names a fence, the run leaves that fence out.
 ///
-/// Returns the sites of the fences. One of them may be left out.
+/// Returns the sites of all fences of the run.
 fn explore(seed: u64, steps: u64, names: u64, dropped: Option<Site>) -> BTreeSet<Site> {
     let recorder = Recorder::without(dropped);
     let medium = traced(1 << 20, recorder.clone()).expect("memory");
@@ -106,8 +108,8 @@ fn no_barrier_can_be_left_out() {
     let sites: Vec<Site> = explore(1, 80, 60, None).into_iter().filter(ours).collect();
     assert!(sites.len() >= 5, "{sites:?}");
     for site in sites {
-        // A missing barrier shows only if a rename across pages follows another one, so several seeds are
-        // tried.
+        // A missing barrier shows only if a rename across pages follows another one. Therefore the test tries
+        // several seeds.
         let missed = |seed| std::panic::catch_unwind(|| explore(seed, 80, 60, Some(site))).is_err();
         assert!((1..20).any(missed), "nobody misses the barrier at {site:?}");
     }

@@ -1,4 +1,4 @@
-//! Collections with damaged bytes: reads return errors or answers, and never panic or hang.
+//! Collections with damaged bytes. Reads return errors or answers, and never panic or hang.
 
 use eyrie_medium::Addr;
 
@@ -8,7 +8,8 @@ use super::layout::{
 use super::*;
 use crate::Error;
 
-/// Runs all reads on a damaged collection. Errors and answers are fine; panics and hangs are not.
+/// Calls all reads of a damaged collection. The reads may return errors or answers, but must not panic or
+/// hang. Returns the number of errors.
 fn use_it(directory: &Directory<'_>, names: &[Vec<u8>]) -> usize {
     let mut errors = 0;
     let mut note = |failed: bool| errors += usize::from(failed);
@@ -108,7 +109,7 @@ fn growth_over_damage_gives_errors_or_goes_on() {
     for _ in 0..400 {
         let extent = extents[random.below(extents.len() as u64) as usize];
         for _ in 0..=random.below(40) {
-            // Damages mostly the heads of pages, which decide everything.
+            // Half of the damages hit only the head of a page, because all reads depend on it.
             let span = if random.below(2) == 0 { 160 } else { extent.bytes() };
             write(extent.addr.add(random.below(span.min(extent.bytes()))), &[random.next() as u8]);
         }
@@ -125,7 +126,8 @@ fn growth_over_damage_gives_errors_or_goes_on() {
                 tx.commit().expect("committed");
             }
         }
-        // The volume's tables stay as they are, so storage that was allocated meanwhile is only leaked.
+        // The test restores only the bytes of the collection, not the volume's tables. Therefore storage that
+        // was allocated meanwhile is only leaked.
         for extent in &extents {
             let start = extent.addr.offset() as usize;
             write(extent.addr, &sound[start..start + extent.bytes() as usize]);
@@ -135,7 +137,8 @@ fn growth_over_damage_gives_errors_or_goes_on() {
     assert_eq!(directory.entries().expect("sound").len(), 100);
 }
 
-/// Stores `word` at `at` of a sound collection. Returns the finding of a check, after it restored the word.
+/// Stores `word` at `at` of a sound collection, checks the collection, and restores the old word. Returns the
+/// finding of the check.
 fn found_out(directory: &Directory<'_>, at: Addr, word: u64) -> String {
     let medium = directory.volume.medium();
     let sound = medium.load(at).expect("in bounds");
@@ -161,7 +164,7 @@ fn check_finds_hidden_entries() {
     let (page, commit) = (first.page, Commit::from_raw(load(first.page)));
     assert_eq!((line_of(first.slot), line_of(spilled.slot)), (2, 3));
 
-    // A wrong tag or a missing spilled bit hides one entry, and no other.
+    // A wrong tag or a missing spilled bit hides exactly one entry.
     let tags = tags_at(page, 2);
     for (word, hidden, said) in [
         (load(tags) ^ 1 << (8 * index_of(first.slot)), 0, "wrong tag of an entry"),

@@ -38,7 +38,7 @@ fn volume_on(medium: Medium, group_bytes: u64) -> Volume {
     Volume::create_on(medium, &options).expect("a volume")
 }
 
-/// A collection with its root in a word, as a directory has its root in a header.
+/// A collection whose root is in a word of the volume. The word takes the place of a directory's header.
 struct Directory<'v> {
     volume: &'v Volume,
     word: Addr,
@@ -164,7 +164,7 @@ fn id(number: u64) -> ObjectId {
     ObjectId::new((number + 1) * 64, kind)
 }
 
-/// Name number `n`: of many lengths, 1 to 255, and with bytes of all kinds.
+/// Returns name number `n`. Names have 8 to 255 bytes, and all byte values occur.
 fn name(n: u64) -> Vec<u8> {
     let mut random = SplitMix64(n);
     let len = match random.below(8) {
@@ -232,7 +232,7 @@ fn a_hundred_thousand_entries_take_few_pages() {
     assert!(further < buckets as usize / 30, "{further} further pages for {buckets} buckets");
 }
 
-/// Names whose hashes share their low 12 bits.
+/// Returns names whose hashes share their low 12 bits.
 fn colliding(volume: &Volume, count: usize) -> Vec<Vec<u8>> {
     let names = (0_u64..).map(|n| n.to_string().into_bytes());
     names.filter(|name| hash(volume.hash_seed(), name) & 0xfff == 0).take(count).collect()
@@ -264,7 +264,7 @@ fn names_that_collide_fill_further_pages() {
     directory.assert_is(&model);
 }
 
-/// Names whose entries have the same home.
+/// Returns names whose entries have the same home.
 fn of_one_line(volume: &Volume, count: usize) -> Vec<Vec<u8>> {
     let names = (0_u64..).map(|n| n.to_string().into_bytes());
     names.filter(|name| home(hash(volume.hash_seed(), name)) == 2).take(count).collect()
@@ -286,7 +286,7 @@ fn a_line_that_is_full_spills_into_the_others() {
     }
     assert_eq!(lines, [7; LINES]);
     directory.assert_is(&model);
-    // Spilled entries are found even when their home has room again.
+    // A spilled entry is found even if its home has room again.
     for name in names.iter().take(20).skip(2) {
         directory.remove(name);
         model.remove(name);
@@ -341,7 +341,7 @@ fn several_changes_of_a_page_are_one_word() {
         remove(tx, &from, NOW, EPOCH)?;
         insert(tx, directory.root(), b"to", id(1), NOW, EPOCH)?;
         assert_eq!(volume.medium().load(page)?, before);
-        // A removed entry is untouched until the commit.
+        // The old entry remains unchanged until the commit.
         assert_eq!(directory.lookup(b"from")?.map(|found| found.id), Some(id(1)));
         let stays = directory.lookup(b"stays")?.expect("there");
         replace(tx, &stays, id(3), NOW, EPOCH)
@@ -426,7 +426,7 @@ fn listing_in_steps_shows_everything_once() {
         for (name, id, _) in part {
             assert_eq!(seen.insert(name, id), None, "shown twice");
         }
-        // The collection grows between the steps.
+        // The collection grows between two parts of the listing.
         for _ in 0..20 {
             directory.insert(&name(more), id(more));
             more += 1;
@@ -482,11 +482,11 @@ fn readers_see_each_change_whole() {
                     let n = random.below(300);
                     let found = directory.lookup(&name(n)).expect("sound").map(|found| found.id);
                     match n % 3 {
-                        // Never changes.
+                        // This entry never changes.
                         0 => assert_eq!(found, Some(id(n))),
-                        // Is replaced.
+                        // This entry is replaced again and again.
                         1 => assert!(found == Some(id(n)) || found == Some(id(n + 1_000_000))),
-                        // Comes and goes.
+                        // This entry is removed and inserted again and again.
                         _ => assert!(found.is_none_or(|found| found == id(n))),
                     }
                 }
@@ -515,7 +515,7 @@ fn a_half_done_split_changes_no_answer() {
         directory.make_room(&name(n));
         let interrupted = n % 7 == 0;
         if interrupted {
-            // The state after a crash that follows the publish of the bucket count.
+            // Build the state after a crash that follows the publish of the number of buckets.
             let table = Table::open(volume.medium(), directory.root()).expect("sound");
             let buckets = table.buckets().expect("sound");
             if BucketPlace::of(buckets.count()).segment < table.slots() {
