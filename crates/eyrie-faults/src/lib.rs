@@ -1,12 +1,12 @@
 //! Test machinery for media: fault injection, records of stores, crash images, simulated disks and thread
 //! schedules.
 //!
-//! Everything here uses the seams of `eyrie-medium`: an [`Observer`](eyrie_medium::Observer) of a medium,
-//! [`Blocks`](eyrie_medium::Blocks) under a page cache, an observer of a thread's calls to the host
-//! ([`eyrie_medium::host`]), and a schedule of threads ([`eyrie_medium::sync::schedule`]). A program that
-//! uses volumes links none of it.
+//! Every part of this crate uses a trait that `eyrie-medium` offers to tests: an
+//! [`Observer`](eyrie_medium::Observer) of a medium, [`Blocks`](eyrie_medium::Blocks) under a page cache, an
+//! observer of a thread's calls to the host ([`eyrie_medium::host`]), and a schedule of threads
+//! ([`eyrie_medium::sync::schedule`]). A program that uses volumes does not link this crate.
 //!
-//! Invariant: a medium under these observers runs the code that ships.
+//! Invariant: a medium under these observers runs the same code as in a program that uses volumes.
 
 #![forbid(unsafe_code)]
 
