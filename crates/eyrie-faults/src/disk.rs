@@ -140,9 +140,8 @@ impl SimulatedDisk {
     }
 
     /// Returns the disk after a power failure. Calls `survives` for each sector written since the last flush,
-    /// in the order of the writes. A write to a sector survives if that call returns true. (This reaches
-    /// every state that a real disk can leave, because of several writes to one sector any may be the last
-    /// that survives.)
+    /// in the order of the writes. A write to a sector survives if that call returns true. (So every state of
+    /// a real disk is possible: of several writes to one sector, any may be the last that survives.)
     ///
     /// # Panics
     /// If the disk does not keep its writes itself.
@@ -181,8 +180,8 @@ impl SimulatedDisk {
         copy
     }
 
-    /// Makes a write or flush fail: the next one if `call` is 1, the one after it if `call` is 2, and so on.
-    /// If `forever` is true, all later ones fail, too.
+    /// Makes a write or flush fail. The next write or flush has `call` 1. If `forever` is true, all later
+    /// writes and flushes fail, too.
     pub fn fail_at(&self, call: u64, forever: bool) {
         self.state().fails = Some(Countdown::new(call, forever));
     }

@@ -165,8 +165,8 @@ impl FaultPlan {
         unpoisoned(self.state.lock())
     }
 
-    /// Returns every point that was reached so far, and how often. The point that is left out is counted,
-    /// too.
+    /// Returns every point that was reached so far, with the number of times. The point that is left out is
+    /// counted, too.
     pub fn points(&self) -> BTreeMap<Site, u64> {
         self.state().points.clone()
     }
@@ -187,8 +187,8 @@ impl FaultPlan {
     }
 
     /// Makes calls fail from now on, or no call if `failing` is `None`. Accesses to a page may fail until one
-    /// of them succeeds, as on a disk: that access brings the page into memory, and the page stays there
-    /// during a call on files.
+    /// of them succeeds. As on a disk, that access brings the page into memory, and later accesses to the
+    /// page do not fail.
     pub fn fail(&self, failing: Option<Failing>) {
         let mut state = self.state();
         state.touched.clear();

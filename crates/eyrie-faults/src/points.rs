@@ -57,11 +57,11 @@ impl CrashPoint {
 type Unsettled = (Option<ThreadId>, usize, Vec<u8>);
 
 /// The crash points of a trace, in order, and the memory that is durable at each of them. A crash point is a
-/// moment at which power may fail.
+/// moment at which the explorer lets the power fail.
 ///
-/// A crash point is before every fence and every mark, and one is at the end. A crash between two stores
-/// needs no point of its own. Lines persist independently of each other, so the next point has the images of
-/// that crash, too.
+/// The trace has a crash point before every fence that has pending stores, before every mark, and at its end.
+/// A crash between two stores needs no point of its own. Lines persist independently of each other, so the
+/// next point has the images of that crash, too.
 pub struct CrashPoints<'e> {
     events: &'e [Event],
     base: ImageBase,

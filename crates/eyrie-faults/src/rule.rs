@@ -1,9 +1,9 @@
-//! The rules of crashes, which say what stores a power failure may leave.
+//! The rules of crashes. A rule decides which stores may survive a power failure.
 //!
-//! *Lines* is the rule of memory. (It is the model px86, and gives what `bpfs.txt` requires of hardware in
-//! section 4.4.) A prefix of the stores to each cache line persists, in program order. The prefix includes at
-//! least every store that was written back before a fence of its own thread. A fence has no effect on stores
-//! of other threads, so an engine settles memory before it gives this memory to another thread. Eight aligned
+//! *Lines* is the rule of memory. (The rule is the model px86, and meets the needs of `bpfs.txt`, section
+//! 4.4.) A prefix of the stores to each cache line persists, in program order. The prefix includes at least
+//! every store that was written back before a fence of its own thread. A fence has no effect on stores of
+//! other threads, so an engine settles memory before it gives this memory to another thread. Eight aligned
 //! bytes never tear, and a longer store is recorded as several. A flush makes every store durable, also the
 //! stores of a killed process.
 //!
@@ -21,7 +21,7 @@ use eyrie_medium::{Addr, LINE_SIZE, SECTOR};
 /// Size of a word, in bytes.
 const WORD_SIZE: u64 = 8;
 
-/// A rule that says what stores a power failure may leave.
+/// A rule that decides which stores may survive a power failure.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum CrashRule {
     /// The rule of memory: each line keeps a prefix of its stores, which includes at least every store before

@@ -97,7 +97,7 @@ impl ThreadSchedule {
     /// Switches to another thread if the rule says so, or in any case if `always` is true.
     fn pass(&self, number: usize, always: bool) {
         let mut state = self.state();
-        // A thread that waits always gives way, because otherwise the thread that it waits for might never
+        // If a thread waits, the schedule always switches, because otherwise the awaited thread might never
         // run.
         if state.is_over() || always {
             state.next(number);

@@ -27,10 +27,10 @@ pub(crate) unsafe fn copy(dst: *mut u8, src: *const u8, len: usize) {
     }
 }
 
-/// # Safety
-/// As [`copy`], with `len` below 16.
 /// Copies less than 16 bytes.
 ///
+/// # Safety
+/// As [`copy`], with `len` below 16.
 #[inline]
 unsafe fn copy_short(dst: *mut u8, src: *const u8, len: usize) {
     // SAFETY: each move stays within `len` bytes of both sides. The two moves of a pair overlap, because
@@ -55,10 +55,10 @@ unsafe fn copy_short(dst: *mut u8, src: *const u8, len: usize) {
     }
 }
 
-/// # Safety
-/// As [`copy`], with `len` at least 16.
 /// Copies 16 bytes or more by 16-byte moves.
 ///
+/// # Safety
+/// As [`copy`], with `len` at least 16.
 #[inline]
 unsafe fn copy_medium(dst: *mut u8, src: *const u8, len: usize) {
     // SAFETY: each move of the loop ends within `len`, because `len` is at least 16 and the loop ends when
@@ -79,10 +79,10 @@ unsafe fn copy_medium(dst: *mut u8, src: *const u8, len: usize) {
     }
 }
 
-/// # Safety
-/// As [`copy`].
 /// Copies by `rep movsb`.
 ///
+/// # Safety
+/// As [`copy`].
 #[inline]
 unsafe fn copy_long(dst: *mut u8, src: *const u8, len: usize) {
     // SAFETY: `rep movsb` moves exactly `len` bytes; the ABI keeps the direction flag clear.

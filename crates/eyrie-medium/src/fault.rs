@@ -168,8 +168,8 @@ fn install() {
 /// # Safety
 /// Called by the kernel as a signal handler, with a valid `info`.
 unsafe extern "C" fn on_bus_error(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
-    // SAFETY: the kernel passes a valid siginfo; reading atomics, mmap, and sigaction are async-signal-safe;
-    // a state word outlives its registration; and errno is put back.
+    // SAFETY: the kernel passes a valid siginfo. Loads of atomics, mmap and sigaction are async-signal-safe.
+    // A state word outlives its registration, and errno is put back.
     unsafe {
         // The kernel gives its own faults positive codes. A signal from `kill` or `sigqueue` has no address.
         if (*info).si_code <= 0 {
@@ -196,10 +196,10 @@ unsafe extern "C" fn on_bus_error(signal: i32, info: *mut libc::siginfo_t, conte
     }
 }
 
-/// # Safety
-/// As [`on_bus_error`].
 /// Passes a signal of the kernel to the previous handler.
 ///
+/// # Safety
+/// As [`on_bus_error`].
 unsafe fn pass_on(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
     // SAFETY: sigaction filled the previous action in, and its handler has the type that its flags say.
     // Without a previous handler the default action is restored. The faulting instruction then runs again

@@ -53,7 +53,8 @@ pub(crate) fn punch(file: &File, offset: u64, len: u64) -> Result<(), Errno> {
     }
 }
 
-/// A mapping of one host file (shared or private), or of anonymous memory. Unmapped on drop.
+/// A mapping of one host file (shared or private), or of anonymous memory. Dropping the value unmaps the
+/// memory.
 pub(crate) struct Mapping {
     base: NonNull<u8>,
     len: u64,

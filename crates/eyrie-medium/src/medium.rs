@@ -20,7 +20,7 @@ use crate::provider::Provider;
 use crate::sync::{interleave, prefetch_line};
 use crate::token::Dirty;
 
-/// The kind of a medium, which decides the changes that survive a failure.
+/// The kind of a medium. It decides which changes survive a failure.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum MediumKind {
     /// Shared memory of the host. Changes survive the death of the process.
@@ -39,7 +39,7 @@ pub struct Medium {
     /// Copy of the base and length of segment 0. Nearly every access is to segment 0, and the copy saves such
     /// an access two loads.
     first: (NonNull<u8>, u64),
-    /// Provides memory of the host ahead of need.
+    /// The background thread that provides memory of the host ahead of need.
     pub(crate) provider: Option<Provider>,
     // The segments are declared before the sentinel, and so dropped before the sentinel: the registrations of
     // the segments point to its word.
@@ -211,7 +211,7 @@ impl Medium {
     /// Op, and again after reads, because a read of a failed mapping finds zeros.
     ///
     /// # Errors
-    /// [`Fault::Forked`] in a forked child, [`Fault::Failed`] once a mapping has failed.
+    /// [`Fault::Forked`] in a forked child. [`Fault::Failed`] after a mapping has failed.
     #[inline]
     pub fn check(&self) -> Result<(), Fault> {
         self.sentinel.check()
@@ -311,8 +311,8 @@ impl Medium {
         Ok(Words(words))
     }
 
-    /// Fills `out` from `addr` on. A racing write may leave any mix of old and new bytes; 8 aligned bytes
-    /// never tear.
+    /// Fills `out` from `addr` on. If another thread writes at the same time, `out` may get any mix of old
+    /// and new bytes, but 8 aligned bytes never tear.
     ///
     /// # Errors
     /// [`Fault::OutOfBounds`].
@@ -324,13 +324,14 @@ impl Medium {
         // SAFETY: both sides are valid for the length; `out` is borrowed exclusively and is not mapped
         // memory.
         unsafe { copy::copy(out.as_mut_ptr(), place, out.len()) };
-        // The compiler does not see the loads of the copy. The fence keeps it from moving the caller's check
-        // of a version word before these loads.
+        // The compiler does not see the loads of the copy. The fence keeps the compiler from moving the
+        // caller's check of a version word before these loads.
         compiler_fence(Ordering::Acquire);
         Ok(())
     }
 
-    /// Reads a plain structure at `addr`, unverified. A racing write may leave any mix of old and new bytes.
+    /// Reads a plain structure at `addr`, unverified. If another thread writes at the same time, the
+    /// structure may get any mix of old and new bytes.
     ///
     /// # Errors
     /// [`Fault::OutOfBounds`].
@@ -371,7 +372,7 @@ impl Medium {
     /// Stores `bytes` at `addr`.
     ///
     /// # Errors
-    /// [`Fault::OutOfBounds`]; nothing was stored.
+    /// [`Fault::OutOfBounds`]. After an error nothing was stored.
     #[inline]
     #[track_caller]
     pub fn write(&self, addr: Addr, bytes: &[u8]) -> Result<Dirty, Fault> {
@@ -397,7 +398,7 @@ impl Medium {
     /// Stores an aligned word that no reader can reach yet.
     ///
     /// # Errors
-    /// [`Fault::OutOfBounds`], [`Fault::Misaligned`]; nothing was stored.
+    /// [`Fault::OutOfBounds`], [`Fault::Misaligned`]. After an error nothing was stored.
     #[inline]
     #[track_caller]
     pub fn write_word(&self, addr: Addr, value: u64) -> Result<Dirty, Fault> {
@@ -408,7 +409,7 @@ impl Medium {
     /// Stores consecutive aligned words that no reader can reach yet.
     ///
     /// # Errors
-    /// [`Fault::OutOfBounds`], [`Fault::Misaligned`]; nothing was stored.
+    /// [`Fault::OutOfBounds`], [`Fault::Misaligned`]. After an error nothing was stored.
     #[inline]
     #[track_caller]
     pub fn write_words(&self, addr: Addr, words: impl ExactSizeIterator<Item = u64>) -> Result<Dirty, Fault> {
@@ -426,12 +427,12 @@ impl Medium {
     /// Stores `len` zero bytes at `addr`.
     ///
     /// # Errors
-    /// [`Fault::OutOfBounds`]; nothing was stored.
+    /// [`Fault::OutOfBounds`]. After an error nothing was stored.
     #[track_caller]
     pub fn zero(&self, addr: Addr, len: u64) -> Result<Dirty, Fault> {
         let place = self.resolve(addr, len)?;
         self.backing.before_store(self.mapped(), addr, len)?;
-        // SAFETY: mapped for the length.
+        // SAFETY: the range is mapped for the length.
         unsafe { self.backing.zero_in(place, len as usize) };
         self.backing.after_store(addr, place, len as usize);
         Ok(Dirty::new())
@@ -440,7 +441,7 @@ impl Medium {
     /// Copies `len` bytes from `from` to `to`. The two ranges must not overlap.
     ///
     /// # Errors
-    /// [`Fault::OutOfBounds`]; nothing was stored.
+    /// [`Fault::OutOfBounds`]. After an error nothing was stored.
     #[track_caller]
     pub fn copy(&self, to: Addr, from: Addr, len: u64) -> Result<Dirty, Fault> {
         let src = self.resolve(from, len)?;

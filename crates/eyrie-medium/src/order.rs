@@ -46,7 +46,7 @@ impl Medium {
     /// Commits one aligned word atomically, with release ordering.
     ///
     /// # Errors
-    /// [`Fault::OutOfBounds`], [`Fault::Misaligned`]; nothing was stored.
+    /// [`Fault::OutOfBounds`], [`Fault::Misaligned`]. After an error nothing was stored.
     #[inline]
     #[track_caller]
     pub fn publish(&self, addr: Addr, value: u64, ordered: impl Into<Ordered>) -> Result<Published, Fault> {
@@ -80,7 +80,7 @@ impl Medium {
     /// line.
     ///
     /// # Errors
-    /// [`Fault::OutOfBounds`], [`Fault::Misaligned`]; nothing was stored.
+    /// [`Fault::OutOfBounds`], [`Fault::Misaligned`]. After an error nothing was stored.
     #[inline]
     #[track_caller]
     pub fn publish_line(
@@ -105,8 +105,8 @@ impl Medium {
         } else {
             words
         };
-        // The order of these stores is the guarantee: a line persists a prefix of its stores, so after a
-        // crash the last word proves that the other words are there, too.
+        // The words must be stored in this order. A prefix of the stores to a line persists, so after a crash
+        // the last word proves that the other words are there, too.
         for &(index, value) in words {
             interleave();
             stored[index].store(value, Ordering::Release);
@@ -126,7 +126,8 @@ impl Medium {
     /// so recovery stores them again after a crash.
     ///
     /// # Errors
-    /// [`Fault::OutOfBounds`], [`Fault::Misaligned`]; the words before the bad one were stored.
+    /// [`Fault::OutOfBounds`], [`Fault::Misaligned`]. The words before the one with the bad address were
+    /// stored.
     #[track_caller]
     pub fn publish_all(
         &self,
@@ -145,7 +146,7 @@ impl Medium {
     #[inline]
     #[track_caller]
     pub fn settle(&self, published: Published) -> Settled {
-        // The token carries no data; the call only needs to consume it.
+        // The token carries no data. The call only consumes it.
         let _ = published;
         self.backing.fence(Location::caller());
         Settled { _private: () }

@@ -25,7 +25,7 @@ fn last_page(blocks: &dyn Blocks) -> Result<u64, Fault> {
 }
 
 impl Medium {
-    /// Opens the volume on a disk that [`Medium::format_paged`] made, as its last drain left it.
+    /// Opens the volume that [`Medium::format_paged`] made on a disk, in the state of its last drain.
     ///
     /// # Errors
     /// [`Fault::NotPaged`] when the disk has no such volume; [`Fault::Io`] when the disk fails.
@@ -102,11 +102,11 @@ impl Medium {
     }
 
     /// Enters the gate for an Op. Callers make every change of a medium while they hold the [`Gate`]. On a
-    /// paged medium this call waits until memory and the journal have room for the changes of an Op, and no
-    /// drain makes a cut before the [`Gate`] is dropped. A thread holds only one [`Gate`] at a time.
+    /// paged medium this call waits until memory and the journal have room for the changes of an Op. No drain
+    /// makes a cut before the [`Gate`] is dropped. A thread must not hold two gates at a time.
     ///
     /// # Errors
-    /// [`Fault::ReadOnly`] when the disk has failed; [`Fault::Forked`] in a forked child.
+    /// [`Fault::ReadOnly`] after a failure of the disk. [`Fault::Forked`] in a forked child.
     #[inline]
     pub fn enter(&self) -> Result<Gate<'_>, Fault> {
         match &self.backing {
@@ -122,7 +122,7 @@ impl Medium {
     /// must hold no [`Gate`], because the cut would wait for the caller's own Op.
     ///
     /// # Errors
-    /// [`Fault::Io`] when the disk fails; [`Fault::ReadOnly`] after an earlier failure; [`Fault::Forked`] in
+    /// [`Fault::Io`] when the disk fails. [`Fault::ReadOnly`] after an earlier failure. [`Fault::Forked`] in
     /// a forked child.
     pub fn drain(&self) -> Result<(), Fault> {
         self.drained(Drain::Cut)
@@ -172,9 +172,9 @@ impl Medium {
         }
     }
 
-    /// Announces that a page-aligned range is free. No reader may reach the range any more. If the call
-    /// returns a number, the allocator may give the range out again only when [`Medium::durable_cut`] has
-    /// reached that number. Otherwise it may do so immediately.
+    /// Announces that a page-aligned range is free. The caller ensures that no reader can reach the range any
+    /// more. If the call returns a number, the allocator may give the range out again only when
+    /// [`Medium::durable_cut`] has reached that number. Otherwise it may do so immediately.
     #[inline]
     pub fn mark_freed(&self, addr: Addr, len: u64) -> Option<u64> {
         match &self.backing {

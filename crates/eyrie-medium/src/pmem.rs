@@ -4,11 +4,11 @@
 //! A line is written back by the best of three instructions that the processor has. Only `clwb` keeps the
 //! line in the caches.
 //!
-//! Bulk stores are *streamed*: non-temporal moves store to memory past the caches. A cached store must first
-//! fetch the line that it overwrites and later write it back, so streaming moves half as many bytes.
-//! Streaming loses for short stores: each streamed line waits for memory, and small objects (names, bucket
-//! pages) are soon read again and should stay cached. Published measurements (Yang et al., FAST 2020) put the
-//! break-even point at about 512 bytes.
+//! Bulk stores are *streamed*: non-temporal moves store to memory past the caches. For a cached store the
+//! processor first fetches the line and later writes it back, so streaming moves half as many bytes. Short
+//! stores are faster without streaming. Each streamed line waits for memory, and small objects (names, bucket
+//! pages) should stay in the caches, because they are soon read again. Published measurements (Yang et al.,
+//! FAST 2020) put the break-even point at about 512 bytes.
 
 use std::arch::asm;
 use std::arch::x86_64::{__cpuid, __cpuid_count};
@@ -52,10 +52,10 @@ impl Instruction {
         }
     }
 
-    /// # Safety
-    /// `line` is mapped.
     /// Writes one line back.
     ///
+    /// # Safety
+    /// `line` is mapped.
     #[inline]
     unsafe fn write_back(self, line: *const u8) {
         // SAFETY: writing a mapped line back changes no byte, and `of_processor` has found that the processor
@@ -112,8 +112,8 @@ impl Pmem {
         }
     }
 
-    /// Copies a range of at least [`STREAM_FROM`] bytes past the caches. Whole lines are streamed; the bytes
-    /// before and after them are stored and written back, because a partial line cannot be streamed.
+    /// Copies a range of at least [`STREAM_FROM`] bytes past the caches. Whole lines are streamed. The bytes
+    /// before and after these lines are stored and written back, because a partial line cannot be streamed.
     ///
     /// # Safety
     /// As [`copy::copy`]; `dst` is mapped.

@@ -12,15 +12,15 @@ use crate::medium::Medium;
 use crate::provider::Provider;
 use crate::site::SiteKind;
 
-/// Bytes that a call provisions at a time. The caller waits while the host zeroes so many pages, so the
-/// number is small, but large enough that such system calls stay rare.
+/// Bytes that a call provisions at a time. The number is small, because the caller waits while the host
+/// zeroes so many pages. It is large enough that such system calls are rare.
 const STEP_BYTES: u64 = 256 << 10;
 /// Bytes that one request of [`Medium::provide_ahead`] provides: a huge page.
 pub const AHEAD_BYTES: u64 = HUGE_PAGE as u64;
 
 impl Medium {
-    /// Returns the number of bytes, a power of two, that one call of [`Medium::provision`] should cover so
-    /// that its caller does not wait long.
+    /// Returns the number of bytes that one call of [`Medium::provision`] should cover, so that its caller
+    /// does not wait long. The number is a power of two.
     pub fn step_bytes(&self) -> u64 {
         match self.backing {
             // A disk only reserves blocks and writes none of them, so one request may cover any range.
@@ -30,8 +30,8 @@ impl Medium {
     }
 
     /// Requests that the background thread provides the [`AHEAD_BYTES`] at `addr`, which is a multiple of
-    /// that size. Returns false if no thread can provide them. After true the caller must not access the
-    /// range before [`Medium::provided_ahead`] returns it.
+    /// that size. Returns false if no thread can provide them. If the result is true, the caller must not
+    /// access the range before [`Medium::provided_ahead`] returns the range.
     pub fn provide_ahead(&self, addr: Addr) -> bool {
         let is_within = self.resolve(addr, AHEAD_BYTES).is_ok() && addr.is_aligned(AHEAD_BYTES);
         match (&self.provider, self.segments.get(addr.segment_index())) {

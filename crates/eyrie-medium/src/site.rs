@@ -16,15 +16,15 @@ pub enum SiteKind {
     Publish,
     /// Compares a checksum with the bytes that it covers.
     Checksum,
-    /// Asks a disk to make all earlier writes durable.
+    /// Makes all earlier writes of a disk durable.
     Flush,
-    /// Stores bytes; on a disk, writes blocks.
+    /// Stores bytes. On a disk, writes blocks.
     Write,
     /// Reads bytes or blocks.
     Read,
     /// Allocates storage of the volume.
     Allocate,
-    /// Asks the host to provide memory or blocks.
+    /// Makes the host provide memory or blocks.
     Provision,
     /// Gives memory or blocks back to the host.
     Discard,

@@ -4,7 +4,7 @@
 //! each thread that no barrier has consumed. A publish then fails an assertion if the thread has such a
 //! token.
 //!
-//! A commit in the only order that compiles:
+//! This commit has the only order that compiles:
 //!
 //! ```
 //! #![deny(unused_must_use)]

@@ -19,7 +19,7 @@ impl Pager {
     /// an Op that has entered must not wait for a drain: the cut would wait for the Op.
     ///
     /// # Errors
-    /// [`Fault::ReadOnly`] once a drain has failed.
+    /// [`Fault::ReadOnly`] after a drain has failed.
     pub(crate) fn enter(&self) -> Result<Passage<'_>, Fault> {
         while self.is_swamped() {
             self.refuse_if_failed()?;
@@ -107,7 +107,8 @@ impl Pager {
     }
 
     /// Copies a page for the drain in progress, which has not taken the page yet. Then marks the page clean
-    /// for the next cut. Does nothing if the flags have changed, and the caller then looks at them again.
+    /// for the next cut. Does nothing if the flags of the page are not `flags` any more. The caller then
+    /// loads the flags again.
     #[cold]
     pub(super) fn preserve(&self, page: usize, flags: u64) {
         if !self.pages.compare_exchange(page, flags, flags | BUSY) {

@@ -33,7 +33,7 @@ const GATHERED: usize = 256;
 /// Maximum number of pages of a small cut. See [`CutContents::goes_to_its_place`].
 const FEW: usize = 16;
 
-/// Pages on their way to their places, gathered so that neighbours are written together.
+/// Pages that a drain will write to their places. They are gathered so that neighbours are written together.
 struct PlaceWrites<'a> {
     pager: &'a Pager,
     buffer: &'a mut Vec<PageBytes>,
@@ -228,7 +228,7 @@ impl Pager {
     }
 
     /// Takes every page of the cut. The bytes of a fresh page are gathered for its place, and the changed
-    /// lines of any other page go into the record. A checkpoint also notes the pages that are not fresh in
+    /// lines of any other page go into the record. A checkpoint also adds the pages that are not fresh to
     /// `left`.
     fn collect_cut(
         &self,
@@ -275,7 +275,7 @@ impl Pager {
         Ok(())
     }
 
-    /// Takes a page that was kept as a shadow.
+    /// Takes the shadow of a page, in the same way as `collect_cut` takes a page.
     fn collect_shadow(
         &self,
         page: usize,

@@ -1,6 +1,6 @@
 //! Eviction: clean pages leave memory when memory is short. The clock algorithm chooses pages that were not
-//! used lately: a *hand* moves over all pages in a circle, clears the flag `WARM` of warm pages, and chooses
-//! pages that are not warm.
+//! used lately. A *hand* moves over all pages in a circle. It clears the flag `WARM` of warm pages, and
+//! chooses pages that are not warm.
 //!
 //! An eviction first marks pages as leaving. It then waits for a grace period, in which every thread that may
 //! hold a pointer to such a page unpins. The eviction drops a page only if no thread has used the page
@@ -29,9 +29,9 @@ impl Pager {
         while self.resident.load(Ordering::Relaxed) > most && steps > 0 {
             let excess = self.resident.load(Ordering::Relaxed).saturating_sub(most);
             let leaving = self.choose_leaving(&mut hand, excess.min(BATCH), &mut steps);
-            // After a failure of the disk, memory may hold the only copy of a change. A failed drain may
-            // leave a page clean whose change did not reach the disk. Such a page can be chosen only after
-            // the failure, so the flag is loaded after the choice of pages.
+            // After a failure of the disk no page is dropped, because memory may hold the only copy of a
+            // change. A failed drain may even leave such a page clean. The eviction can choose that page only
+            // after the failure, so the flag is loaded after the choice.
             if !leaving.is_empty() && !grace_period() || self.failed.load(Ordering::Acquire) {
                 return true;
             }

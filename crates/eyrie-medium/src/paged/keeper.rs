@@ -113,8 +113,8 @@ fn keep(pager: &Pager) {
 
 impl Pager {
     /// Returns true if so many changes await a drain that the keeper should drain before its interval has
-    /// passed. The limit for dirty pages is half of the one at which Ops have to wait, and the limit for the
-    /// journal a quarter. So the keeper usually drains before an Op has to wait.
+    /// passed. The limit of dirty pages is half of the limit at which Ops have to wait. The limit of the
+    /// journal is a quarter. So the keeper usually drains before an Op has to wait.
     fn is_pressing(&self) -> bool {
         self.dirty_pages.load(Ordering::Relaxed) > self.limit() / 4
             || self.recorded_bytes() > self.journal_bytes / 8

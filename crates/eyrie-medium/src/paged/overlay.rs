@@ -1,5 +1,5 @@
-//! Blocks that keep all writes in memory, over other blocks that stay unchanged. A check of a disk opens such
-//! an overlay. So it sees the disk as opening would leave it, and changes nothing.
+//! Blocks that keep all writes in memory, over other blocks that stay unchanged. A check opens a volume on
+//! such an overlay. So the check sees the disk as opening leaves it, but the disk itself stays unchanged.
 
 use std::collections::BTreeMap;
 use std::io;

@@ -28,9 +28,9 @@ pub(super) const FRESH: u64 = 1 << 6;
 pub(super) const LOGGED: u64 = 1 << 7;
 /// A drain has taken this fresh page and has not yet written it to its place.
 pub(super) const WRITING: u64 = 1 << 8;
-/// The place of the page was written since the volume was opened, and was not given back to the host since.
-/// Another write there is cheap. The first write is not, because it makes the host note the block in the
-/// host's own journal.
+/// The place of the page was written after the volume was opened, and was not given back to the host after
+/// that. Another write there is cheap. The first write is not, because it makes the host note the block in
+/// the host's own journal.
 pub(super) const WRITTEN: u64 = 1 << 9;
 /// The page was read ahead as the first of a chunk (the pages of one request of read-ahead), and no thread
 /// has used it yet. Its first use requests the next chunk.
@@ -42,7 +42,7 @@ pub(super) const PINNED: u64 = BUSY | DIRTY | LOGGED | WRITING;
 /// All lines of a page.
 pub(super) const ALL_LINES: u64 = u64::MAX;
 
-/// The words of every page of a volume: for each page one of flags, then one of changed lines.
+/// Two words for each page of a volume: its flags, and its changed lines.
 pub(super) struct Pages(Box<[AtomicU64]>);
 
 impl Pages {

@@ -61,7 +61,7 @@ pub(crate) struct Pager {
     pub(super) waker: Waker,
 }
 
-/// The state that one drain hands on to the next.
+/// The state that each drain leaves to the next one.
 pub(super) struct DrainState {
     pub(super) anchor: Anchor,
     /// Number of the next record.
@@ -72,8 +72,7 @@ pub(super) struct DrainState {
     pub(super) logged: Vec<usize>,
     /// True if the last record lists fresh pages. Replay ignores such a record unless these pages are whole.
     pub(super) lists_fresh: bool,
-    /// Buffer for pages on their way to their places. A drain leaves it to the next one, which then allocates
-    /// less.
+    /// The buffer of gathered pages. A drain leaves it to the next drain, which then allocates less.
     pub(super) gathered: Vec<PageBytes>,
 }
 

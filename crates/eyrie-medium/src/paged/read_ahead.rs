@@ -17,8 +17,8 @@ use crate::sync::unpoisoned;
 /// queue.
 pub(super) const THREADS: usize = 4;
 /// Maximum number of pages of a chunk. It is twice the number of pages that the threads read at a time. So
-/// the threads still have pieces to read when the first pages of the chunk arrive and the next chunk is
-/// requested.
+/// the threads still have pieces to read when the first pages of the chunk arrive, which is when the reader
+/// requests the next chunk.
 const MOST: usize = 2 * THREADS * PIECE;
 /// Ratio of the size of a chunk to the size of the chunk before it.
 const GROWTH: usize = 4;

@@ -1,4 +1,4 @@
-//! Tests of the page cache that look at its internal state. `tests/paged` tests its behaviour from outside.
+//! Tests of the page cache that read its internal state. `tests/paged` tests its behaviour from outside.
 
 use std::fs::File;
 use std::io;

@@ -15,8 +15,8 @@ pub(super) fn usable_memory() -> u64 {
     least_limit(Path::new("/sys/fs/cgroup"), &groups).map_or(machine, |limit| limit.min(machine))
 }
 
-/// Returns the lowest memory limit in the hierarchies mounted below `root`, for a process in `groups`. These
-/// are the lines of `/proc/self/cgroup`.
+/// Returns the lowest memory limit in the hierarchies mounted below `root`, for a process in `groups`. The
+/// caller passes the lines of `/proc/self/cgroup` as `groups`.
 fn least_limit(root: &Path, groups: &str) -> Option<u64> {
     groups.lines().filter_map(Membership::parse).filter_map(|membership| membership.least_limit(root)).min()
 }

@@ -34,10 +34,10 @@ mod breaking {
 
     use super::SafetyRule;
 
-    /// One more than the number of the broken rule; 0 if none is broken.
+    /// One more than the number of the broken rule. 0 if no rule is broken.
     static BROKEN: AtomicU16 = AtomicU16::new(0);
 
-    /// Breaks a rule in this whole process from now on; `None` breaks none.
+    /// Breaks a rule in this whole process from now on, or no rule if `rule` is `None`.
     pub fn break_rule(rule: Option<SafetyRule>) {
         BROKEN.store(rule.map_or(0, |rule| rule as u16 + 1), Ordering::Relaxed);
     }

@@ -1,10 +1,10 @@
 //! A mutex for short critical sections with little contention.
 //!
 //! The mutex of the standard library must check at every unlock for a sleeping waiter. This check takes a
-//! second atomic exchange, about 8 of the 17 ns of a lock and unlock. This mutex wakes no thread: a waiter
-//! spins, then yields, then sleeps in short steps until the mutex is free. A writer of a very large file may
-//! hold an object's lock for milliseconds. So a waiter must not spin all the time, but it may notice the
-//! unlock a little late.
+//! second atomic exchange, which is about 8 of the 17 ns of a lock and an unlock. This mutex wakes no thread:
+//! a waiter spins, then yields, then sleeps in short steps until the mutex is free. A writer of a very large
+//! file may hold an object's lock for milliseconds. So a waiter must not spin all the time, but it may notice
+//! the unlock a little late.
 
 use std::cell::UnsafeCell;
 use std::ops::{Deref, DerefMut};

@@ -110,7 +110,7 @@ fn regression_reused_fresh_page_keeps_its_record_valid() {
     }
 }
 
-/// A long read that fails is tried again with half as many pages each time, not with one page less.
+/// A long read that fails is tried again with half as many pages each time, so a bad page costs few reads.
 #[test]
 fn regression_bad_page_costs_few_reads() {
     let disk = disk();

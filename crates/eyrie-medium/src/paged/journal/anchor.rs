@@ -27,7 +27,7 @@ impl Anchor {
     /// Makes an anchor for a new journal, with a random name.
     ///
     /// # Errors
-    /// The host's error if it has no random bytes.
+    /// The host's error if the host has no random bytes.
     pub fn create(volume_bytes: u64, journal_bytes: u64) -> io::Result<Anchor> {
         Ok(Anchor::new(random_id()?, volume_bytes, journal_bytes))
     }

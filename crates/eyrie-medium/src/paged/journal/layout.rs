@@ -1,4 +1,4 @@
-//! The structures of a journal on the disk: its anchor and its records. Also the buffers for reads and
+//! The structures of a journal on the disk (its anchor and its records), and the buffers for reads and
 //! writes.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -33,11 +33,11 @@ pub struct Anchor {
     pub volume_bytes: u64,
     /// Size of the journal, in bytes, without this page.
     pub journal_bytes: u64,
-    /// 1.
+    /// The version of the format: 1.
     pub version: u32,
     /// CRC-32C of the fields before this one.
     pub checksum: u32,
-    /// Zero.
+    /// Reserved, and zero.
     pub reserved: [u8; 16],
 }
 
@@ -59,7 +59,7 @@ pub struct RecordHead {
     pub changed: u32,
     /// CRC-32C of the record, computed while this field is zero.
     pub checksum: u32,
-    /// Zero.
+    /// Reserved, and zero.
     pub reserved: [u8; 12],
 }
 
@@ -71,7 +71,7 @@ pub struct FreshPage {
     pub page: u64,
     /// CRC-32C of the page's bytes.
     pub checksum: u32,
-    /// Zero.
+    /// Reserved, and zero.
     pub reserved: u32,
 }
 

@@ -1,5 +1,5 @@
 //! The journal of a paged volume. It is behind the volume's bytes on the disk, and consists of records. Each
-//! record has one whole cut.
+//! record has all changes of one cut.
 //!
 //! A record lists the numbers and checksums of the *fresh* pages of its cut. These pages are written to their
 //! places together with the record. The record also has the changed lines of all other pages of the cut.

@@ -49,7 +49,8 @@ impl CutRecord {
         (bytes as u64).next_multiple_of(sector)
     }
 
-    /// Encodes the record in `bytes` bytes with its checksum. Zeros follow up to a whole page.
+    /// Encodes the record with its checksum in the first `bytes` bytes of the result. The rest of the last
+    /// page is zeros.
     pub(in crate::paged) fn seal(&self, id: [u8; 16], sequence: u64, bytes: u64) -> Vec<PageBytes> {
         let mut pages = page_buffer(bytes as usize);
         let mut head = RecordHead {
