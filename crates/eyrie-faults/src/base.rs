@@ -51,8 +51,8 @@ impl ImageBase {
         bytes
     }
 
-    /// Returns a hash of the contents, which [`CrashImage::fingerprint`](crate::CrashImage::fingerprint) is
-    /// relative to.
+    /// Returns a hash of the contents. [`CrashImage::fingerprint`](crate::CrashImage::fingerprint) is
+    /// relative to this hash.
     pub fn fingerprint(&self) -> u64 {
         self.fingerprint
     }

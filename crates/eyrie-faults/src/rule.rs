@@ -1,9 +1,9 @@
 //! The rules of crashes. A rule decides which stores may survive a power failure.
 //!
-//! *Lines* is the rule of memory. (The rule is the model px86, and meets the needs of `bpfs.txt`, section
-//! 4.4.) A prefix of the stores to each cache line persists, in program order. The prefix includes at least
-//! every store that was written back before a fence of its own thread. A fence has no effect on stores of
-//! other threads, so an engine settles memory before it gives this memory to another thread. Eight aligned
+//! *Lines* is the rule of memory. (The rule is the model px86. It meets the requirements of `bpfs.txt`,
+//! section 4.4.) A prefix of the stores to each cache line persists, in program order. The prefix includes at
+//! least every store that was written back before a fence of its own thread. A fence has no effect on stores
+//! of other threads, so an engine settles memory before it gives this memory to another thread. Eight aligned
 //! bytes never tear, and a longer store is recorded as several. A flush makes every store durable, also the
 //! stores of a killed process.
 //!

@@ -107,10 +107,9 @@ fn x86(steps: &[Step], after: usize) -> BTreeSet<Words> {
 /// the stores to each line. A fence by itself makes no store durable. Before a thread stores to a line of
 /// another thread, the old bytes of that line are written back, with every store ordered before them.
 ///
-/// Source: BPFS, section 4.4 (a write reaches storage after all earlier epochs), section 4.4.1 (lines that
-/// another hardware context tagged are flushed immediately) and section 3.5 (threads that share no line have
-/// no order). BPFS also orders the reads of a thread. Traces have no reads, so this function allows more
-/// images.
+/// Source: BPFS. Section 4.4: a write reaches storage after all earlier epochs. Section 4.4.1: lines that
+/// another hardware context tagged are flushed immediately. Section 3.5: threads that share no line have no
+/// order. BPFS also orders the reads of a thread. Traces have no reads, so this function allows more images.
 fn epochs(steps: &[Step], after: usize) -> BTreeSet<Words> {
     let steps = &steps[..after];
     let ends_between = |earlier: usize, later: usize| {
@@ -268,7 +267,7 @@ impl Random {
         self.0.below(end)
     }
 
-    /// Returns a trace of up to twelve steps. Some of its values are equal.
+    /// Returns a trace of up to twelve steps. Some steps store the same value.
     fn steps(&mut self, threads: u64) -> Vec<Step> {
         let (mut steps, mut stores) = (Vec::new(), 0);
         for number in 0..self.below(13) {

@@ -14,8 +14,8 @@ const OFFSET_BITS: u32 = 40;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct SegmentId(pub u16);
 
-/// An address, the same in every process: the number of a segment in the upper 16 of 56 bits, and an offset
-/// in bytes in the lower 40.
+/// An address of 56 bits, the same in every process. The upper 16 bits are the number of a segment, and the
+/// lower 40 are an offset in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Addr(u64);
 

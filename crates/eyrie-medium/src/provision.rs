@@ -87,8 +87,8 @@ impl Medium {
         self.segments[addr.segment_index()].discard(addr.offset(), len)
     }
 
-    /// Makes durable every byte that the mapping shows. A process that is killed between a store and the
-    /// write-back of its line leaves bytes that later processes read, but that a power failure may undo.
+    /// Makes durable every byte that the mapping shows. A process may be killed between a store and the
+    /// write-back of its line. Later processes then read the stored bytes, but a power failure may undo them.
     /// Recovery must not act on such bytes, so it calls this function first.
     ///
     /// Does nothing on `dram`, where no byte survives a power failure, and on `paged`, which flushes its disk

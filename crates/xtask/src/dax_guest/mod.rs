@@ -43,8 +43,8 @@ const TESTS: &str = "export EYRIE_TEST_PMEM=/mnt; pmem && testkit persistent";
 /// Number of steps of the boot that makes the volume. This boot is not killed, because a volume must be
 /// complete before it can survive a kill.
 const FIRST_STEPS: u64 = 50;
-/// A number of steps beyond the last reported one. It is so large that the guest cannot have made that step,
-/// even if the console is late.
+/// Number of steps from the last found step to a step that the guest cannot have made, even if the console is
+/// late.
 const NEVER_DONE: u64 = 10_000;
 
 /// Runs the tests, and then kills the guest again and again.

@@ -63,8 +63,8 @@ struct Times {
     theirs: Vec<f64>,
 }
 
-/// Returns the number of the entry for call `number` of `round`. 7,919 and the counts have no common factor,
-/// so every entry comes once before any entry comes a second time.
+/// Returns the number of the entry for call `number` of `round`. The numbers of entries and 7,919 have no
+/// common factor. So every entry comes once before any entry comes a second time.
 fn spread(round: u32, number: u32, count: u32) -> u32 {
     let nth = u64::from(round) * u64::from(BATCH) + u64::from(number);
     (nth * 7919 % u64::from(count)) as u32

@@ -5,10 +5,10 @@
 //! places together with the record. The record also has the changed lines of all other pages of the cut.
 //!
 //! A record is valid if its checksum is right. The last record is valid only if its fresh pages match their
-//! checksums, too, because no flush separates the writes of these pages from the write of the record. Records
-//! have consecutive sequence numbers. When every page with lines in a record is in its place, the journal
-//! gets a new random name, and the next record overwrites the first. Every record carries the name of its
-//! journal, so replay ignores records that remain from before.
+//! checksums, too. The reason is that no flush separates the writes of these pages from the write of the
+//! record. Records have consecutive sequence numbers. When every page with lines in a record is in its place,
+//! the journal gets a new random name, and the next record overwrites the first. Every record carries the
+//! name of its journal, so replay ignores records that remain from before.
 //!
 //! Safe when power fails: a record is whole or not valid, and it is durable before replay changes a page
 //! because of it. A second replay has the same result as the first. Each line comes from the last record that

@@ -58,8 +58,8 @@ fn open_record(blocks: &dyn Blocks, bytes: &mut [u8], pages: u64) -> Option<Read
 
 /// Writes the lines of every valid record to the places of their pages, durably.
 ///
-/// The flush comes first. A process that is killed between a write and its flush leaves bytes that the next
-/// process reads from the host's cache, but that a power failure may still undo. So replay changes a page
+/// The flush comes first. A process may be killed between a write and its flush. The next process then reads
+/// the written bytes from the host's cache, but a power failure may still undo them. So replay changes a page
 /// because of a record only after that record and its fresh pages are durable.
 ///
 /// # Errors
