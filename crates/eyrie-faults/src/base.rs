@@ -15,20 +15,20 @@ pub struct ImageBase {
     fingerprint: u64,
 }
 
-/// The part of one line in the fingerprint of an image. Lines of zeros have none, so an image needs no look
-/// at unused memory.
+/// Returns the fingerprint of one line. The fingerprint of an image is the exclusive or of those of its
+/// lines. A line of zeros has fingerprint 0, so unused memory needs no hash.
 fn fingerprint_of(line: u64, bytes: &[u8]) -> u64 {
     if bytes.iter().all(|&byte| byte == 0) { 0 } else { xxh3_64_with_seed(bytes, line) }
 }
 
-/// The part of the lines from `first` on in the fingerprint.
+/// Returns the fingerprint of `bytes`, whose first line is at offset `first`.
 pub(crate) fn fingerprint_from(first: u64, bytes: &[u8]) -> u64 {
     let lines = bytes.chunks(LINE_SIZE as usize).zip((first..).step_by(LINE_SIZE as usize));
     lines.fold(0, |sum, (line, at)| sum ^ fingerprint_of(at, line))
 }
 
 impl ImageBase {
-    /// Memory that holds `bytes`.
+    /// Makes memory that holds `bytes`.
     ///
     /// # Errors
     /// [`Fault::Io`] when there is no memory.
@@ -41,7 +41,7 @@ impl ImageBase {
         Ok(ImageBase { file, len: bytes.len() as u64, fingerprint: fingerprint_from(0, bytes) })
     }
 
-    /// A copy of the bytes.
+    /// Returns a copy of the bytes.
     ///
     /// # Panics
     /// If the kernel cannot read memory.
@@ -51,26 +51,28 @@ impl ImageBase {
         bytes
     }
 
-    /// A hash of the contents. See [`fingerprint`](crate::CrashImage::fingerprint) of images.
+    /// Returns a hash of the contents. [`CrashImage::fingerprint`](crate::CrashImage::fingerprint) is
+    /// relative to this hash.
     pub fn fingerprint(&self) -> u64 {
         self.fingerprint
     }
 
-    /// Changes the memory of later images. Existing images may see the change or not. All of `bytes` is in
-    /// one line or sector.
+    /// Changes the memory of later images. An image that exists already may or may not see the change. All of
+    /// `bytes` is in one line or sector.
     pub(crate) fn write(&mut self, offset: u64, bytes: &[u8]) {
         assert!(offset + bytes.len() as u64 <= self.len, "a store outside the image");
         let (first, within) = (offset - offset % LINE_SIZE, (offset % LINE_SIZE) as usize);
         let mut contents = vec![0; (within + bytes.len()).next_multiple_of(LINE_SIZE as usize)];
         self.file.read_exact_at(&mut contents, first).expect("memory can be read");
-        // Takes the old part of the line out, and puts the new one in below.
+        // The first exclusive or removes the old bytes of these lines from the fingerprint. The second one
+        // adds the new bytes.
         self.fingerprint ^= fingerprint_from(first, &contents);
         contents[within..within + bytes.len()].copy_from_slice(bytes);
         self.fingerprint ^= fingerprint_from(first, &contents);
         self.file.write_all_at(bytes, offset).expect("memory that is there can be written");
     }
 
-    /// A copy-on-write medium for one image.
+    /// Makes a copy-on-write medium for one image.
     pub(crate) fn copy(&self) -> Result<Medium, Fault> {
         Medium::copy_of(&self.file, self.len)
     }

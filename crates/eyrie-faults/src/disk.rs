@@ -1,9 +1,11 @@
-//! The simulated disk. It forgets unflushed writes, records writes, or shows the state after a crash.
+//! The simulated disk. Depending on its kind, a simulated disk loses unflushed writes, records its writes, or
+//! shows the state after a crash.
 //!
-//! Unflushed writes may be lost, reordered and torn into sectors. [`SimulatedDisk::power_failure`] makes one
-//! such disk. A [recorded](SimulatedDisk::recorded) disk leaves the choice to the explorer, which gets every
-//! write and flush. A disk that is the [image](SimulatedDisk::image) of a crash decides each sector at its
-//! first read.
+//! A power failure may lose unflushed writes, reorder them, and tear them between sectors.
+//! [`SimulatedDisk::power_failure`] returns a disk as one power failure leaves it. A
+//! [recorded](SimulatedDisk::recorded) disk passes every write and flush to the crash explorer, which later
+//! tries all outcomes. A disk that is the [image](SimulatedDisk::image) of a crash decides the bytes of each
+//! sector at its first read.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -19,51 +21,53 @@ use crate::plan::{Countdown, FaultPlan};
 use crate::record::Recorder;
 use crate::rule::CrashRule;
 
-/// The byte that reads of a discarded range find. No test writes it, so a read of discarded data is noticed.
+/// The byte that reads of a discarded range find. No test writes this byte, so a test notices a read of
+/// discarded data.
 const DISCARDED: u8 = 0xdd;
 
 /// The writes since the last flush.
 #[derive(Clone, Default)]
 struct Unflushed {
-    /// The durable bytes of each sector that was written since, by number.
+    /// For each sector that was written since the last flush, its number and its durable bytes.
     durable: BTreeMap<u64, Vec<u8>>,
-    /// Number and bytes of each sector, in the order of the writes.
+    /// Number and bytes of each written sector, in the order of the writes.
     writes: Vec<(u64, Vec<u8>)>,
 }
 
-/// The consumer of the disk's writes.
+/// The place where the disk keeps its writes.
 enum Log {
-    /// The disk keeps the writes itself, and can lose them.
+    /// The disk keeps its unflushed writes itself, and [`SimulatedDisk::power_failure`] may lose them.
     Own(Unflushed),
     Recorder(Recorder),
-    /// The image of a crash. A sector that is written before its first read needs no decision.
+    /// The disk is the image of a crash. A sector that is written before its first read needs no decision.
     Image(CrashImage),
 }
 
 struct DiskState {
-    /// The bytes that reads find.
+    /// The bytes that reads of the disk find.
     seen: Medium,
     log: Log,
     /// The writes and flushes that fail.
     fails: Option<Countdown>,
     /// Pages that cannot be read.
     bad: BTreeSet<u64>,
-    /// The end of the allocatable room, in bytes; `None` for the end of the disk.
+    /// End of the range that can be allocated, in bytes. `None` means the end of the disk.
     room: Option<u64>,
-    /// Writes and flushes so far.
+    /// Number of writes and flushes so far.
     calls: u64,
     flushes: u64,
     written: u64,
     pages_read: u64,
 }
 
-/// A simulated disk; clones share it.
+/// A simulated disk. Clones are the same disk.
 #[derive(Clone)]
 pub struct SimulatedDisk {
     state: Arc<Mutex<DiskState>>,
     plan: FaultPlan,
 }
 
+/// Returns the address in segment 0 of an offset on the disk.
 fn place(offset: u64) -> Addr {
     Addr::new(SegmentId(0), offset)
 }
@@ -77,7 +81,7 @@ impl SimulatedDisk {
         SimulatedDisk { state: Arc::new(Mutex::new(state)), plan }
     }
 
-    /// A disk of `bytes` zeros.
+    /// Makes a disk of `bytes` zeros.
     ///
     /// # Panics
     /// If there is no memory.
@@ -86,7 +90,7 @@ impl SimulatedDisk {
         SimulatedDisk::over(seen, Log::Own(Unflushed::default()), FaultPlan::default())
     }
 
-    /// A disk with these bytes, all durable.
+    /// Makes a disk with these bytes, all of which are durable.
     ///
     /// # Panics
     /// If there is no memory.
@@ -95,7 +99,7 @@ impl SimulatedDisk {
         SimulatedDisk::over(seen, Log::Own(Unflushed::default()), FaultPlan::default())
     }
 
-    /// A disk with these bytes (whole pages), whose writes and flushes are recorded.
+    /// Makes a disk with these bytes (whole pages). `recorder` records its writes and flushes.
     ///
     /// # Errors
     /// [`Fault::Io`] when there is no memory.
@@ -104,23 +108,24 @@ impl SimulatedDisk {
         Ok(SimulatedDisk::over(Medium::memory_holding(bytes)?, Log::Recorder(recorder), plan))
     }
 
-    /// A disk as a crash left it.
+    /// Makes a disk as a crash left it.
     ///
     /// # Errors
     /// [`Fault::Io`] when there is no memory.
     pub fn image(base: &ImageBase, image: CrashImage) -> Result<SimulatedDisk, Fault> {
-        // The disk announces its calls by itself, so the plan belongs to the disk and not to the image.
+        // The disk announces its calls to its own plan, so the image must not announce them to the plan a
+        // second time.
         let (plan, image) = (image.plan().clone(), image.with(FaultPlan::default()));
         Ok(SimulatedDisk::over(crash_medium(base, image.clone())?, Log::Image(image), plan))
     }
 
-    /// The same disk, for a run with this plan.
+    /// Returns the same disk for a run with this plan.
     #[must_use]
     pub fn with(self, plan: FaultPlan) -> SimulatedDisk {
         SimulatedDisk { plan, ..self }
     }
 
-    /// The plan of the run. A disk after a power failure shares it.
+    /// Returns the plan of the run. A disk after a power failure has the same plan.
     pub fn plan(&self) -> &FaultPlan {
         &self.plan
     }
@@ -129,14 +134,14 @@ impl SimulatedDisk {
         unpoisoned(self.state.lock())
     }
 
-    /// All bytes of the disk, as reads find them.
+    /// Returns all bytes of the disk, as reads find them.
     pub fn snapshot(&self) -> Vec<u8> {
         self.state().seen.snapshot()
     }
 
-    /// The disk after a power failure. `survives` is asked for each sector written since the last flush, in
-    /// order of the writes; the sectors for which it answers true have been stored. (A disk chooses any
-    /// subset and order: of several writes to one sector, any may remain.)
+    /// Returns the disk after a power failure. Calls `survives` for each sector written since the last flush,
+    /// in the order of the writes. A write to a sector survives if that call returns true. (So every state of
+    /// a real disk is possible: of several writes to one sector, any may be the last that survives.)
     ///
     /// # Panics
     /// If the disk does not keep its writes itself.
@@ -147,7 +152,7 @@ impl SimulatedDisk {
             bytes[(sector * SECTOR) as usize..][..data.len()].copy_from_slice(data);
         };
         let unflushed = state.log.own();
-        // Back to the state of the last flush, then forward by the writes that survive.
+        // First restores the state of the last flush, and then applies the writes that survive.
         unflushed.durable.iter().for_each(|(&sector, data)| store(sector, data));
         for (sector, data) in &unflushed.writes {
             if survives() {
@@ -157,8 +162,9 @@ impl SimulatedDisk {
         SimulatedDisk::holding(&bytes).with(self.plan.clone())
     }
 
-    /// A copy of the disk as the next process finds it after this one is killed. Every write can be read, but
-    /// no more of them than before survive a power failure. No call of the copy fails.
+    /// Returns a copy of the disk as the next process finds it after this process is killed. Reads find every
+    /// write, but unflushed writes may still be lost in a power failure. Failures that
+    /// [`SimulatedDisk::fail_at`] planned do not happen on the copy.
     ///
     /// # Panics
     /// If the disk does not keep its writes itself.
@@ -174,13 +180,13 @@ impl SimulatedDisk {
         copy
     }
 
-    /// Makes the `call`-th write or flush from now on (1 is the next) fail; with `forever`, also all later
-    /// ones.
+    /// Makes a write or flush fail. The next write or flush has `call` 1. If `forever` is true, all later
+    /// writes and flushes fail, too.
     pub fn fail_at(&self, call: u64, forever: bool) {
         self.state().fails = Some(Countdown::new(call, forever));
     }
 
-    /// Makes reads that touch this page fail, or succeed again.
+    /// Makes reads that touch this page fail if `bad` is true, and succeed again if it is false.
     pub fn make_bad(&self, page: u64, bad: bool) {
         let mut state = self.state();
         if bad {
@@ -190,33 +196,34 @@ impl SimulatedDisk {
         };
     }
 
-    /// Limits allocation to the first `bytes`; `None` for the whole disk.
+    /// Limits allocation to the first `bytes`. `None` permits the whole disk.
     pub fn limit_room(&self, bytes: Option<u64>) {
         self.state().room = bytes;
     }
 
-    /// Writes and flushes so far.
+    /// Returns the number of writes and flushes so far.
     pub fn calls(&self) -> u64 {
         self.state().calls
     }
 
-    /// Flushes so far.
+    /// Returns the number of flushes so far.
     pub fn flushes(&self) -> u64 {
         self.state().flushes
     }
 
-    /// Pages that reads requested so far, including unreadable ones.
+    /// Returns the number of pages that reads requested so far, including unreadable pages.
     pub fn pages_read(&self) -> u64 {
         self.state().pages_read
     }
 
-    /// Bytes written so far.
+    /// Returns the number of bytes written so far.
     pub fn written(&self) -> u64 {
         self.state().written
     }
 }
 
 impl Log {
+    /// Returns the unflushed writes that the disk keeps itself.
     fn own(&self) -> &Unflushed {
         match self {
             Log::Own(unflushed) => unflushed,
@@ -226,7 +233,7 @@ impl Log {
 }
 
 impl DiskState {
-    /// Counts a write or flush.
+    /// Counts a write or flush. Returns an error if the call shall fail.
     fn call(&mut self) -> io::Result<()> {
         self.calls += 1;
         let fails = self.fails.as_mut().is_some_and(Countdown::next_fails);
@@ -237,6 +244,7 @@ impl DiskState {
         self.seen.segment_sizes().sum()
     }
 
+    /// Stores bytes where reads find them.
     fn store(&self, offset: u64, data: &[u8]) -> io::Result<()> {
         if let Log::Image(image) = &self.log {
             image.forget(place(offset), data.len() as u64);
@@ -258,8 +266,8 @@ impl DiskState {
         Ok(())
     }
 
-    /// The recorder of the writes. It is called without the disk's lock, because it may let another thread
-    /// run.
+    /// Returns the recorder of the writes. Callers release the lock of the disk before they call the
+    /// recorder, because it may let another thread run.
     fn recorder(&self) -> Option<Recorder> {
         if let Log::Recorder(recorder) = &self.log { Some(recorder.clone()) } else { None }
     }
@@ -274,7 +282,7 @@ impl Blocks for SimulatedDisk {
         }
         let recorder = self.state().recorder();
         match (kind, recorder) {
-            // Recorded here and not in `flush`, because only the announcement has the call site.
+            // A flush is recorded here and not in `flush`, because only the announcement has the call site.
             (SiteKind::Flush, Some(recorder)) => Ok(recorder.order(SiteKind::Flush, caller)),
             (SiteKind::Flush | SiteKind::Write | SiteKind::Checksum, _) => Ok(self.plan.point(kind, caller)),
             _ => Ok(true),
@@ -310,7 +318,7 @@ impl Blocks for SimulatedDisk {
         state.note_write(offset, data)?;
         state.store(offset, data)?;
         let recorder = state.recorder();
-        // Unlocked first, because the recorder may switch to a thread that uses the disk.
+        // The lock is released first, because the recorder may switch to a thread that uses the disk.
         drop(state);
         if let Some(recorder) = recorder {
             recorder.store(place(offset), data);
@@ -318,7 +326,8 @@ impl Blocks for SimulatedDisk {
         Ok(())
     }
 
-    /// A recorder got this flush when it was announced, together with its caller.
+    /// Makes all writes durable. A recorder does not get this flush here, because it got the announcement
+    /// with the call site.
     fn flush(&self) -> io::Result<()> {
         let mut state = self.state();
         state.call()?;

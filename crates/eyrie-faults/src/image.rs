@@ -1,10 +1,12 @@
-//! Crash images, decided lazily: every image that recovery can distinguish, and no other.
+//! Crash images, decided lazily. An exploration makes every image that recovery can distinguish, each once.
 //!
-//! A line with pending stores at the crash may hold any prefix of them. Recovery never reads most such lines
-//! (an unpublished extent, a dead slot), so deciding them up front would multiply images without a visible
-//! difference. A [`CrashImage`] decides a line at its first access, as a script says. An explorer runs
-//! recovery once per script, and derives the next script from the logged choices. The result is exhaustive
-//! over every line that recovery reads.
+//! A store is *pending* at a crash if the crash may lose it. A line with pending stores may hold any prefix
+//! of them after the crash. Recovery never reads most such lines (those of an unpublished extent, for
+//! example). If every line were decided in advance, many images would differ only in lines that recovery
+//! never reads. So a [`CrashImage`] decides a line at its first access. A *script*, a list of numbers, says
+//! which option each such line takes. The explorer runs recovery once for each script, and derives the next
+//! script from the choices of that run. So it tries all combinations of options of the lines that recovery
+//! reads.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -17,7 +19,8 @@ use crate::plan::FaultPlan;
 use crate::points::{Choice, CrashPoint};
 use crate::rule::{CrashRule, Pending, contents};
 
-/// The undecided part of a crash image. Clones share it and outlive the medium.
+/// The pending stores of a crash, and the choices made so far. Clones share this state, and stay valid after
+/// the medium is dropped.
 #[derive(Clone)]
 pub struct CrashImage {
     state: Arc<Mutex<Undecided>>,
@@ -33,26 +36,26 @@ struct Undecided {
 }
 
 impl CrashImage {
-    /// An image with these `pending` stores. The n-th accessed line takes option `script[n]`, or option 0
-    /// past the end of the script.
+    /// Makes an image with these `pending` stores. The n-th line that an access decides takes option
+    /// `script[n]`. Lines past the end of the script take option 0.
     pub fn new(pending: Pending, script: Vec<usize>) -> CrashImage {
         let state = Undecided { stores: pending, script, log: Vec::new(), fingerprint: 0 };
         CrashImage { state: Arc::new(Mutex::new(state)), plan: FaultPlan::default(), rule: CrashRule::Lines }
     }
 
-    /// An image of a crash. The n-th accessed line (or sector) takes option `script[n]`, or option 0 past the
-    /// end of the script.
+    /// Makes an image of a crash. The n-th line (or sector) that an access decides takes option `script[n]`.
+    /// Lines past the end of the script take option 0.
     pub fn of(point: &CrashPoint, script: Vec<usize>) -> CrashImage {
         CrashImage { rule: point.rule, ..CrashImage::new(point.pending.clone(), script) }
     }
 
-    /// The same image, for a run with this plan.
+    /// Returns the same image for a run with this plan.
     #[must_use]
     pub fn with(self, plan: FaultPlan) -> CrashImage {
         CrashImage { plan, ..self }
     }
 
-    /// The rule of the crash.
+    /// Returns the rule of the crash.
     pub fn rule(&self) -> CrashRule {
         self.rule
     }
@@ -61,19 +64,20 @@ impl CrashImage {
         &self.plan
     }
 
-    /// The choices made so far, in order.
+    /// Returns the choices made so far, in order.
     pub fn choices(&self) -> Vec<Choice> {
         unpoisoned(self.state.lock()).log.clone()
     }
 
-    /// The fingerprint of the choices so far, relative to the image's base. Combine the two by exclusive or.
-    /// Images with equal results have equal contents, apart from lines that no access met (and as surely as
-    /// 64-bit hashes differ).
+    /// Returns the fingerprint of the choices so far, relative to the fingerprint of the image's base. The
+    /// exclusive or of both is the fingerprint of the image. Two images with equal fingerprints have equal
+    /// contents except for undecided lines, unless two 64-bit hashes are equal by chance.
     pub fn fingerprint(&self) -> u64 {
         unpoisoned(self.state.lock()).fingerprint
     }
 
-    /// The script of the next image after one with these choices, depth first. Returns `None` after the last.
+    /// Returns the script of the next image in depth-first order, after an image with these choices. Returns
+    /// `None` after the last image.
     pub fn next_script(choices: &[Choice]) -> Option<Vec<usize>> {
         let last = choices.iter().rposition(|choice| choice.taken + 1 < choice.options)?;
         let mut script: Vec<usize> = choices[..=last].iter().map(|choice| choice.taken).collect();
@@ -81,7 +85,7 @@ impl CrashImage {
         Some(script)
     }
 
-    /// Decides every undecided line in the range.
+    /// Decides every undecided line in the range, and stores its bytes.
     fn decide(&self, mapped: Mapped<'_>, addr: Addr, len: u64) -> Result<(), Fault> {
         let mut state = unpoisoned(self.state.lock());
         let first = addr.align_down(self.rule.unit());
@@ -92,11 +96,12 @@ impl CrashImage {
             let mut bytes = vec![0; self.rule.unit() as usize];
             mapped.read(line, &mut bytes)?;
             let contents = contents(&bytes, &stores);
-            // A script of an earlier run may name an option that this line does not have.
+            // The limit is needed because a script of another run may name an option that this line does not
+            // have.
             let taken = state.script.get(state.log.len()).copied().unwrap_or(0).min(contents.len() - 1);
             state.log.push(Choice { line, taken, options: contents.len() });
             let from = line.offset();
-            // Exclusive or takes the old part of the line out and puts the new one in.
+            // The exclusive or removes the old bytes of the line from the fingerprint and adds the new bytes.
             state.fingerprint ^=
                 fingerprint_from(from, &contents[0]) ^ fingerprint_from(from, &contents[taken]);
             mapped.write(line, &contents[taken])?;
@@ -104,8 +109,8 @@ impl CrashImage {
         Ok(())
     }
 
-    /// Drops the pending stores of whole lines (or sectors) that are about to be overwritten: their old
-    /// contents make no difference.
+    /// Drops the pending stores of whole lines (or sectors) that the caller is about to overwrite, because
+    /// nothing can read their old contents any more.
     pub(crate) fn forget(&self, addr: Addr, len: u64) {
         let mut state = unpoisoned(self.state.lock());
         let end = Addr::from_raw(addr.raw() + len);
@@ -152,8 +157,8 @@ impl Observer for CrashImage {
     }
 }
 
-/// A medium of memory that holds `base`, copy-on-write. An access decides the pending stores of `image` that
-/// it meets.
+/// Makes a medium with a copy-on-write mapping of `base`. Each access decides the undecided lines of `image`
+/// in its range.
 ///
 /// # Errors
 /// [`Fault::Io`] when there is no memory.
@@ -202,7 +207,7 @@ mod tests {
         }
         assert_eq!(fingerprints.len(), seen.len());
         seen.sort_unstable();
-        // Four prefixes of line 1, two of line 2; line 3 is never read.
+        // Line 1 has four prefixes, and line 2 has two. Line 3 is never read.
         assert_eq!(
             seen,
             [(0, 0, 0), (0, 0, 9), (1, 0, 0), (1, 0, 9), (2, 0, 0), (2, 0, 9), (2, 3, 0), (2, 3, 9)]

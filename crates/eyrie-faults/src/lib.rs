@@ -1,12 +1,13 @@
 //! Test machinery for media: fault injection, records of stores, crash images, simulated disks and thread
 //! schedules.
 //!
-//! Everything here uses the seams of `eyrie-medium`: an [`Observer`](eyrie_medium::Observer) of a medium,
-//! [`Blocks`](eyrie_medium::Blocks) under a page cache, an observer of a thread's calls to the host
-//! ([`eyrie_medium::host`]), and a schedule of threads ([`eyrie_medium::sync::schedule`]). A program that
-//! uses volumes links none of it.
+//! This crate uses the four traits of `eyrie-medium` by which a test reaches under the code of a medium. An
+//! [`Observer`](eyrie_medium::Observer) observes a medium, and [`Blocks`](eyrie_medium::Blocks) are the disk
+//! under a page cache. A host observer ([`eyrie_medium::host`]) observes a thread's calls to the host, and a
+//! schedule ([`eyrie_medium::sync::schedule`]) decides which thread runs. A program that uses volumes does
+//! not link this crate.
 //!
-//! Invariant: a medium under these observers runs the code that ships.
+//! Invariant: a medium under these observers runs the same code as in a program that uses volumes.
 
 #![forbid(unsafe_code)]
 

@@ -1,7 +1,7 @@
-//! Plans of tests: points of the engine that are left out, as by a bug, and calls that fail.
+//! Plans of faults. A plan names a point of the engine to leave out, as a bug would, and calls that fail.
 //!
-//! A [`Site`] names a point or a call. Media of tests and simulated disks have plans, and a thread may have
-//! one for its calls to the host. Elsewhere no point is left out and no injected failure happens.
+//! A [`Site`] names a point or a call. The media of tests and simulated disks have plans, and a thread may
+//! have a plan for its calls to the host. Without a plan no point is left out and no call is made to fail.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -15,10 +15,10 @@ use eyrie_medium::sync::unpoisoned;
 use eyrie_medium::{Addr, Caller, Fault, PAGE_SIZE, SiteKind};
 use rustix::io::Errno;
 
-/// A call site in the engine: the name of a point, or of a call that may fail.
+/// A call site in the engine, which names a point or a call that may fail.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Site {
-    /// The work of the call.
+    /// The kind of work that the call does.
     pub kind: SiteKind,
     /// The source file.
     pub file: &'static str,
@@ -31,15 +31,15 @@ impl Site {
         Site { kind, file: caller.file(), line: caller.line() }
     }
 
-    /// The failures to try at a site that made `calls` calls: the first, the second and the last call, each
-    /// alone and with all later ones.
+    /// Returns the failures to try at a site that made `calls` calls. The first, the second and the last call
+    /// fail, each alone and each together with all later calls.
     pub fn failures(self, kind: FailureKind, calls: u64) -> impl Iterator<Item = Failing> {
         let firsts: BTreeSet<u64> = [1, 2, calls].into_iter().filter(|&first| first <= calls).collect();
         let ways = firsts.into_iter().flat_map(|first| [false, true].map(|lasts| (first, lasts)));
         ways.map(move |(first, lasts)| Failing { site: self, kind, first, lasts })
     }
 
-    /// The file and line.
+    /// Returns the file and line as text.
     pub fn place(&self) -> String {
         format!("{}:{}", self.file, self.line)
     }
@@ -54,9 +54,9 @@ impl fmt::Display for Site {
 /// The kind of a failure.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum FailureKind {
-    /// There is no room (`ENOSPC`).
+    /// The host has no room (`ENOSPC`).
     Full,
-    /// The host cannot do it (`EIO`).
+    /// The host fails to make the call (`EIO`).
     Io,
 }
 
@@ -84,35 +84,35 @@ impl From<FailureKind> for Fault {
     }
 }
 
-/// The calls that fail.
+/// The calls of one site that fail.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Failing {
     /// The site of the calls.
     pub site: Site,
     /// The kind of the failure.
     pub kind: FailureKind,
-    /// The first call of the site that fails, counted from now on (1 is the next).
+    /// The first call of the site that fails, counted from [`FaultPlan::fail`] on. The next call is number 1.
     pub first: u64,
     /// True if all later calls fail, too.
     pub lasts: bool,
 }
 
-/// Counts calls down to the first that fails.
+/// Counts calls down to the first one that fails.
 #[derive(Clone, Copy)]
 pub(crate) struct Countdown {
-    /// Calls before the first failure; `None` after it.
+    /// Number of calls before the first failure. `None` after that failure.
     left: Option<u64>,
     lasts: bool,
 }
 
 impl Countdown {
-    /// A countdown to the `first` call from now on (1 is the next). If the failure `lasts`, all later calls
-    /// fail, too.
+    /// Makes a countdown to call number `first`. The next call is number 1. If `lasts` is true, all later
+    /// calls fail, too.
     pub(crate) fn new(first: u64, lasts: bool) -> Countdown {
         Countdown { left: first.checked_sub(1), lasts }
     }
 
-    /// Counts a call. Returns true if it fails.
+    /// Counts a call. Returns true if this call fails.
     pub(crate) fn next_fails(&mut self) -> bool {
         match self.left {
             None => self.lasts,
@@ -131,28 +131,28 @@ struct PlanState {
     last: Option<Site>,
     dropped: Option<Site>,
     failing: Option<(Failing, Countdown)>,
-    /// Pages that were accessed since `failing` was set. They are in memory, so a further access does not
-    /// fail.
+    /// Pages that were accessed since `failing` was set. On a disk these pages are in memory, so a further
+    /// access to them does not fail.
     touched: BTreeSet<u64>,
     failed: u64,
 }
 
-/// The faults that a test injects into an engine, and the sites that the engine met. Clones share the plan.
+/// The faults that a test injects into an engine, and the sites that the engine has reached. Clones share the
+/// plan.
 #[derive(Clone, Default)]
 pub struct FaultPlan {
     state: Arc<Mutex<PlanState>>,
-    /// True if calls that may fail are counted. Counting is optional because there are many such calls.
+    /// True if the plan counts calls that may fail. Counting is optional, because there are many such calls.
     counts_calls: Arc<AtomicBool>,
 }
 
 impl FaultPlan {
-    /// Runs `run` with this plan for the thread's calls to the host: for files, for the files of disks, and
-    /// for room.
+    /// Runs `run`, and applies this plan to the calls that the thread makes to the host meanwhile.
     pub fn on_this_thread<T>(&self, run: impl FnOnce() -> T) -> T {
         host::observed_by(Rc::new(self.clone()), run)
     }
 
-    /// A plan that leaves the point `dropped` out: a planted bug.
+    /// Makes a plan that leaves the point `dropped` out, as a planted bug.
     pub fn without(dropped: Option<Site>) -> FaultPlan {
         FaultPlan {
             state: Arc::new(Mutex::new(PlanState { dropped, ..PlanState::default() })),
@@ -165,28 +165,30 @@ impl FaultPlan {
         unpoisoned(self.state.lock())
     }
 
-    /// Every point that was met so far, and the number of times, with the one that is left out.
+    /// Returns every point that was reached so far, with the number of times. The point that is left out is
+    /// counted, too.
     pub fn points(&self) -> BTreeMap<Site, u64> {
         self.state().points.clone()
     }
 
-    /// The point that was met last.
+    /// Returns the point that was reached last.
     pub fn last_point(&self) -> Option<Site> {
         self.state().last
     }
 
-    /// Counts calls that may fail from now on.
+    /// Starts to count the calls that may fail.
     pub fn count_calls(&self) {
         self.counts_calls.store(true, Ordering::Relaxed);
     }
 
-    /// The calls that were counted so far.
+    /// Returns the number of calls that each site has made while calls were counted.
     pub fn calls(&self) -> BTreeMap<Site, u64> {
         self.state().calls.clone()
     }
 
-    /// Makes calls fail from now on; `None` ends that. An access to a page may fail until one succeeds. The
-    /// page is then in memory, where it stays for as long as one call on files takes.
+    /// Makes calls fail from now on, or no call if `failing` is `None`. Accesses to a page may fail until one
+    /// of them succeeds. As on a disk, that access brings the page into memory, and later accesses to the
+    /// page do not fail.
     pub fn fail(&self, failing: Option<Failing>) {
         let mut state = self.state();
         state.touched.clear();
@@ -195,12 +197,12 @@ impl FaultPlan {
         self.counts_calls.store(true, Ordering::Relaxed);
     }
 
-    /// Calls that have failed since [`FaultPlan::fail`].
+    /// Returns the number of calls that have failed since [`FaultPlan::fail`].
     pub fn failed(&self) -> u64 {
         self.state().failed
     }
 
-    /// Notes a point that is met. Returns false if it is to be left out.
+    /// Notes that a point was reached. Returns false if the caller must leave the point out.
     pub(crate) fn point(&self, kind: SiteKind, caller: Caller) -> bool {
         let site = Site::of(kind, caller);
         let mut state = self.state();
@@ -209,7 +211,7 @@ impl FaultPlan {
         state.dropped != Some(site)
     }
 
-    /// Notes a call that may fail. Returns the kind of failure if it fails.
+    /// Notes a call that may fail. Returns the kind of the failure if the call must fail.
     pub(crate) fn call(&self, kind: SiteKind, caller: Caller) -> Option<FailureKind> {
         if !self.counts_calls.load(Ordering::Relaxed) {
             return None;
@@ -217,14 +219,14 @@ impl FaultPlan {
         self.state().call(Site::of(kind, caller))
     }
 
-    /// Notes an access to `len` bytes at `addr`.
+    /// Notes an access to `len` bytes at `addr`. Returns an error if the access must fail.
     pub(crate) fn access(&self, kind: SiteKind, addr: Addr, len: u64, caller: Caller) -> Result<(), Fault> {
         if !self.counts_calls.load(Ordering::Relaxed) {
             return Ok(());
         }
         let pages = addr.raw() / PAGE_SIZE..(addr.raw() + len).div_ceil(PAGE_SIZE);
         let mut state = self.state();
-        // A page that is in memory is accessed without a call that could fail.
+        // If the pages are in memory, the access makes no call that could fail.
         if pages.clone().all(|page| state.touched.contains(&page)) {
             return Ok(());
         }

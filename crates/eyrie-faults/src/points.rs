@@ -1,4 +1,5 @@
-//! The moments of a record at which power may fail, and the stores that are pending at each.
+//! The moments of a trace at which power may fail, and the stores that are pending at each moment: those that
+//! the power failure may lose.
 
 use std::collections::BTreeMap;
 use std::thread::{self, ThreadId};
@@ -10,35 +11,35 @@ use crate::plan::Site;
 use crate::record::Event;
 use crate::rule::{CrashRule, Pending, contents};
 
-/// The choice of one line's contents.
+/// The choice of the contents of one line (or sector).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Choice {
     /// The line.
     pub line: Addr,
-    /// The chosen contents: 0 is the line without any of the pending stores.
+    /// Number of the chosen contents. Number 0 is the line without any of its pending stores.
     pub taken: usize,
-    /// Number of different contents (at least 1).
+    /// Number of different contents of which one was chosen, at least 1.
     pub options: usize,
 }
 
 /// A moment at which power may fail.
 #[derive(Clone, Debug)]
 pub struct CrashPoint {
-    /// Number of events before it.
+    /// Number of events before this moment.
     pub after: usize,
-    /// The last mark before it.
+    /// The last mark before this moment.
     pub mark: Option<u64>,
-    /// The fence after the crash, if the next event is one.
+    /// The site of the next event, if that event is a fence.
     pub site: Option<Site>,
-    /// Stores since the last fence, by line.
+    /// The pending stores, by line.
     pub pending: Pending,
-    /// The rule that decides the stores that may persist.
+    /// The rule that decides which of the pending stores may persist.
     pub rule: CrashRule,
 }
 
 impl CrashPoint {
-    /// The bytes of an image of this crash whose lines are decided by `choices`. All other lines keep none of
-    /// their pending stores.
+    /// Returns the bytes of the image of this crash that `choices` describes. Lines without a choice keep
+    /// none of their pending stores.
     pub fn decided(&self, base: &ImageBase, choices: &[Choice]) -> Vec<u8> {
         let mut bytes = base.bytes();
         for choice in choices {
@@ -51,14 +52,16 @@ impl CrashPoint {
     }
 }
 
-/// A store that a crash may lose: its thread (`None` if that was killed), its offset in the line, and the
-/// bytes.
+/// A store that a crash may lose: its thread (`None` if the thread was killed), its offset in the line, and
+/// its bytes.
 type Unsettled = (Option<ThreadId>, usize, Vec<u8>);
 
-/// The crash points of a trace, in order, with the memory that is certain at each.
+/// The crash points of a trace, in order, and the memory that is durable at each of them. A crash point is a
+/// moment at which the explorer lets the power fail.
 ///
-/// There is one before every fence and every mark, and one at the end. A crash between two stores needs no
-/// point of its own: lines persist independently, so the next point has its image, too.
+/// The trace has a crash point before every fence that has pending stores, before every mark, and at its end.
+/// A crash between two stores needs no point of its own. Lines persist independently of each other, so the
+/// next point has the images of that crash, too.
 pub struct CrashPoints<'e> {
     events: &'e [Event],
     base: ImageBase,
@@ -67,14 +70,15 @@ pub struct CrashPoints<'e> {
     mark: Option<u64>,
     /// Number of the next event.
     at: usize,
-    /// True if the point before that event was returned.
+    /// True if the iterator has returned the point before the event number `at`.
     is_before: bool,
-    /// True if the point at the end was returned.
+    /// True if the iterator has returned the point at the end.
     is_over: bool,
 }
 
 impl<'e> CrashPoints<'e> {
-    /// The crash points of a trace that started from `image` (segment 0).
+    /// Makes the iterator over the crash points of a trace of memory. `image` has the bytes of segment 0
+    /// before the trace.
     ///
     /// # Errors
     /// [`Fault::Io`] when there is no memory.
@@ -82,7 +86,7 @@ impl<'e> CrashPoints<'e> {
         CrashPoints::by(CrashRule::Lines, image, events)
     }
 
-    /// The crash points of memory or of a disk.
+    /// As [`CrashPoints::new`], for memory or for a disk as `rule` says.
     ///
     /// # Errors
     /// [`Fault::Io`] when there is no memory.
@@ -92,7 +96,8 @@ impl<'e> CrashPoints<'e> {
         Ok(CrashPoints { events, base, rule, unsettled, mark, at: 0, is_before: false, is_over: false })
     }
 
-    /// The memory that is certain at the last point; pending stores come on top. The next point changes it.
+    /// Returns the memory that is durable at the point that the iterator returned last, without its pending
+    /// stores. The next call of the iterator changes this memory.
     pub fn base(&self) -> &ImageBase {
         &self.base
     }
@@ -108,8 +113,8 @@ impl<'e> CrashPoints<'e> {
         self.is_before = false;
     }
 
-    /// The pending stores of a process that is killed at the last point, and the kill, as events for the next
-    /// process.
+    /// Returns the events with which the trace of the next process begins, if a process is killed at the last
+    /// point: its pending stores, and the kill.
     pub fn killed(&self) -> Vec<Event> {
         let thread = thread::current().id();
         let stores = self.unsettled.iter().flat_map(|(line, stores)| {
@@ -122,6 +127,7 @@ impl<'e> CrashPoints<'e> {
         stores.chain([Event::Kill]).collect()
     }
 
+    /// Makes the crash point before the next event.
     fn point(&self, site: Option<Site>) -> CrashPoint {
         let stores = |stores: &Vec<Unsettled>| {
             stores.iter().map(|(_, within, bytes)| (*within, bytes.clone())).collect()
@@ -130,6 +136,7 @@ impl<'e> CrashPoints<'e> {
         CrashPoint { after: self.at, mark: self.mark, site, pending, rule: self.rule }
     }
 
+    /// Applies an event to the durable memory and the pending stores.
     fn apply(&mut self, event: &'e Event) {
         match event {
             Event::Store { addr, bytes, thread } => {
@@ -146,7 +153,7 @@ impl<'e> CrashPoints<'e> {
                 });
             }
             Event::Kill => {
-                // No later fence is of a killed thread, so its stores lose their thread.
+                // A killed thread makes no later fence, so no fence may match the thread of its stores.
                 self.unsettled.values_mut().flatten().for_each(|store| store.0 = None);
             }
             Event::Mark(number) => self.mark = Some(*number),
@@ -160,13 +167,14 @@ impl Iterator for CrashPoints<'_> {
     fn next(&mut self) -> Option<CrashPoint> {
         while let Some(event) = self.events.get(self.at) {
             let point = match event {
-                // Without pending stores the images on both sides of a fence are equal.
+                // A fence without pending stores needs no point, because the images before and after the
+                // fence are equal.
                 Event::Fence { site, .. } if !self.unsettled.is_empty() => Some(Some(*site)),
                 Event::Mark(_) => Some(None),
                 Event::Store { .. } | Event::Fence { .. } | Event::Kill => None,
             };
-            // A point comes before its event: the first call returns the point, the next one applies the
-            // event.
+            // A point comes before its event. So the first call returns the point, and the next call applies
+            // the event.
             if let Some(site) = point.filter(|_| !std::mem::replace(&mut self.is_before, true)) {
                 return Some(self.point(site));
             }
@@ -178,7 +186,8 @@ impl Iterator for CrashPoints<'_> {
     }
 }
 
-/// Makes the stores of a line persist, up to the last one of a thread for which `settles` is true.
+/// Makes a prefix of the stores of a line durable: up to the last store for whose thread `settles` returns
+/// true.
 fn settle(
     base: &mut ImageBase,
     line: Addr,
@@ -198,7 +207,8 @@ mod tests {
     use super::*;
     use crate::record::{Recorder, traced};
 
-    /// Fences of the next process settle only its own lines; a flush settles all.
+    /// A fence of the next process makes only lines durable to which this process has stored. A flush makes
+    /// all lines durable.
     #[test]
     fn only_a_flush_settles_stores_of_a_killed_process() {
         let (first, second) = (Addr::new(SegmentId(0), 0), Addr::new(SegmentId(0), 64));
@@ -243,7 +253,8 @@ mod tests {
         let (first, base) = (points.next().expect("before the fence"), points.base().bytes());
         assert_eq!((first.pending.len(), first.after, base), (3, 4, vec![0; 4096]));
         assert!(first.site.is_some_and(|site| site.file.ends_with("points.rs")));
-        // The fence settles the first line as a whole, but not the other thread's store to another line.
+        // The fence makes all stores to the first line durable, but not the store of the other thread to
+        // another line.
         let (last, base) = (points.next().expect("the end"), points.base().bytes());
         assert_eq!((base[8], base[16], base[64]), (1, 2, 8));
         assert_eq!(last.pending.keys().collect::<Vec<_>>(), [&word(16)]);

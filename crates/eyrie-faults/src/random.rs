@@ -1,14 +1,14 @@
-//! The random generator of tests: one seed, one sequence.
+//! The random generator of tests. Its sequence follows from its seed.
 
 /// The constant that each step adds to the state.
 const GAMMA: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// SplitMix64 (Steele, Lea and Flood, OOPSLA 2014). The field is its state.
+/// The generator SplitMix64 (Steele, Lea and Flood, OOPSLA 2014). The field is its state.
 #[derive(Clone, Debug)]
 pub struct SplitMix64(pub u64);
 
 impl SplitMix64 {
-    /// The next number.
+    /// Returns the next number.
     #[inline]
     #[expect(clippy::should_implement_trait, reason = "the sequence does not end")]
     pub fn next(&mut self) -> u64 {
@@ -18,15 +18,15 @@ impl SplitMix64 {
         z ^ (z >> 31)
     }
 
-    /// Output `index` (from 0) of the generator with state `seed`. The state grows by a constant, so the
-    /// earlier outputs need not be computed.
+    /// Returns output number `index` (from 0) of the generator with state `seed`. The state grows by a
+    /// constant, so this needs no earlier output.
     #[inline]
     #[must_use]
     pub fn output(seed: u64, index: u64) -> u64 {
         SplitMix64(seed.wrapping_add(GAMMA.wrapping_mul(index))).next()
     }
 
-    /// A number below `end`.
+    /// Returns a number below `end`.
     pub fn below(&mut self, end: u64) -> u64 {
         self.next() % end
     }

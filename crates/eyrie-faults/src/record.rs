@@ -9,34 +9,35 @@ use eyrie_medium::{Addr, Caller, Fault, Mapped, Medium, Observer, SiteKind};
 use crate::plan::{FaultPlan, Site};
 use crate::rule::CrashRule;
 
-/// One event of a medium. A store is within one word (or sector); longer ones are recorded as several events.
-/// Each store is written back at once.
+/// One event of a medium. A store event is within one word (or sector). A longer store is recorded as several
+/// events. Each store counts as written back immediately.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Event {
     /// Bytes were stored.
     Store {
         /// The address.
         addr: Addr,
-        /// The bytes. They do not tear.
+        /// The bytes, which do not tear.
         bytes: Vec<u8>,
         /// The thread.
         thread: ThreadId,
     },
-    /// All earlier stores of the thread persist before any later one.
+    /// All earlier stores of the thread persist before its later stores.
     Fence {
         /// The call site.
         site: Site,
         /// The thread.
         thread: ThreadId,
     },
-    /// The process died. The next process reads all its stores, but the fences of that process settle none of
-    /// them, because a store may be visible to every process before its line is written back.
+    /// The process was killed. The next process reads all stores of the killed process, but fences of the
+    /// next process make none of them durable. The reason is that a store may be visible to every process
+    /// before its line is written back.
     Kill,
     /// A mark of the test, for example "Op 3 returned".
     Mark(u64),
 }
 
-/// Records the events of a medium. Clones share the record and outlive the medium.
+/// Records the events of a medium. Clones share the record, and stay valid after the medium is dropped.
 #[derive(Clone, Default)]
 pub struct Recorder {
     events: Arc<Mutex<Vec<Event>>>,
@@ -45,28 +46,28 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// A recorder for a run with this plan.
+    /// Makes a recorder for a run with this plan.
     pub fn of(plan: FaultPlan) -> Recorder {
         Recorder { plan, ..Recorder::default() }
     }
 
-    /// A recorder for a run that leaves the point `dropped` out: a planted bug.
+    /// Makes a recorder for a run that leaves the point `dropped` out, as a planted bug.
     pub fn without(dropped: Option<Site>) -> Recorder {
         Recorder::of(FaultPlan::without(dropped))
     }
 
-    /// The same recorder, with the units of `rule`.
+    /// Returns the same recorder, which splits stores into the units of `rule`.
     #[must_use]
     pub fn by(self, rule: CrashRule) -> Recorder {
         Recorder { rule, ..self }
     }
 
-    /// The plan of the run.
+    /// Returns the plan of the run.
     pub fn plan(&self) -> &FaultPlan {
         &self.plan
     }
 
-    /// Takes the events since the last call.
+    /// Removes and returns the events since the last call.
     pub fn take(&self) -> Vec<Event> {
         std::mem::take(&mut *unpoisoned(self.events.lock()))
     }
@@ -83,18 +84,21 @@ impl Recorder {
         let mut done = 0;
         while done < bytes.len() {
             let at = addr.add(done as u64);
-            // Cut at the units that do not tear: a crash may keep each without the others.
+            // The store is split into units that do not tear, because a crash may keep each unit without the
+            // other units.
             let room = (self.rule.atom() - at.raw() % self.rule.atom()) as usize;
             let end = bytes.len().min(done + room);
             events.push(Event::Store { addr: at, bytes: bytes[done..end].to_vec(), thread });
             done = end;
         }
         drop(events);
-        // After the lock is released, because another thread may run now and record its own stores.
+        // The lock is released before this step, because another thread may run now and record its own
+        // stores.
         schedule::step();
     }
 
-    /// Records a fence, or a flush of a disk, unless the plan leaves it out. Returns false if it does.
+    /// Records a fence, or a flush of a disk. Returns false, and records nothing, if the plan leaves this
+    /// point out.
     pub(crate) fn order(&self, kind: SiteKind, caller: Caller) -> bool {
         let is_done = self.plan.point(kind, caller);
         if is_done {
@@ -145,7 +149,7 @@ impl Observer for Recorder {
     }
 }
 
-/// A medium of private memory, `len` bytes of zeros, whose stores and fences are recorded.
+/// Makes a medium of private memory, `len` bytes of zeros. `recorder` records its stores and fences.
 ///
 /// # Errors
 /// [`Fault::Io`] when there is no memory.
@@ -153,7 +157,7 @@ pub fn traced(len: u64, recorder: Recorder) -> Result<Medium, Fault> {
     Ok(Medium::memory(len)?.observed_by(Arc::new(recorder)))
 }
 
-/// A medium of private memory that holds `base`, whose further stores and fences are recorded.
+/// Makes a medium of private memory that holds `base`. `recorder` records all further stores and fences.
 ///
 /// # Errors
 /// [`Fault::Io`] when there is no memory.

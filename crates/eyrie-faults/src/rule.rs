@@ -1,16 +1,18 @@
-//! The rules of crashes: the stores that a power failure leaves.
+//! The rules of crashes. A rule decides which stores may survive a power failure.
 //!
-//! Lines (px86, as `bpfs.txt` section 4.4 needs of hardware): of each cache line a prefix of its stores
-//! persists, in program order. The prefix reaches at least the last store that was written back before a
-//! fence of the storing thread. (A fence orders its own thread only, so an engine that hands memory to
-//! another thread settles it first.) Eight aligned bytes never tear; a longer store is recorded as several. A
-//! flush settles every store to every line, also those of a killed process.
+//! *Lines* is the rule of memory. (The rule is the model px86. It meets the requirements of `bpfs.txt`,
+//! section 4.4.) A prefix of the stores to each cache line persists, in program order. The prefix includes at
+//! least every store that was written back before a fence of its own thread. A fence has no effect on stores
+//! of other threads, so an engine settles memory before it gives this memory to another thread. Eight aligned
+//! bytes never tear, and a longer store is recorded as several. A flush makes every store durable, also the
+//! stores of a killed process.
 //!
-//! Sectors (of a disk, under the medium `paged`): of each sector any write since the last flush persists, or
-//! none, of any thread. A flush settles every write. Sectors do not tear.
+//! *Sectors* is the rule of a disk, under the medium `paged`. Of the writes to each sector since the last
+//! flush, any one may be the last that persists, or none persists. This holds for the writes of all threads.
+//! A flush makes every write durable. Sectors do not tear.
 //!
-//! `tests/rules.rs` has both rules as functions that try every case, and checks that exactly their images are
-//! explored.
+//! `tests/rules.rs` states both rules a second time, as functions that try every case. It checks that an
+//! exploration makes exactly the images of these functions.
 
 use std::collections::BTreeMap;
 
@@ -19,19 +21,20 @@ use eyrie_medium::{Addr, LINE_SIZE, SECTOR};
 /// Size of a word, in bytes.
 const WORD_SIZE: u64 = 8;
 
-/// The rule for the stores that a power failure leaves.
+/// A rule that decides which stores may survive a power failure.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum CrashRule {
-    /// Of each line of memory a prefix of its stores, at least up to the last one before a fence of the
-    /// storing thread.
+    /// The rule of memory: each line keeps a prefix of its stores, which includes at least every store before
+    /// a fence of its own thread.
     #[default]
     Lines,
-    /// Of each sector of a disk any write since the last flush, or the bytes at that flush.
+    /// The rule of a disk: each sector has the bytes of any one write since the last flush, or the bytes at
+    /// that flush.
     Sectors,
 }
 
 impl CrashRule {
-    /// Size of the unit that persists by itself, in bytes.
+    /// Returns the size of a unit that persists independently of other units, in bytes.
     pub fn unit(self) -> u64 {
         match self {
             CrashRule::Lines => LINE_SIZE,
@@ -39,7 +42,7 @@ impl CrashRule {
         }
     }
 
-    /// Size of the unit that does not tear, in bytes.
+    /// Returns the size of a unit that does not tear, in bytes.
     pub(crate) fn atom(self) -> u64 {
         match self {
             CrashRule::Lines => WORD_SIZE,
@@ -48,12 +51,12 @@ impl CrashRule {
     }
 }
 
-/// Pending stores by line, of which a crash may keep a prefix, oldest first: the offset in the line and the
-/// bytes.
+/// The stores that a crash may lose, by line (or sector). The stores of a line are in order, oldest first,
+/// each with its offset in the line and its bytes. A crash keeps a prefix of them.
 pub type Pending = BTreeMap<Addr, Vec<(usize, Vec<u8>)>>;
 
-/// The different contents that a line may have after a crash: the certain bytes, and the bytes after each
-/// pending store.
+/// Returns the different contents that a line may have after a crash: the bytes without the pending stores,
+/// and the bytes after each pending store.
 pub(crate) fn contents(line: &[u8], pending: &[(usize, Vec<u8>)]) -> Vec<Vec<u8>> {
     let mut contents = vec![line.to_vec()];
     let mut last = line.to_vec();

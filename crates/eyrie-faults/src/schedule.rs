@@ -1,8 +1,8 @@
-//! Thread schedules: threads of a test run one at a time, in an order that follows from a seed, so that a run
-//! can be repeated.
+//! Thread schedules. The threads of a test run one at a time, in an order that follows from a seed, so that a
+//! run can be repeated.
 //!
-//! A switch to another thread may happen wherever a thread stores to a traced medium, and happens wherever a
-//! thread waits for another.
+//! The schedule may switch to another thread whenever a thread stores to a traced medium. It always switches
+//! when a thread waits for another.
 
 use std::rc::Rc;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -12,18 +12,19 @@ use eyrie_medium::sync::unpoisoned;
 
 use crate::random::SplitMix64;
 
-/// The moments of a switch to another thread.
+/// The rule for the moments at which a schedule switches to another thread.
 enum SwitchRule {
-    /// At random, on average after this many stores.
+    /// Switches at random, on average after this many stores.
     About(u64),
-    /// At every store, in the order of the numbers.
+    /// Switches at every store, in the order of the threads' numbers.
     Always,
-    /// Once, after this many stores; later only where a thread waits for another.
+    /// Switches once, after this many stores. After that the schedule switches only when a thread waits for
+    /// another.
     Once(u64),
 }
 
 impl SwitchRule {
-    /// The rule of a seed. One seed in four stops the first thread once, somewhere in a call.
+    /// Returns the rule of a seed. One seed in four stops the first thread once, somewhere in a call.
     fn of(seed: u64) -> SwitchRule {
         match seed % 4 {
             0 => SwitchRule::About(4),
@@ -36,25 +37,25 @@ impl SwitchRule {
 
 struct ScheduleState {
     current: usize,
-    /// True for each thread that is still running.
+    /// For each thread, true until the thread has ended.
     is_running: Vec<bool>,
     random: SplitMix64,
     change: SwitchRule,
 }
 
-/// A schedule of the threads of a test: it decides which one runs next.
+/// A schedule of the threads of a test, which decides which of them runs next.
 pub struct ThreadSchedule {
     state: Mutex<ScheduleState>,
     changed: Condvar,
 }
 
 impl ThreadSchedule {
-    /// A schedule for `threads` threads, each of which runs under [`run_thread`](ThreadSchedule::run_thread).
+    /// Makes a schedule for `threads` threads. Each of them calls [`run_thread`](ThreadSchedule::run_thread).
     pub fn new(threads: usize, seed: u64) -> Arc<ThreadSchedule> {
         ThreadSchedule::of(threads, seed, SwitchRule::of(seed))
     }
 
-    /// A schedule that switches at every store, in the order of the threads' numbers.
+    /// Makes a schedule that switches at every store, in the order of the threads' numbers.
     pub fn in_order(threads: usize) -> Arc<ThreadSchedule> {
         ThreadSchedule::of(threads, 0, SwitchRule::Always)
     }
@@ -65,7 +66,7 @@ impl ThreadSchedule {
         Arc::new(ThreadSchedule { state: Mutex::new(state), changed: Condvar::new() })
     }
 
-    /// Runs `run` as thread `number`, whenever the schedule selects that thread.
+    /// Runs `run` on the calling thread as thread `number`, which runs only while the schedule selects it.
     pub fn run_thread<T>(self: &Arc<ThreadSchedule>, number: usize, run: impl FnOnce() -> T) -> T {
         struct Done<'a>(&'a ThreadSchedule, usize);
         impl Drop for Done<'_> {
@@ -86,15 +87,18 @@ impl ThreadSchedule {
         unpoisoned(self.state.lock())
     }
 
+    /// Blocks the calling thread, which is thread `number`, until the schedule selects it.
     fn wait_for(&self, number: usize, mut state: MutexGuard<'_, ScheduleState>) {
         while state.current != number {
             state = unpoisoned(self.changed.wait(state));
         }
     }
 
+    /// Switches to another thread if the rule says so, or in any case if `always` is true.
     fn pass(&self, number: usize, always: bool) {
         let mut state = self.state();
-        // A waiting thread always gives way: the thread that it waits for may not run otherwise.
+        // If a thread waits, the schedule always switches, because otherwise the awaited thread might never
+        // run.
         if state.is_over() || always {
             state.next(number);
             if state.current != number {
@@ -106,7 +110,8 @@ impl ThreadSchedule {
 }
 
 impl ScheduleState {
-    /// Returns true if the schedule switches before the next store.
+    /// Counts a store or a wait. Returns true if the rule says that the schedule switches to another thread
+    /// now.
     fn is_over(&mut self) -> bool {
         let random = self.random.next();
         match &mut self.change {
@@ -119,7 +124,7 @@ impl ScheduleState {
         }
     }
 
-    /// Switches from thread `number` to another running thread, if there is one.
+    /// Switches from thread `number` to another thread that has not ended, if one exists.
     fn next(&mut self, number: usize) {
         let others: Vec<usize> =
             (0..self.is_running.len()).filter(|&other| other != number && self.is_running[other]).collect();
@@ -153,7 +158,7 @@ impl Schedule for ScheduledThread {
 mod tests {
     use super::*;
 
-    /// The steps of two threads that count together.
+    /// Returns the steps of two threads that count under one schedule, in the order in which they ran.
     fn counted(seed: u64) -> Vec<(usize, u32)> {
         let (threads, seen) = (ThreadSchedule::new(2, seed), Mutex::new(Vec::new()));
         std::thread::scope(|scope| {

@@ -1,4 +1,5 @@
-//! The bytes that write-backs have brought to memory, for tests that no store is forgotten.
+//! A record of the bytes that write-backs have brought to persistent memory. Tests compare it with the memory
+//! to find stores without a write-back.
 
 use std::fs::File;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -7,8 +8,8 @@ use std::thread::{self, ThreadId};
 use eyrie_medium::sync::unpoisoned;
 use eyrie_medium::{Addr, Caller, Fault, LINE_SIZE, Medium, Observer};
 
-/// The bytes of a medium that have surely reached it: written back, and then fenced by the same thread.
-/// Clones share the record and outlive the medium.
+/// The bytes of a medium that are durable: a thread has written their lines back, and then the same thread
+/// has fenced. Clones share the record, and stay valid after the medium is dropped.
 #[derive(Clone)]
 pub struct WrittenBack {
     state: Arc<Mutex<WriteBacks>>,
@@ -16,18 +17,18 @@ pub struct WrittenBack {
 
 struct WriteBacks {
     bytes: Vec<u8>,
-    /// The write-backs of each thread since its last fence: thread, offset and bytes.
+    /// For each write-back since the last fence of its thread: the thread, the offset and the bytes.
     pending: Vec<(ThreadId, usize, Vec<u8>)>,
     lines: u64,
 }
 
 impl WrittenBack {
-    /// A copy of the bytes.
+    /// Returns a copy of the durable bytes.
     pub fn bytes(&self) -> Vec<u8> {
         self.lock().bytes.clone()
     }
 
-    /// Number of write-backs so far, in lines.
+    /// Returns the number of lines written back so far.
     pub fn line_count(&self) -> u64 {
         self.lock().lines
     }
@@ -55,7 +56,7 @@ impl Observer for WrittenBack {
     }
 }
 
-/// Maps one file as persistent memory on any file system, and records the lines that are written back.
+/// Maps one file of any file system as persistent memory, and records the lines that are written back.
 ///
 /// # Errors
 /// [`Fault::Io`] when the host refuses the mapping.

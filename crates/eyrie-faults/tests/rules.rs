@@ -1,8 +1,8 @@
-//! The rules of persistence, each as a function that tries every case, compared with the lazy images of
-//! [`CrashPoints`] and [`CrashImage`].
+//! Tests of the rules of crashes. Each rule is stated here as a function that tries every case. The tests
+//! compare these functions with the images that [`CrashPoints`] and [`CrashImage`] make.
 //!
-//! Traces are tiny: two lines (or sectors) with two observed words each, two threads, at most six stores. The
-//! tests try all traces of a few steps, and many longer ones from a random generator.
+//! Traces are tiny: two lines (or sectors) with two observed words each, two threads, and at most six stores.
+//! The tests try all traces of a few steps, and many longer traces from a random generator.
 
 use std::collections::BTreeSet;
 use std::thread::{self, ThreadId};
@@ -19,9 +19,9 @@ type Words = [u64; 4];
 /// A step of a trace.
 #[derive(Clone, Copy, Debug)]
 enum Step {
-    /// A thread stores a word; on a disk, the whole sector around it.
+    /// A thread stores a word. On a disk it writes the whole sector of that word.
     Store { thread: usize, word: usize, value: u64 },
-    /// A thread fences; on a disk, it flushes.
+    /// A thread fences. On a disk it flushes.
     Fence { thread: usize },
     /// A call returns.
     Mark,
@@ -37,7 +37,7 @@ impl Step {
         }
     }
 
-    /// The line (or sector) of a store.
+    /// Returns the line (or sector) of a store.
     fn line(self) -> Option<usize> {
         if let Store { word, .. } = self { Some(word / 2) } else { None }
     }
@@ -47,12 +47,12 @@ impl Step {
     }
 }
 
-/// The stores of a trace, as indices.
+/// Returns the indices of the stores of a trace.
 fn stores(steps: &[Step]) -> Vec<usize> {
     (0..steps.len()).filter(|&index| steps[index].line().is_some()).collect()
 }
 
-/// Two stores, the earlier first.
+/// Returns all pairs of stores, the earlier store first.
 fn pairs(steps: &[Step]) -> Vec<(usize, usize)> {
     let stores = stores(steps);
     let before =
@@ -60,7 +60,8 @@ fn pairs(steps: &[Step]) -> Vec<(usize, usize)> {
     stores.iter().flat_map(before).collect()
 }
 
-/// Memory after the `kept` stores, in program order, for each set of them that is `allowed`.
+/// Returns the memory after each set of stores that `allowed` accepts. The stores of a set are applied in
+/// program order. `allowed` gets a function that is true for the stores of the set.
 fn kept(steps: &[Step], allowed: impl Fn(&dyn Fn(usize) -> bool) -> bool) -> BTreeSet<Words> {
     let stores = stores(steps);
     let sets = 0..1_u32 << stores.len();
@@ -79,14 +80,14 @@ fn kept(steps: &[Step], allowed: impl Fn(&dyn Fn(usize) -> bool) -> bool) -> BTr
     sets.filter(|&set| allowed(&|store| is_kept(set, store))).map(memory).collect()
 }
 
-/// Returns true if the thread of a store fences after it.
+/// Returns true if the thread of a store fences after that store.
 fn is_fenced(steps: &[Step], store: usize) -> bool {
     steps[store..].iter().any(|step| step.is_fence_of(steps[store]))
 }
 
-/// x86, with a `clwb` of its line after every store, and `sfence` as the fence. Of each line a prefix of its
-/// stores persists, in program order, and every store that its own thread has fenced. Eight aligned bytes do
-/// not tear.
+/// Returns the images of a crash of x86, with `clwb` of the line after every store, and with `sfence` as the
+/// fence. A prefix of the stores to each line persists, in program order. This prefix includes every store
+/// that its own thread has fenced. Eight aligned bytes do not tear.
 ///
 /// Sources: Raad, Wickerson, Neiger, Vafeiadis, "Persistency Semantics of the Intel-x86 Architecture" (POPL
 /// 2020), section 2; BPFS, sections 2.2 and 4.4, for the needs of a file system.
@@ -101,14 +102,14 @@ fn x86(steps: &[Step], after: usize) -> BTreeSet<Words> {
     })
 }
 
-/// Epochs: the fences of a thread split its stores into epochs. The earlier epochs persist whole, and of the
-/// next one any prefix per line. A fence by itself makes no store durable. Before a thread stores to a line
-/// of another thread, the old bytes of that line are written back, with every store ordered before them.
+/// Returns the images of a crash of hardware with persistence epochs. The fences of a thread split its stores
+/// into persistence epochs. A crash keeps some number of these epochs whole, and of the next one a prefix of
+/// the stores to each line. A fence by itself makes no store durable. Before a thread stores to a line of
+/// another thread, the old bytes of that line are written back, with every store ordered before them.
 ///
-/// Source: BPFS, section 4.4 (a write that reaches storage finds all earlier epochs there), section 4.4.1
-/// (lines that another hardware context tagged are flushed at once) and section 3.5 (threads that share no
-/// line have no order). BPFS also orders the reads of a thread; traces have no reads, so this function allows
-/// more.
+/// Source: BPFS. Section 4.4: a write reaches storage after all earlier epochs. Section 4.4.1: lines that
+/// another hardware context tagged are flushed immediately. Section 3.5: threads that share no line have no
+/// order. BPFS also orders the reads of a thread. Traces have no reads, so this function allows more images.
 fn epochs(steps: &[Step], after: usize) -> BTreeSet<Words> {
     let steps = &steps[..after];
     let ends_between = |earlier: usize, later: usize| {
@@ -124,7 +125,7 @@ fn epochs(steps: &[Step], after: usize) -> BTreeSet<Words> {
     })
 }
 
-/// Every sequence of distinct elements of `stores`, in any order.
+/// Returns every sequence of distinct elements of `stores`, in any order.
 fn sequences(stores: &[usize]) -> Vec<Vec<usize>> {
     let mut found = vec![Vec::new()];
     for &first in stores {
@@ -134,8 +135,8 @@ fn sequences(stores: &[usize]) -> Vec<Vec<usize>> {
     found
 }
 
-/// A disk with a volatile cache. Every write up to the last flush of any thread persists, and any of the
-/// later sectors, in any order. Sectors do not tear.
+/// Returns the images of a crash of a disk with a volatile cache. Every write before the last flush of any
+/// thread persists. Of the later writes of sectors any may persist, in any order. Sectors do not tear.
 ///
 /// Sources: NVM Express Base Specification, "Flush" and "Volatile Write Cache", and its atomic write unit on
 /// power failure of at least one logical block; Linux, `Documentation/block/writeback_cache_control.rst`.
@@ -158,7 +159,7 @@ fn blocks(steps: &[Step], after: usize) -> BTreeSet<Words> {
     sequences(&lost).into_iter().map(survive).collect()
 }
 
-/// The offset of a word in the image.
+/// Returns the offset of a word in the image.
 fn place(rule: CrashRule, word: usize) -> u64 {
     (word / 2) as u64 * rule.unit() + (word % 2) as u64 * (rule.unit() - 8)
 }
@@ -182,13 +183,13 @@ fn events(rule: CrashRule, steps: &[Step], threads: &[ThreadId; 2]) -> Vec<Event
     steps.iter().enumerate().map(event).collect()
 }
 
-/// The word that fills a sector.
+/// Returns the word that fills a sector.
 fn value_of(sector: &[u8]) -> u64 {
     assert!(sector.iter().all(|byte| *byte == sector[0]), "a sector tore");
     sector[0].into()
 }
 
-/// The words of an image after all of it was read.
+/// Reads all observed words of an image.
 fn shown(rule: CrashRule, base: &ImageBase, image: CrashImage) -> Words {
     let mut words = Words::default();
     match rule {
@@ -209,7 +210,7 @@ fn shown(rule: CrashRule, base: &ImageBase, image: CrashImage) -> Words {
     words
 }
 
-/// Every image of a crash, in the order of the scripts.
+/// Returns every image of a crash, in the order of the scripts.
 fn explored(base: &ImageBase, point: &CrashPoint) -> Vec<Words> {
     let (mut images, mut script) = (Vec::new(), Some(Vec::new()));
     while let Some(picks) = script {
@@ -224,8 +225,9 @@ fn two_threads() -> [ThreadId; 2] {
     [(); 2].map(|()| thread::spawn(|| thread::current().id()).join().expect("it ends"))
 }
 
-/// Panics unless the images of `steps` are those of `described`. At a crash point they must be equal. The
-/// images of a crash between two points must be among those of the next point, which must have the same mark.
+/// Panics unless an exploration of `steps` makes the images that `described` returns. At each crash point the
+/// two sets of images must be equal. The images of a crash between two points must be among those of the next
+/// point, and that point must have the same mark.
 fn assert_explored(rule: CrashRule, steps: &[Step], described: fn(&[Step], usize) -> BTreeSet<Words>) {
     let events = events(rule, steps, &two_threads());
     let mut points = CrashPoints::by(rule, &[0; PAGE_SIZE as usize], &events).expect("memory");
@@ -265,7 +267,7 @@ impl Random {
         self.0.below(end)
     }
 
-    /// A trace of up to twelve steps. Sometimes a value is stored again.
+    /// Returns a trace of up to twelve steps. Some steps store the same value.
     fn steps(&mut self, threads: u64) -> Vec<Step> {
         let (mut steps, mut stores) = (Vec::new(), 0);
         for number in 0..self.below(13) {
@@ -282,9 +284,10 @@ impl Random {
     }
 }
 
-/// All traces of `length` steps that begin with the first thread, and `drawn` random ones.
+/// Returns all traces of `length` steps that begin with a step of the first thread, and `drawn` random
+/// traces.
 fn traces(length: u32, drawn: usize) -> impl Iterator<Item = Vec<Step>> {
-    // The second line's second word would add no case to those of the first line's.
+    // Word 3 is left out. It stands to word 2 as word 1 stands to word 0, so it would add no case.
     let kinds: Vec<Step> = (0..2)
         .flat_map(|thread| {
             [0, 1, 2].map(|word| Store { thread, word, value: 0 }).into_iter().chain([Fence { thread }])
@@ -359,8 +362,8 @@ fn epochs_of_one_thread_leave_states_of_x86() {
     assert!(lost > 0, "epochs lose more than x86 does");
 }
 
-/// The rest of a trace when each thread stops after a number of its own steps. `None` if a running thread
-/// stores to a line after a skipped store of a stopped thread.
+/// Returns the rest of a trace if each thread stops after a number of its own steps. Returns `None` if a
+/// running thread stores to a line after a skipped store of a stopped thread to this line.
 fn stopped(steps: &[Step], stops: [usize; 2]) -> Option<Vec<Step>> {
     let (mut made, mut left, mut missed) = ([0; 2], Vec::new(), BTreeSet::new());
     for &step in steps {
@@ -408,8 +411,8 @@ fn long_store_tears_into_words() {
     assert_eq!(found, [0, 4, 12, 20]);
 }
 
-/// BPFS, section 3.5, third case. Only an explorer of schedules finds all such states; another rule for lines
-/// would not.
+/// This is the third case of section 3.5 of BPFS. Only an exploration of thread schedules finds all such
+/// states. No other rule for lines would find them.
 #[test]
 fn epochs_of_two_threads_may_lose_the_first_call() {
     let call = |thread| [Store { thread, word: thread * 2, value: 1 }, Fence { thread }];

@@ -14,47 +14,51 @@ const OFFSET_BITS: u32 = 40;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct SegmentId(pub u16);
 
-/// An address: 16 bits of segment over 40 bits of offset (in bytes), the same in every process.
+/// An address of 56 bits, the same in every process. The upper 16 bits are the number of a segment, and the
+/// lower 40 are an offset in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Addr(u64);
 
 impl Addr {
-    /// The null address. The first byte of a volume is its superblock, so no object lives there.
+    /// The null address. The superblock is at address 0, so no object has this address.
     pub const NULL: Addr = Addr(0);
     /// One more than the largest offset in a segment, in bytes.
     pub const MAX_OFFSET: u64 = 1 << OFFSET_BITS;
     /// Mask of the bits that an address may use.
     pub const MASK: u64 = (1 << (OFFSET_BITS + 16)) - 1;
 
-    /// The address `offset` bytes into `segment`. Offsets are below [`Addr::MAX_OFFSET`].
+    /// Returns the address `offset` bytes into `segment`. The offset must be below [`Addr::MAX_OFFSET`].
     pub const fn new(segment: SegmentId, offset: u64) -> Addr {
         debug_assert!(offset < Addr::MAX_OFFSET);
         Addr((segment.0 as u64) << OFFSET_BITS | offset)
     }
 
-    /// The address with this raw form. Bits outside [`Addr::MASK`] are kept, and make every access fail.
+    /// Returns the address with this raw form. Bits outside [`Addr::MASK`] are kept, and they make every
+    /// access fail.
     pub const fn from_raw(raw: u64) -> Addr {
         Addr(raw)
     }
 
-    /// The 64-bit form that is stored on media.
+    /// Returns the 64-bit form that is stored on media.
     pub const fn raw(self) -> u64 {
         self.0
     }
 
-    /// The segment's index. An address with stray bits has an index beyond every table.
+    /// Returns the segment's index. If bits outside [`Addr::MASK`] are set, the index is beyond the end of
+    /// every table of segments.
     #[inline]
     pub const fn segment_index(self) -> usize {
         (self.0 >> OFFSET_BITS) as usize
     }
 
-    /// Offset in the segment, in bytes.
+    /// Returns the offset in the segment, in bytes.
     #[inline]
     pub const fn offset(self) -> u64 {
         self.0 & (Addr::MAX_OFFSET - 1)
     }
 
-    /// The address `bytes` further on. If that leaves the segment, every access to the result fails.
+    /// Returns the address `bytes` further on. If that address is outside the segment, every access to the
+    /// result fails.
     #[inline]
     #[must_use]
     pub const fn add(self, bytes: u64) -> Addr {
@@ -64,7 +68,7 @@ impl Addr {
         }
     }
 
-    /// This address rounded down to a multiple of `align` (a power of two), in bytes.
+    /// Returns this address rounded down to a multiple of `align` bytes, a power of two.
     #[must_use]
     pub const fn align_down(self, align: u64) -> Addr {
         Addr(self.0 & !(align - 1))
@@ -75,7 +79,7 @@ impl Addr {
         self.0 == 0
     }
 
-    /// Returns true if the address is a multiple of `align` (a power of two), in bytes.
+    /// Returns true if the address is a multiple of `align` bytes, a power of two.
     #[inline]
     pub const fn is_aligned(self, align: u64) -> bool {
         self.0 & (align - 1) == 0

@@ -1,6 +1,7 @@
-//! The backing of a medium's mapping, and its hooks around every access.
+//! The backing of a medium's mapping, and the functions that run before and after every access (hooks).
 //!
-//! Plain shared memory has no hooks: each one is then a test of a tag that never changes, and nothing else.
+//! Plain shared memory needs no hooks. Each hook is then only a test of the tag of [`Backing`], which never
+//! changes.
 
 use std::panic::Location;
 use std::sync::Arc;
@@ -17,8 +18,8 @@ use crate::sync::{interleave, schedule};
 
 const LINE: usize = LINE_SIZE as usize;
 
-/// The backing of the mapped bytes. The variants without read hooks come first, so that the tests below
-/// compare one byte.
+/// The backing of the mapped bytes. The variants without read hooks come first, so that
+/// [`Backing::reads_plainly`] is one comparison of a byte.
 #[repr(u8)]
 pub(crate) enum Backing {
     /// No backing: the mapping is the medium.
@@ -32,19 +33,19 @@ pub(crate) enum Backing {
 }
 
 impl Backing {
-    /// True if stores need nothing but the mapping.
+    /// Returns true if stores need no hook.
     #[inline(always)]
     fn is_plain(&self) -> bool {
         matches!(self, Backing::Dram)
     }
 
-    /// True if reads need nothing but the mapping.
+    /// Returns true if reads need no hook.
     #[inline(always)]
     pub(crate) fn reads_plainly(&self) -> bool {
         matches!(self, Backing::Dram | Backing::Pmem(_))
     }
 
-    /// The observer of a test.
+    /// Returns the observer of a test.
     pub(crate) fn observer(&self) -> Option<&dyn Observer> {
         match self {
             Backing::Observed(observer) => Some(&**observer),
@@ -68,8 +69,8 @@ impl Backing {
         if self.reads_plainly() { Ok(()) } else { self.storing(mapped, addr, len, Location::caller()) }
     }
 
-    /// Announces a commit before it happens. Returns false if a test leaves the commit out. On an error the
-    /// caller must not store.
+    /// Announces a commit before it happens. Returns false if a test leaves the commit out, and the caller
+    /// then skips it. On an error the caller must not store.
     #[inline]
     #[track_caller]
     pub(crate) fn before_publish(&self, mapped: Mapped<'_>, addr: Addr, len: u64) -> Result<bool, Fault> {
@@ -77,7 +78,7 @@ impl Backing {
         if self.reads_plainly() { Ok(true) } else { self.publishing(mapped, addr, len, Location::caller()) }
     }
 
-    /// Announces a call that may fail.
+    /// Announces a call that may fail. On an error the caller must not make the call.
     pub(crate) fn before_call(&self, kind: SiteKind, caller: Caller) -> Result<(), Fault> {
         self.observer().map_or(Ok(()), |observer| observer.before_call(kind, caller))
     }
@@ -101,8 +102,8 @@ impl Backing {
     /// Orders the stores of this thread before its later ones.
     #[inline]
     pub(crate) fn fence(&self, caller: Caller) {
-        // On `dram` the fence needs no instruction: x86 keeps the stores of a thread in order, and no power
-        // failure is survived. Only the compiler must not reorder them.
+        // On `dram` the fence needs no instruction, because x86 keeps the stores of a thread in order, and no
+        // store survives a power failure. Only the compiler must not reorder the stores.
         compiler_fence(Ordering::SeqCst);
         if !self.is_plain() {
             self.fenced(caller);
@@ -140,16 +141,16 @@ impl Backing {
     #[cold]
     fn stored(&self, addr: Addr, place: *const u8, len: usize) {
         match self {
-            // SAFETY: `place` was resolved for `len` bytes.
+            // SAFETY: the caller has resolved `place` for `len` bytes.
             Backing::Pmem(pmem) if len < STREAM_FROM => unsafe { pmem.write_back(place, len) },
             Backing::Observed(observer) => {
                 let mut bytes = vec![0; len];
-                // SAFETY: `place` was resolved for `len` bytes, and the vector is as long.
+                // SAFETY: the caller has resolved `place` for `len` bytes, and the vector is as long.
                 unsafe { copy::copy(bytes.as_mut_ptr(), place, len) };
                 observer.after_store(addr, &bytes);
             }
-            // Bulk stores to persistent memory were streamed past the caches, so there is no line to write
-            // back.
+            // A store of `STREAM_FROM` bytes or more to persistent memory was streamed past the caches, so no
+            // line needs a write-back.
             Backing::Dram | Backing::Pmem(_) | Backing::Paged(_) => {}
         }
     }
@@ -157,7 +158,7 @@ impl Backing {
     #[cold]
     fn line_stored(&self, line: Addr, place: *const u8, words: &[(usize, u64)]) {
         match self {
-            // SAFETY: `place` was resolved for a line.
+            // SAFETY: the caller has resolved `place` for a line.
             Backing::Pmem(pmem) => unsafe { pmem.write_back(place, LINE) },
             Backing::Observed(observer) => {
                 for &(index, value) in words {
@@ -177,13 +178,14 @@ impl Backing {
         }
     }
 
-    /// Copies to the medium. Bulk data to persistent memory is streamed.
+    /// Copies bytes to the medium. [`STREAM_FROM`] bytes and more to persistent memory are streamed past the
+    /// caches.
     ///
     /// # Safety
     /// As [`copy::copy`], with `dst` in the medium.
     #[inline]
     pub(crate) unsafe fn copy_in(&self, dst: *mut u8, src: *const u8, len: usize) {
-        // SAFETY: passed on.
+        // SAFETY: the caller keeps the contract of the functions called here.
         unsafe {
             if len >= STREAM_FROM
                 && let Backing::Pmem(pmem) = self
@@ -195,13 +197,14 @@ impl Backing {
         }
     }
 
-    /// Sets bytes of the medium to zero. Bulk data on persistent memory is streamed.
+    /// Sets bytes of the medium to zero. [`STREAM_FROM`] bytes and more of persistent memory are streamed
+    /// past the caches.
     ///
     /// # Safety
     /// As [`copy::zero`], with `dst` in the medium.
     #[inline]
     pub(crate) unsafe fn zero_in(&self, dst: *mut u8, len: usize) {
-        // SAFETY: passed on.
+        // SAFETY: the caller keeps the contract of the functions called here.
         unsafe {
             if len >= STREAM_FROM
                 && let Backing::Pmem(pmem) = self

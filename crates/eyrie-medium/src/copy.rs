@@ -1,22 +1,23 @@
-//! Bulk copies between private memory and memory that others may change.
+//! Bulk copies between private memory and memory that other threads and processes may change.
 //!
 //! The copies are inline assembly, so the compiler assumes nothing about the bytes, and a race is not
-//! undefined behaviour. A read may find any mix of old and new bytes, with 8 aligned bytes never torn.
+//! undefined behaviour. A read may find any mix of old and new bytes, but never tears 8 aligned bytes.
 //! Callers validate the bytes that they read.
 
 use std::arch::asm;
 
-/// Length from which `rep movsb` beats a loop of 16-byte moves on processors with fast string moves.
+/// Least length at which `rep movsb` is faster than a loop of 16-byte moves, on processors with fast string
+/// moves.
 const REP_FROM: usize = 512;
 
 /// Copies `len` bytes from `src` to `dst`.
 ///
 /// # Safety
-/// `src` is readable and `dst` writable for `len` bytes; they do not overlap; the private side is not
-/// accessed by another thread meanwhile.
+/// `src` is readable and `dst` writable for `len` bytes, and the two ranges do not overlap. No other thread
+/// accesses the private side during the call.
 #[inline]
 pub(crate) unsafe fn copy(dst: *mut u8, src: *const u8, len: usize) {
-    // SAFETY: passed on; each helper is called for the lengths it takes.
+    // SAFETY: the caller keeps the contract, and each function gets a length that it permits.
     unsafe {
         match len {
             0..16 => copy_short(dst, src, len),
@@ -26,11 +27,14 @@ pub(crate) unsafe fn copy(dst: *mut u8, src: *const u8, len: usize) {
     }
 }
 
+/// Copies less than 16 bytes.
+///
 /// # Safety
 /// As [`copy`], with `len` below 16.
 #[inline]
 unsafe fn copy_short(dst: *mut u8, src: *const u8, len: usize) {
-    // SAFETY: each move stays within `len` bytes of both sides: the two of a pair overlap where `len` is odd.
+    // SAFETY: each move stays within `len` bytes of both sides. The two moves of a pair overlap, because
+    // `len` is less than twice their width.
     unsafe {
         if len >= 8 {
             asm!("mov {t}, [{s}]", "mov {u}, [{s} + {n} - 8]", "mov [{d}], {t}", "mov [{d} + {n} - 8], {u}",
@@ -51,11 +55,14 @@ unsafe fn copy_short(dst: *mut u8, src: *const u8, len: usize) {
     }
 }
 
+/// Copies 16 bytes or more by 16-byte moves.
+///
 /// # Safety
 /// As [`copy`], with `len` at least 16.
 #[inline]
 unsafe fn copy_medium(dst: *mut u8, src: *const u8, len: usize) {
-    // SAFETY: the loop moves 16 bytes while at least 16 are left; the last move ends exactly at `len`.
+    // SAFETY: each move of the loop ends within `len`, because `len` is at least 16 and the loop ends when
+    // less than 16 bytes are left. The move after the loop ends exactly at `len`.
     unsafe {
         asm!(
             "2:",
@@ -72,6 +79,8 @@ unsafe fn copy_medium(dst: *mut u8, src: *const u8, len: usize) {
     }
 }
 
+/// Copies by `rep movsb`.
+///
 /// # Safety
 /// As [`copy`].
 #[inline]
@@ -96,14 +105,14 @@ pub(crate) unsafe fn zero(dst: *mut u8, len: usize) {
     }
 }
 
-/// Copies whole lines past the caches: `len`, not 0, is a multiple of 64. Other threads may see these stores
-/// in any order until a store fence.
+/// Copies whole lines past the caches. `len` is a multiple of 64, and not 0. Other threads may see these
+/// stores in any order until a store fence.
 ///
 /// # Safety
 /// As [`copy`]; `dst` is aligned to 64 bytes.
 pub(crate) unsafe fn stream(dst: *mut u8, src: *const u8, len: usize) {
     debug_assert!(len != 0 && len.is_multiple_of(64) && dst.addr().is_multiple_of(64));
-    // SAFETY: the loop moves 64 bytes at a time, exactly `len`.
+    // SAFETY: the loop moves 64 bytes at a time, `len` bytes in all.
     unsafe {
         asm!(
             "2:",
@@ -130,7 +139,7 @@ pub(crate) unsafe fn stream(dst: *mut u8, src: *const u8, len: usize) {
 /// As [`zero`]; `dst` is aligned to 64 bytes.
 pub(crate) unsafe fn stream_zero(dst: *mut u8, len: usize) {
     debug_assert!(len != 0 && len.is_multiple_of(64) && dst.addr().is_multiple_of(64));
-    // SAFETY: the loop stores 64 bytes at a time, exactly `len`.
+    // SAFETY: the loop stores 64 bytes at a time, `len` bytes in all.
     unsafe {
         asm!(
             "pxor {a}, {a}",

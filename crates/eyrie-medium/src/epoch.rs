@@ -4,8 +4,8 @@
 //! advances only when every pinned slot shows the current epoch. At *e + 2* every pin of epoch *e* is
 //! therefore gone, and memory retired in epoch *e* is out of every reader's sight.
 //!
-//! A pin costs one atomic exchange on a line of its own thread. A guard that is held for long only delays
-//! reuse.
+//! A pin is one atomic exchange on a cache line that only its thread writes. A guard that is held for long
+//! only delays the reuse of memory.
 
 use std::cell::Cell;
 use std::marker::PhantomData;
@@ -15,16 +15,16 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 use crate::rules::{SafetyRule, broken};
 use crate::sync::{interleave, thread_local};
 
-/// Threads that can have a slot at one time; further threads share [`CROWD`].
+/// Maximum number of threads with a slot. Further threads share [`CROWD`].
 const SLOTS: usize = 256;
 /// The content of a slot without a pin. The clock starts at 2, so no epoch has this number.
 const IDLE: u64 = 0;
 
-/// A slot of one thread. The alignment gives it two cache lines, which processors prefetch as a pair, so that
-/// no pin slows another.
+/// A slot of one thread. The alignment gives each slot two cache lines, because processors prefetch lines in
+/// pairs. So a pin of one thread does not slow another thread's pin.
 #[repr(align(128))]
 struct PinSlot {
-    /// [`IDLE`], or the epoch that its thread pinned.
+    /// [`IDLE`], or the epoch that the slot's thread has pinned.
     pinned: AtomicU64,
     claimed: AtomicBool,
 }
@@ -32,12 +32,14 @@ struct PinSlot {
 static CLOCK: AtomicU64 = AtomicU64::new(2);
 static TABLE: [PinSlot; SLOTS] =
     [const { PinSlot { pinned: AtomicU64::new(IDLE), claimed: AtomicBool::new(false) } }; SLOTS];
-/// Slots that were ever claimed. All others are idle, so `advance` skips them.
+/// Number of slots, counted from the first, that threads have ever claimed. The slots after them are idle, so
+/// `advance` skips those.
 static CLAIMED: AtomicUsize = AtomicUsize::new(0);
-/// Pins of threads without a slot. They record no epoch, so the clock stands still while there is one.
+/// Number of pins of threads without a slot. Such a pin records no epoch, so the clock stands still while one
+/// exists.
 static CROWD: AtomicUsize = AtomicUsize::new(0);
 
-/// A point of the process's grace-period clock.
+/// A time on the process's clock of grace periods.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Epoch(u64);
 
@@ -49,6 +51,7 @@ impl Epoch {
     }
 }
 
+/// The slot of one thread, and the number of its nested pins.
 struct ThreadPins {
     slot: Cell<usize>,
     depth: Cell<u32>,
@@ -59,6 +62,7 @@ thread_local! {
 }
 
 impl ThreadPins {
+    /// Returns the number of this thread's slot, or [`SLOTS`] if it has none. The first call claims a slot.
     #[inline]
     fn slot(&self) -> usize {
         let slot = self.slot.get();
@@ -88,20 +92,20 @@ impl Drop for ThreadPins {
     }
 }
 
-/// A pin: while it lives, no memory is reused that was reachable at any time since the pin.
+/// A pin. While the guard lives, no memory is reused that was reachable at any time since the guard was made.
 #[must_use = "a guard protects nothing once it is dropped"]
 #[derive(Debug)]
 pub struct Guard {
     /// True if the pin is in [`CROWD`], because the thread has no slot.
     crowd: bool,
-    /// Guards belong to their thread's slot.
+    /// Keeps a guard on its thread, because the guard belongs to the slot of that thread.
     _not_send: PhantomData<*const ()>,
 }
 
 /// Pins the current epoch for this thread. Pins nest.
 #[inline]
 pub fn pin() -> Guard {
-    // A thread that is being torn down has given its slot back.
+    // A thread that is ending has given its slot back, so it pins in the crowd.
     let crowd = LOCAL.try_with(ThreadPins::pin).unwrap_or(true);
     if crowd {
         CROWD.fetch_add(1, Ordering::SeqCst);
@@ -110,16 +114,16 @@ pub fn pin() -> Guard {
 }
 
 impl ThreadPins {
-    /// Pins the thread's slot. Returns true if the thread has none.
+    /// Pins the current epoch in the thread's slot. Returns true if the thread has no slot.
     #[inline(always)]
     fn pin(&self) -> bool {
         let Some(slot) = TABLE.get(self.slot()) else { return true };
         let depth = self.depth.get();
         if depth == 0 {
-            // The pin must be visible before any protected byte is read; otherwise `advance` could miss it,
-            // and the reader could follow a pointer to reused memory. An exchange is a store and a full fence
-            // in one, and costs less than both. A stale clock is harmless: it pins an older epoch, which
-            // holds more memory back.
+            // The pin must be visible before this thread reads any protected byte. Otherwise `advance` could
+            // miss the pin, and this thread could follow a pointer to reused memory. An exchange does the
+            // work of a store and a full fence in less time. A stale value of the clock is harmless: the
+            // thread then pins an older epoch, which delays reuse longer.
             slot.pinned.swap(CLOCK.load(Ordering::Relaxed), Ordering::SeqCst);
             interleave();
         }
@@ -146,7 +150,7 @@ impl Drop for Guard {
         if self.crowd {
             CROWD.fetch_sub(1, Ordering::Release);
         } else {
-            // A thread that is being torn down has given its slot back together with the pin.
+            // A thread that is ending has given its slot back, and the pin with the slot.
             let _ = LOCAL.try_with(ThreadPins::unpin);
         }
     }
@@ -154,19 +158,20 @@ impl Drop for Guard {
 
 /// Returns true if the calling thread holds a pin.
 pub(crate) fn is_pinned() -> bool {
-    // A thread that is being torn down pins in the crowd, which does not record the thread.
+    // A thread that is ending pins in the crowd, which does not record the thread. So the answer is true.
     LOCAL.try_with(|local| local.depth.get() > 0).unwrap_or(true)
 }
 
-/// The current epoch.
+/// Returns the current epoch.
 pub fn now() -> Epoch {
     Epoch(CLOCK.load(Ordering::Acquire))
 }
 
-/// Advances the clock by one if every pin is of the current epoch. Returns the epoch afterwards.
+/// Advances the clock by one if every pin is of the current epoch. Returns the epoch after that.
 pub fn advance() -> Epoch {
-    // Pairs with the exchange in `pin`: either this scan sees the pin, or the pinned reader sees every store
-    // made before this fence, and so no pointer to the memory that those stores unlinked.
+    // This fence pairs with the exchange in `pin`: either the scan below sees the pin, or the pinned reader
+    // sees every store made before this fence. In the second case the reader finds no pointer to memory that
+    // those stores unlinked.
     fence(Ordering::SeqCst);
     let epoch = CLOCK.load(Ordering::Acquire);
     let behind = |slot: &PinSlot| ![IDLE, epoch].contains(&slot.pinned.load(Ordering::Relaxed));
@@ -174,8 +179,8 @@ pub fn advance() -> Epoch {
     if CROWD.load(Ordering::Acquire) != 0 || TABLE[..claimed].iter().any(behind) {
         return Epoch(epoch);
     }
-    // The slots are read relaxed. This fence orders the reads of threads that have unpinned before the reuse
-    // that the new epoch permits.
+    // The scan loads the slots with relaxed ordering. This fence orders the reads of threads that have
+    // unpinned before the reuse of memory that the new epoch permits.
     fence(Ordering::Acquire);
     match CLOCK.compare_exchange(epoch, epoch + 1, Ordering::AcqRel, Ordering::Acquire) {
         Ok(_) => Epoch(epoch + 1),
@@ -183,15 +188,15 @@ pub fn advance() -> Epoch {
     }
 }
 
-/// A small number of the calling thread, for choosing one of several shards. Threads without a slot share
-/// number 256.
+/// Returns the number of the calling thread's slot, by which callers choose one of several shards. Threads
+/// without a slot share number 256.
 #[inline]
 pub fn thread_index() -> usize {
     LOCAL.try_with(ThreadPins::slot).unwrap_or(SLOTS)
 }
 
-/// Registers a handler that clears the slots of all other threads in a forked child. Those threads do not
-/// exist there, and their pins would stop the clock for ever.
+/// Registers a handler that clears the slots of all other threads in a forked child. The child has none of
+/// these threads, so their pins would stop its clock for ever.
 fn register_fork_handler() {
     extern "C" fn child() {
         let mine = LOCAL.try_with(|local| local.slot.get()).unwrap_or(SLOTS);
@@ -202,7 +207,7 @@ fn register_fork_handler() {
             }
         }
     }
-    // SAFETY: the handler only stores to atomics and reads a cell of a thread-local; it cannot panic.
+    // SAFETY: the handler only stores to atomics and reads a cell of a thread-local, and so cannot panic.
     unsafe { libc::pthread_atfork(None, None, Some(child)) };
 }
 

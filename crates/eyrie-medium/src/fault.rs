@@ -12,7 +12,7 @@ use crate::addr::PAGE_SIZE;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Fault {
-    /// The address is outside the volume: a corrupt pointer.
+    /// The address is outside the volume. A corrupt pointer is the usual cause.
     #[error("address {addr} (length {len} bytes) is outside the volume")]
     OutOfBounds {
         /// The address.
@@ -20,7 +20,7 @@ pub enum Fault {
         /// Length of the access, in bytes.
         len: u64,
     },
-    /// The address of a word or line is not aligned: a corrupt pointer.
+    /// The address of a word or line is not aligned. A corrupt pointer is the usual cause.
     #[error("address {addr} is not aligned")]
     Misaligned {
         /// The address.
@@ -34,13 +34,13 @@ pub enum Fault {
         "the volume belongs to the process that opened it, not to a forked child; open it again in the child"
     )]
     Forked,
-    /// The host's file is not on persistent memory, or not mounted so that stores to a mapping of it persist.
+    /// The host's file is not on persistent memory, or its file system is not mounted with DAX.
     #[error("the host does not map the volume's file synchronously (MAP_SYNC)")]
     NotSynchronous,
-    /// The disk has no paged volume, or was truncated.
+    /// The disk has no complete paged volume: none was made, or its end is missing.
     #[error("there is no complete volume with a journal (truncated, or never finished)")]
     NotPaged,
-    /// A drain failed, so no change is accepted any more.
+    /// A drain failed, so the volume accepts no change any more.
     #[error(
         "the volume's disk failed, so the volume is read-only: close it, repair the disk, and open it again"
     )]
@@ -51,7 +51,7 @@ pub enum Fault {
     /// The host refused a call.
     #[error("{what}: {source}")]
     Io {
-        /// The task of the call, for the message.
+        /// The purpose of the call, for the message.
         what: String,
         /// The host's error.
         source: io::Error,
@@ -64,12 +64,12 @@ fn is_full(error: &io::Error) -> bool {
 }
 
 impl Fault {
-    /// The error for a refusal to provide room.
+    /// Returns the error for a call that failed while it provided room.
     pub(crate) fn of_room(what: &str, source: io::Error) -> Fault {
         if is_full(&source) { Fault::HostFull } else { Fault::Io { what: what.to_string(), source } }
     }
 
-    /// Returns true if the cause is lack of room on the host, whichever call met it.
+    /// Returns true if the host lacks room, whichever call found that.
     pub fn lacks_room(&self) -> bool {
         match self {
             Fault::HostFull => true,
@@ -79,17 +79,18 @@ impl Fault {
     }
 }
 
-/// State word of a medium. It is in a page of its own that the kernel wipes in a forked child, so 0 must mean
-/// "forked".
+/// Value of a medium's state word in a forked child. It must be 0, because the word is in a page that the
+/// kernel fills with zeros in a forked child.
 pub(crate) const STATE_FORKED: u64 = 0;
 pub(crate) const STATE_SOUND: u64 = 1;
 pub(crate) const STATE_FAILED: u64 = 2;
 
-/// Ranges that can be registered at a time. The table is static because a signal handler may not allocate.
+/// Maximum number of registered ranges. Their table is static because a signal handler may not allocate.
 const RANGES: usize = 1024;
 
-/// A mapped range that the handler answers for; `len` 0 means free. `len` is stored last and cleared first,
-/// because the handler may run at any moment and believes the other fields once `len` is not 0.
+/// A mapped range whose faults the handler turns into errors. An entry with `len` 0 is free. `len` is stored
+/// last and cleared first, because the handler may run at any moment and uses the other fields if `len` is
+/// not 0.
 struct WatchedRange {
     base: AtomicUsize,
     len: AtomicUsize,
@@ -106,14 +107,15 @@ static REGISTRY: [WatchedRange; RANGES] = [const {
     }
 }; RANGES];
 
+/// The action for SIGBUS that this process had before [`install`].
 static PREVIOUS: AtomicPtr<libc::sigaction> = AtomicPtr::new(ptr::null_mut());
 
 /// Keeps one range registered with the signal handler.
 pub(crate) struct Registration(usize);
 
 impl Registration {
-    /// Registers `len` bytes at `base`. Returns `None` when the table is full: a fault there then ends the
-    /// process.
+    /// Registers `len` bytes at `base`. Returns `None` when the table is full. A fault in that range then
+    /// ends the process.
     ///
     /// # Safety
     /// The range is one mapping, and `state` points to a word that outlives the registration.
@@ -127,7 +129,7 @@ impl Registration {
         let range = &REGISTRY[index];
         range.base.store(base as usize, Ordering::Relaxed);
         range.state.store(state, Ordering::Relaxed);
-        // Last: the handler reads `len` first and then trusts the fields above.
+        // This store comes last, because the handler reads `len` first and then uses the fields above.
         range.len.store(len, Ordering::Release);
         Some(Registration(index))
     }
@@ -136,15 +138,17 @@ impl Registration {
 impl Drop for Registration {
     fn drop(&mut self) {
         let range = &REGISTRY[self.0];
-        // First: no handler finds the range while another thread may claim it.
+        // This store comes first, so that no handler uses the entry while another thread claims it.
         range.len.store(0, Ordering::Release);
         range.claimed.store(0, Ordering::Release);
     }
 }
 
+/// Installs the handler, and keeps the previous action for [`pass_on`].
 fn install() {
-    // SAFETY: plain sigaction calls; the handler is async-signal-safe (see there). The previous action is
-    // leaked on purpose: the handler may need it until the process ends.
+    // SAFETY: the structures are valid for the calls, and the handler is async-signal-safe, as its own
+    // comment shows. The previous action is leaked on purpose, because the handler may need it until the
+    // process ends.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = on_bus_error as *const () as usize;
@@ -159,15 +163,15 @@ fn install() {
 
 /// Maps a zero page at a fault in a registered range, and marks the medium as failed. The faulting
 /// instruction then reads zeros, and the next [`Medium::check`](crate::Medium::check) reports the failure.
-/// Other signals go to the previous handler.
+/// Every other SIGBUS goes to the previous handler.
 ///
 /// # Safety
 /// Called by the kernel as a signal handler, with a valid `info`.
 unsafe extern "C" fn on_bus_error(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
-    // SAFETY: the kernel passes a valid siginfo; reading atomics, mmap, and sigaction are async-signal-safe;
-    // a state word outlives its registration; and errno is put back.
+    // SAFETY: the kernel passes a valid siginfo. Loads of atomics, mmap and sigaction are async-signal-safe.
+    // A state word outlives its registration, and errno is put back.
     unsafe {
-        // The kernel's own faults have positive codes. A signal from `kill` or `sigqueue` has no address.
+        // The kernel gives its own faults positive codes. A signal from `kill` or `sigqueue` has no address.
         if (*info).si_code <= 0 {
             return pass_on_sent(signal, info, context);
         }
@@ -177,7 +181,8 @@ unsafe extern "C" fn on_bus_error(signal: i32, info: *mut libc::siginfo_t, conte
             address.wrapping_sub(range.base.load(Ordering::Relaxed)) < len
         });
         let Some(range) = hit else { return pass_on(signal, info, context) };
-        // The interrupted code may be between a system call and its look at errno, which `mmap` may change.
+        // The interrupted code may have made a system call and not read errno yet. `mmap` may change errno,
+        // so errno is saved.
         let errno = *libc::__errno_location();
         let page = address & !(PAGE_SIZE as usize - 1);
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
@@ -191,11 +196,14 @@ unsafe extern "C" fn on_bus_error(signal: i32, info: *mut libc::siginfo_t, conte
     }
 }
 
+/// Passes a signal of the kernel to the previous handler.
+///
 /// # Safety
 /// As [`on_bus_error`].
 unsafe fn pass_on(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
-    // SAFETY: the previous action was filled in by sigaction; its handler has the type its flags say. Without
-    // one the default action is restored, and the faulting instruction runs into it when the handler returns.
+    // SAFETY: sigaction filled the previous action in, and its handler has the type that its flags say.
+    // Without a previous handler the default action is restored. The faulting instruction then runs again
+    // after this handler returns, and the default action ends the process.
     unsafe {
         let previous = PREVIOUS.load(Ordering::Acquire);
         let handler = if previous.is_null() { libc::SIG_DFL } else { (*previous).sa_sigaction };
@@ -211,21 +219,22 @@ unsafe fn pass_on(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c
 }
 
 /// Passes on a signal that a program sent. No instruction repeats this signal after the handler returns. So
-/// it is raised again if the previous action was the default, and stays ignored if it was ignored.
+/// the signal is raised again if the previous action was the default, and is dropped if the previous action
+/// ignored it.
 ///
 /// # Safety
 /// As [`on_bus_error`].
 unsafe fn pass_on_sent(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
-    // SAFETY: as in `pass_on`; sigaction and raise are async-signal-safe, and the structure is valid for the
-    // call.
+    // SAFETY: as in `pass_on`. Besides, sigaction and raise are async-signal-safe, and the structure is valid
+    // for the call.
     unsafe {
         let previous = PREVIOUS.load(Ordering::Acquire);
         if !previous.is_null() && (*previous).sa_sigaction == libc::SIG_IGN {
             return;
         }
         pass_on(signal, info, context);
-        // The standard library's handler also restores the default action for faults other than stack
-        // overflows.
+        // The handler of the standard library also restores the default action, except for stack overflows.
+        // So the action is read anew.
         let mut now: libc::sigaction = std::mem::zeroed();
         if libc::sigaction(signal, ptr::null(), &mut now) == 0 && now.sa_sigaction == libc::SIG_DFL {
             libc::raise(signal);
@@ -244,9 +253,10 @@ mod tests {
         CALLED.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// Sends SIGBUS to this process (a forked child), whose handler passes the signal on to `handler`.
+    /// Sends SIGBUS to this process, which is a forked child. The signal handler passes the signal on to
+    /// `handler`.
     fn send_to(handler: Option<usize>) {
-        // SAFETY: all zeros is a valid action; the child has one thread.
+        // SAFETY: a structure of zeros is a valid action, and the child has one thread.
         unsafe {
             if let Some(handler) = handler {
                 let mut previous: libc::sigaction = std::mem::zeroed();
@@ -274,7 +284,7 @@ mod tests {
         assert!(!survives(None), "swallowed instead of passed to the handler of the standard library");
         assert!(!survives(Some(libc::SIG_DFL)), "swallowed instead of left to the default action");
         assert!(survives(Some(libc::SIG_IGN)), "ignored before");
-        // A handler is called once for each signal, and this one stays in place.
+        // The handler `called` runs once for each signal and stays installed.
         assert!(lives(&|| {
             send_to(Some(called as *const () as usize));
             send_to(None);

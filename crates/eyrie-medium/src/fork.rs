@@ -1,4 +1,4 @@
-//! Runs a check in a forked child, for tests of media in such children.
+//! Runs a check in a forked child, for tests of a medium that a process inherited.
 
 use std::io;
 
@@ -8,8 +8,8 @@ const PATIENCE_SECONDS: u32 = 20;
 /// Runs `check` in a forked child of this process and returns its result.
 ///
 /// The child has only the calling thread, and it exits without running any destructor. So `check` must not
-/// take a lock that another thread may hold, and must not panic, because a panic takes locks. The child is
-/// killed after 20 seconds, and the result is then false.
+/// take a lock that another thread may hold. It must not panic either, because a panic takes locks. A signal
+/// kills the child after 20 seconds, and the result is then false.
 ///
 /// # Errors
 /// When the host refuses to fork or to report the exit of the child.
@@ -23,7 +23,7 @@ pub fn in_forked_child(check: impl FnOnce() -> bool) -> io::Result<bool> {
             // SAFETY: the default action of the alarm ends the child.
             unsafe { libc::alarm(PATIENCE_SECONDS) };
             let said = check();
-            // SAFETY: as above.
+            // SAFETY: `_exit` runs no code of this program.
             unsafe { libc::_exit(i32::from(!said)) }
         }
         child => {

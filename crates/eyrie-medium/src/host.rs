@@ -1,8 +1,8 @@
 //! Calls to the host: files, their sizes and locks, address space, threads.
 //!
-//! Every call to the host that may fail goes through [`call`] or is announced first, so that a test can
-//! observe the call and make it fail. Without an observer the cost is one test of a flag that only tests and
-//! the crash explorer set. The other functions wrap the calls of `std::fs` that volumes need.
+//! Every call to the host that may fail goes through [`call`], or `announce` comes before it. So a test can
+//! observe the call and make it fail. Without an observer this costs one test of a flag that only tests and
+//! the crash explorer set. The functions after [`call`] wrap those calls of `std::fs` that volumes need.
 
 use std::cell::RefCell;
 use std::fs::{File, Metadata, OpenOptions};
@@ -22,11 +22,11 @@ pub trait HostObserver {
     /// Called before each call to the host.
     ///
     /// # Errors
-    /// The error that the call returns without being made.
+    /// The error that the caller gets instead. The call to the host is then not made.
     fn before_call(&self, kind: SiteKind, caller: Caller) -> Result<(), Errno>;
 }
 
-/// True once any thread had an observer.
+/// True after any thread has had an observer.
 static USED: AtomicBool = AtomicBool::new(false);
 
 thread_local! {
@@ -46,104 +46,104 @@ pub fn observed_by<T>(observer: Rc<dyn HostObserver>, run: impl FnOnce() -> T) -
     run()
 }
 
-/// Announces a call to this thread's observer.
+/// Announces a call to this thread's observer. On an error the caller must not make the call.
 pub(crate) fn announce(kind: SiteKind, caller: Caller) -> Result<(), Errno> {
     if USED.load(Ordering::Relaxed) { announce_to_observer(kind, caller) } else { Ok(()) }
 }
 
 #[cold]
 fn announce_to_observer(kind: SiteKind, caller: Caller) -> Result<(), Errno> {
-    // A thread that is being torn down has lost its thread-locals, and so its observer.
+    // A thread that is ending has lost its thread-locals, and so its observer.
     let observer = OF_THREAD.try_with(|observer| observer.borrow().clone()).ok().flatten();
     observer.map_or(Ok(()), |observer| observer.before_call(kind, caller))
 }
 
-/// Makes a call to the host, unless this thread's observer makes it fail.
+/// Makes a call to the host, unless this thread's observer returns an error for it.
 ///
 /// # Errors
-/// Those of the call.
+/// The error of the call, or of the observer.
 #[track_caller]
 pub fn call<T, E: From<Errno>>(call: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
     announce(SiteKind::Host, Location::caller())?;
     call()
 }
 
-/// [`OpenOptions::open`].
+/// Opens a file by [`OpenOptions::open`].
 ///
 /// # Errors
-/// The host's.
+/// The host's error.
 #[track_caller]
 pub fn open(options: &OpenOptions, path: impl AsRef<Path>) -> io::Result<File> {
     call(|| options.open(path))
 }
 
-/// [`std::fs::metadata`].
+/// Reads the metadata of a path by [`std::fs::metadata`].
 ///
 /// # Errors
-/// The host's.
+/// The host's error.
 #[track_caller]
 pub fn metadata(path: impl AsRef<Path>) -> io::Result<Metadata> {
     call(|| std::fs::metadata(path))
 }
 
-/// [`File::metadata`].
+/// Reads the metadata of an open file by [`File::metadata`].
 ///
 /// # Errors
-/// The host's.
+/// The host's error.
 #[track_caller]
 pub fn metadata_of(file: &File) -> io::Result<Metadata> {
     call(|| file.metadata())
 }
 
-/// [`File::try_clone`].
+/// Duplicates a file handle by [`File::try_clone`].
 ///
 /// # Errors
-/// The host's.
+/// The host's error.
 #[track_caller]
 pub fn try_clone(file: &File) -> io::Result<File> {
     call(|| file.try_clone())
 }
 
-/// [`File::set_len`].
+/// Sets the length of a file by [`File::set_len`].
 ///
 /// # Errors
-/// The host's.
+/// The host's error.
 #[track_caller]
 pub fn set_len(file: &File, bytes: u64) -> io::Result<()> {
     call(|| file.set_len(bytes))
 }
 
-/// [`File::sync_all`].
+/// Makes the bytes and metadata of a file durable by [`File::sync_all`].
 ///
 /// # Errors
-/// The host's.
+/// The host's error.
 #[track_caller]
 pub fn sync_all(file: &File) -> io::Result<()> {
     call(|| file.sync_all())
 }
 
-/// [`File::sync_data`].
+/// Makes the bytes of a file durable by [`File::sync_data`].
 ///
 /// # Errors
-/// The host's.
+/// The host's error.
 #[track_caller]
 pub fn sync_data(file: &File) -> io::Result<()> {
     call(|| file.sync_data())
 }
 
-/// [`FileExt::read_exact_at`].
+/// Fills `out` from a file by [`FileExt::read_exact_at`].
 ///
 /// # Errors
-/// The host's.
+/// The host's error.
 #[track_caller]
 pub fn read_exact_at(file: &File, out: &mut [u8], offset: u64) -> io::Result<()> {
     call(|| file.read_exact_at(out, offset))
 }
 
-/// [`FileExt::write_all_at`].
+/// Stores `bytes` in a file by [`FileExt::write_all_at`].
 ///
 /// # Errors
-/// The host's.
+/// The host's error.
 #[track_caller]
 pub fn write_all_at(file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
     call(|| file.write_all_at(bytes, offset))

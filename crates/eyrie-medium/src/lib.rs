@@ -2,20 +2,20 @@
 //!
 //! BPFS separates ordering from durability with *epoch barriers* (`bpfs.txt`, section 2.2). This crate
 //! expresses those barriers as types. [`Medium::write`] returns a [`Dirty`] token. [`Medium::barrier`] turns
-//! it into [`Ordered`], and only an `Ordered` lets [`Medium::publish`] commit a word. A barrier on the
-//! resulting [`Published`] returns [`Settled`]: only then may the storage that the publish made unreachable
-//! be reused.
+//! that token into an [`Ordered`], and only an `Ordered` lets [`Medium::publish`] commit a word. A barrier on
+//! the resulting [`Published`] returns a [`Settled`]. The caller may reuse the storage that the publish made
+//! unreachable only after it has that `Settled`.
 //!
 //! Invariants:
-//! - All unsafe code of Eyrie (foreign-function front-ends apart) is in this crate.
-//! - Every access is checked against the mapping; an address outside it is an error ([`Fault`]), never a wild
-//!   access.
-//! - No `&T` or `&[u8]` is formed over mapped memory, except by [`Medium::bytes`] for volumes held
-//!   exclusively.
+//! - All unsafe code of Eyrie is in this crate, except for foreign-function front-ends.
+//! - Every access is checked against the mapping. An address outside the mapping gives an error ([`Fault`])
+//!   and accesses no memory.
+//! - No `&T` or `&[u8]` is formed over mapped memory, except by [`Medium::bytes`], for volumes that one
+//!   process holds exclusively.
 //!
-//! Safe when power fails: this module decides nothing about survival. A write persists at any time after the
-//! store, and at the latest before the next barrier returns. The crate `eyrie-faults` has the executable form
-//! of that rule.
+//! Safe when power fails: a write persists at any time after its store, and at the latest before the next
+//! barrier returns. No code of this crate relies on more than that. The crate `eyrie-faults` has the
+//! executable form of this rule.
 
 mod addr;
 mod backing;

@@ -27,7 +27,7 @@ const MADV_COLLAPSE: libc::c_int = 25;
 /// Reserves `len` bytes of address space at the boundary of a huge page.
 fn reserve(len: usize) -> Result<*mut libc::c_void, Fault> {
     let most = len + HUGE_PAGE;
-    // SAFETY: a new mapping at an address of the kernel's choice, of which only the ends are given back.
+    // SAFETY: the kernel chooses the address of the new mapping. Only the ends of this mapping are unmapped.
     unsafe {
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
         let base =
@@ -44,7 +44,7 @@ fn reserve(len: usize) -> Result<*mut libc::c_void, Fault> {
     }
 }
 
-/// Punches a hole in a file. Does nothing where the host cannot do so.
+/// Punches a hole in a file. Does nothing on a host that cannot punch holes.
 pub(crate) fn punch(file: &File, offset: u64, len: u64) -> Result<(), Errno> {
     let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
     match rustix::io::retry_on_intr(|| rustix::fs::fallocate(file, flags, offset, len)) {
@@ -53,7 +53,8 @@ pub(crate) fn punch(file: &File, offset: u64, len: u64) -> Result<(), Errno> {
     }
 }
 
-/// A mapping of one host file (shared or private), or of anonymous memory. Unmapped on drop.
+/// A mapping of one host file (shared or private), or of anonymous memory. Dropping the value unmaps the
+/// memory.
 pub(crate) struct Mapping {
     base: NonNull<u8>,
     len: u64,
@@ -63,14 +64,15 @@ pub(crate) struct Mapping {
     _registration: Option<Registration>,
 }
 
-// SAFETY: the mapping is plain memory, reached only through the checked accessors of `Medium`, which use
-// atomics or race-tolerant copies.
+// SAFETY: the mapping is plain memory. Only the checked accessors of `Medium` reach it, by atomics or by
+// copies that tolerate races.
 unsafe impl Send for Mapping {}
-// SAFETY: as above.
+// SAFETY: as for Send.
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// Maps the first `len` bytes of `file`. With `synchronously`, a store needs no system call to persist.
+    /// Maps the first `len` bytes of `file`. If `synchronously` is true, the mapping has `MAP_SYNC`, and a
+    /// store needs no system call to persist.
     pub(crate) fn file(
         file: File,
         len: u64,
@@ -89,19 +91,19 @@ impl Mapping {
         Mapping::map(file, len, sentinel, MapFlags::PRIVATE)
     }
 
+    /// Maps the first `len` bytes of `file`, shared or private as `sharing` says.
     fn map(file: &File, len: u64, sentinel: &Sentinel, sharing: MapFlags) -> Result<Mapping, Fault> {
         let place = reserve(len as usize)?;
         let flags = sharing | MapFlags::NORESERVE | MapFlags::FIXED;
         let rights = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: takes the place of the reservation, which nothing else knows of.
+        // SAFETY: the new mapping replaces the reservation, to which no other code refers.
         let base =
             host::call(|| unsafe { rustix::mm::mmap(place, len as usize, rights, flags, file.as_fd(), 0) });
         let base = base.map_err(|errno| {
             // SAFETY: the reservation was not replaced, and nothing refers to it.
             let _ = unsafe { rustix::mm::munmap(place, len as usize) };
             match errno {
-                // Kernels without these flags, and file systems without the feature, answer with different
-                // errors.
+                // A kernel without these flags and a file system without the feature return different errors.
                 Errno::OPNOTSUPP | Errno::INVAL if sharing.contains(MapFlags::SYNC) => Fault::NotSynchronous,
                 errno => io_fault("mapping a segment")(errno),
             }
@@ -112,11 +114,11 @@ impl Mapping {
         Ok(Mapping { base, len, file: None, huge_pages: HugePages::default(), _registration: registration })
     }
 
-    /// Maps `len` bytes of zeroed private memory. All of it is populated at once if it is about to be
-    /// `filled`.
+    /// Maps `len` bytes of zeroed private memory. If the caller is about to store to all of it (`filled`),
+    /// this call also populates it.
     pub(crate) fn anonymous(len: u64, filled: bool) -> Result<Mapping, Fault> {
         let flags = MapFlags::PRIVATE | if filled { MapFlags::POPULATE } else { MapFlags::NORESERVE };
-        // SAFETY: a new mapping at an address of the kernel's choice.
+        // SAFETY: the kernel chooses the address of the new mapping.
         let base = unsafe {
             rustix::mm::mmap_anonymous(
                 ptr::null_mut(),
@@ -135,16 +137,18 @@ impl Mapping {
         })
     }
 
-    /// Maps zeroed private memory of `len` bytes that comes and goes page by page and begins at the boundary
-    /// of a huge page. Huge pages are switched off: where the host always uses them, the kernel would give 2
-    /// MiB for a single page and later fill up ranges that were given back.
+    /// Maps `len` bytes of zeroed private memory, from the boundary of a huge page on. The kernel provides
+    /// this memory page by page, and takes it back page by page.
+    ///
+    /// Huge pages are switched off. On a host that always uses them the kernel would provide 2 MiB for a
+    /// single page, and would later fill ranges again that were given back.
     pub(crate) fn of_pages(len: u64) -> Result<Mapping, Fault> {
         let place = reserve(len as usize)?;
         let base = NonNull::new(place.cast()).expect("mmap gives no null");
         let mapping =
             Mapping { base, len, file: None, huge_pages: HugePages::default(), _registration: None };
-        // SAFETY: the range is this mapping, which nothing else knows of; the size of its pages changes no
-        // byte. The advice fails on a kernel without huge pages, which is harmless.
+        // SAFETY: the range is this mapping, to which no other code refers yet. The size of its pages changes
+        // no byte. The advice fails on a kernel without huge pages, and such a kernel does not need it.
         unsafe {
             let rights = MprotectFlags::READ | MprotectFlags::WRITE;
             host::call(|| rustix::mm::mprotect(place, len as usize, rights))
@@ -154,13 +158,13 @@ impl Mapping {
         Ok(mapping)
     }
 
-    /// Takes the memory of an unused range of [`HUGE_PAGE`] bytes of [`Mapping::of_pages`], with one fault
-    /// where the host can. Memory that comes later is again page by page.
+    /// Populates an unused range of [`HUGE_PAGE`] bytes of [`Mapping::of_pages`], with one page fault where
+    /// the host supports that. Afterwards the kernel again provides memory of the range page by page.
     pub(crate) fn bring_huge_page(&self, offset: u64) {
         debug_assert!(offset.is_multiple_of(HUGE_PAGE as u64) && offset + HUGE_PAGE as u64 <= self.len);
         for advice in [Advice::LinuxHugepage, Advice::LinuxPopulateWrite, Advice::LinuxNoHugepage] {
             // SAFETY: a range inside the mapping; neither the size of its pages nor populating them changes a
-            // byte. Where it fails, pages come one by one.
+            // byte. If a call fails, the kernel provides the pages one by one.
             let _ =
                 unsafe { rustix::mm::madvise(self.base().add(offset as usize).cast(), HUGE_PAGE, advice) };
         }
@@ -178,15 +182,16 @@ impl Mapping {
         self.base.as_ptr()
     }
 
-    /// The pointer to `len` bytes at `offset`, if the mapping has all of them.
+    /// Returns the pointer to `len` bytes at `offset`, if the mapping has all of them.
     #[inline]
     pub(crate) fn place_of(&self, offset: u64, len: u64) -> Option<*mut u8> {
-        // SAFETY: offset + len is within the mapping.
+        // SAFETY: the condition has checked that offset + len is within the mapping.
         (len <= self.len && offset <= self.len - len).then(|| unsafe { self.base().add(offset as usize) })
     }
 
     /// Makes durable every byte that any mapping of the file shows. The kernel records each page of a DAX
-    /// file that any process stores to, and writes back the lines of the pages recorded since the last call.
+    /// file to which any process stores. This call writes back the lines of the pages recorded since the last
+    /// call.
     #[track_caller]
     pub(crate) fn sync(&self) -> Result<(), Fault> {
         let Some(file) = &self.file else { return Ok(()) };
@@ -212,26 +217,29 @@ impl Mapping {
             let place = self.base().add(offset as usize).cast();
             rustix::mm::madvise(place, len as usize, Advice::LinuxPopulateWrite)
         });
-        // Pre-faulting only saves time: a kernel without it (before 5.14) faults the pages in as they are
-        // used.
+        // Populating in advance only saves time. A kernel that cannot do so (before 5.14) faults each page in
+        // at its first use.
         match populated {
             Ok(()) | Err(Errno::INVAL) => Ok(()),
             Err(errno) => Err(io_fault("pre-faulting the volume")(errno)),
         }
     }
 
+    /// Makes the host allocate the blocks of a range of the file.
     fn allocate(&self, file: &File, offset: u64, len: u64) -> Result<(), Fault> {
         rustix::io::retry_on_intr(|| rustix::fs::fallocate(file, FallocateFlags::KEEP_SIZE, offset, len))
             .map_err(io_fault("allocating host blocks for the volume"))
     }
 
-    /// As [`Mapping::provision`] for an unused range of [`HUGE_PAGE`] bytes, as one huge page where the host
-    /// has one. It may wait for other threads of the kernel, so it runs in the background only.
+    /// As [`Mapping::provision`], for an unused range of [`HUGE_PAGE`] bytes, which becomes one huge page
+    /// where the host has one. The call may wait for threads of the kernel, so only a background thread makes
+    /// it.
     pub(crate) fn provision_huge_page(&self, offset: u64) -> Result<(), Fault> {
         if let Some(file) = &self.file
             && self.huge_pages.are_worth_asking()
         {
-            // The kernel builds no huge page in a range without any page.
+            // One page is allocated first, because the kernel builds no huge page in a range without any
+            // page.
             self.allocate(file, offset, PAGE_SIZE)?;
             self.huge_pages.asked(self.collapse(offset));
         }
@@ -239,7 +247,8 @@ impl Mapping {
     }
 
     /// Collapses the pages of a range into one huge page, with zeros for missing pages. A huge page avoids
-    /// TLB misses, and where pages are missing it takes a third of the time that single pages take.
+    /// TLB misses. To provide missing pages as one huge page takes a third of the time that single pages
+    /// take.
     fn collapse(&self, offset: u64) -> Result<(), Errno> {
         debug_assert!(offset.is_multiple_of(HUGE_PAGE as u64) && offset + HUGE_PAGE as u64 <= self.len);
         // SAFETY: collapsing a range inside the mapping into a huge page changes no byte.
@@ -250,26 +259,29 @@ impl Mapping {
     }
 }
 
-/// Decides when to ask the host for a huge page.
+/// Decides when to request a huge page: the number of requests to skip, or [`HugePages::NEVER`].
 #[derive(Default)]
 struct HugePages(AtomicU32);
 
 impl HugePages {
-    /// The host has no huge pages.
+    /// No request is made any more, because the host has no huge pages.
     const NEVER: u32 = u32::MAX;
-    /// Requests that are skipped after the host had no free huge page: 64 MiB of memory.
+    /// Requests that are skipped after the host had no free huge page. They stand for 64 MiB of memory.
     const PAUSE: u32 = 32;
 
+    /// Returns true if a request for a huge page may succeed. Otherwise counts one request as skipped.
     fn are_worth_asking(&self) -> bool {
         let pause = self.0.load(Ordering::Relaxed);
-        // Two threads may count down by one together; that is harmless.
+        // Two threads may load the same count and then subtract one instead of two. This only delays the next
+        // request.
         if pause > 0 && pause != HugePages::NEVER {
             self.0.store(pause - 1, Ordering::Relaxed);
         }
         pause == 0
     }
 
-    /// Notes the host's answer. tmpfs gives huge pages since Linux 6.1, if the memory is contiguous.
+    /// Notes the host's answer to a request. tmpfs provides huge pages since Linux 6.1, if contiguous memory
+    /// is free.
     fn asked(&self, answer: Result<(), Errno>) {
         match answer {
             Ok(()) => {}
@@ -282,26 +294,26 @@ impl HugePages {
 impl Drop for Mapping {
     fn drop(&mut self) {
         self._registration = None;
-        // SAFETY: the mapping is this value's own and nothing refers to it any more.
+        // SAFETY: this value owns the mapping, and no code refers to it any more.
         let _ = unsafe { rustix::mm::munmap(self.base().cast(), self.len as usize) };
     }
 }
 
-/// A word in a page that the kernel wipes in forked children. It tells a child that the medium belongs to its
-/// parent.
+/// A word in a page that the kernel wipes in forked children. The value 0 tells a child that the medium
+/// belongs to its parent.
 pub(crate) struct Sentinel {
     word: NonNull<AtomicU64>,
 }
 
 // SAFETY: the word is an atomic that lives as long as the value.
 unsafe impl Send for Sentinel {}
-// SAFETY: as above.
+// SAFETY: as for Send.
 unsafe impl Sync for Sentinel {}
 
 impl Sentinel {
     pub(crate) fn new() -> Result<Sentinel, Fault> {
         let (size, rights) = (PAGE_SIZE as usize, ProtFlags::READ | ProtFlags::WRITE);
-        // SAFETY: a new private page at an address of the kernel's choice.
+        // SAFETY: the kernel chooses the address of the new page.
         let map = || unsafe { rustix::mm::mmap_anonymous(ptr::null_mut(), size, rights, MapFlags::PRIVATE) };
         let page = host::call(map).map_err(io_fault("mapping a page"))?;
         let word = NonNull::new(page.cast::<AtomicU64>()).expect("mmap gives no null");
@@ -324,6 +336,7 @@ impl Sentinel {
         if self.word().load(Ordering::Acquire) == STATE_SOUND { Ok(()) } else { self.refuse() }
     }
 
+    /// Returns the error for a state other than sound.
     #[cold]
     fn refuse(&self) -> Result<(), Fault> {
         match self.word().load(Ordering::Acquire) {
@@ -338,7 +351,7 @@ impl Sentinel {
 
 impl Drop for Sentinel {
     fn drop(&mut self) {
-        // SAFETY: the page is this value's own; registrations that point to it are dropped before it.
+        // SAFETY: this value owns the page. Registrations that point to the page are dropped before it.
         let _ = unsafe { rustix::mm::munmap(self.word.as_ptr().cast(), PAGE_SIZE as usize) };
     }
 }
@@ -347,7 +360,7 @@ impl Drop for Sentinel {
 mod tests {
     use super::*;
 
-    /// The line of flags that the kernel reports for the mapping at `place`.
+    /// Returns the line of flags that the kernel reports for the mapping at `place`.
     fn flags_at(place: *const u8) -> String {
         let maps = std::fs::read_to_string("/proc/self/smaps").expect("readable");
         let has_place = |line: &&str| {
@@ -378,7 +391,7 @@ mod tests {
         mapping.bring_huge_page(HUGE_PAGE as u64);
         let resident = |page: usize| {
             let mut found = [0_u8; 1];
-            // SAFETY: a page of the mapping, and room for its flag.
+            // SAFETY: the page is in the mapping, and the array has room for its flag.
             let asked =
                 unsafe { libc::mincore(mapping.base().add(page * 4096).cast(), 4096, found.as_mut_ptr()) };
             asked == 0 && found[0] & 1 == 1

@@ -20,7 +20,7 @@ use crate::provider::Provider;
 use crate::sync::{interleave, prefetch_line};
 use crate::token::Dirty;
 
-/// The kind of a medium, which decides the changes that survive a failure.
+/// The kind of a medium. It decides which changes survive a failure.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum MediumKind {
     /// Shared memory of the host. Changes survive the death of the process.
@@ -36,12 +36,13 @@ pub enum MediumKind {
 
 /// The mapped segments of one volume.
 pub struct Medium {
-    /// Base and length of segment 0, a copy: nearly every access goes to segment 0, and the copy saves it two
-    /// loads.
+    /// Copy of the base and length of segment 0. Nearly every access is to segment 0, and the copy saves such
+    /// an access two loads.
     first: (NonNull<u8>, u64),
-    /// Provides memory of the host ahead of need.
+    /// The background thread that provides memory of the host ahead of need.
     pub(crate) provider: Option<Provider>,
-    // Declared before the sentinel, so dropped before it: their registrations point to the sentinel's word.
+    // The segments are declared before the sentinel, and so dropped before the sentinel: the registrations of
+    // the segments point to its word.
     pub(crate) segments: Box<[Arc<Mapping>]>,
     sentinel: Sentinel,
     pub(crate) backing: Backing,
@@ -49,10 +50,10 @@ pub struct Medium {
 
 // SAFETY: `first` names the memory of `segments[0]`, which is Send and Sync.
 unsafe impl Send for Medium {}
-// SAFETY: as above.
+// SAFETY: as for Send.
 unsafe impl Sync for Medium {}
 
-/// Aligned words that were checked once, for reading one by one.
+/// Aligned words of a medium. Their bounds were checked in one step, so that each load needs no check.
 #[derive(Clone, Copy)]
 pub struct Words<'m>(&'m [AtomicU64]);
 
@@ -73,13 +74,14 @@ impl Words<'_> {
 }
 
 impl Medium {
+    /// Makes a medium of segments that are mapped already.
     pub(crate) fn over(segments: Box<[Arc<Mapping>]>, sentinel: Sentinel, backing: Backing) -> Medium {
         let first =
             segments.first().map_or((NonNull::dangling(), 0), |segment| (segment.start(), segment.len()));
         Medium { first, provider: None, segments, sentinel, backing }
     }
 
-    /// Maps host files as segments 0, 1, ...: of each the given number of bytes.
+    /// Maps host files as segments 0, 1, ... The number with each file is the number of bytes to map.
     ///
     /// # Errors
     /// [`Fault::Io`] when the host refuses a mapping.
@@ -96,8 +98,8 @@ impl Medium {
         Medium::host(files, true, Backing::Pmem(Pmem::new()))
     }
 
-    /// Maps one file as persistent memory on any file system, synchronously where the host supports that. For
-    /// tests: the bytes survive no more than their host does.
+    /// Maps one file of any file system as persistent memory, with `MAP_SYNC` where the host supports that.
+    /// For tests: without `MAP_SYNC` no store is durable.
     ///
     /// # Errors
     /// [`Fault::Io`] when the host refuses the mapping.
@@ -111,6 +113,7 @@ impl Medium {
         }
     }
 
+    /// Maps host files as segments, with `MAP_SYNC` if `synchronously` is true.
     fn host(files: Vec<(File, u64)>, synchronously: bool, backing: Backing) -> Result<Medium, Fault> {
         let sentinel = Sentinel::new()?;
         let segments = files
@@ -120,8 +123,8 @@ impl Medium {
         Ok(Medium { provider: Some(Provider::new()), ..Medium::over(segments, sentinel, backing) })
     }
 
-    /// Maps a host file as segment 0, copy-on-write: no store reaches the file. Only changed pages take
-    /// memory.
+    /// Maps a host file as segment 0, copy-on-write, so that no store reaches the file. Only changed pages
+    /// take memory.
     ///
     /// # Errors
     /// [`Fault::Io`] when the host refuses the mapping.
@@ -131,7 +134,8 @@ impl Medium {
         Ok(Medium::over(Box::new([segment]), sentinel, Backing::Dram))
     }
 
-    /// One segment of private memory, `len` bytes of zeros: a volume that ends with the process.
+    /// Makes a medium of one segment of private memory, `len` bytes of zeros. The volume ends with the
+    /// process.
     ///
     /// # Errors
     /// [`Fault::Io`] when there is no memory.
@@ -139,13 +143,13 @@ impl Medium {
         Medium::private(len, false)
     }
 
-    /// One segment of private memory that holds `bytes`.
+    /// Makes a medium of one segment of private memory that holds `bytes`.
     ///
     /// # Errors
     /// [`Fault::Io`] when there is no memory.
     pub fn memory_holding(bytes: &[u8]) -> Result<Medium, Fault> {
         let medium = Medium::private(bytes.len() as u64, true)?;
-        // SAFETY: the segment is as long as `bytes`, and no one else has it.
+        // SAFETY: the segment is as long as `bytes`, and no other code has a reference to it yet.
         unsafe { copy::copy(medium.segments[0].base(), bytes.as_ptr(), bytes.len()) };
         Ok(medium)
     }
@@ -153,7 +157,7 @@ impl Medium {
     /// Returns the medium under an observer.
     ///
     /// # Panics
-    /// If the medium is on a disk: there a test observes the disk itself.
+    /// If the medium is on a disk, because a test observes the disk itself instead.
     #[must_use]
     pub fn observed_by(mut self, observer: Arc<dyn Observer>) -> Medium {
         match &mut self.backing {
@@ -164,12 +168,14 @@ impl Medium {
         self
     }
 
+    /// Makes a medium of one segment of private memory. If `filled` is true, the caller is about to store to
+    /// all of it.
     fn private(len: u64, filled: bool) -> Result<Medium, Fault> {
         let segments = Box::new([Arc::new(Mapping::anonymous(len, filled)?)]);
         Ok(Medium::over(segments, Sentinel::new()?, Backing::Dram))
     }
 
-    /// The kind of the medium.
+    /// Returns the kind of the medium.
     pub fn kind(&self) -> MediumKind {
         match self.backing {
             Backing::Dram => MediumKind::Dram,
@@ -179,12 +185,13 @@ impl Medium {
         }
     }
 
-    /// Length of each segment, in bytes.
+    /// Returns the length of each segment, in bytes.
     pub fn segment_sizes(&self) -> impl Iterator<Item = u64> + '_ {
         self.segments.iter().map(|segment| segment.len())
     }
 
-    /// Memory that pages of a disk occupy, in bytes; `None` where the medium is the memory.
+    /// Returns the memory that cached pages of a disk take, in bytes. Returns `None` if the medium has no
+    /// disk.
     pub fn resident_bytes(&self) -> Option<u64> {
         match &self.backing {
             Backing::Paged(keeper) => Some(keeper.pager().resident() as u64 * crate::addr::PAGE_SIZE),
@@ -192,7 +199,7 @@ impl Medium {
         }
     }
 
-    /// A copy of segment 0 as the program sees it now.
+    /// Returns a copy of segment 0 as the program sees it now.
     pub fn snapshot(&self) -> Vec<u8> {
         let mut bytes = vec![0; self.segments[0].len() as usize];
         // SAFETY: the vector is as long as the segment.
@@ -200,18 +207,18 @@ impl Medium {
         bytes
     }
 
-    /// Checks that the medium is sound and belongs to this process. To be called at the start of every Op and
-    /// after reads: a read of a failed mapping finds zeros.
+    /// Checks that the medium is sound and belongs to this process. Callers call this at the start of every
+    /// Op, and again after reads, because a read of a failed mapping finds zeros.
     ///
     /// # Errors
-    /// [`Fault::Forked`] in a forked child, [`Fault::Failed`] once a mapping has failed.
+    /// [`Fault::Forked`] in a forked child. [`Fault::Failed`] after a mapping has failed.
     #[inline]
     pub fn check(&self) -> Result<(), Fault> {
         self.sentinel.check()
     }
 
     /// Returns true if other threads may see a store before it is durable. The next fence of the storing
-    /// thread makes it durable.
+    /// thread makes the store durable.
     pub fn lasts_from_fences(&self) -> bool {
         match &self.backing {
             Backing::Pmem(_) => true,
@@ -220,8 +227,8 @@ impl Medium {
         }
     }
 
-    /// Returns `is_right`, the result of comparing a checksum on the medium, or true if a test leaves the
-    /// comparison out.
+    /// Returns `is_right`, the result of comparing a checksum on the medium. Returns true in any case if a
+    /// test leaves this comparison out.
     #[track_caller]
     pub fn verify(&self, is_right: bool) -> bool {
         let caller = Location::caller();
@@ -229,13 +236,13 @@ impl Medium {
         is_right || !is_compared
     }
 
-    /// The mapped bytes, for an observer.
+    /// Returns the mapped bytes, for an observer.
     #[inline(always)]
     pub(crate) fn mapped(&self) -> Mapped<'_> {
         Mapped::new(&self.segments)
     }
 
-    /// The pointer to `len` bytes at `addr`, if one segment has all of them.
+    /// Returns the pointer to `len` bytes at `addr`, if all of them are in one segment.
     #[inline(always)]
     pub(crate) fn resolve(&self, addr: Addr, len: u64) -> Result<*mut u8, Fault> {
         let (base, size) = self.first;
@@ -246,6 +253,7 @@ impl Medium {
         self.resolve_further(addr, len)
     }
 
+    /// Resolves an address outside segment 0.
     #[cold]
     fn resolve_further(&self, addr: Addr, len: u64) -> Result<*mut u8, Fault> {
         let segment = self.segments.get(addr.segment_index());
@@ -253,14 +261,16 @@ impl Medium {
         place.ok_or(Fault::OutOfBounds { addr, len })
     }
 
+    /// Resolves an aligned word.
     #[inline(always)]
     pub(crate) fn resolve_word(&self, addr: Addr) -> Result<&AtomicU64, Fault> {
         let place = self.resolve(addr, 8)?;
         if !addr.is_aligned(8) {
             return Err(Fault::Misaligned { addr });
         }
-        // SAFETY: eight mapped bytes, aligned because segments are page-aligned; shared words are only
-        // accessed atomically or by copies outside the compiler's view.
+        // SAFETY: the eight bytes are mapped, and aligned because segments are page-aligned. Shared words are
+        // accessed only atomically, or by copies in inline assembly, about which the compiler assumes
+        // nothing.
         Ok(unsafe { AtomicU64::from_ptr(place.cast()) })
     }
 
@@ -271,8 +281,8 @@ impl Medium {
         if !addr.is_aligned(8) {
             return Err(Fault::Misaligned { addr });
         }
-        // SAFETY: mapped and aligned words that live as long as the medium, and that are only accessed
-        // atomically or by copies outside the compiler's view.
+        // SAFETY: the words are mapped and aligned, and live as long as the medium. They are accessed only
+        // atomically, or by copies in inline assembly, about which the compiler assumes nothing.
         Ok(unsafe { std::slice::from_raw_parts(place.cast::<AtomicU64>(), count) })
     }
 
@@ -288,7 +298,8 @@ impl Medium {
         Ok(word.load(Ordering::Acquire))
     }
 
-    /// Checks `count` aligned words once; [`Words`] then loads them one by one.
+    /// Checks the bounds of `count` aligned words. The caller then loads single words from the [`Words`]
+    /// without a check.
     ///
     /// # Errors
     /// [`Fault::OutOfBounds`], [`Fault::Misaligned`].
@@ -300,8 +311,8 @@ impl Medium {
         Ok(Words(words))
     }
 
-    /// Fills `out` from `addr` on. A racing write may leave any mix of old and new bytes; 8 aligned bytes
-    /// never tear.
+    /// Fills `out` from `addr` on. If another thread writes at the same time, `out` may get any mix of old
+    /// and new bytes, but 8 aligned bytes never tear.
     ///
     /// # Errors
     /// [`Fault::OutOfBounds`].
@@ -313,13 +324,14 @@ impl Medium {
         // SAFETY: both sides are valid for the length; `out` is borrowed exclusively and is not mapped
         // memory.
         unsafe { copy::copy(out.as_mut_ptr(), place, out.len()) };
-        // The compiler does not see the loads of the copy. The fence keeps the caller's check of a version
-        // word after them.
+        // The compiler does not see the loads of the copy. The fence keeps the compiler from moving the
+        // caller's check of a version word before these loads.
         compiler_fence(Ordering::Acquire);
         Ok(())
     }
 
-    /// Reads a plain structure at `addr`, unverified. A racing write may leave any mix of old and new bytes.
+    /// Reads a plain structure at `addr`, unverified. If another thread writes at the same time, the
+    /// structure may get any mix of old and new bytes.
     ///
     /// # Errors
     /// [`Fault::OutOfBounds`].
@@ -331,11 +343,11 @@ impl Medium {
         Ok(value)
     }
 
-    /// Borrows the bytes in place for as long as `_guard` holds their grace period.
+    /// Borrows bytes in place for as long as `_guard` keeps the current epoch pinned.
     ///
-    /// The caller (an engine that holds the volume exclusively) promises that nothing stores to these bytes
-    /// while they are published or within a grace period. The extents of an object that is never changed in
-    /// place are such bytes.
+    /// The caller is an engine that holds the volume exclusively. It must ensure that no code stores to these
+    /// bytes while a published pointer leads to them, nor in the grace period after that. The extents of an
+    /// object that is never changed in place are such bytes.
     ///
     /// # Errors
     /// [`Fault::OutOfBounds`].
@@ -344,8 +356,8 @@ impl Medium {
     pub fn bytes<'a>(&'a self, addr: Addr, len: u64, _guard: &'a Guard) -> Result<&'a [u8], Fault> {
         let place = self.resolve(addr, len)?;
         self.backing.before_read(self.mapped(), addr, len)?;
-        // SAFETY: mapped for the length; unchanged while the guard lives, by the contract above; the volume
-        // is held exclusively, so no other process changes it.
+        // SAFETY: the range is mapped. By the contract above no thread changes it while the guard lives. The
+        // volume is held exclusively, so no other process changes it.
         Ok(unsafe { std::slice::from_raw_parts(place, len as usize) })
     }
 
@@ -360,14 +372,14 @@ impl Medium {
     /// Stores `bytes` at `addr`.
     ///
     /// # Errors
-    /// [`Fault::OutOfBounds`]; nothing was stored.
+    /// [`Fault::OutOfBounds`]. After an error nothing was stored.
     #[inline]
     #[track_caller]
     pub fn write(&self, addr: Addr, bytes: &[u8]) -> Result<Dirty, Fault> {
         let place = self.resolve(addr, bytes.len() as u64)?;
         self.backing.before_store(self.mapped(), addr, bytes.len() as u64)?;
-        // SAFETY: both sides are valid for the length; racing readers copy outside the compiler's view and
-        // validate.
+        // SAFETY: both sides are valid for the length. Racing readers copy by inline assembly and validate
+        // their copy.
         unsafe { self.backing.copy_in(place, bytes.as_ptr(), bytes.len()) };
         self.backing.after_store(addr, place, bytes.len());
         Ok(Dirty::new())
@@ -386,7 +398,7 @@ impl Medium {
     /// Stores an aligned word that no reader can reach yet.
     ///
     /// # Errors
-    /// [`Fault::OutOfBounds`], [`Fault::Misaligned`]; nothing was stored.
+    /// [`Fault::OutOfBounds`], [`Fault::Misaligned`]. After an error nothing was stored.
     #[inline]
     #[track_caller]
     pub fn write_word(&self, addr: Addr, value: u64) -> Result<Dirty, Fault> {
@@ -397,7 +409,7 @@ impl Medium {
     /// Stores consecutive aligned words that no reader can reach yet.
     ///
     /// # Errors
-    /// [`Fault::OutOfBounds`], [`Fault::Misaligned`]; nothing was stored.
+    /// [`Fault::OutOfBounds`], [`Fault::Misaligned`]. After an error nothing was stored.
     #[inline]
     #[track_caller]
     pub fn write_words(&self, addr: Addr, words: impl ExactSizeIterator<Item = u64>) -> Result<Dirty, Fault> {
@@ -415,21 +427,21 @@ impl Medium {
     /// Stores `len` zero bytes at `addr`.
     ///
     /// # Errors
-    /// [`Fault::OutOfBounds`]; nothing was stored.
+    /// [`Fault::OutOfBounds`]. After an error nothing was stored.
     #[track_caller]
     pub fn zero(&self, addr: Addr, len: u64) -> Result<Dirty, Fault> {
         let place = self.resolve(addr, len)?;
         self.backing.before_store(self.mapped(), addr, len)?;
-        // SAFETY: mapped for the length.
+        // SAFETY: the range is mapped for the length.
         unsafe { self.backing.zero_in(place, len as usize) };
         self.backing.after_store(addr, place, len as usize);
         Ok(Dirty::new())
     }
 
-    /// Copies `len` bytes from `from` to `to`, which do not overlap.
+    /// Copies `len` bytes from `from` to `to`. The two ranges must not overlap.
     ///
     /// # Errors
-    /// [`Fault::OutOfBounds`]; nothing was stored.
+    /// [`Fault::OutOfBounds`]. After an error nothing was stored.
     #[track_caller]
     pub fn copy(&self, to: Addr, from: Addr, len: u64) -> Result<Dirty, Fault> {
         let src = self.resolve(from, len)?;
@@ -437,8 +449,8 @@ impl Medium {
         debug_assert!(to.raw() + len <= from.raw() || from.raw() + len <= to.raw());
         self.backing.before_read(self.mapped(), from, len)?;
         self.backing.before_store(self.mapped(), to, len)?;
-        // SAFETY: mapped for the length; an overlap would only mix bytes of one mapping, in code outside the
-        // compiler's view.
+        // SAFETY: both ranges are mapped for the length. An overlap would only mix bytes of one mapping, in
+        // inline assembly.
         unsafe { self.backing.copy_in(dst, src, len as usize) };
         self.backing.after_store(to, dst, len as usize);
         Ok(Dirty::new())

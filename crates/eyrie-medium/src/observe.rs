@@ -1,7 +1,7 @@
-//! The seam at which a test observes a medium: every read, store, fence and commit, and every call that may
+//! The trait by which a test observes a medium: every read, store, fence and commit, and every call that may
 //! fail.
 //!
-//! An observer reads and writes mapped bytes through [`Mapped`] only, so that it needs no unsafe code.
+//! An observer reads and writes mapped bytes only through [`Mapped`], so an observer needs no unsafe code.
 
 use std::sync::Arc;
 
@@ -21,36 +21,39 @@ impl<'m> Mapped<'m> {
         Mapped(segments)
     }
 
+    /// Returns the pointer to `len` bytes at `addr`, if all of them are in one segment.
     fn place(self, addr: Addr, len: usize) -> Result<*mut u8, Fault> {
         let segment = self.0.get(addr.segment_index());
         let place = segment.and_then(|segment| segment.place_of(addr.offset(), len as u64));
         place.ok_or(Fault::OutOfBounds { addr, len: len as u64 })
     }
 
-    /// Fills `out` from `addr` on, without a call of the observer.
+    /// Fills `out` from `addr` on. The observer is not called for this read.
     ///
     /// # Errors
     /// [`Fault::OutOfBounds`].
     pub fn read(self, addr: Addr, out: &mut [u8]) -> Result<(), Fault> {
         let place = self.place(addr, out.len())?;
-        // SAFETY: as many bytes are mapped; `out` is borrowed exclusively and is no mapped memory.
+        // SAFETY: `place` is mapped for the length. `out` is borrowed exclusively and is not mapped memory.
         unsafe { copy::copy(out.as_mut_ptr(), place, out.len()) };
         Ok(())
     }
 
-    /// Stores `bytes` at `addr`, without a call of the observer.
+    /// Stores `bytes` at `addr`. The observer is not called for this store.
     ///
     /// # Errors
     /// [`Fault::OutOfBounds`].
     pub fn write(self, addr: Addr, bytes: &[u8]) -> Result<(), Fault> {
         let place = self.place(addr, bytes.len())?;
-        // SAFETY: as many bytes are mapped; racing readers copy outside the compiler's view.
+        // SAFETY: `place` is mapped for the length. Racing readers copy by inline assembly, about which the
+        // compiler assumes nothing.
         unsafe { copy::copy(place, bytes.as_ptr(), bytes.len()) };
         Ok(())
     }
 }
 
-/// Observes every access to a medium. Each method does nothing unless an observer overrides it.
+/// Observes every access to a medium. By default each method changes nothing: an observer overrides those
+/// that it needs.
 pub trait Observer: Send + Sync {
     /// Called before a read of `len` bytes at `addr`.
     ///
@@ -70,7 +73,8 @@ pub trait Observer: Send + Sync {
         Ok(())
     }
 
-    /// Called before a commit of words among `len` bytes at `addr`. Returns false to leave the commit out.
+    /// Called before a commit of words within the `len` bytes at `addr`. Returns false to leave the commit
+    /// out.
     ///
     /// # Errors
     /// The error that the commit returns instead.
@@ -90,7 +94,7 @@ pub trait Observer: Send + Sync {
         let _ = (addr, bytes);
     }
 
-    /// Called after whole lines of persistent memory were written back at `addr`; they hold `bytes`.
+    /// Called after whole lines of persistent memory at `addr`, which hold `bytes`, were written back.
     fn after_write_back(&self, addr: Addr, bytes: &[u8]) {
         let _ = (addr, bytes);
     }
@@ -105,7 +109,7 @@ pub trait Observer: Send + Sync {
         let _ = caller;
     }
 
-    /// Returns false to leave the comparison of a checksum out.
+    /// Called when a checksum is compared. Returns false to leave the comparison out.
     fn compares_checksum(&self, caller: Caller) -> bool {
         let _ = caller;
         true

@@ -1,4 +1,4 @@
-//! The ordering half of the medium: barriers and publishes.
+//! The calls of a medium that order its stores: barriers, publishes and settles.
 
 use std::panic::Location;
 use std::sync::atomic::Ordering;
@@ -11,6 +11,7 @@ use crate::sync::interleave;
 use crate::token::{Dirty, Ordered, Published, Settled, assert_nothing_dirty};
 
 impl Medium {
+    /// Stores an aligned word.
     #[inline]
     #[track_caller]
     pub(crate) fn store_word(&self, addr: Addr, value: u64) -> Result<(), Fault> {
@@ -21,6 +22,7 @@ impl Medium {
         Ok(())
     }
 
+    /// Commits an aligned word, unless a test leaves this commit out.
     #[inline]
     #[track_caller]
     fn publish_word(&self, addr: Addr, value: u64) -> Result<(), Fault> {
@@ -32,7 +34,7 @@ impl Medium {
         Ok(())
     }
 
-    /// Makes all earlier writes of the thread persist before any later one.
+    /// Makes all earlier writes of the thread persist before its later writes.
     #[inline]
     #[track_caller]
     pub fn barrier(&self, dirty: Dirty) -> Ordered {
@@ -44,7 +46,7 @@ impl Medium {
     /// Commits one aligned word atomically, with release ordering.
     ///
     /// # Errors
-    /// [`Fault::OutOfBounds`], [`Fault::Misaligned`]; nothing was stored.
+    /// [`Fault::OutOfBounds`], [`Fault::Misaligned`]. After an error nothing was stored.
     #[inline]
     #[track_caller]
     pub fn publish(&self, addr: Addr, value: u64, ordered: impl Into<Ordered>) -> Result<Published, Fault> {
@@ -54,9 +56,9 @@ impl Medium {
         Ok(Published { _private: () })
     }
 
-    /// As [`Medium::publish`], for a commit that is independent of the thread's other writes. Those may still
-    /// be unordered, because this commit makes none of them reachable. (An allocator claims a chunk this
-    /// way.)
+    /// As [`Medium::publish`], for a commit that is independent of the thread's other writes. The other
+    /// writes may still be unordered, because this commit makes none of them reachable. (An allocator claims
+    /// a chunk this way.)
     ///
     /// # Errors
     /// As [`Medium::publish`].
@@ -78,7 +80,7 @@ impl Medium {
     /// line.
     ///
     /// # Errors
-    /// [`Fault::OutOfBounds`], [`Fault::Misaligned`]; nothing was stored.
+    /// [`Fault::OutOfBounds`], [`Fault::Misaligned`]. After an error nothing was stored.
     #[inline]
     #[track_caller]
     pub fn publish_line(
@@ -103,8 +105,8 @@ impl Medium {
         } else {
             words
         };
-        // The order of these stores is the guarantee: a line persists a prefix of its stores, so the last
-        // word implies the others.
+        // The words must be stored in this order. A prefix of the stores to a line persists, so after a crash
+        // the last word proves that the other words are there, too.
         for &(index, value) in words {
             interleave();
             stored[index].store(value, Ordering::Release);
@@ -113,18 +115,19 @@ impl Medium {
         Ok(Published { _private: () })
     }
 
-    /// Returns a token for changes that need no commit of their own, because later publishes make them
-    /// reachable or nothing does.
+    /// Returns a token for changes that need no commit of their own: either a later publish makes them
+    /// reachable, or they stay unreachable.
     pub fn publish_nothing(&self, ordered: impl Into<Ordered>) -> Published {
         let _ordered: Ordered = ordered.into();
         Published { _private: () }
     }
 
-    /// Stores several words in any order. A durable redo record lists all of them, so recovery stores them
-    /// again after a crash.
+    /// Stores several words in any order. The caller has made a redo record durable that lists all of them,
+    /// so recovery stores them again after a crash.
     ///
     /// # Errors
-    /// [`Fault::OutOfBounds`], [`Fault::Misaligned`]; the words before the bad one were stored.
+    /// [`Fault::OutOfBounds`], [`Fault::Misaligned`]. The words before the one with the bad address were
+    /// stored.
     #[track_caller]
     pub fn publish_all(
         &self,
@@ -139,11 +142,11 @@ impl Medium {
         Ok(Published { _private: () })
     }
 
-    /// Orders a publish before everything later: from here on no crash undoes it.
+    /// Orders a publish before all later stores of the thread. After this call no crash undoes the publish.
     #[inline]
     #[track_caller]
     pub fn settle(&self, published: Published) -> Settled {
-        // The token carries no data; the call only needs to consume it.
+        // The token carries no data. The call only consumes it.
         let _ = published;
         self.backing.fence(Location::caller());
         Settled { _private: () }

@@ -1,4 +1,5 @@
-//! The calls of a medium that concern disks. On other media each call is one test of a tag.
+//! The calls of a medium that concern disks. On a medium without a disk such a call is only a test of the tag
+//! of [`Backing`].
 
 use std::io;
 use std::panic::Location;
@@ -14,7 +15,7 @@ use crate::paged::journal::Anchor;
 use crate::paged::{Drain, Gate, Keeper, PagedOptions, Pager, journal_bytes};
 use crate::site::{Caller, SiteKind};
 
-/// Offset of the last whole page of a disk.
+/// Returns the offset of the last whole page of a disk.
 #[track_caller]
 fn last_page(blocks: &dyn Blocks) -> Result<u64, Fault> {
     let size = blocks.here().size();
@@ -24,10 +25,10 @@ fn last_page(blocks: &dyn Blocks) -> Result<u64, Fault> {
 }
 
 impl Medium {
-    /// Opens the volume on a disk that [`Medium::format_paged`] made, as its last drain left it.
+    /// Opens the volume that [`Medium::format_paged`] made on a disk, in the state of its last drain.
     ///
     /// # Errors
-    /// [`Fault::NotPaged`] when there is no such volume; [`Fault::Io`] when the disk fails.
+    /// [`Fault::NotPaged`] when the disk has no such volume; [`Fault::Io`] when the disk fails.
     pub fn paged(blocks: Arc<dyn Blocks>, options: PagedOptions) -> Result<Medium, Fault> {
         let anchor = Anchor::read(&*blocks)?.ok_or(Fault::NotPaged)?;
         let memory = Arc::new(Mapping::of_pages(anchor.volume_bytes)?);
@@ -36,12 +37,13 @@ impl Medium {
         Ok(Medium::over(Box::new([memory]), Sentinel::new()?, Backing::Paged(keeper)))
     }
 
-    /// Bytes that a volume of `volume_bytes` and its journal need on a disk.
+    /// Returns the number of bytes that a volume of `volume_bytes` and its journal need on a disk.
     pub fn paged_bytes(volume_bytes: u64) -> u64 {
         volume_bytes + journal_bytes(volume_bytes) + PAGE_SIZE
     }
 
-    /// Makes room on a disk for a volume of `volume_bytes` (whole pages) and its journal.
+    /// Allocates the journal of a volume of `volume_bytes` (whole pages) behind the bytes of the volume, and
+    /// writes its anchor.
     ///
     /// # Errors
     /// [`Fault::HostFull`], [`Fault::Io`].
@@ -49,8 +51,8 @@ impl Medium {
         Medium::make_journal(volume_bytes, journal_bytes(volume_bytes), |anchor| anchor.write(blocks))
     }
 
-    /// Size of the volume that fills a disk of `disk_bytes` together with its journal; 0 if the disk has no
-    /// room for both.
+    /// Returns the size of the volume that fills a disk of `disk_bytes` together with its journal. Returns 0
+    /// if the disk has no room for both.
     pub fn volume_bytes_on(disk_bytes: u64) -> u64 {
         let bytes = (disk_bytes - disk_bytes % PAGE_SIZE).saturating_sub(PAGE_SIZE);
         // The journal takes a sixteenth of the volume, so the volume takes 16 of 17 parts of the disk.
@@ -66,8 +68,8 @@ impl Medium {
         Medium::make_journal(volume_bytes, journal_bytes, |anchor| anchor.write(blocks))
     }
 
-    /// As [`Medium::format_paged`], for a disk that grows with a write behind its end. The disk grows in one
-    /// step or not at all.
+    /// As [`Medium::format_paged`], for a file that a write behind its end extends. Only the write of the
+    /// anchor extends the file, so a crash leaves the old length or the full new length.
     ///
     /// # Errors
     /// [`Fault::HostFull`], [`Fault::Io`].
@@ -75,9 +77,9 @@ impl Medium {
         Medium::make_journal(volume_bytes, journal_bytes(volume_bytes), |anchor| anchor.extend(blocks))
     }
 
-    /// As [`Medium::format_paged`], for a volume that changes its size on its disk. The pages of both sizes
-    /// must be in their places, and the present journal must be empty. The present anchor stays. Returns the
-    /// bytes that the volume takes together with the new journal.
+    /// As [`Medium::format_paged`], for a volume that changes its size on its disk. The caller has brought
+    /// the pages of both sizes to their places and has emptied the present journal. The present anchor stays.
+    /// Returns the number of bytes that the volume takes together with the new journal.
     ///
     /// # Errors
     /// [`Fault::Io`].
@@ -88,6 +90,7 @@ impl Medium {
         Ok(volume_bytes + journal_bytes + PAGE_SIZE)
     }
 
+    /// Makes an anchor for a new journal, and passes the anchor to `write`.
     fn make_journal(
         volume_bytes: u64,
         journal_bytes: u64,
@@ -98,11 +101,12 @@ impl Medium {
         written.map_err(|source| Fault::of_room("making the journal", source))
     }
 
-    /// Lets an Op in. On a paged medium no cut is made while the gate lives, and the call waits until there
-    /// is room for the changes of an Op. Every change of a medium is made inside a gate. Gates do not nest.
+    /// Enters the gate for an Op. Callers make every change of a medium while they hold the [`Gate`]. On a
+    /// paged medium this call waits until memory and the journal have room for the changes of an Op. No drain
+    /// makes a cut before the [`Gate`] is dropped. A thread must not hold two gates at a time.
     ///
     /// # Errors
-    /// [`Fault::ReadOnly`] when the disk has failed; [`Fault::Forked`] in a forked child.
+    /// [`Fault::ReadOnly`] after a failure of the disk. [`Fault::Forked`] in a forked child.
     #[inline]
     pub fn enter(&self) -> Result<Gate<'_>, Fault> {
         match &self.backing {
@@ -114,17 +118,17 @@ impl Medium {
         }
     }
 
-    /// Makes every earlier change durable, as far as the medium can. Not to be called inside a gate: the cut
-    /// would wait for the caller's own Op.
+    /// Makes every earlier change durable on a paged medium. Does nothing on any other medium. The caller
+    /// must hold no [`Gate`], because the cut would wait for the caller's own Op.
     ///
     /// # Errors
-    /// [`Fault::Io`] when the disk fails; [`Fault::ReadOnly`] after an earlier failure; [`Fault::Forked`] in
+    /// [`Fault::Io`] when the disk fails. [`Fault::ReadOnly`] after an earlier failure. [`Fault::Forked`] in
     /// a forked child.
     pub fn drain(&self) -> Result<(), Fault> {
         self.drained(Drain::Cut)
     }
 
-    /// As [`Medium::drain`]; afterwards every page of the disk is in its place, and the journal is empty.
+    /// As [`Medium::drain`], and also brings every page of the disk to its place and empties the journal.
     ///
     /// # Errors
     /// As [`Medium::drain`].
@@ -132,6 +136,7 @@ impl Medium {
         self.drained(Drain::Checkpoint)
     }
 
+    /// Drains a paged medium. Does nothing on any other medium.
     fn drained(&self, drain: Drain) -> Result<(), Fault> {
         match &self.backing {
             Backing::Paged(keeper) => {
@@ -142,8 +147,8 @@ impl Medium {
         }
     }
 
-    /// Announces that an allocator gives out a range. Whole pages of it need not be read from the disk,
-    /// because no durable byte is on them: see [`Medium::mark_freed`].
+    /// Announces that an allocator gives out a range. Whole pages of the range need not be read from the
+    /// disk, because they hold no durable byte: see [`Medium::mark_freed`].
     ///
     /// # Errors
     /// [`Fault::OutOfBounds`], [`Fault::ReadOnly`].
@@ -157,7 +162,8 @@ impl Medium {
     fn allocating(&self, addr: Addr, len: u64, caller: Caller) -> Result<(), Fault> {
         self.backing.before_call(SiteKind::Allocate, caller)?;
         match &self.backing {
-            // A smaller range shares its page with others, so that page must be read and journalled as usual.
+            // A smaller range shares its page with other data, so that page must be read and journalled as
+            // usual.
             Backing::Paged(keeper) if len.is_multiple_of(PAGE_SIZE) => {
                 self.resolve(addr, len)?;
                 keeper.pager().mark_allocated(addr.offset(), len)
@@ -166,8 +172,9 @@ impl Medium {
         }
     }
 
-    /// Announces that a page-aligned range, which nobody reads any more, is free. If the call returns a
-    /// number, the range may be given out again only when [`Medium::durable_cut`] has reached that number.
+    /// Announces that a page-aligned range is free. The caller ensures that no reader can reach the range any
+    /// more. If the call returns a number, the allocator may give the range out again only when
+    /// [`Medium::durable_cut`] has reached that number. Otherwise it may do so immediately.
     #[inline]
     pub fn mark_freed(&self, addr: Addr, len: u64) -> Option<u64> {
         match &self.backing {
@@ -176,7 +183,8 @@ impl Medium {
         }
     }
 
-    /// Size of the journal behind the volume, in bytes; `None` where there is none.
+    /// Returns the size of the journal behind the volume, in bytes. Returns `None` if the medium has no
+    /// journal.
     pub fn journal_bytes(&self) -> Option<u64> {
         match &self.backing {
             Backing::Paged(keeper) => Some(keeper.pager().journal_bytes()),
@@ -184,7 +192,8 @@ impl Medium {
         }
     }
 
-    /// Number of the last durable cut, for comparison with the result of [`Medium::mark_freed`].
+    /// Returns the number of the last durable cut, for comparison with the result of [`Medium::mark_freed`].
+    /// On a medium without cuts it returns the largest number.
     #[inline]
     pub fn durable_cut(&self) -> u64 {
         match &self.backing {

@@ -1,13 +1,14 @@
 //! Persistent memory: stores leave the processor's caches before a fence makes them durable.
 //!
-//! Every store writes back its own lines at once, so a fence needs no list of the stores that it orders. The
-//! best instruction of the processor writes lines back; all but `clwb` also evict them.
+//! Every store writes back its own lines immediately, so a fence needs no list of the stores that it orders.
+//! A line is written back by the best of three instructions that the processor has. Only `clwb` keeps the
+//! line in the caches.
 //!
-//! Bulk stores are *streamed*: non-temporal moves store to memory past the caches. A cached store must first
-//! fetch the line that it overwrites and later write it back, so streaming moves half as many bytes.
-//! Streaming loses for short stores: each streamed line waits for memory, and small objects (names, bucket
-//! pages) are soon read again and should stay cached. Published measurements (Yang et al., FAST 2020) put the
-//! break-even point at about 512 bytes.
+//! Bulk stores are *streamed*: non-temporal moves store to memory past the caches. For a cached store the
+//! processor first fetches the line and later writes it back, so streaming moves half as many bytes. Short
+//! stores are faster without streaming. Each streamed line waits for memory, and small objects (names, bucket
+//! pages) should stay in the caches, because they are soon read again. Published measurements (Yang et al.,
+//! FAST 2020) put the break-even point at about 512 bytes.
 
 use std::arch::asm;
 use std::arch::x86_64::{__cpuid, __cpuid_count};
@@ -19,7 +20,7 @@ use crate::observe::Observer;
 use crate::rules::{SafetyRule, broken};
 use crate::site::Caller;
 
-/// Stores of at least this many bytes are streamed.
+/// Least number of bytes for which a store is streamed.
 pub(crate) const STREAM_FROM: usize = 512;
 const LINE: usize = LINE_SIZE as usize;
 
@@ -35,11 +36,12 @@ enum Instruction {
 }
 
 impl Instruction {
+    /// Returns the best instruction that this processor has.
     fn of_processor() -> Instruction {
         const CLFLUSHOPT: u32 = 1 << 23;
         const CLWB: u32 = 1 << 24;
         #[allow(unused_unsafe, reason = "newer versions of Rust call this safe")]
-        // SAFETY: every processor of this architecture has the instruction.
+        // SAFETY: every processor of this architecture has the instruction `cpuid`.
         let features = unsafe { if __cpuid(0).eax >= 7 { __cpuid_count(7, 0).ebx } else { 0 } };
         if features & CLWB != 0 {
             Instruction::Clwb
@@ -50,11 +52,14 @@ impl Instruction {
         }
     }
 
+    /// Writes one line back.
+    ///
     /// # Safety
     /// `line` is mapped.
     #[inline]
     unsafe fn write_back(self, line: *const u8) {
-        // SAFETY: writing a mapped line back changes no byte; the processor has the instruction.
+        // SAFETY: writing a mapped line back changes no byte, and `of_processor` has found that the processor
+        // has this instruction.
         unsafe {
             match self {
                 Instruction::Clwb => asm!("clwb [{}]", in(reg) line, options(nostack, preserves_flags)),
@@ -108,13 +113,13 @@ impl Pmem {
         self.witness = Some(Witness { observer, base: base.addr() });
     }
 
-    /// Writes back every line of a range. The next fence makes them durable.
+    /// Writes back every line of a range. The next fence makes these lines durable.
     ///
     /// # Safety
     /// The range is mapped.
     pub(crate) unsafe fn write_back(&self, place: *const u8, len: usize) {
         let ahead = place.addr() % LINE;
-        // SAFETY: mappings begin and end with pages, so a line that has a mapped byte is mapped as a whole.
+        // SAFETY: mappings begin and end with whole pages, so a line with one mapped byte is wholly mapped.
         unsafe {
             let first = place.sub(ahead);
             let len = if broken(SafetyRule::LineIsWrittenBack) { len - ahead.min(len) } else { len };
@@ -125,14 +130,14 @@ impl Pmem {
         }
     }
 
-    /// Copies a range of at least [`STREAM_FROM`] bytes past the caches. Whole lines are streamed; the bytes
-    /// before and after them are stored and written back, because a partial line cannot be streamed.
+    /// Copies a range of at least [`STREAM_FROM`] bytes past the caches. Whole lines are streamed. The bytes
+    /// before and after these lines are stored and written back, because a partial line cannot be streamed.
     ///
     /// # Safety
     /// As [`copy::copy`]; `dst` is mapped.
     pub(crate) unsafe fn copy(&self, dst: *mut u8, src: *const u8, len: usize) {
         let (ahead, lines) = whole_lines(dst, len);
-        // SAFETY: the three parts make up the range; the middle one is of whole lines.
+        // SAFETY: the three parts make up the range. The middle part has whole lines only.
         unsafe {
             copy::copy(dst, src, ahead);
             self.write_back(dst, ahead);
@@ -162,15 +167,14 @@ impl Pmem {
         }
     }
 
-    /// Makes every store of this thread so far durable before any later one.
+    /// Makes every earlier store of this thread durable before its later stores.
     #[inline]
     pub(crate) fn fence(&self, caller: Caller) {
         if broken(SafetyRule::FenceFollowsWriteBacks) {
             return;
         }
-        // SAFETY: a fence accesses nothing.
-        // `sfence` waits for earlier write-backs and streamed stores of this thread, which are otherwise
-        // weakly ordered.
+        // SAFETY: a fence accesses no memory. `sfence` waits for earlier write-backs and streamed stores of
+        // this thread, which the processor may otherwise reorder.
         unsafe { asm!("sfence", options(nostack, preserves_flags)) };
         if let Some(witness) = &self.witness {
             witness.fence(caller);
@@ -190,7 +194,8 @@ impl Pmem {
     }
 }
 
-/// Splits a range: the bytes before its first whole line, and the bytes of its whole lines.
+/// Splits a range. Returns the number of bytes before its first whole line, and the number of bytes of its
+/// whole lines.
 fn whole_lines(dst: *const u8, len: usize) -> (usize, usize) {
     let ahead = (dst.addr().next_multiple_of(LINE) - dst.addr()).min(len);
     (ahead, (len - ahead) / LINE * LINE)

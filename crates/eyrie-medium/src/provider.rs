@@ -1,8 +1,8 @@
 //! The thread that makes the host provide memory ahead of need, in huge pages.
 //!
-//! The thread touches only ranges that were requested and that nobody uses. The first request starts the
-//! thread, and dropping the medium ends it. Nothing is provided ahead in a forked child, or where the host
-//! starts no thread. The program's signals never run on this thread.
+//! The thread touches only ranges that were requested and that no other thread uses. The first request starts
+//! the thread, and dropping the medium ends the thread. Requests fail in a forked child, and on a host that
+//! does not start the thread. The program's signal handlers never run on this thread.
 
 use std::collections::VecDeque;
 use std::mem::MaybeUninit;
@@ -13,9 +13,10 @@ use crate::host;
 use crate::mapping::Mapping;
 use crate::sync::unpoisoned;
 
-/// A finished request: the offset of the range, and true if its memory is there.
+/// A finished request: the offset of the range, and true if the host has provided its memory.
 pub(crate) type Provided = (u64, bool);
 
+/// The requests to the thread, from submission to the caller's [`Provider::take`].
 #[derive(Default)]
 struct Requests {
     asked: VecDeque<u64>,
@@ -44,7 +45,7 @@ impl RequestQueue {
 /// The thread and its queue of requests.
 pub(crate) struct Provider {
     queue: Arc<RequestQueue>,
-    /// Started by the first request; `Some(None)` where the host starts no thread.
+    /// The thread: `None` before the first request, `Some(None)` if the host did not start the thread.
     thread: Mutex<Option<Option<JoinHandle<()>>>>,
     process: u32,
 }
@@ -54,13 +55,13 @@ impl Provider {
         Provider { queue: Arc::default(), thread: Mutex::default(), process: std::process::id() }
     }
 
-    /// False in a forked child. There the thread does not exist, and the queue's lock may have been copied
-    /// while held.
+    /// Returns false in a forked child. The child does not have the thread, and its copy of the queue's lock
+    /// may be locked for ever.
     fn is_here(&self) -> bool {
         std::process::id() == self.process
     }
 
-    /// Requests the huge page at `offset`. Returns false if no thread would provide it.
+    /// Requests the huge page at `offset`. Returns false if no thread can provide it.
     pub(crate) fn ask(&self, mapping: &Arc<Mapping>, offset: u64) -> bool {
         if !self.is_here() {
             return false;
@@ -83,7 +84,7 @@ impl Provider {
         if self.is_here() { self.queue.lock().provided.pop_front() } else { None }
     }
 
-    /// Withdraws the requests that the thread has not begun, and waits for the one in progress.
+    /// Withdraws the requests that the thread has not begun, and waits for the request in progress.
     pub(crate) fn recall(&self) {
         if !self.is_here() {
             return;
@@ -104,7 +105,7 @@ impl Drop for Provider {
         let thread = unpoisoned(self.thread.get_mut());
         let Some(thread) = thread.take().flatten() else { return };
         if !is_here {
-            // The handle names a thread of another process.
+            // The handle names a thread of the parent process, so this process cannot join it.
             return std::mem::forget(thread);
         }
         self.queue.lock().stop = true;
@@ -114,12 +115,12 @@ impl Drop for Provider {
     }
 }
 
-/// Blocks signals on this thread, so that the program's handlers run on its own threads. Signals for a fault
-/// of this thread stay unblocked.
+/// Blocks signals on this thread, so that the program's signal handlers run on the program's own threads.
+/// Signals that report a fault of this thread stay unblocked.
 fn leave_signals() {
     let mut set = MaybeUninit::<libc::sigset_t>::uninit();
-    // SAFETY: `sigfillset` initialises the set, and all calls get a valid pointer to it. They change the mask
-    // of this thread alone.
+    // SAFETY: `sigfillset` initialises the set, and every call gets a valid pointer to the set. Only the mask
+    // of this thread changes.
     unsafe {
         libc::sigfillset(set.as_mut_ptr());
         for signal in [libc::SIGBUS, libc::SIGSEGV, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGSYS] {
@@ -129,6 +130,7 @@ fn leave_signals() {
     }
 }
 
+/// Runs the thread: provides the requested ranges until the medium is dropped.
 fn provide(queue: &RequestQueue, mapping: &Mapping) {
     leave_signals();
     let mut state = queue.lock();
@@ -137,11 +139,12 @@ fn provide(queue: &RequestQueue, mapping: &Mapping) {
             state = queue.wait(state);
             continue;
         };
-        // The lock is released meanwhile: the host may take milliseconds. `is_busy` makes `recall` wait for
-        // this range.
+        // The lock is released for the call to the host, which may take milliseconds. `is_busy` makes
+        // `recall` wait for this range.
         state.is_busy = true;
         drop(state);
-        // A failure needs no report here: the call that needs the range asks again, and gets the error.
+        // A failure needs no report here. The call that needs the range provisions the range itself, and gets
+        // the error.
         let is_there = mapping.provision_huge_page(offset).is_ok();
         state = queue.lock();
         state.is_busy = false;

@@ -1,4 +1,5 @@
-//! Memory of the host: provisioning it, discarding it, and making durable the bytes that a mapping shows.
+//! The calls of a medium that provision and discard memory of the host, and that make durable the bytes that
+//! a mapping shows.
 
 use std::panic::Location;
 
@@ -11,15 +12,15 @@ use crate::medium::Medium;
 use crate::provider::Provider;
 use crate::site::SiteKind;
 
-/// Bytes that a call provisions at a time: small enough that the caller can wait for zeroed pages, large
-/// enough that system calls stay rare.
+/// Bytes that a call provisions at a time. The number is small, because the caller waits while the host
+/// zeroes so many pages. It is large enough that such system calls are rare.
 const STEP_BYTES: u64 = 256 << 10;
-/// Bytes that are provisioned ahead of need at a time: a huge page.
+/// Bytes that one request of [`Medium::provide_ahead`] provides: a huge page.
 pub const AHEAD_BYTES: u64 = HUGE_PAGE as u64;
 
 impl Medium {
-    /// Bytes to provision at a time with [`Medium::provision`] so that a call can wait for them. A power of
-    /// two.
+    /// Returns the number of bytes that one call of [`Medium::provision`] should cover, so that its caller
+    /// does not wait long. The number is a power of two.
     pub fn step_bytes(&self) -> u64 {
         match self.backing {
             // A disk only reserves blocks and writes none of them, so one request may cover any range.
@@ -28,9 +29,9 @@ impl Medium {
         }
     }
 
-    /// Requests the [`AHEAD_BYTES`] at `addr`, a multiple of that size, in the background. Returns false if
-    /// nobody would provide them. The range must not be accessed before [`Medium::provided_ahead`] returns
-    /// it.
+    /// Requests that the background thread provides the [`AHEAD_BYTES`] at `addr`, which is a multiple of
+    /// that size. Returns false if no thread can provide them. If the result is true, the caller must not
+    /// access the range before [`Medium::provided_ahead`] returns the range.
     pub fn provide_ahead(&self, addr: Addr) -> bool {
         let is_within = self.resolve(addr, AHEAD_BYTES).is_ok() && addr.is_aligned(AHEAD_BYTES);
         match (&self.provider, self.segments.get(addr.segment_index())) {
@@ -40,12 +41,13 @@ impl Medium {
     }
 
     /// Takes the oldest finished request of [`Medium::provide_ahead`]: the offset of the range, and true if
-    /// its memory is there.
+    /// the host has provided its memory.
     pub fn provided_ahead(&self) -> Option<(u64, bool)> {
         self.provider.as_ref().and_then(Provider::take)
     }
 
-    /// Withdraws the open requests of [`Medium::provide_ahead`], and waits for the one in progress.
+    /// Withdraws the requests of [`Medium::provide_ahead`] that the thread has not begun, and waits for the
+    /// request in progress.
     pub fn recall_ahead(&self) {
         if let Some(provider) = &self.provider {
             provider.recall();
@@ -68,8 +70,8 @@ impl Medium {
         self.segments[addr.segment_index()].provision(addr.offset(), len)
     }
 
-    /// Gives the memory of a page-aligned range back to the host, if the host supports that. Its bytes are
-    /// lost, and the range must not be accessed before the next [`Medium::provision`].
+    /// Gives the memory of a page-aligned range back to the host, if the host supports that. The bytes of the
+    /// range are lost, and the caller must not access it before the next [`Medium::provision`].
     ///
     /// # Errors
     /// [`Fault::OutOfBounds`], [`Fault::Io`].
@@ -85,9 +87,9 @@ impl Medium {
         self.segments[addr.segment_index()].discard(addr.offset(), len)
     }
 
-    /// Makes every byte durable that the mapping shows. A process that is killed between a store and its
-    /// write-back leaves bytes that later processes read but that a power failure may undo. Recovery must not
-    /// act on such bytes, so it calls this first.
+    /// Makes durable every byte that the mapping shows. A process may be killed between a store and the
+    /// write-back of its line. Later processes then read the stored bytes, but a power failure may undo them.
+    /// Recovery must not act on such bytes, so it calls this function first.
     ///
     /// Does nothing on `dram`, where no byte survives a power failure, and on `paged`, which flushes its disk
     /// before it replays the journal.

@@ -1,4 +1,4 @@
-//! Call sites, which name the points that a test may leave out and the calls that it may make fail.
+//! Call sites: places in the sources by which a test names a point to leave out, or a call that shall fail.
 
 use std::fmt;
 use std::panic::Location;
@@ -6,7 +6,7 @@ use std::panic::Location;
 /// The place in the sources that makes a call.
 pub type Caller = &'static Location<'static>;
 
-/// The work of a call site.
+/// The kind of work that a call site does.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[non_exhaustive]
 pub enum SiteKind {
@@ -16,15 +16,15 @@ pub enum SiteKind {
     Publish,
     /// Compares a checksum with the bytes that it covers.
     Checksum,
-    /// Asks a disk to make all earlier writes durable.
+    /// Makes all earlier writes of a disk durable.
     Flush,
-    /// Stores bytes; on a disk, writes blocks.
+    /// Stores bytes. On a disk, writes blocks.
     Write,
     /// Reads bytes or blocks.
     Read,
     /// Allocates storage of the volume.
     Allocate,
-    /// Asks the host to provide memory or blocks.
+    /// Makes the host provide memory or blocks.
     Provision,
     /// Gives memory or blocks back to the host.
     Discard,
@@ -33,7 +33,7 @@ pub enum SiteKind {
 }
 
 impl SiteKind {
-    /// The name that reports print.
+    /// Returns the name that reports print.
     pub fn name(self) -> &'static str {
         match self {
             SiteKind::Fence => "fence",

@@ -1,9 +1,10 @@
 //! The order tokens: `Dirty` → `Ordered` → `Published` → `Settled`.
 //!
-//! The tokens carry no data and cost nothing in release builds. Debug builds also count the open `Dirty`
-//! tokens of each thread, so that a publish over a forgotten write of the thread fails an assertion.
+//! The tokens carry no data and cost nothing in release builds. Debug builds also count the `Dirty` tokens of
+//! each thread that no barrier has consumed. A publish then fails an assertion if the thread has such a
+//! token.
 //!
-//! A commit in the only order that compiles:
+//! This commit has the only order that compiles:
 //!
 //! ```
 //! #![deny(unused_must_use)]
@@ -17,7 +18,7 @@
 //! # Ok::<(), Fault>(())
 //! ```
 //!
-//! Without the barrier it is a type error:
+//! Without the barrier the publish is a type error:
 //!
 //! ```compile_fail,E0277
 //! # use eyrie_medium::{Addr, Fault, Medium};
@@ -28,7 +29,7 @@
 //! # Ok::<(), Fault>(())
 //! ```
 //!
-//! A write that is forgotten is a warning, here denied:
+//! A write whose token is dropped gives a warning, which this example turns into an error:
 //!
 //! ```compile_fail
 //! #![deny(unused_must_use)]
@@ -39,7 +40,7 @@
 //! # Ok::<(), Fault>(())
 //! ```
 //!
-//! So is a publish that nothing settles:
+//! A publish without a settle gives the same warning:
 //!
 //! ```compile_fail
 //! #![deny(unused_must_use)]
@@ -49,7 +50,8 @@
 //! # Ok::<(), Fault>(())
 //! ```
 //!
-//! One barrier does not count for two publishes, and no code outside can make a `Settled`:
+//! One barrier does not count for two publishes. Code outside this crate can neither make nor clone a
+//! `Settled`:
 //!
 //! ```compile_fail,E0382
 //! # use eyrie_medium::{Addr, Dirty, Fault, Medium};
@@ -94,12 +96,12 @@ impl Dirty {
         Dirty { _private: () }
     }
 
-    /// A token for a barrier that orders no write of its own.
+    /// Returns a token for a barrier that orders no write of its own.
     pub fn nothing() -> Dirty {
         Dirty::new()
     }
 
-    /// Joins two groups of writes, which one barrier then orders.
+    /// Joins two tokens, so that one barrier orders the writes of both.
     pub fn and(self, other: Dirty) -> Dirty {
         drop(other);
         self
@@ -120,7 +122,7 @@ pub(crate) fn assert_nothing_dirty() {
     OPEN_DIRTY.with(|open| assert_eq!(open.get(), 0, "publish while a write of this thread is not ordered"));
 }
 
-/// Every earlier write of this thread persists before its later writes.
+/// The result of a barrier: every earlier write of this thread persists before its later writes.
 #[must_use = "a barrier without a later publish is needless"]
 #[derive(Debug)]
 pub struct Ordered {
@@ -128,13 +130,13 @@ pub struct Ordered {
 }
 
 impl Ordered {
-    /// A token for a commit that makes no earlier write reachable.
+    /// Returns a token for a commit that makes no earlier write reachable.
     pub fn nothing() -> Ordered {
         Ordered { _private: () }
     }
 }
 
-/// A committed word. Until a barrier, a crash may undo the commit.
+/// A committed word. Until the next barrier a crash may undo the commit.
 #[must_use = "storage that a publish made unreachable may be reused only after a settle"]
 #[derive(Debug)]
 pub struct Published {
@@ -142,13 +144,13 @@ pub struct Published {
 }
 
 impl Published {
-    /// Joins two commits, which one barrier then settles.
+    /// Joins two tokens, so that one barrier settles both commits.
     pub fn and(self, _other: Published) -> Published {
         self
     }
 }
 
-/// A publish that no crash undoes any more. Storage that it made unreachable may be reused.
+/// A publish that no crash undoes any more. Storage that the publish made unreachable may be reused.
 #[derive(Debug)]
 pub struct Settled {
     pub(crate) _private: (),

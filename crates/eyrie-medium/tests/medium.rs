@@ -1,4 +1,4 @@
-//! The medium on the host: bounds, ordering, files that shrink under it, forked children.
+//! Tests of a medium on the host: bounds, ordering, truncated files, forked children.
 
 #![expect(clippy::unwrap_used, reason = "this is all tests")]
 
@@ -97,7 +97,7 @@ fn forked_child_gets_an_error() {
     assert!(!in_forked_child(|| false).unwrap());
 }
 
-/// A medium of [`GROWING`] bytes, with a request for all of them ahead of need.
+/// Makes a medium of [`GROWING`] bytes, and requests all of them ahead of need.
 fn growing() -> (Medium, std::fs::File) {
     let file = tempfile::tempfile_in("/dev/shm").or_else(|_| tempfile::tempfile()).unwrap();
     file.set_len(GROWING).unwrap();

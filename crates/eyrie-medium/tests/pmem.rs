@@ -1,5 +1,6 @@
-//! Persistent memory: every line that is stored is written back before the next barrier. `EYRIE_TEST_PMEM`
-//! names a directory on persistent memory; elsewhere the same instructions run on ordinary shared memory.
+//! Tests of persistent memory: a store writes back every line that it touches before the next barrier. The
+//! tests use the directory on persistent memory that `EYRIE_TEST_PMEM` names. Without this variable they run
+//! the same instructions on ordinary shared memory.
 
 #![expect(clippy::unwrap_used, reason = "this is all tests")]
 
@@ -20,7 +21,7 @@ fn file() -> File {
     file
 }
 
-/// A medium with a nonzero byte everywhere.
+/// Makes a medium in which no byte is zero.
 fn filled() -> (Medium, WrittenBack, File) {
     let file = file();
     let bytes: Vec<u8> = (0..BYTES).map(|at| (at % 251) as u8 + 1).collect();
@@ -35,7 +36,8 @@ fn at(offset: u64) -> Addr {
     Addr::from_raw(offset)
 }
 
-/// Panics unless every byte in memory was written back, with `lines` write-backs since `before`.
+/// Panics unless every byte in memory was written back, and `lines` lines were written back since the count
+/// was `before`.
 fn assert_written(medium: &Medium, written: &WrittenBack, before: u64, lines: u64, what: &str) {
     assert_eq!(written.line_count() - before, lines, "{what}: lines written back");
     let (memory, kept) = (medium.snapshot(), written.bytes());
@@ -47,7 +49,8 @@ fn lines_of(offset: u64, len: u64) -> u64 {
     if len == 0 { 0 } else { (offset + len - 1) / LINE_SIZE - offset / LINE_SIZE + 1 }
 }
 
-/// Lengths around whole lines and around the least streamed length, at every offset in a line.
+/// Returns ranges as offset and length. The lengths are close to whole lines and to the least streamed
+/// length, and each length comes at every offset in a line.
 fn ranges() -> impl Iterator<Item = (u64, u64)> {
     let lengths = [1, 7, 8, 63, 64, 65, 130, 448, 511, 512, 513, 575, 576, 640, 1000, 4096, 4100];
     lengths.into_iter().flat_map(|len| (0..LINE_SIZE).map(move |within| (4096 + within, len)))
@@ -117,7 +120,7 @@ fn missing_write_back_is_noticed() {
     let (memory, kept) = (medium.snapshot(), written.bytes());
     assert_eq!(&memory[100..106], b"behind");
     assert_ne!(memory, kept);
-    // A write-back takes the whole line, with bytes of any writer, and is durable from the fence on.
+    // A write-back writes the whole line, with the bytes of every writer. They are durable after the fence.
     let dirty = medium.write(at(64), b"!").unwrap();
     assert_eq!(written.bytes(), kept, "without a fence");
     let _ = medium.barrier(dirty);

@@ -21,13 +21,14 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Task {
-    /// Run the tests of the medium pmem on emulated persistent memory, and kill the machine under a program
+    /// Run the tests of persistent memory in a machine that emulates it, then kill the machine while a
+    /// program changes a volume
     DaxGuest(dax_guest::DaxGuestArgs),
-    /// Measure every figure that is promised; fails if one is missed
+    /// Measure every promised figure; fails if one is missed
     Figures(figures::FiguresArgs),
-    /// Break each rule of docs/rules.md in turn: the crash explorer must notice; fails if it does not
+    /// Break each rule of docs/rules.md in turn; fails if the crash explorer does not notice one
     Mutants(mutants::MutantsArgs),
-    /// A step of a measurement
+    /// Do one step of a measurement
     #[command(hide = true)]
     Child(figures::ChildArgs),
 }

@@ -1,4 +1,4 @@
-//! `mutants`: each rule of crash safety is broken in turn, and the crash explorer must notice.
+//! The task `mutants` breaks each rule of crash safety in turn, and the crash explorer must notice.
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -10,7 +10,7 @@ use crate::run::Result;
 /// See [`super::Task::Mutants`].
 #[derive(Debug, Args)]
 pub struct MutantsArgs {
-    /// Time of a processor for one mutant, at most, such as 60s
+    /// Maximum processor time for one mutant, such as 60s
     #[arg(long, value_name = "TIME")]
     time: Option<String>,
     /// Break only this rule of docs/rules.md
@@ -21,7 +21,8 @@ pub struct MutantsArgs {
     json: bool,
 }
 
-/// Builds the command with the feature `mutants` in a profile of its own, and runs all mutants with it.
+/// Builds the command `eyrie` with the feature `mutants`, in a separate profile, and runs all mutants with
+/// it.
 pub fn run(arguments: &MutantsArgs) -> Result<()> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut build = Command::new(cargo);
@@ -36,6 +37,7 @@ pub fn run(arguments: &MutantsArgs) -> Result<()> {
     succeed(explore.stdin(Stdio::null()))
 }
 
+/// Runs a program. Returns an error if the program fails.
 fn succeed(command: &mut Command) -> Result<()> {
     let status = command.status().map_err(|error| format!("{command:?}: {error}"))?;
     if status.success() { Ok(()) } else { Err(format!("{command:?}: {status}").into()) }

@@ -1,4 +1,4 @@
-//! Runs programs and copies files. Errors name the program or the file.
+//! Functions that run programs and copy files. Their errors name the program or the file.
 
 use std::error::Error;
 use std::fs;
@@ -7,7 +7,8 @@ use std::process::{Command, Stdio};
 
 pub type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
-/// Runs a program to its end, and returns its standard output. Its standard error is shown.
+/// Runs a program to its end, and returns its standard output. The standard error of the program goes to the
+/// terminal.
 pub fn output(command: &mut Command) -> Result<String> {
     let output = command
         .stdin(Stdio::null())
@@ -20,14 +21,14 @@ pub fn output(command: &mut Command) -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// Makes a directory and the missing ones above it. Returns its absolute path, for programs that run in
-/// another directory.
+/// Makes a directory and the missing directories above it. Returns its absolute path, which is also right for
+/// programs that run in another directory.
 pub fn directory(path: &Path) -> Result<PathBuf> {
     let made = fs::create_dir_all(path).and_then(|()| path.canonicalize());
     made.map_err(|error| format!("{}: {error}", path.display()).into())
 }
 
-/// Copies a file. The missing directories above the copy are made.
+/// Copies a file, and makes the missing directories above the copy.
 pub fn copy(from: &Path, to: &Path) -> Result<()> {
     to.parent().map(directory).transpose()?;
     fs::copy(from, to).map_err(|error| format!("copying {} to {}: {error}", from.display(), to.display()))?;

@@ -1,4 +1,4 @@
-//! Allocation and freeing: the allocator announces pages whose durable bytes nobody needs.
+//! Allocation and freeing of pages, which the allocator announces.
 
 use std::sync::atomic::Ordering;
 
@@ -9,8 +9,8 @@ use crate::fault::Fault;
 use crate::rules::{SafetyRule, broken};
 
 impl Pager {
-    /// Announces that the allocator gave out a page-aligned range, which is free since a durable cut. Its old
-    /// bytes are never read, and a drain writes its pages straight to their places.
+    /// Announces that the allocator gave out a page-aligned range. The range was free at the last durable
+    /// cut, so no reader needs its old bytes, and a drain writes its pages straight to their places.
     pub(crate) fn mark_allocated(&self, offset: u64, len: u64) -> Result<(), Fault> {
         let first = (offset / PAGE_SIZE) as usize;
         for page in first..first + (len / PAGE_SIZE) as usize {
@@ -19,6 +19,7 @@ impl Pager {
         Ok(())
     }
 
+    /// Makes one page fresh.
     fn take(&self, page: usize) -> Result<(), Fault> {
         let mut attempts = 0;
         loop {
@@ -29,8 +30,9 @@ impl Pager {
             } else if flags & DIRTY != 0 && flags & ODD != parity {
                 self.preserve(page, flags);
             } else {
-                // The page becomes resident without a read, because its old bytes mean nothing. Its logged
-                // lines are of an earlier use and no longer pin it.
+                // The page becomes resident without a read of the disk, because no reader needs its old
+                // bytes. Its lines in the journal are of an earlier use and no longer keep the page in
+                // memory.
                 let new = (flags & !(LEAVING | ODD | LOGGED)) | RESIDENT | DIRTY | FRESH | WARM | parity;
                 if !self.pages.compare_exchange(page, flags, new) {
                     continue;
@@ -47,8 +49,9 @@ impl Pager {
         }
     }
 
-    /// Announces that a page-aligned range, which nothing reaches any more, is free. If the result is a cut,
-    /// the range may be given out again once that cut is durable; otherwise at once.
+    /// Announces that a page-aligned range is free: no pointer leads to it any more. If the result is the
+    /// number of a cut, the allocator may give the range out again when that cut is durable. If the result is
+    /// `None`, the allocator may do so immediately.
     pub(crate) fn mark_freed(&self, offset: u64, len: u64) -> Option<u64> {
         let first = (offset / PAGE_SIZE) as usize;
         let mut until = None;
@@ -61,7 +64,7 @@ impl Pager {
         until
     }
 
-    /// Drops the changes of a free page. Returns true if no durable byte is on it.
+    /// Drops the changes of a free page. Returns true if the page has no durable byte.
     fn forget(&self, page: usize) -> bool {
         let mut attempts = 0;
         loop {
@@ -76,7 +79,7 @@ impl Pager {
             if !mine {
                 return false;
             }
-            // The lock is needed because a drain must see both the lines and the flag, or neither.
+            // The lock is needed because a drain must see both the lines and the flag `DIRTY`, or neither.
             if self.pages.compare_exchange(page, flags, flags | BUSY) {
                 self.pages.lines(page).store(0, Ordering::Release);
                 self.dirty_pages.fetch_sub(1, Ordering::Relaxed);

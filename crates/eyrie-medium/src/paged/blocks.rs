@@ -1,4 +1,4 @@
-//! The blocks under a paged medium: a host file or device, or (for tests) a simulated disk.
+//! The blocks under a paged medium: a host file or block device, or in tests a simulated disk.
 
 use std::fs::File;
 use std::io;
@@ -14,29 +14,29 @@ use crate::host;
 use crate::mapping::punch;
 use crate::site::{Caller, SiteKind};
 
-/// Least size of a sector, in bytes.
+/// The smallest possible sector, in bytes.
 pub const SECTOR: u64 = 512;
 
-/// Storage of blocks. A write may be lost in a power failure until the next [`Blocks::flush`].
+/// Storage of blocks. A power failure may undo a write until the next [`Blocks::flush`] returns.
 pub trait Blocks: Send + Sync {
-    /// The size, in bytes.
+    /// Returns the size, in bytes.
     ///
     /// # Errors
     /// The host's error.
     fn size(&self) -> io::Result<u64>;
 
-    /// Size and alignment of transfers, in bytes: a power of two from 512 to the size of a page. A power
-    /// failure can damage only the sectors that are being written.
+    /// Returns the size of a sector, in bytes: a power of two from 512 to the size of a page. Writes have
+    /// this size and alignment. A power failure damages only sectors that are being written.
     fn sector(&self) -> u64;
 
-    /// Fills `out` with the bytes at `offset`. Offset and length are multiples of a page, except at the end
-    /// of the storage.
+    /// Fills `out` with the bytes at `offset`. Offset and length are multiples of the size of a page, except
+    /// at the end of the storage.
     ///
     /// # Errors
     /// The host's error, or an error if the storage ends inside the range.
     fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()>;
 
-    /// Stores whole sectors. The data is page-aligned in memory.
+    /// Stores whole sectors. The caller passes data that is page-aligned in memory.
     ///
     /// # Errors
     /// The host's error; any part of the data may have been stored.
@@ -57,8 +57,8 @@ pub trait Blocks: Send + Sync {
     /// them.
     fn flush(&self) -> io::Result<()>;
 
-    /// Reserves room for a range, so that no later write there fails for lack of it. Storage that cannot
-    /// reserve succeeds without doing so.
+    /// Allocates blocks for a range, so that no later write to the range fails for lack of room. On storage
+    /// that cannot allocate in advance, the call does nothing and succeeds.
     ///
     /// # Errors
     /// The host's error.
@@ -70,25 +70,26 @@ pub trait Blocks: Send + Sync {
     /// The host's error.
     fn discard(&self, offset: u64, len: u64) -> io::Result<()>;
 
-    /// Announces a call, or the comparison of a checksum. Returns false if a test leaves it out; the caller
-    /// then skips it. Files announce their calls to the thread's observer, but no comparison.
+    /// Announces a call of these blocks, or the comparison of a checksum. Returns false if a test leaves that
+    /// call or comparison out, and the caller then skips it. [`FileBlocks`] announces calls to the thread's
+    /// observer, but no comparisons.
     ///
     /// # Errors
-    /// The error of the call.
+    /// The error that the caller returns instead of making the call.
     fn announce(&self, _kind: SiteKind, _caller: Caller) -> io::Result<bool> {
         Ok(true)
     }
 }
 
 impl dyn Blocks + '_ {
-    /// The same blocks, with the caller of this function as the call site.
+    /// Returns these blocks with the caller of this function as the call site.
     #[track_caller]
     pub(crate) fn here(&self) -> Here<'_> {
         Here { blocks: self, caller: Location::caller() }
     }
 }
 
-/// Blocks, and the call site in the sources.
+/// Blocks, and the call site in the sources that calls them.
 #[derive(Clone, Copy)]
 pub(crate) struct Here<'a> {
     blocks: &'a dyn Blocks,
@@ -96,73 +97,76 @@ pub(crate) struct Here<'a> {
 }
 
 impl Here<'_> {
+    /// Announces a call, and makes it unless a test leaves it out.
     fn call(self, kind: SiteKind, call: impl FnOnce(&dyn Blocks) -> io::Result<()>) -> io::Result<()> {
         if self.blocks.announce(kind, self.caller)? { call(self.blocks) } else { Ok(()) }
     }
 
-    /// [`Blocks::size`].
+    /// Announces and makes a call of [`Blocks::size`].
     pub(crate) fn size(self) -> io::Result<u64> {
         self.blocks.announce(SiteKind::Host, self.caller)?;
         self.blocks.size()
     }
 
-    /// [`Blocks::read`].
+    /// Announces and makes a call of [`Blocks::read`].
     pub(super) fn read(self, offset: u64, out: &mut [u8]) -> io::Result<()> {
         self.call(SiteKind::Read, |blocks| blocks.read(offset, out))
     }
 
-    /// [`Blocks::write`].
+    /// Announces and makes a call of [`Blocks::write`].
     pub(super) fn write(self, offset: u64, data: &[u8]) -> io::Result<()> {
         self.call(SiteKind::Write, |blocks| blocks.write(offset, data))
     }
 
-    /// [`Blocks::write_all`].
+    /// Announces and makes a call of [`Blocks::write_all`].
     pub(super) fn write_all(self, ranges: &[(u64, &[u8])]) -> io::Result<()> {
         self.call(SiteKind::Write, |blocks| blocks.write_all(ranges))
     }
 
-    /// [`Blocks::flush`].
+    /// Announces and makes a call of [`Blocks::flush`].
     pub(super) fn flush(self) -> io::Result<()> {
         self.call(SiteKind::Flush, |blocks| blocks.flush())
     }
 
-    /// [`Blocks::allocate`].
+    /// Announces and makes a call of [`Blocks::allocate`].
     pub(super) fn allocate(self, offset: u64, len: u64) -> io::Result<()> {
         self.call(SiteKind::Provision, |blocks| blocks.allocate(offset, len))
     }
 
-    /// [`Blocks::discard`].
+    /// Announces and makes a call of [`Blocks::discard`].
     pub(super) fn discard(self, offset: u64, len: u64) -> io::Result<()> {
         self.call(SiteKind::Discard, |blocks| blocks.discard(offset, len))
     }
 
-    /// Returns true if a checksum is right, or a test leaves its comparison out.
+    /// Returns `is_right`, the result of comparing a checksum. Returns true in any case if a test leaves this
+    /// comparison out.
     pub(super) fn verify(self, is_right: bool) -> bool {
         let compared = self.blocks.announce(SiteKind::Checksum, self.caller);
         is_right || matches!(compared, Ok(false))
     }
 }
 
-/// A host file or block device. A file that was opened for direct transfers is best, because the host then
-/// keeps no second copy of the pages.
+/// A host file or block device. Callers should open the file for direct transfers (`O_DIRECT`), because the
+/// host then keeps no second copy of the pages.
 pub struct FileBlocks {
     file: File,
-    /// End of the blocks, in bytes; `None` for the end of the file.
+    /// End of the blocks, in bytes. `None` means the end of the file.
     end: Option<u64>,
     sector: u64,
-    /// A ring for concurrent writes; `None` inside where the host has none for this file.
+    /// A ring for concurrent writes, made at the first of them. The inner value is `None` if the host has no
+    /// ring for this file.
     ring: OnceLock<Option<Ring>>,
 }
 
 impl FileBlocks {
-    /// The blocks of a file or device.
+    /// Makes the blocks of a file or device.
     pub fn new(file: File) -> FileBlocks {
         let asked = rustix::fs::statx(&file, c"", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN);
         let sector = match asked {
             Ok(told) if told.stx_mask & StatxFlags::DIOALIGN.bits() != 0 => {
                 u64::from(told.stx_dio_offset_align).clamp(SECTOR, PAGE_SIZE)
             }
-            // A host that does not report its sector gets whole pages, which every disk takes.
+            // If the host does not report its sector, writes have whole pages, which every disk accepts.
             _ => PAGE_SIZE,
         };
         FileBlocks { file, end: None, sector, ring: OnceLock::new() }
@@ -179,7 +183,7 @@ impl Blocks for FileBlocks {
         if let Some(end) = self.end {
             return Ok(end);
         }
-        // Unlike the file's length, the end that a seek finds is right for devices, too.
+        // A seek to the end finds the size of a device, too. The length in the metadata of a device is 0.
         Ok(rustix::fs::seek(&self.file, rustix::fs::SeekFrom::End(0))?)
     }
 
@@ -214,7 +218,7 @@ impl Blocks for FileBlocks {
             rustix::fs::fallocate(&self.file, FallocateFlags::KEEP_SIZE, offset, len)
         });
         match done {
-            // A device has its blocks already, and some file systems cannot reserve any.
+            // A device has its blocks already, and some file systems cannot allocate in advance.
             Err(rustix::io::Errno::NODEV | rustix::io::Errno::OPNOTSUPP) => Ok(()),
             done => Ok(done?),
         }

@@ -1,5 +1,5 @@
-//! Changes of pages: an Op enters, each page that it changes is recorded, and a page that a drain still needs
-//! is copied first.
+//! Changes of pages. An Op enters, and each store records the lines that it changes. A page that the drain in
+//! progress still needs is copied before the store.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -15,11 +15,11 @@ use crate::rules::{SafetyRule, broken};
 use crate::sync::{schedule, unpoisoned};
 
 impl Pager {
-    /// Lets an Op in as soon as there is room for its changes. An Op cannot wait for a drain later: the cut
-    /// would wait for the Op.
+    /// Lets an Op enter when memory and the journal have room for its changes. The wait comes here, because
+    /// an Op that has entered must not wait for a drain: the cut would wait for the Op.
     ///
     /// # Errors
-    /// [`Fault::ReadOnly`] once a drain has failed.
+    /// [`Fault::ReadOnly`] after a drain has failed.
     pub(crate) fn enter(&self) -> Result<Passage<'_>, Fault> {
         while self.is_swamped() {
             self.refuse_if_failed()?;
@@ -32,15 +32,15 @@ impl Pager {
         Ok(self.turnstile.enter())
     }
 
-    /// Returns true if there are so many changes to drain that further Ops have to wait.
+    /// Returns true if so many changes await a drain that further Ops have to wait.
     fn is_swamped(&self) -> bool {
         self.dirty_pages.load(Ordering::Relaxed) > self.limit() / 2
             || self.recorded_bytes() > self.journal_bytes / 2
     }
 
-    /// Prepares the pages of a range for a store, and records the change. An Op inside the gate runs to its
-    /// end even if the disk fails meanwhile: half an Op would be worse than a whole one, and its dirty pages
-    /// stay in memory.
+    /// Prepares the pages of a range for a store, and records the change. An Op that has entered runs to its
+    /// end even if the disk fails meanwhile. Half an Op would leave memory inconsistent, and the dirty pages
+    /// of the whole Op stay in memory.
     pub(crate) fn before_store(&self, offset: u64, len: u64) -> Result<(), Fault> {
         debug_assert!(self.turnstile.is_mine(), "a paged medium is changed inside a gate");
         let end = offset + len;
@@ -56,16 +56,16 @@ impl Pager {
 
     /// Records the change of `lines` of a page.
     ///
-    /// The page is read first even if the store covers all of it. Other threads may read the page before the
-    /// store, and the store of a range may still fail at a later page.
+    /// This reads a page that is not in memory, even if the store covers all of the page. Other threads may
+    /// read the page before the store, and the store of a longer range may still fail at a later page.
     #[inline]
     fn change(&self, page: usize, lines: u64) -> Result<(), Fault> {
         let mut attempts = 0;
         let fresh = loop {
             let flags = self.pages.flags(page).load(Ordering::Acquire);
             let parity = self.parity();
-            // The common case: the page is in memory and already dirty in this cut. The parity is stable,
-            // because a cut waits for this Op.
+            // The common case: the page is in memory and already dirty in this cut. The parity cannot change
+            // here, because the next cut waits for this Op.
             if flags & (BUSY | RESIDENT | DIRTY | ODD) == RESIDENT | DIRTY | parity {
                 break flags & FRESH != 0;
             }
@@ -74,7 +74,7 @@ impl Pager {
             } else if flags & RESIDENT == 0 {
                 self.bring(page, page)?;
             } else if flags & DIRTY != 0 && !broken(SafetyRule::ChangedPageIsPreserved) {
-                // The page belongs to the cut that is being drained.
+                // The page belongs to the cut of the drain in progress.
                 self.preserve(page, flags);
             } else {
                 let new = (flags & !(LEAVING | ODD)) | DIRTY | WARM | parity;
@@ -83,38 +83,40 @@ impl Pager {
                 }
             }
         };
-        // A plain load first: most stores hit lines that are already marked, and then need no locked
+        // A plain load comes first. Most stores hit lines that are marked already, and then need no locked
         // instruction.
         let seen = self.pages.lines(page).load(Ordering::Relaxed);
         if seen & lines != lines {
             let before = self.pages.lines(page).fetch_or(lines, Ordering::AcqRel);
-            // Fresh pages are written to their places and take no room in the journal.
+            // A fresh page is written to its place and takes no room in the journal.
             let new = if fresh { 0 } else { u64::from((lines & !before).count_ones()) * PACKED_LINE as u64 };
             self.changed_bytes.fetch_add(new, Ordering::Relaxed);
         }
         Ok(())
     }
 
-    /// Adds a page that became dirty to the list of the next cut.
+    /// Adds a page that became dirty to the list of pages of the next cut.
     pub(super) fn list(&self, page: usize) {
         unpoisoned(self.dirty[epoch::thread_index() % SHARDS].lock()).push(page);
         let dirty = self.dirty_pages.fetch_add(1, Ordering::Relaxed);
-        // One wake-up at the mark, not one for each page beyond it. The keeper also wakes at intervals.
+        // The keeper is woken once, when the count reaches this threshold, and not again for each further
+        // page. It also wakes at intervals.
         if dirty == self.limit() / 4 {
             self.waker.wake();
         }
     }
 
-    /// Copies a page for the drain in progress, which has not taken it yet, and marks it clean for the next
-    /// cut.
+    /// Copies a page for the drain in progress, which has not taken the page yet. Then marks the page clean
+    /// for the next cut. Does nothing if the flags of the page are not `flags` any more. The caller then
+    /// loads the flags again.
     #[cold]
     pub(super) fn preserve(&self, page: usize, flags: u64) {
         if !self.pages.compare_exchange(page, flags, flags | BUSY) {
             return;
         }
         let lines = self.pages.lines(page).swap(0, Ordering::AcqRel);
-        // SAFETY: a whole page of the mapping, which is locked. A page of an earlier cut is not stored to
-        // before this copy.
+        // SAFETY: the address is that of a whole page of the mapping. The page is locked, and each thread
+        // makes this copy before it stores to a page of an earlier cut.
         unsafe { self.shadows.keep(page, lines, flags & FRESH != 0, self.place(page)) };
         self.dirty_pages.fetch_sub(1, Ordering::Relaxed);
         self.pages.unlock(page, 0, DIRTY | FRESH | ODD);

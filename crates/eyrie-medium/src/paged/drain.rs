@@ -1,11 +1,14 @@
-//! Drains: one cut between Ops reaches the disk, whole or not at all.
+//! Drains. A drain writes one cut to the disk, whole or not at all.
 //!
-//! To make the cut, the drain increments a counter while no Op is in progress. It then takes the pages of the
-//! cut one by one while other threads go on. A page that they change before the drain takes it is kept as a
-//! shadow. A drain writes fresh pages to their places and the changed lines of other pages into a journal
-//! record; one flush makes both durable. A small cut puts fresh pages whose places were never written into
-//! the record, too. A checkpoint also writes the pages of earlier records to their places. It comes on
-//! request, or when the next record would fill half of the journal.
+//! To make the cut, the drain increments the number of the cut while no Op is in progress. The drain then
+//! takes the pages of the cut one by one while other threads run Ops. If such a thread changes a page before
+//! the drain takes it, the thread first keeps a copy of the page as a shadow. The drain writes fresh pages to
+//! their places, and the changed lines of other pages into a journal record. One flush makes both durable. In
+//! a small cut, fresh pages whose places were never written also go into the record.
+//!
+//! A *checkpoint* is a drain that also writes the pages of earlier records to their places, so that the
+//! journal starts over. A drain becomes a checkpoint on request, or when its record would fill the journal to
+//! more than half.
 
 use std::io;
 use std::sync::atomic::Ordering;
@@ -24,14 +27,13 @@ use crate::rules::{SafetyRule, broken};
 use crate::sync::{schedule, unpoisoned};
 
 const PAGE: usize = PAGE_SIZE as usize;
-/// Maximum number of pages that are gathered before they are written to their places: 1 MiB, enough to write
-/// neighbours together.
+/// Maximum number of pages that are gathered before they are written to their places. They are 1 MiB, so that
+/// most neighbours are written together.
 const GATHERED: usize = 256;
-/// Maximum number of pages of a small cut. For a small cut the journal also takes fresh pages whose places
-/// were never written.
+/// Maximum number of pages of a small cut. See [`CutContents::goes_to_its_place`].
 const FEW: usize = 16;
 
-/// Pages on their way to their places, gathered so that neighbours are written together.
+/// Pages that a drain will write to their places. They are gathered so that neighbours are written together.
 struct PlaceWrites<'a> {
     pager: &'a Pager,
     buffer: &'a mut Vec<PageBytes>,
@@ -43,7 +45,7 @@ impl<'a> PlaceWrites<'a> {
         PlaceWrites { pager, buffer, pages: Vec::new() }
     }
 
-    /// Adds a page, whose bytes `fill` stores, and returns these bytes.
+    /// Adds a page. `fill` stores its bytes, which this function returns.
     fn add(&mut self, page: usize, fill: impl FnOnce(&mut PageBytes)) -> io::Result<&PageBytes> {
         if self.pages.len() == GATHERED {
             self.write(None)?;
@@ -57,7 +59,8 @@ impl<'a> PlaceWrites<'a> {
         Ok(&self.buffer[slot])
     }
 
-    /// Writes the gathered pages, together with `more`.
+    /// Writes the gathered pages in one batch, together with the offset and bytes of a journal record
+    /// (`more`).
     #[track_caller]
     fn write(&mut self, more: Option<(u64, &[u8])>) -> io::Result<()> {
         let mut rest = &self.buffer[..];
@@ -73,7 +76,7 @@ impl<'a> PlaceWrites<'a> {
         }
         for page in self.pages.drain(..) {
             let arrived = |flags: u64| Some((flags | WRITTEN) & !WRITING);
-            // The closure always gives a value.
+            // The update cannot fail, because the closure always returns a value.
             let _ = self.pager.pages.flags(page).fetch_update(Ordering::AcqRel, Ordering::Acquire, arrived);
         }
         Ok(())
@@ -83,28 +86,30 @@ impl<'a> PlaceWrites<'a> {
 /// The contents of a cut.
 #[derive(Default)]
 struct CutContents {
-    /// True if every page is written to its place.
+    /// True if the drain is a checkpoint.
     is_checkpoint: bool,
-    /// True if the cut has few pages and is no checkpoint.
+    /// True if the cut is small: it has at most [`FEW`] pages, and the drain is no checkpoint.
     few: bool,
     record: CutRecord,
     /// Pages with lines in the record.
     logged: Vec<usize>,
-    /// Pages that are still to be written to their places. A shadow holds the bytes where memory has newer
-    /// ones.
+    /// Pages that the checkpoint has yet to write to their places. Where memory has newer bytes than the cut,
+    /// a shadow has the bytes of the cut.
     left: Vec<(usize, Option<Shadow>)>,
 }
 
 impl CutContents {
     /// Returns true if a page of the cut is written straight to its place, and not to the journal.
     ///
-    /// The first write to a place makes the host write to a journal of its own. So in a small cut the journal
-    /// takes the lines of such pages, and a checkpoint writes them to their places together with many others.
+    /// The first write to a place makes the host write to a journal of its own, which is slow. So the lines
+    /// of a small cut's fresh pages go to the journal if their places were never written. A checkpoint later
+    /// writes these pages to their places together with many others.
     fn goes_to_its_place(&self, fresh: bool, flags: u64) -> bool {
         let fresh = fresh || broken(SafetyRule::UsedPageGoesByTheJournal);
         fresh && !(self.few && flags & WRITTEN == 0)
     }
 
+    /// Adds the changed lines of a page to the record.
     fn changed(&mut self, page: usize, lines: u64, bytes: &PageBytes) {
         self.record.changed(page, lines, &bytes.0);
         self.logged.push(page);
@@ -114,9 +119,10 @@ impl CutContents {
 /// The kind of a drain.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Drain {
-    /// One cut goes to the disk. A drain that finds the journal too full makes a checkpoint of it.
+    /// The drain makes one cut durable. It becomes a checkpoint if the journal is too full.
     Cut,
-    /// Every page goes to its place. Afterwards no earlier change keeps a page in memory.
+    /// The drain is a checkpoint: every page goes to its place. Afterwards no earlier change keeps a page in
+    /// memory.
     Checkpoint,
 }
 
@@ -124,12 +130,12 @@ impl Pager {
     /// Makes every earlier change durable.
     ///
     /// # Errors
-    /// [`Fault::Io`] when the disk fails. It is then unknown if the cut is durable, and no further change is
-    /// accepted: [`Fault::ReadOnly`].
+    /// [`Fault::Io`] when the disk fails. It is then unknown if the cut is durable, and every later Op gets
+    /// [`Fault::ReadOnly`].
     pub(crate) fn drain(&self, drain: Drain) -> Result<(), Fault> {
         let wanted = self.cut.load(Ordering::Acquire);
         let mut state = self.lock_drain();
-        // Another thread drained this cut while this one waited for the lock.
+        // Another thread may have drained this cut while this thread waited for the lock.
         if drain == Drain::Cut && self.durable_cut() >= wanted {
             return Ok(());
         }
@@ -140,8 +146,8 @@ impl Pager {
         })
     }
 
-    /// Locks the state of drains. Threads under a test's schedule must not block in the lock: they wait
-    /// through the schedule.
+    /// Locks the state of drains. A thread under a test's schedule must not block in the lock, and waits
+    /// through the schedule instead.
     fn lock_drain(&self) -> MutexGuard<'_, DrainState> {
         while schedule::is_scheduled() && matches!(self.drain.try_lock(), Err(TryLockError::WouldBlock)) {
             schedule::wait();
@@ -149,6 +155,7 @@ impl Pager {
         unpoisoned(self.drain.lock())
     }
 
+    /// Makes one drain. The caller holds the lock of the state of drains.
     fn drain_now(&self, state: &mut DrainState, drain: Drain) -> io::Result<()> {
         let is_checkpoint =
             drain == Drain::Checkpoint || state.at + self.expected_bytes() > self.journal_bytes / 2;
@@ -176,21 +183,21 @@ impl Pager {
         Ok(())
     }
 
-    /// Bytes that the next record rarely exceeds: the counted bytes, and room for the fresh pages of a small
-    /// cut.
+    /// Returns a size that the next record rarely exceeds: [`Pager::recorded_bytes`], and room for the fresh
+    /// pages of a small cut.
     fn expected_bytes(&self) -> u64 {
         self.recorded_bytes() + (FEW as u64 + 1) * PAGE_SIZE
     }
 
-    /// Bytes of the next record, without the lines of a few fresh pages. The count takes 32 bytes for each
-    /// page, more than its entry has.
+    /// Returns an estimate of the size of the next record, without the fresh pages that a small cut may add.
+    /// The calculation assumes 32 bytes for the entry of each page, which is more than an entry takes.
     pub(super) fn recorded_bytes(&self) -> u64 {
         let pages = self.dirty_pages.load(Ordering::Relaxed) as u64;
         self.changed_bytes.load(Ordering::Relaxed) + 32 * pages
     }
 
-    /// Makes a logged page part of the next cut, so that the checkpoint writes it to its place with the bytes
-    /// of that cut.
+    /// Makes a logged page part of the next cut, so that the checkpoint writes the bytes of that cut to the
+    /// place of the page.
     fn add_to_next_cut(&self, page: usize) {
         loop {
             let flags = self.pages.flags(page).load(Ordering::Acquire);
@@ -206,7 +213,7 @@ impl Pager {
         }
     }
 
-    /// Makes the cut. Returns its number, and its pages in order.
+    /// Makes the cut. Returns its number, and the numbers of its pages in ascending order.
     fn take_cut(&self) -> (u64, Vec<usize>) {
         let (cut, mut pages) = self.turnstile.alone(|| {
             self.changed_bytes.store(0, Ordering::Relaxed);
@@ -220,8 +227,9 @@ impl Pager {
         (cut, pages)
     }
 
-    /// Takes every page of the cut. The bytes of a fresh page are gathered for its place; the changed lines
-    /// of another page go into the record. A checkpoint also notes the other pages in `left`.
+    /// Takes every page of the cut. The bytes of a fresh page are gathered for its place, and the changed
+    /// lines of any other page go into the record. A checkpoint also adds the pages that are not fresh to
+    /// `left`.
     fn collect_cut(
         &self,
         cut: u64,
@@ -257,8 +265,8 @@ impl Pager {
                     self.dirty_pages.fetch_sub(1, Ordering::Relaxed);
                     self.pages.unlock(page, pinned, DIRTY | FRESH | ODD);
                 }
-                // The error returns only after the unlock: a page that stayed locked would block its next
-                // user for ever.
+                // The error returns only after the unlock, because a page that stayed locked would block its
+                // next user for ever.
                 added?;
             } else if let Some(shadow) = self.shadows.take(page) {
                 self.collect_shadow(page, shadow, places, contents)?;
@@ -267,6 +275,7 @@ impl Pager {
         Ok(())
     }
 
+    /// Takes the shadow of a page, in the same way as `collect_cut` takes a page.
     fn collect_shadow(
         &self,
         page: usize,
@@ -307,12 +316,14 @@ impl Pager {
         }
     }
 
+    /// Copies the bytes that a page has now.
     fn copy_out(&self, page: usize, out: &mut PageBytes) {
-        // SAFETY: a whole page of the mapping, and a buffer of as much that nobody else has.
+        // SAFETY: the address is that of a whole page of the mapping. The buffer is as long and borrowed
+        // exclusively.
         unsafe { copy::copy(out.0.as_mut_ptr(), self.place(page), PAGE) };
     }
 
-    /// Copies the bytes that a page had at the cut.
+    /// Copies the bytes that a page had at the cut, from its shadow.
     fn copy_shadow(&self, page: usize, shadow: &Shadow, out: &mut PageBytes) {
         if broken(SafetyRule::ShadowIsOfItsCut) {
             return self.copy_out(page, out);
@@ -320,8 +331,8 @@ impl Pager {
         self.shadows.copy_out(shadow, out);
     }
 
-    /// Writes the gathered pages and the record, and makes them and all earlier writes durable. An empty
-    /// record is neither written nor flushed, unless the last record lists fresh pages.
+    /// Writes the gathered pages and the record, and makes them and all earlier writes durable. If the record
+    /// is empty, there is no flush and the record is not written, unless the last record lists fresh pages.
     fn write_record(
         &self,
         state: &mut DrainState,
@@ -329,15 +340,17 @@ impl Pager {
         places: &mut PlaceWrites<'_>,
     ) -> io::Result<()> {
         // Replay accepts the last record only if the fresh pages that it lists still have their checksums.
-        // Once this cut is durable, the pages that it freed can be reused, and some may be such fresh pages.
-        // Their new bytes would make replay drop the last record. An empty record after it prevents this,
-        // because replay checks no fresh pages of earlier records.
+        // When this cut is durable, the allocator may reuse the pages that the cut freed, and some of them
+        // may be such fresh pages. Their new bytes would make replay drop the last record. An empty record
+        // after the last record prevents this, because replay checks the fresh pages of the newest record
+        // only.
         if record.is_empty() && (!state.lists_fresh || broken(SafetyRule::FreeingCutHasARecord)) {
             return places.write(None);
         }
         let bytes = record.bytes(self.blocks.sector());
         if state.at + bytes > self.journal_bytes {
-            // The record is larger than estimated. Replay the records to their places to make room.
+            // The record is larger than expected. A replay of the journal brings the lines of its records to
+            // the places of their pages, and so makes room.
             places.write(None)?;
             if !broken(SafetyRule::FullJournalIsReplayed) {
                 replay_own(&*self.blocks, &state.anchor, record)?;
@@ -357,7 +370,7 @@ impl Pager {
         Ok(())
     }
 
-    /// Writes every page that the journal has lines of to its place, and restarts the journal.
+    /// Writes every page with lines in the journal to its place, and restarts the journal.
     fn checkpoint(
         &self,
         cut: u64,
@@ -382,8 +395,8 @@ impl Pager {
                 places.add(page, |out| self.copy_shadow(page, &shadow, out))?;
             }
         }
-        // The new name comes after the flush: until every page is durable in its place, a crash needs the
-        // records under the old name.
+        // The journal gets its new name after the flush. Until every page is durable in its place, recovery
+        // from a crash needs the records under the old name.
         places.write(None)?;
         self.blocks.here().flush()?;
         if !early {
@@ -395,7 +408,8 @@ impl Pager {
         Ok(())
     }
 
-    /// Makes the journal empty. Every page that it has lines of is durable in its place.
+    /// Makes the journal empty. The caller has made every page with lines in the journal durable in its
+    /// place.
     fn restart_journal(&self, state: &mut DrainState) -> io::Result<()> {
         if !broken(SafetyRule::JournalNameIsNewAfterRestart) {
             state.anchor.rename(&*self.blocks)?;

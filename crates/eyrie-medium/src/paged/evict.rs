@@ -1,7 +1,10 @@
-//! Eviction: clean pages leave memory when it is short, those not used lately first (the clock algorithm).
+//! Eviction: clean pages leave memory when memory is short. The clock algorithm chooses pages that were not
+//! used lately. A *hand* moves over all pages in a circle. It clears the flag `WARM` of warm pages, and
+//! chooses pages that are not warm.
 //!
-//! An eviction first marks a page as leaving. It then waits for a grace period, in which every thread that
-//! may hold a pointer to the page unpins. It drops the page only if no thread has used it meanwhile.
+//! An eviction first marks pages as leaving. It then waits for a grace period, in which every thread that may
+//! hold a pointer to such a page unpins. The eviction drops a page only if no thread has used the page
+//! meanwhile.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -11,24 +14,24 @@ use super::pager::Pager;
 use crate::epoch;
 use crate::sync::unpoisoned;
 
-/// Pages that are dropped per grace period, at most.
+/// Maximum number of pages that are dropped after one grace period.
 const BATCH: usize = 4096;
-/// Attempts to advance the clock of grace periods before giving up on a long pin: some 20 ms.
+/// Attempts to advance the clock of grace periods, before a long pin ends the eviction. They take some 20 ms.
 const PATIENCE: u32 = 200;
 
 impl Pager {
-    /// Drops clean pages until at most `most` are in memory, or none can be dropped now. Returns false if a
-    /// drain would make more of them clean.
+    /// Drops clean pages until at most `most` pages are in memory, or until no page can be dropped now.
+    /// Returns false if a checkpoint would make further pages clean.
     pub(super) fn shrink(&self, most: usize) -> bool {
         let mut hand = unpoisoned(self.hand.lock());
-        // Two rounds of the clock, because the first may find every page warm.
+        // The hand may go round twice, because in the first round every page may be warm.
         let mut steps = 2 * self.top.load(Ordering::Relaxed) + BATCH;
         while self.resident.load(Ordering::Relaxed) > most && steps > 0 {
             let excess = self.resident.load(Ordering::Relaxed).saturating_sub(most);
             let leaving = self.choose_leaving(&mut hand, excess.min(BATCH), &mut steps);
-            // After a failure of the disk, memory may hold the only copy of a change. The flag is read after
-            // the choice: a page that is clean only because its change was refused was chosen after the
-            // failure.
+            // After a failure of the disk no page is dropped, because memory may hold the only copy of a
+            // change. A failed drain may even leave such a page clean. The eviction can choose that page only
+            // after the failure, so the flag is loaded after the choice.
             if !leaving.is_empty() && !grace_period() || self.failed.load(Ordering::Acquire) {
                 return true;
             }
@@ -37,7 +40,8 @@ impl Pager {
         self.resident.load(Ordering::Relaxed) <= most
     }
 
-    /// Advances the hand, and marks up to `count` pages that were not used since the hand last passed.
+    /// Advances the hand, and marks up to `count` pages as leaving that were not used since the hand last
+    /// passed them.
     fn choose_leaving(&self, hand: &mut usize, count: usize, steps: &mut usize) -> Vec<usize> {
         let mut leaving = Vec::new();
         let top = self.top.load(Ordering::Relaxed);
@@ -58,12 +62,13 @@ impl Pager {
         leaving
     }
 
+    /// Drops those pages that no thread has used since they were marked, neighbours together.
     fn drop_pages(&self, leaving: &[usize]) {
         let mut run: Option<(usize, usize)> = None;
         for &page in leaving {
             let flags = self.pages.flags(page).load(Ordering::Acquire);
-            // A thread that used the page meanwhile has cleared `LEAVING`. The exchange fails if one does so
-            // now.
+            // A thread that used the page meanwhile has cleared `LEAVING`. If a thread clears the flag just
+            // now, the compare-and-exchange fails.
             let unused = flags & LEAVING != 0 && flags & PINNED == 0;
             if !unused || !self.pages.compare_exchange(page, flags, (flags & !(RESIDENT | LEAVING)) | BUSY) {
                 continue;
@@ -82,6 +87,7 @@ impl Pager {
         }
     }
 
+    /// Gives the memory of neighbouring locked pages back, and unlocks them.
     fn drop_run(&self, first: usize, count: usize) {
         self.let_go(first, count);
         self.resident.fetch_sub(count, Ordering::Relaxed);
@@ -89,7 +95,7 @@ impl Pager {
     }
 }
 
-/// Waits until no pin from before the call is left. Returns false if one stays for long.
+/// Waits until every pin from before the call has ended. Returns false if such a pin lasts too long.
 fn grace_period() -> bool {
     let before = epoch::now();
     (0..PATIENCE).any(|attempt| {

@@ -1,4 +1,4 @@
-//! Fetching: reads the pages that an access needs, and the pages ahead of a reader.
+//! Fetching: reads of the pages that an access needs, and of pages ahead of a sequential reader.
 
 use std::io;
 use std::sync::atomic::Ordering;
@@ -11,20 +11,23 @@ use crate::addr::PAGE_SIZE;
 use crate::epoch;
 use crate::fault::Fault;
 
-/// Pages that come into memory between two wake-ups of the keeper while memory is above its mark.
+/// Number of pages that come into memory between two wake-ups of the keeper, while memory is above
+/// [`Pager::high_mark`].
 const RING_EVERY: usize = 16;
-/// Base delay for each page of a fetch while memory is above its limit. The delay grows with the excess.
+/// Base delay for each page of a fetch while memory is above its limit. The delay grows with the number of
+/// pages above the limit.
 const PAGE_DELAY: Duration = Duration::from_micros(20);
-/// Longest delay of one fetch. The waiting thread may hold an epoch pin, which keeps other threads' pages in
-/// memory.
+/// Longest delay of one fetch. The delayed thread may hold an epoch pin, and no page can be evicted while the
+/// pin lasts.
 const LONGEST_DELAY: Duration = Duration::from_millis(10);
 
-/// Pages in memory above which the keeper asks the kernel for memory pressure. Fewer pages would relieve no
-/// pressure, and ending the subscription costs the kernel milliseconds.
+/// Number of pages in memory above which the keeper subscribes to the kernel's reports of memory pressure.
+/// Eviction of fewer pages would relieve no pressure, and the end of a subscription takes the kernel
+/// milliseconds.
 pub(super) const WORTH_ASKING: usize = 4096;
 
 impl Pager {
-    /// Makes sure that the pages of a range are in memory, so that a pinned thread may read them.
+    /// Brings the pages of a range into memory, so that the calling thread may read them while its pin lasts.
     #[inline]
     pub(crate) fn before_read(&self, offset: u64, len: u64) -> Result<(), Fault> {
         if len == 0 {
@@ -34,8 +37,9 @@ impl Pager {
         let last = ((offset + len - 1) / PAGE_SIZE) as usize;
         for page in (offset / PAGE_SIZE) as usize..=last {
             let flags = self.pages.flags(page).load(Ordering::Acquire);
-            // A resident page without `LEAVING` stays while this thread is pinned: a later mark waits for a
-            // grace period. `fetch` clears an earlier mark.
+            // A resident page without `LEAVING` stays in memory while this thread is pinned, because an
+            // eviction that sets `LEAVING` later waits for a grace period. If the flag is set already,
+            // `fetch` clears it.
             if flags & (RESIDENT | WARM | LEAVING) != RESIDENT | WARM {
                 self.fetch(page, last)?;
             }
@@ -43,7 +47,8 @@ impl Pager {
         Ok(())
     }
 
-    /// Brings a page into memory, with the pages after it that the caller wants up to `last`.
+    /// Brings a page into memory, and marks it as used. If the page must be read, the same call reads the
+    /// pages up to `last`, which the caller needs too.
     #[cold]
     fn fetch(&self, page: usize, last: usize) -> Result<(), Fault> {
         let mut attempts = 0;
@@ -65,7 +70,8 @@ impl Pager {
         }
     }
 
-    /// Reads pages from the disk: the needed one, and the wanted or expected pages after it.
+    /// Reads pages from the disk: the page `page`, the pages after it up to `last`, and pages that a
+    /// sequential reader is expected to need. The read ends before a page that is in memory or locked.
     pub(super) fn bring(&self, page: usize, last: usize) -> Result<(), Fault> {
         self.refuse_if_forked()?;
         let end = self.ahead.missed(page, last);
@@ -84,8 +90,8 @@ impl Pager {
         }
         let mut done = self.read_in(page, count);
         while done.is_err() && count > 1 {
-            // Perhaps only a page that is read ahead is bad, and the caller does not need it yet. Halving
-            // costs few reads.
+            // Perhaps only a page that is read ahead is bad, and the caller does not need that page yet. So
+            // the read is tried again with half of the pages.
             let fewer = count / 2;
             (page + fewer..page + count).for_each(|page| self.pages.unlock(page, 0, 0));
             (count, locked_end) = (fewer, page + fewer);
@@ -103,27 +109,30 @@ impl Pager {
         Ok(())
     }
 
+    /// Reads pages from the disk into the mapping. The caller holds the locks of the pages.
     fn read_in(&self, page: usize, count: usize) -> io::Result<()> {
-        // SAFETY: within the mapping; the pages are not in memory and locked, so nobody else accesses them.
+        // SAFETY: the range is within the mapping. The pages are locked and not in memory, so no other thread
+        // accesses them.
         let out = unsafe { std::slice::from_raw_parts_mut(self.place(page), count * PAGE_SIZE as usize) };
         self.blocks.here().read(page as u64 * PAGE_SIZE, out)
     }
 
-    /// Counts pages that came into memory, and wakes the keeper if there are too many.
+    /// Counts pages that came into memory, and wakes the keeper if too many pages are in memory.
     pub(super) fn arrived(&self, page: usize, count: usize) {
         self.top.fetch_max(page + count, Ordering::Relaxed);
         let before = self.resident.fetch_add(count, Ordering::Relaxed);
         if before <= WORTH_ASKING && before + count > WORTH_ASKING {
             self.waker.wake();
         }
-        // Repeatedly, because the keeper may have found pages that it could not drop.
+        // The keeper is woken again and again, because it may have found only pages that it could not drop.
         if before + count > self.high_mark() && before / RING_EVERY != (before + count) / RING_EVERY {
             self.waker.wake();
         }
     }
 
-    /// Delays a thread that fetched pages above the limit, so that the keeper can keep up. The thread does
-    /// not wait for the keeper itself, which may be waiting for the thread's own pin.
+    /// Delays a thread that fetched pages above the limit of memory, so that the keeper can evict pages in
+    /// time. The thread does not wait for the keeper to finish, because the keeper may be waiting for the end
+    /// of this thread's pin.
     pub(super) fn slow_down(&self, count: usize) {
         let (excess, limit) = (self.resident().saturating_sub(self.limit()), self.limit());
         if excess > 0 {
@@ -132,7 +141,7 @@ impl Pager {
         }
     }
 
-    /// Reads pieces ahead until the medium is dropped.
+    /// Runs a read-ahead thread: reads pieces ahead until the medium is dropped.
     pub(super) fn keep_ahead(&self) {
         while let Some(piece) = self.ahead.wait() {
             if self.resident() + piece.pages.len() < self.limit() {
@@ -141,7 +150,7 @@ impl Pager {
         }
     }
 
-    /// Reads those pages of a piece that are not in memory.
+    /// Reads those pages of a piece that are not in memory. Pages that another thread has locked are skipped.
     fn bring_piece(&self, piece: &Piece) {
         let mut pages = piece.pages.clone();
         while let Some(first) = pages.find(|&page| self.lock_absent(page)) {
@@ -152,7 +161,8 @@ impl Pager {
             if end - first == PIECE && first.is_multiple_of(PIECE) {
                 self.memory.bring_huge_page((first * PAGE_SIZE as usize) as u64);
             }
-            // A page that cannot be read stays absent; the read that needs it tries again and gets the error.
+            // After a failure the pages stay absent. The access that needs such a page reads it again, and
+            // gets the error.
             let is_read = self.read_in(first, end - first).is_ok();
             if is_read {
                 self.arrived(first, end - first);
@@ -167,7 +177,7 @@ impl Pager {
         }
     }
 
-    /// Locks a page that is not in memory. Returns false if it is in memory, or locked.
+    /// Locks a page that is not in memory. Returns false if the page is in memory or locked.
     fn lock_absent(&self, page: usize) -> bool {
         let flags = self.pages.flags(page).load(Ordering::Acquire);
         flags & (RESIDENT | BUSY) == 0 && self.pages.compare_exchange(page, flags, flags | BUSY)

@@ -1,4 +1,4 @@
-//! The gate between Ops and cuts: a cut is made while no Op is in progress.
+//! The gate between Ops and cuts: a drain makes its cut while no Op is in progress.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -8,21 +8,23 @@ use crate::epoch;
 use crate::rules::{SafetyRule, broken};
 use crate::sync::schedule;
 
-/// Counters that threads are spread over, so that Ops of different threads seldom share a cache line.
+/// Number of counters of Ops. Each thread uses one of them, so that Ops of different threads seldom change
+/// the same cache line.
 const SHARDS: usize = 64;
-/// Attempts that spin before the first yield, and attempts that yield before the first sleep.
+/// Attempts that spin before the first yield. As many attempts then yield before the first sleep.
 const SPINS: u32 = 200;
 
+/// A counter in a pair of cache lines of its own.
 #[repr(align(128))]
 #[derive(Default)]
 struct Padded(AtomicUsize);
 
 thread_local! {
-    /// Gates of any volume that this thread holds.
+    /// Number of gates that this thread holds, of any volume.
     static HELD: Cell<usize> = const { Cell::new(0) };
 }
 
-/// Counts the Ops inside, and keeps new ones out while a cut is made.
+/// Counts the Ops in progress, and keeps new Ops waiting while a drain makes its cut.
 pub(super) struct Turnstile {
     closed: AtomicBool,
     inside: [Padded; SHARDS],
@@ -34,12 +36,12 @@ impl Default for Turnstile {
     }
 }
 
-/// Held while an Op is in progress: no cut is made meanwhile.
+/// The entry of one Op in the turnstile. No drain makes a cut while this value lives.
 #[must_use = "an Op is in progress for as long as its gate lives"]
 pub(crate) struct Passage<'a>(&'a AtomicUsize);
 
-/// The right to change a medium; the result of [`crate::Medium::enter`]. It also pins the thread, so that no
-/// page leaves memory under a change.
+/// The right to change a medium, and the result of [`crate::Medium::enter`]. A gate also pins an epoch, so
+/// that no page is evicted during a change.
 #[must_use = "an Op is in progress for as long as its gate lives"]
 pub struct Gate<'a>(#[allow(dead_code, reason = "held for their drops")] Option<(epoch::Guard, Passage<'a>)>);
 
@@ -48,12 +50,13 @@ impl<'a> Gate<'a> {
         Gate(Some((epoch::pin(), passage)))
     }
 
-    /// A gate of a medium without cuts.
+    /// Makes a gate of a medium without cuts.
     pub(crate) fn free() -> Gate<'a> {
         Gate(None)
     }
 }
 
+/// Waits a moment: spins, later yields, and at last sleeps.
 fn pause(attempt: u32) {
     schedule::wait();
     if attempt < SPINS {
@@ -66,12 +69,14 @@ fn pause(attempt: u32) {
 }
 
 impl Turnstile {
+    /// Waits until the turnstile is open, and counts an Op.
     pub(super) fn enter(&self) -> Passage<'_> {
         let inside = &self.inside[epoch::thread_index() % SHARDS].0;
         debug_assert_eq!(HELD.get(), 0, "an Op within an Op would wait for itself when a cut is made");
         for attempt in 0.. {
-            // Count first, then look. A cut closes first, then reads the counters. Both use one total order,
-            // so either the cut sees this Op, or the Op sees the closed gate and leaves.
+            // An Op first counts itself and then loads `closed`. A cut first stores `closed` and then loads
+            // the counters. All four accesses are in one total order (`SeqCst`). So either the cut sees this
+            // Op in a counter, or the Op sees that the turnstile is closed and leaves.
             inside.fetch_add(1, Ordering::SeqCst);
             if !self.closed.load(Ordering::SeqCst) {
                 break;
@@ -83,9 +88,9 @@ impl Turnstile {
         Passage(inside)
     }
 
-    /// Runs `cut` while no Op is inside.
+    /// Runs `cut` while no Op is in progress.
     pub(super) fn alone<T>(&self, cut: impl FnOnce() -> T) -> T {
-        // New Ops turn back from here on; the loop waits for those that were counted before.
+        // From here on new Ops wait. The loop waits for Ops that were counted before.
         self.closed.store(true, Ordering::SeqCst);
         for inside in &self.inside {
             let mut attempt = 0;
@@ -99,7 +104,7 @@ impl Turnstile {
         result
     }
 
-    /// Returns true if the calling thread is inside a gate.
+    /// Returns true if the calling thread holds a gate.
     pub(super) fn is_mine(&self) -> bool {
         HELD.get() > 0
     }

@@ -1,5 +1,5 @@
-//! The threads of a page cache. The first, the keeper, drains in the background and keeps memory within its
-//! limit; the others read ahead.
+//! The threads of a page cache. The *keeper* drains in the background, and evicts pages to keep memory within
+//! its limit. The other threads read ahead.
 
 use std::fs::File;
 use std::io::Write;
@@ -15,28 +15,29 @@ use super::read_ahead;
 use crate::fault::Fault;
 use crate::host;
 
-/// The memory pressure that wakes the keeper: some task waited 200 ms of two seconds for memory. The kernel
-/// permits windows of less than two seconds to privileged processes only.
+/// The memory pressure that wakes the keeper: in a window of two seconds, some task waited for memory for 200
+/// ms. The kernel permits windows of less than two seconds only to privileged processes.
 const PRESSURE: &[u8] = b"some 200000 2000000\0";
 
-/// Time between background drains, at most: `Instant` overflows beyond its range.
+/// Maximum time between background drains. A much longer time added to an `Instant` would overflow.
 const LONGEST_INTERVAL: Duration = Duration::from_secs(1 << 30);
 
-/// A file that becomes readable (with priority) when memory is short; `None` where the kernel has no such
-/// file.
+/// Subscribes to memory pressure. Returns a file that becomes readable (with priority) when memory is short,
+/// or `None` if the kernel has no such file.
 fn ask_for_pressure() -> Option<File> {
     let mut file = File::options().read(true).write(true).open("/proc/pressure/memory").ok()?;
     file.write_all(PRESSURE).ok()?;
     Some(file)
 }
 
-/// The threads, which end when this value is dropped.
+/// The threads of one page cache. They end when this value is dropped.
 pub(crate) struct Keeper {
     pager: Arc<Pager>,
     threads: Vec<JoinHandle<()>>,
 }
 
 impl Keeper {
+    /// Starts the threads.
     pub(crate) fn start(pager: Arc<Pager>) -> Result<Keeper, Fault> {
         let mut keeper = Keeper { pager, threads: Vec::new() };
         keeper.spawn("eyrie-keeper", keep)?;
@@ -67,21 +68,23 @@ impl Drop for Keeper {
             self.pager.waker.stop();
             self.pager.ahead.stop();
             for thread in self.threads.drain(..) {
-                // A panic was already reported by the panic hook.
+                // The panic hook has already reported a panic of the thread.
                 let _ = thread.join();
             }
         }
     }
 }
 
+/// Runs the keeper: drains at intervals or when many changes wait, and evicts pages when memory is short.
 fn keep(pager: &Pager) {
     let mut pressure = None;
-    // An instant further away would overflow.
+    // A later instant would overflow.
     let interval = pager.options.drain_interval.min(LONGEST_INTERVAL);
     let mut next = Instant::now() + interval;
     loop {
         if pager.resident() > WORTH_ASKING {
-            // Asked for once, on the first need: a failure would be the same next time.
+            // The keeper subscribes once, at the first need. If the subscription fails, another one would
+            // fail, too.
             pressure.get_or_insert_with(ask_for_pressure);
         }
         let short = pager
@@ -92,15 +95,15 @@ fn keep(pager: &Pager) {
         }
         let due = Instant::now() >= next;
         if due || pager.is_pressing() {
-            // The next Op or drain reports a failure.
+            // A failure is not lost: the next Op or drain reports it.
             let _ = pager.drain(Drain::Cut);
         }
         if due {
             next = Instant::now() + interval;
         }
         let resident = pager.resident.load(Ordering::Relaxed);
-        // Under pressure a quarter of the pages goes, whatever the limit: another process needs the memory
-        // more.
+        // Under memory pressure a quarter of the pages is evicted, whatever the limit, because another
+        // process needs the memory.
         let most = if short { resident / 4 * 3 } else { pager.low_mark() };
         if short || resident > pager.high_mark() {
             pager.make_room(most);
@@ -109,16 +112,16 @@ fn keep(pager: &Pager) {
 }
 
 impl Pager {
-    /// Returns true if there are so many changes that a drain should not wait for its time. The marks are a
-    /// half of those at which Ops have to wait (a quarter for the journal), so the keeper usually drains in
-    /// time.
+    /// Returns true if so many changes await a drain that the keeper should drain before its interval has
+    /// passed. The limit of dirty pages is half of the limit at which Ops have to wait. The limit of the
+    /// journal is a quarter. So the keeper usually drains before an Op has to wait.
     fn is_pressing(&self) -> bool {
         self.dirty_pages.load(Ordering::Relaxed) > self.limit() / 4
             || self.recorded_bytes() > self.journal_bytes / 8
     }
 
-    /// Evicts pages until at most `most` are in memory. If too many are dirty or logged, a checkpoint first
-    /// makes them clean.
+    /// Evicts pages until at most `most` pages are in memory. If too many pages are dirty or have lines in
+    /// the journal, a checkpoint first makes them clean.
     fn make_room(&self, most: usize) {
         if !self.shrink(most) && self.drain(Drain::Checkpoint).is_ok() {
             self.shrink(most);

@@ -1,21 +1,23 @@
-//! The page cache of a volume on an ordinary disk: the exported page cache of the paper
-//! (`page-cache-export.txt`, sections II-E and III), on an unmodified kernel.
+//! The page cache of a volume on an ordinary disk. The design is the exported page cache of the paper
+//! (`page-cache-export.txt`, sections II-E and III), but it needs no change of the kernel.
 //!
-//! The mapping is private memory. The medium announces every access. A page that is not in memory is read
-//! from the disk first, and each changed line is recorded. Only a *drain* (`drain`) writes to the disk. It
-//! makes one cut between Ops durable, whole or not at all, by way of the `journal`. When memory is short,
-//! clean pages are evicted (`evict`). An eviction waits for a grace period, because pinned readers hold plain
-//! pointers.
+//! The mapping is private memory, and the medium calls this module before every access. If the page is not in
+//! memory, the call reads it from the disk. Before a store the call also records the lines that change. Only
+//! a *drain* (`drain`) writes to the disk. A drain makes one *cut* durable: all changes up to a moment
+//! between two Ops, whole or not at all. For that it uses the `journal`. When memory is short, clean pages
+//! are evicted (`evict`). An eviction waits for a grace period, because pinned readers hold plain pointers to
+//! the pages.
 //!
 //! Invariants:
-//! - A page that is not in memory is on the disk, as the last drain left it.
-//! - A page that belongs to a cut is copied before it changes again, until the drain has taken it.
-//! - A page that was in use at the last durable cut is changed only by way of the journal. So the allocator
-//!   may take a page only if it is free since a durable cut: [`Pager::mark_freed`] returns the number of that
-//!   cut.
+//! - A page that is not in memory has its newest bytes on the disk.
+//! - A page that belongs to a cut, and that the drain has not taken yet, is copied before it changes again.
+//! - The place of a page that was in use at the last durable cut is changed only after the journal has the
+//!   change. Fresh pages are written straight to their places, so the allocator may take a page only if it
+//!   was already free at the last durable cut. [`Pager::mark_freed`] returns the number of the first cut in
+//!   which the page is free.
 //!
-//! Safe when power fails: the journal and the places of pages on the disk hold the state; `journal` has the
-//! argument.
+//! Safe when power fails: the last durable cut can always be rebuilt from the journal and the places of the
+//! pages. The documentation of `journal` shows why.
 
 mod allocate;
 pub(crate) mod blocks;

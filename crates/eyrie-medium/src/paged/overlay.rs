@@ -1,5 +1,5 @@
-//! Blocks over others that stay unchanged: for looking at a disk in the state in which opening would leave
-//! it.
+//! Blocks that keep all writes in memory, over other blocks that stay unchanged. A check opens a volume on
+//! such an overlay. So the check sees the disk as opening leaves it, but the disk itself stays unchanged.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -11,20 +11,21 @@ use crate::sync::unpoisoned;
 
 type Sector = [u8; SECTOR as usize];
 
-/// Keeps writes in memory, in sectors of 512 bytes. Reads take unwritten sectors from the blocks below.
+/// Blocks over `below`. Writes stay in memory, in sectors of 512 bytes. Reads take sectors without a write
+/// from `below`.
 pub struct Overlay<B> {
     below: B,
     written: Mutex<BTreeMap<u64, Sector>>,
 }
 
 impl<B: Blocks> Overlay<B> {
-    /// An overlay over `below`, without writes.
+    /// Makes an overlay over `below`, without writes.
     pub fn new(below: B) -> Overlay<B> {
         Overlay { below, written: Mutex::default() }
     }
 
     fn written(&self) -> MutexGuard<'_, BTreeMap<u64, Sector>> {
-        // A sector is stored whole, so a panic leaves none half changed.
+        // Each sector is inserted whole, so a panic leaves no sector half changed.
         unpoisoned(self.written.lock())
     }
 }
@@ -72,7 +73,7 @@ impl<B: Blocks> Blocks for Overlay<B> {
         Ok(())
     }
 
-    /// Only reads and calls to the host reach the blocks below; changes happen in memory.
+    /// Announces only reads and calls to the host to `below`, because changes happen in memory.
     fn announce(&self, kind: SiteKind, caller: Caller) -> io::Result<bool> {
         let is_below = matches!(kind, SiteKind::Read | SiteKind::Host);
         if is_below { self.below.announce(kind, caller) } else { Ok(true) }

@@ -1,7 +1,7 @@
 //! The state of each page: a word of flags and a word of changed lines.
 //!
-//! Threads change flags by compare-and-exchange, so that a change sees every other one. [`BUSY`] is the lock
-//! of a page. While it is held, other threads change only marks: [`WARM`], [`LEAVING`], [`AHEAD`],
+//! Threads change flags by compare-and-exchange, so that no change is lost. [`BUSY`] is the lock of a page.
+//! While a thread holds this lock, other threads change only these flags: [`WARM`], [`LEAVING`], [`AHEAD`],
 //! [`LOGGED`], [`WRITING`] and [`WRITTEN`].
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,79 +11,87 @@ use crate::rules::{SafetyRule, broken};
 
 /// The page is in memory.
 pub(super) const RESIDENT: u64 = 1;
-/// The lock of the page: its holder reads, copies or drops the page.
+/// The lock of the page. The thread that set this flag reads, copies or drops the page.
 pub(super) const BUSY: u64 = 1 << 1;
-/// The page is dropped at the end of a grace period, unless it is used before.
+/// The page leaves memory at the end of a grace period, unless a thread uses the page before.
 pub(super) const LEAVING: u64 = 1 << 2;
-/// The page was used since the hand of the clock passed it.
+/// A thread used the page since the eviction's clock hand last passed it.
 pub(super) const WARM: u64 = 1 << 3;
-/// The page was changed since the cut before the one that [`ODD`] names.
+/// The page belongs to a cut whose drain still needs the bytes of the page. [`ODD`] tells which cut.
 pub(super) const DIRTY: u64 = 1 << 4;
-/// The parity of the cut that a [`DIRTY`] page belongs to.
+/// Parity of the number of the cut to which a [`DIRTY`] page belongs. One bit is enough, because only the cut
+/// of the drain in progress and the next cut have such pages.
 pub(super) const ODD: u64 = 1 << 5;
-/// The page was allocated since the last cut. No committed byte is on it, so a drain writes it straight to
-/// its place.
+/// The page was allocated since the last cut. The page has no committed byte, so a drain writes it straight
+/// to its place.
 pub(super) const FRESH: u64 = 1 << 6;
 /// The journal has lines of the page that its place on the disk lacks.
 pub(super) const LOGGED: u64 = 1 << 7;
-/// A drain has taken this fresh page and not written it to its place yet.
+/// A drain has taken this fresh page and has not yet written it to its place.
 pub(super) const WRITING: u64 = 1 << 8;
-/// The place on the disk was written since the volume was opened or the place was given back. Another write
-/// there is cheap, but a first write makes the host note the block in its own journal.
+/// The place of the page was written after the volume was opened, and was not given back to the host after
+/// that. Another write there is cheap. The first write is not, because it makes the host note the block in
+/// the host's own journal.
 pub(super) const WRITTEN: u64 = 1 << 9;
-/// The page was read ahead as the first of a chunk, and not used yet. Its first use asks for the next chunk.
+/// The page was read ahead as the first of a chunk (the pages of one request of read-ahead), and no thread
+/// has used it yet. Its first use requests the next chunk.
 pub(super) const AHEAD: u64 = 1 << 10;
 
-/// Flags that keep a page in memory.
+/// Flags each of which keeps a page in memory.
 pub(super) const PINNED: u64 = BUSY | DIRTY | LOGGED | WRITING;
 
 /// All lines of a page.
 pub(super) const ALL_LINES: u64 = u64::MAX;
 
-/// The words of every page of a volume.
+/// Two words for each page of a volume: its flags, and its changed lines.
 pub(super) struct Pages(Box<[AtomicU64]>);
 
 impl Pages {
-    /// Words for `count` pages, all zero: not in memory. The host provides their memory as it is used.
+    /// Makes the words for `count` pages. All are zero, so no page is in memory. The kernel provides the
+    /// memory of the words at their first use.
     pub(super) fn new(count: usize) -> Pages {
         let words = Box::into_raw(vec![0_u64; 2 * count].into_boxed_slice());
-        // SAFETY: an atomic has the layout of its integer, and the box was just given up.
+        // SAFETY: an atomic has the layout of its integer, and `into_raw` has given up the box.
         Pages(unsafe { Box::from_raw(words as *mut [AtomicU64]) })
     }
 
-    /// The number of pages.
+    /// Returns the number of pages.
     pub(super) fn count(&self) -> usize {
         self.0.len() / 2
     }
 
+    /// Returns the word of flags of a page.
     #[inline(always)]
     pub(super) fn flags(&self, page: usize) -> &AtomicU64 {
         &self.0[2 * page]
     }
 
-    /// The changed lines of a dirty page; zero for clean pages.
+    /// Returns the word of the changed lines of a dirty page. The word of a clean page is zero.
     #[inline(always)]
     pub(super) fn lines(&self, page: usize) -> &AtomicU64 {
         &self.0[2 * page + 1]
     }
 
-    /// Changes the flags from `seen` to `new`. Returns false if they were not `seen` any more.
+    /// Changes the flags from `seen` to `new`. Returns false, and changes nothing, if the flags are not
+    /// `seen` any more.
     #[inline]
     pub(super) fn compare_exchange(&self, page: usize, seen: u64, new: u64) -> bool {
         self.flags(page).compare_exchange(seen, new, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 
-    /// Unlocks a page and changes flags. No other thread may change these flags while the lock is held.
+    /// Unlocks a page, and sets and clears flags. The caller holds the lock, and the flags must be such that
+    /// no other thread changes them meanwhile.
     #[inline]
     pub(super) fn unlock(&self, page: usize, set: u64, clear: u64) {
-        // A loop, not a store: other threads set flags such as `WARM` without the lock.
+        // This is a compare-and-exchange loop and not a store, because other threads set flags such as `WARM`
+        // without the lock.
         let change = |flags: u64| Some((flags | set) & !(clear | BUSY));
-        // The closure always gives a value.
+        // The update cannot fail, because the closure always returns a value.
         let _ = self.flags(page).fetch_update(Ordering::AcqRel, Ordering::Acquire, change);
     }
 }
 
-/// The lines of a page that `len` bytes from `offset` touch.
+/// Returns the lines of a page that `len` bytes from `offset` on touch, as a bit for each line.
 #[inline]
 pub(super) fn lines_of(offset: u64, len: u64) -> u64 {
     debug_assert!(len > 0 && offset + len <= PAGE_SIZE);

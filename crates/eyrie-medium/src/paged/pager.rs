@@ -19,14 +19,15 @@ use crate::fault::Fault;
 use crate::mapping::Mapping;
 use crate::sync::schedule;
 
-/// Shards of the list of dirty pages.
+/// Number of shards of the list of dirty pages.
 pub(super) const SHARDS: usize = 16;
-/// Sleep of a thread that waits for the lock of a page.
+/// Length of one sleep of a thread that waits for the lock of a page.
 const LOCK_SLEEP: Duration = Duration::from_micros(20);
 /// Attempts that yield before the first sleep.
 const YIELDS: u32 = 20;
 
-/// Size of the journal of a volume of `volume_bytes`: a sixteenth, but at least 1 MiB and at most 64 MiB.
+/// Returns the size of the journal of a volume of `volume_bytes`: a sixteenth, but at least 1 MiB and at most
+/// 64 MiB.
 pub(crate) fn journal_bytes(volume_bytes: u64) -> u64 {
     (volume_bytes / 16).next_multiple_of(PAGE_SIZE).clamp(1 << 20, MOST_JOURNAL_BYTES)
 }
@@ -37,20 +38,20 @@ pub(crate) struct Pager {
     pub(super) memory: Arc<Mapping>,
     pub(super) pages: Pages,
     pub(super) options: PagedOptions,
-    /// Number of the cut that present changes belong to.
+    /// Number of the next cut, which has the present changes.
     pub(super) cut: AtomicU64,
     /// Number of the last durable cut.
     pub(super) durable: AtomicU64,
     pub(super) turnstile: Turnstile,
     pub(super) dirty: [Mutex<Vec<usize>>; SHARDS],
     pub(super) shadows: Shadows,
-    /// The state of drains, locked by the one in progress.
+    /// The state of drains. The drain in progress holds the lock.
     pub(super) drain: Mutex<DrainState>,
     pub(super) resident: AtomicUsize,
     pub(super) dirty_pages: AtomicUsize,
-    /// Bytes that the lines changed since the last cut take in a record, at most.
+    /// Maximum number of bytes that the lines changed since the last cut take in a record.
     pub(super) changed_bytes: AtomicU64,
-    /// One more than the highest page that was ever in memory.
+    /// One more than the highest number of a page that was ever in memory.
     pub(super) top: AtomicUsize,
     pub(super) hand: Mutex<usize>,
     pub(super) ahead: ReadAhead,
@@ -60,18 +61,18 @@ pub(crate) struct Pager {
     pub(super) waker: Waker,
 }
 
-/// The state that one drain hands on to the next.
+/// The state that each drain leaves to the next one.
 pub(super) struct DrainState {
     pub(super) anchor: Anchor,
     /// Number of the next record.
     pub(super) sequence: u64,
     /// The offset of the next record in the journal, in bytes.
     pub(super) at: u64,
-    /// Pages that the journal has lines of.
+    /// Numbers of the pages that have lines in the journal.
     pub(super) logged: Vec<usize>,
-    /// True if the last record lists fresh pages, without which it does not count.
+    /// True if the last record lists fresh pages. Replay ignores such a record unless these pages are whole.
     pub(super) lists_fresh: bool,
-    /// Memory in which pages are gathered, kept for the next drain.
+    /// The buffer of gathered pages. A drain leaves it to the next drain, which then allocates less.
     pub(super) gathered: Vec<PageBytes>,
 }
 
@@ -89,7 +90,7 @@ impl DrainState {
 }
 
 impl Pager {
-    /// Opens the cache of the volume that `anchor` describes, after a replay of its journal.
+    /// Replays the journal that `anchor` describes, and makes the cache of its volume.
     pub(crate) fn open(
         blocks: Arc<dyn Blocks>,
         mut anchor: Anchor,
@@ -126,7 +127,7 @@ impl Pager {
         })
     }
 
-    /// Makes the disk provide the blocks of a range.
+    /// Makes the host allocate the disk's blocks of a range.
     pub(crate) fn provision(&self, offset: u64, len: u64) -> Result<(), Fault> {
         let done = self.blocks.here().allocate(offset, len);
         done.map_err(|source| Fault::of_room("allocating host blocks for the volume", source))
@@ -136,7 +137,7 @@ impl Pager {
         self.journal_bytes
     }
 
-    /// Gives the disk's blocks of a range back. No byte of the range is needed any more.
+    /// Gives the disk's blocks of a range back to the host. The caller needs no byte of the range any more.
     pub(crate) fn discard(&self, offset: u64, len: u64) -> Result<(), Fault> {
         let what = || "giving back blocks of the volume's disk".to_string();
         self.blocks.here().discard(offset, len).map_err(|source| Fault::Io { what: what(), source })?;
@@ -147,52 +148,57 @@ impl Pager {
         Ok(())
     }
 
-    /// Memory for pages, in pages.
+    /// Returns the limit of memory for pages, in pages.
     pub(super) fn limit(&self) -> usize {
         self.options.limit()
     }
 
+    /// Returns the address of a page in memory.
     pub(super) fn place(&self, page: usize) -> *mut u8 {
         debug_assert!(page < self.pages.count());
-        // SAFETY: the page is within the mapping, which has as many.
+        // SAFETY: the page is within the mapping, which has as many pages as the volume.
         unsafe { self.memory.base().add(page * PAGE_SIZE as usize) }
     }
 
-    /// [`ODD`] or nothing: the parity of the cut that changes belong to now.
+    /// Returns the parity of the next cut, to which present changes belong: [`ODD`], or 0 if its number is
+    /// even.
     #[inline]
     pub(super) fn parity(&self) -> u64 {
         if self.cut.load(Ordering::Acquire) & 1 == 1 { ODD } else { 0 }
     }
 
-    /// Number of the last durable cut.
+    /// Returns the number of the last durable cut.
     #[inline]
     pub(crate) fn durable_cut(&self) -> u64 {
         self.durable.load(Ordering::Acquire)
     }
 
-    /// Pages in memory.
+    /// Returns the number of pages in memory.
     pub(crate) fn resident(&self) -> usize {
         self.resident.load(Ordering::Relaxed)
     }
 
-    /// Pages in memory above which the keeper evicts some.
+    /// Returns the number of pages in memory above which the keeper evicts pages.
     pub(super) fn high_mark(&self) -> usize {
         self.limit() / 10 * 9
     }
 
-    /// Pages in memory down to which the keeper evicts.
+    /// Returns the number of pages in memory at which the keeper stops an eviction.
     pub(super) fn low_mark(&self) -> usize {
         self.limit() / 10 * 8
     }
 
-    /// Gives the memory of locked pages back that are not resident.
+    /// Gives the memory of pages back to the kernel. The caller holds the locks of the pages, none of which
+    /// is resident.
     pub(super) fn let_go(&self, first: usize, count: usize) {
         let bytes = count * PAGE_SIZE as usize;
-        // SAFETY: whole pages of the mapping that are locked and not resident, so no thread reads them.
+        // SAFETY: the range is whole pages of the mapping. They are locked and not resident, so no thread
+        // reads them.
         let _ = unsafe { rustix::mm::madvise(self.place(first).cast(), bytes, Advice::LinuxDontNeed) };
     }
 
-    /// Waits for the lock of a page, whose holder may be reading the page from the disk.
+    /// Waits a moment for the lock of a page. The holder may be reading the page from the disk, so later
+    /// attempts sleep.
     pub(super) fn wait(&self, attempts: &mut u32) -> Result<(), Fault> {
         self.refuse_if_forked()?;
         schedule::wait();
@@ -205,11 +211,13 @@ impl Pager {
         Ok(())
     }
 
-    /// Refuses in a forked child: there the holder of a lock may be a thread that does not exist.
+    /// Returns an error in a forked child. There the holder of a lock may be a thread that only the parent
+    /// has.
     pub(super) fn refuse_if_forked(&self) -> Result<(), Fault> {
         if std::process::id() == self.process { Ok(()) } else { Err(Fault::Forked) }
     }
 
+    /// Returns an error if a drain has failed.
     pub(super) fn refuse_if_failed(&self) -> Result<(), Fault> {
         if self.failed.load(Ordering::Acquire) { Err(Fault::ReadOnly) } else { Ok(()) }
     }

@@ -1,7 +1,9 @@
-//! Read-ahead for sequential readers, on threads of its own: the disk works while the readers do.
+//! Read-ahead for sequential readers, on separate threads, so that the disk works while the readers compute.
 //!
-//! A reader that misses the page after the last one it read is sequential. Further pages are read ahead in
-//! chunks of growing size. The first page of a chunk is marked, and its first use requests the next chunk.
+//! A reader is sequential if it misses the page that follows the last page it read. Further pages are read
+//! ahead in *chunks*, each larger than the one before up to a limit. The first page of a chunk is marked with
+//! the flag `AHEAD`, and its first use requests the next chunk. The threads divide a chunk into *pieces*: a
+//! piece is the pages that a thread reads with one call. The *window* of a reader is the size of its chunks.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -11,52 +13,55 @@ use crate::addr::PAGE_SIZE;
 use crate::mapping::HUGE_PAGE;
 use crate::sync::unpoisoned;
 
-/// Number of threads. Disks are faster with several requests in their queue.
+/// Number of read-ahead threads. There are several, because a disk is faster with several requests in its
+/// queue.
 pub(super) const THREADS: usize = 4;
-/// Pages of a chunk, at most: twice the pages that the threads read at a time, so that they still have work
-/// when the chunk begins to arrive.
+/// Maximum number of pages of a chunk. It is twice the number of pages that the threads read at a time. So
+/// the threads still have pieces to read when the first pages of the chunk arrive, which is when the reader
+/// requests the next chunk.
 const MOST: usize = 2 * THREADS * PIECE;
-/// Ratio of the sizes of a chunk and the one before.
+/// Ratio of the size of a chunk to the size of the chunk before it.
 const GROWTH: usize = 4;
-/// Least size of a chunk that is worth waking a thread, in pages. A smaller one is read together with the
-/// wanted pages.
+/// Least size of a chunk for which a thread is woken, in pages. A smaller chunk is read together with the
+/// pages that the reader needs.
 const LEAST: usize = 64;
-/// Pages that a thread reads with one call: those of a huge page, so that their memory comes with one fault
-/// instead of 512.
+/// Maximum number of pages of a piece. It is the number of pages of a huge page, so that one page fault
+/// provides their memory instead of 512.
 pub(super) const PIECE: usize = HUGE_PAGE / PAGE_SIZE as usize;
-/// Sequential readers that are tracked at a time.
+/// Number of readers that are tracked at a time.
 const STREAMS: usize = 8;
 
 /// A reader that may be sequential.
 #[derive(Clone, Copy, Default)]
 struct Stream {
-    /// The page that the reader misses next if it is sequential.
+    /// The page that the reader misses next if the reader is sequential.
     next: usize,
-    /// The first page of the chunk before `next`.
+    /// The first page of the last chunk, which ends before `next`.
     marked: usize,
-    /// Pages to read at a time; 0 if the entry is unused.
+    /// The window: the number of pages of the last chunk, or of the first read if there was no chunk yet. 0
+    /// if the entry is unused.
     window: usize,
 }
 
-/// Pages to read ahead. One of them may be the first of its chunk.
+/// Neighbouring pages that a thread reads with one call. `marked` is the first page of their chunk.
 pub(super) struct Piece {
     pub(super) pages: Range<usize>,
     pub(super) marked: usize,
 }
 
-/// The pieces to read ahead.
+/// The pieces that wait for a thread.
 #[derive(Default)]
 struct PieceQueue {
     pieces: VecDeque<Piece>,
     stop: bool,
 }
 
-/// The tracked readers, and the work of the threads.
+/// The tracked readers, and the pieces for the threads.
 pub(super) struct ReadAhead {
     /// Number of pages in the volume.
     pages: usize,
-    /// Pages of a chunk, at most. On a small memory limit it is an eighth, because other pages need memory,
-    /// too.
+    /// Maximum number of pages of a chunk: [`MOST`], or an eighth of a low limit of memory, because other
+    /// pages need memory too.
     most: usize,
     streams: Mutex<[Stream; STREAMS]>,
     queue: Mutex<PieceQueue>,
@@ -64,13 +69,14 @@ pub(super) struct ReadAhead {
 }
 
 impl ReadAhead {
-    /// For a volume of `pages` pages, of which memory holds `limit`.
+    /// Makes the state for a volume of `pages` pages, of which at most `limit` are in memory.
     pub(super) fn new(pages: usize, limit: usize) -> ReadAhead {
         let (streams, queue) = (Mutex::default(), Mutex::default());
         ReadAhead { pages, most: MOST.min(limit / 8), streams, queue, asked: Condvar::new() }
     }
 
-    /// Requests a chunk. Does nothing if the queue is long: the reader then reads its pages itself.
+    /// Queues the pieces of a chunk. Does nothing if the queue is long. The reader then reads these pages
+    /// itself.
     fn ask(&self, chunk: Range<usize>) {
         let mut queue = unpoisoned(self.queue.lock());
         if queue.pieces.len() > STREAMS * MOST / PIECE {
@@ -85,7 +91,7 @@ impl ReadAhead {
         }
     }
 
-    /// Waits for the next piece. Returns `None` at the end.
+    /// Waits for the next piece. Returns `None` after [`ReadAhead::stop`].
     pub(super) fn wait(&self) -> Option<Piece> {
         let mut queue = unpoisoned(self.queue.lock());
         loop {
@@ -105,16 +111,17 @@ impl ReadAhead {
         self.asked.notify_all();
     }
 
-    /// The end of a chunk that begins at `page`. A large chunk ends with a piece, so that pieces stay aligned
-    /// to huge pages.
+    /// Returns the end of a chunk that begins at `page`. A large chunk ends at the boundary of a huge page,
+    /// so that pieces are aligned to huge pages.
     fn chunk_end(&self, page: usize, window: usize) -> usize {
         let end = page + window;
         let whole = if window >= PIECE { end - end % PIECE } else { end };
         whole.min(self.pages)
     }
 
-    /// Notes a miss of `page` by a reader that wants the pages up to `last`. Returns the end (exclusive) of
-    /// the pages to read now; the threads may be asked for more.
+    /// Notes that a reader of the pages from `page` up to `last` missed `page`. Returns the page after the
+    /// last one that the caller should read now. If the reader is sequential, the caller also reads a small
+    /// chunk, and the threads read a large one.
     pub(super) fn missed(&self, page: usize, last: usize) -> usize {
         let wanted = last + 1;
         let mut streams = unpoisoned(self.streams.lock());
@@ -135,7 +142,7 @@ impl ReadAhead {
         wanted
     }
 
-    /// Continues the read-ahead for a reader that came to the first page of a chunk.
+    /// Requests the next chunk for a reader that has used the first page of a chunk.
     #[cold]
     pub(super) fn go_on(&self, page: usize) {
         let mut streams = unpoisoned(self.streams.lock());

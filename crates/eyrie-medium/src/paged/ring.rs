@@ -13,11 +13,11 @@ use rustix::io::{Errno, ReadWriteFlags};
 
 use crate::sync::unpoisoned;
 
-/// Concurrent writes, at most.
+/// Maximum number of concurrent writes.
 const DEPTH: usize = 64;
 
-/// Least time without a completed write after which the ring cancels the writes that the kernel has not
-/// started. Linux 6.18 was seen to queue writes and never give them a kernel thread to run on.
+/// Time without a completed write after which the ring cancels the writes that the kernel has not started.
+/// Linux 6.18 has been seen to queue writes and never start them.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// A ring. No write is in progress between two calls.
@@ -28,14 +28,14 @@ impl Ring {
     ///
     /// # Errors
     /// The host's error if it has no io_uring or does not permit its use. `EOPNOTSUPP` if the host cannot
-    /// start a write to this file without waiting. tmpfs is such a host: it would hand each write to a kernel
-    /// thread, which is slower than an ordinary write.
+    /// start a write to this file without waiting, as on tmpfs. There the kernel would pass each write to a
+    /// kernel thread, which is slower than an ordinary write.
     pub(super) fn new(file: &File) -> io::Result<Ring> {
         let mut byte = [0];
         match rustix::io::preadv2(file, &mut [IoSliceMut::new(&mut byte)], 0, ReadWriteFlags::NOWAIT) {
             Err(error @ Errno::OPNOTSUPP) => Err(error.into()),
-            // Other errors come from hosts that can: the byte is not in the cache, or no direct transfer is
-            // one byte long.
+            // Any other error comes from a host that supports the flag. The byte is not in the cache, or the
+            // file is open for direct transfers, which cannot have a length of one byte.
             Ok(_) | Err(_) => Ok(Ring(Mutex::new(IoUring::new(DEPTH as u32)?))),
         }
     }
@@ -50,29 +50,30 @@ impl Ring {
     }
 }
 
-/// Bytes of one write. A request holds 32 bits, so of longer data the first 1 GiB goes through the ring, and
-/// the rest through an ordinary write.
+/// Returns the length of one write of the ring. The length field of a request has 32 bits. So of longer data
+/// the first 1 GiB goes through the ring, and an ordinary write stores the rest.
 fn length(data: &[u8]) -> u32 {
     u32::try_from(data.len()).unwrap_or(1 << 30)
 }
 
+/// Stores at most [`DEPTH`] ranges.
 fn write_batch(ring: &mut IoUring, file: &File, batch: &[(u64, &[u8])]) -> io::Result<()> {
     for (number, (offset, data)) in batch.iter().enumerate() {
         let write = opcode::Write::new(Fd(file.as_raw_fd()), data.as_ptr(), length(data)).offset(*offset);
-        // SAFETY: the data and the file outlive the write, because this function returns only when all are
-        // complete.
+        // SAFETY: the data and the file outlive the write, because this function returns only when every
+        // write is complete.
         let pushed = unsafe { ring.submission().push(&write.build().user_data(number as u64)) };
         debug_assert!(pushed.is_ok(), "the ring has room for a batch");
     }
     complete(ring, batch.len()).into_iter().try_for_each(|(number, result)| {
-        // An ordinary write stores the rest of a short or failed write, or returns the host's error.
+        // After a short or failed write, an ordinary write stores the rest or returns the host's error.
         let ((offset, data), stored) = (batch[number], usize::try_from(result).unwrap_or(0));
         file.write_all_at(data.get(stored..).unwrap_or(&[]), offset + stored as u64)
     })
 }
 
-/// Waits until every pushed write is complete. Returns the number and result of each. A write that the kernel
-/// does not start in time is cancelled: its result is an error.
+/// Waits until every pushed write is complete. Returns the number and result of each write. A write that the
+/// kernel does not start within [`PATIENCE`] is cancelled, and its result is an error.
 fn complete(ring: &mut IoUring, count: usize) -> Vec<(usize, i32)> {
     let patience = Timespec::from(PATIENCE);
     let patient = SubmitArgs::new().timespec(&patience);
@@ -81,12 +82,13 @@ fn complete(ring: &mut IoUring, count: usize) -> Vec<(usize, i32)> {
         match ring.submitter().submit_with_args(count - results.len(), &patient) {
             Ok(_) => {}
             Err(error) if error.raw_os_error() == Some(libc::ETIME) => {
-                // Writes that the disk already works on cannot be cancelled, and a kernel before 6.0 cancels
-                // nothing: the loop waits for them again.
+                // The kernel cannot cancel a write that the disk has begun, and a kernel before 6.0 cancels
+                // no write. The loop waits again for the writes that remain.
                 let _ = ring.submitter().register_sync_cancel(Some(Timespec::new()), CancelBuilder::any());
             }
             Err(error) if is_passing(&error) => {}
-            // No return is safe here: the kernel may still read buffers that the caller is about to reuse.
+            // The process ends, because a return would be unsafe: the kernel may still read buffers that the
+            // caller is about to reuse.
             Err(_) => std::process::abort(),
         }
         results.extend(ring.completion().map(|done| (done.user_data() as usize, done.result())));
@@ -94,7 +96,7 @@ fn complete(ring: &mut IoUring, count: usize) -> Vec<(usize, i32)> {
     results
 }
 
-/// Returns true if a retry helps.
+/// Returns true if the call may succeed when it is made again.
 fn is_passing(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EINTR | libc::EAGAIN | libc::EBUSY))
 }
@@ -106,7 +108,8 @@ mod tests {
 
     use super::*;
 
-    /// A ring, and an empty file that it writes.
+    /// Makes a ring, and an empty file for its writes. Returns `None` where the host has no ring for
+    /// temporary files.
     fn ring() -> Option<(Ring, File)> {
         let file = tempfile::tempfile().expect("room");
         match Ring::new(&file) {
@@ -144,7 +147,7 @@ mod tests {
         ring.write_all(&file, &[(0, &data), (4096, &data)]).expect("the ring goes on");
     }
 
-    /// The write waits until the pipe has room, which nobody makes.
+    /// The write to a full pipe never starts, because no thread reads from the pipe.
     #[test]
     fn regression_stalled_write_is_taken_back() {
         let Some((ring, file)) = ring() else { return };

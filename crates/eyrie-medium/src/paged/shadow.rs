@@ -1,8 +1,9 @@
-//! Copies of pages as they were at a cut, kept because a page changed before the drain took it.
+//! Shadows: copies of pages as they were at a cut. A thread keeps a shadow of a page that it is about to
+//! change before the drain has taken that page.
 //!
-//! The copies have a mapping of their own, which fills from its start and is given back after the drain. In a
-//! general allocator thousands of short-lived pages would leave holes: memory that nobody uses and no limit
-//! counts.
+//! The shadows have a mapping of their own. It fills from its start, and its memory is given back to the
+//! kernel after the drain. In a general allocator, thousands of short-lived pages would leave holes: unused
+//! memory that no limit counts.
 
 use std::collections::HashMap;
 use std::sync::Mutex;
@@ -18,57 +19,64 @@ use crate::mapping::Mapping;
 use crate::sync::unpoisoned;
 
 const PAGE: usize = PAGE_SIZE as usize;
-/// Pages whose memory stays, so that small drains need not ask the host again.
+/// Number of pages whose memory stays, so that small drains need not request it again.
 const STAYING: usize = 64;
 
-/// The copy of a page.
+/// The copy of a page: where it is, the changed lines of the page, and true if the page was fresh.
 pub(super) struct Shadow {
     pub(super) lines: u64,
     pub(super) fresh: bool,
     place: usize,
 }
 
+/// The shadows of the cut whose drain is in progress, by page.
 pub(super) struct Shadows {
     memory: Mapping,
-    /// Number of places in use.
+    /// Number of pages of the mapping in use.
     used: AtomicUsize,
     kept: Mutex<HashMap<usize, Shadow>>,
 }
 
 impl Shadows {
-    /// Room for the copies of `pages` pages.
+    /// Reserves address space for shadows of `pages` pages.
     pub(super) fn new(pages: usize) -> Result<Shadows, Fault> {
         let memory = Mapping::of_pages(pages as u64 * PAGE_SIZE)?;
         Ok(Shadows { memory, used: AtomicUsize::new(0), kept: Mutex::default() })
     }
 
+    /// Returns the address of a page of the mapping of shadows.
     fn place(&self, place: usize) -> *mut u8 {
         assert!(place < self.memory.len() as usize / PAGE, "a page is kept once in a drain");
-        // SAFETY: the page is within the mapping.
+        // SAFETY: the assertion has checked that the page is within the mapping.
         unsafe { self.memory.base().add(place * PAGE) }
     }
 
-    /// Keeps a copy of a page, whose bytes are at `from`.
+    /// Keeps a shadow of a page, whose bytes are at `from`.
     ///
     /// # Safety
-    /// A whole page is at `from`, and no thread changes it meanwhile.
+    /// A whole page is mapped at `from`, and no thread changes it during the call.
     pub(super) unsafe fn keep(&self, page: usize, lines: u64, fresh: bool, from: *const u8) {
         let place = self.used.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: `from` by contract; the place is a page of the mapping that nobody else was given.
+        // SAFETY: `from` is readable by contract. No other call got this number, so no other thread uses this
+        // page of the mapping.
         unsafe { copy::copy(self.place(place), from, PAGE) };
         unpoisoned(self.kept.lock()).insert(page, Shadow { lines, fresh, place });
     }
 
+    /// Removes and returns the shadow of a page.
     pub(super) fn take(&self, page: usize) -> Option<Shadow> {
         unpoisoned(self.kept.lock()).remove(&page)
     }
 
+    /// Copies the bytes of a shadow.
     pub(super) fn copy_out(&self, shadow: &Shadow, out: &mut PageBytes) {
-        // SAFETY: a whole page of the mapping, and a buffer of as much that nobody else has.
+        // SAFETY: the address is that of a whole page of the mapping. The buffer is as long and borrowed
+        // exclusively.
         unsafe { copy::copy(out.0.as_mut_ptr(), self.place(shadow.place), PAGE) };
     }
 
-    /// Gives the memory back. The drain has used every copy, and none is made before the next cut.
+    /// Gives the memory of the shadows back. The drain has used every shadow, and no thread keeps a new
+    /// shadow before the next cut.
     pub(super) fn clear(&self) {
         debug_assert!(
             unpoisoned(self.kept.lock()).is_empty(),
@@ -77,7 +85,7 @@ impl Shadows {
         let used = self.used.swap(0, Ordering::Relaxed);
         if used > STAYING {
             let bytes = (used - STAYING) * PAGE;
-            // SAFETY: whole pages of the mapping, whose bytes nobody needs any more.
+            // SAFETY: the range is whole pages of the mapping, whose bytes no thread needs any more.
             let _ = unsafe { rustix::mm::madvise(self.place(STAYING).cast(), bytes, Advice::LinuxDontNeed) };
         }
     }
@@ -95,7 +103,7 @@ mod tests {
         for round in 1..3 {
             for page in 0..COUNT {
                 let was = [round * page as u8; PAGE];
-                // SAFETY: a whole page that nobody else has.
+                // SAFETY: the array is a whole page, and no other thread has it.
                 unsafe { shadows.keep(page, page as u64, page % 2 == 0, was.as_ptr()) };
             }
             let mut last = None;

@@ -1,4 +1,4 @@
-//! Tests of the page cache that look at its state. `tests/paged` has those of its promises.
+//! Tests of the page cache that read its internal state. `tests/paged` tests its behaviour from outside.
 
 use std::fs::File;
 use std::io;
@@ -20,7 +20,7 @@ use crate::{Addr, Fault, Medium, SegmentId};
 const PAGES: u64 = 512;
 const BYTES: u64 = PAGES * 4096;
 
-/// Memory for a disk.
+/// Makes a file in memory that serves as a disk.
 fn memory_file(bytes: u64) -> File {
     let file = rustix::fs::memfd_create(c"disk", MemfdFlags::CLOEXEC).map(File::from).expect("memory");
     file.set_len(bytes).expect("memory");
@@ -30,7 +30,7 @@ fn memory_file(bytes: u64) -> File {
 /// Called before each write and flush of a disk. An error makes the call fail.
 type Hook = Box<dyn FnMut(&Medium) -> io::Result<()> + Send>;
 
-/// A disk with a hook.
+/// A disk with a hook. The hook gets the medium that is on this disk.
 struct Hooked {
     blocks: FileBlocks,
     medium: OnceLock<Weak<Medium>>,
@@ -76,7 +76,7 @@ impl Blocks for Hooked {
     }
 }
 
-/// A medium that drains only on request, and calls `hook` before each write and flush.
+/// Makes a medium that drains only on request. Its disk calls `hook` before each write and flush.
 fn hooked(hook: impl FnMut(&Medium) -> io::Result<()> + Send + 'static) -> Arc<Medium> {
     let blocks = FileBlocks::new(memory_file(Medium::paged_bytes(BYTES)));
     Medium::format_paged(&blocks, BYTES).expect("room");
@@ -110,7 +110,7 @@ fn set(medium: &Medium, offset: u64, value: u64) {
     let _ = medium.barrier(medium.write_word(addr(offset), value).expect("in range"));
 }
 
-/// Allocates a range of whole pages, and fills it.
+/// Allocates a range of whole pages, and fills the range with `byte`.
 fn take(medium: &Medium, pages: Range<u64>, byte: u8) {
     let (at, len) = (addr(pages.start * 4096), (pages.end - pages.start) * 4096);
     let _gate = medium.enter().expect("open");
@@ -125,7 +125,7 @@ fn is_full_of(medium: &Medium, pages: Range<u64>, byte: u8) -> bool {
     bytes.iter().all(|&found| found == byte)
 }
 
-/// An Op inside the gate ends normally although a drain fails meanwhile.
+/// An Op that holds its gate ends normally even if a drain fails meanwhile.
 #[test]
 fn op_inside_the_gate_ends_although_the_disk_fails() {
     let medium = hooked(|_| Ok(()));
@@ -162,7 +162,8 @@ fn failed_drain_leaves_no_page_locked() {
     }
 }
 
-/// Evicts as much as possible before every write of a drain: pages that the disk lacks must stay.
+/// Evicts as many pages as possible before every write of a drain. Pages whose bytes the disk lacks must stay
+/// in memory.
 #[test]
 fn unwritten_pages_stay_in_memory() {
     let check = |medium: &Medium| {
@@ -177,7 +178,7 @@ fn unwritten_pages_stay_in_memory() {
     set(&medium, 100 * 4096, 3);
     medium.drain().expect("drained");
     medium.checkpoint().expect("drained");
-    // Pins of other tests may delay the eviction.
+    // Pins of other tests may delay the eviction, so the test tries again.
     assert!((0..1000).any(|_| pager(&medium).shrink(0) && medium.resident_bytes() == Some(0)));
     check(&medium).expect("it fails nothing");
 }

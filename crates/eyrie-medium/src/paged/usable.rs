@@ -1,12 +1,13 @@
-//! Memory that this process may use: that of the machine, or the limit of its control groups.
+//! The memory that this process may use: the memory of the machine, or less if its control groups have a
+//! lower limit.
 //!
-//! A limit of a group holds for all groups below it, so the least limit on the path to the process's own
+//! The limit of a group holds for all groups below it. So the lowest limit on the path to the process's own
 //! group applies. Both versions of control groups may be mounted at the same time.
 
 use std::fs;
 use std::path::Path;
 
-/// Memory that this process may use, in bytes.
+/// Returns the memory that this process may use, in bytes.
 pub(super) fn usable_memory() -> u64 {
     let system = rustix::system::sysinfo();
     let machine = system.totalram as u64 * u64::from(system.mem_unit.max(1));
@@ -14,15 +15,16 @@ pub(super) fn usable_memory() -> u64 {
     least_limit(Path::new("/sys/fs/cgroup"), &groups).map_or(machine, |limit| limit.min(machine))
 }
 
-/// The least memory limit in the hierarchies mounted below `root`, for a process in `groups`, the lines of
-/// `/proc/self/cgroup`.
+/// Returns the lowest memory limit in the hierarchies mounted below `root`, for a process in `groups`. The
+/// caller passes the lines of `/proc/self/cgroup` as `groups`.
 fn least_limit(root: &Path, groups: &str) -> Option<u64> {
     groups.lines().filter_map(Membership::parse).filter_map(|membership| membership.least_limit(root)).min()
 }
 
 /// The group of a process in a hierarchy that may limit memory.
 struct Membership<'a> {
-    /// Possible mount points of the hierarchy. A machine that has both versions mounts the second elsewhere.
+    /// Possible mount points of the hierarchy. A machine that has both versions mounts version 2 at
+    /// `unified`.
     mounts: &'static [&'static str],
     limit_file: &'static str,
     group: &'a str,
@@ -43,9 +45,9 @@ impl Membership<'_> {
         }
     }
 
-    /// The least limit from the group up to the mount. A group without a limit has no such file, or the file
-    /// says `max`. In a container the mount may begin at the container's group while the path starts at the
-    /// top; the search then finds the limit at the mount.
+    /// Returns the lowest limit from the group up to the mount. A group without a limit has no such file, or
+    /// the file says `max`. In a container the mount may begin at the container's group although the path of
+    /// the group starts at the top of the hierarchy. The search then finds the limit at the mount.
     fn least_limit(&self, root: &Path) -> Option<u64> {
         let above = || Path::new(self.group).ancestors();
         let dirs =
@@ -61,7 +63,7 @@ mod tests {
     /// The content of the limit file of a version 1 group without a limit.
     const UNLIMITED: &str = "9223372036854771712\n";
 
-    /// A directory of mounts with these files.
+    /// Makes a directory of mounts with these files.
     fn mounts(files: &[(&str, &str)]) -> tempfile::TempDir {
         let root = tempfile::tempdir().expect("a directory");
         for (path, text) in files {

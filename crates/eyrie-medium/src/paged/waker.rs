@@ -1,4 +1,5 @@
-//! The waker of the keeper: an event descriptor, because the keeper also polls a file of the kernel.
+//! The waker of the keeper, the background thread of a page cache. The waker is an event descriptor, because
+//! the keeper polls it together with a file of the kernel.
 
 use std::fs::File;
 use std::io;
@@ -10,7 +11,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 
 use crate::host;
 
-/// Wakes the keeper, and tells it to stop.
+/// Wakes the keeper, and carries the request to stop.
 pub(super) struct Waker {
     event: OwnedFd,
     stop: AtomicBool,
@@ -24,28 +25,29 @@ impl Waker {
 
     /// Wakes the keeper.
     pub(super) fn wake(&self) {
-        // The write fails only when the counter is full, and then the keeper is awake anyway.
+        // The write fails only when the counter of the descriptor is full, and then the descriptor is
+        // readable and wakes the keeper anyway.
         let _ = rustix::io::write(&self.event, &1_u64.to_ne_bytes());
     }
 
-    /// Tells the keeper to stop.
+    /// Requests that the keeper stops.
     pub(super) fn stop(&self) {
         self.stop.store(true, Ordering::Release);
         self.wake();
     }
 
-    /// True once the keeper was told to stop.
+    /// Returns true after [`Waker::stop`].
     pub(super) fn is_stopped(&self) -> bool {
         self.stop.load(Ordering::Acquire)
     }
 
-    /// Sleeps until a thread wakes the keeper, memory is short, or `time` is up. Returns true if memory is
-    /// short.
+    /// Sleeps until a thread wakes the keeper, memory is short, or `time` has passed. Returns true if memory
+    /// is short, as the file `pressure` reports.
     pub(super) fn wait(&self, pressure: Option<&File>, time: Duration) -> bool {
         let mut watched = vec![PollFd::new(&self.event, PollFlags::IN)];
         watched.extend(pressure.map(|file| PollFd::from_borrowed_fd(file.as_fd(), PollFlags::PRI)));
         let time = time.min(Duration::from_secs(3600)).try_into().ok();
-        // The keeper treats an interrupted wait like an early end.
+        // An interrupted wait only ends early, which is harmless.
         let _ = poll(&mut watched, time.as_ref());
         let is_short = watched.get(1).is_some_and(|file| file.revents().contains(PollFlags::PRI));
         let mut count = [0; 8];

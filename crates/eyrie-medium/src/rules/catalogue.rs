@@ -6,297 +6,297 @@ rules! {
     Medium in "eyrie-medium/src/pmem.rs" {
         LineIsWrittenBack "line-is-written-back" on Memory, "write-backs":
             "Every line that a store touches is written back to persistent memory.",
-            "the last line of a store that begins inside a line stays in the caches";
+            "if a store begins in the middle of a line, its last line stays in the caches";
         StreamedEndIsWrittenBack "streamed-end-is-written-back" on Memory, "write-backs":
             "The bytes after the last whole line of a streamed store are written back.",
-            "they stay in the caches";
+            "these bytes stay in the caches";
         FenceFollowsWriteBacks "fence-follows-write-backs" on Memory, "write-backs":
-            "A barrier waits for the lines that its thread has written back.",
-            "there is no fence";
+            "A barrier waits until the lines that its thread wrote back are durable.",
+            "the barrier makes no fence";
     }
     Medium in "eyrie-medium/src/order.rs" {
         LineEndsWithItsCommit "line-ends-with-its-commit" on Memory, "one call":
-            "The words of a line that commits are stored in order, the committing word last.",
-            "they are stored in the opposite order: the selector before its copy";
+            "The words of a committing line are stored in order, and the word that commits is the last.",
+            "they are stored in reverse order: the selector before its copy";
     }
     Journal in "eyrie-medium/src/paged/page.rs" {
         DirtyLinesCoverStores "dirty-lines-cover-stores" on Disk, "one call":
             "A store to a page of a disk marks every line that it touches as changed.",
-            "of several lines the last is not marked";
+            "the last of several lines is not marked";
     }
     Journal in "eyrie-medium/src/paged/journal/anchor.rs" {
         NewJournalNameIsFlushed "new-journal-name-is-flushed" on Disk, "journals that start over":
-            "The new name of a journal is durable before its first record is written.",
-            "nothing flushes it";
+            "The new name of a journal is durable before the first record under that name is written.",
+            "the new name is not flushed";
     }
     Journal in "eyrie-medium/src/paged/journal/record.rs" {
         RecordChecksumCoversAll "record-checksum-covers-all" on Disk, "journals that start over":
             "The checksum of a record covers all of its bytes.",
-            "it covers the first sector";
+            "it covers the first sector only";
     }
     Journal in "eyrie-medium/src/paged/journal/replay.rs" {
         FoundRecordsAreFlushed "found-records-are-flushed" on Disk, "killed processes":
             "The records that opening a volume finds are durable before a page is changed because of them.",
-            "nothing flushes them: a killed process may have left them in the host's cache";
+            "they are not flushed: a killed process may have left them in the host's cache";
         NextFreshPagesAreLeft "next-fresh-pages-are-left" on Disk, "a full journal":
             "A full journal is replayed without the pages that the next record lists as fresh.",
-            "their older lines are replayed over them";
+            "older lines of these pages are replayed over them";
         RecordsHaveTheJournalsName "records-have-the-journals-name" on Disk, "journals that start over":
-            "A record counts only if it has the name that its journal has now.",
-            "records of an older life of the journal count";
+            "A record counts only if it has the present name of its journal.",
+            "records from before the journal started over count, too";
         ReplayGoesToTheLastRecord "replay-goes-to-the-last-record" on Disk, "one call":
-            "A replay goes on to the last record that is whole.",
-            "it stops one record early";
+            "A replay includes every record up to the last one that is whole.",
+            "it leaves out the last record";
         FreshPagesAreChecked "fresh-pages-are-checked" on Disk, "reuse on a disk":
             "The last record counts only if every fresh page that it lists is whole.",
-            "the first page of the list is not compared";
+            "the checksum of the first such page is not compared";
         LaterRecordWins "later-record-wins" on Disk, "journals that start over":
-            "A line that several records have is taken from the last of them.",
-            "it is taken from the first";
+            "If several records have a line, replay takes the line from the last of them.",
+            "replay takes the line from the first of them";
         FreshPageEndsOlderLines "fresh-page-ends-older-lines" on Disk, "reuse on a disk":
-            "A record that lists a page as fresh ends the lines that earlier records have of it.",
-            "the earlier lines are replayed over the page";
+            "If a record lists a page as fresh, replay ignores the lines of that page in earlier records.",
+            "replay writes these lines over the page";
     }
     Journal in "eyrie-medium/src/paged/drain.rs" {
         UsedPageGoesByTheJournal "used-page-goes-by-the-journal" on Disk, "one call":
             "A change of a page that the last durable cut uses goes to the journal first.",
-            "it is written to its place like a fresh page";
+            "the page is written to its place like a fresh page";
         CheckpointTakesEveryPage "checkpoint-takes-every-page" on Disk, "journals that start over":
-            "Before the journal starts over, every page that it has lines of is written to its place.",
-            "the first of them is forgotten";
+            "Before the journal starts over, every page with lines in it is written to its place.",
+            "the first such page is left out";
         LoggedPageIsMarked "logged-page-is-marked" on Disk, "journals that start over":
-            "A page with lines in the journal is marked: it stays in memory until it is in its place.",
-            "the mark is lost";
+            "A page with lines in the journal stays in memory until its bytes are in its place.",
+            "the page lacks the mark that keeps it in memory";
         ShadowIsOfItsCut "shadow-is-of-its-cut" on Disk, "two threads on a disk":
-            "A page that changes before its drain has come to it is written as it was at the cut.",
-            "it is written as it is when the drain comes to it";
+            "If a page changes before the drain takes it, the drain writes the bytes that it had at the cut.",
+            "the drain writes the bytes that the page has when it takes the page";
         FreeingCutHasARecord "freeing-cut-has-a-record" on Disk, "several syncs":
-            "A cut without changes gets a record if the last one lists pages that may be reused after it.",
-            "it gets none";
+            "A cut without changes gets a record if the last record lists fresh pages.",
+            "it gets no record";
         FullJournalIsReplayed "full-journal-is-replayed" on Disk, "a full journal":
-            "A journal that has no room for the next record is replayed before it starts over.",
-            "it starts over at once";
+            "If the journal has no room for the next record, it is replayed before it starts over.",
+            "it starts over without a replay";
         CheckpointIsDurableBeforeRestart "checkpoint-is-durable-before-restart"
             on Disk, "journals that start over":
             "The pages of a checkpoint are durable before the journal gets a new name.",
-            "the name comes first";
+            "the journal gets the new name first";
         JournalNameIsNewAfterRestart "journal-name-is-new-after-restart" on Disk, "journals that start over":
             "A journal that starts over gets a new name.",
-            "it keeps the old one";
+            "it keeps the old name";
     }
     Journal in "eyrie-medium/src/paged/change.rs" {
         ChangedPageIsPreserved "changed-page-is-preserved" on Disk, "two threads on a disk":
-            "A page that belongs to a cut is copied before it changes again, until the drain has taken it.",
-            "it becomes part of the next cut";
+            "A page of a cut that changes again before the drain has taken it is copied first.",
+            "the page becomes part of the next cut without a copy";
     }
     Journal in "eyrie-medium/src/paged/allocate.rs" {
         FreedPageWaitsForItsCut "freed-page-waits-for-its-cut" on Disk, "reuse on a disk":
-            "A page that a durable cut uses is given out again once the cut in which it is free is durable.",
-            "it is given out one cut early";
+            "A page that a durable cut uses is given out again only after a cut without it is durable.",
+            "the page is given out one cut early";
         ChangedPageIsNotFresh "changed-page-is-not-fresh" on Disk, "reuse on a disk":
-            "Only a page that was taken since the last cut is given out again in the same cut.",
-            "a page that was merely changed since then is given out again, too";
+            "A freed page is given out again in the same cut only if it was also allocated in that cut.",
+            "a page that was only changed in that cut is given out again, too";
     }
     Journal in "eyrie-medium/src/paged/gate.rs" {
         CutWaitsForOps "cut-waits-for-ops" on Disk, "two threads on a disk":
-            "A cut is made while no Op is under way.",
-            "it does not wait for those that are";
+            "A drain makes its cut while no Op is in progress.",
+            "the drain does not wait for Ops in progress";
     }
     Redo in "eyrie-engine/src/transaction/redo.rs" {
         RedoWordsBeforeTheirRecord "redo-words-before-their-record" on Memory, "one call":
             "The words of a redo record persist before the word that commits it.",
-            "they are stored after it";
+            "the words are stored after it";
         RedoRecordBeforeItsEffect "redo-record-before-its-effect" on Memory, "one call":
             "A redo record is durable before the first of its words is stored in its place.",
-            "the words are stored first";
+            "its words are stored in their places first";
         RedoRecordIsClearedAfterItsEffect "redo-record-is-cleared-after-its-effect" on Memory, "one call":
-            "The words of a redo record are durable in their places before the record is cleared.",
-            "the record is cleared first";
+            "The words of a redo record are durable in their places before that record is cleared.",
+            "the redo record is cleared first";
         RedoRecordIsClearedUnderItsLocks "redo-record-is-cleared-under-its-locks" on Memory, "two calls":
-            "A redo record is cleared, durably, before the locks of its objects are released.",
-            "it stays until the slot is used again";
+            "A redo record is cleared durably before the Op releases the locks of its objects.",
+            "the redo record stays until its slot is used again";
         RedoChecksumCoversOverflow "redo-checksum-covers-overflow" on Memory, "damage":
-            "The checksum of a redo record covers the words that are in an extent of their own.",
-            "it covers their place only";
+            "The checksum of a redo record also covers the words that are in an extent outside its slot.",
+            "it covers only the pointer to that extent";
         EveryRedoSlotIsReplayed "every-redo-slot-is-replayed" on Memory, "redo slots":
-            "A recovery replays the records of all sixteen slots.",
-            "it replays those of the first eight";
+            "Recovery replays the redo records of all sixteen redo slots.",
+            "it replays the first eight slots only";
         ReplayedRecordIsClearedLast "replayed-record-is-cleared-last" on Memory, "one call":
-            "A recovery makes the words of a record durable before it clears the record.",
-            "it clears the record first";
+            "Recovery makes the words of a redo record durable before it clears the redo record.",
+            "it clears the redo record first";
         EveryRedoWordIsReplayed "every-redo-word-is-replayed" on Memory, "one call":
-            "A recovery stores every word of a record.",
-            "it leaves out the last";
+            "Recovery stores every word of a redo record.",
+            "it leaves out the last word";
     }
     Transactions in "eyrie-medium/src/epoch.rs" {
         RetiredStorageWaitsForReaders "retired-storage-waits-for-readers" on Both, "readers":
-            "Retired storage is given out again when every reader that could see it is gone.",
-            "it is given out one epoch early";
+            "Retired storage is given out again only after every reader that could see it has unpinned.",
+            "the storage is given out one epoch early";
     }
     Transactions in "eyrie-engine/src/object/header/update.rs" {
         HeaderBeforeItsEntry "header-before-its-entry" on Memory, "one call":
             "The header of a new object persists before the entry that names it.",
-            "it is stored after it";
+            "the header is stored after the entry";
         DeadHotCopyIsWritten "dead-hot-copy-is-written" on Memory, "one call":
-            "A change of size, root or modification time is written to the hot copy that does not count.",
-            "it is written to the copy that counts";
+            "A change of root, size or modification time goes to the hot copy that does not count yet.",
+            "the change goes to the copy that counts";
         DeadColdCopyIsWritten "dead-cold-copy-is-written" on Memory, "one call":
-            "A change of attributes is written to the cold copy that does not count.",
-            "it is written to the copy that counts";
+            "A change of attributes goes to the cold copy that does not count yet.",
+            "the change goes to the copy that counts";
         ColdCopyBeforeItsSelector "cold-copy-before-its-selector" on Memory, "one call":
-            "A cold copy persists before the selector that makes it count.",
-            "it is stored after it";
+            "A cold copy persists before the selector names it.",
+            "the copy is stored after the selector";
     }
     Transactions in "eyrie-engine/src/object/mfile/fresh.rs" {
         BytesBeforeTheirPointer "bytes-before-their-pointer" on Memory, "one call":
             "The bytes of a new extent persist before the pointer to it.",
-            "they are stored after it";
+            "the bytes are stored after the pointer";
     }
     Transactions in "eyrie-engine/src/object/mfile/tree.rs" {
         NodeBeforeItsPointer "node-before-its-pointer" on Memory, "one call":
             "A node of a file's tree persists before the pointer to it.",
-            "it is stored after it";
+            "the node is stored after the pointer";
     }
     Transactions in "eyrie-engine/src/object/xattr/update.rs" {
         AttributesBeforeTheirPointer "attributes-before-their-pointer" on Memory, "one call":
             "A block of extended attributes persists before the pointer to it.",
-            "it is stored after it";
+            "the block is stored after the pointer";
     }
     Transactions in "eyrie-engine/src/scm/rename.rs" {
         MoveLocksBothDirectories "move-locks-both-directories" on Memory, "two threads in one directory":
             "A rename holds the locks of both directories until its commit is durable.",
-            "it holds the lock of the first only";
+            "it holds the lock of the first directory only";
     }
     Allocation in "eyrie-engine/src/space/headers.rs" {
         ChunkIsClearedBeforeItsBit "chunk-is-cleared-before-its-bit" on Memory, "reuse":
-            "A header chunk is zeros, durably, before its bit is set.",
-            "the bit is set first";
+            "The zeros of a new header chunk are durable before its bit in the bitmap of chunks is set.",
+            "the bit is set before the zeros are durable";
     }
     Allocation in "eyrie-engine/src/space/central.rs" {
         GroupIsInUseBeforeItIsUsed "group-is-in-use-before-it-is-used" on Both, "reuse":
-            "The number of groups in use includes a group before anything in it is given out.",
-            "it includes the group when the next one is taken";
+            "The number of groups in use includes a group before storage of that group is given out.",
+            "it includes a group only when the next group is taken";
     }
     Allocation in "eyrie-engine/src/volume/generation.rs" {
         GenerationsAreLeasedFirst "generations-are-leased-first" on Both, "one call":
-            "The limit of generations is raised before one below it is given out.",
-            "the old limit stays";
+            "The limit of generations is raised durably before one above the old limit is given out.",
+            "the limit is not raised";
     }
     Allocation in "eyrie-engine/src/space/slab.rs" {
         SlabPageIsFreeWhenEmpty "slab-page-is-free-when-empty" on Both, "reuse":
-            "A page of small extents is free when its last extent is.",
-            "it is free while one is left";
+            "A page of small extents becomes free when the last extent in it becomes free.",
+            "the page becomes free while one extent is still in use";
     }
     Allocation in "eyrie-engine/src/object/mfile/copy.rs" {
         OnlyUnusedPagesAreRetired "only-unused-pages-are-retired" on Both, "reuse":
-            "Of an extent that becomes a tree only the pages behind the last byte are given back.",
+            "When an extent becomes a tree, only its pages behind the last byte of the file are given back.",
             "the page with the last byte is given back, too";
     }
     Allocation in "eyrie-engine/src/scm/opens.rs" {
         OpenFileOutlivesItsNames "open-file-outlives-its-names" on Both, "readers":
-            "The storage of a file without a name is given back after its last close.",
-            "it is given back with its last name";
+            "The storage of a file that has no name any more is given back after its last close.",
+            "the storage is given back when its last name is removed";
     }
     Collections in "eyrie-engine/src/object/collection/update.rs" {
         FurtherPageBeforeItsLink "further-page-before-its-link" on Memory, "long names":
             "A further page of a bucket persists before the link to it.",
-            "it is stored after it";
+            "the page is stored after the link";
     }
     Collections in "eyrie-engine/src/object/collection/page.rs" {
         RecordBeforeItsSlot "record-before-its-slot" on Memory, "one call":
-            "The record of an entry persists before its slot is live.",
-            "it is stored after it";
+            "The record with the name of an entry persists before the slot of the entry becomes live.",
+            "the record is stored after the slot";
         SpilledBitBeforeItsEntry "spilled-bit-before-its-entry" on Memory, "long names":
-            "A line of slots says that an entry is in another line before that entry is live.",
-            "it says so after it";
+            "An entry outside its own line of slots is live only after its own line names the other line.",
+            "its own line names the other line after that";
         InventoryBeforeItsEntry "inventory-before-its-entry" on Memory, "one call":
-            "The gap and the kinds of a page include an entry before it is live.",
-            "they include it after it";
+            "The inventory of a bucket page includes an entry before that entry is live.",
+            "the inventory includes the entry after that";
         DeadStampIsWritten "dead-stamp-is-written" on Memory, "one call":
-            "The time of a change is written to the stamp of the page that does not count.",
-            "it is written to the stamp that counts";
+            "The time of a change goes to the one of a page's two stamps that does not count.",
+            "the time goes to the stamp that counts";
     }
     Collections in "eyrie-engine/src/object/collection/grow.rs" {
         WiderTableHasEverySegment "wider-table-has-every-segment" on Both, "a wide directory":
-            "A larger table of a collection has every segment of the one before.",
-            "the last one is missing";
+            "A larger table of a collection has every segment of the smaller table before it.",
+            "the last segment is missing";
         NewBucketBeforeItsCount "new-bucket-before-its-count" on Memory, "growth":
-            "The pages of a new bucket persist before the number of buckets includes it.",
-            "the first of them is stored after it";
+            "The pages of a new bucket persist before the number of buckets includes that bucket.",
+            "the first of these pages is stored after that number";
         SplitTakesEveryPage "split-takes-every-page" on Both, "long names":
             "A split moves the entries of every page of the old bucket.",
-            "it moves those of the first page";
+            "it moves the entries of the first page only";
         SweepKeepsWhatCounts "sweep-keeps-what-counts" on Both, "growth":
-            "Clearing a bucket after a split keeps every entry that counts there.",
-            "it drops the last";
+            "After a split, the cleaning of the old bucket keeps every entry that still belongs to it.",
+            "it drops the last such entry";
     }
     Files in "eyrie-engine/src/object/mfile/copy.rs" {
         VisiblePageIsCopied "visible-page-is-copied" on Memory, "one call":
-            "A page with visible bytes is copied to be changed.",
-            "it is changed in place";
+            "A change of a page with visible bytes is made in a copy of the page.",
+            "the page is changed in place";
     }
     Files in "eyrie-engine/src/object/mfile/append.rs" {
         GapBecomesZeros "gap-becomes-zeros" on Both, "reuse":
             "The bytes between the end of a file and a write behind it become zeros.",
-            "they keep what their storage had";
+            "they keep the old contents of their storage";
     }
     Files in "eyrie-engine/src/object/mfile/write.rs" {
         SealedBytesStay "sealed-bytes-stay" on Both, "readers":
-            "The bytes of a value are never changed in place.",
-            "a word of them is changed";
+            "The bytes of a sealed value are never changed in place.",
+            "one word of them is changed in place";
     }
     Files in "eyrie-engine/src/scm/write.rs" {
         BytesBeforeTheirSize "bytes-before-their-size" on Memory, "one call":
-            "The bytes of a write behind the end are durable before the size includes them.",
-            "the size comes first";
+            "The bytes of a write behind the end of a file are durable before its size includes them.",
+            "the new size is stored first";
     }
     Recovery in "eyrie-engine/src/recovery.rs" {
         RecoveryVisitsEveryBucket "recovery-visits-every-bucket" on Both, "growth":
-            "A recovery visits the objects of every bucket.",
+            "Recovery visits the objects of every bucket of a directory.",
             "it leaves out the last bucket of each part of a directory";
     }
     Recovery in "eyrie-engine/src/object/visit.rs" {
         RecoveryVisitsAttributes "recovery-visits-attributes" on Both, "one call":
-            "A recovery marks the storage of extended attributes as used.",
-            "it counts as free";
+            "Recovery marks the storage of extended attributes as used.",
+            "that storage counts as free";
         RecoveryVisitsEveryHeight "recovery-visits-every-height" on Both, "growth":
-            "A recovery marks the storage of files of every height as used.",
-            "that of trees of two levels and more counts as free";
+            "Recovery marks the storage of files as used, whatever the height of their trees.",
+            "the storage of trees of two levels and more counts as free";
     }
     Recovery in "eyrie-engine/src/object/collection/check.rs" {
         RecoveryVisitsFurtherPages "recovery-visits-further-pages" on Both, "long names":
-            "A recovery marks every page of a bucket as used.",
-            "those behind the first count as free";
+            "Recovery marks every page of a bucket as used.",
+            "the pages after the first count as free";
     }
     Volumes in "eyrie-engine/src/volume/save.rs" {
         SavedAllocatorBeforeItsMark "saved-allocator-before-its-mark" on Memory, "closing":
-            "The saved allocator persists before the mark that says that it counts.",
-            "the mark comes first";
+            "The saved allocator persists before the clean mark, which makes it count.",
+            "the mark is stored first";
         CleanMarkIsClearedByOpening "clean-mark-is-cleared-by-opening" on Both, "one call":
-            "Opening a volume clears the clean mark before the first change.",
+            "Opening a volume clears the clean mark before the first change of the volume.",
             "the mark stays";
     }
     Volumes in "eyrie-engine/src/space/saved.rs" {
         SavedChecksumCoversAll "saved-checksum-covers-all" on Memory, "damage":
             "The checksum of the saved allocator covers all of its bytes.",
-            "it covers the first 128";
+            "it covers the first 128 bytes only";
     }
     Volumes in "eyrie-engine/src/volume/open.rs" {
         FoundStoresAreFlushed "found-stores-are-flushed" on Memory, "killed processes":
             "The stores that opening an unclosed volume finds are durable before anything is changed.",
-            "nothing flushes them: a killed process may have left them in the processor's caches";
+            "these stores are not flushed: a killed process may have left them in the caches";
     }
     Volumes in "eyrie-engine/src/tables/superblock.rs" {
         SuperblockCopiesAreOrdered "superblock-copies-are-ordered" on Memory, "resizing":
             "One copy of the superblock is durable before the other is written.",
-            "nothing is between them";
+            "no barrier is between the two writes";
     }
     Volumes in "eyrie-engine/src/volume/resize.rs" {
         FileIsLongEnoughBeforeItsSize "file-is-long-enough-before-its-size" on Memory, "resizing":
-            "The file of a volume is long enough before the superblock says the new size.",
-            "the superblock says it first";
+            "The file of a volume is long enough before the superblock has the new, larger size.",
+            "the superblock has the new size first";
         GroupsLeaveUseBeforeTheEnd "groups-leave-use-before-the-end" on Memory, "resizing":
-            "Groups beyond a smaller volume are out of use before the superblock says the new size.",
-            "the superblock says it first";
+            "Groups behind the end of a smaller volume leave use before the superblock has the new size.",
+            "the superblock has the new size first";
     }
 }

@@ -13,7 +13,7 @@ pub enum Area {
     Transactions,
     /// Free storage, and the moment of its reuse.
     Allocation,
-    /// Directories and stores.
+    /// Directories, and stores of keys and values.
     Collections,
     /// Bytes and attributes of files.
     Files,
@@ -37,7 +37,7 @@ impl Area {
         Area::Volumes,
     ];
 
-    /// The name of the area.
+    /// Returns the name of the area.
     pub const fn name(self) -> &'static str {
         match self {
             Area::Medium => "Medium",
@@ -53,10 +53,11 @@ impl Area {
     }
 }
 
-/// The media of the explorer on which a broken rule can be noticed.
+/// The media on which the crash explorer can notice that a rule is broken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum On {
-    /// Memory only: on a disk the code is not run, or a crash leaves nothing between two Ops.
+    /// Memory only. On a disk either the code never runs, or a crash leaves only states between two Ops, so
+    /// the order inside an Op does not show.
     Memory,
     /// A disk only.
     Disk,
@@ -79,7 +80,8 @@ pub struct RuleEntry {
     pub mutant: &'static str,
     /// The media on which the mutant can be noticed.
     pub on: On,
-    /// The kind of workload that is tried first; all others follow.
+    /// The kind of workload that the explorer tries first, because it is likely to show the mutant. The other
+    /// kinds follow.
     pub hint: &'static str,
 }
 
@@ -101,7 +103,7 @@ macro_rules! rules {
             /// Every rule, in the order of the catalogue.
             pub const ALL: &[SafetyRule] = &[$($(SafetyRule::$name,)*)*];
 
-            /// The entry in the catalogue.
+            /// Returns the entry of the rule in the catalogue.
             pub const fn entry(self) -> RuleEntry {
                 match self {
                     $($(SafetyRule::$name => RuleEntry {
@@ -116,7 +118,7 @@ macro_rules! rules {
                 }
             }
 
-            /// The name in the sources.
+            /// Returns the name of the rule in the sources.
             pub const fn name(self) -> &'static str {
                 match self {
                     $($(SafetyRule::$name => stringify!($name),)*)*

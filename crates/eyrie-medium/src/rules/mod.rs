@@ -1,10 +1,11 @@
-//! The rules of crash safety. Every change and every recovery keeps them; the catalogue names the source file
-//! that keeps each.
+//! The rules of crash safety, which every change of a volume and every recovery keep. The catalogue names the
+//! source file that keeps each rule.
 //!
 //! [`SafetyRule`] is the catalogue. `docs/rules.md` repeats it for readers, and a test compares the two. With
-//! the feature `mutants` a test can break one rule of the process (`break_rule`): the code that asks
-//! [`broken`] then behaves as the catalogue describes the mutant, and the crash explorer must notice. Without
-//! the feature the compiler answers every such question.
+//! the feature `mutants` a test can break one rule in its process (`break_rule`). The code that calls
+//! [`broken`] for this rule then behaves as the catalogue describes the *mutant* of the rule, and the crash
+//! explorer must notice. Without the feature [`broken`] is the constant false, so the compiler removes the
+//! mutants.
 
 mod catalogue;
 mod entry;
@@ -15,7 +16,7 @@ pub use catalogue::SafetyRule;
 pub use entry::{Area, On, RuleEntry};
 
 impl SafetyRule {
-    /// The rule with this identifier.
+    /// Returns the rule with this identifier.
     pub fn of_id(id: &str) -> Option<SafetyRule> {
         SafetyRule::ALL.iter().copied().find(|rule| rule.entry().id == id)
     }
@@ -33,15 +34,15 @@ mod breaking {
 
     use super::SafetyRule;
 
-    /// One more than the number of the broken rule; 0 if none is broken.
+    /// One more than the number of the broken rule. 0 if no rule is broken.
     static BROKEN: AtomicU16 = AtomicU16::new(0);
 
-    /// Breaks a rule in this whole process from now on; `None` breaks none.
+    /// Breaks a rule in this whole process from now on, or no rule if `rule` is `None`.
     pub fn break_rule(rule: Option<SafetyRule>) {
         BROKEN.store(rule.map_or(0, |rule| rule as u16 + 1), Ordering::Relaxed);
     }
 
-    /// Returns true if the mutant of a rule replaces the code that keeps it.
+    /// Returns true if the mutant of the rule replaces the code that keeps the rule.
     #[inline]
     pub fn broken(rule: SafetyRule) -> bool {
         BROKEN.load(Ordering::Relaxed) == rule as u16 + 1
@@ -50,7 +51,8 @@ mod breaking {
 #[cfg(feature = "mutants")]
 pub use breaking::{break_rule, broken};
 
-/// Returns true if the mutant of a rule replaces the code that keeps it: never without the feature `mutants`.
+/// Returns true if the mutant of the rule replaces the code that keeps the rule. Without the feature
+/// `mutants` this is always false.
 #[cfg(not(feature = "mutants"))]
 #[inline(always)]
 pub const fn broken(_rule: SafetyRule) -> bool {
@@ -63,7 +65,7 @@ mod tests {
 
     use super::*;
 
-    /// `TwoWords` as `two-words`.
+    /// Returns `TwoWords` as `two-words`.
     fn dashed(name: &str) -> String {
         let mut dashed = String::new();
         for letter in name.chars() {

@@ -1,7 +1,7 @@
-//! The synchronisation that the scheduler of a test may replace.
+//! Locks, waits and prefetches. In a test a scheduler can replace the locks and waits.
 //!
-//! With the `shuttle` feature, locks and thread-locals are shuttle's, and every access to a medium is a
-//! scheduling point. Shuttle then explores interleavings of the code that ships.
+//! With the feature `shuttle`, locks and thread-locals are those of the crate shuttle, and every access to a
+//! medium is a scheduling point. Shuttle then explores interleavings of threads in the code that ships.
 
 #[cfg(not(feature = "shuttle"))]
 mod mutex;
@@ -20,15 +20,14 @@ pub use std::thread_local;
 #[cfg(not(feature = "shuttle"))]
 pub use mutex::{Mutex, MutexGuard};
 
-/// A point at which the scheduler of a test may run another thread. Does nothing without the feature
-/// `shuttle`.
+/// Lets the scheduler of a test run another thread. Does nothing without the feature `shuttle`.
 #[inline(always)]
 pub fn interleave() {
     #[cfg(feature = "shuttle")]
     shuttle::thread::yield_now();
 }
 
-/// Waits a moment for another thread, in a loop that a test may schedule.
+/// Waits a moment for another thread. Loops call this so that a test's scheduler can run that thread.
 #[inline]
 pub fn spin() {
     interleave();
@@ -49,8 +48,8 @@ pub fn wait(attempt: u32) {
     }
 }
 
-/// Locks `mutex`. A panic does not poison it: every change on the medium is atomic, so the bytes are
-/// consistent at any moment.
+/// Locks `mutex`. A panic of the holder does not poison the mutex, because every change of the medium is
+/// atomic, so its bytes are consistent at any moment.
 #[cfg(not(feature = "shuttle"))]
 #[inline]
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -63,31 +62,31 @@ pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     unpoisoned(mutex.lock())
 }
 
-/// Locks `mutex` if nobody holds it.
+/// Locks `mutex` if no thread holds it.
 #[cfg(not(feature = "shuttle"))]
 #[inline]
 pub fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
     mutex.try_lock()
 }
 
-/// Locks `mutex` if nobody holds it.
+/// Locks `mutex` if no thread holds it.
 #[cfg(feature = "shuttle")]
 pub fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
     mutex.try_lock().ok()
 }
 
-/// Prefetches the line of a value that is about to be changed. A locked instruction starts its cache miss
-/// only after all earlier loads have completed; the prefetch starts it now.
+/// Prefetches the line of a value that is about to be changed. A locked instruction waits for all earlier
+/// loads before it fetches the line. The prefetch fetches the line earlier.
 #[inline(always)]
 pub fn prefetch<T>(value: &T) {
     prefetch_line(std::ptr::from_ref(value).cast());
 }
 
-/// Prefetches the line of any address.
+/// Prefetches the line at `place`, which may be any address.
 #[inline(always)]
 pub(crate) fn prefetch_line(place: *const u8) {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: a prefetch accesses nothing.
+    // SAFETY: a prefetch of any address is harmless: it never faults and changes no byte.
     unsafe {
         std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(place.cast());
     }
@@ -95,8 +94,8 @@ pub(crate) fn prefetch_line(place: *const u8) {
     let _ = place;
 }
 
-/// The guard (or value) of a lock of the standard library, even if a thread panicked while it held the lock.
-/// For values that no panic leaves half changed.
+/// Returns the guard (or value) of a lock of the standard library, even if a thread panicked while it held
+/// the lock. For values that no panic leaves half changed.
 #[inline]
 pub fn unpoisoned<T>(locked: LockResult<T>) -> T {
     locked.unwrap_or_else(PoisonError::into_inner)

@@ -1,10 +1,10 @@
 //! A mutex for short critical sections with little contention.
 //!
-//! The mutex of the standard library must check at every unlock for a sleeping waiter, which takes a second
-//! atomic exchange (about 8 of the 17 ns of a lock and unlock). This mutex wakes nobody: a waiter spins, then
-//! yields, then sleeps in short steps until the mutex is free. A writer of a very large file may hold an
-//! object's lock for milliseconds, so a waiter must not burn a processor, but it need not react at once
-//! either.
+//! The mutex of the standard library must check at every unlock for a sleeping waiter. This check takes a
+//! second atomic exchange, which is about 8 of the 17 ns of a lock and an unlock. This mutex wakes no thread:
+//! a waiter spins, then yields, then sleeps in short steps until the mutex is free. A writer of a very large
+//! file may hold an object's lock for milliseconds. So a waiter must not spin all the time, but it may notice
+//! the unlock a little late.
 
 use std::cell::UnsafeCell;
 use std::ops::{Deref, DerefMut};
@@ -17,7 +17,7 @@ use super::schedule;
 const SPINS: u32 = 100;
 /// Attempts that yield before the first sleep.
 const YIELDS: u32 = 20;
-/// Length of a sleep. The kernel adds about as much by itself, so a shorter sleep would gain little.
+/// Length of a sleep. The kernel adds about the same time to each sleep, so a shorter one would gain little.
 const PAUSE: Duration = Duration::from_micros(50);
 
 /// A value that one thread at a time may use.
@@ -27,21 +27,22 @@ pub struct Mutex<T> {
     value: UnsafeCell<T>,
 }
 
-// SAFETY: the value is only reached through a guard, of which there is one at a time.
+// SAFETY: code reaches the value only through a guard, and at most one guard exists at a time.
 unsafe impl<T: Send> Send for Mutex<T> {}
-// SAFETY: as above.
+// SAFETY: as for Send.
 unsafe impl<T: Send> Sync for Mutex<T> {}
 
-/// Exclusive access to the value until dropped.
+/// Exclusive access to the value. Dropping the guard unlocks the mutex.
 pub struct MutexGuard<'a, T> {
     mutex: &'a Mutex<T>,
 }
 
-// SAFETY: sharing a guard shares the value. (Sending one is harmless, too: the lock belongs to no thread.)
+// SAFETY: sharing a guard only shares the value. (A guard may also be sent to another thread, because the
+// lock belongs to no thread.)
 unsafe impl<T: Sync> Sync for MutexGuard<'_, T> {}
 
 impl<T> Mutex<T> {
-    /// A free mutex.
+    /// Makes a free mutex.
     pub const fn new(value: T) -> Mutex<T> {
         Mutex { held: AtomicBool::new(false), value: UnsafeCell::new(value) }
     }
@@ -58,22 +59,23 @@ impl<T> Mutex<T> {
     /// Takes the mutex if it is free.
     #[inline]
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
-        // `then` builds the guard lazily: a guard that was built and dropped here would release the holder's
-        // lock.
+        // `then` builds the guard only if the exchange took the mutex. A guard that was built anyway would
+        // unlock the holder's mutex when dropped.
         (!self.held.swap(true, Ordering::Acquire)).then(|| MutexGuard { mutex: self })
     }
 
-    /// The value, without locking: the exclusive borrow excludes other users.
+    /// Returns the value without locking, because the exclusive borrow excludes other users.
     pub fn get_mut(&mut self) -> &mut T {
         self.value.get_mut()
     }
 
+    /// Waits until the mutex is free, and takes it: the path with contention.
     #[cold]
     fn wait(&self) -> MutexGuard<'_, T> {
         let mut tries = 0;
         loop {
-            // Waiters read until the mutex looks free. An exchange in the loop would take the cache line from
-            // the holder each time.
+            // A waiter only loads the flag until the mutex seems free. An exchange in this loop would take
+            // the cache line from the holder each time.
             while self.held.load(Ordering::Relaxed) {
                 schedule::wait();
                 match tries {
@@ -102,8 +104,7 @@ impl<T> Deref for MutexGuard<'_, T> {
 
     #[inline]
     fn deref(&self) -> &T {
-        // SAFETY: the guard holds the mutex, so no other reference to the value exists but through this
-        // guard.
+        // SAFETY: the guard holds the mutex, so every reference to the value comes from this guard.
         unsafe { &*self.mutex.value.get() }
     }
 }
@@ -111,7 +112,7 @@ impl<T> Deref for MutexGuard<'_, T> {
 impl<T> DerefMut for MutexGuard<'_, T> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: as in `deref`; the guard is borrowed exclusively.
+        // SAFETY: as in `deref`. The guard is borrowed exclusively, so this is the only reference.
         unsafe { &mut *self.mutex.value.get() }
     }
 }

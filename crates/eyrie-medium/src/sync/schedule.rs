@@ -1,7 +1,8 @@
-//! The seam at which a test decides which of its threads runs next.
+//! The trait by which a test decides which of its threads runs next.
 //!
 //! A thread under a [`Schedule`] reports each change that other threads may see, and each wait for another
-//! thread. Other threads pay one test of a flag that only tests and the crash explorer set.
+//! thread. For every other thread such a report is one test of a flag that only tests and the crash explorer
+//! set.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -12,11 +13,11 @@ pub trait Schedule {
     /// Called after the thread made a change that other threads may see.
     fn step(&self);
 
-    /// Called while the thread makes no progress until another thread does.
+    /// Called repeatedly while the thread waits for the progress of another thread.
     fn wait(&self);
 }
 
-/// True once any thread ran under a schedule.
+/// True after any thread has run under a schedule.
 static USED: AtomicBool = AtomicBool::new(false);
 
 thread_local! {
@@ -36,7 +37,7 @@ pub fn scheduled_by<T>(schedule: Rc<dyn Schedule>, run: impl FnOnce() -> T) -> T
     run()
 }
 
-/// The schedule of this thread. A thread that is being torn down has none.
+/// Returns the schedule of this thread. A thread that is ending has none.
 fn of_thread() -> Option<Rc<dyn Schedule>> {
     if !USED.load(Ordering::Relaxed) {
         return None;
@@ -44,7 +45,7 @@ fn of_thread() -> Option<Rc<dyn Schedule>> {
     OF_THREAD.try_with(|mine| mine.borrow().clone()).ok().flatten()
 }
 
-/// Reports a change that other threads may see to this thread's schedule.
+/// Reports to this thread's schedule that the thread made a change that other threads may see.
 pub fn step() {
     if let Some(schedule) = of_thread() {
         schedule.step();
@@ -58,7 +59,7 @@ pub(crate) fn wait() {
     }
 }
 
-/// True if this thread runs under a schedule.
+/// Returns true if this thread runs under a schedule.
 pub(crate) fn is_scheduled() -> bool {
     of_thread().is_some()
 }

@@ -1,10 +1,10 @@
-//! Read-ahead for sequential readers.
+//! Tests of read-ahead for sequential readers.
 
 use std::time::Instant;
 
 use super::*;
 
-/// A volume with no page in memory. Each page begins with its number plus one.
+/// Makes a volume of which no page is in memory. Each page begins with its number plus one.
 fn numbered() -> (SimulatedDisk, Medium) {
     let disk = disk();
     let medium = open(&disk);
@@ -19,7 +19,7 @@ fn resident(medium: &Medium) -> u64 {
     medium.resident_bytes().expect("it is paged") / 4096
 }
 
-/// Reads pages with one call.
+/// Reads pages with one call, and checks their numbers.
 fn read(medium: &Medium, pages: std::ops::Range<u64>) -> Result<(), Fault> {
     let _pin = pin();
     let mut bytes = vec![0; ((pages.end - pages.start) * 4096) as usize];
@@ -66,7 +66,7 @@ fn random_reader_gets_no_read_ahead() {
     let mut choices = SplitMix64(7);
     let mut seen = std::collections::BTreeSet::new();
     for _ in 0..100 {
-        // Pages that are never neighbours.
+        // Two such pages are never neighbours.
         let page = choices.below(PAGES / 3) * 3 + 1;
         if seen.insert(page) {
             read(&medium, page..page + 1).expect("sound");

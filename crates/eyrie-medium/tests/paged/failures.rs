@@ -1,8 +1,8 @@
-//! Disks that fail or are too small, processes that fork, threads that panic.
+//! Tests of disks that fail or are too small, of processes that fork, and of threads that panic.
 
 use super::*;
 
-/// A medium that drains only on request.
+/// Makes a medium that drains only on request.
 fn quiet(disk: &SimulatedDisk) -> Medium {
     Medium::paged(Arc::new(disk.clone()), options(16 * PAGES)).expect("sound")
 }
@@ -21,8 +21,8 @@ fn is_full_of(medium: &Medium, pages: std::ops::Range<u64>, byte: u8) -> bool {
     bytes.iter().all(|&found| found == byte)
 }
 
-/// The journal starts over, and the first record of its new life is torn while its old name comes back.
-/// Records of the old life must not be replayed then.
+/// The journal starts over under a new name. A power failure tears the first record with the new name. The
+/// old name must not come back, because a replay of the old records would undo a later change.
 #[test]
 fn torn_record_after_a_restart_undoes_nothing() {
     let disk = disk();
@@ -40,7 +40,7 @@ fn torn_record_after_a_restart_undoes_nothing() {
         pending += 1;
         false
     });
-    // The record has two pages, of which the second is stored.
+    // The record has two pages. The power failure keeps only the second of them.
     assert!(pending >= 16);
     let mut number = 0;
     let after = open(&disk.power_failure(|| {
@@ -68,8 +68,8 @@ fn cut_larger_than_the_journal_is_refused_whole() {
     }
 }
 
-/// A record that does not fit makes the drain replay the journal, but not over the fresh pages of that
-/// record.
+/// A record that does not fit makes the drain replay the journal. The replay must not overwrite the fresh
+/// pages of that record.
 #[test]
 fn full_journal_is_replayed_without_fresh_pages() {
     let disk = disk();
@@ -89,8 +89,8 @@ fn full_journal_is_replayed_without_fresh_pages() {
     assert!(is_full_of(&after, 100..200, 1) && is_full_of(&after, 200..360, 2));
 }
 
-/// A cut that only frees allows the reuse of pages that the last record lists as fresh. New bytes in them
-/// must not make that record invalid.
+/// After a cut that only frees pages, the allocator may reuse pages that the last record lists as fresh. New
+/// bytes in these pages must not make that record invalid.
 #[test]
 fn regression_reused_fresh_page_keeps_its_record_valid() {
     let disk = disk();
@@ -110,7 +110,7 @@ fn regression_reused_fresh_page_keeps_its_record_valid() {
     }
 }
 
-/// A long read is retried with half as many pages each time, not with all that are left.
+/// A long read that fails is tried again with half as many pages each time, so a bad page costs few reads.
 #[test]
 fn regression_bad_page_costs_few_reads() {
     let disk = disk();
@@ -149,7 +149,7 @@ fn unreadable_page_fails_its_call_only() {
     drop(medium);
     let medium = quiet(&disk);
     disk.make_bad(12, true);
-    // Read-ahead meets the bad page, too.
+    // Read-ahead of these pages also tries to read the bad page.
     (0..12).for_each(|page| assert_eq!(word(&medium, page * 4096), 0x0101_0101_0101_0101));
     {
         let _pin = pin();
@@ -159,7 +159,8 @@ fn unreadable_page_fails_its_call_only() {
             assert!(matches!(medium.read(addr(11 * 4096), &mut bytes), Err(Fault::Io { .. })));
         }
     }
-    // A store of several pages fails if one of them cannot be read: no byte of it is stored, now or later.
+    // A store to several pages fails if one of these pages cannot be read. No byte of that store may ever be
+    // stored.
     for first in [10, 12] {
         let gate = medium.enter().expect("no drain has failed");
         let refused = medium.write(addr(first * 4096), &[2; 3 * 4096]);

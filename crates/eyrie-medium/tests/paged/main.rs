@@ -1,4 +1,5 @@
-//! The page cache of a volume on a simulated disk: drains, power failures, failures of the disk, and threads.
+//! Tests of the page cache of a volume on a simulated disk: drains, power failures, failures of the disk, and
+//! threads.
 
 mod ahead;
 mod failures;
@@ -84,7 +85,7 @@ fn one_line_costs_one_sector_of_journal_and_one_flush() {
     assert_eq!((disk.written() - written, disk.flushes() - flushes), (512, 1));
 }
 
-/// Allocates a range of whole pages, and fills it.
+/// Allocates a range of whole pages, and fills the range with `byte`.
 fn take(medium: &Medium, pages: std::ops::Range<u64>, byte: u8) {
     let (at, len) = (addr(pages.start * 4096), (pages.end - pages.start) * 4096);
     let _gate = medium.enter().expect("open");
@@ -108,7 +109,7 @@ fn fresh_pages_are_written_once_and_never_read() {
     let after = open(&disk.power_failure(|| false));
     let fives = 0x0505_0505_0505_0505;
     assert_eq!((word(&after, 2 * 4096), word(&after, 41 * 4096)), (fives, fives));
-    // The same for a few pages, once their places were written.
+    // A few pages are also written to their places if these were written before.
     assert!(medium.mark_freed(addr(8192), 4096).is_some());
     assert_eq!(written(&|| set(&medium, 0, 1)), 512, "a line");
     assert_eq!(written(&|| take(&medium, 2..3, 6)), 4096 + 512, "the page, and a record of it");
@@ -116,7 +117,7 @@ fn fresh_pages_are_written_once_and_never_read() {
     assert_eq!(word(&open(&disk.power_failure(|| false)), 8192), 0x0606_0606_0606_0606);
 }
 
-/// A first write to a place may cost the host more than the bytes.
+/// The first write to a place may be slow on the host, so a small cut puts such pages into the journal.
 #[test]
 fn few_fresh_pages_go_to_the_journal_first() {
     let disk = disk();
@@ -128,7 +129,7 @@ fn few_fresh_pages_go_to_the_journal_first() {
     assert_eq!(disk.written() - written, 4096 + 512, "the record has the page");
     let after = open(&disk.power_failure(|| false));
     assert_eq!(word(&after, 8192), 0x0505_0505_0505_0505);
-    // The journal takes only the stored bytes if they are fewer.
+    // Of a page that is mostly zeros the record has only the stored words.
     {
         let _gate = medium.enter().expect("open");
         medium.mark_allocated(addr(4 * 4096), 4096).expect("in range");
@@ -203,15 +204,15 @@ fn memory_stays_within_its_limit() {
         }
     }
     let within = |medium: &Medium| medium.resident_bytes().is_some_and(|bytes| bytes <= 256 * 4096);
-    // The keeper works in the background: it gets time, but must reach the limit.
+    // The keeper evicts pages in the background, so the test waits until the keeper has reached the limit.
     assert!((0..2000).any(|_| within(&medium) || {
         std::thread::sleep(Duration::from_millis(5));
         false
     }));
 }
 
-/// One thread stores random words, drains, and meets power failures. The disk then shows a cut, no older than
-/// the last drain.
+/// One thread stores random words and drains, and then the power fails. The disk then has a state between two
+/// Ops, and that state is no older than the last drain.
 #[test]
 fn power_failure_leaves_a_cut_since_the_last_drain() {
     for seed in 0..150 {
@@ -246,7 +247,7 @@ fn power_failure_leaves_a_cut_since_the_last_drain() {
             }
         }
         if choices.below(3) == 0 {
-            // A power failure in the middle of a drain.
+            // The disk fails in the middle of a drain, as in a power failure.
             disk.fail_at(1 + choices.below(4), true);
             let _ = medium.checkpoint();
         }
@@ -258,7 +259,8 @@ fn power_failure_leaves_a_cut_since_the_last_drain() {
     }
 }
 
-/// Threads keep groups of words equal, one Op each, while others drain: no cut is in the middle of an Op.
+/// Three threads run Ops, each of which stores the same words to three pages of its thread. One thread also
+/// drains. No cut may be in the middle of an Op, so on the disk the three pages must be equal.
 #[test]
 fn cut_is_between_ops_of_running_threads() {
     let disk = disk();
@@ -323,7 +325,8 @@ fn discard_after_a_checkpoint_loses_no_other_page() {
     set(&medium, page, 7);
     set(&medium, 0, 2);
     medium.drain().expect("sound");
-    // The last record lists the page as fresh. Its other lines must stay valid when the page is discarded.
+    // The last record lists the page as fresh. The record must not become invalid when the page is discarded,
+    // because the record also has the change of word 0.
     let cut = medium.mark_freed(addr(page), 4096).expect("a durable cut uses it");
     medium.checkpoint().expect("sound");
     assert!(medium.durable_cut() >= cut);

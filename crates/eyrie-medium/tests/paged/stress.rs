@@ -1,17 +1,18 @@
-//! Threads that read, write, drain, free and allocate pages with hardly any memory.
+//! A test of threads that read, write, drain, free and allocate pages, with very little memory.
 
 use super::*;
 
 const PAGES: u64 = 2048;
 const BYTES: u64 = PAGES * 4096;
-/// Number of threads. Thread *n* changes the pages whose number modulo this is *n*.
+/// Number of threads. Thread *n* changes the pages with number *n* modulo this constant.
 const THREADS: u64 = 4;
-/// First page of the pool. Pages of the pool are freed and allocated again, and only their own thread reads
-/// them.
+/// First page of the pool. Threads free and allocate pages of the pool, and only the thread of a page reads
+/// it.
 const POOL: u64 = 1536;
 const ROUNDS: u64 = 1000;
 
-/// The content of word `index` of a page: its place in the volume, and a version.
+/// Returns the content of word `index` of a page: a number that depends on the position of the word, and a
+/// version in the lowest 16 bits.
 fn value(page: u64, index: u64, version: u64) -> u64 {
     (page * 512 + index + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) << 16 | version & 0xffff
 }
@@ -37,7 +38,7 @@ fn read(medium: &Medium, page: u64) {
     let guard = pin();
     medium.read(addr(page * 4096), &mut bytes).expect("in range");
     assert!(is_sound(page, &bytes), "page {page}: {:x?}", &bytes[..64]);
-    // Single words of pages far apart, under the same pin.
+    // The same pin also protects reads of single words of pages far apart.
     for other in [page, (page + 700) % POOL, (page + 1100) % POOL] {
         let words = medium.words(addr(other * 4096), 512).expect("in range");
         let all = [0, 255, 511].map(|at| words.load(at as usize) >> 16 == value(other, at, 0) >> 16);
@@ -50,7 +51,7 @@ fn read(medium: &Medium, page: u64) {
 #[derive(Default)]
 struct Pool {
     used: Vec<u64>,
-    /// Freed pages, each after the cut that must be durable before its reuse.
+    /// Freed pages. Each pair is the cut that must be durable before the reuse of a page, and the page.
     free: Vec<(u64, u64)>,
 }
 
@@ -83,7 +84,7 @@ fn work(medium: &Medium, thread: u64) {
         match choices.below(8) {
             0..3 => read(medium, choices.below(POOL)),
             3 => {
-                // A sequential scan, which is read ahead.
+                // A sequential scan, so that pages are read ahead.
                 let first = choices.below(POOL - 40);
                 (first..first + 40).for_each(|page| read(medium, page));
             }
@@ -98,8 +99,8 @@ fn work(medium: &Medium, thread: u64) {
             6 => {
                 let page = choices.below(POOL);
                 let guard = pin();
-                // Unlike an object's extent, these bytes may change under a view, so they are read by the
-                // word.
+                // Other threads may change these bytes, so the test loads words and does not borrow the bytes
+                // in place.
                 let words = medium.words(addr(page * 4096), 512).expect("in range");
                 std::thread::yield_now();
                 assert!((0..512).all(|at| words.load(at as usize) >> 16 == value(page, at, 0) >> 16));
@@ -115,7 +116,8 @@ fn work(medium: &Medium, thread: u64) {
     }
 }
 
-/// A page that is dropped too early shows wrong bytes, and so does one that reaches its place too late.
+/// If the cache dropped a page too early, or wrote a page to its place too late, a read would find wrong
+/// bytes.
 #[test]
 fn pages_keep_their_bytes_under_threads_and_evictions() {
     let disk = SimulatedDisk::new(Medium::paged_bytes(BYTES) as usize);

@@ -1,4 +1,5 @@
-//! The needs of the host: Debian packages, and a kernel that is unpacked but not installed.
+//! The things that the host needs for a guest: Debian packages, and a kernel for the guest, which is unpacked
+//! but not installed.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -6,7 +7,7 @@ use std::process::Command;
 
 use crate::run::{Result, output};
 
-/// Programs, and the packages that have them.
+/// Programs that the task runs, each with its package.
 const PROGRAMS: [(&str, &str); 5] = [
     ("qemu-system-x86_64", "qemu-system-x86"),
     ("busybox", "busybox-static"),
@@ -14,10 +15,10 @@ const PROGRAMS: [(&str, &str); 5] = [
     ("cpio", "cpio"),
     ("xz", "xz-utils"),
 ];
-/// The package that depends on the newest small kernel.
+/// The package without a version number that depends on the newest small kernel.
 const KERNEL_PACKAGE: &str = "linux-image-cloud-amd64";
 
-/// The path of a program.
+/// Returns the path of a program.
 pub fn program(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let more = ["/usr/sbin", "/sbin"].map(PathBuf::from);
@@ -40,23 +41,26 @@ pub fn install_packages() -> Result<()> {
     Ok(())
 }
 
+/// Updates the lists of packages.
 fn update_lists() -> Result<()> {
     output(Command::new("apt-get").args(["update", "-qq"])).map(drop)
 }
 
-/// A kernel and its modules.
+/// The files of a kernel: its image, and the directory of its modules.
 pub struct Kernel {
     pub image: PathBuf,
     pub modules: PathBuf,
 }
 
 impl Kernel {
-    /// The kernel that is unpacked in `directory`. If there is none, it is fetched first.
+    /// Returns the kernel that is unpacked in `directory`. If the directory has no kernel, downloads and
+    /// unpacks one first.
     pub fn in_directory(directory: &Path) -> Result<Kernel> {
         if let Ok(kernel) = Kernel::unpacked(directory) {
             return Ok(kernel);
         }
-        // The kernel is unpacked aside and renamed, so that a kernel in `directory` is always complete.
+        // The kernel is unpacked in another directory, which is then renamed. So a kernel in `directory` is
+        // always complete.
         let aside = directory.with_extension("new");
         for left in [directory, &aside] {
             if left.exists() {
@@ -74,6 +78,7 @@ impl Kernel {
         Kernel::unpacked(directory)
     }
 
+    /// Finds the files of the kernel that is unpacked in `directory`.
     fn unpacked(directory: &Path) -> Result<Kernel> {
         let image = only_entry(&directory.join("boot"), "vmlinuz")?;
         let lib = directory.join("lib/modules");
@@ -82,7 +87,7 @@ impl Kernel {
     }
 }
 
-/// The kernel package that the package without a version depends on.
+/// Returns the kernel package on which [`KERNEL_PACKAGE`] depends.
 fn package_name() -> Result<String> {
     let depends = || output(Command::new("apt-cache").args(["depends", KERNEL_PACKAGE]));
     let name = |text: &str| {
@@ -96,7 +101,7 @@ fn package_name() -> Result<String> {
     name(&depends()?).ok_or_else(|| format!("{KERNEL_PACKAGE} depends on no kernel").into())
 }
 
-/// The one entry of a directory whose name contains `part`.
+/// Returns the only entry of a directory whose name contains `part`.
 fn only_entry(directory: &Path, part: &str) -> Result<PathBuf> {
     let entries = fs::read_dir(directory).map_err(|error| format!("{}: {error}", directory.display()))?;
     let mut found: Vec<PathBuf> = entries

@@ -1,4 +1,5 @@
-//! The first file system of the guest: busybox, `mke2fs`, modules and the programs to run.
+//! The initial file system of the guest (initramfs): busybox, `mke2fs`, kernel modules, and the programs to
+//! run.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -11,7 +12,8 @@ use super::programs::Program;
 use crate::run::{Result, copy, output};
 
 const INIT: &str = include_str!("init.sh");
-/// The modules that the guest needs, unless they are built in. Their dependencies are added.
+/// The kernel modules that the guest needs. [`add_modules`] also adds their dependencies, and skips modules
+/// that are built into the kernel.
 const MODULES: [&str; 9] = [
     "crc32c_generic",
     "crc32c_intel",
@@ -24,7 +26,8 @@ const MODULES: [&str; 9] = [
     "ext4",
 ];
 
-/// Writes the file system to `archive`. `stage` is a directory that nothing else uses.
+/// Writes the file system to `archive`. Its files are gathered in the directory `stage`, which is emptied
+/// first.
 pub fn build(stage: &Path, archive: &Path, kernel: &Kernel, programs: &[Program]) -> Result<()> {
     if stage.exists() {
         fs::remove_dir_all(stage)?;
@@ -49,11 +52,12 @@ pub fn build(stage: &Path, archive: &Path, kernel: &Kernel, programs: &[Program]
     if status.success() { Ok(()) } else { Err(format!("cpio: {status}").into()) }
 }
 
+/// Returns the path of a program, or an error if the host does not have the program.
 fn found(program: &str) -> Result<PathBuf> {
     host::program(program).ok_or_else(|| format!("there is no {program}").into())
 }
 
-/// Adds `mke2fs` with its libraries. The one of busybox makes no journal.
+/// Adds `mke2fs` with its libraries. The `mke2fs` of busybox is not enough, because it makes no journal.
 fn add_mke2fs(stage: &Path) -> Result<()> {
     let program = found("mke2fs")?;
     copy(&program, &stage.join("sbin/mke2fs"))?;
@@ -98,7 +102,7 @@ fn add_modules(to: &Path, tree: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Every module below a directory, by name.
+/// Returns every module below a directory, by name.
 fn module_files(tree: &Path) -> Result<BTreeMap<String, PathBuf>> {
     let (mut files, mut pending) = (BTreeMap::new(), vec![tree.to_owned()]);
     while let Some(directory) = pending.pop() {
@@ -117,12 +121,13 @@ fn module_files(tree: &Path) -> Result<BTreeMap<String, PathBuf>> {
     Ok(files)
 }
 
-/// The name of a module. For the kernel `-` and `_` in it are the same.
+/// Returns the name of a module, with `_` for each `-`, because the kernel treats both as the same.
 fn module_name(path: &Path) -> String {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     name.split(".ko").next().unwrap_or_default().replace('-', "_")
 }
 
+/// Copies a module, and decompresses it if necessary.
 fn unpack_module(from: &Path, to: &Path) -> Result<()> {
     if from.extension().is_some_and(|extension| extension == "xz") {
         let mut xz = Command::new("xz");
@@ -137,7 +142,7 @@ fn unpack_module(from: &Path, to: &Path) -> Result<()> {
     copy(from, to)
 }
 
-/// The dependencies that a module lists.
+/// Returns the names of the dependencies that a module lists.
 fn needs(module: &[u8]) -> Vec<String> {
     const KEY: &[u8] = b"\0depends=";
     let Some(at) = module.windows(KEY.len()).position(|window| window == KEY) else { return Vec::new() };

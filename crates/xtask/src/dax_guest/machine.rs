@@ -1,4 +1,4 @@
-//! One boot of the guest: QEMU and its console. It ends in any case.
+//! One boot of the guest in QEMU, and its console. Each boot has a time limit.
 
 use std::error::Error;
 use std::fs::{self, File};
@@ -11,29 +11,30 @@ use std::time::{Duration, Instant};
 
 use crate::run::Result;
 
-/// Bytes of the emulated memory.
+/// Size of the emulated persistent memory, in bytes.
 const MEMORY_BYTES: u64 = 512 << 20;
-/// The message of the guest after a failure.
+/// The text that the guest prints after a failure.
 const FAILURE: &str = "guest: failed";
-/// The last lines of the console that an error shows.
+/// Number of lines at the end of the console that an error message shows.
 const SHOWN_LINES: usize = 60;
 
-/// The parts that all boots share.
+/// The files that all boots share.
 pub struct Machine {
     pub kernel: PathBuf,
     pub initramfs: PathBuf,
-    /// The emulated persistent memory.
+    /// The file that holds the emulated persistent memory.
     pub memory: PathBuf,
 }
 
 impl Machine {
-    /// Empties the memory.
+    /// Replaces the emulated persistent memory by zeros.
     pub fn clear(&self) -> Result<()> {
         let _ = fs::remove_file(&self.memory);
         Ok(File::create(&self.memory)?.set_len(MEMORY_BYTES)?)
     }
 
-    /// Starts the guest with these words on the kernel's command line. It is killed after `patience`.
+    /// Starts the guest with these words on the kernel's command line. Calls of [`Boot::expect`] fail after
+    /// the time `patience`.
     pub fn boot(&self, words: &str, patience: Duration) -> Result<Boot> {
         let memory = self.memory.display();
         let mut qemu = Command::new("qemu-system-x86_64");
@@ -54,7 +55,7 @@ impl Machine {
         thread::spawn(move || {
             let mut console = BufReader::new(console);
             let mut line = Vec::new();
-            // A line without an end was cut off by the kill, so it is dropped.
+            // A line without a line end was cut off when QEMU was killed, so this line is dropped.
             while console.read_until(b'\n', &mut line).is_ok_and(|_| line.ends_with(b"\n")) {
                 let text = String::from_utf8_lossy(&line).trim_end().to_owned();
                 if sender.send(text).is_err() {
@@ -67,7 +68,7 @@ impl Machine {
     }
 }
 
-/// A running guest. It is killed when dropped.
+/// A running guest. Dropping this value kills QEMU.
 pub struct Boot {
     child: Child,
     lines: Receiver<String>,
@@ -76,7 +77,8 @@ pub struct Boot {
 }
 
 impl Boot {
-    /// The next line of the console. `None` at its end, or after `until`.
+    /// Waits for the next line of the console. Returns `None` at the end of the console, or at the time
+    /// `until`.
     fn line(&mut self, until: Instant) -> Option<&str> {
         match self.lines.recv_timeout(until.saturating_duration_since(Instant::now())) {
             Ok(line) => {
@@ -87,7 +89,7 @@ impl Boot {
         }
     }
 
-    /// Waits for a line with `word` in it. Returns the rest of the line after `word`.
+    /// Waits for a line that contains `word`. Returns the rest of the line after `word`.
     pub fn expect(&mut self, word: &str) -> Result<String> {
         let deadline = self.deadline;
         while let Some(line) = self.line(deadline) {
@@ -102,8 +104,8 @@ impl Boot {
         Err(self.failure(&format!("did not say `{word}`{late}")))
     }
 
-    /// Lets the guest run for a while and kills it, as a power failure would. Returns every line of its
-    /// console.
+    /// Lets the guest run for the time `while_it_runs`, and then kills it, which stands for a power failure.
+    /// Returns every line of its console.
     pub fn kill_after(mut self, while_it_runs: Duration) -> Result<Vec<String>> {
         let end = Instant::now() + while_it_runs;
         while self.line(end).is_some() {}
@@ -112,7 +114,7 @@ impl Boot {
         }
         self.child.kill()?;
         self.child.wait()?;
-        // Lines may still be in the pipe. It ends because the process has ended.
+        // The pipe may still have lines. The pipe has an end, because the process has ended.
         let deadline = self.deadline;
         while self.line(deadline).is_some() {}
         if self.log.iter().any(|line| line.contains(FAILURE)) {
@@ -121,6 +123,7 @@ impl Boot {
         Ok(std::mem::take(&mut self.log))
     }
 
+    /// Makes an error that says what the guest did, with the end of its console.
     fn failure(&self, what: &str) -> Box<dyn Error> {
         let log = &self.log[self.log.len().saturating_sub(SHOWN_LINES)..];
         format!("the guest {what}. Its console:\n  {}", log.join("\n  ")).into()
@@ -129,7 +132,7 @@ impl Boot {
 
 impl Drop for Boot {
     fn drop(&mut self) {
-        // The process may have ended before.
+        // These calls fail if the process has ended before, which is harmless.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -1,12 +1,13 @@
-//! `dax-guest`: a guest with persistent memory, without the hardware. QEMU emulates an NVDIMM, and Linux
-//! mounts ext4 on it with DAX, so `mmap` with `MAP_SYNC` succeeds there.
+//! The task `dax-guest` runs tests in a guest (a virtual machine) with emulated persistent memory. QEMU
+//! emulates an NVDIMM. In the guest Linux mounts ext4 on the NVDIMM with DAX, so that `mmap` with `MAP_SYNC`
+//! succeeds.
 //!
-//! The guest runs the tests of the medium pmem and of the engine on it. Then a program changes a volume and
-//! reports each step on the console while QEMU is killed at random moments; each boot verifies that every
-//! reported step is there.
+//! The guest first runs the tests of the medium `pmem`, and of the engine on this medium. Then a program in
+//! the guest changes a volume, and reports each step on the console. The task kills QEMU at a random moment
+//! and boots the guest again, several times. Each boot verifies that the volume has every reported step.
 //!
-//! The emulation has no processor caches, so a store that was never written back survives, too. The tests
-//! with a record of write-backs find such bugs. The guest says nothing about speed.
+//! The emulation has no processor caches, so even a store that was never written back survives. Other tests,
+//! which record write-backs, find such bugs. The guest is too slow to measure speed.
 
 mod host;
 mod initramfs;
@@ -30,22 +31,23 @@ pub struct DaxGuestArgs {
     rounds: u32,
 }
 
-/// The longest time of a boot that runs the tests.
+/// Time limit for a boot that runs the tests.
 const TEST_PATIENCE: Duration = Duration::from_secs(120);
-/// The longest time of a boot that opens the volume, and then runs for less than [`MOST_RUN_MS`].
+/// Time limit for a boot that opens the volume, and then runs for less than [`MOST_RUN_MS`].
 const CRASH_PATIENCE: Duration = Duration::from_secs(40);
 const MOST_RUN_MS: u64 = 3000;
-/// The word of the guest before the number of the step that the volume has.
+/// The text that the guest prints before the number of the last step that the volume has.
 const FOUND: &str = "found: ";
 const VOLUME: &str = "/mnt/volume";
 const TESTS: &str = "export EYRIE_TEST_PMEM=/mnt; pmem && testkit persistent";
-/// Steps of the boot that makes the volume. It is not killed, because a volume must be complete before it can
-/// survive.
+/// Number of steps of the boot that makes the volume. This boot is not killed, because a volume must be
+/// complete before it can survive a kill.
 const FIRST_STEPS: u64 = 50;
-/// More steps than the console can lag behind.
+/// Number of steps from the last found step to a step that the guest cannot have made, even if the console is
+/// late.
 const NEVER_DONE: u64 = 10_000;
 
-/// Runs the tests and the kills.
+/// Runs the tests, and then kills the guest again and again.
 pub fn run(arguments: &DaxGuestArgs) -> Result<()> {
     let start = Instant::now();
     let tell = |what: String| println!("{:>4} s: {what}", start.elapsed().as_secs());
@@ -59,7 +61,8 @@ pub fn run(arguments: &DaxGuestArgs) -> Result<()> {
 
     let mut reported = FIRST_STEPS;
     for round in 1..=arguments.rounds {
-        // Every second kill comes during the opening and checking of the volume, the others during changes.
+        // Every second kill comes while the guest opens and checks the volume. The other kills come while it
+        // changes the volume.
         let word = if round % 2 == 0 { "opening" } else { FOUND };
         reported = kill_after(word, &machine, reported)?;
         tell(format!("killed {round} times, after step {reported}"));
@@ -87,12 +90,14 @@ fn prepare() -> Result<Machine> {
     Ok(Machine { kernel: kernel.image, initramfs, memory: place.join("memory.img") })
 }
 
-/// The kernel's command line for a boot that verifies the volume, and then makes so many steps.
+/// Returns the kernel's command line for a boot that verifies that the volume has step `reported`, and then
+/// makes `steps` more steps.
 fn verify(reported: u64, steps: &str) -> String {
     format!("eyrie_run=\"dax_guest {VOLUME} {reported} {steps}\"")
 }
 
-/// Boots the machine, and kills it at a random moment after `word`. Returns the last step that it reported.
+/// Boots the machine, and kills it at a random moment after it has printed `word`. Returns the last step that
+/// the guest reported.
 fn kill_after(word: &str, machine: &Machine, reported: u64) -> Result<u64> {
     let mut boot = machine.boot(&verify(reported, ""), CRASH_PATIENCE)?;
     boot.expect(word)?;
@@ -101,13 +106,13 @@ fn kill_after(word: &str, machine: &Machine, reported: u64) -> Result<u64> {
     Ok(log.iter().filter_map(report).next_back().unwrap_or(reported))
 }
 
-/// A random time.
+/// Returns a random time below [`MOST_RUN_MS`].
 fn some_time() -> Result<Duration> {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?;
     Ok(Duration::from_millis(u64::from(now.subsec_micros()) % MOST_RUN_MS))
 }
 
-/// The number in a report, if the report is complete.
+/// Returns the number in a report. Returns `None` if the report was cut off before its `;`.
 fn number(report: &str) -> Option<u64> {
     report.strip_suffix(';')?.parse().ok()
 }

@@ -1,4 +1,4 @@
-//! The programs that run in the guest. They are built without shared libraries, because the guest has none.
+//! The programs that run in the guest. They are linked statically, because the guest has no shared libraries.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -15,7 +15,8 @@ pub struct Program {
     pub path: PathBuf,
 }
 
-/// Builds the tests of the medium, those of the engine on it, and the program that is killed.
+/// Builds the tests of the medium, the tests of the engine on this medium, and the program that changes a
+/// volume until the guest is killed.
 pub fn build(target_dir: &Path) -> Result<[Program; 3]> {
     println!("building the guest's programs");
     let tests = [
@@ -42,7 +43,7 @@ pub fn build(target_dir: &Path) -> Result<[Program; 3]> {
     Ok([find(&tests, "pmem")?, find(&tests, "testkit")?, find(&programs, "dax_guest")?])
 }
 
-/// Runs cargo. Returns the names and paths of the executables.
+/// Runs cargo with these arguments. Returns the names and paths of the executables that it built.
 fn executables(arguments: &[&str], target_dir: &Path) -> Result<Vec<(String, PathBuf)>> {
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo.args(arguments).args([
@@ -65,6 +66,7 @@ fn executables(arguments: &[&str], target_dir: &Path) -> Result<Vec<(String, Pat
     Ok(found)
 }
 
+/// Returns an error if a program needs shared libraries.
 fn assert_static(path: &Path) -> Result<()> {
     // `ldd` reports a static program on standard output or on standard error, depending on its version.
     let output = Command::new("ldd").arg(path).output().map_err(|error| format!("ldd: {error}"))?;

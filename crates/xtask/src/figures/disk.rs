@@ -1,4 +1,4 @@
-//! A volume on a disk compared with the file system on that disk, in alternation.
+//! Compares a volume on a disk with the file system on that disk. Measurements of both sides alternate.
 
 use std::fs::File;
 use std::os::linux::fs::MetadataExt;
@@ -11,30 +11,31 @@ use eyrie::{Credentials, Host, MediumChoice, Posix, PosixExt, Volume};
 use super::figure::{Figure, median};
 use crate::run::{Result, output};
 
-/// Calls of each kind. Each is made durable before the next.
+/// Number of calls of each kind. Each call is made durable before the next call.
 const CALLS: usize = 150;
 const BLOCK: usize = 4096;
 /// Size of the file that is overwritten, in bytes.
 const LARGE_BYTES: u64 = 64 << 20;
-/// The file that is read from the disk, and its size in bytes.
+/// The file that is read while it is not in memory, and its size in bytes.
 const COLD_FILE: &str = "/cold";
 const COLD_BYTES: u64 = 512 << 20;
-/// Bytes of one read of it.
+/// Number of bytes of one read of [`COLD_FILE`].
 const READ_BYTES: usize = 128 << 10;
 const ROUNDS: usize = 5;
-/// Rounds of reading. Both sides are as fast as the disk, so noise would decide a few rounds.
+/// Number of rounds of reading. Both sides are as fast as the disk, so noise would decide the result of a few
+/// rounds.
 const COLD_ROUNDS: usize = 15;
 const VOLUME_BYTES: u64 = 4 << 30;
 const TREE: &str = "/usr/share";
 
-/// The cost of a call: its time in µs, and the bytes that the disk wrote for each changed byte.
+/// The cost of a call: its time in µs, and the number of bytes that the disk wrote for each changed byte.
 #[derive(Clone, Copy)]
 struct Cost {
     us: f64,
     written: f64,
 }
 
-/// Measures in the directory `disk`.
+/// Measures both sides in the directory `disk`.
 pub fn measure(disk: &Path) -> Result<Vec<Figure>> {
     let volume_path = disk.join("volume");
     let host_path = disk.join("host");
@@ -50,6 +51,7 @@ pub fn measure(disk: &Path) -> Result<Vec<Figure>> {
     Ok(figures)
 }
 
+/// Measures all figures of a disk.
 fn compare(volume_path: &Path, host_path: &Path) -> Result<Vec<Figure>> {
     let options = Volume::options().size(VOLUME_BYTES).medium(MediumChoice::Paged);
     let volume = options.create(volume_path)?;
@@ -64,13 +66,13 @@ fn compare(volume_path: &Path, host_path: &Path) -> Result<Vec<Figure>> {
     Ok(figures)
 }
 
-/// Measures calls that are made durable one by one, and the bytes that they and the closing of the volume
-/// write.
+/// Measures calls that are made durable one by one. Also measures the number of bytes that these calls and
+/// the closing of the volume write.
 fn durable_calls(volume: Volume, host: &Host, host_path: &Path) -> Result<Vec<Figure>> {
     let mut figures = Vec::new();
     let device = Device::of(host_path)?;
     let mut written = [0.0, 0.0];
-    // Bytes that other programs left to be written are no cost of the host here.
+    // First the host writes the bytes of other programs, so that they do not count as a cost of the host.
     rustix::fs::syncfs(File::open(host_path)?)?;
     {
         let files = volume.files(Credentials::of_process());
@@ -90,7 +92,7 @@ fn durable_calls(volume: Volume, host: &Host, host_path: &Path) -> Result<Vec<Fi
             written = [written[0] + eyrie.written, written[1] + host.written];
         }
     }
-    // Bytes that were put off until the end count, too.
+    // Bytes that a side has not written yet also count.
     let before = device.written()?;
     volume.close()?;
     let closed = device.written()?;
@@ -105,7 +107,7 @@ fn durable_calls(volume: Volume, host: &Host, host_path: &Path) -> Result<Vec<Fi
     Ok(figures)
 }
 
-/// The costs of the calls of both sides, which are made in alternation.
+/// Makes calls on both sides in alternation, and returns the costs of both sides.
 fn alternate(
     device: &Device,
     eyrie: &dyn Fn(usize) -> Result<()>,
@@ -132,7 +134,7 @@ fn alternate(
     ))
 }
 
-/// The calls of one side.
+/// The file system of one side, and the open files for its calls.
 struct DiskCalls<'a, P: Posix> {
     fs: &'a P,
     large: eyrie::File<'a, P>,
@@ -172,7 +174,7 @@ impl<'a, P: Posix> DiskCalls<'a, P> {
     }
 }
 
-/// Makes the file that is read from the disk.
+/// Makes [`COLD_FILE`].
 fn make_cold_file(fs: &impl Posix) -> Result<()> {
     let file = fs.options().write(true).create(true).open(COLD_FILE)?;
     let filling: Vec<u8> = (0..1 << 20).map(|at| (at * 31) as u8).collect();
@@ -182,7 +184,7 @@ fn make_cold_file(fs: &impl Posix) -> Result<()> {
     Ok(file.sync_all()?)
 }
 
-/// Reads a file from its start to its end, in seconds.
+/// Reads [`COLD_FILE`] from its start to its end, and returns the time in seconds.
 fn read_through(fs: &impl Posix) -> Result<f64> {
     let started = Instant::now();
     let file = fs.options().read(true).open(COLD_FILE)?;
@@ -195,6 +197,7 @@ fn read_through(fs: &impl Posix) -> Result<f64> {
     Ok(started.elapsed().as_secs_f64())
 }
 
+/// Compares sequential reads of a file that is not in memory.
 fn cold_read(volume_path: &Path, host_path: &Path) -> Result<Figure> {
     let (mut ours, mut theirs) = (Vec::new(), Vec::new());
     let read_ours = || -> Result<f64> {
@@ -213,11 +216,11 @@ fn cold_read(volume_path: &Path, host_path: &Path) -> Result<Figure> {
     Ok(Figure::at_least("disk: cold sequential read", 1.0, ratio, " × host"))
 }
 
-/// Drops the files from memory, and brings in memory to read them into.
+/// Drops files from memory, and makes the hypervisor provide the memory into which they are read again.
 fn make_cold() -> Result<()> {
     drop_caches()?;
-    // A hypervisor takes free memory from its guests and returns it slowly, up to 10 µs a page. That must not
-    // be measured.
+    // A hypervisor takes free memory from its guests, and returns this memory slowly, in up to 10 µs a page.
+    // The measurement must not include that time.
     drop(std::hint::black_box(vec![1_u8; 3 * COLD_BYTES as usize]));
     Ok(())
 }
@@ -229,7 +232,7 @@ fn drop_caches() -> Result<()> {
     Ok(forget.map_err(|error| format!("dropping the host's caches (root can): {error}"))?)
 }
 
-/// Compares the durable import of a tree with its copy.
+/// Compares the durable import of a directory tree into the volume with a durable copy on the host.
 fn import(volume_path: &Path, host_path: &Path) -> Result<Figure> {
     let (mut ours, mut theirs) = (Vec::new(), Vec::new());
     let build = ["build", "--release", "--quiet", "--package", "eyrie-cli"];
@@ -247,7 +250,7 @@ fn import(volume_path: &Path, host_path: &Path) -> Result<Figure> {
         let copied = started.elapsed().as_secs_f64();
         std::fs::remove_dir_all(&copy)?;
         output(Command::new(&eyrie).args(["rm", "-r", &target]))?;
-        // The first round reads the tree from its disk, so it does not count.
+        // The first round reads the tree from its disk, so the first round does not count.
         if round > 0 {
             ours.push(imported);
             theirs.push(copied);
@@ -257,7 +260,7 @@ fn import(volume_path: &Path, host_path: &Path) -> Result<Figure> {
     Ok(Figure::at_least(format!("disk: import of {TREE}"), 1.0, ratio, " × host (cp -a, syncfs)"))
 }
 
-/// The disk under a directory.
+/// The disk under a directory: the path of the kernel's counters of this disk.
 struct Device(String);
 
 impl Device {
@@ -269,7 +272,7 @@ impl Device {
         Ok(device)
     }
 
-    /// Bytes that the disk wrote so far.
+    /// Returns the number of bytes that the disk has written so far.
     fn written(&self) -> Result<f64> {
         let stat = std::fs::read_to_string(&self.0)?;
         let sectors = stat.split_whitespace().nth(6).ok_or("no count of sectors")?;

@@ -1,4 +1,4 @@
-//! Calls in directories of 10 to 1,000,000 entries, on Eyrie and on tmpfs in alternation.
+//! Measures calls in directories of 10 to 1,000,000 entries, on Eyrie and on tmpfs in alternation.
 
 use std::path::Path;
 use std::time::Instant;
@@ -8,15 +8,15 @@ use eyrie::{Credentials, Host, OpenFlags, Posix, PosixExt, Volume};
 use super::figure::{Figure, median};
 use crate::run::Result;
 
-/// Entries of the directories.
+/// Numbers of entries of the measured directories.
 const COUNTS: [u32; 4] = [10, 1000, 100_000, 1_000_000];
-/// Calls that are timed together.
+/// Number of calls that are timed together.
 const BATCH: u32 = 200;
 const ROUNDS: u32 = 41;
-/// Rounds of listing, which take longest.
+/// Number of rounds of listing. There are few, because a listing takes longest.
 const LISTINGS: u32 = 5;
 const VOLUME_BYTES: u64 = 2 << 30;
-/// The longest that `stat` of a directory may take, in µs.
+/// Maximum time of `stat` of a directory, in µs.
 const STAT_US: f64 = 1.0;
 
 /// A call on one entry, or on the directory.
@@ -63,8 +63,8 @@ struct Times {
     theirs: Vec<f64>,
 }
 
-/// The entry for call `number` of `round`. 7,919 and the counts have no common factor, so no entry comes
-/// again before every other.
+/// Returns the number of the entry for call `number` of `round`. The numbers of entries and 7,919 have no
+/// common factor. So every entry comes once before any entry comes a second time.
 fn spread(round: u32, number: u32, count: u32) -> u32 {
     let nth = u64::from(round) * u64::from(BATCH) + u64::from(number);
     (nth * 7919 % u64::from(count)) as u32
@@ -87,7 +87,8 @@ fn create(fs: &impl Posix, path: &str) -> Result<()> {
     Ok(fs.close(handle)?)
 }
 
-/// Mean time of a call of one batch in a directory of `count` entries, or of an entry of a listing, in µs.
+/// Makes one batch of calls in a directory of `count` entries. Returns the mean time of a call, in µs. For a
+/// listing, returns the mean time of an entry.
 fn time(fs: &impl Posix, call: EntryCall, count: u32, round: u32) -> Result<f64> {
     let dir = dir(count);
     let old: Vec<String> =
@@ -120,15 +121,16 @@ fn time(fs: &impl Posix, call: EntryCall, count: u32, round: u32) -> Result<f64>
     Ok(started.elapsed().as_secs_f64() * 1e6 / f64::from(done))
 }
 
-/// Measures below `memory`, a directory of a tmpfs.
+/// Measures both sides below `memory`, a directory of a tmpfs.
 pub fn measure(memory: &Path) -> Result<Vec<Figure>> {
     let path = memory.join(format!("eyrie-entries-{}", std::process::id()));
     let done = compare(&path.join("volume"), &path.join("host"));
-    // A directory that cannot be removed stays. Its name has the process id, so it disturbs no other run.
+    // If the removal fails, the directory stays. The process id is in its name, so it disturbs no other run.
     let _ = std::fs::remove_dir_all(&path);
     done
 }
 
+/// Fills the directories, measures every call on both sides, and prints the times.
 fn compare(volume: &Path, host: &Path) -> Result<Vec<Figure>> {
     std::fs::create_dir_all(host)?;
     let volume = Volume::create(volume, VOLUME_BYTES)?;
@@ -143,7 +145,7 @@ fn compare(volume: &Path, host: &Path) -> Result<Vec<Figure>> {
     }
     let mut rows: [[Times; COUNTS.len()]; EntryCall::ALL.len()] = Default::default();
     for (at, count) in COUNTS.into_iter().enumerate() {
-        // In a pair, one call makes the entries that the next removes.
+        // In a pair, the first call makes the entries that the second call removes.
         for pair in [
             &[EntryCall::Open][..],
             &[EntryCall::Stat],

@@ -1,8 +1,8 @@
-//! One figure: a promised value and a measured one.
+//! One figure: a promised value, and the measured value.
 
 use std::fmt::Display;
 
-/// A measured value beside the value that is promised.
+/// A measured value, and the limit that is promised for it.
 #[derive(Debug)]
 pub struct Figure {
     pub name: String,
@@ -12,7 +12,7 @@ pub struct Figure {
 }
 
 impl Figure {
-    /// A figure that should be at least `wanted`.
+    /// Makes a figure that should be at least `wanted`.
     pub fn at_least(name: impl Display, wanted: f64, measured: f64, unit: &str) -> Figure {
         Figure {
             name: name.to_string(),
@@ -22,7 +22,7 @@ impl Figure {
         }
     }
 
-    /// A figure that should be at most `wanted`.
+    /// Makes a figure that should be at most `wanted`.
     pub fn at_most(name: impl Display, wanted: f64, measured: f64, unit: &str) -> Figure {
         Figure {
             name: name.to_string(),
@@ -33,7 +33,7 @@ impl Figure {
     }
 }
 
-/// The median; NaN of no values.
+/// Returns the median of `values`, or NaN if there are none.
 pub fn median(mut values: Vec<f64>) -> f64 {
     values.sort_unstable_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)

@@ -1,4 +1,4 @@
-//! Measures every figure that is promised, and says which are missed.
+//! The task `figures` measures every figure that is promised, and reports which figures are missed.
 
 mod disk;
 mod entries;
@@ -17,15 +17,15 @@ use crate::run::{Result, directory};
 /// A group of figures.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum FigureGroup {
-    /// Single calls against tmpfs, with `eyrie tour`
+    /// Single calls, compared with tmpfs by `eyrie tour`
     Speed,
-    /// A million files
+    /// A volume of a million files
     Scale,
-    /// Calls in directories of 10 to 1,000,000 entries against tmpfs
+    /// Calls in directories of 10 to 1,000,000 entries, compared with tmpfs
     Entries,
-    /// The longest calls while a volume grows against tmpfs
+    /// The longest calls while a volume grows, compared with tmpfs
     Stalls,
-    /// A volume on a disk against the disk's own file system
+    /// A volume on a disk, compared with the file system on that disk
     Disk,
 }
 
@@ -42,7 +42,7 @@ pub struct FiguresArgs {
     memory: PathBuf,
 }
 
-/// A step of the scale figures, in a process of its own.
+/// One step of the figures of scale, in a separate process.
 #[derive(Debug, clap::Args)]
 pub struct ChildArgs {
     /// The step.
@@ -52,7 +52,7 @@ pub struct ChildArgs {
     volume: PathBuf,
 }
 
-/// Measures, prints, and fails if a figure is missed.
+/// Measures the figures and prints them. Returns an error if a figure is missed.
 pub fn run(arguments: &FiguresArgs) -> Result<()> {
     let wants = |part| arguments.only.is_empty() || arguments.only.contains(&part);
     let mut figures = Vec::new();
@@ -84,7 +84,7 @@ pub fn run(arguments: &FiguresArgs) -> Result<()> {
     }
 }
 
-/// Does one step of a measurement, for the process that started this one.
+/// Does one step of a measurement. The process that measures has started this process for that step.
 pub fn child(child: &ChildArgs) -> Result<()> {
     scale::step(child.step, &child.volume)
 }

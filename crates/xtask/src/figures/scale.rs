@@ -1,6 +1,7 @@
-//! A million files of 1 KiB: the time to open their volume, and the space and memory that they need.
+//! Measures a volume of a million files of 1 KiB: the time to open the volume, and the space and memory that
+//! the files need.
 //!
-//! Each step is a process of its own, so that no step profits from the memory of another.
+//! Each step runs in a separate process, so that no step profits from the memory of another step.
 
 use std::path::Path;
 use std::process::Command;
@@ -13,13 +14,13 @@ use super::figure::Figure;
 use crate::run::{Result, output};
 
 const FILES: u32 = 1_000_000;
-/// Files of a directory, in the volume with many directories.
+/// Number of files of one directory, in the volume with many directories.
 const IN_ONE: u32 = 1000;
 const FILE_BYTES: usize = 1024;
 const VOLUME_BYTES: u64 = 4 << 30;
 const MIB: f64 = (1 << 20) as f64;
 
-/// A step.
+/// A step of the measurement.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum ScaleStep {
     /// Makes a volume with the files in many directories, and closes it.
@@ -30,7 +31,7 @@ pub enum ScaleStep {
     Open,
 }
 
-/// Runs all steps in the directory `memory` of the host.
+/// Runs all steps below `memory`, a directory of the host.
 pub fn measure(memory: &Path) -> Result<Vec<Figure>> {
     let mut figures = Vec::new();
     for (fill, shape) in [("fill-many", "directories of 1,000"), ("fill-one", "one directory")] {
@@ -43,6 +44,8 @@ pub fn measure(memory: &Path) -> Result<Vec<Figure>> {
     Ok(figures)
 }
 
+/// Fills a volume, opens it twice, and returns the figures. No process closes the volume after the first
+/// open, so the second open needs a recovery.
 fn steps(fill: &str, shape: &str, volume: &Path) -> Result<Vec<Figure>> {
     let program = std::env::current_exe()?;
     let child = |step: &str| -> Result<Vec<f64>> {
@@ -74,13 +77,13 @@ pub fn step(step: ScaleStep, path: &Path) -> Result<()> {
             let volume = Volume::open(path)?;
             let ms = started.elapsed().as_secs_f64() * 1e3;
             println!("{ms} {} {}", private_mib()?, u8::from(volume.information().recovered));
-            // The volume must not be closed, as after the death of a process.
+            // The process exits without closing the volume, as if it were killed.
             std::process::exit(0);
         }
     }
 }
 
-/// Fills a volume, and prints the space that is used, in MiB.
+/// Makes a volume with `in_one` files in each directory, and prints the space that the files use, in MiB.
 fn fill(path: &Path, in_one: u32) -> Result<()> {
     let volume = Volume::create(path, VOLUME_BYTES)?;
     let files = volume.files(Credentials::of_process());
@@ -99,8 +102,8 @@ fn fill(path: &Path, in_one: u32) -> Result<()> {
     Ok(())
 }
 
-/// Memory of this process that is no mapping of files or shared memory, in MiB. Memory that recovery gave
-/// back does not count.
+/// Returns the private memory of this process, in MiB: without mappings of files and without shared memory.
+/// Memory that recovery has given back to the kernel does not count.
 fn private_mib() -> Result<f64> {
     let status = std::fs::read_to_string("/proc/self/status")?;
     let kib = |name: &str| -> Option<f64> {

@@ -1,4 +1,4 @@
-//! Single calls: the rows of `eyrie tour`, compared with the promised values.
+//! Measures single calls: compares the rows of `eyrie tour` with the promised values.
 
 use std::process::Command;
 
@@ -7,11 +7,12 @@ use serde_json::Value;
 use super::figure::Figure;
 use crate::run::{Result, output};
 
-/// Seconds of measuring.
+/// Duration of the tour, in seconds.
 const SECONDS: &str = "25";
 
-/// Each operation of the tour, with the promised ratio of the time on tmpfs to the time on Eyrie, among few
-/// and among many.
+/// Each operation of the tour on files. The first number is the promised ratio of the time on tmpfs to the
+/// time on Eyrie, with few files. The second number is the promised ratio with many files, if there is a
+/// promise.
 const RATIOS: [(&str, f64, Option<f64>); 10] = [
     ("open + close", 5.0, Some(5.0)),
     ("stat", 4.5, None),
@@ -25,7 +26,8 @@ const RATIOS: [(&str, f64, Option<f64>); 10] = [
     ("rename", 5.0, Some(5.0)),
 ];
 
-/// Each operation on keys, with the promised rate in millions a second, among few and among many.
+/// Each operation of the tour on keys. The numbers are the promised rates in millions a second, first with
+/// few keys and then with many.
 const RATES: [(&str, f64, Option<f64>); 4] = [
     ("get 4 KiB", 2.0, Some(0.6)),
     ("get in place", 5.0, Some(1.5)),
@@ -33,7 +35,7 @@ const RATES: [(&str, f64, Option<f64>); 4] = [
     ("erase", 1.25, None),
 ];
 
-/// Runs the tour of `/usr/share`.
+/// Runs `eyrie tour`, and compares its rows with the promises.
 pub fn measure() -> Result<Vec<Figure>> {
     let mut tour = Command::new(env!("CARGO"));
     tour.args(["run", "--release", "--quiet", "--package", "eyrie-cli", "--"]);

@@ -1,10 +1,10 @@
-//! The longest calls while a volume grows: a histogram of every call, on Eyrie and on tmpfs.
+//! Measures the longest calls while a volume grows, with a histogram of all calls on Eyrie and on tmpfs.
 //!
-//! A call above the limit in which its thread was busy that long is the fault of Eyrie. A thread that slept
-//! that long may have waited for another program, for the hypervisor, or for work of the kernel that Eyrie
-//! asked for. Such a call is the fault of the host only if about as many of the same calls on tmpfs are slow
-//! in the same run. The time in which a hypervisor provides memory counts as busy time, so memory is brought
-//! in before.
+//! A call that takes longer than the limit counts against Eyrie if its thread used the processor for longer
+//! than the limit. If the thread mostly slept, it may have waited for another program, for the hypervisor, or
+//! for work of the kernel that Eyrie requested. Such calls count against the host only if about as many of
+//! the same calls on tmpfs are slow in the same run. The time in which a hypervisor provides memory counts as
+//! processor time. So each measurement first makes the hypervisor provide memory.
 
 use std::path::Path;
 use std::time::Instant;
@@ -17,19 +17,20 @@ use super::figure::Figure;
 use crate::run::Result;
 
 const FILES: u32 = 1_000_000;
-/// Files of a directory, where there are many directories.
+/// Number of files of one directory, in the load with many directories.
 const IN_ONE: u32 = 1000;
 const BLOCK: usize = 4096;
-/// Blocks that are appended to one file.
+/// Number of blocks that are appended to one file.
 const APPENDS: u32 = 1 << 18;
-/// Size of each volume. The files need two thirds of it.
+/// Size of each volume, in bytes. The files need two thirds of it.
 const VOLUME_BYTES: u64 = 7 << 30;
-/// Memory that is brought in before a side is measured, in bytes.
+/// Amount of memory that the hypervisor has to provide before a measurement, in bytes.
 const WARM_BYTES: usize = 6 << 30;
-/// The longest that a call may take, in ns.
+/// Maximum time of a call, in ns.
 const LONGEST: u64 = 5_000_000;
 
-/// Calls in a million above [`LONGEST`] that may be the fault of the host even if tmpfs has none.
+/// Number of calls above [`LONGEST`] in a million that may count against the host even if tmpfs has no such
+/// call.
 const STRAY: f64 = 5.0;
 
 /// A kind of growth to measure.
@@ -52,25 +53,26 @@ impl GrowthLoad {
     }
 }
 
-/// The calls of one side.
+/// The measured calls of one side.
 struct Calls {
     times: Histogram<u64>,
     seconds: f64,
-    /// Calls above [`LONGEST`] in which the thread itself was busy that long.
+    /// Number of calls above [`LONGEST`] in which also the processor time of the thread was above
+    /// [`LONGEST`].
     own: u32,
-    /// The most that a thread was busy in one call, in ns.
+    /// Maximum processor time of one call, in ns.
     busiest: u64,
-    /// Times that the thread was made to wait for another.
+    /// Number of times that the thread lost its processor to another thread.
     switches: u64,
 }
 
-/// Processor time of this thread, in ns.
+/// Returns the processor time of this thread, in ns.
 fn busy() -> u64 {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// Number of times that this thread lost its processor to another thread.
+/// Returns the number of times that this thread lost its processor to another thread.
 fn switches() -> Result<u64> {
     let status = std::fs::read_to_string("/proc/thread-self/status")?;
     let line = status.lines().find_map(|line| line.strip_prefix("nonvoluntary_ctxt_switches:"));
@@ -82,6 +84,7 @@ impl Calls {
         Ok(Calls { times: Histogram::new(3)?, seconds: 0.0, own: 0, busiest: 0, switches: switches()? })
     }
 
+    /// Makes a call, and records its time.
     fn time(&mut self, call: impl FnOnce() -> Result<()>) -> Result<()> {
         let (before, started) = (busy(), Instant::now());
         call()?;
@@ -95,16 +98,18 @@ impl Calls {
         Ok(())
     }
 
+    /// Returns the number of calls that took longer than `nanoseconds`.
     fn above(&self, nanoseconds: u64) -> u64 {
         self.times.len() - self.times.count_between(0, nanoseconds)
     }
 
-    /// Calls above [`LONGEST`] in a million.
+    /// Returns the number of calls above [`LONGEST`] in a million.
     fn long_in_a_million(&self) -> f64 {
         self.above(LONGEST) as f64 * 1e6 / self.times.len() as f64
     }
 
-    /// Calls above [`LONGEST`] that the host did not cause: all of them, unless `theirs` has about as many.
+    /// Returns the number of calls above [`LONGEST`] that count against Eyrie. These are all such calls,
+    /// unless `theirs` has about as many. Then only calls with a busy thread count.
     fn not_the_hosts(&self, theirs: &Calls) -> u64 {
         let is_like_theirs = self.long_in_a_million() <= 2.0 * theirs.long_in_a_million() + STRAY;
         if is_like_theirs { u64::from(self.own) } else { self.above(LONGEST) }
@@ -132,6 +137,7 @@ impl Calls {
     }
 }
 
+/// Runs a load on one side.
 fn calls(fs: &impl Posix, load: GrowthLoad) -> Result<Calls> {
     let block = [7; BLOCK];
     let flags = OpenFlags::WRITE | OpenFlags::CREATE | OpenFlags::EXCLUSIVE;
@@ -161,7 +167,7 @@ fn calls(fs: &impl Posix, load: GrowthLoad) -> Result<Calls> {
     Ok(calls)
 }
 
-/// Brings in memory from the hypervisor, and frees it in this machine.
+/// Makes the hypervisor provide memory, which stays free in this machine.
 fn warm_up() {
     drop(std::hint::black_box(vec![1_u8; WARM_BYTES]));
 }
@@ -181,7 +187,7 @@ fn on_host(path: &Path, load: GrowthLoad) -> Result<Calls> {
     calls(&host, load)
 }
 
-/// Measures in the directory `memory` of the host.
+/// Measures both sides below `memory`, a directory of the host.
 pub fn measure(memory: &Path) -> Result<Vec<Figure>> {
     let path = memory.join(format!("eyrie-stalls-{}", std::process::id()));
     let mut figures = Vec::new();

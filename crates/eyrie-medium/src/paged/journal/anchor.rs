@@ -1,4 +1,4 @@
-//! The anchor of a journal: creation, reading, and the new name when the journal starts over.
+//! The anchor of a journal: making, reading and writing it, and the new name when the journal starts over.
 
 use std::io;
 
@@ -15,6 +15,7 @@ pub(super) fn io_fault(what: &str) -> impl FnOnce(io::Error) -> Fault {
     move |source| Fault::Io { what: what.to_string(), source }
 }
 
+/// Returns a random name for a journal.
 #[track_caller]
 fn random_id() -> io::Result<[u8; 16]> {
     let mut id = [0; 16];
@@ -26,12 +27,12 @@ impl Anchor {
     /// Makes an anchor for a new journal, with a random name.
     ///
     /// # Errors
-    /// The host's error if it has no random bytes.
+    /// The host's error if the host has no random bytes.
     pub fn create(volume_bytes: u64, journal_bytes: u64) -> io::Result<Anchor> {
         Ok(Anchor::new(random_id()?, volume_bytes, journal_bytes))
     }
 
-    /// The anchor of a volume of `volume_bytes`.
+    /// Makes the anchor of a volume of `volume_bytes`, with the name `id`.
     pub(super) fn new(id: [u8; 16], volume_bytes: u64, journal_bytes: u64) -> Anchor {
         let mut anchor = Anchor {
             magic: ANCHOR_MAGIC,
@@ -45,11 +46,13 @@ impl Anchor {
         anchor
     }
 
+    /// Returns the checksum of the fields before the checksum.
     fn sum(&self) -> u32 {
         crc32c::crc32c(&self.as_bytes()[..std::mem::offset_of!(Anchor, checksum)])
     }
 
-    /// Reads the anchor in the last page of `blocks`. Returns `None` unless it is sound and fits them.
+    /// Reads the anchor in the last page of `blocks`. Returns `None` unless the anchor is sound and its sizes
+    /// fit the size of `blocks`.
     ///
     /// # Errors
     /// [`Fault::Io`].
@@ -69,16 +72,18 @@ impl Anchor {
             .volume_bytes
             .checked_add(anchor.journal_bytes)
             .is_some_and(|bytes| bytes == last * PAGE_SIZE && anchor.volume_bytes > 0);
-        // A record is read as a whole, so this limit bounds the memory that a hostile anchor can demand.
+        // Replay reads a record as a whole, so this limit bounds the memory that a hostile anchor can make it
+        // allocate.
         let fits = fits && anchor.journal_bytes <= MOST_JOURNAL_BYTES;
         Ok(Some(anchor).filter(|_| whole && aligned && fits))
     }
 
-    /// Gives the journal a new name, durably. Every page that the journal has lines of is already in its
-    /// place.
+    /// Gives the journal a new name, durably. The caller has made every page with lines in the journal
+    /// durable in its place.
     ///
-    /// The flush must come before the next record. If that record tore while the old name came back, the old
-    /// records before the tear would be replayed without those after it, and would undo later changes.
+    /// The flush must come before the write of the next record. Without the flush, a power failure could tear
+    /// that record and also bring the old name back. Replay would then apply the old records up to the torn
+    /// one without the old records behind it. That would undo later changes.
     ///
     /// # Errors
     /// The host's error.
@@ -88,6 +93,7 @@ impl Anchor {
         if broken(SafetyRule::NewJournalNameIsFlushed) { Ok(()) } else { blocks.here().flush() }
     }
 
+    /// Writes the anchor to the page behind the journal.
     #[track_caller]
     pub(super) fn write_page(&self, blocks: &dyn Blocks) -> io::Result<()> {
         let mut page = page_buffer(PAGE);
@@ -95,8 +101,8 @@ impl Anchor {
         blocks.here().write(self.volume_bytes + self.journal_bytes, page.as_bytes())
     }
 
-    /// Writes the anchor behind the end of `blocks`, which makes them longer. The journal's blocks are
-    /// allocated before, and read as zeros.
+    /// Writes the anchor behind the end of `blocks`, which extends them. The blocks of the journal are
+    /// allocated first, and they read as zeros.
     ///
     /// # Errors
     /// The host's error.
@@ -106,8 +112,8 @@ impl Anchor {
         blocks.here().flush()
     }
 
-    /// Writes zeros over the journal, so that its blocks are allocated, and the anchor. No flush is needed,
-    /// because there is no volume to lose; opening the volume flushes.
+    /// Writes zeros over the journal, so that its blocks are allocated, and then the anchor. No flush is
+    /// needed here, because there is no volume yet that could be lost. Opening the volume flushes.
     ///
     /// # Errors
     /// The host's error.

@@ -1,4 +1,5 @@
-//! The bytes of a journal: its anchor, its records, and the buffers in which they are transferred.
+//! The structures of a journal on the disk (its anchor and its records), and the buffers for reads and
+//! writes.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -7,7 +8,7 @@ use crate::addr::{LINE_SIZE, PAGE_SIZE};
 pub(super) const PAGE: usize = PAGE_SIZE as usize;
 pub(super) const LINE: usize = LINE_SIZE as usize;
 pub(super) const WORD: usize = 8;
-/// Bytes that a changed line takes in a record, at most: a byte of flags and the line.
+/// Maximum number of bytes that a changed line takes in a record: a byte of flags and the line.
 pub(in crate::paged) const PACKED_LINE: usize = LINE + 1;
 
 /// First bytes of the last page of a paged volume's file.
@@ -15,12 +16,12 @@ pub(super) const ANCHOR_MAGIC: [u8; 8] = *b"EyrJrnl\0";
 /// First bytes of a record.
 pub(super) const RECORD_MAGIC: [u8; 8] = *b"EyrCut\0\0";
 pub(super) const VERSION: u32 = 1;
-/// Bytes of a journal that are read or written at a time.
+/// Number of bytes of a journal that are read or zeroed at a time.
 pub(super) const CHUNK: u64 = 1 << 20;
-/// Size of a journal, at most: it bounds the time of a replay and the memory for one record.
+/// Maximum size of a journal, in bytes. It limits the time of a replay and the memory for one record.
 pub(in crate::paged) const MOST_JOURNAL_BYTES: u64 = 64 << 20;
 
-/// The start of the last page of a paged volume's file. It describes the journal.
+/// The start of the last page of a paged volume's file, which describes the journal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Anchor {
@@ -32,15 +33,15 @@ pub struct Anchor {
     pub volume_bytes: u64,
     /// Size of the journal, in bytes, without this page.
     pub journal_bytes: u64,
-    /// 1.
+    /// The version of the format: 1.
     pub version: u32,
-    /// CRC-32C of the bytes before.
+    /// CRC-32C of the fields before this one.
     pub checksum: u32,
-    /// Zero.
+    /// Reserved, and zero.
     pub reserved: [u8; 16],
 }
 
-/// The start of a record. The fresh pages, the changed pages and zeros up to a whole sector follow.
+/// The start of a record. After it come the fresh pages, the changed pages, and zeros up to a whole sector.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct RecordHead {
@@ -50,19 +51,19 @@ pub struct RecordHead {
     pub id: [u8; 16],
     /// Sequence number of the record.
     pub sequence: u64,
-    /// Size of the record with this head and the zeros, in bytes.
+    /// Size of the record, including this head and the zeros at its end, in bytes.
     pub bytes: u64,
     /// Number of fresh pages.
     pub fresh: u32,
     /// Number of changed pages.
     pub changed: u32,
-    /// CRC-32C of the record, with this field taken as zero.
+    /// CRC-32C of the record, computed while this field is zero.
     pub checksum: u32,
-    /// Zero.
+    /// Reserved, and zero.
     pub reserved: [u8; 12],
 }
 
-/// A fresh page of the cut, which is written to its place.
+/// The entry of a fresh page of the cut. The bytes of the page are in its place.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct FreshPage {
@@ -70,18 +71,18 @@ pub struct FreshPage {
     pub page: u64,
     /// CRC-32C of the page's bytes.
     pub checksum: u32,
-    /// Zero.
+    /// Reserved, and zero.
     pub reserved: u32,
 }
 
-/// The start of a changed page. Its changed lines follow in order. Each is a byte with a bit for every word
-/// of eight bytes that is not zero, and these words.
+/// The start of the entry of a changed page. Its changed lines follow in ascending order. Each line is a byte
+/// with a bit for every word that is not zero, and then these words.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct ChangedPage {
     /// Number of the page.
     pub page: u64,
-    /// A bit for each changed line.
+    /// A bit for each line of the page, set if the line changed.
     pub lines: u64,
 }
 

@@ -1,4 +1,4 @@
-//! The packed form of changed lines: zero words are left out, because most words of a line are zero.
+//! The packed form of changed lines. It leaves zero words out, because most words of a line are zero.
 
 use super::layout::{LINE, WORD};
 
@@ -14,7 +14,7 @@ pub(super) fn pack(line: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// Takes the next line that [`pack`] appended; `None` if bytes are missing.
+/// Takes the next line that [`pack`] appended from `rest`. Returns `None` if bytes are missing.
 pub(super) fn unpack(rest: &mut &[u8]) -> Option<[u8; LINE]> {
     let mut line = [0; LINE];
     let words = *take(rest, 1)?.first()?;
@@ -26,7 +26,7 @@ pub(super) fn unpack(rest: &mut &[u8]) -> Option<[u8; LINE]> {
     Some(line)
 }
 
-/// Takes the next `len` bytes.
+/// Takes the next `len` bytes from `rest`. Returns `None` if bytes are missing.
 pub(super) fn take<'a>(rest: &mut &'a [u8], len: usize) -> Option<&'a [u8]> {
     let (taken, after) = rest.split_at_checked(len)?;
     *rest = after;

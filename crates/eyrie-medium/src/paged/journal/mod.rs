@@ -1,14 +1,19 @@
-//! The journal of a paged volume: records of whole cuts behind the volume's own bytes.
+//! The journal of a paged volume. It is behind the volume's bytes on the disk, and consists of records. Each
+//! record has all changes of one cut.
 //!
-//! A record lists the *fresh* pages of its cut, which are written to their places together with it, each with
-//! its checksum. It also has the changed lines of all other pages of the cut. A record is valid when its
-//! checksum is right. The last record is valid only if its fresh pages match their checksums, too, because no
-//! flush separates them from it. Records have consecutive sequence numbers. When every page in them is in its
-//! place, the journal gets a new name, and the next record overwrites the first.
+//! A record lists the numbers and checksums of the *fresh* pages of its cut. These pages are written to their
+//! places together with the record. The record also has the changed lines of all other pages of the cut.
 //!
-//! Safe when power fails: a record is whole or not valid, and is durable before a page is changed because of
-//! it. A second replay has the same result as the first: a line comes from the last record that has it, and a
-//! page that a later record lists as fresh comes from its place alone.
+//! A record is valid if its checksum is right. The last record is valid only if its fresh pages match their
+//! checksums, too. The reason is that no flush separates the writes of these pages from the write of the
+//! record. Records have consecutive sequence numbers. When every page with lines in a record is in its place,
+//! the journal gets a new random name, and the next record overwrites the first. Every record carries the
+//! name of its journal, so replay ignores records that remain from before.
+//!
+//! Safe when power fails: a record is whole or not valid, and it is durable before replay changes a page
+//! because of it. A second replay has the same result as the first. Each line comes from the last record that
+//! has this line. If a later record lists a page as fresh, replay ignores the older lines of the page and
+//! keeps the bytes in its place.
 
 mod anchor;
 pub(crate) mod layout;

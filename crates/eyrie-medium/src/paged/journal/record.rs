@@ -1,4 +1,4 @@
-//! Records of a cut, as a drain builds them.
+//! The record of a cut, as a drain builds it.
 
 use zerocopy::{FromZeros, IntoBytes};
 
@@ -7,7 +7,7 @@ use super::lines::pack;
 use crate::paged::blocks::SECTOR;
 use crate::rules::{SafetyRule, broken};
 
-/// A record that a drain is building.
+/// A record that a drain builds: its fresh pages, and the encoded changed pages with their number.
 #[derive(Default)]
 pub(in crate::paged) struct CutRecord {
     pub(super) fresh: Vec<FreshPage>,
@@ -16,7 +16,7 @@ pub(in crate::paged) struct CutRecord {
 }
 
 impl CutRecord {
-    /// Adds a fresh page, which is written to its place.
+    /// Adds the number and checksum of a fresh page, which the drain writes to its place.
     pub(in crate::paged) fn fresh(&mut self, page: usize, bytes: &[u8; PAGE]) {
         self.fresh.push(FreshPage { page: page as u64, checksum: crc32c::crc32c(bytes), reserved: 0 });
     }
@@ -43,13 +43,14 @@ impl CutRecord {
         self.fresh.is_empty() && self.changed_pages == 0
     }
 
-    /// Size of the record on a disk with sectors of `sector` bytes, in bytes.
+    /// Returns the size of the record on a disk with sectors of `sector` bytes, in bytes.
     pub(in crate::paged) fn bytes(&self, sector: u64) -> u64 {
         let bytes = size_of::<RecordHead>() + self.fresh.len() * size_of::<FreshPage>() + self.changed.len();
         (bytes as u64).next_multiple_of(sector)
     }
 
-    /// The record as `bytes` bytes, and zeros up to a whole page.
+    /// Encodes the record with its checksum in the first `bytes` bytes of the result. The rest of the last
+    /// page is zeros.
     pub(in crate::paged) fn seal(&self, id: [u8; 16], sequence: u64, bytes: u64) -> Vec<PageBytes> {
         let mut pages = page_buffer(bytes as usize);
         let mut head = RecordHead {
@@ -73,7 +74,7 @@ impl CutRecord {
     }
 }
 
-/// The checksum of a record whose checksum field is zero.
+/// Returns the checksum of a record whose checksum field is zero.
 pub(super) fn sum(record: &[u8]) -> u32 {
     let covered = if broken(SafetyRule::RecordChecksumCoversAll) { SECTOR as usize } else { record.len() };
     crc32c::crc32c(&record[..covered])

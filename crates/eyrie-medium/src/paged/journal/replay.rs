@@ -1,4 +1,4 @@
-//! Replay: records are read back, and their lines written to the places of their pages.
+//! Replay: reads the records of a journal, and writes their lines to the places of their pages.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -16,17 +16,18 @@ use crate::fault::Fault;
 use crate::paged::blocks::{Blocks, SECTOR};
 use crate::rules::{SafetyRule, broken};
 
-/// A record that was read, with a right checksum and page numbers within the volume.
+/// A record that was read from the journal. Its checksum is right, and its page numbers are within the
+/// volume.
 struct ReadRecord {
     fresh: Vec<FreshPage>,
-    /// The page, the bits of its changed lines, and these lines, packed.
+    /// For each changed page its number, the bits of its changed lines, and these lines in packed form.
     changed: Vec<(u64, u64, Vec<u8>)>,
 }
 
-/// Parses a record. Returns `None` unless its checksum and all numbers in it are right.
+/// Parses a record. Returns `None` unless its checksum is right and all its numbers are possible.
 fn open_record(blocks: &dyn Blocks, bytes: &mut [u8], pages: u64) -> Option<ReadRecord> {
     let (mut head, _) = RecordHead::read_from_prefix(bytes).ok()?;
-    // The checksum was computed over a head whose checksum field is zero.
+    // The drain computed the checksum while the checksum field of the head was zero.
     let checksum = std::mem::take(&mut head.checksum);
     bytes[..size_of::<RecordHead>()].copy_from_slice(head.as_bytes());
     if !blocks.here().verify(sum(bytes) == checksum) {
@@ -41,7 +42,7 @@ fn open_record(blocks: &dyn Blocks, bytes: &mut [u8], pages: u64) -> Option<Read
     let mut changed = Vec::new();
     for _ in 0..head.changed {
         let entry = ChangedPage::read_from_bytes(take(&mut rest, size_of::<ChangedPage>())?).ok()?;
-        // A drain records no page without lines, so this is damage.
+        // A drain records no page without changed lines, so such an entry is damage.
         if entry.lines == 0 {
             return None;
         }
@@ -55,14 +56,14 @@ fn open_record(blocks: &dyn Blocks, bytes: &mut [u8], pages: u64) -> Option<Read
     numbers.into_iter().all(|page| page < pages).then_some(ReadRecord { fresh, changed })
 }
 
-/// Writes every page that the journal has lines of to its place, durably.
+/// Writes the lines of every valid record to the places of their pages, durably.
 ///
-/// The flush comes first. A process that is killed between a write and its flush leaves bytes that the next
-/// process reads from the host's cache, and that a power failure may still take away. So no page changes
-/// because of a record before that record, and the fresh pages that it lists, are durable.
+/// The flush comes first. A process may be killed between a write and its flush. The next process then reads
+/// the written bytes from the host's cache, but a power failure may still undo them. So replay changes a page
+/// because of a record only after that record and its fresh pages are durable.
 ///
 /// # Errors
-/// [`Fault::Io`]. A damaged journal is no error: it ends before the damage.
+/// [`Fault::Io`]. A damaged record is no error: the journal ends before it.
 pub(in crate::paged) fn replay(blocks: &dyn Blocks, anchor: &Anchor) -> Result<(), Fault> {
     let replayed = || {
         let records = read_records(blocks, anchor)?;
@@ -77,8 +78,9 @@ pub(in crate::paged) fn replay(blocks: &dyn Blocks, anchor: &Anchor) -> Result<(
     replayed().map_err(io_fault("replaying the journal"))
 }
 
-/// As [`replay`], in the process that wrote and flushed all of the journal. `next` is the record about to be
-/// written: its fresh pages are already in their places, and must not be overwritten by older lines.
+/// As [`replay`], in the process that wrote and flushed all of the journal. `next` is the record that the
+/// caller will write next. The caller has already written its fresh pages to their places, so this function
+/// applies no older lines to them.
 ///
 /// # Errors
 /// The disk's error.
@@ -86,8 +88,8 @@ pub(in crate::paged) fn replay_own(blocks: &dyn Blocks, anchor: &Anchor, next: &
     apply_whole(blocks, read_records(blocks, anchor)?, next)
 }
 
-/// Applies `records`, except the pages that are fresh in `next`. The last record is dropped unless its fresh
-/// pages are whole.
+/// Applies `records`, except their lines of pages that are fresh in `next`. Ignores the last record unless
+/// its fresh pages are whole.
 fn apply_whole(blocks: &dyn Blocks, mut records: Vec<ReadRecord>, next: &CutRecord) -> io::Result<()> {
     if let Some(newest) = records.last()
         && !fresh_pages_are_whole(blocks, newest)?
@@ -108,7 +110,7 @@ struct Reading<'a> {
 }
 
 impl Reading<'_> {
-    /// The `len` bytes at `at`, which are within the journal.
+    /// Returns the `len` bytes at offset `at` of the journal, which has at least `at + len` bytes.
     fn get(&mut self, at: u64, len: u64) -> io::Result<&mut [u8]> {
         if at < self.from || at + len > self.from + self.pages.as_bytes().len() as u64 {
             self.from = at - at % PAGE_SIZE;
@@ -120,6 +122,7 @@ impl Reading<'_> {
     }
 }
 
+/// Reads the records of the journal, up to the first one that is not valid.
 fn read_records(blocks: &dyn Blocks, anchor: &Anchor) -> io::Result<Vec<ReadRecord>> {
     let mut reading = Reading { blocks, anchor, from: 0, pages: Vec::new() };
     let mut records = Vec::new();
@@ -130,8 +133,8 @@ fn read_records(blocks: &dyn Blocks, anchor: &Anchor) -> io::Result<Vec<ReadReco
         let known = head.magic == RECORD_MAGIC
             && (head.id == anchor.id || broken(SafetyRule::RecordsHaveTheJournalsName));
         let follows = head.sequence == records.len() as u64 + 1;
-        // The journal ends at the first record that is not of this name and sequence. Behind it may be
-        // records of an earlier name.
+        // The journal ends at the first record with another name or sequence number. Behind that place may be
+        // records with an earlier name.
         if !known || !fits || !follows || head.bytes > anchor.journal_bytes - at {
             break;
         }
@@ -146,6 +149,7 @@ fn read_records(blocks: &dyn Blocks, anchor: &Anchor) -> io::Result<Vec<ReadReco
     Ok(records)
 }
 
+/// Returns true if the fresh pages of a record match their checksums.
 fn fresh_pages_are_whole(blocks: &dyn Blocks, record: &ReadRecord) -> io::Result<bool> {
     let mut page = page_buffer(PAGE);
     let unchecked = usize::from(broken(SafetyRule::FreshPagesAreChecked));
@@ -158,17 +162,19 @@ fn fresh_pages_are_whole(blocks: &dyn Blocks, record: &ReadRecord) -> io::Result
     Ok(true)
 }
 
+/// Writes the lines of `records` to the places of their pages, durably.
 fn apply(blocks: &dyn Blocks, records: &[ReadRecord]) -> io::Result<()> {
     let mut pages: BTreeMap<u64, Vec<(u64, &[u8])>> = BTreeMap::new();
     for record in records {
-        // Changes are kept in the order of the records, so a later record overwrites the lines of an earlier
-        // one.
+        // The changes of a page are in the order of the records, so the lines of a later record overwrite
+        // those of an earlier one.
         for (page, lines, bytes) in &record.changed {
             let changes = pages.entry(*page).or_default();
             let at = if broken(SafetyRule::LaterRecordWins) { 0 } else { changes.len() };
             changes.insert(at, (*lines, bytes));
         }
-        // The bytes of a fresh page are in its place already, and newer than every line so far.
+        // The bytes of a fresh page are in its place already, and are newer than every line of the records so
+        // far.
         for entry in record.fresh.iter().filter(|_| !broken(SafetyRule::FreshPageEndsOlderLines)) {
             pages.remove(&entry.page);
         }

@@ -13,7 +13,7 @@ const PAGES: u64 = 16;
 const JOURNAL: u64 = 32 * PAGE_SIZE;
 const ID: [u8; 16] = [7; 16];
 
-/// A generator of numbers that are often edge cases.
+/// A generator of random numbers, many of which are edge cases.
 struct Odd(SplitMix64);
 
 impl Odd {
@@ -24,20 +24,20 @@ impl Odd {
 }
 
 impl CutRecord {
-    /// The record as whole pages.
+    /// Returns the encoded record in whole pages.
     fn seal_whole(&self, sequence: u64) -> Vec<PageBytes> {
         self.seal(ID, sequence, self.bytes(PAGE_SIZE))
     }
 }
 
-/// A disk in memory.
+/// Makes a disk in memory.
 fn disk_of(bytes: u64) -> FileBlocks {
     let file = rustix::fs::memfd_create(c"disk", MemfdFlags::CLOEXEC).map(File::from).expect("memory");
     file.set_len(bytes).expect("memory");
     FileBlocks::new(file)
 }
 
-/// A volume with an empty journal. Each page is filled with its number plus one.
+/// Makes a volume with an empty journal. Each page is filled with its number plus one.
 fn volume() -> (FileBlocks, Anchor) {
     let bytes: Vec<u8> = (1..=PAGES as u8).flat_map(|number| [number; PAGE]).collect();
     let disk = disk_of(bytes.len() as u64 + JOURNAL + PAGE_SIZE);
@@ -53,7 +53,7 @@ fn volume_bytes(disk: &FileBlocks) -> Vec<u8> {
     bytes
 }
 
-/// Makes the checksum of a record right, whatever else is wrong.
+/// Makes the checksum of a record right, and changes nothing else.
 fn bless(record: &mut [PageBytes]) {
     let bytes = record.as_mut_bytes();
     let (mut head, _) = RecordHead::read_from_prefix(bytes).expect("a page");
@@ -68,7 +68,7 @@ fn head(bytes: u64, fresh: u32, changed: u32) -> RecordHead {
     RecordHead { magic, id, sequence: 1, bytes, fresh, changed, ..RecordHead::new_zeroed() }
 }
 
-/// A record of `pages` pages with this head, then these words, and a right checksum.
+/// Makes a record of `pages` pages: this head, then these words, and a right checksum.
 fn forged(head: RecordHead, words: &[u64], pages: usize) -> Vec<PageBytes> {
     let mut record = page_buffer(pages * PAGE);
     let bytes = record.as_mut_bytes();
@@ -78,7 +78,7 @@ fn forged(head: RecordHead, words: &[u64], pages: usize) -> Vec<PageBytes> {
     record
 }
 
-/// Writes `record` at the start of the journal, and replays.
+/// Makes a volume, writes `record` at the start of its journal, and replays the journal.
 fn replayed(record: &[PageBytes]) -> FileBlocks {
     let (disk, anchor) = volume();
     disk.write(anchor.volume_bytes, record.as_bytes()).expect("room");
@@ -104,7 +104,7 @@ fn packed_lines_survive_a_replay() {
     page[192..256].fill(3);
     let mut record = CutRecord::default();
     record.changed(3, 0b1111, &page);
-    // Four lines: two of zeros, one with two words, and a full one.
+    // The record has four lines: two of zeros, one with two words that are not zero, and a full one.
     assert_eq!(record.changed.len(), size_of::<ChangedPage>() + 4 + 2 * WORD + 8 * WORD);
     let disk = replayed(&record.seal_whole(1));
     let mut expected = volume_bytes(&volume().0);
@@ -136,7 +136,7 @@ fn impossible_record_is_ignored() {
     for (what, head, words) in cases {
         assert!(volume_bytes(&replayed(&forged(head, words, 1))) == before, "{what}");
     }
-    // The same record without an error is valid.
+    // The same record without any of these errors is valid.
     assert!(volume_bytes(&replayed(&forged(head(page, 0, 1), &[0, one], 1))) != before);
 }
 
@@ -155,7 +155,7 @@ fn truncated_record_ends_the_journal() {
     }
 }
 
-/// No journal makes a replay panic, and a second replay changes nothing more.
+/// A replay of any journal must not panic, and a second replay must change no byte.
 #[test]
 fn hostile_journals_do_no_harm() {
     for seed in 0..4000 {
@@ -204,7 +204,7 @@ fn anchor_that_contradicts_the_disk_is_refused() {
         disk.write(last, page.as_bytes()).expect("room");
         assert_eq!(found(&disk), None, "{damaged:?}");
     }
-    // A record is read as a whole, so a large journal could demand any amount of memory.
+    // Replay reads a record as a whole, so a very large journal could make it allocate any amount of memory.
     let journal = MOST_JOURNAL_BYTES + PAGE_SIZE;
     let disk = disk_of(journal + 2 * PAGE_SIZE);
     Anchor::new(ID, PAGE_SIZE, journal).write_page(&disk).expect("room");
