@@ -4,8 +4,8 @@
 //! for byte-addressable storage. `model` is the reference that every test compares with.
 //!
 //! Invariants:
-//! - Nothing here knows a path with `/` in it: names are 1 to 255 bytes of any kind.
-//! - [`op`] is the only encoder of Ops; [`access`] the only module that knows permission rules.
+//! - No code of this crate interprets a path with `/` in it: names are 1 to 255 bytes of any kind.
+//! - [`op`] is the only encoder of Ops, and [`access`] is the only module that knows permission rules.
 //! - No unsafe code, and no store to a medium outside a `Transaction`, recovery and volume creation.
 
 #![forbid(unsafe_code)]

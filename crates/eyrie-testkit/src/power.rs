@@ -39,12 +39,12 @@ impl Disk {
         PagedOptions { memory_bytes: self.memory_bytes, drain_interval: Duration::from_secs(3600) }
     }
 
-    /// A new disk with a fault plan.
+    /// Returns a new disk with a fault plan.
     pub fn blank(self, plan: &FaultPlan) -> SimulatedDisk {
         SimulatedDisk::new(Medium::paged_bytes(self.volume_bytes) as usize).with(plan.clone())
     }
 
-    /// A new disk, and the medium on it.
+    /// Returns a new disk, and the medium on it.
     ///
     /// # Errors
     /// As [`Medium::paged`].
@@ -54,7 +54,7 @@ impl Disk {
         Ok((self.mount(&disk)?, disk))
     }
 
-    /// The medium on a disk.
+    /// Returns the medium on a disk.
     ///
     /// # Errors
     /// As [`Medium::paged`].
@@ -62,7 +62,7 @@ impl Disk {
         Ok(Medium::paged(Arc::new(disk.clone()), self.paged())?)
     }
 
-    /// A new volume on a new disk.
+    /// Returns a new volume on a new disk.
     ///
     /// # Errors
     /// As [`Scm::create_on`].
@@ -70,7 +70,7 @@ impl Disk {
         self.create_with(&FaultPlan::default())
     }
 
-    /// A new volume on a new disk with a fault plan.
+    /// Returns a new volume on a new disk with a fault plan.
     ///
     /// # Errors
     /// As [`Scm::create_on`].
@@ -105,7 +105,7 @@ pub struct PowerRun {
 }
 
 impl PowerRun {
-    /// A run of the steps of `seed` on a new volume.
+    /// Returns a run of the steps of `seed` on a new volume.
     ///
     /// # Errors
     /// As [`Disk::create`].
@@ -113,7 +113,7 @@ impl PowerRun {
         PowerRun::with_plan(disk, seed, &FaultPlan::default())
     }
 
-    /// As [`PowerRun::new`], with a fault plan for the disk.
+    /// Works like [`PowerRun::new`], with a fault plan for the disk.
     ///
     /// # Errors
     /// As [`Disk::create`].
@@ -135,7 +135,7 @@ impl PowerRun {
         })
     }
 
-    /// The disk.
+    /// Returns the disk.
     pub fn simulated(&self) -> &SimulatedDisk {
         &self.simulated
     }
@@ -214,7 +214,7 @@ impl PowerRun {
         self.disk.open(self.simulated)?.check().map(drop)
     }
 
-    /// The disk, and the states that its volume may have.
+    /// Returns the disk, and the states that its volume may have.
     pub fn left(&self) -> LeftDisk {
         let history = self.history[self.acknowledged..].to_vec();
         LeftDisk { disk: self.disk, simulated: self.simulated.clone(), history }

@@ -26,8 +26,8 @@ pub struct StepDirectory {
 }
 
 impl StepDirectory {
-    /// The directory `root` of a volume, which is created if it does not exist. The path begins with a slash;
-    /// the root directory is the empty path.
+    /// Returns the directory `root` of a volume, which is created if it does not exist. The path begins with
+    /// a slash; the root directory is the empty path.
     ///
     /// # Errors
     /// The volume's error.
@@ -84,12 +84,12 @@ pub struct StepScript {
 }
 
 impl StepScript {
-    /// The script of `seed` before its first step.
+    /// Returns the script of `seed` before its first step.
     pub fn new(seed: u64) -> StepScript {
         StepScript { random: SmallRng::seed_from_u64(seed), number: 0, files: BTreeMap::new() }
     }
 
-    /// The script of `seed` at the step that `place` shows: the `acknowledged` one, or a later one.
+    /// Returns the script of `seed` at the step that `place` shows: the `acknowledged` one, or a later one.
     ///
     /// # Errors
     /// Fails if no such step left this directory.
@@ -169,7 +169,7 @@ impl StepScript {
         step
     }
 
-    /// The bytes that the current step writes.
+    /// Returns the bytes that the current step writes.
     fn data(&self, len: usize) -> Vec<u8> {
         (0..len).map(|index| (self.number as usize * 31 + index * 7) as u8).collect()
     }

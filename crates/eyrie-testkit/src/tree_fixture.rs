@@ -57,7 +57,7 @@ pub fn fill(root: &Path, count: usize, most_bytes: usize) -> io::Result<()> {
     Ok(())
 }
 
-/// Bytes that differ from seed to seed.
+/// Returns the bytes that differ from seed to seed.
 fn bytes(length: usize, seed: usize) -> Vec<u8> {
     (0..length).map(|index| (index.wrapping_mul(31) ^ (index >> 8) ^ seed.wrapping_mul(97)) as u8).collect()
 }
@@ -247,7 +247,7 @@ fn is_set(name: &[u8]) -> bool {
     name.starts_with(b"user.") || is_root() && of_root.iter().any(|prefix| name.starts_with(prefix))
 }
 
-/// The extended attributes of `path` itself that a user set.
+/// Returns the extended attributes of `path` itself that a user set.
 fn xattrs_of(path: &Path) -> io::Result<BTreeMap<Vec<u8>, Vec<u8>>> {
     let mut list = vec![0; 64 << 10];
     let size = match rustix::fs::llistxattr(path, &mut list[..]) {
@@ -325,7 +325,7 @@ pub struct Manifest {
 }
 
 impl Manifest {
-    /// The manifest of the tree `root`. It restores the access times that its reads change.
+    /// Returns the manifest of the tree `root`. It restores the access times that its reads change.
     ///
     /// # Errors
     /// As the calls.
@@ -382,7 +382,7 @@ impl Manifest {
         self.lines.values_mut().for_each(change);
     }
 
-    /// Number of entries, with the root.
+    /// Returns the number of entries, with the root.
     pub fn len(&self) -> usize {
         self.lines.len()
     }
@@ -392,7 +392,7 @@ impl Manifest {
         self.lines.is_empty()
     }
 
-    /// The differences to `other`, a line for each entry.
+    /// Returns the differences to `other`, a line for each entry.
     pub fn differences(&self, other: &Manifest) -> Vec<String> {
         let mut found = Vec::new();
         for (name, line) in &self.lines {
@@ -409,7 +409,7 @@ impl Manifest {
     }
 }
 
-/// Checksum or target, and runs of data.
+/// Returns the checksum or target, and runs of data.
 fn content_of(path: &Path, metadata: &fs::Metadata) -> io::Result<(Vec<u8>, FixtureSteps)> {
     if metadata.is_symlink() {
         return Ok((fs::read_link(path)?.into_os_string().into_encoded_bytes(), Vec::new()));

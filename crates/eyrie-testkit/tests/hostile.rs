@@ -14,14 +14,14 @@ const WARM_UP: u64 = 5000;
 /// Growth of memory after that, in bytes, at most.
 const MOST_GROWTH: u64 = 64 << 20;
 
-/// Peak memory of this process, in bytes.
+/// Returns the peak memory of this process, in bytes.
 fn peak_memory() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").expect("the kernel tells");
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("a peak");
     line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number") << 10
 }
 
-/// A callback that checks the growth of memory.
+/// Returns a callback that checks the growth of memory.
 fn memory_is_bounded() -> impl FnMut(&HostileReport) {
     let mut peak = u64::MAX;
     move |report| {

@@ -62,7 +62,7 @@ const fn page(number: u64) -> Addr {
     Addr::new(SegmentId(0), number * PAGE_SIZE)
 }
 
-/// The address of redo slot `index` (below [`REDO_SLOTS`]).
+/// Returns the address of redo slot `index` (below [`REDO_SLOTS`]).
 pub const fn redo_slot(index: usize) -> Addr {
     debug_assert!(index < REDO_SLOTS);
     page(REDO).add(index as u64 * REDO_SLOT_BYTES)

@@ -42,7 +42,8 @@ pub struct Options {
 }
 
 impl Options {
-    /// The options of an ordinary volume created at `created`, with an id and a hash key from the host.
+    /// Returns the options of an ordinary volume created at `created`, with an id and a hash key from the
+    /// host.
     ///
     /// # Errors
     /// [`Error::Volume`] when the host has no random bytes.

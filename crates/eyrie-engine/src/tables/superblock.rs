@@ -16,8 +16,8 @@ use super::layout::{
 use super::options::Options;
 use crate::{Error, Result};
 
-/// The superblock of a new volume on a medium of this kind. `disk_bytes` is its size with the journal on a
-/// block device, or 0.
+/// Returns the superblock of a new volume on a medium of this kind. `disk_bytes` is its size with the journal
+/// on a block device, or 0.
 pub(crate) fn new(geometry: &Geometry, options: &Options, kind: MediumKind, disk_bytes: u64) -> Superblock {
     let mut block = Superblock::new_zeroed();
     block.magic = MAGIC;
@@ -38,8 +38,8 @@ pub(crate) fn new(geometry: &Geometry, options: &Options, kind: MediumKind, disk
     block
 }
 
-/// The number of a medium in the superblock. Traced memory, which only tests use, counts as memory of the
-/// host.
+/// Returns the number of a medium in the superblock. Traced memory, which only tests use, counts as memory of
+/// the host.
 fn medium_code(kind: MediumKind) -> u8 {
     match kind {
         MediumKind::Dram | MediumKind::Traced => MEDIUM_DRAM,
@@ -58,7 +58,7 @@ pub(crate) fn is_whole(block: &Superblock) -> bool {
     block.checksum.get() == checksum(block)
 }
 
-/// The whole copy with the higher sequence number.
+/// Returns the whole copy with the higher sequence number.
 pub(crate) fn newest(copies: &[Superblock; 2], is_whole: impl Fn(&Superblock) -> bool) -> Option<usize> {
     let whole = (0..2).filter(|&i| copies[i].magic == MAGIC && is_whole(&copies[i]));
     whole.max_by_key(|&i| (copies[i].sequence.get(), 1 - i))
@@ -131,7 +131,7 @@ fn length(medium: &Medium) -> u64 {
     medium.segment_sizes().next().unwrap_or(0)
 }
 
-/// As [`read`], but accepts a volume that is too short.
+/// Works like [`read`], but accepts a volume that is too short.
 pub(crate) fn find(medium: &Medium, place: &str) -> Result<VerifiedSuperblock> {
     let actual = length(medium);
     if actual < 2 * PAGE_SIZE {
@@ -162,7 +162,7 @@ fn newer(place: &str, version: u32) -> Error {
     Error::volume(place, what, Errno::OPNOTSUPP)
 }
 
-/// The geometry that a whole superblock describes, if this program can use the volume.
+/// Returns the geometry that a whole superblock describes, if this program can use the volume.
 fn verify(block: &Superblock, place: &str) -> Result<Geometry> {
     if block.version.get() > FORMAT_VERSION {
         return Err(newer(place, block.version.get()));

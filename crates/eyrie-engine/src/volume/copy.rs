@@ -25,7 +25,7 @@ impl Volume {
         Volume::open_copy_at(HostPlace::of(path), paged)
     }
 
-    /// As [`Volume::open_copy`], of a place.
+    /// Works like [`Volume::open_copy`], of a place.
     pub(crate) fn open_copy_at(host_place: HostPlace<'_>, paged: PagedOptions) -> Result<(Volume, Opened)> {
         let place = host_place.path().display().to_string();
         let (medium, hold) = host_place.open_copy(paged)?;
@@ -48,7 +48,7 @@ impl Volume {
         Volume::damaged_in(medium, Some(hold), &path.display().to_string())
     }
 
-    /// As [`Volume::open_damaged`], of the volume on `medium`.
+    /// Works like [`Volume::open_damaged`], of the volume on `medium`.
     ///
     /// # Errors
     /// As [`Volume::open_damaged`].
@@ -68,7 +68,7 @@ impl Volume {
         Ok(Volume { space, medium, superblock, generations, redo_slots: RedoSlots::default(), hold })
     }
 
-    /// The choice of medium that creates a volume like this one.
+    /// Returns the choice of medium that creates a volume like this one.
     pub fn medium_choice(&self) -> MediumChoice {
         match self.superblock.block.medium {
             MEDIUM_PMEM => MediumChoice::Pmem,

@@ -42,7 +42,7 @@ impl Generations {
         }
     }
 
-    /// A number, at least 1, that was never assigned before.
+    /// Returns a number, at least 1, that was never assigned before.
     pub(super) fn next(&self, medium: &Medium) -> Result<u64> {
         let mut shard = lock(&self.shards[epoch::thread_index() % SHARDS].0);
         if shard.next == shard.end {

@@ -52,7 +52,7 @@ impl Volume {
         Volume::create_with(HostPlace::of(path), bytes, options, Ok)
     }
 
-    /// As [`Volume::create`], then lets `fill` write the first content of the volume.
+    /// Works like [`Volume::create`], then lets `fill` write the first content of the volume.
     ///
     /// # Errors
     /// As [`Volume::create`], and those of `fill`. Nothing is left behind.
@@ -81,8 +81,8 @@ impl Volume {
         Volume::create_in(medium, options, 0, "new volume")
     }
 
-    /// As [`Volume::create_on`]. `disk_bytes` is the size of the volume with its journal on a block device,
-    /// or 0.
+    /// Works like [`Volume::create_on`]. `disk_bytes` is the size of the volume with its journal on a block
+    /// device, or 0.
     pub(crate) fn create_in(
         medium: Medium,
         options: &Options,
@@ -111,7 +111,7 @@ impl Volume {
         Volume::open_at(HostPlace::of(path), paged)
     }
 
-    /// As [`Volume::open`], of a place.
+    /// Works like [`Volume::open`], of a place.
     pub(crate) fn open_at(host_place: HostPlace<'_>, paged: PagedOptions) -> Result<(Volume, Opened)> {
         let (medium, hold) = host_place.open(paged)?;
         Volume::open_in(medium, Some(hold), &host_place.path().display().to_string())
@@ -214,19 +214,19 @@ impl Volume {
         self.space.adopt(marks.free_map());
     }
 
-    /// The medium.
+    /// Returns the medium.
     #[inline]
     pub fn medium(&self) -> &Medium {
         &self.medium
     }
 
-    /// The allocator of the volume.
+    /// Returns the allocator of the volume.
     #[inline]
     pub fn space(&self) -> &Space {
         &self.space
     }
 
-    /// The redo slots.
+    /// Returns the redo slots.
     #[inline]
     pub(crate) fn redo_slots(&self) -> &RedoSlots {
         &self.redo_slots
@@ -237,18 +237,18 @@ impl Volume {
         &self.superblock.geometry
     }
 
-    /// Random bytes that name the volume.
+    /// Returns random bytes that name the volume.
     pub fn volume_id(&self) -> [u8; 16] {
         self.superblock.block.volume_id
     }
 
-    /// Key of the hash of names.
+    /// Returns the key of the hash of names.
     #[inline]
     pub fn hash_seed(&self) -> u64 {
         self.superblock.block.hash_seed.get()
     }
 
-    /// Time of creation.
+    /// Returns the time of creation.
     pub fn created(&self) -> Time {
         Time::new(
             self.superblock.block.created_seconds.get(),
@@ -256,7 +256,7 @@ impl Volume {
         )
     }
 
-    /// The root directory; `None` until [`Volume::set_root`].
+    /// Returns the root directory; `None` until [`Volume::set_root`].
     pub fn root(&self) -> Option<ObjectId> {
         match self.superblock.block.root.get() {
             0 => None,
@@ -273,7 +273,7 @@ impl Volume {
         self.superblock.set_root(&self.medium, root.raw())
     }
 
-    /// A number, at least 1, that this volume never assigned before.
+    /// Returns a number, at least 1, that this volume never assigned before.
     ///
     /// # Errors
     /// [`Error::Fault`]; [`Error::Corrupt`] when the numbers are used up.

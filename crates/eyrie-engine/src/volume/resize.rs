@@ -20,7 +20,7 @@ use crate::tables::{Geometry, MIN_HOST_BYTES};
 use crate::{Error, Result};
 
 impl Volume {
-    /// The smallest size that [`Volume::resize`] accepts, in bytes: the end of the last page in use.
+    /// Returns the smallest size that [`Volume::resize`] accepts, in bytes: the end of the last page in use.
     pub(crate) fn least_bytes(&self) -> u64 {
         let used_end = self.space.free_map().pages.end_of_missing(page_of(self.space.context().end()));
         page_addr(used_end).offset().max(self.geometry().data_start() + PAGE_SIZE).max(MIN_HOST_BYTES)
@@ -47,7 +47,7 @@ impl Volume {
         self.switch(geometry, &mut || Ok(()))
     }
 
-    /// As [`Volume::resize`], but stops when `step` fails.
+    /// Works like [`Volume::resize`], but stops when `step` fails.
     fn resize_by_steps(
         mut self,
         path: &Path,
@@ -86,7 +86,7 @@ impl Volume {
         reopen(&segment, hold)
     }
 
-    /// The geometry with the requested size, or with the size of the device.
+    /// Returns the geometry with the requested size, or with the size of the device.
     fn new_geometry(&self, segment: &ResizedSegment<'_>, bytes: Option<u64>) -> Result<Geometry> {
         let (place, room) = (segment.place(), segment.device_room()?);
         let most = self.geometry().most_bytes();
@@ -107,7 +107,7 @@ impl Volume {
         }
     }
 
-    /// The geometry of this volume with another size, if the volume can have it.
+    /// Returns the geometry of this volume with another size, if the volume can have it.
     fn size_fits(&self, bytes: u64, place: &str) -> Result<Geometry> {
         let refuse = |what: String| Err(Error::volume(place, what, Errno::INVAL));
         let (least, most) = (self.least_bytes(), self.geometry().most_bytes());
@@ -192,7 +192,7 @@ mod tests {
         _parent: tempfile::TempDir,
     }
 
-    /// A volume on a device that grew after the volume filled it.
+    /// Returns a volume on a device that grew after the volume filled it.
     fn create_on_device(path: &Path, options: &Options) -> Volume {
         let file = File::options().read(true).write(true).create_new(true).open(path).expect("a file");
         file.set_len(Medium::paged_bytes(OLD)).expect("room");
@@ -212,7 +212,7 @@ mod tests {
     }
 
     impl Case {
-        /// A volume that used all its space, up to its last, short group.
+        /// Returns a volume that used all its space, up to its last, short group.
         fn new(on: On) -> Case {
             let parent = tempfile::tempdir().expect("a directory");
             let path = parent.path().join("v");

@@ -13,7 +13,7 @@ use crate::space::{FreeMap, Space, SpaceContext, saved};
 use crate::tables::geometry::{page_addr, page_of};
 use crate::tables::layout::{CLEAN, CLEAN_MARK, VOLUME_PAGE, VolumePage};
 
-/// The first of `pages` free pages in a row for which the host has memory.
+/// Returns the first of `pages` free pages in a row for which the host has memory.
 fn run_with_memory(space: &Space, map: &FreeMap, pages: u32) -> Option<u32> {
     let central = space.central();
     let has_memory = |page: &u32| central.has_memory(*page);
@@ -68,7 +68,7 @@ pub(super) fn save(space: &Space, volume_id: [u8; 16]) -> Result<()> {
     Ok(())
 }
 
-/// The saved map that the volume page names, if it is whole and sound.
+/// Returns the saved map that the volume page names, if it is whole and sound.
 pub(super) fn load(context: &SpaceContext, page: &VolumePage, volume_id: [u8; 16]) -> Option<FreeMap> {
     let place = Addr::from_raw(page.saved_addr.get());
     let saved_bytes = page.saved_bytes.get();

@@ -17,7 +17,7 @@ use crate::ops::InitialContent;
 /// Pairs of Ops to draw (a count).
 const PAIRS: usize = 1200;
 
-/// A volume with a little of everything.
+/// Returns a volume with a little of everything.
 fn few(name: &'static str) -> CaseVolume {
     let changes = [
         file("a", 100),
@@ -44,7 +44,7 @@ fn few(name: &'static str) -> CaseVolume {
     CaseVolume::after(name, true, &changes)
 }
 
-/// A volume with files that have trees, a large extent and holes.
+/// Returns a volume with files that have trees, a large extent and holes.
 fn large() -> CaseVolume {
     let changes = [
         // An overwrite turns an extent of more than 16 KiB into a tree.
@@ -61,7 +61,7 @@ fn large() -> CaseVolume {
     CaseVolume::after("large", true, &changes)
 }
 
-/// A volume with a directory of `entries` names of one file, each `length` bytes long.
+/// Returns a volume with a directory of `entries` names of one file, each `length` bytes long.
 fn crowded(name: &'static str, entries: usize, length: usize) -> CaseVolume {
     let mut changes = vec![directory("d"), file("d/0", 10), file("other", 10)];
     changes.extend((1..entries).map(|index| link(&format!("d/{index:0>length$}"), "d/0")));
@@ -75,7 +75,8 @@ pub(crate) fn volumes() -> Vec<CaseVolume> {
     vec![interrupted(&few), few, large(), crowded("two pages", 9, 220), crowded("many buckets", 180, 1)]
 }
 
-/// The Ops of the explorer's calls: those on the objects of [`large`] if `are_large`, else those on [`few`].
+/// Returns the Ops of the explorer's calls: those on the objects of [`large`] if `are_large`, else those on
+/// [`few`].
 fn of_explorer_on(are_large: bool) -> Vec<PathOp> {
     let is_large = |op: &PathOp| ["tree", "sparse"].contains(&op.path());
     path_op::of_explorer().into_iter().filter(|op| is_large(op) == are_large).collect()
@@ -117,7 +118,7 @@ fn writes() -> Vec<PathOp> {
     ]
 }
 
-/// Keys, batches, and Ops that change several attributes.
+/// Returns keys, batches, and Ops that change several attributes.
 fn keys_and_attributes() -> Vec<PathOp> {
     let set = |path: &str, change| PathOp::SetAttributes { path: path.into(), change };
     let none = AttributeChange::default();
@@ -138,7 +139,7 @@ fn keys_and_attributes() -> Vec<PathOp> {
     ]
 }
 
-/// Extended attributes of many sizes, and with modes that scripts lack.
+/// Returns extended attributes of many sizes, and with modes that scripts lack.
 fn xattrs() -> Vec<PathOp> {
     use XattrMode::{Create, Replace, Set};
     vec![
@@ -206,7 +207,7 @@ fn crowded_changes() -> Vec<PathOp> {
     ]
 }
 
-/// Every Op by itself, wherever it makes a difference.
+/// Returns every Op by itself, wherever it makes a difference.
 pub fn single() -> Vec<Case> {
     let mut cases = Vec::new();
     let mut all = |volume: &CaseVolume, changes: &[PathOp]| {
@@ -257,7 +258,7 @@ pub fn pairs(seed: u64) -> Vec<Case> {
     cases
 }
 
-/// Close, open, recovery, and the first use of another group.
+/// Returns the close, open, recovery, and the first use of another group.
 pub fn lifecycle() -> Vec<Case> {
     let few = few("few");
     let empty = CaseVolume::after("empty", false, &[]);
@@ -299,7 +300,7 @@ pub fn lifecycle() -> Vec<Case> {
     ]
 }
 
-/// A batch whose redo record needs an extent. It has too many images to open all.
+/// Returns a batch whose redo record needs an extent. It has too many images to open all.
 pub fn long_batch() -> Case {
     const KEYS: usize = 253;
     let names: Vec<String> = (0..KEYS).map(|index| index.to_string()).collect();
@@ -310,7 +311,7 @@ pub fn long_batch() -> Case {
     Case::ops(&volume, &[batch("d", &parts), put("d/0", 30)])
 }
 
-/// A volume that crashed with a committed redo record, of which nothing was applied.
+/// Returns a volume that crashed with a committed redo record, of which nothing was applied.
 fn interrupted(few: &CaseVolume) -> CaseVolume {
     let case = Case::ops(few, &[rename("c", "d/new", RenameMode::Replace)]);
     let run = case.run(None).expect("it works");

@@ -18,7 +18,7 @@ pub struct ChecksumDamage {
     covered: Range<usize>,
 }
 
-/// Every structure with a checksum: both superblocks, a saved allocator, redo records.
+/// Returns every structure with a checksum: both superblocks, a saved allocator, redo records.
 pub fn all() -> Vec<ChecksumDamage> {
     let mut all = Vec::new();
     for volume in cases::volumes() {

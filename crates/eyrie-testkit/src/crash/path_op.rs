@@ -115,13 +115,13 @@ pub(super) struct Resolved {
     pub(super) written: Option<ObjectId>,
 }
 
-/// The object at a path.
+/// Returns the object at a path.
 pub(super) fn find(engine: &dyn Engine, path: &str) -> Option<ObjectId> {
     let mut names = path.split('/').filter(|name| !name.is_empty());
     names.try_fold(engine.root(), |at, name| engine.lookup(at, name.as_bytes()).ok()?)
 }
 
-/// The directory and the name of a path, or `None` if there is no such directory.
+/// Returns the directory and the name of a path, or `None` if there is no such directory.
 fn place<'p>(engine: &dyn Engine, path: &'p str) -> Option<(ObjectId, &'p [u8])> {
     let (dir, name) = path.rsplit_once('/').unwrap_or(("", path));
     Some((find(engine, dir)?, name.as_bytes()))
@@ -179,7 +179,7 @@ impl Resolver<'_> {
     }
 }
 
-/// The same change of a file's bytes with `set_ids`.
+/// Returns the same change of a file's bytes with `set_ids`.
 fn by_user(op: Op<'_>, set_ids: SetIds) -> Op<'_> {
     match op {
         Op::Write { id, offset, data, time, .. } => Op::Write { id, offset, data, set_ids, time },
@@ -193,7 +193,7 @@ fn by_user(op: Op<'_>, set_ids: SetIds) -> Op<'_> {
 }
 
 impl PathOp {
-    /// The path of the object that the Op changes or creates.
+    /// Returns the path of the object that the Op changes or creates.
     pub(super) fn path(&self) -> &str {
         match self {
             PathOp::Create { path, .. }
@@ -215,7 +215,8 @@ impl PathOp {
         }
     }
 
-    /// The Op for `engine`, with ids reserved there. `None` if the volume lacks an object that it needs.
+    /// Returns the Op for `engine`, with ids reserved there. `None` if the volume lacks an object that it
+    /// needs.
     pub(super) fn resolve(&self, engine: &dyn Engine, time: Time) -> Result<Option<Resolved>> {
         let mut resolver = Resolver { engine, time, reserved: Vec::new() };
         let mut written = None;
@@ -302,7 +303,7 @@ pub(super) fn apply(engine: &Scm, model: &Model, resolved: &Resolved) -> (Result
     (actual, expected)
 }
 
-/// The Op of a script's call, or `None` for a call that only makes something durable.
+/// Returns the Op of a script's call, or `None` for a call that only makes something durable.
 ///
 /// A `creat` of an existing file truncates it in POSIX. The Op fails instead, which is a case of its own.
 fn of_call(call: &Call) -> Option<PathOp> {
@@ -355,7 +356,7 @@ fn below(dir: &OsString, key: &[u8]) -> String {
     format!("{}/{}", relative(dir), String::from_utf8_lossy(key)).trim_start_matches('/').to_owned()
 }
 
-/// The Ops of all calls that the crash explorer makes by themselves.
+/// Returns the Ops of all calls that the crash explorer makes by themselves.
 pub(super) fn of_explorer() -> Vec<PathOp> {
     let scripts = workload::singles();
     let lines = scripts.iter().flat_map(|script| script.lines());

@@ -49,7 +49,7 @@ enum PlantTrial<'a> {
 }
 
 impl PlantTrial<'_> {
-    /// The points that the run meets.
+    /// Returns the points that the run meets.
     fn points(&self) -> BTreeSet<Site> {
         match self {
             PlantTrial::Case(case) => {

@@ -55,7 +55,7 @@ pub struct Case {
 }
 
 impl Case {
-    /// A case of Ops, one after the other.
+    /// Returns a case of Ops, one after the other.
     pub fn ops(volume: &CaseVolume, changes: &[PathOp]) -> Case {
         let acts = changes.iter().cloned().map(CaseAct::Op).collect();
         Case { volume: volume.clone(), opening: Opening::Before, acts }

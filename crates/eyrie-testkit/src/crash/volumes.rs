@@ -19,7 +19,7 @@ pub(super) const OWNER: Owner = Owner { mode: 0o755, uid: 1, gid: 2 };
 /// Creation time of the root.
 pub(super) const BORN: Time = Time { seconds: 1, nanoseconds: 0 };
 
-/// Options with the smallest groups, so that small volumes have several.
+/// Returns options with the smallest groups, so that small volumes have several.
 pub(super) fn options() -> Options {
     fixed_options(64 << 10, BORN)
 }
@@ -36,8 +36,8 @@ pub struct CaseVolume {
 }
 
 impl CaseVolume {
-    /// A closed volume of the usual size after `changes`. If it is `worn`, all free memory held something
-    /// before.
+    /// Returns a closed volume of the usual size after `changes`. If it is `worn`, all free memory held
+    /// something before.
     ///
     /// # Panics
     /// Panics if a change fails.
@@ -45,7 +45,7 @@ impl CaseVolume {
         CaseVolume::of_bytes(name, VOLUME_BYTES, worn, changes)
     }
 
-    /// As [`CaseVolume::after`], with a size.
+    /// Works like [`CaseVolume::after`], with a size.
     pub(super) fn of_bytes(name: &'static str, bytes: u64, worn: bool, changes: &[PathOp]) -> CaseVolume {
         let recorder = Recorder::default();
         let medium = traced(bytes, recorder.clone()).expect("memory");

@@ -39,7 +39,7 @@ impl BaseVolume {
         Ok(BaseVolume { name: volume.name, bytes: volume.image, model: volume.model, survey, file })
     }
 
-    /// Offset of the hot copy of the file with this name in the root: its root pointer and size.
+    /// Returns the offset of the hot copy of the file with this name in the root: its root pointer and size.
     ///
     /// # Panics
     /// Panics if there is no such file.
@@ -47,24 +47,24 @@ impl BaseVolume {
         self.survey.hot_copies[name]
     }
 
-    /// Offset of some byte of a structure in use.
+    /// Returns the offset of some byte of a structure in use.
     pub(super) fn somewhere(&self, random: &mut SmallRng) -> u64 {
         let (at, len) = *self.survey.structures.choose(random).expect("every volume has structures");
         at + random.random_range(0..len)
     }
 
-    /// A private copy of the volume as a medium.
+    /// Returns a private copy of the volume as a medium.
     pub fn copy(&self) -> Medium {
         self.medium(self.bytes.len() as u64)
     }
 
-    /// A private copy of `len` bytes as a medium: the volume, and zeros behind it.
+    /// Returns a private copy of `len` bytes as a medium: the volume, and zeros behind it.
     pub(super) fn medium(&self, len: u64) -> Medium {
         Medium::copy_of(&self.file, len).expect("memory")
     }
 }
 
-/// All base volumes.
+/// Returns all base volumes.
 ///
 /// # Panics
 /// Panics if there is no memory for them.

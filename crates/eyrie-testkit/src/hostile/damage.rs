@@ -154,7 +154,7 @@ fn word_of(base: &BaseVolume, at: u64) -> u64 {
     u64::from_le_bytes(word)
 }
 
-/// An absurd word, or one from elsewhere.
+/// Returns an absurd word, or one from elsewhere.
 fn word(random: &mut SmallRng, base: &BaseVolume) -> u64 {
     let bytes = base.bytes.len() as u64;
     match random.random_range(0..10) {
@@ -171,7 +171,7 @@ fn word(random: &mut SmallRng, base: &BaseVolume) -> u64 {
     }
 }
 
-/// A pointer in place of the one at `at`: to another structure, to its own container, or to nowhere.
+/// Returns a pointer in place of the one at `at`: to another structure, to its own container, or to nowhere.
 fn pointer(random: &mut SmallRng, base: &BaseVolume, at: u64) -> u64 {
     let survey = &base.survey;
     let old = Pointer::from_raw(word_of(base, at));
@@ -201,7 +201,7 @@ fn pointer(random: &mut SmallRng, base: &BaseVolume, at: u64) -> u64 {
     }
 }
 
-/// The id of some object.
+/// Returns the id of some object.
 fn id(random: &mut SmallRng, base: &BaseVolume) -> u64 {
     let header = *base.survey.headers.choose(random).expect("every volume has a root");
     let place = match random.random_range(0..4) {

@@ -277,7 +277,7 @@ pub struct FieldPlace {
     pub bits: u64,
 }
 
-/// The fields in the tables of `docs/format.md`, by structure and name.
+/// Returns the fields in the tables of `docs/format.md`, by structure and name.
 ///
 /// # Panics
 /// Panics if a row of a table is malformed.
@@ -315,7 +315,7 @@ pub struct Broken<'b> {
     pub image: Image<'b>,
 }
 
-/// All images of `base` with an impossible value in one field, at most `most` for each value.
+/// Returns all images of `base` with an impossible value in one field, at most `most` for each value.
 pub fn broken(base: &BaseVolume, most: usize) -> impl Iterator<Item = Broken<'_>> {
     let places = described();
     let rows =
@@ -339,7 +339,8 @@ pub fn broken(base: &BaseVolume, most: usize) -> impl Iterator<Item = Broken<'_>
     })
 }
 
-/// `base` with `value` in a field of the structure at `at`. `None` if the field has that value already.
+/// Returns `base` with `value` in a field of the structure at `at`. `None` if the field has that value
+/// already.
 fn with<'b>(
     base: &'b BaseVolume,
     structure: &str,

@@ -19,7 +19,7 @@ pub struct Image<'b> {
 }
 
 impl<'b> Image<'b> {
-    /// `base` without edits.
+    /// Returns `base` without edits.
     pub fn new(base: &'b BaseVolume) -> Image<'b> {
         Image { base, len: base.bytes.len() as u64, edits: Vec::new() }
     }
@@ -40,7 +40,7 @@ impl<'b> Image<'b> {
         Some(image)
     }
 
-    /// Size in bytes.
+    /// Returns the size in bytes.
     pub fn len(&self) -> u64 {
         self.len
     }
@@ -67,7 +67,7 @@ impl<'b> Image<'b> {
         self.write(at, &word.to_le_bytes());
     }
 
-    /// The edits. Later ones win; some may lie behind the end.
+    /// Returns the edits. Later ones win; some may lie behind the end.
     pub(super) fn edits(&self) -> impl Iterator<Item = (u64, &[u8])> {
         self.edits.iter().map(|(at, bytes)| (*at, &bytes[..]))
     }
@@ -94,7 +94,7 @@ impl<'b> Image<'b> {
         u64::from_le_bytes(word)
     }
 
-    /// A medium that holds the image.
+    /// Returns a medium that holds the image.
     ///
     /// # Panics
     /// Panics if there is no memory.
@@ -108,7 +108,7 @@ impl<'b> Image<'b> {
         medium
     }
 
-    /// All bytes of the image.
+    /// Returns all bytes of the image.
     pub fn to_bytes(&self) -> Vec<u8> {
         self.read(0, self.len)
     }

@@ -11,7 +11,7 @@ const MOST_ENTRIES: usize = 4000;
 /// Largest object to read, in bytes. No base has a larger one.
 const MOST_BYTES: u64 = 16 << 20;
 
-/// All objects that can be read whole, by path. A node describes the object alone, not its names and
+/// Returns all objects that can be read whole, by path. A node describes the object alone, not its names and
 /// neighbours.
 pub fn readable(engine: &dyn Engine) -> BTreeMap<TreePath, TreeNode> {
     let mut found = BTreeMap::new();
@@ -42,7 +42,7 @@ pub fn readable(engine: &dyn Engine) -> BTreeMap<TreePath, TreeNode> {
     found
 }
 
-/// The node without the parts that the loss of another object changes.
+/// Returns the node without the parts that the loss of another object changes.
 fn by_itself(node: TreeNode) -> TreeNode {
     let node = TreeNode { links: 0, same_as: None, ..node };
     if node.kind == eyrie_engine::Kind::Directory {

@@ -84,7 +84,7 @@ pub fn run(bases: &[BaseVolume], seeds: Range<u64>, told: impl FnMut(&HostileRep
     run_each(seeds, examined, tell, told)
 }
 
-/// As [`run`], for disks.
+/// Works like [`run`], for disks.
 pub fn run_disks(bases: &[DiskBase], seeds: Range<u64>, told: impl FnMut(&HostileReport)) -> HostileReport {
     let examined = |seed| HostileDisk::new(bases, seed).examine();
     let tell = |seed| {

@@ -50,7 +50,7 @@ pub(super) struct Survey {
     pub places: BTreeMap<&'static str, Vec<u64>>,
 }
 
-/// Offset of the current hot copy of an object.
+/// Returns the offset of the current hot copy of an object.
 fn hot_copy(medium: &Medium, id: ObjectId) -> u64 {
     let header = Header::of(id);
     let copy = header.selector(medium).expect("sound").hot_copy() as u64;

@@ -15,7 +15,7 @@ fn parts(seeds: &Range<u64>, count: u64) -> Vec<Range<u64>> {
 }
 
 impl HostileReport {
-    /// The report as a line for the parent process.
+    /// Returns the report as a line for the parent process.
     pub fn to_line(&self) -> String {
         let HostileReport { images, refused, broken, sound, panicked } = self;
         let panicked: Vec<String> = panicked.iter().map(u64::to_string).collect();

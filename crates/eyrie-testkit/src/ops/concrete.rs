@@ -19,7 +19,7 @@ impl OpRecord {
         OpRecord(bytes)
     }
 
-    /// The Op, within an owner of a batch's list.
+    /// Returns the Op, within an owner of a batch's list.
     ///
     /// # Panics
     /// Panics if the Op has no encoding: a batch within a batch, or a time with a second or more of
@@ -43,12 +43,12 @@ pub struct Concrete {
 pub struct Ids(BTreeMap<ObjectHandle, ObjectId>);
 
 impl Ids {
-    /// Only the root.
+    /// Returns only the root.
     pub fn new(root: ObjectId) -> Ids {
         Ids(BTreeMap::from([(ObjectHandle::ROOT, root)]))
     }
 
-    /// The id of an object. `None` if the object was never created or is gone.
+    /// Returns the id of an object. `None` if the object was never created or is gone.
     pub fn get(&self, handle: ObjectHandle) -> Option<ObjectId> {
         self.0.get(&handle).copied()
     }
@@ -63,13 +63,13 @@ impl Ids {
         self.0.retain(|_, id| engine.attributes(*id).is_ok());
     }
 
-    /// All objects in the order of their creation.
+    /// Returns all objects in the order of their creation.
     pub fn iter(&self) -> impl Iterator<Item = (ObjectHandle, ObjectId)> {
         self.0.iter().map(|(&handle, &id)| (handle, id))
     }
 
-    /// The Op of `step` for `engine`, which reserves ids for new objects. `None` if the step is an open or a
-    /// close, or names an object that does not exist.
+    /// Returns the Op of `step` for `engine`, which reserves ids for new objects. `None` if the step is an
+    /// open or a close, or names an object that does not exist.
     ///
     /// # Errors
     /// The engine's error if it cannot reserve an id.
@@ -96,7 +96,7 @@ impl Ids {
         Ok(Some(Concrete { record: self.record(step, &reserved), reserved }))
     }
 
-    /// The Op of `step`. All its objects exist.
+    /// Returns the Op of `step`. All its objects exist.
     fn record(&self, step: &OpStep, reserved: &[(ObjectHandle, ObjectId)]) -> OpRecord {
         let time = step.time;
         // The mode follows from the number of the step, so that a seed draws the same steps with it.
@@ -177,7 +177,7 @@ impl Ids {
     }
 }
 
-/// Bytes of a new object. The target of a symbolic link never has a zero byte.
+/// Returns the bytes of a new object. The target of a symbolic link never has a zero byte.
 fn content_bytes(kind: Kind, start: &InitialContent) -> Vec<u8> {
     let mut bytes = if let InitialContent::Bytes(bytes) = start { bytes.make() } else { Vec::new() };
     if kind == Kind::Symlink {

@@ -96,7 +96,7 @@ impl Default for OpMix {
 }
 
 impl OpMix {
-    /// A mix without any step.
+    /// Returns a mix without any step.
     pub fn none() -> OpMix {
         OpMix {
             create: 0,
@@ -155,7 +155,7 @@ pub struct OpGenerator {
 }
 
 impl OpGenerator {
-    /// The steps of `seed`.
+    /// Returns the steps of `seed`.
     pub fn new(seed: u64, mix: OpMix) -> OpGenerator {
         OpGenerator { random: SmallRng::seed_from_u64(seed), mix, steps: 0, opened: Vec::new() }
     }
@@ -383,7 +383,7 @@ impl OpGenerator {
         Bytes { length: self.pick(lengths), pattern }
     }
 
-    /// Any offset, or one near the end of the file.
+    /// Returns any offset, or one near the end of the file.
     fn offset(&mut self, universe: &Universe<'_>, object: ObjectHandle) -> u64 {
         let size = universe
             .ids

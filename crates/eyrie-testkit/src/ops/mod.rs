@@ -64,7 +64,7 @@ impl OpName {
     /// Number of names that engines refuse.
     pub const BAD: usize = 2;
 
-    /// The name with this index.
+    /// Returns the name with this index.
     ///
     /// # Panics
     /// Panics if there is none.
@@ -73,7 +73,7 @@ impl OpName {
         OpName(index as u8)
     }
 
-    /// The names that engines accept.
+    /// Returns the names that engines accept.
     pub fn good() -> impl Iterator<Item = OpName> {
         (0..OpName::ALL.len() - OpName::BAD).map(OpName::new)
     }
@@ -189,7 +189,7 @@ pub struct OpStep {
 }
 
 impl OpStep {
-    /// The existing objects that the step names.
+    /// Returns the existing objects that the step names.
     pub fn handles(&self) -> Vec<ObjectHandle> {
         match self.action {
             Action::Create { dir, .. }

@@ -98,7 +98,8 @@ pub fn replay(
     drive(engine, seed, options, |_| rest.next().cloned())
 }
 
-/// As [`run_against_model`]. After a failure it replays on new volumes until only a few steps are left.
+/// Works like [`run_against_model`]. After a failure it replays on new volumes until only a few steps are
+/// left.
 ///
 /// # Panics
 /// Panics if engine and model differ, with the seed and those steps.
@@ -106,7 +107,7 @@ pub fn check<E: Engine>(make: impl FnMut() -> E, seed: u64, steps: u32) {
     check_with(make, seed, steps, OracleOptions::default());
 }
 
-/// As [`check`], with options.
+/// Works like [`check`], with options.
 ///
 /// # Panics
 /// As [`check`].

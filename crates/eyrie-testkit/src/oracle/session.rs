@@ -247,7 +247,7 @@ impl<'a> OracleSession<'a> {
     }
 }
 
-/// `applied` without the parts that mean nothing for `op`.
+/// Returns `applied` without the parts that mean nothing for `op`.
 pub(crate) fn outcome(op: &Op<'_>, applied: Applied) -> Applied {
     Applied {
         offset: if matches!(op, Op::Append { .. }) { applied.offset } else { 0 },

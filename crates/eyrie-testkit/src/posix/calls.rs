@@ -175,7 +175,7 @@ fn list<P: Posix>(fs: &P, dir: &P::Handle) -> eyrie::Result<Answer> {
     Ok(Answer::Names(names))
 }
 
-/// The calls of `seed`, each with the number of its user.
+/// Returns the calls of `seed`, each with the number of its user.
 pub fn generate(seed: u64, count: usize, users: usize) -> Vec<(usize, PosixCall)> {
     let mut random = Random(StdRng::seed_from_u64(seed));
     (0..count).map(|_| (random.user(users), random.call())).collect()

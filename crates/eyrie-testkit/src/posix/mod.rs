@@ -111,7 +111,7 @@ impl fmt::Display for Brief<'_> {
     }
 }
 
-/// The users of the calls.
+/// Returns the users of the calls.
 fn users() -> [Credentials; 3] {
     [Credentials::root(), Credentials::new(1000, 1000, &[2000]), Credentials::new(1001, 2000, &[])]
 }
@@ -299,7 +299,7 @@ impl<P: Posix> PosixRun<P> {
     }
 }
 
-/// The access time that a call sets. The reads of the next comparison change the host's again.
+/// Returns the access time that a call sets. The reads of the next comparison change the host's again.
 fn access_time_set(call: &PosixCall) -> Option<Time> {
     match call {
         PosixCall::Utimens { accessed: SetTime::To(time), .. }
@@ -404,7 +404,7 @@ fn compare_engine_with_host<E: Engine>(engine: E, seeds: Range<u64>, count: usiz
     engine
 }
 
-/// A clock that never shows the same time twice.
+/// Returns a clock that never shows the same time twice.
 fn counter() -> Time {
     static NEXT: AtomicI64 = AtomicI64::new(2_000_000_000);
     Time::new(NEXT.fetch_add(1, Ordering::Relaxed), 0)

@@ -5,7 +5,7 @@ use eyrie::posix::OpenFlags;
 
 use super::calls::PosixCall;
 
-/// Each change by root and by others, in the file's group and not, on files with and without bytes.
+/// Returns each change by root and by others, in the file's group and not, on files with and without bytes.
 pub(super) fn calls() -> Vec<(usize, PosixCall)> {
     let name = || b"/f".to_vec();
     let slot = 0;

@@ -73,8 +73,8 @@ fn contents<P: Posix>(fs: &P, name: &[u8]) -> Result<Vec<u8>, Errno> {
     read().map_err(|error| error.errno())
 }
 
-/// The first difference between a tree and its expectation. A time is compared by its change since the trees
-/// before, and exactly where a call set it.
+/// Returns the first difference between a tree and its expectation. A time is compared by its change since
+/// the trees before, and exactly where a call set it.
 pub(super) fn difference(
     before: (&PosixTree, &PosixTree),
     now: (&PosixTree, &PosixTree),
@@ -118,7 +118,7 @@ pub(super) fn difference(
     None
 }
 
-/// The attributes of an object before the call, under any name.
+/// Returns the attributes of an object before the call, under any name.
 fn stat_of<'a>(before: &'a PosixTree, node: &PosixNode) -> Option<&'a Stat> {
     before.values().map(|old| &old.stat).find(|stat| stat.inode == node.stat.inode)
 }

@@ -106,8 +106,8 @@ fn fill(size: usize, call: impl FnOnce(&mut [u8]) -> eyrie::Result<usize>) -> ey
 }
 
 impl Random {
-    /// A call and, if its name or value is wrong for every object, the root directory as its path: kernels
-    /// differ in the order in which they check the path and the name.
+    /// Returns a call and, if its name or value is wrong for every object, the root directory as its path:
+    /// kernels differ in the order in which they check the path and the name.
     pub(super) fn ask(&mut self) -> (Option<Name>, Ask) {
         if self.0.random_ratio(1, 15) {
             let (name, length) = self.one_of(&[("", 0), ("n", 0), ("user.a", 65_537)]);
@@ -162,7 +162,7 @@ pub(super) fn clear<P: Posix>(fs: &P) {
     }
 }
 
-/// All extended attributes of an object.
+/// Returns all extended attributes of an object.
 pub(super) fn all<P: Posix>(fs: &P, file: &[u8]) -> Result<Xattrs, Errno> {
     let all = || -> eyrie::Result<Xattrs> {
         let names = fs.symlink_xattr_names(path(file))?;

@@ -57,7 +57,7 @@ fn every_crash_in_opening_and_closing_leaves_the_same_volume() {
     println!("creation: {counts:?}");
 }
 
-/// The kind of point on a line of the engine's sources.
+/// Returns the kind of point on a line of the engine's sources.
 fn kind_of(line: &str) -> Option<SiteKind> {
     let calls = |names: &[&str]| names.iter().any(|name| line.contains(name));
     if calls(&["barrier(", ".settle("]) {

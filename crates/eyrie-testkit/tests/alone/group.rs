@@ -48,15 +48,15 @@ impl Group {
     }
 }
 
-/// The group of this process in version 1. In a container, the mount may begin at the container's group while
-/// the path counts from the top.
+/// Returns the group of this process in version 1. In a container, the mount may begin at the container's
+/// group while the path counts from the top.
 fn first_version(group: &str) -> PathBuf {
     let mount = Path::new("/sys/fs/cgroup/memory");
     Some(mount.join(group)).filter(|dir| dir.is_dir()).unwrap_or(mount.to_owned())
 }
 
-/// The nearest group of version 2 whose children may have limits. A group with processes may not have such
-/// children.
+/// Returns the nearest group of version 2 whose children may have limits. A group with processes may not have
+/// such children.
 fn second_version(group: &str) -> Option<PathBuf> {
     let limits = |dir: &PathBuf| {
         let controllers = fs::read_to_string(dir.join("cgroup.subtree_control")).unwrap_or_default();
@@ -71,7 +71,7 @@ impl Drop for Group {
     }
 }
 
-/// A directory whose file system is on a disk, not in memory.
+/// Returns a directory whose file system is on a disk, not in memory.
 fn disk() -> io::Result<tempfile::TempDir> {
     const TMPFS: u64 = 0x0102_1994;
     let host = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR"))?;
@@ -119,7 +119,7 @@ fn in_a_group(test: &str, volume_bytes: u64, work: impl FnOnce(&Files)) {
     assert!(most < LIMIT_BYTES, "{most} bytes in memory");
 }
 
-/// Peak memory of a process in bytes, from its status.
+/// Returns the peak memory of a process in bytes, from its status.
 fn most_memory(status: &str) -> Option<u64> {
     let (_, rest) = status.split_once("VmHWM:")?;
     Some(rest.split_whitespace().next()?.parse::<u64>().ok()? << 10)

@@ -14,7 +14,7 @@ mod group;
 mod killed;
 mod memory;
 
-/// Held by a test while it runs. A test that failed does not fail the next one.
+/// Returns the held by a test while it runs. A test that failed does not fail the next one.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     unpoisoned(ALONE.lock())

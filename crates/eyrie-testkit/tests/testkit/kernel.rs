@@ -102,7 +102,7 @@ impl Host {
         Ok(())
     }
 
-    /// Links, size (of objects with bytes), and both times.
+    /// Returns the links, size (of objects with bytes), and both times.
     fn stat(&self, id: ObjectId) -> (u32, u64, [(i64, u64); 2]) {
         let stat = rustix::fs::fstat(&self.objects[&id]).unwrap();
         let size = if id.kind().has_data() { stat.st_size as u64 } else { 0 };
@@ -134,7 +134,7 @@ fn flags(mode: FallocateMode) -> FallocateFlags {
     }
 }
 
-/// The modes of fallocate that the file system at `place` has.
+/// Returns the modes of fallocate that the file system at `place` has.
 fn modes(place: &Path) -> Vec<FallocateMode> {
     let file = tempfile::tempfile_in(place).unwrap();
     rustix::io::pwrite(&file, &[1; 5 * 4096], 0).unwrap();
@@ -174,7 +174,7 @@ fn is_known_deviation(op: &Op<'_>, model: Option<Errno>, host: Option<Errno>) ->
     is_removed || is_above && matches!(op, Op::Rename { .. })
 }
 
-/// All Ops that the kernel has a call for.
+/// Returns all Ops that the kernel has a call for.
 fn all() -> OpMix {
     OpMix {
         set_attributes: 0,

@@ -163,7 +163,7 @@ fn assert_clean(engine: &Scm) {
     assert!(report.is_clean(), "{:#?}", report.findings);
 }
 
-/// The page of the disk that begins with these bytes.
+/// Returns the page of the disk that begins with these bytes.
 fn page_with(disk: &SimulatedDisk, bytes: &[u8]) -> u64 {
     let mut all = vec![0; disk.size().expect("a size") as usize];
     disk.read(0, &mut all).expect("it can be read");
@@ -198,8 +198,8 @@ fn a_file_that_cannot_be_read_is_an_error_of_its_calls_alone() {
     assert_clean(&engine);
 }
 
-/// The number of places on the disk that `rounds` overwrites of one block were written to. Each overwrite is
-/// made durable.
+/// Returns the number of places on the disk that `rounds` overwrites of one block were written to. Each
+/// overwrite is made durable.
 fn places_of_overwrites(rounds: u8) -> usize {
     const MARK: &[u8] = b"what is overwritten again and again";
     let disk = Disk { volume_bytes: 8 << 20, memory_bytes: 2 << 20 };

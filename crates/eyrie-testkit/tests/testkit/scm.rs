@@ -30,7 +30,7 @@ fn in_memory() -> Scm {
     Scm::create_on(medium, &options(), OWNER, BORN).expect("a new volume")
 }
 
-/// An engine on a file as persistent memory, the recorded write-backs, and the file.
+/// Returns an engine on a file as persistent memory, the recorded write-backs, and the file.
 fn on_pmem() -> (Scm, WrittenBack, File) {
     let file = match std::env::var_os("EYRIE_TEST_PMEM") {
         Some(directory) => tempfile::tempfile_in(directory),
@@ -57,7 +57,7 @@ fn assert_written(engine: &Scm, written: &WrittenBack) {
     assert!(lost.is_empty(), "not written back: bytes {lost:#x?}");
 }
 
-/// An engine on a copy of a crash image.
+/// Returns an engine on a copy of a crash image.
 fn on_image(bytes: &[u8]) -> Scm {
     let base = ImageBase::new(bytes).expect("memory");
     let medium = crash_medium(&base, CrashImage::new(Default::default(), vec![])).expect("memory");

@@ -49,7 +49,7 @@ impl Shared {
         Shared::with_names(engine, 0)
     }
 
-    /// The same with `count` further names of the file in each directory.
+    /// Returns the same with `count` further names of the file in each directory.
     fn with_names(engine: Scm, count: usize) -> Shared {
         let root = engine.root();
         let model = Model::new(root, OWNER, BORN);
@@ -75,7 +75,7 @@ impl Shared {
         Shared { engine, model, dirs: [root, dir], file, key, names: count }
     }
 
-    /// A random request at `time`. Its ids are reserved here.
+    /// Returns a random request at `time`. Its ids are reserved here.
     fn request(&self, random: &mut SmallRng, time: Time) -> Request {
         let names: [&[u8]; 3] = [b"a", b"b", b"k"];
         let dir = self.dirs[random.random_range(0..2)];
@@ -237,7 +237,7 @@ const WRITERS: u64 = 4;
 /// Files that are never removed.
 const STAYING: usize = 12;
 
-/// The contents of a whole file: one byte throughout, with a length that follows from the byte.
+/// Returns the contents of a whole file: one byte throughout, with a length that follows from the byte.
 fn whole(random: &mut SmallRng) -> Vec<u8> {
     let kind: u8 = random.random_range(0..5);
     vec![b'0' + kind; [0, 8, 100, 5000, 20_000][usize::from(kind)]]

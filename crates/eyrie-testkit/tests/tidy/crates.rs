@@ -17,7 +17,7 @@ const MAY_USE: [(&str, &[&str]); 8] = [
     ("xtask", &["eyrie"]),
 ];
 
-/// The lines of one section of a manifest.
+/// Returns the lines of one section of a manifest.
 fn section<'a>(manifest: &'a str, name: &str) -> Vec<&'a str> {
     let head = format!("[{name}]");
     let lines = manifest.lines().skip_while(|line| line.trim() != head).skip(1);

@@ -7,7 +7,7 @@ use eyrie_medium::rules::{RuleEntry, SafetyRule};
 
 use super::{assert_none, documents, read, root, sources};
 
-/// Names of all tests: the functions after `#[test]`.
+/// Returns the names of all tests: the functions after `#[test]`.
 fn tests() -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     for source in sources() {
@@ -23,7 +23,7 @@ fn tests() -> BTreeSet<String> {
     names
 }
 
-/// The names in backticks that look like names of tests: at least four words.
+/// Returns the names in backticks that look like names of tests: at least four words.
 fn test_names(text: &str) -> Vec<&str> {
     let is_name = |name: &&str| {
         name.matches('_').count() >= 3 && name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_')
@@ -42,7 +42,7 @@ fn documents_name_tests_that_exist() {
     assert_none("tests that do not exist", &missing);
 }
 
-/// The links of a page: labels and targets.
+/// Returns the links of a page: labels and targets.
 fn links(text: &str) -> Vec<(&str, &str)> {
     let link = |(middle, _): (usize, &str)| {
         let start = text[..middle].rfind('[')? + 1;
@@ -118,7 +118,7 @@ fn every_rule_is_described_and_has_one_mutant() {
     assert_none("rules", &wrong);
 }
 
-/// The promises of a page: its paragraphs and the rows of its tables, without headings.
+/// Returns the promises of a page: its paragraphs and the rows of its tables, without headings.
 fn promises(text: &str) -> Vec<&str> {
     let mut promises = Vec::new();
     for block in

@@ -46,7 +46,7 @@ fn nothing_is_left_for_later() {
     assert_none("left for later", &found);
 }
 
-/// The file of the module `name` that `parent` declares.
+/// Returns the file of the module `name` that `parent` declares.
 fn module(parent: &Path, name: &str) -> Option<PathBuf> {
     let stem = parent.file_stem()?.to_str()?;
     let is_top = ["lib", "main", "mod"].contains(&stem) || parent.parent()?.ends_with("tests");

@@ -101,8 +101,8 @@ const ORDER: [(&str, &[&str]); 8] = [
     ("xtask", &["run", "dax_guest", "figures", "mutants"]),
 ];
 
-/// The path of the module in `file` from its crate's root. `None` for the root itself and for programs in
-/// `bin`.
+/// Returns the path of the module in `file` from its crate's root. `None` for the root itself and for
+/// programs in `bin`.
 fn module_path(file: &Path) -> Option<Vec<String>> {
     let mut parts: Vec<String> =
         file.iter().skip(3).map(|part| part.to_string_lossy().into_owned()).collect();
@@ -118,7 +118,7 @@ fn module_path(file: &Path) -> Option<Vec<String>> {
     Some(parts)
 }
 
-/// The identifier at the start of a text, and the rest.
+/// Returns the identifier at the start of a text, and the rest.
 fn identifier(text: &str) -> (&str, &str) {
     text.split_at(text.find(|next: char| !next.is_alphanumeric() && next != '_').unwrap_or(text.len()))
 }
@@ -150,7 +150,7 @@ fn expand(prefix: &[String], text: &str, paths: &mut Vec<Vec<String>>) {
     }
 }
 
-/// The paths that a module names with `crate::` and `super::`, from its crate's root.
+/// Returns the paths that a module names with `crate::` and `super::`, from its crate's root.
 fn named_paths(module: &[String], code: &str) -> Vec<Vec<String>> {
     let mut paths = Vec::new();
     for (at, _) in code.match_indices("crate::").chain(code.match_indices("super::")) {

@@ -23,7 +23,7 @@ struct Definition {
     place: String,
 }
 
-/// The type that a line of code defines at the top level of its file.
+/// Returns the type that a line of code defines at the top level of its file.
 fn defined(line: &str) -> Option<(bool, &str)> {
     let (is_public, rest) = match line.strip_prefix("pub") {
         Some(rest) if rest.starts_with('(') => (false, rest.split_once(") ")?.1),
@@ -35,7 +35,7 @@ fn defined(line: &str) -> Option<(bool, &str)> {
     ["struct", "enum", "trait", "union", "type"].contains(&kind).then_some((is_public, &rest[..end]))
 }
 
-/// All types of the workspace outside tests.
+/// Returns all types of the workspace outside tests.
 fn definitions() -> Vec<Definition> {
     let mut found = Vec::new();
     for source in sources() {
@@ -52,7 +52,7 @@ fn definitions() -> Vec<Definition> {
     found
 }
 
-/// A line for each name with more than one definition.
+/// Returns a line for each name with more than one definition.
 fn repeated(definitions: &[&Definition]) -> Vec<String> {
     let mut places: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for definition in definitions {

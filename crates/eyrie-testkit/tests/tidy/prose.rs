@@ -71,7 +71,7 @@ fn paragraphs_of_page(text: &str) -> Vec<Paragraph> {
     paragraphs.done
 }
 
-/// The kind of comment on a line, and its text. Two slashes inside a string are no comment.
+/// Returns the kind of comment on a line, and its text. Two slashes inside a string are no comment.
 fn comment(line: &str) -> Option<(&'static str, &str)> {
     let text = line.trim_start();
     for kind in ["///", "//!", "//"] {
@@ -98,7 +98,7 @@ fn paragraphs_of_source(text: &str) -> Vec<Paragraph> {
     paragraphs.done
 }
 
-/// The words that open a sentence of a paragraph and are on the list.
+/// Returns the words that open a sentence of a paragraph and are on the list.
 fn bad_openings(text: &str) -> Vec<&str> {
     let mut starts = vec![0];
     let ends = text.match_indices(['.', '!', '?', ':']).map(|(at, _)| at + 1);

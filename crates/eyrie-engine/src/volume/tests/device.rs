@@ -17,7 +17,7 @@ fn options() -> Options {
     Options { group_bytes: 1 << 18, ..Options::random(crate::Time::new(0, 0)).expect("random bytes") }
 }
 
-/// A file that stands for a device of zeros.
+/// Returns a file that stands for a device of zeros.
 fn device(bytes: u64) -> NamedTempFile {
     let file = NamedTempFile::new().expect("a file");
     file.as_file().set_len(bytes).expect("room");

@@ -9,13 +9,13 @@ use super::{Held, options};
 use crate::volume::{MediumChoice, Opened, Options, Volume, segment_path};
 use crate::{Error, extent::Extent};
 
-/// A volume of 160 MiB in groups of 64 MiB, on shared memory where the host has a file for it.
+/// Returns a volume of 160 MiB in groups of 64 MiB, on shared memory where the host has a file for it.
 fn on_file(path: &Path) -> Volume {
     let options = Options { group_bytes: 64 << 20, medium: MediumChoice::Dram, ..options() };
     Volume::create(path, Some(160 << 20), &options).expect("created")
 }
 
-/// Bytes that the host has provided for the volume at `path`.
+/// Returns the bytes that the host has provided for the volume at `path`.
 fn provided(path: &Path) -> u64 {
     use std::os::unix::fs::MetadataExt;
     std::fs::metadata(segment_path(path)).expect("a file").blocks() * 512
@@ -95,7 +95,7 @@ fn is_mapped(path: &Path) -> bool {
     std::fs::read_to_string("/proc/self/maps").expect("this process's own").contains(path)
 }
 
-/// A directory in shared memory, if the host has some.
+/// Returns a directory in shared memory, if the host has some.
 fn directory() -> tempfile::TempDir {
     tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).expect("a directory")
 }

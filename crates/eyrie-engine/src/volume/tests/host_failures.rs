@@ -95,7 +95,7 @@ fn use_all(engine: &Scm) {
     engine.apply(&Op::Unlink { dir, name, time: TIME }).expect("it is there");
 }
 
-/// The bytes of a file, if it is there.
+/// Returns the bytes of a file, if it is there.
 fn contents(engine: &Scm, name: &[u8]) -> Option<Vec<u8>> {
     let id = engine.lookup(engine.root(), name).expect("sound")?;
     let mut bytes = vec![0; KEPT.len() + 1];
@@ -105,7 +105,7 @@ fn contents(engine: &Scm, name: &[u8]) -> Option<Vec<u8>> {
 }
 
 impl Place {
-    /// An empty place, on which a volume can be created.
+    /// Returns an empty place, on which a volume can be created.
     fn new(on: On) -> Place {
         let parent = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir());
         Place::inside(on, parent.expect("a directory"))
@@ -120,7 +120,7 @@ impl Place {
         Place { on, path, _parent: parent }
     }
 
-    /// A place with a volume of this content.
+    /// Returns a place with a volume of this content.
     fn holding(on: On, bytes: &[u8]) -> Place {
         let place = Place::new(on);
         if on != On::Device {
@@ -160,7 +160,7 @@ impl Place {
         fs::read(self.on_host().segment_path()).expect("there")
     }
 
-    /// Everything at the place except the bytes of a device: names and modes.
+    /// Returns everything at the place except the bytes of a device: names and modes.
     fn listing(&self) -> Vec<(PathBuf, u32)> {
         let parent = self.path.parent().expect("it has one");
         let mut pending = vec![parent.to_owned()];
@@ -196,7 +196,7 @@ impl Place {
 }
 
 impl Base {
-    /// A volume whose space was all used, with one file that is kept.
+    /// Returns a volume whose space was all used, with one file that is kept.
     fn new(on: On) -> Base {
         let place = Place::new(on);
         let engine = place.create().expect("room");
@@ -307,7 +307,7 @@ fn assert_told(failing: Failing, error: &Error) {
     assert!([failing.kind.into(), Errno::ROFS].contains(&error.errno()), "{error:?}");
 }
 
-/// The ways in which a call of a site may fail.
+/// Returns the ways in which a call of a site may fail.
 fn kinds(site: &Site) -> &'static [FailureKind] {
     match site.kind {
         SiteKind::Provision | SiteKind::Write | SiteKind::Host => &[FailureKind::Io, FailureKind::Full],

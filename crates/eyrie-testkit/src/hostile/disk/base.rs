@@ -31,13 +31,13 @@ const OPTIONS: PagedOptions = PagedOptions {
     drain_interval: Duration::from_secs(1 << 20),
 };
 
-/// A disk that holds `bytes`.
+/// Returns a disk that holds `bytes`.
 pub(super) fn disk(bytes: &[u8]) -> Result<Arc<SimulatedDisk>, Fault> {
     let base = ImageBase::new(bytes)?;
     Ok(Arc::new(SimulatedDisk::image(&base, CrashImage::new(Pending::new(), Vec::new()))?))
 }
 
-/// The medium on a disk.
+/// Returns the medium on a disk.
 pub(super) fn opened(disk: &Arc<SimulatedDisk>) -> Result<Medium, Fault> {
     Medium::paged(Arc::<SimulatedDisk>::clone(disk), OPTIONS)
 }
@@ -70,8 +70,8 @@ fn cuts(engine: &Arc<Scm>) {
     sync();
 }
 
-/// A disk that was closed, one that lost its power with live records in its journal, and one with a torn last
-/// record.
+/// Returns a disk that was closed, one that lost its power with live records in its journal, and one with a
+/// torn last record.
 ///
 /// # Panics
 /// Panics if there is no memory for them.

@@ -111,7 +111,7 @@ impl DiskDamage {
     }
 }
 
-/// Bytes of a disk. Those behind its end are zeros.
+/// Returns the bytes of a disk. Those behind its end are zeros.
 fn bytes(disk: &[u8], at: u64, len: u64) -> Vec<u8> {
     let start = disk.len().min(at as usize);
     let mut bytes = disk[start..disk.len().min(start + len as usize)].to_vec();
@@ -119,7 +119,7 @@ fn bytes(disk: &[u8], at: u64, len: u64) -> Vec<u8> {
     bytes
 }
 
-/// Offset of some byte of a structure.
+/// Returns the offset of some byte of a structure.
 fn somewhere(random: &mut SmallRng, journal: &Journal) -> u64 {
     let entry = |places: &[u64], random: &mut SmallRng| places.choose(random).copied().map(|at| (at, 32));
     let place = match random.random_range(0..6) {
@@ -134,7 +134,7 @@ fn somewhere(random: &mut SmallRng, journal: &Journal) -> u64 {
     at + random.random_range(0..len)
 }
 
-/// An absurd number, or one from elsewhere.
+/// Returns an absurd number, or one from elsewhere.
 fn value(random: &mut SmallRng, disk: &[u8], journal: &Journal) -> u64 {
     let pages = disk.len() as u64 / PAGE_SIZE;
     match random.random_range(0..10) {

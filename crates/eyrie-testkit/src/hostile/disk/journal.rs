@@ -19,13 +19,13 @@ pub(super) struct Journal {
     pub changed: Vec<u64>,
 }
 
-/// A number of four bytes; zero behind the end.
+/// Returns a number of four bytes; zero behind the end.
 pub(super) fn half(disk: &[u8], at: u64) -> u32 {
     let bytes = usize::try_from(at).ok().and_then(|at| disk.get(at..)?.first_chunk());
     bytes.map_or(0, |bytes| u32::from_le_bytes(*bytes))
 }
 
-/// A number of eight bytes.
+/// Returns a number of eight bytes.
 pub(super) fn word(disk: &[u8], at: u64) -> u64 {
     u64::from(half(disk, at)) | u64::from(half(disk, at.saturating_add(4))) << 32
 }
@@ -38,17 +38,18 @@ pub(super) fn put(disk: &mut [u8], at: u64, bytes: &[u8]) {
     room[..len].copy_from_slice(&bytes[..len]);
 }
 
-/// Offset of the anchor: the last whole page.
+/// Returns the offset of the anchor: the last whole page.
 pub(super) fn anchor(disk: &[u8]) -> u64 {
     (disk.len() as u64 / PAGE_SIZE).saturating_sub(1) * PAGE_SIZE
 }
 
-/// Size of the volume according to the anchor.
+/// Returns the size of the volume according to the anchor.
 pub(super) fn volume_bytes(disk: &[u8]) -> u64 {
     word(disk, anchor(disk) + offset_of!(Anchor, volume_bytes) as u64)
 }
 
-/// The records that follow one another from the start of the journal, sound or not: offset and length.
+/// Returns the records that follow one another from the start of the journal, sound or not: offset and
+/// length.
 pub(super) fn records(disk: &[u8]) -> Vec<(u64, u64)> {
     let (mut at, mut found) = (volume_bytes(disk), Vec::new());
     let record_at = |at: u64| {
@@ -64,7 +65,7 @@ pub(super) fn records(disk: &[u8]) -> Vec<(u64, u64)> {
     found
 }
 
-/// End of the records with the journal's name, and their number.
+/// Returns the end of the records with the journal's name, and their number.
 pub(super) fn end(disk: &[u8]) -> (u64, usize) {
     let id = word(disk, anchor(disk) + offset_of!(Anchor, id) as u64);
     let has_id = |&&(at, _): &&(u64, u64)| word(disk, at + offset_of!(RecordHead, id) as u64) == id;
