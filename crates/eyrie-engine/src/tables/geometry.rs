@@ -14,10 +14,11 @@ pub struct Geometry {
     data_start: u64,
 }
 
-/// Bytes of a volume that one page of the header-chunk bitmap covers.
+/// Number of bytes of a volume that one page of the header-chunk bitmap covers.
 const BYTES_PER_MAP_PAGE: u64 = CHUNK_BYTES * 8 * PAGE_SIZE;
-/// A volume can grow to this many times its first size, because its header-chunk bitmap cannot move. The
-/// bitmap for the growth costs little.
+/// A volume can grow to this many times its first size. The limit exists because the header-chunk bitmap
+/// cannot move, so it is made for the largest size from the start. The factor is 16, because a larger bitmap
+/// costs little.
 const ROOM_TO_GROW: u64 = 16;
 
 impl Geometry {
@@ -66,7 +67,7 @@ impl Geometry {
         self.volume_bytes
     }
 
-    /// Returns the same volume, made larger or smaller.
+    /// Returns the geometry of the same volume with another size.
     ///
     /// # Errors
     /// A message that names the wrong size.
@@ -89,8 +90,8 @@ impl Geometry {
         self.data_start
     }
 
-    /// Returns the number of groups. Group 0 starts at offset 0, so the first groups may hold only tables;
-    /// the last may be short.
+    /// Returns the number of groups. Group 0 starts at offset 0, so the first groups may hold only tables.
+    /// The last group may be short.
     pub fn groups(&self) -> u64 {
         self.volume_bytes.div_ceil(self.group_bytes)
     }
@@ -110,12 +111,12 @@ impl Geometry {
         self.volume_bytes.div_ceil(CHUNK_BYTES * 64) as usize
     }
 
-    /// Returns the order of the largest block: the power of two of its pages.
+    /// Returns the order of the largest block of pages. A block of order n has 2^n pages.
     pub(crate) fn max_order(&self) -> u32 {
         (self.group_bytes / PAGE_SIZE).ilog2()
     }
 
-    /// True if the extent is well formed and between the start of the data and offset `end`.
+    /// True if the extent is well formed and lies between the first allocatable byte and offset `end`.
     #[inline]
     pub(crate) fn holds(&self, extent: Extent, end: u64) -> bool {
         let Extent { addr, class } = extent;

@@ -7,7 +7,7 @@ use eyrie_engine::{AttributeChange, Content, Engine, Kind, ObjectId, Op, Result,
 
 use super::{Action, BatchPart, InitialContent, ObjectHandle, OpStep};
 
-/// An Op in its encoding, which owns all parts.
+/// An Op in its encoded form. Unlike an [`Op`], it owns its names and data.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct OpRecord(Vec<u8>);
 
@@ -19,11 +19,11 @@ impl OpRecord {
         OpRecord(bytes)
     }
 
-    /// Returns the Op, within an owner of a batch's list.
+    /// Returns the decoded Op. The result owns the list of a batch's Ops.
     ///
     /// # Panics
-    /// Panics if the Op has no encoding: a batch within a batch, or a time with a second or more of
-    /// nanoseconds.
+    /// Panics if [`OpRecord::new`] got an Op without an encoding: a batch within a batch, or a time with a
+    /// second or more of nanoseconds.
     pub fn decode(&self) -> Decoded<'_> {
         encode::decode(&self.0).expect("what was encoded can be decoded").0
     }
@@ -34,7 +34,7 @@ impl OpRecord {
 pub struct Concrete {
     /// The Op.
     pub record: OpRecord,
-    /// Ids for the objects that it may create.
+    /// Reserved ids for the objects that the Op may create.
     pub reserved: Vec<(ObjectHandle, ObjectId)>,
 }
 
@@ -43,12 +43,12 @@ pub struct Concrete {
 pub struct Ids(BTreeMap<ObjectHandle, ObjectId>);
 
 impl Ids {
-    /// Returns only the root.
+    /// Returns a set of objects with only the root.
     pub fn new(root: ObjectId) -> Ids {
         Ids(BTreeMap::from([(ObjectHandle::ROOT, root)]))
     }
 
-    /// Returns the id of an object. `None` if the object was never created or is gone.
+    /// Returns the id of an object, or `None` if the object was never created or no longer exists.
     pub fn get(&self, handle: ObjectHandle) -> Option<ObjectId> {
         self.0.get(&handle).copied()
     }
@@ -96,10 +96,11 @@ impl Ids {
         Ok(Some(Concrete { record: self.record(step, &reserved), reserved }))
     }
 
-    /// Returns the Op of `step`. All its objects exist.
+    /// Returns the Op of `step`. Callers have checked that all objects of the step exist.
     fn record(&self, step: &OpStep, reserved: &[(ObjectHandle, ObjectId)]) -> OpRecord {
         let time = step.time;
-        // The mode follows from the number of the step, so that a seed draws the same steps with it.
+        // The set-id mode follows from the number of the step, not from a draw, so each seed still draws the
+        // same steps.
         let set_ids = SetIds::ALL[step.number as usize % SetIds::ALL.len()];
         let id = |handle: ObjectHandle| self.0[&handle];
         let new = |part| {
