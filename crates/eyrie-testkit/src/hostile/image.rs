@@ -24,7 +24,7 @@ impl<'b> Image<'b> {
         Image { base, len: base.bytes.len() as u64, edits: Vec::new() }
     }
 
-    /// Builds an image from the bytes of a fuzzer: The first byte selects one of `bases` (high seven bits),
+    /// Builds an image from the bytes of a fuzzer. The first byte selects one of `bases` (high seven bits),
     /// and says if the checksums are made valid (lowest bit). Each edit takes the next five bytes: an offset
     /// (4 bytes, modulo the length) and the new byte. Returns `None` if `bytes` is empty.
     pub fn of_delta(bases: &'b [BaseVolume], bytes: &[u8]) -> Option<Image<'b>> {

@@ -1,11 +1,11 @@
-//! Dependencies between crates, manifests, and the one crate with unsafe code.
+//! Checks the dependencies between crates, their manifests, and the one crate with unsafe code.
 
 use std::collections::BTreeSet;
 use std::fs;
 
 use super::{assert_none, read, root, sources};
 
-/// The crates of the workspace that each crate may depend on, apart from tests.
+/// The crates of the workspace on which each crate may depend, apart from its tests.
 const MAY_USE: [(&str, &[&str]); 8] = [
     ("eyrie-medium", &[]),
     ("eyrie-faults", &["eyrie-medium"]),

@@ -1,11 +1,11 @@
-//! Files of a readable length, none of them dead, and nothing left for later.
+//! Checks that files have a readable length, belong to a crate, and have no notes about unfinished work.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use super::{assert_none, documents, root, sources};
 
-/// Lines of a file without its tests, and with them.
+/// Maximum number of lines of a file: without its tests, and with them.
 const MOST_LINES: (usize, usize) = (500, 700);
 
 #[test]

@@ -1,7 +1,7 @@
-//! Checks of rules that nobody keeps by reading alone.
+//! Checks of rules for the text of sources and documents, which reviews alone would not keep.
 //!
-//! They read the workspace as text. They are a binary of their own because they run in seconds after any
-//! edit, while the tests of engines take minutes.
+//! These checks read the workspace as text. They have a binary of their own, because they run in seconds
+//! after any edit, while the tests of engines take minutes.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -52,7 +52,7 @@ impl Source {
         self.path.starts_with(start)
     }
 
-    /// True if all of the file is a test.
+    /// True if the whole file is a test.
     fn is_test(&self) -> bool {
         let parts: Vec<_> = self.path.iter().map(|part| part.to_string_lossy()).collect();
         parts.iter().skip(2).any(|part| part == "tests" || part == "tests.rs")
@@ -76,7 +76,7 @@ fn sources() -> Vec<Source> {
     files("crates", ".rs").into_iter().map(source).collect()
 }
 
-/// Panics with everything that was found wrong.
+/// Panics with the list `found`, unless it is empty.
 fn assert_none(what: &str, found: &[String]) {
     assert!(found.is_empty(), "{what}:\n  {}", found.join("\n  "));
 }
@@ -106,7 +106,7 @@ fn pages() -> Vec<(PathBuf, String)> {
     paths.into_iter().map(|path| (path.clone(), read(root().join(path)))).collect()
 }
 
-/// Returns the pages, and the script of CI.
+/// Returns the pages of prose and the script of CI.
 fn documents() -> Vec<(PathBuf, String)> {
     let script = PathBuf::from(".ci/run");
     let text = read(root().join(&script));

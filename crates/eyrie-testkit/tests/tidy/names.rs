@@ -1,10 +1,10 @@
-//! One name, one meaning: types that a reader could confuse have different names.
+//! Checks that types that a reader could confuse have different names.
 
 use std::collections::BTreeMap;
 
 use super::{assert_none, sources};
 
-/// Names that say little by themselves. Each has one definition in the workspace, public or not.
+/// Names that say little without context. Each has at most one definition in the workspace, public or not.
 const ONE_MEANING: [&str; 12] = [
     "Call", "Change", "Entry", "Failure", "Found", "Part", "Place", "Shown", "Start", "State", "Step", "Walk",
 ];
