@@ -1,4 +1,4 @@
-//! Permissions: the only module that knows their rules.
+//! Decides permissions. No other module knows permission rules.
 //!
 //! The functions are pure: they decide from [`Credentials`] and the [`Protection`] of objects alone, as Linux
 //! does. User id 0 has every capability of a file system (`CAP_DAC_OVERRIDE`, `CAP_FOWNER`, `CAP_CHOWN`,
@@ -29,7 +29,7 @@ const GROUP_EXECUTE: u16 = 0o010;
 /// The caller of an operation: user, groups and umask.
 ///
 /// Every set of credentials has an [`id`](Credentials::id) that is unique in this process and shared by
-/// clones. Caches of decisions use it as a key.
+/// clones. Caches of decisions use this id as a key.
 #[derive(Clone, Debug)]
 pub struct Credentials {
     id: u64,
@@ -122,7 +122,7 @@ impl Credentials {
 pub struct Protection {
     /// Kind of the object.
     pub kind: Kind,
-    /// Permission bits, at most 0o7777.
+    /// Permission bits, up to 0o7777.
     pub mode: u16,
     /// User id of the owner.
     pub uid: u32,
@@ -164,7 +164,7 @@ pub fn passes_everywhere(who: &Credentials) -> bool {
 /// `AccessDenied`.
 #[inline]
 pub fn check(who: &Credentials, object: &Protection, rights: Rights) -> Result<()> {
-    // Exactly one class applies, as in POSIX: an owner without a right does not get it from the group.
+    // Exactly one class applies, as in POSIX: an owner without a right does not get the right from the group.
     let shift = if who.uid == object.uid {
         6
     } else if who.in_group(object.gid) {
@@ -250,8 +250,11 @@ pub fn chmod(who: &Credentials, object: &Protection, mode: u16) -> Result<u16> {
 /// unchanged). Directories keep their set-id bits.
 ///
 /// # Errors
-/// `NotPermitted`, except in three cases: `who` is root. `who` owns the object, keeps its user and sets a
-/// group that `who` is in. The call changes nothing, not even set-id bits.
+/// `NotPermitted`, except in three cases:
+///
+/// - `who` is root.
+/// - `who` owns `object`, does not change its user, and keeps its group or sets a group that `who` is in.
+/// - `uid` and `gid` are `None`, and `object` loses no set-id bits.
 pub fn chown(who: &Credentials, object: &Protection, uid: Option<u32>, gid: Option<u32>) -> Result<SetIds> {
     let own = who.uid == object.uid;
     let uid_fits = uid.is_none_or(|uid| own && uid == object.uid);

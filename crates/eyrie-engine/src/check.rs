@@ -1,7 +1,7 @@
 //! `check`: shows that a volume is sound, or lists its contradictions.
 //!
-//! The check walks all objects from the root and compares all redundant information: entries with link
-//! counts, directories with their parents, the storage that objects use with the free storage of the
+//! The check walks all objects from the root and compares all redundant information. It compares entries with
+//! link counts, directories with their parents, and the storage that objects use with the free storage of the
 //! allocator. The check also reads all extended attributes, and checks every field that readers pass on
 //! unchecked (`fields`). It changes nothing.
 //!
@@ -27,7 +27,7 @@ use crate::{Error, Kind, ObjectId, Result};
 /// The result of a check.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
-    /// The problems, one line each. The volume is sound if there are none.
+    /// The problems, one line each. A sound volume has an empty list.
     pub findings: Vec<String>,
     /// Number of directories.
     pub directories: u64,

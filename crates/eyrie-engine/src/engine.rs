@@ -9,7 +9,7 @@ use crate::{Applied, Error, Kind, ObjectId, Op, Owner, Result, Time};
 pub struct Attributes {
     /// Kind of the object.
     pub kind: Kind,
-    /// Permission bits, at most 0o7777.
+    /// Permission bits, up to 0o7777.
     pub mode: u16,
     /// User id of the owner.
     pub uid: u32,
@@ -21,7 +21,7 @@ pub struct Attributes {
     pub size: u64,
     /// Bytes of storage that the object and its extended attributes occupy, without their headers.
     pub allocated: u64,
-    /// Access time that a call set last. Reads do not change it.
+    /// Last access time that a call set, or the creation time. Reads do not change this time.
     pub accessed: Time,
     /// Last change of the bytes or entries.
     pub modified: Time,
@@ -29,8 +29,8 @@ pub struct Attributes {
     pub changed: Time,
     /// Device number of a device.
     pub device: u64,
-    /// The directory that contains this directory. The root contains itself; other kinds of objects have
-    /// `None`.
+    /// The directory that contains this directory. The root contains itself. For objects other than
+    /// directories: `None`.
     pub parent: Option<ObjectId>,
 }
 
@@ -57,7 +57,7 @@ pub struct ListedEntry<'a> {
 /// Space of a volume. Sizes are in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct SpaceUsage {
-    /// Bytes that objects use or could use.
+    /// Bytes of storage for objects, in use or free.
     pub total: u64,
     /// Bytes that are free.
     pub free: u64,

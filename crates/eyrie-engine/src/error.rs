@@ -60,7 +60,7 @@ pub enum Error {
     /// The caller has no permission for the call.
     #[error("permission denied")]
     AccessDenied,
-    /// The call needs an owner of the object, or root.
+    /// Only the owner of the object, or only root, may make the call.
     #[error("operation not permitted")]
     NotPermitted,
     /// The file system does not support the call.

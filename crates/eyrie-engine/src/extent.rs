@@ -2,9 +2,10 @@
 
 use eyrie_medium::{Addr, PAGE_SIZE};
 
-/// Sizes in bytes of the classes below a page; extents of these classes share slab pages.
+/// Sizes in bytes of the small classes, which are below a page. Extents of these classes share slab pages.
 const SMALL: [u16; 14] = [64, 128, 192, 256, 320, 384, 448, 512, 576, 640, 768, 1024, 1344, 2048];
-/// Doublings from 4 KiB to 64 MiB. Each has four classes, except the last, which has one.
+/// Number of doublings from 4 KiB to 64 MiB. Each range from one power of two to the next has four classes,
+/// and 64 MiB is one more class.
 const DOUBLINGS: u8 = 14;
 
 /// A size class of extents: 1 to [`Class::COUNT`].

@@ -43,7 +43,7 @@ impl Kind {
     }
 }
 
-/// Names an object in its engine. Callers use no part of the id but the kind, which is in the low six bits.
+/// Names an object in its engine. The low six bits are the kind. The other bits have no meaning to callers.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ObjectId(u64);
 

@@ -1,7 +1,7 @@
 //! Engines. An engine holds a volume, answers look-ups and reads, and applies [`Op`]s.
 //!
-//! Every change of a volume is an [`Op`]; every holder of a volume is an [`Engine`]. `scm` is the engine
-//! for byte-addressable storage. `model` is the reference that every test compares with.
+//! Every change of a volume is an [`Op`], and every holder of a volume is an [`Engine`]. `scm` is the engine
+//! for byte-addressable storage. `model` is the reference engine, with which tests compare others.
 //!
 //! Invariants:
 //! - No code of this crate interprets a path with `/` in it: names are 1 to 255 bytes of any kind.

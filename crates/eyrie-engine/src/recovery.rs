@@ -1,10 +1,11 @@
-//! Recovery: finds the storage that a crashed volume uses, from its root.
+//! Recovery: finds the storage that a crashed volume uses, starting at its root.
 //!
 //! Objects need no repair: every Op commits by one publish or by a redo record, and the records are replayed
 //! first. All storage that no object reaches is free. BPFS finds its free blocks in the same way.
 //!
 //! Several threads walk a large volume. They share a list of parts, each of which is some buckets of a
-//! directory. A thread takes a part and marks the files in it; each directory in it becomes further parts.
+//! directory. A thread takes a part and marks the files in it. Each directory in the part becomes further
+//! parts.
 
 use std::ops::Range;
 use std::panic::resume_unwind;
@@ -50,7 +51,7 @@ pub fn recover(volume: &mut Volume, opened: Opened) -> Result<ObjectId> {
 }
 
 /// Rebuilds the free space after a crash: replays the redo slots, marks the storage that the root reaches,
-/// and gives everything else to the allocator.
+/// and gives all other storage to the allocator.
 fn rebuild_free_space(volume: &mut Volume, root: ObjectId) -> Result<()> {
     let gate = volume.medium().enter()?;
     let replayed = redo::replay(volume);

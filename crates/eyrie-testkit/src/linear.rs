@@ -155,7 +155,7 @@ pub fn run_threads(engine: &dyn Engine, scripts: Vec<Vec<Request>>) -> Vec<Vec<H
 }
 
 /// Returns an order of the calls, as (thread, call) indices, in which the model from `start` on gives the
-/// answers of the threads. `None` if there is no such order.
+/// answers of the threads. Returns `None` if no such order exists.
 ///
 /// Where the model answers `Stale`, any answer is right, because engines may still show a removed object to a
 /// thread with a pin. `NoSpace` is always right. Such a call counts as a call that changed nothing.
@@ -167,7 +167,7 @@ pub fn explain(start: &Model, history: &[Vec<HistoryCall>]) -> Option<Vec<(usize
 /// Asserts that [`explain`] finds an order.
 ///
 /// # Panics
-/// Panics with the history if there is no such order.
+/// Panics with the history if no such order exists.
 pub fn assert_explained(start: &Model, history: &[Vec<HistoryCall>]) {
     if explain(start, history).is_none() {
         let mut text = String::new();

@@ -25,20 +25,20 @@ pub enum Sticky {
 
 /// The protections that are enabled. By default only `protected_hardlinks` is enabled.
 ///
-/// A Linux kernel enables none of them by itself; distributions enable most of them.
+/// The Linux kernel enables none of these protections by default. Most distributions enable most of them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct AccessRules {
-    /// `fs.protected_hardlinks`: a user can link only its own objects, and regular files that it may read
-    /// and write and that have no dangerous set-id bits. Off by default in the kernel, on by default here.
+    /// `fs.protected_hardlinks`: a user can link only its own objects, and regular files that it may read and
+    /// write and that have no dangerous set-id bits. Off by default in the kernel, on by default in Eyrie.
     pub protected_hardlinks: bool,
-    /// `fs.protected_symlinks`: in a sticky directory that all users may write to, a symbolic link at the end
-    /// of a path is followed only if it belongs to the caller or to the owner of the directory. Off by
-    /// default in the kernel, and here.
+    /// `fs.protected_symlinks` applies to symbolic links at the end of a path, in sticky directories that all
+    /// users may write to. Such a link is followed only if it belongs to the caller or to the owner of the
+    /// directory. Off by default in the kernel and in Eyrie.
     pub protected_symlinks: bool,
     /// `fs.protected_fifos`: in a sticky directory, `O_CREAT` does not open a pipe that belongs neither to
-    /// the caller nor to the owner of the directory. Off by default in the kernel, and here.
+    /// the caller nor to the owner of the directory. Off by default in the kernel and in Eyrie.
     pub protected_fifos: Sticky,
-    /// `fs.protected_regular`: the same for regular files. Off by default in the kernel, and here.
+    /// `fs.protected_regular`: the same for regular files. Off by default in the kernel and in Eyrie.
     pub protected_regular: Sticky,
 }
 
@@ -95,8 +95,8 @@ pub fn guards_opens(rules: AccessRules, dir: &Protection, kind: Kind) -> bool {
 }
 
 /// Checks that `who` may open an existing `object` of `dir` with `O_CREAT`. In a sticky directory that all
-/// users may write to, Linux refuses this for a symbolic link, socket or device of a third user, and for
-/// objects that `rules` protect. The refusal includes root.
+/// users may write to, Linux refuses to open a symbolic link, socket or device of a third user. It also
+/// refuses objects that `rules` protect. The refusal includes root.
 ///
 /// # Errors
 /// `AccessDenied`.

@@ -12,10 +12,10 @@
 //! - The number of bytes that the volume takes is read from the superblock in its place, not from the
 //!   journal. This number changes only while the journal is empty, and no record of a journal changes it.
 //! - A device with any non-zero byte in its first or last MiB is overwritten only with the option
-//!   `overwrite`, because such bytes may be the signature of a file system.
+//!   `overwrite`. Such bytes may be the signature of a file system.
 //! - A journal is replayed only on a device whose first pages name a volume. On any other device, the journal
-//!   may be left over from a volume that another program has overwritten. Therefore the superblock of a new
-//!   volume is written to its place directly, not through the journal.
+//!   may be left over from a volume that another program has overwritten. Therefore the creation of a volume
+//!   writes the superblock to its place, by a checkpoint, before any other content.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Seek, SeekFrom};

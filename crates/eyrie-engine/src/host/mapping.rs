@@ -87,7 +87,7 @@ pub(super) fn map_copy(file: &File, bytes: u64, paged: PagedOptions, place: &str
     let failed = |error: std::io::Error| Error::volume(place, format!("{error}"), errno_of(&error));
     let again = host::try_clone(file).map_err(failed)?;
     let start = FirstPages::read(file).map_err(failed)?;
-    // Without a superblock the medium is unknown, so the volume is first opened as one with a journal.
+    // Without a superblock the medium is unknown. The code then tries the medium `paged` first.
     if start.is_none_or(|start| start.is_paged() || !start.has_volume()) {
         match Medium::paged(Arc::new(Overlay::new(blocks(again))), paged) {
             Err(Fault::NotPaged) => {}

@@ -171,8 +171,8 @@ impl Space {
     /// [`Error::NoSpace`].
     fn allocate_last(&self, shape: Shape) -> Result<Addr> {
         let mut taken = Err(Error::NoSpace);
-        // Retired storage is reusable two epochs later. Three gathers with an advance of the epoch after each
-        // therefore find all storage that no pin delays.
+        // Retired storage is reusable two epochs later. Three gathers, with an advance of the epoch after
+        // each failed attempt, therefore find all storage that no pin delays.
         for _ in 0..3 {
             self.gather_free();
             taken = shape.allocate(&mut self.central(), &self.context, true);

@@ -177,8 +177,8 @@ impl FreeBlocks {
         for index in (0..self.stack.len()).rev() {
             let block = self.stack[index];
             if self.free.contains(block) {
-                // The bit is cleared, so that older entries of the same block look stale. It is set again
-                // below.
+                // The bit is cleared, so that older entries of the same block look stale. The last line of
+                // this function sets the bit again.
                 self.free.remove(block);
                 first -= 1;
                 self.stack[first] = block;

@@ -297,7 +297,7 @@ impl Central {
         false
     }
 
-    /// Starts provisioning ahead of need, once a volume has grown by some steps.
+    /// Starts provisioning ahead of need, once the volume has grown by [`GROWN_BEFORE`] steps.
     fn ask_ahead(&mut self, context: &SpaceContext) {
         while self.grown >= GROWN_BEFORE && self.ahead < AHEAD {
             let Some(steps) = self.steps.next_ahead() else { return };

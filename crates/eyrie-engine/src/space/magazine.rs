@@ -199,7 +199,7 @@ impl Magazine {
         self.retired.push_back(RetiredEntry { epoch, shape: shape.index() as u8, addr });
     }
 
-    /// Takes the oldest retired entry, if its grace period is over.
+    /// Takes the oldest retired entry, if its grace period has ended.
     #[inline]
     pub(super) fn next_over(&mut self, now: Epoch) -> Option<(Shape, Addr)> {
         let oldest = self.retired.front()?;
@@ -211,7 +211,7 @@ impl Magazine {
         Some((Shape::from_index(shape as usize), addr))
     }
 
-    /// Passes retired entries whose grace period is over to `free`, up to a limit for each call.
+    /// Passes retired entries to `free` after their grace period, up to a limit for each call.
     #[inline]
     pub(super) fn collect(&mut self, now: Epoch, free: impl Fn(&mut Magazine, Shape, Addr)) {
         for _ in 0..COLLECT {

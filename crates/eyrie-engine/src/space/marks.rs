@@ -1,8 +1,8 @@
 //! Collects the memory that the objects of a volume use. A walk marks one extent at a time.
 //!
 //! Several threads mark in parallel without a lock. If two threads mark the same bytes, one of them gets an
-//! error, because each bit is set by one atomic read-modify-write that also returns the old bit. The first
-//! thread that sets the bit of a page decides if the page is a slab page or belongs to a large extent.
+//! error. Each bit is set by one atomic read-modify-write, which also returns the old bit. The first thread
+//! that sets the bit of a page decides if the page is a slab page or belongs to a large extent.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};

@@ -26,7 +26,7 @@ const ADVANCE_EVERY: u32 = 16;
 const PATIENCE: u32 = 1000;
 /// Maximum number of entries of freed pages that a drain returns to the magazine of the draining thread.
 const RETURNED: usize = 256;
-/// Attempts that spin before the first sleep.
+/// Number of attempts that spin before the first sleep.
 const SPINS: u32 = 100;
 
 /// Waits a moment for other threads' pins. With the feature `shuttle` the function never sleeps, because the
@@ -102,9 +102,9 @@ impl Space {
         self.central().free_durable(&self.context);
     }
 
-    /// Frees all memory that was retired before the call. Waits about 50 ms for other threads' pins, and then
-    /// for a drain of the medium if pages wait for one. Returns true if no pin delayed the memory, or if the
-    /// drain ran.
+    /// Frees all memory that was retired before the call. Waits up to about 50 ms for other threads' pins,
+    /// and then for a drain of the medium if pages wait for one. Returns true if no pin delayed the memory,
+    /// or if the drain ran.
     ///
     /// Callers use it after an allocation found no space, without a pin and outside the gate, and then
     /// allocate again. If the second allocation also fails, the volume is full.

@@ -151,7 +151,8 @@ impl MemorySteps {
         self.of(page_of(offset), page_of(offset + AHEAD_BYTES))
     }
 
-    /// Records that a thread has started (`is_asked`) or ended to provision these steps ahead of need.
+    /// Records that a thread is provisioning these steps ahead of need if `is_asked` is true, or that it has
+    /// ended.
     pub(super) fn set_asked(&mut self, (first, last): (u32, u32), is_asked: bool) {
         if is_asked { self.asked.insert_run(first, last) } else { self.asked.remove_run(first, last) }
     }

@@ -1,8 +1,8 @@
 //! Creates, opens, saves, closes and resizes volumes.
 //!
 //! [`Volume`] joins the layers below it: the tables at the start of the volume, the allocator, and the
-//! directory or device of the host. `save` saves the free space at a clean close, `generation` assigns
-//! generations, `redo_slots` assigns redo slots to threads, `copy` opens a copy for reading, and `resize`
+//! directory or device of the host. `save` saves the free space at a clean close. `generation` assigns
+//! generations, and `redo_slots` assigns redo slots to threads. `copy` opens a copy for reading, and `resize`
 //! moves the end of the volume.
 //!
 //! Invariants:

@@ -27,7 +27,8 @@ impl RedoSlots {
         let mut attempt = 0_u32;
         loop {
             // `finished` is loaded first, so that equal counts mean that no record was being applied when
-            // `started` was loaded.
+            // `started` was loaded. If `started` is still the same after the read, no record was begun during
+            // the read.
             let finished = self.finished.load(Ordering::Acquire);
             let started = self.started.load(Ordering::Acquire);
             if started == finished {

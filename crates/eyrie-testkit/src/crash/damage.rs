@@ -18,8 +18,8 @@ pub struct ChecksumDamage {
     covered: Range<usize>,
 }
 
-/// Returns every structure with a checksum in the volumes of the cases: both superblocks, a saved allocator,
-/// redo records.
+/// Returns every structure with a checksum in the volumes of the cases: both copies of the superblock, saved
+/// allocators, redo slots.
 pub fn all() -> Vec<ChecksumDamage> {
     let mut all = Vec::new();
     for volume in cases::volumes() {

@@ -316,8 +316,8 @@ pub struct Broken<'b> {
     pub image: Image<'b>,
 }
 
-/// Returns the images of `base` with an impossible value in one field. Each value is stored in up to about
-/// `most` places.
+/// Returns the images of `base` with an impossible value in one field. Each value is tried in up to `most`
+/// places, with one image for each place.
 pub fn broken(base: &BaseVolume, most: usize) -> impl Iterator<Item = Broken<'_>> {
     let places = described();
     let rows =

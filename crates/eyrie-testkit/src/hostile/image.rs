@@ -19,7 +19,7 @@ pub struct Image<'b> {
 }
 
 impl<'b> Image<'b> {
-    /// Returns `base` without edits.
+    /// Returns an image of `base` without edits.
     pub fn new(base: &'b BaseVolume) -> Image<'b> {
         Image { base, len: base.bytes.len() as u64, edits: Vec::new() }
     }
@@ -72,7 +72,7 @@ impl<'b> Image<'b> {
         self.edits.iter().map(|(at, bytes)| (*at, &bytes[..]))
     }
 
-    /// Reads bytes. Bytes behind the end of the base are zeros.
+    /// Reads bytes. Bytes behind the end of the base are zeros unless an edit changed them.
     pub fn read(&self, at: u64, len: u64) -> Vec<u8> {
         let mut bytes = vec![0; len as usize];
         let overlay = |bytes: &mut [u8], from: u64, source: &[u8]| {

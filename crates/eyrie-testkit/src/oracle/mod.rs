@@ -61,7 +61,7 @@ impl fmt::Display for OracleFailure {
 
 impl std::error::Error for OracleFailure {}
 
-/// Runs `steps` steps of `seed` on `engine`, which holds a new volume, and on the model.
+/// Runs `steps` steps of `seed` on `engine` and on the model. Callers pass an engine with a new volume.
 ///
 /// # Panics
 /// Panics if engine and model differ. The message has the seed, the step, and the steps that touched the same
@@ -73,7 +73,7 @@ pub fn run_against_model(engine: &dyn Engine, seed: u64, steps: u32) {
     }
 }
 
-/// Runs `steps` steps of `seed` on `engine`, which holds a new volume, and on the model.
+/// Runs `steps` steps of `seed` on `engine` and on the model. Callers pass an engine with a new volume.
 ///
 /// # Errors
 /// Fails if they differ.
@@ -84,8 +84,8 @@ pub fn run(engine: &dyn Engine, seed: u64, steps: u32, options: OracleOptions) -
     })
 }
 
-/// Runs exactly `steps` on `engine`, which holds a new volume, and on the model. A step that names an object
-/// that was never created is skipped.
+/// Runs exactly `steps` on `engine` and on the model. Callers pass an engine with a new volume. A step that
+/// names an object that was never created is skipped.
 ///
 /// # Errors
 /// Fails if they differ.

@@ -237,8 +237,8 @@ impl<P: Posix> PosixRun<P> {
             .map_err(|errno| format!("root cannot read everything: {errno:?}"))
     }
 
-    /// True if the host's answer cannot be compared, because the host would wait for another process, pass
-    /// the call to a driver, or apply options and limits of its mount.
+    /// True if the host's answer cannot be compared. The host would wait for another process, pass the call
+    /// to a driver, or apply options and limits of its mount.
     fn is_beyond_comparison(&self, call: &PosixCall) -> bool {
         if matches!(call, PosixCall::Xattr { .. } | PosixCall::Fxattr { .. }) {
             return !self.xattrs;

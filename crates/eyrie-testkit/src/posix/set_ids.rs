@@ -6,8 +6,8 @@ use eyrie::posix::OpenFlags;
 
 use super::calls::PosixCall;
 
-/// Returns calls that make each change by each user, on files with and without bytes. The users are root, a
-/// user in the file's group, and a user outside that group.
+/// Returns calls that make each change by each user, on files with and without bytes. The users are root, the
+/// owner of the file (a member of its group), and a user outside this group.
 pub(super) fn calls() -> Vec<(usize, PosixCall)> {
     let name = || b"/f".to_vec();
     let slot = 0;

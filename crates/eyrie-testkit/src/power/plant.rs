@@ -305,8 +305,8 @@ fn extension(plan: &FaultPlan) -> Verdict {
     ROOMY.mount(&disk.power_failure(|| false)).map(drop).map_err(told)
 }
 
-/// Damages each of the first bytes of the anchor, which holds all its fields. The disk must refuse to open,
-/// or keep its contents.
+/// Damages each of the first 64 bytes of the anchor, which hold its fields. The disk must refuse to open, or
+/// keep its contents.
 fn anchors(plan: &FaultPlan) -> Verdict {
     let (medium, disk) = ROOMY.medium(plan).map_err(told)?;
     let mut contents = vec![Some(0); PAGES as usize];

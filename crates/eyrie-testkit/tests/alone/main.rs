@@ -1,4 +1,4 @@
-//! Tests that run one at a time, in a process that runs nothing else.
+//! Tests that run one at a time, in a process without other tests.
 //!
 //! `crash` and `memory` need every grace period to end immediately. A pin of another test would delay the
 //! reuse of freed memory. A crash run would then meet other images, and a volume would keep more pages.

@@ -151,7 +151,7 @@ fn is_for_kernel(op: &Op<'_>, modes: &[FallocateMode]) -> bool {
         Op::Create { dir, name, id, .. } => {
             dir.is_directory() && is_legal(name) && !matches!(id.kind(), Kind::BlockDevice | Kind::CharDevice)
         }
-        // Links and pipes cannot be linked by their descriptors, because these were opened with `O_PATH`.
+        // Links and pipes are left out, because their descriptors (`O_PATH`) give access only to their names.
         Op::Link { dir, name, id, .. } => {
             dir.is_directory() && is_legal(name) && matches!(id.kind(), Kind::File | Kind::Directory)
         }

@@ -149,8 +149,8 @@ fn explain(shared: &Shared, seed: u64, threads: usize, calls: usize, drains: boo
     let mut random = SmallRng::seed_from_u64(seed);
     // The pin keeps removed objects readable until the history ends.
     let _pin = epoch::pin();
-    // The times of a large directory are those of the change with the latest time, but in the model they are
-    // those of the last change in the order. Equal times hide this difference.
+    // A large directory of the engine shows the latest time of its changes. The model shows the time of the
+    // last change in the order. Equal times hide this difference.
     let time = |call: usize, thread: usize| match shared.names {
         0 => Time::new(10 + call as i64, thread as u32),
         _ => Time::new(10, 0),

@@ -71,8 +71,8 @@ fn cuts(engine: &Arc<Scm>) {
     sync();
 }
 
-/// Returns three disks: a closed disk, a disk that lost its power with live records in its journal, and such
-/// a disk with a torn last record.
+/// Returns three disks. The first is closed. The second lost its power with live records in its journal. The
+/// third is as the second, but its last record is torn.
 ///
 /// # Panics
 /// Panics if the host has no memory for them.
