@@ -1,8 +1,8 @@
-//! Permissions: the only module that knows their rules.
+//! Decides permissions. No other module knows permission rules.
 //!
-//! Pure functions over the [`Protection`] of objects that decide as Linux does. User id 0 has every
-//! capability of a file system (`CAP_DAC_OVERRIDE`, `CAP_FOWNER`, `CAP_CHOWN`, `CAP_FSETID`, `CAP_MKNOD`,
-//! and `CAP_SYS_ADMIN` for extended attributes). Other users have none.
+//! The functions are pure: they decide from [`Credentials`] and the [`Protection`] of objects alone, as Linux
+//! does. User id 0 has every capability of a file system (`CAP_DAC_OVERRIDE`, `CAP_FOWNER`, `CAP_CHOWN`,
+//! `CAP_FSETID`, `CAP_MKNOD`, and `CAP_SYS_ADMIN` for extended attributes). Other users have none.
 
 mod rules;
 
@@ -29,7 +29,7 @@ const GROUP_EXECUTE: u16 = 0o010;
 /// The caller of an operation: user, groups and umask.
 ///
 /// Every set of credentials has an [`id`](Credentials::id) that is unique in this process and shared by
-/// clones. Caches of decisions use it as a key.
+/// clones. Caches of decisions use this id as a key.
 #[derive(Clone, Debug)]
 pub struct Credentials {
     id: u64,
@@ -40,7 +40,7 @@ pub struct Credentials {
 }
 
 impl Credentials {
-    /// A user with a primary group and supplementary groups; no umask.
+    /// Returns the credentials of a user with a primary group and supplementary groups. The umask is empty.
     pub fn new(uid: u32, gid: u32, groups: &[u32]) -> Credentials {
         // Relaxed increments are enough, because the id only has to be unique.
         static NEXT: AtomicU64 = AtomicU64::new(1);
@@ -48,49 +48,51 @@ impl Credentials {
         Credentials { id, uid, gid, umask: 0, groups: groups.into() }
     }
 
-    /// The superuser: user and group 0.
+    /// Returns the credentials of the superuser: user and group 0.
     pub fn root() -> Credentials {
         Credentials::new(0, 0, &[])
     }
 
-    /// The effective user and group of this process and its supplementary groups; no umask.
+    /// Returns the effective user and group of this process, with its supplementary groups and an empty
+    /// umask.
     pub fn of_process() -> Credentials {
         let groups = rustix::process::getgroups().unwrap_or_default();
         let groups: Vec<u32> = groups.into_iter().map(rustix::process::Gid::as_raw).collect();
         Credentials::new(rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw(), &groups)
     }
 
-    /// The same user with a umask: bits that the modes of new objects lose.
+    /// Returns the same user with a umask: the bits that are cleared in the modes of new objects.
     #[must_use]
     pub fn with_umask(mut self, umask: u16) -> Credentials {
         self.umask = umask & 0o777;
         self
     }
 
-    /// Distinguishes these credentials from all others of this process; clones share it.
+    /// Returns the id of these credentials. Clones share the id, and no other credentials of this process
+    /// have it.
     #[inline]
     pub fn id(&self) -> u64 {
         self.id
     }
 
-    /// User id.
+    /// Returns the user id.
     #[inline]
     pub fn uid(&self) -> u32 {
         self.uid
     }
 
-    /// Primary group id: the group of new objects.
+    /// Returns the primary group id: the group of new objects.
     #[inline]
     pub fn gid(&self) -> u32 {
         self.gid
     }
 
-    /// Supplementary group ids.
+    /// Returns the supplementary group ids.
     pub fn groups(&self) -> &[u32] {
         &self.groups
     }
 
-    /// Bits that the modes of new objects lose.
+    /// Returns the bits that are cleared in the modes of new objects.
     #[inline]
     pub fn umask(&self) -> u16 {
         self.umask
@@ -120,7 +122,7 @@ impl Credentials {
 pub struct Protection {
     /// Kind of the object.
     pub kind: Kind,
-    /// Permission bits, at most 0o7777.
+    /// Permission bits, up to 0o7777.
     pub mode: u16,
     /// User id of the owner.
     pub uid: u32,
@@ -149,8 +151,8 @@ bitflags::bitflags! {
     }
 }
 
-/// True if `who` passes [`check`] for any directory, and for reading and writing any object. The caller can
-/// then skip reading their protection.
+/// True if `who` passes every [`check`] of a directory, and every [`check`] for reading or writing any
+/// object. The caller can then skip reading the protection of these objects.
 #[inline]
 pub fn passes_everywhere(who: &Credentials) -> bool {
     who.is_root()
@@ -162,7 +164,7 @@ pub fn passes_everywhere(who: &Credentials) -> bool {
 /// `AccessDenied`.
 #[inline]
 pub fn check(who: &Credentials, object: &Protection, rights: Rights) -> Result<()> {
-    // Exactly one class applies, as in POSIX: an owner without a right does not get it from the group.
+    // Exactly one class applies, as in POSIX: an owner without a right does not get the right from the group.
     let shift = if who.uid == object.uid {
         6
     } else if who.in_group(object.gid) {
@@ -178,7 +180,8 @@ pub fn check(who: &Credentials, object: &Protection, rights: Rights) -> Result<(
     }
 }
 
-/// Root passes every check, but executes a file only if its mode lets somebody execute it.
+/// True if `who` is root and its capabilities grant `rights`. Root executes a file only if at least one
+/// execution bit of the file's mode is set.
 fn overrides(who: &Credentials, object: &Protection, rights: Rights) -> bool {
     let executable = object.kind == Kind::Directory || object.mode & 0o111 != 0;
     who.is_root() && (executable || !rights.contains(Rights::EXECUTE))
@@ -218,8 +221,8 @@ pub fn check_remove(who: &Credentials, dir: &Protection, victim: &Protection) ->
     if is_sticky(who, dir) && who.uid != victim.uid { Err(Error::NotPermitted) } else { Ok(()) }
 }
 
-/// Checks that `who` may create a device with this number. Everybody may create character device 0, because
-/// it is the whiteout of overlay file systems.
+/// Checks that `who` may create a device with this number. Every user may create character device 0, because
+/// that device is the whiteout of overlay file systems.
 ///
 /// # Errors
 /// `NotPermitted`.
@@ -229,11 +232,11 @@ pub fn check_device(who: &Credentials, kind: Kind, device: u64) -> Result<()> {
     if is_device && !mark && !who.is_root() { Err(Error::NotPermitted) } else { Ok(()) }
 }
 
-/// The mode that `object` gets when `who` sets it to `mode`. A user outside the object's group loses the
-/// set-group-id bit.
+/// Returns the mode that `object` gets when `who` sets its mode to `mode`. The set-group-id bit is dropped if
+/// `who` is outside the object's group and not root.
 ///
 /// # Errors
-/// `NotPermitted` unless `who` owns it.
+/// `NotPermitted` unless `who` owns the object.
 pub fn chmod(who: &Credentials, object: &Protection, mode: u16) -> Result<u16> {
     if !who.owns(object) {
         return Err(Error::NotPermitted);
@@ -243,12 +246,15 @@ pub fn chmod(who: &Credentials, object: &Protection, mode: u16) -> Result<u16> {
     Ok(if foreign { mode & !SET_GID } else { mode })
 }
 
-/// The set-id bits that `object` loses when `who` sets its user and group (`None` leaves a value as it is).
-/// Directories keep theirs.
+/// Returns the set-id bits that `object` loses when `who` sets its user and group (`None` leaves a value
+/// unchanged). Directories keep their set-id bits.
 ///
 /// # Errors
-/// `NotPermitted`, unless `who` is root, or owns the object and sets one of its own groups, or changes
-/// nothing.
+/// `NotPermitted`, except in three cases:
+///
+/// - `who` is root.
+/// - `who` owns `object`, does not change its user, and keeps its group or sets a group that `who` is in.
+/// - `uid` and `gid` are `None`, and `object` loses no set-id bits.
 pub fn chown(who: &Credentials, object: &Protection, uid: Option<u32>, gid: Option<u32>) -> Result<SetIds> {
     let own = who.uid == object.uid;
     let uid_fits = uid.is_none_or(|uid| own && uid == object.uid);
@@ -272,8 +278,8 @@ pub fn keeps_set_ids(who: &Credentials) -> bool {
     who.is_root()
 }
 
-/// The set-id bits that `file` loses when `who` writes to it, or changes its size or storage. Only root
-/// keeps all of them.
+/// Returns the set-id bits that `file` loses when `who` writes to it, or changes its size or storage. A write
+/// by root clears none of them.
 #[inline]
 pub fn set_ids_after_write(who: &Credentials, file: &Protection) -> SetIds {
     let has_none = file.mode & (SET_UID | SET_GID) == 0;
@@ -285,8 +291,8 @@ fn dropped_by(who: &Credentials, gid: u32) -> SetIds {
     if who.in_group(gid) { SetIds::DropAsMember } else { SetIds::DropAsStranger }
 }
 
-/// A mode without these set-id bits. Without group execution the set-group-id bit gives no rights, so
-/// writes by members of the group keep it.
+/// Returns `mode` without the set-id bits that `set_ids` names. Without the group's execution bit, the
+/// set-group-id bit gives no rights. Members of the group therefore keep that bit (`DropAsMember`).
 #[inline]
 pub fn mode_after(mode: u16, set_ids: SetIds) -> u16 {
     let executable = mode & GROUP_EXECUTE != 0;
@@ -297,11 +303,11 @@ pub fn mode_after(mode: u16, set_ids: SetIds) -> u16 {
     }
 }
 
-/// Checks that `who` may set the times of `object`. `now` is true if both become the time of the call.
+/// Checks that `who` may set the times of `object`. `now` is true if the call sets both times to the present.
 ///
 /// # Errors
-/// `NotPermitted` for other times unless `who` owns the object; `AccessDenied` for `now` unless it may
-/// write to the object.
+/// `AccessDenied` if `now` is true, and `NotPermitted` if `now` is false. Owners of the object get no error,
+/// and `now` also succeeds for users who may write to the object.
 pub fn check_set_times(who: &Credentials, object: &Protection, now: bool) -> Result<()> {
     if who.owns(object) {
         return Ok(());
@@ -320,7 +326,7 @@ enum Namespace {
 }
 
 impl Namespace {
-    /// The namespace of `name`, and the rest of the name.
+    /// Returns the namespace of `name`, and the rest of the name.
     fn of(name: &[u8]) -> (Namespace, &[u8]) {
         let prefixes: [(&[u8], Namespace); 4] = [
             (b"user.", Namespace::User),
@@ -334,8 +340,8 @@ impl Namespace {
     }
 
     /// Refuses attributes that the file system does not keep. This check comes last, as in Linux.
-    /// `security.capability` is refused, because every write would have to remove the capabilities of a
-    /// program.
+    /// `security.capability` is refused, because otherwise every write to a program would have to remove the
+    /// program's capabilities.
     fn check_kept(self, rest: &[u8]) -> Result<()> {
         match self {
             Namespace::Security if rest == b"capability" => Err(Error::Unsupported("security.capability")),
@@ -349,7 +355,8 @@ impl Namespace {
 }
 
 /// Checks that `who` may read the extended attribute `name` of `object`. Only files and directories have
-/// `user` attributes, and only root sees `trusted` ones; in other cases the attribute does not exist.
+/// `user` attributes, and only root sees `trusted` ones. In other cases the result is `NoXattr`, as if the
+/// attribute did not exist.
 ///
 /// # Errors
 /// `NoXattr`; `AccessDenied`; `Unsupported` for namespaces other than `user`, `trusted` and `security`.
@@ -392,9 +399,9 @@ pub fn lists_xattr(who: &Credentials, name: &[u8]) -> bool {
     who.is_root() || Namespace::of(name).0 != Namespace::Trusted
 }
 
-/// Owner and mode of an object of `kind` that `who` creates in `dir` with `mode`. Applies the umask. A
-/// set-group-id directory passes on its group, and to directories also the bit itself; directories get the
-/// bit in no other way. Symbolic links have all permissions.
+/// Returns the owner and mode of an object of `kind` that `who` creates in `dir` with `mode`. Applies the
+/// umask. A new object gets the group of a set-group-id directory, and a new directory also gets the
+/// set-group-id bit. Directories get this bit in no other way. Symbolic links have all permissions.
 #[inline]
 pub fn owner_of_new(who: &Credentials, dir: &Protection, kind: Kind, mode: u16) -> Owner {
     let inherits = dir.mode & SET_GID != 0;

@@ -1,13 +1,13 @@
-//! `check`: proves that a volume is sound, or lists its contradictions.
+//! `check`: shows that a volume is sound, or lists its contradictions.
 //!
-//! It walks all objects from the root and compares all redundant information: entries and link counts,
-//! directories and their parents, the storage that objects use and the free storage of the allocator. It
-//! reads all extended attributes, checks every field that readers pass on unchecked (`fields`), and changes
-//! nothing.
+//! The check walks all objects from the root and compares all redundant information. It compares entries with
+//! link counts, directories with their parents, and the storage that objects use with the free storage of the
+//! allocator. The check also reads all extended attributes, and checks every field that readers pass on
+//! unchecked (`fields`). It changes nothing.
 //!
-//! The open of a volume has verified all checksums before. It refuses wrong redo records and two damaged
-//! superblocks. It tolerates one damaged superblock copy, a damaged saved allocator, and a damaged end of
-//! the journal. Of the superblock, only the time of creation is left to be checked here.
+//! The open of the volume has verified all checksums. An open refuses wrong redo records and two damaged
+//! superblocks. It tolerates one damaged superblock copy, a damaged saved allocator, and a damaged end of the
+//! journal. The check therefore looks at only one field of the superblock: the time of creation.
 
 mod fields;
 
@@ -27,7 +27,7 @@ use crate::{Error, Kind, ObjectId, Result};
 /// The result of a check.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
-    /// The problems, one line each. The volume is sound if there are none.
+    /// The problems, one line each. A sound volume has an empty list.
     pub findings: Vec<String>,
     /// Number of directories.
     pub directories: u64,
@@ -40,7 +40,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// The report of a volume that could not be opened because of this error.
+    /// Returns the report about a volume whose open failed with this error.
     ///
     /// # Errors
     /// Errors that are no corruption of the volume.
@@ -69,11 +69,12 @@ struct Check<'v> {
     waiting: Vec<(ObjectId, ObjectId)>,
 }
 
-/// Compares all redundant information in the volume: everything that `root` reaches, and the `orphans`,
-/// objects without a name that are still open. Nothing may change the volume meanwhile.
+/// Compares all redundant information in the volume, in everything that `root` reaches and in the `orphans`.
+/// Orphans are objects without a name that handles keep alive. Callers make sure that nothing changes the
+/// volume meanwhile.
 ///
 /// # Errors
-/// `Fault`. Problems of the volume are in the report, not errors.
+/// `Fault`. A problem of the volume is a finding in the report, not an error.
 pub fn check(volume: &Volume, root: ObjectId, orphans: &[ObjectId]) -> Result<Report> {
     let mut check = Check {
         volume,
@@ -120,7 +121,8 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Marks an object's header and storage. True if the object is sound and was not marked before.
+    /// Marks an object's header and storage, and checks its extended attributes and fields. Returns true if
+    /// the object is sound and was not marked before.
     fn object(&mut self, id: ObjectId) -> Result<bool> {
         let _pin = pin();
         let addr = Addr::from_raw(id.place());
@@ -138,7 +140,7 @@ impl Check<'_> {
         }
         let before = self.report.findings.len();
         let marks = &self.marks;
-        // The walk ends at the first overlap, so it also ends on a tree that leads back into itself.
+        // The walk ends at the first overlap. Therefore it also ends on a tree with a loop.
         let visited = visit_object(self.volume, id, &mut |extent| {
             marks.mark_extent(extent).map_err(|overlap| Error::corrupt(extent.addr, overlap.what()))
         });
@@ -148,7 +150,7 @@ impl Check<'_> {
             xattr::visit(self.volume.medium(), root, &mut |_, _| Ok(()))
         });
         self.note(id, xattrs)?;
-        // Fields of a damaged object are not checked: it is reported already.
+        // Fields of a damaged object are not checked, because a finding names the object already.
         if self.report.findings.len() == before {
             let checked = fields::check(self.volume, id);
             self.note(id, checked)?;

@@ -9,19 +9,19 @@ use crate::{Applied, Error, Kind, ObjectId, Op, Owner, Result, Time};
 pub struct Attributes {
     /// Kind of the object.
     pub kind: Kind,
-    /// Permission bits, at most 0o7777.
+    /// Permission bits, up to 0o7777.
     pub mode: u16,
     /// User id of the owner.
     pub uid: u32,
     /// Group id.
     pub gid: u32,
-    /// Number of names; for a directory 2 and its subdirectories.
+    /// Number of names. For a directory: 2 plus the number of its subdirectories.
     pub links: u32,
-    /// Bytes of a file or of a symbolic link's target; the number of entries of a directory.
+    /// Length of a file or of a symbolic link's target, in bytes. For a directory: its number of entries.
     pub size: u64,
-    /// Bytes of storage that the object and its extended attributes occupy, without headers.
+    /// Bytes of storage that the object and its extended attributes occupy, without their headers.
     pub allocated: u64,
-    /// Last access, if a call ever set it.
+    /// Last access time that a call set, or the creation time. Reads do not change this time.
     pub accessed: Time,
     /// Last change of the bytes or entries.
     pub modified: Time,
@@ -29,8 +29,8 @@ pub struct Attributes {
     pub changed: Time,
     /// Device number of a device.
     pub device: u64,
-    /// The directory that contains this directory. The root contains itself; other kinds of objects have
-    /// `None`.
+    /// The directory that contains this directory. The root contains itself. For objects other than
+    /// directories: `None`.
     pub parent: Option<ObjectId>,
 }
 
@@ -39,14 +39,14 @@ pub struct Attributes {
 pub struct Birth {
     /// Time of the creation.
     pub created: Time,
-    /// Distinguishes one use of an id from the next.
+    /// A number that distinguishes this use of an id from later uses of the same id.
     pub generation: u64,
 }
 
 /// One entry of a listing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ListedEntry<'a> {
-    /// Its name, 1 to 255 bytes of any kind.
+    /// Name of the entry, 1 to 255 bytes of any kind.
     pub name: &'a [u8],
     /// The object that the entry names.
     pub id: ObjectId,
@@ -57,44 +57,45 @@ pub struct ListedEntry<'a> {
 /// Space of a volume. Sizes are in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct SpaceUsage {
-    /// Bytes that objects use or could use.
+    /// Bytes of storage for objects, in use or free.
     pub total: u64,
     /// Bytes that are free.
     pub free: u64,
-    /// Live objects (a count).
+    /// Number of live objects.
     pub objects: u64,
 }
 
-/// Holds a volume.
+/// An engine: it holds a volume, answers look-ups and reads, and applies Ops.
 ///
 /// An id stays valid while the caller holds a pin ([`eyrie_medium::epoch::pin`]) that it took before the
-/// look-up, or while the object is [`open`](Engine::open). After that, calls may return [`Error::Stale`].
+/// look-up, or while the object is [`open`](Engine::open). Without a pin or an open, calls with the id may
+/// return [`Error::Stale`].
 ///
 /// Calls take `&self` and may come from any thread. Look-ups and reads wait for no lock.
 pub trait Engine: Send + Sync {
-    /// The root directory.
+    /// Returns the root directory.
     fn root(&self) -> ObjectId;
 
-    /// The object that `name` names in `dir`.
+    /// Returns the object that `name` names in `dir`.
     ///
     /// # Errors
     /// `NotDirectory`, `NameTooLong`, `Stale`, `Corrupt`, `Fault`. A missing name is `Ok(None)`.
     fn lookup(&self, dir: ObjectId, name: &[u8]) -> Result<Option<ObjectId>>;
 
-    /// The attributes of an object.
+    /// Returns the attributes of an object.
     ///
     /// # Errors
     /// `Stale`, `Corrupt`, `Fault`.
     fn attributes(&self, id: ObjectId) -> Result<Attributes>;
 
-    /// The creation time of an object, and its generation.
+    /// Returns the creation time of an object, and its generation.
     ///
     /// # Errors
     /// As [`Engine::attributes`].
     fn birth(&self, id: ObjectId) -> Result<Birth>;
 
-    /// Owner and permissions of an object. Cheaper than [`Engine::attributes`], because it never walks a
-    /// directory.
+    /// Returns the owner and permissions of an object. This call costs less than [`Engine::attributes`],
+    /// because it never walks a directory.
     ///
     /// # Errors
     /// As [`Engine::attributes`].
@@ -103,8 +104,8 @@ pub trait Engine: Send + Sync {
         Ok(Owner { mode, uid, gid })
     }
 
-    /// The directory that contains directory `dir`; `None` once `dir` is removed. The root contains itself.
-    /// Cheaper than [`Engine::attributes`], because it never walks a directory.
+    /// Returns the directory that contains directory `dir`; `None` once `dir` is removed. The root contains
+    /// itself. This call costs less than [`Engine::attributes`], because it never walks a directory.
     ///
     /// # Errors
     /// `NotDirectory`; as [`Engine::attributes`].
@@ -112,8 +113,8 @@ pub trait Engine: Send + Sync {
         if dir.is_directory() { Ok(self.attributes(dir)?.parent) } else { Err(Error::NotDirectory) }
     }
 
-    /// True once an object has lost its last name. Cheaper than [`Engine::attributes`], because it never
-    /// walks a directory.
+    /// True once an object has lost its last name. This call costs less than [`Engine::attributes`], because
+    /// it never walks a directory.
     ///
     /// # Errors
     /// As [`Engine::attributes`].
@@ -121,15 +122,15 @@ pub trait Engine: Send + Sync {
         Ok(self.attributes(id)?.links == 0)
     }
 
-    /// Reads bytes from `offset` on, and returns their number, which is below `out.len()` only at the end
-    /// of the file.
+    /// Reads bytes into `out` from `offset` on, and returns their number. The number is below `out.len()`
+    /// only at the end of the file.
     ///
     /// # Errors
     /// `IsDirectory`, `Invalid` for an object without bytes, `Stale`, `Corrupt`, `Fault`.
     fn read(&self, id: ObjectId, offset: u64, out: &mut [u8]) -> Result<usize>;
 
-    /// All bytes of a file in place. `None` if the engine cannot show them in place; the caller then reads
-    /// them.
+    /// Returns all bytes of a file in place. `None` if the engine cannot show them in place. The caller then
+    /// uses [`Engine::read`].
     ///
     /// # Errors
     /// As [`Engine::read`].
@@ -138,7 +139,7 @@ pub trait Engine: Send + Sync {
         Ok(None)
     }
 
-    /// The next offset from `offset` on that holds data (`hole` is false) or begins a hole (`hole` is
+    /// Returns the next offset from `offset` on that holds data (`hole` is false) or begins a hole (`hole` is
     /// true). The end of the file counts as a hole. `None` past the end of the file, and where no data
     /// follows.
     ///
@@ -146,8 +147,8 @@ pub trait Engine: Send + Sync {
     /// As [`Engine::read`].
     fn seek(&self, id: ObjectId, offset: u64, hole: bool) -> Result<Option<u64>>;
 
-    /// The size in bytes of the value of an extended attribute; `None` if the object has none of that name.
-    /// If `out` is large enough, the value is at its start.
+    /// Returns the size in bytes of the value of an extended attribute; `None` if the object has none of that
+    /// name. If `out` is large enough, the call copies the value to the start of `out`.
     ///
     /// # Errors
     /// `Stale`, `Corrupt`, `Fault`.
@@ -167,7 +168,7 @@ pub trait Engine: Send + Sync {
     /// `NotDirectory`, `Stale`, `Corrupt`, `Fault`.
     fn list(&self, dir: ObjectId, cookie: u64, visit: &mut dyn FnMut(ListedEntry<'_>) -> bool) -> Result<()>;
 
-    /// Keeps an object alive, even without a name, until a [`close`](Engine::close) for each `open`.
+    /// Keeps an object alive, even without a name, until each `open` has had its [`close`](Engine::close).
     ///
     /// # Errors
     /// `Stale` if the object no longer exists.
@@ -185,8 +186,8 @@ pub trait Engine: Send + Sync {
     /// Returns a reservation that no Op used.
     fn unreserve(&self, id: ObjectId);
 
-    /// Applies all of an Op, or returns an error and applies none of it. On return the Op is as durable as
-    /// the medium makes it.
+    /// Applies all of an Op, or returns an error and changes nothing. When the call returns, the Op is as
+    /// durable as the medium makes it without a [`sync`](Engine::sync).
     ///
     /// Engines check only rules that keep the volume sound (names, kinds, emptiness, cycles), and no
     /// permissions.
@@ -195,18 +196,18 @@ pub trait Engine: Send + Sync {
     /// The POSIX error of the corresponding call; `NoSpace`, `Stale`, `Corrupt`, `Fault`.
     fn apply(&self, op: &Op<'_>) -> Result<Applied>;
 
-    /// Makes storage that was freed lately available, as far as readers allow. True if a call that found no
-    /// space may succeed now. The caller holds no pin, because a pin delays every reclaim.
+    /// Makes recently freed storage available, except storage that a reader may still see. Returns true if a
+    /// call that found no space may succeed now. Callers hold no pin, because a pin delays every reclaim.
     fn reclaim(&self) -> bool {
         false
     }
 
-    /// Counts changes of directories (moves, removals, changes of rights) that may invalidate a remembered
-    /// path.
+    /// Returns the number of changes of directories (moves, removals, changes of rights) so far. A remembered
+    /// path is valid while this number stays the same.
     fn directory_changes(&self) -> u64;
 
-    /// Waits for the Op that is changing an object, if there is one. After that, everything that the caller
-    /// saw of the object before is as durable as an Op that has returned.
+    /// Waits for the Op that is changing an object, if such an Op exists. After the wait, each state of the
+    /// object that the caller saw before the call is as durable as an Op that has returned.
     ///
     /// # Errors
     /// `Fault` when the medium failed.
@@ -218,6 +219,6 @@ pub trait Engine: Send + Sync {
     /// `Fault` when the medium failed.
     fn sync(&self) -> Result<()>;
 
-    /// Space of the volume.
+    /// Returns the total and free space of the volume.
     fn space(&self) -> SpaceUsage;
 }

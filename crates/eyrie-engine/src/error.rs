@@ -31,10 +31,10 @@ pub enum Error {
     /// The request makes no sense for this object.
     #[error("{0}")]
     Invalid(&'static str),
-    /// The file would pass the largest size.
+    /// The size would exceed the maximum for a file or a value.
     #[error("file too large: at most 2^63 - 1 bytes, and values at most 64 MiB")]
     TooLarge,
-    /// The object has as many names as it can have.
+    /// The object has the maximum number of names.
     #[error("too many links")]
     TooManyLinks,
     /// The object has no extended attribute of that name.
@@ -60,7 +60,7 @@ pub enum Error {
     /// The caller has no permission for the call.
     #[error("permission denied")]
     AccessDenied,
-    /// Only the owner of the object or root may do this.
+    /// Only the owner of the object, or only root, may make the call.
     #[error("operation not permitted")]
     NotPermitted,
     /// The file system does not support the call.
@@ -90,7 +90,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// The errno that POSIX calls give for this.
+    /// Returns the errno that POSIX calls give for this error.
     pub fn errno(&self) -> Errno {
         match self {
             Error::NotFound => Errno::NOENT,
@@ -120,18 +120,18 @@ impl Error {
         }
     }
 
-    /// True if the volume or its host had no room. A reclaim may make room out of storage that was freed,
-    /// so the caller may reclaim and try again.
+    /// True if the volume or its host had no room. The caller may then call
+    /// [`reclaim`](crate::Engine::reclaim), which can make room from freed storage, and try again.
     pub fn is_full(&self) -> bool {
         matches!(self, Error::NoSpace | Error::Fault(Fault::HostFull))
     }
 
-    /// An error about the volume, or the file of one, at `place`.
+    /// Returns an error about the volume at `place`, or about a file of a volume there.
     pub(crate) fn volume(place: &str, what: impl Into<String>, errno: Errno) -> Error {
         Error::Volume { place: place.to_string(), what: what.into(), errno }
     }
 
-    /// Corruption found at `addr`.
+    /// Returns an error that reports corruption at `addr`.
     #[cold]
     pub fn corrupt(addr: Addr, what: &'static str) -> Error {
         Error::Corrupt { addr, what }

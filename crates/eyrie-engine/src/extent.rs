@@ -2,9 +2,10 @@
 
 use eyrie_medium::{Addr, PAGE_SIZE};
 
-/// Sizes in bytes of the classes below a page; extents of these classes share slab pages.
+/// Sizes in bytes of the small classes, which are below a page. Extents of these classes share slab pages.
 const SMALL: [u16; 14] = [64, 128, 192, 256, 320, 384, 448, 512, 576, 640, 768, 1024, 1344, 2048];
-/// Doublings from 4 KiB to 64 MiB. Each has four classes, except the last, which has one.
+/// Number of doublings from 4 KiB to 64 MiB. Each range from one power of two to the next has four classes,
+/// and 64 MiB is one more class.
 const DOUBLINGS: u8 = 14;
 
 /// A size class of extents: 1 to [`Class::COUNT`].
@@ -18,24 +19,24 @@ impl Class {
     pub(crate) const SMALL_COUNT: u8 = SMALL.len() as u8;
     /// The smallest class: 64 bytes.
     pub(crate) const SMALLEST: Class = Class(1);
-    /// The largest that shares pages: 2 KiB.
+    /// The largest class whose extents share pages: 2 KiB.
     pub(crate) const HALF_PAGE: Class = Class(Class::SMALL_COUNT);
-    /// One page: tree nodes, and leaves of trees.
+    /// The class of one page: nodes and leaves of trees.
     pub const PAGE: Class = Class(SMALL.len() as u8 + 1);
     /// The largest extent, in bytes: 64 MiB.
     pub(crate) const MAX_BYTES: u64 = PAGE_SIZE << DOUBLINGS;
 
-    /// The class with this number; `None` if no class has it.
+    /// Returns the class with this number; `None` if no class has it.
     pub const fn from_raw(raw: u8) -> Option<Class> {
         if raw >= 1 && raw <= Class::COUNT { Some(Class(raw)) } else { None }
     }
 
-    /// The number on media.
+    /// Returns the number that names this class on media.
     pub const fn raw(self) -> u8 {
         self.0
     }
 
-    /// The smallest class that holds `bytes`; `None` above 64 MiB.
+    /// Returns the smallest class that holds `bytes`; `None` above 64 MiB.
     pub fn fitting(bytes: u64) -> Option<Class> {
         if bytes <= 512 {
             return Some(Class(bytes.div_ceil(64).max(1) as u8));
@@ -56,12 +57,12 @@ impl Class {
             (doubling, quarter) = (doubling + 1, 0);
         }
         let class = Class(Class::PAGE.0 + doubling as u8 * 4 + quarter as u8);
-        // Below 16 KiB quarters round up to whole pages, so two classes may have the same size. This
-        // formula gives the first of them.
+        // Below 16 KiB a class of whole quarter-pages is rounded up to whole pages, so two classes may have
+        // the same size. This formula gives the first of these two.
         Some(class)
     }
 
-    /// Bytes of an extent of this class.
+    /// Returns the bytes of an extent of this class.
     pub const fn bytes(self) -> u64 {
         if self.0 <= Class::SMALL_COUNT {
             SMALL[self.0 as usize - 1] as u64
@@ -88,7 +89,7 @@ pub struct Extent {
 }
 
 impl Extent {
-    /// Length, in bytes.
+    /// Returns the length, in bytes.
     pub const fn bytes(self) -> u64 {
         self.class.bytes()
     }

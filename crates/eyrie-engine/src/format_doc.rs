@@ -1,12 +1,12 @@
 //! Compares the tables of `docs/format.md` with the structures of the code.
 //!
 //! The table under a heading describes the structure of that name: `| field | offset | size | meaning |`.
-//! Offsets and sizes are in bytes, or in bits for the fields of a word. Fields cover the structure without
-//! a gap.
+//! Offsets and sizes are in bytes. For the fields of a word they are in bits. Fields cover the structure
+//! without a gap.
 
 const DESCRIPTION: &str = include_str!("../../../docs/format.md");
 
-/// Name, offset and size of each of the named fields of a structure, in bytes.
+/// Gives the name, offset and size of each of the named fields of a structure, in bytes.
 macro_rules! fields {
     ($structure:ty { $($field:ident),* $(,)? }) => {{
         let whole = <$structure as zerocopy::FromZeros>::new_zeroed();
@@ -19,8 +19,8 @@ macro_rules! fields {
 }
 pub(crate) use fields;
 
-/// The cells of the first table under the heading `title`, one vector for each row, without the head of the
-/// table.
+/// Returns the cells of the first table under the heading `title`, one vector for each row, without the head
+/// of the table.
 pub(crate) fn cells(title: &str) -> Vec<Vec<&'static str>> {
     let heading = |line: &&str| line.starts_with('#') && line.trim_start_matches('#').trim() == title;
     let mut lines = DESCRIPTION.lines().skip_while(|line| !heading(line)).skip(1);
@@ -29,12 +29,12 @@ pub(crate) fn cells(title: &str) -> Vec<Vec<&'static str>> {
     table.skip(2).map(|row| row.trim_matches('|').split('|').map(str::trim).collect()).collect()
 }
 
-/// The number in a cell of the table under `title`.
+/// Returns the number in a cell of the table under `title`.
 pub(crate) fn number(title: &str, cell: &str) -> usize {
     cell.parse().unwrap_or_else(|_| panic!("docs/format.md, section {title}: {cell} is no number"))
 }
 
-/// The rows of the first table under the heading `title`: name, offset and size.
+/// Returns the rows of the first table under the heading `title`: name, offset and size.
 fn described(title: &str) -> Vec<(&'static str, usize, usize)> {
     let row = |cells: Vec<&'static str>| {
         (cells[0].trim_matches('`'), number(title, cells[1]), number(title, cells[2]))
@@ -42,7 +42,7 @@ fn described(title: &str) -> Vec<(&'static str, usize, usize)> {
     cells(title).into_iter().map(row).collect()
 }
 
-/// Panics unless the table under `title` lists exactly `fields`, without gap up to `size`.
+/// Panics unless the table under `title` lists exactly `fields`, and these cover `size` bytes without a gap.
 pub(crate) fn assert_described(title: &str, size: usize, fields: &[(&str, usize, usize)]) {
     let rows = described(title);
     assert_eq!(rows, fields, "docs/format.md, section {title}");

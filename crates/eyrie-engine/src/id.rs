@@ -23,7 +23,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// The kind with this number on media; `None` for an unknown number.
+    /// Returns the kind with this number on media; `None` for an unknown number.
     pub const fn from_raw(raw: u8) -> Option<Kind> {
         Some(match raw {
             1 => Kind::File,
@@ -37,26 +37,27 @@ impl Kind {
         })
     }
 
-    /// True if objects of this kind have bytes of their own.
+    /// True if objects of this kind hold bytes in an mFile.
     pub const fn has_data(self) -> bool {
         matches!(self, Kind::File | Kind::Symlink)
     }
 }
 
-/// Names an object in its engine. Opaque to callers, except for the kind in its low six bits.
+/// Names an object in its engine. The low six bits are the kind. The other bits have no meaning to callers.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ObjectId(u64);
 
 impl ObjectId {
     const KIND_MASK: u64 = 63;
 
-    /// The id for `place` (a multiple of 64, unique in the engine) and `kind`.
+    /// Returns the id of the object at `place` with kind `kind`. `place` is a multiple of 64 and unique in
+    /// the engine.
     pub const fn new(place: u64, kind: Kind) -> ObjectId {
         debug_assert!(place & ObjectId::KIND_MASK == 0);
         ObjectId(place | kind as u64)
     }
 
-    /// The id with this stored form; `None` if its kind is unknown.
+    /// Returns the id whose form on media is `raw`, or `None` if the kind in it is unknown.
     #[inline]
     pub const fn from_raw(raw: u64) -> Option<ObjectId> {
         match Kind::from_raw((raw & ObjectId::KIND_MASK) as u8) {
@@ -65,19 +66,19 @@ impl ObjectId {
         }
     }
 
-    /// The form on media.
+    /// Returns the form of the id on media.
     #[inline]
     pub const fn raw(self) -> u64 {
         self.0
     }
 
-    /// The place of the object, without its kind.
+    /// Returns the place of the object: the id without the kind.
     #[inline]
     pub const fn place(self) -> u64 {
         self.0 & !ObjectId::KIND_MASK
     }
 
-    /// The kind of the object.
+    /// Returns the kind of the object.
     #[inline]
     pub const fn kind(self) -> Kind {
         match Kind::from_raw((self.0 & ObjectId::KIND_MASK) as u8) {
@@ -86,7 +87,7 @@ impl ObjectId {
         }
     }
 
-    /// True if this is a directory.
+    /// True if the object is a directory.
     #[inline]
     pub const fn is_directory(self) -> bool {
         matches!(self.kind(), Kind::Directory)
@@ -112,7 +113,7 @@ impl Time {
     /// Nanoseconds in a second.
     pub const NANOSECONDS: u32 = 1_000_000_000;
 
-    /// The time `seconds` and `nanoseconds` after 1970.
+    /// Returns the time `seconds` and `nanoseconds` after 1970.
     pub const fn new(seconds: i64, nanoseconds: u32) -> Time {
         Time { seconds, nanoseconds }
     }

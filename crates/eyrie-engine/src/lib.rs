@@ -1,11 +1,11 @@
 //! Engines. An engine holds a volume, answers look-ups and reads, and applies [`Op`]s.
 //!
-//! Every change of a volume is an [`Op`]; every holder of a volume is an [`Engine`]. `scm` is the engine
-//! for byte-addressable storage. `model` is the reference that every test compares with.
+//! Every change of a volume is an [`Op`], and every holder of a volume is an [`Engine`]. `scm` is the engine
+//! for byte-addressable storage. `model` is the reference engine, with which tests compare others.
 //!
 //! Invariants:
-//! - Nothing here knows a path with `/` in it: names are 1 to 255 bytes of any kind.
-//! - [`op`] is the only encoder of Ops; [`access`] the only module that knows permission rules.
+//! - No code of this crate interprets a path with `/` in it: names are 1 to 255 bytes of any kind.
+//! - [`op`] is the only encoder of Ops, and [`access`] is the only module that knows permission rules.
 //! - No unsafe code, and no store to a medium outside a `Transaction`, recovery and volume creation.
 
 #![forbid(unsafe_code)]

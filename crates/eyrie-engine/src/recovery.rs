@@ -1,11 +1,11 @@
-//! Recovery: finds the storage that a crashed volume uses, from its root.
+//! Recovery: finds the storage that a crashed volume uses, starting at its root.
 //!
-//! Objects need no repair: every Op commits by one publish or by a redo record, and the records are
-//! replayed first. All storage that no object reaches is free (BPFS finds its free blocks the same way,
-//! `bpfs.txt` section 3.3).
+//! Objects need no repair: every Op commits by one publish or by a redo record, and the records are replayed
+//! first. All storage that no object reaches is free. BPFS finds its free blocks in the same way.
 //!
 //! Several threads walk a large volume. They share a list of parts, each of which is some buckets of a
-//! directory. A thread takes a part and marks the files in it; each directory in it becomes further parts.
+//! directory. A thread takes a part and marks the files in it. Each directory in the part becomes further
+//! parts.
 
 use std::ops::Range;
 use std::panic::resume_unwind;
@@ -26,16 +26,19 @@ use crate::transaction::redo;
 use crate::volume::{Marks, Opened, Overlap, Volume};
 use crate::{Error, ObjectId, Result};
 
-/// Most threads of a walk. Its time is cache misses, and each thread keeps several of them in flight.
+/// Maximum number of threads of a walk. Cache misses dominate a walk, and each thread already keeps several
+/// of them in flight. More threads therefore gain little.
 const MOST_THREADS: usize = 8;
-/// Header slots for which one more thread is worth its start.
+/// Number of header slots for each thread of a walk. A smaller share would not repay the start of a thread.
 const OBJECTS_PER_THREAD: usize = 4096;
-/// Buckets of a part: some hundred entries, so that parts are large against the cost of the shared list.
+/// Number of buckets in a part. They hold some hundred entries, so the walk of a part takes much longer than
+/// its turn at the shared list.
 const BUCKETS_PER_PART: u64 = 32;
-/// Distance of the prefetch of headers, in objects.
+/// Number of objects by which the prefetch of headers is ahead of the walk.
 const AHEAD: usize = 8;
 
-/// Recovers a volume that was just opened, unless it was closed cleanly. Returns the root.
+/// Recovers a volume that was just opened, and returns its root. A volume that was closed cleanly needs no
+/// work.
 ///
 /// # Errors
 /// `Corrupt`, `Fault`.
@@ -48,7 +51,7 @@ pub fn recover(volume: &mut Volume, opened: Opened) -> Result<ObjectId> {
 }
 
 /// Rebuilds the free space after a crash: replays the redo slots, marks the storage that the root reaches,
-/// and gives everything else to the allocator.
+/// and gives all other storage to the allocator.
 fn rebuild_free_space(volume: &mut Volume, root: ObjectId) -> Result<()> {
     let gate = volume.medium().enter()?;
     let replayed = redo::replay(volume);
@@ -66,19 +69,20 @@ fn rebuild_free_space(volume: &mut Volume, root: ObjectId) -> Result<()> {
 pub fn mark_reachable(volume: &Volume, root: ObjectId) -> Result<Marks> {
     let marks = volume.marks();
     let threads = match volume.medium().kind() {
-        // A crash test on traced memory decides in the order of the reads which stores survived, and a
-        // replay must repeat that order.
+        // On traced memory a crash test decides at each read which stores survived. A replay must repeat
+        // these reads in the same order, so only one thread walks.
         MediumKind::Traced => 1,
         _ => match (marks.header_slots() / OBJECTS_PER_THREAD).min(MOST_THREADS) {
             0 | 1 => 1,
-            // The host opens files to count its processors, so a small volume does not ask.
+            // `available_parallelism` opens files of the host, so the open of a small volume does not call
+            // it.
             wanted => thread::available_parallelism().map_or(1, usize::from).min(wanted),
         },
     };
     mark_by_threads(volume, root, marks, threads)
 }
 
-/// As [`mark_reachable`], with this number of threads.
+/// Works like [`mark_reachable`], with this number of threads.
 pub(crate) fn mark_by_threads(
     volume: &Volume,
     root: ObjectId,
@@ -88,7 +92,7 @@ pub(crate) fn mark_by_threads(
     let walk = MarkingWalk { volume, marks, queue: WalkQueue::default() };
     walk.object(root)?;
     thread::scope(|scope| {
-        // A host without further threads is no reason to refuse the volume.
+        // If the host refuses a thread, the walk uses fewer threads.
         let spawn = |_| thread::Builder::new().spawn_scoped(scope, || walk.run()).ok();
         let others: Vec<_> = (1..threads).filter_map(spawn).collect();
         let mine = walk.run();
@@ -108,7 +112,7 @@ struct MarkingWalk<'v> {
 }
 
 impl MarkingWalk<'_> {
-    /// Walks until no part is left, or a thread has failed.
+    /// Walks parts until no part is left or a thread has failed.
     fn run(&self) -> Result<()> {
         while let Some(next) = self.queue.next() {
             self.part(&next.part).inspect_err(|_| self.queue.abandon())?;
@@ -137,12 +141,12 @@ impl MarkingWalk<'_> {
             .for_each(|line| self.volume.medium().prefetch(Addr::from_raw(id.place()).add(line * LINE_SIZE)));
     }
 
-    /// Marks an object, unless it is marked already. Adds the buckets of a directory as parts.
+    /// Marks an object, unless it is marked already. Adds the buckets of a directory to the queue, as parts.
     fn object(&self, id: ObjectId) -> Result<()> {
         let _pin = pin();
         let addr = Addr::from_raw(id.place());
         let overlap = |at: Addr| move |overlap: Overlap| Error::corrupt(at, overlap.what());
-        // A file with several names is visited once.
+        // A file with several names is visited only at the first of them.
         if !self.marks.mark_header(addr).map_err(overlap(addr))? {
             return Ok(());
         }
@@ -189,7 +193,7 @@ struct QueueState {
     abandoned: bool,
 }
 
-/// A part that a thread walks. Its drop ends the walk of the part.
+/// A part that a thread walks. The drop of this value tells the queue that the walk of the part has ended.
 struct PartInProgress<'p> {
     queue: &'p WalkQueue,
     part: DirectoryPart,
@@ -197,7 +201,7 @@ struct PartInProgress<'p> {
 
 impl WalkQueue {
     fn state(&self) -> MutexGuard<'_, QueueState> {
-        // A panic leaves no state half changed, so a poisoned lock is harmless.
+        // No code panics in the middle of a change of this state, so a poisoned lock is harmless.
         unpoisoned(self.state.lock())
     }
 
@@ -206,8 +210,8 @@ impl WalkQueue {
         self.changed.notify_all();
     }
 
-    /// Takes a part. Waits while none is left but other threads may add some. `None` at the end of the
-    /// walk.
+    /// Takes a part from the queue. While the queue is empty but other threads may add parts, the call waits.
+    /// Returns `None` at the end of the walk.
     fn next(&self) -> Option<PartInProgress<'_>> {
         let mut state = self.state();
         while !state.abandoned {

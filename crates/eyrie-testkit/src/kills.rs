@@ -1,7 +1,7 @@
-//! Processes that change a volume on the host until they are killed, one after the other.
+//! Kills processes, one after the other, that change a volume on the host.
 //!
-//! Each process prints the steps that are acknowledged. The volume must then show these steps, or some more,
-//! and nothing else.
+//! Each process prints the number of each acknowledged step. After a kill, the volume must show the state
+//! after the last acknowledged step or after a later step.
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::path::Path;
@@ -15,10 +15,11 @@ use rand::{Rng, SeedableRng};
 
 use crate::script::{StepDirectory, StepScript};
 
-/// Environment of a child: its volume, and the steps of each writer so far.
+/// Names of the environment variables of a child: the path of its volume, and the number of steps of each
+/// writer so far.
 const PLACE: &str = "EYRIE_TEST_KILLED_PLACE";
 const STEPS: &str = "EYRIE_TEST_KILLED_STEPS";
-/// One step in eight is followed by a `sync`; one kill in six comes while the volume is opened.
+/// One step in [`SYNCS`] is followed by a `sync`. One kill in [`OPENING`] happens while the volume is opened.
 const SYNCS: u32 = 8;
 const OPENING: u32 = 6;
 
@@ -29,20 +30,20 @@ pub struct KillSeries {
     pub medium: MediumChoice,
     /// Size of each volume, in bytes.
     pub volume_bytes: u64,
-    /// Threads that change the volume.
+    /// Number of threads that change the volume.
     pub writers: usize,
-    /// Kills of one volume (a count).
+    /// Number of processes that are killed on one volume.
     pub lives: u64,
-    /// Longest life of a process after it has opened the volume.
+    /// Maximum time until the kill after a process has opened the volume.
     pub longest: Duration,
 }
 
-/// Steps of all writers.
+/// Numbers of steps of all writers.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct StepCounts {
-    /// Steps that the processes acknowledged.
+    /// Number of steps that the processes acknowledged.
     pub acknowledged: u64,
-    /// Steps that the volume shows and no process acknowledged.
+    /// Number of steps that the volume shows and that no process acknowledged.
     pub unheard: u64,
 }
 
@@ -54,7 +55,7 @@ fn place(volume: &Volume, writer: usize) -> StepDirectory {
     StepDirectory::new(volume, &format!("/writer-{writer}")).expect("room")
 }
 
-/// If this process is a child, changes its volume until it is killed; else returns.
+/// Changes the volume until the process is killed, if this process is a child. Otherwise returns.
 pub fn run_if_child() {
     let (Some(path), Ok(steps)) = (std::env::var_os(PLACE), std::env::var(STEPS)) else { return };
     let steps: Vec<u64> = steps.split(',').map(|number| number.parse().expect("a number")).collect();
@@ -87,7 +88,7 @@ pub fn run_if_child() {
     });
 }
 
-/// Prints a line at once. A child without a parent exits.
+/// Prints and flushes a line. The child exits if its parent has closed the pipe.
 fn say(line: &str) {
     let mut output = io::stdout().lock();
     if writeln!(output, "{line}").and_then(|()| output.flush()).is_err() {
@@ -100,7 +101,7 @@ struct Killed(Child);
 
 impl Drop for Killed {
     fn drop(&mut self) {
-        // The child may have exited by itself; its output shows that.
+        // Errors are ignored, because the child may have exited by itself.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -125,8 +126,8 @@ impl KillSeries {
                 total.acknowledged += told[writer] - *step;
                 *step = told[writer];
             }
-            // A check closes the volume cleanly. Without one, the next process recovers the volume of the
-            // killed one.
+            // A check closes the volume cleanly. Without a check, the next process recovers the volume that
+            // the killed process left.
             if kill + 1 < self.lives && random.random_bool(0.5) {
                 continue;
             }
@@ -164,7 +165,7 @@ impl KillSeries {
             while output.read_until(b'\n', &mut line).is_ok_and(|bytes| bytes > 0) {
                 let text = String::from_utf8_lossy(&line).into_owned();
                 line.clear();
-                // The kill may cut the last line.
+                // The last line may be incomplete because of the kill.
                 let Some(text) = text.strip_suffix('\n') else { break };
                 match text.split(' ').collect::<Vec<_>>()[..] {
                     ["open"] => drop(opened.send(())),

@@ -1,16 +1,17 @@
 //! Tests of engines: random Ops, comparison with the reference model and the kernel, crashes, damage,
 //! threads.
 //!
-//! - [`ops`] makes Ops from a seed; [`oracle`] runs an engine beside the model and compares after every step.
-//! - [`crash`] lets power fail everywhere in single Ops; [`power`] fails the power of a disk; [`planted`]
-//!   leaves out points of the code that such runs must miss.
-//! - [`linear`] finds an order that explains the answers that threads got.
+//! - [`ops`] makes Ops from a seed. [`oracle`] runs an engine beside the model and compares them after every
+//!   step.
+//! - [`crash`] explores all crashes in single Ops. [`power`] simulates power failures of a disk. [`planted`]
+//!   leaves out points of the code, and these runs must notice each missing point.
+//! - [`linear`] finds an order of concurrent calls that explains their answers.
 //! - [`posix`] compares the POSIX calls with the kernel's.
-//! - [`hostile`] damages volumes and uses them.
-//! - [`script`] makes steps for programs that are killed; [`kills`] kills them.
+//! - [`hostile`] damages volumes and then uses them.
+//! - [`script`] makes steps for programs that are killed. [`kills`] kills these programs.
 //! - [`tree_fixture`] makes directory trees with every attribute, and compares trees.
 //!
-//! The programs in `src/bin` run some of these for as long as somebody wants, or in another machine.
+//! The programs in `src/bin` run some of these tests for a chosen time, or in another machine.
 //!
 //! Invariant: all randomness comes from one seed, so a seed replays a failure.
 

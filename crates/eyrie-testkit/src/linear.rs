@@ -1,9 +1,9 @@
-//! Linearizability: an order of the calls of several threads that explains their answers.
+//! Checks linearizability: finds an order of the calls of several threads that explains their answers.
 //!
-//! Threads make a [`HistoryCall`] each and note its begin and end by one shared [`HistoryClock`]. [`explain`]
-//! looks for an order of all calls in which the model gives the same answers. The order keeps a call before
-//! all calls that began after its end. The search tries orders depth first, each on a fork of the model, so
-//! histories must be small: three threads of four calls, say.
+//! Each thread records its calls as [`HistoryCall`]s, whose begin and end times come from one shared
+//! [`HistoryClock`]. [`explain`] looks for an order of all calls in which the model gives the same answers.
+//! The order keeps a call before all calls that began after its end. The search tries orders depth first,
+//! each on a fork of the model, so histories must be small (for example, three threads of four calls).
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
@@ -49,22 +49,22 @@ pub enum Request {
 /// The answer of an engine.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Response {
-    /// To `Apply`, without the parts that mean nothing for its Op.
+    /// The answer to `Apply`, without the parts that have no meaning for its Op.
     Applied(Applied),
-    /// To `Lookup`.
+    /// The answer to `Lookup`.
     Found(Option<ObjectId>),
-    /// To `Read`.
+    /// The answer to `Read`.
     Bytes(Vec<u8>),
-    /// To `Xattr`.
+    /// The answer to `Xattr`.
     Value(Option<Vec<u8>>),
-    /// To `Attributes`, without those in which engines may differ.
+    /// The answer to `Attributes`, without the attributes in which engines may differ.
     Attributes(Attributes),
     /// An error, as its errno.
     Refused(i32),
 }
 
 impl Request {
-    /// Makes the request of `engine`.
+    /// Makes this request to `engine`, and returns the answer.
     pub fn ask(&self, engine: &dyn Engine) -> Response {
         let _pin = epoch::pin();
         let answer = match self {
@@ -96,7 +96,7 @@ impl Request {
     }
 }
 
-/// Orders the begins and ends of calls.
+/// A counter that orders the begins and ends of calls.
 #[derive(Debug, Default)]
 pub struct HistoryClock(AtomicU64);
 
@@ -128,11 +128,11 @@ impl HistoryCall {
     }
 }
 
-/// Runs each of `scripts` in a thread of its own. Returns the calls of each.
+/// Runs each of `scripts` in a thread of its own. Returns the calls of each thread.
 pub fn run_threads(engine: &dyn Engine, scripts: Vec<Vec<Request>>) -> Vec<Vec<HistoryCall>> {
     let clock = HistoryClock::default();
-    // The threads spin. After a sleeping barrier, the first thread to wake would be done before the last one
-    // wakes.
+    // The threads spin until all have started. After a barrier that sleeps, the first thread to wake would
+    // have made its calls before the last thread wakes.
     let (clock, waiting) = (&clock, &AtomicUsize::new(scripts.len()));
     std::thread::scope(|scope| {
         let threads: Vec<_> = scripts
@@ -155,19 +155,19 @@ pub fn run_threads(engine: &dyn Engine, scripts: Vec<Vec<Request>>) -> Vec<Vec<H
 }
 
 /// Returns an order of the calls, as (thread, call) indices, in which the model from `start` on gives the
-/// answers of the threads. `None` if there is no such order.
+/// answers of the threads. Returns `None` if no such order exists.
 ///
 /// Where the model answers `Stale`, any answer is right, because engines may still show a removed object to a
-/// thread with a pin. `NoSpace` is right as well if the call then changed nothing.
+/// thread with a pin. `NoSpace` is always right. Such a call counts as a call that changed nothing.
 pub fn explain(start: &Model, history: &[Vec<HistoryCall>]) -> Option<Vec<(usize, usize)>> {
     let mut order = Vec::new();
     search(start, history, &mut vec![0; history.len()], &mut order).then_some(order)
 }
 
-/// As [`explain`].
+/// Asserts that [`explain`] finds an order.
 ///
 /// # Panics
-/// Panics with the history if there is no such order.
+/// Panics with the history if no such order exists.
 pub fn assert_explained(start: &Model, history: &[Vec<HistoryCall>]) {
     if explain(start, history).is_none() {
         let mut text = String::new();
@@ -198,8 +198,8 @@ fn search(
     if threads.is_empty() {
         return true;
     }
-    // Calls of a thread are in order. The earliest end of all remaining calls is therefore the end of some
-    // thread's next call.
+    // The calls of a thread do not overlap. The earliest end of all remaining calls is therefore the end of
+    // some thread's next call.
     let first_end =
         threads.iter().map(|&thread| history[thread][done[thread]].ended).min().unwrap_or(u64::MAX);
     for thread in threads {
@@ -223,7 +223,7 @@ fn search(
     false
 }
 
-/// Makes `call` on `model`. Returns true if its answer explains the recorded one.
+/// Makes `call` on `model`. Returns true if the model's answer explains the recorded answer.
 fn is_explained(model: &Model, call: &HistoryCall) -> bool {
     let refused = |error: Error| Response::Refused(error.errno().raw_os_error());
     if call.response == refused(Error::NoSpace) {

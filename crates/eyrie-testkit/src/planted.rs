@@ -1,23 +1,23 @@
-//! Planted bugs: one point of the code is left out at a time, and some trial must notice.
+//! Plants bugs: leaves out one point of the code at a time. Some trial must notice each missing point.
 
 use std::collections::BTreeSet;
 
 use eyrie_faults::Site;
 use eyrie_sim::explore::caught;
 
-/// A point that was left out, and the trial that noticed.
+/// A point that was left out, and the result of the trials.
 #[derive(Debug)]
 pub struct Planted {
     /// The point.
     pub site: Site,
-    /// Trials that meet the point (a count).
+    /// Number of trials that meet the point.
     pub trials: usize,
-    /// The fact that the first failing trial found wrong. `None`: no trial noticed.
+    /// The error that the first failing trial found, or `None` if no trial noticed the missing point.
     pub caught: Option<String>,
 }
 
-/// Leaves out each point that any of `trials` meets. `without` runs a trial without a point and returns the
-/// fact that is wrong, or `None`. A trial that panics has noticed, too.
+/// Leaves out each point that any of `trials` meets. `without` runs a trial with a point left out, and
+/// returns a description of the error or `None`. A panic in a trial also counts as noticed.
 pub(crate) fn plant_each<T>(
     trials: &[(BTreeSet<Site>, T)],
     without: impl Fn(&T, Site) -> Option<String>,

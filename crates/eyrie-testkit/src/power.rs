@@ -1,7 +1,8 @@
-//! Runs of an engine on a simulated disk that loses its power, or fails.
+//! Runs an engine on a simulated disk that loses its power, or fails.
 //!
-//! The model runs beside the engine, and its state after each Op is kept. Recovery from a power failure must
-//! find one of these states, none older than the last acknowledged `sync`, in a sound volume.
+//! The model runs beside the engine, and its state after each Op is kept. After a power failure, recovery
+//! must give a sound volume in one of these states. The state must not be older than the last acknowledged
+//! `sync`.
 
 pub mod plant;
 
@@ -24,27 +25,28 @@ use eyrie_sim::explore::fixed_options;
 const OWNER: Owner = Owner { mode: 0o755, uid: 0, gid: 0 };
 const BORN: Time = Time::new(1, 0);
 
-/// Sizes of a run.
+/// Sizes of a simulated disk and of the memory for it.
 #[derive(Clone, Copy, Debug)]
 pub struct Disk {
     /// Size of the volume, in bytes.
     pub volume_bytes: u64,
-    /// Memory for its pages, in bytes.
+    /// Memory for the pages of the volume, in bytes.
     pub memory_bytes: u64,
 }
 
 impl Disk {
     fn paged(self) -> PagedOptions {
-        // The interval is so long that only the run drains, and the keeper when memory is short.
+        // The interval is so long that no drain runs because of time. Only the run itself drains, and the
+        // background thread when memory is short.
         PagedOptions { memory_bytes: self.memory_bytes, drain_interval: Duration::from_secs(3600) }
     }
 
-    /// A new disk with a fault plan.
+    /// Returns a new, empty disk with a fault plan.
     pub fn blank(self, plan: &FaultPlan) -> SimulatedDisk {
         SimulatedDisk::new(Medium::paged_bytes(self.volume_bytes) as usize).with(plan.clone())
     }
 
-    /// A new disk, and the medium on it.
+    /// Returns the medium on a new disk with a fault plan, and the disk.
     ///
     /// # Errors
     /// As [`Medium::paged`].
@@ -54,7 +56,7 @@ impl Disk {
         Ok((self.mount(&disk)?, disk))
     }
 
-    /// The medium on a disk.
+    /// Returns the medium on a disk.
     ///
     /// # Errors
     /// As [`Medium::paged`].
@@ -62,7 +64,7 @@ impl Disk {
         Ok(Medium::paged(Arc::new(disk.clone()), self.paged())?)
     }
 
-    /// A new volume on a new disk.
+    /// Returns an engine with a new volume on a new disk, and the disk.
     ///
     /// # Errors
     /// As [`Scm::create_on`].
@@ -70,7 +72,7 @@ impl Disk {
         self.create_with(&FaultPlan::default())
     }
 
-    /// A new volume on a new disk with a fault plan.
+    /// Returns an engine with a new volume on a new disk with a fault plan, and the disk.
     ///
     /// # Errors
     /// As [`Scm::create_on`].
@@ -105,7 +107,7 @@ pub struct PowerRun {
 }
 
 impl PowerRun {
-    /// A run of the steps of `seed` on a new volume.
+    /// Returns a run of the steps of `seed` on a new volume.
     ///
     /// # Errors
     /// As [`Disk::create`].
@@ -113,7 +115,7 @@ impl PowerRun {
         PowerRun::with_plan(disk, seed, &FaultPlan::default())
     }
 
-    /// As [`PowerRun::new`], with a fault plan for the disk.
+    /// Works like [`PowerRun::new`], with a fault plan for the disk.
     ///
     /// # Errors
     /// As [`Disk::create`].
@@ -135,18 +137,18 @@ impl PowerRun {
         })
     }
 
-    /// The disk.
+    /// Returns the disk.
     pub fn simulated(&self) -> &SimulatedDisk {
         &self.simulated
     }
 
-    /// Makes one step: an Op, or now and then a `sync`.
+    /// Makes one step: an Op, or in one step of eight a `sync`.
     ///
     /// # Errors
     /// The engine's error, if the disk fails.
     ///
     /// # Panics
-    /// Panics if engine and model differ in any other way.
+    /// Panics if engine and model differ.
     pub fn step(&mut self) -> Result<()> {
         if self.random.random_ratio(1, 8) {
             self.engine.sync()?;
@@ -182,11 +184,11 @@ impl PowerRun {
         Ok(())
     }
 
-    /// Lets power fail now, and recovers. The volume must have one of the states since the last acknowledged
-    /// `sync`.
+    /// Simulates a power failure at this moment, and recovers a copy of the disk. The volume must have one of
+    /// the states since the last acknowledged `sync`.
     ///
     /// # Panics
-    /// Panics if it has none of them, or is not sound; the message has `what`.
+    /// Panics if the volume has none of these states, or is not sound. The message begins with `what`.
     pub fn power_failure(&mut self, what: &str) {
         let odds = self.random.random_range(0..=4);
         let survivor = self.simulated.power_failure(|| self.random.random_range(0..4) < odds);
@@ -204,7 +206,7 @@ impl PowerRun {
         }
     }
 
-    /// Discards free storage, closes the volume and opens it again.
+    /// Discards free storage, closes the volume, opens it again and checks it.
     ///
     /// # Errors
     /// The engine's error, if the disk fails.
@@ -214,7 +216,7 @@ impl PowerRun {
         self.disk.open(self.simulated)?.check().map(drop)
     }
 
-    /// The disk, and the states that its volume may have.
+    /// Returns the disk in its present state, and the states that its volume may have after a failure.
     pub fn left(&self) -> LeftDisk {
         let history = self.history[self.acknowledged..].to_vec();
         LeftDisk { disk: self.disk, simulated: self.simulated.clone(), history }
@@ -234,10 +236,10 @@ pub struct LeftDisk {
 }
 
 impl LeftDisk {
-    /// Opens the volume after several power failures.
+    /// Opens and checks the volume after several different power failures.
     ///
     /// # Errors
-    /// The fact that is wrong.
+    /// A description of the error.
     pub fn examine(&self) -> std::result::Result<(), String> {
         let mut random = SmallRng::seed_from_u64(self.history.len() as u64);
         for odds in 0..=4 {
@@ -246,12 +248,12 @@ impl LeftDisk {
         Ok(())
     }
 
-    /// Opens the volume after chains of up to `depth` killed processes and a power failure at the end of each
-    /// chain. Each process dies while it opens the volume of the one before. Returns the number of disks that
-    /// were examined.
+    /// Opens and checks the volume after chains of killed processes, with a power failure at the end of each
+    /// chain. A chain has up to `depth` more processes after the first one. Each of them is killed while it
+    /// opens the volume that the process before left. Returns the number of disks that were examined.
     ///
     /// # Errors
-    /// The fact that is wrong with one of them.
+    /// A description of the first error.
     pub fn examine_after_kills(&self, depth: u32) -> std::result::Result<u64, String> {
         let mut random = SmallRng::seed_from_u64(self.history.len() as u64);
         self.kill_again(&self.simulated.killed(), depth, &mut random)
@@ -275,7 +277,8 @@ impl LeftDisk {
         let before = whole.calls();
         drop(self.disk.open(whole.clone()).map_err(|error| format!("after a kill: {error}"))?);
         let calls = whole.calls() - before;
-        // The first and the last calls differ most; those between write one page after the other.
+        // The first and the last calls differ most. The calls between them write one page after the other, so
+        // one of them is enough.
         let middle = random.random_range(1..=calls.max(1));
         for call in BTreeSet::from([1, 2, 3, middle, calls, calls + 1]) {
             let next = killed.killed();
@@ -291,7 +294,7 @@ impl LeftDisk {
         Ok(examined)
     }
 
-    /// Examines the disk of one power failure.
+    /// Examines the disk that one power failure left.
     fn examine_one(&self, disk: &SimulatedDisk) -> std::result::Result<(), String> {
         let engine = self.disk.open(disk.clone()).map_err(|error| error.to_string())?;
         let report = engine.check().map_err(|error| error.to_string())?;

@@ -1,7 +1,8 @@
-//! Steps on one directory that follow from a seed and their numbers, for programs that are killed in the
-//! middle of them.
+//! Makes steps on one directory, for programs that are killed at any moment. A seed and the number of a step
+//! determine the step.
 //!
-//! A step is one Op. After a kill the directory must show all acknowledged steps, and perhaps some more.
+//! Each step is one Op. After a kill, the directory must show the state after the last acknowledged step or
+//! after a later step.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -12,13 +13,13 @@ use rand::{Rng, SeedableRng};
 
 type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 
-/// Names in use at one time, at most.
+/// Maximum number of files at one time.
 const MOST_FILES: usize = 40;
 const MOST_FILE_BYTES: usize = 64 << 10;
-/// Steps that a killed program may have made without an acknowledgement, at most.
+/// Maximum number of steps that a killed program may have made after its last acknowledged step.
 const UNSEEN_STEPS: u64 = 20_000;
 
-/// The directory of a script.
+/// The directory in which a script makes its steps.
 pub struct StepDirectory {
     root: String,
     files: Files,
@@ -26,8 +27,8 @@ pub struct StepDirectory {
 }
 
 impl StepDirectory {
-    /// The directory `root` of a volume, which is created if it does not exist. The path begins with a slash;
-    /// the root directory is the empty path.
+    /// Returns the directory `root` of a volume. Creates the directory if it does not exist. The path begins
+    /// with a slash, or is empty for the root directory.
     ///
     /// # Errors
     /// The volume's error.
@@ -42,7 +43,7 @@ impl StepDirectory {
         format!("{}/{name}", self.root)
     }
 
-    /// Makes the steps durable, on media that need a sync for that.
+    /// Makes all steps so far durable, which some media do only at a sync.
     ///
     /// # Errors
     /// The volume's error.
@@ -76,7 +77,7 @@ enum FileStep {
     Erase { name: String },
 }
 
-/// The steps in their order, and the files after them.
+/// A script: the steps of a seed, and the files after the last step that was drawn.
 pub struct StepScript {
     random: SmallRng,
     number: u64,
@@ -84,12 +85,13 @@ pub struct StepScript {
 }
 
 impl StepScript {
-    /// The script of `seed` before its first step.
+    /// Returns the script of `seed` before its first step.
     pub fn new(seed: u64) -> StepScript {
         StepScript { random: SmallRng::seed_from_u64(seed), number: 0, files: BTreeMap::new() }
     }
 
-    /// The script of `seed` at the step that `place` shows: the `acknowledged` one, or a later one.
+    /// Returns the script of `seed` at the step whose result `place` shows: the step `acknowledged`, or a
+    /// later one.
     ///
     /// # Errors
     /// Fails if no such step left this directory.
@@ -106,7 +108,7 @@ impl StepScript {
         Ok(script)
     }
 
-    /// Steps so far.
+    /// Returns the number of steps so far.
     pub fn number(&self) -> u64 {
         self.number
     }
@@ -141,7 +143,7 @@ impl StepScript {
         }
     }
 
-    /// Draws the next step and counts it as made.
+    /// Draws the next step, counts it, and applies it to the expected files.
     fn draw_next(&mut self) -> FileStep {
         self.number += 1;
         let step = self.draw();
@@ -169,7 +171,7 @@ impl StepScript {
         step
     }
 
-    /// The bytes that the current step writes.
+    /// Returns the bytes that the current step writes.
     fn data(&self, len: usize) -> Vec<u8> {
         (0..len).map(|index| (self.number as usize * 31 + index * 7) as u8).collect()
     }
@@ -212,7 +214,7 @@ impl StepScript {
         Ok(())
     }
 
-    /// True if `place` shows the steps so far.
+    /// True if `place` has exactly the files after the steps so far.
     ///
     /// # Errors
     /// The volume's error.

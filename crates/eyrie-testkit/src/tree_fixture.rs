@@ -1,4 +1,4 @@
-//! Directory trees with every attribute that a file can have, and manifests to compare trees by.
+//! Directory trees with every attribute that a file can have, and manifests that compare trees.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsStr;
@@ -12,10 +12,11 @@ use rustix::fs::{AtFlags, CWD, FileType, Gid, Mode, SeekFrom, Timespec, Timestam
 use rustix::io::Errno;
 use xxhash_rust::xxh3::xxh3_64;
 
-/// Unit in which holes are compared, in bytes: file systems differ in the exact ends of holes.
+/// Unit in which holes are compared, in bytes. It is large, because file systems differ in the exact ends of
+/// holes.
 const HOLE_STEP: u64 = 64 << 10;
 
-/// Runs of data, in units of `HOLE_STEP`: the first unit, and the one after the last.
+/// Runs of data, in units of `HOLE_STEP`: the first unit, and the unit after the last.
 pub type FixtureSteps = Vec<(u64, u64)>;
 
 /// True if this process may create devices and give files away.
@@ -23,9 +24,10 @@ pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// Makes a tree under `root`, an empty directory: modes with every bit, owners and devices (as root),
-/// negative and far times, hard links, dangling and looping symbolic links, holes, special files, names of
-/// all kinds of bytes, and extended attributes where the host has them.
+/// Makes a tree under the empty directory `root`. It has modes with every bit, times before 1970 and in the
+/// far future, hard links, dangling and looping symbolic links, holes, special files, and names of all kinds
+/// of bytes. It has owners and devices if the process is root, and extended attributes if the host supports
+/// them.
 ///
 /// # Errors
 /// As the calls.
@@ -43,8 +45,8 @@ pub fn grow(root: &Path) -> io::Result<()> {
     set_times(root, (1_234_567_890, 123_456_789), (987_654_321, 987_654_321))
 }
 
-/// Makes `count` files of up to `most_bytes` in some directories under `root`, an empty directory, for long
-/// imports. Equal arguments make equal bytes.
+/// Makes `count` files of up to `most_bytes` bytes, in some directories under the empty directory `root`.
+/// Tests of long imports use them. Equal arguments make equal bytes.
 ///
 /// # Errors
 /// As the calls.
@@ -57,7 +59,7 @@ pub fn fill(root: &Path, count: usize, most_bytes: usize) -> io::Result<()> {
     Ok(())
 }
 
-/// Bytes that differ from seed to seed.
+/// Returns bytes that differ from seed to seed.
 fn bytes(length: usize, seed: usize) -> Vec<u8> {
     (0..length).map(|index| (index.wrapping_mul(31) ^ (index >> 8) ^ seed.wrapping_mul(97)) as u8).collect()
 }
@@ -68,7 +70,8 @@ fn subdirectory(root: &Path, name: &str) -> io::Result<PathBuf> {
     Ok(path)
 }
 
-/// Every mode bit by itself, all bits, and none. Users other than root keep the bits that they need to read.
+/// Makes files and directories with each mode bit alone, with all bits, and with none. If the process is not
+/// root, the modes also have the bits that it needs to read them.
 fn modes(dir: &Path) -> io::Result<()> {
     let readable = |mode: u32, least: u32| if is_root() { mode } else { mode | least };
     let modes = (0..12).map(|bit| 1 << bit).chain([0, 0o7777, 0o6755, 0o1777, 0o644]);
@@ -88,7 +91,7 @@ fn chmod(path: &Path, mode: u32) -> io::Result<()> {
     Ok(rustix::fs::chmod(path, Mode::from_raw_mode(mode))?)
 }
 
-/// Names of all kinds, and files of sizes around those of blocks and chunks.
+/// Makes files with names of all kinds, and files with sizes near the sizes of blocks and chunks.
 fn names(dir: &Path) -> io::Result<()> {
     let long = [b'n'; 255];
     let names: [&[u8]; 12] = [
@@ -149,8 +152,8 @@ fn links(dir: &Path) -> io::Result<()> {
     set_times(&dir.join("dangling"), (-5, 5), (7, 999_999_999))
 }
 
-/// Data in units of [`HOLE_STEP`] with holes between. A copy that loses the holes still fits into the
-/// machine's memory.
+/// Makes files with data in units of [`HOLE_STEP`] and holes between the units. The files are so small that
+/// copies without holes fit into memory.
 fn holes(dir: &Path) -> io::Result<()> {
     let block = bytes(64 << 10, 3);
     let mib = 1_u64 << 20;
@@ -203,8 +206,8 @@ fn owners(dir: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Files, directories and (as root) other objects with extended attributes, as far as the host lets them be
-/// set.
+/// Makes files and directories with extended attributes, and as root also links and pipes. Skips attributes
+/// that the host refuses.
 fn xattrs(dir: &Path) -> io::Result<()> {
     let set = |name: &str, xattr: &[u8], value: &[u8]| match rustix::fs::lsetxattr(
         dir.join(name),
@@ -212,7 +215,7 @@ fn xattrs(dir: &Path) -> io::Result<()> {
         value,
         XattrFlags::CREATE,
     ) {
-        // On some file systems an object has 4 KiB for all attributes, or none.
+        // Some file systems have no extended attributes, or only 4 KiB for all attributes of an object.
         Err(Errno::OPNOTSUPP | Errno::NOSPC | Errno::PERM | Errno::TOOBIG) => Ok(()),
         set => set,
     };
@@ -247,7 +250,7 @@ fn is_set(name: &[u8]) -> bool {
     name.starts_with(b"user.") || is_root() && of_root.iter().any(|prefix| name.starts_with(prefix))
 }
 
-/// The extended attributes of `path` itself that a user set.
+/// Returns the extended attributes of `path` itself that a user set.
 fn xattrs_of(path: &Path) -> io::Result<BTreeMap<Vec<u8>, Vec<u8>>> {
     let mut list = vec![0; 64 << 10];
     let size = match rustix::fs::llistxattr(path, &mut list[..]) {
@@ -264,7 +267,7 @@ fn xattrs_of(path: &Path) -> io::Result<BTreeMap<Vec<u8>, Vec<u8>>> {
     Ok(xattrs)
 }
 
-/// Times before 1970, around the ends of 32 bits, and as far as the host keeps them.
+/// Makes objects with times before 1970, times near the limits of 32 bits, and times in the far future.
 fn times(dir: &Path) -> io::Result<()> {
     let seconds =
         [0, -1, -1_000_000_000, i64::from(i32::MIN), 1 << 31, 1 << 32, 1 << 34, 253_402_300_800, -(1 << 36)];
@@ -298,11 +301,11 @@ pub struct FixtureLine {
     pub mode: u32,
     /// User and group.
     pub owner: (u32, u32),
-    /// Number of names; 0 for directories.
+    /// Number of names, or 0 for directories.
     pub links: u64,
     /// The first name of the same object, in byte order.
     pub first_name: Vec<u8>,
-    /// Size in bytes; 0 for directories.
+    /// Size in bytes, or 0 for directories.
     pub size: u64,
     /// Number of a device.
     pub device: u64,
@@ -325,7 +328,7 @@ pub struct Manifest {
 }
 
 impl Manifest {
-    /// The manifest of the tree `root`. It restores the access times that its reads change.
+    /// Returns the manifest of the tree `root`. The function restores the access times that its reads change.
     ///
     /// # Errors
     /// As the calls.
@@ -355,7 +358,7 @@ impl Manifest {
                 mode: metadata.mode(),
                 owner: (metadata.uid(), metadata.gid()),
                 links: if is_dir { 0 } else { metadata.nlink() },
-                // The inode number, until all names are known.
+                // The field holds the inode number until all names are known.
                 first_name: metadata.ino().to_le_bytes().to_vec(),
                 size: if is_dir { 0 } else { metadata.size() },
                 device: metadata.rdev(),
@@ -377,22 +380,23 @@ impl Manifest {
         Ok(manifest)
     }
 
-    /// Changes the line of every entry, for comparisons with a store that keeps less.
+    /// Applies `change` to the line of every entry. Tests use it to drop attributes that a store does not
+    /// keep.
     pub fn change(&mut self, change: impl FnMut(&mut FixtureLine)) {
         self.lines.values_mut().for_each(change);
     }
 
-    /// Number of entries, with the root.
+    /// Returns the number of entries, with the root.
     pub fn len(&self) -> usize {
         self.lines.len()
     }
 
-    /// True if there are none.
+    /// True if the manifest has no entries.
     pub fn is_empty(&self) -> bool {
         self.lines.is_empty()
     }
 
-    /// The differences to `other`, a line for each entry.
+    /// Returns the differences to `other`, a line for each entry.
     pub fn differences(&self, other: &Manifest) -> Vec<String> {
         let mut found = Vec::new();
         for (name, line) in &self.lines {
@@ -409,7 +413,7 @@ impl Manifest {
     }
 }
 
-/// Checksum or target, and runs of data.
+/// Returns the checksum of a file's data or the target of a symbolic link, and the runs of data.
 fn content_of(path: &Path, metadata: &fs::Metadata) -> io::Result<(Vec<u8>, FixtureSteps)> {
     if metadata.is_symlink() {
         return Ok((fs::read_link(path)?.into_os_string().into_encoded_bytes(), Vec::new()));

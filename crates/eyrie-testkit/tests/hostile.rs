@@ -1,6 +1,7 @@
-//! Damaged volumes: calls return an answer or an error, and they end.
+//! Tests that calls on damaged volumes return an answer or an error, and that they end.
 //!
-//! This is a binary of its own: it counts the panics of its process and bounds the growth of its memory.
+//! These tests have a binary of their own, because they count the panics of the process and bound the growth
+//! of its memory.
 
 use eyrie_engine::scm::Scm;
 use eyrie_engine::transaction::redo;
@@ -9,19 +10,19 @@ use eyrie_testkit::hostile::{Damage, HostileReport, Image, bases, disk_bases, ru
 
 const IMAGES: u64 = 100_000;
 const DISKS: u64 = 10_000;
-/// Images before the first measurement of memory.
+/// Number of images before the first measurement of memory.
 const WARM_UP: u64 = 5000;
-/// Growth of memory after that, in bytes, at most.
+/// Maximum growth of memory after the first measurement, in bytes.
 const MOST_GROWTH: u64 = 64 << 20;
 
-/// Peak memory of this process, in bytes.
+/// Returns the peak memory of this process, in bytes.
 fn peak_memory() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").expect("the kernel tells");
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("a peak");
     line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number") << 10
 }
 
-/// A callback that checks the growth of memory.
+/// Returns a callback that checks the growth of memory.
 fn memory_is_bounded() -> impl FnMut(&HostileReport) {
     let mut peak = u64::MAX;
     move |report| {

@@ -1,8 +1,8 @@
 //! The protections that an administrator of Linux can enable: `fs.protected_hardlinks`,
 //! `fs.protected_symlinks`, `fs.protected_fifos` and `fs.protected_regular` of `sysctl`.
 //!
-//! They keep users from misleading others in directories that many users may write to. They apply to root
-//! as well, except the one for hard links.
+//! These protections stop attacks with links, pipes and files in directories that many users may write to.
+//! All of them apply to root too, except `fs.protected_hardlinks`.
 
 use super::{Credentials, GROUP_EXECUTE, Protection, Rights, SET_GID, SET_UID, STICKY, check};
 use crate::{Error, Kind, Result};
@@ -10,7 +10,8 @@ use crate::{Error, Kind, Result};
 const WRITABLE_BY_ALL: u16 = 0o002;
 const WRITABLE_BY_GROUP: u16 = 0o020;
 
-/// Sticky directories in which `O_CREAT` does not open an object of a third user.
+/// Sticky directories in which `O_CREAT` does not open an object of a third user, who is neither the caller
+/// nor the owner of the directory. The number in brackets is the value of the `sysctl`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub enum Sticky {
     /// No directories (0).
@@ -22,22 +23,22 @@ pub enum Sticky {
     WritableByGroup,
 }
 
-/// The protections that are enabled. By default only the one for hard links.
+/// The protections that are enabled. By default only `protected_hardlinks` is enabled.
 ///
-/// A Linux kernel enables none of them by itself; distributions enable most of them.
+/// The Linux kernel enables none of these protections by default. Most distributions enable most of them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct AccessRules {
-    /// `fs.protected_hardlinks`: a user can link only its own objects, and regular files that it may read
-    /// and write and that have no dangerous set-id bits. Off by default in the kernel, on by default here.
+    /// `fs.protected_hardlinks`: a user can link only its own objects, and regular files that it may read and
+    /// write and that have no dangerous set-id bits. Off by default in the kernel, on by default in Eyrie.
     pub protected_hardlinks: bool,
-    /// `fs.protected_symlinks`: in a sticky directory that all users may write to, a symbolic link at the
-    /// end of a path is followed only by its owner, or if it belongs to the owner of the directory. Off by
-    /// default in the kernel, and here.
+    /// `fs.protected_symlinks` applies to symbolic links at the end of a path, in sticky directories that all
+    /// users may write to. Such a link is followed only if it belongs to the caller or to the owner of the
+    /// directory. Off by default in the kernel and in Eyrie.
     pub protected_symlinks: bool,
     /// `fs.protected_fifos`: in a sticky directory, `O_CREAT` does not open a pipe that belongs neither to
-    /// the caller nor to the owner of the directory. Off by default in the kernel, and here.
+    /// the caller nor to the owner of the directory. Off by default in the kernel and in Eyrie.
     pub protected_fifos: Sticky,
-    /// `fs.protected_regular`: the same for regular files. Off by default in the kernel, and here.
+    /// `fs.protected_regular`: the same for regular files. Off by default in the kernel and in Eyrie.
     pub protected_regular: Sticky,
 }
 
@@ -56,7 +57,8 @@ impl AccessRules {
         protected_regular: Sticky::None,
     };
 
-    /// The protections of this host, read from `/proc/sys/fs`. A value that cannot be read has its default.
+    /// Returns the protections of this host, read from `/proc/sys/fs`. A value that cannot be read gets the
+    /// default of [`AccessRules::default`].
     pub fn of_host() -> AccessRules {
         let value = |name: &str| -> Option<u32> {
             let text = std::fs::read_to_string(format!("/proc/sys/fs/protected_{name}")).ok()?;
@@ -75,8 +77,8 @@ impl AccessRules {
         }
     }
 
-    /// The sticky directories in which objects of this kind are protected. For kinds without a rule of
-    /// their own, directories that all users may write to.
+    /// Returns the sticky directories in which objects of this kind are protected. Kinds without a rule of
+    /// their own are protected in directories that all users may write to.
     fn sticky(self, kind: Kind) -> Sticky {
         match kind {
             Kind::File => self.protected_regular,
@@ -93,8 +95,8 @@ pub fn guards_opens(rules: AccessRules, dir: &Protection, kind: Kind) -> bool {
 }
 
 /// Checks that `who` may open an existing `object` of `dir` with `O_CREAT`. In a sticky directory that all
-/// users may write to, Linux refuses this for a symbolic link, socket or device of a third user, and for
-/// objects that `rules` protect. The refusal includes root.
+/// users may write to, Linux refuses to open a symbolic link, socket or device of a third user. It also
+/// refuses objects that `rules` protect. The refusal includes root.
 ///
 /// # Errors
 /// `AccessDenied`.

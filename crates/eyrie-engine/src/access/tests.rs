@@ -14,7 +14,7 @@ fn dir(mode: u16, uid: u32, gid: u32) -> Protection {
     object(Kind::Directory, mode, uid, gid)
 }
 
-/// User 1 of groups 10 and 11.
+/// Returns user 1 of groups 10 and 11.
 fn user() -> Credentials {
     Credentials::new(1, 10, &[11])
 }
@@ -263,8 +263,8 @@ fn protected_pipes_and_files_refuse_create_open() {
         Kind::File => AccessRules { protected_regular: sticky, ..AccessRules::NONE },
         _ => AccessRules { protected_fifos: sticky, ..AccessRules::NONE },
     };
-    // The mode of the directory and the owner of the object; true if it is opened with the values 0, 1 and
-    // 2.
+    // The directory, the owner of the object, and the expected success of the open with the `sysctl` values
+    // 0, 1 and 2.
     for (dir, uid, allowed) in [
         (dir(0o1777, 2, 2), 3, [true, false, false]),
         (dir(0o1777, 2, 2), 2, [true, true, true]),

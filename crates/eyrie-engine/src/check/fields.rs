@@ -1,8 +1,8 @@
-//! The fields of an object that are not redundant with anything else in the volume.
+//! Checks the fields of an object that no other part of the volume repeats.
 //!
-//! Each must have a value that a call could have stored, because readers pass it on unchecked. Fields in
-//! which every value is possible are not checked: user and group ids, seconds, versions, `times_version`,
-//! `follows`, `sealed`.
+//! Each field must have a value that a call could have stored, because readers pass the value on unchecked.
+//! Fields in which every value is possible are not checked: user and group ids, seconds, versions,
+//! `times_version`, `follows`, `sealed`.
 
 use std::mem::offset_of;
 
@@ -21,7 +21,7 @@ pub(super) fn is_possible(time: Time) -> bool {
     time.nanoseconds < Time::NANOSECONDS
 }
 
-/// Checks the fields of the object `id`, whose storage is sound.
+/// Checks the fields of the object `id`. The caller has found its storage sound.
 ///
 /// # Errors
 /// `Corrupt` at the first impossible field; `Fault`.

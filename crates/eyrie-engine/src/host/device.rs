@@ -1,20 +1,21 @@
 //! A volume on a block device. The device is its segment, with the journal at the end.
 //!
 //! The descriptor is the lock. The kernel gives a device exclusively to one mount or one descriptor
-//! (`O_EXCL`). A lock of the whole file (`flock`) warns programs that look at devices without claiming
-//! them. Both locks end when the last copy of the descriptor is closed, so a forked child holds them too.
+//! (`O_EXCL`). A lock of the whole file (`flock`) also stops programs that probe devices under this lock but
+//! without a claim. Both locks end when the last copy of the descriptor is closed, so a forked child holds
+//! them too.
 //!
 //! The volume and its journal take as many bytes from the start of the device as the superblock says. The
-//! anchor of the journal is the last page of these bytes. A device may become larger under a volume.
+//! anchor of the journal is the last page of these bytes. A device may become larger while a volume is on it.
 //!
 //! Invariants:
-//! - The bytes that the volume takes are read from the superblock in its place, not from the journal. They
-//!   change only while the journal is empty, and no record of a journal changes them.
-//! - A device is not overwritten unasked if it has any bytes where file systems and the like have their
-//!   marks.
-//! - A journal is replayed only on a device whose first pages name a volume, because the journal may still
-//!   be there after another program took the device. Therefore a new volume has its superblock in its place
-//!   from the start.
+//! - The number of bytes that the volume takes is read from the superblock in its place, not from the
+//!   journal. This number changes only while the journal is empty, and no record of a journal changes it.
+//! - A device with any non-zero byte in its first or last MiB is overwritten only with the option
+//!   `overwrite`. Such bytes may be the signature of a file system.
+//! - A journal is replayed only on a device whose first pages name a volume. On any other device, the journal
+//!   may be left over from a volume that another program has overwritten. Therefore the creation of a volume
+//!   writes the superblock to its place, by a checkpoint, before any other content.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Seek, SeekFrom};
@@ -32,12 +33,12 @@ use super::segment::{FirstPages, blocks, host_error};
 use crate::tables::{Geometry, MIN_HOST_BYTES, MediumChoice, Options};
 use crate::{Error, Result};
 
-/// Bytes at either end of a device in which file systems, partition tables and the like have their marks. 1
-/// MiB covers all common ones.
+/// Size of the range at either end of a device that holds the signatures of file systems and partition
+/// tables. 1 MiB covers all common signatures.
 const MARKS_BYTES: u64 = 1 << 20;
 
 /// Takes the device at `path` for a new volume that fills it, lets `fill` write the volume, and returns the
-/// result of `fill`. After an error the device can be taken again.
+/// result of `fill`. After an error the device can be used for another volume.
 pub(super) fn create<T>(
     path: &Path,
     options: &Options,
@@ -46,11 +47,11 @@ pub(super) fn create<T>(
     let (file, place) = (claim(path)?, path.display().to_string());
     let (mapped, held) = (again(&file, path)?, again(&file, path)?);
     let new = NewVolume::measure(&file, options, &place)?;
-    // Old marks and an old journal must be gone before the new volume can be found.
+    // Old signatures and an old superblock must be gone before the new volume can be found.
     new.clear(&file).map_err(failed(&place, "cannot be written"))?;
     let done = new.format(mapped, options).and_then(|medium| fill(medium, Hold::Device(held)));
     if done.is_err() {
-        // The error that led here is the one to report.
+        // A failure of this clean-up is ignored, because the caller needs the first error.
         let _ = new.clear(&file);
     }
     done
@@ -62,18 +63,18 @@ pub(super) fn open(path: &Path, paged: PagedOptions) -> Result<(Medium, Hold)> {
     Ok((mount(&file, paged, &path.display().to_string())?, Hold::Device(file)))
 }
 
-/// Another descriptor of a claimed device, under the same claim.
+/// Returns another descriptor of a claimed device, under the same claim.
 pub(super) fn again(file: &File, path: &Path) -> Result<File> {
     host::try_clone(file).map_err(|error| host_error(path, "cannot be used", &error))
 }
 
-/// Bytes of its device that a volume and its journal take.
+/// Returns the number of bytes of the device that the volume and its journal take.
 pub(crate) fn bytes_with_journal(medium: &Medium) -> u64 {
     let (volume, journal) = (medium.segment_sizes().next(), medium.journal_bytes());
     volume.unwrap_or(0) + journal.unwrap_or(0) + PAGE_SIZE
 }
 
-/// Size of the largest volume that fits on the device.
+/// Returns the size of the largest volume that fits on the device.
 pub(super) fn room(file: &File, place: &str) -> Result<u64> {
     Ok(Medium::volume_bytes_on(size(file).map_err(failed(place, "cannot be measured"))?))
 }
@@ -83,14 +84,14 @@ fn size(mut file: &File) -> io::Result<u64> {
     host::call(|| file.seek(SeekFrom::End(0)))
 }
 
-/// Claims the device at `path` and opens a copy of it; no change reaches the device.
+/// Claims the device at `path` and opens an overlay of it in memory. No change reaches the device.
 pub(super) fn open_copy(path: &Path, paged: PagedOptions) -> Result<(Medium, Hold)> {
     let (file, place) = (claim(path)?, path.display().to_string());
     let medium = paged_on(Overlay::new(blocks_of_volume(&file, &place)?), paged, &place)?;
     Ok((medium, Hold::Device(file)))
 }
 
-/// Opens a device for this process alone.
+/// Opens and locks a device, so that no other process can claim it.
 pub(crate) fn claim(path: &Path) -> Result<File> {
     let in_use = || {
         let what = "in use: it is mounted, or another process (or this one) has it open";
@@ -118,12 +119,14 @@ pub(super) fn failed(place: &str, doing: &str) -> impl FnOnce(io::Error) -> Erro
 pub(crate) struct NewVolume {
     /// Size of the volume.
     bytes: u64,
-    /// Ranges that are cleared first: the tables of the volume, and the marks of file systems and the like.
+    /// Ranges at the start and the end that are cleared first: the tables of the volume, and the signatures
+    /// of file systems.
     ends: [Range<u64>; 2],
 }
 
 impl NewVolume {
-    /// Refuses a device that cannot be taken.
+    /// Measures the device for a new volume. Refuses a device that is too small, or that holds data without
+    /// the option `overwrite`.
     pub(crate) fn measure(file: &File, options: &Options, place: &str) -> Result<NewVolume> {
         if matches!(options.medium, MediumChoice::Dram | MediumChoice::Pmem) {
             let what = "a volume on a block device has the medium paged: choose that, \
@@ -150,7 +153,7 @@ impl NewVolume {
         Ok(NewVolume { bytes, ends: [0..start, size - MARKS_BYTES..size] })
     }
 
-    /// Makes a journal at the end of a file that was [cleared](NewVolume::clear).
+    /// Makes a journal at the end of a device that was [cleared](NewVolume::clear).
     pub(crate) fn format(&self, file: File, options: &Options) -> Result<Medium> {
         let blocks = blocks(file);
         Medium::fill_paged(&blocks, self.bytes)?;
@@ -164,7 +167,7 @@ impl NewVolume {
     }
 }
 
-/// Zeros, aligned as direct transfers need it.
+/// Zeros, aligned for direct transfers.
 #[repr(align(4096))]
 struct Zeros([u8; 1 << 16]);
 
@@ -178,7 +181,7 @@ fn zero(file: &File, range: &Range<u64>) -> io::Result<()> {
     })
 }
 
-/// A description of the present content of the device; `None` if it is empty.
+/// Returns a description of the present content of the device; `None` if it is empty.
 fn occupant(file: &File, size: u64) -> io::Result<Option<&'static str>> {
     if FirstPages::read(file)?.is_some_and(|start| start.has_volume()) {
         return Ok(Some("there is an Eyrie volume on it"));
@@ -200,7 +203,7 @@ pub(crate) fn mount(file: &File, paged: PagedOptions, place: &str) -> Result<Med
     paged_on(blocks_of_volume(file, place)?, paged, place)
 }
 
-/// The blocks of its device that a volume takes.
+/// Returns the blocks of the device, up to the end of the bytes that the volume takes.
 fn blocks_of_volume(file: &File, place: &str) -> Result<FileBlocks> {
     let start = FirstPages::read(file).map_err(failed(place, "cannot be read"))?;
     let Some(start) = start.filter(FirstPages::has_volume) else {

@@ -19,21 +19,21 @@ const DEFAULT_BYTES: u64 = 1 << 30;
 
 pub(super) const SEGMENT_FILE: &str = "segment-0000";
 
-/// A change that a creation made to the host's files.
+/// A change to the host's files that the creation of a volume made.
 enum HostChange {
     Directory(PathBuf),
     File(PathBuf),
-    /// The mode of an existing directory, which was this one before.
+    /// A new mode of an existing directory. The permissions are those from before the change.
     Mode(PathBuf, fs::Permissions),
 }
 
-/// Undoes the changes in the list, the last one first, unless it is emptied before its drop.
+/// A list of changes. Its drop undoes the changes that are still in the list, the last change first.
 struct UndoList(Vec<HostChange>);
 
 impl Drop for UndoList {
     fn drop(&mut self) {
         for change in self.0.drain(..).rev() {
-            // The error that led here is the one to report.
+            // A failure of this clean-up is ignored, because the caller needs the first error.
             let _ = match change {
                 HostChange::Directory(path) => fs::remove_dir(path),
                 HostChange::File(path) => fs::remove_file(path),
@@ -63,7 +63,7 @@ pub(super) fn create<T>(
     let kind = medium.kind();
     let done = fill(medium, Hold::Directory { _lock: lock })?;
     if matches!(kind, MediumKind::Pmem | MediumKind::Paged) {
-        // The syncs of the mapping do not cover the size of the file, and the names that lead to it.
+        // The syncs of the mapping cover neither the size of the file nor the names that lead to the file.
         let names = [path, path.parent().filter(|up| !up.as_os_str().is_empty()).unwrap_or(Path::new("."))];
         let synced = names.iter().try_for_each(|directory| sync_directory(directory));
         let synced = host::sync_all(&file).and(synced);
@@ -73,7 +73,7 @@ pub(super) fn create<T>(
     Ok(done)
 }
 
-/// Makes the names in a directory durable.
+/// Makes the entries of a directory durable.
 fn sync_directory(path: &Path) -> io::Result<()> {
     let directory = host::call(|| File::open(path))?;
     host::sync_all(&directory)
@@ -92,7 +92,8 @@ pub fn create_from(path: &Path, image: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// Makes the directory of a volume, its lock file, and its empty segment. Holds the lock.
+/// Makes the directory of a volume, its lock file, and its empty segment. Returns the segment and the held
+/// lock.
 fn make_files(path: &Path, undo: &mut UndoList) -> Result<(File, HostLock)> {
     make_directory(path, undo)?;
     let lock_path = path.join(LOCK);
@@ -126,7 +127,8 @@ fn make_directory(path: &Path, undo: &mut UndoList) -> Result<()> {
     }
     let failed = |error| host_error(path, "cannot be made private (mode 0700)", &error);
     let before = host::metadata(path).map_err(failed)?.permissions();
-    // Private, because an access to the host's files bypasses the permissions inside the volume.
+    // The directory becomes private, because an access to the host's files bypasses the permissions inside
+    // the volume.
     host::call(|| fs::set_permissions(path, fs::Permissions::from_mode(0o700))).map_err(failed)?;
     undo.0.push(HostChange::Mode(path.to_path_buf(), before));
     Ok(())
@@ -138,7 +140,7 @@ pub(super) fn open(path: &Path, paged: PagedOptions) -> Result<(Medium, Hold)> {
     Ok((map_segment(path, &file, paged)?, Hold::Directory { _lock: lock }))
 }
 
-/// Locks the volume at `path` and maps a copy of it; no change reaches the host.
+/// Locks the volume at `path` and maps a copy of it. No change reaches the host.
 pub(super) fn open_copy(path: &Path, paged: PagedOptions) -> Result<(Medium, Hold)> {
     let place = path.display().to_string();
     let (lock, file) = lock_and_open(path)?;
@@ -169,7 +171,7 @@ fn lock_and_open(path: &Path) -> Result<(HostLock, File)> {
     Ok((lock, segment_file(path)?))
 }
 
-/// The file of segment 0.
+/// Opens the file of segment 0.
 pub(super) fn segment_file(path: &Path) -> Result<File> {
     let segment = path.join(SEGMENT_FILE);
     let mut options = OpenOptions::new();
@@ -182,7 +184,7 @@ pub(super) fn map_segment(path: &Path, file: &File, paged: PagedOptions) -> Resu
     map(file, whole_pages(path, file)?, paged, &path.display().to_string())
 }
 
-/// Bytes of the whole pages of a segment.
+/// Returns the size of a segment in bytes, without an incomplete last page.
 fn whole_pages(path: &Path, file: &File) -> Result<u64> {
     let segment = path.join(SEGMENT_FILE);
     let found = host::metadata_of(file);

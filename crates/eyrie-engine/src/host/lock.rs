@@ -1,8 +1,9 @@
-//! One owner at a time: a record lock of the host, and a table of this process.
+//! Gives a volume one owner at a time, by a record lock of the host and a table of this process.
 //!
-//! A record lock belongs to a process. It ends with the process, however that ends, and a forked child has
-//! none. It does not exclude its own process, and the process drops it by closing any descriptor of the
-//! file. Therefore the table: no second descriptor of a held lock file is ever opened.
+//! A record lock belongs to a process. The lock ends with the process, even if the process is killed, and a
+//! forked child does not inherit the lock. The lock does not exclude its own process. If the process closes
+//! any descriptor of the file, the lock is dropped. Therefore the table lists the held directories, and no
+//! second descriptor of a held lock file is ever opened.
 
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
@@ -18,10 +19,10 @@ use rustix::process::{Flock, FlockType, Pid, fcntl_getlk, getpid};
 use super::segment::errno_of;
 use crate::{Error, Result};
 
-/// The file in a volume's directory that is locked.
+/// Name of the file in a volume's directory that is locked.
 pub(super) const LOCK: &str = "lock";
 
-/// Keeps other owners away from a volume, until dropped.
+/// Keeps other owners away from a volume until this value is dropped.
 pub(crate) enum Hold {
     Directory {
         _lock: HostLock,
@@ -30,8 +31,8 @@ pub(crate) enum Hold {
     Device(File),
 }
 
-/// A directory's device and inode, and the process that holds it. A forked child inherits the table, but
-/// not the locks, so an entry names its process.
+/// A held directory: its device and inode, and the process that holds its lock. A forked child inherits the
+/// table but not the locks, so each entry names its process.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct HeldDirectory {
     device: u64,
@@ -41,11 +42,11 @@ struct HeldDirectory {
 
 static HELD: Mutex<Vec<HeldDirectory>> = Mutex::new(Vec::new());
 
-/// Attempts to lock. A holder may end between the refusal and the query of its id; the next attempt then
-/// succeeds.
+/// Number of attempts to lock. The holder may end between the refusal of the lock and the query of the
+/// holder's id. The next attempt then succeeds.
 const TRIES: u32 = 8;
 
-/// The exclusive lock of a volume's directory, until dropped.
+/// The exclusive lock of a volume's directory. The drop of this value releases the lock.
 pub(crate) struct HostLock {
     held: HeldDirectory,
     file: Option<File>,
@@ -61,7 +62,8 @@ impl HostLock {
         let directory = host::metadata(path).map_err(|error| failed("cannot be opened", error))?;
         let held = HeldDirectory { device: directory.dev(), inode: directory.ino(), process: getpid() };
         let mut table = unpoisoned(HELD.lock());
-        // Checked before the file is opened, because closing a second descriptor would drop the lock.
+        // The table is checked before the file is opened, because the close of a second descriptor would drop
+        // the lock.
         if table.contains(&held) {
             return Err(in_use(&place, held.process));
         }
@@ -118,7 +120,8 @@ mod tests {
 
     use super::*;
 
-    /// This variable tells a child process to try the lock of a directory and report.
+    /// If this variable is set, a child process tries the lock of the directory that the variable names, and
+    /// reports the result.
     const CHILD: &str = "EYRIE_TEST_LOCK_DIRECTORY";
 
     fn refusal(path: &Path) -> String {
@@ -164,7 +167,7 @@ mod tests {
         let path = directory.path();
         let mut lock = HostLock::acquire(path).expect("free");
         let file = lock.file.take().expect("locked");
-        // A forked child sees this: another process took the lock.
+        // This is the state in a forked child: the lock belongs to another process.
         let parent = Pid::from_raw(1).expect("a process");
         drop(HostLock { held: HeldDirectory { process: parent, ..lock.held }, file: Some(file) });
         assert!(refusal(path).contains("in use") && refusal_in_child(path).contains("in use"));

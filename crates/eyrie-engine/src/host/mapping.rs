@@ -1,5 +1,5 @@
-//! The medium of a volume on the host. It follows from the choice of the user, the abilities of the host,
-//! and the record in the superblock.
+//! Chooses the medium of a volume in a directory of the host. The user's choice and the abilities of the host
+//! decide for a new volume. The superblock records the medium of an existing one.
 
 use std::fs::File;
 use std::sync::Arc;
@@ -75,19 +75,19 @@ pub(super) fn map(file: &File, bytes: u64, paged: PagedOptions, place: &str) -> 
     }
 }
 
-/// The error of a volume on a disk whose file ends before its journal does.
+/// Returns the error of a volume on a disk whose file ends before its journal does.
 pub(crate) fn without_journal(bytes: u64, place: &str) -> Error {
     let what =
         format!("truncated volume: segment 0 has {bytes} bytes and no journal at its end; restore the file");
     Error::volume(place, what, Errno::IO)
 }
 
-/// Maps a copy of the segment of a volume; no change reaches the host.
+/// Maps a copy of the segment of a volume. No change reaches the host.
 pub(super) fn map_copy(file: &File, bytes: u64, paged: PagedOptions, place: &str) -> Result<Medium> {
     let failed = |error: std::io::Error| Error::volume(place, format!("{error}"), errno_of(&error));
     let again = host::try_clone(file).map_err(failed)?;
     let start = FirstPages::read(file).map_err(failed)?;
-    // A superblock that is gone says nothing about the medium, so the journal is tried.
+    // Without a superblock the medium is unknown. The code then tries the medium `paged` first.
     if start.is_none_or(|start| start.is_paged() || !start.has_volume()) {
         match Medium::paged(Arc::new(Overlay::new(blocks(again))), paged) {
             Err(Fault::NotPaged) => {}
@@ -97,7 +97,7 @@ pub(super) fn map_copy(file: &File, bytes: u64, paged: PagedOptions, place: &str
     Ok(Medium::copy_of(file, bytes)?)
 }
 
-/// Explains the lack of persistent memory; other faults explain themselves.
+/// Turns the lack of persistent memory into an error with the text `what`. Other faults pass unchanged.
 fn explain(fault: Fault, place: &str, what: String) -> Error {
     match fault {
         Fault::NotSynchronous => Error::volume(place, what, Errno::OPNOTSUPP),
@@ -127,7 +127,7 @@ mod tests {
     use crate::format_doc::{assert_described, fields};
     use crate::volume::{Volume, segment_path};
 
-    /// The last pages of a volume that is on no disk may hold any bytes, even bytes that look like a
+    /// The last pages of a volume with the medium `dram` may hold any bytes, even bytes that look like a
     /// journal.
     #[test]
     fn regression_journal_written_by_user_is_not_replayed() {

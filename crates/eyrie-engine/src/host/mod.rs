@@ -1,11 +1,12 @@
 //! Volumes on the host: directories and block devices, their locks, their files and their medium.
 //!
-//! [`HostPlace`] is the way in: it decides if a path leads to a directory or to a device. `directory` and
-//! `device` handle the two kinds of places, `lock` keeps other processes away, `mapping` chooses the medium
-//! of a volume in a directory, and `resize` makes files and devices of volumes longer and shorter.
+//! Callers start with [`HostPlace`], which decides if a path leads to a directory or to a device. `directory`
+//! and `device` handle the two kinds of places. `lock` keeps other processes away. `mapping` chooses the
+//! medium of a volume in a directory. `resize` changes the size of the file of a volume, or of the part of a
+//! device that a volume takes.
 //!
-//! Invariant: no other module of this crate makes calls about files of the host. Elsewhere paths are only
-//! passed on.
+//! Invariant: no other module of this crate makes calls about files of the host. Other modules only pass
+//! paths on.
 
 pub(crate) mod device;
 mod directory;

@@ -1,5 +1,5 @@
-//! The place of a volume on the host: a directory or a block device. The decision is made here, once for
-//! each call.
+//! The place of a volume on the host: a directory or a block device. Each call of the engine decides once, by
+//! [`HostPlace::of`], which of the two a path leads to.
 
 use std::fs;
 use std::os::unix::fs::FileTypeExt;
@@ -17,14 +17,14 @@ use crate::{Error, Result};
 /// The present or future place of a volume on the host.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum HostPlace<'a> {
-    /// A directory, or a path where nothing is yet.
+    /// A directory, or a path at which no file exists yet.
     Directory(&'a Path),
     /// A block device.
     Device(&'a Path),
 }
 
 impl<'a> HostPlace<'a> {
-    /// The place that a path leads to.
+    /// Returns the place that a path leads to.
     pub(crate) fn of(path: &'a Path) -> HostPlace<'a> {
         match fs::metadata(path) {
             Ok(found) if found.file_type().is_block_device() => HostPlace::Device(path),
@@ -32,14 +32,14 @@ impl<'a> HostPlace<'a> {
         }
     }
 
-    /// The path of the place.
+    /// Returns the path of the place.
     pub(crate) fn path(self) -> &'a Path {
         match self {
             HostPlace::Directory(path) | HostPlace::Device(path) => path,
         }
     }
 
-    /// The file of segment 0 of the volume: a file in its directory, or the device itself.
+    /// Returns the file of segment 0 of the volume: a file in its directory, or the device itself.
     pub(crate) fn segment_path(self) -> PathBuf {
         match self {
             HostPlace::Directory(path) => path.join(SEGMENT_FILE),
@@ -47,9 +47,9 @@ impl<'a> HostPlace<'a> {
         }
     }
 
-    /// Makes the files of a volume of `bytes` (a volume fills its device), lets `fill` write the volume,
-    /// and returns the result of `fill`. After an error nothing is left behind in a directory, and a device
-    /// can be taken again.
+    /// Makes the files of a volume of `bytes` (a volume fills its device), lets `fill` write the volume, and
+    /// returns the result of `fill`. An error leaves no new files behind in a directory, and a device can be
+    /// used for another volume.
     pub(crate) fn create<T>(
         self,
         bytes: Option<u64>,
@@ -74,7 +74,7 @@ impl<'a> HostPlace<'a> {
         }
     }
 
-    /// Locks the volume and maps a copy of it; no change reaches the host.
+    /// Locks the volume and maps a copy of it. No change reaches the host.
     pub(crate) fn open_copy(self, paged: PagedOptions) -> Result<(Medium, Hold)> {
         match self {
             HostPlace::Directory(path) => directory::open_copy(path, paged),
@@ -83,7 +83,7 @@ impl<'a> HostPlace<'a> {
     }
 }
 
-/// The file of segment 0 of the volume `path`: a file in its directory, or the device itself.
+/// Returns the file of segment 0 of the volume `path`: a file in its directory, or the device itself.
 pub fn segment_path(path: &Path) -> PathBuf {
     HostPlace::of(path).segment_path()
 }

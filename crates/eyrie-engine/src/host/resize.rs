@@ -1,8 +1,9 @@
 //! Resizes the file or the device of a volume.
 //!
-//! Safe when power fails: the file of a volume on a disk ends with a sound anchor at any moment. On a
-//! device, all pages are in their places and the journal is empty before a resize starts. Another empty
-//! journal is written at the new end first, then the copies of the superblock switch to it.
+//! Safe when power fails: the file of a `paged` volume ends with a sound anchor at any moment. On a device,
+//! callers have made all pages durable in their places and emptied the journal before a resize. The resize
+//! first writes another empty journal at the new end. Then it changes the two copies of the superblock, one
+//! after the other, to name the new end.
 
 use std::fs::File;
 use std::path::Path;
@@ -27,7 +28,7 @@ pub(crate) struct ResizedSegment<'a> {
 }
 
 impl<'a> ResizedSegment<'a> {
-    /// The segment of the volume at `path`, which `hold` keeps from others.
+    /// Opens the segment of the volume at `path`. `hold` keeps other owners away from the volume.
     pub(crate) fn of(path: &'a Path, hold: Option<&Hold>, paged: PagedOptions) -> Result<ResizedSegment<'a>> {
         let (is_device, file) = match hold {
             Some(Hold::Device(file)) => (true, device::again(file, path)?),
@@ -36,18 +37,18 @@ impl<'a> ResizedSegment<'a> {
         Ok(ResizedSegment { path, file, is_device, paged })
     }
 
-    /// The path of the volume, for messages.
+    /// Returns the path of the volume, for messages.
     pub(crate) fn place(&self) -> String {
         self.path.display().to_string()
     }
 
-    /// Size of the largest volume that fits on the device; `None` for a file.
+    /// Returns the size of the largest volume that fits on the device; `None` for a file.
     pub(crate) fn device_room(&self) -> Result<Option<u64>> {
         if self.is_device { device::room(&self.file, &self.place()).map(Some) } else { Ok(None) }
     }
 
-    /// Gives the segment, which is not mapped, room for exactly `bytes`. Calls `step` between two changes,
-    /// so that a test can stop there.
+    /// Gives the segment room for exactly `bytes`. Callers have unmapped the segment. The function calls
+    /// `step` after each durable change, so that a test can stop there.
     pub(crate) fn resize(
         &self,
         kind: MediumKind,
@@ -70,9 +71,9 @@ impl<'a> ResizedSegment<'a> {
     }
 }
 
-/// Gives the file of a volume that is not mapped room for exactly `bytes` on its medium. Safe when power
-/// fails: the file of a volume on a disk ends with a sound anchor at any moment. It grows by the write of
-/// an anchor, and shrinks to an anchor that is durable before.
+/// Gives the file of a volume room for exactly `bytes` on its medium. Callers have unmapped the volume. Safe
+/// when power fails: the file of a `paged` volume ends with a sound anchor at any moment. The write of a new
+/// anchor makes the file longer. Before the file is made shorter, the anchor at the new end is durable.
 fn resize_file(file: &File, kind: MediumKind, bytes: u64, place: &str) -> Result<()> {
     let failed =
         |error: std::io::Error| Error::volume(place, format!("cannot be resized: {error}"), errno_of(&error));
@@ -92,8 +93,8 @@ fn resize_file(file: &File, kind: MediumKind, bytes: u64, place: &str) -> Result
     host::sync_all(file).map_err(failed)
 }
 
-/// Gives the volume on the device room for exactly `bytes`. The volume is not mapped and its journal is
-/// empty. Calls `step` between two changes.
+/// Gives the volume on the device room for exactly `bytes`. Callers have unmapped the volume, with an empty
+/// journal. The function calls `step` after each durable change.
 fn resize_device(file: &File, bytes: u64, place: &str, step: &mut dyn FnMut() -> Result<()>) -> Result<()> {
     let failed = |error| device::failed(place, "cannot be resized")(error);
     let whole = blocks(host::try_clone(file).map_err(failed)?);
@@ -113,8 +114,8 @@ fn resize_device(file: &File, bytes: u64, place: &str, step: &mut dyn FnMut() ->
     block.disk_bytes.set(kept);
     superblock::renumber(&mut block);
     start.0 = [block; 2];
-    // The older copy first: while one copy is being written, the other is whole and names a journal that
-    // exists.
+    // The older copy is written first. While one copy is being written, the other copy is whole and names a
+    // journal that exists.
     for copy in [1 - newest, newest] {
         let (bytes, place) = (start.0[copy].as_bytes(), SUPERBLOCKS[copy].offset());
         host::write_all_at(file, bytes, place).map_err(failed)?;

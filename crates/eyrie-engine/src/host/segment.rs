@@ -12,27 +12,30 @@ use crate::Error;
 use crate::tables::layout::{MAGIC, MEDIUM_PAGED, SUPERBLOCKS, Superblock};
 use crate::tables::superblock;
 
-/// The error of a host call about `path`.
+/// Returns the error of a host call about `path`.
 pub(super) fn host_error(path: &Path, doing: &str, error: &io::Error) -> Error {
     let errno = errno_of(error);
     Error::volume(&path.display().to_string(), format!("{doing}: {error}"), errno)
 }
 
-/// The errno of a host call.
+/// Returns the errno of a host call.
 pub(super) fn errno_of(error: &io::Error) -> Errno {
     Errno::from_io_error(error).unwrap_or(Errno::IO)
 }
 
-/// A file or device as blocks. Transfers are direct if the host supports that.
+/// Returns a file or device as blocks. Transfers bypass the page cache of the host if the host supports
+/// direct transfers.
 pub(super) fn blocks(file: File) -> FileBlocks {
     if let Ok(flags) = rustix::fs::fcntl_getfl(&file) {
-        // Without this flag the host keeps copies of the pages, which costs only memory.
+        // A failure is ignored: without this flag the host keeps copies of the pages, which costs only
+        // memory.
         let _ = rustix::fs::fcntl_setfl(&file, flags | rustix::fs::OFlags::DIRECT);
     }
     FileBlocks::new(file)
 }
 
-/// The first pages of a device, aligned as direct transfers need it.
+/// The first pages of a file or device, with both copies of the superblock. They are aligned for direct
+/// transfers.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C, align(4096))]
 pub(super) struct FirstPages(pub(super) [Superblock; 2]);
@@ -40,7 +43,7 @@ pub(super) struct FirstPages(pub(super) [Superblock; 2]);
 const _: () = assert!(SUPERBLOCKS[0].offset() == 0 && SUPERBLOCKS[1].offset() == PAGE_SIZE);
 
 impl FirstPages {
-    /// Reads the first pages; `None` if the device or file is shorter.
+    /// Reads the first pages, or returns `None` if the device or file is shorter.
     #[track_caller]
     pub(super) fn read(file: &File) -> io::Result<Option<FirstPages>> {
         let mut pages = FirstPages::new_zeroed();
@@ -50,18 +53,19 @@ impl FirstPages {
         }
     }
 
-    /// True if the superblock names a disk as the medium. The medium never changes, so a damaged copy
-    /// counts too.
+    /// True if a copy of the superblock names `paged` as the medium. The medium of a volume never changes, so
+    /// a damaged copy counts too.
     pub(super) fn is_paged(&self) -> bool {
         self.0.iter().any(|copy| copy.magic == MAGIC && copy.medium == MEDIUM_PAGED)
     }
 
-    /// True if a copy of the superblock is there, sound or not.
+    /// True if the first pages have the magic number of a superblock. The superblock may be damaged.
     pub(super) fn has_volume(&self) -> bool {
         self.0.iter().any(|copy| copy.magic == MAGIC)
     }
 
-    /// Bytes of the device that the volume takes; `None` if no whole copy of the superblock records them.
+    /// Returns the bytes of the device that the volume takes; `None` if no whole copy of the superblock
+    /// records them.
     pub(super) fn device_bytes(&self) -> Option<u64> {
         let copy = &self.0[superblock::newest(&self.0, superblock::is_whole)?];
         Some(copy.disk_bytes.get()).filter(|&bytes| bytes > 0)

@@ -11,7 +11,7 @@ use crate::object::xattr;
 use crate::op::{DEVICE_MAX, TARGET_MAX, VALUE_MAX, is_target, is_xattr_name};
 use crate::{Content, Error, Kind, ObjectId, Op, Result, SetIds, XattrMode};
 
-/// Bytes that are read and written at once.
+/// Maximum number of bytes that one read and one write copy.
 const CHUNK_BYTES: u64 = 1 << 20;
 
 /// A readable range of a file.
@@ -56,7 +56,8 @@ impl Salvage<'_> {
         Ok(id)
     }
 
-    /// Copies extended attributes, and then sets the attributes that earlier Ops changed.
+    /// Copies the extended attributes, and then sets mode, owner and times, because earlier Ops changed some
+    /// of these.
     pub(super) fn finish(&mut self, object: &DamagedObject, id: ObjectId, path: &[Vec<u8>]) -> Result<()> {
         self.copy_xattrs(object, id, path)?;
         self.set_attributes(object, id)
@@ -85,7 +86,7 @@ impl Salvage<'_> {
             self.whole(object, if object.is_sealed { VALUE_MAX as u64 } else { CHUNK_BYTES })?
         {
             self.done.bytes += bytes.len() as u64;
-            // One `Put` creates the value of a key, so that it is sealed again.
+            // A sealed file is the value of a key. One `Op::Put` creates it, so that the copy is sealed too.
             if object.is_sealed {
                 return self.make(Kind::File, |id| {
                     let (dir, name, owner, time) = (place.dir, place.name, object.owner(), object.created);
@@ -98,7 +99,7 @@ impl Salvage<'_> {
         match self.copy_ranges(object, id, place.path) {
             Ok(()) => Ok(id),
             Err(error) => {
-                // A file without room for all its bytes is removed again.
+                // If the new volume has no room for all bytes of the file, the incomplete copy is removed.
                 let time = object.changed;
                 self.to.apply(&Op::Unlink { dir: place.dir, name: place.name, time })?;
                 Err(error)
@@ -106,7 +107,8 @@ impl Salvage<'_> {
         }
     }
 
-    /// All bytes of an object, if it has at most `most` and all are readable in one extent.
+    /// Returns all bytes of an object, or `None`. The object must have no more than `most` bytes, all of them
+    /// readable and in one extent.
     fn whole(&self, object: &DamagedObject, most: u64) -> Result<Option<Vec<u8>>> {
         let _pin = pin();
         if object.file.size > most || object.file.root.height() != 0 {
@@ -123,7 +125,8 @@ impl Salvage<'_> {
             };
             Ok(())
         })?;
-        // A null root of some size is a hole, which stays one.
+        // A file with a null root and a size above 0 is one hole. It gives `None`, so that the copy has a
+        // hole too.
         Ok((is_whole && (object.file.size == 0 || !object.file.root.is_null())).then_some(bytes))
     }
 
@@ -181,7 +184,7 @@ impl Salvage<'_> {
                 at += bytes;
             }
         }
-        // The file may end with a hole or a lost range, which no write covered.
+        // The file may end with a hole or a lost range. No write covered that end, so the size is set.
         if end != object.file.size {
             self.to.apply(&Op::SetSize {
                 id,

@@ -13,14 +13,15 @@ use crate::{Content, Kind, ObjectId, Op, Owner, Result};
 const KINDS: std::ops::RangeInclusive<u8> = 1..=7;
 
 impl Salvage<'_> {
-    /// Copies the objects of header chunks that are not copied yet. Directories come first, each before the
-    /// directories in it.
+    /// Copies the objects in header chunks that the walk from the root did not copy. Directories come first,
+    /// each before the directories in it.
     pub fn unnamed(&mut self) -> Result<()> {
         let objects = self.orphans();
         let ids: HashSet<ObjectId> = objects.iter().map(|object| object.id).collect();
         let mut top = Vec::new();
         for object in objects.iter().filter(|object| object.id.is_directory()) {
-            // A directory inside another unnamed one is copied with it, if its entry is readable.
+            // A directory inside another unnamed directory is copied with that directory, if its entry is
+            // readable.
             if !object.parent.is_some_and(|parent| parent != object.id && ids.contains(&parent)) {
                 top.push(*object);
             }
@@ -39,7 +40,7 @@ impl Salvage<'_> {
         Ok(())
     }
 
-    /// The objects that look live and are not copied.
+    /// Returns the objects that look live and that the salvage has not copied.
     fn orphans(&self) -> Vec<DamagedObject> {
         let _pin = pin();
         let slots = self.from.volume.marks();
@@ -53,7 +54,7 @@ impl Salvage<'_> {
         found
     }
 
-    /// Copies an object into `lost+found`, with its number as the name.
+    /// Copies an object into `lost+found`, with the number of its id as the name.
     fn found(&mut self, object: DamagedObject) -> Result<()> {
         if self.is_copied(object.id) {
             return Ok(());
@@ -74,7 +75,7 @@ impl Salvage<'_> {
         Ok(())
     }
 
-    /// The directory `lost+found`, which is created when it is needed.
+    /// Returns the directory `lost+found`. Creates the directory at the first call.
     fn directory(&mut self) -> Result<ObjectId> {
         let dir = self.to.root();
         if let Some(id) = self.to.lookup(dir, LOST_AND_FOUND)?.filter(|id| id.is_directory()) {

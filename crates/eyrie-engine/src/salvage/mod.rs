@@ -1,16 +1,18 @@
 //! Salvage: copies the readable objects of a damaged volume into a sound one.
 //!
-//! The damaged volume ([`Volume::open_damaged`]) is only read. Each piece of information is checked. A
-//! piece that fails its check is left out and listed ([`SalvageLoss`]), while its neighbours are copied.
-//! The new volume is filled by Ops, so it is sound whatever the old one contains.
+//! The damaged volume is opened as a copy ([`Volume::open_damaged`]), so salvage never changes it on the
+//! host. Each entry, header and extent is checked. A part that fails its check is left out and listed
+//! ([`SalvageLoss`]), and its neighbours are copied. Ops fill the new volume, so the new volume is sound even
+//! if the old one contains contradictions.
 //!
-//! - A directory keeps the entries that prove themselves: at least two of name, hash and tag agree.
-//! - A file keeps its readable bytes. Holes replace the others.
-//! - If two objects claim the same bytes, both keep them, because the owner is unknown. Later claimants are
-//!   copied last, so that their duplicates use only the room that is left.
+//! - A directory keeps the entries in which at least two of name, hash and tag agree. One damaged field does
+//!   not lose such an entry.
+//! - A file keeps its readable bytes. Holes replace the unreadable ranges.
+//! - If two objects claim the same bytes, both keep the bytes, because the true owner is unknown. The second
+//!   claimant is copied after all other objects, so that duplicates use only the room that is left.
 //! - A directory with several names goes to the parent that its header names.
-//! - Objects in header chunks that no entry names go to `lost+found`, named by the number of their id,
-//!   unless other objects own their bytes by now.
+//! - Objects in header chunks that no entry names go to `lost+found`. Their name is the number of their id.
+//!   Objects whose bytes other objects have claimed already are left out.
 
 mod copy;
 mod lost;
@@ -33,7 +35,7 @@ pub const LOST_AND_FOUND: &[u8] = b"lost+found";
 /// A loss: a missing object, or one that differs from the original.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SalvageLoss {
-    /// The names that lead to it in the new volume, from the root on.
+    /// The names that lead to the object in the new volume, from the root on.
     pub names: Vec<Vec<u8>>,
     /// The problem, in one line.
     pub what: String,
@@ -54,13 +56,13 @@ pub struct Salvaged {
     pub found: u64,
     /// The losses.
     pub losses: Vec<SalvageLoss>,
-    /// True if an object did not fit into the new volume.
+    /// True if an object that shares no bytes with another one did not fit into the new volume.
     pub is_full: bool,
-    /// True if the only bytes that did not fit are duplicates of bytes that another object has too.
+    /// True if an object that shares bytes with another one did not fit into the new volume.
     pub is_full_of_copies: bool,
 }
 
-/// Owner and creation time of the root directory, with which the new volume is created.
+/// Returns the owner and creation time of the root directory. The caller creates the new volume with them.
 pub fn root_of(from: &Volume) -> (Owner, Time) {
     let _pin = eyrie_medium::epoch::pin();
     let root = from.root().and_then(|root| DamagedVolume::new(from).object(root).ok());
@@ -70,11 +72,12 @@ pub fn root_of(from: &Volume) -> (Owner, Time) {
     }
 }
 
-/// Copies the readable objects of `from` into `to`, a new volume that the caller closes. `now` is the
-/// present time.
+/// Copies the readable objects of `from` into `to`, a new volume that the caller closes. `now` is the present
+/// time, for a new `lost+found`.
 ///
 /// # Errors
-/// Errors of `to`, except a full volume. Problems of `from` are in the result.
+/// Errors of `to`, except a full volume. Problems of `from`, and objects that do not fit, are losses in the
+/// result.
 pub fn salvage(from: &Volume, to: &dyn Engine, now: Time) -> Result<Salvaged> {
     let mut salvage = Salvage::new(from, to, now);
     if from.lacks_journal() {
@@ -85,7 +88,7 @@ pub fn salvage(from: &Volume, to: &dyn Engine, now: Time) -> Result<Salvaged> {
     Ok(salvage.done)
 }
 
-/// Applies the sound redo records to the copy.
+/// Applies the sound redo records to the opened copy of the damaged volume.
 fn replay(from: &Volume, salvage: &mut Salvage<'_>) {
     let _pin = eyrie_medium::epoch::pin();
     if from.medium().load(CLEAN_MARK).is_ok_and(|mark| mark == CLEAN) {
@@ -97,7 +100,7 @@ fn replay(from: &Volume, salvage: &mut Salvage<'_>) {
     }
 }
 
-/// An error in words, with its address and without advice.
+/// Describes an error with its address. Unlike its `Display` form, the text gives no advice to the user.
 fn words(error: &Error) -> String {
     match error {
         Error::Corrupt { addr, what } => format!("{what} at {addr}"),

@@ -23,7 +23,7 @@ pub(super) struct DamagedObject {
     pub parent: Option<ObjectId>,
     pub is_sealed: bool,
     pub is_unlinked: bool,
-    /// True if the first line of the header has the mark of an object.
+    /// True if the first line of the header has the magic number of an object.
     pub is_marked: bool,
     pub created: Time,
     pub changed: Time,
@@ -39,7 +39,7 @@ impl DamagedObject {
         Owner { mode: mode & 0o7777, uid, gid }
     }
 
-    /// The attributes to set after everything else is copied.
+    /// Returns the attributes that are set after all entries and bytes are copied.
     pub fn change(&self) -> AttributeChange {
         let Owner { mode, uid, gid } = self.owner();
         AttributeChange {
@@ -53,7 +53,7 @@ impl DamagedObject {
     }
 }
 
-/// The time, with its nanoseconds reduced below one second.
+/// Returns the time, with its nanoseconds reduced below one second.
 pub(super) fn time(time: Time) -> Time {
     Time { nanoseconds: time.nanoseconds % Time::NANOSECONDS, ..time }
 }
@@ -73,8 +73,8 @@ impl<'v> DamagedVolume<'v> {
         self.volume.medium()
     }
 
-    /// The object that an id names. If the entry and the hot line agree on the kind, a damaged identity is
-    /// tolerated.
+    /// Returns the object that an id names. A damaged identity line is tolerated if the hot line has the kind
+    /// that the id names.
     pub fn object(&self, id: ObjectId) -> Result<DamagedObject> {
         let addr = Addr::from_raw(id.place());
         if !addr.is_aligned(HEADER_BYTES) || !self.volume.is_header(addr) {
@@ -109,7 +109,8 @@ impl<'v> DamagedVolume<'v> {
         })
     }
 
-    /// A directory with the times from its entries, if all of them are readable.
+    /// Returns `directory` with the times that its entries give. If an entry is unreadable, the times stay
+    /// unchanged.
     pub fn with_times(&self, directory: DamagedObject) -> DamagedObject {
         let DamagedObject { file: FileTree { root, .. }, times_version, .. } = directory;
         match collection::summary(self.volume, || Ok(root), times_version) {
@@ -122,8 +123,8 @@ impl<'v> DamagedVolume<'v> {
         }
     }
 
-    /// Claims the storage of an object. True if another object has claimed some of it before. Damaged parts
-    /// are skipped here; the read of the object reports them.
+    /// Claims the storage of an object. Returns true if another object has claimed some of this storage
+    /// before. Damaged parts are skipped, because the copy of the object reports them.
     pub fn claim(&self, object: &DamagedObject) -> bool {
         let mut contested = false;
         let mut claim = |extent: Extent| {

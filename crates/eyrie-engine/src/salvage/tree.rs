@@ -10,27 +10,27 @@ use crate::object::collection::Collection;
 use crate::volume::Volume;
 use crate::{Content, Engine, Error, Kind, ObjectId, Op, Result, Time};
 
-/// The names from the root on.
+/// The names that lead to an object, from the root on.
 type NamePath = Vec<Vec<u8>>;
 
 /// A copied object.
 struct Copied {
     id: ObjectId,
-    /// Link count in the old volume, and number of names in the new one.
+    /// Link count in the old volume.
     links: u32,
     names: u32,
-    /// The first name, if the object should have others.
+    /// The first path, if the link count is not 1. It is kept for the report about missing names.
     path: Option<NamePath>,
 }
 
-/// An entry that was found.
+/// An entry whose object is copied later.
 struct FoundChild {
     dir: ObjectId,
     path: NamePath,
     object: DamagedObject,
 }
 
-/// A new object that still lacks something: the entries of a directory, or its times.
+/// A new object that is not finished: a directory without its entries, or an object without its final times.
 pub(super) struct Waiting {
     pub object: DamagedObject,
     pub id: ObjectId,
@@ -55,10 +55,10 @@ pub(super) struct Salvage<'a> {
     pub(super) waiting: Vec<Waiting>,
     /// Directories with all their entries. Their times are set last.
     filled: Vec<Waiting>,
-    /// Objects that have claimed their storage, and true for those that share some of it with an earlier
-    /// claimant.
+    /// Objects that have claimed their storage. The value is true if an earlier claimant has some of the same
+    /// storage.
     claimed: HashMap<ObjectId, bool>,
-    /// Objects that got a further name.
+    /// Objects that got a second name. The link changed their times, which are set again last.
     linked: Vec<Waiting>,
     /// Files that share bytes with an earlier claimant.
     contested: Vec<FoundChild>,
@@ -99,7 +99,7 @@ impl<'a> Salvage<'a> {
         self.fill()?;
         self.unnamed()?;
         let contested = std::mem::take(&mut self.contested);
-        // Duplicates come last, and a lack of room for them is reported apart.
+        // Objects that share bytes come last, and a lack of room for them is reported in a field of its own.
         let was_full = std::mem::take(&mut self.done.is_full);
         for FoundChild { dir, path, object } in contested {
             self.lose(&path, "some of its bytes belong to another object, too");
@@ -110,7 +110,7 @@ impl<'a> Salvage<'a> {
         self.times()
     }
 
-    /// Restores the times that further names and entries have changed.
+    /// Restores the times that new names and entries have changed.
     fn times(&mut self) -> Result<()> {
         for Waiting { object, id, path } in std::mem::take(&mut self.linked) {
             let set = self.set_attributes(&object, id);
@@ -144,11 +144,11 @@ impl<'a> Salvage<'a> {
         }
     }
 
-    /// Copies the entries of the waiting directories, and of those that it finds on the way.
+    /// Copies the entries of the waiting directories, and of the directories in them.
     pub fn fill(&mut self) -> Result<()> {
         self.fill_certain()?;
-        // A doubtful directory waits until no certain one is left, because its own parent may still be
-        // found.
+        // A doubtful directory waits until no other directory is left, because the parent that its header
+        // names may still be found.
         while let Some(FoundChild { dir, path, object }) = self.doubtful.pop() {
             self.enter(dir, path, object)?;
             self.fill_certain()?;
@@ -182,8 +182,9 @@ impl<'a> Salvage<'a> {
         Ok(())
     }
 
-    /// Copies the object that an entry of the new directory `dir` names, or gives its copy another name.
-    /// `parent` is the old directory, which the header of a directory in it should name.
+    /// Copies the object that an entry names into the new directory `dir`. If the object is copied already,
+    /// its copy gets another name. `parent` is the old directory with the entry. If the object is a
+    /// directory, its header should name `parent`.
     fn entry(
         &mut self,
         (dir, parent): (ObjectId, Option<ObjectId>),
@@ -204,8 +205,8 @@ impl<'a> Salvage<'a> {
             if copied.names == 2 {
                 self.linked.push(Waiting { object, id: new, path: path.clone() });
             }
-            // The creation time of the object is no later than any of its times, so it does not make the
-            // directory newer.
+            // The Op sets the times of the directory. The creation time of the object is no later than its
+            // other times, so it does not make the directory newer.
             let time = object.created;
             let linked = self.to.apply(&Op::Link { dir, name, id: new, time }).map(|_| ());
             return self.unless_full(&path, linked);
@@ -225,8 +226,8 @@ impl<'a> Salvage<'a> {
         Ok(())
     }
 
-    /// Claims an object's storage. True if an earlier claimant has some of it. A shared directory counts as
-    /// unshared, because its entries prove themselves.
+    /// Claims an object's storage. Returns true if an earlier claimant has some of it. A directory always
+    /// gives false, because each of its entries is checked on its own.
     pub fn claim(&mut self, object: &DamagedObject) -> bool {
         let _pin = pin();
         let from = &self.from;
@@ -281,7 +282,8 @@ impl<'a> Salvage<'a> {
         }
     }
 
-    /// Records a failed copy as a loss. Only a failing target, or a full host, ends the salvage.
+    /// Records a failed copy as a loss. A fault of the new volume's medium, which includes a full host, is
+    /// returned and ends the salvage.
     pub fn unless_full(&mut self, path: &[Vec<u8>], result: Result<()>) -> Result<()> {
         match result {
             Err(error @ Error::Fault(_)) => Err(error),

@@ -1,9 +1,10 @@
-//! Allocation, as the rest of the engine uses it.
+//! Allocates and frees storage for the rest of the engine.
 //!
-//! Invariants: no memory is allocated twice. Memory that an object reached is allocated again only after
-//! its unlinking has settled and every reader that could see it is gone. Of all this, only the header
-//! chunks and the number of groups in use are on media. After a crash, everything that no object reaches is
-//! free.
+//! Invariants: no memory is allocated twice. Memory that an object reached is allocated again only after its
+//! unlinking has settled and every reader that could see it has dropped its pin.
+//!
+//! Only two parts of this state are on media: the bitmap of header chunks and the number of groups in use.
+//! After a crash, all storage that no object reaches is free.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -21,8 +22,8 @@ use crate::extent::{Class, Extent};
 use crate::tables::layout::HEADER_BYTES;
 use crate::{Error, Result, SpaceUsage};
 
-/// Number of magazines; a power of two, so that the index of a thread becomes its magazine by a mask. More
-/// threads than that share magazines.
+/// Number of magazines. A power of two, so that a mask turns the index of a thread into its magazine. If more
+/// threads run, some of them share a magazine.
 const MAGAZINES: usize = 64;
 fn new_magazines() -> Box<[CachePadded<Mutex<Magazine>>]> {
     (0..MAGAZINES).map(|_| CachePadded(Mutex::new(Magazine::default()))).collect()
@@ -34,15 +35,15 @@ pub struct Space {
     central: Mutex<Central>,
     pub(super) magazines: Box<[CachePadded<Mutex<Magazine>>]>,
     pub(super) spares: Spares,
-    /// True if storage is lost: nothing uses it, but it could not be freed, because its owner could not be
-    /// read.
+    /// True if storage is leaked: no object uses it, but it could not be freed, because its owner could not
+    /// be read.
     has_leaks: AtomicBool,
     /// Live bytes and objects when the volume was opened.
     opened: (u64, u64),
 }
 
 impl Space {
-    /// The space in which `map` is free and the first `groups` groups are in use.
+    /// Returns the space in which `map` is free and the first `groups` groups are in use.
     pub(crate) fn new(context: SpaceContext, groups: u64, map: FreeMap) -> Space {
         let opened = (map.live_bytes, map.objects);
         let central = Mutex::new(Central::new(&context, groups, map));
@@ -81,12 +82,11 @@ impl Space {
     /// Allocates an extent of the smallest class that holds `bytes`. Its content is unspecified.
     ///
     /// # Errors
-    /// [`Error::TooLarge`] above 64 MiB. [`Error::NoSpace`] when no free range is large enough; a smaller
-    /// extent may still be available, because no extent is larger than a group. [`Error::Fault`] when the
-    /// host is full or the medium failed.
+    /// [`Error::TooLarge`] above 64 MiB. [`Error::NoSpace`] when no free range is large enough. A smaller
+    /// extent may still be available. [`Error::Fault`] when the host is full or the medium failed.
     ///
-    /// Storage that was retired in a grace period that the caller's own pin holds up does not count as
-    /// free. Drop the pin, call [`Space::reclaim`], and try again.
+    /// Retired storage is not available while the caller's own pin delays its grace period. After
+    /// [`Error::NoSpace`], the caller drops its pin, calls [`Space::reclaim`], and tries again.
     #[track_caller]
     pub fn allocate(&self, bytes: u64) -> Result<Extent> {
         let class = Class::fitting(bytes).ok_or(Error::TooLarge)?;
@@ -94,7 +94,7 @@ impl Space {
         Ok(Extent { addr, class })
     }
 
-    /// Allocates a header slot. It has the bytes of its last use, or zeros.
+    /// Allocates a header slot. The slot holds the bytes of its last use, or zeros.
     ///
     /// # Errors
     /// As [`Space::allocate`]: a slot may need 64 KiB of free space.
@@ -115,7 +115,8 @@ impl Space {
         let addr = match magazine.pop(shape) {
             Some(addr) => {
                 magazine.count_live(shape);
-                // If the medium refuses, `free_at_once` below needs the same magazine lock.
+                // The lock is dropped here, because `free_at_once` below takes it again if the medium
+                // refuses.
                 drop(magazine);
                 addr
             }
@@ -130,7 +131,8 @@ impl Space {
         }
     }
 
-    /// Frees one that no reader sees any more: at once, or when the medium has made its unlinking durable.
+    /// Frees a header or extent that no reader can see. A medium without a journal frees it immediately. On a
+    /// disk, it becomes free when the medium has made its unlinking durable.
     #[inline]
     pub(super) fn free_unseen(&self, magazine: &mut Magazine, shape: Shape, addr: Addr) {
         match shape.note_freed(&self.context, addr) {
@@ -169,8 +171,8 @@ impl Space {
     /// [`Error::NoSpace`].
     fn allocate_last(&self, shape: Shape) -> Result<Addr> {
         let mut taken = Err(Error::NoSpace);
-        // Retired storage is reusable two epochs later, so two advances and three gathers reach everything
-        // that no pin holds.
+        // Retired storage is reusable two epochs later. Three gathers, with an advance of the epoch after
+        // each failed attempt, therefore find all storage that no pin delays.
         for _ in 0..3 {
             self.gather_free();
             taken = shape.allocate(&mut self.central(), &self.context, true);
@@ -182,14 +184,14 @@ impl Space {
         taken
     }
 
-    /// Frees an extent that was never published. It may be reused at once, because no reader can see it.
+    /// Frees an extent that was never published. It may be reused immediately, because no reader can see it.
     pub fn release(&self, extent: Extent) {
         if self.context.contains(extent) {
             self.free_at_once(Shape::Extent(extent.class), extent.addr);
         }
     }
 
-    /// Frees a header slot that was never published. It may be reused at once.
+    /// Frees a header slot that was never published. It may be reused immediately.
     #[inline]
     pub(crate) fn release_header(&self, addr: Addr) {
         if self.context.is_header(addr)
@@ -206,7 +208,7 @@ impl Space {
         self.free_unseen(&mut magazine, shape, addr);
     }
 
-    /// Records that storage was lost, which only a recovery finds again. A close then leaves the volume
+    /// Records that storage leaked. Only a recovery finds leaked storage. Therefore a close leaves the volume
     /// unclean, so that the next open recovers it.
     pub(crate) fn mark_leaked(&self) {
         self.has_leaks.store(true, Ordering::Relaxed);
@@ -216,13 +218,14 @@ impl Space {
         self.has_leaks.load(Ordering::Relaxed)
     }
 
-    /// A bound on the extents of any object of this volume. Extents that occur in large numbers have at
-    /// least 2 KiB.
+    /// Returns an upper bound on the number of extents of any object of this volume. The bound divides the
+    /// volume by 2 KiB, because only extents of 2 KiB or more occur in large numbers.
     pub(crate) fn most_extents(&self) -> usize {
         (self.context.geometry.volume_bytes() / 2048) as usize
     }
 
-    /// True if an extent could be live: well formed, in the groups in use and in no header chunk.
+    /// True if an extent could be live: it is well formed, lies in the groups in use, and lies in no header
+    /// chunk.
     #[inline]
     pub fn contains(&self, extent: Extent) -> bool {
         self.context.contains(extent)
@@ -234,7 +237,7 @@ impl Space {
         self.context.is_header(addr)
     }
 
-    /// Live bytes and objects.
+    /// Returns the number of live bytes and the number of live objects.
     fn live(&self) -> (u64, u64) {
         let (bytes, objects) = self.magazines.iter().fold(self.opened, |(bytes, objects), magazine| {
             let magazine = lock(&magazine.0);
@@ -245,21 +248,21 @@ impl Space {
         (bytes.wrapping_sub(spares * HEADER_BYTES), objects.wrapping_sub(spares))
     }
 
-    /// Space of the volume. Exact while no thread allocates. Memory in magazines and retired memory count
-    /// as free.
+    /// Returns the total and free space of the volume. The numbers are exact while no thread allocates.
+    /// Memory in magazines and retired memory count as free.
     pub fn usage(&self) -> SpaceUsage {
         let total = self.context.geometry.volume_bytes() - self.context.geometry.data_start();
         let (live, objects) = self.live();
         SpaceUsage { total, free: total.saturating_sub(live), objects }
     }
 
-    /// Number of frees that were refused because the memory was free already. It is above 0 only in a
-    /// corrupt volume.
+    /// Returns the number of frees that were refused because the memory was free already. The number is above
+    /// 0 only in a corrupt volume.
     pub fn refused_frees(&self) -> u64 {
         self.central().refused()
     }
 
-    /// All free memory, including retired memory. Exact while no thread allocates.
+    /// Returns all free memory, including retired memory. The map is exact while no thread allocates.
     pub(crate) fn free_map(&self) -> FreeMap {
         let mut map = self.central().free_map(&self.context);
         for magazine in &self.magazines {

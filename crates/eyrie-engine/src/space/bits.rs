@@ -7,7 +7,7 @@ pub(crate) struct Bits {
 }
 
 impl Bits {
-    /// The empty set, for numbers below `len`.
+    /// Returns the empty set, for numbers below `len`.
     pub(super) fn new(len: u32) -> Bits {
         Bits { words: vec![0; len.div_ceil(64) as usize] }
     }
@@ -42,18 +42,19 @@ impl Bits {
         self.words[number as usize / 64] &= !(1 << (number % 64));
     }
 
-    /// The end of the last number below `end` that is not in the set.
+    /// Returns one past the last number below `end` that is not in the set.
     pub(crate) fn end_of_missing(&self, end: u32) -> u32 {
         let (first, _) = self.runs().filter(|&(start, _)| start < end).last().unwrap_or((end, end));
         if self.contains(end.saturating_sub(1)) { first } else { end }
     }
 
-    /// Number of members.
+    /// Returns the number of members.
     pub(super) fn count(&self) -> u32 {
         self.words.iter().map(|word| word.count_ones()).sum()
     }
 
-    /// The words that `start..end` touches, with the mask of its bits in each.
+    /// Returns the index of each word that `start..end` touches, with the mask of the range's bits in that
+    /// word.
     pub(super) fn masks(start: u32, end: u32) -> impl Iterator<Item = (usize, u64)> {
         let last = end.div_ceil(64);
         (start / 64..last).map(move |word| {
@@ -63,12 +64,12 @@ impl Bits {
         })
     }
 
-    /// True if any of `start..end` is in the set; `start` is below `end`.
+    /// True if any number of `start..end` is in the set. `start` must be below `end`.
     pub(crate) fn any(&self, start: u32, end: u32) -> bool {
         Bits::masks(start, end).any(|(word, mask)| self.words.get(word).is_some_and(|bits| bits & mask != 0))
     }
 
-    /// True if all of `start..end` are in the set; `start` is below `end`.
+    /// True if all numbers of `start..end` are in the set. `start` must be below `end`.
     pub(super) fn all(&self, start: u32, end: u32) -> bool {
         Bits::masks(start, end)
             .all(|(word, mask)| self.words.get(word).is_some_and(|bits| bits & mask == mask))
@@ -82,8 +83,8 @@ impl Bits {
         Bits::masks(start, end).for_each(|(word, mask)| self.words[word] &= !mask);
     }
 
-    /// The first number from `from` on that is in the set (`present`), or that is not; `None` past the last
-    /// word.
+    /// Returns the first number from `from` on that is in the set if `present` is true, or not in the set if
+    /// it is false. `None` past the last word.
     fn next(&self, from: u32, present: bool) -> Option<u32> {
         let mut index = from as usize / 64;
         let mut keep = u64::MAX << (from % 64);
@@ -97,7 +98,7 @@ impl Bits {
         None
     }
 
-    /// The maximal runs of numbers in the set, as (first, one past the last).
+    /// Returns the maximal runs of numbers in the set, as (first, one past the last).
     pub(crate) fn runs(&self) -> impl Iterator<Item = (u32, u32)> + '_ {
         let mut at = 0;
         std::iter::from_fn(move || {

@@ -1,23 +1,24 @@
 //! The buddy allocator of pages: blocks of 1 to 16,384 pages (64 MiB), aligned to their size.
 //!
-//! Free blocks are always merged as far as possible, so the state is a function of the set of free pages.
-//! That set is kept too: it detects a page that is freed twice, and it is all that a clean close saves. The
-//! list of free blocks of a size is a stack, newest on top. A block that merges leaves its entry in the
-//! stack, because a removal would search for it. An entry is valid while the bit of its block is set.
+//! Free blocks are always merged as far as possible, so the set of free pages determines all blocks. The set
+//! of free pages is kept too. It detects a page that is freed twice, and it is all that a clean close saves.
+//! The free blocks of each size form a stack, with the newest on top. A block that merges leaves a stale
+//! entry in the stack, because a removal would need a search. An entry is valid while the bit of its block is
+//! set.
 //!
 //! A block never crosses a group, because no block is larger than a group.
 
 use super::bits::Bits;
 
-/// Orders of blocks: 2^0 to 2^14 pages.
+/// Number of orders. A block of order n has 2^n pages, from 2^0 to 2^14.
 const ORDERS: usize = 15;
-/// Stale entries of a stack that are not worth a clean-up.
+/// Number of stale entries that a stack may have before a clean-up is worth its time.
 const SLACK: usize = 64;
 
 /// The free blocks of one order.
 #[derive(Default, Debug)]
 struct FreeBlocks {
-    /// Free blocks, by number of the block.
+    /// The free blocks, by number: the first page divided by the pages of a block.
     free: Bits,
     count: usize,
     stack: Vec<u32>,
@@ -32,13 +33,13 @@ pub(super) struct Buddy {
 }
 
 impl Buddy {
-    /// An allocator without free pages, with blocks up to 2^`max_order` pages.
+    /// Returns an allocator without free pages. Its largest blocks will have 2^`max_order` pages.
     pub(super) fn new(max_order: u32) -> Buddy {
         debug_assert!((max_order as usize) < ORDERS);
         Buddy { max_order, ..Buddy::default() }
     }
 
-    /// An allocator of the pages in `free`.
+    /// Returns an allocator in which exactly the pages in `free` are free.
     pub(super) fn with_pages(max_order: u32, free: &Bits) -> Buddy {
         let mut buddy = Buddy::new(max_order);
         for (start, end) in free.runs() {
@@ -46,12 +47,13 @@ impl Buddy {
             buddy.put_run(start, end);
         }
         buddy.grow(free.words().len() as u32 * 64);
-        // Allocate low pages first, so that a small volume stays in its first groups.
+        // The reversal puts low pages on top. They are allocated first, so that a small volume stays in its
+        // first groups.
         buddy.orders.iter_mut().for_each(|order| order.stack.reverse());
         buddy
     }
 
-    /// Makes room for pages up to `end`. The new pages are not free.
+    /// Extends the bitmaps to pages below `end`. The new pages are not free.
     pub(super) fn grow(&mut self, end: u32) {
         self.pages.grow(end);
         for (order, state) in self.orders.iter_mut().enumerate() {
@@ -59,12 +61,13 @@ impl Buddy {
         }
     }
 
-    /// The free pages.
+    /// Returns the free pages.
     pub(super) fn pages(&self) -> &Bits {
         &self.pages
     }
 
-    /// Allocates `count` pages, aligned to the next power of two; `None` when no block is large enough.
+    /// Allocates `count` pages, aligned to `count` rounded up to a power of two. Returns `None` when no block
+    /// is large enough.
     pub(super) fn allocate(&mut self, count: u32) -> Option<u32> {
         let wanted = count.next_power_of_two().ilog2();
         let found = (wanted..=self.max_order).find(|&order| self.orders[order as usize].count > 0)?;
@@ -81,7 +84,8 @@ impl Buddy {
         Some(page)
     }
 
-    /// Frees pages `start..end`; `false`, without a change, when one of them is free already or unknown.
+    /// Frees pages `start..end`. Returns `false`, without a change, if one of these pages is free already or
+    /// outside the bitmaps.
     pub(super) fn free(&mut self, start: u32, end: u32) -> bool {
         let known = end as usize <= self.pages.words().len() * 64;
         if start >= end || !known || self.pages.any(start, end) {
@@ -91,8 +95,8 @@ impl Buddy {
         true
     }
 
-    /// Takes pages `start..end` of one group. All of them are free, and no page beside them in the group
-    /// is, so that no block crosses the range.
+    /// Takes pages `start..end` of one group out of the free pages. Callers pass a maximal run of free pages
+    /// in the group, so no block crosses the ends of the range.
     pub(super) fn take_run(&mut self, start: u32, end: u32) {
         self.pages.remove_run(start, end);
         for (page, order) in self.blocks(start, end) {
@@ -112,7 +116,7 @@ impl Buddy {
         self.blocks(start, end).for_each(|(page, order)| self.merge(page, order));
     }
 
-    /// The largest blocks that make up `start..end`: their first pages and orders.
+    /// Returns the largest blocks that make up `start..end`: their first pages and orders.
     fn blocks(&self, mut start: u32, end: u32) -> impl Iterator<Item = (u32, u32)> + use<> {
         let max_order = self.max_order;
         std::iter::from_fn(move || {
@@ -173,7 +177,8 @@ impl FreeBlocks {
         for index in (0..self.stack.len()).rev() {
             let block = self.stack[index];
             if self.free.contains(block) {
-                // The bit serves as a mark for "seen", and is set again below.
+                // The bit is cleared, so that older entries of the same block look stale. The last line of
+                // this function sets the bit again.
                 self.free.remove(block);
                 first -= 1;
                 self.stack[first] = block;

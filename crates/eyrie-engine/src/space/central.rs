@@ -2,9 +2,11 @@
 //!
 //! Groups are taken into use in order. First the number of groups in use is published and settled. The host
 //! then provides the memory of the group step by step ([`MemorySteps`]), on demand or ahead of need. The
-//! allocator uses a step only after the host has provided it. So every reachable byte lies in a group in use
-//! and has memory. A full host gives an error before any data is stored. A group that is free as a whole is
-//! set aside before its memory returns to the host, so that nothing allocates from it meanwhile.
+//! allocator uses a step only after the host has provided its memory. So every reachable byte lies in a group
+//! in use and has memory, and a full host gives an error before any data is stored.
+//!
+//! A group that is free as a whole can be set aside: its pages leave the buddy allocator, so that no
+//! allocation uses them while their memory is discarded.
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
@@ -23,10 +25,10 @@ use crate::tables::geometry::{page_addr, page_of};
 use crate::tables::layout::GROUPS_IN_USE;
 use crate::{Error, Result};
 
-/// Steps that calls provision before memory is provisioned ahead of need. A volume that grows by little
-/// never provisions memory that it would not use.
+/// Number of steps that allocations provision before a thread provisions memory ahead of need. A volume that
+/// grows by fewer steps therefore gets no memory that it may not use.
 const GROWN_BEFORE: u32 = 16;
-/// Ranges that are provisioned ahead of need at a time.
+/// Maximum number of ranges that are provisioned ahead of need at the same time.
 const AHEAD: u32 = 4;
 
 /// The shared state.
@@ -35,25 +37,26 @@ pub(crate) struct Central {
     slabs: Slabs,
     headers: Headers,
     groups: u64,
-    /// Steps that are free as a whole and not in `buddy`. The host may not have provided their memory yet,
-    /// or may have discarded it.
+    /// Steps that are free as a whole and whose pages are not in `buddy`. The host may not have provided
+    /// their memory yet, or may have discarded it.
     steps: MemorySteps,
-    /// Steps that calls provisioned since `set_aside` ran last.
+    /// Number of steps that allocations provisioned since `set_aside` ran last.
     grown: u32,
-    /// Ranges that a thread is provisioning ahead of need, or has provisioned and nobody has added to
+    /// Number of ranges that a thread is provisioning ahead of need, or has provisioned and that are not in
     /// `buddy` yet.
     ahead: u32,
-    /// Pages that become free when a cut of the medium is durable: the cut, the first page and the page
-    /// after the last. Cuts never decrease from front to back.
+    /// Pages that become free when a cut of the medium is durable: the number of the cut, the first page and
+    /// the page after the last. The numbers of the cuts never decrease from front to back.
     pending_frees: VecDeque<(u64, u32, u32)>,
-    /// True until the free space is known. While it is true, no group is taken into use.
+    /// True from the open of a crashed volume until recovery has found the free space. While this field is
+    /// true, no group is taken into use.
     pub(crate) free_is_unknown: bool,
     /// Number of frees that were refused because the memory was free already, or was never provided.
     refused: u64,
 }
 
 impl Central {
-    /// The state in which `map` is free and the first `groups` groups are in use.
+    /// Returns the state in which `map` is free and the first `groups` groups are in use.
     pub(super) fn new(context: &SpaceContext, groups: u64, mut map: FreeMap) -> Central {
         let steps = MemorySteps::new(context, &map.pages);
         steps.runs(context).for_each(|(start, end)| map.pages.remove_run(start, end));
@@ -71,12 +74,13 @@ impl Central {
         }
     }
 
-    /// Number of groups in use.
+    /// Returns the number of groups in use.
     pub(crate) fn groups(&self) -> u64 {
         self.groups
     }
 
-    /// Number of groups in use. Ends provisioning ahead of need, because the caller replaces this state.
+    /// Ends provisioning ahead of need, because the caller replaces this state. Returns the number of groups
+    /// in use.
     pub(super) fn recalled_groups(&mut self, context: &SpaceContext) -> u64 {
         self.recall(context);
         self.groups
@@ -86,7 +90,8 @@ impl Central {
         self.refused
     }
 
-    /// The free memory here, without magazines and without the live counts.
+    /// Returns the free memory of the shared state, without the magazines and without the counts of live
+    /// bytes and objects.
     pub(super) fn free_map(&self, context: &SpaceContext) -> FreeMap {
         let mut pages = self.buddy.pages().clone();
         pages.grow(page_of(context.end()));
@@ -103,7 +108,8 @@ impl Central {
         }
     }
 
-    /// Allocates an extent of `class`. Without `grow` it provisions no step and takes no group into use.
+    /// Allocates an extent of `class`. Without `grow` the call provisions no step and takes no group into
+    /// use.
     pub(super) fn allocate(&mut self, context: &SpaceContext, class: Class, grow: bool) -> Result<Addr> {
         if !class.is_small() {
             let count = (class.bytes() / PAGE_SIZE) as u32;
@@ -121,7 +127,7 @@ impl Central {
         Ok(page_addr(page).add(u64::from(slot) * class.bytes()))
     }
 
-    /// Allocates a header slot. Takes another group or chunk into use only if `grow`.
+    /// Allocates a header slot. Without `grow` the call takes no group and no header chunk into use.
     pub(super) fn allocate_header(&mut self, context: &SpaceContext, grow: bool) -> Result<Addr> {
         if let Some(addr) = self.headers.allocate() {
             return Ok(addr);
@@ -142,12 +148,12 @@ impl Central {
         self.headers.allocate().ok_or(Error::NoSpace)
     }
 
-    /// Frees an extent that [`SpaceContext::contains`]. Memory that is free already stays free, and the
-    /// free counts as refused.
+    /// Frees an extent for which [`SpaceContext::contains`] is true. If its memory is free already, the call
+    /// changes nothing and counts as a refused free.
     pub(crate) fn free(&mut self, context: &SpaceContext, extent: Extent) {
         let Extent { addr, class } = extent;
         let page = page_of(addr.offset());
-        // No object can own memory that was never provisioned, so freeing it is refused.
+        // No object can own memory that was never provisioned, so the free is refused.
         let freed = if !self.has_memory(page) {
             false
         } else if class.is_small() {
@@ -170,12 +176,12 @@ impl Central {
         self.refused += u64::from(!freed);
     }
 
-    /// Frees pages once a cut of the medium is durable. Until then a crash could bring the old owner of the
-    /// pages back.
+    /// Notes pages that become free when a cut of the medium is durable. Before that, a crash could restore
+    /// the old owner of the pages.
     pub(super) fn free_after(&mut self, cut: u64, addr: Addr, bytes: u64) {
         let page = page_of(addr.offset());
-        // Two threads may arrive here in another order than they asked the medium for their cuts. The later
-        // cut is safe for both.
+        // Two threads may arrive here in another order than the order of their cuts. The later cut is safe
+        // for both.
         let cut = self.pending_frees.back().map_or(cut, |&(last, ..)| cut.max(last));
         self.pending_frees.push_back((cut, page, page + (bytes / PAGE_SIZE) as u32));
     }
@@ -207,7 +213,7 @@ impl Central {
         !self.pending_frees.is_empty()
     }
 
-    /// Tells the medium of pages that were taken from the buddy allocator. If the medium refuses, they
+    /// Tells the medium that pages were taken from the buddy allocator. If the medium refuses, the pages
     /// return to the allocator.
     #[track_caller]
     fn note_allocated(&mut self, context: &SpaceContext, page: u32, count: u32) -> Result<()> {
@@ -218,12 +224,12 @@ impl Central {
         done.map_err(allocation_error)
     }
 
-    /// Frees a slot that [`SpaceContext::is_header`].
+    /// Frees a slot for which [`SpaceContext::is_header`] is true.
     pub(super) fn free_header(&mut self, addr: Addr) {
         self.refused += u64::from(!self.headers.free(addr));
     }
 
-    /// Allocates `count` pages, aligned to the next power of two.
+    /// Allocates `count` pages, aligned to `count` rounded up to a power of two.
     fn pages(&mut self, context: &SpaceContext, count: u32, grow: bool) -> Result<u32> {
         let geometry = &context.geometry;
         if u64::from(count) * PAGE_SIZE > geometry.group_bytes() {
@@ -239,21 +245,23 @@ impl Central {
         }
     }
 
-    /// True if the host certainly has the memory of a page.
+    /// True if the host has certainly provided the memory of a page.
     pub(crate) fn has_memory(&self, page: u32) -> bool {
         self.steps.has_memory(page)
     }
 
-    /// True if the range of offsets, a group, is set aside.
+    /// True if the group with this range of offsets is set aside.
     pub(super) fn is_aside(&self, (start, end): (u64, u64)) -> bool {
         self.steps.are_without(page_of(start), page_of(end))
     }
 
-    /// Sets groups aside that are free as a whole, until an allocation needs them. Returns them as ranges
-    /// of offsets. With `all`, also returns the groups that were set aside before.
+    /// Sets all groups aside that are free as a whole. They stay set aside until an allocation needs them.
+    /// Returns the newly set aside groups as ranges of offsets. With `all`, also returns the groups that were
+    /// set aside before.
     pub(super) fn set_aside(&mut self, context: &SpaceContext, all: bool) -> Vec<(u64, u64)> {
         self.recall(context);
-        // A close allocates a little after this, and must not start provisioning ahead of need.
+        // A close sets groups aside and then allocates a little. The zero keeps that allocation from starting
+        // to provision ahead of need.
         self.grown = 0;
         let mut free = self.buddy.pages().clone();
         self.steps.runs(context).for_each(|(start, end)| free.insert_run(start, end));
@@ -274,7 +282,8 @@ impl Central {
         told
     }
 
-    /// Adds the next range that was provisioned ahead of need to the free memory; false if there is none.
+    /// Adds the next range that was provisioned ahead of need to the free memory. Returns false if no such
+    /// range is ready.
     fn add_provided_ahead(&mut self, context: &SpaceContext) -> bool {
         while let Some((offset, is_there)) = context.medium.provided_ahead() {
             let (first, last) = self.steps.of_range(offset);
@@ -288,7 +297,7 @@ impl Central {
         false
     }
 
-    /// Starts provisioning ahead of need, once a volume has grown by some steps.
+    /// Starts provisioning ahead of need, once the volume has grown by [`GROWN_BEFORE`] steps.
     fn ask_ahead(&mut self, context: &SpaceContext) {
         while self.grown >= GROWN_BEFORE && self.ahead < AHEAD {
             let Some(steps) = self.steps.next_ahead() else { return };
@@ -300,8 +309,8 @@ impl Central {
         }
     }
 
-    /// Ends provisioning ahead of need, and adds all ranges that are ready to the free memory; false if
-    /// there were none.
+    /// Ends provisioning ahead of need, and adds all ranges that are ready to the free memory. Returns false
+    /// if no range was ready.
     fn recall(&mut self, context: &SpaceContext) -> bool {
         context.medium.recall_ahead();
         let is_any = self.add_provided_ahead(context);
@@ -309,16 +318,16 @@ impl Central {
         is_any
     }
 
-    /// Provisions more memory, for `count` pages in a row where possible; `false` when the volume has none
-    /// left.
+    /// Provisions more memory. Chooses steps with `count` pages in a row, unless a range that was provisioned
+    /// ahead of need is ready. Returns `false` when no memory of the volume is left to provision.
     pub(crate) fn grow(&mut self, context: &SpaceContext, count: u32) -> Result<bool> {
         let mut grown = Ok(self.add_provided_ahead(context));
         if !matches!(grown, Ok(true)) {
             grown = self.grow_now(context, count);
         }
         if !matches!(grown, Ok(true)) && self.ahead > 0 {
-            // The only memory left in the volume, or on its host, may be the range that another thread is
-            // provisioning.
+            // The range that another thread is provisioning may be the last memory of the volume or of its
+            // host.
             grown = if self.recall(context) { Ok(true) } else { self.grow_now(context, count) };
         } else if grown.is_ok() {
             self.ask_ahead(context);
@@ -326,8 +335,8 @@ impl Central {
         grown
     }
 
-    /// Provisions the next steps in which `count` pages in a row fit, and takes a group into use if no step
-    /// is left; `false` when no group is left either.
+    /// Provisions the next steps in which `count` pages in a row fit. If no such steps are left, takes a
+    /// group into use and tries again. Returns `false` when no group is left.
     fn grow_now(&mut self, context: &SpaceContext, count: u32) -> Result<bool> {
         loop {
             if let Some((first, last)) = self.steps.next_for(context, count, self.buddy.pages()) {
@@ -351,15 +360,15 @@ impl Central {
         Ok(())
     }
 
-    /// Adds a step to the free memory. The host has provided its memory.
+    /// Adds a step to the free memory. Callers have made the host provide the memory of the step.
     fn add_step(&mut self, context: &SpaceContext, step: u32) {
         let (start, end) = self.steps.pages_of(context, step);
         self.steps.provided(step);
         self.buddy.free(start, end);
     }
 
-    /// Takes the next group into use. Its steps have no memory yet. `false` when none is left, or while the
-    /// free space is unknown.
+    /// Takes the next group into use. The steps of the new group have no memory yet. Returns `false` when no
+    /// group is left, or while the free space is unknown.
     fn take_group(&mut self, context: &SpaceContext) -> Result<bool> {
         let geometry = &context.geometry;
         let group = self.groups.max(geometry.first_group());
@@ -367,8 +376,8 @@ impl Central {
             return Ok(false);
         }
         let in_use = group + u64::from(!broken(SafetyRule::GroupIsInUseBeforeItIsUsed));
-        // The count vouches for no earlier write, so nothing has to be ordered before it. Everything in the
-        // group is written after the count has settled.
+        // No earlier write has to be durable before the count, so the publish is ordered after nothing. All
+        // writes to the group come after the count has settled.
         let published = context.medium.publish_apart(GROUPS_IN_USE, in_use, Ordered::nothing())?;
         context.medium.settle(published);
         self.groups = group + 1;

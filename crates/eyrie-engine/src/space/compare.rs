@@ -11,21 +11,22 @@ use super::marks::Marks;
 use crate::tables::geometry::page_addr;
 use crate::tables::layout::HEADER_BYTES;
 
-/// A disagreement between space and objects.
+/// A disagreement between the allocator and the objects.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum MismatchKind {
-    /// Not free, but no object reaches it. The storage is leaked until the volume is rebuilt.
+    /// The storage is not free, but no object reaches it. It is leaked until a recovery rebuilds the free
+    /// space.
     Leaked,
-    /// Free, but an object reaches it. It would be allocated twice.
+    /// The storage is free, but an object reaches it. It would be allocated twice.
     FreeInUse,
 }
 
 /// A range whose state contradicts what the objects reach.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct SpaceMismatch {
-    /// Its start.
+    /// Start of the range.
     pub(crate) addr: Addr,
-    /// Its length, in bytes.
+    /// Length of the range, in bytes.
     pub(crate) bytes: u64,
     /// The kind of the disagreement.
     pub(crate) kind: MismatchKind,
@@ -41,15 +42,15 @@ impl fmt::Display for SpaceMismatch {
     }
 }
 
-/// The bits of `a` that are not in `b`.
+/// Returns the bits of `a` that are not in `b`.
 fn difference(a: &Bits, b: &Bits) -> Bits {
     let other = b.words().iter().copied().chain(std::iter::repeat(0));
     Bits::from_words(a.words().iter().zip(other).map(|(&a, b)| a & !b).collect())
 }
 
 impl Space {
-    /// Compares the free memory with the memory that no object uses, range by range. Exact while nothing
-    /// else runs.
+    /// Compares the free memory with the memory that no object uses, range by range. The result is exact if
+    /// no other thread changes the volume meanwhile.
     pub(crate) fn compare(&self, marks: &Marks) -> Vec<SpaceMismatch> {
         let (ours, theirs) = (self.free_map(), marks.free_map());
         let mut mismatches = Vec::new();

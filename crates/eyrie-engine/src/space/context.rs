@@ -12,38 +12,39 @@ use crate::tables::geometry::page_of;
 use crate::tables::layout::{CHUNK_BYTES, HEADER_BYTES};
 use crate::{Error, Result};
 
-/// The state that is read without a lock. All of it is constant, or only grows.
+/// The state that is read without a lock. Each field is constant or only grows.
 pub(crate) struct SpaceContext {
     pub(crate) medium: Arc<Medium>,
     pub(crate) geometry: Geometry,
     pub(crate) chunks: ChunkMap,
-    /// Offset of the end of the groups in use. Stored with release ordering after the count on media has
-    /// settled.
+    /// Offset of the end of the groups in use. A thread stores this offset with release ordering, after the
+    /// count of groups on media has settled.
     pub(crate) end: AtomicU64,
 }
 
 impl SpaceContext {
-    /// The context of a volume whose first `groups` groups are in use.
+    /// Returns the context of a volume whose first `groups` groups are in use.
     pub(crate) fn new(medium: Arc<Medium>, geometry: Geometry, groups: u64) -> Result<SpaceContext> {
         let end = geometry.end_of_groups(groups);
         let chunks = ChunkMap::read(&medium, &geometry, end)?;
         Ok(SpaceContext { medium, geometry, chunks, end: AtomicU64::new(end) })
     }
 
-    /// The context of a volume whose tables may be damaged. It treats all groups as in use.
+    /// Returns the context of a volume whose tables may be damaged. This context treats all groups as in use.
     pub(crate) fn of_damaged(medium: Arc<Medium>, geometry: Geometry) -> Result<SpaceContext> {
         let end = geometry.end_of_groups(geometry.groups());
         let chunks = ChunkMap::read_possible(&medium, &geometry, end)?;
         Ok(SpaceContext { medium, geometry, chunks, end: AtomicU64::new(end) })
     }
 
-    /// Offset of the end of the groups in use.
+    /// Returns the offset of the end of the groups in use.
     #[inline]
     pub(crate) fn end(&self) -> u64 {
         self.end.load(Ordering::Acquire)
     }
 
-    /// True if an extent could be live: well formed, in the groups in use and in no header chunk.
+    /// True if an extent could be live: it is well formed, lies in the groups in use, and lies in no header
+    /// chunk.
     #[inline]
     pub(crate) fn contains(&self, extent: Extent) -> bool {
         self.geometry.holds(extent, self.end())
@@ -59,20 +60,20 @@ impl SpaceContext {
     }
 }
 
-/// The offsets at which the data of a group in use begins and ends.
+/// Returns the offsets at which the allocatable bytes of a group in use begin and end.
 pub(super) fn bytes_of(context: &SpaceContext, group: u64) -> (u64, u64) {
     let geometry = &context.geometry;
     let end = geometry.end_of_groups(group + 1).min(context.end());
     (geometry.end_of_groups(group).max(geometry.data_start()), end)
 }
 
-/// The pages at which the data of a group in use begins and ends.
+/// Returns the pages at which the allocatable bytes of a group in use begin and end.
 pub(super) fn pages_of(context: &SpaceContext, group: u64) -> (u32, u32) {
     let (start, end) = bytes_of(context, group);
     (page_of(start), page_of(end))
 }
 
-/// Turns a medium without room for an allocation into a full volume.
+/// Turns the fault of a full host into the error of a full volume.
 #[cold]
 pub(super) fn allocation_error(fault: Fault) -> Error {
     match fault {

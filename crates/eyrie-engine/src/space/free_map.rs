@@ -1,4 +1,4 @@
-//! Free memory as a value. Saving, rebuilding and checking share this form.
+//! Free memory as a value, which the save, the rebuild and the check of a volume share.
 
 use eyrie_medium::{Addr, PAGE_SIZE};
 
@@ -9,14 +9,14 @@ use super::slab::{Freed, SlabPage, free_slot};
 use crate::extent::Extent;
 use crate::tables::geometry::page_of;
 
-/// All free memory in the groups in use. Equal maps mean equal space.
+/// All free memory in the groups in use. Two maps are equal exactly if they describe the same free memory.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub(crate) struct FreeMap {
     /// Pages that are free as a whole.
     pub(crate) pages: Bits,
-    /// The free slots of pages of small classes that have some slots free and some in use.
+    /// The free slots of the slab pages that have both free slots and slots in use.
     pub(crate) slabs: NumberMap<SlabPage>,
-    /// The free slots of header chunks that have some.
+    /// The free slots of header chunks. Chunks without a free slot are absent.
     pub(crate) chunks: NumberMap<HeaderSlots>,
     /// Bytes of live extents and headers.
     pub(crate) live_bytes: u64,
@@ -25,8 +25,8 @@ pub(crate) struct FreeMap {
 }
 
 impl FreeMap {
-    /// Adds the bytes of an extent to the free ones; `false` when some of them are free already. The caller
-    /// checked the extent with [`Geometry::holds`](crate::tables::Geometry).
+    /// Adds an extent to the free memory. Returns `false` when some of its bytes are free already. Callers
+    /// have checked the extent with [`Geometry::holds`](crate::tables::Geometry).
     pub(crate) fn free_extent(&mut self, extent: Extent) -> bool {
         let Extent { addr, class } = extent;
         let page = page_of(addr.offset());
@@ -46,7 +46,7 @@ impl FreeMap {
         true
     }
 
-    /// Adds a slot of a header chunk to the free ones; `false` when it is free already.
+    /// Adds a slot of a header chunk to the free slots. Returns `false` when the slot is free already.
     pub(crate) fn free_header(&mut self, addr: Addr) -> bool {
         let (chunk, slot) = slot_of(addr);
         insert_slot(self.chunks.entry(chunk).or_default(), slot)

@@ -1,9 +1,10 @@
-//! Slots for object headers, in chunks that hold nothing else.
+//! Slots for object headers, in header chunks.
 //!
-//! A bitmap on media names these chunks. Its mirror in memory is read without a lock. Safe when power
-//! fails: a chunk is cleared before its bit is published, and the bit settles before a slot is allocated.
-//! So recovery never takes stale bytes for headers. If a crash comes between, the chunk is empty and the
-//! next open uses it.
+//! A bitmap on media names these chunks. Readers use its mirror in memory without a lock.
+//!
+//! Safe when power fails: a chunk is cleared before its bit is published, so recovery never takes stale bytes
+//! for headers. The bit settles before a slot is allocated. After a crash between the two, the chunk is
+//! empty, and the next open uses its slots.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -21,18 +22,18 @@ pub(crate) const CHUNK_PAGES: u32 = (CHUNK_BYTES / PAGE_SIZE) as u32;
 /// One bit for each slot of a chunk.
 pub(crate) type HeaderSlots = [u64; 4];
 
-/// The address of slot `slot` of chunk `chunk`.
+/// Returns the address of slot `slot` of chunk `chunk`.
 pub(super) fn slot_addr(chunk: u32, slot: u32) -> Addr {
     Addr::new(SegmentId(0), u64::from(chunk) * CHUNK_BYTES + u64::from(slot) * HEADER_BYTES)
 }
 
-/// The chunk and the slot of a header's address.
+/// Returns the chunk and the slot of a header's address.
 pub(super) fn slot_of(addr: Addr) -> (u32, u32) {
     let offset = addr.offset();
     ((offset / CHUNK_BYTES) as u32, (offset % CHUNK_BYTES / HEADER_BYTES) as u32)
 }
 
-/// Adds a slot to a set; true if it was not in the set.
+/// Adds a slot to a set. Returns true if the slot was not in the set.
 pub(super) fn insert_slot(slots: &mut HeaderSlots, slot: u32) -> bool {
     let (word, bit) = (&mut slots[slot as usize / 64], 1 << (slot % 64));
     let new = *word & bit == 0;
@@ -40,8 +41,8 @@ pub(super) fn insert_slot(slots: &mut HeaderSlots, slot: u32) -> bool {
     new
 }
 
-/// The chunks of the volume that hold headers: the mirror of the bitmap on media. Bits are only ever set,
-/// so a reader without a lock sees a chunk either as it is or as not yet added.
+/// The header chunks of the volume: the mirror of the bitmap on media. While a volume is open, bits are only
+/// set. A reader without a lock may therefore miss a chunk that is being added, but never sees a wrong one.
 pub(crate) struct ChunkMap {
     words: Box<[AtomicU64]>,
 }
@@ -60,7 +61,7 @@ impl ChunkMap {
         }
     }
 
-    /// As [`ChunkMap::read`], but drops impossible chunks instead of refusing the volume.
+    /// Works like [`ChunkMap::read`], but drops impossible chunks instead of returning an error.
     pub(super) fn read_possible(medium: &Medium, geometry: &Geometry, end: u64) -> Result<ChunkMap> {
         let map = ChunkMap::unverified(medium, geometry)?;
         for chunk in map.chunks().filter(|&chunk| !ChunkMap::is_possible(geometry, end, chunk)) {
@@ -94,7 +95,7 @@ impl ChunkMap {
         self.contains(first) || first != last && (first + 1..=last).any(|chunk| self.contains(chunk))
     }
 
-    /// The chunks, in order.
+    /// Returns the chunks, in order.
     pub(crate) fn chunks(&self) -> impl Iterator<Item = u32> + '_ {
         self.words.iter().enumerate().flat_map(|(index, word)| {
             let mut word = word.load(Ordering::Acquire);
@@ -106,11 +107,11 @@ impl ChunkMap {
         })
     }
 
-    /// Makes `chunk`, which is free, a header chunk. Only one thread calls this at a time, because the bit
-    /// is added by a load and a store.
+    /// Makes `chunk` a header chunk. Callers have allocated its pages and hold the central lock, because a
+    /// load and a store add the bit.
     fn add(&self, medium: &Medium, chunk: u32) -> Result<()> {
         let word = &self.words[chunk as usize / 64];
-        // Relaxed is enough, because only the holder of the central lock stores.
+        // A relaxed load is enough, because only the holder of the central lock stores this word.
         let value = word.load(Ordering::Relaxed) | 1 << (chunk % 64);
         let place = CHUNK_MAP.add(u64::from(chunk / 64) * 8);
         if broken(SafetyRule::ChunkIsClearedBeforeItsBit) {
@@ -121,22 +122,23 @@ impl ChunkMap {
         let cleared = medium.barrier(cleared);
         let published = medium.publish_apart(place, value, cleared)?;
         medium.settle(published);
-        // Readers without a lock see the bit only now, when the chunk on media is durable.
+        // The mirror changes last, so readers without a lock see the bit only after the bitmap on media is
+        // durable.
         word.store(value, Ordering::Release);
         Ok(())
     }
 }
 
-/// The free slots of the chunks that have some.
+/// The free slots of header chunks. Chunks without a free slot are absent.
 #[derive(Default, Debug)]
 pub(super) struct Headers {
     free: NumberMap<HeaderSlots>,
-    /// Exactly the keys of `free`, the newest on top.
+    /// Exactly the keys of `free`, with the newest at the end.
     list: Vec<u32>,
 }
 
 impl Headers {
-    /// The state with these free slots. Each chunk has at least one.
+    /// Returns the state with these free slots. Each chunk in `free` has at least one free slot.
     pub(super) fn with_slots(free: NumberMap<HeaderSlots>) -> Headers {
         let mut list: Vec<u32> = free.keys().copied().collect();
         list.sort_unstable_by(|a, b| b.cmp(a));
@@ -161,7 +163,7 @@ impl Headers {
         Some(slot_addr(chunk, word as u32 * 64 + bit))
     }
 
-    /// Frees a slot of a header chunk; `false` when it is free already.
+    /// Frees a slot of a header chunk. Returns `false` when the slot is free already.
     pub(super) fn free(&mut self, addr: Addr) -> bool {
         let (chunk, slot) = slot_of(addr);
         let list = &mut self.list;
@@ -172,7 +174,7 @@ impl Headers {
         insert_slot(slots, slot)
     }
 
-    /// Makes `chunk`, 16 free pages, a header chunk. All its slots are free.
+    /// Makes `chunk` a header chunk and adds all its slots as free. Callers have allocated its 16 pages.
     pub(super) fn add(&mut self, medium: &Medium, chunks: &ChunkMap, chunk: u32) -> Result<()> {
         chunks.add(medium, chunk)?;
         self.free.insert(chunk, [u64::MAX; 4]);

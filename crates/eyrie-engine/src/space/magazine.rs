@@ -1,8 +1,9 @@
-//! The memory that a thread keeps at hand: stacks of free headers, small extents and pages, and its retired
-//! memory.
+//! Magazines. A magazine holds the memory that a thread keeps at hand: stacks of free headers, small extents
+//! and pages, and a queue of retired memory.
 //!
-//! Memory that a reader may still see waits in the order of its retirement. When its grace period is over,
-//! it goes on top of its stack, so that the next allocation reuses the warmest memory.
+//! Memory that a reader may still see waits in the queue, in the order of its retirement. After its grace
+//! period it is pushed on its stack. The next allocation therefore reuses the memory that is most likely in
+//! the processor's cache.
 
 use std::collections::VecDeque;
 
@@ -16,15 +17,16 @@ use crate::Result;
 use crate::extent::{Class, Extent};
 use crate::tables::layout::HEADER_BYTES;
 
-/// Most entries of a stack. Small enough that the idle magazines of all threads together hold little of a
-/// volume.
+/// Maximum number of entries of a stack. It is small enough that the idle magazines of all threads together
+/// hold little of a volume.
 const CAPACITY: usize = 64;
-/// Entries that move between a stack and the shared state at a time. Half a stack, so that alternating
-/// allocations and frees do not take the shared lock each time.
+/// Number of entries that move between a stack and the shared state in one call. This is half a stack, so
+/// that alternating allocations and frees do not take the shared lock each time.
 const BATCH: usize = 32;
-/// Stacks: headers at index 0, then the small classes and pages at the number of the class.
+/// Number of stacks. The stack of headers has index 0. The stacks of small extents and pages have the numbers
+/// of their classes.
 const STACKS: usize = Class::PAGE.raw() as usize + 1;
-/// Most retired entries that one call frees. The bound keeps the latency of a call short.
+/// Maximum number of retired entries that one call frees. The bound keeps the latency of a call short.
 const COLLECT: usize = 32;
 
 /// The unit of allocation: a header slot or an extent of a class.
@@ -48,7 +50,7 @@ impl Shape {
         Class::from_raw(index as u8).map_or(Shape::Header, Shape::Extent)
     }
 
-    /// Size in bytes.
+    /// Returns the size in bytes.
     #[inline]
     pub(super) fn bytes(self) -> u64 {
         match self {
@@ -57,7 +59,7 @@ impl Shape {
         }
     }
 
-    /// Allocates one from the shared state.
+    /// Allocates a header or extent of this shape from the shared state.
     pub(super) fn allocate(self, central: &mut Central, context: &SpaceContext, grow: bool) -> Result<Addr> {
         match self {
             Shape::Header => central.allocate_header(context, grow),
@@ -65,21 +67,21 @@ impl Shape {
         }
     }
 
-    /// True for an extent of whole pages, which it does not share.
+    /// True for an extent of whole pages, which other extents do not share.
     #[inline]
     fn is_pages(self) -> bool {
         matches!(self, Shape::Extent(class) if !class.is_small())
     }
 
-    /// Tells the medium that this is allocated.
+    /// Tells the medium that memory of this shape at `addr` is allocated.
     #[inline]
     #[track_caller]
     pub(super) fn note_allocated(self, context: &SpaceContext, addr: Addr) -> Result<()> {
         context.medium.mark_allocated(addr, self.bytes()).map_err(allocation_error)
     }
 
-    /// Tells the medium that this is free. Returns the cut that must be durable before its reuse, if any.
-    /// The medium tracks whole pages only.
+    /// Tells the medium that memory of this shape at `addr` is free. Returns the cut that must be durable
+    /// before the memory is reused, or `None` if no cut must be. The medium tracks only whole pages.
     #[inline]
     pub(super) fn note_freed(self, context: &SpaceContext, addr: Addr) -> Option<u64> {
         if self.is_pages() { context.medium.mark_freed(addr, self.bytes()) } else { None }
@@ -107,29 +109,32 @@ struct RetiredEntry {
     addr: Addr,
 }
 
-/// One thread's share of free memory. Threads whose numbers collide share one.
+/// One thread's share of free memory. Threads with the same index modulo the number of magazines share a
+/// magazine.
 #[derive(Default)]
 pub(super) struct Magazine {
     stacks: [Vec<Addr>; STACKS],
     retired: VecDeque<RetiredEntry>,
-    /// Retired entries since this magazine last tried to advance the epoch.
+    /// Number of retired entries since this magazine last tried to advance the epoch.
     pub(super) since_advance: u32,
-    /// Bytes that this magazine's threads allocated, less the bytes that they freed. Wraps, because one
-    /// thread may free memory of another.
+    /// Bytes that this magazine's threads allocated, less the bytes that they freed. The number wraps below
+    /// zero, because a thread may free memory that another thread allocated. Only the sum over all magazines
+    /// is meaningful.
     pub(super) live_bytes: u64,
-    /// The same for objects.
+    /// Objects that this magazine's threads allocated, less the objects that they freed. This number wraps
+    /// too.
     pub(super) objects: u64,
 }
 
 impl Magazine {
-    /// Counts one as allocated.
+    /// Counts a header or extent as allocated.
     #[inline]
     pub(super) fn count_live(&mut self, shape: Shape) {
         self.live_bytes = self.live_bytes.wrapping_add(shape.bytes());
         self.objects = self.objects.wrapping_add(u64::from(shape == Shape::Header));
     }
 
-    /// Counts one as freed.
+    /// Counts a header or extent as freed.
     #[inline]
     pub(super) fn count_free(&mut self, shape: Shape) {
         self.live_bytes = self.live_bytes.wrapping_sub(shape.bytes());
@@ -142,7 +147,7 @@ impl Magazine {
         self.stacks.get_mut(shape.index())?.pop()
     }
 
-    /// Takes one from the shared state for the caller, and a batch for the stack.
+    /// Takes a header or extent from the shared state for the caller, and a batch for the stack.
     pub(super) fn refill(
         &mut self,
         shape: Shape,
@@ -154,7 +159,7 @@ impl Magazine {
             stack.reserve(CAPACITY);
             let batch = std::iter::from_fn(|| shape.allocate(central, context, false).ok());
             stack.extend(batch.take(BATCH - 1));
-            // The stack then returns them in the order in which the shared state allocated them.
+            // The stack then returns the entries in the order in which the shared state allocated them.
             stack.reverse();
         }
         Ok(first)
@@ -166,25 +171,27 @@ impl Magazine {
         self.stacks.get(shape.index()).is_none_or(|stack| stack.len() >= CAPACITY)
     }
 
-    /// Puts one that no reader sees on its stack. The caller checked [`Magazine::is_full`].
+    /// Pushes a header or extent that no reader can see on its stack. Callers have checked that
+    /// [`Magazine::is_full`] is false.
     #[inline]
     pub(super) fn push(&mut self, shape: Shape, addr: Addr) {
         self.stacks[shape.index()].push(addr);
     }
 
-    /// Moves the oldest half of a full stack to the shared state, and pushes one that no reader sees.
+    /// Moves the oldest half of a full stack to the shared state, and then pushes `addr`. Extents without a
+    /// stack go directly to the shared state.
     pub(super) fn spill(&mut self, shape: Shape, addr: Addr, context: &SpaceContext, central: &mut Central) {
         match self.stacks.get_mut(shape.index()) {
             None => shape.free(context, central, addr),
             Some(stack) => {
-                // The bottom of the stack is the coldest memory.
+                // The bottom of the stack is the memory that is least likely in the processor's cache.
                 stack.drain(..BATCH.min(stack.len())).for_each(|addr| shape.free(context, central, addr));
                 stack.push(addr);
             }
         }
     }
 
-    /// Adds one that readers may still see, and counts it as freed.
+    /// Adds a header or extent that readers may still see to the queue, and counts it as freed.
     #[inline]
     pub(super) fn retire(&mut self, epoch: Epoch, shape: Shape, addr: Addr) {
         self.count_free(shape);
@@ -192,7 +199,7 @@ impl Magazine {
         self.retired.push_back(RetiredEntry { epoch, shape: shape.index() as u8, addr });
     }
 
-    /// The oldest retired entry, if its grace period is over.
+    /// Takes the oldest retired entry, if its grace period has ended.
     #[inline]
     pub(super) fn next_over(&mut self, now: Epoch) -> Option<(Shape, Addr)> {
         let oldest = self.retired.front()?;
@@ -204,7 +211,7 @@ impl Magazine {
         Some((Shape::from_index(shape as usize), addr))
     }
 
-    /// Passes a bounded number of retired entries to `free` whose grace period is over.
+    /// Passes retired entries to `free` after their grace period, up to a limit for each call.
     #[inline]
     pub(super) fn collect(&mut self, now: Epoch, free: impl Fn(&mut Magazine, Shape, Addr)) {
         for _ in 0..COLLECT {
@@ -213,7 +220,7 @@ impl Magazine {
         }
     }
 
-    /// Moves everything that no reader sees at time `now` to the shared state.
+    /// Moves all memory that no reader can see in epoch `now` to the shared state.
     pub(super) fn empty(&mut self, now: Epoch, context: &SpaceContext, central: &mut Central) {
         for (index, stack) in self.stacks.iter_mut().enumerate() {
             stack.drain(..).for_each(|addr| Shape::from_index(index).free(context, central, addr));
@@ -226,7 +233,7 @@ impl Magazine {
         }
     }
 
-    /// Adds everything here, retired or not, to the free memory in `map`.
+    /// Adds all memory of this magazine, retired or not, to the free memory in `map`.
     pub(super) fn mark_free(&self, map: &mut FreeMap) {
         for (index, stack) in self.stacks.iter().enumerate() {
             stack.iter().for_each(|&addr| Shape::from_index(index).mark_free(map, addr));

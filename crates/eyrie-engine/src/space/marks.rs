@@ -1,8 +1,8 @@
-//! The memory that the objects of a volume use, marked one extent at a time.
+//! Collects the memory that the objects of a volume use. A walk marks one extent at a time.
 //!
-//! Several threads mark at once without a lock. If two mark the same bytes, exactly one of them gets an
-//! error: every mark is one atomic read-modify-write, and the first to set the bit of a page decides
-//! between its small class and a large extent.
+//! Several threads mark in parallel without a lock. If two threads mark the same bytes, one of them gets an
+//! error. Each bit is set by one atomic read-modify-write, which also returns the old bit. The first thread
+//! that sets the bit of a page decides if the page is a slab page or belongs to a large extent.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
@@ -19,29 +19,29 @@ use crate::extent::{Class, Extent};
 use crate::tables::geometry::{Geometry, page_of};
 use crate::tables::layout::{CHUNK_BYTES, HEADER_BYTES};
 
-/// Pages whose slots share one allocation. Regions without small extents take no memory, and 512 pages (2
-/// MiB of the volume) take 4.5 KiB.
+/// Number of pages in a region. The slots of a region are allocated together, when the first small extent in
+/// the region is marked. A region of 512 pages (2 MiB of the volume) takes 4.5 KiB.
 const REGION: u32 = 512;
 
 /// The reason why an extent or a header cannot be at the address that an object has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Overlap {
-    /// Outside the groups in use, or not aligned to its size.
+    /// The extent lies outside the groups in use, or is not aligned to its size.
     #[error("outside the groups in use, or misaligned")]
     OutOfRange,
-    /// An extent in a header chunk.
+    /// The extent lies in a header chunk.
     #[error("an extent in a header chunk")]
     HeaderChunk,
-    /// A header outside the header chunks.
+    /// The header lies outside the header chunks.
     #[error("a header outside the header chunks")]
     NoHeader,
-    /// Another extent has some of the same bytes.
+    /// Another extent contains some of the same bytes.
     #[error("bytes that belong to two extents")]
     TwoOwners,
 }
 
 impl Overlap {
-    /// The reason in words, for [`Error::corrupt`](crate::Error::corrupt).
+    /// Returns the reason in words, for [`Error::corrupt`](crate::Error::corrupt).
     pub fn what(self) -> &'static str {
         match self {
             Overlap::OutOfRange => "an extent outside the groups in use, or misaligned",
@@ -74,14 +74,14 @@ pub struct Marks {
     end: u64,
     /// Pages in use, including pages of small extents, header chunks and tables.
     pages: Box<[AtomicU64]>,
-    /// The small extents, where a region has some.
+    /// The small extents of each region. A region without small extents is empty.
     regions: Box<[OnceLock<Box<SlabRegion>>]>,
-    /// Header chunks: for each, its slots in use.
+    /// The slots in use of each header chunk.
     chunks: NumberMap<[AtomicU64; 4]>,
 }
 
 impl Marks {
-    /// Only the tables of the volume and its header chunks are in use.
+    /// Returns marks in which only the tables of the volume and its header chunks are in use.
     pub(crate) fn new(context: &SpaceContext) -> Marks {
         let (geometry, end) = (context.geometry, context.end());
         let mut pages = Bits::new(page_of(end));
@@ -99,7 +99,7 @@ impl Marks {
         Marks { geometry, end, pages, regions, chunks }
     }
 
-    /// Number of header slots.
+    /// Returns the number of header slots.
     pub(crate) fn header_slots(&self) -> usize {
         self.chunks.len() * (CHUNK_BYTES / HEADER_BYTES) as usize
     }
@@ -107,7 +107,7 @@ impl Marks {
     /// Marks the bytes of an extent as in use.
     ///
     /// # Errors
-    /// [`Overlap`]; nothing was marked.
+    /// [`Overlap`]. The call then marked nothing.
     pub(crate) fn mark_extent(&self, extent: Extent) -> Result<(), Overlap> {
         let Extent { addr, class } = extent;
         if !self.geometry.holds(extent, self.end) {
@@ -128,21 +128,21 @@ impl Marks {
         Err(if in_chunk { Overlap::HeaderChunk } else { Overlap::TwoOwners })
     }
 
-    /// Marks a slot of a page of small extents; false if the slot is marked already, or the page is used
-    /// otherwise.
+    /// Marks a slot of a slab page. Returns false if the slot is marked already, or the page has another use.
     fn mark_slot(&self, page: u32, class: Class, slot: u64) -> bool {
         let region = self.regions[(page / REGION) as usize].get_or_init(SlabRegion::new);
         let within = (page % REGION) as usize;
         let of_page = &region.classes[within];
-        // A compare_exchange decides between threads that meet on a page: the first gives it its class.
+        // A compare-and-exchange decides between threads that meet on a page: the first thread sets the
+        // class.
         let seen = match of_page.load(Ordering::Acquire) {
             0 => of_page.compare_exchange(0, class.raw(), Ordering::AcqRel, Ordering::Acquire),
             other => Err(other),
         };
         match seen {
             Ok(_) => {
-                // The class alone does not claim the page: a large extent claims pages by their bits. If
-                // the bit was set before, the class is withdrawn again.
+                // The class alone does not claim the page, because a large extent claims pages by their bits.
+                // If the bit was set before, the page belongs to a large extent, and the class is withdrawn.
                 let word = &self.pages[page as usize / 64];
                 if word.fetch_or(1 << (page % 64), Ordering::AcqRel) >> (page % 64) & 1 != 0 {
                     of_page.store(0, Ordering::Release);
@@ -155,7 +155,7 @@ impl Marks {
         region.slots[within].fetch_or(1 << slot, Ordering::AcqRel) >> slot & 1 == 0
     }
 
-    /// Marks whole pages; false, without a change, if one of them is marked already.
+    /// Marks whole pages. Returns false, without a change, if one of the pages is marked already.
     fn mark_pages(&self, start: u32, end: u32) -> bool {
         for (word, mask) in Bits::masks(start, end) {
             let taken = self.pages[word].fetch_or(mask, Ordering::AcqRel) & mask;
@@ -170,7 +170,7 @@ impl Marks {
         true
     }
 
-    /// Marks a header slot as in use; `false` when it is marked already.
+    /// Marks a header slot as in use. Returns `false` when the slot is marked already.
     ///
     /// # Errors
     /// [`Overlap::NoHeader`].
@@ -184,8 +184,8 @@ impl Marks {
         Ok(before >> (slot % 64) & 1 == 0)
     }
 
-    /// Header slots that nothing marked, in order. After a crash their bytes may look live, but no object
-    /// is there.
+    /// Returns the header slots that are not marked, in order. After a crash their bytes may look like an
+    /// object, but they are free.
     pub fn unmarked_headers(&self) -> impl Iterator<Item = Addr> + '_ {
         let mut chunks: Vec<_> = self.chunks.iter().collect();
         chunks.sort_unstable_by_key(|(chunk, _)| **chunk);
@@ -196,7 +196,7 @@ impl Marks {
         })
     }
 
-    /// Everything that is not marked.
+    /// Returns all memory that is not marked.
     pub(crate) fn free_map(&self) -> FreeMap {
         let end = page_of(self.end);
         let mut pages =
@@ -221,8 +221,8 @@ impl Marks {
         map
     }
 
-    /// Adds the free slots of pages of small extents, and the bytes in use there, to `map`. Returns the
-    /// number of these pages.
+    /// Adds the free slots of slab pages, and the number of bytes in use in these pages, to `map`. Returns
+    /// the number of slab pages.
     fn add_slabs(&self, map: &mut FreeMap) -> u32 {
         let mut count = 0;
         for (number, region) in self.regions.iter().enumerate() {

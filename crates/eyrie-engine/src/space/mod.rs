@@ -2,17 +2,18 @@
 //!
 //! While a volume is open, no record on media says which memory is free. A clean close saves the free space
 //! ([`saved`]). After a crash, everything that no object reaches is free ([`Marks`]). [`Space`] allocates
-//! from per-thread magazines over one shared state (`central`). That state has a `buddy` allocator of
+//! from per-thread magazines over one shared state (`central`). The shared state has a `buddy` allocator of
 //! pages, `slab` pages for small extents, and chunks for the `headers` of objects.
 //!
-//! A [`FreeMap`] is the one value that describes all free memory. Saving, rebuilding and checking share it.
+//! A [`FreeMap`] is the one value that describes all free memory. The save, the rebuild and the check of a
+//! volume share it.
 //!
 //! Invariants:
-//! - Nothing here knows objects, or a path of the host.
-//! - No memory is allocated before the host has provided it, and none of a group before the volume on media
-//!   counts the group as in use.
+//! - No code of this module knows the structure of objects, or a path of the host.
+//! - No memory is allocated before the host has provided it. No memory of a group is allocated before the
+//!   count of groups in use on media includes the group.
 //!
-//! Safe when power fails: see `central` and `headers`, each of which orders its own writes.
+//! Safe when power fails: `central` and `headers` order their own writes, as their descriptions say.
 
 mod allocator;
 mod bits;

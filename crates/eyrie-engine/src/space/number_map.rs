@@ -6,8 +6,8 @@ use std::hash::{BuildHasherDefault, Hasher};
 /// A map by number of a page or chunk.
 pub(crate) type NumberMap<V> = HashMap<u32, V, BuildHasherDefault<NumberHasher>>;
 
-/// Hashes one small number. Its bits are spread by the multiplication with 2^64 divided by the golden
-/// ratio; the numbers come from no attacker, so the hash needs no key.
+/// Hashes one small number. A multiplication with 2^64 divided by the golden ratio spreads the bits of the
+/// number. The numbers do not come from an attacker, so the hash needs no key.
 #[derive(Default)]
 pub(crate) struct NumberHasher(u64);
 

@@ -1,8 +1,8 @@
-//! Retiring storage that readers may still see, and discarding memory that the host can have back.
+//! Retires storage that readers may still see, and discards memory of free groups.
 //!
-//! A settled publish makes storage unreachable, and the caller then retires it. It is reused when its grace
-//! period is over. On a disk it also waits for the drain that makes its unlinking durable, because until
-//! then a crash would bring its owner back.
+//! A settled publish makes storage unreachable, and the caller then retires the storage. It is reused after
+//! its grace period. On a disk it also waits for the drain that makes its unlinking durable, because before
+//! that drain a crash would restore the old owner.
 
 #[cfg(not(target_arch = "x86_64"))]
 use std::sync::atomic::Ordering;
@@ -17,19 +17,20 @@ use crate::Result;
 use crate::extent::{Class, Extent};
 use crate::tables::geometry::page_addr;
 
-/// Retired entries between two tries to advance the epoch. Few, so that warm memory comes back soon; more
-/// than one, because an advance looks at the pins of all threads.
+/// Number of retired entries between two attempts to advance the epoch. The number is small, so that memory
+/// is reused while it is in the processor's cache. It is above one, because each attempt reads the pins of
+/// all threads.
 const ADVANCE_EVERY: u32 = 16;
-/// Tries to advance the epoch before `reclaim` gives up on other threads' pins. Together some 50 ms,
-/// because a thread with a pin may be descheduled.
+/// Number of attempts to advance the epoch before `reclaim` stops waiting for other threads' pins. Together
+/// they take about 50 ms, because a thread with a pin may be descheduled for that long.
 const PATIENCE: u32 = 1000;
-/// Most pages that a drain returns to the magazine of the draining thread.
+/// Maximum number of entries of freed pages that a drain returns to the magazine of the draining thread.
 const RETURNED: usize = 256;
-/// Attempts that spin before the first sleep.
+/// Number of attempts that spin before the first sleep.
 const SPINS: u32 = 100;
 
-/// Waits a moment for other threads' pins. Under `shuttle` it never sleeps, because the scheduler there
-/// decides who runs.
+/// Waits a moment for other threads' pins. With the feature `shuttle` the function never sleeps, because the
+/// scheduler of `shuttle` decides which thread runs.
 fn wait(attempt: u32) {
     spin();
     if attempt >= SPINS && cfg!(not(feature = "shuttle")) {
@@ -38,9 +39,9 @@ fn wait(attempt: u32) {
 }
 
 impl Space {
-    /// Retires an extent, or an aligned piece of one (its class is then the size of the piece), that a
-    /// settled publish made unreachable. It is reused when no reader sees it any more. An address that
-    /// cannot be an extent of this volume is ignored.
+    /// Retires an extent that a settled publish made unreachable. The storage is reused when no reader can
+    /// see it. `extent` may also be an aligned piece of an extent, with the class of the piece's size. An
+    /// address that cannot be an extent of this volume is ignored.
     ///
     /// The type requires a publish that has settled:
     ///
@@ -62,12 +63,12 @@ impl Space {
         self.retire_all(&[extent], &[], settled);
     }
 
-    /// Retires extents and header slots, as [`Space::retire`] does, all under one lock.
+    /// Retires extents and headers as [`Space::retire`] does, under one lock.
     #[inline]
     pub fn retire_all(&self, extents: &[Extent], headers: &[Addr], _settled: &Settled) {
         let mut magazine = self.magazine();
-        // The epoch must be read after the unlinking is visible to other processors. Taking the lock is a
-        // full fence on x86; elsewhere it is not.
+        // The epoch must be read after the unlinking is visible to other processors. On x86-64, taking the
+        // lock is a full fence. Other processors need the explicit fence.
         #[cfg(not(target_arch = "x86_64"))]
         std::sync::atomic::fence(Ordering::SeqCst);
         let mut now = epoch::now();
@@ -84,7 +85,7 @@ impl Space {
         magazine.collect(now, |magazine, shape, addr| self.free_unseen(magazine, shape, addr));
     }
 
-    /// Moves all memory that no reader sees to the shared state.
+    /// Moves all memory that no reader can see from the spares and magazines to the shared state.
     pub(super) fn gather_free(&self) {
         self.spares.drain().for_each(|addr| self.free_at_once(Shape::Header, addr));
         for magazine in &self.magazines {
@@ -94,11 +95,12 @@ impl Space {
         self.central().free_durable(&self.context);
     }
 
-    /// Makes all memory free that was retired before the call. Waits for other threads' pins, but not for
-    /// long, and for a drain of the medium. Returns false if neither the pins nor the drain let memory go.
+    /// Frees all memory that was retired before the call. Waits up to about 50 ms for other threads' pins,
+    /// and then for a drain of the medium if pages wait for one. Returns true if no pin delayed the memory,
+    /// or if the drain ran.
     ///
-    /// Call it without a pin and outside a gate when an allocation found no space, then allocate again. If
-    /// that fails too, the volume is full.
+    /// Callers use it after an allocation found no space, without a pin and outside the gate, and then
+    /// allocate again. If the second allocation also fails, the volume is full.
     pub fn reclaim(&self) -> bool {
         let retired = epoch::now();
         let over = (0..PATIENCE).any(|attempt| {
@@ -116,10 +118,11 @@ impl Space {
         over || drained
     }
 
-    /// Makes all changes before the call durable. Not to be called inside a gate.
+    /// Makes all changes before the call durable. Callers are outside the gate, because a drain waits for the
+    /// Ops inside.
     ///
-    /// On return, pages that this thread freed before are on top of its stack. So a program that overwrites
-    /// and syncs again and again reuses the same few places of the disk.
+    /// On return, pages that this thread freed before are on top of its stack of free pages. A program that
+    /// overwrites and syncs repeatedly therefore reuses the same few places of the disk.
     ///
     /// # Errors
     /// [`Error::Fault`](crate::Error::Fault).
@@ -134,7 +137,8 @@ impl Space {
         medium.drain()?;
         let (mut magazine, mut central) = (self.magazine(), self.central());
         let page = Shape::Extent(Class::PAGE);
-        // The rest waits for the next allocation that needs it, because other threads wait for these locks.
+        // The loop has a bound, because other threads wait for these locks. The remaining pages are freed by
+        // the next allocation that needs the shared state.
         for _ in 0..RETURNED {
             let Some((first, end)) = central.pop_durable(&self.context) else { break };
             if end - first == 1 && !magazine.is_full(page) {
@@ -146,17 +150,18 @@ impl Space {
         Ok(())
     }
 
-    /// Gives the memory of groups that are free as a whole back to the host, where the host can take it.
-    /// Returns the number of their bytes. With `all`, also groups that were free when the volume was
-    /// opened, or never in use. Not to be called inside a gate or under a pin.
+    /// Discards the memory of groups that are free as a whole, where the host supports it. Returns the number
+    /// of bytes of these groups. With `all`, groups that were set aside earlier and groups that were never in
+    /// use are discarded too. Callers are outside the gate and hold no pin.
     ///
-    /// Safe when power fails: a group is set aside first, so nothing allocates from it. Its pages are free
-    /// since a durable cut, and after the checkpoint no record of the medium's log writes there again.
+    /// Safe when power fails: a group is first set aside, which means that no allocation uses it. Its pages
+    /// have been free since a durable cut. After the checkpoint, the journal has no record that would write
+    /// to these pages in a replay.
     ///
     /// # Errors
     /// [`Error::Fault`](crate::Error::Fault).
     pub fn trim(&self, all: bool) -> Result<u64> {
-        // A forked child must not give away what its parent uses.
+        // This check refuses a forked child, which must not discard memory that its parent uses.
         self.context.medium.check()?;
         self.reclaim();
         let mut groups = self.central().set_aside(&self.context, all);

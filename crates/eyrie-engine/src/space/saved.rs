@@ -1,7 +1,7 @@
 //! The saved form of a free map. A clean close writes it, and the next open reads it.
 //!
 //! Saved bytes are untrusted until [`decode`] has compared them with the volume and with each other. Wrong
-//! saved bytes are no error: the open then rebuilds the free space as after a crash.
+//! saved bytes are no error, because the open then rebuilds the free space as after a crash.
 
 use eyrie_medium::rules::{SafetyRule, broken};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
@@ -17,13 +17,13 @@ use crate::tables::layout::{HEADERS_PER_CHUNK, SAVED_MAGIC, SavedChunk, SavedHea
 
 const VERSION: u32 = 1;
 
-/// The checksum of a saved allocator.
+/// Returns the checksum of a saved allocator.
 pub(crate) fn checksum(saved: &[u8]) -> u32 {
     let is_short = broken(SafetyRule::SavedChecksumCoversAll);
     crc32c::crc32c(if is_short { &saved[..size_of::<SavedHeader>()] } else { saved })
 }
 
-/// The saved form of `map`.
+/// Returns the saved form of `map`.
 pub(crate) fn encode(map: &FreeMap, volume_id: [u8; 16]) -> Vec<u8> {
     let mut header = SavedHeader::new_zeroed();
     header.magic = SAVED_MAGIC;
@@ -64,7 +64,7 @@ struct SavedParts<'a> {
     chunks: &'a [SavedChunk],
 }
 
-/// The map that `bytes` describe; `None` when they contradict the volume or each other.
+/// Returns the map that `bytes` describe, or `None` when `bytes` contradict the volume or themselves.
 pub(crate) fn decode(bytes: &[u8], context: &SpaceContext, volume_id: [u8; 16]) -> Option<FreeMap> {
     let parts = split(bytes, context, volume_id)?;
     let mut map = FreeMap { live_bytes: parts.header.live_bytes.get(), ..FreeMap::default() };
@@ -77,7 +77,8 @@ pub(crate) fn decode(bytes: &[u8], context: &SpaceContext, volume_id: [u8; 16]) 
     (parts.header.objects.get() == map.objects).then_some(map)
 }
 
-/// Splits saved bytes of this volume into their parts.
+/// Splits saved bytes into their parts. Returns `None` if the bytes belong to another volume or have a wrong
+/// length.
 fn split<'a>(bytes: &'a [u8], context: &SpaceContext, volume_id: [u8; 16]) -> Option<SavedParts<'a>> {
     let (header, rest) = SavedHeader::read_from_prefix(bytes).ok()?;
     let words = u64::from(page_of(context.end()).div_ceil(64));
@@ -97,7 +98,8 @@ fn split<'a>(bytes: &'a [u8], context: &SpaceContext, volume_id: [u8; 16]) -> Op
     Some(SavedParts { header, words, slabs, chunks })
 }
 
-/// Adds the pages that are free as a whole. They must lie in the groups in use, and in no header chunk.
+/// Adds the pages that are free as a whole. Returns `None` if one of them lies outside the groups in use, or
+/// in a header chunk.
 fn decode_pages(map: &mut FreeMap, words: &[u8], context: &SpaceContext) -> Option<()> {
     let (start, end) = (page_of(context.geometry.data_start()), page_of(context.end()));
     map.pages =
@@ -108,8 +110,8 @@ fn decode_pages(map: &mut FreeMap, words: &[u8], context: &SpaceContext) -> Opti
     (!outside && !context.chunks.chunks().any(in_chunk)).then_some(())
 }
 
-/// Adds the free slots of pages of small classes. Each page occurs once, and has at least one slot free and
-/// one in use.
+/// Adds the free slots of slab pages. Returns `None` unless each page occurs once, and has at least one free
+/// slot and one slot in use.
 fn decode_slabs(map: &mut FreeMap, slabs: &[SavedSlab], context: &SpaceContext) -> Option<()> {
     let (start, end) = (page_of(context.geometry.data_start()), page_of(context.end()));
     for saved in slabs {

@@ -1,7 +1,7 @@
-//! Pages that small extents share.
+//! Slab pages: pages that small extents of one class share.
 //!
-//! Only pages with free slots have state here. A page without free slots is known only by the extents that
-//! use it; it gets its state back when the first of them is freed.
+//! Only slab pages with free slots have state here. A slab page without free slots gets its state back when
+//! one of its extents is freed, because the extent names its class.
 
 use eyrie_medium::PAGE_SIZE;
 use eyrie_medium::rules::{SafetyRule, broken};
@@ -9,9 +9,9 @@ use eyrie_medium::rules::{SafetyRule, broken};
 use super::number_map::NumberMap;
 use crate::extent::Class;
 
-/// Stale entries of a list that are not worth a clean-up.
+/// Number of stale entries that a list may have before a clean-up is worth its time.
 const SLACK: usize = 64;
-/// Length of an array by number of a small class; index 0 is unused.
+/// Length of an array that is indexed by the number of a small class. Index 0 is unused.
 const CLASSES: usize = Class::SMALL_COUNT as usize + 1;
 
 /// The free slots of a page of a small class, one bit for each slot.
@@ -21,7 +21,7 @@ pub(crate) struct SlabPage {
     pub(crate) bits: u64,
 }
 
-/// The bits of all slots of a page of `class`.
+/// Returns the bits of all slots of a page of `class`.
 #[inline]
 pub(super) fn all_slots(class: Class) -> u64 {
     u64::MAX >> (64 - PAGE_SIZE / class.bytes())
@@ -34,7 +34,7 @@ pub(super) enum Freed {
     Refused,
     /// The slot is free.
     Slot,
-    /// The slot is free, and so are all others of its page. The page has no state any more.
+    /// All slots of the page are free now. The state of the page is dropped.
     Page,
 }
 
@@ -53,19 +53,19 @@ pub(super) fn free_slot(pages: &mut NumberMap<SlabPage>, page: u32, class: Class
     Freed::Slot
 }
 
-/// The free slots of pages that have some.
+/// The slab pages with free slots.
 #[derive(Default, Debug)]
 pub(super) struct Slabs {
     pages: NumberMap<SlabPage>,
-    /// For each class: pages with free slots, the newest on top. Entries of pages that have no free slot
-    /// any more are stale.
+    /// For each class: pages with free slots, the newest at the end. An entry is stale if its page has no
+    /// free slot, is free as a whole, or has another class.
     lists: [Vec<u32>; CLASSES],
     /// For each class: number of entries in `lists` that are not stale.
     counts: [usize; CLASSES],
 }
 
 impl Slabs {
-    /// The state of these pages, each with a free slot and one in use.
+    /// Returns the state of these pages. Each of them has at least one free slot and one slot in use.
     pub(super) fn with_pages(pages: NumberMap<SlabPage>) -> Slabs {
         let mut slabs = Slabs { pages, ..Slabs::default() };
         let mut numbers: Vec<u32> = slabs.pages.keys().copied().collect();
@@ -84,7 +84,7 @@ impl Slabs {
         &self.pages
     }
 
-    /// Allocates a slot of `class`: the page, and the number of the slot.
+    /// Allocates a slot of `class`. Returns the page, and the number of the slot in it.
     pub(super) fn allocate(&mut self, class: Class) -> Option<(u32, u32)> {
         let list = &mut self.lists[class.raw() as usize];
         while let Some(&page) = list.last() {
@@ -105,7 +105,7 @@ impl Slabs {
         None
     }
 
-    /// Makes `page`, which is free, a page of `class`.
+    /// Makes `page` a slab page of `class` with all slots free. Callers have allocated the page.
     pub(super) fn add(&mut self, page: u32, class: Class) {
         self.pages.insert(page, SlabPage { class, bits: all_slots(class) });
         self.list(page, class);
@@ -123,8 +123,8 @@ impl Slabs {
         freed
     }
 
-    /// Adds a page to the list of its class. Cleans the list up first if most of its entries are stale,
-    /// which bounds its length.
+    /// Adds a page to the list of its class. First removes stale entries if most entries are stale, which
+    /// bounds the length of the list.
     fn list(&mut self, page: u32, class: Class) {
         let (list, count) = (&mut self.lists[class.raw() as usize], &mut self.counts[class.raw() as usize]);
         *count += 1;

@@ -1,8 +1,8 @@
-//! Spare headers: slots that were reserved for a new object when the object turned out to exist.
+//! Spare headers: slots that were reserved for a new object and not used, because the object existed already.
 //!
-//! A program that overwrites keys reserves a header and returns it each time. The spare waits here for the
-//! next reservation of its thread, without a lock. It counts as free. Each thread has a place of its own
-//! while there are enough places.
+//! A program that overwrites keys reserves a header and returns it each time. A returned header becomes the
+//! spare of its thread, and the next reservation of the thread takes it without a lock. A spare counts as
+//! free. Threads with the same index modulo [`PLACES`] share a place for one spare.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -10,9 +10,9 @@ use eyrie_medium::{Addr, epoch};
 
 use super::padded::CachePadded;
 
-/// Number of places: enough for the threads of a busy program, few enough that spares hold little.
+/// Number of places: enough for the threads of a busy program, and few enough that spares hold little memory.
 const PLACES: usize = 8;
-/// No header is at address 0.
+/// Value of an empty place. No header is at address 0.
 const NONE: u64 = 0;
 
 pub(super) struct Spares([CachePadded<AtomicU64>; PLACES]);
@@ -38,7 +38,7 @@ impl Spares {
         spare(mine.swap(NONE, Ordering::AcqRel))
     }
 
-    /// Makes a header slot this thread's spare, and returns the spare before it.
+    /// Makes a header slot this thread's spare. Returns the spare that it replaces, if one exists.
     #[inline]
     pub(super) fn replace(&self, addr: Addr) -> Option<Addr> {
         spare(self.mine().swap(addr.raw(), Ordering::AcqRel))
@@ -49,7 +49,7 @@ impl Spares {
         self.0.iter().filter_map(|place| spare(place.0.swap(NONE, Ordering::AcqRel)))
     }
 
-    /// All spares.
+    /// Returns all spares.
     pub(super) fn iter(&self) -> impl Iterator<Item = Addr> + '_ {
         self.0.iter().filter_map(|place| spare(place.0.load(Ordering::Acquire)))
     }

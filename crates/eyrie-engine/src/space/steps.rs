@@ -1,9 +1,9 @@
-//! The memory that the host has provided: the groups in use, cut into steps. A step is small enough that a
-//! call can wait while the host provides it.
+//! Records which memory of the groups in use the host has provided. Each group is divided into steps. A step
+//! is so small that an allocation can wait while the host provides its memory.
 //!
-//! Invariant: no memory of a step is allocated before the host has provided all of the step. So an open
-//! trusts a step in which some memory is in use. It asks the host again for every step that is free as a
-//! whole, because no record on media says which of those steps the host provided or discarded.
+//! Invariant: no memory of a step is allocated before the host has provided all of the step. Therefore an
+//! open assumes that a step with some memory in use has all its memory. A step that is free as a whole is
+//! provisioned again before its first use, because no record on media says which free steps have memory.
 
 use eyrie_medium::{AHEAD_BYTES, PAGE_SIZE};
 
@@ -13,7 +13,7 @@ use crate::tables::geometry::page_of;
 
 /// The steps of the groups in use that may have no memory.
 pub(super) struct MemorySteps {
-    /// Pages of a step: a power of two.
+    /// Number of pages of a step: a power of two.
     pages: u32,
     /// Numbers of the steps that may have no memory.
     without: Bits,
@@ -22,7 +22,8 @@ pub(super) struct MemorySteps {
 }
 
 impl MemorySteps {
-    /// The steps of a volume in which the pages in `free` are free.
+    /// Returns the steps of a volume in which the pages in `free` are free. Steps that are free as a whole
+    /// count as steps without memory.
     pub(super) fn new(context: &SpaceContext, free: &Bits) -> MemorySteps {
         let bytes = context.medium.step_bytes().min(context.geometry.group_bytes());
         let mut steps = MemorySteps {
@@ -42,29 +43,30 @@ impl MemorySteps {
         steps
     }
 
-    /// The pages of a step that can be allocated. The first step and the last one have fewer.
+    /// Returns the pages of a step that can be allocated. The first step and the last step may have fewer of
+    /// them than other steps.
     pub(super) fn pages_of(&self, context: &SpaceContext, step: u32) -> (u32, u32) {
         let end = ((step + 1) * self.pages).min(page_of(context.end()));
         ((step * self.pages).max(page_of(context.geometry.data_start())), end)
     }
 
-    /// The steps that have pages among `start..end`.
+    /// Returns the steps that have pages among `start..end`.
     fn of(&self, start: u32, end: u32) -> (u32, u32) {
         (start / self.pages, end.div_ceil(self.pages))
     }
 
-    /// True if the host certainly has the memory of this page.
+    /// True if the host has certainly provided the memory of this page.
     pub(super) fn has_memory(&self, page: u32) -> bool {
         !self.without.contains(page / self.pages)
     }
 
-    /// True if no page of `start..end`, a group, certainly has memory.
+    /// True if every step of the group `start..end` may have no memory.
     pub(super) fn are_without(&self, start: u32, end: u32) -> bool {
         let (first, last) = self.of(start, end);
         self.without.all(first, last)
     }
 
-    /// Adds the steps of `start..end`, a group, as steps without memory.
+    /// Adds the steps of the group `start..end` as steps without memory.
     pub(super) fn add(&mut self, start: u32, end: u32) {
         let (first, last) = self.of(start, end);
         self.without.grow(last);
@@ -82,14 +84,14 @@ impl MemorySteps {
         self.without.contains(step)
     }
 
-    /// The pages of all steps that may have no memory, as runs.
+    /// Returns the pages of all steps that may have no memory, as runs.
     pub(super) fn runs<'a>(&'a self, context: &'a SpaceContext) -> impl Iterator<Item = (u32, u32)> + 'a {
         self.without
             .runs()
             .map(move |(first, last)| (self.pages_of(context, first).0, self.pages_of(context, last - 1).1))
     }
 
-    /// The maximal runs of pages in `start..end`, a group, that certainly have memory.
+    /// Returns the maximal runs of pages in the group `start..end` that certainly have memory.
     pub(super) fn runs_with_memory(&self, context: &SpaceContext, start: u32, end: u32) -> Vec<(u32, u32)> {
         let (first, last) = self.of(start, end);
         let mut runs: Vec<(u32, u32)> = Vec::new();
@@ -103,10 +105,10 @@ impl MemorySteps {
         runs
     }
 
-    /// The first steps in which `count` pages in a row fit, once the host has provided the memory of those
-    /// that have none. All others among them are in `free`.
+    /// Returns the first steps in which `count` pages in a row fit. The caller provisions the steps among
+    /// them that may have no memory. All pages of the other steps among them are in `free`.
     pub(super) fn next_for(&self, context: &SpaceContext, count: u32, free: &Bits) -> Option<(u32, u32)> {
-        // A smaller request fits in any step.
+        // Such a request fits in any step.
         if count <= self.pages {
             let mut free = self.without.runs().flat_map(|(first, last)| first..last);
             return free.find(|&step| !self.asked.contains(step)).map(|step| (step, step + 1));
@@ -131,7 +133,8 @@ impl MemorySteps {
         None
     }
 
-    /// The first steps that fill one range of [`AHEAD_BYTES`], and that no thread provisions yet.
+    /// Returns the first steps without memory that fill one range of [`AHEAD_BYTES`] and that no thread is
+    /// provisioning.
     pub(super) fn next_ahead(&self) -> Option<(u32, u32)> {
         let steps = (AHEAD_BYTES / PAGE_SIZE) as u32 / self.pages;
         if steps == 0 {
@@ -143,12 +146,13 @@ impl MemorySteps {
             .map(|block| (block * steps, (block + 1) * steps))
     }
 
-    /// The steps of a range of [`AHEAD_BYTES`] that begins at `offset`.
+    /// Returns the steps of a range of [`AHEAD_BYTES`] that begins at `offset`.
     pub(super) fn of_range(&self, offset: u64) -> (u32, u32) {
         self.of(page_of(offset), page_of(offset + AHEAD_BYTES))
     }
 
-    /// Records that a thread provisions these steps ahead of need, or has ended that.
+    /// Records that a thread is provisioning these steps ahead of need if `is_asked` is true, or that it has
+    /// ended.
     pub(super) fn set_asked(&mut self, (first, last): (u32, u32), is_asked: bool) {
         if is_asked { self.asked.insert_run(first, last) } else { self.asked.remove_run(first, last) }
     }

@@ -14,14 +14,15 @@ pub struct Geometry {
     data_start: u64,
 }
 
-/// Bytes of a volume that one page of the header-chunk bitmap covers.
+/// Number of bytes of a volume that one page of the header-chunk bitmap covers.
 const BYTES_PER_MAP_PAGE: u64 = CHUNK_BYTES * 8 * PAGE_SIZE;
-/// A volume can grow to this many times its first size, because its header-chunk bitmap cannot move. The
-/// bitmap for the growth costs little.
+/// A volume can grow to this many times its first size. The limit exists because the header-chunk bitmap
+/// cannot move, so it is made for the largest size from the start. The factor is 16, because a larger bitmap
+/// costs little.
 const ROOM_TO_GROW: u64 = 16;
 
 impl Geometry {
-    /// The geometry of a new volume of `volume_bytes` in groups of `group_bytes`.
+    /// Returns the geometry of a new volume of `volume_bytes` in groups of `group_bytes`.
     ///
     /// # Errors
     /// A message that names the wrong size.
@@ -31,7 +32,7 @@ impl Geometry {
         Geometry::with_room(volume_bytes, group_bytes, most_bytes)
     }
 
-    /// The geometry of a volume that can grow to `most_bytes`.
+    /// Returns the geometry of a volume that can grow to `most_bytes`.
     ///
     /// # Errors
     /// A message that names the wrong size.
@@ -61,12 +62,12 @@ impl Geometry {
         Ok(Geometry { volume_bytes, group_bytes, most_bytes, data_start })
     }
 
-    /// Size of the volume, in bytes.
+    /// Returns the size of the volume, in bytes.
     pub fn volume_bytes(&self) -> u64 {
         self.volume_bytes
     }
 
-    /// The same volume, made larger or smaller.
+    /// Returns the geometry of the same volume with another size.
     ///
     /// # Errors
     /// A message that names the wrong size.
@@ -74,48 +75,48 @@ impl Geometry {
         Geometry::with_room(volume_bytes, self.group_bytes, self.most_bytes)
     }
 
-    /// Largest size that the volume can have without moving its data, in bytes.
+    /// Returns the largest size that the volume can have without moving its data, in bytes.
     pub fn most_bytes(&self) -> u64 {
         self.most_bytes
     }
 
-    /// Size of a group, in bytes.
+    /// Returns the size of a group, in bytes.
     pub fn group_bytes(&self) -> u64 {
         self.group_bytes
     }
 
-    /// Offset of the first byte that can be allocated.
+    /// Returns the offset of the first byte that can be allocated.
     pub(crate) fn data_start(&self) -> u64 {
         self.data_start
     }
 
-    /// Number of groups. Group 0 starts at offset 0, so the first groups may hold only tables; the last may
-    /// be short.
+    /// Returns the number of groups. Group 0 starts at offset 0, so the first groups may hold only tables.
+    /// The last group may be short.
     pub fn groups(&self) -> u64 {
         self.volume_bytes.div_ceil(self.group_bytes)
     }
 
-    /// Number of the first group with bytes that can be allocated.
+    /// Returns the number of the first group with bytes that can be allocated.
     pub(crate) fn first_group(&self) -> u64 {
         self.data_start / self.group_bytes
     }
 
-    /// Offset of the first byte past the first `groups` groups.
+    /// Returns the offset of the first byte past the first `groups` groups.
     pub(crate) fn end_of_groups(&self, groups: u64) -> u64 {
         groups.saturating_mul(self.group_bytes).min(self.volume_bytes)
     }
 
-    /// Number of 64-bit words of the header-chunk bitmap.
+    /// Returns the number of 64-bit words of the header-chunk bitmap.
     pub(crate) fn chunk_words(&self) -> usize {
         self.volume_bytes.div_ceil(CHUNK_BYTES * 64) as usize
     }
 
-    /// Order of the largest block: the power of two of its pages.
+    /// Returns the order of the largest block of pages. A block of order n has 2^n pages.
     pub(crate) fn max_order(&self) -> u32 {
         (self.group_bytes / PAGE_SIZE).ilog2()
     }
 
-    /// True if the extent is well formed and between the start of the data and offset `end`.
+    /// True if the extent is well formed and lies between the first allocatable byte and offset `end`.
     #[inline]
     pub(crate) fn holds(&self, extent: Extent, end: u64) -> bool {
         let Extent { addr, class } = extent;
@@ -133,12 +134,12 @@ impl Geometry {
     }
 }
 
-/// The address of page `page`.
+/// Returns the address of page `page`.
 pub(crate) fn page_addr(page: u32) -> Addr {
     Addr::new(SegmentId(0), u64::from(page) * PAGE_SIZE)
 }
 
-/// The page that contains offset `offset`.
+/// Returns the page that contains offset `offset`.
 pub(crate) fn page_of(offset: u64) -> u32 {
     (offset / PAGE_SIZE) as u32
 }

@@ -1,8 +1,8 @@
 //! The structures of a volume on media, as `docs/format.md` describes them.
 //!
-//! All are plain old data: fixed-width little-endian integers, no padding, reserved bytes zero. The types
-//! of this module accept any value. `superblock`, `saved` of the space and [`Geometry`](super::Geometry)
-//! check the values that they read.
+//! All structures are plain old data: fixed-width little-endian integers, without padding, with zeros as
+//! reserved bytes. The types of this module accept any value. The modules `tables::superblock` and
+//! `space::saved` and the type [`Geometry`](super::Geometry) check the values.
 
 use std::mem::{align_of, offset_of, size_of};
 
@@ -18,11 +18,11 @@ pub const SEGMENT_MAGIC: [u8; 8] = *b"EYRIESEG";
 pub(crate) const SAVED_MAGIC: [u8; 8] = *b"EYRIEFRE";
 /// Version of the format that this crate reads and writes.
 pub const FORMAT_VERSION: u32 = 1;
-/// Compatible features that this crate knows. Unknown ones do no harm.
+/// Compatible features that this crate knows. A volume may also have unknown compatible features.
 pub(crate) const COMPAT: u64 = 0;
-/// Features that a program must know to write to a volume. This crate knows these.
+/// Features that this crate knows, of those that a program must know to write to a volume.
 pub(crate) const RO_COMPAT: u64 = 0;
-/// Features that a program must know to use a volume at all. This crate knows these.
+/// Features that this crate knows, of those that a program must know to read a volume.
 pub(crate) const INCOMPAT: u64 = 0;
 
 /// The volume is in shared memory of the host.
@@ -32,15 +32,16 @@ pub(crate) const MEDIUM_PMEM: u8 = 2;
 /// The volume is on a disk.
 pub(crate) const MEDIUM_PAGED: u8 = 3;
 
-/// Entries of the table of segments.
+/// Number of entries in the table of segments.
 pub(crate) const MAX_SEGMENTS: usize = 64;
-/// Unit of header memory, in bytes.
+/// Size of a header chunk, in bytes. Storage becomes header slots in units of this size.
 pub const CHUNK_BYTES: u64 = 64 << 10;
 /// Size of an object's header, in bytes.
 pub const HEADER_BYTES: u64 = 256;
 /// Number of headers in a chunk.
 pub(crate) const HEADERS_PER_CHUNK: u64 = CHUNK_BYTES / HEADER_BYTES;
-/// Number of redo slots. Threads that commit several words at once take one each; 16 seldom meet.
+/// Number of redo slots. A thread takes one slot for each commit of several words. 16 slots are so many that
+/// threads seldom wait for one.
 pub const REDO_SLOTS: usize = 16;
 /// Size of a redo slot, in bytes.
 pub const REDO_SLOT_BYTES: u64 = PAGE_SIZE;
@@ -62,14 +63,14 @@ const fn page(number: u64) -> Addr {
     Addr::new(SegmentId(0), number * PAGE_SIZE)
 }
 
-/// The address of redo slot `index` (below [`REDO_SLOTS`]).
+/// Returns the address of redo slot `index` (below [`REDO_SLOTS`]).
 pub const fn redo_slot(index: usize) -> Addr {
     debug_assert!(index < REDO_SLOTS);
     page(REDO).add(index as u64 * REDO_SLOT_BYTES)
 }
 
-/// The identity and the sizes of a volume. Stored twice; the valid copy with the higher sequence number
-/// counts.
+/// The identity and the sizes of a volume. A volume stores it twice. The valid copy with the higher sequence
+/// number counts.
 #[repr(C)]
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
 pub struct Superblock {
@@ -99,11 +100,11 @@ pub struct Superblock {
     pub volume_bytes: U64,
     /// Key of the hash of names.
     pub hash_seed: U64,
-    /// Object id of the root directory; 0 until it exists.
+    /// Object id of the root directory, or 0 until the root directory exists.
     pub root: U64,
     /// Time of creation, in seconds since 1970.
     pub created_seconds: I64,
-    /// Nanoseconds after that.
+    /// Nanoseconds after `created_seconds`.
     pub created_nanoseconds: U32,
     /// Number of segments: 1.
     pub segments: U32,
@@ -111,20 +112,20 @@ pub struct Superblock {
     pub medium: u8,
     /// Zero.
     pub reserved: [u8; 7],
-    /// Largest size that the volume can have without moving its data. The header-chunk bitmap covers so
-    /// many bytes.
+    /// Largest size that the volume can have without moving its data. The header-chunk bitmap covers this
+    /// number of bytes.
     pub most_bytes: U64,
-    /// Bytes of a block device that the volume and its journal take; 0 in a file.
+    /// Number of bytes of a block device that the volume and its journal take. 0 for a volume in a file.
     pub disk_bytes: U64,
     /// Zero.
     pub reserved_1: [u8; 112],
-    /// Size of each segment, in bytes; zero past the last.
+    /// Size of each segment, in bytes. Entries past the last segment are zero.
     pub segment_bytes: [U64; MAX_SEGMENTS],
     /// Zero.
     pub reserved_end: [u8; 3328],
 }
 
-/// First bytes of every segment but the first. The superblock has the same values.
+/// First bytes of every segment but the first. The superblock repeats these values.
 #[repr(C)]
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
 pub struct SegmentHeader {
@@ -146,7 +147,7 @@ pub struct SegmentHeader {
     pub reserved_end: [u8; 16],
 }
 
-/// Words that change by one publish each. Words that change together share a line.
+/// Words, each of which one publish changes. Words that change together share a line.
 #[repr(C)]
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
 pub struct VolumePage {
@@ -154,11 +155,12 @@ pub struct VolumePage {
     pub generation_limit: U64,
     /// Zero.
     pub reserved_0: [u8; 56],
-    /// Number of groups in use, counted from the first. Only a resize to a smaller size lowers it.
+    /// Number of groups in use, counted from the first group. Only a resize to a smaller size lowers this
+    /// number.
     pub groups_in_use: U64,
     /// Zero.
     pub reserved_1: [u8; 56],
-    /// [`CLEAN`] when the saved allocator describes the free space; 0 otherwise.
+    /// [`CLEAN`] when the saved allocator describes the free space, otherwise 0.
     pub clean: U64,
     /// Address of the saved allocator, in free space.
     pub saved_addr: U64,
@@ -170,7 +172,7 @@ pub struct VolumePage {
     pub reserved_2: [u8; 3940],
 }
 
-/// The clean mark: "CLOSED" and a version.
+/// The value of the clean mark: "CLOSED" and a version.
 pub const CLEAN: u64 = u64::from_le_bytes(*b"CLOSED\x01\0");
 
 /// The head of a saved allocator. Bits of free pages, [`SavedSlab`]s and [`SavedChunk`]s follow.
@@ -185,8 +187,8 @@ pub(crate) struct SavedHeader {
     pub reserved: U32,
     /// Id of the volume.
     pub volume_id: [u8; 16],
-    /// Number of 64-bit words with one bit for each page from the start of the volume. A set bit is a free
-    /// page.
+    /// Number of 64-bit words of the bitmap of free pages. The bitmap starts with the first page of the
+    /// volume, and a set bit is a free page.
     pub words: U64,
     /// Number of [`SavedSlab`]s.
     pub slabs: U64,
@@ -200,7 +202,7 @@ pub(crate) struct SavedHeader {
     pub reserved_end: [u8; 56],
 }
 
-/// A page of a small class with free slots.
+/// A slab page with free slots, in a saved allocator.
 #[repr(C)]
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
 pub(crate) struct SavedSlab {
@@ -214,7 +216,7 @@ pub(crate) struct SavedSlab {
     pub free: U64,
 }
 
-/// A header chunk with free slots.
+/// A header chunk with free slots, in a saved allocator.
 #[repr(C)]
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
 pub(crate) struct SavedChunk {
@@ -226,13 +228,14 @@ pub(crate) struct SavedChunk {
     pub free: [U64; 4],
 }
 
-/// Address of the limit of generations.
+/// Address of the limit of assigned generations.
 pub(crate) const GENERATION_LIMIT: Addr = VOLUME_PAGE.add(offset_of!(VolumePage, generation_limit) as u64);
 /// Address of the number of groups in use.
 pub(crate) const GROUPS_IN_USE: Addr = VOLUME_PAGE.add(offset_of!(VolumePage, groups_in_use) as u64);
 /// Address of the id of the root directory in the first copy of the superblock.
 pub(crate) const ROOT_ID: Addr = SUPERBLOCKS[0].add(offset_of!(Superblock, root) as u64);
-/// Address of the clean mark. The fields that it vouches for follow in the same line.
+/// Address of the clean mark. The fields of the saved allocator follow in the same line, and are valid only
+/// with the mark.
 pub const CLEAN_MARK: Addr = VOLUME_PAGE.add(offset_of!(VolumePage, clean) as u64);
 
 const _: () = {

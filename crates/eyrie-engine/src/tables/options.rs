@@ -18,11 +18,12 @@ pub enum MediumChoice {
     Dram,
     /// Persistent memory mounted with DAX: completed calls survive a power failure.
     Pmem,
-    /// A disk: synchronised changes, and all others but those of the last seconds, survive a power failure.
+    /// A disk: completed calls survive a power failure if a sync followed them, or if they are older than a
+    /// few seconds.
     Paged,
 }
 
-/// Options of a new volume. All random and current values are here, so that a test can fix them.
+/// Options of a new volume. Random values and the present time are fields too, so that a test can fix them.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
     /// Size of a group, in bytes: a power of two from 64 KiB to 64 MiB, and the size of the largest extent.
@@ -33,16 +34,18 @@ pub struct Options {
     pub volume_id: [u8; 16],
     /// Time of creation.
     pub created: Time,
-    /// The medium of a volume on the host. Ignored for a volume that is made on a given medium.
+    /// The medium of a volume on the host. [`Volume::create_on`](crate::Volume::create_on) ignores this
+    /// choice, because its caller passes a medium.
     pub medium: MediumChoice,
-    /// True if a block device is taken even if it has data on it.
+    /// True if a block device is overwritten even if it holds data.
     pub overwrite: bool,
-    /// Use of memory and time on a disk. Not recorded in the volume.
+    /// Limits of memory and time for a volume on a disk. The volume does not record them.
     pub paged: PagedOptions,
 }
 
 impl Options {
-    /// The options of an ordinary volume created at `created`, with an id and a hash key from the host.
+    /// Returns the options of an ordinary volume created at `created`, with an id and a hash key from the
+    /// host.
     ///
     /// # Errors
     /// [`Error::Volume`] when the host has no random bytes.

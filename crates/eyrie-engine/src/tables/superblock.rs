@@ -1,7 +1,8 @@
-//! Writing and reading the superblock.
+//! Writes and reads the superblock.
 //!
-//! Safe when power fails: the two copies are overwritten one after the other with a barrier between them,
-//! the older one first. So at least one is whole at any moment, and the checksum tells which.
+//! Safe when power fails: the two copies are overwritten one after the other, with a barrier between them,
+//! the older copy first. So at least one copy is whole at any moment, and the checksum tells which copies are
+//! whole.
 
 use eyrie_medium::rules::{SafetyRule, broken};
 use eyrie_medium::{Medium, MediumKind, PAGE_SIZE};
@@ -16,8 +17,8 @@ use super::layout::{
 use super::options::Options;
 use crate::{Error, Result};
 
-/// The superblock of a new volume on a medium of this kind. `disk_bytes` is its size with the journal on a
-/// block device, or 0.
+/// Returns the superblock of a new volume on a medium of this kind. `disk_bytes` is the size of the volume
+/// with its journal on a block device, or 0 in a file.
 pub(crate) fn new(geometry: &Geometry, options: &Options, kind: MediumKind, disk_bytes: u64) -> Superblock {
     let mut block = Superblock::new_zeroed();
     block.magic = MAGIC;
@@ -38,8 +39,8 @@ pub(crate) fn new(geometry: &Geometry, options: &Options, kind: MediumKind, disk
     block
 }
 
-/// The number of a medium in the superblock. Traced memory, which only tests use, counts as memory of the
-/// host.
+/// Returns the number that stands for a medium in the superblock. Traced memory, which only tests use, has
+/// the number of `dram`.
 fn medium_code(kind: MediumKind) -> u8 {
     match kind {
         MediumKind::Dram | MediumKind::Traced => MEDIUM_DRAM,
@@ -58,7 +59,7 @@ pub(crate) fn is_whole(block: &Superblock) -> bool {
     block.checksum.get() == checksum(block)
 }
 
-/// The whole copy with the higher sequence number.
+/// Returns the index of the whole copy with the higher sequence number, or `None` if no copy is whole.
 pub(crate) fn newest(copies: &[Superblock; 2], is_whole: impl Fn(&Superblock) -> bool) -> Option<usize> {
     let whole = (0..2).filter(|&i| copies[i].magic == MAGIC && is_whole(&copies[i]));
     whole.max_by_key(|&i| (copies[i].sequence.get(), 1 - i))
@@ -68,7 +69,7 @@ pub(crate) fn newest(copies: &[Superblock; 2], is_whole: impl Fn(&Superblock) ->
 pub(crate) struct VerifiedSuperblock {
     pub(crate) block: Superblock,
     pub(crate) geometry: Geometry,
-    /// The copy that it came from.
+    /// Index of the copy from which this superblock was read.
     copy: usize,
 }
 
@@ -78,8 +79,8 @@ pub(crate) fn renumber(block: &mut Superblock) {
     block.checksum.set(checksum(block));
 }
 
-/// Writes a superblock over both copies, with the next sequence number. The copy that is not `current` goes
-/// first, because a crash may tear the copy that is being written.
+/// Writes a superblock over both copies, with the next sequence number. The copy that is not `current` is
+/// written first, because a crash may tear the copy that is being written.
 pub(crate) fn write(medium: &Medium, block: &mut Superblock, current: usize) -> Result<()> {
     renumber(block);
     for copy in [1 - current, current] {
@@ -92,7 +93,7 @@ pub(crate) fn write(medium: &Medium, block: &mut Superblock, current: usize) -> 
 }
 
 impl VerifiedSuperblock {
-    /// Gives the volume the size in `geometry`.
+    /// Stores the size of `geometry` as the size of the volume.
     pub(crate) fn set_size(&mut self, medium: &Medium, geometry: Geometry) -> Result<()> {
         let mut block = self.block;
         block.volume_bytes.set(geometry.volume_bytes());
@@ -131,7 +132,7 @@ fn length(medium: &Medium) -> u64 {
     medium.segment_sizes().next().unwrap_or(0)
 }
 
-/// As [`read`], but accepts a volume that is too short.
+/// Works like [`read`], but accepts a volume that is shorter than its superblock says.
 pub(crate) fn find(medium: &Medium, place: &str) -> Result<VerifiedSuperblock> {
     let actual = length(medium);
     if actual < 2 * PAGE_SIZE {
@@ -145,7 +146,8 @@ pub(crate) fn find(medium: &Medium, place: &str) -> Result<VerifiedSuperblock> {
         return Err(Error::volume(place, what, Errno::INVAL));
     }
     let Some(copy) = newest(&copies, |copy| medium.verify(is_whole(copy))) else {
-        // A newer format may compute its checksum in another way, so its copies look damaged here.
+        // A newer format may compute its checksum in another way, so copies with a newer version may look
+        // damaged.
         if named == 2 && copies.iter().all(|copy| copy.version.get() > FORMAT_VERSION) {
             return Err(newer(place, copies[0].version.get()));
         }
@@ -162,7 +164,8 @@ fn newer(place: &str, version: u32) -> Error {
     Error::volume(place, what, Errno::OPNOTSUPP)
 }
 
-/// The geometry that a whole superblock describes, if this program can use the volume.
+/// Returns the geometry that a whole superblock describes. Returns an error if this program cannot use the
+/// volume.
 fn verify(block: &Superblock, place: &str) -> Result<Geometry> {
     if block.version.get() > FORMAT_VERSION {
         return Err(newer(place, block.version.get()));

@@ -1,4 +1,4 @@
-//! Opens a volume, sound or damaged, only to look at it. It works on a copy, so no change reaches the host.
+//! Opens a copy of a volume, sound or damaged, for reading. No change of the copy reaches the host.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -16,8 +16,8 @@ use crate::tables::layout::{MEDIUM_PAGED, MEDIUM_PMEM};
 use crate::tables::{MediumChoice, superblock};
 
 impl Volume {
-    /// Opens the volume at `path` as [`Volume::open`] does, but no change reaches the host, neither of the
-    /// open nor later. Nobody else can open the volume meanwhile.
+    /// Opens a copy of the volume at `path`. Neither the open nor a later change of the copy reaches the
+    /// host. The volume stays locked while the copy is open.
     ///
     /// # Errors
     /// As [`Volume::open`].
@@ -25,7 +25,7 @@ impl Volume {
         Volume::open_copy_at(HostPlace::of(path), paged)
     }
 
-    /// As [`Volume::open_copy`], of a place.
+    /// Works like [`Volume::open_copy`], for a place instead of a path.
     pub(crate) fn open_copy_at(host_place: HostPlace<'_>, paged: PagedOptions) -> Result<(Volume, Opened)> {
         let place = host_place.path().display().to_string();
         let (medium, hold) = host_place.open_copy(paged)?;
@@ -37,9 +37,9 @@ impl Volume {
         Ok((volume, opened))
     }
 
-    /// Opens a copy of the volume at `path`, which may be damaged, to read the rest of it. Only a sound
-    /// copy of the superblock is required. Nothing can be allocated, and the caller checks everything that
-    /// it reads.
+    /// Opens a copy of the volume at `path`, which may be damaged, so that its readable parts can be copied.
+    /// Only a sound copy of the superblock is required. Nothing can be allocated, and callers check
+    /// everything that they read.
     ///
     /// # Errors
     /// `Volume` when no superblock is sound; `Fault`.
@@ -48,7 +48,7 @@ impl Volume {
         Volume::damaged_in(medium, Some(hold), &path.display().to_string())
     }
 
-    /// As [`Volume::open_damaged`], of the volume on `medium`.
+    /// Works like [`Volume::open_damaged`], for the volume on `medium`.
     ///
     /// # Errors
     /// As [`Volume::open_damaged`].
@@ -63,12 +63,13 @@ impl Volume {
         let context = SpaceContext::of_damaged(Arc::clone(&medium), superblock.geometry)?;
         let space = Space::new(context, superblock.geometry.groups(), FreeMap::default());
         space.central().free_is_unknown = true;
-        // No generation can be assigned, because nothing is created in a damaged volume.
+        // The largest limit leaves no generation to assign. None is needed, because nothing is created in a
+        // damaged volume.
         let generations = Generations::new(u64::MAX);
         Ok(Volume { space, medium, superblock, generations, redo_slots: RedoSlots::default(), hold })
     }
 
-    /// The choice of medium that creates a volume like this one.
+    /// Returns the choice of medium that creates a volume on the same medium as this one.
     pub fn medium_choice(&self) -> MediumChoice {
         match self.superblock.block.medium {
             MEDIUM_PMEM => MediumChoice::Pmem,
@@ -77,7 +78,7 @@ impl Volume {
         }
     }
 
-    /// True if the volume was on a disk and its journal is gone. The latest changes are lost with it.
+    /// True if the volume was on a disk and its journal is gone. The changes in that journal are lost.
     pub fn lacks_journal(&self) -> bool {
         self.superblock.block.medium == MEDIUM_PAGED && self.medium.kind() != MediumKind::Paged
     }

@@ -1,7 +1,8 @@
 //! Generations: numbers that distinguish one use of a header slot from the next.
 //!
-//! A limit on media rises ahead of use, so a crash skips numbers and repeats none. Each thread takes
-//! numbers in blocks of its own, so that two threads that create files do not contend.
+//! A limit on media is raised before the numbers below it are used, so a crash skips numbers and repeats
+//! none. Each thread takes numbers in blocks of its own, so that threads that create files do not contend for
+//! one lock.
 
 use eyrie_medium::rules::{SafetyRule, broken};
 use eyrie_medium::sync::{Mutex, lock};
@@ -11,12 +12,12 @@ use crate::space::CachePadded;
 use crate::tables::layout::GENERATION_LIMIT;
 use crate::{Error, Result};
 
-/// Numbers that one publish of the limit allows. Large, so that publishes are rare; small against 2^64, so
-/// that crashes cannot use the numbers up.
+/// Number of generations that one publish of the limit allows. It is large, so that publishes are rare. It is
+/// small against 2^64, so that crashes cannot use up all generations.
 const LEASE: u64 = 1 << 20;
-/// Numbers that a thread takes at a time.
+/// Number of generations that a thread takes at a time.
 const BLOCK: u64 = 256;
-/// Number of shards. More threads share them.
+/// Number of shards. Each shard has the block of one thread. If more threads run, some of them share a shard.
 const SHARDS: usize = 64;
 
 #[derive(Clone, Copy)]
@@ -25,15 +26,15 @@ struct GenerationRange {
     end: u64,
 }
 
-/// Gives out generations.
+/// Assigns generations.
 pub(super) struct Generations {
-    /// The numbers that no shard has. Its end is the limit on media.
+    /// The numbers below the limit that no shard has taken. The end of this range is the limit on media.
     leased: Mutex<GenerationRange>,
     shards: Box<[CachePadded<Mutex<GenerationRange>>]>,
 }
 
 impl Generations {
-    /// Continues from the limit on media.
+    /// Returns an assigner that continues from the limit on media.
     pub(super) fn new(limit: u64) -> Generations {
         let nothing = || CachePadded(Mutex::new(GenerationRange { next: 0, end: 0 }));
         Generations {
@@ -42,7 +43,7 @@ impl Generations {
         }
     }
 
-    /// A number, at least 1, that was never assigned before.
+    /// Returns a number, at least 1, that was never assigned before.
     pub(super) fn next(&self, medium: &Medium) -> Result<u64> {
         let mut shard = lock(&self.shards[epoch::thread_index() % SHARDS].0);
         if shard.next == shard.end {
@@ -52,7 +53,8 @@ impl Generations {
         Ok(shard.next - 1)
     }
 
-    /// Takes a block of numbers, and raises the limit on media first if the lease is used up.
+    /// Takes a block of numbers. First raises the limit on media if fewer numbers than a block are left below
+    /// it.
     #[cold]
     fn block(&self, medium: &Medium) -> Result<GenerationRange> {
         let mut leased = lock(&self.leased);

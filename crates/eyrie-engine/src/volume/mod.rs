@@ -1,15 +1,17 @@
-//! Volumes: creating, opening, saving, closing and resizing them.
+//! Creates, opens, saves, closes and resizes volumes.
 //!
-//! [`Volume`] joins the layers below it: the tables at its start, its space, and the directory or device of
-//! the host. `save` saves the free space at a clean close, `generation` assigns generations, `redo_slots`
-//! assigns redo slots to threads, `copy` opens a volume only to look at it, and `resize` moves its end.
+//! [`Volume`] joins the layers below it: the tables at the start of the volume, the allocator, and the
+//! directory or device of the host. `save` saves the free space at a clean close. `generation` assigns
+//! generations, and `redo_slots` assigns redo slots to threads. `copy` opens a copy for reading, and `resize`
+//! moves the end of the volume.
 //!
 //! Invariants:
-//! - Each change of an open volume's tables is one publish. The two copies of the superblock are the
-//!   exception.
-//! - A volume has one owner: a process, but not its forked children.
+//! - Each change of an open volume's tables is one publish, except changes of the two copies of the
+//!   superblock.
+//! - A volume has one owner: a process. Forked children of this process are not owners.
 //!
-//! Safe when power fails: see `save`, `generation` and `resize`, each of which orders its own writes.
+//! Safe when power fails: `save`, `generation` and `resize` order their own writes, as their descriptions
+//! say.
 
 mod copy;
 mod generation;

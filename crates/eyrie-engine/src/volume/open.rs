@@ -1,4 +1,4 @@
-//! Creating, opening, saving and closing a volume.
+//! Creates, opens, saves and closes a volume.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -21,14 +21,15 @@ use crate::{Error, ObjectId, Result, Time};
 /// The state in which the last owner left a volume.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Opened {
-    /// Closed: the free space is known.
+    /// The last owner closed the volume. The free space is known.
     Clean,
-    /// Not closed. The caller replays the redo slots, marks all storage that objects use, and calls
-    /// [`Volume::adopt`]. Until then nothing can be allocated, and nothing may be freed.
+    /// The last owner did not close the volume. The caller replays the redo slots, marks all storage that
+    /// objects use, and calls [`Volume::adopt`]. Before [`Volume::adopt`], nothing can be allocated, and
+    /// callers free nothing.
     Crashed,
 }
 
-/// An open volume. A drop without [`Volume::close`] leaves it as a crash does, which loses nothing.
+/// An open volume. A drop without [`Volume::close`] leaves the volume in the state after a killed process.
 /// (Volumes of crate `eyrie` are saved when they are dropped.)
 pub struct Volume {
     pub(super) space: Space,
@@ -36,26 +37,27 @@ pub struct Volume {
     pub(super) superblock: VerifiedSuperblock,
     pub(super) generations: Generations,
     pub(super) redo_slots: RedoSlots,
-    /// Declared last, so that the lock is released after the mapping.
+    /// This field is the last one, so that the lock is released after the mapping is dropped.
     pub(super) hold: Option<Hold>,
 }
 
 impl Volume {
     /// Creates a volume of `bytes` (default 1 GiB) in directory `path` of the host, and opens it. The
-    /// directory must be empty or not exist. The host provides memory as the volume uses it. If `path` is a
-    /// block device, the volume fills it.
+    /// directory must be empty or not exist. The host provides memory only as the volume grows. If `path` is
+    /// a block device, the volume fills it.
     ///
     /// # Errors
-    /// [`Error::Volume`] names the obstacle; [`Error::Fault`] when the host is full. Nothing is left
+    /// [`Error::Volume`] names the obstacle. [`Error::Fault`] when the host is full. An error leaves no files
     /// behind.
     pub fn create(path: &Path, bytes: Option<u64>, options: &Options) -> Result<Volume> {
         Volume::create_with(HostPlace::of(path), bytes, options, Ok)
     }
 
-    /// As [`Volume::create`], then lets `fill` write the first content of the volume.
+    /// Creates a volume as [`Volume::create`] does, then lets `fill` write its first content. Returns the
+    /// result of `fill`.
     ///
     /// # Errors
-    /// As [`Volume::create`], and those of `fill`. Nothing is left behind.
+    /// As [`Volume::create`], and the errors of `fill`. An error leaves no files behind.
     pub(crate) fn create_with<T>(
         host_place: HostPlace<'_>,
         bytes: Option<u64>,
@@ -67,13 +69,14 @@ impl Volume {
             let disk_bytes =
                 if matches!(hold, Hold::Device(_)) { device::bytes_with_journal(&medium) } else { 0 };
             let volume = Volume::create_in(medium, options, disk_bytes, &place)?;
-            // A device must have its superblock in its place from now on (see `host::device`).
+            // The checkpoint writes the superblock to its place on a device, as an open requires (see
+            // `host::device`).
             volume.medium.checkpoint()?;
             fill(Volume { hold: Some(hold), ..volume })
         })
     }
 
-    /// Creates a volume that fills `medium`, which is all zeros, and opens it.
+    /// Creates a volume that fills `medium`, and opens it. Callers pass a medium that holds only zeros.
     ///
     /// # Errors
     /// [`Error::Volume`] for a wrong size or wrong `options`; [`Error::Fault`].
@@ -81,8 +84,8 @@ impl Volume {
         Volume::create_in(medium, options, 0, "new volume")
     }
 
-    /// As [`Volume::create_on`]. `disk_bytes` is the size of the volume with its journal on a block device,
-    /// or 0.
+    /// Works like [`Volume::create_on`]. `disk_bytes` is the size of the volume with its journal on a block
+    /// device, or 0.
     pub(crate) fn create_in(
         medium: Medium,
         options: &Options,
@@ -105,13 +108,13 @@ impl Volume {
     /// `paged` has the options for a volume on a disk.
     ///
     /// # Errors
-    /// [`Error::Volume`] names the problem: no volume there, in use (and by which process), a newer format,
-    /// truncated or corrupt. [`Error::Corrupt`]; [`Error::Fault`].
+    /// [`Error::Volume`] names the problem: `path` is no volume, or the volume is in use (with the process),
+    /// has a newer format, is truncated or is corrupt. [`Error::Corrupt`]; [`Error::Fault`].
     pub fn open(path: &Path, paged: PagedOptions) -> Result<(Volume, Opened)> {
         Volume::open_at(HostPlace::of(path), paged)
     }
 
-    /// As [`Volume::open`], of a place.
+    /// Works like [`Volume::open`], for a place instead of a path.
     pub(crate) fn open_at(host_place: HostPlace<'_>, paged: PagedOptions) -> Result<(Volume, Opened)> {
         let (medium, hold) = host_place.open(paged)?;
         Volume::open_in(medium, Some(hold), &host_place.path().display().to_string())
@@ -133,8 +136,8 @@ impl Volume {
         let page: VolumePage = medium.read_value(VOLUME_PAGE)?;
         if page.clean.get() != CLEAN && !broken(SafetyRule::FoundStoresAreFlushed) {
             // The last process may have been killed before it flushed its stores. A closed volume has no
-            // such stores: the clean mark was its last store, and an open clears the mark before any other
-            // change, even before a resize writes superblocks.
+            // unflushed stores: the clean mark was its last store, and each open clears the mark before any
+            // other change.
             medium.flush_found()?;
         }
         let groups = page.groups_in_use.get();
@@ -143,7 +146,7 @@ impl Volume {
         }
         let context = SpaceContext::new(Arc::clone(&medium), superblock.geometry, groups)?;
         let map = save::load(&context, &page, superblock.block.volume_id);
-        // Cleared before any other change: the saved allocator is stale from then on.
+        // The mark is cleared before any other change, because each change makes the saved allocator stale.
         if page.clean.get() != 0 {
             save::clear_mark(&medium)?;
         }
@@ -175,13 +178,12 @@ impl Volume {
         self.save()
     }
 
-    /// Gives the memory of groups that are free as a whole back to the host, and saves the allocator, so
-    /// that the next open is quick. If the volume has no room for that, the next open is slower. Nothing
-    /// may be changed afterwards.
+    /// Discards the memory of groups that are free as a whole, and saves the allocator, so that the next open
+    /// needs no recovery. If the volume has no room for the saved allocator, the next open recovers. Callers
+    /// change nothing after this call.
     ///
     /// # Errors
-    /// [`Error::Fault`] in a forked child, or when the medium failed. The volume is then left as by a
-    /// crash.
+    /// [`Error::Fault`] in a forked child, or when the medium failed. The next open then recovers the volume.
     pub fn save(&self) -> Result<()> {
         if self.space.central().free_is_unknown {
             return Ok(());
@@ -195,8 +197,7 @@ impl Volume {
         Ok(self.medium.checkpoint()?)
     }
 
-    /// Gives the memory of groups that are free as a whole back to the host. Returns the number of their
-    /// bytes.
+    /// Discards the memory of groups that are free as a whole. Returns the number of their bytes.
     ///
     /// # Errors
     /// [`Error::Fault`].
@@ -204,51 +205,52 @@ impl Volume {
         self.space.trim(true)
     }
 
-    /// Marks for the storage that objects use. At first only the tables of the volume are marked.
+    /// Returns marks for the storage that objects use. At first only the tables of the volume and its header
+    /// chunks are marked.
     pub fn marks(&self) -> Marks {
         Marks::new(self.space.context())
     }
 
-    /// Makes everything free that is not marked: the end of recovery.
+    /// Ends a recovery: makes all storage free that is not marked.
     pub(crate) fn adopt(&mut self, marks: &Marks) {
         self.space.adopt(marks.free_map());
     }
 
-    /// The medium.
+    /// Returns the medium.
     #[inline]
     pub fn medium(&self) -> &Medium {
         &self.medium
     }
 
-    /// The allocator of the volume.
+    /// Returns the allocator of the volume.
     #[inline]
     pub fn space(&self) -> &Space {
         &self.space
     }
 
-    /// The redo slots.
+    /// Returns the redo slots.
     #[inline]
     pub(crate) fn redo_slots(&self) -> &RedoSlots {
         &self.redo_slots
     }
 
-    /// Sizes and places.
+    /// Returns the sizes and places of the volume.
     pub fn geometry(&self) -> &Geometry {
         &self.superblock.geometry
     }
 
-    /// Random bytes that name the volume.
+    /// Returns the random bytes that name the volume.
     pub fn volume_id(&self) -> [u8; 16] {
         self.superblock.block.volume_id
     }
 
-    /// Key of the hash of names.
+    /// Returns the key of the hash of names.
     #[inline]
     pub fn hash_seed(&self) -> u64 {
         self.superblock.block.hash_seed.get()
     }
 
-    /// Time of creation.
+    /// Returns the time of creation.
     pub fn created(&self) -> Time {
         Time::new(
             self.superblock.block.created_seconds.get(),
@@ -256,7 +258,7 @@ impl Volume {
         )
     }
 
-    /// The root directory; `None` until [`Volume::set_root`].
+    /// Returns the root directory; `None` until [`Volume::set_root`].
     pub fn root(&self) -> Option<ObjectId> {
         match self.superblock.block.root.get() {
             0 => None,
@@ -273,7 +275,7 @@ impl Volume {
         self.superblock.set_root(&self.medium, root.raw())
     }
 
-    /// A number, at least 1, that this volume never assigned before.
+    /// Returns a number, at least 1, that this volume never assigned before.
     ///
     /// # Errors
     /// [`Error::Fault`]; [`Error::Corrupt`] when the numbers are used up.
@@ -288,14 +290,14 @@ impl Volume {
         self.space.is_header(addr)
     }
 
-    /// True if an extent could be live: well formed, in the groups in use and in no header chunk. Takes no
-    /// lock.
+    /// True if an extent could be live: it is well formed, lies in the groups in use, and lies in no header
+    /// chunk. Takes no lock.
     #[inline]
     pub fn contains(&self, extent: Extent) -> bool {
         self.space.contains(extent)
     }
 
-    /// Refuses bytes outside the space for extents and headers.
+    /// Returns an error for bytes outside the space for extents and headers.
     pub(crate) fn require_data(&self, addr: Addr, len: u64) -> Result<()> {
         let (start, end) = (self.geometry().data_start(), self.geometry().volume_bytes());
         let offset = addr.offset();
@@ -306,8 +308,8 @@ impl Volume {
         }
     }
 
-    /// Refuses to change bytes that cannot be an extent of an object, because a damaged pointer must not
-    /// cause more damage.
+    /// Returns an error if `extent` cannot be an extent of an object. Callers that change the bytes of an
+    /// extent check it first, so that a damaged pointer causes no more damage.
     ///
     /// # Errors
     /// `Corrupt`.

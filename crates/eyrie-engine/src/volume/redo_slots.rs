@@ -1,8 +1,7 @@
-//! The assignment of redo slots to threads, and the counters by which readers notice that a record is being
-//! applied.
+//! Assigns redo slots to threads. Counters let readers notice that a redo record is being applied.
 //!
-//! A writer holds a slot while its record is in it. A reader of several words takes no slot: it compares
-//! the counts of records begun and ended before and after its read, as with a sequence lock.
+//! A writer holds a slot while the slot holds its record. A reader of several words takes no slot. It
+//! compares the counters of started and finished records before and after its read, as with a sequence lock.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -12,7 +11,7 @@ use eyrie_medium::sync::{Mutex, lock, try_lock, wait};
 use crate::Result;
 use crate::tables::layout::REDO_SLOTS;
 
-/// The locks of the redo slots, and the counts of records begun and ended.
+/// The locks of the redo slots, and the counters of started and finished applications of records.
 #[derive(Default)]
 pub(crate) struct RedoSlots {
     slots: [Mutex<()>; REDO_SLOTS],
@@ -21,14 +20,15 @@ pub(crate) struct RedoSlots {
 }
 
 impl RedoSlots {
-    /// Runs `read` until no record was being applied during a run. So `read` sees each Op whole or not at
-    /// all.
+    /// Runs `read` again until no record was being applied during a run, and returns the result of that run.
+    /// That run saw each Op whole or not at all.
     #[inline(always)]
     pub(crate) fn stable<T>(&self, mut read: impl FnMut() -> Result<T>) -> Result<T> {
         let mut attempt = 0_u32;
         loop {
             // `finished` is loaded first, so that equal counts mean that no record was being applied when
-            // `started` was loaded.
+            // `started` was loaded. If `started` is still the same after the read, no record was begun during
+            // the read.
             let finished = self.finished.load(Ordering::Acquire);
             let started = self.started.load(Ordering::Acquire);
             if started == finished {
@@ -42,14 +42,15 @@ impl RedoSlots {
         }
     }
 
-    /// Runs `apply` with a redo slot: the one at this thread's index if it is free, otherwise any free one.
+    /// Runs `apply` with a redo slot: the slot at this thread's index if it is free, otherwise any free slot.
+    /// Waits if all slots are in use.
     pub(crate) fn with_slot<T>(&self, apply: impl FnOnce(usize) -> T) -> T {
         let first = thread_index() % REDO_SLOTS;
         let free = (0..REDO_SLOTS).map(|n| (first + n) % REDO_SLOTS).find_map(|index| {
             let held = try_lock(&self.slots[index])?;
             Some((index, held))
         });
-        // All slots are in use: wait for this thread's own.
+        // If all slots are in use, the thread waits for the slot at its index.
         let (index, _held) = free.unwrap_or_else(|| (first, lock(&self.slots[first])));
         apply(index)
     }

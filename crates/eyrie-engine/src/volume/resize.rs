@@ -1,10 +1,10 @@
-//! Makes a volume larger or smaller at its end. Objects stay where they are.
+//! Makes a volume larger or smaller at its end. No object is moved.
 //!
-//! Safe when power fails: the size in the superblock counts, and the switch of its copies changes it. The
-//! host's file grows before the switch and is cut after it. Groups beyond the new end leave use before the
-//! switch. An interrupted resize leaves a volume of either size, whose file may be too long; the next
-//! resize mends that. On a device, the place of the journal moves instead of the end of a file: see
-//! `host::resize`.
+//! Safe when power fails: the size in the superblock counts, and one write of its two copies (the switch)
+//! changes it. The host's file is extended before the switch and truncated after it. The count of groups in
+//! use drops below the new end before the switch. An interrupted resize leaves a volume of the old or the new
+//! size. Its file may be too long, which the next resize corrects. On a device, the place of the journal
+//! moves instead of the end of a file, as `host::resize` describes.
 
 use std::path::Path;
 
@@ -20,25 +20,25 @@ use crate::tables::{Geometry, MIN_HOST_BYTES};
 use crate::{Error, Result};
 
 impl Volume {
-    /// The smallest size that [`Volume::resize`] accepts, in bytes: the end of the last page in use.
+    /// Returns the smallest size that [`Volume::resize`] accepts, in bytes: the end of the last page in use.
     pub(crate) fn least_bytes(&self) -> u64 {
         let used_end = self.space.free_map().pages.end_of_missing(page_of(self.space.context().end()));
         page_addr(used_end).offset().max(self.geometry().data_start() + PAGE_SIZE).max(MIN_HOST_BYTES)
     }
 
-    /// Resizes this volume, which is at `path`, and opens it again. Without `bytes` it takes the size of
-    /// its device. The free space must be known, and no object may be in use.
+    /// Resizes this volume, which is at `path`, and opens it again. Without `bytes` the volume gets the size
+    /// of its device. Callers have recovered the volume and use no object of it.
     ///
     /// # Errors
     /// [`Error::Volume`](crate::Error::Volume) names the limits of the size.
-    /// [`Error::Fault`](crate::Error::Fault) when the host is full. After an error the volume has its old
-    /// size or the new one.
+    /// [`Error::Fault`](crate::Error::Fault) when the host is full. After an error the volume has the old or
+    /// the new size.
     pub fn resize(self, path: &Path, bytes: Option<u64>, paged: PagedOptions) -> Result<(Volume, Opened)> {
         self.resize_by_steps(path, bytes, paged, &mut || Ok(()))
     }
 
-    /// Resizes a volume on a medium of its own, up to the size of its segment. The free space must be
-    /// known.
+    /// Resizes a volume without a file on the host, up to the size of its segment. Callers have recovered the
+    /// volume.
     ///
     /// # Errors
     /// As [`Volume::resize`].
@@ -47,7 +47,8 @@ impl Volume {
         self.switch(geometry, &mut || Ok(()))
     }
 
-    /// As [`Volume::resize`], but stops when `step` fails.
+    /// Works like [`Volume::resize`], but calls `step` after each durable change, and stops when `step`
+    /// fails.
     fn resize_by_steps(
         mut self,
         path: &Path,
@@ -57,12 +58,12 @@ impl Volume {
     ) -> Result<(Volume, Opened)> {
         let segment = ResizedSegment::of(path, self.hold.as_ref(), paged)?;
         let geometry = self.new_geometry(&segment, bytes).inspect_err(|_| {
-            // The refusal is the error to report.
+            // A failed save is ignored, because the caller needs the first error.
             let _ = self.save();
         })?;
         let (bytes, old) = (geometry.volume_bytes(), self.geometry().volume_bytes());
-        // A volume shrinks before its file does, and grows after its file did, so the file always covers
-        // the size that counts.
+        // To shrink, the size of the volume changes before the file. To grow, it changes after the file. So
+        // the file always covers the size that counts.
         if bytes < old || broken(SafetyRule::FileIsLongEnoughBeforeItsSize) {
             self.switch(geometry, step)?;
         }
@@ -86,7 +87,7 @@ impl Volume {
         reopen(&segment, hold)
     }
 
-    /// The geometry with the requested size, or with the size of the device.
+    /// Returns the geometry with the requested size, or without `bytes` with the size of the device.
     fn new_geometry(&self, segment: &ResizedSegment<'_>, bytes: Option<u64>) -> Result<Geometry> {
         let (place, room) = (segment.place(), segment.device_room()?);
         let most = self.geometry().most_bytes();
@@ -107,7 +108,8 @@ impl Volume {
         }
     }
 
-    /// The geometry of this volume with another size, if the volume can have it.
+    /// Returns the geometry of this volume with another size. Returns an error if the volume cannot have that
+    /// size.
     fn size_fits(&self, bytes: u64, place: &str) -> Result<Geometry> {
         let refuse = |what: String| Err(Error::volume(place, what, Errno::INVAL));
         let (least, most) = (self.least_bytes(), self.geometry().most_bytes());
@@ -126,14 +128,15 @@ impl Volume {
         self.geometry().resized(bytes).or_else(|what| refuse(what.to_string()))
     }
 
-    /// Makes `geometry` the one that counts. The host's file is long enough for it.
+    /// Writes `geometry` to the superblock, so that its size counts. Callers have made the host's file long
+    /// enough.
     fn switch(&mut self, geometry: Geometry, step: &mut dyn FnMut() -> Result<()>) -> Result<()> {
         let (now, end) = (self.space.central().groups(), self.space.context().end());
         let groups = now.min(geometry.groups());
         let new_end = geometry.end_of_groups(groups);
         if new_end > end {
-            // The last group was short, and its last step may be in use without the memory beyond the old
-            // end.
+            // The last group was short, so its last step may be in use. The host has not provided the memory
+            // of this step beyond the old end.
             let step = self.medium.step_bytes().min(self.geometry().group_bytes());
             let step_end = end.next_multiple_of(step).min(new_end);
             self.medium.provision(Addr::new(SegmentId(0), end), step_end - end)?;
@@ -192,7 +195,7 @@ mod tests {
         _parent: tempfile::TempDir,
     }
 
-    /// A volume on a device that grew after the volume filled it.
+    /// Creates a volume that fills its device, and then makes the device larger. Returns the volume.
     fn create_on_device(path: &Path, options: &Options) -> Volume {
         let file = File::options().read(true).write(true).create_new(true).open(path).expect("a file");
         file.set_len(Medium::paged_bytes(OLD)).expect("room");
@@ -212,7 +215,7 @@ mod tests {
     }
 
     impl Case {
-        /// A volume that used all its space, up to its last, short group.
+        /// Creates a volume that has used all its space, so that its last, short group is in use too.
         fn new(on: On) -> Case {
             let parent = tempfile::tempdir().expect("a directory");
             let path = parent.path().join("v");
@@ -250,7 +253,7 @@ mod tests {
             volume
         }
 
-        /// Resizes, and stops after `steps` steps; true if it was stopped.
+        /// Resizes the volume, but stops after `steps` steps. Returns true if the resize was stopped.
         fn resize(&self, bytes: u64, mut steps: usize) -> bool {
             let done =
                 self.open().resize_by_steps(&self.path, Some(bytes), PagedOptions::for_host(), &mut || {
@@ -278,7 +281,8 @@ mod tests {
             }
         }
 
-        /// The stored bytes are there, and every page that should be free can be allocated.
+        /// Asserts that the stored bytes are unchanged and that every page that should be free can be
+        /// allocated.
         fn assert_sound(&self, volume: &Volume) {
             let gate = volume.medium().enter().expect("sound");
             let mut bytes = vec![0; 5000];
@@ -319,9 +323,9 @@ mod tests {
         }
     }
 
-    /// Resizes a volume to `new` bytes under this plan, with a crash at every point. True if each crash
-    /// leaves one of the two sizes, and the end has the new one. All pages of the volume were used and
-    /// freed before.
+    /// Resizes a volume to `new` bytes under this plan, and simulates a crash at every event. All pages of
+    /// the volume were used and freed before. Returns true if each crash leaves the old or the new size, and
+    /// the state after the last event has the new size.
     fn survives_every_crash(new: u64, plan: &FaultPlan) -> bool {
         let options =
             Options { group_bytes: GROUP, ..Options::random(Time::new(0, 0)).expect("random bytes") };

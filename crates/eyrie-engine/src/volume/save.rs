@@ -1,8 +1,9 @@
-//! The allocator, saved by a clean close and loaded by the next open.
+//! Saves the allocator at a clean close, and loads it at the next open.
 //!
-//! Safe when power fails: the saved bytes lie in free space, and count only once the clean mark is
-//! published after them. An open clears the mark durably before any other change. On a disk the first drain
-//! clears the mark; until then, a write over the saved bytes makes their checksum wrong.
+//! Safe when power fails: the saved bytes lie in free space, and count only with the clean mark, which is
+//! published after them. An open clears the mark durably before any other change. On a disk, the cleared mark
+//! is durable only after the first drain. If a page of saved bytes is overwritten in place before that drain,
+//! their checksum no longer matches, and the next open recovers the volume.
 
 use eyrie_medium::rules::{SafetyRule, broken};
 use eyrie_medium::{Addr, Medium, Ordered, PAGE_SIZE};
@@ -13,7 +14,7 @@ use crate::space::{FreeMap, Space, SpaceContext, saved};
 use crate::tables::geometry::{page_addr, page_of};
 use crate::tables::layout::{CLEAN, CLEAN_MARK, VOLUME_PAGE, VolumePage};
 
-/// The first of `pages` free pages in a row for which the host has memory.
+/// Finds `pages` free pages in a row that the host has provided. Returns the first of them.
 fn run_with_memory(space: &Space, map: &FreeMap, pages: u32) -> Option<u32> {
     let central = space.central();
     let has_memory = |page: &u32| central.has_memory(*page);
@@ -28,8 +29,9 @@ fn run_with_memory(space: &Space, map: &FreeMap, pages: u32) -> Option<u32> {
     })
 }
 
-/// Saves the free space and sets the clean mark. If there is no room for that, or storage was leaked, the
-/// next open rebuilds the free space instead. Nothing else runs during the call or after it.
+/// Saves the free space and sets the clean mark. If the volume has no room for the saved bytes, or storage
+/// leaked, the mark stays clear and the next open recovers the volume. Callers make sure that no Op runs
+/// during the call or after it.
 pub(super) fn save(space: &Space, volume_id: [u8; 16]) -> Result<()> {
     let context = space.context();
     let medium = &context.medium;
@@ -44,7 +46,7 @@ pub(super) fn save(space: &Space, volume_id: [u8; 16]) -> Result<()> {
         if let Some(start) = run_with_memory(space, &map, pages) {
             break (page_addr(start), bytes);
         }
-        // More memory changes the free map, so the loop encodes it again.
+        // The growth changes the free map, so the loop encodes the map again.
         match space.central().grow(context, pages) {
             Ok(true) => {}
             _ => return Ok(()),
@@ -68,14 +70,15 @@ pub(super) fn save(space: &Space, volume_id: [u8; 16]) -> Result<()> {
     Ok(())
 }
 
-/// The saved map that the volume page names, if it is whole and sound.
+/// Returns the saved map that the volume page names, or `None` if the clean mark is not set or the map is
+/// damaged.
 pub(super) fn load(context: &SpaceContext, page: &VolumePage, volume_id: [u8; 16]) -> Option<FreeMap> {
     let place = Addr::from_raw(page.saved_addr.get());
     let saved_bytes = page.saved_bytes.get();
     let within = place.is_aligned(PAGE_SIZE) && place.segment_index() == 0;
     let room = context.end().checked_sub(place.offset())?;
-    // Slab pages take the most room: 16 bytes for every page of 4096, 1/256. Twice that bounds any sound
-    // map.
+    // Slab pages take the most room in a saved map: 16 bytes for each page of 4096 bytes, which is 1/256 of
+    // the volume. The limit is 1/128 of the volume, so it accepts every sound map.
     let largest = PAGE_SIZE + context.end() / 128;
     if page.clean.get() != CLEAN || !within || saved_bytes == 0 || saved_bytes > room.min(largest) {
         return None;
@@ -91,7 +94,7 @@ pub(super) fn load(context: &SpaceContext, page: &VolumePage, volume_id: [u8; 16
     all_free.then_some(map)
 }
 
-/// Clears the clean mark, durably. From here on the volume may change.
+/// Clears the clean mark, durably. After this call the volume may change.
 pub(super) fn clear_mark(medium: &Medium) -> Result<()> {
     if broken(SafetyRule::CleanMarkIsClearedByOpening) {
         return Ok(());

@@ -1,5 +1,4 @@
-//! Volumes as a whole: allocation against a model, closing and opening, rebuilding, untrusted bytes,
-//! threads.
+//! Tests of volumes as a whole: allocation, close and open, rebuilt free space, untrusted bytes, threads.
 
 mod device;
 mod directory;
@@ -44,7 +43,8 @@ fn settled(medium: &Medium) -> Settled {
     medium.settle(published)
 }
 
-/// The storage that a test holds: address to length, including headers.
+/// The storage that a test has allocated and not freed. `bytes` maps each address to its length, headers
+/// included.
 #[derive(Default)]
 struct Held {
     bytes: BTreeMap<u64, u64>,
@@ -65,7 +65,7 @@ impl Held {
         self.bytes.values().sum()
     }
 
-    /// Allocates one of a random size, if there is room.
+    /// Allocates a header or an extent of a random size. Returns false if the volume has no room.
     fn allocate(&mut self, volume: &Volume, random: &mut SplitMix64) -> bool {
         if random.below(4) == 0 {
             let Ok(addr) = volume.space().allocate_header() else { return false };
@@ -87,7 +87,7 @@ impl Held {
         }
     }
 
-    /// Frees a random one, in one of the two ways.
+    /// Frees a random header or extent, by a release or a retirement.
     fn free(&mut self, volume: &Volume, random: &mut SplitMix64) {
         let settled = settled(volume.medium());
         let which = random.below(self.bytes.len() as u64) as usize;
@@ -132,7 +132,7 @@ impl Held {
 fn storm(volume: &Volume, held: &mut Held, random: &mut SplitMix64, steps: u32) {
     let empty = volume.space().usage().free + held.total();
     for step in 0..steps {
-        // Fill for a while, then empty for a while.
+        // For 2000 steps most steps allocate, then for 2000 steps most steps free.
         let fill = step / 2000 % 2 == 0;
         if held.bytes.is_empty() || random.below(10) < if fill { 7 } else { 3 } {
             held.allocate(volume, random);
@@ -194,7 +194,7 @@ fn memory_in_other_threads_magazines_is_found() {
         scope.spawn(|| {
             let extent = volume.space().allocate(4096).expect("empty");
             volume.space().release(extent);
-            // The thread stays alive with a full magazine while another takes all the rest.
+            // This thread stays alive with memory in its magazine while another thread allocates all pages.
             std::thread::scope(|inner| {
                 inner.spawn(|| {
                     let count = std::iter::from_fn(|| volume.space().allocate(4096).ok()).count();
@@ -221,7 +221,7 @@ fn reopened(volume: &Volume) -> (Volume, Opened) {
     open(&bytes).expect("a volume")
 }
 
-/// Closes `volume` but keeps the bytes.
+/// Saves `volume` and returns its bytes.
 fn closed(volume: Volume) -> Vec<u8> {
     save::save(&volume.space, volume.volume_id()).expect("room");
     volume.medium().snapshot()
@@ -353,7 +353,7 @@ fn hostile_saved_allocator_is_refused() {
         let at = random.below(if attempt % 3 == 0 { 128 } else { len as u64 }) as usize;
         bad[start + at] ^= 1 << random.below(8);
         if attempt % 5 == 0 {
-            // Any value in the line of the mark.
+            // Damages the address or the length of the saved allocator, in the line of the mark.
             bad[line + 8 + random.below(16) as usize] ^= 1 << random.below(8);
         } else if attempt % 5 != 1 {
             let sum = crc32c::crc32c(&bad[start..start + len]);
@@ -361,7 +361,7 @@ fn hostile_saved_allocator_is_refused() {
         }
         let Ok((volume, opened)) = open(&bad) else { panic!("doubt is no error") };
         if opened == Opened::Clean {
-            // A plausible lie that only a check can find. Using the volume must still be safe.
+            // Only a check could find this damage. The use of the volume must still be safe.
             let mut held = Held::default();
             for _ in 0..50 {
                 held.allocate(&volume, &mut random);
@@ -437,7 +437,7 @@ fn threads_never_see_memory_reused_under_a_pin() {
     const THREADS: u64 = 8;
     let volume = memory(8 << 20);
     let before = volume.space().usage().free;
-    // Address and, in its low six bits, the expected first word.
+    // Each slot holds an address. Its low six bits are the expected first word at that address.
     let slots: Vec<AtomicU64> = (0..64).map(|_| AtomicU64::new(0)).collect();
     std::thread::scope(|scope| {
         for thread in 0..THREADS {
@@ -507,7 +507,7 @@ fn discarded_group_is_reused_and_freed_once() {
     assert_eq!(space.compare(&marks), []);
 }
 
-/// The thread must not hold the lock of its magazine when it frees a refused page.
+/// A thread must not hold the lock of its magazine when it frees a page that the medium refused.
 #[test]
 fn regression_refused_allocation_does_not_deadlock() {
     let plan = FaultPlan::default();

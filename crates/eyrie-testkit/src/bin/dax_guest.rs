@@ -1,14 +1,14 @@
-//! Verifies a volume on persistent memory and goes on changing it until the machine is killed. `cargo xtask
-//! dax-guest` runs this program in its guest.
+//! Verifies a volume on persistent memory, and then changes it until the machine is killed. `cargo xtask
+//! dax-guest` runs this program in a virtual machine.
 //!
 //! ```text
 //! dax_guest VOLUME ACKNOWLEDGED [STEPS]
 //! ```
 //!
-//! Each step is one Op and follows from its number. The program prints the number when the step has returned.
-//! The next boot gets the last number that left the guest (`ACKNOWLEDGED`): the volume must show that many
-//! steps or some more, and nothing else. The program stops after `STEPS` more steps; without `STEPS` it goes
-//! on for ever.
+//! Each step is one Op, which its number determines. The program prints the number when the step has
+//! returned. At the next boot, the program gets the last number that was printed (`ACKNOWLEDGED`). The volume
+//! must show the state after that step or after a later step. The program stops after `STEPS` more steps.
+//! Without `STEPS` it does not stop.
 
 use std::error::Error;
 use std::path::Path;
@@ -23,7 +23,7 @@ const VOLUME_BYTES: u64 = 32 << 20;
 const GROUP_BYTES: u64 = 1 << 20;
 const SEED: u64 = 0x5eed;
 
-/// Opens or creates the volume. It must be on persistent memory.
+/// Opens or creates the volume. Returns an error if the volume is not on persistent memory.
 fn volume_at(path: &Path) -> Result<Volume> {
     println!("opening {}", path.display());
     let volume = if path.exists() {

@@ -1,11 +1,11 @@
-//! Runs hostile images: those of the test `hostile`, or any others. One line replays a failure:
+//! Runs hostile images of any seeds, for longer than the test `hostile`:
 //!
 //! ```sh
 //! cargo run --release -p eyrie-testkit --bin hostile -- --images 10000000 --from 100000
 //! ```
 //!
-//! With `--disks` it damages disks of the medium `paged`. `--threads` runs that many processes, each with a
-//! part of the seeds.
+//! `--images 1 --from SEED` replays a failure. With `--disks` the program damages disks of the medium
+//! `paged`. `--threads` sets the number of processes, each of which runs a part of the seeds.
 
 use std::ops::Range;
 use std::process::Command;
@@ -15,12 +15,12 @@ use eyrie_testkit::hostile::{
     Hostile, HostileDisk, HostileReport, bases, disk_bases, run, run_disks, run_in_processes,
 };
 
-/// Images between two lines of output.
+/// Number of images between two lines of output.
 const STEP: u64 = 100_000;
 
 const USAGE: &str = "usage: hostile [--disks] [--images COUNT] [--from SEED] [--threads COUNT]";
 
-/// Runs the images of these seeds. A single image is described.
+/// Runs the images of these seeds. If only one seed is given, prints its damages first.
 fn images(seeds: Range<u64>, told: impl FnMut(&HostileReport)) -> HostileReport {
     let bases = bases();
     if seeds.end - seeds.start == 1 {
@@ -31,7 +31,7 @@ fn images(seeds: Range<u64>, told: impl FnMut(&HostileReport)) -> HostileReport 
     run(&bases, seeds, told)
 }
 
-/// Runs the disks of these seeds. A single disk is described.
+/// Runs the disks of these seeds. If only one seed is given, prints its damages first.
 fn disks(seeds: Range<u64>, told: impl FnMut(&HostileReport)) -> HostileReport {
     let bases = disk_bases();
     if seeds.end - seeds.start == 1 {

@@ -1,11 +1,11 @@
-//! Kills processes that change a volume: those of the test `killed`, or any others.
+//! Kills processes that change a volume, for longer than the test `killed`.
 //!
 //! ```sh
 //! cargo run --release -p eyrie-testkit --bin kills -- --kills 100000 --threads 2 --dir /dev/shm
 //! ```
 //!
-//! Volumes are on `dram` and on `paged` in turn. The host keeps running, so this shows the death of processes
-//! and not of disks.
+//! Volumes are on `dram` and on `paged` in turn. The host keeps running, so the program tests killed
+//! processes and no power failures.
 
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
@@ -16,7 +16,7 @@ use eyrie::MediumChoice;
 use eyrie_testkit::kills::{KillSeries, run_if_child};
 
 const USAGE: &str = "usage: kills [--kills COUNT] [--threads COUNT] [--from SEED] [--dir DIR]";
-/// Kills between two lines of output.
+/// Number of kills between two lines of output.
 const STEP: u64 = 10_000;
 
 fn kills(medium: MediumChoice) -> KillSeries {

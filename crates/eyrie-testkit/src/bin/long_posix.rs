@@ -1,16 +1,17 @@
-//! Runs the module `posix` of the tests for longer, on other seeds. It takes minutes and must run as root:
+//! Runs the tests of the module `posix` for longer, on other seeds. The program takes minutes and must run as
+//! root:
 //!
 //! ```sh
 //! cargo run --release -p eyrie-testkit --bin long_posix
 //! ```
 //!
-//! `EYRIE_TEST_SEEDS=1830-1840` runs these seeds alone.
+//! With `EYRIE_TEST_SEEDS=1830-1840` it runs only the seeds from 1830 up to, but without, 1840.
 
 use eyrie_medium::Medium;
 use eyrie_testkit::posix::{compare_model_with_host, compare_scm_with_host, in_tmpfs_root};
 
 fn main() {
-    // The program starts itself again in a namespace of its own, so the seeds cannot be an argument.
+    // `in_tmpfs_root` starts the program again with other arguments, so the seeds come from the environment.
     let seeds = std::env::var("EYRIE_TEST_SEEDS").unwrap_or_else(|_| "1000-2000".to_string());
     let (first, end) = seeds.split_once('-').expect("EYRIE_TEST_SEEDS=FIRST-END");
     let [first, end] = [first, end].map(|seed| seed.parse::<u64>().expect("a seed"));

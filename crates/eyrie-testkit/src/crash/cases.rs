@@ -14,10 +14,10 @@ use super::ranges::{self, ranges};
 use super::{Case, CaseAct, CaseVolume, Opening, PathOp, set_ids};
 use crate::ops::InitialContent;
 
-/// Pairs of Ops to draw (a count).
+/// Number of pairs of Ops to draw.
 const PAIRS: usize = 1200;
 
-/// A volume with a little of everything.
+/// Returns a volume with a few objects of most kinds.
 fn few(name: &'static str) -> CaseVolume {
     let changes = [
         file("a", 100),
@@ -44,7 +44,7 @@ fn few(name: &'static str) -> CaseVolume {
     CaseVolume::after(name, true, &changes)
 }
 
-/// A volume with files that have trees, a large extent and holes.
+/// Returns a volume with files that have trees, a large extent and holes.
 fn large() -> CaseVolume {
     let changes = [
         // An overwrite turns an extent of more than 16 KiB into a tree.
@@ -61,27 +61,28 @@ fn large() -> CaseVolume {
     CaseVolume::after("large", true, &changes)
 }
 
-/// A volume with a directory of `entries` names of one file, each `length` bytes long.
+/// Returns a volume with a directory of `entries` names of one file, each `length` bytes long.
 fn crowded(name: &'static str, entries: usize, length: usize) -> CaseVolume {
     let mut changes = vec![directory("d"), file("d/0", 10), file("other", 10)];
     changes.extend((1..entries).map(|index| link(&format!("d/{index:0>length$}"), "d/0")));
     CaseVolume::after(name, true, &changes)
 }
 
-/// Volumes that together have every structure of the format: trees, large extents, holes, split buckets with
-/// overflow pages, extended attributes, and a redo record that was not applied.
+/// Returns volumes that together have every structure of the format: trees, large extents, holes, split
+/// buckets with overflow pages, extended attributes, and a redo record that was not applied.
 pub(crate) fn volumes() -> Vec<CaseVolume> {
     let few = few("few");
     vec![interrupted(&few), few, large(), crowded("two pages", 9, 220), crowded("many buckets", 180, 1)]
 }
 
-/// The Ops of the explorer's calls: those on the objects of [`large`] if `are_large`, else those on [`few`].
+/// Returns the Ops of the explorer's calls: the Ops on objects of [`large`] if `are_large` is true, otherwise
+/// the Ops on objects of [`few`].
 fn of_explorer_on(are_large: bool) -> Vec<PathOp> {
     let is_large = |op: &PathOp| ["tree", "sparse"].contains(&op.path());
     path_op::of_explorer().into_iter().filter(|op| is_large(op) == are_large).collect()
 }
 
-/// Creations with contents, and of kinds that scripts cannot create.
+/// Returns creations with contents, and creations of kinds that scripts cannot create.
 fn creations() -> Vec<PathOp> {
     vec![
         file("new", 50),
@@ -117,7 +118,7 @@ fn writes() -> Vec<PathOp> {
     ]
 }
 
-/// Keys, batches, and Ops that change several attributes.
+/// Returns changes of keys, batches, and Ops that change several attributes.
 fn keys_and_attributes() -> Vec<PathOp> {
     let set = |path: &str, change| PathOp::SetAttributes { path: path.into(), change };
     let none = AttributeChange::default();
@@ -138,7 +139,7 @@ fn keys_and_attributes() -> Vec<PathOp> {
     ]
 }
 
-/// Extended attributes of many sizes, and with modes that scripts lack.
+/// Returns changes of extended attributes, with many sizes and with modes that scripts lack.
 fn xattrs() -> Vec<PathOp> {
     use XattrMode::{Create, Replace, Set};
     vec![
@@ -206,7 +207,7 @@ fn crowded_changes() -> Vec<PathOp> {
     ]
 }
 
-/// Every Op by itself, wherever it makes a difference.
+/// Returns a case of one Op for every Op and every structure on which the Op behaves differently.
 pub fn single() -> Vec<Case> {
     let mut cases = Vec::new();
     let mut all = |volume: &CaseVolume, changes: &[PathOp]| {
@@ -231,7 +232,8 @@ pub fn single() -> Vec<Case> {
     cases
 }
 
-/// Pairs of Ops, drawn by `seed`. The second Op may reuse the storage that the first one freed.
+/// Returns pairs of Ops, drawn from `seed`. The second Op of a pair may reuse the storage that the first Op
+/// freed.
 pub fn pairs(seed: u64) -> Vec<Case> {
     let pools = [(few("few"), small_ops()), (large(), large_ops())];
     let mut random = SmallRng::seed_from_u64(seed);
@@ -242,7 +244,7 @@ pub fn pairs(seed: u64) -> Vec<Case> {
             Case::ops(volume, &[draw(), draw()])
         })
         .collect();
-    // The second Op of these reuses the redo slot, or the storage, of the first one.
+    // In these pairs, the second Op reuses the redo slot or the storage of the first Op.
     let few = &pools[0].0;
     let again = [
         [rename("c", "d/new", RenameMode::Replace), rename("d/new", "e/new", RenameMode::Replace)],
@@ -257,7 +259,7 @@ pub fn pairs(seed: u64) -> Vec<Case> {
     cases
 }
 
-/// Close, open, recovery, and the first use of another group.
+/// Returns the cases of closing, opening, recovery, and the first use of another group.
 pub fn lifecycle() -> Vec<Case> {
     let few = few("few");
     let empty = CaseVolume::after("empty", false, &[]);
@@ -277,10 +279,11 @@ pub fn lifecycle() -> Vec<Case> {
         case(&few, traced, &[op(write("b", 0, 5000)), op(file("new", 5000)), CaseAct::Close]),
         case(&few, traced, &[CaseAct::Close]),
         case(&few, traced, &[op(write("c", 8, 8))]),
-        // More headers than the first chunk has, on memory that held something else.
+        // These cases need more headers than the first chunk has. The second chunk is in memory that held
+        // other data before.
         case(&few, before, &[headers(250), op(file("new", 100))]),
         case(&few, before, &[elsewhere(250), op(file("new", 100))]),
-        // The first use of another group, by this thread or by another.
+        // In these cases, this thread or another thread uses a group for the first time.
         case(&empty, before, &[op(file("a", 60_000)), op(file("b", 60_000))]),
         case(
             &empty,
@@ -299,7 +302,8 @@ pub fn lifecycle() -> Vec<Case> {
     ]
 }
 
-/// A batch whose redo record needs an extent. It has too many images to open all.
+/// Returns the case of a batch whose redo record needs an extent. Its crash images are too many to open all
+/// of them.
 pub fn long_batch() -> Case {
     const KEYS: usize = 253;
     let names: Vec<String> = (0..KEYS).map(|index| index.to_string()).collect();
@@ -310,7 +314,7 @@ pub fn long_batch() -> Case {
     Case::ops(&volume, &[batch("d", &parts), put("d/0", 30)])
 }
 
-/// A volume that crashed with a committed redo record, of which nothing was applied.
+/// Returns a volume that crashed with a committed redo record, before any word of the record was applied.
 fn interrupted(few: &CaseVolume) -> CaseVolume {
     let case = Case::ops(few, &[rename("c", "d/new", RenameMode::Replace)]);
     let run = case.run(None).expect("it works");

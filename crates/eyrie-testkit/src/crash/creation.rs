@@ -1,4 +1,4 @@
-//! Power fails during the creation of a volume: afterwards there is no volume, or a whole one.
+//! Explores power failures during the creation of a volume. Each must leave no volume, or a whole one.
 
 use std::collections::BTreeSet;
 
@@ -15,8 +15,9 @@ use super::volumes::{BORN, OWNER, VOLUME_BYTES, options};
 use eyrie_sim::compare::{Tree, tree};
 use eyrie_sim::explore::{Counts, CrashFailure, Images, Limits};
 
-/// Marks: the volume has its tables; the volume has its root.
+/// Mark in the trace after which the volume has its tables.
 const HAS_TABLES: u64 = 1;
+/// Mark in the trace after which the volume has its root.
 const HAS_ROOT: u64 = 2;
 
 type Examine<'a> = dyn Fn(&CrashPoint, Medium) -> Result<(), String> + 'a;
@@ -87,14 +88,14 @@ fn examine_whole(point: &CrashPoint, medium: Medium, empty: &Tree) -> Result<(),
     }
 }
 
-/// Crashes everywhere in the creation of a volume, without the point `dropped`. Returns the counts and the
-/// points that were met.
+/// Explores all crashes during the creation of a volume, with the point `dropped` left out. Returns the
+/// counts and the points that the creation met.
 ///
 /// # Errors
 /// The first image that is wrong.
 ///
 /// # Panics
-/// Panics if no volume can be made.
+/// Panics if the creation fails without a crash.
 pub fn explore_creation(
     dropped: Option<Site>,
     limits: Limits,

@@ -1,4 +1,4 @@
-//! Each byte under a checksum is damaged in turn: the volume must refuse to open, or keep its contents.
+//! Damages each byte under a checksum in turn. The volume must then refuse to open, or keep its contents.
 
 use std::mem::offset_of;
 use std::ops::Range;
@@ -18,7 +18,8 @@ pub struct ChecksumDamage {
     covered: Range<usize>,
 }
 
-/// Every structure with a checksum: both superblocks, a saved allocator, redo records.
+/// Returns every structure with a checksum in the volumes of the cases: both copies of the superblock, saved
+/// allocators, redo slots.
 pub fn all() -> Vec<ChecksumDamage> {
     let mut all = Vec::new();
     for volume in cases::volumes() {
@@ -39,10 +40,10 @@ pub fn all() -> Vec<ChecksumDamage> {
 }
 
 impl ChecksumDamage {
-    /// Damages each byte that is not zero in turn, and opens the volume with this plan.
+    /// Damages each non-zero byte in turn, and opens the volume with this plan.
     ///
     /// # Errors
-    /// The first damage that went unnoticed.
+    /// The first damage that the open did not notice.
     pub fn explore(&self, plan: &FaultPlan) -> Result<(), String> {
         self.covered.clone().filter(|&at| self.volume.image[at] != 0).try_for_each(|at| {
             caught(|| self.open(at, plan))

@@ -30,10 +30,10 @@ impl fmt::Display for CaseFailure {
 impl std::error::Error for CaseFailure {}
 
 impl Case {
-    /// Crashes everywhere and opens every image.
+    /// Simulates a crash at every event of the case, and opens the images within `limits`.
     ///
     /// # Errors
-    /// The first image that is wrong.
+    /// The first image with a wrong volume.
     pub fn explore(&self, dropped: Option<Site>, limits: Limits) -> Result<Counts, Box<CaseFailure>> {
         let failure = |crash| Box::new(CaseFailure { case: self.to_string(), dropped, crash });
         let broken = |what| failure(explore::CrashFailure::before(what));
@@ -42,7 +42,8 @@ impl Case {
     }
 }
 
-/// Opens the image of a [`CaseFailure`] again. Returns the fact that is wrong, or `None`.
+/// Opens the image of a [`CaseFailure`] again. Returns a description of the error, or `None` if the volume is
+/// right.
 ///
 /// # Errors
 /// Fails if the case has no such image, or does not run.

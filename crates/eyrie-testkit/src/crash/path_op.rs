@@ -15,7 +15,7 @@ use crate::ops::{Bytes, InitialContent, OpRecord};
 
 const OWNER: Owner = Owner { mode: 0o640, uid: 3, gid: 4 };
 
-/// An Op by path. Paths are relative to the root; the empty path is the root.
+/// An Op whose objects are named by path. Paths are relative to the root, and the empty path is the root.
 #[expect(missing_docs, reason = "as in Op")]
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum PathOp {
@@ -79,7 +79,7 @@ pub enum PathOp {
     Erase {
         path: String,
     },
-    /// A change of a file's bytes by a user whose write clears set-id bits.
+    /// A change of a file's bytes by a user whose writes clear set-id bits.
     ByUser {
         change: Box<PathOp>,
         set_ids: SetIds,
@@ -91,7 +91,7 @@ pub enum PathOp {
     },
 }
 
-/// An id that is reserved for an Op, and the entry that names it if the Op uses it.
+/// An id that is reserved for an Op, and the entry that names the new object if the Op uses the id.
 pub(super) struct Reserved {
     dir: ObjectId,
     name: Vec<u8>,
@@ -99,7 +99,7 @@ pub(super) struct Reserved {
 }
 
 impl Reserved {
-    /// Releases the id unless the Op used it. The Op must have run.
+    /// Releases the id unless the Op used it. Callers have applied the Op.
     pub(super) fn settle(&self, engine: &dyn Engine) {
         if !matches!(engine.lookup(self.dir, &self.name), Ok(Some(id)) if id == self.id) {
             engine.unreserve(self.id);
@@ -107,21 +107,21 @@ impl Reserved {
     }
 }
 
-/// An Op for one volume.
+/// An Op with the ids of one volume.
 pub(super) struct Resolved {
     pub(super) record: OpRecord,
     pub(super) reserved: Vec<Reserved>,
-    /// The file whose times a crash may leave without the bytes.
+    /// The file that the Op writes. A crash may leave its new times without its new bytes.
     pub(super) written: Option<ObjectId>,
 }
 
-/// The object at a path.
+/// Returns the object at a path.
 pub(super) fn find(engine: &dyn Engine, path: &str) -> Option<ObjectId> {
     let mut names = path.split('/').filter(|name| !name.is_empty());
     names.try_fold(engine.root(), |at, name| engine.lookup(at, name.as_bytes()).ok()?)
 }
 
-/// The directory and the name of a path, or `None` if there is no such directory.
+/// Returns the directory and the name of a path, or `None` if the directory does not exist.
 fn place<'p>(engine: &dyn Engine, path: &'p str) -> Option<(ObjectId, &'p [u8])> {
     let (dir, name) = path.rsplit_once('/').unwrap_or(("", path));
     Some((find(engine, dir)?, name.as_bytes()))
@@ -179,7 +179,7 @@ impl Resolver<'_> {
     }
 }
 
-/// The same change of a file's bytes with `set_ids`.
+/// Returns a change of a file's bytes with another value of `set_ids`.
 fn by_user(op: Op<'_>, set_ids: SetIds) -> Op<'_> {
     match op {
         Op::Write { id, offset, data, time, .. } => Op::Write { id, offset, data, set_ids, time },
@@ -193,7 +193,7 @@ fn by_user(op: Op<'_>, set_ids: SetIds) -> Op<'_> {
 }
 
 impl PathOp {
-    /// The path of the object that the Op changes or creates.
+    /// Returns the path of the object that the Op changes or creates.
     pub(super) fn path(&self) -> &str {
         match self {
             PathOp::Create { path, .. }
@@ -215,7 +215,8 @@ impl PathOp {
         }
     }
 
-    /// The Op for `engine`, with ids reserved there. `None` if the volume lacks an object that it needs.
+    /// Returns the Op for `engine`, with ids that `engine` reserved. `None` if the volume lacks an object
+    /// that the Op needs.
     pub(super) fn resolve(&self, engine: &dyn Engine, time: Time) -> Result<Option<Resolved>> {
         let mut resolver = Resolver { engine, time, reserved: Vec::new() };
         let mut written = None;
@@ -243,7 +244,7 @@ impl PathOp {
         Ok(record.map(|record| Resolved { record, reserved: resolver.reserved, written }))
     }
 
-    /// Resolves the Ops that create no object and have no data but that of an append.
+    /// Resolves the Ops that create no object and have no data, and appends.
     fn plain(&self, engine: &dyn Engine, time: Time) -> Option<OpRecord> {
         let appended = if let PathOp::Append { bytes, .. } = self { bytes.make() } else { Vec::new() };
         let op = match self {
@@ -293,7 +294,7 @@ impl PathOp {
     }
 }
 
-/// Applies an Op to the engine and to the model, and releases the ids that it did not use.
+/// Applies an Op to the engine and to the model, and releases the ids that the Op did not use.
 pub(super) fn apply(engine: &Scm, model: &Model, resolved: &Resolved) -> (Result<Applied>, Result<Applied>) {
     let decoded = resolved.record.decode();
     let actual = engine.apply(&decoded.op());
@@ -302,9 +303,11 @@ pub(super) fn apply(engine: &Scm, model: &Model, resolved: &Resolved) -> (Result
     (actual, expected)
 }
 
-/// The Op of a script's call, or `None` for a call that only makes something durable.
+/// Returns the Op of a script's call. Returns `None` for batches, and for calls that only make changes
+/// durable.
 ///
-/// A `creat` of an existing file truncates it in POSIX. The Op fails instead, which is a case of its own.
+/// In POSIX, `creat` of an existing file truncates the file. The Op fails instead, and this failure is a case
+/// too.
 fn of_call(call: &Call) -> Option<PathOp> {
     let op = match call {
         Call::Creat { path, .. } => create(&relative(path), Kind::File, InitialContent::Empty),
@@ -355,7 +358,7 @@ fn below(dir: &OsString, key: &[u8]) -> String {
     format!("{}/{}", relative(dir), String::from_utf8_lossy(key)).trim_start_matches('/').to_owned()
 }
 
-/// The Ops of all calls that the crash explorer makes by themselves.
+/// Returns the Ops of all scripts of the crash explorer that consist of one call.
 pub(super) fn of_explorer() -> Vec<PathOp> {
     let scripts = workload::singles();
     let lines = scripts.iter().flat_map(|script| script.lines());

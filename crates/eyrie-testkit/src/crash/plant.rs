@@ -1,4 +1,4 @@
-//! Planted bugs of the engine: one point is left out at a time, and some run must notice.
+//! Plants bugs in the engine: leaves out one point at a time. Some run must notice each missing point.
 
 use std::collections::BTreeSet;
 
@@ -11,9 +11,10 @@ use super::damage::{self, ChecksumDamage};
 use super::{Case, explore_creation};
 use crate::planted::{Planted, plant_each};
 
-/// Limits for each case. A case that notices nothing in 400 images hardly ever does later; another one must.
+/// Limits for each case. A case that notices nothing in 400 images hardly ever notices the missing point in
+/// later images. Another case must notice it.
 const LIMITS: Limits = Limits { images: 400, sampled: 0, is_complete: false, recoveries: 0 };
-/// A few images show which points recovery meets.
+/// Limits for finding the points that recovery meets. Two images are enough for that.
 const FEW: Limits = Limits { images: 2, ..LIMITS };
 
 /// A script whose process is killed before power fails.
@@ -40,7 +41,7 @@ impl KilledScript {
     }
 }
 
-/// A run that may notice a missing point.
+/// A run of the engine that may notice a missing point.
 enum PlantTrial<'a> {
     Case(&'a Case),
     Kills(KilledScript),
@@ -49,7 +50,7 @@ enum PlantTrial<'a> {
 }
 
 impl PlantTrial<'_> {
-    /// The points that the run meets.
+    /// Returns the points that the run meets.
     fn points(&self) -> BTreeSet<Site> {
         match self {
             PlantTrial::Case(case) => {
@@ -76,7 +77,7 @@ impl PlantTrial<'_> {
         matches!(self, PlantTrial::Damage(_)) == (kind == SiteKind::Checksum)
     }
 
-    /// Runs without `site`, and returns the fact that is wrong.
+    /// Runs without the point `site`. Returns a description of the error, if the run noticed one.
     fn without(&self, site: Site) -> Option<String> {
         match self {
             PlantTrial::Case(case) => {
@@ -93,10 +94,11 @@ impl PlantTrial<'_> {
     }
 }
 
-/// Leaves out each point that a case, the creation of a volume, or a volume with damaged bytes meets.
+/// Leaves out each point that a case, a killed script, the creation of a volume, or a volume with damaged
+/// bytes meets.
 ///
 /// # Panics
-/// Panics if a run fails with all points.
+/// Panics if a run fails while no point is left out.
 pub fn plant(cases: &[Case]) -> Vec<Planted> {
     let damages = damage::all().into_iter().map(PlantTrial::Damage);
     let others = [PlantTrial::Kills(KilledScript::new()), PlantTrial::Creation];

@@ -5,7 +5,7 @@ use eyrie_engine::FallocateMode;
 use super::PathOp;
 use super::path_op::{append, fallocate, set_size, write};
 
-/// Pairs of Ops. The second reuses storage that the first one freed or allocated.
+/// Returns pairs of Ops. The second Op of a pair reuses storage that the first Op freed or allocated.
 pub(super) fn again() -> [[PathOp; 2]; 4] {
     use FallocateMode::{Allocate, CollapseRange, InsertRange, PunchHole, ZeroRange};
     [
@@ -16,7 +16,7 @@ pub(super) fn again() -> [[PathOp; 2]; 4] {
     ]
 }
 
-/// Ops on small files, trees, sparse files, and files with storage that was never written.
+/// Returns Ops on small files, trees, sparse files, and files with storage that was never written.
 pub(super) fn ranges() -> Vec<PathOp> {
     use FallocateMode::{
         Allocate, CollapseRange, InsertRange, KeepSize, PunchHole, ZeroRange, ZeroRangeKeepSize,

@@ -1,4 +1,4 @@
-//! Records the run of a case: its events, beside the states of the model.
+//! Records the run of a case: the events of the medium, and the state of the model after each act.
 
 use std::fmt;
 
@@ -17,16 +17,16 @@ use eyrie_sim::explore::TracedRun;
 pub enum CaseAct {
     /// An Op.
     Op(PathOp),
-    /// Reserves ids that nobody uses.
+    /// Reserves ids that no Op uses.
     Reserve {
         /// Number of ids.
         count: usize,
         /// True if another thread reserves them.
         elsewhere: bool,
     },
-    /// Allocates an extent of so many bytes in another thread, which leaks it.
+    /// Allocates an extent of this number of bytes in another thread, which leaks the extent.
     AllocateElsewhere(u64),
-    /// Takes a generation in another thread, which does not use it.
+    /// Takes a generation in another thread, which does not use the generation.
     GenerationElsewhere,
     /// Closes the volume. It is the last act.
     Close,
@@ -35,11 +35,11 @@ pub enum CaseAct {
 /// The moment at which a case opens its volume.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Opening {
-    /// Before power may fail.
+    /// The volume is opened before the explored crashes begin.
     Before,
-    /// While power may fail.
+    /// The explored crashes include the open.
     Traced,
-    /// While power may fail, in another thread than the rest.
+    /// The explored crashes include the open, which runs in another thread than the acts.
     Elsewhere,
 }
 
@@ -55,7 +55,7 @@ pub struct Case {
 }
 
 impl Case {
-    /// A case of Ops, one after the other.
+    /// Returns a case that applies Ops, one after the other.
     pub fn ops(volume: &CaseVolume, changes: &[PathOp]) -> Case {
         let acts = changes.iter().cloned().map(CaseAct::Op).collect();
         Case { volume: volume.clone(), opening: Opening::Before, acts }
@@ -79,7 +79,7 @@ fn reserve(engine: &Scm, count: usize) {
 }
 
 impl Case {
-    /// Runs the case without the point `dropped`.
+    /// Runs the case with the point `dropped` left out.
     ///
     /// # Errors
     /// Fails if the engine and the model differ.
@@ -118,7 +118,8 @@ impl Case {
             recorder.mark(index as u64 + 1);
             early.push(times_only);
             states.push(tree(&model));
-            // Ends the grace periods, so that the next Op reuses the storage that this one freed.
+            // The advances end the grace periods, so that the next Op can reuse the storage that this Op
+            // freed.
             for _ in 0..3 {
                 epoch::advance();
             }
@@ -144,7 +145,8 @@ impl Case {
     }
 }
 
-/// Applies one Op. Returns the state that a crash may leave besides those before and after it.
+/// Applies one Op. A crash may leave the state before it, the state after it, or the returned state, in which
+/// only the times of a written file are new.
 fn perform(
     engine: &Scm,
     model: &Model,
@@ -156,7 +158,7 @@ fn perform(
     let early = resolved.written.map(|id| {
         let model = model.fork();
         let change = AttributeChange { modified: Some(time), ..AttributeChange::default() };
-        // A file that cannot be written gets no times either.
+        // An error is ignored: if the file cannot be written, its times do not change either.
         let _ = model.apply(&Op::SetAttributes { id, change, time });
         tree(&model)
     });

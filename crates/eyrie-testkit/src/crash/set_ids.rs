@@ -1,11 +1,12 @@
-//! The cases of writes that clear set-id bits: the bits and the bytes change together or not at all.
+//! The cases of writes that clear set-id bits. The set-id bits and the bytes must change together or not at
+//! all.
 
 use eyrie_engine::{AttributeChange, FallocateMode, SetIds};
 
 use super::path_op::{append, fallocate, file, set_size, write};
 use super::{CaseVolume, PathOp};
 
-/// Files with all set-id bits: small ones, large ones and one with a tree.
+/// Returns a volume with files that have all set-id bits: small files, large files and a file with a tree.
 pub(super) fn privileged() -> CaseVolume {
     let files =
         [file("a", 100), file("b", 5000), file("c", 24), file("tree", 40_000), write("tree", 9000, 100)];
@@ -16,7 +17,7 @@ pub(super) fn privileged() -> CaseVolume {
     CaseVolume::after("set ids", true, &[&files[..], &modes].concat())
 }
 
-/// Changes of bytes and owners, each by a user whose change clears the bits.
+/// Returns changes of bytes and owners by users whose changes clear the set-id bits.
 pub(super) fn changes() -> Vec<PathOp> {
     let own = |path: &str, mode| {
         let set_ids = SetIds::DropAsMember;

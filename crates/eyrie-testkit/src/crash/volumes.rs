@@ -1,4 +1,5 @@
-//! The volumes of the crash run: closed, as small as possible, their free storage full of old bytes.
+//! The volumes of the crash run. They are closed and as small as possible. In most of them the free storage
+//! is full of old bytes.
 
 use std::sync::Arc;
 
@@ -19,7 +20,7 @@ pub(super) const OWNER: Owner = Owner { mode: 0o755, uid: 1, gid: 2 };
 /// Creation time of the root.
 pub(super) const BORN: Time = Time { seconds: 1, nanoseconds: 0 };
 
-/// Options with the smallest groups, so that small volumes have several.
+/// Returns options with the smallest groups, so that small volumes have several.
 pub(super) fn options() -> Options {
     fixed_options(64 << 10, BORN)
 }
@@ -27,17 +28,17 @@ pub(super) fn options() -> Options {
 /// A volume that cases start from.
 #[derive(Clone)]
 pub struct CaseVolume {
-    /// Its name, for reports.
+    /// Name of the volume, for reports.
     pub name: &'static str,
-    /// Its bytes.
+    /// Bytes of the volume.
     pub image: Arc<[u8]>,
-    /// Its contents. Each run forks the model and never changes this one.
+    /// Contents of the volume. Each run changes a fork of this model.
     pub model: Arc<Model>,
 }
 
 impl CaseVolume {
-    /// A closed volume of the usual size after `changes`. If it is `worn`, all free memory held something
-    /// before.
+    /// Creates a volume of the usual size, applies `changes` and closes it. If `worn` is true, its free
+    /// memory is full of old bytes.
     ///
     /// # Panics
     /// Panics if a change fails.
@@ -45,7 +46,7 @@ impl CaseVolume {
         CaseVolume::of_bytes(name, VOLUME_BYTES, worn, changes)
     }
 
-    /// As [`CaseVolume::after`], with a size.
+    /// Works like [`CaseVolume::after`], with a size in bytes.
     pub(super) fn of_bytes(name: &'static str, bytes: u64, worn: bool, changes: &[PathOp]) -> CaseVolume {
         let recorder = Recorder::default();
         let medium = traced(bytes, recorder.clone()).expect("memory");
@@ -68,7 +69,7 @@ impl CaseVolume {
     }
 }
 
-/// Fills all memory with bytes unlike those of an empty volume, and frees it.
+/// Fills all free memory of the volume with non-zero bytes, and frees it.
 fn wear(engine: &Scm, model: &Model) {
     let mut paths = Vec::new();
     for length in [60 << 10, 16 << 10, 4 << 10] {

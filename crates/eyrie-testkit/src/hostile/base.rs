@@ -1,4 +1,4 @@
-//! The sound volumes that images are made from.
+//! Base volumes: the sound volumes from which images are made.
 
 use std::fs::File;
 use std::io::Write;
@@ -14,19 +14,19 @@ use rustix::fs::{MemfdFlags, memfd_create};
 use super::survey::Survey;
 use crate::crash::cases;
 
-/// Zeros behind a volume, in bytes, for images that are longer than it.
+/// Number of zero bytes behind a volume, for images that are longer than their volume.
 pub(super) const BEHIND_BYTES: u64 = 16 * PAGE_SIZE;
 
-/// A sound volume. Its images share its memory.
+/// A sound volume. Its images share the memory of the unchanged pages.
 pub struct BaseVolume {
-    /// Its name, for reports.
+    /// Name of the volume, for reports.
     pub name: &'static str,
-    /// Its bytes.
+    /// Bytes of the volume.
     pub bytes: Arc<[u8]>,
-    /// Its contents.
+    /// Contents of the volume.
     pub model: Arc<Model>,
     pub(super) survey: Survey,
-    /// Its bytes, and zeros behind them.
+    /// A file in memory with the bytes of the volume and zeros behind them.
     file: File,
 }
 
@@ -39,35 +39,36 @@ impl BaseVolume {
         Ok(BaseVolume { name: volume.name, bytes: volume.image, model: volume.model, survey, file })
     }
 
-    /// Offset of the hot copy of the file with this name in the root: its root pointer and size.
+    /// Returns the offset of the current hot copy of the file with this name in the root directory. A hot
+    /// copy begins with the root pointer and the size.
     ///
     /// # Panics
-    /// Panics if there is no such file.
+    /// Panics if no file has this name.
     pub fn hot_copy(&self, name: &[u8]) -> u64 {
         self.survey.hot_copies[name]
     }
 
-    /// Offset of some byte of a structure in use.
+    /// Draws the offset of a byte in a structure in use.
     pub(super) fn somewhere(&self, random: &mut SmallRng) -> u64 {
         let (at, len) = *self.survey.structures.choose(random).expect("every volume has structures");
         at + random.random_range(0..len)
     }
 
-    /// A private copy of the volume as a medium.
+    /// Returns a private copy of the volume as a medium.
     pub fn copy(&self) -> Medium {
         self.medium(self.bytes.len() as u64)
     }
 
-    /// A private copy of `len` bytes as a medium: the volume, and zeros behind it.
+    /// Returns a private copy of `len` bytes as a medium: the volume, truncated or with zeros behind it.
     pub(super) fn medium(&self, len: u64) -> Medium {
         Medium::copy_of(&self.file, len).expect("memory")
     }
 }
 
-/// All base volumes.
+/// Returns all base volumes.
 ///
 /// # Panics
-/// Panics if there is no memory for them.
+/// Panics if the host has no memory for them.
 pub fn bases() -> Vec<BaseVolume> {
     cases::volumes().into_iter().map(|volume| BaseVolume::new(volume).expect("memory")).collect()
 }

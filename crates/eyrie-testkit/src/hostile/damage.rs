@@ -1,4 +1,4 @@
-//! Damages that know the format.
+//! Damages that follow the format: most of them hit structures in use, with plausible values.
 
 use std::mem::offset_of;
 
@@ -14,9 +14,9 @@ use rand::seq::IndexedRandom;
 use super::{BaseVolume, Image};
 
 const HEADER_BYTES: u64 = 256;
-/// Greatest height of a tree.
+/// Maximum height of a tree.
 const HEIGHT: u64 = 6;
-/// Slots of a node.
+/// Number of slots of a node.
 const FANOUT: u64 = 512;
 
 /// One damage. Offsets and lengths are in bytes from the start of the volume.
@@ -25,7 +25,7 @@ const FANOUT: u64 = 512;
 pub enum Damage {
     /// Flips a bit.
     Flip { at: u64, bit: u8 },
-    /// Overwrites a word with an absurd value, or with one from elsewhere.
+    /// Overwrites a word with an absurd value, or with a value from another place.
     Word { at: u64, value: u64 },
     /// Exchanges two ranges.
     Swap { a: u64, b: u64, len: u64 },
@@ -33,8 +33,8 @@ pub enum Damage {
     Copy { from: u64, to: u64, len: u64 },
     /// Fills a node with one pointer.
     Fill { node: u64, value: u64 },
-    /// Gives a file a tree of the greatest height that leads to the same few pages again and again. The pages
-    /// begin at `page`.
+    /// Gives a file a tree of the maximum height. All pointers of a node lead to the same page, so a walk
+    /// would visit a few pages very many times. The pages begin at `page`.
     Bomb { file: u64, page: u64, leaves: bool },
     /// Writes a redo record that no commit wrote.
     Redo { slot: usize, words: Vec<(u64, u64)> },
@@ -67,7 +67,7 @@ impl Damage {
                 let ids = if survey.ids.is_empty() { &survey.counts } else { &survey.ids };
                 let (at, like) = (*ids.choose(random).expect("counts"), *ids.choose(random).expect("counts"));
                 let stored = word_of(base, at);
-                // A slot keeps the offset of its record.
+                // The highest byte stays unchanged, because it is the offset of the record in a slot.
                 let value = if random.random() { id(random, base) } else { word_of(base, like) };
                 Damage::Word { at, value: stored & 0xff << 56 | value & !(0xff << 56) }
             }
@@ -154,7 +154,7 @@ fn word_of(base: &BaseVolume, at: u64) -> u64 {
     u64::from_le_bytes(word)
 }
 
-/// An absurd word, or one from elsewhere.
+/// Draws an absurd word, or a word from another place.
 fn word(random: &mut SmallRng, base: &BaseVolume) -> u64 {
     let bytes = base.bytes.len() as u64;
     match random.random_range(0..10) {
@@ -171,7 +171,8 @@ fn word(random: &mut SmallRng, base: &BaseVolume) -> u64 {
     }
 }
 
-/// A pointer in place of the one at `at`: to another structure, to its own container, or to nowhere.
+/// Draws a new pointer for the place `at`: a pointer to another structure, to the page that contains `at`, or
+/// to a random place.
 fn pointer(random: &mut SmallRng, base: &BaseVolume, at: u64) -> u64 {
     let survey = &base.survey;
     let old = Pointer::from_raw(word_of(base, at));
@@ -201,7 +202,7 @@ fn pointer(random: &mut SmallRng, base: &BaseVolume, at: u64) -> u64 {
     }
 }
 
-/// The id of some object.
+/// Draws an object id. The object may not exist, and the kind may be wrong.
 fn id(random: &mut SmallRng, base: &BaseVolume) -> u64 {
     let header = *base.survey.headers.choose(random).expect("every volume has a root");
     let place = match random.random_range(0..4) {
@@ -212,7 +213,7 @@ fn id(random: &mut SmallRng, base: &BaseVolume) -> u64 {
     place + random.random_range(0..9)
 }
 
-/// Moves pages, halves of pages or headers to each other's places.
+/// Draws a damage that exchanges or copies pages, halves of pages or headers.
 fn move_bytes(random: &mut SmallRng, base: &BaseVolume) -> Damage {
     let bytes = base.bytes.len() as u64;
     let survey = &base.survey;
@@ -226,7 +227,7 @@ fn move_bytes(random: &mut SmallRng, base: &BaseVolume) -> Damage {
     match random.random_range(0..3) {
         0 => Damage::Swap { a, b, len },
         1 if len == HEADER_BYTES => {
-            // An empty slot becomes live, or a live one empty.
+            // The exchange makes an empty slot live, or a live slot empty.
             let other = a + HEADER_BYTES * random.random_range(1..8);
             Damage::Swap { a, b: other, len }
         }
@@ -234,7 +235,7 @@ fn move_bytes(random: &mut SmallRng, base: &BaseVolume) -> Damage {
     }
 }
 
-/// A node that leads to the same place everywhere has more paths than a walk can visit.
+/// Draws a damage that fills a node with one pointer. Such a tree may have more paths than a walk can visit.
 fn fill(random: &mut SmallRng, base: &BaseVolume) -> Damage {
     match base.survey.nodes.choose(random) {
         Some(&(node, _)) => {

@@ -1,4 +1,4 @@
-//! Uses an image as any program might use a volume. Errors are fine; panics and hangs are not.
+//! Uses an image as any program might use a volume. Errors are allowed. Panics and hangs are failures.
 
 use std::collections::HashSet;
 
@@ -9,28 +9,28 @@ use eyrie_engine::{
 };
 use eyrie_medium::Medium;
 
-/// Objects to read, at most.
+/// Maximum number of objects to read.
 const MOST_OBJECTS: usize = 2000;
-/// Entries of a directory to list at a time, at most.
+/// Maximum number of entries of a directory to list.
 const MOST_ENTRIES: usize = 4000;
-/// Bytes to read at either end of an object and in each of its pieces, at most.
+/// Maximum number of bytes to read at either end of an object, and at each start of data or of a hole.
 const MOST_BYTES: usize = 16 << 10;
-/// Pieces of a file to look for, at most.
+/// Maximum number of starts of data and of holes to look for in a file.
 const MOST_PIECES: usize = 16;
-/// Objects to change.
+/// Approximate number of objects to change.
 const CHANGED: usize = 6;
 
 const NOW: Time = Time { seconds: 7000, nanoseconds: 7 };
 const OWNER: Owner = Owner { mode: 0o644, uid: 1, gid: 1 };
 
-/// Result of the use of an image.
+/// The result of the use of an image.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Examined {
-    /// The engine refused to open it.
+    /// The engine refused to open the image.
     Refused,
-    /// A check found something.
+    /// A check found problems.
     Broken,
-    /// A check found nothing.
+    /// A check found no problem.
     Sound,
 }
 
@@ -57,7 +57,7 @@ struct ListedEntry {
     id: ObjectId,
 }
 
-/// Reads everything below the root, and returns the entries.
+/// Reads all objects below the root, and returns the entries.
 fn walk(engine: &Scm) -> Vec<ListedEntry> {
     let mut seen = HashSet::from([engine.root()]);
     let (mut found, mut at) = (Vec::new(), 0);
@@ -72,7 +72,7 @@ fn walk(engine: &Scm) -> Vec<ListedEntry> {
                 count < MOST_ENTRIES
             });
         }
-        // A damaged directory may name an object twice, and two directories may name one. Each is read once.
+        // Several entries of a damaged volume may name the same object. Each object is read once.
         loop {
             let Some(entry) = found.get(at) else { return found };
             at += 1;
@@ -88,7 +88,8 @@ fn walk(engine: &Scm) -> Vec<ListedEntry> {
     }
 }
 
-/// Reads one object: attributes, extended attributes, and its bytes at either end and in its first pieces.
+/// Reads one object: its attributes, its extended attributes, and its bytes at either end and at the first
+/// starts of data and of holes.
 fn look_at(engine: &Scm, id: ObjectId) {
     let attributes = engine.attributes(id);
     let _ = (engine.birth(id), engine.owner(id));
@@ -115,7 +116,7 @@ fn look_at(engine: &Scm, id: ObjectId) {
     }
 }
 
-/// Applies a few Ops to the entries.
+/// Applies a few Ops to some of the entries.
 fn change(engine: &Scm, found: &[ListedEntry]) {
     let time = NOW;
     let root = engine.root();

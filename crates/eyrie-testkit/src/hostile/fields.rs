@@ -1,6 +1,7 @@
-//! Every field of the format, with values that it never has in a sound volume.
+//! Lists every field of the format, with values that the field never has in a sound volume.
 //!
-//! The tables of `docs/format.md` have the offsets. A test compares the rows here with those tables.
+//! The tables of `docs/format.md` have the offsets of the fields. A test compares the rows of [`STRUCTURES`]
+//! with those tables.
 
 use std::collections::BTreeMap;
 
@@ -8,14 +9,14 @@ use super::{BaseVolume, Image};
 
 const DESCRIPTION: &str = include_str!("../../../../docs/format.md");
 
-/// Values that a field never has.
+/// The values that a field never has in a sound volume.
 #[derive(Clone, Copy, Debug)]
 pub enum Impossible {
-    /// Values that a check must notice where the field is in use.
+    /// Values that a check must notice if the field is in use.
     Noticed(&'static [u64]),
-    /// Values that a reader ignores or takes for other sound ones, with the reason.
+    /// Values that a reader ignores or accepts as sound, with the reason.
     Passed(&'static [u64], &'static str),
-    /// No value: each is possible or meaningless, with the reason.
+    /// No values, because each value is possible or meaningless, with the reason.
     None(&'static str),
 }
 
@@ -268,16 +269,16 @@ const SEALED_FEATURE: Impossible = Noticed(&[1, ALL]);
 const NO_SEGMENT: Impossible = None("a volume of version 1 has no further segment");
 const SAVED: Impossible = Passed(&[0, 1, ALL], "what is free follows from the objects if it is in doubt");
 
-/// Place of a field in its structure.
+/// The place of a field in its structure.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FieldPlace {
-    /// Bits from the start of the structure.
+    /// Number of bits from the start of the structure.
     pub bit: u64,
-    /// Number of bits.
+    /// Number of bits of the field.
     pub bits: u64,
 }
 
-/// The fields in the tables of `docs/format.md`, by structure and name.
+/// Returns the fields in the tables of `docs/format.md`, by structure and name.
 ///
 /// # Panics
 /// Panics if a row of a table is malformed.
@@ -309,13 +310,14 @@ pub struct Broken<'b> {
     pub name: (&'static str, &'static str),
     /// The value.
     pub value: u64,
-    /// True if a check must notice it.
+    /// True if a check must notice the value.
     pub is_noticed: bool,
     /// The volume.
     pub image: Image<'b>,
 }
 
-/// All images of `base` with an impossible value in one field, at most `most` for each value.
+/// Returns the images of `base` with an impossible value in one field. Each value is tried in up to `most`
+/// places, with one image for each place.
 pub fn broken(base: &BaseVolume, most: usize) -> impl Iterator<Item = Broken<'_>> {
     let places = described();
     let rows =
@@ -339,7 +341,8 @@ pub fn broken(base: &BaseVolume, most: usize) -> impl Iterator<Item = Broken<'_>
     })
 }
 
-/// `base` with `value` in a field of the structure at `at`. `None` if the field has that value already.
+/// Returns `base` with `value` in a field of the structure at `at`, or `None` if the field has that value
+/// already.
 fn with<'b>(
     base: &'b BaseVolume,
     structure: &str,
@@ -349,7 +352,7 @@ fn with<'b>(
 ) -> Option<Image<'b>> {
     let mut image = Image::new(base);
     let copies: &[u64] = match structure {
-        // The newer superblock is used, but a check reads both.
+        // The value goes into both copies, because an engine ignores a bad copy if the other is good.
         "Superblock" => &[0, eyrie_medium::PAGE_SIZE],
         _ => &[0],
     };

@@ -14,19 +14,19 @@ pub struct Image<'b> {
     /// The volume without the edits.
     pub base: &'b BaseVolume,
     len: u64,
-    /// Offsets and bytes. Later edits win.
+    /// Offsets and bytes. A later edit overrides earlier ones.
     edits: Vec<(u64, Vec<u8>)>,
 }
 
 impl<'b> Image<'b> {
-    /// `base` without edits.
+    /// Returns an image of `base` without edits.
     pub fn new(base: &'b BaseVolume) -> Image<'b> {
         Image { base, len: base.bytes.len() as u64, edits: Vec::new() }
     }
 
-    /// Builds an image from the bytes of a fuzzer: a byte selects one of `bases` and the state of the
-    /// checksums; then each edit is an offset (4 bytes, modulo the length) and a byte. Returns `None` if the
-    /// first byte is missing.
+    /// Builds an image from the bytes of a fuzzer. The first byte selects one of `bases` (high seven bits),
+    /// and says if the checksums are made valid (lowest bit). Each edit takes the next five bytes: an offset
+    /// (4 bytes, modulo the length) and the new byte. Returns `None` if `bytes` is empty.
     pub fn of_delta(bases: &'b [BaseVolume], bytes: &[u8]) -> Option<Image<'b>> {
         let (&first, rest) = bytes.split_first()?;
         let mut image = Image::new(bases.get(usize::from(first >> 1) % bases.len().max(1))?);
@@ -40,7 +40,7 @@ impl<'b> Image<'b> {
         Some(image)
     }
 
-    /// Size in bytes.
+    /// Returns the size in bytes.
     pub fn len(&self) -> u64 {
         self.len
     }
@@ -50,29 +50,29 @@ impl<'b> Image<'b> {
         self.len == 0
     }
 
-    /// Truncates the image, or extends it with zeros. The size is rounded to whole pages: at least two, and
-    /// at most a few more than the base has.
+    /// Truncates the image, or extends it with zeros. The size is rounded up to whole pages. The minimum is
+    /// two pages, and the maximum a few pages more than the base has.
     pub fn set_len(&mut self, len: u64) {
         let most = self.base.bytes.len() as u64 + BEHIND_BYTES;
         self.len = len.next_multiple_of(PAGE_SIZE).clamp(2 * PAGE_SIZE, most);
     }
 
-    /// Edits bytes. Those behind the end do not show.
+    /// Overwrites bytes. Bytes behind the end of the image are ignored.
     pub fn write(&mut self, at: u64, bytes: &[u8]) {
         self.edits.push((at, bytes.to_vec()));
     }
 
-    /// Edits a word.
+    /// Overwrites a word.
     pub fn write_word(&mut self, at: u64, word: u64) {
         self.write(at, &word.to_le_bytes());
     }
 
-    /// The edits. Later ones win; some may lie behind the end.
+    /// Returns the edits in order. A later edit overrides earlier ones, and an edit may lie behind the end.
     pub(super) fn edits(&self) -> impl Iterator<Item = (u64, &[u8])> {
         self.edits.iter().map(|(at, bytes)| (*at, &bytes[..]))
     }
 
-    /// Reads bytes. Those behind the end are zeros.
+    /// Reads bytes. Bytes behind the end of the base are zeros unless an edit changed them.
     pub fn read(&self, at: u64, len: u64) -> Vec<u8> {
         let mut bytes = vec![0; len as usize];
         let overlay = |bytes: &mut [u8], from: u64, source: &[u8]| {
@@ -94,10 +94,10 @@ impl<'b> Image<'b> {
         u64::from_le_bytes(word)
     }
 
-    /// A medium that holds the image.
+    /// Returns a medium that holds the image.
     ///
     /// # Panics
-    /// Panics if there is no memory.
+    /// Panics if the host has no memory.
     pub fn medium(&self) -> Medium {
         let medium = self.base.medium(self.len);
         for (at, bytes) in &self.edits {
@@ -108,12 +108,13 @@ impl<'b> Image<'b> {
         medium
     }
 
-    /// All bytes of the image.
+    /// Returns all bytes of the image.
     pub fn to_bytes(&self) -> Vec<u8> {
         self.read(0, self.len)
     }
 
-    /// Recomputes every checksum of the format over the bytes that it covers, where that is possible.
+    /// Recomputes every checksum of the format. Skips a checksum if the fields that name its range are
+    /// damaged.
     pub fn mend_checksums(&mut self) {
         for place in SUPERBLOCKS {
             let block = self.read(place.offset(), PAGE_SIZE);

@@ -1,12 +1,12 @@
-//! Hostile images: volumes damaged on purpose, then opened, read, checked and changed.
+//! Hostile images: volumes that are damaged on purpose, and then opened, read, checked and changed.
 //!
-//! A seed makes an [`Image`]: one of a few small [`BaseVolume`] volumes with one to several damages. Each
-//! [`Damage`] knows the format, and half of the images get valid checksums again. [`examine`] uses an image
-//! as any program might. Any answer is right, an error, too. A panic, a call that does not end, an access
-//! outside the volume and unbounded memory are failures, which the seed replays. A [`HostileDisk`] is the
-//! same for the medium `paged`.
+//! A seed makes an [`Image`]: one of a few small [`BaseVolume`]s with one or several [`Damage`]s. Most
+//! damages hit structures in use, and half of the images get valid checksums again. [`examine`] uses an image
+//! as any program might. Any answer is right, and so is any error. A panic, a call that does not end, an
+//! access outside the volume and unbounded memory are failures, and the seed replays them. A [`HostileDisk`]
+//! is such an image for the medium `paged`.
 //!
-//! Invariant: an image shares the unchanged pages of its base, so that it is cheap to make.
+//! Invariant: an image shares the unchanged pages of its base, so an image costs little time and memory.
 
 mod base;
 mod damage;

@@ -1,4 +1,4 @@
-//! The readable objects of a volume, sound or not.
+//! Finds the readable objects of a volume, sound or damaged.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -6,13 +6,13 @@ use eyrie_engine::{Engine, Time};
 
 use eyrie_sim::compare::{TreeNode, TreeParts, TreePath, object};
 
-/// Entries to read, at most.
+/// Maximum number of entries to read.
 const MOST_ENTRIES: usize = 4000;
-/// Largest object to read, in bytes. No base has a larger one.
+/// Size of the largest object to read, in bytes. No base has a larger object.
 const MOST_BYTES: u64 = 16 << 20;
 
-/// All objects that can be read whole, by path. A node describes the object alone, not its names and
-/// neighbours.
+/// Returns all objects that can be read whole, by path. A node does not describe the names of its object, or
+/// other objects in a directory.
 pub fn readable(engine: &dyn Engine) -> BTreeMap<TreePath, TreeNode> {
     let mut found = BTreeMap::new();
     let mut seen = HashSet::from([engine.root()]);
@@ -20,7 +20,7 @@ pub fn readable(engine: &dyn Engine) -> BTreeMap<TreePath, TreeNode> {
     let mut count = 0;
     while let Some((dir, path)) = waiting.pop() {
         let mut entries = Vec::new();
-        // The entries before an error are readable.
+        // An error is ignored, because the entries before it are readable.
         let _ = engine.list(dir, 0, &mut |entry| {
             entries.push((entry.name.to_vec(), entry.id));
             count += 1;
@@ -42,7 +42,7 @@ pub fn readable(engine: &dyn Engine) -> BTreeMap<TreePath, TreeNode> {
     found
 }
 
-/// The node without the parts that the loss of another object changes.
+/// Returns the node without the parts that the loss of another object changes.
 fn by_itself(node: TreeNode) -> TreeNode {
     let node = TreeNode { links: 0, same_as: None, ..node };
     if node.kind == eyrie_engine::Kind::Directory {

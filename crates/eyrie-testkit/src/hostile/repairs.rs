@@ -10,7 +10,8 @@ use eyrie_sim::explore::caught;
 
 use super::{BaseVolume, Hostile, Image};
 
-/// The acceptable reasons to refuse a repair. All concern the superblock, without which there is no repair.
+/// The acceptable reasons to refuse a repair. All concern the superblock, because a repair needs a sound copy
+/// of it.
 const REASONS: [&str; 4] = [
     "not an Eyrie volume",
     "newer format",
@@ -21,13 +22,13 @@ const REASONS: [&str; 4] = [
 /// Results of repairs. Counts are of images.
 #[derive(Default, Debug)]
 pub struct Repairs {
-    /// Images without damage.
+    /// Images that a repair found sound.
     pub sound: u64,
     /// Images that were repaired.
     pub repaired: u64,
-    /// Images that were refused, by the reason in the error.
+    /// Images whose repair was refused for an acceptable reason, by that reason.
     pub refused: BTreeMap<String, u64>,
-    /// Seeds whose repair panicked, failed without a reason, or made an unsound volume, with the message.
+    /// Seeds whose repair panicked, failed for another reason, or made an unsound volume, with the message.
     pub unsound: Vec<(u64, String)>,
 }
 
@@ -51,8 +52,8 @@ pub fn repairs(bases: &[BaseVolume], seeds: Range<u64>) -> Repairs {
     report
 }
 
-/// Repairs one image. Returns true if it was damaged. An error has the reason, and true if the reason is
-/// acceptable.
+/// Repairs one image. Returns true if the image was damaged. An error has the reason, and a flag that is true
+/// if the reason is acceptable.
 fn one(image: &Image<'_>, place: &Path) -> Result<bool, (bool, String)> {
     let (damaged, sound) = (place.join("damaged"), place.join("sound"));
     for dir in [&damaged, &sound] {

@@ -13,14 +13,14 @@ use rand::{Rng, SeedableRng};
 
 use super::{BaseVolume, Damage, DiskBase, Examined, HostileDisk, Image, examine};
 
-/// Time for one image. It takes less than a millisecond, but the host may be busy.
+/// Maximum time for one image. An image usually takes less than a millisecond, but the host may be busy.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The image of a seed.
 pub struct Hostile<'b> {
     /// The damaged volume.
     pub image: Image<'b>,
-    /// Its damages.
+    /// Damages of the volume.
     pub damages: Vec<Damage>,
     /// True if the checksums are valid again.
     pub mended: bool,
@@ -48,15 +48,15 @@ impl<'b> Hostile<'b> {
 /// Counts of images by result.
 #[derive(Clone, Default, Debug)]
 pub struct HostileReport {
-    /// Images.
+    /// All images.
     pub images: u64,
     /// Images that the engine refused to open.
     pub refused: u64,
-    /// Images in which a check found something.
+    /// Images in which a check found problems.
     pub broken: u64,
-    /// Images in which a check found nothing.
+    /// Images in which a check found no problem.
     pub sound: u64,
-    /// Seeds that panicked.
+    /// Seeds whose image caused a panic.
     pub panicked: Vec<u64>,
 }
 
@@ -71,10 +71,10 @@ impl HostileReport {
     }
 }
 
-/// Examines the images of these seeds. `told` gets the report after each.
+/// Examines the images of these seeds. Calls `told` with the report so far after each image.
 ///
-/// If one image takes longer than a minute, the process prints its seed and aborts, because it is caught in a
-/// loop.
+/// If one image takes longer than a minute, the process prints the seed and aborts, because the engine must
+/// be in an endless loop.
 pub fn run(bases: &[BaseVolume], seeds: Range<u64>, told: impl FnMut(&HostileReport)) -> HostileReport {
     let examined = |seed| examine(Hostile::new(bases, seed).image.medium());
     let tell = |seed| {
@@ -84,7 +84,7 @@ pub fn run(bases: &[BaseVolume], seeds: Range<u64>, told: impl FnMut(&HostileRep
     run_each(seeds, examined, tell, told)
 }
 
-/// As [`run`], for disks.
+/// Works like [`run`], for hostile disks.
 pub fn run_disks(bases: &[DiskBase], seeds: Range<u64>, told: impl FnMut(&HostileReport)) -> HostileReport {
     let examined = |seed| HostileDisk::new(bases, seed).examine();
     let tell = |seed| {
@@ -127,7 +127,7 @@ fn run_each(
     report
 }
 
-/// Panics of this process so far. Threads that nobody joins count, too.
+/// Returns the count of panics of this process so far. It includes panics of threads that are never joined.
 fn panics() -> &'static AtomicU64 {
     static PANICS: AtomicU64 = AtomicU64::new(0);
     static COUNTED: Once = Once::new();

@@ -1,4 +1,4 @@
-//! A survey of a sound volume: the places of its structures, at which damages are aimed.
+//! Surveys a sound volume: finds the places of its structures. Damages are drawn from these places.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -16,7 +16,7 @@ use eyrie_engine::{Engine, ObjectId};
 use eyrie_medium::epoch::pin;
 use eyrie_medium::{Addr, Medium, PAGE_SIZE};
 
-/// Places in hot and cold lines, in bytes; see `docs/format.md`.
+/// Offsets and sizes in hot and cold lines, in bytes, as in `docs/format.md`.
 const HOT_COPIES: u64 = 8;
 const HOT_COPY_BYTES: u64 = 24;
 const LINKS: u64 = 12;
@@ -36,7 +36,7 @@ pub(super) struct Survey {
     pub ids: Vec<u64>,
     /// Words that hold a count or a size.
     pub counts: Vec<u64>,
-    /// Hot copies of files: the root pointer, then the size.
+    /// Hot copies of files. Each begins with the root pointer and the size.
     pub files: Vec<u64>,
     /// Hot copies of the objects in the root, by name.
     pub hot_copies: HashMap<Vec<u8>, u64>,
@@ -50,7 +50,7 @@ pub(super) struct Survey {
     pub places: BTreeMap<&'static str, Vec<u64>>,
 }
 
-/// Offset of the current hot copy of an object.
+/// Returns the offset of the current hot copy of an object.
 fn hot_copy(medium: &Medium, id: ObjectId) -> u64 {
     let header = Header::of(id);
     let copy = header.selector(medium).expect("sound").hot_copy() as u64;

@@ -1,5 +1,5 @@
 //! Runs images in several processes. Threads of one process would wait for each other, because the kernel has
-//! one lock for the memory maps of a process.
+//! one lock for all mappings of a process.
 
 use std::io;
 use std::ops::Range;
@@ -15,7 +15,7 @@ fn parts(seeds: &Range<u64>, count: u64) -> Vec<Range<u64>> {
 }
 
 impl HostileReport {
-    /// The report as a line for the parent process.
+    /// Returns the report as a line for the parent process.
     pub fn to_line(&self) -> String {
         let HostileReport { images, refused, broken, sound, panicked } = self;
         let panicked: Vec<String> = panicked.iter().map(u64::to_string).collect();
@@ -35,8 +35,8 @@ impl HostileReport {
     }
 }
 
-/// Runs the images of these seeds in `count` processes. `command` makes the command for a part. Each process
-/// ends its output with [`HostileReport::to_line`].
+/// Runs the images of these seeds in `count` processes. `command` makes the command that runs a part of the
+/// seeds. Each process prints [`HostileReport::to_line`] as its last line.
 ///
 /// # Errors
 /// Fails if a process cannot be started, or dies.

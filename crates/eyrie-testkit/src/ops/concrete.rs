@@ -7,7 +7,7 @@ use eyrie_engine::{AttributeChange, Content, Engine, Kind, ObjectId, Op, Result,
 
 use super::{Action, BatchPart, InitialContent, ObjectHandle, OpStep};
 
-/// An Op in its encoding, which owns all parts.
+/// An Op in its encoded form. Unlike an [`Op`], it owns its names and data.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct OpRecord(Vec<u8>);
 
@@ -19,11 +19,11 @@ impl OpRecord {
         OpRecord(bytes)
     }
 
-    /// The Op, within an owner of a batch's list.
+    /// Returns the decoded Op. The result owns the list of a batch's Ops.
     ///
     /// # Panics
-    /// Panics if the Op has no encoding: a batch within a batch, or a time with a second or more of
-    /// nanoseconds.
+    /// Panics if [`OpRecord::new`] got an Op without an encoding: a batch within a batch, or a time with a
+    /// second or more of nanoseconds.
     pub fn decode(&self) -> Decoded<'_> {
         encode::decode(&self.0).expect("what was encoded can be decoded").0
     }
@@ -34,7 +34,7 @@ impl OpRecord {
 pub struct Concrete {
     /// The Op.
     pub record: OpRecord,
-    /// Ids for the objects that it may create.
+    /// Reserved ids for the objects that the Op may create.
     pub reserved: Vec<(ObjectHandle, ObjectId)>,
 }
 
@@ -43,12 +43,12 @@ pub struct Concrete {
 pub struct Ids(BTreeMap<ObjectHandle, ObjectId>);
 
 impl Ids {
-    /// Only the root.
+    /// Returns a set of objects with only the root.
     pub fn new(root: ObjectId) -> Ids {
         Ids(BTreeMap::from([(ObjectHandle::ROOT, root)]))
     }
 
-    /// The id of an object. `None` if the object was never created or is gone.
+    /// Returns the id of an object, or `None` if the object was never created or no longer exists.
     pub fn get(&self, handle: ObjectHandle) -> Option<ObjectId> {
         self.0.get(&handle).copied()
     }
@@ -63,13 +63,13 @@ impl Ids {
         self.0.retain(|_, id| engine.attributes(*id).is_ok());
     }
 
-    /// All objects in the order of their creation.
+    /// Returns all objects in the order of their creation.
     pub fn iter(&self) -> impl Iterator<Item = (ObjectHandle, ObjectId)> {
         self.0.iter().map(|(&handle, &id)| (handle, id))
     }
 
-    /// The Op of `step` for `engine`, which reserves ids for new objects. `None` if the step is an open or a
-    /// close, or names an object that does not exist.
+    /// Returns the Op of `step` for `engine`, which reserves ids for new objects. `None` if the step is an
+    /// open or a close, or names an object that does not exist.
     ///
     /// # Errors
     /// The engine's error if it cannot reserve an id.
@@ -96,10 +96,11 @@ impl Ids {
         Ok(Some(Concrete { record: self.record(step, &reserved), reserved }))
     }
 
-    /// The Op of `step`. All its objects exist.
+    /// Returns the Op of `step`. Callers have checked that all objects of the step exist.
     fn record(&self, step: &OpStep, reserved: &[(ObjectHandle, ObjectId)]) -> OpRecord {
         let time = step.time;
-        // The mode follows from the number of the step, so that a seed draws the same steps with it.
+        // The set-id mode follows from the number of the step, not from a draw, so each seed still draws the
+        // same steps.
         let set_ids = SetIds::ALL[step.number as usize % SetIds::ALL.len()];
         let id = |handle: ObjectHandle| self.0[&handle];
         let new = |part| {
@@ -177,7 +178,7 @@ impl Ids {
     }
 }
 
-/// Bytes of a new object. The target of a symbolic link never has a zero byte.
+/// Returns the bytes of a new object. The target of a symbolic link never has a zero byte.
 fn content_bytes(kind: Kind, start: &InitialContent) -> Vec<u8> {
     let mut bytes = if let InitialContent::Bytes(bytes) = start { bytes.make() } else { Vec::new() };
     if kind == Kind::Symlink {

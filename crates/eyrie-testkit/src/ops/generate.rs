@@ -8,12 +8,12 @@ use rand::{Rng, SeedableRng};
 
 use super::{Action, BatchPart, Bytes, Ids, InitialContent, ObjectHandle, OpName, OpStep};
 
-/// Lengths of data, in bytes. The large ones, at the end, are drawn less often.
+/// Lengths of data, in bytes. The large lengths at the end are drawn less often.
 const LENGTHS: [usize; 16] =
     [0, 1, 7, 8, 9, 63, 64, 65, 100, 4095, 4096, 4097, 8192, 100 << 10, (2 << 20) - 1, (2 << 20) + 1];
 /// Number of small lengths.
 const SMALL_LENGTHS: usize = 13;
-/// Offsets and sizes, in bytes. Others are drawn near the end of the file.
+/// Offsets and sizes, in bytes. The generator also draws offsets near the end of the file.
 const OFFSETS: [u64; 14] = [
     0,
     1,
@@ -34,15 +34,15 @@ const OFFSETS: [u64; 14] = [
 const NEAR_OFFSETS: usize = 10;
 /// Size of a block, in bytes.
 const BLOCK: u64 = 4096;
-/// Lengths of extended attributes, in bytes. The last one is too large for any; few of those before it fit
-/// together into one object.
+/// Lengths of extended attributes, in bytes. Engines refuse the last length. An object has no room for
+/// several attributes of the large lengths.
 const XATTR_LENGTHS: [usize; 12] = [0, 1, 8, 40, 64, 100, 1000, 5000, 20_000, 40_000, 65_536, 65_537];
 /// Number of small lengths.
 const SMALL_XATTR_LENGTHS: usize = 8;
-/// Directories of a run, about (a count). With few directories, steps meet.
+/// Approximate number of directories of a run. It is small, so that steps often use the same directory.
 const DIRECTORIES: usize = 6;
 
-/// Weights of the sorts of steps. A weight of 0 leaves a sort out.
+/// Weights of the kinds of steps. A kind with weight 0 is never drawn.
 #[expect(missing_docs, reason = "named as the Ops")]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct OpMix {
@@ -96,7 +96,7 @@ impl Default for OpMix {
 }
 
 impl OpMix {
-    /// A mix without any step.
+    /// Returns a mix in which all weights are 0.
     pub fn none() -> OpMix {
         OpMix {
             create: 0,
@@ -150,17 +150,18 @@ pub struct OpGenerator {
     random: SmallRng,
     mix: OpMix,
     steps: u32,
-    /// Open objects, once for each open.
+    /// Open objects. An object occurs once for each open.
     opened: Vec<ObjectHandle>,
 }
 
 impl OpGenerator {
-    /// The steps of `seed`.
+    /// Returns the generator of the steps of `seed`.
     pub fn new(seed: u64, mix: OpMix) -> OpGenerator {
         OpGenerator { random: SmallRng::seed_from_u64(seed), mix, steps: 0, opened: Vec::new() }
     }
 
-    /// Draws the next step over the objects `ids`, whose state is in `engine` (mostly the model).
+    /// Draws the next step over the objects in `ids`. The draw depends on their state in `engine`, which is
+    /// usually the model.
     ///
     /// # Panics
     /// Panics if all weights of the mix are 0.
@@ -275,7 +276,7 @@ impl OpGenerator {
         Action::Rename { from, to: (to_dir, self.name()), mode }
     }
 
-    /// Mostly whole blocks, because some modes take nothing else.
+    /// Draws a `fallocate`. Modes that accept only whole blocks mostly get whole blocks.
     fn fallocate(&mut self, universe: &Universe<'_>) -> Action {
         let object = self.file(universe);
         let mode = self.pick(&FallocateMode::ALL);
@@ -313,7 +314,7 @@ impl OpGenerator {
         Action::SetXattr { object, name, bytes, mode }
     }
 
-    /// Mostly an attribute that exists, else any object and name.
+    /// Draws an object and a name. In most draws the object has an extended attribute of that name.
     fn xattr(&mut self, universe: &Universe<'_>) -> (ObjectHandle, OpName) {
         let mut there = Vec::new();
         if self.random.random_ratio(2, 3) {
@@ -342,7 +343,7 @@ impl OpGenerator {
         self.pick(&universe.directories)
     }
 
-    /// Mostly an entry whose object passes `is_wanted`, else any directory and name.
+    /// Draws a directory and a name. In most draws the name is an entry whose object passes `is_wanted`.
     fn entry(&mut self, universe: &Universe<'_>, is_wanted: fn(Kind, u64) -> bool) -> (ObjectHandle, OpName) {
         let mut entries = Vec::new();
         if self.random.random_ratio(2, 3) {
@@ -383,7 +384,7 @@ impl OpGenerator {
         Bytes { length: self.pick(lengths), pattern }
     }
 
-    /// Any offset, or one near the end of the file.
+    /// Draws an offset from the list, or an offset near the end of the file.
     fn offset(&mut self, universe: &Universe<'_>, object: ObjectHandle) -> u64 {
         let size = universe
             .ids

@@ -1,8 +1,8 @@
 //! Random Ops over a few names and objects.
 //!
 //! An [`OpStep`] names an object by the step that created it ([`ObjectHandle`]), not by id. The same steps
-//! therefore run on any engine, and still run when some of them are left out. [`OpGenerator`] makes steps
-//! from a seed. [`Ids`] turns a step into an Op, with ids that the engine under test reserved.
+//! therefore run on any engine, and the remaining steps still run when some are left out. [`OpGenerator`]
+//! makes steps from a seed. [`Ids`] turns a step into an Op, with ids that the engine under test reserved.
 
 mod concrete;
 mod generate;
@@ -16,12 +16,12 @@ use eyrie_engine::{AttributeChange, FallocateMode, Kind, Owner, RenameMode, Time
 pub use concrete::{Concrete, Ids, OpRecord};
 pub use generate::{OpGenerator, OpMix};
 
-/// An object of a run: the step that created it, and the part of the step's batch.
+/// Names an object of a run by the step that created the object, and by the part of that step's batch.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ObjectHandle {
-    /// Number of the step; 0 for the root.
+    /// Number of the step, or 0 for the root.
     pub step: u32,
-    /// Index in the batch, else 0.
+    /// Index of the part in the batch, or 0 if the step is no batch.
     pub part: u32,
 }
 
@@ -45,8 +45,8 @@ impl fmt::Debug for ObjectHandle {
 pub struct OpName(u8);
 
 impl OpName {
-    /// Every name: short ones, the longest, and ones of arbitrary bytes. Engines refuse the last
-    /// [`OpName::BAD`].
+    /// Every name: short names, names of the greatest length, and names of arbitrary bytes. Engines refuse
+    /// the last [`OpName::BAD`] names.
     pub const ALL: [&[u8]; 12] = [
         b"a",
         b"b",
@@ -64,21 +64,21 @@ impl OpName {
     /// Number of names that engines refuse.
     pub const BAD: usize = 2;
 
-    /// The name with this index.
+    /// Returns the name with this index.
     ///
     /// # Panics
-    /// Panics if there is none.
+    /// Panics if no name has this index.
     pub fn new(index: usize) -> OpName {
         assert!(index < OpName::ALL.len(), "there are {} names", OpName::ALL.len());
         OpName(index as u8)
     }
 
-    /// The names that engines accept.
+    /// Returns the names that engines accept.
     pub fn good() -> impl Iterator<Item = OpName> {
         (0..OpName::ALL.len() - OpName::BAD).map(OpName::new)
     }
 
-    /// Its bytes.
+    /// Returns the bytes of the name.
     pub fn bytes(self) -> &'static [u8] {
         OpName::ALL[usize::from(self.0)]
     }
@@ -98,12 +98,12 @@ impl fmt::Debug for OpName {
 pub struct Bytes {
     /// Length in bytes.
     pub length: usize,
-    /// Selects the pattern; 0 stands for zeros.
+    /// Number that selects the pattern. Pattern 0 is all zeros.
     pub pattern: u32,
 }
 
 impl Bytes {
-    /// Makes the bytes. Each depends on its offset, so that a comparison notices misplaced bytes.
+    /// Makes the bytes. Each byte depends on its offset, so that a comparison notices misplaced bytes.
     pub fn make(self) -> Vec<u8> {
         if self.pattern == 0 {
             return vec![0; self.length];
@@ -157,7 +157,7 @@ pub enum Action {
     Append { object: ObjectHandle, bytes: Bytes },
     /// Sets the size, in bytes.
     SetSize { object: ObjectHandle, size: u64 },
-    /// Changes the storage of a range; offset and length in bytes.
+    /// Changes the storage of a range. Offset and length are in bytes.
     Fallocate { object: ObjectHandle, mode: FallocateMode, offset: u64, length: u64 },
     /// Sets attributes.
     SetAttributes { object: ObjectHandle, change: AttributeChange },
@@ -180,7 +180,7 @@ pub enum Action {
 /// One step of a run.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct OpStep {
-    /// Number, from 1.
+    /// Number of the step. The first step has number 1.
     pub number: u32,
     /// Time of the step.
     pub time: Time,
@@ -189,7 +189,7 @@ pub struct OpStep {
 }
 
 impl OpStep {
-    /// The existing objects that the step names.
+    /// Returns the existing objects that the step names.
     pub fn handles(&self) -> Vec<ObjectHandle> {
         match self.action {
             Action::Create { dir, .. }

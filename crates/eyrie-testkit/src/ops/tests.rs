@@ -1,4 +1,4 @@
-//! Coverage of the generator.
+//! Tests that the generator reaches every outcome of every Op.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use eyrie_engine::{Engine, Error, Model, ObjectId, Op, RenameMode};
 
 use super::*;
 
-/// Counts of (Op, outcome) over runs of the model.
+/// Runs steps on the model and counts each pair of Op and outcome.
 fn outcomes(seeds: std::ops::Range<u64>, steps: u32, mix: OpMix) -> BTreeMap<(&'static str, String), u32> {
     let mut counts = BTreeMap::new();
     for seed in seeds {

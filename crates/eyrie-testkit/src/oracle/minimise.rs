@@ -5,10 +5,11 @@ use std::collections::BTreeSet;
 use super::OracleFailure;
 use crate::ops::{ObjectHandle, OpStep};
 
-/// Replays, at most (a count).
+/// Maximum number of replays.
 const MAX_REPLAYS: u32 = 2000;
 
-/// Leaves out steps, in ever smaller pieces, as long as `replay` of the rest fails. Returns the last failure.
+/// Leaves out runs of steps while `replay` of the remaining steps still fails. Each round over the list
+/// leaves out shorter runs. Returns the last failure.
 pub(super) fn minimise(
     mut failure: OracleFailure,
     mut replay: impl FnMut(&[OpStep]) -> Option<OracleFailure>,

@@ -1,9 +1,9 @@
-//! The oracle: an engine runs beside the model, and every step is compared.
+//! The oracle: it runs an engine beside the model, and compares the two after every step.
 //!
-//! Each step compares the result (values, or errno), the names and objects that the Op named, their
-//! attributes, and the bytes around a write. Now and then, and at the end, the whole volume is compared. A
-//! full engine (`NoSpace`) may refuse an Op, which then must not change anything. Open objects stay open in
-//! both.
+//! After each step, the oracle compares the results (values, or errno), the names and objects that the Op
+//! named, their attributes, and the bytes around a write. After every [`OracleOptions::tree_every`] steps,
+//! and at the end, it compares the whole volume. A full engine (`NoSpace`) may refuse an Op, which then must
+//! not change anything. An open object is open in the engine and in the model.
 
 mod minimise;
 mod session;
@@ -25,9 +25,9 @@ pub(crate) use session::outcome;
 pub struct OracleOptions {
     /// The weights of the steps.
     pub mix: OpMix,
-    /// The compared parts of whole volumes. Comparisons of single objects always cover everything.
+    /// The compared parts of whole volumes. Comparisons of single objects always cover all their parts.
     pub include: TreeParts,
-    /// Steps between comparisons of the whole volume (a count).
+    /// Number of steps between comparisons of the whole volume.
     pub tree_every: u32,
 }
 
@@ -37,14 +37,14 @@ impl Default for OracleOptions {
     }
 }
 
-/// The engine and the model differ, or the engine panicked.
+/// The report of a run in which the engine and the model differ, or the engine panicked.
 #[derive(Clone, Debug)]
 pub struct OracleFailure {
     /// Seed that replays the failure.
     pub seed: u64,
     /// The difference after the last step.
     pub what: String,
-    /// The steps up to the failure, without those that [`check`] found unnecessary.
+    /// The steps up to the failure, without the steps that [`check`] found unnecessary.
     pub steps: Vec<OpStep>,
 }
 
@@ -61,10 +61,11 @@ impl fmt::Display for OracleFailure {
 
 impl std::error::Error for OracleFailure {}
 
-/// Runs `steps` steps of `seed` on `engine`, which holds a new volume, and on the model.
+/// Runs `steps` steps of `seed` on `engine` and on the model. Callers pass an engine with a new volume.
 ///
 /// # Panics
-/// Panics if they differ, with the seed, the step, and the steps that touched the same objects.
+/// Panics if engine and model differ. The message has the seed, the step, and the steps that touched the same
+/// objects.
 pub fn run_against_model(engine: &dyn Engine, seed: u64, steps: u32) {
     if let Err(mut failure) = run(engine, seed, steps, OracleOptions::default()) {
         minimise::keep_related(&mut failure);
@@ -72,7 +73,7 @@ pub fn run_against_model(engine: &dyn Engine, seed: u64, steps: u32) {
     }
 }
 
-/// Runs `steps` steps of `seed` on `engine`, which holds a new volume, and on the model.
+/// Runs `steps` steps of `seed` on `engine` and on the model. Callers pass an engine with a new volume.
 ///
 /// # Errors
 /// Fails if they differ.
@@ -83,8 +84,8 @@ pub fn run(engine: &dyn Engine, seed: u64, steps: u32, options: OracleOptions) -
     })
 }
 
-/// Runs exactly `steps` on `engine`, which holds a new volume, and on the model. A step that names an object
-/// that was never created is skipped.
+/// Runs exactly `steps` on `engine` and on the model. Callers pass an engine with a new volume. A step that
+/// names an object that was never created is skipped.
 ///
 /// # Errors
 /// Fails if they differ.
@@ -98,15 +99,16 @@ pub fn replay(
     drive(engine, seed, options, |_| rest.next().cloned())
 }
 
-/// As [`run_against_model`]. After a failure it replays on new volumes until only a few steps are left.
+/// Works like [`run_against_model`]. After a failure, replays fewer and fewer of the steps on new volumes, to
+/// find a short list that still fails.
 ///
 /// # Panics
-/// Panics if engine and model differ, with the seed and those steps.
+/// Panics if engine and model differ. The message has the seed and the short list of steps.
 pub fn check<E: Engine>(make: impl FnMut() -> E, seed: u64, steps: u32) {
     check_with(make, seed, steps, OracleOptions::default());
 }
 
-/// As [`check`], with options.
+/// Works like [`check`], with options.
 ///
 /// # Panics
 /// As [`check`].

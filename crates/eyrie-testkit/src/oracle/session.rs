@@ -1,4 +1,4 @@
-//! One run: the engine and the model, and the objects that are open in both.
+//! One run of the oracle: the engine, the model, and the objects that are open in both.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -10,12 +10,12 @@ use super::OracleOptions;
 use crate::ops::{Action, Ids, ObjectHandle, OpStep};
 use eyrie_sim::compare::{Xattrs, comparable, difference, try_tree, xattrs};
 
-/// `Err` has the difference.
+/// The result of a comparison. `Err` has the difference.
 type Verdict = Result<(), String>;
 
-/// Bytes to compare around those that an Op wrote.
+/// Number of bytes that are compared before and after the bytes that an Op wrote.
 const MARGIN: u64 = 64;
-/// Bytes of a file to compare at once, at most.
+/// Maximum number of bytes of a file in one comparison.
 const MAX_WINDOW: u64 = 4 << 20;
 
 /// The engine under test beside the model.
@@ -51,7 +51,7 @@ impl<'a> OracleSession<'a> {
         &self.model
     }
 
-    /// Steps so far.
+    /// Returns the number of steps so far.
     pub(super) fn count(&self) -> u32 {
         self.count
     }
@@ -67,7 +67,7 @@ impl<'a> OracleSession<'a> {
         if self.count.is_multiple_of(self.options.tree_every.max(1)) { self.compare_trees() } else { Ok(()) }
     }
 
-    /// Closes all objects, and compares before and after.
+    /// Closes all open objects, and compares the whole volume before and after that.
     pub(super) fn finish(mut self) -> Verdict {
         self.compare_trees()?;
         for (handle, count) in std::mem::take(&mut self.opens) {
@@ -128,7 +128,7 @@ impl<'a> OracleSession<'a> {
         self.compare_named(&op)
     }
 
-    /// Compares everything that `op` names.
+    /// Compares all names and objects that `op` names.
     fn compare_named(&self, op: &Op<'_>) -> Verdict {
         match *op {
             Op::Create { dir, name, .. }
@@ -173,7 +173,7 @@ impl<'a> OracleSession<'a> {
         found.map_or(Ok(()), |id| self.compare_object(id, 0..0))
     }
 
-    /// Compares the attributes of an existing object, its first bytes, and those in and around `range`.
+    /// Compares the attributes of an existing object, its first bytes, and the bytes in and around `range`.
     fn compare_object(&self, id: ObjectId, range: std::ops::Range<u64>) -> Verdict {
         let Ok(expected) = self.model.attributes(id) else { return Ok(()) };
         let actual = self.engine.attributes(id);
@@ -221,7 +221,7 @@ impl<'a> OracleSession<'a> {
         same("read", actual.map(|_| ()), expected.map(|_| ()))
     }
 
-    /// Compares the view of an object with its bytes.
+    /// Compares the bytes that the engine shows in place with the bytes in the model.
     fn compare_view(&self, id: ObjectId, size: u64) -> Verdict {
         if size > MAX_WINDOW {
             return Ok(());
@@ -247,7 +247,7 @@ impl<'a> OracleSession<'a> {
     }
 }
 
-/// `applied` without the parts that mean nothing for `op`.
+/// Returns `applied` without the fields that have no meaning for `op`.
 pub(crate) fn outcome(op: &Op<'_>, applied: Applied) -> Applied {
     Applied {
         offset: if matches!(op, Op::Append { .. }) { applied.offset } else { 0 },
@@ -255,7 +255,7 @@ pub(crate) fn outcome(op: &Op<'_>, applied: Applied) -> Applied {
     }
 }
 
-/// Compares results: values, or errnos.
+/// Compares two results: their values, or their errnos.
 fn same<T: PartialEq + Debug>(
     call: &str,
     actual: eyrie_engine::Result<T>,

@@ -1,4 +1,4 @@
-//! The oracle itself: it accepts the model, and catches planted bugs.
+//! Tests of the oracle: it must accept the model, and catch planted bugs.
 
 use eyrie_engine::{
     Applied, Attributes, Error, Kind, ListedEntry, Model, ObjectId, Op, Owner, Result, SpaceUsage, Time,
@@ -19,7 +19,7 @@ struct Flawed {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Flaw {
-    /// Every rename replaces.
+    /// Every rename replaces an existing target.
     AlwaysReplaces,
     /// A write at an odd offset writes zeros.
     WriteLost,
@@ -27,7 +27,7 @@ enum Flaw {
     WrongErrno,
     /// A listing leaves out a name.
     ListSkips,
-    /// Bytes past 4096 read as zeros.
+    /// A read from offset 4096 or later gives zeros.
     ReadZeros,
     /// A list of extended attributes leaves out a name.
     XattrLost,

@@ -1,4 +1,4 @@
-//! Random calls over a few paths, and their execution.
+//! Draws random calls over a few paths, and makes them.
 
 use eyrie::posix::{Access, ListEntry, OpenFlags, Posix, SetTime, Whence};
 use eyrie::{Errno, FallocateMode, Kind, RenameMode, Time};
@@ -8,15 +8,15 @@ use rand::{Rng, SeedableRng};
 use super::values::{Answer, ComparedStat, Name, Random, path};
 use super::xattr::{self, Ask, Of};
 
-/// Files that a run keeps open at a time.
+/// Maximum number of files that a run keeps open.
 pub(super) const SLOTS: usize = 4;
-/// Modes that matter to some user.
+/// Modes that grant or refuse a right to some user of the run.
 const MODES: &[u16] = &[
     0o777, 0o755, 0o700, 0o644, 0o600, 0, 0o4755, 0o2755, 0o2745, 0o2767, 0o6777, 0o1777, 0o2777, 0o770,
     0o750, 0o070, 0o007, 0o111,
 ];
 
-/// One call. Slots number open files; a call on an empty slot is skipped.
+/// One call. A slot is the number of an open file. A call on an empty slot is skipped.
 #[expect(missing_docs, reason = "they are the calls of `Posix` and their arguments")]
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum PosixCall {
@@ -175,14 +175,14 @@ fn list<P: Posix>(fs: &P, dir: &P::Handle) -> eyrie::Result<Answer> {
     Ok(Answer::Names(names))
 }
 
-/// The calls of `seed`, each with the number of its user.
+/// Returns the calls of `seed`, each with the number of its user.
 pub fn generate(seed: u64, count: usize, users: usize) -> Vec<(usize, PosixCall)> {
     let mut random = Random(StdRng::seed_from_u64(seed));
     (0..count).map(|_| (random.user(users), random.call())).collect()
 }
 
 impl Random {
-    /// Root, who is user 0, makes two calls of five.
+    /// Draws the user of a call. Root, which is user 0, makes at least two calls of five.
     fn user(&mut self, users: usize) -> usize {
         if self.0.random_ratio(2, 5) { 0 } else { self.0.random_range(0..users) }
     }
@@ -264,7 +264,8 @@ impl Random {
         let kinds =
             [Kind::File, Kind::Directory, Kind::Fifo, Kind::Socket, Kind::CharDevice, Kind::BlockDevice];
         let kind = self.one_of(&kinds);
-        // Majors have twelve bits and minors twenty; the last numbers have more.
+        // A major number has twelve bits and a minor number has twenty. The last device numbers have more
+        // bits than that.
         let devices = [0, 0x103, 0x0801, 0xfff0_0fff, u32::MAX.into(), 1 << 32, (1 << 44) + 3, u64::MAX];
         PosixCall::Mknod { path: self.path(), kind, mode: self.mode(), device: self.one_of(&devices) }
     }
@@ -299,7 +300,8 @@ impl Random {
     }
 
     fn mode(&mut self) -> u16 {
-        // Often open to all. Otherwise little would happen below such a directory.
+        // Many modes are open to all users. With other modes, most calls below a new directory would be
+        // refused.
         if self.0.random_ratio(1, 3) { 0o777 } else { self.one_of(MODES) }
     }
 

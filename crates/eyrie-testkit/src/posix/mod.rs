@@ -1,15 +1,15 @@
-//! The kernel as the oracle of POSIX behaviour: random calls run on a [`Posix`] file system and on the host,
-//! and are compared.
+//! Uses the kernel as the oracle of POSIX behaviour: makes random calls on a [`Posix`] file system and on the
+//! host, and compares the answers.
 //!
-//! A seed stands for a list of calls by three users over a few names: files, directories, symbolic and hard
-//! links, open files, trailing slashes, `.` and `..`. After every call the answers must agree (result or
-//! errno), and then the whole trees: kinds, modes, owners, link counts, sizes, contents, extended attributes,
-//! the names of each object, and the times that changed. Not compared are inode numbers, block counts, sizes
-//! of directories, the order of listings, and access times that no call set.
+//! A seed determines a list of calls by three users over a few names: files, directories, symbolic and hard
+//! links, open files, trailing slashes, `.` and `..`. After every call, the answers (result or errno) and the
+//! whole trees must agree. The trees are compared by kinds, modes, owners, link counts, sizes, contents,
+//! extended attributes, the names of each object, and the times that changed. They are not compared by inode
+//! numbers, block counts, sizes of directories, the order of listings, and access times that no call set.
 //!
-//! The root of the process must be the compared directory of the host, because `..` and absolute links lead
-//! out of any other. [`in_tmpfs_root`] runs a test in a child process whose root is an empty directory of a
-//! tmpfs.
+//! The root of the process must be the compared directory of the host, because `..` and absolute links would
+//! lead out of any other directory. [`in_tmpfs_root`] runs a test in a child process whose root is an empty
+//! directory of a tmpfs.
 
 mod calls;
 mod set_ids;
@@ -39,8 +39,8 @@ use self::calls::{SLOTS, Slots, perform};
 use self::tree::{PosixTree, Times};
 use self::values::{Answer, path};
 
-/// The host's protection of shared directories. It is read before the change of root, because the new root
-/// has no `/proc`.
+/// The host's rules for shared directories. It is read before the change of root, because the new root has no
+/// `/proc`.
 static HOST_RULES: OnceLock<AccessRules> = OnceLock::new();
 
 /// Environment variable with the root of a child process of [`in_tmpfs_root`].
@@ -49,7 +49,7 @@ const ROOT_VARIABLE: &str = "EYRIE_TEST_ROOT";
 /// A difference between the two file systems.
 pub struct Difference {
     seed: u64,
-    /// The calls, reduced to those that matter. The last one shows the difference.
+    /// The calls that are needed to show the difference. The last call shows it.
     calls: Vec<(usize, PosixCall)>,
     what: String,
 }
@@ -70,7 +70,7 @@ impl fmt::Debug for Difference {
     }
 }
 
-/// A call with its bytes as text.
+/// Shows a call, with paths as text and data as lengths.
 struct Brief<'a>(&'a PosixCall);
 
 impl fmt::Display for Brief<'_> {
@@ -111,20 +111,20 @@ impl fmt::Display for Brief<'_> {
     }
 }
 
-/// The users of the calls.
+/// Returns the credentials of the users that make the calls.
 fn users() -> [Credentials; 3] {
     [Credentials::root(), Credentials::new(1000, 1000, &[2000]), Credentials::new(1001, 2000, &[])]
 }
 
-/// Runs `count` calls of each of `seeds`, and the calls of set-id bits, on the host and on the file system
-/// that `subject` gives to each user. The root of the host must be an empty directory on tmpfs. The file
-/// system is emptied before each seed.
+/// Makes `count` calls of each of `seeds`, and the calls of `set_ids`, on the host and on the file system
+/// under test. `subject` returns this file system as one user sees it. The root of this process must be an
+/// empty directory on a tmpfs. Both file systems are emptied before each seed.
 ///
-/// The clock of `subject` should never show the same time twice, because equal stamps hide changes of times.
-/// A counter serves.
+/// The clock of `subject` should never show the same time twice, because equal times would hide changes. A
+/// counter can be the clock.
 ///
 /// # Errors
-/// The first difference, with as few calls as still show it.
+/// The first difference, with a list of calls from which no single call can be left out.
 pub fn compare_with_host<P: Posix>(
     subject: impl Fn(&Credentials) -> P,
     seeds: Range<u64>,
@@ -142,23 +142,24 @@ pub fn compare_with_host<P: Posix>(
     for seed in seeds {
         run.compare(seed, generate(seed, count, run.users.len()))?;
     }
-    // Seed 0 makes every call wait for the clock.
+    // With seed 0, every call waits for the clock (see [`WAITING_SEEDS`]).
     run.compare(0, set_ids::calls())
 }
 
 struct PosixRun<P: Posix> {
     host: Host,
-    /// The file system as each user sees it.
+    /// The file system under test, as each user sees it.
     subjects: [P; 3],
     users: [Credentials; 3],
     /// True if extended attributes are compared.
     xattrs: bool,
 }
 
-/// One seed in six waits for the kernel's clock before each call, so that changes of times show.
+/// One seed in this number waits for the kernel's clock before each call, so that each change of a time is
+/// visible. Waits are slow, so the other seeds do without.
 const WAITING_SEEDS: u64 = 6;
 
-/// Waits until the kernel's clock for file times shows another time.
+/// Waits until the kernel's clock for file times has advanced.
 fn wait_for_tick() {
     let now = || rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
     let before = now();
@@ -175,7 +176,8 @@ impl<P: Posix> PosixRun<P> {
         })
     }
 
-    /// Makes all calls. An error has the index of the first call that differs, and the difference.
+    /// Makes all calls. An error has the index of the first call whose answers or trees differ, and the
+    /// difference.
     fn calls(&self, seed: u64, calls: &[(usize, PosixCall)]) -> Result<(), (usize, String)> {
         empty(&self.host);
         empty(&self.subjects[0]);
@@ -235,14 +237,15 @@ impl<P: Posix> PosixRun<P> {
             .map_err(|errno| format!("root cannot read everything: {errno:?}"))
     }
 
-    /// True if the host would wait for another process, pass the call to a driver, or answer for its mount.
+    /// True if the host's answer cannot be compared. The host would wait for another process, pass the call
+    /// to a driver, or apply options and limits of its mount.
     fn is_beyond_comparison(&self, call: &PosixCall) -> bool {
         if matches!(call, PosixCall::Xattr { .. } | PosixCall::Fxattr { .. }) {
             return !self.xattrs;
         }
         if let PosixCall::Fallocate { mode, offset, length, .. } = call {
-            // A tmpfs lacks some modes, its page numbers wrap at the largest size, and its capacity is that
-            // of memory.
+            // A tmpfs lacks some modes, its page numbers wrap at the largest size, and its capacity is
+            // limited by memory.
             return !matches!(
                 mode,
                 FallocateMode::Allocate | FallocateMode::KeepSize | FallocateMode::PunchHole
@@ -268,7 +271,7 @@ impl<P: Posix> PosixRun<P> {
         }
     }
 
-    /// True if the host's file has data. Where it has storage without data, a tmpfs sets times of a
+    /// True if the host's file has data. If a file has storage without data, a tmpfs changes its times at a
     /// truncation that changes nothing.
     fn has_data(&self, name: &[u8]) -> bool {
         let Ok(file) = self.host.open(path(name), OpenFlags::READ, 0) else { return true };
@@ -282,7 +285,7 @@ impl<P: Posix> PosixRun<P> {
         flags.is_ok_and(|flags| flags.contains(rustix::fs::StatVfsMountFlags::NOEXEC))
     }
 
-    /// Leaves out calls one by one as long as the rest still shows a difference.
+    /// Tries to leave out each call, and keeps it out if the remaining calls still show a difference.
     fn reduce(&self, seed: u64, mut calls: Vec<(usize, PosixCall)>, mut what: String) -> Difference {
         let mut index = calls.len();
         while index > 0 {
@@ -299,7 +302,8 @@ impl<P: Posix> PosixRun<P> {
     }
 }
 
-/// The access time that a call sets. The reads of the next comparison change the host's again.
+/// Returns the access time that a call sets. It can be compared only directly after the call, because the
+/// reads of a comparison change the host's access times.
 fn access_time_set(call: &PosixCall) -> Option<Time> {
     match call {
         PosixCall::Utimens { accessed: SetTime::To(time), .. }
@@ -328,7 +332,7 @@ fn path_of(call: &PosixCall) -> Option<&[u8]> {
     }
 }
 
-/// Empties a file system, and opens its root to all users.
+/// Empties a file system, and gives all users all rights on its root.
 fn empty<P: Posix>(fs: &P) {
     fs.remove_dir_all("/").expect("root removes everything");
     fs.chown("/", Some(0), Some(0)).expect("root owns the root");
@@ -336,9 +340,9 @@ fn empty<P: Posix>(fs: &P) {
     xattr::clear(fs);
 }
 
-/// Runs `body` with an empty directory of a tmpfs as the root of the process: in a child process that runs
-/// only the test of this name (`module::test`, as the test harness prints it). Without a tmpfs, or without
-/// root, it prints a note and returns.
+/// Runs `body` in a child process whose root is an empty directory of a tmpfs. The child runs only the test
+/// of this name (`module::test`, as the test harness prints it). If the host has no tmpfs, or this process is
+/// not root, the function prints a note and returns.
 ///
 /// # Panics
 /// Panics if the child fails.
@@ -369,7 +373,7 @@ pub fn in_tmpfs_root(test: &str, body: impl FnOnce()) {
     assert!(status.success(), "{test} failed in its child process");
 }
 
-/// Compares the calls over the reference model with the host's, as [`compare_with_host`] does.
+/// Compares POSIX calls over the reference model with the calls of the host, as [`compare_with_host`] does.
 ///
 /// # Panics
 /// Panics at the first difference, with its description.
@@ -379,11 +383,11 @@ pub fn compare_model_with_host(seeds: Range<u64>, count: usize) {
     compare_engine_with_host(model, seeds, count);
 }
 
-/// Compares the calls over the scm engine, on a new volume on `medium`, with the host's, as
-/// [`compare_with_host`] does, and checks the volume.
+/// Compares POSIX calls over the `scm` engine with the calls of the host, as [`compare_with_host`] does. Then
+/// checks the volume, which is a new one on `medium`.
 ///
 /// # Panics
-/// Panics at the first difference, with its description, and if the volume is not sound in the end.
+/// Panics at the first difference, with its description, or if the volume is not sound in the end.
 pub fn compare_scm_with_host(medium: Medium, seeds: Range<u64>, count: usize) {
     let options = fixed_options(8 << 20, counter());
     let owner = Owner { mode: 0o777, uid: 0, gid: 0 };
@@ -404,7 +408,7 @@ fn compare_engine_with_host<E: Engine>(engine: E, seeds: Range<u64>, count: usiz
     engine
 }
 
-/// A clock that never shows the same time twice.
+/// Returns the next time of a clock that never shows the same time twice.
 fn counter() -> Time {
     static NEXT: AtomicI64 = AtomicI64::new(2_000_000_000);
     Time::new(NEXT.fetch_add(1, Ordering::Relaxed), 0)

@@ -1,11 +1,13 @@
-//! Changes of files with set-id bits, and truncations that change nothing. Random calls seldom make these.
+//! Makes changes of files with set-id bits, and truncations that change nothing. Random calls seldom make
+//! these.
 
 use eyrie::FallocateMode;
 use eyrie::posix::OpenFlags;
 
 use super::calls::PosixCall;
 
-/// Each change by root and by others, in the file's group and not, on files with and without bytes.
+/// Returns calls that make each change by each user, on files with and without bytes. The users are root, the
+/// owner of the file (a member of its group), and a user outside this group.
 pub(super) fn calls() -> Vec<(usize, PosixCall)> {
     let name = || b"/f".to_vec();
     let slot = 0;
@@ -49,7 +51,7 @@ pub(super) fn calls() -> Vec<(usize, PosixCall)> {
                     (user, change.clone()),
                 ]);
             }
-            // A write that does not fit below the largest size keeps the bits.
+            // A write beyond the largest size of a file fails and keeps the set-id bits.
             for user in 0..3 {
                 calls.extend([
                     (0, open(OpenFlags::CREATE)),

@@ -9,9 +9,9 @@ use super::values::{ComparedStat, path};
 use super::xattr;
 use eyrie_sim::compare::Xattrs;
 
-/// Bytes of each file to compare.
+/// Maximum number of bytes of each file that are compared.
 const COMPARED: usize = 32 << 10;
-/// Times that calls set are before this, in seconds since 1970.
+/// Bound on the times that calls set, in seconds since 1970. The clocks show only later times.
 const SET_BEFORE: i64 = 10_000_000;
 
 /// All objects by path.
@@ -25,16 +25,18 @@ pub(super) struct PosixNode {
     pub xattrs: Xattrs,
 }
 
-/// The times that can be compared.
+/// The times that can be compared after a call.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Times {
-    /// The access time that the call set.
+    /// The access time that the call set, if it set one.
     pub accessed: Option<Time>,
-    /// True if changes of modification and change times show.
+    /// True if the clock advanced before the call, so that changes of modification and change times are
+    /// visible.
     pub changed: bool,
 }
 
-/// Reads everything under the root; extended attributes only if `xattrs`. The user of `fs` must be root.
+/// Reads all objects under the root, with their extended attributes if `xattrs` is true. The user of `fs`
+/// must be root.
 pub(super) fn read<P: Posix>(fs: &P, xattrs: bool) -> Result<PosixTree, Errno> {
     let mut tree = PosixTree::new();
     let mut pending = vec![b"/".to_vec()];
@@ -50,7 +52,7 @@ pub(super) fn read<P: Posix>(fs: &P, xattrs: bool) -> Result<PosixTree, Errno> {
         let xattrs = if xattrs { xattr::all(fs, &name)? } else { Xattrs::new() };
         tree.insert(name, PosixNode { stat, bytes: Vec::new(), xattrs });
     }
-    // The contents come last, because reads change the host's access times.
+    // The contents are read last, because reads change the host's access times.
     for (name, node) in &mut tree {
         node.bytes = match node.stat.kind {
             Kind::File => contents(fs, name)?,
@@ -73,8 +75,9 @@ fn contents<P: Posix>(fs: &P, name: &[u8]) -> Result<Vec<u8>, Errno> {
     read().map_err(|error| error.errno())
 }
 
-/// The first difference between a tree and its expectation. A time is compared by its change since the trees
-/// before, and exactly where a call set it.
+/// Returns the first difference between the trees of the host (first in each pair) and of the file system
+/// under test. For a time that a call set, the values are compared. For other times, only the fact of a
+/// change since `before` is compared.
 pub(super) fn difference(
     before: (&PosixTree, &PosixTree),
     now: (&PosixTree, &PosixTree),
@@ -118,12 +121,13 @@ pub(super) fn difference(
     None
 }
 
-/// The attributes of an object before the call, under any name.
+/// Returns the attributes of the object before the call. Finds the object by its inode number, because the
+/// call may have renamed it.
 fn stat_of<'a>(before: &'a PosixTree, node: &PosixNode) -> Option<&'a Stat> {
     before.values().map(|old| &old.stat).find(|stat| stat.inode == node.stat.inode)
 }
 
-/// The compared facts of an object's times.
+/// The facts about an object's times that are compared.
 #[derive(PartialEq, Eq, Debug)]
 struct Moved {
     modified: bool,

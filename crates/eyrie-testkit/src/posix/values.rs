@@ -1,4 +1,4 @@
-//! Paths, answers and random choices, which all calls share.
+//! Paths, answers and random choices that all kinds of calls share.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -12,7 +12,7 @@ use rand::seq::IndexedRandom;
 /// A path, in bytes.
 pub(super) type Name = Vec<u8>;
 
-/// The answer of a call, as far as two file systems must agree.
+/// The parts of a call's answer in which two file systems must agree.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Answer {
     Done,
@@ -24,7 +24,8 @@ pub(super) enum Answer {
     Names(Vec<(Vec<u8>, Kind)>),
 }
 
-/// The attributes that must agree. Each file system has its own sizes of directories.
+/// The attributes in which two file systems must agree. Sizes are compared only for files and symbolic links,
+/// because each file system has its own sizes of directories.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct ComparedStat {
     pub kind: Kind,

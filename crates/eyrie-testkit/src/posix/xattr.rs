@@ -1,4 +1,4 @@
-//! Random calls on extended attributes.
+//! Draws and makes random calls on extended attributes.
 
 use eyrie::posix::Posix;
 use eyrie::{Errno, PosixExt, XattrMode};
@@ -7,8 +7,8 @@ use rand::Rng;
 use super::values::{Answer, Name, Random, path};
 use eyrie_sim::compare::Xattrs;
 
-/// Names of every namespace, and of none. The values of all that can be set fit into the 64 KiB of an object,
-/// a limit that the kernel does not have.
+/// Names in every namespace, and in no namespace. The values of all settable names fit into 64 KiB, because
+/// an object of Eyrie has this limit and the kernel does not.
 const NAMES: [&str; 9] = [
     "user.a",
     "user.b",
@@ -20,7 +20,7 @@ const NAMES: [&str; 9] = [
     "system.other",
     "user",
 ];
-/// Number of names, from the first on, that can be set.
+/// Number of settable names, which are the first ones.
 const SETTABLE: usize = 5;
 /// Lengths of values, in bytes.
 const LENGTHS: [usize; 6] = [0, 1, 5, 100, 3000, 6000];
@@ -37,7 +37,7 @@ pub enum Ask {
     Remove { name: Name },
 }
 
-/// Leaves out the bytes of values.
+/// Shows a call without the bytes of its value.
 impl std::fmt::Debug for Ask {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let shown = |name: &Name| name.escape_ascii().to_string();
@@ -52,13 +52,14 @@ impl std::fmt::Debug for Ask {
     }
 }
 
-/// The object with the extended attributes.
+/// The object whose extended attributes a call uses. For a path, the flag is true if symbolic links are
+/// followed.
 pub(super) enum Of<'a, H> {
     Path(&'a [u8], bool),
     Handle(&'a H),
 }
 
-/// Makes the call. Lists have no order, so the names are sorted.
+/// Makes the call. Lists have no defined order, so their names are sorted in the answer.
 pub(super) fn ask<P: Posix>(fs: &P, of: &Of<'_, P::Handle>, ask: &Ask) -> eyrie::Result<Answer> {
     let done = |()| Answer::Done;
     match ask {
@@ -93,8 +94,8 @@ pub(super) fn ask<P: Posix>(fs: &P, of: &Of<'_, P::Handle>, ask: &Ask) -> eyrie:
     }
 }
 
-/// Calls with a buffer of `size` bytes, and returns its content; with no buffer, the size that the call
-/// names.
+/// Makes a call with a buffer of `size` bytes, and returns the bytes in the buffer. For size 0, returns the
+/// size that the call reports.
 fn fill(size: usize, call: impl FnOnce(&mut [u8]) -> eyrie::Result<usize>) -> eyrie::Result<Answer> {
     let mut out = vec![0xee; size];
     let count = call(&mut out)?;
@@ -106,8 +107,9 @@ fn fill(size: usize, call: impl FnOnce(&mut [u8]) -> eyrie::Result<usize>) -> ey
 }
 
 impl Random {
-    /// A call and, if its name or value is wrong for every object, the root directory as its path: kernels
-    /// differ in the order in which they check the path and the name.
+    /// Returns a call. If its name or value is invalid for every object, the root directory is returned as
+    /// its path. A valid path is needed then, because kernels differ in the order in which they check the
+    /// path and the name.
     pub(super) fn ask(&mut self) -> (Option<Name>, Ask) {
         if self.0.random_ratio(1, 15) {
             let (name, length) = self.one_of(&[("", 0), ("n", 0), ("user.a", 65_537)]);
@@ -137,8 +139,8 @@ impl Random {
     }
 }
 
-/// True if root can set attributes of the settable names on `fs`, and a new file has none. Otherwise the
-/// comparison leaves extended attributes out.
+/// True if root can set attributes of all settable names on `fs`, and a new file has no attributes. Otherwise
+/// the comparison leaves extended attributes out.
 pub(super) fn has_all<P: Posix>(fs: &P) -> bool {
     let probe = || -> eyrie::Result<bool> {
         fs.write("/probe", "")?;
@@ -149,7 +151,7 @@ pub(super) fn has_all<P: Posix>(fs: &P) -> bool {
         Ok(is_new)
     };
     let has_all = probe().unwrap_or(false);
-    // The probe may not exist.
+    // An error is ignored, because the probe may not exist.
     let _ = fs.unlink("/probe");
     has_all
 }
@@ -157,12 +159,12 @@ pub(super) fn has_all<P: Posix>(fs: &P) -> bool {
 /// Removes all settable extended attributes of the root directory.
 pub(super) fn clear<P: Posix>(fs: &P) {
     for name in &NAMES[..SETTABLE] {
-        // Mostly there is none.
+        // An error is ignored, because the attribute seldom exists.
         let _ = fs.removexattr("/", name);
     }
 }
 
-/// All extended attributes of an object.
+/// Returns all extended attributes of an object.
 pub(super) fn all<P: Posix>(fs: &P, file: &[u8]) -> Result<Xattrs, Errno> {
     let all = || -> eyrie::Result<Xattrs> {
         let names = fs.symlink_xattr_names(path(file))?;

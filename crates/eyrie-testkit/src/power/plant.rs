@@ -1,8 +1,8 @@
-//! Planted bugs of the medium on a disk: a flush, a write or a checksum is left out, and some power failure
-//! must show it.
+//! Plants bugs in the medium on a disk: leaves out a flush, a write or a checksum. Some power failure must
+//! show each bug.
 //!
-//! Power fails between Ops and at the disk calls of drains, creations and recoveries. Processes are killed
-//! there, too, and power fails in the recoveries of the volumes that they left.
+//! Power fails between Ops and at the disk calls of drains, creations and recoveries. Processes are also
+//! killed at these calls. Power then fails in the recoveries of the volumes that the killed processes left.
 
 use std::ops::Range;
 
@@ -15,26 +15,27 @@ use rand::{Rng, SeedableRng};
 use super::{Disk, PowerRun};
 use crate::planted::{Planted, plant_each};
 
-/// Pages of the volumes here.
+/// Number of pages of the volumes in these trials.
 const PAGES: u64 = 512;
 const SMALL: Disk = Disk { volume_bytes: PAGES * PAGE_SIZE, memory_bytes: 1 << 20 };
-/// Memory for every page, so that nothing is evicted.
+/// A disk with memory for every page, so that no page is evicted.
 const ROOMY: Disk = Disk { volume_bytes: PAGES * PAGE_SIZE, memory_bytes: 16 * PAGES * PAGE_SIZE };
 
-/// Power failures at one moment. Each keeps other unflushed sectors.
+/// Number of power failures that are tried at one moment. Each keeps other unflushed sectors.
 const WAYS: u64 = 8;
-/// Power fails at this many calls in a row from one site. Further calls from there differ little.
+/// Maximum number of calls in a row from one site at which power fails. Further calls from the same site
+/// differ little.
 const ALIKE: u64 = 2;
 
 type Verdict = Result<(), String>;
 
-/// The runs. Each fails if something is wrong.
+/// The trials. Each returns an error if a volume is wrong after a failure.
 const TRIALS: [fn(&FaultPlan) -> Verdict; 5] = [anchors, extension, scripted, interrupted_ops, ops];
 
-/// Leaves out each point that any of the runs meets.
+/// Leaves out each point that any of the trials meets.
 ///
 /// # Panics
-/// Panics if a run fails with all points.
+/// Panics if a trial fails while no point is left out.
 pub fn plant() -> Vec<Planted> {
     let trials = TRIALS.map(|trial| {
         let plan = FaultPlan::default();
@@ -48,7 +49,7 @@ fn told(error: impl std::fmt::Display) -> String {
     error.to_string()
 }
 
-/// The byte that each page is full of. `None`: the page is free.
+/// The byte that fills each page, or `None` for a free page.
 type Contents = Vec<Option<u8>>;
 
 /// A step of a run on a medium.
@@ -65,16 +66,17 @@ enum MediumStep {
     Home,
 }
 
-/// Pages from here on use only their first line.
+/// First of the pages of which only the first line is used.
 const LINES: u64 = 480;
 
-/// Cuts of few pages and of many, of lines and of fresh pages; a full journal; pages that are freed and
-/// allocated again.
+/// Returns steps with cuts of few pages and of many, of lines and of fresh pages. The steps fill the journal,
+/// and free pages and allocate them again.
 fn script() -> Vec<MediumStep> {
     use MediumStep::{Cut, Fill, Free, Home, Take, Touch};
     let touches = (1..4).flat_map(|byte| [Touch(LINES, byte), Cut]);
     let mut script: Vec<MediumStep> = touches.collect();
-    // The first record in the journal's next life covers several records of this one.
+    // After the checkpoint the journal starts over. Its next record is longer than the first records before,
+    // so the new record overwrites several old ones.
     script.extend([Home, Fill(0..2, 8), Touch(LINES + 1, 1), Cut]);
     script.extend(vec![
         Fill(0..3, 1),
@@ -111,7 +113,7 @@ fn script() -> Vec<MediumStep> {
     script
 }
 
-/// Contents at the start. The pages that the script allocates are free.
+/// Returns the contents at the start. The pages that the script allocates are free.
 fn blank() -> Contents {
     let mut contents = vec![Some(0); PAGES as usize];
     for free in [10..14, 20..60, 360..400] {
@@ -138,7 +140,7 @@ fn store(medium: &Medium, pages: &Range<u64>, byte: u8, len: u64, is_new: bool) 
     Ok(())
 }
 
-/// Makes a step. Returns true if everything up to here is durable.
+/// Makes a step. Returns true if all changes up to this step are durable.
 fn perform(medium: &Medium, contents: &mut Contents, step: &MediumStep) -> Result<bool, String> {
     let (pages, becomes) = match step {
         MediumStep::Fill(pages, byte) | MediumStep::Take(pages, byte) => {
@@ -160,14 +162,15 @@ fn perform(medium: &Medium, contents: &mut Contents, step: &MediumStep) -> Resul
     Ok(false)
 }
 
-/// Opens copies of a disk from `left`, with a power failure at some of the calls of the open. The contents
-/// must be one of `states`.
+/// Opens copies of the disk that `left` returns, with a power failure at some of the calls of the open. The
+/// contents must be one of `states`.
 fn survives(left: &dyn Fn() -> SimulatedDisk, states: &[Contents], random: &mut SmallRng) -> Verdict {
     let whole = left();
     let before = whole.calls();
     is_one_of(&ROOMY.mount(&whole).map_err(told)?, states)?;
     let calls = whole.calls() - before;
-    // A replay may write hundreds of pages, all alike; the first and the last calls differ.
+    // A replay may write hundreds of pages by similar calls. Only the first and the last calls differ, so one
+    // call between them is enough.
     let middle = (calls > 8).then(|| random.random_range(4..calls - 4));
     for call in (1..=calls).filter(|&call| call < 3 || call + 2 > calls || Some(call) == middle) {
         let opened = left();
@@ -203,10 +206,10 @@ fn is_one_of(medium: &Medium, states: &[Contents]) -> Verdict {
     ))
 }
 
-/// The script on a disk that fails from some call on, as at a power failure.
+/// A run of the script on a disk. From one call on, all calls fail, as at a power failure.
 struct Interrupted {
     disk: SimulatedDisk,
-    /// The contents that may be found then.
+    /// The contents that the disk may have after the failure.
     states: Vec<Contents>,
     /// True if no call failed.
     ends: bool,
@@ -249,7 +252,7 @@ impl Interrupted {
     }
 }
 
-/// Lets power fail at the calls of the disk: at the first few in a row from each site.
+/// Lets power fail at the calls of the disk, but only at the first few calls in a row from each site.
 fn scripted(plan: &FaultPlan) -> Verdict {
     let mut last = (None, 0);
     for call in 1.. {
@@ -288,21 +291,21 @@ fn interrupted_ops(plan: &FaultPlan) -> Verdict {
     for call in 1..40 {
         let mut run = PowerRun::with_plan(SMALL, 5, plan).map_err(told)?;
         run.simulated().fail_at(call, true);
-        // Power fails at the call that fails here.
+        // The run ends at the first call that fails. Power fails at this moment.
         let _ = (0..60).find_map(|_| run.step().err());
         run.power_failure(&format!("at call {call}"));
     }
     Ok(())
 }
 
-/// A journal behind the end of a volume is durable once it was made.
+/// Checks that a journal that was added behind the end of a volume is durable when the call returns.
 fn extension(plan: &FaultPlan) -> Verdict {
     let disk = ROOMY.blank(plan);
     Medium::extend_paged(&disk, PAGES * PAGE_SIZE).map_err(told)?;
     ROOMY.mount(&disk.power_failure(|| false)).map(drop).map_err(told)
 }
 
-/// Damages each byte of the anchor, the page with the place of the journal. The disk must refuse to open, or
+/// Damages each of the first 64 bytes of the anchor, which hold its fields. The disk must refuse to open, or
 /// keep its contents.
 fn anchors(plan: &FaultPlan) -> Verdict {
     let (medium, disk) = ROOMY.medium(plan).map_err(told)?;

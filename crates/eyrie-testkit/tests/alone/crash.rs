@@ -1,4 +1,4 @@
-//! Power fails at every write and barrier of every Op.
+//! Tests with a power failure at every write and barrier of every Op.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -57,7 +57,7 @@ fn every_crash_in_opening_and_closing_leaves_the_same_volume() {
     println!("creation: {counts:?}");
 }
 
-/// The kind of point on a line of the engine's sources.
+/// Returns the kind of the point on a line of the engine's sources, or `None` if the line has no point.
 fn kind_of(line: &str) -> Option<SiteKind> {
     let calls = |names: &[&str]| names.iter().any(|name| line.contains(name));
     if calls(&["barrier(", ".settle("]) {
@@ -71,7 +71,8 @@ fn kind_of(line: &str) -> Option<SiteKind> {
     }
 }
 
-/// Adds the points in the engine's sources: kind, file and line.
+/// Adds all points in the sources below `dir`: kind, file and line. Skips tests, mutants, and functions whose
+/// points belong to their callers.
 fn points_of(dir: &Path, points: &mut BTreeSet<(SiteKind, String, u32)>) {
     for entry in std::fs::read_dir(dir).expect("sources").map(|entry| entry.expect("sources").path()) {
         let name = entry.to_string_lossy().into_owned();
@@ -102,7 +103,7 @@ fn points_of(dir: &Path, points: &mut BTreeSet<(SiteKind, String, u32)>) {
     }
 }
 
-/// Some run meets every point of the engine, and notices when the point is missing.
+/// Every point of the engine is met by some run that notices when the point is missing.
 #[test]
 fn every_missing_point_is_noticed() {
     let _alone = alone();

@@ -1,4 +1,4 @@
-//! Volumes in a control group of 64 MiB, with the default amount of memory.
+//! Tests of volumes in a control group with 64 MiB of memory, with the default options for memory.
 
 use std::fs;
 use std::io::{self, Write};
@@ -13,11 +13,11 @@ use rand::{RngCore, SeedableRng};
 use crate::alone;
 
 const LIMIT_BYTES: u64 = 64 << 20;
-/// Environment of a child: its group, and the place of its volume.
+/// Names of the environment variables of a child: the directory of its group, and the path of its volume.
 const GROUP: &str = "EYRIE_TEST_GROUP";
 const PLACE: &str = "EYRIE_TEST_GROUP_PLACE";
 
-/// A control group with a limit of memory and without swap, which is removed when dropped.
+/// A control group with a limit of memory and without swap. The drop of this value removes the group.
 struct Group(PathBuf);
 
 impl Group {
@@ -32,7 +32,7 @@ impl Group {
         fs::create_dir(&dir)?;
         let group = Group(dir);
         let limit = LIMIT_BYTES.to_string();
-        // Some kernels do not count swap.
+        // Errors about swap are ignored, because some kernels do not count swap.
         if group.0.join("memory.max").exists() {
             group.set("memory.max", &limit)?;
             let _ = group.set("memory.swap.max", "0");
@@ -48,15 +48,16 @@ impl Group {
     }
 }
 
-/// The group of this process in version 1. In a container, the mount may begin at the container's group while
-/// the path counts from the top.
+/// Returns the directory of this process's group in version 1. In a container, the mount may show only the
+/// container's group, although `group` is a path from the top of all groups. The function then returns the
+/// mount itself.
 fn first_version(group: &str) -> PathBuf {
     let mount = Path::new("/sys/fs/cgroup/memory");
     Some(mount.join(group)).filter(|dir| dir.is_dir()).unwrap_or(mount.to_owned())
 }
 
-/// The nearest group of version 2 whose children may have limits. A group with processes may not have such
-/// children.
+/// Returns the nearest group of version 2 whose children may have limits, from this process's group upwards.
+/// The kernel refuses such children in a group with processes, so this group is usually an ancestor.
 fn second_version(group: &str) -> Option<PathBuf> {
     let limits = |dir: &PathBuf| {
         let controllers = fs::read_to_string(dir.join("cgroup.subtree_control")).unwrap_or_default();
@@ -71,7 +72,7 @@ impl Drop for Group {
     }
 }
 
-/// A directory whose file system is on a disk, not in memory.
+/// Returns a directory whose file system is on a disk, not in memory.
 fn disk() -> io::Result<tempfile::TempDir> {
     const TMPFS: u64 = 0x0102_1994;
     let host = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR"))?;
@@ -82,8 +83,8 @@ fn disk() -> io::Result<tempfile::TempDir> {
     }
 }
 
-/// Runs `work` on the files of a new volume, in a child process inside a control group. The memory of the
-/// group must be enough.
+/// Runs `work` on the files of a new volume, in a child process inside a control group. Panics if the child
+/// needs more memory than the group has.
 fn in_a_group(test: &str, volume_bytes: u64, work: impl FnOnce(&Files)) {
     if let (Some(group), Some(path)) = (std::env::var_os(GROUP), std::env::var_os(PLACE)) {
         fs::write(Path::new(&group).join("cgroup.procs"), "0").expect("a group for this process");
@@ -100,7 +101,8 @@ fn in_a_group(test: &str, volume_bytes: u64, work: impl FnOnce(&Files)) {
     let (group, host) = match Group::new(test).and_then(|group| Ok((group, disk()?))) {
         Ok(made) => made,
         Err(why) => {
-            // A macro would print to the harness, which hides the output of tests that pass.
+            // The note is written to the stream itself, because the test harness hides the output of print
+            // macros in tests that pass.
             let _ = writeln!(io::stderr(), "{test}: not run, there is no control group for it here: {why}");
             return;
         }
@@ -119,7 +121,7 @@ fn in_a_group(test: &str, volume_bytes: u64, work: impl FnOnce(&Files)) {
     assert!(most < LIMIT_BYTES, "{most} bytes in memory");
 }
 
-/// Peak memory of a process in bytes, from its status.
+/// Returns the peak memory of a process in bytes, from the text of its `/proc` status.
 fn most_memory(status: &str) -> Option<u64> {
     let (_, rest) = status.split_once("VmHWM:")?;
     Some(rest.split_whitespace().next()?.parse::<u64>().ok()? << 10)

@@ -1,5 +1,5 @@
-//! A process with several writers on a paged volume is killed again and again: all acknowledged steps
-//! survive.
+//! Tests that all acknowledged steps survive when processes with several writers on a paged volume are
+//! killed.
 
 use std::process::Command;
 use std::time::Duration;

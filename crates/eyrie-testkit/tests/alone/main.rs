@@ -1,9 +1,9 @@
-//! Tests that run one at a time, in a process that runs nothing else.
+//! Tests that run one at a time, in a process without other tests.
 //!
-//! `crash` and `memory` need every grace period to end at once. A pin of another test would delay the reuse
-//! of freed memory: a crash run would meet other images, and a volume would keep more pages. `group` and
-//! `killed` measure processes of their own against a limit or against time, and other tests would take both
-//! from them.
+//! `crash` and `memory` need every grace period to end immediately. A pin of another test would delay the
+//! reuse of freed memory. A crash run would then meet other images, and a volume would keep more pages.
+//! `group` and `killed` start processes and measure their memory or kill them after some time. Other tests at
+//! the same time would disturb the results.
 
 use std::sync::{Mutex, MutexGuard};
 
@@ -14,7 +14,8 @@ mod group;
 mod killed;
 mod memory;
 
-/// Held by a test while it runs. A test that failed does not fail the next one.
+/// Returns the lock that each test of this binary holds while it runs. The lock ignores poison, so a failed
+/// test does not fail the next test.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     unpoisoned(ALONE.lock())

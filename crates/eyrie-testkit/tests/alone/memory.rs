@@ -1,4 +1,4 @@
-//! Memory and disk space of a paged volume.
+//! Tests of the memory and disk space of a paged volume.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -48,9 +48,9 @@ fn a_disk_that_is_full_is_an_error_and_the_volume_goes_on() {
     assert_eq!(files(&after).read("/after").expect("sound"), vec![9; 8 << 20]);
 }
 
-/// Bytes by which memory may exceed its limit. Four threads allocate while a grace period passes and while
-/// the keeper drains. Each page above the limit makes them wait, longer the more there are: at one and a half
-/// times the limit, a thread gets some 10 MB a second.
+/// Number of bytes by which memory may exceed its limit. Four threads allocate during grace periods and
+/// during drains of the background thread. Each page above the limit makes its thread wait. The wait grows
+/// with the number of such pages: at one and a half times the limit, a thread gets about 10 MB a second.
 const MARGIN: u64 = 24 << 20;
 
 #[test]

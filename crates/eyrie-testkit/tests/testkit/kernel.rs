@@ -1,9 +1,9 @@
-//! The model beside the kernel. The same random Ops on the model and on a directory of the host must give the
-//! same errors, leave the same files, and change the times of the same objects.
+//! Compares the model with the kernel. The same random Ops on the model and on a directory of the host must
+//! give the same errors, leave the same files, and change the times of the same objects.
 //!
-//! A descriptor holds every object open, so Ops reach it under any name. Some Ops are left out: keys and
-//! attributes; extended attributes, whose names have rules of their own; devices, which need privileges; and
-//! names that the kernel refuses.
+//! A descriptor holds every object open, so Ops reach the object even after a rename. Some Ops are left out:
+//! Ops on keys and attributes, Ops on extended attributes (the kernel has rules for their names), creations
+//! of devices (they need privileges), and Ops with names that the kernel refuses.
 
 #![expect(clippy::unwrap_used, reason = "this is all tests")]
 
@@ -17,12 +17,12 @@ use eyrie_testkit::ops::{Ids, OpGenerator, OpMix};
 use rustix::fs::{AtFlags, CWD, FallocateFlags, FileType, Mode, OFlags, RenameFlags};
 use rustix::io::{Errno, Result};
 
-/// A tmpfs. On a host without one the comparison is skipped.
+/// Path of a tmpfs. The comparison is skipped on a host without this directory.
 const TMPFS: &str = "/dev/shm";
-/// Longer than a tick of the clock for file times.
+/// A time longer than a tick of the kernel's clock for file times.
 const TICK: Duration = Duration::from_millis(12);
 
-/// A directory of the host that takes Ops.
+/// A directory of the host to which Ops are applied.
 struct Host {
     objects: BTreeMap<ObjectId, OwnedFd>,
     _dir: tempfile::TempDir,
@@ -102,7 +102,8 @@ impl Host {
         Ok(())
     }
 
-    /// Links, size (of objects with bytes), and both times.
+    /// Returns the number of links, the size (0 for objects without bytes), and the modification and change
+    /// times.
     fn stat(&self, id: ObjectId) -> (u32, u64, [(i64, u64); 2]) {
         let stat = rustix::fs::fstat(&self.objects[&id]).unwrap();
         let size = if id.kind().has_data() { stat.st_size as u64 } else { 0 };
@@ -134,7 +135,7 @@ fn flags(mode: FallocateMode) -> FallocateFlags {
     }
 }
 
-/// The modes of fallocate that the file system at `place` has.
+/// Returns the modes of `fallocate` that the file system at `place` supports.
 fn modes(place: &Path) -> Vec<FallocateMode> {
     let file = tempfile::tempfile_in(place).unwrap();
     rustix::io::pwrite(&file, &[1; 5 * 4096], 0).unwrap();
@@ -143,14 +144,14 @@ fn modes(place: &Path) -> Vec<FallocateMode> {
     all
 }
 
-/// True if every user can make the call for `op`, with these modes of fallocate.
+/// True if the kernel has a call for `op` that needs no privileges, with these modes of `fallocate`.
 fn is_for_kernel(op: &Op<'_>, modes: &[FallocateMode]) -> bool {
     let is_legal = |name: &[u8]| name != b"." && !name.contains(&b'/') && !name.is_empty();
     match op {
         Op::Create { dir, name, id, .. } => {
             dir.is_directory() && is_legal(name) && !matches!(id.kind(), Kind::BlockDevice | Kind::CharDevice)
         }
-        // Descriptors of links and pipes reach only their names, and so does /proc for links.
+        // Links and pipes are left out, because their descriptors (`O_PATH`) give access only to their names.
         Op::Link { dir, name, id, .. } => {
             dir.is_directory() && is_legal(name) && matches!(id.kind(), Kind::File | Kind::Directory)
         }
@@ -166,15 +167,16 @@ fn is_for_kernel(op: &Op<'_>, modes: &[FallocateMode]) -> bool {
     }
 }
 
-/// Linux reports a directory above the source as not empty before it checks that the source is a directory,
-/// and a removed directory before it checks names. The model checks in the other order.
+/// True if the errors differ only because the model checks in another order than Linux. Linux reports that a
+/// target directory above the source is not empty before it checks that the source is a directory. It also
+/// reports a removed directory before it checks names.
 fn is_known_deviation(op: &Op<'_>, model: Option<Errno>, host: Option<Errno>) -> bool {
     let is_above = (model, host) == (Some(Errno::ISDIR), Some(Errno::NOTEMPTY));
     let is_removed = (model, host) == (Some(Errno::NAMETOOLONG), Some(Errno::NOENT));
     is_removed || is_above && matches!(op, Op::Rename { .. })
 }
 
-/// All Ops that the kernel has a call for.
+/// Returns a mix of all Ops for which the kernel has a call.
 fn all() -> OpMix {
     OpMix {
         set_attributes: 0,
@@ -190,8 +192,8 @@ fn all() -> OpMix {
     }
 }
 
-/// Runs `steps` steps on both. With `times`, it waits a tick before each step and compares which times
-/// changed.
+/// Runs `steps` steps on the model and on the host, and compares them. With `times`, the function waits a
+/// tick before each step, and compares which times changed.
 fn compare(place: &Path, mix: OpMix, seed: u64, steps: u32, times: bool) {
     if !place.is_dir() {
         return;
@@ -284,6 +286,7 @@ fn ranges_of_files_are_in_the_model_what_they_are_in_the_kernel() {
             compare(place, files, seed, 150, false);
         }
     }
-    // Other file systems also change times where they refuse a call.
+    // Times are compared only on a tmpfs, because other file systems also change times when they refuse a
+    // call.
     compare(TMPFS.as_ref(), OpMix { fallocate: 200, ..files }, 99, 200, true);
 }

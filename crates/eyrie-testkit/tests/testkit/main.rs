@@ -1,7 +1,8 @@
-//! Engines beside the model, beside the kernel, under threads, through power failures and on damaged volumes.
+//! Tests of engines: comparisons with the model and with the kernel, threads, power failures and damaged
+//! volumes.
 //!
-//! Tests that must not share their process are in binaries of their own, and say why: `alone`, `hostile` and
-//! `tidy`.
+//! Tests that must not share their process are in the binaries `alone`, `hostile` and `tidy`, each of which
+//! says why.
 
 mod kernel;
 mod posix;

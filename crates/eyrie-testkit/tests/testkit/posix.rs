@@ -1,5 +1,5 @@
-//! PXFS beside the kernel's tmpfs: the same random calls, as root and as two other users. The program
-//! `long_posix` runs more of them.
+//! Compares `Pxfs` with a tmpfs of the kernel: the same random calls, as root and as two other users. The
+//! program `long_posix` runs more seeds.
 
 use eyrie_medium::Medium;
 use eyrie_testkit::posix::{compare_model_with_host, compare_scm_with_host, in_tmpfs_root};

@@ -1,4 +1,4 @@
-//! The engine on a paged medium: beside the model, through power failures, and on failing disks.
+//! Tests of the engine on a paged medium: comparison with the model, power failures, and failing disks.
 
 use std::sync::Arc;
 
@@ -38,7 +38,7 @@ fn ten_thousand_power_failures_leave_a_state_since_the_last_sync() {
     }
 }
 
-/// Points that no run can miss, with the reason.
+/// Points whose absence no run can notice, with the reason.
 const UNNOTICED: [(&str, &str); 1] = [(
     "write crates/eyrie-medium/src/paged/journal/anchor.rs",
     "zeros over a new journal make the host find its blocks; what they overwrite has another journal's name",
@@ -77,7 +77,8 @@ fn a_disk_that_fails_at_any_call_loses_nothing_acknowledged() {
                     assert!(run.simulated().calls() - before < call, "{what}: nobody was told");
                     break;
                 }
-                // The failed call may have belonged to a drain in the background.
+                // The failed call may belong to a drain in the background. Later calls then get another error
+                // than the first one.
                 Some(error) => assert!(
                     ["I/O", "read-only"].iter().any(|word| error.to_string().contains(word)),
                     "{what}: {error}"
@@ -88,8 +89,8 @@ fn a_disk_that_fails_at_any_call_loses_nothing_acknowledged() {
     }
 }
 
-/// A process dies at any call of the disk, up to two more die while they open the volume, and then power
-/// fails.
+/// A process is killed at any call of the disk. Up to two more processes are killed while they open the
+/// volume, and then power fails.
 #[test]
 fn kills_and_then_a_power_failure_lose_nothing_acknowledged() {
     let mut examined = 0;
@@ -106,8 +107,8 @@ fn kills_and_then_a_power_failure_lose_nothing_acknowledged() {
     assert!(examined > 5_000, "{examined}");
 }
 
-/// Makes a volume, changes it, trims it, closes it and opens it again. Returns the plan and the number of
-/// failed calls.
+/// Makes a volume, changes it, trims it, closes it and opens it again, while the calls of `failing` fail.
+/// Returns the plan and the number of failed calls.
 fn failing_run(failing: Option<Failing>) -> (FaultPlan, u64) {
     let plan = FaultPlan::default();
     plan.fail(failing);
@@ -136,7 +137,7 @@ fn failing_run(failing: Option<Failing>) -> (FaultPlan, u64) {
     (plan, failed)
 }
 
-/// Every call of a disk meets each of its failures, and no acknowledged change is lost.
+/// Each failure is tried at every call of a disk, and no acknowledged change may be lost.
 #[test]
 fn every_call_of_a_disk_may_fail() {
     let met = failing_run(None).0.calls();
@@ -163,7 +164,7 @@ fn assert_clean(engine: &Scm) {
     assert!(report.is_clean(), "{:#?}", report.findings);
 }
 
-/// The page of the disk that begins with these bytes.
+/// Returns the number of the first page with these bytes.
 fn page_with(disk: &SimulatedDisk, bytes: &[u8]) -> u64 {
     let mut all = vec![0; disk.size().expect("a size") as usize];
     disk.read(0, &mut all).expect("it can be read");
@@ -198,8 +199,8 @@ fn a_file_that_cannot_be_read_is_an_error_of_its_calls_alone() {
     assert_clean(&engine);
 }
 
-/// The number of places on the disk that `rounds` overwrites of one block were written to. Each overwrite is
-/// made durable.
+/// Overwrites one block `rounds` times, and makes each overwrite durable. Returns the number of pages on the
+/// disk to which these overwrites went.
 fn places_of_overwrites(rounds: u8) -> usize {
     const MARK: &[u8] = b"what is overwritten again and again";
     let disk = Disk { volume_bytes: 8 << 20, memory_bytes: 2 << 20 };

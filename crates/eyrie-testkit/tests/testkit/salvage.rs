@@ -1,4 +1,4 @@
-//! Salvage: the readable objects of a damaged volume are saved into a sound one.
+//! Tests of salvage: it must copy the readable objects of a damaged volume into a sound volume.
 
 use eyrie_engine::object::header::Header;
 use eyrie_engine::object::pointer::Pointer;
@@ -11,7 +11,8 @@ use eyrie_sim::compare::{TreeParts, TreePath, difference, try_tree};
 use eyrie_sim::explore::fixed_options;
 use eyrie_testkit::hostile::{Broken, Examined, Hostile, Image, bases, broken, examine, readable, repairs};
 
-/// Salvages the volume on `medium` into a new one. `None` if no superblock is valid.
+/// Salvages the volume on `medium` into a new volume, and asserts that the new volume is sound. Returns
+/// `None` if no superblock is valid.
 fn salvaged(medium: Medium) -> Option<(Scm, Salvaged)> {
     let from = Volume::open_damaged_on(medium).ok()?;
     let (owner, born) = salvage::root_of(&from);
@@ -85,7 +86,7 @@ fn unnamed_directory_is_found_with_its_contents() {
             Header::of(engine.root()).hot(medium).expect("alive").root.extent().expect("a table").addr;
         let page =
             Pointer::from_raw(medium.load(table.add(64)).expect("there")).extent().expect("a page").addr;
-        // Clears all slots of the root's first bucket.
+        // This edit clears all slots of the first bucket of the root directory.
         image.write_word(page.offset(), medium.load(page).expect("there") & !u64::from(u32::MAX));
     }
     let (to, salvaged) = salvaged(image.medium()).expect("it has superblocks");
@@ -93,7 +94,8 @@ fn unnamed_directory_is_found_with_its_contents() {
     let found = after.keys().filter(|path| path.len() == 2).count() as u64;
     assert!(salvaged.found > 5 && found == salvaged.found, "{salvaged:#?}");
     for (path, node) in before {
-        // The entries of a found directory keep their names.
+        // Objects directly in the root have lost their names. The entries of a found directory keep their
+        // names.
         let ends_so = |other: &TreePath| path.len() == 1 || other.last() == path.last();
         let mut same = after.iter().filter(|(other, saved)| ends_so(other) && **saved == node);
         assert!(same.next().is_some(), "{path:?} is gone: {:#?}", salvaged.losses);
@@ -114,7 +116,7 @@ fn a_check_notices_what_a_field_cannot_say_and_a_repair_mends_it() {
                 Examined::Sound => passed += 1,
                 Examined::Refused | Examined::Broken => noticed += 1,
             }
-            // The function asserts that the result is sound.
+            // `salvaged` asserts that the repaired volume is sound.
             let _ = salvaged(image.medium());
         }
     }

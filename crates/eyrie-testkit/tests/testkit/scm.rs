@@ -1,6 +1,6 @@
-//! The scm engine beside the model: in memory, on files of the host and on persistent memory.
-//! `EYRIE_TEST_PMEM` names a directory on persistent memory. Without it, the engine uses the code for
-//! persistent memory on an ordinary file.
+//! Compares the `scm` engine with the model: in memory, on files of the host and on persistent memory.
+//! `EYRIE_TEST_PMEM` names a directory on persistent memory. If this variable is not set, the engine runs its
+//! code for persistent memory on an ordinary file.
 
 use std::fs::File;
 use std::path::Path;
@@ -30,7 +30,7 @@ fn in_memory() -> Scm {
     Scm::create_on(medium, &options(), OWNER, BORN).expect("a new volume")
 }
 
-/// An engine on a file as persistent memory, the recorded write-backs, and the file.
+/// Returns an engine that uses a file as persistent memory, the recorded write-backs, and the file.
 fn on_pmem() -> (Scm, WrittenBack, File) {
     let file = match std::env::var_os("EYRIE_TEST_PMEM") {
         Some(directory) => tempfile::tempfile_in(directory),
@@ -47,8 +47,8 @@ fn pmem_of(file: &File) -> (Medium, WrittenBack) {
     pmem_anywhere(file.try_clone().expect("a handle"), PMEM_BYTES).expect("mapped")
 }
 
-/// Panics unless all stores of the engine were written back. Headers of removed objects may still wait for a
-/// fence, because nothing depends on them.
+/// Panics unless all stores of the engine were written back. The function issues a fence first, because
+/// stores to headers of removed objects may still wait for one.
 fn assert_written(engine: &Scm, written: &WrittenBack) {
     let medium = engine.volume().medium();
     let _ = medium.barrier(Dirty::nothing());
@@ -57,7 +57,7 @@ fn assert_written(engine: &Scm, written: &WrittenBack) {
     assert!(lost.is_empty(), "not written back: bytes {lost:#x?}");
 }
 
-/// An engine on a copy of a crash image.
+/// Returns an engine on a copy of a crash image.
 fn on_image(bytes: &[u8]) -> Scm {
     let base = ImageBase::new(bytes).expect("memory");
     let medium = crash_medium(&base, CrashImage::new(Default::default(), vec![])).expect("memory");
@@ -116,8 +116,8 @@ fn after_any_ops_the_volume_is_sound_and_opens_to_the_same() {
         assert_eq!(difference(&before, &tree(&engine)), None, "after close, seed {seed}");
         assert_clean(&engine);
 
-        // The engine is dropped without a close, as when the process dies. A medium with a page cache keeps
-        // only synchronised changes.
+        // The engine is dropped without a close, as if the process were killed. A medium with a page cache
+        // keeps only synchronised changes.
         engine.sync().expect("sync");
         drop(engine);
         let engine = Scm::open(&path, eyrie_medium::PagedOptions::for_host()).expect("open");
@@ -197,7 +197,7 @@ fn file_with_xattr(engine: &Scm, name: &[u8], value: &[u8]) -> ObjectId {
 fn extended_attributes_take_space_and_give_it_back() {
     let engine = in_memory();
     let (dir, time) = (engine.root(), BORN);
-    // Allocates the storage of directories and tables in advance.
+    // This file makes the engine allocate the storage of directories and tables before the first measurement.
     file_with_xattr(&engine, b"before", b"1");
     let free = engine.space().free;
     for is_open in [false, true] {

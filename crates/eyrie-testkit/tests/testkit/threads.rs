@@ -1,7 +1,8 @@
-//! The scm engine under several threads: some order explains all results, and nothing is torn or lost.
+//! Tests of the `scm` engine under several threads. Some order of the calls must explain all results, and no
+//! bytes may be torn or lost.
 //!
 //! [`linear`] tries all orders, so histories are short. The model starts with the contents of the engine, and
-//! ids are reserved before the threads start. Listings promise less than an order; the storm tests them.
+//! ids are reserved before the threads start. Listings are not linearizable, so only the storm tests them.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -40,7 +41,7 @@ struct Shared {
     dirs: [ObjectId; 2],
     file: ObjectId,
     key: ObjectId,
-    /// Further names in each directory.
+    /// Number of further names in each directory.
     names: usize,
 }
 
@@ -49,7 +50,7 @@ impl Shared {
         Shared::with_names(engine, 0)
     }
 
-    /// The same with `count` further names of the file in each directory.
+    /// Creates the shared objects, with `count` further names of the file in each directory.
     fn with_names(engine: Scm, count: usize) -> Shared {
         let root = engine.root();
         let model = Model::new(root, OWNER, BORN);
@@ -75,7 +76,7 @@ impl Shared {
         Shared { engine, model, dirs: [root, dir], file, key, names: count }
     }
 
-    /// A random request at `time`. Its ids are reserved here.
+    /// Draws a random request at `time`, and reserves the ids for it.
     fn request(&self, random: &mut SmallRng, time: Time) -> Request {
         let names: [&[u8]; 3] = [b"a", b"b", b"k"];
         let dir = self.dirs[random.random_range(0..2)];
@@ -141,15 +142,15 @@ impl Shared {
     }
 }
 
-/// Runs `threads` threads of `calls` calls, drawn by `seed`, and looks for an order that explains them.
-/// Returns the number of calls that overlapped with one of another thread. With `drains`, another thread
-/// drains the medium all the time.
+/// Runs `threads` threads that make `calls` calls each, drawn from `seed`, and looks for an order that
+/// explains their answers. With `drains`, one more thread drains the medium all the time. Returns the number
+/// of calls that overlapped with a call of another thread.
 fn explain(shared: &Shared, seed: u64, threads: usize, calls: usize, drains: bool) -> usize {
     let mut random = SmallRng::seed_from_u64(seed);
-    // With a pin, an object that another thread removes stays readable for this one.
+    // The pin keeps removed objects readable until the history ends.
     let _pin = epoch::pin();
-    // A directory of many pages shows its latest change, but the model shows the last one in the order. Equal
-    // times hide the difference.
+    // A large directory of the engine shows the latest time of its changes. The model shows the time of the
+    // last change in the order. Equal times hide this difference.
     let time = |call: usize, thread: usize| match shared.names {
         0 => Time::new(10 + call as i64, thread as u32),
         _ => Time::new(10, 0),
@@ -215,7 +216,7 @@ fn threads_in_large_directories_have_an_order() {
     assert!(overlapped > 0);
 }
 
-/// Each page is read first, and a change during a drain copies it.
+/// Each page is read from the disk at its first use, and a change of a page during a drain copies the page.
 #[test]
 fn threads_on_pages_have_an_order() {
     let disk = Disk { volume_bytes: 1 << 20, memory_bytes: 1 << 20 };
@@ -234,10 +235,10 @@ fn threads_on_pages_have_an_order() {
 
 const STORM_OPS: usize = 20_000;
 const WRITERS: u64 = 4;
-/// Files that are never removed.
+/// Number of files that are never removed.
 const STAYING: usize = 12;
 
-/// The contents of a whole file: one byte throughout, with a length that follows from the byte.
+/// Draws the contents of a whole file. All its bytes are equal, and this byte determines the length.
 fn whole(random: &mut SmallRng) -> Vec<u8> {
     let kind: u8 = random.random_range(0..5);
     vec![b'0' + kind; [0, 8, 100, 5000, 20_000][usize::from(kind)]]
@@ -284,7 +285,8 @@ fn storm_op(engine: &Scm, dirs: &[ObjectId; 2], random: &mut SmallRng, step: usi
     }
 }
 
-/// Reads the shared objects until the writers are done. Returns the number of rounds.
+/// Reads the shared objects until the writers have ended, and asserts that no name is lost and no write torn.
+/// Returns the number of rounds.
 fn watch(engine: &Scm, dirs: &[ObjectId; 2], running: &AtomicUsize) -> usize {
     let mut rounds = 0;
     while running.load(Ordering::Acquire) != 0 {
@@ -326,7 +328,7 @@ fn a_storm_tears_nothing_and_loses_nothing() {
     });
 }
 
-/// Memory is scarce, and a thread drains.
+/// The storm runs with little memory for pages, and one thread drains.
 #[test]
 fn a_storm_on_pages_tears_nothing_and_loses_nothing() {
     let disk = Disk { volume_bytes: 32 << 20, memory_bytes: 1 << 20 };
@@ -337,7 +339,8 @@ fn a_storm_on_pages_tears_nothing_and_loses_nothing() {
     });
 }
 
-/// Storms `engine`, and compares it with the engine that `reopen` returns.
+/// Runs a storm: many threads apply random Ops to `engine` while others read. Afterwards compares `engine`
+/// with the engine that `reopen` returns.
 fn storm(engine: Scm, ops: usize, reopen: impl FnOnce(&Scm) -> Result<Scm, Error>) {
     let dir = engine.reserve(Kind::Directory).expect("room");
     let dirs = [engine.root(), dir];

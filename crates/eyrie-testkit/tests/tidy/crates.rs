@@ -1,11 +1,11 @@
-//! Dependencies between crates, manifests, and the one crate with unsafe code.
+//! Checks the dependencies between crates, their manifests, and the one crate with unsafe code.
 
 use std::collections::BTreeSet;
 use std::fs;
 
 use super::{assert_none, read, root, sources};
 
-/// The crates of the workspace that each crate may depend on, apart from tests.
+/// The crates of the workspace on which each crate may depend, apart from its tests.
 const MAY_USE: [(&str, &[&str]); 8] = [
     ("eyrie-medium", &[]),
     ("eyrie-faults", &["eyrie-medium"]),
@@ -17,7 +17,7 @@ const MAY_USE: [(&str, &[&str]); 8] = [
     ("xtask", &["eyrie"]),
 ];
 
-/// The lines of one section of a manifest.
+/// Returns the lines of one section of a manifest.
 fn section<'a>(manifest: &'a str, name: &str) -> Vec<&'a str> {
     let head = format!("[{name}]");
     let lines = manifest.lines().skip_while(|line| line.trim() != head).skip(1);

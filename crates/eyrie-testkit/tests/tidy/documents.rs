@@ -1,4 +1,4 @@
-//! Documents whose names of tests, rules and places exist.
+//! Checks that the tests, rules and places that documents name exist.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -7,7 +7,7 @@ use eyrie_medium::rules::{RuleEntry, SafetyRule};
 
 use super::{assert_none, documents, read, root, sources};
 
-/// Names of all tests: the functions after `#[test]`.
+/// Returns the names of all tests: the functions after `#[test]`.
 fn tests() -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     for source in sources() {
@@ -23,7 +23,7 @@ fn tests() -> BTreeSet<String> {
     names
 }
 
-/// The names in backticks that look like names of tests: at least four words.
+/// Returns the names in backticks that look like names of tests: at least four words.
 fn test_names(text: &str) -> Vec<&str> {
     let is_name = |name: &&str| {
         name.matches('_').count() >= 3 && name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_')
@@ -42,7 +42,7 @@ fn documents_name_tests_that_exist() {
     assert_none("tests that do not exist", &missing);
 }
 
-/// The links of a page: labels and targets.
+/// Returns the labels and targets of the links of a page.
 fn links(text: &str) -> Vec<(&str, &str)> {
     let link = |(middle, _): (usize, &str)| {
         let start = text[..middle].rfind('[')? + 1;
@@ -52,7 +52,7 @@ fn links(text: &str) -> Vec<(&str, &str)> {
     text.match_indices("](").filter_map(link).collect()
 }
 
-/// True if the source file `path` is the module `name`, or declares something of this name.
+/// True if the source file `path` is the module `name`, or declares an item of this name.
 fn declares(path: &Path, name: &str) -> bool {
     const WORDS: [&str; 7] = ["fn", "struct", "enum", "trait", "const", "type", "mod"];
     let is_end = |rest: &str| !rest.starts_with(|next: char| next.is_alphanumeric() || next == '_');
@@ -87,7 +87,8 @@ fn documents_link_to_places_that_exist() {
     assert_none("links to nothing", &missing);
 }
 
-/// The catalogue and its document agree. The code asks for each rule in one place, which the catalogue names.
+/// The catalogue and its document must agree. The code must test each rule (`broken`) in exactly one place,
+/// which the catalogue names.
 #[test]
 fn every_rule_is_described_and_has_one_mutant() {
     let text = read(root().join("docs/rules.md"));
@@ -118,7 +119,7 @@ fn every_rule_is_described_and_has_one_mutant() {
     assert_none("rules", &wrong);
 }
 
-/// The promises of a page: its paragraphs and the rows of its tables, without headings.
+/// Returns the promises of a page: its paragraphs and the rows of its tables. Headings are left out.
 fn promises(text: &str) -> Vec<&str> {
     let mut promises = Vec::new();
     for block in
@@ -136,7 +137,7 @@ fn promises(text: &str) -> Vec<&str> {
 #[test]
 fn every_promise_of_the_semantics_names_its_test() {
     let text = read(root().join("docs/semantics.md"));
-    // The part before the first heading says how to read the tables.
+    // The part before the first heading is left out, because it explains the tables.
     let (_, reference) = text.split_once("\n## ").expect("a section");
     let promises = promises(reference.split_once("\n\n").expect("a paragraph").1);
     assert!(promises.len() > 100, "{} promises", promises.len());

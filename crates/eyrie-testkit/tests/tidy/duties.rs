@@ -1,4 +1,4 @@
-//! One place for each duty: paths, encoders, permissions, ordering, locks.
+//! Checks that each duty has one place: paths, encoders, permissions, ordering, locks.
 
 use super::{assert_none, sources, uses};
 
@@ -12,7 +12,7 @@ fn nothing_below_the_interfaces_knows_paths() {
         "crates/eyrie-medium/src/paged/usable.rs",
     ];
     assert_none("knowledge of `/`", &uses(&below, &host, &["b'/'", "'/'", "\"/\"", "PathBuf", "OsStr"]));
-    // The path of a volume on the host passes through these files; the engine has no other path.
+    // The path of a volume on the host passes through these files. The engine has no other paths.
     let passes = [
         &host[..],
         &[

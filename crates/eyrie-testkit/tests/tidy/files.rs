@@ -1,11 +1,11 @@
-//! Files of a readable length, none of them dead, and nothing left for later.
+//! Checks that files have a readable length, belong to a crate, and have no notes about unfinished work.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use super::{assert_none, documents, root, sources};
 
-/// Lines of a file without its tests, and with them.
+/// Maximum number of lines of a file: without its tests, and with them.
 const MOST_LINES: (usize, usize) = (500, 700);
 
 #[test]
@@ -46,7 +46,7 @@ fn nothing_is_left_for_later() {
     assert_none("left for later", &found);
 }
 
-/// The file of the module `name` that `parent` declares.
+/// Returns the file of the module `name` that `parent` declares.
 fn module(parent: &Path, name: &str) -> Option<PathBuf> {
     let stem = parent.file_stem()?.to_str()?;
     let is_top = ["lib", "main", "mod"].contains(&stem) || parent.parent()?.ends_with("tests");

@@ -1,7 +1,7 @@
-//! Checks of rules that nobody keeps by reading alone.
+//! Checks of rules for the text of sources and documents, which reviews alone would not keep.
 //!
-//! They read the workspace as text. They are a binary of their own because they run in seconds after any
-//! edit, while the tests of engines take minutes.
+//! These checks read the workspace as text. They have a binary of their own, because they run in seconds
+//! after any edit, while the tests of engines take minutes.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -23,7 +23,8 @@ fn read(path: impl AsRef<Path>) -> String {
     fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// All files below `dir` whose names end with `ending`, sorted, as paths from the root of the workspace.
+/// Returns all files below `dir` whose names end with `ending`, sorted, as paths from the root of the
+/// workspace.
 fn files(dir: &str, ending: &str) -> Vec<PathBuf> {
     let (root, mut found) = (root(), Vec::new());
     let mut pending = vec![root.join(dir)];
@@ -51,13 +52,13 @@ impl Source {
         self.path.starts_with(start)
     }
 
-    /// True if all of the file is a test.
+    /// True if the whole file is a test.
     fn is_test(&self) -> bool {
         let parts: Vec<_> = self.path.iter().map(|part| part.to_string_lossy()).collect();
         parts.iter().skip(2).any(|part| part == "tests" || part == "tests.rs")
     }
 
-    /// The lines that are compiled into the crate, without tests and comments.
+    /// Returns the lines that are compiled into the crate, without tests and comments.
     fn code(&self) -> String {
         if self.is_test() {
             return String::new();
@@ -75,12 +76,13 @@ fn sources() -> Vec<Source> {
     files("crates", ".rs").into_iter().map(source).collect()
 }
 
-/// Panics with everything that was found wrong.
+/// Panics with the list `found`, unless it is empty.
 fn assert_none(what: &str, found: &[String]) {
     assert!(found.is_empty(), "{what}:\n  {}", found.join("\n  "));
 }
 
-/// The lines of code with one of `words` in the sources below one of `places`, but not below one of `except`.
+/// Returns the lines of code with one of `words` in the sources below one of `places`, but not below one of
+/// `except`.
 fn uses(places: &[&str], except: &[&str], words: &[&str]) -> Vec<String> {
     let mut found = Vec::new();
     for source in sources() {
@@ -96,7 +98,7 @@ fn uses(places: &[&str], except: &[&str], words: &[&str]) -> Vec<String> {
     found
 }
 
-/// The pages of prose.
+/// Returns the pages of prose.
 fn pages() -> Vec<(PathBuf, String)> {
     let mut paths = files("docs", ".md");
     let top = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md"].map(PathBuf::from);
@@ -104,7 +106,7 @@ fn pages() -> Vec<(PathBuf, String)> {
     paths.into_iter().map(|path| (path.clone(), read(root().join(path)))).collect()
 }
 
-/// The pages, and the script of CI.
+/// Returns the pages of prose and the script of CI.
 fn documents() -> Vec<(PathBuf, String)> {
     let script = PathBuf::from(".ci/run");
     let text = read(root().join(&script));

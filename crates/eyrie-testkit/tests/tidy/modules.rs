@@ -1,4 +1,5 @@
-//! Order of modules: a written one in each crate, and no circle inside a folder.
+//! Checks the order of modules: each crate keeps to a written order, and the modules of a folder have no
+//! circles.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -101,8 +102,8 @@ const ORDER: [(&str, &[&str]); 8] = [
     ("xtask", &["run", "dax_guest", "figures", "mutants"]),
 ];
 
-/// The path of the module in `file` from its crate's root. `None` for the root itself and for programs in
-/// `bin`.
+/// Returns the path of the module in `file` from the root of its crate, or `None` for the root itself and for
+/// programs in `bin`.
 fn module_path(file: &Path) -> Option<Vec<String>> {
     let mut parts: Vec<String> =
         file.iter().skip(3).map(|part| part.to_string_lossy().into_owned()).collect();
@@ -118,12 +119,12 @@ fn module_path(file: &Path) -> Option<Vec<String>> {
     Some(parts)
 }
 
-/// The identifier at the start of a text, and the rest.
+/// Returns the identifier at the start of a text, and the rest.
 fn identifier(text: &str) -> (&str, &str) {
     text.split_at(text.find(|next: char| !next.is_alphanumeric() && next != '_').unwrap_or(text.len()))
 }
 
-/// Adds the paths of the use tree at the start of `text`, below `prefix`.
+/// Adds the paths of the `use` tree at the start of `text`, each with `prefix` in front.
 fn expand(prefix: &[String], text: &str, paths: &mut Vec<Vec<String>>) {
     let Some(list) = text.strip_prefix('{') else {
         let (name, rest) = identifier(text);
@@ -150,7 +151,7 @@ fn expand(prefix: &[String], text: &str, paths: &mut Vec<Vec<String>>) {
     }
 }
 
-/// The paths that a module names with `crate::` and `super::`, from its crate's root.
+/// Returns the paths that a module names with `crate::` and `super::`, from the root of its crate.
 fn named_paths(module: &[String], code: &str) -> Vec<Vec<String>> {
     let mut paths = Vec::new();
     for (at, _) in code.match_indices("crate::").chain(code.match_indices("super::")) {
@@ -177,7 +178,7 @@ struct Crate {
     modules: BTreeSet<Vec<String>>,
     /// Exported names by path, with the module of the same folder that defines them.
     exports: BTreeMap<Vec<String>, String>,
-    /// Uses between the modules of a folder.
+    /// For each folder: pairs of its modules of which the first uses the second.
     uses: BTreeMap<Vec<String>, BTreeSet<(String, String)>>,
 }
 

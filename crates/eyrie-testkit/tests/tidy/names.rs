@@ -1,10 +1,10 @@
-//! One name, one meaning: types that a reader could confuse have different names.
+//! Checks that types that a reader could confuse have different names.
 
 use std::collections::BTreeMap;
 
 use super::{assert_none, sources};
 
-/// Names that say little by themselves. Each has one definition in the workspace, public or not.
+/// Names that say little without context. Each has at most one definition in the workspace, public or not.
 const ONE_MEANING: [&str; 12] = [
     "Call", "Change", "Entry", "Failure", "Found", "Part", "Place", "Shown", "Start", "State", "Step", "Walk",
 ];
@@ -23,7 +23,7 @@ struct Definition {
     place: String,
 }
 
-/// The type that a line of code defines at the top level of its file.
+/// Returns the type that a line of code defines at the top level of its file.
 fn defined(line: &str) -> Option<(bool, &str)> {
     let (is_public, rest) = match line.strip_prefix("pub") {
         Some(rest) if rest.starts_with('(') => (false, rest.split_once(") ")?.1),
@@ -35,7 +35,7 @@ fn defined(line: &str) -> Option<(bool, &str)> {
     ["struct", "enum", "trait", "union", "type"].contains(&kind).then_some((is_public, &rest[..end]))
 }
 
-/// All types of the workspace outside tests.
+/// Returns all types of the workspace outside tests.
 fn definitions() -> Vec<Definition> {
     let mut found = Vec::new();
     for source in sources() {
@@ -52,7 +52,7 @@ fn definitions() -> Vec<Definition> {
     found
 }
 
-/// A line for each name with more than one definition.
+/// Returns a line for each name with more than one definition.
 fn repeated(definitions: &[&Definition]) -> Vec<String> {
     let mut places: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for definition in definitions {

@@ -1,12 +1,12 @@
-//! Comments and pages: the openings of sentences, and the width of lines.
+//! Checks comments and pages: the first words of sentences, and the width of lines.
 
 use std::path::Path;
 
 use super::{assert_none, pages, sources};
 
-/// Words that open no sentence, because they hide its subject.
+/// Words that must not open a sentence, because they hide its subject.
 const OPENINGS: [&str; 5] = ["What", "Who", "Whoever", "How", "Whether"];
-/// Columns of a line, at most: `max_width` of rustfmt.
+/// Maximum number of columns of a line, equal to `max_width` of rustfmt.
 const WIDTH: usize = 110;
 
 /// A paragraph of prose, and the number of its first line.
@@ -71,7 +71,7 @@ fn paragraphs_of_page(text: &str) -> Vec<Paragraph> {
     paragraphs.done
 }
 
-/// The kind of comment on a line, and its text. Two slashes inside a string are no comment.
+/// Returns the kind of comment on a line, and its text. Two slashes inside a string do not start a comment.
 fn comment(line: &str) -> Option<(&'static str, &str)> {
     let text = line.trim_start();
     for kind in ["///", "//!", "//"] {
@@ -98,7 +98,7 @@ fn paragraphs_of_source(text: &str) -> Vec<Paragraph> {
     paragraphs.done
 }
 
-/// The words that open a sentence of a paragraph and are on the list.
+/// Returns the words of [`OPENINGS`] that open a sentence of a paragraph.
 fn bad_openings(text: &str) -> Vec<&str> {
     let mut starts = vec![0];
     let ends = text.match_indices(['.', '!', '?', ':']).map(|(at, _)| at + 1);

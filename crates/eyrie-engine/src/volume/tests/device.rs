@@ -1,4 +1,4 @@
-//! Volumes on block devices, for which files stand.
+//! Tests of volumes on block devices. Files take the place of the devices.
 
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -17,7 +17,7 @@ fn options() -> Options {
     Options { group_bytes: 1 << 18, ..Options::random(crate::Time::new(0, 0)).expect("random bytes") }
 }
 
-/// A file that stands for a device of zeros.
+/// Returns a file of zeros that takes the place of a device.
 fn device(bytes: u64) -> NamedTempFile {
     let file = NamedTempFile::new().expect("a file");
     file.as_file().set_len(bytes).expect("room");
@@ -98,7 +98,7 @@ fn a_volume_over_an_old_one_sees_nothing_of_it() {
     file.as_file().write_all_at(&vec![0xa5; BYTES as usize], 0).expect("room");
     let options = Options { overwrite: true, ..options() };
     let first = make(&file, &options).expect("created").volume_id();
-    // Not closed: the device is left as by a crash.
+    // The volume was not closed, so the device is in the state after a killed process.
     let (volume, opened) = reopen(&file).expect("a volume");
     assert_eq!((volume.volume_id(), opened), (first, Opened::Crashed));
     drop(volume);

@@ -1,4 +1,4 @@
-//! Volumes in directories of the host.
+//! Tests of volumes in directories of the host.
 
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::PermissionsExt;
@@ -64,7 +64,8 @@ fn volume_keeps_its_medium() {
         fs::remove_dir_all(&path).expect("closed");
     }
 
-    // Persistent memory that has become an ordinary file: the volume names what is missing.
+    // The volume was made on persistent memory, and its file is an ordinary file now. The error names the
+    // missing ability of the host.
     fs::create_dir(&path).expect("a directory");
     let segment = path.join(SEGMENT_FILE);
     let file = File::options().read(true).write(true).create_new(true).open(segment).expect("a file");

@@ -1,4 +1,5 @@
-//! Volumes that grow: in steps that calls provision, and by memory that a thread provisions ahead of need.
+//! Tests of volumes that grow: by steps that allocations provision, and by memory that a thread provisions
+//! ahead of need.
 
 use std::path::Path;
 
@@ -9,13 +10,13 @@ use super::{Held, options};
 use crate::volume::{MediumChoice, Opened, Options, Volume, segment_path};
 use crate::{Error, extent::Extent};
 
-/// A volume of 160 MiB in groups of 64 MiB, on shared memory where the host has a file for it.
+/// Returns a volume of 160 MiB in groups of 64 MiB, in a file of the host that is mapped as shared memory.
 fn on_file(path: &Path) -> Volume {
     let options = Options { group_bytes: 64 << 20, medium: MediumChoice::Dram, ..options() };
     Volume::create(path, Some(160 << 20), &options).expect("created")
 }
 
-/// Bytes that the host has provided for the volume at `path`.
+/// Returns the number of bytes that the host has provided for the volume at `path`.
 fn provided(path: &Path) -> u64 {
     use std::os::unix::fs::MetadataExt;
     std::fs::metadata(segment_path(path)).expect("a file").blocks() * 512
@@ -44,7 +45,7 @@ fn crash_trusts_no_step_without_memory() {
     let volume = on_file(&path);
     let kept = volume.space().allocate(4096).expect("empty");
     let used = provided(&path);
-    // The same state as after the death of the process.
+    // A drop leaves the same state as a killed process.
     drop(volume);
     let (mut volume, opened) = Volume::open(&path, PagedOptions::for_host()).expect("a volume");
     assert_eq!(opened, Opened::Crashed);
@@ -83,7 +84,7 @@ fn large_extents_find_consecutive_steps() {
     assert_eq!((space.usage().free, space.refused_frees()), (empty, 0));
 }
 
-/// Takes extents of 64 KiB until `bytes` more are in use.
+/// Allocates extents of 64 KiB, `bytes` in total.
 fn take(volume: &Volume, bytes: u64) -> Vec<Extent> {
     (0..bytes / (64 << 10)).map(|_| volume.space().allocate(64 << 10).expect("room")).collect()
 }
@@ -95,7 +96,7 @@ fn is_mapped(path: &Path) -> bool {
     std::fs::read_to_string("/proc/self/maps").expect("this process's own").contains(path)
 }
 
-/// A directory in shared memory, if the host has some.
+/// Returns a directory in shared memory, or on a disk if the host has no shared memory.
 fn directory() -> tempfile::TempDir {
     tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).expect("a directory")
 }

@@ -1,6 +1,6 @@
-//! Failures of the host calls that creating, opening, resizing, trimming and closing a volume make. Each
-//! call site meets each failure. Afterwards nothing is left behind, or the volume is sound, unlocked, and
-//! has all its data.
+//! Lets the host calls fail that create, open, resize, trim and close a volume. Each failure is tried at each
+//! call site. Afterwards a failed creation has left no files behind. In all other cases the volume is sound
+//! and unlocked, and has all its data.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -26,34 +26,34 @@ const KEPT: &[u8] = &[7; 100_000];
 const LATE: &[u8] = b"what was changed last";
 const OWNER: Owner = Owner { mode: 0o755, uid: 0, gid: 0 };
 const TIME: Time = Time::new(1, 0);
-/// No background thread drains.
+/// The long interval keeps the background thread from draining during a test.
 const PAGED: PagedOptions = PagedOptions { memory_bytes: 8 << 20, drain_interval: Duration::from_secs(3600) };
 
 /// The place of a volume.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum On {
     Directory(MediumChoice),
-    /// A file that stands for a device.
+    /// A file that takes the place of a device.
     Device,
 }
 
 const EVERYWHERE: [On; 3] =
     [On::Directory(MediumChoice::Dram), On::Directory(MediumChoice::Paged), On::Device];
 
-/// The operation that meets a failure.
+/// The operation during which host calls fail.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Act {
-    /// Creating a volume where nothing is, or on a device of zeros.
+    /// Creates a volume at a free path, or on a device of zeros.
     Create,
-    /// Creating one in an existing directory.
+    /// Creates a volume in an existing directory.
     CreateInside,
-    /// Creating one from the bytes of its segment.
+    /// Creates a volume from the bytes of its segment.
     CreateFrom,
-    /// Opening one that was closed.
+    /// Opens a volume that was closed.
     Open,
-    /// Opening one that was not closed.
+    /// Opens a volume that was not closed.
     Recover,
-    /// Opening a copy of one.
+    /// Opens a copy of a volume.
     OpenCopy,
     Resize(u64),
     Trim,
@@ -74,7 +74,7 @@ struct Place {
     _parent: tempfile::TempDir,
 }
 
-/// The files of a volume that was closed, and of one that was not.
+/// The bytes of a closed volume, and of a volume that was not closed.
 struct Base {
     closed: Vec<u8>,
     crashed: Vec<u8>,
@@ -86,7 +86,7 @@ fn create_file(engine: &Scm, name: &[u8], bytes: &[u8]) -> Result<()> {
     engine.apply(&Op::Create { dir, name, id, owner: OWNER, content, time: TIME }).map(drop)
 }
 
-/// Fills the volume, and frees what filled it.
+/// Fills the volume with one file, and removes the file.
 fn use_all(engine: &Scm) {
     create_file(engine, b"large", b"").expect("room");
     let (dir, name) = (engine.root(), b"large");
@@ -95,7 +95,7 @@ fn use_all(engine: &Scm) {
     engine.apply(&Op::Unlink { dir, name, time: TIME }).expect("it is there");
 }
 
-/// The bytes of a file, if it is there.
+/// Returns the bytes of a file, or `None` if the name does not exist.
 fn contents(engine: &Scm, name: &[u8]) -> Option<Vec<u8>> {
     let id = engine.lookup(engine.root(), name).expect("sound")?;
     let mut bytes = vec![0; KEPT.len() + 1];
@@ -105,7 +105,7 @@ fn contents(engine: &Scm, name: &[u8]) -> Option<Vec<u8>> {
 }
 
 impl Place {
-    /// An empty place, on which a volume can be created.
+    /// Returns an empty place, on which a volume can be created.
     fn new(on: On) -> Place {
         let parent = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir());
         Place::inside(on, parent.expect("a directory"))
@@ -120,7 +120,7 @@ impl Place {
         Place { on, path, _parent: parent }
     }
 
-    /// A place with a volume of this content.
+    /// Creates a place with a volume that has these bytes.
     fn holding(on: On, bytes: &[u8]) -> Place {
         let place = Place::new(on);
         if on != On::Device {
@@ -130,7 +130,7 @@ impl Place {
         place
     }
 
-    /// A file stands for a device.
+    /// Returns the place for the engine. A file takes the place of a device.
     fn on_host(&self) -> HostPlace<'_> {
         if self.on == On::Device { HostPlace::Device(&self.path) } else { HostPlace::Directory(&self.path) }
     }
@@ -160,7 +160,7 @@ impl Place {
         fs::read(self.on_host().segment_path()).expect("there")
     }
 
-    /// Everything at the place except the bytes of a device: names and modes.
+    /// Returns the names and modes of all files at the place.
     fn listing(&self) -> Vec<(PathBuf, u32)> {
         let parent = self.path.parent().expect("it has one");
         let mut pending = vec![parent.to_owned()];
@@ -196,7 +196,7 @@ impl Place {
 }
 
 impl Base {
-    /// A volume whose space was all used, with one file that is kept.
+    /// Creates a volume whose space was all in use once, with one file that is kept.
     fn new(on: On) -> Base {
         let place = Place::new(on);
         let engine = place.create().expect("room");
@@ -210,7 +210,7 @@ impl Base {
         let closed = place.file();
         let engine = place.open();
         create_file(&engine, b"late", LATE).expect("room");
-        // So large that a disk stores it outside its journal.
+        // The file is so large that a disk stores its pages outside the journal.
         create_file(&engine, b"large", KEPT).expect("room");
         engine.sync().expect("sound");
         drop(engine);
@@ -223,7 +223,7 @@ struct Shown {
     plan: FaultPlan,
     /// Number of calls that failed.
     failed: u64,
-    /// True if the operation returned an error.
+    /// True if the operation returned an error to its caller.
     is_told: bool,
 }
 
@@ -269,7 +269,8 @@ fn trial(on: On, act: Act, base: &Base, failing: Option<Failing>) -> Shown {
         Act::CreateFrom | Act::Resize(_) => again(),
     });
     let failed = plan.failed();
-    // A failed read or allocation may be tried again with a smaller size.
+    // An operation may hide other failures, because it may try a failed read or allocation again with a
+    // smaller size.
     let must_tell = failing.is_some_and(|failing| match failing.site.kind {
         SiteKind::Flush => true,
         SiteKind::Host | SiteKind::Write => act.creates() || matches!(act, Act::Resize(_)),
@@ -285,7 +286,7 @@ fn trial(on: On, act: Act, base: &Base, failing: Option<Failing>) -> Shown {
     }
     let late = match act {
         Act::Recover | Act::Trim => Some(true),
-        // Changes that were not durable may be lost when the disk fails.
+        // Changes that were not durable may be lost when the disk fails, so both results are right.
         Act::Close if on == On::Directory(MediumChoice::Dram) || done.is_ok() => Some(true),
         Act::Close => None,
         _ => Some(false),
@@ -302,12 +303,13 @@ fn trial(on: On, act: Act, base: &Base, failing: Option<Failing>) -> Shown {
     Shown { plan, failed, is_told: done.is_err() }
 }
 
-/// Asserts that the error is the one of the failure, or of a disk that refuses changes since the failure.
+/// Asserts that the error has the errno of the failure, or the errno of a disk that refuses changes after a
+/// failure.
 fn assert_told(failing: Failing, error: &Error) {
     assert!([failing.kind.into(), Errno::ROFS].contains(&error.errno()), "{error:?}");
 }
 
-/// The ways in which a call of a site may fail.
+/// Returns the kinds of failures of the calls from this site.
 fn kinds(site: &Site) -> &'static [FailureKind] {
     match site.kind {
         SiteKind::Provision | SiteKind::Write | SiteKind::Host => &[FailureKind::Io, FailureKind::Full],
@@ -315,7 +317,7 @@ fn kinds(site: &Site) -> &'static [FailureKind] {
     }
 }
 
-/// Prints the failure during which a test panicked.
+/// Prints the operation and the failure when a test panics.
 struct Told(On, Act, Option<Failing>);
 
 impl fmt::Display for Told {
@@ -396,7 +398,8 @@ fn trim_and_close_survive_any_host_failure() {
     assert!(fail_in(everywhere(&[Act::Trim, Act::Close])) >= 9);
 }
 
-/// A disk accepts direct transfers only from aligned memory.
+/// The device in this test is in the temporary directory, usually on a disk. A disk accepts direct transfers
+/// only from aligned memory.
 #[test]
 fn device_can_be_taken_after_a_failure() {
     let create = |failing| {

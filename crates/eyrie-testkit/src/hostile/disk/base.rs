@@ -1,4 +1,4 @@
-//! The sound disks that hostile ones are made from.
+//! Base disks: the sound disks from which hostile disks are made.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,28 +16,29 @@ use crate::crash::{CaseVolume, cases};
 
 /// A sound disk with a volume, a journal and an anchor.
 pub struct DiskBase {
-    /// Its name, for reports.
+    /// Name of the disk, for reports.
     pub name: &'static str,
-    /// Its bytes.
+    /// Bytes of the disk.
     pub bytes: Arc<[u8]>,
     pub(super) journal: Journal,
     /// The volume on the disk after an open.
     pub(super) volume: BaseVolume,
 }
 
-/// The least memory, so that little is read ahead, and an interval so long that only calls drain.
+/// The options have the minimum of memory, so that the medium reads few pages ahead. The interval is so long
+/// that only calls drain.
 const OPTIONS: PagedOptions = PagedOptions {
     memory_bytes: PagedOptions::LEAST_MEMORY_BYTES,
     drain_interval: Duration::from_secs(1 << 20),
 };
 
-/// A disk that holds `bytes`.
+/// Returns a disk that holds `bytes`.
 pub(super) fn disk(bytes: &[u8]) -> Result<Arc<SimulatedDisk>, Fault> {
     let base = ImageBase::new(bytes)?;
     Ok(Arc::new(SimulatedDisk::image(&base, CrashImage::new(Pending::new(), Vec::new()))?))
 }
 
-/// The medium on a disk.
+/// Returns the medium on a disk.
 pub(super) fn opened(disk: &Arc<SimulatedDisk>) -> Result<Medium, Fault> {
     Medium::paged(Arc::<SimulatedDisk>::clone(disk), OPTIONS)
 }
@@ -70,11 +71,11 @@ fn cuts(engine: &Arc<Scm>) {
     sync();
 }
 
-/// A disk that was closed, one that lost its power with live records in its journal, and one with a torn last
-/// record.
+/// Returns three disks. The first is closed. The second lost its power with live records in its journal. The
+/// third is as the second, but its last record is torn.
 ///
 /// # Panics
-/// Panics if there is no memory for them.
+/// Panics if the host has no memory for them.
 pub fn disk_bases() -> Vec<DiskBase> {
     let volume = cases::volumes().swap_remove(1);
     let mut bytes = volume.image.to_vec();
@@ -89,7 +90,7 @@ pub fn disk_bases() -> Vec<DiskBase> {
     engine.close().expect("a sound disk");
     let closed = disk.snapshot();
 
-    // All sectors of the last record arrived but the first.
+    // The power failed when all sectors of the last record except the first were written.
     let mut torn = crashed.clone();
     let last = Journal::of(&crashed).records.last().map_or(0, |&(at, _)| at);
     torn[last as usize..][..SECTOR as usize].fill(0);

@@ -1,4 +1,4 @@
-//! Damages of disks that know the journal.
+//! Damages of disks. Most of them hit structures of the journal, with plausible values.
 
 use std::mem::offset_of;
 
@@ -27,11 +27,13 @@ pub enum DiskDamage {
     Swap { a: u64, b: u64, len: u64 },
     /// Copies a range over another.
     Copy { from: u64, to: u64, len: u64 },
-    /// Makes the disk shorter or longer. The last page is the anchor if `keeps_anchor`.
+    /// Makes the disk shorter or longer. If `keeps_anchor` is true, the anchor is copied to the new last
+    /// page.
     Length { len: usize, keeps_anchor: bool },
     /// Moves the start of the journal.
     Begin { volume_bytes: u64 },
-    /// Adds a record that no drain wrote: fresh pages, and changed pages with their packed lines.
+    /// Adds a record that no drain wrote. It has fresh pages with checksums, and changed pages with their
+    /// packed lines.
     Forge { fresh: Vec<(u64, u32)>, changed: Vec<(u64, u64, Vec<u8>)> },
     /// Damages the volume.
     Volume(Damage),
@@ -72,7 +74,8 @@ impl DiskDamage {
         }
     }
 
-    /// Applies the damage to the bytes of a disk. Damage of the volume is applied elsewhere.
+    /// Applies the damage to the bytes of a disk. [`HostileDisk::of`](super::HostileDisk::of) applies damages
+    /// of the volume.
     pub(super) fn apply(&self, disk: &mut Vec<u8>) {
         match *self {
             DiskDamage::Flip { at, bit } => {
@@ -111,7 +114,7 @@ impl DiskDamage {
     }
 }
 
-/// Bytes of a disk. Those behind its end are zeros.
+/// Returns the bytes of a disk. Bytes behind its end are zeros.
 fn bytes(disk: &[u8], at: u64, len: u64) -> Vec<u8> {
     let start = disk.len().min(at as usize);
     let mut bytes = disk[start..disk.len().min(start + len as usize)].to_vec();
@@ -119,7 +122,7 @@ fn bytes(disk: &[u8], at: u64, len: u64) -> Vec<u8> {
     bytes
 }
 
-/// Offset of some byte of a structure.
+/// Draws the offset of a byte in a structure.
 fn somewhere(random: &mut SmallRng, journal: &Journal) -> u64 {
     let entry = |places: &[u64], random: &mut SmallRng| places.choose(random).copied().map(|at| (at, 32));
     let place = match random.random_range(0..6) {
@@ -134,7 +137,7 @@ fn somewhere(random: &mut SmallRng, journal: &Journal) -> u64 {
     at + random.random_range(0..len)
 }
 
-/// An absurd number, or one from elsewhere.
+/// Draws an absurd number, or a number from another place.
 fn value(random: &mut SmallRng, disk: &[u8], journal: &Journal) -> u64 {
     let pages = disk.len() as u64 / PAGE_SIZE;
     match random.random_range(0..10) {
@@ -194,7 +197,7 @@ fn of_changed(random: &mut SmallRng, base: &DiskBase) -> DiskDamage {
     match random.random_range(0..4) {
         0 => DiskDamage::Word { at: entry + offset_of!(ChangedPage, lines) as u64, value },
         1 => DiskDamage::Word { at: entry + offset_of!(ChangedPage, page) as u64, value },
-        // The words of a line, or the bitmap of its words.
+        // The flip hits words of the first line, or the bitmap that says which of its words follow.
         2 => DiskDamage::Flip {
             at: entry + size_of::<ChangedPage>() as u64 + random.random_range(0..10),
             bit: random.random_range(0..8),
@@ -206,7 +209,7 @@ fn of_changed(random: &mut SmallRng, base: &DiskBase) -> DiskDamage {
     }
 }
 
-/// Moves sectors, pages or whole records to each other's places.
+/// Draws a damage that exchanges or copies sectors, pages or whole records.
 fn moved(random: &mut SmallRng, disk: &[u8], journal: &Journal) -> DiskDamage {
     let len = *[SECTOR, PAGE_SIZE].choose(random).expect("two");
     let place = |random: &mut SmallRng| match random.random_range(0..3) {
@@ -222,7 +225,8 @@ fn moved(random: &mut SmallRng, disk: &[u8], journal: &Journal) -> DiskDamage {
     }
 }
 
-/// Gives the journal the name of a record, perhaps an old one, or a record the name of another.
+/// Draws a damage that copies the journal's name (its random id) from one record to another record or to the
+/// anchor. The first record may be from an earlier use of the journal.
 fn renamed(random: &mut SmallRng, journal: &Journal) -> DiskDamage {
     let id = |&(at, _): &(u64, u64)| at + offset_of!(RecordHead, id) as u64;
     let mut name = || journal.records.choose(random).map(id);
@@ -234,7 +238,7 @@ fn renamed(random: &mut SmallRng, journal: &Journal) -> DiskDamage {
 fn forged(random: &mut SmallRng, base: &DiskBase) -> DiskDamage {
     let (disk, journal) = (&base.bytes, &base.journal);
     let pages = volume_bytes(disk) / PAGE_SIZE;
-    // A page and a line of it, mostly of a structure.
+    // Draws a page and a line in it, in most draws a line of a structure.
     let line = |random: &mut SmallRng| match random.random_range(0..4) {
         0 => (random.random_range(0..pages), random.random_range(0..64)),
         1 => (pages - random.random_range(0..2), 63),
@@ -244,7 +248,7 @@ fn forged(random: &mut SmallRng, base: &DiskBase) -> DiskDamage {
         }
     };
     let count = *[0, 1, 3, 2000].choose(random).expect("four");
-    // The checksums are mostly right, because a single wrong one makes the whole record invalid.
+    // Most records get right checksums, because a single wrong checksum makes the whole record invalid.
     let wrong = random.random_range(0..4) == 0;
     let fresh = (0..count).map(|_| {
         let page = line(random).0;

@@ -29,7 +29,7 @@ impl<'b> HostileDisk<'b> {
         HostileDisk::of(base, damages, random.random_range(0..4) != 0)
     }
 
-    /// `base` with these damages, and with valid checksums if it is `mended`.
+    /// Returns `base` with these damages, and with valid checksums if it is `mended`.
     pub fn of(base: &'b DiskBase, damages: Vec<DiskDamage>, mended: bool) -> HostileDisk<'b> {
         let mut bytes = base.bytes.to_vec();
         let mut volume = Image::new(&base.volume);

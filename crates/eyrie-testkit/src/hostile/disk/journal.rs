@@ -1,4 +1,4 @@
-//! Places of the journal's structures on a disk; see `docs/format.md`.
+//! Finds the journal's structures on a disk, as `docs/format.md` describes them.
 
 use std::mem::offset_of;
 
@@ -6,31 +6,31 @@ use eyrie_medium::{Anchor, ChangedPage, FreshPage, PAGE_SIZE, RecordHead, SECTOR
 
 const RECORD_MAGIC: &[u8] = b"EyrCut\0\0";
 
-/// Places on a disk, in bytes.
+/// Places of the journal's structures on a disk, as offsets in bytes.
 #[derive(Clone, Default, Debug)]
 pub(super) struct Journal {
     /// The anchor.
     pub anchor: u64,
-    /// Records: offset and length.
+    /// Offset and length of each record.
     pub records: Vec<(u64, u64)>,
-    /// Fresh pages of the records.
+    /// Entries of fresh pages in the records.
     pub fresh: Vec<u64>,
-    /// Changed pages of the records.
+    /// Entries of changed pages in the records.
     pub changed: Vec<u64>,
 }
 
-/// A number of four bytes; zero behind the end.
+/// Returns the number in four bytes, or zero behind the end of the disk.
 pub(super) fn half(disk: &[u8], at: u64) -> u32 {
     let bytes = usize::try_from(at).ok().and_then(|at| disk.get(at..)?.first_chunk());
     bytes.map_or(0, |bytes| u32::from_le_bytes(*bytes))
 }
 
-/// A number of eight bytes.
+/// Returns the number in eight bytes. Bytes behind the end of the disk count as zeros.
 pub(super) fn word(disk: &[u8], at: u64) -> u64 {
     u64::from(half(disk, at)) | u64::from(half(disk, at.saturating_add(4))) << 32
 }
 
-/// Overwrites bytes. Those behind the end do not show.
+/// Overwrites bytes. Bytes behind the end of the disk are ignored.
 pub(super) fn put(disk: &mut [u8], at: u64, bytes: &[u8]) {
     let start = disk.len().min(usize::try_from(at).unwrap_or(usize::MAX));
     let room = &mut disk[start..];
@@ -38,17 +38,18 @@ pub(super) fn put(disk: &mut [u8], at: u64, bytes: &[u8]) {
     room[..len].copy_from_slice(&bytes[..len]);
 }
 
-/// Offset of the anchor: the last whole page.
+/// Returns the offset of the anchor: the last whole page.
 pub(super) fn anchor(disk: &[u8]) -> u64 {
     (disk.len() as u64 / PAGE_SIZE).saturating_sub(1) * PAGE_SIZE
 }
 
-/// Size of the volume according to the anchor.
+/// Returns the size of the volume according to the anchor.
 pub(super) fn volume_bytes(disk: &[u8]) -> u64 {
     word(disk, anchor(disk) + offset_of!(Anchor, volume_bytes) as u64)
 }
 
-/// The records that follow one another from the start of the journal, sound or not: offset and length.
+/// Returns the offset and length of the records that follow one another from the start of the journal. The
+/// records may be damaged.
 pub(super) fn records(disk: &[u8]) -> Vec<(u64, u64)> {
     let (mut at, mut found) = (volume_bytes(disk), Vec::new());
     let record_at = |at: u64| {
@@ -64,7 +65,7 @@ pub(super) fn records(disk: &[u8]) -> Vec<(u64, u64)> {
     found
 }
 
-/// End of the records with the journal's name, and their number.
+/// Returns the end and the number of the records that have the same name (random id) as the anchor.
 pub(super) fn end(disk: &[u8]) -> (u64, usize) {
     let id = word(disk, anchor(disk) + offset_of!(Anchor, id) as u64);
     let has_id = |&&(at, _): &&(u64, u64)| word(disk, at + offset_of!(RecordHead, id) as u64) == id;
@@ -75,7 +76,7 @@ pub(super) fn end(disk: &[u8]) -> (u64, usize) {
 }
 
 impl Journal {
-    /// Surveys a sound disk, so it trusts the numbers there.
+    /// Surveys a sound disk. The function does not check the numbers on the disk.
     pub(super) fn of(disk: &[u8]) -> Journal {
         let mut journal = Journal { anchor: anchor(disk), records: records(disk), ..Journal::default() };
         for &(at, _) in &journal.records {

@@ -1,7 +1,7 @@
-//! Hostile disks: damages of the journal and the anchor of the medium `paged`, besides those of the volume.
+//! Hostile disks: disks of the medium `paged` with damages of the journal, of the anchor and of the volume.
 //!
-//! As with images in memory, a seed makes a [`HostileDisk`]: one of a few [`DiskBase`]s with one to several
-//! damages ([`DiskDamage`]). Most of the disks get valid checksums again.
+//! As with images in memory, a seed makes a [`HostileDisk`]: one of a few [`DiskBase`]s with one or several
+//! [`DiskDamage`]s. Most of the disks get valid checksums again.
 
 mod base;
 mod damage;

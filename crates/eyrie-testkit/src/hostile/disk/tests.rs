@@ -1,4 +1,4 @@
-//! The damages hit their aims.
+//! Tests that base disks and damages are as they are described.
 
 use std::mem::offset_of;
 
