@@ -18,7 +18,7 @@ struct OpenVolumes {
 }
 
 impl OpenVolumes {
-    /// The number of a volume in this list, and its files.
+    /// Returns the number of a volume in this list, and its files.
     fn files(&mut self, path: &Path) -> Result<(usize, Files)> {
         let real = path.canonicalize().unwrap_or_else(|_| path.to_owned());
         let index = match self.open.iter().position(|(known, _)| *known == real) {
@@ -72,12 +72,12 @@ impl Endpoint {
         }
     }
 
-    /// The place as users write it.
+    /// Returns the place as users write it.
     pub fn shown(&self) -> String {
         format!("{}{}", self.prefix, text::path(&self.path))
     }
 
-    /// The attributes of the file that the path leads to.
+    /// Returns the attributes of the file that the path leads to.
     fn stat(&self) -> eyrie::Result<Stat> {
         match &self.file_system {
             FileSystem::Host(host) => host.stat(&self.path),
@@ -85,7 +85,7 @@ impl Endpoint {
         }
     }
 
-    /// The attributes of the path itself, which may be a symbolic link.
+    /// Returns the attributes of the path itself, which may be a symbolic link.
     pub fn lstat(&self) -> eyrie::Result<Stat> {
         match &self.file_system {
             FileSystem::Host(host) => host.lstat(&self.path),
@@ -128,7 +128,7 @@ impl Endpoint {
         }
     }
 
-    /// True if both are on the same file system.
+    /// Returns true if both are on the same file system.
     pub fn is_with(&self, other: &Endpoint) -> bool {
         match (&self.file_system, &other.file_system) {
             (FileSystem::Host(_), FileSystem::Host(_)) => true,
@@ -138,7 +138,7 @@ impl Endpoint {
     }
 }
 
-/// The name that a source gets in a directory.
+/// Returns the name that a source gets in a directory.
 fn base(source: &Place) -> Result<&OsStr> {
     let path = match source {
         Place::Host(path) => path,
@@ -148,8 +148,8 @@ fn base(source: &Place) -> Result<&OsStr> {
         .ok_or_else(|| Failure::new("cannot copy under its own name", source, "give the new name in full"))
 }
 
-/// The place that `source` goes to: into the target under its own name if the target is a directory, else the
-/// target itself. `many` says that there are several sources, which need a directory.
+/// Returns the place that `source` goes to: into the target under its own name if the target is a directory,
+/// else the target itself. `many` says that there are several sources, which need a directory.
 fn destination(source: &Place, target: &Place, many: bool, volumes: &mut OpenVolumes) -> Result<Endpoint> {
     let mut end = Endpoint::new(target, volumes)?;
     if end.stat().is_ok_and(|stat| stat.is_dir()) {

@@ -18,17 +18,18 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// An ordinary failure with exit status 1: the action that failed, the place, and the reason or advice.
+    /// Makes an ordinary failure with exit status 1: the action that failed, the place, and the reason or
+    /// advice.
     pub fn new(what: impl Display, place: impl Display, why: impl Display) -> Failure {
         Failure { status: 1, line: format!("{what}: {place}: {why}") }
     }
 
-    /// A failure with a line of its own, exit status 1.
+    /// Returns a failure with a line of its own, exit status 1.
     pub fn of_line(line: impl Display) -> Failure {
         Failure { status: 1, line: line.to_string() }
     }
 
-    /// A failure whose line has been printed already, or that needs none.
+    /// Returns a failure whose line has been printed already, or that needs none.
     pub fn silent(status: u8) -> Failure {
         Failure { status, line: String::new() }
     }
@@ -38,21 +39,21 @@ impl Failure {
         Failure::new(what, place, why).with_status(2)
     }
 
-    /// The same failure with another exit status.
+    /// Returns the same failure with another exit status.
     #[must_use]
     pub fn with_status(mut self, status: u8) -> Failure {
         self.status = status;
         self
     }
 
-    /// The same failure with a note at the end of its line.
+    /// Returns the same failure with a note at the end of its line.
     #[must_use]
     pub fn with_note(mut self, note: &str) -> Failure {
         self.line.push_str(note);
         self
     }
 
-    /// The exit status.
+    /// Returns the exit status.
     pub fn status(&self) -> u8 {
         self.status
     }
@@ -133,8 +134,8 @@ impl<T> Doing<T> for io::Result<T> {
     }
 }
 
-/// The reason and the advice of an error. Operation and path are left out, because the command has better
-/// words for them.
+/// Returns the reason and the advice of an error. Operation and path are left out, because the command has
+/// better words for them.
 pub fn reason(error: &eyrie::Error) -> String {
     let text = error.to_string();
     let prefix = match error.path() {
@@ -150,7 +151,7 @@ pub fn reason(error: &eyrie::Error) -> String {
     }
 }
 
-/// As [`reason`], for an error of the standard library.
+/// Works as [`reason`], for an error of the standard library.
 pub fn reason_of_io(error: &io::Error) -> String {
     let text = error.to_string();
     let why = text.split(" (os error").next().unwrap_or(&text);

@@ -14,12 +14,13 @@ use crate::text;
 /// The name of standard input in messages.
 pub const STANDARD_INPUT: &str = "standard input";
 
-/// The file that an argument names. Without an argument, or with `-`, a standard stream takes its place.
+/// Returns the file that an argument names. Without an argument, or with `-`, a standard stream takes its
+/// place.
 pub fn named_file(argument: Option<PathBuf>) -> Option<PathBuf> {
     argument.filter(|file| file.as_os_str() != "-")
 }
 
-/// The bytes of an argument. Without an argument, or with `-`, they are read from standard input.
+/// Returns the bytes of an argument. Without an argument, or with `-`, they are read from standard input.
 ///
 /// # Errors
 /// When standard input cannot be read.
@@ -34,7 +35,7 @@ pub fn value(argument: Option<OsString>) -> Result<Vec<u8>> {
     }
 }
 
-/// The script in the file `path` (`-` is standard input), and its name for messages.
+/// Returns the script in the file `path` (`-` is standard input), and its name for messages.
 ///
 /// # Errors
 /// When the file cannot be read; with exit status 2 when it is no script.
@@ -44,8 +45,8 @@ pub fn script(path: &Path) -> Result<(String, Script)> {
     Ok((name, script))
 }
 
-/// The name and the bytes of a script. One byte more than a script may have is enough to see that it is too
-/// long.
+/// Returns the name and the bytes of a script. One byte more than a script may have is enough to see that it
+/// is too long.
 fn script_text(path: &Path) -> Result<(String, Vec<u8>)> {
     let most = MOST_SCRIPT_BYTES as u64 + 1;
     let mut script = Vec::new();

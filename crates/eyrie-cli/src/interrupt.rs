@@ -21,7 +21,7 @@ pub fn install() {
     let _ = ctrlc::set_handler(stop);
 }
 
-/// True once the user has asked to stop.
+/// Returns true once the user has asked to stop.
 pub fn requested() -> bool {
     REQUESTED.load(Ordering::Relaxed)
 }

@@ -49,7 +49,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// The subcommand in the arguments, for errors that do not name it.
+/// Returns the subcommand in the arguments, for errors that do not name it.
 fn subcommand() -> String {
     let known = Arguments::command();
     let found = std::env::args_os().skip(1).find_map(|word| known.find_subcommand(word).cloned());

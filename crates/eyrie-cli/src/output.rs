@@ -102,7 +102,7 @@ impl Write for Output {
     }
 }
 
-/// An empty table with this header. The columns of `right_aligned` hold numbers.
+/// Returns an empty table with this header. The columns of `right_aligned` hold numbers.
 pub fn table(header: &[&str], right_aligned: &[usize]) -> Table {
     let mut table = Table::new();
     table.load_preset(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
@@ -124,7 +124,7 @@ pub fn json_name(object: &mut Value, key: &str, name: &[u8]) {
     }
 }
 
-/// The attributes of a file in JSON.
+/// Returns the attributes of a file in JSON.
 pub fn json_stat(stat: &Stat) -> Value {
     json!({
         "kind": text::kind_name(stat.kind),

@@ -68,7 +68,7 @@ impl Place {
         }
     }
 
-    /// The place inside a volume, for commands that accept no other.
+    /// Returns the place inside a volume, for commands that accept no other.
     ///
     /// # Errors
     /// Exit status 2 for a path of the host.
@@ -83,7 +83,7 @@ impl Place {
         }
     }
 
-    /// As [`Place::inside`], but a path of the host is the root of that volume.
+    /// Works as [`Place::inside`], but a path of the host is the root of that volume.
     pub fn inside_or_root(self) -> Inside {
         match self {
             Place::Inside(inside) => inside,
@@ -93,7 +93,7 @@ impl Place {
 }
 
 impl Inside {
-    /// The place of a name or a path under this one. An empty path is this place itself.
+    /// Returns the place of a name or a path under this one. An empty path is this place itself.
     pub fn join(&self, name: impl AsRef<Path>) -> Inside {
         Inside { volume: self.volume.clone(), path: join(&self.path, name.as_ref()) }
     }

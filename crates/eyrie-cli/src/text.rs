@@ -60,7 +60,7 @@ pub fn parse_size(argument: &str) -> Result<u64, String> {
     parse_bytes(argument).and_then(|bytes| if bytes > 0 { Ok(bytes) } else { Err(SIZES.to_owned()) })
 }
 
-/// As [`parse_size`], for the memory for pages, which has a minimum.
+/// Works as [`parse_size`], for the memory for pages, which has a minimum.
 ///
 /// # Errors
 /// With a message for the user.
@@ -73,7 +73,7 @@ pub fn parse_memory(argument: &str) -> Result<u64, String> {
     }
 }
 
-/// As [`parse_size`], but 0 is a size, too.
+/// Works as [`parse_size`], but 0 is a size, too.
 ///
 /// # Errors
 /// With a message for the user.
@@ -109,12 +109,12 @@ pub fn count(number: u64) -> String {
     out
 }
 
-/// A count and its noun: `1 file`, `2 files`.
+/// Returns a count and its noun: `1 file`, `2 files`.
 pub fn counted(number: u64, one: &str, many: &str) -> String {
     format!("{} {}", count(number), if number == 1 { one } else { many })
 }
 
-/// The letter of `ls -l`.
+/// Returns the letter of `ls -l`.
 pub fn kind_letter(kind: Kind) -> char {
     match kind {
         Kind::File => '-',
@@ -127,7 +127,7 @@ pub fn kind_letter(kind: Kind) -> char {
     }
 }
 
-/// The word for a kind.
+/// Returns the word for a kind.
 pub fn kind_name(kind: Kind) -> &'static str {
     match kind {
         Kind::File => "file",
@@ -169,8 +169,8 @@ pub fn time(time: Time) -> String {
     format!("{year:04}-{}", civil.strftime("%m-%d %H:%M:%S"))
 }
 
-/// The bytes of a name as one line of text. Control characters and backslashes are escaped. Bytes that are
-/// not UTF-8 become `\xNN`.
+/// Returns the bytes of a name as one line of text. Control characters and backslashes are escaped. Bytes
+/// that are not UTF-8 become `\xNN`.
 pub fn escaped(bytes: &[u8]) -> String {
     let mut out = String::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {
@@ -198,7 +198,7 @@ fn hex(out: &mut String, bytes: &[u8]) {
     }
 }
 
-/// A path as one line of text, as [`escaped`].
+/// Returns a path as one line of text, as [`escaped`].
 pub fn path(path: &Path) -> String {
     escaped(path.as_os_str().as_bytes())
 }

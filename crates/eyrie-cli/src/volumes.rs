@@ -18,7 +18,7 @@ pub fn set_memory(bytes: u64) {
     MEMORY_BYTES.get_or_init(|| bytes);
 }
 
-/// The memory and the timing of volumes on disks.
+/// Returns the memory and the timing of volumes on disks.
 pub fn paged() -> PagedOptions {
     let host = PagedOptions::for_host();
     PagedOptions { memory_bytes: MEMORY_BYTES.get().copied().unwrap_or(host.memory_bytes), ..host }
@@ -62,8 +62,8 @@ pub fn open(volume: &Path) -> Result<Volume> {
     })
 }
 
-/// The failure of a call on a whole volume. The place is printed once, although the error often names it,
-/// too.
+/// Returns the failure of a call on a whole volume. The place is printed once, although the error often names
+/// it, too.
 pub fn refused(what: &str, volume: &Path, error: &eyrie::Error) -> Failure {
     let place = text::path(volume);
     let why = reason(error);
@@ -71,7 +71,7 @@ pub fn refused(what: &str, volume: &Path, error: &eyrie::Error) -> Failure {
     Failure::new(what, place, why)
 }
 
-/// The user of this process, with its umask.
+/// Returns the user of this process, with its umask.
 pub fn credentials() -> Credentials {
     // The umask can only be read by setting it. No other thread makes files in between.
     let umask = rustix::process::umask(rustix::fs::Mode::empty());
@@ -92,7 +92,7 @@ pub fn with_volume<T>(path: &Path, work: impl FnOnce(&Volume) -> Result<T>) -> R
     Ok(result)
 }
 
-/// As [`with_volume`], on the files of the volume as the user of this process may use them.
+/// Works as [`with_volume`], on the files of the volume as the user of this process may use them.
 ///
 /// # Errors
 /// As [`with_volume`].
@@ -100,7 +100,7 @@ pub fn with_files<T>(path: &Path, work: impl FnOnce(&Files) -> Result<T>) -> Res
     with_volume(path, |volume| work(&volume.files(credentials())))
 }
 
-/// The host's file system from its root, and `path` as an absolute path in it.
+/// Returns the host's file system from its root, and `path` as an absolute path in it.
 ///
 /// # Errors
 /// When the path is empty, or the root cannot be opened.
@@ -109,12 +109,12 @@ pub fn host(path: &Path) -> Result<(Host, PathBuf)> {
     Ok((Host::new("/").doing("open", "/")?, path))
 }
 
-/// Number of objects that a check looked at.
+/// Returns the number of objects that a check looked at.
 pub fn object_count(report: &Report) -> u64 {
     report.directories + report.files + report.others
 }
 
-/// True if `path` is a block device, which a volume fills.
+/// Returns true if `path` is a block device, which a volume fills.
 pub fn is_device(path: &Path) -> bool {
     path.metadata().is_ok_and(|metadata| metadata.file_type().is_block_device())
 }

@@ -92,7 +92,7 @@ impl<P: Posix> Lines<'_, P> {
         Ok(paths)
     }
 
-    /// The path that calls take for a path below the root.
+    /// Returns the path that calls take for a path below the root.
     fn place(&self, path: &[u8]) -> OsString {
         match path {
             b"" | b"/" if !self.root.is_empty() => OsString::from_vec(self.root.clone()),

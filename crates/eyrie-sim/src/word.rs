@@ -28,7 +28,7 @@ impl fmt::Display for Word<'_> {
     }
 }
 
-/// The word as text if it needs no quotes.
+/// Returns the word as text if it needs no quotes.
 fn bare(word: &[u8]) -> Option<&str> {
     let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"/._-+,@%".contains(byte);
     let text = std::str::from_utf8(word).ok()?;
@@ -60,7 +60,7 @@ impl Problem {
 /// Bytes of a word in an error message.
 const MOST_SHOWN: usize = 60;
 
-/// The word as written, cut so that a message stays on one line.
+/// Returns the word as written, cut so that a message stays on one line.
 fn shown(word: &[u8]) -> String {
     let (word, end) = match word.len() {
         0..=MOST_SHOWN => (word, ""),
@@ -136,7 +136,7 @@ fn quoted(rest: &[u8]) -> Result<Token<'_>, Problem> {
     }
 }
 
-/// The byte that an escape stands for, and the bytes that the escape takes after its backslash.
+/// Returns the byte that an escape stands for, and the bytes that the escape takes after its backslash.
 fn escape(after: &[u8]) -> Result<(u8, usize), Problem> {
     let digit = |at: usize| after.get(at).and_then(|&byte| char::from(byte).to_digit(16));
     let byte = match after.first() {

@@ -45,21 +45,21 @@ pub struct VolumeOptions {
 }
 
 impl VolumeOptions {
-    /// The most bytes of the volume, 1 GiB by default. The host gives storage when it is used. A block device
-    /// is used whole without this option.
+    /// Returns the most bytes of the volume, 1 GiB by default. The host gives storage when it is used. A
+    /// block device is used whole without this option.
     pub fn size(mut self, bytes: u64) -> VolumeOptions {
         self.size_bytes = Some(bytes);
         self
     }
 
-    /// Bytes of an allocation group, a power of two from 64 KiB to 64 MiB. The host gives storage in groups,
-    /// and the largest extent has the size of one.
+    /// Returns the number of bytes of an allocation group, a power of two from 64 KiB to 64 MiB. The host
+    /// gives storage in groups, and the largest extent has the size of one.
     pub fn group_size(mut self, bytes: u64) -> VolumeOptions {
         self.group_bytes = bytes;
         self
     }
 
-    /// The medium of the volume, [`MediumChoice::Auto`] by default. It cannot be changed later.
+    /// Returns the medium of the volume, [`MediumChoice::Auto`] by default. It cannot be changed later.
     pub fn medium(mut self, choice: MediumChoice) -> VolumeOptions {
         self.medium = choice;
         self
@@ -71,8 +71,8 @@ impl VolumeOptions {
         self
     }
 
-    /// The memory and timing of a volume on a disk, [`PagedOptions::for_host`] by default. They are not
-    /// recorded in the volume: see [`Volume::open_with`].
+    /// Returns the memory and timing of a volume on a disk, [`PagedOptions::for_host`] by default. They are
+    /// not recorded in the volume: see [`Volume::open_with`].
     pub fn paged(mut self, paged: PagedOptions) -> VolumeOptions {
         self.paged = paged;
         self
@@ -212,7 +212,7 @@ impl Volume {
         Volume::resize_with(path, Some(size_bytes), PagedOptions::for_host())
     }
 
-    /// As [`Volume::resize`]. Without a size, the volume fills its block device. `paged` is as in
+    /// Works as [`Volume::resize`]. Without a size, the volume fills its block device. `paged` is as in
     /// [`Volume::open_with`].
     ///
     /// # Errors
@@ -237,18 +237,18 @@ impl Volume {
         Ok(before.map_or(free, came_back))
     }
 
-    /// Bytes that the file of the volume takes on the host. `None` for a device.
+    /// Returns the number of bytes that the file of the volume takes on the host. `None` for a device.
     fn host_bytes(&self) -> Option<u64> {
         let file = std::fs::metadata(&self.segment).ok()?;
         file.is_file().then(|| file.blocks() * 512)
     }
 
-    /// The files of the volume, as `credentials` may use them.
+    /// Returns the files of the volume, as `credentials` may use them.
     pub fn files(&self, credentials: Credentials) -> Files {
         Pxfs::new(Arc::clone(&self.engine), credentials)
     }
 
-    /// The keys and values in the directory `path`, which must exist.
+    /// Returns the keys and values in the directory `path`, which must exist.
     ///
     /// # Errors
     /// As [`Kvfs::open`].
@@ -256,7 +256,7 @@ impl Volume {
         Kvfs::open(&self.files(credentials), path)
     }
 
-    /// The properties of the volume.
+    /// Returns the properties of the volume.
     pub fn information(&self) -> Information {
         let volume = self.engine.volume();
         let space = self.engine.space();

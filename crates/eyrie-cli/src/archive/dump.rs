@@ -58,12 +58,12 @@ pub fn dump<S: Posix>(
     Ok(())
 }
 
-/// A failed write ends the dump, because the archive takes nothing more.
+/// Returns a failed write ends the dump, because the archive takes nothing more.
 fn written(result: io::Result<()>) -> Result<(), Side> {
     result.map_err(|error| Side::Fatal(reason_of_io(&error)))
 }
 
-/// The name in the archive. Names begin at the root; those of directories end with a slash.
+/// Returns the name in the archive. Names begin at the root; those of directories end with a slash.
 fn name_of<S>(entry: &WalkEntry<'_, S>) -> Vec<u8> {
     let mut name = [b"./", entry.relative.as_os_str().as_bytes()].concat();
     if entry.kind == Kind::Directory && entry.depth > 0 {

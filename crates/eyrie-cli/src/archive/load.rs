@@ -82,7 +82,7 @@ fn is_free<D: Posix>(target: &D, to: &Path, found: eyrie::Result<Stat>) -> eyrie
     Err(eyrie::Error::new(errno, "load"))
 }
 
-/// The path under the target of a name in an archive, which may begin with `/` or `./`.
+/// Returns the path under the target of a name in an archive, which may begin with `/` or `./`.
 fn relative(name: &[u8]) -> Result<PathBuf, Side> {
     if name.len() > MOST_NAME_BYTES {
         return Err(Side::Source("its name is longer than any path".to_owned()));
@@ -185,7 +185,7 @@ impl<'a, R: Read, D: Posix> Loader<'a, R, D> {
         self.tree.link(&self.spot(&from, &first), &self.spot(&to, path)).writing()
     }
 
-    /// A later member of the same name replaces the one before, unless that is a directory.
+    /// Returns a later member of the same name replaces the one before, unless that is a directory.
     fn make_room(&self, path: &Path) -> Result<(), Side> {
         let path = self.tree.path(path);
         match self.target.lstat(&path) {

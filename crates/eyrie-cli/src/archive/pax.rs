@@ -51,23 +51,23 @@ impl Records {
         self.list.extend(more.list);
     }
 
-    /// Bytes of all keys and values.
+    /// Returns the number of bytes of all keys and values.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// The value of a key. An empty value cancels the record.
+    /// Returns the value of a key. An empty value cancels the record.
     pub fn get(&self, key: &str) -> Option<&[u8]> {
         let (_, value) = self.list.iter().rfind(|(known, _)| known == key.as_bytes())?;
         (!value.is_empty()).then_some(value)
     }
 
-    /// The value of a key as a number. `Some(None)` if the value is no number.
+    /// Returns the value of a key as a number. `Some(None)` if the value is no number.
     pub fn number(&self, key: &str) -> Option<Option<u64>> {
         self.get(key).map(parse_number)
     }
 
-    /// All records in their order.
+    /// Returns all records in their order.
     pub fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
         self.list.iter().map(|(key, value)| (&key[..], &value[..]))
     }
@@ -85,7 +85,7 @@ impl Records {
         self.push(key, value);
     }
 
-    /// The extended attributes, each with its last value.
+    /// Returns the extended attributes, each with its last value.
     pub fn xattrs(&self) -> Xattrs {
         let mut xattrs = BTreeMap::new();
         for (key, value) in &self.list {
@@ -105,7 +105,7 @@ impl Records {
         xattrs.into_iter().collect()
     }
 
-    /// The records as they are written to an archive.
+    /// Returns the records as they are written to an archive.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
         for (key, value) in &self.list {
@@ -139,7 +139,7 @@ impl Records {
     }
 }
 
-/// A number in decimal digits and nothing else.
+/// Returns a number in decimal digits and nothing else.
 pub fn parse_number(digits: &[u8]) -> Option<u64> {
     if !digits.iter().all(u8::is_ascii_digit) {
         return None;

@@ -49,7 +49,7 @@ pub struct ArchiveReader<R> {
 }
 
 impl<R: Read> ArchiveReader<R> {
-    /// An archive of which nothing was read.
+    /// Makes an archive of which nothing was read.
     pub fn new(input: R) -> ArchiveReader<R> {
         ArchiveReader {
             input: BufReader::with_capacity(BUFFER_BYTES, input),
@@ -60,7 +60,7 @@ impl<R: Read> ArchiveReader<R> {
         }
     }
 
-    /// The next member, or `None` at the end mark.
+    /// Returns the next member, or `None` at the end mark.
     ///
     /// # Errors
     /// When this is no archive, is damaged or ends early.
@@ -138,7 +138,7 @@ impl<R: Read> ArchiveReader<R> {
         Ok(())
     }
 
-    /// The next header, or `None` at the end mark.
+    /// Returns the next header, or `None` at the end mark.
     fn header(&mut self) -> Result<Option<Header>> {
         let mut header = Header::new_old();
         self.fill(header.as_mut_bytes()).map_err(|why| match self.position {
@@ -171,7 +171,7 @@ impl<R: Read> ArchiveReader<R> {
         self.broken("a header has the wrong sum")
     }
 
-    /// The data of a member that describes the next one.
+    /// Returns the data of a member that describes the next one.
     fn description(&mut self, header: &Header) -> Result<Vec<u8>> {
         let size = self.number(header.entry_size())?;
         if size > MOST_RECORD_BYTES {
@@ -197,7 +197,7 @@ impl<R: Read> ArchiveReader<R> {
         }
     }
 
-    /// A long name, which ends at a NUL.
+    /// Returns a long name, which ends at a NUL.
     fn text(&mut self, header: &Header) -> Result<Vec<u8>> {
         let mut bytes = self.description(header)?;
         let end = bytes.iter().position(|&byte| byte == 0).unwrap_or(bytes.len());
@@ -255,7 +255,7 @@ impl<R: Read> ArchiveReader<R> {
         })
     }
 
-    /// The size of a file with its holes, and the ranges that have bytes.
+    /// Returns the size of a file with its holes, and the ranges that have bytes.
     fn file(&mut self, records: &Records, stored: u64) -> Result<(u64, Vec<Range<u64>>)> {
         let Some(version) = sparse::version(records).or_else(|what| self.broken(&what))? else {
             return Ok((stored, whole(stored)));
@@ -275,7 +275,7 @@ impl<R: Read> ArchiveReader<R> {
         sparse::checked(runs, size, self.left).or_else(|what| self.broken(&what))
     }
 
-    /// The list of runs of the oldest format: some in the header, more in blocks behind it.
+    /// Returns the list of runs of the oldest format: some in the header, more in blocks behind it.
     fn runs_in_headers(&mut self, header: &Header) -> Result<Vec<(u64, u64)>> {
         let Some(gnu) = header.as_gnu() else { return self.broken("a list of holes is missing") };
         let mut runs = sparse::runs_of_header(&gnu.sparse).or_else(|what| self.broken(&what))?;
@@ -292,7 +292,8 @@ impl<R: Read> ArchiveReader<R> {
         Ok(runs)
     }
 
-    /// The list of runs at the start of the data: the number of runs, then their numbers, one on each line.
+    /// Returns the list of runs at the start of the data: the number of runs, then their numbers, one on each
+    /// line.
     fn runs_in_data(&mut self) -> Result<Vec<(u64, u64)>> {
         let before = self.left;
         let count = self.line()?;
@@ -331,13 +332,13 @@ impl<R: Read> ArchiveReader<R> {
     }
 }
 
-/// Bytes of the blocks that so many bytes take.
+/// Returns the number of bytes of the blocks that so many bytes take.
 fn blocks(size: u64) -> u64 {
     size.div_ceil(BLOCK_BYTES as u64).saturating_mul(BLOCK_BYTES as u64)
 }
 
-/// The attributes in header and records, for a member of this kind and size. Without a time of access, the
-/// time of modification stands for it.
+/// Returns the attributes in header and records, for a member of this kind and size. Without a time of
+/// access, the time of modification stands for it.
 ///
 /// # Errors
 /// With the attribute that no volume can hold.

@@ -35,7 +35,7 @@ pub enum SparseVersion {
     InRecords(Vec<(u64, u64)>),
 }
 
-/// The list of ranges that these records announce, if they do.
+/// Returns the list of ranges that these records announce, if they do.
 ///
 /// # Errors
 /// When it is of an unknown version, or something is no number.
@@ -65,24 +65,24 @@ pub fn version(records: &Records) -> Result<Option<SparseVersion>, String> {
     Ok(Some(SparseVersion::InRecords(numbers.chunks_exact(2).map(|pair| (pair[0], pair[1])).collect())))
 }
 
-/// The size of the file with its holes.
+/// Returns the size of the file with its holes.
 pub fn real_size(records: &Records) -> Option<u64> {
     records.number(REAL_SIZE).or_else(|| records.number(OLD_SIZE))?
 }
 
-/// The ranges in one header of the oldest format. Unused places are empty.
+/// Returns the ranges in one header of the oldest format. Unused places are empty.
 pub fn runs_of_header(places: &[GnuSparseHeader]) -> Result<Vec<(u64, u64)>, String> {
     let wrong = |_| "its list of holes is wrong".to_owned();
     let used = places.iter().filter(|place| !place.is_empty());
     used.map(|place| Ok((place.offset().map_err(wrong)?, place.length().map_err(wrong)?))).collect()
 }
 
-/// The ranges of a file without holes.
+/// Returns the ranges of a file without holes.
 pub fn whole(size: u64) -> Vec<Range<u64>> {
     std::iter::once(0..size).filter(|run| !run.is_empty()).collect()
 }
 
-/// The ranges of a file of `size` bytes, of which `stored` are in the archive.
+/// Returns the ranges of a file of `size` bytes, of which `stored` are in the archive.
 ///
 /// # Errors
 /// When they overlap, are out of order, end after the file, or do not add up to `stored`.
@@ -104,8 +104,8 @@ pub fn checked(runs: &[(u64, u64)], size: u64, stored: u64) -> Result<Vec<Range<
     Ok(ranges)
 }
 
-/// The list before the data in version 1.0, filled up to whole blocks. Other readers expect a last range that
-/// ends with the file.
+/// Returns the list before the data in version 1.0, filled up to whole blocks. Other readers expect a last
+/// range that ends with the file.
 pub fn encode(runs: &[Range<u64>], size: u64) -> Vec<u8> {
     let closing = runs.last().is_none_or(|last| last.end < size);
     let mut out = format!("{}\n", runs.len() + usize::from(closing)).into_bytes();

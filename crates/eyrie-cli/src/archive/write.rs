@@ -26,7 +26,7 @@ pub struct ArchiveWriter<W> {
 }
 
 impl<W: Write> ArchiveWriter<W> {
-    /// An archive without members.
+    /// Makes an archive without members.
     pub fn new(output: W) -> ArchiveWriter<W> {
         ArchiveWriter { output, left: 0, padding: 0 }
     }
@@ -74,7 +74,7 @@ impl<W: Write> ArchiveWriter<W> {
         self.end_of_data()
     }
 
-    /// The next bytes of the file that was begun last.
+    /// Returns the next bytes of the file that was begun last.
     pub fn data(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.output.write_all(bytes)?;
         self.left -= bytes.len() as u64;
@@ -94,7 +94,7 @@ impl<W: Write> ArchiveWriter<W> {
         self.output.write_all(&[0; BLOCK_BYTES][..self.padding])
     }
 
-    /// A member of records, which describes the next one.
+    /// Returns a member of records, which describes the next one.
     fn records(&mut self, records: &Records) -> io::Result<()> {
         let bytes = records.encode();
         let mut header = Header::new_ustar();
@@ -112,12 +112,12 @@ impl<W: Write> ArchiveWriter<W> {
     }
 }
 
-/// Bytes from `size` to the end of its block.
+/// Returns the number of bytes from `size` to the end of its block.
 fn padding(size: u64) -> usize {
     (size.next_multiple_of(BLOCK_BYTES as u64) - size) as usize
 }
 
-/// The records that every member has: times and extended attributes.
+/// Returns the records that every member has: times and extended attributes.
 fn records(member: &Member) -> Records {
     let mut records = Records::default();
     records.push(pax::MTIME, pax::format_time(member.stat.modified));

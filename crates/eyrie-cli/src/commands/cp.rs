@@ -70,7 +70,7 @@ fn check_directory(from: &Endpoint, to: &Endpoint, recursive: bool) -> Result<()
     Ok(())
 }
 
-/// The attributes of `to`, if it exists.
+/// Returns the attributes of `to`, if it exists.
 fn existing(to: &Endpoint) -> Result<Option<Stat>> {
     match to.lstat() {
         Ok(there) => Ok(Some(there)),

@@ -169,7 +169,7 @@ impl Matches<'_> {
     }
 }
 
-/// The modification time of the file that `--newer` names.
+/// Returns the modification time of the file that `--newer` names.
 fn modified(place: Place) -> Result<Time> {
     let stat = match &place {
         Place::Host(path) => {
@@ -198,7 +198,8 @@ impl Conditions {
         Ok(if holds { Answer::Yes(Some(stat)) } else { Answer::No })
     }
 
-    /// True if the conditions on level, type, name and path hold. The directory above has all of them.
+    /// Returns true if the conditions on level, type, name and path hold. The directory above has all of
+    /// them.
     fn hold_for_name(&self, path: &Path, entry: &WalkEntry<'_, Files>) -> bool {
         let FindArgs { name, iname, path: paths, kinds, min_depth, .. } = &self.arguments;
         // The root has no name of its own.
@@ -222,7 +223,7 @@ impl Conditions {
     }
 }
 
-/// True for a file without bytes and a directory without entries.
+/// Returns true for a file without bytes and a directory without entries.
 fn is_empty(entry: &WalkEntry<'_, Files>, stat: &Stat) -> eyrie::Result<bool> {
     match stat.kind {
         Kind::File => Ok(stat.size == 0),
@@ -266,7 +267,7 @@ impl Bound {
         })
     }
 
-    /// True if `number` is within the bound.
+    /// Returns true if `number` is within the bound.
     fn holds(self, number: i128) -> bool {
         match self {
             Bound::Exactly(bound) => number == i128::from(bound),

@@ -37,7 +37,7 @@ pub fn run(arguments: LnArgs) -> Result<()> {
     })
 }
 
-/// The path that `existing` names in the volume of `new`.
+/// Returns the path that `existing` names in the volume of `new`.
 fn path_beside(new: &Inside, existing: &OsString) -> Result<PathBuf> {
     let existing = Place::parse(existing).inside()?;
     if existing.volume != new.volume {

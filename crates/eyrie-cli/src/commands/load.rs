@@ -60,7 +60,7 @@ pub fn run(arguments: LoadArgs, output: &mut Output) -> Result<()> {
     summary.print(&tally, &from, output)
 }
 
-/// The stream of an archive, and its name for messages.
+/// Returns the stream of an archive, and its name for messages.
 fn open_input(file: Option<PathBuf>) -> Result<(Box<dyn Read>, String)> {
     match input::named_file(file) {
         None => {

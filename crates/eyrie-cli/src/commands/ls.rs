@@ -88,7 +88,7 @@ pub fn run(mut arguments: LsArgs, output: &mut Output) -> Result<()> {
     skipped.finish("not everything was listed", shown)
 }
 
-/// The entries of a directory, by name.
+/// Returns the entries of a directory, by name.
 fn entries(files: &Files, dir: &Path, all: bool) -> eyrie::Result<Vec<(OsString, Kind)>> {
     let mut entries = Vec::new();
     for entry in files.read_dir(dir)? {
@@ -105,8 +105,8 @@ fn is_hidden(name: &OsStr) -> bool {
     name.as_bytes().starts_with(b".")
 }
 
-/// A walk of the directory `root`, which may be given as a symbolic link. Without `all` it leaves hidden
-/// names out.
+/// Returns a walk of the directory `root`, which may be given as a symbolic link. Without `all` it leaves
+/// hidden names out.
 pub(super) fn walk<'a>(files: &'a Files, root: &Inside, all: bool) -> Result<Walk<'a, Files>> {
     // A slash at the end follows the link.
     let path = if root.path.file_name().is_some() { root.path.join("") } else { root.path.clone() };
@@ -145,7 +145,7 @@ impl Listing<'_> {
         Ok(())
     }
 
-    /// The entries of the directory `path` of `files`, shown as `dir`.
+    /// Returns the entries of the directory `path` of `files`, shown as `dir`.
     fn block(&mut self, files: &Files, path: &Path, dir: &Inside, titled: bool) -> Result<()> {
         let listed = match entries(files, path, self.arguments.all) {
             Ok(entries) => entries,

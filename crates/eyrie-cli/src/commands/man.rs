@@ -35,7 +35,7 @@ pub fn run(arguments: &ManArgs, command: Command, output: &mut Output) -> Result
     Ok(pages.iter().try_for_each(|page| page.render(output))?)
 }
 
-/// The page of each command. A command comes before its subcommands.
+/// Returns the page of each command. A command comes before its subcommands.
 fn pages(command: Command) -> Vec<Man> {
     let mut command = command.disable_help_subcommand(true);
     command.build();

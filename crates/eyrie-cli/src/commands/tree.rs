@@ -117,7 +117,7 @@ impl Drawing<'_> {
         Ok(())
     }
 
-    /// The line of one entry.
+    /// Returns the line of one entry.
     fn line(&mut self, entry: &WalkEntry<'_, Files>) -> Result<()> {
         write!(self.output, "{}{}", self.indent, if entry.last { "└── " } else { "├── " })?;
         self.counts[usize::from(entry.kind != Kind::Directory)] += 1;

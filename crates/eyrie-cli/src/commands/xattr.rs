@@ -135,7 +135,7 @@ fn value(files: &Files, inside: &Inside, follow: bool, name: &[u8]) -> eyrie::Re
     if follow { files.xattr(&inside.path, name) } else { files.symlink_xattr(&inside.path, name) }
 }
 
-/// The failure of a call on one extended attribute, with advice.
+/// Returns the failure of a call on one extended attribute, with advice.
 fn failure(what: &str, inside: &Inside, name: &[u8], error: &eyrie::Error) -> Failure {
     let why = match error.errno() {
         Errno::NODATA => format!("there is none: `eyrie xattr list {inside}` lists the attributes"),

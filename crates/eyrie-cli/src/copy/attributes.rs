@@ -29,7 +29,8 @@ pub(super) fn set_on_file<D: Posix>(
     Ok(())
 }
 
-/// As [`set_on_file`], for an entry that is not opened to be copied. Symbolic links have no mode to set.
+/// Works as [`set_on_file`], for an entry that is not opened to be copied. Symbolic links have no mode to
+/// set.
 pub(super) fn set_on_path<D: Posix>(
     spot: &Spot<'_, D>,
     want: &Stat,

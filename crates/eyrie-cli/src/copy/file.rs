@@ -11,7 +11,7 @@ pub const CHUNK_BYTES: usize = 8 << 20;
 /// The smallest hole, in bytes.
 const PAGE_BYTES: u64 = 4096;
 
-/// The next range of bytes from `offset` on that is no hole.
+/// Returns the next range of bytes from `offset` on that is no hole.
 ///
 /// # Errors
 /// As [`Posix::seek`].

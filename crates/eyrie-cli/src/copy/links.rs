@@ -53,7 +53,7 @@ impl<T> Links<T> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The task for the name `task` of the file `stat`.
+    /// Returns the task for the name `task` of the file `stat`.
     pub fn task_for(&self, stat: &Stat, task: T) -> NameTask<T> {
         let mut table = self.lock();
         // Only the thread that walks waits here. Workers never do, so they copy the files that the names wait
@@ -111,7 +111,8 @@ impl<T> Links<T> {
     }
 }
 
-/// A directory on `path`, which may be longer than the longest path, and the rest of `path` from there.
+/// Returns a directory on `path`, which may be longer than the longest path, and the rest of `path` from
+/// there.
 pub(super) fn reach<'a, D: Posix>(target: &'a D, path: &Path) -> eyrie::Result<(Base<'a, D>, PathBuf)> {
     let mut base = Base::Given(target);
     let mut rest = PathBuf::new();

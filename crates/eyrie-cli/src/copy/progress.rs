@@ -22,12 +22,12 @@ pub struct Progress<'a> {
 }
 
 impl<'a> Progress<'a> {
-    /// The progress of a copy that has not begun.
+    /// Returns the progress of a copy that has not begun.
     pub fn new(reporter: &'a Reporter) -> Progress<'a> {
         Progress { reporter, tally: Tally::default(), stop: AtomicBool::new(false), fatal: Mutex::new(None) }
     }
 
-    /// True if the copy must end before its next step.
+    /// Returns true if the copy must end before its next step.
     pub fn stopped(&self) -> bool {
         self.stop.load(Ordering::Relaxed) || interrupt::requested()
     }
@@ -139,7 +139,7 @@ impl Tally {
             .sum()
     }
 
-    /// Bytes of the files that were copied.
+    /// Returns the number of bytes of the files that were copied.
     pub fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }
@@ -149,7 +149,7 @@ impl Tally {
         self.failed.load(Ordering::Relaxed)
     }
 
-    /// The counts for a script.
+    /// Returns the counts for a script.
     pub fn json(&self) -> Value {
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let lost = self.xattrs_lost.lock().unwrap_or_else(PoisonError::into_inner);
@@ -173,7 +173,7 @@ impl Tally {
         })
     }
 
-    /// The counts in words.
+    /// Returns the counts in words.
     pub fn summary(&self) -> String {
         let mut parts = Vec::new();
         for (counter, one, many) in [
@@ -214,7 +214,7 @@ impl Tally {
         summary
     }
 
-    /// The extended attributes that were not kept, in words.
+    /// Returns the extended attributes that were not kept, in words.
     pub fn lost_xattrs(&self) -> Option<String> {
         let lost = self.xattrs_lost.lock().unwrap_or_else(PoisonError::into_inner);
         let total: u64 = lost.values().map(|(count, _)| count).sum();

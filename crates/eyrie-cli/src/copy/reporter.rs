@@ -21,8 +21,8 @@ pub struct Reporter {
 }
 
 impl Reporter {
-    /// Paths of the source are shown under `source`, those of the target after `target`; with `verbose` every
-    /// finished path goes to standard output.
+    /// Returns the paths of the source are shown under `source`, those of the target after `target`; with
+    /// `verbose` every finished path goes to standard output.
     pub fn new(source: &Path, target: String, what: &'static str, verbose: bool) -> Reporter {
         let shown = io::stderr().is_terminal() && !(verbose && io::stdout().is_terminal());
         let bar = if shown { ProgressBar::new_spinner() } else { ProgressBar::hidden() };
@@ -38,7 +38,7 @@ impl Reporter {
         Reporter { verbose, quiet: false, source: source.to_owned(), target, bar }
     }
 
-    /// As [`Reporter::new`], with the number of entries known.
+    /// Works as [`Reporter::new`], with the number of entries known.
     pub fn with_total(source: &Path, target: String, what: &'static str, entries: u64) -> Reporter {
         Reporter { verbose: false, quiet: false, source: source.to_owned(), target, bar: bar(what, entries) }
     }
@@ -80,12 +80,12 @@ impl Reporter {
         });
     }
 
-    /// The path of `relative` in the source, for messages.
+    /// Returns the path of `relative` in the source, for messages.
     pub(super) fn place(&self, relative: &Path) -> String {
         text::path(&join(&self.source, relative))
     }
 
-    /// The path in the target, for messages.
+    /// Returns the path in the target, for messages.
     pub fn target_place(&self, path: &Path) -> String {
         format!("{}{}", self.target, text::path(path))
     }
@@ -96,7 +96,7 @@ impl Reporter {
     }
 }
 
-/// A bar over a known number of entries, shown only on a terminal.
+/// Returns a bar over a known number of entries, shown only on a terminal.
 pub fn bar(what: &'static str, entries: u64) -> ProgressBar {
     if !io::stderr().is_terminal() {
         return ProgressBar::hidden();

@@ -17,9 +17,9 @@ pub enum Side {
 
 /// Says on which side an error happened.
 pub trait OnSide<T> {
-    /// An error of the source.
+    /// Returns an error of the source.
     fn reading(self) -> Result<T, Side>;
-    /// An error of the target.
+    /// Returns an error of the target.
     fn writing(self) -> Result<T, Side>;
 }
 

@@ -22,12 +22,12 @@ pub struct TargetTree<'a> {
 }
 
 impl<'a> TargetTree<'a> {
-    /// The tree `root` of a target. Nothing of it exists yet.
+    /// Returns the tree `root` of a target. Nothing of it exists yet.
     pub fn new(root: &'a Path, progress: Progress<'a>) -> TargetTree<'a> {
         TargetTree { root, progress }
     }
 
-    /// The path in the target.
+    /// Returns the path in the target.
     pub fn path(&self, relative: &Path) -> PathBuf {
         join(self.root, relative)
     }

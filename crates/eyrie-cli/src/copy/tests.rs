@@ -9,7 +9,7 @@ use eyrie_testkit::tree_fixture::{Manifest, grow};
 use super::{Job, Reporter, Tally, copy_tree};
 use crate::failure::Result;
 
-/// A place that keeps holes, times and devices.
+/// Returns a place that keeps holes, times and devices.
 fn scratch() -> tempfile::TempDir {
     tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
 }

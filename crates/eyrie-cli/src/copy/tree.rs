@@ -190,7 +190,7 @@ where
         }
     }
 
-    /// The name of the copy in its directory.
+    /// Returns the name of the copy in its directory.
     fn target_name<'f>(&self, entry: &'f WalkEntry<'a, S>) -> &'f Path
     where
         'a: 'f,

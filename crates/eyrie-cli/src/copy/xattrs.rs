@@ -12,7 +12,7 @@ use crate::failure::reason;
 /// Names and values.
 pub type Xattrs = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// The extended attributes of `path` itself, which may be a symbolic link.
+/// Returns the extended attributes of `path` itself, which may be a symbolic link.
 pub fn read<S: Posix>(source: &S, path: &Path, progress: &Progress<'_>) -> Xattrs {
     let names = match source.symlink_xattr_names(path) {
         Ok(names) => names,

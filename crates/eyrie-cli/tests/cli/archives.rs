@@ -14,7 +14,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::Sandbox;
 
-/// A sandbox with two volumes and a tree with every kind of member and attribute of archives.
+/// Returns a sandbox with two volumes and a tree with every kind of member and attribute of archives.
 fn sandbox_with_tree() -> Sandbox {
     let sandbox = Sandbox::with_volume("256M");
     sandbox.succeed(["mkfs", "two", "--size", "256M"]);
@@ -151,7 +151,7 @@ fn archives_go_through_pipes() {
     assert_eq!(output.status.code(), Some(1));
 }
 
-/// A pseudo terminal.
+/// Returns a pseudo terminal.
 fn terminal() -> fs::File {
     use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
     let controller = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();

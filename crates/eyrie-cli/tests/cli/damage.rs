@@ -41,7 +41,7 @@ fn limited(sandbox: &Sandbox, limits: &str, arguments: &[&str]) -> Output {
     output
 }
 
-/// Bytes of storage below a directory.
+/// Returns the number of bytes of storage below a directory.
 fn stored(path: &Path) -> u64 {
     let Ok(metadata) = path.symlink_metadata() else { return 0 };
     let inside = if metadata.is_dir() { fs::read_dir(path).ok() } else { None };
@@ -156,8 +156,8 @@ fn redirect(sandbox: &Sandbox, pairs: &[(u64, u64)]) {
     }
 }
 
-/// A volume in whose tree `/tree` each of so many levels names the next one twice, and the last names the
-/// first.
+/// Returns a volume in whose tree `/tree` each of so many levels names the next one twice, and the last names
+/// the first.
 fn tangled(levels: usize) -> Sandbox {
     let sandbox = Sandbox::with_volume("16M");
     let volume = Volume::open(sandbox.path("vol")).unwrap();

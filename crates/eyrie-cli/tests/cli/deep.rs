@@ -22,8 +22,8 @@ fn dig<P: Posix>(fs: P, levels: usize) {
     }
 }
 
-/// The depth of the deepest file below `root`, which is `above` levels above the first, and the number of
-/// files.
+/// Returns the depth of the deepest file below `root`, which is `above` levels above the first, and the
+/// number of files.
 fn deepest<P: Posix>(fs: &P, root: &str, above: usize) -> (usize, usize) {
     let (mut deepest, mut files) = (0, 0);
     for step in Walk::new(fs, Path::new(root)).unwrap() {

@@ -9,7 +9,7 @@ use eyrie_testkit::tree_fixture::fill;
 
 use crate::Sandbox;
 
-/// The largest file of the volume: where its bytes are.
+/// Returns the largest file of the volume: where its bytes are.
 pub(crate) fn segment(sandbox: &Sandbox) -> std::path::PathBuf {
     let files = fs::read_dir(sandbox.path("vol")).unwrap().map(|entry| entry.unwrap().path());
     files.max_by_key(|path| path.metadata().unwrap().len()).unwrap()

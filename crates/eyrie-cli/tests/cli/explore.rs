@@ -9,7 +9,7 @@ use crate::Sandbox;
 const SCRIPT: &str = "mkdir /d\ncreat /d/a\nwrite /d/a 0 5000 1\nrename /d/a /b\nunlink /none\n";
 
 impl Sandbox {
-    /// A sandbox with a script in it, and no volume.
+    /// Returns a sandbox with a script in it, and no volume.
     fn with_calls(script: &str) -> Sandbox {
         let sandbox = Sandbox::new();
         fs::write(sandbox.path("calls"), script).unwrap();

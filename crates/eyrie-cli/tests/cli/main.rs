@@ -33,7 +33,7 @@ impl Sandbox {
         Sandbox { dir: tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap() }
     }
 
-    /// A sandbox with a volume in it.
+    /// Returns a sandbox with a volume in it.
     fn with_volume(size: &str) -> Sandbox {
         let sandbox = Sandbox::new();
         sandbox.succeed(["mkfs", "vol", "--size", size]);
@@ -44,7 +44,7 @@ impl Sandbox {
         self.dir.path().join(name)
     }
 
-    /// The command, run in the sandbox.
+    /// Returns the command, run in the sandbox.
     fn command<S: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = S>) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_eyrie"));
         command.args(arguments).current_dir(self.dir.path()).stdin(Stdio::null());

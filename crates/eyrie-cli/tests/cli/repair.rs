@@ -14,7 +14,7 @@ fn is_sound(sandbox: &Sandbox, volume: &str) -> bool {
     sandbox.run(["fsck", volume]).status.code() == Some(0)
 }
 
-/// A volume with a tree and some damage.
+/// Returns a volume with a tree and some damage.
 fn damaged() -> Sandbox {
     let sandbox = Sandbox::with_volume("64M");
     fs::create_dir(sandbox.path("tree")).unwrap();
@@ -24,7 +24,7 @@ fn damaged() -> Sandbox {
     sandbox
 }
 
-/// The files of a volume whose bytes can be exported, by their paths.
+/// Returns the files of a volume whose bytes can be exported, by their paths.
 fn files(sandbox: &Sandbox, volume: &str, to: &str) -> BTreeMap<PathBuf, Vec<u8>> {
     // The export leaves unreadable files out, so it may fail.
     sandbox.run(["export", &format!("{volume}:/tree"), to]);

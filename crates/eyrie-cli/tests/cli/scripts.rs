@@ -16,7 +16,7 @@ write /dir/a 0 1K 7
 ";
 
 impl Sandbox {
-    /// A sandbox with a volume and a script in it.
+    /// Returns a sandbox with a volume and a script in it.
     fn with_script(script: &str) -> Sandbox {
         let sandbox = Sandbox::with_volume("64M");
         fs::write(sandbox.path("script"), script).unwrap();

@@ -9,7 +9,7 @@ use eyrie::{Credentials, Kind, Posix, PosixExt, Volume};
 
 use crate::Sandbox;
 
-/// A volume with files that differ in every attribute that `find` compares.
+/// Returns a volume with files that differ in every attribute that `find` compares.
 fn sandbox_with_files() -> Sandbox {
     let sandbox = Sandbox::with_volume("64M");
     let volume = Volume::open(sandbox.path("vol")).unwrap();
@@ -26,7 +26,7 @@ fn sandbox_with_files() -> Sandbox {
     sandbox
 }
 
-/// The results of `find` under `/a`, sorted and without the name of the volume.
+/// Returns the results of `find` under `/a`, sorted and without the name of the volume.
 fn found(sandbox: &Sandbox, conditions: &[&str]) -> Vec<String> {
     let output = sandbox.succeed(["find", "vol:/a"].iter().chain(conditions));
     let lines =
@@ -111,7 +111,7 @@ fn find_prints_nul_and_json() {
     assert_eq!((&json[0]["path"], &json[0]["size"]), (&"/tree/new\nline".into(), &5.into()));
 }
 
-/// The lines of `du`: names and their numbers.
+/// Returns the lines of `du`: names and their numbers.
 fn sizes(sandbox: &Sandbox, arguments: &[&str]) -> Vec<(String, u64)> {
     let output = sandbox.succeed(["du"].iter().chain(arguments));
     let line = |line: &str| {

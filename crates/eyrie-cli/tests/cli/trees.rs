@@ -124,7 +124,7 @@ fn unreadable_files_are_counted() {
     assert_eq!(sandbox.succeed(["ls", "vol:/tree"]), "file\n");
 }
 
-/// Bytes at the start, in the middle and at the end of a file of `size`.
+/// Returns the number of bytes at the start, in the middle and at the end of a file of `size`.
 fn islands(size: u64) -> [(u64, Vec<u8>); 3] {
     [(0, b"start".to_vec()), (size / 2 + 12345, vec![7; 100_000]), (size - 1, b"x".to_vec())]
 }

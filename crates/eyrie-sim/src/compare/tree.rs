@@ -103,7 +103,7 @@ pub struct TreeError {
     pub what: String,
 }
 
-/// A path in a message, with long names cut.
+/// Returns a path in a message, with long names cut.
 pub(super) fn show(path: &TreePath) -> String {
     let mut out = String::new();
     for name in path {

@@ -31,12 +31,12 @@ pub struct ParallelScript {
     pub seed: u64,
 }
 
-/// The numbers of calls of each thread that have returned, as one number.
+/// Returns the numbers of calls of each thread that have returned, as one number.
 fn mark(done: [usize; 2]) -> u64 {
     (done[0] as u64) << 32 | done[1] as u64
 }
 
-/// The calls of each thread that had returned at a mark.
+/// Returns the calls of each thread that had returned at a mark.
 pub(super) fn returned(mark: u64) -> [u64; 2] {
     [mark >> 32, mark & u64::from(u32::MAX)]
 }
@@ -59,8 +59,8 @@ impl Made<'_> {
         Pxfs::new(Arc::new(model.fork()), Credentials::root()).with_clock(clock)
     }
 
-    /// The model after the call, if the model gives the same result. A call that found no room changes
-    /// nothing.
+    /// Returns the model after the call, if the model gives the same result. A call that found no room
+    /// changes nothing.
     fn after(&self, model: &Model) -> Option<Model> {
         if self.given == Some(Errno::NOSPC) {
             return Some(model.fork());
@@ -70,12 +70,12 @@ impl Made<'_> {
         (expected == self.given).then(|| files.engine().fork())
     }
 
-    /// The model after the call, as a crash may leave it. A call that failed changed nothing.
+    /// Returns the model after the call, as a crash may leave it. A call that failed changed nothing.
     fn lasting(&self, model: &Model) -> Option<Model> {
         if self.given.is_some() { Some(model.fork()) } else { self.after(model) }
     }
 
-    /// The model with the times of a write in flight but without its bytes.
+    /// Returns the model with the times of a write in flight but without its bytes.
     fn early(&self, model: &Model) -> Option<Model> {
         let Call::Write { path, length: 1.., .. } = &self.line.call else { return None };
         if self.given.is_some() {

@@ -44,7 +44,7 @@ pub struct CrashFailure {
 }
 
 impl CrashFailure {
-    /// A failure before any crash.
+    /// Returns a failure before any crash.
     pub fn before(what: String) -> CrashFailure {
         CrashFailure { links: Vec::new(), after: 0, picks: Vec::new(), again: None, what }
     }

@@ -74,12 +74,12 @@ impl Images {
         self.opened
     }
 
-    /// True if there are more images than the limit of the enumeration.
+    /// Returns true if there are more images than the limit of the enumeration.
     pub fn is_cut(&self) -> bool {
         self.next.is_some() && self.opened >= self.limits.images
     }
 
-    /// The picks of the next image, or `None` after the last one.
+    /// Returns the picks of the next image, or `None` after the last one.
     pub fn next_picks(&mut self) -> Option<Vec<usize>> {
         let picks = if self.opened < self.limits.images {
             self.next.clone()?
@@ -137,7 +137,7 @@ pub enum NoImage {
     },
 }
 
-/// The crash point after so many events.
+/// Returns the crash point after so many events.
 pub(super) fn point_after(points: &mut CrashPoints<'_>, after: usize) -> Result<CrashPoint, NoImage> {
     points.find(|point| point.after == after).ok_or(NoImage::Point { after })
 }

@@ -62,7 +62,7 @@ struct KilledVolume {
 }
 
 impl KilledVolume {
-    /// The bytes that the next process reads.
+    /// Returns the bytes that the next process reads.
     fn visible(&self) -> Vec<u8> {
         let mut bytes = self.durable.clone();
         apply_stores(&mut bytes, &self.pending);
@@ -151,7 +151,7 @@ impl Recorded {
         }
     }
 
-    /// The volume after a kill at this event of the script.
+    /// Returns the volume after a kill at this event of the script.
     fn killed(&self, after: usize) -> Result<KilledVolume, CrashFailure> {
         let is_mark = |event: &&Event| matches!(event, Event::Mark(_));
         let done = self.run.events[..after.min(self.run.events.len())].iter().filter(is_mark).count();
@@ -319,7 +319,7 @@ impl Process {
         Ok(points)
     }
 
-    /// The states that a power failure may leave after so many of its events.
+    /// Returns the states that a power failure may leave after so many of its events.
     fn states(&self, after: usize) -> &States {
         let marks = self.events[..(self.first + after).min(self.events.len())].iter().rev();
         let mark = marks.filter_map(|event| if let Event::Mark(mark) = event { Some(*mark) } else { None });
@@ -331,7 +331,7 @@ impl Process {
         Expected { states, is_closed: false, plan: &recorded.run.plan }
     }
 
-    /// The volume after a kill at this event.
+    /// Returns the volume after a kill at this event.
     fn killed(&self, recorded: &Recorded, after: usize) -> Result<KilledVolume, CrashFailure> {
         let mut points = self.points(recorded)?;
         points.skip_to(self.first + after);
@@ -339,7 +339,7 @@ impl Process {
         Ok(KilledVolume { durable: points.base().bytes(), pending: points.killed(), states })
     }
 
-    /// The volume after a power failure at this event.
+    /// Returns the volume after a power failure at this event.
     fn failed(&self, recorded: &Recorded, after: usize, picks: &[usize]) -> Result<KilledVolume, NoImage> {
         let mut points = self.points(recorded).map_err(|_| NoImage::Point { after })?;
         let point = point_after(&mut points, self.first + after)?;

@@ -69,7 +69,7 @@ pub(super) struct Traced {
 pub(super) struct DiskBytes(Option<Arc<SimulatedDisk>>);
 
 impl Traced {
-    /// An empty medium for a volume of `bytes`.
+    /// Makes an empty medium for a volume of `bytes`.
     pub(super) fn empty(ground: RunMedium, recorder: Recorder) -> Result<Traced> {
         let RunMedium { rule, bytes, journal_bytes } = ground;
         if rule == CrashRule::Lines {
@@ -86,7 +86,7 @@ impl Traced {
         Traced::over(disk)
     }
 
-    /// A medium that holds `image`.
+    /// Returns a medium that holds `image`.
     pub(super) fn holding(rule: CrashRule, image: &[u8], recorder: Recorder) -> Result<Traced> {
         if rule == CrashRule::Lines {
             return Ok(Traced { medium: traced_from(image, recorder)?, disk: None });
@@ -100,20 +100,20 @@ impl Traced {
         Ok(Traced { medium, disk: Some(disk) })
     }
 
-    /// The medium, and its disk.
+    /// Returns the medium, and its disk.
     pub(super) fn split(self) -> (Medium, DiskBytes) {
         (self.medium, DiskBytes(self.disk))
     }
 }
 
 impl DiskBytes {
-    /// The bytes of the disk, if there is one.
+    /// Returns the bytes of the disk, if there is one.
     pub(super) fn bytes(&self) -> Option<Vec<u8>> {
         self.0.as_ref().map(|disk| disk.snapshot())
     }
 }
 
-/// The medium that a crash left. Its lines are decided when they are first read.
+/// Returns the medium that a crash left. Its lines are decided when they are first read.
 pub(super) fn crashed(base: &ImageBase, image: CrashImage) -> Result<Medium> {
     match image.rule() {
         CrashRule::Lines => Ok(crash_medium(base, image)?),

@@ -61,7 +61,7 @@ fn medium(rule: CrashRule) -> &'static str {
     }
 }
 
-/// The first line of a text. If it ends with a colon, the second line, too.
+/// Returns the first line of a text. If it ends with a colon, the second line, too.
 fn line(text: &str) -> String {
     let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
     let first = lines.next().unwrap_or_default();

@@ -92,12 +92,12 @@ pub struct StartVolume {
 }
 
 impl StartVolume {
-    /// The unit in which a crash loses stores.
+    /// Returns the unit in which a crash loses stores.
     pub fn rule(&self) -> CrashRule {
         self.rule
     }
 
-    /// An empty volume of `bytes`, in memory or on a disk.
+    /// Makes an empty volume of `bytes`, in memory or on a disk.
     ///
     /// # Errors
     /// [`RecordError::Failed`], also if the size is too small.
@@ -105,7 +105,7 @@ impl StartVolume {
         StartVolume::on(RunMedium::of(rule, bytes))
     }
 
-    /// An empty volume.
+    /// Returns an empty volume.
     ///
     /// # Errors
     /// [`RecordError::Failed`], also if the size is too small.
@@ -130,7 +130,7 @@ impl StartVolume {
         &self.image
     }
 
-    /// The bytes of the volume, or of its disk, after it was opened and not closed.
+    /// Returns the bytes of the volume, or of its disk, after it was opened and not closed.
     pub(super) fn crashed(&self) -> Result<Vec<u8>, RecordError> {
         let session = RecordSession::open(self, &FaultPlan::default())?;
         session.files.engine().sync().map_err(failed)?;
@@ -146,7 +146,7 @@ impl StartVolume {
         &self.model
     }
 
-    /// The volume after `script`.
+    /// Returns the volume after `script`.
     ///
     /// # Errors
     /// As [`record`].
@@ -201,7 +201,7 @@ pub struct Recorded {
 }
 
 impl Recorded {
-    /// The count of each point that was met: in the run, and after the crashes that were explored.
+    /// Returns the count of each point that was met: in the run, and after the crashes that were explored.
     pub fn points(&self) -> BTreeMap<Site, u64> {
         self.run.plan.points()
     }
@@ -237,7 +237,7 @@ impl RecordSession {
         set_clock(self.started + line.number as i64);
     }
 
-    /// A copy of the model's files.
+    /// Returns a copy of the model's files.
     pub(super) fn forked_model(&self) -> Pxfs<Model> {
         Pxfs::new(Arc::new(self.model.engine().fork()), Credentials::root()).with_clock(clock)
     }
@@ -259,8 +259,8 @@ impl RecordSession {
         Ok(actual)
     }
 
-    /// The state that a crash in the call may leave besides those before and after it: with the times of a
-    /// write but without its bytes.
+    /// Returns the state that a crash in the call may leave besides those before and after it: with the times
+    /// of a write but without its bytes.
     pub(super) fn early(&self, line: &ScriptLine) -> Option<Tree> {
         let Call::Write { path, length: 1.., .. } = &line.call else { return None };
         self.set_clock(line);
@@ -279,7 +279,7 @@ impl RecordSession {
     }
 }
 
-/// True if a call makes earlier calls durable.
+/// Returns true if a call makes earlier calls durable.
 pub(super) fn syncs(call: &Call) -> bool {
     matches!(call, Call::Fsync { .. } | Call::Fdatasync { .. } | Call::Sync)
 }

@@ -35,7 +35,7 @@ impl Recovery {
         Ok(Recovery { rule, image, events, tree })
     }
 
-    /// The one state that a crash in the recovery may leave.
+    /// Returns the one state that a crash in the recovery may leave.
     fn expected<'a>(&'a self, plan: &'a FaultPlan) -> Expected<'a> {
         Expected { states: vec![&self.tree], is_closed: false, plan }
     }

@@ -147,7 +147,7 @@ impl Collector {
 }
 
 impl Recorded {
-    /// The call in which a crash after this mark comes.
+    /// Returns the call in which a crash after this mark comes.
     fn after(&self, mark: u64) -> String {
         if self.run.orders.is_some() {
             let [ours, theirs] = super::beside::returned(mark);

@@ -26,7 +26,7 @@ const LARGE: u64 = (3 << 19) + 8192;
 
 const OWNER: Owner = Owner { mode: 0o755, uid: 0, gid: 0 };
 
-/// A script that fills a volume to its end and then removes most of it.
+/// Returns a script that fills a volume to its end and then removes most of it.
 fn contents() -> Script {
     let mut text = "creat /a\nwrite /a 0 9000 1\nmkdir /d\nput /d k 100 2\n".to_string();
     (0..24).for_each(|key| text.push_str(&format!("put / large-{key} 64K 3\n")));

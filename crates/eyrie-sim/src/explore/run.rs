@@ -17,7 +17,7 @@ pub struct Orders {
 }
 
 impl Orders {
-    /// The states that a crash after this mark may leave.
+    /// Returns the states that a crash after this mark may leave.
     pub(super) fn allowed(&self, mark: u64) -> Vec<&Tree> {
         self.allowed.get(&mark).into_iter().flatten().collect()
     }
@@ -61,7 +61,7 @@ pub struct SeenImage {
 }
 
 impl TracedRun {
-    /// The states that a crash at `point` may leave.
+    /// Returns the states that a crash at `point` may leave.
     fn expected(&self, point: &CrashPoint) -> Expected<'_> {
         let mark = point.mark.unwrap_or(0);
         if let Some(orders) = &self.orders {

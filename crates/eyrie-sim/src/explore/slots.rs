@@ -81,7 +81,7 @@ impl Together {
     }
 }
 
-/// The part of a tree below a name of the root.
+/// Returns the part of a tree below a name of the root.
 pub(super) fn named<'a>(
     tree: &'a Tree,
     name: &str,
@@ -90,7 +90,7 @@ pub(super) fn named<'a>(
     tree.nodes.iter().filter(move |(path, _)| path.first() == Some(&name))
 }
 
-/// The number of records that a recovery finds in `image`.
+/// Returns the number of records that a recovery finds in `image`.
 fn records(image: &[u8]) -> usize {
     let is_free = |&slot: &usize| image[redo_slot(slot).offset() as usize..][..8] == [0; 8];
     REDO_SLOTS - (0..REDO_SLOTS).filter(is_free).count()

@@ -54,7 +54,7 @@ pub struct Scripts {
 }
 
 impl Scripts {
-    /// The volume that the scripts start from.
+    /// Returns the volume that the scripts start from.
     ///
     /// # Errors
     /// Those of [`StartVolume::on`] and [`StartVolume::after`].
@@ -69,7 +69,7 @@ impl Scripts {
         self.scripts = Box::new(all.skip(index).step_by(count));
     }
 
-    /// The lower of `limits` and the limits of these scripts.
+    /// Returns the lower of `limits` and the limits of these scripts.
     pub fn limits(&self, limits: Limits) -> Limits {
         let (images, sampled) = self.most_images.unwrap_or((u64::MAX, u64::MAX));
         Limits { images: limits.images.min(images), sampled: limits.sampled.min(sampled), ..limits }
@@ -80,7 +80,7 @@ fn alone(scripts: impl Iterator<Item = Script> + 'static) -> Sequence {
     Box::new(scripts.map(|script| (script, None)))
 }
 
-/// The kinds for volumes of `bytes`, with `samples` scripts of each endless kind.
+/// Returns the kinds for volumes of `bytes`, with `samples` scripts of each endless kind.
 pub fn kinds(rule: CrashRule, bytes: u64, samples: usize) -> Vec<RunKind> {
     let ground = RunMedium::of(rule, bytes);
     match rule {
@@ -122,7 +122,7 @@ impl SuiteBuilder {
     }
 }
 
-/// A check on an empty volume.
+/// Returns a check on an empty volume.
 fn on(
     ground: RunMedium,
     trial: impl FnOnce(&StartVolume, &mut dyn FnMut() -> bool) -> Result<Counts, String>,

@@ -24,7 +24,7 @@ impl Calls {
     }
 }
 
-/// A name of `length` bytes.
+/// Returns a name of `length` bytes.
 fn name(number: u64, length: usize) -> String {
     format!("{number}-{}", "n".repeat(length - 1 - number.to_string().len()))
 }
@@ -188,7 +188,7 @@ pub fn batches() -> Vec<Script> {
     all
 }
 
-/// A batch that changes more words than a redo slot holds.
+/// Returns a batch that changes more words than a redo slot holds.
 pub fn many_words() -> Script {
     let mut calls = Calls::default();
     calls.add("mkdir /many");

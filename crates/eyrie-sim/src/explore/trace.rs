@@ -41,7 +41,7 @@ pub enum TraceError {
     },
 }
 
-/// The trace of a run as text.
+/// Returns the trace of a run as text.
 pub fn text(recorded: &Recorded) -> String {
     let run = &recorded.run;
     let mut text = format!("eyrie-trace 1 {}\n", run.base.len());
@@ -163,12 +163,12 @@ impl Trace {
         Some(())
     }
 
-    /// Number of events.
+    /// Returns the number of events.
     pub fn events(&self) -> usize {
         self.entries.len()
     }
 
-    /// The volume after a crash that comes after `until` events and loses `losses` and nothing else.
+    /// Returns the volume after a crash that comes after `until` events and loses `losses` and nothing else.
     ///
     /// # Errors
     /// Fails if no such crash is possible.

@@ -197,22 +197,23 @@ fn parse(name: &str, text: &str) -> Script {
     Script::parse(name, text.as_bytes()).expect("a constant script")
 }
 
-/// The script that makes the objects of [`singles`].
+/// Returns the script that makes the objects of [`singles`].
 pub fn setup() -> Script {
     parse("setup", SETUP)
 }
 
-/// Every call by itself.
+/// Returns every call by itself.
 pub fn singles() -> Vec<Script> {
     calls("calls", CALLS).into_iter().map(|call| [call].into_iter().collect()).collect()
 }
 
-/// Every two calls, one after the other, in a mixed order.
+/// Returns every two calls, one after the other, in a mixed order.
 pub fn pairs() -> impl Iterator<Item = Script> {
     tuples(2)
 }
 
-/// Every three calls, in a mixed order. There are too many to explore all, so the first ones are a sample.
+/// Returns every three calls, in a mixed order. There are too many to explore all, so the first ones are a
+/// sample.
 pub fn triples() -> impl Iterator<Item = Script> {
     tuples(3)
 }
@@ -262,7 +263,7 @@ pub fn growth() -> Vec<Script> {
     [splits(), values(), heights(), depths()].map(|text| parse("growth", &text)).into()
 }
 
-/// A directory whose pages split, and which then loses all names.
+/// Returns a directory whose pages split, and which then loses all names.
 fn splits() -> String {
     let mut text = "mkdir /d\n".to_string();
     (0..120).for_each(|number| line(&mut text, format_args!("creat \"/d/a name of some length {number}\"")));
@@ -272,7 +273,7 @@ fn splits() -> String {
     text
 }
 
-/// A store whose values change their sizes.
+/// Returns a store whose values change their sizes.
 fn values() -> String {
     let mut text = "mkdir /k\n".to_string();
     for key in 0..60 {
@@ -283,7 +284,7 @@ fn values() -> String {
     text
 }
 
-/// A file whose tree grows in height by writes far behind the end, and is truncated again.
+/// Returns a file whose tree grows in height by writes far behind the end, and is truncated again.
 fn heights() -> String {
     let mut text = "creat /tall\n".to_string();
     for bits in [12, 16, 19, 21, 22] {
@@ -337,7 +338,7 @@ pub fn beside(number: u64) -> (Script, ParallelScript) {
     (script, ParallelScript { script: beside, seed: number })
 }
 
-/// True if every name still belongs to the same object after the call.
+/// Returns true if every name still belongs to the same object after the call.
 fn keeps_names(call: &Call) -> bool {
     !matches!(
         call,
@@ -350,7 +351,7 @@ fn keeps_names(call: &Call) -> bool {
     )
 }
 
-/// The script with a `sync` after each call.
+/// Returns the script with a `sync` after each call.
 pub fn synced(script: &Script) -> Script {
     script.lines().iter().flat_map(|line| [line.call.clone(), Call::Sync]).collect()
 }
@@ -365,7 +366,7 @@ pub fn mixed(seed: u64) -> Script {
     (0..LONG as u64).map(pick).collect()
 }
 
-/// The random script of a seed.
+/// Returns the random script of a seed.
 pub fn random(seed: u64) -> Script {
     // A few large calls would fill a small volume.
     CallGenerator::new(seed, CallMix::default()).filter(|call| !is_large(call)).take(LONG).collect()

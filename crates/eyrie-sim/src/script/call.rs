@@ -116,7 +116,7 @@ impl fmt::Display for KeyChange {
     }
 }
 
-/// The name of a mode in scripts, after the options of fallocate(1).
+/// Returns the name of a mode in scripts, after the options of fallocate(1).
 pub(super) fn fallocate_name(mode: FallocateMode) -> &'static str {
     match mode {
         FallocateMode::Allocate => "allocate",
@@ -216,7 +216,7 @@ fn rename_suffix(mode: RenameMode) -> &'static str {
     }
 }
 
-/// A user or group as in chown(2).
+/// Returns a user or group as in chown(2).
 fn id(id: Option<u32>) -> i64 {
     id.map_or(-1, i64::from)
 }

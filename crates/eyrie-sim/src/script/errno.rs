@@ -43,7 +43,7 @@ const NAMES: [(Errno, &str); 35] = [
     (Errno::XDEV, "EXDEV"),
 ];
 
-/// The POSIX name of an errno, or its number if no call on files gives it.
+/// Returns the POSIX name of an errno, or its number if no call on files gives it.
 pub(crate) fn name(errno: Errno) -> Cow<'static, str> {
     match NAMES.iter().find(|(known, _)| *known == errno) {
         Some((_, name)) => Cow::Borrowed(name),

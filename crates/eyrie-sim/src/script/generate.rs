@@ -41,7 +41,7 @@ pub struct CallMix {
 }
 
 impl Default for CallMix {
-    /// All calls.
+    /// Returns all calls.
     fn default() -> CallMix {
         CallMix { keys: true, xattrs: true, fallocate: true }
     }
@@ -159,7 +159,7 @@ impl CallMix {
 }
 
 impl CallGenerator {
-    /// The calls of `seed`.
+    /// Returns the calls of `seed`.
     pub fn new(seed: u64, mix: CallMix) -> CallGenerator {
         CallGenerator { seed, drawn: 0, mix }
     }

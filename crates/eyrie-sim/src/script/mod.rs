@@ -56,7 +56,7 @@ pub struct Script {
 }
 
 impl Script {
-    /// The lines of the script.
+    /// Returns the lines of the script.
     pub fn lines(&self) -> &[ScriptLine] {
         &self.lines
     }

@@ -80,7 +80,7 @@ impl ScriptTarget for Host {
         self.store(dir)?.erase(key)
     }
 
-    /// The host has no batches, so the changes are made one after the other.
+    /// Returns the host has no batches, so the changes are made one after the other.
     fn batch(&self, dir: &Path, changes: KeyChanges) -> Result<()> {
         let store = self.store(dir)?;
         changes.into_iter().try_for_each(|(key, value)| match value {
@@ -185,7 +185,7 @@ fn with_file<'a, T: ScriptTarget>(
     file.close()
 }
 
-/// The bytes that a call writes at `offset`.
+/// Returns the bytes that a call writes at `offset`.
 fn content(seed: u64, offset: u64, length: u64, call: &'static str) -> Result<Vec<u8>> {
     let no_memory = || Error::new(Errno::NOMEM, call);
     let length = usize::try_from(length).map_err(|_| no_memory())?;

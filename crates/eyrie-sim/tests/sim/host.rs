@@ -11,7 +11,7 @@ use tempfile::TempDir;
 
 use crate::{directory, on_volume, run};
 
-/// A directory of the host on a tmpfs, where root may make all calls of scripts. `None` elsewhere.
+/// Returns a directory of the host on a tmpfs, where root may make all calls of scripts. `None` elsewhere.
 fn host() -> Option<(TempDir, Host)> {
     let is_tmpfs = |path: &Path| rustix::fs::statfs(path).is_ok_and(|stat| stat.f_type == 0x0102_1994);
     let dir = directory();
@@ -22,7 +22,7 @@ fn host() -> Option<(TempDir, Host)> {
     host_at(dir)
 }
 
-/// A directory of the host as a file system for scripts. `None` unless root runs the test.
+/// Returns a directory of the host as a file system for scripts. `None` unless root runs the test.
 fn host_at(dir: TempDir) -> Option<(TempDir, Host)> {
     if !rustix::process::geteuid().is_root() {
         eprintln!("skipped: only root can compare");
@@ -35,7 +35,7 @@ fn host_at(dir: TempDir) -> Option<(TempDir, Host)> {
     Some((dir, host))
 }
 
-/// True if the host keeps the extended attributes of random scripts.
+/// Returns true if the host keeps the extended attributes of random scripts.
 fn has_xattrs(host: &Host) -> bool {
     host.write("/probe", "").unwrap();
     let set = ["user.a", "trusted.a"].map(|name| host.setxattr("/probe", name, b"", eyrie::XattrMode::Set));
@@ -47,7 +47,7 @@ fn has_xattrs(host: &Host) -> bool {
     all
 }
 
-/// True if the call is a fallocate that a tmpfs does not have.
+/// Returns true if the call is a fallocate that a tmpfs does not have.
 fn shifts_or_zeroes(call: &Call) -> bool {
     use FallocateMode::{Allocate, KeepSize, PunchHole};
     matches!(call, Call::Fallocate { mode, .. } if !matches!(mode, Allocate | KeepSize | PunchHole))
@@ -108,7 +108,7 @@ fn every_fallocate_gives_the_same_where_the_host_has_it() {
     assert!(counts["fallocate"].iter().all(|count| *count > 300), "{counts:?}");
 }
 
-/// The same call on one of a few files; on whole blocks if it takes no others.
+/// Returns the same call on one of a few files; on whole blocks if it takes no others.
 fn on_blocks(mut call: Call) -> Call {
     let blocks = |bytes: u64| bytes.next_multiple_of(4096).min(16 << 10);
     match &mut call {

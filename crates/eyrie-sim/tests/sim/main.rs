@@ -10,7 +10,7 @@ use eyrie::{Credentials, Files, Volume};
 use eyrie_sim::script::{Script, ScriptTarget};
 use tempfile::TempDir;
 
-/// A temporary directory, in memory if possible.
+/// Returns a temporary directory, in memory if possible.
 fn directory() -> TempDir {
     tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
 }
@@ -26,7 +26,7 @@ fn on_volume<T>(work: impl FnOnce(&Files) -> T) -> T {
     result
 }
 
-/// The printed results of `text`.
+/// Returns the printed results of `text`.
 fn run<T: ScriptTarget>(target: &T, text: &str) -> Vec<String> {
     let script = Script::parse("test", text.as_bytes()).unwrap();
     script.run(target).map(|done| done.to_string()).collect()

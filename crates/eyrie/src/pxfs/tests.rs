@@ -8,7 +8,7 @@ use eyrie_engine::access::Sticky;
 use super::*;
 use crate::posix::{OpenFlags, Posix, PosixExt, SetTime};
 
-/// An empty volume, for root.
+/// Makes an empty volume, with calls as root.
 pub(crate) fn empty() -> Pxfs<Model> {
     let root = ObjectId::new(64, Kind::Directory);
     let owner = Owner { mode: 0o755, uid: 0, gid: 0 };
@@ -386,7 +386,7 @@ fn change_times_move_with_every_call_that_sets_them() {
 fn times_of_files_follow_the_order_of_writes() {
     let fs = empty();
     let modified = |name: &str| {
-        // Not `stat`, which would show the time.
+        // `stat` would note that a caller has seen the time, so this reads the attributes below it.
         let id = fs.engine().lookup(fs.engine().root(), name.as_bytes()).unwrap().unwrap();
         fs.engine().attributes(id).unwrap().modified
     };
@@ -397,7 +397,7 @@ fn times_of_files_follow_the_order_of_writes() {
         assert!(modified(name) >= last, "round {round}: {:?} after {last:?}", modified(name));
         last = modified(name);
         if round % 3 == 0 {
-            // The next stamp of this file is a fine one, that of the other need not be.
+            // The next stamp of this file must be a fine one. The next stamp of the other file need not be.
             fs.stat(name).unwrap();
         }
     }

@@ -172,7 +172,7 @@ fn resize_keeps_the_contents() {
     }
 }
 
-/// Bytes that a volume takes on the host.
+/// Returns the number of bytes that a volume takes on the host.
 fn host_bytes(path: &Path) -> u64 {
     std::fs::metadata(path.join("segment-0000")).expect("there").blocks() * 512
 }
@@ -265,7 +265,7 @@ fn file_larger_than_the_volume_is_sparse() {
     }
 }
 
-/// Bytes of the pages of a file that have data.
+/// Returns the number of bytes of the pages of a file that have data.
 fn data_bytes(files: &Files, path: &str) -> u64 {
     let handle = files.open(path, OpenFlags::READ, 0).expect("sound");
     let (mut bytes, mut offset) = (0, 0);

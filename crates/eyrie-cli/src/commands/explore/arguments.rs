@@ -136,7 +136,7 @@ pub enum ExploredMedium {
 }
 
 impl ExploredMedium {
-    /// The value as users write it.
+    /// Returns the value as users write it.
     pub fn name(self) -> &'static str {
         match self {
             ExploredMedium::Pmem => "pmem",
@@ -144,7 +144,7 @@ impl ExploredMedium {
         }
     }
 
-    /// The parts that a power failure may lose.
+    /// Returns the parts that a power failure may lose.
     pub fn rule(self) -> CrashRule {
         match self {
             ExploredMedium::Pmem => CrashRule::Lines,
@@ -154,7 +154,7 @@ impl ExploredMedium {
 }
 
 impl ExploreArgs {
-    /// The medium and the size of the volume.
+    /// Returns the medium and the size of the volume.
     pub fn ground(&self) -> RunMedium {
         RunMedium { rule: self.medium.rule(), bytes: self.size, journal_bytes: self.journal }
     }

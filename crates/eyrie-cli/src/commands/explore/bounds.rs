@@ -12,7 +12,7 @@ pub(super) const DEFAULT_TIME: Duration = Duration::from_secs(60);
 /// Processes that are killed one after the other, at most.
 const MOST_KILLED: u32 = 3;
 
-/// The images of each crash that are opened.
+/// Returns the images of each crash that are opened.
 pub(super) fn image_limits(arguments: &ExploreArgs) -> Limits {
     let all = match arguments.medium.rule() {
         CrashRule::Lines => 200_000,
@@ -28,7 +28,7 @@ pub(super) fn image_limits(arguments: &ExploreArgs) -> Limits {
     }
 }
 
-/// The processes that are killed.
+/// Returns the processes that are killed.
 pub(super) fn kill_limits(arguments: &ExploreArgs) -> KillLimits {
     let limits = Limits { images: 8, sampled: 8, is_complete: false, recoveries: arguments.recoveries };
     KillLimits { moments: arguments.kills, processes: MOST_KILLED, limits }
@@ -42,7 +42,7 @@ impl Deadline {
         Deadline(time.and_then(|time| Instant::now().checked_add(time)))
     }
 
-    /// True until the time is up or the user interrupts.
+    /// Returns true until the time is up or the user interrupts.
     pub(super) fn goes_on(&self) -> bool {
         !interrupt::requested() && self.0.is_none_or(|end| Instant::now() < end)
     }

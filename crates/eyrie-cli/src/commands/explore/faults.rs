@@ -86,7 +86,7 @@ fn print_reports(reports: &[&FaultReport], complete: bool, json: bool, output: &
     Ok(writeln!(output, "{failures} at {}: {end}", text::counted(reports.len() as u64, "site", "sites"))?)
 }
 
-/// The failure of an exploration, with the command that shows it again.
+/// Returns the failure of an exploration, with the command that shows it again.
 fn wrong(
     arguments: &ExploreArgs,
     name: &str,

@@ -83,7 +83,7 @@ impl Hunted {
         Ok(Hunted { name, process, used: Duration::ZERO, since: Instant::now() })
     }
 
-    /// A report for a process that printed none.
+    /// Returns a report for a process that printed none.
     fn value(&self, key: &str, found: Value) -> Value {
         let seconds = self.used.as_secs_f64();
         let mut value =
@@ -92,7 +92,7 @@ impl Hunted {
         value
     }
 
-    /// True if the process makes no progress.
+    /// Returns true if the process makes no progress.
     fn hangs(&mut self, time: Duration) -> io::Result<bool> {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.process.id()))?;
         let used = processor_time(&stat).ok_or(io::ErrorKind::InvalidData)?;
@@ -102,7 +102,7 @@ impl Hunted {
         Ok(used > time * PATIENCE + SLACK || self.since.elapsed() > STILL)
     }
 
-    /// The report, once the process has ended or is killed because it hangs.
+    /// Returns the report, once the process has ended or is killed because it hangs.
     fn end(&mut self, time: Duration) -> io::Result<Option<Value>> {
         let caught = |what: String| json!({ "medium": "-", "kind": "-", "script": 0, "what": what });
         if self.process.try_wait()?.is_none() {
@@ -129,8 +129,8 @@ impl Hunted {
     }
 }
 
-/// True if a process without a report died by its own fault: it panicked, or broke its own memory. Any other
-/// signal came from outside.
+/// Returns true if a process without a report died by its own fault: it panicked, or broke its own memory.
+/// Any other signal came from outside.
 fn is_death(status: ExitStatus, errors: &str) -> bool {
     let own = [Signal::SEGV, Signal::BUS, Signal::ABORT, Signal::ILL, Signal::FPE].map(Signal::as_raw);
     let panicked = errors.contains(PANICKED) || errors.contains("panicked at");

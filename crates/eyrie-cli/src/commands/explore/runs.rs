@@ -24,7 +24,8 @@ pub(in crate::commands) fn empty_volume(ground: RunMedium) -> Result<StartVolume
     StartVolume::on(ground).map_err(|error| Failure::new("no volume", text::size(ground.bytes), error))
 }
 
-/// The volume that the script of the arguments starts from: empty, or as the script `--start` leaves it.
+/// Returns the volume that the script of the arguments starts from: empty, or as the script `--start` leaves
+/// it.
 pub(super) fn start_volume(arguments: &ExploreArgs) -> Result<StartVolume> {
     let start = empty_volume(arguments.ground())?;
     let Some(path) = &arguments.start else { return Ok(start) };

@@ -59,8 +59,8 @@ pub(super) fn explore(arguments: &ExploreArgs, path: &Path, output: &mut Output)
     print_report(&report, complete, output)
 }
 
-/// True if `word` names `site`: a file or the end of its path, and a line, with or without the kind of the
-/// site before them.
+/// Returns true if `word` names `site`: a file or the end of its path, and a line, with or without the kind
+/// of the site before them.
 fn is_named(site: &Site, word: &str) -> bool {
     match word.split_once(' ') {
         Some((kind, place)) => site.kind.name() == kind && site.place().ends_with(place),
@@ -68,7 +68,7 @@ fn is_named(site: &Site, word: &str) -> bool {
     }
 }
 
-/// The options of a run. With `--without`, they leave out the point of that name.
+/// Returns the options of a run. With `--without`, they leave out the point of that name.
 fn options(
     arguments: &ExploreArgs,
     record: &dyn Fn(RecordOptions) -> std::result::Result<Recorded, RecordError>,
@@ -133,7 +133,7 @@ impl ScriptRun<'_> {
         Failure::silent(1)
     }
 
-    /// The command that explores this script again.
+    /// Returns the command that explores this script again.
     fn command(&self) -> String {
         let ExploreArgs { start, beside, seed, close, .. } = self.arguments;
         let quoted =

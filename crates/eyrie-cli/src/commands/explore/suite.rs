@@ -21,7 +21,7 @@ use crate::output::Output;
 /// Scripts of three calls, and of random ones, in an exhaustive exploration (a count of each).
 const SAMPLES: usize = 1000;
 
-/// The failure of a script, with the scripts and the command that show it again.
+/// Returns the failure of a script, with the scripts and the command that show it again.
 fn lost(
     name: &str,
     work: &Scripts,
@@ -223,8 +223,8 @@ pub(super) fn explore(arguments: &ExploreArgs, output: &mut Output) -> Result<()
     )?)
 }
 
-/// The deadline of a kind with `share` of the `shares` that are left until `end`. A kind without a share has
-/// few scripts, so it may take all the time.
+/// Returns the deadline of a kind with `share` of the `shares` that are left until `end`. A kind without a
+/// share has few scripts, so it may take all the time.
 fn part(end: Instant, share: u32, shares: u32) -> Instant {
     if share == 0 {
         return end;

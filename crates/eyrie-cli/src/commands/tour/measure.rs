@@ -45,7 +45,7 @@ pub struct Measurement {
 }
 
 impl Measurement {
-    /// The time on the host over the time on Eyrie.
+    /// Returns the time on the host over the time on Eyrie.
     pub fn ratio(&self) -> Option<f64> {
         self.host_us.map(|host| host / self.eyrie_us)
     }
@@ -84,7 +84,7 @@ impl Samples {
         Ok(())
     }
 
-    /// The result, unless the row touched too few blocks, files or keys.
+    /// Returns the result, unless the row touched too few blocks, files or keys.
     fn finish(mut self, amounts: Amounts) -> Result<Measurement> {
         let Samples { row, coverage, .. } = &self;
         let (row, rounds, among) = (*row, self.eyrie.len(), amounts.among(*row));
@@ -147,12 +147,12 @@ fn measure_group<E: Posix, H: Posix>(
     Ok(Some(all))
 }
 
-/// Number of times that `measure` reports progress.
+/// Returns the number of times that `measure` reports progress.
 pub fn steps(amounts: Amounts) -> u64 {
     groups(amounts).count() as u64
 }
 
-/// The median of the time per operation, in µs.
+/// Returns the median of the time per operation, in µs.
 fn median_us(batches: &mut [Duration]) -> Option<f64> {
     batches.sort_unstable();
     let middle = batches.get(batches.len() / 2)?;

@@ -89,20 +89,21 @@ pub fn run(arguments: &TourArgs, output: &mut Output) -> Result<()> {
     guide.show(&place, size)
 }
 
-/// Bytes for the files, their values, and metadata.
+/// Returns the number of bytes for the files, their values, and metadata.
 fn copies_bytes(survey: &Survey) -> u64 {
     let data = 2 * survey.block_bytes;
     data + data / 8 + survey.len() * ENTRY_BYTES
 }
 
-/// Bytes that this user may still use on the file system of the host that has or would have `path`.
+/// Returns the number of bytes that this user may still use on the file system of the host that has or would
+/// have `path`.
 fn free_bytes(path: &Path) -> u64 {
     let made = path.ancestors().find(|path| path.as_os_str().is_empty() || path.exists());
     let made = made.filter(|path| !path.as_os_str().is_empty()).unwrap_or(Path::new("."));
     rustix::fs::statvfs(made).map_or(0, |space| space.f_bavail * space.f_frsize)
 }
 
-/// The numbers to measure with. Full figures need time, and space in the volume and beside it.
+/// Returns the numbers to measure with. Full figures need time, and space in the volume and beside it.
 fn amounts(seconds: u64, copies: u64, place: &Path) -> Amounts {
     let room = free_bytes(place) >= copies + 2 * Amounts::FULL.bytes();
     if room && seconds >= FULL_SECONDS { Amounts::FULL } else { Amounts::SMALL }
@@ -122,7 +123,7 @@ fn choose_place(need: u64) -> Result<PathBuf> {
     Err(Failure::new("not enough room", tried, why))
 }
 
-/// The name of the file system that holds `path`.
+/// Returns the name of the file system that holds `path`.
 fn host_name(path: &Path) -> &'static str {
     let kind = rustix::fs::statfs(path).map_or(0, |space| space.f_type as u64 & 0xffff_ffff);
     match kind {

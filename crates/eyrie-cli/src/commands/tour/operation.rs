@@ -113,8 +113,8 @@ const GROUPS: [&[Operation]; 13] = [
     &[Operation::Erase],
 ];
 
-/// The groups with each operation at its scale: first all operations among few, then among many those that
-/// look names up.
+/// Returns the groups with each operation at its scale: first all operations among few, then among many those
+/// that look names up.
 pub fn groups(amounts: Amounts) -> impl Iterator<Item = Vec<Row>> {
     let at = |scale| {
         move |group: &&[Operation]| -> Vec<Row> {
@@ -125,14 +125,14 @@ pub fn groups(amounts: Amounts) -> impl Iterator<Item = Vec<Row>> {
     GROUPS.iter().map(at(Scale::Few)).chain(GROUPS.iter().filter(scaled).map(at(Scale::Many)))
 }
 
-/// The rows.
+/// Returns the rows.
 #[cfg(test)]
 pub fn rows(amounts: Amounts) -> impl Iterator<Item = Row> {
     groups(amounts).flatten()
 }
 
 impl Operation {
-    /// The name in tables.
+    /// Returns the name in tables.
     pub fn name(self) -> &'static str {
         match self {
             Operation::Open => "open + close",
@@ -152,19 +152,19 @@ impl Operation {
         }
     }
 
-    /// True if the operation looks a name up, so that its time depends on the number of names.
+    /// Returns true if the operation looks a name up, so that its time depends on the number of names.
     fn depends_on_scale(self) -> bool {
         use Operation::{Append, Overwrite, Read, ReadOn, Sync};
         !matches!(self, Read | ReadOn | Overwrite | Sync | Append)
     }
 
-    /// True for an operation on blocks of the large file.
+    /// Returns true for an operation on blocks of the large file.
     fn is_of_blocks(self) -> bool {
         use Operation::{Overwrite, Read, ReadOn, Sync};
         matches!(self, Read | ReadOn | Overwrite | Sync)
     }
 
-    /// True for an operation on keys.
+    /// Returns true for an operation on keys.
     fn is_of_keys(self) -> bool {
         use Operation::{Erase, Get, GetInPlace, Put};
         matches!(self, Get | GetInPlace | Put | Erase)

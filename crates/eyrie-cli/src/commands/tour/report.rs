@@ -11,7 +11,7 @@ use crate::failure::Result;
 use crate::output::{Output, table};
 use crate::text;
 
-/// The operation, and the number of names if there are many.
+/// Returns the operation, and the number of names if there are many.
 fn name(measured: &Measurement) -> String {
     let operation = measured.row.operation.name();
     match measured.row.scale {
@@ -20,7 +20,7 @@ fn name(measured: &Measurement) -> String {
     }
 }
 
-/// The table of speeds.
+/// Returns the table of speeds.
 fn speeds(measurements: &[Measurement], host: &str) -> Table {
     let on_host = format!("{host} µs");
     let mut rows = table(&["Operation", "Eyrie µs", &on_host, "ratio", "touched"], &[1, 2, 3, 4]);
@@ -36,7 +36,7 @@ fn speeds(measurements: &[Measurement], host: &str) -> Table {
     rows
 }
 
-/// The table, and the range of the ratios in a sentence.
+/// Returns the table, and the range of the ratios in a sentence.
 pub fn print(measurements: &[Measurement], host: &str, output: &mut Output) -> Result<()> {
     writeln!(output)?;
     output.heading("Speed: median time of one operation, one thread, Eyrie and host in alternation")?;
@@ -56,7 +56,7 @@ pub fn print(measurements: &[Measurement], host: &str, output: &mut Output) -> R
     Ok(())
 }
 
-/// The measurements for a script.
+/// Returns the measurements for a script.
 pub fn json(measurements: &[Measurement]) -> Value {
     measurements
         .iter()

@@ -100,7 +100,7 @@ impl NumberedName {
         NumberedName { bytes: format!("{base}000000").into_bytes(), end: base.len() + 6 }
     }
 
-    /// A path of three components.
+    /// Returns a path of three components.
     fn of(scale: Scale, base: &str) -> NumberedName {
         let dir = if scale == Scale::Few { "few" } else { "many" };
         NumberedName::new(&format!("/bench/{dir}/{base}"))
@@ -198,7 +198,7 @@ impl<'a, P: Posix, K: Keys> Subject<'a, P, K> {
         Ok(())
     }
 
-    /// The time of one batch; `None` where the side has no such operation.
+    /// Returns the time of one batch; `None` where the side has no such operation.
     ///
     /// # Errors
     /// As the calls that it makes.

@@ -48,7 +48,7 @@ impl Survey {
         Ok(survey)
     }
 
-    /// Number of entries.
+    /// Returns the number of entries.
     pub fn len(&self) -> u64 {
         self.entries.len() as u64
     }

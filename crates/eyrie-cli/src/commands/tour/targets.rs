@@ -45,7 +45,7 @@ fn order_of(operation: Operation) -> TargetOrder {
     }
 }
 
-/// The targets of one batch. `Random`, `Next` and `Spread` choose among the first `among`.
+/// Returns the targets of one batch. `Random`, `Next` and `Spread` choose among the first `among`.
 pub fn targets(operation: Operation, round: u32, among: u32) -> Vec<u32> {
     let first = u64::from(round) * u64::from(BATCH);
     // The generator spreads its seed, so that rounds begin with different choices.
@@ -60,7 +60,7 @@ pub fn targets(operation: Operation, round: u32, among: u32) -> Vec<u32> {
     (0..u64::from(BATCH)).map(target).collect()
 }
 
-/// True if a row with so many distinct targets in so many rounds covers enough of them.
+/// Returns true if a row with so many distinct targets in so many rounds covers enough of them.
 pub fn is_covering(operation: Operation, rounds: u32, among: u32, distinct: u32) -> bool {
     let (done, among) = (f64::from(rounds) * f64::from(BATCH), f64::from(among));
     let most = match order_of(operation) {
@@ -93,7 +93,7 @@ impl Coverage {
         }
     }
 
-    /// Number of different targets.
+    /// Returns the number of different targets.
     pub fn distinct(&self) -> u32 {
         self.distinct
     }

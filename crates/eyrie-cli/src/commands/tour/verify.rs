@@ -169,7 +169,7 @@ fn names<P: Posix>(fs: &P, path: &Path) -> eyrie::Result<Vec<OsString>> {
     Ok(names)
 }
 
-/// The key of a file: its path, or if that is too long, its first bytes and a checksum.
+/// Returns the key of a file: its path, or if that is too long, its first bytes and a checksum.
 fn key(relative: &Path) -> Vec<u8> {
     let bytes = relative.as_os_str().as_bytes();
     if bytes.len() <= NAME_MAX {

@@ -91,8 +91,8 @@ impl fmt::Display for FaultFailure {
 
 impl std::error::Error for FaultFailure {}
 
-/// The failure as `eyrie explore --fault` takes it: errno, site and number of the call. A `+` means that all
-/// later calls fail, too.
+/// Returns the failure as `eyrie explore --fault` takes it: errno, site and number of the call. A `+` means
+/// that all later calls fail, too.
 pub fn told(failing: &Failing) -> String {
     let lasts = if failing.lasts { "+" } else { "" };
     format!("{} {} {}{lasts}", name(failing.kind), failing.site, failing.first)
@@ -105,8 +105,8 @@ fn name(kind: FailureKind) -> &'static str {
     }
 }
 
-/// The ways in which a site may fail. A store to memory has its room already; a write to a disk may find
-/// none.
+/// Returns the ways in which a site may fail. A store to memory has its room already; a write to a disk may
+/// find none.
 fn kinds(site: &Site, rule: CrashRule) -> &'static [FailureKind] {
     match site.kind {
         SiteKind::Write if rule == CrashRule::Sectors => &[FailureKind::Full, FailureKind::Io],
@@ -158,7 +158,7 @@ impl Faults {
         Faults { reports: BTreeMap::new(), only: only.map(str::to_owned) }
     }
 
-    /// The reports so far, site by site.
+    /// Returns the reports so far, site by site.
     pub fn reports(&self) -> impl Iterator<Item = &FaultReport> {
         self.reports.values()
     }
@@ -272,7 +272,7 @@ impl FaultTrial<'_> {
         (done, met)
     }
 
-    /// As [`FaultTrial::meet`], for an act that allocates nothing. Fails if its result is not allowed.
+    /// Works as [`FaultTrial::meet`], for an act that allocates nothing. Fails if its result is not allowed.
     fn attempt<T>(
         &self,
         plan: &FaultPlan,
@@ -284,7 +284,7 @@ impl FaultTrial<'_> {
         Ok((done.ok(), TrialOutcome { result, no_room: NoRoom::of(None, None), met }))
     }
 
-    /// True if an access of one of these kinds has failed.
+    /// Returns true if an access of one of these kinds has failed.
     fn has_failed_to(&self, kinds: &[SiteKind], met: &Met) -> bool {
         met.failed > 0 && self.failing.is_some_and(|failing| kinds.contains(&failing.site.kind))
     }
@@ -330,8 +330,8 @@ impl NoRoom {
         NoRoom { first: is_full(first), again: is_full(again) }
     }
 
-    /// The result of the model. The call is made on the model if `is_done` or if both results are equal. A
-    /// call that found no room is made on neither.
+    /// Returns the result of the model. The call is made on the model if `is_done` or if both results are
+    /// equal. A call that found no room is made on neither.
     fn foresee(
         self,
         session: &RecordSession,
@@ -374,7 +374,7 @@ fn text(error: impl fmt::Display) -> String {
     error.to_string()
 }
 
-/// The bytes of a medium, or of a disk, after `events`. `image` has the bytes before.
+/// Returns the bytes of a medium, or of a disk, after `events`. `image` has the bytes before.
 fn stored(mut image: Vec<u8>, events: &[Event]) -> Vec<u8> {
     apply_stores(&mut image, events);
     image

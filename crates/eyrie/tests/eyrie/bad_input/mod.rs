@@ -38,7 +38,7 @@ impl Place {
         create(&self.path(), bytes)
     }
 
-    /// The host's file of the volume.
+    /// Returns the host's file of the volume.
     fn segment(&self) -> fs::File {
         fs::File::options().read(true).write(true).open(self.path().join("segment-0000")).unwrap()
     }
