@@ -10,13 +10,14 @@ use eyrie_engine::{Attributes, Engine, Error, Kind, ObjectId, Time};
 const PAGE: u64 = 4096;
 /// Bytes of one read.
 const CHUNK: u64 = 1 << 20;
-/// Data bytes of one object, at most. No test writes more, so an engine beyond it mistakes holes for data.
+/// Maximum number of data bytes of one object. No test writes more, so an engine that reports more mistakes
+/// holes for data.
 const MAX_DATA: u64 = 1 << 30;
 
 /// The names from the root to an object. The path of the root is empty.
 pub type TreePath = Vec<Vec<u8>>;
 
-/// Parts of a [`Tree`] that are read. A part that is left out is 0 everywhere.
+/// The parts of a [`Tree`] that are read. A part that is not read is 0 in every node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TreeParts {
     /// Modes, users and groups.
@@ -44,7 +45,7 @@ impl TreeParts {
         contents: true,
     };
 
-    /// All parts but the times.
+    /// All parts except the times.
     pub const NO_TIMES: TreeParts =
         TreeParts { accessed: false, modified: false, changed: false, created: false, ..TreeParts::ALL };
 }
@@ -63,7 +64,7 @@ pub struct TreeNode {
     pub uid: u32,
     /// Group id.
     pub gid: u32,
-    /// Number of names; of a directory, 2 and the number of subdirectories.
+    /// Number of names. For a directory: 2, and one more for each subdirectory.
     pub links: u32,
     /// Bytes of a file, or entries of a directory.
     pub size: u64,
@@ -71,7 +72,7 @@ pub struct TreeNode {
     pub accessed: Time,
     /// Time of the last change of the bytes or entries.
     pub modified: Time,
-    /// Time of the last change of anything.
+    /// Time of the last change of bytes, entries or attributes.
     pub changed: Time,
     /// Time of creation.
     pub created: Time,
@@ -79,8 +80,8 @@ pub struct TreeNode {
     pub device: u64,
     /// Extended attributes.
     pub xattrs: Xattrs,
-    /// The first path of the same object, if it has another. Only the node at the first path has the
-    /// contents.
+    /// The first path of the same object, if this node is at another path. Only the node at the first path
+    /// has the contents.
     pub same_as: Option<TreePath>,
     /// Contents by offset, in pages of 4 KiB. Pages of zeros are left out, so a hole equals zeros.
     pub pages: BTreeMap<u64, Vec<u8>>,
@@ -99,11 +100,11 @@ pub struct Tree {
 pub struct TreeError {
     /// Path of the object.
     pub path: TreePath,
-    /// The fact that is wrong.
+    /// A description of the error.
     pub what: String,
 }
 
-/// Returns a path in a message, with long names cut.
+/// Returns a path as a message shows it: long names are cut.
 pub(super) fn show(path: &TreePath) -> String {
     let mut out = String::new();
     for name in path {
@@ -115,7 +116,7 @@ pub(super) fn show(path: &TreePath) -> String {
     if out.is_empty() { "/".into() } else { out }
 }
 
-/// Reads everything reachable in `engine`.
+/// Reads all objects that the root of `engine` reaches.
 ///
 /// # Panics
 /// Panics if the volume is not sound: see [`try_tree`].
@@ -126,11 +127,11 @@ pub fn tree(engine: &dyn Engine) -> Tree {
     }
 }
 
-/// Reads the parts in `include` of everything reachable in `engine`.
+/// Reads the parts in `include` of all objects that the root of `engine` reaches.
 ///
 /// # Errors
-/// Fails if a call fails, or if two answers contradict each other: listings and look-ups, counts of links and
-/// entries, parents, and bytes inside a hole.
+/// Fails if a call fails, or if two results contradict each other. Listings must agree with look-ups, counts
+/// of links and entries with the names, and parents with the paths. The bytes in a hole must be zeros.
 pub fn try_tree(engine: &dyn Engine, include: TreeParts) -> Result<Tree, TreeError> {
     let mut walk = TreeReader { engine, include, tree: Tree::default(), first: BTreeMap::new() };
     let root = engine.root();
@@ -223,7 +224,7 @@ impl TreeReader<'_> {
     }
 }
 
-/// Reads one object by itself.
+/// Reads one object, without the objects below it.
 ///
 /// # Errors
 /// As [`try_tree`].
@@ -312,7 +313,8 @@ fn pages(engine: &dyn Engine, id: ObjectId, size: u64) -> Result<BTreeMap<u64, V
         if data_bytes > MAX_DATA {
             return Err(format!("{data_bytes} bytes of data: too many to compare"));
         }
-        // Engines may begin data anywhere in a page. Whole pages make equal contents equal.
+        // In a sparse page engines may place the begin of the data differently. Whole pages are compared, so
+        // equal bytes are equal.
         let mut at = start / PAGE * PAGE;
         while at < end {
             let upto = size.min(end.next_multiple_of(PAGE)).min(at + CHUNK);

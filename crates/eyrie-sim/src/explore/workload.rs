@@ -1,15 +1,15 @@
-//! Built-in scripts: every call by itself and every two calls on a small set of objects, and long random
-//! scripts. This is bounded black-box crash testing; the bounds are small enough to explore every crash.
+//! Built-in scripts: every single call and every two calls on a small set of objects, and long random
+//! scripts. This is bounded black-box crash testing. The bounds are small enough to explore every crash.
 
 use std::fmt::{self, Write as _};
 
 use super::ParallelScript;
 use crate::script::{Call, CallGenerator, CallMix, Script, bytes};
 
-/// Calls of a random script.
+/// Number of calls of a random script.
 const LONG: usize = 24;
 
-/// Makes the objects of [`singles`].
+/// The script that makes the objects of [`singles`].
 const SETUP: &str = "\
 creat /a
 write /a 0 100 1
@@ -41,7 +41,8 @@ setxattr /d/x user.one x
 setxattr /e user.one directory
 ";
 
-/// Calls that make a difference to these objects, one a line. The cases of the testkit use the same calls.
+/// Calls that act on these objects in different ways, one a line. The cases of the testkit use the same
+/// calls.
 const CALLS: &str = "
 creat /new
 creat /d/new
@@ -202,18 +203,18 @@ pub fn setup() -> Script {
     parse("setup", SETUP)
 }
 
-/// Returns every call by itself.
+/// Returns a script for each call of the list, with that call alone.
 pub fn singles() -> Vec<Script> {
     calls("calls", CALLS).into_iter().map(|call| [call].into_iter().collect()).collect()
 }
 
-/// Returns every two calls, one after the other, in a mixed order.
+/// Returns a script for every two calls of the list, in a mixed order.
 pub fn pairs() -> impl Iterator<Item = Script> {
     tuples(2)
 }
 
-/// Returns every three calls, in a mixed order. There are too many to explore all, so the first ones are a
-/// sample.
+/// Returns a script for every three calls of the list, in a mixed order. There are too many to explore all,
+/// so callers take the first ones as a sample.
 pub fn triples() -> impl Iterator<Item = Script> {
     tuples(3)
 }
@@ -242,7 +243,7 @@ fn is_coprime(mut a: usize, mut b: usize) -> bool {
     a == 1
 }
 
-/// Fills a volume of a few MiB: first the objects of [`setup`], then large and ever smaller pieces.
+/// Fills a volume of a few MiB: first with the objects of [`setup`], then with appends of decreasing length.
 pub fn filling() -> Script {
     let mut text = SETUP.to_string();
     for (length, count) in [(64 << 10, 64), (4 << 10, 32), (1000, 16), (100, 64)] {
@@ -252,18 +253,19 @@ pub fn filling() -> Script {
     parse("filling", &text)
 }
 
-/// Adds a line.
+/// Adds a line to a script.
 fn line(text: &mut String, line: fmt::Arguments<'_>) {
     // Writing to a string cannot fail.
     let _ = writeln!(text, "{line}");
 }
 
-/// Scripts in which something grows until its structure changes, and shrinks again.
+/// Returns scripts in which a directory, a store or a file grows until its structure changes, and shrinks
+/// again.
 pub fn growth() -> Vec<Script> {
     [splits(), values(), heights(), depths()].map(|text| parse("growth", &text)).into()
 }
 
-/// Returns a directory whose pages split, and which then loses all names.
+/// Returns calls that split the pages of a directory and then remove all its names.
 fn splits() -> String {
     let mut text = "mkdir /d\n".to_string();
     (0..120).for_each(|number| line(&mut text, format_args!("creat \"/d/a name of some length {number}\"")));
@@ -273,7 +275,7 @@ fn splits() -> String {
     text
 }
 
-/// Returns a store whose values change their sizes.
+/// Returns calls that change the sizes of the values of a store.
 fn values() -> String {
     let mut text = "mkdir /k\n".to_string();
     for key in 0..60 {
@@ -284,7 +286,7 @@ fn values() -> String {
     text
 }
 
-/// Returns a file whose tree grows in height by writes far behind the end, and is truncated again.
+/// Returns calls that raise the tree of a file by writes far past its end, and truncate the file again.
 fn heights() -> String {
     let mut text = "creat /tall\n".to_string();
     for bits in [12, 16, 19, 21, 22] {
@@ -298,7 +300,7 @@ fn heights() -> String {
     text
 }
 
-/// Nested directories, which move.
+/// Returns calls that make and move nested directories.
 fn depths() -> String {
     let (mut text, mut path) = (String::new(), String::new());
     for level in 0..24 {
@@ -309,12 +311,12 @@ fn depths() -> String {
     text + "rename /0/1/2 /up\nrename /0/1 /up/1\nrename /up /0/down\n"
 }
 
-/// Two scripts for two threads, by number: one call beside another; a call that makes an object beside one
-/// that changes it; or two calls beside two that change no names.
+/// Returns the pair of scripts with this number for two threads. Each script is a single call; or the first
+/// makes an object and the second changes it; or each has two calls that change no names.
 ///
-/// Longer scripts of other calls have no serial order. A call looks up its name first and then changes the
-/// object; if the name moves to another object in between, no order of whole calls explains the result. The
-/// same holds for an append, whose bytes follow from the end that it saw.
+/// Longer scripts of other calls may have no serial order. A call first looks up its name and then changes
+/// the object. If the name moves to another object in between, no order of whole calls explains the result.
+/// The same holds for an append, because its bytes depend on the end of the file that it read first.
 pub fn beside(number: u64) -> (Script, ParallelScript) {
     let mut taken = 0;
     let mut pick = |count: usize, from: &[Call]| -> Script {
@@ -351,12 +353,12 @@ fn keeps_names(call: &Call) -> bool {
     )
 }
 
-/// Returns the script with a `sync` after each call.
+/// Returns `script` with a `sync` after each call.
 pub fn synced(script: &Script) -> Script {
     script.lines().iter().flat_map(|line| [line.call.clone(), Call::Sync]).collect()
 }
 
-/// Calls of [`singles`], drawn by a seed, with some syncs between them.
+/// Returns a script with calls of [`singles`] and some syncs, chosen by a seed.
 pub fn mixed(seed: u64) -> Script {
     let calls = calls("calls", CALLS);
     let pick = |number| match bytes::word(seed, number) as usize {
@@ -368,7 +370,7 @@ pub fn mixed(seed: u64) -> Script {
 
 /// Returns the random script of a seed.
 pub fn random(seed: u64) -> Script {
-    // A few large calls would fill a small volume.
+    // Large calls are left out, because a few of them would fill a small volume.
     CallGenerator::new(seed, CallMix::default()).filter(|call| !is_large(call)).take(LONG).collect()
 }
 

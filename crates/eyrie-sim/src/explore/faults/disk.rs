@@ -1,7 +1,7 @@
 //! Failures of the disk below a volume: in a call and the `sync` after it, and in open, trim and close.
 //!
-//! A disk that failed to make something durable refuses further changes (`EROFS`). It holds all that was
-//! durable before. Of the later calls it may hold some, each whole or not at all.
+//! A disk that failed to make something durable refuses further changes (`EROFS`). The disk then holds every
+//! change that was durable before. It may hold some of the later calls, each whole or not at all.
 
 use eyrie::{Errno, PosixExt};
 use eyrie_engine::Engine;
@@ -16,7 +16,7 @@ use super::{FaultTrial, LIMITS, NoRoom, TrialOutcome, sound, stored, text};
 use crate::compare::{Tree, difference, tree};
 use crate::script::{ScriptLine, perform};
 
-/// A directory that is created before the close, so that the close has something to drain.
+/// A directory that the trial makes before the close, so that the close has a change to drain.
 const UNSAVED: &str = "/made before closing";
 
 /// The recorded writes of a trial to its disk.
@@ -26,13 +26,13 @@ struct DiskRun {
     events: Vec<Event>,
     /// The state of the volume after each mark.
     states: Vec<Tree>,
-    /// For a crash after each mark, the index of the oldest state that it may leave.
+    /// For each mark, the index of the oldest state that a crash after it may leave.
     durable: Vec<usize>,
     failed: u64,
 }
 
 impl DiskRun {
-    /// Checks the disk as it is now, and as crashes on the way left it.
+    /// Checks the present contents of the disk, and the contents after a crash at each earlier event.
     fn examine(self) -> Result<(), String> {
         let DiskRun { base, events, states, durable, failed } = self;
         let image = stored(base.clone(), &events);
@@ -113,7 +113,8 @@ pub(super) fn trim(trial: &FaultTrial<'_>) -> Result<TrialOutcome, String> {
     Ok(shown)
 }
 
-/// Makes the call and a sync on both, with the failure in the engine; then both again without failures.
+/// Makes the call and a `sync` on the engine while the failure is injected. Makes the call on the model, too.
+/// Then makes call and `sync` again without failures.
 pub(super) fn call(trial: &FaultTrial<'_>, line: &ScriptLine) -> Result<TrialOutcome, String> {
     let (plan, session) = trial.session()?;
     let engine = session.files.engine();
@@ -122,7 +123,7 @@ pub(super) fn call(trial: &FaultTrial<'_>, line: &ScriptLine) -> Result<TrialOut
     let before = tree(&**session.model.engine());
     let ((actual, synced), met) = trial.meet(&plan, || (errno(&perform(&session.files, &line.call)), sync()));
     let may_lose = trial.has_failed_to(&[SiteKind::Read], &met);
-    // A call may read more, or make something durable, after its change is done, and fail then.
+    // After its change a call may still read, or make the change durable, and fail at that.
     let is_late = met.failed > 0 && difference(&tree(&**engine), &before).is_some();
     trial.follow(&session, line, actual, is_late, &met)?;
     trial.allow(synced, &met).map_err(|what| format!("sync {what}"))?;
@@ -157,8 +158,8 @@ pub(super) fn call(trial: &FaultTrial<'_>, line: &ScriptLine) -> Result<TrialOut
     Ok(TrialOutcome { result: actual.or(synced), no_room: NoRoom::of(actual, again), met })
 }
 
-/// Makes the call on a disk that refuses changes, and returns its result. The call may give the model's
-/// result as long as it changes nothing.
+/// Makes the call on a disk that refuses changes, and returns its result. That is `EROFS`, or the result of
+/// the model.
 fn refused(session: &RecordSession, line: &ScriptLine) -> Result<Option<Errno>, String> {
     let actual = errno(&perform(&session.files, &line.call));
     let foreseen = errno(&perform(&session.forked_model(), &line.call));
