@@ -1,4 +1,4 @@
-//! Explores failures of the host, for `--faults`.
+//! Injects failures of the host, for `--faults`.
 
 use std::io::Write as _;
 use std::path::Path;
@@ -16,7 +16,7 @@ use crate::failure::{Failure, Result};
 use crate::output::Output;
 use crate::{input, interrupt, text};
 
-/// Lets every call meet every failure of its host.
+/// Injects every failure that the calls of a script, or the built-in calls, can meet.
 pub(super) fn explore(arguments: &ExploreArgs, output: &mut Output) -> Result<()> {
     let only = arguments.fault.as_deref();
     let mut faults = Faults::new(only);
@@ -33,7 +33,7 @@ pub(super) fn explore(arguments: &ExploreArgs, output: &mut Output) -> Result<()
     print_reports(&reports, deadline.goes_on(), arguments.json, output)
 }
 
-/// Explores the calls of a script, and the opening and closing of the volume that they leave.
+/// Injects failures into the calls of a script, and then into open, trim and close of the volume.
 fn explore_script(arguments: &ExploreArgs, path: &Path, faults: &mut Faults) -> Result<Deadline> {
     let start = start_volume(arguments)?;
     let deadline = Deadline::after(arguments.time);
@@ -45,7 +45,7 @@ fn explore_script(arguments: &ExploreArgs, path: &Path, faults: &mut Faults) -> 
     Ok(deadline)
 }
 
-/// Explores each built-in call by itself.
+/// Injects failures into open, trim and close of a volume, and into each built-in call by itself.
 fn explore_built_in(arguments: &ExploreArgs, faults: &mut Faults) -> Result<Deadline> {
     let start = start_volume(arguments)?;
     let deadline = Deadline::after(Some(arguments.time.unwrap_or(DEFAULT_TIME)));
@@ -86,7 +86,7 @@ fn print_reports(reports: &[&FaultReport], complete: bool, json: bool, output: &
     Ok(writeln!(output, "{failures} at {}: {end}", text::counted(reports.len() as u64, "site", "sites"))?)
 }
 
-/// Returns the failure of an exploration, with the command that shows it again.
+/// Makes the message about a failure after which the volume is wrong, with the command that repeats it.
 fn wrong(
     arguments: &ExploreArgs,
     name: &str,

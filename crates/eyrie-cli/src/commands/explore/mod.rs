@@ -1,5 +1,5 @@
-//! `eyrie explore`: lets power fail, processes die and hosts fail everywhere in a script, and checks the
-//! results.
+//! `eyrie explore`: simulates power failures, killed processes and failures of the host at every point of a
+//! script, and checks the volumes that they leave.
 
 mod arguments;
 mod bounds;

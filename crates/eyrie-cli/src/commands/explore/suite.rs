@@ -1,4 +1,4 @@
-//! Explores the built-in scripts, if the user names none.
+//! Explores the built-in scripts, if the user names no script.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fmt::Write as _;
@@ -18,10 +18,10 @@ use crate::failure::{Failure, Result};
 use crate::interrupt;
 use crate::output::Output;
 
-/// Scripts of three calls, and of random ones, in an exhaustive exploration (a count of each).
+/// Number of scripts of each endless kind in an exhaustive exploration.
 const SAMPLES: usize = 1000;
 
-/// Returns the failure of a script, with the scripts and the command that show it again.
+/// Makes the message about a failure of a script, with the scripts and the command that repeat it.
 fn lost(
     name: &str,
     work: &Scripts,
@@ -64,7 +64,7 @@ struct Workload {
 }
 
 impl Workload {
-    /// Explores one kind until the deadline. `contents` has the fingerprints of all images so far.
+    /// Explores one kind until the deadline. `contents` collects the fingerprints of all opened images.
     fn run(
         kind: RunKind,
         arguments: &ExploreArgs,
@@ -185,7 +185,7 @@ pub(super) fn explore(arguments: &ExploreArgs, output: &mut Output) -> Result<()
     check_size(arguments.size)?;
     let samples = if arguments.exhaustive { SAMPLES } else { usize::MAX };
     let mut kinds = kinds(arguments.medium.rule(), arguments.size, samples);
-    // With `--close`, one thread makes all calls before the close, so there is no second one.
+    // The close of `--close` needs one thread that makes all calls, so kinds with two threads are left out.
     kinds.retain(|kind| !(arguments.close && kind.name.starts_with("two threads")));
     let mut shares: u32 = kinds.iter().map(|kind| kind.share).sum();
     let (mut found, mut contents) = (Vec::new(), HashSet::new());
@@ -223,8 +223,8 @@ pub(super) fn explore(arguments: &ExploreArgs, output: &mut Output) -> Result<()
     )?)
 }
 
-/// Returns the deadline of a kind with `share` of the `shares` that are left until `end`. A kind without a
-/// share has few scripts, so it may take all the time.
+/// Returns the deadline of a kind that has `share` of the `shares` that are left until `end`. A kind with the
+/// share 0 has few scripts, so it may use all the time that is left.
 fn part(end: Instant, share: u32, shares: u32) -> Instant {
     if share == 0 {
         return end;
