@@ -11,14 +11,14 @@ use crate::failure::Result;
 use crate::output::Output;
 use crate::{text, volumes};
 
-/// Describe a volume
+/// Show the properties of a volume
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  eyrie info /dev/shm/vol\n  eyrie info --json /dev/shm/vol")]
 pub struct InfoArgs {
-    /// The volume
+    /// Volume to describe
     #[arg(value_name = "VOLUME")]
     volume: PathBuf,
-    /// Print JSON
+    /// Print JSON, with sizes in bytes
     #[arg(long)]
     json: bool,
 }

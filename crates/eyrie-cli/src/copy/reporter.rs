@@ -15,7 +15,7 @@ pub struct Reporter {
     verbose: bool,
     quiet: bool,
     source: PathBuf,
-    /// The part of a printed path that comes before the path in the target.
+    /// The prefix of printed paths in the target.
     target: String,
     bar: ProgressBar,
 }
@@ -38,12 +38,12 @@ impl Reporter {
         Reporter { verbose, quiet: false, source: source.to_owned(), target, bar }
     }
 
-    /// Works as [`Reporter::new`], with the number of entries known.
+    /// Works as [`Reporter::new`], but shows the progress out of a known number of entries.
     pub fn with_total(source: &Path, target: String, what: &'static str, entries: u64) -> Reporter {
         Reporter { verbose: false, quiet: false, source: source.to_owned(), target, bar: bar(what, entries) }
     }
 
-    /// Reports nothing.
+    /// Makes a reporter that reports nothing.
     #[cfg(test)]
     pub fn silent() -> Reporter {
         Reporter {
@@ -64,7 +64,7 @@ impl Reporter {
         if self.verbose {
             let line = format!("{}\n", self.target_place(path));
             let mut out = io::stdout().lock();
-            // The copy goes on when standard output is closed.
+            // The copy continues if standard output is closed.
             let _ = out.write_all(line.as_bytes()).and_then(|()| out.flush());
         }
     }
@@ -90,7 +90,7 @@ impl Reporter {
         format!("{}{}", self.target, text::path(path))
     }
 
-    /// Removes the bar.
+    /// Removes the progress bar.
     pub fn finish(&self) {
         self.bar.finish_and_clear();
     }

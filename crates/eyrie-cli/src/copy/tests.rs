@@ -1,4 +1,4 @@
-//! Copies from the host to the host.
+//! Tests of copies from the host to the host.
 
 use std::os::unix::fs::symlink;
 use std::path::Path;

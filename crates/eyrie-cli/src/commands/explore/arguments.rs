@@ -75,7 +75,7 @@ pub struct ExploreArgs {
     /// Open at most this many images of each crash in order [default: 200000, with --medium paged 64]
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
     pub images: Option<u64>,
-    /// Open this many random images of a crash that has more images than that
+    /// Open this many random images of a crash that has more images than --images allows
     #[arg(long, value_name = "COUNT", default_value_t = 64)]
     pub samples: u64,
     /// Explore a second crash in the recovery of this many images of each crash

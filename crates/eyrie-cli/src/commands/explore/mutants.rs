@@ -69,8 +69,9 @@ fn processor_time(stat: &str) -> Option<Duration> {
 struct Hunted {
     name: &'static str,
     process: Child,
-    /// The processor time when it was last read. [`Hunted::since`] is the time of its last change.
+    /// The processor time when it was last read.
     used: Duration,
+    /// The time at which `used` last changed.
     since: Instant,
 }
 
