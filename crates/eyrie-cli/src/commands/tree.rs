@@ -116,7 +116,7 @@ impl Drawing<'_> {
         Ok(())
     }
 
-    /// Returns the line of one entry.
+    /// Prints the line of one entry.
     fn line(&mut self, entry: &WalkEntry<'_, Files>) -> Result<()> {
         write!(self.output, "{}{}", self.indent, if entry.last { "└── " } else { "├── " })?;
         self.counts[usize::from(entry.kind != Kind::Directory)] += 1;

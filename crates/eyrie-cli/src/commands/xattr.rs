@@ -32,7 +32,7 @@ pub struct XattrArgs {
 /// The file whose extended attributes are shown or changed.
 #[derive(Debug, Args)]
 struct XattrFile {
-    /// The file
+    /// File with the extended attributes
     #[arg(value_name = "VOLUME:/path", value_parser = Place::parser())]
     place: Place,
     /// Use a symbolic link itself instead of its target

@@ -96,7 +96,7 @@ impl Reporter {
     }
 }
 
-/// Returns a bar over a known number of entries, shown only on a terminal.
+/// Makes a progress bar for a known number of entries. Only a terminal shows it.
 pub fn bar(what: &'static str, entries: u64) -> ProgressBar {
     if !io::stderr().is_terminal() {
         return ProgressBar::hidden();

@@ -17,9 +17,9 @@ pub enum Side {
 
 /// Marks an error with its side.
 pub trait OnSide<T> {
-    /// Returns an error of the source.
+    /// Marks an error of the source.
     fn reading(self) -> Result<T, Side>;
-    /// Returns an error of the target.
+    /// Marks an error of the target.
     fn writing(self) -> Result<T, Side>;
 }
 

@@ -1,4 +1,4 @@
-//! Every call: its effect, and one error.
+//! Tests of every call: its effect, and one error.
 
 use eyrie::{Kind, Posix, PosixExt};
 use eyrie_sim::script::{Call, Script, bytes};

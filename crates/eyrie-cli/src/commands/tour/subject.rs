@@ -101,7 +101,7 @@ impl NumberedName {
         NumberedName { bytes: format!("{base}000000").into_bytes(), end: base.len() + 6 }
     }
 
-    /// Returns a path of three components.
+    /// Makes a path of three components.
     fn of(scale: Scale, base: &str) -> NumberedName {
         let dir = if scale == Scale::Few { "few" } else { "many" };
         NumberedName::new(&format!("/bench/{dir}/{base}"))

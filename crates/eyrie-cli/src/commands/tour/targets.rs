@@ -104,7 +104,7 @@ mod tests {
     use super::super::operation::{Amounts, rows};
     use super::*;
 
-    /// Targets that a row touches in so many rounds.
+    /// Returns the number of different targets of a row after so many rounds.
     fn distinct(operation: Operation, rounds: u32, among: u32) -> u32 {
         let mut coverage = Coverage::default();
         (0..rounds).for_each(|round| coverage.add(&targets(operation, round, among)));
