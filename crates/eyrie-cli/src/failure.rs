@@ -19,8 +19,7 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// Makes an ordinary failure with exit status 1: the action that failed, the place, and the reason or
-    /// advice.
+    /// Makes a failure with exit status 1 from the action that failed, the place, and the reason or advice.
     pub fn new(what: impl Display, place: impl Display, why: impl Display) -> Failure {
         Failure { status: 1, line: format!("{what}: {place}: {why}") }
     }

@@ -21,8 +21,8 @@ pub struct Reporter {
 }
 
 impl Reporter {
-    /// Returns the paths of the source are shown under `source`, those of the target after `target`; with
-    /// `verbose` every finished path goes to standard output.
+    /// Makes a reporter. Messages show paths of the source below `source`, and paths of the target with the
+    /// prefix `target`. With `verbose` every finished path is printed to standard output.
     pub fn new(source: &Path, target: String, what: &'static str, verbose: bool) -> Reporter {
         let shown = io::stderr().is_terminal() && !(verbose && io::stdout().is_terminal());
         let bar = if shown { ProgressBar::new_spinner() } else { ProgressBar::hidden() };

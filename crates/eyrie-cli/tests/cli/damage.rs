@@ -56,7 +56,8 @@ fn clear(sandbox: &Sandbox, names: &[&str]) {
     }
 }
 
-/// Runs every command on the damaged volume `vol`. Each command gets the original damaged bytes.
+/// Runs every command on the damaged volume `vol`. The repair gets the original bytes of the volume, because
+/// the earlier commands may change them.
 fn every_command(sandbox: &Sandbox) {
     let bytes = fs::read(sandbox.path("vol/segment-0000")).unwrap();
     let renew = || fs::write(sandbox.path("vol/segment-0000"), &bytes).unwrap();

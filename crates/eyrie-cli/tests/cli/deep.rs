@@ -21,8 +21,8 @@ fn dig<P: Posix>(fs: P, levels: usize) {
     }
 }
 
-/// Returns the depth of the deepest file below `root`, and the number of files. The first directory `d` is
-/// `above` levels below `root`.
+/// Returns the depth of the deepest file below `root`, and the number of files. The file in the directory of
+/// level `n` must have the depth `n + above`.
 fn deepest<P: Posix>(fs: &P, root: &str, above: usize) -> (usize, usize) {
     let (mut deepest, mut files) = (0, 0);
     for step in Walk::new(fs, Path::new(root)).unwrap() {

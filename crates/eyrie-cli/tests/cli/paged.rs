@@ -1,4 +1,4 @@
-//! Volumes on disks, as files of the host.
+//! Tests of disk volumes in files of the host.
 
 use std::fs;
 

@@ -175,7 +175,11 @@ fn a_trace_makes_the_images_that_a_crash_may_leave() {
             lost += 1;
             let kept = LineLoss { kept: point.pending.values().next().map_or(0, Vec::len), ..*loss };
             let refused = trace.image(point.after, &[kept]);
-            assert_eq!(refused, Err(TraceError::Settled { offset: loss.offset }), "a crash that keeps all stores of the line loses nothing");
+            assert_eq!(
+                refused,
+                Err(TraceError::Settled { offset: loss.offset }),
+                "a crash that keeps all stores of the line loses nothing"
+            );
         }
     }
     assert!(lost > 2);

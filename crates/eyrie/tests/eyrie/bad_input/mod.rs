@@ -117,7 +117,11 @@ fn newer_format_is_refused_and_unchanged() {
         let edited = fs::read(place.path().join("segment-0000")).unwrap();
         let text = refusal(&place.path(), Errno::OPNOTSUPP);
         assert!(text.contains(expected), "{text}");
-        assert_eq!(fs::read(place.path().join("segment-0000")).unwrap(), edited, "the refused open changed the file");
+        assert_eq!(
+            fs::read(place.path().join("segment-0000")).unwrap(),
+            edited,
+            "the refused open changed the file"
+        );
         place.segment().write_all_at(&original, 0).unwrap();
     }
     Volume::open(place.path()).unwrap();
