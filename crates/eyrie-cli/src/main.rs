@@ -78,6 +78,6 @@ fn usage(error: &clap::Error) -> ExitCode {
     let words: Vec<&str> =
         command.split(' ').take_while(|word| word.starts_with(|c: char| c.is_ascii_lowercase())).collect();
     print_error(&format!("{what}: see `{} --help`", words.join(" ")));
-    // fsck(8) has status 16 for wrong arguments, because its status 2 asks for a reboot.
+    // fsck(8) has status 16 for wrong arguments, because its status 2 means that a reboot is needed.
     ExitCode::from(if words.get(1) == Some(&"fsck") { 16 } else { 2 })
 }

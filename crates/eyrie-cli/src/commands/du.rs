@@ -38,7 +38,7 @@ pub struct DuArgs {
     /// Show sizes with a unit, such as 1.5K or 20M
     #[arg(long, short = 'h')]
     human_readable: bool,
-    /// Show files as well as directories
+    /// Show files, not only directories
     #[arg(long, short)]
     all: bool,
     /// Show only this many levels below each argument; deeper levels are still counted [default: no limit]

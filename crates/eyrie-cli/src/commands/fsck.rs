@@ -21,9 +21,10 @@ Examples:
   eyrie fsck --repair vol                     # keeps the damaged volume as vol.damaged
   eyrie fsck --repair --into /mnt/new /dev/sdb1
 
-Without --repair nothing is changed: a volume that was not closed is recovered in memory only. With --repair \
-all parts that can be read are copied to a new volume. It replaces the damaged volume when it is complete and \
-sound. Each path with a loss is printed, with the reason. Objects without a name go to /lost+found.
+Without --repair nothing is changed: a volume that was not closed is recovered in memory only. With \
+--repair all parts that can be read are copied to a new volume. It replaces the damaged volume when it is \
+complete and sound. Each path with a loss is printed, with the reason. Objects without a name go to \
+/lost+found.
 
 Exit status, as of fsck(8): 0 sound, 1 repaired, 4 damaged and not repaired, 8 cannot be checked, 16 wrong \
 arguments.")]

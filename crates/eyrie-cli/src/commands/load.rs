@@ -25,9 +25,9 @@ Examples:
   gzip -dc linux.tar.gz | eyrie load vol:/linux
   tar -c -C /etc . | eyrie load vol:/etc
 
-Modes, owners (by number), times, links, holes and extended attributes are kept. All members are loaded below \
-the directory: a leading `/` of a name is ignored, and names with `..` are refused. Members that cannot be \
-loaded are reported, and the exit status is then 1. The other members are loaded nevertheless.")]
+Modes, owners (by number), times, links, holes and extended attributes are kept. All members are loaded \
+below the directory: a leading `/` of a name is ignored, and names with `..` are refused. Members that \
+cannot be loaded are reported, and the exit status is then 1. The other members are loaded nevertheless.")]
 pub struct LoadArgs {
     /// Directory to load into, which must be new or empty
     #[arg(value_name = "VOLUME:/dir", value_parser = Place::parser())]

@@ -311,8 +311,9 @@ fn depths() -> String {
     text + "rename /0/1/2 /up\nrename /0/1 /up/1\nrename /up /0/down\n"
 }
 
-/// Returns the pair of scripts with this number for two threads. Each script is a single call; or the first
-/// makes an object and the second changes it; or each has two calls that change no names.
+/// Returns the pair of scripts with this number for two threads. There are three kinds of pairs. Each script
+/// may be a single call. The first may make an object and the second change it. Or each script has two calls
+/// that change no names.
 ///
 /// Longer scripts of other calls may have no serial order. A call first looks up its name and then changes
 /// the object. If the name moves to another object in between, no order of whole calls explains the result.

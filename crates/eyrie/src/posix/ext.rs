@@ -268,7 +268,8 @@ impl<'a, P: Posix> OpenOptions<'a, P> {
         self.set(OpenFlags::WRITE, yes)
     }
 
-    /// Writes at the end of the file, whatever the offset. This option includes [`OpenOptions::write`].
+    /// Writes at the end of the file, and ignores the offset of a write. This option includes
+    /// [`OpenOptions::write`].
     #[must_use]
     pub fn append(self, yes: bool) -> Self {
         let options = self.set(OpenFlags::APPEND, yes);

@@ -47,7 +47,7 @@ impl<'a, P: Posix> File<'a, P> {
     /// Fills `out` from `offset` on.
     ///
     /// # Errors
-    /// As [`Posix::read_at`]; `EIO` if the file ends before that.
+    /// As [`Posix::read_at`]. `EIO` if the file ends before `out` is full.
     pub fn read_exact_at(&self, mut out: &mut [u8], mut offset: u64) -> Result<()> {
         while !out.is_empty() {
             match self.read_at(out, offset)? {

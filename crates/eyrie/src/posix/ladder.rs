@@ -148,8 +148,8 @@ fn open<P: Posix>(
 }
 
 /// Returns the identity of the directory `name`, or `None` for any other kind of file. `kind` and `inode`
-/// come from the directory entry. The entry of a mount point has the inode number of the covered directory,
-/// so this function reads the attributes of the directory itself where mounts are possible.
+/// come from the directory entry. The entry of a mount point has the inode number of the covered directory.
+/// So on a file system with mounts, this function reads the attributes of the directory itself.
 pub(super) fn identity_of<P: Posix>(fs: &P, name: &Path, kind: Kind, inode: u64) -> Result<Option<Identity>> {
     match kind {
         Kind::Directory if P::MOUNTS => fs.lstat(name).map(|stat| Some(identity(&stat))),

@@ -69,15 +69,15 @@ pub trait Posix {
     /// Reads from `offset` on. Returns the number of bytes, which is 0 at and past the end.
     ///
     /// # Errors
-    /// `EBADF` unless opened for reading, `EISDIR`, `EINVAL` for an offset of 2^63 or more.
+    /// `EBADF` unless opened for reading. `EISDIR` for a directory. `EINVAL` for an offset of 2^63 or more.
     fn read_at(&self, handle: &Self::Handle, out: &mut [u8], offset: u64) -> Result<usize>;
 
     /// Writes at `offset`, or at the end if the file was opened with [`OpenFlags::APPEND`]. Returns the
     /// number of bytes.
     ///
     /// # Errors
-    /// `EBADF` unless opened for writing, `EINVAL` for an offset of 2^63 or more, `EFBIG` at the largest
-    /// size.
+    /// `EBADF` unless opened for writing. `EINVAL` for an offset of 2^63 or more. `EFBIG` if the file has the
+    /// largest size.
     fn write_at(&self, handle: &Self::Handle, data: &[u8], offset: u64) -> Result<usize>;
 
     /// Finds the end of the file and writes there, as one atomic step. Returns the number of bytes.
@@ -143,7 +143,7 @@ pub trait Posix {
     /// Removes the name of a file that is no directory.
     ///
     /// # Errors
-    /// As `unlink(2)`; `EISDIR` for a directory.
+    /// As `unlink(2)`. `EISDIR` for a directory.
     fn unlink(&self, path: impl AsRef<Path>) -> Result<()>;
 
     /// Renames a file. `mode` says whether an existing target is replaced, refused or exchanged.
@@ -181,13 +181,13 @@ pub trait Posix {
     /// Sets the permission bits. Symbolic links are followed.
     ///
     /// # Errors
-    /// `EPERM` unless the caller owns it or is root.
+    /// `EPERM` unless the caller owns the file or is root.
     fn chmod(&self, path: impl AsRef<Path>, mode: u16) -> Result<()>;
 
     /// Sets the permission bits of an open file.
     ///
     /// # Errors
-    /// `EPERM` unless the caller owns it or is root.
+    /// `EPERM` unless the caller owns the file or is root.
     fn fchmod(&self, handle: &Self::Handle, mode: u16) -> Result<()>;
 
     /// Sets user and group. `None` keeps the present one. Symbolic links are followed.
@@ -223,8 +223,8 @@ pub trait Posix {
     /// Makes a regular file, pipe, socket or device. `device` is the number of a device, as of `makedev(3)`.
     ///
     /// # Errors
-    /// `EPERM` for devices unless root, and for directories; `EINVAL` for symbolic links, and for numbers of
-    /// more than 32 bits.
+    /// `EPERM` for a directory, and for a device unless the caller is root. `EINVAL` for a symbolic link, and
+    /// for a device number of more than 32 bits.
     fn mknod(&self, path: impl AsRef<Path>, kind: Kind, mode: u16, device: u64) -> Result<()>;
 
     /// Calls `visit` with the entries of an open directory, except `.` and `..`, until `visit` returns false.

@@ -16,7 +16,7 @@ bitflags::bitflags! {
         const EXCLUSIVE = 8;
         /// Sets the size to 0 (`O_TRUNC`).
         const TRUNCATE = 16;
-        /// Writes at the end of the file, whatever the offset (`O_APPEND`).
+        /// Writes at the end of the file, and ignores the offset of a write (`O_APPEND`).
         const APPEND = 32;
         /// Fails unless the path leads to a directory (`O_DIRECTORY`).
         const DIRECTORY = 64;

@@ -1,8 +1,8 @@
 //! PXFS: the calls of [`Posix`](crate::posix::Posix) over an engine.
 //!
-//! A call walks its path, asks [`eyrie_engine::access`] for permission, and reads or applies one Op. A call
-//! holds one pin from its begin to its end, so no id is reused between look-up and use. If another thread
-//! removes the object in between, the engine returns `Stale`, and the call begins again.
+//! A call walks its path, checks permissions with [`eyrie_engine::access`], and reads or applies one Op. A
+//! call holds one pin from its begin to its end, so no id is reused between look-up and use. If another
+//! thread removes the object in between, the engine returns `Stale`, and the call begins again.
 //!
 //! Differences from Linux's tmpfs:
 //! - Access times change only when a call sets them, as with the mount option `noatime`.
@@ -11,7 +11,7 @@
 //!   stands for no key cannot be made (`EINVAL`).
 //! - There are no ACLs (`system.*` extended attributes) and no capabilities of programs
 //!   (`security.capability`).
-//! - [`Pxfs::with_rules`] sets the protection of links, pipes and files in shared directories; the settings
+//! - [`Pxfs::with_rules`] sets the protection of links, pipes and files in shared directories. The settings
 //!   of the host have no effect. By default only hard links are protected, as with `fs.protected_hardlinks =
 //!   1`.
 

@@ -34,7 +34,7 @@ fn rule(id: &str) -> Result<SafetyRule> {
     SafetyRule::of_id(id).ok_or_else(|| Failure::usage("no such rule", id, "docs/rules.md lists them"))
 }
 
-/// Processor time of this process, in seconds.
+/// Returns the processor time of this process, in seconds.
 fn processor_seconds() -> f64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
@@ -55,7 +55,7 @@ pub(super) fn explore_one(id: &str, arguments: &ExploreArgs, output: &mut Output
     output.json(&value)
 }
 
-/// Processor time of a process, from its line in `/proc/PID/stat`.
+/// Parses the processor time of a process from its line in `/proc/PID/stat`.
 fn processor_time(stat: &str) -> Option<Duration> {
     // The name in parentheses may contain any bytes, so the fields are counted from its end. The first field
     // after the name is the third.

@@ -154,7 +154,8 @@ pub struct Faults {
 }
 
 impl Faults {
-    /// Starts without reports. With `only`, trials inject only the failure that [`told`] writes so.
+    /// Starts without reports. With `only`, trials inject only the failure for which [`told`] returns that
+    /// text.
     pub fn new(only: Option<&str>) -> Faults {
         Faults { reports: BTreeMap::new(), only: only.map(str::to_owned) }
     }

@@ -37,7 +37,7 @@ fn three_killed_processes_and_a_power_failure_leave_whole_calls() {
     }
 }
 
-/// Recovery flushes the bytes that it reads before it acts on them. Without that flush some chain loses a
+/// Leaves out the flush with which recovery makes the bytes durable that it reads. Some chain then loses a
 /// call, and a replay shows the same failure.
 #[test]
 fn a_flush_that_recovery_lacks_after_a_kill_is_found_and_replayed() {
