@@ -67,7 +67,7 @@ pub fn parse_size(argument: &str) -> Result<u64, String> {
 pub fn parse_memory(argument: &str) -> Result<u64, String> {
     match parse_size(argument)? {
         bytes if bytes < PagedOptions::LEAST_MEMORY_BYTES => {
-            Err(format!("the least is {}", size(PagedOptions::LEAST_MEMORY_BYTES)))
+            Err(format!("the minimum is {}", size(PagedOptions::LEAST_MEMORY_BYTES)))
         }
         bytes => Ok(bytes),
     }

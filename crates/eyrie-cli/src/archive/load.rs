@@ -178,7 +178,9 @@ impl<'a, R: Read, D: Posix> Loader<'a, R, D> {
         }
         let inside = first.parent().is_some_and(|dir| self.directories.contains_key(dir));
         if !inside || self.target.lstat(self.tree.path(&first)).map_or(true, |stat| stat.is_dir()) {
-            return Err(Side::Source("it is a link to no file before it in the archive".to_owned()));
+            return Err(Side::Source(
+                "it is a hard link to a file that is not before it in the archive".to_owned(),
+            ));
         }
         self.make_room(path)?;
         let (from, to) = (self.tree.path(&first), self.tree.path(path));

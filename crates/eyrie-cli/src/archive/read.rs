@@ -112,7 +112,7 @@ impl<R: Read> ArchiveReader<R> {
     }
 
     fn number<T>(&self, result: io::Result<T>) -> Result<T> {
-        result.or_else(|_| self.broken("a header has no number where one belongs"))
+        result.or_else(|_| self.broken("a header has an invalid number"))
     }
 
     fn fill(&mut self, out: &mut [u8]) -> Result<()> {
@@ -144,7 +144,7 @@ impl<R: Read> ArchiveReader<R> {
     fn header(&mut self) -> Result<Option<Header>> {
         let mut header = Header::new_old();
         self.fill(header.as_mut_bytes()).map_err(|why| match self.position {
-            0 => "not an archive: it is empty, or shorter than any".to_owned(),
+            0 => "not an archive: it is empty or too short".to_owned(),
             _ => why,
         })?;
         let bytes = header.as_bytes();
@@ -170,7 +170,7 @@ impl<R: Read> ArchiveReader<R> {
         if self.position == BLOCK_BYTES as u64 {
             return Err("not an archive of `tar`: if it is compressed, decompress it first".to_owned());
         }
-        self.broken("a header has the wrong sum")
+        self.broken("a header has a wrong checksum")
     }
 
     /// Reads the data of a member that describes the next member.
@@ -195,7 +195,7 @@ impl<R: Read> ArchiveReader<R> {
         let bytes = self.description(header)?;
         match Records::decode(&bytes) {
             Some(records) => Ok(records),
-            None => self.broken("its records are wrong"),
+            None => self.broken("its records are invalid"),
         }
     }
 
@@ -247,7 +247,7 @@ impl<R: Read> ArchiveReader<R> {
             // data lists its entries.
             b'5' | b'D' | b'0' | 0 | b'7' => (Kind::Directory, Body::Directory),
             other => {
-                let why = format!("volumes have nothing of type {:?}", char::from(other));
+                let why = format!("a volume cannot hold a member of type {:?}", char::from(other));
                 return Ok(NextMember::Refused(name, why));
             }
         };

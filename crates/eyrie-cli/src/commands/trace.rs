@@ -39,7 +39,7 @@ pub fn run(arguments: &TraceArgs, output: &mut Output) -> Result<()> {
     let (name, script) = input::script(&arguments.script)?;
     let start = empty_volume(RunMedium::of(CrashRule::Lines, arguments.size))?;
     let recorded = record(&start, &script, RecordOptions::default())
-        .map_err(|error| Failure::new("the volume is not as it should be", &name, error))?;
+        .map_err(|error| Failure::new("the volume is wrong even without a crash", &name, error))?;
     let text = trace::text(&recorded);
     match &arguments.output {
         Some(path) => fs::write(path, text).doing("write the trace", text::path(path)),

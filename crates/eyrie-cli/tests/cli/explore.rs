@@ -25,7 +25,7 @@ fn new_script_is_explored() {
     assert!(text.contains("eyrie-engine/src/transaction/redo.rs:"), "{text}");
     let summary = text.lines().last().unwrap();
     let (counts, end) = summary.split_once(": ").unwrap();
-    assert_eq!(end, "every call is whole or undone in each", "{text}");
+    assert_eq!(end, "in each image every call is whole or undone", "{text}");
     let [crashes, of_recovery, after_kills] = counts.split("; ").collect::<Vec<_>>()[..] else {
         panic!("{text}");
     };
@@ -66,7 +66,7 @@ fn missing_fence_is_reported_with_replay_and_shorter_script() {
     let output = sandbox.run(["explore", "--script", "calls", "--without", fence]);
     assert_eq!((output.status.code(), output.stdout.len()), (Some(1), 0), "{output:?}");
     let text = String::from_utf8(output.stderr).unwrap();
-    assert!(text.starts_with("eyrie: a crash leaves something else: calls: "), "{text}");
+    assert!(text.starts_with("eyrie: a crash leaves a wrong volume: calls: "), "{text}");
     assert!(
         text.ends_with("a shorter script that fails:\nmkdir /d 0755\ncreat /d/a 0644\nrename /d/a /b\n"),
         "{text}"
@@ -81,7 +81,7 @@ fn missing_fence_is_reported_with_replay_and_shorter_script() {
     let trace = sandbox.succeed(["trace", "calls"]);
     let mut events = trace.lines().skip(1).filter(|line| !line.starts_with("base "));
     let first = format!("{}:", events.position(|line| line.starts_with("fence ")).expect("a fence"));
-    assert_eq!(sandbox.succeed(["explore", "--script", "calls", "--replay", &first]), "as it should be\n");
+    assert_eq!(sandbox.succeed(["explore", "--script", "calls", "--replay", &first]), "the image is right\n");
 }
 
 #[test]
@@ -144,7 +144,7 @@ fn wrong_arguments_are_reported() {
     );
     fails(&["explore", "--script", "calls", "--images", "0"], 2, "0 is not in 1..");
     fails(&["explore", "--script", "calls", "--size", "2G"], 2, "at most 1 GiB is explored");
-    fails(&["explore", "--script", "calls", "--size", "1k"], 1, "no volume: 1.0 KiB");
+    fails(&["explore", "--script", "calls", "--size", "1k"], 1, "cannot make the volume: 1.0 KiB");
     fails(&["explore", "--time", "1d"], 2, "times are written like 60s, 5m or 2h");
     fails(
         &["replay", "calls", "--until", "1", "-o", "out"],

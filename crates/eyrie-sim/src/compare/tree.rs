@@ -282,7 +282,7 @@ pub fn xattrs(engine: &dyn Engine, id: ObjectId) -> Result<Xattrs, String> {
         };
         let mut value = vec![0xee; size(&mut [])?];
         if size(&mut value)? != value.len() {
-            return Err("an extended attribute of two sizes".into());
+            return Err("two reads of an extended attribute gave different sizes".into());
         }
         xattrs.insert(name, value);
     }

@@ -272,7 +272,7 @@ fn record_both<'s>(
     if last.iter().all(|(_, tree)| *tree != found) {
         let differs = last.iter().filter_map(|(_, tree)| difference(&found, tree));
         let differs = match last.is_empty() {
-            true => "no order of the calls gives their results".to_string(),
+            true => "no order of the calls explains their results".to_string(),
             false => differs.collect::<Vec<_>>().join("\n  or: "),
         };
         return Err(RecordError::Contents(format!("{differs}\n{}", calls.join("\n"))));

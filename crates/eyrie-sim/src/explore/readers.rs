@@ -40,7 +40,7 @@ fn views(session: &RecordSession, round: u64) -> Result<(), String> {
         let (name, length) = (format!("view-{key}"), 100 + 900 * key);
         let guard = epoch::pin();
         let view = engine.view(named(engine, &name)?, &guard).map_err(|error| error.to_string())?;
-        let view = view.ok_or_else(|| format!("{name} is not in one piece"))?;
+        let view = view.ok_or_else(|| format!("the value of {name} cannot be viewed in place"))?;
         let was = view.to_vec();
         call(files, &format!("write /{name} 8 8 {}", round + 500))?;
         call(files, &format!("put / {name} {length} {}", round + 1000))?;

@@ -89,7 +89,7 @@ fn open(
         return Err(format!("the clean mark is {vouched}, but recovered is {}", engine.recovered()));
     }
     if expected.is_closed && engine.recovered() {
-        return Err("recovered, though it had been closed".into());
+        return Err("a closed volume needed a recovery".into());
     }
     let found = try_tree(&engine, TreeParts::ALL).map_err(|error| error.to_string())?;
     if !expected.states.contains(&&found) {
@@ -210,7 +210,7 @@ fn write_anew(engine: &Scm) -> eyrie_engine::Result<Verdict> {
     let count = engine.read(id, 0, &mut bytes)?;
     if &bytes[..count] != b"written anew  the crash" {
         let read = bytes[..count].escape_ascii().to_string();
-        return Ok(Err(format!("read {read:?} of what was written")));
+        return Ok(Err(format!("a new file has the bytes {read:?}")));
     }
     let newest = engine.birth(id)?.generation;
     let mut waiting = vec![dir];

@@ -51,7 +51,7 @@ impl<'a, P: Posix> File<'a, P> {
     pub fn read_exact_at(&self, mut out: &mut [u8], mut offset: u64) -> Result<()> {
         while !out.is_empty() {
             match self.read_at(out, offset)? {
-                0 => return Err(Error::with_reason(Errno::IO, "read", "the file ends before that")),
+                0 => return Err(Error::with_reason(Errno::IO, "read", "the file ends too early")),
                 count => {
                     out = &mut out[count..];
                     offset += count as u64;

@@ -180,13 +180,13 @@ impl<'a, P: Posix> Walk<'a, P> {
     fn two_names(&self, identity: Option<Identity>) -> Error {
         let inside = self.levels.iter().any(|level| level.identity == identity);
         if P::MOUNTS {
-            let reason = "this directory is one that the walk is inside, perhaps by a bind mount";
+            let reason = "the walk is already inside this directory, perhaps because of a bind mount";
             return Error::with_reason(Errno::LOOP, "walk", reason);
         }
         let reason = if inside {
             "damaged: this directory contains itself; repair the volume with `eyrie fsck --repair`"
         } else {
-            "damaged: this directory has another name, too, unless it was moved meanwhile; repair the volume \
+            "damaged: this directory has two names, unless it was moved meanwhile; repair the volume \
              with `eyrie fsck --repair`"
         };
         Error::with_reason(Errno::IO, "walk", reason)

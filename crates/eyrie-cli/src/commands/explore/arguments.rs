@@ -20,21 +20,23 @@ Examples:
   eyrie explore --script calls.txt --beside others.txt --seed 7
   eyrie explore --medium paged --script calls.txt --kills 20
 
-The script runs on an empty volume in memory; docs/scripts.md has its calls. Power fails before \
-every fence of every call. Every image that recovery can tell apart is opened: it must be sound and usable, \
-and have the state before the call or after it, or on a disk a state since the last sync. Without --script, \
-built-in scripts are explored: each call by itself, also in a full volume, growth, batches, reuse of \
-storage, full journals, two threads, sequences of two and three calls, and random calls.
+The script runs on an empty volume in memory. docs/scripts.md describes scripts. A power failure is \
+simulated before every fence of every call. Every image that recovery can tell apart is opened. It must be \
+sound and usable, and hold the state before or after the call, or on a disk a state since the last sync. \
+Without --script, built-in scripts are explored: each call by itself, also in a full volume, growth, \
+batches, reuse of storage, full journals, two threads, sequences of two and three calls, and random calls.
 
-At some moments of the script the process is killed (--kills). The next process reads the visible state, \
-durable or not, and goes on with the script. It may be killed, too, even in its recovery. Then power fails.
+The process is also killed at some moments of the script (--kills). The next process reads all visible \
+stores, durable or not, and continues the script. It may be killed in turn, even in its recovery. At the \
+end the power fails.
 
-With --faults, requests to the host fail instead, one at a time: the call must fail whole with ENOSPC or \
-EIO, or succeed, and the volume must stay usable. With --medium paged the disk fails, in a call or in the \
-next sync; a failed sync makes the volume read-only. The results are listed by the place of the request.
+With --faults, accesses to the host fail instead, one at a time. The call must change nothing and fail \
+with ENOSPC or EIO, or it must succeed. The volume must stay usable. With --medium paged the disk fails, \
+in a call or in the next sync. A failed sync makes the volume read-only. The results are listed by the \
+source line of the access.
 
-Exit status: 0 nothing was lost, 1 something was lost, 2 wrong arguments or not a script. For a loss, the \
-command that shows the image again is printed, and a shorter script that fails, if there is one.";
+Exit status: 0 no error was found, 1 an error was found, 2 wrong arguments or not a script. For an error, \
+the command that repeats it is printed, and a shorter script that also fails, if there is one.";
 
 /// Simulate crashes at every fence of a script, and check every image that they can leave
 #[derive(Debug, Args)]

@@ -50,7 +50,8 @@ fn explore_built_in(arguments: &ExploreArgs, faults: &mut Faults) -> Result<Dead
     let start = start_volume(arguments)?;
     let deadline = Deadline::after(Some(arguments.time.unwrap_or(DEFAULT_TIME)));
     let start = start.after(&workload::setup());
-    let start = start.map_err(|error| Failure::new("no volume", text::size(arguments.size), error))?;
+    let start =
+        start.map_err(|error| Failure::new("cannot make the volume", text::size(arguments.size), error))?;
     faults
         .lifecycle(&start, &mut || deadline.goes_on())
         .map_err(|failure| wrong(arguments, "the volume", "calls.txt", None, &failure))?;
@@ -71,16 +72,16 @@ fn print_reports(reports: &[&FaultReport], complete: bool, json: bool, output: &
         results.collect::<Vec<_>>().join(", ")
     };
     let rows: Vec<_> = reports.iter().map(|report| (report, gave(report))).collect();
-    let title = "THE CALLS GAVE";
+    let title = "RESULTS OF THE CALLS";
     let width = rows.iter().map(|(_, gave)| gave.len()).fold(title.len(), usize::max);
-    writeln!(output, "{:>8}  {title:<width$}  FAILED CALL", "FAILURES")?;
+    writeln!(output, "{:>8}  {title:<width$}  INJECTED FAILURE", "FAILURES")?;
     for (FaultReport { kind, site, failure, injected, .. }, gave) in rows {
         writeln!(output, "{injected:>8}  {gave:<width$}  {failure} {kind} {site}")?;
     }
     let end = if complete {
         "every call is whole or undone"
     } else {
-        "time was up; so far every call is whole or undone"
+        "the time was up; so far every call is whole or undone"
     };
     let failures = text::counted(injected, "failure", "failures");
     Ok(writeln!(output, "{failures} at {}: {end}", text::counted(reports.len() as u64, "site", "sites"))?)
@@ -94,7 +95,7 @@ fn wrong(
     script: Option<&Script>,
     failure: &FaultFailure,
 ) -> Failure {
-    let mut text = format!("a failure leaves something else: {name}: {failure}\n");
+    let mut text = format!("a failure leaves a wrong volume: {name}: {failure}\n");
     let mut from =
         arguments.start.as_ref().map_or(String::new(), |path| format!(" --start {}", text::path(path)));
     if let Some(script) = script {

@@ -23,7 +23,11 @@ use crate::output::Output;
 pub fn run(arguments: &ExploreArgs, output: &mut Output) -> Result<()> {
     interrupt::install();
     if arguments.medium.rule() == CrashRule::Lines && arguments.journal.is_some() {
-        return Err(Failure::usage("no journal", arguments.medium.name(), "only a disk has one"));
+        return Err(Failure::usage(
+            "no journal",
+            arguments.medium.name(),
+            "only --medium paged has a journal",
+        ));
     }
     #[cfg(feature = "mutants")]
     match &arguments.mutant {

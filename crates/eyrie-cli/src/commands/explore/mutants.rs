@@ -155,7 +155,7 @@ fn explore_none(time: Duration) -> Result<()> {
         sleep(Duration::from_millis(20));
     };
     if !value["caught"].is_null() {
-        return Err(Failure::new("something is wrong though no rule is broken", NO_RULE, row(&value)));
+        return Err(Failure::new("an exploration without a broken rule failed", NO_RULE, row(&value)));
     }
     value["failed"].as_str().map_or(Ok(()), |why| Err(Failure::new("failed to run", NO_RULE, why)))
 }
@@ -169,7 +169,7 @@ fn row(value: &Value) -> String {
     }
     let caught = &value["caught"];
     if caught.is_null() {
-        let why = if value["complete"] == json!(true) { "NOT CAUGHT" } else { "NOT CAUGHT in its time" };
+        let why = if value["complete"] == json!(true) { "NOT CAUGHT" } else { "NOT CAUGHT IN TIME" };
         return format!("{rule:<42} {:<6} {why:<30} {images:>8} {seconds:>8.1}", "");
     }
     let kind = match caught["script"].as_u64() {
@@ -190,7 +190,7 @@ pub(super) fn explore(arguments: &ExploreArgs, output: &mut Output) -> Result<()
     if !arguments.json {
         writeln!(
             output,
-            "{:<42} {:<6} {:<30} {:>8} {:>8}  SEEN",
+            "{:<42} {:<6} {:<30} {:>8} {:>8}  ERROR",
             "RULE", "MEDIUM", "CAUGHT BY", "IMAGES", "SECONDS"
         )?;
     }

@@ -41,7 +41,7 @@ pub(super) fn explore(arguments: &ExploreArgs, path: &Path, output: &mut Output)
     };
     let record = |options| record_run(&start, &script, beside.as_ref(), options);
     let options = options(arguments, &record)?;
-    let differs = |error| Failure::new("the volume is not as it should be, without any crash", &name, error);
+    let differs = |error| Failure::new("the volume is wrong even without a crash", &name, error);
     let recorded = record(options).map_err(differs)?;
     if let Some(image) = &arguments.replay {
         return replay(&recorded, image, &name, output);
@@ -88,7 +88,7 @@ fn options(
             "the script has none there; the report lists its points",
         )),
         (Some(_), Some(_)) => Err(Failure::usage(
-            "several points",
+            "ambiguous point",
             place,
             "write more of the path, or the kind before it, such as 'fence transaction/redo.rs:98'",
         )),
@@ -102,8 +102,8 @@ fn replay(recorded: &Recorded, image: &ImageArg, name: &str, output: &mut Output
         _ => recorded.replay_killed(&image.links, image.after, &image.picks),
     };
     match difference.map_err(|error| Failure::usage("no such image", name, error))? {
-        None => Ok(writeln!(output, "as it should be")?),
-        Some(what) => Err(Failure::new("a crash leaves something else", name, what)),
+        None => Ok(writeln!(output, "the image is right")?),
+        Some(what) => Err(Failure::new("a crash leaves a wrong volume", name, what)),
     }
 }
 
@@ -121,7 +121,7 @@ impl ScriptRun<'_> {
     fn report_failure(&self, failure: &explore::CrashFailure) -> Failure {
         let name = &self.name;
         let hint = replay_hint(&self.command(), failure);
-        print_error(&format!("a crash leaves something else: {name}: {}\n{hint}", failure.what));
+        print_error(&format!("a crash leaves a wrong volume: {name}: {}\n{hint}", failure.what));
         // In a shorter script the threads switch at other moments. So only the script of a run with one
         // thread is shortened.
         if self.beside.is_none()
@@ -151,8 +151,8 @@ impl ScriptRun<'_> {
 fn print_report(report: &ExploreReport, complete: bool, output: &mut Output) -> Result<()> {
     write!(output, "{}", table(report))?;
     let end = match complete {
-        true => "every call is whole or undone in each",
-        false => "not all images were opened; in those every call is whole or undone",
+        true => "in each image every call is whole or undone",
+        false => "not all images were opened; in each opened image every call is whole or undone",
     };
     let crashes = text::counted(report.points, "crash", "crashes");
     let images = text::counted(report.images, "image", "images");

@@ -29,7 +29,7 @@ fn lost(
     (script, beside): &(Script, Option<ParallelScript>),
     failure: &explore::CrashFailure,
 ) -> Failure {
-    let mut text = format!("a crash leaves something else: {name}: {}\n", failure.what);
+    let mut text = format!("a crash leaves a wrong volume: {name}: {}\n", failure.what);
     let mut command = "eyrie explore".to_string();
     if let Some(setup) = &work.setup {
         // Writing to a string cannot fail.
@@ -88,8 +88,9 @@ impl Workload {
         deadline: &Deadline,
         contents: &mut HashSet<u64>,
     ) -> Result<()> {
-        let start =
-            work.start().map_err(|error| Failure::new("no volume to start from", self.name, error))?;
+        let start = work
+            .start()
+            .map_err(|error| Failure::new("cannot make the volume to start from", self.name, error))?;
         let options = RecordOptions { closes: arguments.close || work.closes, dropped: None };
         let limits = image_limits(arguments);
         let limits = if arguments.images.is_some() { limits } else { work.limits(limits) };
@@ -103,9 +104,9 @@ impl Workload {
             }
             let (script, beside) = &run;
             let recorded = record_run(&start, script, beside.as_ref(), options).map_err(|error| {
-                let what = "the volume is not as it should be, without any crash";
+                let what = "the volume is wrong even without a crash";
                 let beside = beside.as_ref().map_or(String::new(), |beside| {
-                    format!("beside, with the seed {},\n{}", beside.seed, beside.script)
+                    format!("beside this script, with the seed {}:\n{}", beside.seed, beside.script)
                 });
                 Failure::new(what, self.name, format_args!("{error}\n{script}{beside}"))
             })?;
@@ -128,7 +129,7 @@ impl Workload {
 
     fn trial(&mut self, trial: Trial, deadline: &Deadline) -> Result<()> {
         let found = trial(&mut || deadline.goes_on());
-        let counts = found.map_err(|what| Failure::new("something else is left", self.name, what))?;
+        let counts = found.map_err(|what| Failure::new("a built-in check failed", self.name, what))?;
         (self.points, self.images, self.of_recovery) = (counts.points, counts.images, counts.of_recovery);
         self.complete &= deadline.goes_on();
         Ok(())
@@ -219,7 +220,7 @@ pub(super) fn explore(arguments: &ExploreArgs, output: &mut Output) -> Result<()
     Ok(writeln!(
         output,
         "{images} images, {distinct} of them different, {of_recovery} of crashes inside recovery, \
-         {after_kills} of crashes after kills: every call is whole or undone in each"
+         {after_kills} of crashes after kills: in each image every call is whole or undone"
     )?)
 }
 

@@ -38,13 +38,16 @@ impl DiskRun {
         let image = stored(base.clone(), &events);
         let engine = Traced::holding(CrashRule::Sectors, &image, Recorder::default())
             .and_then(|traced| Scm::open_on(traced.split().0))
-            .map_err(|error| format!("opened later: {error}"))?;
+            .map_err(|error| format!("opened again: {error}"))?;
         let last = durable.last().map_or(0, |&last| last);
         let found = tree(&engine);
         let differences: Vec<String> =
             states[last..].iter().map_while(|state| difference(&found, state)).collect();
         if differences.len() == states.len() - last {
-            return Err(format!("opened later it has, and should have:\n{}", differences.join("\nor:\n")));
+            return Err(format!(
+                "opened again, the volume has, and should have:\n{}",
+                differences.join("\nor:\n")
+            ));
         }
         sound(&engine)?;
         if failed > 0 {
@@ -58,7 +61,8 @@ impl DiskRun {
 }
 
 fn has(engine: &Scm, expected: &Tree) -> Result<(), String> {
-    difference(&tree(engine), expected).map_or(Ok(()), |what| Err(format!("has, and should have:\n{what}")))
+    difference(&tree(engine), expected)
+        .map_or(Ok(()), |what| Err(format!("the volume has, and should have:\n{what}")))
 }
 
 pub(super) fn open(trial: &FaultTrial<'_>, image: Vec<u8>) -> Result<TrialOutcome, String> {
@@ -106,7 +110,7 @@ pub(super) fn trim(trial: &FaultTrial<'_>) -> Result<TrialOutcome, String> {
     let is_over = shown.result.is_some() && failed_to_write;
     let again = engine.trim().err().map(|error| error.errno());
     if again.is_some() && !(is_over && again == Some(Errno::ROFS)) {
-        return Err(format!("trimmed again, it gives {again:?}"));
+        return Err(format!("the next trim gives {again:?}"));
     }
     let (base, events) = (trial.start.image().to_vec(), session.recorder.take());
     DiskRun { base, events, states: vec![expected], durable: vec![0], failed: shown.met.failed }.examine()?;
@@ -144,13 +148,13 @@ pub(super) fn call(trial: &FaultTrial<'_>, line: &ScriptLine) -> Result<TrialOut
     has(engine, &last).map_err(|what| format!("made again: {what}"))?;
     let synced_again = sync();
     if synced_again != is_over.then_some(Errno::ROFS) {
-        return Err(format!("after a sync that gave {synced:?}, one gives {synced_again:?}"));
+        return Err(format!("after a sync that gave {synced:?}, the next sync gives {synced_again:?}"));
     }
     session.recorder.mark(2);
     let recorder = session.recorder.clone();
     let closed = session.into_engine().map_err(text)?.0.close().err().map(|error| error.errno());
     if closed.is_some() && !(is_over && closed == Some(Errno::ROFS)) {
-        return Err(format!("closing gives {closed:?}"));
+        return Err(format!("the close gives {closed:?}"));
     }
     let durable = if is_over { vec![0, 0, 0] } else { vec![0, 1, 2] };
     let (base, events) = (trial.start.image().to_vec(), recorder.take());
@@ -166,6 +170,6 @@ fn refused(session: &RecordSession, line: &ScriptLine) -> Result<Option<Errno>, 
     match actual {
         None | Some(Errno::ROFS) => Ok(actual),
         _ if actual == foreseen => Ok(actual),
-        _ => Err(format!("made again, it gives {actual:?}, should give {foreseen:?} or change nothing")),
+        _ => Err(format!("made again, the call gives {actual:?}, should give {foreseen:?} or EROFS")),
     }
 }

@@ -15,9 +15,9 @@ use crate::script::{ScriptLine, perform};
 /// number of objects.
 fn opened(image: &[u8], expected: &Tree) -> Result<(u64, u64), String> {
     let medium = traced_from(image, Recorder::default()).map_err(text)?;
-    let engine = Scm::open_on(medium).map_err(|error| format!("opened later: {error}"))?;
+    let engine = Scm::open_on(medium).map_err(|error| format!("opened again: {error}"))?;
     if let Some(what) = difference(&tree(&engine), expected) {
-        return Err(format!("opened later it has, and should have:\n{what}"));
+        return Err(format!("opened again, the volume has, and should have:\n{what}"));
     }
     sound(&engine)?;
     let space = engine.space();
@@ -28,7 +28,7 @@ fn opened(image: &[u8], expected: &Tree) -> Result<(u64, u64), String> {
 /// `may_lose`, storage that could not be read may have leaked, and only the recovered volume is checked.
 fn holds(engine: &Scm, expected: &Tree, may_lose: bool) -> Result<(), String> {
     if let Some(what) = difference(&tree(engine), expected) {
-        return Err(format!("has, and should have:\n{what}"));
+        return Err(format!("the volume has, and should have:\n{what}"));
     }
     if may_lose {
         return opened(&engine.volume().medium().snapshot(), expected).map(drop);
@@ -39,7 +39,7 @@ fn holds(engine: &Scm, expected: &Tree, may_lose: bool) -> Result<(), String> {
     if (space.free, space.objects) != (free, objects) {
         let (is_free, are) = (space.free, space.objects);
         return Err(format!(
-            "{is_free} bytes are free and {are} objects there, should be {free} and {objects}"
+            "{is_free} bytes are free and {are} objects exist, should be {free} and {objects}"
         ));
     }
     Ok(())

@@ -302,7 +302,7 @@ impl FaultTrial<'_> {
             None => Ok(()),
             Some(Errno::ROFS) if is_disk && met.failed > 0 => Ok(()),
             Some(errno) if planned == Some(errno) => Ok(()),
-            Some(errno) => Err(format!("gives {}", errno_name(errno))),
+            Some(errno) => Err(format!("gives {}, which is not the injected error", errno_name(errno))),
         }
     }
 
@@ -321,7 +321,7 @@ impl FaultTrial<'_> {
             return Ok(true);
         }
         if actual.is_none() {
-            return Err("succeeds, which it should not".to_string());
+            return Err("the call succeeds, but fails on the model".to_string());
         }
         self.allow(actual, met).map(|()| false)
     }
@@ -368,7 +368,7 @@ impl NoRoom {
         }
         let foreseen = errno(&perform(&session.model, &line.call));
         if actual != foreseen {
-            return Err(format!("made again, it gives {actual:?}, should give {foreseen:?}"));
+            return Err(format!("made again, the call gives {actual:?}, should give {foreseen:?}"));
         }
         Ok(actual)
     }
