@@ -17,11 +17,12 @@ use rustix::io::Errno;
 use crate::stamps::coarse_time;
 use crate::{Error, Result};
 
-/// If the new volume is too small, the next attempt makes it larger by this part: by a quarter.
+/// The divisor of the growth: if the new volume is too small, the next attempt makes it a quarter larger.
 const GROWTH_PART: u64 = 4;
 /// Bytes of the smallest volume that can be made.
 const LEAST_BYTES: u64 = 1 << 20;
-/// Attempts with growing sizes. The last one has about twice the size of the damaged volume.
+/// Maximum number of attempts, with growing sizes. The last attempt makes a volume of about twice the size of
+/// the damaged one.
 const TRIES: u32 = 4;
 
 /// Options for repairing a volume.

@@ -25,8 +25,8 @@ pub type Store = Kvfs<Scm>;
 /// An open volume. As long as it is open, no other process can open it.
 ///
 /// The volume is saved when it and all its [`Files`] and [`Store`]s are dropped. [`Volume::close`] also saves
-/// the volume, and returns errors. A process that ends without saving loses no completed call on memory, but
-/// the next open takes longer.
+/// the volume, and returns errors. If a process ends without saving the volume, the next open recovers it,
+/// which takes longer.
 pub struct Volume {
     engine: Arc<Scm>,
     path: PathBuf,
@@ -144,7 +144,7 @@ impl Volume {
         Volume { engine, path: path.to_owned(), segment: segment_path(path) }
     }
 
-    /// Options for making a volume.
+    /// Returns the default options for making a volume.
     pub fn options() -> VolumeOptions {
         let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
         let owner = Owner { mode: 0o755, uid, gid };

@@ -4,7 +4,7 @@
 //! follows from a seed, so a run can be repeated. The state after a crash must follow from some order of the
 //! calls. That order keeps the order of each thread, and it explains the results that the calls returned. It
 //! contains all calls that had returned before the crash, and any of the calls that had not. A call that
-//! failed is never in it.
+//! failed changes nothing.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -32,8 +32,8 @@ pub struct ParallelScript {
     pub seed: u64,
 }
 
-/// Returns the mark for the numbers of calls that have returned, of each thread. The upper half is that of
-/// the first thread.
+/// Returns the mark for the number of calls of each thread that have returned. The upper 32 bits are the
+/// number of the first thread.
 fn mark(done: [usize; 2]) -> u64 {
     (done[0] as u64) << 32 | done[1] as u64
 }

@@ -15,7 +15,7 @@ use crate::script::bytes;
 pub struct Limits {
     /// Maximum number of images of one crash point that are enumerated in order.
     pub images: u64,
-    /// Number of images that are drawn at random if a crash point has more images than that.
+    /// Number of images that are drawn at random if a crash point has more than `images` images.
     pub sampled: u64,
     /// True if a crash point with more images than the limit is a failure.
     pub is_complete: bool,
@@ -108,7 +108,7 @@ impl Images {
         bytes::word(self.seed, self.taken)
     }
 
-    /// Draws an image in which few, half or nearly all lines keep something of their pending stores.
+    /// Draws an image in which few, half or nearly all lines keep some of their pending stores.
     fn sample(&mut self) -> Vec<usize> {
         let odds = [0, 8, 64, 128, 192, 248, 256][(self.any() % 7) as usize];
         let mut pick = || {

@@ -46,8 +46,8 @@ pub struct KillLimits {
     pub limits: Limits,
 }
 
-/// Allowed states: the states after each of these numbers of calls, and perhaps an early state of the next
-/// call.
+/// Allowed states: the states after each of these numbers of calls, and perhaps the early state of the next
+/// call: the times of a write without its bytes.
 #[derive(Clone)]
 struct States {
     calls: RangeInclusive<usize>,

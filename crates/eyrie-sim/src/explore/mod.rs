@@ -1,7 +1,8 @@
 //! The crash explorer: it simulates a power failure at every fence of a run, and opens every image that
 //! recovery can tell apart.
 //!
-//! A [`TracedRun`] has the stores of an engine to its medium, and the states of the model.
+//! A *crash point* is a position in a run at which a crash is simulated: before each fence, and after each
+//! call. A [`TracedRun`] has the stores of an engine to its medium, and the states of the model.
 //! [`TracedRun::explore`] enumerates the images that a crash can leave, by the rule of
 //! [`eyrie_faults::CrashPoints`]. Each image must open, be sound ([`check`](eyrie_engine::check)) and be
 //! usable. It must hold the effect of every call that had returned. Of the call that had not returned it must

@@ -27,7 +27,7 @@ pub struct Caught {
     pub medium: &'static str,
     /// The kind of run.
     pub kind: &'static str,
-    /// Number of the script, from 1. 0 for a trial.
+    /// Number of the script, from 1. 0 for a check that runs no scripts.
     pub script: u64,
     /// A description of the error, in one line.
     pub what: String,

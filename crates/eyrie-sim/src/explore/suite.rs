@@ -28,7 +28,7 @@ pub struct RunKind {
 pub enum Work {
     /// Scripts whose crashes are explored.
     Scripts(Scripts),
-    /// Another kind of check.
+    /// A check that does not take its scripts from a list.
     Trial(Trial),
 }
 
@@ -59,7 +59,7 @@ impl Scripts {
     /// Makes the volume from which the scripts start.
     ///
     /// # Errors
-    /// Those of [`StartVolume::on`] and [`StartVolume::after`].
+    /// As [`StartVolume::on`] and [`StartVolume::after`].
     pub fn start(&self) -> Result<StartVolume, RecordError> {
         let empty = StartVolume::on(self.ground)?;
         self.setup.as_ref().map_or(Ok(empty.clone()), |setup| empty.after(setup))

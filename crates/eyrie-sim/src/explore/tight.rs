@@ -30,7 +30,8 @@ fn name(number: u64, length: usize) -> String {
     format!("{number}-{}", "n".repeat(length - 1 - number.to_string().len()))
 }
 
-/// Fills a volume with values of many sizes and removes most of them, so that free storage holds old bytes.
+/// Returns a script that fills a volume with values of many sizes and removes most of them, so that free
+/// storage holds old bytes.
 pub fn used_before() -> Script {
     let mut calls = Calls::default();
     calls.add("creat /kept");
@@ -50,7 +51,7 @@ pub fn reuse() -> Vec<Script> {
     vec![headers(), gaps(), pieces(), values(), again()]
 }
 
-/// Makes so many objects that their headers need another header chunk.
+/// Returns a script that makes so many objects that their headers need another header chunk.
 fn headers() -> Script {
     let mut calls = Calls::default();
     for directory in 0..3 {
@@ -62,7 +63,7 @@ fn headers() -> Script {
     calls.script()
 }
 
-/// Writes past the ends of files.
+/// Returns a script that writes past the ends of files.
 fn gaps() -> Script {
     let mut calls = Calls::default();
     for (number, (first, offset)) in
@@ -84,7 +85,8 @@ fn gaps() -> Script {
     calls.script()
 }
 
-/// Turns files of one large extent into trees, while other files reuse the freed parts of the extent.
+/// Returns a script that turns files of one large extent into trees, while other files reuse the freed parts
+/// of the extent.
 fn pieces() -> Script {
     let mut calls = Calls::default();
     for (number, size) in [17_000, 20_500, 33_000, 45_000].iter().enumerate() {
@@ -100,7 +102,7 @@ fn pieces() -> Script {
     calls.script()
 }
 
-/// Replaces small values that share pages with other values.
+/// Returns a script that replaces small values, which share pages with other values.
 fn values() -> Script {
     let mut calls = Calls::default();
     for round in 0..4 {
@@ -118,7 +120,7 @@ fn values() -> Script {
     calls.script()
 }
 
-/// Makes objects, removes them, and makes them again with the same names.
+/// Returns a script that makes objects, removes them, and makes them again with the same names.
 fn again() -> Script {
     let mut calls = Calls::default();
     for round in 0..6 {
@@ -162,7 +164,7 @@ pub fn long_names() -> Vec<Script> {
     vec![long, calls.script()]
 }
 
-/// Fills a directory by batches until it needs a larger table.
+/// Returns a script that fills a directory by batches until it needs a larger table.
 pub fn wide() -> Script {
     let mut calls = Calls::default();
     calls.add("mkdir /wide");
@@ -190,7 +192,7 @@ pub fn batches() -> Vec<Script> {
     all
 }
 
-/// Returns a batch that changes more words than a redo slot holds.
+/// Returns a script with a batch that changes more words than a redo slot holds.
 pub fn many_words() -> Script {
     let mut calls = Calls::default();
     calls.add("mkdir /many");
@@ -245,13 +247,13 @@ pub fn restarts() -> Vec<Script> {
     vec![same.script(), mixed.script(), names.script()]
 }
 
-/// Makes a disk nearly full.
+/// Returns a script that makes a disk nearly full.
 pub fn nearly_full() -> Script {
     let mut calls = Calls::default();
     for key in 0..5 {
         calls.add(format!("put / key-{key} 24K {key}"));
     }
-    // A file of single pages.
+    // A file whose extents are single pages.
     calls.add("creat /pages");
     (0..20).for_each(|piece| calls.add(format!("append /pages 5000 {piece}")));
     calls.add("creat /page");
@@ -316,7 +318,7 @@ pub fn syncs_in_a_row() -> Script {
     calls.script()
 }
 
-/// Allocates storage of a file that is never written.
+/// Returns a script that allocates storage of a file and never writes it.
 pub fn given() -> Script {
     let mut calls = Calls::default();
     calls.add("creat /given");

@@ -27,7 +27,7 @@ pub enum TraceError {
         /// A description of the allowed lines.
         expected: &'static str,
     },
-    /// The trace has fewer events than the crash comes after.
+    /// The crash comes after more events than the trace has.
     #[error("there are only {events} events")]
     Until {
         /// Number of events of the trace.

@@ -208,13 +208,13 @@ pub fn singles() -> Vec<Script> {
     calls("calls", CALLS).into_iter().map(|call| [call].into_iter().collect()).collect()
 }
 
-/// Returns a script for every two calls of the list, in a mixed order.
+/// Returns a script for every two calls of the list. The order of the scripts is mixed.
 pub fn pairs() -> impl Iterator<Item = Script> {
     tuples(2)
 }
 
-/// Returns a script for every three calls of the list, in a mixed order. There are too many to explore all,
-/// so callers take the first ones as a sample.
+/// Returns a script for every three calls of the list. There are too many scripts to explore all, so their
+/// order is mixed, and callers take the first ones as a sample.
 pub fn triples() -> impl Iterator<Item = Script> {
     tuples(3)
 }
@@ -243,7 +243,8 @@ fn is_coprime(mut a: usize, mut b: usize) -> bool {
     a == 1
 }
 
-/// Fills a volume of a few MiB: first with the objects of [`setup`], then with appends of decreasing length.
+/// Returns a script that fills a volume of a few MiB: first with the objects of [`setup`], then with appends
+/// of decreasing length.
 pub fn filling() -> Script {
     let mut text = SETUP.to_string();
     for (length, count) in [(64 << 10, 64), (4 << 10, 32), (1000, 16), (100, 64)] {

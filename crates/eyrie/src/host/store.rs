@@ -90,7 +90,7 @@ impl HostStore {
             fs::renameat(&self.dir, &*temporary, &self.dir, &*names::encode(key.as_ref()))
         });
         if done.is_err() {
-            // The first error is the one to report.
+            // The first error is reported, not one of this removal.
             let _ = fs::unlinkat(&self.dir, &*temporary, AtFlags::empty());
         }
         named("put", done)

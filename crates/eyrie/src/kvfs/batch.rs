@@ -71,7 +71,7 @@ impl<E: Engine> Batch<'_, E> {
 
     fn attempt(&self) -> eyrie_engine::Result<()> {
         // While the pin is held, no freed id is reused. So if a key has the same id before and after the
-        // commit, no other thread has replaced its object.
+        // commit, no other thread has replaced the object of that key.
         let _pin = epoch::pin();
         let mut reserved = BTreeMap::new();
         let result = self.reserve(&mut reserved).and_then(|()| self.apply(&reserved));

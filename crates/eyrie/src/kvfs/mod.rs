@@ -52,7 +52,7 @@ pub struct Kvfs<E: Engine> {
 
 impl<E: Engine> Kvfs<E> {
     /// Opens the store in the directory `path`, which must exist. The user and group of `pxfs` own every new
-    /// value. Its permission bits are 0o666 without those of the umask.
+    /// value. The permission bits of a new value are 0o666 without those of the umask.
     ///
     /// # Errors
     /// As [`Posix::open`]. `ENOTDIR` if `path` is no directory. `EACCES` unless the credentials may read,
@@ -219,8 +219,8 @@ impl<E: Engine> Kvfs<E> {
     fn copy(&self, id: ObjectId, out: &mut Vec<u8>) -> eyrie_engine::Result<()> {
         loop {
             let size = self.engine.attributes(id)?.size;
-            // Any program may write the file, so it may be larger than a value may be, and larger than
-            // memory.
+            // Any program may write the file, so the file may be larger than the longest value, and larger
+            // than memory.
             let size = usize::try_from(size).ok().filter(|&size| size <= VALUE_MAX);
             let Some(size) = size else { return Err(eyrie_engine::Error::TooLarge) };
             // The buffer has one byte more than the value. If the read fills the buffer, the value has grown

@@ -12,15 +12,15 @@ use super::{File, OpenFlags, Posix, Stat};
 use crate::fetch::FetchSize;
 use crate::{Error, Result};
 
-/// Bytes of the first buffer for an extended attribute or a list of their names. Most values and lists fit,
-/// so one call is enough.
+/// Bytes of the first buffer for an extended attribute or a list of names. Most values and lists fit, so one
+/// call is enough.
 const FIRST_BUFFER: usize = 256;
 /// Bytes that [`PosixExt::read`] reads beyond the size of a file, so that the same call finds its end.
 const SLACK: usize = 32;
 
 /// Functions in the style of [`std::fs`]. Their errors carry the path.
 pub trait PosixExt: Posix + Sized {
-    /// Options for opening a file. No flag is set, and the permission bits are 0o666.
+    /// Returns options for opening a file. At first no flag is set, and the permission bits are 0o666.
     fn options(&self) -> OpenOptions<'_, Self> {
         OpenOptions { fs: self, flags: OpenFlags::empty(), mode: 0o666 }
     }
@@ -138,7 +138,7 @@ pub trait PosixExt: Posix + Sized {
     /// Returns true if `path` leads to a file. Symbolic links are followed.
     ///
     /// # Errors
-    /// As [`Posix::stat`], but for `ENOENT` and `ENOTDIR`.
+    /// As [`Posix::stat`], except `ENOENT` and `ENOTDIR`.
     fn exists(&self, path: impl AsRef<Path>) -> Result<bool> {
         match self.stat(path.as_ref()) {
             Ok(_) => Ok(true),

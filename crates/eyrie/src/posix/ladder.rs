@@ -14,8 +14,8 @@ use rustix::io::Errno;
 use super::{OpenFlags, Posix, Stat};
 use crate::{Error, Result};
 
-/// The file system in which a name is looked up: the caller's, or the same with an open directory as its
-/// root.
+/// The file system in which a name is looked up: that of the caller, or the same file system with an open
+/// directory as its root.
 #[derive(Debug)]
 pub enum Base<'a, P> {
     /// The file system that the caller gave.

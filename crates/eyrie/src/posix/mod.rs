@@ -146,7 +146,7 @@ pub trait Posix {
     /// As `unlink(2)`. `EISDIR` for a directory.
     fn unlink(&self, path: impl AsRef<Path>) -> Result<()>;
 
-    /// Renames a file. `mode` says whether an existing target is replaced, refused or exchanged.
+    /// Renames a file. `mode` tells if an existing target is replaced, refused or exchanged.
     ///
     /// # Errors
     /// As `renameat2(2)`.
@@ -220,7 +220,8 @@ pub trait Posix {
     /// As [`utimens`](Posix::utimens).
     fn futimens(&self, handle: &Self::Handle, accessed: SetTime, modified: SetTime) -> Result<()>;
 
-    /// Makes a regular file, pipe, socket or device. `device` is the number of a device, as of `makedev(3)`.
+    /// Makes a regular file, pipe, socket or device. `device` is the number of a device, as `makedev(3)`
+    /// makes it.
     ///
     /// # Errors
     /// `EPERM` for a directory, and for a device unless the caller is root. `EINVAL` for a symbolic link, and

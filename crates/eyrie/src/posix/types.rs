@@ -36,7 +36,7 @@ pub enum SetTime {
     To(Time),
 }
 
-/// The target of [`Posix::seek`](super::Posix::seek).
+/// The kind of range that [`Posix::seek`](super::Posix::seek) finds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Whence {
     /// Bytes that were written (`SEEK_DATA`).

@@ -1,9 +1,9 @@
 //! The prefix cache: the directory that the first part of a path leads to.
 //!
 //! Each thread has one direct-mapped table. An entry says that a prefix led to a directory, and that certain
-//! credentials may search every directory on the way. The entry is valid as long as the engine's count of
-//! directory changes has the value that it had before that walk. Prefixes with symbolic links or `..` are not
-//! kept.
+//! credentials may search this directory and all directories on the way. The entry is valid as long as the
+//! engine's count of directory changes has the value that it had before that walk. Prefixes with symbolic
+//! links or `..` are not kept.
 //!
 //! Invariant: an id that the table returns while the caller holds a pin stays valid as long as the pin. The
 //! caller reads the count after it takes the pin. If the count has not changed, the directory existed when
@@ -75,7 +75,7 @@ impl CachedPrefix {
 }
 
 thread_local! {
-    /// Allocated by the thread's first [`remember`].
+    /// The table of this thread, which the first [`remember`] allocates.
     static TABLE: RefCell<Vec<CachedPrefix>> = const { RefCell::new(Vec::new()) };
 }
 

@@ -39,7 +39,7 @@ impl<E: Engine> Pxfs<E> {
         }
     }
 
-    /// Makes an object at `path`, where none may exist yet. Opens with `CREATE` use another function.
+    /// Makes an object at `path`, where none may exist yet. An open with `CREATE` does not use this function.
     pub(super) fn make(&self, path: &[u8], kind: Kind, mode: u16, content: Content<'_>) -> CallResult<()> {
         let mut walk = PathWalk::new(self, path)?;
         let parent = walk.parent()?;
@@ -188,8 +188,8 @@ impl<E: Engine> Pxfs<E> {
         Ok(())
     }
 
-    /// Returns true if the credentials may add entries to a directory and remove every entry of it. After
-    /// false they may still be allowed to change some of the entries.
+    /// Returns true if the credentials may add entries to a directory and remove every entry of it. If false,
+    /// the credentials may still be allowed to change some of the entries.
     #[inline]
     fn may_change_any(&self, dir: &Protection) -> bool {
         !access::is_sticky(&self.credentials, dir) && access::check_add(&self.credentials, dir).is_ok()

@@ -166,8 +166,8 @@ impl<'p, 'fs, E: Engine> PathWalk<'p, 'fs, E> {
     #[cold]
     pub fn follow(&mut self, parent: &Parent, link: ObjectId) -> CallResult<Parent> {
         let (fs, dir) = (self.fs, &parent.dir.protection);
-        // Linux reports too many links before a protected link, so a link above the limit is not checked
-        // here.
+        // If a link is both protected and above the limit, Linux reports that there are too many links. So a
+        // link above the limit is not checked here.
         if self.links < LINKS_MAX && access::guards_links(fs.rules, dir) {
             access::check_follow(fs.rules, &fs.credentials, dir, &fs.protection(link)?)?;
         }

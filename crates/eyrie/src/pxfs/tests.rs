@@ -386,7 +386,8 @@ fn change_times_move_with_every_call_that_sets_them() {
 fn times_of_files_follow_the_order_of_writes() {
     let fs = empty();
     let modified = |name: &str| {
-        // `stat` would note that a caller has seen the time, so this reads the attributes below it.
+        // `stat` would note that a caller has seen the time, so this test reads the attributes from the
+        // engine.
         let id = fs.engine().lookup(fs.engine().root(), name.as_bytes()).unwrap().unwrap();
         fs.engine().attributes(id).unwrap().modified
     };
