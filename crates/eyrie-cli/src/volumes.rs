@@ -82,7 +82,7 @@ pub fn credentials() -> Credentials {
 /// Opens a volume, calls `work`, and closes the volume even after an error.
 ///
 /// # Errors
-/// Those of `work`, then those of closing.
+/// The first error of `work`, or else of closing.
 pub fn with_volume<T>(path: &Path, work: impl FnOnce(&Volume) -> Result<T>) -> Result<T> {
     let volume = open(path)?;
     let result = work(&volume);

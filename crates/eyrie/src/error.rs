@@ -11,8 +11,8 @@ pub type Result<T> = std::result::Result<T, Error>;
 /// The error of a call: an errno with context.
 ///
 /// The calls of [`Posix`](crate::posix::Posix) name the operation and allocate nothing.
-/// [`PosixExt`](crate::PosixExt) and [`Kvfs`](crate::Kvfs) add the path. An error that comes from damage, or
-/// from a fault of the medium, also keeps the error of the engine.
+/// [`PosixExt`](crate::PosixExt) and [`Kvfs::open`](crate::Kvfs::open) add the path. An error that comes from
+/// damage, or from a fault of the medium, also keeps the error of the engine.
 #[derive(thiserror::Error)]
 pub struct Error {
     errno: Errno,

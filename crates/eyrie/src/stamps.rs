@@ -214,7 +214,11 @@ mod tests {
     fn seen_stamp_is_never_repeated() {
         let stamps = Stamps::new();
         stamps.show(file(1), 1000);
-        assert_eq!(stamp(&stamps, file(1), 1000, 1000), 1001, "both clocks moved just now");
+        assert_eq!(
+            stamp(&stamps, file(1), 1000, 1000),
+            1001,
+            "both clocks have the same time as the seen stamp"
+        );
         stamps.show(file(1), 1001);
         assert_eq!(stamp(&stamps, file(1), 1000, 1001), 1002);
     }

@@ -16,7 +16,7 @@ use crate::text;
 /// Maximum number of bytes that describe one member. They are kept in memory, so this limit bounds the memory
 /// that an archive can take.
 const MOST_RECORD_BYTES: u64 = 16 << 20;
-/// The message for a member with more such bytes.
+/// The message for a member with a longer description.
 const TOO_MUCH: &str = "the description of a member has more than 16 MiB";
 /// Maximum size of a file, in bytes.
 const MOST_BYTES: u64 = i64::MAX.cast_unsigned();
@@ -41,7 +41,7 @@ pub struct ArchiveReader<R> {
     input: BufReader<R>,
     /// Number of bytes that were read.
     position: u64,
-    /// Number of bytes of the current member that were not read.
+    /// Number of bytes of the current member that have not been read.
     left: u64,
     /// Number of bytes from the end of the data to the end of its block.
     padding: u64,

@@ -381,7 +381,7 @@ fn input_without_archive_makes_nothing() {
         assert!(!nest.files.exists("/to").unwrap());
     }
     nest.files.create_dir("/to").unwrap();
-    assert_eq!(nest.failures(&archive(&[]), "/to"), 0, "empty directories may be loaded into");
+    assert_eq!(nest.failures(&archive(&[]), "/to"), 0, "a load must accept an empty directory");
     assert_eq!(nest.failures(&archive(&[file("a", "x")]), "/to"), 0);
     for to in ["/to", "/to/a", "/to/a/b", "/nowhere/to"] {
         nest.load(&archive(&[]), to).unwrap_err();

@@ -11,9 +11,9 @@ use super::sparse;
 
 /// Maximum length of a name in a header, in bytes.
 const NAME_BYTES: usize = 100;
-/// The largest user or group id of a header.
+/// The largest user or group id that fits in a header.
 const MOST_ID: u64 = 0o777_7777;
-/// The largest size or time of a header.
+/// The largest size or time that fits in a header.
 const MOST_NUMBER: u64 = 0o777_7777_7777;
 
 /// An archive that is being written.

@@ -215,7 +215,7 @@ impl Tally {
         summary
     }
 
-    /// Returns the number of extended attributes that were not kept as text, or `None` if all were kept.
+    /// Returns a text about the extended attributes that were not kept, or `None` if all were kept.
     pub fn lost_xattrs(&self) -> Option<String> {
         let lost = self.xattrs_lost.lock().unwrap_or_else(PoisonError::into_inner);
         let total: u64 = lost.values().map(|(count, _)| count).sum();

@@ -286,7 +286,7 @@ impl Chains<'_> {
     fn go_on(&self, engine: &Arc<Scm>, recorder: &Recorder, process: &mut Process) -> Result<(), String> {
         let run = &self.recorded.run;
         let files = Pxfs::new(Arc::clone(engine), Credentials::root()).with_clock(clock);
-        let last = process.states.last().expect("what opening left").clone();
+        let last = process.states.last().expect("the states after the open").clone();
         let (mut durable, mut position) = (*last.calls.start(), *last.calls.end());
         for line in self.source.script.lines().iter().skip(position).take(CALLS) {
             set_clock(self.source.start.time() + line.number as i64);
@@ -304,7 +304,7 @@ impl Chains<'_> {
             pass_grace_periods();
             // A power failure during the call leaves the call whole or undone.
             let early = run.early[position].as_ref().map(|_| position);
-            *process.states.last_mut().expect("what opening left") =
+            *process.states.last_mut().expect("the states after the open") =
                 States { calls: durable..=position + 1, early };
             position += 1;
             if run.rule == CrashRule::Lines || syncs(&line.call) && given.is_none() {

@@ -36,7 +36,7 @@ fn files_read_back_what_was_written() {
     assert!(!fs.exists("/a").unwrap());
     let mut buffer = [0; 5];
     file.read_exact_at(&mut buffer, 7).unwrap();
-    assert_eq!(&buffer, b"world", "an unlinked file goes with its last handle");
+    assert_eq!(&buffer, b"world", "an unlinked file can be read through its handle");
 }
 
 #[test]
@@ -134,7 +134,7 @@ fn offsets_end_at_the_largest_size() {
     assert_eq!(errno(file.write_at(&[0, 0], i64::MAX as u64 - 1)), Some(Errno::INVAL));
     assert_eq!(file.read_at(&mut [], i64::MAX as u64).unwrap(), 0);
     file.set_len(i64::MAX as u64 - 1).unwrap();
-    assert_eq!(file.append(b"12").unwrap(), 1, "what fits is appended");
+    assert_eq!(file.append(b"12").unwrap(), 1, "only the bytes that fit are appended");
     assert_eq!(errno(file.append(b"12")), Some(Errno::FBIG));
 }
 
@@ -263,7 +263,7 @@ fn allocation_drops_set_id_bits_like_a_write() {
         fs.write("f", [1; 20_000]).unwrap();
         fs.chmod("f", 0o6777).unwrap();
         fs.options().write(true).open("f").unwrap().fallocate(mode, 4096, 4096).unwrap();
-        assert_eq!(fs.stat("f").unwrap().mode, 0o6777, "root keeps them");
+        assert_eq!(fs.stat("f").unwrap().mode, 0o6777, "a call of root keeps the set-id bits");
         user.options().write(true).open("f").unwrap().fallocate(mode, 4096, 4096).unwrap();
         assert_eq!(fs.stat("f").unwrap().mode, 0o777, "{mode:?}");
         fs.unlink("f").unwrap();
@@ -433,13 +433,13 @@ fn rules_protect_links_and_files_in_shared_directories() {
             assert_eq!(errno(safe.lstat(path)), None, "{path}");
         }
         assert_eq!(errno(safe.stat("/tmp/root/")), Some(Errno::ACCESS));
-        assert_eq!(errno(safe.stat("/tmp/root/target")), None, "links on the way are not protected");
+        assert_eq!(errno(safe.stat("/tmp/root/target")), None, "only the last link of a path is protected");
         assert_eq!(opened(&safe, "/tmp/link", create), Some(Errno::ACCESS));
         assert_eq!(opened(&safe, "/tmp/file", create), Some(Errno::ACCESS));
         assert_eq!(opened(&safe, "/tmp/file", OpenFlags::WRITE), None);
         assert_eq!(opened(&free, "/tmp/file", create), None);
     }
-    assert_eq!(errno(of(&guarded, 1).stat("/tmp/link2")), None, "its owner may");
+    assert_eq!(errno(of(&guarded, 1).stat("/tmp/link2")), None, "the owner of a link may follow it");
     assert_eq!(opened(&of(&guarded, 1), "/tmp/file", create), None);
 }
 

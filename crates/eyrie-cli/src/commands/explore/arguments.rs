@@ -58,7 +58,7 @@ pub struct ExploreArgs {
     /// Stop after this time, such as 60s, 5m or 2h [default: 60s without --script, else no limit]
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     pub time: Option<Duration>,
-    /// Explore every call, every two calls, and 1000 scripts of each other kind, without a time limit
+    /// Explore every call, every two calls, and 1000 scripts of each endless kind, without a time limit
     #[arg(long, conflicts_with_all = ["script", "time"])]
     pub exhaustive: bool,
     /// Explore only one part of the built-in scripts, such as 2/4 for the second of four parts
@@ -97,11 +97,11 @@ pub struct ExploreArgs {
     /// Make each access to the host fail, one at a time, with ENOSPC or EIO
     #[arg(long, conflicts_with_all = ["without", "exhaustive", "replay", "close"])]
     pub faults: bool,
-    /// Make only this access fail; the message of a failure has the value
+    /// Make only this access fail; the message about a failure shows the value to use
     #[arg(long, value_name = "ERRNO KIND FILE:LINE COUNT", requires = "script")]
     #[arg(conflicts_with_all = ["without", "replay", "close"])]
     pub fault: Option<String>,
-    /// Open only this image; the message of a failure has the value
+    /// Open only this image; the message about a failure shows the value to use
     #[arg(long, value_name = "[kEVENTS/...]EVENTS:PICKS[/EVENTS:PICKS]", requires = "script")]
     #[arg(value_parser = parse_image)]
     pub replay: Option<ImageArg>,

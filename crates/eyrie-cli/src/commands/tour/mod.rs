@@ -332,7 +332,7 @@ impl HostDirectory {
 
 impl Drop for HostDirectory {
     fn drop(&mut self) {
-        // After a failure the directory stays. Its name contains that of the volume.
+        // If the removal fails, the directory stays. Its name contains the name of the volume.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }

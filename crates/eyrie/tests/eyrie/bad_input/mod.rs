@@ -400,7 +400,7 @@ fn regression_unlinked_open_objects_are_no_leak() {
     }
     assert_sound(&volume);
     let report = volume.check().unwrap();
-    assert_eq!((report.directories, report.files), (3, 2), "with those that have no name");
+    assert_eq!((report.directories, report.files), (3, 2), "the counts include open files without a name");
     assert_eq!(volume.information().objects, 5);
     fs.close(dir).unwrap();
     file.close().unwrap();
