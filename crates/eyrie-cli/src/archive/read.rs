@@ -50,7 +50,7 @@ pub struct ArchiveReader<R> {
 }
 
 impl<R: Read> ArchiveReader<R> {
-    /// Starts at the begin of the archive.
+    /// Starts reading an archive at its first member.
     pub fn new(input: R) -> ArchiveReader<R> {
         ArchiveReader {
             input: BufReader::with_capacity(BUFFER_BYTES, input),

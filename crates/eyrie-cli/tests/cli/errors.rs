@@ -136,7 +136,7 @@ struct Mount<'a>(&'a Path);
 
 impl Drop for Mount<'_> {
     fn drop(&mut self) {
-        // If this fails, an empty mount stays.
+        // If the unmount fails, an empty mount stays.
         let _ = Command::new("umount").arg("-l").arg(self.0).status();
     }
 }

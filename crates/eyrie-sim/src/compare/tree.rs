@@ -313,8 +313,8 @@ fn pages(engine: &dyn Engine, id: ObjectId, size: u64) -> Result<BTreeMap<u64, V
         if data_bytes > MAX_DATA {
             return Err(format!("{data_bytes} bytes of data: too many to compare"));
         }
-        // In a sparse page engines may place the begin of the data differently. Whole pages are compared, so
-        // equal bytes are equal.
+        // Engines may report different starts of the data in a sparse page. Only whole pages are compared, so
+        // that equal contents are equal.
         let mut at = start / PAGE * PAGE;
         while at < end {
             let upto = size.min(end.next_multiple_of(PAGE)).min(at + CHUNK);

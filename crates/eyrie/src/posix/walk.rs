@@ -8,7 +8,8 @@
 //!   A directory of a host may have several names, because of mounts, so on a host the walk drops its note
 //!   when it leaves the directory.
 //! - Below the root of the walk, each call names one component ([`Ladder`]).
-//! - A walk keeps in memory only the directories from its root to its current one, with their names.
+//! - A walk keeps in memory only the directories from its root to its current one, and the names of the
+//!   entries in these directories.
 
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};

@@ -1,7 +1,7 @@
 //! PXFS: the calls of [`Posix`](crate::posix::Posix) over an engine.
 //!
 //! A call walks its path, checks permissions with [`eyrie_engine::access`], and reads or applies one Op. A
-//! call holds one pin from its begin to its end, so no id is reused between look-up and use. If another
+//! call holds one pin from its start to its end, so no id is reused between look-up and use. If another
 //! thread removes the object in between, the engine returns `Stale`, and the call begins again.
 //!
 //! Differences from Linux's tmpfs:

@@ -20,7 +20,7 @@ pub enum Operation {
     Overwrite,
     /// Overwrite one random aligned block of the large file, and `fsync` the file.
     Sync,
-    /// Append one block to an open file, which is empty at the begin of each batch.
+    /// Append one block to an open file, which is empty at the start of each batch.
     Append,
     /// Create a file, write one block, close it.
     Create,

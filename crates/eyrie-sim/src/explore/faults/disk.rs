@@ -162,8 +162,8 @@ pub(super) fn call(trial: &FaultTrial<'_>, line: &ScriptLine) -> Result<TrialOut
     Ok(TrialOutcome { result: actual.or(synced), no_room: NoRoom::of(actual, again), met })
 }
 
-/// Makes the call on a disk that refuses changes, and returns its result. That is `EROFS`, or the result of
-/// the model.
+/// Makes the call on a disk that refuses changes, and returns its result. A call that changes nothing may
+/// succeed, or fail as on the model. Any other call must fail with `EROFS`.
 fn refused(session: &RecordSession, line: &ScriptLine) -> Result<Option<Errno>, String> {
     let actual = errno(&perform(&session.files, &line.call));
     let foreseen = errno(&perform(&session.forked_model(), &line.call));

@@ -117,7 +117,8 @@ fn kinds(site: &Site, rule: CrashRule) -> &'static [FailureKind] {
     }
 }
 
-/// Records if a call fails for lack of space even without an injected failure. `None` if that is unknown.
+/// Says if the first call, and the same call made again, fail for lack of space even without an injected
+/// failure. `None` if that is unknown.
 #[derive(Clone, Copy)]
 struct NoRoom {
     first: Option<bool>,

@@ -18,7 +18,7 @@ impl Mount {
 
 impl Drop for Mount {
     fn drop(&mut self) {
-        // If this fails, an empty mount stays.
+        // If the unmount fails, an empty mount stays.
         let _ = Command::new("umount").arg("-l").arg(&self.0).status();
     }
 }

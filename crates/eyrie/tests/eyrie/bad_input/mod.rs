@@ -17,9 +17,9 @@ use eyrie::{
 const MIB: u64 = 1 << 20;
 /// Offset of the version in the superblock, in bytes: see `docs/format.md`.
 const VERSION_AT: usize = 8;
-/// Offset of the checksum.
+/// Offset of the checksum in the superblock, in bytes.
 const CHECKSUM_AT: usize = 12;
-/// Offset of the flags of incompatible features.
+/// Offset of the flags of incompatible features in the superblock, in bytes.
 const INCOMPAT_AT: usize = 56;
 /// Offset of the clean mark, in bytes.
 const CLEAN_AT: u64 = 2 * 4096 + 128;
