@@ -11,14 +11,16 @@ use crate::failure::{Doing, Failure, Result};
 use crate::place::Place;
 use crate::{interrupt, text, volumes};
 
-/// The volumes of one command. A volume belongs to one opener, so each is opened once, by its real path.
+/// The open volumes of one command. A volume can be open only once, so this list finds a volume by its real
+/// path.
 #[derive(Default)]
 struct OpenVolumes {
     open: Vec<(PathBuf, Volume)>,
 }
 
 impl OpenVolumes {
-    /// The number of a volume in this list, and its files.
+    /// Opens the volume at `path` unless it is open. Returns the number of the volume in this list, and its
+    /// files.
     fn files(&mut self, path: &Path) -> Result<(usize, Files)> {
         let real = path.canonicalize().unwrap_or_else(|_| path.to_owned());
         let index = match self.open.iter().position(|(known, _)| *known == real) {
@@ -28,7 +30,7 @@ impl OpenVolumes {
                 self.open.len() - 1
             }
         };
-        // Copies get the modes of their sources, so no umask applies.
+        // Copies get the modes of their sources, so the umask does not apply.
         Ok((index, self.open[index].1.files(Credentials::of_process())))
     }
 
@@ -47,12 +49,12 @@ enum FileSystem {
     Volume(usize, Files),
 }
 
-/// A path on its file system.
+/// A path, and the file system that has it.
 pub struct Endpoint {
     file_system: FileSystem,
     /// The path.
     pub path: PathBuf,
-    /// The part of a printed path that comes before `path`.
+    /// The prefix of printed paths: the name of the volume, or empty for the host.
     prefix: String,
 }
 
@@ -72,12 +74,12 @@ impl Endpoint {
         }
     }
 
-    /// The place as users write it.
+    /// Returns the place as it is written on the command line.
     pub fn shown(&self) -> String {
         format!("{}{}", self.prefix, text::path(&self.path))
     }
 
-    /// The attributes of the file that the path leads to.
+    /// Returns the attributes of the file that the path leads to.
     fn stat(&self) -> eyrie::Result<Stat> {
         match &self.file_system {
             FileSystem::Host(host) => host.stat(&self.path),
@@ -85,7 +87,7 @@ impl Endpoint {
         }
     }
 
-    /// The attributes of the path itself, which may be a symbolic link.
+    /// Returns the attributes of the path itself, which may be a symbolic link.
     pub fn lstat(&self) -> eyrie::Result<Stat> {
         match &self.file_system {
             FileSystem::Host(host) => host.lstat(&self.path),
@@ -93,7 +95,7 @@ impl Endpoint {
         }
     }
 
-    /// Renames within this file system.
+    /// Renames an entry of this file system.
     pub fn rename(&self, from: &Path, to: &Path) -> eyrie::Result<()> {
         match &self.file_system {
             FileSystem::Host(host) => host.rename(from, to, RenameMode::Replace),
@@ -101,7 +103,7 @@ impl Endpoint {
         }
     }
 
-    /// Removes a name of anything but a directory.
+    /// Removes the name of a file that is no directory.
     pub fn unlink(&self, path: &Path) -> eyrie::Result<()> {
         match &self.file_system {
             FileSystem::Host(host) => host.unlink(path),
@@ -109,7 +111,7 @@ impl Endpoint {
         }
     }
 
-    /// Removes the path with everything below it.
+    /// Removes the file or directory tree at the path.
     pub fn remove(&self) -> eyrie::Result<()> {
         match &self.file_system {
             FileSystem::Host(host) => host.remove_dir_all(&self.path),
@@ -117,10 +119,10 @@ impl Endpoint {
         }
     }
 
-    /// Makes copies durable if this is a volume.
+    /// Makes all earlier changes durable if the file system is a volume.
     pub fn sync(&self) -> eyrie::Result<()> {
         match &self.file_system {
-            // mv(1) leaves this to the host, too.
+            // mv(1) does not sync the host's file system, either.
             FileSystem::Host(_) => Ok(()),
             FileSystem::Volume(_, files) => {
                 files.engine().sync().map_err(|error| eyrie::Error::from_engine(error, "sync"))
@@ -128,7 +130,7 @@ impl Endpoint {
         }
     }
 
-    /// True if both are on the same file system.
+    /// Returns true if both endpoints are on the host, or in the same volume.
     pub fn is_with(&self, other: &Endpoint) -> bool {
         match (&self.file_system, &other.file_system) {
             (FileSystem::Host(_), FileSystem::Host(_)) => true,
@@ -138,7 +140,7 @@ impl Endpoint {
     }
 }
 
-/// The name that a source gets in a directory.
+/// Returns the name that a source gets in a directory.
 fn base(source: &Place) -> Result<&OsStr> {
     let path = match source {
         Place::Host(path) => path,
@@ -148,8 +150,8 @@ fn base(source: &Place) -> Result<&OsStr> {
         .ok_or_else(|| Failure::new("cannot copy under its own name", source, "give the new name in full"))
 }
 
-/// The place that `source` goes to: into the target under its own name if the target is a directory, else the
-/// target itself. `many` says that there are several sources, which need a directory.
+/// Returns the endpoint of the copy of `source`. If the target is a directory, that is an entry with the name
+/// of the source in it, else the target itself. With `many` sources the target must be a directory.
 fn destination(source: &Place, target: &Place, many: bool, volumes: &mut OpenVolumes) -> Result<Endpoint> {
     let mut end = Endpoint::new(target, volumes)?;
     if end.stat().is_ok_and(|stat| stat.is_dir()) {
@@ -195,10 +197,10 @@ pub fn copy(from: &Endpoint, to: &Endpoint, path: &Path) -> Result<Tally> {
     }
 }
 
-/// Calls `work` for each source with the place that it goes to, and closes all volumes in any case.
+/// Calls `work` for each source and the endpoint of its copy. Closes all volumes even after an error.
 ///
 /// # Errors
-/// Those of `work`, then those of closing.
+/// The first error of `work`, or else of closing.
 pub fn for_each_source(
     sources: &[Place],
     target: &Place,

@@ -1,4 +1,5 @@
-//! Errors of commands: one line on standard error that says what failed, where, and what to do.
+//! Errors of commands. Each is one line on standard error with the action that failed, the place, and the
+//! reason or advice.
 
 use std::fmt::{self, Display};
 use std::io::{self, Write};
@@ -7,10 +8,10 @@ use eyrie::Errno;
 
 use crate::text;
 
-/// Result of the commands.
+/// Result of a command.
 pub type Result<T> = std::result::Result<T, Failure>;
 
-/// The error of a command: its line and its exit status.
+/// The error of a command: the line to print and the exit status.
 #[derive(Debug)]
 pub struct Failure {
     status: u8,
@@ -18,54 +19,55 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// An ordinary failure with exit status 1: the action that failed, the place, and the reason or advice.
+    /// Makes a failure with exit status 1 from the action that failed, the place, and the reason or advice.
     pub fn new(what: impl Display, place: impl Display, why: impl Display) -> Failure {
         Failure { status: 1, line: format!("{what}: {place}: {why}") }
     }
 
-    /// A failure with a line of its own, exit status 1.
+    /// Makes a failure with exit status 1 whose line is `line`.
     pub fn of_line(line: impl Display) -> Failure {
         Failure { status: 1, line: line.to_string() }
     }
 
-    /// A failure whose line has been printed already, or that needs none.
+    /// Makes a failure that prints nothing, because its line has been printed or none is needed.
     pub fn silent(status: u8) -> Failure {
         Failure { status, line: String::new() }
     }
 
-    /// Wrong arguments, exit status 2.
+    /// Makes a failure with exit status 2, for wrong arguments.
     pub fn usage(what: impl Display, place: impl Display, why: impl Display) -> Failure {
         Failure::new(what, place, why).with_status(2)
     }
 
-    /// The same failure with another exit status.
+    /// Changes the exit status.
     #[must_use]
     pub fn with_status(mut self, status: u8) -> Failure {
         self.status = status;
         self
     }
 
-    /// The same failure with a note at the end of its line.
+    /// Appends a note to the line.
     #[must_use]
     pub fn with_note(mut self, note: &str) -> Failure {
         self.line.push_str(note);
         self
     }
 
-    /// The exit status.
+    /// Returns the exit status.
     pub fn status(&self) -> u8 {
         self.status
     }
 }
 
-/// The line, which may be empty.
+/// Prints the line, which may be empty.
 impl Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.line)
     }
 }
 
-/// An error of standard output. A closed pipe is no failure, because its reader has read enough.
+/// Makes the failure for an error of standard output. A closed pipe is no failure, because its reader has
+/// read enough.
 impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Failure {
         match error.kind() {
@@ -75,13 +77,13 @@ impl From<io::Error> for Failure {
     }
 }
 
-/// Prints one line on standard error. A closed standard error is no reason to fail.
+/// Prints one line to standard error. Ignores a closed standard error.
 pub fn print_error(line: &str) {
     let _ = writeln!(io::stderr(), "eyrie: {line}");
 }
 
-/// The entries that a command could not read. Each is reported at once, and the command goes on with the
-/// next.
+/// The number of entries that a command could not read. Each is reported immediately, and the command
+/// continues with the next entry.
 #[derive(Debug, Default)]
 pub struct Skipped {
     count: u64,
@@ -94,10 +96,10 @@ impl Skipped {
         print_error(&format!("cannot read: {place}: {}", reason(error)));
     }
 
-    /// Ends the command.
+    /// Fails if an entry was skipped.
     ///
     /// # Errors
-    /// `what`, such as "not everything was listed", if an entry was skipped.
+    /// The message begins with `what`, such as "not everything was listed".
     pub fn finish(&self, what: &str, place: impl Display) -> Result<()> {
         require_complete(what, place, self.count)
     }
@@ -106,7 +108,7 @@ impl Skipped {
 /// Fails with `what` if `left_out` entries are missing from the result.
 ///
 /// # Errors
-/// With the number of entries.
+/// The message has the number of entries.
 pub fn require_complete(what: &str, place: impl Display, left_out: u64) -> Result<()> {
     if left_out == 0 {
         return Ok(());
@@ -115,9 +117,9 @@ pub fn require_complete(what: &str, place: impl Display, left_out: u64) -> Resul
     Err(Failure::new(what, place, format_args!("{entries} left out, see above")))
 }
 
-/// Gives an error the words of the command.
+/// Turns errors into failures with the words of the command.
 pub trait Doing<T> {
-    /// Turns an error into the failure to do `what`, such as "read", at `place`.
+    /// Turns an error into the failure "cannot `what`", such as "cannot read", at `place`.
     fn doing(self, what: &str, place: impl Display) -> Result<T>;
 }
 
@@ -133,8 +135,8 @@ impl<T> Doing<T> for io::Result<T> {
     }
 }
 
-/// The reason and the advice of an error. Operation and path are left out, because the command has better
-/// words for them.
+/// Returns the reason and the advice of an error. Leaves out operation and path, because the command has
+/// better words for them.
 pub fn reason(error: &eyrie::Error) -> String {
     let text = error.to_string();
     let prefix = match error.path() {
@@ -144,13 +146,13 @@ pub fn reason(error: &eyrie::Error) -> String {
     let why = text.strip_prefix(&prefix).unwrap_or(&text);
     match error.engine() {
         Some(_) if error.errno() == Errno::NOSPC => format!("{why}: make room there"),
-        // Other messages of the engine have advice of their own.
+        // Other messages of the engine already have advice.
         Some(_) => why.to_owned(),
         None => with_advice(why, error.errno()),
     }
 }
 
-/// As [`reason`], for an error of the standard library.
+/// Works as [`reason`], for an error of the standard library.
 pub fn reason_of_io(error: &io::Error) -> String {
     let text = error.to_string();
     let why = text.split(" (os error").next().unwrap_or(&text);

@@ -1,4 +1,4 @@
-//! Input of commands: values and scripts, from a file or from standard input.
+//! Input of commands: values and scripts, from an argument, a file or standard input.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -14,15 +14,16 @@ use crate::text;
 /// The name of standard input in messages.
 pub const STANDARD_INPUT: &str = "standard input";
 
-/// The file that an argument names. Without an argument, or with `-`, a standard stream takes its place.
+/// Returns the file that an argument names. Returns `None` without an argument and for `-`, which stand for a
+/// standard stream.
 pub fn named_file(argument: Option<PathBuf>) -> Option<PathBuf> {
     argument.filter(|file| file.as_os_str() != "-")
 }
 
-/// The bytes of an argument. Without an argument, or with `-`, they are read from standard input.
+/// Returns the bytes of an argument. Without an argument, or with `-`, reads the bytes from standard input.
 ///
 /// # Errors
-/// When standard input cannot be read.
+/// Fails if standard input cannot be read.
 pub fn value(argument: Option<OsString>) -> Result<Vec<u8>> {
     match argument {
         Some(argument) if argument != "-" => Ok(argument.into_vec()),
@@ -34,18 +35,18 @@ pub fn value(argument: Option<OsString>) -> Result<Vec<u8>> {
     }
 }
 
-/// The script in the file `path` (`-` is standard input), and its name for messages.
+/// Reads the script in the file `path` (`-` is standard input). Also returns its name for messages.
 ///
 /// # Errors
-/// When the file cannot be read; with exit status 2 when it is no script.
+/// Fails if the file cannot be read. Fails with exit status 2 if the text is no script.
 pub fn script(path: &Path) -> Result<(String, Script)> {
     let (name, text) = script_text(path)?;
     let script = Script::parse(&name, &text).map_err(|error| Failure::of_line(error).with_status(2))?;
     Ok((name, script))
 }
 
-/// The name and the bytes of a script. One byte more than a script may have is enough to see that it is too
-/// long.
+/// Reads the name and the bytes of a script. Reads at most one byte more than a script may have, which shows
+/// that the script is too long.
 fn script_text(path: &Path) -> Result<(String, Vec<u8>)> {
     let most = MOST_SCRIPT_BYTES as u64 + 1;
     let mut script = Vec::new();

@@ -1,4 +1,5 @@
-//! Ctrl-C: long work asks here between two steps, stops, and leaves the volume sound.
+//! Ctrl-C: a long command checks for an interrupt between two steps. It then stops and leaves the volume
+//! sound.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -9,27 +10,27 @@ static REQUESTED: AtomicBool = AtomicBool::new(false);
 /// Exit status after an interrupt.
 pub const STATUS: u8 = 130;
 
-/// Installs the handler. A first Ctrl-C (or SIGTERM) then only sets [`requested`]. A second one ends the
-/// process.
+/// Installs the handler. The first Ctrl-C (or SIGTERM) then only makes [`requested`] return true. The second
+/// ends the process.
 pub fn install() {
     let stop = || {
         if REQUESTED.swap(true, Ordering::Relaxed) {
             std::process::exit(i32::from(STATUS));
         }
     };
-    // Without the handler Ctrl-C ends the process, which volumes survive, too.
+    // Without the handler Ctrl-C ends the process. A volume survives that, too.
     let _ = ctrlc::set_handler(stop);
 }
 
-/// True once the user has asked to stop.
+/// Returns true after an interrupt.
 pub fn requested() -> bool {
     REQUESTED.load(Ordering::Relaxed)
 }
 
-/// Fails once [`requested`].
+/// Fails after an interrupt.
 ///
 /// # Errors
-/// With exit status 130.
+/// The failure has exit status 130.
 pub fn check(what: &str) -> Result<()> {
     if requested() {
         return Err(Failure::new("interrupted", what, "finished work is kept").with_status(STATUS));

@@ -1,7 +1,7 @@
 //! The command `eyrie`, a thin layer over the library `eyrie`.
 //!
-//! An error is one line on standard error, "eyrie: failed action: place: reason and advice", and an exit
-//! status: 1 for failures, 2 for wrong arguments, 130 after Ctrl-C. `fsck` has the statuses of fsck(8).
+//! An error is one line on standard error: "eyrie: failed action: place: reason and advice". The exit status
+//! is 1 for failures, 2 for wrong arguments and 130 after Ctrl-C. `fsck` has the statuses of fsck(8).
 //! Standard output may be closed at any time.
 
 #![forbid(unsafe_code)]
@@ -36,7 +36,7 @@ fn main() -> ExitCode {
     let mut output = Output::new();
     let result = commands::run(arguments, &mut output);
     let flushed = output.flush().map_err(Failure::from);
-    // Output from before an error is still shown, and the error is the result.
+    // Output before an error is still printed. The error decides the exit status.
     match result.and(flushed) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
@@ -49,7 +49,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// The subcommand in the arguments, for errors that do not name it.
+/// Returns the subcommand in the arguments, for errors that do not name one.
 fn subcommand() -> String {
     let known = Arguments::command();
     let found = std::env::args_os().skip(1).find_map(|word| known.find_subcommand(word).cloned());
@@ -78,6 +78,6 @@ fn usage(error: &clap::Error) -> ExitCode {
     let words: Vec<&str> =
         command.split(' ').take_while(|word| word.starts_with(|c: char| c.is_ascii_lowercase())).collect();
     print_error(&format!("{what}: see `{} --help`", words.join(" ")));
-    // fsck(8) has 16 for wrong arguments, because its 2 asks for a reboot.
+    // fsck(8) has status 16 for wrong arguments, because its status 2 means that a reboot is needed.
     ExitCode::from(if words.get(1) == Some(&"fsck") { 16 } else { 2 })
 }

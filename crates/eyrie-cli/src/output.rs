@@ -1,4 +1,5 @@
-//! Standard output. It is buffered. Pipes get raw bytes; terminals get escaped names and styles.
+//! Standard output, which is buffered. A pipe gets names as raw bytes. A terminal gets escaped names and
+//! styles.
 
 use std::io::{self, BufWriter, IsTerminal, Stdout, Write};
 use std::os::unix::ffi::OsStrExt;
@@ -21,7 +22,7 @@ pub struct Output {
 }
 
 impl Output {
-    /// Standard output of this process.
+    /// Wraps the standard output of this process.
     pub fn new() -> Output {
         let stdout = io::stdout();
         Output {
@@ -31,7 +32,7 @@ impl Output {
         }
     }
 
-    /// Prints a name: its bytes, or the escaped name on a terminal.
+    /// Prints a name: as raw bytes, or escaped on a terminal.
     pub fn name(&mut self, name: &[u8]) -> io::Result<()> {
         if self.terminal {
             self.stream.write_all(text::escaped(name).as_bytes())
@@ -83,7 +84,7 @@ impl Output {
         Ok(())
     }
 
-    /// Prints a table, indented by a space.
+    /// Prints a table.
     pub fn table(&mut self, table: &Table) -> io::Result<()> {
         for line in table.lines() {
             writeln!(self.stream, "{}", line.trim_end())?;
@@ -102,7 +103,7 @@ impl Write for Output {
     }
 }
 
-/// An empty table with this header. The columns of `right_aligned` hold numbers.
+/// Makes an empty table with this header. The columns `right_aligned` hold numbers.
 pub fn table(header: &[&str], right_aligned: &[usize]) -> Table {
     let mut table = Table::new();
     table.load_preset(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
@@ -115,7 +116,7 @@ pub fn table(header: &[&str], right_aligned: &[usize]) -> Table {
     table
 }
 
-/// Sets a name in JSON: as text, and if it is not UTF-8 also its bytes in hexadecimal.
+/// Adds a name to a JSON object as text. A name that is not UTF-8 is also added as hexadecimal bytes.
 pub fn json_name(object: &mut Value, key: &str, name: &[u8]) {
     object[key] = json!(String::from_utf8_lossy(name));
     if std::str::from_utf8(name).is_err() {
@@ -124,7 +125,7 @@ pub fn json_name(object: &mut Value, key: &str, name: &[u8]) {
     }
 }
 
-/// The attributes of a file in JSON.
+/// Returns the attributes of a file as JSON.
 pub fn json_stat(stat: &Stat) -> Value {
     json!({
         "kind": text::kind_name(stat.kind),

@@ -10,13 +10,13 @@ use clap::builder::{OsStringValueParser, TypedValueParser};
 use crate::failure::{Failure, Result};
 use crate::text;
 
-/// The part of a help text that explains how places are written.
+/// The part of a help text that explains the syntax of places.
 pub const HELP: &str = "\
 Places:
-  VOLUME:/path  a path in the volume VOLUME, which ends at the first ':/'; VOLUME: is its root
-  path          a path of the host; write ./a:b for a name with a colon in it";
+  VOLUME:/path  a path in the volume VOLUME; the first ':/' separates them; VOLUME: is the root
+  path          a path of the host; write ./a:b for a name with a colon";
 
-/// The meaning of a path argument. See [`Place::parse`].
+/// The meaning of a path argument: see [`Place::parse`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Place {
     /// A path of the host.
@@ -28,26 +28,26 @@ pub enum Place {
 /// A path inside a volume.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Inside {
-    /// The volume, a directory of the host.
+    /// The volume: a directory or a block device of the host.
     pub volume: PathBuf,
-    /// The path, beginning with `/`.
+    /// The path in the volume. It begins with `/`.
     pub path: PathBuf,
 }
 
-/// `base/relative`, without the slash that joining an empty path would leave.
+/// Returns `base/relative`, or `base` without a final slash if `relative` is empty.
 pub fn join(base: &Path, relative: &Path) -> PathBuf {
     if relative.as_os_str().is_empty() { base.to_owned() } else { base.join(relative) }
 }
 
 impl Place {
-    /// Parses places from arguments of any bytes.
+    /// Returns a parser of places for arguments of any bytes.
     pub fn parser() -> impl TypedValueParser<Value = Place> {
         OsStringValueParser::new().map(|argument| Place::parse(&argument))
     }
 
-    /// Parses `VOLUME:/path`, cut at the first `:/`. `VOLUME:` is the root. `a:b` is `b` in the root of `a`,
-    /// unless a `/` comes before the colon: `./a:b` is a file of the host. An argument without a colon is a
-    /// path of the host.
+    /// Parses `VOLUME:/path`, in which the first `:/` separates volume and path. `VOLUME:` is the root of a
+    /// volume. `a:b` is the entry `b` in the root of the volume `a`. But if a `/` comes before the colon, as
+    /// in `./a:b`, the argument is a path of the host. An argument without a colon is a path of the host.
     pub fn parse(argument: &OsStr) -> Place {
         let bytes = argument.as_bytes();
         let cut = bytes.windows(2).position(|pair| pair == b":/").or_else(|| {
@@ -68,10 +68,10 @@ impl Place {
         }
     }
 
-    /// The place inside a volume, for commands that accept no other.
+    /// Returns a place inside a volume. Commands that do not accept paths of the host use this method.
     ///
     /// # Errors
-    /// Exit status 2 for a path of the host.
+    /// Fails with exit status 2 for a path of the host.
     pub fn inside(self) -> Result<Inside> {
         match self {
             Place::Inside(inside) => Ok(inside),
@@ -83,7 +83,7 @@ impl Place {
         }
     }
 
-    /// As [`Place::inside`], but a path of the host is the root of that volume.
+    /// Works as [`Place::inside`], but takes a path of the host as the root of the volume at that path.
     pub fn inside_or_root(self) -> Inside {
         match self {
             Place::Inside(inside) => inside,
@@ -93,7 +93,7 @@ impl Place {
 }
 
 impl Inside {
-    /// The place of a name or a path under this one. An empty path is this place itself.
+    /// Returns the place of a name or a path under this place. An empty path gives this place.
     pub fn join(&self, name: impl AsRef<Path>) -> Inside {
         Inside { volume: self.volume.clone(), path: join(&self.path, name.as_ref()) }
     }

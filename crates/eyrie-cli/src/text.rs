@@ -1,4 +1,4 @@
-//! Numbers, times and names as text for people.
+//! Numbers, times and names as text for users.
 
 use std::fmt::Write;
 use std::os::unix::ffi::OsStrExt;
@@ -12,17 +12,17 @@ const UNITS: [&str; 6] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
 
 /// Years after which the Gregorian calendar repeats itself.
 const CALENDAR_YEARS: i64 = 400;
-/// The same, in seconds.
+/// The length of this cycle in seconds.
 const CALENDAR_SECONDS: i64 = 146_097 * 86_400;
 
 /// The message about a size that cannot be parsed.
 const SIZES: &str = "sizes are written like 4G, 512M or 1048576";
 
-/// `1536` as `1.5 KiB`.
+/// Formats `1536` as `1.5 KiB`.
 pub fn size(bytes: u64) -> String {
     let mut unit = 0;
     let mut value = bytes as f64;
-    // The limit is below 1024, so that rounding does not give "1024" of a unit.
+    // The limit is below 1024, because a larger value would be rounded to "1024" of a unit.
     while value >= 1023.5 && unit + 1 < UNITS.len() {
         value /= 1024.0;
         unit += 1;
@@ -34,11 +34,11 @@ pub fn size(bytes: u64) -> String {
     }
 }
 
-/// `1536` as `1.5K`, rounded up, as `du -h` has it and `sort -h` sorts it.
+/// Formats `1536` as `1.5K`, rounded up, as `du -h` prints it and `sort -h` sorts it.
 pub fn short_size(bytes: u64) -> String {
     const LETTERS: [&str; 7] = ["", "K", "M", "G", "T", "P", "E"];
     let mut unit = 0;
-    // Whole units and tenths of them, both rounded up.
+    // With 1 or 10 `parts`: the number of whole units, or of tenths of a unit. Both are rounded up.
     let scaled = |unit: u32, parts: u128| (u128::from(bytes) * parts).div_ceil(1 << (10 * unit));
     while scaled(unit, 1) >= 1024 {
         unit += 1;
@@ -52,31 +52,31 @@ pub fn short_size(bytes: u64) -> String {
     }
 }
 
-/// `4G`, `512M`, `1.5g`, `64KiB` or plain bytes, in bytes; units are powers of 1024.
+/// Parses a size such as `4G`, `512M`, `1.5g`, `64KiB` or plain bytes. Units are powers of 1024.
 ///
 /// # Errors
-/// With a message for the user.
+/// Fails with a message for the user.
 pub fn parse_size(argument: &str) -> Result<u64, String> {
     parse_bytes(argument).and_then(|bytes| if bytes > 0 { Ok(bytes) } else { Err(SIZES.to_owned()) })
 }
 
-/// As [`parse_size`], for the memory for pages, which has a minimum.
+/// Works as [`parse_size`], for the memory for pages, which has a minimum size.
 ///
 /// # Errors
-/// With a message for the user.
+/// Fails with a message for the user.
 pub fn parse_memory(argument: &str) -> Result<u64, String> {
     match parse_size(argument)? {
         bytes if bytes < PagedOptions::LEAST_MEMORY_BYTES => {
-            Err(format!("the least is {}", size(PagedOptions::LEAST_MEMORY_BYTES)))
+            Err(format!("the minimum is {}", size(PagedOptions::LEAST_MEMORY_BYTES)))
         }
         bytes => Ok(bytes),
     }
 }
 
-/// As [`parse_size`], but 0 is a size, too.
+/// Works as [`parse_size`], but also accepts 0.
 ///
 /// # Errors
-/// With a message for the user.
+/// Fails with a message for the user.
 pub fn parse_bytes(argument: &str) -> Result<u64, String> {
     let digits = argument.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(argument.len());
     let (number, unit) = argument.split_at(digits);
@@ -96,7 +96,7 @@ pub fn parse_bytes(argument: &str) -> Result<u64, String> {
     bytes.filter(|&bytes| bytes < 1 << 62).ok_or_else(|| SIZES.to_owned())
 }
 
-/// `53353` as `53,353`.
+/// Formats `53353` as `53,353`.
 pub fn count(number: u64) -> String {
     let digits = number.to_string();
     let mut out = String::with_capacity(digits.len() + digits.len() / 3);
@@ -109,12 +109,12 @@ pub fn count(number: u64) -> String {
     out
 }
 
-/// A count and its noun: `1 file`, `2 files`.
+/// Formats a count and its noun: `1 file`, `2 files`.
 pub fn counted(number: u64, one: &str, many: &str) -> String {
     format!("{} {}", count(number), if number == 1 { one } else { many })
 }
 
-/// The letter of `ls -l`.
+/// Returns the letter for a kind in `ls -l`.
 pub fn kind_letter(kind: Kind) -> char {
     match kind {
         Kind::File => '-',
@@ -127,7 +127,7 @@ pub fn kind_letter(kind: Kind) -> char {
     }
 }
 
-/// The word for a kind.
+/// Returns the word for a kind.
 pub fn kind_name(kind: Kind) -> &'static str {
     match kind {
         Kind::File => "file",
@@ -140,7 +140,7 @@ pub fn kind_name(kind: Kind) -> &'static str {
     }
 }
 
-/// `drwxr-xr-x`.
+/// Formats kind and mode as `drwxr-xr-x`.
 pub fn mode(kind: Kind, mode: u16) -> String {
     let mut out = String::with_capacity(10);
     out.push(kind_letter(kind));
@@ -158,10 +158,11 @@ pub fn mode(kind: Kind, mode: u16) -> String {
     out
 }
 
-/// `2026-11-20 10:14:00`, in UTC, for any year.
+/// Formats a time of any year as `2026-11-20 10:14:00`, in UTC.
 pub fn time(time: Time) -> String {
-    // Files may have any number of seconds, but jiff ends with the year 9999. The Gregorian calendar repeats
-    // itself after 400 years, so jiff gets a time in the first 400 years from 1970 on.
+    // A file may have any number of seconds, but jiff supports years only up to 9999. The Gregorian calendar
+    // repeats after 400 years, so jiff formats a time in the first 400 years after 1970, and the cycles are
+    // added to its year.
     let cycles = time.seconds.div_euclid(CALENDAR_SECONDS);
     let second = time.seconds.rem_euclid(CALENDAR_SECONDS);
     let civil = Offset::UTC.to_datetime(Timestamp::from_second(second).unwrap_or_default());
@@ -169,8 +170,8 @@ pub fn time(time: Time) -> String {
     format!("{year:04}-{}", civil.strftime("%m-%d %H:%M:%S"))
 }
 
-/// The bytes of a name as one line of text. Control characters and backslashes are escaped. Bytes that are
-/// not UTF-8 become `\xNN`.
+/// Formats the bytes of a name as one line of text. Control characters and backslashes are escaped. Bytes
+/// that are not UTF-8 become `\xNN`.
 pub fn escaped(bytes: &[u8]) -> String {
     let mut out = String::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {
@@ -198,7 +199,7 @@ fn hex(out: &mut String, bytes: &[u8]) {
     }
 }
 
-/// A path as one line of text, as [`escaped`].
+/// Formats a path as one line of text, as [`escaped`] does.
 pub fn path(path: &Path) -> String {
     escaped(path.as_os_str().as_bytes())
 }

@@ -1,4 +1,5 @@
-//! Checks before a whole tree is copied, and the summary after it, for `import`, `export`, `dump` and `load`.
+//! The checks before a whole tree is copied and the summary afterwards, for `import`, `export`, `dump` and
+//! `load`.
 
 use std::io::Write;
 use std::path::Path;
@@ -12,15 +13,15 @@ use crate::output::Output;
 use crate::place::Inside;
 use crate::text;
 
-/// Fails if `path` lies in the directory of the volume. That directory holds the volume's files and no
-/// others, and an archive must not overwrite one of them.
+/// Fails if `path` lies in the host directory of the volume. That directory holds only the files of the
+/// volume, and a copy or an archive must not overwrite one of them.
 ///
 /// # Errors
-/// With `what`, such as "cannot export to", in the message.
+/// The message begins with `what`, such as "cannot export to".
 pub fn refuse_own_directory(volume: &Path, path: &Path, what: &str) -> Result<()> {
     let (Some(parent), Ok(volume)) = (path.parent(), volume.canonicalize()) else { return Ok(()) };
     let is_inside = |path: &Path| path.canonicalize().is_ok_and(|path| path.starts_with(&volume));
-    // The path itself may be a link into the directory, or the device that the volume is on.
+    // The path itself may be a symbolic link into that directory, or the device of the volume.
     if is_inside(parent) || is_inside(path) {
         let why = "this is inside the volume's own directory: choose another place";
         return Err(Failure::new(what, text::path(path), why));
@@ -28,10 +29,10 @@ pub fn refuse_own_directory(volume: &Path, path: &Path, what: &str) -> Result<()
     Ok(())
 }
 
-/// Fails unless `inside` is a directory, because only directories are exported and dumped.
+/// Fails unless `inside` is a directory, because `export` and `dump` take only directories.
 ///
 /// # Errors
-/// With `what`, the name of the command, in the message.
+/// The message has `what`, the name of the command.
 pub fn require_directory(files: &Files, inside: &Inside, what: &str) -> Result<()> {
     if files.stat(&inside.path).doing(what, inside)?.is_dir() {
         return Ok(());
@@ -40,10 +41,10 @@ pub fn require_directory(files: &Files, inside: &Inside, what: &str) -> Result<(
     Err(Failure::new(format_args!("cannot {what}"), inside, why))
 }
 
-/// Fails if something exists at `path`, because a tree goes to a name of its own.
+/// Fails if a file or directory exists at `path`, because the tree gets this name.
 ///
 /// # Errors
-/// With `what`, such as "import into", and the place `shown` in the message.
+/// The message has `what`, such as "import into", and the place `shown`.
 pub fn refuse_existing(fs: &impl Posix, path: &Path, what: &str, shown: &str) -> Result<()> {
     match fs.lstat(path) {
         Err(error) if error.errno() == Errno::NOENT => Ok(()),
@@ -56,10 +57,10 @@ pub fn refuse_existing(fs: &impl Posix, path: &Path, what: &str, shown: &str) ->
     }
 }
 
-/// Fails if `stream`, which has the archive, is a terminal: an archive is no text.
+/// Fails if the stream of an archive is a terminal, because an archive is not text.
 ///
 /// # Errors
-/// With exit status 2, and `why` in the message.
+/// The failure has exit status 2, and its message has `why`.
 pub fn refuse_terminal(is_terminal: bool, stream: &str, why: &str) -> Result<()> {
     if is_terminal { Err(Failure::usage("not with a terminal", stream, why)) } else { Ok(()) }
 }
@@ -68,9 +69,9 @@ pub fn refuse_terminal(is_terminal: bool, stream: &str, why: &str) -> Result<()>
 pub struct Summary {
     /// The past tense of the command, such as "imported".
     pub verb: &'static str,
-    /// Print JSON.
+    /// True to print JSON.
     pub json: bool,
-    /// Print to standard error, because standard output has the archive or the paths.
+    /// True to print to standard error, because standard output has the archive or the paths.
     pub aside: bool,
     /// The time when the transfer began.
     pub started: Instant,
@@ -80,7 +81,7 @@ impl Summary {
     /// Prints the counts.
     ///
     /// # Errors
-    /// When an entry could not be copied, and when standard output cannot be written.
+    /// Fails if an entry could not be copied, or if standard output cannot be written.
     pub fn print(&self, tally: &Tally, shown: &str, output: &mut Output) -> Result<()> {
         let seconds = self.started.elapsed().as_secs_f64();
         if self.json {

@@ -1,4 +1,4 @@
-//! Makes and opens volumes, and the host's file system, for commands.
+//! Volumes and the host's file system for commands: making and opening them.
 
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
@@ -9,26 +9,26 @@ use eyrie::{Credentials, Errno, Files, Host, PagedOptions, Report, Volume, Volum
 use crate::failure::{Doing, Failure, Result, reason};
 use crate::text;
 
-/// Memory for pages of volumes on disks, in bytes, if the user chose it. It is a setting of the process, as
-/// the umask is.
+/// Memory for the pages of each volume on a disk, in bytes, if the user chose a size. Like the umask, it is a
+/// setting of the process.
 static MEMORY_BYTES: OnceLock<u64> = OnceLock::new();
 
-/// Sets the memory for pages of each volume on a disk. The first call counts.
+/// Sets the memory for pages of each volume on a disk. Later calls have no effect.
 pub fn set_memory(bytes: u64) {
     MEMORY_BYTES.get_or_init(|| bytes);
 }
 
-/// The memory and the timing of volumes on disks.
+/// Returns the options for memory and timing of volumes on disks.
 pub fn paged() -> PagedOptions {
     let host = PagedOptions::for_host();
     PagedOptions { memory_bytes: MEMORY_BYTES.get().copied().unwrap_or(host.memory_bytes), ..host }
 }
 
-/// Fails if something exists at `path`, where a volume is to be made. `advice` says how to name another
-/// place.
+/// Fails if a file or directory exists at `path`, where a volume is to be made. `advice` tells the user how
+/// to name another place.
 ///
 /// # Errors
-/// With one line for the user.
+/// The failure has one line for the user.
 pub fn refuse_existing(path: &Path, advice: &str) -> Result<()> {
     if path.symlink_metadata().is_err() {
         return Ok(());
@@ -37,7 +37,7 @@ pub fn refuse_existing(path: &Path, advice: &str) -> Result<()> {
     Err(Failure::new("cannot make a volume", text::path(path), why))
 }
 
-/// Makes a volume. `note` goes to the end of the message if something is there already.
+/// Makes a volume. If a volume or other contents exist at `path`, `note` is appended to the message.
 ///
 /// # Errors
 /// As [`VolumeOptions::create`].
@@ -51,7 +51,7 @@ pub fn create(path: &Path, options: VolumeOptions, note: &str) -> Result<Volume>
 /// Opens a volume.
 ///
 /// # Errors
-/// When there is none, it is in use, or it cannot be read.
+/// Fails if the volume does not exist, is in use or cannot be read.
 pub fn open(volume: &Path) -> Result<Volume> {
     Volume::open_with(volume, paged()).map_err(|error| {
         if error.errno() == Errno::NOENT {
@@ -62,8 +62,8 @@ pub fn open(volume: &Path) -> Result<Volume> {
     })
 }
 
-/// The failure of a call on a whole volume. The place is printed once, although the error often names it,
-/// too.
+/// Makes the failure of a call on a whole volume. The line names the volume only once, although the error may
+/// name it, too.
 pub fn refused(what: &str, volume: &Path, error: &eyrie::Error) -> Failure {
     let place = text::path(volume);
     let why = reason(error);
@@ -71,18 +71,18 @@ pub fn refused(what: &str, volume: &Path, error: &eyrie::Error) -> Failure {
     Failure::new(what, place, why)
 }
 
-/// The user of this process, with its umask.
+/// Returns the credentials of this process, with its umask.
 pub fn credentials() -> Credentials {
-    // The umask can only be read by setting it. No other thread makes files in between.
+    // The umask can be read only by setting it. No other thread makes files between the two calls.
     let umask = rustix::process::umask(rustix::fs::Mode::empty());
     rustix::process::umask(umask);
     Credentials::of_process().with_umask(u16::try_from(umask.bits() & 0o777).unwrap_or(0))
 }
 
-/// Runs `work` on a volume, and closes the volume in any case.
+/// Opens a volume, calls `work`, and closes the volume even after an error.
 ///
 /// # Errors
-/// Those of `work`, then those of closing.
+/// The first error of `work`, or else of closing.
 pub fn with_volume<T>(path: &Path, work: impl FnOnce(&Volume) -> Result<T>) -> Result<T> {
     let volume = open(path)?;
     let result = work(&volume);
@@ -92,7 +92,7 @@ pub fn with_volume<T>(path: &Path, work: impl FnOnce(&Volume) -> Result<T>) -> R
     Ok(result)
 }
 
-/// As [`with_volume`], on the files of the volume as the user of this process may use them.
+/// Works as [`with_volume`], but calls `work` with the files of the volume, for the user of this process.
 ///
 /// # Errors
 /// As [`with_volume`].
@@ -100,21 +100,21 @@ pub fn with_files<T>(path: &Path, work: impl FnOnce(&Files) -> Result<T>) -> Res
     with_volume(path, |volume| work(&volume.files(credentials())))
 }
 
-/// The host's file system from its root, and `path` as an absolute path in it.
+/// Opens the host's file system at its root. Also returns `path` as an absolute path.
 ///
 /// # Errors
-/// When the path is empty, or the root cannot be opened.
+/// Fails if the path is empty, or the root cannot be opened.
 pub fn host(path: &Path) -> Result<(Host, PathBuf)> {
     let path = std::path::absolute(path).doing("use", text::path(path))?;
     Ok((Host::new("/").doing("open", "/")?, path))
 }
 
-/// Number of objects that a check looked at.
+/// Returns the number of objects that a check visited.
 pub fn object_count(report: &Report) -> u64 {
     report.directories + report.files + report.others
 }
 
-/// True if `path` is a block device, which a volume fills.
+/// Returns true if `path` is a block device, all of which a volume uses.
 pub fn is_device(path: &Path) -> bool {
     path.metadata().is_ok_and(|metadata| metadata.file_type().is_block_device())
 }

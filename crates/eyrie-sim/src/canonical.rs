@@ -1,8 +1,9 @@
 //! Directory trees as canonical text: equal contents give equal text on any file system and medium.
 //!
-//! Each line describes one name: the object, or the first path of an object that has a line already. Lines
-//! are in the byte order of their paths. The text leaves out everything that differs between two runs: inode
-//! numbers, allocated storage, change times and access times. Modification times are optional.
+//! Each line describes one name. It has the attributes of the object, or, if an earlier line has them, the
+//! first path of the object. Lines are in the byte order of their paths. The text leaves out everything that
+//! differs between two runs: inode numbers, allocated storage, change times and access times. Modification
+//! times are optional.
 
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
@@ -34,7 +35,7 @@ pub struct Lines<'a, P> {
     /// Path of the tree's root, without trailing slashes.
     root: Vec<u8>,
     include: CanonicalParts,
-    /// Paths below the root, which is `/`, in byte order.
+    /// The paths that have no line yet, in byte order. They begin with `/`, the root of the tree.
     paths: IntoIter<Vec<u8>>,
     /// First path of each object that has several names, by inode number.
     first: HashMap<u64, Vec<u8>>,
@@ -58,7 +59,8 @@ pub fn text<P: Posix>(fs: &P, root: impl AsRef<Path>, include: CanonicalParts) -
 /// Returns the lines of the tree at `root`. The tree must not change meanwhile.
 ///
 /// # Errors
-/// Fails if `root` does not exist or a directory cannot be listed. Each line has an error of its own.
+/// Fails if `root` does not exist or a directory cannot be listed. Each item of the iterator can fail by
+/// itself.
 pub fn lines<P: Posix>(fs: &P, root: impl AsRef<Path>, include: CanonicalParts) -> Result<Lines<'_, P>> {
     let root = root.as_ref().as_os_str().as_bytes();
     let end = root.iter().rposition(|&byte| byte != b'/').map_or(0, |last| last + 1);
@@ -75,7 +77,8 @@ pub fn lines<P: Posix>(fs: &P, root: impl AsRef<Path>, include: CanonicalParts) 
 }
 
 impl<P: Posix> Lines<'_, P> {
-    /// Collects all paths in byte order. A walk gives another order: `/a-b` sorts before `/a/b`.
+    /// Collects all paths in byte order. A walk visits them in another order, because `/a-b` sorts before
+    /// `/a/b`.
     fn all_paths(&self) -> Result<Vec<Vec<u8>>> {
         let mut paths = Vec::new();
         let root = self.place(b"/");
@@ -92,7 +95,7 @@ impl<P: Posix> Lines<'_, P> {
         Ok(paths)
     }
 
-    /// The path that calls take for a path below the root.
+    /// Returns the path in the file system for a path that begins at the root of the tree.
     fn place(&self, path: &[u8]) -> OsString {
         match path {
             b"" | b"/" if !self.root.is_empty() => OsString::from_vec(self.root.clone()),
@@ -157,7 +160,7 @@ impl<P: Posix> Lines<'_, P> {
         Ok(())
     }
 
-    /// XXH3 of a file's bytes; holes count as zeros.
+    /// Computes XXH3 of the bytes of a file, in which holes count as zeros.
     fn hash(&mut self, place: &OsStr) -> Result<u128> {
         let file = self.fs.open_file(place)?;
         let mut hasher = Xxh3::new();

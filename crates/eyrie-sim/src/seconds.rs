@@ -1,11 +1,11 @@
-//! Times as decimal seconds since 1970.
+//! Times as decimal numbers of seconds since 1970.
 
 use std::fmt;
 
 use eyrie::Time;
 
 const NANOSECONDS: i128 = 1_000_000_000;
-/// Digits after the point, at most.
+/// Maximum number of digits after the decimal point.
 const DIGITS: usize = 9;
 
 /// A time as scripts and canonical trees show it: `-0.500000000` is half a second before 1970.

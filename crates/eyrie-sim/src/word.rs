@@ -1,10 +1,12 @@
-//! Words of a line: bare where the bytes are unambiguous, else in double quotes with the escapes of C.
+//! The words of a line. A word is bare if its bytes are unambiguous, else in double quotes with the escapes
+//! of C.
 //!
-//! Shell quoting does not serve, because it leaves a newline in a name as it is and so splits the line.
+//! Shell quoting is not used, because it does not escape a newline in a name, which would then split the
+//! line.
 
 use std::fmt;
 
-/// Bytes shown as one word of a line: ASCII only, with no blank outside quotes.
+/// Bytes that are printed as one word of a line. The word is ASCII, and has a blank only inside quotes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Word<'a>(pub &'a [u8]);
 
@@ -28,7 +30,7 @@ impl fmt::Display for Word<'_> {
     }
 }
 
-/// The word as text if it needs no quotes.
+/// Returns the word as text, or `None` if it needs quotes.
 fn bare(word: &[u8]) -> Option<&str> {
     let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"/._-+,@%".contains(byte);
     let text = std::str::from_utf8(word).ok()?;
@@ -44,7 +46,7 @@ pub(crate) struct Token<'a> {
     pub(crate) value: Vec<u8>,
 }
 
-/// A word that is not allowed, and the words that are.
+/// A word that is not allowed, and a description of the allowed words.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Problem {
     pub(crate) word: String,
@@ -57,10 +59,10 @@ impl Problem {
     }
 }
 
-/// Bytes of a word in an error message.
+/// Maximum number of bytes of a word in an error message.
 const MOST_SHOWN: usize = 60;
 
-/// The word as written, cut so that a message stays on one line.
+/// Returns the word as written, cut so that a message stays on one line.
 fn shown(word: &[u8]) -> String {
     let (word, end) = match word.len() {
         0..=MOST_SHOWN => (word, ""),
@@ -80,10 +82,10 @@ const fn is_blank(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t')
 }
 
-/// Splits a line into words, up to a comment.
+/// Splits a line into words. A comment ends the line.
 ///
 /// # Errors
-/// Fails if a word is ambiguous, such as one with an open quote.
+/// Fails if a word is ambiguous, for example if its quote is not closed.
 pub(crate) fn split(line: &[u8]) -> Result<Vec<Token<'_>>, Problem> {
     let mut tokens = Vec::new();
     let mut rest = line;
@@ -136,7 +138,7 @@ fn quoted(rest: &[u8]) -> Result<Token<'_>, Problem> {
     }
 }
 
-/// The byte that an escape stands for, and the bytes that the escape takes after its backslash.
+/// Returns the byte that an escape stands for, and the number of bytes of the escape after its backslash.
 fn escape(after: &[u8]) -> Result<(u8, usize), Problem> {
     let digit = |at: usize| after.get(at).and_then(|&byte| char::from(byte).to_digit(16));
     let byte = match after.first() {

@@ -5,14 +5,14 @@ use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
 
-/// Result of the library's calls.
+/// Result of a call of this library.
 pub type Result<T> = std::result::Result<T, Error>;
 
 /// The error of a call: an errno with context.
 ///
-/// The calls of [`Posix`](crate::posix::Posix) name the operation and allocate nothing;
-/// [`PosixExt`](crate::PosixExt), [`File`](crate::File) and [`Kvfs`](crate::Kvfs) add the path. Corruption
-/// and faults keep the error of the engine, too.
+/// The calls of [`Posix`](crate::posix::Posix) name the operation and allocate nothing.
+/// [`PosixExt`](crate::PosixExt) and [`Kvfs::open`](crate::Kvfs::open) add the path. An error that comes from
+/// damage, or from a fault of the medium, also keeps the error of the engine.
 #[derive(thiserror::Error)]
 pub struct Error {
     errno: Errno,
@@ -20,7 +20,8 @@ pub struct Error {
     detail: Option<Box<Detail>>,
 }
 
-/// Context beyond errno and operation. Most errors have none, so it is boxed to keep [`Error`] small.
+/// Context beyond errno and operation. Most errors have no such context, so it is boxed to keep [`Error`]
+/// small.
 #[derive(Default)]
 struct Detail {
     path: Option<PathBuf>,
@@ -29,13 +30,13 @@ struct Detail {
 }
 
 impl Error {
-    /// The error `errno` of `operation` (the name of a call, such as `open`).
+    /// Makes an error of `operation`, which is the name of a call, such as `open`.
     #[cold]
     pub fn new(errno: Errno, operation: &'static str) -> Error {
         Error { errno, operation, detail: None }
     }
 
-    /// An error whose message has this reason in place of the meaning of the errno.
+    /// Makes an error whose message has this reason in place of the meaning of the errno.
     #[cold]
     pub fn with_reason(errno: Errno, operation: &'static str, reason: impl Into<String>) -> Error {
         let mut error = Error::new(errno, operation);
@@ -43,8 +44,8 @@ impl Error {
         error
     }
 
-    /// The error of an engine during `operation`. The engine's error is kept only if it says more than its
-    /// errno.
+    /// Makes an error of `operation` from an error of the engine. The result keeps the engine's error only if
+    /// that error says more than its errno.
     #[cold]
     pub fn from_engine(error: eyrie_engine::Error, operation: &'static str) -> Error {
         use eyrie_engine::Error as Engine;
@@ -64,7 +65,7 @@ impl Error {
         out
     }
 
-    /// The same error, with its path.
+    /// Adds the path to the error.
     #[must_use]
     #[cold]
     pub fn at(mut self, path: impl AsRef<Path>) -> Error {
@@ -72,32 +73,32 @@ impl Error {
         self
     }
 
-    /// The errno that POSIX calls give.
+    /// Returns the errno that the POSIX call gives.
     pub fn errno(&self) -> Errno {
         self.errno
     }
 
-    /// The call that failed, such as `open`.
+    /// Returns the call that failed, such as `open`.
     pub fn operation(&self) -> &'static str {
         self.operation
     }
 
-    /// The path that the call failed on, if it is known.
+    /// Returns the path that the call failed on, if it is known.
     pub fn path(&self) -> Option<&Path> {
         self.detail.as_ref()?.path.as_deref()
     }
 
-    /// The error of the engine, if it says more than the errno.
+    /// Returns the error of the engine, if it says more than the errno.
     pub fn engine(&self) -> Option<&eyrie_engine::Error> {
         self.detail.as_ref()?.engine.as_ref()
     }
 
-    /// The error kind of the standard library for this errno.
+    /// Returns the error kind of the standard library for this errno.
     pub fn kind(&self) -> std::io::ErrorKind {
         self.errno.kind()
     }
 
-    /// The meaning of the errno, in the words of `strerror(3)`.
+    /// Returns the meaning of the errno, in the words of `strerror(3)`.
     pub fn meaning(&self) -> String {
         meaning(self.errno)
     }
@@ -107,7 +108,7 @@ impl Error {
     }
 }
 
-/// The meaning of an errno, without the number that the standard library appends.
+/// Returns the meaning of an errno, without the number that the standard library appends.
 fn meaning(errno: Errno) -> String {
     let text = std::io::Error::from(errno).to_string();
     match text.find(" (os error") {
@@ -139,7 +140,8 @@ impl fmt::Debug for Error {
     }
 }
 
-/// Keeps errno and kind. An error with context is wrapped, and [`std::io::Error::get_ref`] returns it.
+/// Keeps the errno of an error without context. An error with a path or a reason keeps its kind and is
+/// wrapped, and [`std::io::Error::get_ref`] returns it.
 impl From<Error> for std::io::Error {
     fn from(error: Error) -> std::io::Error {
         match error.detail {

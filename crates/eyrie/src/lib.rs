@@ -2,13 +2,15 @@
 //!
 //! The crate has two interfaces to a volume, both written over [`Engine`]. [`Pxfs`] has files and directories
 //! with the results of POSIX calls. [`Kvfs`] has keys and values in one directory. [`Host`] has the same
-//! calls as [`Pxfs`] on the file system of the host, so programs, benchmarks and tests run on either.
+//! calls as [`Pxfs`] on the file system of the host, so programs, benchmarks and tests can use either of the
+//! two.
 //!
 //! Invariants:
 //! - This crate has no unsafe code. No crate below it knows paths with `/` in them.
 //! - Only [`eyrie_engine::access`] decides permissions.
 //! - `stat`, `open`, `read_at`, `write_at`, `close`, `create`, `unlink` and `rename` of [`Pxfs`] make no
-//!   system call, allocate nothing and take no lock of their own.
+//!   system call except reading the clock, which the kernel answers in user space. They take no lock of their
+//!   own. They allocate nothing except in a new thread, and where a directory grows or many extents change.
 
 #![forbid(unsafe_code)]
 

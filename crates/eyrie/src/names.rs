@@ -1,10 +1,12 @@
 //! File names that stand for keys which are no legal file names.
 //!
-//! A key is 1 to 255 bytes of any kind. A key that is a legal file name is its own name. Any other key
-//! contains `/` or NUL, is `.` or `..`, or begins with `%kv%`. Its name is `%kv%` and the key, in which `/`,
-//! NUL, `%` and the first `.` of `.` and `..` are written `%XX` in upper-case hexadecimal.
+//! A key is 1 to 255 bytes of any kind. A key that is a legal file name is its own file name. Any other key
+//! contains `/` or NUL, is `.` or `..`, or begins with `%kv%`. The file name of such a key is `%kv%` followed
+//! by the key. In it `/`, NUL, `%` and the first `.` of `.` and `..` are written `%XX` in upper-case
+//! hexadecimal.
 //!
-//! Every key has exactly one name. A name that begins with `%kv%` and is not the name of a key names nothing.
+//! Every key has exactly one file name. A file name that begins with `%kv%` but belongs to no key never
+//! exists.
 
 use std::borrow::Cow;
 
@@ -12,29 +14,29 @@ use eyrie_engine::op::NAME_MAX;
 
 /// The start of a file name that stands for a key.
 pub const MARK: &[u8] = b"%kv%";
-/// The longest file name of a key: each byte of the key is written as three.
+/// Maximum length of the file name of a key, in bytes: three bytes for each byte of the key.
 pub const LONGEST: usize = MARK.len() + 3 * NAME_MAX;
 
 const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
 
-/// True if a name begins with the mark, so that [`decode`] must find its key.
+/// Returns true if a name begins with the mark, so that [`decode`] must find its key.
 #[inline]
 pub fn is_marked(name: &[u8]) -> bool {
     name.starts_with(MARK)
 }
 
-/// The file name of a key.
+/// Returns the file name of a key.
 pub fn encode(key: &[u8]) -> Cow<'_, [u8]> {
     if is_file_name(key) { Cow::Borrowed(key) } else { Cow::Owned(escape(key)) }
 }
 
-/// The key that a file name stands for. `None` if it is the name of no key.
+/// Returns the key that a file name stands for, or `None` if the file name belongs to no key.
 pub fn decode(name: &[u8]) -> Option<Cow<'_, [u8]>> {
     let Some(escaped) = name.strip_prefix(MARK) else {
         return is_file_name(name).then_some(Cow::Borrowed(name));
     };
     let key = unescape(escaped)?;
-    // Only the spelling of `encode` is a name, so that a key has one name.
+    // Only the spelling of `encode` is accepted, so that a key has only one file name.
     (!key.is_empty() && *encode(&key) == *name).then_some(Cow::Owned(key))
 }
 

@@ -1,5 +1,5 @@
-//! Checks a volume without changing it, and repairs one: builds a sound volume from the readable parts of a
-//! damaged one.
+//! Checks of a volume that do not change it, and repairs. A repair builds a sound volume from the readable
+//! parts of a damaged one.
 
 use std::fs;
 use std::io;
@@ -17,11 +17,12 @@ use rustix::io::Errno;
 use crate::stamps::coarse_time;
 use crate::{Error, Result};
 
-/// If the new volume is too small, the next attempt gets one part in this many more bytes.
+/// The divisor of the growth: if the new volume is too small, the next attempt makes it a quarter larger.
 const GROWTH_PART: u64 = 4;
 /// Bytes of the smallest volume that can be made.
 const LEAST_BYTES: u64 = 1 << 20;
-/// Attempts with growing sizes. The last one has about twice the size of the damaged volume.
+/// Maximum number of attempts, with growing sizes. The last attempt makes a volume of about twice the size of
+/// the damaged one.
 const TRIES: u32 = 4;
 
 /// Options for repairing a volume.
@@ -35,25 +36,25 @@ pub struct Repair {
 /// The result of a repair. Paths begin with `/`.
 #[derive(Clone, Debug)]
 pub struct Repaired {
-    /// The findings of the check of the damaged volume, a line each.
+    /// The findings of the check of the damaged volume, one line for each.
     pub findings: Vec<String>,
-    /// The paths in the new volume of which something is missing or different, with the reasons.
+    /// The paths in the new volume where something is missing or different, with the reasons.
     pub losses: Vec<(PathBuf, String)>,
     /// Directories of the new volume (a count).
     pub directories: u64,
     /// Regular files of the new volume (a count).
     pub files: u64,
-    /// Its other objects (a count).
+    /// Objects of other kinds in the new volume (a count).
     pub others: u64,
-    /// Bytes of all its files.
+    /// Bytes of all files of the new volume.
     pub bytes: u64,
-    /// The place of the damaged volume, if it still exists.
+    /// The path of the damaged volume, if that volume still exists.
     pub damaged: Option<PathBuf>,
 }
 
 impl Repair {
-    /// A repair in place. The new volume gets the name of the damaged one, which is kept with `.damaged`
-    /// added to its name.
+    /// Makes the options of a repair in place. The new volume gets the name of the damaged one. The damaged
+    /// volume is kept, with `.damaged` added to its name.
     pub fn new() -> Repair {
         Repair::default()
     }
@@ -65,27 +66,29 @@ impl Repair {
         self
     }
 
-    /// Removes the damaged volume after the new one has its place. False by default.
+    /// Removes the damaged volume after the new one has taken its name. False by default. This option has no
+    /// effect with [`Repair::into`].
     #[must_use]
     pub fn discard(mut self, discard: bool) -> Repair {
         self.discard = discard;
         self
     }
 
-    /// The memory and timing of volumes on disks, [`PagedOptions::for_host`] by default.
+    /// Sets the memory and timing of volumes on disks, [`PagedOptions::for_host`] by default.
     #[must_use]
     pub fn paged(mut self, paged: PagedOptions) -> Repair {
         self.paged = Some(paged);
         self
     }
 
-    /// Builds a sound volume from the readable parts of the one at `path`. Returns `None` if nothing is wrong
-    /// with it. The new volume takes the place of the damaged one only when it is complete and a check finds
-    /// nothing. After a failure everything is as before.
+    /// Builds a sound volume from the readable parts of the one at `path`. Returns `None` if a check finds no
+    /// damage. The new volume takes the name of the damaged one only when it is complete and a check of it
+    /// finds no damage. If the repair fails before that, the damaged volume is unchanged.
     ///
     /// # Errors
-    /// When no superblock is valid, the volume is in use, a name that is needed exists, the host is full, or
-    /// the volume is a block device and [`Repair::into`] is not set.
+    /// `EEXIST` if a name exists that the repair needs. `ENOSPC` if the host is full. `EOPNOTSUPP` if the
+    /// volume is a block device and [`Repair::into`] is not set. Other errors if no superblock is valid, or
+    /// if the volume is in use.
     pub fn run(&self, path: impl AsRef<Path>) -> Result<Option<Repaired>> {
         let path = path.as_ref();
         let paged = self.paged.unwrap_or_else(PagedOptions::for_host);
@@ -110,7 +113,7 @@ impl Repair {
         Ok(Some(Repaired::new(findings, salvaged, damaged)))
     }
 
-    /// The places of the new volume and of the damaged one.
+    /// Returns the final paths of the new volume and of the damaged one.
     fn places(&self, path: &Path) -> Result<(PathBuf, PathBuf)> {
         let is_device = fs::metadata(path).is_ok_and(|found| found.file_type().is_block_device());
         let refuse = |errno, why: &str| Err(Error::with_reason(errno, "repair volume", why).at(path));
@@ -147,12 +150,12 @@ impl Repaired {
     }
 }
 
-/// Checks the volume at `path` in the state after recovery. No process may have it open. Nothing is changed,
-/// even if the volume was not closed.
+/// Checks the volume at `path` in the state after recovery. No process may have the volume open. The check
+/// changes nothing, even if the volume was not closed, because it works on a copy.
 pub(crate) fn inspect(path: &Path, paged: PagedOptions) -> Result<check::Report> {
     let report = match Scm::inspect(eyrie_engine::Volume::open_copy(path, paged)) {
-        // A volume that is cut short, say, cannot be opened. But it has a superblock, so a repair can save
-        // the rest, and the error is a finding.
+        // A truncated volume, for example, cannot be opened. But it has a superblock, so a repair can save
+        // the rest. The error is therefore a finding.
         Err(eyrie_engine::Error::Volume { what, .. })
             if eyrie_engine::Volume::open_damaged(path, paged).is_ok() =>
         {
@@ -191,14 +194,14 @@ fn build(
         let filled = fill(source, engine, place);
         match filled {
             Ok(salvaged) if !salvaged.is_full && !salvaged.is_full_of_copies => return Ok(salvaged),
-            // Damage may make many files share the same bytes, so no size may be enough. The losses name the
-            // copies that are missing.
+            // After damage many files may share the same bytes, so their copies may not fit in any size. The
+            // losses then name the copies that are missing.
             Ok(salvaged) if !salvaged.is_full && attempt + 1 == TRIES => return Ok(salvaged),
-            // In another order objects may need more space, and bytes that two objects share take twice their
-            // space.
+            // The new volume was too small. Objects that are copied in another order may need more space, and
+            // bytes that two objects share are copied twice.
             Ok(_) => fs::remove_dir_all(place).map_err(|error| of_host(place, &error))?,
             Err(error) => {
-                // This error is the one to report.
+                // The error of the attempt is reported, not one of this removal.
                 let _ = fs::remove_dir_all(place);
                 return Err(error);
             }
@@ -209,7 +212,7 @@ fn build(
     Err(Error::with_reason(Errno::NOSPC, "repair volume", why).at(place))
 }
 
-/// A new volume like `source`, of `bytes`.
+/// Makes an empty volume of `bytes`, with the options and the owner of `source`.
 fn make(
     source: &eyrie_engine::Volume,
     place: &Path,
@@ -229,7 +232,7 @@ fn make(
     };
     Scm::create(place, Some(bytes), &options, owner, born)
         .or_else(|error| match error {
-            // The damaged volume may name a wrong medium, or come from another host.
+            // The damaged volume may name a wrong medium, or come from a host with other memory.
             eyrie_engine::Error::Volume { .. } if medium == MediumChoice::Pmem => {
                 let options = Options { medium: MediumChoice::Auto, ..options };
                 Scm::create(place, Some(bytes), &options, owner, born)
@@ -253,8 +256,8 @@ fn fill(source: &eyrie_engine::Volume, engine: Scm, place: &Path) -> Result<Salv
     Ok(salvaged)
 }
 
-/// Gives the volume at `made` the name `path`, and the old one the name `kept`. If the host can exchange
-/// names, a crash in between leaves a whole volume at `path`.
+/// Gives the volume at `made` the name `path`, and the old volume the name `kept`. If the host can exchange
+/// names in one call, a crash at any time leaves a whole volume at `path`.
 fn swap(path: &Path, made: &Path, kept: &Path) -> io::Result<()> {
     match renameat_with(CWD, made, CWD, path, RenameFlags::EXCHANGE) {
         // After the exchange `made` names the damaged volume.

@@ -1,12 +1,12 @@
-//! The decision to make a call again after an error of the engine.
+//! The decision to repeat a call after an error of the engine.
 
 use eyrie_engine::{Engine, Error};
 
-/// Attempts after stale ids. Other threads replace an object between look-up and use only by accident, so
-/// more attempts than this mean that something else is wrong.
+/// Maximum number of attempts of one call after stale ids. Other threads rarely replace an object between
+/// look-up and use, so a call that reaches this limit has met a defect.
 const MOST_STALE: u32 = 1000;
 
-/// The attempts of one call so far.
+/// The errors after which one call has begun again.
 #[derive(Default)]
 pub(crate) struct Retries {
     stale: u32,
@@ -14,9 +14,9 @@ pub(crate) struct Retries {
 }
 
 impl Retries {
-    /// True if the call may find something else when it begins again: an id was stale, or the volume was full
-    /// and has now reclaimed space whose grace period was not over. The caller must hold no pin, because pins
-    /// delay reclaiming.
+    /// Returns true if the call may succeed when it begins again. Either an id was stale, or the volume was
+    /// full and this function has reclaimed space. That space was free, but its grace period had not ended.
+    /// The caller must hold no pin, because pins delay reclaiming.
     #[cold]
     pub(crate) fn allows(&mut self, error: &Error, engine: &impl Engine) -> bool {
         match error {
@@ -29,7 +29,7 @@ impl Retries {
         }
     }
 
-    /// As [`Retries::allows`], after a change of another thread that the caller saw itself.
+    /// Works as [`Retries::allows`] for a stale id. The caller has seen the change of another thread itself.
     pub(crate) fn allows_another(&mut self) -> bool {
         self.stale += 1;
         self.stale <= MOST_STALE

@@ -1,37 +1,38 @@
 //! Time stamps of calls, with the multigrain scheme of Linux since 6.13.
 //!
 //! A change gets the time of the coarse clock, which moves every few milliseconds and is cheap to read. If
-//! `stat` has returned that very time for the object, a second change with the same time would stay hidden.
-//! Such a change gets the time of the fine clock.
+//! `stat` has already returned that time for the object, a later change with the same time would go
+//! unnoticed. Such a change gets the time of the fine clock.
 //!
-//! Each stripe of objects keeps the newest stamp that `stat` has returned for one of them. It is never
-//! cleared, because it has no effect once the coarse clock has passed it. Objects that share a stripe read
-//! the fine clock more often than needed, never less. A stamp of the fine clock is a floor for all later
-//! stamps, so the times of different files are in the order of their changes.
+//! Objects are divided into stripes by their ids. Each stripe keeps the newest stamp that `stat` has returned
+//! for one of its objects. This stamp is never cleared, because it has no effect once the coarse clock has
+//! passed it. Objects that share a stripe read the fine clock more often than needed, never less. A stamp of
+//! the fine clock is the floor, the least time of all later stamps. So the times of different files are in
+//! the order of their changes.
 //!
-//! This state is volatile, and one for all volumes of the process.
+//! This state is volatile. All volumes of the process share it.
 //!
-//! All accesses are relaxed. No atomic here guards other memory, and a thread that learned a stamp from
-//! another one has synchronised with it, so it reads that stamp or a later one.
+//! All accesses are relaxed, because no atomic here guards other memory. A thread that learned a stamp from
+//! another thread has synchronised with that thread, so it reads that stamp or a later one.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use eyrie_engine::{ObjectId, Time};
 use rustix::time::{ClockId, clock_gettime};
 
-/// Stripes of objects (a count, a power of two): 32 KiB of stamps.
+/// Number of stripes, a power of two. Their stamps take 32 KiB.
 const STRIPES: usize = 4096;
-/// Log2 of the least distance between objects, a header of 256 bytes. The bits below say nothing about the
-/// place, so they would leave stripes unused.
+/// Log2 of the 256 bytes of a header, which is the least distance between objects. The lower bits of an id
+/// hold no address, so an index with them would leave stripes unused.
 const HEADER_SHIFT: u32 = 8;
 const NANOSECONDS: u64 = 1_000_000_000;
-/// A floor that is further ahead than this, in nanoseconds, comes from a clock that was set back since. It
-/// does not count.
+/// A floor further ahead of the clock than this, in nanoseconds, comes from a time before the clock was set
+/// back. Such a floor is ignored.
 const AHEAD_MOST: u64 = NANOSECONDS;
 
 static STAMPS: Stamps = Stamps::new();
 
-/// The source of stamps.
+/// The source of time stamps.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Clock {
     /// The clocks of the system.
@@ -41,7 +42,7 @@ pub(crate) enum Clock {
 }
 
 impl Clock {
-    /// The stamp for a change of these objects.
+    /// Returns the stamp for a change of these objects.
     #[inline]
     pub(crate) fn stamp<const N: usize>(self, ids: [ObjectId; N]) -> Time {
         match self {
@@ -53,8 +54,8 @@ impl Clock {
         }
     }
 
-    /// The stamp for a change of objects that the caller does not know. It passes every stamp that was
-    /// returned for any object.
+    /// Returns the stamp for a change of objects that the caller does not know. The stamp is newer than every
+    /// stamp that `stat` has returned for any object.
     #[inline]
     pub(crate) fn stamp_of_any(self) -> Time {
         match self {
@@ -70,7 +71,8 @@ pub(crate) fn show(id: ObjectId, changed: Time) {
     STAMPS.show(id, nanoseconds(changed));
 }
 
-/// The clock that the kernel stamps files with: read without a system call, a few milliseconds coarse.
+/// Returns the time of the clock with which the kernel stamps files. It moves every few milliseconds, and is
+/// read without a system call.
 pub(crate) fn coarse_time() -> Time {
     time_of(ClockId::RealtimeCoarse)
 }
@@ -84,7 +86,7 @@ fn time_of(clock: ClockId) -> Time {
     Time::new(now.tv_sec, now.tv_nsec as u32)
 }
 
-/// A time as one number, in nanoseconds. Times before 1970 count as 1970.
+/// Returns a time as one number, in nanoseconds. Times before 1970 count as 1970.
 #[inline(always)]
 fn nanoseconds(time: Time) -> u64 {
     (time.seconds.max(0) as u64).wrapping_mul(NANOSECONDS).wrapping_add(u64::from(time.nanoseconds))
@@ -94,7 +96,7 @@ fn time(nanoseconds: u64) -> Time {
     Time::new((nanoseconds / NANOSECONDS) as i64, (nanoseconds % NANOSECONDS) as u32)
 }
 
-/// Stamps that callers have seen, and the floor, in nanoseconds.
+/// The stamps that callers have seen, and the floor. All are in nanoseconds.
 struct Stamps {
     shown: [AtomicU64; STRIPES],
     /// The newest stamp that a caller has seen, of any object.
@@ -133,7 +135,7 @@ impl Stamps {
         }
     }
 
-    /// A stamp for a change of objects. `shown` is their newest stamp that a caller has seen.
+    /// Returns a stamp for a change of objects. `shown` is the newest of their stamps that a caller has seen.
     #[inline]
     fn stamp(&self, shown: u64, coarse: Time, fine: impl FnOnce() -> Time) -> Time {
         let now = nanoseconds(coarse);
@@ -147,7 +149,8 @@ impl Stamps {
     fn later_stamp(&self, shown: u64, coarse: u64, fine: impl FnOnce() -> Time) -> Time {
         let mut floor = self.floor.load(Ordering::Relaxed);
         let least = if counts(floor, coarse) { floor } else { coarse };
-        // No caller has seen `least` as a stamp of these objects, so the fine clock need not be read.
+        // No caller has seen `least` as a stamp of these objects, so it can be used without a reading of the
+        // fine clock.
         if shown < least {
             return time(least);
         }
@@ -156,8 +159,8 @@ impl Stamps {
             // Two readings of the fine clock may be equal.
             stamp = shown + 1;
         }
-        // Another thread may raise the floor to or past this stamp, which then needs no change. A floor far
-        // ahead is from a clock that was set back, and is replaced by the lower stamp.
+        // Raises the floor to this stamp. Another thread may have raised the floor at least as far already. A
+        // floor far ahead is from a time before the clock was set back, and is replaced by the lower stamp.
         while !counts(floor, stamp) {
             match self.floor.compare_exchange_weak(floor, stamp, Ordering::Relaxed, Ordering::Relaxed) {
                 Ok(_) => break,
@@ -168,8 +171,8 @@ impl Stamps {
     }
 }
 
-/// True if an earlier stamp forbids a later stamp of `now`: it is not older than `now`, and not so far ahead
-/// that the clock must have been set back.
+/// Returns true if a later stamp must not be `now`, because `earlier` is the same time or a newer one. An
+/// earlier stamp far ahead of `now` is ignored, because the clock must have been set back.
 fn counts(earlier: u64, now: u64) -> bool {
     earlier >= now && earlier - now < AHEAD_MOST
 }
@@ -183,7 +186,7 @@ mod tests {
         ObjectId::new(number << HEADER_SHIFT, Kind::File)
     }
 
-    /// The stamp for a change of `id` with these readings of the clocks, in nanoseconds.
+    /// Returns the stamp for a change of `id` with these readings of the clocks, in nanoseconds.
     fn stamp(stamps: &Stamps, id: ObjectId, coarse: u64, fine: u64) -> u64 {
         let shown = stamps.stripe(id).load(Ordering::Relaxed);
         nanoseconds(stamps.stamp(shown, time(coarse), || time(fine)))
@@ -211,7 +214,11 @@ mod tests {
     fn seen_stamp_is_never_repeated() {
         let stamps = Stamps::new();
         stamps.show(file(1), 1000);
-        assert_eq!(stamp(&stamps, file(1), 1000, 1000), 1001, "both clocks moved just now");
+        assert_eq!(
+            stamp(&stamps, file(1), 1000, 1000),
+            1001,
+            "both clocks have the same time as the seen stamp"
+        );
         stamps.show(file(1), 1001);
         assert_eq!(stamp(&stamps, file(1), 1000, 1001), 1002);
     }

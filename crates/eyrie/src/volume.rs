@@ -1,4 +1,4 @@
-//! Volumes: makes, opens, checks and closes them.
+//! Volumes: making, opening, checking, resizing and closing them.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -22,10 +22,11 @@ pub type Files = Pxfs<Scm>;
 /// The keys and values in one directory of a volume.
 pub type Store = Kvfs<Scm>;
 
-/// An open volume. No other process can open it meanwhile.
+/// An open volume. As long as it is open, no other process can open it.
 ///
-/// The volume is saved when it and all its [`Files`] and [`Store`]s are dropped, or by [`Volume::close`],
-/// which also returns errors. A volume that was not saved loses nothing, but opening it takes longer.
+/// The volume is saved when it and all its [`Files`] and [`Store`]s are dropped. [`Volume::close`] also saves
+/// the volume, and returns errors. If a process ends without saving the volume, the next open recovers it,
+/// which takes longer.
 pub struct Volume {
     engine: Arc<Scm>,
     path: PathBuf,
@@ -45,52 +46,53 @@ pub struct VolumeOptions {
 }
 
 impl VolumeOptions {
-    /// The most bytes of the volume, 1 GiB by default. The host gives storage when it is used. A block device
-    /// is used whole without this option.
+    /// Sets the maximum size of the volume in bytes, 1 GiB by default. The host provides storage only when
+    /// the volume uses it. Without this option a volume on a block device has the size of the device.
     pub fn size(mut self, bytes: u64) -> VolumeOptions {
         self.size_bytes = Some(bytes);
         self
     }
 
-    /// Bytes of an allocation group, a power of two from 64 KiB to 64 MiB. The host gives storage in groups,
-    /// and the largest extent has the size of one.
+    /// Sets the size of an allocation group in bytes, a power of two from 64 KiB to 64 MiB, 64 MiB by
+    /// default. The volume takes storage from the host in groups, and the largest extent has the size of one
+    /// group.
     pub fn group_size(mut self, bytes: u64) -> VolumeOptions {
         self.group_bytes = bytes;
         self
     }
 
-    /// The medium of the volume, [`MediumChoice::Auto`] by default. It cannot be changed later.
+    /// Sets the medium of the volume, [`MediumChoice::Auto`] by default. The medium cannot be changed later.
     pub fn medium(mut self, choice: MediumChoice) -> VolumeOptions {
         self.medium = choice;
         self
     }
 
-    /// Takes a block device even if it holds something, which is lost. False by default.
+    /// Uses a block device even if the device has contents, which are then lost. False by default.
     pub fn overwrite(mut self, overwrite: bool) -> VolumeOptions {
         self.overwrite = overwrite;
         self
     }
 
-    /// The memory and timing of a volume on a disk, [`PagedOptions::for_host`] by default. They are not
-    /// recorded in the volume: see [`Volume::open_with`].
+    /// Sets the memory and timing of a volume on a disk, [`PagedOptions::for_host`] by default. The volume
+    /// does not record them: see [`Volume::open_with`].
     pub fn paged(mut self, paged: PagedOptions) -> VolumeOptions {
         self.paged = paged;
         self
     }
 
-    /// Permission bits and owner of the root directory. By default 0o755 and the user of this process.
+    /// Sets permission bits and owner of the root directory, by default 0o755 and the user of this process.
     pub fn owner(mut self, mode: u16, uid: u32, gid: u32) -> VolumeOptions {
         self.owner = Owner { mode, uid, gid };
         self
     }
 
-    /// Makes the volume. At a new name or in an empty directory it is a directory of the host. On a block
-    /// device it fills the device.
+    /// Makes the volume. At a new name or in an empty directory the volume is a directory of the host. On a
+    /// block device the volume is the device itself.
     ///
     /// # Errors
-    /// `EEXIST` or `ENOTEMPTY` if something exists at `path`, `EBUSY` for a device in use, `ENOSPC` if the
-    /// host is full, `EINVAL` for an impossible size, `EOPNOTSUPP` for a medium that the host does not have.
-    /// The message has advice.
+    /// `EEXIST` or `ENOTEMPTY` if something exists at `path`. `EBUSY` for a device in use. `ENOSPC` if the
+    /// host is full. `EINVAL` for an impossible size. `EOPNOTSUPP` for a medium that the host lacks. The
+    /// message of the error has advice.
     pub fn create(self, path: impl AsRef<Path>) -> Result<Volume> {
         let path = path.as_ref();
         let now = coarse_time();
@@ -110,13 +112,13 @@ pub struct Information {
     pub id: String,
     /// Version of the format on the medium.
     pub format: u32,
-    /// The medium.
+    /// The name of the medium.
     pub medium: &'static str,
-    /// The failures that changes survive on this medium, in words.
+    /// A sentence that states which failures the changes survive on this medium.
     pub promise: &'static str,
-    /// The most bytes of the volume.
+    /// Maximum size of the volume.
     pub size_bytes: u64,
-    /// The largest size that the volume can be resized to.
+    /// Largest size to which the volume can be resized.
     pub most_bytes: u64,
     /// Size of an allocation group.
     pub group_bytes: u64,
@@ -126,13 +128,13 @@ pub struct Information {
     pub free_bytes: u64,
     /// The number of objects.
     pub objects: u64,
-    /// Memory that the pages of the volume take now. `None` if the medium itself is memory.
+    /// Bytes of memory that the pages of the volume take now. `None` if the medium itself is memory.
     pub resident_bytes: Option<u64>,
     /// Bytes of the journal. `None` if the medium needs none.
     pub journal_bytes: Option<u64>,
-    /// The files of the volume on the host, and their sizes with the journal.
+    /// The files of the volume on the host, and their sizes, which include the journal.
     pub segments: Vec<(PathBuf, u64)>,
-    /// True if the volume was not closed, so that opening it recovered it.
+    /// True if the volume had not been closed, so that this open recovered it.
     pub recovered: bool,
 }
 
@@ -142,7 +144,7 @@ impl Volume {
         Volume { engine, path: path.to_owned(), segment: segment_path(path) }
     }
 
-    /// Options for making a volume.
+    /// Returns the default options for making a volume.
     pub fn options() -> VolumeOptions {
         let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
         let owner = Owner { mode: 0o755, uid, gid };
@@ -151,7 +153,7 @@ impl Volume {
         VolumeOptions { size_bytes: None, group_bytes: 64 << 20, medium, overwrite: false, paged, owner }
     }
 
-    /// Makes a volume of at most `size_bytes`.
+    /// Makes a volume with a maximum size of `size_bytes`.
     ///
     /// # Errors
     /// As [`VolumeOptions::create`].
@@ -159,11 +161,11 @@ impl Volume {
         Volume::options().size(size_bytes).create(path)
     }
 
-    /// Makes a volume in a new directory of the host from the bytes of its segment, as after a crash. The
-    /// bytes are validated when the volume is opened, not here.
+    /// Makes a volume in a new directory of the host from the bytes of a volume file, as a crash leaves them.
+    /// The bytes are validated when the volume is opened, not here.
     ///
     /// # Errors
-    /// `EEXIST` or `ENOTEMPTY` if something exists at `path`, `ENOSPC` if the host is full.
+    /// `EEXIST` or `ENOTEMPTY` if something exists at `path`. `ENOSPC` if the host is full.
     pub fn from_image(path: impl AsRef<Path>, image: &[u8]) -> Result<()> {
         let path = path.as_ref();
         eyrie_engine::volume::create_from(path, image)
@@ -173,14 +175,14 @@ impl Volume {
     /// Opens a volume. A volume that was not closed is recovered.
     ///
     /// # Errors
-    /// `ENOENT` or `EINVAL` if there is no volume, `EBUSY` if a process has it open, `EOPNOTSUPP` for a newer
-    /// format and for a host without the medium. The message has the reason and advice, also for a truncated
-    /// or corrupt volume.
+    /// `ENOENT` or `EINVAL` if `path` is no volume. `EBUSY` if a process has the volume open. `EOPNOTSUPP`
+    /// for a newer format, and for a host without the medium. The message of the error has the reason and
+    /// advice, also for a truncated or corrupt volume.
     pub fn open(path: impl AsRef<Path>) -> Result<Volume> {
         Volume::open_with(path, PagedOptions::for_host())
     }
 
-    /// Opens a volume. If it is on a disk, `paged` sets its memory and the time between drains.
+    /// Opens a volume. If the volume is on a disk, `paged` sets its memory and the time between drains.
     ///
     /// # Errors
     /// As [`Volume::open`].
@@ -191,29 +193,30 @@ impl Volume {
         Ok(Volume::over(engine, path))
     }
 
-    /// Checks the volume at `path` in the state after recovery. No process may have it open. Nothing is
-    /// changed, even if the volume was not closed. Damage that keeps the volume from being opened is in the
-    /// report, too. `paged` is as in [`Volume::open_with`].
+    /// Checks the volume at `path` in the state after recovery. No process may have the volume open. The
+    /// check changes nothing, even if the volume was not closed. The report also names damage that prevents
+    /// the volume from being opened. `paged` is as in [`Volume::open_with`].
     ///
     /// # Errors
-    /// As [`Volume::open`], if there is no volume or it is in use; `EIO` if the medium fails.
+    /// As [`Volume::open`] if `path` is no volume, or the volume is in use. `EIO` if the medium fails.
     pub fn inspect(path: impl AsRef<Path>, paged: PagedOptions) -> Result<Report> {
         crate::repair::inspect(path.as_ref(), paged)
     }
 
-    /// Makes a volume larger or smaller at its end. No process may have it open. Nothing in it moves, so the
-    /// last used byte limits how small it can get. It can get as large as [`Information::most_bytes`], and on
-    /// a block device no larger than the device. A device may grow under its volume.
+    /// Makes a volume larger or smaller at its end. No process may have the volume open. No byte of the
+    /// volume moves, so the new size must include the last used byte. The largest size is
+    /// [`Information::most_bytes`], and on a block device also the size of the device. A device may be larger
+    /// than its volume.
     ///
     /// # Errors
-    /// `EINVAL` with the smallest or largest size, `ENOSPC` if the host is full, and those of
-    /// [`Volume::open`]. After an error or a crash the volume has its old size or the new one.
+    /// `EINVAL` for an impossible size: the message names the smallest or largest size. `ENOSPC` if the host
+    /// is full. As [`Volume::open`]. After an error or a crash the volume has its old size or the new one.
     pub fn resize(path: impl AsRef<Path>, size_bytes: u64) -> Result<()> {
         Volume::resize_with(path, Some(size_bytes), PagedOptions::for_host())
     }
 
-    /// As [`Volume::resize`]. Without a size, the volume fills its block device. `paged` is as in
-    /// [`Volume::open_with`].
+    /// Works as [`Volume::resize`]. Without a size, the volume grows to the size of its block device. `paged`
+    /// is as in [`Volume::open_with`].
     ///
     /// # Errors
     /// As [`Volume::resize`].
@@ -223,12 +226,12 @@ impl Volume {
         resized.map_err(|error| Error::from_engine(error, "resize volume").at(path))
     }
 
-    /// Gives the storage of allocation groups that are wholly free back to the host. Closing does so, too,
-    /// for groups that became free since the volume was opened. Returns the number of bytes that the host got
-    /// back. A block device does not report that, so for a device it is the size of the groups.
+    /// Gives the storage of allocation groups that are wholly free back to the host. [`Volume::close`] also
+    /// gives back groups that became free since the open. Returns the number of bytes that the host got back.
+    /// A block device does not report this number, so for a device the result is the size of the groups.
     ///
     /// # Errors
-    /// Those of [`Volume::sync`].
+    /// As [`Volume::sync`].
     pub fn trim(&self) -> Result<u64> {
         let before = self.host_bytes();
         let trimmed = self.engine.trim();
@@ -237,18 +240,18 @@ impl Volume {
         Ok(before.map_or(free, came_back))
     }
 
-    /// Bytes that the file of the volume takes on the host. `None` for a device.
+    /// Returns the number of bytes that the file of the volume takes on the host, or `None` for a device.
     fn host_bytes(&self) -> Option<u64> {
         let file = std::fs::metadata(&self.segment).ok()?;
         file.is_file().then(|| file.blocks() * 512)
     }
 
-    /// The files of the volume, as `credentials` may use them.
+    /// Returns the file system of the volume for a user with `credentials`.
     pub fn files(&self, credentials: Credentials) -> Files {
         Pxfs::new(Arc::clone(&self.engine), credentials)
     }
 
-    /// The keys and values in the directory `path`, which must exist.
+    /// Opens the store in the directory `path`, which must exist.
     ///
     /// # Errors
     /// As [`Kvfs::open`].
@@ -256,7 +259,7 @@ impl Volume {
         Kvfs::open(&self.files(credentials), path)
     }
 
-    /// The properties of the volume.
+    /// Returns the properties of the volume.
     pub fn information(&self) -> Information {
         let volume = self.engine.volume();
         let space = self.engine.space();
@@ -275,7 +278,8 @@ impl Volume {
             MediumKind::Traced => ("traced", "the crash explorer decides what survives"),
         };
         let journal_bytes = volume.medium().journal_bytes();
-        // The journal lies behind the volume in the same file, and the last page of the file has its place.
+        // The journal lies behind the volume in the same file. The last page of the file is the anchor, which
+        // names the place of the journal.
         let behind = journal_bytes.map_or(0, |journal| journal + PAGE_SIZE);
         let segments = volume.medium().segment_sizes();
         Information {
@@ -297,7 +301,7 @@ impl Volume {
     }
 
     /// Checks that all structures of the volume agree, and changes nothing. No call may change the volume
-    /// meanwhile. Files without a name that are still open are in the counts.
+    /// during the check. The counts include open files without a name.
     ///
     /// # Errors
     /// `EIO` if the medium fails. Damage of the volume is in the report.
@@ -305,11 +309,12 @@ impl Volume {
         self.engine.check().map_err(|error| Error::from_engine(error, "check volume").at(&self.path))
     }
 
-    /// Makes all earlier changes of files and stores durable, as far as the medium can: see
-    /// [`Information::promise`]. Other threads can go on meanwhile.
+    /// Makes all earlier changes of files and stores as durable as the medium can make them: see
+    /// [`Information::promise`]. Other threads can use the volume meanwhile.
     ///
     /// # Errors
-    /// `EIO` if the disk fails, `ENOSPC` if it becomes full during the write, `EROFS` after either of them.
+    /// `EIO` if the disk fails. `ENOSPC` if the disk becomes full during the write. `EROFS` in every later
+    /// call after one of these errors.
     pub fn sync(&self) -> Result<()> {
         self.engine.sync().map_err(|error| Error::from_engine(error, "sync volume").at(&self.path))
     }
@@ -318,7 +323,7 @@ impl Volume {
     ///
     /// # Errors
     /// `EBUSY` while its files or stores are in use. The volume is then closed when the last of them is
-    /// dropped. Those of [`Volume::sync`].
+    /// dropped. As [`Volume::sync`].
     pub fn close(self) -> Result<()> {
         let Volume { engine, path, .. } = self;
         let Some(engine) = Arc::into_inner(engine) else {

@@ -1,7 +1,7 @@
-//! The calls that programs make most allocate nothing, once a thread has its caches.
+//! Tests that frequent calls allocate no memory after a thread has filled its caches.
 //!
-//! This is a binary of its own: the crate that counts allocations replaces the allocator of the whole
-//! program, and that of the other tests must stay the one that programs have.
+//! These tests are a binary of their own, because the crate that counts allocations replaces the allocator of
+//! the whole process. The other tests must use the same allocator as programs do.
 
 #![expect(clippy::unwrap_used, reason = "this is all tests")]
 
@@ -10,11 +10,12 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use allocation_counter::measure;
 use eyrie::{Credentials, OpenFlags, Posix, PosixExt, RenameMode, Volume};
 
-/// Calls that fill the caches of the thread, and calls that are counted.
+/// Number of calls that fill the caches of the thread.
 const WARMING: usize = 5000;
+/// Number of calls whose allocations are counted.
 const COUNTED: usize = 500;
 
-/// One test at a time: a pin of another test would delay the reuse of freed memory.
+/// Waits until no other test runs. A pin of another test would delay the reuse of freed memory.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
@@ -46,8 +47,7 @@ fn calls_on_files_allocate_nothing() {
     let fs = volume.files(Credentials::root());
     fs.create_dir_all("/a/deep/directory").unwrap();
     let (path, flags) = ("/a/deep/directory/file", OpenFlags::READ | OpenFlags::WRITE);
-    // Sizes with one extent, which is copied whole when it changes, with a tree, and with a tree of two
-    // levels.
+    // These sizes need one extent, which each change copies whole, a tree, or a tree of two levels.
     for bytes in [100, 4096, 16_384, 100_000, 5_000_000] {
         fs.write(path, vec![1; bytes]).unwrap();
         let handle = fs.open(path, flags, 0).unwrap();

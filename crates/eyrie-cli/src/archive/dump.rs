@@ -17,16 +17,16 @@ use crate::failure::reason_of_io;
 /// An archive that is being written.
 struct Dumper<W> {
     archive: ArchiveWriter<W>,
-    /// The name in the archive of each object that has several names.
+    /// For each object with several names, the name of its member in the archive.
     first: HashMap<u64, Vec<u8>>,
     buffer: Vec<u8>,
 }
 
-/// Writes the tree `root` of `source` to `output`. `progress` counts the entries that could not be stored. An
-/// archive that could not be finished has no end mark.
+/// Writes the tree `root` of `source` to `output`. `progress` counts the entries that could not be stored. If
+/// the dump fails before its end, the archive has no end mark.
 ///
 /// # Errors
-/// When there is nothing at `root`.
+/// Fails if nothing exists at `root`.
 pub fn dump<S: Posix>(
     source: &S,
     root: &Path,
@@ -58,12 +58,13 @@ pub fn dump<S: Posix>(
     Ok(())
 }
 
-/// A failed write ends the dump, because the archive takes nothing more.
+/// Makes a failed write fatal, because the rest of the archive cannot be written, either.
 fn written(result: io::Result<()>) -> Result<(), Side> {
     result.map_err(|error| Side::Fatal(reason_of_io(&error)))
 }
 
-/// The name in the archive. Names begin at the root; those of directories end with a slash.
+/// Returns the name in the archive. Names begin at the root, which is `./`. Names of directories below it end
+/// with a slash.
 fn name_of<S>(entry: &WalkEntry<'_, S>) -> Vec<u8> {
     let mut name = [b"./", entry.relative.as_os_str().as_bytes()].concat();
     if entry.kind == Kind::Directory && entry.depth > 0 {
@@ -131,8 +132,8 @@ impl<W: Write> Dumper<W> {
         while let Some(run) = next_run(source, file, offset).reading()? {
             offset = run.end;
             runs.push(run);
-            // Readers bound the list of ranges, so a file with more of them is stored with its holes as
-            // zeros.
+            // Readers limit the number of ranges. A file with more ranges is stored with zeros in place of
+            // its holes.
             if runs.len() > MOST_RUNS {
                 runs = whole(stat.size);
                 break;
@@ -150,7 +151,7 @@ impl<W: Write> Dumper<W> {
                 self.buffer.resize(room.max(self.buffer.len()), 0);
                 let chunk = &mut self.buffer[..room];
                 if let Err(side) = read(file, chunk, offset) {
-                    // The header has promised the bytes, so zeros take their place.
+                    // The header has the size of the file, so zeros replace the bytes that cannot be read.
                     chunk.fill(0);
                     first_error.get_or_insert(side);
                 }
@@ -168,7 +169,7 @@ impl<W: Write> Dumper<W> {
 
 fn read<S: Posix>(file: &File<'_, S>, chunk: &mut [u8], offset: u64) -> Result<(), Side> {
     file.read_exact_at(chunk, offset).reading().map_err(|side| match side {
-        Side::Source(why) => Side::Source(format!("{why}; it is in the archive with zeros instead")),
+        Side::Source(why) => Side::Source(format!("{why}; the archive has zeros in place of these bytes")),
         side => side,
     })
 }

@@ -15,28 +15,28 @@ use crate::copy::{CHUNK_BYTES, OnSide, Progress, Reporter, Side, Spot, Tally, Ta
 use crate::failure::{self, Doing, Failure};
 use crate::interrupt;
 
-/// The mode of a directory that only names in the archive imply.
+/// The mode of a directory that has no member of its own in the archive.
 const IMPLIED_MODE: u16 = 0o755;
 
-/// Bytes of the longest path: `PATH_MAX` of Linux without its NUL.
+/// Maximum length of a path, in bytes: `PATH_MAX` of Linux without the final NUL.
 const MOST_NAME_BYTES: usize = 4095;
 
-/// The tree that an archive is loaded into.
+/// The tree into which an archive is loaded.
 struct Loader<'a, R, D> {
     archive: ArchiveReader<R>,
     target: &'a D,
     tree: TargetTree<'a>,
-    /// The directories that this load made, with the attributes to set at the end.
+    /// The directories that this load made, and the attributes that they get at the end.
     directories: BTreeMap<PathBuf, Option<(Stat, Xattrs)>>,
     buffer: Vec<u8>,
 }
 
-/// Loads the archive `input`, shown as `from`, into the directory `to` of `target`, which must be empty or
-/// not exist. The counts include the members that could not be loaded.
+/// Loads the archive `input` into the directory `to` of `target`. The directory must be empty or not exist.
+/// Messages call the archive `from`. The result also counts the members that could not be loaded.
 ///
 /// # Errors
-/// When it is no archive, is damaged or ends early, and when the target exists, is full or fails; with exit
-/// status 130 when interrupted.
+/// Fails if `input` is no archive, is damaged or ends early. Fails if the target exists and is not empty, if
+/// its volume is full, or if a write fails. An interrupt has the exit status 130.
 pub fn load<D: Posix>(
     input: impl Read,
     from: &str,
@@ -72,7 +72,7 @@ pub fn load<D: Posix>(
     }
 }
 
-/// Fails unless `to` is an empty directory, which is as good as none.
+/// Fails unless `to` is an empty directory.
 fn is_free<D: Posix>(target: &D, to: &Path, found: eyrie::Result<Stat>) -> eyrie::Result<()> {
     let errno = match found? {
         stat if !stat.is_dir() => Errno::NOTDIR,
@@ -82,7 +82,7 @@ fn is_free<D: Posix>(target: &D, to: &Path, found: eyrie::Result<Stat>) -> eyrie
     Err(eyrie::Error::new(errno, "load"))
 }
 
-/// The path under the target of a name in an archive, which may begin with `/` or `./`.
+/// Returns the path under the target for a name in an archive. The name may begin with `/` or `./`.
 fn relative(name: &[u8]) -> Result<PathBuf, Side> {
     if name.len() > MOST_NAME_BYTES {
         return Err(Side::Source("its name is longer than any path".to_owned()));
@@ -103,7 +103,7 @@ fn relative(name: &[u8]) -> Result<PathBuf, Side> {
 }
 
 impl<'a, R: Read, D: Posix> Loader<'a, R, D> {
-    /// Makes all members. Directories get their attributes later.
+    /// Makes the files and directories of all members. Directories get their attributes later.
     fn members(&mut self, first: Option<NextMember>) -> Result<(), String> {
         let mut next = first;
         while let Some(member) = next {
@@ -178,14 +178,16 @@ impl<'a, R: Read, D: Posix> Loader<'a, R, D> {
         }
         let inside = first.parent().is_some_and(|dir| self.directories.contains_key(dir));
         if !inside || self.target.lstat(self.tree.path(&first)).map_or(true, |stat| stat.is_dir()) {
-            return Err(Side::Source("it is a link to no file before it in the archive".to_owned()));
+            return Err(Side::Source(
+                "it is a hard link to a file that is not before it in the archive".to_owned(),
+            ));
         }
         self.make_room(path)?;
         let (from, to) = (self.tree.path(&first), self.tree.path(path));
         self.tree.link(&self.spot(&from, &first), &self.spot(&to, path)).writing()
     }
 
-    /// A later member of the same name replaces the one before, unless that is a directory.
+    /// Removes an earlier file at `path`, because a later member replaces it. A directory stays.
     fn make_room(&self, path: &Path) -> Result<(), Side> {
         let path = self.tree.path(path);
         match self.target.lstat(&path) {
@@ -201,8 +203,8 @@ impl<'a, R: Read, D: Posix> Loader<'a, R, D> {
         Spot { target: self.target, name, relative }
     }
 
-    /// Sets the attributes of directories, the inner ones first: the mode of an outer one may forbid to enter
-    /// it.
+    /// Sets the attributes of directories, inner directories first, because the mode of an outer directory
+    /// may forbid entering it.
     fn finish(&mut self) {
         for (path, attributes) in std::mem::take(&mut self.directories).into_iter().rev() {
             if self.tree.progress.stopped() {
@@ -238,7 +240,7 @@ fn fill<R: Read, D: Posix>(
             bytes += room as u64;
         }
     }
-    // A hole at the end has no bytes to write, so the size is set.
+    // No write reaches the end of a file that ends with a hole, so its size is set.
     if runs.last().is_none_or(|last| last.end < size) {
         file.set_len(size).writing()?;
     }

@@ -6,7 +6,7 @@ use eyrie::Stat;
 
 use crate::copy::Xattrs;
 
-/// Bytes of a block. Headers and data begin at a block.
+/// Bytes of a block. Headers and data begin at multiples of this size.
 pub(super) const BLOCK_BYTES: usize = 512;
 
 /// One entry of an archive.
@@ -14,13 +14,13 @@ pub(super) const BLOCK_BYTES: usize = 512;
 pub(super) struct Member {
     /// The name as the archive has it.
     pub name: Vec<u8>,
-    /// The attributes that archives have.
+    /// The attributes. Those that archives do not have are 0.
     pub stat: Stat,
     pub xattrs: Xattrs,
     pub body: Body,
 }
 
-/// The kind of a member, with the data that only this kind has.
+/// The kind of a member, and the data that only this kind has.
 #[derive(Debug)]
 pub(super) enum Body {
     Directory,
@@ -30,6 +30,6 @@ pub(super) enum Body {
     Symlink(Vec<u8>),
     /// A hard link to an earlier member of this name.
     Link(Vec<u8>),
-    /// A pipe or a device, as `stat.kind` says.
+    /// A pipe or a device. `stat.kind` tells which.
     Special,
 }

@@ -1,19 +1,20 @@
 //! Archives: a tree as one stream of bytes, in the format that POSIX calls pax and every `tar` reads.
 //!
-//! A record before a member has the attributes that its header has no room for: times with nanoseconds and
-//! before 1970, names of more than 100 bytes, large owners and sizes, and extended attributes as GNU tar
-//! writes them. Files with holes are stored as by GNU tar in this format, version 1.0: a list of the ranges
-//! that have bytes, then these bytes. Members are named from the root, which is `./`. A second name of a file
-//! is a hard link to its first. The older formats of GNU tar are read, too, with all versions of holes.
+//! A record before a member has the attributes for which the header of the member has no room. These are
+//! times with nanoseconds or before 1970, names of more than 100 bytes, large owners and sizes, and extended
+//! attributes in the form of GNU tar. Files with holes are stored in version 1.0 of GNU tar's sparse format:
+//! a list of the ranges that have bytes, followed by these bytes. Names of members begin at the root, which
+//! is `./`. A second name of a file is a hard link to its first name. The reader also accepts the older
+//! formats of GNU tar, with all versions of the sparse format.
 //!
-//! The headers are those of the crate `tar`. Its iterator over members is not used, because it cuts records
-//! at newlines, which names and attributes may have in them.
+//! The headers are those of the crate `tar`. The iterator of that crate over members is not used, because it
+//! cuts records at newlines, which names and attributes may contain.
 //!
 //! Invariants:
 //! - No archive can write outside the directory that it is loaded into: names with `..` are refused, absolute
 //!   names begin in that directory, and a load enters only directories that it made itself.
-//! - Memory is taken for the bytes that an archive has, not for the sizes that it claims.
-//! - An archive that ends early is never taken for a whole one, because it has no end mark.
+//! - A load allocates memory for the bytes that an archive has, not for the sizes that the archive claims.
+//! - An archive that ends early is never accepted as a whole one, because it has no end mark.
 
 mod dump;
 mod load;

@@ -1,4 +1,4 @@
-//! Records of the pax format: pairs of key and value before the member that they describe.
+//! Records of the pax format: pairs of key and value. They stand before the member that they describe.
 
 use std::collections::BTreeMap;
 
@@ -27,7 +27,7 @@ const XATTR: &[u8] = b"SCHILY.xattr.";
 /// Nanoseconds of a second.
 const SECOND: u32 = 1_000_000_000;
 
-/// Records in their order. The last one of a key counts.
+/// Records in their order. Of several records with one key the last counts.
 #[derive(Clone, Default, Debug)]
 pub struct Records {
     list: Vec<(Vec<u8>, Vec<u8>)>,
@@ -45,34 +45,34 @@ impl Records {
         self.list.push((key.to_vec(), value));
     }
 
-    /// Adds records after these.
+    /// Adds `more` records after the present ones.
     pub fn extend(&mut self, more: Records) {
         self.bytes += more.bytes;
         self.list.extend(more.list);
     }
 
-    /// Bytes of all keys and values.
+    /// Returns the number of bytes of all keys and values.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// The value of a key. An empty value cancels the record.
+    /// Returns the value of a key. An empty value cancels the earlier records with this key.
     pub fn get(&self, key: &str) -> Option<&[u8]> {
         let (_, value) = self.list.iter().rfind(|(known, _)| known == key.as_bytes())?;
         (!value.is_empty()).then_some(value)
     }
 
-    /// The value of a key as a number. `Some(None)` if the value is no number.
+    /// Returns the value of a key as a number. `Some(None)` means that the value is no number.
     pub fn number(&self, key: &str) -> Option<Option<u64>> {
         self.get(key).map(parse_number)
     }
 
-    /// All records in their order.
+    /// Returns all records in their order.
     pub fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
         self.list.iter().map(|(key, value)| (&key[..], &value[..]))
     }
 
-    /// Adds an extended attribute. `=` in its name is escaped, because it ends a key.
+    /// Adds an extended attribute. A `=` in the name is escaped, because `=` ends a key.
     pub fn push_xattr(&mut self, name: &[u8], value: &[u8]) {
         let mut key = XATTR.to_vec();
         for &byte in name {
@@ -85,7 +85,7 @@ impl Records {
         self.push(key, value);
     }
 
-    /// The extended attributes, each with its last value.
+    /// Returns the extended attributes, each with its last value.
     pub fn xattrs(&self) -> Xattrs {
         let mut xattrs = BTreeMap::new();
         for (key, value) in &self.list {
@@ -105,11 +105,11 @@ impl Records {
         xattrs.into_iter().collect()
     }
 
-    /// The records as they are written to an archive.
+    /// Returns the records as they are written to an archive.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
         for (key, value) in &self.list {
-            // The length includes its own digits.
+            // The length of a record includes the digits of the length.
             let rest = key.len() + value.len() + 3;
             let mut length = rest + 1;
             while length != rest + length.to_string().len() {
@@ -124,7 +124,7 @@ impl Records {
         out
     }
 
-    /// Parses records. `None` if `bytes` are none.
+    /// Parses records. Returns `None` if `bytes` are not records.
     pub fn decode(mut bytes: &[u8]) -> Option<Records> {
         let mut records = Records::default();
         while !bytes.is_empty() {
@@ -139,7 +139,7 @@ impl Records {
     }
 }
 
-/// A number in decimal digits and nothing else.
+/// Parses a number that has only decimal digits.
 pub fn parse_number(digits: &[u8]) -> Option<u64> {
     if !digits.iter().all(u8::is_ascii_digit) {
         return None;
@@ -152,7 +152,8 @@ pub fn format_time(time: Time) -> String {
     match time {
         Time { seconds, nanoseconds: 0 } => seconds.to_string(),
         Time { seconds, nanoseconds } if seconds >= 0 => format!("{seconds}.{nanoseconds:09}"),
-        // Nanoseconds count forwards in time, but the digits of a negative number count away from zero.
+        // The nanoseconds of a time count forward from its seconds. In a negative decimal number, the digits
+        // count away from zero.
         Time { seconds, nanoseconds } => format!("-{}.{:09}", -(seconds + 1), SECOND - nanoseconds),
     }
 }

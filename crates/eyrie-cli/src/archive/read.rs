@@ -1,4 +1,4 @@
-//! Reads the members of an archive. Every claim of an archive is checked before it is used.
+//! Reads the members of an archive. Every size and name in an archive is checked before it is used.
 
 use std::borrow::Cow;
 use std::io::{self, BufReader, Read};
@@ -13,25 +13,26 @@ use super::sparse::{self, whole};
 use crate::failure::reason_of_io;
 use crate::text;
 
-/// Most bytes that describe one member. They are kept in memory, so an archive must not choose their number.
+/// Maximum number of bytes that describe one member. They are kept in memory, so this limit bounds the memory
+/// that an archive can take.
 const MOST_RECORD_BYTES: u64 = 16 << 20;
-/// The message about more.
-const TOO_MUCH: &str = "it has more than 16 MiB to say of one member";
-/// Most bytes of a file.
+/// The message for a member with a longer description.
+const TOO_MUCH: &str = "the description of a member has more than 16 MiB";
+/// Maximum size of a file, in bytes.
 const MOST_BYTES: u64 = i64::MAX.cast_unsigned();
-/// Bytes that are read at once.
+/// Bytes of the read buffer.
 const BUFFER_BYTES: usize = 256 << 10;
-/// Bytes that are skipped at once.
+/// Bytes that are skipped in one step.
 const SKIP_BYTES: usize = 32 << 10;
 
-/// Result with a reason for the user. After an error nothing more can be read.
+/// Result with a reason for the user. After an error the reader is no longer usable.
 pub type Result<T> = std::result::Result<T, String>;
 
 /// The next member of an archive.
 pub enum NextMember {
-    /// A member, whose data is next.
+    /// A member. [`ArchiveReader::data`] reads its data.
     Member(Member),
-    /// The name of a member that no volume can hold, and the reason.
+    /// A member that no volume can hold: its name, and the reason.
     Refused(Vec<u8>, String),
 }
 
@@ -40,16 +41,16 @@ pub struct ArchiveReader<R> {
     input: BufReader<R>,
     /// Number of bytes that were read.
     position: u64,
-    /// Bytes of the current member that were not read.
+    /// Number of bytes of the current member that have not been read.
     left: u64,
-    /// Bytes after them, up to the end of the block.
+    /// Number of bytes from the end of the data to the end of its block.
     padding: u64,
-    /// Records that hold for all later members.
+    /// Records that apply to all later members.
     global: Records,
 }
 
 impl<R: Read> ArchiveReader<R> {
-    /// An archive of which nothing was read.
+    /// Starts reading an archive at its first member.
     pub fn new(input: R) -> ArchiveReader<R> {
         ArchiveReader {
             input: BufReader::with_capacity(BUFFER_BYTES, input),
@@ -60,10 +61,10 @@ impl<R: Read> ArchiveReader<R> {
         }
     }
 
-    /// The next member, or `None` at the end mark.
+    /// Returns the next member, or `None` at the end mark.
     ///
     /// # Errors
-    /// When this is no archive, is damaged or ends early.
+    /// Fails if the input is no archive, is damaged or ends early.
     pub fn next(&mut self) -> Result<Option<NextMember>> {
         self.skip(self.left + self.padding)?;
         let mut records = self.global.clone();
@@ -81,7 +82,7 @@ impl<R: Read> ArchiveReader<R> {
                 }
                 b'L' => records.push(pax::PATH, self.text(&header)?),
                 b'K' => records.push(pax::LINK_PATH, self.text(&header)?),
-                // The label of a volume of tapes.
+                // The label of a tape volume.
                 b'V' => {
                     let size = self.number(header.entry_size())?;
                     self.skip(blocks(size))?;
@@ -98,10 +99,11 @@ impl<R: Read> ArchiveReader<R> {
         Ok(())
     }
 
-    /// Reads to the end of the input, so that the writer of a pipe is not killed, or until `may_stop`.
+    /// Reads to the end of the input, so that the program that writes into a pipe is not killed. Stops early
+    /// if `may_stop` returns true.
     pub fn drain(&mut self, may_stop: impl Fn() -> bool) {
         let mut scratch = [0; SKIP_BYTES];
-        // The archive has ended, so errors do not matter.
+        // The archive has ended, so an error of the rest is ignored.
         while !may_stop() && self.input.read(&mut scratch).is_ok_and(|count| count > 0) {}
     }
 
@@ -110,7 +112,7 @@ impl<R: Read> ArchiveReader<R> {
     }
 
     fn number<T>(&self, result: io::Result<T>) -> Result<T> {
-        result.or_else(|_| self.broken("a header has no number where one belongs"))
+        result.or_else(|_| self.broken("a header has an invalid number"))
     }
 
     fn fill(&mut self, out: &mut [u8]) -> Result<()> {
@@ -138,47 +140,47 @@ impl<R: Read> ArchiveReader<R> {
         Ok(())
     }
 
-    /// The next header, or `None` at the end mark.
+    /// Returns the next header, or `None` at the end mark.
     fn header(&mut self) -> Result<Option<Header>> {
         let mut header = Header::new_old();
         self.fill(header.as_mut_bytes()).map_err(|why| match self.position {
-            0 => "not an archive: it is empty, or shorter than any".to_owned(),
+            0 => "not an archive: it is empty or too short".to_owned(),
             _ => why,
         })?;
         let bytes = header.as_bytes();
         if bytes.iter().all(|&byte| byte == 0) {
-            // Two such blocks are the end mark. Some programs write one, and end there.
+            // Two blocks of zeros are the end mark. Some programs write only one.
             let mut second = [0; BLOCK_BYTES];
             return match self.fill(&mut second) {
                 Ok(()) if second.iter().any(|&byte| byte != 0) => self.broken("a header is zeros"),
                 _ => Ok(None),
             };
         }
-        // The sum is over the header with spaces in the field of the sum.
+        // The checksum is the sum of all bytes of the header, with spaces in place of the checksum itself.
         let field = 148..156;
         let sum = |value: fn(u8) -> i64| -> i64 {
             let rest = bytes.iter().enumerate().filter(|(index, _)| !field.contains(index));
             rest.map(|(_, &byte)| value(byte)).sum::<i64>() + 8 * i64::from(b' ')
         };
         let said = header.cksum().map_or(-1, i64::from);
-        // Some old programs summed signed bytes, so that both sums are right.
+        // Some old programs added signed bytes, so both sums are accepted.
         if said == sum(i64::from) || said == sum(|byte| i64::from(byte.cast_signed())) {
             return Ok(Some(header));
         }
         if self.position == BLOCK_BYTES as u64 {
             return Err("not an archive of `tar`: if it is compressed, decompress it first".to_owned());
         }
-        self.broken("a header has the wrong sum")
+        self.broken("a header has a wrong checksum")
     }
 
-    /// The data of a member that describes the next one.
+    /// Reads the data of a member that describes the next member.
     fn description(&mut self, header: &Header) -> Result<Vec<u8>> {
         let size = self.number(header.entry_size())?;
         if size > MOST_RECORD_BYTES {
             return self.broken(TOO_MUCH);
         }
         let mut bytes = Vec::new();
-        // The size is only a claim, so memory grows with the bytes that arrive.
+        // The size in the header may be wrong, so memory grows with the bytes that are read.
         let read = self.input.by_ref().take(size).read_to_end(&mut bytes);
         self.position += bytes.len() as u64;
         if let Err(error) = read {
@@ -193,11 +195,11 @@ impl<R: Read> ArchiveReader<R> {
         let bytes = self.description(header)?;
         match Records::decode(&bytes) {
             Some(records) => Ok(records),
-            None => self.broken("its records are wrong"),
+            None => self.broken("its records are invalid"),
         }
     }
 
-    /// A long name, which ends at a NUL.
+    /// Reads a long name, which ends at a NUL.
     fn text(&mut self, header: &Header) -> Result<Vec<u8>> {
         let mut bytes = self.description(header)?;
         let end = bytes.iter().position(|&byte| byte == 0).unwrap_or(bytes.len());
@@ -208,7 +210,7 @@ impl<R: Read> ArchiveReader<R> {
     fn member(&mut self, header: &Header, records: &Records) -> Result<NextMember> {
         let letter = header.entry_type().as_byte();
         let size = match records.number(pax::SIZE) {
-            // A hard link has no data. Its header may have the size of the file.
+            // A hard link has no data, although its header may have the size of the file.
             _ if letter == b'1' => 0,
             Some(Some(size)) => size,
             Some(None) => return self.broken("a size is no number"),
@@ -241,11 +243,11 @@ impl<R: Read> ArchiveReader<R> {
             b'3' => (Kind::CharDevice, Body::Special),
             b'4' => (Kind::BlockDevice, Body::Special),
             b'6' => (Kind::Fifo, Body::Special),
-            // In the oldest format a slash ends the name of a directory. D is a directory with a list of its
-            // entries.
+            // In the oldest format a name that ends with a slash is a directory. `D` is a directory whose
+            // data lists its entries.
             b'5' | b'D' | b'0' | 0 | b'7' => (Kind::Directory, Body::Directory),
             other => {
-                let why = format!("volumes have nothing of type {:?}", char::from(other));
+                let why = format!("a volume cannot hold a member of type {:?}", char::from(other));
                 return Ok(NextMember::Refused(name, why));
             }
         };
@@ -255,7 +257,7 @@ impl<R: Read> ArchiveReader<R> {
         })
     }
 
-    /// The size of a file with its holes, and the ranges that have bytes.
+    /// Reads the size of a file, which includes its holes, and the ranges that have bytes.
     fn file(&mut self, records: &Records, stored: u64) -> Result<(u64, Vec<Range<u64>>)> {
         let Some(version) = sparse::version(records).or_else(|what| self.broken(&what))? else {
             return Ok((stored, whole(stored)));
@@ -275,7 +277,8 @@ impl<R: Read> ArchiveReader<R> {
         sparse::checked(runs, size, self.left).or_else(|what| self.broken(&what))
     }
 
-    /// The list of runs of the oldest format: some in the header, more in blocks behind it.
+    /// Reads the ranges of a sparse file in the oldest format. Some are in the header, the others in blocks
+    /// after it.
     fn runs_in_headers(&mut self, header: &Header) -> Result<Vec<(u64, u64)>> {
         let Some(gnu) = header.as_gnu() else { return self.broken("a list of holes is missing") };
         let mut runs = sparse::runs_of_header(&gnu.sparse).or_else(|what| self.broken(&what))?;
@@ -292,7 +295,8 @@ impl<R: Read> ArchiveReader<R> {
         Ok(runs)
     }
 
-    /// The list of runs at the start of the data: the number of runs, then their numbers, one on each line.
+    /// Reads the list of ranges at the start of the data: the number of ranges, then offset and length of
+    /// each, one number on each line.
     fn runs_in_data(&mut self) -> Result<Vec<(u64, u64)>> {
         let before = self.left;
         let count = self.line()?;
@@ -331,16 +335,16 @@ impl<R: Read> ArchiveReader<R> {
     }
 }
 
-/// Bytes of the blocks that so many bytes take.
+/// Rounds a size up to whole blocks, in bytes.
 fn blocks(size: u64) -> u64 {
     size.div_ceil(BLOCK_BYTES as u64).saturating_mul(BLOCK_BYTES as u64)
 }
 
-/// The attributes in header and records, for a member of this kind and size. Without a time of access, the
-/// time of modification stands for it.
+/// Returns the attributes in header and records, for a member of this kind and size. If the time of access is
+/// missing, the time of modification replaces it.
 ///
 /// # Errors
-/// With the attribute that no volume can hold.
+/// Fails if an attribute has a value that no volume can hold.
 fn attributes(header: &Header, records: &Records, kind: Kind, size: u64) -> Result<Stat> {
     let id = |key: &str, field: io::Result<u64>| {
         let number = records.number(key).unwrap_or_else(|| field.ok()).unwrap_or(0);
@@ -353,7 +357,7 @@ fn attributes(header: &Header, records: &Records, kind: Kind, size: u64) -> Resu
         }
         None => Ok(None),
     };
-    // The older formats write negative times in two's complement.
+    // Older formats store negative times in two's complement.
     let in_header = Time::new(header.mtime().unwrap_or(0).cast_signed(), 0);
     let modified = time(pax::MTIME)?.unwrap_or(in_header);
     let major = header.device_major().ok().flatten().unwrap_or(0);

@@ -1,4 +1,5 @@
-//! The ranges of a file that have bytes, in all the forms that GNU tar writes. They are checked here.
+//! The ranges of a file that have bytes, in all forms that GNU tar writes. This module parses and checks
+//! them.
 
 use std::ops::Range;
 
@@ -7,11 +8,11 @@ use tar::GnuSparseHeader;
 use super::member::BLOCK_BYTES;
 use super::pax::{Records, parse_number};
 
-/// Key: the true name of the member. The header has another one for programs that do not know this format.
+/// Key: the true name of the member. The header has another name, for programs that do not know this format.
 pub const NAME: &str = "GNU.sparse.name";
-/// Key: bytes of the file with its holes, in version 1.0.
+/// Key: the size of the file, which includes its holes, in version 1.0.
 pub const REAL_SIZE: &str = "GNU.sparse.realsize";
-/// Key: the same in older versions.
+/// Key: the size of the file in older versions.
 const OLD_SIZE: &str = "GNU.sparse.size";
 /// Key: the first number of the version.
 pub const MAJOR: &str = "GNU.sparse.major";
@@ -24,21 +25,21 @@ const OFFSET: &str = "GNU.sparse.offset";
 /// Key: one length, in version 0.0.
 const LENGTH: &str = "GNU.sparse.numbytes";
 
-/// Most ranges of one file. A file with more is dumped without holes.
+/// Maximum number of ranges of one file. A file with more ranges is dumped with zeros in place of its holes.
 pub const MOST_RUNS: usize = 1 << 22;
 
 /// The form in which a member with holes lists its ranges.
 pub enum SparseVersion {
-    /// In the first blocks of its data.
+    /// In the first blocks of the data of the member.
     InData,
     /// In these records.
     InRecords(Vec<(u64, u64)>),
 }
 
-/// The list of ranges that these records announce, if they do.
+/// Returns the form of the list of ranges, or `None` if the records describe a file without holes.
 ///
 /// # Errors
-/// When it is of an unknown version, or something is no number.
+/// Fails if the version is unknown, or a value is no number.
 pub fn version(records: &Records) -> Result<Option<SparseVersion>, String> {
     const WRONG: &str = "its list of holes is wrong";
     if let Some(major) = records.get(MAJOR) {
@@ -65,27 +66,29 @@ pub fn version(records: &Records) -> Result<Option<SparseVersion>, String> {
     Ok(Some(SparseVersion::InRecords(numbers.chunks_exact(2).map(|pair| (pair[0], pair[1])).collect())))
 }
 
-/// The size of the file with its holes.
+/// Returns the size of the file, which includes its holes.
 pub fn real_size(records: &Records) -> Option<u64> {
     records.number(REAL_SIZE).or_else(|| records.number(OLD_SIZE))?
 }
 
-/// The ranges in one header of the oldest format. Unused places are empty.
+/// Returns the offsets and lengths of the ranges in one header of the oldest format. Unused places are
+/// skipped.
 pub fn runs_of_header(places: &[GnuSparseHeader]) -> Result<Vec<(u64, u64)>, String> {
     let wrong = |_| "its list of holes is wrong".to_owned();
     let used = places.iter().filter(|place| !place.is_empty());
     used.map(|place| Ok((place.offset().map_err(wrong)?, place.length().map_err(wrong)?))).collect()
 }
 
-/// The ranges of a file without holes.
+/// Returns the ranges of a file without holes.
 pub fn whole(size: u64) -> Vec<Range<u64>> {
     std::iter::once(0..size).filter(|run| !run.is_empty()).collect()
 }
 
-/// The ranges of a file of `size` bytes, of which `stored` are in the archive.
+/// Checks the ranges of a file of `size` bytes, of which `stored` are in the archive, and returns those that
+/// are not empty.
 ///
 /// # Errors
-/// When they overlap, are out of order, end after the file, or do not add up to `stored`.
+/// Fails if ranges overlap, are out of order, end after the file, or do not add up to `stored`.
 pub fn checked(runs: &[(u64, u64)], size: u64, stored: u64) -> Result<Vec<Range<u64>>, String> {
     let mut ranges = Vec::new();
     let (mut end, mut sum) = (0, 0);
@@ -99,13 +102,13 @@ pub fn checked(runs: &[(u64, u64)], size: u64, stored: u64) -> Result<Vec<Range<
         }
     }
     if sum != stored {
-        return Err("its list of holes has not the size of its data".to_owned());
+        return Err("its list of holes does not match the size of its data".to_owned());
     }
     Ok(ranges)
 }
 
-/// The list before the data in version 1.0, filled up to whole blocks. Other readers expect a last range that
-/// ends with the file.
+/// Returns the list of ranges that stands before the data in version 1.0, padded to whole blocks. Other
+/// readers expect that the last range ends at the end of the file.
 pub fn encode(runs: &[Range<u64>], size: u64) -> Vec<u8> {
     let closing = runs.last().is_none_or(|last| last.end < size);
     let mut out = format!("{}\n", runs.len() + usize::from(closing)).into_bytes();

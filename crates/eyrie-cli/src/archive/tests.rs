@@ -1,4 +1,4 @@
-//! Hostile, damaged and strange archives. `tests/cli` has archives of GNU tar.
+//! Hostile, damaged and unusual archives. `tests/cli` has archives of GNU tar.
 
 use std::path::Path;
 
@@ -12,7 +12,7 @@ use super::{dump, load};
 use crate::copy::{Progress, Reporter, Tally};
 use crate::failure::Result;
 
-/// A volume to load into. It must be sound at the end.
+/// A volume into which a test loads archives. The volume must be sound at the end.
 struct Nest {
     files: Files,
     volume: Volume,
@@ -46,7 +46,7 @@ impl Nest {
         archive
     }
 
-    /// Names in a directory.
+    /// Returns the names in a directory.
     fn names(&self, dir: &str) -> Vec<String> {
         let entries = self.files.read_dir(dir).unwrap();
         let mut names: Vec<String> =
@@ -55,7 +55,7 @@ impl Nest {
         names
     }
 
-    /// Checks that the volume is sound, and that nothing changed but under `/to`.
+    /// Checks that the volume is sound, and that nothing outside `/to` changed.
     fn check(self) {
         let names = self.names("/");
         assert!(names.iter().all(|name| name == "secret" || name.starts_with("to")), "{names:?}");
@@ -71,7 +71,7 @@ fn padded(mut bytes: Vec<u8>) -> Vec<u8> {
     bytes
 }
 
-/// One member. `change` makes it strange.
+/// Makes one member. `change` can make its header invalid.
 fn member(kind: EntryType, name: &str, data: &[u8], change: impl FnOnce(&mut Header)) -> Vec<u8> {
     let mut header = Header::new_gnu();
     header.set_entry_type(kind);
@@ -100,7 +100,7 @@ fn records(list: &[(&str, &[u8])]) -> Vec<u8> {
     member(EntryType::XHeader, "records", &records.encode(), |_| ())
 }
 
-/// Members and the end mark.
+/// Makes an archive of these members, with an end mark.
 fn archive(members: &[Vec<u8>]) -> Vec<u8> {
     [members.concat(), vec![0; 1024]].concat()
 }
@@ -135,7 +135,7 @@ fn archive_cannot_write_outside_the_target() {
         link(EntryType::Symlink, ".", "/"),
         file("", "x"),
     ];
-    // All members but two links and a directory fail.
+    // All members except two links and a directory fail.
     assert_eq!(nest.failures(&archive(&hostile), "/to"), 19);
     assert_eq!(nest.names("/to"), ["dir", "root", "up"]);
     assert_eq!(nest.names("/to/dir"), [""; 0]);
@@ -281,7 +281,7 @@ fn absurd_sizes_are_refused_or_sparse() {
     nest.check();
 }
 
-/// A tree with something of every kind.
+/// Makes a tree with objects of every kind.
 fn plant(files: &Files) {
     files.create_dir_all("/to/dir/inner").unwrap();
     files.write("/to/dir/file", vec![7; 5000]).unwrap();
@@ -311,7 +311,7 @@ fn cut_off_archive_is_never_complete() {
         }
     }
     assert_eq!(nest.failures(&whole, "/to2"), 0);
-    assert_eq!(nest.dump("/to2"), whole, "the same tree is the same archive");
+    assert_eq!(nest.dump("/to2"), whole, "equal trees give equal archives");
     nest.check();
 }
 
@@ -327,7 +327,7 @@ fn damaged_archive_is_an_error_or_loads_something() {
         for _ in 0..random.random_range(1..4) {
             let at = random.random_range(0..damaged.len());
             damaged[at] = random.random();
-            // With a right sum the damage gets past the first check.
+            // With a right checksum the damage passes the first check.
             let block = at / 512 * 512;
             if let Some(bytes) = damaged.get_mut(block..block + 512)
                 && (bytes[257..262] == *b"ustar" || random.random())
@@ -355,7 +355,7 @@ fn damaged_archive_is_an_error_or_loads_something() {
 
 #[test]
 fn unreadable_bytes_are_zeros_and_counted() {
-    // Files of the kernel that claim a page and have less.
+    // Files of the kernel have a size of one page, but fewer bytes.
     let from = Path::new("/sys/kernel/mm/transparent_hugepage");
     if !from.join("enabled").exists() {
         return;
@@ -366,7 +366,7 @@ fn unreadable_bytes_are_zeros_and_counted() {
     dump(&Host::new("/").unwrap(), from, &mut archive, &progress).unwrap();
     assert!(progress.outcome(Path::new("archive")).unwrap().failed() > 0);
     let nest = Nest::new();
-    assert_eq!(nest.failures(&archive, "/to"), 0, "it is a whole archive nevertheless");
+    assert_eq!(nest.failures(&archive, "/to"), 0, "the archive is complete nevertheless");
     assert!(nest.files.read("/to/enabled").unwrap().iter().all(|&byte| byte == 0));
     nest.check();
 }
@@ -381,7 +381,7 @@ fn input_without_archive_makes_nothing() {
         assert!(!nest.files.exists("/to").unwrap());
     }
     nest.files.create_dir("/to").unwrap();
-    assert_eq!(nest.failures(&archive(&[]), "/to"), 0, "empty directories may be loaded into");
+    assert_eq!(nest.failures(&archive(&[]), "/to"), 0, "a load must accept an empty directory");
     assert_eq!(nest.failures(&archive(&[file("a", "x")]), "/to"), 0);
     for to in ["/to", "/to/a", "/to/a/b", "/nowhere/to"] {
         nest.load(&archive(&[]), to).unwrap_err();

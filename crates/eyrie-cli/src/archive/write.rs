@@ -9,29 +9,30 @@ use super::member::{BLOCK_BYTES, Body, Member};
 use super::pax::{self, Records};
 use super::sparse;
 
-/// Bytes of a name in a header.
+/// Maximum length of a name in a header, in bytes.
 const NAME_BYTES: usize = 100;
-/// The largest user or group id of a header.
+/// The largest user or group id that fits in a header.
 const MOST_ID: u64 = 0o777_7777;
-/// The largest size or time of a header.
+/// The largest size or time that fits in a header.
 const MOST_NUMBER: u64 = 0o777_7777_7777;
 
 /// An archive that is being written.
 pub struct ArchiveWriter<W> {
     output: W,
-    /// Bytes of the current member that are still to be written.
+    /// Number of bytes of the current member that are still to be written.
     left: u64,
-    /// Zeros after them, up to the end of the block.
+    /// Number of zeros from the end of the data to the end of its block.
     padding: usize,
 }
 
 impl<W: Write> ArchiveWriter<W> {
-    /// An archive without members.
+    /// Makes an archive without members.
     pub fn new(output: W) -> ArchiveWriter<W> {
         ArchiveWriter { output, left: 0, padding: 0 }
     }
 
-    /// Begins a member. If it is a file, the bytes of its ranges go to [`ArchiveWriter::data`] next.
+    /// Begins a member. If the member is a file, the caller writes the bytes of its ranges with
+    /// [`ArchiveWriter::data`] next.
     pub fn member(&mut self, member: &Member) -> io::Result<()> {
         let mut header = Header::new_ustar();
         let mut records = records(member);
@@ -58,8 +59,8 @@ impl<W: Write> ArchiveWriter<W> {
         }
         if let Some(ustar) = header.as_ustar_mut() {
             if holes.is_some() {
-                // The true name is in the records. A reader that does not know them must not extract the data
-                // without its holes under that name.
+                // The true name is in the records. A reader that does not know these records must not extract
+                // the data without its holes under the true name.
                 let name = [b"GNUSparseFile/", &member.name[..]].concat();
                 ustar.name[..name.len().min(NAME_BYTES)].copy_from_slice(&name[..name.len().min(NAME_BYTES)]);
             } else {
@@ -74,14 +75,14 @@ impl<W: Write> ArchiveWriter<W> {
         self.end_of_data()
     }
 
-    /// The next bytes of the file that was begun last.
+    /// Writes the next bytes of the file that was begun last.
     pub fn data(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.output.write_all(bytes)?;
         self.left -= bytes.len() as u64;
         self.end_of_data()
     }
 
-    /// Makes the archive complete.
+    /// Writes the end mark.
     pub fn finish(mut self) -> io::Result<()> {
         self.output.write_all(&[0; 2 * BLOCK_BYTES])?;
         self.output.flush()
@@ -94,7 +95,7 @@ impl<W: Write> ArchiveWriter<W> {
         self.output.write_all(&[0; BLOCK_BYTES][..self.padding])
     }
 
-    /// A member of records, which describes the next one.
+    /// Writes a member with records, which describe the next member.
     fn records(&mut self, records: &Records) -> io::Result<()> {
         let bytes = records.encode();
         let mut header = Header::new_ustar();
@@ -112,12 +113,12 @@ impl<W: Write> ArchiveWriter<W> {
     }
 }
 
-/// Bytes from `size` to the end of its block.
+/// Returns the number of bytes from `size` to the end of a block.
 fn padding(size: u64) -> usize {
     (size.next_multiple_of(BLOCK_BYTES as u64) - size) as usize
 }
 
-/// The records that every member has: times and extended attributes.
+/// Returns the records that every member has: times and extended attributes.
 fn records(member: &Member) -> Records {
     let mut records = Records::default();
     records.push(pax::MTIME, pax::format_time(member.stat.modified));
@@ -128,7 +129,8 @@ fn records(member: &Member) -> Records {
     records
 }
 
-/// Mode, owner, time, device and stored size. A number that is too large for the header becomes a record.
+/// Puts mode, owner, time, device and stored size into a header. A number that is too large for the header
+/// becomes a record.
 fn attributes(header: &mut Header, stat: &Stat, size: u64, records: &mut Records) {
     let mut fitting = |key: &str, number: u64, most: u64| {
         if number > most {
@@ -147,7 +149,7 @@ fn attributes(header: &mut Header, stat: &Stat, size: u64, records: &mut Records
     }
 }
 
-/// Puts a name into its field, and into a record if it does not fit.
+/// Puts a name into its field. A name that does not fit is also put into a record.
 fn put(field: &mut [u8; NAME_BYTES], name: &[u8], key: &str, records: &mut Records) {
     let room = name.len().min(NAME_BYTES);
     field[..room].copy_from_slice(&name[..room]);

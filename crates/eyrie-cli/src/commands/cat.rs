@@ -10,7 +10,7 @@ use crate::output::Output;
 use crate::place::Place;
 use crate::volumes;
 
-/// Bytes that are read at once.
+/// Bytes of the read buffer.
 const CHUNK_BYTES: usize = 256 << 10;
 
 /// Write files to standard output
@@ -19,7 +19,7 @@ const CHUNK_BYTES: usize = 256 << 10;
     after_help = "Examples:\n  eyrie cat vol:/share/dict/words | head\n  eyrie cat vol:/a vol:/b > both"
 )]
 pub struct CatArgs {
-    /// The files
+    /// Files to write
     #[arg(value_name = "VOLUME:/path", required = true, value_parser = Place::parser())]
     places: Vec<Place>,
 }

@@ -8,7 +8,7 @@ use clap_complete::Shell;
 use crate::failure::Result;
 use crate::output::Output;
 
-/// Write the completion script of a shell
+/// Write a shell completion script
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -16,12 +16,12 @@ Examples:
   eyrie completions zsh > ~/.zfunc/_eyrie
   eyrie completions fish > ~/.config/fish/completions/eyrie.fish")]
 pub struct CompletionsArgs {
-    /// The shell
+    /// Shell for which to write the script
     #[arg(value_name = "SHELL")]
     shell: Shell,
 }
 
-/// `command` is the definition of the command line, with all subcommands.
+/// Writes the completion script. `command` is the definition of the command line, with all subcommands.
 pub fn run(arguments: &CompletionsArgs, mut command: Command, output: &mut Output) -> Result<()> {
     let mut script = Vec::new();
     clap_complete::generate(arguments.shell, &mut command, "eyrie", &mut script);

@@ -1,4 +1,4 @@
-//! `eyrie cp`: copies files between any two places.
+//! `eyrie cp`: copies files between host and volumes, in any direction.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use crate::endpoint::{Endpoint, copy, for_each_source};
 use crate::failure::{Doing, Failure, Result, print_error, require_complete};
 use crate::place::{self, Place};
 
-/// Copy files between host and volume, inside a volume, or between volumes
+/// Copy files to, from, inside or between volumes
 #[derive(Debug, Args)]
 #[command(after_help = format!("\
 Examples:
@@ -18,19 +18,19 @@ Examples:
   eyrie cp -r vol:/share/doc ./doc
   eyrie cp -r one:/data two:/data
 
-Copies keep modes, owners (as root), times, links, holes and extended attributes, as with `cp -a`. Symbolic \
-links are copied, not followed.
-Copies into an existing directory keep their names. Files are replaced, directories are not.
+Copies keep modes, times, links, holes and extended attributes, as with `cp -a`. Owners are kept if root \
+copies. Symbolic links are copied, not followed.
+A copy into an existing directory keeps its name. An existing file is replaced. An existing directory is not.
 
 {}", place::HELP))]
 pub struct CpArgs {
-    /// The files and directories to copy
+    /// Files and directories to copy
     #[arg(value_name = "SOURCE", required = true, value_parser = Place::parser())]
     sources: Vec<Place>,
-    /// The new name, or an existing directory
+    /// New name of the copy, or an existing directory to copy into
     #[arg(value_name = "TARGET", value_parser = Place::parser())]
     target: Place,
-    /// Copy directories with everything below them
+    /// Copy directories and their contents
     #[arg(long, short)]
     recursive: bool,
 }
@@ -40,7 +40,7 @@ pub fn run(arguments: CpArgs) -> Result<()> {
     for_each_source(&sources, &target, |from, to| copy_one(from, to, recursive))
 }
 
-/// Copies one file or tree. An existing file of that name is replaced.
+/// Copies one file or tree. A copy of a file replaces an existing file.
 pub(super) fn copy_one(from: &Endpoint, to: &Endpoint, recursive: bool) -> Result<()> {
     let stat = from.lstat().doing("copy", from.shown())?;
     if stat.is_dir() {
@@ -70,7 +70,7 @@ fn check_directory(from: &Endpoint, to: &Endpoint, recursive: bool) -> Result<()
     Ok(())
 }
 
-/// The attributes of `to`, if it exists.
+/// Returns the attributes of `to`, if it exists.
 fn existing(to: &Endpoint) -> Result<Option<Stat>> {
     match to.lstat() {
         Ok(there) => Ok(Some(there)),
@@ -79,7 +79,8 @@ fn existing(to: &Endpoint) -> Result<Option<Stat>> {
     }
 }
 
-/// Fails unless `from` may replace `there`: neither is a directory, and they are not one name of one file.
+/// Fails unless `from` may replace `there`. Neither may be a directory, and the two paths must not be the
+/// same.
 fn check_replacement(from: &Endpoint, stat: &Stat, to: &Endpoint, there: &Stat) -> Result<()> {
     if stat.is_dir() || there.is_dir() {
         let why = "it exists already: choose another name, or remove it first";
@@ -91,13 +92,13 @@ fn check_replacement(from: &Endpoint, stat: &Stat, to: &Endpoint, there: &Stat) 
     Ok(())
 }
 
-/// Replaces the file `to` by a copy of `from`. The copy is made beside it and renamed when it is complete, so
-/// a failure leaves the old file as it was.
+/// Replaces the file `to` by a copy of `from`. The copy is made under a temporary name in the same directory,
+/// and renamed when it is complete. So a failure leaves the old file unchanged.
 fn replace(from: &Endpoint, to: &Endpoint) -> Result<Tally> {
     let aside = to.path.with_file_name(format!(".eyrie-{}", std::process::id()));
     let replaced = copy_and_rename(from, to, &aside);
     if !replaced.as_ref().is_ok_and(|tally| tally.failed() == 0) {
-        // The copy may not even exist. The first error is the one to report.
+        // The copy may not exist. The first error is reported, not one of this removal.
         let _ = to.unlink(&aside);
     }
     replaced

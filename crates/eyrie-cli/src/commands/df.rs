@@ -1,4 +1,4 @@
-//! `eyrie df`: shows the space of volumes.
+//! `eyrie df`: shows the used and the free space of volumes.
 
 use std::path::PathBuf;
 
@@ -9,14 +9,14 @@ use crate::failure::Result;
 use crate::output::{Output, table};
 use crate::{text, volumes};
 
-/// Show the space of volumes
+/// Show used and free space of volumes
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  eyrie df vol\n  eyrie df --json vol /dev/shm/other")]
 pub struct DfArgs {
-    /// The volumes
+    /// Volumes to show
     #[arg(value_name = "VOLUME", required = true)]
     volumes: Vec<PathBuf>,
-    /// Print JSON, one array
+    /// Print a JSON array, with sizes in bytes
     #[arg(long)]
     json: bool,
 }

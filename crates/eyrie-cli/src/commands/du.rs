@@ -1,4 +1,4 @@
-//! `eyrie du`: shows the space that files take.
+//! `eyrie du`: shows the space that files and directories take.
 
 use std::collections::HashSet;
 use std::io::Write;
@@ -14,7 +14,7 @@ use crate::output::{Output, json_name};
 use crate::place::{Inside, Place};
 use crate::{interrupt, text, volumes};
 
-/// Show the space that files take
+/// Show the space that files and directories take
 #[derive(Debug, Args)]
 #[command(
     disable_help_flag = true,
@@ -25,32 +25,32 @@ Examples:
   eyrie du -d 1 -c one:/ two:/
   eyrie du -a --apparent-size --json vol:/share
 
-Sizes are in KiB, rounded up, and a directory includes everything below it. A file with several names counts \
-once."
+Sizes are in KiB, rounded up. The size of a directory includes its contents. A file with several names is \
+counted once."
 )]
 pub struct DuArgs {
-    /// The files and directories
+    /// Files and directories to count
     #[arg(value_name = "VOLUME:/path", required = true, value_parser = Place::parser())]
     places: Vec<Place>,
-    /// Show only a line for each argument
+    /// Show only one total for each argument
     #[arg(long, short, conflicts_with_all = ["all", "max_depth"])]
     summarize: bool,
-    /// Show sizes as 1.5K or 20M
+    /// Show sizes with a unit, such as 1.5K or 20M
     #[arg(long, short = 'h')]
     human_readable: bool,
-    /// Show lines for files, too
+    /// Show files, not only directories
     #[arg(long, short)]
     all: bool,
-    /// The number of levels to show; all levels are counted
+    /// Show only this many levels below each argument; deeper levels are still counted [default: no limit]
     #[arg(long, short = 'd', value_name = "LEVELS", default_value_t = usize::MAX, hide_default_value = true)]
     max_depth: usize,
-    /// Count the sizes of files, not the space that they take
+    /// Count the lengths of files instead of the space that they take
     #[arg(long)]
     apparent_size: bool,
-    /// Show a line with the total at the end
+    /// Show the total of all arguments at the end
     #[arg(long, short = 'c')]
     total: bool,
-    /// Print JSON, in bytes
+    /// Print JSON, with sizes in bytes
     #[arg(long, conflicts_with = "human_readable")]
     json: bool,
     /// Print help
@@ -58,12 +58,12 @@ pub struct DuArgs {
     help: (),
 }
 
-/// The counts so far.
+/// The sums so far.
 struct Usage<'a> {
     arguments: DuArgs,
     output: &'a mut Output,
     /// Volume and inode number of each object that a walk may meet again: directories, files with several
-    /// names, and the places in the arguments.
+    /// names, and the arguments themselves.
     seen: HashSet<(usize, u64)>,
     total: u64,
     skipped: Skipped,
@@ -93,10 +93,12 @@ pub fn run(mut arguments: DuArgs, output: &mut Output) -> Result<()> {
 }
 
 impl Usage<'_> {
-    /// Counts the tree at one place, and prints it from the bottom up. `volume` is the number of its volume.
+    /// Counts the tree at one place, and prints its directories from the bottom up. `volume` is the number of
+    /// the volume.
     fn count(&mut self, files: &Files, inside: &Inside, volume: usize) -> Result<()> {
         let mut walk = Walk::new(files, &inside.path).doing("count", inside)?;
-        // The sums of the directories around the entry. The first is that of the whole place.
+        // The sums of the directories from the place down to the entry. The first is the sum of the whole
+        // place.
         let mut sums = vec![0];
         while let Some(step) = walk.next() {
             interrupt::check("du")?;
@@ -132,11 +134,11 @@ impl Usage<'_> {
         Ok(())
     }
 
-    /// Adds the last of `sums` to the one before, and prints it if `shown`.
+    /// Removes the last of `sums`, adds it to the sum before it, and prints it if `shown`.
     fn close(&mut self, sums: &mut Vec<u64>, inside: &Inside, relative: &Path, shown: bool) -> Result<()> {
         let bytes = sums.pop().unwrap_or(0);
         if let Some(around) = sums.last_mut() {
-            // Sparse files may add up to more than a number can hold.
+            // The sum of the lengths of sparse files may overflow.
             *around = around.saturating_add(bytes);
         }
         if !shown {

@@ -16,7 +16,7 @@ use crate::place::{Inside, Place};
 use crate::transfer::{Summary, refuse_own_directory, refuse_terminal, require_directory};
 use crate::{input, interrupt, text, volumes};
 
-/// Bytes that are written to a file at once.
+/// Bytes of the write buffer.
 const BUFFER_BYTES: usize = 256 << 10;
 const STANDARD_OUTPUT: &str = "standard output";
 
@@ -29,17 +29,17 @@ Examples:
   eyrie dump vol:/share | tar -t
   eyrie dump old:/ | eyrie load new:/
 
-Modes, owners, times, links, holes and extended attributes are kept. GNU tar extracts the archive, as root \
-to keep owners and devices, and with --xattrs to keep extended attributes. An archive cannot have sockets; \
-they are reported, and the exit status is then 1. FILE is replaced.")]
+Modes, owners, times, links, holes and extended attributes are kept. GNU tar extracts the archive. Run it as \
+root to restore owners and devices, and with --xattrs to restore extended attributes. An archive cannot hold \
+sockets: each is reported, and the exit status is then 1.")]
 pub struct DumpArgs {
-    /// The directory
+    /// Directory to write
     #[arg(value_name = "VOLUME:/dir", value_parser = Place::parser())]
     from: Place,
-    /// The archive to write [default: -, standard output]
+    /// Archive to write; an existing file is replaced [default: -, standard output]
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Print each path when it is in the archive; needs -o
+    /// Print each path after it is written; needs -o
     #[arg(long, short, conflicts_with = "json")]
     verbose: bool,
     /// Print the summary as JSON; needs -o
@@ -52,7 +52,7 @@ pub fn run(arguments: DumpArgs, output: &mut Output) -> Result<()> {
     let file = input::named_file(arguments.output);
     match &file {
         None if arguments.json || arguments.verbose => {
-            let why = "the archive goes there: name a file with -o";
+            let why = "the archive is written there: name a file with -o";
             return Err(Failure::usage("not with --json or --verbose", STANDARD_OUTPUT, why));
         }
         None => {

@@ -20,16 +20,15 @@ Examples:
   eyrie export /dev/shm/vol:/share /tmp/share
   eyrie export --json vol:/ everything
 
-Modes, owners (as root), times, links, holes and extended attributes are kept. The new directory must not \
-exist.")]
+Modes, times, links, holes and extended attributes are kept. Owners are kept if root exports.")]
 pub struct ExportArgs {
-    /// The directory to copy
+    /// Directory to copy
     #[arg(value_name = "VOLUME:/dir", value_parser = Place::parser())]
     from: Place,
-    /// The new directory
+    /// Directory to make, which must not exist
     #[arg(value_name = "NEW")]
     to: PathBuf,
-    /// Print each path when it is complete
+    /// Print each path after it is copied
     #[arg(long, short, conflicts_with = "json")]
     verbose: bool,
     /// Print the summary as JSON

@@ -17,7 +17,7 @@ use crate::output::{Output, json_name, json_stat};
 use crate::place::{Inside, Place};
 use crate::{interrupt, text, volumes};
 
-/// Seconds of a day.
+/// Number of seconds of a day.
 const DAY: i128 = 86_400;
 
 /// Find files by name, type, size or time
@@ -30,57 +30,58 @@ Examples:
   eyrie find vol:/ --path '*/doc/*' --mtime -7 --json
   eyrie find vol:/tmp --type f --mtime +30 -0 | xargs -0 eyrie rm
 
-An entry is shown if it meets all conditions. A GLOB must match a whole name (--name) or a whole path in the \
-volume (--path): * matches any bytes, ? one byte, [a-z] one of these, {a,b} one of those, and \\ makes the \
-next character literal. N is exactly N, +N more, -N less.")]
+An entry is shown if it meets all conditions. A GLOB must match the whole name (--name) or the whole path in \
+the volume (--path): * matches any bytes, ? one byte, [a-z] one byte of a range, {a,b} one of the words, and \
+\\ makes the next character literal. N means exactly N, +N more than N, -N less than N.")]
 pub struct FindArgs {
-    /// The file or directory to begin with
+    /// File or directory to search
     #[arg(value_name = "VOLUME:/path", value_parser = Place::parser())]
     place: Place,
-    /// The name matches GLOB
+    /// Show only entries whose name matches GLOB
     #[arg(long, value_name = "GLOB", value_parser = |glob: &str| parse_glob(glob, false))]
     name: Vec<GlobMatcher>,
-    /// As --name, without regard to the case of ASCII letters
+    /// Like --name, but ignore the case of ASCII letters
     #[arg(long, value_name = "GLOB", value_parser = |glob: &str| parse_glob(glob, true))]
     iname: Vec<GlobMatcher>,
-    /// The path in the volume matches GLOB
+    /// Show only entries whose path in the volume matches GLOB
     #[arg(long, value_name = "GLOB", value_parser = |glob: &str| parse_glob(glob, false))]
     path: Vec<GlobMatcher>,
-    /// The type: f file, d directory, l symbolic link, p pipe, s socket, c or b device; several as in f,l
+    /// Show only entries of these types: f file, d directory, l symbolic link, p pipe, s socket, c character
+    /// device, b block device; separate several types by commas
     #[arg(long = "type", value_name = "TYPE", value_delimiter = ',', value_parser = kind())]
     #[arg(hide_possible_values = true)]
     kinds: Vec<Kind>,
-    /// The size in bytes, or in units of 1024 with k, M or G
+    /// Show only entries of this size in bytes, or with a unit: k, M or G, powers of 1024
     #[arg(long, value_name = "[+-]N[kMG]", value_parser = Bound::parse_size, allow_hyphen_values = true)]
     size: Option<Bound>,
-    /// Whole days since the last modification
+    /// Show only entries modified this number of whole days ago
     #[arg(long, value_name = "[+-]N", value_parser = Bound::parse_days, allow_hyphen_values = true)]
     mtime: Option<Bound>,
-    /// Modified later than this file of a volume or of the host
+    /// Show only entries modified later than the file PLACE of a volume or of the host
     #[arg(long, value_name = "PLACE", value_parser = Place::parser())]
     newer: Option<Place>,
-    /// Files without bytes, directories without entries
+    /// Show only empty files and empty directories
     #[arg(long)]
     empty: bool,
-    /// The last level to search; 0 is only the place itself
+    /// Search at most this many levels below the argument, which has level 0 [default: no limit]
     #[arg(long, value_name = "LEVELS", default_value_t = usize::MAX, hide_default_value = true)]
     max_depth: usize,
-    /// The first level to show
+    /// Show only entries at least this many levels below the argument [default: 0]
     #[arg(long, value_name = "LEVELS", default_value_t = 0, hide_default_value = true)]
     min_depth: usize,
     /// End each path with a NUL byte instead of a newline
     #[arg(long, short = '0', conflicts_with = "json")]
     print0: bool,
-    /// Print JSON, one array of entries
+    /// Print a JSON array of entries
     #[arg(long)]
     json: bool,
 }
 
-/// The conditions, with the values that they compare with.
+/// The conditions, and the values with which they compare.
 struct Conditions {
     arguments: FindArgs,
     newer: Option<Time>,
-    /// Seconds since 1970.
+    /// The time of the search, in seconds since 1970.
     now: i128,
     /// True if a condition or the output needs the attributes of entries.
     need_attributes: bool,
@@ -90,11 +91,11 @@ struct Conditions {
 enum Answer {
     /// A condition does not hold.
     No,
-    /// All conditions hold. The attributes come along if they were read.
+    /// All conditions hold. Has the attributes of the entry if they were read.
     Yes(Option<Stat>),
 }
 
-/// The entries that fit, as they are printed.
+/// The output of the entries that meet all conditions.
 struct Matches<'a> {
     output: &'a mut Output,
     json: bool,
@@ -141,7 +142,7 @@ fn search(
                     Ok(Answer::No) => {}
                     Ok(Answer::Yes(stat)) => matches.add(&place, stat)?,
                     Err(error) => {
-                        // The entries below cannot be read either. One report is enough.
+                        // The entries below cannot be read, either. One report is enough.
                         walk.prune();
                         skipped.add(place, &error);
                     }
@@ -169,7 +170,7 @@ impl Matches<'_> {
     }
 }
 
-/// The modification time of the file that `--newer` names.
+/// Returns the modification time of the file that `--newer` names.
 fn modified(place: Place) -> Result<Time> {
     let stat = match &place {
         Place::Host(path) => {
@@ -187,9 +188,9 @@ impl Conditions {
     /// Checks the conditions for the entry at `path`.
     fn check(&self, path: &Path, entry: &WalkEntry<'_, Files>) -> eyrie::Result<Answer> {
         let is_named = self.hold_for_name(path, entry);
-        // Reading the attributes of an entry costs more than finding it, so an entry is read only if a
-        // condition or the output needs it. Directories are always read, because a damaged one must be
-        // reported before the walk enters it.
+        // The attributes of an entry cost more than its name, so they are read only if a condition or the
+        // output needs them. The attributes of a directory are always read, because a damaged directory must
+        // be reported before the walk enters it.
         if entry.kind != Kind::Directory && !(is_named && self.need_attributes) {
             return Ok(if is_named { Answer::Yes(None) } else { Answer::No });
         }
@@ -198,7 +199,8 @@ impl Conditions {
         Ok(if holds { Answer::Yes(Some(stat)) } else { Answer::No })
     }
 
-    /// True if the conditions on level, type, name and path hold. The directory above has all of them.
+    /// Returns true if the conditions on level, type, name and path hold. All of them are known from the
+    /// directory entry.
     fn hold_for_name(&self, path: &Path, entry: &WalkEntry<'_, Files>) -> bool {
         let FindArgs { name, iname, path: paths, kinds, min_depth, .. } = &self.arguments;
         // The root has no name of its own.
@@ -222,7 +224,7 @@ impl Conditions {
     }
 }
 
-/// True for a file without bytes and a directory without entries.
+/// Returns true for a file without bytes, and for a directory without entries.
 fn is_empty(entry: &WalkEntry<'_, Files>, stat: &Stat) -> eyrie::Result<bool> {
     match stat.kind {
         Kind::File => Ok(stat.size == 0),
@@ -266,7 +268,7 @@ impl Bound {
         })
     }
 
-    /// True if `number` is within the bound.
+    /// Returns true if `number` is within the bound.
     fn holds(self, number: i128) -> bool {
         match self {
             Bound::Exactly(bound) => number == i128::from(bound),

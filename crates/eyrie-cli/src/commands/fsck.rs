@@ -1,4 +1,4 @@
-//! `eyrie fsck`: checks a volume, and builds a sound one from the parts of a damaged one that can be read.
+//! `eyrie fsck`: checks a volume. A repair builds a sound volume from the readable parts of a damaged one.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -12,50 +12,50 @@ use crate::output::Output;
 use crate::text;
 use crate::volumes::{object_count, paged, refused};
 
-/// Check a volume, and repair it
+/// Check and repair a volume
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   eyrie fsck /dev/shm/vol
   eyrie fsck --json vol && echo sound
-  eyrie fsck --repair vol                     # the damaged one is then vol.damaged
+  eyrie fsck --repair vol                     # keeps the damaged volume as vol.damaged
   eyrie fsck --repair --into /mnt/new /dev/sdb1
 
-Without --repair nothing is changed: a volume that was not closed is recovered in memory only. With --repair \
-everything that can be read goes into a new volume, which takes the place of the damaged one when it is \
-complete and sound. Each path that lost something is printed, with the reason. Objects without a name go to \
+Without --repair nothing is changed: a volume that was not closed is recovered in memory only. With \
+--repair all parts that can be read are copied to a new volume. It replaces the damaged volume when it is \
+complete and sound. Each path with a loss is printed, with the reason. Objects without a name go to \
 /lost+found.
 
-Exit status, as of fsck(8): 0 sound, 1 repaired, 4 broken and not repaired, 8 cannot be checked, 16 wrong \
+Exit status, as of fsck(8): 0 sound, 1 repaired, 4 damaged and not repaired, 8 cannot be checked, 16 wrong \
 arguments.")]
 pub struct FsckArgs {
-    /// The volume
+    /// Volume to check
     #[arg(value_name = "VOLUME")]
     volume: PathBuf,
-    /// Print JSON
+    /// Print the report as JSON
     #[arg(long)]
     json: bool,
-    /// If something is wrong, build a sound volume from the readable parts
+    /// Build a sound volume from the readable parts if the check finds damage
     #[arg(long)]
     repair: bool,
-    /// The place of the sound volume; the damaged one then stays as it is [default: in place of the damaged
-    /// one]
+    /// Make the sound volume in this new directory, and leave the damaged volume unchanged [default: replace
+    /// the damaged volume]
     #[arg(long, value_name = "DIR", requires = "repair")]
     into: Option<PathBuf>,
-    /// Remove the damaged volume instead of keeping it as VOLUME.damaged
+    /// Remove the damaged volume after the repair, instead of keeping it as VOLUME.damaged
     #[arg(long, requires = "repair", conflicts_with = "into")]
     discard: bool,
 }
 
 /// Exit status of a volume that was repaired.
 const REPAIRED: u8 = 1;
-/// Exit status of a broken volume.
+/// Exit status of a damaged volume.
 const BROKEN: u8 = 4;
 /// Exit status of a volume that cannot be read or checked.
 const UNREADABLE: u8 = 8;
 
 /// Checks a volume, and repairs it with `--repair`. A check that fails has the status [`UNREADABLE`], because
-/// 1 would say that the volume was repaired.
+/// 1 means that the volume was repaired.
 pub fn run(arguments: &FsckArgs, output: &mut Output) -> Result<()> {
     let unreadable = |failure: Failure| match failure.status() {
         0 => failure,
@@ -78,7 +78,7 @@ pub fn run(arguments: &FsckArgs, output: &mut Output) -> Result<()> {
         refused("cannot repair the volume", &arguments.volume, &error).with_status(BROKEN)
     })?;
     let Some(repaired) = repaired else { return Ok(()) };
-    // The status says that the volume is repaired even if the report cannot be printed.
+    // The exit status must tell that the volume is repaired, even if the report cannot be printed.
     let printed = print_repaired(arguments, &repaired, output).and_then(|()| Ok(output.flush()?));
     if let Err(failure) = printed {
         print_error(&failure.to_string());
@@ -119,11 +119,11 @@ fn print_sound(arguments: &FsckArgs, report: &Report, output: &mut Output) -> Re
     Ok(())
 }
 
-/// Prints the findings. The failure has the number of them.
+/// Prints the findings. Returns a failure with their number.
 fn broken(arguments: &FsckArgs, report: &Report, output: &mut Output) -> Failure {
     let place = text::path(&arguments.volume);
     if arguments.json {
-        // The status says that the volume is broken even if the report cannot be printed.
+        // The exit status must tell that the volume is damaged, even if the report cannot be printed.
         let _ = output.json(&json_report(report));
     }
     for finding in &report.findings {
@@ -134,7 +134,7 @@ fn broken(arguments: &FsckArgs, report: &Report, output: &mut Output) -> Failure
     Failure::new("the volume is broken", place, advice).with_status(BROKEN)
 }
 
-/// Prints the losses, and the places of both volumes.
+/// Prints the losses, and the paths of both volumes.
 fn print_repaired(arguments: &FsckArgs, repaired: &Repaired, output: &mut Output) -> Result<()> {
     let Repaired { findings, losses, directories, files, others, bytes, damaged } = repaired;
     let place = arguments.into.as_deref().unwrap_or(&arguments.volume);

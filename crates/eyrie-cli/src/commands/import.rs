@@ -21,16 +21,16 @@ Examples:
   eyrie import -v . vol:/backup > done.txt
   eyrie import --json /etc vol:/etc
 
-Modes, owners (as root), times, links, holes and extended attributes are kept. Files that cannot be read are \
-reported, and the exit status is then 1. Extended attributes that cannot be kept are counted.")]
+Modes, owners, times, links, holes and extended attributes are kept. Files that cannot be read are reported, \
+and the exit status is then 1. Extended attributes that cannot be kept are counted.")]
 pub struct ImportArgs {
-    /// The directory to copy
+    /// Directory to copy
     #[arg(value_name = "DIR")]
     from: PathBuf,
-    /// The new directory
+    /// Directory to make, which must not exist
     #[arg(value_name = "VOLUME:/new", value_parser = Place::parser())]
     to: Place,
-    /// Print each path when it is complete in the volume
+    /// Print each path after it is copied
     #[arg(long, short, conflicts_with = "json")]
     verbose: bool,
     /// Print the summary as JSON
@@ -49,10 +49,10 @@ pub fn run(arguments: ImportArgs, output: &mut Output) -> Result<()> {
     interrupt::install();
     let started = Instant::now();
     let tally = volumes::with_volume(&inside.volume, |volume| {
-        // The copies get the modes of their sources, so no umask applies.
+        // The copies get the modes of their sources, so the umask does not apply.
         let target = volume.files(Credentials::of_process());
         refuse_existing(&target, &inside.path, "import into", &inside.to_string())?;
-        // A volume below the imported directory does not copy itself.
+        // If the volume lies below the imported directory, it must not copy itself.
         let itself = inside.volume.canonicalize().ok();
         let prefix = format!("{}:", text::path(&inside.volume));
         copy_tree(&Job {

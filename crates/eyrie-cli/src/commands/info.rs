@@ -11,14 +11,14 @@ use crate::failure::Result;
 use crate::output::Output;
 use crate::{text, volumes};
 
-/// Describe a volume
+/// Show the properties of a volume
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  eyrie info /dev/shm/vol\n  eyrie info --json /dev/shm/vol")]
 pub struct InfoArgs {
-    /// The volume
+    /// Volume to describe
     #[arg(value_name = "VOLUME")]
     volume: PathBuf,
-    /// Print JSON
+    /// Print JSON, with sizes in bytes
     #[arg(long)]
     json: bool,
 }
@@ -63,8 +63,8 @@ fn print(volume: &Path, information: &Information, output: &mut Output) -> Resul
         ("format", information.format.to_string()),
         ("medium", format!("{}, {}", information.medium, information.promise)),
         ("size", text::size(information.size_bytes)),
-        ("at most", text::size(information.most_bytes)),
-        ("groups of", text::size(information.group_bytes)),
+        ("max size", text::size(information.most_bytes)),
+        ("group size", text::size(information.group_bytes)),
         ("used", text::size(information.used_bytes)),
         ("free", text::size(information.free_bytes)),
         ("objects", text::count(information.objects)),

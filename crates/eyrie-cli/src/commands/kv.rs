@@ -1,4 +1,4 @@
-//! `eyrie kv`: uses a directory as keys and values.
+//! `eyrie kv`: reads and writes the keys and values in a directory.
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -13,7 +13,7 @@ use crate::output::{Output, json_name};
 use crate::place::{Inside, Place};
 use crate::{input, text, volumes};
 
-/// Use a directory as keys and values
+/// Read and write the keys and values in a directory
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -26,16 +26,16 @@ pub struct KvArgs {
     command: KvCommand,
 }
 
-/// An action on keys.
+/// An action on the keys of a directory.
 #[derive(Debug, Subcommand)]
 enum KvCommand {
     /// Write the value of a key to standard output
     #[command(after_help = "Examples:\n  eyrie kv get vol:/store colour")]
     Get {
-        /// The directory
+        /// Directory with the keys
         #[arg(value_name = "VOLUME:/dir", value_parser = Place::parser())]
         store: Place,
-        /// The key, 1 to 255 bytes
+        /// Key of 1 to 255 bytes
         key: OsString,
     },
     /// Set the value of a key
@@ -44,33 +44,33 @@ Examples:
   eyrie kv put vol:/store colour green
   eyrie kv put vol:/store photo - < photo.jpg")]
     Put {
-        /// The directory
+        /// Directory with the keys
         #[arg(value_name = "VOLUME:/dir", value_parser = Place::parser())]
         store: Place,
-        /// The key, 1 to 255 bytes
+        /// Key of 1 to 255 bytes
         key: OsString,
-        /// The value [default: -, which reads standard input]
+        /// Value to set [default: -, which reads standard input]
         value: Option<OsString>,
     },
     /// Remove a key and its value
     #[command(after_help = "Examples:\n  eyrie kv erase vol:/store colour")]
     Erase {
-        /// The directory
+        /// Directory with the keys
         #[arg(value_name = "VOLUME:/dir", value_parser = Place::parser())]
         store: Place,
-        /// The key, 1 to 255 bytes
+        /// Key of 1 to 255 bytes
         key: OsString,
     },
-    /// List the keys, in byte order
+    /// List the keys in byte order
     #[command(after_help = "Examples:\n  eyrie kv scan vol:/store\n  eyrie kv scan --json vol:/store user:")]
     Scan {
-        /// The directory
+        /// Directory with the keys
         #[arg(value_name = "VOLUME:/dir", value_parser = Place::parser())]
         store: Place,
-        /// The start of the keys to list
+        /// List only keys that begin with PREFIX; an empty PREFIX lists all keys
         #[arg(default_value = "")]
         prefix: OsString,
-        /// Print JSON, one array with the sizes of the values
+        /// Print a JSON array of keys and the sizes of their values, in bytes
         #[arg(long)]
         json: bool,
     },

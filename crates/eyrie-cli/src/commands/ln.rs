@@ -14,13 +14,13 @@ use crate::volumes;
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  eyrie ln vol:/a vol:/same\n  eyrie ln -s ../a vol:/dir/link")]
 pub struct LnArgs {
-    /// The existing file (VOLUME:/path), or with -s the text of the link
+    /// Existing file (VOLUME:/path), or with -s the target of the link
     #[arg(value_name = "EXISTING")]
     existing: OsString,
-    /// The new name
+    /// Name of the new link
     #[arg(value_name = "VOLUME:/new", value_parser = Place::parser())]
     new: Place,
-    /// Make a symbolic link
+    /// Make a symbolic link instead of a hard link
     #[arg(long, short)]
     symbolic: bool,
 }
@@ -28,7 +28,7 @@ pub struct LnArgs {
 pub fn run(arguments: LnArgs) -> Result<()> {
     let LnArgs { existing, new, symbolic } = arguments;
     let new = new.inside()?;
-    // The text of a symbolic link is any text, not a place.
+    // The target of a symbolic link is any text. It need not be a place.
     let existing = if symbolic { PathBuf::from(existing) } else { path_beside(&new, &existing)? };
     volumes::with_files(&new.volume, |files| {
         let linked =
@@ -37,7 +37,7 @@ pub fn run(arguments: LnArgs) -> Result<()> {
     })
 }
 
-/// The path that `existing` names in the volume of `new`.
+/// Returns the path that `existing` names in the volume of `new`.
 fn path_beside(new: &Inside, existing: &OsString) -> Result<PathBuf> {
     let existing = Place::parse(existing).inside()?;
     if existing.volume != new.volume {

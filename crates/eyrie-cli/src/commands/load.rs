@@ -25,18 +25,17 @@ Examples:
   gzip -dc linux.tar.gz | eyrie load vol:/linux
   tar -c -C /etc . | eyrie load vol:/etc
 
-The directory must be new or empty. Modes, owners (by number), times, links, holes and extended attributes \
-are kept. Names that begin with `/` begin in the directory, and names with `..` are refused, so nothing is \
-made outside of it. Members that cannot be loaded are reported, and the exit status is then 1; the others \
-stay.")]
+Modes, owners (by number), times, links, holes and extended attributes are kept. All members are loaded \
+below the directory: a leading `/` of a name is ignored, and names with `..` are refused. Members that \
+cannot be loaded are reported, and the exit status is then 1. The other members are loaded nevertheless.")]
 pub struct LoadArgs {
-    /// The directory, new or empty
+    /// Directory to load into, which must be new or empty
     #[arg(value_name = "VOLUME:/dir", value_parser = Place::parser())]
     to: Place,
-    /// The archive to read [default: -, standard input]
+    /// Archive to read [default: -, standard input]
     #[arg(long, short, value_name = "FILE")]
     input: Option<PathBuf>,
-    /// Print each path when it is complete in the volume
+    /// Print each path after it is loaded
     #[arg(long, short, conflicts_with = "json")]
     verbose: bool,
     /// Print the summary as JSON
@@ -50,7 +49,7 @@ pub fn run(arguments: LoadArgs, output: &mut Output) -> Result<()> {
     interrupt::install();
     let started = Instant::now();
     let tally = volumes::with_volume(&inside.volume, |volume| {
-        // The entries get the modes of the archive, so no umask applies.
+        // The entries get the modes of the archive, so the umask does not apply.
         let target = volume.files(Credentials::of_process());
         let prefix = format!("{}:", text::path(&inside.volume));
         let reporter = Reporter::new(Path::new(&format!("{from}:")), prefix, "load", arguments.verbose);
@@ -60,7 +59,7 @@ pub fn run(arguments: LoadArgs, output: &mut Output) -> Result<()> {
     summary.print(&tally, &from, output)
 }
 
-/// The stream of an archive, and its name for messages.
+/// Opens the input of an archive. Also returns the name of the input for messages.
 fn open_input(file: Option<PathBuf>) -> Result<(Box<dyn Read>, String)> {
     match input::named_file(file) {
         None => {

@@ -14,7 +14,7 @@ use crate::output::{Output, json_name, json_stat};
 use crate::place::{Inside, Place};
 use crate::{interrupt, text, volumes};
 
-/// List directories
+/// List files and the contents of directories
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -22,24 +22,24 @@ Examples:
   eyrie ls -la vol:/share/doc
   eyrie ls -R --json vol:/share")]
 pub struct LsArgs {
-    /// The files and directories
+    /// Files and directories to list
     #[arg(value_name = "VOLUME:/path", required = true, value_parser = Place::parser())]
     places: Vec<Place>,
-    /// Show modes, links, owners, sizes and times (in UTC)
+    /// Show modes, links, owners, sizes in bytes and modification times in UTC
     #[arg(long, short)]
     long: bool,
-    /// Show names that begin with a dot, too
+    /// Include names that begin with a dot
     #[arg(long, short)]
     all: bool,
-    /// List directories in directories, too
+    /// List subdirectories recursively
     #[arg(long, short = 'R')]
     recursive: bool,
-    /// Print JSON, one array of entries
+    /// Print a JSON array of entries
     #[arg(long)]
     json: bool,
 }
 
-/// An entry of a listing.
+/// An entry of a listing, with its attributes.
 struct Listed {
     name: OsString,
     stat: Stat,
@@ -47,11 +47,11 @@ struct Listed {
     target: Option<Vec<u8>>,
 }
 
-/// The work on one place. `values` and `skipped` go on from place to place.
+/// The listing of one argument. All arguments share `values` and `skipped`.
 struct Listing<'a> {
     arguments: &'a LsArgs,
     files: &'a Files,
-    /// JSON of the entries so far; only with `--json`.
+    /// With `--json`, the entries so far.
     values: &'a mut Vec<Value>,
     skipped: &'a mut Skipped,
     output: &'a mut Output,
@@ -88,7 +88,7 @@ pub fn run(mut arguments: LsArgs, output: &mut Output) -> Result<()> {
     skipped.finish("not everything was listed", shown)
 }
 
-/// The entries of a directory, by name.
+/// Reads the entries of a directory, sorted by name. Without `all` it leaves out hidden names.
 fn entries(files: &Files, dir: &Path, all: bool) -> eyrie::Result<Vec<(OsString, Kind)>> {
     let mut entries = Vec::new();
     for entry in files.read_dir(dir)? {
@@ -105,10 +105,10 @@ fn is_hidden(name: &OsStr) -> bool {
     name.as_bytes().starts_with(b".")
 }
 
-/// A walk of the directory `root`, which may be given as a symbolic link. Without `all` it leaves hidden
-/// names out.
+/// Starts a walk through the directory `root`. If `root` is a symbolic link, the link is followed. Without
+/// `all` the walk leaves out hidden names.
 pub(super) fn walk<'a>(files: &'a Files, root: &Inside, all: bool) -> Result<Walk<'a, Files>> {
-    // A slash at the end follows the link.
+    // With a slash at the end of the path, the walk follows the link.
     let path = if root.path.file_name().is_some() { root.path.join("") } else { root.path.clone() };
     let walk = Walk::new(files, &path).doing("list", root)?;
     Ok(if all { walk } else { walk.only(|name| !is_hidden(name)) })
@@ -121,7 +121,7 @@ impl Listing<'_> {
         Ok(Listed { name, stat, target })
     }
 
-    /// One directory, and with `-R` those inside.
+    /// Lists one directory, and with `-R` its subdirectories.
     fn directory(&mut self, root: &Inside, titled: bool) -> Result<()> {
         if !self.arguments.recursive {
             return self.block(self.files, &root.path, root, titled);
@@ -145,11 +145,11 @@ impl Listing<'_> {
         Ok(())
     }
 
-    /// The entries of the directory `path` of `files`, shown as `dir`.
+    /// Prints the entries of the directory `path` of `files`. Messages and titles call the directory `dir`.
     fn block(&mut self, files: &Files, path: &Path, dir: &Inside, titled: bool) -> Result<()> {
         let listed = match entries(files, path, self.arguments.all) {
             Ok(entries) => entries,
-            // The walk reports this error, and goes on with the next directory.
+            // The walk reports this error, and continues with the next directory.
             Err(_) if self.arguments.recursive => Vec::new(),
             Err(error) => return Err(error).doing("list", dir),
         };
@@ -158,7 +158,7 @@ impl Listing<'_> {
             writeln!(self.output, ":")?;
         }
         if !self.arguments.long && !self.arguments.json {
-            // A short listing shows names and kinds alone, which the directory has. No object is read.
+            // A short listing shows only names and kinds. The directory has both, so no object is read.
             for (name, kind) in &listed {
                 self.name(name, *kind)?;
                 writeln!(self.output)?;
@@ -235,7 +235,7 @@ impl Widths {
         widths
     }
 
-    /// Size, or major and minor number of a device.
+    /// Formats the size of a file, or major and minor number of a device.
     fn size(stat: &Stat) -> String {
         match stat.kind {
             Kind::CharDevice | Kind::BlockDevice => {

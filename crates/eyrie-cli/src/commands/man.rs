@@ -1,4 +1,4 @@
-//! `eyrie man`: writes the pages of the manual.
+//! `eyrie man`: writes the manual pages.
 
 use std::fs;
 use std::path::PathBuf;
@@ -17,14 +17,14 @@ Examples:
   eyrie man ~/.local/share/man/man1
   eyrie man | man -l -
 
-Each command has a page. The pages go into DIR, which is made if it is missing, or else to standard output.")]
+Each command has a page of its own.")]
 pub struct ManArgs {
-    /// The directory for the pages
+    /// Directory for the pages, made if it is missing [default: write to standard output]
     #[arg(value_name = "DIR")]
     dir: Option<PathBuf>,
 }
 
-/// `command` is the definition of the command line, with all subcommands.
+/// Writes the pages. `command` is the definition of the command line, with all subcommands.
 pub fn run(arguments: &ManArgs, command: Command, output: &mut Output) -> Result<()> {
     let pages = pages(command);
     if let Some(dir) = &arguments.dir {
@@ -35,7 +35,7 @@ pub fn run(arguments: &ManArgs, command: Command, output: &mut Output) -> Result
     Ok(pages.iter().try_for_each(|page| page.render(output))?)
 }
 
-/// The page of each command. A command comes before its subcommands.
+/// Makes the page of each command. The page of a command comes before those of its subcommands.
 fn pages(command: Command) -> Vec<Man> {
     let mut command = command.disable_help_subcommand(true);
     command.build();

@@ -11,10 +11,10 @@ use crate::volumes;
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  eyrie mkdir vol:/new\n  eyrie mkdir -p vol:/a/b/c")]
 pub struct MkdirArgs {
-    /// The directories
+    /// Directories to make
     #[arg(value_name = "VOLUME:/dir", required = true, value_parser = Place::parser())]
     places: Vec<Place>,
-    /// Make missing parents, and accept directories that exist
+    /// Make missing parent directories, and accept existing directories
     #[arg(long, short)]
     parents: bool,
 }

@@ -20,22 +20,21 @@ Examples:
   eyrie mkfs /srv/vol --size 64G --medium paged
   eyrie mkfs /dev/vdb
 
-A volume is a new directory, whose files take storage as they need it, or a block device, which the \
-volume fills.")]
+A volume is a new directory, whose file grows as the volume is used, or a whole block device.")]
 pub struct MkfsArgs {
-    /// The new volume
+    /// Volume to make: a new directory, or a block device
     #[arg(value_name = "VOLUME")]
     volume: PathBuf,
-    /// The most bytes that the volume may take, such as 4G or 512M; not for a block device
+    /// Maximum size, such as 512M or 4G; required except for a block device [default: the whole device]
     #[arg(long, short, value_parser = text::parse_size)]
     size: Option<u64>,
-    /// The medium of the volume, which cannot be changed later
+    /// Medium of the volume, which cannot be changed later
     #[arg(long, value_enum, default_value_t)]
     medium: MediumArg,
-    /// Overwrite a block device that holds something
+    /// Overwrite a block device that has contents
     #[arg(long)]
     force: bool,
-    /// Bytes of one allocation group, for tests
+    /// Size of an allocation group, for tests
     #[arg(long, value_parser = text::parse_size, hide = true)]
     group_size: Option<u64>,
 }
@@ -43,15 +42,15 @@ pub struct MkfsArgs {
 /// The value of `--medium`.
 #[derive(Clone, Copy, Default, Debug, ValueEnum)]
 enum MediumArg {
-    /// The best one for the place: pmem if the host has it, dram on a file system in memory, else paged
+    /// Chosen for the place: pmem if the host has it, dram on a file system in memory, else paged
     #[default]
     Auto,
-    /// Memory: changes survive the death of the process
+    /// Memory: changes survive the end of the process, but not of the host
     Dram,
     /// Persistent memory mounted with DAX: changes survive a power failure
     Pmem,
-    /// A disk, as files or a block device: synchronised changes, and all but those of the last seconds,
-    /// survive a power failure
+    /// Disk, as files or a block device: all changes except unsynchronised ones of the last seconds survive a
+    /// power failure
     Paged,
 }
 
@@ -82,7 +81,7 @@ pub fn run(arguments: &MkfsArgs, output: &mut Output) -> Result<()> {
     if let Some(bytes) = arguments.group_size {
         options = options.group_size(bytes);
     }
-    // Only a device can hold something here, and `--force` is for devices.
+    // Only a device can have contents here, so the message names `--force`.
     let volume = volumes::create(&arguments.volume, options, ": --force overwrites it")?;
     let Information { id, medium, size_bytes, .. } = volume.information();
     volume.close().doing("close the volume", &place)?;

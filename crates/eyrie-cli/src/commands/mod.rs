@@ -1,4 +1,4 @@
-//! The command line, and a file or a folder for each subcommand: its arguments, its help and its work.
+//! The command line. Each subcommand has a file or a folder with its arguments, its help and its code.
 
 mod cat;
 mod completions;
@@ -47,17 +47,17 @@ use crate::{text, volumes};
     arg_required_else_help = true,
     after_help = "\
 Examples:
-  eyrie tour                          # see it all, on a copy of /usr/share
+  eyrie tour                          # try all features on a copy of /usr/share
   eyrie mkfs /dev/shm/vol --size 4G
   eyrie import /usr/share /dev/shm/vol:/share
   eyrie ls -l /dev/shm/vol:/share
   eyrie fsck /dev/shm/vol
 
-Exit status: 0 success, 1 failure of all or a part, 2 wrong arguments, 130 interrupted; fsck has more."
+Exit status: 0 success, 1 complete or partial failure, 2 wrong arguments, 130 interrupted. See also fsck."
 )]
 pub struct Arguments {
     /// Memory for the pages of each volume on a disk, such as 256M or 4G, at least 1M [default: nearly half
-    /// of the memory of this process]
+    /// of the memory that this process may use]
     #[arg(long, value_name = "SIZE", global = true, env = "EYRIE_MEMORY", hide_env_values = true)]
     #[arg(value_parser = text::parse_memory)]
     memory: Option<u64>,
@@ -66,7 +66,7 @@ pub struct Arguments {
     command: Command,
 }
 
-/// The subcommands, in the order of the help.
+/// The subcommands, in the order of the help text.
 #[derive(Debug, Subcommand)]
 enum Command {
     Mkfs(mkfs::MkfsArgs),
@@ -104,7 +104,7 @@ enum Command {
 /// Runs the subcommand.
 ///
 /// # Errors
-/// With the line to print and the exit status.
+/// Fails with the message to print and the exit status.
 pub fn run(arguments: Arguments, output: &mut Output) -> Result<()> {
     if let Some(bytes) = arguments.memory {
         volumes::set_memory(bytes);
@@ -138,7 +138,7 @@ pub fn run(arguments: Arguments, output: &mut Output) -> Result<()> {
         Command::Fsck(arguments) => fsck::run(&arguments, output),
         Command::Df(arguments) => df::run(&arguments, output),
         Command::Tour(arguments) => tour::run(&arguments, output),
-        // These two describe the command line itself, so they get its definition.
+        // These two subcommands describe the command line, so they get its definition.
         Command::Completions(arguments) => completions::run(&arguments, Arguments::command(), output),
         Command::Man(arguments) => man::run(&arguments, Arguments::command(), output),
     }

@@ -1,4 +1,4 @@
-//! `eyrie mv`: renames files, and moves them between places.
+//! `eyrie mv`: renames files, and moves them between host and volumes.
 
 use clap::Args;
 
@@ -15,14 +15,14 @@ Examples:
   eyrie mv vol:/a vol:/dir
   eyrie mv report.txt vol:/reports/
 
-A move inside a volume is one step. Any other move copies the files, and then removes them.
+A move inside a volume is one atomic step. Any other move copies the files, and then removes the originals.
 
 {}", place::HELP))]
 pub struct MvArgs {
-    /// The files and directories to move
+    /// Files and directories to move
     #[arg(value_name = "SOURCE", required = true, value_parser = Place::parser())]
     sources: Vec<Place>,
-    /// The new name, or an existing directory
+    /// New name, or an existing directory to move into
     #[arg(value_name = "TARGET", value_parser = Place::parser())]
     target: Place,
 }

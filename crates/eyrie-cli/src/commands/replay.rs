@@ -9,26 +9,26 @@ use eyrie_sim::explore::trace::{LineLoss, Trace};
 use crate::failure::{Doing, Failure, Result, reason};
 use crate::text;
 
-/// Make the volume that a crash at a point of a trace leaves
+/// Make the volume that a crash in a trace leaves
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   eyrie replay calls.trace --until 57 -o crashed
   eyrie replay calls.trace --until 57 --drop 0x3c140,0x4000:1 -o crashed
 
-The volume has the stores of the first EVENTS events, but for the dropped ones. --drop names lines of 64 \
-bytes that lose their stores since the last fence, or all of these but the first KEPT.")]
+The volume has the stores of the first EVENTS events, except the dropped ones. A line has 64 bytes. Separate \
+several lines of --drop by commas.")]
 pub struct ReplayArgs {
-    /// The trace
+    /// Trace to read
     #[arg(value_name = "TRACE")]
     trace: PathBuf,
-    /// The number of events before the crash
+    /// Number of events before the crash
     #[arg(long, value_name = "EVENTS")]
     until: usize,
-    /// Lines that lose their stores since the last fence; with :KEPT, all but the first KEPT stores
+    /// Drop the stores since the last fence to the line at OFFSET; with :KEPT, keep the first KEPT of them
     #[arg(long, value_name = "OFFSET[:KEPT]", value_delimiter = ',', value_parser = parse_loss)]
     drop: Vec<LineLoss>,
-    /// The new volume
+    /// Volume to make
     #[arg(long, short, value_name = "VOLUME")]
     output: PathBuf,
 }

@@ -19,15 +19,14 @@ Examples:
   eyrie resize /dev/vdb
   eyrie resize /dev/vdb 64G
 
-The volume must not be open. Nothing in it moves, so it gets no smaller than its last used byte allows. On a \
-block device it gets no larger than the device. Resize the volume after the device was made larger, or \
-before the device is made smaller; `eyrie info` shows how much of the device the volume needs.")]
+The volume must not be open. No data is moved, so the last used byte limits how small the volume can get. On \
+a block device the volume cannot be larger than the device. Enlarge the device before the volume, and shrink \
+the volume before the device. `eyrie info` shows how much of the device the volume needs.")]
 pub struct ResizeArgs {
-    /// The volume
+    /// Volume to resize
     #[arg(value_name = "VOLUME")]
     volume: PathBuf,
-    /// The most bytes that the volume may take from now on, such as 4G or 512M [default: all of its block
-    /// device]
+    /// New maximum size, such as 512M or 4G; required except for a block device [default: the whole device]
     #[arg(value_name = "SIZE", value_parser = text::parse_size)]
     size: Option<u64>,
 }

@@ -11,10 +11,10 @@ use crate::volumes;
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  eyrie rm vol:/a vol:/b\n  eyrie rm -rf vol:/share")]
 pub struct RmArgs {
-    /// The files
+    /// Files to remove
     #[arg(value_name = "VOLUME:/path", required = true, value_parser = Place::parser())]
     places: Vec<Place>,
-    /// Remove directories with everything below them
+    /// Remove directories and their contents
     #[arg(long, short)]
     recursive: bool,
     /// Ignore files that do not exist
@@ -43,7 +43,8 @@ fn refuse_root(inside: &Inside) -> Result<()> {
     Err(Failure::new("cannot remove", inside, why))
 }
 
-/// Removes one name. The outer error is a refusal, the inner one that of the file system.
+/// Removes one name. The outer error is a refusal of this command. The inner error is that of the file
+/// system.
 fn remove(files: &Files, inside: &Inside, recursive: bool) -> Result<eyrie::Result<()>> {
     let path = &inside.path;
     Ok(match files.lstat(path) {

@@ -21,18 +21,18 @@ Examples:
 
 A script is text with one call on a line: mkdir PATH [MODE], write PATH OFFSET LENGTH SEED, rename FROM TO, \
 fsync PATH and so on; docs/scripts.md lists them. The whole script is checked before the first call. \
-Each call is printed with its result. The volume is closed at the end; before that, only the calls of the \
-script make changes durable.
+Each call is printed with its result. The volume is closed after the last call. Until then, on a disk, only \
+`sync` and `fsync` of the script are sure to make changes durable.
 
 Exit status: 0 every call succeeded, 1 a call failed, 2 not a script.")]
 pub struct RunArgs {
-    /// The script; - reads it from standard input
+    /// Script to run; - reads standard input
     #[arg(value_name = "SCRIPT")]
     script: PathBuf,
-    /// The volume
+    /// Volume on which the calls are made
     #[arg(value_name = "VOLUME")]
     volume: PathBuf,
-    /// Go on after calls that fail; the exit status is then 1
+    /// Continue after a call that fails; the exit status is then 1
     #[arg(long, short)]
     keep_going: bool,
 }
@@ -41,14 +41,14 @@ pub fn run(arguments: &RunArgs, output: &mut Output) -> Result<()> {
     let (name, script) = input::script(&arguments.script)?;
     interrupt::install();
     volumes::with_volume(&arguments.volume, |volume| {
-        // No umask applies, so that a script makes the same files for every user.
+        // The umask does not apply, so that a script makes the same files for every user.
         let files = volume.files(Credentials::of_process());
         perform(&script, &files, &name, arguments.keep_going, output)
     })
 }
 
-/// Makes the calls, and prints each when it has returned. The calls are made even if standard output is
-/// closed.
+/// Makes the calls, and prints each after it returns. If standard output is closed, the other calls are still
+/// made.
 fn perform(script: &Script, files: &Files, name: &str, keep_going: bool, output: &mut Output) -> Result<()> {
     let (mut failed, mut printed) = (0, Ok(()));
     for done in script.run(files) {
@@ -74,7 +74,7 @@ fn perform(script: &Script, files: &Files, name: &str, keep_going: bool, output:
     }
 }
 
-/// Prints a call at once, so that a reader sees the progress of the script.
+/// Prints a call and flushes the output, so that a reader sees the progress of the script.
 fn print(done: &CallOutcome<'_>, output: &mut Output) -> Result<()> {
     writeln!(output, "{done}")?;
     Ok(output.flush()?)

@@ -16,13 +16,13 @@ use crate::{text, volumes};
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  eyrie stat vol:/share\n  eyrie stat --json vol:/share/dict/words")]
 pub struct StatArgs {
-    /// The files
+    /// Files to show
     #[arg(value_name = "VOLUME:/path", required = true, value_parser = Place::parser())]
     places: Vec<Place>,
-    /// Show the file that a symbolic link leads to
+    /// Follow symbolic links
     #[arg(long, short = 'L')]
     dereference: bool,
-    /// Print JSON, one array
+    /// Print a JSON array
     #[arg(long)]
     json: bool,
 }
@@ -30,7 +30,7 @@ pub struct StatArgs {
 /// The attributes of one file.
 struct Attributes {
     stat: Stat,
-    /// The target of a symbolic link that was not followed.
+    /// The target, if the file is a symbolic link that was not followed.
     target: Option<Vec<u8>>,
     /// Names of extended attributes.
     xattrs: Vec<Vec<u8>>,

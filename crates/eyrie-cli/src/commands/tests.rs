@@ -1,10 +1,10 @@
-//! Every help has examples, and every example is a command.
+//! Tests that every help text has examples, and that every example is a valid command.
 
 use clap::{Command, CommandFactory, Parser};
 
 use super::Arguments;
 
-/// All commands with their subcommands.
+/// Returns all commands and their subcommands.
 fn all() -> Vec<Command> {
     let mut root = Arguments::command().disable_help_subcommand(true);
     root.build();
@@ -16,14 +16,14 @@ fn all() -> Vec<Command> {
     all
 }
 
-/// The commands of the lines after "Examples:".
+/// Returns the lines of the help text after "Examples:" up to the first empty line.
 fn examples(command: &Command) -> Vec<String> {
     let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
     let lines = help.lines().skip_while(|line| *line != "Examples:").skip(1);
     lines.take_while(|line| line.starts_with("  ")).map(|line| line.trim().to_owned()).collect()
 }
 
-/// The words of each command `eyrie` in a line of shell, without redirections.
+/// Returns the words of each `eyrie` command in a line of shell, without redirections.
 fn commands(line: &str) -> Vec<Vec<String>> {
     let words = shlex::split(line).unwrap_or_else(|| panic!("not a line of shell: {line}"));
     let parts = words.split(|word| ["|", "&&"].contains(&word.as_str()));

@@ -1,4 +1,4 @@
-//! `eyrie trace`: writes down the events of a script on the medium of its volume.
+//! `eyrie trace`: records the stores and fences of a script on the medium of its volume.
 
 use std::fs;
 use std::io::Write;
@@ -13,23 +13,24 @@ use crate::failure::{Doing, Failure, Result};
 use crate::output::Output;
 use crate::{input, text};
 
-/// Record the events of a script on its volume
+/// Record the stores and fences that a script makes on its volume
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   eyrie trace calls.txt -o calls.trace
   eyrie trace calls.txt | grep -c fence
 
-After the first bytes of the volume, the trace has a line for each event: store THREAD OFFSET BYTES, fence \
-THREAD FILE:LINE, and mark NUMBER CALL when a call has returned. docs/explorer.md describes them.")]
+The script runs on an empty volume in memory. The trace begins with the bytes of the volume. Each event \
+has a line: store THREAD OFFSET BYTES, fence THREAD FILE:LINE, or mark NUMBER CALL after a call has \
+returned. docs/explorer.md describes the format.")]
 pub struct TraceArgs {
-    /// The script; - reads it from standard input
+    /// Script to run; - reads standard input
     #[arg(value_name = "SCRIPT")]
     script: PathBuf,
-    /// The file to write [default: standard output]
+    /// File to write [default: standard output]
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Size of the volume in memory
+    /// Size of the volume, such as 512K or 4M
     #[arg(long, value_name = "SIZE", default_value = "1M", value_parser = text::parse_size)]
     size: u64,
 }
@@ -38,7 +39,7 @@ pub fn run(arguments: &TraceArgs, output: &mut Output) -> Result<()> {
     let (name, script) = input::script(&arguments.script)?;
     let start = empty_volume(RunMedium::of(CrashRule::Lines, arguments.size))?;
     let recorded = record(&start, &script, RecordOptions::default())
-        .map_err(|error| Failure::new("the volume is not as it should be", &name, error))?;
+        .map_err(|error| Failure::new("the volume is wrong even without a crash", &name, error))?;
     let text = trace::text(&recorded);
     match &arguments.output {
         Some(path) => fs::write(path, text).doing("write the trace", text::path(path)),

@@ -20,22 +20,21 @@ Examples:
   eyrie tree --depth 2 -a vol:/
   eyrie tree --canonical vol:/ > before.txt
 
-The canonical text has a line with all attributes for each name. Equal trees have equal texts, so diff(1) \
-compares trees.")]
+Equal trees have equal canonical texts, so diff(1) can compare trees.")]
 pub struct TreeArgs {
-    /// The directory
+    /// Directory to show
     #[arg(value_name = "VOLUME:/dir", value_parser = Place::parser())]
     place: Place,
-    /// Show names that begin with a dot, too
+    /// Include names that begin with a dot
     #[arg(long, short)]
     all: bool,
-    /// The number of levels to show
+    /// Show only this many levels [default: no limit]
     #[arg(long, value_name = "LEVELS", default_value_t = u32::MAX, hide_default_value = true)]
     depth: u32,
-    /// Print the canonical text, in the order of paths
+    /// Print one line with all attributes for each name, in byte order of the paths
     #[arg(long, conflicts_with_all = ["all", "depth"])]
     canonical: bool,
-    /// Include modification times
+    /// Include modification times in the canonical text
     #[arg(long, requires = "canonical")]
     times: bool,
 }
@@ -64,7 +63,7 @@ pub fn run(arguments: TreeArgs, output: &mut Output) -> Result<()> {
 fn print_canonical(inside: &Inside, times: bool, output: &mut Output) -> Result<()> {
     volumes::with_files(&inside.volume, |files| {
         let failed = |error: eyrie::Error| {
-            // The error has the path that the text got to.
+            // The error has the path of the entry that cannot be shown.
             let path = error.path().unwrap_or(&inside.path).to_owned();
             let place = Inside { volume: inside.volume.clone(), path };
             Failure::new("cannot show", place, reason(&error))
@@ -80,9 +79,9 @@ fn print_canonical(inside: &Inside, times: bool, output: &mut Output) -> Result<
 struct Drawing<'a> {
     inside: &'a Inside,
     output: &'a mut Output,
-    /// The lines of the directories around, four columns for each level.
+    /// The start of the next line: four columns for each level.
     indent: String,
-    /// Number of directories, and of everything else.
+    /// Number of directories, and number of other entries.
     counts: [u64; 2],
     skipped: Skipped,
 }
@@ -101,7 +100,7 @@ impl Drawing<'_> {
                         continue;
                     }
                     if entry.depth >= depth {
-                        // A pruned directory is not left, so the indent stays.
+                        // No `Left` step follows for a pruned directory, so the indent must not grow.
                         walk.prune();
                     } else {
                         self.indent.push_str(if entry.last { "    " } else { "│   " });
@@ -117,7 +116,7 @@ impl Drawing<'_> {
         Ok(())
     }
 
-    /// The line of one entry.
+    /// Prints the line of one entry.
     fn line(&mut self, entry: &WalkEntry<'_, Files>) -> Result<()> {
         write!(self.output, "{}{}", self.indent, if entry.last { "└── " } else { "├── " })?;
         self.counts[usize::from(entry.kind != Kind::Directory)] += 1;

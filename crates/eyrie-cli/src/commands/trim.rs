@@ -10,21 +10,21 @@ use crate::failure::Result;
 use crate::output::Output;
 use crate::{text, volumes};
 
-/// Give unused storage of a volume back to the host
+/// Give free storage of a volume back to the host
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   eyrie trim /dev/shm/vol
   eyrie trim --json vol
 
-Storage is given back in whole allocation groups of 64 MiB that are empty. Closing a volume also gives back \
-the groups that became empty since it was opened. On a block device the blocks of all empty groups are \
-discarded; a device does not report how many it had kept.")]
+Storage is given back in whole empty allocation groups of 64 MiB. Closing a volume also gives back the \
+groups that became empty since the volume was opened. On a block device the blocks of all empty groups are \
+discarded, and all of them are counted.")]
 pub struct TrimArgs {
-    /// The volume
+    /// Volume to trim
     #[arg(value_name = "VOLUME")]
     volume: PathBuf,
-    /// Print JSON
+    /// Print the number of bytes given back as JSON
     #[arg(long)]
     json: bool,
 }

@@ -22,20 +22,20 @@ Examples:
   eyrie xattr list vol:/photo
   eyrie xattr rm vol:/photo user.author
 
-Names are user.NAME, on files and directories only, and trusted.NAME and security.NAME, which root sets.")]
+A name is user.NAME (only on files and directories), trusted.NAME or security.NAME (set only by root).")]
 pub struct XattrArgs {
     /// The action.
     #[command(subcommand)]
     command: XattrCommand,
 }
 
-/// The file whose extended attributes are meant.
+/// The file whose extended attributes are shown or changed.
 #[derive(Debug, Args)]
 struct XattrFile {
-    /// The file
+    /// File with the extended attributes
     #[arg(value_name = "VOLUME:/path", value_parser = Place::parser())]
     place: Place,
-    /// Use a symbolic link itself, not its target
+    /// Use a symbolic link itself instead of its target
     #[arg(long, short = 'P')]
     no_dereference: bool,
 }
@@ -48,7 +48,7 @@ enum XattrCommand {
     Get {
         #[command(flatten)]
         file: XattrFile,
-        /// The attribute, with its namespace
+        /// Name with its namespace, such as user.author
         name: OsString,
     },
     /// Set the value of an extended attribute
@@ -59,9 +59,9 @@ Examples:
     Set {
         #[command(flatten)]
         file: XattrFile,
-        /// The attribute, with its namespace
+        /// Name with its namespace, such as user.author
         name: OsString,
-        /// The value, up to 64 KiB [default: -, which reads standard input]
+        /// Value of at most 64 KiB [default: -, which reads standard input]
         value: Option<OsString>,
         /// Fail if the attribute exists
         #[arg(long, conflicts_with = "replace")]
@@ -75,7 +75,7 @@ Examples:
     List {
         #[command(flatten)]
         file: XattrFile,
-        /// Print JSON, one array with the sizes of the values
+        /// Print a JSON array of names and the sizes of their values, in bytes
         #[arg(long)]
         json: bool,
     },
@@ -84,7 +84,7 @@ Examples:
     Rm {
         #[command(flatten)]
         file: XattrFile,
-        /// The attribute, with its namespace
+        /// Name with its namespace, such as user.author
         name: OsString,
     },
 }
@@ -125,7 +125,7 @@ pub fn run(arguments: XattrArgs, output: &mut Output) -> Result<()> {
     }
 }
 
-/// Calls `work` with the files of a volume, a place there, and true if a symbolic link is followed.
+/// Calls `work` with the files of a volume, a place in it, and true if symbolic links are followed.
 fn with_file<T>(file: XattrFile, work: impl FnOnce(&Files, &Inside, bool) -> Result<T>) -> Result<T> {
     let inside = file.place.inside()?;
     volumes::with_files(&inside.volume, |files| work(files, &inside, !file.no_dereference))
@@ -135,7 +135,7 @@ fn value(files: &Files, inside: &Inside, follow: bool, name: &[u8]) -> eyrie::Re
     if follow { files.xattr(&inside.path, name) } else { files.symlink_xattr(&inside.path, name) }
 }
 
-/// The failure of a call on one extended attribute, with advice.
+/// Makes the failure of a call on one extended attribute, with advice.
 fn failure(what: &str, inside: &Inside, name: &[u8], error: &eyrie::Error) -> Failure {
     let why = match error.errno() {
         Errno::NODATA => format!("there is none: `eyrie xattr list {inside}` lists the attributes"),

@@ -7,11 +7,12 @@ use super::side::{OnSide, Side};
 use super::spot::Spot;
 use super::xattrs::{self, Xattrs};
 
-/// The bits of a mode by which programs run as their owner and group.
+/// The set-id bits of a mode. With them programs run as their owner and group.
 const SET_ID: u16 = 0o6000;
 
-/// Gives an open file the owner of `want`, extended attributes, and times and mode of `want`, in this order:
-/// a change of owner takes set-id bits away, and a mode may forbid to set the others.
+/// Sets owner, extended attributes, times and mode of an open file, in this order. The owner comes first,
+/// because a change of owner removes set-id bits. The mode comes last, because it may forbid the other
+/// changes.
 pub(super) fn set_on_file<D: Posix>(
     spot: &Spot<'_, D>,
     file: &File<'_, D>,
@@ -29,7 +30,8 @@ pub(super) fn set_on_file<D: Posix>(
     Ok(())
 }
 
-/// As [`set_on_file`], for an entry that is not opened to be copied. Symbolic links have no mode to set.
+/// Works as [`set_on_file`], for an entry that the copy does not open. Leaves out the mode of a symbolic
+/// link.
 pub(super) fn set_on_path<D: Posix>(
     spot: &Spot<'_, D>,
     want: &Stat,
@@ -46,8 +48,8 @@ pub(super) fn set_on_path<D: Posix>(
     Ok(())
 }
 
-/// Sets the times of `want`. The host may refuse a time that a damaged volume has. The entry then keeps the
-/// time of the copy, which is counted and is no failure.
+/// Sets the times of `want`. The host may refuse an invalid time from a damaged volume. The entry then keeps
+/// the time of its copying. Such an entry is counted, but is no failure.
 fn set_times(
     want: &Stat,
     progress: &Progress<'_>,
@@ -65,9 +67,9 @@ fn set_times(
     }
 }
 
-/// Sets the owner of the copy, and returns the mode that the copy may have. Only root may give files away, so
-/// `EPERM` is no failure. But a copy with another owner loses the set-id bits: the program must not run as
-/// the user who copied it.
+/// Sets the owner of the copy, and returns the mode that the copy may have. Only root may give files to other
+/// users, so `EPERM` is no failure. But a copy with another owner loses the set-id bits, because the program
+/// must not run as the user who copied it.
 fn set_owner<D: Posix>(
     spot: &Spot<'_, D>,
     want: &Stat,

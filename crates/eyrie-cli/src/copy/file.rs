@@ -1,4 +1,4 @@
-//! The bytes of one file: bytes where there are bytes, holes where there are holes.
+//! Copies of the bytes of one file. The copy has holes where the source has holes.
 
 use std::ops::Range;
 
@@ -6,12 +6,12 @@ use eyrie::{Errno, File, Posix, Stat, Whence};
 
 use super::side::{OnSide, Side};
 
-/// Most bytes that are read and written at once.
+/// Maximum number of bytes that are read and written in one step.
 pub const CHUNK_BYTES: usize = 8 << 20;
-/// The smallest hole, in bytes.
+/// Bytes of the smallest hole.
 const PAGE_BYTES: u64 = 4096;
 
-/// The next range of bytes from `offset` on that is no hole.
+/// Returns the next range from `offset` on that has data, or `None` if the rest is a hole.
 ///
 /// # Errors
 /// As [`Posix::seek`].
@@ -26,9 +26,9 @@ pub fn next_run<S: Posix>(source: &S, file: &File<'_, S>, offset: u64) -> eyrie:
 /// Copies all bytes of a file, which had the attributes `stat` before it was opened. Returns the number of
 /// bytes.
 ///
-/// The count of allocated blocks may be an estimate, so it does not decide whether a file has holes: the
-/// source is asked. Only a file of at most a page cannot have a hole. Such a file is read to its end, because
-/// files of the kernel claim no size, or a page.
+/// The number of allocated blocks may be an estimate, so it does not show if a file has holes. The function
+/// seeks holes in the source instead. A file of at most one page cannot have a hole. Such a file is read to
+/// its end, because files of the kernel have a size of 0 or of one page.
 pub(super) fn copy_bytes<S: Posix, D: Posix>(
     input: &File<'_, S>,
     source: &S,
@@ -69,7 +69,7 @@ pub(super) fn copy_bytes<S: Posix, D: Posix>(
     Ok(bytes)
 }
 
-/// Copies `range` as far as the file goes. Returns the number of bytes.
+/// Copies `range` up to the end of the file. Returns the number of bytes.
 fn copy_range<S: Posix, D: Posix>(
     input: &File<'_, S>,
     output: &File<'_, D>,

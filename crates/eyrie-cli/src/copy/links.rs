@@ -1,4 +1,4 @@
-//! Hard links of a copy: the first name of a file is copied, further names are linked to it.
+//! Hard links of a copy: the first name of a file is copied, and further names are linked to that copy.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -9,14 +9,14 @@ use eyrie::{Base, OpenFlags, Posix, Stat};
 
 use super::lock::unpoisoned;
 
-/// Most names that wait for the copy of their file. Each keeps directories open.
+/// Maximum number of names that wait for the copy of their file. Each of them keeps directories open.
 const MOST_WAITING: usize = 64;
-/// Bytes of a path that every file system accepts, with room for a last name.
+/// Length of a path that every file system accepts, in bytes, with room for one more name.
 const PATH_BYTES: usize = 4000;
 
 /// The state of the first name of a file.
 enum FirstName<T> {
-    /// A worker copies the file. These names wait for it.
+    /// A worker thread copies the file. These names wait for the copy.
     Copying(Vec<T>),
     /// The copy is at this path under the root of the target.
     Copied(PathBuf),
@@ -24,13 +24,13 @@ enum FirstName<T> {
     Failed,
 }
 
-/// The task for a name of a file that has several.
+/// The task for a name of a file with several names.
 pub(super) enum NameTask<T> {
     /// Copy the file, then call [`Links::done`] or [`Links::failed`].
     Copy(T),
     /// Link the name to the copy at this path.
     Link(T, PathBuf),
-    /// Do nothing now. The worker that copies the file links this name.
+    /// Do nothing now. The worker thread that copies the file will link this name.
     Wait,
 }
 
@@ -55,11 +55,11 @@ impl<T> Links<T> {
         unpoisoned(self.table.lock())
     }
 
-    /// The task for the name `task` of the file `stat`.
+    /// Returns the task for the name `task` of the file `stat`.
     pub fn task_for(&self, stat: &Stat, task: T) -> NameTask<T> {
         let mut table = self.lock();
-        // Only the thread that walks waits here. Workers never do, so they copy the files that the names wait
-        // for, and the number falls.
+        // Only the walking thread waits here. Worker threads never wait, so they finish the copies, and the
+        // number of waiting names falls.
         while table.waiting >= MOST_WAITING {
             table = unpoisoned(self.fewer.wait(table));
         }
@@ -84,7 +84,8 @@ impl<T> Links<T> {
         }
     }
 
-    /// Notes that the copy of the file `stat` is at `path`. Returns the names that waited for it.
+    /// Notes that the copy of the file `stat` is complete at `path`. Returns the names that waited for the
+    /// copy.
     pub fn done(&self, stat: &Stat, path: &Path) -> Vec<T> {
         let mut table = self.lock();
         match table.first.insert((stat.file_system, stat.inode), FirstName::Copied(path.to_owned())) {
@@ -97,8 +98,8 @@ impl<T> Links<T> {
         }
     }
 
-    /// Notes that the file `stat` could not be copied under this name. Returns the name to copy instead, if
-    /// one waits.
+    /// Notes that the file `stat` could not be copied under this name. Returns a waiting name under which the
+    /// file is copied next, if there is one.
     pub fn failed(&self, stat: &Stat) -> Option<T> {
         let mut table = self.lock();
         let LinkTable { first, waiting } = &mut *table;
@@ -113,7 +114,8 @@ impl<T> Links<T> {
     }
 }
 
-/// A directory on `path`, which may be longer than the longest path, and the rest of `path` from there.
+/// Opens directories along `path`, which may be longer than the longest path of a call. Returns the last
+/// opened directory as a file system, and the rest of `path` from there.
 pub(super) fn reach<'a, D: Posix>(target: &'a D, path: &Path) -> eyrie::Result<(Base<'a, D>, PathBuf)> {
     let mut base = Base::Given(target);
     let mut rest = PathBuf::new();

@@ -1,4 +1,4 @@
-//! The progress of a copy, which its threads share, and the counts at its end.
+//! The progress of a copy, which the threads of the copy share, and the counts at the end.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -23,17 +23,17 @@ pub struct Progress<'a> {
 }
 
 impl<'a> Progress<'a> {
-    /// The progress of a copy that has not begun.
+    /// Starts the progress of a copy.
     pub fn new(reporter: &'a Reporter) -> Progress<'a> {
         Progress { reporter, tally: Tally::default(), stop: AtomicBool::new(false), fatal: Mutex::new(None) }
     }
 
-    /// True if the copy must end before its next step.
+    /// Returns true if the copy must end before its next step.
     pub fn stopped(&self) -> bool {
         self.stop.load(Ordering::Relaxed) || interrupt::requested()
     }
 
-    /// Counts an entry that is complete in the target, at `path`. `bytes` were written of it.
+    /// Counts an entry that is complete in the target at `path`. Its copy wrote `bytes` bytes.
     pub fn completed(&self, kind: Kind, path: &Path, bytes: u64) {
         self.tally.add(kind);
         self.tally.bytes.fetch_add(bytes, Ordering::Relaxed);
@@ -85,10 +85,10 @@ impl<'a> Progress<'a> {
         }
     }
 
-    /// Ends the copy, and returns its counts. `to` is the root of the target.
+    /// Ends the copy and returns its counts. `to` is the root of the copy in the target.
     ///
     /// # Errors
-    /// When the target failed; with exit status 130 when interrupted.
+    /// Fails if the target failed. An interrupt has the exit status 130.
     pub fn outcome(self, to: &Path) -> Result<Tally> {
         self.reporter.finish();
         let to = self.reporter.target_place(to);
@@ -104,7 +104,7 @@ impl<'a> Progress<'a> {
     }
 }
 
-/// The counts of a copy. All but `bytes` are numbers of entries.
+/// The counts of a copy. Except for `bytes` and the extended attributes, they are numbers of entries.
 #[derive(Debug, Default)]
 pub struct Tally {
     files: AtomicU64,
@@ -117,7 +117,8 @@ pub struct Tally {
     owners_lost: AtomicU64,
     times_lost: AtomicU64,
     xattrs: AtomicU64,
-    /// Extended attributes that were not kept, by namespace: their number, and the reason of the first.
+    /// For each namespace, the number of extended attributes that were not kept, and the reason for the first
+    /// of them.
     xattrs_lost: Mutex<BTreeMap<String, (u64, String)>>,
 }
 
@@ -132,7 +133,7 @@ impl Tally {
         counter.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Entries that were copied, hard links included.
+    /// Returns the number of copied entries, including hard links.
     pub fn entries(&self) -> u64 {
         [&self.files, &self.directories, &self.symlinks, &self.links, &self.others]
             .iter()
@@ -140,17 +141,17 @@ impl Tally {
             .sum()
     }
 
-    /// Bytes of the files that were copied.
+    /// Returns the number of bytes of the files that were copied.
     pub fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// Entries that could not be copied.
+    /// Returns the number of entries that could not be copied.
     pub fn failed(&self) -> u64 {
         self.failed.load(Ordering::Relaxed)
     }
 
-    /// The counts for a script.
+    /// Returns the counts as JSON.
     pub fn json(&self) -> Value {
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let lost = unpoisoned(self.xattrs_lost.lock());
@@ -174,7 +175,7 @@ impl Tally {
         })
     }
 
-    /// The counts in words.
+    /// Returns the counts as text.
     pub fn summary(&self) -> String {
         let mut parts = Vec::new();
         for (counter, one, many) in [
@@ -215,7 +216,7 @@ impl Tally {
         summary
     }
 
-    /// The extended attributes that were not kept, in words.
+    /// Returns a text about the extended attributes that were not kept, or `None` if all were kept.
     pub fn lost_xattrs(&self) -> Option<String> {
         let lost = unpoisoned(self.xattrs_lost.lock());
         let total: u64 = lost.values().map(|(count, _)| count).sum();

@@ -15,14 +15,14 @@ pub struct Reporter {
     verbose: bool,
     quiet: bool,
     source: PathBuf,
-    /// The part of a printed path that comes before the path in the target.
+    /// The prefix of printed paths in the target.
     target: String,
     bar: ProgressBar,
 }
 
 impl Reporter {
-    /// Paths of the source are shown under `source`, those of the target after `target`; with `verbose` every
-    /// finished path goes to standard output.
+    /// Makes a reporter. Messages show paths of the source below `source`, and paths of the target with the
+    /// prefix `target`. With `verbose` every finished path is printed to standard output.
     pub fn new(source: &Path, target: String, what: &'static str, verbose: bool) -> Reporter {
         let shown = io::stderr().is_terminal() && !(verbose && io::stdout().is_terminal());
         let bar = if shown { ProgressBar::new_spinner() } else { ProgressBar::hidden() };
@@ -38,12 +38,12 @@ impl Reporter {
         Reporter { verbose, quiet: false, source: source.to_owned(), target, bar }
     }
 
-    /// As [`Reporter::new`], with the number of entries known.
+    /// Works as [`Reporter::new`], but shows the progress out of a known number of entries.
     pub fn with_total(source: &Path, target: String, what: &'static str, entries: u64) -> Reporter {
         Reporter { verbose: false, quiet: false, source: source.to_owned(), target, bar: bar(what, entries) }
     }
 
-    /// Reports nothing.
+    /// Makes a reporter that reports nothing.
     #[cfg(test)]
     pub fn silent() -> Reporter {
         Reporter {
@@ -64,7 +64,7 @@ impl Reporter {
         if self.verbose {
             let line = format!("{}\n", self.target_place(path));
             let mut out = io::stdout().lock();
-            // The copy goes on when standard output is closed.
+            // The copy continues if standard output is closed.
             let _ = out.write_all(line.as_bytes()).and_then(|()| out.flush());
         }
     }
@@ -80,23 +80,23 @@ impl Reporter {
         });
     }
 
-    /// The path of `relative` in the source, for messages.
+    /// Returns the path of `relative` in the source, for messages.
     pub(super) fn place(&self, relative: &Path) -> String {
         text::path(&join(&self.source, relative))
     }
 
-    /// The path in the target, for messages.
+    /// Returns the path in the target, for messages.
     pub fn target_place(&self, path: &Path) -> String {
         format!("{}{}", self.target, text::path(path))
     }
 
-    /// Removes the bar.
+    /// Removes the progress bar.
     pub fn finish(&self) {
         self.bar.finish_and_clear();
     }
 }
 
-/// A bar over a known number of entries, shown only on a terminal.
+/// Makes a progress bar for a known number of entries. Only a terminal shows it.
 pub fn bar(what: &'static str, entries: u64) -> ProgressBar {
     if !io::stderr().is_terminal() {
         return ProgressBar::hidden();

@@ -1,4 +1,4 @@
-//! Errors of copies, with the side that they come from.
+//! Errors of copies, with the side on which they occurred: source or target.
 
 use eyrie::Errno;
 
@@ -7,19 +7,19 @@ use crate::failure;
 /// The reason why an entry could not be copied.
 #[derive(Debug)]
 pub enum Side {
-    /// The source cannot be read here.
+    /// The entry cannot be read in the source.
     Source(String),
-    /// The target does not take this entry.
+    /// The entry cannot be made in the target.
     Target(String),
-    /// The target takes nothing more, so the copy ends.
+    /// The target is full or fails, so the copy ends.
     Fatal(String),
 }
 
-/// Says on which side an error happened.
+/// Marks an error with its side.
 pub trait OnSide<T> {
-    /// An error of the source.
+    /// Marks an error of the source.
     fn reading(self) -> Result<T, Side>;
-    /// An error of the target.
+    /// Marks an error of the target.
     fn writing(self) -> Result<T, Side>;
 }
 

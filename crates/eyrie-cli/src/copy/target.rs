@@ -1,4 +1,4 @@
-//! Makes the entries of the target, and sets their attributes.
+//! The entries of the target: this module makes them and sets their attributes.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -14,7 +14,7 @@ use super::xattrs::Xattrs;
 use crate::failure;
 use crate::place::join;
 
-/// The tree that is being made in the target.
+/// The tree that a copy or a load makes in the target.
 pub struct TargetTree<'a> {
     root: &'a Path,
     /// Counts and reports the entries.
@@ -22,23 +22,23 @@ pub struct TargetTree<'a> {
 }
 
 impl<'a> TargetTree<'a> {
-    /// The tree `root` of a target. Nothing of it exists yet.
+    /// Starts the tree `root` of a target. The root does not exist yet.
     pub fn new(root: &'a Path, progress: Progress<'a>) -> TargetTree<'a> {
         TargetTree { root, progress }
     }
 
-    /// The path in the target.
+    /// Returns the path in the target for a path under the root of the tree.
     pub fn path(&self, relative: &Path) -> PathBuf {
         join(self.root, relative)
     }
 
-    /// Makes a directory for the entries to come. [`TargetTree::finish_directory`] sets its attributes.
+    /// Makes a directory. [`TargetTree::finish_directory`] sets its attributes later.
     pub fn directory<D: Posix>(&self, spot: &Spot<'_, D>) -> eyrie::Result<()> {
         spot.target.mkdir(spot.name, 0o700)
     }
 
     /// Sets the attributes of a directory. All its entries must be complete, because each new entry changes
-    /// its times.
+    /// the times of the directory.
     pub fn finish_directory<D: Posix>(
         &self,
         spot: &Spot<'_, D>,
@@ -51,7 +51,7 @@ impl<'a> TargetTree<'a> {
     }
 
     /// Makes a file with the attributes `stat` and `xattrs`. `fill` writes the bytes and returns their
-    /// number. After an error the file is gone.
+    /// number. After an error the file is removed.
     pub fn file<D: Posix>(
         &self,
         spot: &Spot<'_, D>,
@@ -121,7 +121,7 @@ impl<'a> TargetTree<'a> {
     }
 }
 
-/// Removes an entry that is not complete. The first error is the one to report.
+/// Removes an entry that is not complete. Returns the error that made the copy fail, not one of this removal.
 fn remove_partial<D: Posix>(spot: &Spot<'_, D>, side: Side) -> Result<(), Side> {
     let _ = spot.target.unlink(spot.name);
     Err(side)

@@ -1,4 +1,4 @@
-//! Copies from the host to the host.
+//! Tests of copies from the host to the host.
 
 use std::os::unix::fs::symlink;
 use std::path::Path;
@@ -9,7 +9,7 @@ use eyrie_testkit::tree_fixture::{Manifest, grow};
 use super::{Job, Reporter, Tally, copy_tree};
 use crate::failure::Result;
 
-/// A place that keeps holes, times and devices.
+/// Makes a directory on a file system that keeps holes, times and devices.
 fn scratch() -> tempfile::TempDir {
     tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
 }

@@ -1,4 +1,4 @@
-//! Copies a tree: one thread walks, and deals files to workers.
+//! Copies of trees: one thread walks the source, and worker threads copy the files.
 
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -18,10 +18,10 @@ use super::xattrs::{Xattrs, read as read_xattrs};
 use crate::failure::{self, Doing};
 use crate::place::join;
 
-/// Threads that copy files, beside the one that walks.
+/// Number of worker threads, which copy files. One more thread walks.
 const WORKERS: usize = 2;
 
-/// Most files that wait for a worker. Each keeps its directories open.
+/// Maximum number of files that wait for a worker. Each of them keeps directories open.
 const QUEUE: usize = 64;
 
 /// The source and the target of a copy.
@@ -32,16 +32,16 @@ pub struct Job<'a, S, D> {
     pub from: &'a Path,
     /// The file system to write.
     pub target: &'a D,
-    /// The name of the copy, which must be free.
+    /// The path of the copy. No file may exist there.
     pub to: &'a Path,
     /// A directory of the source to leave out.
     pub except: Option<&'a Path>,
-    /// Reports the progress.
+    /// The reporter of progress and failures.
     pub reporter: &'a Reporter,
 }
 
-/// A directory of the target while entries are missing. The thread that drops the last reference sets its
-/// attributes.
+/// A directory of the target whose entries are not all complete. The thread that drops the last reference
+/// sets the attributes of the directory.
 struct PendingDirectory {
     stat: Stat,
     xattrs: Xattrs,
@@ -51,9 +51,9 @@ struct PendingDirectory {
 struct Task<'a, S, D> {
     entry: WalkEntry<'a, S>,
     stat: Stat,
-    /// The target, or the target as seen from `directory`.
+    /// The target, with the directory of the entry as its root if there is one.
     target: Base<'a, D>,
-    /// `None` for the root of the tree.
+    /// The directory of the entry. `None` for the root of the tree.
     directory: Option<Arc<PendingDirectory>>,
 }
 
@@ -64,17 +64,17 @@ struct TreeCopy<'a, S, D> {
     links: Links<Task<'a, S, D>>,
 }
 
-/// The directory of the target that the walk is in.
+/// The directories of the target from the root of the copy down to the current one.
 struct TargetPosition<'a, D> {
     ladder: Ladder<'a, D>,
     directories: Vec<Arc<PendingDirectory>>,
 }
 
-/// Copies a file or a tree. The counts include the entries that could not be copied.
+/// Copies a file or a tree. The result also counts the entries that could not be copied.
 ///
 /// # Errors
-/// When the source cannot be read at all, the target exists, is full or fails; with exit status 130 when
-/// interrupted.
+/// Fails if the root of the source cannot be read, if the target exists, is full or fails. An interrupt has
+/// the exit status 130.
 pub fn copy_tree<S, D>(job: &Job<'_, S, D>) -> failure::Result<Tally>
 where
     S: Posix + Sync + Send,
@@ -105,7 +105,7 @@ where
     S: Posix + Sync + Send,
     D: Posix + Sync + Send,
 {
-    /// Makes all entries but files and the names that wait for files.
+    /// Makes all entries except files and the names that wait for the copy of their file.
     fn walk(&self, walk: &mut Walk<'a, S>, files: &SyncSender<Task<'a, S, D>>) -> failure::Result<()> {
         let mut position = TargetPosition { ladder: Ladder::new(self.job.target), directories: Vec::new() };
         while let Some(step) = walk.next() {
@@ -129,7 +129,7 @@ where
         Ok(())
     }
 
-    /// Makes a directory, and enters it. False if it is left out.
+    /// Makes a directory and enters it. Returns false if the directory is left out.
     fn enter(&self, entry: &WalkEntry<'a, S>, position: &mut TargetPosition<'a, D>) -> failure::Result<bool> {
         if self.job.except.is_some_and(|except| except == join(self.job.from, &entry.relative)) {
             return Ok(false);
@@ -166,7 +166,7 @@ where
         }
     }
 
-    /// Leaves a directory. Its entries are made, or in the queue.
+    /// Leaves a directory, whose entries are made or in the queue.
     fn leave(&self, relative: &Path, position: &mut TargetPosition<'a, D>) {
         let directory = position.directories.pop();
         match position.ladder.here() {
@@ -182,7 +182,7 @@ where
         }
     }
 
-    /// Drops a reference to a directory. The last one sets the attributes of the directory.
+    /// Drops a reference to a directory. If it was the last reference, sets the attributes of the directory.
     fn release(&self, directory: Option<Arc<PendingDirectory>>, target: &D, relative: &Path) {
         let Some(PendingDirectory { stat, xattrs }) = directory.and_then(Arc::into_inner) else { return };
         if !self.target.progress.stopped() {
@@ -191,7 +191,7 @@ where
         }
     }
 
-    /// The name of the copy in its directory.
+    /// Returns the name of the copy in its directory.
     fn target_name<'f>(&self, entry: &'f WalkEntry<'a, S>) -> &'f Path
     where
         'a: 'f,
@@ -199,7 +199,7 @@ where
         if entry.depth == 0 { self.job.to } else { entry.name() }
     }
 
-    /// Makes an entry that is no directory, or leaves it to a worker.
+    /// Makes an entry that is no directory, or sends it to a worker.
     fn hand_out(
         &self,
         entry: WalkEntry<'a, S>,
@@ -207,7 +207,7 @@ where
         files: &SyncSender<Task<'a, S, D>>,
     ) -> Result<(), Side> {
         let stat = entry.stat().reading()?;
-        // Another program replaced the entry since the directory was read.
+        // Another program has replaced the entry since the directory was read.
         if stat.kind != entry.kind {
             return Err(eyrie::Error::new(Errno::STALE, "lstat")).reading();
         }
@@ -225,7 +225,7 @@ where
             },
         };
         if stat.is_file() {
-            // This cannot fail: workers receive until the sender is dropped.
+            // The send cannot fail, because workers receive until the sender is dropped.
             let _ = files.send(task);
         } else {
             self.run(task, &mut Vec::new());
@@ -233,7 +233,7 @@ where
         Ok(())
     }
 
-    /// Copies files until the queue ends. Once stopped, it empties the queue without copying.
+    /// Copies files until the queue ends. After the copy is stopped, empties the queue without copying.
     fn work(&self, files: &Mutex<Receiver<Task<'a, S, D>>>) {
         let mut buffer = Vec::new();
         loop {
@@ -243,7 +243,7 @@ where
         }
     }
 
-    /// Copies an entry, then the names that wait for it.
+    /// Copies an entry, and then links the names that wait for the copy.
     fn run(&self, task: Task<'a, S, D>, buffer: &mut Vec<u8>) {
         let mut next = Some(task);
         while let Some(task) = next.take() {
@@ -255,7 +255,7 @@ where
             };
             let several = task.stat.links > 1;
             let (stat, first) = (task.stat, task.entry.relative.clone());
-            // The directory of a waiting name is kept by its own task, so this reference may go first.
+            // The task of a waiting name keeps the directory of that name, so this task may be dropped first.
             self.done(task);
             if several && made {
                 let waiting = self.links.done(&stat, &first);
@@ -273,14 +273,14 @@ where
                 let first = Spot { target: &*target, name: &name, relative: first };
                 self.target.link(&first, &self.spot(&task))
             });
-            // The target may refuse one more link to the file. A copy is better than nothing.
+            // The target may refuse one more link to the file. The name then gets a copy of its own.
             let result = linked.or_else(|_| self.make(&task, buffer));
             self.note(&task.entry.relative, result);
         }
         self.done(task);
     }
 
-    /// Drops the reference to the directory of an entry.
+    /// Drops a task, and with it a reference to the directory of its entry.
     fn done(&self, task: Task<'a, S, D>) {
         let Task { entry, target, directory, .. } = task;
         self.release(directory, &target, entry.relative.parent().unwrap_or(Path::new("")));

@@ -1,5 +1,5 @@
-//! Extended attributes of copies. An attribute that the source hides or the target refuses is counted. It is
-//! no failure.
+//! Extended attributes of copies. An attribute that the source does not show or the target refuses is
+//! counted, but is no failure.
 
 use std::path::Path;
 
@@ -9,10 +9,10 @@ use super::progress::Progress;
 use super::spot::Spot;
 use crate::failure::reason;
 
-/// Names and values.
+/// Names and values of extended attributes.
 pub type Xattrs = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// The extended attributes of `path` itself, which may be a symbolic link.
+/// Reads the extended attributes of `path`. A symbolic link is not followed.
 pub fn read<S: Posix>(source: &S, path: &Path, progress: &Progress<'_>) -> Xattrs {
     let names = match source.symlink_xattr_names(path) {
         Ok(names) => names,
@@ -33,7 +33,7 @@ pub fn read<S: Posix>(source: &S, path: &Path, progress: &Progress<'_>) -> Xattr
     xattrs
 }
 
-/// Sets the extended attributes of `spot` itself, which may be a symbolic link.
+/// Sets the extended attributes of the entry `spot`. A symbolic link is not followed.
 pub(super) fn set<D: Posix>(spot: &Spot<'_, D>, xattrs: &Xattrs, progress: &Progress<'_>) {
     for (name, value) in xattrs {
         match spot.target.lsetxattr(spot.name, name, value, XattrMode::Set) {

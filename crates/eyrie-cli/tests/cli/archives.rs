@@ -1,4 +1,4 @@
-//! Archives: `dump`, `load`, and the `tar` of the system on either side.
+//! Tests of archives: `dump` and `load`, with the `tar` of the system as writer or reader.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -14,7 +14,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::Sandbox;
 
-/// A sandbox with two volumes and a tree with every kind of member and attribute of archives.
+/// Makes a sandbox with two volumes and a tree with every kind of member and attribute of archives.
 fn sandbox_with_tree() -> Sandbox {
     let sandbox = Sandbox::with_volume("256M");
     sandbox.succeed(["mkfs", "two", "--size", "256M"]);
@@ -74,14 +74,15 @@ fn gnu_tar_lists_and_extracts_what_dump_writes() {
     assert!(sizes.contains(&(200 << 20).to_string()), "{sizes}");
     fs::create_dir(sandbox.path("out")).unwrap();
     tar(&sandbox, ["-xpf", "tree.tar", "-C", "out", "--numeric-owner", "--xattrs", "--xattrs-include=*"]);
-    // GNU tar does not set access times.
+    // GNU tar does not restore access times.
     compare(&before, &sandbox, "out", |line| line.accessed = (0, 0));
 }
 
 #[test]
 fn load_reads_the_formats_of_gnu_tar() {
     let sandbox = sandbox_with_tree();
-    // Only the newest format has extended attributes, nanoseconds and access times; tar sets no access times.
+    // Only the newest format has extended attributes, nanoseconds and access times. Access times are compared
+    // in no format.
     let seconds = |line: &mut FixtureLine| {
         (line.accessed, line.modified.1) = ((0, 0), 0);
         line.xattrs.clear();
@@ -93,10 +94,10 @@ fn load_reads_the_formats_of_gnu_tar() {
         let version = format!("--sparse-version={version}");
         loads_as_tar_wrote_it(&sandbox, &[&posix[..], &["--sparse", &version]].concat(), no_access);
     }
-    // Without the option holes are bytes, which would fill the volume.
+    // Without the option for holes, the archive has zeros in their place, which would fill the volume.
     fs::remove_dir_all(sandbox.path("tree/holes")).unwrap();
     loads_as_tar_wrote_it(&sandbox, &posix, no_access);
-    // The oldest formats have room for short names only.
+    // The oldest formats have room only for short names.
     fs::remove_dir_all(sandbox.path("tree")).unwrap();
     fs::create_dir_all(sandbox.path("tree").join("d".repeat(90)).join("e".repeat(90))).unwrap();
     fs::write(sandbox.path("tree").join("d".repeat(90)).join("e".repeat(90)).join("file"), "bytes").unwrap();
@@ -144,14 +145,14 @@ fn archives_go_through_pipes() {
     }
     let output = shell(&sandbox, "$EYRIE dump vol:/ | head -c 1000 > /dev/null");
     let complaint = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(1), "an archive whose reader stopped is incomplete: {complaint}");
+    assert_eq!(output.status.code(), Some(1), "the dump to a reader that stopped must fail: {complaint}");
     assert!(complaint.contains("standard output: Broken pipe"), "{complaint}");
     let output = shell(&sandbox, "$EYRIE dump vol:/ > /dev/full");
     assert!(String::from_utf8_lossy(&output.stderr).contains("No space left"), "{output:?}");
     assert_eq!(output.status.code(), Some(1));
 }
 
-/// A pseudo terminal.
+/// Opens a pseudo terminal.
 fn terminal() -> fs::File {
     use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
     let controller = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
@@ -160,7 +161,7 @@ fn terminal() -> fs::File {
     let name = ptsname(&controller, Vec::new()).unwrap();
     let options = fs::File::options().read(true).write(true).clone();
     let terminal = options.open(Path::new(OsStr::from_bytes(name.as_bytes()))).unwrap();
-    // The other end stays open while the test runs, so the terminal stays a terminal.
+    // The controller must stay open while the test runs, because the terminal is closed with it.
     std::mem::forget(controller);
     terminal
 }
@@ -285,7 +286,7 @@ fn interrupted_dump_has_no_end_mark() {
     let mut output = child.stdout.take().unwrap();
     output.read_exact(&mut archive).unwrap();
     kill_process(Pid::from_child(&child), Signal::INT).unwrap();
-    // The dump waits for its reader while another thread takes the signal.
+    // The dump waits for its reader, and another thread handles the signal.
     std::thread::sleep(Duration::from_millis(200));
     output.read_to_end(&mut archive).unwrap();
     let status = child.wait().unwrap();

@@ -1,4 +1,4 @@
-//! Arguments and helps.
+//! Tests of arguments and help texts.
 
 use crate::Sandbox;
 

@@ -1,4 +1,4 @@
-//! The results of the commands.
+//! Tests of the results of commands.
 
 use std::fs;
 use std::io::Write;
@@ -185,7 +185,7 @@ fn tour_verifies_and_measures() {
     assert!(!sandbox.path("vol-host").exists());
     sandbox.fail(1, &["vol", "already"], ["tour", "tree", "--volume", "vol"]);
     sandbox.fail(1, &["vol", "already"], ["tour", "tree", "--volume", "vol", "--remove"]);
-    assert!(sandbox.path("vol").exists(), "what the tour did not make stays");
+    assert!(sandbox.path("vol").exists(), "the tour must not remove a volume that it did not make");
     let text = sandbox.succeed(["tour", "tree", "--volume", "new", "--seconds", "1", "--json", "--remove"]);
     let json: serde_json::Value = serde_json::from_str(&text).unwrap();
     assert_eq!(json["measurements"].as_array().unwrap().len(), 14);

@@ -1,4 +1,4 @@
-//! Imports that are killed or interrupted.
+//! Tests of imports that are killed or interrupted.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
@@ -10,8 +10,8 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::Sandbox;
 
-/// Files of the tree: its import prints more than fits into a pipe, so that it cannot end before it is
-/// stopped.
+/// Number of files of the tree. The import prints more than fits into a pipe, so it cannot end before the
+/// test stops it.
 const FILES: usize = 4000;
 
 fn sandbox_with_tree() -> Sandbox {
@@ -21,8 +21,8 @@ fn sandbox_with_tree() -> Sandbox {
     sandbox
 }
 
-/// Begins an import, and sends `signal` after `lines` printed lines. Returns the status, the printed lines,
-/// and the complaints.
+/// Starts an import, and sends `signal` after `lines` printed lines. Returns the exit status, the printed
+/// lines, and the lines on standard error.
 fn stop_import(sandbox: &Sandbox, lines: usize, signal: Signal) -> (ExitStatus, Vec<String>, String) {
     sandbox.succeed(["mkfs", "vol", "--size", "256M"]);
     let mut command = sandbox.command(["import", "-v", "tree", "vol:/tree"]);
@@ -37,12 +37,12 @@ fn stop_import(sandbox: &Sandbox, lines: usize, signal: Signal) -> (ExitStatus, 
     let mut complaints = String::new();
     child.stderr.take().unwrap().read_to_string(&mut complaints).unwrap();
     let status = child.wait().unwrap();
-    // A line that was cut off was not printed.
+    // An incomplete last line is not counted as printed.
     let whole = printed.rfind('\n').map_or(0, |end| end + 1);
     (status, printed[..whole].lines().map(str::to_owned).collect(), complaints)
 }
 
-/// The volume opens and is sound, and every printed path is whole.
+/// Checks that the volume opens and is sound, and that every printed path is complete.
 fn check_volume(sandbox: &Sandbox, printed: &[String]) {
     assert!(sandbox.succeed(["fsck", "vol"]).contains("sound"));
     let volume = Volume::open(sandbox.path("vol")).unwrap();

@@ -1,4 +1,4 @@
-//! Every command ends on every damaged volume, with bounds on processor time, memory and output.
+//! Tests that every command ends on damaged volumes, with limits on processor time, memory and output.
 
 use std::fs;
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -10,20 +10,20 @@ use eyrie_testkit::hostile::{Broken, Image, bases, broken};
 
 use crate::Sandbox;
 
-/// Seconds of processor time of a command, and KiB of memory. A command that waits for ever is ended after
-/// five minutes.
+/// The limits of a command: 20 seconds of processor time and 1 GiB of memory. A command that waits forever is
+/// ended after five minutes.
 const LIMITS: &str = "ulimit -t 20; ulimit -d 1048576; exec timeout 300 \"$@\"";
-/// As [`LIMITS`] where a check maps a volume of a terabyte. The host counts such a map as memory, of which a
-/// check uses little.
+/// As [`LIMITS`] where a check maps a volume of a terabyte. Such a mapping counts as memory, although a check
+/// touches little of it.
 const TIME_LIMIT: &str = "ulimit -t 20; exec timeout 300 \"$@\"";
-/// Bytes that a command may print.
+/// Maximum number of bytes that a command may print.
 const MOST_PRINTED: usize = 16 << 20;
-/// Bytes of storage that an export may take.
+/// Maximum number of bytes of storage that an export may take.
 const MOST_EXPORTED: u64 = 64 << 20;
-/// Bits of a slot that say where its record is.
+/// The bits of a slot with the position of its record.
 const RECORD_PLACE: u64 = 0xff << 56;
 
-/// Runs a command within bounds. It must end by itself, and not by a panic.
+/// Runs a command with limits. The command must end by itself, without a panic.
 fn bounded(sandbox: &Sandbox, arguments: &[&str]) -> Output {
     limited(sandbox, LIMITS, arguments)
 }
@@ -41,7 +41,7 @@ fn limited(sandbox: &Sandbox, limits: &str, arguments: &[&str]) -> Output {
     output
 }
 
-/// Bytes of storage below a directory.
+/// Returns the number of bytes of storage below a directory.
 fn stored(path: &Path) -> u64 {
     let Ok(metadata) = path.symlink_metadata() else { return 0 };
     let inside = if metadata.is_dir() { fs::read_dir(path).ok() } else { None };
@@ -56,7 +56,8 @@ fn clear(sandbox: &Sandbox, names: &[&str]) {
     }
 }
 
-/// Runs every command on the volume `vol`, which is damaged. The repair gets the bytes as they were at first.
+/// Runs every command on the damaged volume `vol`. The repair gets the original bytes of the volume, because
+/// the earlier commands may change them.
 fn every_command(sandbox: &Sandbox) {
     let bytes = fs::read(sandbox.path("vol/segment-0000")).unwrap();
     let renew = || fs::write(sandbox.path("vol/segment-0000"), &bytes).unwrap();
@@ -89,7 +90,7 @@ fn every_command(sandbox: &Sandbox) {
     }
     renew();
     let repaired = bounded(sandbox, &["fsck", "--repair", "--into", "sound", "vol"]);
-    // 0 if nothing was wrong, 1 if the volume is repaired, 8 if no superblock is left.
+    // 0 if the check found no damage, 1 if the volume is repaired, 8 if no superblock is valid.
     match repaired.status.code() {
         Some(0 | 8) => {}
         Some(1) => assert_eq!(limited(sandbox, TIME_LIMIT, &["fsck", "sound"]).status.code(), Some(0)),
@@ -98,7 +99,7 @@ fn every_command(sandbox: &Sandbox) {
     clear(sandbox, &["archive", "out", "copied", "sound"]);
 }
 
-/// The volume `vol` with these bytes.
+/// Writes the volume `vol` with these bytes.
 fn put(sandbox: &Sandbox, bytes: &[u8]) {
     let dir = sandbox.path("vol");
     fs::create_dir_all(&dir).unwrap();
@@ -133,11 +134,11 @@ fn illegal_times_are_found_and_do_not_fail_an_export() {
         assert!(!String::from_utf8_lossy(&exported.stderr).contains("Invalid argument"), "{exported:?}");
         clear(&sandbox, &["out"]);
     }
-    // The modification time of a directory may come from its entries.
+    // The modification time of a directory may be that of its entries, so not every illegal time is seen.
     assert!(seen > 4, "{seen}");
 }
 
-/// Makes entries of a volume name other directories: each entry that names the first of a pair then names the
+/// Changes directory entries of a volume. Each entry that names the first directory of a pair then names the
 /// second.
 fn redirect(sandbox: &Sandbox, pairs: &[(u64, u64)]) {
     let file = fs::OpenOptions::new().write(true).open(sandbox.path("vol/segment-0000")).unwrap();
@@ -156,8 +157,8 @@ fn redirect(sandbox: &Sandbox, pairs: &[(u64, u64)]) {
     }
 }
 
-/// A volume in whose tree `/tree` each of so many levels names the next one twice, and the last names the
-/// first.
+/// Makes a volume with a tree `/tree` of so many levels. Each level has two names for the next level, and the
+/// last level names the first.
 fn tangled(levels: usize) -> Sandbox {
     let sandbox = Sandbox::with_volume("16M");
     let volume = Volume::open(sandbox.path("vol")).unwrap();
@@ -218,7 +219,7 @@ fn small_volume_with_huge_claims_costs_little() {
     let base = &bases[1];
     let sandbox = Sandbox::new();
     let most = 1_u64 << 40;
-    // The size of the volume, that of its first segment, and the most that it may have.
+    // The size of the volume, the size of its first segment, and the maximum size.
     for sizes in [[most; 3], [2 << 30, 2 << 30, most]] {
         let mut image = Image::new(base);
         for copy in [0, 4096] {
@@ -229,7 +230,7 @@ fn small_volume_with_huge_claims_costs_little() {
         image.mend_checksums();
         put(&sandbox, &image.to_bytes());
         every_command(&sandbox);
-        // The same with the length that it claims.
+        // The same checks for a file of the claimed length.
         let file = fs::OpenOptions::new().write(true).open(sandbox.path("vol/segment-0000")).unwrap();
         file.set_len(sizes[0]).unwrap();
         drop(file);

@@ -1,4 +1,4 @@
-//! Trees that are deeper than a path may be long.
+//! Tests of trees that are deeper than the longest path.
 
 use std::path::Path;
 
@@ -6,8 +6,7 @@ use eyrie::{Credentials, Host, Kind, OpenFlags, Posix, PosixExt, Volume, Walk, W
 
 use crate::Sandbox;
 
-/// Makes directories named `d`, each in the one before, to this depth. Each hundredth and the last have a
-/// file.
+/// Makes `levels` nested directories named `d`. Every hundredth directory and the last one have a file.
 fn dig<P: Posix>(fs: P, levels: usize) {
     let mut here = fs;
     for level in 1..=levels {
@@ -22,8 +21,8 @@ fn dig<P: Posix>(fs: P, levels: usize) {
     }
 }
 
-/// The depth of the deepest file below `root`, which is `above` levels above the first, and the number of
-/// files.
+/// Returns the depth of the deepest file below `root`, and the number of files. The file in the directory of
+/// level `n` must have the depth `n + above`.
 fn deepest<P: Posix>(fs: &P, root: &str, above: usize) -> (usize, usize) {
     let (mut deepest, mut files) = (0, 0);
     for step in Walk::new(fs, Path::new(root)).unwrap() {

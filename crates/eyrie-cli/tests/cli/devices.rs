@@ -1,4 +1,4 @@
-//! Volumes on block devices, which are loop devices here: only root gets one.
+//! Tests of volumes on block devices. They use loop devices, which only root can make.
 
 use std::fs;
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -15,11 +15,11 @@ fn json(text: &str) -> Value {
     serde_json::from_str(text).unwrap()
 }
 
-/// A block device over a file, detached when dropped.
+/// A block device over a file. It is detached when it is dropped.
 struct Device(PathBuf);
 
 impl Device {
-    /// `None` if the host gives this process no loop device.
+    /// Makes a loop device, or returns `None` if this process cannot get one.
     fn new(sandbox: &Sandbox, bytes: u64) -> Option<Device> {
         let file = sandbox.path("disk");
         fs::File::create(&file).unwrap().set_len(bytes).unwrap();
@@ -32,7 +32,7 @@ impl Device {
         format!("{}{path}", self.0.display())
     }
 
-    /// Makes the device larger or smaller. The bytes on it stay.
+    /// Makes the device larger or smaller, and keeps its bytes.
     fn set_size(&self, sandbox: &Sandbox, bytes: u64) {
         fs::File::options().write(true).open(sandbox.path("disk")).unwrap().set_len(bytes).unwrap();
         let status = Command::new("losetup").arg("--set-capacity").arg(&self.0).status().unwrap();
@@ -56,7 +56,7 @@ fn block_device_holds_a_volume() {
     }
     sandbox.fail(1, &[&vol, "leave the size out"], ["mkfs", &vol, "--size", "64M"]);
     sandbox.fail(1, &[&vol, "not an Eyrie volume"], ["info", &vol]);
-    assert!(is_zero(&sandbox.path("disk")), "what is refused is not written to");
+    assert!(is_zero(&sandbox.path("disk")), "a refused mkfs must not write to the device");
     assert!(sandbox.succeed(["mkfs", &vol]).contains("MiB on paged"));
     let told = json(&sandbox.succeed(["info", "--json", &vol]));
     assert_eq!((&told["segments"][0]["path"], &told["recovered"]), (&vol.clone().into(), &false.into()));
@@ -76,9 +76,10 @@ fn block_device_holds_a_volume() {
     sandbox.fail(1, &[&vol, "in use"], ["ls", &device.place(":/")]);
     sandbox.fail(1, &[&vol, "in use"], ["mkfs", "--force", &vol]);
     sandbox.fail(8, &[&vol, "in use"], ["fsck", &vol]);
-    assert!(Volume::open(&vol).is_err(), "nor may this process open it again");
+    assert!(Volume::open(&vol).is_err(), "this process must not open the volume a second time");
     held.close().unwrap();
-    // A program that another test is starting holds a copy of the device until it runs.
+    // A child process that another test starts holds a copy of the device's descriptor until its program
+    // runs.
     let is_free = || sandbox.run(["ls", &device.place(":/")]).status.success();
     assert!((0..1000).any(|_| is_free()), "the device stays in use");
     sandbox.succeed(["mkfs", "--force", &vol, "--medium", "paged"]);
@@ -86,7 +87,7 @@ fn block_device_holds_a_volume() {
 }
 
 fn is_zero(file: &Path) -> bool {
-    // Nothing was ever written to it.
+    // No block of the file was ever written.
     fs::metadata(file).unwrap().blocks() == 0
 }
 
@@ -117,9 +118,9 @@ fn trim_discards_free_blocks_of_a_device() {
     let (vol, disk) = (device.place(""), sandbox.path("disk"));
     fs::write(&disk, vec![0xa5; 128 << 20]).unwrap();
     sandbox.succeed(["mkfs", "--force", &vol, "--group-size", "4M"]);
-    assert!(host_bytes(&disk) >= 120 * MIB, "what was there before is there still");
+    assert!(host_bytes(&disk) >= 120 * MIB, "the old contents of the device still take space");
     assert!(sandbox.succeed(["trim", &vol]).contains("MiB given back"));
-    // The journal, the group in use and the tables stay.
+    // The journal, the group in use and the tables keep their blocks.
     let empty = host_bytes(&disk);
     assert!(empty <= 20 * MIB, "{empty}");
 
@@ -136,7 +137,7 @@ fn trim_discards_free_blocks_of_a_device() {
     held.close().unwrap();
     assert_eq!(sandbox.run(["cat", &device.place(":/tree/small")]).stdout, vec![9; 5000]);
     let told = json(&sandbox.succeed(["trim", "--json", &vol]));
-    assert!(told["trimmed_bytes"].as_u64() >= Some(100 * MIB), "all that is free is told again: {told}");
+    assert!(told["trimmed_bytes"].as_u64() >= Some(100 * MIB), "all empty groups are counted again: {told}");
     assert!(sandbox.succeed(["fsck", &vol]).contains("sound"));
 }
 
@@ -173,7 +174,7 @@ fn volume_and_device_change_their_sizes() {
     assert_whole();
 
     device.set_size(&sandbox, 200 << 20);
-    assert_eq!(sizes().0, full.0, "it does not mind");
+    assert_eq!(sizes().0, full.0, "the volume keeps its size");
     sandbox.succeed(["resize", &vol]);
     assert!(sizes().0 > 180 << 20 && sizes().1 <= 200 << 20, "{:?}", sizes());
     assert_whole();

@@ -1,4 +1,4 @@
-//! `completions` and `man`.
+//! Tests of `completions` and `man`.
 
 use std::fs;
 use std::process::Command;

@@ -1,4 +1,4 @@
-//! Every error is one clear line.
+//! Tests that every error is one clear line.
 
 use std::fs;
 use std::path::Path;
@@ -9,7 +9,7 @@ use eyrie_testkit::tree_fixture::fill;
 
 use crate::Sandbox;
 
-/// The largest file of the volume: where its bytes are.
+/// Returns the largest file of the volume, which holds its bytes.
 pub(crate) fn segment(sandbox: &Sandbox) -> std::path::PathBuf {
     let files = fs::read_dir(sandbox.path("vol")).unwrap().map(|entry| entry.unwrap().path());
     files.max_by_key(|path| path.metadata().unwrap().len()).unwrap()
@@ -45,7 +45,7 @@ fn unsupported_medium_is_one_clear_line() {
     let mkfs = |medium| ["mkfs", "vol", "--size", "64M", "--medium", medium];
     sandbox.fail(1, &["vol", "persistent memory", "-o dax"], mkfs("pmem"));
     sandbox.fail(2, &["tape", "auto", "dram", "pmem"], mkfs("tape"));
-    assert!(!sandbox.path("vol").exists(), "nothing is left behind");
+    assert!(!sandbox.path("vol").exists(), "the failed mkfs left a volume behind");
     assert!(sandbox.succeed(mkfs("auto")).contains(" on dram"));
     let info = sandbox.succeed(["info", "vol"]);
     assert!(info.contains("dram, every completed call survives the death of the process"), "{info}");
@@ -88,7 +88,7 @@ fn too_long_name_is_one_clear_line() {
 fn nonempty_directory_is_one_clear_line() {
     let sandbox = Sandbox::with_volume("64M");
     sandbox.succeed(["mkdir", "-p", "vol:/a", "vol:/dir/a/inner"]);
-    // No option of `mv` helps.
+    // The message names no option, because no option of `mv` helps.
     sandbox.fail(
         1,
         &["vol:/dir/a", "not empty: remove its contents first, or choose another name"],
@@ -131,12 +131,12 @@ fn full_volume_is_one_clear_line() {
     assert!(sandbox.succeed(["fsck", "vol"]).contains("sound"));
 }
 
-/// A file system of a limited size, unmounted when dropped.
+/// A file system of a limited size. It is unmounted when it is dropped.
 struct Mount<'a>(&'a Path);
 
 impl Drop for Mount<'_> {
     fn drop(&mut self) {
-        // A test that fails leaves at worst an empty mount.
+        // If the unmount fails, an empty mount stays.
         let _ = Command::new("umount").arg("-l").arg(self.0).status();
     }
 }

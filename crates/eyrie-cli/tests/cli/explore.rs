@@ -1,4 +1,4 @@
-//! `explore`, `trace` and `replay`.
+//! Tests of `explore`, `trace` and `replay`.
 
 use std::fs;
 
@@ -9,7 +9,7 @@ use crate::Sandbox;
 const SCRIPT: &str = "mkdir /d\ncreat /d/a\nwrite /d/a 0 5000 1\nrename /d/a /b\nunlink /none\n";
 
 impl Sandbox {
-    /// A sandbox with a script in it, and no volume.
+    /// Makes a sandbox with a script and without a volume.
     fn with_calls(script: &str) -> Sandbox {
         let sandbox = Sandbox::new();
         fs::write(sandbox.path("calls"), script).unwrap();
@@ -25,7 +25,7 @@ fn new_script_is_explored() {
     assert!(text.contains("eyrie-engine/src/transaction/redo.rs:"), "{text}");
     let summary = text.lines().last().unwrap();
     let (counts, end) = summary.split_once(": ").unwrap();
-    assert_eq!(end, "every call is whole or undone in each", "{text}");
+    assert_eq!(end, "in each image every call is whole or undone", "{text}");
     let [crashes, of_recovery, after_kills] = counts.split("; ").collect::<Vec<_>>()[..] else {
         panic!("{text}");
     };
@@ -40,7 +40,11 @@ fn new_script_is_explored() {
         serde_json::from_str(&sandbox.succeed(["explore", "--script", "calls", "--close", "--json"]))
             .unwrap();
     assert_eq!(report["complete"], true);
-    assert_eq!(report["calls"].as_array().unwrap().len(), 7, "five calls, the close, and what comes after");
+    assert_eq!(
+        report["calls"].as_array().unwrap().len(),
+        7,
+        "five calls, the close, and the crashes after the close"
+    );
     let sum = |rows: &str| -> u64 {
         report[rows].as_array().unwrap().iter().map(|row| row["images"].as_u64().unwrap()).sum()
     };
@@ -62,7 +66,7 @@ fn missing_fence_is_reported_with_replay_and_shorter_script() {
     let output = sandbox.run(["explore", "--script", "calls", "--without", fence]);
     assert_eq!((output.status.code(), output.stdout.len()), (Some(1), 0), "{output:?}");
     let text = String::from_utf8(output.stderr).unwrap();
-    assert!(text.starts_with("eyrie: a crash leaves something else: calls: "), "{text}");
+    assert!(text.starts_with("eyrie: a crash leaves a wrong volume: calls: "), "{text}");
     assert!(
         text.ends_with("a shorter script that fails:\nmkdir /d 0755\ncreat /d/a 0644\nrename /d/a /b\n"),
         "{text}"
@@ -73,11 +77,11 @@ fn missing_fence_is_reported_with_replay_and_shorter_script() {
     assert_eq!(replayed.status.code(), Some(1));
     let what = text.lines().next().unwrap();
     assert_eq!(String::from_utf8_lossy(&replayed.stderr).lines().next(), Some(what), "{replayed:?}");
-    // With all fences the first crash, which keeps nothing, is as it should be.
+    // Without a left-out fence, the image of the first crash, which loses all pending stores, is right.
     let trace = sandbox.succeed(["trace", "calls"]);
     let mut events = trace.lines().skip(1).filter(|line| !line.starts_with("base "));
     let first = format!("{}:", events.position(|line| line.starts_with("fence ")).expect("a fence"));
-    assert_eq!(sandbox.succeed(["explore", "--script", "calls", "--replay", &first]), "as it should be\n");
+    assert_eq!(sandbox.succeed(["explore", "--script", "calls", "--replay", &first]), "the image is right\n");
 }
 
 #[test]
@@ -153,7 +157,7 @@ fn wrong_arguments_are_reported() {
     );
     fails(&["explore", "--script", "calls", "--images", "0"], 2, "0 is not in 1..");
     fails(&["explore", "--script", "calls", "--size", "2G"], 2, "at most 1 GiB is explored");
-    fails(&["explore", "--script", "calls", "--size", "1k"], 1, "no volume: 1.0 KiB");
+    fails(&["explore", "--script", "calls", "--size", "1k"], 1, "cannot make the volume: 1.0 KiB");
     fails(&["explore", "--time", "1d"], 2, "times are written like 60s, 5m or 2h");
     fails(
         &["replay", "calls", "--until", "1", "-o", "out"],
@@ -211,7 +215,8 @@ fn trace_replays_to_a_volume_at_any_event() {
     sandbox.succeed(["mkfs", "other", "--size", "1M"]);
     sandbox.run(["run", "--keep-going", "calls", "other"]);
     let tree = |volume: &str| sandbox.succeed(["tree", "--canonical", volume]);
-    // The explorer makes its calls as root, and `run` as the user of the tests.
+    // The explorer makes calls as root, and `run` makes them as the user of the tests. So owners are not
+    // compared.
     let unowned = |volume: &str| -> Vec<String> {
         let words = |line: &str| -> Vec<String> {
             line.split(' ')

@@ -1,4 +1,4 @@
-//! Tests of the command `eyrie` as its users meet it.
+//! Tests of the command `eyrie` as users run it.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -23,7 +23,8 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-/// A directory of a test, on a file system that keeps holes, times and devices; removed at the end.
+/// The directory of a test, on a file system that keeps holes, times and devices. It is removed when it is
+/// dropped.
 struct Sandbox {
     dir: tempfile::TempDir,
 }
@@ -33,7 +34,7 @@ impl Sandbox {
         Sandbox { dir: tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap() }
     }
 
-    /// A sandbox with a volume in it.
+    /// Makes a sandbox with a volume.
     fn with_volume(size: &str) -> Sandbox {
         let sandbox = Sandbox::new();
         sandbox.succeed(["mkfs", "vol", "--size", size]);
@@ -44,7 +45,7 @@ impl Sandbox {
         self.dir.path().join(name)
     }
 
-    /// The command, run in the sandbox.
+    /// Returns a command `eyrie` that will run in the sandbox.
     fn command<S: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = S>) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_eyrie"));
         command.args(arguments).current_dir(self.dir.path()).stdin(Stdio::null());
@@ -55,7 +56,7 @@ impl Sandbox {
         self.command(arguments).output().unwrap()
     }
 
-    /// Kills an import into the volume that has begun, so that the volume is not closed.
+    /// Starts an import into the volume and kills it, so that the volume is not closed.
     fn kill_an_import(&self) {
         std::fs::create_dir(self.path("tree")).unwrap();
         eyrie_testkit::tree_fixture::fill(&self.path("tree"), 4000, 3000).unwrap();
@@ -67,15 +68,15 @@ impl Sandbox {
         child.wait().unwrap();
     }
 
-    /// Runs the command, which must succeed without complaints. Returns its standard output.
+    /// Runs the command, which must succeed and print nothing to standard error. Returns its standard output.
     fn succeed<S: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = S>) -> String {
         let output = self.run(arguments);
         assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
-    /// Runs the command, which must fail with status 1 and complain of each of `words` first. Returns the
-    /// last complaint.
+    /// Runs the command, which must fail with status 1. Standard error must have a line for each of `words`,
+    /// in this order, and then a last line, which is returned.
     fn complain<S: AsRef<OsStr>>(&self, words: &[&str], arguments: impl IntoIterator<Item = S>) -> String {
         let output = self.run(arguments);
         assert_eq!(output.status.code(), Some(1), "{output:?}");
@@ -89,7 +90,7 @@ impl Sandbox {
         last
     }
 
-    /// Runs the command, which must fail with this status and one clear line that contains all of `words`.
+    /// Runs the command, which must fail with this status and print one line that contains all of `words`.
     fn fail<S: AsRef<OsStr>>(&self, status: i32, words: &[&str], arguments: impl IntoIterator<Item = S>) {
         let output = self.run(arguments);
         let line = String::from_utf8_lossy(&output.stderr);

@@ -1,4 +1,4 @@
-//! Volumes on disks, as files of the host.
+//! Tests of disk volumes in files of the host.
 
 use std::fs;
 
@@ -49,7 +49,7 @@ fn paged_volume_works_with_little_memory() {
 fn invalid_memory_size_is_refused() {
     let sandbox = Sandbox::with_volume("64M");
     for (size, why) in
-        [("much", "sizes are written like"), ("0", "sizes are"), ("1000K", "the least is 1.0 MiB")]
+        [("much", "sizes are written like"), ("0", "sizes are"), ("1000K", "the minimum is 1.0 MiB")]
     {
         sandbox.fail(2, &["--memory", size, why], ["ls", "vol:/", "--memory", size]);
         sandbox.fail(2, &["--memory", size, why], ["--memory", size, "kv", "scan", "vol:/"]);

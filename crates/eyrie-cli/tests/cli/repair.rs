@@ -1,4 +1,4 @@
-//! `fsck` changes nothing, and `fsck --repair` saves the readable parts.
+//! Tests that `fsck` changes nothing, and that `fsck --repair` saves the readable parts.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,7 +14,7 @@ fn is_sound(sandbox: &Sandbox, volume: &str) -> bool {
     sandbox.run(["fsck", volume]).status.code() == Some(0)
 }
 
-/// A volume with a tree and some damage.
+/// Makes a volume with a tree and some damage.
 fn damaged() -> Sandbox {
     let sandbox = Sandbox::with_volume("64M");
     fs::create_dir(sandbox.path("tree")).unwrap();
@@ -24,9 +24,9 @@ fn damaged() -> Sandbox {
     sandbox
 }
 
-/// The files of a volume whose bytes can be exported, by their paths.
+/// Returns the paths and bytes of the files that can be exported from a volume.
 fn files(sandbox: &Sandbox, volume: &str, to: &str) -> BTreeMap<PathBuf, Vec<u8>> {
-    // The export leaves unreadable files out, so it may fail.
+    // The export may fail, because it leaves out unreadable files.
     sandbox.run(["export", &format!("{volume}:/tree"), to]);
     let (root, mut found) = (sandbox.path(to), BTreeMap::new());
     let mut waiting = vec![root.clone()];
@@ -56,7 +56,7 @@ fn check_changes_no_byte_of_the_volume() {
     assert_eq!(sandbox.run(["fsck", "vol"]).status.code(), Some(4));
     assert!(bytes(&sandbox.path("vol")) == before);
 
-    // Opening a volume that was not closed would recover it.
+    // Opening a volume that was not closed would recover and so change it.
     for medium in ["dram", "paged"] {
         let sandbox = Sandbox::new();
         sandbox.succeed(["mkfs", "vol", "--size", "64M", "--medium", medium]);
@@ -73,7 +73,7 @@ fn repair_replaces_and_keeps_the_damaged_volume() {
     let sandbox = damaged();
     let before = bytes(&sandbox.path("vol"));
     let readable = files(&sandbox, "vol", "before");
-    // Exporting has opened it.
+    // The export has opened the volume and so changed its file.
     fs::write(segment(&sandbox), &before).unwrap();
     let output = sandbox.run(["fsck", "--repair", "vol"]);
     let told = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -84,11 +84,11 @@ fn repair_replaces_and_keeps_the_damaged_volume() {
     assert!(!sandbox.path("vol.repairing").exists());
     let saved = files(&sandbox, "vol", "after");
     for (path, bytes) in &readable {
-        assert!(saved.get(path) == Some(bytes), "{} is not what it was", path.display());
+        assert!(saved.get(path) == Some(bytes), "{} has other bytes than before the repair", path.display());
     }
     sandbox.succeed(["fsck", "--repair", "vol"]);
 
-    // An existing target stays, and so does the volume.
+    // If the new name exists, neither the volume nor that file changes.
     fs::write(segment(&sandbox), &before).unwrap();
     sandbox.fail(4, &["vol.damaged", "in the way"], ["fsck", "--repair", "vol"]);
     fs::remove_dir_all(sandbox.path("vol.damaged")).unwrap();
@@ -108,7 +108,7 @@ fn repair_into_another_place_keeps_the_damaged_volume() {
     assert!(is_sound(&sandbox, "new"));
     assert!(bytes(&sandbox.path("vol")) == before);
     sandbox.fail(4, &["new", "not empty"], ["fsck", "--repair", "--into", "new", "vol"]);
-    assert!(is_sound(&sandbox, "new"), "what was there is still there");
+    assert!(is_sound(&sandbox, "new"), "the refused repair changed the existing volume");
 }
 
 #[test]

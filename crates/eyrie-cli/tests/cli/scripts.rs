@@ -1,4 +1,4 @@
-//! `run` and `tree --canonical`.
+//! Tests of `run` and `tree --canonical`.
 
 use std::fs;
 use std::io::Write;
@@ -16,7 +16,7 @@ write /dir/a 0 1K 7
 ";
 
 impl Sandbox {
-    /// A sandbox with a volume and a script in it.
+    /// Makes a sandbox with a volume and a script.
     fn with_script(script: &str) -> Sandbox {
         let sandbox = Sandbox::with_volume("64M");
         fs::write(sandbox.path("script"), script).unwrap();

@@ -1,4 +1,4 @@
-//! `find` and `du`.
+//! Tests of `find` and `du`.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -9,7 +9,7 @@ use eyrie::{Credentials, Kind, Posix, PosixExt, Volume};
 
 use crate::Sandbox;
 
-/// A volume with files that differ in every attribute that `find` compares.
+/// Makes a volume with files that differ in every attribute that `find` compares.
 fn sandbox_with_files() -> Sandbox {
     let sandbox = Sandbox::with_volume("64M");
     let volume = Volume::open(sandbox.path("vol")).unwrap();
@@ -26,7 +26,7 @@ fn sandbox_with_files() -> Sandbox {
     sandbox
 }
 
-/// The results of `find` under `/a`, sorted and without the name of the volume.
+/// Returns the results of `find` under `/a`, sorted and without the name of the volume.
 fn found(sandbox: &Sandbox, conditions: &[&str]) -> Vec<String> {
     let output = sandbox.succeed(["find", "vol:/a"].iter().chain(conditions));
     let lines =
@@ -111,7 +111,7 @@ fn find_prints_nul_and_json() {
     assert_eq!((&json[0]["path"], &json[0]["size"]), (&"/tree/new\nline".into(), &5.into()));
 }
 
-/// The lines of `du`: names and their numbers.
+/// Runs `du`, and returns the name and the number of each line.
 fn sizes(sandbox: &Sandbox, arguments: &[&str]) -> Vec<(String, u64)> {
     let output = sandbox.succeed(["du"].iter().chain(arguments));
     let line = |line: &str| {
@@ -148,7 +148,7 @@ fn du_sums_directories() {
     assert_eq!(sizes(&sandbox, &["-d", "1", "vol:/"]), named(&[in_a, root]));
     assert_eq!(sizes(&sandbox, &["-s", "vol:/"]), named(&[root]));
     assert_eq!(sizes(&sandbox, &["-sc", "vol:/a", "vol:/a/b"]), named(&[in_a, ("total", a)]));
-    // A place that was counted once does not count again.
+    // A place that was counted is not counted again.
     assert_eq!(sizes(&sandbox, &["-sc", "vol:/a/b", "vol:/again"]), named(&[in_b, ("total", b)]));
     let files = sizes(&sandbox, &["-a", "--apparent-size", "vol:/"]);
     let names: Vec<&str> = files.iter().map(|(name, _)| name.as_str()).collect();
@@ -178,7 +178,7 @@ fn du_prints_json() {
     }
     let json = sandbox.succeed(["du", "--json", "--apparent-size", "vol:/file", "two:/file"]);
     let json: serde_json::Value = serde_json::from_str(&json).unwrap();
-    assert_eq!(json["total_bytes"], 10_000, "the same inode of another volume is another file");
+    assert_eq!(json["total_bytes"], 10_000, "the same inode number in another volume is another file");
     let (one, two) = (&json["entries"][0], &json["entries"][1]);
     assert_eq!((&one["volume"], &one["path"], &one["bytes"]), (&"vol".into(), &"/file".into(), &5000.into()));
     assert_eq!(two["volume"], "two");
@@ -201,7 +201,7 @@ fn unreadable_entry_is_reported_and_the_rest_shown() {
         }
     }
     for arguments in [["find", "vol:/"], ["du", "vol:/"]] {
-        // If other users cannot run the command, nothing is tested.
+        // If another user cannot run the command, this test ends here.
         let Ok(output) = sandbox.command(arguments).uid(65_534).gid(65_534).output() else { return };
         let complaints = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!(output.status.code(), Some(1), "{complaints}");

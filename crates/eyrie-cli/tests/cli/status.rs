@@ -1,4 +1,4 @@
-//! The exit status of `fsck`, which scripts rely on.
+//! Tests of the exit status of `fsck`, which scripts rely on.
 
 use std::fs;
 use std::os::unix::fs::FileExt;
@@ -13,7 +13,7 @@ fn sound_volume_is_0_closed_or_not() {
     let sandbox = Sandbox::with_volume("64M");
     sandbox.succeed(["fsck", "vol"]);
     sandbox.kill_an_import();
-    // It is recovered by being opened, and nothing is left to repair.
+    // `fsck` recovers a copy of the volume, which then needs no repair.
     assert!(sandbox.succeed(["fsck", "vol"]).contains("sound"));
 }
 
@@ -40,7 +40,7 @@ fn broken_volume_is_4_with_closed_output() {
     assert_eq!(command.stdout(full).output().unwrap().status.code(), Some(4));
 }
 
-/// Changes bytes of the volume until a check finds something.
+/// Changes bytes of the volume until a check finds damage.
 pub fn break_something(sandbox: &Sandbox) {
     let segment = crate::errors::segment(sandbox);
     let file = fs::File::options().read(true).write(true).open(segment).unwrap();
@@ -57,7 +57,7 @@ pub fn break_something(sandbox: &Sandbox) {
         }
         file.write_all_at(&before, page * 4096).unwrap();
     }
-    panic!("no change of the volume is found");
+    panic!("no check found a change of the volume");
 }
 
 #[test]
@@ -72,7 +72,11 @@ fn uncheckable_volume_is_8() {
     volume.close().unwrap();
     let full = fs::File::options().write(true).open("/dev/full").unwrap();
     let output = sandbox.command(["fsck", "vol"]).stdout(full).output().unwrap();
-    assert_eq!(output.status.code(), Some(8), "a report that cannot be printed: {output:?}");
+    assert_eq!(
+        output.status.code(),
+        Some(8),
+        "the status must be 8 even if the report cannot be printed: {output:?}"
+    );
     sandbox.succeed(["fsck", "vol"]);
 }
 

@@ -1,4 +1,4 @@
-//! Trees go in and come out as they were.
+//! Tests that trees are the same after import and export.
 
 use std::fs;
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -37,8 +37,8 @@ fn round_trip(medium: &str) {
     assert!(differences.is_empty(), "{differences:#?}");
 }
 
-/// Gives a file an access control list, which lets user 1000 read it against its mode. Returns false if the
-/// host has no such lists.
+/// Gives a file an access control list that lets user 1000 read the file although its mode forbids this.
+/// Returns false if the host has no such lists.
 fn set_access_control_list(path: &Path) -> bool {
     let entries: [(u16, u16, u32); 5] =
         [(1, 6, u32::MAX), (2, 4, 1000), (4, 0, u32::MAX), (16, 4, u32::MAX), (32, 0, u32::MAX)];
@@ -124,13 +124,14 @@ fn unreadable_files_are_counted() {
     assert_eq!(sandbox.succeed(["ls", "vol:/tree"]), "file\n");
 }
 
-/// Bytes at the start, in the middle and at the end of a file of `size`.
+/// Returns the offsets and bytes of the data at the start, in the middle and at the end of a sparse file of
+/// `size`.
 fn islands(size: u64) -> [(u64, Vec<u8>); 3] {
     [(0, b"start".to_vec()), (size / 2 + 12345, vec![7; 100_000]), (size - 1, b"x".to_vec())]
 }
 
-/// Makes a sparse file with a few islands of data, as large as the host allows up to 16 TiB. Returns its
-/// size.
+/// Makes a sparse file with three ranges of data. The file is as large as the host allows, up to 16 TiB.
+/// Returns its size.
 fn make_large(path: &Path) -> u64 {
     let file = fs::File::create(path).unwrap();
     let largest = [1 << 44, (1 << 44) - 4096, 1 << 40];
@@ -143,7 +144,7 @@ fn assert_is_large(path: &Path, size: u64) {
     let file = fs::File::open(path).unwrap();
     let stat = file.metadata().unwrap();
     assert_eq!(stat.len(), size);
-    assert!(stat.blocks() * 512 < 1 << 20, "holes are no holes any more: {} blocks", stat.blocks());
+    assert!(stat.blocks() * 512 < 1 << 20, "the holes take space: {} blocks", stat.blocks());
     for (offset, bytes) in islands(size) {
         let mut read = vec![0; bytes.len()];
         file.read_exact_at(&mut read, offset).unwrap();
@@ -156,7 +157,7 @@ fn sparse_files_of_16_tib_cost_only_their_data() {
     let disk = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     for (sandbox, medium) in [(Sandbox::new(), "dram"), (Sandbox { dir: disk }, "paged")] {
         let succeed = |arguments: &[&str]| {
-            // Work in proportion to the size would take days.
+            // A command whose work grows with the size of the file would take days.
             let mut command = Command::new("timeout");
             command.args(["60", env!("CARGO_BIN_EXE_eyrie")]).args(arguments).current_dir(sandbox.path("."));
             let output = command.output().unwrap();

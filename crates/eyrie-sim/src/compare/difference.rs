@@ -1,13 +1,14 @@
-//! Differences of two trees in words.
+//! Differences of two trees, as text.
 
 use std::collections::BTreeSet;
 
 use super::tree::{Tree, TreeNode, TreePath, show};
 
-/// Lines of a report, at most: a failure must stay readable.
+/// Maximum number of lines of a report, so that the report of a failure stays readable.
 const MAX_LINES: usize = 12;
 
-/// Describes the differences of two trees in a few lines. Returns `None` if the trees are equal.
+/// Describes the differences of two trees in a few lines. Each line has the value in the first tree, and then
+/// the value in the second. Returns `None` if the trees are equal.
 pub fn difference(a: &Tree, b: &Tree) -> Option<String> {
     if a == b {
         return None;
@@ -63,7 +64,7 @@ fn fields(a: &TreeNode, b: &TreeNode) -> Vec<String> {
     lines
 }
 
-/// Describes the first byte in which two contents differ.
+/// Describes the first byte at which the contents of two files differ.
 fn first_byte(a: &TreeNode, b: &TreeNode) -> String {
     let offsets: BTreeSet<u64> = a.pages.keys().chain(b.pages.keys()).copied().collect();
     for offset in offsets {

@@ -10,8 +10,8 @@ pub use tree::{Tree, TreeError, TreeNode, TreeParts, TreePath, Xattrs, object, t
 
 use eyrie_engine::Attributes;
 
-/// Clears the attributes in which correct engines may differ: the allocated bytes, and the parent of a
-/// removed directory.
+/// Clears the attributes that may differ between two correct engines: the allocated bytes, and the parent of
+/// a removed directory.
 #[must_use]
 pub fn comparable(attributes: Attributes) -> Attributes {
     let parent = attributes.parent.filter(|_| attributes.links > 0);

@@ -8,7 +8,8 @@ use super::*;
 
 const OWNER: Owner = Owner { mode: 0o644, uid: 7, gid: 8 };
 
-/// A model whose root has the id `place`, with a directory, a file under two names, and a link.
+/// Makes a model whose root has the id `place`, with a directory, a file under two names, and a symbolic
+/// link.
 fn sample(place: u64) -> (Model, ObjectId) {
     let root = ObjectId::new(place, Kind::Directory);
     let model = Model::new(root, OWNER, Time::new(1, 0));
@@ -25,7 +26,7 @@ fn create(model: &Model, dir: ObjectId, name: &[u8], kind: Kind, content: Conten
     id
 }
 
-/// The difference between the sample and the sample after `op`.
+/// Returns the difference between the sample and the same sample after `op`.
 fn told(op: impl Fn(&Model, ObjectId) -> Op<'static>) -> String {
     let (model, file) = sample(1 << 20);
     let before = tree(&model);

@@ -7,17 +7,16 @@ use std::fmt::Write;
 use eyrie_engine::{Attributes, Engine, Error, Kind, ObjectId, Time};
 use eyrie_medium::PAGE_SIZE;
 
-/// Unit of contents, in bytes.
-
 /// Bytes of one read.
 const CHUNK: u64 = 1 << 20;
-/// Data bytes of one object, at most. No test writes more, so an engine beyond it mistakes holes for data.
+/// Maximum number of data bytes of one object. No test writes more, so an engine that reports more mistakes
+/// holes for data.
 const MAX_DATA: u64 = 1 << 30;
 
 /// The names from the root to an object. The path of the root is empty.
 pub type TreePath = Vec<Vec<u8>>;
 
-/// Parts of a [`Tree`] that are read. A part that is left out is 0 everywhere.
+/// The parts of a [`Tree`] that are read. A part that is not read is 0 in every node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TreeParts {
     /// Modes, users and groups.
@@ -45,7 +44,7 @@ impl TreeParts {
         contents: true,
     };
 
-    /// All parts but the times.
+    /// All parts except the times.
     pub const NO_TIMES: TreeParts =
         TreeParts { accessed: false, modified: false, changed: false, created: false, ..TreeParts::ALL };
 }
@@ -64,7 +63,7 @@ pub struct TreeNode {
     pub uid: u32,
     /// Group id.
     pub gid: u32,
-    /// Number of names; of a directory, 2 and the number of subdirectories.
+    /// Number of names. For a directory: 2, and one more for each subdirectory.
     pub links: u32,
     /// Bytes of a file, or entries of a directory.
     pub size: u64,
@@ -72,7 +71,7 @@ pub struct TreeNode {
     pub accessed: Time,
     /// Time of the last change of the bytes or entries.
     pub modified: Time,
-    /// Time of the last change of anything.
+    /// Time of the last change of bytes, entries or attributes.
     pub changed: Time,
     /// Time of creation.
     pub created: Time,
@@ -80,8 +79,8 @@ pub struct TreeNode {
     pub device: u64,
     /// Extended attributes.
     pub xattrs: Xattrs,
-    /// The first path of the same object, if it has another. Only the node at the first path has the
-    /// contents.
+    /// The first path of the same object, if this node is at another path. Only the node at the first path
+    /// has the contents.
     pub same_as: Option<TreePath>,
     /// Contents by offset, in pages of 4 KiB. Pages of zeros are left out, so a hole equals zeros.
     pub pages: BTreeMap<u64, Vec<u8>>,
@@ -100,11 +99,11 @@ pub struct Tree {
 pub struct TreeError {
     /// Path of the object.
     pub path: TreePath,
-    /// The fact that is wrong.
+    /// A description of the error.
     pub what: String,
 }
 
-/// A path in a message, with long names cut.
+/// Returns a path as a message shows it: long names are cut.
 pub(super) fn show(path: &TreePath) -> String {
     let mut out = String::new();
     for name in path {
@@ -116,7 +115,7 @@ pub(super) fn show(path: &TreePath) -> String {
     if out.is_empty() { "/".into() } else { out }
 }
 
-/// Reads everything reachable in `engine`.
+/// Reads all objects that the root of `engine` reaches.
 ///
 /// # Panics
 /// Panics if the volume is not sound: see [`try_tree`].
@@ -127,11 +126,11 @@ pub fn tree(engine: &dyn Engine) -> Tree {
     }
 }
 
-/// Reads the parts in `include` of everything reachable in `engine`.
+/// Reads the parts in `include` of all objects that the root of `engine` reaches.
 ///
 /// # Errors
-/// Fails if a call fails, or if two answers contradict each other: listings and look-ups, counts of links and
-/// entries, parents, and bytes inside a hole.
+/// Fails if a call fails, or if two results contradict each other. Listings must agree with look-ups, counts
+/// of links and entries with the names, and parents with the paths. The bytes in a hole must be zeros.
 pub fn try_tree(engine: &dyn Engine, include: TreeParts) -> Result<Tree, TreeError> {
     let mut walk = TreeReader { engine, include, tree: Tree::default(), first: BTreeMap::new() };
     let root = engine.root();
@@ -224,7 +223,7 @@ impl TreeReader<'_> {
     }
 }
 
-/// Reads one object by itself.
+/// Reads one object, without the objects below it.
 ///
 /// # Errors
 /// As [`try_tree`].
@@ -282,7 +281,7 @@ pub fn xattrs(engine: &dyn Engine, id: ObjectId) -> Result<Xattrs, String> {
         };
         let mut value = vec![0xee; size(&mut [])?];
         if size(&mut value)? != value.len() {
-            return Err("an extended attribute of two sizes".into());
+            return Err("two reads of an extended attribute gave different sizes".into());
         }
         xattrs.insert(name, value);
     }
@@ -313,7 +312,8 @@ fn pages(engine: &dyn Engine, id: ObjectId, size: u64) -> Result<BTreeMap<u64, V
         if data_bytes > MAX_DATA {
             return Err(format!("{data_bytes} bytes of data: too many to compare"));
         }
-        // Engines may begin data anywhere in a page. Whole pages make equal contents equal.
+        // Engines may report different starts of the data in a sparse page. Only whole pages are compared, so
+        // that equal contents are equal.
         let mut at = start / PAGE_SIZE * PAGE_SIZE;
         while at < end {
             let upto = size.min(end.next_multiple_of(PAGE_SIZE)).min(at + CHUNK);

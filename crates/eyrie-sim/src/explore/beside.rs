@@ -1,9 +1,10 @@
-//! Two threads: the states that a crash may leave of both.
+//! Two threads: the states that a crash may leave when two scripts run side by side.
 //!
-//! Each thread runs a script of its own. A [`ThreadSchedule`] switches between them by a seed, so that a run
-//! can be repeated. A crash must leave an order of the calls that keeps the order of each thread and gives
-//! the results that the calls gave. The order contains all calls that had returned and any of those in
-//! flight. A call that failed promises nothing.
+//! Each thread runs a script of its own. A [`ThreadSchedule`] switches between the threads in an order that
+//! follows from a seed, so a run can be repeated. The state after a crash must follow from some order of the
+//! calls. That order keeps the order of each thread, and it explains the results that the calls returned. It
+//! contains all calls that had returned before the crash, and any of the calls that had not. A call that
+//! failed changes nothing.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -31,21 +32,22 @@ pub struct ParallelScript {
     pub seed: u64,
 }
 
-/// The numbers of calls of each thread that have returned, as one number.
+/// Returns the mark for the number of calls of each thread that have returned. The upper 32 bits are the
+/// number of the first thread.
 fn mark(done: [usize; 2]) -> u64 {
     (done[0] as u64) << 32 | done[1] as u64
 }
 
-/// The calls of each thread that had returned at a mark.
+/// Returns, for each thread, the number of calls that had returned at a mark.
 pub(super) fn returned(mark: u64) -> [u64; 2] {
     [mark >> 32, mark & u64::from(u32::MAX)]
 }
 
-/// A call of a thread, with its time and result.
+/// A call that a thread made, with its time and result.
 struct Made<'a> {
     line: &'a ScriptLine,
     seconds: i64,
-    /// Calls of each thread that had returned when this one began (counts).
+    /// For each thread, the number of calls that had returned when this call began.
     began: [usize; 2],
     /// The error of the call, if it failed.
     given: Option<Errno>,
@@ -59,8 +61,8 @@ impl Made<'_> {
         Pxfs::new(Arc::new(model.fork()), Credentials::root()).with_clock(clock)
     }
 
-    /// The model after the call, if the model gives the same result. A call that found no room changes
-    /// nothing.
+    /// Returns the model after the call, or `None` if the call has another result on the model. A call that
+    /// found no room changes nothing.
     fn after(&self, model: &Model) -> Option<Model> {
         if self.given == Some(Errno::NOSPC) {
             return Some(model.fork());
@@ -70,12 +72,12 @@ impl Made<'_> {
         (expected == self.given).then(|| files.engine().fork())
     }
 
-    /// The model after the call, as a crash may leave it. A call that failed changed nothing.
+    /// Returns the model after the call, as a crash may leave it. A failed call leaves the model unchanged.
     fn lasting(&self, model: &Model) -> Option<Model> {
         if self.given.is_some() { Some(model.fork()) } else { self.after(model) }
     }
 
-    /// The model with the times of a write in flight but without its bytes.
+    /// Returns the model with the times of a write that has not returned, but without its bytes.
     fn early(&self, model: &Model) -> Option<Model> {
         let Call::Write { path, length: 1.., .. } = &self.line.call else { return None };
         if self.given.is_some() {
@@ -87,10 +89,10 @@ impl Made<'_> {
     }
 }
 
-/// The models that some number of calls of both threads may leave.
+/// The states that given numbers of calls of both threads may leave, in any order of these calls.
 type Models = Vec<(Model, Tree)>;
 
-/// Adds a model unless one with equal contents is there.
+/// Adds a model unless `models` has one with equal contents.
 fn add(models: &mut Models, model: Model) {
     let tree = tree(&model);
     if models.iter().all(|(_, known)| *known != tree) {
@@ -114,8 +116,9 @@ impl Orders {
             })
         };
         let whole = by(Made::lasting);
-        // A write whose times show early may have looked up its name before calls of the other thread that
-        // have returned. A disk shows nothing early, because a drain takes whole Ops.
+        // The times of a write may be visible before its bytes. Such a write may have looked up its name
+        // before calls of the other thread that have returned since. On a disk the times are never visible
+        // early, because a drain takes whole Ops.
         let is_early = rule == CrashRule::Lines;
         let our_early = table(rows, columns, |i, j, known, here| {
             let Some(call) = ours.get(i).filter(|_| is_early) else { return };
@@ -161,8 +164,8 @@ impl Orders {
 }
 
 impl Orders {
-    /// Allows all states since the begin of the last calls that made the volume durable: a disk loses what
-    /// was not synchronised.
+    /// Allows all states since the last successful sync began, because a crash of a disk may lose every later
+    /// change.
     fn allow_what_was(&mut self, made: [&Vec<Made<'_>>; 2], [rows, columns]: [usize; 2]) {
         let mut all = BTreeMap::new();
         for done in (0..rows).flat_map(|i| (0..columns).map(move |j| [i, j])) {
@@ -188,7 +191,7 @@ impl Orders {
     }
 }
 
-/// Computes a table row by row. `fill` gets the table so far.
+/// Computes a table row by row. `fill` gets the rows and cells computed so far.
 fn table(
     rows: usize,
     columns: usize,
@@ -204,7 +207,7 @@ fn table(
     known
 }
 
-/// Runs `script` beside another on one volume.
+/// Runs `script` and a second script side by side on one volume, and records the stores.
 ///
 /// # Errors
 /// Fails if no order of the calls explains their results.
@@ -235,8 +238,7 @@ fn record_both<'s>(
         let files = session.files.clone();
         let calls = scripts[number].lines().iter();
         let call = |line: &'s ScriptLine| {
-            // All calls get one time, because the call with the first stamp need not be the first in the
-            // order.
+            // All calls get the same time, because the call that takes its stamp first need not commit first.
             let seconds = session.started + 1;
             set_clock(seconds);
             let began = *unpoisoned(done.lock());
@@ -270,14 +272,14 @@ fn record_both<'s>(
     if last.iter().all(|(_, tree)| *tree != found) {
         let differs = last.iter().filter_map(|(_, tree)| difference(&found, tree));
         let differs = match last.is_empty() {
-            true => "no order of the calls gives their results".to_string(),
+            true => "no order of the calls explains their results".to_string(),
             false => differs.collect::<Vec<_>>().join("\n  or: "),
         };
         return Err(RecordError::Contents(format!("{differs}\n{}", calls.join("\n"))));
     }
     let full = |made: &&Made<'_>| made.given == Some(Errno::NOSPC);
     let without_room = made.iter().flatten().filter(full).count() as u64;
-    // Once all calls have returned, the volume itself is the only state left.
+    // After all calls have returned, a crash may leave only the present state of the volume.
     if start.rule() == CrashRule::Lines {
         orders.allowed.insert(mark([made[0].len(), made[1].len()]), vec![found]);
     }

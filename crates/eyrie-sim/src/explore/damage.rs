@@ -1,5 +1,5 @@
-//! Damage: each byte under a checksum is changed in turn. The volume must refuse to open, or hold its
-//! contents.
+//! Damage: this check changes bytes that a checksum covers, one at a time. The volume must then refuse to
+//! open, or hold its contents.
 
 use std::mem::offset_of;
 use std::ops::Range;
@@ -16,16 +16,16 @@ use super::tight;
 use crate::compare::{Tree, TreeParts, difference, tree, try_tree};
 use crate::script::Script;
 
-/// Damaged bytes of one structure, at most.
+/// Maximum number of bytes of one structure that are damaged.
 const SAMPLES: usize = 150;
-/// Crashes of one script whose redo records are damaged, at most.
+/// Maximum number of crashes of one script whose redo records are damaged.
 const RECORDS: usize = 12;
 
 fn word(image: &[u8], at: usize) -> usize {
     image.get(at..at + 8).map_or(0, |word| u64::from_le_bytes(word.try_into().expect("eight bytes")) as usize)
 }
 
-/// Places of the superblocks and the saved allocator of a closed volume.
+/// Finds the superblocks and the saved allocator of a closed volume, as ranges of offsets.
 fn of_closed(image: &[u8]) -> Vec<Range<usize>> {
     let blocks = SUPERBLOCKS.map(|at| at.offset() as usize..at.offset() as usize + size_of::<Superblock>());
     let field = |field: usize| word(image, VOLUME_PAGE.offset() as usize + field);
@@ -34,7 +34,8 @@ fn of_closed(image: &[u8]) -> Vec<Range<usize>> {
     blocks.into_iter().chain([saved]).collect()
 }
 
-/// Places of the redo records of a crashed volume, with their words outside the slot.
+/// Finds the redo records of a crashed volume, as ranges of offsets. The words of a long record lie outside
+/// its slot.
 fn of_records(image: &[u8]) -> Vec<Range<usize>> {
     let mut found = Vec::new();
     for slot in (0..REDO_SLOTS).map(|slot| redo_slot(slot).offset() as usize) {
@@ -52,7 +53,8 @@ fn of_records(image: &[u8]) -> Vec<Range<usize>> {
     found
 }
 
-/// Damages bytes of `covered` in turn. The volume must refuse to open, or equal one of `states`.
+/// Damages bytes of `covered`, one at a time. The volume must then refuse to open, or equal one of `states`.
+/// Returns the number of images.
 fn damage(
     image: &[u8],
     covered: Range<usize>,
@@ -82,11 +84,11 @@ fn damage(
     Ok(images)
 }
 
-/// Damages a closed volume, and redo records that crashes left: short ones, and one with an extent of its
-/// own.
+/// Damages a closed volume, and redo records that crashes left: short records, and a record whose words are
+/// in an extent of their own.
 ///
 /// # Errors
-/// The first damage that went unnoticed.
+/// Fails at the first damage that the volume does not notice.
 pub(super) fn explore(start: &StartVolume, goes_on: &mut dyn FnMut() -> bool) -> Result<Counts, String> {
     let mut counts = Counts::default();
     let used = start.after(&tight::used_before()).map_err(|error| error.to_string())?;

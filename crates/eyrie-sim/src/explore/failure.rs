@@ -1,20 +1,20 @@
-//! Failures: crashes that left a wrong volume, with the numbers that replay them.
+//! Failures: crashes that left a wrong volume. Each has the numbers with which the crash can be replayed.
 
 use std::fmt;
 
-/// The end of a process in a chain.
+/// The way in which one of several processes ended.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ProcessEnd {
     /// The process was killed.
     Kill {
-        /// Its events before the kill (a count).
+        /// Number of events of the process before the kill.
         after: usize,
     },
-    /// Power failed.
+    /// The power failed.
     Power {
-        /// Its events before the crash (a count).
+        /// Number of events of the process before the crash.
         after: usize,
-        /// The chosen content of each line that was read.
+        /// For each line that was read, the index of its chosen content.
         picks: Vec<usize>,
     },
 }
@@ -22,29 +22,29 @@ pub enum ProcessEnd {
 /// A crash inside a recovery.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RecoveryCrash {
-    /// Events of the recovery before it (a count).
+    /// Number of events of the recovery before the crash.
     pub after: usize,
-    /// The chosen content of each line that was read.
+    /// For each line that was read, the index of its chosen content.
     pub picks: Vec<usize>,
 }
 
 /// A crash that left a wrong volume. [`TracedRun::replay`](super::TracedRun::replay) opens its image again.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CrashFailure {
-    /// The ends of the earlier processes, if processes were killed.
+    /// The ends of the earlier processes, if the run had several.
     pub links: Vec<ProcessEnd>,
-    /// Events before the crash (a count).
+    /// Number of events before the crash.
     pub after: usize,
-    /// The chosen content of each line that was read.
+    /// For each line that was read, the index of its chosen content.
     pub picks: Vec<usize>,
-    /// The crash in the recovery of that image, if only that crash left a wrong volume.
+    /// The crash in the recovery of this image, if only that second crash left a wrong volume.
     pub again: Option<RecoveryCrash>,
-    /// The fact that is wrong.
+    /// A description of the error.
     pub what: String,
 }
 
 impl CrashFailure {
-    /// A failure before any crash.
+    /// Makes a failure that occurred before any crash.
     pub fn before(what: String) -> CrashFailure {
         CrashFailure { links: Vec::new(), after: 0, picks: Vec::new(), again: None, what }
     }

@@ -1,7 +1,8 @@
-//! The images of a crash, one after the other: all of them, depth first, or, of too many, a sample of each
-//! kind.
+//! The images of a crash, one after the other. All of them are enumerated, depth first. If there are too
+//! many, the first are enumerated and others are sampled.
 //!
-//! Every exploration enumerates its images here, so that limits and replay numbers mean the same everywhere.
+//! Every exploration enumerates its images with this module, so that limits and replay numbers mean the same
+//! everywhere.
 
 use std::ops::AddAssign;
 
@@ -12,31 +13,32 @@ use crate::script::bytes;
 /// Limits of an exploration.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Images of one crash point that are enumerated in order.
+    /// Maximum number of images of one crash point that are enumerated in order.
     pub images: u64,
-    /// Further images that are drawn at random if a crash point has more (a count).
+    /// Number of images that are drawn at random if a crash point has more than `images` images.
     pub sampled: u64,
-    /// True if a crash point with more images is a failure.
+    /// True if a crash point with more images than the limit is a failure.
     pub is_complete: bool,
-    /// Images of one crash point whose recovery is crashed, too.
+    /// Number of images of one crash point in whose recovery a second crash is explored.
     pub recoveries: u64,
 }
 
 impl Limits {
-    /// Every image. A crash point with more than 200,000 images means that lines are decided too early.
+    /// Every image. A crash point with more than 200,000 images means that the contents of lines are chosen
+    /// before recovery reads them.
     pub const ALL: Limits = Limits { images: 200_000, sampled: 0, is_complete: true, recoveries: 0 };
 }
 
 /// Results of an exploration.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Counts {
-    /// Crash points.
+    /// Number of crash points.
     pub points: u64,
-    /// Images that were opened.
+    /// Number of images that were opened.
     pub images: u64,
-    /// Images that crashes inside recovery left and that were opened.
+    /// Number of opened images that a crash inside a recovery left.
     pub of_recovery: u64,
-    /// Crash points with images that were not opened.
+    /// Number of crash points with images that were not opened.
     pub cut: u64,
 }
 
@@ -55,31 +57,33 @@ pub struct Images {
     opened: u64,
     /// Picks of the next image.
     next: Option<Vec<usize>>,
-    /// Seed of the samples, and random words drawn so far.
+    /// Seed of the samples.
     seed: u64,
+    /// Number of random words drawn so far.
     taken: u64,
 }
 
-/// Lines (or sectors) that a sample decides. Any further line loses everything that is pending.
+/// Number of lines (or sectors) whose contents a sample chooses. Any further line loses all its pending
+/// stores.
 const SAMPLED_LINES: usize = 4096;
 
 impl Images {
-    /// Starts with the first image, which loses everything pending. Equal seeds give equal samples.
+    /// Starts with the first image, which loses all pending stores. Equal seeds give equal samples.
     pub fn new(limits: Limits, seed: usize) -> Images {
         Images { limits, opened: 0, next: Some(Vec::new()), seed: seed as u64, taken: 0 }
     }
 
-    /// Images so far.
+    /// Returns the number of images so far.
     pub fn opened(&self) -> u64 {
         self.opened
     }
 
-    /// True if there are more images than the limit of the enumeration.
+    /// Returns true if there are more images than the limit of the enumeration.
     pub fn is_cut(&self) -> bool {
         self.next.is_some() && self.opened >= self.limits.images
     }
 
-    /// The picks of the next image, or `None` after the last one.
+    /// Returns the picks of the next image, or `None` after the last one.
     pub fn next_picks(&mut self) -> Option<Vec<usize>> {
         let picks = if self.opened < self.limits.images {
             self.next.clone()?
@@ -92,7 +96,7 @@ impl Images {
         Some(picks)
     }
 
-    /// Takes the choices that the last image had, from which the next picks follow.
+    /// Takes the choices of the last image, from which the next picks follow.
     pub fn add_choices(&mut self, choices: &[Choice]) {
         if self.opened <= self.limits.images {
             self.next = CrashImage::next_script(choices);
@@ -104,7 +108,7 @@ impl Images {
         bytes::word(self.seed, self.taken)
     }
 
-    /// Draws an image in which few, half or nearly all lines keep something of their pending stores.
+    /// Draws an image in which few, half or nearly all lines keep some of their pending stores.
     fn sample(&mut self) -> Vec<usize> {
         let odds = [0, 8, 64, 128, 192, 248, 256][(self.any() % 7) as usize];
         let mut pick = || {
@@ -120,16 +124,16 @@ impl Images {
     }
 }
 
-/// Numbers of a replay that match no image of the run.
+/// The reason why the numbers of a replay match no image of the run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum NoImage {
-    /// No crash point is there.
+    /// The run has no crash point after so many events.
     #[error("there is no crash after {after} events")]
     Point {
-        /// Events before it (a count).
+        /// Number of events before the crash.
         after: usize,
     },
-    /// The line has fewer contents, or recovery read fewer lines.
+    /// The line has fewer possible contents, or recovery read fewer lines.
     #[error("pick {index} (from 0) has nothing to pick from")]
     Pick {
         /// Index of the pick.
@@ -137,12 +141,12 @@ pub enum NoImage {
     },
 }
 
-/// The crash point after so many events.
+/// Returns the crash point after `after` events.
 pub(super) fn point_after(points: &mut CrashPoints<'_>, after: usize) -> Result<CrashPoint, NoImage> {
     points.find(|point| point.after == after).ok_or(NoImage::Point { after })
 }
 
-/// Checks that the choices of an image are those that a replay asked for.
+/// Checks that the choices of an image are the picks of the replay.
 pub(super) fn check_picks(picks: &[usize], choices: &[Choice]) -> Result<(), NoImage> {
     let made = |index: usize| choices.get(index).map(|choice| choice.taken);
     let wrong = picks.iter().enumerate().find(|&(index, &pick)| made(index) != Some(pick));
@@ -186,7 +190,7 @@ mod tests {
         let (some, is_cut) = opened(limits(10, 50));
         assert_eq!((some.len(), is_cut), (60, true));
         assert!(some[..10] == all[..10]);
-        // The samples are no repetition: the first line takes both of its contents.
+        // The samples differ: the first line takes each of its two contents.
         assert!(some[10..].iter().any(|picks| picks[0] == 1) && some[10..].iter().any(|picks| picks[0] == 0));
         let (few, is_cut) = opened(limits(24, 50));
         assert_eq!((few.len(), is_cut), (24, false));

@@ -1,14 +1,16 @@
-//! Kills: each process goes on with the stores of the one before, durable or not, until it is killed in turn.
+//! Kills: each process of a chain opens the volume of the process before it, which was killed. That volume
+//! has stores that are durable and stores that are not.
 //!
-//! A store is visible to all processes at once, but a power failure may still undo it. Recovery must
-//! therefore make durable whatever it reads before it acts on it. A chain checks this. A process runs the
-//! script and is killed. The next one opens the volume, goes on with the script and is killed in turn, at any
-//! event of either. Then power fails. A link of a chain may also be a power failure, so that a process is
-//! killed while it recovers from one.
+//! A store is immediately visible to all processes, but a power failure may still undo it. Recovery must
+//! therefore make all bytes durable that it reads, before it acts on them. A chain of processes checks this
+//! rule. The first process runs the script and is killed at one of its events. The next process opens the
+//! volume and continues the script. It may be killed in turn, during recovery or later. At the end the power
+//! fails. A process may also end by a power failure instead of a kill, so that the next process is killed
+//! while it recovers from that failure.
 //!
-//! A process of a chain starts from durable bytes and from pending stores, which end with an [`Event::Kill`].
-//! As in any run, marks select the states that a power failure may leave; here a mark is the index of a set
-//! of states.
+//! A process of a chain starts from durable bytes and pending stores. An [`Event::Kill`] ends the pending
+//! stores. As in any run, marks select the states that a power failure may leave. In this module a mark is
+//! the index of a set of states.
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -25,44 +27,46 @@ use super::recovered::{Expected, Wrong, caught, examine, sound};
 use crate::compare::{Tree, TreeParts, difference, try_tree};
 use crate::script::{bytes, perform};
 
-/// Calls of a process after it has opened the volume of a killed one. A few suffice, because a kill comes at
-/// any event.
+/// Number of calls that a process makes after it has opened the volume of a killed process. A few suffice,
+/// because a kill may come at any event.
 const CALLS: usize = 4;
-/// An empty range of calls.
+/// An empty range of numbers of calls.
 const NONE: RangeInclusive<usize> = RangeInclusive::new(1, 0);
 
 /// Limits of an exploration of chains.
 #[derive(Clone, Copy, Debug)]
 pub struct KillLimits {
-    /// Kills of each process: at so many events, or at every event if there are fewer.
+    /// Number of events at which each process is killed. A process with fewer events is killed at every
+    /// event.
     pub moments: u64,
-    /// Length of a chain, in killed processes.
+    /// Number of killed processes in a chain.
     pub processes: u32,
-    /// Limits for the images of each power failure. [`Limits::recoveries`] images of each process start a
-    /// process that is killed while it recovers.
+    /// Limits for the images of each power failure. For [`Limits::recoveries`] images of each process, the
+    /// next process is killed while it recovers.
     pub limits: Limits,
 }
 
-/// Allowed states: those after so many calls of the script, and perhaps the early one of the call in flight.
+/// Allowed states: the states after each of these numbers of calls, and perhaps the early state of the next
+/// call: the times of a write without its bytes.
 #[derive(Clone)]
 struct States {
     calls: RangeInclusive<usize>,
-    /// The call whose times may show before its bytes.
+    /// The call whose times may be visible before its bytes.
     early: Option<usize>,
 }
 
-/// The volume that the processes so far left.
+/// The volume as the processes so far have left it.
 struct KilledVolume {
     /// The durable bytes.
     durable: Vec<u8>,
     /// Stores that are visible but not durable, and the kill after them.
     pending: Vec<Event>,
-    /// The states that a power failure may leave from here on.
+    /// The states that a power failure may now leave.
     states: States,
 }
 
 impl KilledVolume {
-    /// The bytes that the next process reads.
+    /// Returns the bytes that the next process reads.
     fn visible(&self) -> Vec<u8> {
         let mut bytes = self.durable.clone();
         apply_stores(&mut bytes, &self.pending);
@@ -70,12 +74,12 @@ impl KilledVolume {
     }
 }
 
-/// A process that opened the volume of killed ones.
+/// A process that opened the volume of killed processes.
 struct Process {
     left: KilledVolume,
-    /// Events that the earlier processes left pending, then its own.
+    /// The events that earlier processes left pending, followed by the events of this process.
     events: Vec<Event>,
-    /// Index of its first own event.
+    /// Index of the first event of this process.
     first: usize,
     /// The states that a power failure may leave after each mark.
     states: Vec<States>,
@@ -86,17 +90,18 @@ struct Chains<'r> {
     recorded: &'r Recorded,
     source: &'r RunSource,
     kills: KillLimits,
-    /// Images so far.
+    /// Number of images that were opened so far.
     images: u64,
     goes_on: &'r mut dyn FnMut() -> bool,
 }
 
 impl Recorded {
-    /// Kills the process, and the next ones, at some of their events, and lets power fail at every fence of
-    /// each next one. Returns the number of images that were opened. `goes_on` returns false to stop.
+    /// Kills the process of this run, and the processes after it, at some of their events. Lets the power
+    /// fail at every fence of each later process. Returns the number of images that were opened. Stops when
+    /// `goes_on` returns false.
     ///
     /// # Errors
-    /// The first image or open that is wrong.
+    /// Fails at the first wrong image, or the first volume that cannot be opened.
     pub fn explore_kills(
         &self,
         kills: KillLimits,
@@ -111,8 +116,8 @@ impl Recorded {
         Ok(chains.images)
     }
 
-    /// Opens the image of a [`CrashFailure`] at the end of a chain again. Returns the fact that is wrong, or
-    /// `None`.
+    /// Opens the image of a [`CrashFailure`] at the end of a chain again. Returns a description of the error,
+    /// or `None`.
     ///
     /// # Errors
     /// Fails if there is no such image.
@@ -151,7 +156,7 @@ impl Recorded {
         }
     }
 
-    /// The volume after a kill at this event of the script.
+    /// Returns the volume after a kill at the event `after` of the recorded run.
     fn killed(&self, after: usize) -> Result<KilledVolume, CrashFailure> {
         let is_mark = |event: &&Event| matches!(event, Event::Mark(_));
         let done = self.run.events[..after.min(self.run.events.len())].iter().filter(is_mark).count();
@@ -173,8 +178,9 @@ impl Recorded {
     }
 }
 
-/// At most `count` events of a process to kill it at, in order. Equal seeds give equal events. Every other
-/// one is before a fence, when a whole epoch is visible and none of it durable.
+/// Chooses at most `count` events at which a process is killed, in order. Equal seeds give equal events.
+/// Every other event is a fence, because just before it all stores since the last fence are visible but not
+/// durable.
 fn moments(events: &[Event], count: u64, seed: u64) -> Vec<usize> {
     if count > events.len() as u64 {
         return (0..=events.len()).collect();
@@ -245,7 +251,7 @@ impl Chains<'_> {
         Ok(())
     }
 
-    /// Opens the volume of killed processes and goes on with the script.
+    /// Opens the volume of killed processes and continues the script.
     fn process(&self, left: KilledVolume) -> Result<Process, String> {
         let run = &self.recorded.run;
         let recorder = Recorder::of(run.plan.clone());
@@ -280,7 +286,7 @@ impl Chains<'_> {
     fn go_on(&self, engine: &Arc<Scm>, recorder: &Recorder, process: &mut Process) -> Result<(), String> {
         let run = &self.recorded.run;
         let files = Pxfs::new(Arc::clone(engine), Credentials::root()).with_clock(clock);
-        let last = process.states.last().expect("what opening left").clone();
+        let last = process.states.last().expect("the states after the open").clone();
         let (mut durable, mut position) = (*last.calls.start(), *last.calls.end());
         for line in self.source.script.lines().iter().skip(position).take(CALLS) {
             set_clock(self.source.start.time() + line.number as i64);
@@ -288,16 +294,17 @@ impl Chains<'_> {
             let wanted = self.source.results[position];
             if given != wanted {
                 drop(recorder.take());
-                // The free space depends on the places that earlier processes allocated.
+                // A full volume is no error: the free space depends on the storage that earlier processes
+                // allocated.
                 if [given, wanted].contains(&Some(Errno::NOSPC)) {
                     return Ok(());
                 }
                 return Err(format!("after a kill `{}` gives {given:?}, should give {wanted:?}", line.call));
             }
             pass_grace_periods();
-            // A power failure during the call leaves it whole or undone.
+            // A power failure during the call leaves the call whole or undone.
             let early = run.early[position].as_ref().map(|_| position);
-            *process.states.last_mut().expect("what opening left") =
+            *process.states.last_mut().expect("the states after the open") =
                 States { calls: durable..=position + 1, early };
             position += 1;
             if run.rule == CrashRule::Lines || syncs(&line.call) && given.is_none() {
@@ -319,7 +326,7 @@ impl Process {
         Ok(points)
     }
 
-    /// The states that a power failure may leave after so many of its events.
+    /// Returns the states that a power failure may leave after `after` events of this process.
     fn states(&self, after: usize) -> &States {
         let marks = self.events[..(self.first + after).min(self.events.len())].iter().rev();
         let mark = marks.filter_map(|event| if let Event::Mark(mark) = event { Some(*mark) } else { None });
@@ -331,7 +338,7 @@ impl Process {
         Expected { states, is_closed: false, plan: &recorded.run.plan }
     }
 
-    /// The volume after a kill at this event.
+    /// Returns the volume after a kill at the event `after` of this process.
     fn killed(&self, recorded: &Recorded, after: usize) -> Result<KilledVolume, CrashFailure> {
         let mut points = self.points(recorded)?;
         points.skip_to(self.first + after);
@@ -339,7 +346,7 @@ impl Process {
         Ok(KilledVolume { durable: points.base().bytes(), pending: points.killed(), states })
     }
 
-    /// The volume after a power failure at this event.
+    /// Returns the volume after a power failure at the event `after` of this process.
     fn failed(&self, recorded: &Recorded, after: usize, picks: &[usize]) -> Result<KilledVolume, NoImage> {
         let mut points = self.points(recorded).map_err(|_| NoImage::Point { after })?;
         let point = point_after(&mut points, self.first + after)?;

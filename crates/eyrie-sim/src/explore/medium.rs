@@ -1,4 +1,5 @@
-//! The media of runs: memory, or a page cache over a disk, recorded or as a crash left them.
+//! The media of runs: memory, or a page cache over a simulated disk. Their stores are recorded, or their
+//! bytes are those that a crash left.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,8 +11,7 @@ use eyrie_faults::{
 };
 use eyrie_medium::{Medium, PAGE_SIZE, PagedOptions};
 
-/// Memory of a run's page cache, in bytes: more than all pages of a volume, so that nothing but calls drains
-/// it.
+/// Memory of the page cache of a run, in bytes. All pages of a volume fit, so drains start only in calls.
 const RUN_MEMORY: u64 = 256 << 20;
 
 /// The medium under the volumes of runs.
@@ -26,13 +26,13 @@ pub struct RunMedium {
 }
 
 impl RunMedium {
-    /// Memory for a volume of `bytes`, or a disk with the journal that such a volume has.
+    /// Chooses memory for a volume of `bytes`, or a disk with the default journal of such a volume.
     pub fn of(rule: CrashRule, bytes: u64) -> RunMedium {
         RunMedium { rule, bytes, journal_bytes: None }
     }
 }
 
-/// Options without anything random for a new volume, so that equal calls store equal bytes.
+/// Returns options of a new volume without random values, so that equal calls store equal bytes.
 pub fn fixed_options(group_bytes: u64, created: Time) -> Options {
     Options {
         group_bytes,
@@ -54,22 +54,22 @@ pub fn apply_stores(image: &mut [u8], events: &[Event]) {
     }
 }
 
-/// Options with so long an interval that only calls drain the cache.
+/// Returns options with so long an interval that drains start only in calls.
 fn options(memory_bytes: u64) -> PagedOptions {
     PagedOptions { memory_bytes, drain_interval: Duration::from_secs(1 << 20) }
 }
 
-/// A medium whose stores are recorded; on a disk, the writes to the disk.
+/// A medium whose stores are recorded. On a disk the writes to the disk are recorded.
 pub(super) struct Traced {
     pub(super) medium: Medium,
     disk: Option<Arc<SimulatedDisk>>,
 }
 
-/// The disk of a run, which outlives its engine.
+/// The disk of a run. It outlives the engine of the run.
 pub(super) struct DiskBytes(Option<Arc<SimulatedDisk>>);
 
 impl Traced {
-    /// An empty medium for a volume of `bytes`.
+    /// Makes an empty medium for a volume of `bytes`.
     pub(super) fn empty(ground: RunMedium, recorder: Recorder) -> Result<Traced> {
         let RunMedium { rule, bytes, journal_bytes } = ground;
         if rule == CrashRule::Lines {
@@ -86,7 +86,7 @@ impl Traced {
         Traced::over(disk)
     }
 
-    /// A medium that holds `image`.
+    /// Makes a medium that holds `image`.
     pub(super) fn holding(rule: CrashRule, image: &[u8], recorder: Recorder) -> Result<Traced> {
         if rule == CrashRule::Lines {
             return Ok(Traced { medium: traced_from(image, recorder)?, disk: None });
@@ -100,25 +100,25 @@ impl Traced {
         Ok(Traced { medium, disk: Some(disk) })
     }
 
-    /// The medium, and its disk.
+    /// Separates the medium from its disk.
     pub(super) fn split(self) -> (Medium, DiskBytes) {
         (self.medium, DiskBytes(self.disk))
     }
 }
 
 impl DiskBytes {
-    /// The bytes of the disk, if there is one.
+    /// Returns the bytes of the disk, if there is one.
     pub(super) fn bytes(&self) -> Option<Vec<u8>> {
         self.0.as_ref().map(|disk| disk.snapshot())
     }
 }
 
-/// The medium that a crash left. Its lines are decided when they are first read.
+/// Makes the medium that a crash left. The content of a line is chosen when the line is first read.
 pub(super) fn crashed(base: &ImageBase, image: CrashImage) -> Result<Medium> {
     match image.rule() {
         CrashRule::Lines => Ok(crash_medium(base, image)?),
-        // The cache is so small that no thread reads ahead. Reads then come in the same order in each run,
-        // and so do the decisions.
+        // The cache is so small that no thread reads ahead. The order of reads, and of the choices, is then
+        // the same in each run.
         CrashRule::Sectors => {
             let disk = SimulatedDisk::image(base, image)?;
             Ok(Medium::paged(Arc::new(disk), options(PagedOptions::LEAST_MEMORY_BYTES))?)

@@ -1,18 +1,21 @@
-//! The crash explorer: power fails at every fence of a run, and every image that recovery can tell apart is
-//! opened.
+//! The crash explorer: it simulates a power failure at every fence of a run, and opens every image that
+//! recovery can tell apart.
 //!
-//! A [`TracedRun`] records the stores of an engine to its medium, beside the states of the model.
+//! A *crash point* is a position in a run at which a crash is simulated: before each fence, and after each
+//! call. A [`TracedRun`] has the stores of an engine to its medium, and the states of the model.
 //! [`TracedRun::explore`] enumerates the images that a crash can leave, by the rule of
 //! [`eyrie_faults::CrashPoints`]. Each image must open, be sound ([`check`](eyrie_engine::check)) and be
-//! usable. It must hold the effect of every call that had returned, and the call in flight whole or not at
-//! all. [`record`] makes the run of a script; [`shrink`] shortens a script that fails.
+//! usable. It must hold the effect of every call that had returned. Of the call that had not returned it must
+//! hold the whole effect or none. [`record`] makes the run of a script. [`shrink`] shortens a script that
+//! fails.
 //!
-//! A crash may leave two things of a write in flight without the rest of it: the modification time and the
-//! change time of its file.
+//! There is one exception: a crash in a write may leave the new modification and change times of its file
+//! without its bytes.
 //!
-//! An image decides the content of a line when recovery first reads it. Lines that nobody reads therefore do
-//! not multiply images (see [`CrashImage`](eyrie_faults::CrashImage)). The recovery of some images is
-//! crashed, too. [`Recorded::explore_kills`] kills processes, one after the other, before power fails.
+//! An image chooses the content of a line when recovery first reads the line. Lines that recovery does not
+//! read therefore do not multiply the images (see [`CrashImage`](eyrie_faults::CrashImage)). In the recovery
+//! of some images a second crash is explored. [`Recorded::explore_kills`] kills several processes, one after
+//! the other, before the power fails.
 
 mod beside;
 mod damage;

@@ -1,4 +1,4 @@
-//! Mutants: one rule of the catalogue is broken, and a built-in run must notice.
+//! Mutants: one rule of the catalogue of crash safety is broken, and a built-in run must notice that.
 
 use eyrie_faults::CrashRule;
 pub use eyrie_medium::rules::SafetyRule;
@@ -9,40 +9,40 @@ use super::suite::{RunKind, Scripts, Trial, Work, kinds};
 use super::{KillLimits, Limits, ParallelScript, RecordOptions, StartVolume, record, record_beside};
 use crate::script::Script;
 
-/// The name of a search while no rule is broken.
+/// The name of a search in which no rule is broken.
 pub const NO_RULE: &str = "none";
 
 /// Size of the volumes, in bytes.
 const BYTES: u64 = 1 << 20;
-/// Scripts of an endless kind.
+/// Maximum number of scripts of one kind.
 const SAMPLES: usize = 120;
 
-/// Scripts of an endless kind while no rule is broken.
+/// Maximum number of scripts of one kind in a search without a broken rule.
 const CONTROL_SAMPLES: usize = 6;
 
-/// The first thing that was wrong while a rule was broken.
+/// The first error that a search found.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Caught {
-    /// The medium.
+    /// The name of the medium.
     pub medium: &'static str,
     /// The kind of run.
     pub kind: &'static str,
-    /// Number of the script, from 1; 0 for a trial.
+    /// Number of the script, from 1. 0 for a check that runs no scripts.
     pub script: u64,
-    /// The fact that is wrong, in one line.
+    /// A description of the error, in one line.
     pub what: String,
 }
 
-/// The result of a search with a broken rule, or with none.
+/// The result of a search with one broken rule, or without one.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Hunt {
-    /// The rule; `none` if none was broken.
+    /// The id of the rule, or [`NO_RULE`] if no rule was broken.
     pub rule: &'static str,
-    /// The first thing that was wrong, or `None`.
+    /// The first error that the search found.
     pub caught: Option<Caught>,
-    /// Crash images that were opened.
+    /// Number of crash images that were opened.
     pub images: u64,
-    /// True if every kind of run was tried to its end.
+    /// True if the search made all runs, or ended with an error.
     pub complete: bool,
 }
 
@@ -61,7 +61,7 @@ fn medium(rule: CrashRule) -> &'static str {
     }
 }
 
-/// The first line of a text. If it ends with a colon, the second line, too.
+/// Returns the first line of a text, and also the second line if the first ends with a colon.
 fn line(text: &str) -> String {
     let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
     let first = lines.next().unwrap_or_default();
@@ -73,7 +73,7 @@ fn line(text: &str) -> String {
     line.chars().take(160).collect()
 }
 
-/// Explores one script. Returns the fact that is wrong, or `None`.
+/// Explores one script. Returns a description of the error, or `None`.
 fn explore(
     start: &StartVolume,
     (script, beside): &(Script, Option<ParallelScript>),
@@ -99,7 +99,7 @@ fn explore(
 
 /// A search through the built-in runs.
 struct Search<'a> {
-    /// Scripts of each kind, at most.
+    /// Maximum number of scripts of each kind.
     samples: usize,
     medium: &'static str,
     images: u64,
@@ -151,8 +151,8 @@ impl Search<'_> {
     }
 }
 
-/// Breaks a rule in this whole process, and explores built-in runs on the media where it matters. The kind
-/// that the catalogue names comes first. `goes_on` returns false to stop.
+/// Breaks a rule in this whole process, and explores the built-in runs on the media to which the rule
+/// applies. The kind that the catalogue names comes first. Stops when `goes_on` returns false.
 pub fn hunt(rule: SafetyRule, goes_on: &dyn Fn() -> bool) -> Hunt {
     let entry = rule.entry();
     break_rule(Some(rule));
@@ -174,8 +174,8 @@ pub fn hunt(rule: SafetyRule, goes_on: &dyn Fn() -> bool) -> Hunt {
     Hunt { rule: entry.id, caught: found, images, complete }
 }
 
-/// Explores some scripts of each kind that the catalogue names, while no rule is broken. A fact that this
-/// finds is no consequence of a broken rule. `goes_on` returns false to stop.
+/// Explores some scripts of each kind that the catalogue names, while no rule is broken. An error that this
+/// search finds is not the consequence of a broken rule. Stops when `goes_on` returns false.
 pub fn control(goes_on: &dyn Fn() -> bool) -> Hunt {
     break_rule(None);
     let mut search = Search { samples: CONTROL_SAMPLES, medium: "", images: 0, goes_on, complete: true };

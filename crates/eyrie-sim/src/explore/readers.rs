@@ -1,4 +1,4 @@
-//! Readers: views and open orphans keep their contents while others write.
+//! Readers: a view of a value, and an open file without a name, keep their contents while other calls write.
 
 use eyrie::Pxfs;
 use eyrie_engine::scm::Scm;
@@ -11,7 +11,7 @@ use super::record::{RecordSession, StartVolume};
 use super::recovered::{caught, sound};
 use crate::script::{Script, perform};
 
-/// Rounds of writes.
+/// Number of rounds of writes.
 const ROUNDS: u64 = 24;
 const KEYS: u64 = 6;
 
@@ -28,19 +28,19 @@ fn named(engine: &Scm, name: &str) -> Result<ObjectId, String> {
     found.ok_or_else(|| format!("no {name}"))
 }
 
-/// Overwrites values while views of them are held, and reuses storage in many sizes.
+/// Overwrites values while it holds views of them, and reuses storage of many sizes.
 fn views(session: &RecordSession, round: u64) -> Result<(), String> {
     let (files, engine) = (&session.files, &**session.files.engine());
     for key in 0..KEYS {
         call(files, &format!("put / view-{key} {} {round}", 100 + 900 * key))?;
     }
     for key in 0..KEYS {
-        // A disk reuses pages only after a durable cut in which they are free.
+        // On a disk a page is reused only after a durable cut in which the page is free.
         engine.sync().map_err(|error| error.to_string())?;
         let (name, length) = (format!("view-{key}"), 100 + 900 * key);
         let guard = epoch::pin();
         let view = engine.view(named(engine, &name)?, &guard).map_err(|error| error.to_string())?;
-        let view = view.ok_or_else(|| format!("{name} is not in one piece"))?;
+        let view = view.ok_or_else(|| format!("the value of {name} cannot be viewed in place"))?;
         let was = view.to_vec();
         call(files, &format!("write /{name} 8 8 {}", round + 500))?;
         call(files, &format!("put / {name} {length} {}", round + 1000))?;
@@ -55,7 +55,7 @@ fn views(session: &RecordSession, round: u64) -> Result<(), String> {
     (0..KEYS * 4).try_for_each(|other| call(files, &format!("erase / other-{}-{}", other / 4, other % 4)))
 }
 
-/// Unlinks an open file, and reuses storage.
+/// Unlinks an open file, and reuses freed storage.
 fn orphans(session: &RecordSession, round: u64) -> Result<(), String> {
     let (files, engine) = (&session.files, &**session.files.engine());
     call(files, &format!("creat /orphan\nwrite /orphan 0 6000 {round}\n"))?;
@@ -82,10 +82,10 @@ fn orphans(session: &RecordSession, round: u64) -> Result<(), String> {
     if is? == was { Ok(()) } else { Err("an open file without a name changed".to_string()) }
 }
 
-/// Reads while others write, on a volume in memory or on a disk.
+/// Checks readers on a volume in memory or on a disk. Stops when `goes_on` returns false.
 ///
 /// # Errors
-/// The first content of a view or an open orphan that changed.
+/// Fails at the first view or open orphan whose contents change.
 pub(super) fn explore(start: &StartVolume, goes_on: &mut dyn FnMut() -> bool) -> Result<Counts, String> {
     let run = || {
         let session = RecordSession::open(start, &FaultPlan::default()).map_err(|error| error.to_string())?;

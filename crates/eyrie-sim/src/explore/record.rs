@@ -25,7 +25,7 @@ const BORN: Time = Time::new(1, 0);
 const GROUP_BYTES: u64 = 64 << 10;
 
 thread_local! {
-    /// Time on the clock of this thread's calls, in seconds.
+    /// Time of the calls of this thread, in seconds.
     static SECONDS: Cell<i64> = const { Cell::new(0) };
 }
 
@@ -38,7 +38,7 @@ pub(super) fn clock() -> Time {
     Time::new(SECONDS.get(), 7)
 }
 
-/// A script that cannot be recorded.
+/// The reason why a script cannot be recorded.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum RecordError {
     /// A call gave another result than the model.
@@ -49,7 +49,7 @@ pub enum RecordError {
         /// Line, call and result of the model.
         model: String,
     },
-    /// At the end, the volume differs from the model.
+    /// After the last call the volume differs from the model.
     #[error("the volume has, and should have:\n{0}")]
     Contents(String),
     /// The engine or its medium failed.
@@ -65,7 +65,7 @@ pub(super) fn failed(error: impl std::fmt::Display) -> RecordError {
     RecordError::Failed(error.to_string())
 }
 
-/// Ends the grace periods, so that the next call reuses the storage that this one freed.
+/// Ends the grace periods, so that the next call reuses the storage that the last call freed.
 pub(super) fn pass_grace_periods() {
     for _ in 0..3 {
         epoch::advance();
@@ -75,40 +75,40 @@ pub(super) fn pass_grace_periods() {
 /// Options of a recording.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct RecordOptions {
-    /// True if the volume is closed at the end.
+    /// True if the run closes the volume after the last call.
     pub closes: bool,
-    /// A point that is left out: a planted bug.
+    /// The point that the run leaves out: a planted bug.
     pub dropped: Option<Site>,
 }
 
-/// A closed volume that runs start from.
+/// A closed volume from which runs start.
 #[derive(Clone)]
 pub struct StartVolume {
     rule: CrashRule,
     image: Arc<[u8]>,
     model: Arc<Model>,
-    /// Time of its close, in seconds.
+    /// Time of the close, in seconds.
     time: i64,
 }
 
 impl StartVolume {
-    /// The unit in which a crash loses stores.
+    /// Returns the unit in which a crash loses stores.
     pub fn rule(&self) -> CrashRule {
         self.rule
     }
 
-    /// An empty volume of `bytes`, in memory or on a disk.
+    /// Makes an empty volume of `bytes`, in memory or on a disk.
     ///
     /// # Errors
-    /// [`RecordError::Failed`], also if the size is too small.
+    /// [`RecordError::Failed`] if the medium fails or the size is too small.
     pub fn empty(rule: CrashRule, bytes: u64) -> Result<StartVolume, RecordError> {
         StartVolume::on(RunMedium::of(rule, bytes))
     }
 
-    /// An empty volume.
+    /// Makes an empty volume on the given medium.
     ///
     /// # Errors
-    /// [`RecordError::Failed`], also if the size is too small.
+    /// [`RecordError::Failed`] if the medium fails or the size is too small.
     pub fn on(ground: RunMedium) -> Result<StartVolume, RecordError> {
         caught(|| StartVolume::made(ground)).unwrap_or_else(|panic| Err(failed(panic)))
     }
@@ -130,14 +130,14 @@ impl StartVolume {
         &self.image
     }
 
-    /// The bytes of the volume, or of its disk, after it was opened and not closed.
+    /// Returns the bytes of the volume, or of its disk, after an open without a close.
     pub(super) fn crashed(&self) -> Result<Vec<u8>, RecordError> {
         let session = RecordSession::open(self, &FaultPlan::default())?;
         session.files.engine().sync().map_err(failed)?;
         Ok(session.rest.bytes().unwrap_or_else(|| session.files.engine().volume().medium().snapshot()))
     }
 
-    /// Time of the close, in seconds.
+    /// Returns the time of the close, in seconds.
     pub(super) fn time(&self) -> i64 {
         self.time
     }
@@ -146,7 +146,7 @@ impl StartVolume {
         &self.model
     }
 
-    /// The volume after `script`.
+    /// Returns the volume after the calls of `script`.
     ///
     /// # Errors
     /// As [`record`].
@@ -157,7 +157,7 @@ impl StartVolume {
     fn changed(&self, script: &Script) -> Result<StartVolume, RecordError> {
         let session = RecordSession::open(self, &FaultPlan::default())?;
         for line in script.lines() {
-            // Failed calls are part of a start, too; the volume shows their effect.
+            // A setup script may have failed calls.
             let _ = session.call(line)?;
         }
         let model = Arc::new(session.model.engine().fork());
@@ -168,7 +168,7 @@ impl StartVolume {
     }
 }
 
-/// Closes a traced volume and returns its bytes, or those of its disk.
+/// Closes a traced volume, and returns the bytes of the volume or of its disk.
 fn closed(engine: Scm, rest: &DiskBytes, recorder: &Recorder) -> Result<Vec<u8>, RecordError> {
     drop(recorder.take());
     let mut image = engine.volume().medium().snapshot();
@@ -180,11 +180,11 @@ fn closed(engine: Scm, rest: &DiskBytes, recorder: &Recorder) -> Result<Vec<u8>,
     Ok(image)
 }
 
-/// The script of a run, and the volume that it starts from.
+/// The script of a run, and the volume from which the run starts.
 pub(super) struct RunSource {
     pub(super) start: StartVolume,
     pub(super) script: Script,
-    /// The error of each call, or `None`.
+    /// For each call its error, or `None`.
     pub(super) results: Vec<Option<Errno>>,
 }
 
@@ -194,20 +194,20 @@ pub struct Recorded {
     pub run: TracedRun,
     /// The calls with their results. Mark *n* of the run follows the return of call *n*, from 1.
     pub calls: Vec<String>,
-    /// Calls that the volume had no room for (a count).
+    /// Number of calls for which the volume had no room.
     pub without_room: u64,
     /// The script, if the run has one thread.
     pub(super) source: Option<RunSource>,
 }
 
 impl Recorded {
-    /// The count of each point that was met: in the run, and after the crashes that were explored.
+    /// Returns, for each point, the number of times that the run and the explored recoveries met it.
     pub fn points(&self) -> BTreeMap<Site, u64> {
         self.run.plan.points()
     }
 }
 
-/// The files of an engine beside those of the model.
+/// The files of an engine, and the same files of the model.
 pub(super) struct RecordSession {
     pub(super) recorder: Recorder,
     pub(super) rest: DiskBytes,
@@ -222,8 +222,8 @@ impl RecordSession {
         let traced = Traced::holding(start.rule, &start.image, recorder.clone()).map_err(failed)?;
         let (medium, rest) = traced.split();
         let engine = Scm::open_on(medium).map_err(failed)?;
-        // On a disk, the writes of an open may be unflushed when the script begins, so they belong to the
-        // run.
+        // On a disk, the writes of the open may still be unflushed when the script begins, so these writes
+        // belong to the run.
         if start.rule == CrashRule::Lines {
             drop(recorder.take());
         }
@@ -237,13 +237,13 @@ impl RecordSession {
         set_clock(self.started + line.number as i64);
     }
 
-    /// A copy of the model's files.
+    /// Returns a copy of the model's files.
     pub(super) fn forked_model(&self) -> Pxfs<Model> {
         Pxfs::new(Arc::new(self.model.engine().fork()), Credentials::root()).with_clock(clock)
     }
 
-    /// Makes a call on the engine and on the model. A call that the engine has no room for is not made on the
-    /// model.
+    /// Makes a call on the engine and on the model. If the engine has no room for the call, the model does
+    /// not make it.
     fn call(&self, line: &ScriptLine) -> Result<eyrie::Result<()>, RecordError> {
         self.set_clock(line);
         let actual = perform(&self.files, &line.call);
@@ -259,13 +259,13 @@ impl RecordSession {
         Ok(actual)
     }
 
-    /// The state that a crash in the call may leave besides those before and after it: with the times of a
-    /// write but without its bytes.
+    /// Returns the early state of a call: a crash in a write may leave the times of the write without its
+    /// bytes. Returns `None` for other calls.
     pub(super) fn early(&self, line: &ScriptLine) -> Option<Tree> {
         let Call::Write { path, length: 1.., .. } = &line.call else { return None };
         self.set_clock(line);
         let model = self.forked_model();
-        // A file that cannot be written gets no times either.
+        // If the call cannot write the file, it does not change the times, either.
         model.utimens(path, SetTime::Omit, SetTime::To(clock())).ok()?;
         Some(tree(&**model.engine()))
     }
@@ -279,7 +279,7 @@ impl RecordSession {
     }
 }
 
-/// True if a call makes earlier calls durable.
+/// Returns true if a call makes earlier calls durable.
 pub(super) fn syncs(call: &Call) -> bool {
     matches!(call, Call::Fsync { .. } | Call::Fdatasync { .. } | Call::Sync)
 }
@@ -303,7 +303,8 @@ fn record_all(start: &StartVolume, script: &Script, options: RecordOptions) -> R
     let mut states = vec![tree(&**session.model.engine())];
     let (mut early, mut calls, mut results) = (Vec::new(), Vec::new(), Vec::new());
     for (line, done) in script.lines().iter().zip(1..) {
-        // A page cache drains whole Ops, so a crash of a disk leaves no times without their bytes.
+        // A page cache drains whole Ops, so a crash of a disk never leaves the times of a write without its
+        // bytes.
         early.push(session.early(line).filter(|_| start.rule == CrashRule::Lines));
         let result = session.call(line)?;
         recorder.mark(done);

@@ -14,9 +14,10 @@ use crate::compare::{Tree, TreeParts, difference, try_tree};
 
 type Verdict = Result<(), String>;
 
-/// One crash in five has its first image filled: a full check of free space takes long.
+/// The first image of every fifth crash is filled until the volume is full. This check takes too long for
+/// every crash.
 const FILLED_EVERY: usize = 5;
-/// First byte of the names of files that the checks create.
+/// First byte of the names of files that the checks make.
 const NEW: &[u8] = b"\x01";
 
 /// The states that a crash may leave, and the conditions of the recovery.
@@ -25,19 +26,20 @@ pub(super) struct Expected<'a> {
     pub(super) states: Vec<&'a Tree>,
     /// True if the volume must open without recovery.
     pub(super) is_closed: bool,
-    /// The point that recovery leaves out; it counts the points that were met.
+    /// The plan with the point that recovery leaves out. It also counts the points that recovery meets.
     pub(super) plan: &'a FaultPlan,
 }
 
-/// An image that is wrong.
+/// The error of a wrong image.
 pub(super) struct Wrong {
     pub(super) what: String,
-    /// The chosen content of each line that was read.
+    /// For each line that was read, the index of its chosen content.
     pub(super) picks: Vec<usize>,
 }
 
-/// Opens the image that `picks` select of the crash at `point`, and checks everything. Returns the choices so
-/// far, and the change of `base`'s fingerprint by them. A panic is wrong, too.
+/// Opens the image that `picks` select for the crash at `point`, and makes all checks. Returns the choices
+/// that recovery and checks needed, and the change of the fingerprint of `base` by these choices. A panic is
+/// an error of the image.
 pub(super) fn examine(
     base: &ImageBase,
     point: &CrashPoint,
@@ -45,11 +47,11 @@ pub(super) fn examine(
     expected: &Expected<'_>,
 ) -> Result<(Vec<Choice>, u64), Wrong> {
     let image = CrashImage::of(point, picks.to_vec()).with(expected.plan.clone());
-    // The first image of a crash has lost everything pending, so most storage is free in it.
+    // The first image of a crash has lost all pending stores, so it has the most free storage.
     let is_thorough = picks.is_empty() && point.after.is_multiple_of(FILLED_EVERY);
     caught(|| open(base, image.clone(), expected, is_thorough)).unwrap_or_else(Err).map_err(|what| {
         let mut picks: Vec<usize> = image.choices().iter().map(|choice| choice.taken).collect();
-        // A pick that is left out is 0.
+        // Picks that are left out count as 0.
         picks.truncate(picks.iter().rposition(|&pick| pick != 0).map_or(0, |last| last + 1));
         Wrong { what, picks }
     })
@@ -58,7 +60,7 @@ pub(super) fn examine(
 /// Returns the result of `run`.
 ///
 /// # Errors
-/// The message of a panic in it.
+/// Fails with the message if `run` panics.
 pub fn caught<T>(run: impl FnOnce() -> T) -> Result<T, String> {
     catch_unwind(AssertUnwindSafe(run)).map_err(|panic| {
         let text = panic.downcast_ref::<String>().map(String::as_str);
@@ -79,15 +81,15 @@ fn open(
         medium.load(CLEAN_MARK).map_err(|error| error.to_string())? == CLEAN
     };
     let engine = Scm::open_on(medium).map_err(|error| format!("open: {error}"))?;
-    // The first drain clears the mark of a disk. Stores before it may already have overwritten the saved
-    // allocator, so recovery is right in both cases.
+    // On a disk the first drain clears the clean mark. Stores before that drain may have overwritten the
+    // saved allocator, so a recovery is allowed even if the mark is set.
     let may_recover = !vouched || rule == CrashRule::Sectors;
     let is_right = if engine.recovered() { may_recover } else { vouched };
     if !is_right {
         return Err(format!("the clean mark is {vouched}, but recovered is {}", engine.recovered()));
     }
     if expected.is_closed && engine.recovered() {
-        return Err("recovered, though it had been closed".into());
+        return Err("a closed volume needed a recovery".into());
     }
     let found = try_tree(&engine, TreeParts::ALL).map_err(|error| error.to_string())?;
     if !expected.states.contains(&&found) {
@@ -97,7 +99,7 @@ fn open(
     }
     sound(&engine)?;
     let decided = (image.choices(), image.fingerprint());
-    // The checks below use memory that nothing reaches. Its content is not part of the image.
+    // The checks below read memory that the root does not reach. Their choices are not part of the image.
     headers(&engine)?;
     usable(&engine)?;
     if is_thorough {
@@ -106,21 +108,21 @@ fn open(
     Ok(decided)
 }
 
-/// Uses storage of every size until none is free. The contents of the volume must stay as they are.
+/// Allocates storage of every size until none is free. The old contents of the volume must not change.
 fn filled(engine: &Scm, found: &Tree) -> Verdict {
     fill(engine).map_err(|error| format!("not usable: {error}"))?;
     let mut now =
         try_tree(engine, TreeParts::ALL).map_err(|error| format!("after more was written: {error}"))?;
     let mut was = found.clone();
     for tree in [&mut now, &mut was] {
-        // The new files are left out, and so is the root, which lists them.
+        // Leaves out the new files, and the root, whose entries they are.
         tree.nodes.retain(|path, _| path.first().is_some_and(|name| !name.starts_with(NEW)));
     }
     difference(&now, &was)
         .map_or(Ok(()), |what| Err(format!("after more was written, is and should be: {what}")))
 }
 
-/// Creates files of every size and appends to an empty one, each until the volume is full.
+/// Makes files of several sizes, and then appends to an empty file until the volume is full.
 fn fill(engine: &Scm) -> eyrie_engine::Result<()> {
     let (dir, time) = (engine.root(), Time::new(5001, 0));
     let owner = Owner { mode: 0o600, uid: 0, gid: 0 };
@@ -142,7 +144,7 @@ fn fill(engine: &Scm) -> eyrie_engine::Result<()> {
             }
         }
     }
-    // An append needs no header, so an older file takes it where there is no room for a new one.
+    // An append needs no header, so it goes to an older file if a new file finds no room.
     let id = match (create(&[]), last) {
         (Err(error), None) if is_full(&error) => return Ok(()),
         (Err(error), Some(last)) if is_full(&error) => last,
@@ -172,7 +174,8 @@ pub(super) fn sound(engine: &Scm) -> Verdict {
     Ok(())
 }
 
-/// Checks that each unreachable header slot is zeros or a former header: memory of headers has no other use.
+/// Checks that each unreachable header slot is zeros or a former header, because header chunks hold nothing
+/// else.
 fn headers(engine: &Scm) -> Verdict {
     let volume = engine.volume();
     let marks = recovery::mark_reachable(volume, engine.root()).map_err(|error| format!("mark: {error}"))?;
@@ -186,10 +189,10 @@ fn headers(engine: &Scm) -> Verdict {
     Ok(())
 }
 
-/// Creates and reads a file. Its generation must be new.
+/// Makes and reads a file. Checks that its generation is newer than all others.
 pub(super) fn usable(engine: &Scm) -> Verdict {
     match write_anew(engine) {
-        // A full volume stays usable for reads and removals.
+        // A full volume cannot make a file, but is still usable for reads and removals.
         Err(error) if error.is_full() => Ok(()),
         Err(error) => Err(format!("not usable: {error}")),
         Ok(what) => what,
@@ -207,7 +210,7 @@ fn write_anew(engine: &Scm) -> eyrie_engine::Result<Verdict> {
     let count = engine.read(id, 0, &mut bytes)?;
     if &bytes[..count] != b"written anew  the crash" {
         let read = bytes[..count].escape_ascii().to_string();
-        return Ok(Err(format!("read {read:?} of what was written")));
+        return Ok(Err(format!("a new file has the bytes {read:?}")));
     }
     let newest = engine.birth(id)?.generation;
     let mut waiting = vec![dir];

@@ -1,4 +1,4 @@
-//! Crashes inside recovery: they must leave the volume that the recovery of the first crash makes.
+//! Crashes inside recovery: after a second crash, recovery must make the same volume as after the first.
 
 use eyrie_engine::scm::Scm;
 use eyrie_faults::{CrashPoints, CrashRule, Event, FaultPlan, Recorder};
@@ -14,13 +14,13 @@ pub(super) struct Recovery {
     rule: CrashRule,
     image: Vec<u8>,
     pub(super) events: Vec<Event>,
-    /// Contents of the volume afterwards. Neither a crash of the recovery nor a second recovery may change
+    /// Contents of the recovered volume. Neither a crash in the recovery nor a second recovery may change
     /// them.
     tree: Tree,
 }
 
 impl Recovery {
-    /// Records the open of a volume with these bytes, without the point that the plan leaves out.
+    /// Records the recovery of a volume with the bytes `image`. The recovery leaves out the point of `plan`.
     pub(super) fn of(rule: CrashRule, image: Vec<u8>, plan: &FaultPlan) -> Result<Recovery, String> {
         let recorder = Recorder::of(plan.clone());
         let open = || {
@@ -35,7 +35,7 @@ impl Recovery {
         Ok(Recovery { rule, image, events, tree })
     }
 
-    /// The one state that a crash in the recovery may leave.
+    /// Returns the only state that a crash in the recovery may leave.
     fn expected<'a>(&'a self, plan: &'a FaultPlan) -> Expected<'a> {
         Expected { states: vec![&self.tree], is_closed: false, plan }
     }
@@ -44,7 +44,8 @@ impl Recovery {
         CrashPoints::by(self.rule, &self.image, &self.events).map_err(|error| error.to_string())
     }
 
-    /// Crashes at every point and opens images of each crash. Returns their number, and the first failure.
+    /// Explores a crash at every crash point of the recovery. Returns the number of opened images, and the
+    /// first failure.
     pub(super) fn explore(
         &self,
         limits: Limits,
@@ -52,7 +53,8 @@ impl Recovery {
     ) -> Result<(u64, Option<(RecoveryCrash, String)>), String> {
         let expected = self.expected(plan);
         let few = Limits { images: limits.images.min(8), sampled: limits.sampled.min(8), ..limits };
-        // A disk recovers in few steps, each of which may tear in many ways, so a few images of each suffice.
+        // On a disk recovery has few steps, and each step may be torn in many ways. A few images of each
+        // suffice.
         let limits = if self.rule == CrashRule::Sectors { few } else { limits };
         let mut points = self.points()?;
         let mut all = 0;
@@ -71,7 +73,7 @@ impl Recovery {
         Ok((all, None))
     }
 
-    /// Opens the image of one crash again. Returns the fact that is wrong, or `None`.
+    /// Opens the image of one crash again. Returns a description of the error, or `None`.
     pub(super) fn replay(&self, again: &RecoveryCrash, plan: &FaultPlan) -> Result<Option<String>, NoImage> {
         let RecoveryCrash { after, picks } = again;
         let mut points = self.points().map_err(|_| NoImage::Point { after: *after })?;

@@ -12,21 +12,21 @@ use super::{Counts, Recorded, SeenImage};
 pub struct ExploreReport {
     /// The calls, with the crashes in each.
     pub calls: Vec<CallReport>,
-    /// The points that were met. Those that are fences have crashes.
+    /// The points that were met. Of these only fences have crash points.
     pub sites: Vec<SiteReport>,
-    /// Crash points.
+    /// Number of crash points.
     pub points: u64,
-    /// Images that were opened.
+    /// Number of images that were opened.
     pub images: u64,
-    /// Opened images with different contents.
+    /// Number of different contents of the opened images.
     pub distinct: u64,
-    /// Images that crashes inside recovery left and that were opened.
+    /// Number of opened images that a crash inside a recovery left.
     pub of_recovery: u64,
-    /// Images that were opened after processes had been killed.
+    /// Number of images that were opened after processes had been killed.
     pub after_kills: u64,
-    /// Crash points with images that were not opened.
+    /// Number of crash points with images that were not opened.
     pub cut: u64,
-    /// Calls that the volume had no room for.
+    /// Number of calls for which the volume had no room.
     pub without_room: u64,
 }
 
@@ -35,31 +35,31 @@ pub struct ExploreReport {
 pub struct CallReport {
     /// Line number, call and result.
     pub call: String,
-    /// Crash points.
+    /// Number of crash points.
     pub points: u64,
-    /// Images that were opened.
+    /// Number of images that were opened.
     pub images: u64,
-    /// Opened images with different contents.
+    /// Number of different contents of the opened images.
     pub distinct: u64,
 }
 
 /// A point of the engine, and the crashes before it.
 #[derive(Clone, Default, Debug, Serialize)]
 pub struct SiteReport {
-    /// Kind of the point: `fence`, `publish` or `checksum`; `mark` is the end of a call.
+    /// Kind of the point: `fence`, `publish` or `checksum`. `mark` is the end of a call.
     pub kind: &'static str,
-    /// File and line.
+    /// File and line of the point.
     pub site: String,
-    /// Times that it was met: in the run, and in recoveries after crashes.
+    /// Number of times that the run, and recoveries after crashes, met the point.
     pub met: u64,
-    /// Crash points.
+    /// Number of crash points.
     pub points: u64,
-    /// Upper bound of the images that crashes there may leave, including those that recovery cannot tell
-    /// apart.
+    /// Upper bound of the number of images that crashes at this point may leave. It includes images that
+    /// recovery cannot tell apart.
     pub states: f64,
-    /// Images that were opened.
+    /// Number of images that were opened.
     pub images: u64,
-    /// Opened images with different contents.
+    /// Number of different contents of the opened images.
     pub distinct: u64,
 }
 
@@ -75,7 +75,7 @@ impl SiteReport {
     }
 }
 
-/// Sums over crashes.
+/// Sums over several crashes.
 #[derive(Default)]
 struct Tally {
     last: Option<usize>,
@@ -147,7 +147,7 @@ impl Collector {
 }
 
 impl Recorded {
-    /// The call in which a crash after this mark comes.
+    /// Describes the call in which a crash after this mark comes.
     fn after(&self, mark: u64) -> String {
         if self.run.orders.is_some() {
             let [ours, theirs] = super::beside::returned(mark);
@@ -156,10 +156,11 @@ impl Recorded {
         self.calls.get(mark as usize).cloned().unwrap_or_else(|| "after the last call".to_string())
     }
 
-    /// Explores the run. `goes_on` gets each image that is right, and returns false to stop.
+    /// Explores the crashes of the run. `goes_on` gets each right image. The exploration stops when `goes_on`
+    /// returns false.
     ///
     /// # Errors
-    /// The first image that is wrong.
+    /// Fails at the first wrong image.
     pub fn explore(
         &self,
         limits: super::Limits,

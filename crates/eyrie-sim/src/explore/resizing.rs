@@ -1,4 +1,4 @@
-//! Resizes: power fails at every fence of one, and the host fails at every call of one.
+//! Resizes: the power fails at every fence of a resize, and each system call of a resize fails.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -20,13 +20,13 @@ use super::run::TracedRun;
 use crate::compare::{Tree, difference, tree};
 use crate::script::Script;
 
-/// Sizes before and after, in bytes.
+/// Sizes of the volume before and after, in bytes.
 const SMALL: u64 = 1 << 20;
 const LARGE: u64 = (3 << 19) + 8192;
 
 const OWNER: Owner = Owner { mode: 0o755, uid: 0, gid: 0 };
 
-/// A script that fills a volume to its end and then removes most of it.
+/// Returns a script that fills a volume to its end and then removes most of it.
 fn contents() -> Script {
     let mut text = "creat /a\nwrite /a 0 9000 1\nmkdir /d\nput /d k 100 2\n".to_string();
     (0..24).for_each(|key| text.push_str(&format!("put / large-{key} 64K 3\n")));
@@ -76,18 +76,18 @@ impl ScratchDir {
 
 impl Drop for ScratchDir {
     fn drop(&mut self) {
-        // A leftover directory harms no test.
+        // A directory that stays behind harms no test.
         let _ = fs::remove_dir_all(&self.0);
     }
 }
 
-/// Creates a volume of `bytes` on the host, fills and closes it. Returns its tree.
+/// Makes a volume of `bytes` on the host, fills it and closes it. Returns its contents.
 fn volume(path: &Path, bytes: u64, medium: MediumChoice) -> Result<Tree, String> {
     let random = Options::random(Time::new(1, 0)).map_err(|error| error.to_string())?;
     let options = Options { medium, group_bytes: 64 << 10, ..random };
     let engine = Scm::create(path, Some(bytes), &options, OWNER, Time::new(1, 0));
     let files = Pxfs::new(Arc::new(engine.map_err(|error| error.to_string())?), Credentials::root());
-    // Calls that find no room change nothing.
+    // The script may fill the volume. Calls that find no room change nothing.
     contents().run(&files).for_each(drop);
     let held = tree(&**files.engine());
     let engine = Arc::clone(files.engine());
@@ -97,8 +97,8 @@ fn volume(path: &Path, bytes: u64, medium: MediumChoice) -> Result<Tree, String>
     Ok(held)
 }
 
-/// Lets the host fail once in each call of a resize. The volume must have its old or its new size, and its
-/// contents.
+/// Repeats a resize while one of its system calls fails, and all later calls from the same place. The volume
+/// must then have its old or its new size, and its contents.
 fn failures(
     medium: MediumChoice,
     from: u64,
@@ -124,7 +124,7 @@ fn failures(
             let held = volume(&path, from, medium)?;
             let plan = FaultPlan::default();
             plan.fail(Some(Failing { site, kind: FailureKind::Io, first, lasts: true }));
-            // The resize may fail or succeed; only the volume that it leaves matters.
+            // The resize may fail or succeed. Only the volume that it leaves is checked.
             let _ = plan.on_this_thread(|| Scm::resize(&path, Some(to), paged));
             let told =
                 |what: String| format!("from {from} to {to} bytes, call {first} of {site} fails: {what}");
@@ -140,10 +140,10 @@ fn failures(
     Ok(tried)
 }
 
-/// Grows and shrinks volumes.
+/// Checks resizes that grow and shrink volumes. Stops when `goes_on` returns false.
 ///
 /// # Errors
-/// The first failure that left a wrong volume.
+/// Fails at the first failure that leaves a wrong volume.
 pub(super) fn explore(goes_on: &mut dyn FnMut() -> bool) -> Result<Counts, String> {
     let run = || {
         let mut counts = Counts::default();

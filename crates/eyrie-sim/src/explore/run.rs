@@ -12,18 +12,18 @@ use crate::compare::Tree;
 
 /// The states that a crash in a run of two threads may leave.
 pub struct Orders {
-    /// The allowed states by mark, which counts the calls that had returned.
+    /// The allowed states for each mark, which counts the calls that had returned.
     pub(super) allowed: BTreeMap<u64, Vec<Tree>>,
 }
 
 impl Orders {
-    /// The states that a crash after this mark may leave.
+    /// Returns the states that a crash after `mark` may leave.
     pub(super) fn allowed(&self, mark: u64) -> Vec<&Tree> {
         self.allowed.get(&mark).into_iter().flatten().collect()
     }
 }
 
-/// The recorded events of a run, beside the states of the model.
+/// The recorded events of a run, and the states of the model.
 pub struct TracedRun {
     /// The unit in which a crash loses stores.
     pub rule: CrashRule,
@@ -31,37 +31,40 @@ pub struct TracedRun {
     pub base: Vec<u8>,
     /// The events. Mark *n* follows the return of call *n*, from 1.
     pub events: Vec<Event>,
-    /// States of the model after 0, 1, ... calls.
+    /// The states of the model after 0, 1, ... calls.
     pub states: Vec<Tree>,
-    /// For a crash after 0, 1, ... calls, the index of the oldest state that it may leave.
+    /// For each number of calls from 0 on, the index of the oldest state that a crash after them may leave.
     pub durable: Vec<usize>,
-    /// The state with the times of a write but without its bytes, which a crash in call *n* may leave.
+    /// For each number of calls from 0 on, the early state that a crash in the next call may leave: the times
+    /// of a write without its bytes.
     pub early: Vec<Option<Tree>>,
-    /// The allowed states of two threads, which replace `states`. Their marks count the calls of each thread.
+    /// The allowed states of a run of two threads. They replace `states`. Their marks count the calls of each
+    /// thread.
     pub orders: Option<Orders>,
     /// True if the last call closed the volume.
     pub is_closed: bool,
-    /// The point that is left out, in recovery, too; it counts the points that were met.
+    /// The plan with the point that the run and its recoveries leave out. It also counts the points that they
+    /// meet.
     pub plan: FaultPlan,
 }
 
-/// An image that was opened and found right.
+/// An image that was opened and is right.
 #[derive(Clone, Copy, Debug)]
 pub struct SeenImage {
-    /// Calls that had returned.
+    /// Number of calls that had returned.
     pub done: u64,
-    /// The fence before which the crash came.
+    /// The fence before which the crash came. `None` for the end of a call.
     pub site: Option<Site>,
-    /// Events before the crash (a count).
+    /// Number of events before the crash.
     pub after: usize,
-    /// Upper bound of the images that this crash may leave.
+    /// Upper bound of the number of images that this crash may leave.
     pub states: f64,
     /// Hash of the lines that were read. Images with different hashes have different contents.
     pub fingerprint: u64,
 }
 
 impl TracedRun {
-    /// The states that a crash at `point` may leave.
+    /// Returns the states that a crash at `point` may leave.
     fn expected(&self, point: &CrashPoint) -> Expected<'_> {
         let mark = point.mark.unwrap_or(0);
         if let Some(orders) = &self.orders {
@@ -80,11 +83,11 @@ impl TracedRun {
             .map_err(|error| CrashFailure::before(error.to_string()))
     }
 
-    /// Crashes at every point and opens the images within `limits`. `seen` gets each image that is right, and
-    /// returns false to stop.
+    /// Explores a crash at every crash point, within `limits`. `seen` gets each right image. The exploration
+    /// stops when `seen` returns false.
     ///
     /// # Errors
-    /// The first image that is wrong.
+    /// Fails at the first wrong image.
     pub fn explore(
         &self,
         limits: Limits,
@@ -136,8 +139,8 @@ impl TracedRun {
         Ok(counts)
     }
 
-    /// Opens the image of a [`CrashFailure`] again; with `again`, also the image of a crash in its recovery.
-    /// Returns the fact that is wrong, or `None`.
+    /// Opens the image of a [`CrashFailure`] again. With `again`, also opens the image of a crash in the
+    /// recovery of that image. Returns a description of the error, or `None`.
     ///
     /// # Errors
     /// Fails if there is no such image.

@@ -3,8 +3,8 @@
 use super::{CrashFailure, RecordOptions, Recorded, StartVolume, record};
 use crate::script::{Call, Script};
 
-/// Leaves out calls one after the other as long as the rest `fails`. Returns the shortest script and its
-/// failure, or `None` if `script` does not fail. `goes_on` returns false to stop.
+/// Removes calls one after the other, as long as the remaining script still `fails`. Returns the shortest
+/// script and its failure, or `None` if `script` does not fail. Stops when `goes_on` returns false.
 pub fn shrink(
     start: &StartVolume,
     script: &Script,
@@ -26,7 +26,7 @@ pub fn shrink(
         fewer.remove(at);
         if let Some(found) = tried(&fewer) {
             (calls, shortest) = (fewer, found);
-            // A later call may have become unnecessary, too.
+            // The call after the removed one may now be unnecessary, too.
             at = calls.len().min(at + 1);
         }
     }

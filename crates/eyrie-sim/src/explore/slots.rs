@@ -1,4 +1,4 @@
-//! More threads than redo slots, each in the middle of a rename: a recovery finds records in all slots.
+//! More threads than redo slots, each in the middle of a rename. A recovery then finds records in all slots.
 
 use std::sync::{Arc, Mutex};
 
@@ -18,8 +18,8 @@ use crate::script::{Script, perform};
 /// A call of a thread.
 pub(super) type ThreadCall<'a> = Box<dyn Fn(&RecordSession) + Sync + 'a>;
 
-/// Gets the memory of a crash, the crash point, the threads that were done as bits, and the recovered tree.
-/// Returns false to stop.
+/// A function that gets the memory before a crash, the crash point, one bit for each thread that was done,
+/// and the recovered tree. It returns false to stop.
 pub(super) type See<'a> = dyn FnMut(&ImageBase, &CrashPoint, u64, &Tree) -> Result<bool, String> + 'a;
 
 /// A run of threads. Bit *n* of a mark is set once thread *n* is done.
@@ -59,7 +59,7 @@ pub(super) fn together(
 }
 
 impl Together {
-    /// Opens up to `images` images of each crash and passes them to `see`.
+    /// Opens up to `images` images of each crash, and calls `see` for each.
     pub(super) fn crash(&self, images: u64, see: &mut See<'_>) -> Result<(), String> {
         let limits = Limits { images: 1, sampled: images - 1, is_complete: false, recoveries: 0 };
         let mut points = CrashPoints::new(&self.base, &self.events).map_err(|error| error.to_string())?;
@@ -81,7 +81,7 @@ impl Together {
     }
 }
 
-/// The part of a tree below a name of the root.
+/// Returns the part of a tree at and below `name`, an entry of the root.
 pub(super) fn named<'a>(
     tree: &'a Tree,
     name: &str,
@@ -90,17 +90,18 @@ pub(super) fn named<'a>(
     tree.nodes.iter().filter(move |(path, _)| path.first() == Some(&name))
 }
 
-/// The number of records that a recovery finds in `image`.
+/// Returns the number of redo records that a recovery finds in `image`.
 fn records(image: &[u8]) -> usize {
     let is_free = |&slot: &usize| image[redo_slot(slot).offset() as usize..][..8] == [0; 8];
     REDO_SLOTS - (0..REDO_SLOTS).filter(is_free).count()
 }
 
-/// Lets power fail while one thread more than there are slots renames, each in a directory of its own. Opens
-/// up to `images` images of each crash. Returns the counts, and the most records that a crash left.
+/// Starts one thread more than there are redo slots. Each thread renames a file in a directory of its own,
+/// and the power fails at every fence. Opens up to `images` images of each crash. Returns the counts, and the
+/// largest number of records that a crash left.
 ///
 /// # Errors
-/// The first image in which a rename is neither whole nor undone.
+/// Fails at the first image in which a rename is neither whole nor undone.
 pub(super) fn explore(
     empty: &StartVolume,
     images: u64,

@@ -1,4 +1,4 @@
-//! The built-in runs, kind by kind, for an exploration without a script.
+//! The built-in runs for an exploration without a script, in kinds.
 
 use eyrie_faults::CrashRule;
 
@@ -8,7 +8,8 @@ use super::{
 };
 use crate::script::Script;
 
-/// Sizes of volume and journal for tight scripts, in bytes. Such a journal starts over every few dozen cuts.
+/// Sizes of volume and journal for scripts that need little room, in bytes. A journal of this size starts
+/// over every few dozen cuts.
 const TIGHT_BYTES: u64 = 512 << 10;
 const SMALL_JOURNAL: u64 = 152 << 10;
 
@@ -16,7 +17,8 @@ const SMALL_JOURNAL: u64 = 152 << 10;
 pub struct RunKind {
     /// Name of the kind.
     pub name: &'static str,
-    /// Share of the remaining time, relative to later kinds; 0 for a kind with few scripts, which all run.
+    /// Share of the remaining time, relative to the shares of later kinds. 0 for a kind that has few scripts
+    /// and always runs to its end.
     pub share: u32,
     /// The runs.
     pub work: Work,
@@ -26,50 +28,50 @@ pub struct RunKind {
 pub enum Work {
     /// Scripts whose crashes are explored.
     Scripts(Scripts),
-    /// A check of its own.
+    /// A check that does not take its scripts from a list.
     Trial(Trial),
 }
 
-/// A check that runs until it is told to stop. Returns its counts, or the fact that is wrong.
+/// A check that stops when its argument returns false. It returns its counts, or a description of the error.
 pub type Trial = Box<dyn FnOnce(&mut dyn FnMut() -> bool) -> Result<Counts, String>>;
 
-/// Scripts, each alone or beside another.
+/// Scripts. Each runs alone, or side by side with a second script in another thread.
 pub type Sequence = Box<dyn Iterator<Item = (Script, Option<ParallelScript>)>>;
 
 /// Scripts that start from the same volume.
 pub struct Scripts {
     /// The medium of the volume.
     pub ground: RunMedium,
-    /// The script that fills the volume first.
+    /// The script that makes the contents of the volume first.
     pub setup: Option<Script>,
-    /// The scripts.
+    /// The scripts to explore.
     pub scripts: Sequence,
-    /// True if the volume is closed at the end.
+    /// True if each run closes the volume after its last call.
     pub closes: bool,
-    /// True if processes are killed before power fails, instead of power failing at once.
+    /// True if processes are killed before the power fails. Otherwise the power fails in the first process.
     pub kills: bool,
-    /// Images of a crash that are enumerated, and those that are drawn, if fewer than the limits of the
+    /// Maximum numbers of images of a crash that are enumerated and sampled. They lower the limits of the
     /// exploration.
     pub most_images: Option<(u64, u64)>,
 }
 
 impl Scripts {
-    /// The volume that the scripts start from.
+    /// Makes the volume from which the scripts start.
     ///
     /// # Errors
-    /// Those of [`StartVolume::on`] and [`StartVolume::after`].
+    /// As [`StartVolume::on`] and [`StartVolume::after`].
     pub fn start(&self) -> Result<StartVolume, RecordError> {
         let empty = StartVolume::on(self.ground)?;
         self.setup.as_ref().map_or(Ok(empty.clone()), |setup| empty.after(setup))
     }
 
-    /// Keeps one script of every `count`, from the one at `index`.
+    /// Keeps one of every `count` scripts: the scripts with the numbers `index`, `index + count`, and so on.
     pub fn keep_part(&mut self, index: usize, count: usize) {
         let all = std::mem::replace(&mut self.scripts, Box::new(std::iter::empty()));
         self.scripts = Box::new(all.skip(index).step_by(count));
     }
 
-    /// The lower of `limits` and the limits of these scripts.
+    /// Returns `limits`, lowered to the limits of these scripts.
     pub fn limits(&self, limits: Limits) -> Limits {
         let (images, sampled) = self.most_images.unwrap_or((u64::MAX, u64::MAX));
         Limits { images: limits.images.min(images), sampled: limits.sampled.min(sampled), ..limits }
@@ -80,7 +82,7 @@ fn alone(scripts: impl Iterator<Item = Script> + 'static) -> Sequence {
     Box::new(scripts.map(|script| (script, None)))
 }
 
-/// The kinds for volumes of `bytes`, with `samples` scripts of each endless kind.
+/// Returns the kinds of runs on volumes of `bytes`. A kind without an end has `samples` scripts.
 pub fn kinds(rule: CrashRule, bytes: u64, samples: usize) -> Vec<RunKind> {
     let ground = RunMedium::of(rule, bytes);
     match rule {
@@ -122,7 +124,7 @@ impl SuiteBuilder {
     }
 }
 
-/// A check on an empty volume.
+/// Makes a check that starts with an empty volume.
 fn on(
     ground: RunMedium,
     trial: impl FnOnce(&StartVolume, &mut dyn FnMut() -> bool) -> Result<Counts, String>,
@@ -130,14 +132,14 @@ fn on(
     move |goes_on| trial(&StartVolume::on(ground).map_err(|error| error.to_string())?, goes_on)
 }
 
-/// Scripts whose volume is closed at the end.
+/// Returns scripts for runs that close their volume.
 fn closed() -> impl Iterator<Item = Script> {
     let singles = workload::singles();
     let some: Vec<Script> = singles.into_iter().step_by(9).collect();
     some.into_iter().chain((0..4).map(workload::random))
 }
 
-/// Scripts whose processes are killed.
+/// Returns scripts for runs whose processes are killed.
 fn killed(samples: usize) -> impl Iterator<Item = Script> {
     (0..samples as u64).flat_map(|seed| [workload::mixed(seed), workload::random(seed)])
 }
@@ -179,7 +181,8 @@ fn of_memory(ground: RunMedium, samples: usize) -> Vec<RunKind> {
 fn of_disks(ground: RunMedium, samples: usize) -> Vec<RunKind> {
     let mut all = SuiteBuilder { ground, kinds: Vec::new() };
     let setup = workload::setup;
-    // A crash of a disk loses all calls since the last sync together, so scripts with syncs show more.
+    // A crash of a disk may lose all calls since the last sync, so scripts with syncs have more different
+    // states.
     let synced = |scripts: Vec<Script>| alone(scripts.into_iter().map(|script| workload::synced(&script)));
     let tight_ground =
         RunMedium { journal_bytes: Some(SMALL_JOURNAL), ..RunMedium::of(CrashRule::Sectors, TIGHT_BYTES) };

@@ -23,7 +23,7 @@ fn start() -> StartVolume {
     StartVolume::empty(CrashRule::Lines, BYTES).expect("room")
 }
 
-/// Every image, and crashes in some recoveries.
+/// Opens every image, and explores crashes in some recoveries.
 const DEEP: Limits = Limits { recoveries: 1, ..Limits::ALL };
 
 fn explored(recorded: &Recorded) -> Result<ExploreReport, CrashFailure> {
@@ -37,13 +37,13 @@ fn every_crash_of_a_script_leaves_whole_calls() {
     let recorded =
         record(&start(), &script, RecordOptions { closes: true, dropped: None }).expect("as the model");
     let report = explored(&recorded).unwrap_or_else(|failure| panic!("{failure}"));
-    assert_eq!(report.calls.len(), 8, "six calls, the close, and what comes after");
+    assert_eq!(report.calls.len(), 8, "six calls, the close, and the crashes after the close");
     assert_eq!(report.calls[5].call, "6 unlink /none = ENOENT (No such file or directory)");
     let of_calls: u64 = report.calls.iter().map(|call| call.images).sum();
     let of_sites: u64 = report.sites.iter().map(|site| site.images).sum();
     assert!((of_calls, of_sites) == (report.images, report.images) && report.distinct <= report.images);
     assert!(report.of_recovery > report.points, "{}", report.of_recovery);
-    // A rename commits in several steps, so power can fail in the middle of it.
+    // A rename commits in several steps, so the power can fail between two of them.
     assert!(report.calls[3].images > 4, "{:?}", report.calls[3]);
 }
 
@@ -93,10 +93,10 @@ fn a_missing_fence_is_found_replayed_and_shrunk() {
         assert!(short.lines().len() < script.lines().len(), "{short}");
         return;
     }
-    panic!("no fence of a redo record is missed");
+    panic!("no left-out fence of a redo record was noticed");
 }
 
-/// Only a crash inside recovery can show that a fence of recovery is missing.
+/// Leaves out fences of recovery. Only a crash inside recovery can show that such a fence is missing.
 #[test]
 fn a_fence_that_recovery_lacks_is_found_and_replayed() {
     let script = script("mkdir /d\ncreat /a\nmkdir /e\nrename /a /d/b\n");
@@ -111,7 +111,7 @@ fn a_fence_that_recovery_lacks_is_found_and_replayed() {
             _ => None,
         }));
     }
-    assert!(!fences.is_empty(), "no record was ever replayed");
+    assert!(!fences.is_empty(), "no recovery replayed a redo record");
     let caught = fences.into_iter().filter(|site| {
         let options = RecordOptions { closes: false, dropped: Some(*site) };
         let recorded = record(&start(), &script, options).expect("as the model");
@@ -123,7 +123,7 @@ fn a_fence_that_recovery_lacks_is_found_and_replayed() {
         assert_eq!(recorded.run.replay(failure.after, &failure.picks, None), Ok(None));
         true
     });
-    assert!(caught.count() > 0, "nobody misses a fence of recovery");
+    assert!(caught.count() > 0, "no left-out fence of recovery was noticed");
 }
 
 #[test]
@@ -140,7 +140,8 @@ fn missing_images_are_reported() {
     assert_eq!(explored(&recorded).expect("nothing is lost").cut, 0);
 }
 
-/// A full volume is no failure: it keeps its contents, and the call that finds no room does nothing.
+/// Fills a volume. That is no failure: the volume keeps its contents, and a call that finds no room changes
+/// nothing.
 #[test]
 fn full_volume_keeps_its_contents_in_every_crash() {
     let calls: String = (0..60).map(|key| format!("put / k{key} 16K {key}\n")).collect();
@@ -174,7 +175,11 @@ fn a_trace_makes_the_images_that_a_crash_may_leave() {
             lost += 1;
             let kept = LineLoss { kept: point.pending.values().next().map_or(0, Vec::len), ..*loss };
             let refused = trace.image(point.after, &[kept]);
-            assert_eq!(refused, Err(TraceError::Settled { offset: loss.offset }), "all of it is no loss");
+            assert_eq!(
+                refused,
+                Err(TraceError::Settled { offset: loss.offset }),
+                "a crash that keeps all stores of the line loses nothing"
+            );
         }
     }
     assert!(lost > 2);
@@ -241,7 +246,7 @@ fn what_grows_and_shrinks_survives_every_crash() {
 fn calls_on_a_full_volume_survive_every_crash() {
     let start =
         StartVolume::empty(CrashRule::Lines, 1 << 20).and_then(|empty| empty.after(&workload::filling()));
-    let (start, mut without_room) = (start.expect("room for some"), 0);
+    let (start, mut without_room) = (start.expect("the volume has room for some of the calls"), 0);
     for script in workload::singles() {
         let recorded = record(&start, &script, RecordOptions::default())
             .unwrap_or_else(|error| panic!("{script}{error}"));
@@ -291,10 +296,10 @@ fn two_threads_do_the_same_again_from_the_same_seed() {
         recorded.run.events.iter().filter_map(place).collect::<Vec<_>>()
     };
     let runs: Vec<_> = (0..4).map(stores).collect();
-    assert!(runs.iter().any(|run| *run != runs[0]), "always the same turns");
-    // Threads of other tests take numbers from the same counter, and the number of a thread selects its
-    // memory.
-    assert!((0..50).any(|_| stores(1) == stores(1)), "never the same again");
+    assert!(runs.iter().any(|run| *run != runs[0]), "all seeds gave the same order of the threads");
+    // Threads of other tests take numbers from the same counter, and the number of a thread selects the
+    // memory that it allocates. So only some pairs of runs are equal.
+    assert!((0..50).any(|_| stores(1) == stores(1)), "no run was repeated exactly");
 }
 
 #[test]
@@ -316,7 +321,7 @@ fn a_fence_that_one_of_two_threads_lacks_is_noticed() {
     assert!(fences.iter().filter(|site| noticed(site)).count() >= 2, "of {fences:?}");
 }
 
-/// Every failure of a disk that a call, or the sync after it, may meet.
+/// Injects every failure of a disk that a call, or the sync after it, may meet.
 #[test]
 fn every_failure_of_a_disk_leaves_whole_calls() {
     let start =
@@ -337,8 +342,8 @@ fn every_failure_of_a_disk_leaves_whole_calls() {
     }
 }
 
-/// Every single call and every failure that it can meet. Storage that cannot be read while its object is
-/// removed leaks until the volume is closed.
+/// Injects every failure that a single call can meet. Storage that cannot be read while its object is removed
+/// leaks until the volume is closed.
 #[test]
 fn every_failure_of_the_host_leaves_whole_calls() {
     let start = StartVolume::empty(CrashRule::Lines, 1 << 20)
@@ -349,7 +354,7 @@ fn every_failure_of_the_host_leaves_whole_calls() {
         let explored = faults.calls(&start, &script, &mut || true).map(drop);
         explored.unwrap_or_else(|failure| panic!("{script}{failure}"));
     }
-    // Calls that provision memory of the host, grow directories, and need another chunk of headers.
+    // These calls make the host provide memory, grow directories, and need another chunk of headers.
     let large = script("write /b 0 200K 3\nput / k 60K 4\n");
     faults.calls(&start, &large, &mut || true).unwrap_or_else(|failure| panic!("{failure}"));
     let names = |range: std::ops::Range<usize>| {
@@ -399,8 +404,8 @@ fn a_flush_that_a_disk_lacks_is_noticed() {
     assert!(missed.is_empty(), "{missed:?}");
 }
 
-/// Explores two threads. The first one stops before each of its stores in turn; further runs switch at
-/// random.
+/// Explores two threads. In each run the first thread stops before another one of its stores. Further runs
+/// switch at random.
 fn beside_anywhere([calls, others]: [&str; 2]) {
     for seed in (0..64).map(|store| 16 * store + 3).chain(0..20) {
         let explored = beside(calls, others, seed).explore(Limits::ALL, &mut |_| true).map(drop);
@@ -424,7 +429,8 @@ fn what_one_thread_makes_lasts_before_another_changes_it() {
     beside_anywhere(["put / n 40 1\n", "write /n 0 100 2\n"]);
 }
 
-/// A failed call promises nothing that a crash could take back.
+/// Checks that an error promises nothing: a crash may undo the change of another thread that the error
+/// reveals.
 #[test]
 fn an_error_may_tell_of_a_call_that_is_lost() {
     let mut overtaken = 0;
@@ -438,7 +444,7 @@ fn an_error_may_tell_of_a_call_that_is_lost() {
         };
         recorded.explore(DEEP, &mut seen).unwrap_or_else(|failure| panic!("seed {seed}: {failure}"));
     }
-    assert!(overtaken > 0, "no error came before the call that it tells of");
+    assert!(overtaken > 0, "no call failed because of a change that was not durable");
 }
 
 #[test]

@@ -1,11 +1,12 @@
-//! Built-in scripts for tight volumes: storage is reused, journals start over, and one call changes much.
+//! Built-in scripts for volumes with little room: they reuse storage, make the journal start over, and have
+//! calls with many changes.
 
 use std::fmt::Write as _;
 
 use super::ParallelScript;
 use crate::script::{Script, bytes};
 
-/// A script in the making, as text.
+/// The text of a script, to which lines are added.
 #[derive(Default)]
 struct Calls(String);
 
@@ -24,12 +25,13 @@ impl Calls {
     }
 }
 
-/// A name of `length` bytes.
+/// Returns a name of `length` bytes.
 fn name(number: u64, length: usize) -> String {
     format!("{number}-{}", "n".repeat(length - 1 - number.to_string().len()))
 }
 
-/// Fills a volume with pieces of many sizes and removes most of them, so that free storage holds old bytes.
+/// Returns a script that fills a volume with values of many sizes and removes most of them, so that free
+/// storage holds old bytes.
 pub fn used_before() -> Script {
     let mut calls = Calls::default();
     calls.add("creat /kept");
@@ -44,12 +46,12 @@ pub fn used_before() -> Script {
     calls.script()
 }
 
-/// Scripts for a volume after [`used_before`]: their objects lie on old bytes.
+/// Returns scripts for a volume after [`used_before`], in which new objects lie on old bytes.
 pub fn reuse() -> Vec<Script> {
     vec![headers(), gaps(), pieces(), values(), again()]
 }
 
-/// Makes so many objects that headers need another chunk.
+/// Returns a script that makes so many objects that their headers need another header chunk.
 fn headers() -> Script {
     let mut calls = Calls::default();
     for directory in 0..3 {
@@ -61,7 +63,7 @@ fn headers() -> Script {
     calls.script()
 }
 
-/// Writes behind the ends of files.
+/// Returns a script that writes past the ends of files.
 fn gaps() -> Script {
     let mut calls = Calls::default();
     for (number, (first, offset)) in
@@ -74,7 +76,7 @@ fn gaps() -> Script {
         calls.add(format!("truncate /gap-{number} {}", offset * 2));
         calls.add(format!("put / value-{number} {first} 9"));
     }
-    // The storage of these files has room behind their ends.
+    // The last extent of these files has room past the end of the file.
     for (number, (first, offset)) in [(2500, 3500), (5000, 7000), (9000, 11_000)].iter().enumerate() {
         calls.add(format!("creat /room-{number}"));
         calls.add(format!("write /room-{number} 0 {first} {number}"));
@@ -83,7 +85,8 @@ fn gaps() -> Script {
     calls.script()
 }
 
-/// Turns files of one large extent into trees, beside files that reuse the freed parts.
+/// Returns a script that turns files of one large extent into trees, while other files reuse the freed parts
+/// of the extent.
 fn pieces() -> Script {
     let mut calls = Calls::default();
     for (number, size) in [17_000, 20_500, 33_000, 45_000].iter().enumerate() {
@@ -99,7 +102,7 @@ fn pieces() -> Script {
     calls.script()
 }
 
-/// Replaces small values beside others in their pages.
+/// Returns a script that replaces small values, which share pages with other values.
 fn values() -> Script {
     let mut calls = Calls::default();
     for round in 0..4 {
@@ -117,7 +120,7 @@ fn values() -> Script {
     calls.script()
 }
 
-/// Makes objects, removes them, and makes them again.
+/// Returns a script that makes objects, removes them, and makes them again with the same names.
 fn again() -> Script {
     let mut calls = Calls::default();
     for round in 0..6 {
@@ -133,8 +136,8 @@ fn again() -> Script {
     calls.script()
 }
 
-/// Fills pages of directories with long names, so that buckets get overflow pages and entries leave their
-/// lines.
+/// Returns scripts that fill bucket pages with long names, so that buckets get overflow pages and entries
+/// spill to other lines.
 pub fn long_names() -> Vec<Script> {
     let mut calls = Calls::default();
     calls.add("mkdir /long");
@@ -152,7 +155,7 @@ pub fn long_names() -> Vec<Script> {
         calls.add(format!("rename /long/{} /long/{number}", name(number, [230, 200][number as usize / 9])));
     }
     let long = calls.script();
-    // Short names use up the slots of a line before the memory of the page.
+    // With short names a line runs out of slots before its page is full.
     let mut calls = Calls::default();
     calls.add("mkdir /short");
     (0..60).for_each(|number| calls.add(format!("creat /short/{number}")));
@@ -161,7 +164,7 @@ pub fn long_names() -> Vec<Script> {
     vec![long, calls.script()]
 }
 
-/// Fills a directory by batches until it needs a larger table.
+/// Returns a script that fills a directory by batches until it needs a larger table.
 pub fn wide() -> Script {
     let mut calls = Calls::default();
     calls.add("mkdir /wide");
@@ -173,7 +176,8 @@ pub fn wide() -> Script {
     calls.script()
 }
 
-/// Batches of a few keys, new and old ones, and one batch of more words than a redo slot holds.
+/// Returns scripts with batches of a few new and old keys, and one batch that changes more words than a redo
+/// slot holds.
 pub fn batches() -> Vec<Script> {
     let few = [
         "batch / put k 10 1 put new 40 2",
@@ -188,7 +192,7 @@ pub fn batches() -> Vec<Script> {
     all
 }
 
-/// A batch that changes more words than a redo slot holds.
+/// Returns a script with a batch that changes more words than a redo slot holds.
 pub fn many_words() -> Script {
     let mut calls = Calls::default();
     calls.add("mkdir /many");
@@ -201,9 +205,9 @@ pub fn many_words() -> Script {
     calls.script()
 }
 
-/// Scripts of many syncs for a disk with a small journal, which starts over several times.
+/// Returns scripts with many syncs, for a disk with a small journal, which starts over several times.
 pub fn restarts() -> Vec<Script> {
-    // Records of equal size: old records begin at the same places as new ones.
+    // Records of equal size: after the journal starts over, new records begin at the offsets of old ones.
     let mut same = Calls::default();
     same.add("creat /a");
     same.add("write /a 0 64 0");
@@ -212,7 +216,7 @@ pub fn restarts() -> Vec<Script> {
         same.add(format!("write /a 8 8 {seed}"));
         same.sync();
     }
-    // Small records, and now and then one of many sectors.
+    // Small records, and some records of many sectors.
     let mut mixed = Calls::default();
     for file in 0..6 {
         mixed.add(format!("creat /{file}"));
@@ -231,7 +235,7 @@ pub fn restarts() -> Vec<Script> {
         }
         mixed.sync();
     }
-    // Names that come and go.
+    // Names that are made and removed.
     let mut names = Calls::default();
     for round in 0_u64..40 {
         names.add(format!("creat /n{}", round % 7));
@@ -243,13 +247,13 @@ pub fn restarts() -> Vec<Script> {
     vec![same.script(), mixed.script(), names.script()]
 }
 
-/// Makes a disk nearly full.
+/// Returns a script that makes a disk nearly full.
 pub fn nearly_full() -> Script {
     let mut calls = Calls::default();
     for key in 0..5 {
         calls.add(format!("put / key-{key} 24K {key}"));
     }
-    // A file of single pages.
+    // A file whose extents are single pages.
     calls.add("creat /pages");
     (0..20).for_each(|piece| calls.add(format!("append /pages 5000 {piece}")));
     calls.add("creat /page");
@@ -257,11 +261,11 @@ pub fn nearly_full() -> Script {
     calls.script()
 }
 
-/// Scripts for a disk after [`nearly_full`]: they allocate the few free pages, free them and allocate them
-/// again, within a cut and across cuts.
+/// Returns scripts for a disk after [`nearly_full`]. They allocate the few free pages, free them and allocate
+/// them again, within one cut and in several cuts.
 pub fn reuse_of_disks() -> Vec<Script> {
-    // Pages with lines in the journal are freed and come back as fresh pages of a cut that is too large for
-    // the journal.
+    // Pages with lines in the journal are freed, and reused as fresh pages of a cut that is too large for the
+    // journal.
     let mut large = Calls::default();
     for round in 0..7 {
         large.add(format!("put / small 4096 {round}"));
@@ -297,7 +301,7 @@ pub fn reuse_of_disks() -> Vec<Script> {
     vec![large.script(), early.script(), keys.script()]
 }
 
-/// Several syncs in a row, so that a cut that only frees pages stands between others.
+/// Returns a script with several syncs in a row. A cut that only frees pages then lies between other cuts.
 pub fn syncs_in_a_row() -> Script {
     let mut calls = Calls::default();
     calls.add("creat /rows");
@@ -314,7 +318,7 @@ pub fn syncs_in_a_row() -> Script {
     calls.script()
 }
 
-/// Gives a file storage that was never written.
+/// Returns a script that allocates storage of a file and never writes it.
 pub fn given() -> Script {
     let mut calls = Calls::default();
     calls.add("creat /given");
@@ -324,12 +328,12 @@ pub fn given() -> Script {
     calls.script()
 }
 
-/// Scripts in which one call changes more lines than the journal has room for after the earlier records.
+/// Returns scripts in which one call changes more lines than fit in the journal after the earlier records.
 pub fn full_journals() -> Vec<Script> {
     let mut scripts = Vec::new();
     for round in 0_u64..6 {
         let mut calls = Calls::default();
-        // Earlier records, and a free page with lines in them.
+        // These calls write the earlier records, and leave a free page with lines in the journal.
         calls.add(format!("put / page {} {round}", 3000 + 150 * round));
         calls.add(format!("write /other 100 {} 2", 300 * round + 8));
         calls.sync();
@@ -345,7 +349,8 @@ pub fn full_journals() -> Vec<Script> {
     scripts
 }
 
-/// Two scripts for two threads, by number: both rename and create in one directory.
+/// Returns the pair of scripts with this number for two threads. Both rename into one directory or create
+/// there.
 pub fn beside_moves(number: u64) -> (Script, ParallelScript) {
     const CALLS: [&str; 6] = [
         "rename /a /d/e/n1",
@@ -364,8 +369,8 @@ pub fn beside_moves(number: u64) -> (Script, ParallelScript) {
     (script(first), ParallelScript { script: script(first + 1 + number / 20 % 5), seed: number })
 }
 
-/// Two scripts for two threads on a disk, by number: calls of one beside syncs of the other, on shared
-/// objects.
+/// Returns the pair of scripts with this number for two threads on a disk. Each thread makes calls and syncs,
+/// on objects that both share.
 pub fn beside_on_disk(number: u64) -> (Script, ParallelScript) {
     const CALLS: [&str; 12] = [
         "write /c 0 24 {}",
@@ -387,8 +392,8 @@ pub fn beside_on_disk(number: u64) -> (Script, ParallelScript) {
         for call in 0..calls {
             taken += 1;
             let word = bytes::word(number, taken);
-            // One thread gets the even calls and the other the odd ones, so the names of one never depend on
-            // the other.
+            // One thread makes the calls with even indices, the other those with odd indices, so no call
+            // depends on a name that the other thread changes.
             let which = (word as usize % 6) * 2 + apart;
             lines.add(CALLS[which].replace("{}", &(word % 1000).to_string()));
             if call % 2 == apart || word.is_multiple_of(3) {

@@ -1,9 +1,9 @@
 //! Traces as text: the stores and fences of a run, and the images that a crash of it may leave.
 //!
-//! Lines of a trace, in order: `eyrie-trace 1 BYTES`, the size of the volume; `base OFFSET HEX` for each line
-//! of 64 bytes that is not zeros before the first event; then one line for each event: `store THREAD OFFSET
-//! HEX`, `fence THREAD FILE:LINE`, and `mark COUNT LINE CALL = RESULT` when a call has returned. Offsets are
-//! hexadecimal with `0x`, and each store is within one aligned word of eight bytes.
+//! The first line of a trace is `eyrie-trace 1 BYTES`, with the size of the volume. A line `base OFFSET HEX`
+//! follows for each 64 bytes that are not zeros before the first event. The other lines are the events:
+//! `store THREAD OFFSET HEX`, `fence THREAD FILE:LINE`, and `mark COUNT LINE CALL = RESULT` when a call has
+//! returned. Offsets are hexadecimal with `0x`. Each store is within one aligned word of eight bytes.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write;
@@ -16,7 +16,7 @@ const LINE: usize = 64;
 /// Size of the largest volume with a trace, in bytes.
 pub const MOST_BYTES: u64 = 1 << 30;
 
-/// A text that is no trace, or an image that a trace does not allow.
+/// The reason why a text is no trace, or why a trace has no such image.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum TraceError {
     /// A line is not allowed.
@@ -24,24 +24,24 @@ pub enum TraceError {
     Line {
         /// Line number, from 1.
         line: usize,
-        /// The lines that are allowed.
+        /// A description of the allowed lines.
         expected: &'static str,
     },
-    /// The trace has fewer events.
+    /// The crash comes after more events than the trace has.
     #[error("there are only {events} events")]
     Until {
-        /// Events of the trace (a count).
+        /// Number of events of the trace.
         events: usize,
     },
-    /// A crash there cannot lose any store of the line.
+    /// A crash after these events cannot lose the stores of the line.
     #[error("the line at {offset:#x} has nothing that a crash may lose there")]
     Settled {
-        /// Offset of the line.
+        /// Offset of the line, in bytes.
         offset: u64,
     },
 }
 
-/// The trace of a run as text.
+/// Returns the trace of a run as text.
 pub fn text(recorded: &Recorded) -> String {
     let run = &recorded.run;
     let mut text = format!("eyrie-trace 1 {}\n", run.base.len());
@@ -92,12 +92,12 @@ pub struct Trace {
     entries: Vec<TraceEvent>,
 }
 
-/// The stores that a crash loses of a line of 64 bytes.
+/// A line of 64 bytes of which a crash loses stores.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LineLoss {
-    /// Offset of the line, or of something in it, in bytes from the start of the volume.
+    /// Offset of any byte of the line, from the start of the volume.
     pub offset: u64,
-    /// Stores since the last fence that the line keeps, from the first on (a count).
+    /// Number of stores since the last fence that the line keeps. The later ones are lost.
     pub kept: usize,
 }
 
@@ -124,7 +124,7 @@ impl Trace {
     /// Parses a trace.
     ///
     /// # Errors
-    /// The first line that is not allowed.
+    /// Fails at the first line that is not allowed.
     pub fn parse(text: &str) -> Result<Trace, TraceError> {
         let mut lines = text.lines().zip(1..);
         let first = lines.next().and_then(|(line, _)| line.strip_prefix("eyrie-trace 1 "));
@@ -163,12 +163,12 @@ impl Trace {
         Some(())
     }
 
-    /// Number of events.
+    /// Returns the number of events.
     pub fn events(&self) -> usize {
         self.entries.len()
     }
 
-    /// The volume after a crash that comes after `until` events and loses `losses` and nothing else.
+    /// Returns the bytes of the volume after a crash that comes after `until` events and loses only `losses`.
     ///
     /// # Errors
     /// Fails if no such crash is possible.

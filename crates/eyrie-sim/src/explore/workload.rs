@@ -1,15 +1,15 @@
-//! Built-in scripts: every call by itself and every two calls on a small set of objects, and long random
-//! scripts. This is bounded black-box crash testing; the bounds are small enough to explore every crash.
+//! Built-in scripts: every single call and every two calls on a small set of objects, and long random
+//! scripts. This is bounded black-box crash testing. The bounds are small enough to explore every crash.
 
 use std::fmt::{self, Write as _};
 
 use super::ParallelScript;
 use crate::script::{Call, CallGenerator, CallMix, Script, bytes};
 
-/// Calls of a random script.
+/// Number of calls of a random script.
 const LONG: usize = 24;
 
-/// Makes the objects of [`singles`].
+/// The script that makes the objects of [`singles`].
 const SETUP: &str = "\
 creat /a
 write /a 0 100 1
@@ -41,7 +41,8 @@ setxattr /d/x user.one x
 setxattr /e user.one directory
 ";
 
-/// Calls that make a difference to these objects, one a line. The cases of the testkit use the same calls.
+/// Calls that act on these objects in different ways, one a line. The cases of the testkit use the same
+/// calls.
 const CALLS: &str = "
 creat /new
 creat /d/new
@@ -197,22 +198,23 @@ fn parse(name: &str, text: &str) -> Script {
     Script::parse(name, text.as_bytes()).expect("a constant script")
 }
 
-/// The script that makes the objects of [`singles`].
+/// Returns the script that makes the objects of [`singles`].
 pub fn setup() -> Script {
     parse("setup", SETUP)
 }
 
-/// Every call by itself.
+/// Returns a script for each call of the list, with that call alone.
 pub fn singles() -> Vec<Script> {
     calls("calls", CALLS).into_iter().map(|call| [call].into_iter().collect()).collect()
 }
 
-/// Every two calls, one after the other, in a mixed order.
+/// Returns a script for every two calls of the list. The order of the scripts is mixed.
 pub fn pairs() -> impl Iterator<Item = Script> {
     tuples(2)
 }
 
-/// Every three calls, in a mixed order. There are too many to explore all, so the first ones are a sample.
+/// Returns a script for every three calls of the list. There are too many scripts to explore all, so their
+/// order is mixed, and callers take the first ones as a sample.
 pub fn triples() -> impl Iterator<Item = Script> {
     tuples(3)
 }
@@ -241,7 +243,8 @@ fn is_coprime(mut a: usize, mut b: usize) -> bool {
     a == 1
 }
 
-/// Fills a volume of a few MiB: first the objects of [`setup`], then large and ever smaller pieces.
+/// Returns a script that fills a volume of a few MiB: first with the objects of [`setup`], then with appends
+/// of decreasing length.
 pub fn filling() -> Script {
     let mut text = SETUP.to_string();
     for (length, count) in [(64 << 10, 64), (4 << 10, 32), (1000, 16), (100, 64)] {
@@ -251,18 +254,19 @@ pub fn filling() -> Script {
     parse("filling", &text)
 }
 
-/// Adds a line.
+/// Adds a line to a script.
 fn line(text: &mut String, line: fmt::Arguments<'_>) {
     // Writing to a string cannot fail.
     let _ = writeln!(text, "{line}");
 }
 
-/// Scripts in which something grows until its structure changes, and shrinks again.
+/// Returns scripts in which a directory, a store or a file grows until its structure changes, and shrinks
+/// again.
 pub fn growth() -> Vec<Script> {
     [splits(), values(), heights(), depths()].map(|text| parse("growth", &text)).into()
 }
 
-/// A directory whose pages split, and which then loses all names.
+/// Returns calls that split the pages of a directory and then remove all its names.
 fn splits() -> String {
     let mut text = "mkdir /d\n".to_string();
     (0..120).for_each(|number| line(&mut text, format_args!("creat \"/d/a name of some length {number}\"")));
@@ -272,7 +276,7 @@ fn splits() -> String {
     text
 }
 
-/// A store whose values change their sizes.
+/// Returns calls that change the sizes of the values of a store.
 fn values() -> String {
     let mut text = "mkdir /k\n".to_string();
     for key in 0..60 {
@@ -283,7 +287,7 @@ fn values() -> String {
     text
 }
 
-/// A file whose tree grows in height by writes far behind the end, and is truncated again.
+/// Returns calls that raise the tree of a file by writes far past its end, and truncate the file again.
 fn heights() -> String {
     let mut text = "creat /tall\n".to_string();
     for bits in [12, 16, 19, 21, 22] {
@@ -297,7 +301,7 @@ fn heights() -> String {
     text
 }
 
-/// Nested directories, which move.
+/// Returns calls that make and move nested directories.
 fn depths() -> String {
     let (mut text, mut path) = (String::new(), String::new());
     for level in 0..24 {
@@ -308,12 +312,13 @@ fn depths() -> String {
     text + "rename /0/1/2 /up\nrename /0/1 /up/1\nrename /up /0/down\n"
 }
 
-/// Two scripts for two threads, by number: one call beside another; a call that makes an object beside one
-/// that changes it; or two calls beside two that change no names.
+/// Returns the pair of scripts with this number for two threads. There are three kinds of pairs. Each script
+/// may be a single call. The first may make an object and the second change it. Or each script has two calls
+/// that change no names.
 ///
-/// Longer scripts of other calls have no serial order. A call looks up its name first and then changes the
-/// object; if the name moves to another object in between, no order of whole calls explains the result. The
-/// same holds for an append, whose bytes follow from the end that it saw.
+/// Longer scripts of other calls may have no serial order. A call first looks up its name and then changes
+/// the object. If the name moves to another object in between, no order of whole calls explains the result.
+/// The same holds for an append, because its bytes depend on the end of the file that it read first.
 pub fn beside(number: u64) -> (Script, ParallelScript) {
     let mut taken = 0;
     let mut pick = |count: usize, from: &[Call]| -> Script {
@@ -337,7 +342,7 @@ pub fn beside(number: u64) -> (Script, ParallelScript) {
     (script, ParallelScript { script: beside, seed: number })
 }
 
-/// True if every name still belongs to the same object after the call.
+/// Returns true if every name still belongs to the same object after the call.
 fn keeps_names(call: &Call) -> bool {
     !matches!(
         call,
@@ -350,12 +355,12 @@ fn keeps_names(call: &Call) -> bool {
     )
 }
 
-/// The script with a `sync` after each call.
+/// Returns `script` with a `sync` after each call.
 pub fn synced(script: &Script) -> Script {
     script.lines().iter().flat_map(|line| [line.call.clone(), Call::Sync]).collect()
 }
 
-/// Calls of [`singles`], drawn by a seed, with some syncs between them.
+/// Returns a script with calls of [`singles`] and some syncs, chosen by a seed.
 pub fn mixed(seed: u64) -> Script {
     let calls = calls("calls", CALLS);
     let pick = |number| match bytes::word(seed, number) as usize {
@@ -365,9 +370,9 @@ pub fn mixed(seed: u64) -> Script {
     (0..LONG as u64).map(pick).collect()
 }
 
-/// The random script of a seed.
+/// Returns the random script of a seed.
 pub fn random(seed: u64) -> Script {
-    // A few large calls would fill a small volume.
+    // Large calls are left out, because a few of them would fill a small volume.
     CallGenerator::new(seed, CallMix::default()).filter(|call| !is_large(call)).take(LONG).collect()
 }
 

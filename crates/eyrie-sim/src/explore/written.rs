@@ -1,8 +1,8 @@
 //! Write-backs: a line that was written back and fenced is durable on persistent memory.
 //!
-//! The recorded media of other runs treat every store as written back. This run uses the code for persistent
-//! memory, with an observer of its write-backs. After each call it opens the bytes that were written back, as
-//! a power failure would leave them.
+//! The recorded media of other runs treat every store as written back. This check uses the code for
+//! persistent memory, with an observer of its write-backs. After each call the check opens the bytes that
+//! were written back, because a power failure would leave exactly these bytes.
 
 use std::fs::{self, File};
 use std::sync::Arc;
@@ -31,7 +31,8 @@ fn file(number: usize) -> std::io::Result<File> {
     Ok(file)
 }
 
-/// Makes the calls on persistent memory, and opens the written-back bytes after each.
+/// Makes the calls on persistent memory, and opens the written-back bytes after each call. Returns the number
+/// of images.
 fn run(number: usize, script: &Script, goes_on: &mut dyn FnMut() -> bool) -> Result<u64, String> {
     let file = file(number).map_err(|error| error.to_string())?;
     let (medium, written) = pmem_anywhere(file, BYTES).map_err(|error| error.to_string())?;
@@ -65,10 +66,10 @@ fn run(number: usize, script: &Script, goes_on: &mut dyn FnMut() -> bool) -> Res
     Ok(images)
 }
 
-/// Runs scripts on persistent memory.
+/// Runs scripts on persistent memory. Stops when `goes_on` returns false.
 ///
 /// # Errors
-/// The first call that left something unwritten.
+/// Fails at the first call that did not write all its stores back.
 pub(super) fn explore(goes_on: &mut dyn FnMut() -> bool) -> Result<Counts, String> {
     let mut counts = Counts::default();
     for (number, script) in [workload::setup()].into_iter().chain((0..6).map(workload::random)).enumerate() {

@@ -46,7 +46,7 @@ impl<'a> CallArguments<'a> {
         self.name(name).map(OsString::from_vec)
     }
 
-    /// Reads a name that the kernel takes as a string, so without a NUL byte.
+    /// Reads a name. It must not contain a NUL byte, because the kernel takes names as strings.
     pub(super) fn name(&mut self, name: &str) -> Result<Vec<u8>> {
         let token = self.next()?;
         if token.value.contains(&0) {
@@ -103,7 +103,7 @@ impl<'a> CallArguments<'a> {
         self.rest.next().map_or(Ok(default), |token| mode(&token))
     }
 
-    /// Reads a user or group. As in chown(2), -1 stands for none.
+    /// Reads a user or group id. As in chown(2), -1 means no change.
     pub(super) fn id(&mut self, name: &str) -> Result<Option<u32>> {
         let token = self.next()?;
         if token.value == b"-1" {

@@ -1,15 +1,15 @@
 //! The bytes that calls write: a seed and an offset determine each byte.
 //!
-//! A file is words of eight bytes, little-endian. Word *i* of seed *s* is output *i* (from 0) of SplitMix64
-//! with *s* as its initial state. The state grows by a constant at each step, so a word is a function of *s*
-//! and *i*, and any piece can be made alone.
+//! The bytes are words of eight bytes, little-endian. Word *i* of seed *s* is output *i* (from 0) of
+//! SplitMix64 with *s* as its initial state. The state of SplitMix64 grows by a constant at each step. So a
+//! word is a function of *s* and *i*, and any range of bytes can be made without the bytes before it.
 
 use eyrie_faults::SplitMix64;
 
 /// Bytes of a word.
 const WORD: u64 = 8;
 
-/// Word `index` of the bytes of `seed`.
+/// Returns word `index` of the bytes of `seed`.
 #[inline]
 #[must_use]
 pub fn word(seed: u64, index: u64) -> u64 {
@@ -70,7 +70,7 @@ mod tests {
             fill(seed, start, &mut whole);
             let mut piece = vec![0; length];
             fill(seed, start.wrapping_add(cut as u64), &mut piece);
-            // Offsets have 64 bits; no call writes beyond them.
+            // Offsets have 64 bits, so no call writes past the largest.
             prop_assume!(start.checked_add((cut + length) as u64).is_some());
             prop_assert_eq!(&whole[cut..], &piece[..]);
         }

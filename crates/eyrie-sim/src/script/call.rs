@@ -37,8 +37,8 @@ pub(super) const USAGE: [(&str, &str); 22] = [
 
 /// A call of a script. `Display` gives its line.
 ///
-/// Paths are any bytes but NUL; sizes and offsets are in bytes. The written bytes follow from the seed, see
-/// [`bytes`](super::bytes).
+/// A path has any bytes except NUL. Sizes and offsets are in bytes. The written bytes follow from the seed:
+/// see [`bytes`](super::bytes).
 #[expect(missing_docs, reason = "the fields are the arguments of the calls of POSIX")]
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Call {
@@ -54,7 +54,7 @@ pub enum Call {
     Fsync { path: OsString },
     /// Makes the bytes of a file durable, with the metadata that reading them needs.
     Fdatasync { path: OsString },
-    /// Makes everything durable.
+    /// Makes all earlier changes durable.
     Sync,
     /// Renames an object.
     Rename { from: OsString, to: OsString, mode: RenameMode },
@@ -116,7 +116,7 @@ impl fmt::Display for KeyChange {
     }
 }
 
-/// The name of a mode in scripts, after the options of fallocate(1).
+/// Returns the name of a mode in scripts, after the options of fallocate(1).
 pub(super) fn fallocate_name(mode: FallocateMode) -> &'static str {
     match mode {
         FallocateMode::Allocate => "allocate",
@@ -130,7 +130,7 @@ pub(super) fn fallocate_name(mode: FallocateMode) -> &'static str {
 }
 
 impl Call {
-    /// Name of the call.
+    /// Returns the name of the call.
     pub fn name(&self) -> &'static str {
         match self {
             Call::Creat { .. } => "creat",
@@ -216,7 +216,7 @@ fn rename_suffix(mode: RenameMode) -> &'static str {
     }
 }
 
-/// A user or group as in chown(2).
+/// Returns a user or group id as in chown(2): -1 means no change.
 fn id(id: Option<u32>) -> i64 {
     id.map_or(-1, i64::from)
 }

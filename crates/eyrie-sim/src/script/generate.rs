@@ -1,4 +1,4 @@
-//! Random calls from a seed. They create, use and remove a few names all the time, so that calls meet.
+//! Random calls from a seed. The calls use only a few names, so many of them act on the same objects.
 
 use std::ffi::OsString;
 
@@ -6,16 +6,16 @@ use eyrie::{FallocateMode, RenameMode, Time};
 
 use super::{Call, bytes};
 
-/// Names that are mostly directories. There are few, so that calls meet.
+/// Names that are usually directories. There are few of them, so many calls act on the same objects.
 const DIRECTORIES: [&str; 4] = ["/d", "/e", "/d/f", "/e/f"];
-/// Names that are mostly files, in a directory or in the root.
+/// Names that are usually files, in a directory or in the root.
 const NAMES: [&str; 3] = ["a", "b", "c"];
-/// Targets of symbolic links. None leaves the tree, where a host and a volume differ.
+/// Targets of symbolic links. None leads out of the tree, because there a host and a volume differ.
 const TARGETS: [&str; 6] = ["a", "b", "d", "f", "d/a", "f/b"];
 /// Lengths and offsets, in bytes: around words, cache lines, pages and the smallest large extents.
 const SIZES: [u64; 14] = [0, 1, 7, 8, 63, 64, 100, 4095, 4096, 4097, 8192, 12_289, 65_536, 100_000];
-/// Permission bits. None is sticky and writable by all, because a Linux host may refuse even root a `creat`
-/// there.
+/// Permission bits. None is sticky and writable by all, because in such a directory a Linux host may refuse
+/// `creat` even to root.
 const MODES: [u16; 8] = [0o600, 0o644, 0o755, 0o777, 0o4755, 0o2755, 0o1755, 0];
 const MODES_OF_FALLOCATE: [FallocateMode; 6] = [
     FallocateMode::Allocate,
@@ -26,13 +26,13 @@ const MODES_OF_FALLOCATE: [FallocateMode; 6] = [
     FallocateMode::InsertRange,
 ];
 const XATTRS: [&str; 4] = ["user.a", "user.b", "trusted.a", "user.\u{e9} "];
-/// Keys. Two of them are no file names.
+/// Keys. Two of them are not legal file names.
 const KEYS: [&[u8]; 4] = [b"a", b"b", b"k/1", b"\0"];
 
-/// Optional groups of calls. Every target has the others.
+/// Optional groups of calls. Every target has the calls that are in no group.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CallMix {
-    /// `put` and `erase`, which leave other files on the host than in a volume.
+    /// `put` and `erase`. On the host they leave other files than in a volume.
     pub keys: bool,
     /// `setxattr` and `removexattr`.
     pub xattrs: bool,
@@ -41,18 +41,18 @@ pub struct CallMix {
 }
 
 impl Default for CallMix {
-    /// All calls.
+    /// Includes all calls.
     fn default() -> CallMix {
         CallMix { keys: true, xattrs: true, fallocate: true }
     }
 }
 
-/// Draws calls for ever. A seed and a mix give the same calls in every version. Many calls succeed, and many
-/// fail.
+/// An endless iterator over random calls. A seed and a mix give the same calls in every version. Many of the
+/// calls succeed, and many fail.
 #[derive(Clone, Debug)]
 pub struct CallGenerator {
     seed: u64,
-    /// Random numbers drawn so far (a count).
+    /// Number of random numbers drawn so far.
     drawn: u64,
     mix: CallMix,
 }
@@ -159,7 +159,7 @@ impl CallMix {
 }
 
 impl CallGenerator {
-    /// The calls of `seed`.
+    /// Makes the generator of the calls of `seed`.
     pub fn new(seed: u64, mix: CallMix) -> CallGenerator {
         CallGenerator { seed, drawn: 0, mix }
     }
@@ -182,7 +182,8 @@ impl CallGenerator {
         format!("{dir}/{}", self.of(NAMES)).into()
     }
 
-    /// Now and then the name belongs to another kind of object, so that calls fail.
+    /// Draws the name of a directory. One name in ten is that of another kind of object, so that the call
+    /// fails.
     fn directory(&mut self) -> OsString {
         match self.below(10) {
             0 => format!("/{}", self.of(NAMES)).into(),

@@ -1,8 +1,8 @@
-//! Scripts: lists of POSIX calls as plain text, one call a line.
+//! Scripts: lists of POSIX calls as plain text, one call on each line.
 //!
 //! [`Script::parse`] reads a script and checks all of it. [`Script::run`] makes its calls on a
 //! [`ScriptTarget`]: the files of a volume, or of the host. [`CallGenerator`] draws calls from a seed, and
-//! [`bytes`] makes the bytes that they write. `docs/scripts.md` describes the format.
+//! [`bytes`] makes the bytes that calls write. `docs/scripts.md` describes the format.
 //!
 //! ```
 //! use eyrie_sim::script::Script;
@@ -35,9 +35,9 @@ pub use run::{CallOutcome, ScriptTarget, perform};
 
 use std::fmt;
 
-/// Bytes of one write, at most.
+/// Maximum number of bytes of one write.
 pub const MOST_WRITTEN_BYTES: u64 = 1 << 30;
-/// Bytes of a script, at most.
+/// Maximum length of a script, in bytes.
 pub const MOST_SCRIPT_BYTES: usize = 64 << 20;
 
 /// A call and its line number.
@@ -56,7 +56,7 @@ pub struct Script {
 }
 
 impl Script {
-    /// The lines of the script.
+    /// Returns the lines of the script.
     pub fn lines(&self) -> &[ScriptLine] {
         &self.lines
     }

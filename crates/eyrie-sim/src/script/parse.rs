@@ -10,7 +10,7 @@ const FILE_MODE: u16 = 0o644;
 /// Permission bits of a directory if the script gives none.
 const DIRECTORY_MODE: u16 = 0o755;
 
-/// A text that is no script. The message is one line.
+/// The reason why a text is no script. The message is one line.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ParseError {
@@ -23,7 +23,7 @@ pub enum ParseError {
         line: usize,
         /// The word as written.
         word: String,
-        /// The words that are allowed.
+        /// A description of the allowed words.
         expected: String,
     },
     /// The script is too long.
@@ -35,10 +35,10 @@ pub enum ParseError {
 }
 
 impl Script {
-    /// Parses a whole script. Errors name it `file`.
+    /// Parses a whole script. Errors call the script `file`.
     ///
     /// # Errors
-    /// The first word that is not allowed.
+    /// Fails at the first word that is not allowed.
     pub fn parse(file: &str, text: &[u8]) -> Result<Script, ParseError> {
         if text.len() > MOST_SCRIPT_BYTES {
             return Err(ParseError::TooLong { file: file.to_owned() });

@@ -11,28 +11,28 @@ use super::{Call, KeyChange, Script, ScriptLine, bytes, errno};
 /// Keys with their new values. A key without a value is removed.
 type KeyChanges = Vec<(Vec<u8>, Option<Vec<u8>>)>;
 
-/// A file system that scripts run on: the calls of [`Posix`], and the few others that scripts have.
+/// A file system on which scripts run: the calls of [`Posix`], and the other calls that scripts have.
 pub trait ScriptTarget: Posix {
     /// Makes all earlier changes durable.
     ///
     /// # Errors
-    /// `EIO` when the medium fails.
+    /// `EIO` if the medium fails.
     fn sync(&self) -> Result<()>;
 
-    /// Sets the value of `key` in the store `dir`. Readers see the old value or the new one.
+    /// Sets the value of `key` in the store `dir`. A reader sees either the old value or the new one.
     ///
     /// # Errors
     /// As [`Kvfs::open`] and [`Kvfs::put`].
     fn put(&self, dir: &Path, key: &[u8], value: &[u8]) -> Result<()>;
 
-    /// Removes `key` from the store `dir`. Returns true if the key was there.
+    /// Removes `key` from the store `dir`. Returns true if the key existed.
     ///
     /// # Errors
     /// As [`Kvfs::open`] and [`Kvfs::erase`].
     fn erase(&self, dir: &Path, key: &[u8]) -> Result<bool>;
 
-    /// Makes several changes of the store `dir`. A key without a value is removed. A volume makes all changes
-    /// or none.
+    /// Makes several changes of the store `dir`. A key without a value is removed. In a volume a crash leaves
+    /// all changes or none.
     ///
     /// # Errors
     /// As [`Kvfs::open`] and [`Batch::commit`](eyrie::Batch::commit).
@@ -65,8 +65,8 @@ impl<E: Engine> ScriptTarget for Pxfs<E> {
     }
 }
 
-/// On the host, a put writes a new file and renames it over the old one without a sync. In a volume a key
-/// keeps its file, and a crash leaves the old value or the new one.
+/// On the host, a put writes a new file and renames it over the old file, without a sync. So after a crash
+/// the value may be lost. In a volume a crash leaves the old value or the new one.
 impl ScriptTarget for Host {
     fn sync(&self) -> Result<()> {
         Host::sync(self)
@@ -80,7 +80,7 @@ impl ScriptTarget for Host {
         self.store(dir)?.erase(key)
     }
 
-    /// The host has no batches, so the changes are made one after the other.
+    /// Makes the changes one after the other, because the host has no batches.
     fn batch(&self, dir: &Path, changes: KeyChanges) -> Result<()> {
         let store = self.store(dir)?;
         changes.into_iter().try_for_each(|(key, value)| match value {
@@ -112,8 +112,8 @@ impl fmt::Display for CallOutcome<'_> {
 }
 
 impl Script {
-    /// Makes the calls one after the other, each when its result is taken. A failed call does not stop the
-    /// script; a caller that wants to stop takes no further result.
+    /// Returns an iterator that makes each call when the caller takes its result. A failed call does not stop
+    /// the script. A caller stops the script by taking no further result.
     pub fn run<'a, T: ScriptTarget>(&'a self, target: &'a T) -> impl Iterator<Item = CallOutcome<'a>> {
         self.lines().iter().map(|line| CallOutcome { line, result: perform(target, &line.call) })
     }
@@ -132,7 +132,7 @@ pub fn perform<T: ScriptTarget>(target: &T, call: &Call) -> Result<()> {
         Call::Mkdir { path, mode } => target.mkdir(path, *mode),
         Call::Write { path, offset, length, seed } => write(target, path.as_ref(), *offset, *length, *seed),
         Call::Append { path, length, seed } => append(target, path.as_ref(), *length, *seed),
-        // The library has no weaker promise than that of fsync.
+        // The library has no call that makes less durable than fsync.
         Call::Fsync { path } | Call::Fdatasync { path } => {
             with_file(target.options().read(true), path.as_ref(), File::sync_all)
         }
@@ -174,7 +174,7 @@ pub fn perform<T: ScriptTarget>(target: &T, call: &Call) -> Result<()> {
     }
 }
 
-/// Opens a file, passes it to `work` and closes it.
+/// Opens a file, calls `work` with the open file, and closes it.
 fn with_file<'a, T: ScriptTarget>(
     options: OpenOptions<'a, T>,
     path: &Path,
@@ -185,7 +185,7 @@ fn with_file<'a, T: ScriptTarget>(
     file.close()
 }
 
-/// The bytes that a call writes at `offset`.
+/// Returns the bytes that a call writes at `offset`.
 fn content(seed: u64, offset: u64, length: u64, call: &'static str) -> Result<Vec<u8>> {
     let no_memory = || Error::new(Errno::NOMEM, call);
     let length = usize::try_from(length).map_err(|_| no_memory())?;
@@ -205,14 +205,14 @@ fn write<T: ScriptTarget>(target: &T, path: &Path, offset: u64, length: u64, see
 
 fn append<T: ScriptTarget>(target: &T, path: &Path, length: u64, seed: u64) -> Result<()> {
     with_file(target.options().write(true), path, |file| {
-        // Nobody else appends while a script runs, so the bytes go to the current end.
+        // Only this script appends while it runs, so the bytes go to the current end of the file.
         let content = content(seed, file.metadata()?.size, length, "write")?;
         all(&content, |rest, _| file.append(rest))
     })
 }
 
-/// Writes all of `content`, also when a call takes only a part of it, as at the largest size of a file: the
-/// next call then gives the reason. Empty content still makes one call.
+/// Writes all of `content`, with several calls if a call writes only a part. At the largest size of a file
+/// the last of these calls fails with the reason. Empty content makes one call.
 fn all(content: &[u8], mut write: impl FnMut(&[u8], u64) -> Result<usize>) -> Result<()> {
     let mut done = 0;
     loop {

@@ -106,7 +106,7 @@ proptest! {
     }
 }
 
-/// Parses the one call of a line.
+/// Parses a line with one call.
 fn read(line: &str) -> Call {
     let script = Script::parse("test", line.as_bytes()).unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(script.lines().len(), 1, "{line}");

@@ -1,4 +1,4 @@
-//! Canonical trees: equal for equal contents, different after any one change.
+//! Tests of canonical trees: equal for equal contents, different after any single change.
 
 use eyrie::{Files, Kind, Posix, PosixExt};
 use eyrie_sim::canonical::{self, CanonicalParts};

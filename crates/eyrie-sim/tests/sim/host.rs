@@ -1,4 +1,4 @@
-//! The same scripts on a volume and on the host.
+//! Comparisons of the same scripts on a volume and on the host.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -11,7 +11,8 @@ use tempfile::TempDir;
 
 use crate::{directory, on_volume, run};
 
-/// A directory of the host on a tmpfs, where root may make all calls of scripts. `None` elsewhere.
+/// Makes a directory of the host on a tmpfs, where root may make all calls of scripts. Returns `None` if
+/// there is no tmpfs.
 fn host() -> Option<(TempDir, Host)> {
     let is_tmpfs = |path: &Path| rustix::fs::statfs(path).is_ok_and(|stat| stat.f_type == 0x0102_1994);
     let dir = directory();
@@ -22,32 +23,32 @@ fn host() -> Option<(TempDir, Host)> {
     host_at(dir)
 }
 
-/// A directory of the host as a file system for scripts. `None` unless root runs the test.
+/// Returns a directory of the host as a file system for scripts, or `None` unless root runs the test.
 fn host_at(dir: TempDir) -> Option<(TempDir, Host)> {
     if !rustix::process::geteuid().is_root() {
         eprintln!("skipped: only root can compare");
         return None;
     }
-    // Volumes have no umask. The umask belongs to the process, so all tests here run without one.
+    // Volumes have no umask. The umask belongs to the process, so all tests of this file run without one.
     rustix::process::umask(rustix::fs::Mode::empty());
     let host = Host::new(dir.path()).unwrap();
     host.chmod("/", 0o755).unwrap();
     Some((dir, host))
 }
 
-/// True if the host keeps the extended attributes of random scripts.
+/// Returns true if the host keeps the extended attributes of random scripts.
 fn has_xattrs(host: &Host) -> bool {
     host.write("/probe", "").unwrap();
     let set = ["user.a", "trusted.a"].map(|name| host.setxattr("/probe", name, b"", eyrie::XattrMode::Set));
     host.unlink("/probe").unwrap();
     let all = set.iter().all(Result::is_ok);
     if !all {
-        eprintln!("extended attributes are not compared: the host has not all of them");
+        eprintln!("extended attributes are not compared: the host does not support all of them");
     }
     all
 }
 
-/// True if the call is a fallocate that a tmpfs does not have.
+/// Returns true if the call is a fallocate with a mode that a tmpfs lacks.
 fn shifts_or_zeroes(call: &Call) -> bool {
     use FallocateMode::{Allocate, KeepSize, PunchHole};
     matches!(call, Call::Fallocate { mode, .. } if !matches!(mode, Allocate | KeepSize | PunchHole))
@@ -81,7 +82,7 @@ fn random_scripts_give_the_same_on_a_volume_and_on_the_host() {
             CallGenerator::new(seed, mix).filter(|call| !shifts_or_zeroes(call)).take(400).collect();
         compare(&script, seed, &host, &mut counts);
     }
-    // A call that always fails, or always succeeds, tests little.
+    // A kind of call that always fails, or always succeeds, tests little.
     counts.remove("sync");
     assert!(
         counts.len() >= 15 && counts.values().all(|counts| *counts.iter().min().unwrap() > 20),
@@ -96,7 +97,7 @@ fn every_fallocate_gives_the_same_where_the_host_has_it() {
         let Some((_dir, host)) = host_at(tempfile::tempdir().unwrap()) else { return };
         let probe = run(&host, "creat /p\nwrite /p 0 8K 1\nfallocate /p insert-range 4K 4K\nunlink /p");
         if !probe.iter().all(|line| line.ends_with(" = 0")) {
-            eprintln!("skipped: the file system of temporary files has not all modes");
+            eprintln!("skipped: the file system of temporary files does not support all modes");
             return;
         }
         let mix = CallMix { keys: false, xattrs: false, fallocate: true };
@@ -108,7 +109,7 @@ fn every_fallocate_gives_the_same_where_the_host_has_it() {
     assert!(counts["fallocate"].iter().all(|count| *count > 300), "{counts:?}");
 }
 
-/// The same call on one of a few files; on whole blocks if it takes no others.
+/// Changes the call to act on one of a few files, and on whole blocks if its mode needs whole blocks.
 fn on_blocks(mut call: Call) -> Call {
     let blocks = |bytes: u64| bytes.next_multiple_of(4096).min(16 << 10);
     match &mut call {
@@ -127,7 +128,7 @@ fn on_blocks(mut call: Call) -> Call {
     call
 }
 
-/// A file in the root, one of three.
+/// Changes a path to that of a file in the root, of which there are three.
 fn on_few(path: &mut OsString) {
     *path = Path::new("/").join(Path::new(path).file_name().unwrap()).into();
 }

@@ -1,4 +1,4 @@
-//! Scripts and canonical trees on volumes and on the host.
+//! Tests of scripts and canonical trees, on volumes and on the host.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -10,7 +10,7 @@ use eyrie::{Credentials, Files, Volume};
 use eyrie_sim::script::{Script, ScriptTarget};
 use tempfile::TempDir;
 
-/// A temporary directory, in memory if possible.
+/// Makes a temporary directory, in memory if possible.
 fn directory() -> TempDir {
     tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
 }
@@ -26,13 +26,13 @@ fn on_volume<T>(work: impl FnOnce(&Files) -> T) -> T {
     result
 }
 
-/// The printed results of `text`.
+/// Runs the script `text`, and returns the printed results of its calls.
 fn run<T: ScriptTarget>(target: &T, text: &str) -> Vec<String> {
     let script = Script::parse("test", text.as_bytes()).unwrap();
     script.run(target).map(|done| done.to_string()).collect()
 }
 
-/// Runs `text`. All calls must succeed.
+/// Runs the script `text`, whose calls must all succeed.
 fn succeed<T: ScriptTarget>(target: &T, text: &str) {
     for line in run(target, text) {
         assert!(line.ends_with(" = 0"), "{line}");

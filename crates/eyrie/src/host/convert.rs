@@ -1,4 +1,5 @@
-//! Conversions of arguments and results to those of the kernel and back.
+//! Conversions of arguments to those of the kernel, and of the kernel's results to those of
+//! [`Posix`](crate::Posix).
 
 use eyrie_engine::{FallocateMode, Kind, Time, XattrMode};
 use rustix::fs::{self, FallocateFlags, FileType, Mode, OFlags, Timespec, Timestamps, XattrFlags};
@@ -7,7 +8,7 @@ use rustix::io::Errno;
 use crate::posix::{OpenFlags, SetTime, Stat};
 use crate::{Error, Result};
 
-/// Gives an error of a system call the name of the call.
+/// Adds the name of the call to an error of a system call.
 #[inline]
 pub(super) fn named<T>(operation: &'static str, result: rustix::io::Result<T>) -> Result<T> {
     result.map_err(|errno| Error::new(errno, operation))
@@ -106,7 +107,8 @@ pub(super) fn timestamps(accessed: SetTime, modified: SetTime) -> std::result::R
         Ok(match set {
             SetTime::Now => Timespec { tv_sec: 0, tv_nsec: fs::UTIME_NOW },
             SetTime::Omit => Timespec { tv_sec: 0, tv_nsec: fs::UTIME_OMIT },
-            // The kernel would read some of these numbers as `UTIME_NOW` or `UTIME_OMIT`.
+            // `UTIME_NOW` and `UTIME_OMIT` are numbers of nanoseconds above this limit, which the kernel
+            // would not take as a time.
             SetTime::To(time) if time.nanoseconds >= 1_000_000_000 => return Err(Errno::INVAL),
             SetTime::To(time) => Timespec { tv_sec: time.seconds, tv_nsec: time.nanoseconds.into() },
         })

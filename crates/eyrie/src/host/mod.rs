@@ -1,9 +1,9 @@
-//! The file system of the host, behind the same calls.
+//! The file system of the host, behind the calls of [`Posix`].
 //!
-//! Each call is one system call relative to a directory descriptor, so workloads compare fairly, and the
-//! kernel can be the oracle of tests. There are two exceptions: `list` is two system calls, and `truncate`
-//! and extended attributes use a path through `/proc` to that descriptor, because Linux has no such calls
-//! relative to one.
+//! Each call is one system call relative to a directory descriptor. So benchmarks compare volume and host
+//! fairly, and tests can compare a volume with the kernel. There are two exceptions. `list` is two system
+//! calls. `truncate` and the calls on extended attributes use a path through `/proc/self/fd`, because Linux
+//! has no variants of these calls that take a directory descriptor.
 
 mod convert;
 mod store;
@@ -29,13 +29,13 @@ use convert::{
 use crate::posix::{Access, ListEntry, OpenFlags, Posix, SetTime, Stat, StatVfs, Whence};
 use crate::{Error, Result};
 
-/// Bytes of the buffer for directory entries, as the C library has it.
+/// Bytes of the buffer for directory entries: the size that the C library uses.
 const LIST_BUFFER: usize = 32 << 10;
 
 /// The calls of [`Posix`] as system calls under a directory of the host.
 ///
-/// Unlike in a volume, `..` and absolute symbolic links lead out of that directory unless it is `/`. The
-/// umask is that of the process, and access times are as the mount says.
+/// Unlike in a volume, `..` and absolute symbolic links lead out of that directory, unless the directory is
+/// `/`. The umask of the process applies, and the mount options decide about access times.
 #[derive(Debug)]
 pub struct Host {
     root: OwnedFd,
@@ -44,7 +44,7 @@ pub struct Host {
 }
 
 impl Host {
-    /// The file system under the directory `root`.
+    /// Opens the directory `root` as a file system.
     ///
     /// # Errors
     /// As `open(2)`.
@@ -57,7 +57,7 @@ impl Host {
         Ok(Host { root, whole })
     }
 
-    /// The store in the directory `path`, which must exist.
+    /// Opens the store in the directory `path`, which must exist.
     ///
     /// # Errors
     /// As `open(2)`.
@@ -68,7 +68,7 @@ impl Host {
         dir.map(HostStore::over).map_err(|error| error.at(path))
     }
 
-    /// Makes all earlier changes durable, in the whole file system that the root is on.
+    /// Makes all earlier changes durable, in the whole host file system that contains the root.
     ///
     /// # Errors
     /// As `syncfs(2)`.
@@ -79,16 +79,17 @@ impl Host {
         named("syncfs", fs::syncfs(root))
     }
 
-    /// Makes the calling thread, and no other, act for `credentials`, but for their umask. The thread must be
-    /// root's. It becomes root again with [`Credentials::root`].
+    /// Gives the calling thread, and no other thread, the user and groups of `credentials`. The umask does
+    /// not change. The process must have been started by root. A call with [`Credentials::root`] makes the
+    /// thread root again.
     ///
     /// # Errors
     /// `EPERM` unless the process was started by root.
     pub fn become_user(credentials: &Credentials) -> Result<()> {
         let (uid, gid) = (Uid::from_raw(credentials.uid()), Gid::from_raw(credentials.gid()));
         let groups: Vec<Gid> = credentials.groups().iter().copied().map(Gid::from_raw).collect();
-        // Setting groups needs the effective user id of root. The saved one stays root's, so that the thread
-        // can come back.
+        // Setting groups needs the effective user id of root. The saved user id stays that of root, so that
+        // the thread can become root again.
         let all = || {
             rustix::thread::set_thread_res_uid(None, Uid::ROOT, None)?;
             rustix::thread::set_thread_groups(&groups)?;
@@ -98,7 +99,7 @@ impl Host {
         all().map_err(|errno| Error::new(errno, "setresuid"))
     }
 
-    /// The path relative to the root descriptor.
+    /// Returns the path relative to the root descriptor.
     #[inline]
     fn relative<'p>(&self, path: &'p Path) -> &'p OsStr {
         let bytes = path.as_os_str().as_bytes();
@@ -111,7 +112,7 @@ impl Host {
         }
     }
 
-    /// The path for calls that take no directory descriptor.
+    /// Returns the path for a call that takes no directory descriptor.
     fn whole_path(&self, path: &Path) -> std::result::Result<Vec<u8>, Errno> {
         let root = if self.whole { "/".into() } else { format!("/proc/self/fd/{}/", self.root.as_raw_fd()) };
         match self.relative(path).as_bytes() {
@@ -139,7 +140,7 @@ impl Host {
 impl Posix for Host {
     type Handle = OwnedFd;
 
-    /// Many processes may have only 1024 descriptors, and copies run several walks.
+    /// A process often may have only 1024 descriptors, and a copy runs several walks.
     const HANDLES: usize = 64;
 
     const MOUNTS: bool = true;
@@ -283,7 +284,7 @@ impl Posix for Host {
     }
 
     fn mknod(&self, path: impl AsRef<Path>, kind: Kind, mode: u16, device: u64) -> Result<()> {
-        // The C library refuses such numbers, too. Linux would ignore the upper 32 bits.
+        // The C library also refuses numbers of more than 32 bits. Linux would ignore the upper 32 bits.
         if device > u32::MAX.into() {
             return Err(Error::new(Errno::INVAL, "mknod"));
         }
@@ -308,7 +309,7 @@ impl Posix for Host {
             }
             let kind = match kind_of(entry.file_type()) {
                 Some(kind) => kind,
-                // Some file systems of the host keep no kinds in their directories.
+                // Some file systems of the host do not store the kind in a directory entry.
                 None => {
                     let stat = fs::statat(handle, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW);
                     stat_from(&named("getdents", stat)?).kind

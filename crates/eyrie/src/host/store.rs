@@ -1,4 +1,4 @@
-//! Keys and values as plain files, which is how programs keep them without a store.
+//! Keys and values as plain files of the host, as programs keep them that have no key-value store.
 
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -13,10 +13,11 @@ use crate::{Error, Result, names};
 /// Bytes of the first read of a value whose size is unknown.
 const FIRST_READ: usize = 4096;
 
-/// Keys and values as files of a host directory, with the calls of [`Kvfs`](crate::Kvfs). A get is open, read
-/// and close. A put is create, write, close and rename, so a reader sees the old value or the new one.
+/// Keys and values as files of a host directory, with the calls of [`Kvfs`](crate::Kvfs). A get opens, reads
+/// and closes the file. A put creates, writes and closes a temporary file and renames it, so a reader sees
+/// either the old value or the new one.
 ///
-/// Names are those of [`crate::names`], with at most the 255 bytes of the host.
+/// The names of the files are those of [`crate::names`]. The host limits them to 255 bytes.
 #[derive(Debug)]
 pub struct HostStore {
     dir: OwnedFd,
@@ -25,7 +26,7 @@ pub struct HostStore {
 }
 
 impl HostStore {
-    /// The store in the directory `path`, which must exist.
+    /// Opens the store in the directory `path`, which must exist.
     ///
     /// # Errors
     /// As `open(2)`.
@@ -36,12 +37,12 @@ impl HostStore {
         Ok(HostStore::over(dir))
     }
 
-    /// The store in an open directory.
+    /// Makes the store of an open directory.
     pub(super) fn over(dir: OwnedFd) -> HostStore {
         HostStore { dir, next: AtomicU64::new(0) }
     }
 
-    /// The value of `key`.
+    /// Returns the value of `key`.
     ///
     /// # Errors
     /// As `open(2)` and `read(2)`.
@@ -50,8 +51,8 @@ impl HostStore {
         Ok(self.get_into(key, &mut value)?.then_some(value))
     }
 
-    /// Replaces `out` by the value of `key`. Returns false if there is none. One read is enough if the
-    /// capacity of `out` is larger than the value.
+    /// Replaces `out` by the value of `key`. Returns false if the key does not exist. One system call reads
+    /// the value if the capacity of `out` is larger than the value.
     ///
     /// # Errors
     /// As `open(2)` and `read(2)`.
@@ -79,7 +80,7 @@ impl HostStore {
     /// # Errors
     /// As `open(2)`, `write(2)` and `rename(2)`.
     pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
-        // No key has such a name, because it begins with the mark and decodes to no key.
+        // No key has this file name, because the name begins with the mark and decodes to no key.
         let temporary =
             format!("%kv%{:x}-{:x}", std::process::id(), self.next.fetch_add(1, Ordering::Relaxed));
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
@@ -89,13 +90,13 @@ impl HostStore {
             fs::renameat(&self.dir, &*temporary, &self.dir, &*names::encode(key.as_ref()))
         });
         if done.is_err() {
-            // The first error is the one to report.
+            // The first error is reported, not one of this removal.
             let _ = fs::unlinkat(&self.dir, &*temporary, AtFlags::empty());
         }
         named("put", done)
     }
 
-    /// Removes `key`. Returns false if there was none.
+    /// Removes `key`. Returns false if the key did not exist.
     ///
     /// # Errors
     /// As `unlink(2)`.

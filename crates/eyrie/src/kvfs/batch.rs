@@ -1,4 +1,4 @@
-//! Batches: several changes in one step.
+//! Batches: several changes of a store in one step.
 
 use std::collections::BTreeMap;
 
@@ -8,8 +8,8 @@ use eyrie_medium::epoch;
 use super::{Kvfs, check_key, check_value};
 use crate::Result;
 
-/// Puts and erases of one store that are committed together: a crash leaves all of them or none. The last
-/// change of a key counts.
+/// Puts and erases of one store that are committed together: a crash leaves all of them or none. Of several
+/// changes of one key, only the last counts.
 #[derive(Debug)]
 #[must_use = "a batch changes nothing before it is committed"]
 pub struct Batch<'a, E: Engine> {
@@ -25,7 +25,7 @@ struct Reserved {
 }
 
 impl<E: Engine> Kvfs<E> {
-    /// An empty batch of changes, none of which is made before [`Batch::commit`].
+    /// Makes an empty batch. [`Batch::commit`] makes its changes.
     pub fn batch(&self) -> Batch<'_, E> {
         Batch { store: self, changes: BTreeMap::new() }
     }
@@ -44,17 +44,17 @@ impl<E: Engine> Batch<'_, E> {
         self
     }
 
-    /// The number of keys that it changes.
+    /// Returns the number of keys that the batch changes.
     pub fn len(&self) -> usize {
         self.changes.len()
     }
 
-    /// True if it changes nothing.
+    /// Returns true if the batch changes nothing.
     pub fn is_empty(&self) -> bool {
         self.changes.is_empty()
     }
 
-    /// Makes all changes. After an error none is made.
+    /// Makes all changes, or none if it returns an error.
     ///
     /// # Errors
     /// As [`Kvfs::put`].
@@ -70,16 +70,16 @@ impl<E: Engine> Batch<'_, E> {
     }
 
     fn attempt(&self) -> eyrie_engine::Result<()> {
-        // Under one pin no id is used twice, so equal ids before and after mean that no other put came
-        // between.
+        // While the pin is held, no freed id is reused. So if a key has the same id before and after the
+        // commit, no other thread has replaced the object of that key.
         let _pin = epoch::pin();
         let mut reserved = BTreeMap::new();
         let result = self.reserve(&mut reserved).and_then(|()| self.apply(&reserved));
         let failed = result.is_err();
         for (key, Reserved { id, before }) in reserved {
             // The engine does not report which puts of a batch used their ids. A put of an existing key keeps
-            // the old id. If another thread erased the key meanwhile, this is not certain, so the new id
-            // stays reserved until the volume is closed.
+            // the old id. If another thread erased the key meanwhile, the put may have used the new id. The
+            // new id then stays reserved until the volume is closed.
             let unused =
                 before.is_some() && self.store.engine.lookup(self.store.dir, key).ok() == Some(before);
             if failed || unused {

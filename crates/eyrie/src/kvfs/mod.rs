@@ -1,7 +1,7 @@
 //! KVFS: keys and values in one directory.
 //!
-//! A store is a directory and a value is a file, so a program can open the values of another one as files. A
-//! put replaces the whole value: a reader sees the old bytes or the new ones. Rights are checked once, when
+//! A store is a directory and a value is a file, so any program can open the values as files. A put replaces
+//! the whole value: a reader sees either the old bytes or the new ones. Permissions are checked once, when
 //! the store is opened.
 //!
 //! ```
@@ -41,8 +41,8 @@ use crate::retry::Retries;
 use crate::stamps::Clock;
 use crate::{Error, OpenFlags, Pxfs, Result};
 
-/// A map from keys to values, kept in one directory. Keys are 1 to 255 bytes of any kind, values 0 bytes to
-/// 64 MiB.
+/// A map from keys to values, kept in one directory. A key is 1 to 255 bytes of any kind. A value is 0 bytes
+/// to 64 MiB long.
 pub struct Kvfs<E: Engine> {
     engine: Arc<E>,
     dir: ObjectId,
@@ -51,12 +51,12 @@ pub struct Kvfs<E: Engine> {
 }
 
 impl<E: Engine> Kvfs<E> {
-    /// The store in the directory `path`, which must exist. Values that are put belong to the credentials of
-    /// `pxfs`, with permission bits 0o666 less their umask.
+    /// Opens the store in the directory `path`, which must exist. The user and group of `pxfs` own every new
+    /// value. The permission bits of a new value are 0o666 without those of the umask.
     ///
     /// # Errors
-    /// As [`Posix::open`]; `ENOTDIR`, and `EACCES` unless the credentials may read, write and search the
-    /// directory.
+    /// As [`Posix::open`]. `ENOTDIR` if `path` is no directory. `EACCES` unless the credentials may read,
+    /// write and search the directory.
     pub fn open(pxfs: &Pxfs<E>, path: impl AsRef<Path>) -> Result<Kvfs<E>> {
         let path = path.as_ref();
         let flags = OpenFlags::READ | OpenFlags::DIRECTORY;
@@ -68,7 +68,8 @@ impl<E: Engine> Kvfs<E> {
             Ok(access::owner_of_new(who, &protection, Kind::File, 0o666))
         });
         match usable {
-            // The store takes over the open of the handle, and closes it when it is dropped.
+            // The store keeps the directory open in place of the handle, and closes it when the store is
+            // dropped.
             Ok(owner) => Ok(Kvfs { engine, dir, owner, clock: pxfs.clock() }),
             Err(error) => {
                 pxfs.close(handle)?;
@@ -77,7 +78,7 @@ impl<E: Engine> Kvfs<E> {
         }
     }
 
-    /// The value of `key`, copied.
+    /// Returns a copy of the value of `key`, or `None` if the key does not exist.
     ///
     /// # Errors
     /// `EINVAL` and `ENAMETOOLONG` for an illegal key, `EISDIR` if the key names a directory.
@@ -86,8 +87,8 @@ impl<E: Engine> Kvfs<E> {
         Ok(self.get_in_place(key, &pin)?.map(Value::into_vec))
     }
 
-    /// Replaces `out` by the value of `key`, and reuses its memory. Returns false, with `out` empty, if there
-    /// is none.
+    /// Replaces the contents of `out` by the value of `key`, and reuses the memory of `out`. If the key does
+    /// not exist, leaves `out` empty and returns false.
     ///
     /// # Errors
     /// As [`Kvfs::get`].
@@ -104,9 +105,9 @@ impl<E: Engine> Kvfs<E> {
         })
     }
 
-    /// The value of `key`: in place if the engine can hand out the bytes so, else copied. The bytes do not
-    /// change while `pin` ([`eyrie_medium::epoch::pin`], or [`Kvfs::pin`]) lives, even if the key is put
-    /// meanwhile.
+    /// Returns the value of `key` without a copy if the engine can lend the stored bytes, else a copy. The
+    /// bytes do not change as long as `pin` lives, even if a put replaces the value meanwhile. [`Kvfs::pin`]
+    /// takes a pin.
     ///
     /// # Errors
     /// As [`Kvfs::get`].
@@ -124,13 +125,13 @@ impl<E: Engine> Kvfs<E> {
         })
     }
 
-    /// A pin for [`Kvfs::get_in_place`]. Memory that is freed meanwhile is reused only after the pin is
-    /// dropped.
+    /// Takes a pin for [`Kvfs::get_in_place`]. Storage that is freed while the pin lives is reused only after
+    /// the pin is dropped.
     pub fn pin(&self) -> Guard {
         epoch::pin()
     }
 
-    /// True if `key` has a value.
+    /// Returns true if `key` has a value.
     ///
     /// # Errors
     /// As [`Kvfs::get`].
@@ -142,7 +143,7 @@ impl<E: Engine> Kvfs<E> {
     /// Sets the value of `key`. Returns true if the key is new.
     ///
     /// # Errors
-    /// As [`Kvfs::get`]; `EFBIG` for more than 64 MiB, `ENOSPC`.
+    /// As [`Kvfs::get`]. `EFBIG` for a value of more than 64 MiB. `ENOSPC` if the volume is full.
     pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<bool> {
         let (name, data) = (key.as_ref(), value.as_ref());
         check_key(name, "put")?;
@@ -164,7 +165,7 @@ impl<E: Engine> Kvfs<E> {
         }
     }
 
-    /// Removes `key`. Returns false if there was none.
+    /// Removes `key`. Returns false if the key did not exist.
     ///
     /// # Errors
     /// As [`Kvfs::get`].
@@ -174,14 +175,14 @@ impl<E: Engine> Kvfs<E> {
         let erase = Op::Erase { dir: self.dir, name, time: self.clock.stamp_of_any() };
         self.call("erase", || match self.engine.apply(&erase) {
             Ok(_) => Ok(true),
-            // A call of another thread may have removed the key, and may not be durable yet. This call must
-            // not return before it is.
+            // A call of another thread may have removed the key, and that removal may not be durable yet.
+            // This call reports it, so it must wait until the removal is durable.
             Err(eyrie_engine::Error::NotFound) => self.engine.wait_for(self.dir).map(|()| false),
             Err(error) => Err(error),
         })
     }
 
-    /// The number of entries, directories included.
+    /// Returns the number of entries of the directory, including its subdirectories.
     ///
     /// # Errors
     /// `EIO`.
@@ -190,7 +191,7 @@ impl<E: Engine> Kvfs<E> {
         Ok(self.call("len", || self.engine.attributes(self.dir))?.size)
     }
 
-    /// True if there are no entries.
+    /// Returns true if the directory has no entries.
     ///
     /// # Errors
     /// `EIO`.
@@ -198,7 +199,7 @@ impl<E: Engine> Kvfs<E> {
         Ok(self.len()? == 0)
     }
 
-    /// The object that holds the value of `key`.
+    /// Returns the object that holds the value of `key`.
     #[inline]
     fn find(&self, key: &[u8]) -> eyrie_engine::Result<Option<ObjectId>> {
         use eyrie_engine::Error as Engine;
@@ -214,14 +215,16 @@ impl<E: Engine> Kvfs<E> {
         }
     }
 
-    /// Reads all bytes of `id`, as they are at one moment.
+    /// Reads all bytes of `id` as they were at one moment.
     fn copy(&self, id: ObjectId, out: &mut Vec<u8>) -> eyrie_engine::Result<()> {
         loop {
             let size = self.engine.attributes(id)?.size;
-            // A program may have made the file, so it may be larger than any value, and than memory.
+            // Any program may write the file, so the file may be larger than the longest value, and larger
+            // than memory.
             let size = usize::try_from(size).ok().filter(|&size| size <= VALUE_MAX);
             let Some(size) = size else { return Err(eyrie_engine::Error::TooLarge) };
-            // The buffer has one byte more than the value. If the read fills it, the value has grown since.
+            // The buffer has one byte more than the value. If the read fills the buffer, the value has grown
+            // since its size was read.
             out.resize(size + 1, 0);
             let count = self.engine.read(id, 0, out)?;
             out.truncate(count);
@@ -231,7 +234,7 @@ impl<E: Engine> Kvfs<E> {
         }
     }
 
-    /// Makes an attempt, and another one as long as [`Retries`] allows it.
+    /// Runs `attempt`, and repeats it after an error as long as [`Retries`] allows.
     #[inline]
     fn call<T>(
         &self,
@@ -271,7 +274,7 @@ pub enum Value<'a> {
 }
 
 impl Value<'_> {
-    /// The bytes as a vector, copied if they are in place.
+    /// Returns the bytes as a vector. Bytes in place are copied.
     pub fn into_vec(self) -> Vec<u8> {
         match self {
             Value::InPlace(bytes) => bytes.to_vec(),

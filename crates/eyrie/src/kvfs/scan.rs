@@ -7,20 +7,21 @@ use super::Kvfs;
 use crate::fetch::FetchSize;
 use crate::{Error, Result};
 
-/// The keys of a store; see [`Kvfs::scan`].
+/// An iterator over the keys of a store: see [`Kvfs::scan`].
 #[derive(Debug)]
 pub struct Scan<'a, E: Engine> {
     store: &'a Kvfs<E>,
     prefix: Vec<u8>,
     fetched: std::vec::IntoIter<Vec<u8>>,
-    /// The cookie of the next fetch; `None` at the end.
+    /// The position in the directory where the next fetch begins. `None` at the end.
     cookie: Option<u64>,
     fetch: FetchSize,
 }
 
 impl<E: Engine> Kvfs<E> {
-    /// The keys that begin with `prefix` (all, for an empty one): in byte order if `sorted`, which collects
-    /// them first, else in no order. Keys that are put or erased meanwhile may or may not show.
+    /// Returns the keys that begin with `prefix`. An empty prefix selects all keys. With `sorted` the keys
+    /// come in byte order, and all of them are collected first. Otherwise they come in no particular order. A
+    /// key that is put or erased during the scan may or may not appear.
     ///
     /// # Errors
     /// `EIO`.

@@ -12,15 +12,15 @@ use super::{File, OpenFlags, Posix, Stat};
 use crate::fetch::FetchSize;
 use crate::{Error, Result};
 
-/// Bytes of the first buffer for an extended attribute or a list of names. Most fit, so that one call is
-/// enough.
+/// Bytes of the first buffer for an extended attribute or a list of names. Most values and lists fit, so one
+/// call is enough.
 const FIRST_BUFFER: usize = 256;
-/// Bytes that [`PosixExt::read`] reads beyond the size of a file, to see its end in the same call.
+/// Bytes that [`PosixExt::read`] reads beyond the size of a file, so that the same call finds its end.
 const SLACK: usize = 32;
 
 /// Functions in the style of [`std::fs`]. Their errors carry the path.
 pub trait PosixExt: Posix + Sized {
-    /// Options for opening a file. No flag is set, and the permission bits are 0o666.
+    /// Returns options for opening a file. At first no flag is set, and the permission bits are 0o666.
     fn options(&self) -> OpenOptions<'_, Self> {
         OpenOptions { fs: self, flags: OpenFlags::empty(), mode: 0o666 }
     }
@@ -33,7 +33,7 @@ pub trait PosixExt: Posix + Sized {
         self.options().read(true).open(path)
     }
 
-    /// Opens a file for writing. A missing file is made, an existing one gets size 0.
+    /// Opens a file for writing. A missing file is made. An existing file gets size 0.
     ///
     /// # Errors
     /// As [`Posix::open`].
@@ -41,7 +41,7 @@ pub trait PosixExt: Posix + Sized {
         self.options().write(true).create(true).truncate(true).open(path)
     }
 
-    /// All bytes of a file.
+    /// Reads all bytes of a file.
     ///
     /// # Errors
     /// As [`Posix::open`] and [`Posix::read_at`].
@@ -52,7 +52,8 @@ pub trait PosixExt: Posix + Sized {
         let mut bytes = Vec::new();
         let mut filled = 0;
         loop {
-            // The size is only a hint: files of `/proc` say 0, and another program may append meanwhile.
+            // The size is only a hint: files of `/proc` have size 0, and another program may append
+            // meanwhile.
             if filled == bytes.len() {
                 let more = usize::try_from(size).unwrap_or(0).saturating_sub(filled);
                 let more = more.max(filled).saturating_add(SLACK);
@@ -71,7 +72,7 @@ pub trait PosixExt: Posix + Sized {
         Ok(bytes)
     }
 
-    /// Replaces the contents of a file, or makes it.
+    /// Replaces the contents of a file. A missing file is made.
     ///
     /// # Errors
     /// As [`Posix::open`] and [`Posix::write_at`].
@@ -82,7 +83,7 @@ pub trait PosixExt: Posix + Sized {
         file.close().map_err(|error| error.at(path))
     }
 
-    /// The attributes of the file that `path` leads to through symbolic links.
+    /// Returns the attributes of the file that `path` leads to through symbolic links.
     ///
     /// # Errors
     /// As [`Posix::stat`].
@@ -90,7 +91,7 @@ pub trait PosixExt: Posix + Sized {
         self.stat(path.as_ref()).map_err(|error| error.at(path))
     }
 
-    /// The attributes of the file that `path` names. A symbolic link at the end is not followed.
+    /// Returns the attributes of the file that `path` names. A symbolic link at the end is not followed.
     ///
     /// # Errors
     /// As [`Posix::lstat`].
@@ -98,7 +99,7 @@ pub trait PosixExt: Posix + Sized {
         self.lstat(path.as_ref()).map_err(|error| error.at(path))
     }
 
-    /// The value of an extended attribute. Symbolic links are followed.
+    /// Returns the value of an extended attribute. Symbolic links are followed.
     ///
     /// # Errors
     /// As [`Posix::getxattr`].
@@ -107,7 +108,7 @@ pub trait PosixExt: Posix + Sized {
         whole(|out| self.getxattr(path, name, out)).map_err(|error| error.at(path))
     }
 
-    /// As [`PosixExt::xattr`], but a symbolic link at the end is not followed.
+    /// Works as [`PosixExt::xattr`], but does not follow a symbolic link at the end.
     ///
     /// # Errors
     /// As [`Posix::getxattr`].
@@ -116,7 +117,7 @@ pub trait PosixExt: Posix + Sized {
         whole(|out| self.lgetxattr(path, name, out)).map_err(|error| error.at(path))
     }
 
-    /// The names of all extended attributes. Symbolic links are followed.
+    /// Returns the names of all extended attributes. Symbolic links are followed.
     ///
     /// # Errors
     /// As [`Posix::listxattr`].
@@ -125,7 +126,7 @@ pub trait PosixExt: Posix + Sized {
         whole(|out| self.listxattr(path, out)).map(names).map_err(|error| error.at(path))
     }
 
-    /// As [`PosixExt::xattr_names`], but a symbolic link at the end is not followed.
+    /// Works as [`PosixExt::xattr_names`], but does not follow a symbolic link at the end.
     ///
     /// # Errors
     /// As [`Posix::listxattr`].
@@ -134,10 +135,10 @@ pub trait PosixExt: Posix + Sized {
         whole(|out| self.llistxattr(path, out)).map(names).map_err(|error| error.at(path))
     }
 
-    /// True if `path` leads to a file. Symbolic links are followed.
+    /// Returns true if `path` leads to a file. Symbolic links are followed.
     ///
     /// # Errors
-    /// As [`Posix::stat`], but for `ENOENT` and `ENOTDIR`.
+    /// As [`Posix::stat`], except `ENOENT` and `ENOTDIR`.
     fn exists(&self, path: impl AsRef<Path>) -> Result<bool> {
         match self.stat(path.as_ref()) {
             Ok(_) => Ok(true),
@@ -157,7 +158,7 @@ pub trait PosixExt: Posix + Sized {
     /// Makes a directory and the missing directories above it.
     ///
     /// # Errors
-    /// As [`Posix::mkdir`]; `EEXIST` if the path names no directory.
+    /// As [`Posix::mkdir`]. `EEXIST` if the path names something other than a directory.
     fn create_dir_all(&self, path: impl AsRef<Path>) -> Result<()> {
         let path = path.as_ref();
         if path.as_os_str().is_empty() || path == Path::new("/") {
@@ -178,7 +179,7 @@ pub trait PosixExt: Posix + Sized {
         }
     }
 
-    /// Removes a name of anything but a directory.
+    /// Removes the name of a file that is no directory.
     ///
     /// # Errors
     /// As [`Posix::unlink`].
@@ -194,17 +195,17 @@ pub trait PosixExt: Posix + Sized {
         self.rmdir(path.as_ref()).map_err(|error| error.at(path))
     }
 
-    /// Removes a directory and everything in it. Symbolic links are removed, not followed. The root itself
-    /// stays. The tree may be deeper than a path may be long.
+    /// Removes a directory and everything in it. Symbolic links are removed, not followed. The root of the
+    /// file system stays. The tree may be deeper than the longest path.
     ///
     /// # Errors
     /// As [`Posix::unlink`] and [`Posix::rmdir`]. Entries that were removed before an error stay removed. In
-    /// a damaged volume everything else is removed before the call returns `EIO`.
+    /// a damaged volume the call removes everything that it can, and then returns `EIO`.
     fn remove_dir_all(&self, path: impl AsRef<Path>) -> Result<()> {
         super::walk::remove_all(self, path.as_ref())
     }
 
-    /// The entries of a directory, in no order, without `.` and `..`.
+    /// Lists the entries of a directory, in no particular order, without `.` and `..`.
     ///
     /// # Errors
     /// As [`Posix::open`].
@@ -218,8 +219,8 @@ pub trait PosixExt: Posix + Sized {
 
 impl<P: Posix> PosixExt for P {}
 
-/// All bytes of a call that fails with `ERANGE` if its buffer is too small, and returns their number for an
-/// empty one.
+/// Returns all bytes that `call` delivers. `call` returns the number of bytes. It fails with `ERANGE` if its
+/// buffer is too small. For an empty buffer it returns only the number.
 fn whole(mut call: impl FnMut(&mut [u8]) -> Result<usize>) -> Result<Vec<u8>> {
     let mut bytes = vec![0; FIRST_BUFFER];
     loop {
@@ -228,7 +229,7 @@ fn whole(mut call: impl FnMut(&mut [u8]) -> Result<usize>) -> Result<Vec<u8>> {
                 bytes.truncate(size);
                 return Ok(bytes);
             }
-            // The attribute may grow between the two calls, so this repeats until it fits.
+            // The attribute may grow between the two calls, so the loop repeats until the attribute fits.
             Err(error) if error.errno() == Errno::RANGE => bytes.resize(call(&mut [])?.max(FIRST_BUFFER), 0),
             Err(error) => return Err(error),
         }
@@ -267,7 +268,8 @@ impl<'a, P: Posix> OpenOptions<'a, P> {
         self.set(OpenFlags::WRITE, yes)
     }
 
-    /// Every write goes to the end. This implies writing.
+    /// Writes at the end of the file, and ignores the offset of a write. This option includes
+    /// [`OpenOptions::write`].
     #[must_use]
     pub fn append(self, yes: bool) -> Self {
         let options = self.set(OpenFlags::APPEND, yes);
@@ -304,8 +306,8 @@ impl<'a, P: Posix> OpenOptions<'a, P> {
         self.set(OpenFlags::NOFOLLOW, yes)
     }
 
-    /// The permission bits of a file that is made, 0o666 by default. The umask of the credentials is taken
-    /// from them.
+    /// Sets the permission bits of a file that is made, 0o666 by default. The umask of the credentials is
+    /// removed from them.
     #[must_use]
     pub fn mode(mut self, mode: u16) -> Self {
         self.mode = mode;
@@ -315,7 +317,7 @@ impl<'a, P: Posix> OpenOptions<'a, P> {
     /// Opens the file.
     ///
     /// # Errors
-    /// As [`Posix::open`]; `EINVAL` unless reading or writing was chosen.
+    /// As [`Posix::open`]. `EINVAL` unless the options include reading or writing.
     pub fn open(self, path: impl AsRef<Path>) -> Result<File<'a, P>> {
         let handle =
             self.fs.open(path.as_ref(), self.flags, self.mode).map_err(|error| error.at(path.as_ref()))?;
@@ -328,14 +330,14 @@ impl<'a, P: Posix> OpenOptions<'a, P> {
     }
 }
 
-/// The entries of a directory. Changes made during the iteration may or may not show.
+/// An iterator over the entries of a directory. Changes made during the iteration may or may not appear.
 #[derive(Debug)]
 pub struct ReadDir<'a, P: Posix> {
     dir: File<'a, P>,
     fs: &'a P,
     path: Arc<Path>,
     fetched: std::vec::IntoIter<DirEntry>,
-    /// The cookie of the next fetch; `None` at the end.
+    /// The position in the directory where the next fetch begins. `None` at the end.
     cookie: Option<u64>,
     fetch: FetchSize,
 }
@@ -390,27 +392,27 @@ pub struct DirEntry {
 }
 
 impl DirEntry {
-    /// The name, without the directory.
+    /// Returns the name, without the directory.
     pub fn name(&self) -> &OsStr {
         &self.name
     }
 
-    /// The bytes of the name.
+    /// Returns the bytes of the name.
     pub fn name_bytes(&self) -> &[u8] {
         self.name.as_bytes()
     }
 
-    /// The path given to `read_dir` and the name.
+    /// Returns the path given to `read_dir`, joined with the name.
     pub fn path(&self) -> PathBuf {
         self.dir.join(&self.name)
     }
 
-    /// The kind of the entry.
+    /// Returns the kind of the entry.
     pub fn kind(&self) -> Kind {
         self.kind
     }
 
-    /// The inode number.
+    /// Returns the inode number.
     pub fn inode(&self) -> u64 {
         self.inode
     }

@@ -9,13 +9,13 @@ use rustix::io::Errno;
 use super::{Posix, SetTime, Stat};
 use crate::{Error, Result};
 
-/// An open file of `fs` with a position of its own. It is closed when dropped.
+/// An open file with a position of its own. The file is closed when it is dropped.
 ///
-/// [`Read`], [`Write`] and [`Seek`] move the position; `read_at` and `write_at` do not.
+/// [`Read`], [`Write`] and [`Seek`] move the position. `read_at` and `write_at` do not.
 #[derive(Debug)]
 pub struct File<'a, P: Posix> {
     fs: &'a P,
-    /// `None` only during the close.
+    /// `None` only while the file is closed.
     handle: Option<P::Handle>,
     position: Cell<u64>,
     append: bool,
@@ -27,7 +27,7 @@ impl<'a, P: Posix> File<'a, P> {
         File { fs, handle: Some(handle), position: Cell::new(0), append }
     }
 
-    /// The handle, for calls of [`Posix`].
+    /// Returns the handle, which the calls of [`Posix`] take.
     pub fn handle(&self) -> &P::Handle {
         match &self.handle {
             Some(handle) => handle,
@@ -35,7 +35,8 @@ impl<'a, P: Posix> File<'a, P> {
         }
     }
 
-    /// Reads from `offset` on. Returns the number of bytes, which is less than asked only at the end.
+    /// Reads from `offset` on. Returns the number of bytes, which is less than the length of `out` only at
+    /// the end of the file.
     ///
     /// # Errors
     /// As [`Posix::read_at`].
@@ -46,11 +47,11 @@ impl<'a, P: Posix> File<'a, P> {
     /// Fills `out` from `offset` on.
     ///
     /// # Errors
-    /// As [`Posix::read_at`]; `EIO` if the file ends before that.
+    /// As [`Posix::read_at`]. `EIO` if the file ends before `out` is full.
     pub fn read_exact_at(&self, mut out: &mut [u8], mut offset: u64) -> Result<()> {
         while !out.is_empty() {
             match self.read_at(out, offset)? {
-                0 => return Err(Error::with_reason(Errno::IO, "read", "the file ends before that")),
+                0 => return Err(Error::with_reason(Errno::IO, "read", "the file ends too early")),
                 count => {
                     out = &mut out[count..];
                     offset += count as u64;
@@ -60,7 +61,8 @@ impl<'a, P: Posix> File<'a, P> {
         Ok(())
     }
 
-    /// Writes at `offset`, or at the end if opened for appending. Returns the number of bytes.
+    /// Writes at `offset`, or at the end of a file that was opened for appending. Returns the number of
+    /// bytes.
     ///
     /// # Errors
     /// As [`Posix::write_at`].
@@ -85,7 +87,7 @@ impl<'a, P: Posix> File<'a, P> {
         Ok(())
     }
 
-    /// Writes at the end in one step. Returns the number of bytes.
+    /// Writes at the end of the file, as one atomic step. Returns the number of bytes.
     ///
     /// # Errors
     /// As [`Posix::append`].
@@ -93,7 +95,7 @@ impl<'a, P: Posix> File<'a, P> {
         self.fs.append(self.handle(), data)
     }
 
-    /// The attributes of the file.
+    /// Returns the attributes of the file.
     ///
     /// # Errors
     /// As [`Posix::fstat`].
@@ -109,7 +111,8 @@ impl<'a, P: Posix> File<'a, P> {
         self.fs.set_len(self.handle(), size)
     }
 
-    /// Allocates or frees the storage of a range of bytes, or moves the bytes after it, as `mode` says.
+    /// Allocates or frees the storage of a range of bytes, or moves the bytes after the range. `mode`
+    /// chooses.
     ///
     /// # Errors
     /// As [`Posix::fallocate`].
@@ -141,7 +144,7 @@ impl<'a, P: Posix> File<'a, P> {
         self.fs.fsync(self.handle())
     }
 
-    /// Closes the file, and returns an error that dropping it would hide.
+    /// Closes the file. Unlike dropping the file, it returns an error of the close.
     ///
     /// # Errors
     /// As [`Posix::close`].

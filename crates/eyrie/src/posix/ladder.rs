@@ -1,8 +1,8 @@
-//! The open directories on a path into a tree.
+//! The open directories on the way from the root of a walk down into a tree.
 //!
-//! Each call names one component, so a tree may be deeper than a path may be long. At most [`Posix::HANDLES`]
-//! of the directories are open at once. A directory that was closed is opened again as `..` of the one below
-//! it. It must then be the same directory as before, or it was moved meanwhile.
+//! Each call names one component, so a tree may be deeper than the longest path. At most [`Posix::HANDLES`]
+//! of the directories are open at a time. A directory that was closed is opened again as `..` of the
+//! directory below it. If that is another directory than before, the lower directory was moved meanwhile.
 
 use std::ops::Deref;
 use std::path::Path;
@@ -14,7 +14,8 @@ use rustix::io::Errno;
 use super::{OpenFlags, Posix, Stat};
 use crate::{Error, Result};
 
-/// The file system that a name belongs to: the given one, or the same with an open directory as its root.
+/// The file system in which a name is looked up: that of the caller, or the same file system with an open
+/// directory as its root.
 #[derive(Debug)]
 pub enum Base<'a, P> {
     /// The file system that the caller gave.
@@ -43,7 +44,7 @@ impl<P> Deref for Base<'_, P> {
     }
 }
 
-/// File system and inode number, which identify an object.
+/// The numbers of file system and inode, which identify an object.
 pub(super) type Identity = (u64, u64);
 
 pub(super) fn identity(stat: &Stat) -> Identity {
@@ -55,7 +56,7 @@ pub(super) fn identity(stat: &Stat) -> Identity {
 struct Rung<P> {
     /// `None` while the directory is closed, because too many others are open.
     directory: Option<Arc<P>>,
-    /// Known on file systems whose directories may have to be opened again.
+    /// The identity of the directory, if this ladder may close it and open it again.
     identity: Option<Identity>,
 }
 
@@ -67,20 +68,20 @@ pub struct Ladder<'a, P> {
 }
 
 impl<'a, P: Posix> Ladder<'a, P> {
-    /// A ladder whose first step leads down from the root of `start`.
+    /// Makes a ladder whose first step leads down from the root of `start`.
     pub fn new(start: &'a P) -> Ladder<'a, P> {
         Ladder { start, rungs: Vec::new() }
     }
 
-    /// Number of steps down from the start.
+    /// Returns the number of steps down from the start.
     pub fn depth(&self) -> usize {
         self.rungs.len()
     }
 
-    /// The last directory of the ladder.
+    /// Returns the last directory of the ladder as a file system.
     ///
     /// # Errors
-    /// `ESTALE` when it could not be opened again.
+    /// `ESTALE` if the directory could not be opened again.
     pub fn here(&self) -> Result<Base<'a, P>> {
         match self.rungs.last() {
             None => Ok(Base::Given(self.start)),
@@ -89,11 +90,11 @@ impl<'a, P: Posix> Ladder<'a, P> {
         }
     }
 
-    /// Enters the directory `name` of the last one. `visit` gets the handle, which is closed afterwards. Only
-    /// the first step follows a symbolic link.
+    /// Enters the directory `name` of the last directory. The handle that `visit` gets is closed afterwards.
+    /// Only the first step follows a symbolic link.
     ///
     /// # Errors
-    /// As [`Posix::open`]; the ladder then stays as it was.
+    /// As [`Posix::open`]. After an error the ladder is unchanged.
     pub fn down(&mut self, name: &Path, visit: impl FnOnce(&P, &P::Handle)) -> Result<()> {
         let here = self.here()?;
         let mut flags = OpenFlags::READ | OpenFlags::DIRECTORY;
@@ -108,17 +109,18 @@ impl<'a, P: Posix> Ladder<'a, P> {
         Ok(())
     }
 
-    /// Leaves the last directory.
+    /// Returns from the last directory to the one above.
     ///
     /// # Errors
-    /// As [`Posix::open`]; `ESTALE` when the directory was moved meanwhile. [`Ladder::here`] then fails, too.
+    /// As [`Posix::open`]. `ESTALE` if the directory was moved meanwhile. After an error [`Ladder::here`]
+    /// fails, too.
     pub fn up(&mut self) -> Result<()> {
         let left = self.rungs.pop();
         let Some(Rung { directory: around @ None, identity }) = self.rungs.last_mut() else { return Ok(()) };
         let moved = || Error::with_reason(Errno::STALE, "open", "its directory was moved meanwhile");
         let below = left.and_then(|rung| rung.directory).ok_or_else(moved)?;
         let again = open(&*below, Path::new(".."), OpenFlags::READ | OpenFlags::DIRECTORY, |_, _| {})?;
-        // To go on in another directory would remove or copy files that the caller did not name.
+        // A walk that continued in another directory would remove or copy files that the caller did not name.
         if again.identity != *identity {
             return Err(moved());
         }
@@ -145,8 +147,9 @@ fn open<P: Posix>(
     rung
 }
 
-/// The identity of the directory `name`. `kind` and `inode` come from its entry. An entry on a mount point
-/// has the inode number of the covered directory, so where mounts are possible the directory itself is asked.
+/// Returns the identity of the directory `name`, or `None` for any other kind of file. `kind` and `inode`
+/// come from the directory entry. The entry of a mount point has the inode number of the covered directory.
+/// So on a file system with mounts, this function reads the attributes of the directory itself.
 pub(super) fn identity_of<P: Posix>(fs: &P, name: &Path, kind: Kind, inode: u64) -> Result<Option<Identity>> {
     match kind {
         Kind::Directory if P::MOUNTS => fs.lstat(name).map(|stat| Some(identity(&stat))),

@@ -1,7 +1,7 @@
 //! The calls of a POSIX file system as a trait, and a layer over it in the style of [`std::fs`].
 //!
 //! [`Posix`] has the calls. [`Pxfs`](crate::Pxfs) implements them over an engine, and [`Host`](crate::Host)
-//! by system calls. [`PosixExt`], [`File`] and [`OpenOptions`] are written once, over the trait.
+//! by system calls. [`PosixExt`], [`File`] and [`OpenOptions`] are written once, over [`Posix`].
 
 mod ext;
 mod file;
@@ -26,78 +26,79 @@ use crate::Result;
 /// The calls of a POSIX file system, with Linux's results.
 ///
 /// Paths are resolved from the root of the file system, with or without a leading `/`. `..` of the root is
-/// the root. Sizes and offsets are in bytes. Permission bits are at most 0o7777; the umask of the caller's
-/// credentials is taken from them. An error names the call and its errno.
+/// the root. Sizes and offsets are in bytes. Permission bits are at most 0o7777. Calls that make a file
+/// remove the umask of the caller's credentials from them. An error names the call and its errno.
 ///
 /// # Errors
 /// Every call fails with the errno of Linux on tmpfs. The methods list only their particular errors.
 pub trait Posix {
-    /// An open file or directory. The caller must [`close`](Posix::close) it; [`File`] does so when it is
-    /// dropped.
+    /// An open file or directory. The caller must [`close`](Posix::close) it. A dropped [`File`] closes its
+    /// handle.
     type Handle: std::fmt::Debug;
 
-    /// The most directories that one walk keeps open at once.
+    /// Maximum number of directories that one walk keeps open at a time.
     const HANDLES: usize;
 
-    /// True if other file systems may be mounted in this one. Then a directory may have several names, and
+    /// True if other file systems may be mounted in this one. A directory may then have several names, and
     /// its entry may have another inode number than the directory itself.
     const MOUNTS: bool;
 
-    /// The same file system with the open directory `dir` as its root: every path begins there. `..` of `dir`
-    /// is still its parent, and absolute symbolic links still begin at the true root. The result keeps `dir`
-    /// open. A call on it is the `*at` call of the same name, as `openat(2)` is for [`open`](Posix::open).
+    /// Returns the same file system with the open directory `dir` as its root: every path begins there. `..`
+    /// of `dir` is still its parent, and absolute symbolic links still begin at the true root. The result
+    /// keeps `dir` open. A call on the result works as the `*at` call of the same name: [`open`](Posix::open)
+    /// as `openat(2)`.
     ///
     /// # Errors
-    /// `ENOTDIR`; as `dup(2)`.
+    /// `ENOTDIR` if `dir` is no directory. As `dup(2)`.
     fn at(&self, dir: &Self::Handle) -> Result<Self>
     where
         Self: Sized;
 
-    /// Opens a file. With [`OpenFlags::CREATE`], makes a missing file with these permission bits.
+    /// Opens a file. With [`OpenFlags::CREATE`], makes a missing file with the permission bits `mode`.
     ///
     /// # Errors
     /// As `open(2)`.
     fn open(&self, path: impl AsRef<Path>, flags: OpenFlags, mode: u16) -> Result<Self::Handle>;
 
-    /// Closes a handle. A file without a name is removed with its last handle.
+    /// Closes a handle. The last close of a file without a name removes the file.
     ///
     /// # Errors
-    /// None known today.
+    /// None at present.
     fn close(&self, handle: Self::Handle) -> Result<()>;
 
     /// Reads from `offset` on. Returns the number of bytes, which is 0 at and past the end.
     ///
     /// # Errors
-    /// `EBADF` unless opened for reading, `EISDIR`, `EINVAL` for an offset of 2^63 or more.
+    /// `EBADF` unless opened for reading. `EISDIR` for a directory. `EINVAL` for an offset of 2^63 or more.
     fn read_at(&self, handle: &Self::Handle, out: &mut [u8], offset: u64) -> Result<usize>;
 
     /// Writes at `offset`, or at the end if the file was opened with [`OpenFlags::APPEND`]. Returns the
     /// number of bytes.
     ///
     /// # Errors
-    /// `EBADF` unless opened for writing, `EINVAL` for an offset of 2^63 or more, `EFBIG` at the largest
-    /// size.
+    /// `EBADF` unless opened for writing. `EINVAL` for an offset of 2^63 or more. `EFBIG` if the file has the
+    /// largest size.
     fn write_at(&self, handle: &Self::Handle, data: &[u8], offset: u64) -> Result<usize>;
 
-    /// Writes at the end of the file, as one step with finding the end. Returns the number of bytes.
+    /// Finds the end of the file and writes there, as one atomic step. Returns the number of bytes.
     ///
     /// # Errors
     /// As [`write_at`](Posix::write_at).
     fn append(&self, handle: &Self::Handle, data: &[u8]) -> Result<usize>;
 
-    /// The attributes of an open file.
+    /// Returns the attributes of an open file.
     ///
     /// # Errors
     /// As `fstat(2)`.
     fn fstat(&self, handle: &Self::Handle) -> Result<Stat>;
 
-    /// The attributes of the file that `path` leads to through symbolic links.
+    /// Returns the attributes of the file that `path` leads to through symbolic links.
     ///
     /// # Errors
     /// As `stat(2)`.
     fn stat(&self, path: impl AsRef<Path>) -> Result<Stat>;
 
-    /// The attributes of the file that `path` names. A symbolic link at the end is not followed.
+    /// Returns the attributes of the file that `path` names. A symbolic link at the end is not followed.
     ///
     /// # Errors
     /// As `lstat(2)`.
@@ -106,18 +107,19 @@ pub trait Posix {
     /// Sets the size of an open file. New bytes are zeros.
     ///
     /// # Errors
-    /// `EINVAL` unless it is a regular file opened for writing.
+    /// `EINVAL` unless the file is a regular file and was opened for writing.
     fn set_len(&self, handle: &Self::Handle, size: u64) -> Result<()>;
 
     /// Allocates or frees the storage of `length` bytes of an open file from `offset` on, or moves the bytes
-    /// after them, as `mode` says. More than 64 MiB are allocated in several steps from the lowest offset on.
-    /// A crash leaves each step whole or undone.
+    /// after the range. `mode` chooses. More than 64 MiB are allocated in several steps, from the lowest
+    /// offset on. A crash leaves each step whole or undone.
     ///
     /// # Errors
-    /// `EINVAL` for no bytes, and for an offset or length of 2^63 or more; `EBADF` unless opened for writing;
-    /// `EFBIG` past the largest size; `ENOSPC`. To collapse and to insert: `EINVAL` unless offset and length
-    /// are multiples of 4096, the range begins before the end of the file, and a range to collapse ends
-    /// before it. `EOPNOTSUPP` for a mode that the file system does not have, which happens on the host.
+    /// `EINVAL` for a length of 0, and for an offset or length of 2^63 or more. `EBADF` unless opened for
+    /// writing. `EFBIG` past the largest size. `ENOSPC` if the volume is full. To collapse and to insert:
+    /// `EINVAL` unless offset and length are multiples of 4096 and the range begins before the end of the
+    /// file. To collapse: `EINVAL` unless the range ends before the end of the file. `EOPNOTSUPP` for a mode
+    /// that a file system of the host lacks.
     fn fallocate(&self, handle: &Self::Handle, mode: FallocateMode, offset: u64, length: u64) -> Result<()>;
 
     /// Sets the size of the file `path`. New bytes are zeros.
@@ -138,26 +140,27 @@ pub trait Posix {
     /// As `rmdir(2)`.
     fn rmdir(&self, path: impl AsRef<Path>) -> Result<()>;
 
-    /// Removes a name of anything but a directory.
+    /// Removes the name of a file that is no directory.
     ///
     /// # Errors
-    /// As `unlink(2)`; `EISDIR` for a directory.
+    /// As `unlink(2)`. `EISDIR` for a directory.
     fn unlink(&self, path: impl AsRef<Path>) -> Result<()>;
 
-    /// Renames a file. `mode` says whether an existing target is replaced, refused or exchanged.
+    /// Renames a file. `mode` tells if an existing target is replaced, refused or exchanged.
     ///
     /// # Errors
     /// As `renameat2(2)`.
     fn rename(&self, from: impl AsRef<Path>, to: impl AsRef<Path>, mode: RenameMode) -> Result<()>;
 
-    /// Gives the file `existing` a second name. A symbolic link is not followed, but gets the name itself.
+    /// Gives the file `existing` another name. If `existing` is a symbolic link, the link itself gets the
+    /// name.
     ///
     /// # Errors
     /// As `link(2)`.
     fn link(&self, existing: impl AsRef<Path>, path: impl AsRef<Path>) -> Result<()>;
 
-    /// As [`link`](Posix::link), with a `path` in `to`, which must be the same file system with another
-    /// [root](Posix::at).
+    /// Works as [`link`](Posix::link), but makes the new name `path` in `to`, which must be the same file
+    /// system with another [root](Posix::at).
     ///
     /// # Errors
     /// As `linkat(2)`.
@@ -169,7 +172,7 @@ pub trait Posix {
     /// As `symlink(2)`.
     fn symlink(&self, target: impl AsRef<Path>, path: impl AsRef<Path>) -> Result<()>;
 
-    /// The target of a symbolic link, in bytes.
+    /// Returns the bytes of the target of a symbolic link.
     ///
     /// # Errors
     /// `EINVAL` if the file is no symbolic link.
@@ -178,22 +181,22 @@ pub trait Posix {
     /// Sets the permission bits. Symbolic links are followed.
     ///
     /// # Errors
-    /// `EPERM` unless the caller owns it or is root.
+    /// `EPERM` unless the caller owns the file or is root.
     fn chmod(&self, path: impl AsRef<Path>, mode: u16) -> Result<()>;
 
     /// Sets the permission bits of an open file.
     ///
     /// # Errors
-    /// `EPERM` unless the caller owns it or is root.
+    /// `EPERM` unless the caller owns the file or is root.
     fn fchmod(&self, handle: &Self::Handle, mode: u16) -> Result<()>;
 
-    /// Sets user and group. `None` keeps one of them. Symbolic links are followed.
+    /// Sets user and group. `None` keeps the present one. Symbolic links are followed.
     ///
     /// # Errors
-    /// `EPERM` unless the caller is root, or owns it and only sets a group it is in.
+    /// `EPERM` unless the caller is root, or owns the file and only sets a group that the caller is in.
     fn chown(&self, path: impl AsRef<Path>, uid: Option<u32>, gid: Option<u32>) -> Result<()>;
 
-    /// As [`chown`](Posix::chown), but a symbolic link at the end is not followed.
+    /// Works as [`chown`](Posix::chown), but does not follow a symbolic link at the end.
     ///
     /// # Errors
     /// As [`chown`](Posix::chown).
@@ -205,7 +208,7 @@ pub trait Posix {
     /// `EPERM` or `EACCES`, as `utimensat(2)`.
     fn utimens(&self, path: impl AsRef<Path>, accessed: SetTime, modified: SetTime) -> Result<()>;
 
-    /// As [`utimens`](Posix::utimens), but a symbolic link at the end is not followed.
+    /// Works as [`utimens`](Posix::utimens), but does not follow a symbolic link at the end.
     ///
     /// # Errors
     /// As [`utimens`](Posix::utimens).
@@ -217,18 +220,19 @@ pub trait Posix {
     /// As [`utimens`](Posix::utimens).
     fn futimens(&self, handle: &Self::Handle, accessed: SetTime, modified: SetTime) -> Result<()>;
 
-    /// Makes a regular file, pipe, socket or device. `device` is the number of a device, as of `makedev(3)`.
+    /// Makes a regular file, pipe, socket or device. `device` is the number of a device, as `makedev(3)`
+    /// makes it.
     ///
     /// # Errors
-    /// `EPERM` for devices unless root, and for directories; `EINVAL` for symbolic links, and for numbers of
-    /// more than 32 bits.
+    /// `EPERM` for a directory, and for a device unless the caller is root. `EINVAL` for a symbolic link, and
+    /// for a device number of more than 32 bits.
     fn mknod(&self, path: impl AsRef<Path>, kind: Kind, mode: u16, device: u64) -> Result<()>;
 
-    /// Calls `visit` with the entries of an open directory from `cookie` on (0 is the start) until it returns
-    /// false. `.` and `..` are left out. `visit` must not call the file system.
+    /// Calls `visit` with the entries of an open directory, except `.` and `..`, until `visit` returns false.
+    /// Begins at the position `cookie`, where 0 is the start. `visit` must not call the file system.
     ///
     /// # Errors
-    /// `ENOTDIR`; `ENOENT` for a directory that was removed.
+    /// `ENOTDIR` if the handle is of no directory. `ENOENT` for a directory that was removed.
     fn list(
         &self,
         handle: &Self::Handle,
@@ -239,45 +243,47 @@ pub trait Posix {
     /// Checks that the caller has these rights on the file that `path` leads to.
     ///
     /// # Errors
-    /// `EACCES` if it has not; else as `access(2)`.
+    /// `EACCES` if a right is missing. As `access(2)`.
     fn access(&self, path: impl AsRef<Path>, access: Access) -> Result<()>;
 
     /// Reads the extended attribute `name` of the file that `path` leads to through symbolic links. Returns
-    /// the size of the value, and puts the value at the start of `out`. An empty `out` asks for the size
-    /// alone.
+    /// the size of the value, and puts the value at the start of `out`. If `out` is empty, only returns the
+    /// size.
     ///
     /// # Errors
-    /// `ENODATA` when there is none, `ERANGE` when `out` is too small, `EOPNOTSUPP` for namespaces that the
-    /// file system does not have; else as `getxattr(2)`.
+    /// `ENODATA` if the attribute does not exist. `ERANGE` if `out` is too small. `EOPNOTSUPP` for a
+    /// namespace that the file system lacks. As `getxattr(2)`.
     fn getxattr(&self, path: impl AsRef<Path>, name: impl AsRef<[u8]>, out: &mut [u8]) -> Result<usize>;
 
-    /// As [`getxattr`](Posix::getxattr), but a symbolic link at the end is not followed.
+    /// Works as [`getxattr`](Posix::getxattr), but does not follow a symbolic link at the end.
     ///
     /// # Errors
     /// As [`getxattr`](Posix::getxattr).
     fn lgetxattr(&self, path: impl AsRef<Path>, name: impl AsRef<[u8]>, out: &mut [u8]) -> Result<usize>;
 
-    /// As [`getxattr`](Posix::getxattr), of an open file. It may be open for reading or for writing.
+    /// Works as [`getxattr`](Posix::getxattr), but on an open file. The handle may be for reading or for
+    /// writing.
     ///
     /// # Errors
     /// As [`getxattr`](Posix::getxattr).
     fn fgetxattr(&self, handle: &Self::Handle, name: impl AsRef<[u8]>, out: &mut [u8]) -> Result<usize>;
 
     /// Lists the names of the extended attributes of the file that `path` leads to through symbolic links.
-    /// Returns the number of bytes, and puts the names at the start of `out`, each with a NUL at its end. An
-    /// empty `out` asks for the number alone.
+    /// Returns the number of bytes, and puts the names at the start of `out`, each with a NUL at its end. If
+    /// `out` is empty, only returns the number.
     ///
     /// # Errors
-    /// `ERANGE` when `out` is too small; else as `listxattr(2)`.
+    /// `ERANGE` if `out` is too small. As `listxattr(2)`.
     fn listxattr(&self, path: impl AsRef<Path>, out: &mut [u8]) -> Result<usize>;
 
-    /// As [`listxattr`](Posix::listxattr), but a symbolic link at the end is not followed.
+    /// Works as [`listxattr`](Posix::listxattr), but does not follow a symbolic link at the end.
     ///
     /// # Errors
     /// As [`listxattr`](Posix::listxattr).
     fn llistxattr(&self, path: impl AsRef<Path>, out: &mut [u8]) -> Result<usize>;
 
-    /// As [`listxattr`](Posix::listxattr), of an open file. It may be open for reading or for writing.
+    /// Works as [`listxattr`](Posix::listxattr), but on an open file. The handle may be for reading or for
+    /// writing.
     ///
     /// # Errors
     /// As [`listxattr`](Posix::listxattr).
@@ -286,9 +292,9 @@ pub trait Posix {
     /// Sets an extended attribute of the file that `path` leads to through symbolic links.
     ///
     /// # Errors
-    /// `EEXIST` and `ENODATA` as `mode` says, `ERANGE` unless the name has 1 to 255 bytes, `E2BIG` for
-    /// a value of more than 64 KiB, `ENOSPC` when the object has too many, `EPERM`, `EOPNOTSUPP`; else as
-    /// `setxattr(2)`.
+    /// `EEXIST` and `ENODATA` as `mode` defines them. `ERANGE` unless the name has 1 to 255 bytes. `E2BIG`
+    /// for a value of more than 64 KiB. `ENOSPC` if the attributes of the file take too much space. `EPERM`,
+    /// `EOPNOTSUPP` and other errors as `setxattr(2)`.
     fn setxattr(
         &self,
         path: impl AsRef<Path>,
@@ -297,7 +303,7 @@ pub trait Posix {
         mode: XattrMode,
     ) -> Result<()>;
 
-    /// As [`setxattr`](Posix::setxattr), but a symbolic link at the end is not followed.
+    /// Works as [`setxattr`](Posix::setxattr), but does not follow a symbolic link at the end.
     ///
     /// # Errors
     /// As [`setxattr`](Posix::setxattr).
@@ -309,7 +315,8 @@ pub trait Posix {
         mode: XattrMode,
     ) -> Result<()>;
 
-    /// As [`setxattr`](Posix::setxattr), of an open file. It may be open for reading or for writing.
+    /// Works as [`setxattr`](Posix::setxattr), but on an open file. The handle may be for reading or for
+    /// writing.
     ///
     /// # Errors
     /// As [`setxattr`](Posix::setxattr).
@@ -324,36 +331,38 @@ pub trait Posix {
     /// Removes an extended attribute of the file that `path` leads to through symbolic links.
     ///
     /// # Errors
-    /// `ENODATA` when there is none; else as `removexattr(2)`.
+    /// `ENODATA` if the attribute does not exist. As `removexattr(2)`.
     fn removexattr(&self, path: impl AsRef<Path>, name: impl AsRef<[u8]>) -> Result<()>;
 
-    /// As [`removexattr`](Posix::removexattr), but a symbolic link at the end is not followed.
+    /// Works as [`removexattr`](Posix::removexattr), but does not follow a symbolic link at the end.
     ///
     /// # Errors
     /// As [`removexattr`](Posix::removexattr).
     fn lremovexattr(&self, path: impl AsRef<Path>, name: impl AsRef<[u8]>) -> Result<()>;
 
-    /// As [`removexattr`](Posix::removexattr), of an open file. It may be open for reading or for writing.
+    /// Works as [`removexattr`](Posix::removexattr), but on an open file. The handle may be for reading or
+    /// for writing.
     ///
     /// # Errors
     /// As [`removexattr`](Posix::removexattr).
     fn fremovexattr(&self, handle: &Self::Handle, name: impl AsRef<[u8]>) -> Result<()>;
 
-    /// The first offset from `offset` on that has data, or the first that is in a hole. The end of the file
-    /// counts as a hole.
+    /// Returns the first offset from `offset` on that has data, or the first that is in a hole. `whence`
+    /// chooses. The end of the file counts as a hole.
     ///
     /// # Errors
-    /// `ENXIO` at and past the end, and where no data follows.
+    /// `ENXIO` for an offset at or past the end of the file. `ENXIO` also if the call seeks data and none
+    /// follows.
     fn seek(&self, handle: &Self::Handle, offset: u64, whence: Whence) -> Result<u64>;
 
-    /// Makes the file as durable as its medium can.
+    /// Makes the file as durable as its medium can make it.
     ///
     /// # Errors
-    /// `EIO` if the medium fails, `ENOSPC` if a disk becomes full during the write; `EROFS` after either of
-    /// them.
+    /// `EIO` if the medium fails. `ENOSPC` if a disk becomes full during the write. `EROFS` in every later
+    /// call after one of these errors.
     fn fsync(&self, handle: &Self::Handle) -> Result<()>;
 
-    /// The space of the file system.
+    /// Returns the total and the free space of the file system.
     ///
     /// # Errors
     /// As `statvfs(3)`.

@@ -1,4 +1,4 @@
-//! Arguments and results of the calls.
+//! Arguments and results of the calls of [`Posix`](super::Posix).
 
 use eyrie_engine::{Attributes, Kind, ObjectId, Time};
 
@@ -16,9 +16,9 @@ bitflags::bitflags! {
         const EXCLUSIVE = 8;
         /// Sets the size to 0 (`O_TRUNC`).
         const TRUNCATE = 16;
-        /// Every write goes to the end (`O_APPEND`).
+        /// Writes at the end of the file, and ignores the offset of a write (`O_APPEND`).
         const APPEND = 32;
-        /// Fails unless it is a directory (`O_DIRECTORY`).
+        /// Fails unless the path leads to a directory (`O_DIRECTORY`).
         const DIRECTORY = 64;
         /// Fails if the last component is a symbolic link (`O_NOFOLLOW`).
         const NOFOLLOW = 128;
@@ -28,15 +28,15 @@ bitflags::bitflags! {
 /// A time to set.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SetTime {
-    /// The time of the call (`UTIME_NOW`).
+    /// The time is set to that of the call (`UTIME_NOW`).
     Now,
-    /// Keeps the time (`UTIME_OMIT`).
+    /// The time stays unchanged (`UTIME_OMIT`).
     Omit,
-    /// This time.
+    /// The time is set to this one.
     To(Time),
 }
 
-/// The target of [`Posix::seek`](super::Posix::seek).
+/// The kind of range that [`Posix::seek`](super::Posix::seek) finds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Whence {
     /// Bytes that were written (`SEEK_DATA`).
@@ -48,7 +48,7 @@ pub enum Whence {
 /// The attributes of a file, as `stat` returns them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Stat {
-    /// Number of the file system, which the host assigns; 0 in a volume.
+    /// Number of the file system, as the host assigns it. 0 in a volume.
     pub file_system: u64,
     /// Inode number, unique among the existing objects of the file system.
     pub inode: u64,
@@ -56,29 +56,29 @@ pub struct Stat {
     pub kind: Kind,
     /// Permission bits, at most 0o7777.
     pub mode: u16,
-    /// Number of names; of a directory 2 and one for each subdirectory.
+    /// Number of names of the file. For a directory: 2, and one more for each subdirectory.
     pub links: u32,
     /// User id of the owner.
     pub uid: u32,
-    /// Group id.
+    /// Id of the group of the file.
     pub gid: u32,
-    /// Number of the device, if the file is one.
+    /// Number of the device, if the file is a device.
     pub device: u64,
-    /// Bytes of a file, or of the target of a symbolic link. For a directory each file system has a count of
-    /// its own.
+    /// Bytes of a file, or of the target of a symbolic link. For a directory the meaning depends on the file
+    /// system.
     pub size: u64,
     /// Bytes of storage that the file occupies.
     pub allocated: u64,
-    /// Time of the last access, as far as the file system keeps it.
+    /// Time of the last access, if the file system keeps it up to date.
     pub accessed: Time,
     /// Time of the last change of bytes or entries.
     pub modified: Time,
-    /// Time of the last change of anything.
+    /// Time of the last change of bytes, entries or attributes.
     pub changed: Time,
 }
 
 impl Stat {
-    /// The attributes of object `id` in the form of `stat`.
+    /// Makes the result of `stat` from the attributes of the object `id`.
     #[inline]
     pub fn new(id: ObjectId, attributes: &Attributes) -> Stat {
         Stat {
@@ -98,17 +98,17 @@ impl Stat {
         }
     }
 
-    /// True for a regular file.
+    /// Returns true for a regular file.
     pub fn is_file(&self) -> bool {
         self.kind == Kind::File
     }
 
-    /// True for a directory.
+    /// Returns true for a directory.
     pub fn is_dir(&self) -> bool {
         self.kind == Kind::Directory
     }
 
-    /// True for a symbolic link.
+    /// Returns true for a symbolic link.
     pub fn is_symlink(&self) -> bool {
         self.kind == Kind::Symlink
     }
@@ -117,29 +117,29 @@ impl Stat {
 /// One entry of a listing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ListEntry<'a> {
-    /// Its name, without `/`.
+    /// The name of the entry, without `/`.
     pub name: &'a [u8],
     /// The kind of the file.
     pub kind: Kind,
-    /// Its inode number.
+    /// The inode number of the file.
     pub inode: u64,
-    /// The cookie with which a listing goes on after this entry.
+    /// The cookie with which a listing continues after this entry.
     pub next: u64,
 }
 
-/// The space of a file system.
+/// The total and the free space of a file system.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct StatVfs {
-    /// Bytes of the blocks that the counts are in.
+    /// Bytes of one block. The next two fields count such blocks.
     pub block_size: u64,
-    /// Blocks in all.
+    /// Number of blocks of the file system.
     pub blocks: u64,
-    /// Blocks that are free.
+    /// Number of free blocks.
     pub blocks_free: u64,
-    /// Objects that exist or can still be made.
+    /// Number of objects that exist or can still be made.
     pub files: u64,
-    /// Objects that can still be made.
+    /// Number of objects that can still be made.
     pub files_free: u64,
-    /// Bytes of the longest name.
+    /// Maximum length of a name, in bytes.
     pub name_max: u64,
 }

@@ -1,13 +1,15 @@
-//! Walks through trees. Every command and library call that looks at a whole tree uses this walk.
+//! Walks through trees. Every command and library call that visits a whole tree uses this walk.
 //!
-//! The entries of a directory come in the order of their names, so equal trees give equal walks.
+//! The walk visits the entries of a directory in the order of their names, so equal trees give equal walks.
 //!
 //! Invariants:
-//! - A walk ends even in a damaged volume. It notes every directory that it enters, and reports a second name
-//!   of one instead of entering it again. In a volume a directory has one name. On a host it may have
-//!   several, because of mounts, so there the note is dropped when the walk leaves the directory.
+//! - A walk ends even in a damaged volume. It notes every directory that it enters. If it meets another name
+//!   of such a directory, it reports an error and does not enter. A directory of a sound volume has one name.
+//!   A directory of a host may have several names, because of mounts, so on a host the walk drops its note
+//!   when it leaves the directory.
 //! - Below the root of the walk, each call names one component ([`Ladder`]).
-//! - A walk keeps the directories around it in memory, with the names in them, and no other entries.
+//! - A walk keeps in memory only the directories from its root to its current one, and the names of the
+//!   entries in these directories.
 
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
@@ -27,11 +29,11 @@ use crate::{Error, Result};
 pub struct WalkEntry<'a, P> {
     /// The path under the root of the walk. The root has the empty path.
     pub relative: PathBuf,
-    /// The number of levels under the root.
+    /// The number of levels under the root of the walk, which has depth 0.
     pub depth: usize,
-    /// The kind, according to the directory.
+    /// The kind, as the directory entry states it.
     pub kind: Kind,
-    /// The inode number, according to the directory.
+    /// The inode number, as the directory entry states it.
     pub inode: u64,
     /// True for the last entry of its directory.
     pub last: bool,
@@ -40,17 +42,17 @@ pub struct WalkEntry<'a, P> {
 }
 
 impl<'a, P: Posix> WalkEntry<'a, P> {
-    /// The file system in which [`WalkEntry::name`] names the entry.
+    /// Returns the file system in which [`WalkEntry::name`] names the entry.
     pub fn base(&self) -> &Base<'a, P> {
         &self.base
     }
 
-    /// The name in [`WalkEntry::base`]. The root of a walk has the path that was given.
+    /// Returns the name in [`WalkEntry::base`]. For the root of a walk it is the path that the caller gave.
     pub fn name(&self) -> &Path {
         &self.name
     }
 
-    /// The attributes of the entry itself. A symbolic link is not followed.
+    /// Returns the attributes of the entry itself. A symbolic link is not followed.
     ///
     /// # Errors
     /// As [`Posix::lstat`].
@@ -62,11 +64,11 @@ impl<'a, P: Posix> WalkEntry<'a, P> {
 /// One step of a walk.
 #[derive(Debug)]
 pub enum WalkStep<'a, P> {
-    /// An entry. If it is a directory, its entries follow at once.
+    /// An entry. If it is a directory, the entries in it follow next.
     Entry(WalkEntry<'a, P>),
-    /// A directory all of whose entries have come.
+    /// A directory that the walk leaves, because it has visited all entries.
     Left(WalkEntry<'a, P>),
-    /// The path under the root of the walk of an entry that cannot be read.
+    /// An entry that cannot be read: its path under the root of the walk, and the error.
     Failed(PathBuf, Error),
 }
 
@@ -77,26 +79,26 @@ struct Child {
     inode: u64,
 }
 
-/// A directory around the current entry.
+/// A directory between the root of the walk and the current entry.
 struct Level {
-    /// The name in the directory above.
+    /// The name of this directory in the directory above.
     name: PathBuf,
     inode: u64,
     last: bool,
     identity: Option<Identity>,
-    /// True if the ladder has entered it.
+    /// True if the ladder has entered this directory.
     entered: bool,
-    /// The entries that are still to come.
+    /// The entries that the walk has not visited yet.
     entries: IntoIter<Child>,
 }
 
-/// A walk. Its first step is its root.
+/// An iterator over the steps of a walk. The first step is the root.
 pub struct Walk<'a, P> {
     fs: &'a P,
     ladder: Ladder<'a, P>,
-    /// The root, before the first step.
+    /// The root of the walk. `None` after the first step.
     first: Option<Child>,
-    /// The directory of the last step, if its entries come next.
+    /// The directory of the last step, if the walk enters it next.
     entering: Option<Level>,
     levels: Vec<Level>,
     /// The path of the innermost level.
@@ -112,7 +114,7 @@ impl<P> std::fmt::Debug for Walk<'_, P> {
 }
 
 impl<'a, P: Posix> Walk<'a, P> {
-    /// A walk through the tree `root`.
+    /// Starts a walk through the tree `root`.
     ///
     /// # Errors
     /// As [`Posix::lstat`].
@@ -131,19 +133,19 @@ impl<'a, P: Posix> Walk<'a, P> {
         })
     }
 
-    /// The same walk, with only the entries below its root whose name is `wanted`.
+    /// Limits the walk to entries whose name is `wanted`. The root always belongs to the walk.
     #[must_use]
     pub fn only(mut self, wanted: fn(&OsStr) -> bool) -> Walk<'a, P> {
         self.wanted = wanted;
         self
     }
 
-    /// Skips the entries of the directory of the last step. There is no [`WalkStep::Left`] for it.
+    /// Skips the entries of the directory of the last step. No [`WalkStep::Left`] follows for this directory.
     pub fn prune(&mut self) {
         self.forget_entering();
     }
 
-    /// Forgets a directory that was removed, because a new one may get its inode number.
+    /// Forgets a directory that was removed, because a new directory may get its inode number.
     fn forget(&mut self, inode: u64) {
         if !P::MOUNTS {
             self.visited.remove(&(0, inode));
@@ -174,24 +176,24 @@ impl<'a, P: Posix> Walk<'a, P> {
         WalkStep::Entry(WalkEntry { relative, depth: self.levels.len(), kind, inode, last, base, name })
     }
 
-    /// The error for a directory that the walk has entered before.
+    /// Returns the error for a directory that the walk has entered before.
     #[cold]
     fn two_names(&self, identity: Option<Identity>) -> Error {
         let inside = self.levels.iter().any(|level| level.identity == identity);
         if P::MOUNTS {
-            let reason = "this directory is one that the walk is inside, perhaps by a bind mount";
+            let reason = "the walk is already inside this directory, perhaps because of a bind mount";
             return Error::with_reason(Errno::LOOP, "walk", reason);
         }
         let reason = if inside {
             "damaged: this directory contains itself; repair the volume with `eyrie fsck --repair`"
         } else {
-            "damaged: this directory has another name, too, unless it was moved meanwhile; repair the volume \
+            "damaged: this directory has two names, unless it was moved meanwhile; repair the volume \
              with `eyrie fsck --repair`"
         };
         Error::with_reason(Errno::IO, "walk", reason)
     }
 
-    /// Enters a directory, and reads its entries as far as possible.
+    /// Enters a directory, and reads the entries that can be read.
     fn enter(&mut self, mut level: Level) -> Option<WalkStep<'a, P>> {
         let mut entries = Vec::new();
         let mut listed = Ok(());
@@ -228,7 +230,7 @@ impl<'a, P: Posix> Walk<'a, P> {
         let base = match climbed.and_then(|()| self.ladder.here()) {
             Ok(base) => base,
             Err(error) => {
-                // The directories above cannot be reached any more.
+                // The walk can no longer reach the directories above.
                 self.levels.clear();
                 return Some(WalkStep::Failed(std::mem::take(&mut self.path), error));
             }
@@ -262,8 +264,9 @@ impl<'a, P: Posix> Iterator for Walk<'a, P> {
     }
 }
 
-/// Removes everything below `path`, and `path` itself unless it is the root of the file system. After damage
-/// it goes on with the rest of the tree, and returns the first error at the end.
+/// Removes everything below `path`, and `path` itself unless it is the root of the file system. If part of
+/// the tree is damaged or was moved meanwhile, removes the rest of the tree, and then returns the first
+/// error.
 pub(super) fn remove_all<P: Posix>(fs: &P, path: &Path) -> Result<()> {
     let mut damage = None;
     let mut walk = Walk::new(fs, path)?;
@@ -291,7 +294,7 @@ pub(super) fn remove_all<P: Posix>(fs: &P, path: &Path) -> Result<()> {
             Err(error) if matches!(error.errno(), Errno::IO | Errno::STALE) => {
                 damage.get_or_insert_with(|| error.at(path.join(relative)));
             }
-            // A directory with a damaged entry stays.
+            // A directory with an entry that cannot be removed stays.
             Err(error) if error.errno() == Errno::NOTEMPTY && damage.is_some() => {}
             Err(error) => return Err(error.at(path.join(relative))),
         }
@@ -311,7 +314,7 @@ mod tests {
         std::fs::create_dir(dir.path().join("again")).expect("a directory");
         let host = Host::new(dir.path()).expect("a directory");
         let mut walk = Walk::new(&host, Path::new(".")).expect("a directory");
-        // A bind mount would give the directory this identity.
+        // A bind mount would give the directory `again` the identity of a directory that the walk is inside.
         walk.visited.insert(identity(&host.lstat(Path::new("again")).expect("a directory")));
         let failed = walk.find_map(|step| match step {
             WalkStep::Failed(path, error) => Some((path, error)),

@@ -1,13 +1,16 @@
 //! The prefix cache: the directory that the first part of a path leads to.
 //!
-//! Each thread has one direct-mapped table. An entry says that a prefix, walked with certain credentials, led
-//! to a directory that they may search. It is valid until the engine's count of directory changes moves from
-//! the value before that walk. Prefixes with symbolic links or `..` are not kept.
+//! Each thread has one direct-mapped table. An entry says that a prefix led to a directory, and that certain
+//! credentials may search this directory and all directories on the way. The entry is valid as long as the
+//! engine's count of directory changes has the value that it had before that walk. Prefixes with symbolic
+//! links or `..` are not kept.
 //!
-//! Invariant: a hit under a pin gives an id that is valid as long as the pin. The count is read after the pin
-//! was taken. If it has not moved, the directory still existed when the pin was taken.
+//! Invariant: an id that the table returns while the caller holds a pin stays valid as long as the pin. The
+//! caller reads the count after it takes the pin. If the count has not changed, the directory existed when
+//! the pin was taken, so its header is not reused before the pin ends.
 //!
-//! The table belongs to one thread, so a look-up needs no lock and no shared cache line but the count.
+//! The table belongs to one thread, so a look-up needs no lock. The only cache line that it shares with other
+//! threads is that of the count.
 
 use std::cell::RefCell;
 
@@ -15,10 +18,10 @@ use eyrie_engine::access::Protection;
 use eyrie_engine::{Kind, ObjectId};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-/// Entries of a thread's table (a count): 64 KiB, so that the table stays in the second-level cache of a
-/// core.
+/// Number of entries of a thread's table. The table takes 64 KiB, so that it stays in the second-level cache
+/// of a core.
 const ENTRIES: usize = 512;
-/// Bytes of the longest prefix that is kept. With it an entry has exactly two cache lines.
+/// Bytes of the longest prefix that is kept. With this length an entry takes exactly two cache lines.
 const LONGEST: usize = 85;
 
 /// A directory, with its mode and owner for permission checks.
@@ -31,7 +34,7 @@ pub(super) struct Directory {
 /// The walk that an entry remembers, and the condition under which it is valid.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Scope {
-    /// The file system, by a number that is unique in the process and never 0.
+    /// The number of the file system, which is unique in the process and never 0.
     pub instance: u64,
     pub credentials: u64,
     /// The engine's count of directory changes.
@@ -72,7 +75,7 @@ impl CachedPrefix {
 }
 
 thread_local! {
-    /// Allocated by the thread's first [`remember`].
+    /// The table of this thread, which the first [`remember`] allocates.
     static TABLE: RefCell<Vec<CachedPrefix>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -82,7 +85,7 @@ fn index(scope: &Scope, prefix: &[u8]) -> usize {
     xxh3_64_with_seed(prefix, seed) as usize % ENTRIES
 }
 
-/// The directory that `prefix` leads to, if it is in the table.
+/// Returns the directory that `prefix` leads to, if it is in the table.
 #[inline]
 pub(super) fn find(scope: &Scope, prefix: &[u8]) -> Option<Directory> {
     if prefix.len() > LONGEST {
@@ -91,8 +94,8 @@ pub(super) fn find(scope: &Scope, prefix: &[u8]) -> Option<Directory> {
     TABLE
         .try_with(|table| {
             let table = table.borrow();
-            // The table is empty before the first `remember`. A slot may hold another prefix with the same
-            // hash, so `holds` compares all of it.
+            // The table is empty before the first `remember`. The entry may hold another prefix with the same
+            // hash, so `holds` compares the whole prefix.
             let entry = table.get(index(scope, prefix))?;
             let found = Directory {
                 id: entry.id,
@@ -124,7 +127,7 @@ pub(super) fn remember(scope: &Scope, prefix: &[u8], directory: &Directory) {
         ..CachedPrefix::EMPTY
     };
     entry.prefix[..prefix.len()].copy_from_slice(prefix);
-    // A thread that ends has no table any more.
+    // While a thread ends, its table is gone, and nothing needs to be noted.
     let _ = TABLE.try_with(|table| {
         let mut table = table.borrow_mut();
         if table.is_empty() {

@@ -14,11 +14,11 @@ use crate::posix::{ListEntry, OpenFlags, Posix, SetTime, Stat, StatVfs, Whence};
 use crate::{NAME_MAX, Result};
 
 const BLOCK_SIZE: u64 = PAGE_SIZE;
-/// The least storage of an object: its header.
+/// Bytes of the smallest object, which has only its header.
 const OBJECT_SIZE: u64 = 256;
 
 impl<E: Engine> Pxfs<E> {
-    /// The object that `path` names. With `follow`, a symbolic link at the end is followed.
+    /// Returns the object that `path` names. With `follow`, a symbolic link at the end is followed.
     fn object_at(&self, path: &Path, follow: bool) -> CallResult<ObjectId> {
         PathWalk::new(self, bytes(path))?.resolve(follow)
     }
@@ -182,8 +182,8 @@ impl<E: Engine> Posix for Pxfs<E> {
 
     fn mknod(&self, path: impl AsRef<Path>, kind: Kind, mode: u16, device: u64) -> Result<()> {
         self.call("mknod", || {
-            // A device number has 12 bits of a major and 20 of a minor number. The C library refuses more, so
-            // this does, too.
+            // A device number has 12 bits of major and 20 bits of minor number. The C library refuses longer
+            // numbers, so this call does, too.
             if device > u32::MAX.into() {
                 return Err(Errno::INVAL.into());
             }
@@ -198,7 +198,7 @@ impl<E: Engine> Posix for Pxfs<E> {
     }
 
     fn list(&self, handle: &Handle, cookie: u64, visit: &mut dyn FnMut(ListEntry<'_>) -> bool) -> Result<()> {
-        // Without `call`, because a listing that has visited entries cannot begin again.
+        // This call does not use `call`, because a listing that has visited entries cannot begin again.
         let _pin = epoch::pin();
         self.list_handle(handle, cookie, visit).map_err(|error| error.into_error("getdents"))
     }
@@ -321,7 +321,7 @@ impl<E: Engine> Posix for Pxfs<E> {
 
     fn fsync(&self, handle: &Handle) -> Result<()> {
         self.call("fsync", || {
-            // The caller may have seen changes of a call of another thread that is not durable yet.
+            // The caller may have seen a change of another thread that is not durable yet.
             self.engine.wait_for(handle.id())?;
             Ok(self.engine.sync()?)
         })

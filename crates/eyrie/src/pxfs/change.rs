@@ -34,7 +34,7 @@ impl<E: Engine> Pxfs<E> {
         Ok(())
     }
 
-    /// The set-id bits that a file loses when these credentials write it.
+    /// Returns the set-id bits that a file loses when these credentials write it.
     #[inline]
     pub(super) fn dropped_set_ids(&self, id: ObjectId) -> CallResult<SetIds> {
         if access::keeps_set_ids(&self.credentials) {
@@ -43,7 +43,7 @@ impl<E: Engine> Pxfs<E> {
         Ok(access::set_ids_after_write(&self.credentials, &self.protection(id)?))
     }
 
-    /// Removes the set-id bits that a write with these credentials would remove. The change time stays
+    /// Removes the set-id bits that a write with these credentials would remove. Keeps the change time
     /// `changed`.
     pub(super) fn drop_set_ids(&self, id: ObjectId, changed: Time) -> CallResult<()> {
         let (set_ids, Owner { mode, .. }) = (self.dropped_set_ids(id)?, self.engine.owner(id)?);

@@ -1,4 +1,5 @@
-//! Changes of directories: making, removing and renaming entries, with the checks in the order of Linux.
+//! Changes of directories: making, removing and renaming entries. The checks come in the order of Linux, so
+//! each call returns the same error as on Linux.
 
 use std::sync::Arc;
 
@@ -11,7 +12,7 @@ use super::path::{Last, Parent, PathWalk};
 use super::{CallResult, Pxfs};
 
 impl<E: Engine> Pxfs<E> {
-    /// Makes an object. The caller has checked the permission to add it.
+    /// Makes an object. The caller has checked that the credentials may add an entry to `dir`.
     pub(super) fn create(
         &self,
         dir: &Directory,
@@ -38,7 +39,7 @@ impl<E: Engine> Pxfs<E> {
         }
     }
 
-    /// Makes an object that must not exist yet. (Opening makes files by itself.)
+    /// Makes an object at `path`, where none may exist yet. An open with `CREATE` does not use this function.
     pub(super) fn make(&self, path: &[u8], kind: Kind, mode: u16, content: Content<'_>) -> CallResult<()> {
         let mut walk = PathWalk::new(self, path)?;
         let parent = walk.parent()?;
@@ -75,7 +76,8 @@ impl<E: Engine> Pxfs<E> {
         Ok(())
     }
 
-    /// The key of a name that must not exist yet. Only the name of a new directory may end with slashes.
+    /// Returns the key of the last component, and fails if its entry exists. Only the name of a new directory
+    /// may end with slashes.
     fn free_name<'w>(
         &self,
         walk: &'w PathWalk<'_, '_, E>,
@@ -93,8 +95,9 @@ impl<E: Engine> Pxfs<E> {
 
     #[inline]
     pub(super) fn unlink_path(&self, path: &[u8]) -> CallResult<()> {
-        // If the credentials may change every entry of the directory, the look-up of the engine is enough.
-        // This call then does not know the object, so its stamp passes those of all objects.
+        // If the credentials may change every entry of the directory, the engine's own look-up is enough.
+        // This call then does not know the object, so it takes a stamp that is newer than the stamps that
+        // `stat` has returned for any object.
         if let Some((dir, name)) = self.entry_quickly(path)
             && self.may_change_any(&dir.protection)
         {
@@ -141,8 +144,8 @@ impl<E: Engine> Pxfs<E> {
     }
 
     pub(super) fn rename_path(&self, from: &[u8], to: &[u8], mode: RenameMode) -> CallResult<()> {
-        // Within one directory whose entries the credentials may all change, the engine makes all checks that
-        // are left.
+        // Within one directory, if the credentials may change all its entries, the engine makes all remaining
+        // checks.
         if let (Some((from_dir, from_name)), Some((to_dir, to_name))) =
             (self.entry_quickly(from), self.entry_quickly(to))
             && from_dir.id == to_dir.id
@@ -172,8 +175,8 @@ impl<E: Engine> Pxfs<E> {
         let moved = RenameRequest { from: &from_parent, to: &to_parent, old, new, mode };
         self.check_shape(&moved)?;
         if new == Some(old) {
-            // Both are names of one object, so POSIX keeps both. The other call that linked it may not be
-            // durable yet.
+            // Both are names of one object, so POSIX keeps both. The call that made the second name may not
+            // be durable yet.
             return Ok(self.engine.wait_for(old)?);
         }
         self.check_move(&moved)?;
@@ -185,15 +188,15 @@ impl<E: Engine> Pxfs<E> {
         Ok(())
     }
 
-    /// True if the credentials may remove and add every entry of a directory. If false, they may still change
-    /// some.
+    /// Returns true if the credentials may add entries to a directory and remove every entry of it. If false,
+    /// the credentials may still be allowed to change some of the entries.
     #[inline]
     fn may_change_any(&self, dir: &Protection) -> bool {
         !access::is_sticky(&self.credentials, dir) && access::check_add(&self.credentials, dir).is_ok()
     }
 
-    /// Checks that hold for all credentials: no slashes after a name of something else than a directory, and
-    /// no cycles.
+    /// Makes the checks that hold for all credentials: slashes follow only the name of a directory, and no
+    /// directory moves into itself.
     fn check_shape(&self, moved: &RenameRequest<'_>) -> CallResult<()> {
         let RenameRequest { from, to, old, new, mode } = *moved;
         let exchange = mode == RenameMode::Exchange;
@@ -217,7 +220,7 @@ impl<E: Engine> Pxfs<E> {
         }
     }
 
-    /// Checks that the credentials may rename so, and that the replaced object is of the right kind.
+    /// Checks that the credentials may make this rename, and that a directory replaces only a directory.
     fn check_move(&self, moved: &RenameRequest<'_>) -> CallResult<()> {
         let RenameRequest { from, to, old, new, mode } = *moved;
         self.check_remove(&from.dir.protection, old)?;
@@ -243,9 +246,10 @@ impl<E: Engine> Pxfs<E> {
         Ok(())
     }
 
-    /// True if `dir` is `ancestor` or below it. In a damaged volume the parents may form a circle.
+    /// Returns true if `dir` is `ancestor` or below it. In a damaged volume the parents may form a cycle.
     fn is_within(&self, mut dir: ObjectId, ancestor: ObjectId) -> CallResult<bool> {
-        // Brent's algorithm: the mark moves ever more rarely, so a walk in a circle meets it again.
+        // Brent's algorithm finds a cycle: the distance between moves of the mark doubles, so a walk in a
+        // cycle meets the mark again.
         let (mut mark, mut steps, mut limit) = (dir, 0_u64, 2);
         loop {
             if dir == ancestor {
@@ -266,7 +270,7 @@ impl<E: Engine> Pxfs<E> {
     }
 }
 
-/// A rename after its paths are walked and its names looked up.
+/// A rename whose paths have been walked and whose names have been looked up.
 #[derive(Clone, Copy)]
 struct RenameRequest<'a> {
     from: &'a Parent,

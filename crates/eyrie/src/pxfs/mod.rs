@@ -1,18 +1,18 @@
 //! PXFS: the calls of [`Posix`](crate::posix::Posix) over an engine.
 //!
-//! A call walks its path, asks [`eyrie_engine::access`] for permission, and reads or applies one Op. It holds
-//! one pin from begin to end, so no id is reused between look-up and use. If an object is removed in between,
-//! the engine answers `Stale`, and the call begins again.
+//! A call walks its path, checks permissions with [`eyrie_engine::access`], and reads or applies one Op. A
+//! call holds one pin from its start to its end, so no id is reused between look-up and use. If another
+//! thread removes the object in between, the engine returns `Stale`, and the call begins again.
 //!
 //! Differences from Linux's tmpfs:
-//! - Access times change only when set (`noatime`).
+//! - Access times change only when a call sets them, as with the mount option `noatime`.
 //! - Pipes, sockets and devices can be made, but not opened (`ENXIO`).
-//! - Names that begin with `%kv%` are escaped keys ([`crate::names`]). Such a name that stands for no key
-//!   cannot be made (`EINVAL`).
+//! - Names that begin with `%kv%` are escaped keys ([`crate::names`]). A name that begins with `%kv%` but
+//!   stands for no key cannot be made (`EINVAL`).
 //! - There are no ACLs (`system.*` extended attributes) and no capabilities of programs
 //!   (`security.capability`).
-//! - [`Pxfs::with_rules`] sets the protection of links, pipes and files in shared directories; the settings
-//!   of the host do not count. By default only hard links are protected, as with `fs.protected_hardlinks =
+//! - [`Pxfs::with_rules`] sets the protection of links, pipes and files in shared directories. The settings
+//!   of the host have no effect. By default only hard links are protected, as with `fs.protected_hardlinks =
 //!   1`.
 
 mod cache;
@@ -66,38 +66,39 @@ impl<E: Engine> Drop for StartDirectory<E> {
     }
 }
 
-/// A number that no other file system of the process has had.
+/// Returns a number that no other file system of the process has had.
 fn next_instance() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
 impl<E: Engine> Pxfs<E> {
-    /// The calls over `engine`, made with `credentials`.
+    /// Makes a file system over `engine`, whose calls use `credentials`.
     pub fn new(engine: Arc<E>, credentials: Credentials) -> Pxfs<E> {
         let (instance, clock) = (next_instance(), Clock::System);
         Pxfs { engine, credentials, rules: AccessRules::default(), instance, clock, start: None }
     }
 
-    /// The same file system for other credentials.
+    /// Returns the same file system for other credentials.
     #[must_use]
     pub fn with_credentials(&self, credentials: Credentials) -> Pxfs<E> {
         Pxfs { credentials, ..self.clone() }
     }
 
-    /// The same file system with other protections against misleading links, pipes and files.
+    /// Returns the same file system with other protections against misleading links, pipes and files.
     #[must_use]
     pub fn with_rules(&self, rules: AccessRules) -> Pxfs<E> {
         Pxfs { rules, ..self.clone() }
     }
 
-    /// The same file system with another source of time stamps than the clocks of the system.
+    /// Returns the same file system with another source of time stamps than the clocks of the system.
     #[must_use]
     pub fn with_clock(&self, clock: fn() -> Time) -> Pxfs<E> {
         Pxfs { clock: Clock::Given(clock), ..self.clone() }
     }
 
-    /// The same file system with a directory in the place of its root. The result keeps the directory open.
+    /// Returns the same file system with paths that begin at the directory `id`. The result keeps the
+    /// directory open.
     fn rooted(&self, id: ObjectId) -> CallResult<Pxfs<E>> {
         if !id.is_directory() {
             return Err(Errno::NOTDIR.into());
@@ -107,38 +108,38 @@ impl<E: Engine> Pxfs<E> {
         Ok(Pxfs { instance: next_instance(), start: Some(Arc::new(start)), ..self.clone() })
     }
 
-    /// The directory where paths begin.
+    /// Returns the directory where paths begin.
     fn start(&self) -> ObjectId {
         self.start.as_ref().map_or_else(|| self.engine.root(), |start| start.id)
     }
 
-    /// The credentials of the calls.
+    /// Returns the credentials of the calls.
     pub fn credentials(&self) -> &Credentials {
         &self.credentials
     }
 
-    /// The protections against misleading links, pipes and files.
+    /// Returns the protections against misleading links, pipes and files.
     pub fn rules(&self) -> AccessRules {
         self.rules
     }
 
-    /// The engine.
+    /// Returns the engine.
     pub fn engine(&self) -> &Arc<E> {
         &self.engine
     }
 
-    /// The source of time stamps.
+    /// Returns the source of time stamps.
     pub(crate) fn clock(&self) -> Clock {
         self.clock
     }
 
-    /// The stamp of a change of these objects.
+    /// Returns the stamp of a change of these objects.
     #[inline]
     fn now<const N: usize>(&self, ids: [ObjectId; N]) -> Time {
         self.clock.stamp(ids)
     }
 
-    /// The attributes of an object for `stat`.
+    /// Returns the attributes of an object for `stat`.
     #[inline]
     fn stat_of(&self, id: ObjectId) -> CallResult<Stat> {
         let attributes = self.engine.attributes(id)?;
@@ -146,14 +147,14 @@ impl<E: Engine> Pxfs<E> {
         Ok(Stat::new(id, &attributes))
     }
 
-    /// Makes a call under a pin, and again as long as [`Retries`] allows it.
+    /// Makes a call under a pin, and repeats it after an error as long as [`Retries`] allows.
     #[inline(always)]
     fn call<T>(&self, operation: &'static str, mut attempt: impl FnMut() -> CallResult<T>) -> Result<T> {
         let pin = epoch::pin();
         match attempt() {
             Ok(result) => Ok(result),
             Err(error) => {
-                // Reclaiming space waits for pins.
+                // The engine cannot reclaim space while this thread holds a pin.
                 drop(pin);
                 self.call_again(operation, error, attempt)
             }
@@ -186,7 +187,7 @@ impl<E: Engine> Pxfs<E> {
     }
 }
 
-/// Shares the engine.
+/// The copy shares the engine.
 impl<E: Engine> Clone for Pxfs<E> {
     fn clone(&self) -> Self {
         let Pxfs { engine, credentials, rules, instance, clock, start } = self;
@@ -208,10 +209,10 @@ impl<E: Engine> std::fmt::Debug for Pxfs<E> {
     }
 }
 
-/// Result of a part of a call.
+/// Result of one part of a call.
 type CallResult<T> = std::result::Result<T, CallError>;
 
-/// An error of a part of a call.
+/// An error of one part of a call.
 #[derive(Debug)]
 enum CallError {
     Errno(Errno),

@@ -9,13 +9,14 @@ use super::{CallError, CallResult, Pxfs};
 use crate::names;
 use crate::posix::{ListEntry, OpenFlags, Whence};
 
-/// The largest offset and size.
+/// The largest offset, and the largest size of a file.
 const OFFSET_MAX: u64 = i64::MAX as u64;
-/// Most bytes that one Op allocates. On a disk other calls wait while its pages are marked dirty.
+/// Maximum number of bytes that one Op allocates. On a disk other calls wait while the new pages are marked
+/// dirty, so a larger Op would delay them too long.
 const ALLOCATED_AT_ONCE: u64 = 64 << 20;
 
-/// An open file or directory of a [`Pxfs`]. It keeps the rights that it was opened with, even if the mode of
-/// the file changes. Only [`Posix::close`](crate::posix::Posix::close) closes it.
+/// An open file or directory of a [`Pxfs`]. The handle keeps the rights that it was opened with, even if the
+/// mode of the file changes. Only [`Posix::close`](crate::posix::Posix::close) closes it.
 #[derive(Debug)]
 #[must_use = "a handle keeps its file until it is closed"]
 pub struct Handle {
@@ -24,7 +25,7 @@ pub struct Handle {
 }
 
 impl Handle {
-    /// The open object.
+    /// Returns the open object.
     pub fn id(&self) -> ObjectId {
         self.id
     }
@@ -33,7 +34,7 @@ impl Handle {
 impl<E: Engine> Pxfs<E> {
     pub(super) fn open_path(&self, path: &[u8], flags: OpenFlags, mode: u16) -> CallResult<Handle> {
         let directory_too = OpenFlags::CREATE | OpenFlags::DIRECTORY;
-        // Linux, too, refuses to make a file that must be a directory.
+        // Linux also refuses `CREATE` together with `DIRECTORY`.
         if !flags.intersects(OpenFlags::READ | OpenFlags::WRITE) || flags.contains(directory_too) {
             return Err(Errno::INVAL.into());
         }
@@ -55,8 +56,8 @@ impl<E: Engine> Pxfs<E> {
         self.open_object(id, flags)
     }
 
-    /// Opens with [`OpenFlags::CREATE`]. Symbolic links are followed one by one, because the file may have to
-    /// be made where one of them leads.
+    /// Opens with [`OpenFlags::CREATE`]. Symbolic links are followed one by one, because a link may lead to a
+    /// missing file, which is then made.
     fn open_or_create(&self, path: &[u8], flags: OpenFlags, mode: u16) -> CallResult<Handle> {
         let exclusive = flags.contains(OpenFlags::EXCLUSIVE);
         let follow = !exclusive && !flags.contains(OpenFlags::NOFOLLOW);
@@ -87,7 +88,7 @@ impl<E: Engine> Pxfs<E> {
         if access::guards_opens(self.rules, dir, id.kind()) {
             access::check_open_for_create(self.rules, &self.credentials, dir, &self.protection(id)?)?;
         }
-        // The call of another thread that makes the file may not have returned yet.
+        // Another thread may have just made the file, and that change may not be durable yet.
         self.engine.wait_for(id)?;
         self.open_object(id, flags)
     }
@@ -102,8 +103,8 @@ impl<E: Engine> Pxfs<E> {
         let name = walk.new_name(parent)?;
         access::check_add(&self.credentials, &parent.dir.protection)?;
         let id = match self.create(&parent.dir, name, Kind::File, mode, Content::Empty) {
-            // Another thread made the file since the look-up. The call begins again and opens it, unless it
-            // had to be new.
+            // Another thread made the file since the look-up. The call begins again and opens that file. With
+            // `EXCLUSIVE` it fails.
             Err(CallError::Engine(eyrie_engine::Error::Exists)) if !flags.contains(OpenFlags::EXCLUSIVE) => {
                 return Err(CallError::Again);
             }
@@ -145,7 +146,7 @@ impl<E: Engine> Pxfs<E> {
 
     #[inline]
     pub(super) fn read_handle(&self, handle: &Handle, out: &mut [u8], offset: u64) -> CallResult<usize> {
-        // Linux checks the offset, then the handle, then the length; the first error counts.
+        // Linux checks the offset, then the handle, then the length, and returns the first error.
         check_range(offset, 0)?;
         if !handle.flags.contains(OpenFlags::READ) {
             return Err(Errno::BADF.into());
@@ -207,7 +208,8 @@ impl<E: Engine> Pxfs<E> {
         self.set_size(handle.id, size)
     }
 
-    /// Only regular files have handles for writing, so the other errors of Linux cannot happen.
+    /// Allocates, frees or moves a range of bytes. Only regular files have handles for writing, so Linux's
+    /// errors for other kinds of file cannot happen.
     pub(super) fn fallocate_handle(
         &self,
         handle: &Handle,
@@ -225,14 +227,14 @@ impl<E: Engine> Pxfs<E> {
             return Err(Errno::FBIG.into());
         }
         let (id, set_ids) = (handle.id, self.dropped_set_ids(handle.id)?);
-        // A collapse or an insertion is one step, because a crash between two would leave half of the bytes
-        // moved. A punched hole allocates nothing, so it needs no steps.
+        // A collapse or an insertion is one step, because a crash between two steps would leave half of the
+        // bytes moved. A punched hole allocates nothing, so it needs no steps.
         let step = match mode {
             FallocateMode::CollapseRange | FallocateMode::InsertRange | FallocateMode::PunchHole => length,
             _ => ALLOCATED_AT_ONCE,
         };
-        // A range that certainly does not fit must not change anything, although it would be allocated in
-        // steps.
+        // A range that certainly does not fit must not change anything. Without this check its first steps
+        // would succeed.
         if length > step && length > self.engine.space().free + self.engine.attributes(id)?.allocated {
             return Err(Errno::NOSPC.into());
         }
@@ -265,8 +267,8 @@ impl<E: Engine> Pxfs<E> {
         let attributes = self.engine.attributes(id)?;
         access::check(&self.credentials, &(&attributes).into(), Rights::WRITE)?;
         if attributes.size == size && self.engine.seek(id, 0, false)?.is_none() {
-            // Unlike `ftruncate`, this keeps the times of a file without data, as on tmpfs. Another thread
-            // may have set this size, and its call may not be durable yet.
+            // Unlike `ftruncate`, `truncate` keeps the times of a file without data, as on tmpfs. Another
+            // thread may have set this size, and that change may not be durable yet.
             self.engine.wait_for(id)?;
             return self.drop_set_ids(id, attributes.changed);
         }
@@ -313,7 +315,7 @@ impl<E: Engine> Pxfs<E> {
     }
 }
 
-/// Checks that `length` bytes from `offset` on end at most at the largest offset.
+/// Checks that `length` bytes from `offset` on end at or before the largest offset.
 #[inline]
 fn check_range(offset: u64, length: usize) -> Result<(), Errno> {
     match offset.checked_add(length as u64) {

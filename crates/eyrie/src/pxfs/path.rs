@@ -1,8 +1,8 @@
 //! Path walks: from the bytes of a path to a directory and a last component, by the rules of Linux.
 //!
-//! A walk ends at the *parent*, the directory of the last component. The caller then looks the last component
-//! up, creates or removes it. A symbolic link on the way is replaced by its target, and the walk goes on with
-//! the new path.
+//! A walk ends at the *parent*, the directory of the last component. The caller then looks up, creates or
+//! removes the last component. A walk replaces a symbolic link on the way by the link's target, and continues
+//! with the new path.
 
 use std::ops::Range;
 
@@ -14,15 +14,15 @@ use super::cache::{self, Directory, Scope};
 use super::{CallResult, Pxfs};
 use crate::{NAME_MAX, names};
 
-/// A path is shorter than this many bytes, because the kernel counts a final NUL.
+/// Maximum length of a path, in bytes, including a final NUL, which the kernel counts.
 const PATH_MAX: usize = 4096;
-/// Most symbolic links that one walk follows.
+/// Maximum number of symbolic links that one walk follows, as on Linux.
 const LINKS_MAX: u32 = 40;
 
 /// The kind of the last component of a path.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Last {
-    /// A name, see [`PathWalk::name`].
+    /// A name: see [`PathWalk::name`].
     Name,
     /// `.`
     Dot,
@@ -32,27 +32,28 @@ pub(super) enum Last {
     Root,
 }
 
-/// The end of a walk.
+/// The result of a walk: the directory of the last component, and the last component.
 #[derive(Clone, Debug)]
 pub(super) struct Parent {
-    /// The directory of the last component. Its search permission was checked, unless the path is the root.
+    /// The directory of the last component. The walk has checked the permission to search it, unless the path
+    /// has only slashes.
     pub dir: Directory,
     pub last: Last,
     /// True if slashes follow the last component.
     pub slash: bool,
-    /// The place of the last component in the path.
+    /// The range of the last component in the path.
     part: Range<usize>,
     spelling: Spelling,
 }
 
-/// The relation of the last component to the key of its entry.
+/// The way in which the last component stands for the key of its entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Spelling {
     /// The component is the key.
     Plain,
     /// The key is in [`PathWalk::key`].
     Escaped,
-    /// The component is the name of no key.
+    /// The component stands for no key.
     Nothing,
     TooLong,
 }
@@ -61,7 +62,8 @@ enum Spelling {
 pub(super) struct PathWalk<'p, 'fs, E: Engine> {
     fs: &'fs Pxfs<E>,
     given: &'p [u8],
-    /// The path that is left after symbolic links. Before the first one it is empty, and takes no memory.
+    /// The rest of the path, with the last symbolic link replaced by its target. Before the first symbolic
+    /// link it is empty and takes no memory.
     expanded: Vec<u8>,
     /// The key of an escaped last component.
     key: Vec<u8>,
@@ -90,7 +92,8 @@ impl<'p, 'fs, E: Engine> PathWalk<'p, 'fs, E> {
         Ok(PathWalk { fs, given: path, expanded: Vec::new(), key: Vec::new(), links: 0, plain: true })
     }
 
-    /// Walks to the parent of the last component. If the prefix is in the cache, this is one probe of it.
+    /// Walks to the parent of the last component. If the prefix is in the cache, the walk is one probe of the
+    /// cache.
     #[inline]
     pub fn parent(&mut self) -> CallResult<Parent> {
         let scope = self.fs.scope();
@@ -106,7 +109,7 @@ impl<'p, 'fs, E: Engine> PathWalk<'p, 'fs, E> {
         Ok(parent)
     }
 
-    /// The key that the last component stands for. `None` if it stands for none.
+    /// Returns the key that the last component stands for, or `None` if it stands for no key.
     #[inline]
     pub fn name(&self, parent: &Parent) -> CallResult<Option<&[u8]>> {
         match parent.spelling {
@@ -117,13 +120,13 @@ impl<'p, 'fs, E: Engine> PathWalk<'p, 'fs, E> {
         }
     }
 
-    /// The key for a new entry.
+    /// Returns the key for a new entry.
     #[inline]
     pub fn new_name(&self, parent: &Parent) -> CallResult<&[u8]> {
         self.name(parent)?.ok_or(Errno::INVAL.into())
     }
 
-    /// The object that the last component names. It must be a [`Last::Name`].
+    /// Returns the object that the last component names. The last component must be a [`Last::Name`].
     #[inline]
     pub fn lookup(&self, parent: &Parent) -> CallResult<Option<ObjectId>> {
         match self.name(parent)? {
@@ -132,7 +135,7 @@ impl<'p, 'fs, E: Engine> PathWalk<'p, 'fs, E> {
         }
     }
 
-    /// The object that the last component names. Symbolic links are not followed.
+    /// Returns the object that the last component names. Symbolic links are not followed.
     #[inline]
     pub fn target(&self, parent: &Parent) -> CallResult<ObjectId> {
         match parent.last {
@@ -142,8 +145,8 @@ impl<'p, 'fs, E: Engine> PathWalk<'p, 'fs, E> {
         }
     }
 
-    /// The object that the whole path names. A symbolic link at the end is followed if `follow`, or if
-    /// slashes come after it.
+    /// Returns the object that the whole path names. A symbolic link at the end is followed if `follow` is
+    /// true, or if slashes come after the link.
     #[inline]
     pub fn resolve(&mut self, follow: bool) -> CallResult<ObjectId> {
         let mut parent = self.parent()?;
@@ -159,11 +162,12 @@ impl<'p, 'fs, E: Engine> PathWalk<'p, 'fs, E> {
         }
     }
 
-    /// Goes on with the target of `link`, the last component of `parent`.
+    /// Continues the walk with the target of `link`, the last component of `parent`.
     #[cold]
     pub fn follow(&mut self, parent: &Parent, link: ObjectId) -> CallResult<Parent> {
         let (fs, dir) = (self.fs, &parent.dir.protection);
-        // The error about too many links comes first, so this check is only for links below the limit.
+        // If a link is both protected and above the limit, Linux reports that there are too many links. So a
+        // link above the limit is not checked here.
         if self.links < LINKS_MAX && access::guards_links(fs.rules, dir) {
             access::check_follow(fs.rules, &fs.credentials, dir, &fs.protection(link)?)?;
         }
@@ -243,8 +247,8 @@ impl<'p, 'fs, E: Engine> PathWalk<'p, 'fs, E> {
         Parent { dir, last, slash, part, spelling }
     }
 
-    /// Replaces the path up to `end` by the target of `link`, an entry of `dir`. Returns the directory to go
-    /// on from.
+    /// Replaces the path up to `end` by the target of `link`, an entry of `dir`. Returns the directory from
+    /// which the walk continues.
     fn expand(&mut self, dir: Directory, link: ObjectId, end: usize) -> CallResult<Directory> {
         if self.links == LINKS_MAX {
             return Err(Errno::LOOP.into());
@@ -258,7 +262,7 @@ impl<'p, 'fs, E: Engine> PathWalk<'p, 'fs, E> {
         self.plain = false;
         self.expanded = path;
         match self.expanded[0] {
-            // As for `openat`, an absolute link leads to the root of the volume, not to `start`.
+            // As for `openat`, an absolute link begins at the root of the volume, not at `start`.
             b'/' => self.fs.directory(self.fs.engine.root()),
             _ => Ok(dir),
         }
@@ -266,16 +270,16 @@ impl<'p, 'fs, E: Engine> PathWalk<'p, 'fs, E> {
 }
 
 impl<E: Engine> Pxfs<E> {
-    /// The directory and the last name of a path. `None` unless the prefix is in the cache, and the last name
-    /// is a common one (see [`split`]).
+    /// Returns the directory and the last name of a path. Returns `None` unless the prefix is in the cache
+    /// and the last name is a common one (see [`split`]).
     #[inline(always)]
     pub(super) fn entry_quickly<'p>(&self, path: &'p [u8]) -> Option<(Directory, &'p [u8])> {
         let (prefix, start) = split(path).filter(|_| check_path(path).is_ok())?;
         Some((cache::find(&self.scope(), prefix)?, &path[start..]))
     }
 
-    /// The object of a path whose prefix is in the cache, unless it is a symbolic link. Most calls need no
-    /// more than this.
+    /// Returns the object of a path whose prefix is in the cache, unless the object is a symbolic link. Most
+    /// calls need no other look-up.
     #[inline(always)]
     pub(super) fn resolve_quickly(&self, path: &[u8]) -> CallResult<Option<ObjectId>> {
         let Some((dir, name)) = self.entry_quickly(path) else { return Ok(None) };
@@ -292,7 +296,7 @@ impl<E: Engine> Pxfs<E> {
         }
     }
 
-    /// A directory, with mode and owner.
+    /// Returns a directory, with mode and owner.
     pub(super) fn directory(&self, id: ObjectId) -> CallResult<Directory> {
         Ok(Directory { id, protection: self.protection(id)? })
     }
@@ -304,7 +308,7 @@ impl<E: Engine> Pxfs<E> {
     }
 
     fn parent_of(&self, dir: ObjectId) -> CallResult<ObjectId> {
-        // A directory that another thread removed has no parent, and the call begins again.
+        // A directory that another thread removed has no parent. `Stale` makes the call begin again.
         self.engine.parent_of(dir)?.ok_or(eyrie_engine::Error::Stale.into())
     }
 
@@ -322,7 +326,7 @@ impl<E: Engine> Pxfs<E> {
         Ok(self.engine.lookup(dir, name)?)
     }
 
-    /// The target of a symbolic link.
+    /// Returns the target of a symbolic link.
     pub(super) fn read_link(&self, link: ObjectId) -> CallResult<Vec<u8>> {
         let size = self.engine.attributes(link)?.size;
         // The size of a damaged link may be huge.
@@ -337,8 +341,8 @@ fn leading_slashes(path: &[u8]) -> usize {
     path.iter().take_while(|&&byte| byte == b'/').count()
 }
 
-/// The prefix of a path and the start of its last component. `None` unless that is a common name: one of
-/// legal length that is not escaped, without slashes after it.
+/// Returns the prefix of a path and the start of its last component. Returns `None` unless the last component
+/// is a common name: it has legal length, is not escaped, and no slash follows it.
 #[inline]
 fn split(path: &[u8]) -> Option<(&[u8], usize)> {
     let start = path.iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1);

@@ -8,7 +8,7 @@ use eyrie_engine::access::Sticky;
 use super::*;
 use crate::posix::{OpenFlags, Posix, PosixExt, SetTime};
 
-/// An empty volume, for root.
+/// Makes an empty volume, with calls as root.
 pub(crate) fn empty() -> Pxfs<Model> {
     let root = ObjectId::new(64, Kind::Directory);
     let owner = Owner { mode: 0o755, uid: 0, gid: 0 };
@@ -36,7 +36,7 @@ fn files_read_back_what_was_written() {
     assert!(!fs.exists("/a").unwrap());
     let mut buffer = [0; 5];
     file.read_exact_at(&mut buffer, 7).unwrap();
-    assert_eq!(&buffer, b"world", "an unlinked file goes with its last handle");
+    assert_eq!(&buffer, b"world", "an unlinked file can be read through its handle");
 }
 
 #[test]
@@ -134,7 +134,7 @@ fn offsets_end_at_the_largest_size() {
     assert_eq!(errno(file.write_at(&[0, 0], i64::MAX as u64 - 1)), Some(Errno::INVAL));
     assert_eq!(file.read_at(&mut [], i64::MAX as u64).unwrap(), 0);
     file.set_len(i64::MAX as u64 - 1).unwrap();
-    assert_eq!(file.append(b"12").unwrap(), 1, "what fits is appended");
+    assert_eq!(file.append(b"12").unwrap(), 1, "only the bytes that fit are appended");
     assert_eq!(errno(file.append(b"12")), Some(Errno::FBIG));
 }
 
@@ -263,7 +263,7 @@ fn allocation_drops_set_id_bits_like_a_write() {
         fs.write("f", [1; 20_000]).unwrap();
         fs.chmod("f", 0o6777).unwrap();
         fs.options().write(true).open("f").unwrap().fallocate(mode, 4096, 4096).unwrap();
-        assert_eq!(fs.stat("f").unwrap().mode, 0o6777, "root keeps them");
+        assert_eq!(fs.stat("f").unwrap().mode, 0o6777, "a call of root keeps the set-id bits");
         user.options().write(true).open("f").unwrap().fallocate(mode, 4096, 4096).unwrap();
         assert_eq!(fs.stat("f").unwrap().mode, 0o777, "{mode:?}");
         fs.unlink("f").unwrap();
@@ -386,7 +386,8 @@ fn change_times_move_with_every_call_that_sets_them() {
 fn times_of_files_follow_the_order_of_writes() {
     let fs = empty();
     let modified = |name: &str| {
-        // Not `stat`, which would show the time.
+        // `stat` would note that a caller has seen the time, so this test reads the attributes from the
+        // engine.
         let id = fs.engine().lookup(fs.engine().root(), name.as_bytes()).unwrap().unwrap();
         fs.engine().attributes(id).unwrap().modified
     };
@@ -397,7 +398,7 @@ fn times_of_files_follow_the_order_of_writes() {
         assert!(modified(name) >= last, "round {round}: {:?} after {last:?}", modified(name));
         last = modified(name);
         if round % 3 == 0 {
-            // The next stamp of this file is a fine one, that of the other need not be.
+            // The next stamp of this file must be a fine one. The next stamp of the other file need not be.
             fs.stat(name).unwrap();
         }
     }
@@ -432,13 +433,13 @@ fn rules_protect_links_and_files_in_shared_directories() {
             assert_eq!(errno(safe.lstat(path)), None, "{path}");
         }
         assert_eq!(errno(safe.stat("/tmp/root/")), Some(Errno::ACCESS));
-        assert_eq!(errno(safe.stat("/tmp/root/target")), None, "links on the way are not protected");
+        assert_eq!(errno(safe.stat("/tmp/root/target")), None, "only the last link of a path is protected");
         assert_eq!(opened(&safe, "/tmp/link", create), Some(Errno::ACCESS));
         assert_eq!(opened(&safe, "/tmp/file", create), Some(Errno::ACCESS));
         assert_eq!(opened(&safe, "/tmp/file", OpenFlags::WRITE), None);
         assert_eq!(opened(&free, "/tmp/file", create), None);
     }
-    assert_eq!(errno(of(&guarded, 1).stat("/tmp/link2")), None, "its owner may");
+    assert_eq!(errno(of(&guarded, 1).stat("/tmp/link2")), None, "the owner of a link may follow it");
     assert_eq!(opened(&of(&guarded, 1), "/tmp/file", create), None);
 }
 

@@ -7,7 +7,7 @@ use rustix::io::Errno;
 use super::{CallResult, Pxfs};
 
 /// Checks the rules for every name of an extended attribute. Linux makes this check before it resolves the
-/// path, so its error comes first.
+/// path, so an error of the name comes first.
 pub(super) fn check_name(name: &[u8]) -> Result<(), Errno> {
     match name.len() {
         1..=XATTR_NAME_MAX if name.contains(&0) => Err(Errno::INVAL),
@@ -16,13 +16,14 @@ pub(super) fn check_name(name: &[u8]) -> Result<(), Errno> {
     }
 }
 
-/// Checks the rules for every value of an extended attribute, also before the path is resolved.
+/// Checks the rules for every value of an extended attribute. This check also comes before the path is
+/// resolved.
 pub(super) fn check_value(value: &[u8]) -> Result<(), Errno> {
     if value.len() > XATTR_SIZE_MAX { Err(Errno::TOOBIG) } else { Ok(()) }
 }
 
-/// Fails with `ERANGE` if `size` bytes do not fit into `out`. An empty `out` asks only for the size, so it
-/// always fits.
+/// Fails with `ERANGE` if `size` bytes do not fit into `out`. An empty `out` means that the caller reads only
+/// the size, so it always succeeds.
 fn fitting(size: usize, out: &[u8]) -> CallResult<usize> {
     if out.is_empty() || size <= out.len() { Ok(size) } else { Err(Errno::RANGE.into()) }
 }

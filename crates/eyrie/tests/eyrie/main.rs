@@ -7,17 +7,17 @@ mod space;
 
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-/// Held by every test. Pins belong to the process, and a pin of one test delays the reuse of memory in the
-/// volume of another. Some tests need the last free page of a volume, so they run alone. The others run side
-/// by side.
+/// A lock that every test holds. Pins belong to the process, and a pin of one test delays the reuse of memory
+/// in the volume of another test. Tests that need the last free page of a volume therefore run alone. The
+/// other tests run side by side.
 static PINS: RwLock<()> = RwLock::new(());
 
-/// No other test runs while the guard lives.
+/// Waits until no other test runs. No other test runs while the guard lives.
 fn alone() -> RwLockWriteGuard<'static, ()> {
     PINS.write().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// No test that must run alone runs while the guard lives.
+/// Waits until no test runs that must run alone. No such test runs while the guard lives.
 fn side_by_side() -> RwLockReadGuard<'static, ()> {
     PINS.read().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,4 +1,4 @@
-//! Space: free space can be used, a full volume can be emptied, sizes change, and large files work.
+//! Tests of space: free space can be used, a full volume can be emptied, sizes change, and large files work.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -35,7 +35,7 @@ fn fill(files: &Files, bytes: usize) -> usize {
             return number;
         }
     }
-    unreachable!("no volume is endless")
+    unreachable!("the volume never became full")
 }
 
 #[test]
@@ -123,7 +123,7 @@ fn allocation_that_does_not_fit_changes_nothing() {
         assert_eq!((file.metadata().unwrap(), free_bytes(&files)), (before, free));
     }
     assert_eq!(files.read("/file").unwrap(), content);
-    // A range that is allocated already takes no more space.
+    // Allocating an allocated range takes no more space.
     file.fallocate(FallocateMode::Allocate, 0, 50_000).unwrap();
     assert_eq!(free_bytes(&files), free);
     drop(file);
@@ -172,7 +172,7 @@ fn resize_keeps_the_contents() {
     }
 }
 
-/// Bytes that a volume takes on the host.
+/// Returns the number of bytes that a volume takes on the host.
 fn host_bytes(path: &Path) -> u64 {
     std::fs::metadata(path.join("segment-0000")).expect("there").blocks() * 512
 }
@@ -200,7 +200,7 @@ fn free_groups_return_to_the_host_and_are_reused() {
         files.remove_file("/large").unwrap();
         assert!(volume.trim().unwrap() >= 40 << 20);
 
-        // A crash now leaves a volume with holes.
+        // A crash now leaves a volume whose file has holes.
         let copy = host.path().join("copy");
         copy_volume(&path, &copy);
         let crashed = Volume::open(&copy).unwrap();
@@ -265,7 +265,7 @@ fn file_larger_than_the_volume_is_sparse() {
     }
 }
 
-/// Bytes of the pages of a file that have data.
+/// Returns the number of bytes of those pages of a file that have data.
 fn data_bytes(files: &Files, path: &str) -> u64 {
     let handle = files.open(path, OpenFlags::READ, 0).expect("sound");
     let (mut bytes, mut offset) = (0, 0);
@@ -288,7 +288,7 @@ fn sparse_file_takes_the_space_of_its_data() {
         for round in 0..500 {
             let path = format!("/{round}");
             let file = files.options().write(true).create(true).open(&path).unwrap();
-            // Large enough for a tree, which has only whole pages.
+            // The file is large enough for a tree, which has only whole pages.
             file.write_at(&[1; 20_000], 0).unwrap();
             for _ in 0..random.random_range(1..10) {
                 let size = file.metadata().unwrap().size;
@@ -328,7 +328,7 @@ fn space_of_large_sparse_file_is_estimated_within_limits() {
         let stat = file.metadata().unwrap();
         let exact = (number + 1) * 4096;
         assert!((exact..=stat.size).contains(&stat.allocated), "{stat:?}");
-        // Each write allocates a page and the node above it, besides the nodes at the top.
+        // Each write allocates a page and the node above that page, in addition to the top nodes of the tree.
         assert!(number > 250 || stat.allocated == exact, "{stat:?}");
     }
 }

@@ -20,107 +20,105 @@ Examples:
   eyrie explore --script calls.txt --beside others.txt --seed 7
   eyrie explore --medium paged --script calls.txt --kills 20
 
-The script runs on an empty volume in memory; docs/scripts.md has its calls. Power fails before \
-every fence of every call. Every image that recovery can tell apart is opened: it must be sound and usable, \
-and have the state before the call or after it, or on a disk a state since the last sync. Without --script, \
-built-in scripts are explored: each call by itself, also in a full volume, growth, batches, reuse of \
-storage, full journals, two threads, sequences of two and three calls, and random calls.
+The script runs on an empty volume in memory. docs/scripts.md describes scripts. A power failure is \
+simulated before every fence of every call. Every image that recovery can tell apart is opened. It must be \
+sound and usable, and hold the state before or after the call, or on a disk a state since the last sync. \
+Without --script, built-in scripts are explored: each call by itself, also in a full volume, growth, \
+batches, reuse of storage, full journals, two threads, sequences of two and three calls, and random calls.
 
-At some moments of the script the process is killed (--kills). The next process reads the visible state, \
-durable or not, and goes on with the script. It may be killed, too, even in its recovery. Then power fails.
+The process is also killed at some moments of the script (--kills). The next process reads all visible \
+stores, durable or not, and continues the script. It may be killed in turn, even in its recovery. At the \
+end the power fails.
 
-With --faults, requests to the host fail instead, one at a time: the call must fail whole with ENOSPC or \
-EIO, or succeed, and the volume must stay usable. With --medium paged the disk fails, in a call or in the \
-next sync; a failed sync makes the volume read-only. The results are listed by the place of the request.
+With --faults, accesses to the host fail instead, one at a time. The call must change nothing and fail \
+with ENOSPC or EIO, or it must succeed. The volume must stay usable. With --medium paged the disk fails, \
+in a call or in the next sync. A failed sync makes the volume read-only. The results are listed by the \
+source line of the access.
 
-Exit status: 0 nothing was lost, 1 something was lost, 2 wrong arguments or not a script. For a loss, the \
-command that shows the image again is printed, and a shorter script that fails, if there is one.";
+Exit status: 0 no error was found, 1 an error was found, 2 wrong arguments or not a script. For an error, \
+the command that repeats it is printed, and a shorter script that also fails, if there is one.";
 
-/// Crash a script at every point, and check every state that a crash can leave
+/// Simulate crashes at every fence of a script, and check every image that they can leave
 #[derive(Debug, Args)]
 #[command(after_help = HELP)]
 pub struct ExploreArgs {
-    /// The script to explore; - reads it from standard input
+    /// Explore this script; - reads standard input [default: built-in scripts]
     #[arg(long, value_name = "FILE")]
     pub script: Option<PathBuf>,
-    /// A script that fills the volume before
+    /// Run this script first, to fill the volume
     #[arg(long, value_name = "FILE", requires = "script")]
     pub start: Option<PathBuf>,
-    /// A script for a second thread, which runs at the same time
+    /// Run this script in a second thread at the same time
     #[arg(long, value_name = "FILE", requires = "script")]
     #[arg(conflicts_with_all = ["close", "exhaustive", "faults", "fault"])]
     pub beside: Option<PathBuf>,
-    /// The number that decides in which order the two threads run
+    /// Seed of the order in which the two threads run
     #[arg(long, value_name = "NUMBER", default_value_t = 0, requires = "beside")]
     pub seed: u64,
-    /// Stop after this long, such as 60s, 5m or 2h [default: 60s without a script, else no end]
+    /// Stop after this time, such as 60s, 5m or 2h [default: 60s without --script, else no limit]
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     pub time: Option<Duration>,
-    /// Explore every call, every two calls, and a thousand each of three calls, random calls and two threads,
-    /// without a limit of time
+    /// Explore every call, every two calls, and 1000 scripts of each endless kind, without a time limit
     #[arg(long, conflicts_with_all = ["script", "time"])]
     pub exhaustive: bool,
-    /// Explore only this part of the built-in scripts, such as 2/4 for the second of four parts,
-    /// to divide the work among processes or runs
+    /// Explore only one part of the built-in scripts, such as 2/4 for the second of four parts
     #[arg(long, value_name = "PART/PARTS", value_parser = parse_part)]
     #[arg(conflicts_with_all = ["script", "faults"])]
     pub part: Option<Part>,
-    /// Size of the volume in memory
+    /// Size of the volume, such as 512K or 4M
     #[arg(long, value_name = "SIZE", default_value = "1M", value_parser = text::parse_size)]
     pub size: u64,
-    /// The medium of the volume: persistent memory, which loses lines of 64 bytes, or a page cache over a
-    /// disk, which loses sectors of 512
+    /// Medium of the volume
     #[arg(long, value_enum, default_value_t = ExploredMedium::Pmem)]
     pub medium: ExploredMedium,
-    /// Size of the journal of a disk [default: depends on the size of the volume]
+    /// Size of the journal, with --medium paged [default: chosen from the size of the volume]
     #[arg(long, value_name = "SIZE", value_parser = text::parse_size, requires = "script")]
     pub journal: Option<u64>,
-    /// The most images of one crash that are opened in order [default: 200000, on a disk 64]
+    /// Open at most this many images of each crash in order [default: 200000, with --medium paged 64]
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
     pub images: Option<u64>,
-    /// The number of random images to open besides, if a crash has more
+    /// Open this many random images of a crash that has more images than --images allows
     #[arg(long, value_name = "COUNT", default_value_t = 64)]
     pub samples: u64,
-    /// The number of images of one crash whose recovery is crashed, too
+    /// Explore a second crash in the recovery of this many images of each crash
     #[arg(long, value_name = "COUNT", default_value_t = 1)]
     pub recoveries: u64,
-    /// The number of moments at which each process is killed. The next process opens the visible state and
-    /// goes on. Up to three are killed in a row, then power fails
+    /// Kill each process at this many moments; up to three processes are killed in a row before the power
+    /// fails
     #[arg(long, value_name = "COUNT", default_value_t = 2)]
     pub kills: u64,
-    /// Close the volume after the last call, and explore the crashes of the close, too
+    /// Close the volume after the last call, and explore crashes in the close, too
     #[arg(long)]
     pub close: bool,
-    /// Leave out the fence, publish or checksum at this place of the sources, such as redo.rs:106;
-    /// something should then be lost
+    /// Leave out the fence, publish or checksum at this line of the sources, such as redo.rs:106, to test the
+    /// explorer
     #[arg(long, value_name = "FILE:LINE")]
     pub without: Option<String>,
-    /// Make each request of a call to its host fail, one at a time: no space, or an input/output error
+    /// Make each access to the host fail, one at a time, with ENOSPC or EIO
     #[arg(long, conflicts_with_all = ["without", "exhaustive", "replay", "close"])]
     pub faults: bool,
-    /// Make only this request fail, as the table and a loss print it; without COUNT each request of the line
+    /// Make only this access fail; the table and the message about a failure show the value to use. Without
+    /// COUNT, each access of the line fails, one at a time
     #[arg(long, value_name = "ERRNO KIND FILE:LINE [COUNT]", requires = "script")]
     #[arg(conflicts_with_all = ["without", "replay", "close"])]
     pub fault: Option<String>,
-    /// Open only this image; a loss prints the value: the events before the crash and the picks, the same for
-    /// a crash in the recovery, and before them the ends of earlier processes, such as k12 for a kill after
-    /// 12 events
+    /// Open only this image; the message about a failure shows the value to use
     #[arg(long, value_name = "[kEVENTS/...]EVENTS:PICKS[/EVENTS:PICKS]", requires = "script")]
     #[arg(value_parser = parse_image)]
     pub replay: Option<ImageArg>,
-    /// Print JSON
+    /// Print the report as JSON
     #[arg(long)]
     pub json: bool,
-    /// Break each rule of docs/rules.md in turn, in a process of its own; a built-in script must notice
+    /// Break each rule of docs/rules.md, one at a time, and check that a built-in script notices
     #[cfg(feature = "mutants")]
     #[arg(long)]
     #[arg(conflicts_with_all = ["script", "faults", "without", "exhaustive", "size", "medium", "images"])]
     pub mutants: bool,
-    /// Break only this rule
+    /// Break only this rule; may be given several times
     #[cfg(feature = "mutants")]
     #[arg(long, value_name = "RULE", requires = "mutants")]
     pub only: Vec<String>,
-    /// Break this rule in this process, and report the result
+    /// Break this rule in this process, and print the result
     #[cfg(feature = "mutants")]
     #[arg(long, value_name = "RULE", hide = true, conflicts_with = "mutants")]
     pub mutant: Option<String>,
@@ -129,14 +127,14 @@ pub struct ExploreArgs {
 /// The value of `--medium`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum ExploredMedium {
-    /// Persistent memory
+    /// Persistent memory: a crash loses lines of 64 bytes
     Pmem,
-    /// A page cache over a disk
+    /// A page cache over a disk: a crash loses sectors of 512 bytes
     Paged,
 }
 
 impl ExploredMedium {
-    /// The value as users write it.
+    /// Returns the value as it is written on the command line.
     pub fn name(self) -> &'static str {
         match self {
             ExploredMedium::Pmem => "pmem",
@@ -144,7 +142,7 @@ impl ExploredMedium {
         }
     }
 
-    /// The parts that a power failure may lose.
+    /// Returns the unit in which a power failure may lose stores.
     pub fn rule(self) -> CrashRule {
         match self {
             ExploredMedium::Pmem => CrashRule::Lines,
@@ -154,7 +152,7 @@ impl ExploredMedium {
 }
 
 impl ExploreArgs {
-    /// The medium and the size of the volume.
+    /// Returns the medium and the size of the volume.
     pub fn ground(&self) -> RunMedium {
         RunMedium { rule: self.medium.rule(), bytes: self.size, journal_bytes: self.journal }
     }
@@ -165,20 +163,20 @@ impl ExploreArgs {
 pub struct Part {
     /// The number of this part, from 0.
     pub index: usize,
-    /// The number of parts (a count).
+    /// The number of parts.
     pub count: usize,
 }
 
 /// The value of `--replay`: one image of a crash.
 #[derive(Clone, Debug)]
 pub struct ImageArg {
-    /// The ends of earlier processes, if the first one was killed.
+    /// The ends of the earlier processes, if the run had several.
     pub links: Vec<ProcessEnd>,
-    /// Events before the crash (a count).
+    /// Number of events before the crash.
     pub after: usize,
-    /// For each line that recovery reads, the number of the content that it has.
+    /// For each line that recovery reads, the index of its chosen content.
     pub picks: Vec<usize>,
-    /// A crash in the recovery of this image.
+    /// A second crash, in the recovery of this image.
     pub again: Option<RecoveryCrash>,
 }
 

@@ -1,4 +1,4 @@
-//! The extent of an exploration: images of each crash, killed processes, and time.
+//! The limits of an exploration: images of each crash, killed processes, and time.
 
 use std::time::{Duration, Instant};
 
@@ -7,17 +7,17 @@ use eyrie_sim::explore::{CrashRule, KillLimits, Limits};
 use super::arguments::ExploreArgs;
 use crate::interrupt;
 
-/// The time for built-in scripts, unless the user gives one.
+/// The time for built-in scripts, unless the user gives a time.
 pub(super) const DEFAULT_TIME: Duration = Duration::from_secs(60);
-/// Processes that are killed one after the other, at most.
+/// Maximum number of processes that are killed one after the other.
 const MOST_KILLED: u32 = 3;
 
-/// The images of each crash that are opened.
+/// Returns the limits for the images of each crash.
 pub(super) fn image_limits(arguments: &ExploreArgs) -> Limits {
     let all = match arguments.medium.rule() {
         CrashRule::Lines => 200_000,
-        // A journal record of many sectors can be torn in far more ways, and most of them look the same to
-        // recovery.
+        // A journal record of many sectors can be torn in far more ways, and recovery cannot tell most of
+        // them apart.
         CrashRule::Sectors => 64,
     };
     Limits {
@@ -28,13 +28,13 @@ pub(super) fn image_limits(arguments: &ExploreArgs) -> Limits {
     }
 }
 
-/// The processes that are killed.
+/// Returns the limits for killed processes.
 pub(super) fn kill_limits(arguments: &ExploreArgs) -> KillLimits {
     let limits = Limits { images: 8, sampled: 8, is_complete: false, recoveries: arguments.recoveries };
     KillLimits { moments: arguments.kills, processes: MOST_KILLED, limits }
 }
 
-/// The end of an exploration. `None` is no end.
+/// The time at which an exploration ends. `None` means no time limit.
 pub(super) struct Deadline(pub(super) Option<Instant>);
 
 impl Deadline {
@@ -42,7 +42,7 @@ impl Deadline {
         Deadline(time.and_then(|time| Instant::now().checked_add(time)))
     }
 
-    /// True until the time is up or the user interrupts.
+    /// Returns true until the time is up or the user interrupts.
     pub(super) fn goes_on(&self) -> bool {
         !interrupt::requested() && self.0.is_none_or(|end| Instant::now() < end)
     }

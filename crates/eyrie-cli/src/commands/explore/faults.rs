@@ -1,4 +1,4 @@
-//! Explores failures of the host, for `--faults`.
+//! Injects failures of the host, for `--faults`.
 
 use std::io::Write as _;
 use std::path::Path;
@@ -16,7 +16,7 @@ use crate::failure::{Failure, Result};
 use crate::output::Output;
 use crate::{input, interrupt, text};
 
-/// Lets every call meet every failure of its host.
+/// Injects every failure that the calls of a script, or the built-in calls, can meet.
 pub(super) fn explore(arguments: &ExploreArgs, output: &mut Output) -> Result<()> {
     let only = arguments.fault.as_deref();
     let mut faults = Faults::new(only);
@@ -33,7 +33,7 @@ pub(super) fn explore(arguments: &ExploreArgs, output: &mut Output) -> Result<()
     print_reports(&reports, deadline.goes_on(), arguments.json, output)
 }
 
-/// Explores the calls of a script, and the opening and closing of the volume that they leave.
+/// Injects failures into the calls of a script, and then into open, trim and close of the volume.
 fn explore_script(arguments: &ExploreArgs, path: &Path, faults: &mut Faults) -> Result<Deadline> {
     let start = start_volume(arguments)?;
     let deadline = Deadline::after(arguments.time);
@@ -45,12 +45,13 @@ fn explore_script(arguments: &ExploreArgs, path: &Path, faults: &mut Faults) -> 
     Ok(deadline)
 }
 
-/// Explores each built-in call by itself.
+/// Injects failures into open, trim and close of a volume, and into each built-in call by itself.
 fn explore_built_in(arguments: &ExploreArgs, faults: &mut Faults) -> Result<Deadline> {
     let start = start_volume(arguments)?;
     let deadline = Deadline::after(Some(arguments.time.unwrap_or(DEFAULT_TIME)));
     let start = start.after(&workload::setup());
-    let start = start.map_err(|error| Failure::new("no volume", text::size(arguments.size), error))?;
+    let start =
+        start.map_err(|error| Failure::new("cannot make the volume", text::size(arguments.size), error))?;
     faults
         .lifecycle(&start, &mut || deadline.goes_on())
         .map_err(|failure| wrong(arguments, "the volume", "calls.txt", Some(&Script::default()), &failure))?;
@@ -71,22 +72,22 @@ fn print_reports(reports: &[&FaultReport], complete: bool, json: bool, output: &
         results.collect::<Vec<_>>().join(", ")
     };
     let rows: Vec<_> = reports.iter().map(|report| (report, gave(report))).collect();
-    let title = "THE CALLS GAVE";
+    let title = "RESULTS OF THE CALLS";
     let width = rows.iter().map(|(_, gave)| gave.len()).fold(title.len(), usize::max);
-    writeln!(output, "{:>8}  {title:<width$}  FAILED CALL", "FAILURES")?;
+    writeln!(output, "{:>8}  {title:<width$}  INJECTED FAILURE", "FAILURES")?;
     for (FaultReport { kind, site, failure, injected, .. }, gave) in rows {
         writeln!(output, "{injected:>8}  {gave:<width$}  {failure} {kind} {site}")?;
     }
     let end = if complete {
         "every call is whole or undone"
     } else {
-        "time was up; so far every call is whole or undone"
+        "the time was up; so far every call is whole or undone"
     };
     let failures = text::counted(injected, "failure", "failures");
     Ok(writeln!(output, "{failures} at {}: {end}", text::counted(reports.len() as u64, "site", "sites"))?)
 }
 
-/// The failure of an exploration, with the command that shows it again.
+/// Makes the message about a failure after which the volume is wrong, with the command that repeats it.
 fn wrong(
     arguments: &ExploreArgs,
     name: &str,
@@ -94,7 +95,7 @@ fn wrong(
     script: Option<&Script>,
     failure: &FaultFailure,
 ) -> Failure {
-    let mut text = format!("a failure leaves something else: {name}: {failure}\n");
+    let mut text = format!("a failure leaves a wrong volume: {name}: {failure}\n");
     let mut from =
         arguments.start.as_ref().map_or(String::new(), |path| format!(" --start {}", text::path(path)));
     if let Some(script) = script {

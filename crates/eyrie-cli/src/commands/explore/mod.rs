@@ -1,5 +1,5 @@
-//! `eyrie explore`: lets power fail, processes die and hosts fail everywhere in a script, and checks the
-//! results.
+//! `eyrie explore`: simulates power failures, killed processes and failures of the host at every point of a
+//! script, and checks the volumes that they leave.
 
 mod arguments;
 mod bounds;
@@ -23,7 +23,11 @@ use crate::output::Output;
 pub fn run(arguments: &ExploreArgs, output: &mut Output) -> Result<()> {
     interrupt::install();
     if arguments.medium.rule() == CrashRule::Lines && arguments.journal.is_some() {
-        return Err(Failure::usage("no journal", arguments.medium.name(), "only a disk has one"));
+        return Err(Failure::usage(
+            "no journal",
+            arguments.medium.name(),
+            "only --medium paged has a journal",
+        ));
     }
     #[cfg(feature = "mutants")]
     match &arguments.mutant {

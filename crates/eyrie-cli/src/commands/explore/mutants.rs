@@ -1,4 +1,5 @@
-//! Breaks the rules of crash safety one by one, for `--mutants`: some exploration must notice each.
+//! Breaks the rules of crash safety one by one, for `--mutants`. Some exploration must notice each broken
+//! rule.
 
 use std::io::{self, Write as _};
 use std::os::unix::process::ExitStatusExt as _;
@@ -16,33 +17,34 @@ use crate::failure::{Doing, Failure, Result};
 use crate::interrupt;
 use crate::output::Output;
 
-/// Processor time for one mutant, unless the user gives one.
+/// Processor time for one mutant, unless the user gives a time.
 const TIME: Duration = Duration::from_secs(60);
-/// A process that has used this many times its processor time, and [`SLACK`], hangs. The factor is large
-/// because a process checks its time between images only.
+/// A process counts as hung if it has used more than this many times its processor time plus [`SLACK`]. The
+/// factor is large because a process checks its time only between two images.
 const PATIENCE: u32 = 3;
 const SLACK: Duration = Duration::from_secs(30);
-/// A process that has used no processor time for so long hangs, too.
+/// A process that has used no processor time for so long also counts as hung.
 const STILL: Duration = Duration::from_secs(60);
 /// The first word on standard error of a process that panicked.
 const PANICKED: &str = "panicked:";
-/// Processes that run at once.
+/// Number of processes that run at the same time.
 const AT_ONCE: usize = 2;
 
 fn rule(id: &str) -> Result<SafetyRule> {
     SafetyRule::of_id(id).ok_or_else(|| Failure::usage("no such rule", id, "docs/rules.md lists them"))
 }
 
-/// Processor time of this process, in seconds.
+/// Returns the processor time of this process, in seconds.
 fn processor_seconds() -> f64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
-/// Explores in this process with one rule broken, or none.
+/// Explores in this process, with one rule broken or none.
 pub(super) fn explore_one(id: &str, arguments: &ExploreArgs, output: &mut Output) -> Result<()> {
     let rule = if id == NO_RULE { None } else { Some(rule(id)?) };
-    // The report has every panic that is caught. This line shows the first one if the process dies of it.
+    // The report has the panics that are caught. If a panic ends the process, its line on standard error
+    // shows the cause.
     let first = Once::new();
     std::panic::set_hook(Box::new(move |panic| first.call_once(|| eprintln!("{PANICKED} {panic}"))));
     let most = arguments.time.unwrap_or(TIME).as_secs_f64();
@@ -53,22 +55,23 @@ pub(super) fn explore_one(id: &str, arguments: &ExploreArgs, output: &mut Output
     output.json(&value)
 }
 
-/// Processor time of a process, from its line in `/proc/PID/stat`.
+/// Parses the processor time of a process from its line in `/proc/PID/stat`.
 fn processor_time(stat: &str) -> Option<Duration> {
-    // The name in parentheses may contain anything, so the fields are counted from its end. The first one
-    // there is the third.
+    // The name in parentheses may contain any bytes, so the fields are counted from its end. The first field
+    // after the name is the third.
     let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace();
     let user: u64 = fields.nth(14 - 3)?.parse().ok()?;
     let system: u64 = fields.next()?.parse().ok()?;
     Some(Duration::from_secs_f64((user + system) as f64 / rustix::param::clock_ticks_per_second() as f64))
 }
 
-/// A process that explores with one rule broken, or none.
+/// A process that explores with one broken rule, or with none.
 struct Hunted {
     name: &'static str,
     process: Child,
-    /// The processor time at the last look, and the time since when it has not changed.
+    /// The processor time when it was last read.
     used: Duration,
+    /// The time at which `used` last changed.
     since: Instant,
 }
 
@@ -83,7 +86,7 @@ impl Hunted {
         Ok(Hunted { name, process, used: Duration::ZERO, since: Instant::now() })
     }
 
-    /// A report for a process that printed none.
+    /// Makes a report for a process that printed none.
     fn value(&self, key: &str, found: Value) -> Value {
         let seconds = self.used.as_secs_f64();
         let mut value =
@@ -92,7 +95,7 @@ impl Hunted {
         value
     }
 
-    /// True if the process makes no progress.
+    /// Returns true if the process makes no progress.
     fn hangs(&mut self, time: Duration) -> io::Result<bool> {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.process.id()))?;
         let used = processor_time(&stat).ok_or(io::ErrorKind::InvalidData)?;
@@ -102,7 +105,7 @@ impl Hunted {
         Ok(used > time * PATIENCE + SLACK || self.since.elapsed() > STILL)
     }
 
-    /// The report, once the process has ended or is killed because it hangs.
+    /// Returns the report if the process has ended. Kills a process that hangs.
     fn end(&mut self, time: Duration) -> io::Result<Option<Value>> {
         let caught = |what: String| json!({ "medium": "-", "kind": "-", "script": 0, "what": what });
         if self.process.try_wait()?.is_none() {
@@ -129,20 +132,20 @@ impl Hunted {
     }
 }
 
-/// True if a process without a report died by its own fault: it panicked, or broke its own memory. Any other
-/// signal came from outside.
+/// Returns true if a process without a report ended by its own error: by a panic, or by a signal for an
+/// invalid memory access or instruction. Any other signal comes from another process.
 fn is_death(status: ExitStatus, errors: &str) -> bool {
     let own = [Signal::SEGV, Signal::BUS, Signal::ABORT, Signal::ILL, Signal::FPE].map(Signal::as_raw);
     let panicked = errors.contains(PANICKED) || errors.contains("panicked at");
     status.signal().map_or(panicked, |signal| own.contains(&signal))
 }
 
-/// Explores without a broken rule. If something is caught then, no mutant can be judged.
+/// Explores without a broken rule. If that finds an error, an error of a mutant proves nothing.
 fn explore_none(time: Duration) -> Result<()> {
     let mut control = Hunted::start(NO_RULE, time)?;
     let value = loop {
         if interrupt::requested() {
-            // The check below ends this process.
+            // `interrupt::check` below ends this process.
             let _ = control.process.kill();
         }
         interrupt::check("explore")?;
@@ -152,7 +155,7 @@ fn explore_none(time: Duration) -> Result<()> {
         sleep(Duration::from_millis(20));
     };
     if !value["caught"].is_null() {
-        return Err(Failure::new("something is wrong though no rule is broken", NO_RULE, row(&value)));
+        return Err(Failure::new("an exploration without a broken rule failed", NO_RULE, row(&value)));
     }
     value["failed"].as_str().map_or(Ok(()), |why| Err(Failure::new("failed to run", NO_RULE, why)))
 }
@@ -166,7 +169,7 @@ fn row(value: &Value) -> String {
     }
     let caught = &value["caught"];
     if caught.is_null() {
-        let why = if value["complete"] == json!(true) { "NOT CAUGHT" } else { "NOT CAUGHT in its time" };
+        let why = if value["complete"] == json!(true) { "NOT CAUGHT" } else { "NOT CAUGHT IN TIME" };
         return format!("{rule:<42} {:<6} {why:<30} {images:>8} {seconds:>8.1}", "");
     }
     let kind = match caught["script"].as_u64() {
@@ -177,7 +180,7 @@ fn row(value: &Value) -> String {
     format!("{rule:<42} {medium:<6} {kind:<30} {images:>8} {seconds:>8.1}  {what}")
 }
 
-/// Explores with each rule broken in turn, in a process each, after one with no rule broken.
+/// Explores without a broken rule, and then with each rule broken. Each exploration has a process of its own.
 pub(super) fn explore(arguments: &ExploreArgs, output: &mut Output) -> Result<()> {
     let time = arguments.time.unwrap_or(TIME);
     let only = arguments.only.iter().map(|id| rule(id)).collect::<Result<Vec<_>>>()?;
@@ -187,7 +190,7 @@ pub(super) fn explore(arguments: &ExploreArgs, output: &mut Output) -> Result<()
     if !arguments.json {
         writeln!(
             output,
-            "{:<42} {:<6} {:<30} {:>8} {:>8}  SEEN",
+            "{:<42} {:<6} {:<30} {:>8} {:>8}  ERROR",
             "RULE", "MEDIUM", "CAUGHT BY", "IMAGES", "SECONDS"
         )?;
     }

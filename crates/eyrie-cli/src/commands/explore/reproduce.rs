@@ -1,4 +1,4 @@
-//! The commands that show a failure again.
+//! The commands that repeat a failure.
 
 use std::fmt::Write as _;
 
@@ -6,7 +6,7 @@ use eyrie_sim::explore::{self, CrashRule, ProcessEnd, RunMedium};
 
 use super::arguments::ExploreArgs;
 
-/// The flags of a command that repeats a run on a volume like `ground`.
+/// Returns the options of a command that repeats a run on a volume like `ground`.
 pub(super) fn flags(arguments: &ExploreArgs, ground: RunMedium, closes: bool) -> String {
     let mut flags = format!(" --size {}", ground.bytes);
     if let Some(bytes) = ground.journal_bytes {
@@ -28,7 +28,7 @@ pub(super) fn flags(arguments: &ExploreArgs, ground: RunMedium, closes: bool) ->
     flags
 }
 
-/// The line that tells how to open the image of a failure again.
+/// Returns the line with the command that opens the image of a failure again.
 pub(super) fn replay_hint(command: &str, failure: &explore::CrashFailure) -> String {
     let image = |after: usize, picks: &[usize]| {
         format!("{after}:{}", picks.iter().map(usize::to_string).collect::<Vec<_>>().join(","))

@@ -1,4 +1,4 @@
-//! The volumes that scripts start from, and the recorded runs of scripts on them.
+//! The volumes from which scripts start, and the recorded runs of scripts.
 
 use eyrie_sim::explore::{
     ParallelScript, RecordError, RecordOptions, Recorded, RunMedium, StartVolume, record, record_beside,
@@ -13,26 +13,32 @@ use crate::{input, text};
 /// Refuses volumes that are too large to explore.
 pub(super) fn check_size(bytes: u64) -> Result<()> {
     if bytes > trace::MOST_BYTES {
-        return Err(Failure::usage("no volume", text::size(bytes), "at most 1 GiB is explored"));
+        return Err(Failure::usage(
+            "the volume is too large",
+            text::size(bytes),
+            "at most 1 GiB is explored",
+        ));
     }
     Ok(())
 }
 
-/// An empty volume in memory.
+/// Makes an empty volume on a simulated medium.
 pub(in crate::commands) fn empty_volume(ground: RunMedium) -> Result<StartVolume> {
     check_size(ground.bytes.saturating_add(ground.journal_bytes.unwrap_or(0)))?;
-    StartVolume::on(ground).map_err(|error| Failure::new("no volume", text::size(ground.bytes), error))
+    StartVolume::on(ground)
+        .map_err(|error| Failure::new("cannot make the volume", text::size(ground.bytes), error))
 }
 
-/// The volume that the script of the arguments starts from: empty, or as the script `--start` leaves it.
+/// Makes the volume from which the script starts: an empty volume, or the volume after the script of
+/// `--start`.
 pub(super) fn start_volume(arguments: &ExploreArgs) -> Result<StartVolume> {
     let start = empty_volume(arguments.ground())?;
     let Some(path) = &arguments.start else { return Ok(start) };
     let (name, script) = input::script(path)?;
-    start.after(&script).map_err(|error| Failure::new("no volume to start from", name, error))
+    start.after(&script).map_err(|error| Failure::new("cannot make the volume to start from", name, error))
 }
 
-/// Runs a script, alone or beside another one, and records its events.
+/// Runs a script, alone or side by side with a second one, and records the events.
 pub(super) fn record_run(
     start: &StartVolume,
     script: &Script,

@@ -19,7 +19,7 @@ use crate::failure::{Failure, Result, print_error};
 use crate::output::Output;
 use crate::{input, interrupt, text};
 
-/// A script with everything that is needed to repeat its run.
+/// A script, and everything that is needed to repeat its run.
 struct ScriptRun<'a> {
     arguments: &'a ExploreArgs,
     path: &'a Path,
@@ -41,7 +41,7 @@ pub(super) fn explore(arguments: &ExploreArgs, path: &Path, output: &mut Output)
     };
     let record = |options| record_run(&start, &script, beside.as_ref(), options);
     let options = options(arguments, &record)?;
-    let differs = |error| Failure::new("the volume is not as it should be, without any crash", &name, error);
+    let differs = |error| Failure::new("the volume is wrong even without a crash", &name, error);
     let recorded = record(options).map_err(differs)?;
     if let Some(image) = &arguments.replay {
         return replay(&recorded, image, &name, output);
@@ -59,8 +59,8 @@ pub(super) fn explore(arguments: &ExploreArgs, path: &Path, output: &mut Output)
     print_report(&report, complete, output)
 }
 
-/// True if `word` names `site`: a file or the end of its path, and a line, with or without the kind of the
-/// site before them.
+/// Returns true if `word` names `site`. A `word` is the end of the file's path and a line, as in
+/// `redo.rs:98`. It may begin with the kind of the site, as in `fence redo.rs:98`.
 fn is_named(site: &Site, word: &str) -> bool {
     match word.split_once(' ') {
         Some((kind, place)) => site.kind.name() == kind && site.place().ends_with(place),
@@ -68,7 +68,7 @@ fn is_named(site: &Site, word: &str) -> bool {
     }
 }
 
-/// The options of a run. With `--without`, they leave out the point of that name.
+/// Returns the options of a run. With `--without`, the run leaves out the named point.
 fn options(
     arguments: &ExploreArgs,
     record: &dyn Fn(RecordOptions) -> std::result::Result<Recorded, RecordError>,
@@ -88,27 +88,27 @@ fn options(
             "the script has none there; the report lists its points",
         )),
         (Some(_), Some(_)) => Err(Failure::usage(
-            "several points",
+            "ambiguous point",
             place,
             "write more of the path, or the kind before it, such as 'fence transaction/redo.rs:98'",
         )),
     }
 }
 
-/// Opens one image, and says whether it is as it should be.
+/// Opens one image, and prints that it is right or returns the error.
 fn replay(recorded: &Recorded, image: &ImageArg, name: &str, output: &mut Output) -> Result<()> {
     let difference = match image.links[..] {
         [] => recorded.run.replay(image.after, &image.picks, image.again.as_ref()),
         _ => recorded.replay_killed(&image.links, image.after, &image.picks),
     };
     match difference.map_err(|error| Failure::usage("no such image", name, error))? {
-        None => Ok(writeln!(output, "as it should be")?),
-        Some(what) => Err(Failure::new("a crash leaves something else", name, what)),
+        None => Ok(writeln!(output, "the image is right")?),
+        Some(what) => Err(Failure::new("a crash leaves a wrong volume", name, what)),
     }
 }
 
 impl ScriptRun<'_> {
-    /// Explores crashes of power, then killed processes.
+    /// Explores power failures, then killed processes.
     fn explore(&self, recorded: &Recorded) -> std::result::Result<ExploreReport, explore::CrashFailure> {
         let mut report = recorded.explore(image_limits(self.arguments), &mut |_| self.deadline.goes_on())?;
         report.after_kills =
@@ -116,12 +116,14 @@ impl ScriptRun<'_> {
         Ok(report)
     }
 
-    /// Prints the failure, the command that shows it again, and a shorter script that fails, if there is one.
+    /// Prints the failure, the command that repeats it, and a shorter script that also fails, if there is
+    /// one.
     fn report_failure(&self, failure: &explore::CrashFailure) -> Failure {
         let name = &self.name;
         let hint = replay_hint(&self.command(), failure);
-        print_error(&format!("a crash leaves something else: {name}: {}\n{hint}", failure.what));
-        // A shorter script has other moments for the threads to change, so only one thread's is shortened.
+        print_error(&format!("a crash leaves a wrong volume: {name}: {}\n{hint}", failure.what));
+        // In a shorter script the threads switch at other moments. So only the script of a run with one
+        // thread is shortened.
         if self.beside.is_none()
             && let Some((script, _)) =
                 shrink(&self.start, &self.script, self.options, &|run| self.explore(run).err(), &|| {
@@ -133,7 +135,7 @@ impl ScriptRun<'_> {
         Failure::silent(1)
     }
 
-    /// The command that explores this script again.
+    /// Returns the command that explores this script again.
     fn command(&self) -> String {
         let ExploreArgs { start, beside, seed, close, .. } = self.arguments;
         let quoted =
@@ -149,8 +151,8 @@ impl ScriptRun<'_> {
 fn print_report(report: &ExploreReport, complete: bool, output: &mut Output) -> Result<()> {
     write!(output, "{}", table(report))?;
     let end = match complete {
-        true => "every call is whole or undone in each",
-        false => "not all images were opened; in those every call is whole or undone",
+        true => "in each image every call is whole or undone",
+        false => "not all images were opened; in each opened image every call is whole or undone",
     };
     let crashes = text::counted(report.points, "crash", "crashes");
     let images = text::counted(report.images, "image", "images");

@@ -1,4 +1,4 @@
-//! Explores the built-in scripts, if the user names none.
+//! Explores the built-in scripts, if the user names no script.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fmt::Write as _;
@@ -18,10 +18,10 @@ use crate::failure::{Failure, Result};
 use crate::interrupt;
 use crate::output::Output;
 
-/// Scripts of three calls, and of random ones, in an exhaustive exploration (a count of each).
+/// Number of scripts of each endless kind in an exhaustive exploration.
 const SAMPLES: usize = 1000;
 
-/// The failure of a script, with the scripts and the command that show it again.
+/// Makes the message about a failure of a script, with the scripts and the command that repeat it.
 fn lost(
     name: &str,
     work: &Scripts,
@@ -29,7 +29,7 @@ fn lost(
     (script, beside): &(Script, Option<ParallelScript>),
     failure: &explore::CrashFailure,
 ) -> Failure {
-    let mut text = format!("a crash leaves something else: {name}: {}\n", failure.what);
+    let mut text = format!("a crash leaves a wrong volume: {name}: {}\n", failure.what);
     let mut command = "eyrie explore".to_string();
     if let Some(setup) = &work.setup {
         // Writing to a string cannot fail.
@@ -64,7 +64,7 @@ struct Workload {
 }
 
 impl Workload {
-    /// Explores one kind until the deadline. `contents` has the fingerprints of all images so far.
+    /// Explores one kind until the deadline. `contents` collects the fingerprints of all opened images.
     fn run(
         kind: RunKind,
         arguments: &ExploreArgs,
@@ -88,8 +88,9 @@ impl Workload {
         deadline: &Deadline,
         contents: &mut HashSet<u64>,
     ) -> Result<()> {
-        let start =
-            work.start().map_err(|error| Failure::new("no volume to start from", self.name, error))?;
+        let start = work
+            .start()
+            .map_err(|error| Failure::new("cannot make the volume to start from", self.name, error))?;
         let options = RecordOptions { closes: arguments.close || work.closes, dropped: None };
         let limits = image_limits(arguments);
         let limits = if arguments.images.is_some() { limits } else { work.limits(limits) };
@@ -103,9 +104,9 @@ impl Workload {
             }
             let (script, beside) = &run;
             let recorded = record_run(&start, script, beside.as_ref(), options).map_err(|error| {
-                let what = "the volume is not as it should be, without any crash";
+                let what = "the volume is wrong even without a crash";
                 let beside = beside.as_ref().map_or(String::new(), |beside| {
-                    format!("beside, with the seed {},\n{}", beside.seed, beside.script)
+                    format!("beside this script, with the seed {}:\n{}", beside.seed, beside.script)
                 });
                 Failure::new(what, self.name, format_args!("{error}\n{script}{beside}"))
             })?;
@@ -128,7 +129,7 @@ impl Workload {
 
     fn trial(&mut self, trial: Trial, deadline: &Deadline) -> Result<()> {
         let found = trial(&mut || deadline.goes_on());
-        let counts = found.map_err(|what| Failure::new("something else is left", self.name, what))?;
+        let counts = found.map_err(|what| Failure::new("a built-in check failed", self.name, what))?;
         (self.points, self.images, self.of_recovery) = (counts.points, counts.images, counts.of_recovery);
         self.complete &= deadline.goes_on();
         Ok(())
@@ -185,7 +186,7 @@ pub(super) fn explore(arguments: &ExploreArgs, output: &mut Output) -> Result<()
     check_size(arguments.size)?;
     let samples = if arguments.exhaustive { SAMPLES } else { usize::MAX };
     let mut kinds = kinds(arguments.medium.rule(), arguments.size, samples);
-    // With `--close`, one thread makes all calls before the close, so there is no second one.
+    // The close of `--close` needs one thread that makes all calls, so kinds with two threads are left out.
     kinds.retain(|kind| !(arguments.close && kind.name.starts_with("two threads")));
     let mut shares: u32 = kinds.iter().map(|kind| kind.share).sum();
     let (mut found, mut contents) = (Vec::new(), HashSet::new());
@@ -219,12 +220,12 @@ pub(super) fn explore(arguments: &ExploreArgs, output: &mut Output) -> Result<()
     Ok(writeln!(
         output,
         "{images} images, {distinct} of them different, {of_recovery} of crashes inside recovery, \
-         {after_kills} of crashes after kills: every call is whole or undone in each"
+         {after_kills} of crashes after kills: in each image every call is whole or undone"
     )?)
 }
 
-/// The deadline of a kind with `share` of the `shares` that are left until `end`. A kind without a share has
-/// few scripts, so it may take all the time.
+/// Returns the deadline of a kind that has `share` of the `shares` that are left until `end`. A kind with the
+/// share 0 has few scripts, so it may use all the time that is left.
 fn part(end: Instant, share: u32, shares: u32) -> Instant {
     if share == 0 {
         return end;

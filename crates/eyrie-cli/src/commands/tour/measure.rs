@@ -1,14 +1,15 @@
 //! Measures the same operations on Eyrie and on the host, in alternation.
 //!
-//! A *batch* is [`BATCH`] operations, timed as a whole on one thread; a *round* is one batch on Eyrie and
+//! A *batch* is [`BATCH`] operations, timed as a whole on one thread. A *round* is one batch on Eyrie and
 //! then the same batch on the host, with the same names, offsets and bytes. The result of an operation is the
-//! median over the rounds of the time per operation. The first [`WARM_UP`] rounds, which fault memory in, do
-//! not count. Files that a batch needs are made before it, and files that it leaves are removed after it. A
-//! row has the number of different blocks, files or keys that it touched. Measuring fails if that number is
-//! too small for its random choices ([`is_covering`]).
+//! median time per operation of all rounds. The first [`WARM_UP`] rounds are not counted, because in them
+//! memory pages are faulted in. The files that a batch needs are made before the timed part, and the files
+//! that it leaves are removed after it. Each row of the result has the number of different blocks, files or
+//! keys that its operations touched. Measuring fails if that number is too small for random choices
+//! ([`is_covering`]).
 //!
-//! Every operation moves [`BLOCK_BYTES`](super::operation::BLOCK_BYTES), paths have three components, and
-//! names are built anew for every operation. Both sides go through the same calls of [`Posix`] and the same
+//! Operations on bytes move [`BLOCK_BYTES`](super::operation::BLOCK_BYTES) each. Paths have three components,
+//! and the name is built anew for every operation. Both sides use the same calls of [`Posix`] and the same
 //! methods of [`Keys`].
 
 use std::time::{Duration, Instant};
@@ -20,11 +21,11 @@ use super::subject::{Keys, Subject};
 use super::targets::{Coverage, is_covering, targets};
 use crate::interrupt;
 
-/// Rounds that are measured at least, so that a few disturbed ones do not move the median.
+/// Minimum number of rounds, so that a few disturbed rounds do not change the median.
 const FEWEST_ROUNDS: usize = 40;
-/// Rounds that are measured at most.
+/// Maximum number of rounds.
 const MOST_ROUNDS: usize = 2000;
-/// Rounds before those that count.
+/// Number of rounds at the start that are not counted.
 const WARM_UP: u32 = 3;
 
 /// The result of one operation.
@@ -32,20 +33,20 @@ const WARM_UP: u32 = 3;
 pub struct Measurement {
     /// The operation and its scale.
     pub row: Row,
-    /// Number of blocks, files or keys that it chose from.
+    /// Number of blocks, files or keys from which the operation chose.
     pub among: u32,
-    /// Number of different ones that it touched.
+    /// Number of different blocks, files or keys that it touched.
     pub touched: u32,
     /// Median time on Eyrie, in µs.
     pub eyrie_us: f64,
-    /// Median time on the host, in µs, where the host has the operation.
+    /// Median time on the host, in µs. `None` if the host lacks the operation.
     pub host_us: Option<f64>,
-    /// Rounds that counted.
+    /// Number of counted rounds.
     pub rounds: usize,
 }
 
 impl Measurement {
-    /// The time on the host over the time on Eyrie.
+    /// Returns the time on the host divided by the time on Eyrie.
     pub fn ratio(&self) -> Option<f64> {
         self.host_us.map(|host| host / self.eyrie_us)
     }
@@ -54,8 +55,9 @@ impl Measurement {
 /// The samples of one row so far.
 struct Samples {
     row: Row,
-    /// Times of batches on Eyrie and on the host.
+    /// Times of the batches on Eyrie.
     eyrie: Vec<Duration>,
+    /// Times of the batches on the host.
     host: Vec<Duration>,
     coverage: Coverage,
 }
@@ -74,7 +76,7 @@ impl Samples {
         amounts: Amounts,
     ) -> Result<()> {
         let targets = targets(self.row.operation, round, amounts.among(self.row));
-        // Both sides in turn: a change in the speed of the machine meets both.
+        // The sides alternate, so that a change in the speed of the machine affects both.
         let (on_eyrie, on_host) = (eyrie.batch(self.row, &targets)?, host.batch(self.row, &targets)?);
         if round >= WARM_UP {
             self.coverage.add(&targets);
@@ -84,7 +86,7 @@ impl Samples {
         Ok(())
     }
 
-    /// The result, unless the row touched too few blocks, files or keys.
+    /// Returns the result. Fails if the row touched too few blocks, files or keys.
     fn finish(mut self, amounts: Amounts) -> Result<Measurement> {
         let Samples { row, coverage, .. } = &self;
         let (row, rounds, among) = (*row, self.eyrie.len(), amounts.among(*row));
@@ -98,10 +100,10 @@ impl Samples {
     }
 }
 
-/// Measures everything for about `budget`. `None` when interrupted.
+/// Measures all rows, in about the time `budget`. Returns `None` after an interrupt.
 ///
 /// # Errors
-/// As the calls that are measured; `EIO` when a row touches fewer blocks, files or keys than it should.
+/// As the calls that are measured. `EIO` if a row touches too few blocks, files or keys.
 pub fn measure<E: Posix, H: Posix>(
     eyrie: &mut Subject<'_, E, impl Keys>,
     host: &mut Subject<'_, H, impl Keys>,
@@ -121,8 +123,8 @@ pub fn measure<E: Posix, H: Posix>(
     Ok(Some(results))
 }
 
-/// Measures the rows of one group in turn, because one makes the files that the next needs. `None` when
-/// interrupted.
+/// Measures the rows of one group in alternation, because one makes the files that the next needs. Returns
+/// `None` after an interrupt.
 fn measure_group<E: Posix, H: Posix>(
     group: &[Row],
     eyrie: &mut Subject<'_, E, impl Keys>,
@@ -147,12 +149,12 @@ fn measure_group<E: Posix, H: Posix>(
     Ok(Some(all))
 }
 
-/// Number of times that `measure` reports progress.
+/// Returns the number of times that `measure` reports progress.
 pub fn steps(amounts: Amounts) -> u64 {
     groups(amounts).count() as u64
 }
 
-/// The median of the time per operation, in µs.
+/// Returns the median of the time per operation, in µs.
 fn median_us(batches: &mut [Duration]) -> Option<f64> {
     batches.sort_unstable();
     let middle = batches.get(batches.len() / 2)?;

@@ -1,5 +1,5 @@
-//! `eyrie tour`: makes a volume, fills it from a directory, verifies every byte, checks it, and compares its
-//! speed with that of the file system under it.
+//! `eyrie tour`: makes a volume, fills it from a directory, verifies every byte, checks the volume, and
+//! compares its speed with that of the host's file system.
 
 mod measure;
 mod operation;
@@ -27,13 +27,13 @@ use crate::failure::{Doing, Failure, Result};
 use crate::output::Output;
 use crate::{interrupt, text, volumes};
 
-/// Bytes for the metadata of an entry and its value, in the estimate of the size.
+/// Estimated bytes for the metadata of an entry and of its value.
 const ENTRY_BYTES: u64 = 2048;
-/// With at least this many seconds, operations are measured among many files, too: [`Amounts::FULL`].
+/// With at least this many seconds, operations are also measured among many files: [`Amounts::FULL`].
 const FULL_SECONDS: u64 = 10;
-/// The directories of the stores of few keys and of many keys.
+/// The directories of two stores: with few keys, and with many keys.
 const STORES: [&str; 2] = ["/few-keys", "/many-keys"];
-/// The first choice of a place for the volume.
+/// The preferred directory for the volume.
 const SHARED_MEMORY: &str = "/dev/shm";
 
 /// Make a volume, fill it, verify it, and compare its speed with the host's file system
@@ -45,19 +45,18 @@ Examples:
   eyrie tour --json /usr/include > tour.json
   eyrie tour --remove --volume /mnt/pmem/tour /usr/share
 
-The volume is made in /dev/shm if there is room, else in the temporary directory. It stays unless --remove \
-is given.")]
+The volume is made in /dev/shm if that has room, else in the temporary directory.")]
 pub struct TourArgs {
-    /// The directory to fill the volume with
+    /// Directory from which the volume is filled
     #[arg(value_name = "DIR", default_value = "/usr/share")]
     directory: PathBuf,
-    /// The new volume
+    /// Volume to make [default: a new one in /dev/shm or the temporary directory]
     #[arg(long, value_name = "VOLUME")]
     volume: Option<PathBuf>,
-    /// Remove the volume at the end
+    /// Remove the volume at the end [default: keep it]
     #[arg(long)]
     remove: bool,
-    /// Seconds for the measurements; fewer than 10 leave out large directories
+    /// Time for the measurements in seconds; below 10, large directories are left out
     #[arg(long, default_value_t = 12, value_parser = clap::value_parser!(u64).range(1..=600))]
     seconds: u64,
     /// Print the results as JSON
@@ -89,26 +88,28 @@ pub fn run(arguments: &TourArgs, output: &mut Output) -> Result<()> {
     guide.show(&place, size)
 }
 
-/// Bytes for the files, their values, and metadata.
+/// Estimates the number of bytes for the files, the values with their bytes, and the metadata.
 fn copies_bytes(survey: &Survey) -> u64 {
     let data = 2 * survey.block_bytes;
     data + data / 8 + survey.len() * ENTRY_BYTES
 }
 
-/// Bytes that this user may still use on the file system of the host that has or would have `path`.
+/// Returns the number of bytes that this user may still use on the host's file system at `path`, which need
+/// not exist.
 fn free_bytes(path: &Path) -> u64 {
     let made = path.ancestors().find(|path| path.as_os_str().is_empty() || path.exists());
     let made = made.filter(|path| !path.as_os_str().is_empty()).unwrap_or(Path::new("."));
     rustix::fs::statvfs(made).map_or(0, |space| space.f_bavail * space.f_frsize)
 }
 
-/// The numbers to measure with. Full figures need time, and space in the volume and beside it.
+/// Chooses the amounts for the measurements. [`Amounts::FULL`] needs time, and space for the volume and for
+/// the files of the host.
 fn amounts(seconds: u64, copies: u64, place: &Path) -> Amounts {
     let room = free_bytes(place) >= copies + 2 * Amounts::FULL.bytes();
     if room && seconds >= FULL_SECONDS { Amounts::FULL } else { Amounts::SMALL }
 }
 
-/// Shared memory, or else the temporary directory: the first one with `need` bytes.
+/// Chooses shared memory or else the temporary directory, whichever first has `need` bytes free.
 fn choose_place(need: u64) -> Result<PathBuf> {
     let name = format!("eyrie-tour-{}", std::process::id());
     let candidates = [PathBuf::from(SHARED_MEMORY), std::env::temp_dir()];
@@ -122,7 +123,7 @@ fn choose_place(need: u64) -> Result<PathBuf> {
     Err(Failure::new("not enough room", tried, why))
 }
 
-/// The name of the file system that holds `path`.
+/// Returns the name of the file system that holds `path`.
 fn host_name(path: &Path) -> &'static str {
     let kind = rustix::fs::statfs(path).map_or(0, |space| space.f_type as u64 & 0xffff_ffff);
     match kind {
@@ -177,7 +178,7 @@ impl Guide<'_> {
     fn steps(&mut self, volume: &Volume, place: &Path, size: u64) -> Result<Vec<Measurement>> {
         let name = self.root.file_name().unwrap_or(OsStr::new("root")).to_owned();
         let copy = Path::new("/").join(name);
-        // The copies get the modes of their sources, so no umask applies.
+        // The copies get the modes of their sources, so the umask does not apply.
         let files = volume.files(Credentials::of_process());
         if !self.arguments.json {
             self.output.heading(&format!("A tour of Eyrie with {}", text::path(&self.root)))?;
@@ -255,7 +256,8 @@ impl Guide<'_> {
         self.step("keys", &what, json!({ "values": verified.count, "bytes": verified.bytes }))
     }
 
-    /// Both sides get a directory `/bench` and two empty stores, which are removed afterwards.
+    /// Measures both sides. Each side gets a directory `/bench` and two empty stores, which are removed
+    /// afterwards.
     fn measure(&mut self, volume: &Volume, files: &Files, place: &Path) -> Result<Vec<Measurement>> {
         const WHAT: &str = "measure";
         let beside = HostDirectory::new(place)?;
@@ -315,7 +317,7 @@ impl Guide<'_> {
     }
 }
 
-/// A directory of the host beside the volume, removed when dropped.
+/// A directory of the host next to the volume. It is removed when it is dropped.
 struct HostDirectory(PathBuf);
 
 impl HostDirectory {
@@ -330,7 +332,7 @@ impl HostDirectory {
 
 impl Drop for HostDirectory {
     fn drop(&mut self) {
-        // A failure leaves a directory whose name says where it is from.
+        // If the removal fails, the directory stays. Its name contains the name of the volume.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }

@@ -1,8 +1,8 @@
-//! The operations that the tour measures, and the numbers of files, keys and blocks that they choose from.
+//! The operations that the tour measures, and the numbers of files, keys and blocks from which they choose.
 
-/// Operations that are timed at once.
+/// Number of operations in one timed batch.
 pub const BATCH: u32 = 200;
-/// Bytes that an operation moves.
+/// Bytes that an operation reads or writes.
 pub const BLOCK_BYTES: usize = 4096;
 
 /// An operation that is measured.
@@ -10,17 +10,17 @@ pub const BLOCK_BYTES: usize = 4096;
 pub enum Operation {
     /// Open an existing file by its path, and close it.
     Open,
-    /// The attributes of an existing file by its path.
+    /// Read the attributes of an existing file by its path.
     Stat,
-    /// Read one aligned block at random from an open large file.
+    /// Read one random aligned block of an open large file.
     Read,
-    /// Read the next block of that file, which the rounds go through from its start to its end.
+    /// Read the next block of the large file. The rounds read it from its start to its end.
     ReadOn,
-    /// Overwrite one aligned block at random in that file.
+    /// Overwrite one random aligned block of the large file.
     Overwrite,
-    /// Overwrite one aligned block at random in that file, and `fsync` the file.
+    /// Overwrite one random aligned block of the large file, and `fsync` the file.
     Sync,
-    /// Append one block to an open file, which begins each batch empty.
+    /// Append one block to an open file, which is empty at the start of each batch.
     Append,
     /// Create a file, write one block, close it.
     Create,
@@ -30,7 +30,7 @@ pub enum Operation {
     Rename,
     /// Copy out the value of an existing key. On the host: open, read, close.
     Get,
-    /// Use the value of an existing key where it lies.
+    /// Read the value of an existing key in place.
     GetInPlace,
     /// Replace the value of an existing key. On the host: create, write, close, rename.
     Put,
@@ -38,41 +38,41 @@ pub enum Operation {
     Erase,
 }
 
-/// The size of the directory or store that an operation works in.
+/// The size of the directory or store in which an operation works.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Scale {
     /// A directory of 2000 files, or a store of 1000 keys.
     Few,
-    /// A directory or store of [`Amounts::many`].
+    /// A directory of [`Amounts::many`] files, or a store of as many keys.
     Many,
 }
 
-/// The numbers of blocks, files and keys that operations choose from.
+/// The numbers of blocks, files and keys from which operations choose.
 #[derive(Clone, Copy, Debug)]
 pub struct Amounts {
     /// Size of the file that is read and overwritten, in bytes.
     pub large_bytes: u64,
-    /// Files, and keys, at [`Scale::Many`]; 0 leaves those rows out.
+    /// Number of files, and number of keys, at [`Scale::Many`]. With 0 these rows are left out.
     pub many: u32,
 }
 
 impl Amounts {
-    /// For a quick look.
+    /// The amounts of a short tour.
     pub const SMALL: Amounts = Amounts { large_bytes: 128 << 20, many: 0 };
-    /// For figures.
+    /// The amounts of a tour with all rows.
     pub const FULL: Amounts = Amounts { large_bytes: 1 << 30, many: 100_000 };
 
-    /// Files to choose from.
+    /// Returns the number of files from which operations choose.
     pub fn files(self, scale: Scale) -> u32 {
         if scale == Scale::Few { 2000 } else { self.many }
     }
 
-    /// Keys to choose from.
+    /// Returns the number of keys from which operations choose.
     pub fn keys(self, scale: Scale) -> u32 {
         if scale == Scale::Few { 1000 } else { self.many }
     }
 
-    /// Blocks, files or keys to choose from.
+    /// Returns the number of blocks, files or keys from which the operation of `row` chooses.
     pub fn among(self, row: Row) -> u32 {
         match row.operation {
             operation if operation.is_of_blocks() => (self.large_bytes / BLOCK_BYTES as u64) as u32,
@@ -81,7 +81,7 @@ impl Amounts {
         }
     }
 
-    /// Room that the files and keys of one side need at most, in bytes.
+    /// Returns the maximum room that the files and keys of one side need, in bytes.
     pub fn bytes(self) -> u64 {
         self.large_bytes + (256 << 20) + u64::from(self.many) * (2 * 4096)
     }
@@ -92,7 +92,7 @@ impl Amounts {
 pub struct Row {
     /// The operation.
     pub operation: Operation,
-    /// The size of its surroundings.
+    /// The size of the directory or store.
     pub scale: Scale,
 }
 
@@ -113,8 +113,8 @@ const GROUPS: [&[Operation]; 13] = [
     &[Operation::Erase],
 ];
 
-/// The groups with each operation at its scale: first all operations among few, then among many those that
-/// look names up.
+/// Returns the groups of rows. First come all operations at [`Scale::Few`], then those that look names up at
+/// [`Scale::Many`].
 pub fn groups(amounts: Amounts) -> impl Iterator<Item = Vec<Row>> {
     let at = |scale| {
         move |group: &&[Operation]| -> Vec<Row> {
@@ -125,14 +125,14 @@ pub fn groups(amounts: Amounts) -> impl Iterator<Item = Vec<Row>> {
     GROUPS.iter().map(at(Scale::Few)).chain(GROUPS.iter().filter(scaled).map(at(Scale::Many)))
 }
 
-/// The rows.
+/// Returns all rows.
 #[cfg(test)]
 pub fn rows(amounts: Amounts) -> impl Iterator<Item = Row> {
     groups(amounts).flatten()
 }
 
 impl Operation {
-    /// The name in tables.
+    /// Returns the name that tables show.
     pub fn name(self) -> &'static str {
         match self {
             Operation::Open => "open + close",
@@ -152,19 +152,19 @@ impl Operation {
         }
     }
 
-    /// True if the operation looks a name up, so that its time depends on the number of names.
+    /// Returns true if the operation looks up a name, so that its time may depend on the number of names.
     fn depends_on_scale(self) -> bool {
         use Operation::{Append, Overwrite, Read, ReadOn, Sync};
         !matches!(self, Read | ReadOn | Overwrite | Sync | Append)
     }
 
-    /// True for an operation on blocks of the large file.
+    /// Returns true for an operation on blocks of the large file.
     fn is_of_blocks(self) -> bool {
         use Operation::{Overwrite, Read, ReadOn, Sync};
         matches!(self, Read | ReadOn | Overwrite | Sync)
     }
 
-    /// True for an operation on keys.
+    /// Returns true for an operation on keys.
     fn is_of_keys(self) -> bool {
         use Operation::{Erase, Get, GetInPlace, Put};
         matches!(self, Get | GetInPlace | Put | Erase)

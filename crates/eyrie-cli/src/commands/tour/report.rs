@@ -11,7 +11,7 @@ use crate::failure::Result;
 use crate::output::{Output, table};
 use crate::text;
 
-/// The operation, and the number of names if there are many.
+/// Returns the name of the operation, and at [`Scale::Many`] the number of names.
 fn name(measured: &Measurement) -> String {
     let operation = measured.row.operation.name();
     match measured.row.scale {
@@ -20,7 +20,7 @@ fn name(measured: &Measurement) -> String {
     }
 }
 
-/// The table of speeds.
+/// Returns the table of speeds.
 fn speeds(measurements: &[Measurement], host: &str) -> Table {
     let on_host = format!("{host} µs");
     let mut rows = table(&["Operation", "Eyrie µs", &on_host, "ratio", "touched"], &[1, 2, 3, 4]);
@@ -36,13 +36,13 @@ fn speeds(measurements: &[Measurement], host: &str) -> Table {
     rows
 }
 
-/// The table, and the range of the ratios in a sentence.
+/// Prints the table, and a sentence with the range of the ratios.
 pub fn print(measurements: &[Measurement], host: &str, output: &mut Output) -> Result<()> {
     writeln!(output)?;
     output.heading("Speed: median time of one operation, one thread, Eyrie and host in alternation")?;
     writeln!(output, "(touched: different blocks of 4 KiB, files or keys)")?;
     output.table(&speeds(measurements, host))?;
-    // With an even number of rows the upper of the two middle ratios counts as the median.
+    // With an even number of rows, the upper of the two middle ratios is taken as the median.
     let mut ratios: Vec<f64> = measurements.iter().filter_map(Measurement::ratio).collect();
     ratios.sort_unstable_by(f64::total_cmp);
     if let (Some(least), Some(most)) = (ratios.first(), ratios.last()) {
@@ -56,7 +56,7 @@ pub fn print(measurements: &[Measurement], host: &str, output: &mut Output) -> R
     Ok(())
 }
 
-/// The measurements for a script.
+/// Returns the measurements as JSON.
 pub fn json(measurements: &[Measurement]) -> Value {
     measurements
         .iter()

@@ -1,4 +1,4 @@
-//! One side of the comparison: its files and keys, and the operations on them.
+//! One side of the comparison: files and keys of Eyrie or of the host, and the operations on them.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -9,33 +9,34 @@ use eyrie::{File, HostStore, OpenFlags, Posix, PosixExt, RenameMode, Result, Sto
 
 use super::operation::{Amounts, BLOCK_BYTES, Operation, Row, Scale};
 
-/// Bytes of one write while the large file is made.
+/// Bytes of each write that fills the large file.
 const FILL_BYTES: usize = 4 << 20;
 
 /// The calls of a store that are measured.
 pub trait Keys {
-    /// Replaces `out` by the value.
+    /// Replaces the contents of `out` by the value.
     ///
     /// # Errors
-    /// As the call of the store.
+    /// As the method of the store.
     fn get(&self, key: &[u8], out: &mut Vec<u8>) -> Result<bool>;
 
     /// Sets the value.
     ///
     /// # Errors
-    /// As the call of the store.
+    /// As the method of the store.
     fn put(&self, key: &[u8], value: &[u8]) -> Result<()>;
 
     /// Removes the key.
     ///
     /// # Errors
-    /// As the call of the store.
+    /// As the method of the store.
     fn erase(&self, key: &[u8]) -> Result<bool>;
 
-    /// Reads the length and the first byte of a value in place. `None` if the store cannot do that.
+    /// Reads the length and the first byte of a value in place. Returns `None` if the store cannot lend
+    /// values in place.
     ///
     /// # Errors
-    /// As the call of the store.
+    /// As the method of the store.
     fn look(&self, key: &[u8]) -> Option<Result<(usize, u8)>>;
 }
 
@@ -100,13 +101,13 @@ impl NumberedName {
         NumberedName { bytes: format!("{base}000000").into_bytes(), end: base.len() + 6 }
     }
 
-    /// A path of three components.
+    /// Makes a path of three components.
     fn of(scale: Scale, base: &str) -> NumberedName {
         let dir = if scale == Scale::Few { "few" } else { "many" };
         NumberedName::new(&format!("/bench/{dir}/{base}"))
     }
 
-    /// Writes the digits without an allocation, which would be measured with the call.
+    /// Writes the digits without an allocation, because its time would be measured as part of the call.
     #[inline]
     fn number(&mut self, mut number: u32) -> &[u8] {
         for digit in self.bytes[self.end - 6..].iter_mut().rev() {
@@ -125,19 +126,19 @@ impl NumberedName {
 /// One side of the comparison: its files and keys.
 pub struct Subject<'a, P: Posix, K> {
     fs: &'a P,
-    /// The stores of few keys and of many keys.
+    /// The store with few keys and the store with many keys.
     stores: [&'a K; 2],
     large: File<'a, P>,
     growing: File<'a, P>,
     block: Vec<u8>,
     value: Vec<u8>,
-    /// A sum over all results, so that the compiler cannot leave a read out.
+    /// A sum over all results, so that the compiler cannot remove a read.
     seen: usize,
 }
 
 impl<'a, P: Posix, K: Keys> Subject<'a, P, K> {
-    /// Makes the files and keys to measure with, under the directory `/bench`, which must not exist; the
-    /// stores are empty.
+    /// Makes the files and keys for the measurements. The files are in the directory `/bench`, which must not
+    /// exist. The stores must be empty.
     ///
     /// # Errors
     /// As the calls that it makes.
@@ -164,12 +165,12 @@ impl<'a, P: Posix, K: Keys> Subject<'a, P, K> {
             large.write_all_at(&filling, offset)?;
         }
         let growing = open("/bench/few/growing")?;
-        // With room beyond the value one read of the host is enough: see `HostStore::get_into`.
+        // If the buffer is larger than the value, the host needs only one read: see `HostStore::get_into`.
         let value = Vec::with_capacity(2 * BLOCK_BYTES);
         Ok(Subject { fs, stores, large, growing, block, value, seen: 0 })
     }
 
-    /// Makes the files and keys that a batch needs. False if this side has no such operation.
+    /// Makes the files and keys that a batch needs. Returns false if this side lacks the operation.
     fn prepare(&self, row: Row, targets: &[u32]) -> Result<bool> {
         let store = self.stores[row.scale as usize];
         let mut key = NumberedName::new("gone-");
@@ -186,7 +187,7 @@ impl<'a, P: Posix, K: Keys> Subject<'a, P, K> {
         Ok(true)
     }
 
-    /// Restores the names that a batch changed.
+    /// Gives renamed files their old names again.
     fn clean_up(&self, row: Row, targets: &[u32]) -> Result<()> {
         if row.operation == Operation::Rename {
             let (mut from, mut to) =
@@ -198,7 +199,7 @@ impl<'a, P: Posix, K: Keys> Subject<'a, P, K> {
         Ok(())
     }
 
-    /// The time of one batch; `None` where the side has no such operation.
+    /// Runs one batch and returns its time, or `None` if this side lacks the operation.
     ///
     /// # Errors
     /// As the calls that it makes.

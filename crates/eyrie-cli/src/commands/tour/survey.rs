@@ -1,4 +1,4 @@
-//! The entries of the directory that fills the volume.
+//! The entries of the directory from which the volume is filled.
 
 use std::path::{Path, PathBuf};
 
@@ -7,7 +7,7 @@ use eyrie::{Host, Stat, Walk, WalkStep};
 use crate::failure::{Doing, Result};
 use crate::{interrupt, text};
 
-/// Bytes of a block. An estimate rounds the size of a file up to whole blocks.
+/// Bytes of a block. The estimate of the needed space rounds file sizes up to whole blocks.
 const BLOCK_BYTES: u64 = 4096;
 
 /// One entry of the source.
@@ -18,22 +18,22 @@ pub struct SurveyEntry {
     pub stat: Stat,
 }
 
-/// A directory and everything below it.
+/// The entries of a directory tree, and their sizes.
 pub struct Survey {
     /// Every entry that can be read, a directory before its entries.
     pub entries: Vec<SurveyEntry>,
-    /// Bytes of the regular files. A file with several names counts once for each.
+    /// Bytes of the regular files. A file with several names is counted once for each name.
     pub bytes: u64,
-    /// The same in whole blocks.
+    /// Bytes of the regular files, each rounded up to whole blocks.
     pub block_bytes: u64,
 }
 
 impl Survey {
-    /// Reads the attributes of everything under `root`. Entries that cannot be read are left out. The import
-    /// reports them.
+    /// Reads the attributes of all entries of the tree `root`. Leaves out entries that cannot be read,
+    /// because the import reports them.
     pub fn of(host: &Host, root: &Path) -> Result<Survey> {
         let mut survey = Survey { entries: Vec::new(), bytes: 0, block_bytes: 0 };
-        // A slash at the end follows a symbolic link.
+        // With a slash at the end of the path, the walk follows a symbolic link.
         let root = root.join("");
         for step in Walk::new(host, &root).doing("look at", text::path(&root))? {
             interrupt::check("tour")?;
@@ -48,7 +48,7 @@ impl Survey {
         Ok(survey)
     }
 
-    /// Number of entries.
+    /// Returns the number of entries.
     pub fn len(&self) -> u64 {
         self.entries.len() as u64
     }

@@ -1,16 +1,16 @@
-//! The block, file or key of each operation of a batch, and how many of them a row touches in all.
+//! The target of each operation: a block, file or key. Also counts the different targets of a row.
 //!
-//! Both sides of a round get the same targets. The different targets are counted, so a row can report its
-//! coverage.
+//! Both sides of a round get the same targets. A row reports the number of its different targets.
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
 use super::operation::{BATCH, Operation};
 
-/// Numbers of new names: they have six digits.
+/// Number of different new names, which have six digits.
 const NAMES: u64 = 1_000_000;
-/// A prime that divides no count of files, so its multiples visit every file once before any file twice.
+/// A prime that divides no number of files. So steps of this length visit every file once before any file
+/// twice.
 const STRIDE: u64 = 7919;
 
 /// The way in which an operation chooses its targets.
@@ -18,13 +18,13 @@ const STRIDE: u64 = 7919;
 enum TargetOrder {
     /// At random.
     Random,
-    /// In sequence. Each round continues where the last one ended.
+    /// In sequence. Each round continues where the last round ended.
     Next,
     /// In steps that visit every target once before any target twice.
     Spread,
-    /// Names that the row itself makes or removes. Numbers start again at 0 after `NAMES`.
+    /// Names that the row itself makes or removes. After [`NAMES`] names the numbers begin at 0 again.
     New,
-    /// The same blocks in every batch: the file is truncated before each.
+    /// The same blocks in every batch, because the file is truncated before each batch.
     Again,
 }
 
@@ -45,10 +45,10 @@ fn order_of(operation: Operation) -> TargetOrder {
     }
 }
 
-/// The targets of one batch. `Random`, `Next` and `Spread` choose among the first `among`.
+/// Returns the targets of one batch. `Random`, `Next` and `Spread` choose a number below `among`.
 pub fn targets(operation: Operation, round: u32, among: u32) -> Vec<u32> {
     let first = u64::from(round) * u64::from(BATCH);
-    // The generator spreads its seed, so that rounds begin with different choices.
+    // The generator mixes its seed, so each round has other choices although the seeds are consecutive.
     let mut choices = SmallRng::seed_from_u64(round.into());
     let target = |number: u64| match order_of(operation) {
         TargetOrder::Random => choices.random_range(0..among),
@@ -60,7 +60,7 @@ pub fn targets(operation: Operation, round: u32, among: u32) -> Vec<u32> {
     (0..u64::from(BATCH)).map(target).collect()
 }
 
-/// True if a row with so many distinct targets in so many rounds covers enough of them.
+/// Returns true if `distinct` targets in `rounds` rounds are enough for the operation.
 pub fn is_covering(operation: Operation, rounds: u32, among: u32, distinct: u32) -> bool {
     let (done, among) = (f64::from(rounds) * f64::from(BATCH), f64::from(among));
     let most = match order_of(operation) {
@@ -81,7 +81,7 @@ pub struct Coverage {
 }
 
 impl Coverage {
-    /// Counts the targets that are new.
+    /// Adds the targets of a batch.
     pub fn add(&mut self, targets: &[u32]) {
         for &target in targets {
             let (word, bit) = (target as usize / 64, 1 << (target % 64));
@@ -93,7 +93,7 @@ impl Coverage {
         }
     }
 
-    /// Number of different targets.
+    /// Returns the number of different targets.
     pub fn distinct(&self) -> u32 {
         self.distinct
     }
@@ -104,7 +104,7 @@ mod tests {
     use super::super::operation::{Amounts, rows};
     use super::*;
 
-    /// Targets that a row touches in so many rounds.
+    /// Returns the number of different targets of a row after so many rounds.
     fn distinct(operation: Operation, rounds: u32, among: u32) -> u32 {
         let mut coverage = Coverage::default();
         (0..rounds).for_each(|round| coverage.add(&targets(operation, round, among)));

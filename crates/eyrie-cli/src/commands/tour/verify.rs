@@ -1,4 +1,4 @@
-//! Compares the volume with the source: first files, then keys and values.
+//! Compares the volume with the source: files, and keys with their values.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
@@ -13,27 +13,27 @@ use crate::failure::{Doing, Failure, Result};
 use crate::place::join;
 use crate::{interrupt, text};
 
-/// Bytes that are read and hashed at once.
+/// Bytes that are read and hashed in one step.
 const CHUNK_BYTES: usize = 1 << 20;
-/// Differences that the message has, at most.
+/// Maximum number of differences that the message shows.
 const SHOWN: usize = 5;
 
 /// The result of a comparison.
 #[derive(Default)]
 pub struct Verified {
-    /// Entries, or values.
+    /// Number of equal entries or values.
     pub count: u64,
-    /// Bytes of them.
+    /// Bytes of the equal entries or values.
     pub bytes: u64,
-    /// The differences, a line each.
+    /// The differences, one line for each.
     differences: Vec<String>,
 }
 
 impl Verified {
-    /// Fails if anything differs.
+    /// Fails if an entry or a value differs.
     ///
     /// # Errors
-    /// With the first few differences.
+    /// The message has the first few differences.
     pub fn require_equal(&self) -> Result<()> {
         if self.differences.is_empty() {
             return Ok(());
@@ -44,8 +44,9 @@ impl Verified {
     }
 }
 
-/// Reads everything back and compares it with the source: kind, mode, owner (as root), size, modification
-/// time, device, extended attributes, targets of links, names in directories, and checksums of the bytes.
+/// Reads all entries of the copy and compares them with the source: kind, mode, size, modification time,
+/// device, extended attributes, targets of links, names in directories, and checksums of the bytes. Root also
+/// compares owners.
 pub fn files<P: Posix>(
     survey: &Survey,
     (host, root): (&Host, &Path),
@@ -92,7 +93,7 @@ fn attribute_that_differs(want: &Stat, have: &Stat, owners: bool) -> Option<&'st
     let sized = want.is_file() || want.is_symlink();
     [
         ("kind", want.kind == have.kind),
-        // Linux ignores the mode of a symbolic link, and no call sets it.
+        // Linux ignores the mode of a symbolic link, and no call can set this mode.
         ("mode", want.mode == have.mode || want.is_symlink()),
         ("owner", !owners || (want.uid, want.gid) == (have.uid, have.gid)),
         ("size", !sized || want.size == have.size),
@@ -103,7 +104,7 @@ fn attribute_that_differs(want: &Stat, have: &Stat, owners: bool) -> Option<&'st
     .find_map(|(what, equal)| (!equal).then_some(what))
 }
 
-/// Compares the extended attributes that programs set. Labels that the host makes itself need not be in the
+/// Compares the extended attributes that programs set. Labels that the host itself makes need not be in the
 /// volume.
 fn same_xattrs<S: Posix, D: Posix>(
     (source, from): (&S, &Path),
@@ -169,7 +170,7 @@ fn names<P: Posix>(fs: &P, path: &Path) -> eyrie::Result<Vec<OsString>> {
     Ok(names)
 }
 
-/// The key of a file: its path, or if that is too long, its first bytes and a checksum.
+/// Returns the key of a file: its path, or for a long path the first bytes and a checksum.
 fn key(relative: &Path) -> Vec<u8> {
     let bytes = relative.as_os_str().as_bytes();
     if bytes.len() <= NAME_MAX {
@@ -179,7 +180,7 @@ fn key(relative: &Path) -> Vec<u8> {
     [&bytes[..NAME_MAX - tail.len()], tail.as_bytes()].concat()
 }
 
-/// Puts all regular files, then gets them and compares.
+/// Puts the bytes of all regular files as values, then gets all values and compares them.
 pub fn keys(survey: &Survey, (host, root): (&Host, &Path), store: &Store) -> Result<Verified> {
     let files: Vec<&SurveyEntry> = survey
         .entries

@@ -1,7 +1,7 @@
 //! Failures of the disk below a volume: in a call and the `sync` after it, and in open, trim and close.
 //!
-//! A disk that failed to make something durable refuses further changes (`EROFS`). It holds all that was
-//! durable before. Of the later calls it may hold some, each whole or not at all.
+//! A disk that failed to make something durable refuses further changes (`EROFS`). The disk then holds every
+//! change that was durable before. It may hold some of the later calls, each whole or not at all.
 
 use eyrie::{Errno, PosixExt};
 use eyrie_engine::Engine;
@@ -16,7 +16,7 @@ use super::{FaultTrial, LIMITS, NoRoom, TrialOutcome, sound, stored, text};
 use crate::compare::{Tree, difference, tree};
 use crate::script::{ScriptLine, perform};
 
-/// A directory that is created before the close, so that the close has something to drain.
+/// A directory that the trial makes before the close, so that the close has a change to drain.
 const UNSAVED: &str = "/made before closing";
 
 /// The recorded writes of a trial to its disk.
@@ -26,25 +26,28 @@ struct DiskRun {
     events: Vec<Event>,
     /// The state of the volume after each mark.
     states: Vec<Tree>,
-    /// For a crash after each mark, the index of the oldest state that it may leave.
+    /// For each mark, the index of the oldest state that a crash after it may leave.
     durable: Vec<usize>,
     failed: u64,
 }
 
 impl DiskRun {
-    /// Checks the disk as it is now, and as crashes on the way left it.
+    /// Checks the present contents of the disk, and the contents after a crash at each earlier event.
     fn examine(self) -> Result<(), String> {
         let DiskRun { base, events, states, durable, failed } = self;
         let image = stored(base.clone(), &events);
         let engine = Traced::holding(CrashRule::Sectors, &image, Recorder::default())
             .and_then(|traced| Scm::open_on(traced.split().0))
-            .map_err(|error| format!("opened later: {error}"))?;
+            .map_err(|error| format!("opened again: {error}"))?;
         let last = durable.last().map_or(0, |&last| last);
         let found = tree(&engine);
         let differences: Vec<String> =
             states[last..].iter().map_while(|state| difference(&found, state)).collect();
         if differences.len() == states.len() - last {
-            return Err(format!("opened later it has, and should have:\n{}", differences.join("\nor:\n")));
+            return Err(format!(
+                "opened again, the volume has, and should have:\n{}",
+                differences.join("\nor:\n")
+            ));
         }
         sound(&engine)?;
         if failed > 0 {
@@ -58,7 +61,8 @@ impl DiskRun {
 }
 
 fn has(engine: &Scm, expected: &Tree) -> Result<(), String> {
-    difference(&tree(engine), expected).map_or(Ok(()), |what| Err(format!("has, and should have:\n{what}")))
+    difference(&tree(engine), expected)
+        .map_or(Ok(()), |what| Err(format!("the volume has, and should have:\n{what}")))
 }
 
 pub(super) fn open(trial: &FaultTrial<'_>, image: Vec<u8>) -> Result<TrialOutcome, String> {
@@ -106,14 +110,15 @@ pub(super) fn trim(trial: &FaultTrial<'_>) -> Result<TrialOutcome, String> {
     let is_over = shown.result.is_some() && failed_to_write;
     let again = engine.trim().err().map(|error| error.errno());
     if again.is_some() && !(is_over && again == Some(Errno::ROFS)) {
-        return Err(format!("trimmed again, it gives {again:?}"));
+        return Err(format!("the next trim gives {again:?}"));
     }
     let (base, events) = (trial.start.image().to_vec(), session.recorder.take());
     DiskRun { base, events, states: vec![expected], durable: vec![0], failed: shown.met.failed }.examine()?;
     Ok(shown)
 }
 
-/// Makes the call and a sync on both, with the failure in the engine; then both again without failures.
+/// Makes the call and a `sync` on the engine while the failure is injected. Makes the call on the model, too.
+/// Then makes call and `sync` again without failures.
 pub(super) fn call(trial: &FaultTrial<'_>, line: &ScriptLine) -> Result<TrialOutcome, String> {
     let (plan, session) = trial.session()?;
     let engine = session.files.engine();
@@ -122,7 +127,7 @@ pub(super) fn call(trial: &FaultTrial<'_>, line: &ScriptLine) -> Result<TrialOut
     let before = tree(&**session.model.engine());
     let ((actual, synced), met) = trial.meet(&plan, || (errno(&perform(&session.files, &line.call)), sync()));
     let may_lose = trial.has_failed_to(&[SiteKind::Read], &met);
-    // A call may read more, or make something durable, after its change is done, and fail then.
+    // After its change a call may still read, or make the change durable, and fail at that.
     let is_late = met.failed > 0 && difference(&tree(&**engine), &before).is_some();
     trial.follow(&session, line, actual, is_late, &met)?;
     trial.allow(synced, &met).map_err(|what| format!("sync {what}"))?;
@@ -143,13 +148,13 @@ pub(super) fn call(trial: &FaultTrial<'_>, line: &ScriptLine) -> Result<TrialOut
     has(engine, &last).map_err(|what| format!("made again: {what}"))?;
     let synced_again = sync();
     if synced_again != is_over.then_some(Errno::ROFS) {
-        return Err(format!("after a sync that gave {synced:?}, one gives {synced_again:?}"));
+        return Err(format!("after a sync that gave {synced:?}, the next sync gives {synced_again:?}"));
     }
     session.recorder.mark(2);
     let recorder = session.recorder.clone();
     let closed = session.into_engine().map_err(text)?.0.close().err().map(|error| error.errno());
     if closed.is_some() && !(is_over && closed == Some(Errno::ROFS)) {
-        return Err(format!("closing gives {closed:?}"));
+        return Err(format!("the close gives {closed:?}"));
     }
     let durable = if is_over { vec![0, 0, 0] } else { vec![0, 1, 2] };
     let (base, events) = (trial.start.image().to_vec(), recorder.take());
@@ -157,14 +162,14 @@ pub(super) fn call(trial: &FaultTrial<'_>, line: &ScriptLine) -> Result<TrialOut
     Ok(TrialOutcome { result: actual.or(synced), no_room: NoRoom::of(actual, again), met })
 }
 
-/// Makes the call on a disk that refuses changes, and returns its result. The call may give the model's
-/// result as long as it changes nothing.
+/// Makes the call on a disk that refuses changes, and returns its result. A call that changes nothing may
+/// succeed, or fail as on the model. Any other call must fail with `EROFS`.
 fn refused(session: &RecordSession, line: &ScriptLine) -> Result<Option<Errno>, String> {
     let actual = errno(&perform(&session.files, &line.call));
     let foreseen = errno(&perform(&session.forked_model(), &line.call));
     match actual {
         None | Some(Errno::ROFS) => Ok(actual),
         _ if actual == foreseen => Ok(actual),
-        _ => Err(format!("made again, it gives {actual:?}, should give {foreseen:?} or change nothing")),
+        _ => Err(format!("made again, the call gives {actual:?}, should give {foreseen:?} or EROFS")),
     }
 }

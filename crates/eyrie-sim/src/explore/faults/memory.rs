@@ -11,12 +11,13 @@ use super::{FaultTrial, LIMITS, NoRoom, TrialOutcome, sound, stored, text};
 use crate::compare::{Tree, difference, tree};
 use crate::script::{ScriptLine, perform};
 
-/// Opens `image`, which must be sound and hold `expected`. Returns its free space and number of objects.
+/// Opens `image` and checks that it is sound and holds `expected`. Returns the bytes of free space and the
+/// number of objects.
 fn opened(image: &[u8], expected: &Tree) -> Result<(u64, u64), String> {
     let medium = traced_from(image, Recorder::default()).map_err(text)?;
-    let engine = Scm::open_on(medium).map_err(|error| format!("opened later: {error}"))?;
+    let engine = Scm::open_on(medium).map_err(|error| format!("opened again: {error}"))?;
     if let Some(what) = difference(&tree(&engine), expected) {
-        return Err(format!("opened later it has, and should have:\n{what}"));
+        return Err(format!("opened again, the volume has, and should have:\n{what}"));
     }
     sound(&engine)?;
     let space = engine.space();
@@ -24,10 +25,10 @@ fn opened(image: &[u8], expected: &Tree) -> Result<(u64, u64), String> {
 }
 
 /// Checks that the volume is sound and holds `expected`, and that a recovery finds the same free space. With
-/// `may_lose`, storage that could not be read may have leaked until the recovery.
+/// `may_lose`, storage that could not be read may have leaked, and only the recovered volume is checked.
 fn holds(engine: &Scm, expected: &Tree, may_lose: bool) -> Result<(), String> {
     if let Some(what) = difference(&tree(engine), expected) {
-        return Err(format!("has, and should have:\n{what}"));
+        return Err(format!("the volume has, and should have:\n{what}"));
     }
     if may_lose {
         return opened(&engine.volume().medium().snapshot(), expected).map(drop);
@@ -38,7 +39,7 @@ fn holds(engine: &Scm, expected: &Tree, may_lose: bool) -> Result<(), String> {
     if (space.free, space.objects) != (free, objects) {
         let (is_free, are) = (space.free, space.objects);
         return Err(format!(
-            "{is_free} bytes are free and {are} objects there, should be {free} and {objects}"
+            "{is_free} bytes are free and {are} objects exist, should be {free} and {objects}"
         ));
     }
     Ok(())
@@ -78,7 +79,8 @@ pub(super) fn trim(trial: &FaultTrial<'_>) -> Result<TrialOutcome, String> {
     Ok(shown)
 }
 
-/// Makes the call on both, with the failure in the engine.
+/// Makes the call on the engine while the failure is injected, and on the model. Then makes the call again
+/// without failures.
 pub(super) fn call(trial: &FaultTrial<'_>, line: &ScriptLine) -> Result<TrialOutcome, String> {
     let (plan, session) = trial.session()?;
     let engine = session.files.engine();
@@ -87,7 +89,7 @@ pub(super) fn call(trial: &FaultTrial<'_>, line: &ScriptLine) -> Result<TrialOut
     let (before, early) = (tree(&**session.model.engine()), session.early(line));
     let (actual, met) = trial.meet(&plan, || errno(&perform(&session.files, &line.call)));
     let may_lose = trial.has_failed_to(&[SiteKind::Read, SiteKind::Write, SiteKind::Publish], &met);
-    // A call may read more after its change is done, and fail then.
+    // After its change a call may still read, and fail at that.
     let is_late = may_lose && difference(&tree(&**engine), &before).is_some();
     let is_foreseen = trial.follow(&session, line, actual, is_late, &met)?;
     session.recorder.mark(1);

@@ -1,10 +1,10 @@
-//! Fault injection: each call of the engine to the host, and each access to its medium, fails once in each
-//! call of a script.
+//! Fault injection: in each call of a script, each system call of the engine and each access to its medium
+//! fails once.
 //!
-//! A call during which something fails either fails whole, with the errno of that failure, or succeeds as if
-//! nothing had failed. Afterwards the volume is sound and equals the model. In memory, it has as much free
-//! space as a recovery of it finds. The same call works when it is made again, unless a disk could not make
-//! something durable. No crash loses a call that had returned. Open, trim and close follow the same rules.
+//! A call that meets a failure either changes nothing and returns the errno of that failure, or succeeds.
+//! Afterwards the volume is sound and equals the model. A volume in memory has as much free space as a
+//! recovery of it finds. The same call succeeds when it is made again, unless a disk could not make a change
+//! durable. No crash loses a call that had returned. Open, trim and close follow the same rules.
 
 mod disk;
 mod memory;
@@ -25,10 +25,11 @@ use super::{Limits, RecordError, StartVolume};
 use crate::script::errno::name as errno_name;
 use crate::script::{Script, ScriptLine, perform};
 
-/// Images of each crash after a failure. Failures multiply the runs, so each crash gets only a few.
+/// The images that are opened of each crash after a failure. Each failure is a run of its own, so each crash
+/// gets only a few images.
 const LIMITS: Limits = Limits { images: 2, sampled: 0, is_complete: false, recoveries: 0 };
 
-/// An act that meets failures.
+/// An action into which failures are injected.
 #[derive(Clone, Copy)]
 enum Act<'a> {
     /// Opens a closed volume.
@@ -55,26 +56,26 @@ impl fmt::Display for Act<'_> {
 /// The failures at one site, with the results of the calls that met them.
 #[derive(Clone, Debug, Serialize)]
 pub struct FaultReport {
-    /// Kind of the access.
+    /// Kind of the access or system call.
     pub kind: &'static str,
-    /// File and line.
+    /// File and line of the access.
     pub site: String,
     /// The injected error.
     pub failure: &'static str,
-    /// Injected failures (a count).
+    /// Number of injected failures.
     pub injected: u64,
-    /// The results of the calls, `0` or an errno, with their counts.
+    /// The number of calls with each result, which is `0` or an errno.
     pub results: BTreeMap<String, u64>,
 }
 
-/// A failure that left something wrong.
+/// A failure after which a rule of this module was broken.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct FaultFailure {
-    /// The act: a line of the script, or `open`, `recover`, `trim` or `close`.
+    /// The action: a line of the script, or `open`, `recover`, `trim` or `close`.
     pub during: String,
-    /// The injected failure.
+    /// The injected failure. `None` if the action went wrong without one.
     pub failing: Option<Failing>,
-    /// The fact that is wrong.
+    /// A description of the error.
     pub what: String,
 }
 
@@ -91,8 +92,8 @@ impl fmt::Display for FaultFailure {
 
 impl std::error::Error for FaultFailure {}
 
-/// The failure as `eyrie explore --fault` takes it: errno, site and number of the call. A `+` means that all
-/// later calls fail, too.
+/// Returns the failure in the form that `eyrie explore --fault` takes: errno, site and number of the access.
+/// A `+` means that all later accesses at this site fail, too.
 pub fn told(failing: &Failing) -> String {
     let lasts = if failing.lasts { "+" } else { "" };
     format!("{} {} {}{lasts}", name(failing.kind), failing.site, failing.first)
@@ -110,8 +111,8 @@ fn name(kind: FailureKind) -> &'static str {
     }
 }
 
-/// The ways in which a site may fail. A store to memory has its room already; a write to a disk may find
-/// none.
+/// Returns the ways in which a site may fail. A store to memory cannot run out of space, because its page is
+/// already provided. A write to a disk can.
 fn kinds(site: &Site, rule: CrashRule) -> &'static [FailureKind] {
     match site.kind {
         SiteKind::Write if rule == CrashRule::Sectors => &[FailureKind::Full, FailureKind::Io],
@@ -121,7 +122,8 @@ fn kinds(site: &Site, rule: CrashRule) -> &'static [FailureKind] {
     }
 }
 
-/// True if a call, or the same call again, finds no room even without a failure. `None` if that is unknown.
+/// Says if the first call, and the same call made again, fail for lack of space even without an injected
+/// failure. `None` if that is unknown.
 #[derive(Clone, Copy)]
 struct NoRoom {
     first: Option<bool>,
@@ -130,21 +132,21 @@ struct NoRoom {
 
 /// Outcome of one trial.
 struct TrialOutcome {
-    /// Result of the act.
+    /// Result of the action: `None` for success.
     result: Option<Errno>,
     no_room: NoRoom,
     met: Met,
 }
 
-/// The accesses of an act.
+/// The accesses of an action.
 struct Met {
-    /// The count of accesses at each site.
+    /// The number of accesses at each site.
     calls: BTreeMap<Site, u64>,
-    /// Injected failures (a count).
+    /// Number of injected failures.
     failed: u64,
 }
 
-/// A trial: one act with one failure, or with none.
+/// A trial: one action with one failure, or with none.
 struct FaultTrial<'a> {
     start: &'a StartVolume,
     failing: Option<Failing>,
@@ -158,21 +160,22 @@ pub struct Faults {
 }
 
 impl Faults {
-    /// No trials yet. With `only`, the trials inject nothing but that failure, as [`told`] writes it; without
-    /// the number of the call, they inject the failure into each call of the site.
+    /// Starts without reports. With `only`, trials inject only the failure for which [`told`] returns that
+    /// text. Without the number of the call in `only`, they inject that failure into each call of the site.
     pub fn new(only: Option<&str>) -> Faults {
         Faults { reports: BTreeMap::new(), only: only.map(str::to_owned) }
     }
 
-    /// The reports so far, site by site.
+    /// Returns the reports so far, one for each site and failure.
     pub fn reports(&self) -> impl Iterator<Item = &FaultReport> {
         self.reports.values()
     }
 
-    /// Lets every call of `script` meet every failure that it can meet. `goes_on` returns false to stop.
+    /// Makes every call of `script` meet every failure that it can meet. The trials end when `goes_on`
+    /// returns false. Returns the volume after the script.
     ///
     /// # Errors
-    /// The first failure that left something wrong.
+    /// Fails at the first failure after which a rule is broken.
     pub fn calls(
         &mut self,
         start: &StartVolume,
@@ -192,7 +195,7 @@ impl Faults {
         Ok(start)
     }
 
-    /// Does the same with open, recovery, trim and close of the volume.
+    /// Makes open, recovery, trim and close of the volume meet every failure that they can meet.
     ///
     /// # Errors
     /// As [`Faults::calls`].
@@ -269,7 +272,7 @@ impl FaultTrial<'_> {
         Ok((plan, session))
     }
 
-    /// Runs `act` while the failure is injected. Returns its result and its accesses.
+    /// Runs `act` while the failure is injected. Returns the result of `act` and its accesses.
     fn meet<T>(&self, plan: &FaultPlan, act: impl FnOnce() -> T) -> (T, Met) {
         plan.fail(self.failing);
         let done = act();
@@ -278,7 +281,8 @@ impl FaultTrial<'_> {
         (done, met)
     }
 
-    /// As [`FaultTrial::meet`], for an act that allocates nothing. Fails if its result is not allowed.
+    /// Works as [`FaultTrial::meet`], for an action that allocates nothing. Fails if the result is not
+    /// allowed.
     fn attempt<T>(
         &self,
         plan: &FaultPlan,
@@ -290,13 +294,13 @@ impl FaultTrial<'_> {
         Ok((done.ok(), TrialOutcome { result, no_room: NoRoom::of(None, None), met }))
     }
 
-    /// True if an access of one of these kinds has failed.
+    /// Returns true if an access of one of these kinds has failed.
     fn has_failed_to(&self, kinds: &[SiteKind], met: &Met) -> bool {
         met.failed > 0 && self.failing.is_some_and(|failing| kinds.contains(&failing.site.kind))
     }
 
-    /// Checks a result: success, the injected errno, or `EROFS` of a disk that refuses changes after a
-    /// failure.
+    /// Checks that a result is allowed: success, the injected errno, or `EROFS` of a disk that refuses
+    /// changes after a failure.
     fn allow(&self, result: Option<Errno>, met: &Met) -> Result<(), String> {
         let is_disk = self.start.rule() == CrashRule::Sectors;
         let planned = self.failing.filter(|_| met.failed > 0).map(|failing| Errno::from(failing.kind));
@@ -304,12 +308,12 @@ impl FaultTrial<'_> {
             None => Ok(()),
             Some(Errno::ROFS) if is_disk && met.failed > 0 => Ok(()),
             Some(errno) if planned == Some(errno) => Ok(()),
-            Some(errno) => Err(format!("gives {}", errno_name(errno))),
+            Some(errno) => Err(format!("gives {}, which is not the injected error", errno_name(errno))),
         }
     }
 
-    /// Makes the call on the model if the engine made it. `actual` is the engine's result; `is_done` means
-    /// that the call failed after its change. Returns true if the model gives the same result.
+    /// Makes the call on the model if it changed the engine. `actual` is the engine's result. `is_done` means
+    /// that the call failed after its change. Returns true if the model has the same result.
     fn follow(
         &self,
         session: &RecordSession,
@@ -323,21 +327,21 @@ impl FaultTrial<'_> {
             return Ok(true);
         }
         if actual.is_none() {
-            return Err("succeeds, which it should not".to_string());
+            return Err("the call succeeds, but fails on the model".to_string());
         }
         self.allow(actual, met).map(|()| false)
     }
 }
 
 impl NoRoom {
-    /// From the results of the trial without failures.
+    /// Reads the results of the trial without failures.
     fn of(first: Option<Errno>, again: Option<Errno>) -> NoRoom {
         let is_full = |errno| Some(errno == Some(Errno::NOSPC));
         NoRoom { first: is_full(first), again: is_full(again) }
     }
 
-    /// The result of the model. The call is made on the model if `is_done` or if both results are equal. A
-    /// call that found no room is made on neither.
+    /// Returns the result of the model. Makes the call on the model only if `is_done`, or if both results are
+    /// equal. A call that found no room is not made on the model.
     fn foresee(
         self,
         session: &RecordSession,
@@ -355,8 +359,8 @@ impl NoRoom {
         foreseen
     }
 
-    /// Makes the call again on both, without failures, and returns its result. It may find no room if the
-    /// trial without failures found none, or if something `is_lost`.
+    /// Makes the call again on engine and model, without failures, and returns its result. The call may find
+    /// no room if the trial without failures found none, or if storage `is_lost` until a recovery.
     fn again(
         self,
         session: &RecordSession,
@@ -370,7 +374,7 @@ impl NoRoom {
         }
         let foreseen = errno(&perform(&session.model, &line.call));
         if actual != foreseen {
-            return Err(format!("made again, it gives {actual:?}, should give {foreseen:?}"));
+            return Err(format!("made again, the call gives {actual:?}, should give {foreseen:?}"));
         }
         Ok(actual)
     }
@@ -380,7 +384,7 @@ fn text(error: impl fmt::Display) -> String {
     error.to_string()
 }
 
-/// The bytes of a medium, or of a disk, after `events`. `image` has the bytes before.
+/// Returns the bytes of a medium or of a disk after `events`. `image` has the bytes before them.
 fn stored(mut image: Vec<u8>, events: &[Event]) -> Vec<u8> {
     apply_stores(&mut image, events);
     image

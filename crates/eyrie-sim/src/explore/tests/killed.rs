@@ -37,8 +37,8 @@ fn three_killed_processes_and_a_power_failure_leave_whole_calls() {
     }
 }
 
-/// Recovery flushes what it found before it acts on it. Without that flush some chain loses a call, and a
-/// replay shows it.
+/// Leaves out the flush with which recovery makes the bytes durable that it reads. Some chain then loses a
+/// call, and a replay shows the same failure.
 #[test]
 fn a_flush_that_recovery_lacks_after_a_kill_is_found_and_replayed() {
     for (rule, file) in
@@ -61,6 +61,6 @@ fn a_flush_that_recovery_lacks_after_a_kill_is_found_and_replayed() {
                 found += 1;
             }
         }
-        assert!(found > 0, "{rule:?}: nobody misses a flush");
+        assert!(found > 0, "{rule:?}: no left-out flush was noticed");
     }
 }

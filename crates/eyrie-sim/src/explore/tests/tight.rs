@@ -1,4 +1,5 @@
-//! Tight volumes, batches, journals that start over, and trials: nothing is lost.
+//! No crash loses a call on nearly full volumes, in batches, with journals that start over, and in the other
+//! checks.
 
 use super::super::suite::{RunKind, Scripts, Work, kinds};
 use super::super::{damage, readers, resizing};

@@ -1,4 +1,4 @@
-//! Threads with calls that no script has, and more than two threads.
+//! Threads that make calls which scripts do not have, and more than two threads.
 
 use eyrie::{Kvfs, PosixExt};
 use eyrie_engine::volume::REDO_SLOTS;
@@ -13,11 +13,11 @@ use crate::compare::Tree;
 fn redo_slots_that_are_all_in_use_survive_every_crash() {
     let empty = StartVolume::empty(CrashRule::Lines, 1 << 20).expect("room");
     let (counts, most) = slots::explore(&empty, 30, &mut || true).unwrap_or_else(|what| panic!("{what}"));
-    assert_eq!(most, REDO_SLOTS, "never all of them");
+    assert_eq!(most, REDO_SLOTS, "no crash left records in all slots");
     assert!(counts.images > 2000, "only {} images", counts.images);
 }
 
-/// The second call finds its work done by the first one, which has not returned.
+/// Runs two calls of which the second finds its change already made by the first, which has not returned yet.
 #[test]
 fn a_call_that_finds_its_work_done_lasts() {
     type Case = (&'static str, fn(&RecordSession), fn(&RecordSession), fn(&Tree) -> bool);

@@ -1,8 +1,8 @@
-//! Hosts without room.
+//! Tests on a host file system that is full.
 
 use super::*;
 
-/// A tmpfs of a limited size; `None` where this process may not mount one.
+/// A tmpfs of a limited size.
 struct Mount(PathBuf);
 
 impl Mount {
@@ -18,7 +18,7 @@ impl Mount {
 
 impl Drop for Mount {
     fn drop(&mut self) {
-        // A test that fails leaves at worst an empty mount.
+        // If the unmount fails, an empty mount stays.
         let _ = Command::new("umount").arg("-l").arg(&self.0).status();
     }
 }
@@ -47,7 +47,7 @@ fn fill_a_host(medium: MediumChoice) {
     }
     fs.write("/after", vec![1; 100_000]).unwrap();
 
-    // The volume counts the groups that it gave back as free, but the host has given their memory to others.
+    // The volume counts groups that it gave back as free. But other files of the host now use their memory.
     assert!(volume.trim().unwrap() > 0, "{medium:?}");
     let greedy = mount.0.join("greedy");
     let error = std::fs::write(&greedy, vec![1; 32 << 20]).unwrap_err();

@@ -1,5 +1,5 @@
-//! Bad input, damage and full volumes give clear errors: nothing is lost, nothing panics, and no signal ends
-//! the process.
+//! Tests that bad input, damage and full volumes give clear errors. No data is lost, no call panics, and no
+//! signal ends the process.
 
 mod full_host;
 
@@ -15,14 +15,16 @@ use eyrie::{
 };
 
 const MIB: u64 = 1 << 20;
-/// Offsets in the superblock, in bytes; see `docs/format.md`.
+/// Offset of the version in the superblock, in bytes: see `docs/format.md`.
 const VERSION_AT: usize = 8;
+/// Offset of the checksum in the superblock, in bytes.
 const CHECKSUM_AT: usize = 12;
+/// Offset of the flags of incompatible features in the superblock, in bytes.
 const INCOMPAT_AT: usize = 56;
-/// Offset of the word that says if the volume was closed, in bytes.
+/// Offset of the clean mark, in bytes.
 const CLEAN_AT: u64 = 2 * 4096 + 128;
 
-/// A place for volumes, in shared memory if the host has some.
+/// A directory for a volume, in shared memory if the host has it.
 struct Place(tempfile::TempDir);
 
 impl Place {
@@ -38,7 +40,7 @@ impl Place {
         create(&self.path(), bytes)
     }
 
-    /// The host's file of the volume.
+    /// Opens the file of the volume on the host.
     fn segment(&self) -> fs::File {
         fs::File::options().read(true).write(true).open(self.path().join("segment-0000")).unwrap()
     }
@@ -56,7 +58,8 @@ fn errno<T>(result: Result<T>) -> Errno {
     result.err().expect("an error").errno()
 }
 
-/// Opens something that must be refused: with one line that names the place, and this errno.
+/// Opens a volume, which must fail with the errno `expected`. Returns the message, which must be one line
+/// that names the place.
 fn refusal(path: &Path, expected: Errno) -> String {
     let error: Error = Volume::open(path).err().expect("refused");
     let text = error.to_string();
@@ -65,7 +68,7 @@ fn refusal(path: &Path, expected: Errno) -> String {
     text
 }
 
-/// Changes a copy of the superblock, and its checksum if that is to be right.
+/// Changes one of the two copies of the superblock. With `checksum`, also makes its checksum right.
 fn edit_superblock(segment: &fs::File, copy: u64, checksum: bool, edit: impl Fn(&mut [u8])) {
     let mut page = vec![0; 4096];
     segment.read_exact_at(&mut page, copy * 4096).unwrap();
@@ -114,7 +117,11 @@ fn newer_format_is_refused_and_unchanged() {
         let edited = fs::read(place.path().join("segment-0000")).unwrap();
         let text = refusal(&place.path(), Errno::OPNOTSUPP);
         assert!(text.contains(expected), "{text}");
-        assert_eq!(fs::read(place.path().join("segment-0000")).unwrap(), edited, "nothing was written");
+        assert_eq!(
+            fs::read(place.path().join("segment-0000")).unwrap(),
+            edited,
+            "the refused open changed the file"
+        );
         place.segment().write_all_at(&original, 0).unwrap();
     }
     Volume::open(place.path()).unwrap();
@@ -154,7 +161,8 @@ fn one_sound_superblock_is_enough() {
     refusal(&place.path(), Errno::IO);
 }
 
-/// Flips bits all over a volume and uses it, closed or crashed. Every call ends, with a result or an error.
+/// Flips random bits of a closed or crashed volume and uses the volume. Every call must end, with a result or
+/// an error.
 #[test]
 fn damage_anywhere_is_an_error_or_harmless() {
     let _alone = alone();
@@ -204,7 +212,7 @@ fn damage_anywhere_is_an_error_or_harmless() {
     assert!(refused > 0 && found > 0 && sound > 0, "{refused} refused, {found} found, {sound} sound");
 }
 
-/// Reads and changes files. Errors are fine.
+/// Reads and changes files. Calls may fail.
 fn use_everything(fs: &Files) {
     let mut dirs = vec![PathBuf::from("/")];
     let mut seen = 0;
@@ -244,7 +252,7 @@ fn second_open_names_the_holder() {
     Volume::open(place.path()).unwrap();
 }
 
-/// Writes files until the volume is full, and then ever smaller ones.
+/// Writes files of decreasing sizes, each size until the volume is full. Returns the number of files.
 fn fill(fs: &Files) -> usize {
     let mut count = 0;
     for bytes in [100_000, 10_000, 1000, 10] {
@@ -344,7 +352,7 @@ fn regression_writes_through_handles_find_what_was_just_freed() {
     let place = Place::new();
     let volume = place.create(8 * MIB);
     let fs = root(&volume);
-    // A block in a tree, a small file that is copied whole, and one to append to.
+    // A file with a tree, a small file that each change copies whole, and a file for appends.
     for (path, bytes) in [("/tree", 100_000), ("/small", 4096), ("/log", 1)] {
         fs.write(path, vec![0; bytes]).unwrap();
     }
@@ -354,7 +362,8 @@ fn regression_writes_through_handles_find_what_was_just_freed() {
     fs.write("/last", vec![1; 2 * 4096]).unwrap();
     fill(&fs);
     fs.remove_file("/last").unwrap();
-    // Each write needs one of two pages, and frees one. Only a grace period delays the reuse of that one.
+    // Only two pages are free. Each write allocates one page and frees one, and a grace period delays the
+    // reuse of the freed page.
     for round in 1..100 {
         tree.write_at(&[round; 4096], 40_960).unwrap();
         small.write_at(&[round; 4000], 50).unwrap();
@@ -364,7 +373,7 @@ fn regression_writes_through_handles_find_what_was_just_freed() {
     assert_eq!(fs.read("/tree").unwrap()[40_960..45_056], [99; 4096]);
     assert_eq!(fs.read("/small").unwrap()[50..4050], [99; 4000]);
     assert_eq!(fs.read("/log").unwrap()[1..], [99; 3000]);
-    // A write in place needs no page at all.
+    // A write in place needs no new page.
     assert!((0..10_000).any(|number| fs.write(format!("/rest-{number}"), "rest").is_err()), "not full");
     tree.write_at(b"in place", 8).unwrap();
     assert_sound(&volume);
@@ -385,13 +394,13 @@ fn regression_unlinked_open_objects_are_no_leak() {
     fs.create_dir("/dir").unwrap();
     let dir = fs.open("/dir", OpenFlags::READ | OpenFlags::DIRECTORY, 0).unwrap();
     fs.remove_dir("/dir").unwrap();
-    // The second put finds the key, so the header that it reserved is kept for the next one.
+    // The second put finds the key, so the header that this put reserved stays reserved for the next put.
     for value in ["a value", "another"] {
         store.put("key", value).unwrap();
     }
     assert_sound(&volume);
     let report = volume.check().unwrap();
-    assert_eq!((report.directories, report.files), (3, 2), "with those that have no name");
+    assert_eq!((report.directories, report.files), (3, 2), "the counts include open files without a name");
     assert_eq!(volume.information().objects, 5);
     fs.close(dir).unwrap();
     file.close().unwrap();
@@ -476,14 +485,14 @@ fn tree_deeper_than_any_path_can_be_removed() {
     fs.create_dir_all(&half).unwrap();
     let below = format!("{half}/{step}/{step}");
     assert_eq!(errno(fs.create_dir(&below)), Errno::NAMETOOLONG);
-    // Renames make a tree whose deepest directory no path reaches.
+    // Renames make a tree that is deeper than the longest path.
     for _ in 0..5 {
         fs.create_dir_all("/next").unwrap();
         fs.rename(format!("/{step}"), format!("/next/{step}"), RenameMode::Replace).unwrap();
         fs.rename("/next", format!("/{step}"), RenameMode::Replace).unwrap();
     }
     assert_sound(&volume);
-    // Emptied from the top by moving the rest up.
+    // The loop empties the tree from the top, and moves the rest of the tree up.
     let mut depth = 0;
     while let Some(entry) = fs.read_dir("/").unwrap().next() {
         let top = entry.unwrap().path();
@@ -531,7 +540,7 @@ fn largest_offsets_and_sizes_are_handled() {
     assert_eq!(fs.fstat(&file).unwrap().size, 0);
     assert_eq!(fs.read_at(&file, &mut [], max).unwrap(), 0);
     assert_eq!(fs.read_at(&file, &mut byte, max - 1).unwrap(), 0);
-    // A range that ends past the largest size is refused as the kernel does.
+    // Like the kernel, the calls refuse a range that ends past the largest size.
     for offset in [max, max + 1, u64::MAX] {
         assert_eq!(errno(fs.read_at(&file, &mut byte, offset)), Errno::INVAL);
         assert_eq!(errno(fs.write_at(&file, &byte, offset)), Errno::INVAL);
@@ -571,7 +580,7 @@ fn file_larger_than_a_value_is_too_large_to_get() {
     file.set_len(1 << 40).unwrap();
     let store = volume.store("/store", Credentials::root()).unwrap();
     assert_eq!(errno(store.get("sparse")), Errno::FBIG);
-    // Extending takes no space for any size.
+    // Extending a file takes no space.
     let free = volume.information().free_bytes;
     file.set_len((1 << 41) + 1).unwrap();
     assert_eq!(volume.information().free_bytes, free);
@@ -590,10 +599,10 @@ fn forked_child_gets_errors_and_harms_nothing() {
     fs.remove_file("/unnamed").unwrap();
     let path = place.path();
     let all_refused = eyrie_faults::in_forked_child(|| {
-        // The child closes a copy. The parent still has the file open.
+        // The close of the child affects only its copy. The parent still has the file open.
         eyrie_engine::Engine::close(&**fs.engine(), unnamed.handle().id());
-        // The child does not test the lock of the volume: a thread that the fork did not copy may hold the
-        // mutex of the table of locks.
+        // The child does not open the volume again. A thread that the fork did not copy may hold the mutex of
+        // the table of volume locks, so the open could wait forever.
         let results = [
             fs.write("/file", "child").map(drop),
             fs.read("/file").map(drop),
