@@ -1,4 +1,5 @@
-//! Differences from a sound volume, as the fuzzer finds them: `cargo +nightly fuzz run images`.
+//! Applies a difference, which the fuzzer generates, to a sound volume, and uses the result as the tests use
+//! hostile images. `cargo +nightly fuzz run images` runs this target.
 
 #![no_main]
 
