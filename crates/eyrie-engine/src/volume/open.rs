@@ -23,9 +23,9 @@ use crate::{Error, ObjectId, Result, Time};
 pub enum Opened {
     /// The last owner closed the volume. The free space is known.
     Clean,
-    /// The last owner did not close the volume. The caller replays the redo slots, marks all storage that
-    /// objects use, and calls [`Volume::adopt`]. Before [`Volume::adopt`], nothing can be allocated, and
-    /// callers free nothing.
+    /// The last owner did not close the volume. [`recover`](crate::recovery::recover) replays the redo slots,
+    /// marks all storage that objects use, and makes the rest free. Before that, nothing can be allocated,
+    /// and callers free nothing.
     Crashed,
 }
 
