@@ -155,7 +155,8 @@ impl Space {
 
     /// Gives the memory of groups that are free as a whole back to the host, where the host can take it.
     /// Returns the number of their bytes. With `all`, also groups that were free when the volume was
-    /// opened, or never in use. Not to be called inside a gate or under a pin.
+    /// opened, or never in use. Memory that was provided ahead of need goes back, too. Not to be called
+    /// inside a gate or under a pin.
     ///
     /// Safe when power fails: a group is set aside first, so nothing allocates from it. Its pages are free
     /// since a durable cut, and after the checkpoint no record of the medium's log writes there again.

@@ -26,6 +26,9 @@ use crate::{Error, Result};
 /// Entries that the bucket to be split must have before a crowded page elsewhere causes a split. Without
 /// this limit, names that come and go would make a collection grow for ever.
 const WORTH_SPLITTING: u32 = CAPACITY / 4;
+/// Buckets between two announcements of the next segment. Each provisions 256 KiB of the segment, which has
+/// at most 4 KiB for each bucket of the present one. So announcements in half of the buckets suffice.
+const ANNOUNCE_EVERY: u64 = 32;
 
 /// Splits the next bucket if the page of a name (1 to 255 bytes) is full or crowded, so that inserts rarely
 /// need a further page for a bucket. Runs under the directory's lock, before the transaction of the insert
@@ -146,6 +149,7 @@ pub(super) fn copy_to_new_bucket(volume: &Volume, table: &Table<'_>, buckets: Bu
 }
 
 /// The place of the first page of the next bucket. Allocates its segment if it is the first bucket there.
+/// Announces the next segment in time, so that no call waits for all of its memory.
 fn place_of_new_bucket(volume: &Volume, table: &Table<'_>, bucket: u64) -> Result<Addr> {
     let place = BucketPlace::of(bucket);
     if table.segment(place.segment, place.step)?.is_none() {
@@ -153,6 +157,9 @@ fn place_of_new_bucket(volume: &Volume, table: &Table<'_>, bucket: u64) -> Resul
         let segment = tx.allocate(place.step * PAGE_BYTES)?;
         tx.word(segment_slot(table.extent.addr, place.segment), Pointer::node(segment).raw());
         tx.commit()?;
+    }
+    if place.index >= place.step / 4 && place.index.is_multiple_of(ANNOUNCE_EVERY) {
+        volume.space().announce(BucketPlace::buckets_of(place.segment + 1) * PAGE_BYTES);
     }
     table.page(bucket)
 }
