@@ -14,29 +14,13 @@ use eyrie_medium::{AHEAD_BYTES, PAGE_SIZE};
 use super::allocator::Space;
 use super::central::Central;
 use super::context::SpaceContext;
-use super::steps::StepRun;
+use super::steps::Reserve;
 use crate::Result;
 
-/// A block of steps for one extent. They stay in `MemorySteps` as reserved steps that may have no memory.
-pub(super) struct Reserve {
-    /// Size of the extent, in pages: a power of two.
-    pages: u32,
-    steps: StepRun,
-    /// The first step that may have no memory. All steps before it have memory.
-    next: u32,
-}
-
-impl Reserve {
-    /// The steps that have memory.
-    pub(super) fn provided(&self) -> StepRun {
-        (self.steps.0, self.next)
-    }
-}
-
 impl Space {
-    /// Provisions one more step for an extent of `bytes`, a size of a class, that will be allocated soon. Does
-    /// nothing for an extent that a call can wait for. Only a hint, so it reports no error: the allocation of
-    /// the extent meets the same error.
+    /// Provisions one more step for an extent of `bytes`, a size of a class, that will be allocated soon.
+    /// Does nothing for an extent that a call can wait for. Only a hint, so it reports no error: the
+    /// allocation of the extent meets the same error.
     pub(crate) fn announce(&self, bytes: u64) {
         // Memory for a smaller extent is provided ahead of need in one piece.
         if bytes > AHEAD_BYTES && self.context.medium.check().is_ok() {

@@ -14,6 +14,23 @@ use crate::tables::geometry::page_of;
 /// Steps in a row: the first, and the one after the last.
 pub(super) type StepRun = (u32, u32);
 
+/// A block of steps that only an allocation of its size takes. They are set apart, and stay among the steps
+/// that may have no memory.
+pub(super) struct Reserve {
+    /// Size of the extent, in pages: a power of two.
+    pub(super) pages: u32,
+    pub(super) steps: StepRun,
+    /// The first step that may have no memory. All steps before it have memory.
+    pub(super) next: u32,
+}
+
+impl Reserve {
+    /// The steps that have memory.
+    pub(super) fn provided(&self) -> StepRun {
+        (self.steps.0, self.next)
+    }
+}
+
 /// The steps of the groups in use that may have no memory.
 pub(super) struct MemorySteps {
     /// Pages of a step: a power of two.
