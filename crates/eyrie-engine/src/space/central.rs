@@ -12,14 +12,14 @@ use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 
 use eyrie_medium::rules::{SafetyRule, broken};
-use eyrie_medium::{Addr, Ordered, PAGE_SIZE};
+use eyrie_medium::{AHEAD_BYTES, Addr, Ordered, PAGE_SIZE};
 
 use super::buddy::Buddy;
 use super::context::{SpaceContext, allocation_error, bytes_of, pages_of};
 use super::free_map::FreeMap;
 use super::headers::{CHUNK_PAGES, Headers};
 use super::slab::{Freed, Slabs};
-use super::steps::MemorySteps;
+use super::steps::{MemorySteps, Reserve, StepRun};
 use crate::extent::{Class, Extent};
 use crate::tables::geometry::{page_addr, page_of};
 use crate::tables::layout::GROUPS_IN_USE;
@@ -33,18 +33,20 @@ const AHEAD: u32 = 4;
 
 /// The shared state.
 pub(crate) struct Central {
-    buddy: Buddy,
+    pub(super) buddy: Buddy,
     slabs: Slabs,
     headers: Headers,
     groups: u64,
     /// Steps that are free as a whole and whose pages are not in `buddy`. The host may not have provided
     /// their memory yet, or may have discarded it.
-    steps: MemorySteps,
-    /// Number of steps that allocations provisioned since `set_aside` ran last.
+    pub(super) steps: MemorySteps,
+    /// Number of steps that calls provisioned since `set_aside` ran last.
     grown: u32,
     /// Number of ranges that a thread is provisioning ahead of need, or has provisioned and that are not in
     /// `buddy` yet.
     ahead: u32,
+    /// Blocks for large extents that were announced. No two have the same size.
+    pub(super) reserves: Vec<Reserve>,
     /// Pages that become free when a cut of the medium is durable: the number of the cut, the first page and
     /// the page after the last. The numbers of the cuts never decrease from front to back.
     pending_frees: VecDeque<(u64, u32, u32)>,
@@ -68,6 +70,7 @@ impl Central {
             steps,
             grown: 0,
             ahead: 0,
+            reserves: Vec::new(),
             pending_frees: VecDeque::new(),
             free_is_unknown: false,
             refused: 0,
@@ -82,7 +85,7 @@ impl Central {
     /// Ends provisioning ahead of need, because the caller replaces this state. Returns the number of groups
     /// in use.
     pub(super) fn recalled_groups(&mut self, context: &SpaceContext) -> u64 {
-        self.recall(context);
+        self.withdraw(context);
         self.groups
     }
 
@@ -235,6 +238,10 @@ impl Central {
         if u64::from(count) * PAGE_SIZE > geometry.group_bytes() {
             return Err(Error::NoSpace);
         }
+        if grow {
+            // If the host is full, the loop below finds memory elsewhere, or gives the error.
+            let _ = self.take_reserve(context, count);
+        }
         loop {
             if let Some(page) = self.buddy.allocate(count) {
                 return Ok(page);
@@ -250,16 +257,16 @@ impl Central {
         self.steps.has_memory(page)
     }
 
-    /// True if the group with this range of offsets is set aside.
+    /// True if the range of offsets, whole steps, is set aside and no thread is provisioning any of it.
     pub(super) fn is_aside(&self, (start, end): (u64, u64)) -> bool {
-        self.steps.are_without(page_of(start), page_of(end))
+        self.steps.are_idle(page_of(start), page_of(end))
     }
 
     /// Sets all groups aside that are free as a whole. They stay set aside until an allocation needs them.
-    /// Returns the newly set aside groups as ranges of offsets. With `all`, also returns the groups that were
-    /// set aside before.
+    /// Returns these groups as ranges of offsets, and also the memory that was provided ahead of need. With
+    /// `all`, also returns the groups that were set aside before.
     pub(super) fn set_aside(&mut self, context: &SpaceContext, all: bool) -> Vec<(u64, u64)> {
-        self.recall(context);
+        let unused = self.withdraw(context);
         // A close sets groups aside and then allocates a little. The zero keeps that allocation from starting
         // to provision ahead of need.
         self.grown = 0;
@@ -279,43 +286,71 @@ impl Central {
             }
             self.steps.add(start, end);
         }
+        let groups = told.len();
+        for (first, last) in unused {
+            let (start, _) = self.steps.pages_of(context, first);
+            let (_, end) = self.steps.pages_of(context, last - 1);
+            let (start, end) = (page_addr(start).offset(), page_addr(end).offset());
+            if !told[..groups].iter().any(|group| group.0 <= start && end <= group.1) {
+                told.push((start, end));
+            }
+        }
         told
+    }
+
+    /// Takes the next range that was provisioned ahead of need.
+    fn take_provided_ahead(&mut self, context: &SpaceContext) -> Option<StepRun> {
+        while let Some((offset, is_there)) = context.medium.provided_ahead() {
+            let steps = self.steps.of_range(offset);
+            self.steps.set_apart(steps, false);
+            self.ahead -= 1;
+            if is_there {
+                return Some(steps);
+            }
+        }
+        None
     }
 
     /// Adds the next range that was provisioned ahead of need to the free memory. Returns false if no such
     /// range is ready.
     fn add_provided_ahead(&mut self, context: &SpaceContext) -> bool {
-        while let Some((offset, is_there)) = context.medium.provided_ahead() {
-            let (first, last) = self.steps.of_range(offset);
-            self.steps.set_asked((first, last), false);
-            self.ahead -= 1;
-            if is_there {
-                (first..last).for_each(|step| self.add_step(context, step));
-                return true;
-            }
-        }
-        false
+        let steps = self.take_provided_ahead(context);
+        steps.into_iter().for_each(|steps| self.add_steps(context, steps));
+        steps.is_some()
     }
 
     /// Starts provisioning ahead of need, once the volume has grown by [`GROWN_BEFORE`] steps.
     fn ask_ahead(&mut self, context: &SpaceContext) {
         while self.grown >= GROWN_BEFORE && self.ahead < AHEAD {
-            let Some(steps) = self.steps.next_ahead() else { return };
+            let pages = (AHEAD_BYTES / PAGE_SIZE) as u32;
+            let Some(steps) = self.steps.next_block(context, pages) else { return };
             if !context.medium.provide_ahead(page_addr(self.steps.pages_of(context, steps.0).0)) {
                 return;
             }
-            self.steps.set_asked(steps, true);
+            self.steps.set_apart(steps, true);
             self.ahead += 1;
         }
     }
 
-    /// Ends provisioning ahead of need, and adds all ranges that are ready to the free memory. Returns false
-    /// if no range was ready.
-    fn recall(&mut self, context: &SpaceContext) -> bool {
+    /// Ends provisioning ahead of need, and gives up all reserves. Returns the steps that have memory. They
+    /// are not in the free memory.
+    fn withdraw(&mut self, context: &SpaceContext) -> Vec<StepRun> {
         context.medium.recall_ahead();
-        let is_any = self.add_provided_ahead(context);
-        while self.add_provided_ahead(context) {}
-        is_any
+        let mut unused: Vec<_> = std::iter::from_fn(|| self.take_provided_ahead(context)).collect();
+        for reserve in std::mem::take(&mut self.reserves) {
+            self.give_up_reserve(&reserve);
+            unused.push(reserve.provided());
+        }
+        unused.retain(|(first, last)| first < last);
+        unused
+    }
+
+    /// As [`Central::withdraw`], and adds the steps that have memory to the free memory; false if there were
+    /// none.
+    fn recall(&mut self, context: &SpaceContext) -> bool {
+        let unused = self.withdraw(context);
+        unused.iter().for_each(|&steps| self.add_steps(context, steps));
+        !unused.is_empty()
     }
 
     /// Provisions more memory. Chooses steps with `count` pages in a row, unless a range that was provisioned
@@ -325,9 +360,9 @@ impl Central {
         if !matches!(grown, Ok(true)) {
             grown = self.grow_now(context, count);
         }
-        if !matches!(grown, Ok(true)) && self.ahead > 0 {
-            // The range that another thread is provisioning may be the last memory of the volume or of its
-            // host.
+        if !matches!(grown, Ok(true)) && (self.ahead > 0 || !self.reserves.is_empty()) {
+            // The only memory left in the volume, or on its host, may be the range that another thread is
+            // provisioning, or a reserve.
             grown = if self.recall(context) { Ok(true) } else { self.grow_now(context, count) };
         } else if grown.is_ok() {
             self.ask_ahead(context);
@@ -352,12 +387,23 @@ impl Central {
     /// Provisions the memory of a step, unless the host provided it before, and adds it to the free memory.
     fn provide(&mut self, context: &SpaceContext, step: u32) -> Result<()> {
         if self.steps.is_without(step) {
-            let (start, end) = self.steps.pages_of(context, step);
-            context.medium.provision(page_addr(start), u64::from(end - start) * PAGE_SIZE)?;
-            self.grown += 1;
+            self.provision(context, step)?;
             self.add_step(context, step);
         }
         Ok(())
+    }
+
+    /// Provisions the memory of a step.
+    pub(super) fn provision(&mut self, context: &SpaceContext, step: u32) -> Result<()> {
+        let (start, end) = self.steps.pages_of(context, step);
+        context.medium.provision(page_addr(start), u64::from(end - start) * PAGE_SIZE)?;
+        self.grown += 1;
+        Ok(())
+    }
+
+    /// Adds steps to the free memory. Callers have made the host provide their memory.
+    pub(super) fn add_steps(&mut self, context: &SpaceContext, (first, last): StepRun) {
+        (first..last).for_each(|step| self.add_step(context, step));
     }
 
     /// Adds a step to the free memory. Callers have made the host provide the memory of the step.
@@ -369,7 +415,7 @@ impl Central {
 
     /// Takes the next group into use. The steps of the new group have no memory yet. Returns `false` when no
     /// group is left, or while the free space is unknown.
-    fn take_group(&mut self, context: &SpaceContext) -> Result<bool> {
+    pub(super) fn take_group(&mut self, context: &SpaceContext) -> Result<bool> {
         let geometry = &context.geometry;
         let group = self.groups.max(geometry.first_group());
         if self.free_is_unknown || group >= geometry.groups() {

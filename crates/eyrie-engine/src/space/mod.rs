@@ -28,6 +28,7 @@ mod marks;
 mod number_map;
 mod padded;
 mod reclaim;
+mod reserve;
 pub(crate) mod saved;
 mod slab;
 mod spares;

@@ -152,7 +152,8 @@ impl Space {
 
     /// Discards the memory of groups that are free as a whole, where the host supports it. Returns the number
     /// of bytes of these groups. With `all`, groups that were set aside earlier and groups that were never in
-    /// use are discarded too. Callers are outside the gate and hold no pin.
+    /// use are discarded too. Memory that was provided ahead of need is discarded in each case. Callers are
+    /// outside the gate and hold no pin.
     ///
     /// Safe when power fails: a group is first set aside, which means that no allocation uses it. Its pages
     /// have been free since a durable cut. After the checkpoint, the journal has no record that would write

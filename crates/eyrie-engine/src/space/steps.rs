@@ -11,14 +11,35 @@ use super::bits::Bits;
 use super::context::SpaceContext;
 use crate::tables::geometry::page_of;
 
+/// Steps in a row: the first, and the one after the last.
+pub(super) type StepRun = (u32, u32);
+
+/// A block of steps that only an allocation of its size takes. They are set apart, and stay among the steps
+/// that may have no memory.
+pub(super) struct Reserve {
+    /// Size of the extent, in pages: a power of two.
+    pub(super) pages: u32,
+    pub(super) steps: StepRun,
+    /// The first step that may have no memory. All steps before it have memory.
+    pub(super) next: u32,
+}
+
+impl Reserve {
+    /// The steps that have memory.
+    pub(super) fn provided(&self) -> StepRun {
+        (self.steps.0, self.next)
+    }
+}
+
 /// The steps of the groups in use that may have no memory.
 pub(super) struct MemorySteps {
     /// Number of pages of a step: a power of two.
     pages: u32,
     /// Numbers of the steps that may have no memory.
     without: Bits,
-    /// Steps of `without` that a thread is provisioning ahead of need. No other thread may touch them.
-    asked: Bits,
+    /// Steps of `without` that a thread is provisioning ahead of need, and steps of reserves. No allocation
+    /// may take them.
+    apart: Bits,
 }
 
 impl MemorySteps {
@@ -29,11 +50,11 @@ impl MemorySteps {
         let mut steps = MemorySteps {
             pages: (bytes / PAGE_SIZE) as u32,
             without: Bits::default(),
-            asked: Bits::default(),
+            apart: Bits::default(),
         };
         let (start, end) = (page_of(context.geometry.data_start()), page_of(context.end()));
         steps.without.grow(end.div_ceil(steps.pages));
-        steps.asked.grow(end.div_ceil(steps.pages));
+        steps.apart.grow(end.div_ceil(steps.pages));
         for step in start / steps.pages..end.div_ceil(steps.pages) {
             let (start, end) = steps.pages_of(context, step);
             if start < end && free.all(start, end) {
@@ -48,6 +69,11 @@ impl MemorySteps {
     pub(super) fn pages_of(&self, context: &SpaceContext, step: u32) -> (u32, u32) {
         let end = ((step + 1) * self.pages).min(page_of(context.end()));
         ((step * self.pages).max(page_of(context.geometry.data_start())), end)
+    }
+
+    /// True if a block of `pages`, a power of two, is more than one step.
+    pub(super) fn are_several(&self, pages: u32) -> bool {
+        pages > self.pages
     }
 
     /// Returns the steps that have pages among `start..end`.
@@ -66,12 +92,19 @@ impl MemorySteps {
         self.without.all(first, last)
     }
 
-    /// Adds the steps of the group `start..end` as steps without memory.
-    pub(super) fn add(&mut self, start: u32, end: u32) {
+    /// True if no page of `start..end`, whole steps, certainly has memory, and nothing will give it memory.
+    pub(super) fn are_idle(&self, start: u32, end: u32) -> bool {
+        let (first, last) = self.of(start, end);
+        self.without.all(first, last) && !self.apart.any(first, last)
+    }
+
+    /// Adds the steps of `start..end`, whole steps, as steps that may have no memory.
+    pub(super) fn add(&mut self, start: u32, end: u32) -> StepRun {
         let (first, last) = self.of(start, end);
         self.without.grow(last);
-        self.asked.grow(last);
+        self.apart.grow(last);
         self.without.insert_run(first, last);
+        (first, last)
     }
 
     /// Records that the host has provided the memory of this step.
@@ -111,13 +144,13 @@ impl MemorySteps {
         // Such a request fits in any step.
         if count <= self.pages {
             let mut free = self.without.runs().flat_map(|(first, last)| first..last);
-            return free.find(|&step| !self.asked.contains(step)).map(|step| (step, step + 1));
+            return free.find(|&step| !self.apart.contains(step)).map(|step| (step, step + 1));
         }
         let steps = count.next_power_of_two() / self.pages;
         let is_free = |step: u32| {
             let (start, end) = self.pages_of(context, step);
             let is_whole = start < end && end - start == self.pages;
-            is_whole && !self.asked.contains(step) && (self.is_without(step) || free.all(start, end))
+            is_whole && !self.apart.contains(step) && (self.is_without(step) || free.all(start, end))
         };
         let mut next = 0;
         for (first, last) in self.without.runs() {
@@ -133,17 +166,18 @@ impl MemorySteps {
         None
     }
 
-    /// Returns the first steps without memory that fill one range of [`AHEAD_BYTES`] and that no thread is
-    /// provisioning.
-    pub(super) fn next_ahead(&self) -> Option<(u32, u32)> {
-        let steps = (AHEAD_BYTES / PAGE_SIZE) as u32 / self.pages;
+    /// Returns the first steps that fill one aligned block of `pages`, a power of two, may have no memory, and can be
+    /// set apart.
+    pub(super) fn next_block(&self, context: &SpaceContext, pages: u32) -> Option<StepRun> {
+        let steps = pages / self.pages;
         if steps == 0 {
             return None;
         }
-        let mut blocks = self.without.runs().flat_map(|(first, last)| first.div_ceil(steps)..last / steps);
-        blocks
-            .find(|block| !self.asked.contains(block * steps))
-            .map(|block| (block * steps, (block + 1) * steps))
+        let blocks = self.without.runs().flat_map(|(first, last)| first.div_ceil(steps)..last / steps);
+        blocks.map(|block| (block * steps, (block + 1) * steps)).find(|&(first, last)| {
+            let (start, end) = (self.pages_of(context, first).0, self.pages_of(context, last - 1).1);
+            end - start == pages && !self.apart.any(first, last)
+        })
     }
 
     /// Returns the steps of a range of [`AHEAD_BYTES`] that begins at `offset`.
@@ -151,9 +185,8 @@ impl MemorySteps {
         self.of(page_of(offset), page_of(offset + AHEAD_BYTES))
     }
 
-    /// Records that a thread is provisioning these steps ahead of need if `is_asked` is true, or that it has
-    /// ended.
-    pub(super) fn set_asked(&mut self, (first, last): (u32, u32), is_asked: bool) {
-        if is_asked { self.asked.insert_run(first, last) } else { self.asked.remove_run(first, last) }
+    /// Sets steps apart, so that no allocation takes them, or ends that.
+    pub(super) fn set_apart(&mut self, (first, last): StepRun, is_apart: bool) {
+        if is_apart { self.apart.insert_run(first, last) } else { self.apart.remove_run(first, last) }
     }
 }

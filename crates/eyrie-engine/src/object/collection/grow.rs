@@ -32,6 +32,9 @@ use crate::{Error, Result};
 /// A crowded page of another bucket causes a split only if the next bucket to be split has at least this many
 /// entries. Without this limit, a collection would grow without end while names are added and removed.
 const WORTH_SPLITTING: u32 = CAPACITY / 4;
+/// Buckets between two announcements of the next segment. Each provisions 256 KiB of the segment, which has
+/// at most 4 KiB for each bucket of the present one. So announcements in half of the buckets suffice.
+const ANNOUNCE_EVERY: u64 = 32;
 
 /// Splits the next bucket if the page of a name (1 to 255 bytes) is full or crowded. Therefore an insert
 /// rarely has to add a further page to a bucket. The caller holds the directory's lock, and has not yet begun
@@ -155,6 +158,7 @@ pub(super) fn copy_to_new_bucket(volume: &Volume, table: &Table<'_>, buckets: Bu
 
 /// Returns the address of the first page of the new bucket. Allocates the segment if the bucket is the first
 /// in it.
+/// Announces the next segment early, so that no call waits for the memory of a whole segment.
 fn place_of_new_bucket(volume: &Volume, table: &Table<'_>, bucket: u64) -> Result<Addr> {
     let place = BucketPlace::of(bucket);
     if table.segment(place.segment, place.step)?.is_none() {
@@ -162,6 +166,9 @@ fn place_of_new_bucket(volume: &Volume, table: &Table<'_>, bucket: u64) -> Resul
         let segment = tx.allocate(place.step * PAGE_BYTES)?;
         tx.word(segment_slot(table.extent.addr, place.segment), Pointer::node(segment).raw());
         tx.commit()?;
+    }
+    if place.index >= place.step / 4 && place.index.is_multiple_of(ANNOUNCE_EVERY) {
+        volume.space().announce(BucketPlace::buckets_of(place.segment + 1) * PAGE_BYTES);
     }
     table.page(bucket)
 }

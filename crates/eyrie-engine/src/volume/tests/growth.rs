@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use eyrie_faults::{Failing, FailureKind, FaultPlan, Recorder, in_forked_child, traced};
+use eyrie_faults::{Failing, FailureKind, FaultPlan, Recorder, Site, in_forked_child, traced};
 use eyrie_medium::{Fault, Medium, PagedOptions, SiteKind};
 
 use super::{Held, options};
@@ -82,6 +82,176 @@ fn large_extents_find_consecutive_steps() {
     }
     assert_eq!(space.compare(&volume.marks()), []);
     assert_eq!((space.usage().free, space.refused_frees()), (empty, 0));
+}
+
+/// Bytes of a step of `dram`.
+const STEP: u64 = 256 << 10;
+
+/// A volume of 70 MiB in groups of 16 MiB, without a file and without a thread.
+fn in_memory() -> Volume {
+    let options = Options { group_bytes: 16 << 20, ..options() };
+    Volume::create_on(Medium::memory(70 << 20).expect("memory"), &options).expect("a volume")
+}
+
+/// The site at which steps are provisioned, and the number of steps so far.
+fn steps(plan: &FaultPlan) -> (Site, u64) {
+    let is_step = |site: &Site| site.kind == SiteKind::Provision && site.file.ends_with("space/central.rs");
+    plan.calls().into_iter().find(|(site, _)| is_step(site)).expect("the volume has grown")
+}
+
+/// Announces an extent until all of it has memory.
+fn reserve(volume: &Volume, bytes: u64) {
+    (0..bytes / STEP).for_each(|_| volume.space().announce(bytes));
+}
+
+#[test]
+fn announced_extent_finds_its_memory() {
+    let plan = FaultPlan::default();
+    plan.count_calls();
+    plan.on_this_thread(|| {
+        let volume = in_memory();
+        let space = volume.space();
+        let empty = space.usage().free;
+        let mut held = Held::default();
+        let mut take = |bytes| {
+            let extent = space.allocate(bytes).expect("room");
+            held.claim(extent.addr, extent.bytes());
+            held.extents.push(extent);
+        };
+        take(4096);
+        for bytes in [4 << 20, 8 << 20, 8 << 20, 16 << 20] {
+            for _ in 0..bytes / STEP {
+                let before = steps(&plan).1;
+                space.announce(bytes);
+                assert_eq!(steps(&plan).1, before + 1, "an announcement provisions one step");
+            }
+            let before = steps(&plan).1;
+            space.announce(bytes);
+            assert_eq!(steps(&plan).1, before, "all of the extent has memory");
+            (0..8).for_each(|_| take(64 << 10));
+            let before = steps(&plan).1;
+            take(bytes);
+            assert_eq!(steps(&plan).1, before, "{bytes}: nothing else was allocated from its memory");
+        }
+        let before = steps(&plan).1;
+        [64 << 10, 2 << 20, 32 << 20].into_iter().for_each(|bytes| space.announce(bytes));
+        assert_eq!(steps(&plan).1, before, "a call can wait for it, or no group is as large");
+        space.announce(8 << 20);
+        assert_eq!(space.compare(&held.marks(&volume)), []);
+        held.extents.drain(..).for_each(|extent| space.release(extent));
+        let before = steps(&plan).1;
+        space.announce(16 << 20);
+        assert_eq!(steps(&plan).1, before, "free memory serves it");
+        assert_eq!(space.compare(&volume.marks()), []);
+        assert_eq!((space.usage().free, space.refused_frees()), (empty, 0));
+    });
+}
+
+#[test]
+fn extent_announced_late_provisions_only_the_rest() {
+    let plan = FaultPlan::default();
+    plan.count_calls();
+    plan.on_this_thread(|| {
+        let volume = in_memory();
+        let space = volume.space();
+        space.allocate(4096).expect("empty");
+        (0..20).for_each(|_| space.announce(8 << 20));
+        let before = steps(&plan).1;
+        space.allocate(8 << 20).expect("room");
+        assert_eq!(steps(&plan).1, before + 12);
+    });
+}
+
+#[test]
+fn reserves_are_used_before_a_volume_is_full() {
+    let (volume, other) = (in_memory(), in_memory());
+    reserve(&volume, 16 << 20);
+    (0..3).for_each(|_| volume.space().announce(8 << 20));
+    let small = |volume: &Volume| std::iter::from_fn(|| volume.space().allocate(4096).ok()).count();
+    assert_eq!(small(&volume), small(&other));
+    volume.space().announce(8 << 20);
+}
+
+#[test]
+fn full_host_refuses_no_memory_that_was_announced() {
+    let plan = FaultPlan::default();
+    plan.count_calls();
+    plan.on_this_thread(|| {
+        let volume = in_memory();
+        let space = volume.space();
+        let mut held = Held::default();
+        let first = space.allocate(4096).expect("empty");
+        held.claim(first.addr, first.bytes());
+        (0..20).for_each(|_| space.announce(8 << 20));
+        let (site, provisioned) = steps(&plan);
+        for kind in [FailureKind::Io, FailureKind::Full] {
+            plan.fail(Some(Failing { site, kind, first: 1, lasts: true }));
+            space.announce(8 << 20);
+            space.announce(4 << 20);
+            assert_eq!(plan.failed(), 2, "an announcement reports no error");
+        }
+        assert!(matches!(space.allocate(8 << 20), Err(Error::Fault(Fault::HostFull))));
+        while let Ok(extent) = space.allocate(64 << 10) {
+            held.claim(extent.addr, extent.bytes());
+            held.extents.push(extent);
+        }
+        let taken: u64 = held.extents.iter().map(|extent| extent.bytes()).sum();
+        assert!(taken + STEP > provisioned * STEP, "{taken} of {provisioned} steps");
+        held.extents.push(first);
+        assert_eq!(space.compare(&held.marks(&volume)), []);
+        plan.fail(None);
+        reserve(&volume, 8 << 20);
+        space.allocate(8 << 20).expect("the host has room again");
+    });
+}
+
+#[test]
+fn trim_and_close_discard_reserves() {
+    let parent = directory();
+    let path = parent.path().join("v");
+    let volume = on_file(&path);
+    let kept = volume.space().allocate(4096).expect("empty");
+    for bytes in [8 << 20, 16 << 20] {
+        reserve(&volume, bytes);
+        assert!(provided(&path) >= bytes);
+        volume.trim().expect("sound");
+        assert!(provided(&path) <= 1 << 20, "{}: the group is in use, the reserve is not", provided(&path));
+        // The host provides the memory again.
+        let extent = volume.space().allocate(bytes).expect("room");
+        assert!(provided(&path) >= bytes);
+        volume.space().release(extent);
+        volume.space().announce(bytes);
+        volume.trim().expect("sound");
+        assert!(provided(&path) <= 1 << 20, "{}: a reserve of memory that was free", provided(&path));
+    }
+    reserve(&volume, 16 << 20);
+    volume.space().release(kept);
+    volume.close().expect("sound");
+    assert!(provided(&path) <= 2 << 20, "{}", provided(&path));
+}
+
+#[test]
+fn crash_trusts_no_reserve() {
+    let parent = directory();
+    let path = parent.path().join("v");
+    let volume = on_file(&path);
+    let kept = volume.space().allocate(4096).expect("empty");
+    (0..40).for_each(|_| volume.space().announce(16 << 20));
+    volume.trim().expect("sound");
+    (0..5).for_each(|_| volume.space().announce(8 << 20));
+    // The same state as after the death of the process.
+    drop(volume);
+    let (mut volume, opened) = Volume::open(&path, PagedOptions::for_host()).expect("a volume");
+    assert_eq!(opened, Opened::Crashed);
+    let marks = volume.marks();
+    marks.mark_extent(kept).expect("within");
+    volume.adopt(&marks);
+    let mut taken = 0;
+    while let Ok(extent) = volume.space().allocate(64 << 10) {
+        taken += extent.bytes();
+        assert!(provided(&path) >= taken, "{taken} given out, {} provided", provided(&path));
+    }
+    assert!(taken > 159 << 20, "{taken}");
 }
 
 /// Allocates extents of 64 KiB, `bytes` in total.

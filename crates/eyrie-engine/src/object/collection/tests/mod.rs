@@ -1,5 +1,6 @@
 mod crash;
 mod damage;
+mod growth;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
