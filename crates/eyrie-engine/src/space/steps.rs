@@ -166,8 +166,8 @@ impl MemorySteps {
         None
     }
 
-    /// Returns the first steps that fill one aligned block of `pages`, a power of two, may have no memory, and can be
-    /// set apart.
+    /// Returns the first steps that fill one aligned block of `pages` (a power of two), may have no memory,
+    /// and are not set apart.
     pub(super) fn next_block(&self, context: &SpaceContext, pages: u32) -> Option<StepRun> {
         let steps = pages / self.pages;
         if steps == 0 {
