@@ -1,4 +1,4 @@
-//! Volumes and the host's file system for commands: making and opening them.
+//! Makes and opens volumes for commands, and opens the host's file system.
 
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
@@ -55,7 +55,7 @@ pub fn create(path: &Path, options: VolumeOptions, note: &str) -> Result<Volume>
 pub fn open(volume: &Path) -> Result<Volume> {
     Volume::open_with(volume, paged()).map_err(|error| {
         if error.errno() == Errno::NOENT {
-            let why = "there is none: make it with `eyrie mkfs`, or check the spelling";
+            let why = "no volume is there: make one with `eyrie mkfs`, or check the spelling";
             return Failure::new("cannot open the volume", text::path(volume), why);
         }
         refused("cannot open the volume", volume, &error)
@@ -114,7 +114,7 @@ pub fn object_count(report: &Report) -> u64 {
     report.directories + report.files + report.others
 }
 
-/// Returns true if `path` is a block device, all of which a volume uses.
+/// Returns true if `path` is a block device. Without a size, a volume on a device uses the whole device.
 pub fn is_device(path: &Path) -> bool {
     path.metadata().is_ok_and(|metadata| metadata.file_type().is_block_device())
 }

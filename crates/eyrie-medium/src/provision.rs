@@ -1,5 +1,5 @@
-//! The calls of a medium that provision and discard memory of the host, and that make durable the bytes that
-//! a mapping shows.
+//! Calls of a medium. They provision and discard memory of the host, and make the stores of an earlier
+//! process durable.
 
 use std::panic::Location;
 
@@ -13,7 +13,7 @@ use crate::provider::Provider;
 use crate::site::SiteKind;
 
 /// Bytes that a call provisions at a time. The number is small, because the caller waits while the host
-/// zeroes so many pages. It is large enough that such system calls are rare.
+/// zeroes these pages. It is large enough that such system calls are rare.
 const STEP_BYTES: u64 = 256 << 10;
 /// Bytes that one request of [`Medium::provide_ahead`] provides: a huge page.
 pub const AHEAD_BYTES: u64 = HUGE_PAGE as u64;
@@ -87,9 +87,10 @@ impl Medium {
         self.segments[addr.segment_index()].discard(addr.offset(), len)
     }
 
-    /// Makes durable every byte that the mapping shows. A process may be killed between a store and the
-    /// write-back of its line. Later processes then read the stored bytes, but a power failure may undo them.
-    /// Recovery must not act on such bytes, so it calls this function first.
+    /// Makes every byte of the mapping durable, also bytes that an earlier process stored. A process may be
+    /// killed between a store and the write-back of its line. Later processes then read the stored bytes, but
+    /// a power failure may undo them. Recovery must not act on such bytes, so the opening of a volume calls
+    /// this function before recovery.
     ///
     /// Does nothing on `dram`, where no byte survives a power failure, and on `paged`, which flushes its disk
     /// before it replays the journal.

@@ -5,7 +5,7 @@ use std::io;
 
 use rustix::io::Errno;
 
-/// Sets the length of the host's file `path` to `size` bytes: cuts the file, or extends it with zeros.
+/// Sets the length of the host's file `path` to `size` bytes: shortens the file, or extends it with zeros.
 ///
 /// # Errors
 /// As `truncate(2)`.

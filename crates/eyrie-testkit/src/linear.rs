@@ -96,7 +96,7 @@ impl Request {
     }
 }
 
-/// A counter that orders the begins and ends of calls.
+/// A counter that orders the starts and ends of calls.
 #[derive(Debug, Default)]
 pub struct HistoryClock(AtomicU64);
 
@@ -113,7 +113,7 @@ pub struct HistoryCall {
     pub request: Request,
     /// The answer.
     pub response: Response,
-    /// Time of the begin.
+    /// Time of the start.
     pub began: u64,
     /// Time of the end.
     pub ended: u64,
@@ -131,8 +131,8 @@ impl HistoryCall {
 /// Runs each of `scripts` in a thread of its own. Returns the calls of each thread.
 pub fn run_threads(engine: &dyn Engine, scripts: Vec<Vec<Request>>) -> Vec<Vec<HistoryCall>> {
     let clock = HistoryClock::default();
-    // The threads spin until all have started. After a barrier that sleeps, the first thread to wake would
-    // have made its calls before the last thread wakes.
+    // The threads spin until all have started. At a `std::sync::Barrier` they would sleep, and the first
+    // thread to wake could end its calls before the last thread wakes.
     let (clock, waiting) = (&clock, &AtomicUsize::new(scripts.len()));
     std::thread::scope(|scope| {
         let threads: Vec<_> = scripts
@@ -154,8 +154,8 @@ pub fn run_threads(engine: &dyn Engine, scripts: Vec<Vec<Request>>) -> Vec<Vec<H
     })
 }
 
-/// Returns an order of the calls, as (thread, call) indices, in which the model from `start` on gives the
-/// answers of the threads. Returns `None` if no such order exists.
+/// Returns an order of the calls, as (thread, call) indices, in which a copy of `start` gives the answers
+/// that the threads recorded. Returns `None` if no such order exists.
 ///
 /// Where the model answers `Stale`, any answer is right, because engines may still show a removed object to a
 /// thread with a pin. `NoSpace` is always right. Such a call counts as a call that changed nothing.

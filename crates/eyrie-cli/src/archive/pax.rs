@@ -158,7 +158,7 @@ pub fn format_time(time: Time) -> String {
     }
 }
 
-/// Parses a time. Digits after the ninth are cut off.
+/// Parses a time. Digits after the ninth are dropped.
 pub fn parse_time(text: &[u8]) -> Option<Time> {
     let (negative, digits) = match text.strip_prefix(b"-") {
         Some(digits) => (true, digits),

@@ -93,12 +93,12 @@ pub fn run(mut arguments: DuArgs, output: &mut Output) -> Result<()> {
 }
 
 impl Usage<'_> {
-    /// Counts the tree at one place, and prints its directories from the bottom up. `volume` is the number of
+    /// Counts the tree at one path, and prints its directories from the bottom up. `volume` is the number of
     /// the volume.
     fn count(&mut self, files: &Files, inside: &Inside, volume: usize) -> Result<()> {
         let mut walk = Walk::new(files, &inside.path).doing("count", inside)?;
-        // The sums of the directories from the place down to the entry. The first is the sum of the whole
-        // place.
+        // The sums of the directories from `inside` down to the entry. The first sum is that of the whole
+        // tree.
         let mut sums = vec![0];
         while let Some(step) = walk.next() {
             interrupt::check("du")?;

@@ -157,8 +157,8 @@ fn redirect(sandbox: &Sandbox, pairs: &[(u64, u64)]) {
     }
 }
 
-/// Makes a volume with a tree `/tree` of so many levels. Each level has two names for the next level, and the
-/// last level names the first.
+/// Makes a volume with a tree `/tree` of this number of levels. Each level has two names for the next level,
+/// and the last level names the first.
 fn tangled(levels: usize) -> Sandbox {
     let sandbox = Sandbox::with_volume("16M");
     let volume = Volume::open(sandbox.path("vol")).unwrap();

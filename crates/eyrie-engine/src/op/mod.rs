@@ -59,7 +59,7 @@ pub enum Content<'a> {
     /// The bytes of a file, or the target of a symbolic link. A target has 1 to [`TARGET_MAX`] bytes, none of
     /// them zero.
     Bytes(&'a [u8]),
-    /// Number of a device, at most [`DEVICE_MAX`].
+    /// Number of a device. Its maximum is [`DEVICE_MAX`].
     Device(u64),
 }
 

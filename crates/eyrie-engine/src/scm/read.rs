@@ -1,7 +1,9 @@
-//! Look-ups and reads. They take no lock, allocate no memory, and make no system call.
+//! Look-ups and reads. They wait for no Op that holds a lock. Their code makes no system call, but a medium
+//! on a disk may read pages. They allocate memory only in a listing, and for the summaries of large
+//! directories.
 //!
-//! Each call checks the medium after its read. The call discards the result if the mapping has failed or
-//! belongs to another process.
+//! The calls of the trait [`Engine`](crate::Engine) check the medium after each of these reads
+//! (`Scm::sound`). They discard the result if the mapping has failed or belongs to another process.
 
 use eyrie_medium::Addr;
 use eyrie_medium::epoch::{Guard, pin};

@@ -41,8 +41,9 @@ pub(super) fn insert_slot(slots: &mut HeaderSlots, slot: u32) -> bool {
     new
 }
 
-/// The header chunks of the volume: the mirror of the bitmap on media. While a volume is open, bits are only
-/// set. A reader without a lock may therefore miss a chunk that is being added, but never sees a wrong one.
+/// The header chunks of the volume: the mirror of the bitmap on media. While a volume is open, no bit of the
+/// map is cleared. A reader without a lock may therefore miss a chunk that is being added, but never sees a
+/// wrong one.
 pub(crate) struct ChunkMap {
     words: Box<[AtomicU64]>,
 }
@@ -107,8 +108,8 @@ impl ChunkMap {
         })
     }
 
-    /// Makes `chunk` a header chunk. Callers have allocated its pages and hold the central lock, because a
-    /// load and a store add the bit.
+    /// Makes `chunk` a header chunk. Callers have allocated its pages. They also hold the central lock,
+    /// because the bit is added by a load and a store, not by one atomic instruction.
     fn add(&self, medium: &Medium, chunk: u32) -> Result<()> {
         let word = &self.words[chunk as usize / 64];
         // A relaxed load is enough, because only the holder of the central lock stores this word.
@@ -133,7 +134,8 @@ impl ChunkMap {
 #[derive(Default, Debug)]
 pub(super) struct Headers {
     free: NumberMap<HeaderSlots>,
-    /// Exactly the keys of `free`, with the newest at the end.
+    /// The keys of `free`. [`Headers::allocate`] takes slots of the last chunk of the list. A chunk that is
+    /// added goes to the end.
     list: Vec<u32>,
 }
 

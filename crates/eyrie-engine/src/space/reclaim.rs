@@ -24,7 +24,8 @@ const ADVANCE_EVERY: u32 = 16;
 /// Number of attempts to advance the epoch before `reclaim` stops waiting for other threads' pins. Together
 /// they take about 50 ms, because a thread with a pin may be descheduled for that long.
 const PATIENCE: u32 = 1000;
-/// Maximum number of entries of freed pages that a drain returns to the magazine of the draining thread.
+/// Maximum number of runs of freed pages that the thread of a drain makes free after the drain. Runs of one
+/// page go to the magazine of that thread.
 const RETURNED: usize = 256;
 /// Number of attempts that spin before the first sleep.
 const SPINS: u32 = 100;
@@ -85,7 +86,8 @@ impl Space {
         magazine.collect(now, |magazine, shape, addr| self.free_unseen(magazine, shape, addr));
     }
 
-    /// Moves all memory that no reader can see from the spares and magazines to the shared state.
+    /// Moves all memory that no reader can see to the shared state: from the magazines, and from the spares
+    /// (headers that were reserved and returned unused).
     pub(super) fn gather_free(&self) {
         self.spares.drain().for_each(|addr| self.free_at_once(Shape::Header, addr));
         for magazine in &self.magazines {
@@ -95,12 +97,12 @@ impl Space {
         self.central().free_durable(&self.context);
     }
 
-    /// Frees all memory that was retired before the call. Waits up to about 50 ms for other threads' pins,
-    /// and then for a drain of the medium if pages wait for one. Returns true if no pin delayed the memory,
-    /// or if the drain ran.
+    /// Frees memory that was retired before the call: all of it, unless a pin lasts too long or a drain
+    /// fails. Waits up to about 50 ms for other threads' pins, and then for a drain of the medium if pages
+    /// wait for one. Returns true if all earlier pins ended in this time, or if the drain succeeded.
     ///
-    /// Callers use it after an allocation found no space, without a pin and outside the gate, and then
-    /// allocate again. If the second allocation also fails, the volume is full.
+    /// Callers are outside the gate and hold no pin. A caller whose allocation found no space calls this
+    /// function and allocates again. If the second allocation also fails, the volume is full.
     pub fn reclaim(&self) -> bool {
         let retired = epoch::now();
         let over = (0..PATIENCE).any(|attempt| {
@@ -122,7 +124,7 @@ impl Space {
     /// Ops inside.
     ///
     /// On return, pages that this thread freed before are on top of its stack of free pages. A program that
-    /// overwrites and syncs repeatedly therefore reuses the same few places of the disk.
+    /// overwrites and syncs repeatedly therefore reuses the same few pages of the disk.
     ///
     /// # Errors
     /// [`Error::Fault`](crate::Error::Fault).

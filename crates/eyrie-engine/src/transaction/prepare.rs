@@ -229,7 +229,7 @@ impl<'v> Transaction<'v> {
     /// number of retired extents is limited.
     ///
     /// # Errors
-    /// `Corrupt` if the volume has no room for so many extents.
+    /// `Corrupt` if the volume has no room for this number of extents.
     pub(crate) fn retire_found(&mut self, extent: Extent) -> Result<()> {
         self.retired.push(extent);
         if self.retired.len() <= self.volume.space().most_extents() + self.retired_objects {

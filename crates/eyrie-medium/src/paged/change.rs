@@ -99,8 +99,8 @@ impl Pager {
     pub(super) fn list(&self, page: usize) {
         unpoisoned(self.dirty[epoch::thread_index() % SHARDS].lock()).push(page);
         let dirty = self.dirty_pages.fetch_add(1, Ordering::Relaxed);
-        // The keeper is woken once, when the count reaches this threshold, and not again for each further
-        // page. It also wakes at intervals.
+        // The keeper (the background thread of the page cache) is woken once, when the count reaches this
+        // threshold, and not again for each further page. It also wakes at intervals.
         if dirty == self.limit() / 4 {
             self.waker.wake();
         }

@@ -11,8 +11,8 @@ use crate::addr::PAGE_SIZE;
 use crate::epoch;
 use crate::fault::Fault;
 
-/// Number of pages that come into memory between two wake-ups of the keeper, while memory is above
-/// [`Pager::high_mark`].
+/// Number of pages that come into memory between two wake-ups of the keeper (the thread that evicts pages),
+/// while more pages than [`Pager::high_mark`] are in memory.
 const RING_EVERY: usize = 16;
 /// Base delay for each page of a fetch while memory is above its limit. The delay grows with the number of
 /// pages above the limit.
@@ -22,8 +22,8 @@ const PAGE_DELAY: Duration = Duration::from_micros(20);
 const LONGEST_DELAY: Duration = Duration::from_millis(10);
 
 /// Number of pages in memory above which the keeper subscribes to the kernel's reports of memory pressure.
-/// Eviction of fewer pages would relieve no pressure, and the end of a subscription takes the kernel
-/// milliseconds.
+/// Eviction of fewer pages would relieve no pressure, and the kernel needs milliseconds to end a
+/// subscription.
 pub(super) const WORTH_ASKING: usize = 4096;
 
 impl Pager {

@@ -178,7 +178,8 @@ impl Pager {
         self.resident.load(Ordering::Relaxed)
     }
 
-    /// Returns the number of pages in memory above which the keeper evicts pages.
+    /// Returns the number of pages in memory above which the keeper (the background thread of the page cache)
+    /// evicts pages.
     pub(super) fn high_mark(&self) -> usize {
         self.limit() / 10 * 9
     }

@@ -36,10 +36,10 @@ rules! {
     }
     Journal in "eyrie-medium/src/paged/journal/replay.rs" {
         FoundRecordsAreFlushed "found-records-are-flushed" on Disk, "killed processes":
-            "The records that opening a volume finds are durable before a page is changed because of them.",
+            "The journal records that an open finds are durable before the open changes a page by them.",
             "they are not flushed: a killed process may have left them in the host's cache";
         NextFreshPagesAreLeft "next-fresh-pages-are-left" on Disk, "a full journal":
-            "A full journal is replayed without the pages that the next record lists as fresh.",
+            "The replay of a full journal leaves out the pages that the next record lists as fresh.",
             "older lines of these pages are replayed over them";
         RecordsHaveTheJournalsName "records-have-the-journals-name" on Disk, "journals that start over":
             "A record counts only if it has the present name of its journal.",
@@ -62,13 +62,13 @@ rules! {
             "A change of a page that the last durable cut uses goes to the journal first.",
             "the page is written to its place like a fresh page";
         CheckpointTakesEveryPage "checkpoint-takes-every-page" on Disk, "journals that start over":
-            "Before the journal starts over, every page with lines in it is written to its place.",
+            "Before the journal starts over, each page with lines in the journal is written to its place.",
             "the first such page is left out";
         LoggedPageIsMarked "logged-page-is-marked" on Disk, "journals that start over":
             "A page with lines in the journal stays in memory until its bytes are in its place.",
             "the page lacks the mark that keeps it in memory";
         ShadowIsOfItsCut "shadow-is-of-its-cut" on Disk, "two threads on a disk":
-            "If a page changes before the drain takes it, the drain writes the bytes that it had at the cut.",
+            "If a page changes before the drain takes it, the drain writes the page as it was at the cut.",
             "the drain writes the bytes that the page has when it takes the page";
         FreeingCutHasARecord "freeing-cut-has-a-record" on Disk, "several syncs":
             "A cut without changes gets a record if the last record lists fresh pages.",
@@ -86,7 +86,7 @@ rules! {
     }
     Journal in "eyrie-medium/src/paged/change.rs" {
         ChangedPageIsPreserved "changed-page-is-preserved" on Disk, "two threads on a disk":
-            "A page of a cut that changes again before the drain has taken it is copied first.",
+            "If a page of a cut changes again before the drain has taken it, the page is copied first.",
             "the page becomes part of the next cut without a copy";
     }
     Journal in "eyrie-medium/src/paged/allocate.rs" {
@@ -179,7 +179,7 @@ rules! {
     }
     Allocation in "eyrie-engine/src/volume/generation.rs" {
         GenerationsAreLeasedFirst "generations-are-leased-first" on Both, "one call":
-            "The limit of generations is raised durably before one above the old limit is given out.",
+            "The limit of generations is raised durably before a generation above it is given out.",
             "the limit is not raised";
     }
     Allocation in "eyrie-engine/src/space/slab.rs" {
@@ -207,8 +207,8 @@ rules! {
             "The record with the name of an entry persists before the slot of the entry becomes live.",
             "the record is stored after the slot";
         SpilledBitBeforeItsEntry "spilled-bit-before-its-entry" on Memory, "long names":
-            "An entry outside its own line of slots is live only after its own line names the other line.",
-            "its own line names the other line after that";
+            "An entry outside the line that its hash picks is live only after that line names the other.",
+            "that line names the other line afterwards";
         InventoryBeforeItsEntry "inventory-before-its-entry" on Memory, "one call":
             "The inventory of a bucket page includes an entry before that entry is live.",
             "the inventory includes the entry after that";
@@ -218,7 +218,7 @@ rules! {
     }
     Collections in "eyrie-engine/src/object/collection/grow.rs" {
         WiderTableHasEverySegment "wider-table-has-every-segment" on Both, "a wide directory":
-            "A larger table of a collection has every segment of the smaller table before it.",
+            "A larger table of a collection has every segment of the smaller table that it replaces.",
             "the last segment is missing";
         NewBucketBeforeItsCount "new-bucket-before-its-count" on Memory, "growth":
             "The pages of a new bucket persist before the number of buckets includes that bucket.",
@@ -273,7 +273,7 @@ rules! {
             "The saved allocator persists before the clean mark, which makes it count.",
             "the mark is stored first";
         CleanMarkIsClearedByOpening "clean-mark-is-cleared-by-opening" on Both, "one call":
-            "Opening a volume clears the clean mark before the first change of the volume.",
+            "An open clears the clean mark before it makes any other change of the volume.",
             "the mark stays";
     }
     Volumes in "eyrie-engine/src/space/saved.rs" {
@@ -283,7 +283,7 @@ rules! {
     }
     Volumes in "eyrie-engine/src/volume/open.rs" {
         FoundStoresAreFlushed "found-stores-are-flushed" on Memory, "killed processes":
-            "The stores that opening an unclosed volume finds are durable before anything is changed.",
+            "The stores that an open of a volume that was not closed finds are durable before any change.",
             "these stores are not flushed: a killed process may have left them in the caches";
     }
     Volumes in "eyrie-engine/src/tables/superblock.rs" {
@@ -296,7 +296,7 @@ rules! {
             "The file of a volume is long enough before the superblock has the new, larger size.",
             "the superblock has the new size first";
         GroupsLeaveUseBeforeTheEnd "groups-leave-use-before-the-end" on Memory, "resizing":
-            "Groups behind the end of a smaller volume leave use before the superblock has the new size.",
+            "Groups behind the new end are taken out of use before the superblock has the smaller size.",
             "the superblock has the new size first";
     }
 }

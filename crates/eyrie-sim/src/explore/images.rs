@@ -127,7 +127,7 @@ impl Images {
 /// The reason why the numbers of a replay match no image of the run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum NoImage {
-    /// The run has no crash point after so many events.
+    /// The run has no crash point after this number of events.
     #[error("there is no crash after {after} events")]
     Point {
         /// Number of events before the crash.

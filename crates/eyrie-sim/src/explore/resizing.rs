@@ -97,8 +97,8 @@ fn volume(path: &Path, bytes: u64, medium: MediumChoice) -> Result<Tree, String>
     Ok(held)
 }
 
-/// Repeats a resize while one of its system calls fails, and all later calls from the same place. The volume
-/// must then have its old or its new size, and its contents.
+/// Repeats a resize while one of its system calls fails, and all later calls from the same call site. The
+/// volume must then have its old or its new size, and its contents.
 fn failures(
     medium: MediumChoice,
     from: u64,

@@ -1,5 +1,6 @@
-//! Built-in scripts: every single call and every two calls on a small set of objects, and long random
-//! scripts. This is bounded black-box crash testing. The bounds are small enough to explore every crash.
+//! Built-in scripts: every single call and every ordered pair of calls on a small set of objects, and long
+//! random scripts. This is bounded black-box crash testing. The bounds are small enough to explore every
+//! crash.
 
 use std::fmt::{self, Write as _};
 
@@ -203,18 +204,19 @@ pub fn setup() -> Script {
     parse("setup", SETUP)
 }
 
-/// Returns a script for each call of the list, with that call alone.
+/// Returns a script for each built-in call on the objects of [`setup`], with that call alone.
 pub fn singles() -> Vec<Script> {
     calls("calls", CALLS).into_iter().map(|call| [call].into_iter().collect()).collect()
 }
 
-/// Returns a script for every two calls of the list. The order of the scripts is mixed.
+/// Returns a script for each ordered pair of the calls of [`singles`]. A pair may have one call twice. The
+/// order of the scripts is mixed.
 pub fn pairs() -> impl Iterator<Item = Script> {
     tuples(2)
 }
 
-/// Returns a script for every three calls of the list. There are too many scripts to explore all, so their
-/// order is mixed, and callers take the first ones as a sample.
+/// Returns a script for each ordered triple of the calls of [`singles`]. There are too many scripts to
+/// explore all, so their order is mixed, and callers take the first ones as a sample.
 pub fn triples() -> impl Iterator<Item = Script> {
     tuples(3)
 }
@@ -312,9 +314,9 @@ fn depths() -> String {
     text + "rename /0/1/2 /up\nrename /0/1 /up/1\nrename /up /0/down\n"
 }
 
-/// Returns the pair of scripts with this number for two threads. There are three kinds of pairs. Each script
-/// may be a single call. The first may make an object and the second change it. Or each script has two calls
-/// that change no names.
+/// Returns the pair of scripts with this number for two threads. There are three kinds of pairs: two single
+/// calls; a call that makes an object and a call that changes this object; and two scripts of two calls each.
+/// In a pair of the third kind no call moves or removes a name, or gives an object another name.
 ///
 /// Longer scripts of other calls may have no serial order. A call first looks up its name and then changes
 /// the object. If the name moves to another object in between, no order of whole calls explains the result.

@@ -25,7 +25,7 @@ const FANOUT: u64 = 512;
 pub enum Damage {
     /// Flips a bit.
     Flip { at: u64, bit: u8 },
-    /// Overwrites a word with an absurd value, or with a value from another place.
+    /// Overwrites a word with an absurd value, or with a value from another address.
     Word { at: u64, value: u64 },
     /// Exchanges two ranges.
     Swap { a: u64, b: u64, len: u64 },
@@ -154,7 +154,7 @@ fn word_of(base: &BaseVolume, at: u64) -> u64 {
     u64::from_le_bytes(word)
 }
 
-/// Draws an absurd word, or a word from another place.
+/// Draws an absurd word, or a word from another address.
 fn word(random: &mut SmallRng, base: &BaseVolume) -> u64 {
     let bytes = base.bytes.len() as u64;
     match random.random_range(0..10) {

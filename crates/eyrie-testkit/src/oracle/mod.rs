@@ -3,7 +3,7 @@
 //! After each step, the oracle compares the results (values, or errno), the names and objects that the Op
 //! named, their attributes, and the bytes around a write. After every [`OracleOptions::tree_every`] steps,
 //! and at the end, it compares the whole volume. A full engine (`NoSpace`) may refuse an Op, which then must
-//! not change anything. An open object is open in the engine and in the model.
+//! not change anything. A step that opens an object opens it in the engine and in the model.
 
 mod minimise;
 mod session;
@@ -84,8 +84,8 @@ pub fn run(engine: &dyn Engine, seed: u64, steps: u32, options: OracleOptions) -
     })
 }
 
-/// Runs exactly `steps` on `engine` and on the model. Callers pass an engine with a new volume. A step that
-/// names an object that was never created is skipped.
+/// Runs `steps`, and no random steps, on `engine` and on the model. Callers pass an engine with a new volume.
+/// A step that names an object that was never created is skipped.
 ///
 /// # Errors
 /// Fails if they differ.

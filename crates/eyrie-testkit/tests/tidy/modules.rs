@@ -176,7 +176,8 @@ fn named_paths(module: &[String], code: &str) -> Vec<Vec<String>> {
 #[derive(Default)]
 struct Crate {
     modules: BTreeSet<Vec<String>>,
-    /// Exported names by path, with the module of the same folder that defines them.
+    /// The key is the path of an exporting module, followed by an exported name. The value is the child
+    /// module of the exporting module that the name comes from.
     exports: BTreeMap<Vec<String>, String>,
     /// For each folder: pairs of its modules of which the first uses the second.
     uses: BTreeMap<Vec<String>, BTreeSet<(String, String)>>,

@@ -54,7 +54,7 @@ pub struct Stat {
     pub inode: u64,
     /// The kind of the file.
     pub kind: Kind,
-    /// Permission bits, at most 0o7777.
+    /// Permission bits. No bits above 0o7777 are set.
     pub mode: u16,
     /// Number of names of the file. For a directory: 2, and one more for each subdirectory.
     pub links: u32,

@@ -18,7 +18,7 @@ const ALLOCATED_AT_ONCE: u64 = 64 << 20;
 /// An open file or directory of a [`Pxfs`]. The handle keeps the rights that it was opened with, even if the
 /// mode of the file changes. Only [`Posix::close`](crate::posix::Posix::close) closes it.
 #[derive(Debug)]
-#[must_use = "a handle keeps its file until it is closed"]
+#[must_use = "a handle keeps its file open until the call of `close`"]
 pub struct Handle {
     id: ObjectId,
     flags: OpenFlags,
@@ -228,13 +228,13 @@ impl<E: Engine> Pxfs<E> {
         }
         let (id, set_ids) = (handle.id, self.dropped_set_ids(handle.id)?);
         // A collapse or an insertion is one step, because a crash between two steps would leave half of the
-        // bytes moved. A punched hole allocates nothing, so it needs no steps.
+        // bytes moved. A punched hole is also one step, because it allocates nothing.
         let step = match mode {
             FallocateMode::CollapseRange | FallocateMode::InsertRange | FallocateMode::PunchHole => length,
             _ => ALLOCATED_AT_ONCE,
         };
-        // A range that certainly does not fit must not change anything. Without this check its first steps
-        // would succeed.
+        // A call whose range certainly does not fit must change nothing. Without this check the first steps
+        // of the call would succeed.
         if length > step && length > self.engine.space().free + self.engine.attributes(id)?.allocated {
             return Err(Errno::NOSPC.into());
         }
@@ -267,8 +267,8 @@ impl<E: Engine> Pxfs<E> {
         let attributes = self.engine.attributes(id)?;
         access::check(&self.credentials, &(&attributes).into(), Rights::WRITE)?;
         if attributes.size == size && self.engine.seek(id, 0, false)?.is_none() {
-            // Unlike `ftruncate`, `truncate` keeps the times of a file without data, as on tmpfs. Another
-            // thread may have set this size, and that change may not be durable yet.
+            // Unlike `ftruncate`, a `truncate` to the present size keeps the times of a file without data, as
+            // on tmpfs. Another thread may have set this size, and that change may not be durable yet.
             self.engine.wait_for(id)?;
             return self.drop_set_ids(id, attributes.changed);
         }
@@ -315,7 +315,7 @@ impl<E: Engine> Pxfs<E> {
     }
 }
 
-/// Checks that `length` bytes from `offset` on end at or before the largest offset.
+/// Checks that the `length` bytes that begin at `offset` end at or before the largest offset.
 #[inline]
 fn check_range(offset: u64, length: usize) -> Result<(), Errno> {
     match offset.checked_add(length as u64) {

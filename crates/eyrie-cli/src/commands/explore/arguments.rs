@@ -58,7 +58,7 @@ pub struct ExploreArgs {
     /// Stop after this time, such as 60s, 5m or 2h [default: 60s without --script, else no limit]
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     pub time: Option<Duration>,
-    /// Explore every call, every two calls, and 1000 scripts of each endless kind, without a time limit
+    /// Explore every call, every pair of calls, and 1000 scripts of each endless kind, without a time limit
     #[arg(long, conflicts_with_all = ["script", "time"])]
     pub exhaustive: bool,
     /// Explore only one part of the built-in scripts, such as 2/4 for the second of four parts

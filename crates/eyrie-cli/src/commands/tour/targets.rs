@@ -64,7 +64,7 @@ pub fn targets(operation: Operation, round: u32, among: u32) -> Vec<u32> {
 pub fn is_covering(operation: Operation, rounds: u32, among: u32, distinct: u32) -> bool {
     let (done, among) = (f64::from(rounds) * f64::from(BATCH), f64::from(among));
     let most = match order_of(operation) {
-        // The expected number of distinct targets after so many random choices.
+        // The expected number of distinct targets after this number of random choices.
         TargetOrder::Random => among * (1.0 - (-done / among).exp()),
         TargetOrder::Next | TargetOrder::Spread => done.min(among),
         TargetOrder::New => done.min(NAMES as f64),
@@ -104,7 +104,7 @@ mod tests {
     use super::super::operation::{Amounts, rows};
     use super::*;
 
-    /// Returns the number of different targets of a row after so many rounds.
+    /// Returns the number of different targets of a row after this number of rounds.
     fn distinct(operation: Operation, rounds: u32, among: u32) -> u32 {
         let mut coverage = Coverage::default();
         (0..rounds).for_each(|round| coverage.add(&targets(operation, round, among)));

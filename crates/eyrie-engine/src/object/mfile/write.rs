@@ -38,7 +38,8 @@ pub fn write(
     data: &[u8],
 ) -> Result<FileChange> {
     let end = offset + data.len() as u64;
-    // No byte past the end is visible. Therefore the data is stored in place and only the size is published.
+    // No byte past the end is visible. Therefore `append` stores the data where no reader looks, and the
+    // caller publishes root and size.
     if offset >= file.size {
         let root = append(transaction, file, offset, data)?;
         return Ok(FileChange::Root(root, end));
@@ -100,9 +101,10 @@ fn overwrite_word(
 }
 
 /// Overwrites bytes of one page by a copy, up to the lowest pointer that commits the whole change. Returns
-/// `None` if the bytes are in two or more pages. A prelude changes the header's selector before the commit of
-/// such a copy, and the commit itself leaves the selector unchanged. Therefore a reader of two pages could
-/// see one page before the change and the other page after the change.
+/// `None` if the bytes are in two or more pages. A prelude changes the header's selector, and the later
+/// commit leaves the selector unchanged. A reader that begins between the two therefore finds the same
+/// selector before and after its read. If the commit changed two pages, that reader could see one old page
+/// and one new page.
 fn overwrite_below_root(
     transaction: &mut Transaction<'_>,
     file: FileTree,

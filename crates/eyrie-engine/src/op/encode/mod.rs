@@ -6,8 +6,8 @@
 //!
 //! Bytes to decode are untrusted. For any bytes, decoding returns an Op or a [`DecodeError`], and takes time
 //! linear in the length of the record. Decoding allocates memory only for the list of a batch's parts. The
-//! list never has more parts than were decoded. The engine that applies the Op checks the Op itself (for
-//! example lengths of names and the parts of a batch).
+//! list never has more parts than were decoded. Decoding does not check that an Op is valid (for example the
+//! lengths of its names, or the parts of a batch). The engine that applies the Op checks that.
 
 mod decode;
 mod layout;
@@ -229,7 +229,7 @@ fn raw(id: ObjectId) -> layout::U64 {
 }
 
 fn length(count: usize) -> layout::U32 {
-    u32::try_from(count).expect("names and batches are far below 4 GiB").into()
+    u32::try_from(count).expect("a name has less than 4 GiB, and a batch fewer than 2^32 parts").into()
 }
 
 fn stamp(time: Time) -> TimeFields {

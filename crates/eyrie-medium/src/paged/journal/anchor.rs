@@ -113,7 +113,7 @@ impl Anchor {
     }
 
     /// Writes zeros over the journal, so that its blocks are allocated, and then the anchor. No flush is
-    /// needed here, because there is no volume yet that could be lost. Opening the volume flushes.
+    /// needed here, because there is no volume yet that could be lost. The open of the volume flushes.
     ///
     /// # Errors
     /// The host's error.

@@ -133,8 +133,8 @@ fn read_records(blocks: &dyn Blocks, anchor: &Anchor) -> io::Result<Vec<ReadReco
         let known = head.magic == RECORD_MAGIC
             && (head.id == anchor.id || broken(SafetyRule::RecordsHaveTheJournalsName));
         let follows = head.sequence == records.len() as u64 + 1;
-        // The journal ends at the first record with another name or sequence number. Behind that place may be
-        // records with an earlier name.
+        // The journal ends at the first record with another name or sequence number. Records with an earlier
+        // name may follow.
         if !known || !fits || !follows || head.bytes > anchor.journal_bytes - at {
             break;
         }
