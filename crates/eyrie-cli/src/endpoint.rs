@@ -103,7 +103,7 @@ impl Endpoint {
         }
     }
 
-    /// Removes the name of a file that is no directory.
+    /// Removes the name of a file that is not a directory.
     pub fn unlink(&self, path: &Path) -> eyrie::Result<()> {
         match &self.file_system {
             FileSystem::Host(host) => host.unlink(path),

@@ -66,7 +66,7 @@ impl Display for Failure {
     }
 }
 
-/// Makes the failure for an error of standard output. A closed pipe is no failure, because its reader has
+/// Makes the failure for an error of standard output. A closed pipe is not a failure, because its reader has
 /// read enough.
 impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Failure {

@@ -43,7 +43,7 @@ impl Report {
     /// Returns the report about a volume whose open failed with this error.
     ///
     /// # Errors
-    /// Errors that are no corruption of the volume.
+    /// Errors that are not corruption of the volume.
     pub(crate) fn of_error(error: Error) -> Result<Report> {
         let finding = match error {
             Error::Corrupt { addr, what } => format!("{addr}: {what}"),
@@ -63,7 +63,7 @@ struct Check<'v> {
     volume: &'v Volume,
     marks: Marks,
     report: Report,
-    /// Number of names found for each object that is no directory.
+    /// Number of names found for each object that is not a directory.
     names: HashMap<ObjectId, u32>,
     /// Directories that are not walked yet, each with the directory that contains it.
     waiting: Vec<(ObjectId, ObjectId)>,

@@ -1,5 +1,6 @@
-//! Tests of the rules of crashes. Each rule is stated here as a function that tries every case. The tests
-//! compare these functions with the images that [`CrashPoints`] and [`CrashImage`] make.
+//! Tests of the contents that a crash may leave. A function here states these contents for each kind of
+//! hardware, and tries every case. The tests compare these functions with the images that [`CrashPoints`] and
+//! [`CrashImage`] make.
 //!
 //! Traces are tiny: two lines (or sectors) with two observed words each, two threads, and at most six stores.
 //! The tests try all traces of a few steps, and many longer traces from a random generator.
@@ -85,9 +86,9 @@ fn is_fenced(steps: &[Step], store: usize) -> bool {
     steps[store..].iter().any(|step| step.is_fence_of(steps[store]))
 }
 
-/// Returns the images of a crash of x86, with `clwb` of the line after every store, and with `sfence` as the
-/// fence. A prefix of the stores to each line persists, in program order. This prefix includes every store
-/// that its own thread has fenced. Eight aligned bytes do not tear.
+/// Returns the images that a crash after the first `after` steps may leave on x86. Each store is followed by
+/// `clwb` of its line, and the fence is `sfence`. A prefix of the stores to each line persists, in program
+/// order. This prefix includes every store that its own thread has fenced. Eight aligned bytes do not tear.
 ///
 /// Sources: Raad, Wickerson, Neiger, Vafeiadis, "Persistency Semantics of the Intel-x86 Architecture" (POPL
 /// 2020), section 2; BPFS, sections 2.2 and 4.4, for the needs of a file system.
@@ -102,10 +103,11 @@ fn x86(steps: &[Step], after: usize) -> BTreeSet<Words> {
     })
 }
 
-/// Returns the images of a crash of hardware with persistence epochs. The fences of a thread split its stores
-/// into persistence epochs. A crash keeps some number of these epochs whole, and of the next one a prefix of
-/// the stores to each line. A fence by itself makes no store durable. Before a thread stores to a line of
-/// another thread, the old bytes of that line are written back, with every store ordered before them.
+/// Returns the images that a crash after the first `after` steps may leave on hardware with persistence
+/// epochs. The fences of a thread split its stores into persistence epochs. Of each thread, a crash keeps
+/// some number of persistence epochs whole, from the first on. Of the next one it keeps a prefix of the
+/// stores to each line. A fence by itself makes no store durable. Before a thread stores to a line to which
+/// another thread stored, that older store persists, with every store that is ordered before it.
 ///
 /// Source: BPFS. Section 4.4: a write reaches storage after all earlier epochs. Section 4.4.1: lines that
 /// another hardware context tagged are flushed immediately. Section 3.5: threads that share no line have no
@@ -135,11 +137,12 @@ fn sequences(stores: &[usize]) -> Vec<Vec<usize>> {
     found
 }
 
-/// Returns the images of a crash of a disk with a volatile cache. Every write before the last flush of any
-/// thread persists. Of the later writes of sectors any may persist, in any order. Sectors do not tear.
+/// Returns the images that a crash after the first `after` steps may leave on a disk with a volatile cache.
+/// Every write before the last flush persists, whichever thread flushed. Each later write may persist or not,
+/// and in any order. Sectors do not tear.
 ///
-/// Sources: NVM Express Base Specification, "Flush" and "Volatile Write Cache", and its atomic write unit on
-/// power failure of at least one logical block; Linux, `Documentation/block/writeback_cache_control.rst`.
+/// Sources: NVM Express Base Specification, "Flush" and "Volatile Write Cache", and "Atomic Write Unit Power
+/// Fail", which is one logical block or more; Linux, `Documentation/block/writeback_cache_control.rst`.
 fn blocks(steps: &[Step], after: usize) -> BTreeSet<Words> {
     let steps = &steps[..after];
     let flushed = steps.iter().rposition(|step| matches!(step, Fence { .. })).unwrap_or(0);
@@ -183,7 +186,7 @@ fn events(rule: CrashRule, steps: &[Step], threads: &[ThreadId; 2]) -> Vec<Event
     steps.iter().enumerate().map(event).collect()
 }
 
-/// Returns the word that fills a sector.
+/// Returns the value of the bytes of a sector, which must all be equal.
 fn value_of(sector: &[u8]) -> u64 {
     assert!(sector.iter().all(|byte| *byte == sector[0]), "a sector tore");
     sector[0].into()
@@ -210,7 +213,8 @@ fn shown(rule: CrashRule, base: &ImageBase, image: CrashImage) -> Words {
     words
 }
 
-/// Returns every image of a crash, in the order of the scripts.
+/// Returns every image of a crash, in the order in which [`CrashImage::next_script`] gives the lists of
+/// picks.
 fn explored(base: &ImageBase, point: &CrashPoint) -> Vec<Words> {
     let (mut images, mut script) = (Vec::new(), Some(Vec::new()));
     while let Some(picks) = script {
@@ -284,10 +288,10 @@ impl Random {
     }
 }
 
-/// Returns all traces of `length` steps that begin with a step of the first thread, and `drawn` random
-/// traces.
+/// Returns all traces of `length` stores and fences without word 3 that begin with a step of the first
+/// thread, and `drawn` random traces.
 fn traces(length: u32, drawn: usize) -> impl Iterator<Item = Vec<Step>> {
-    // Word 3 is left out. It stands to word 2 as word 1 stands to word 0, so it would add no case.
+    // Word 3 is left out, so that there are fewer traces. Random traces also store it.
     let kinds: Vec<Step> = (0..2)
         .flat_map(|thread| {
             [0, 1, 2].map(|word| Store { thread, word, value: 0 }).into_iter().chain([Fence { thread }])
@@ -362,8 +366,9 @@ fn epochs_of_one_thread_leave_states_of_x86() {
     assert!(lost > 0, "epochs lose more than x86 does");
 }
 
-/// Returns the rest of a trace if each thread stops after a number of its own steps. Returns `None` if a
-/// running thread stores to a line after a skipped store of a stopped thread to this line.
+/// Returns the steps of a trace that still happen if each thread stops after a number of its own steps.
+/// Returns `None` if a stopped thread would have stored to a line, and a running thread stores to that line
+/// later.
 fn stopped(steps: &[Step], stops: [usize; 2]) -> Option<Vec<Step>> {
     let (mut made, mut left, mut missed) = ([0; 2], Vec::new(), BTreeSet::new());
     for &step in steps {
@@ -411,8 +416,8 @@ fn long_store_tears_into_words() {
     assert_eq!(found, [0, 4, 12, 20]);
 }
 
-/// This is the third case of section 3.5 of BPFS. Only an exploration of thread schedules finds all such
-/// states. No other rule for lines would find them.
+/// The state `second_alone` is the third case of section 3.5 of BPFS. x86 leaves it only if the threads run
+/// in the other order, so an exploration must also try other orders of threads.
 #[test]
 fn epochs_of_two_threads_may_lose_the_first_call() {
     let call = |thread| [Store { thread, word: thread * 2, value: 1 }, Fence { thread }];

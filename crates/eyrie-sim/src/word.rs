@@ -1,5 +1,6 @@
-//! The words of a line. A word is bare if its bytes are unambiguous, else in double quotes with the escapes
-//! of C.
+//! The words of a line of text, which are not the words of memory. A word of letters, digits and `/._-+,@%`
+//! is printed bare. Any other word is printed in double quotes, with the escapes `\"`, `\\`, `\n`, `\t` and
+//! `\xNN`.
 //!
 //! Shell quoting is not used, because it does not escape a newline in a name, which would then split the
 //! line.
@@ -62,7 +63,7 @@ impl Problem {
 /// Maximum number of bytes of a word in an error message.
 const MOST_SHOWN: usize = 60;
 
-/// Returns the word as written, cut so that a message stays on one line.
+/// Returns the start of the word for a message, with `\xNN` for bytes that are not printable ASCII.
 fn shown(word: &[u8]) -> String {
     let (word, end) = match word.len() {
         0..=MOST_SHOWN => (word, ""),
@@ -85,7 +86,7 @@ const fn is_blank(byte: u8) -> bool {
 /// Splits a line into words. A comment ends the line.
 ///
 /// # Errors
-/// Fails if a word is ambiguous, for example if its quote is not closed.
+/// Fails if a word is invalid, for example if its quote is not closed.
 pub(crate) fn split(line: &[u8]) -> Result<Vec<Token<'_>>, Problem> {
     let mut tokens = Vec::new();
     let mut rest = line;

@@ -1,6 +1,6 @@
 //! Checks linearizability: finds an order of the calls of several threads that explains their answers.
 //!
-//! Each thread records its calls as [`HistoryCall`]s, whose begin and end times come from one shared
+//! Each thread records its calls as [`HistoryCall`]s, whose start and end times come from one shared
 //! [`HistoryClock`]. [`explain`] looks for an order of all calls in which the model gives the same answers.
 //! The order keeps a call before all calls that began after its end. The search tries orders depth first,
 //! each on a fork of the model, so histories must be small (for example, three threads of four calls).

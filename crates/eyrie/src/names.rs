@@ -1,4 +1,4 @@
-//! File names that stand for keys which are no legal file names.
+//! File names that stand for keys which are not legal file names.
 //!
 //! A key is 1 to 255 bytes of any kind. A key that is a legal file name is its own file name. Any other key
 //! contains `/` or NUL, is `.` or `..`, or begins with `%kv%`. The file name of such a key is `%kv%` followed

@@ -175,7 +175,7 @@ impl Volume {
     /// Opens a volume. A volume that was not closed is recovered.
     ///
     /// # Errors
-    /// `ENOENT` or `EINVAL` if `path` is no volume. `EBUSY` if a process has the volume open. `EOPNOTSUPP`
+    /// `ENOENT` or `EINVAL` if `path` is not a volume. `EBUSY` if a process has the volume open. `EOPNOTSUPP`
     /// for a newer format, and for a host without the medium. The message of the error has the reason and
     /// advice, also for a truncated or corrupt volume.
     pub fn open(path: impl AsRef<Path>) -> Result<Volume> {
@@ -198,7 +198,7 @@ impl Volume {
     /// the volume from being opened. `paged` is as in [`Volume::open_with`].
     ///
     /// # Errors
-    /// As [`Volume::open`] if `path` is no volume, or the volume is in use. `EIO` if the medium fails.
+    /// As [`Volume::open`] if `path` is not a volume, or the volume is in use. `EIO` if the medium fails.
     pub fn inspect(path: impl AsRef<Path>, paged: PagedOptions) -> Result<Report> {
         crate::repair::inspect(path.as_ref(), paged)
     }

@@ -35,8 +35,8 @@ struct Loader<'a, R, D> {
 /// Messages call the archive `from`. The result also counts the members that could not be loaded.
 ///
 /// # Errors
-/// Fails if `input` is no archive, is damaged or ends early. Fails if the target exists and is not empty, if
-/// its volume is full, or if a write fails. An interrupt has the exit status 130.
+/// Fails if `input` is not an archive, is damaged or ends early. Fails if the target exists and is not empty,
+/// if its volume is full, or if a write fails. An interrupt has the exit status 130.
 pub fn load<D: Posix>(
     input: impl Read,
     from: &str,
@@ -45,7 +45,7 @@ pub fn load<D: Posix>(
     reporter: &Reporter,
 ) -> failure::Result<Tally> {
     let mut archive = ArchiveReader::new(input);
-    // The first member is read before anything is made, so an input that is no archive makes nothing.
+    // The first member is read before anything is made, so an input that is not an archive makes nothing.
     let first = archive.next().map_err(|why| Failure::new("cannot load", from, why))?;
     let tree = TargetTree::new(to, Progress::new(reporter));
     match target.lstat(to) {

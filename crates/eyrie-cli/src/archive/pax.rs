@@ -62,7 +62,7 @@ impl Records {
         (!value.is_empty()).then_some(value)
     }
 
-    /// Returns the value of a key as a number. `Some(None)` means that the value is no number.
+    /// Returns the value of a key as a number. `Some(None)` means that the value is not a number.
     pub fn number(&self, key: &str) -> Option<Option<u64>> {
         self.get(key).map(parse_number)
     }

@@ -64,7 +64,7 @@ impl<R: Read> ArchiveReader<R> {
     /// Returns the next member, or `None` at the end mark.
     ///
     /// # Errors
-    /// Fails if the input is no archive, is damaged or ends early.
+    /// Fails if the input is not an archive, is damaged or ends early.
     pub fn next(&mut self) -> Result<Option<NextMember>> {
         self.skip(self.left + self.padding)?;
         let mut records = self.global.clone();

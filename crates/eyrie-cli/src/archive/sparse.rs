@@ -1,5 +1,5 @@
 //! The ranges of a file that have bytes, in all forms that GNU tar writes. This module parses and checks
-//! them.
+//! these forms, and writes that of version 1.0.
 
 use std::ops::Range;
 
@@ -32,14 +32,14 @@ pub const MOST_RUNS: usize = 1 << 22;
 pub enum SparseVersion {
     /// In the first blocks of the data of the member.
     InData,
-    /// In these records.
+    /// In records of its extended header: these offsets and lengths.
     InRecords(Vec<(u64, u64)>),
 }
 
 /// Returns the form of the list of ranges, or `None` if the records describe a file without holes.
 ///
 /// # Errors
-/// Fails if the version is unknown, or a value is no number.
+/// Fails if the version is unknown, a value is not a number, or an offset has no length.
 pub fn version(records: &Records) -> Result<Option<SparseVersion>, String> {
     const WRONG: &str = "its list of holes is wrong";
     if let Some(major) = records.get(MAJOR) {
@@ -71,7 +71,7 @@ pub fn real_size(records: &Records) -> Option<u64> {
     records.number(REAL_SIZE).or_else(|| records.number(OLD_SIZE))?
 }
 
-/// Returns the offsets and lengths of the ranges in one header of the oldest format. Unused places are
+/// Returns the offsets and lengths of the ranges in one header of the oldest format. Unused entries are
 /// skipped.
 pub fn runs_of_header(places: &[GnuSparseHeader]) -> Result<Vec<(u64, u64)>, String> {
     let wrong = |_| "its list of holes is wrong".to_owned();
@@ -95,7 +95,7 @@ pub fn checked(runs: &[(u64, u64)], size: u64, stored: u64) -> Result<Vec<Range<
     for &(offset, length) in runs {
         let next = offset.checked_add(length).filter(|&next| offset >= end && next <= size);
         end = next.ok_or("its list of holes is wrong")?;
-        // The sum stays below `size`, because ranges do not overlap.
+        // The sum is at most `size`, because ranges do not overlap.
         sum += length;
         if length > 0 {
             ranges.push(offset..end);
@@ -107,8 +107,9 @@ pub fn checked(runs: &[(u64, u64)], size: u64, stored: u64) -> Result<Vec<Range<
     Ok(ranges)
 }
 
-/// Returns the list of ranges that stands before the data in version 1.0, padded to whole blocks. Other
-/// readers expect that the last range ends at the end of the file.
+/// Returns the list of ranges that stands before the data in version 1.0, padded to whole blocks. If the last
+/// range ends before the end of the file, an empty range at that end follows, because other programs expect
+/// one.
 pub fn encode(runs: &[Range<u64>], size: u64) -> Vec<u8> {
     let closing = runs.last().is_none_or(|last| last.end < size);
     let mut out = format!("{}\n", runs.len() + usize::from(closing)).into_bytes();

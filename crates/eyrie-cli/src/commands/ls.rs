@@ -145,7 +145,8 @@ impl Listing<'_> {
         Ok(())
     }
 
-    /// Prints the entries of the directory `path` of `files`. Messages and titles call the directory `dir`.
+    /// Prints the entries of the directory `path` of `files`. Messages and titles show `dir`, the place of
+    /// this directory.
     fn block(&mut self, files: &Files, path: &Path, dir: &Inside, titled: bool) -> Result<()> {
         let listed = match entries(files, path, self.arguments.all) {
             Ok(entries) => entries,
@@ -235,7 +236,7 @@ impl Widths {
         widths
     }
 
-    /// Formats the size of a file, or major and minor number of a device.
+    /// Formats the size of a file, or the major and minor numbers of a device.
     fn size(stat: &Stat) -> String {
         match stat.kind {
             Kind::CharDevice | Kind::BlockDevice => {

@@ -47,7 +47,7 @@ struct PendingDirectory {
     xattrs: Xattrs,
 }
 
-/// An entry that is no directory.
+/// An entry that is not a directory.
 struct Task<'a, S, D> {
     entry: WalkEntry<'a, S>,
     stat: Stat,
@@ -199,7 +199,7 @@ where
         if entry.depth == 0 { self.job.to } else { entry.name() }
     }
 
-    /// Makes an entry that is no directory, or sends it to a worker.
+    /// Makes an entry that is not a directory, or sends it to a worker.
     fn hand_out(
         &self,
         entry: WalkEntry<'a, S>,
@@ -290,7 +290,7 @@ where
         Spot { target: &task.target, name: self.target_name(&task.entry), relative: &task.entry.relative }
     }
 
-    /// Makes the copy of an entry that is no directory.
+    /// Makes the copy of an entry that is not a directory.
     fn make(&self, task: &Task<'a, S, D>, buffer: &mut Vec<u8>) -> Result<(), Side> {
         let Task { entry, stat, .. } = task;
         let (source, name): (&S, PathBuf) = (entry.base(), entry.name().to_owned());

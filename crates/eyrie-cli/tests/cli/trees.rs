@@ -130,8 +130,8 @@ fn islands(size: u64) -> [(u64, Vec<u8>); 3] {
     [(0, b"start".to_vec()), (size / 2 + 12345, vec![7; 100_000]), (size - 1, b"x".to_vec())]
 }
 
-/// Makes a sparse file with three ranges of data. The file is as large as the host allows, up to 16 TiB.
-/// Returns its size.
+/// Makes a sparse file with three ranges of data. The file has the first of three sizes that the host allows:
+/// 16 TiB, a page less, or 1 TiB. Returns its size.
 fn make_large(path: &Path) -> u64 {
     let file = fs::File::create(path).unwrap();
     let largest = [1 << 44, (1 << 44) - 4096, 1 << 40];
@@ -148,7 +148,7 @@ fn assert_is_large(path: &Path, size: u64) {
     for (offset, bytes) in islands(size) {
         let mut read = vec![0; bytes.len()];
         file.read_exact_at(&mut read, offset).unwrap();
-        assert!(read == bytes, "the bytes at {offset}");
+        assert!(read == bytes, "the bytes at {offset} differ");
     }
 }
 

@@ -114,7 +114,7 @@ fn resize_device(file: &File, bytes: u64, place: &str, step: &mut dyn FnMut() ->
     block.disk_bytes.set(kept);
     superblock::renumber(&mut block);
     start.0 = [block; 2];
-    // The older copy is written first. While one copy is being written, the other copy is whole and names a
+    // The newest copy is written last. While one copy is being written, the other copy is whole and names a
     // journal that exists.
     for copy in [1 - newest, newest] {
         let (bytes, place) = (start.0[copy].as_bytes(), SUPERBLOCKS[copy].offset());

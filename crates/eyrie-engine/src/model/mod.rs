@@ -7,7 +7,7 @@
 //! of [`Engine::list`]. For [`Engine::seek`], tests compare only the meaning: a hole must read as zeros. In
 //! the model, a 4 KiB page is data if it was written and was not removed by a truncation since then.
 //!
-//! If several errors apply, the model returns the first one in this order: (1) an id that is no directory,
+//! If several errors apply, the model returns the first one in this order: (1) an id that is not a directory,
 //! (2) a bad name, (3) a stale directory, (4) a stale object, (5) a name that exists or is missing, (6) a
 //! removed directory (`NotFound`), (7) a directory that would be moved below itself, (8) a wrong kind, (9) a
 //! directory that is not empty, (10) values out of range. This is the order of Linux, with one exception:

@@ -179,10 +179,11 @@ pub enum Op<'a> {
     /// Creates the object `id` with its first name. The caller has reserved `id`, which contains the kind of
     /// the object. The directory must have no entry with this name.
     Create { dir: ObjectId, name: &'a [u8], id: ObjectId, owner: Owner, content: Content<'a>, time: Time },
-    /// Gives another name to an object that is no directory. The directory must have no entry with this name.
+    /// Gives another name to an object that is not a directory. The directory must have no entry with this
+    /// name.
     Link { dir: ObjectId, name: &'a [u8], id: ObjectId, time: Time },
-    /// Removes a name of an object that is no directory. The object is freed when it has neither a name nor
-    /// an open handle.
+    /// Removes a name of an object that is not a directory. The object is freed when it has neither a name
+    /// nor an open handle.
     Unlink { dir: ObjectId, name: &'a [u8], time: Time },
     /// Removes an empty directory.
     RemoveDirectory { dir: ObjectId, name: &'a [u8], time: Time },

@@ -31,7 +31,7 @@ struct LostRange {
 type Either = std::result::Result<ReadableRange, LostRange>;
 
 impl Salvage<'_> {
-    /// Creates an object that is no directory, with all its readable bytes. Returns its id.
+    /// Creates an object that is not a directory, with all its readable bytes. Returns its id.
     ///
     /// # Errors
     /// Errors of the target, and `Corrupt` when nothing of the object can be read.

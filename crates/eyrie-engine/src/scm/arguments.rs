@@ -3,7 +3,7 @@
 use crate::op::NAME_MAX;
 use crate::{Error, Kind, ObjectId, Result};
 
-/// Refuses an id that is no directory, and a name that no entry can have.
+/// Refuses an id that is not a directory, and a name that no entry can have.
 #[inline]
 pub(super) fn check_entry(dir: ObjectId, name: &[u8]) -> Result<()> {
     if !dir.is_directory() {

@@ -150,7 +150,7 @@ impl Scm {
     /// Compares all redundant information in the volume. No Op may change the volume meanwhile.
     ///
     /// # Errors
-    /// `Fault`. Damage of the volume is no error, but part of the report.
+    /// `Fault`. Damage of the volume is not an error, but part of the report.
     pub fn check(&self) -> Result<check::Report> {
         check::check(&self.volume, self.root, &self.opens.orphans())
     }

@@ -44,7 +44,7 @@ impl Scm {
         }
     }
 
-    /// Removes one name from the link count of an object. The object is no directory, and the caller holds
+    /// Removes one name from the link count of an object. The object is not a directory, and the caller holds
     /// its lock. Returns true if this was the last name.
     pub(super) fn drop_name(
         &self,

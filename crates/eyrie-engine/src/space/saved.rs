@@ -1,7 +1,7 @@
 //! The saved form of a free map. A clean close writes it, and the next open reads it.
 //!
 //! Saved bytes are untrusted until [`decode`] has compared them with the volume and with each other. Wrong
-//! saved bytes are no error, because the open then rebuilds the free space as after a crash.
+//! saved bytes are not errors, because the open then rebuilds the free space as after a crash.
 
 use eyrie_medium::rules::{SafetyRule, broken};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};

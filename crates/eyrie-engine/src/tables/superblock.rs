@@ -1,8 +1,8 @@
 //! Writes and reads the superblock.
 //!
-//! Safe when power fails: the two copies are overwritten one after the other, with a barrier between them,
-//! the older copy first. So at least one copy is whole at any moment, and the checksum tells which copies are
-//! whole.
+//! A write is safe when power fails. It overwrites the two copies one after the other, with a barrier between
+//! them. The copy from which the superblock was read comes last, because that copy is whole. So at least one
+//! copy is whole at any moment, and the checksum tells which copies are whole.
 
 use eyrie_medium::rules::{SafetyRule, broken};
 use eyrie_medium::{Medium, MediumKind, PAGE_SIZE};
@@ -17,8 +17,8 @@ use super::layout::{
 use super::options::Options;
 use crate::{Error, Result};
 
-/// Returns the superblock of a new volume on a medium of this kind. `disk_bytes` is the size of the volume
-/// with its journal on a block device, or 0 in a file.
+/// Returns the superblock of a new volume on a medium of this kind. On a block device, `disk_bytes` is the
+/// number of bytes that the volume and its journal take. In a file it is 0.
 pub(crate) fn new(geometry: &Geometry, options: &Options, kind: MediumKind, disk_bytes: u64) -> Superblock {
     let mut block = Superblock::new_zeroed();
     block.magic = MAGIC;
@@ -79,8 +79,8 @@ pub(crate) fn renumber(block: &mut Superblock) {
     block.checksum.set(checksum(block));
 }
 
-/// Writes a superblock over both copies, with the next sequence number. The copy that is not `current` is
-/// written first, because a crash may tear the copy that is being written.
+/// Writes a superblock over both copies, with the next sequence number. The `current` copy is written last.
+/// It stays whole while a crash may tear the other copy.
 pub(crate) fn write(medium: &Medium, block: &mut Superblock, current: usize) -> Result<()> {
     renumber(block);
     for copy in [1 - current, current] {
@@ -174,7 +174,8 @@ fn verify(block: &Superblock, place: &str) -> Result<Geometry> {
         let what = format!("newer format: {what} features {unknown:#x} are unknown here; use a newer eyrie");
         Err(Error::volume(place, what, Errno::OPNOTSUPP))
     };
-    // Unknown features are refused first, because they may change the meaning of all other fields.
+    // Unknown features are refused before the fields below are checked, because they may change the meaning
+    // of these fields.
     if block.incompat.get() & !INCOMPAT != 0 {
         return features("incompatible", block.incompat.get() & !INCOMPAT);
     }
@@ -191,7 +192,7 @@ fn verify(block: &Superblock, place: &str) -> Result<Geometry> {
     }
     let volume_bytes = block.volume_bytes.get();
     if block.segments.get() != 1 || block.realms.get() != 1 {
-        return Err(corrupt("format 1 has one segment and one realm"));
+        return Err(corrupt("the number of segments or of realms is not 1"));
     }
     if ![MEDIUM_DRAM, MEDIUM_PMEM, MEDIUM_PAGED].contains(&block.medium) {
         return Err(corrupt("unknown medium"));

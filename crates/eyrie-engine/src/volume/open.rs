@@ -108,8 +108,8 @@ impl Volume {
     /// `paged` has the options for a volume on a disk.
     ///
     /// # Errors
-    /// [`Error::Volume`] names the problem: `path` is no volume, or the volume is in use (with the process),
-    /// has a newer format, is truncated or is corrupt. [`Error::Corrupt`]; [`Error::Fault`].
+    /// [`Error::Volume`] names the problem: `path` is not a volume, or the volume is in use (with the
+    /// process), has a newer format, is truncated or is corrupt. [`Error::Corrupt`]; [`Error::Fault`].
     pub fn open(path: &Path, paged: PagedOptions) -> Result<(Volume, Opened)> {
         Volume::open_at(HostPlace::of(path), paged)
     }

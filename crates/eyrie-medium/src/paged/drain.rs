@@ -88,7 +88,7 @@ impl<'a> PlaceWrites<'a> {
 struct CutContents {
     /// True if the drain is a checkpoint.
     is_checkpoint: bool,
-    /// True if the cut is small: it has at most [`FEW`] pages, and the drain is no checkpoint.
+    /// True if the cut is small: it has at most [`FEW`] pages, and the drain is not a checkpoint.
     few: bool,
     record: CutRecord,
     /// Pages with lines in the record.

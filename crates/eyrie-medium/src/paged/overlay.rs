@@ -1,5 +1,5 @@
 //! Blocks that keep all writes in memory, over other blocks that stay unchanged. A check opens a volume on
-//! such an overlay. So the check sees the disk as opening leaves it, but the disk itself stays unchanged.
+//! such an overlay. So the check sees the writes that the open makes, but the disk itself stays unchanged.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -11,8 +11,8 @@ use crate::sync::unpoisoned;
 
 type Sector = [u8; SECTOR as usize];
 
-/// Blocks over `below`. Writes stay in memory, in sectors of 512 bytes. Reads take sectors without a write
-/// from `below`.
+/// Blocks over `below`. Writes stay in memory, in sectors of 512 bytes. Sectors that were never written here
+/// are read from `below`.
 pub struct Overlay<B> {
     below: B,
     written: Mutex<BTreeMap<u64, Sector>>,
@@ -73,7 +73,7 @@ impl<B: Blocks> Blocks for Overlay<B> {
         Ok(())
     }
 
-    /// Announces only reads and calls to the host to `below`, because changes happen in memory.
+    /// Announces to `below` only reads and calls to the host, because changes happen in memory.
     fn announce(&self, kind: SiteKind, caller: Caller) -> io::Result<bool> {
         let is_below = matches!(kind, SiteKind::Read | SiteKind::Host);
         if is_below { self.below.announce(kind, caller) } else { Ok(true) }

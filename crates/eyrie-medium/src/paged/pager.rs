@@ -23,11 +23,11 @@ use crate::sync::schedule;
 pub(super) const SHARDS: usize = 16;
 /// Length of one sleep of a thread that waits for the lock of a page.
 const LOCK_SLEEP: Duration = Duration::from_micros(20);
-/// Attempts that yield before the first sleep.
+/// Number of the first attempt that sleeps. Earlier attempts yield.
 const YIELDS: u32 = 20;
 
-/// Returns the size of the journal of a volume of `volume_bytes`: a sixteenth, but at least 1 MiB and at most
-/// 64 MiB.
+/// Returns the default size of the journal of a new volume of `volume_bytes`: a sixteenth, but at least 1 MiB
+/// and at most 64 MiB.
 pub(crate) fn journal_bytes(volume_bytes: u64) -> u64 {
     (volume_bytes / 16).next_multiple_of(PAGE_SIZE).clamp(1 << 20, MOST_JOURNAL_BYTES)
 }
@@ -38,7 +38,7 @@ pub(crate) struct Pager {
     pub(super) memory: Arc<Mapping>,
     pub(super) pages: Pages,
     pub(super) options: PagedOptions,
-    /// Number of the next cut, which has the present changes.
+    /// Number of the next cut. Changes that Ops make now will be in this cut.
     pub(super) cut: AtomicU64,
     /// Number of the last durable cut.
     pub(super) durable: AtomicU64,
@@ -49,7 +49,7 @@ pub(crate) struct Pager {
     pub(super) drain: Mutex<DrainState>,
     pub(super) resident: AtomicUsize,
     pub(super) dirty_pages: AtomicUsize,
-    /// Maximum number of bytes that the lines changed since the last cut take in a record.
+    /// Upper bound of the space in a record for the lines that changed since the last cut, in bytes.
     pub(super) changed_bytes: AtomicU64,
     /// One more than the highest number of a page that was ever in memory.
     pub(super) top: AtomicUsize,
@@ -72,7 +72,8 @@ pub(super) struct DrainState {
     pub(super) logged: Vec<usize>,
     /// True if the last record lists fresh pages. Replay ignores such a record unless these pages are whole.
     pub(super) lists_fresh: bool,
-    /// The buffer of gathered pages. A drain leaves it to the next drain, which then allocates less.
+    /// The buffer in which a drain collects pages before it writes them to their places. A drain leaves the
+    /// buffer to the next drain, which then allocates less.
     pub(super) gathered: Vec<PageBytes>,
 }
 

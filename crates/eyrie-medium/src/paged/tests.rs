@@ -27,7 +27,8 @@ fn memory_file(bytes: u64) -> File {
     file
 }
 
-/// Called before each write and flush of a disk. An error makes the call fail.
+/// A function that a disk calls before each write and flush. An error of the function becomes the error of
+/// that write or flush.
 type Hook = Box<dyn FnMut(&Medium) -> io::Result<()> + Send>;
 
 /// A disk with a hook. The hook gets the medium that is on this disk.
@@ -180,5 +181,5 @@ fn unwritten_pages_stay_in_memory() {
     medium.checkpoint().expect("drained");
     // Pins of other tests may delay the eviction, so the test tries again.
     assert!((0..1000).any(|_| pager(&medium).shrink(0) && medium.resident_bytes() == Some(0)));
-    check(&medium).expect("it fails nothing");
+    check(&medium).expect("the check always returns Ok");
 }

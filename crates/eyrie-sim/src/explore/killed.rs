@@ -294,7 +294,7 @@ impl Chains<'_> {
             let wanted = self.source.results[position];
             if given != wanted {
                 drop(recorder.take());
-                // A full volume is no error: the free space depends on the storage that earlier processes
+                // A full volume is not an error: the free space depends on the storage that earlier processes
                 // allocated.
                 if [given, wanted].contains(&Some(Errno::NOSPC)) {
                     return Ok(());

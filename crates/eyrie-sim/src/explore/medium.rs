@@ -11,7 +11,8 @@ use eyrie_faults::{
 };
 use eyrie_medium::{Medium, PAGE_SIZE, PagedOptions};
 
-/// Memory of the page cache of a run, in bytes. All pages of a volume fit, so drains start only in calls.
+/// Memory of the page cache of a run, in bytes. All pages of a volume fit, so a lack of memory starts no
+/// drain in the background.
 const RUN_MEMORY: u64 = 256 << 20;
 
 /// The medium under the volumes of runs.
@@ -26,7 +27,8 @@ pub struct RunMedium {
 }
 
 impl RunMedium {
-    /// Chooses memory for a volume of `bytes`, or a disk with the default journal of such a volume.
+    /// Returns the medium of a volume of `bytes`: memory if `rule` is [`CrashRule::Lines`], otherwise a disk
+    /// with the default journal.
     pub fn of(rule: CrashRule, bytes: u64) -> RunMedium {
         RunMedium { rule, bytes, journal_bytes: None }
     }
@@ -54,12 +56,13 @@ pub fn apply_stores(image: &mut [u8], events: &[Event]) {
     }
 }
 
-/// Returns options with so long an interval that drains start only in calls.
+/// Returns options with an interval that is longer than any run, so the interval starts no drain.
 fn options(memory_bytes: u64) -> PagedOptions {
     PagedOptions { memory_bytes, drain_interval: Duration::from_secs(1 << 20) }
 }
 
-/// A medium whose stores are recorded. On a disk the writes to the disk are recorded.
+/// A medium under a recorder. In memory the stores are recorded. On a disk the writes to the disk are
+/// recorded instead.
 pub(super) struct Traced {
     pub(super) medium: Medium,
     disk: Option<Arc<SimulatedDisk>>,
@@ -113,7 +116,7 @@ impl DiskBytes {
     }
 }
 
-/// Makes the medium that a crash left. The content of a line is chosen when the line is first read.
+/// Makes the medium that a crash left. The content of a line or sector is chosen when it is first read.
 pub(super) fn crashed(base: &ImageBase, image: CrashImage) -> Result<Medium> {
     match image.rule() {
         CrashRule::Lines => Ok(crash_medium(base, image)?),

@@ -140,8 +140,8 @@ fn missing_images_are_reported() {
     assert_eq!(explored(&recorded).expect("nothing is lost").cut, 0);
 }
 
-/// Fills a volume. That is no failure: the volume keeps its contents, and a call that finds no room changes
-/// nothing.
+/// Fills a volume. That is not a failure: the volume keeps its contents, and a call that finds no room
+/// changes nothing.
 #[test]
 fn full_volume_keeps_its_contents_in_every_crash() {
     let calls: String = (0..60).map(|key| format!("put / k{key} 16K {key}\n")).collect();

@@ -16,7 +16,7 @@ const LINE: usize = 64;
 /// Size of the largest volume with a trace, in bytes.
 pub const MOST_BYTES: u64 = 1 << 30;
 
-/// The reason why a text is no trace, or why a trace has no such image.
+/// The reason why a text is not a trace, or why a trace has no such image.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum TraceError {
     /// A line is not allowed.

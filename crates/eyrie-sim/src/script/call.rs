@@ -62,7 +62,7 @@ pub enum Call {
     Link { from: OsString, to: OsString },
     /// Creates a symbolic link.
     Symlink { target: OsString, path: OsString },
-    /// Removes a name of an object that is no directory.
+    /// Removes a name of an object that is not a directory.
     Unlink { path: OsString },
     /// Removes an empty directory.
     Rmdir { path: OsString },

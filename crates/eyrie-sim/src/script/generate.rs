@@ -12,7 +12,7 @@ const DIRECTORIES: [&str; 4] = ["/d", "/e", "/d/f", "/e/f"];
 const NAMES: [&str; 3] = ["a", "b", "c"];
 /// Targets of symbolic links. None leads out of the tree, because there a host and a volume differ.
 const TARGETS: [&str; 6] = ["a", "b", "d", "f", "d/a", "f/b"];
-/// Lengths and offsets, in bytes: around words, cache lines, pages and the smallest large extents.
+/// Lengths and offsets, in bytes: around words, cache lines and pages, and some of several pages.
 const SIZES: [u64; 14] = [0, 1, 7, 8, 63, 64, 100, 4095, 4096, 4097, 8192, 12_289, 65_536, 100_000];
 /// Permission bits. None is sticky and writable by all, because in such a directory a Linux host may refuse
 /// `creat` even to root.
@@ -29,10 +29,10 @@ const XATTRS: [&str; 4] = ["user.a", "user.b", "trusted.a", "user.\u{e9} "];
 /// Keys. Two of them are not legal file names.
 const KEYS: [&[u8]; 4] = [b"a", b"b", b"k/1", b"\0"];
 
-/// Optional groups of calls. Every target has the calls that are in no group.
+/// Groups of calls that a user may leave out. All other calls are in every mix.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CallMix {
-    /// `put` and `erase`. On the host they leave other files than in a volume.
+    /// `put` and `erase`. The files that these calls make on the host differ from those in a volume.
     pub keys: bool,
     /// `setxattr` and `removexattr`.
     pub xattrs: bool,
@@ -182,8 +182,7 @@ impl CallGenerator {
         format!("{dir}/{}", self.of(NAMES)).into()
     }
 
-    /// Draws the name of a directory. One name in ten is that of another kind of object, so that the call
-    /// fails.
+    /// Draws the name of a directory. One name in ten is usually the name of a file, so some calls fail.
     fn directory(&mut self) -> OsString {
         match self.below(10) {
             0 => format!("/{}", self.of(NAMES)).into(),

@@ -10,7 +10,7 @@ const FILE_MODE: u16 = 0o644;
 /// Permission bits of a directory if the script gives none.
 const DIRECTORY_MODE: u16 = 0o755;
 
-/// The reason why a text is no script. The message is one line.
+/// The reason why a text is not a script. The message is one line.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ParseError {

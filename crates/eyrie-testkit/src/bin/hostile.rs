@@ -20,7 +20,7 @@ const STEP: u64 = 100_000;
 
 const USAGE: &str = "usage: hostile [--disks] [--images COUNT] [--from SEED] [--threads COUNT]";
 
-/// Runs the images of these seeds. If only one seed is given, prints its damages first.
+/// Runs the images of these seeds. If only one seed is given, first prints the damage to its image.
 fn images(seeds: Range<u64>, told: impl FnMut(&HostileReport)) -> HostileReport {
     let bases = bases();
     if seeds.end - seeds.start == 1 {
@@ -31,7 +31,7 @@ fn images(seeds: Range<u64>, told: impl FnMut(&HostileReport)) -> HostileReport 
     run(&bases, seeds, told)
 }
 
-/// Runs the disks of these seeds. If only one seed is given, prints its damages first.
+/// Runs the disks of these seeds. If only one seed is given, first prints the damage to its disk.
 fn disks(seeds: Range<u64>, told: impl FnMut(&HostileReport)) -> HostileReport {
     let bases = disk_bases();
     if seeds.end - seeds.start == 1 {

@@ -1,4 +1,4 @@
-//! Damages that follow the format: most of them hit structures in use, with plausible values.
+//! Damage that follows the format. Most of it hits structures in use, with plausible values.
 
 use std::mem::offset_of;
 

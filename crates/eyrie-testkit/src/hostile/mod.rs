@@ -1,7 +1,7 @@
 //! Hostile images: volumes that are damaged on purpose, and then opened, read, checked and changed.
 //!
-//! A seed makes an [`Image`]: one of a few small [`BaseVolume`]s with one or several [`Damage`]s. Most
-//! damages hit structures in use, and half of the images get valid checksums again. [`examine`] uses an image
+//! A seed makes an [`Image`]: one of a few small [`BaseVolume`]s with one or several [`Damage`]s. Most of the
+//! damage hits structures in use, and half of the images get valid checksums again. [`examine`] uses an image
 //! as any program might. Any answer is right, and so is any error. A panic, a call that does not end, an
 //! access outside the volume and unbounded memory are failures, and the seed replays them. A [`HostileDisk`]
 //! is such an image for the medium `paged`.

@@ -20,7 +20,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub struct Hostile<'b> {
     /// The damaged volume.
     pub image: Image<'b>,
-    /// Damages of the volume.
+    /// The changes that damaged the volume.
     pub damages: Vec<Damage>,
     /// True if the checksums are valid again.
     pub mended: bool,

@@ -1,4 +1,4 @@
-//! Surveys a sound volume: finds the places of its structures. Damages are drawn from these places.
+//! Surveys a sound volume: finds the addresses of its structures. Random damage hits these addresses.
 
 use std::collections::{BTreeMap, HashMap};
 

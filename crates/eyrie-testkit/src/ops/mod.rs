@@ -21,7 +21,7 @@ pub use generate::{OpGenerator, OpMix};
 pub struct ObjectHandle {
     /// Number of the step, or 0 for the root.
     pub step: u32,
-    /// Index of the part in the batch, or 0 if the step is no batch.
+    /// Index of the part in the batch, or 0 if the step is not a batch.
     pub part: u32,
 }
 

@@ -16,7 +16,7 @@ pub(super) type Name = Vec<u8>;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Answer {
     Done,
-    /// The call was skipped, because its slot is empty.
+    /// The call was skipped. It needs an open file, and its slot for an open file is empty.
     Skipped,
     Count(u64),
     Bytes(Vec<u8>),
@@ -51,7 +51,7 @@ pub(super) fn path(bytes: &[u8]) -> &Path {
     Path::new(OsStr::from_bytes(bytes))
 }
 
-/// Draws calls.
+/// The random generator that draws calls and their arguments.
 pub(super) struct Random(pub(super) StdRng);
 
 impl Random {

@@ -119,7 +119,7 @@ fn every_missing_point_is_noticed() {
     assert!(missed.is_empty(), "nothing noticed that these are missing: {missed:#?}");
     let mut written = BTreeSet::new();
     points_of(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../eyrie-engine/src"), &mut written);
-    // A resize is no Op. `missing_resize_points_are_noticed` covers it.
+    // A resize is not an Op. `missing_resize_points_are_noticed` covers it.
     written.retain(|(_, file, _)| !file.ends_with("volume/resize.rs"));
     let met = planted.iter().map(|planted| planted.site);
     let met: BTreeSet<_> = met.map(|site| (site.kind, site.file.to_string(), site.line)).collect();

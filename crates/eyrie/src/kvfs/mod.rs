@@ -55,7 +55,7 @@ impl<E: Engine> Kvfs<E> {
     /// value. The permission bits of a new value are 0o666 without those of the umask.
     ///
     /// # Errors
-    /// As [`Posix::open`]. `ENOTDIR` if `path` is no directory. `EACCES` unless the credentials may read,
+    /// As [`Posix::open`]. `ENOTDIR` if `path` is not a directory. `EACCES` unless the credentials may read,
     /// write and search the directory.
     pub fn open(pxfs: &Pxfs<E>, path: impl AsRef<Path>) -> Result<Kvfs<E>> {
         let path = path.as_ref();

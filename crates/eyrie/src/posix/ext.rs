@@ -179,7 +179,7 @@ pub trait PosixExt: Posix + Sized {
         }
     }
 
-    /// Removes the name of a file that is no directory.
+    /// Removes the name of a file that is not a directory.
     ///
     /// # Errors
     /// As [`Posix::unlink`].

@@ -49,7 +49,7 @@ pub trait Posix {
     /// as `openat(2)`.
     ///
     /// # Errors
-    /// `ENOTDIR` if `dir` is no directory. As `dup(2)`.
+    /// `ENOTDIR` if `dir` is not a directory. As `dup(2)`.
     fn at(&self, dir: &Self::Handle) -> Result<Self>
     where
         Self: Sized;
@@ -140,7 +140,7 @@ pub trait Posix {
     /// As `rmdir(2)`.
     fn rmdir(&self, path: impl AsRef<Path>) -> Result<()>;
 
-    /// Removes the name of a file that is no directory.
+    /// Removes the name of a file that is not a directory.
     ///
     /// # Errors
     /// As `unlink(2)`. `EISDIR` for a directory.
@@ -175,7 +175,7 @@ pub trait Posix {
     /// Returns the bytes of the target of a symbolic link.
     ///
     /// # Errors
-    /// `EINVAL` if the file is no symbolic link.
+    /// `EINVAL` if the file is not a symbolic link.
     fn readlink(&self, path: impl AsRef<Path>) -> Result<Vec<u8>>;
 
     /// Sets the permission bits. Symbolic links are followed.

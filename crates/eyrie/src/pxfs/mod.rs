@@ -1,8 +1,8 @@
 //! PXFS: the calls of [`Posix`](crate::posix::Posix) over an engine.
 //!
-//! A call walks its path, checks permissions with [`eyrie_engine::access`], and reads or applies one Op. A
-//! call holds one pin from its start to its end, so no id is reused between look-up and use. If another
-//! thread removes the object in between, the engine returns `Stale`, and the call begins again.
+//! A call walks its path, checks permissions with [`eyrie_engine::access`], and then reads, or changes the
+//! volume by one Op. Each attempt of a call holds one pin, so no id is reused between look-up and use. If
+//! another thread removes the object in between, the engine returns `Stale`, and the call begins again.
 //!
 //! Differences from Linux's tmpfs:
 //! - Access times change only when a call sets them, as with the mount option `noatime`.
@@ -73,7 +73,7 @@ fn next_instance() -> u64 {
 }
 
 impl<E: Engine> Pxfs<E> {
-    /// Makes a file system over `engine`, whose calls use `credentials`.
+    /// Makes a file system over `engine`. The calls of the file system use `credentials`.
     pub fn new(engine: Arc<E>, credentials: Credentials) -> Pxfs<E> {
         let (instance, clock) = (next_instance(), Clock::System);
         Pxfs { engine, credentials, rules: AccessRules::default(), instance, clock, start: None }
@@ -85,7 +85,7 @@ impl<E: Engine> Pxfs<E> {
         Pxfs { credentials, ..self.clone() }
     }
 
-    /// Returns the same file system with other protections against misleading links, pipes and files.
+    /// Returns the same file system with other rules for links, pipes and files in shared directories.
     #[must_use]
     pub fn with_rules(&self, rules: AccessRules) -> Pxfs<E> {
         Pxfs { rules, ..self.clone() }
@@ -118,7 +118,7 @@ impl<E: Engine> Pxfs<E> {
         &self.credentials
     }
 
-    /// Returns the protections against misleading links, pipes and files.
+    /// Returns the rules for links, pipes and files in shared directories.
     pub fn rules(&self) -> AccessRules {
         self.rules
     }

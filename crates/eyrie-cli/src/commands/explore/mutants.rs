@@ -1,5 +1,5 @@
-//! Breaks the rules of crash safety one by one, for `--mutants`. Some exploration must notice each broken
-//! rule.
+//! Breaks the rules of crash safety one by one, for `--mutants`. Each broken rule must make at least one
+//! exploration fail.
 
 use std::io::{self, Write as _};
 use std::os::unix::process::ExitStatusExt as _;
@@ -19,11 +19,11 @@ use crate::output::Output;
 
 /// Processor time for one mutant, unless the user gives a time.
 const TIME: Duration = Duration::from_secs(60);
-/// A process counts as hung if it has used more than this many times its processor time plus [`SLACK`]. The
-/// factor is large because a process checks its time only between two images.
+/// A process counts as hung if it has used more processor time than this number times its limit plus
+/// [`SLACK`]. The factor is large because a process checks its time only between two images.
 const PATIENCE: u32 = 3;
 const SLACK: Duration = Duration::from_secs(30);
-/// A process that has used no processor time for so long also counts as hung.
+/// A process that has used no processor time for this long also counts as hung.
 const STILL: Duration = Duration::from_secs(60);
 /// The first word on standard error of a process that panicked.
 const PANICKED: &str = "panicked:";
@@ -43,8 +43,8 @@ fn processor_seconds() -> f64 {
 /// Explores in this process, with one rule broken or none.
 pub(super) fn explore_one(id: &str, arguments: &ExploreArgs, output: &mut Output) -> Result<()> {
     let rule = if id == NO_RULE { None } else { Some(rule(id)?) };
-    // The report has the panics that are caught. If a panic ends the process, its line on standard error
-    // shows the cause.
+    // Panics that are caught are in the report. For a panic that ends the process, the parent needs a line on
+    // standard error. The hook prints only the first panic.
     let first = Once::new();
     std::panic::set_hook(Box::new(move |panic| first.call_once(|| eprintln!("{PANICKED} {panic}"))));
     let most = arguments.time.unwrap_or(TIME).as_secs_f64();
@@ -132,8 +132,8 @@ impl Hunted {
     }
 }
 
-/// Returns true if a process without a report ended by its own error: by a panic, or by a signal for an
-/// invalid memory access or instruction. Any other signal comes from another process.
+/// Returns true if a process without a report ended by its own error: by a panic, or by a signal that a
+/// program causes itself, such as `SIGSEGV` or `SIGABRT`. Any other signal counts as sent by another process.
 fn is_death(status: ExitStatus, errors: &str) -> bool {
     let own = [Signal::SEGV, Signal::BUS, Signal::ABORT, Signal::ILL, Signal::FPE].map(Signal::as_raw);
     let panicked = errors.contains(PANICKED) || errors.contains("panicked at");
@@ -180,7 +180,8 @@ fn row(value: &Value) -> String {
     format!("{rule:<42} {medium:<6} {kind:<30} {images:>8} {seconds:>8.1}  {what}")
 }
 
-/// Explores without a broken rule, and then with each rule broken. Each exploration has a process of its own.
+/// Explores without a broken rule, and then once for each rule (or each rule of `--only`) with this rule
+/// broken. Each exploration has a process of its own.
 pub(super) fn explore(arguments: &ExploreArgs, output: &mut Output) -> Result<()> {
     let time = arguments.time.unwrap_or(TIME);
     let only = arguments.only.iter().map(|id| rule(id)).collect::<Result<Vec<_>>>()?;
@@ -243,7 +244,7 @@ fn report(arguments: &ExploreArgs, found: &[Value], output: &mut Output) -> Resu
         let failed = if failed == 0 { String::new() } else { format!(" {failed} failed to run,") };
         writeln!(
             output,
-            "{caught} of {} mutants caught,{failed} {images} images, {seconds:.0} s of a processor",
+            "{caught} of {} mutants caught,{failed} {images} images, {seconds:.0} s of processor time",
             found.len()
         )?;
     }

@@ -19,7 +19,7 @@ pub(crate) const FIRST_TABLE_BYTES: u64 = 128;
 /// Binary logarithm of the number of buckets in the largest segment. This segment fills the largest extent,
 /// 64 MiB, so segments stop doubling at this size.
 const MAX_STEP_LOG2: u32 = (Class::MAX_BYTES / PAGE_BYTES).ilog2();
-/// First bucket of the segments of equal size. All smaller segments hold lower buckets.
+/// From this bucket on, all segments have the largest size, so a shift gives the segment of a bucket.
 const FLAT_BUCKET: u64 = 1 << (MAX_STEP_LOG2 + 3);
 /// The segment of bucket [`FLAT_BUCKET`].
 const FLAT_SEGMENT: u64 = 4 * (MAX_STEP_LOG2 as u64 + 2);
@@ -45,7 +45,7 @@ const _: () = assert!(size_of::<TableHead>() == 64 && offset_of!(TableHead, buck
 pub struct Buckets(u64);
 
 impl Buckets {
-    /// Returns `count` as a number of buckets, or `None` if no collection can have so many.
+    /// Returns `count` as a number of buckets, or `None` if `count` is 0 or more than the maximum.
     pub const fn new(count: u64) -> Option<Buckets> {
         if count >= 1 && count <= MAX_BUCKETS { Some(Buckets(count)) } else { None }
     }
@@ -117,7 +117,7 @@ impl BucketPlace {
     }
 }
 
-/// Returns the number of segment pointers that fit a table of `bytes`.
+/// Returns the number of segment pointers that fit into a table of `bytes` bytes.
 pub const fn table_slots(bytes: u64) -> u64 {
     (bytes - TABLE_HEAD) / 8
 }

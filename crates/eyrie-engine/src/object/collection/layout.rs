@@ -18,7 +18,7 @@ pub const LINES: usize = 4;
 /// Words of a line: seven slots, and one word with the tags and the spilled bits.
 pub(crate) const LINE_WORDS: u32 = (LINE_SIZE / 8) as u32;
 /// The set of all slots of a page, with one bit for each. The number of a slot is the number of its word in
-/// the four lines. Every eighth word has the tags of a line, so it is no slot.
+/// the four lines. Every eighth word has the tags of a line, so it is not a slot.
 pub const SLOTS: u32 = 0x7f7f_7f7f;
 /// Maximum number of entries of a page.
 pub(crate) const CAPACITY: u32 = SLOTS.count_ones();
@@ -84,7 +84,7 @@ pub(crate) struct PageHead {
     pub stamps: [PageStamp; 2],
     /// The slots.
     pub lines: [SlotLine; LINES],
-    /// Length in units of each slot's record, by the number of the slot. 0 for words that are no slot.
+    /// Length in units of each slot's record, by the number of the slot. 0 for words that are not slots.
     pub lengths: [u8; 32],
 }
 

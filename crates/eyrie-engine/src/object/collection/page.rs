@@ -15,7 +15,7 @@ use super::table::{bits, load, read_slot};
 use crate::transaction::Transaction;
 use crate::{Error, ObjectId, Result};
 
-/// Number of live entries from which a page is crowded, so that the collection should grow. This number is
+/// A page with at least this number of live entries is crowded, and the collection should grow. The number is
 /// three quarters of the slots of a page.
 pub(super) const CROWDED: u32 = 21;
 
@@ -178,7 +178,7 @@ impl<'v> PageDraft<'v> {
     pub(super) fn finish(self, tx: &mut Transaction<'_>, stamp: PageStamp) -> Result<()> {
         let in_place = broken(SafetyRule::DeadStampIsWritten);
         // A transaction gives a page only one new version. A second change of the same page keeps the version
-        // and the stamp of the first.
+        // of the first change, and writes its time over the time of the first.
         let pending = match self.begun {
             true => self.pending,
             false if in_place => self.pending.next(),

@@ -171,7 +171,7 @@ impl Header {
             // The loads have acquire order. Therefore an unchanged selector proves that all words that were
             // read before it belong to one state.
             if line.load(0) == selector.0 {
-                // Only a stable size is checked, because a torn size is no corruption.
+                // Only a stable size is checked, because a torn size is not corruption.
                 if hot.size > FILE_MAX {
                     return Err(Error::corrupt(self.addr, "impossible size"));
                 }

@@ -63,7 +63,7 @@ fn open_record(blocks: &dyn Blocks, bytes: &mut [u8], pages: u64) -> Option<Read
 /// because of a record only after that record and its fresh pages are durable.
 ///
 /// # Errors
-/// [`Fault::Io`]. A damaged record is no error: the journal ends before it.
+/// [`Fault::Io`]. A damaged record is not an error: the journal ends before it.
 pub(in crate::paged) fn replay(blocks: &dyn Blocks, anchor: &Anchor) -> Result<(), Fault> {
     let replayed = || {
         let records = read_records(blocks, anchor)?;

@@ -1,4 +1,4 @@
-//! Damages of disks. Most of them hit structures of the journal, with plausible values.
+//! Damage to disks. Most of it hits structures of the journal, with plausible values.
 
 use std::mem::offset_of;
 
@@ -74,8 +74,8 @@ impl DiskDamage {
         }
     }
 
-    /// Applies the damage to the bytes of a disk. [`HostileDisk::of`](super::HostileDisk::of) applies damages
-    /// of the volume.
+    /// Applies the damage to the bytes of a disk. [`HostileDisk::of`](super::HostileDisk::of) applies damage
+    /// to the volume.
     pub(super) fn apply(&self, disk: &mut Vec<u8>) {
         match *self {
             DiskDamage::Flip { at, bit } => {

@@ -1,4 +1,4 @@
-//! Hostile disks: a base disk with damages.
+//! Hostile disks. Each is a copy of a base disk that was damaged on purpose.
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -7,15 +7,15 @@ use super::base::{disk, opened};
 use super::{DiskBase, DiskDamage, journal};
 use crate::hostile::{Examined, Image, examine};
 
-/// The disk of a seed.
+/// A copy of a base disk that was damaged on purpose.
 pub struct HostileDisk<'b> {
-    /// The disk without the damages.
+    /// The disk before the damage.
     pub base: &'b DiskBase,
-    /// The bytes with the damages.
+    /// The bytes of the damaged copy.
     pub bytes: Vec<u8>,
-    /// The damages.
+    /// The changes that damaged the copy.
     pub damages: Vec<DiskDamage>,
-    /// True if the checksums are valid again.
+    /// True if the checksums of the copy were made valid again.
     pub mended: bool,
 }
 
@@ -29,7 +29,7 @@ impl<'b> HostileDisk<'b> {
         HostileDisk::of(base, damages, random.random_range(0..4) != 0)
     }
 
-    /// Returns `base` with these damages, and with valid checksums if it is `mended`.
+    /// Damages a copy of `base`. If `mended` is true, makes the checksums of the copy valid again.
     pub fn of(base: &'b DiskBase, damages: Vec<DiskDamage>, mended: bool) -> HostileDisk<'b> {
         let mut bytes = base.bytes.to_vec();
         let mut volume = Image::new(&base.volume);

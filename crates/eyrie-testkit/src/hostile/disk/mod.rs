@@ -1,4 +1,4 @@
-//! Hostile disks: disks of the medium `paged` with damages of the journal, of the anchor and of the volume.
+//! Hostile disks: disks of the medium `paged` with damage to the journal, the anchor or the volume.
 //!
 //! As with images in memory, a seed makes a [`HostileDisk`]: one of a few [`DiskBase`]s with one or several
 //! [`DiskDamage`]s. Most of the disks get valid checksums again.

@@ -1,4 +1,4 @@
-//! Tests that base disks and damages are as they are described.
+//! Tests that base disks and the damage to them are as they are described.
 
 use std::mem::offset_of;
 

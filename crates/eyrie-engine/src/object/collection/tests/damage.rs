@@ -109,7 +109,7 @@ fn growth_over_damage_gives_errors_or_goes_on() {
     for _ in 0..400 {
         let extent = extents[random.below(extents.len() as u64) as usize];
         for _ in 0..=random.below(40) {
-            // Half of the damages hit only the head of a page, because all reads depend on it.
+            // Half of the damaged bytes are in the head of a page, because all reads depend on it.
             let span = if random.below(2) == 0 { 160 } else { extent.bytes() };
             write(extent.addr.add(random.below(span.min(extent.bytes()))), &[random.next() as u8]);
         }
