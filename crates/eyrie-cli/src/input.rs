@@ -14,8 +14,8 @@ use crate::text;
 /// The name of standard input in messages.
 pub const STANDARD_INPUT: &str = "standard input";
 
-/// Returns the file that an argument names. Returns `None` without an argument and for `-`, which stand for a
-/// standard stream.
+/// Returns the file that an argument names. A missing argument and `-` stand for a standard stream, so the
+/// result for them is `None`.
 pub fn named_file(argument: Option<PathBuf>) -> Option<PathBuf> {
     argument.filter(|file| file.as_os_str() != "-")
 }
@@ -45,8 +45,8 @@ pub fn script(path: &Path) -> Result<(String, Script)> {
     Ok((name, script))
 }
 
-/// Reads the name and the bytes of a script. Reads at most one byte more than a script may have, which shows
-/// that the script is too long.
+/// Reads the name and the bytes of a script. Reads at most one byte more than a script may have. This byte
+/// shows that the script is too long.
 fn script_text(path: &Path) -> Result<(String, Vec<u8>)> {
     let most = MOST_SCRIPT_BYTES as u64 + 1;
     let mut script = Vec::new();

@@ -31,8 +31,8 @@ use crate::{Error, ObjectId, Result};
 const MOST_THREADS: usize = 8;
 /// Number of header slots for each thread of a walk. A smaller share would not repay the start of a thread.
 const OBJECTS_PER_THREAD: usize = 4096;
-/// Number of buckets in a part. They hold some hundred entries, so the walk of a part takes much longer than
-/// its turn at the shared list.
+/// Number of buckets in a part. They hold several hundred entries, so the walk of a part takes much longer
+/// than its turn at the shared list.
 const BUCKETS_PER_PART: u64 = 32;
 /// Number of objects by which the prefetch of headers is ahead of the walk.
 const AHEAD: usize = 8;

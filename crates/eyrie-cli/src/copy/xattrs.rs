@@ -1,5 +1,5 @@
-//! Extended attributes of copies. An attribute that the source does not show or the target refuses is
-//! counted, but is not a failure.
+//! Extended attributes of copies. An attribute that cannot be read from the source, or that the target
+//! refuses, is counted, but is not a failure.
 
 use std::path::Path;
 

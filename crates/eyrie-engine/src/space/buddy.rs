@@ -6,13 +6,13 @@
 //! entry in the stack, because a removal would need a search. An entry is valid while the bit of its block is
 //! set.
 //!
-//! A block never crosses a group, because no block is larger than a group.
+//! A block never crosses the border of a group, because it is aligned to its size and no larger than a group.
 
 use super::bits::Bits;
 
 /// Number of orders. A block of order n has 2^n pages, from 2^0 to 2^14.
 const ORDERS: usize = 15;
-/// Number of stale entries that a stack may have before a clean-up is worth its time.
+/// A clean-up of a stack is worth its time when the stale entries outnumber the valid ones by this number.
 const SLACK: usize = 64;
 
 /// The free blocks of one order.
@@ -84,8 +84,8 @@ impl Buddy {
         Some(page)
     }
 
-    /// Frees pages `start..end`. Returns `false`, without a change, if one of these pages is free already or
-    /// outside the bitmaps.
+    /// Frees pages `start..end`. Returns `false`, without a change, if there are no such pages, or if one of
+    /// them is free already or outside the bitmaps.
     pub(super) fn free(&mut self, start: u32, end: u32) -> bool {
         let known = end as usize <= self.pages.words().len() * 64;
         if start >= end || !known || self.pages.any(start, end) {

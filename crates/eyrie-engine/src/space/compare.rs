@@ -21,7 +21,7 @@ pub(crate) enum MismatchKind {
     FreeInUse,
 }
 
-/// A range whose state contradicts what the objects reach.
+/// A range of storage about which the allocator and the objects disagree.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct SpaceMismatch {
     /// Start of the range.

@@ -1,8 +1,8 @@
 //! Generations: numbers that distinguish one use of a header slot from the next.
 //!
-//! A limit on media is raised before the numbers below it are used, so a crash skips numbers and repeats
-//! none. Each thread takes numbers in blocks of its own, so that threads that create files do not contend for
-//! one lock.
+//! The medium holds a limit. This limit is raised before the numbers below it are used, so a crash skips
+//! numbers and repeats none. Each thread takes numbers in blocks of its own, so that threads that
+//! create files do not contend for one lock.
 
 use eyrie_medium::rules::{SafetyRule, broken};
 use eyrie_medium::sync::{Mutex, lock};
@@ -17,7 +17,8 @@ use crate::{Error, Result};
 const LEASE: u64 = 1 << 20;
 /// Number of generations that a thread takes at a time.
 const BLOCK: u64 = 256;
-/// Number of shards. Each shard has the block of one thread. If more threads run, some of them share a shard.
+/// Number of shards. The index of a thread selects its shard. If there are more threads than shards, some
+/// threads share a shard.
 const SHARDS: usize = 64;
 
 #[derive(Clone, Copy)]
@@ -28,13 +29,14 @@ struct GenerationRange {
 
 /// Assigns generations.
 pub(super) struct Generations {
-    /// The numbers below the limit that no shard has taken. The end of this range is the limit on media.
+    /// The numbers below the limit that no shard has taken. The end of this range is the limit that the
+    /// medium holds.
     leased: Mutex<GenerationRange>,
     shards: Box<[CachePadded<Mutex<GenerationRange>>]>,
 }
 
 impl Generations {
-    /// Returns an assigner that continues from the limit on media.
+    /// Returns an assigner that continues from the limit that the medium holds.
     pub(super) fn new(limit: u64) -> Generations {
         let nothing = || CachePadded(Mutex::new(GenerationRange { next: 0, end: 0 }));
         Generations {
@@ -53,8 +55,8 @@ impl Generations {
         Ok(shard.next - 1)
     }
 
-    /// Takes a block of numbers. First raises the limit on media if fewer numbers than a block are left below
-    /// it.
+    /// Takes a block of numbers. First raises the limit on the medium if the numbers that are left below it
+    /// are too few for a block.
     #[cold]
     fn block(&self, medium: &Medium) -> Result<GenerationRange> {
         let mut leased = lock(&self.leased);
@@ -62,7 +64,7 @@ impl Generations {
             let limit = leased.end.checked_add(LEASE);
             let limit = limit.ok_or_else(|| Error::corrupt(GENERATION_LIMIT, "generations are used up"))?;
             let stored = if broken(SafetyRule::GenerationsAreLeasedFirst) { leased.end } else { limit };
-            // No number above the old limit is assigned before the new limit settles.
+            // The old limit and the numbers above it are assigned only after the new limit settles.
             let published = medium.publish_apart(GENERATION_LIMIT, stored, Ordered::nothing())?;
             medium.settle(published);
             leased.end = limit;

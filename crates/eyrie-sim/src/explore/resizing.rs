@@ -1,4 +1,5 @@
-//! Resizes: the power fails at every fence of a resize, and each system call of a resize fails.
+//! Resizes: the power fails at every fence of a resize, and every call site of a system call in a resize
+//! fails in turn.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -20,13 +21,13 @@ use super::run::TracedRun;
 use crate::compare::{Tree, difference, tree};
 use crate::script::Script;
 
-/// Sizes of the volume before and after, in bytes.
+/// Sizes of volumes that are grown and shrunk, in bytes.
 const SMALL: u64 = 1 << 20;
 const LARGE: u64 = (3 << 19) + 8192;
 
 const OWNER: Owner = Owner { mode: 0o755, uid: 0, gid: 0 };
 
-/// Returns a script that fills a volume to its end and then removes most of it.
+/// Returns a script that fills a volume of at most `LARGE` bytes, and then removes most of its files.
 fn contents() -> Script {
     let mut text = "creat /a\nwrite /a 0 9000 1\nmkdir /d\nput /d k 100 2\n".to_string();
     (0..24).for_each(|key| text.push_str(&format!("put / large-{key} 64K 3\n")));
@@ -97,8 +98,9 @@ fn volume(path: &Path, bytes: u64, medium: MediumChoice) -> Result<Tree, String>
     Ok(held)
 }
 
-/// Repeats a resize while one of its system calls fails, and all later calls from the same call site. The
-/// volume must then have its old or its new size, and its contents.
+/// Repeats a resize on new volumes. In each repetition one system call fails, and so do all later calls from
+/// the same call site. The volume must then have its old or its new size, and its old contents. Returns the
+/// number of repetitions.
 fn failures(
     medium: MediumChoice,
     from: u64,

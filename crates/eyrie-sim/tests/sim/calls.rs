@@ -1,11 +1,11 @@
-//! Tests of every call: its effect, and one error.
+//! Tests of every call: its effects, and some of its errors.
 
 use eyrie::{Kind, Posix, PosixExt};
 use eyrie_sim::script::{Call, Script, bytes};
 
 use crate::{on_volume, run, succeed};
 
-/// Returns the bytes of `seed` from `offset` on.
+/// Returns the `length` bytes that a call writes at `offset` for the seed `seed`.
 fn expected(seed: u64, offset: u64, length: usize) -> Vec<u8> {
     let mut out = vec![0; length];
     bytes::fill(seed, offset, &mut out);

@@ -1,12 +1,13 @@
-//! The cases of writes that clear set-id bits. The set-id bits and the bytes must change together or not at
-//! all.
+//! The cases of changes that clear set-id bits. The set-id bits must change together with the bytes or the
+//! owner, or nothing may change.
 
 use eyrie_engine::{AttributeChange, FallocateMode, SetIds};
 
 use super::path_op::{append, fallocate, file, set_size, write};
 use super::{CaseVolume, PathOp};
 
-/// Returns a volume with files that have all set-id bits: small files, large files and a file with a tree.
+/// Returns a volume with files that have both set-id bits: three files of 24 to 5000 bytes, and a file with a
+/// tree.
 pub(super) fn privileged() -> CaseVolume {
     let files =
         [file("a", 100), file("b", 5000), file("c", 24), file("tree", 40_000), write("tree", 9000, 100)];

@@ -23,7 +23,8 @@ struct Definition {
     place: String,
 }
 
-/// Returns the type that a line of code defines at the top level of its file.
+/// Returns the name of the type that a line of code defines at the top level of its file. The `bool` is true
+/// if the type is public.
 fn defined(line: &str) -> Option<(bool, &str)> {
     let (is_public, rest) = match line.strip_prefix("pub") {
         Some(rest) if rest.starts_with('(') => (false, rest.split_once(") ")?.1),

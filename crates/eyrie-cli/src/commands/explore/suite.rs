@@ -18,7 +18,8 @@ use crate::failure::{Failure, Result};
 use crate::interrupt;
 use crate::output::Output;
 
-/// Number of scripts of each endless kind in an exhaustive exploration.
+/// Number of scripts that an exhaustive exploration takes from each kind without an end. It takes twice as
+/// many from the kind with killed processes.
 const SAMPLES: usize = 1000;
 
 /// Makes the message about a failure of a script, with the scripts and the command that repeat it.
@@ -64,7 +65,8 @@ struct Workload {
 }
 
 impl Workload {
-    /// Explores one kind until the deadline. `contents` collects the fingerprints of all opened images.
+    /// Explores one kind until the deadline. `contents` collects the fingerprints of the images of scripts
+    /// without kills. Images of trials and images after kills are not in it.
     fn run(
         kind: RunKind,
         arguments: &ExploreArgs,

@@ -88,7 +88,8 @@ pub fn run(arguments: &TourArgs, output: &mut Output) -> Result<()> {
     guide.show(&place, size)
 }
 
-/// Estimates the number of bytes for the files, the values with their bytes, and the metadata.
+/// Estimates the number of bytes that the volume needs for the copied files, for the values with the same
+/// bytes, and for the metadata.
 fn copies_bytes(survey: &Survey) -> u64 {
     let data = 2 * survey.block_bytes;
     data + data / 8 + survey.len() * ENTRY_BYTES
@@ -109,7 +110,8 @@ fn amounts(seconds: u64, copies: u64, place: &Path) -> Amounts {
     if room && seconds >= FULL_SECONDS { Amounts::FULL } else { Amounts::SMALL }
 }
 
-/// Chooses shared memory or else the temporary directory, whichever first has `need` bytes free.
+/// Chooses a new path in shared memory, or in the temporary directory if shared memory has fewer than `need`
+/// bytes free. Fails if neither has them.
 fn choose_place(need: u64) -> Result<PathBuf> {
     let name = format!("eyrie-tour-{}", std::process::id());
     let candidates = [PathBuf::from(SHARED_MEMORY), std::env::temp_dir()];
@@ -157,7 +159,7 @@ impl Guide<'_> {
         let volume = volumes::create(place, Volume::options().size(size), "")?;
         let result = self.steps(&volume, place, size);
         let closed = volume.close().doing("close the volume", &shown);
-        // The tour made the volume itself, so it may remove it.
+        // The tour made this volume, so a removal destroys nothing of the user's.
         let removed = match self.arguments.remove {
             true => std::fs::remove_dir_all(place).doing("remove the volume", &shown),
             false => Ok(()),
@@ -256,8 +258,8 @@ impl Guide<'_> {
         self.step("keys", &what, json!({ "values": verified.count, "bytes": verified.bytes }))
     }
 
-    /// Measures both sides. Each side gets a directory `/bench` and two empty stores, which are removed
-    /// afterwards.
+    /// Measures Eyrie and the host. Each of them gets a directory `/bench` and two empty stores, which are
+    /// removed afterwards.
     fn measure(&mut self, volume: &Volume, files: &Files, place: &Path) -> Result<Vec<Measurement>> {
         const WHAT: &str = "measure";
         let beside = HostDirectory::new(place)?;

@@ -90,7 +90,7 @@ impl<'v> Table<'v> {
         }
     }
 
-    /// Returns the number of segments that the table has pointers for.
+    /// Returns the number of segments for which the table has room.
     #[inline]
     pub fn slots(&self) -> u64 {
         table_slots(self.extent.bytes())
@@ -180,7 +180,7 @@ pub(super) fn read_page<T>(
 ) -> Result<T> {
     loop {
         let commit = load(medium, page)?;
-        // A race with a writer may look like corruption. Therefore an error also counts only if the commit
+        // A race with a writer may look like corruption. Therefore even an error counts only if the commit
         // word is unchanged.
         let result = read(Commit::from_raw(commit));
         if load(medium, page)? == commit {
@@ -196,7 +196,7 @@ pub(super) fn read_value<T: FromBytes + IntoBytes>(medium: &Medium, addr: Addr) 
     medium.read_value(addr).map_err(|fault| hostile(addr, fault))
 }
 
-/// Reads a slot and the units of its record. Verifies that the record lies within the heap.
+/// Reads a slot, and the length of its record in units. Verifies that the record lies within the heap.
 #[inline]
 pub(super) fn read_slot(medium: &Medium, page: Addr, slot: u32) -> Result<(EntrySlot, u32)> {
     let stored = EntrySlot::from_raw(load(medium, slot_at(page, slot))?);

@@ -1,5 +1,5 @@
-//! The journal of a paged volume. It is behind the volume's bytes on the disk, and consists of records. Each
-//! record has all changes of one cut.
+//! The journal of a paged volume. On the disk it comes after the volume's bytes. It consists of records. Each
+//! record describes all changes of one cut.
 //!
 //! A record lists the numbers and checksums of the *fresh* pages of its cut. These pages are written to their
 //! places together with the record. The record also has the changed lines of all other pages of the cut.
@@ -10,10 +10,10 @@
 //! the journal gets a new random name, and the next record overwrites the first. Every record carries the
 //! name of its journal, so replay ignores records that remain from before.
 //!
-//! Safe when power fails: a record is whole or not valid, and it is durable before replay changes a page
-//! because of it. A second replay has the same result as the first. Each line comes from the last record that
-//! has this line. If a later record lists a page as fresh, replay ignores the older lines of the page and
-//! keeps the bytes in its place.
+//! The journal is safe when power fails. A record is whole or not valid, and a record is durable before
+//! replay writes its lines to their pages. A second replay has the same result as the first. Each line comes
+//! from the last record that has this line. If a later record lists a page as fresh, replay ignores the older
+//! lines of the page and keeps the bytes in its place.
 
 mod anchor;
 pub(crate) mod layout;

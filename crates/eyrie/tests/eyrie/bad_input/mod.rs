@@ -161,8 +161,8 @@ fn one_sound_superblock_is_enough() {
     refusal(&place.path(), Errno::IO);
 }
 
-/// Flips random bits of a closed or crashed volume and uses the volume. Every call must end, with a result or
-/// an error.
+/// Changes one word of a closed or crashed volume, and then uses the volume. Repeats this with many other
+/// words. Every call must end, with a result or an error.
 #[test]
 fn damage_anywhere_is_an_error_or_harmless() {
     let _alone = alone();
@@ -252,7 +252,8 @@ fn second_open_names_the_holder() {
     Volume::open(place.path()).unwrap();
 }
 
-/// Writes files of decreasing sizes, each size until the volume is full. Returns the number of files.
+/// Writes files of decreasing sizes, each size until the volume is full. Returns the number of files,
+/// including the four that did not fit.
 fn fill(fs: &Files) -> usize {
     let mut count = 0;
     for bytes in [100_000, 10_000, 1000, 10] {
@@ -599,7 +600,8 @@ fn forked_child_gets_errors_and_harms_nothing() {
     fs.remove_file("/unnamed").unwrap();
     let path = place.path();
     let all_refused = eyrie_faults::in_forked_child(|| {
-        // The close of the child affects only its copy. The parent still has the file open.
+        // This close changes only the child's copy of the counts of opens. The parent still has the file
+        // open.
         eyrie_engine::Engine::close(&**fs.engine(), unnamed.handle().id());
         // The child does not open the volume again. A thread that the fork did not copy may hold the mutex of
         // the table of volume locks, so the open could wait forever.
