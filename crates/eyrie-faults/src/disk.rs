@@ -139,9 +139,10 @@ impl SimulatedDisk {
         self.state().seen.snapshot()
     }
 
-    /// Returns the disk after a power failure. Calls `survives` for each sector written since the last flush,
-    /// in the order of the writes. A write to a sector survives if that call returns true. (So every state of
-    /// a real disk is possible: of several writes to one sector, any may be the last that survives.)
+    /// Returns the disk after a power failure. Splits each write since the last flush into sectors, and calls
+    /// `survives` for each of these sector writes, in order. A sector write survives if that call returns
+    /// true. (So every state of a real disk is possible: of several writes to one sector, any may be the last
+    /// that survives.)
     ///
     /// # Panics
     /// If the disk does not keep its writes itself.
@@ -180,8 +181,8 @@ impl SimulatedDisk {
         copy
     }
 
-    /// Makes a write or flush fail. The next write or flush has `call` 1. If `forever` is true, all later
-    /// writes and flushes fail, too.
+    /// Makes write or flush number `call` fail. The next write or flush is number 1. If `forever` is true,
+    /// all later writes and flushes fail, too.
     pub fn fail_at(&self, call: u64, forever: bool) {
         self.state().fails = Some(Countdown::new(call, forever));
     }
@@ -252,7 +253,7 @@ impl DiskState {
         self.seen.write(place(offset), data).map(drop).map_err(io::Error::other)
     }
 
-    /// Records a write before its bytes are stored.
+    /// Records a write before its bytes are stored, if the disk keeps its writes itself.
     fn note_write(&mut self, offset: u64, data: &[u8]) -> io::Result<()> {
         let Log::Own(unflushed) = &mut self.log else { return Ok(()) };
         for (sector, data) in (offset / SECTOR..).zip(data.chunks(SECTOR as usize)) {

@@ -91,7 +91,7 @@ pub struct Failing {
     pub site: Site,
     /// The kind of the failure.
     pub kind: FailureKind,
-    /// The first call of the site that fails, counted from [`FaultPlan::fail`] on. The next call is number 1.
+    /// Number of the first call that fails. The first call of the site after [`FaultPlan::fail`] is number 1.
     pub first: u64,
     /// True if all later calls fail, too.
     pub lasts: bool,
@@ -131,8 +131,8 @@ struct PlanState {
     last: Option<Site>,
     dropped: Option<Site>,
     failing: Option<(Failing, Countdown)>,
-    /// Pages that were accessed since `failing` was set. On a disk these pages are in memory, so a further
-    /// access to them does not fail.
+    /// Pages that were accessed without a failure since the last [`FaultPlan::fail`], or since the plan
+    /// counts calls. On a disk these pages are in memory, so a further access to them does not fail.
     touched: BTreeSet<u64>,
     failed: u64,
 }

@@ -18,7 +18,7 @@ pub struct Choice {
     pub line: Addr,
     /// Number of the chosen contents. Number 0 is the line without any of its pending stores.
     pub taken: usize,
-    /// Number of different contents of which one was chosen, at least 1.
+    /// Number of contents of which one was chosen, at least 1.
     pub options: usize,
 }
 
@@ -59,9 +59,9 @@ type Unsettled = (Option<ThreadId>, usize, Vec<u8>);
 /// The crash points of a trace, in order, and the memory that is durable at each of them. A crash point is a
 /// moment at which the explorer lets the power fail.
 ///
-/// The trace has a crash point before every fence that has pending stores, before every mark, and at its end.
-/// A crash between two stores needs no point of its own. Lines persist independently of each other, so the
-/// next point has the images of that crash, too.
+/// The trace has a crash point before every fence at which stores are pending, before every mark, and at its
+/// end. A crash between two stores needs no point of its own. Lines persist independently of each other, so
+/// the next point has the images of that crash, too.
 pub struct CrashPoints<'e> {
     events: &'e [Event],
     base: ImageBase,
@@ -102,7 +102,7 @@ impl<'e> CrashPoints<'e> {
         &self.base
     }
 
-    /// Skips the points before event `at`.
+    /// Skips every point with fewer than `at` events before it.
     pub fn skip_to(&mut self, at: usize) {
         while self.at < at
             && let Some(event) = self.events.get(self.at)
@@ -113,8 +113,8 @@ impl<'e> CrashPoints<'e> {
         self.is_before = false;
     }
 
-    /// Returns the events with which the trace of the next process begins, if a process is killed at the last
-    /// point: its pending stores, and the kill.
+    /// Returns the events with which the trace of the next process begins, if a process is killed at the
+    /// point that the iterator returned last. They are the pending stores at that point, and the kill.
     pub fn killed(&self) -> Vec<Event> {
         let thread = thread::current().id();
         let stores = self.unsettled.iter().flat_map(|(line, stores)| {
@@ -207,8 +207,8 @@ mod tests {
     use super::*;
     use crate::record::{Recorder, traced};
 
-    /// A fence of the next process makes only lines durable to which this process has stored. A flush makes
-    /// all lines durable.
+    /// A fence of the next process makes a line durable only if the next process has stored to that line. A
+    /// flush makes all lines durable.
     #[test]
     fn only_a_flush_settles_stores_of_a_killed_process() {
         let (first, second) = (Addr::new(SegmentId(0), 0), Addr::new(SegmentId(0), 64));

@@ -22,7 +22,8 @@ pub enum Event {
         /// The thread.
         thread: ThreadId,
     },
-    /// All earlier stores of the thread persist before its later stores.
+    /// A fence or a flush, as the kind of the site says. At a fence, all earlier stores of the thread persist
+    /// before its later stores. At a flush, all earlier stores of all threads become durable.
     Fence {
         /// The call site.
         site: Site,
@@ -37,7 +38,8 @@ pub enum Event {
     Mark(u64),
 }
 
-/// Records the events of a medium. Clones share the record, and stay valid after the medium is dropped.
+/// A recorder of the events of a medium or a disk. Clones share the record, and stay valid after the medium
+/// is dropped.
 #[derive(Clone, Default)]
 pub struct Recorder {
     events: Arc<Mutex<Vec<Event>>>,
@@ -56,7 +58,7 @@ impl Recorder {
         Recorder::of(FaultPlan::without(dropped))
     }
 
-    /// Returns the same recorder, which splits stores into the units of `rule`.
+    /// Returns the same recorder, which splits stores into the units that do not tear under `rule`.
     #[must_use]
     pub fn by(self, rule: CrashRule) -> Recorder {
         Recorder { rule, ..self }

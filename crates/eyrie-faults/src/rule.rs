@@ -1,9 +1,10 @@
 //! The rules of crashes. A rule decides which stores may survive a power failure.
 //!
 //! *Lines* is the rule of memory. (The rule is the model px86. It meets the requirements of `bpfs.txt`,
-//! section 4.4.) A prefix of the stores to each cache line persists, in program order. The prefix includes at
-//! least every store that was written back before a fence of its own thread. A fence has no effect on stores
-//! of other threads, so an engine settles memory before it gives this memory to another thread. Eight aligned
+//! section 4.4.) A prefix of the stores to each cache line persists, in the order in which the stores were
+//! made. The prefix includes at least every store that was written back before a fence of its own thread. Of
+//! the stores of other threads, a fence makes only those durable that precede a store of its own thread to
+//! the same line. So an engine settles memory before it gives this memory to another thread. Eight aligned
 //! bytes never tear, and a longer store is recorded as several. A flush makes every store durable, also the
 //! stores of a killed process.
 //!
@@ -55,8 +56,8 @@ impl CrashRule {
 /// each with its offset in the line and its bytes. A crash keeps a prefix of them.
 pub type Pending = BTreeMap<Addr, Vec<(usize, Vec<u8>)>>;
 
-/// Returns the different contents that a line may have after a crash: the bytes without the pending stores,
-/// and the bytes after each pending store.
+/// Returns the contents that a line may have after a crash: the bytes without the pending stores, and the
+/// bytes after each pending store that changes a byte.
 pub(crate) fn contents(line: &[u8], pending: &[(usize, Vec<u8>)]) -> Vec<Vec<u8>> {
     let mut contents = vec![line.to_vec()];
     let mut last = line.to_vec();

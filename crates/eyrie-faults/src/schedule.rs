@@ -1,8 +1,9 @@
 //! Thread schedules. The threads of a test run one at a time, in an order that follows from a seed, so that a
 //! run can be repeated.
 //!
-//! The schedule may switch to another thread whenever a thread stores to a traced medium. It always switches
-//! when a thread waits for another.
+//! The schedule may switch to another thread at each *step* of a thread. A step is a change that other
+//! threads may see, such as a store to a traced medium or a write to a recorded disk. The schedule always
+//! switches when a thread waits for another.
 
 use std::rc::Rc;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -14,11 +15,11 @@ use crate::random::SplitMix64;
 
 /// The rule for the moments at which a schedule switches to another thread.
 enum SwitchRule {
-    /// Switches at random, on average after this many stores.
+    /// Switches at random, on average after this many steps.
     About(u64),
-    /// Switches at every store, in the order of the threads' numbers.
+    /// Switches at every step, in the order of the threads' numbers.
     Always,
-    /// Switches once, after this many stores. After that the schedule switches only when a thread waits for
+    /// Switches once, after this many steps. After that the schedule switches only when a thread waits for
     /// another.
     Once(u64),
 }
@@ -55,7 +56,7 @@ impl ThreadSchedule {
         ThreadSchedule::of(threads, seed, SwitchRule::of(seed))
     }
 
-    /// Makes a schedule that switches at every store, in the order of the threads' numbers.
+    /// Makes a schedule that switches at every step, in the order of the threads' numbers.
     pub fn in_order(threads: usize) -> Arc<ThreadSchedule> {
         ThreadSchedule::of(threads, 0, SwitchRule::Always)
     }
@@ -110,7 +111,7 @@ impl ThreadSchedule {
 }
 
 impl ScheduleState {
-    /// Counts a store or a wait. Returns true if the rule says that the schedule switches to another thread
+    /// Counts a step or a wait. Returns true if the rule says that the schedule switches to another thread
     /// now.
     fn is_over(&mut self) -> bool {
         let random = self.random.next();

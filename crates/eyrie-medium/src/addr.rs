@@ -7,7 +7,7 @@ pub const LINE_SIZE: u64 = 64;
 /// Size of a page, the unit in which hosts provide memory, in bytes.
 pub const PAGE_SIZE: u64 = 4096;
 
-/// Bits of an offset: a segment has at most 1 TiB.
+/// Number of bits of an offset. So the maximum size of a segment is 1 TiB.
 const OFFSET_BITS: u32 = 40;
 
 /// Number of a segment (one host file) in its volume.

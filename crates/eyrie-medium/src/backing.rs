@@ -1,7 +1,7 @@
 //! The backing of a medium's mapping, and the functions that run before and after every access (hooks).
 //!
-//! Plain shared memory needs no hooks. Each hook is then only a test of the tag of [`Backing`], which never
-//! changes.
+//! Plain shared memory needs no hooks. Each hook is then only a test of the tag of [`Backing`], which does
+//! not change while a medium is in use.
 
 use std::panic::Location;
 use std::sync::Arc;
@@ -33,13 +33,13 @@ pub(crate) enum Backing {
 }
 
 impl Backing {
-    /// Returns true if stores need no hook.
+    /// Returns true if stores and fences need no hook after them.
     #[inline(always)]
     fn is_plain(&self) -> bool {
         matches!(self, Backing::Dram)
     }
 
-    /// Returns true if reads need no hook.
+    /// Returns true if reads, stores and commits need no hook before them.
     #[inline(always)]
     pub(crate) fn reads_plainly(&self) -> bool {
         matches!(self, Backing::Dram | Backing::Pmem(_))
@@ -99,7 +99,7 @@ impl Backing {
         }
     }
 
-    /// Orders the stores of this thread before its later ones.
+    /// Orders the earlier stores of this thread before its later stores.
     #[inline]
     pub(crate) fn fence(&self, caller: Caller) {
         // On `dram` the fence needs no instruction, because x86 keeps the stores of a thread in order, and no

@@ -1,8 +1,8 @@
 //! Bulk copies between private memory and memory that other threads and processes may change.
 //!
 //! The copies are inline assembly, so the compiler assumes nothing about the bytes, and a race is not
-//! undefined behaviour. A read may find any mix of old and new bytes, but never tears 8 aligned bytes.
-//! Callers validate the bytes that they read.
+//! undefined behaviour. A read may find any mix of old and new bytes, but never tears 8 aligned bytes if its
+//! address and length are multiples of 8. Callers validate the bytes that they read.
 
 use std::arch::asm;
 
@@ -61,8 +61,8 @@ unsafe fn copy_short(dst: *mut u8, src: *const u8, len: usize) {
 /// As [`copy`], with `len` at least 16.
 #[inline]
 unsafe fn copy_medium(dst: *mut u8, src: *const u8, len: usize) {
-    // SAFETY: each move of the loop ends within `len`, because `len` is at least 16 and the loop ends when
-    // less than 16 bytes are left. The move after the loop ends exactly at `len`.
+    // SAFETY: each move of the loop ends within `len`, because `len` is at least 16 and the loop ends when 16
+    // bytes or less are left. The move after the loop ends exactly at `len`.
     unsafe {
         asm!(
             "2:",

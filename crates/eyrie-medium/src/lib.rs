@@ -2,20 +2,21 @@
 //!
 //! BPFS separates ordering from durability with *epoch barriers* (`bpfs.txt`, section 2.2). This crate
 //! expresses those barriers as types. [`Medium::write`] returns a [`Dirty`] token. [`Medium::barrier`] turns
-//! that token into an [`Ordered`], and only an `Ordered` lets [`Medium::publish`] commit a word. A barrier on
-//! the resulting [`Published`] returns a [`Settled`]. The caller may reuse the storage that the publish made
-//! unreachable only after it has that `Settled`.
+//! that token into an [`Ordered`], and only an `Ordered` lets [`Medium::publish`] commit a word.
+//! [`Medium::settle`] turns the resulting [`Published`] into a [`Settled`]. The caller may reuse the storage
+//! that the publish made unreachable only after it has that `Settled`.
 //!
 //! Invariants:
 //! - All unsafe code of Eyrie is in this crate, except for foreign-function front-ends.
 //! - Every access is checked against the mapping. An address outside the mapping gives an error ([`Fault`])
 //!   and accesses no memory.
-//! - No `&T` or `&[u8]` is formed over mapped memory, except by [`Medium::bytes`], for volumes that one
-//!   process holds exclusively.
+//! - No reference is formed over mapped memory, except to atomics, and except by [`Medium::bytes`], for
+//!   volumes that one process holds exclusively.
 //!
-//! Safe when power fails: a write persists at any time after its store, and at the latest before the next
-//! barrier returns. No code of this crate relies on more than that. The crate `eyrie-faults` has the
-//! executable form of this rule.
+//! Safe when power fails: on persistent memory, a write persists at any time after its store, and at the
+//! latest before the next barrier of its thread returns. The writes to one cache line persist in their order.
+//! On a disk, a drain makes the writes durable. No code of this crate relies on more than that. The crate
+//! `eyrie-faults` has the executable form of this rule.
 
 mod addr;
 mod backing;

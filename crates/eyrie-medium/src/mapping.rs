@@ -189,7 +189,7 @@ impl Mapping {
         (len <= self.len && offset <= self.len - len).then(|| unsafe { self.base().add(offset as usize) })
     }
 
-    /// Makes durable every byte that any mapping of the file shows. The kernel records each page of a DAX
+    /// Makes every byte durable that any mapping of the file shows. The kernel records each page of a DAX
     /// file to which any process stores. This call writes back the lines of the pages recorded since the last
     /// call.
     #[track_caller]
@@ -259,14 +259,15 @@ impl Mapping {
     }
 }
 
-/// Decides when to request a huge page: the number of requests to skip, or [`HugePages::NEVER`].
+/// Number of requests for a huge page to skip before the next one is made, or [`HugePages::NEVER`].
 #[derive(Default)]
 struct HugePages(AtomicU32);
 
 impl HugePages {
     /// No request is made any more, because the host has no huge pages.
     const NEVER: u32 = u32::MAX;
-    /// Requests that are skipped after the host had no free huge page. They stand for 64 MiB of memory.
+    /// Number of requests that are skipped after the host had no free huge page. They stand for 64 MiB of
+    /// memory.
     const PAUSE: u32 = 32;
 
     /// Returns true if a request for a huge page may succeed. Otherwise counts one request as skipped.

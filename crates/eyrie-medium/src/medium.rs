@@ -23,7 +23,8 @@ use crate::token::Dirty;
 /// The kind of a medium. It decides which changes survive a failure.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum MediumKind {
-    /// Shared memory of the host. Changes survive the death of the process.
+    /// Shared memory of the host. Changes survive the death of the process. Private memory without an
+    /// observer also has this kind, but its changes end with the process.
     Dram,
     /// Persistent memory of the host, mapped so that written-back lines are durable. Changes survive a power
     /// failure.
@@ -99,7 +100,7 @@ impl Medium {
     }
 
     /// Maps one file of any file system as persistent memory, with `MAP_SYNC` where the host supports that.
-    /// For tests: without `MAP_SYNC` no store is durable.
+    /// This function is for tests, because without `MAP_SYNC` a fence makes no store durable.
     ///
     /// # Errors
     /// [`Fault::Io`] when the host refuses the mapping.
@@ -217,8 +218,8 @@ impl Medium {
         self.sentinel.check()
     }
 
-    /// Returns true if other threads may see a store before it is durable. The next fence of the storing
-    /// thread makes the store durable.
+    /// Returns true if a fence makes the earlier stores of its thread durable. Other threads may then see a
+    /// store before it is durable.
     pub fn lasts_from_fences(&self) -> bool {
         match &self.backing {
             Backing::Pmem(_) => true,
@@ -253,7 +254,7 @@ impl Medium {
         self.resolve_further(addr, len)
     }
 
-    /// Resolves an address outside segment 0.
+    /// Resolves an address that is not within segment 0.
     #[cold]
     fn resolve_further(&self, addr: Addr, len: u64) -> Result<*mut u8, Fault> {
         let segment = self.segments.get(addr.segment_index());
@@ -312,7 +313,7 @@ impl Medium {
     }
 
     /// Fills `out` from `addr` on. If another thread writes at the same time, `out` may get any mix of old
-    /// and new bytes, but 8 aligned bytes never tear.
+    /// and new bytes, but 8 aligned bytes never tear if `addr` and the length are multiples of 8.
     ///
     /// # Errors
     /// [`Fault::OutOfBounds`].

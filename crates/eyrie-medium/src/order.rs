@@ -142,7 +142,8 @@ impl Medium {
         Ok(Published { _private: () })
     }
 
-    /// Orders a publish before all later stores of the thread. After this call no crash undoes the publish.
+    /// Orders a publish before all later stores of the thread. On memory, no crash after this call undoes the
+    /// publish. On a disk, the publish is durable only after the drain of its cut.
     #[inline]
     #[track_caller]
     pub fn settle(&self, published: Published) -> Settled {

@@ -1,10 +1,10 @@
 //! Makes a volume larger or smaller at its end. No object is moved.
 //!
 //! Safe when power fails: the size in the superblock counts, and one write of its two copies (the switch)
-//! changes it. The host's file is extended before the switch and truncated after it. The count of groups in
-//! use drops below the new end before the switch. An interrupted resize leaves a volume of the old or the new
-//! size. Its file may be too long, which the next resize corrects. On a device, the place of the journal
-//! moves instead of the end of a file, as `host::resize` describes.
+//! changes it. The host's file is extended before the switch and truncated after it. Groups beyond the new
+//! end leave use before the switch. An interrupted resize leaves a volume of the old or the new size. Its
+//! file may be too long, which the next resize corrects. On a device, the place of the journal moves instead
+//! of the end of a file, as `host::resize` describes.
 
 use std::path::Path;
 
@@ -26,8 +26,8 @@ impl Volume {
         page_addr(used_end).offset().max(self.geometry().data_start() + PAGE_SIZE).max(MIN_HOST_BYTES)
     }
 
-    /// Resizes this volume, which is at `path`, and opens it again. Without `bytes` the volume gets the size
-    /// of its device. Callers have recovered the volume and use no object of it.
+    /// Resizes this volume, which is at `path`, and opens it again. Without `bytes` the volume gets the
+    /// largest size for which its device has room. Callers have recovered the volume and use no object of it.
     ///
     /// # Errors
     /// [`Error::Volume`](crate::Error::Volume) names the limits of the size.
@@ -47,7 +47,7 @@ impl Volume {
         self.switch(geometry, &mut || Ok(()))
     }
 
-    /// Works like [`Volume::resize`], but calls `step` after each durable change, and stops when `step`
+    /// Works like [`Volume::resize`], but calls `step` after each part of the work, and stops when `step`
     /// fails.
     fn resize_by_steps(
         mut self,
@@ -62,8 +62,8 @@ impl Volume {
             let _ = self.save();
         })?;
         let (bytes, old) = (geometry.volume_bytes(), self.geometry().volume_bytes());
-        // To shrink, the size of the volume changes before the file. To grow, it changes after the file. So
-        // the file always covers the size that counts.
+        // When a volume shrinks, its size changes before the length of the file. When a volume grows, its
+        // size changes after the length of the file. So the file always covers the size that counts.
         if bytes < old || broken(SafetyRule::FileIsLongEnoughBeforeItsSize) {
             self.switch(geometry, step)?;
         }
@@ -87,7 +87,8 @@ impl Volume {
         reopen(&segment, hold)
     }
 
-    /// Returns the geometry with the requested size, or without `bytes` with the size of the device.
+    /// Returns the geometry of this volume with a size of `bytes`. Without `bytes`, the size is the largest
+    /// for which both the device and the tables of the volume have room.
     fn new_geometry(&self, segment: &ResizedSegment<'_>, bytes: Option<u64>) -> Result<Geometry> {
         let (place, room) = (segment.place(), segment.device_room()?);
         let most = self.geometry().most_bytes();
@@ -128,8 +129,8 @@ impl Volume {
         self.geometry().resized(bytes).or_else(|what| refuse(what.to_string()))
     }
 
-    /// Writes `geometry` to the superblock, so that its size counts. Callers have made the host's file long
-    /// enough.
+    /// Takes the groups beyond the new end out of use, and writes `geometry` to the superblock, so that its
+    /// size counts. Callers have made the host's file long enough.
     fn switch(&mut self, geometry: Geometry, step: &mut dyn FnMut() -> Result<()>) -> Result<()> {
         let (now, end) = (self.space.central().groups(), self.space.context().end());
         let groups = now.min(geometry.groups());
@@ -323,9 +324,9 @@ mod tests {
         }
     }
 
-    /// Resizes a volume to `new` bytes under this plan, and simulates a crash at every event. All pages of
-    /// the volume were used and freed before. Returns true if each crash leaves the old or the new size, and
-    /// the state after the last event has the new size.
+    /// Resizes a volume to `new` bytes under this plan, and simulates a crash at every crash point. All pages
+    /// of the volume were used and freed before. Returns true if each crash leaves the old or the new size,
+    /// and the state after the last event has the new size.
     fn survives_every_crash(new: u64, plan: &FaultPlan) -> bool {
         let options =
             Options { group_bytes: GROUP, ..Options::random(Time::new(0, 0)).expect("random bytes") };

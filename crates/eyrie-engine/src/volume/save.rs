@@ -1,9 +1,10 @@
 //! Saves the allocator at a clean close, and loads it at the next open.
 //!
 //! Safe when power fails: the saved bytes lie in free space, and count only with the clean mark, which is
-//! published after them. An open clears the mark durably before any other change. On a disk, the cleared mark
-//! is durable only after the first drain. If a page of saved bytes is overwritten in place before that drain,
-//! their checksum no longer matches, and the next open recovers the volume.
+//! published after them. An open clears the mark before any other change. On memory, the cleared mark is
+//! durable before that change. On a disk, the cleared mark is durable only after the first drain. If a page
+//! of saved bytes is overwritten in place before that drain, the checksum of the saved bytes no longer
+//! matches, and the next open recovers the volume.
 
 use eyrie_medium::rules::{SafetyRule, broken};
 use eyrie_medium::{Addr, Medium, Ordered, PAGE_SIZE};
@@ -94,7 +95,8 @@ pub(super) fn load(context: &SpaceContext, page: &VolumePage, volume_id: [u8; 16
     all_free.then_some(map)
 }
 
-/// Clears the clean mark, durably. After this call the volume may change.
+/// Clears the clean mark. After this call the volume may change. On a disk, the first drain makes the cleared
+/// mark durable.
 pub(super) fn clear_mark(medium: &Medium) -> Result<()> {
     if broken(SafetyRule::CleanMarkIsClearedByOpening) {
         return Ok(());

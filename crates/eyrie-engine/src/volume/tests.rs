@@ -43,8 +43,8 @@ fn settled(medium: &Medium) -> Settled {
     medium.settle(published)
 }
 
-/// The storage that a test has allocated and not freed. `bytes` maps each address to its length, headers
-/// included.
+/// The storage that a test has allocated and not freed. `bytes` maps the address of each extent and header to
+/// its length.
 #[derive(Default)]
 struct Held {
     bytes: BTreeMap<u64, u64>,
@@ -361,7 +361,8 @@ fn hostile_saved_allocator_is_refused() {
         }
         let Ok((volume, opened)) = open(&bad) else { panic!("doubt is no error") };
         if opened == Opened::Clean {
-            // Only a check could find this damage. The use of the volume must still be safe.
+            // The checksum matches the damaged bytes, so only a check of the volume could find the damage.
+            // The use of the volume must still be safe.
             let mut held = Held::default();
             for _ in 0..50 {
                 held.allocate(&volume, &mut random);
@@ -437,7 +438,8 @@ fn threads_never_see_memory_reused_under_a_pin() {
     const THREADS: u64 = 8;
     let volume = memory(8 << 20);
     let before = volume.space().usage().free;
-    // Each slot holds an address. Its low six bits are the expected first word at that address.
+    // Each slot is 0, or has the class and the address of an extent. The low six bits of the slot are the
+    // expected first word of that extent.
     let slots: Vec<AtomicU64> = (0..64).map(|_| AtomicU64::new(0)).collect();
     std::thread::scope(|scope| {
         for thread in 0..THREADS {

@@ -32,7 +32,8 @@ const BORN: Time = Time { seconds: 1, nanoseconds: 0 };
 const LATER: Time = Time { seconds: 2, nanoseconds: 0 };
 const OLD: &[u8] = b"the old bytes of a file, of some length";
 
-/// Runs one test at a time, because the epoch belongs to the whole process.
+/// Returns a guard that makes the tests run one at a time, because the clock of epochs belongs to the whole
+/// process.
 fn alone() -> std::sync::MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
@@ -45,8 +46,9 @@ fn run(scheduler: impl Scheduler + 'static, body: impl Fn() + Send + Sync + 'sta
     Runner::new(scheduler, config).run(body);
 }
 
-/// A scheduler that lets a task run for a while, so that other tasks may take many steps between two of its
-/// steps. Each execution has its own mean length of such a run: 1, 4, 16 or 64 steps.
+/// A scheduler that lets one task take several steps before it chooses the next task. So one task may take
+/// many steps between two steps of another task. Each execution has its own mean number of steps between two
+/// choices: 1, 4, 16 or 64.
 struct Bursts {
     random: SmallRng,
     steps: u32,
@@ -507,8 +509,8 @@ fn ops_and_reads_are_linearizable() {
     let mut random = SmallRng::seed_from_u64(1);
     for _ in 0..400 {
         let mut script = |thread, calls| {
-            // Each script has one request that may be an Op with the thread's id. Look-ups and reads follow
-            // it.
+            // The first request of a script may be an Op, which may use the fresh id of its thread. All
+            // further requests only read.
             let mut script = vec![request(&start, &mut random, thread)];
             while script.len() < calls {
                 let next = request(&start, &mut random, thread);
@@ -551,8 +553,8 @@ fn an_op_of_several_words_is_seen_whole() {
 }
 
 /// Runs three writes beside two reads of the first four pages of file `id`. The first and the last write are
-/// at the start of the file and have the given lengths. The other write comes between these two, at offset
-/// 8192.
+/// at the start of the file. The second write is at offset 8192. The first write has the first length of a
+/// pair in `lengths`, and the other two writes have the second length.
 fn explain_writes(start: &Start, id: ObjectId, lengths: &[(usize, usize)]) {
     let write = |offset, data: &[u8]| {
         Request::Apply(OpRecord::new(&Op::Write { id, offset, data, set_ids: SetIds::Keep, time: LATER }))
@@ -571,7 +573,7 @@ fn explain_writes(start: &Start, id: ObjectId, lengths: &[(usize, usize)]) {
 fn multi_block_writes_are_seen_in_order() {
     let _alone = alone();
     let start = Start::make();
-    // The cases are: both lengths in place, one in place, one across pages, and both across pages.
+    // A write of 8 bytes changes the page in place, and a write of 5000 bytes spans two pages.
     explain_writes(&start, start.tree, &[(8, 8), (8, 100), (100, 8), (100, 5000), (5000, 5000)]);
 }
 
@@ -583,8 +585,8 @@ fn regression_deep_multi_block_writes_are_seen_whole() {
 }
 
 /// Runs three things at the same time: `op`, the last close of `target`, and the unlink of `target`. If
-/// `unlinked_before`, the unlink comes before the other two. Afterwards, no storage is leaked, and none was
-/// freed twice.
+/// `unlinked_before`, the unlink comes before the other two. Asserts that no storage is leaked, and that none
+/// was freed twice.
 fn close_beside(start: &Start, op: &Op<'_>, target: ObjectId, name: &'static [u8], unlinked_before: bool) {
     let (start, op) = (start.clone(), OpRecord::new(op));
     run(Bursts::new(1, 300), move || {

@@ -25,8 +25,9 @@ pub trait Blocks: Send + Sync {
     /// The host's error.
     fn size(&self) -> io::Result<u64>;
 
-    /// Returns the size of a sector, in bytes: a power of two from 512 to the size of a page. Writes have
-    /// this size and alignment. A power failure damages only sectors that are being written.
+    /// Returns the size of a sector, in bytes: a power of two from 512 to the size of a page. The offset and
+    /// length of each write are multiples of this size. A power failure damages only sectors that are being
+    /// written.
     fn sector(&self) -> u64;
 
     /// Fills `out` with the bytes at `offset`. Offset and length are multiples of the size of a page, except
@@ -64,7 +65,8 @@ pub trait Blocks: Send + Sync {
     /// The host's error.
     fn allocate(&self, offset: u64, len: u64) -> io::Result<()>;
 
-    /// Gives a range back to the host. Its bytes are lost.
+    /// Gives a range back to the host, if the host supports that. Callers expect no particular bytes in the
+    /// range afterwards.
     ///
     /// # Errors
     /// The host's error.

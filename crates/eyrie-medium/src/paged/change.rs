@@ -19,7 +19,8 @@ impl Pager {
     /// an Op that has entered must not wait for a drain: the cut would wait for the Op.
     ///
     /// # Errors
-    /// [`Fault::ReadOnly`] after a drain has failed.
+    /// [`Fault::ReadOnly`] after a drain has failed. [`Fault::Forked`] in a forked child that would have to
+    /// wait.
     pub(crate) fn enter(&self) -> Result<Passage<'_>, Fault> {
         while self.is_swamped() {
             self.refuse_if_failed()?;
@@ -39,7 +40,7 @@ impl Pager {
     }
 
     /// Prepares the pages of a range for a store, and records the change. An Op that has entered runs to its
-    /// end even if the disk fails meanwhile. Half an Op would leave memory inconsistent, and the dirty pages
+    /// end even if a drain fails meanwhile. Half an Op would leave memory inconsistent, and the dirty pages
     /// of the whole Op stay in memory.
     pub(crate) fn before_store(&self, offset: u64, len: u64) -> Result<(), Fault> {
         debug_assert!(self.turnstile.is_mine(), "a paged medium is changed inside a gate");
@@ -56,8 +57,9 @@ impl Pager {
 
     /// Records the change of `lines` of a page.
     ///
-    /// This reads a page that is not in memory, even if the store covers all of the page. Other threads may
-    /// read the page before the store, and the store of a longer range may still fail at a later page.
+    /// The call reads a page that is not in memory from the disk, even if the store covers all of the page.
+    /// Other threads may read the page before the store, and the store of a longer range may still fail at a
+    /// later page.
     #[inline]
     fn change(&self, page: usize, lines: u64) -> Result<(), Fault> {
         let mut attempts = 0;

@@ -4,7 +4,8 @@
 //! takes the pages of the cut one by one while other threads run Ops. If such a thread changes a page before
 //! the drain takes it, the thread first keeps a copy of the page as a shadow. The drain writes fresh pages to
 //! their places, and the changed lines of other pages into a journal record. One flush makes both durable. In
-//! a small cut, fresh pages whose places were never written also go into the record.
+//! a small cut, a fresh page goes into the record instead if its place was not written since the volume was
+//! opened.
 //!
 //! A *checkpoint* is a drain that also writes the pages of earlier records to their places, so that the
 //! journal starts over. A drain becomes a checkpoint on request, or when its record would fill the journal to
@@ -59,8 +60,8 @@ impl<'a> PlaceWrites<'a> {
         Ok(&self.buffer[slot])
     }
 
-    /// Writes the gathered pages in one batch, together with the offset and bytes of a journal record
-    /// (`more`).
+    /// Writes the gathered pages in one batch. The batch includes a journal record if `more` has the offset
+    /// and the bytes of one.
     #[track_caller]
     fn write(&mut self, more: Option<(u64, &[u8])>) -> io::Result<()> {
         let mut rest = &self.buffer[..];
@@ -102,8 +103,8 @@ impl CutContents {
     /// Returns true if a page of the cut is written straight to its place, and not to the journal.
     ///
     /// The first write to a place makes the host write to a journal of its own, which is slow. So the lines
-    /// of a small cut's fresh pages go to the journal if their places were never written. A checkpoint later
-    /// writes these pages to their places together with many others.
+    /// of a small cut's fresh pages go to the journal if their places were not written since the volume was
+    /// opened. A checkpoint later writes these pages to their places together with many others.
     fn goes_to_its_place(&self, fresh: bool, flags: u64) -> bool {
         let fresh = fresh || broken(SafetyRule::UsedPageGoesByTheJournal);
         fresh && !(self.few && flags & WRITTEN == 0)
@@ -130,8 +131,8 @@ impl Pager {
     /// Makes every earlier change durable.
     ///
     /// # Errors
-    /// [`Fault::Io`] when the disk fails. It is then unknown if the cut is durable, and every later Op gets
-    /// [`Fault::ReadOnly`].
+    /// [`Fault::Io`] when the disk fails. It is then unknown if the cut is durable, and every later Op and
+    /// drain gets [`Fault::ReadOnly`].
     pub(crate) fn drain(&self, drain: Drain) -> Result<(), Fault> {
         let wanted = self.cut.load(Ordering::Acquire);
         let mut state = self.lock_drain();

@@ -16,12 +16,14 @@ use crate::sync::unpoisoned;
 
 /// Maximum number of pages that are dropped after one grace period.
 const BATCH: usize = 4096;
-/// Attempts to advance the clock of grace periods, before a long pin ends the eviction. They take some 20 ms.
+/// Maximum number of attempts to advance the clock of grace periods, before a long pin ends the eviction. All
+/// of them take some 20 ms.
 const PATIENCE: u32 = 200;
 
 impl Pager {
     /// Drops clean pages until at most `most` pages are in memory, or until no page can be dropped now.
-    /// Returns false if a checkpoint would make further pages clean.
+    /// Returns false if more than `most` pages stay because they are not clean. A checkpoint then makes them
+    /// clean. Returns true also if a long pin or a failure of the disk ended the eviction.
     pub(super) fn shrink(&self, most: usize) -> bool {
         let mut hand = unpoisoned(self.hand.lock());
         // The hand may go round twice, because in the first round every page may be warm.

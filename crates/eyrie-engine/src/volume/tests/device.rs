@@ -71,7 +71,8 @@ fn a_volume_fills_a_device_of_any_size() {
 
 #[test]
 fn occupied_device_is_kept_unless_overwrite() {
-    // The superblocks of ext4 and btrfs, the label of a partition table at the end, and a single byte.
+    // The superblocks of ext4 and btrfs, the label of a partition table at the end, and a single byte 1 MiB
+    // before the end or at the start.
     for (offset, mark) in [
         (1024 + 0x38, &b"\x53\xef"[..]),
         ((64 << 10) + 64, b"_BHRfS_M"),

@@ -1,5 +1,6 @@
-//! Tests of volumes that grow: by steps that allocations provision, and by memory that a thread provisions
-//! ahead of need.
+//! Tests of volumes that grow: by steps that allocations provision, by reserves, and by memory that a thread
+//! provisions ahead of need. A *reserve* is memory for a large extent. Each announcement of the extent
+//! provisions one step of the reserve.
 
 use std::path::Path;
 
@@ -84,16 +85,16 @@ fn large_extents_find_consecutive_steps() {
     assert_eq!((space.usage().free, space.refused_frees()), (empty, 0));
 }
 
-/// Bytes of a step of `dram`.
+/// Size of a step of the medium `dram`, in bytes.
 const STEP: u64 = 256 << 10;
 
-/// A volume of 70 MiB in groups of 16 MiB, without a file and without a thread.
+/// Returns a volume of 70 MiB in groups of 16 MiB, without a file and without a background thread.
 fn in_memory() -> Volume {
     let options = Options { group_bytes: 16 << 20, ..options() };
     Volume::create_on(Medium::memory(70 << 20).expect("memory"), &options).expect("a volume")
 }
 
-/// The site at which steps are provisioned, and the number of steps so far.
+/// Returns the site at which steps are provisioned, and the number of steps so far.
 fn steps(plan: &FaultPlan) -> (Site, u64) {
     let is_step = |site: &Site| site.kind == SiteKind::Provision && site.file.ends_with("space/central.rs");
     plan.calls().into_iter().find(|(site, _)| is_step(site)).expect("the volume has grown")
@@ -239,7 +240,7 @@ fn crash_trusts_no_reserve() {
     (0..40).for_each(|_| volume.space().announce(16 << 20));
     volume.trim().expect("sound");
     (0..5).for_each(|_| volume.space().announce(8 << 20));
-    // The same state as after the death of the process.
+    // A drop leaves the same state as a killed process.
     drop(volume);
     let (mut volume, opened) = Volume::open(&path, PagedOptions::for_host()).expect("a volume");
     assert_eq!(opened, Opened::Crashed);
@@ -259,7 +260,7 @@ fn take(volume: &Volume, bytes: u64) -> Vec<Extent> {
     (0..bytes / (64 << 10)).map(|_| volume.space().allocate(64 << 10).expect("room")).collect()
 }
 
-/// True if this process maps the file at `path`.
+/// Returns true if this process maps the file of the volume at `path`.
 fn is_mapped(path: &Path) -> bool {
     let path = segment_path(path);
     let path = path.to_str().expect("plain");
@@ -290,7 +291,7 @@ fn forked_child_of_growing_volume_fails_and_ends() {
     let path = parent.path().join("v");
     let volume = on_file(&path);
     take(&volume, 20 << 20);
-    // In some of the rounds the thread is provisioning memory during the fork.
+    // In some of the rounds the background thread provisions memory during the fork.
     for _ in 0..20 {
         let extents = take(&volume, 10 << 20);
         let told = in_forked_child(|| {

@@ -1,6 +1,6 @@
-//! Lets the host calls fail that create, open, resize, trim and close a volume. Each failure is tried at each
-//! call site. Afterwards a failed creation has left no files behind. In all other cases the volume is sound
-//! and unlocked, and has all its data.
+//! Makes host calls fail while a volume is created, opened, resized, trimmed or closed. Each call site gets
+//! every kind of failure that its calls may have. Afterwards a failed creation has left no files behind. In
+//! all other cases the volume is sound and unlocked, and has all its data.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -61,7 +61,7 @@ enum Act {
 }
 
 impl Act {
-    /// True if the operation creates a volume.
+    /// Returns true if the operation creates a volume.
     fn creates(self) -> bool {
         matches!(self, Act::Create | Act::CreateInside | Act::CreateFrom)
     }
@@ -130,7 +130,7 @@ impl Place {
         place
     }
 
-    /// Returns the place for the engine. A file takes the place of a device.
+    /// Returns the place in the form that the engine takes. A file stands for a device.
     fn on_host(&self) -> HostPlace<'_> {
         if self.on == On::Device { HostPlace::Device(&self.path) } else { HostPlace::Directory(&self.path) }
     }
@@ -160,7 +160,7 @@ impl Place {
         fs::read(self.on_host().segment_path()).expect("there")
     }
 
-    /// Returns the names and modes of all files at the place.
+    /// Returns the paths and modes of all files and directories at the place.
     fn listing(&self) -> Vec<(PathBuf, u32)> {
         let parent = self.path.parent().expect("it has one");
         let mut pending = vec![parent.to_owned()];
@@ -178,7 +178,9 @@ impl Place {
         found
     }
 
-    /// Opens the volume, asserts that it is sound and has its data, and closes it. Returns its size.
+    /// Opens the volume, asserts that it is sound, makes a change, and closes it. `kept` is true if the
+    /// volume must have the file "kept". `late` is true if it must have the file "late", and `None` if both
+    /// results are right. Returns the size of the volume.
     fn assert_sound(&self, kept: bool, late: Option<bool>) -> u64 {
         let engine = self.open();
         let report = engine.check().expect("sound");
@@ -269,8 +271,8 @@ fn trial(on: On, act: Act, base: &Base, failing: Option<Failing>) -> Shown {
         Act::CreateFrom | Act::Resize(_) => again(),
     });
     let failed = plan.failed();
-    // An operation may hide other failures, because it may try a failed read or allocation again with a
-    // smaller size.
+    // The operation must report failures of these kinds. It may hide failures of other kinds, because it may
+    // repeat a failed read or allocation with a smaller size.
     let must_tell = failing.is_some_and(|failing| match failing.site.kind {
         SiteKind::Flush => true,
         SiteKind::Host | SiteKind::Write => act.creates() || matches!(act, Act::Resize(_)),
@@ -286,8 +288,8 @@ fn trial(on: On, act: Act, base: &Base, failing: Option<Failing>) -> Shown {
     }
     let late = match act {
         Act::Recover | Act::Trim => Some(true),
-        // Changes that were not durable may be lost when the disk fails, so both results are right.
         Act::Close if on == On::Directory(MediumChoice::Dram) || done.is_ok() => Some(true),
+        // Changes that were not durable may be lost when the disk fails, so both results are right.
         Act::Close => None,
         _ => Some(false),
     };
@@ -317,7 +319,7 @@ fn kinds(site: &Site) -> &'static [FailureKind] {
     }
 }
 
-/// Prints the operation and the failure when a test panics.
+/// The operation and the failure of a trial, which are printed when the test panics.
 struct Told(On, Act, Option<Failing>);
 
 impl fmt::Display for Told {
@@ -344,7 +346,8 @@ impl Drop for Told {
     }
 }
 
-/// Lets each host call of an operation fail, one at a time. Returns the call sites.
+/// Tries the failures of `Site::failures` at each call site of an operation, one failure in each trial.
+/// Returns the call sites.
 fn fail_everywhere(on: On, act: Act) -> BTreeSet<Site> {
     let base = Base::new(on);
     let trial = |failing| {
@@ -365,7 +368,7 @@ fn fail_everywhere(on: On, act: Act) -> BTreeSet<Site> {
     met.into_keys().collect()
 }
 
-/// Lets each host call of these operations fail, one at a time. Returns the number of call sites.
+/// Tries the same failures at each call site of several operations. Returns the number of call sites.
 fn fail_in(acts: impl IntoIterator<Item = (On, Act)>) -> usize {
     let met: BTreeSet<Site> = acts.into_iter().flat_map(|(on, act)| fail_everywhere(on, act)).collect();
     println!("{} places", met.len());
