@@ -55,14 +55,16 @@ impl Medium {
     /// if the disk has no room for both.
     pub fn volume_bytes_on(disk_bytes: u64) -> u64 {
         let bytes = (disk_bytes - disk_bytes % PAGE_SIZE).saturating_sub(PAGE_SIZE);
-        // The journal takes a sixteenth of the volume, so the volume takes 16 of 17 parts of the disk.
+        // A journal between its least and greatest size is a sixteenth of the volume, so the volume takes
+        // about 16 of 17 parts of the disk.
         bytes.saturating_sub(journal_bytes((bytes / 17 * 16).next_multiple_of(PAGE_SIZE)))
     }
 
-    /// As [`Medium::format_paged`], for a disk of fixed size: the journal takes all bytes behind the volume.
+    /// As [`Medium::format_paged`], for a disk of fixed size: the journal takes all pages between the volume
+    /// and the anchor, which is the last page of the disk.
     ///
     /// # Errors
-    /// [`Fault::Io`].
+    /// [`Fault::HostFull`], [`Fault::Io`].
     pub fn fill_paged(blocks: &dyn Blocks, volume_bytes: u64) -> Result<(), Fault> {
         let journal_bytes = last_page(blocks)?.saturating_sub(volume_bytes);
         Medium::make_journal(volume_bytes, journal_bytes, |anchor| anchor.write(blocks))
@@ -78,11 +80,11 @@ impl Medium {
     }
 
     /// As [`Medium::format_paged`], for a volume that changes its size on its disk. The caller has brought
-    /// the pages of both sizes to their places and has emptied the present journal. The present anchor stays.
+    /// the pages of the volume to their places and has emptied the present journal. The present anchor stays.
     /// Returns the number of bytes that the volume takes together with the new journal.
     ///
     /// # Errors
-    /// [`Fault::Io`].
+    /// [`Fault::HostFull`], [`Fault::Io`].
     pub fn move_paged(blocks: &dyn Blocks, volume_bytes: u64) -> Result<u64, Fault> {
         let room = last_page(blocks)?.saturating_sub(volume_bytes);
         let journal_bytes = journal_bytes(volume_bytes).min(room);
@@ -128,7 +130,8 @@ impl Medium {
         self.drained(Drain::Cut)
     }
 
-    /// As [`Medium::drain`], and also brings every page of the disk to its place and empties the journal.
+    /// As [`Medium::drain`], and also writes every page with lines in the journal to its place and empties
+    /// the journal.
     ///
     /// # Errors
     /// As [`Medium::drain`].
@@ -162,8 +165,8 @@ impl Medium {
     fn allocating(&self, addr: Addr, len: u64, caller: Caller) -> Result<(), Fault> {
         self.backing.before_call(SiteKind::Allocate, caller)?;
         match &self.backing {
-            // A smaller range shares its page with other data, so that page must be read and journalled as
-            // usual.
+            // A range that is not whole pages shares a page with other data, so that page must be read and
+            // journalled as usual.
             Backing::Paged(keeper) if len.is_multiple_of(PAGE_SIZE) => {
                 self.resolve(addr, len)?;
                 keeper.pager().mark_allocated(addr.offset(), len)

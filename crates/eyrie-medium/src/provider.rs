@@ -2,7 +2,8 @@
 //!
 //! The thread touches only ranges that were requested and that no other thread uses. The first request starts
 //! the thread, and dropping the medium ends the thread. Requests fail in a forked child, and on a host that
-//! does not start the thread. The program's signal handlers never run on this thread.
+//! does not start the thread. The program's signal handlers do not run on this thread, except handlers of
+//! signals that report a fault (such as `SIGBUS`).
 
 use std::collections::VecDeque;
 use std::mem::MaybeUninit;

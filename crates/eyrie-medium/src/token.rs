@@ -1,8 +1,8 @@
 //! The order tokens: `Dirty` → `Ordered` → `Published` → `Settled`.
 //!
-//! The tokens carry no data and cost nothing in release builds. Debug builds also count the `Dirty` tokens of
-//! each thread that no barrier has consumed. A publish then fails an assertion if the thread has such a
-//! token.
+//! The tokens carry no data and cost nothing in release builds. Debug builds also count, for each thread, the
+//! `Dirty` tokens that were neither consumed by a barrier nor dropped. A publish then fails an assertion if
+//! the thread has such a token.
 //!
 //! This commit has the only order that compiles:
 //!

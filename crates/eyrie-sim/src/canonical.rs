@@ -35,7 +35,7 @@ pub struct Lines<'a, P> {
     /// Path of the tree's root, without trailing slashes.
     root: Vec<u8>,
     include: CanonicalParts,
-    /// The paths that have no line yet, in byte order. They begin with `/`, the root of the tree.
+    /// The paths that have no line yet, in byte order. The first of all paths is `/`, the root of the tree.
     paths: IntoIter<Vec<u8>>,
     /// First path of each object that has several names, by inode number.
     first: HashMap<u64, Vec<u8>>,
@@ -56,7 +56,7 @@ pub fn text<P: Posix>(fs: &P, root: impl AsRef<Path>, include: CanonicalParts) -
     Ok(text)
 }
 
-/// Returns the lines of the tree at `root`. The tree must not change meanwhile.
+/// Returns the lines of the tree at `root`. The tree must not change while the iterator is in use.
 ///
 /// # Errors
 /// Fails if `root` does not exist or a directory cannot be listed. Each item of the iterator can fail by

@@ -40,8 +40,8 @@ impl Default for Turnstile {
 #[must_use = "an Op is in progress for as long as its gate lives"]
 pub(crate) struct Passage<'a>(&'a AtomicUsize);
 
-/// The right to change a medium, and the result of [`crate::Medium::enter`]. A gate also pins an epoch, so
-/// that no page is evicted during a change.
+/// The right to change a medium, and the result of [`crate::Medium::enter`]. The gate of a paged medium also
+/// pins an epoch, so that no page that the Op has used is evicted before the Op ends.
 #[must_use = "an Op is in progress for as long as its gate lives"]
 pub struct Gate<'a>(#[allow(dead_code, reason = "held for their drops")] Option<(epoch::Guard, Passage<'a>)>);
 
@@ -104,7 +104,7 @@ impl Turnstile {
         result
     }
 
-    /// Returns true if the calling thread holds a gate.
+    /// Returns true if the calling thread holds a gate of any paged volume.
     pub(super) fn is_mine(&self) -> bool {
         HELD.get() > 0
     }

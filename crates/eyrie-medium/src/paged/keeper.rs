@@ -23,7 +23,7 @@ const PRESSURE: &[u8] = b"some 200000 2000000\0";
 const LONGEST_INTERVAL: Duration = Duration::from_secs(1 << 30);
 
 /// Subscribes to memory pressure. Returns a file that becomes readable (with priority) when memory is short,
-/// or `None` if the kernel has no such file.
+/// or `None` if the kernel has no such file or refuses the subscription.
 fn ask_for_pressure() -> Option<File> {
     let mut file = File::options().read(true).write(true).open("/proc/pressure/memory").ok()?;
     file.write_all(PRESSURE).ok()?;
@@ -78,7 +78,7 @@ impl Drop for Keeper {
 /// Runs the keeper: drains at intervals or when many changes wait, and evicts pages when memory is short.
 fn keep(pager: &Pager) {
     let mut pressure = None;
-    // A later instant would overflow.
+    // With a much longer interval, the addition below would overflow.
     let interval = pager.options.drain_interval.min(LONGEST_INTERVAL);
     let mut next = Instant::now() + interval;
     loop {
@@ -113,15 +113,15 @@ fn keep(pager: &Pager) {
 
 impl Pager {
     /// Returns true if so many changes await a drain that the keeper should drain before its interval has
-    /// passed. The limit of dirty pages is half of the limit at which Ops have to wait. The limit of the
-    /// journal is a quarter. So the keeper usually drains before an Op has to wait.
+    /// passed. Ops have to wait at twice as many dirty pages, or at four times as many bytes for the journal.
+    /// So the keeper usually drains before an Op has to wait.
     fn is_pressing(&self) -> bool {
         self.dirty_pages.load(Ordering::Relaxed) > self.limit() / 4
             || self.recorded_bytes() > self.journal_bytes / 8
     }
 
     /// Evicts pages until at most `most` pages are in memory. If too many pages are dirty or have lines in
-    /// the journal, a checkpoint first makes them clean.
+    /// the journal, a checkpoint makes them clean, and the eviction is repeated.
     fn make_room(&self, most: usize) {
         if !self.shrink(most) && self.drain(Drain::Checkpoint).is_ok() {
             self.shrink(most);

@@ -27,8 +27,8 @@ impl PagedOptions {
     /// this one.
     pub const LEAST_MEMORY_BYTES: u64 = LEAST_MEMORY as u64 * PAGE_SIZE;
 
-    /// Returns options for this host. 16 MiB of the usable memory are set aside, and pages get half of the
-    /// rest. A drain comes every five seconds.
+    /// Returns options for this host. 16 MiB of the usable memory are left to other data, and pages get half
+    /// of the rest. A drain comes every five seconds.
     pub fn for_host() -> PagedOptions {
         let memory_bytes = usable::usable_memory().saturating_sub(OTHER_MEMORY) / 2;
         PagedOptions { memory_bytes, drain_interval: Duration::from_secs(5) }

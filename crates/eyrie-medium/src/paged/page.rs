@@ -22,7 +22,7 @@ pub(super) const DIRTY: u64 = 1 << 4;
 /// Parity of the number of the cut to which a [`DIRTY`] page belongs. One bit is enough, because only the cut
 /// of the drain in progress and the next cut have such pages.
 pub(super) const ODD: u64 = 1 << 5;
-/// The page was allocated since the last cut. The page has no committed byte, so a drain writes it straight
+/// The page was allocated since the last cut. The page has no durable byte, so a drain may write it straight
 /// to its place.
 pub(super) const FRESH: u64 = 1 << 6;
 /// The journal has lines of the page that its place on the disk lacks.
@@ -79,8 +79,8 @@ impl Pages {
         self.flags(page).compare_exchange(seen, new, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 
-    /// Unlocks a page, and sets and clears flags. The caller holds the lock, and the flags must be such that
-    /// no other thread changes them meanwhile.
+    /// Unlocks a page, and sets and clears flags. The caller holds the lock, and passes only flags that no
+    /// other thread changes meanwhile.
     #[inline]
     pub(super) fn unlock(&self, page: usize, set: u64, clear: u64) {
         // This is a compare-and-exchange loop and not a store, because other threads set flags such as `WARM`

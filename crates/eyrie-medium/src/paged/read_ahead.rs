@@ -1,9 +1,10 @@
 //! Read-ahead for sequential readers, on separate threads, so that the disk works while the readers compute.
 //!
-//! A reader is sequential if it misses the page that follows the last page it read. Further pages are read
-//! ahead in *chunks*, each larger than the one before up to a limit. The first page of a chunk is marked with
-//! the flag `AHEAD`, and its first use requests the next chunk. The threads divide a chunk into *pieces*: a
-//! piece is the pages that a thread reads with one call. The *window* of a reader is the size of its chunks.
+//! A reader counts as sequential if it misses the page directly behind the pages that were last read or
+//! requested for it. Further pages are read ahead in *chunks*, each larger than the one before up to a limit.
+//! The first page of a chunk is marked with the flag `AHEAD`, and its first use requests the next chunk. A
+//! chunk is queued in *pieces*: a piece is the pages that a thread reads with one call. The *window* of a
+//! reader is the planned number of pages of a chunk, which may end earlier.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -26,7 +27,7 @@ const GROWTH: usize = 4;
 /// pages that the reader needs.
 const LEAST: usize = 64;
 /// Maximum number of pages of a piece. It is the number of pages of a huge page, so that one page fault
-/// provides their memory instead of 512.
+/// provides the memory of a piece, where small pages would need 512 page faults.
 pub(super) const PIECE: usize = HUGE_PAGE / PAGE_SIZE as usize;
 /// Number of readers that are tracked at a time.
 const STREAMS: usize = 8;
@@ -36,10 +37,10 @@ const STREAMS: usize = 8;
 struct Stream {
     /// The page that the reader misses next if the reader is sequential.
     next: usize,
-    /// The first page of the last chunk, which ends before `next`.
+    /// The first page of the last chunk, which ends before `next`. `usize::MAX` before the first chunk.
     marked: usize,
-    /// The window: the number of pages of the last chunk, or of the first read if there was no chunk yet. 0
-    /// if the entry is unused.
+    /// The window of the last chunk, from which the next window follows. Before the first chunk, the number
+    /// of pages of the first read, or 4 if that is more. 0 if the entry is unused.
     window: usize,
 }
 
@@ -60,8 +61,8 @@ struct PieceQueue {
 pub(super) struct ReadAhead {
     /// Number of pages in the volume.
     pages: usize,
-    /// Maximum number of pages of a chunk: [`MOST`], or an eighth of a low limit of memory, because other
-    /// pages need memory too.
+    /// Maximum number of pages of a chunk: [`MOST`], or an eighth of the limit of memory if that is less,
+    /// because other pages need memory too.
     most: usize,
     streams: Mutex<[Stream; STREAMS]>,
     queue: Mutex<PieceQueue>,
@@ -112,7 +113,7 @@ impl ReadAhead {
     }
 
     /// Returns the end of a chunk that begins at `page`. A large chunk ends at the boundary of a huge page,
-    /// so that pieces are aligned to huge pages.
+    /// so that the next chunk begins with a whole piece.
     fn chunk_end(&self, page: usize, window: usize) -> usize {
         let end = page + window;
         let whole = if window >= PIECE { end - end % PIECE } else { end };

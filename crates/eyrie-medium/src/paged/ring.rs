@@ -16,8 +16,8 @@ use crate::sync::unpoisoned;
 /// Maximum number of concurrent writes.
 const DEPTH: usize = 64;
 
-/// Time without a completed write after which the ring cancels the writes that the kernel has not started.
-/// Linux 6.18 has been seen to queue writes and never start them.
+/// Maximum length of one wait for all remaining writes. After this time the ring cancels the writes that the
+/// kernel has not started. Linux 6.18 has been seen to queue writes and never start them.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// A ring. No write is in progress between two calls.
@@ -50,8 +50,8 @@ impl Ring {
     }
 }
 
-/// Returns the length of one write of the ring. The length field of a request has 32 bits. So of longer data
-/// the first 1 GiB goes through the ring, and an ordinary write stores the rest.
+/// Returns the length of one write of the ring. The length field of a request has 32 bits. So of data of 4
+/// GiB or more the first 1 GiB goes through the ring, and an ordinary write stores the rest.
 fn length(data: &[u8]) -> u32 {
     u32::try_from(data.len()).unwrap_or(1 << 30)
 }

@@ -1,5 +1,5 @@
-//! Shadows: copies of pages as they were at a cut. A thread keeps a shadow of a page that it is about to
-//! change before the drain has taken that page.
+//! Shadows: copies of pages as they were at a cut. Before a thread changes a page that the drain has not
+//! taken yet, the thread keeps a shadow of the page.
 //!
 //! The shadows have a mapping of their own. It fills from its start, and its memory is given back to the
 //! kernel after the drain. In a general allocator, thousands of short-lived pages would leave holes: unused
@@ -75,8 +75,8 @@ impl Shadows {
         unsafe { copy::copy(out.0.as_mut_ptr(), self.place(shadow.place), PAGE) };
     }
 
-    /// Gives the memory of the shadows back. The drain has used every shadow, and no thread keeps a new
-    /// shadow before the next cut.
+    /// Gives the memory of the shadows back, except the first `STAYING` pages. The caller has taken every
+    /// shadow, and no thread keeps a new shadow before the next cut.
     pub(super) fn clear(&self) {
         debug_assert!(
             unpoisoned(self.kept.lock()).is_empty(),

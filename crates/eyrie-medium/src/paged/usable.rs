@@ -45,9 +45,10 @@ impl Membership<'_> {
         }
     }
 
-    /// Returns the lowest limit from the group up to the mount. A group without a limit has no such file, or
-    /// the file says `max`. In a container the mount may begin at the container's group although the path of
-    /// the group starts at the top of the hierarchy. The search then finds the limit at the mount.
+    /// Returns the lowest limit from the group up to the mount. A group without a limit has no limit file, or
+    /// the file says `max` (version 2) or a very large number (version 1). In a container the mount may begin
+    /// at the container's group although the path of the group starts at the top of the hierarchy. The search
+    /// then finds the limit at the mount.
     fn least_limit(&self, root: &Path) -> Option<u64> {
         let above = || Path::new(self.group).ancestors();
         let dirs =

@@ -95,7 +95,7 @@ pub(crate) fn prefetch_line(place: *const u8) {
 }
 
 /// Returns the guard (or value) of a lock of the standard library, even if a thread panicked while it held
-/// the lock. For values that no panic leaves half changed.
+/// the lock. Callers use this function only for values that no panic leaves half changed.
 #[inline]
 pub fn unpoisoned<T>(locked: LockResult<T>) -> T {
     locked.unwrap_or_else(PoisonError::into_inner)

@@ -1,8 +1,8 @@
 //! The trait by which a test decides which of its threads runs next.
 //!
 //! A thread under a [`Schedule`] reports each change that other threads may see, and each wait for another
-//! thread. For every other thread such a report is one test of a flag that only tests and the crash explorer
-//! set.
+//! thread. In a process that has never used a schedule, such a report is one test of a flag. Only tests and
+//! the crash explorer set this flag.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -17,7 +17,7 @@ pub trait Schedule {
     fn wait(&self);
 }
 
-/// True after any thread has run under a schedule.
+/// True once any thread has begun to run under a schedule.
 static USED: AtomicBool = AtomicBool::new(false);
 
 thread_local! {

@@ -40,7 +40,7 @@ fn torn_record_after_a_restart_undoes_nothing() {
         pending += 1;
         false
     });
-    // The record has two pages. The power failure keeps only the second of them.
+    // The record has at least 16 sectors. The power failure keeps only the last eight of them.
     assert!(pending >= 16);
     let mut number = 0;
     let after = open(&disk.power_failure(|| {

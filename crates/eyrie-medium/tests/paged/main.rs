@@ -109,7 +109,7 @@ fn fresh_pages_are_written_once_and_never_read() {
     let after = open(&disk.power_failure(|| false));
     let fives = 0x0505_0505_0505_0505;
     assert_eq!((word(&after, 2 * 4096), word(&after, 41 * 4096)), (fives, fives));
-    // A few pages are also written to their places if these were written before.
+    // Even a few fresh pages are written straight to their places if these places were written before.
     assert!(medium.mark_freed(addr(8192), 4096).is_some());
     assert_eq!(written(&|| set(&medium, 0, 1)), 512, "a line");
     assert_eq!(written(&|| take(&medium, 2..3, 6)), 4096 + 512, "the page, and a record of it");
@@ -149,8 +149,8 @@ fn freed_page_waits_for_a_durable_cut() {
     let medium = open(&disk);
     take(&medium, 2..3, 5);
     medium.drain().expect("drained");
-    // A page that is freed after a durable cut waits for the next one. A page freed in its first cut need not
-    // wait.
+    // A page that a durable cut has in use waits, when it is freed, for the next durable cut. A page that is
+    // allocated and freed within one cut need not wait.
     let until = medium.mark_freed(addr(8192), 4096).expect("has to wait");
     assert!(medium.durable_cut() < until);
     set(&medium, 0, 1);

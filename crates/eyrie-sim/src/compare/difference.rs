@@ -4,11 +4,12 @@ use std::collections::BTreeSet;
 
 use super::tree::{Tree, TreeNode, TreePath, show};
 
-/// Maximum number of lines of a report, so that the report of a failure stays readable.
+/// Maximum number of differences in a report, so that the report of a failure stays readable. One more line
+/// counts the other differences.
 const MAX_LINES: usize = 12;
 
-/// Describes the differences of two trees in a few lines. Each line has the value in the first tree, and then
-/// the value in the second. Returns `None` if the trees are equal.
+/// Describes the differences of two trees in a few lines. Where both trees have an object, a line has the
+/// value in the first tree, and then the value in the second. Returns `None` if the trees are equal.
 pub fn difference(a: &Tree, b: &Tree) -> Option<String> {
     if a == b {
         return None;

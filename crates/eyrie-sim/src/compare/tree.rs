@@ -16,7 +16,7 @@ const MAX_DATA: u64 = 1 << 30;
 /// The names from the root to an object. The path of the root is empty.
 pub type TreePath = Vec<Vec<u8>>;
 
-/// The parts of a [`Tree`] that are read. A part that is not read is 0 in every node.
+/// The parts of a [`Tree`] that are read. A part that is not read is 0 or empty in every node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TreeParts {
     /// Modes, users and groups.
@@ -103,7 +103,7 @@ pub struct TreeError {
     pub what: String,
 }
 
-/// Returns a path as a message shows it: long names are cut.
+/// Returns a path as a message shows it: long names are shortened.
 pub(super) fn show(path: &TreePath) -> String {
     let mut out = String::new();
     for name in path {
@@ -130,7 +130,8 @@ pub fn tree(engine: &dyn Engine) -> Tree {
 ///
 /// # Errors
 /// Fails if a call fails, or if two results contradict each other. Listings must agree with look-ups, counts
-/// of links and entries with the names, and parents with the paths. The bytes in a hole must be zeros.
+/// of links and entries with the names, and parents with the paths. The bytes at both ends of a hole must be
+/// zeros.
 pub fn try_tree(engine: &dyn Engine, include: TreeParts) -> Result<Tree, TreeError> {
     let mut walk = TreeReader { engine, include, tree: Tree::default(), first: BTreeMap::new() };
     let root = engine.root();
@@ -262,7 +263,8 @@ fn node(attributes: &Attributes, created: Time, include: TreeParts) -> TreeNode 
 /// Reads all extended attributes of an object.
 ///
 /// # Errors
-/// Fails if a call fails, or if the list of names and the values contradict each other.
+/// Fails if a call fails, if the names are not listed in order, or if the list of names and the values
+/// contradict each other.
 pub fn xattrs(engine: &dyn Engine, id: ObjectId) -> Result<Xattrs, String> {
     let mut names = Vec::new();
     let listed = engine.xattr_names(id, &mut |name| names.push(name.to_vec()));

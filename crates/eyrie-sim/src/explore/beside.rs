@@ -32,8 +32,8 @@ pub struct ParallelScript {
     pub seed: u64,
 }
 
-/// Returns the mark for the number of calls of each thread that have returned. The upper 32 bits are the
-/// number of the first thread.
+/// Returns the mark for two numbers of calls that have returned, one for each thread. The upper 32 bits are
+/// the number of calls of the first thread.
 fn mark(done: [usize; 2]) -> u64 {
     (done[0] as u64) << 32 | done[1] as u64
 }
@@ -210,7 +210,8 @@ fn table(
 /// Runs `script` and a second script side by side on one volume, and records the stores.
 ///
 /// # Errors
-/// Fails if no order of the calls explains their results.
+/// Fails if no order of the calls explains their results and the contents of the volume, or if the engine or
+/// its medium fails.
 pub fn record_beside(
     start: &StartVolume,
     script: &Script,

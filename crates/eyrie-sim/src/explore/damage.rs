@@ -16,7 +16,8 @@ use super::tight;
 use crate::compare::{Tree, TreeParts, difference, tree, try_tree};
 use crate::script::Script;
 
-/// Maximum number of bytes of one structure that are damaged.
+/// Approximate number of bytes of one large structure that are damaged. Of a structure with fewer than twice
+/// as many bytes, every byte that is not zero is damaged.
 const SAMPLES: usize = 150;
 /// Maximum number of crashes of one script whose redo records are damaged.
 const RECORDS: usize = 12;
@@ -53,8 +54,8 @@ fn of_records(image: &[u8]) -> Vec<Range<usize>> {
     found
 }
 
-/// Damages bytes of `covered`, one at a time. The volume must then refuse to open, or equal one of `states`.
-/// Returns the number of images.
+/// Damages bytes of `covered` that are not zero, one at a time. The volume must then refuse to open, or equal
+/// one of `states`. Returns the number of images.
 fn damage(
     image: &[u8],
     covered: Range<usize>,

@@ -28,7 +28,8 @@ pub struct RecoveryCrash {
     pub picks: Vec<usize>,
 }
 
-/// A crash that left a wrong volume. [`TracedRun::replay`](super::TracedRun::replay) opens its image again.
+/// A crash that left a wrong volume. [`TracedRun::replay`](super::TracedRun::replay) opens its image again if
+/// `links` is empty, and `Recorded::replay_killed` otherwise.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CrashFailure {
     /// The ends of the earlier processes, if the run had several.

@@ -19,13 +19,14 @@ pub struct Limits {
     pub sampled: u64,
     /// True if a crash point with more images than the limit is a failure.
     pub is_complete: bool,
-    /// Number of images of one crash point in whose recovery a second crash is explored.
+    /// Number of images of each crash point for which a second crash, inside the recovery of the image, is
+    /// explored.
     pub recoveries: u64,
 }
 
 impl Limits {
-    /// Every image. A crash point with more than 200,000 images means that the contents of lines are chosen
-    /// before recovery reads them.
+    /// Every image. A crash point with more than 200,000 images is a failure, because so many images suggest
+    /// that contents of lines are chosen before recovery reads the lines.
     pub const ALL: Limits = Limits { images: 200_000, sampled: 0, is_complete: true, recoveries: 0 };
 }
 
@@ -78,7 +79,7 @@ impl Images {
         self.opened
     }
 
-    /// Returns true if there are more images than the limit of the enumeration.
+    /// Returns true if the enumeration has reached its limit and further images exist.
     pub fn is_cut(&self) -> bool {
         self.next.is_some() && self.opened >= self.limits.images
     }
@@ -108,7 +109,8 @@ impl Images {
         bytes::word(self.seed, self.taken)
     }
 
-    /// Draws an image in which few, half or nearly all lines keep some of their pending stores.
+    /// Draws an image in which a random share of the lines, from none to all, keeps some or all pending
+    /// stores.
     fn sample(&mut self) -> Vec<usize> {
         let odds = [0, 8, 64, 128, 192, 248, 256][(self.any() % 7) as usize];
         let mut pick = || {

@@ -36,18 +36,18 @@ const NONE: RangeInclusive<usize> = RangeInclusive::new(1, 0);
 /// Limits of an exploration of chains.
 #[derive(Clone, Copy, Debug)]
 pub struct KillLimits {
-    /// Number of events at which each process is killed. A process with fewer events is killed at every
-    /// event.
+    /// Maximum number of events at which each process is killed. A process with fewer events is killed at
+    /// every event.
     pub moments: u64,
-    /// Number of killed processes in a chain.
+    /// Maximum number of processes in a chain that end before the last process.
     pub processes: u32,
-    /// Limits for the images of each power failure. For [`Limits::recoveries`] images of each process, the
-    /// next process is killed while it recovers.
+    /// Limits for the images of each power failure. A further process of the chain opens
+    /// [`Limits::recoveries`] of the images of each process, chosen at random.
     pub limits: Limits,
 }
 
-/// Allowed states: the states after each of these numbers of calls, and perhaps the early state of the next
-/// call: the times of a write without its bytes.
+/// Allowed states: the states after each of these numbers of calls, and perhaps one early state. An early
+/// state has the times of a write without its bytes.
 #[derive(Clone)]
 struct States {
     calls: RangeInclusive<usize>,
@@ -179,8 +179,8 @@ impl Recorded {
 }
 
 /// Chooses at most `count` events at which a process is killed, in order. Equal seeds give equal events.
-/// Every other event is a fence, because just before it all stores since the last fence are visible but not
-/// durable.
+/// Every other choice is a fence, because just before a fence all stores since the last fence are visible but
+/// not durable.
 fn moments(events: &[Event], count: u64, seed: u64) -> Vec<usize> {
     if count > events.len() as u64 {
         return (0..=events.len()).collect();
@@ -302,7 +302,8 @@ impl Chains<'_> {
                 return Err(format!("after a kill `{}` gives {given:?}, should give {wanted:?}", line.call));
             }
             pass_grace_periods();
-            // A power failure during the call leaves the call whole or undone.
+            // A power failure during the call leaves the call whole or undone, or leaves the early state of a
+            // write.
             let early = run.early[position].as_ref().map(|_| position);
             *process.states.last_mut().expect("the states after the open") =
                 States { calls: durable..=position + 1, early };

@@ -5,12 +5,12 @@
 //! call. A [`TracedRun`] has the stores of an engine to its medium, and the states of the model.
 //! [`TracedRun::explore`] enumerates the images that a crash can leave, by the rule of
 //! [`eyrie_faults::CrashPoints`]. Each image must open, be sound ([`check`](eyrie_engine::check)) and be
-//! usable. It must hold the effect of every call that had returned. Of the call that had not returned it must
-//! hold the whole effect or none. [`record`] makes the run of a script. [`shrink`] shortens a script that
-//! fails.
+//! usable. It must hold the effect of every call that had returned. (A crash of a disk may lose the calls
+//! since the last sync.) Of the call that had not returned it must hold the whole effect or none. [`record`]
+//! makes the run of a script. [`shrink`] shortens a script that fails.
 //!
-//! There is one exception: a crash in a write may leave the new modification and change times of its file
-//! without its bytes.
+//! There is one exception: in memory, a crash in a write may leave the new modification and change times of
+//! the file without the written bytes.
 //!
 //! An image chooses the content of a line when recovery first reads the line. Lines that recovery does not
 //! read therefore do not multiply the images (see [`CrashImage`](eyrie_faults::CrashImage)). In the recovery

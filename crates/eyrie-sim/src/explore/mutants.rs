@@ -27,7 +27,8 @@ pub struct Caught {
     pub medium: &'static str,
     /// The kind of run.
     pub kind: &'static str,
-    /// Number of the script, from 1. 0 for a check that runs no scripts.
+    /// Number of the script, from 1. 0 for an error of a check without a list of scripts, or of the making of
+    /// the volume.
     pub script: u64,
     /// A description of the error, in one line.
     pub what: String,
@@ -61,7 +62,8 @@ fn medium(rule: CrashRule) -> &'static str {
     }
 }
 
-/// Returns the first line of a text, and also the second line if the first ends with a colon.
+/// Returns the first line of a text that is not empty, and also the next such line if the first ends with a
+/// colon. The result has at most 160 characters.
 fn line(text: &str) -> String {
     let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
     let first = lines.next().unwrap_or_default();

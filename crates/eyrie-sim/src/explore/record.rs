@@ -130,7 +130,7 @@ impl StartVolume {
         &self.image
     }
 
-    /// Returns the bytes of the volume, or of its disk, after an open without a close.
+    /// Returns the bytes of the volume, or of its disk, after an open and a sync without a close.
     pub(super) fn crashed(&self) -> Result<Vec<u8>, RecordError> {
         let session = RecordSession::open(self, &FaultPlan::default())?;
         session.files.engine().sync().map_err(failed)?;
@@ -192,7 +192,7 @@ pub(super) struct RunSource {
 pub struct Recorded {
     /// The recorded run.
     pub run: TracedRun,
-    /// The calls with their results. Mark *n* of the run follows the return of call *n*, from 1.
+    /// The calls with their results. In a run of one thread, mark *n* follows the return of call *n*, from 1.
     pub calls: Vec<String>,
     /// Number of calls for which the volume had no room.
     pub without_room: u64,
@@ -287,7 +287,7 @@ pub(super) fn syncs(call: &Call) -> bool {
 /// Runs `script` and records it.
 ///
 /// # Errors
-/// Fails if the engine and the model differ.
+/// Fails if the engine and the model differ, or if the engine or its medium fails.
 pub fn record(start: &StartVolume, script: &Script, options: RecordOptions) -> Result<Recorded, RecordError> {
     caught(|| record_all(start, script, options)).unwrap_or_else(|panic| Err(failed(panic)))
 }

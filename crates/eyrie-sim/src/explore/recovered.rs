@@ -14,8 +14,8 @@ use crate::compare::{Tree, TreeParts, difference, try_tree};
 
 type Verdict = Result<(), String>;
 
-/// The first image of every fifth crash is filled until the volume is full. This check takes too long for
-/// every crash.
+/// The first image of a crash is filled until the volume is full, but only if the number of events before the
+/// crash is a multiple of this constant. This check takes too long for every crash.
 const FILLED_EVERY: usize = 5;
 /// First byte of the names of files that the checks make.
 const NEW: &[u8] = b"\x01";
@@ -38,8 +38,8 @@ pub(super) struct Wrong {
 }
 
 /// Opens the image that `picks` select for the crash at `point`, and makes all checks. Returns the choices
-/// that recovery and checks needed, and the change of the fingerprint of `base` by these choices. A panic is
-/// an error of the image.
+/// that recovery and the checks of the reachable contents needed, and the change of the fingerprint of `base`
+/// by these choices. A panic is an error of the image.
 pub(super) fn examine(
     base: &ImageBase,
     point: &CrashPoint,
@@ -174,8 +174,8 @@ pub(super) fn sound(engine: &Scm) -> Verdict {
     Ok(())
 }
 
-/// Checks that each unreachable header slot is zeros or a former header, because header chunks hold nothing
-/// else.
+/// Checks that the first word of each unreachable header slot is zero or that of a former header, because
+/// header chunks hold nothing else.
 fn headers(engine: &Scm) -> Verdict {
     let volume = engine.volume();
     let marks = recovery::mark_reachable(volume, engine.root()).map_err(|error| format!("mark: {error}"))?;

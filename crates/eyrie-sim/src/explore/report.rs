@@ -12,7 +12,8 @@ use super::{Counts, Recorded, SeenImage};
 pub struct ExploreReport {
     /// The calls, with the crashes in each.
     pub calls: Vec<CallReport>,
-    /// The points that were met. Of these only fences have crash points.
+    /// The points that were met, and one entry for the ends of calls. Only fences and ends of calls have
+    /// crash points.
     pub sites: Vec<SiteReport>,
     /// Number of crash points.
     pub points: u64,
@@ -46,7 +47,7 @@ pub struct CallReport {
 /// A point of the engine, and the crashes before it.
 #[derive(Clone, Default, Debug, Serialize)]
 pub struct SiteReport {
-    /// Kind of the point: `fence`, `publish` or `checksum`. `mark` is the end of a call.
+    /// Kind of the point, such as `fence`, `publish` or `checksum`. `mark` is the end of a call.
     pub kind: &'static str,
     /// File and line of the point.
     pub site: String,

@@ -29,7 +29,7 @@ pub struct TracedRun {
     pub rule: CrashRule,
     /// Bytes of the memory, or of the disk, before the first event.
     pub base: Vec<u8>,
-    /// The events. Mark *n* follows the return of call *n*, from 1.
+    /// The events. In a run of one thread, mark *n* follows the return of call *n*, from 1.
     pub events: Vec<Event>,
     /// The states of the model after 0, 1, ... calls.
     pub states: Vec<Tree>,
@@ -59,7 +59,8 @@ pub struct SeenImage {
     pub after: usize,
     /// Upper bound of the number of images that this crash may leave.
     pub states: f64,
-    /// Hash of the lines that were read. Images with different hashes have different contents.
+    /// Hash of the image, in which a line that was not read counts without its pending stores. Images with
+    /// different hashes have different contents.
     pub fingerprint: u64,
 }
 

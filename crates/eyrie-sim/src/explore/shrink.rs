@@ -4,7 +4,8 @@ use super::{CrashFailure, RecordOptions, Recorded, StartVolume, record};
 use crate::script::{Call, Script};
 
 /// Removes calls one after the other, as long as the remaining script still `fails`. Returns the shortest
-/// script and its failure, or `None` if `script` does not fail. Stops when `goes_on` returns false.
+/// script that it found and the failure of this script, or `None` if `script` does not fail. Stops when
+/// `goes_on` returns false.
 pub fn shrink(
     start: &StartVolume,
     script: &Script,

@@ -18,7 +18,7 @@ use crate::script::{Script, perform};
 /// A call of a thread.
 pub(super) type ThreadCall<'a> = Box<dyn Fn(&RecordSession) + Sync + 'a>;
 
-/// A function that gets the memory before a crash, the crash point, one bit for each thread that was done,
+/// A function that gets the durable bytes at a crash, the crash point, one bit for each thread that was done,
 /// and the recovered tree. It returns false to stop.
 pub(super) type See<'a> = dyn FnMut(&ImageBase, &CrashPoint, u64, &Tree) -> Result<bool, String> + 'a;
 

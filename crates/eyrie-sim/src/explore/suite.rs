@@ -8,9 +8,9 @@ use super::{
 };
 use crate::script::Script;
 
-/// Sizes of volume and journal for scripts that need little room, in bytes. A journal of this size starts
-/// over every few dozen cuts.
+/// Size of a volume for scripts that need little room, in bytes.
 const TIGHT_BYTES: u64 = 512 << 10;
+/// Size of the journal of such a volume, in bytes. A journal of this size starts over every few dozen cuts.
 const SMALL_JOURNAL: u64 = 152 << 10;
 
 /// Runs of one kind.
@@ -82,7 +82,8 @@ fn alone(scripts: impl Iterator<Item = Script> + 'static) -> Sequence {
     Box::new(scripts.map(|script| (script, None)))
 }
 
-/// Returns the kinds of runs on volumes of `bytes`. A kind without an end has `samples` scripts.
+/// Returns the kinds of runs on volumes of `bytes`. A kind without an end has `samples` scripts, or twice as
+/// many for killed processes.
 pub fn kinds(rule: CrashRule, bytes: u64, samples: usize) -> Vec<RunKind> {
     let ground = RunMedium::of(rule, bytes);
     match rule {

@@ -72,8 +72,8 @@ impl Anchor {
             .volume_bytes
             .checked_add(anchor.journal_bytes)
             .is_some_and(|bytes| bytes == last * PAGE_SIZE && anchor.volume_bytes > 0);
-        // Replay reads a record as a whole, so this limit bounds the memory that a hostile anchor can make it
-        // allocate.
+        // Replay reads a record as a whole, so this limit bounds the memory that replay allocates for a
+        // hostile anchor.
         let fits = fits && anchor.journal_bytes <= MOST_JOURNAL_BYTES;
         Ok(Some(anchor).filter(|_| whole && aligned && fits))
     }
@@ -81,9 +81,10 @@ impl Anchor {
     /// Gives the journal a new name, durably. The caller has made every page with lines in the journal
     /// durable in its place.
     ///
-    /// The flush must come before the write of the next record. Without the flush, a power failure could tear
-    /// that record and also bring the old name back. Replay would then apply the old records up to the torn
-    /// one without the old records behind it. That would undo later changes.
+    /// The flush must come before the write of the next record. That record overwrites old records from the
+    /// start of the journal on. Without the flush, a power failure could keep only later sectors of that
+    /// record, and also bring the old name back. Replay would then apply the old records before these
+    /// sectors, but none of the later old records. That would undo changes.
     ///
     /// # Errors
     /// The host's error.
@@ -101,8 +102,8 @@ impl Anchor {
         blocks.here().write(self.volume_bytes + self.journal_bytes, page.as_bytes())
     }
 
-    /// Writes the anchor behind the end of `blocks`, which extends them. The blocks of the journal are
-    /// allocated first, and they read as zeros.
+    /// Writes the anchor durably, and extends a file that ends before it. The blocks of the journal are
+    /// allocated first, and no byte is written to them.
     ///
     /// # Errors
     /// The host's error.

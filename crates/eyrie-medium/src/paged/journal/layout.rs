@@ -16,7 +16,7 @@ pub(super) const ANCHOR_MAGIC: [u8; 8] = *b"EyrJrnl\0";
 /// First bytes of a record.
 pub(super) const RECORD_MAGIC: [u8; 8] = *b"EyrCut\0\0";
 pub(super) const VERSION: u32 = 1;
-/// Number of bytes of a journal that are read or zeroed at a time.
+/// Number of bytes of a journal that are read or zeroed at a time. A longer record is read with one call.
 pub(super) const CHUNK: u64 = 1 << 20;
 /// Maximum size of a journal, in bytes. It limits the time of a replay and the memory for one record.
 pub(in crate::paged) const MOST_JOURNAL_BYTES: u64 = 64 << 20;

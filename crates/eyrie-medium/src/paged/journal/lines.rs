@@ -14,7 +14,8 @@ pub(super) fn pack(line: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// Takes the next line that [`pack`] appended from `rest`. Returns `None` if bytes are missing.
+/// Takes from `rest` the packed form of a line, as [`pack`] makes it, and returns the line. Returns `None` if
+/// bytes are missing.
 pub(super) fn unpack(rest: &mut &[u8]) -> Option<[u8; LINE]> {
     let mut line = [0; LINE];
     let words = *take(rest, 1)?.first()?;

@@ -7,7 +7,8 @@ use super::lines::pack;
 use crate::paged::blocks::SECTOR;
 use crate::rules::{SafetyRule, broken};
 
-/// A record that a drain builds: its fresh pages, and the encoded changed pages with their number.
+/// A record that a drain builds: the entries of its fresh pages, the encoded entries of its changed pages,
+/// and the number of changed pages.
 #[derive(Default)]
 pub(in crate::paged) struct CutRecord {
     pub(super) fresh: Vec<FreshPage>,

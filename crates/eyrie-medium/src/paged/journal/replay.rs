@@ -56,11 +56,12 @@ fn open_record(blocks: &dyn Blocks, bytes: &mut [u8], pages: u64) -> Option<Read
     numbers.into_iter().all(|page| page < pages).then_some(ReadRecord { fresh, changed })
 }
 
-/// Writes the lines of every valid record to the places of their pages, durably.
+/// Writes the lines of the valid records to the places of their pages, durably. Ignores the last record
+/// unless its fresh pages are whole.
 ///
-/// The flush comes first. A process may be killed between a write and its flush. The next process then reads
-/// the written bytes from the host's cache, but a power failure may still undo them. So replay changes a page
-/// because of a record only after that record and its fresh pages are durable.
+/// A flush comes before the first write. A process may be killed between a write and its flush. The next
+/// process then reads the written bytes from the host's cache, but a power failure may still undo them. So
+/// replay changes a page because of a record only after that record and its fresh pages are durable.
 ///
 /// # Errors
 /// [`Fault::Io`]. A damaged record is not an error: the journal ends before it.
@@ -79,8 +80,8 @@ pub(in crate::paged) fn replay(blocks: &dyn Blocks, anchor: &Anchor) -> Result<(
 }
 
 /// As [`replay`], in the process that wrote and flushed all of the journal. `next` is the record that the
-/// caller will write next. The caller has already written its fresh pages to their places, so this function
-/// applies no older lines to them.
+/// caller will write next. The caller has already written the fresh pages of `next` to their places, so this
+/// function applies no older lines to these pages.
 ///
 /// # Errors
 /// The disk's error.
@@ -101,7 +102,7 @@ fn apply_whole(blocks: &dyn Blocks, mut records: Vec<ReadRecord>, next: &CutReco
     apply(blocks, &records)
 }
 
-/// A reader of the journal's bytes, [`CHUNK`] bytes at a time.
+/// A reader of the journal's bytes. It reads [`CHUNK`] bytes at a time, or more for a longer record.
 struct Reading<'a> {
     blocks: &'a dyn Blocks,
     anchor: &'a Anchor,
@@ -110,7 +111,8 @@ struct Reading<'a> {
 }
 
 impl Reading<'_> {
-    /// Returns the `len` bytes at offset `at` of the journal, which has at least `at + len` bytes.
+    /// Returns the `len` bytes at offset `at` of the journal. The caller has checked that the journal has
+    /// `at + len` bytes.
     fn get(&mut self, at: u64, len: u64) -> io::Result<&mut [u8]> {
         if at < self.from || at + len > self.from + self.pages.as_bytes().len() as u64 {
             self.from = at - at % PAGE_SIZE;

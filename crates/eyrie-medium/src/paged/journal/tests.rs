@@ -204,7 +204,8 @@ fn anchor_that_contradicts_the_disk_is_refused() {
         disk.write(last, page.as_bytes()).expect("room");
         assert_eq!(found(&disk), None, "{damaged:?}");
     }
-    // Replay reads a record as a whole, so a very large journal could make it allocate any amount of memory.
+    // Replay reads a record as a whole, so a very large journal could make replay allocate any amount of
+    // memory.
     let journal = MOST_JOURNAL_BYTES + PAGE_SIZE;
     let disk = disk_of(journal + 2 * PAGE_SIZE);
     Anchor::new(ID, PAGE_SIZE, journal).write_page(&disk).expect("room");

@@ -1,7 +1,8 @@
 //! Failures of the disk below a volume: in a call and the `sync` after it, and in open, trim and close.
 //!
-//! A disk that failed to make something durable refuses further changes (`EROFS`). The disk then holds every
-//! change that was durable before. It may hold some of the later calls, each whole or not at all.
+//! After the disk has failed to make something durable, the volume refuses further changes (`EROFS`). The
+//! disk then holds every change that was durable before. It may hold some of the later calls, each whole or
+//! not at all.
 
 use eyrie::{Errno, PosixExt};
 use eyrie_engine::Engine;
@@ -24,15 +25,17 @@ struct DiskRun {
     /// The bytes of the disk before the trial.
     base: Vec<u8>,
     events: Vec<Event>,
-    /// The state of the volume after each mark.
+    /// The states of the volume: before the first mark, and after each mark.
     states: Vec<Tree>,
-    /// For each mark, the index of the oldest state that a crash after it may leave.
+    /// For each of `states`, the index of the oldest state that a crash may leave after that state is
+    /// reached.
     durable: Vec<usize>,
     failed: u64,
 }
 
 impl DiskRun {
-    /// Checks the present contents of the disk, and the contents after a crash at each earlier event.
+    /// Checks the present contents of the disk. If a failure was injected, also checks the contents after a
+    /// crash at each earlier crash point.
     fn examine(self) -> Result<(), String> {
         let DiskRun { base, events, states, durable, failed } = self;
         let image = stored(base.clone(), &events);
@@ -118,7 +121,7 @@ pub(super) fn trim(trial: &FaultTrial<'_>) -> Result<TrialOutcome, String> {
 }
 
 /// Makes the call and a `sync` on the engine while the failure is injected. Makes the call on the model, too.
-/// Then makes call and `sync` again without failures.
+/// Then makes the call and the `sync` again without failures.
 pub(super) fn call(trial: &FaultTrial<'_>, line: &ScriptLine) -> Result<TrialOutcome, String> {
     let (plan, session) = trial.session()?;
     let engine = session.files.engine();

@@ -25,7 +25,8 @@ fn opened(image: &[u8], expected: &Tree) -> Result<(u64, u64), String> {
 }
 
 /// Checks that the volume is sound and holds `expected`, and that a recovery finds the same free space. With
-/// `may_lose`, storage that could not be read may have leaked, and only the recovered volume is checked.
+/// `may_lose`, storage may have leaked, so only the recovered volume must be sound, and the free space is not
+/// compared.
 fn holds(engine: &Scm, expected: &Tree, may_lose: bool) -> Result<(), String> {
     if let Some(what) = difference(&tree(engine), expected) {
         return Err(format!("the volume has, and should have:\n{what}"));

@@ -1,9 +1,11 @@
-//! Fault injection: in each call of a script, each system call of the engine and each access to its medium
-//! fails once.
+//! Fault injection: in each call of a script, system calls of the engine and accesses to its medium fail.
+//! Each trial injects one failure. At each site the first, the second and the last access fail, each alone
+//! and each together with all later accesses.
 //!
-//! A call that meets a failure either changes nothing and returns the errno of that failure, or succeeds.
-//! Afterwards the volume is sound and equals the model. A volume in memory has as much free space as a
-//! recovery of it finds. The same call succeeds when it is made again, unless a disk could not make a change
+//! A call that meets a failure succeeds, or returns the errno of that failure. A failed call changes nothing,
+//! except where the failure came after its change. Afterwards the volume is sound and equals the model. A
+//! volume in memory has as much free space as a recovery of it finds, unless the failure may leak storage.
+//! The same call gives the result of the model when it is made again, unless a disk could not make a change
 //! durable. No crash loses a call that had returned. Open, trim and close follow the same rules.
 
 mod disk;
@@ -99,7 +101,8 @@ pub fn told(failing: &Failing) -> String {
     format!("{} {} {}{lasts}", name(failing.kind), failing.site, failing.first)
 }
 
-/// True if `name` is what [`told`] writes of the failure, with or without the number of the call.
+/// Returns true if `name` is the text that [`told`] returns for the failure, with or without the number of
+/// the access.
 fn is_named(failing: &Failing, name: &str) -> bool {
     told(failing).strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with(' '))
 }
@@ -122,8 +125,8 @@ fn kinds(site: &Site, rule: CrashRule) -> &'static [FailureKind] {
     }
 }
 
-/// Says if the first call, and the same call made again, fail for lack of space even without an injected
-/// failure. `None` if that is unknown.
+/// For the first call and for the same call made again: true if the call fails for lack of space even without
+/// an injected failure. `None` if that is unknown.
 #[derive(Clone, Copy)]
 struct NoRoom {
     first: Option<bool>,
@@ -161,7 +164,8 @@ pub struct Faults {
 
 impl Faults {
     /// Starts without reports. With `only`, trials inject only the failure for which [`told`] returns that
-    /// text. Without the number of the call in `only`, they inject that failure into each call of the site.
+    /// text. If `only` has no number of an access, they inject that failure into each access that is tried at
+    /// the site.
     pub fn new(only: Option<&str>) -> Faults {
         Faults { reports: BTreeMap::new(), only: only.map(str::to_owned) }
     }
@@ -313,7 +317,8 @@ impl FaultTrial<'_> {
     }
 
     /// Makes the call on the model if it changed the engine. `actual` is the engine's result. `is_done` means
-    /// that the call failed after its change. Returns true if the model has the same result.
+    /// that a failure was injected and the call has changed the engine. Returns true if the model has the
+    /// same result.
     fn follow(
         &self,
         session: &RecordSession,
@@ -360,7 +365,8 @@ impl NoRoom {
     }
 
     /// Makes the call again on engine and model, without failures, and returns its result. The call may find
-    /// no room if the trial without failures found none, or if storage `is_lost` until a recovery.
+    /// no room in three cases: the trial without failures found none, this is that trial, or storage may have
+    /// leaked until a recovery (`is_lost`).
     fn again(
         self,
         session: &RecordSession,
