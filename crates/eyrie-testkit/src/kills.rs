@@ -1,7 +1,8 @@
 //! Kills processes, one after the other, that change a volume on the host.
 //!
-//! Each process prints the number of each acknowledged step. After a kill, the volume must show the state
-//! after the last acknowledged step or after a later step.
+//! Each process acknowledges a step by printing its number: on `paged` only after a sync, on other media
+//! after each step. After a kill, the volume must show the state after the last acknowledged step or after a
+//! later step.
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::path::Path;
@@ -19,7 +20,8 @@ use crate::script::{StepDirectory, StepScript};
 /// writer so far.
 const PLACE: &str = "EYRIE_TEST_KILLED_PLACE";
 const STEPS: &str = "EYRIE_TEST_KILLED_STEPS";
-/// One step in [`SYNCS`] is followed by a `sync`. One kill in [`OPENING`] happens while the volume is opened.
+/// On average, one step in [`SYNCS`] is followed by a `sync`. One kill in [`OPENING`] does not wait until the
+/// process has opened the volume.
 const SYNCS: u32 = 8;
 const OPENING: u32 = 6;
 
@@ -34,7 +36,7 @@ pub struct KillSeries {
     pub writers: usize,
     /// Number of processes that are killed on one volume.
     pub lives: u64,
-    /// Maximum time until the kill after a process has opened the volume.
+    /// Maximum time between the moment when a process has opened the volume and the kill of this process.
     pub longest: Duration,
 }
 
@@ -112,7 +114,7 @@ impl KillSeries {
     /// that calls [`run_if_child`].
     ///
     /// # Panics
-    /// Panics if a step is lost.
+    /// Panics if an acknowledged step is lost, or the volume is not sound.
     pub fn run(&self, path: &Path, seed: u64, command: &dyn Fn() -> Command) -> StepCounts {
         let options = Volume::options().size(self.volume_bytes).group_size(1 << 20);
         let volume = options.medium(self.medium).paged(paged()).create(path).expect("room");
@@ -126,8 +128,8 @@ impl KillSeries {
                 total.acknowledged += told[writer] - *step;
                 *step = told[writer];
             }
-            // A check closes the volume cleanly. Without a check, the next process recovers the volume that
-            // the killed process left.
+            // The volume is closed cleanly after a check. Without a check, the next process recovers the
+            // volume that the killed process left.
             if kill + 1 < self.lives && random.random_bool(0.5) {
                 continue;
             }

@@ -13,7 +13,8 @@
 //!
 //! The programs in `src/bin` run some of these tests for a chosen time, or in another machine.
 //!
-//! Invariant: all randomness comes from one seed, so a seed replays a failure.
+//! Invariant: all random draws come from one seed, so a seed replays a failure that does not depend on the
+//! order of threads or on the moment of a kill.
 
 #![forbid(unsafe_code)]
 

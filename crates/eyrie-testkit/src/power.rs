@@ -1,8 +1,8 @@
 //! Runs an engine on a simulated disk that loses its power, or fails.
 //!
 //! The model runs beside the engine, and its state after each Op is kept. After a power failure, recovery
-//! must give a sound volume in one of these states. The state must not be older than the last acknowledged
-//! `sync`.
+//! must give a sound volume in one of these states. This must be the state at the last acknowledged `sync`,
+//! or a later one.
 
 pub mod plant;
 
@@ -148,7 +148,7 @@ impl PowerRun {
     /// The engine's error, if the disk fails.
     ///
     /// # Panics
-    /// Panics if engine and model differ.
+    /// Panics if only one of engine and model accepts the Op.
     pub fn step(&mut self) -> Result<()> {
         if self.random.random_ratio(1, 8) {
             self.engine.sync()?;
@@ -206,7 +206,8 @@ impl PowerRun {
         }
     }
 
-    /// Discards free storage, closes the volume, opens it again and checks it.
+    /// Discards free storage, closes the volume, opens it again and runs a check. The findings of the check
+    /// are ignored.
     ///
     /// # Errors
     /// The engine's error, if the disk fails.
@@ -216,7 +217,8 @@ impl PowerRun {
         self.disk.open(self.simulated)?.check().map(drop)
     }
 
-    /// Returns the disk in its present state, and the states that its volume may have after a failure.
+    /// Returns the disk, and the states that its volume may have after a failure. The disk is shared with
+    /// this run, so the result also has later writes of the run.
     pub fn left(&self) -> LeftDisk {
         let history = self.history[self.acknowledged..].to_vec();
         LeftDisk { disk: self.disk, simulated: self.simulated.clone(), history }
@@ -228,7 +230,7 @@ impl PowerRun {
     }
 }
 
-/// The disk of a dead engine, and the states that its volume may have.
+/// The disk of a run, and the states that its volume may have after a failure.
 pub struct LeftDisk {
     disk: Disk,
     simulated: SimulatedDisk,

@@ -43,7 +43,7 @@ impl StepDirectory {
         format!("{}/{name}", self.root)
     }
 
-    /// Makes all steps so far durable, which some media do only at a sync.
+    /// Makes all steps so far durable. On some media, a step is durable only after a sync.
     ///
     /// # Errors
     /// The volume's error.

@@ -91,7 +91,8 @@ fn chmod(path: &Path, mode: u32) -> io::Result<()> {
     Ok(rustix::fs::chmod(path, Mode::from_raw_mode(mode))?)
 }
 
-/// Makes files with names of all kinds, and files with sizes near the sizes of blocks and chunks.
+/// Makes files with names of all kinds, files with sizes near the sizes of blocks and chunks, a deep path, a
+/// directory with many files, and an empty directory.
 fn names(dir: &Path) -> io::Result<()> {
     let long = [b'n'; 255];
     let names: [&[u8]; 12] = [
@@ -206,8 +207,8 @@ fn owners(dir: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Makes files and directories with extended attributes, and as root also links and pipes. Skips attributes
-/// that the host refuses.
+/// Makes files and a directory with extended attributes, a symbolic link, and a FIFO. If the process is root,
+/// the link and the FIFO also get extended attributes. Skips attributes that the host refuses.
 fn xattrs(dir: &Path) -> io::Result<()> {
     let set = |name: &str, xattr: &[u8], value: &[u8]| match rustix::fs::lsetxattr(
         dir.join(name),
@@ -396,7 +397,7 @@ impl Manifest {
         self.lines.is_empty()
     }
 
-    /// Returns the differences to `other`, a line for each entry.
+    /// Returns the differences to `other`, with one line for each entry that differs.
     pub fn differences(&self, other: &Manifest) -> Vec<String> {
         let mut found = Vec::new();
         for (name, line) in &self.lines {

@@ -404,8 +404,8 @@ fn a_flush_that_a_disk_lacks_is_noticed() {
     assert!(missed.is_empty(), "{missed:?}");
 }
 
-/// Explores two threads. In each run the first thread stops before another one of its stores. Further runs
-/// switch at random.
+/// Explores two threads. Each of the first 64 runs stops the first thread once, after a different number of
+/// its stores. Most of the further runs switch between the threads at random.
 fn beside_anywhere([calls, others]: [&str; 2]) {
     for seed in (0..64).map(|store| 16 * store + 3).chain(0..20) {
         let explored = beside(calls, others, seed).explore(Limits::ALL, &mut |_| true).map(drop);

@@ -30,8 +30,8 @@ fn name(number: u64, length: usize) -> String {
     format!("{number}-{}", "n".repeat(length - 1 - number.to_string().len()))
 }
 
-/// Returns a script that fills a volume with values of many sizes and removes most of them, so that free
-/// storage holds old bytes.
+/// Returns a script that writes files and values of many sizes and removes all of them except one file, so
+/// that free storage holds old bytes.
 pub fn used_before() -> Script {
     let mut calls = Calls::default();
     calls.add("creat /kept");
@@ -136,8 +136,8 @@ fn again() -> Script {
     calls.script()
 }
 
-/// Returns scripts that fill bucket pages with long names, so that buckets get overflow pages and entries
-/// spill to other lines.
+/// Returns a script that fills bucket pages with long names, and a script that fills them with short names.
+/// Buckets get overflow pages, and entries spill to other lines.
 pub fn long_names() -> Vec<Script> {
     let mut calls = Calls::default();
     calls.add("mkdir /long");
@@ -318,7 +318,8 @@ pub fn syncs_in_a_row() -> Script {
     calls.script()
 }
 
-/// Returns a script that allocates storage of a file and never writes it.
+/// Returns a script that allocates storage for one file without a write to this file, and that writes another
+/// file.
 pub fn given() -> Script {
     let mut calls = Calls::default();
     calls.add("creat /given");

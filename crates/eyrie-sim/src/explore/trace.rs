@@ -97,7 +97,8 @@ pub struct Trace {
 pub struct LineLoss {
     /// Offset of any byte of the line, from the start of the volume.
     pub offset: u64,
-    /// Number of stores since the last fence that the line keeps. The later ones are lost.
+    /// Number of unfenced stores to the line that the crash keeps. The crash loses the later stores to the
+    /// line.
     pub kept: usize,
 }
 
@@ -109,7 +110,7 @@ fn number(word: Option<&str>) -> Option<u64> {
     word.strip_prefix("0x").map_or_else(|| word.parse().ok(), |digits| u64::from_str_radix(digits, 16).ok())
 }
 
-/// Parses the bytes of `word`, which must lie in one line of the volume.
+/// Parses hexadecimal digits as the bytes at `offset`. The bytes must lie in one line of the volume.
 fn piece(offset: u64, word: Option<&str>, volume: u64) -> Option<Vec<u8>> {
     let digits = word?.as_bytes();
     let digit = |digit: u8| (digit as char).to_digit(16).map(|digit| digit as u8);

@@ -42,7 +42,7 @@ pub(super) const USAGE: [(&str, &str); 22] = [
 #[expect(missing_docs, reason = "the fields are the arguments of the calls of POSIX")]
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Call {
-    /// Creates a file, or truncates it to size 0.
+    /// Creates a file, or truncates an existing file to size 0.
     Creat { path: OsString, mode: u16 },
     /// Creates a directory.
     Mkdir { path: OsString, mode: u16 },
@@ -116,7 +116,7 @@ impl fmt::Display for KeyChange {
     }
 }
 
-/// Returns the name of a mode in scripts, after the options of fallocate(1).
+/// Returns the name of a mode in scripts. The names are similar to the options of fallocate(1).
 pub(super) fn fallocate_name(mode: FallocateMode) -> &'static str {
     match mode {
         FallocateMode::Allocate => "allocate",

@@ -132,7 +132,7 @@ pub fn perform<T: ScriptTarget>(target: &T, call: &Call) -> Result<()> {
         Call::Mkdir { path, mode } => target.mkdir(path, *mode),
         Call::Write { path, offset, length, seed } => write(target, path.as_ref(), *offset, *length, *seed),
         Call::Append { path, length, seed } => append(target, path.as_ref(), *length, *seed),
-        // The library has no call that makes less durable than fsync.
+        // The library has no separate `fdatasync`, so both calls run `fsync`.
         Call::Fsync { path } | Call::Fdatasync { path } => {
             with_file(target.options().read(true), path.as_ref(), File::sync_all)
         }
@@ -211,8 +211,8 @@ fn append<T: ScriptTarget>(target: &T, path: &Path, length: u64, seed: u64) -> R
     })
 }
 
-/// Writes all of `content`, with several calls if a call writes only a part. At the largest size of a file
-/// the last of these calls fails with the reason. Empty content makes one call.
+/// Writes all of `content`, with several calls if a call writes only a part. If the file reaches its maximum
+/// size, the last of these calls fails with the reason. Empty content makes one call.
 fn all(content: &[u8], mut write: impl FnMut(&[u8], u64) -> Result<usize>) -> Result<()> {
     let mut done = 0;
     loop {

@@ -128,7 +128,7 @@ fn on_blocks(mut call: Call) -> Call {
     call
 }
 
-/// Changes a path to that of a file in the root, of which there are three.
+/// Changes a path to the path of the file in the root that has the same name.
 fn on_few(path: &mut OsString) {
     *path = Path::new("/").join(Path::new(path).file_name().unwrap()).into();
 }

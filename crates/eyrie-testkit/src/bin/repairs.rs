@@ -1,5 +1,5 @@
-//! Repairs hostile images as `eyrie fsck --repair` does, in a directory in memory. The output ends with the
-//! reasons of refused repairs, and with the seeds of failures:
+//! Repairs hostile images as `eyrie fsck --repair` does, in a directory in memory if the host has one. The
+//! output ends with the reasons of refused repairs, and with the seeds of failures:
 //!
 //! ```sh
 //! cargo run --release -p eyrie-testkit --bin repairs -- --images 10000 --from 0

@@ -61,7 +61,8 @@ fn large() -> CaseVolume {
     CaseVolume::after("large", true, &changes)
 }
 
-/// Returns a volume with a directory of `entries` names of one file, each `length` bytes long.
+/// Returns a volume with a directory that has `entries` names. All of them name one file. The first name is
+/// one byte long, and each of the others is `length` bytes long.
 fn crowded(name: &'static str, entries: usize, length: usize) -> CaseVolume {
     let mut changes = vec![directory("d"), file("d/0", 10), file("other", 10)];
     changes.extend((1..entries).map(|index| link(&format!("d/{index:0>length$}"), "d/0")));
@@ -82,7 +83,8 @@ fn of_explorer_on(are_large: bool) -> Vec<PathOp> {
     path_op::of_explorer().into_iter().filter(|op| is_large(op) == are_large).collect()
 }
 
-/// Returns creations with contents, and creations of kinds that scripts cannot create.
+/// Returns creations with contents, creations of kinds that scripts cannot create, a second name for a
+/// symbolic link, and the removal of a FIFO.
 fn creations() -> Vec<PathOp> {
     vec![
         file("new", 50),
@@ -302,8 +304,8 @@ pub fn lifecycle() -> Vec<Case> {
     ]
 }
 
-/// Returns the case of a batch whose redo record needs an extent. Its crash images are too many to open all
-/// of them.
+/// Returns the case of a batch whose redo record needs an extent. The case has too many crash images to open
+/// all of them.
 pub fn long_batch() -> Case {
     const KEYS: usize = 253;
     let names: Vec<String> = (0..KEYS).map(|index| index.to_string()).collect();

@@ -1,4 +1,5 @@
-//! Damages each byte under a checksum in turn. The volume must then refuse to open, or keep its contents.
+//! Damages each non-zero byte under a checksum in turn. The volume must then refuse to open, or keep its
+//! contents.
 
 use std::mem::offset_of;
 use std::ops::Range;
@@ -43,7 +44,7 @@ impl ChecksumDamage {
     /// Damages each non-zero byte in turn, and opens the volume with this plan.
     ///
     /// # Errors
-    /// The first damage that the open did not notice.
+    /// The first damage after which the volume opens with wrong contents, or is not sound.
     pub fn explore(&self, plan: &FaultPlan) -> Result<(), String> {
         self.covered.clone().filter(|&at| self.volume.image[at] != 0).try_for_each(|at| {
             caught(|| self.open(at, plan))

@@ -30,10 +30,11 @@ impl fmt::Display for CaseFailure {
 impl std::error::Error for CaseFailure {}
 
 impl Case {
-    /// Simulates a crash at every event of the case, and opens the images within `limits`.
+    /// Simulates a crash before every fence and every mark of the case and at its end, and opens the images
+    /// within `limits`.
     ///
     /// # Errors
-    /// The first image with a wrong volume.
+    /// The first image with a wrong volume, or the failure of a run without a crash.
     pub fn explore(&self, dropped: Option<Site>, limits: Limits) -> Result<Counts, Box<CaseFailure>> {
         let failure = |crash| Box::new(CaseFailure { case: self.to_string(), dropped, crash });
         let broken = |what| failure(explore::CrashFailure::before(what));

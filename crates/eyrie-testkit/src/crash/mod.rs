@@ -1,7 +1,7 @@
 //! The crash run: power fails at every write and barrier of an Op, and inside close, open and recovery.
 //!
 //! A [`Case`] starts from a small [`CaseVolume`] and runs on a recorded medium. [`Case::explore`] opens every
-//! image that a crash can leave and that recovery can tell apart. Each image must open, be sound
+//! image that a crash can leave and that recovery can distinguish. Each image must open, be sound
 //! ([`check`](eyrie_engine::check)) and be usable. It must hold the effect of every Op that had returned, and
 //! the Op in flight whole or not at all. [`cases`] has lists of cases that together cover all Ops. [`plant`]
 //! leaves out one point of the engine at a time, and some case must notice the missing point. [`damage`]

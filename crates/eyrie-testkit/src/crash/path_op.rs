@@ -111,7 +111,8 @@ impl Reserved {
 pub(super) struct Resolved {
     pub(super) record: OpRecord,
     pub(super) reserved: Vec<Reserved>,
-    /// The file that the Op writes. A crash may leave its new times without its new bytes.
+    /// The file of a write at an offset. `None` for other Ops. A crash may leave the new times of the file
+    /// without its new bytes.
     pub(super) written: Option<ObjectId>,
 }
 
@@ -179,7 +180,7 @@ impl Resolver<'_> {
     }
 }
 
-/// Returns a change of a file's bytes with another value of `set_ids`.
+/// Returns `op` with this value of `set_ids`. Ops without this field stay unchanged.
 fn by_user(op: Op<'_>, set_ids: SetIds) -> Op<'_> {
     match op {
         Op::Write { id, offset, data, time, .. } => Op::Write { id, offset, data, set_ids, time },
@@ -244,7 +245,7 @@ impl PathOp {
         Ok(record.map(|record| Resolved { record, reserved: resolver.reserved, written }))
     }
 
-    /// Resolves the Ops that create no object and have no data, and appends.
+    /// Resolves appends, and all Ops that neither create an object nor have data.
     fn plain(&self, engine: &dyn Engine, time: Time) -> Option<OpRecord> {
         let appended = if let PathOp::Append { bytes, .. } = self { bytes.make() } else { Vec::new() };
         let op = match self {

@@ -28,7 +28,7 @@ pub enum CaseAct {
     AllocateElsewhere(u64),
     /// Takes a generation in another thread, which does not use the generation.
     GenerationElsewhere,
-    /// Closes the volume. It is the last act.
+    /// Closes the volume. No act may follow.
     Close,
 }
 
@@ -82,7 +82,7 @@ impl Case {
     /// Runs the case with the point `dropped` left out.
     ///
     /// # Errors
-    /// Fails if the engine and the model differ.
+    /// Fails if the volume does not open, if the engine and the model differ, or if an act follows a close.
     pub fn run(&self, dropped: Option<Site>) -> std::result::Result<TracedRun, String> {
         let recorder = Recorder::without(dropped);
         let medium = traced_from(&self.volume.image, recorder.clone()).expect("memory");

@@ -23,7 +23,8 @@ pub struct BaseVolume {
     pub name: &'static str,
     /// Bytes of the volume.
     pub bytes: Arc<[u8]>,
-    /// Contents of the volume.
+    /// Contents of the volume. For the volume on a base disk, the contents before the cuts that prepare the
+    /// disk.
     pub model: Arc<Model>,
     pub(super) survey: Survey,
     /// A file in memory with the bytes of the volume and zeros behind them.

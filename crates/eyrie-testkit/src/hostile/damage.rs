@@ -19,7 +19,7 @@ const HEIGHT: u64 = 6;
 /// Number of slots of a node.
 const FANOUT: u64 = 512;
 
-/// One damage. Offsets and lengths are in bytes from the start of the volume.
+/// One damage. Offsets are in bytes from the start of the volume, and lengths are in bytes.
 #[expect(missing_docs, reason = "the variants say it")]
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Damage {
@@ -171,8 +171,8 @@ fn word(random: &mut SmallRng, base: &BaseVolume) -> u64 {
     }
 }
 
-/// Draws a new pointer for the place `at`: a pointer to another structure, to the page that contains `at`, or
-/// to a random place.
+/// Draws a new value for the pointer at the offset `at`: a copy of another pointer, a pointer to a structure,
+/// to the page that contains `at` or to a random page, or an absurd word.
 fn pointer(random: &mut SmallRng, base: &BaseVolume, at: u64) -> u64 {
     let survey = &base.survey;
     let old = Pointer::from_raw(word_of(base, at));
@@ -227,7 +227,7 @@ fn move_bytes(random: &mut SmallRng, base: &BaseVolume) -> Damage {
     match random.random_range(0..3) {
         0 => Damage::Swap { a, b, len },
         1 if len == HEADER_BYTES => {
-            // The exchange makes an empty slot live, or a live slot empty.
+            // The exchange may make an unused header live, and a live header unused.
             let other = a + HEADER_BYTES * random.random_range(1..8);
             Damage::Swap { a, b: other, len }
         }

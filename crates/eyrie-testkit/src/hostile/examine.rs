@@ -28,14 +28,14 @@ const OWNER: Owner = Owner { mode: 0o644, uid: 1, gid: 1 };
 pub enum Examined {
     /// The engine refused to open the image.
     Refused,
-    /// A check found problems.
+    /// A check failed or found problems.
     Broken,
     /// A check found no problem.
     Sound,
 }
 
-/// Opens the volume on `medium`, reads all reachable objects, checks them, changes some, and closes the
-/// volume.
+/// Opens the volume on `medium`, reads reachable objects, checks the volume, changes some objects, and closes
+/// the volume. The maximum number of objects to read is 2000.
 pub fn examine(medium: Medium) -> Examined {
     let Ok(engine) = Scm::open_on(medium) else { return Examined::Refused };
     let found = walk(&engine);
@@ -57,7 +57,8 @@ struct ListedEntry {
     id: ObjectId,
 }
 
-/// Reads all objects below the root, and returns the entries.
+/// Reads the root and the objects below it, up to [`MOST_OBJECTS`] objects. Returns the entries of the
+/// directories that were read.
 fn walk(engine: &Scm) -> Vec<ListedEntry> {
     let mut seen = HashSet::from([engine.root()]);
     let (mut found, mut at) = (Vec::new(), 0);

@@ -26,7 +26,7 @@ impl<'b> Image<'b> {
 
     /// Builds an image from the bytes of a fuzzer. The first byte selects one of `bases` (high seven bits),
     /// and says if the checksums are made valid (lowest bit). Each edit takes the next five bytes: an offset
-    /// (4 bytes, modulo the length) and the new byte. Returns `None` if `bytes` is empty.
+    /// (4 bytes, modulo the length) and the new byte. Returns `None` if `bytes` or `bases` is empty.
     pub fn of_delta(bases: &'b [BaseVolume], bytes: &[u8]) -> Option<Image<'b>> {
         let (&first, rest) = bytes.split_first()?;
         let mut image = Image::new(bases.get(usize::from(first >> 1) % bases.len().max(1))?);
@@ -57,7 +57,8 @@ impl<'b> Image<'b> {
         self.len = len.next_multiple_of(PAGE_SIZE).clamp(2 * PAGE_SIZE, most);
     }
 
-    /// Overwrites bytes. Bytes behind the end of the image are ignored.
+    /// Overwrites bytes. [`Image::medium`] and [`Image::to_bytes`] leave out bytes behind the end of the
+    /// image.
     pub fn write(&mut self, at: u64, bytes: &[u8]) {
         self.edits.push((at, bytes.to_vec()));
     }
@@ -113,8 +114,8 @@ impl<'b> Image<'b> {
         self.read(0, self.len)
     }
 
-    /// Recomputes every checksum of the format. Skips a checksum if the fields that name its range are
-    /// damaged.
+    /// Recomputes the checksums of the superblocks, of the saved allocator and of the redo slots. Skips a
+    /// checksum if the range that it covers does not lie in the image, and the checksums of free redo slots.
     pub fn mend_checksums(&mut self) {
         for place in SUPERBLOCKS {
             let block = self.read(place.offset(), PAGE_SIZE);

@@ -32,7 +32,8 @@ pub struct Repairs {
     pub unsound: Vec<(u64, String)>,
 }
 
-/// Repairs the images of these seeds in a directory in memory.
+/// Repairs the images of these seeds in a directory in memory, or in the directory for temporary files if the
+/// host has no directory in memory.
 ///
 /// # Panics
 /// Panics if the directory cannot be made.

@@ -13,7 +13,8 @@ use rand::{Rng, SeedableRng};
 
 use super::{BaseVolume, Damage, DiskBase, Examined, HostileDisk, Image, examine};
 
-/// Maximum time for one image. An image usually takes less than a millisecond, but the host may be busy.
+/// Interval of the watch thread, which aborts the process if one image is in progress during a whole
+/// interval. An image usually takes less than a millisecond, but the host may be busy.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The image of a seed.
@@ -52,7 +53,7 @@ pub struct HostileReport {
     pub images: u64,
     /// Images that the engine refused to open.
     pub refused: u64,
-    /// Images in which a check found problems.
+    /// Images in which a check failed or found problems.
     pub broken: u64,
     /// Images in which a check found no problem.
     pub sound: u64,
@@ -73,8 +74,8 @@ impl HostileReport {
 
 /// Examines the images of these seeds. Calls `told` with the report so far after each image.
 ///
-/// If one image takes longer than a minute, the process prints the seed and aborts, because the engine must
-/// be in an endless loop.
+/// If one image takes longer than one or two minutes, the process prints the seed and aborts, because the
+/// engine must be in an endless loop.
 pub fn run(bases: &[BaseVolume], seeds: Range<u64>, told: impl FnMut(&HostileReport)) -> HostileReport {
     let examined = |seed| examine(Hostile::new(bases, seed).image.medium());
     let tell = |seed| {

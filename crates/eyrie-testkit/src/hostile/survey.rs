@@ -25,7 +25,7 @@ const XATTR_ROOT: u64 = 48;
 /// Size of a bucket page, in bytes.
 const BUCKET_BYTES: u64 = 2048;
 
-/// Places in a sound volume. All are offsets in bytes.
+/// Places in a sound volume. Offsets and lengths are in bytes.
 #[derive(Default)]
 pub(super) struct Survey {
     /// Structures in use: offset and length.

@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 
 use super::HostileReport;
 
-/// Splits `seeds` into `count` parts.
+/// Splits `seeds` into `count` parts, or into fewer parts if there are too few seeds.
 fn parts(seeds: &Range<u64>, count: u64) -> Vec<Range<u64>> {
     let each = (seeds.end - seeds.start).div_ceil(count.max(1)).max(1);
     let starts = (seeds.start..seeds.end).step_by(each as usize);
@@ -35,8 +35,9 @@ impl HostileReport {
     }
 }
 
-/// Runs the images of these seeds in `count` processes. `command` makes the command that runs a part of the
-/// seeds. Each process prints [`HostileReport::to_line`] as its last line.
+/// Runs the images of these seeds in `count` processes, or in fewer if there are too few seeds. `command`
+/// makes the command that runs a part of the seeds. Each process prints [`HostileReport::to_line`] as its
+/// last line.
 ///
 /// # Errors
 /// Fails if a process cannot be started, or dies.

@@ -99,8 +99,8 @@ impl Ids {
     /// Returns the Op of `step`. Callers have checked that all objects of the step exist.
     fn record(&self, step: &OpStep, reserved: &[(ObjectHandle, ObjectId)]) -> OpRecord {
         let time = step.time;
-        // The set-id mode follows from the number of the step, not from a draw, so each seed still draws the
-        // same steps.
+        // The set-id mode follows from the number of the step. A draw for this mode would change all later
+        // draws of the seed.
         let set_ids = SetIds::ALL[step.number as usize % SetIds::ALL.len()];
         let id = |handle: ObjectHandle| self.0[&handle];
         let new = |part| {

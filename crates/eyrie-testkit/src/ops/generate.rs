@@ -384,7 +384,8 @@ impl OpGenerator {
         Bytes { length: self.pick(lengths), pattern }
     }
 
-    /// Draws an offset from the list, or an offset near the end of the file.
+    /// Draws an offset from the list, near the end of the file, or inside the file. If `is_sparse` is true,
+    /// also draws offsets of 2^63 and more.
     fn offset(&mut self, universe: &Universe<'_>, object: ObjectHandle) -> u64 {
         let size = universe
             .ids

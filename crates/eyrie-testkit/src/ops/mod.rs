@@ -173,7 +173,7 @@ pub enum Action {
     Batch { dir: ObjectHandle, parts: Vec<BatchPart> },
     /// Opens an object. The run closes it later.
     Open { object: ObjectHandle },
-    /// Closes an object that the run has open.
+    /// Closes an object once. Has no effect if the run does not have this object open.
     Close { object: ObjectHandle },
 }
 
@@ -189,7 +189,7 @@ pub struct OpStep {
 }
 
 impl OpStep {
-    /// Returns the existing objects that the step names.
+    /// Returns the objects that the step needs. The object that the step creates is not among them.
     pub fn handles(&self) -> Vec<ObjectHandle> {
         match self.action {
             Action::Create { dir, .. }

@@ -173,7 +173,8 @@ impl<'a> OracleSession<'a> {
         found.map_or(Ok(()), |id| self.compare_object(id, 0..0))
     }
 
-    /// Compares the attributes of an existing object, its first bytes, and the bytes in and around `range`.
+    /// Compares the attributes and the extended attributes of an existing object. For an object with data,
+    /// also compares its first bytes, the bytes in and around `range`, and its view.
     fn compare_object(&self, id: ObjectId, range: std::ops::Range<u64>) -> Verdict {
         let Ok(expected) = self.model.attributes(id) else { return Ok(()) };
         let actual = self.engine.attributes(id);

@@ -16,7 +16,8 @@ const MODES: &[u16] = &[
     0o750, 0o070, 0o007, 0o111,
 ];
 
-/// One call. A slot is the number of an open file. A call on an empty slot is skipped.
+/// One call. A slot has a number, and holds one open file or is empty. A call on an empty slot is skipped,
+/// except `Open`.
 #[expect(missing_docs, reason = "they are the calls of `Posix` and their arguments")]
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum PosixCall {
@@ -182,7 +183,8 @@ pub fn generate(seed: u64, count: usize, users: usize) -> Vec<(usize, PosixCall)
 }
 
 impl Random {
-    /// Draws the user of a call. Root, which is user 0, makes at least two calls of five.
+    /// Draws the user of a call. Two calls of five belong to root, which is user 0. Each of the other calls
+    /// belongs to any user, also root.
     fn user(&mut self, users: usize) -> usize {
         if self.0.random_ratio(2, 5) { 0 } else { self.0.random_range(0..users) }
     }

@@ -39,8 +39,8 @@ use self::calls::{SLOTS, Slots, perform};
 use self::tree::{PosixTree, Times};
 use self::values::{Answer, path};
 
-/// The host's rules for shared directories. It is read before the change of root, because the new root has no
-/// `/proc`.
+/// The host's rules for shared directories. They are read before the change of root, because the new root has
+/// no `/proc`.
 static HOST_RULES: OnceLock<AccessRules> = OnceLock::new();
 
 /// Environment variable with the root of a child process of [`in_tmpfs_root`].
@@ -49,7 +49,7 @@ const ROOT_VARIABLE: &str = "EYRIE_TEST_ROOT";
 /// A difference between the two file systems.
 pub struct Difference {
     seed: u64,
-    /// The calls that are needed to show the difference. The last call shows it.
+    /// The calls that show the difference. The last call shows it.
     calls: Vec<(usize, PosixCall)>,
     what: String,
 }
@@ -124,7 +124,8 @@ fn users() -> [Credentials; 3] {
 /// counter can be the clock.
 ///
 /// # Errors
-/// The first difference, with a list of calls from which no single call can be left out.
+/// The first difference, with a list of calls that shows it. The list is shortened: the function tries once
+/// to leave out each call.
 pub fn compare_with_host<P: Posix>(
     subject: impl Fn(&Credentials) -> P,
     seeds: Range<u64>,
@@ -271,8 +272,8 @@ impl<P: Posix> PosixRun<P> {
         }
     }
 
-    /// True if the host's file has data. If a file has storage without data, a tmpfs changes its times at a
-    /// truncation that changes nothing.
+    /// True if the host's file has data. If a file has storage without data, a tmpfs changes the times of the
+    /// file at a truncation that changes nothing.
     fn has_data(&self, name: &[u8]) -> bool {
         let Ok(file) = self.host.open(path(name), OpenFlags::READ, 0) else { return true };
         let found = self.host.seek(&file, 0, Whence::Data).is_ok();
@@ -302,8 +303,8 @@ impl<P: Posix> PosixRun<P> {
     }
 }
 
-/// Returns the access time that a call sets. It can be compared only directly after the call, because the
-/// reads of a comparison change the host's access times.
+/// Returns the access time that a call on a path sets. The time can be compared only directly after the call,
+/// because the reads of a comparison change the host's access times.
 fn access_time_set(call: &PosixCall) -> Option<Time> {
     match call {
         PosixCall::Utimens { accessed: SetTime::To(time), .. }

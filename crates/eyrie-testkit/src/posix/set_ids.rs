@@ -1,5 +1,5 @@
-//! Makes changes of files with set-id bits, and truncations that change nothing. Random calls seldom make
-//! these.
+//! Lists changes of files with set-id bits, and truncations that change nothing. Random calls seldom make
+//! such changes.
 
 use eyrie::FallocateMode;
 use eyrie::posix::OpenFlags;

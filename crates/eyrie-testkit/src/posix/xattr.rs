@@ -107,9 +107,9 @@ fn fill(size: usize, call: impl FnOnce(&mut [u8]) -> eyrie::Result<usize>) -> ey
 }
 
 impl Random {
-    /// Returns a call. If its name or value is invalid for every object, the root directory is returned as
-    /// its path. A valid path is needed then, because kernels differ in the order in which they check the
-    /// path and the name.
+    /// Returns a call, and its path if the caller must not draw one. A call with an empty or too long name,
+    /// or with a too long value, gets the root directory as its path. Such a call needs a valid path, because
+    /// kernels differ in the order in which they check the path and the name.
     pub(super) fn ask(&mut self) -> (Option<Name>, Ask) {
         if self.0.random_ratio(1, 15) {
             let (name, length) = self.one_of(&[("", 0), ("n", 0), ("user.a", 65_537)]);

@@ -21,7 +21,8 @@ const SMALL: Disk = Disk { volume_bytes: PAGES * PAGE_SIZE, memory_bytes: 1 << 2
 /// A disk with memory for every page, so that no page is evicted.
 const ROOMY: Disk = Disk { volume_bytes: PAGES * PAGE_SIZE, memory_bytes: 16 * PAGES * PAGE_SIZE };
 
-/// Number of power failures that are tried at one moment. Each keeps other unflushed sectors.
+/// Number of power failures that are tried at one moment. Each keeps a different random set of the unflushed
+/// sectors.
 const WAYS: u64 = 8;
 /// Maximum number of calls in a row from one site at which power fails. Further calls from the same site
 /// differ little.
@@ -59,10 +60,13 @@ enum MediumStep {
     Fill(Range<u64>, u8),
     /// Allocates free pages, and stores to them.
     Take(Range<u64>, u8),
+    /// Frees pages in use.
     Free(Range<u64>),
     /// Stores to the first line of a page of [`LINES`].
     Touch(u64, u8),
+    /// Drains.
     Cut,
+    /// Makes a checkpoint.
     Home,
 }
 
@@ -113,7 +117,7 @@ fn script() -> Vec<MediumStep> {
     script
 }
 
-/// Returns the contents at the start. The pages that the script allocates are free.
+/// Returns the contents at the start. Pages that the script allocates without freeing them before are free.
 fn blank() -> Contents {
     let mut contents = vec![Some(0); PAGES as usize];
     for free in [10..14, 20..60, 360..400] {

@@ -57,7 +57,7 @@ fn first_version(group: &str) -> PathBuf {
 }
 
 /// Returns the nearest group of version 2 whose children may have limits, from this process's group upwards.
-/// The kernel refuses such children in a group with processes, so this group is usually an ancestor.
+/// The kernel refuses such children in a group with processes, so the function usually returns an ancestor.
 fn second_version(group: &str) -> Option<PathBuf> {
     let limits = |dir: &PathBuf| {
         let controllers = fs::read_to_string(dir.join("cgroup.subtree_control")).unwrap_or_default();

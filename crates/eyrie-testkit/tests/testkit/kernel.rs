@@ -3,7 +3,8 @@
 //!
 //! A descriptor holds every object open, so Ops reach the object even after a rename. Some Ops are left out:
 //! Ops on keys and attributes, Ops on extended attributes (the kernel has rules for their names), creations
-//! of devices (they need privileges), and Ops with names that the kernel refuses.
+//! of devices (they need privileges), links to symbolic links and pipes, and Ops with a name that the kernel
+//! does not take as a name of an entry (an empty name, `.`, or a name with a slash).
 
 #![expect(clippy::unwrap_used, reason = "this is all tests")]
 
@@ -176,7 +177,7 @@ fn is_known_deviation(op: &Op<'_>, model: Option<Errno>, host: Option<Errno>) ->
     is_removed || is_above && matches!(op, Op::Rename { .. })
 }
 
-/// Returns a mix of all Ops for which the kernel has a call.
+/// Returns a mix of all Ops that are compared.
 fn all() -> OpMix {
     OpMix {
         set_attributes: 0,

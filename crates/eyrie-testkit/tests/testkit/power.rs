@@ -108,7 +108,8 @@ fn kills_and_then_a_power_failure_lose_nothing_acknowledged() {
 }
 
 /// Makes a volume, changes it, trims it, closes it and opens it again, while the calls of `failing` fail.
-/// Returns the plan and the number of failed calls.
+/// Then asserts that power failures of the disk lose no acknowledged change. Returns the plan and the number
+/// of failed calls.
 fn failing_run(failing: Option<Failing>) -> (FaultPlan, u64) {
     let plan = FaultPlan::default();
     plan.fail(failing);
@@ -137,7 +138,8 @@ fn failing_run(failing: Option<Failing>) -> (FaultPlan, u64) {
     (plan, failed)
 }
 
-/// Each failure is tried at every call of a disk, and no acknowledged change may be lost.
+/// Tries each failure at the first, the second and the last call from each site of the disk. No acknowledged
+/// change may be lost.
 #[test]
 fn every_call_of_a_disk_may_fail() {
     let met = failing_run(None).0.calls();

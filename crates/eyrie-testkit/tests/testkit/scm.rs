@@ -48,7 +48,7 @@ fn pmem_of(file: &File) -> (Medium, WrittenBack) {
 }
 
 /// Panics unless all stores of the engine were written back. The function issues a fence first, because
-/// stores to headers of removed objects may still wait for one.
+/// stores to headers of removed objects may still wait for a fence.
 fn assert_written(engine: &Scm, written: &WrittenBack) {
     let medium = engine.volume().medium();
     let _ = medium.barrier(Dirty::nothing());
@@ -116,8 +116,8 @@ fn after_any_ops_the_volume_is_sound_and_opens_to_the_same() {
         assert_eq!(difference(&before, &tree(&engine)), None, "after close, seed {seed}");
         assert_clean(&engine);
 
-        // The engine is dropped without a close, as if the process were killed. A medium with a page cache
-        // keeps only synchronised changes.
+        // The engine is dropped without a close, as if the process were killed. The sync comes first, because
+        // a medium with a page cache keeps only synchronised changes.
         engine.sync().expect("sync");
         drop(engine);
         let engine = Scm::open(&path, eyrie_medium::PagedOptions::for_host()).expect("open");

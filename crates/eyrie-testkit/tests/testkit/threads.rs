@@ -328,7 +328,7 @@ fn a_storm_tears_nothing_and_loses_nothing() {
     });
 }
 
-/// The storm runs with little memory for pages, and one thread drains.
+/// Runs the storm on a disk with little memory for pages. One of the writers also syncs at intervals.
 #[test]
 fn a_storm_on_pages_tears_nothing_and_loses_nothing() {
     let disk = Disk { volume_bytes: 32 << 20, memory_bytes: 1 << 20 };
@@ -339,8 +339,8 @@ fn a_storm_on_pages_tears_nothing_and_loses_nothing() {
     });
 }
 
-/// Runs a storm: many threads apply random Ops to `engine` while others read. Afterwards compares `engine`
-/// with the engine that `reopen` returns.
+/// Runs a storm: [`WRITERS`] threads apply random Ops to `engine` while two threads read. Afterwards compares
+/// `engine` with the engine that `reopen` returns.
 fn storm(engine: Scm, ops: usize, reopen: impl FnOnce(&Scm) -> Result<Scm, Error>) {
     let dir = engine.reserve(Kind::Directory).expect("room");
     let dirs = [engine.root(), dir];

@@ -1,4 +1,5 @@
-//! Checks of rules for the text of sources and documents, which reviews alone would not keep.
+//! Checks that the text of sources and documents follows the rules of the project. Reviews alone would not
+//! find every violation.
 //!
 //! These checks read the workspace as text. They have a binary of their own, because they run in seconds
 //! after any edit, while the tests of engines take minutes.

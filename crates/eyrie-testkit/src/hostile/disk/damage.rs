@@ -13,15 +13,15 @@ use super::{DiskBase, journal};
 use crate::hostile::Damage;
 use crate::hostile::base::BEHIND_BYTES;
 
-/// One damage. Offsets and lengths are in bytes from the start of the disk.
+/// One damage. Offsets are in bytes from the start of the disk, and lengths are in bytes.
 #[expect(missing_docs, reason = "the variants say it")]
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum DiskDamage {
     /// Flips a bit.
     Flip { at: u64, bit: u8 },
-    /// Overwrites a number of eight bytes.
+    /// Overwrites eight bytes with a number.
     Word { at: u64, value: u64 },
-    /// Overwrites a number of four bytes.
+    /// Overwrites four bytes with a number.
     Half { at: u64, value: u32 },
     /// Exchanges two ranges.
     Swap { a: u64, b: u64, len: u64 },
@@ -238,7 +238,7 @@ fn renamed(random: &mut SmallRng, journal: &Journal) -> DiskDamage {
 fn forged(random: &mut SmallRng, base: &DiskBase) -> DiskDamage {
     let (disk, journal) = (&base.bytes, &base.journal);
     let pages = volume_bytes(disk) / PAGE_SIZE;
-    // Draws a page and a line in it, in most draws a line of a structure.
+    // Draws a page and a line in it. In half of the draws, the line belongs to a structure.
     let line = |random: &mut SmallRng| match random.random_range(0..4) {
         0 => (random.random_range(0..pages), random.random_range(0..64)),
         1 => (pages - random.random_range(0..2), 63),

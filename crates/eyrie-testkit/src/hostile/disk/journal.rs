@@ -65,7 +65,8 @@ pub(super) fn records(disk: &[u8]) -> Vec<(u64, u64)> {
     found
 }
 
-/// Returns the end and the number of the records that have the same name (random id) as the anchor.
+/// Returns the end and the number of the records before the first record whose name (random id) differs from
+/// the anchor's.
 pub(super) fn end(disk: &[u8]) -> (u64, usize) {
     let id = word(disk, anchor(disk) + offset_of!(Anchor, id) as u64);
     let has_id = |&&(at, _): &&(u64, u64)| word(disk, at + offset_of!(RecordHead, id) as u64) == id;
