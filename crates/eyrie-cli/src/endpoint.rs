@@ -74,7 +74,7 @@ impl Endpoint {
         }
     }
 
-    /// Returns the place as it is written on the command line.
+    /// Returns the place in the form in which a command line names it.
     pub fn shown(&self) -> String {
         format!("{}{}", self.prefix, text::path(&self.path))
     }
@@ -150,8 +150,9 @@ fn base(source: &Place) -> Result<&OsStr> {
         .ok_or_else(|| Failure::new("cannot copy under its own name", source, "give the new name in full"))
 }
 
-/// Returns the endpoint of the copy of `source`. If the target is a directory, that is an entry with the name
-/// of the source in it, else the target itself. With `many` sources the target must be a directory.
+/// Returns the endpoint of the copy of `source`. If the target is a directory, the copy becomes an entry of
+/// this directory and keeps the name of the source. Otherwise the copy becomes the target itself. `many` is
+/// true if the command has several sources. The target must then be a directory.
 fn destination(source: &Place, target: &Place, many: bool, volumes: &mut OpenVolumes) -> Result<Endpoint> {
     let mut end = Endpoint::new(target, volumes)?;
     if end.stat().is_ok_and(|stat| stat.is_dir()) {
@@ -197,7 +198,8 @@ pub fn copy(from: &Endpoint, to: &Endpoint, path: &Path) -> Result<Tally> {
     }
 }
 
-/// Calls `work` for each source and the endpoint of its copy. Closes all volumes even after an error.
+/// Calls `work` for each source and the endpoint of its copy, and stops at the first error. Closes the
+/// volumes even after an error.
 ///
 /// # Errors
 /// The first error of `work`, or else of closing.

@@ -18,7 +18,8 @@ pub fn install() {
             std::process::exit(i32::from(STATUS));
         }
     };
-    // Without the handler Ctrl-C ends the process. A volume survives that, too.
+    // If the handler cannot be installed, Ctrl-C ends the process immediately. The volume stays sound then,
+    // too.
     let _ = ctrlc::set_handler(stop);
 }
 

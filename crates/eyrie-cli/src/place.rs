@@ -34,7 +34,7 @@ pub struct Inside {
     pub path: PathBuf,
 }
 
-/// Returns `base/relative`, or `base` without a final slash if `relative` is empty.
+/// Returns `base/relative`, or `base` itself if `relative` is empty. `Path::join` would then add a slash.
 pub fn join(base: &Path, relative: &Path) -> PathBuf {
     if relative.as_os_str().is_empty() { base.to_owned() } else { base.join(relative) }
 }
@@ -47,7 +47,8 @@ impl Place {
 
     /// Parses `VOLUME:/path`, in which the first `:/` separates volume and path. `VOLUME:` is the root of a
     /// volume. `a:b` is the entry `b` in the root of the volume `a`. But if a `/` comes before the colon, as
-    /// in `./a:b`, the argument is a path of the host. An argument without a colon is a path of the host.
+    /// in `./a:b`, the argument is a path of the host. An argument without a colon, or without a volume
+    /// before that colon, is a path of the host.
     pub fn parse(argument: &OsStr) -> Place {
         let bytes = argument.as_bytes();
         let cut = bytes.windows(2).position(|pair| pair == b":/").or_else(|| {

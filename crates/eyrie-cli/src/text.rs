@@ -12,7 +12,7 @@ const UNITS: [&str; 6] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
 
 /// Years after which the Gregorian calendar repeats itself.
 const CALENDAR_YEARS: i64 = 400;
-/// The length of this cycle in seconds.
+/// The length of these years in seconds.
 const CALENDAR_SECONDS: i64 = 146_097 * 86_400;
 
 /// The message about a size that cannot be parsed.
@@ -161,8 +161,8 @@ pub fn mode(kind: Kind, mode: u16) -> String {
 /// Formats a time of any year as `2026-11-20 10:14:00`, in UTC.
 pub fn time(time: Time) -> String {
     // A file may have any number of seconds, but jiff supports years only up to 9999. The Gregorian calendar
-    // repeats after 400 years, so jiff formats a time in the first 400 years after 1970, and the cycles are
-    // added to its year.
+    // repeats after 400 years, so jiff formats a time in the first 400 years after 1970, and the years of the
+    // other cycles are added to the year of this time.
     let cycles = time.seconds.div_euclid(CALENDAR_SECONDS);
     let second = time.seconds.rem_euclid(CALENDAR_SECONDS);
     let civil = Offset::UTC.to_datetime(Timestamp::from_second(second).unwrap_or_default());

@@ -1,7 +1,8 @@
 //! Decides permissions. No other module knows permission rules.
 //!
-//! The functions are pure: they decide from [`Credentials`] and the [`Protection`] of objects alone, as Linux
-//! does. User id 0 has every capability of a file system (`CAP_DAC_OVERRIDE`, `CAP_FOWNER`, `CAP_CHOWN`,
+//! The functions that decide are pure: they decide as Linux does, and only from their arguments. The
+//! arguments are [`Credentials`], the [`Protection`] of objects, the enabled [`AccessRules`], and values of
+//! the call. User id 0 has every capability of a file system (`CAP_DAC_OVERRIDE`, `CAP_FOWNER`, `CAP_CHOWN`,
 //! `CAP_FSETID`, `CAP_MKNOD`, and `CAP_SYS_ADMIN` for extended attributes). Other users have none.
 
 mod rules;
@@ -20,7 +21,8 @@ use crate::{Attributes, Error, Kind, Result};
 pub(crate) const SET_UID: u16 = 0o4000;
 /// Set-group-id bit.
 pub(crate) const SET_GID: u16 = 0o2000;
-/// Sticky bit: entries of such a directory are removed only by their owner or the owner of the directory.
+/// Sticky bit: an entry of such a directory is removed only by the owner of the entry's object, by the owner
+/// of the directory, or by root.
 pub(crate) const STICKY: u16 = 0o1000;
 /// All bits of a mode.
 pub(crate) const MODE_BITS: u16 = 0o7777;
@@ -81,7 +83,7 @@ impl Credentials {
         self.uid
     }
 
-    /// Returns the primary group id: the group of new objects.
+    /// Returns the primary group id: the group of new objects, except in set-group-id directories.
     #[inline]
     pub fn gid(&self) -> u32 {
         self.gid
@@ -221,8 +223,9 @@ pub fn check_remove(who: &Credentials, dir: &Protection, victim: &Protection) ->
     if is_sticky(who, dir) && who.uid != victim.uid { Err(Error::NotPermitted) } else { Ok(()) }
 }
 
-/// Checks that `who` may create a device with this number. Every user may create character device 0, because
-/// that device is the whiteout of overlay file systems.
+/// Checks that `who` may create an object of `kind`, which has the number `device` if it is a device. Only
+/// root may create devices, except character device 0. Every user may create that device, because it is the
+/// whiteout of overlay file systems.
 ///
 /// # Errors
 /// `NotPermitted`.
@@ -292,7 +295,8 @@ fn dropped_by(who: &Credentials, gid: u32) -> SetIds {
 }
 
 /// Returns `mode` without the set-id bits that `set_ids` names. Without the group's execution bit, the
-/// set-group-id bit gives no rights. Members of the group therefore keep that bit (`DropAsMember`).
+/// set-group-id bit gives no rights. A change by a member of the group therefore keeps the set-group-id bit
+/// of such a file (`DropAsMember`).
 #[inline]
 pub fn mode_after(mode: u16, set_ids: SetIds) -> u16 {
     let executable = mode & GROUP_EXECUTE != 0;
@@ -355,11 +359,12 @@ impl Namespace {
 }
 
 /// Checks that `who` may read the extended attribute `name` of `object`. Only files and directories have
-/// `user` attributes, and only root sees `trusted` ones. In other cases the result is `NoXattr`, as if the
-/// attribute did not exist.
+/// `user` attributes, and only root sees `trusted` ones. For other objects and other users the result is
+/// `NoXattr`, as if the attribute did not exist.
 ///
 /// # Errors
-/// `NoXattr`; `AccessDenied`; `Unsupported` for namespaces other than `user`, `trusted` and `security`.
+/// `NoXattr`; `AccessDenied`; `Unsupported` for `security.capability` and for namespaces other than `user`,
+/// `trusted` and `security`; `Invalid` for a namespace without a name.
 pub fn check_get_xattr(who: &Credentials, object: &Protection, name: &[u8]) -> Result<()> {
     let (space, rest) = Namespace::of(name);
     match space {
@@ -374,8 +379,8 @@ pub fn check_get_xattr(who: &Credentials, object: &Protection, name: &[u8]) -> R
 /// Checks that `who` may set and remove the extended attribute `name` of `object`.
 ///
 /// # Errors
-/// `NotPermitted`; `AccessDenied`; `Unsupported` for namespaces other than `user`, `trusted` and
-/// `security`.
+/// `NotPermitted`; `AccessDenied`; `Unsupported` for `security.capability` and for namespaces other than
+/// `user`, `trusted` and `security`; `Invalid` for a namespace without a name.
 pub fn check_set_xattr(who: &Credentials, object: &Protection, name: &[u8]) -> Result<()> {
     let (space, rest) = Namespace::of(name);
     match space {

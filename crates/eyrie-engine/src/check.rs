@@ -35,7 +35,7 @@ pub struct Report {
     pub files: u64,
     /// Number of other objects.
     pub others: u64,
-    /// Total size of all files, in bytes.
+    /// Total size of all sound regular files that have a name, in bytes.
     pub bytes: u64,
 }
 
@@ -198,7 +198,7 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Compares link counts with the number of names.
+    /// Compares link counts with the number of names, and finds named objects that are marked unlinked.
     fn links(&mut self) -> Result<()> {
         for (id, names) in std::mem::take(&mut self.names) {
             let _pin = pin();

@@ -19,7 +19,9 @@ pub struct Attributes {
     pub links: u32,
     /// Length of a file or of a symbolic link's target, in bytes. For a directory: its number of entries.
     pub size: u64,
-    /// Bytes of storage that the object and its extended attributes occupy, without their headers.
+    /// Bytes of storage that the object and its extended attributes occupy, without the header of the object.
+    /// For a file the number leaves out the nodes of its tree, and it is an estimate if the file has many
+    /// holes.
     pub allocated: u64,
     /// Last access time that a call set, or the creation time. Reads do not change this time.
     pub accessed: Time,
@@ -29,8 +31,8 @@ pub struct Attributes {
     pub changed: Time,
     /// Device number of a device.
     pub device: u64,
-    /// The directory that contains this directory. The root contains itself. For objects other than
-    /// directories: `None`.
+    /// The directory that contains this directory. The root contains itself. For removed directories and
+    /// other objects: `None`.
     pub parent: Option<ObjectId>,
 }
 
@@ -140,8 +142,8 @@ pub trait Engine: Send + Sync {
     }
 
     /// Returns the next offset from `offset` on that holds data (`hole` is false) or begins a hole (`hole` is
-    /// true). The end of the file counts as a hole. `None` past the end of the file, and where no data
-    /// follows.
+    /// true). The end of the file counts as a hole. The result is `None` if `offset` is at or past the end of
+    /// the file, or if `hole` is false and no data follows.
     ///
     /// # Errors
     /// As [`Engine::read`].
@@ -183,7 +185,7 @@ pub trait Engine: Send + Sync {
     /// `NoSpace`, `Fault`.
     fn reserve(&self, kind: Kind) -> Result<ObjectId>;
 
-    /// Returns a reservation that no Op used.
+    /// Gives back an id that [`Engine::reserve`] reserved and that no Op used.
     fn unreserve(&self, id: ObjectId);
 
     /// Applies all of an Op, or returns an error and changes nothing. When the call returns, the Op is as

@@ -21,12 +21,13 @@ const IMPLIED_MODE: u16 = 0o755;
 /// Maximum length of a path, in bytes: `PATH_MAX` of Linux without the final NUL.
 const MOST_NAME_BYTES: usize = 4095;
 
-/// The tree into which an archive is loaded.
+/// A load in progress: the archive, and the tree into which it is loaded.
 struct Loader<'a, R, D> {
     archive: ArchiveReader<R>,
     target: &'a D,
     tree: TargetTree<'a>,
-    /// The directories that this load made, and the attributes that they get at the end.
+    /// The target directory and the directories that this load made, with the attributes that they get at the
+    /// end. `None` if the archive has no member for the directory.
     directories: BTreeMap<PathBuf, Option<(Stat, Xattrs)>>,
     buffer: Vec<u8>,
 }

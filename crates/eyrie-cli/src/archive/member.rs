@@ -14,7 +14,8 @@ pub(super) const BLOCK_BYTES: usize = 512;
 pub(super) struct Member {
     /// The name as the archive has it.
     pub name: Vec<u8>,
-    /// The attributes. Those that archives do not have are 0.
+    /// The attributes. A member that was read from an archive has 0 for the file system, the inode number and
+    /// the allocated bytes, 1 link, and the modification time as the time of change.
     pub stat: Stat,
     pub xattrs: Xattrs,
     pub body: Body,

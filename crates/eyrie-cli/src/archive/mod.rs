@@ -1,7 +1,7 @@
 //! Archives: a tree as one stream of bytes, in the format that POSIX calls pax and every `tar` reads.
 //!
-//! A record before a member has the attributes for which the header of the member has no room. These are
-//! times with nanoseconds or before 1970, names of more than 100 bytes, large owners and sizes, and extended
+//! Records before a member have the attributes for which the header of the member has no room: both times
+//! with their nanoseconds, names of more than 100 bytes, large sizes, large user and group ids, and extended
 //! attributes in the form of GNU tar. Files with holes are stored in version 1.0 of GNU tar's sparse format:
 //! a list of the ranges that have bytes, followed by these bytes. Names of members begin at the root, which
 //! is `./`. A second name of a file is a hard link to its first name. The reader also accepts the older

@@ -45,7 +45,7 @@ impl Records {
         self.list.push((key.to_vec(), value));
     }
 
-    /// Adds `more` records after the present ones.
+    /// Adds the records of `more` after the present ones.
     pub fn extend(&mut self, more: Records) {
         self.bytes += more.bytes;
         self.list.extend(more.list);

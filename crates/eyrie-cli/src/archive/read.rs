@@ -1,4 +1,5 @@
-//! Reads the members of an archive. Every size and name in an archive is checked before it is used.
+//! Reads the members of an archive. Every size in an archive is checked before it is used. The load checks
+//! the names.
 
 use std::borrow::Cow;
 use std::io::{self, BufReader, Read};
@@ -99,11 +100,11 @@ impl<R: Read> ArchiveReader<R> {
         Ok(())
     }
 
-    /// Reads to the end of the input, so that the program that writes into a pipe is not killed. Stops early
-    /// if `may_stop` returns true.
+    /// Reads to the end of the input. A program that writes the archive into a pipe is otherwise killed by
+    /// `SIGPIPE`. Stops early if `may_stop` returns true.
     pub fn drain(&mut self, may_stop: impl Fn() -> bool) {
         let mut scratch = [0; SKIP_BYTES];
-        // The archive has ended, so an error of the rest is ignored.
+        // The end mark has been read, so an error in the bytes after it is ignored.
         while !may_stop() && self.input.read(&mut scratch).is_ok_and(|count| count > 0) {}
     }
 
@@ -340,11 +341,11 @@ fn blocks(size: u64) -> u64 {
     size.div_ceil(BLOCK_BYTES as u64).saturating_mul(BLOCK_BYTES as u64)
 }
 
-/// Returns the attributes in header and records, for a member of this kind and size. If the time of access is
-/// missing, the time of modification replaces it.
+/// Returns the attributes that the header and the records give to a member of this kind and size. If the time
+/// of access is missing, the time of modification replaces it.
 ///
 /// # Errors
-/// Fails if an attribute has a value that no volume can hold.
+/// Fails if a time cannot be parsed, or if a user or group id has more than 32 bits.
 fn attributes(header: &Header, records: &Records, kind: Kind, size: u64) -> Result<Stat> {
     let id = |key: &str, field: io::Result<u64>| {
         let number = records.number(key).unwrap_or_else(|| field.ok()).unwrap_or(0);

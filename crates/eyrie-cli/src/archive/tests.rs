@@ -55,7 +55,8 @@ impl Nest {
         names
     }
 
-    /// Checks that the volume is sound, and that nothing outside `/to` changed.
+    /// Checks that the volume is sound, that `/secret` is unchanged, and that the names of all other entries
+    /// of the root begin with `to`.
     fn check(self) {
         let names = self.names("/");
         assert!(names.iter().all(|name| name == "secret" || name.starts_with("to")), "{names:?}");

@@ -129,8 +129,8 @@ fn records(member: &Member) -> Records {
     records
 }
 
-/// Puts mode, owner, time, device and stored size into a header. A number that is too large for the header
-/// becomes a record.
+/// Puts mode, owner, time, device and stored size into a header. An id or a size that is too large for the
+/// header becomes a record. The caller has made the records with the exact times.
 fn attributes(header: &mut Header, stat: &Stat, size: u64, records: &mut Records) {
     let mut fitting = |key: &str, number: u64, most: u64| {
         if number > most {

@@ -91,7 +91,7 @@ struct Conditions {
 enum Answer {
     /// A condition does not hold.
     No,
-    /// All conditions hold. Has the attributes of the entry if they were read.
+    /// All conditions hold. The value is the attributes of the entry, if they were read.
     Yes(Option<Stat>),
 }
 

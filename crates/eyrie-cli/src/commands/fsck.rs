@@ -134,7 +134,7 @@ fn broken(arguments: &FsckArgs, report: &Report, output: &mut Output) -> Failure
     Failure::new("the volume is broken", place, advice).with_status(BROKEN)
 }
 
-/// Prints the losses, and the paths of both volumes.
+/// Prints the findings, the losses, the counts, and the paths of both volumes.
 fn print_repaired(arguments: &FsckArgs, repaired: &Repaired, output: &mut Output) -> Result<()> {
     let Repaired { findings, losses, directories, files, others, bytes, damaged } = repaired;
     let place = arguments.into.as_deref().unwrap_or(&arguments.volume);

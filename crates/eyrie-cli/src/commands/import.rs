@@ -52,7 +52,7 @@ pub fn run(arguments: ImportArgs, output: &mut Output) -> Result<()> {
         // The copies get the modes of their sources, so the umask does not apply.
         let target = volume.files(Credentials::of_process());
         refuse_existing(&target, &inside.path, "import into", &inside.to_string())?;
-        // If the volume lies below the imported directory, it must not copy itself.
+        // If the volume lies below the imported directory, the import must not copy the volume into itself.
         let itself = inside.volume.canonicalize().ok();
         let prefix = format!("{}:", text::path(&inside.volume));
         copy_tree(&Job {

@@ -1,4 +1,5 @@
-//! Copies of the bytes of one file. The copy has holes where the source has holes.
+//! Copies of the bytes of one file. If the source has more than one page and can find its holes, the copy has
+//! the same holes.
 
 use std::ops::Range;
 
@@ -27,8 +28,8 @@ pub fn next_run<S: Posix>(source: &S, file: &File<'_, S>, offset: u64) -> eyrie:
 /// bytes.
 ///
 /// The number of allocated blocks may be an estimate, so it does not show if a file has holes. The function
-/// seeks holes in the source instead. A file of at most one page cannot have a hole. Such a file is read to
-/// its end, because files of the kernel have a size of 0 or of one page.
+/// therefore seeks holes in the source. A file of one page or less is read to its end instead, because files
+/// of the kernel have a size of 0 or of one page, whatever number of bytes they have.
 pub(super) fn copy_bytes<S: Posix, D: Posix>(
     input: &File<'_, S>,
     source: &S,

@@ -11,7 +11,7 @@ use super::lock::unpoisoned;
 
 /// Maximum number of names that wait for the copy of their file. Each of them keeps directories open.
 const MOST_WAITING: usize = 64;
-/// Length of a path that every file system accepts, in bytes, with room for one more name.
+/// Maximum length of the path that `reach` gives to one call, in bytes. Linux accepts 4095 bytes.
 const PATH_BYTES: usize = 4000;
 
 /// The state of the first name of a file.
@@ -30,7 +30,8 @@ pub(super) enum NameTask<T> {
     Copy(T),
     /// Link the name to the copy at this path.
     Link(T, PathBuf),
-    /// Do nothing now. The worker thread that copies the file will link this name.
+    /// Do nothing now. The worker thread that copies the file will link this name. If that copy fails, the
+    /// thread copies the file under a waiting name.
     Wait,
 }
 
@@ -58,8 +59,8 @@ impl<T> Links<T> {
     /// Returns the task for the name `task` of the file `stat`.
     pub fn task_for(&self, stat: &Stat, task: T) -> NameTask<T> {
         let mut table = self.lock();
-        // Only the walking thread waits here. Worker threads never wait, so they finish the copies, and the
-        // number of waiting names falls.
+        // Only the walking thread calls this function and waits here. The worker threads therefore finish the
+        // copies, and the number of waiting names falls.
         while table.waiting >= MOST_WAITING {
             table = unpoisoned(self.fewer.wait(table));
         }
@@ -98,8 +99,8 @@ impl<T> Links<T> {
         }
     }
 
-    /// Notes that the file `stat` could not be copied under this name. Returns a waiting name under which the
-    /// file is copied next, if there is one.
+    /// Notes that the file `stat` could not be copied under the name that the calling thread tried. Returns a
+    /// waiting name under which the file is copied next, if there is one.
     pub fn failed(&self, stat: &Stat) -> Option<T> {
         let mut table = self.lock();
         let LinkTable { first, waiting } = &mut *table;

@@ -19,7 +19,8 @@ pub enum Side {
 pub trait OnSide<T> {
     /// Marks an error of the source.
     fn reading(self) -> Result<T, Side>;
-    /// Marks an error of the target.
+    /// Marks an error of the target. The error is fatal if it means that the target is full, read-only or
+    /// broken.
     fn writing(self) -> Result<T, Side>;
 }
 

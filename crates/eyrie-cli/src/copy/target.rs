@@ -22,7 +22,8 @@ pub struct TargetTree<'a> {
 }
 
 impl<'a> TargetTree<'a> {
-    /// Starts the tree `root` of a target. The root does not exist yet.
+    /// Starts the tree `root` of a target. The root does not exist yet, or is an empty directory into which a
+    /// load goes.
     pub fn new(root: &'a Path, progress: Progress<'a>) -> TargetTree<'a> {
         TargetTree { root, progress }
     }

@@ -51,7 +51,7 @@ struct PendingDirectory {
 struct Task<'a, S, D> {
     entry: WalkEntry<'a, S>,
     stat: Stat,
-    /// The target, with the directory of the entry as its root if there is one.
+    /// The target. For an entry in a directory, the root of this file system is that directory.
     target: Base<'a, D>,
     /// The directory of the entry. `None` for the root of the tree.
     directory: Option<Arc<PendingDirectory>>,
@@ -73,8 +73,8 @@ struct TargetPosition<'a, D> {
 /// Copies a file or a tree. The result also counts the entries that could not be copied.
 ///
 /// # Errors
-/// Fails if the root of the source cannot be read, if the target exists, is full or fails. An interrupt has
-/// the exit status 130.
+/// Fails if the root of the source cannot be read, if the root directory of the copy cannot be made, or if
+/// the target is full or fails. An interrupt has the exit status 130.
 pub fn copy_tree<S, D>(job: &Job<'_, S, D>) -> failure::Result<Tally>
 where
     S: Posix + Sync + Send,
@@ -129,7 +129,8 @@ where
         Ok(())
     }
 
-    /// Makes a directory and enters it. Returns false if the directory is left out.
+    /// Makes a directory and enters it. Returns false if the directory is left out, or if it cannot be made
+    /// or read.
     fn enter(&self, entry: &WalkEntry<'a, S>, position: &mut TargetPosition<'a, D>) -> failure::Result<bool> {
         if self.job.except.is_some_and(|except| except == join(self.job.from, &entry.relative)) {
             return Ok(false);
@@ -166,7 +167,7 @@ where
         }
     }
 
-    /// Leaves a directory, whose entries are made or in the queue.
+    /// Leaves a directory, whose entries are made or wait for a worker thread.
     fn leave(&self, relative: &Path, position: &mut TargetPosition<'a, D>) {
         let directory = position.directories.pop();
         match position.ladder.here() {
@@ -207,7 +208,7 @@ where
         files: &SyncSender<Task<'a, S, D>>,
     ) -> Result<(), Side> {
         let stat = entry.stat().reading()?;
-        // Another program has replaced the entry since the directory was read.
+        // If the kinds differ, another program has replaced the entry since the directory was read.
         if stat.kind != entry.kind {
             return Err(eyrie::Error::new(Errno::STALE, "lstat")).reading();
         }
@@ -243,7 +244,8 @@ where
         }
     }
 
-    /// Copies an entry, and then links the names that wait for the copy.
+    /// Copies an entry, and then links the names that wait for the copy. If the copy fails, copies the file
+    /// under the next waiting name.
     fn run(&self, task: Task<'a, S, D>, buffer: &mut Vec<u8>) {
         let mut next = Some(task);
         while let Some(task) = next.take() {

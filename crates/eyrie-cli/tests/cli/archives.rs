@@ -109,7 +109,7 @@ fn load_reads_the_formats_of_gnu_tar() {
     loads_as_tar_wrote_it(&sandbox, &["--format=v7"], seconds);
 }
 
-/// Loads an archive of the tree that `tar` made, and compares the result as [`compare`] does.
+/// Makes an archive of the tree with `tar`, loads it, and compares the result as [`compare`] does.
 fn loads_as_tar_wrote_it(sandbox: &Sandbox, options: &[&str], change: impl Fn(&mut FixtureLine)) {
     let before = Manifest::of(&sandbox.path("tree")).unwrap();
     tar(sandbox, ["-cf", "tree.tar"].iter().chain(options).chain(&["-C", "tree", "."]).copied());
@@ -286,7 +286,8 @@ fn interrupted_dump_has_no_end_mark() {
     let mut output = child.stdout.take().unwrap();
     output.read_exact(&mut archive).unwrap();
     kill_process(Pid::from_child(&child), Signal::INT).unwrap();
-    // The dump waits for its reader, and another thread handles the signal.
+    // The dump waits for its reader, and another thread of it handles the signal. The test gives that thread
+    // time before it reads on.
     std::thread::sleep(Duration::from_millis(200));
     output.read_to_end(&mut archive).unwrap();
     let status = child.wait().unwrap();

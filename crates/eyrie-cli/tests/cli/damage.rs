@@ -13,8 +13,8 @@ use crate::Sandbox;
 /// The limits of a command: 20 seconds of processor time and 1 GiB of memory. A command that waits forever is
 /// ended after five minutes.
 const LIMITS: &str = "ulimit -t 20; ulimit -d 1048576; exec timeout 300 \"$@\"";
-/// As [`LIMITS`] where a check maps a volume of a terabyte. Such a mapping counts as memory, although a check
-/// touches little of it.
+/// The limits of [`LIMITS`] except that of memory, for checks that map a volume of a terabyte. Such a mapping
+/// counts as memory, although a check touches little of it.
 const TIME_LIMIT: &str = "ulimit -t 20; exec timeout 300 \"$@\"";
 /// Maximum number of bytes that a command may print.
 const MOST_PRINTED: usize = 16 << 20;
@@ -56,8 +56,8 @@ fn clear(sandbox: &Sandbox, names: &[&str]) {
     }
 }
 
-/// Runs every command on the damaged volume `vol`. The repair gets the original bytes of the volume, because
-/// the earlier commands may change them.
+/// Runs the commands that walk or change a volume on the damaged volume `vol`. The repair gets the bytes that
+/// the volume had before these commands.
 fn every_command(sandbox: &Sandbox) {
     let bytes = fs::read(sandbox.path("vol/segment-0000")).unwrap();
     let renew = || fs::write(sandbox.path("vol/segment-0000"), &bytes).unwrap();
@@ -134,7 +134,8 @@ fn illegal_times_are_found_and_do_not_fail_an_export() {
         assert!(!String::from_utf8_lossy(&exported.stderr).contains("Invalid argument"), "{exported:?}");
         clear(&sandbox, &["out"]);
     }
-    // The modification time of a directory may be that of its entries, so not every illegal time is seen.
+    // The modification time of a directory may come from its bucket pages instead of its header, so not every
+    // illegal time is seen.
     assert!(seen > 4, "{seen}");
 }
 

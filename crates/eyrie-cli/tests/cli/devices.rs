@@ -87,7 +87,7 @@ fn block_device_holds_a_volume() {
 }
 
 fn is_zero(file: &Path) -> bool {
-    // No block of the file was ever written.
+    // If the file has no storage, no byte of it was ever written.
     fs::metadata(file).unwrap().blocks() == 0
 }
 
@@ -97,7 +97,7 @@ fn device_with_file_system_is_refused() {
     let Some(device) = crate::is_root().then(|| Device::new(&sandbox, 64 << 20)).flatten() else { return };
     let vol = device.place("");
     let disk = fs::File::options().read(true).write(true).open(&device.0).unwrap();
-    // The offset of the superblock of ext4.
+    // The magic number of ext4. The superblock begins at byte 1024.
     disk.write_all_at(b"\x53\xef", 1024 + 0x38).unwrap();
     drop(disk);
     sandbox.fail(1, &[&vol, "something on it", "--force"], ["mkfs", &vol]);

@@ -77,7 +77,7 @@ fn missing_fence_is_reported_with_replay_and_shorter_script() {
     assert_eq!(replayed.status.code(), Some(1));
     let what = text.lines().next().unwrap();
     assert_eq!(String::from_utf8_lossy(&replayed.stderr).lines().next(), Some(what), "{replayed:?}");
-    // Without a left-out fence, the image of the first crash, which loses all pending stores, is right.
+    // If no fence is left out, the image of the first crash is right. This image loses all pending stores.
     let trace = sandbox.succeed(["trace", "calls"]);
     let mut events = trace.lines().skip(1).filter(|line| !line.starts_with("base "));
     let first = format!("{}:", events.position(|line| line.starts_with("fence ")).expect("a fence"));

@@ -56,7 +56,7 @@ fn check_changes_no_byte_of_the_volume() {
     assert_eq!(sandbox.run(["fsck", "vol"]).status.code(), Some(4));
     assert!(bytes(&sandbox.path("vol")) == before);
 
-    // Opening a volume that was not closed would recover and so change it.
+    // An open of a volume that was not closed would recover the volume, and so change its bytes.
     for medium in ["dram", "paged"] {
         let sandbox = Sandbox::new();
         sandbox.succeed(["mkfs", "vol", "--size", "64M", "--medium", medium]);
@@ -88,7 +88,7 @@ fn repair_replaces_and_keeps_the_damaged_volume() {
     }
     sandbox.succeed(["fsck", "--repair", "vol"]);
 
-    // If the new name exists, neither the volume nor that file changes.
+    // A repair fails if the name exists under which it keeps the damaged volume.
     fs::write(segment(&sandbox), &before).unwrap();
     sandbox.fail(4, &["vol.damaged", "in the way"], ["fsck", "--repair", "vol"]);
     fs::remove_dir_all(sandbox.path("vol.damaged")).unwrap();

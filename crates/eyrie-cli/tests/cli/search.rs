@@ -9,7 +9,7 @@ use eyrie::{Credentials, Kind, Posix, PosixExt, Volume};
 
 use crate::Sandbox;
 
-/// Makes a volume with files that differ in every attribute that `find` compares.
+/// Makes a volume with files that differ in name, level, type and size, which `find` compares.
 fn sandbox_with_files() -> Sandbox {
     let sandbox = Sandbox::with_volume("64M");
     let volume = Volume::open(sandbox.path("vol")).unwrap();
@@ -26,7 +26,7 @@ fn sandbox_with_files() -> Sandbox {
     sandbox
 }
 
-/// Returns the results of `find` under `/a`, sorted and without the name of the volume.
+/// Returns the results of `find` under `/a`, in the order of their paths and without the name of the volume.
 fn found(sandbox: &Sandbox, conditions: &[&str]) -> Vec<String> {
     let output = sandbox.succeed(["find", "vol:/a"].iter().chain(conditions));
     let lines =

@@ -29,7 +29,8 @@ pub enum Sticky {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct AccessRules {
     /// `fs.protected_hardlinks`: a user can link only its own objects, and regular files that it may read and
-    /// write and that have no dangerous set-id bits. Off by default in the kernel, on by default in Eyrie.
+    /// write. Such a file must have no set-user-id bit, and not both the set-group-id bit and the group's
+    /// execution bit. Root can link every object. Off by default in the kernel, on by default in Eyrie.
     pub protected_hardlinks: bool,
     /// `fs.protected_symlinks` applies to symbolic links at the end of a path, in sticky directories that all
     /// users may write to. Such a link is followed only if it belongs to the caller or to the owner of the
@@ -88,7 +89,7 @@ impl AccessRules {
     }
 }
 
-/// True if [`check_open_for_create`] depends on the owner of an object of this kind in `dir`.
+/// True if [`check_open_for_create`] may depend on the owner of an object of this kind in `dir`.
 #[inline]
 pub fn guards_opens(rules: AccessRules, dir: &Protection, kind: Kind) -> bool {
     dir.mode & STICKY != 0 && rules.sticky(kind) != Sticky::None
@@ -96,7 +97,7 @@ pub fn guards_opens(rules: AccessRules, dir: &Protection, kind: Kind) -> bool {
 
 /// Checks that `who` may open an existing `object` of `dir` with `O_CREAT`. In a sticky directory that all
 /// users may write to, Linux refuses to open a symbolic link, socket or device of a third user. It also
-/// refuses objects that `rules` protect. The refusal includes root.
+/// refuses pipes and files of a third user that `rules` protect. Root is refused, too.
 ///
 /// # Errors
 /// `AccessDenied`.

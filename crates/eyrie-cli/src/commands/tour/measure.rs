@@ -1,16 +1,17 @@
 //! Measures the same operations on Eyrie and on the host, in alternation.
 //!
 //! A *batch* is [`BATCH`] operations, timed as a whole on one thread. A *round* is one batch on Eyrie and
-//! then the same batch on the host, with the same names, offsets and bytes. The result of an operation is the
-//! median time per operation of all rounds. The first [`WARM_UP`] rounds are not counted, because in them
-//! memory pages are faulted in. The files that a batch needs are made before the timed part, and the files
-//! that it leaves are removed after it. Each row of the result has the number of different blocks, files or
-//! keys that its operations touched. Measuring fails if that number is too small for random choices
-//! ([`is_covering`]).
+//! then the same batch on the host, with the same names, offsets and bytes. The result of an operation is its
+//! median time in all counted rounds. The first [`WARM_UP`] rounds are not counted, because in them memory
+//! pages are faulted in. The keys that a batch erases are put before the timed part, and renamed files get
+//! their old names back after the timed part. The files that a batch creates are removed by the next batch,
+//! which measures the removal. Each row of the result has the number of different blocks, files or keys that
+//! its operations touched. Measuring fails if that number is too small for the way in which the operation
+//! chooses ([`is_covering`]).
 //!
-//! Operations on bytes move [`BLOCK_BYTES`](super::operation::BLOCK_BYTES) each. Paths have three components,
-//! and the name is built anew for every operation. Both sides use the same calls of [`Posix`] and the same
-//! methods of [`Keys`].
+//! Operations on bytes move [`BLOCK_BYTES`](super::operation::BLOCK_BYTES) each. Paths have three components.
+//! Every operation first writes the digits of its file or key into the name. Both sides use the same calls of
+//! [`Posix`] and the same methods of [`Keys`].
 
 use std::time::{Duration, Instant};
 
@@ -123,8 +124,8 @@ pub fn measure<E: Posix, H: Posix>(
     Ok(Some(results))
 }
 
-/// Measures the rows of one group in alternation, because one makes the files that the next needs. Returns
-/// `None` after an interrupt.
+/// Measures the rows of one group in alternation, because one row makes the files that the next row needs.
+/// Returns `None` after an interrupt.
 fn measure_group<E: Posix, H: Posix>(
     group: &[Row],
     eyrie: &mut Subject<'_, E, impl Keys>,

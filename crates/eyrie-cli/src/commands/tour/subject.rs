@@ -170,7 +170,7 @@ impl<'a, P: Posix, K: Keys> Subject<'a, P, K> {
         Ok(Subject { fs, stores, large, growing, block, value, seen: 0 })
     }
 
-    /// Makes the files and keys that a batch needs. Returns false if this side lacks the operation.
+    /// Empties the file or puts the keys that a batch needs. Returns false if this side lacks the operation.
     fn prepare(&self, row: Row, targets: &[u32]) -> Result<bool> {
         let store = self.stores[row.scale as usize];
         let mut key = NumberedName::new("gone-");

@@ -1,4 +1,4 @@
-//! The target of each operation: a block, file or key. Also counts the different targets of a row.
+//! Chooses the target of each operation (a block, file or key), and counts the different targets of a row.
 //!
 //! Both sides of a round get the same targets. A row reports the number of its different targets.
 

@@ -104,8 +104,8 @@ fn attribute_that_differs(want: &Stat, have: &Stat, owners: bool) -> Option<&'st
     .find_map(|(what, equal)| (!equal).then_some(what))
 }
 
-/// Compares the extended attributes that programs set. Labels that the host itself makes need not be in the
-/// volume.
+/// Returns true if the target has every `user` and `trusted` attribute of the source, with the same value.
+/// Attributes of other namespaces, such as labels that the host itself makes, are not compared.
 fn same_xattrs<S: Posix, D: Posix>(
     (source, from): (&S, &Path),
     (target, to): (&D, &Path),
@@ -180,7 +180,8 @@ fn key(relative: &Path) -> Vec<u8> {
     [&bytes[..NAME_MAX - tail.len()], tail.as_bytes()].concat()
 }
 
-/// Puts the bytes of all regular files as values, then gets all values and compares them.
+/// Puts the bytes of each regular file as a value, except files that are too large for a value. Then gets all
+/// values and compares their checksums.
 pub fn keys(survey: &Survey, (host, root): (&Host, &Path), store: &Store) -> Result<Verified> {
     let files: Vec<&SurveyEntry> = survey
         .entries
