@@ -120,8 +120,9 @@ impl Error {
         }
     }
 
-    /// True if the volume or its host had no room. The caller may then call
-    /// [`reclaim`](crate::Engine::reclaim), which can make room from freed storage, and try again.
+    /// True if the volume had no free storage, or the host could not provide storage for it. The caller may
+    /// then call [`reclaim`](crate::Engine::reclaim), which can make room from freed storage, and try again.
+    /// A write of the medium that failed because the host is full (`Fault::Io`) does not count here.
     pub fn is_full(&self) -> bool {
         matches!(self, Error::NoSpace | Error::Fault(Fault::HostFull))
     }

@@ -1,4 +1,4 @@
-//! Extents: ranges of storage. Every extent has one of 71 sizes, its class.
+//! Extents: ranges of storage. Every extent belongs to one of 71 size classes.
 
 use eyrie_medium::{Addr, PAGE_SIZE};
 
@@ -21,7 +21,7 @@ impl Class {
     pub(crate) const SMALLEST: Class = Class(1);
     /// The largest class whose extents share pages: 2 KiB.
     pub(crate) const HALF_PAGE: Class = Class(Class::SMALL_COUNT);
-    /// The class of one page: nodes and leaves of trees.
+    /// The class of one page: nodes of trees, and leaves of 4 KiB.
     pub const PAGE: Class = Class(SMALL.len() as u8 + 1);
     /// The largest extent, in bytes: 64 MiB.
     pub(crate) const MAX_BYTES: u64 = PAGE_SIZE << DOUBLINGS;
@@ -36,7 +36,7 @@ impl Class {
         self.0
     }
 
-    /// Returns the smallest class that holds `bytes`; `None` above 64 MiB.
+    /// Returns a class of the smallest size that holds `bytes`; `None` above 64 MiB.
     pub fn fitting(bytes: u64) -> Option<Class> {
         if bytes <= 512 {
             return Some(Class(bytes.div_ceil(64).max(1) as u8));
@@ -49,7 +49,8 @@ impl Class {
             return None;
         }
         let pages = bytes.div_ceil(PAGE_SIZE);
-        // The class is (doubling, quarter): sizes (4 + quarter) << doubling quarter-pages.
+        // A class from one page on is a pair (doubling, quarter). Its size, in quarters of a page, is
+        // `(4 + quarter) << doubling`.
         let quarters = pages * 4;
         let mut doubling = pages.ilog2();
         let mut quarter = quarters.div_ceil(1 << doubling) - 4;
@@ -57,8 +58,8 @@ impl Class {
             (doubling, quarter) = (doubling + 1, 0);
         }
         let class = Class(Class::PAGE.0 + doubling as u8 * 4 + quarter as u8);
-        // Below 16 KiB a class of whole quarter-pages is rounded up to whole pages, so two classes may have
-        // the same size. This formula gives the first of these two.
+        // The size of a class is rounded up to whole pages, so below 16 KiB several classes may have the same
+        // size. This formula gives the last of these classes.
         Some(class)
     }
 
@@ -73,7 +74,7 @@ impl Class {
         }
     }
 
-    /// True if extents of this class share pages with others.
+    /// True if extents of this class share pages with other extents.
     pub(crate) const fn is_small(self) -> bool {
         self.0 <= Class::SMALL_COUNT
     }

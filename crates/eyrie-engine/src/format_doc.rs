@@ -1,8 +1,7 @@
 //! Compares the tables of `docs/format.md` with the structures of the code.
 //!
-//! The table under a heading describes the structure of that name: `| field | offset | size | meaning |`.
-//! Offsets and sizes are in bytes. For the fields of a word they are in bits. Fields cover the structure
-//! without a gap.
+//! A table that describes a structure has the columns `| field | offset | size | meaning |`. Offsets and
+//! sizes are in bytes, or in bits for the fields of a word. The fields cover the structure without a gap.
 
 const DESCRIPTION: &str = include_str!("../../../docs/format.md");
 

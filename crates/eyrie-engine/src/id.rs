@@ -100,7 +100,7 @@ impl fmt::Debug for ObjectId {
     }
 }
 
-/// A point in time since 1970-01-01 UTC; earlier times have negative seconds.
+/// A time, counted from the start of 1970-01-01 (UTC). Earlier times have negative seconds.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Time {
     /// Whole seconds.
@@ -113,7 +113,7 @@ impl Time {
     /// Nanoseconds in a second.
     pub const NANOSECONDS: u32 = 1_000_000_000;
 
-    /// Returns the time `seconds` and `nanoseconds` after 1970.
+    /// Returns the time `seconds` and `nanoseconds` after the start of 1970-01-01 (UTC).
     pub const fn new(seconds: i64, nanoseconds: u32) -> Time {
         Time { seconds, nanoseconds }
     }

@@ -6,7 +6,10 @@
 //! Invariants:
 //! - No code of this crate interprets a path with `/` in it: names are 1 to 255 bytes of any kind.
 //! - [`op`] is the only encoder of Ops, and [`access`] is the only module that knows permission rules.
-//! - No unsafe code, and no store to a medium outside a `Transaction`, recovery and volume creation.
+//! - No unsafe code.
+//! - An Op changes names, bytes and attributes only through a `Transaction`. The other stores to a medium are
+//!   those of the allocator, of recovery, of the limit of generations, of the creation, resize and save of a
+//!   volume, and the two stores that mark the header of a removed object.
 
 #![forbid(unsafe_code)]
 

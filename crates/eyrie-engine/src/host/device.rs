@@ -91,7 +91,8 @@ pub(super) fn open_copy(path: &Path, paged: PagedOptions) -> Result<(Medium, Hol
     Ok((medium, Hold::Device(file)))
 }
 
-/// Opens and locks a device, so that no other process can claim it.
+/// Opens and locks a device. Until the returned file is closed, no other claim of the device succeeds, not
+/// even one by this process.
 pub(crate) fn claim(path: &Path) -> Result<File> {
     let in_use = || {
         let what = "in use: it is mounted, or another process (or this one) has it open";
@@ -125,8 +126,9 @@ pub(crate) struct NewVolume {
 }
 
 impl NewVolume {
-    /// Measures the device for a new volume. Refuses a device that is too small, or that holds data without
-    /// the option `overwrite`.
+    /// Measures the device for a new volume. Refuses the media `dram` and `pmem`, and a device that is too
+    /// small. Also refuses a device that has non-zero bytes in its first or last MiB, unless the option
+    /// `overwrite` is set.
     pub(crate) fn measure(file: &File, options: &Options, place: &str) -> Result<NewVolume> {
         if matches!(options.medium, MediumChoice::Dram | MediumChoice::Pmem) {
             let what = "a volume on a block device has the medium paged: choose that, \
@@ -153,7 +155,8 @@ impl NewVolume {
         Ok(NewVolume { bytes, ends: [0..start, size - MARKS_BYTES..size] })
     }
 
-    /// Makes a journal at the end of a device that was [cleared](NewVolume::clear).
+    /// Makes a journal at the end of a device that was [cleared](NewVolume::clear), and opens the device as a
+    /// medium.
     pub(crate) fn format(&self, file: File, options: &Options) -> Result<Medium> {
         let blocks = blocks(file);
         Medium::fill_paged(&blocks, self.bytes)?;
@@ -181,7 +184,7 @@ fn zero(file: &File, range: &Range<u64>) -> io::Result<()> {
     })
 }
 
-/// Returns a description of the present content of the device; `None` if it is empty.
+/// Returns a description of the present content of the device; `None` if its first and last MiB are zeros.
 fn occupant(file: &File, size: u64) -> io::Result<Option<&'static str>> {
     if FirstPages::read(file)?.is_some_and(|start| start.has_volume()) {
         return Ok(Some("there is an Eyrie volume on it"));
@@ -203,7 +206,8 @@ pub(crate) fn mount(file: &File, paged: PagedOptions, place: &str) -> Result<Med
     paged_on(blocks_of_volume(file, place)?, paged, place)
 }
 
-/// Returns the blocks of the device, up to the end of the bytes that the volume takes.
+/// Returns the blocks of the device, up to the end of the bytes that the volume takes. Returns all blocks if
+/// no whole copy of the superblock records this end.
 fn blocks_of_volume(file: &File, place: &str) -> Result<FileBlocks> {
     let start = FirstPages::read(file).map_err(failed(place, "cannot be read"))?;
     let Some(start) = start.filter(FirstPages::has_volume) else {

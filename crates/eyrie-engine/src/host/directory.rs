@@ -83,7 +83,7 @@ fn sync_directory(path: &Path) -> io::Result<()> {
 /// behind on an error.
 ///
 /// # Errors
-/// `Volume` when `path` is not free, or the host fails.
+/// `Volume` if `path` exists and is not an empty directory, or if a call of the host fails.
 pub fn create_from(path: &Path, image: &[u8]) -> Result<()> {
     let mut undo = UndoList(Vec::new());
     let (file, _lock) = make_files(path, &mut undo)?;

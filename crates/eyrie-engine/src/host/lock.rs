@@ -43,7 +43,7 @@ struct HeldDirectory {
 static HELD: Mutex<Vec<HeldDirectory>> = Mutex::new(Vec::new());
 
 /// Number of attempts to lock. The holder may end between the refusal of the lock and the query of the
-/// holder's id. The next attempt then succeeds.
+/// holder's id. The next attempt then succeeds, unless another process has taken the lock meanwhile.
 const TRIES: u32 = 8;
 
 /// The exclusive lock of a volume's directory. The drop of this value releases the lock.
@@ -104,7 +104,8 @@ impl Drop for HostLock {
     fn drop(&mut self) {
         let Some(file) = self.file.take() else { return };
         if self.held.process != getpid() {
-            // In a forked child, a close would drop the child's own lock on the same file.
+            // In a forked child, a close would drop the lock that the child itself may have taken on this
+            // file.
             std::mem::forget(file);
             return;
         }

@@ -75,7 +75,8 @@ pub(super) fn map(file: &File, bytes: u64, paged: PagedOptions, place: &str) -> 
     }
 }
 
-/// Returns the error of a volume on a disk whose file ends before its journal does.
+/// Returns the error for a file that has no journal at its end, although its superblock records the medium
+/// `paged`.
 pub(crate) fn without_journal(bytes: u64, place: &str) -> Error {
     let what =
         format!("truncated volume: segment 0 has {bytes} bytes and no journal at its end; restore the file");

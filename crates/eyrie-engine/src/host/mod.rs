@@ -1,12 +1,12 @@
 //! Volumes on the host: directories and block devices, their locks, their files and their medium.
 //!
 //! Callers start with [`HostPlace`], which decides if a path leads to a directory or to a device. `directory`
-//! and `device` handle the two kinds of places. `lock` keeps other processes away. `mapping` chooses the
-//! medium of a volume in a directory. `resize` changes the size of the file of a volume, or of the part of a
-//! device that a volume takes.
+//! and `device` handle the two kinds of places. `lock` keeps other owners away, in this process too.
+//! `mapping` chooses the medium of a volume in a directory. `resize` changes the size of the file of a
+//! volume, or of the part of a device that a volume takes.
 //!
-//! Invariant: no other module of this crate makes calls about files of the host. Other modules only pass
-//! paths on.
+//! Invariant: no other module of this crate makes calls of the host about the files or the device of a
+//! volume. Other modules only pass paths on.
 
 pub(crate) mod device;
 mod directory;

@@ -17,7 +17,8 @@ use crate::{Error, Result};
 /// The present or future place of a volume on the host.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum HostPlace<'a> {
-    /// A directory, or a path at which no file exists yet.
+    /// Any path that does not lead to a block device: in a correct call a directory, or a path at which no
+    /// file exists yet.
     Directory(&'a Path),
     /// A block device.
     Device(&'a Path),
@@ -39,7 +40,7 @@ impl<'a> HostPlace<'a> {
         }
     }
 
-    /// Returns the file of segment 0 of the volume: a file in its directory, or the device itself.
+    /// Returns the path of segment 0 of the volume: a file in its directory, or the device itself.
     pub(crate) fn segment_path(self) -> PathBuf {
         match self {
             HostPlace::Directory(path) => path.join(SEGMENT_FILE),
@@ -83,7 +84,7 @@ impl<'a> HostPlace<'a> {
     }
 }
 
-/// Returns the file of segment 0 of the volume `path`: a file in its directory, or the device itself.
+/// Returns the path of segment 0 of the volume at `path`: a file in its directory, or the device itself.
 pub fn segment_path(path: &Path) -> PathBuf {
     HostPlace::of(path).segment_path()
 }

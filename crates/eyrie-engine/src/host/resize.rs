@@ -72,8 +72,9 @@ impl<'a> ResizedSegment<'a> {
 }
 
 /// Gives the file of a volume room for exactly `bytes` on its medium. Callers have unmapped the volume. Safe
-/// when power fails: the file of a `paged` volume ends with a sound anchor at any moment. The write of a new
-/// anchor makes the file longer. Before the file is made shorter, the anchor at the new end is durable.
+/// when power fails: the file of a `paged` volume ends with a sound anchor at any moment. The file becomes
+/// longer only by the write of its new anchor. Before the file is made shorter, the anchor at the new end is
+/// durable.
 fn resize_file(file: &File, kind: MediumKind, bytes: u64, place: &str) -> Result<()> {
     let failed =
         |error: std::io::Error| Error::volume(place, format!("cannot be resized: {error}"), errno_of(&error));
@@ -93,8 +94,9 @@ fn resize_file(file: &File, kind: MediumKind, bytes: u64, place: &str) -> Result
     host::sync_all(file).map_err(failed)
 }
 
-/// Gives the volume on the device room for exactly `bytes`. Callers have unmapped the volume, with an empty
-/// journal. The function calls `step` after each durable change.
+/// Gives the volume on the device room for exactly `bytes`. Callers have emptied the journal and unmapped the
+/// volume. The function calls `step` after each durable change. At the end, it discards the bytes of the
+/// device that a smaller volume no longer takes.
 fn resize_device(file: &File, bytes: u64, place: &str, step: &mut dyn FnMut() -> Result<()>) -> Result<()> {
     let failed = |error| device::failed(place, "cannot be resized")(error);
     let whole = blocks(host::try_clone(file).map_err(failed)?);

@@ -18,7 +18,7 @@ pub(super) fn host_error(path: &Path, doing: &str, error: &io::Error) -> Error {
     Error::volume(&path.display().to_string(), format!("{doing}: {error}"), errno)
 }
 
-/// Returns the errno of a host call.
+/// Returns the errno of a failed host call, or `EIO` if the error has no errno.
 pub(super) fn errno_of(error: &io::Error) -> Errno {
     Errno::from_io_error(error).unwrap_or(Errno::IO)
 }

@@ -16,7 +16,7 @@ use crate::{
 const MODE_MASK: u16 = 0o7777;
 
 impl ModelState {
-    /// Applies `op`. All checks come before the first change.
+    /// Applies `op`. All checks come before the first change, except in a batch, which changes a copy.
     pub(super) fn apply(&mut self, op: &Op<'_>) -> Result<Applied> {
         match *op {
             Op::Create { dir, name, id, owner, content, time } => {
@@ -139,8 +139,9 @@ impl ModelState {
         self.drop_name(id, time)
     }
 
-    /// Renames an entry. The checks have the same order as in Linux: missing names, `NoReplace`, loops, one
-    /// object under two names, kinds.
+    /// Renames an entry. The order of the checks is: missing names, a removed directory, `NoReplace`, loops,
+    /// one object under two names, kinds, a directory that is not empty. Linux has the same order, except
+    /// that it reports a removed directory first.
     fn rename(
         &mut self,
         (from_dir, from_name): (ObjectId, &[u8]),

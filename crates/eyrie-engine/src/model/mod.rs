@@ -1,17 +1,20 @@
-//! The reference model: an engine of in-memory maps under one lock. All tests compare other engines with the
+//! The reference model: an engine of in-memory maps under one lock. Tests compare other engines with the
 //! model. The model is so simple that its correctness is obvious.
 //!
 //! The model accepts ids that another engine has reserved. Therefore a test can apply the same [`Op`] to that
 //! engine and to the model, and compare the results. Tests do not compare [`Attributes::allocated`], the
 //! generation of a [`Birth`], [`Engine::directory_changes`], [`Engine::space`], and the cookies and the order
 //! of [`Engine::list`]. For [`Engine::seek`], tests compare only the meaning: a hole must read as zeros. In
-//! the model, a 4 KiB page is data if it was written and was not removed by a truncation since then.
+//! the model, a 4 KiB page is data if it was written, and if no truncation, hole or collapse has removed it
+//! since then.
 //!
-//! If several errors apply, the model returns the first one in this order: (1) an id that is not a directory,
-//! (2) a bad name, (3) a stale directory, (4) a stale object, (5) a name that exists or is missing, (6) a
-//! removed directory (`NotFound`), (7) a directory that would be moved below itself, (8) a wrong kind, (9) a
+//! If several errors apply to a change of one entry (`Create`, `Link`, `Unlink`, `RemoveDirectory`,
+//! `Rename`), the model returns the first one in this order: (1) an id that is not a directory, (2) a bad
+//! name, (3) a stale directory, (4) a stale object, (5) a name that exists or is missing, (6) a removed
+//! directory (`NotFound`), (7) a directory that would be moved below itself, (8) a wrong kind, (9) a
 //! directory that is not empty, (10) values out of range. This is the order of Linux, with one exception:
-//! Linux reports a removed directory before it looks at names.
+//! Linux reports a removed directory before it looks at names. The order of any other Op is that of the
+//! checks in its function.
 //!
 //! Decisions that POSIX leaves open:
 //!

@@ -11,7 +11,7 @@ use crate::{Attributes, Birth, Error, Kind, ObjectId, Owner, Result, Time};
 pub(super) struct ModelState {
     pub(super) root: ObjectId,
     pub(super) objects: BTreeMap<ObjectId, ModelObject>,
-    /// Address in the id of the last reservation.
+    /// Place of the id that was reserved last.
     pub(super) reserved: u64,
     /// Number of objects ever created.
     pub(super) created: u64,
@@ -177,7 +177,7 @@ impl ModelState {
         })
     }
 
-    /// Adds an object with its first name.
+    /// Adds an object, and counts its first name. The caller adds the entry with this name.
     pub(super) fn insert(&mut self, id: ObjectId, owner: Owner, body: ModelBody, time: Time) {
         self.created += 1;
         let object = ModelObject {

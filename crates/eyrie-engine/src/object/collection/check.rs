@@ -55,10 +55,11 @@ impl Collection<'_> {
         Ok(Table::open(self.volume.medium(), self.root)?.all_buckets()?.count())
     }
 
-    /// Checks some buckets, and calls `visit` once with each of their entries. The checks are: names match
-    /// their stored hashes, no bucket has a name twice, records overlap neither each other nor the gap, and
-    /// tags and kinds agree with the entries. The spilled bits must lead look-ups to every line with entries.
-    /// Each bucket is read under a separate pin, so that a long pass does not delay the reuse of storage.
+    /// Checks some buckets, and calls `visit` once with each entry that counts in them. Among the checks are:
+    /// names match their stored hashes, no bucket has a name twice, records overlap neither each other nor
+    /// the gap, and tags and kinds agree with the entries. The spilled bits must lead look-ups to every line
+    /// with entries. Each bucket is read under a separate pin, so that a long pass does not delay the reuse
+    /// of storage.
     ///
     /// No Op may change the collection meanwhile.
     ///

@@ -32,8 +32,10 @@ use crate::{Error, Result};
 /// A crowded page of another bucket causes a split only if the next bucket to be split has at least this many
 /// entries. Without this limit, a collection would grow without end while names are added and removed.
 const WORTH_SPLITTING: u32 = CAPACITY / 4;
-/// Buckets between two announcements of the next segment. Each provisions 256 KiB of the segment, which has
-/// at most 4 KiB for each bucket of the present one. So announcements in half of the buckets suffice.
+/// Number of buckets between two announcements of the next segment. An announcement provisions 256 KiB of the
+/// next segment, which is 8 KiB for each bucket since the announcement before. The next segment has 4 KiB or
+/// less for each bucket of the present segment. Therefore announcements from half of the buckets would
+/// suffice. The last three quarters of the buckets make announcements.
 const ANNOUNCE_EVERY: u64 = 32;
 
 /// Splits the next bucket if the page of a name (1 to 255 bytes) is full or crowded. Therefore an insert
@@ -156,9 +158,9 @@ pub(super) fn copy_to_new_bucket(volume: &Volume, table: &Table<'_>, buckets: Bu
     Ok(more)
 }
 
-/// Returns the address of the first page of the new bucket. Allocates the segment if the bucket is the first
-/// in it.
-/// Announces the next segment early, so that no call waits for the memory of a whole segment.
+/// Returns the address of the first page of the new bucket. Allocates the segment of the bucket if the table
+/// has no pointer to it yet. Announces the next segment early, so that no call waits for the memory of a
+/// whole segment.
 fn place_of_new_bucket(volume: &Volume, table: &Table<'_>, bucket: u64) -> Result<Addr> {
     let place = BucketPlace::of(bucket);
     if table.segment(place.segment, place.step)?.is_none() {

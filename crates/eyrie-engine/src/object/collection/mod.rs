@@ -18,9 +18,10 @@
 //! - The record and the slot of an entry do not change while the slot is live in the *stored* commit word. A
 //!   change writes only to dead slots and free memory. Memory that a transaction frees is reused only after
 //!   that transaction has settled.
-//! - Hints in a page (spilled bits, the gap, kinds) may overstate the use of lines and memory, but never
-//!   understate it. Each change writes its hints before the commit that needs them. Therefore a crash needs
-//!   no rollback of hints.
+//! - The spilled bits and the gap of a page are hints. They may overstate the use of lines and memory, but
+//!   never understate it. The kind bits are right for live slots, and mean nothing for dead slots. Each
+//!   change writes these words before the commit that needs them. Therefore a crash needs no rollback of
+//!   them.
 //! - A bucket keeps its pages for the life of the collection.
 //! - Counts of entries are computed from the pages, never stored. (`scm` keeps the sums of large directories
 //!   in memory.)
@@ -29,13 +30,13 @@
 //! same, the live slots did not change meanwhile. A look-up that finds nothing reads the number of buckets
 //! again, because a split may have moved the entry. A split first copies the entry to the new bucket, then
 //! changes the number, and then clears the entry from the old bucket. An Op that commits several words counts
-//! its redo record before it applies the words and after it (see [`redo`](crate::transaction::redo)).
-//! Listings and summaries check the counts of redo records themselves. The callers of look-ups check these
-//! counts for look-ups.
+//! its redo record once before it applies the words, and once afterwards (see
+//! [`redo`](crate::transaction::redo)). Listings and summaries check the counts of redo records themselves.
+//! The callers of look-ups check these counts for look-ups.
 //!
-//! Safe when power fails: before its publish, a change is only in dead slots or new extents. The publish of
-//! the number of buckets commits a split. From then on, the moved entries in the old bucket do not count,
-//! even before they are cleared.
+//! Safe when power fails: before its publish, a change is only in dead slots, free memory, hints, the stamp
+//! that is not current, and new extents. The publish of the number of buckets commits a split. From then on,
+//! the moved entries in the old bucket do not count, even before they are cleared.
 //!
 //! The hash is keyed with the volume's seed. Therefore no user can choose names that collide. (Aerie's
 //! collections are hash tables too, `aerie.txt` section 4.4.3.)

@@ -50,8 +50,8 @@ impl<'v> Collection<'v> {
         }
     }
 
-    /// Prefetches the lines of the bucket page of `name`. The caller will soon look the name up and change
-    /// the page.
+    /// Prefetches the lines that a look-up of `name` and a change of its entry will use in the first page of
+    /// the bucket.
     #[inline]
     pub fn prefetch(&self, name: &[u8]) {
         let medium = self.volume.medium();

@@ -36,8 +36,8 @@ pub(crate) type SalvagedEntry<'a> = std::result::Result<(&'a [u8], ObjectId), Er
 
 impl Collection<'_> {
     /// Calls `show` with every readable entry whose hash is confirmed, and with an error for every damaged
-    /// part. The pass ends on any damage, because no bucket shows a page twice, and the number of pages that
-    /// are read twice is bounded.
+    /// part. The pass always terminates, even if the links form a cycle, because no bucket shows a page
+    /// twice, and the number of pages that are read again is bounded.
     pub fn salvage(&self, show: &mut dyn FnMut(SalvagedEntry<'_>)) {
         let table = Table::open(self.volume.medium(), self.root);
         let found = table.and_then(|table| Ok((table, table.all_buckets()?)));
@@ -94,9 +94,9 @@ impl Collection<'_> {
         Ok(())
     }
 
-    /// Returns the entry of a slot, and true if name, hash and tag agree. The name, the hash, the tag or the
-    /// key of the hash may be damaged. If the tag and the bucket agree with the computed hash of the name,
-    /// this hash counts. Otherwise the stored hash counts if the tag agrees with it.
+    /// Returns the entry of a slot, and true if the stored hash is the hash of the name. The name, the hash,
+    /// the tag or the key of the hash may be damaged. If the tag and the bucket agree with the computed hash
+    /// of the name, this hash counts. Otherwise the stored hash counts if the tag agrees with it.
     fn salvage_entry(
         &self,
         table: &Table<'_>,

@@ -48,8 +48,9 @@ pub fn insert(
         .insert(tx, page, level)
 }
 
-/// Inserts an entry if the first page of its bucket has plenty of room. Otherwise changes nothing and returns
-/// false. The caller then calls [`make_room`](super::make_room) and [`insert`]. No entry has this name.
+/// Inserts an entry if the first page of its bucket has the level of the bucket and plenty of room. Otherwise
+/// changes nothing and returns false. The caller then calls [`make_room`](super::make_room) and [`insert`].
+/// No entry has this name.
 ///
 /// # Errors
 /// `Corrupt`, `Fault`. The caller must not commit the transaction after an error.

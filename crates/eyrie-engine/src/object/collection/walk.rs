@@ -66,9 +66,10 @@ fn range_of(bucket: u64, level: u32) -> (u64, u64) {
 /// bucket, `read` reads the entries into `state`, and may run several times. Then `done` uses the state, and
 /// returns false to stop the walk.
 ///
-/// After each bucket, the walk compares the root, the number of buckets and the counters of redo records with
-/// the values before the bucket. Therefore an entry that exists during the whole walk is read exactly once,
-/// even if the collection grows.
+/// After each bucket, the walk compares the root, the bucket at the position, its level and the counters of
+/// redo records with the values before the bucket. If one of them has changed, the walk reads this position
+/// again. Therefore an entry that exists during the whole walk is read exactly once, even if the collection
+/// grows.
 fn walk<T>(
     volume: &Volume,
     root: impl Fn() -> Result<Pointer>,

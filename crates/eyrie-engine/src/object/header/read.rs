@@ -15,8 +15,8 @@ use crate::{Error, Kind, ObjectId, Result, Time};
 ///
 /// Bit 0 is the number of the current hot copy, bit 1 of the current cold copy. Bit 2 is set if the change
 /// time equals the modification time. Bits 3 to 5 are the kind, bit 6 means sealed, bit 7 unlinked, and bits
-/// 8 to 63 are the version. The running engine sets the bit for unlinked, and never on an object that has a
-/// name.
+/// 8 to 63 are the version. Only a running engine uses the unlinked bit. It sets the bit only for an object
+/// without a name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Selector(pub u64);
 
@@ -37,6 +37,7 @@ impl Selector {
     }
 
     /// Returns the selector after a change of the hot copy. If `cold`, the change includes the cold copy.
+    /// `follows` tells if the change time then equals the modification time.
     #[must_use]
     pub fn next(self, cold: bool, follows: bool) -> Selector {
         let flipped = self.0 ^ 1 ^ if cold { Selector::COLD } else { 0 };
@@ -149,7 +150,7 @@ impl Header {
     /// Returns the current copy of the hot line.
     ///
     /// # Errors
-    /// The errors of [`Header::selector`].
+    /// `Corrupt` if the size is impossible, and the errors of [`Header::selector`].
     #[inline(always)]
     pub fn hot(self, medium: &Medium) -> Result<Hot> {
         let line = medium.words(self.hot_line(), 8)?;
@@ -169,7 +170,7 @@ impl Header {
                 modified: Time::new(word(offset_of!(HotCopy, modified_seconds)) as i64, nanoseconds as u32),
             };
             // The loads have acquire order. Therefore an unchanged selector proves that all words that were
-            // read before it belong to one state.
+            // read between the two loads of the selector belong to one state.
             if line.load(0) == selector.0 {
                 // Only a stable size is checked, because a torn size is not corruption.
                 if hot.size > FILE_MAX {
@@ -184,7 +185,7 @@ impl Header {
     /// Returns the hot and the cold attributes of one state of the object.
     ///
     /// # Errors
-    /// The errors of [`Header::selector`].
+    /// The errors of [`Header::hot`].
     #[inline(always)]
     pub fn hot_and_cold(self, medium: &Medium) -> Result<(Hot, Cold)> {
         loop {

@@ -159,8 +159,8 @@ impl Header {
         Ok(())
     }
 
-    /// Sets the unlinked bit of an object, so that later opens of it fail. The removal of the last name is
-    /// already durable.
+    /// Sets the unlinked bit of an object, so that later opens of it fail. The caller has committed the
+    /// removal of the last name.
     ///
     /// Recovery never reads this bit, because no entry leads to the object. Therefore the store needs no
     /// order.
@@ -174,7 +174,7 @@ impl Header {
     }
 
     /// Ends the life of an object without names and open handles. From now on, uses of its id fail with
-    /// `Stale`.
+    /// `Stale`, until a new object of the same kind takes the header.
     ///
     /// # Errors
     /// `Fault`.

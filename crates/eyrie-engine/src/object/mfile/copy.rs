@@ -91,8 +91,9 @@ impl<'a> FilePart<'a> {
 }
 
 /// Copies a subtree with `part` stored in it, and returns the pointer to the copy. The visible bytes of the
-/// old subtree end at `size`, and its slots past `size` are garbage. In the copy, all bytes past `size` are
-/// zeros or belong to `part`.
+/// old subtree end at `size`, and its slots past `size` are garbage. In each copied node, a slot wholly past
+/// `size` is a hole, unless `part` reaches into it. In each copied page, the bytes past `size` are zeros or
+/// belong to `part`.
 pub(super) fn copy_subtree(
     transaction: &mut Transaction<'_>,
     subtree: Subtree,

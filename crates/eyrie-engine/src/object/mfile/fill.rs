@@ -29,7 +29,8 @@ enum FillMode {
     Hole,
     /// Holes get storage. Other pages stay as they are.
     Storage,
-    /// All pages get storage and read as zeros. If `reuse`, pages that have storage keep it.
+    /// All pages get storage, and the bytes of the range read as zeros. If `reuse`, pages that lie wholly in
+    /// the range keep their storage.
     Zeros { reuse: bool },
 }
 
@@ -76,7 +77,7 @@ pub fn punch(transaction: &mut Transaction<'_>, file: FileTree, offset: u64, end
 /// publishes together with the new size in the header's hot line.
 ///
 /// # Errors
-/// `NoSpace` if the volume has no room for the whole range, even for its part past the new size. `Corrupt`,
+/// `NoSpace` if the volume has no room for the whole range, including its part past the new size. `Corrupt`,
 /// `Fault`. The file is unchanged after an error.
 pub fn allocate(
     transaction: &mut Transaction<'_>,
@@ -104,7 +105,7 @@ pub fn allocate(
     fill(transaction, file, to, range, how)
 }
 
-/// Returns the bytes of a range that have no storage. Reads at most `nodes` nodes.
+/// Returns the number of bytes of a range that have no storage. Reads at most `nodes` nodes.
 fn missing(medium: &Medium, file: FileTree, range: FileRange, nodes: &mut usize) -> Result<u64> {
     let FileTree { root, size, .. } = file;
     let height = root.height();
@@ -121,8 +122,8 @@ fn missing(medium: &Medium, file: FileTree, range: FileRange, nodes: &mut usize)
     Ok(beyond + missing_under(medium, file.subtree(), size, within, nodes)?)
 }
 
-/// Returns the bytes under one pointer that have no storage, in whole pages. `size` and `range` count from
-/// the start of the subtree.
+/// Returns the number of bytes of a range under one pointer that have no storage, in whole pages. `size` and
+/// `range` count from the start of the subtree.
 fn missing_under(
     medium: &Medium,
     subtree: Subtree,
@@ -187,9 +188,9 @@ fn fill(
     Ok(if new.is_null() { Pointer::NULL } else { new.with_height(height) })
 }
 
-/// Fills a range of a file of one extent that can remain one extent, and returns its new root. The file must
-/// be short enough to be copied whole, and no whole page of the range may become a hole. Returns `None` if a
-/// tree is needed.
+/// Fills a range of a file whose bytes are in one extent, and returns a root that is again one extent.
+/// Returns `None` if the file needs a tree. A tree is needed if bytes change and the file is too long to be
+/// copied whole, or if a whole page of the range is to become a hole or unwritten.
 fn fill_small(
     transaction: &mut Transaction<'_>,
     extent: Extent,

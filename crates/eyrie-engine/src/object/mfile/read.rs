@@ -84,8 +84,8 @@ pub fn read(medium: &Medium, file: FileTree, offset: u64, out: &mut [u8]) -> Res
 }
 
 /// Returns the next offset from `offset` on that has data. If `hole`, returns the next offset that is in a
-/// hole instead. The end of the file counts as a hole. Returns `None` if `offset` is past the end, or if no
-/// data follows.
+/// hole instead. The end of the file counts as a hole. Returns `None` if `offset` is at or past the end, or
+/// if no data follows.
 ///
 /// # Errors
 /// `Corrupt`, `Fault`.
@@ -134,7 +134,8 @@ pub fn single(file: FileTree) -> Result<Option<(Addr, u64)>> {
 /// node that is not read, every page counts as allocated.
 const MOST_COUNTED: usize = 256;
 
-/// Returns the bytes of storage under a root. Searches for holes only if `may_have_holes`.
+/// Returns the number of bytes of storage under a root, without the nodes. Searches for holes only if
+/// `may_have_holes`.
 ///
 /// # Errors
 /// `Corrupt`, `Fault`.

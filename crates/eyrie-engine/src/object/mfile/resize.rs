@@ -86,7 +86,7 @@ fn cut(transaction: &mut Transaction<'_>, subtree: Subtree, from: u64, to: u64) 
     }
 }
 
-/// Writes a copy of a node without the bytes past `to`.
+/// Writes `node` to a new page, without the bytes past `to`. The visible bytes of the old node end at `from`.
 fn cut_node(
     transaction: &mut Transaction<'_>,
     mut node: TreeNode,

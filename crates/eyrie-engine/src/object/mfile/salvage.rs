@@ -19,9 +19,9 @@ pub(crate) enum SalvagedPart {
     Lost(u64, u64, Error),
 }
 
-/// Calls `visit` with the parts of a file of `size` bytes, in the order of their offsets. Damaged parts do
-/// not end the pass. The pass shows no extent twice, and no more bytes than the volume has. Therefore it ends
-/// on any damage.
+/// Calls `visit` with the parts of a file, in the order of their offsets. The pass continues after a damaged
+/// part. It shows no extent twice, and no more bytes than the volume has. Therefore the pass terminates even
+/// if damaged pointers form a cycle.
 ///
 /// # Errors
 /// The errors of `visit`.

@@ -232,7 +232,8 @@ fn aligned_shift_reuses_subtrees() {
     assert_eq!(file.seek(2 * LARGE, false), Some(602 * LARGE));
     file.collapse(2 * LARGE, 600 * LARGE);
     assert!(leaves(&file) == kept && file.bytes() == before);
-    // A shift by one page replaces every large extent behind it. The extent before it stays.
+    // A shift by one page divides every large extent behind the inserted page. The large extent before that
+    // page stays.
     file.insert(2 * LARGE, PAGE_SIZE);
     assert_eq!(leaves(&file), kept[..1]);
     file.collapse(2 * LARGE, PAGE_SIZE);

@@ -75,8 +75,8 @@ impl FileTree {
         Subtree { pointer: self.root.with_height(0), level: self.root.height(), at: self.at }
     }
 
-    /// Returns the height of the lowest tree that holds the contents of the file. A root of height 0 is
-    /// treated as if its extent were to become a tree.
+    /// Returns the height of the tree. For a root of height 0, returns the height of the lowest tree that
+    /// could hold the whole extent of the root.
     pub(super) fn tree_height(self) -> Result<u8> {
         match self.root.height() {
             0 => Ok(self.root.extent().map_or(1, |extent| height_for(extent.bytes()).max(1))),
@@ -174,7 +174,8 @@ pub(crate) fn slot_addr(node: Addr, slot: usize) -> Addr {
 /// A copy of a node's pointers in memory.
 pub(crate) struct TreeNode {
     pointers: [u64; FANOUT],
-    /// Address of the node, or of the large leaf that the pointers divide into pieces.
+    /// Address of the node, or of the large leaf that the pointers divide into pieces. Null for a node that
+    /// was made from holes.
     at: Addr,
 }
 

@@ -8,7 +8,7 @@
 //!
 //! Safe when power fails: the functions here only prepare a change. The
 //! [`Transaction`](crate::transaction::Transaction) commits the cold attributes that point to the new block.
-//! A reader with a pin sees one block until it drops the pin.
+//! The storage of a block that a reader has found is not reused until the reader unpins.
 
 mod layout;
 mod read;

@@ -17,7 +17,7 @@ type Result<T> = std::result::Result<T, DecodeError>;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DecodeError {
-    /// The bytes end before the end of the record.
+    /// The bytes end before the end of the record, or the record ends before the end of one of its fields.
     #[error("the record is cut short")]
     Truncated,
     /// The bytes differ from those that the encoder wrote.

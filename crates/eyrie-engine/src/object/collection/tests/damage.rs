@@ -8,8 +8,8 @@ use super::layout::{
 use super::*;
 use crate::Error;
 
-/// Calls all reads of a damaged collection. The reads may return errors or answers, but must not panic or
-/// hang. Returns the number of errors.
+/// Calls all reads of a damaged collection, and prepares changes that it does not commit. These calls may
+/// return errors or answers, but must not panic or hang. Returns the number of errors.
 fn use_it(directory: &Directory<'_>, names: &[Vec<u8>]) -> usize {
     let mut errors = 0;
     let mut note = |failed: bool| errors += usize::from(failed);
@@ -109,7 +109,8 @@ fn growth_over_damage_gives_errors_or_goes_on() {
     for _ in 0..400 {
         let extent = extents[random.below(extents.len() as u64) as usize];
         for _ in 0..=random.below(40) {
-            // Half of the damaged bytes are in the head of a page, because all reads depend on it.
+            // At least half of the damaged bytes are among the first 160 bytes of an extent, because the
+            // table and each page keep there the words on which all reads depend.
             let span = if random.below(2) == 0 { 160 } else { extent.bytes() };
             write(extent.addr.add(random.below(span.min(extent.bytes()))), &[random.next() as u8]);
         }

@@ -5,7 +5,7 @@ use eyrie_medium::{AHEAD_BYTES, SiteKind};
 
 use super::*;
 
-/// A count of steps, so that neither a clock nor a thread matters: memory of tests has no thread.
+/// The test counts steps instead of time. Memory of tests has no background thread, so the count is exact.
 #[test]
 fn growing_collection_provisions_its_segments_in_small_steps() {
     let plan = FaultPlan::default();
@@ -22,7 +22,8 @@ fn growing_collection_provisions_its_segments_in_small_steps() {
             steps.map(|(_, calls)| calls).sum::<u64>()
         };
         let (mut number, mut before, mut most) = (0, steps(), 0);
-        // The next bucket is the first of a segment of 8 MiB, which the last round of inserts allocates.
+        // Bucket 16,384 is the first of a segment of 8 MiB. The last insert of this loop allocates the
+        // segment.
         while directory.view().bucket_count().expect("sound") <= 16_384 {
             let name = format!("{number:0255}");
             directory.insert(name.as_bytes(), id(number));
@@ -31,7 +32,8 @@ fn growing_collection_provisions_its_segments_in_small_steps() {
             (number, before) = (number + 1, now);
         }
         assert!(before * step_bytes >= 40 << 20, "the segments have their memory");
-        // A segment of this size is not announced. The insert that takes it may need a step for itself.
+        // A segment of `AHEAD_BYTES` or less is not announced, so one insert provisions all steps of it. That
+        // insert may need one more step for other storage.
         assert!(most <= AHEAD_BYTES / step_bytes + 1, "{most} steps in one insert");
     });
 }
