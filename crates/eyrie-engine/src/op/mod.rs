@@ -25,7 +25,7 @@ pub const XATTR_LIST_MAX: usize = 64 << 10;
 
 /// Maximum length of the target of a symbolic link, in bytes.
 pub const TARGET_MAX: usize = 4095;
-/// Maximum number of a device that `mknod` takes, in the encoding of `makedev`.
+/// Largest device number that `mknod` takes, in the encoding of `makedev`.
 pub const DEVICE_MAX: u64 = u32::MAX as u64;
 
 /// True if `name` is a valid name of an extended attribute. A zero byte is refused, because the calls of
@@ -113,7 +113,7 @@ impl FallocateMode {
         matches!(self, FallocateMode::Allocate | FallocateMode::ZeroRange)
     }
 
-    /// True if the bytes after the range move to another offset.
+    /// True if bytes of the file move to another offset.
     pub fn shifts(self) -> bool {
         matches!(self, FallocateMode::CollapseRange | FallocateMode::InsertRange)
     }
@@ -171,8 +171,9 @@ pub struct AttributeChange {
 /// One change of a volume, whole or not at all.
 ///
 /// Offsets, sizes and lengths are in bytes. Names are 1 to 255 bytes of any kind. `time` is the time of the
-/// change. `time` becomes the modification and change time of all changed objects. `set_ids` selects the
-/// set-id bits that a file loses with the change.
+/// change. It becomes the change time of all changed objects, and the modification time of files and
+/// directories whose bytes or entries change. `set_ids` selects the set-id bits that a file loses with the
+/// change.
 #[expect(missing_docs, reason = "the fields are explained with the variants")]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Op<'a> {
@@ -218,8 +219,9 @@ pub enum Op<'a> {
     Put { dir: ObjectId, name: &'a [u8], id: ObjectId, owner: Owner, data: &'a [u8], time: Time },
     /// Removes a key and its value. The key must name a file.
     Erase { dir: ObjectId, name: &'a [u8], time: Time },
-    /// Applies `Put`s and `Erase`s in one directory, all of them or none. Each key occurs at most once. In a
-    /// batch, an `Erase` of a missing key has no effect.
+    /// Applies `Put`s and `Erase`s in one directory, all of them or none. Each key occurs at most once. The
+    /// time of the batch counts, and not the times of its Ops. In a batch, an `Erase` of a missing key has no
+    /// effect.
     Batch { dir: ObjectId, ops: &'a [Op<'a>], time: Time },
 }
 

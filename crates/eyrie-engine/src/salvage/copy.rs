@@ -11,7 +11,8 @@ use crate::object::xattr;
 use crate::op::{DEVICE_MAX, TARGET_MAX, VALUE_MAX, is_target, is_xattr_name};
 use crate::{Content, Error, Kind, ObjectId, Op, Result, SetIds, XattrMode};
 
-/// Maximum number of bytes that one read and one write copy.
+/// Maximum number of bytes that one read and one write copy. The value of a key is an exception, because one
+/// Op must create it whole.
 const CHUNK_BYTES: u64 = 1 << 20;
 
 /// A readable range of a file.
@@ -34,7 +35,8 @@ impl Salvage<'_> {
     /// Creates an object that is not a directory, with all its readable bytes. Returns its id.
     ///
     /// # Errors
-    /// Errors of the target, and `Corrupt` when nothing of the object can be read.
+    /// Errors of the new volume. `Invalid` if the target of a symbolic link cannot be read, or if the number
+    /// of a device is damaged.
     pub(super) fn copy_object(&mut self, object: &DamagedObject, place: &NewName<'_>) -> Result<ObjectId> {
         let id = match object.id.kind() {
             Kind::File => self.copy_file(object, place)?,
@@ -99,7 +101,8 @@ impl Salvage<'_> {
         match self.copy_ranges(object, id, place.path) {
             Ok(()) => Ok(id),
             Err(error) => {
-                // If the new volume has no room for all bytes of the file, the incomplete copy is removed.
+                // The new volume has refused a part of the file, for example because it is full. The
+                // incomplete copy is removed.
                 let time = object.changed;
                 self.to.apply(&Op::Unlink { dir: place.dir, name: place.name, time })?;
                 Err(error)
@@ -107,8 +110,8 @@ impl Salvage<'_> {
         }
     }
 
-    /// Returns all bytes of an object, or `None`. The object must have no more than `most` bytes, all of them
-    /// readable and in one extent.
+    /// Returns all bytes of an object. Returns `None` if the object has more than `most` bytes, if a byte is
+    /// unreadable, or if the bytes are not in one extent.
     fn whole(&self, object: &DamagedObject, most: u64) -> Result<Option<Vec<u8>>> {
         let _pin = pin();
         if object.file.size > most || object.file.root.height() != 0 {
@@ -125,8 +128,8 @@ impl Salvage<'_> {
             };
             Ok(())
         })?;
-        // A file with a null root and a size above 0 is one hole. It gives `None`, so that the copy has a
-        // hole too.
+        // A file with a null root and a size above 0 is one hole. For such a file the call returns `None`, so
+        // that the copy has a hole too.
         Ok((is_whole && (object.file.size == 0 || !object.file.root.is_null())).then_some(bytes))
     }
 

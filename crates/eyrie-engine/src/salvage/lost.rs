@@ -1,4 +1,4 @@
-//! Finds objects that no entry names.
+//! Finds and copies objects that no entry names.
 
 use std::collections::HashSet;
 
@@ -20,8 +20,8 @@ impl Salvage<'_> {
         let ids: HashSet<ObjectId> = objects.iter().map(|object| object.id).collect();
         let mut top = Vec::new();
         for object in objects.iter().filter(|object| object.id.is_directory()) {
-            // A directory inside another unnamed directory is copied with that directory, if its entry is
-            // readable.
+            // A directory inside another unnamed directory is copied with the outer directory, if the entry
+            // of the inner one is readable.
             if !object.parent.is_some_and(|parent| parent != object.id && ids.contains(&parent)) {
                 top.push(*object);
             }
@@ -54,7 +54,7 @@ impl Salvage<'_> {
         found
     }
 
-    /// Copies an object into `lost+found`, with the number of its id as the name.
+    /// Copies an object into `lost+found`. The name of the copy is `#` and the number of the object's id.
     fn found(&mut self, object: DamagedObject) -> Result<()> {
         if self.is_copied(object.id) {
             return Ok(());
@@ -75,7 +75,7 @@ impl Salvage<'_> {
         Ok(())
     }
 
-    /// Returns the directory `lost+found`. Creates the directory at the first call.
+    /// Returns the directory `lost+found`. Creates the directory if the new volume has none.
     fn directory(&mut self) -> Result<ObjectId> {
         let dir = self.to.root();
         if let Some(id) = self.to.lookup(dir, LOST_AND_FOUND)?.filter(|id| id.is_directory()) {

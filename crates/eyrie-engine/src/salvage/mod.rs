@@ -11,8 +11,8 @@
 //! - If two objects claim the same bytes, both keep the bytes, because the true owner is unknown. The second
 //!   claimant is copied after all other objects, so that duplicates use only the room that is left.
 //! - A directory with several names goes to the parent that its header names.
-//! - Objects in header chunks that no entry names go to `lost+found`. Their name is the number of their id.
-//!   Objects whose bytes other objects have claimed already are left out.
+//! - Objects in header chunks that no entry names go to `lost+found`. The name of such an object is `#` and
+//!   the number of its id. Objects whose bytes other objects have claimed already are left out.
 
 mod copy;
 mod lost;
@@ -62,7 +62,8 @@ pub struct Salvaged {
     pub is_full_of_copies: bool,
 }
 
-/// Returns the owner and creation time of the root directory. The caller creates the new volume with them.
+/// Returns the owner and creation time of the root directory. The caller creates the new volume with them. If
+/// the root is unreadable, returns the user and group 0 with mode 0o755, and the creation time of the volume.
 pub fn root_of(from: &Volume) -> (Owner, Time) {
     let _pin = eyrie_medium::epoch::pin();
     let root = from.root().and_then(|root| DamagedVolume::new(from).object(root).ok());
@@ -76,8 +77,8 @@ pub fn root_of(from: &Volume) -> (Owner, Time) {
 /// time, for a new `lost+found`.
 ///
 /// # Errors
-/// Errors of `to`, except a full volume. Problems of `from`, and objects that do not fit, are losses in the
-/// result.
+/// `Fault` of `to`, for example if its host is full. Problems of `from`, and Ops that `to` refuses for
+/// another reason, are losses in the result.
 pub fn salvage(from: &Volume, to: &dyn Engine, now: Time) -> Result<Salvaged> {
     let mut salvage = Salvage::new(from, to, now);
     if from.lacks_journal() {
@@ -88,7 +89,8 @@ pub fn salvage(from: &Volume, to: &dyn Engine, now: Time) -> Result<Salvaged> {
     Ok(salvage.done)
 }
 
-/// Applies the sound redo records to the opened copy of the damaged volume.
+/// Applies the sound redo records to the opened copy of the damaged volume. A volume with a clean mark has
+/// none to apply.
 fn replay(from: &Volume, salvage: &mut Salvage<'_>) {
     let _pin = eyrie_medium::epoch::pin();
     if from.medium().load(CLEAN_MARK).is_ok_and(|mark| mark == CLEAN) {

@@ -23,7 +23,8 @@ pub(super) struct DamagedObject {
     pub parent: Option<ObjectId>,
     pub is_sealed: bool,
     pub is_unlinked: bool,
-    /// True if the first line of the header has the magic number of an object.
+    /// True if the first line of the header has the magic number of an object, and the kind that the id
+    /// names.
     pub is_marked: bool,
     pub created: Time,
     pub changed: Time,

@@ -60,7 +60,7 @@ pub(super) struct Salvage<'a> {
     claimed: HashMap<ObjectId, bool>,
     /// Objects that got a second name. The link changed their times, which are set again last.
     linked: Vec<Waiting>,
-    /// Files that share bytes with an earlier claimant.
+    /// Objects other than directories that share bytes with an earlier claimant.
     contested: Vec<FoundChild>,
     /// Directories whose header names another parent than the directory with the entry.
     doubtful: Vec<FoundChild>,
@@ -110,7 +110,8 @@ impl<'a> Salvage<'a> {
         self.times()
     }
 
-    /// Restores the times that new names and entries have changed.
+    /// Restores the times that new names and entries have changed. Also copies the extended attributes of
+    /// directories, and sets their mode and owner.
     fn times(&mut self) -> Result<()> {
         for Waiting { object, id, path } in std::mem::take(&mut self.linked) {
             let set = self.set_attributes(&object, id);
@@ -183,8 +184,9 @@ impl<'a> Salvage<'a> {
     }
 
     /// Copies the object that an entry names into the new directory `dir`. If the object is copied already,
-    /// its copy gets another name. `parent` is the old directory with the entry. If the object is a
-    /// directory, its header should name `parent`.
+    /// its copy gets another name, unless it is a directory. Doubtful directories and contested objects are
+    /// copied later. `parent` is the old directory with the entry. If the object is a directory, its header
+    /// should name `parent`.
     fn entry(
         &mut self,
         (dir, parent): (ObjectId, Option<ObjectId>),
@@ -226,8 +228,8 @@ impl<'a> Salvage<'a> {
         Ok(())
     }
 
-    /// Claims an object's storage. Returns true if an earlier claimant has some of it. A directory always
-    /// gives false, because each of its entries is checked on its own.
+    /// Claims an object's storage. Returns true if an earlier claimant has some of this storage. Always
+    /// returns false for a directory, because each of its entries is checked on its own.
     pub fn claim(&mut self, object: &DamagedObject) -> bool {
         let _pin = pin();
         let from = &self.from;
@@ -235,7 +237,8 @@ impl<'a> Salvage<'a> {
         *contested && !object.id.is_directory()
     }
 
-    /// Copies the object that an entry names.
+    /// Copies `object` into the new directory `dir`, under the last name of `path`. If the object is a
+    /// directory, `fill` copies its entries later.
     pub fn enter(&mut self, dir: ObjectId, path: NamePath, object: DamagedObject) -> Result<()> {
         if self.is_copied(object.id) {
             return self.entry((dir, None), path, object.id);
@@ -296,7 +299,7 @@ impl<'a> Salvage<'a> {
         }
     }
 
-    /// Records names that were not found.
+    /// Records a loss for each object that has fewer names in the new volume than its link count says.
     fn links(&mut self) {
         let copied = std::mem::take(&mut self.copied);
         let mut missing: Vec<_> = copied

@@ -124,7 +124,7 @@ impl Scm {
                     return Ok(None);
                 };
                 if header.selector(medium)? == hot.selector {
-                    // The explicit modification time counts if it is newer than every change of an entry.
+                    // The explicit modification time counts if it was set after every change of an entry.
                     summary.modified = summary.modified.filter(|_| times_version == cold.times_version);
                     return Ok(Some(DirectoryView { hot, cold, summary }));
                 }
@@ -133,7 +133,7 @@ impl Scm {
     }
 
     /// Completes the summary of a large directory. Returns false in three cases: the directory is small, an
-    /// Op keeps its lock, or another directory takes the slot of the summary.
+    /// Op keeps the directory's lock, or another directory takes the slot of the summary.
     fn build_summary(&self, id: ObjectId, header: Header) -> Result<bool> {
         let mut from = 0;
         loop {
@@ -207,7 +207,8 @@ impl Scm {
                 continue;
             }
             let Some((sum, coverage)) = self.summaries.known(dir) else {
-                // An Op that panicked may have left a prepared sum, which may be right or wrong.
+                // The slot may belong to another directory, which keeps it. Or an Op that panicked has left a
+                // prepared sum, which may be right or wrong.
                 self.summaries.forget(dir);
                 continue;
             };

@@ -30,7 +30,7 @@ impl Scm {
     }
 
     /// Adds a new entry to a transaction that has just begun. Returns true if other entries may have moved.
-    /// No entry has this name, and the caller holds the directory's lock.
+    /// The caller has checked that no entry has this name, and holds the directory's lock.
     pub(super) fn insert_entry<'a>(
         &'a self,
         transaction: &mut Transaction<'a>,
@@ -51,8 +51,8 @@ impl Scm {
         Ok(moved)
     }
 
-    /// Writes a new object, without its entry. No entry has the name of the object, and the caller holds the
-    /// directory's lock.
+    /// Writes a new object, without its entry. The caller has checked that no entry has the name of the
+    /// object, and holds the directory's lock.
     #[expect(clippy::too_many_arguments, reason = "everything that makes an object")]
     pub(super) fn add_object(
         &self,
@@ -94,7 +94,8 @@ impl Scm {
     ) -> Result<Applied> {
         check_entry(dir, name)?;
         self.header(id)?;
-        // The new object is locked too. Therefore the next Op on it waits until its creation is durable.
+        // The new object is locked too. Therefore the next Op on the object waits until its creation has
+        // settled.
         let _held = self.locks.hold(&[dir, id]);
         let mut parent = self.parent(dir)?;
         if self.find(&parent.hot, name)?.is_some() {

@@ -111,7 +111,7 @@ impl Engine for Scm {
         // of the medium refuses a forked child.
         self.medium().check()?;
         // An Op holds its locks until its commit is durable, so taking the lock waits for the Op. On a disk,
-        // an Op becomes durable only by a sync, so there is no Op to wait for.
+        // only a later drain makes an Op durable, so a wait for the end of the Op would not help.
         if self.medium().lasts_from_fences() {
             drop(self.locks.hold(&[id]));
         }

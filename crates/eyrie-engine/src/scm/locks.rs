@@ -1,6 +1,6 @@
 //! Locks of writers: a fixed table of mutexes, striped by object id.
 //!
-//! An Op locks all objects that it changes or creates in one call, in the order of the table. Therefore no
+//! With one call, an Op locks all objects that it changes or creates, in the order of the table. Therefore no
 //! two Ops deadlock. Each stripe also counts the Ops that ended under it. A reader of several words compares
 //! the count before and after its reads, and so detects an Op that ended meanwhile.
 //!
@@ -165,7 +165,7 @@ impl Scm {
     }
 
     /// Returns the peeked entry as it is under the directory's lock. Returns `None` if the name now refers to
-    /// another object.
+    /// another object, or if the entry was added or removed since the look-up.
     #[inline]
     pub(super) fn confirm(
         &self,

@@ -1,20 +1,21 @@
 //! The engine for byte-addressable storage. It uses the storage objects of Aerie and the atomic updates of
 //! BPFS.
 //!
-//! Readers take no lock. Readers compare a version before and after a read, and retry if the version changed.
-//! Writers lock the objects that they change (`locks`), prepare a [`Transaction`](crate::transaction), and
-//! commit it.
+//! Readers never wait for a lock. They compare a version before and after a read, and retry if the version
+//! changed. Writers lock the objects that they change (`locks`), prepare a
+//! [`Transaction`](crate::transaction), and commit it.
 //!
 //! Invariants:
 //! - A failed Op changes nothing that a call can observe. A failed Op may have split a bucket page, which no
 //!   call can observe.
-//! - An Op holds the locks of the objects that it changes or creates until its commit is durable. Therefore
+//! - An Op holds the locks of the objects that it changes or creates until its commit has settled. Therefore
 //!   the next Op on these objects never builds on a state that a crash could undo.
 //! - An object is freed only when three conditions hold: it has no name, no handle keeps it open, and a grace
 //!   period has passed.
 //!
-//! Safe when power fails: every Op is one commit of one transaction. The work after the commit, which frees
-//! storage, changes only volatile state.
+//! Safe when power fails: every Op is one commit of one transaction. The growth of a directory before this
+//! commit has commits of its own. The work after the commit frees storage. It changes volatile state, and
+//! headers to which no entry leads.
 
 mod arguments;
 mod attributes;

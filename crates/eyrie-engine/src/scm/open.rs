@@ -117,10 +117,11 @@ impl Scm {
         Scm::start(volume, opened)?.close()
     }
 
-    /// Resizes the volume on a medium that has no path. No engine has the volume open.
+    /// Resizes the volume on a medium that has no path, up to the size of the medium's segment. No engine has
+    /// the volume open.
     ///
     /// # Errors
-    /// The errors of [`Scm::resize`]. The segment must be large enough.
+    /// The errors of [`Scm::resize`].
     pub fn resize_on(medium: Medium, bytes: u64) -> Result<()> {
         let (mut volume, opened) = Volume::open_on(medium)?;
         recovery::recover(&mut volume, opened)?;
@@ -177,8 +178,8 @@ impl Scm {
         self.save()
     }
 
-    /// Frees the unlinked objects that are still open, and saves the volume. Saved as used, their storage
-    /// would be lost until the next recovery, because nothing reaches it.
+    /// Frees the unlinked objects that are still open, and saves the volume. If their storage were saved as
+    /// used, it would be lost until the next recovery, because no entry leads to it.
     fn save(&self) -> Result<()> {
         if let Ok(_gate) = self.medium().enter() {
             self.free_open_orphans();
@@ -186,8 +187,8 @@ impl Scm {
         self.volume.save()
     }
 
-    /// Gives the memory of groups that are wholly free back to the host. Returns the number of bytes of these
-    /// groups.
+    /// Gives memory back to the host: of groups that are free as a whole, of groups that were never in use,
+    /// and memory that was provided ahead of need. Returns the number of bytes.
     ///
     /// # Errors
     /// `Fault`.

@@ -5,8 +5,9 @@
 //! freed when both objects are closed.
 //!
 //! An open and an unlink of the same object agree without a lock. The open first increments the count, and
-//! then reads the unlinked bit of the header. The unlink first sets this bit, and then reads the count. All
-//! these steps are sequentially consistent. Therefore the open sees the bit, or the unlink sees the open.
+//! then reads the unlinked bit of the header. The unlink first sets this bit, and then reads the count. Both
+//! access the count by a sequentially consistent read-modify-write, which keeps the two steps of each side in
+//! this order. Therefore the open sees the bit, or the unlink sees the open.
 
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 

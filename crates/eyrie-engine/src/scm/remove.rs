@@ -30,7 +30,7 @@ impl Scm {
             self.opens.prefetch(id);
             let _held = self.locks.hold(&[dir, id]);
             let parent = self.parent(dir)?;
-            // The entry changed between the look-up and the locks. Look it up again.
+            // If the entry changed between the look-up and the locks, look it up again.
             let Some(Some(found)) = self.confirm(&parent, name, &peeked)? else { continue };
             let mut transaction = Transaction::begin(&self.volume);
             collection::remove(&mut transaction, &found, time, parent.times_version)?;
@@ -44,8 +44,8 @@ impl Scm {
         }
     }
 
-    /// Removes one name from the link count of an object. The object is not a directory, and the caller holds
-    /// its lock. Returns true if this was the last name.
+    /// Removes one name from the link count of an object that is not a directory. The caller holds the
+    /// object's lock. If the name is the last one, leaves the count as it is and returns true.
     pub(super) fn drop_name(
         &self,
         transaction: &mut Transaction<'_>,

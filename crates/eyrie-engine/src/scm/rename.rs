@@ -49,8 +49,8 @@ impl Scm {
             // the hot line. A right guess saves a cache miss.
             self.medium().prefetch(Header::of(moved).cold_line(1));
             let directories = moved.is_directory() || target.is_some_and(ObjectId::is_directory);
-            // Every rename takes this lock before the locks of objects. Therefore two renames cannot
-            // deadlock.
+            // A rename that needs this lock takes it before the locks of objects. Therefore two renames
+            // cannot deadlock.
             let _moves = (directories && request.from_dir != request.to_dir).then(|| lock(&self.moves));
             let to_dir =
                 if broken(SafetyRule::MoveLocksBothDirectories) { request.from_dir } else { request.to_dir };

@@ -24,8 +24,8 @@
 //! - An incomplete sum covers exactly the entries whose positions in listings come before the slot's cursor.
 //! - A copy does not change while the state word names it as current. Therefore a reader that finds the same
 //!   state word before and after its reads has read one sum.
-//! - A directory has no slot once its header is freed, because [`Summaries::forget`] runs before that, under
-//!   the same lock.
+//! - A directory has no slot once its header is freed, because [`Summaries::forget`] empties the slot first,
+//!   under the directory's lock.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -194,8 +194,8 @@ impl SummarySlot {
     }
 }
 
-/// One bit for each slot in use. The words have cache lines of their own, apart from data that changes often,
-/// because every Op on a directory reads them.
+/// One bit for each slot, set if the slot is in use. The words have cache lines of their own, apart from data
+/// that changes often, because every Op on a directory reads them.
 #[derive(Debug)]
 #[repr(align(128))]
 struct Used([AtomicU64; STRIPES / 64]);
@@ -227,8 +227,9 @@ impl Summaries {
         if self.may_know(dir) { Some(&self.slots.get()?[stripe_of(dir)]) } else { None }
     }
 
-    /// Returns the complete sum of a directory. `is_committed` returns true if a word of the volume has a
-    /// given value. The caller makes this call while no redo record is being applied. The call needs no lock.
+    /// Returns the complete sum of a directory, or `None` if the slot has none or keeps changing.
+    /// `is_committed` returns true if a word of the volume has a given value. The caller makes this call
+    /// while no redo record is being applied. The call needs no lock.
     ///
     /// # Errors
     /// The errors of `is_committed`.

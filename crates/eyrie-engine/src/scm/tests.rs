@@ -1,5 +1,5 @@
-//! The engine on damaged pointers. A damaged pointer gives an error, every call ends, and no other bytes are
-//! damaged.
+//! Tests of recovery, batches and closes, and of the engine on damaged pointers. A damaged pointer gives an
+//! error, every call ends, and no other bytes are damaged.
 
 use eyrie_medium::{PAGE_SIZE, PagedOptions};
 

@@ -84,7 +84,8 @@ impl Scm {
             FileChange::Below => {
                 let change = HotChange::data(hot.root, hot.size, touch.time);
                 // If set-id bits are cleared, a redo record commits them together with the bytes. Otherwise
-                // one word commits the bytes, and a prelude publishes the new time before it.
+                // the words of the transaction commit the bytes, and a prelude publishes the new time no
+                // later than these words.
                 if touch.set_ids == SetIds::Keep
                     || !self.change_cold(&mut transaction, header, &hot, change, touch.set_ids, false)?
                 {

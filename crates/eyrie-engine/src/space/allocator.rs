@@ -1,7 +1,8 @@
 //! Allocates and frees storage for the rest of the engine.
 //!
-//! Invariants: no memory is allocated twice. Memory that an object reached is allocated again only after its
-//! unlinking has settled and every reader that could see it has dropped its pin.
+//! Invariants: no memory is allocated twice. Memory that an object reached is allocated again only after the
+//! commit that made it unreachable has settled. Every reader that could see the memory has then dropped its
+//! pin.
 //!
 //! Only two parts of this state are on media: the bitmap of header chunks and the number of groups in use.
 //! After a crash, all storage that no object reaches is free.
@@ -38,7 +39,7 @@ pub struct Space {
     /// True if storage is leaked: no object uses it, but it could not be freed, because its owner could not
     /// be read.
     has_leaks: AtomicBool,
-    /// Live bytes and objects when the volume was opened.
+    /// Live bytes and objects when the volume was opened or recovered.
     opened: (u64, u64),
 }
 
@@ -131,8 +132,9 @@ impl Space {
         }
     }
 
-    /// Frees a header or extent that no reader can see. A medium without a journal frees it immediately. On a
-    /// disk, it becomes free when the medium has made its unlinking durable.
+    /// Frees a header or extent that no reader can see. The memory becomes free immediately, with one
+    /// exception. On a disk, whole pages with durable bytes become free when the cut that makes them
+    /// unreachable is durable.
     #[inline]
     pub(super) fn free_unseen(&self, magazine: &mut Magazine, shape: Shape, addr: Addr) {
         match shape.note_freed(&self.context, addr) {
@@ -256,8 +258,8 @@ impl Space {
         SpaceUsage { total, free: total.saturating_sub(live), objects }
     }
 
-    /// Returns the number of frees that were refused because the memory was free already. The number is above
-    /// 0 only in a corrupt volume.
+    /// Returns the number of frees that were refused because the memory was free already, or was never
+    /// provided. The number is above 0 only in a corrupt volume.
     pub fn refused_frees(&self) -> u64 {
         self.central().refused()
     }

@@ -84,7 +84,7 @@ impl Bits {
     }
 
     /// Returns the first number from `from` on that is in the set if `present` is true, or not in the set if
-    /// it is false. `None` past the last word.
+    /// it is false. Returns `None` if no word has such a number.
     fn next(&self, from: u32, present: bool) -> Option<u32> {
         let mut index = from as usize / 64;
         let mut keep = u64::MAX << (from % 64);

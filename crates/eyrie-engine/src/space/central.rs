@@ -25,8 +25,8 @@ use crate::tables::geometry::{page_addr, page_of};
 use crate::tables::layout::GROUPS_IN_USE;
 use crate::{Error, Result};
 
-/// Number of steps that allocations provision before a thread provisions memory ahead of need. A volume that
-/// grows by fewer steps therefore gets no memory that it may not use.
+/// Number of steps that allocations provision before a thread provisions memory ahead of need. Therefore a
+/// volume that grows by fewer steps gets no memory that it might never use.
 const GROWN_BEFORE: u32 = 16;
 /// Maximum number of ranges that are provisioned ahead of need at the same time.
 const AHEAD: u32 = 4;
@@ -42,16 +42,16 @@ pub(crate) struct Central {
     pub(super) steps: MemorySteps,
     /// Number of steps that calls provisioned since `set_aside` ran last.
     grown: u32,
-    /// Number of ranges that a thread is provisioning ahead of need, or has provisioned and that are not in
-    /// `buddy` yet.
+    /// Number of ranges that a thread is provisioning ahead of need, plus those that it has provisioned and
+    /// that are not in `buddy` yet.
     ahead: u32,
     /// Blocks for large extents that were announced. No two have the same size.
     pub(super) reserves: Vec<Reserve>,
     /// Pages that become free when a cut of the medium is durable: the number of the cut, the first page and
     /// the page after the last. The numbers of the cuts never decrease from front to back.
     pending_frees: VecDeque<(u64, u32, u32)>,
-    /// True from the open of a crashed volume until recovery has found the free space. While this field is
-    /// true, no group is taken into use.
+    /// True from the open of a crashed volume until recovery has found the free space. Stays true in a
+    /// damaged volume that is opened for a salvage. While this field is true, no group is taken into use.
     pub(crate) free_is_unknown: bool,
     /// Number of frees that were refused because the memory was free already, or was never provided.
     refused: u64,
@@ -211,7 +211,7 @@ impl Central {
         self.refused += u64::from(!self.buddy.free(first, end));
     }
 
-    /// True if a drain of the medium would free pages.
+    /// True if freed pages wait until a cut of the medium is durable.
     pub(super) fn has_pending_frees(&self) -> bool {
         !self.pending_frees.is_empty()
     }
@@ -263,8 +263,9 @@ impl Central {
     }
 
     /// Sets all groups aside that are free as a whole. They stay set aside until an allocation needs them.
-    /// Returns these groups as ranges of offsets, and also the memory that was provided ahead of need. With
-    /// `all`, also returns the groups that were set aside before.
+    /// Returns these groups as ranges of offsets, and also the memory that was provided ahead of need or for
+    /// a reserve. Without `all`, leaves out the groups in which every step may have no memory, for example
+    /// because they were set aside before.
     pub(super) fn set_aside(&mut self, context: &SpaceContext, all: bool) -> Vec<(u64, u64)> {
         let unused = self.withdraw(context);
         // A close sets groups aside and then allocates a little. The zero keeps that allocation from starting
@@ -332,8 +333,8 @@ impl Central {
         }
     }
 
-    /// Ends provisioning ahead of need, and gives up all reserves. Returns the steps that have memory. They
-    /// are not in the free memory.
+    /// Ends provisioning ahead of need, and gives up all reserves. Returns those of their steps that have
+    /// memory. These steps are not in the free memory yet.
     fn withdraw(&mut self, context: &SpaceContext) -> Vec<StepRun> {
         context.medium.recall_ahead();
         let mut unused: Vec<_> = std::iter::from_fn(|| self.take_provided_ahead(context)).collect();
@@ -345,8 +346,8 @@ impl Central {
         unused
     }
 
-    /// As [`Central::withdraw`], and adds the steps that have memory to the free memory; false if there were
-    /// none.
+    /// Does the same as [`Central::withdraw`], and adds the steps that have memory to the free memory.
+    /// Returns false if no step has memory.
     fn recall(&mut self, context: &SpaceContext) -> bool {
         let unused = self.withdraw(context);
         unused.iter().for_each(|&steps| self.add_steps(context, steps));

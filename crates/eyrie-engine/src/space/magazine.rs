@@ -2,8 +2,8 @@
 //! and pages, and a queue of retired memory.
 //!
 //! Memory that a reader may still see waits in the queue, in the order of its retirement. After its grace
-//! period it is pushed on its stack. The next allocation therefore reuses the memory that is most likely in
-//! the processor's cache.
+//! period, the memory goes to its stack, or waits until a cut of the disk is durable. The next allocation
+//! therefore reuses the memory that is most likely in the processor's cache.
 
 use std::collections::VecDeque;
 
@@ -26,7 +26,8 @@ const BATCH: usize = 32;
 /// Number of stacks. The stack of headers has index 0. The stacks of small extents and pages have the numbers
 /// of their classes.
 const STACKS: usize = Class::PAGE.raw() as usize + 1;
-/// Maximum number of retired entries that one call frees. The bound keeps the latency of a call short.
+/// Maximum number of retired entries that one call of [`Magazine::collect`] frees. The bound keeps the
+/// latency of a call short.
 const COLLECT: usize = 32;
 
 /// The unit of allocation: a header slot or an extent of a class.
@@ -81,7 +82,8 @@ impl Shape {
     }
 
     /// Tells the medium that memory of this shape at `addr` is free. Returns the cut that must be durable
-    /// before the memory is reused, or `None` if no cut must be. The medium tracks only whole pages.
+    /// before the memory is reused, or `None` if the memory can be reused immediately. The medium tracks only
+    /// whole pages.
     #[inline]
     pub(super) fn note_freed(self, context: &SpaceContext, addr: Addr) -> Option<u64> {
         if self.is_pages() { context.medium.mark_freed(addr, self.bytes()) } else { None }
@@ -171,7 +173,7 @@ impl Magazine {
         self.stacks.get(shape.index()).is_none_or(|stack| stack.len() >= CAPACITY)
     }
 
-    /// Pushes a header or extent that no reader can see on its stack. Callers have checked that
+    /// Pushes a header or extent on its stack. Callers have checked that no reader can see it, and that
     /// [`Magazine::is_full`] is false.
     #[inline]
     pub(super) fn push(&mut self, shape: Shape, addr: Addr) {
@@ -191,7 +193,7 @@ impl Magazine {
         }
     }
 
-    /// Adds a header or extent that readers may still see to the queue, and counts it as freed.
+    /// Adds to the queue a header or extent that readers may still see, and counts it as freed.
     #[inline]
     pub(super) fn retire(&mut self, epoch: Epoch, shape: Shape, addr: Addr) {
         self.count_free(shape);

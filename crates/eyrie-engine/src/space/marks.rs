@@ -2,7 +2,7 @@
 //!
 //! Several threads mark in parallel without a lock. If two threads mark the same bytes, one of them gets an
 //! error. Each bit is set by one atomic read-modify-write, which also returns the old bit. The first thread
-//! that sets the bit of a page decides if the page is a slab page or belongs to a large extent.
+//! that sets the bit of a page decides whether the page is a slab page or belongs to a large extent.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
@@ -23,16 +23,16 @@ use crate::tables::layout::{CHUNK_BYTES, HEADER_BYTES};
 /// the region is marked. A region of 512 pages (2 MiB of the volume) takes 4.5 KiB.
 const REGION: u32 = 512;
 
-/// The reason why an extent or a header cannot be at the address that an object has.
+/// The reason why the address of an extent or of a header is wrong.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Overlap {
-    /// The extent lies outside the groups in use, or is not aligned to its size.
+    /// The extent lies outside the groups in use, or begins where no extent of its class can begin.
     #[error("outside the groups in use, or misaligned")]
     OutOfRange,
     /// The extent lies in a header chunk.
     #[error("an extent in a header chunk")]
     HeaderChunk,
-    /// The header lies outside the header chunks.
+    /// The header lies outside the header chunks, or at no slot of its chunk.
     #[error("a header outside the header chunks")]
     NoHeader,
     /// Another extent contains some of the same bytes.

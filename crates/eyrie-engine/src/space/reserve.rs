@@ -3,8 +3,8 @@
 //! The host takes milliseconds to provide a large extent, and the call that allocates the extent would wait
 //! for all of it. So an object that will need such an extent announces it again and again
 //! ([`Space::announce`]), and each announcement provisions one step. Nothing else is allocated from a
-//! reserve. It ends when an allocation of its size takes it, and it is given up before a trim, a close, and
-//! an allocation that would fail.
+//! reserve. A reserve ends when an allocation of its size takes it. All reserves are given up before a trim,
+//! a close, and an allocation that would fail.
 //!
 //! Safe when power fails: a reserve exists in memory only. Its steps are free as a whole, so an open asks the
 //! host for them again.
@@ -22,7 +22,7 @@ impl Space {
     /// Does nothing for an extent that a call can wait for. Only a hint, so it reports no error: the
     /// allocation of the extent meets the same error.
     pub(crate) fn announce(&self, bytes: u64) {
-        // Memory for a smaller extent is provided ahead of need in one piece.
+        // Memory for a smaller extent is provided ahead of need as a whole.
         if bytes > AHEAD_BYTES && self.context.medium.check().is_ok() {
             let _ = self.central().extend_reserve(&self.context, (bytes / PAGE_SIZE) as u32);
         }
@@ -53,8 +53,8 @@ impl Central {
         Ok(())
     }
 
-    /// A reserve of free memory, or else of steps that may have no memory. `None` if a call can wait for all
-    /// of the extent, or if the volume has no place for it.
+    /// Returns a reserve of free memory, or else of steps that may have no memory. Returns `None` if a call
+    /// can wait for all of the extent, or if the volume has no room for it.
     fn begin_reserve(&mut self, context: &SpaceContext, pages: u32) -> Result<Option<Reserve>> {
         if !self.steps.are_several(pages) || u64::from(pages) * PAGE_SIZE > context.geometry.group_bytes() {
             return Ok(None);
@@ -73,10 +73,11 @@ impl Central {
         }
     }
 
-    /// Adds the reserve for `pages` to the free memory, and provisions the rest of it first.
+    /// Provisions the rest of the reserve for `pages`, if there is such a reserve, and then adds the reserve
+    /// to the free memory.
     ///
     /// # Errors
-    /// Those of provisioning. The reserve is then unchanged.
+    /// Those of provisioning. The reserve then keeps all steps that the host has provided.
     pub(super) fn take_reserve(&mut self, context: &SpaceContext, pages: u32) -> Result<()> {
         let Some(at) = self.reserves.iter().position(|reserve| reserve.pages == pages) else { return Ok(()) };
         while self.reserves[at].next < self.reserves[at].steps.1 {

@@ -56,7 +56,8 @@ pub(crate) fn encode(map: &FreeMap, volume_id: [u8; 16]) -> Vec<u8> {
     bytes
 }
 
-/// The parts of saved bytes: words with one bit for each page, slab pages, header chunks.
+/// The parts of saved bytes: the header, the bitmap of free pages in words, the slab pages, and the header
+/// chunks.
 struct SavedParts<'a> {
     header: SavedHeader,
     words: &'a [u8],
@@ -77,8 +78,8 @@ pub(crate) fn decode(bytes: &[u8], context: &SpaceContext, volume_id: [u8; 16]) 
     (parts.header.objects.get() == map.objects).then_some(map)
 }
 
-/// Splits saved bytes into their parts. Returns `None` if the bytes belong to another volume or have a wrong
-/// length.
+/// Splits saved bytes into their parts. Returns `None` if the bytes belong to another volume, have an unknown
+/// version, or have a wrong length.
 fn split<'a>(bytes: &'a [u8], context: &SpaceContext, volume_id: [u8; 16]) -> Option<SavedParts<'a>> {
     let (header, rest) = SavedHeader::read_from_prefix(bytes).ok()?;
     let words = u64::from(page_of(context.end()).div_ceil(64));
@@ -98,8 +99,8 @@ fn split<'a>(bytes: &'a [u8], context: &SpaceContext, volume_id: [u8; 16]) -> Op
     Some(SavedParts { header, words, slabs, chunks })
 }
 
-/// Adds the pages that are free as a whole. Returns `None` if one of them lies outside the groups in use, or
-/// in a header chunk.
+/// Adds the pages that are free as a whole. Returns `None` if one of them lies outside the groups in use, in
+/// the tables, or in a header chunk.
 fn decode_pages(map: &mut FreeMap, words: &[u8], context: &SpaceContext) -> Option<()> {
     let (start, end) = (page_of(context.geometry.data_start()), page_of(context.end()));
     map.pages =
@@ -110,8 +111,8 @@ fn decode_pages(map: &mut FreeMap, words: &[u8], context: &SpaceContext) -> Opti
     (!outside && !context.chunks.chunks().any(in_chunk)).then_some(())
 }
 
-/// Adds the free slots of slab pages. Returns `None` unless each page occurs once, and has at least one free
-/// slot and one slot in use.
+/// Adds the free slots of slab pages. Returns `None` unless each page occurs once, can be a slab page, and
+/// has at least one free slot and one slot in use.
 fn decode_slabs(map: &mut FreeMap, slabs: &[SavedSlab], context: &SpaceContext) -> Option<()> {
     let (start, end) = (page_of(context.geometry.data_start()), page_of(context.end()));
     for saved in slabs {
@@ -129,7 +130,8 @@ fn decode_slabs(map: &mut FreeMap, slabs: &[SavedSlab], context: &SpaceContext) 
     Some(())
 }
 
-/// Adds the free slots of header chunks, and counts the slots in use as objects.
+/// Adds the free slots of header chunks, and counts the slots in use as objects. Returns `None` unless each
+/// chunk occurs once, is a header chunk, and has a free slot.
 fn decode_chunks(map: &mut FreeMap, chunks: &[SavedChunk], context: &SpaceContext) -> Option<()> {
     let mut slots = context.chunks.chunks().count() as u64 * HEADERS_PER_CHUNK;
     for saved in chunks {

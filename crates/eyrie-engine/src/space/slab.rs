@@ -60,7 +60,7 @@ pub(super) struct Slabs {
     /// For each class: pages with free slots, the newest at the end. An entry is stale if its page has no
     /// free slot, is free as a whole, or has another class.
     lists: [Vec<u32>; CLASSES],
-    /// For each class: number of entries in `lists` that are not stale.
+    /// For each class: number of pages with free slots.
     counts: [usize; CLASSES],
 }
 

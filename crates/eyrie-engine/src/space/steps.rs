@@ -25,7 +25,7 @@ pub(super) struct Reserve {
 }
 
 impl Reserve {
-    /// The steps that have memory.
+    /// Returns the steps that have memory.
     pub(super) fn provided(&self) -> StepRun {
         (self.steps.0, self.next)
     }
@@ -92,13 +92,15 @@ impl MemorySteps {
         self.without.all(first, last)
     }
 
-    /// True if no page of `start..end`, whole steps, certainly has memory, and nothing will give it memory.
+    /// True if all steps of `start..end` may have no memory, and none of them is set apart. Callers pass
+    /// whole steps. No thread provides memory for such a range.
     pub(super) fn are_idle(&self, start: u32, end: u32) -> bool {
         let (first, last) = self.of(start, end);
         self.without.all(first, last) && !self.apart.any(first, last)
     }
 
-    /// Adds the steps of `start..end`, whole steps, as steps that may have no memory.
+    /// Adds the steps of `start..end` as steps that may have no memory, and returns them. Callers pass whole
+    /// steps.
     pub(super) fn add(&mut self, start: u32, end: u32) -> StepRun {
         let (first, last) = self.of(start, end);
         self.without.grow(last);
@@ -141,7 +143,8 @@ impl MemorySteps {
     /// Returns the first steps in which `count` pages in a row fit. The caller provisions the steps among
     /// them that may have no memory. All pages of the other steps among them are in `free`.
     pub(super) fn next_for(&self, context: &SpaceContext, count: u32, free: &Bits) -> Option<(u32, u32)> {
-        // Such a request fits in any step.
+        // Such a request fits in any step of full size. If the step that was found is short, the caller may
+        // need another one.
         if count <= self.pages {
             let mut free = self.without.runs().flat_map(|(first, last)| first..last);
             return free.find(|&step| !self.apart.contains(step)).map(|step| (step, step + 1));
@@ -185,7 +188,8 @@ impl MemorySteps {
         self.of(page_of(offset), page_of(offset + AHEAD_BYTES))
     }
 
-    /// Sets steps apart, so that no allocation takes them, or ends that.
+    /// With `is_apart`, sets steps apart, so that no allocation takes them. Otherwise, makes the steps
+    /// available again.
     pub(super) fn set_apart(&mut self, (first, last): StepRun, is_apart: bool) {
         if is_apart { self.apart.insert_run(first, last) } else { self.apart.remove_run(first, last) }
     }

@@ -54,7 +54,7 @@ pub(crate) const MIN_GROUP_BYTES: u64 = CHUNK_BYTES;
 pub const SUPERBLOCKS: [Addr; 2] = [page(0), page(1)];
 /// The volume page.
 pub const VOLUME_PAGE: Addr = page(2);
-/// The first redo slot.
+/// Number of the page of the first redo slot.
 const REDO: u64 = 3;
 /// The header-chunk bitmap.
 pub const CHUNK_MAP: Addr = page(REDO + REDO_SLOTS as u64);
@@ -69,8 +69,8 @@ pub const fn redo_slot(index: usize) -> Addr {
     page(REDO).add(index as u64 * REDO_SLOT_BYTES)
 }
 
-/// The identity and the sizes of a volume. A volume stores it twice. The valid copy with the higher sequence
-/// number counts.
+/// The identity and the sizes of a volume. A volume stores its superblock twice. The valid copy with the
+/// higher sequence number counts.
 #[repr(C)]
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
 pub struct Superblock {
@@ -147,7 +147,8 @@ pub struct SegmentHeader {
     pub reserved_end: [u8; 16],
 }
 
-/// Words, each of which one publish changes. Words that change together share a line.
+/// Words, each of which one publish changes, and a description of the saved allocator, which counts only with
+/// the clean mark. Fields that change together share a line.
 #[repr(C)]
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
 pub struct VolumePage {

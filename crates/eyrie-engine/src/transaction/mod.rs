@@ -6,9 +6,9 @@
 //! was reachable then, so nothing needs undoing. BPFS keeps a similar list of the blocks of an in-flight
 //! copy-on-write (`bpfs.txt`, section 3.3).
 //!
-//! Safe when power fails: before the publish, no part of the change is reachable. A single word or line
-//! commits by its own publish. Several words are committed by the publish of a redo slot, which recovery
-//! replays (see [`redo`]).
+//! Safe when power fails: before the publish, no part of the change is reachable except a prelude. A single
+//! word or line commits by its own publish. Several words are committed by the publish of a redo slot, which
+//! recovery replays (see [`redo`]).
 
 mod commit;
 mod late;

@@ -175,7 +175,7 @@ impl<'v> Transaction<'v> {
         }
     }
 
-    /// Returns the word at `addr` as it will be after the commit.
+    /// Returns the word at `addr` as it will be after the commit. The word is in no line of the transaction.
     ///
     /// # Errors
     /// `Fault`.
@@ -188,13 +188,13 @@ impl<'v> Transaction<'v> {
     }
 
     /// Returns the value to which the commit will set the word at `addr`, or `None` if the commit does not
-    /// change the word.
+    /// change the word. The words of lines do not count here.
     pub fn pending(&self, addr: Addr) -> Option<u64> {
         self.words.iter().find(|(at, _)| *at == addr).map(|&(_, value)| value)
     }
 
-    /// Returns a word that the commit sets, and its new value. The transaction has committed if the word has
-    /// this value and no redo record is being applied.
+    /// Returns a word that the commit sets, and its new value. Returns `None` if the commit sets no single
+    /// words. The transaction has committed if the word has this value and no redo record is being applied.
     pub fn witness(&self) -> Option<(Addr, u64)> {
         self.words.first().copied()
     }

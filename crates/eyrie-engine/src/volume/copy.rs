@@ -20,7 +20,7 @@ impl Volume {
     /// host. The volume stays locked while the copy is open.
     ///
     /// # Errors
-    /// As [`Volume::open`].
+    /// As [`Volume::open`]. The call also fails if the journal of the volume is gone.
     pub fn open_copy(path: &Path, paged: PagedOptions) -> Result<(Volume, Opened)> {
         Volume::open_copy_at(HostPlace::of(path), paged)
     }

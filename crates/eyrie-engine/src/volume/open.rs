@@ -23,9 +23,9 @@ use crate::{Error, ObjectId, Result, Time};
 pub enum Opened {
     /// The last owner closed the volume. The free space is known.
     Clean,
-    /// The last owner did not close the volume. [`recover`](crate::recovery::recover) replays the redo slots,
-    /// marks all storage that objects use, and makes the rest free. Before that, nothing can be allocated,
-    /// and callers free nothing.
+    /// The last owner did not close the volume, or the saved allocator is missing or wrong.
+    /// [`recover`](crate::recovery::recover) replays the redo slots, marks all storage that objects use, and
+    /// makes the rest free. Before that, nothing can be allocated, and callers free nothing.
     Crashed,
 }
 
@@ -108,8 +108,9 @@ impl Volume {
     /// `paged` has the options for a volume on a disk.
     ///
     /// # Errors
-    /// [`Error::Volume`] names the problem: `path` is not a volume, or the volume is in use (with the
-    /// process), has a newer format, is truncated or is corrupt. [`Error::Corrupt`]; [`Error::Fault`].
+    /// [`Error::Volume`] names the problem: `path` is not a volume, or the volume is in use, has a newer
+    /// format, is truncated or is corrupt. For a volume in use in a directory, the error names the process if
+    /// that is known. [`Error::Corrupt`]; [`Error::Fault`].
     pub fn open(path: &Path, paged: PagedOptions) -> Result<(Volume, Opened)> {
         Volume::open_at(HostPlace::of(path), paged)
     }
@@ -179,8 +180,9 @@ impl Volume {
     }
 
     /// Discards the memory of groups that are free as a whole, and saves the allocator, so that the next open
-    /// needs no recovery. If the volume has no room for the saved allocator, the next open recovers. Callers
-    /// change nothing after this call.
+    /// needs no recovery. If the volume has no room for the saved allocator, or has leaked storage, the next
+    /// open recovers. Callers change nothing after this call. A volume that still needs a recovery stays as
+    /// it is.
     ///
     /// # Errors
     /// [`Error::Fault`] in a forked child, or when the medium failed. The next open then recovers the volume.
@@ -197,7 +199,8 @@ impl Volume {
         Ok(self.medium.checkpoint()?)
     }
 
-    /// Discards the memory of groups that are free as a whole. Returns the number of their bytes.
+    /// Discards the memory of groups that are free as a whole or were never in use, and memory that was
+    /// provided ahead of need. Returns the number of bytes.
     ///
     /// # Errors
     /// [`Error::Fault`].
