@@ -10,9 +10,10 @@ pub type Result<T> = std::result::Result<T, Error>;
 
 /// The error of a call: an errno with context.
 ///
-/// The calls of [`Posix`](crate::posix::Posix) name the operation and allocate nothing.
+/// An error of a call of [`Posix`](crate::posix::Posix) names the operation.
 /// [`PosixExt`](crate::PosixExt) and [`Kvfs::open`](crate::Kvfs::open) add the path. An error that comes from
-/// damage, or from a fault of the medium, also keeps the error of the engine.
+/// damage, or from a fault of the medium, also keeps the error of the engine. Only an error with a path, a
+/// reason or an error of the engine allocates memory.
 #[derive(thiserror::Error)]
 pub struct Error {
     errno: Errno,
@@ -140,8 +141,8 @@ impl fmt::Debug for Error {
     }
 }
 
-/// Keeps the errno of an error without context. An error with a path or a reason keeps its kind and is
-/// wrapped, and [`std::io::Error::get_ref`] returns it.
+/// Converts an error without context to its errno. An error with a path, a reason or an error of the engine
+/// keeps its kind and is wrapped, and [`std::io::Error::get_ref`] returns the wrapped error.
 impl From<Error> for std::io::Error {
     fn from(error: Error) -> std::io::Error {
         match error.detail {

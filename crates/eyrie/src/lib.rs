@@ -9,8 +9,9 @@
 //! - This crate has no unsafe code. No crate below it knows paths with `/` in them.
 //! - Only [`eyrie_engine::access`] decides permissions.
 //! - `stat`, `open`, `read_at`, `write_at`, `close`, `create`, `unlink` and `rename` of [`Pxfs`] make no
-//!   system call except reading the clock, which the kernel answers in user space. They take no lock of their
-//!   own. They allocate nothing except in a new thread, and where a directory grows or many extents change.
+//!   system call except reading the clock, which the kernel answers in user space. This crate takes no lock
+//!   in these calls. They allocate nothing except in a new thread, and where a directory grows or many
+//!   extents change.
 
 #![forbid(unsafe_code)]
 

@@ -5,8 +5,8 @@
 //! by the key. In it `/`, NUL, `%` and the first `.` of `.` and `..` are written `%XX` in upper-case
 //! hexadecimal.
 //!
-//! Every key has exactly one file name. A file name that begins with `%kv%` but belongs to no key never
-//! exists.
+//! Every key has exactly one file name. No volume has a file name that begins with `%kv%` and belongs to no
+//! key.
 
 use std::borrow::Cow;
 
@@ -19,7 +19,7 @@ pub const LONGEST: usize = MARK.len() + 3 * NAME_MAX;
 
 const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
 
-/// Returns true if a name begins with the mark, so that [`decode`] must find its key.
+/// Returns true if a name begins with [`MARK`], so that [`decode`] must find its key.
 #[inline]
 pub fn is_marked(name: &[u8]) -> bool {
     name.starts_with(MARK)

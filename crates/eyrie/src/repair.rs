@@ -66,8 +66,8 @@ impl Repair {
         self
     }
 
-    /// Removes the damaged volume after the new one has taken its name. False by default. This option has no
-    /// effect with [`Repair::into`].
+    /// Removes the damaged volume after the new volume has taken the name of the damaged one. False by
+    /// default. This option has no effect with [`Repair::into`].
     #[must_use]
     pub fn discard(mut self, discard: bool) -> Repair {
         self.discard = discard;
@@ -180,14 +180,15 @@ fn with_ending(path: &Path, ending: &str) -> PathBuf {
     PathBuf::from(name)
 }
 
-/// Makes a sound volume at `place` from the readable parts of `source`. After an error nothing is at `place`.
+/// Makes a sound volume at `place` from the readable parts of `source`. After an error, removes the volume
+/// that this function has made.
 fn build(
     source: &eyrie_engine::Volume,
     place: &Path,
     medium: MediumChoice,
     paged: PagedOptions,
 ) -> Result<Salvaged> {
-    // The size in the damaged volume may be smaller than any new volume.
+    // The size that the damaged volume states may be less than the size of the smallest volume.
     let mut bytes = source.geometry().volume_bytes().max(LEAST_BYTES);
     for attempt in 0..TRIES {
         let engine = make(source, place, bytes, medium, paged)?;
@@ -212,7 +213,7 @@ fn build(
     Err(Error::with_reason(Errno::NOSPC, "repair volume", why).at(place))
 }
 
-/// Makes an empty volume of `bytes`, with the options and the owner of `source`.
+/// Makes an empty volume of `bytes`, with the group size, the creation time and the owner of `source`.
 fn make(
     source: &eyrie_engine::Volume,
     place: &Path,

@@ -16,7 +16,7 @@ pub(crate) struct Retries {
 impl Retries {
     /// Returns true if the call may succeed when it begins again. Either an id was stale, or the volume was
     /// full and this function has reclaimed space. That space was free, but its grace period had not ended.
-    /// The caller must hold no pin, because pins delay reclaiming.
+    /// A caller that needs space must hold no pin, because pins delay reclaiming.
     #[cold]
     pub(crate) fn allows(&mut self, error: &Error, engine: &impl Engine) -> bool {
         match error {
@@ -29,7 +29,8 @@ impl Retries {
         }
     }
 
-    /// Works as [`Retries::allows`] for a stale id. The caller has seen the change of another thread itself.
+    /// Works as [`Retries::allows`] for a stale id. Here the caller, not the engine, has found that another
+    /// thread made a change meanwhile.
     pub(crate) fn allows_another(&mut self) -> bool {
         self.stale += 1;
         self.stale <= MOST_STALE

@@ -6,9 +6,9 @@
 //!
 //! Objects are divided into stripes by their ids. Each stripe keeps the newest stamp that `stat` has returned
 //! for one of its objects. This stamp is never cleared, because it has no effect once the coarse clock has
-//! passed it. Objects that share a stripe read the fine clock more often than needed, never less. A stamp of
-//! the fine clock is the floor, the least time of all later stamps. So the times of different files are in
-//! the order of their changes.
+//! passed it. Objects that share a stripe read the fine clock more often than needed, never less. The newest
+//! stamp of the fine clock is the floor, the least time of all later stamps. So the times of different files
+//! are in the order of their changes.
 //!
 //! This state is volatile. All volumes of the process share it.
 //!
@@ -26,8 +26,8 @@ const STRIPES: usize = 4096;
 /// hold no address, so an index with them would leave stripes unused.
 const HEADER_SHIFT: u32 = 8;
 const NANOSECONDS: u64 = 1_000_000_000;
-/// A floor further ahead of the clock than this, in nanoseconds, comes from a time before the clock was set
-/// back. Such a floor is ignored.
+/// Distance from the clock, in nanoseconds, from which on a floor or a seen stamp ahead of the clock is
+/// ignored. Such a stamp comes from a time before the clock was set back.
 const AHEAD_MOST: u64 = NANOSECONDS;
 
 static STAMPS: Stamps = Stamps::new();

@@ -22,7 +22,7 @@ pub type Files = Pxfs<Scm>;
 /// The keys and values in one directory of a volume.
 pub type Store = Kvfs<Scm>;
 
-/// An open volume. As long as it is open, no other process can open it.
+/// An open volume. As long as it is open, neither this process nor another one can open it again.
 ///
 /// The volume is saved when it and all its [`Files`] and [`Store`]s are dropped. [`Volume::close`] also saves
 /// the volume, and returns errors. If a process ends without saving the volume, the next open recovers it,
@@ -90,9 +90,10 @@ impl VolumeOptions {
     /// block device the volume is the device itself.
     ///
     /// # Errors
-    /// `EEXIST` or `ENOTEMPTY` if something exists at `path`. `EBUSY` for a device in use. `ENOSPC` if the
-    /// host is full. `EINVAL` for an impossible size. `EOPNOTSUPP` for a medium that the host lacks. The
-    /// message of the error has advice.
+    /// `EEXIST` for a directory that is not empty, and for a device with contents that may not be
+    /// overwritten. `ENOTDIR` for another kind of file. `EBUSY` for a device in use. `ENOSPC` if the host is
+    /// full. `EINVAL` for an impossible size. `EOPNOTSUPP` for a medium that the host lacks. The message of
+    /// the error has advice.
     pub fn create(self, path: impl AsRef<Path>) -> Result<Volume> {
         let path = path.as_ref();
         let now = coarse_time();
@@ -161,11 +162,12 @@ impl Volume {
         Volume::options().size(size_bytes).create(path)
     }
 
-    /// Makes a volume in a new directory of the host from the bytes of a volume file, as a crash leaves them.
-    /// The bytes are validated when the volume is opened, not here.
+    /// Makes a volume in a new or empty directory of the host from the bytes of a volume file, as a crash
+    /// leaves them. The bytes are validated when the volume is opened, not here.
     ///
     /// # Errors
-    /// `EEXIST` or `ENOTEMPTY` if something exists at `path`. `ENOSPC` if the host is full.
+    /// `EEXIST` if the directory is not empty. `ENOTDIR` for another kind of file. `ENOSPC` if the host is
+    /// full.
     pub fn from_image(path: impl AsRef<Path>, image: &[u8]) -> Result<()> {
         let path = path.as_ref();
         eyrie_engine::volume::create_from(path, image)
@@ -279,7 +281,7 @@ impl Volume {
         };
         let journal_bytes = volume.medium().journal_bytes();
         // The journal lies behind the volume in the same file. The last page of the file is the anchor, which
-        // names the place of the journal.
+        // says where the journal is.
         let behind = journal_bytes.map_or(0, |journal| journal + PAGE_SIZE);
         let segments = volume.medium().segment_sizes();
         Information {
@@ -313,8 +315,8 @@ impl Volume {
     /// [`Information::promise`]. Other threads can use the volume meanwhile.
     ///
     /// # Errors
-    /// `EIO` if the disk fails. `ENOSPC` if the disk becomes full during the write. `EROFS` in every later
-    /// call after one of these errors.
+    /// `EIO` if the disk fails. `ENOSPC` if the disk becomes full during the write. After one of these
+    /// errors, every later call that changes or synchronises the volume fails with `EROFS`.
     pub fn sync(&self) -> Result<()> {
         self.engine.sync().map_err(|error| Error::from_engine(error, "sync volume").at(&self.path))
     }

@@ -107,8 +107,8 @@ pub(super) fn timestamps(accessed: SetTime, modified: SetTime) -> std::result::R
         Ok(match set {
             SetTime::Now => Timespec { tv_sec: 0, tv_nsec: fs::UTIME_NOW },
             SetTime::Omit => Timespec { tv_sec: 0, tv_nsec: fs::UTIME_OMIT },
-            // `UTIME_NOW` and `UTIME_OMIT` are numbers of nanoseconds above this limit, which the kernel
-            // would not take as a time.
+            // `UTIME_NOW` and `UTIME_OMIT` are numbers of nanoseconds above this limit. The kernel would take
+            // such a number as a command, not as part of a time.
             SetTime::To(time) if time.nanoseconds >= 1_000_000_000 => return Err(Errno::INVAL),
             SetTime::To(time) => Timespec { tv_sec: time.seconds, tv_nsec: time.nanoseconds.into() },
         })

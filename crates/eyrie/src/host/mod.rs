@@ -1,9 +1,10 @@
 //! The file system of the host, behind the calls of [`Posix`].
 //!
 //! Each call is one system call relative to a directory descriptor. So benchmarks compare volume and host
-//! fairly, and tests can compare a volume with the kernel. There are two exceptions. `list` is two system
-//! calls. `truncate` and the calls on extended attributes use a path through `/proc/self/fd`, because Linux
-//! has no variants of these calls that take a directory descriptor.
+//! fairly, and tests can compare a volume with the kernel. There are two exceptions. `list` is one `lseek(2)`
+//! and as many `getdents64(2)` as the listing needs. `truncate` and the calls on extended attributes of a
+//! path use a path through `/proc/self/fd`, because Linux has no variants of these calls that take a
+//! directory descriptor.
 
 mod convert;
 mod store;

@@ -1,4 +1,4 @@
-//! Keys and values as plain files of the host, as programs keep them that have no key-value store.
+//! Keys and values as plain files of the host, as programs without a key-value store keep them.
 
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -13,9 +13,9 @@ use crate::{Error, Result, names};
 /// Bytes of the first read of a value whose size is unknown.
 const FIRST_READ: usize = 4096;
 
-/// Keys and values as files of a host directory, with the calls of [`Kvfs`](crate::Kvfs). A get opens, reads
-/// and closes the file. A put creates, writes and closes a temporary file and renames it, so a reader sees
-/// either the old value or the new one.
+/// Keys and values as files of a host directory, with the calls of [`Kvfs`](crate::Kvfs) that get, put and
+/// erase one key. A get opens, reads and closes the file. A put creates, writes and closes a temporary file
+/// and renames it, so a reader sees either the old value or the new one.
 ///
 /// The names of the files are those of [`crate::names`]. The host limits them to 255 bytes.
 #[derive(Debug)]
@@ -80,7 +80,7 @@ impl HostStore {
     /// # Errors
     /// As `open(2)`, `write(2)` and `rename(2)`.
     pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
-        // No key has this file name, because the name begins with the mark and decodes to no key.
+        // No key has this file name, because the name begins with `names::MARK` and decodes to no key.
         let temporary =
             format!("%kv%{:x}-{:x}", std::process::id(), self.next.fetch_add(1, Ordering::Relaxed));
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;

@@ -78,8 +78,9 @@ impl<E: Engine> Batch<'_, E> {
         let failed = result.is_err();
         for (key, Reserved { id, before }) in reserved {
             // The engine does not report which puts of a batch used their ids. A put of an existing key keeps
-            // the old id. If another thread erased the key meanwhile, the put may have used the new id. The
-            // new id then stays reserved until the volume is closed.
+            // the old id. If the key no longer has the old id, the put may have used the new id, so the new
+            // id is not given back. If the put did not use it, the new id stays reserved until the volume is
+            // closed.
             let unused =
                 before.is_some() && self.store.engine.lookup(self.store.dir, key).ok() == Some(before);
             if failed || unused {

@@ -81,7 +81,9 @@ impl<E: Engine> Kvfs<E> {
     /// Returns a copy of the value of `key`, or `None` if the key does not exist.
     ///
     /// # Errors
-    /// `EINVAL` and `ENAMETOOLONG` for an illegal key, `EISDIR` if the key names a directory.
+    /// `EINVAL` for an empty key, and for a key that names a device, pipe, socket or symbolic link.
+    /// `ENAMETOOLONG` for a key of more than 255 bytes. `EISDIR` if the key names a directory. `EFBIG` if a
+    /// program made the file larger than 64 MiB, and the engine cannot lend its bytes. `EIO`.
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>> {
         let pin = epoch::pin();
         Ok(self.get_in_place(key, &pin)?.map(Value::into_vec))
@@ -176,13 +178,13 @@ impl<E: Engine> Kvfs<E> {
         self.call("erase", || match self.engine.apply(&erase) {
             Ok(_) => Ok(true),
             // A call of another thread may have removed the key, and that removal may not be durable yet.
-            // This call reports it, so it must wait until the removal is durable.
+            // This call reports that the key is missing, so the call waits until the removal is durable.
             Err(eyrie_engine::Error::NotFound) => self.engine.wait_for(self.dir).map(|()| false),
             Err(error) => Err(error),
         })
     }
 
-    /// Returns the number of entries of the directory, including its subdirectories.
+    /// Returns the number of entries of the directory. A subdirectory counts as one entry.
     ///
     /// # Errors
     /// `EIO`.

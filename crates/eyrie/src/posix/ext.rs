@@ -15,7 +15,8 @@ use crate::{Error, Result};
 /// Bytes of the first buffer for an extended attribute or a list of names. Most values and lists fit, so one
 /// call is enough.
 const FIRST_BUFFER: usize = 256;
-/// Bytes that [`PosixExt::read`] reads beyond the size of a file, so that the same call finds its end.
+/// Bytes of the buffer of [`PosixExt::read`] beyond the size of the file. The call that finds the end of the
+/// file needs a buffer with room, so without these bytes the buffer would grow once more.
 const SLACK: usize = 32;
 
 /// Functions in the style of [`std::fs`]. Their errors carry the path.
@@ -44,7 +45,8 @@ pub trait PosixExt: Posix + Sized {
     /// Reads all bytes of a file.
     ///
     /// # Errors
-    /// As [`Posix::open`] and [`Posix::read_at`].
+    /// As [`Posix::open`] and [`Posix::read_at`]. `ENOMEM` if the file is larger than the memory that the
+    /// process can get.
     fn read(&self, path: impl AsRef<Path>) -> Result<Vec<u8>> {
         let path = path.as_ref();
         let file = self.open_file(path)?;
@@ -195,12 +197,13 @@ pub trait PosixExt: Posix + Sized {
         self.rmdir(path.as_ref()).map_err(|error| error.at(path))
     }
 
-    /// Removes a directory and everything in it. Symbolic links are removed, not followed. The root of the
-    /// file system stays. The tree may be deeper than the longest path.
+    /// Removes a directory and everything in it, or a file of another kind. Symbolic links are removed, not
+    /// followed. The root of the file system stays. The tree may be deeper than the longest path.
     ///
     /// # Errors
-    /// As [`Posix::unlink`] and [`Posix::rmdir`]. Entries that were removed before an error stay removed. In
-    /// a damaged volume the call removes everything that it can, and then returns `EIO`.
+    /// As [`Posix::unlink`] and [`Posix::rmdir`]. Entries that were removed before an error stay removed. If
+    /// part of the tree is damaged or is moved meanwhile, the call removes everything that it can, and then
+    /// returns `EIO` or `ESTALE`.
     fn remove_dir_all(&self, path: impl AsRef<Path>) -> Result<()> {
         super::walk::remove_all(self, path.as_ref())
     }

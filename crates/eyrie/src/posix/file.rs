@@ -15,7 +15,7 @@ use crate::{Error, Result};
 #[derive(Debug)]
 pub struct File<'a, P: Posix> {
     fs: &'a P,
-    /// `None` only while the file is closed.
+    /// `None` only after `close` or `drop` has taken the handle.
     handle: Option<P::Handle>,
     position: Cell<u64>,
     append: bool,
@@ -35,8 +35,8 @@ impl<'a, P: Posix> File<'a, P> {
         }
     }
 
-    /// Reads from `offset` on. Returns the number of bytes, which is less than the length of `out` only at
-    /// the end of the file.
+    /// Reads from `offset` on. Returns the number of bytes, which is 0 at and past the end of the file. A
+    /// file of the host may also return fewer bytes than the length of `out` before its end.
     ///
     /// # Errors
     /// As [`Posix::read_at`].
@@ -70,10 +70,10 @@ impl<'a, P: Posix> File<'a, P> {
         self.fs.write_at(self.handle(), data, offset)
     }
 
-    /// Writes all of `data` at `offset`.
+    /// Writes all of `data` at `offset`, or at the end of a file that was opened for appending.
     ///
     /// # Errors
-    /// As [`Posix::write_at`].
+    /// As [`Posix::write_at`]. `EIO` if the file takes no more bytes.
     pub fn write_all_at(&self, mut data: &[u8], mut offset: u64) -> Result<()> {
         while !data.is_empty() {
             match self.write_at(data, offset)? {

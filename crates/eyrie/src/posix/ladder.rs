@@ -2,7 +2,7 @@
 //!
 //! Each call names one component, so a tree may be deeper than the longest path. At most [`Posix::HANDLES`]
 //! of the directories are open at a time. A directory that was closed is opened again as `..` of the
-//! directory below it. If that is another directory than before, the lower directory was moved meanwhile.
+//! directory below it. If `..` is another directory than before, the lower directory was moved meanwhile.
 
 use std::ops::Deref;
 use std::path::Path;

@@ -30,7 +30,8 @@ use crate::Result;
 /// remove the umask of the caller's credentials from them. An error names the call and its errno.
 ///
 /// # Errors
-/// Every call fails with the errno of Linux on tmpfs. The methods list only their particular errors.
+/// Every call on a volume fails with the errno of Linux on tmpfs. A call on the host fails with the errno of
+/// the host's file system. The methods list only their particular errors.
 pub trait Posix {
     /// An open file or directory. The caller must [`close`](Posix::close) it. A dropped [`File`] closes its
     /// handle.
@@ -49,7 +50,8 @@ pub trait Posix {
     /// as `openat(2)`.
     ///
     /// # Errors
-    /// `ENOTDIR` if `dir` is not a directory. As `dup(2)`.
+    /// As `dup(2)`. `ENOTDIR` if `dir` is not a directory. On the host not this call but a later call on the
+    /// result returns this error.
     fn at(&self, dir: &Self::Handle) -> Result<Self>
     where
         Self: Sized;
@@ -69,15 +71,16 @@ pub trait Posix {
     /// Reads from `offset` on. Returns the number of bytes, which is 0 at and past the end.
     ///
     /// # Errors
-    /// `EBADF` unless opened for reading. `EISDIR` for a directory. `EINVAL` for an offset of 2^63 or more.
+    /// `EBADF` unless opened for reading. `EISDIR` for a directory. `EINVAL` if `out` would end past offset
+    /// 2^63 - 1.
     fn read_at(&self, handle: &Self::Handle, out: &mut [u8], offset: u64) -> Result<usize>;
 
     /// Writes at `offset`, or at the end if the file was opened with [`OpenFlags::APPEND`]. Returns the
     /// number of bytes.
     ///
     /// # Errors
-    /// `EBADF` unless opened for writing. `EINVAL` for an offset of 2^63 or more. `EFBIG` if the file has the
-    /// largest size.
+    /// `EBADF` unless opened for writing. `EINVAL` if `data` would end past offset 2^63 - 1. `EFBIG` if the
+    /// file has the largest size.
     fn write_at(&self, handle: &Self::Handle, data: &[u8], offset: u64) -> Result<usize>;
 
     /// Finds the end of the file and writes there, as one atomic step. Returns the number of bytes.
@@ -358,8 +361,8 @@ pub trait Posix {
     /// Makes the file as durable as its medium can make it.
     ///
     /// # Errors
-    /// `EIO` if the medium fails. `ENOSPC` if a disk becomes full during the write. `EROFS` in every later
-    /// call after one of these errors.
+    /// `EIO` if the medium fails. `ENOSPC` if a disk becomes full during the write. After one of these
+    /// errors, every later call that changes or synchronises the volume fails with `EROFS`.
     fn fsync(&self, handle: &Self::Handle) -> Result<()>;
 
     /// Returns the total and the free space of the file system.

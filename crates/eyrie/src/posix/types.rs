@@ -41,7 +41,7 @@ pub enum SetTime {
 pub enum Whence {
     /// Bytes that were written (`SEEK_DATA`).
     Data,
-    /// Bytes that were never written, or the end (`SEEK_HOLE`).
+    /// Bytes that were never written or were freed again, or the end of the file (`SEEK_HOLE`).
     Hole,
 }
 

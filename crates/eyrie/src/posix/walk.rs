@@ -8,8 +8,8 @@
 //!   A directory of a host may have several names, because of mounts, so on a host the walk drops its note
 //!   when it leaves the directory.
 //! - Below the root of the walk, each call names one component ([`Ladder`]).
-//! - A walk keeps in memory only the directories from its root to its current one, and the names of the
-//!   entries in these directories.
+//! - Besides these notes, a walk keeps in memory only the directories from its root to its current one, and
+//!   the names of the entries in these directories.
 
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
@@ -133,7 +133,7 @@ impl<'a, P: Posix> Walk<'a, P> {
         })
     }
 
-    /// Limits the walk to entries whose name is `wanted`. The root always belongs to the walk.
+    /// Limits the walk to entries for whose names `wanted` returns true. The root always belongs to the walk.
     #[must_use]
     pub fn only(mut self, wanted: fn(&OsStr) -> bool) -> Walk<'a, P> {
         self.wanted = wanted;

@@ -2,15 +2,15 @@
 //!
 //! Each thread has one direct-mapped table. An entry says that a prefix led to a directory, and that certain
 //! credentials may search this directory and all directories on the way. The entry is valid as long as the
-//! engine's count of directory changes has the value that it had before that walk. Prefixes with symbolic
-//! links or `..` are not kept.
+//! engine's count of directory changes has the value that the count had before the walk that made the entry.
+//! Prefixes with symbolic links or `..` are not kept.
 //!
 //! Invariant: an id that the table returns while the caller holds a pin stays valid as long as the pin. The
 //! caller reads the count after it takes the pin. If the count has not changed, the directory existed when
 //! the pin was taken, so its header is not reused before the pin ends.
 //!
-//! The table belongs to one thread, so a look-up needs no lock. The only cache line that it shares with other
-//! threads is that of the count.
+//! The table belongs to one thread, so a look-up needs no lock. The only cache line that a look-up shares
+//! with other threads is the line of the count.
 
 use std::cell::RefCell;
 
@@ -31,7 +31,8 @@ pub(super) struct Directory {
     pub protection: Protection,
 }
 
-/// The walk that an entry remembers, and the condition under which it is valid.
+/// The file system and the credentials of the walk that made an entry, and the condition under which the
+/// entry is valid.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Scope {
     /// The number of the file system, which is unique in the process and never 0.

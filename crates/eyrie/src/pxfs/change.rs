@@ -43,8 +43,8 @@ impl<E: Engine> Pxfs<E> {
         Ok(access::set_ids_after_write(&self.credentials, &self.protection(id)?))
     }
 
-    /// Removes the set-id bits that a write with these credentials would remove. Keeps the change time
-    /// `changed`.
+    /// Removes the set-id bits that a write with these credentials would remove. Keeps the change time of the
+    /// object, which the caller passes as `changed`.
     pub(super) fn drop_set_ids(&self, id: ObjectId, changed: Time) -> CallResult<()> {
         let (set_ids, Owner { mode, .. }) = (self.dropped_set_ids(id)?, self.engine.owner(id)?);
         if access::mode_after(mode, set_ids) != mode {

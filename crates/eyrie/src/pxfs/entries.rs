@@ -175,8 +175,8 @@ impl<E: Engine> Pxfs<E> {
         let moved = RenameRequest { from: &from_parent, to: &to_parent, old, new, mode };
         self.check_shape(&moved)?;
         if new == Some(old) {
-            // Both are names of one object, so POSIX keeps both. The call that made the second name may not
-            // be durable yet.
+            // Both paths name one object, so POSIX keeps both names. The call that made the second name may
+            // not be durable yet.
             return Ok(self.engine.wait_for(old)?);
         }
         self.check_move(&moved)?;
@@ -195,8 +195,8 @@ impl<E: Engine> Pxfs<E> {
         !access::is_sticky(&self.credentials, dir) && access::check_add(&self.credentials, dir).is_ok()
     }
 
-    /// Makes the checks that hold for all credentials: slashes follow only the name of a directory, and no
-    /// directory moves into itself.
+    /// Makes the checks that hold for all credentials: slashes follow only the name of a directory, no
+    /// directory moves into itself, and the target is not a directory that contains the source.
     fn check_shape(&self, moved: &RenameRequest<'_>) -> CallResult<()> {
         let RenameRequest { from, to, old, new, mode } = *moved;
         let exchange = mode == RenameMode::Exchange;
@@ -220,7 +220,8 @@ impl<E: Engine> Pxfs<E> {
         }
     }
 
-    /// Checks that the credentials may make this rename, and that a directory replaces only a directory.
+    /// Checks that the credentials may make this rename. Also checks that a directory replaces only a
+    /// directory, and another object only an object that is no directory.
     fn check_move(&self, moved: &RenameRequest<'_>) -> CallResult<()> {
         let RenameRequest { from, to, old, new, mode } = *moved;
         self.check_remove(&from.dir.protection, old)?;
@@ -237,7 +238,7 @@ impl<E: Engine> Pxfs<E> {
             }
         }
         if from.dir.id != to.dir.id && !access::passes_everywhere(&self.credentials) {
-            // A directory that gets another parent is itself changed, because its `..` is.
+            // A directory that gets another parent is itself changed, because its `..` changes.
             let swapped = new.filter(|_| mode == RenameMode::Exchange);
             for id in [Some(old), swapped].into_iter().flatten().filter(|id| id.is_directory()) {
                 access::check(&self.credentials, &self.protection(id)?, Rights::WRITE)?;
@@ -248,8 +249,8 @@ impl<E: Engine> Pxfs<E> {
 
     /// Returns true if `dir` is `ancestor` or below it. In a damaged volume the parents may form a cycle.
     fn is_within(&self, mut dir: ObjectId, ancestor: ObjectId) -> CallResult<bool> {
-        // Brent's algorithm finds a cycle: the distance between moves of the mark doubles, so a walk in a
-        // cycle meets the mark again.
+        // Brent's algorithm finds a cycle. `mark` stays at one directory for twice as many steps as before,
+        // and then moves to the current one. So a walk in a cycle meets the directory of `mark` again.
         let (mut mark, mut steps, mut limit) = (dir, 0_u64, 2);
         loop {
             if dir == ancestor {

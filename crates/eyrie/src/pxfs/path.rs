@@ -62,8 +62,8 @@ enum Spelling {
 pub(super) struct PathWalk<'p, 'fs, E: Engine> {
     fs: &'fs Pxfs<E>,
     given: &'p [u8],
-    /// The rest of the path, with the last symbolic link replaced by its target. Before the first symbolic
-    /// link it is empty and takes no memory.
+    /// The target of the symbolic link that the walk met last, followed by the part of the path after that
+    /// link. Before the first symbolic link this buffer is empty and takes no memory.
     expanded: Vec<u8>,
     /// The key of an escaped last component.
     key: Vec<u8>,

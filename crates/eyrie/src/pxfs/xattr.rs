@@ -23,7 +23,7 @@ pub(super) fn check_value(value: &[u8]) -> Result<(), Errno> {
 }
 
 /// Fails with `ERANGE` if `size` bytes do not fit into `out`. An empty `out` means that the caller reads only
-/// the size, so it always succeeds.
+/// the size, so this check then succeeds.
 fn fitting(size: usize, out: &[u8]) -> CallResult<usize> {
     if out.is_empty() || size <= out.len() { Ok(size) } else { Err(Errno::RANGE.into()) }
 }

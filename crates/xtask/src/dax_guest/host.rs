@@ -15,7 +15,7 @@ const PROGRAMS: [(&str, &str); 5] = [
     ("cpio", "cpio"),
     ("xz", "xz-utils"),
 ];
-/// The package without a version number that depends on the newest small kernel.
+/// The package that depends on the package of the newest small kernel. Its name has no version number.
 const KERNEL_PACKAGE: &str = "linux-image-cloud-amd64";
 
 /// Returns the path of a program.
@@ -101,7 +101,8 @@ fn package_name() -> Result<String> {
     name(&depends()?).ok_or_else(|| format!("{KERNEL_PACKAGE} depends on no kernel").into())
 }
 
-/// Returns the only entry of a directory whose name contains `part`.
+/// Returns the path of the entry of a directory whose path contains `part`. Returns an error unless there is
+/// exactly one such entry.
 fn only_entry(directory: &Path, part: &str) -> Result<PathBuf> {
     let entries = fs::read_dir(directory).map_err(|error| format!("{}: {error}", directory.display()))?;
     let mut found: Vec<PathBuf> = entries

@@ -33,8 +33,8 @@ impl Machine {
         Ok(File::create(&self.memory)?.set_len(MEMORY_BYTES)?)
     }
 
-    /// Starts the guest with these words on the kernel's command line. Calls of [`Boot::expect`] fail after
-    /// the time `patience`.
+    /// Starts the guest with the text `words` at the end of the kernel's command line. Calls of
+    /// [`Boot::expect`] fail after the time `patience`.
     pub fn boot(&self, words: &str, patience: Duration) -> Result<Boot> {
         let memory = self.memory.display();
         let mut qemu = Command::new("qemu-system-x86_64");

@@ -7,7 +7,7 @@
 //! and boots the guest again, several times. Each boot verifies that the volume has every reported step.
 //!
 //! The emulation has no processor caches, so even a store that was never written back survives. Other tests,
-//! which record write-backs, find such bugs. The guest is too slow to measure speed.
+//! which record write-backs, find stores without a write-back. The guest is too slow to measure speed.
 
 mod host;
 mod initramfs;
@@ -47,7 +47,7 @@ const FIRST_STEPS: u64 = 50;
 /// late.
 const NEVER_DONE: u64 = 10_000;
 
-/// Runs the tests, and then kills the guest again and again.
+/// Runs the tests, then kills the guest several times, and verifies the volume after each kill.
 pub fn run(arguments: &DaxGuestArgs) -> Result<()> {
     let start = Instant::now();
     let tell = |what: String| println!("{:>4} s: {what}", start.elapsed().as_secs());
@@ -61,8 +61,8 @@ pub fn run(arguments: &DaxGuestArgs) -> Result<()> {
 
     let mut reported = FIRST_STEPS;
     for round in 1..=arguments.rounds {
-        // Every second kill comes while the guest opens and checks the volume. The other kills come while it
-        // changes the volume.
+        // The random time before every second kill begins when the guest opens the volume, so this kill may
+        // come during the recovery or the check. The other kills come while the guest changes the volume.
         let word = if round % 2 == 0 { "opening" } else { FOUND };
         reported = kill_after(word, &machine, reported)?;
         tell(format!("killed {round} times, after step {reported}"));
@@ -90,8 +90,8 @@ fn prepare() -> Result<Machine> {
     Ok(Machine { kernel: kernel.image, initramfs, memory: place.join("memory.img") })
 }
 
-/// Returns the kernel's command line for a boot that verifies that the volume has step `reported`, and then
-/// makes `steps` more steps.
+/// Returns the text on the kernel's command line for a boot that verifies that the volume has step
+/// `reported`, and then makes `steps` more steps. If `steps` is empty, the boot makes steps without end.
 fn verify(reported: u64, steps: &str) -> String {
     format!("eyrie_run=\"dax_guest {VOLUME} {reported} {steps}\"")
 }

@@ -37,7 +37,7 @@ pub fn measure(memory: &Path) -> Result<Vec<Figure>> {
     for (fill, shape) in [("fill-many", "directories of 1,000"), ("fill-one", "one directory")] {
         let volume = memory.join(format!("eyrie-figures-{}", std::process::id()));
         let done = steps(fill, shape, &volume);
-        // If the volume cannot be removed, the next run fails and says why.
+        // If the volume cannot be removed, making the next volume at the same path fails and says why.
         let _ = std::fs::remove_dir_all(&volume);
         figures.extend(done?);
     }

@@ -108,8 +108,8 @@ impl Calls {
         self.above(LONGEST) as f64 * 1e6 / self.times.len() as f64
     }
 
-    /// Returns the number of calls above [`LONGEST`] that count against Eyrie. These are all such calls,
-    /// unless `theirs` has about as many. Then only calls with a busy thread count.
+    /// Returns the number of calls above [`LONGEST`] that count against Eyrie. If `theirs` has about as
+    /// many of them, only the calls with a busy thread count. Otherwise all of them count.
     fn not_the_hosts(&self, theirs: &Calls) -> u64 {
         let is_like_theirs = self.long_in_a_million() <= 2.0 * theirs.long_in_a_million() + STRAY;
         if is_like_theirs { u64::from(self.own) } else { self.above(LONGEST) }

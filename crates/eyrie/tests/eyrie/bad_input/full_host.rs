@@ -47,7 +47,8 @@ fn fill_a_host(medium: MediumChoice) {
     }
     fs.write("/after", vec![1; 100_000]).unwrap();
 
-    // The volume counts groups that it gave back as free. But other files of the host now use their memory.
+    // The volume still counts the groups that it gives back as free space. But another file of the host then
+    // takes their memory.
     assert!(volume.trim().unwrap() > 0, "{medium:?}");
     let greedy = mount.0.join("greedy");
     let error = std::fs::write(&greedy, vec![1; 32 << 20]).unwrap_err();
