@@ -146,8 +146,9 @@ fn base(source: &Place) -> Result<&OsStr> {
         Place::Host(path) => path,
         Place::Inside(inside) => &inside.path,
     };
-    path.file_name()
-        .ok_or_else(|| Failure::new("cannot copy under its own name", source, "give the new name in full"))
+    path.file_name().ok_or_else(|| {
+        Failure::new("the source has no name of its own", source, "add the name of the copy to the target")
+    })
 }
 
 /// Returns the endpoint of the copy of `source`. If the target is a directory, the copy becomes an entry of
@@ -202,7 +203,7 @@ pub fn copy(from: &Endpoint, to: &Endpoint, path: &Path) -> Result<Tally> {
 /// volumes even after an error.
 ///
 /// # Errors
-/// The first error of `work`, or else of closing.
+/// The first error of opening a volume, of finding the target or of `work`, or else of closing.
 pub fn for_each_source(
     sources: &[Place],
     target: &Place,

@@ -18,7 +18,7 @@ const PATH_BYTES: usize = 4000;
 enum FirstName<T> {
     /// A worker thread copies the file. These names wait for the copy.
     Copying(Vec<T>),
-    /// The copy is at this path under the root of the target.
+    /// The copy is at this path, relative to the root of the copied tree.
     Copied(PathBuf),
     /// The file could not be copied under this name.
     Failed,
@@ -56,7 +56,7 @@ impl<T> Links<T> {
         unpoisoned(self.table.lock())
     }
 
-    /// Returns the task for the name `task` of the file `stat`.
+    /// Decides what to do with `task`, which stands for one name of the file with the attributes `stat`.
     pub fn task_for(&self, stat: &Stat, task: T) -> NameTask<T> {
         let mut table = self.lock();
         // Only the walking thread calls this function and waits here. The worker threads therefore finish the

@@ -51,7 +51,8 @@ struct PendingDirectory {
 struct Task<'a, S, D> {
     entry: WalkEntry<'a, S>,
     stat: Stat,
-    /// The target. For an entry in a directory, the root of this file system is that directory.
+    /// The file system of the copy. Its root is the copy of the entry's directory. For the root of the tree
+    /// it is the target of the job.
     target: Base<'a, D>,
     /// The directory of the entry. `None` for the root of the tree.
     directory: Option<Arc<PendingDirectory>>,
@@ -192,7 +193,7 @@ where
         }
     }
 
-    /// Returns the name of the copy in its directory.
+    /// Returns the name of the copy in its directory, or for the root of the tree the path of the copy.
     fn target_name<'f>(&self, entry: &'f WalkEntry<'a, S>) -> &'f Path
     where
         'a: 'f,

@@ -136,7 +136,7 @@ struct Mount<'a>(&'a Path);
 
 impl Drop for Mount<'_> {
     fn drop(&mut self) {
-        // If the unmount fails, an empty mount stays.
+        // If the unmount fails, the mount stays. The removal of the temporary directory then empties it.
         let _ = Command::new("umount").arg("-l").arg(self.0).status();
     }
 }

@@ -29,7 +29,7 @@ fn new_script_is_explored() {
     let [crashes, of_recovery, after_kills] = counts.split("; ").collect::<Vec<_>>()[..] else {
         panic!("{text}");
     };
-    assert!(crashes.ends_with(" of them different"), "{text}");
+    assert!(crashes.ends_with(" of them distinct"), "{text}");
     for (part, suffix) in
         [(of_recovery, " images of crashes inside recovery"), (after_kills, " images of crashes after kills")]
     {

@@ -8,7 +8,8 @@ use eyrie_medium::Addr;
 
 use crate::extent::{Class, Extent};
 
-/// A pointer in its stored form: 0, or an extent and the kind of its contents.
+/// A pointer in its stored form: an extent and the kind of its contents, or no extent. Without an extent all
+/// bits are 0, except the height of a root.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Pointer(u64);
 
@@ -75,7 +76,8 @@ impl Pointer {
         self.0 & Pointer::LEAF != 0
     }
 
-    /// True if other objects share the extent (a reflink). A shared extent is never changed in place.
+    /// True if the pointer has the bit for extents that several objects share (reflinks). Format 1 has no
+    /// such extents: a pointer with this bit is corrupt.
     pub(crate) const fn is_shared(self) -> bool {
         self.0 & Pointer::SHARED != 0
     }

@@ -9,7 +9,8 @@ use eyrie_medium::rules::{SafetyRule, broken};
 use super::number_map::NumberMap;
 use crate::extent::Class;
 
-/// Number of stale entries that a list may have before a clean-up is worth its time.
+/// A list is cleaned up when it has this many entries more than twice the number of pages with free slots. So
+/// a short list is not cleaned up often.
 const SLACK: usize = 64;
 /// Length of an array that is indexed by the number of a small class. Index 0 is unused.
 const CLASSES: usize = Class::SMALL_COUNT as usize + 1;
@@ -57,8 +58,9 @@ pub(super) fn free_slot(pages: &mut NumberMap<SlabPage>, page: u32, class: Class
 #[derive(Default, Debug)]
 pub(super) struct Slabs {
     pages: NumberMap<SlabPage>,
-    /// For each class: pages with free slots, the newest at the end. An entry is stale if its page has no
-    /// free slot, is free as a whole, or has another class.
+    /// For each class: pages with free slots. New entries go to the end, and slots are allocated from the
+    /// page at the end. An entry is stale if its page has no free slot, is free as a whole, or has another
+    /// class.
     lists: [Vec<u32>; CLASSES],
     /// For each class: number of pages with free slots.
     counts: [usize; CLASSES],

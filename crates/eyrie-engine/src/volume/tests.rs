@@ -61,6 +61,11 @@ impl Held {
         self.bytes.insert(addr.raw(), bytes);
     }
 
+    fn hold(&mut self, extent: Extent) {
+        self.claim(extent.addr, extent.bytes());
+        self.extents.push(extent);
+    }
+
     fn total(&self) -> u64 {
         self.bytes.values().sum()
     }
@@ -78,8 +83,7 @@ impl Held {
         match volume.space().allocate(1 + random.below(most)) {
             Ok(extent) => {
                 assert!(volume.contains(extent), "{extent:?}");
-                self.claim(extent.addr, extent.bytes());
-                self.extents.push(extent);
+                self.hold(extent);
                 true
             }
             Err(Error::NoSpace) => false,

@@ -49,7 +49,7 @@ pub(super) fn examine(
     let image = CrashImage::of(point, picks.to_vec()).with(expected.plan.clone());
     // The first image of a crash has lost all pending stores, so it has the most free storage.
     let is_thorough = picks.is_empty() && point.after.is_multiple_of(FILLED_EVERY);
-    caught(|| open(base, image.clone(), expected, is_thorough)).unwrap_or_else(Err).map_err(|what| {
+    caught(|| judge(base, image.clone(), expected, is_thorough)).unwrap_or_else(Err).map_err(|what| {
         let mut picks: Vec<usize> = image.choices().iter().map(|choice| choice.taken).collect();
         // Picks that are left out count as 0.
         picks.truncate(picks.iter().rposition(|&pick| pick != 0).map_or(0, |last| last + 1));
@@ -68,7 +68,9 @@ pub fn caught<T>(run: impl FnOnce() -> T) -> Result<T, String> {
     })
 }
 
-fn open(
+/// Recovers the volume of an image, and compares it with the allowed states. Then tests whether the volume is
+/// sound and usable. Returns as [`examine`].
+fn judge(
     base: &ImageBase,
     image: CrashImage,
     expected: &Expected<'_>,

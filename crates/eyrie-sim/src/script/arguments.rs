@@ -149,7 +149,7 @@ fn decimal(word: &[u8]) -> Option<u64> {
 
 fn radix(digits: &[u8], radix: u32) -> Option<u64> {
     let text = std::str::from_utf8(digits).ok()?;
-    // `from_str_radix` accepts a sign, which no script may have.
+    // `from_str_radix` also accepts a leading `+`, which these numbers may not have.
     let is_number = !text.is_empty() && text.chars().all(|digit| digit.is_digit(radix));
     is_number.then(|| u64::from_str_radix(text, radix).ok()).flatten()
 }

@@ -1,10 +1,17 @@
 //! Measures the longest calls while a volume grows, with a histogram of all calls on Eyrie and on tmpfs.
 //!
-//! A call that takes longer than the limit counts against Eyrie if its thread used the processor for longer
-//! than the limit. If the thread mostly slept, it may have waited for another program, for the hypervisor, or
-//! for work of the kernel that Eyrie requested. Such calls count against the host only if about as many of
-//! the same calls on tmpfs are slow in the same run. The time in which a hypervisor provides memory counts as
-//! processor time. So each measurement first makes the hypervisor provide memory.
+//! A call above the limit may be slow because of Eyrie or because of its host. Two rules tell the causes
+//! apart:
+//!
+//! - A call is *busy* if its thread used the processor for longer than the limit. Eyrie's own work depends on
+//!   the calls before it, so it recurs at the same place of each run. Busy calls that recur in all of
+//!   [`RUNS`] runs count against Eyrie. Others come from the host: the time in which a hypervisor provides
+//!   memory or runs another machine also counts as processor time.
+//! - All calls above the limit count against Eyrie if the same calls on tmpfs are not about as often slow. A
+//!   thread that sleeps may wait for another program or the hypervisor, as on tmpfs, or for work of the
+//!   kernel that Eyrie requested.
+//!
+//! Each measurement first makes the hypervisor provide memory, which makes its part smaller.
 
 use std::path::Path;
 use std::time::Instant;
@@ -28,6 +35,13 @@ const VOLUME_BYTES: u64 = 7 << 30;
 const WARM_BYTES: usize = 6 << 30;
 /// Maximum time of a call, in ns.
 const LONGEST: u64 = 5_000_000;
+
+/// Number of runs on Eyrie.
+const RUNS: usize = 3;
+
+/// Number of consecutive calls that are one place of a run. A segment or a group is allocated at nearly the
+/// same call of each run: the background thread may shift the call by a few steps of memory.
+const PLACE: u64 = 2000;
 
 /// Number of calls above [`LONGEST`] in a million that may count against the host even if tmpfs has no such
 /// call.
@@ -57,9 +71,9 @@ impl GrowthLoad {
 struct Calls {
     times: Histogram<u64>,
     seconds: f64,
-    /// Number of calls above [`LONGEST`] in which also the processor time of the thread was above
-    /// [`LONGEST`].
-    own: u32,
+    /// Numbers of the calls above [`LONGEST`] in which also the processor time of the thread was above
+    /// [`LONGEST`], in increasing order.
+    busy: Vec<u64>,
     /// Maximum processor time of one call, in ns.
     busiest: u64,
     /// Number of times that the thread lost its processor to another thread.
@@ -81,7 +95,13 @@ fn switches() -> Result<u64> {
 
 impl Calls {
     fn new() -> Result<Calls> {
-        Ok(Calls { times: Histogram::new(3)?, seconds: 0.0, own: 0, busiest: 0, switches: switches()? })
+        Ok(Calls {
+            times: Histogram::new(3)?,
+            seconds: 0.0,
+            busy: Vec::new(),
+            busiest: 0,
+            switches: switches()?,
+        })
     }
 
     /// Makes a call, and records its time.
@@ -91,9 +111,11 @@ impl Calls {
         let took = started.elapsed();
         let was_busy = busy() - before;
         let nanoseconds = took.as_nanos() as u64;
+        if nanoseconds > LONGEST && was_busy > LONGEST {
+            self.busy.push(self.times.len());
+        }
         self.times.record(nanoseconds)?;
         self.seconds += took.as_secs_f64();
-        self.own += u32::from(nanoseconds > LONGEST && was_busy > LONGEST);
         self.busiest = self.busiest.max(was_busy);
         Ok(())
     }
@@ -108,11 +130,9 @@ impl Calls {
         self.above(LONGEST) as f64 * 1e6 / self.times.len() as f64
     }
 
-    /// Returns the number of calls above [`LONGEST`] that count against Eyrie. If `theirs` has about as
-    /// many of them, only the calls with a busy thread count. Otherwise all of them count.
-    fn not_the_hosts(&self, theirs: &Calls) -> u64 {
-        let is_like_theirs = self.long_in_a_million() <= 2.0 * theirs.long_in_a_million() + STRAY;
-        if is_like_theirs { u64::from(self.own) } else { self.above(LONGEST) }
+    /// True if this side has at most about as many calls above [`LONGEST`] as the other.
+    fn is_like(&self, other: &Calls) -> bool {
+        self.long_in_a_million() <= 2.0 * other.long_in_a_million() + STRAY
     }
 
     fn print(&self, side: &str, load: GrowthLoad) {
@@ -128,13 +148,25 @@ impl Calls {
             self.times.max() as f64 / 1e3,
             self.above(1_000_000),
             self.above(LONGEST),
-            self.own,
+            self.busy.len(),
             self.long_in_a_million(),
             self.busiest as f64 / 1e3,
             self.switches,
             self.seconds,
         );
     }
+}
+
+/// Returns the number of calls above [`LONGEST`] that count against Eyrie, by the two rules of this module.
+fn not_the_hosts(runs: &[Calls], theirs: &Calls) -> u64 {
+    let [first, others @ ..] = runs else { return 0 };
+    let has_near = |run: &Calls, call: u64| run.busy.iter().any(|near| near.abs_diff(call) < PLACE);
+    let recurs = |call: &&u64| others.iter().all(|run| has_near(run, **call));
+    let recurring = first.busy.iter().filter(recurs).count() as u64;
+    let slow = runs.iter().filter(|run| !run.is_like(theirs)).map(|run| run.above(LONGEST));
+    // One slow run may be an accident of the host. Most of the runs show a property of Eyrie.
+    let slow: Vec<u64> = slow.collect();
+    if 2 * slow.len() > runs.len() { slow.iter().copied().fold(recurring, u64::max) } else { recurring }
 }
 
 /// Runs a load on one side.
@@ -198,13 +230,18 @@ pub fn measure(memory: &Path) -> Result<Vec<Figure>> {
             let _ = std::fs::remove_dir_all(&path);
             done
         };
-        let (ours, theirs) = (measure(on_volume)?, measure(on_host)?);
-        ours.print("Eyrie", load);
+        let mut ours = Vec::new();
+        let theirs = measure(on_host)?;
+        for _ in 0..RUNS {
+            ours.push(measure(on_volume)?);
+        }
+        ours.iter().for_each(|run| run.print("Eyrie", load));
         theirs.print("tmpfs", load);
         let name = |what: &str| format!("{}: {what}", load.name());
-        let not_the_hosts = ours.not_the_hosts(&theirs) as f64;
-        figures.push(Figure::at_most(name("calls above 5 ms, without the host's"), 0.0, not_the_hosts, ""));
-        let ratio = theirs.seconds / ours.seconds;
+        let against_us = not_the_hosts(&ours, &theirs) as f64;
+        figures.push(Figure::at_most(name("calls above 5 ms, without the host's"), 0.0, against_us, ""));
+        ours.sort_by(|one, other| one.seconds.total_cmp(&other.seconds));
+        let ratio = theirs.seconds / ours[RUNS / 2].seconds;
         figures.push(Figure::at_least(name("first use of memory"), 1.0, ratio, " × tmpfs"));
     }
     Ok(figures)
@@ -214,20 +251,33 @@ pub fn measure(memory: &Path) -> Result<Vec<Figure>> {
 mod tests {
     use super::*;
 
-    fn calls_with(long: u64, own: u32) -> Calls {
+    fn calls_with(long: u64, busy: &[u64]) -> Calls {
         let mut calls = Calls::new().expect("a thread's own status");
         calls.times.record_n(1000, 1_000_000 - long).expect("within");
         calls.times.record_n(2 * LONGEST, long).expect("within");
-        calls.own = own;
+        calls.busy = busy.to_vec();
         calls
+    }
+
+    fn against_eyrie(runs: [(u64, &[u64]); RUNS], tmpfs: u64) -> u64 {
+        let runs = runs.map(|(long, busy)| calls_with(long, busy));
+        not_the_hosts(&runs, &calls_with(tmpfs, &[]))
+    }
+
+    #[test]
+    fn busy_calls_are_the_hosts_only_if_they_do_not_recur() {
+        let busy: &[u64] = &[100_000, 500_000];
+        let moved: &[u64] = &[101_000, 499_000];
+        assert_eq!(against_eyrie([(2, busy), (2, moved), (2, busy)], 0), 2);
+        assert_eq!(against_eyrie([(2, busy), (1, &moved[1..]), (2, busy)], 0), 1);
+        assert_eq!(against_eyrie([(2, busy), (2, &[102_000, 600_000]), (2, busy)], 0), 0);
     }
 
     #[test]
     fn slow_calls_are_the_hosts_only_if_tmpfs_has_as_many() {
-        let theirs = calls_with(10, 0);
-        assert_eq!(calls_with(25, 0).not_the_hosts(&theirs), 0);
-        assert_eq!(calls_with(25, 2).not_the_hosts(&theirs), 2, "busy ones never are");
-        assert_eq!(calls_with(26, 0).not_the_hosts(&theirs), 26);
-        assert_eq!(calls_with(6, 0).not_the_hosts(&calls_with(0, 0)), 6);
+        assert_eq!(against_eyrie([(25, &[]); RUNS], 10), 0);
+        assert_eq!(against_eyrie([(26, &[]), (25, &[]), (30, &[])], 10), 30);
+        assert_eq!(against_eyrie([(26, &[]), (25, &[]), (25, &[])], 10), 0, "most of the runs decide");
+        assert_eq!(against_eyrie([(6, &[]); RUNS], 0), 6);
     }
 }

@@ -161,7 +161,7 @@ fn print_report(report: &ExploreReport, complete: bool, output: &mut Output) -> 
     let distinct = report.distinct;
     Ok(writeln!(
         output,
-        "{crashes}, {images}, {distinct} of them different; {of_recovery} of crashes inside recovery; \
+        "{crashes}, {images}, {distinct} of them distinct; {of_recovery} of crashes inside recovery; \
          {after_kills} of crashes after kills: {end}"
     )?)
 }
@@ -169,7 +169,7 @@ fn print_report(report: &ExploreReport, complete: bool, output: &mut Output) -> 
 fn table(report: &ExploreReport) -> String {
     let mut table = String::new();
     let mut rows = |title: &str, rows: &mut dyn Iterator<Item = (&str, u64, u64, u64)>| {
-        let _ = writeln!(table, "{:>8} {:>8} {:>9}  {title}", "CRASHES", "IMAGES", "DIFFERENT");
+        let _ = writeln!(table, "{:>8} {:>8} {:>9}  {title}", "CRASHES", "IMAGES", "DISTINCT");
         for (what, points, images, distinct) in rows {
             let _ = writeln!(table, "{points:>8} {images:>8} {distinct:>9}  {what}");
         }

@@ -221,7 +221,7 @@ pub(super) fn explore(arguments: &ExploreArgs, output: &mut Output) -> Result<()
     }
     Ok(writeln!(
         output,
-        "{images} images, {distinct} of them different, {of_recovery} of crashes inside recovery, \
+        "{images} images, {distinct} of them distinct, {of_recovery} of crashes inside recovery, \
          {after_kills} of crashes after kills: in each image every call is whole or undone"
     )?)
 }

@@ -37,7 +37,7 @@ fn a_replaced_file_that_is_open_stays() {
 }
 
 #[test]
-fn kinds_replace_their_like_only() {
+fn only_directories_replace_directories() {
     let f = Fixture::new();
     f.file(f.root, "x");
     let d = f.dir(f.root, "d");

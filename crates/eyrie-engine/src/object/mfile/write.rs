@@ -100,11 +100,11 @@ fn overwrite_word(
     Ok(None)
 }
 
-/// Overwrites bytes of one page by a copy, up to the lowest pointer that commits the whole change. Returns
-/// `None` if the bytes are in two or more pages. A prelude changes the header's selector, and the later
-/// commit leaves the selector unchanged. A reader that begins between the two therefore finds the same
-/// selector before and after its read. If the commit changed two pages, that reader could see one old page
-/// and one new page.
+/// Overwrites bytes of one page by copy-on-write. The lowest pointer above all of the bytes gets a new value,
+/// which commits the change. Returns `None` if the bytes are in two or more pages. A prelude changes the
+/// header's selector, and the later commit leaves the selector unchanged. A reader that begins between the
+/// two therefore finds the same selector before and after its read. If the commit changed two pages, that
+/// reader could see one old page and one new page.
 fn overwrite_below_root(
     transaction: &mut Transaction<'_>,
     file: FileTree,

@@ -48,11 +48,7 @@ fn crash_trusts_no_step_without_memory() {
     let used = provided(&path);
     // A drop leaves the same state as a killed process.
     drop(volume);
-    let (mut volume, opened) = Volume::open(&path, PagedOptions::for_host()).expect("a volume");
-    assert_eq!(opened, Opened::Crashed);
-    let marks = volume.marks();
-    marks.mark_extent(kept).expect("within");
-    volume.adopt(&marks);
+    let volume = recovered(&path, kept);
     let mut taken = 0;
     while taken < 100 << 20 {
         taken += volume.space().allocate(64 << 10).expect("room").bytes();
@@ -68,9 +64,7 @@ fn large_extents_find_consecutive_steps() {
     let empty = space.usage().free;
     let mut held = Held::default();
     for bytes in [4096, 5 << 20, 16 << 20, 2 << 20, 8 << 20, (2 << 20) + 4096, 16 << 20, 4096] {
-        let extent = space.allocate(bytes).expect("room");
-        held.claim(extent.addr, extent.bytes());
-        held.extents.push(extent);
+        held.hold(space.allocate(bytes).expect("room"));
     }
     assert_eq!(space.compare(&held.marks(&volume)), []);
     held.extents.drain(..).for_each(|extent| space.release(extent));
@@ -100,6 +94,23 @@ fn steps(plan: &FaultPlan) -> (Site, u64) {
     plan.calls().into_iter().find(|(site, _)| is_step(site)).expect("the volume has grown")
 }
 
+/// Runs `test` on the volume of [`in_memory`] under a plan that counts the calls to the host.
+fn with_counted_calls(test: impl FnOnce(&FaultPlan, &Volume)) {
+    let plan = FaultPlan::default();
+    plan.count_calls();
+    plan.on_this_thread(|| test(&plan, &in_memory()));
+}
+
+/// Opens the volume at `path` after a crash. All its storage is free, except for `kept`.
+fn recovered(path: &Path, kept: Extent) -> Volume {
+    let (mut volume, opened) = Volume::open(path, PagedOptions::for_host()).expect("a volume");
+    assert_eq!(opened, Opened::Crashed);
+    let marks = volume.marks();
+    marks.mark_extent(kept).expect("within");
+    volume.adopt(&marks);
+    volume
+}
+
 /// Announces an extent until all of it has memory.
 fn reserve(volume: &Volume, bytes: u64) {
     (0..bytes / STEP).for_each(|_| volume.space().announce(bytes));
@@ -107,42 +118,35 @@ fn reserve(volume: &Volume, bytes: u64) {
 
 #[test]
 fn announced_extent_finds_its_memory() {
-    let plan = FaultPlan::default();
-    plan.count_calls();
-    plan.on_this_thread(|| {
-        let volume = in_memory();
+    with_counted_calls(|plan, volume| {
         let space = volume.space();
         let empty = space.usage().free;
         let mut held = Held::default();
-        let mut take = |bytes| {
-            let extent = space.allocate(bytes).expect("room");
-            held.claim(extent.addr, extent.bytes());
-            held.extents.push(extent);
-        };
+        let mut take = |bytes| held.hold(space.allocate(bytes).expect("room"));
         take(4096);
         for bytes in [4 << 20, 8 << 20, 8 << 20, 16 << 20] {
             for _ in 0..bytes / STEP {
-                let before = steps(&plan).1;
+                let before = steps(plan).1;
                 space.announce(bytes);
-                assert_eq!(steps(&plan).1, before + 1, "an announcement provisions one step");
+                assert_eq!(steps(plan).1, before + 1, "an announcement provisions one step");
             }
-            let before = steps(&plan).1;
+            let before = steps(plan).1;
             space.announce(bytes);
-            assert_eq!(steps(&plan).1, before, "all of the extent has memory");
+            assert_eq!(steps(plan).1, before, "all of the extent has memory");
             (0..8).for_each(|_| take(64 << 10));
-            let before = steps(&plan).1;
+            let before = steps(plan).1;
             take(bytes);
-            assert_eq!(steps(&plan).1, before, "{bytes}: nothing else was allocated from its memory");
+            assert_eq!(steps(plan).1, before, "{bytes}: nothing else was allocated from its memory");
         }
-        let before = steps(&plan).1;
+        let before = steps(plan).1;
         [64 << 10, 2 << 20, 32 << 20].into_iter().for_each(|bytes| space.announce(bytes));
-        assert_eq!(steps(&plan).1, before, "a call can wait for it, or no group is as large");
+        assert_eq!(steps(plan).1, before, "a call can wait for it, or no group is as large");
         space.announce(8 << 20);
-        assert_eq!(space.compare(&held.marks(&volume)), []);
+        assert_eq!(space.compare(&held.marks(volume)), []);
         held.extents.drain(..).for_each(|extent| space.release(extent));
-        let before = steps(&plan).1;
+        let before = steps(plan).1;
         space.announce(16 << 20);
-        assert_eq!(steps(&plan).1, before, "free memory serves it");
+        assert_eq!(steps(plan).1, before, "free memory serves it");
         assert_eq!(space.compare(&volume.marks()), []);
         assert_eq!((space.usage().free, space.refused_frees()), (empty, 0));
     });
@@ -150,16 +154,13 @@ fn announced_extent_finds_its_memory() {
 
 #[test]
 fn extent_announced_late_provisions_only_the_rest() {
-    let plan = FaultPlan::default();
-    plan.count_calls();
-    plan.on_this_thread(|| {
-        let volume = in_memory();
+    with_counted_calls(|plan, volume| {
         let space = volume.space();
         space.allocate(4096).expect("empty");
         (0..20).for_each(|_| space.announce(8 << 20));
-        let before = steps(&plan).1;
+        let before = steps(plan).1;
         space.allocate(8 << 20).expect("room");
-        assert_eq!(steps(&plan).1, before + 12);
+        assert_eq!(steps(plan).1, before + 12);
     });
 }
 
@@ -175,16 +176,13 @@ fn reserves_are_used_before_a_volume_is_full() {
 
 #[test]
 fn full_host_refuses_no_memory_that_was_announced() {
-    let plan = FaultPlan::default();
-    plan.count_calls();
-    plan.on_this_thread(|| {
-        let volume = in_memory();
+    with_counted_calls(|plan, volume| {
         let space = volume.space();
         let mut held = Held::default();
         let first = space.allocate(4096).expect("empty");
-        held.claim(first.addr, first.bytes());
+        held.hold(first);
         (0..20).for_each(|_| space.announce(8 << 20));
-        let (site, provisioned) = steps(&plan);
+        let (site, provisioned) = steps(plan);
         for kind in [FailureKind::Io, FailureKind::Full] {
             plan.fail(Some(Failing { site, kind, first: 1, lasts: true }));
             space.announce(8 << 20);
@@ -193,15 +191,13 @@ fn full_host_refuses_no_memory_that_was_announced() {
         }
         assert!(matches!(space.allocate(8 << 20), Err(Error::Fault(Fault::HostFull))));
         while let Ok(extent) = space.allocate(64 << 10) {
-            held.claim(extent.addr, extent.bytes());
-            held.extents.push(extent);
+            held.hold(extent);
         }
-        let taken: u64 = held.extents.iter().map(|extent| extent.bytes()).sum();
+        let taken = held.total() - first.bytes();
         assert!(taken + STEP > provisioned * STEP, "{taken} of {provisioned} steps");
-        held.extents.push(first);
-        assert_eq!(space.compare(&held.marks(&volume)), []);
+        assert_eq!(space.compare(&held.marks(volume)), []);
         plan.fail(None);
-        reserve(&volume, 8 << 20);
+        reserve(volume, 8 << 20);
         space.allocate(8 << 20).expect("the host has room again");
     });
 }
@@ -242,11 +238,7 @@ fn crash_trusts_no_reserve() {
     (0..5).for_each(|_| volume.space().announce(8 << 20));
     // A drop leaves the same state as a killed process.
     drop(volume);
-    let (mut volume, opened) = Volume::open(&path, PagedOptions::for_host()).expect("a volume");
-    assert_eq!(opened, Opened::Crashed);
-    let marks = volume.marks();
-    marks.mark_extent(kept).expect("within");
-    volume.adopt(&marks);
+    let volume = recovered(&path, kept);
     let mut taken = 0;
     while let Ok(extent) = volume.space().allocate(64 << 10) {
         taken += extent.bytes();

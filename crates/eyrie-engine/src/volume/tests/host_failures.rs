@@ -1,6 +1,7 @@
 //! Makes host calls fail while a volume is created, opened, resized, trimmed or closed. Each call site gets
 //! every kind of failure that its calls may have. Afterwards a failed creation has left no files behind. In
-//! all other cases the volume is sound and unlocked, and has all its data.
+//! all other cases the volume is sound and unlocked, and has all its data, except that a failed close of a
+//! disk may lose the changes since the last synchronisation.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -271,8 +272,9 @@ fn trial(on: On, act: Act, base: &Base, failing: Option<Failing>) -> Shown {
         Act::CreateFrom | Act::Resize(_) => again(),
     });
     let failed = plan.failed();
-    // The operation must report failures of these kinds. It may hide failures of other kinds, because it may
-    // repeat a failed read or allocation with a smaller size.
+    // Every operation must report a failed flush. An operation that makes or resizes the volume must also
+    // report failed writes and calls. Other failures may be hidden: for example, a failed read or allocation
+    // is repeated with a smaller size.
     let must_tell = failing.is_some_and(|failing| match failing.site.kind {
         SiteKind::Flush => true,
         SiteKind::Host | SiteKind::Write => act.creates() || matches!(act, Act::Resize(_)),
@@ -401,10 +403,10 @@ fn trim_and_close_survive_any_host_failure() {
     assert!(fail_in(everywhere(&[Act::Trim, Act::Close])) >= 9);
 }
 
-/// The device in this test is in the temporary directory, usually on a disk. A disk accepts direct transfers
-/// only from aligned memory.
+/// The device in this test is in the temporary directory, usually on a disk, which accepts direct transfers
+/// only from aligned memory. So the test also notices a clean-up that writes from unaligned memory.
 #[test]
-fn device_can_be_taken_after_a_failure() {
+fn device_can_be_used_after_a_failed_creation() {
     let create = |failing| {
         let place = Place::inside(On::Device, tempfile::tempdir().expect("a directory"));
         let plan = FaultPlan::default();

@@ -1,4 +1,4 @@
-//! Threads that make calls which scripts do not have, and more than two threads.
+//! Runs that no pair of scripts describes: more than two threads, and two threads that make the same call.
 
 use eyrie::{Kvfs, PosixExt};
 use eyrie_engine::volume::REDO_SLOTS;
@@ -17,7 +17,8 @@ fn redo_slots_that_are_all_in_use_survive_every_crash() {
     assert!(counts.images > 2000, "only {} images", counts.images);
 }
 
-/// Runs two calls of which the second finds its change already made by the first, which has not returned yet.
+/// Two threads make the same call. The second call may find its change already made by the first, which has
+/// not returned yet. After the second call has returned, no crash may lose the change.
 #[test]
 fn a_call_that_finds_its_work_done_lasts() {
     type Case = (&'static str, fn(&RecordSession), fn(&RecordSession), fn(&Tree) -> bool);
