@@ -4,6 +4,7 @@
 
 mod dax_guest;
 mod figures;
+mod instructions;
 mod mutants;
 mod run;
 
@@ -26,6 +27,8 @@ enum Task {
     DaxGuest(dax_guest::DaxGuestArgs),
     /// Measure every promised figure; fails if one is missed
     Figures(figures::FiguresArgs),
+    /// Count the instructions of the hot calls with callgrind, and compare them with another commit
+    Instructions(instructions::InstructionsArgs),
     /// Break each rule of docs/rules.md in turn; fails if the crash explorer does not notice one
     Mutants(mutants::MutantsArgs),
     /// Do one step of a measurement
@@ -37,6 +40,7 @@ fn main() -> ExitCode {
     let done = match Arguments::parse().task {
         Task::DaxGuest(arguments) => dax_guest::run(&arguments),
         Task::Figures(arguments) => figures::run(&arguments),
+        Task::Instructions(arguments) => instructions::run(&arguments),
         Task::Mutants(arguments) => mutants::run(&arguments),
         Task::Child(arguments) => figures::child(&arguments),
     };

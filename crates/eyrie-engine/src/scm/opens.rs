@@ -186,7 +186,8 @@ impl Scm {
 
     /// Frees the orphans that are still open: the engine is about to end, and their handles with it.
     pub(super) fn free_open_orphans(&self) {
-        self.free_orphans(self.opens.remove_all());
+        let orphans = self.opens.remove_all();
+        self.free_orphans(if broken(SafetyRule::CloseFreesOpenOrphans) { Vec::new() } else { orphans });
     }
 
     fn free_orphans(&self, orphans: Vec<ObjectId>) {

@@ -196,6 +196,9 @@ rules! {
         OpenFileOutlivesItsNames "open-file-outlives-its-names" on Both, "readers":
             "The storage of a file that has no name any more is given back after its last close.",
             "the storage is given back when its last name is removed";
+        CloseFreesOpenOrphans "close-frees-open-orphans" on Both, "closing":
+            "A close frees the open files that have no name before it saves the allocator.",
+            "the allocator is saved with their storage in use";
     }
     Collections in "eyrie-engine/src/object/collection/update.rs" {
         FurtherPageBeforeItsLink "further-page-before-its-link" on Memory, "long names":

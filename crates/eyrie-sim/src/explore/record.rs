@@ -75,7 +75,8 @@ pub(super) fn pass_grace_periods() {
 /// Options of a recording.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct RecordOptions {
-    /// True if the run closes the volume after the last call.
+    /// True if the run closes the volume after the last call. Until then the files that the root directory of
+    /// the start volume has are open, so those that the script removes are freed by the close.
     pub closes: bool,
     /// The point that the run leaves out: a planted bug.
     pub dropped: Option<Site>,
@@ -279,6 +280,16 @@ impl RecordSession {
     }
 }
 
+/// Opens every file in the root directory.
+fn open_files(engine: &Scm) -> eyrie_engine::Result<()> {
+    let mut files = Vec::new();
+    engine.list(engine.root(), 0, &mut |entry| {
+        files.extend((!entry.id.is_directory()).then_some(entry.id));
+        true
+    })?;
+    files.into_iter().try_for_each(|id| engine.open(id))
+}
+
 /// Returns true if a call makes earlier calls durable.
 pub(super) fn syncs(call: &Call) -> bool {
     matches!(call, Call::Fsync { .. } | Call::Fdatasync { .. } | Call::Sync)
@@ -299,6 +310,9 @@ fn record_all(start: &StartVolume, script: &Script, options: RecordOptions) -> R
         CrashRule::Lines => session.files.engine().volume().medium().snapshot(),
         CrashRule::Sectors => start.image.to_vec(),
     };
+    if options.closes {
+        open_files(session.files.engine()).map_err(failed)?;
+    }
     let mut durable = vec![0];
     let mut states = vec![tree(&**session.model.engine())];
     let (mut early, mut calls, mut results) = (Vec::new(), Vec::new(), Vec::new());

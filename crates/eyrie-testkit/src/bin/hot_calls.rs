@@ -1,0 +1,110 @@
+//! Makes the hot calls one kind at a time, so that `cargo xtask instructions` can count their instructions.
+//!
+//! ```sh
+//! cargo run --release -p eyrie-testkit --bin hot_calls -- prepare DIR
+//! cargo run --release -p eyrie-testkit --bin hot_calls -- CALL DIR
+//! ```
+//!
+//! `prepare` makes a volume with files in the directory. Each CALL is one of `open`, `stat`, `read`,
+//! `overwrite`, `append`, `create`, `unlink`, `rename`, `get`, `put`.
+//!
+//! Time stamps are constants, because a program that counts instructions cannot run the clock of the kernel's
+//! shared page.
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use eyrie::{Credentials, Kvfs, MediumChoice, OpenFlags, Posix, PosixExt, RenameMode, Time, Volume};
+
+type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
+
+/// Number of calls of a run.
+const CALLS: usize = 2000;
+const DIR: &str = "/one/two";
+const BLOCK: usize = 4096;
+
+fn path(kind: &str, number: usize) -> String {
+    format!("{DIR}/{kind}-{number:05}")
+}
+
+fn prepare(dir: &Path) -> Result<()> {
+    let volume = Volume::options().size(256 << 20).medium(MediumChoice::Dram).create(dir.join("volume"))?;
+    let files = volume.files(Credentials::of_process());
+    files.create_dir_all(DIR)?;
+    for number in 0..CALLS {
+        for kind in ["file", "removed", "moved"] {
+            files.write(path(kind, number), [1; 100])?;
+        }
+    }
+    files.write("/large", vec![1; 64 * BLOCK])?;
+    files.create_dir("/store")?;
+    let store = volume.store("/store", Credentials::of_process())?;
+    for number in 0..CALLS {
+        store.put(format!("key-{number:05}"), [1; 100])?;
+    }
+    drop((files, store));
+    Ok(volume.close()?)
+}
+
+/// Makes all calls. The command `cargo xtask instructions` counts the instructions of this function only.
+#[inline(never)]
+fn counted(call: &mut dyn FnMut(usize) -> Result<()>) -> Result<()> {
+    (0..CALLS).try_for_each(call)
+}
+
+fn run(call: &str, dir: &Path) -> Result<()> {
+    let volume = Volume::open(dir.join("volume"))?;
+    let files = volume.files(Credentials::of_process()).with_clock(|| Time::new(1_000_000_000, 0));
+    let store = Kvfs::open(&files, "/store")?;
+    let names = |kind| (0..CALLS).map(|number| path(kind, number)).collect::<Vec<_>>();
+    let keys: Vec<_> = (0..CALLS).map(|number| format!("key-{number:05}")).collect();
+    let (old, removed, moved, new) = (names("file"), names("removed"), names("moved"), names("new"));
+    let large = files.open("/large", OpenFlags::READ | OpenFlags::WRITE, 0)?;
+    let offset = |number: usize| (number * 7 % 64 * BLOCK) as u64;
+    let create = OpenFlags::WRITE | OpenFlags::CREATE | OpenFlags::EXCLUSIVE;
+    let (mut page, mut value) = ([0; BLOCK], Vec::new());
+    // The thread's caches and magazines are filled before the count.
+    files.write(format!("{DIR}/warm"), [1; 100])?;
+    old.iter().try_for_each(|path| files.stat(path).map(drop))?;
+    files.read_at(&large, &mut page, 0)?;
+    match call {
+        "open" => counted(&mut |number| {
+            let handle = files.open(&old[number], OpenFlags::READ, 0)?;
+            Ok(files.close(handle)?)
+        })?,
+        "stat" => counted(&mut |number| Ok(files.stat(&old[number]).map(drop)?))?,
+        "read" => counted(&mut |number| Ok(files.read_at(&large, &mut page, offset(number)).map(drop)?))?,
+        "overwrite" => {
+            counted(&mut |number| Ok(files.write_at(&large, &page, offset(number)).map(drop)?))?;
+        }
+        "append" => counted(&mut |_| Ok(files.append(&large, &[1; 100]).map(drop)?))?,
+        "create" => counted(&mut |number| {
+            let handle = files.open(&new[number], create, 0o644)?;
+            Ok(files.close(handle)?)
+        })?,
+        "unlink" => counted(&mut |number| Ok(files.unlink(&removed[number])?))?,
+        "rename" => {
+            counted(&mut |number| Ok(files.rename(&moved[number], &new[number], RenameMode::Replace)?))?
+        }
+        "get" => counted(&mut |number| Ok(store.get_into(&keys[number], &mut value).map(drop)?))?,
+        "put" => counted(&mut |number| Ok(store.put(&keys[number], [2; 100]).map(drop)?))?,
+        _ => return Err(format!("there is no call {call:?}").into()),
+    }
+    Ok(files.close(large)?)
+}
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let done = match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        ["prepare", dir] => prepare(Path::new(dir)),
+        [call, dir] => run(call, Path::new(dir)),
+        _ => Err("usage: hot_calls prepare|CALL DIR".into()),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("hot_calls: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
