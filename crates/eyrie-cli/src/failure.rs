@@ -1,5 +1,5 @@
-//! Errors of commands. Each is one line on standard error with the action that failed, the place, and the
-//! reason or advice.
+//! Errors of commands. Each begins with one line on standard error, which has the action that failed, the
+//! place, and the reason or advice. Errors of `eyrie explore` may have more lines.
 
 use std::fmt::{self, Display};
 use std::io::{self, Write};
@@ -24,7 +24,7 @@ impl Failure {
         Failure { status: 1, line: format!("{what}: {place}: {why}") }
     }
 
-    /// Makes a failure with exit status 1 whose line is `line`.
+    /// Makes a failure with exit status 1 and the whole text `line`, which may have several lines.
     pub fn of_line(line: impl Display) -> Failure {
         Failure { status: 1, line: line.to_string() }
     }

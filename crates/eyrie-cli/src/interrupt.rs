@@ -1,5 +1,5 @@
-//! Ctrl-C: a long command checks for an interrupt between two steps. It then stops and leaves the volume
-//! sound.
+//! Interrupts (Ctrl-C or SIGTERM): a long command checks for an interrupt between two steps. After an
+//! interrupt the command stops and leaves the volume sound.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 

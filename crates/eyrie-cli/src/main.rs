@@ -1,8 +1,9 @@
 //! The command `eyrie`, a thin layer over the library `eyrie`.
 //!
-//! An error is one line on standard error: "eyrie: failed action: place: reason and advice". The exit status
-//! is 1 for failures, 2 for wrong arguments and 130 after Ctrl-C. `fsck` has the statuses of fsck(8).
-//! Standard output may be closed at any time.
+//! An error is a line on standard error: "eyrie: failed action: place: reason and advice". `eyrie explore`
+//! adds the scripts and the command that repeat the error. The exit status is 1 for failures, 2 for wrong
+//! arguments and 130 after Ctrl-C. `fsck` has the statuses of fsck(8). Standard output may be closed at any
+//! time.
 
 #![forbid(unsafe_code)]
 

@@ -45,10 +45,11 @@ impl Place {
         OsStringValueParser::new().map(|argument| Place::parse(&argument))
     }
 
-    /// Parses `VOLUME:/path`, in which the first `:/` separates volume and path. `VOLUME:` is the root of a
-    /// volume. `a:b` is the entry `b` in the root of the volume `a`. But if a `/` comes before the colon, as
-    /// in `./a:b`, the argument is a path of the host. An argument without a colon, or without a volume
-    /// before that colon, is a path of the host.
+    /// Parses `VOLUME:/path`, in which the first `:/` separates volume and path. An argument without `:/` is
+    /// a place in a volume in two cases. If its first colon is its last byte, as in `VOLUME:`, the place is
+    /// the root of the volume. If no `/` comes before its first colon, as in `a:b`, the place is the entry
+    /// `b` in the root of the volume `a`. Any other argument, such as `./a:b`, is a path of the host. An
+    /// argument that begins with the colon also is a path of the host.
     pub fn parse(argument: &OsStr) -> Place {
         let bytes = argument.as_bytes();
         let cut = bytes.windows(2).position(|pair| pair == b":/").or_else(|| {

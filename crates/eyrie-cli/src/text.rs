@@ -160,9 +160,9 @@ pub fn mode(kind: Kind, mode: u16) -> String {
 
 /// Formats a time of any year as `2026-11-20 10:14:00`, in UTC.
 pub fn time(time: Time) -> String {
-    // A file may have any number of seconds, but jiff supports years only up to 9999. The Gregorian calendar
-    // repeats after 400 years, so jiff formats a time in the first 400 years after 1970, and the years of the
-    // other cycles are added to the year of this time.
+    // The time of a file may have any number of seconds, but jiff supports years only up to 9999. The
+    // Gregorian calendar repeats after 400 years, so jiff formats a time in the first 400 years after 1970,
+    // and the years of the other cycles are added to the year of this time.
     let cycles = time.seconds.div_euclid(CALENDAR_SECONDS);
     let second = time.seconds.rem_euclid(CALENDAR_SECONDS);
     let civil = Offset::UTC.to_datetime(Timestamp::from_second(second).unwrap_or_default());

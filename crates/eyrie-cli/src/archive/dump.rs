@@ -63,8 +63,8 @@ fn written(result: io::Result<()>) -> Result<(), Side> {
     result.map_err(|error| Side::Fatal(reason_of_io(&error)))
 }
 
-/// Returns the name in the archive. Names begin at the root, which is `./`. Names of directories below it end
-/// with a slash.
+/// Returns the name in the archive. Names begin at the root, which is `./`. Names of directories below the
+/// root end with a slash.
 fn name_of<S>(entry: &WalkEntry<'_, S>) -> Vec<u8> {
     let mut name = [b"./", entry.relative.as_os_str().as_bytes()].concat();
     if entry.kind == Kind::Directory && entry.depth > 0 {

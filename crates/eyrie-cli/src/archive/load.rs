@@ -36,8 +36,8 @@ struct Loader<'a, R, D> {
 /// Messages call the archive `from`. The result also counts the members that could not be loaded.
 ///
 /// # Errors
-/// Fails if `input` is not an archive, is damaged or ends early. Fails if the target exists and is not empty,
-/// if its volume is full, or if a write fails. An interrupt has the exit status 130.
+/// Fails if `input` is not an archive, is damaged or ends early. Fails if `to` exists and is not an empty
+/// directory, or if the target is full or fails. An interrupt has the exit status 130.
 pub fn load<D: Posix>(
     input: impl Read,
     from: &str,
@@ -73,7 +73,7 @@ pub fn load<D: Posix>(
     }
 }
 
-/// Fails unless `to` is an empty directory.
+/// Fails unless `to` is an empty directory. `found` has the attributes of `to`.
 fn is_free<D: Posix>(target: &D, to: &Path, found: eyrie::Result<Stat>) -> eyrie::Result<()> {
     let errno = match found? {
         stat if !stat.is_dir() => Errno::NOTDIR,
@@ -104,7 +104,7 @@ fn relative(name: &[u8]) -> Result<PathBuf, Side> {
 }
 
 impl<'a, R: Read, D: Posix> Loader<'a, R, D> {
-    /// Makes the files and directories of all members. Directories get their attributes later.
+    /// Makes the entries of all members. Directories get their attributes later.
     fn members(&mut self, first: Option<NextMember>) -> Result<(), String> {
         let mut next = first;
         while let Some(member) = next {

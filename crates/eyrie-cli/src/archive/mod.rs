@@ -1,4 +1,5 @@
-//! Archives: a tree as one stream of bytes, in the format that POSIX calls pax and every `tar` reads.
+//! Archives: a tree as one stream of bytes, in the format that POSIX calls pax and current `tar` programs
+//! read.
 //!
 //! Records before a member have the attributes for which the header of the member has no room: both times
 //! with their nanoseconds, names of more than 100 bytes, large sizes, large user and group ids, and extended
@@ -12,9 +13,10 @@
 //!
 //! Invariants:
 //! - No archive can write outside the directory that it is loaded into: names with `..` are refused, absolute
-//!   names begin in that directory, and a load enters only directories that it made itself.
-//! - A load allocates memory for the bytes that an archive has, not for the sizes that the archive claims.
-//! - An archive that ends early is never accepted as a whole one, because it has no end mark.
+//!   names begin in that directory, and below it a load enters only directories that it made itself.
+//! - Memory grows only with the bytes that an archive has. Sizes that the archive claims allocate at most a
+//!   buffer of 8 MiB.
+//! - An archive that ends early is never accepted as a whole one, because its end mark is missing.
 
 mod dump;
 mod load;

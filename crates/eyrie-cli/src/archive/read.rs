@@ -100,8 +100,8 @@ impl<R: Read> ArchiveReader<R> {
         Ok(())
     }
 
-    /// Reads to the end of the input. A program that writes the archive into a pipe is otherwise killed by
-    /// `SIGPIPE`. Stops early if `may_stop` returns true.
+    /// Reads to the end of the input. Without this, `SIGPIPE` would kill a program that writes the archive
+    /// into a pipe. Stops early if `may_stop` returns true.
     pub fn drain(&mut self, may_stop: impl Fn() -> bool) {
         let mut scratch = [0; SKIP_BYTES];
         // The end mark has been read, so an error in the bytes after it is ignored.
@@ -278,8 +278,8 @@ impl<R: Read> ArchiveReader<R> {
         sparse::checked(runs, size, self.left).or_else(|what| self.broken(&what))
     }
 
-    /// Reads the ranges of a sparse file in the oldest format. Some are in the header, the others in blocks
-    /// after it.
+    /// Reads the ranges of a sparse file in the oldest sparse format. Some are in the header, the others in
+    /// blocks after it.
     fn runs_in_headers(&mut self, header: &Header) -> Result<Vec<(u64, u64)>> {
         let Some(gnu) = header.as_gnu() else { return self.broken("a list of holes is missing") };
         let mut runs = sparse::runs_of_header(&gnu.sparse).or_else(|what| self.broken(&what))?;

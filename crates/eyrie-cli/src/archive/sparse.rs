@@ -1,5 +1,5 @@
 //! The ranges of a file that have bytes, in all forms that GNU tar writes. This module parses and checks
-//! these forms, and writes that of version 1.0.
+//! these forms, and writes the form of version 1.0.
 
 use std::ops::Range;
 
@@ -71,8 +71,8 @@ pub fn real_size(records: &Records) -> Option<u64> {
     records.number(REAL_SIZE).or_else(|| records.number(OLD_SIZE))?
 }
 
-/// Returns the offsets and lengths of the ranges in one header of the oldest format. Unused entries are
-/// skipped.
+/// Returns the offsets and lengths of the ranges in one header of the oldest sparse format. Unused entries
+/// are skipped.
 pub fn runs_of_header(places: &[GnuSparseHeader]) -> Result<Vec<(u64, u64)>, String> {
     let wrong = |_| "its list of holes is wrong".to_owned();
     let used = places.iter().filter(|place| !place.is_empty());

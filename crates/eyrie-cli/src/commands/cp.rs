@@ -20,7 +20,8 @@ Examples:
 
 Copies keep modes, times, links, holes and extended attributes, as with `cp -a`. Owners are kept if root \
 copies. Symbolic links are copied, not followed.
-A copy into an existing directory keeps its name. An existing file is replaced. An existing directory is not.
+In an existing directory the copy gets the name of its source. An existing file is replaced. An existing \
+directory is not.
 
 {}", place::HELP))]
 pub struct CpArgs {
@@ -98,7 +99,7 @@ fn replace(from: &Endpoint, to: &Endpoint) -> Result<Tally> {
     let aside = to.path.with_file_name(format!(".eyrie-{}", std::process::id()));
     let replaced = copy_and_rename(from, to, &aside);
     if !replaced.as_ref().is_ok_and(|tally| tally.failed() == 0) {
-        // The copy may not exist. The first error is reported, not one of this removal.
+        // The copy may not exist, so an error of the removal is ignored. The first error is reported.
         let _ = to.unlink(&aside);
     }
     replaced

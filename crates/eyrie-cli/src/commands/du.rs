@@ -134,7 +134,7 @@ impl Usage<'_> {
         Ok(())
     }
 
-    /// Removes the last of `sums`, adds it to the sum before it, and prints it if `shown`.
+    /// Removes the last of `sums` and adds its value to the sum before. Prints the value if `shown`.
     fn close(&mut self, sums: &mut Vec<u64>, inside: &Inside, relative: &Path, shown: bool) -> Result<()> {
         let bytes = sums.pop().unwrap_or(0);
         if let Some(around) = sums.last_mut() {

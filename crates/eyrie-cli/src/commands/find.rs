@@ -199,8 +199,8 @@ impl Conditions {
         Ok(if holds { Answer::Yes(Some(stat)) } else { Answer::No })
     }
 
-    /// Returns true if the conditions on level, type, name and path hold. All of them are known from the
-    /// directory entry.
+    /// Returns true if the conditions on level, type, name and path hold. These conditions need no attributes
+    /// of the entry.
     fn hold_for_name(&self, path: &Path, entry: &WalkEntry<'_, Files>) -> bool {
         let FindArgs { name, iname, path: paths, kinds, min_depth, .. } = &self.arguments;
         // The root has no name of its own.

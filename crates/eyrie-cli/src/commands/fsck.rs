@@ -22,9 +22,9 @@ Examples:
   eyrie fsck --repair --into /mnt/new /dev/sdb1
 
 Without --repair nothing is changed: a volume that was not closed is recovered in memory only. With \
---repair all parts that can be read are copied to a new volume. It replaces the damaged volume when it is \
-complete and sound. Each path with a loss is printed, with the reason. Objects without a name go to \
-/lost+found.
+--repair all parts of a damaged volume that can be read are copied to a new volume. Without --into, the new \
+volume replaces the damaged one when it is complete and sound. Each path with a loss is printed, with the \
+reason. Objects without a name go to /lost+found.
 
 Exit status, as of fsck(8): 0 sound, 1 repaired, 4 damaged and not repaired, 8 cannot be checked, 16 wrong \
 arguments.")]
@@ -54,8 +54,8 @@ const BROKEN: u8 = 4;
 /// Exit status of a volume that cannot be read or checked.
 const UNREADABLE: u8 = 8;
 
-/// Checks a volume, and repairs it with `--repair`. A check that fails has the status [`UNREADABLE`], because
-/// 1 means that the volume was repaired.
+/// Checks a volume, and repairs it with `--repair`. If the volume cannot be checked, the status is
+/// [`UNREADABLE`], because 1 means that the volume was repaired.
 pub fn run(arguments: &FsckArgs, output: &mut Output) -> Result<()> {
     let unreadable = |failure: Failure| match failure.status() {
         0 => failure,

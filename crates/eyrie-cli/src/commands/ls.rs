@@ -88,7 +88,7 @@ pub fn run(mut arguments: LsArgs, output: &mut Output) -> Result<()> {
     skipped.finish("not everything was listed", shown)
 }
 
-/// Reads the entries of a directory, sorted by name. Without `all` it leaves out hidden names.
+/// Reads the entries of a directory, sorted by name. Without `all`, leaves out hidden names.
 fn entries(files: &Files, dir: &Path, all: bool) -> eyrie::Result<Vec<(OsString, Kind)>> {
     let mut entries = Vec::new();
     for entry in files.read_dir(dir)? {

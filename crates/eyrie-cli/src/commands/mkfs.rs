@@ -20,12 +20,12 @@ Examples:
   eyrie mkfs /srv/vol --size 64G --medium paged
   eyrie mkfs /dev/vdb
 
-A volume is a new directory, whose file grows as the volume is used, or a whole block device.")]
+A volume is a whole block device, or a new directory whose file takes storage as the volume is used.")]
 pub struct MkfsArgs {
     /// Volume to make: a new directory, or a block device
     #[arg(value_name = "VOLUME")]
     volume: PathBuf,
-    /// Maximum size, such as 512M or 4G; required except for a block device [default: the whole device]
+    /// Size of the volume, such as 512M or 4G; required except for a block device [default: the whole device]
     #[arg(long, short, value_parser = text::parse_size)]
     size: Option<u64>,
     /// Medium of the volume, which cannot be changed later
@@ -42,10 +42,10 @@ pub struct MkfsArgs {
 /// The value of `--medium`.
 #[derive(Clone, Copy, Default, Debug, ValueEnum)]
 enum MediumArg {
-    /// Chosen for the place: pmem if the host has it, dram on a file system in memory, else paged
+    /// Chosen for the place: pmem on persistent memory with DAX, dram on a file system in memory, else paged
     #[default]
     Auto,
-    /// Memory: changes survive the end of the process, but not of the host
+    /// Memory: changes survive the end of the process, but not a restart of the host
     Dram,
     /// Persistent memory mounted with DAX: changes survive a power failure
     Pmem,

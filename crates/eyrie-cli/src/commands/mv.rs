@@ -15,7 +15,8 @@ Examples:
   eyrie mv vol:/a vol:/dir
   eyrie mv report.txt vol:/reports/
 
-A move inside a volume is one atomic step. Any other move copies the files, and then removes the originals.
+A move inside a volume, or from host to host, is one atomic rename. Any other move copies the files, and \
+then removes the originals.
 
 {}", place::HELP))]
 pub struct MvArgs {
@@ -37,7 +38,7 @@ fn move_one(from: &Endpoint, to: &Endpoint) -> Result<()> {
         return from.rename(&from.path, &to.path).doing("move", place);
     }
     copy_one(from, to, true)?;
-    // The copy must be durable before its source is gone.
+    // A copy in a volume must be durable before its source is removed.
     to.sync().doing("make durable", to.shown())?;
     from.remove().doing("remove after copying", from.shown())
 }

@@ -26,7 +26,7 @@ pub struct ResizeArgs {
     /// Volume to resize
     #[arg(value_name = "VOLUME")]
     volume: PathBuf,
-    /// New maximum size, such as 512M or 4G; required except for a block device [default: the whole device]
+    /// New size, such as 512M or 4G; required except for a block device [default: the whole device]
     #[arg(value_name = "SIZE", value_parser = text::parse_size)]
     size: Option<u64>,
 }

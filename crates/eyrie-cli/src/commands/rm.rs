@@ -43,8 +43,8 @@ fn refuse_root(inside: &Inside) -> Result<()> {
     Err(Failure::new("cannot remove", inside, why))
 }
 
-/// Removes one name. The outer error is a refusal of this command. The inner error is that of the file
-/// system.
+/// Removes one file, or with `recursive` one tree. The outer error is a refusal of this command. The inner
+/// error is that of the file system.
 fn remove(files: &Files, inside: &Inside, recursive: bool) -> Result<eyrie::Result<()>> {
     let path = &inside.path;
     Ok(match files.lstat(path) {

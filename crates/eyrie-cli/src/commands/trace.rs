@@ -20,7 +20,7 @@ Examples:
   eyrie trace calls.txt -o calls.trace
   eyrie trace calls.txt | grep -c fence
 
-The script runs on an empty volume in memory. The trace begins with the bytes of the volume. Each event \
+The script runs on an empty volume in memory. The trace begins with the contents of the volume. Each event \
 has a line: store THREAD OFFSET BYTES, fence THREAD FILE:LINE, or mark NUMBER CALL after a call has \
 returned. docs/explorer.md describes the format.")]
 pub struct TraceArgs {

@@ -31,7 +31,7 @@ pub struct TreeArgs {
     /// Show only this many levels [default: no limit]
     #[arg(long, value_name = "LEVELS", default_value_t = u32::MAX, hide_default_value = true)]
     depth: u32,
-    /// Print one line with all attributes for each name, in byte order of the paths
+    /// Print one line with attributes and contents for each name, in byte order of the paths
     #[arg(long, conflicts_with_all = ["all", "depth"])]
     canonical: bool,
     /// Include modification times in the canonical text

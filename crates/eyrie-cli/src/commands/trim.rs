@@ -17,9 +17,9 @@ Examples:
   eyrie trim /dev/shm/vol
   eyrie trim --json vol
 
-Storage is given back in whole empty allocation groups of 64 MiB. Closing a volume also gives back the \
-groups that became empty since the volume was opened. On a block device the blocks of all empty groups are \
-discarded, and all of them are counted.")]
+Storage is given back in whole empty allocation groups of 64 MiB or less. Closing a volume also gives back \
+the groups that became empty since the volume was opened. On a block device the blocks of all empty groups \
+are discarded, and all of them are counted.")]
 pub struct TrimArgs {
     /// Volume to trim
     #[arg(value_name = "VOLUME")]

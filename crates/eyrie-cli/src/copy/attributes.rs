@@ -7,7 +7,7 @@ use super::side::{OnSide, Side};
 use super::spot::Spot;
 use super::xattrs::{self, Xattrs};
 
-/// The set-id bits of a mode. With them programs run as their owner and group.
+/// The set-id bits of a mode. With these bits, a program runs as the owner or group of its file.
 const SET_ID: u16 = 0o6000;
 
 /// Sets owner, extended attributes, times and mode of an open file, in this order. The owner comes first,

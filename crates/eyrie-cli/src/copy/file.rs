@@ -1,5 +1,5 @@
-//! Copies of the bytes of one file. If the source has more than one page and can find its holes, the copy has
-//! the same holes.
+//! Copies of the bytes of one file. If the file has more than one page and its file system can seek holes,
+//! the copy has the same holes.
 
 use std::ops::Range;
 
@@ -70,7 +70,7 @@ pub(super) fn copy_bytes<S: Posix, D: Posix>(
     Ok(bytes)
 }
 
-/// Copies `range` up to the end of the file. Returns the number of bytes.
+/// Copies the part of `range` that lies before the end of the file. Returns the number of bytes.
 fn copy_range<S: Posix, D: Posix>(
     input: &File<'_, S>,
     output: &File<'_, D>,

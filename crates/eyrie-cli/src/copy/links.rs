@@ -56,7 +56,7 @@ impl<T> Links<T> {
         unpoisoned(self.table.lock())
     }
 
-    /// Decides what to do with `task`, which stands for one name of the file with the attributes `stat`.
+    /// Returns the next step for `task`, which stands for one name of the file with the attributes `stat`.
     pub fn task_for(&self, stat: &Stat, task: T) -> NameTask<T> {
         let mut table = self.lock();
         // Only the walking thread calls this function and waits here. The worker threads therefore finish the
@@ -116,7 +116,7 @@ impl<T> Links<T> {
 }
 
 /// Opens directories along `path`, which may be longer than the longest path of a call. Returns the last
-/// opened directory as a file system, and the rest of `path` from there.
+/// opened directory (or `target`, if none was opened) as a file system, and the rest of `path` from there.
 pub(super) fn reach<'a, D: Posix>(target: &'a D, path: &Path) -> eyrie::Result<(Base<'a, D>, PathBuf)> {
     let mut base = Base::Given(target);
     let mut rest = PathBuf::new();

@@ -71,8 +71,8 @@ impl<'a> Progress<'a> {
         *count += 1;
     }
 
-    /// Counts and reports the entry `relative`, which could not be copied. A fatal error instead stops the
-    /// copy, and [`Progress::outcome`] returns it.
+    /// Counts the entry `relative`, which could not be copied. Reports its error at once, unless the error is
+    /// fatal. A fatal error stops the copy, and [`Progress::outcome`] returns it.
     pub fn failed(&self, relative: &Path, side: &Side) {
         self.tally.failed.fetch_add(1, Ordering::Relaxed);
         match side {

@@ -22,8 +22,7 @@ pub struct TargetTree<'a> {
 }
 
 impl<'a> TargetTree<'a> {
-    /// Starts the tree `root` of a target. The root does not exist yet, or is an empty directory into which a
-    /// load goes.
+    /// Starts the tree `root` of a target. The root does not exist yet, or is the empty directory of a load.
     pub fn new(root: &'a Path, progress: Progress<'a>) -> TargetTree<'a> {
         TargetTree { root, progress }
     }
@@ -122,7 +121,8 @@ impl<'a> TargetTree<'a> {
     }
 }
 
-/// Removes an entry that is not complete. Returns the error that made the copy fail, not one of this removal.
+/// Removes an entry that is not complete. Returns the error that made the copy fail, and ignores an error of
+/// the removal.
 fn remove_partial<D: Posix>(spot: &Spot<'_, D>, side: Side) -> Result<(), Side> {
     let _ = spot.target.unlink(spot.name);
     Err(side)

@@ -74,7 +74,7 @@ struct TargetPosition<'a, D> {
 /// Copies a file or a tree. The result also counts the entries that could not be copied.
 ///
 /// # Errors
-/// Fails if the root of the source cannot be read, if the root directory of the copy cannot be made, or if
+/// Fails if nothing exists at the root of the source, if the root directory of the copy cannot be made, or if
 /// the target is full or fails. An interrupt has the exit status 130.
 pub fn copy_tree<S, D>(job: &Job<'_, S, D>) -> failure::Result<Tally>
 where

@@ -21,10 +21,11 @@ Examples:
   eyrie explore --medium paged --script calls.txt --kills 20
 
 The script runs on an empty volume in memory. docs/scripts.md describes scripts. A power failure is \
-simulated before every fence of every call. Every image that recovery can tell apart is opened. It must be \
-sound and usable, and hold the state before or after the call, or on a disk a state since the last sync. \
-Without --script, built-in scripts are explored: each call by itself, also in a full volume, growth, \
-batches, reuse of storage, full journals, two threads, sequences of two and three calls, and random calls.
+simulated before every fence of every call. The images that recovery can tell apart are opened, up to the \
+limits --images and --samples. Each image must be sound and usable, and hold the state before or after the \
+call, or on a disk a state since the last sync. Without --script, built-in scripts are explored: each call \
+by itself, also in a full volume, growth, batches, reuse of storage, full journals, two threads, sequences \
+of two and three calls, and random calls.
 
 The process is also killed at some moments of the script (--kills). The next process reads all visible \
 stores, durable or not, and continues the script. It may be killed in turn, even in its recovery. At the \
@@ -38,7 +39,7 @@ source line of the access.
 Exit status: 0 no error was found, 1 an error was found, 2 wrong arguments or not a script. For an error, \
 the command that repeats it is printed, and a shorter script that also fails, if there is one.";
 
-/// Simulate crashes at every fence of a script, and check every image left
+/// Simulate crashes at every fence of a script, and check the images that they leave
 #[derive(Debug, Args)]
 #[command(after_help = HELP)]
 pub struct ExploreArgs {
@@ -74,10 +75,10 @@ pub struct ExploreArgs {
     /// Size of the journal, with --medium paged [default: chosen from the size of the volume]
     #[arg(long, value_name = "SIZE", value_parser = text::parse_size, requires = "script")]
     pub journal: Option<u64>,
-    /// Open at most this many images of each crash in order [default: 200000, with --medium paged 64]
+    /// Open the first images of each crash, at most this many [default: 200000, with --medium paged 64]
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
     pub images: Option<u64>,
-    /// Open this many random images of a crash that has more images than --images allows
+    /// Open this many more images, chosen at random, of a crash that has more images than --images allows
     #[arg(long, value_name = "COUNT", default_value_t = 64)]
     pub samples: u64,
     /// Explore a second crash in the recovery of this many images of each crash
@@ -174,7 +175,7 @@ pub struct ImageArg {
     pub links: Vec<ProcessEnd>,
     /// Number of events before the crash.
     pub after: usize,
-    /// For each line that recovery reads, the index of its chosen content.
+    /// For each line that recovery reads, the index of the line's chosen content.
     pub picks: Vec<usize>,
     /// A second crash, in the recovery of this image.
     pub again: Option<RecoveryCrash>,

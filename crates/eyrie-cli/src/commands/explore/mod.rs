@@ -1,5 +1,6 @@
-//! `eyrie explore`: simulates power failures, killed processes and failures of the host at every point of a
-//! script, and checks the volumes that they leave.
+//! `eyrie explore`: simulates crashes and failures of the host during a script, and checks the volumes that
+//! they leave. Power fails before each fence, processes are killed at some moments, and accesses to the host
+//! fail one at a time.
 
 mod arguments;
 mod bounds;

@@ -140,7 +140,7 @@ fn is_death(status: ExitStatus, errors: &str) -> bool {
     status.signal().map_or(panicked, |signal| own.contains(&signal))
 }
 
-/// Explores without a broken rule. If that finds an error, an error of a mutant proves nothing.
+/// Explores without a broken rule. If this exploration finds an error, an error of a mutant proves nothing.
 fn explore_none(time: Duration) -> Result<()> {
     let mut control = Hunted::start(NO_RULE, time)?;
     let value = loop {

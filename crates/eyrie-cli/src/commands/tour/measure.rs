@@ -9,9 +9,9 @@
 //! its operations touched. Measuring fails if that number is too small for the way in which the operation
 //! chooses ([`is_covering`]).
 //!
-//! Operations on bytes move [`BLOCK_BYTES`](super::operation::BLOCK_BYTES) each. Paths have three components.
-//! Every operation first writes the digits of its file or key into the name. Both sides use the same calls of
-//! [`Posix`] and the same methods of [`Keys`].
+//! Operations on bytes read or write [`BLOCK_BYTES`](super::operation::BLOCK_BYTES) each. Paths have three
+//! components. Every operation on a name first writes the digits of its file or key into the name. Both sides
+//! use the same calls of [`Posix`] and the same methods of [`Keys`].
 
 use std::time::{Duration, Instant};
 

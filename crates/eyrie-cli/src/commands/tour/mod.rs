@@ -159,7 +159,7 @@ impl Guide<'_> {
         let volume = volumes::create(place, Volume::options().size(size), "")?;
         let result = self.steps(&volume, place, size);
         let closed = volume.close().doing("close the volume", &shown);
-        // The tour made this volume, so a removal destroys nothing of the user's.
+        // The tour made this volume, so its removal destroys no data of the user.
         let removed = match self.arguments.remove {
             true => std::fs::remove_dir_all(place).doing("remove the volume", &shown),
             false => Ok(()),
@@ -319,7 +319,7 @@ impl Guide<'_> {
     }
 }
 
-/// A directory of the host next to the volume. It is removed when it is dropped.
+/// A directory of the host next to the volume. The directory is removed when this value is dropped.
 struct HostDirectory(PathBuf);
 
 impl HostDirectory {
@@ -334,7 +334,8 @@ impl HostDirectory {
 
 impl Drop for HostDirectory {
     fn drop(&mut self) {
-        // If the removal fails, the directory stays. Its name contains the name of the volume.
+        // If the removal fails, the directory stays. The user can find it, because its name contains the name
+        // of the volume.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }

@@ -45,7 +45,7 @@ fn order_of(operation: Operation) -> TargetOrder {
     }
 }
 
-/// Returns the targets of one batch. `Random`, `Next` and `Spread` choose a number below `among`.
+/// Returns the targets of one batch. With `Random`, `Next` and `Spread` each target is below `among`.
 pub fn targets(operation: Operation, round: u32, among: u32) -> Vec<u32> {
     let first = u64::from(round) * u64::from(BATCH);
     // The generator mixes its seed, so each round has other choices although the seeds are consecutive.
