@@ -24,8 +24,8 @@ pub fn paged() -> PagedOptions {
     PagedOptions { memory_bytes: MEMORY_BYTES.get().copied().unwrap_or(host.memory_bytes), ..host }
 }
 
-/// Fails if a file or directory exists at `path`, where a volume is to be made. `advice` tells the user how
-/// to name another place.
+/// Fails if anything exists at `path`, where a volume is to be made. A dangling symbolic link counts, too.
+/// `advice` tells the user how to name another place.
 ///
 /// # Errors
 /// The failure has one line for the user.
@@ -37,7 +37,8 @@ pub fn refuse_existing(path: &Path, advice: &str) -> Result<()> {
     Err(Failure::new("cannot make a volume", text::path(path), why))
 }
 
-/// Makes a volume. If a volume or other contents exist at `path`, `note` is appended to the message.
+/// Makes a volume. If a volume or other contents exist at `path`, `note` is appended to the error
+/// message.
 ///
 /// # Errors
 /// As [`VolumeOptions::create`].
@@ -62,8 +63,8 @@ pub fn open(volume: &Path) -> Result<Volume> {
     })
 }
 
-/// Makes the failure of a call on a whole volume. The line names the volume only once, although the error may
-/// name it, too.
+/// Returns the failure of a call on a whole volume. The failure names the volume once: a name at the start of
+/// the error's text is left out.
 pub fn refused(what: &str, volume: &Path, error: &eyrie::Error) -> Failure {
     let place = text::path(volume);
     let why = reason(error);
@@ -73,7 +74,8 @@ pub fn refused(what: &str, volume: &Path, error: &eyrie::Error) -> Failure {
 
 /// Returns the credentials of this process, with its umask.
 pub fn credentials() -> Credentials {
-    // The umask can be read only by setting it. No other thread makes files between the two calls.
+    // The system call that reads the umask also sets it, so a second call restores it. No other thread makes
+    // files between the two calls.
     let umask = rustix::process::umask(rustix::fs::Mode::empty());
     rustix::process::umask(umask);
     Credentials::of_process().with_umask(u16::try_from(umask.bits() & 0o777).unwrap_or(0))
@@ -82,7 +84,7 @@ pub fn credentials() -> Credentials {
 /// Opens a volume, calls `work`, and closes the volume even after an error.
 ///
 /// # Errors
-/// The first error of `work`, or else of closing.
+/// The error of the open or of `work`, or else the error of the close.
 pub fn with_volume<T>(path: &Path, work: impl FnOnce(&Volume) -> Result<T>) -> Result<T> {
     let volume = open(path)?;
     let result = work(&volume);
@@ -103,7 +105,7 @@ pub fn with_files<T>(path: &Path, work: impl FnOnce(&Files) -> Result<T>) -> Res
 /// Opens the host's file system at its root. Also returns `path` as an absolute path.
 ///
 /// # Errors
-/// Fails if the path is empty, or the root cannot be opened.
+/// Fails if `path` is empty, if the working directory is unknown, or if the root cannot be opened.
 pub fn host(path: &Path) -> Result<(Host, PathBuf)> {
     let path = std::path::absolute(path).doing("use", text::path(path))?;
     Ok((Host::new("/").doing("open", "/")?, path))
@@ -114,7 +116,8 @@ pub fn object_count(report: &Report) -> u64 {
     report.directories + report.files + report.others
 }
 
-/// Returns true if `path` is a block device. Without a size, a volume on a device uses the whole device.
+/// Returns true if `path` is a block device. Commands need no size for a device, because a volume fills it by
+/// default.
 pub fn is_device(path: &Path) -> bool {
     path.metadata().is_ok_and(|metadata| metadata.file_type().is_block_device())
 }

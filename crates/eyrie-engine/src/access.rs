@@ -70,8 +70,8 @@ impl Credentials {
         self
     }
 
-    /// Returns the id of these credentials. Clones share the id, and no other credentials of this process
-    /// have it.
+    /// Returns the id of these credentials. Clones share the id, even if they have different umasks. No other
+    /// credentials of this process have it.
     #[inline]
     pub fn id(&self) -> u64 {
         self.id
@@ -295,8 +295,8 @@ fn dropped_by(who: &Credentials, gid: u32) -> SetIds {
 }
 
 /// Returns `mode` without the set-id bits that `set_ids` names. Without the group's execution bit, the
-/// set-group-id bit gives no rights. A change by a member of the group therefore keeps the set-group-id bit
-/// of such a file (`DropAsMember`).
+/// set-group-id bit gives no rights. A change by a member of the group, or a `chown` by root, therefore keeps
+/// the set-group-id bit of such a file (`DropAsMember`).
 #[inline]
 pub fn mode_after(mode: u16, set_ids: SetIds) -> u16 {
     let executable = mode & GROUP_EXECUTE != 0;
@@ -359,8 +359,8 @@ impl Namespace {
 }
 
 /// Checks that `who` may read the extended attribute `name` of `object`. Only files and directories have
-/// `user` attributes, and only root sees `trusted` ones. For other objects and other users the result is
-/// `NoXattr`, as if the attribute did not exist.
+/// `user` attributes, and only root sees `trusted` ones. A `user` attribute of any other object, and a
+/// `trusted` attribute for any other user, give `NoXattr`, as if they did not exist.
 ///
 /// # Errors
 /// `NoXattr`; `AccessDenied`; `Unsupported` for `security.capability` and for namespaces other than `user`,
@@ -405,8 +405,9 @@ pub fn lists_xattr(who: &Credentials, name: &[u8]) -> bool {
 }
 
 /// Returns the owner and mode of an object of `kind` that `who` creates in `dir` with `mode`. Applies the
-/// umask. A new object gets the group of a set-group-id directory, and a new directory also gets the
-/// set-group-id bit. Directories get this bit in no other way. Symbolic links have all permissions.
+/// umask, except to symbolic links, which have all permissions. An object in a set-group-id directory gets
+/// the group of that directory, and a subdirectory also gets the set-group-id bit. A new directory gets this
+/// bit in no other way.
 #[inline]
 pub fn owner_of_new(who: &Credentials, dir: &Protection, kind: Kind, mode: u16) -> Owner {
     let inherits = dir.mode & SET_GID != 0;

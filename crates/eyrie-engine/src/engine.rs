@@ -1,4 +1,4 @@
-//! The engine contract: look-ups and reads without locks, and Ops.
+//! The engine contract: look-ups, reads and Ops.
 
 use eyrie_medium::epoch::Guard;
 
@@ -15,7 +15,7 @@ pub struct Attributes {
     pub uid: u32,
     /// Group id.
     pub gid: u32,
-    /// Number of names. For a directory: 2 plus the number of its subdirectories.
+    /// Number of names. For a directory: 2 plus the number of its subdirectories, or 0 once it is removed.
     pub links: u32,
     /// Length of a file or of a symbolic link's target, in bytes. For a directory: its number of entries.
     pub size: u64,
@@ -73,7 +73,8 @@ pub struct SpaceUsage {
 /// look-up, or while the object is [`open`](Engine::open). Without a pin or an open, calls with the id may
 /// return [`Error::Stale`].
 ///
-/// Calls take `&self` and may come from any thread. Look-ups and reads wait for no lock.
+/// Calls take `&self` and may come from any thread. Look-ups and reads of [`Scm`](crate::scm::Scm) wait for
+/// no lock.
 pub trait Engine: Send + Sync {
     /// Returns the root directory.
     fn root(&self) -> ObjectId;
@@ -188,8 +189,9 @@ pub trait Engine: Send + Sync {
     /// Gives back an id that [`Engine::reserve`] reserved and that no Op used.
     fn unreserve(&self, id: ObjectId);
 
-    /// Applies all of an Op, or returns an error and changes nothing. When the call returns, the Op is as
-    /// durable as the medium makes it without a [`sync`](Engine::sync).
+    /// Applies all of an Op, or returns an error and changes nothing. One exception: a `Fault` may come after
+    /// the change. When the call succeeds, the Op is as durable as the medium makes it without a
+    /// [`sync`](Engine::sync).
     ///
     /// Engines check only rules that keep the volume sound (names, kinds, emptiness, cycles), and no
     /// permissions.

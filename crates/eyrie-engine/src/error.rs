@@ -6,7 +6,8 @@ use rustix::io::Errno;
 /// Result of an engine's calls.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// The reason why an engine refused a call or failed. The call changed nothing.
+/// The reason why an engine refused a call or failed. The call changed nothing, unless the error is a `Fault`
+/// that came after the change.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -48,7 +49,7 @@ pub enum Error {
     XattrTooLarge,
     /// The object has no room for more extended attributes.
     #[error(
-        "no space left in the file: its extended attributes have at most 64 KiB, and so have their names"
+        "no space left in the file: extended attributes have at most 64 KiB of values and 64 KiB of names"
     )]
     XattrsFull,
     /// The volume is full.
@@ -74,7 +75,7 @@ pub enum Error {
         /// The contradiction, in words.
         what: &'static str,
     },
-    /// The medium refused or failed.
+    /// The medium refused an access, or failed.
     #[error(transparent)]
     Fault(#[from] Fault),
     /// The volume could not be opened or created.

@@ -41,7 +41,8 @@ fn described(title: &str) -> Vec<(&'static str, usize, usize)> {
     cells(title).into_iter().map(row).collect()
 }
 
-/// Panics unless the table under `title` lists exactly `fields`, and these cover `size` bytes without a gap.
+/// Panics unless the table under `title` lists exactly `fields`, and these fields cover `size` bytes without
+/// a gap. For the fields of a word, `size` is in bits.
 pub(crate) fn assert_described(title: &str, size: usize, fields: &[(&str, usize, usize)]) {
     let rows = described(title);
     assert_eq!(rows, fields, "docs/format.md, section {title}");

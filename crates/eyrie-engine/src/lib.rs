@@ -1,6 +1,6 @@
 //! Engines. An engine holds a volume, answers look-ups and reads, and applies [`Op`]s.
 //!
-//! Every change of a volume is an [`Op`], and every holder of a volume is an [`Engine`]. `scm` is the engine
+//! Every change of names, bytes and attributes is an [`Op`], which an [`Engine`] applies. `scm` is the engine
 //! for byte-addressable storage. `model` is the reference engine, with which tests compare others.
 //!
 //! Invariants:

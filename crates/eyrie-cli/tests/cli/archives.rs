@@ -81,7 +81,7 @@ fn gnu_tar_lists_and_extracts_what_dump_writes() {
 #[test]
 fn load_reads_the_formats_of_gnu_tar() {
     let sandbox = sandbox_with_tree();
-    // Only the newest format has extended attributes, nanoseconds and access times. Access times are compared
+    // Of these formats, only `posix` has extended attributes and nanoseconds. The test compares access times
     // in no format.
     let seconds = |line: &mut FixtureLine| {
         (line.accessed, line.modified.1) = ((0, 0), 0);
@@ -94,7 +94,7 @@ fn load_reads_the_formats_of_gnu_tar() {
         let version = format!("--sparse-version={version}");
         loads_as_tar_wrote_it(&sandbox, &[&posix[..], &["--sparse", &version]].concat(), no_access);
     }
-    // Without the option for holes, the archive has zeros in their place, which would fill the volume.
+    // Without `--sparse`, the archive has zeros in place of the holes, and these zeros would fill the volume.
     fs::remove_dir_all(sandbox.path("tree/holes")).unwrap();
     loads_as_tar_wrote_it(&sandbox, &posix, no_access);
     // The oldest formats have room only for short names.
@@ -121,7 +121,7 @@ fn loads_as_tar_wrote_it(sandbox: &Sandbox, options: &[&str], change: impl Fn(&m
     sandbox.succeed(["rm", "-r", "vol:/tree"]);
 }
 
-/// Runs a line of shell in the sandbox, with the command as `$EYRIE`.
+/// Runs a line of shell in the sandbox. `$EYRIE` is the path of the command `eyrie`.
 fn shell(sandbox: &Sandbox, line: &str) -> Output {
     let mut command = Command::new("bash");
     command.args(["-o", "pipefail", "-c", line]).env("EYRIE", env!("CARGO_BIN_EXE_eyrie"));
@@ -161,7 +161,7 @@ fn terminal() -> fs::File {
     let name = ptsname(&controller, Vec::new()).unwrap();
     let options = fs::File::options().read(true).write(true).clone();
     let terminal = options.open(Path::new(OsStr::from_bytes(name.as_bytes()))).unwrap();
-    // The controller must stay open while the test runs, because the terminal is closed with it.
+    // The controller must stay open while the test runs, because its close hangs up the terminal.
     std::mem::forget(controller);
     terminal
 }
@@ -286,8 +286,8 @@ fn interrupted_dump_has_no_end_mark() {
     let mut output = child.stdout.take().unwrap();
     output.read_exact(&mut archive).unwrap();
     kill_process(Pid::from_child(&child), Signal::INT).unwrap();
-    // The dump waits for its reader, and another thread of it handles the signal. The test gives that thread
-    // time before it reads on.
+    // One thread of the dump waits for the reader, and another thread handles the signal. The test gives the
+    // second thread time, and then reads the rest.
     std::thread::sleep(Duration::from_millis(200));
     output.read_to_end(&mut archive).unwrap();
     let status = child.wait().unwrap();

@@ -1,4 +1,4 @@
-//! Tests that every command ends on damaged volumes, with limits on processor time, memory and output.
+//! Tests that commands end on damaged volumes, with limits on processor time, memory and output.
 
 use std::fs;
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -13,12 +13,12 @@ use crate::Sandbox;
 /// The limits of a command: 20 seconds of processor time and 1 GiB of memory. A command that waits forever is
 /// ended after five minutes.
 const LIMITS: &str = "ulimit -t 20; ulimit -d 1048576; exec timeout 300 \"$@\"";
-/// The limits of [`LIMITS`] except that of memory, for checks that map a volume of a terabyte. Such a mapping
-/// counts as memory, although a check touches little of it.
+/// The limits of [`LIMITS`] except the limit of memory, for commands that map a volume of a terabyte. The
+/// private mapping of a check counts as memory, although the check touches little of it.
 const TIME_LIMIT: &str = "ulimit -t 20; exec timeout 300 \"$@\"";
 /// Maximum number of bytes that a command may print.
 const MOST_PRINTED: usize = 16 << 20;
-/// Maximum number of bytes of storage that an export may take.
+/// Maximum number of bytes of storage that an export and an archive may occupy together.
 const MOST_EXPORTED: u64 = 64 << 20;
 /// The bits of a slot with the position of its record.
 const RECORD_PLACE: u64 = 0xff << 56;
@@ -41,7 +41,7 @@ fn limited(sandbox: &Sandbox, limits: &str, arguments: &[&str]) -> Output {
     output
 }
 
-/// Returns the number of bytes of storage below a directory.
+/// Returns the number of bytes of storage that a file, or a directory with all of its contents, occupies.
 fn stored(path: &Path) -> u64 {
     let Ok(metadata) = path.symlink_metadata() else { return 0 };
     let inside = if metadata.is_dir() { fs::read_dir(path).ok() } else { None };
@@ -56,8 +56,8 @@ fn clear(sandbox: &Sandbox, names: &[&str]) {
     }
 }
 
-/// Runs the commands that walk or change a volume on the damaged volume `vol`. The repair gets the bytes that
-/// the volume had before these commands.
+/// Runs commands that walk or change a volume. They run on the damaged volume `vol`. The repair comes last.
+/// It gets the bytes that the volume had before the other commands.
 fn every_command(sandbox: &Sandbox) {
     let bytes = fs::read(sandbox.path("vol/segment-0000")).unwrap();
     let renew = || fs::write(sandbox.path("vol/segment-0000"), &bytes).unwrap();
@@ -90,7 +90,8 @@ fn every_command(sandbox: &Sandbox) {
     }
     renew();
     let repaired = bounded(sandbox, &["fsck", "--repair", "--into", "sound", "vol"]);
-    // 0 if the check found no damage, 1 if the volume is repaired, 8 if no superblock is valid.
+    // The status is 0 if the check found no damage, 1 if the volume is repaired, and 8 if no superblock is
+    // valid.
     match repaired.status.code() {
         Some(0 | 8) => {}
         Some(1) => assert_eq!(limited(sandbox, TIME_LIMIT, &["fsck", "sound"]).status.code(), Some(0)),
@@ -99,7 +100,7 @@ fn every_command(sandbox: &Sandbox) {
     clear(sandbox, &["archive", "out", "copied", "sound"]);
 }
 
-/// Writes the volume `vol` with these bytes.
+/// Makes the volume `vol` from these bytes of its segment.
 fn put(sandbox: &Sandbox, bytes: &[u8]) {
     let dir = sandbox.path("vol");
     fs::create_dir_all(&dir).unwrap();
@@ -108,7 +109,7 @@ fn put(sandbox: &Sandbox, bytes: &[u8]) {
 }
 
 #[test]
-fn every_command_ends_for_any_field_value() {
+fn commands_end_for_any_field_value() {
     let sandbox = Sandbox::new();
     let bases = bases();
     for Broken { image, .. } in broken(&bases[1], 1) {
@@ -187,6 +188,8 @@ fn tangled(levels: usize) -> Sandbox {
 fn directory_cycle_is_reported_once_by_each_command() {
     const LEVELS: usize = 30;
     let sandbox = tangled(LEVELS);
+    // Each directory of the tree has two names. A command enters the directory under one name, and reports
+    // the other name.
     let reports = |output: &Output| {
         String::from_utf8_lossy(&output.stderr).lines().filter(|line| line.contains("damaged")).count()
     };
@@ -220,7 +223,7 @@ fn small_volume_with_huge_claims_costs_little() {
     let base = &bases[1];
     let sandbox = Sandbox::new();
     let most = 1_u64 << 40;
-    // The size of the volume, the size of its first segment, and the maximum size.
+    // The claimed sizes: the size of the volume, the size of its first segment, and the maximum size.
     for sizes in [[most; 3], [2 << 30, 2 << 30, most]] {
         let mut image = Image::new(base);
         for copy in [0, 4096] {
@@ -243,7 +246,7 @@ fn small_volume_with_huge_claims_costs_little() {
 }
 
 #[test]
-fn sparse_file_of_exabytes_is_copied_as_holes() {
+fn sparse_file_of_exabytes_costs_little() {
     let sandbox = Sandbox::with_volume("16M");
     let volume = Volume::open(sandbox.path("vol")).unwrap();
     let files = volume.files(Credentials::root());

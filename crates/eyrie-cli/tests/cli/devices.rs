@@ -15,7 +15,7 @@ fn json(text: &str) -> Value {
     serde_json::from_str(text).unwrap()
 }
 
-/// A block device over a file. It is detached when it is dropped.
+/// A loop device over a file. The drop of this value detaches the device.
 struct Device(PathBuf);
 
 impl Device {
@@ -32,7 +32,7 @@ impl Device {
         format!("{}{path}", self.0.display())
     }
 
-    /// Makes the device larger or smaller, and keeps its bytes.
+    /// Makes the device larger or smaller. The bytes below the new size stay unchanged.
     fn set_size(&self, sandbox: &Sandbox, bytes: u64) {
         fs::File::options().write(true).open(sandbox.path("disk")).unwrap().set_len(bytes).unwrap();
         let status = Command::new("losetup").arg("--set-capacity").arg(&self.0).status().unwrap();
@@ -78,8 +78,8 @@ fn block_device_holds_a_volume() {
     sandbox.fail(8, &[&vol, "in use"], ["fsck", &vol]);
     assert!(Volume::open(&vol).is_err(), "this process must not open the volume a second time");
     held.close().unwrap();
-    // A child process that another test starts holds a copy of the device's descriptor until its program
-    // runs.
+    // If another test starts a child process, the child holds a copy of the device's descriptor until it
+    // executes its program.
     let is_free = || sandbox.run(["ls", &device.place(":/")]).status.success();
     assert!((0..1000).any(|_| is_free()), "the device stays in use");
     sandbox.succeed(["mkfs", "--force", &vol, "--medium", "paged"]);

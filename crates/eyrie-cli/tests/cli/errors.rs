@@ -1,4 +1,4 @@
-//! Tests that every error is one clear line.
+//! Tests that a command which fails prints one clear line.
 
 use std::fs;
 use std::path::Path;
@@ -9,7 +9,7 @@ use eyrie_testkit::tree_fixture::fill;
 
 use crate::Sandbox;
 
-/// Returns the largest file of the volume, which holds its bytes.
+/// Returns the path of the volume's segment, which is the largest file in the volume's directory.
 pub(crate) fn segment(sandbox: &Sandbox) -> std::path::PathBuf {
     let files = fs::read_dir(sandbox.path("vol")).unwrap().map(|entry| entry.unwrap().path());
     files.max_by_key(|path| path.metadata().unwrap().len()).unwrap()
@@ -131,12 +131,13 @@ fn full_volume_is_one_clear_line() {
     assert!(sandbox.succeed(["fsck", "vol"]).contains("sound"));
 }
 
-/// A file system of a limited size. It is unmounted when it is dropped.
+/// A mounted file system of a limited size. The drop of this value unmounts the file system.
 struct Mount<'a>(&'a Path);
 
 impl Drop for Mount<'_> {
     fn drop(&mut self) {
-        // If the unmount fails, the mount stays. The removal of the temporary directory then empties it.
+        // If the unmount fails, the mount stays. The removal of the temporary directory then removes the
+        // files of the mounted file system.
         let _ = Command::new("umount").arg("-l").arg(self.0).status();
     }
 }

@@ -23,8 +23,8 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-/// The directory of a test, on a file system that keeps holes, times and devices. It is removed when it is
-/// dropped.
+/// The directory of a test, in `/dev/shm` if possible, because that file system keeps holes, times and
+/// devices. The drop of this value removes the directory.
 struct Sandbox {
     dir: tempfile::TempDir,
 }
@@ -90,7 +90,8 @@ impl Sandbox {
         last
     }
 
-    /// Runs the command, which must fail with this status and print one line that contains all of `words`.
+    /// Runs the command, which must fail with this status. Standard error must have one line, which contains
+    /// all of `words`.
     fn fail<S: AsRef<OsStr>>(&self, status: i32, words: &[&str], arguments: impl IntoIterator<Item = S>) {
         let output = self.run(arguments);
         let line = String::from_utf8_lossy(&output.stderr);

@@ -26,7 +26,7 @@ fn sandbox_with_files() -> Sandbox {
     sandbox
 }
 
-/// Returns the results of `find` under `/a`, in the order of their paths and without the name of the volume.
+/// Returns the results of `find` under `/a`, in the printed order and without the name of the volume.
 fn found(sandbox: &Sandbox, conditions: &[&str]) -> Vec<String> {
     let output = sandbox.succeed(["find", "vol:/a"].iter().chain(conditions));
     let lines =

@@ -13,12 +13,12 @@ fn sound_volume_is_0_closed_or_not() {
     let sandbox = Sandbox::with_volume("64M");
     sandbox.succeed(["fsck", "vol"]);
     sandbox.kill_an_import();
-    // `fsck` recovers a copy of the volume, which then needs no repair.
+    // `fsck` recovers a copy of the volume, and finds this copy sound.
     assert!(sandbox.succeed(["fsck", "vol"]).contains("sound"));
 }
 
 #[test]
-fn broken_volume_is_4_with_closed_output() {
+fn broken_volume_is_4_even_if_output_fails() {
     let sandbox = Sandbox::with_volume("64M");
     fs::create_dir(sandbox.path("tree")).unwrap();
     fill(&sandbox.path("tree"), 300, 3000).unwrap();
@@ -40,7 +40,8 @@ fn broken_volume_is_4_with_closed_output() {
     assert_eq!(command.stdout(full).output().unwrap().status.code(), Some(4));
 }
 
-/// Changes bytes of the volume until a check finds damage.
+/// Overwrites the first 64 bytes of one page after another until a check finds damage. If a check finds none,
+/// restores the bytes of that page.
 pub fn break_something(sandbox: &Sandbox) {
     let segment = crate::errors::segment(sandbox);
     let file = fs::File::options().read(true).write(true).open(segment).unwrap();
@@ -75,7 +76,7 @@ fn uncheckable_volume_is_8() {
     assert_eq!(
         output.status.code(),
         Some(8),
-        "the status must be 8 even if the report cannot be printed: {output:?}"
+        "the status must be 8 if the report of a sound volume cannot be printed: {output:?}"
     );
     sandbox.succeed(["fsck", "vol"]);
 }

@@ -81,7 +81,7 @@ fn set_id_bits_survive_as_on_linux() {
     ] {
         let set_ids = set_ids_after_write(who, &before);
         assert_eq!(mode_after(before.mode, set_ids), written, "{before:?} written");
-        let set_ids = chown(who, &before, None, None).expect("it changes nothing else");
+        let set_ids = chown(who, &before, None, None).expect("allowed");
         assert_eq!(mode_after(before.mode, set_ids), owned, "{before:?} chowned");
     }
 }
@@ -195,7 +195,7 @@ fn xattr_namespaces_have_their_rules() {
 }
 
 #[test]
-fn protected_hardlinks_allow_own_or_readable_files() {
+fn protected_hardlinks_allow_own_or_writable_files() {
     for (object, allowed) in [
         (file(0, 1, 1), true),
         (file(0o666, 2, 2), true),

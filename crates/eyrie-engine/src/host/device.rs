@@ -15,7 +15,7 @@
 //!   `overwrite`. Such bytes may be the signature of a file system.
 //! - A journal is replayed only on a device whose first pages name a volume. On any other device, the journal
 //!   may be left over from a volume that another program has overwritten. Therefore the creation of a volume
-//!   writes the superblock to its place, by a checkpoint, before any other content.
+//!   writes the superblock to its place, by a checkpoint, before it stores any object.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Seek, SeekFrom};
@@ -37,7 +37,7 @@ use crate::{Error, Result};
 /// tables. 1 MiB covers all common signatures.
 const MARKS_BYTES: u64 = 1 << 20;
 
-/// Takes the device at `path` for a new volume that fills it, lets `fill` write the volume, and returns the
+/// Claims the device at `path` for a new volume that fills it, lets `fill` write the volume, and returns the
 /// result of `fill`. After an error the device can be used for another volume.
 pub(super) fn create<T>(
     path: &Path,
@@ -139,7 +139,7 @@ impl NewVolume {
         let bytes = Medium::volume_bytes_on(size);
         if bytes < MIN_HOST_BYTES {
             let what = format!(
-                "a device of {size} bytes is too small: a volume takes 1 MiB, and its journal as much"
+                "a device of {size} bytes is too small: it needs 1 MiB for a volume and 1 MiB for a journal"
             );
             return Err(Error::volume(place, what, Errno::INVAL));
         }

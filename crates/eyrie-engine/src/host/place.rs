@@ -1,5 +1,5 @@
-//! The place of a volume on the host: a directory or a block device. Each call of the engine decides once, by
-//! [`HostPlace::of`], which of the two a path leads to.
+//! The place of a volume on the host: a directory or a block device. [`HostPlace::of`] decides which of the
+//! two a path leads to.
 
 use std::fs;
 use std::os::unix::fs::FileTypeExt;

@@ -72,8 +72,8 @@ impl<'a> ResizedSegment<'a> {
 }
 
 /// Gives the file of a volume room for exactly `bytes` on its medium. Callers have unmapped the volume. Safe
-/// when power fails: the file of a `paged` volume ends with a sound anchor at any moment. The file becomes
-/// longer only by the write of its new anchor. Before the file is made shorter, the anchor at the new end is
+/// when power fails: the file of a `paged` volume ends with a sound anchor at any moment. Only the write of
+/// its new anchor makes such a file longer. Before such a file is made shorter, the anchor at the new end is
 /// durable.
 fn resize_file(file: &File, kind: MediumKind, bytes: u64, place: &str) -> Result<()> {
     let failed =

@@ -243,8 +243,9 @@ impl ModelState {
         Ok(())
     }
 
-    /// Changes the storage of a range. The checks have the same order as in ext4: the range, its alignment,
-    /// the largest size, the end of the file.
+    /// Changes the storage of a range. The checks have the same order as in ext4: the length and the end of
+    /// the range, its alignment, the size of the file after an insert, and the place of the range in the
+    /// file.
     fn fallocate(&mut self, id: ObjectId, mode: FallocateMode, offset: u64, length: u64) -> Result<()> {
         let data = self.file_mut(id)?;
         if length == 0 {

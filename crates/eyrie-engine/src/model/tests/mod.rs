@@ -1,4 +1,4 @@
-//! Tests of the model. Each rule of the model has at least one test.
+//! Tests of the model. The tests of `Fallocate` are in the crate `eyrie-testkit`.
 
 mod data;
 mod directories;
@@ -13,14 +13,14 @@ use crate::{
 };
 
 const OWNER: Owner = Owner { mode: 0o755, uid: 1000, gid: 100 };
-/// The time at which fixtures are created. Tests apply their Ops at later times.
+/// The time of the root and of the objects that a test starts with. The Ops under test have later times.
 const START: Time = at(1);
 
 const fn at(seconds: i64) -> Time {
     Time::new(seconds, 5)
 }
 
-/// A model, with methods that apply single Ops to it. Objects of the fixture are created at [`START`].
+/// A model, with methods that apply single Ops to it. [`Fixture::create`] creates objects at [`START`].
 struct Fixture {
     model: Model,
     root: ObjectId,

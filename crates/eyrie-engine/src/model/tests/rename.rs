@@ -1,10 +1,10 @@
-//! Tests of all cases of `Rename`.
+//! Tests of `Rename`.
 
 use super::RenameMode::{Exchange, NoReplace, Replace};
 use super::*;
 
 #[test]
-fn rename_moves_entry_and_touches_all_three() {
+fn rename_moves_entry_and_sets_times_of_object_and_dirs() {
     let f = Fixture::new();
     let (a, b) = (f.dir(f.root, "a"), f.dir(f.root, "b"));
     let x = f.file(a, "x");

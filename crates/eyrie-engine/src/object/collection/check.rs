@@ -118,7 +118,8 @@ impl Collection<'_> {
     ) -> Result<()> {
         let medium = table.medium;
         let commit = Commit::from_raw(load(medium, page)?);
-        // A page gets its new level only after the publish of the number of buckets.
+        // A split raises the level of a page of the old bucket only after the publish of the number of
+        // buckets.
         if commit.level() > buckets.level(bucket) {
             return Err(Error::corrupt(page, "level of a bucket page is too high"));
         }
@@ -168,8 +169,8 @@ impl Collection<'_> {
     }
 }
 
-/// True if an entry with this hash may be in a page of `bucket` that has this commit word. The level in the
-/// commit word is the number of low hash bits that must agree with the bucket.
+/// True if a page of `bucket` with the commit word `commit` may hold an entry with this hash. The level in
+/// the commit word is the number of low hash bits that must agree with the bucket.
 pub(super) fn belongs(hash: u64, commit: Commit, bucket: u64) -> bool {
     let mask = (1_u64 << commit.level()) - 1;
     hash & mask == bucket & mask

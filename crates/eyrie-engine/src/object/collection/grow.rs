@@ -9,8 +9,8 @@
 //!
 //! The third part publishes, for each page of the old bucket, a commit word without the moved entries.
 //!
-//! Safe when power fails between the parts. The next split uses a segment without buckets, and moved entries
-//! no longer count in the old bucket.
+//! Safe when power fails between the parts. After the first part, the next split uses the segment, which has
+//! no bucket yet. After the second part, the moved entries no longer count in the old bucket.
 
 use eyrie_medium::rules::{SafetyRule, broken};
 use eyrie_medium::{Addr, Fault};
@@ -29,16 +29,17 @@ use crate::transaction::Transaction;
 use crate::volume::Volume;
 use crate::{Error, Result};
 
-/// A crowded page of another bucket causes a split only if the next bucket to be split has at least this many
+/// A crowded page causes a split only if the first page of the next bucket to be split has at least this many
 /// entries. Without this limit, a collection would grow without end while names are added and removed.
 const WORTH_SPLITTING: u32 = CAPACITY / 4;
 /// Number of buckets between two announcements of the next segment. An announcement provisions 256 KiB of the
 /// next segment, which is 8 KiB for each bucket since the announcement before. The next segment has 4 KiB or
-/// less for each bucket of the present segment. Therefore announcements from half of the buckets would
-/// suffice. The last three quarters of the buckets make announcements.
+/// less for each bucket of the present segment. Therefore announcements during half of the buckets of a
+/// segment would suffice. They are made during the last three quarters of the buckets.
 const ANNOUNCE_EVERY: u64 = 32;
 
-/// Splits the next bucket if the page of a name (1 to 255 bytes) is full or crowded. Therefore an insert
+/// Splits the next bucket if the page of a name (1 to 255 bytes) is full. Also splits it if the page is
+/// crowded and the next bucket has `WORTH_SPLITTING` entries or more in its first page. Therefore an insert
 /// rarely has to add a further page to a bucket. The caller holds the directory's lock, and has not yet begun
 /// the transaction of the insert.
 ///
@@ -159,8 +160,8 @@ pub(super) fn copy_to_new_bucket(volume: &Volume, table: &Table<'_>, buckets: Bu
 }
 
 /// Returns the address of the first page of the new bucket. Allocates the segment of the bucket if the table
-/// has no pointer to it yet. Announces the next segment early, so that no call waits for the memory of a
-/// whole segment.
+/// has no pointer to it yet. Announces a large next segment early, so that no call waits for the memory of
+/// the whole segment.
 fn place_of_new_bucket(volume: &Volume, table: &Table<'_>, bucket: u64) -> Result<Addr> {
     let place = BucketPlace::of(bucket);
     if table.segment(place.segment, place.step)?.is_none() {

@@ -6,11 +6,11 @@
 //! table grows by linear hashing, one bucket at a time, and never shrinks. The root of a collection is the
 //! pointer to its table. The root changes only when a larger table replaces the old one.
 //!
-//! The hash also selects the cache line of the page in which the entry's slot should be. This line is the
-//! home of the entry. A look-up fetches the home together with the first line of the page. It then fetches
-//! the object's header together with the record that proves the name. If the home of a new entry is full, the
-//! slot is in another line, and the home gets a spilled bit for that line.
-//! `docs/design/0007-lines-of-slots.md` has the reasons.
+//! The hash of a name selects the bucket of the entry. It also selects one cache line of a bucket page, in
+//! which the entry's slot should be. This line is the home of the entry. A look-up fetches the home together
+//! with the first line of the page. It then fetches the object's header together with the record that proves
+//! the name. If the home of a new entry is full, the slot is in another line, and the home gets a spilled bit
+//! for that line. `docs/design/0007-lines-of-slots.md` has the reasons.
 //!
 //! Invariants:
 //! - One rule decides everywhere if an entry counts: its slot is live, and its hash belongs to the bucket of

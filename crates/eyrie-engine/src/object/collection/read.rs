@@ -1,4 +1,4 @@
-//! Look-ups. They take no lock. The docs of `collection` explain why their results are correct.
+//! Look-ups. They need no lock. The docs of `collection` explain why their results are correct.
 
 use eyrie_medium::{Addr, LINE_SIZE, Medium};
 

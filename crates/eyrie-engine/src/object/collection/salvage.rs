@@ -13,8 +13,8 @@ use crate::{Error, ObjectId, Result};
 /// The pages of a collection that were already read.
 struct SeenPages {
     pages: HashSet<Addr>,
-    /// Number of pages that may still be read a second time. If a damaged link leads to a page of another
-    /// bucket, that bucket must read the page again.
+    /// Number of repeated reads that are still allowed. If a damaged link leads to a page of another bucket,
+    /// the pass reads the page again for that bucket.
     again: u64,
 }
 
@@ -35,9 +35,10 @@ impl SeenPages {
 pub(crate) type SalvagedEntry<'a> = std::result::Result<(&'a [u8], ObjectId), Error>;
 
 impl Collection<'_> {
-    /// Calls `show` with every readable entry whose hash is confirmed, and with an error for every damaged
-    /// part. The pass always terminates, even if the links form a cycle, because no bucket shows a page
-    /// twice, and the number of pages that are read again is bounded.
+    /// Calls `show` with every readable entry whose hash belongs to its bucket, and with an error for every
+    /// damaged part. `salvage_entry` decides which hash counts if the stored hash is wrong. The pass always
+    /// terminates, even if the links form a cycle, because no bucket shows a page twice, and the number of
+    /// pages that are read again is bounded.
     pub fn salvage(&self, show: &mut dyn FnMut(SalvagedEntry<'_>)) {
         let table = Table::open(self.volume.medium(), self.root);
         let found = table.and_then(|table| Ok((table, table.all_buckets()?)));

@@ -15,7 +15,7 @@ use crate::op::NAME_MAX;
 use crate::volume::Volume;
 use crate::{Error, ObjectId, Result};
 
-/// A collection. Its root says where it is.
+/// A collection of a volume. The root is the pointer to its table.
 #[derive(Clone, Copy)]
 pub struct Collection<'v> {
     pub(super) volume: &'v Volume,

@@ -1,4 +1,5 @@
-//! Inserting, removing and replacing entries. Each change is one publish if a page has room for it.
+//! Inserting, removing and replacing entries. Each change publishes one word. One exception: a replacement in
+//! a page without a free slot moves the entry to another page, and publishes two words.
 //!
 //! The caller holds the directory's lock. The docs of `collection` explain why a power failure does no harm.
 
@@ -48,9 +49,9 @@ pub fn insert(
         .insert(tx, page, level)
 }
 
-/// Inserts an entry if the first page of its bucket has the level of the bucket and plenty of room. Otherwise
-/// changes nothing and returns false. The caller then calls [`make_room`](super::make_room) and [`insert`].
-/// No entry has this name.
+/// Inserts an entry if the first page of its bucket has the level of the bucket, is not crowded, and has room
+/// for the entry. Otherwise changes nothing and returns false. The caller then calls
+/// [`make_room`](super::make_room) and [`insert`]. No entry has this name.
 ///
 /// # Errors
 /// `Corrupt`, `Fault`. The caller must not commit the transaction after an error.

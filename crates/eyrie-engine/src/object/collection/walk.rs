@@ -89,7 +89,8 @@ fn walk<T>(
                 let level = buckets.level(bucket);
                 let value = read(state, &table, buckets, bucket);
                 let now = table.buckets()?;
-                // The value or the error counts only if no split and no larger table came meanwhile.
+                // The value or the error counts only if meanwhile the bucket was not split and the table was
+                // not replaced.
                 if root()? == pointer && now.of(at.reverse_bits()) == bucket && now.level(bucket) == level {
                     value?;
                     return Ok(range_of(bucket, level).1);

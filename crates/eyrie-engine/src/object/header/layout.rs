@@ -38,7 +38,7 @@ impl Identity {
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, PartialEq, Eq, Debug)]
 #[repr(C)]
 pub(crate) struct HotLine {
-    /// See [`super::Selector`]. Zero if the header has no object.
+    /// See [`super::Selector`]. Zero if the header has no object, but a crash may leave another value.
     pub selector: u64,
     /// Both copies. The selector names the current one.
     pub copies: [HotCopy; 2],

@@ -152,7 +152,7 @@ impl Header {
         let in_place = broken(SafetyRule::DeadColdCopyIsWritten);
         let line = self.cold_line((1 - now.selector.cold_copy()) ^ u64::from(in_place));
         // The cold copy is not in the selector's cache line. Therefore the barrier of the transaction must
-        // order the two stores.
+        // order the store of the cold copy before the publish of the selector.
         transaction.precedes(SafetyRule::ColdCopyBeforeItsSelector, line, size_of::<Cold>())?;
         transaction.write(line, cold.as_bytes())?;
         self.change(transaction, now, &HotChange { cold: !in_place, ..change });
@@ -174,7 +174,7 @@ impl Header {
     }
 
     /// Ends the life of an object without names and open handles. From now on, uses of its id fail with
-    /// `Stale`, until a new object of the same kind takes the header.
+    /// `Stale`, until a new object of the same kind uses the header.
     ///
     /// # Errors
     /// `Fault`.

@@ -12,8 +12,8 @@ use crate::object::pointer::Pointer;
 use crate::transaction::Transaction;
 use crate::{Error, Result};
 
-/// Prepares a write that begins at the end of the file or past it. No visible byte changes before the size
-/// does.
+/// Prepares a write that begins at the end of the file or past it, and returns the new root. No visible byte
+/// changes before the size does.
 pub(super) fn append(
     transaction: &mut Transaction<'_>,
     file: FileTree,

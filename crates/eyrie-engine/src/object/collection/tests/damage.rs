@@ -68,7 +68,7 @@ fn damage_gives_errors_or_answers() {
             restore(start, &sound);
         }
     }
-    assert!(found_out > 400, "{found_out} damages were found out");
+    assert!(found_out > 400, "only {found_out} damages were found");
     for n in 0..64 {
         set_root(&directory, root.raw() ^ 1 << n);
         use_it(&directory, &probes);
@@ -109,8 +109,8 @@ fn growth_over_damage_gives_errors_or_goes_on() {
     for _ in 0..400 {
         let extent = extents[random.below(extents.len() as u64) as usize];
         for _ in 0..=random.below(40) {
-            // At least half of the damaged bytes are among the first 160 bytes of an extent, because the
-            // table and each page keep there the words on which all reads depend.
+            // On average, more than half of the damaged bytes are among the first 160 bytes of an extent. The
+            // table and each page keep in this range the words on which all reads depend.
             let span = if random.below(2) == 0 { 160 } else { extent.bytes() };
             write(extent.addr.add(random.below(span.min(extent.bytes()))), &[random.next() as u8]);
         }

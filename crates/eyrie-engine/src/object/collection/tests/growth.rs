@@ -5,7 +5,7 @@ use eyrie_medium::{AHEAD_BYTES, SiteKind};
 
 use super::*;
 
-/// The test counts steps instead of time. Memory of tests has no background thread, so the count is exact.
+/// The test counts steps instead of time. `Medium::memory` has no background thread, so the count is exact.
 #[test]
 fn growing_collection_provisions_its_segments_in_small_steps() {
     let plan = FaultPlan::default();
