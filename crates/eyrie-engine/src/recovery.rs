@@ -4,8 +4,8 @@
 //! first. All storage that no object reaches is free. BPFS finds its free blocks in the same way.
 //!
 //! Several threads walk a large volume. They share a list of parts, each of which is some buckets of a
-//! directory. A thread takes a part and marks the files in it. Each directory in the part becomes further
-//! parts.
+//! directory. A thread takes a part, and marks the objects that the entries of the part name. The buckets of
+//! a directory among these objects become further parts.
 
 use std::ops::Range;
 use std::panic::resume_unwind;
@@ -29,10 +29,11 @@ use crate::{Error, ObjectId, Result};
 /// Maximum number of threads of a walk. Cache misses dominate a walk, and each thread already keeps several
 /// of them in flight. More threads therefore gain little.
 const MOST_THREADS: usize = 8;
-/// Number of header slots for each thread of a walk. A smaller share would not repay the start of a thread.
+/// Minimum number of header slots for each thread of a walk. A smaller share would not repay the start of a
+/// thread.
 const OBJECTS_PER_THREAD: usize = 4096;
-/// Number of buckets in a part. They hold several hundred entries, so the walk of a part takes much longer
-/// than its turn at the shared list.
+/// Number of buckets in a part. The buckets of a part hold several hundred entries. Therefore the walk of a
+/// part takes much longer than the access to the shared list.
 const BUCKETS_PER_PART: u64 = 32;
 /// Number of objects by which the prefetch of headers is ahead of the walk.
 const AHEAD: usize = 8;
@@ -262,7 +263,7 @@ mod tests {
                 panic!("on purpose");
             });
             told.recv().expect("told");
-            assert!(parts.next().is_none(), "waits for the other, which is gone");
+            assert!(parts.next().is_none(), "no part is left after the panic");
             assert!(broken.join().is_err());
         });
     }

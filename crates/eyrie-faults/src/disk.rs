@@ -21,8 +21,8 @@ use crate::plan::{Countdown, FaultPlan};
 use crate::record::Recorder;
 use crate::rule::CrashRule;
 
-/// The byte that reads of a discarded range find. No test writes this byte, so a test notices a read of
-/// discarded data.
+/// The byte that reads of a discarded range find. Tests of discards write no such byte, so they notice a read
+/// of discarded data.
 const DISCARDED: u8 = 0xdd;
 
 /// The writes since the last flush.

@@ -33,7 +33,7 @@ impl Pointer {
         Pointer(Pointer::to(extent))
     }
 
-    /// Makes a pointer to storage for data that was never written.
+    /// Makes a pointer to an unwritten extent: it reads as zeros until the first write.
     pub fn unwritten(extent: Extent) -> Pointer {
         Pointer(Pointer::leaf(extent).0 | Pointer::UNWRITTEN)
     }
@@ -55,8 +55,8 @@ impl Pointer {
         (self.0 >> Pointer::HEIGHT_SHIFT & 7) as u8
     }
 
-    /// Returns the pointer with this stored form. The pointer is untrusted until [`Pointer::extent`] has
-    /// checked its class.
+    /// Returns the pointer with this stored form. The pointer is untrusted. [`Pointer::extent`] checks its
+    /// class, and the caller checks its address.
     pub const fn from_raw(raw: u64) -> Pointer {
         Pointer(raw)
     }
@@ -82,7 +82,7 @@ impl Pointer {
         self.0 & Pointer::SHARED != 0
     }
 
-    /// True if the extent was never written. Such an extent reads as zeros.
+    /// True if the extent is unwritten. Such an extent reads as zeros, and its bytes do not matter.
     pub(crate) const fn is_unwritten(self) -> bool {
         self.0 & Pointer::UNWRITTEN != 0
     }
@@ -103,7 +103,7 @@ mod tests {
     use crate::format_doc;
 
     #[test]
-    fn a_pointer_gives_back_what_it_was_made_of() {
+    fn pointer_keeps_extent_and_flags() {
         let extent = Extent { addr: Addr::from_raw(0x0003_0000_1234_5640), class: Class::PAGE };
         let pointer = Pointer::leaf(extent).with_height(5);
         assert_eq!(pointer.extent(), Some(extent));

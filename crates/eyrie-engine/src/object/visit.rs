@@ -1,4 +1,4 @@
-//! Visits the storage of an object of any kind. Recovery and `check` use this.
+//! Visits the storage of an object of any kind, for recovery and `check`.
 
 use eyrie_medium::rules::{SafetyRule, broken};
 

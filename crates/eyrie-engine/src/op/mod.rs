@@ -188,7 +188,8 @@ pub enum Op<'a> {
     Unlink { dir: ObjectId, name: &'a [u8], time: Time },
     /// Removes an empty directory.
     RemoveDirectory { dir: ObjectId, name: &'a [u8], time: Time },
-    /// Moves an entry. The rules of POSIX decide which entry the moved entry may replace.
+    /// Moves an entry. `mode` selects the treatment of an existing entry at the new name. With `Exchange`,
+    /// the two entries swap their objects.
     Rename {
         from_dir: ObjectId,
         from_name: &'a [u8],
@@ -230,7 +231,7 @@ pub enum Op<'a> {
 pub struct Applied {
     /// Offset at which an `Append` began, in bytes.
     pub offset: u64,
-    /// True if a `Put` used its reserved id, because the key was new. If false, the caller still owns the
-    /// reservation.
+    /// True if a `Put` used its reserved id, because the key was new. After a `Put` that returns false, the
+    /// caller still owns the reservation. Other Ops do not define this field.
     pub created: bool,
 }

@@ -58,8 +58,8 @@ impl Salvage<'_> {
         Ok(id)
     }
 
-    /// Copies the extended attributes, and then sets mode, owner and times, because earlier Ops changed some
-    /// of these.
+    /// Copies the extended attributes, and then sets mode, owner and times. They come last, because each
+    /// earlier Op on the object changed some of them.
     pub(super) fn finish(&mut self, object: &DamagedObject, id: ObjectId, path: &[Vec<u8>]) -> Result<()> {
         self.copy_xattrs(object, id, path)?;
         self.set_attributes(object, id)
@@ -101,7 +101,7 @@ impl Salvage<'_> {
         match self.copy_ranges(object, id, place.path) {
             Ok(()) => Ok(id),
             Err(error) => {
-                // The new volume has refused a part of the file, for example because it is full. The
+                // The new volume has refused a part of the file, for example because the volume is full. The
                 // incomplete copy is removed.
                 let time = object.changed;
                 self.to.apply(&Op::Unlink { dir: place.dir, name: place.name, time })?;

@@ -9,12 +9,12 @@ use super::source::DamagedObject;
 use super::tree::Salvage;
 use crate::{Content, Kind, ObjectId, Op, Owner, Result};
 
-/// Numbers of the kinds.
+/// Numbers of the kinds of objects.
 const KINDS: std::ops::RangeInclusive<u8> = 1..=7;
 
 impl Salvage<'_> {
-    /// Copies the objects in header chunks that the walk from the root did not copy. Directories come first,
-    /// each before the directories in it.
+    /// Copies the objects in header chunks that the walk from the root did not copy. Directories are copied
+    /// first, an outer directory before the directories in it.
     pub fn unnamed(&mut self) -> Result<()> {
         let objects = self.orphans();
         let ids: HashSet<ObjectId> = objects.iter().map(|object| object.id).collect();
@@ -62,7 +62,7 @@ impl Salvage<'_> {
         let name = format!("#{}", object.id.raw()).into_bytes();
         let path = vec![LOST_AND_FOUND.to_vec(), name];
         if self.claim(&object) {
-            self.lose(&path, "left out: it has no name, and some of its bytes belong to others");
+            self.lose(&path, "left out: it has no name, and some of its bytes belong to other objects");
             return Ok(());
         }
         let dir = match self.directory() {

@@ -8,11 +8,13 @@
 //! - A directory keeps the entries in which at least two of name, hash and tag agree. One damaged field does
 //!   not lose such an entry.
 //! - A file keeps its readable bytes. Holes replace the unreadable ranges.
-//! - If two objects claim the same bytes, both keep the bytes, because the true owner is unknown. The second
-//!   claimant is copied after all other objects, so that duplicates use only the room that is left.
-//! - A directory with several names goes to the parent that its header names.
-//! - Objects in header chunks that no entry names go to `lost+found`. The name of such an object is `#` and
-//!   the number of its id. Objects whose bytes other objects have claimed already are left out.
+//! - If two objects with names claim the same bytes, both keep the bytes, because the true owner is unknown.
+//!   The second claimant is copied after all other objects, so that duplicates use only the room that is
+//!   left.
+//! - A directory with several names is copied under its name in the parent that its header names.
+//! - Objects in header chunks that no entry names are copied into `lost+found`. The name of such an object is
+//!   `#` and the number of its id. If other objects have claimed some of its bytes, such an object is left
+//!   out, unless it is a directory.
 
 mod copy;
 mod lost;
@@ -50,7 +52,7 @@ pub struct Salvaged {
     pub files: u64,
     /// Other objects.
     pub others: u64,
-    /// Bytes of all files.
+    /// Bytes that were copied into files. Holes do not count.
     pub bytes: u64,
     /// Objects that `lost+found` contains directly.
     pub found: u64,
@@ -98,7 +100,7 @@ fn replay(from: &Volume, salvage: &mut Salvage<'_>) {
     }
     let Ok(_gate) = from.medium().enter() else { return };
     for error in redo::replay_each(from) {
-        salvage.lose(&[], &format!("a change in flight: {}", words(&error)));
+        salvage.lose(&[], &format!("a change that was in progress is lost: {}", words(&error)));
     }
 }
 

@@ -110,8 +110,8 @@ impl<'v> DamagedVolume<'v> {
         })
     }
 
-    /// Returns `directory` with the times that its entries give. If an entry is unreadable, the times stay
-    /// unchanged.
+    /// Returns `directory` with the times of the stamps in its bucket pages. If a page is unreadable, the
+    /// times stay unchanged.
     pub fn with_times(&self, directory: DamagedObject) -> DamagedObject {
         let DamagedObject { file: FileTree { root, .. }, times_version, .. } = directory;
         match collection::summary(self.volume, || Ok(root), times_version) {
@@ -125,7 +125,8 @@ impl<'v> DamagedVolume<'v> {
     }
 
     /// Claims the storage of an object. Returns true if another object has claimed some of this storage
-    /// before. Damaged parts are skipped, because the copy of the object reports them.
+    /// before, or if some of it is in a header chunk. Damaged parts are skipped, because the copy of the
+    /// object reports them.
     pub fn claim(&self, object: &DamagedObject) -> bool {
         let mut contested = false;
         let mut claim = |extent: Extent| {

@@ -53,7 +53,7 @@ pub(super) struct Salvage<'a> {
     pub done: Salvaged,
     copied: HashMap<ObjectId, Copied>,
     pub(super) waiting: Vec<Waiting>,
-    /// Directories with all their entries. Their times are set last.
+    /// Directories whose entries were walked. Their times are set last.
     filled: Vec<Waiting>,
     /// Objects that have claimed their storage. The value is true if an earlier claimant has some of the same
     /// storage.
@@ -207,8 +207,9 @@ impl<'a> Salvage<'a> {
             if copied.names == 2 {
                 self.linked.push(Waiting { object, id: new, path: path.clone() });
             }
-            // The Op sets the times of the directory. The creation time of the object is no later than its
-            // other times, so it does not make the directory newer.
+            // The Op stamps the new directory with `time`, and the latest stamp becomes the change time of
+            // the directory. The creation time of the object is no later than the last change of the old
+            // directory.
             let time = object.created;
             let linked = self.to.apply(&Op::Link { dir, name, id: new, time }).map(|_| ());
             return self.unless_full(&path, linked);
@@ -311,7 +312,7 @@ impl<'a> Salvage<'a> {
         for (path, count) in missing {
             self.lose(
                 &path,
-                &format!("other names of it are lost, or its count of them was wrong ({count})"),
+                &format!("other names of the object are lost, or its link count was wrong ({count})"),
             );
         }
     }

@@ -84,8 +84,8 @@ impl Scm {
     }
 
     /// Returns a directory's header and the sum of its pages. The sum comes from the directory's summary,
-    /// which this call tries to complete. Otherwise the sum comes from the pages, which are read without a
-    /// lock. The caller holds a pin.
+    /// which this call tries to complete. If this call cannot complete the summary, the sum comes from the
+    /// pages, which are read without a lock. The caller holds a pin.
     fn view(&self, id: ObjectId, header: Header) -> Result<DirectoryView> {
         let mut attempt = 0;
         loop {
@@ -207,8 +207,8 @@ impl Scm {
                 continue;
             }
             let Some((sum, coverage)) = self.summaries.known(dir) else {
-                // The slot may belong to another directory, which keeps it. Or an Op that panicked has left a
-                // prepared sum, which may be right or wrong.
+                // There are two cases. If the slot belongs to another directory, `forget` changes nothing. If
+                // an Op that panicked has left a prepared sum, the sum may be wrong, and `forget` removes it.
                 self.summaries.forget(dir);
                 continue;
             };

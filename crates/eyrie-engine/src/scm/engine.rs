@@ -110,8 +110,10 @@ impl Engine for Scm {
         // In a forked child, the holder of a lock may be a thread that exists only in the parent. The check
         // of the medium refuses a forked child.
         self.medium().check()?;
-        // An Op holds its locks until its commit is durable, so taking the lock waits for the Op. On a disk,
-        // only a later drain makes an Op durable, so a wait for the end of the Op would not help.
+        // On persistent memory, a change may be visible before it is durable. The Op holds its locks until
+        // its commit is durable, so taking the lock waits for the Op. On shared memory, a visible change
+        // needs no wait. On a disk, only a later drain makes an Op durable, so a wait for the end of the Op
+        // would not help.
         if self.medium().lasts_from_fences() {
             drop(self.locks.hold(&[id]));
         }

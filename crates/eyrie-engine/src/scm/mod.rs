@@ -9,7 +9,7 @@
 //! - A failed Op changes nothing that a call can observe. A failed Op may have split a bucket page, which no
 //!   call can observe.
 //! - An Op holds the locks of the objects that it changes or creates until its commit has settled. Therefore
-//!   the next Op on these objects never builds on a state that a crash could undo.
+//!   no crash undoes an Op and keeps a later Op on the same objects.
 //! - An object is freed only when three conditions hold: it has no name, no handle keeps it open, and a grace
 //!   period has passed.
 //!
@@ -75,7 +75,7 @@ impl Scm {
         self.recovered
     }
 
-    /// Holds the locks of these objects as a running Op does. Tests of readers use this.
+    /// Holds the locks of these objects as a running Op does. Tests of readers use this call.
     #[cfg(feature = "shuttle")]
     pub fn hold_for_test(&self, ids: &[ObjectId]) -> impl Sized + '_ {
         (self.locks.hold(ids), eyrie_medium::sync::lock(&self.moves))

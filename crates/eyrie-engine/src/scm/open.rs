@@ -18,7 +18,8 @@ use crate::volume::{Opened, Options, Volume};
 use crate::{Kind, ObjectId, Owner, Result, Time, check, recovery};
 
 impl Scm {
-    /// Creates a volume of `bytes` at `path`. Its root directory belongs to `owner`.
+    /// Creates a volume of `bytes` at `path`. Without `bytes`, a volume on a device fills the device, and a
+    /// volume in a directory gets the default size. Its root directory belongs to `owner`.
     ///
     /// # Errors
     /// `Volume` if the volume cannot be created there, `Fault`. After an error, no part of a volume remains.
@@ -93,14 +94,15 @@ impl Scm {
         Header::of(root).write_new(&mut transaction, &new)?;
         transaction.commit()?;
         drop(gate);
-        // The commit has made the header of the root durable before the superblock names it.
+        // The commit has settled the header of the root. Therefore no crash leaves a superblock that names an
+        // unwritten header.
         volume.set_root(root)?;
         volume.medium().drain()?;
         Ok(Scm::over(volume, root, false))
     }
 
-    /// Resizes the volume at `path`, which no process has open. Without `bytes`, the volume takes the size of
-    /// its device.
+    /// Resizes the volume at `path`, which no process has open. Without `bytes`, the volume gets the largest
+    /// size for which its device and its tables have room.
     ///
     /// # Errors
     /// `Volume` if the size is outside its limits. The error names these limits. `Fault` if the host is full.
@@ -157,7 +159,7 @@ impl Scm {
     }
 
     /// Checks a volume that was just opened, or reports the corruption that prevented the open. The open and
-    /// the check change the volume. A caller that must not change the volume opens a copy: see
+    /// its recovery change the volume. A caller that must not change the volume opens a copy: see
     /// [`Volume::open_copy`].
     ///
     /// # Errors

@@ -26,7 +26,7 @@ use crate::object::xattr::XattrRoot;
 use crate::transaction::Transaction;
 use crate::{AttributeChange, Error, Kind, ObjectId, Result, Time};
 
-/// Number of stripes of the counts. The counts take 256 KiB, so that open objects rarely share a stripe.
+/// Number of stripes of the counts. With so many stripes (256 KiB of counts), open objects rarely share one.
 const STRIPES: usize = 1 << 16;
 
 /// The table of open counts, and the list of orphans.
@@ -71,7 +71,8 @@ impl Opens {
         before == 1 && self.orphan_count.load(Ordering::SeqCst) != 0
     }
 
-    /// True if no handle keeps the object open. The caller has set its unlinked bit.
+    /// True if no object of this stripe is open, so no handle keeps the object open. The caller has set the
+    /// unlinked bit of the object.
     pub(super) fn is_closed(&self, id: ObjectId) -> bool {
         // This is a read-modify-write instead of a load. The read-modify-write is a full fence between the
         // store of the unlinked bit and the read of the count.
@@ -149,7 +150,7 @@ impl Scm {
         // A forked child has a copy of the counts, but the objects belong to its parent. The check of the
         // medium refuses a forked child.
         if self.opens.remove(id) && self.medium().check().is_ok() {
-            // If the medium takes no change any more, the next recovery frees the orphans.
+            // If the medium accepts no more changes, the next recovery frees the orphans.
             if let Ok(_gate) = self.medium().enter() {
                 self.free_closed_orphans();
             }
@@ -194,7 +195,7 @@ impl Scm {
         if orphans.is_empty() {
             return;
         }
-        // The removal of the last name was durable before the object became an orphan. Therefore an empty
+        // The removal of the last name had settled before the object became an orphan. Therefore an empty
         // commit is enough to get the [`Settled`] that a free needs. The commit fails only if the medium has
         // failed.
         if let Ok(settled) = Transaction::begin(&self.volume).commit() {

@@ -7,12 +7,12 @@ use crate::object::collection::{self, Collection};
 use crate::transaction::Transaction;
 use crate::{Applied, Error, Kind, ObjectId, Result, Time};
 
-/// The meaning of a removal of a name.
+/// The kind of name that an Op removes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum RemovedAs {
-    /// Removes a name of any object but a directory.
+    /// A name of any object but a directory.
     Name,
-    /// Removes a key, which is a name of a file.
+    /// A key, which is a name of a file.
     Key,
 }
 

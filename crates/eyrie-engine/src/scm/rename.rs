@@ -69,7 +69,8 @@ impl Scm {
         }
     }
 
-    /// Returns both entries as they are under the locks. Returns `None` if they changed since the look-ups.
+    /// Returns both entries as they are under the locks. Returns `None` if one of them changed since its
+    /// look-up.
     fn ready(
         &self,
         request: &MoveRequest<'_>,

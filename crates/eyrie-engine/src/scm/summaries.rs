@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sum_survives_its_words() {
+    fn sum_survives_conversion_to_words() {
         let none = CollectionSummary { changed: None, modified: None, ..sum(DIR, 0).summary };
         for sum in [sum(DIR, u64::MAX), DirectorySum { times_version: 0, summary: none, ..sum(DIR, 0) }] {
             assert_eq!(DirectorySum::from_words(sum.to_words()), Some(sum));
@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_shown_an_incomplete_sum() {
+    fn incomplete_sum_is_not_read() {
         let summaries = Summaries::default();
         summaries.keep(&sum(DIR, 10), SumCoverage::Before(77));
         assert_eq!(read(&summaries, 0), None);
@@ -367,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn directories_of_one_stripe_take_turns() {
+    fn directories_of_one_stripe_evict_each_other() {
         let summaries = Summaries::default();
         let same = |id: &ObjectId| stripe_of(*id) == stripe_of(DIR) && *id != DIR;
         let other = (1..).map(|n| ObjectId::new(n << 6, Kind::Directory)).find(same).expect("some");

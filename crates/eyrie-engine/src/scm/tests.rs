@@ -87,7 +87,7 @@ fn findings(engine: &Scm) -> Vec<String> {
 }
 
 #[test]
-fn regression_check_of_cyclic_file_tree_ends() {
+fn regression_check_of_shared_file_nodes_ends() {
     let engine = engine();
     let file = create(&engine, engine.root, b"file", Kind::File).expect("room");
     assert_eq!(findings(&engine), [""; 0]);
@@ -123,7 +123,7 @@ fn regression_check_of_cyclic_directories_ends() {
 }
 
 #[test]
-fn regression_cyclic_storage_is_not_freed() {
+fn regression_shared_file_nodes_are_not_freed() {
     let engine = engine();
     let file = create(&engine, engine.root, b"file", Kind::File).expect("room");
     let root = (0..3).fold(Pointer::NULL, |child, _| node_over(&engine, child));
@@ -135,13 +135,13 @@ fn regression_cyclic_storage_is_not_freed() {
         assert_eq!(hot(&engine, file).size, 512 << 30);
     }
     // An unlink removes the name in spite of the damage.
-    engine.apply(&Op::Unlink { dir: engine.root, name: b"file", time: LATER }).expect("no matter");
+    engine.apply(&Op::Unlink { dir: engine.root, name: b"file", time: LATER }).expect("removed");
     assert_eq!(engine.lookup(engine.root, b"file").expect("sound"), None);
     assert_eq!((engine.space(), engine.volume.space().refused_frees()), (before, 0));
 }
 
-/// Returns four pages that belong to no object. The first is in a superblock, the second in a redo slot, and
-/// the third in a chunk of headers, without a header so far. The fourth is not in use yet.
+/// Returns four pages that belong to no object. The first is a copy of the superblock, the second a redo
+/// slot, and the third a page of a header chunk that has no header yet. The fourth is not in use yet.
 fn pages_of_nobody(engine: &Scm) -> [Addr; 4] {
     let headers = Addr::from_raw(engine.root.place()).align_down(PAGE_SIZE).add(4 * PAGE_SIZE);
     [Addr::from_raw(PAGE_SIZE), redo_slot(3), headers, Addr::from_raw(BYTES - PAGE_SIZE)]

@@ -16,7 +16,7 @@ fn leaves_hole(now: &Hot, offset: u64) -> bool {
     offset / PAGE_SIZE > now.size.div_ceil(PAGE_SIZE)
 }
 
-/// Returns the end of the range of a fallocate, and the size of the file after it. The checks have the same
+/// Returns the end of the range of a fallocate, and the size that the file gets. The checks have the same
 /// order as in ext4.
 fn resized(mode: FallocateMode, offset: u64, length: u64, size: u64) -> Result<(u64, u64)> {
     if length == 0 {

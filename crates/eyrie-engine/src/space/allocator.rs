@@ -1,8 +1,8 @@
 //! Allocates and frees storage for the rest of the engine.
 //!
-//! Invariants: no memory is allocated twice. Memory that an object reached is allocated again only after the
-//! commit that made it unreachable has settled. Every reader that could see the memory has then dropped its
-//! pin.
+//! Invariants: no memory is allocated twice. Memory that an object reached is allocated again only after two
+//! events: the commit that made the memory unreachable has settled, and every reader that could see the
+//! memory has dropped its pin.
 //!
 //! Only two parts of this state are on media: the bitmap of header chunks and the number of groups in use.
 //! After a crash, all storage that no object reaches is free.
@@ -174,7 +174,7 @@ impl Space {
     fn allocate_last(&self, shape: Shape) -> Result<Addr> {
         let mut taken = Err(Error::NoSpace);
         // Retired storage is reusable two epochs later. Three gathers, with an advance of the epoch after
-        // each failed attempt, therefore find all storage that no pin delays.
+        // each failed attempt, therefore find all storage that neither a pin nor a drain delays.
         for _ in 0..3 {
             self.gather_free();
             taken = shape.allocate(&mut self.central(), &self.context, true);
@@ -250,8 +250,8 @@ impl Space {
         (bytes.wrapping_sub(spares * HEADER_BYTES), objects.wrapping_sub(spares))
     }
 
-    /// Returns the total and free space of the volume. The numbers are exact while no thread allocates.
-    /// Memory in magazines and retired memory count as free.
+    /// Returns the total and free space of the volume. The numbers are exact while no thread allocates or
+    /// frees. Memory in magazines and retired memory count as free.
     pub fn usage(&self) -> SpaceUsage {
         let total = self.context.geometry.volume_bytes() - self.context.geometry.data_start();
         let (live, objects) = self.live();
@@ -264,7 +264,8 @@ impl Space {
         self.central().refused()
     }
 
-    /// Returns all free memory, including retired memory. The map is exact while no thread allocates.
+    /// Returns all free memory, including retired memory. The map is exact while no thread allocates or
+    /// frees.
     pub(crate) fn free_map(&self) -> FreeMap {
         let mut map = self.central().free_map(&self.context);
         for magazine in &self.magazines {

@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn runs_are_what_was_inserted() {
+    fn runs_match_inserted_ranges() {
         let mut bits = Bits::new(300);
         for (start, end) in [(0, 1), (3, 64), (65, 200), (250, 300)] {
             assert!(!bits.any(start, end));

@@ -1,10 +1,10 @@
 //! The buddy allocator of pages: blocks of 1 to 16,384 pages (64 MiB), aligned to their size.
 //!
 //! Free blocks are always merged as far as possible, so the set of free pages determines all blocks. The set
-//! of free pages is kept too. It detects a page that is freed twice, and it is all that a clean close saves.
-//! The free blocks of each size form a stack, with the newest on top. A block that merges leaves a stale
-//! entry in the stack, because a removal would need a search. An entry is valid while the bit of its block is
-//! set.
+//! of free pages is kept too. With this set the allocator detects a page that is freed twice. A clean close
+//! saves the set and no blocks. The free blocks of each size form a stack, with the newest on top. A block
+//! that merges leaves a stale entry in the stack, because a removal would need a search. An entry is valid
+//! while the bit of its block is set.
 //!
 //! A block never crosses the border of a group, because it is aligned to its size and no larger than a group.
 
@@ -12,7 +12,8 @@ use super::bits::Bits;
 
 /// Number of orders. A block of order n has 2^n pages, from 2^0 to 2^14.
 const ORDERS: usize = 15;
-/// A clean-up of a stack is worth its time when the stale entries outnumber the valid ones by this number.
+/// A stack is cleaned up when it has this many entries more than twice the number of its free blocks. So a
+/// short stack is not cleaned up often.
 const SLACK: usize = 64;
 
 /// The free blocks of one order.

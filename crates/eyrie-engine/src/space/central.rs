@@ -151,8 +151,8 @@ impl Central {
         self.headers.allocate().ok_or(Error::NoSpace)
     }
 
-    /// Frees an extent for which [`SpaceContext::contains`] is true. If its memory is free already, the call
-    /// changes nothing and counts as a refused free.
+    /// Frees an extent for which [`SpaceContext::contains`] is true. If its memory is free already or was
+    /// never provisioned, the call changes nothing and counts as a refused free.
     pub(crate) fn free(&mut self, context: &SpaceContext, extent: Extent) {
         let Extent { addr, class } = extent;
         let page = page_of(addr.offset());
@@ -264,8 +264,8 @@ impl Central {
 
     /// Sets all groups aside that are free as a whole. They stay set aside until an allocation needs them.
     /// Returns these groups as ranges of offsets, and also the memory that was provided ahead of need or for
-    /// a reserve. Without `all`, leaves out the groups in which every step may have no memory, for example
-    /// because they were set aside before.
+    /// a reserve. Without `all`, the result leaves out a group if every step of it may have no memory, for
+    /// example because the group was set aside before.
     pub(super) fn set_aside(&mut self, context: &SpaceContext, all: bool) -> Vec<(u64, u64)> {
         let unused = self.withdraw(context);
         // A close sets groups aside and then allocates a little. The zero keeps that allocation from starting
@@ -333,8 +333,8 @@ impl Central {
         }
     }
 
-    /// Ends provisioning ahead of need, and gives up all reserves. Returns those of their steps that have
-    /// memory. These steps are not in the free memory yet.
+    /// Ends provisioning ahead of need, and gives up all reserves. Returns the steps of these ranges and
+    /// reserves that have memory. The returned steps are not in the free memory yet.
     fn withdraw(&mut self, context: &SpaceContext) -> Vec<StepRun> {
         context.medium.recall_ahead();
         let mut unused: Vec<_> = std::iter::from_fn(|| self.take_provided_ahead(context)).collect();

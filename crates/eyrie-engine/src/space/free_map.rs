@@ -9,7 +9,8 @@ use super::slab::{Freed, SlabPage, free_slot};
 use crate::extent::Extent;
 use crate::tables::geometry::page_of;
 
-/// All free memory in the groups in use. Two maps are equal exactly if they describe the same free memory.
+/// All free memory in the groups in use. Two maps of the same groups are equal if they describe the same free
+/// memory.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub(crate) struct FreeMap {
     /// Pages that are free as a whole.

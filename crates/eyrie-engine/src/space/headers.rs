@@ -123,8 +123,8 @@ impl ChunkMap {
         let cleared = medium.barrier(cleared);
         let published = medium.publish_apart(place, value, cleared)?;
         medium.settle(published);
-        // The mirror changes last, so readers without a lock see the bit only after the bitmap on media is
-        // durable.
+        // The mirror changes last, so readers without a lock see the bit only after the bit on media has
+        // settled.
         word.store(value, Ordering::Release);
         Ok(())
     }

@@ -2,8 +2,8 @@
 //! and pages, and a queue of retired memory.
 //!
 //! Memory that a reader may still see waits in the queue, in the order of its retirement. After its grace
-//! period, the memory goes to its stack, or waits until a cut of the disk is durable. The next allocation
-//! therefore reuses the memory that is most likely in the processor's cache.
+//! period, the memory goes to its stack, or waits until a cut of the disk is durable. An allocation takes the
+//! newest entry of a stack, because its memory is most likely in the processor's cache.
 
 use std::collections::VecDeque;
 
@@ -111,7 +111,7 @@ struct RetiredEntry {
     addr: Addr,
 }
 
-/// One thread's share of free memory. Threads with the same index modulo the number of magazines share a
+/// The free memory that a thread keeps. Threads with the same index modulo the number of magazines share one
 /// magazine.
 #[derive(Default)]
 pub(super) struct Magazine {

@@ -23,7 +23,7 @@ use crate::tables::layout::{CHUNK_BYTES, HEADER_BYTES};
 /// the region is marked. A region of 512 pages (2 MiB of the volume) takes 4.5 KiB.
 const REGION: u32 = 512;
 
-/// The reason why the address of an extent or of a header is wrong.
+/// The reason why an extent or a header cannot be marked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Overlap {
     /// The extent lies outside the groups in use, or begins where no extent of its class can begin.
@@ -142,7 +142,8 @@ impl Marks {
         match seen {
             Ok(_) => {
                 // The class alone does not claim the page, because a large extent claims pages by their bits.
-                // If the bit was set before, the page belongs to a large extent, and the class is withdrawn.
+                // If the bit was set before, the page belongs to a large extent or a header chunk, and the
+                // class is withdrawn.
                 let word = &self.pages[page as usize / 64];
                 if word.fetch_or(1 << (page % 64), Ordering::AcqRel) >> (page % 64) & 1 != 0 {
                     of_page.store(0, Ordering::Release);

@@ -1,7 +1,7 @@
 //! Retires storage that readers may still see, and discards memory of free groups.
 //!
 //! A settled publish makes storage unreachable, and the caller then retires the storage. It is reused after
-//! its grace period. On a disk it also waits for the drain that makes its unlinking durable, because before
+//! its grace period. On a disk it also waits for the drain that makes this publish durable, because before
 //! that drain a crash would restore the old owner.
 
 #[cfg(not(target_arch = "x86_64"))]
@@ -68,8 +68,8 @@ impl Space {
     #[inline]
     pub fn retire_all(&self, extents: &[Extent], headers: &[Addr], _settled: &Settled) {
         let mut magazine = self.magazine();
-        // The epoch must be read after the unlinking is visible to other processors. On x86-64, taking the
-        // lock is a full fence. Other processors need the explicit fence.
+        // The epoch must be read after the publish that made the storage unreachable is visible to other
+        // processors. On x86-64, taking the lock is a full fence. Other processors need the explicit fence.
         #[cfg(not(target_arch = "x86_64"))]
         std::sync::atomic::fence(Ordering::SeqCst);
         let mut now = epoch::now();
@@ -123,8 +123,9 @@ impl Space {
     /// Makes all changes before the call durable. Callers are outside the gate, because a drain waits for the
     /// Ops inside.
     ///
-    /// On return, pages that this thread freed before are on top of its stack of free pages. A program that
-    /// overwrites and syncs repeatedly therefore reuses the same few pages of the disk.
+    /// On return, single pages whose cut has become durable are on top of this thread's stack of free pages,
+    /// as far as the stack has room. A program that overwrites and syncs repeatedly therefore reuses the same
+    /// few pages of the disk.
     ///
     /// # Errors
     /// [`Error::Fault`](crate::Error::Fault).
@@ -152,10 +153,10 @@ impl Space {
         Ok(())
     }
 
-    /// Discards the memory of groups that are free as a whole, where the host supports it. Returns the number
-    /// of bytes of these groups. With `all`, groups that were set aside earlier and groups that were never in
-    /// use are discarded too. Memory that was provided ahead of need is discarded in each case. Callers are
-    /// outside the gate and hold no pin.
+    /// Discards the memory of groups that are free as a whole, where the host supports it. With `all`, groups
+    /// that were set aside earlier and groups that were never in use are discarded too. Memory that was
+    /// provided ahead of need is always discarded. Returns the number of discarded bytes. Callers are outside
+    /// the gate and hold no pin.
     ///
     /// Safe when power fails: a group is first set aside, which means that no allocation uses it. Its pages
     /// have been free since a durable cut. After the checkpoint, the journal has no record that would write

@@ -6,8 +6,8 @@
 //! reserve. A reserve ends when an allocation of its size takes it. All reserves are given up before a trim,
 //! a close, and an allocation that would fail.
 //!
-//! Safe when power fails: a reserve exists in memory only. Its steps are free as a whole, so an open asks the
-//! host for them again.
+//! Safe when power fails: a reserve exists in memory only. Its steps are free as a whole, so the memory of
+//! these steps is provisioned again after an open.
 
 use eyrie_medium::{AHEAD_BYTES, PAGE_SIZE};
 
@@ -19,8 +19,8 @@ use crate::Result;
 
 impl Space {
     /// Provisions one more step for an extent of `bytes`, a size of a class, that will be allocated soon.
-    /// Does nothing for an extent that a call can wait for. Only a hint, so it reports no error: the
-    /// allocation of the extent meets the same error.
+    /// Does nothing for an extent that a call can wait for. The call is only a hint, so it reports no error.
+    /// If the error persists, the later allocation of the extent reports it.
     pub(crate) fn announce(&self, bytes: u64) {
         // Memory for a smaller extent is provided ahead of need as a whole.
         if bytes > AHEAD_BYTES && self.context.medium.check().is_ok() {

@@ -1,7 +1,7 @@
 //! Slab pages: pages that small extents of one class share.
 //!
 //! Only slab pages with free slots have state here. A slab page without free slots gets its state back when
-//! one of its extents is freed, because the extent names its class.
+//! one of its extents is freed. The freed extent names the class of the page.
 
 use eyrie_medium::PAGE_SIZE;
 use eyrie_medium::rules::{SafetyRule, broken};

@@ -1,4 +1,5 @@
-//! Spare headers: slots that were reserved for a new object and not used, because the object existed already.
+//! Spare headers: slots that were reserved for a new object and not used, for example because the key existed
+//! already.
 //!
 //! A program that overwrites keys reserves a header and returns it each time. A returned header becomes the
 //! spare of its thread, and the next reservation of the thread takes it without a lock. A spare counts as

@@ -143,8 +143,8 @@ impl MemorySteps {
     /// Returns the first steps in which `count` pages in a row fit. The caller provisions the steps among
     /// them that may have no memory. All pages of the other steps among them are in `free`.
     pub(super) fn next_for(&self, context: &SpaceContext, count: u32, free: &Bits) -> Option<(u32, u32)> {
-        // Such a request fits in any step of full size. If the step that was found is short, the caller may
-        // need another one.
+        // A request of at most one step fits in any step of full size. If the step that was found is short,
+        // the caller may need another one.
         if count <= self.pages {
             let mut free = self.without.runs().flat_map(|(first, last)| first..last);
             return free.find(|&step| !self.apart.contains(step)).map(|step| (step, step + 1));

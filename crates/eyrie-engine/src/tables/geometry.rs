@@ -53,7 +53,7 @@ impl Geometry {
         let pages = most_bytes / BYTES_PER_MAP_PAGE;
         let whole = pages > 0 && most_bytes.is_multiple_of(BYTES_PER_MAP_PAGE);
         if !whole || !(volume_bytes..=Addr::MAX_OFFSET).contains(&most_bytes) {
-            return Err("a volume can be made as large as 2 GiB, or a multiple of that up to 1 TiB");
+            return Err("the largest possible size is a multiple of 2 GiB, up to 1 TiB");
         }
         let data_start = CHUNK_MAP.offset() + pages * PAGE_SIZE;
         if data_start >= volume_bytes {

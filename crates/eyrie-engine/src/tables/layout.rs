@@ -147,8 +147,8 @@ pub struct SegmentHeader {
     pub reserved_end: [u8; 16],
 }
 
-/// Words, each of which one publish changes, and a description of the saved allocator, which counts only with
-/// the clean mark. Fields that change together share a line.
+/// Words that are published one at a time, and a description of the saved allocator. The description counts
+/// only with the clean mark. Fields that change together share a line.
 #[repr(C)]
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
 pub struct VolumePage {

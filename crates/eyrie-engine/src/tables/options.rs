@@ -5,7 +5,7 @@ use rustix::io::Errno;
 
 use crate::{Error, Result, Time};
 
-/// Smallest volume on a host, in bytes: 1 MiB.
+/// Smallest volume in a directory or on a device of the host, in bytes: 1 MiB.
 pub const MIN_HOST_BYTES: u64 = 1 << 20;
 
 /// The choice of a medium for a new volume.

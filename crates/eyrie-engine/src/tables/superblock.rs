@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_is_read_back() {
+    fn superblock_is_read_back_as_written() {
         let found = read(&written(), "here").expect("whole");
         assert_eq!(found.block.volume_id, [9; 16]);
         assert_eq!(found.block.sequence.get(), 1);

@@ -12,7 +12,7 @@ impl Transaction<'_> {
     /// reachable, unless the mapping has failed.
     ///
     /// # Errors
-    /// `Fault`. `NoSpace` if the redo record does not fit.
+    /// `Fault`. `NoSpace` if the volume has no room for the redo record.
     #[inline(always)]
     pub fn commit(mut self) -> Result<Settled> {
         self.commit_in_place()

@@ -2,16 +2,17 @@
 //!
 //! A record is a list of words with their addresses and new values. A record has a checksum, and applying it
 //! twice has the same effect as applying it once. The Op of a record holds the locks of the changed objects
-//! until the record is durably cleared. Therefore a record is independent of the records in other slots.
-//! Recovery never replays a record over newer state for the same reason. (Aerie commits metadata with a redo
-//! log too, `aerie.txt` section 4.4.5. BPFS copies up to a common ancestor instead, `bpfs.txt` section 3.2.)
+//! until the clearing of the record has settled. Therefore a record is independent of the records in other
+//! slots. Recovery never replays a record over newer state for the same reason. (Aerie commits metadata with
+//! a redo log too, `aerie.txt` section 4.4.5. BPFS copies up to a common ancestor instead, `bpfs.txt` section
+//! 3.2.)
 //!
 //! Layout of a slot: word 0 is 0 if the slot is free. Otherwise its upper half is the checksum of the record,
 //! and its lower half is the number of words (at least 1). Word 1 is the address of the list of words. The
 //! list begins in the second line of the slot. A list that does not fit the slot is in an extent.
 //!
-//! Safe when power fails: the record is durable before the publish of word 0 commits it. Every recovery
-//! applies the same words, until word 0 is durably 0 again.
+//! Safe when power fails: the record is ordered before the publish of word 0, which commits it. Every
+//! recovery applies the same words, until word 0 is durably 0 again.
 
 use eyrie_medium::rules::{SafetyRule, broken};
 use eyrie_medium::{Addr, Medium, Ordered, Settled};
@@ -73,7 +74,7 @@ pub(super) fn commit(transaction: &mut Transaction<'_>) -> Result<Settled> {
         if broken(SafetyRule::RedoRecordIsClearedAfterItsEffect) {
             let _ = medium.publish(slot, 0, Ordered::nothing())?;
         }
-        // The record is durable. From here to `end_applying`, readers of several words retry.
+        // The record has settled. From here to `end_applying`, readers of several words retry.
         redo.begin_applying();
         let applied = medium.publish_all(words.iter().copied(), settled);
         redo.end_applying();
@@ -85,7 +86,7 @@ pub(super) fn commit(transaction: &mut Transaction<'_>) -> Result<Settled> {
         if let Some(extent) = overflow {
             transaction.retire(extent);
         }
-        // The next user of the slot overwrites this record. Therefore the clearing must be durable before the
+        // The next user of the slot overwrites this record. Therefore the clearing must settle before the
         // slot is released.
         Ok(medium.settle(cleared))
     })

@@ -6,8 +6,8 @@
 //! moves the end of the volume.
 //!
 //! Invariants:
-//! - Each change of an open volume's tables is one publish, except changes of the two copies of the
-//!   superblock.
+//! - Each change of an open volume's tables is committed by one publish, except changes of the two copies of
+//!   the superblock.
 //! - A volume has one owner: a process. Forked children of this process are not owners.
 //!
 //! Safe when power fails: `save`, `generation` and `resize` order their own writes, as their descriptions

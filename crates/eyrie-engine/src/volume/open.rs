@@ -108,9 +108,9 @@ impl Volume {
     /// `paged` has the options for a volume on a disk.
     ///
     /// # Errors
-    /// [`Error::Volume`] names the problem: `path` is not a volume, or the volume is in use, has a newer
-    /// format, is truncated or is corrupt. For a volume in use in a directory, the error names the process if
-    /// that is known. [`Error::Corrupt`]; [`Error::Fault`].
+    /// [`Error::Volume`] names the problem: `path` is not a volume, or the volume is in use, has a
+    /// newer format, is truncated or is corrupt. For a volume in use in a directory, the error names the
+    /// process if the process is known. [`Error::Corrupt`]; [`Error::Fault`].
     pub fn open(path: &Path, paged: PagedOptions) -> Result<(Volume, Opened)> {
         Volume::open_at(HostPlace::of(path), paged)
     }
@@ -269,7 +269,7 @@ impl Volume {
         }
     }
 
-    /// Makes a directory the root, durably.
+    /// Makes a directory the root. On a disk, a later drain makes this change durable.
     ///
     /// # Errors
     /// [`Error::Fault`].

@@ -20,8 +20,8 @@ pub(crate) struct RedoSlots {
 }
 
 impl RedoSlots {
-    /// Runs `read` again until no record was being applied during a run, and returns the result of that run.
-    /// That run saw each Op whole or not at all.
+    /// Runs `read`, and repeats it until a run overlapped with no application of a record. Returns the result
+    /// of that run. That run saw each Op whole or not at all.
     #[inline(always)]
     pub(crate) fn stable<T>(&self, mut read: impl FnMut() -> Result<T>) -> Result<T> {
         let mut attempt = 0_u32;

@@ -20,14 +20,16 @@ use crate::tables::{Geometry, MIN_HOST_BYTES};
 use crate::{Error, Result};
 
 impl Volume {
-    /// Returns the smallest size that [`Volume::resize`] accepts, in bytes: the end of the last page in use.
+    /// Returns the smallest size that [`Volume::resize`] accepts, in bytes: the end of the last page in use,
+    /// or the smallest size of any volume if that is larger.
     pub(crate) fn least_bytes(&self) -> u64 {
         let used_end = self.space.free_map().pages.end_of_missing(page_of(self.space.context().end()));
         page_addr(used_end).offset().max(self.geometry().data_start() + PAGE_SIZE).max(MIN_HOST_BYTES)
     }
 
     /// Resizes this volume, which is at `path`, and opens it again. Without `bytes` the volume gets the
-    /// largest size for which its device has room. Callers have recovered the volume and use no object of it.
+    /// largest size for which its device and its tables have room. Callers have recovered the volume and use
+    /// no object of it.
     ///
     /// # Errors
     /// [`Error::Volume`](crate::Error::Volume) names the limits of the size.
@@ -369,7 +371,7 @@ mod tests {
         met.retain(|site| site.file.ends_with("resize.rs"));
         assert_eq!(met.len(), 2, "{met:?}");
         for site in met {
-            assert!(!survives_every_crash(1 << 20, &FaultPlan::without(Some(site))), "nobody misses {site}");
+            assert!(!survives_every_crash(1 << 20, &FaultPlan::without(Some(site))), "unnoticed: {site}");
         }
     }
 

@@ -237,7 +237,7 @@ fn open(bytes: &[u8]) -> Result<(Volume, Opened)> {
 }
 
 #[test]
-fn closing_rebuilding_and_going_on_agree() {
+fn closed_rebuilt_and_live_free_maps_agree() {
     let volume = memory(4 << 20);
     let mut held = Held::default();
     let mut random = SplitMix64(4711);
@@ -282,7 +282,7 @@ fn generations_and_the_root_outlive_a_crash() {
 }
 
 #[test]
-fn marks_find_what_two_objects_claim() {
+fn marks_find_storage_with_two_owners() {
     let volume = memory(1 << 20);
     let header = volume.space().allocate_header().expect("empty");
     let big = volume.space().allocate(16 << 10).expect("empty");
@@ -342,7 +342,7 @@ fn freeing_twice_or_outside_does_no_harm() {
 }
 
 #[test]
-fn hostile_saved_allocator_is_refused() {
+fn hostile_saved_allocator_does_no_harm() {
     let volume = memory(1 << 20);
     let mut held = Held::default();
     let mut random = SplitMix64(99);
@@ -363,7 +363,7 @@ fn hostile_saved_allocator_is_refused() {
             let sum = crc32c::crc32c(&bad[start..start + len]);
             bad[line + 24..line + 28].copy_from_slice(&sum.to_le_bytes());
         }
-        let Ok((volume, opened)) = open(&bad) else { panic!("doubt is no error") };
+        let Ok((volume, opened)) = open(&bad) else { panic!("a damaged saved allocator is no error") };
         if opened == Opened::Clean {
             // The checksum matches the damaged bytes, so only a check of the volume could find the damage.
             // The use of the volume must still be safe.

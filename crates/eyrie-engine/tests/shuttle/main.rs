@@ -201,7 +201,8 @@ fn entry(n: usize) -> Vec<u8> {
     format!("entry-{n}").into_bytes()
 }
 
-/// Makes every kind of read, and asserts that the results make sense.
+/// Lists both directories, looks names up, and reads attributes and files. Asserts that the results make
+/// sense.
 fn read_everything(engine: &Scm, start: &Start) {
     let _pin = epoch::pin();
     for dir in start.dirs {
@@ -296,7 +297,7 @@ fn readers_need_no_writer_lock() {
                 shuttle::thread::spawn(move || read_everything(&engine, &start))
             })
             .collect();
-        // If a reader waited for a lock, the test would never end, and shuttle would report a deadlock.
+        // If a reader waited for a lock, no thread could run, and shuttle would report a deadlock.
         readers.into_iter().for_each(|reader| reader.join().expect("no panic"));
         release.send(()).expect("the writer waits");
         writer.join().expect("no panic");
@@ -343,7 +344,7 @@ impl Scheduler for StopWriter {
     }
 }
 
-/// Stops a writer after `steps` steps of `op`, and lets a reader make every kind of read. Returns true if the
+/// Stops a writer after `steps` steps of `op`, and lets a reader run [`read_everything`]. Returns true if the
 /// stop came before the end of the Op.
 fn stop_writer(start: &Start, op: &OpRecord, steps: usize) -> bool {
     let (is_done, was_stopped) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));

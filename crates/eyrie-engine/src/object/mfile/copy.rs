@@ -1,5 +1,5 @@
-//! Partial copy-on-write. New nodes and pages are written beside the old ones, up to the pointer that commits
-//! them.
+//! Partial copy-on-write. A change stores new pages and nodes in new storage. The change of one pointer above
+//! them commits the change.
 
 use eyrie_medium::rules::{SafetyRule, broken};
 use eyrie_medium::{Addr, PAGE_SIZE};
@@ -53,7 +53,7 @@ fn pieces(transaction: &mut Transaction<'_>, extent: Extent, size: u64, level: u
     if !extent.class.is_small() {
         let used = size.min(extent.bytes()).next_multiple_of(PAGE_SIZE);
         let retired = if broken(SafetyRule::OnlyUnusedPagesAreRetired) { used - PAGE_SIZE } else { used };
-        // No pointer of the new tree leads to the pages past the used bytes, so these pages are freed.
+        // No pointer of the new tree leads to the pages past the used bytes, so these pages are retired.
         for page in (retired..extent.bytes()).step_by(PAGE_SIZE as usize) {
             transaction.retire(Extent { addr: extent.addr.add(page), class: Class::PAGE });
         }
@@ -141,8 +141,8 @@ pub(super) fn copy_subtree(
     node.write(transaction)
 }
 
-/// Stores `part`, and zeros around it, into storage that was never written. The bytes are stored in place,
-/// because no reader sees the bytes of unwritten storage.
+/// Stores `part`, and zeros around it, into an unwritten extent. The bytes are stored in place, because no
+/// reader sees the bytes of an unwritten extent.
 fn write_first(transaction: &mut Transaction<'_>, extent: Extent, part: FilePart<'_>) -> Result<Pointer> {
     transaction.volume().require_own(extent)?;
     compose(transaction, extent, extent.bytes(), None, 0, part)?;
@@ -150,7 +150,7 @@ fn write_first(transaction: &mut Transaction<'_>, extent: Extent, part: FilePart
 }
 
 /// Returns a page with the visible bytes of the old page, then zeros, and `part` over both. The old page is
-/// reused if it was never written. Otherwise the result is a new page.
+/// reused if it is unwritten. Otherwise the result is a new page.
 pub(super) fn copy_page(
     transaction: &mut Transaction<'_>,
     old: Under,

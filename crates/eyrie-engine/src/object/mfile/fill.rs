@@ -1,8 +1,8 @@
 //! Allocating ranges of a file, punching holes, and zeroing.
 //!
-//! Storage that was never written is a leaf with the unwritten bit in its pointer. Therefore an allocation
-//! stores no bytes. The first write to such a page stores its bytes in place and takes no space, because no
-//! reader sees the bytes of an unwritten page.
+//! A leaf with the unwritten bit in its pointer reads as zeros. Therefore an allocation stores no bytes. The
+//! first write to such a page stores its bytes in place and needs no new storage, because no reader sees the
+//! earlier bytes of the page.
 
 use eyrie_medium::{Medium, PAGE_SIZE};
 
@@ -29,8 +29,8 @@ enum FillMode {
     Hole,
     /// Holes get storage. Other pages stay as they are.
     Storage,
-    /// All pages get storage, and the bytes of the range read as zeros. If `reuse`, pages that lie wholly in
-    /// the range keep their storage.
+    /// All pages get storage, and the bytes of the range read as zeros. If `reuse`, leaves of the tree that
+    /// lie wholly in the range keep their storage.
     Zeros { reuse: bool },
 }
 
@@ -189,8 +189,8 @@ fn fill(
 }
 
 /// Fills a range of a file whose bytes are in one extent, and returns a root that is again one extent.
-/// Returns `None` if the file needs a tree. A tree is needed if bytes change and the file is too long to be
-/// copied whole, or if a whole page of the range is to become a hole or unwritten.
+/// Returns `None` if the file needs a tree. A tree is needed in two cases: the extent must be replaced but
+/// the file is too long to be copied whole, or a whole page of the range becomes a hole or unwritten.
 fn fill_small(
     transaction: &mut Transaction<'_>,
     extent: Extent,

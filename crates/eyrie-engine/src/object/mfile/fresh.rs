@@ -10,8 +10,8 @@ use crate::object::pointer::Pointer;
 use crate::transaction::Transaction;
 use crate::{Error, Result};
 
-/// Writes `data` to new storage, and returns a root for it. The root is one extent if the volume has one that
-/// is large enough. Otherwise the root is a tree.
+/// Writes `data` to new storage, and returns a root for it. The root is null if `data` is empty, and one
+/// extent if the volume has a free extent that is large enough. Otherwise the root is a tree.
 ///
 /// # Errors
 /// `NoSpace`, `Fault`.

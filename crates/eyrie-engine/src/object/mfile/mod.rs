@@ -1,18 +1,18 @@
 //! The mFile: a tree of extents that maps offsets to bytes (Aerie, `aerie.txt` section 4.4.1).
 //!
-//! The root is one of three things: null (the file has only zeros), one extent of about the size of the file
-//! (height 0), or a tree. The nodes of a tree have 512 pointers, and the leaves of a tree are pages of 4 KiB,
-//! as in BPFS (`bpfs.txt` section 3.1). A pointer one level above the pages may be a leaf of 2 MiB.
+//! The root is one of three things: null (the file has only zeros), one extent with the first bytes of the
+//! file (height 0), or a tree. The nodes of a tree have 512 pointers, and the leaves of a tree are pages of 4
+//! KiB, as in BPFS (`bpfs.txt` section 3.1). A pointer one level above the pages may be a leaf of 2 MiB.
 //!
-//! There are three kinds of updates. A write takes the cheapest kind that is atomic (`bpfs.txt` section 3.2).
+//! There are three kinds of updates. A write uses the cheapest kind that is atomic (`bpfs.txt` section 3.2).
 //! A change within 8 aligned bytes is stored in place. Bytes past the end are appended. Other changes copy
-//! pages and nodes, up to the lowest pointer that commits the whole change. A page that was allocated but
-//! never written needs no copy. The first write to such a page stores its bytes in place.
+//! pages and nodes. The change of one pointer above all copies commits the whole change. An unwritten page
+//! needs no copy. The first write to such a page stores its bytes in place.
 //!
 //! Invariants:
 //! - Bytes past the size are garbage, and so are the slots of nodes past the last page. A change that makes
 //!   such bytes or slots visible clears them first.
-//! - The visible bytes of a sealed object never change. Its bytes past the size were never visible.
+//! - The visible bytes of a sealed object never change in place. Its bytes past the size were never visible.
 //! - An empty file has a null root.
 //! - A leaf with the unwritten bit reads as zeros. The bytes of its extent do not matter.
 //!

@@ -93,7 +93,7 @@ pub fn seek(medium: &Medium, file: FileTree, offset: u64, hole: bool) -> Result<
     let size = file.size;
     let mut at = offset;
     // Every piece of data has a page of its own, and every hole has a slot of a node. A tree with more pieces
-    // than the volume can hold must contain a cycle.
+    // than the volume can hold must use some page more than once.
     let pages = medium.segment_sizes().sum::<u64>() / PAGE_SIZE;
     let mut pieces = if hole { pages } else { pages * FANOUT as u64 };
     while at < size {

@@ -16,7 +16,7 @@ use crate::transaction::Transaction;
 /// in the header's hot line.
 ///
 /// A truncation copies the last page if it cuts this page. Therefore the bytes past the new size in the new
-/// page were never visible. An extension shows zeros.
+/// page were never visible. The bytes that an extension adds read as zeros.
 ///
 /// # Errors
 /// `NoSpace`, `Corrupt`, `Fault`. The file is unchanged after an error.

@@ -1,5 +1,5 @@
-//! Removes whole pages from a file, and inserts holes into it. The pages behind the change are moved by
-//! changes of pointers, without a copy of bytes.
+//! Removes whole pages from a file, and inserts holes into it. The pages behind the change move by changes of
+//! pointers, and no page is copied.
 //!
 //! A new tree is built over the old leaves. A subtree is reused unchanged if it stays in place, or moves by a
 //! multiple of its span.

@@ -18,9 +18,9 @@ pub const FANOUT: usize = 512;
 pub(crate) const MAX_HEIGHT: u8 = 6;
 /// The highest level at which a pointer may be a leaf: 2 MiB, the size of a large page of the processor.
 pub(crate) const MAX_LEAF_LEVEL: u8 = 1;
-/// Maximum size of a root extent that a change copies whole. A change of a larger extent turns the file into
-/// a tree. A tree needs a node besides its pages. The space for the node is worth its cost only for larger
-/// files.
+/// Maximum size of a root extent that a change copies whole. If a change must copy a part of a larger extent,
+/// the file becomes a tree. A tree needs a node besides its pages. The space for the node is worth its cost
+/// only for larger files.
 pub(crate) const COPY_WHOLE_BYTES: u64 = 16 << 10;
 
 /// Returns the number of bytes under a pointer at `level`. Level 0 is one page. Saturates at `u64::MAX`.
@@ -135,7 +135,7 @@ pub enum Under {
     Hole,
     /// An extent with data for the whole span of the level.
     Leaf(Extent),
-    /// Storage that was never written, for the whole span. It reads as zeros.
+    /// An unwritten extent for the whole span. It reads as zeros, and its bytes do not matter.
     Unwritten(Extent),
     /// A node of 512 pointers.
     Node(Addr),
@@ -171,7 +171,7 @@ pub(crate) fn slot_addr(node: Addr, slot: usize) -> Addr {
     node.add(slot as u64 * 8)
 }
 
-/// A copy of a node's pointers in memory.
+/// A copy in memory of the pointers of a node.
 pub(crate) struct TreeNode {
     pointers: [u64; FANOUT],
     /// Address of the node, or of the large leaf that the pointers divide into pieces. Null for a node that
@@ -259,8 +259,9 @@ impl TreeNode {
     }
 }
 
-/// Returns a node over the pieces of a leaf of `bytes` at `addr`. `bytes` is a multiple of a page. `level` is
-/// the level of the pointer to the new node. A change of a part of a large leaf begins with this division.
+/// Returns a node over the pieces of a leaf of `bytes` bytes at `addr`. `bytes` is a multiple of a page.
+/// `level` is the level of the pointer to the new node. A change of a part of a large leaf begins with this
+/// division.
 pub(crate) fn split_leaf(
     transaction: &mut Transaction<'_>,
     addr: Addr,

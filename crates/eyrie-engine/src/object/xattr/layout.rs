@@ -1,4 +1,5 @@
-//! Bytes of a block of extended attributes. `docs/format.md` describes them, and a test compares the two.
+//! Bytes of a block of extended attributes. `docs/format.md` describes these bytes, and a test compares the
+//! description with the structures here.
 
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
@@ -27,7 +28,7 @@ pub(crate) struct XattrEntryHead {
 
 const _: () = assert!(size_of::<XattrBlockHead>() == 8 && size_of::<XattrEntryHead>() == 6);
 
-/// The total sizes of the attributes of one object. Both are limited.
+/// The total sizes of the attributes of one object. Both totals are limited.
 #[derive(Default)]
 pub(crate) struct XattrSums {
     /// Bytes of the names, plus one byte for each name, as in the list that Linux returns.

@@ -120,7 +120,7 @@ fn attributes_are_a_map_in_byte_order() {
 }
 
 #[test]
-fn modes_ask_for_what_is_there() {
+fn xattr_mode_requires_or_forbids_attribute() {
     let volume = volume();
     let attributes = LooseXattrs::new(&volume);
     assert!(matches!(attributes.set(b"a", b"1", XattrMode::Replace), Err(Error::NoXattr)));
@@ -241,7 +241,7 @@ fn a_pointer_to_no_block_is_corrupt() {
     let extent = Extent { addr: Addr::from_raw(1 << 20), class: Class::PAGE };
     let sound = Pointer::leaf(extent).raw();
     // The first six pointers are: a node, shared, unwritten, with a height, with an unknown class, and null
-    // with a height. The last one leads outside the volume.
+    // with a height. The last pointer leads outside the volume, so a read of its block is a fault.
     let root = |pointer| XattrRoot { pointer, at: extent.addr };
     for raw in [sound & !1, sound | 2, sound | 4, sound | 8, sound & !(0xff << 56), 8] {
         let found = visit(volume.medium(), root(Pointer::from_raw(raw)), &mut |_, _| Ok(()));

@@ -67,7 +67,8 @@ fn all(transaction: &Transaction<'_>, root: XattrRoot) -> Result<XattrMap> {
     Ok(attributes)
 }
 
-/// Writes a block with `attributes`, and retires the block of `root`.
+/// Retires the block of `root`, and writes a block with `attributes`. Returns null if there are no
+/// attributes.
 fn replace(transaction: &mut Transaction<'_>, root: XattrRoot, attributes: &XattrMap) -> Result<Pointer> {
     let mut block = vec![0; size_of::<XattrBlockHead>()];
     let mut sums = XattrSums::default();

@@ -29,7 +29,7 @@ pub enum DecodeError {
     /// The kind of Op is unknown.
     #[error("kind {0} of Op is unknown")]
     Kind(u16),
-    /// A field has an impossible value.
+    /// A field has an impossible value, or the record has an impossible structure.
     #[error("malformed record: {0}")]
     Malformed(&'static str),
 }
@@ -61,7 +61,7 @@ impl Decoded<'_> {
 /// a batch within a batch.
 ///
 /// # Errors
-/// If `bytes` do not begin with a whole record of this version.
+/// If `bytes` do not begin with a whole and well-formed record of this version.
 pub fn decode(bytes: &[u8]) -> Result<(Decoded<'_>, usize)> {
     let (tag, mut body, length) = open(bytes)?;
     let form = if tag == Tag::Batch { body.batch()? } else { Form::Single(body.single(tag)?) };

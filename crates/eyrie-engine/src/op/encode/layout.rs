@@ -253,7 +253,7 @@ pub(super) mod present {
     pub(in super::super) const ALL: u32 = (1 << 5) - 1;
 }
 
-/// Fields of `SetAttributes`. A field is 0 if its bit in `present` is not set.
+/// Fields of `SetAttributes`. A field that has a bit in `present` is 0 if this bit is not set.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy)]
 #[repr(C)]
 pub(super) struct SetAttributesFields {

@@ -8,7 +8,7 @@
 //! linear in the length of the record. Decoding allocates memory only for the list of a batch's parts. The
 //! list never has more parts than were decoded. Decoding refuses a batch within a batch. It does not
 //! otherwise check that an Op is valid (for example the lengths of its names). The engine that applies the Op
-//! checks that.
+//! does this.
 
 mod decode;
 mod layout;

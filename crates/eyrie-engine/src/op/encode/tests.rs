@@ -138,7 +138,7 @@ fn seal(record: &mut [u8]) {
 
 proptest! {
     #[test]
-    fn every_op_comes_back(sample in samples(), before in vec(any::<u8>(), 0..20)) {
+    fn every_op_decodes_to_itself(sample in samples(), before in vec(any::<u8>(), 0..20)) {
         let mut out = before.clone();
         encode(&sample.op(), &mut out);
         let length = out.len() - before.len();
@@ -149,7 +149,7 @@ proptest! {
     }
 
     #[test]
-    fn every_batch_comes_back(parts in vec(samples(), 0..6)) {
+    fn every_batch_decodes_to_itself(parts in vec(samples(), 0..6)) {
         let ops: Vec<Op<'_>> = parts.iter().map(Sample::op).collect();
         let dir = ObjectId::new(1 << 41, Kind::Directory);
         let op = Op::Batch { dir, ops: &ops, time: Time::new(-1, 0) };
@@ -246,7 +246,7 @@ fn unknown_versions_and_kinds_are_told_apart() {
 }
 
 #[test]
-fn oversized_lengths_are_refused_without_allocating() {
+fn oversized_lengths_are_refused() {
     let mut out = Vec::new();
     let op = Op::Batch { dir: ObjectId::new(64, Kind::Directory), ops: &[], time: Time::default() };
     encode(&op, &mut out);

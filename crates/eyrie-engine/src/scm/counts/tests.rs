@@ -199,7 +199,7 @@ fn summary_matches_pages_after_threads_end() {
 }
 
 #[test]
-fn first_stat_of_large_directory_visits_pages_once() {
+fn only_first_stat_of_large_directory_visits_pages() {
     let engine = engine(256 << 20);
     let dir = directory(&engine, b"many", 100_000);
     let pages = Collection::new(&engine.volume, Header::of(dir).hot(engine.medium()).expect("sound").root)
@@ -229,7 +229,7 @@ fn first_stat_of_large_directory_visits_pages_once() {
 }
 
 #[test]
-fn listing_visits_pages_once_plus_one_per_part() {
+fn listing_visits_pages_once_plus_few_per_part() {
     let engine = engine(256 << 20);
     let dir = directory(&engine, b"many", 100_000);
     VISITS.set(0);
@@ -258,7 +258,7 @@ fn listing_visits_pages_once_plus_one_per_part() {
 }
 
 #[test]
-fn removal_during_listing_visits_pages_once() {
+fn removal_during_listing_visits_few_pages_again() {
     let engine = engine(64 << 20);
     let dir = directory(&engine, b"many", 20_000);
     engine.attributes(dir).expect("sound");

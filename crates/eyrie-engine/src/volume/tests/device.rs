@@ -71,8 +71,8 @@ fn a_volume_fills_a_device_of_any_size() {
 
 #[test]
 fn occupied_device_is_kept_unless_overwrite() {
-    // The superblocks of ext4 and btrfs, the label of a partition table at the end, and a single byte 1 MiB
-    // before the end or at the start.
+    // The marks are the superblocks of ext4 and btrfs, the label of a partition table at the end, and a
+    // single byte 1 MiB before the end or at the start.
     for (offset, mark) in [
         (1024 + 0x38, &b"\x53\xef"[..]),
         ((64 << 10) + 64, b"_BHRfS_M"),
@@ -121,7 +121,7 @@ fn no_journal_is_replayed_over_something_else() {
     assert!(refusal(reopen(&file)).contains("not an Eyrie volume"));
     let mut start = [0; 2 * PAGE_SIZE as usize];
     file.as_file().read_exact_at(&mut start, 0).expect("there");
-    assert!(start.iter().all(|&byte| byte == 7), "what took the device is whole");
+    assert!(start.iter().all(|&byte| byte == 7), "the new contents of the device are whole");
 
     let file = device(BYTES);
     make(&file, &options()).expect("created").close().expect("sound");

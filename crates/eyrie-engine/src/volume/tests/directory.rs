@@ -93,7 +93,7 @@ fn refused_create_names_obstacle_and_leaves_nothing() {
 
     fs::create_dir(&path).expect("a directory");
     assert!(refusal(Volume::open(&path, PagedOptions::for_host())).contains("no segment-0000"));
-    assert!(!path.join(LOCK).exists(), "opening what is no volume makes no file");
+    assert!(!path.join(LOCK).exists(), "a refused open makes no file");
     drop(Volume::create(&path, Some(BYTES), &options()).expect("an empty directory will do"));
     assert!(refusal(Volume::create(&path, Some(BYTES), &options())).contains("not empty"));
 

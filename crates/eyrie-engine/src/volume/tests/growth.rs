@@ -40,7 +40,7 @@ fn growing_volume_provisions_in_small_steps() {
 }
 
 #[test]
-fn crash_trusts_no_step_without_memory() {
+fn recovery_trusts_no_step_without_memory() {
     let parent = directory();
     let path = parent.path().join("v");
     let volume = on_file(&path);
@@ -228,7 +228,7 @@ fn trim_and_close_discard_reserves() {
 }
 
 #[test]
-fn crash_trusts_no_reserve() {
+fn recovery_trusts_no_reserve() {
     let parent = directory();
     let path = parent.path().join("v");
     let volume = on_file(&path);
@@ -283,7 +283,8 @@ fn forked_child_of_growing_volume_fails_and_ends() {
     let path = parent.path().join("v");
     let volume = on_file(&path);
     take(&volume, 20 << 20);
-    // In some of the rounds the background thread provisions memory during the fork.
+    // The background thread may be provisioning memory during a fork. The test forks several times, so that
+    // some fork is likely to meet this case.
     for _ in 0..20 {
         let extents = take(&volume, 10 << 20);
         let told = in_forked_child(|| {

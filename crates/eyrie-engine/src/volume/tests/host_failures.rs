@@ -186,9 +186,9 @@ impl Place {
         let engine = self.open();
         let report = engine.check().expect("sound");
         assert!(report.is_clean(), "{:#?}", report.findings);
-        assert!(contents(&engine, b"kept") == kept.then(|| KEPT.to_vec()), "what was kept");
+        assert!(contents(&engine, b"kept") == kept.then(|| KEPT.to_vec()), "the kept file");
         let found = contents(&engine, b"late");
-        assert!(found.as_deref().is_none_or(|bytes| bytes == LATE), "half of the last change");
+        assert!(found.as_deref().is_none_or(|bytes| bytes == LATE), "only a part of the last change");
         assert!(late.is_none_or(|late| found.is_some() == late), "the last change: {late:?}");
         let change = if contents(&engine, b"new").is_none() { b"new" } else { b"two" };
         create_file(&engine, change, LATE).expect("it can be changed");
@@ -370,7 +370,7 @@ fn fail_everywhere(on: On, act: Act) -> BTreeSet<Site> {
     met.into_keys().collect()
 }
 
-/// Tries the same failures at each call site of several operations. Returns the number of call sites.
+/// Runs [`fail_everywhere`] for several operations. Returns the number of different call sites.
 fn fail_in(acts: impl IntoIterator<Item = (On, Act)>) -> usize {
     let met: BTreeSet<Site> = acts.into_iter().flat_map(|(on, act)| fail_everywhere(on, act)).collect();
     println!("{} places", met.len());
