@@ -1,12 +1,13 @@
-//! Crash images, decided lazily. An exploration makes every image that recovery can distinguish, each once.
+//! Crash images, decided lazily. An exploration can make every image that recovery can distinguish, and makes
+//! no two images that differ only in lines that recovery never reads.
 //!
 //! A store is *pending* at a crash if the crash may lose it. A line with pending stores may hold any prefix
 //! of them after the crash. Recovery never reads most such lines (those of an unpublished extent, for
 //! example). If every line were decided in advance, many images would differ only in lines that recovery
-//! never reads. So a [`CrashImage`] decides a line at its first access. A *script*, a list of numbers, says
-//! which option each such line takes. The explorer runs recovery once for each script, and derives the next
-//! script from the choices of that run. So it tries all combinations of options of the lines that recovery
-//! reads.
+//! never reads. So a [`CrashImage`] decides a line at its first access. The possible contents of a line are
+//! its *options*. A *script*, a list of numbers, names the option of each line that recovery reads. The
+//! explorer runs recovery once for each script, and derives the next script from the choices of that run. So
+//! it tries all combinations of options of the lines that recovery reads.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};

@@ -4,8 +4,8 @@
 //! This crate uses the four traits of `eyrie-medium` by which a test reaches under the code of a medium. An
 //! [`Observer`](eyrie_medium::Observer) observes a medium, and [`Blocks`](eyrie_medium::Blocks) are the disk
 //! under a page cache. A host observer ([`eyrie_medium::host`]) observes a thread's calls to the host, and a
-//! schedule ([`eyrie_medium::sync::schedule`]) decides which thread runs. A program that uses volumes does
-//! not link this crate.
+//! schedule ([`eyrie_medium::sync::schedule`]) decides which thread runs. A program that only uses volumes
+//! does not link this crate. The command links it, for `explore`, `trace` and `replay`.
 //!
 //! Invariant: a medium under these observers runs the same code as in a program that uses volumes.
 

@@ -15,7 +15,7 @@ use eyrie_medium::sync::unpoisoned;
 use eyrie_medium::{Addr, Caller, Fault, PAGE_SIZE, SiteKind};
 use rustix::io::Errno;
 
-/// A call site in the engine, which names a point or a call that may fail.
+/// A call site in the sources, which names a point or a call that may fail.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Site {
     /// The kind of work that the call does.
@@ -31,8 +31,8 @@ impl Site {
         Site { kind, file: caller.file(), line: caller.line() }
     }
 
-    /// Returns the failures to try at a site that made `calls` calls. The first, the second and the last call
-    /// fail, each alone and each together with all later calls.
+    /// Returns the failures to try at a site that made `calls` calls. Each failure begins at the first, the
+    /// second or the last call. It is tried for that call alone, and for that call and all later calls.
     pub fn failures(self, kind: FailureKind, calls: u64) -> impl Iterator<Item = Failing> {
         let firsts: BTreeSet<u64> = [1, 2, calls].into_iter().filter(|&first| first <= calls).collect();
         let ways = firsts.into_iter().flat_map(|first| [false, true].map(|lasts| (first, lasts)));
@@ -131,8 +131,8 @@ struct PlanState {
     last: Option<Site>,
     dropped: Option<Site>,
     failing: Option<(Failing, Countdown)>,
-    /// Pages that were accessed without a failure since the last [`FaultPlan::fail`], or since the plan
-    /// counts calls. On a disk these pages are in memory, so a further access to them does not fail.
+    /// Pages that were accessed without a failure since the last [`FaultPlan::fail`], or since the plan began
+    /// to count calls. On a disk these pages are in memory, so a further access to them does not fail.
     touched: BTreeSet<u64>,
     failed: u64,
 }
@@ -186,9 +186,9 @@ impl FaultPlan {
         self.state().calls.clone()
     }
 
-    /// Makes calls fail from now on, or no call if `failing` is `None`. Accesses to a page may fail until one
-    /// of them succeeds. As on a disk, that access brings the page into memory, and later accesses to the
-    /// page do not fail.
+    /// Makes the calls that `failing` names fail from now on, or no call if `failing` is `None`. Accesses to
+    /// a page may fail until one of them succeeds. As on a disk, that access brings the page into memory, and
+    /// later accesses to the page do not fail.
     pub fn fail(&self, failing: Option<Failing>) {
         let mut state = self.state();
         state.touched.clear();

@@ -16,9 +16,9 @@ use crate::rule::{CrashRule, Pending, contents};
 pub struct Choice {
     /// The line.
     pub line: Addr,
-    /// Number of the chosen contents. Number 0 is the line without any of its pending stores.
+    /// Index of the chosen contents. Index 0 is the line without any of its pending stores.
     pub taken: usize,
-    /// Number of contents of which one was chosen, at least 1.
+    /// Number of possible contents of the line, at least 1.
     pub options: usize,
 }
 
@@ -59,9 +59,9 @@ type Unsettled = (Option<ThreadId>, usize, Vec<u8>);
 /// The crash points of a trace, in order, and the memory that is durable at each of them. A crash point is a
 /// moment at which the explorer lets the power fail.
 ///
-/// The trace has a crash point before every fence at which stores are pending, before every mark, and at its
-/// end. A crash between two stores needs no point of its own. Lines persist independently of each other, so
-/// the next point has the images of that crash, too.
+/// The trace has a crash point before every fence at which stores are pending, before every mark, and at the
+/// end of the trace. A crash between two stores needs no point of its own. Lines persist independently of
+/// each other, so the next point has the images of that crash, too.
 pub struct CrashPoints<'e> {
     events: &'e [Event],
     base: ImageBase,
@@ -207,10 +207,10 @@ mod tests {
     use super::*;
     use crate::record::{Recorder, traced};
 
-    /// A fence of the next process makes a line durable only if the next process has stored to that line. A
-    /// flush makes all lines durable.
+    /// A fence of the next process makes stores of the killed process durable only in lines to which the next
+    /// process has stored. A flush makes all lines durable.
     #[test]
-    fn only_a_flush_settles_stores_of_a_killed_process() {
+    fn flush_settles_stores_of_a_killed_process() {
         let (first, second) = (Addr::new(SegmentId(0), 0), Addr::new(SegmentId(0), 64));
         let thread = thread::current().id();
         let store = |addr, byte| Event::Store { addr, bytes: vec![byte], thread };

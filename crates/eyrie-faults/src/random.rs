@@ -18,8 +18,8 @@ impl SplitMix64 {
         z ^ (z >> 31)
     }
 
-    /// Returns output number `index` (from 0) of the generator with state `seed`. The state grows by a
-    /// constant, so this needs no earlier output.
+    /// Returns output number `index` (from 0) of the generator with state `seed`. Each step adds a constant
+    /// to the state, so this call computes no earlier output.
     #[inline]
     #[must_use]
     pub fn output(seed: u64, index: u64) -> u64 {

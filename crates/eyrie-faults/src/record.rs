@@ -9,8 +9,8 @@ use eyrie_medium::{Addr, Caller, Fault, Mapped, Medium, Observer, SiteKind};
 use crate::plan::{FaultPlan, Site};
 use crate::rule::CrashRule;
 
-/// One event of a medium. A store event is within one word (or sector). A longer store is recorded as several
-/// events. Each store counts as written back immediately.
+/// One event of a medium or a disk. A store event is within one word (or sector). A longer store is recorded
+/// as several events. Each store counts as written back immediately.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Event {
     /// Bytes were stored.
@@ -30,9 +30,9 @@ pub enum Event {
         /// The thread.
         thread: ThreadId,
     },
-    /// The process was killed. The next process reads all stores of the killed process, but fences of the
-    /// next process make none of them durable. The reason is that a store may be visible to every process
-    /// before its line is written back.
+    /// The process was killed. The next process reads all stores of the killed process, but a store may be
+    /// visible to every process before its line is written back. So a fence of the next process makes such a
+    /// store durable only if the next process has stored to the same line.
     Kill,
     /// A mark of the test, for example "Op 3 returned".
     Mark(u64),

@@ -1,9 +1,9 @@
 //! Thread schedules. The threads of a test run one at a time, in an order that follows from a seed, so that a
 //! run can be repeated.
 //!
-//! The schedule may switch to another thread at each *step* of a thread. A step is a change that other
-//! threads may see, such as a store to a traced medium or a write to a recorded disk. The schedule always
-//! switches when a thread waits for another.
+//! The schedule may switch to another thread at each *step* of a thread. A thread makes a step directly
+//! before or after a change that other threads may see, such as a store to a traced medium or a write to a
+//! recorded disk. The schedule always switches when a thread waits for another.
 
 use std::rc::Rc;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -19,13 +19,13 @@ enum SwitchRule {
     About(u64),
     /// Switches at every step, in the order of the threads' numbers.
     Always,
-    /// Switches once, after this many steps. After that the schedule switches only when a thread waits for
+    /// Switches once, after this many steps. Otherwise the schedule switches only when a thread waits for
     /// another.
     Once(u64),
 }
 
 impl SwitchRule {
-    /// Returns the rule of a seed. One seed in four stops the first thread once, somewhere in a call.
+    /// Returns the rule of a seed. One seed in four switches at only one step, which is among the first 64.
     fn of(seed: u64) -> SwitchRule {
         match seed % 4 {
             0 => SwitchRule::About(4),

@@ -1,9 +1,9 @@
-//! Tests of the contents that a crash may leave. A function here states these contents for each kind of
-//! hardware, and tries every case. The tests compare these functions with the images that [`CrashPoints`] and
-//! [`CrashImage`] make.
+//! Tests of the contents that a crash may leave. For each kind of hardware a function here states these
+//! contents, and tries every case. The tests compare the functions with the images that [`CrashPoints`] and
+//! [`CrashImage`] make, and two functions with each other.
 //!
 //! Traces are tiny: two lines (or sectors) with two observed words each, two threads, and at most six stores.
-//! The tests try all traces of a few steps, and many longer traces from a random generator.
+//! The tests try all short traces of fences and of stores to three of these words, and many random traces.
 
 use std::collections::BTreeSet;
 use std::thread::{self, ThreadId};
@@ -213,8 +213,7 @@ fn shown(rule: CrashRule, base: &ImageBase, image: CrashImage) -> Words {
     words
 }
 
-/// Returns every image of a crash, in the order in which [`CrashImage::next_script`] gives the lists of
-/// picks.
+/// Returns every image of a crash, in the order in which [`CrashImage::next_script`] returns the scripts.
 fn explored(base: &ImageBase, point: &CrashPoint) -> Vec<Words> {
     let (mut images, mut script) = (Vec::new(), Some(Vec::new()));
     while let Some(picks) = script {

@@ -1,4 +1,4 @@
-//! The backing of a medium's mapping, and the functions that run before and after every access (hooks).
+//! The backing of a medium's mapping, and the functions that run before or after an access (hooks).
 //!
 //! Plain shared memory needs no hooks. Each hook is then only a test of the tag of [`Backing`], which does
 //! not change while a medium is in use.
@@ -45,7 +45,7 @@ impl Backing {
         matches!(self, Backing::Dram | Backing::Pmem(_))
     }
 
-    /// Returns the observer of a test.
+    /// Returns the observer of a traced medium. (The observer of persistent memory is in [`Pmem`].)
     pub(crate) fn observer(&self) -> Option<&dyn Observer> {
         match self {
             Backing::Observed(observer) => Some(&**observer),

@@ -1,8 +1,9 @@
 //! Bulk copies between private memory and memory that other threads and processes may change.
 //!
 //! The copies are inline assembly, so the compiler assumes nothing about the bytes, and a race is not
-//! undefined behaviour. A read may find any mix of old and new bytes, but never tears 8 aligned bytes if its
-//! address and length are multiples of 8. Callers validate the bytes that they read.
+//! undefined behaviour. A read may find any mix of old and new bytes. But it never tears an aligned word that
+//! another thread stores with one instruction, if the address and length of the read are multiples of 8.
+//! Callers validate the bytes that they read.
 
 use std::arch::asm;
 

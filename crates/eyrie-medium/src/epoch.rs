@@ -4,8 +4,8 @@
 //! advances only when every pinned slot shows the current epoch. At *e + 2* every pin of epoch *e* is
 //! therefore gone, and memory retired in epoch *e* is out of every reader's sight.
 //!
-//! A pin is one atomic exchange on a cache line that only its thread writes. A guard that is held for long
-//! only delays the reuse of memory.
+//! A pin is one atomic exchange on a cache line that only its thread writes, except for threads without a
+//! slot. A guard that is held for long only delays the reuse of memory.
 
 use std::cell::Cell;
 use std::marker::PhantomData;
@@ -156,7 +156,8 @@ impl Drop for Guard {
     }
 }
 
-/// Returns true if the calling thread holds a pin.
+/// Returns true if the calling thread holds a pin in its slot, or is ending. Returns false if the pin is in
+/// [`CROWD`] because the table had no slot for the thread.
 pub(crate) fn is_pinned() -> bool {
     // A thread that is ending pins in the crowd, which does not record the thread. So the answer is true.
     LOCAL.try_with(|local| local.depth.get() > 0).unwrap_or(true)
@@ -196,7 +197,7 @@ pub fn thread_index() -> usize {
 }
 
 /// Registers a handler that clears the slots of all other threads in a forked child. The child has none of
-/// these threads, so their pins would stop its clock for ever.
+/// these threads, so pins in their slots would stop its clock for ever.
 fn register_fork_handler() {
     extern "C" fn child() {
         let mine = LOCAL.try_with(|local| local.slot.get()).unwrap_or(SLOTS);

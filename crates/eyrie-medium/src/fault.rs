@@ -26,7 +26,8 @@ pub enum Fault {
         /// The address.
         addr: Addr,
     },
-    /// The mapping failed under the program: its file was truncated, or the host lost its memory.
+    /// The mapping failed under the program: its file was truncated, or the host could not provide a page of
+    /// the file.
     #[error("the volume's host file failed under its mapping (truncated, or its disk is full or broken)")]
     Failed,
     /// The volume was opened by this process's parent.
@@ -37,7 +38,7 @@ pub enum Fault {
     /// The host's file is not on persistent memory, or its file system is not mounted with DAX.
     #[error("the host does not map the volume's file synchronously (MAP_SYNC)")]
     NotSynchronous,
-    /// The disk has no complete paged volume: none was made, or its end is missing.
+    /// The disk has no complete paged volume: none was made, or the end of the volume is missing.
     #[error("there is no complete volume with a journal (truncated, or never finished)")]
     NotPaged,
     /// A drain failed, so the volume accepts no change any more.
@@ -64,7 +65,7 @@ fn is_full(error: &io::Error) -> bool {
 }
 
 impl Fault {
-    /// Returns the error for a call that failed while it provided room.
+    /// Returns the error for a failed call that may need room on the host.
     pub(crate) fn of_room(what: &str, source: io::Error) -> Fault {
         if is_full(&source) { Fault::HostFull } else { Fault::Io { what: what.to_string(), source } }
     }
@@ -114,8 +115,8 @@ static PREVIOUS: AtomicPtr<libc::sigaction> = AtomicPtr::new(ptr::null_mut());
 pub(crate) struct Registration(usize);
 
 impl Registration {
-    /// Registers `len` bytes at `base`. Returns `None` when the table is full. A fault in that range then
-    /// ends the process.
+    /// Registers `len` bytes at `base`. Returns `None` when the table is full. A fault in that range is then
+    /// passed to the previous handler, which usually ends the process.
     ///
     /// # Safety
     /// The range is one mapping, and `state` points to a word that outlives the registration.
@@ -162,8 +163,8 @@ fn install() {
 }
 
 /// Maps a zero page at a fault in a registered range, and marks the medium as failed. The faulting
-/// instruction then reads zeros, and the next [`Medium::check`](crate::Medium::check) reports the failure.
-/// Every other SIGBUS goes to the previous handler.
+/// instruction then runs again on the zero page, and the next [`Medium::check`](crate::Medium::check) reports
+/// the failure. Every other SIGBUS goes to the previous handler.
 ///
 /// # Safety
 /// Called by the kernel as a signal handler, with a valid `info`.

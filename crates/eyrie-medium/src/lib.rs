@@ -1,6 +1,6 @@
 //! Mapped memory whose ordering is part of the type.
 //!
-//! BPFS separates ordering from durability with *epoch barriers* (`bpfs.txt`, section 2.2). This crate
+//! BPFS separates ordering from durability with *epoch barriers* (section 2.2 of the paper). This crate
 //! expresses those barriers as types. [`Medium::write`] returns a [`Dirty`] token. [`Medium::barrier`] turns
 //! that token into an [`Ordered`], and only an `Ordered` lets [`Medium::publish`] commit a word.
 //! [`Medium::settle`] turns the resulting [`Published`] into a [`Settled`]. The caller may reuse the storage
@@ -10,13 +10,14 @@
 //! - All unsafe code of Eyrie is in this crate, except for foreign-function front-ends.
 //! - Every access is checked against the mapping. An address outside the mapping gives an error ([`Fault`])
 //!   and accesses no memory.
-//! - No reference is formed over mapped memory, except to atomics, and except by [`Medium::bytes`], for
-//!   volumes that one process holds exclusively.
+//! - No reference is formed over mapped memory, with three exceptions: references to atomics,
+//!   [`Medium::bytes`] for volumes that one process holds exclusively, and the page cache's reads into pages
+//!   that it has locked and that are not in memory.
 //!
 //! Safe when power fails: on persistent memory, a write persists at any time after its store, and at the
 //! latest before the next barrier of its thread returns. The writes to one cache line persist in their order.
 //! On a disk, a drain makes the writes durable. No code of this crate relies on more than that. The crate
-//! `eyrie-faults` has the executable form of this rule.
+//! `eyrie-faults` has these rules in executable form (`CrashRule`).
 
 mod addr;
 mod backing;

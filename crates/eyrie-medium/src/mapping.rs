@@ -64,8 +64,9 @@ pub(crate) struct Mapping {
     _registration: Option<Registration>,
 }
 
-// SAFETY: the mapping is plain memory. Only the checked accessors of `Medium` reach it, by atomics or by
-// copies that tolerate races.
+// SAFETY: the mapping is plain memory. Threads access it by atomics, or by copies that tolerate races. (A
+// read from a disk fills only a page that its thread has locked, and `Medium::bytes` states its own
+// contract.)
 unsafe impl Send for Mapping {}
 // SAFETY: as for Send.
 unsafe impl Sync for Mapping {}
@@ -158,8 +159,9 @@ impl Mapping {
         Ok(mapping)
     }
 
-    /// Populates an unused range of [`HUGE_PAGE`] bytes of [`Mapping::of_pages`], with one page fault where
-    /// the host supports that. Afterwards the kernel again provides memory of the range page by page.
+    /// Populates an unused range of [`HUGE_PAGE`] bytes of [`Mapping::of_pages`], as one huge page where the
+    /// host supports that. If the memory of the range is given back later, the kernel provides it page by
+    /// page again.
     pub(crate) fn bring_huge_page(&self, offset: u64) {
         debug_assert!(offset.is_multiple_of(HUGE_PAGE as u64) && offset + HUGE_PAGE as u64 <= self.len);
         for advice in [Advice::LinuxHugepage, Advice::LinuxPopulateWrite, Advice::LinuxNoHugepage] {
@@ -205,8 +207,8 @@ impl Mapping {
         punch(file, offset, len).map_err(io_fault("giving host blocks of the volume back"))
     }
 
-    /// Makes the host provide the memory of a page-aligned range, so that no later store fails for lack of
-    /// it.
+    /// Makes the host provide the memory of a page-aligned range of a file, so that no later store to the
+    /// range fails for lack of memory. Does nothing for private memory.
     pub(crate) fn provision(&self, offset: u64, len: u64) -> Result<(), Fault> {
         let Some(file) = &self.file else { return Ok(()) };
         debug_assert!(offset.is_multiple_of(PAGE_SIZE) && offset + len <= self.len);
@@ -386,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn huge_page_comes_only_where_requested() {
+    fn huge_page_request_populates_only_its_range() {
         let mapping = Mapping::of_pages(8 << 20).expect("memory");
         assert!(mapping.base().addr().is_multiple_of(HUGE_PAGE));
         mapping.bring_huge_page(HUGE_PAGE as u64);

@@ -1,4 +1,6 @@
-//! The medium: checked access to the segments of a volume. The module `order` has barriers and publishes.
+//! The medium: checked access to the segments of a volume. The module `order` has barriers and publishes. On
+//! a disk each access may also fail with [`Fault::Io`], because the page may have to be read, and with
+//! [`Fault::Forked`] in a forked child.
 
 use std::fs::File;
 use std::panic::Location;
@@ -29,7 +31,7 @@ pub enum MediumKind {
     /// Persistent memory of the host, mapped so that written-back lines are durable. Changes survive a power
     /// failure.
     Pmem,
-    /// Pages of a disk. Changes up to the last drain survive a power failure.
+    /// Pages of a disk. Changes up to the last durable cut survive a power failure.
     Paged,
     /// Memory of this process, for tests. A crash explorer decides which changes survive.
     Traced,
@@ -54,7 +56,7 @@ unsafe impl Send for Medium {}
 // SAFETY: as for Send.
 unsafe impl Sync for Medium {}
 
-/// Aligned words of a medium. Their bounds were checked in one step, so that each load needs no check.
+/// Aligned words of a medium. Their addresses were checked in one step, so a load checks only its index.
 #[derive(Clone, Copy)]
 pub struct Words<'m>(&'m [AtomicU64]);
 
@@ -135,8 +137,8 @@ impl Medium {
         Ok(Medium::over(Box::new([segment]), sentinel, Backing::Dram))
     }
 
-    /// Makes a medium of one segment of private memory, `len` bytes of zeros. The volume ends with the
-    /// process.
+    /// Makes a medium of one segment of private memory, `len` bytes of zeros. The bytes are lost when the
+    /// medium is dropped.
     ///
     /// # Errors
     /// [`Fault::Io`] when there is no memory.
@@ -299,8 +301,8 @@ impl Medium {
         Ok(word.load(Ordering::Acquire))
     }
 
-    /// Checks the bounds of `count` aligned words. The caller then loads single words from the [`Words`]
-    /// without a check.
+    /// Checks the bounds of `count` aligned words. A load from the [`Words`] then checks only the index of
+    /// the word.
     ///
     /// # Errors
     /// [`Fault::OutOfBounds`], [`Fault::Misaligned`].
@@ -313,7 +315,8 @@ impl Medium {
     }
 
     /// Fills `out` from `addr` on. If another thread writes at the same time, `out` may get any mix of old
-    /// and new bytes, but 8 aligned bytes never tear if `addr` and the length are multiples of 8.
+    /// and new bytes. But an aligned word that the other thread stores with one instruction never tears, if
+    /// `addr` and the length are multiples of 8.
     ///
     /// # Errors
     /// [`Fault::OutOfBounds`].

@@ -99,7 +99,7 @@ pub trait Observer: Send + Sync {
         let _ = (addr, bytes);
     }
 
-    /// Called at a fence, which orders this thread's stores before its later ones.
+    /// Called at a fence, which orders the earlier stores of this thread before its later stores.
     fn fence(&self, caller: Caller) {
         let _ = caller;
     }
@@ -124,7 +124,8 @@ pub trait Observer: Send + Sync {
         Ok(())
     }
 
-    /// Returns true if other threads see a store before a fence has made it durable.
+    /// Returns true if the medium behaves like persistent memory: a fence makes the earlier stores of its
+    /// thread durable, and other threads may see a store before that fence.
     fn lasts_from_fences(&self) -> bool {
         false
     }

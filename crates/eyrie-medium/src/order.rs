@@ -122,8 +122,8 @@ impl Medium {
         Published { _private: () }
     }
 
-    /// Stores several words in any order. The caller has made a redo record durable that lists all of them,
-    /// so recovery stores them again after a crash.
+    /// Stores several words, which a crash may keep in any combination. The caller has made a redo record
+    /// durable that lists all of them, so recovery stores them again after a crash.
     ///
     /// # Errors
     /// [`Fault::OutOfBounds`], [`Fault::Misaligned`]. The words before the one with the bad address were
@@ -142,8 +142,8 @@ impl Medium {
         Ok(Published { _private: () })
     }
 
-    /// Orders a publish before all later stores of the thread. On memory, no crash after this call undoes the
-    /// publish. On a disk, the publish is durable only after the drain of its cut.
+    /// Orders a publish before all later stores of the thread. On persistent memory, no crash after this call
+    /// undoes the publish. On a disk, the publish is durable only after the drain of its cut.
     #[inline]
     #[track_caller]
     pub fn settle(&self, published: Published) -> Settled {

@@ -1,5 +1,5 @@
-//! The calls of a medium that concern disks. On a medium without a disk such a call is only a test of the tag
-//! of [`Backing`].
+//! The calls of a medium that concern disks. Except in tests, a call on a medium without a disk is only a
+//! test of the tag of [`Backing`].
 
 use std::io;
 use std::panic::Location;
@@ -25,7 +25,7 @@ fn last_page(blocks: &dyn Blocks) -> Result<u64, Fault> {
 }
 
 impl Medium {
-    /// Opens the volume that [`Medium::format_paged`] made on a disk, in the state of its last drain.
+    /// Opens the paged volume of a disk (see [`Medium::format_paged`]) in the state of its last durable cut.
     ///
     /// # Errors
     /// [`Fault::NotPaged`] when the disk has no such volume; [`Fault::Io`] when the disk fails.
@@ -79,7 +79,7 @@ impl Medium {
         Medium::make_journal(volume_bytes, journal_bytes(volume_bytes), |anchor| anchor.extend(blocks))
     }
 
-    /// As [`Medium::format_paged`], for a volume that changes its size on its disk. The caller has brought
+    /// As [`Medium::format_paged`], for a volume that changes its size on its disk. The caller has written
     /// the pages of the volume to their places and has emptied the present journal. The present anchor stays.
     /// Returns the number of bytes that the volume takes together with the new journal.
     ///
@@ -150,11 +150,11 @@ impl Medium {
         }
     }
 
-    /// Announces that an allocator gives out a range. Whole pages of the range need not be read from the
-    /// disk, because they hold no durable byte: see [`Medium::mark_freed`].
+    /// Announces that an allocator gives out a range. A range of whole pages need not be read from the disk,
+    /// because it holds no durable byte: see [`Medium::mark_freed`].
     ///
     /// # Errors
-    /// [`Fault::OutOfBounds`], [`Fault::ReadOnly`].
+    /// [`Fault::OutOfBounds`]. [`Fault::Forked`] in a forked child that would have to wait.
     #[inline]
     #[track_caller]
     pub fn mark_allocated(&self, addr: Addr, len: u64) -> Result<(), Fault> {

@@ -188,7 +188,7 @@ impl Pmem {
     #[inline]
     unsafe fn note(&self, first: *const u8, len: usize) {
         if let Some(witness) = self.witness.as_ref().filter(|_| len > 0) {
-            // SAFETY: the caller's.
+            // SAFETY: the caller keeps the same contract: the lines are mapped.
             unsafe { witness.written_back(first, len) };
         }
     }

@@ -1,5 +1,5 @@
-//! Calls of a medium. They provision and discard memory of the host, and make the stores of an earlier
-//! process durable.
+//! The calls of a medium that provision and discard memory of the host, and the call that makes the stores of
+//! an earlier process durable.
 
 use std::panic::Location;
 
@@ -57,7 +57,7 @@ impl Medium {
     /// Makes the host provide the memory of a page-aligned range.
     ///
     /// # Errors
-    /// [`Fault::HostFull`] when the host has no room; [`Fault::OutOfBounds`].
+    /// [`Fault::HostFull`] when the host has no room; [`Fault::OutOfBounds`]; [`Fault::Io`].
     #[track_caller]
     pub fn provision(&self, addr: Addr, len: u64) -> Result<(), Fault> {
         self.resolve(addr, len)?;

@@ -16,7 +16,7 @@ pub enum SiteKind {
     Publish,
     /// Compares a checksum with the bytes that it covers.
     Checksum,
-    /// Makes all earlier writes of a disk durable.
+    /// Makes all earlier writes of all threads durable, on a disk or on persistent memory.
     Flush,
     /// Stores bytes. On a disk, writes blocks.
     Write,

@@ -150,7 +150,8 @@ impl Published {
     }
 }
 
-/// A publish that no crash undoes any more. Storage that the publish made unreachable may be reused.
+/// A publish with a barrier after it: no crash keeps a later store of the thread without this publish. So
+/// storage that the publish made unreachable may be reused.
 #[derive(Debug)]
 pub struct Settled {
     pub(crate) _private: (),

@@ -109,7 +109,7 @@ fn growing() -> (Medium, std::fs::File) {
 }
 
 #[test]
-fn each_range_requested_ahead_is_reported_once() {
+fn each_range_requested_ahead_is_reported() {
     let (medium, file) = growing();
     medium.recall_ahead();
     let told: BTreeMap<_, _> = std::iter::from_fn(|| medium.provided_ahead()).collect();

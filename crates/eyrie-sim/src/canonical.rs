@@ -1,9 +1,9 @@
 //! Directory trees as canonical text: equal contents give equal text on any file system and medium.
 //!
 //! Each line describes one name. It has the attributes of the object, or, if an earlier line has them, the
-//! first path of the object. Lines are in the byte order of their paths. The text leaves out everything that
-//! differs between two runs: inode numbers, allocated storage, change times and access times. Modification
-//! times are optional.
+//! first path of the object. Lines are in the byte order of their paths. The text leaves out attributes that
+//! differ between two runs: inode numbers, allocated storage, and the times of creation, change and access.
+//! Modification times are optional.
 
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};

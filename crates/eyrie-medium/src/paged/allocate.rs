@@ -10,7 +10,7 @@ use crate::rules::{SafetyRule, broken};
 
 impl Pager {
     /// Announces that the allocator gave out a page-aligned range. The range was free at the last durable
-    /// cut, so no reader needs its old bytes, and a drain writes its pages straight to their places.
+    /// cut, so no reader needs its old bytes, and a drain may write its pages straight to their places.
     pub(crate) fn mark_allocated(&self, offset: u64, len: u64) -> Result<(), Fault> {
         let first = (offset / PAGE_SIZE) as usize;
         for page in first..first + (len / PAGE_SIZE) as usize {

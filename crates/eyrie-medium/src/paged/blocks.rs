@@ -1,4 +1,5 @@
-//! The blocks under a paged medium: a host file or block device, or in tests a simulated disk.
+//! The blocks under a paged medium: a host file, a block device, an overlay in memory, or a simulated disk of
+//! a test.
 
 use std::fs::File;
 use std::io;

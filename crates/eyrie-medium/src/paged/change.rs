@@ -16,7 +16,7 @@ use crate::sync::{schedule, unpoisoned};
 
 impl Pager {
     /// Lets an Op enter when memory and the journal have room for its changes. The wait comes here, because
-    /// an Op that has entered must not wait for a drain: the cut would wait for the Op.
+    /// an Op that has entered must not wait for a drain: the cut of that drain would wait for the Op.
     ///
     /// # Errors
     /// [`Fault::ReadOnly`] after a drain has failed. [`Fault::Forked`] in a forked child that would have to
@@ -57,9 +57,9 @@ impl Pager {
 
     /// Records the change of `lines` of a page.
     ///
-    /// The call reads a page that is not in memory from the disk, even if the store covers all of the page.
-    /// Other threads may read the page before the store, and the store of a longer range may still fail at a
-    /// later page.
+    /// If the page is not in memory, the call reads it from the disk, even if the store covers all of the
+    /// page. Other threads may read the page before the store, and the store of a longer range may still fail
+    /// at a later page.
     #[inline]
     fn change(&self, page: usize, lines: u64) -> Result<(), Fault> {
         let mut attempts = 0;
@@ -90,7 +90,8 @@ impl Pager {
         let seen = self.pages.lines(page).load(Ordering::Relaxed);
         if seen & lines != lines {
             let before = self.pages.lines(page).fetch_or(lines, Ordering::AcqRel);
-            // A fresh page is written to its place and takes no room in the journal.
+            // A fresh page takes no room in the journal, except in a small cut. `expected_bytes` counts the
+            // room of such a cut.
             let new = if fresh { 0 } else { u64::from((lines & !before).count_ones()) * PACKED_LINE as u64 };
             self.changed_bytes.fetch_add(new, Ordering::Relaxed);
         }

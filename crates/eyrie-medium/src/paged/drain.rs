@@ -4,12 +4,12 @@
 //! takes the pages of the cut one by one while other threads run Ops. If such a thread changes a page before
 //! the drain takes it, the thread first keeps a copy of the page as a shadow. The drain writes fresh pages to
 //! their places, and the changed lines of other pages into a journal record. One flush makes both durable. In
-//! a small cut, a fresh page goes into the record instead if its place was not written since the volume was
-//! opened.
+//! a small cut, the changed lines of a fresh page go into the record instead if the place of the page was not
+//! written since the volume was opened.
 //!
 //! A *checkpoint* is a drain that also writes the pages of earlier records to their places, so that the
-//! journal starts over. A drain becomes a checkpoint on request, or when its record would fill the journal to
-//! more than half.
+//! journal starts over. A drain becomes a checkpoint on request, or when the estimated size of its record
+//! would fill the journal to more than half.
 
 use std::io;
 use std::sync::atomic::Ordering;
@@ -28,8 +28,8 @@ use crate::rules::{SafetyRule, broken};
 use crate::sync::{schedule, unpoisoned};
 
 const PAGE: usize = PAGE_SIZE as usize;
-/// Maximum number of pages that are gathered before they are written to their places. They are 1 MiB, so that
-/// most neighbours are written together.
+/// Maximum number of pages that are gathered before they are written to their places. These pages are 1 MiB,
+/// which is enough to write most neighbours together.
 const GATHERED: usize = 256;
 /// Maximum number of pages of a small cut. See [`CutContents::goes_to_its_place`].
 const FEW: usize = 16;
@@ -122,8 +122,8 @@ impl CutContents {
 pub(crate) enum Drain {
     /// The drain makes one cut durable. It becomes a checkpoint if the journal is too full.
     Cut,
-    /// The drain is a checkpoint: every page goes to its place. Afterwards no earlier change keeps a page in
-    /// memory.
+    /// The drain is a checkpoint: every page of the cut and of the journal is written to its place.
+    /// Afterwards no earlier change keeps a page in memory.
     Checkpoint,
 }
 
@@ -228,9 +228,9 @@ impl Pager {
         (cut, pages)
     }
 
-    /// Takes every page of the cut. The bytes of a fresh page are gathered for its place, and the changed
-    /// lines of any other page go into the record. A checkpoint also adds the pages that are not fresh to
-    /// `left`.
+    /// Takes every page of the cut. The bytes of a page that [goes to its
+    /// place](CutContents::goes_to_its_place) are gathered, and the changed lines of any other page go into
+    /// the record. A checkpoint also adds the other pages to `left`.
     fn collect_cut(
         &self,
         cut: u64,
@@ -350,8 +350,8 @@ impl Pager {
         }
         let bytes = record.bytes(self.blocks.sector());
         if state.at + bytes > self.journal_bytes {
-            // The record is larger than expected. A replay of the journal brings the lines of its records to
-            // the places of their pages, and so makes room.
+            // The record is larger than expected. A replay writes the lines of the journal's records to the
+            // places of their pages, and so makes room.
             places.write(None)?;
             if !broken(SafetyRule::FullJournalIsReplayed) {
                 replay_own(&*self.blocks, &state.anchor, record)?;

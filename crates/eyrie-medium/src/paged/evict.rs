@@ -22,8 +22,9 @@ const PATIENCE: u32 = 200;
 
 impl Pager {
     /// Drops clean pages until at most `most` pages are in memory, or until no page can be dropped now.
-    /// Returns false if more than `most` pages stay because they are not clean. A checkpoint then makes them
-    /// clean. Returns true also if a long pin or a failure of the disk ended the eviction.
+    /// Returns false if more than `most` pages stay, usually because they are not clean. The caller then
+    /// makes a checkpoint, which makes them clean. Returns true also if a long pin or a failure of the disk
+    /// ended the eviction.
     pub(super) fn shrink(&self, most: usize) -> bool {
         let mut hand = unpoisoned(self.hand.lock());
         // The hand may go round twice, because in the first round every page may be warm.
@@ -32,8 +33,8 @@ impl Pager {
             let excess = self.resident.load(Ordering::Relaxed).saturating_sub(most);
             let leaving = self.choose_leaving(&mut hand, excess.min(BATCH), &mut steps);
             // After a failure of the disk no page is dropped, because memory may hold the only copy of a
-            // change. A failed drain may even leave such a page clean. The eviction can choose that page only
-            // after the failure, so the flag is loaded after the choice.
+            // change. A failed drain may even leave such a page clean. The flag is loaded after the choice,
+            // so the check covers every page that was chosen after the failure.
             if !leaving.is_empty() && !grace_period() || self.failed.load(Ordering::Acquire) {
                 return true;
             }

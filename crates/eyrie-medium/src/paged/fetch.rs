@@ -117,7 +117,8 @@ impl Pager {
         self.blocks.here().read(page as u64 * PAGE_SIZE, out)
     }
 
-    /// Counts pages that came into memory, and wakes the keeper if too many pages are in memory.
+    /// Counts pages that came into memory, and wakes the keeper when their number passes [`WORTH_ASKING`], or
+    /// while it is above [`Pager::high_mark`].
     pub(super) fn arrived(&self, page: usize, count: usize) {
         self.top.fetch_max(page + count, Ordering::Relaxed);
         let before = self.resident.fetch_add(count, Ordering::Relaxed);

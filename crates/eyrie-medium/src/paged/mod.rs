@@ -1,20 +1,21 @@
-//! The page cache of a volume on an ordinary disk. The design is the exported page cache of the paper
-//! (`page-cache-export.txt`, sections II-E and III), but it needs no change of the kernel.
+//! The page cache of a volume on an ordinary disk. The design is the exported page cache of Spillane et al.
+//! ("Exporting Kernel Page Caching for Efficient User-Level I/O", MSST 2010, sections II-E and III), but
+//! Eyrie needs no change of the kernel.
 //!
 //! The mapping is private memory, and the medium calls this module before every access. If the page is not in
-//! memory, the call reads it from the disk. Before a store the call also records the lines that change. Only
-//! a *drain* (`drain`) writes to the disk. A drain makes one *cut* durable: all changes up to a moment
-//! between two Ops, whole or not at all. For that it uses the `journal`. When memory is short, clean pages
-//! are evicted (`evict`). An eviction waits for a grace period, because pinned readers hold plain pointers to
-//! the pages.
+//! memory, the call reads it from the disk. Before a store the call also records the lines that change. After
+//! the open, only a *drain* (`drain`) writes to the disk. A drain makes one *cut* durable: all changes up to
+//! a moment between two Ops, whole or not at all. For that it uses the `journal`. When memory is short, clean
+//! pages are evicted (`evict`). An eviction waits for a grace period, because pinned readers hold plain
+//! pointers to the pages.
 //!
 //! Invariants:
-//! - A page that is not in memory has its newest bytes on the disk.
+//! - A page in use that is not in memory has its newest bytes in its place on the disk.
 //! - A page that belongs to a cut, and that the drain has not taken yet, is copied before it changes again.
-//! - The place of a page that was in use at the last durable cut is changed only after the journal has the
-//!   change. A drain may write fresh pages straight to their places, so the allocator may take a page only if
-//!   it was already free at the last durable cut. [`Pager::mark_freed`] returns the number of the first cut
-//!   in which the page is free.
+//! - The place of a page that was in use at the last durable cut is changed only after the change is durable
+//!   in the journal. A drain may write fresh pages straight to their places, so the allocator may take a page
+//!   only if it was already free at the last durable cut. [`Pager::mark_freed`] returns the number of the
+//!   first cut in which the page is free, or `None` if the page was free at the last durable cut.
 //!
 //! Safe when power fails: the last durable cut can always be rebuilt from the journal and the places of the
 //! pages. The documentation of `journal` shows why.

@@ -11,7 +11,7 @@ pub struct PagedOptions {
     /// Limit of memory for pages, in bytes. The cache may exceed it by pages of Ops in progress, and by pages
     /// that long pins keep.
     pub memory_bytes: u64,
-    /// Time between background drains.
+    /// Time between background drains. If many changes wait, a drain comes earlier.
     pub drain_interval: Duration,
 }
 

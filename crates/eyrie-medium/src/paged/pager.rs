@@ -49,7 +49,8 @@ pub(crate) struct Pager {
     pub(super) drain: Mutex<DrainState>,
     pub(super) resident: AtomicUsize,
     pub(super) dirty_pages: AtomicUsize,
-    /// Upper bound of the space in a record for the lines that changed since the last cut, in bytes.
+    /// Upper bound of the space in a record for the lines of pages that are not fresh and that changed since
+    /// the last cut, in bytes.
     pub(super) changed_bytes: AtomicU64,
     /// One more than the highest number of a page that was ever in memory.
     pub(super) top: AtomicUsize,
@@ -91,7 +92,8 @@ impl DrainState {
 }
 
 impl Pager {
-    /// Replays the journal that `anchor` describes, and makes the cache of its volume.
+    /// Replays the journal that `anchor` describes, gives the journal a new name, and makes the cache of the
+    /// volume.
     pub(crate) fn open(
         blocks: Arc<dyn Blocks>,
         mut anchor: Anchor,
@@ -213,8 +215,8 @@ impl Pager {
         Ok(())
     }
 
-    /// Returns an error in a forked child. There the holder of a lock may be a thread that only the parent
-    /// has.
+    /// Returns an error in a forked child. In the child, the holder of a page's lock may be a thread that
+    /// only the parent has.
     pub(super) fn refuse_if_forked(&self) -> Result<(), Fault> {
         if std::process::id() == self.process { Ok(()) } else { Err(Fault::Forked) }
     }

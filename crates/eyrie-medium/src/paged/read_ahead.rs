@@ -2,9 +2,10 @@
 //!
 //! A reader counts as sequential if it misses the page directly behind the pages that were last read or
 //! requested for it. Further pages are read ahead in *chunks*, each larger than the one before up to a limit.
-//! The first page of a chunk is marked with the flag `AHEAD`, and its first use requests the next chunk. A
-//! chunk is queued in *pieces*: a piece is the pages that a thread reads with one call. The *window* of a
-//! reader is the planned number of pages of a chunk, which may end earlier.
+//! The reader itself reads a small chunk. A large chunk is queued in *pieces*: a piece is the pages that a
+//! thread reads with one call. The first page of a large chunk gets the flag `AHEAD`, and the first use of
+//! this page requests the next chunk. The *window* of a reader is the planned number of pages of a chunk. The
+//! chunk may have fewer pages.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -40,7 +41,7 @@ struct Stream {
     /// The first page of the last chunk, which ends before `next`. `usize::MAX` before the first chunk.
     marked: usize,
     /// The window of the last chunk, from which the next window follows. Before the first chunk, the number
-    /// of pages of the first read, or 4 if that is more. 0 if the entry is unused.
+    /// of pages of the first read, but at least 4 and at most [`ReadAhead::most`]. 0 if the entry is unused.
     window: usize,
 }
 
@@ -121,8 +122,8 @@ impl ReadAhead {
     }
 
     /// Notes that a reader of the pages from `page` up to `last` missed `page`. Returns the page after the
-    /// last one that the caller should read now. If the reader is sequential, the caller also reads a small
-    /// chunk, and the threads read a large one.
+    /// last one that the caller should read now. If the reader is sequential, this call also plans the next
+    /// chunk: the caller reads a small chunk, and the threads read a large one.
     pub(super) fn missed(&self, page: usize, last: usize) -> usize {
         let wanted = last + 1;
         let mut streams = unpoisoned(self.streams.lock());

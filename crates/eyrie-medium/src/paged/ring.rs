@@ -149,7 +149,7 @@ mod tests {
 
     /// The write to a full pipe never starts, because no thread reads from the pipe.
     #[test]
-    fn regression_stalled_write_is_taken_back() {
+    fn regression_stalled_write_is_cancelled() {
         let Some((ring, file)) = ring() else { return };
         let (_reader, mut writer) = io::pipe().expect("room");
         rustix::io::ioctl_fionbio(&writer, true).expect("a pipe can refuse to wait");

@@ -163,8 +163,8 @@ fn failed_drain_leaves_no_page_locked() {
     }
 }
 
-/// Evicts as many pages as possible before every write of a drain. Pages whose bytes the disk lacks must stay
-/// in memory.
+/// Evicts as many pages as possible before every write and flush of a drain. Pages whose bytes the disk lacks
+/// must stay in memory.
 #[test]
 fn unwritten_pages_stay_in_memory() {
     let check = |medium: &Medium| {

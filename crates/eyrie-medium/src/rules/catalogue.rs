@@ -6,7 +6,7 @@ rules! {
     Medium in "eyrie-medium/src/pmem.rs" {
         LineIsWrittenBack "line-is-written-back" on Memory, "write-backs":
             "Every line that a store touches is written back to persistent memory.",
-            "if a store begins in the middle of a line, its last line stays in the caches";
+            "if a store begins in the middle of a line, its last line may stay in the caches";
         StreamedEndIsWrittenBack "streamed-end-is-written-back" on Memory, "write-backs":
             "The bytes after the last whole line of a streamed store are written back.",
             "these bytes stay in the caches";
@@ -210,8 +210,8 @@ rules! {
             "The record with the name of an entry persists before the slot of the entry becomes live.",
             "the record is stored after the slot";
         SpilledBitBeforeItsEntry "spilled-bit-before-its-entry" on Memory, "long names":
-            "An entry outside the line that its hash picks is live only after that line names the other.",
-            "that line names the other line afterwards";
+            "Before an entry is live in a line that its hash does not pick, the picked line names that line.",
+            "the picked line names that line afterwards";
         InventoryBeforeItsEntry "inventory-before-its-entry" on Memory, "one call":
             "The inventory of a bucket page includes an entry before that entry is live.",
             "the inventory includes the entry after that";
@@ -235,7 +235,7 @@ rules! {
     }
     Files in "eyrie-engine/src/object/mfile/copy.rs" {
         VisiblePageIsCopied "visible-page-is-copied" on Memory, "one call":
-            "A change of a page with visible bytes is made in a copy of the page.",
+            "A change of more than one visible word of a page is made in a copy of the page.",
             "the page is changed in place";
     }
     Files in "eyrie-engine/src/object/mfile/append.rs" {
@@ -286,7 +286,7 @@ rules! {
     }
     Volumes in "eyrie-engine/src/volume/open.rs" {
         FoundStoresAreFlushed "found-stores-are-flushed" on Memory, "killed processes":
-            "The stores that an open of a volume that was not closed finds are durable before any change.",
+            "If a volume was not closed, its open makes the stores that it finds durable before any change.",
             "these stores are not flushed: a killed process may have left them in the caches";
     }
     Volumes in "eyrie-engine/src/tables/superblock.rs" {

@@ -17,7 +17,7 @@ pub enum Area {
     Collections,
     /// Bytes and attributes of files.
     Files,
-    /// The state that opening a volume finds after a crash.
+    /// The walk of recovery over all storage that is in use.
     Recovery,
     /// The tables of a volume, and its size.
     Volumes,

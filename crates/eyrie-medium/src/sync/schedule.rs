@@ -1,8 +1,9 @@
 //! The trait by which a test decides which of its threads runs next.
 //!
-//! A thread under a [`Schedule`] reports each change that other threads may see, and each wait for another
-//! thread. In a process that has never used a schedule, such a report is one test of a flag. Only tests and
-//! the crash explorer set this flag.
+//! A thread under a [`Schedule`] reports its *steps*, and each wait for another thread. A step is a moment
+//! directly before or after a change that other threads may see, of a traced medium, a page cache or a disk.
+//! In a process that has never used a schedule, such a report is one test of a flag. Only tests and the crash
+//! explorer set this flag.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -10,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Decides which thread of a test runs next. Each call may block while other threads run.
 pub trait Schedule {
-    /// Called after the thread made a change that other threads may see.
+    /// Called at a step of the thread.
     fn step(&self);
 
     /// Called repeatedly while the thread waits for the progress of another thread.
@@ -45,7 +46,7 @@ fn of_thread() -> Option<Rc<dyn Schedule>> {
     OF_THREAD.try_with(|mine| mine.borrow().clone()).ok().flatten()
 }
 
-/// Reports to this thread's schedule that the thread made a change that other threads may see.
+/// Reports a step of this thread to its schedule.
 pub fn step() {
     if let Some(schedule) = of_thread() {
         schedule.step();

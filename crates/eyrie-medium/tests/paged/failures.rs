@@ -240,7 +240,7 @@ fn view_keeps_its_bytes_while_memory_is_short() {
 }
 
 #[test]
-fn changed_page_of_a_durable_cut_waits() {
+fn freed_page_that_changed_waits_for_a_durable_cut() {
     let disk = disk();
     let medium = quiet(&disk);
     take(&medium, 2..3, 7);

@@ -150,8 +150,8 @@ fn freed_page_waits_for_a_durable_cut() {
     let medium = open(&disk);
     take(&medium, 2..3, 5);
     medium.drain().expect("drained");
-    // A page that a durable cut has in use waits, when it is freed, for the next durable cut. A page that is
-    // allocated and freed within one cut need not wait.
+    // If the last durable cut uses a page that is freed, the page waits for the next durable cut. A page that
+    // is allocated and freed within one cut need not wait.
     let until = medium.mark_freed(addr(8192), 4096).expect("has to wait");
     assert!(medium.durable_cut() < until);
     set(&medium, 0, 1);
@@ -193,7 +193,7 @@ fn truncated_disk_is_refused() {
 }
 
 #[test]
-fn memory_stays_within_its_limit() {
+fn memory_returns_to_its_limit() {
     let disk = disk();
     let medium = Medium::paged(Arc::new(disk), options(256)).expect("sound");
     for round in 1..=4 {

@@ -2,9 +2,10 @@
 //!
 //! Each thread runs a script of its own. A [`ThreadSchedule`] switches between the threads in an order that
 //! follows from a seed, so a run can be repeated. The state after a crash must follow from some order of the
-//! calls. That order keeps the order of each thread, and it explains the results that the calls returned. It
-//! contains all calls that had returned before the crash, and any of the calls that had not. A call that
-//! failed changes nothing.
+//! calls. That order keeps the order of each thread, and it explains the results that the calls returned. In
+//! memory, it contains all calls that had returned before the crash. On a disk, it contains at least the
+//! calls that had returned before the last successful sync began. It may also contain calls that had not
+//! returned. A call that failed changes nothing.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -117,8 +118,8 @@ impl Orders {
         };
         let whole = by(Made::lasting);
         // The times of a write may be visible before its bytes. Such a write may have looked up its name
-        // before calls of the other thread that have returned since. On a disk the times are never visible
-        // early, because a drain takes whole Ops.
+        // before calls of the other thread that have returned since. So these calls may also follow the early
+        // state of the write. On a disk the times are never visible early, because a drain takes whole Ops.
         let is_early = rule == CrashRule::Lines;
         let our_early = table(rows, columns, |i, j, known, here| {
             let Some(call) = ours.get(i).filter(|_| is_early) else { return };

@@ -89,7 +89,7 @@ fn damage(
 /// in an extent of their own.
 ///
 /// # Errors
-/// Fails at the first damage that the volume does not notice.
+/// Fails at the first damage after which the volume opens with other contents or is not sound.
 pub(super) fn explore(start: &StartVolume, goes_on: &mut dyn FnMut() -> bool) -> Result<Counts, String> {
     let mut counts = Counts::default();
     let used = start.after(&tight::used_before()).map_err(|error| error.to_string())?;

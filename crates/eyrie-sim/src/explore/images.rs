@@ -1,8 +1,8 @@
-//! The images of a crash, one after the other. All of them are enumerated, depth first. If there are too
-//! many, the first are enumerated and others are sampled.
+//! The images of a crash, one after the other. The images are enumerated depth first, up to a limit. If there
+//! are more, some of the others are sampled at random.
 //!
-//! Every exploration enumerates its images with this module, so that limits and replay numbers mean the same
-//! everywhere.
+//! Every exploration of crashes enumerates its images with this module, so that limits and replay numbers
+//! mean the same everywhere.
 
 use std::ops::AddAssign;
 
@@ -135,8 +135,8 @@ pub enum NoImage {
         /// Number of events before the crash.
         after: usize,
     },
-    /// The line has fewer possible contents, or recovery read fewer lines.
-    #[error("pick {index} (from 0) has nothing to pick from")]
+    /// The line of this pick has fewer possible contents, or recovery read fewer lines than there are picks.
+    #[error("no line has the contents that pick {index} (counted from 0) names")]
     Pick {
         /// Index of the pick.
         index: usize,

@@ -1,5 +1,5 @@
-//! Kills: each process of a chain opens the volume of the process before it, which was killed. That volume
-//! has stores that are durable and stores that are not.
+//! Kills: each process of a chain opens the volume that the killed process before it left. That volume has
+//! stores that are durable and stores that are not.
 //!
 //! A store is immediately visible to all processes, but a power failure may still undo it. Recovery must
 //! therefore make all bytes durable that it reads, before it acts on them. A chain of processes checks this
@@ -8,7 +8,7 @@
 //! fails. A process may also end by a power failure instead of a kill, so that the next process is killed
 //! while it recovers from that failure.
 //!
-//! A process of a chain starts from durable bytes and pending stores. An [`Event::Kill`] ends the pending
+//! A process of a chain starts from durable bytes and pending stores. An [`Event::Kill`] follows the pending
 //! stores. As in any run, marks select the states that a power failure may leave. In this module a mark is
 //! the index of a set of states.
 
@@ -36,8 +36,8 @@ const NONE: RangeInclusive<usize> = RangeInclusive::new(1, 0);
 /// Limits of an exploration of chains.
 #[derive(Clone, Copy, Debug)]
 pub struct KillLimits {
-    /// Maximum number of events at which each process is killed. A process with fewer events is killed at
-    /// every event.
+    /// Maximum number of events at which each process is killed. A process with fewer events is killed before
+    /// and after every event.
     pub moments: u64,
     /// Maximum number of processes in a chain that end before the last process.
     pub processes: u32,
@@ -97,8 +97,8 @@ struct Chains<'r> {
 
 impl Recorded {
     /// Kills the process of this run, and the processes after it, at some of their events. Lets the power
-    /// fail at every fence of each later process. Returns the number of images that were opened. Stops when
-    /// `goes_on` returns false.
+    /// fail at every crash point of each later process. Returns the number of images that were opened. Stops
+    /// when `goes_on` returns false.
     ///
     /// # Errors
     /// Fails at the first wrong image, or the first volume that cannot be opened.
@@ -156,7 +156,7 @@ impl Recorded {
         }
     }
 
-    /// Returns the volume after a kill at the event `after` of the recorded run.
+    /// Returns the volume after a kill that follows the first `after` events of the recorded run.
     fn killed(&self, after: usize) -> Result<KilledVolume, CrashFailure> {
         let is_mark = |event: &&Event| matches!(event, Event::Mark(_));
         let done = self.run.events[..after.min(self.run.events.len())].iter().filter(is_mark).count();
@@ -339,7 +339,7 @@ impl Process {
         Expected { states, is_closed: false, plan: &recorded.run.plan }
     }
 
-    /// Returns the volume after a kill at the event `after` of this process.
+    /// Returns the volume after a kill that follows the first `after` events of this process.
     fn killed(&self, recorded: &Recorded, after: usize) -> Result<KilledVolume, CrashFailure> {
         let mut points = self.points(recorded)?;
         points.skip_to(self.first + after);
@@ -347,7 +347,7 @@ impl Process {
         Ok(KilledVolume { durable: points.base().bytes(), pending: points.killed(), states })
     }
 
-    /// Returns the volume after a power failure at the event `after` of this process.
+    /// Returns the volume after a power failure that follows the first `after` events of this process.
     fn failed(&self, recorded: &Recorded, after: usize, picks: &[usize]) -> Result<KilledVolume, NoImage> {
         let mut points = self.points(recorded).map_err(|_| NoImage::Point { after })?;
         let point = point_after(&mut points, self.first + after)?;

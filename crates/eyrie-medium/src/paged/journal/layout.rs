@@ -41,7 +41,8 @@ pub struct Anchor {
     pub reserved: [u8; 16],
 }
 
-/// The start of a record. After it come the fresh pages, the changed pages, and zeros up to a whole sector.
+/// The start of a record. After it come the entries of the fresh pages, the entries of the changed pages, and
+/// zeros up to a whole sector.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct RecordHead {

@@ -1,4 +1,4 @@
-//! The packed form of changed lines. It leaves zero words out, because most words of a line are zero.
+//! The packed form of changed lines. It leaves zero words out, because many words of a typical line are zero.
 
 use super::layout::{LINE, WORD};
 

@@ -79,9 +79,9 @@ pub(in crate::paged) fn replay(blocks: &dyn Blocks, anchor: &Anchor) -> Result<(
     replayed().map_err(io_fault("replaying the journal"))
 }
 
-/// As [`replay`], in the process that wrote and flushed all of the journal. `next` is the record that the
-/// caller will write next. The caller has already written the fresh pages of `next` to their places, so this
-/// function applies no older lines to these pages.
+/// As [`replay`], without its first flush, because this process has flushed every record of the journal.
+/// `next` is the record that the caller will write next. The caller has already written the fresh pages of
+/// `next` to their places, so this function applies no older lines to these pages.
 ///
 /// # Errors
 /// The disk's error.

@@ -119,8 +119,8 @@ fn impossible_record_is_ignored() {
     let many = [&[0][..], &[u64::MAX; 501]].concat();
     let cases: [(&str, RecordHead, &[u64]); 13] = [
         ("no bytes", head(0, 0, 1), &[0, one]),
-        ("less than a page", head(64, 0, 1), &[0, one]),
-        ("no whole pages", head(page + 8, 0, 1), &[0, one]),
+        ("less than a sector", head(64, 0, 1), &[0, one]),
+        ("no whole sectors", head(page + 8, 0, 1), &[0, one]),
         ("longer than the journal", head(JOURNAL + page, 0, 1), &[0, one]),
         ("longer than any number", head(u64::MAX - 4095, 0, 1), &[0, one]),
         ("more fresh pages than bytes", head(page, u32::MAX, 0), &[]),
@@ -130,7 +130,7 @@ fn impossible_record_is_ignored() {
         ("a changed page far outside", head(page, 0, 1), &[u64::MAX, one]),
         ("a fresh page outside", head(page, 1, 1), &[PAGES, 0, 0, one]),
         ("a fresh page where numbers overflow", head(page, 1, 1), &[1 << 52, 0, 0, one]),
-        ("another number", RecordHead { sequence: 2, ..head(page, 0, 1) }, &[0, one]),
+        ("another sequence number", RecordHead { sequence: 2, ..head(page, 0, 1) }, &[0, one]),
     ];
     let before = volume_bytes(&volume().0);
     for (what, head, words) in cases {
@@ -141,7 +141,7 @@ fn impossible_record_is_ignored() {
 }
 
 #[test]
-fn truncated_record_ends_the_journal() {
+fn torn_record_ends_the_journal() {
     let mut long = CutRecord::default();
     (0..3).for_each(|page| long.changed(page, u64::MAX, &[0xee; PAGE]));
     let mut short = CutRecord::default();

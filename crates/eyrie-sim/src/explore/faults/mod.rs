@@ -1,12 +1,14 @@
-//! Fault injection: in each call of a script, system calls of the engine and accesses to its medium fail.
-//! Each trial injects one failure. At each site the first, the second and the last access fail, each alone
-//! and each together with all later accesses.
+//! Fault injection: in each call of a script, system calls of the engine and accesses to its medium fail. In
+//! each trial the first, the second or the last access of one site fails, alone or together with all later
+//! accesses of that site.
 //!
-//! A call that meets a failure succeeds, or returns the errno of that failure. A failed call changes nothing,
-//! except where the failure came after its change. Afterwards the volume is sound and equals the model. A
-//! volume in memory has as much free space as a recovery of it finds, unless the failure may leak storage.
-//! The same call gives the result of the model when it is made again, unless a disk could not make a change
-//! durable. No crash loses a call that had returned. Open, trim and close follow the same rules.
+//! A call that meets a failure succeeds, or returns the errno of that failure. On a disk, the call may also
+//! return `EROFS`, after a failure to make changes durable. A failed call changes nothing, except where the
+//! failure came after its change. Afterwards the volume is sound and equals the model. A volume in memory has
+//! as much free space as a recovery of it finds, unless the failure may leak storage. The same call gives the
+//! result of the model when it is made again, unless a disk could not make a change durable. In memory no
+//! crash loses a call that had returned. On a disk no crash loses a call before the last successful sync.
+//! Open, trim and close follow the same rules.
 
 mod disk;
 mod memory;
@@ -55,7 +57,7 @@ impl fmt::Display for Act<'_> {
     }
 }
 
-/// The failures at one site, with the results of the calls that met them.
+/// The failures with one errno at one site, and the results of the actions that met them.
 #[derive(Clone, Debug, Serialize)]
 pub struct FaultReport {
     /// Kind of the access or system call.
@@ -66,11 +68,11 @@ pub struct FaultReport {
     pub failure: &'static str,
     /// Number of injected failures.
     pub injected: u64,
-    /// The number of calls with each result, which is `0` or an errno.
+    /// Number of trials for each result of their action: `0`, or an errno.
     pub results: BTreeMap<String, u64>,
 }
 
-/// A failure after which a rule of this module was broken.
+/// A trial in which a rule of this module was broken.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct FaultFailure {
     /// The action: a line of the script, or `open`, `recover`, `trim` or `close`.
@@ -175,8 +177,8 @@ impl Faults {
         self.reports.values()
     }
 
-    /// Makes every call of `script` meet every failure that it can meet. The trials end when `goes_on`
-    /// returns false. Returns the volume after the script.
+    /// Injects failures into every call of `script`, as the module's documentation describes. The trials end
+    /// when `goes_on` returns false. Returns the volume after the script.
     ///
     /// # Errors
     /// Fails at the first failure after which a rule is broken.
@@ -199,7 +201,7 @@ impl Faults {
         Ok(start)
     }
 
-    /// Makes open, recovery, trim and close of the volume meet every failure that they can meet.
+    /// Injects failures into open, recovery, trim and close of the volume, in the same way.
     ///
     /// # Errors
     /// As [`Faults::calls`].
@@ -316,9 +318,9 @@ impl FaultTrial<'_> {
         }
     }
 
-    /// Makes the call on the model if it changed the engine. `actual` is the engine's result. `is_done` means
-    /// that a failure was injected and the call has changed the engine. Returns true if the model has the
-    /// same result.
+    /// Makes the call on the model if both have the same result, or if `is_done`. `actual` is the engine's
+    /// result. `is_done` means that a failure was injected and the call has changed the engine. Returns true
+    /// if the model has the same result.
     fn follow(
         &self,
         session: &RecordSession,
