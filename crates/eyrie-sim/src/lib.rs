@@ -1,8 +1,8 @@
 //! The crash explorer: scripts, the images that a crash of their run may leave, and the checks of each image.
 //!
 //! [`explore`] simulates a power failure at every fence of a script's run, and examines each volume that the
-//! crash may leave. [`compare`] reads a volume into a value, so that it can be compared with the state of the
-//! model. [`script`] has lists of POSIX calls as plain text, which run on a volume or on the host.
+//! crash may leave. [`compare`] reads a volume into a value, so that the value can be compared with the
+//! model's. [`script`] has lists of POSIX calls as plain text, which run on a volume or on the host.
 //! [`canonical`] writes a directory tree as text that is equal for equal contents. `docs/explorer.md`
 //! describes the explorer for users.
 //!

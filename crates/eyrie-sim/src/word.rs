@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_comment_begins_with_a_word() {
+    fn a_comment_begins_only_at_the_start_of_a_word() {
         let words = |line: &'static str| -> Vec<Vec<u8>> {
             split(line.as_bytes()).unwrap().into_iter().map(|token| token.value).collect()
         };

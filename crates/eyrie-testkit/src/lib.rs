@@ -11,7 +11,7 @@
 //! - [`script`] makes steps for programs that are killed. [`kills`] kills these programs.
 //! - [`tree_fixture`] makes directory trees with every attribute, and compares trees.
 //!
-//! The programs in `src/bin` run some of these tests for a chosen time, or in another machine.
+//! The programs in `src/bin` run some of these tests for longer, or in another machine.
 //!
 //! Invariant: all random draws come from one seed, so a seed replays a failure that does not depend on the
 //! order of threads or on the moment of a kill.

@@ -35,7 +35,7 @@ pub enum Request {
         /// Length in bytes.
         length: usize,
     },
-    /// Gets an extended attribute of less than 256 bytes.
+    /// Gets an extended attribute of at most 256 bytes.
     Xattr {
         /// The object.
         id: ObjectId,
@@ -158,7 +158,7 @@ pub fn run_threads(engine: &dyn Engine, scripts: Vec<Vec<Request>>) -> Vec<Vec<H
 /// that the threads recorded. Returns `None` if no such order exists.
 ///
 /// Where the model answers `Stale`, any answer is right, because engines may still show a removed object to a
-/// thread with a pin. `NoSpace` is always right. Such a call counts as a call that changed nothing.
+/// thread with a pin. `NoSpace` is always right. A call with this answer changed nothing.
 pub fn explain(start: &Model, history: &[Vec<HistoryCall>]) -> Option<Vec<(usize, usize)>> {
     let mut order = Vec::new();
     search(start, history, &mut vec![0; history.len()], &mut order).then_some(order)

@@ -1,13 +1,13 @@
-//! The crash explorer: it simulates a power failure at every fence of a run, and opens every image that
-//! recovery can tell apart.
+//! The crash explorer: it simulates a power failure at every fence of a run, and opens the images that
+//! recovery can tell apart, or a sample of them if there are too many.
 //!
-//! A *crash point* is a position in a run at which a crash is simulated: before each fence, and after each
-//! call. A [`TracedRun`] has the stores of an engine to its medium, and the states of the model.
+//! A *crash point* is a position in a run at which a crash is simulated: before each fence, after each call,
+//! and at the end. A [`TracedRun`] has the stores of an engine to its medium, and the states of the model.
 //! [`TracedRun::explore`] enumerates the images that a crash can leave, by the rule of
 //! [`eyrie_faults::CrashPoints`]. Each image must open, be sound ([`check`](eyrie_engine::check)) and be
 //! usable. It must hold the effect of every call that had returned. (A crash of a disk may lose the calls
 //! since the last sync.) Of the call that had not returned it must hold the whole effect or none. [`record`]
-//! makes the run of a script. [`shrink`] shortens a script that fails.
+//! runs a script and records the run. [`shrink`] shortens a script that fails.
 //!
 //! There is one exception: in memory, a crash in a write may leave the new modification and change times of
 //! the file without the written bytes.

@@ -62,7 +62,7 @@ fn medium(rule: CrashRule) -> &'static str {
     }
 }
 
-/// Returns the first line of a text that is not empty, and also the next such line if the first ends with a
+/// Returns the first nonempty line of a text, joined with the next nonempty line if the first ends with a
 /// colon. The result has at most 160 characters.
 fn line(text: &str) -> String {
     let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
@@ -154,7 +154,8 @@ impl Search<'_> {
 }
 
 /// Breaks a rule in this whole process, and explores the built-in runs on the media to which the rule
-/// applies. The kind that the catalogue names comes first. Stops when `goes_on` returns false.
+/// applies. The kind that the catalogue names comes first. Stops at the first error, or when `goes_on`
+/// returns false.
 pub fn hunt(rule: SafetyRule, goes_on: &dyn Fn() -> bool) -> Hunt {
     let entry = rule.entry();
     break_rule(Some(rule));
@@ -176,7 +177,7 @@ pub fn hunt(rule: SafetyRule, goes_on: &dyn Fn() -> bool) -> Hunt {
     Hunt { rule: entry.id, caught: found, images, complete }
 }
 
-/// Explores some scripts of each kind that the catalogue names, while no rule is broken. An error that this
+/// Explores some runs of each kind that the catalogue names, while no rule is broken. An error that this
 /// search finds is not the consequence of a broken rule. Stops when `goes_on` returns false.
 pub fn control(goes_on: &dyn Fn() -> bool) -> Hunt {
     break_rule(None);

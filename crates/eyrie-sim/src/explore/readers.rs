@@ -11,7 +11,7 @@ use super::record::{RecordSession, StartVolume};
 use super::recovered::{caught, sound};
 use crate::script::{Script, perform};
 
-/// Number of rounds of writes.
+/// Number of rounds. Each round checks views of values, and an open file without a name.
 const ROUNDS: u64 = 24;
 const KEYS: u64 = 6;
 

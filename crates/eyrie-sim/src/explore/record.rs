@@ -65,7 +65,7 @@ pub(super) fn failed(error: impl std::fmt::Display) -> RecordError {
     RecordError::Failed(error.to_string())
 }
 
-/// Ends the grace periods, so that the next call reuses the storage that the last call freed.
+/// Ends the grace periods, so that the next call can reuse storage that the last call freed.
 pub(super) fn pass_grace_periods() {
     for _ in 0..3 {
         epoch::advance();
@@ -77,6 +77,7 @@ pub(super) fn pass_grace_periods() {
 pub struct RecordOptions {
     /// True if the run closes the volume after the last call. Until then the files that the root directory of
     /// the start volume has are open, so those that the script removes are freed by the close.
+    /// A run of two threads ignores this field.
     pub closes: bool,
     /// The point that the run leaves out: a planted bug.
     pub dropped: Option<Site>,
@@ -158,7 +159,7 @@ impl StartVolume {
     fn changed(&self, script: &Script) -> Result<StartVolume, RecordError> {
         let session = RecordSession::open(self, &FaultPlan::default())?;
         for line in script.lines() {
-            // A setup script may have failed calls.
+            // A call of a setup script may fail.
             let _ = session.call(line)?;
         }
         let model = Arc::new(session.model.engine().fork());
@@ -260,13 +261,13 @@ impl RecordSession {
         Ok(actual)
     }
 
-    /// Returns the early state of a call: a crash in a write may leave the times of the write without its
-    /// bytes. Returns `None` for other calls.
+    /// Returns the early state of a write, which a crash in the write may leave: the times of the write
+    /// without its bytes. Returns `None` for calls that write no bytes.
     pub(super) fn early(&self, line: &ScriptLine) -> Option<Tree> {
         let Call::Write { path, length: 1.., .. } = &line.call else { return None };
         self.set_clock(line);
         let model = self.forked_model();
-        // If the call cannot write the file, it does not change the times, either.
+        // If the file does not exist, the write fails and has no early state.
         model.utimens(path, SetTime::Omit, SetTime::To(clock())).ok()?;
         Some(tree(&**model.engine()))
     }

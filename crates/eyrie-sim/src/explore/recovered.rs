@@ -47,11 +47,11 @@ pub(super) fn examine(
     expected: &Expected<'_>,
 ) -> Result<(Vec<Choice>, u64), Wrong> {
     let image = CrashImage::of(point, picks.to_vec()).with(expected.plan.clone());
-    // The first image of a crash has lost all pending stores, so it has the most free storage.
+    // Only the first image of a crash, which has lost all pending stores, is filled.
     let is_thorough = picks.is_empty() && point.after.is_multiple_of(FILLED_EVERY);
     caught(|| judge(base, image.clone(), expected, is_thorough)).unwrap_or_else(Err).map_err(|what| {
         let mut picks: Vec<usize> = image.choices().iter().map(|choice| choice.taken).collect();
-        // Picks that are left out count as 0.
+        // Missing picks count as 0, so zeros at the end need not be listed.
         picks.truncate(picks.iter().rposition(|&pick| pick != 0).map_or(0, |last| last + 1));
         Wrong { what, picks }
     })
@@ -69,7 +69,7 @@ pub fn caught<T>(run: impl FnOnce() -> T) -> Result<T, String> {
 }
 
 /// Recovers the volume of an image, and compares it with the allowed states. Then tests whether the volume is
-/// sound and usable. Returns as [`examine`].
+/// sound and usable. Returns the same values as [`examine`].
 fn judge(
     base: &ImageBase,
     image: CrashImage,
@@ -83,8 +83,8 @@ fn judge(
         medium.load(CLEAN_MARK).map_err(|error| error.to_string())? == CLEAN
     };
     let engine = Scm::open_on(medium).map_err(|error| format!("open: {error}"))?;
-    // On a disk the first drain clears the clean mark. Stores before that drain may have overwritten the
-    // saved allocator, so a recovery is allowed even if the mark is set.
+    // On a disk the first drain makes the cleared clean mark durable. Before that, the drain may write fresh
+    // pages over the saved allocator, so a recovery is allowed even if the mark is set.
     let may_recover = !vouched || rule == CrashRule::Sectors;
     let is_right = if engine.recovered() { may_recover } else { vouched };
     if !is_right {
@@ -110,14 +110,14 @@ fn judge(
     Ok(decided)
 }
 
-/// Allocates storage of every size until none is free. The old contents of the volume must not change.
+/// Fills the volume with files of many sizes. The old contents of the volume must not change.
 fn filled(engine: &Scm, found: &Tree) -> Verdict {
     fill(engine).map_err(|error| format!("not usable: {error}"))?;
     let mut now =
         try_tree(engine, TreeParts::ALL).map_err(|error| format!("after more was written: {error}"))?;
     let mut was = found.clone();
     for tree in [&mut now, &mut was] {
-        // Leaves out the new files, and the root, whose entries they are.
+        // Leaves out the new files, and the root, because the new files changed it.
         tree.nodes.retain(|path, _| path.first().is_some_and(|name| !name.starts_with(NEW)));
     }
     difference(&now, &was)
@@ -146,7 +146,7 @@ fn fill(engine: &Scm) -> eyrie_engine::Result<()> {
             }
         }
     }
-    // An append needs no header, so it goes to an older file if a new file finds no room.
+    // An append needs no header. If an empty file finds no room, the last older file gets the appends.
     let id = match (create(&[]), last) {
         (Err(error), None) if is_full(&error) => return Ok(()),
         (Err(error), Some(last)) if is_full(&error) => last,

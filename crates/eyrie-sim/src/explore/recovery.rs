@@ -54,7 +54,7 @@ impl Recovery {
         let expected = self.expected(plan);
         let few = Limits { images: limits.images.min(8), sampled: limits.sampled.min(8), ..limits };
         // On a disk recovery has few steps, and each step may be torn in many ways. A few images of each
-        // suffice.
+        // crash suffice.
         let limits = if self.rule == CrashRule::Sectors { few } else { limits };
         let mut points = self.points()?;
         let mut all = 0;

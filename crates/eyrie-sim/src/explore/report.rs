@@ -148,7 +148,8 @@ impl Collector {
 }
 
 impl Recorded {
-    /// Describes the call in which a crash after this mark comes.
+    /// Describes the position of a crash after this mark: the call in progress, or the numbers of calls of
+    /// two threads that had returned.
     fn after(&self, mark: u64) -> String {
         if self.run.orders.is_some() {
             let [ours, theirs] = super::beside::returned(mark);
@@ -157,8 +158,8 @@ impl Recorded {
         self.calls.get(mark as usize).cloned().unwrap_or_else(|| "after the last call".to_string())
     }
 
-    /// Explores the crashes of the run. `goes_on` gets each right image. The exploration stops when `goes_on`
-    /// returns false.
+    /// Explores the crashes of the run. `goes_on` gets each image without an error. The exploration stops
+    /// when `goes_on` returns false.
     ///
     /// # Errors
     /// Fails at the first wrong image.

@@ -82,7 +82,8 @@ impl Drop for ScratchDir {
     }
 }
 
-/// Makes a volume of `bytes` on the host, fills it and closes it. Returns its contents.
+/// Makes a volume of `bytes` on the host, runs the script of [`contents`] and closes the volume. Returns the
+/// contents of the volume.
 fn volume(path: &Path, bytes: u64, medium: MediumChoice) -> Result<Tree, String> {
     let random = Options::random(Time::new(1, 0)).map_err(|error| error.to_string())?;
     let options = Options { medium, group_bytes: 64 << 10, ..random };
@@ -145,7 +146,7 @@ fn failures(
 /// Checks resizes that grow and shrink volumes. Stops when `goes_on` returns false.
 ///
 /// # Errors
-/// Fails at the first failure that leaves a wrong volume.
+/// Fails at the first crash or failure that leaves a wrong volume.
 pub(super) fn explore(goes_on: &mut dyn FnMut() -> bool) -> Result<Counts, String> {
     let run = || {
         let mut counts = Counts::default();

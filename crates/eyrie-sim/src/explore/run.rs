@@ -33,7 +33,8 @@ pub struct TracedRun {
     pub events: Vec<Event>,
     /// The states of the model after 0, 1, ... calls.
     pub states: Vec<Tree>,
-    /// For each number of calls from 0 on, the index of the oldest state that a crash after them may leave.
+    /// For each number of calls from 0 on, the index of the oldest state that a crash after so many calls
+    /// may leave.
     pub durable: Vec<usize>,
     /// For each number of calls from 0 on, the early state that a crash in the next call may leave: the times
     /// of a write without its bytes.
@@ -48,12 +49,12 @@ pub struct TracedRun {
     pub plan: FaultPlan,
 }
 
-/// An image that was opened and is right.
+/// An image that was opened and has no error.
 #[derive(Clone, Copy, Debug)]
 pub struct SeenImage {
     /// Number of calls that had returned.
     pub done: u64,
-    /// The fence before which the crash came. `None` for the end of a call.
+    /// The fence before which the crash came. `None` at the end of a call or of the run.
     pub site: Option<Site>,
     /// Number of events before the crash.
     pub after: usize,
@@ -84,8 +85,8 @@ impl TracedRun {
             .map_err(|error| CrashFailure::before(error.to_string()))
     }
 
-    /// Explores a crash at every crash point, within `limits`. `seen` gets each right image. The exploration
-    /// stops when `seen` returns false.
+    /// Explores a crash at every crash point, within `limits`. `seen` gets each image without an error. The
+    /// exploration stops when `seen` returns false.
     ///
     /// # Errors
     /// Fails at the first wrong image.

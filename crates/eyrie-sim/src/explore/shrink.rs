@@ -3,9 +3,9 @@
 use super::{CrashFailure, RecordOptions, Recorded, StartVolume, record};
 use crate::script::{Call, Script};
 
-/// Removes calls one after the other, as long as the remaining script still `fails`. Returns the shortest
-/// script that it found and the failure of this script, or `None` if `script` does not fail. Stops when
-/// `goes_on` returns false.
+/// Tries to remove each call, and leaves the call out if the remaining script still `fails`. Returns the last
+/// script that failed and its failure, or `None` if `script` does not fail. Stops when `goes_on` returns
+/// false.
 pub fn shrink(
     start: &StartVolume,
     script: &Script,

@@ -10,15 +10,16 @@ use crate::script::Script;
 
 /// Size of a volume for scripts that need little room, in bytes.
 const TIGHT_BYTES: u64 = 512 << 10;
-/// Size of the journal of such a volume, in bytes. A journal of this size starts over every few dozen cuts.
+/// Size of the journal of such a volume, in bytes. A journal of this size starts over after a dozen cuts or
+/// so.
 const SMALL_JOURNAL: u64 = 152 << 10;
 
 /// Runs of one kind.
 pub struct RunKind {
     /// Name of the kind.
     pub name: &'static str,
-    /// Share of the remaining time, relative to the shares of later kinds. 0 for a kind that has few scripts
-    /// and always runs to its end.
+    /// Share of the remaining time, relative to the shares of this kind and of the later kinds. 0 for a kind
+    /// with few scripts, which may use all of the remaining time.
     pub share: u32,
     /// The runs.
     pub work: Work,
@@ -82,8 +83,9 @@ fn alone(scripts: impl Iterator<Item = Script> + 'static) -> Sequence {
     Box::new(scripts.map(|script| (script, None)))
 }
 
-/// Returns the kinds of runs on volumes of `bytes`. A kind without an end has `samples` scripts, or twice as
-/// many for killed processes.
+/// Returns the kinds of runs. Most kinds have volumes of `bytes`, and the others choose their own size. The
+/// kinds of three calls, of random calls and of two threads have `samples` scripts each. The kind of killed
+/// processes has twice as many.
 pub fn kinds(rule: CrashRule, bytes: u64, samples: usize) -> Vec<RunKind> {
     let ground = RunMedium::of(rule, bytes);
     match rule {
@@ -182,8 +184,8 @@ fn of_memory(ground: RunMedium, samples: usize) -> Vec<RunKind> {
 fn of_disks(ground: RunMedium, samples: usize) -> Vec<RunKind> {
     let mut all = SuiteBuilder { ground, kinds: Vec::new() };
     let setup = workload::setup;
-    // A crash of a disk may lose all calls since the last sync, so scripts with syncs have more different
-    // states.
+    // A crash of a disk may lose all calls since the last sync. So a lost call is an error only if a sync
+    // follows the call.
     let synced = |scripts: Vec<Script>| alone(scripts.into_iter().map(|script| workload::synced(&script)));
     let tight_ground =
         RunMedium { journal_bytes: Some(SMALL_JOURNAL), ..RunMedium::of(CrashRule::Sectors, TIGHT_BYTES) };

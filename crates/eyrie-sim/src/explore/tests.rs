@@ -140,8 +140,8 @@ fn missing_images_are_reported() {
     assert_eq!(explored(&recorded).expect("nothing is lost").cut, 0);
 }
 
-/// Fills a volume. That is not a failure: the volume keeps its contents, and a call that finds no room
-/// changes nothing.
+/// Fills a volume. A call that finds no room must change nothing, and the volume must keep its contents in
+/// every crash.
 #[test]
 fn full_volume_keeps_its_contents_in_every_crash() {
     let calls: String = (0..60).map(|key| format!("put / k{key} 16K {key}\n")).collect();
@@ -321,7 +321,8 @@ fn a_fence_that_one_of_two_threads_lacks_is_noticed() {
     assert!(fences.iter().filter(|site| noticed(site)).count() >= 2, "of {fences:?}");
 }
 
-/// Injects every failure of a disk that a call, or the sync after it, may meet.
+/// Injects failures of a disk into each call and the sync after the call, and into open, recovery, trim and
+/// close. Each call must be whole or change nothing.
 #[test]
 fn every_failure_of_a_disk_leaves_whole_calls() {
     let start =
@@ -342,8 +343,9 @@ fn every_failure_of_a_disk_leaves_whole_calls() {
     }
 }
 
-/// Injects every failure that a single call can meet. Storage that cannot be read while its object is removed
-/// leaks until the volume is closed.
+/// Injects failures of the host into single calls, and into open, recovery, trim and close. Each call must be
+/// whole or change nothing. Storage that cannot be read while its object is removed leaks until the next
+/// recovery.
 #[test]
 fn every_failure_of_the_host_leaves_whole_calls() {
     let start = StartVolume::empty(CrashRule::Lines, 1 << 20)

@@ -46,12 +46,12 @@ pub fn used_before() -> Script {
     calls.script()
 }
 
-/// Returns scripts for a volume after [`used_before`], in which new objects lie on old bytes.
+/// Returns scripts whose new objects reuse the storage that [`used_before`] freed.
 pub fn reuse() -> Vec<Script> {
     vec![headers(), gaps(), pieces(), values(), again()]
 }
 
-/// Returns a script that makes so many objects that their headers need another header chunk.
+/// Returns a script that makes so many objects that their headers need a second header chunk.
 fn headers() -> Script {
     let mut calls = Calls::default();
     for directory in 0..3 {
@@ -137,7 +137,7 @@ fn again() -> Script {
 }
 
 /// Returns a script that fills bucket pages with long names, and a script that fills them with short names.
-/// Buckets get overflow pages, and entries spill to other lines.
+/// Buckets get further pages, and entries spill to other lines.
 pub fn long_names() -> Vec<Script> {
     let mut calls = Calls::default();
     calls.add("mkdir /long");
@@ -318,7 +318,7 @@ pub fn syncs_in_a_row() -> Script {
     calls.script()
 }
 
-/// Returns a script that allocates storage for one file without a write to this file, and that writes another
+/// Returns a script that allocates storage for one file without a write to this file, and writes another
 /// file.
 pub fn given() -> Script {
     let mut calls = Calls::default();
@@ -350,8 +350,8 @@ pub fn full_journals() -> Vec<Script> {
     scripts
 }
 
-/// Returns the pair of scripts with this number for two threads. Both rename into one directory or create
-/// there.
+/// Returns the pair of scripts with this number for two threads. Each thread renames an object into the same
+/// directory or creates an object there.
 pub fn beside_moves(number: u64) -> (Script, ParallelScript) {
     const CALLS: [&str; 6] = [
         "rename /a /d/e/n1",

@@ -13,7 +13,7 @@ use eyrie_faults::Event;
 use super::Recorded;
 
 const LINE: usize = 64;
-/// Size of the largest volume with a trace, in bytes.
+/// Maximum size of a volume in a trace that can be parsed, in bytes.
 pub const MOST_BYTES: u64 = 1 << 30;
 
 /// The reason why a text is not a trace, or why a trace has no such image.

@@ -42,8 +42,8 @@ setxattr /d/x user.one x
 setxattr /e user.one directory
 ";
 
-/// Calls that act on these objects in different ways, one a line. The cases of the testkit use the same
-/// calls.
+/// Calls that act on the objects of [`SETUP`] in different ways, one a line. The cases of the testkit use the
+/// same calls.
 const CALLS: &str = "
 creat /new
 creat /d/new
@@ -262,8 +262,8 @@ fn line(text: &mut String, line: fmt::Arguments<'_>) {
     let _ = writeln!(text, "{line}");
 }
 
-/// Returns scripts in which a directory, a store or a file grows until its structure changes, and shrinks
-/// again.
+/// Returns scripts that grow and shrink a directory, the values of a store and a file, and a script that
+/// nests and moves directories.
 pub fn growth() -> Vec<Script> {
     [splits(), values(), heights(), depths()].map(|text| parse("growth", &text)).into()
 }
@@ -314,9 +314,10 @@ fn depths() -> String {
     text + "rename /0/1/2 /up\nrename /0/1 /up/1\nrename /up /0/down\n"
 }
 
-/// Returns the pair of scripts with this number for two threads. There are three kinds of pairs: two single
-/// calls; a call that makes an object and a call that changes this object; and two scripts of two calls each.
-/// In a pair of the third kind no call moves or removes a name, or gives an object another name.
+/// Returns the pair of scripts with this number for two threads. There are three kinds of pairs:
+/// - two single calls;
+/// - a call that makes an object, and a call that changes this object;
+/// - two scripts of two calls each, none of which moves or removes a name or gives an object another name.
 ///
 /// Longer scripts of other calls may have no serial order. A call first looks up its name and then changes
 /// the object. If the name moves to another object in between, no order of whole calls explains the result.

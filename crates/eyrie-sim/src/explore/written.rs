@@ -2,7 +2,7 @@
 //!
 //! The recorded media of other runs treat every store as written back. This check uses the code for
 //! persistent memory, with an observer of its write-backs. After each call the check opens the bytes that
-//! were written back, because a power failure would leave exactly these bytes.
+//! were written back and fenced, because a power failure may leave only these bytes.
 
 use std::fs::{self, File};
 use std::sync::Arc;
@@ -31,8 +31,8 @@ fn file(number: usize) -> std::io::Result<File> {
     Ok(file)
 }
 
-/// Makes the calls on persistent memory, and opens the written-back bytes after each call. Returns the number
-/// of images.
+/// Makes the calls with the code for persistent memory, and opens the durable bytes after each call. Returns
+/// the number of images.
 fn run(number: usize, script: &Script, goes_on: &mut dyn FnMut() -> bool) -> Result<u64, String> {
     let file = file(number).map_err(|error| error.to_string())?;
     let (medium, written) = pmem_anywhere(file, BYTES).map_err(|error| error.to_string())?;
@@ -66,7 +66,7 @@ fn run(number: usize, script: &Script, goes_on: &mut dyn FnMut() -> bool) -> Res
     Ok(images)
 }
 
-/// Runs scripts on persistent memory. Stops when `goes_on` returns false.
+/// Runs scripts with the code for persistent memory, over ordinary files. Stops when `goes_on` returns false.
 ///
 /// # Errors
 /// Fails at the first call that did not write all its stores back.

@@ -46,7 +46,7 @@ impl<'a> CallArguments<'a> {
         self.name(name).map(OsString::from_vec)
     }
 
-    /// Reads a name. It must not contain a NUL byte, because the kernel takes names as strings.
+    /// Reads a name. It must not contain a NUL byte, because the first NUL byte ends a name in a system call.
     pub(super) fn name(&mut self, name: &str) -> Result<Vec<u8>> {
         let token = self.next()?;
         if token.value.contains(&0) {

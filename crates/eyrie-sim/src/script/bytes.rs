@@ -6,7 +6,7 @@
 
 use eyrie_faults::SplitMix64;
 
-/// Bytes of a word.
+/// Size of a word, in bytes.
 const WORD: u64 = 8;
 
 /// Returns word `index` of the bytes of `seed`.
@@ -70,7 +70,7 @@ mod tests {
             fill(seed, start, &mut whole);
             let mut piece = vec![0; length];
             fill(seed, start.wrapping_add(cut as u64), &mut piece);
-            // Offsets have 64 bits, so no call writes past the largest.
+            // Offsets have 64 bits, so no call writes past the largest offset.
             prop_assume!(start.checked_add((cut + length) as u64).is_some());
             prop_assert_eq!(&whole[cut..], &piece[..]);
         }

@@ -76,7 +76,7 @@ pub enum Call {
     Removexattr { path: OsString, name: Vec<u8> },
     /// Sets the permission bits.
     Chmod { path: OsString, mode: u16 },
-    /// Sets user and group. `None` keeps the current one.
+    /// Sets user and group. `None` keeps the current user or group.
     Chown { path: OsString, uid: Option<u32>, gid: Option<u32> },
     /// Sets the times of last access and modification.
     Utimes { path: OsString, accessed: Time, modified: Time },
@@ -84,7 +84,7 @@ pub enum Call {
     Put { dir: OsString, key: Vec<u8>, length: u64, seed: u64 },
     /// Removes a key.
     Erase { dir: OsString, key: Vec<u8> },
-    /// Changes several keys in one commit.
+    /// Changes several keys: in a volume in one commit, on the host one after the other.
     Batch { dir: OsString, changes: Vec<KeyChange> },
 }
 

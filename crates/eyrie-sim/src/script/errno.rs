@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use eyrie::Errno;
 
-/// The errnos that calls on files return.
+/// Errnos that calls on files return, and their names.
 const NAMES: [(Errno, &str); 35] = [
     (Errno::TOOBIG, "E2BIG"),
     (Errno::ACCESS, "EACCES"),
@@ -43,7 +43,7 @@ const NAMES: [(Errno, &str); 35] = [
     (Errno::XDEV, "EXDEV"),
 ];
 
-/// Returns the POSIX name of an errno, or its number if no call on files returns it.
+/// Returns the POSIX name of an errno, or its number if [`NAMES`] lacks it.
 pub(crate) fn name(errno: Errno) -> Cow<'static, str> {
     match NAMES.iter().find(|(known, _)| *known == errno) {
         Some((_, name)) => Cow::Borrowed(name),

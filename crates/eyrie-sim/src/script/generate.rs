@@ -10,12 +10,12 @@ use super::{Call, bytes};
 const DIRECTORIES: [&str; 4] = ["/d", "/e", "/d/f", "/e/f"];
 /// Names that are usually files, in a directory or in the root.
 const NAMES: [&str; 3] = ["a", "b", "c"];
-/// Targets of symbolic links. None leads out of the tree, because there a host and a volume differ.
+/// Targets of symbolic links. None leads out of the tree, because a host and a volume differ outside.
 const TARGETS: [&str; 6] = ["a", "b", "d", "f", "d/a", "f/b"];
-/// Lengths and offsets, in bytes: around words, cache lines and pages, and some of several pages.
+/// Lengths and offsets, in bytes: near the sizes of words, cache lines and pages, and some of several pages.
 const SIZES: [u64; 14] = [0, 1, 7, 8, 63, 64, 100, 4095, 4096, 4097, 8192, 12_289, 65_536, 100_000];
-/// Permission bits. None is sticky and writable by all, because in such a directory a Linux host may refuse
-/// `creat` even to root.
+/// Permission bits. None is both sticky and writable by all, because in a directory with both, a Linux host
+/// may refuse `creat` even to root.
 const MODES: [u16; 8] = [0o600, 0o644, 0o755, 0o777, 0o4755, 0o2755, 0o1755, 0];
 const MODES_OF_FALLOCATE: [FallocateMode; 6] = [
     FallocateMode::Allocate,
@@ -29,10 +29,11 @@ const XATTRS: [&str; 4] = ["user.a", "user.b", "trusted.a", "user.\u{e9} "];
 /// Keys. Two of them are not legal file names.
 const KEYS: [&[u8]; 4] = [b"a", b"b", b"k/1", b"\0"];
 
-/// Groups of calls that a user may leave out. All other calls are in every mix.
+/// Groups of calls that a caller may leave out. No mix has `batch`, and every mix has all other calls.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CallMix {
-    /// `put` and `erase`. The files that these calls make on the host differ from those in a volume.
+    /// `put` and `erase`. A put on an existing key makes a new file on the host, but keeps the file in a
+    /// volume.
     pub keys: bool,
     /// `setxattr` and `removexattr`.
     pub xattrs: bool,
@@ -41,7 +42,7 @@ pub struct CallMix {
 }
 
 impl Default for CallMix {
-    /// Includes all calls.
+    /// Includes all groups.
     fn default() -> CallMix {
         CallMix { keys: true, xattrs: true, fallocate: true }
     }

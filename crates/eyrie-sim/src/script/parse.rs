@@ -35,7 +35,7 @@ pub enum ParseError {
 }
 
 impl Script {
-    /// Parses a whole script. Errors call the script `file`.
+    /// Parses a whole script. Error messages have `file` as the name of the script.
     ///
     /// # Errors
     /// Fails at the first word that is not allowed.

@@ -16,7 +16,7 @@ pub trait ScriptTarget: Posix {
     /// Makes all earlier changes durable.
     ///
     /// # Errors
-    /// `EIO` if the medium fails.
+    /// The error of the medium, such as `EIO`.
     fn sync(&self) -> Result<()>;
 
     /// Sets the value of `key` in the store `dir`. A reader sees either the old value or the new one.
@@ -205,7 +205,7 @@ fn write<T: ScriptTarget>(target: &T, path: &Path, offset: u64, length: u64, see
 
 fn append<T: ScriptTarget>(target: &T, path: &Path, length: u64, seed: u64) -> Result<()> {
     with_file(target.options().write(true), path, |file| {
-        // Only this script appends while it runs, so the bytes go to the current end of the file.
+        // The bytes depend on their offset, so no other thread may move the end of the file meanwhile.
         let content = content(seed, file.metadata()?.size, length, "write")?;
         all(&content, |rest, _| file.append(rest))
     })

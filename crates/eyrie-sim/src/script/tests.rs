@@ -222,7 +222,7 @@ fn bad_scripts_are_refused_in_one_line() {
 }
 
 #[test]
-fn messages_stay_short_and_scripts_have_an_end() {
+fn messages_stay_short_and_long_scripts_are_refused() {
     let error = Script::parse("test", "\u{e9}".repeat(1000).as_bytes()).unwrap_err().to_string();
     assert!(error.starts_with("test:1: \\xc3\\xa9") && error.len() < 500 && error.is_ascii(), "{error}");
     let error = Script::parse("test", &vec![b'\n'; MOST_SCRIPT_BYTES + 1]).unwrap_err();

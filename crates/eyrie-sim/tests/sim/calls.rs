@@ -1,4 +1,4 @@
-//! Tests of every call: its effects, and some of its errors.
+//! Tests of every call except `batch`: the effects of the call, and some of its errors.
 
 use eyrie::{Kind, Posix, PosixExt};
 use eyrie_sim::script::{Call, Script, bytes};
@@ -142,7 +142,7 @@ fn calls_run_when_their_result_is_taken() {
 }
 
 #[test]
-fn write_to_a_full_volume_fails() {
+fn write_larger_than_the_volume_fails() {
     on_volume(|files| {
         let lines = run(files, "creat /a\nwrite /a 0 100M 1\nappend /a 100 1");
         assert_eq!(

@@ -11,8 +11,8 @@ use tempfile::TempDir;
 
 use crate::{directory, on_volume, run};
 
-/// Makes a directory of the host on a tmpfs, where root may make all calls of scripts. Returns `None` if
-/// there is no tmpfs.
+/// Makes a directory on a tmpfs of the host. Returns `None` if there is no tmpfs, or if root does not run the
+/// test.
 fn host() -> Option<(TempDir, Host)> {
     let is_tmpfs = |path: &Path| rustix::fs::statfs(path).is_ok_and(|stat| stat.f_type == 0x0102_1994);
     let dir = directory();
@@ -29,7 +29,8 @@ fn host_at(dir: TempDir) -> Option<(TempDir, Host)> {
         eprintln!("skipped: only root can compare");
         return None;
     }
-    // Volumes have no umask. The umask belongs to the process, so all tests of this file run without one.
+    // The credentials of the volumes have no umask, so the host must have none. The umask belongs to the
+    // whole process.
     rustix::process::umask(rustix::fs::Mode::empty());
     let host = Host::new(dir.path()).unwrap();
     host.chmod("/", 0o755).unwrap();

@@ -5,10 +5,10 @@
 //! dax_guest VOLUME ACKNOWLEDGED [STEPS]
 //! ```
 //!
-//! Each step is one Op, which its number determines. The program prints the number when the step has
-//! returned. At the next boot, the program gets the last number that was printed (`ACKNOWLEDGED`). The volume
-//! must show the state after that step or after a later step. The program stops after `STEPS` more steps.
-//! Without `STEPS` it does not stop.
+//! Each step is one Op, which follows from the number of the step. The program prints the number when the
+//! step has returned. At the next boot, the program gets the last number that was printed (`ACKNOWLEDGED`).
+//! The volume must show the state after that step or after a later step. The program stops after `STEPS` more
+//! steps. Without `STEPS` it does not stop.
 
 use std::error::Error;
 use std::path::Path;

@@ -63,7 +63,7 @@ fn main() -> ExitCode {
         }
     });
     println!(
-        "{} kills in {:.0?}: {} steps were acknowledged and are there, {} more are",
+        "{} kills in {:.0?}: the volumes show {} acknowledged steps and {} later steps",
         done.into_inner(),
         begun.elapsed(),
         acknowledged.into_inner(),

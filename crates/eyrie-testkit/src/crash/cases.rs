@@ -62,15 +62,15 @@ fn large() -> CaseVolume {
 }
 
 /// Returns a volume with a directory that has `entries` names. All of them name one file. The first name is
-/// one byte long, and each of the others is `length` bytes long.
+/// one byte long, and each of the others is at least `length` bytes long.
 fn crowded(name: &'static str, entries: usize, length: usize) -> CaseVolume {
     let mut changes = vec![directory("d"), file("d/0", 10), file("other", 10)];
     changes.extend((1..entries).map(|index| link(&format!("d/{index:0>length$}"), "d/0")));
     CaseVolume::after(name, true, &changes)
 }
 
-/// Returns volumes that together have every structure of the format: trees, large extents, holes, split
-/// buckets with overflow pages, extended attributes, and a redo record that was not applied.
+/// Returns volumes that together have trees, large extents, holes, split buckets, buckets with further pages,
+/// extended attributes, and a redo record that was not applied.
 pub(crate) fn volumes() -> Vec<CaseVolume> {
     let few = few("few");
     vec![interrupted(&few), few, large(), crowded("two pages", 9, 220), crowded("many buckets", 180, 1)]
@@ -209,7 +209,8 @@ fn crowded_changes() -> Vec<PathOp> {
     ]
 }
 
-/// Returns a case of one Op for every Op and every structure on which the Op behaves differently.
+/// Returns cases of one Op each. Together they have every kind of Op, on structures on which it behaves
+/// differently.
 pub fn single() -> Vec<Case> {
     let mut cases = Vec::new();
     let mut all = |volume: &CaseVolume, changes: &[PathOp]| {
@@ -234,8 +235,8 @@ pub fn single() -> Vec<Case> {
     cases
 }
 
-/// Returns pairs of Ops, drawn from `seed`. The second Op of a pair may reuse the storage that the first Op
-/// freed.
+/// Returns 1200 pairs of Ops that are drawn from `seed`, and some fixed pairs. The second Op of a pair
+/// may reuse the storage that the first Op freed.
 pub fn pairs(seed: u64) -> Vec<Case> {
     let pools = [(few("few"), small_ops()), (large(), large_ops())];
     let mut random = SmallRng::seed_from_u64(seed);

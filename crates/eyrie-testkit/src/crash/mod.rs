@@ -1,11 +1,11 @@
-//! The crash run: power fails at every write and barrier of an Op, and inside close, open and recovery.
+//! The crash run: power fails at every fence of an Op and after the Op, and inside close, open and recovery.
 //!
-//! A [`Case`] starts from a small [`CaseVolume`] and runs on a recorded medium. [`Case::explore`] opens every
-//! image that a crash can leave and that recovery can distinguish. Each image must open, be sound
-//! ([`check`](eyrie_engine::check)) and be usable. It must hold the effect of every Op that had returned, and
-//! the Op in flight whole or not at all. [`cases`] has lists of cases that together cover all Ops. [`plant`]
-//! leaves out one point of the engine at a time, and some case must notice the missing point. [`damage`]
-//! changes bytes that a checksum covers.
+//! A [`Case`] starts from a small [`CaseVolume`] and runs on a recorded medium. [`Case::explore`] opens the
+//! images that a crash can leave and that recovery can distinguish, within limits. Each image must open, be
+//! sound ([`check`](eyrie_engine::check)) and be usable. It must hold the effect of every Op that had
+//! returned, and the Op in flight whole or not at all. [`cases`] has lists of cases that together cover all
+//! Ops. [`plant`] leaves out one point of the engine at a time, and some case must notice the missing point.
+//! [`damage`] changes bytes that a checksum covers.
 //!
 //! One exception: a crash may leave the modification time and the change time of a write in flight without
 //! its bytes.

@@ -111,8 +111,8 @@ impl Reserved {
 pub(super) struct Resolved {
     pub(super) record: OpRecord,
     pub(super) reserved: Vec<Reserved>,
-    /// The file of a write at an offset. `None` for other Ops. A crash may leave the new times of the file
-    /// without its new bytes.
+    /// The file of a [`PathOp::Write`]. A crash may leave the new times of the file without its new bytes.
+    /// `None` for other Ops, also for a [`PathOp::ByUser`].
     pub(super) written: Option<ObjectId>,
 }
 

@@ -14,7 +14,7 @@ use crate::planted::{Planted, plant_each};
 /// Limits for each case. A case that notices nothing in 400 images hardly ever notices the missing point in
 /// later images. Another case must notice it.
 const LIMITS: Limits = Limits { images: 400, sampled: 0, is_complete: false, recoveries: 0 };
-/// Limits for finding the points that recovery meets. Two images are enough for that.
+/// Limits for killed scripts, and for finding the points that recovery meets. Two images are enough for both.
 const FEW: Limits = Limits { images: 2, ..LIMITS };
 
 /// A script whose process is killed before power fails.

@@ -16,7 +16,8 @@ pub(super) fn again() -> [[PathOp; 2]; 4] {
     ]
 }
 
-/// Returns Ops on small files, trees, sparse files, and files with storage that was never written.
+/// Returns Ops on files with a tree, with one large extent, with holes, and with storage that was never
+/// written.
 pub(super) fn ranges() -> Vec<PathOp> {
     use FallocateMode::{
         Allocate, CollapseRange, InsertRange, KeepSize, PunchHole, ZeroRange, ZeroRangeKeepSize,

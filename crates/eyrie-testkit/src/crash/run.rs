@@ -102,7 +102,7 @@ impl Case {
         let mut early = Vec::new();
         let mut engine = Some(engine);
         for (index, act) in self.acts.iter().enumerate() {
-            let Some(open) = &engine else { return Err("nothing follows a close".into()) };
+            let Some(open) = &engine else { return Err("no act may follow a close".into()) };
             let time = Time::new(1000 + index as i64, 7);
             let mut times_only = None;
             match act {

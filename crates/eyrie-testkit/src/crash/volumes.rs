@@ -1,5 +1,5 @@
-//! The volumes of the crash run. They are closed and as small as possible. In most of them the free storage
-//! is full of old bytes.
+//! The volumes of the crash run. They are small, and they are closed after their changes. In most of them the
+//! free storage is full of old bytes.
 
 use std::sync::Arc;
 
@@ -69,7 +69,7 @@ impl CaseVolume {
     }
 }
 
-/// Fills all free memory of the volume with non-zero bytes, and frees it.
+/// Fills the free storage of the volume with files, and removes the files.
 fn wear(engine: &Scm, model: &Model) {
     let mut paths = Vec::new();
     for length in [60 << 10, 16 << 10, 4 << 10] {

@@ -40,11 +40,11 @@ impl BaseVolume {
         Ok(BaseVolume { name: volume.name, bytes: volume.image, model: volume.model, survey, file })
     }
 
-    /// Returns the offset of the current hot copy of the file with this name in the root directory. A hot
+    /// Returns the offset of the current hot copy of the object with this name in the root directory. A hot
     /// copy begins with the root pointer and the size.
     ///
     /// # Panics
-    /// Panics if no file has this name.
+    /// Panics if no object has this name.
     pub fn hot_copy(&self, name: &[u8]) -> u64 {
         self.survey.hot_copies[name]
     }

@@ -25,7 +25,7 @@ const FANOUT: u64 = 512;
 pub enum Damage {
     /// Flips a bit.
     Flip { at: u64, bit: u8 },
-    /// Overwrites a word with an absurd value, or with a value from another address.
+    /// Overwrites a word with another value, absurd or plausible.
     Word { at: u64, value: u64 },
     /// Exchanges two ranges.
     Swap { a: u64, b: u64, len: u64 },
@@ -34,13 +34,14 @@ pub enum Damage {
     /// Fills a node with one pointer.
     Fill { node: u64, value: u64 },
     /// Gives a file a tree of the maximum height. All pointers of a node lead to the same page, so a walk
-    /// would visit a few pages very many times. The pages begin at `page`.
+    /// would visit a few pages very many times. The pages begin at `page`. The lowest nodes have leaves if
+    /// `leaves` is true, and null pointers otherwise.
     Bomb { file: u64, page: u64, leaves: bool },
     /// Writes a redo record that no commit wrote.
     Redo { slot: usize, words: Vec<(u64, u64)> },
     /// Makes the segment shorter or longer.
     Length { len: u64 },
-    /// Clears the mark of a clean close.
+    /// Clears the clean mark.
     Unclean,
 }
 
@@ -67,7 +68,7 @@ impl Damage {
                 let ids = if survey.ids.is_empty() { &survey.counts } else { &survey.ids };
                 let (at, like) = (*ids.choose(random).expect("counts"), *ids.choose(random).expect("counts"));
                 let stored = word_of(base, at);
-                // The highest byte stays unchanged, because it is the offset of the record in a slot.
+                // The highest byte stays unchanged, because in a slot it is the offset of the record.
                 let value = if random.random() { id(random, base) } else { word_of(base, like) };
                 Damage::Word { at, value: stored & 0xff << 56 | value & !(0xff << 56) }
             }

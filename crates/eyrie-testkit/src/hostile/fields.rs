@@ -30,7 +30,7 @@ const RESERVED: Impossible = Passed(&[1], "no reader looks at it");
 const SEALED: Impossible = Noticed(&[0, 1, ALL]);
 const NUMBER: Impossible = None("every number is possible");
 const JOURNAL: Impossible =
-    Passed(&[0, 1, ALL], "a checksum covers it, and a record that is none ends the journal");
+    Passed(&[0, 1, ALL], "a checksum covers it, and an invalid record ends the journal");
 
 /// A structure of the format: the heading of its table, and its fields.
 pub type Structure = (&'static str, &'static [(&'static str, Impossible)]);
@@ -84,19 +84,19 @@ pub const STRUCTURES: &[Structure] = &[
         &[
             ("generation_limit", Noticed(&[0, 1])),
             ("reserved_0", RESERVED),
-            ("groups_in_use", Passed(&[0, ALL], "the objects tell which groups are in use")),
+            ("groups_in_use", Passed(&[0, ALL], "the groups in use follow from the objects")),
             ("reserved_1", RESERVED),
-            ("clean", Passed(&[0, 1, ALL], "what is free follows from the objects then")),
-            ("saved_addr", Passed(&[0, 1, ALL], "what is free follows from the objects then")),
-            ("saved_bytes", Passed(&[0, 1, ALL], "what is free follows from the objects then")),
-            ("saved_checksum", Passed(&[0, 1], "what is free follows from the objects then")),
+            ("clean", Passed(&[0, 1, ALL], "recovery then rebuilds the free space from the objects")),
+            ("saved_addr", Passed(&[0, 1, ALL], "recovery then rebuilds the free space from the objects")),
+            ("saved_bytes", Passed(&[0, 1, ALL], "recovery then rebuilds the free space from the objects")),
+            ("saved_checksum", Passed(&[0, 1], "recovery then rebuilds the free space from the objects")),
             ("reserved_2", RESERVED),
         ],
     ),
     (
         "Pointers",
         &[
-            ("leaf", Passed(&[0, 1], "the other kind may be right there, too")),
+            ("leaf", Passed(&[0, 1], "a pointer of the other kind may be right, too")),
             ("shared", Passed(&[1], "a pointer past the end of a file has no meaning")),
             ("unwritten", Passed(&[1], "a leaf below a node may have it")),
             ("height", Passed(&[7], "a pointer past the end of a file has no meaning")),
@@ -170,7 +170,7 @@ pub const STRUCTURES: &[Structure] = &[
     (
         "Redo slot",
         &[
-            ("state", Passed(&[1, ALL], "a closed volume has no record, and another needs a checksum")),
+            ("state", Passed(&[1, ALL], "a closed volume has no record, and a record needs a checksum")),
             ("place", None("of a free slot it has no meaning")),
             ("reserved", None("it has no meaning")),
             ("words", None("of a free slot they have no meaning")),
@@ -267,7 +267,7 @@ pub const STRUCTURES: &[Structure] = &[
 
 const SEALED_FEATURE: Impossible = Noticed(&[1, ALL]);
 const NO_SEGMENT: Impossible = None("a volume of version 1 has no further segment");
-const SAVED: Impossible = Passed(&[0, 1, ALL], "what is free follows from the objects if it is in doubt");
+const SAVED: Impossible = Passed(&[0, 1, ALL], "recovery rebuilds the free space if the bytes are invalid");
 
 /// The place of a field in its structure.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

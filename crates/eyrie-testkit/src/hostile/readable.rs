@@ -11,8 +11,8 @@ const MOST_ENTRIES: usize = 4000;
 /// Size of the largest object to read, in bytes. No base volume has a larger object.
 const MOST_BYTES: u64 = 16 << 20;
 
-/// Returns all objects that can be read whole, by path. Each node lacks the parts that the loss of another
-/// object changes, such as the number of names of a file.
+/// Returns the objects below the root that can be read whole, by path. Each node lacks the parts that the
+/// loss of another object changes, such as the number of names of a file.
 pub fn readable(engine: &dyn Engine) -> BTreeMap<TreePath, TreeNode> {
     let mut found = BTreeMap::new();
     let mut seen = HashSet::from([engine.root()]);

@@ -74,8 +74,8 @@ impl HostileReport {
 
 /// Examines the images of these seeds. Calls `told` with the report so far after each image.
 ///
-/// If one image takes longer than one or two minutes, the process prints the seed and aborts, because the
-/// engine must be in an endless loop.
+/// If one image is in progress during a whole interval of the watch thread (one minute), the process prints
+/// the seed and aborts. The engine is then probably in an endless loop.
 pub fn run(bases: &[BaseVolume], seeds: Range<u64>, told: impl FnMut(&HostileReport)) -> HostileReport {
     let examined = |seed| examine(Hostile::new(bases, seed).image.medium());
     let tell = |seed| {
@@ -128,7 +128,8 @@ fn run_each(
     report
 }
 
-/// Returns the count of panics of this process so far. It includes panics of threads that are never joined.
+/// Returns the count of panics of this process since the first call. It includes panics of threads that are
+/// never joined.
 fn panics() -> &'static AtomicU64 {
     static PANICS: AtomicU64 = AtomicU64::new(0);
     static COUNTED: Once = Once::new();

@@ -10,7 +10,7 @@ const MAX_REPLAYS: u32 = 2000;
 
 /// Leaves out sequences of consecutive steps if `replay` of the remaining steps still fails. Each round over
 /// the list halves the length of the sequences. Rounds with single steps end when a round leaves out nothing.
-/// Returns the last failure.
+/// Stops after [`MAX_REPLAYS`] replays. Returns the last failure.
 pub(super) fn minimise(
     mut failure: OracleFailure,
     mut replay: impl FnMut(&[OpStep]) -> Option<OracleFailure>,

@@ -25,7 +25,7 @@ pub(crate) use session::outcome;
 pub struct OracleOptions {
     /// The weights of the steps.
     pub mix: OpMix,
-    /// The compared parts of whole volumes. Comparisons of single objects always cover all their parts.
+    /// The compared parts of whole volumes. Comparisons of single objects ignore this field.
     pub include: TreeParts,
     /// Number of steps between comparisons of the whole volume.
     pub tree_every: u32,

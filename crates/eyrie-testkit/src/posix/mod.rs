@@ -1,11 +1,12 @@
 //! Uses the kernel as the oracle of POSIX behaviour: makes random calls on a [`Posix`] file system and on the
 //! host, and compares the answers.
 //!
-//! A seed determines a list of calls by three users over a few names: files, directories, symbolic and hard
-//! links, open files, trailing slashes, `.` and `..`. After every call, the answers (result or errno) and the
-//! whole trees must agree. The trees are compared by kinds, modes, owners, link counts, sizes, contents,
-//! extended attributes, the names of each object, and the times that changed. They are not compared by inode
-//! numbers, block counts, sizes of directories, the order of listings, and access times that no call set.
+//! A seed determines a list of calls by three users over a few names. The calls act on files, directories,
+//! symbolic and hard links, and open files. Paths may have trailing slashes, `.` and `..`. After every call,
+//! the answers (result or errno) and the whole trees must agree. The trees are compared by kinds, modes,
+//! owners, link counts, sizes, contents, extended attributes, the names of each object, and the times that
+//! changed. They are not compared by inode numbers, block counts, sizes of directories, the order of
+//! listings, and access times that no call set.
 //!
 //! The root of the process must be the compared directory of the host, because `..` and absolute links would
 //! lead out of any other directory. [`in_tmpfs_root`] runs a test in a child process whose root is an empty
@@ -49,7 +50,7 @@ const ROOT_VARIABLE: &str = "EYRIE_TEST_ROOT";
 /// A difference between the two file systems.
 pub struct Difference {
     seed: u64,
-    /// The calls that show the difference. The last call shows it.
+    /// A list of calls. The difference appears after the last call.
     calls: Vec<(usize, PosixCall)>,
     what: String,
 }
@@ -137,7 +138,7 @@ pub fn compare_with_host<P: Posix>(
     empty(&host);
     let xattrs = xattr::has_all(&host);
     if !xattrs {
-        eprintln!("extended attributes are not compared: the host has not all of them");
+        eprintln!("extended attributes are not compared: the host does not support all of them");
     }
     let run = PosixRun { host, subjects, users, xattrs };
     for seed in seeds {
@@ -239,7 +240,7 @@ impl<P: Posix> PosixRun<P> {
     }
 
     /// True if the host's answer cannot be compared. The host would wait for another process, pass the call
-    /// to a driver, or apply options and limits of its mount.
+    /// to a driver, apply options and limits of its mount, or not support the call.
     fn is_beyond_comparison(&self, call: &PosixCall) -> bool {
         if matches!(call, PosixCall::Xattr { .. } | PosixCall::Fxattr { .. }) {
             return !self.xattrs;

@@ -1,5 +1,5 @@
-//! No crash loses a call on nearly full volumes, in batches, with journals that start over, and in the other
-//! checks.
+//! No crash loses a call on nearly full volumes, in batches, and with journals that start over. The checks of
+//! readers, damage and resizes find no error.
 
 use super::super::suite::{RunKind, Scripts, Work, kinds};
 use super::super::{damage, readers, resizing};
@@ -64,7 +64,7 @@ fn a_small_journal_starts_over_several_times() {
     let is_anchor =
         |event: &&Event| matches!(event, Event::Store { addr, .. } if addr.offset() as usize == place);
     let renames = recorded.run.events.iter().filter(is_anchor).count();
-    assert!(renames >= 4, "only {renames} names");
+    assert!(renames >= 4, "the anchor was written only {renames} times");
 }
 
 #[test]

@@ -1,4 +1,5 @@
-//! Runs that no pair of scripts describes: more than two threads, and two threads that make the same call.
+//! Runs that no pair of scripts describes: more than two threads, and calls that succeed although another
+//! thread has already made their change.
 
 use eyrie::{Kvfs, PosixExt};
 use eyrie_engine::volume::REDO_SLOTS;

@@ -248,7 +248,8 @@ fn forged(random: &mut SmallRng, base: &DiskBase) -> DiskDamage {
         }
     };
     let count = *[0, 1, 3, 2000].choose(random).expect("four");
-    // Most records get right checksums, because a single wrong checksum makes the whole record invalid.
+    // Most records have right checksums of their fresh pages, because a single wrong checksum makes the whole
+    // record invalid.
     let wrong = random.random_range(0..4) == 0;
     let fresh = (0..count).map(|_| {
         let page = line(random).0;
