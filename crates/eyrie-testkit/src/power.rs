@@ -36,8 +36,8 @@ pub struct Disk {
 
 impl Disk {
     fn paged(self) -> PagedOptions {
-        // The interval is so long that no drain runs because of time. Only the run itself drains, and the
-        // background thread when memory is short.
+        // The interval is so long that no drain starts because of time. A sync, a close, or a lack of memory,
+        // of free pages or of journal starts one.
         PagedOptions { memory_bytes: self.memory_bytes, drain_interval: Duration::from_secs(3600) }
     }
 
@@ -142,13 +142,14 @@ impl PowerRun {
         &self.simulated
     }
 
-    /// Makes one step: an Op, or in one step of eight a `sync`.
+    /// Makes one step: a `sync` in one step of eight on average, otherwise an Op. The step may do nothing,
+    /// for example if the generator draws an open or a close.
     ///
     /// # Errors
     /// The engine's error, if the disk fails.
     ///
     /// # Panics
-    /// Panics if only one of engine and model accepts the Op.
+    /// Panics if only one of engine and model accepts the Op, unless the engine has no space for it.
     pub fn step(&mut self) -> Result<()> {
         if self.random.random_ratio(1, 8) {
             self.engine.sync()?;
@@ -188,7 +189,8 @@ impl PowerRun {
     /// the states since the last acknowledged `sync`.
     ///
     /// # Panics
-    /// Panics if the volume has none of these states, or is not sound. The message begins with `what`.
+    /// Panics if the volume cannot be opened, is not sound, or has none of these states. The message begins
+    /// with `what`.
     pub fn power_failure(&mut self, what: &str) {
         let odds = self.random.random_range(0..=4);
         let survivor = self.simulated.power_failure(|| self.random.random_range(0..4) < odds);
@@ -200,7 +202,7 @@ impl PowerRun {
         if !states.iter().rev().any(|state| difference(&found, state).is_none()) {
             let last = difference(&found, &self.history[self.acknowledged]);
             panic!(
-                "{what}: nothing like it since the last sync; the difference to that:\n{}",
+                "{what}: no state since the last sync matches; the difference from that sync:\n{}",
                 last.unwrap_or_default()
             );
         }
@@ -241,7 +243,7 @@ impl LeftDisk {
     /// Opens and checks the volume after several different power failures.
     ///
     /// # Errors
-    /// A description of the error.
+    /// A description of the first error.
     pub fn examine(&self) -> std::result::Result<(), String> {
         let mut random = SmallRng::seed_from_u64(self.history.len() as u64);
         for odds in 0..=4 {
@@ -251,8 +253,9 @@ impl LeftDisk {
     }
 
     /// Opens and checks the volume after chains of killed processes, with a power failure at the end of each
-    /// chain. A chain has up to `depth` more processes after the first one. Each of them is killed while it
-    /// opens the volume that the process before left. Returns the number of disks that were examined.
+    /// chain. A chain has up to `depth` more processes after the first one. Each of these processes opens the
+    /// volume that its predecessor left, and is killed during the open or just after it. Returns the number
+    /// of disks that were examined.
     ///
     /// # Errors
     /// A description of the first error.
@@ -287,7 +290,7 @@ impl LeftDisk {
             next.fail_at(call, true);
             let opened = self.disk.open(next.clone());
             if call <= calls && opened.is_ok() {
-                return Err(format!("opening needs no call {call}"));
+                return Err(format!("the open succeeds although call {call} fails"));
             }
             drop(opened);
             let found = self.kill_again(&next.killed(), depth - 1, random);

@@ -179,7 +179,7 @@ impl StepScript {
     /// Makes the next step in `place`.
     ///
     /// # Errors
-    /// The volume's error, with the step.
+    /// The volume's error or a short write, with the step.
     pub fn step(&mut self, place: &StepDirectory) -> Result<()> {
         let step = self.draw_next();
         self.perform(place, &step).map_err(|error| format!("step {}, {step:?}: {error}", self.number).into())

@@ -16,7 +16,7 @@ use xxhash_rust::xxh3::xxh3_64;
 /// holes.
 const HOLE_STEP: u64 = 64 << 10;
 
-/// Runs of data, in units of `HOLE_STEP`: the first unit, and the unit after the last.
+/// Runs of data. A run is two numbers of units of `HOLE_STEP`: its first unit, and the unit after its last.
 pub type FixtureSteps = Vec<(u64, u64)>;
 
 /// True if this process may create devices and give files away.
@@ -153,8 +153,8 @@ fn links(dir: &Path) -> io::Result<()> {
     set_times(&dir.join("dangling"), (-5, 5), (7, 999_999_999))
 }
 
-/// Makes files with data in units of [`HOLE_STEP`] and holes between the units. The files are so small that
-/// copies without holes fit into memory.
+/// Makes files with holes. Their data are whole units of [`HOLE_STEP`]. The files are so small that copies
+/// without holes fit into memory.
 fn holes(dir: &Path) -> io::Result<()> {
     let block = bytes(64 << 10, 3);
     let mib = 1_u64 << 20;
@@ -304,7 +304,7 @@ pub struct FixtureLine {
     pub owner: (u32, u32),
     /// Number of names, or 0 for directories.
     pub links: u64,
-    /// The first name of the same object, in byte order.
+    /// The first path of the same object, in byte order.
     pub first_name: Vec<u8>,
     /// Size in bytes, or 0 for directories.
     pub size: u64,
@@ -381,8 +381,8 @@ impl Manifest {
         Ok(manifest)
     }
 
-    /// Applies `change` to the line of every entry. Tests use it to drop attributes that a store does not
-    /// keep.
+    /// Applies `change` to the line of every entry. Tests use this function to drop attributes that an
+    /// archive does not keep.
     pub fn change(&mut self, change: impl FnMut(&mut FixtureLine)) {
         self.lines.values_mut().for_each(change);
     }

@@ -52,14 +52,14 @@ fn hostile_disks_give_an_answer_or_an_error() {
 }
 
 #[test]
-fn regression_a_search_in_a_tree_that_repeats_itself_ends() {
+fn regression_a_seek_in_a_tree_of_repeated_pages_ends() {
     let bases = bases();
     let base = bases.iter().find(|base| base.name == "large").expect("it has trees");
     for (leaves, hole) in [(true, true), (false, false)] {
         let mut image = Image::new(base);
         let file = base.hot_copy(b"tree");
         Damage::Bomb { file, page: base.bytes.len() as u64 - (8 << 12), leaves }.apply(&mut image);
-        let engine = Scm::open_on(image.medium()).expect("closed, so that nothing is looked at");
+        let engine = Scm::open_on(image.medium()).expect("a volume that was closed opens without a walk");
         let id = engine.lookup(engine.root(), b"tree").expect("there").expect("there");
         assert_eq!((id.kind(), engine.attributes(id).expect("alive").size), (Kind::File, i64::MAX as u64));
         let found = engine.seek(id, 0, hole);

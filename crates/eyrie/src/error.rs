@@ -10,10 +10,10 @@ pub type Result<T> = std::result::Result<T, Error>;
 
 /// The error of a call: an errno with context.
 ///
-/// An error of a call of [`Posix`](crate::posix::Posix) names the operation.
-/// [`PosixExt`](crate::PosixExt) and [`Kvfs::open`](crate::Kvfs::open) add the path. An error that comes from
-/// damage, or from a fault of the medium, also keeps the error of the engine. Only an error with a path, a
-/// reason or an error of the engine allocates memory.
+/// An error names the call that failed. Errors of [`PosixExt`](crate::PosixExt), of
+/// [`Kvfs::open`](crate::Kvfs::open) and of volumes also have the path. An error that the errno does not
+/// fully describe, such as damage or a fault of the medium, keeps the error of the engine. Only an error with
+/// a path, a reason or an error of the engine allocates memory.
 #[derive(thiserror::Error)]
 pub struct Error {
     errno: Errno,
@@ -66,7 +66,7 @@ impl Error {
         out
     }
 
-    /// Adds the path to the error.
+    /// Sets the path of the error.
     #[must_use]
     #[cold]
     pub fn at(mut self, path: impl AsRef<Path>) -> Error {

@@ -2,16 +2,17 @@
 //!
 //! The crate has two interfaces to a volume, both written over [`Engine`]. [`Pxfs`] has files and directories
 //! with the results of POSIX calls. [`Kvfs`] has keys and values in one directory. [`Host`] has the same
-//! calls as [`Pxfs`] on the file system of the host, so programs, benchmarks and tests can use either of the
-//! two.
+//! calls as [`Pxfs`] on the file system of the host, so programs, benchmarks and tests can use a volume or
+//! the host.
 //!
 //! Invariants:
-//! - This crate has no unsafe code. No crate below it knows paths with `/` in them.
+//! - This crate has no unsafe code. The crates below it know only the names of files in a volume, not their
+//!   paths.
 //! - Only [`eyrie_engine::access`] decides permissions.
 //! - `stat`, `open`, `read_at`, `write_at`, `close`, `create`, `unlink` and `rename` of [`Pxfs`] make no
-//!   system call except reading the clock, which the kernel answers in user space. This crate takes no lock
-//!   in these calls. They allocate nothing except in a new thread, and where a directory grows or many
-//!   extents change.
+//!   system call except reading the clock, which the kernel answers in user space. (The medium makes others
+//!   when it reads a page from a disk, or when the volume grows.) This crate takes no lock in these calls.
+//!   They allocate nothing except in a new thread, and where a directory grows or many extents change.
 
 #![forbid(unsafe_code)]
 

@@ -1,11 +1,11 @@
-//! File names that stand for keys which are not legal file names.
+//! File names that stand for keys.
 //!
-//! A key is 1 to 255 bytes of any kind. A key that is a legal file name is its own file name. Any other key
-//! contains `/` or NUL, is `.` or `..`, or begins with `%kv%`. The file name of such a key is `%kv%` followed
-//! by the key. In it `/`, NUL, `%` and the first `.` of `.` and `..` are written `%XX` in upper-case
-//! hexadecimal.
+//! A key is 1 to 255 bytes of any kind. Some keys are escaped: those that contain `/` or NUL, those that
+//! begin with `%kv%`, and the keys `.` and `..`. Any other key is its own file name. The file name of an
+//! escaped key is `%kv%` followed by the key, in which `/`, NUL, `%` and the first `.` of `.` and `..` are
+//! written `%XX` in upper-case hexadecimal.
 //!
-//! Every key has exactly one file name. No volume has a file name that begins with `%kv%` and belongs to no
+//! Every key has exactly one file name. No volume shows a file name that begins with `%kv%` and belongs to no
 //! key.
 
 use std::borrow::Cow;

@@ -202,7 +202,7 @@ fn build(
             // bytes that two objects share are copied twice.
             Ok(_) => fs::remove_dir_all(place).map_err(|error| of_host(place, &error))?,
             Err(error) => {
-                // The error of the attempt is reported, not one of this removal.
+                // The call reports the error of the attempt, and ignores an error of this removal.
                 let _ = fs::remove_dir_all(place);
                 return Err(error);
             }

@@ -6,7 +6,7 @@ use eyrie_engine::{Engine, Error};
 /// look-up and use, so a call that reaches this limit has met a defect.
 const MOST_STALE: u32 = 1000;
 
-/// The errors after which one call has begun again.
+/// The repeats of one call so far.
 #[derive(Default)]
 pub(crate) struct Retries {
     stale: u32,

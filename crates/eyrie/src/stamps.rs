@@ -6,9 +6,9 @@
 //!
 //! Objects are divided into stripes by their ids. Each stripe keeps the newest stamp that `stat` has returned
 //! for one of its objects. This stamp is never cleared, because it has no effect once the coarse clock has
-//! passed it. Objects that share a stripe read the fine clock more often than needed, never less. The newest
-//! stamp of the fine clock is the floor, the least time of all later stamps. So the times of different files
-//! are in the order of their changes.
+//! passed it. Changes of objects that share a stripe read the fine clock more often than needed, never less.
+//! The newest stamp of the fine clock is the floor, the least time of all later stamps. So the times of
+//! different files are in the order of their changes.
 //!
 //! This state is volatile. All volumes of the process share it.
 //!
@@ -26,8 +26,8 @@ const STRIPES: usize = 4096;
 /// hold no address, so an index with them would leave stripes unused.
 const HEADER_SHIFT: u32 = 8;
 const NANOSECONDS: u64 = 1_000_000_000;
-/// Distance from the clock, in nanoseconds, from which on a floor or a seen stamp ahead of the clock is
-/// ignored. Such a stamp comes from a time before the clock was set back.
+/// A floor or a seen stamp is ignored if it is ahead of the clock by this number of nanoseconds or more. Such
+/// a stamp comes from a time before the clock was set back.
 const AHEAD_MOST: u64 = NANOSECONDS;
 
 static STAMPS: Stamps = Stamps::new();
@@ -71,8 +71,8 @@ pub(crate) fn show(id: ObjectId, changed: Time) {
     STAMPS.show(id, nanoseconds(changed));
 }
 
-/// Returns the time of the clock with which the kernel stamps files. It moves every few milliseconds, and is
-/// read without a system call.
+/// Returns the time of the clock with which the kernel stamps files. This clock moves every few milliseconds,
+/// and is read without a system call.
 pub(crate) fn coarse_time() -> Time {
     time_of(ClockId::RealtimeCoarse)
 }

@@ -207,8 +207,8 @@ impl Volume {
 
     /// Makes a volume larger or smaller at its end. No process may have the volume open. No byte of the
     /// volume moves, so the new size must include the last used byte. The largest size is
-    /// [`Information::most_bytes`], and on a block device also the size of the device. A device may be larger
-    /// than its volume.
+    /// [`Information::most_bytes`]. On a block device the size of the device is a second limit. A device may
+    /// be larger than its volume.
     ///
     /// # Errors
     /// `EINVAL` for an impossible size: the message names the smallest or largest size. `ENOSPC` if the host

@@ -47,8 +47,8 @@ fn calls_on_files_allocate_nothing() {
     let fs = volume.files(Credentials::root());
     fs.create_dir_all("/a/deep/directory").unwrap();
     let (path, flags) = ("/a/deep/directory/file", OpenFlags::READ | OpenFlags::WRITE);
-    // A file of one of the smaller sizes is one extent, which each change copies whole. A larger file is a
-    // tree of one level or of two.
+    // A file of one of the smaller sizes is one extent, which an overwrite of several words copies whole. A
+    // larger file is a tree of one level or of two.
     for bytes in [100, 4096, 16_384, 100_000, 5_000_000] {
         fs.write(path, vec![1; bytes]).unwrap();
         let handle = fs.open(path, flags, 0).unwrap();

@@ -7,8 +7,8 @@ use rand::Rng;
 use super::values::{Answer, Name, Random, path};
 use eyrie_sim::compare::Xattrs;
 
-/// Names in every namespace, and in no namespace. The values of all settable names fit into 64 KiB, because
-/// an object of Eyrie has this limit and the kernel does not.
+/// Names in every namespace, and in no namespace. The longest values of all settable names fit into 64 KiB
+/// together. Eyrie has this limit for the attributes of an object, and the kernel has no such limit.
 const NAMES: [&str; 9] = [
     "user.a",
     "user.b",

@@ -1,8 +1,9 @@
-//! Plants bugs in the medium on a disk: leaves out a flush, a write or a checksum. Some power failure must
-//! show each bug.
+//! Plants bugs in the medium on a disk: leaves out a flush, a write or a checksum. [`plant`] tells for each
+//! bug if a trial noticed it.
 //!
-//! Power fails between Ops and at the disk calls of drains, creations and recoveries. Processes are also
-//! killed at these calls. Power then fails in the recoveries of the volumes that the killed processes left.
+//! The trials simulate power failures between Ops, at writes and flushes of drains and recoveries, and after
+//! the creation of a journal. They also simulate kills of the process at writes and flushes of drains. Power
+//! then fails in the recoveries of the volumes that the killed processes left.
 
 use std::ops::Range;
 
@@ -21,8 +22,7 @@ const SMALL: Disk = Disk { volume_bytes: PAGES * PAGE_SIZE, memory_bytes: 1 << 2
 /// A disk with memory for every page, so that no page is evicted.
 const ROOMY: Disk = Disk { volume_bytes: PAGES * PAGE_SIZE, memory_bytes: 16 * PAGES * PAGE_SIZE };
 
-/// Number of power failures that are tried at one moment. Each keeps a different random set of the unflushed
-/// sectors.
+/// Number of power failures that are tried at one moment. Each keeps a random set of the unflushed sectors.
 const WAYS: u64 = 8;
 /// Maximum number of calls in a row from one site at which power fails. Further calls from the same site
 /// differ little.
@@ -30,7 +30,7 @@ const ALIKE: u64 = 2;
 
 type Verdict = Result<(), String>;
 
-/// The trials. Each returns an error if a volume is wrong after a failure.
+/// The trials. Each returns an error if a volume is wrong after a failure or after damage.
 const TRIALS: [fn(&FaultPlan) -> Verdict; 5] = [anchors, extension, scripted, interrupted_ops, ops];
 
 /// Leaves out each point that any of the trials meets.
@@ -62,9 +62,9 @@ enum MediumStep {
     Take(Range<u64>, u8),
     /// Frees pages in use.
     Free(Range<u64>),
-    /// Stores to the first line of a page of [`LINES`].
+    /// Stores to the first line of a page whose number is [`LINES`] or higher.
     Touch(u64, u8),
-    /// Drains.
+    /// Drains the medium.
     Cut,
     /// Makes a checkpoint.
     Home,
@@ -73,14 +73,14 @@ enum MediumStep {
 /// First of the pages of which only the first line is used.
 const LINES: u64 = 480;
 
-/// Returns steps with cuts of few pages and of many, of lines and of fresh pages. The steps fill the journal,
-/// and free pages and allocate them again.
+/// Returns steps with cuts of few pages and of many, of lines and of fresh pages. The steps fill the journal.
+/// They also free pages, and allocate these pages again.
 fn script() -> Vec<MediumStep> {
     use MediumStep::{Cut, Fill, Free, Home, Take, Touch};
     let touches = (1..4).flat_map(|byte| [Touch(LINES, byte), Cut]);
     let mut script: Vec<MediumStep> = touches.collect();
-    // After the checkpoint the journal starts over. Its next record is longer than the first records before,
-    // so the new record overwrites several old ones.
+    // After the checkpoint the journal starts over. Its next record is longer than each record before the
+    // checkpoint, so this record overwrites several old ones.
     script.extend([Home, Fill(0..2, 8), Touch(LINES + 1, 1), Cut]);
     script.extend(vec![
         Fill(0..3, 1),
@@ -180,7 +180,7 @@ fn survives(left: &dyn Fn() -> SimulatedDisk, states: &[Contents], random: &mut 
         let opened = left();
         opened.fail_at(call, true);
         if ROOMY.mount(&opened).is_ok() {
-            return Err(format!("opening needs no call {call}"));
+            return Err(format!("the open succeeds although call {call} fails"));
         }
         let odds = random.random_range(0..=4);
         let medium = ROOMY.mount(&opened.power_failure(|| random.random_range(0..4) < odds)).map_err(told)?;
@@ -206,7 +206,7 @@ fn is_one_of(medium: &Medium, states: &[Contents]) -> Verdict {
         return Ok(());
     }
     Err(format!(
-        "the pages are as at no moment since the last cut that was acknowledged; wrong are {wrong:?}"
+        "the pages match no moment since the last acknowledged cut; for each, the first wrong page: {wrong:?}"
     ))
 }
 
@@ -256,7 +256,8 @@ impl Interrupted {
     }
 }
 
-/// Lets power fail at the calls of the disk, but only at the first few calls in a row from each site.
+/// Lets power fail at the writes and flushes of the disk, but only at the first [`ALIKE`] calls in a row from
+/// one site.
 fn scripted(plan: &FaultPlan) -> Verdict {
     let mut last = (None, 0);
     for call in 1.. {
@@ -302,15 +303,15 @@ fn interrupted_ops(plan: &FaultPlan) -> Verdict {
     Ok(())
 }
 
-/// Checks that a journal that was added behind the end of a volume is durable when the call returns.
+/// Checks that a new journal behind the end of a volume is durable when [`Medium::extend_paged`] returns.
 fn extension(plan: &FaultPlan) -> Verdict {
     let disk = ROOMY.blank(plan);
     Medium::extend_paged(&disk, PAGES * PAGE_SIZE).map_err(told)?;
     ROOMY.mount(&disk.power_failure(|| false)).map(drop).map_err(told)
 }
 
-/// Damages each of the first 64 bytes of the anchor, which hold its fields. The disk must refuse to open, or
-/// keep its contents.
+/// Damages each of the first 64 bytes of the anchor in turn. These bytes hold the fields of the anchor. The
+/// open must fail, or find the same contents.
 fn anchors(plan: &FaultPlan) -> Verdict {
     let (medium, disk) = ROOMY.medium(plan).map_err(told)?;
     let mut contents = vec![Some(0); PAGES as usize];

@@ -103,7 +103,7 @@ fn points_of(dir: &Path, points: &mut BTreeSet<(SiteKind, String, u32)>) {
     }
 }
 
-/// Every point of the engine is met by some run that notices when the point is missing.
+/// For every point of the engine, some run fails if the point is left out.
 #[test]
 fn every_missing_point_is_noticed() {
     let _alone = alone();

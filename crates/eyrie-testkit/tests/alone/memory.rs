@@ -55,7 +55,7 @@ fn a_disk_that_is_full_is_an_error_and_the_volume_goes_on() {
 const MARGIN: u64 = 24 << 20;
 
 #[test]
-fn a_volume_four_times_the_memory_is_written_and_read_back() {
+fn files_four_times_the_memory_are_written_and_read_back() {
     const PIECE: usize = 256 << 10;
     let _alone = alone();
     let disk = Disk { volume_bytes: 128 << 20, memory_bytes: 16 << 20 };

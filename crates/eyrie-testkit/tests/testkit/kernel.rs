@@ -145,14 +145,15 @@ fn modes(place: &Path) -> Vec<FallocateMode> {
     all
 }
 
-/// True if the kernel has a call for `op` that needs no privileges, with these modes of `fallocate`.
+/// True if a call of the kernel can apply `op` without privileges. `modes` are the modes of `fallocate` that
+/// the host supports.
 fn is_for_kernel(op: &Op<'_>, modes: &[FallocateMode]) -> bool {
     let is_legal = |name: &[u8]| name != b"." && !name.contains(&b'/') && !name.is_empty();
     match op {
         Op::Create { dir, name, id, .. } => {
             dir.is_directory() && is_legal(name) && !matches!(id.kind(), Kind::BlockDevice | Kind::CharDevice)
         }
-        // Links and pipes are left out, because their descriptors (`O_PATH`) give access only to their names.
+        // Symbolic links and pipes get no further names, because the host opens them with `O_PATH` only.
         Op::Link { dir, name, id, .. } => {
             dir.is_directory() && is_legal(name) && matches!(id.kind(), Kind::File | Kind::Directory)
         }
@@ -266,7 +267,7 @@ fn the_model_changes_the_times_that_the_kernel_changes() {
 }
 
 #[test]
-fn ranges_of_files_are_in_the_model_what_they_are_in_the_kernel() {
+fn ranges_of_files_are_the_same_in_the_model_and_the_kernel() {
     let files = OpMix {
         create: 10,
         write: 30,

@@ -41,7 +41,7 @@ fn ten_thousand_power_failures_leave_a_state_since_the_last_sync() {
 /// Points whose absence no run can notice, with the reason.
 const UNNOTICED: [(&str, &str); 1] = [(
     "write crates/eyrie-medium/src/paged/journal/anchor.rs",
-    "zeros over a new journal make the host find its blocks; what they overwrite has another journal's name",
+    "the host allocates blocks for the zeros over a new journal; replay accepts no older bytes there",
 )];
 
 #[test]
@@ -77,8 +77,8 @@ fn a_disk_that_fails_at_any_call_loses_nothing_acknowledged() {
                     assert!(run.simulated().calls() - before < call, "{what}: nobody was told");
                     break;
                 }
-                // The failed call may belong to a drain in the background. Later calls then get another error
-                // than the first one.
+                // The failed call may belong to a drain in the background. The next call of the run then gets
+                // the error `read-only` instead of the error of the disk.
                 Some(error) => assert!(
                     ["I/O", "read-only"].iter().any(|word| error.to_string().contains(word)),
                     "{what}: {error}"
@@ -89,8 +89,8 @@ fn a_disk_that_fails_at_any_call_loses_nothing_acknowledged() {
     }
 }
 
-/// A process is killed at any call of the disk. Up to two more processes are killed while they open the
-/// volume, and then power fails.
+/// Kills a process at one of its first writes or flushes. Then kills up to two more processes that open the
+/// volume, and lets power fail. No acknowledged change may be lost.
 #[test]
 fn kills_and_then_a_power_failure_lose_nothing_acknowledged() {
     let mut examined = 0;
@@ -107,9 +107,9 @@ fn kills_and_then_a_power_failure_lose_nothing_acknowledged() {
     assert!(examined > 5_000, "{examined}");
 }
 
-/// Makes a volume, changes it, trims it, closes it and opens it again, while the calls of `failing` fail.
-/// Then asserts that power failures of the disk lose no acknowledged change. Returns the plan and the number
-/// of failed calls.
+/// Makes a volume, changes it, trims it, closes it and opens it again, while the calls that `failing` selects
+/// fail. Stops at the first error. Then asserts that power failures lose no acknowledged change. Returns the
+/// plan and the number of failed calls.
 fn failing_run(failing: Option<Failing>) -> (FaultPlan, u64) {
     let plan = FaultPlan::default();
     plan.fail(failing);
@@ -174,7 +174,7 @@ fn page_with(disk: &SimulatedDisk, bytes: &[u8]) -> u64 {
 }
 
 #[test]
-fn a_file_that_cannot_be_read_is_an_error_of_its_calls_alone() {
+fn an_unreadable_file_fails_only_its_own_calls() {
     let disk = Disk { volume_bytes: 8 << 20, memory_bytes: 1 << 20 };
     let (engine, simulated) = disk.create().expect("a new volume");
     let engine = Arc::new(engine);
@@ -194,15 +194,15 @@ fn a_file_that_cannot_be_read_is_an_error_of_its_calls_alone() {
         let file = fs.options().read(true).write(true).open("/bad").expect("its name is sound");
         assert_eq!(file.write_at(&[1; 100], 2 * 4096 + 10).expect_err("bad").errno(), Errno::IO);
         fs.write(format!("/new-{round}"), vec![round; 10_000]).expect("the volume goes on");
-        engine.sync().expect("nothing of it failed");
+        engine.sync().expect("no write failed");
     }
     simulated.make_bad(page, false);
     assert_eq!(fs.read("/bad").expect("it is good again"), vec![0xb7; 200_000]);
     assert_clean(&engine);
 }
 
-/// Overwrites one block `rounds` times, and makes each overwrite durable. Returns the number of pages on the
-/// disk to which these overwrites went.
+/// Overwrites one block `rounds` times, and makes each overwrite durable. Returns the number of pages of the
+/// volume that then hold a version of the block.
 fn places_of_overwrites(rounds: u8) -> usize {
     const MARK: &[u8] = b"what is overwritten again and again";
     let disk = Disk { volume_bytes: 8 << 20, memory_bytes: 2 << 20 };
@@ -224,8 +224,8 @@ fn places_of_overwrites(rounds: u8) -> usize {
 }
 
 #[test]
-fn what_is_overwritten_and_synchronised_takes_few_places_in_turn() {
+fn synchronised_overwrites_of_a_block_use_few_places() {
     // Pins of other tests may delay the reuse of pages.
     let fewest = (0..50).map(|_| places_of_overwrites(100)).take_while(|&places| places > 4).count();
-    assert!(fewest < 50, "every time it takes more");
+    assert!(fewest < 50, "each attempt used more than 4 pages");
 }

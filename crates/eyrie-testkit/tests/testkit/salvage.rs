@@ -86,7 +86,7 @@ fn unnamed_directory_is_found_with_its_contents() {
             Header::of(engine.root()).hot(medium).expect("alive").root.extent().expect("a table").addr;
         let page =
             Pointer::from_raw(medium.load(table.add(64)).expect("there")).extent().expect("a page").addr;
-        // This edit clears all slots of the first bucket of the root directory.
+        // This edit marks all slots of the root directory's first bucket page as free.
         image.write_word(page.offset(), medium.load(page).expect("there") & !u64::from(u32::MAX));
     }
     let (to, salvaged) = salvaged(image.medium()).expect("it has superblocks");
@@ -103,7 +103,7 @@ fn unnamed_directory_is_found_with_its_contents() {
 }
 
 #[test]
-fn a_check_notices_what_a_field_cannot_say_and_a_repair_mends_it() {
+fn a_check_notices_impossible_fields_and_a_repair_mends_them() {
     let (mut noticed, mut passed) = (0, 0);
     let mut unnoticed = Vec::new();
     for base in &bases() {
@@ -125,7 +125,7 @@ fn a_check_notices_what_a_field_cannot_say_and_a_repair_mends_it() {
 }
 
 #[test]
-fn repairs_are_sound_or_their_reason_is_told() {
+fn a_repair_makes_a_sound_volume_or_gives_a_reason() {
     let report = repairs(&bases(), 0..300);
     assert!(report.unsound.is_empty(), "{report:#?}");
     assert!(report.repaired > 50 && report.sound > 50, "{report:#?}");

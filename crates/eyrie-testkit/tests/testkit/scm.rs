@@ -135,7 +135,7 @@ fn random_ops_on_persistent_memory_equal_the_model() {
 }
 
 #[test]
-fn every_op_on_persistent_memory_is_written_back_when_it_returns() {
+fn ops_on_persistent_memory_are_written_back() {
     for seed in 3000..3010 {
         let (engine, written, file) = on_pmem();
         assert_eq!(engine.volume().medium().kind(), MediumKind::Pmem);

@@ -142,9 +142,9 @@ impl Shared {
     }
 }
 
-/// Runs `threads` threads that make `calls` calls each, drawn from `seed`, and looks for an order that
-/// explains their answers. With `drains`, one more thread drains the medium all the time. Returns the number
-/// of calls that overlapped with a call of another thread.
+/// Runs `threads` threads that make `calls` calls each, drawn from `seed`, and asserts that some order of the
+/// calls explains their answers. With `drains`, one more thread drains the medium all the time. Returns the
+/// number of calls that overlapped with a call of another thread.
 fn explain(shared: &Shared, seed: u64, threads: usize, calls: usize, drains: bool) -> usize {
     let mut random = SmallRng::seed_from_u64(seed);
     // The pin keeps removed objects readable until the history ends.
@@ -216,7 +216,8 @@ fn threads_in_large_directories_have_an_order() {
     assert!(overlapped > 0);
 }
 
-/// Each page is read from the disk at its first use, and a change of a page during a drain copies the page.
+/// Some order explains the calls on a paged medium, too. On this medium a call may read a page from the disk,
+/// and a change of a page during a drain may copy the page.
 #[test]
 fn threads_on_pages_have_an_order() {
     let disk = Disk { volume_bytes: 1 << 20, memory_bytes: 1 << 20 };

@@ -1,11 +1,11 @@
-//! Checks the dependencies between crates, their manifests, and the one crate with unsafe code.
+//! Checks the dependencies between crates, the manifests of crates, and that only one crate has unsafe code.
 
 use std::collections::BTreeSet;
 use std::fs;
 
 use super::{assert_none, read, root, sources};
 
-/// The crates of the workspace on which each crate may depend, apart from its tests.
+/// The crates of the workspace on which each crate may depend. Dependencies of its tests are not listed.
 const MAY_USE: [(&str, &[&str]); 8] = [
     ("eyrie-medium", &[]),
     ("eyrie-faults", &["eyrie-medium"]),

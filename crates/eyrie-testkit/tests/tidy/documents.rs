@@ -87,8 +87,8 @@ fn documents_link_to_places_that_exist() {
     assert_none("links to nothing", &missing);
 }
 
-/// The catalogue and its document must agree. The code must test each rule (`broken`) in exactly one place,
-/// which the catalogue names.
+/// The catalogue and its document must agree. The code must pass each rule to `broken` in exactly one place,
+/// in the file that the catalogue names.
 #[test]
 fn every_rule_is_described_and_has_one_mutant() {
     let text = read(root().join("docs/rules.md"));
@@ -112,7 +112,7 @@ fn every_rule_is_described_and_has_one_mutant() {
             |code: &str| code.match_indices(&word).filter(|(at, _)| is_whole(code, at + word.len())).count();
         let sites: Vec<&str> = sources.iter().flat_map(|(path, code)| vec![&path[..]; asks(code)]).collect();
         if sites != [format!("crates/{place}")] {
-            wrong.push(format!("{word} is asked for in {sites:?}"));
+            wrong.push(format!("{word} is named in {sites:?}, not once in its file"));
         }
     }
     wrong.extend(rows.iter().map(|row| format!("no such rule: {row}")));

@@ -59,7 +59,7 @@ fn each_duty_has_one_module() {
 }
 
 #[test]
-fn look_ups_and_reads_take_no_lock_and_call_no_system() {
+fn look_ups_and_reads_take_no_lock_and_make_no_system_call() {
     let objects =
         uses(&["crates/eyrie-engine/src/object"], &[], &["Mutex", "RwLock", "rustix", "libc", "std::fs"]);
     assert_none("locks or system calls in objects", &objects);

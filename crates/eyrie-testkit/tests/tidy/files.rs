@@ -88,5 +88,5 @@ fn every_file_belongs_to_a_crate() {
         .filter(|path| !reached.contains(*path))
         .map(|path| path.display().to_string())
         .collect();
-    assert_none("files that no crate has", &dead);
+    assert_none("files in no crate", &dead);
 }

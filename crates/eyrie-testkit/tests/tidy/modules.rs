@@ -1,12 +1,12 @@
-//! Checks the order of modules: each crate keeps to a written order, and the modules of a folder have no
-//! circles.
+//! Checks the order of modules: each crate keeps to a written order, and no modules of a folder use each
+//! other in a cycle.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use super::{Source, assert_none, sources};
 
-/// The top-level modules of each crate, lowest first. A module uses only modules before it.
+/// The top-level modules of each crate, lowest first. A module uses only modules before it in this list.
 const ORDER: [(&str, &[&str]); 8] = [
     (
         "eyrie-medium",
@@ -206,7 +206,7 @@ impl Crate {
         found
     }
 
-    /// Adds the names that a module exports from its own modules, as in `pub use below::{A, B};`.
+    /// Adds the names that a module takes from its child modules, as in `pub use below::{A, B};`.
     fn add_exports(&mut self, module: &[String], code: &str) {
         for (at, word) in code.match_indices("use ") {
             let rest = code[at + word.len()..].trim_start_matches("self::");
@@ -269,7 +269,7 @@ fn modules_use_only_modules_before_them() {
 }
 
 #[test]
-fn modules_of_a_folder_do_not_use_each_other_in_circles() {
+fn modules_of_a_folder_do_not_use_each_other_in_cycles() {
     let (sources, mut wrong) = (sources(), Vec::new());
     for (name, _) in ORDER {
         let found = Crate::of(name, &sources);
@@ -279,5 +279,5 @@ fn modules_of_a_folder_do_not_use_each_other_in_circles() {
             wrong.extend(circles.map(|(from, to)| format!("{place}: {from} and {to}")));
         }
     }
-    assert_none("circles of modules", &wrong);
+    assert_none("cycles of modules", &wrong);
 }

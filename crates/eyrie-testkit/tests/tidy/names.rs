@@ -12,7 +12,7 @@ const ONE_MEANING: [&str; 12] = [
 const SHARED: [(&str, &str); 3] = [
     ("Error", "each library has its own, with the context of its layer"),
     ("Result", "a result with the error of its crate"),
-    ("Volume", "users hold one of crate eyrie, which holds one of the engine"),
+    ("Volume", "the type of `eyrie` wraps the type of `eyrie-engine`"),
 ];
 
 /// A definition of a type.

@@ -1,10 +1,12 @@
 //! The file system of the host, behind the calls of [`Posix`].
 //!
-//! Each call is one system call relative to a directory descriptor. So benchmarks compare volume and host
-//! fairly, and tests can compare a volume with the kernel. There are two exceptions. `list` is one `lseek(2)`
-//! and as many `getdents64(2)` as the listing needs. `truncate` and the calls on extended attributes of a
-//! path use a path through `/proc/self/fd`, because Linux has no variants of these calls that take a
-//! directory descriptor.
+//! Each call is one system call, and its paths are relative to a directory descriptor. So benchmarks compare
+//! volume and host fairly, and tests can compare a volume with the kernel. There are three exceptions:
+//! - `list` is one `lseek(2)`, as many `getdents64(2)` as the listing needs, and one `fstatat(2)` for each
+//!   entry whose kind the host does not state.
+//! - `readlink` repeats `readlinkat(2)` with a larger buffer if the target is long.
+//! - `truncate` and the calls on extended attributes of a path use a path through `/proc/self/fd`, unless the
+//!   root is `/`. Linux has these calls without a directory descriptor only.
 
 mod convert;
 mod store;

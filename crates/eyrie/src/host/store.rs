@@ -17,7 +17,7 @@ const FIRST_READ: usize = 4096;
 /// erase one key. A get opens, reads and closes the file. A put creates, writes and closes a temporary file
 /// and renames it, so a reader sees either the old value or the new one.
 ///
-/// The names of the files are those of [`crate::names`]. The host limits them to 255 bytes.
+/// The names of the files are those of [`crate::names`]. The host limits these names to 255 bytes.
 #[derive(Debug)]
 pub struct HostStore {
     dir: OwnedFd,
@@ -90,7 +90,7 @@ impl HostStore {
             fs::renameat(&self.dir, &*temporary, &self.dir, &*names::encode(key.as_ref()))
         });
         if done.is_err() {
-            // The first error is reported, not one of this removal.
+            // The call reports the first error, and ignores an error of this removal.
             let _ = fs::unlinkat(&self.dir, &*temporary, AtFlags::empty());
         }
         named("put", done)

@@ -18,7 +18,7 @@ pub struct Batch<'a, E: Engine> {
     changes: BTreeMap<Vec<u8>, Option<Vec<u8>>>,
 }
 
-/// A reserved id, and the object that its key named before.
+/// The id that is reserved for a key, and the object that the key named before.
 struct Reserved {
     id: ObjectId,
     before: Option<ObjectId>,

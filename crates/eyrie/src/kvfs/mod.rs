@@ -52,7 +52,8 @@ pub struct Kvfs<E: Engine> {
 
 impl<E: Engine> Kvfs<E> {
     /// Opens the store in the directory `path`, which must exist. The user and group of `pxfs` own every new
-    /// value. The permission bits of a new value are 0o666 without those of the umask.
+    /// value. If the directory has the set-group-id bit, new values get the directory's group instead. The
+    /// permission bits of a new value are 0o666 without those of the umask.
     ///
     /// # Errors
     /// As [`Posix::open`]. `ENOTDIR` if `path` is not a directory. `EACCES` unless the credentials may read,

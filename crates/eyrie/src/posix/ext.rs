@@ -149,7 +149,7 @@ pub trait PosixExt: Posix + Sized {
         }
     }
 
-    /// Makes a directory, with permission bits 0o777.
+    /// Makes a directory. Its permission bits are 0o777 without those of the umask.
     ///
     /// # Errors
     /// As [`Posix::mkdir`].
@@ -309,8 +309,8 @@ impl<'a, P: Posix> OpenOptions<'a, P> {
         self.set(OpenFlags::NOFOLLOW, yes)
     }
 
-    /// Sets the permission bits of a file that is made, 0o666 by default. The umask of the credentials is
-    /// removed from them.
+    /// Sets the permission bits of a file that the open makes, 0o666 by default. The file gets these bits
+    /// without those of the umask.
     #[must_use]
     pub fn mode(mut self, mode: u16) -> Self {
         self.mode = mode;

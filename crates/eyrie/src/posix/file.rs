@@ -35,8 +35,8 @@ impl<'a, P: Posix> File<'a, P> {
         }
     }
 
-    /// Reads from `offset` on. Returns the number of bytes, which is 0 at and past the end of the file. A
-    /// file of the host may also return fewer bytes than the length of `out` before its end.
+    /// Reads from `offset` on. Returns the number of bytes, which is 0 at and past the end of the file. On
+    /// the host a read may return fewer bytes than `out` has, even before the end of the file.
     ///
     /// # Errors
     /// As [`Posix::read_at`].
@@ -111,8 +111,7 @@ impl<'a, P: Posix> File<'a, P> {
         self.fs.set_len(self.handle(), size)
     }
 
-    /// Allocates or frees the storage of a range of bytes, or moves the bytes after the range. `mode`
-    /// chooses.
+    /// Allocates, frees, zeroes, collapses or inserts a range of bytes, as `mode` states.
     ///
     /// # Errors
     /// As [`Posix::fallocate`].
@@ -136,7 +135,7 @@ impl<'a, P: Posix> File<'a, P> {
         self.fs.futimens(self.handle(), accessed, modified)
     }
 
-    /// Makes the file durable.
+    /// Makes the file as durable as its medium can make it.
     ///
     /// # Errors
     /// As [`Posix::fsync`].
@@ -144,7 +143,7 @@ impl<'a, P: Posix> File<'a, P> {
         self.fs.fsync(self.handle())
     }
 
-    /// Closes the file. Unlike dropping the file, it returns an error of the close.
+    /// Closes the file. Unlike a drop of the file, this call returns an error of the close.
     ///
     /// # Errors
     /// As [`Posix::close`].

@@ -1,8 +1,9 @@
 //! The open directories on the way from the root of a walk down into a tree.
 //!
-//! Each call names one component, so a tree may be deeper than the longest path. At most [`Posix::HANDLES`]
-//! of the directories are open at a time. A directory that was closed is opened again as `..` of the
-//! directory below it. If `..` is another directory than before, the lower directory was moved meanwhile.
+//! Each call below that root names one component, so a tree may be deeper than the longest path. At most
+//! [`Posix::HANDLES`] of the directories are open at a time. A directory that was closed is opened again as
+//! `..` of the directory below it. If `..` is another directory than before, the lower directory was moved
+//! meanwhile.
 
 use std::ops::Deref;
 use std::path::Path;
@@ -109,7 +110,7 @@ impl<'a, P: Posix> Ladder<'a, P> {
         Ok(())
     }
 
-    /// Returns from the last directory to the one above.
+    /// Climbs from the last directory to the one above.
     ///
     /// # Errors
     /// As [`Posix::open`]. `ESTALE` if the directory was moved meanwhile. After an error [`Ladder::here`]
@@ -117,7 +118,7 @@ impl<'a, P: Posix> Ladder<'a, P> {
     pub fn up(&mut self) -> Result<()> {
         let left = self.rungs.pop();
         let Some(Rung { directory: around @ None, identity }) = self.rungs.last_mut() else { return Ok(()) };
-        let moved = || Error::with_reason(Errno::STALE, "open", "its directory was moved meanwhile");
+        let moved = || Error::with_reason(Errno::STALE, "open", "the directory was moved meanwhile");
         let below = left.and_then(|rung| rung.directory).ok_or_else(moved)?;
         let again = open(&*below, Path::new(".."), OpenFlags::READ | OpenFlags::DIRECTORY, |_, _| {})?;
         // A walk that continued in another directory would remove or copy files that the caller did not name.

@@ -27,11 +27,12 @@ use crate::Result;
 ///
 /// Paths are resolved from the root of the file system, with or without a leading `/`. `..` of the root is
 /// the root. Sizes and offsets are in bytes. Permission bits are at most 0o7777. Calls that make a file
-/// remove the umask of the caller's credentials from them. An error names the call and its errno.
+/// remove the bits of the umask from its permission bits. An error names the call and its errno.
 ///
 /// # Errors
-/// Every call on a volume fails with the errno of Linux on tmpfs. A call on the host fails with the errno of
-/// the host's file system. The methods list only their particular errors.
+/// A call on a volume fails with the errno of Linux on tmpfs, except for the differences that
+/// [`pxfs`](crate::pxfs) lists. A call on the host fails with the errno of the host's file system. The
+/// methods list only their particular errors.
 pub trait Posix {
     /// An open file or directory. The caller must [`close`](Posix::close) it. A dropped [`File`] closes its
     /// handle.
@@ -71,16 +72,16 @@ pub trait Posix {
     /// Reads from `offset` on. Returns the number of bytes, which is 0 at and past the end.
     ///
     /// # Errors
-    /// `EBADF` unless opened for reading. `EISDIR` for a directory. `EINVAL` if `out` would end past offset
-    /// 2^63 - 1.
+    /// `EBADF` unless opened for reading. `EISDIR` for a directory. `EINVAL` if the range of bytes would end
+    /// past offset 2^63 - 1.
     fn read_at(&self, handle: &Self::Handle, out: &mut [u8], offset: u64) -> Result<usize>;
 
     /// Writes at `offset`, or at the end if the file was opened with [`OpenFlags::APPEND`]. Returns the
     /// number of bytes.
     ///
     /// # Errors
-    /// `EBADF` unless opened for writing. `EINVAL` if `data` would end past offset 2^63 - 1. `EFBIG` if the
-    /// file has the largest size.
+    /// `EBADF` unless opened for writing. `EINVAL` if the range of bytes would end past offset 2^63 - 1.
+    /// `EFBIG` for an append to a file of the largest size.
     fn write_at(&self, handle: &Self::Handle, data: &[u8], offset: u64) -> Result<usize>;
 
     /// Finds the end of the file and writes there, as one atomic step. Returns the number of bytes.
@@ -113,9 +114,9 @@ pub trait Posix {
     /// `EINVAL` unless the file is a regular file and was opened for writing.
     fn set_len(&self, handle: &Self::Handle, size: u64) -> Result<()>;
 
-    /// Allocates or frees the storage of `length` bytes of an open file from `offset` on, or moves the bytes
-    /// after the range. `mode` chooses. More than 64 MiB are allocated in several steps, from the lowest
-    /// offset on. A crash leaves each step whole or undone.
+    /// Allocates, frees, zeroes, collapses or inserts `length` bytes of an open file from `offset` on, as
+    /// `mode` states. A volume allocates more than 64 MiB in several steps, from the lowest offset on. A
+    /// crash leaves each step whole or undone.
     ///
     /// # Errors
     /// `EINVAL` for a length of 0, and for an offset or length of 2^63 or more. `EBADF` unless opened for
@@ -227,15 +228,15 @@ pub trait Posix {
     /// makes it.
     ///
     /// # Errors
-    /// `EPERM` for a directory, and for a device unless the caller is root. `EINVAL` for a symbolic link, and
-    /// for a device number of more than 32 bits.
+    /// `EPERM` for a directory, and for a device unless the caller is root or makes a character device with
+    /// the number 0. `EINVAL` for a symbolic link, and for a device number of more than 32 bits.
     fn mknod(&self, path: impl AsRef<Path>, kind: Kind, mode: u16, device: u64) -> Result<()>;
 
     /// Calls `visit` with the entries of an open directory, except `.` and `..`, until `visit` returns false.
     /// Begins at the position `cookie`, where 0 is the start. `visit` must not call the file system.
     ///
     /// # Errors
-    /// `ENOTDIR` if the handle is of no directory. `ENOENT` for a directory that was removed.
+    /// `ENOTDIR` if the handle is not that of a directory. `ENOENT` for a directory that was removed.
     fn list(
         &self,
         handle: &Self::Handle,

@@ -1,4 +1,5 @@
-//! Walks through trees. Every command and library call that visits a whole tree uses this walk.
+//! Walks through trees. Every command and library call that visits a whole tree by [`Posix`] calls uses this
+//! walk.
 //!
 //! The walk visits the entries of a directory in the order of their names, so equal trees give equal walks.
 //!
@@ -133,7 +134,7 @@ impl<'a, P: Posix> Walk<'a, P> {
         })
     }
 
-    /// Limits the walk to entries for whose names `wanted` returns true. The root always belongs to the walk.
+    /// Limits the walk to the root and the entries whose names `wanted` accepts.
     #[must_use]
     pub fn only(mut self, wanted: fn(&OsStr) -> bool) -> Walk<'a, P> {
         self.wanted = wanted;
@@ -265,8 +266,8 @@ impl<'a, P: Posix> Iterator for Walk<'a, P> {
 }
 
 /// Removes everything below `path`, and `path` itself unless it is the root of the file system. If part of
-/// the tree is damaged or was moved meanwhile, removes the rest of the tree, and then returns the first
-/// error.
+/// the tree is damaged or was moved meanwhile, removes everything that the walk can still reach, and then
+/// returns the first error.
 pub(super) fn remove_all<P: Posix>(fs: &P, path: &Path) -> Result<()> {
     let mut damage = None;
     let mut walk = Walk::new(fs, path)?;

@@ -39,7 +39,7 @@ impl<E: Engine> Pxfs<E> {
         }
     }
 
-    /// Makes an object at `path`, where none may exist yet. An open with `CREATE` does not use this function.
+    /// Makes an object at `path`. Fails if `path` exists. An open with `CREATE` does not use this function.
     pub(super) fn make(&self, path: &[u8], kind: Kind, mode: u16, content: Content<'_>) -> CallResult<()> {
         let mut walk = PathWalk::new(self, path)?;
         let parent = walk.parent()?;
@@ -57,8 +57,8 @@ impl<E: Engine> Pxfs<E> {
         self.make(path, Kind::Symlink, 0o777, Content::Bytes(target))
     }
 
-    /// Gives the object that `existing` names in `self` the name `path` in `to`, which is the same file
-    /// system.
+    /// Gives the object that `existing` names in `self` the name `path` in `to`. Fails with `EXDEV` if `to`
+    /// is another file system.
     pub(super) fn make_link(&self, existing: &[u8], to: &Self, path: &[u8]) -> CallResult<()> {
         if !Arc::ptr_eq(&self.engine, &to.engine) {
             return Err(Errno::XDEV.into());
@@ -247,10 +247,11 @@ impl<E: Engine> Pxfs<E> {
         Ok(())
     }
 
-    /// Returns true if `dir` is `ancestor` or below it. In a damaged volume the parents may form a cycle.
+    /// Returns true if `dir` is `ancestor` or below it. In a damaged volume the parents may form a cycle, and
+    /// the result is then `EIO`.
     fn is_within(&self, mut dir: ObjectId, ancestor: ObjectId) -> CallResult<bool> {
-        // Brent's algorithm finds a cycle. `mark` stays at one directory for twice as many steps as before,
-        // and then moves to the current one. So a walk in a cycle meets the directory of `mark` again.
+        // Brent's algorithm finds a cycle. `mark` moves to the current directory after 2, 4, 8 and so on
+        // steps in all. So a walk in a cycle meets the directory of `mark` again.
         let (mut mark, mut steps, mut limit) = (dir, 0_u64, 2);
         loop {
             if dir == ancestor {

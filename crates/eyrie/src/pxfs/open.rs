@@ -11,8 +11,8 @@ use crate::posix::{ListEntry, OpenFlags, Whence};
 
 /// The largest offset, and the largest size of a file.
 const OFFSET_MAX: u64 = i64::MAX as u64;
-/// Maximum number of bytes that one Op allocates. On a disk other calls wait while the new pages are marked
-/// dirty, so a larger Op would delay them too long.
+/// Maximum number of bytes that one Op of a `fallocate` allocates. On a disk other calls wait while the new
+/// pages are marked dirty, so a larger Op would delay these calls too long.
 const ALLOCATED_AT_ONCE: u64 = 64 << 20;
 
 /// An open file or directory of a [`Pxfs`]. The handle keeps the rights that it was opened with, even if the

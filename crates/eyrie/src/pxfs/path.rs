@@ -186,7 +186,7 @@ impl<'p, 'fs, E: Engine> PathWalk<'p, 'fs, E> {
         self.walk(root)
     }
 
-    /// Walks the path that is left, from `dir` on.
+    /// Walks the path that `path()` returns, from `dir` on.
     fn walk(&mut self, mut dir: Directory) -> CallResult<Parent> {
         let mut at = 0;
         loop {

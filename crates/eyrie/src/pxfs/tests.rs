@@ -150,7 +150,7 @@ fn clock_is_injected_and_umask_is_the_callers() {
 }
 
 #[test]
-fn opens_without_access_and_of_devices_fail() {
+fn opens_without_access_and_of_pipes_fail() {
     let fs = empty();
     assert_eq!(errno(fs.options().open("f")), Some(Errno::INVAL));
     let both = OpenFlags::READ | OpenFlags::CREATE | OpenFlags::DIRECTORY;

@@ -22,7 +22,7 @@ fn free_bytes(files: &Files) -> u64 {
     space.blocks_free * space.block_size
 }
 
-/// Makes files of `bytes` in directories until the volume is full. Returns their number.
+/// Makes files of `bytes` bytes in directories until the volume is full. Returns the number of files.
 fn fill(files: &Files, bytes: usize) -> usize {
     let data = vec![7; bytes];
     files.create_dir("/top").expect("room");

@@ -101,8 +101,8 @@ fn package_name() -> Result<String> {
     name(&depends()?).ok_or_else(|| format!("{KERNEL_PACKAGE} depends on no kernel").into())
 }
 
-/// Returns the path of the entry of a directory whose path contains `part`. Returns an error unless there is
-/// exactly one such entry.
+/// Returns the path of the only entry of `directory` whose path contains `part`. Returns an error unless
+/// exactly one entry matches.
 fn only_entry(directory: &Path, part: &str) -> Result<PathBuf> {
     let entries = fs::read_dir(directory).map_err(|error| format!("{}: {error}", directory.display()))?;
     let mut found: Vec<PathBuf> = entries
@@ -111,6 +111,6 @@ fn only_entry(directory: &Path, part: &str) -> Result<PathBuf> {
         .collect::<std::io::Result<_>>()?;
     match (found.pop(), found.len()) {
         (Some(path), 0) => Ok(path),
-        _ => Err(format!("{}: not one file {part}", directory.display()).into()),
+        _ => Err(format!("{}: not exactly one entry with '{part}' in its path", directory.display()).into()),
     }
 }

@@ -68,7 +68,7 @@ fn refusal(path: &Path, expected: Errno) -> String {
     text
 }
 
-/// Changes one of the two copies of the superblock. With `checksum`, also makes its checksum right.
+/// Changes one of the two copies of the superblock. With `checksum`, also corrects the checksum of the copy.
 fn edit_superblock(segment: &fs::File, copy: u64, checksum: bool, edit: impl Fn(&mut [u8])) {
     let mut page = vec![0; 4096];
     segment.read_exact_at(&mut page, copy * 4096).unwrap();
@@ -348,7 +348,7 @@ fn write_that_does_not_fit_changes_nothing() {
 }
 
 #[test]
-fn regression_writes_through_handles_find_what_was_just_freed() {
+fn regression_writes_through_handles_reuse_freed_pages() {
     let _alone = alone();
     let place = Place::new();
     let volume = place.create(8 * MIB);
