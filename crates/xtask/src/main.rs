@@ -1,4 +1,4 @@
-//! Checks of the workspace that need more than cargo. `cargo xtask --help` lists them.
+//! Long checks and measurements of the workspace, as tasks. `cargo xtask --help` lists the tasks.
 
 #![forbid(unsafe_code)]
 
@@ -12,7 +12,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-/// Checks of the workspace that need more than cargo.
+/// Long checks and measurements of the workspace
 #[derive(Debug, Parser)]
 #[command(name = "cargo xtask", arg_required_else_help = true)]
 struct Arguments {
@@ -29,7 +29,7 @@ enum Task {
     Figures(figures::FiguresArgs),
     /// Count the instructions of the hot calls with callgrind, and compare them with another commit
     Instructions(instructions::InstructionsArgs),
-    /// Break each rule of docs/rules.md in turn; fails if the crash explorer does not notice one
+    /// Break each rule of docs/rules.md in turn; fails if the crash explorer misses a broken rule
     Mutants(mutants::MutantsArgs),
     /// Do one step of a measurement
     #[command(hide = true)]

@@ -1,4 +1,5 @@
-//! The task `mutants` breaks each rule of crash safety in turn, and the crash explorer must notice.
+//! The task `mutants` breaks each rule of crash safety in turn. The crash explorer must notice each broken
+//! rule.
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -13,7 +14,7 @@ pub struct MutantsArgs {
     /// Maximum processor time for one mutant, such as 60s
     #[arg(long, value_name = "TIME")]
     time: Option<String>,
-    /// Break only this rule of docs/rules.md
+    /// Break only this rule of docs/rules.md; may be given several times
     #[arg(long, value_name = "RULE")]
     only: Vec<String>,
     /// Print JSON
@@ -21,8 +22,8 @@ pub struct MutantsArgs {
     json: bool,
 }
 
-/// Builds the command `eyrie` with the feature `mutants`, in a separate profile, and runs all mutants with
-/// it.
+/// Builds the command `eyrie` with the feature `mutants`, in a Cargo profile of its own, and runs the mutants
+/// with this command.
 pub fn run(arguments: &MutantsArgs) -> Result<()> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut build = Command::new(cargo);

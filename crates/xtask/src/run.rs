@@ -1,4 +1,4 @@
-//! Functions that run programs and copy files. Their errors name the program or the file.
+//! Functions that run programs, make directories and copy files. Their errors name the program or the path.
 
 use std::error::Error;
 use std::fs;
@@ -21,8 +21,8 @@ pub fn output(command: &mut Command) -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// Makes a directory and the missing directories above it. Returns its absolute path, which is also right for
-/// programs that run in another directory.
+/// Makes a directory and the missing directories above it. Returns its absolute path, so that programs with
+/// another working directory can use the path, too.
 pub fn directory(path: &Path) -> Result<PathBuf> {
     let made = fs::create_dir_all(path).and_then(|()| path.canonicalize());
     made.map_err(|error| format!("{}: {error}", path.display()).into())

@@ -104,8 +104,8 @@ impl Boot {
         Err(self.failure(&format!("did not say `{word}`{late}")))
     }
 
-    /// Lets the guest run for the time `while_it_runs`, and then kills it, which stands for a power failure.
-    /// Returns every line of its console.
+    /// Lets the guest run for the time `while_it_runs`, and then kills QEMU. The kill stands for a power
+    /// failure. Returns every line of the guest's console.
     pub fn kill_after(mut self, while_it_runs: Duration) -> Result<Vec<String>> {
         let end = Instant::now() + while_it_runs;
         while self.line(end).is_some() {}
@@ -132,7 +132,7 @@ impl Boot {
 
 impl Drop for Boot {
     fn drop(&mut self) {
-        // These calls fail if the process has ended before, which is harmless.
+        // If the process has ended before, these calls may fail, and there is nothing to kill.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -4,10 +4,12 @@
 //!
 //! The guest first runs the tests of the medium `pmem`, and of the engine on this medium. Then a program in
 //! the guest changes a volume, and reports each step on the console. The task kills QEMU at a random moment
-//! and boots the guest again, several times. Each boot verifies that the volume has every reported step.
+//! and boots the guest again, several times. Each of these boots first checks that the volume has every step
+//! that was reported before.
 //!
-//! The emulation has no processor caches, so even a store that was never written back survives. Other tests,
-//! which record write-backs, find stores without a write-back. The guest is too slow to measure speed.
+//! The emulation has no processor caches, so even a store that was never written back survives. A store
+//! without a write-back is found by other tests, which record write-backs. The guest is too slow to measure
+//! speed.
 
 mod host;
 mod initramfs;
@@ -33,7 +35,8 @@ pub struct DaxGuestArgs {
 
 /// Time limit for a boot that runs the tests.
 const TEST_PATIENCE: Duration = Duration::from_secs(120);
-/// Time limit for a boot that opens the volume, and then runs for less than [`MOST_RUN_MS`].
+/// Time limit for each later boot. Such a boot checks the volume and makes few steps, or is killed less than
+/// [`MOST_RUN_MS`] after a line that it prints.
 const CRASH_PATIENCE: Duration = Duration::from_secs(40);
 const MOST_RUN_MS: u64 = 3000;
 /// The text that the guest prints before the number of the last step that the volume has.
@@ -47,7 +50,8 @@ const FIRST_STEPS: u64 = 50;
 /// late.
 const NEVER_DONE: u64 = 10_000;
 
-/// Runs the tests, then kills the guest several times, and verifies the volume after each kill.
+/// Runs the tests, then kills the guest several times, and verifies the volume after each kill. At the end,
+/// checks that the guest notices a missing step.
 pub fn run(arguments: &DaxGuestArgs) -> Result<()> {
     let start = Instant::now();
     let tell = |what: String| println!("{:>4} s: {what}", start.elapsed().as_secs());
@@ -73,7 +77,7 @@ pub fn run(arguments: &DaxGuestArgs) -> Result<()> {
     tell(format!("found step {found}: nothing that was reported is lost"));
 
     machine.boot(&verify(found + NEVER_DONE, ""), CRASH_PATIENCE)?.expect("no state from step")?;
-    tell("a step that was never done is missed".into());
+    tell("the guest notices that a later step is missing".into());
     Ok(())
 }
 
@@ -90,14 +94,14 @@ fn prepare() -> Result<Machine> {
     Ok(Machine { kernel: kernel.image, initramfs, memory: place.join("memory.img") })
 }
 
-/// Returns the text on the kernel's command line for a boot that verifies that the volume has step
+/// Returns the text for the kernel's command line of a boot that verifies that the volume has step
 /// `reported`, and then makes `steps` more steps. If `steps` is empty, the boot makes steps without end.
 fn verify(reported: u64, steps: &str) -> String {
     format!("eyrie_run=\"dax_guest {VOLUME} {reported} {steps}\"")
 }
 
 /// Boots the machine, and kills it at a random moment after it has printed `word`. Returns the last step that
-/// the guest reported.
+/// the guest reported, or `reported` if it reported none.
 fn kill_after(word: &str, machine: &Machine, reported: u64) -> Result<u64> {
     let mut boot = machine.boot(&verify(reported, ""), CRASH_PATIENCE)?;
     boot.expect(word)?;

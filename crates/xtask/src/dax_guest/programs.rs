@@ -15,8 +15,8 @@ pub struct Program {
     pub path: PathBuf,
 }
 
-/// Builds the tests of the medium, the tests of the engine on this medium, and the program that changes a
-/// volume until the guest is killed.
+/// Builds the tests of the medium `pmem`, the tests of the engine on this medium, and the program that
+/// changes a volume until the guest is killed.
 pub fn build(target_dir: &Path) -> Result<[Program; 3]> {
     println!("building the guest's programs");
     let tests = [

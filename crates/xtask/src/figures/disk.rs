@@ -72,7 +72,7 @@ fn durable_calls(volume: Volume, host: &Host, host_path: &Path) -> Result<Vec<Fi
     let mut figures = Vec::new();
     let device = Device::of(host_path)?;
     let mut written = [0.0, 0.0];
-    // First the host writes the bytes of other programs, so that they do not count as a cost of the host.
+    // The dirty pages of other programs are written first, so that their bytes do not count.
     rustix::fs::syncfs(File::open(host_path)?)?;
     {
         let files = volume.files(Credentials::of_process());
@@ -92,7 +92,7 @@ fn durable_calls(volume: Volume, host: &Host, host_path: &Path) -> Result<Vec<Fi
             written = [written[0] + eyrie.written, written[1] + host.written];
         }
     }
-    // Bytes that a side has not written yet also count.
+    // Bytes that a side writes only after its last call also count.
     let before = device.written()?;
     volume.close()?;
     let closed = device.written()?;
@@ -107,7 +107,7 @@ fn durable_calls(volume: Volume, host: &Host, host_path: &Path) -> Result<Vec<Fi
     Ok(figures)
 }
 
-/// Makes calls on both sides in alternation, and returns the costs of both sides.
+/// Makes batches of calls on both sides in alternation, and returns the costs of both sides.
 fn alternate(
     device: &Device,
     eyrie: &dyn Fn(usize) -> Result<()>,
@@ -219,8 +219,8 @@ fn cold_read(volume_path: &Path, host_path: &Path) -> Result<Figure> {
 /// Drops files from memory, and makes the hypervisor provide the memory into which they are read again.
 fn make_cold() -> Result<()> {
     drop_caches()?;
-    // A hypervisor takes free memory from its guests, and returns this memory slowly, in up to 10 µs a page.
-    // The measurement must not include that time.
+    // A hypervisor may take free memory from its guests, and return this memory slowly, in up to 10 µs a
+    // page. The measurement must not include that time.
     drop(std::hint::black_box(vec![1_u8; 3 * COLD_BYTES as usize]));
     Ok(())
 }
@@ -229,7 +229,7 @@ fn make_cold() -> Result<()> {
 fn drop_caches() -> Result<()> {
     output(&mut Command::new("sync"))?;
     let forget = std::fs::write("/proc/sys/vm/drop_caches", "3");
-    Ok(forget.map_err(|error| format!("dropping the host's caches (root can): {error}"))?)
+    Ok(forget.map_err(|error| format!("dropping the host's caches (this needs root): {error}"))?)
 }
 
 /// Compares the durable import of a directory tree into the volume with a durable copy on the host.

@@ -13,7 +13,7 @@ const COUNTS: [u32; 4] = [10, 1000, 100_000, 1_000_000];
 /// Number of calls that are timed together.
 const BATCH: u32 = 200;
 const ROUNDS: u32 = 41;
-/// Number of rounds of listing. There are few, because a listing takes longest.
+/// Number of rounds of listing. There are few rounds, because a listing takes longest.
 const LISTINGS: u32 = 5;
 const VOLUME_BYTES: u64 = 2 << 30;
 /// Maximum time of `stat` of a directory, in µs.
@@ -63,8 +63,8 @@ struct Times {
     theirs: Vec<f64>,
 }
 
-/// Returns the number of the entry for call `number` of `round`. The numbers of entries and 7,919 have no
-/// common factor. So every entry comes once before any entry comes a second time.
+/// Returns the number of the entry for call `number` of `round`. No count of [`COUNTS`] has a common factor
+/// with 7,919. So every entry comes once before any entry comes a second time.
 fn spread(round: u32, number: u32, count: u32) -> u32 {
     let nth = u64::from(round) * u64::from(BATCH) + u64::from(number);
     (nth * 7919 % u64::from(count)) as u32
@@ -125,7 +125,8 @@ fn time(fs: &impl Posix, call: EntryCall, count: u32, round: u32) -> Result<f64>
 pub fn measure(memory: &Path) -> Result<Vec<Figure>> {
     let path = memory.join(format!("eyrie-entries-{}", std::process::id()));
     let done = compare(&path.join("volume"), &path.join("host"));
-    // If the removal fails, the directory stays. The process id is in its name, so it disturbs no other run.
+    // If the removal fails, the directory stays. The directory's name has the process id, so the directory
+    // disturbs no other run.
     let _ = std::fs::remove_dir_all(&path);
     done
 }

@@ -33,7 +33,8 @@ impl Figure {
     }
 }
 
-/// Returns the median of `values`, or NaN if there are none.
+/// Returns the median of `values`, or NaN if there are none. Of an even number of values it returns the
+/// larger one of the middle two.
 pub fn median(mut values: Vec<f64>) -> f64 {
     values.sort_unstable_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)

@@ -1,4 +1,4 @@
-//! The task `figures` measures every figure that is promised, and reports which figures are missed.
+//! The task `figures` measures the promised figures, and reports which of them are missed.
 
 mod disk;
 mod entries;
@@ -17,9 +17,9 @@ use crate::run::{Result, directory};
 /// A group of figures.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum FigureGroup {
-    /// Single calls, compared with tmpfs by `eyrie tour`
+    /// Single calls, measured by `eyrie tour`
     Speed,
-    /// A volume of a million files
+    /// Volumes of a million files
     Scale,
     /// Calls in directories of 10 to 1,000,000 entries, compared with tmpfs
     Entries,
@@ -37,7 +37,7 @@ pub struct FiguresArgs {
     /// Directory on a disk, for the figures of disks
     #[arg(long, default_value = "target/figures")]
     disk: PathBuf,
-    /// Directory in memory, for all other figures
+    /// Directory on a tmpfs, for the groups scale, entries and stalls
     #[arg(long, default_value = "/dev/shm")]
     memory: PathBuf,
 }
@@ -84,7 +84,7 @@ pub fn run(arguments: &FiguresArgs) -> Result<()> {
     }
 }
 
-/// Does one step of a measurement. The process that measures has started this process for that step.
+/// Does one step of the figures of scale, in a process that [`scale::measure`] has started for this step.
 pub fn child(child: &ChildArgs) -> Result<()> {
     scale::step(child.step, &child.volume)
 }

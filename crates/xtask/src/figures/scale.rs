@@ -1,5 +1,5 @@
-//! Measures a volume of a million files of 1 KiB: the time to open the volume, and the space and memory that
-//! the files need.
+//! Measures two volumes of a million files of 1 KiB: the time to open each volume, and the space and memory
+//! that the files need.
 //!
 //! Each step runs in a separate process, so that no step profits from the memory of another step.
 
@@ -27,7 +27,8 @@ pub enum ScaleStep {
     FillMany,
     /// Makes a volume with the files in one directory, and closes it.
     FillOne,
-    /// Opens the volume, prints the time and the memory that it took, and does not close it.
+    /// Opens the volume, and ends the process without closing the volume. Prints the time of the open, the
+    /// private memory of the process, and 1 if the open made a recovery (otherwise 0).
     Open,
 }
 
@@ -54,9 +55,9 @@ fn steps(fill: &str, shape: &str, volume: &Path) -> Result<Vec<Figure>> {
     };
     let used = child(fill)?;
     let (clean, crashed) = (child("open")?, child("open")?);
-    let [used] = used[..] else { return Err("filling told something else".into()) };
+    let [used] = used[..] else { return Err("the step that fills a volume did not print one number".into()) };
     let ([clean_ms, memory, 0.0], [crashed_ms, crashed_memory, 1.0]) = (&clean[..], &crashed[..]) else {
-        return Err(format!("opening told something else: {clean:?}, {crashed:?}").into());
+        return Err(format!("opening the volume printed unexpected numbers: {clean:?}, {crashed:?}").into());
     };
     let name = |what: &str| format!("1,000,000 files in {shape}: {what}");
     Ok(vec![

@@ -3,15 +3,16 @@
 //! A call above the limit may be slow because of Eyrie or because of its host. Two rules tell the causes
 //! apart:
 //!
-//! - A call is *busy* if its thread used the processor for longer than the limit. Eyrie's own work depends on
-//!   the calls before it, so it recurs at the same place of each run. Busy calls that recur in all of
-//!   [`RUNS`] runs count against Eyrie. Others come from the host: the time in which a hypervisor provides
-//!   memory or runs another machine also counts as processor time.
-//! - All calls above the limit count against Eyrie if the same calls on tmpfs are not about as often slow. A
-//!   thread that sleeps may wait for another program or the hypervisor, as on tmpfs, or for work of the
-//!   kernel that Eyrie requested.
+//! - A call is *busy* if its thread used the processor for longer than the limit. Eyrie's own work depends
+//!   only on the earlier calls of the run, so this work recurs at the same place of each run. Busy calls that
+//!   recur in all of [`RUNS`] runs count against Eyrie. Other busy calls come from the host: the time in
+//!   which a hypervisor provides memory or runs another machine also counts as processor time.
+//! - If most runs have clearly more calls above the limit than the run on tmpfs, all calls above the limit
+//!   count against Eyrie. A thread that sleeps may wait for another program or the hypervisor, as on tmpfs,
+//!   or for work of the kernel that Eyrie requested.
 //!
-//! Each measurement first makes the hypervisor provide memory, which makes its part smaller.
+//! Each measurement first makes the hypervisor provide memory, so that the hypervisor causes fewer slow
+//! calls.
 
 use std::path::Path;
 use std::time::Instant;
@@ -29,7 +30,7 @@ const IN_ONE: u32 = 1000;
 const BLOCK: usize = 4096;
 /// Number of blocks that are appended to one file.
 const APPENDS: u32 = 1 << 18;
-/// Size of each volume, in bytes. The files need two thirds of it.
+/// Size of each volume, in bytes. The files need at most two thirds of the volume.
 const VOLUME_BYTES: u64 = 7 << 30;
 /// Amount of memory that the hypervisor has to provide before a measurement, in bytes.
 const WARM_BYTES: usize = 6 << 30;
@@ -39,8 +40,9 @@ const LONGEST: u64 = 5_000_000;
 /// Number of runs on Eyrie.
 const RUNS: usize = 3;
 
-/// Number of consecutive calls that are one place of a run. A segment or a group is allocated at nearly the
-/// same call of each run: the background thread may shift the call by a few steps of memory.
+/// Two calls of different runs are at the same place if their numbers differ by less than this number. A
+/// segment or a group is allocated at nearly the same call of each run: the background thread may shift the
+/// call by a few steps of memory.
 const PLACE: u64 = 2000;
 
 /// Number of calls above [`LONGEST`] in a million that may count against the host even if tmpfs has no such
@@ -67,7 +69,7 @@ impl GrowthLoad {
     }
 }
 
-/// The measured calls of one side.
+/// The measured calls of one run.
 struct Calls {
     times: Histogram<u64>,
     seconds: f64,
@@ -130,7 +132,7 @@ impl Calls {
         self.above(LONGEST) as f64 * 1e6 / self.times.len() as f64
     }
 
-    /// True if this side has at most about as many calls above [`LONGEST`] as the other.
+    /// True if the rate of calls above [`LONGEST`] is at most twice the rate of `other` plus [`STRAY`].
     fn is_like(&self, other: &Calls) -> bool {
         self.long_in_a_million() <= 2.0 * other.long_in_a_million() + STRAY
     }
@@ -164,7 +166,7 @@ fn not_the_hosts(runs: &[Calls], theirs: &Calls) -> u64 {
     let recurs = |call: &&u64| others.iter().all(|run| has_near(run, **call));
     let recurring = first.busy.iter().filter(recurs).count() as u64;
     let slow = runs.iter().filter(|run| !run.is_like(theirs)).map(|run| run.above(LONGEST));
-    // One slow run may be an accident of the host. Most of the runs show a property of Eyrie.
+    // One slow run may be caused by the host. Only if most runs are slow, Eyrie is the cause.
     let slow: Vec<u64> = slow.collect();
     if 2 * slow.len() > runs.len() { slow.iter().copied().fold(recurring, u64::max) } else { recurring }
 }
@@ -226,7 +228,7 @@ pub fn measure(memory: &Path) -> Result<Vec<Figure>> {
     for load in GrowthLoad::ALL {
         let measure = |side: fn(&Path, GrowthLoad) -> Result<Calls>| {
             let done = side(&path, load);
-            // If the directory cannot be removed, the next side fails and says why.
+            // If the directory cannot be removed, the next run fails and says why.
             let _ = std::fs::remove_dir_all(&path);
             done
         };
@@ -265,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn busy_calls_are_the_hosts_only_if_they_do_not_recur() {
+    fn busy_calls_count_against_eyrie_if_they_recur_in_every_run() {
         let busy: &[u64] = &[100_000, 500_000];
         let moved: &[u64] = &[101_000, 499_000];
         assert_eq!(against_eyrie([(2, busy), (2, moved), (2, busy)], 0), 2);
@@ -274,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn slow_calls_are_the_hosts_only_if_tmpfs_has_as_many() {
+    fn slow_calls_count_against_eyrie_if_most_runs_have_more_than_tmpfs() {
         assert_eq!(against_eyrie([(25, &[]); RUNS], 10), 0);
         assert_eq!(against_eyrie([(26, &[]), (25, &[]), (30, &[])], 10), 30);
         assert_eq!(against_eyrie([(26, &[]), (25, &[]), (25, &[])], 10), 0, "most of the runs decide");
