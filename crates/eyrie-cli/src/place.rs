@@ -49,7 +49,7 @@ impl Place {
     /// a place in a volume in two cases. If its first colon is its last byte, as in `VOLUME:`, the place is
     /// the root of the volume. If no `/` comes before its first colon, as in `a:b`, the place is the entry
     /// `b` in the root of the volume `a`. Any other argument, such as `./a:b`, is a path of the host. An
-    /// argument that begins with the colon also is a path of the host.
+    /// argument with no bytes before the separating colon, such as `:/x`, is also a path of the host.
     pub fn parse(argument: &OsStr) -> Place {
         let bytes = argument.as_bytes();
         let cut = bytes.windows(2).position(|pair| pair == b":/").or_else(|| {

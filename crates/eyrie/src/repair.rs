@@ -107,8 +107,9 @@ impl Repair {
             swapped.map_err(|error| of_host(path, &error))?;
         }
         let mut damaged = Some(if self.into.is_some() { path.clone() } else { kept });
-        if let Some(old) = damaged.take_if(|_| self.discard && self.into.is_none()) {
-            fs::remove_dir_all(&old).map_err(|error| of_host(&old, &error))?;
+        if self.discard && self.into.is_none() {
+            // The repair is done. If the damaged volume cannot be removed, the result has its path.
+            damaged.take_if(|old| fs::remove_dir_all(old).is_ok());
         }
         Ok(Some(Repaired::new(findings, salvaged, damaged)))
     }

@@ -134,7 +134,8 @@ impl<W: Write> Dumper<W> {
             runs.push(run);
             // Readers limit the number of ranges. A file with more ranges is stored with zeros in place of
             // its holes.
-            if runs.len() > MOST_RUNS {
+            // One more range may follow at the end of the list, because of a hole at the end of the file.
+            if runs.len() >= MOST_RUNS {
                 runs = whole(stat.size);
                 break;
             }

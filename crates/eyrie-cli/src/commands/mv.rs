@@ -1,6 +1,7 @@
 //! `eyrie mv`: renames files, and moves them between host and volumes.
 
 use clap::Args;
+use eyrie::Errno;
 
 use super::cp::copy_one;
 use crate::endpoint::{Endpoint, for_each_source};
@@ -15,7 +16,7 @@ Examples:
   eyrie mv vol:/a vol:/dir
   eyrie mv report.txt vol:/reports/
 
-A move inside a volume, or from host to host, is one atomic rename. Any other move copies the files, and \
+A move inside a volume, or inside a file system of the host, is one atomic rename. Any other move copies the files, and \
 then removes the originals.
 
 {}", place::HELP))]
@@ -35,7 +36,11 @@ pub fn run(arguments: MvArgs) -> Result<()> {
 fn move_one(from: &Endpoint, to: &Endpoint) -> Result<()> {
     if from.is_with(to) {
         let place = format!("{} to {}", from.shown(), to.shown());
-        return from.rename(&from.path, &to.path).doing("move", place);
+        match from.rename(&from.path, &to.path) {
+            // Two file systems of the host.
+            Err(error) if error.errno() == Errno::XDEV => {}
+            renamed => return renamed.doing("move", place),
+        }
     }
     copy_one(from, to, true)?;
     // A copy in a volume must be durable before its source is removed.

@@ -1,5 +1,7 @@
 //! `eyrie rm`: removes files.
 
+use std::path::Component;
+
 use clap::Args;
 use eyrie::{Errno, Files, Posix, PosixExt};
 
@@ -26,7 +28,6 @@ pub fn run(arguments: RmArgs) -> Result<()> {
     let RmArgs { places, recursive, force } = arguments;
     for place in places {
         let inside = place.inside()?;
-        refuse_root(&inside)?;
         volumes::with_files(&inside.volume, |files| match remove(files, &inside, recursive)? {
             Err(error) if force && error.errno() == Errno::NOENT => Ok(()),
             removed => removed.doing("remove", &inside),
@@ -35,22 +36,21 @@ pub fn run(arguments: RmArgs) -> Result<()> {
     Ok(())
 }
 
-fn refuse_root(inside: &Inside) -> Result<()> {
-    if inside.path.components().count() > 1 {
-        return Ok(());
-    }
-    let why = "the root cannot be removed: name its entries, or remove the volume's directory";
-    Err(Failure::new("cannot remove", inside, why))
-}
-
 /// Removes one file, or with `recursive` one tree. The outer error is a refusal of this command. The inner
 /// error is that of the file system.
 fn remove(files: &Files, inside: &Inside, recursive: bool) -> Result<eyrie::Result<()>> {
     let path = &inside.path;
+    let refuse = |why: &str| Err(Failure::new("cannot remove", inside, why));
+    let last = path.components().next_back();
+    if last == Some(Component::ParentDir) {
+        return refuse("its last name is ..: use the name of the directory");
+    }
+    let root = files.stat("/").doing("read", inside)?;
     Ok(match files.lstat(path) {
-        Ok(stat) if stat.is_dir() && !recursive => {
-            return Err(Failure::new("cannot remove", inside, "it is a directory: use -r"));
+        Ok(stat) if stat.inode == root.inode => {
+            return refuse("the root cannot be removed: name its entries, or remove the volume's directory");
         }
+        Ok(stat) if stat.is_dir() && !recursive => return refuse("it is a directory: use -r"),
         Ok(stat) if stat.is_dir() => files.remove_dir_all(path),
         Ok(_) => files.unlink(path),
         Err(error) => Err(error),

@@ -38,12 +38,15 @@ const FEW: usize = 16;
 struct PlaceWrites<'a> {
     pager: &'a Pager,
     buffer: &'a mut Vec<PageBytes>,
+    /// The gathered pages.
     pages: Vec<usize>,
+    /// Pages that were written and may not yet be durable.
+    written: Vec<usize>,
 }
 
 impl<'a> PlaceWrites<'a> {
     fn new(pager: &'a Pager, buffer: &'a mut Vec<PageBytes>) -> PlaceWrites<'a> {
-        PlaceWrites { pager, buffer, pages: Vec::new() }
+        PlaceWrites { pager, buffer, pages: Vec::new(), written: Vec::new() }
     }
 
     /// Adds a page. `fill` stores its bytes, which this function returns.
@@ -75,10 +78,20 @@ impl<'a> PlaceWrites<'a> {
         if !ranges.is_empty() {
             self.pager.blocks.here().write_all(&ranges)?;
         }
-        for page in self.pages.drain(..) {
-            let arrived = |flags: u64| Some((flags | WRITTEN) & !WRITING);
-            // The update cannot fail, because the closure always returns a value.
-            let _ = self.pager.pages.flags(page).fetch_update(Ordering::AcqRel, Ordering::Acquire, arrived);
+        for &page in &self.pages {
+            self.pager.pages.flags(page).fetch_or(WRITTEN, Ordering::AcqRel);
+        }
+        self.written.append(&mut self.pages);
+        Ok(())
+    }
+
+    /// Flushes the disk. Only then may the written pages leave memory: if the flush fails, memory has the only
+    /// certain copy of their bytes.
+    #[track_caller]
+    fn flush(&mut self) -> io::Result<()> {
+        self.pager.blocks.here().flush()?;
+        for page in self.written.drain(..) {
+            self.pager.pages.flags(page).fetch_and(!WRITING, Ordering::AcqRel);
         }
         Ok(())
     }
@@ -364,7 +377,7 @@ impl Pager {
         let sealed = record.seal(state.anchor.id, state.sequence, bytes);
         let place = state.anchor.volume_bytes + state.at;
         places.write(Some((place, &sealed.as_bytes()[..bytes as usize])))?;
-        self.blocks.here().flush()?;
+        places.flush()?;
         state.sequence += 1;
         state.at += bytes;
         state.lists_fresh = record.has_fresh();
@@ -399,7 +412,7 @@ impl Pager {
         // The journal gets its new name after the flush. Until every page is durable in its place, recovery
         // from a crash needs the records under the old name.
         places.write(None)?;
-        self.blocks.here().flush()?;
+        places.flush()?;
         if !early {
             self.restart_journal(state)?;
         }

@@ -27,7 +27,7 @@ pub(super) const ODD: u64 = 1 << 5;
 pub(super) const FRESH: u64 = 1 << 6;
 /// The journal has lines of the page that its place on the disk lacks.
 pub(super) const LOGGED: u64 = 1 << 7;
-/// A drain has taken this fresh page and has not yet written it to its place.
+/// A drain has taken this fresh page, and its bytes are not yet durable in its place.
 pub(super) const WRITING: u64 = 1 << 8;
 /// The place of the page was written after the volume was opened, and was not given back to the host after
 /// that. Another write there is cheap. The first write is not, because it makes the host note the block in

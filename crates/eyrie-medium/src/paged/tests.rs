@@ -163,6 +163,26 @@ fn failed_drain_leaves_no_page_locked() {
     }
 }
 
+/// Evicts as many pages as possible before every write and flush of a drain. The fresh pages of the cut are too
+/// many for its record. They must stay in memory until the flush has made them durable, because the flush may
+/// fail.
+#[test]
+fn written_pages_stay_in_memory_until_the_flush() {
+    let fresh = 2..40;
+    let is_resident = |medium: &Medium, page: usize| {
+        pager(medium).pages.flags(page).load(Ordering::Relaxed) & RESIDENT != 0
+    };
+    let medium = hooked(move |medium| {
+        // Pins of other tests may delay the eviction, so the hook tries again.
+        (0..20).for_each(|_| _ = pager(medium).shrink(0));
+        assert_eq!(fresh.clone().find(|&page| !is_resident(medium, page)), None, "a page left too early");
+        Ok(())
+    });
+    take(&medium, 2..40, 7);
+    medium.drain().expect("drained");
+    assert!((0..1000).any(|_| pager(&medium).shrink(0) && medium.resident_bytes() == Some(0)));
+}
+
 /// Evicts as many pages as possible before every write and flush of a drain. Pages whose bytes the disk lacks
 /// must stay in memory.
 #[test]

@@ -99,7 +99,7 @@ const ORDER: [(&str, &[&str]); 8] = [
             "tree_fixture",
         ],
     ),
-    ("xtask", &["run", "dax_guest", "figures", "mutants"]),
+    ("xtask", &["run", "dax_guest", "figures", "instructions", "mutants"]),
 ];
 
 /// Returns the path of the module in `file` from the root of its crate, or `None` for the root itself and for

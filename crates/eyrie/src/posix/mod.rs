@@ -47,8 +47,8 @@ pub trait Posix {
 
     /// Returns the same file system with the open directory `dir` as its root: every path begins there. `..`
     /// of `dir` is still its parent, and absolute symbolic links still begin at the true root. The result
-    /// keeps `dir` open. A call on the result works as the `*at` call of the same name: [`open`](Posix::open)
-    /// as `openat(2)`.
+    /// keeps `dir` open. A call on the result works as the `*at` call of the same name, [`open`](Posix::open)
+    /// as `openat(2)`, but a leading `/` of a path has no effect.
     ///
     /// # Errors
     /// As `dup(2)`. `ENOTDIR` if `dir` is not a directory. On the host not this call but a later call on the
@@ -363,7 +363,8 @@ pub trait Posix {
     ///
     /// # Errors
     /// `EIO` if the medium fails. `ENOSPC` if a disk becomes full during the write. After one of these
-    /// errors, every later call that changes or synchronises the volume fails with `EROFS`.
+    /// errors on the medium `paged`, every later call that changes or synchronises the volume fails with
+    /// `EROFS`.
     fn fsync(&self, handle: &Self::Handle) -> Result<()>;
 
     /// Returns the total and the free space of the file system.
