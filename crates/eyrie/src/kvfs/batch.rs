@@ -61,7 +61,7 @@ impl<E: Engine> Batch<'_, E> {
     pub fn commit(self) -> Result<()> {
         for (key, value) in &self.changes {
             check_key(key, "batch")?;
-            check_value(value.as_deref().unwrap_or_default())?;
+            check_value(value.as_deref().unwrap_or_default(), "batch")?;
         }
         if self.changes.is_empty() {
             return Ok(());
