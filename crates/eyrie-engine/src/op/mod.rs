@@ -221,7 +221,8 @@ pub enum Op<'a> {
     Erase { dir: ObjectId, name: &'a [u8], time: Time },
     /// Applies `Put`s and `Erase`s in one directory, all of them or none. Each key occurs at most once. The
     /// time of the batch counts, and not the times of its Ops. In a batch, an `Erase` of a missing key has no
-    /// effect.
+    /// effect. A batch that succeeds also gives back the reserved ids of `Put`s whose keys existed, because
+    /// [`Applied`] cannot name them.
     Batch { dir: ObjectId, ops: &'a [Op<'a>], time: Time },
 }
 
@@ -231,6 +232,6 @@ pub struct Applied {
     /// Offset at which an `Append` began, in bytes.
     pub offset: u64,
     /// True if a `Put` used its reserved id, because the key was new. If false, the caller still owns the
-    /// reservation.
+    /// reservation. Always false for a `Batch`.
     pub created: bool,
 }
