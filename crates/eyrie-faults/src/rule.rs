@@ -56,14 +56,14 @@ impl CrashRule {
 /// each with its offset in the line and its bytes. A crash keeps a prefix of them.
 pub type Pending = BTreeMap<Addr, Vec<(usize, Vec<u8>)>>;
 
-/// Returns the contents that a line may have after a crash: the bytes without the pending stores, and the
-/// bytes after each pending store that changes a byte.
+/// Returns the contents that a line may have after a crash, each of them once: the bytes without the pending
+/// stores, and the bytes after each pending store.
 pub(crate) fn contents(line: &[u8], pending: &[(usize, Vec<u8>)]) -> Vec<Vec<u8>> {
     let mut contents = vec![line.to_vec()];
     let mut last = line.to_vec();
     for (within, bytes) in pending {
         last[*within..within + bytes.len()].copy_from_slice(bytes);
-        if Some(&last) != contents.last() {
+        if !contents.contains(&last) {
             contents.push(last.clone());
         }
     }

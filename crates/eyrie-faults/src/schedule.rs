@@ -19,8 +19,8 @@ enum SwitchRule {
     About(u64),
     /// Switches at every step, in the order of the threads' numbers.
     Always,
-    /// Switches once, after this many steps. Otherwise the schedule switches only when a thread waits for
-    /// another.
+    /// Switches once, after this many steps and waits. After that the schedule switches only when a thread
+    /// waits for another.
     Once(u64),
 }
 

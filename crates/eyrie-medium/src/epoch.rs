@@ -35,7 +35,7 @@ static TABLE: [PinSlot; SLOTS] =
 /// Number of slots, counted from the first, that threads have ever claimed. The slots after them are idle, so
 /// `advance` skips those.
 static CLAIMED: AtomicUsize = AtomicUsize::new(0);
-/// Number of pins of threads without a slot. Such a pin records no epoch, so the clock stands still while one
+/// Number of pinned threads without a slot. Such a pin records no epoch, so the clock stands still while one
 /// exists.
 static CROWD: AtomicUsize = AtomicUsize::new(0);
 
@@ -51,7 +51,7 @@ impl Epoch {
     }
 }
 
-/// The slot of one thread, and the number of its nested pins.
+/// The slot of one thread, and the number of its nested pins. A thread without a slot pins in [`CROWD`].
 struct ThreadPins {
     slot: Cell<usize>,
     depth: Cell<u32>,
@@ -85,8 +85,10 @@ impl ThreadPins {
 
 impl Drop for ThreadPins {
     fn drop(&mut self) {
+        if self.depth.get() > 0 {
+            self.end_pin();
+        }
         if let Some(slot) = TABLE.get(self.slot.get()) {
-            slot.pinned.store(IDLE, Ordering::Release);
             slot.claimed.store(false, Ordering::Release);
         }
     }
@@ -96,9 +98,9 @@ impl Drop for ThreadPins {
 #[must_use = "a guard protects nothing once it is dropped"]
 #[derive(Debug)]
 pub struct Guard {
-    /// True if the pin is in [`CROWD`], because the thread has no slot.
-    crowd: bool,
-    /// Keeps a guard on its thread, because the guard belongs to the slot of that thread.
+    /// True if the guard was made while its thread ended. It then has a pin of its own in [`CROWD`].
+    ending: bool,
+    /// Keeps a guard on its thread, because the guard belongs to the pins of that thread.
     _not_send: PhantomData<*const ()>,
 }
 
@@ -106,48 +108,63 @@ pub struct Guard {
 #[inline]
 pub fn pin() -> Guard {
     // A thread that is ending has given its slot back, so it pins in the crowd.
-    let crowd = LOCAL.try_with(ThreadPins::pin).unwrap_or(true);
-    if crowd {
+    let ending = LOCAL.try_with(ThreadPins::pin).is_err();
+    if ending {
         CROWD.fetch_add(1, Ordering::SeqCst);
     }
-    Guard { crowd, _not_send: PhantomData }
+    Guard { ending, _not_send: PhantomData }
 }
 
 impl ThreadPins {
-    /// Pins the current epoch in the thread's slot. Returns true if the thread has no slot.
+    /// Pins the current epoch for the thread.
     #[inline(always)]
-    fn pin(&self) -> bool {
-        let Some(slot) = TABLE.get(self.slot()) else { return true };
+    fn pin(&self) {
         let depth = self.depth.get();
         if depth == 0 {
             // The pin must be visible before this thread reads any protected byte. Otherwise `advance` could
             // miss the pin, and this thread could follow a pointer to reused memory. An exchange does the
             // work of a store and a full fence in less time. A stale value of the clock is harmless: the
             // thread then pins an older epoch, which delays reuse longer.
-            slot.pinned.swap(CLOCK.load(Ordering::Relaxed), Ordering::SeqCst);
+            match TABLE.get(self.slot()) {
+                Some(slot) => slot.pinned.swap(CLOCK.load(Ordering::Relaxed), Ordering::SeqCst),
+                None => CROWD.fetch_add(1, Ordering::SeqCst) as u64,
+            };
             interleave();
         }
         self.depth.set(depth + 1);
-        false
     }
 
-    /// Ends one pin of the thread's slot.
+    /// Ends one pin of the thread.
     #[inline(always)]
     fn unpin(&self) {
         let depth = self.depth.get() - 1;
         self.depth.set(depth);
-        if depth == 0
-            && let Some(slot) = TABLE.get(self.slot.get())
-        {
-            slot.pinned.store(IDLE, Ordering::Release);
+        if depth == 0 {
+            self.end_pin();
         }
+    }
+
+    /// Ends the pin of the thread, after its last guard.
+    #[inline(always)]
+    fn end_pin(&self) {
+        match TABLE.get(self.slot.get()) {
+            Some(slot) => slot.pinned.store(IDLE, Ordering::Release),
+            None => {
+                CROWD.fetch_sub(1, Ordering::Release);
+            }
+        }
+    }
+
+    /// Returns the number of pins that the thread has in [`CROWD`].
+    fn in_crowd(&self) -> usize {
+        usize::from(self.depth.get() > 0 && self.slot.get() >= SLOTS)
     }
 }
 
 impl Drop for Guard {
     #[inline]
     fn drop(&mut self) {
-        if self.crowd {
+        if self.ending {
             CROWD.fetch_sub(1, Ordering::Release);
         } else {
             // A thread that is ending has given its slot back, and the pin with the slot.
@@ -156,8 +173,7 @@ impl Drop for Guard {
     }
 }
 
-/// Returns true if the calling thread holds a pin in its slot, or is ending. Returns false if the pin is in
-/// [`CROWD`] because the table had no slot for the thread.
+/// Returns true if the calling thread holds a pin, or is ending.
 pub(crate) fn is_pinned() -> bool {
     // A thread that is ending pins in the crowd, which does not record the thread. So the answer is true.
     LOCAL.try_with(|local| local.depth.get() > 0).unwrap_or(true)
@@ -196,11 +212,17 @@ pub fn thread_index() -> usize {
     LOCAL.try_with(ThreadPins::slot).unwrap_or(SLOTS)
 }
 
-/// Registers a handler that clears the slots of all other threads in a forked child. The child has none of
-/// these threads, so pins in their slots would stop its clock for ever.
+/// Registers a handler that removes the pins of all other threads in a forked child. The child has none of
+/// these threads, so their pins would stop its clock for ever.
 fn register_fork_handler() {
     extern "C" fn child() {
-        let mine = LOCAL.try_with(|local| local.slot.get()).unwrap_or(SLOTS);
+        // A thread that is ending has no slot. The handler does not know its pins, so it removes none of the
+        // crowd.
+        let mine = LOCAL.try_with(|local| {
+            CROWD.store(local.in_crowd(), Ordering::Relaxed);
+            local.slot.get()
+        });
+        let mine = mine.unwrap_or(SLOTS);
         for (index, slot) in TABLE.iter().enumerate() {
             if index != mine {
                 slot.pinned.store(IDLE, Ordering::Relaxed);
@@ -208,7 +230,7 @@ fn register_fork_handler() {
             }
         }
     }
-    // SAFETY: the handler only stores to atomics and reads a cell of a thread-local, and so cannot panic.
+    // SAFETY: the handler only stores to atomics and reads cells of a thread-local, and so cannot panic.
     unsafe { libc::pthread_atfork(None, None, Some(child)) };
 }
 

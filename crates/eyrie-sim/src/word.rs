@@ -103,12 +103,16 @@ pub(crate) fn split(line: &[u8]) -> Result<Vec<Token<'_>>, Problem> {
     }
 }
 
+/// The message for a bare word with a byte that only a quoted word can have.
+const QUOTED: &str = "double quotes, as in \"a b\": a word without them cannot have a quote, a backslash or \
+                      a control character";
+
 /// Reads the bare word at the start of `rest`.
 fn plain(rest: &[u8]) -> Result<Token<'_>, Problem> {
     let end = rest.iter().position(|&byte| is_blank(byte)).unwrap_or(rest.len());
     let text = &rest[..end];
     match text.iter().find(|byte| byte.is_ascii_control() || b"\"'\\".contains(byte)) {
-        Some(_) => Err(Problem::new(text, "double quotes around the whole of such a word")),
+        Some(_) => Err(Problem::new(text, QUOTED)),
         None => Ok(Token { text, value: text.to_vec() }),
     }
 }

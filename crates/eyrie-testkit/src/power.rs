@@ -175,12 +175,7 @@ impl PowerRun {
             assert_eq!(applied.is_ok(), expected.is_ok(), "{step}: {applied:?}, should be {expected:?}");
             self.history.push(tree(&self.model));
         }
-        for &(handle, id) in &concrete.reserved {
-            match self.model.attributes(id) {
-                Ok(_) => self.ids.insert(handle, id),
-                Err(_) => self.engine.unreserve(id),
-            }
-        }
+        self.ids.settle(&concrete, applied.is_ok(), &self.model, &self.engine);
         self.ids.forget_stale(&self.model);
         Ok(())
     }

@@ -228,9 +228,10 @@ impl Volume {
         resized.map_err(|error| Error::from_engine(error, "resize volume").at(path))
     }
 
-    /// Gives the storage of allocation groups that are wholly free back to the host. [`Volume::close`] also
-    /// gives back groups that became free since the open. Returns the number of bytes that the host got back.
-    /// A block device does not report this number, so for a device the result is the size of the groups.
+    /// Gives the storage of allocation groups that are wholly free back to the host, and also the memory that
+    /// the host provided ahead of need. [`Volume::close`] also gives back groups that became free since the
+    /// open. Returns the number of bytes that the host got back. A block device does not report this number,
+    /// so for a device the result is the size of the groups.
     ///
     /// # Errors
     /// As [`Volume::sync`].

@@ -52,7 +52,10 @@ pub fn dump<S: Posix>(
             progress.failed(&relative, &side);
         }
     }
-    if let (false, Err(side)) = (progress.stopped(), written(dumper.archive.finish())) {
+    if progress.stopped() {
+        return Ok(());
+    }
+    if let Err(side) = written(dumper.archive.finish()) {
         progress.failed(Path::new(""), &side);
     }
     Ok(())

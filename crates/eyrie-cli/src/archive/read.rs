@@ -345,10 +345,12 @@ fn blocks(size: u64) -> u64 {
 /// of access is missing, the time of modification replaces it.
 ///
 /// # Errors
-/// Fails if a time cannot be parsed, or if a user or group id has more than 32 bits.
+/// Fails if a time or an id of a user or group cannot be parsed, or if an id has more than 32 bits.
 fn attributes(header: &Header, records: &Records, kind: Kind, size: u64) -> Result<Stat> {
     let id = |key: &str, field: io::Result<u64>| {
-        let number = records.number(key).unwrap_or_else(|| field.ok()).unwrap_or(0);
+        let number = records.number(key).unwrap_or_else(|| field.ok());
+        // Zero in place of an invalid id would give the member to root.
+        let number = number.ok_or_else(|| format!("its {key} is no number"))?;
         u32::try_from(number).map_err(|_| format!("its {key} {number} is too large"))
     };
     let time = |key: &str| match records.get(key) {

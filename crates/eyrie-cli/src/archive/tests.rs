@@ -1,5 +1,6 @@
 //! Hostile, damaged and unusual archives. `tests/cli` has archives of GNU tar.
 
+use std::io::{self, Write};
 use std::path::Path;
 
 use eyrie::{Credentials, Files, Host, Kind, Posix, PosixExt, Volume, XattrMode};
@@ -181,6 +182,9 @@ fn illegal_members_are_skipped_and_the_rest_loads() {
         records(&[("uid", b"4294967296")]),
         file("owner", "x"),
         member(EntryType::Regular, "owner", b"", |header| header.set_gid(1 << 40)),
+        records(&[("uid", b"root")]),
+        file("owner", "x"),
+        member(EntryType::Regular, "owner", b"", |header| header.as_old_mut().gid = *b"staff\0\0\0"),
         records(&[("mtime", b"yesterday")]),
         file("time", "x"),
         member(EntryType::new(b'Z'), "strange", b"data", |_| ()),
@@ -192,7 +196,7 @@ fn illegal_members_are_skipped_and_the_rest_loads() {
         member(EntryType::new(b'D'), "listed", b"Yfile\0\0", |_| ()),
         member(EntryType::new(0), "old directory/", b"", |_| ()),
     ];
-    assert_eq!(nest.failures(&archive(&members), "/to"), 7);
+    assert_eq!(nest.failures(&archive(&members), "/to"), 9);
     assert_eq!(nest.names("/to"), ["also", "listed", "long\nname", "old directory"]);
     assert_eq!(nest.files.read("/to/long\nname").unwrap(), b"kept");
     assert_eq!(nest.files.xattr("/to/long\nname", "user.x").unwrap(), b"a\n\nb\0");
@@ -351,6 +355,40 @@ fn damaged_archive_is_an_error_or_loads_something() {
         }
     }
     assert!(errors > 50 && loaded > 50, "{errors} errors, {loaded} loaded");
+    nest.check();
+}
+
+/// A file on which the first write fails.
+#[derive(Default)]
+struct FailingOnce {
+    failed: bool,
+    written: Vec<u8>,
+}
+
+impl Write for FailingOnce {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if std::mem::replace(&mut self.failed, true) {
+            self.written.write(bytes)
+        } else {
+            Err(io::ErrorKind::StorageFull.into())
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn archive_without_its_last_member_has_no_end_mark() {
+    let nest = Nest::new();
+    nest.files.create_dir("/to").unwrap();
+    let reporter = Reporter::silent();
+    let progress = Progress::new(&reporter);
+    let mut archive = FailingOnce::default();
+    dump(&nest.files, Path::new("/to"), &mut archive, &progress).unwrap();
+    assert_eq!(archive.written, b"");
+    assert!(progress.outcome(Path::new("archive")).is_err());
     nest.check();
 }
 

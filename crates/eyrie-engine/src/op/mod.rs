@@ -222,7 +222,8 @@ pub enum Op<'a> {
     Erase { dir: ObjectId, name: &'a [u8], time: Time },
     /// Applies `Put`s and `Erase`s in one directory, all of them or none. Each key occurs at most once. The
     /// time of the batch counts, and not the times of its Ops. In a batch, an `Erase` of a missing key has no
-    /// effect.
+    /// effect. A batch that succeeds also gives back the reserved ids of `Put`s whose keys existed, because
+    /// [`Applied`] cannot name them.
     Batch { dir: ObjectId, ops: &'a [Op<'a>], time: Time },
 }
 
@@ -232,6 +233,6 @@ pub struct Applied {
     /// Offset at which an `Append` began, in bytes.
     pub offset: u64,
     /// True if a `Put` used its reserved id, because the key was new. After a `Put` that returns false, the
-    /// caller still owns the reservation. Other Ops do not define this field.
+    /// caller still owns the reservation. False for a `Batch`. Other Ops do not define this field.
     pub created: bool,
 }

@@ -87,19 +87,24 @@ impl Salvage<'_> {
         if let Some(bytes) =
             self.whole(object, if object.is_sealed { VALUE_MAX as u64 } else { CHUNK_BYTES })?
         {
-            self.done.bytes += bytes.len() as u64;
             // A sealed file is the value of a key. One `Op::Put` creates it, so that the copy is sealed too.
-            if object.is_sealed {
-                return self.make(Kind::File, |id| {
+            let id = if object.is_sealed {
+                self.make(Kind::File, |id| {
                     let (dir, name, owner, time) = (place.dir, place.name, object.owner(), object.created);
                     Op::Put { dir, name, id, owner, data: &bytes, time }
-                });
-            }
-            return self.create(object, place, Content::Bytes(&bytes));
+                })
+            } else {
+                self.create(object, place, Content::Bytes(&bytes))
+            }?;
+            self.done.bytes += bytes.len() as u64;
+            return Ok(id);
         }
         let id = self.create(object, place, Content::Empty)?;
         match self.copy_ranges(object, id, place.path) {
-            Ok(()) => Ok(id),
+            Ok(bytes) => {
+                self.done.bytes += bytes;
+                Ok(id)
+            }
             Err(error) => {
                 // The new volume has refused a part of the file, for example because the volume is full. The
                 // incomplete copy is removed.
@@ -146,7 +151,8 @@ impl Salvage<'_> {
         })
     }
 
-    fn copy_ranges(&mut self, object: &DamagedObject, id: ObjectId, path: &[Vec<u8>]) -> Result<()> {
+    /// Copies the readable ranges of a file. Returns the number of copied bytes.
+    fn copy_ranges(&mut self, object: &DamagedObject, id: ObjectId, path: &[Vec<u8>]) -> Result<u64> {
         let mut ranges = Vec::new();
         let mut lost = Vec::new();
         {
@@ -160,7 +166,7 @@ impl Salvage<'_> {
             })?;
         }
         let mut buffer = vec![0; CHUNK_BYTES as usize];
-        let mut end = 0;
+        let (mut end, mut copied) = (0, 0);
         for ReadableRange { offset, len, addr } in ranges {
             let mut at = 0;
             while at < len {
@@ -179,7 +185,7 @@ impl Salvage<'_> {
                             set_ids: SetIds::Keep,
                             time: object.changed,
                         })?;
-                        self.done.bytes += bytes;
+                        copied += bytes;
                         end = start + bytes;
                     }
                     Err(fault) => lost.push(LostRange { offset: start, len: bytes, error: fault.into() }),
@@ -202,7 +208,7 @@ impl Salvage<'_> {
             let what = format!("{bytes} bytes are lost, the first at {offset}: {}", words(error));
             self.lose(path, &what);
         }
-        Ok(())
+        Ok(copied)
     }
 
     fn copy_xattrs(&mut self, object: &DamagedObject, id: ObjectId, path: &[Vec<u8>]) -> Result<()> {

@@ -10,7 +10,7 @@ use crate::object::collection;
 use crate::object::header::HotChange;
 use crate::object::mfile::{self, FileTree};
 use crate::transaction::Transaction;
-use crate::{Applied, Content, Error, Kind, ObjectId, Op, Owner, Result, Time};
+use crate::{Applied, Content, Engine, Error, Kind, ObjectId, Op, Owner, Result, Time};
 
 /// The value that a put sets, and the reserved id of a new file for it.
 #[derive(Clone, Copy)]
@@ -152,7 +152,8 @@ impl Scm {
         }
     }
 
-    /// Applies a batch whose keys name `targets`. The caller holds all locks.
+    /// Applies a batch whose keys name `targets`, and gives back the ids that it does not use. The caller
+    /// holds all locks.
     fn apply_batch(
         &self,
         dir: ObjectId,
@@ -195,6 +196,11 @@ impl Scm {
         }
         let settled = self.commit_entries(&mut transaction, time, &changes)?;
         unnamed.into_iter().for_each(|id| self.free_unnamed(id, time, &settled));
+        for (op, existing) in ops.iter().zip(targets) {
+            if let (Op::Put { id, .. }, Some(_)) = (op, existing) {
+                self.unreserve(*id);
+            }
+        }
         Ok(Applied::default())
     }
 

@@ -4,7 +4,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::gate::Passage;
+use super::gate::{Passage, holds_gate};
 use super::journal::PACKED_LINE;
 use super::page::{BUSY, DIRTY, FRESH, LEAVING, ODD, RESIDENT, WARM, lines_of};
 use super::pager::{Pager, SHARDS};
@@ -43,7 +43,7 @@ impl Pager {
     /// end even if a drain fails meanwhile. Half an Op would leave memory inconsistent, and the dirty pages
     /// of the whole Op stay in memory.
     pub(crate) fn before_store(&self, offset: u64, len: u64) -> Result<(), Fault> {
-        debug_assert!(self.turnstile.is_mine(), "a paged medium is changed inside a gate");
+        debug_assert!(holds_gate(), "a paged medium is changed inside a gate");
         let end = offset + len;
         let mut at = offset;
         while at < end {

@@ -103,11 +103,11 @@ impl Turnstile {
         self.closed.store(false, Ordering::SeqCst);
         result
     }
+}
 
-    /// Returns true if the calling thread holds a gate of any paged volume.
-    pub(super) fn is_mine(&self) -> bool {
-        HELD.get() > 0
-    }
+/// Returns true if the calling thread holds a gate of any paged volume.
+pub(super) fn holds_gate() -> bool {
+    HELD.get() > 0
 }
 
 impl Drop for Passage<'_> {

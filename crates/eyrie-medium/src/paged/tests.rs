@@ -10,7 +10,7 @@ use std::time::Duration;
 use rustix::fs::MemfdFlags;
 
 use super::blocks::{Blocks, FileBlocks};
-use super::page::BUSY;
+use super::page::{BUSY, RESIDENT};
 use super::{PagedOptions, Pager};
 use crate::backing::Backing;
 use crate::epoch::pin;

@@ -137,8 +137,7 @@ impl Search<'_> {
         };
         for (run, number) in work.scripts.by_ref().take(self.samples).zip(1..) {
             if !goes_on() {
-                self.complete = false;
-                return None;
+                break;
             }
             let images = &mut self.images;
             let mut seen = || {
@@ -149,6 +148,7 @@ impl Search<'_> {
                 return Some((number, what));
             }
         }
+        self.complete &= goes_on();
         None
     }
 }

@@ -166,6 +166,8 @@ fn bad_scripts_are_refused_in_one_line() {
     const CALLS: &str = "a call: one of creat, mkdir, write, append, fsync, fdatasync, sync, rename, link, \
                          symlink, unlink, rmdir, truncate, fallocate, setxattr, removexattr, chmod, \
                          chown, utimes, put, erase, batch";
+    let quoted = "double quotes, as in \"a b\": a word without them cannot have a quote, a backslash or a \
+                  control character";
     for (line, word, expected) in [
         ("crate /a", "crate", CALLS),
         ("Sync", "Sync", CALLS),
@@ -203,10 +205,10 @@ fn bad_scripts_are_refused_in_one_line() {
         ("chown /a 0 4294967295", "4294967295", "GID, a number below 4294967295, or -1 to leave it as it is"),
         ("utimes /a 1. 1", "1.", "ATIME, seconds since 1970 such as 1700000000 or 1.000000005"),
         ("utimes /a 1 now", "now", "MTIME, seconds since 1970 such as 1700000000 or 1.000000005"),
-        ("creat 'a b'", "'a", "double quotes around the whole of such a word"),
-        ("creat a\\ b", "a\\", "double quotes around the whole of such a word"),
-        ("creat a\"b\"", "a\"b\"", "double quotes around the whole of such a word"),
-        ("sync\r", "sync\\x0d", "double quotes around the whole of such a word"),
+        ("creat 'a b'", "'a", quoted),
+        ("creat a\\ b", "a\\", quoted),
+        ("creat a\"b\"", "a\"b\"", quoted),
+        ("sync\r", "sync\\x0d", quoted),
         ("creat \"a b", "\"a b", "a closing double quote"),
         ("creat \"a\\\"", "\"a\\\"", "a closing double quote"),
         ("creat \"a\"b", "\"a\"b", "a blank after the closing double quote"),

@@ -58,6 +58,19 @@ impl Ids {
         self.0.insert(handle, id);
     }
 
+    /// Adds the objects that the Op of `concrete` created in `model`, and gives the other reserved ids back
+    /// to `engine`. The engine itself gives back the ids of a batch that succeeded.
+    pub fn settle(&mut self, concrete: &Concrete, succeeded: bool, model: &dyn Engine, engine: &dyn Engine) {
+        let is_batch = matches!(concrete.record.decode().op(), Op::Batch { .. });
+        for &(handle, id) in &concrete.reserved {
+            match model.attributes(id) {
+                Ok(_) => self.insert(handle, id),
+                Err(_) if is_batch && succeeded => {}
+                Err(_) => engine.unreserve(id),
+            }
+        }
+    }
+
     /// Removes the objects that `engine` no longer has.
     pub fn forget_stale(&mut self, engine: &dyn Engine) {
         self.0.retain(|_, id| engine.attributes(*id).is_ok());

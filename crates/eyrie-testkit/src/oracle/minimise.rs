@@ -1,9 +1,7 @@
 //! Shortens a list of steps that fails.
 
-use std::collections::BTreeSet;
-
 use super::OracleFailure;
-use crate::ops::{ObjectHandle, OpStep};
+use crate::ops::OpStep;
 
 /// Maximum number of replays.
 const MAX_REPLAYS: u32 = 2000;
@@ -47,11 +45,35 @@ pub(super) fn minimise(
 /// Keeps the steps that create or touch an object of the last step.
 pub(super) fn keep_related(failure: &mut OracleFailure) {
     let Some(last) = failure.steps.last() else { return };
-    let handles = |step: &OpStep| {
-        let mut handles: BTreeSet<ObjectHandle> = step.handles().into_iter().collect();
-        handles.insert(ObjectHandle { step: step.number, part: 0 });
-        handles
-    };
-    let related = handles(last);
-    failure.steps.retain(|step| !handles(step).is_disjoint(&related));
+    let (end, related) = (last.number, last.handles());
+    failure.steps.retain(|step| {
+        let creates = related.iter().any(|object| object.step == step.number);
+        creates || step.number == end || step.handles().iter().any(|object| related.contains(object))
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use eyrie_engine::Time;
+
+    use super::*;
+    use crate::ops::{Action, ObjectHandle};
+
+    #[test]
+    fn steps_that_create_or_touch_an_object_of_the_last_are_kept() {
+        let step = |number, action| OpStep { number, time: Time::default(), action };
+        let close = |step, part| Action::Close { object: ObjectHandle { step, part } };
+        let batch = || Action::Batch { dir: ObjectHandle::ROOT, parts: Vec::new() };
+        let steps = vec![
+            step(1, batch()),
+            step(2, batch()),
+            step(3, close(1, 1)),
+            step(4, close(1, 0)),
+            step(5, close(1, 1)),
+        ];
+        let mut failure = OracleFailure { seed: 0, what: String::new(), steps };
+        keep_related(&mut failure);
+        let kept: Vec<u32> = failure.steps.iter().map(|step| step.number).collect();
+        assert_eq!(kept, [1, 3, 5]);
+    }
 }

@@ -111,6 +111,7 @@ impl<'a> OracleSession<'a> {
         let decoded = concrete.record.decode();
         let op = decoded.op();
         let actual = self.engine.apply(&op);
+        let succeeded = actual.is_ok();
         if !matches!(actual, Err(Error::NoSpace)) {
             let expected = self.model.apply(&op);
             same(
@@ -119,12 +120,7 @@ impl<'a> OracleSession<'a> {
                 expected.map(|applied| outcome(&op, applied)),
             )?;
         }
-        for &(handle, id) in &concrete.reserved {
-            match self.model.attributes(id) {
-                Ok(_) => self.ids.insert(handle, id),
-                Err(_) => self.engine.unreserve(id),
-            }
-        }
+        self.ids.settle(&concrete, succeeded, &self.model, self.engine);
         self.compare_named(&op)
     }
 

@@ -304,12 +304,13 @@ impl<P: Posix> PosixRun<P> {
     }
 }
 
-/// Returns the access time that a call on a path sets. The time can be compared only directly after the call,
+/// Returns the access time that a call sets. The time can be compared only directly after the call,
 /// because the reads of a comparison change the host's access times.
 fn access_time_set(call: &PosixCall) -> Option<Time> {
     match call {
         PosixCall::Utimens { accessed: SetTime::To(time), .. }
-        | PosixCall::Lutimens { accessed: SetTime::To(time), .. } => Some(*time),
+        | PosixCall::Lutimens { accessed: SetTime::To(time), .. }
+        | PosixCall::Futimens { accessed: SetTime::To(time), .. } => Some(*time),
         _ => None,
     }
 }

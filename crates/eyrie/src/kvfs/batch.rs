@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 
 use eyrie_engine::{Engine, Kind, ObjectId, Op};
-use eyrie_medium::epoch;
 
 use super::{Kvfs, check_key, check_value};
 use crate::Result;
@@ -16,12 +15,6 @@ pub struct Batch<'a, E: Engine> {
     store: &'a Kvfs<E>,
     /// The new value of each key, or `None` to erase the key.
     changes: BTreeMap<Vec<u8>, Option<Vec<u8>>>,
-}
-
-/// The id that is reserved for a key, and the object that the key named before.
-struct Reserved {
-    id: ObjectId,
-    before: Option<ObjectId>,
 }
 
 impl<E: Engine> Kvfs<E> {
@@ -61,7 +54,7 @@ impl<E: Engine> Batch<'_, E> {
     pub fn commit(self) -> Result<()> {
         for (key, value) in &self.changes {
             check_key(key, "batch")?;
-            check_value(value.as_deref().unwrap_or_default())?;
+            check_value(value.as_deref().unwrap_or_default(), "batch")?;
         }
         if self.changes.is_empty() {
             return Ok(());
@@ -70,36 +63,23 @@ impl<E: Engine> Batch<'_, E> {
     }
 
     fn attempt(&self) -> eyrie_engine::Result<()> {
-        // While the pin is held, no freed id is reused. So if a key has the same id before and after the
-        // commit, no other thread has replaced the object of that key.
-        let _pin = epoch::pin();
         let mut reserved = BTreeMap::new();
         let result = self.reserve(&mut reserved).and_then(|()| self.apply(&reserved));
-        let failed = result.is_err();
-        for (key, Reserved { id, before }) in reserved {
-            // The engine does not report which puts of a batch used their ids. A put of an existing key keeps
-            // the old id. If the key no longer has the old id, the put may have used the new id, so the new
-            // id is not given back. If the put did not use it, the new id stays reserved until the volume is
-            // closed.
-            let unused =
-                before.is_some() && self.store.engine.lookup(self.store.dir, key).ok() == Some(before);
-            if failed || unused {
-                self.store.engine.unreserve(id);
-            }
+        if result.is_err() {
+            reserved.into_values().for_each(|id| self.store.engine.unreserve(id));
         }
         result
     }
 
-    fn reserve<'k>(&'k self, reserved: &mut BTreeMap<&'k [u8], Reserved>) -> eyrie_engine::Result<()> {
-        let engine = &self.store.engine;
+    /// Reserves an id for each key that gets a value. The engine gives back the ids of keys that exist.
+    fn reserve<'k>(&'k self, reserved: &mut BTreeMap<&'k [u8], ObjectId>) -> eyrie_engine::Result<()> {
         for key in self.changes.iter().filter(|(_, value)| value.is_some()).map(|(key, _)| key) {
-            let before = engine.lookup(self.store.dir, key)?;
-            reserved.insert(key, Reserved { id: engine.reserve(Kind::File)?, before });
+            reserved.insert(key, self.store.engine.reserve(Kind::File)?);
         }
         Ok(())
     }
 
-    fn apply(&self, reserved: &BTreeMap<&[u8], Reserved>) -> eyrie_engine::Result<()> {
+    fn apply(&self, reserved: &BTreeMap<&[u8], ObjectId>) -> eyrie_engine::Result<()> {
         let &Kvfs { dir, owner, clock, .. } = self.store;
         let time = clock.stamp_of_any();
         let ops: Vec<Op<'_>> = self
@@ -107,7 +87,7 @@ impl<E: Engine> Batch<'_, E> {
             .iter()
             .filter_map(|(name, value)| {
                 Some(match value {
-                    Some(data) => Op::Put { dir, name, id: reserved.get(&**name)?.id, owner, data, time },
+                    Some(data) => Op::Put { dir, name, id: *reserved.get(&**name)?, owner, data, time },
                     None => Op::Erase { dir, name, time },
                 })
             })

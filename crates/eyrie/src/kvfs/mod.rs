@@ -150,7 +150,7 @@ impl<E: Engine> Kvfs<E> {
     pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<bool> {
         let (name, data) = (key.as_ref(), value.as_ref());
         check_key(name, "put")?;
-        check_value(data)?;
+        check_value(data, "put")?;
         let id = self.call("put", || self.engine.reserve(Kind::File))?;
         let put =
             Op::Put { dir: self.dir, name, id, owner: self.owner, data, time: self.clock.stamp_of_any() };
@@ -312,9 +312,9 @@ fn check_key(key: &[u8], operation: &'static str) -> Result<()> {
     }
 }
 
-fn check_value(value: &[u8]) -> Result<()> {
+fn check_value(value: &[u8], operation: &'static str) -> Result<()> {
     if value.len() > VALUE_MAX {
-        return Err(Error::with_reason(Errno::FBIG, "put", "a value has at most 64 MiB"));
+        return Err(Error::with_reason(Errno::FBIG, operation, "a value has at most 64 MiB"));
     }
     Ok(())
 }

@@ -61,7 +61,12 @@ fn bad_keys_and_values_are_refused() {
     assert_eq!(store.put("", "").unwrap_err().errno(), Errno::INVAL);
     assert_eq!(store.put([b'x'; 256], "").unwrap_err().errno(), Errno::NAMETOOLONG);
     assert_eq!(store.get("dir").unwrap_err().errno(), Errno::ISDIR);
-    assert_eq!(store.put("big", vec![0; VALUE_MAX + 1]).unwrap_err().errno(), Errno::FBIG);
+    let large = vec![0; VALUE_MAX + 1];
+    assert_eq!(store.put("big", &large).unwrap_err().errno(), Errno::FBIG);
+    let mut batch = store.batch();
+    batch.put("big", large);
+    let error = batch.commit().unwrap_err();
+    assert_eq!((error.errno(), error.operation()), (Errno::FBIG, "batch"));
 }
 
 #[test]

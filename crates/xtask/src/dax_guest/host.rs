@@ -101,13 +101,15 @@ fn package_name() -> Result<String> {
     name(&depends()?).ok_or_else(|| format!("{KERNEL_PACKAGE} depends on no kernel").into())
 }
 
-/// Returns the path of the only entry of `directory` whose path contains `part`. Returns an error unless
-/// exactly one entry matches.
+/// Returns the path of the entry of a directory whose name contains `part`. Returns an error unless there is
+/// exactly one such entry.
 fn only_entry(directory: &Path, part: &str) -> Result<PathBuf> {
     let entries = fs::read_dir(directory).map_err(|error| format!("{}: {error}", directory.display()))?;
     let mut found: Vec<PathBuf> = entries
+        .filter(|entry| {
+            entry.as_ref().map_or(true, |entry| entry.file_name().to_string_lossy().contains(part))
+        })
         .map(|entry| entry.map(|entry| entry.path()))
-        .filter(|path| path.as_ref().map_or(true, |path| path.to_string_lossy().contains(part)))
         .collect::<std::io::Result<_>>()?;
     match (found.pop(), found.len()) {
         (Some(path), 0) => Ok(path),

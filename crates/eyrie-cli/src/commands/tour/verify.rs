@@ -1,5 +1,6 @@
 //! Compares the volume with the source: files, and keys with their values.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -104,24 +105,24 @@ fn attribute_that_differs(want: &Stat, have: &Stat, owners: bool) -> Option<&'st
     .find_map(|(what, equal)| (!equal).then_some(what))
 }
 
-/// Returns true if the target has every `user` and `trusted` attribute of the source, with the same value.
-/// Attributes of other namespaces, such as labels that the host itself makes, are not compared.
+/// Returns true if source and target have the same `user` and `trusted` attributes.
 fn same_xattrs<S: Posix, D: Posix>(
     (source, from): (&S, &Path),
     (target, to): (&D, &Path),
 ) -> eyrie::Result<bool> {
-    let names = match source.symlink_xattr_names(from) {
+    Ok(xattrs(source, from)? == xattrs(target, to)?)
+}
+
+/// Returns the `user` and `trusted` attributes. Attributes of other namespaces, such as labels that the host
+/// itself makes, are not compared.
+fn xattrs<P: Posix>(fs: &P, path: &Path) -> eyrie::Result<BTreeMap<Vec<u8>, Vec<u8>>> {
+    let names = match fs.symlink_xattr_names(path) {
         Err(error) if error.errno() == Errno::OPNOTSUPP => Vec::new(),
         names => names?,
     };
-    let is_set = |name: &&Vec<u8>| name.starts_with(b"user.") || name.starts_with(b"trusted.");
-    for name in names.iter().filter(is_set) {
-        let value = source.symlink_xattr(from, name)?;
-        if target.symlink_xattr(to, name).ok().as_ref() != Some(&value) {
-            return Ok(false);
-        }
-    }
-    Ok(true)
+    let is_compared = |name: &Vec<u8>| name.starts_with(b"user.") || name.starts_with(b"trusted.");
+    let with_value = |name: Vec<u8>| Ok((name.clone(), fs.symlink_xattr(path, name)?));
+    names.into_iter().filter(is_compared).map(with_value).collect()
 }
 
 fn same_content<S: Posix, D: Posix>(
@@ -218,7 +219,25 @@ pub fn keys(survey: &Survey, (host, root): (&Host, &Path), store: &Store) -> Res
 
 #[cfg(test)]
 mod tests {
+    use eyrie::{Credentials, Volume, XattrMode};
+
     use super::*;
+
+    #[test]
+    fn missing_and_further_attributes_are_differences() {
+        let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
+        let volume = Volume::create(dir.path().join("vol"), 64 << 20).unwrap();
+        let files = volume.files(Credentials::of_process());
+        let [left, right] = ["/left", "/right"].map(Path::new);
+        let same = |from, to| same_xattrs((&files, from), (&files, to)).unwrap();
+        files.write(left, "").unwrap();
+        files.write(right, "").unwrap();
+        assert!(same(left, right));
+        files.setxattr(left, "user.x", b"value", XattrMode::Set).unwrap();
+        assert!(!same(left, right) && !same(right, left));
+        files.setxattr(right, "user.x", b"value", XattrMode::Set).unwrap();
+        assert!(same(left, right));
+    }
 
     #[test]
     fn keys_are_paths_or_shortened_ones() {
