@@ -24,9 +24,19 @@ pub type Store = Kvfs<Scm>;
 
 /// An open volume. As long as it is open, neither this process nor another one can open it again.
 ///
-/// The volume is saved when it and all its [`Files`] and [`Store`]s are dropped. [`Volume::close`] also saves
-/// the volume, and returns errors. If a process ends without saving the volume, the next open recovers it,
-/// which takes longer.
+/// The volume is saved when it and all its [`Files`] and [`Store`]s are dropped, also while a panic unwinds.
+/// A volume that is saved has all changes on its medium, and the next open takes no longer than usual. A drop
+/// cannot return an error, so it reports the error as an event of `tracing`. [`Volume::close`] also saves the
+/// volume, and returns the error.
+///
+/// A process may end without a drop: by [`std::process::exit`], by [`std::process::abort`] (also for a panic
+/// with `panic = "abort"`), or by a signal. Programs that call `exit` close their volumes first. Without a
+/// drop, the next open recovers the volume, which takes longer, and the medium decides which changes are
+/// lost:
+///
+/// - `dram` and `pmem`: none. Every call that had returned is there.
+/// - `paged`: those after the last [`Volume::sync`], `fsync` or background drain. Background drains come
+///   every five seconds, unless [`PagedOptions::drain_interval`] has another time.
 pub struct Volume {
     engine: Arc<Scm>,
     path: PathBuf,

@@ -8,6 +8,7 @@ use super::remove::RemovedAs;
 use super::rename::MoveRequest;
 use super::write::Touch;
 use crate::object::xattr;
+use crate::space::Space;
 use crate::{Applied, Attributes, Birth, Engine, Kind, ListedEntry, ObjectId, Op, Owner, Result, SpaceUsage};
 
 impl Engine for Scm {
@@ -94,7 +95,10 @@ impl Engine for Scm {
         self.medium().check()?;
         let _gate = self.medium().enter()?;
         let _pin = pin();
-        self.sound(self.apply_one(op))
+        let panics = LeakOnPanic(self.volume.space());
+        let applied = self.sound(self.apply_one(op));
+        std::mem::forget(panics);
+        applied
     }
 
     fn reclaim(&self) -> bool {
@@ -127,6 +131,16 @@ impl Engine for Scm {
 
     fn space(&self) -> SpaceUsage {
         self.volume.space().usage()
+    }
+}
+
+/// Marks storage as leaked when it is dropped, which happens only if an Op panics. The allocator may then be
+/// half changed, so a close must leave the volume to recovery.
+struct LeakOnPanic<'a>(&'a Space);
+
+impl Drop for LeakOnPanic<'_> {
+    fn drop(&mut self) {
+        self.0.mark_leaked();
     }
 }
 

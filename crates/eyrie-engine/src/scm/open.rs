@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use eyrie_medium::sync::Mutex;
-use eyrie_medium::{Medium, PagedOptions};
+use eyrie_medium::{Fault, Medium, PagedOptions};
 
 use super::Scm;
 use super::changes::DirectoryChanges;
@@ -182,7 +182,7 @@ impl Scm {
 
     /// Frees the unlinked objects that are still open, and saves the volume. If their storage were saved as
     /// used, it would be lost until the next recovery, because no entry leads to it.
-    fn save(&self) -> Result<()> {
+    pub(super) fn save(&self) -> Result<()> {
         if let Ok(_gate) = self.medium().enter() {
             self.free_open_orphans();
         }
@@ -209,11 +209,13 @@ impl Scm {
 
 impl Drop for Scm {
     fn drop(&mut self) {
-        // In a forked child, the holder of a lock may be a thread that exists only in the parent. The check
-        // of the medium refuses a forked child.
-        if self.close_on_drop && !std::thread::panicking() && self.medium().check().is_ok() {
-            // A drop cannot report an error. The next open recovers a volume that was not closed.
-            let _ = self.save();
+        // In a forked child, the holder of a lock may be a thread that exists only in the parent.
+        if !self.close_on_drop || matches!(self.medium().check(), Err(Fault::Forked)) {
+            return;
+        }
+        if let Err(error) = self.save() {
+            // A drop cannot return the error. The next open recovers the volume.
+            tracing::error!(%error, "a volume could not be saved when it was dropped");
         }
     }
 }

@@ -1,7 +1,11 @@
 //! Tests of recovery, batches and closes, and of the engine on damaged pointers. A damaged pointer gives an
 //! error, every call ends, and no other bytes are damaged.
 
-use eyrie_medium::{PAGE_SIZE, PagedOptions};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use eyrie_medium::{Caller, Fault, Mapped, Observer, PAGE_SIZE, PagedOptions};
 
 use super::*;
 use crate::check::Report;
@@ -327,5 +331,47 @@ fn regression_close_frees_unlinked_open_files() {
     let engine = Scm::open_at(place, PagedOptions::for_host()).expect("a closed volume");
     assert!(!engine.recovered(), "the close left a clean mark");
     let report = engine.check().expect("sound");
+    assert!(report.is_clean(), "{:#?}", report.findings);
+}
+
+/// Panics at the next store of the thread that armed it.
+#[derive(Default)]
+struct PanicAtStore(AtomicBool);
+
+impl Observer for PanicAtStore {
+    fn before_store(&self, _: Mapped<'_>, _: Addr, _: u64, _: Caller) -> std::result::Result<(), Fault> {
+        assert!(!self.0.swap(false, Ordering::Relaxed), "planted");
+        Ok(())
+    }
+}
+
+#[test]
+fn panic_inside_an_op_leaves_the_volume_to_recovery() {
+    let panics = Arc::new(PanicAtStore::default());
+    let medium = Medium::memory(BYTES).expect("memory").observed_by(Arc::clone(&panics) as Arc<dyn Observer>);
+    let engine = Scm::create_on(medium, &options(), OWNER, BORN).expect("a new volume");
+    let kept = create(&engine, engine.root(), b"kept", Kind::File).expect("room");
+    let id = engine.reserve(Kind::File).expect("room");
+    panics.0.store(true, Ordering::Relaxed);
+    let op = Op::Create {
+        dir: engine.root(),
+        name: b"lost",
+        id,
+        owner: OWNER,
+        content: Content::Empty,
+        time: BORN,
+    };
+    assert!(catch_unwind(AssertUnwindSafe(|| engine.apply(&op))).is_err());
+    // The Op released its locks, so the engine goes on.
+    create(&engine, engine.root(), b"later", Kind::File).expect("room");
+    engine.save().expect("sound");
+    let image = engine.medium().snapshot();
+    let reopened = Scm::open_on(Medium::memory_holding(&image).expect("memory")).expect("a volume");
+    assert!(reopened.recovered(), "the allocator of the panic was saved");
+    let root = reopened.root();
+    assert_eq!(reopened.lookup(root, b"kept").expect("sound"), Some(kept));
+    assert!(reopened.lookup(root, b"later").expect("sound").is_some());
+    assert_eq!(reopened.lookup(root, b"lost").expect("sound"), None);
+    let report = reopened.check().expect("sound");
     assert!(report.is_clean(), "{:#?}", report.findings);
 }

@@ -191,12 +191,14 @@ impl Volume {
             return Ok(());
         }
         self.medium.check()?;
-        self.space.trim(false)?;
-        let gate = self.medium.enter()?;
-        let saved = save::save(&self.space, self.superblock.block.volume_id);
-        drop(gate);
+        let saved = self.space.trim(false).and_then(|_| {
+            let _gate = self.medium.enter()?;
+            save::save(&self.space, self.superblock.block.volume_id)
+        });
+        // All changes become durable even if the host refuses to take memory back.
+        let durable = self.medium.checkpoint();
         saved?;
-        Ok(self.medium.checkpoint()?)
+        Ok(durable?)
     }
 
     /// Discards the memory of groups that are free as a whole or were never in use, and memory that was

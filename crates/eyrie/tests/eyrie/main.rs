@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "this is all tests")]
 
 mod bad_input;
+mod dropped;
 mod space;
 
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};

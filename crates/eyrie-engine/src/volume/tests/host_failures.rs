@@ -291,6 +291,8 @@ fn trial(on: On, act: Act, base: &Base, failing: Option<Failing>) -> Shown {
     let late = match act {
         Act::Recover | Act::Trim => Some(true),
         Act::Close if on == On::Directory(MediumChoice::Dram) || done.is_ok() => Some(true),
+        // The host refused a call that reads and writes no byte of the disk.
+        Act::Close if failing.is_some_and(|failing| failing.site.kind == SiteKind::Host) => Some(true),
         // Changes that were not durable may be lost when the disk fails, so both results are right.
         Act::Close => None,
         _ => Some(false),

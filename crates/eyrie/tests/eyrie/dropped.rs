@@ -1,0 +1,74 @@
+//! Tests of volumes that are dropped without a close.
+
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use eyrie::{Credentials, MediumChoice, PosixExt, Volume};
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Level, Metadata, Subscriber};
+
+use crate::side_by_side;
+
+/// Counts events of errors.
+struct ErrorCount(Arc<AtomicU32>);
+
+impl Subscriber for ErrorCount {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        *metadata.level() == Level::ERROR
+    }
+
+    fn event(&self, _: &Event<'_>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+    fn enter(&self, _: &Id) {}
+    fn exit(&self, _: &Id) {}
+}
+
+/// Returns the number of error events that `run` reports.
+fn errors_of(run: impl FnOnce()) -> u32 {
+    let count = Arc::new(AtomicU32::new(0));
+    tracing::subscriber::with_default(ErrorCount(Arc::clone(&count)), run);
+    count.load(Ordering::Relaxed)
+}
+
+#[test]
+fn volume_dropped_by_a_panic_is_saved() {
+    let _side_by_side = side_by_side();
+    for medium in [MediumChoice::Dram, MediumChoice::Paged] {
+        let host = tempfile::tempdir().unwrap();
+        let path = host.path().join("v");
+        let unwound = catch_unwind(AssertUnwindSafe(|| {
+            let volume = Volume::options().size(64 << 20).medium(medium).create(&path).unwrap();
+            let files = volume.files(Credentials::root());
+            files.write("/file", "written before the panic").unwrap();
+            resume_unwind(Box::new("a panic of the program"));
+        }));
+        assert!(unwound.is_err());
+        let volume = Volume::open(&path).unwrap();
+        assert!(!volume.information().recovered, "{medium:?}: the drop left no clean mark");
+        let files = volume.files(Credentials::root());
+        assert_eq!(files.read("/file").unwrap(), b"written before the panic", "{medium:?}");
+    }
+}
+
+#[test]
+fn drop_that_cannot_save_reports_an_event() {
+    let _side_by_side = side_by_side();
+    let host = tempfile::tempdir().unwrap();
+    let path = host.path().join("v");
+    let create = || Volume::options().size(64 << 20).medium(MediumChoice::Dram).create(&path).unwrap();
+    assert_eq!(errors_of(|| drop(create())), 0);
+    let segment = Volume::open(&path).unwrap().information().segments[0].0.clone();
+    let volume = Volume::open(&path).unwrap();
+    std::fs::File::options().write(true).open(segment).unwrap().set_len(4096).unwrap();
+    assert!(volume.files(Credentials::root()).read("/").is_err());
+    assert_eq!(errors_of(|| drop(volume)), 1);
+}
