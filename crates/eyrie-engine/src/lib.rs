@@ -4,12 +4,13 @@
 //! for byte-addressable storage. `model` is the reference engine, with which tests compare others.
 //!
 //! Invariants:
-//! - No code of this crate interprets a path with `/` in it: names are 1 to 255 bytes of any kind.
+//! - No Op and no look-up takes a path inside the volume: names are 1 to 255 bytes of any kind. (`host` takes
+//!   paths of the host.)
 //! - [`op`] is the only encoder of Ops, and [`access`] is the only module that knows permission rules.
 //! - No unsafe code.
 //! - An Op changes names, bytes and attributes only through a `Transaction`. The other stores to a medium are
-//!   those of the allocator, of recovery, of the limit of generations, of the creation, resize and save of a
-//!   volume, and the two stores that mark the header of a removed object.
+//!   those of the allocator, of recovery, of the limit of generations, of the creation, opening, resize and
+//!   save of a volume, and the two stores that mark the header of a removed object.
 
 #![forbid(unsafe_code)]
 

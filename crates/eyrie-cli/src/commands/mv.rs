@@ -16,8 +16,8 @@ Examples:
   eyrie mv vol:/a vol:/dir
   eyrie mv report.txt vol:/reports/
 
-A move inside a volume, or inside a file system of the host, is one atomic rename. Any other move copies the files, and \
-then removes the originals.
+A move inside a volume, or inside a file system of the host, is one atomic rename. Any other move copies \
+the files, and then removes the originals.
 
 {}", place::HELP))]
 pub struct MvArgs {

@@ -244,7 +244,10 @@ fn trace_replays_to_a_volume_at_any_event() {
     let settled =
         sandbox.run(["replay", "trace", "--until", &(fence + 1).to_string(), "--drop", &line, "-o", "none"]);
     let text = String::from_utf8_lossy(&settled.stderr).into_owned();
-    assert!(text.contains(&format!("the line at {line} has nothing that a crash may lose there")), "{text}");
+    assert!(
+        text.contains(&format!("a crash at this moment cannot lose these stores to the line at {line}")),
+        "{text}"
+    );
     let again = sandbox.run(["replay", "trace", "--until", "1", "-o", "whole"]);
     assert!(String::from_utf8_lossy(&again.stderr).contains("exists already and is not empty"));
 }

@@ -11,7 +11,7 @@ fn json(text: &str) -> serde_json::Value {
 }
 
 #[test]
-fn paged_volume_reports_its_memory_and_journal() {
+fn paged_volume_reports_its_medium_and_journal() {
     let sandbox = Sandbox::new();
     let made = sandbox.succeed(["mkfs", "vol", "--size", "64M", "--medium", "paged"]);
     assert!(made.contains("64.0 MiB on paged"), "{made}");

@@ -85,8 +85,8 @@ impl<'a> PlaceWrites<'a> {
         Ok(())
     }
 
-    /// Flushes the disk. Only then may the written pages leave memory: if the flush fails, memory has the only
-    /// certain copy of their bytes.
+    /// Flushes the disk. Only then may the written pages leave memory: if the flush fails, memory has the
+    /// only certain copy of their bytes.
     #[track_caller]
     fn flush(&mut self) -> io::Result<()> {
         self.pager.blocks.here().flush()?;

@@ -27,7 +27,8 @@ pub struct Mutex<T> {
     value: UnsafeCell<T>,
 }
 
-// SAFETY: code reaches the value only through a guard, and at most one guard exists at a time.
+// SAFETY: code that shares the mutex reaches the value only through a guard, and at most one guard exists at
+// a time.
 unsafe impl<T: Send> Send for Mutex<T> {}
 // SAFETY: as for Send.
 unsafe impl<T: Send> Sync for Mutex<T> {}

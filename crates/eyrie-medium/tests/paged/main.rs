@@ -328,8 +328,8 @@ fn discard_after_a_checkpoint_loses_no_other_page() {
     set(&medium, 0, 2);
     medium.drain().expect("sound");
     assert_eq!(disk.written() - written, 4096 + 512, "the page at its place, and a record");
-    // The last record lists the page as fresh. The record must not become invalid when the page is discarded,
-    // because the record also has the change of word 0.
+    // The last record lists the page as fresh, and also has the change of word 0. After the discard the page
+    // no longer matches this record. The checkpoint comes first, so that recovery no longer needs the record.
     let cut = medium.mark_freed(addr(page), 4096).expect("a durable cut uses it");
     medium.checkpoint().expect("sound");
     assert!(medium.durable_cut() >= cut);

@@ -1,9 +1,11 @@
-//! Traces as text: the stores and fences of a run, and the images that a crash of it may leave.
+//! Traces: the stores and fences of a run, as text. From a trace this module makes the images that a crash of
+//! the run may leave.
 //!
-//! The first line of a trace is `eyrie-trace 1 BYTES`, with the size of the volume. A line `base OFFSET HEX`
-//! follows for each 64 bytes that are not zeros before the first event. The other lines are the events:
-//! `store THREAD OFFSET HEX`, `fence THREAD FILE:LINE`, and `mark COUNT LINE CALL = RESULT` when a call has
-//! returned. Offsets are hexadecimal with `0x`. Each store is within one aligned word of eight bytes.
+//! The first line of a trace is `eyrie-trace 1 BYTES`, with the size of the volume. Lines `base OFFSET HEX`
+//! follow. They have the contents of the volume at the start of the run, in pieces of 64 bytes. Pieces that
+//! consist only of zeros have no line. The other lines are the events: `store THREAD OFFSET HEX`,
+//! `fence THREAD FILE:LINE`, and `mark COUNT LINE CALL = RESULT` when a call has returned. Offsets are
+//! hexadecimal with `0x`. Each store is within one aligned word of eight bytes.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write;
@@ -33,8 +35,9 @@ pub enum TraceError {
         /// Number of events of the trace.
         events: usize,
     },
-    /// A crash after these events cannot lose the stores of the line.
-    #[error("the line at {offset:#x} has nothing that a crash may lose there")]
+    /// A crash after the given number of events cannot lose the stores that a [`LineLoss`] names: the line
+    /// has no unfenced store, or none after the kept ones.
+    #[error("a crash at this moment cannot lose these stores to the line at {offset:#x}")]
     Settled {
         /// Offset of the line, in bytes.
         offset: u64,

@@ -199,7 +199,9 @@ impl Place {
 }
 
 impl Base {
-    /// Creates a volume whose space was all in use once, with one file that is kept.
+    /// Creates a volume with the file "kept". All of its free space was in use once, and is free again.
+    /// Returns its bytes when it is closed. Then opens it, adds the files "late" and "large", and returns its
+    /// bytes without a close.
     fn new(on: On) -> Base {
         let place = Place::new(on);
         let engine = place.create().expect("room");
@@ -273,8 +275,8 @@ fn trial(on: On, act: Act, base: &Base, failing: Option<Failing>) -> Shown {
     });
     let failed = plan.failed();
     // Every operation must report a failed flush. An operation that makes or resizes the volume must also
-    // report failed writes and calls. Other failures may be hidden: for example, a failed read or allocation
-    // is repeated with a smaller size.
+    // report failed writes, and failed calls of the kind `Host`. Other failures may be hidden: for example, a
+    // failed read or allocation is repeated with a smaller size.
     let must_tell = failing.is_some_and(|failing| match failing.site.kind {
         SiteKind::Flush => true,
         SiteKind::Host | SiteKind::Write => act.creates() || matches!(act, Act::Resize(_)),
@@ -365,7 +367,10 @@ fn fail_everywhere(on: On, act: Act) -> BTreeSet<Site> {
             let shown: Vec<_> = site.failures(kind, *calls).map(|failing| trial(Some(failing))).collect();
             let failed: u64 = shown.iter().map(|shown| shown.failed).sum();
             let told = shown.iter().filter(|shown| shown.is_told).count();
-            println!("  {kind:?} {site}: {calls} calls, {failed} failures, {told} of {} told", shown.len());
+            println!(
+                "  {kind:?} {site}: {calls} calls, {failed} failures, an error in {told} of {} trials",
+                shown.len()
+            );
             assert!(failed > 0, "{site} never failed");
         }
     }

@@ -571,7 +571,7 @@ fn largest_offsets_and_sizes_are_handled() {
 }
 
 #[test]
-fn file_larger_than_a_value_is_too_large_to_get() {
+fn get_refuses_a_file_larger_than_the_largest_value() {
     let _alone = alone();
     let place = Place::new();
     let volume = place.create(8 * MIB);
