@@ -135,9 +135,8 @@ impl<W: Write> Dumper<W> {
         while let Some(run) = next_run(source, file, offset).reading()? {
             offset = run.end;
             runs.push(run);
-            // Readers limit the number of ranges. A file with more ranges is stored with zeros in place of
-            // its holes.
-            // One more range may follow at the end of the list, because of a hole at the end of the file.
+            // Readers limit the number of ranges, and a hole at the end of the file adds one range to the
+            // list. A file with more ranges is stored with zeros in place of its holes.
             if runs.len() >= MOST_RUNS {
                 runs = whole(stat.size);
                 break;

@@ -4,6 +4,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use eyrie_medium::{Medium, MediumKind, PAGE_SIZE, PagedOptions, host};
 use rustix::io::Errno;
@@ -28,17 +29,23 @@ enum HostChange {
 }
 
 /// A list of changes. Its drop undoes the changes that are still in the list, the last change first.
-struct UndoList(Vec<HostChange>);
+#[derive(Default)]
+struct UndoList {
+    changes: Vec<HostChange>,
+    /// Keeps other processes away until the changes are undone. Otherwise a process that locked the volume
+    /// meanwhile would lose its files.
+    lock: Option<Arc<HostLock>>,
+}
 
 impl Drop for UndoList {
     fn drop(&mut self) {
-        for change in self.0.drain(..).rev() {
+        for change in self.changes.drain(..).rev() {
             // A failure of this clean-up is ignored, because the caller needs the first error.
-            let _ = match change {
+            let _ = host::call(|| match change {
                 HostChange::Directory(path) => fs::remove_dir(path),
                 HostChange::File(path) => fs::remove_file(path),
                 HostChange::Mode(path, before) => fs::set_permissions(path, before),
-            };
+            });
         }
     }
 }
@@ -57,7 +64,7 @@ pub(super) fn create<T>(
         let what = format!("a volume of {bytes} bytes is too small; the least is 1 MiB");
         return Err(Error::volume(&place, what, Errno::INVAL));
     }
-    let mut undo = UndoList(Vec::new());
+    let mut undo = UndoList::default();
     let (file, lock) = make_files(path, &mut undo)?;
     let medium = map_new(&file, bytes, options, &place)?;
     let kind = medium.kind();
@@ -69,7 +76,7 @@ pub(super) fn create<T>(
         let synced = host::sync_all(&file).and(synced);
         synced.map_err(|error| host_error(path, "cannot be made durable", &error))?;
     }
-    undo.0.clear();
+    undo.changes.clear();
     Ok(done)
 }
 
@@ -85,34 +92,35 @@ fn sync_directory(path: &Path) -> io::Result<()> {
 /// # Errors
 /// `Volume` if `path` exists and is not an empty directory, or if a call of the host fails.
 pub fn create_from(path: &Path, image: &[u8]) -> Result<()> {
-    let mut undo = UndoList(Vec::new());
+    let mut undo = UndoList::default();
     let (file, _lock) = make_files(path, &mut undo)?;
     host::write_all_at(&file, image, 0).map_err(|error| host_error(path, "cannot be written", &error))?;
-    undo.0.clear();
+    undo.changes.clear();
     Ok(())
 }
 
 /// Makes the directory of a volume, its lock file, and its empty segment. Returns the segment and the held
 /// lock.
-fn make_files(path: &Path, undo: &mut UndoList) -> Result<(File, HostLock)> {
+fn make_files(path: &Path, undo: &mut UndoList) -> Result<(File, Arc<HostLock>)> {
     make_directory(path, undo)?;
     let lock_path = path.join(LOCK);
     let mut private = OpenOptions::new();
     private.read(true).write(true).create_new(true).mode(0o600);
     host::open(&private, &lock_path).map_err(|error| host_error(&lock_path, "cannot be created", &error))?;
-    undo.0.push(HostChange::File(lock_path));
-    let lock = HostLock::acquire(path)?;
+    undo.changes.push(HostChange::File(lock_path));
+    let lock = Arc::new(HostLock::acquire(path)?);
+    undo.lock = Some(Arc::clone(&lock));
     let segment = path.join(SEGMENT_FILE);
     let file =
         host::open(&private, &segment).map_err(|error| host_error(&segment, "cannot be created", &error))?;
-    undo.0.push(HostChange::File(segment));
+    undo.changes.push(HostChange::File(segment));
     Ok((file, lock))
 }
 
 fn make_directory(path: &Path, undo: &mut UndoList) -> Result<()> {
     match host::call(|| fs::DirBuilder::new().mode(0o700).create(path)) {
         Ok(()) => {
-            undo.0.push(HostChange::Directory(path.to_path_buf()));
+            undo.changes.push(HostChange::Directory(path.to_path_buf()));
             return Ok(());
         }
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
@@ -130,14 +138,14 @@ fn make_directory(path: &Path, undo: &mut UndoList) -> Result<()> {
     // The directory becomes private, because an access to the host's files bypasses the permissions inside
     // the volume.
     host::call(|| fs::set_permissions(path, fs::Permissions::from_mode(0o700))).map_err(failed)?;
-    undo.0.push(HostChange::Mode(path.to_path_buf(), before));
+    undo.changes.push(HostChange::Mode(path.to_path_buf(), before));
     Ok(())
 }
 
 /// Locks and maps the volume at `path`.
 pub(super) fn open(path: &Path, paged: PagedOptions) -> Result<(Medium, Hold)> {
     let (lock, file) = lock_and_open(path)?;
-    Ok((map_segment(path, &file, paged)?, Hold::Directory { _lock: lock }))
+    Ok((map_segment(path, &file, paged)?, Hold::Directory { _lock: Arc::new(lock) }))
 }
 
 /// Locks the volume at `path` and maps a copy of it. No change reaches the host.
@@ -145,7 +153,7 @@ pub(super) fn open_copy(path: &Path, paged: PagedOptions) -> Result<(Medium, Hol
     let place = path.display().to_string();
     let (lock, file) = lock_and_open(path)?;
     let bytes = whole_pages(path, &file)?;
-    Ok((map_copy(&file, bytes, paged, &place)?, Hold::Directory { _lock: lock }))
+    Ok((map_copy(&file, bytes, paged, &place)?, Hold::Directory { _lock: Arc::new(lock) }))
 }
 
 /// Locks the volume in directory `path`, and opens its segment.
@@ -195,4 +203,52 @@ fn whole_pages(path: &Path, file: &File) -> Result<u64> {
         return Err(Error::volume(&path.display().to_string(), what, Errno::INVAL));
     }
     Ok(pages)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::rc::Rc;
+
+    use eyrie_medium::SiteKind;
+    use eyrie_medium::host::HostObserver;
+    use eyrie_medium::{Caller, host};
+
+    use super::super::lock::is_held;
+    use super::*;
+    use crate::Time;
+    use crate::volume::MediumChoice;
+
+    /// Counts the calls to the host during which the volume has a segment. The volume must be locked then.
+    struct SegmentIsLocked {
+        path: PathBuf,
+        calls: Cell<u32>,
+    }
+
+    impl HostObserver for SegmentIsLocked {
+        fn before_call(&self, _: SiteKind, _: Caller) -> std::result::Result<(), Errno> {
+            if self.path.join(SEGMENT_FILE).exists() {
+                assert!(is_held(&self.path), "another process could lock the volume");
+                self.calls.set(self.calls.get() + 1);
+            }
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn volume_that_cannot_be_made_is_locked_until_its_files_are_gone() {
+        let parent = tempfile::tempdir().expect("a directory");
+        let path = parent.path().join("v");
+        let options =
+            Options { medium: MediumChoice::Dram, ..Options::random(Time::new(1, 0)).expect("random") };
+        let observer = Rc::new(SegmentIsLocked { path: path.clone(), calls: Cell::new(0) });
+        let made: Result<()> = host::observed_by(Rc::clone(&observer) as Rc<dyn HostObserver>, || {
+            let before = observer.calls.get();
+            let made = create(&path, None, &options, |_, _| Err(Error::NoSpace));
+            assert!(observer.calls.get() > before + 1, "the removal of the segment was not observed");
+            made
+        });
+        assert!(matches!(made, Err(Error::NoSpace)));
+        assert!(!path.exists() && !is_held(&path));
+    }
 }

@@ -8,7 +8,7 @@
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use eyrie_medium::host;
 use eyrie_medium::sync::unpoisoned;
@@ -25,7 +25,7 @@ pub(super) const LOCK: &str = "lock";
 /// Keeps other owners away from a volume until this value is dropped.
 pub(crate) enum Hold {
     Directory {
-        _lock: HostLock,
+        _lock: Arc<HostLock>,
     },
     /// The claimed device itself.
     Device(File),
@@ -88,6 +88,15 @@ impl HostLock {
         }
         Err(Error::volume(&place, "in use by another process", Errno::BUSY))
     }
+}
+
+/// Returns true if this process holds the volume in directory `path`.
+#[cfg(test)]
+pub(super) fn is_held(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|directory| {
+        let held = HeldDirectory { device: directory.dev(), inode: directory.ino(), process: getpid() };
+        unpoisoned(HELD.lock()).contains(&held)
+    })
 }
 
 fn in_use(place: &str, process: Pid) -> Error {
