@@ -1,5 +1,6 @@
-//! Errors of commands. Each begins with one line on standard error, which has the action that failed, the
-//! place, and the reason or advice. Errors of `eyrie explore` may have more lines.
+//! Errors of commands. Most print one line to standard error, with the action that failed, the place, and the
+//! reason or advice. An error of a script begins with the name of the script instead. Errors of
+//! `eyrie explore` may have more lines. A silent error prints nothing.
 
 use std::fmt::{self, Display};
 use std::io::{self, Write};
@@ -105,10 +106,10 @@ impl Skipped {
     }
 }
 
-/// Fails with `what` if `left_out` entries are missing from the result.
+/// Fails with `what` unless `left_out`, the number of entries that the result lacks, is 0.
 ///
 /// # Errors
-/// The message has the number of entries.
+/// The message has the number of missing entries.
 pub fn require_complete(what: &str, place: impl Display, left_out: u64) -> Result<()> {
     if left_out == 0 {
         return Ok(());
@@ -146,7 +147,7 @@ pub fn reason(error: &eyrie::Error) -> String {
     let why = text.strip_prefix(&prefix).unwrap_or(&text);
     match error.engine() {
         Some(_) if error.errno() == Errno::NOSPC => format!("{why}: make room there"),
-        // Other messages of the engine already have advice.
+        // Other messages of the engine name the cause, so the advice for their errno would add nothing.
         Some(_) => why.to_owned(),
         None => with_advice(why, error.errno()),
     }

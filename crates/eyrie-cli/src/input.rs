@@ -45,8 +45,8 @@ pub fn script(path: &Path) -> Result<(String, Script)> {
     Ok((name, script))
 }
 
-/// Reads the name and the bytes of a script. Reads at most one byte more than a script may have. This byte
-/// shows that the script is too long.
+/// Returns the name of a script for messages, and its bytes. Reads at most one byte more than a script may
+/// have. This byte shows that the script is too long.
 fn script_text(path: &Path) -> Result<(String, Vec<u8>)> {
     let most = MOST_SCRIPT_BYTES as u64 + 1;
     let mut script = Vec::new();

@@ -1,5 +1,5 @@
-//! Interrupts (Ctrl-C or SIGTERM): a long command checks for an interrupt between two steps. After an
-//! interrupt the command stops and leaves the volume sound.
+//! Interrupts (Ctrl-C, SIGTERM or SIGHUP): a long command that has called [`install`] checks for an interrupt
+//! between two steps. After an interrupt the command stops and leaves the volume sound.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -10,8 +10,8 @@ static REQUESTED: AtomicBool = AtomicBool::new(false);
 /// Exit status after an interrupt.
 pub const STATUS: u8 = 130;
 
-/// Installs the handler. The first Ctrl-C (or SIGTERM) then only makes [`requested`] return true. The second
-/// ends the process.
+/// Installs the handler. The first interrupt then only makes [`requested`] return true. The second ends the
+/// process.
 pub fn install() {
     let stop = || {
         if REQUESTED.swap(true, Ordering::Relaxed) {

@@ -1,9 +1,9 @@
 //! The command `eyrie`, a thin layer over the library `eyrie`.
 //!
-//! An error is a line on standard error: "eyrie: failed action: place: reason and advice". `eyrie explore`
-//! adds the scripts and the command that repeat the error. The exit status is 1 for failures, 2 for wrong
-//! arguments and 130 after Ctrl-C. `fsck` has the statuses of fsck(8). Standard output may be closed at any
-//! time.
+//! Most errors print a line to standard error: "eyrie: failed action: place: reason and advice".
+//! `eyrie explore` adds the scripts and the command that repeat the error. The exit status is 1 for failures,
+//! 2 for wrong arguments and 130 after Ctrl-C. `fsck` has the statuses of fsck(8). Standard output may be
+//! closed at any time.
 
 #![forbid(unsafe_code)]
 
@@ -57,7 +57,8 @@ fn subcommand() -> String {
     found.map_or_else(String::new, |found| found.get_name().to_owned())
 }
 
-/// Prints help or version to standard output, or the error of an argument as one line.
+/// Prints the help or the version that was asked for, or the error of an argument as one line. Returns the
+/// exit status.
 fn usage(error: &clap::Error) -> ExitCode {
     use clap::error::ErrorKind;
     let is_help = matches!(

@@ -1,5 +1,5 @@
-//! Standard output, which is buffered. A pipe gets names as raw bytes. A terminal gets escaped names and
-//! styles.
+//! Standard output, which is buffered. A pipe or a file gets names as raw bytes. A terminal gets escaped
+//! names and, by default, styles.
 
 use std::io::{self, BufWriter, IsTerminal, Stdout, Write};
 use std::os::unix::ffi::OsStrExt;

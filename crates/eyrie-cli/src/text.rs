@@ -12,7 +12,7 @@ const UNITS: [&str; 6] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
 
 /// Years after which the Gregorian calendar repeats itself.
 const CALENDAR_YEARS: i64 = 400;
-/// The length of these years in seconds.
+/// The length of [`CALENDAR_YEARS`] in seconds.
 const CALENDAR_SECONDS: i64 = 146_097 * 86_400;
 
 /// The message about a size that cannot be parsed.
@@ -22,7 +22,7 @@ const SIZES: &str = "sizes are written like 4G, 512M or 1048576";
 pub fn size(bytes: u64) -> String {
     let mut unit = 0;
     let mut value = bytes as f64;
-    // The limit is below 1024, because a larger value would be rounded to "1024" of a unit.
+    // The limit is below 1024, because a value from 1023.5 on would be rounded to "1024" of a unit.
     while value >= 1023.5 && unit + 1 < UNITS.len() {
         value /= 1024.0;
         unit += 1;
@@ -38,7 +38,8 @@ pub fn size(bytes: u64) -> String {
 pub fn short_size(bytes: u64) -> String {
     const LETTERS: [&str; 7] = ["", "K", "M", "G", "T", "P", "E"];
     let mut unit = 0;
-    // With 1 or 10 `parts`: the number of whole units, or of tenths of a unit. Both are rounded up.
+    // With `parts` 1, the number of units. With `parts` 10, the number of tenths of a unit. Both are rounded
+    // up.
     let scaled = |unit: u32, parts: u128| (u128::from(bytes) * parts).div_ceil(1 << (10 * unit));
     while scaled(unit, 1) >= 1024 {
         unit += 1;
@@ -161,8 +162,9 @@ pub fn mode(kind: Kind, mode: u16) -> String {
 /// Formats a time of any year as `2026-11-20 10:14:00`, in UTC.
 pub fn time(time: Time) -> String {
     // The time of a file may have any number of seconds, but jiff supports years only up to 9999. The
-    // Gregorian calendar repeats after 400 years, so jiff formats a time in the first 400 years after 1970,
-    // and the years of the other cycles are added to the year of this time.
+    // Gregorian calendar repeats after 400 years. So the time is moved by whole cycles of 400 years to a year
+    // from 1970 to 2369, and jiff formats the moved time. The years of these cycles are then added to its
+    // year.
     let cycles = time.seconds.div_euclid(CALENDAR_SECONDS);
     let second = time.seconds.rem_euclid(CALENDAR_SECONDS);
     let civil = Offset::UTC.to_datetime(Timestamp::from_second(second).unwrap_or_default());

@@ -41,7 +41,7 @@ pub fn require_directory(files: &Files, inside: &Inside, what: &str) -> Result<(
     Err(Failure::new(format_args!("cannot {what}"), inside, why))
 }
 
-/// Fails if a file or directory exists at `path`, because the tree gets this name.
+/// Fails if anything exists at `path`, because the new tree gets this path.
 ///
 /// # Errors
 /// The message has `what`, such as "import into", and the place `shown`.
@@ -71,7 +71,7 @@ pub struct Summary {
     pub verb: &'static str,
     /// True to print JSON.
     pub json: bool,
-    /// True to print to standard error, because standard output has the archive or the paths.
+    /// True to print the text to standard error, because standard output has the archive or the paths.
     pub aside: bool,
     /// The time when the transfer began.
     pub started: Instant,

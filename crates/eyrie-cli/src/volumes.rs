@@ -81,7 +81,7 @@ pub fn credentials() -> Credentials {
     Credentials::of_process().with_umask(u16::try_from(umask.bits() & 0o777).unwrap_or(0))
 }
 
-/// Opens a volume, calls `work`, and closes the volume even after an error.
+/// Opens a volume, calls `work`, and closes the volume even after an error of `work`.
 ///
 /// # Errors
 /// The error of the open or of `work`, or else the error of the close.

@@ -1,4 +1,4 @@
-//! Decides permissions. No other module knows permission rules.
+//! Decides permissions. No code outside this module and its submodule `rules` knows permission rules.
 //!
 //! The functions that decide are pure: they decide as Linux does, and only from their arguments. The
 //! arguments are [`Credentials`], the [`Protection`] of objects, the enabled [`AccessRules`], and values of
@@ -21,8 +21,8 @@ use crate::{Attributes, Error, Kind, Result};
 pub(crate) const SET_UID: u16 = 0o4000;
 /// Set-group-id bit.
 pub(crate) const SET_GID: u16 = 0o2000;
-/// Sticky bit: an entry of such a directory is removed only by the owner of the entry's object, by the owner
-/// of the directory, or by root.
+/// Sticky bit: only the owner of an entry's object, the owner of the directory, and root can remove an entry
+/// from a directory with this bit.
 pub(crate) const STICKY: u16 = 0o1000;
 /// All bits of a mode.
 pub(crate) const MODE_BITS: u16 = 0o7777;
@@ -106,7 +106,7 @@ impl Credentials {
         self.uid == 0
     }
 
-    /// True if `gid` is among the groups.
+    /// True if `gid` is the primary group or a supplementary group.
     #[inline]
     pub fn in_group(&self, gid: u32) -> bool {
         self.gid == gid || self.groups.contains(&gid)
@@ -119,7 +119,7 @@ impl Credentials {
     }
 }
 
-/// The attributes of an object that decide about permissions: its kind, mode and owner.
+/// The attributes of an object that decide about permissions: its kind, mode, owner and group.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Protection {
     /// Kind of the object.
@@ -141,7 +141,7 @@ impl From<&Attributes> for Protection {
 }
 
 bitflags::bitflags! {
-    /// Kinds of access, as the three bits of a mode.
+    /// Kinds of access, with the values of the three bits that a mode has for each class of users.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub struct Rights: u8 {
         /// To read.
@@ -216,7 +216,7 @@ pub fn is_sticky(who: &Credentials, dir: &Protection) -> bool {
 /// Checks that `who` may remove the entry of `dir` that names `victim`. Considers the sticky bit.
 ///
 /// # Errors
-/// `AccessDenied`; `NotPermitted` when only the sticky bit forbids it.
+/// `AccessDenied`; `NotPermitted` when only the sticky bit forbids the removal.
 #[inline]
 pub fn check_remove(who: &Credentials, dir: &Protection, victim: &Protection) -> Result<()> {
     check_add(who, dir)?;
@@ -296,7 +296,7 @@ fn dropped_by(who: &Credentials, gid: u32) -> SetIds {
 
 /// Returns `mode` without the set-id bits that `set_ids` names. Without the group's execution bit, the
 /// set-group-id bit gives no rights. A change by a member of the group, or a `chown` by root, therefore keeps
-/// the set-group-id bit of such a file (`DropAsMember`).
+/// the set-group-id bit of a file without that execution bit (`DropAsMember`).
 #[inline]
 pub fn mode_after(mode: u16, set_ids: SetIds) -> u16 {
     let executable = mode & GROUP_EXECUTE != 0;
@@ -310,8 +310,8 @@ pub fn mode_after(mode: u16, set_ids: SetIds) -> u16 {
 /// Checks that `who` may set the times of `object`. `now` is true if the call sets both times to the present.
 ///
 /// # Errors
-/// `AccessDenied` if `now` is true, and `NotPermitted` if `now` is false. Owners of the object get no error,
-/// and `now` also succeeds for users who may write to the object.
+/// `AccessDenied` if `now` is true, and `NotPermitted` if `now` is false. The owner of the object and root
+/// get no error. If `now` is true, users who may write to the object get no error, either.
 pub fn check_set_times(who: &Credentials, object: &Protection, now: bool) -> Result<()> {
     if who.owns(object) {
         return Ok(());

@@ -6,9 +6,9 @@
 //! unchecked (`fields`). It changes nothing.
 //!
 //! The open of the volume has verified all checksums, also that of the superblock. The check therefore looks
-//! at only one field of the superblock: the time of creation. An open refuses wrong redo records and two
-//! damaged copies of the superblock. An open tolerates one damaged copy of the superblock, a damaged saved
-//! allocator, and a damaged end of the journal.
+//! at only one field of the superblock: the time of creation. An open refuses two damaged copies of the
+//! superblock, and recovery refuses wrong redo records. An open tolerates one damaged copy of the superblock,
+//! a damaged saved allocator, and a damaged end of the journal.
 
 mod fields;
 
@@ -41,10 +41,10 @@ pub struct Report {
 }
 
 impl Report {
-    /// Returns the report about a volume whose open failed with this error.
+    /// Returns the report about a volume whose open failed with `error`.
     ///
     /// # Errors
-    /// Errors that are not corruption of the volume.
+    /// `error` itself, if it does not report corruption of the volume.
     pub(crate) fn of_error(error: Error) -> Result<Report> {
         let finding = match error {
             Error::Corrupt { addr, what } => format!("{addr}: {what}"),
@@ -70,9 +70,9 @@ struct Check<'v> {
     waiting: Vec<(ObjectId, ObjectId)>,
 }
 
-/// Compares all redundant information in the volume, in everything that `root` reaches and in the `orphans`.
-/// Orphans are objects without a name that handles keep alive. Callers make sure that nothing changes the
-/// volume meanwhile.
+/// Compares all redundant information in the volume: in the objects that `root` reaches, in the `orphans`,
+/// and in the allocator. Orphans are objects without a name that handles keep alive. Callers make sure that
+/// nothing changes the volume meanwhile.
 ///
 /// # Errors
 /// `Fault`. A problem of the volume is a finding in the report, not an error.
@@ -151,7 +151,7 @@ impl Check<'_> {
             xattr::visit(self.volume.medium(), root, &mut |_, _| Ok(()))
         });
         self.note(id, xattrs)?;
-        // Fields of a damaged object are not checked, because a finding names the object already.
+        // Fields of a damaged object are not checked, because a finding reports its damage already.
         if self.report.findings.len() == before {
             let checked = fields::check(self.volume, id);
             self.note(id, checked)?;

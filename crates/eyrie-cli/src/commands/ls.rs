@@ -145,7 +145,7 @@ impl Listing<'_> {
         Ok(())
     }
 
-    /// Prints the entries of the directory `path` of `files`. Messages and titles show `dir`, the place of
+    /// Lists the entries of the directory `path` of `files`. Messages and titles show `dir`, the place of
     /// this directory.
     fn block(&mut self, files: &Files, path: &Path, dir: &Inside, titled: bool) -> Result<()> {
         let listed = match entries(files, path, self.arguments.all) {

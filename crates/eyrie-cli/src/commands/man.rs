@@ -35,7 +35,8 @@ pub fn run(arguments: &ManArgs, command: Command, output: &mut Output) -> Result
     Ok(pages.iter().try_for_each(|page| page.render(output))?)
 }
 
-/// Makes the page of each command. The page of a command comes before those of its subcommands.
+/// Makes the page of each command that is not hidden. The page of a command comes before those of its
+/// subcommands.
 fn pages(command: Command) -> Vec<Man> {
     let mut command = command.disable_help_subcommand(true);
     command.build();

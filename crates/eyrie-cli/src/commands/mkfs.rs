@@ -81,7 +81,8 @@ pub fn run(arguments: &MkfsArgs, output: &mut Output) -> Result<()> {
     if let Some(bytes) = arguments.group_size {
         options = options.group_size(bytes);
     }
-    // Only a device can have contents here, so the message names `--force`.
+    // An existing path that is not a device was refused above. So only a device can have contents here, and
+    // `--force` overwrites them.
     let volume = volumes::create(&arguments.volume, options, ": --force overwrites it")?;
     let Information { id, medium, size_bytes, .. } = volume.information();
     volume.close().doing("close the volume", &place)?;

@@ -37,7 +37,7 @@ fn move_one(from: &Endpoint, to: &Endpoint) -> Result<()> {
     if from.is_with(to) {
         let place = format!("{} to {}", from.shown(), to.shown());
         match from.rename(&from.path, &to.path) {
-            // Two file systems of the host.
+            // The host has the two paths on different file systems.
             Err(error) if error.errno() == Errno::XDEV => {}
             renamed => return renamed.doing("move", place),
         }

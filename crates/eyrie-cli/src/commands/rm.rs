@@ -36,8 +36,8 @@ pub fn run(arguments: RmArgs) -> Result<()> {
     Ok(())
 }
 
-/// Removes one file, or with `recursive` one tree. The outer error is a refusal of this command. The inner
-/// error is that of the file system.
+/// Removes one file, or with `recursive` one tree. The outer error is a refusal of this command, or an error
+/// in reading the root. The inner error comes from the look-up or the removal of the file.
 fn remove(files: &Files, inside: &Inside, recursive: bool) -> Result<eyrie::Result<()>> {
     let path = &inside.path;
     let refuse = |why: &str| Err(Failure::new("cannot remove", inside, why));

@@ -41,7 +41,7 @@ pub fn run(arguments: &RunArgs, output: &mut Output) -> Result<()> {
     let (name, script) = input::script(&arguments.script)?;
     interrupt::install();
     volumes::with_volume(&arguments.volume, |volume| {
-        // The umask does not apply, so that a script makes the same files for every user.
+        // The umask does not apply, so that a script gives its files the same modes for every user.
         let files = volume.files(Credentials::of_process());
         perform(&script, &files, &name, arguments.keep_going, output)
     })

@@ -16,14 +16,15 @@ fn all() -> Vec<Command> {
     all
 }
 
-/// Returns the lines of the help text after "Examples:" up to the first empty line.
+/// Returns the indented lines that follow "Examples:" in the help text.
 fn examples(command: &Command) -> Vec<String> {
     let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
     let lines = help.lines().skip_while(|line| *line != "Examples:").skip(1);
     lines.take_while(|line| line.starts_with("  ")).map(|line| line.trim().to_owned()).collect()
 }
 
-/// Returns the words of each `eyrie` command in a line of shell, without redirections.
+/// Returns the words of each `eyrie` command in a line of shell, without redirections. A command after
+/// `xargs` gets the argument `vol:/file`.
 fn commands(line: &str) -> Vec<Vec<String>> {
     let words = shlex::split(line).unwrap_or_else(|| panic!("not a line of shell: {line}"));
     let parts = words.split(|word| ["|", "&&"].contains(&word.as_str()));

@@ -63,7 +63,7 @@ pub fn run(arguments: TreeArgs, output: &mut Output) -> Result<()> {
 fn print_canonical(inside: &Inside, times: bool, output: &mut Output) -> Result<()> {
     volumes::with_files(&inside.volume, |files| {
         let failed = |error: eyrie::Error| {
-            // The error has the path of the entry that cannot be shown.
+            // If the error has a path, this is the path of the entry that cannot be shown.
             let path = error.path().unwrap_or(&inside.path).to_owned();
             let place = Inside { volume: inside.volume.clone(), path };
             Failure::new("cannot show", place, reason(&error))
@@ -81,7 +81,7 @@ struct Drawing<'a> {
     output: &'a mut Output,
     /// The start of the next line: four columns for each level.
     indent: String,
-    /// Number of directories, and number of other entries.
+    /// Number of directories below the root, and number of other entries.
     counts: [u64; 2],
     skipped: Skipped,
 }

@@ -125,7 +125,7 @@ pub fn run(arguments: XattrArgs, output: &mut Output) -> Result<()> {
     }
 }
 
-/// Calls `work` with the files of a volume, a place in it, and true if symbolic links are followed.
+/// Calls `work` with the files of a volume, a place in this volume, and true if symbolic links are followed.
 fn with_file<T>(file: XattrFile, work: impl FnOnce(&Files, &Inside, bool) -> Result<T>) -> Result<T> {
     let inside = file.place.inside()?;
     volumes::with_files(&inside.volume, |files| work(files, &inside, !file.no_dereference))

@@ -48,8 +48,9 @@ pub(super) fn set_on_path<D: Posix>(
     Ok(())
 }
 
-/// Sets the times of `want`. The host may refuse an invalid time from a damaged volume. The entry then keeps
-/// the time of its copying. Such an entry is counted, but is not a failure.
+/// Sets the times of `want`. The target may refuse a time, such as an invalid time from a damaged volume.
+/// Instead of a refused time, the copy keeps the time at which it was made. Such a copy is counted, but is
+/// not a failure.
 fn set_times(
     want: &Stat,
     progress: &Progress<'_>,
@@ -68,8 +69,8 @@ fn set_times(
 }
 
 /// Sets the owner of the copy, and returns the mode that the copy may have. Only root may give files to other
-/// users, so `EPERM` is not a failure. But a copy with another owner loses the set-id bits, because the
-/// program must not run as the user who copied it.
+/// users, so `EPERM` is not a failure. But a copy with another owner loses the set-id bits, because a program
+/// with these bits would run with the rights of the user who made the copy.
 fn set_owner<D: Posix>(
     spot: &Spot<'_, D>,
     want: &Stat,

@@ -9,10 +9,10 @@ use super::side::{OnSide, Side};
 
 /// Maximum number of bytes that are read and written in one step.
 pub const CHUNK_BYTES: usize = 8 << 20;
-/// Bytes of the smallest hole.
+/// Bytes of a page. A file of one page or less is copied without a search for holes.
 const PAGE_BYTES: u64 = 4096;
 
-/// Returns the next range from `offset` on that has data, or `None` if the rest is a hole.
+/// Returns the next range from `offset` on that has data, or `None` if no data follows.
 ///
 /// # Errors
 /// As [`Posix::seek`].
@@ -25,11 +25,11 @@ pub fn next_run<S: Posix>(source: &S, file: &File<'_, S>, offset: u64) -> eyrie:
 }
 
 /// Copies all bytes of a file, which had the attributes `stat` before it was opened. Returns the number of
-/// bytes.
+/// copied bytes, without holes.
 ///
 /// The number of allocated blocks may be an estimate, so it does not show if a file has holes. The function
-/// therefore seeks holes in the source. A file of one page or less is read to its end instead, because files
-/// of the kernel have a size of 0 or of one page, whatever number of bytes they have.
+/// therefore seeks holes in the source. A file of one page or less is read to its end instead, because most
+/// files of procfs and sysfs report a size of 0 or of one page, whatever number of bytes they have.
 pub(super) fn copy_bytes<S: Posix, D: Posix>(
     input: &File<'_, S>,
     source: &S,

@@ -16,11 +16,11 @@ const PATH_BYTES: usize = 4000;
 
 /// The state of the first name of a file.
 enum FirstName<T> {
-    /// A worker thread copies the file. These names wait for the copy.
+    /// A thread copies the file, or the file waits for a worker thread. These names wait for the copy.
     Copying(Vec<T>),
     /// The copy is at this path, relative to the root of the copied tree.
     Copied(PathBuf),
-    /// The file could not be copied under this name.
+    /// The file could not be copied under any of the names that were tried.
     Failed,
 }
 
@@ -41,7 +41,7 @@ struct LinkTable<T> {
     waiting: usize,
 }
 
-/// The files of a copy that have several names.
+/// The files with several names that a copy has found.
 pub(super) struct Links<T> {
     table: Mutex<LinkTable<T>>,
     fewer: Condvar,

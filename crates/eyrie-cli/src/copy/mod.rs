@@ -7,13 +7,15 @@
 //! [`TargetTree`].
 //!
 //! Invariants:
-//! - A path is reported only when it is complete in the target: bytes, owner, extended attributes, mode and
-//!   times.
-//! - A file that cannot be copied whole is removed again.
-//! - A tree may be deeper than the longest path, because each call gets one name in an open directory
-//!   ([`Spot`]). The number of directories that are open at a time has the same bound for every tree.
+//! - A path is reported as copied only when it is complete in the target: bytes, and owner, extended
+//!   attributes, mode and times as far as the target accepts them.
+//! - If the copy of a file fails, the incomplete copy is removed from the target.
+//! - A copied tree may be deeper than the longest path. Below the root of the tree, a call gets one name in
+//!   an open directory, or a path of bounded length to the first name of a file (`links::reach`). The number
+//!   of directories of the host that are open at a time has the same bound for every tree.
 //! - An entry that cannot be read or made is reported and counted, and the copy continues. A full or failing
-//!   target ends the copy. Extended attributes that cannot be kept are only counted.
+//!   target ends the copy, and so does a root directory that cannot be made. Owners, times and extended
+//!   attributes that cannot be kept are only counted.
 
 mod attributes;
 mod file;

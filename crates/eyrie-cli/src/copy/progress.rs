@@ -72,7 +72,7 @@ impl<'a> Progress<'a> {
     }
 
     /// Counts the entry `relative`, which could not be copied. Reports its error at once, unless the error is
-    /// fatal. A fatal error stops the copy, and [`Progress::outcome`] returns it.
+    /// fatal. A fatal error stops the copy, and [`Progress::outcome`] returns the first one.
     pub fn failed(&self, relative: &Path, side: &Side) {
         self.tally.failed.fetch_add(1, Ordering::Relaxed);
         match side {
@@ -89,7 +89,7 @@ impl<'a> Progress<'a> {
     /// Ends the copy and returns its counts. `to` is the root of the copy in the target.
     ///
     /// # Errors
-    /// Fails if the target failed. An interrupt has the exit status 130.
+    /// Fails if a fatal error stopped the copy. After an interrupt, fails with exit status 130.
     pub fn outcome(self, to: &Path) -> Result<Tally> {
         self.reporter.finish();
         let to = self.reporter.target_place(to);
@@ -142,7 +142,7 @@ impl Tally {
             .sum()
     }
 
-    /// Returns the number of bytes of the files that were copied.
+    /// Returns the number of bytes that were written to the copied files.
     pub fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }

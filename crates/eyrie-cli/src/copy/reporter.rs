@@ -96,7 +96,7 @@ impl Reporter {
     }
 }
 
-/// Makes a progress bar for a known number of entries. Only a terminal shows it.
+/// Makes a progress bar for a known number of entries. The bar is shown only if standard error is a terminal.
 pub fn bar(what: &'static str, entries: u64) -> ProgressBar {
     if !io::stderr().is_terminal() {
         return ProgressBar::hidden();

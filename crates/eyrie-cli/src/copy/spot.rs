@@ -6,7 +6,7 @@ use std::path::Path;
 pub struct Spot<'s, D> {
     /// The target, or the same file system with an open directory as its root.
     pub target: &'s D,
-    /// The name of the entry in `target`.
+    /// The path of the entry in `target`. In a copy it is usually one name, in a load the whole path.
     pub name: &'s Path,
     /// The path of the entry under the root of the copied tree.
     pub relative: &'s Path,

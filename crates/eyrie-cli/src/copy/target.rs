@@ -51,7 +51,7 @@ impl<'a> TargetTree<'a> {
     }
 
     /// Makes a file with the attributes `stat` and `xattrs`. `fill` writes the bytes and returns their
-    /// number. After an error the file is removed.
+    /// number. If an error follows the creation of the file, the file is removed.
     pub fn file<D: Posix>(
         &self,
         spot: &Spot<'_, D>,

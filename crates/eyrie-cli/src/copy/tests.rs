@@ -9,7 +9,7 @@ use eyrie_testkit::tree_fixture::{Manifest, grow};
 use super::{Job, Reporter, Tally, copy_tree};
 use crate::failure::Result;
 
-/// Makes a directory on a file system that keeps holes, times and devices.
+/// Makes a directory, in `/dev/shm` if possible, because that file system keeps holes, times and devices.
 fn scratch() -> tempfile::TempDir {
     tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
 }

@@ -32,7 +32,7 @@ pub struct Job<'a, S, D> {
     pub from: &'a Path,
     /// The file system to write.
     pub target: &'a D,
-    /// The path of the copy. No file may exist there.
+    /// The path of the copy. Nothing may exist there.
     pub to: &'a Path,
     /// A directory of the source to leave out.
     pub except: Option<&'a Path>,
@@ -51,8 +51,8 @@ struct PendingDirectory {
 struct Task<'a, S, D> {
     entry: WalkEntry<'a, S>,
     stat: Stat,
-    /// The file system of the copy. Its root is the copy of the entry's directory. For the root of the tree
-    /// it is the target of the job.
+    /// The file system of the copy. For the root of the tree, it is the target of the job. For any other
+    /// entry, its root is the copy of the entry's directory.
     target: Base<'a, D>,
     /// The directory of the entry. `None` for the root of the tree.
     directory: Option<Arc<PendingDirectory>>,
@@ -74,8 +74,8 @@ struct TargetPosition<'a, D> {
 /// Copies a file or a tree. The result also counts the entries that could not be copied.
 ///
 /// # Errors
-/// Fails if nothing exists at the root of the source, if the root directory of the copy cannot be made, or if
-/// the target is full or fails. An interrupt has the exit status 130.
+/// Fails if the root of the source cannot be found, if the root directory of the copy cannot be made, or if
+/// the target is full or fails. After an interrupt, fails with exit status 130.
 pub fn copy_tree<S, D>(job: &Job<'_, S, D>) -> failure::Result<Tally>
 where
     S: Posix + Sync + Send,
@@ -168,7 +168,7 @@ where
         }
     }
 
-    /// Leaves a directory, whose entries are made or wait for a worker thread.
+    /// Leaves a directory. Some of its files may still wait for a worker thread.
     fn leave(&self, relative: &Path, position: &mut TargetPosition<'a, D>) {
         let directory = position.directories.pop();
         match position.ladder.here() {
@@ -184,7 +184,8 @@ where
         }
     }
 
-    /// Drops a reference to a directory. If it was the last reference, sets the attributes of the directory.
+    /// Drops a reference to a directory. If it was the last reference and the copy is not stopped, sets the
+    /// attributes of the directory.
     fn release(&self, directory: Option<Arc<PendingDirectory>>, target: &D, relative: &Path) {
         let Some(PendingDirectory { stat, xattrs }) = directory.and_then(Arc::into_inner) else { return };
         if !self.target.progress.stopped() {
@@ -201,7 +202,8 @@ where
         if entry.depth == 0 { self.job.to } else { entry.name() }
     }
 
-    /// Makes an entry that is not a directory, or sends it to a worker.
+    /// Makes an entry that is not a directory, sends it to a worker, or lets it wait for the copy of its
+    /// file.
     fn hand_out(
         &self,
         entry: WalkEntry<'a, S>,
@@ -227,7 +229,7 @@ where
             },
         };
         if stat.is_file() {
-            // The send cannot fail, because workers receive until the sender is dropped.
+            // The send cannot fail, because the receiver lives until the sender is dropped.
             let _ = files.send(task);
         } else {
             self.run(task, &mut Vec::new());

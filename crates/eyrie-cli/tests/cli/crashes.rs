@@ -11,7 +11,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::Sandbox;
 
 /// Number of files of the tree. Each test reads fewer than half as many paths before it stops an import, so
-/// the import still has files to copy.
+/// the import normally still has files to copy.
 const FILES: usize = 4000;
 
 fn sandbox_with_tree() -> Sandbox {
@@ -42,8 +42,9 @@ fn stop_import(sandbox: &Sandbox, lines: usize, signal: Signal) -> (ExitStatus, 
     (status, printed[..whole].lines().map(str::to_owned).collect(), complaints)
 }
 
-/// Checks that the volume opens and is sound. Also checks that the object at each printed path has its mode
-/// and time, and that each file has its bytes.
+/// Checks that the volume opens and is sound. Also checks that the object at each printed path has the mode
+/// and the nanoseconds of the modification time of its source, and that each file has the bytes of its
+/// source.
 fn check_volume(sandbox: &Sandbox, printed: &[String]) {
     assert!(sandbox.succeed(["fsck", "vol"]).contains("sound"));
     let volume = Volume::open(sandbox.path("vol")).unwrap();

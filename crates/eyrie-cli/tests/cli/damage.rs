@@ -234,7 +234,7 @@ fn small_volume_with_huge_claims_costs_little() {
         image.mend_checksums();
         put(&sandbox, &image.to_bytes());
         every_command(&sandbox);
-        // The same checks for a file of the claimed length.
+        // Some of these commands also run on a segment of the claimed size.
         let file = fs::OpenOptions::new().write(true).open(sandbox.path("vol/segment-0000")).unwrap();
         file.set_len(sizes[0]).unwrap();
         drop(file);

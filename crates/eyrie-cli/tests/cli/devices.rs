@@ -1,4 +1,4 @@
-//! Tests of volumes on block devices. They use loop devices, which only root can make.
+//! Tests of volumes on block devices. The tests use loop devices, which only root can make.
 
 use std::fs;
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -87,7 +87,7 @@ fn block_device_holds_a_volume() {
 }
 
 fn is_zero(file: &Path) -> bool {
-    // If the file has no storage, no byte of it was ever written.
+    // A file without storage has only zeros.
     fs::metadata(file).unwrap().blocks() == 0
 }
 

@@ -1,4 +1,4 @@
-//! Tests that `fsck` changes nothing, and that `fsck --repair` saves the readable parts.
+//! Tests that `fsck` without `--repair` changes nothing, and that `fsck --repair` saves the readable parts.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -26,7 +26,7 @@ fn damaged() -> Sandbox {
 
 /// Returns the paths and bytes of the files that can be exported from a volume.
 fn files(sandbox: &Sandbox, volume: &str, to: &str) -> BTreeMap<PathBuf, Vec<u8>> {
-    // The export may fail, because it leaves out unreadable files.
+    // The export leaves out unreadable files, and then has a failure status.
     sandbox.run(["export", &format!("{volume}:/tree"), to]);
     let (root, mut found) = (sandbox.path(to), BTreeMap::new());
     let mut waiting = vec![root.clone()];
@@ -88,7 +88,7 @@ fn repair_replaces_and_keeps_the_damaged_volume() {
     }
     sandbox.succeed(["fsck", "--repair", "vol"]);
 
-    // A repair fails if the name exists under which it keeps the damaged volume.
+    // A repair renames the damaged volume to `vol.damaged`, and fails if this name exists.
     fs::write(segment(&sandbox), &before).unwrap();
     sandbox.fail(4, &["vol.damaged", "in the way"], ["fsck", "--repair", "vol"]);
     fs::remove_dir_all(sandbox.path("vol.damaged")).unwrap();

@@ -148,7 +148,7 @@ fn du_sums_directories() {
     assert_eq!(sizes(&sandbox, &["-d", "1", "vol:/"]), named(&[in_a, root]));
     assert_eq!(sizes(&sandbox, &["-s", "vol:/"]), named(&[root]));
     assert_eq!(sizes(&sandbox, &["-sc", "vol:/a", "vol:/a/b"]), named(&[in_a, ("total", a)]));
-    // A place that was counted is not counted again.
+    // A file that was counted under another name is not counted again.
     assert_eq!(sizes(&sandbox, &["-sc", "vol:/a/b", "vol:/again"]), named(&[in_b, ("total", b)]));
     let files = sizes(&sandbox, &["-a", "--apparent-size", "vol:/"]);
     let names: Vec<&str> = files.iter().map(|(name, _)| name.as_str()).collect();

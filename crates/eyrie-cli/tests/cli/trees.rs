@@ -130,8 +130,8 @@ fn islands(size: u64) -> [(u64, Vec<u8>); 3] {
     [(0, b"start".to_vec()), (size / 2 + 12345, vec![7; 100_000]), (size - 1, b"x".to_vec())]
 }
 
-/// Makes a sparse file with three ranges of data. The file has the first of three sizes that the host allows:
-/// 16 TiB, a page less, or 1 TiB. Returns its size.
+/// Makes a sparse file with three ranges of data. The size of the file is 16 TiB, or a page less than 16 TiB,
+/// or 1 TiB: the first of these sizes that the host allows. Returns this size.
 fn make_large(path: &Path) -> u64 {
     let file = fs::File::create(path).unwrap();
     let largest = [1 << 44, (1 << 44) - 4096, 1 << 40];

@@ -36,8 +36,9 @@ pub struct AccessRules {
     /// users may write to. Such a link is followed only if it belongs to the caller or to the owner of the
     /// directory. Off by default in the kernel and in Eyrie.
     pub protected_symlinks: bool,
-    /// `fs.protected_fifos`: in a sticky directory, `O_CREAT` does not open a pipe that belongs neither to
-    /// the caller nor to the owner of the directory. Off by default in the kernel and in Eyrie.
+    /// `fs.protected_fifos`: in the directories that this value names, `O_CREAT` does not open a pipe that
+    /// belongs neither to the caller nor to the owner of the directory. Off by default in the kernel and in
+    /// Eyrie.
     pub protected_fifos: Sticky,
     /// `fs.protected_regular`: the same for regular files. Off by default in the kernel and in Eyrie.
     pub protected_regular: Sticky,

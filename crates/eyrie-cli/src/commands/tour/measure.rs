@@ -1,13 +1,13 @@
 //! Measures the same operations on Eyrie and on the host, in alternation.
 //!
 //! A *batch* is [`BATCH`] operations, timed as a whole on one thread. A *round* is one batch on Eyrie and
-//! then the same batch on the host, with the same names, offsets and bytes. The result of an operation is its
-//! median time in all counted rounds. The first [`WARM_UP`] rounds are not counted, because in them memory
-//! pages are faulted in. The keys that a batch erases are put before the timed part, and renamed files get
-//! their old names back after the timed part. The files that a batch creates are removed by the next batch,
-//! which measures the removal. Each row of the result has the number of different blocks, files or keys that
-//! its operations touched. Measuring fails if that number is too small for the way in which the operation
-//! chooses ([`is_covering`]).
+//! then the same batch on the host, with the same names, offsets and bytes. The result of an operation is the
+//! median time of its batches in all counted rounds, divided by [`BATCH`]. The first [`WARM_UP`] rounds are
+//! not counted, because in them memory pages are faulted in. The keys that a batch erases are put before the
+//! timed part, and renamed files get their old names back after the timed part. The files that a batch
+//! creates are removed by the next batch, which measures the removal. Each row of the result has the number
+//! of different blocks, files or keys that its operations touched. Measuring fails if that number is too
+//! small for the way in which the operation chooses ([`is_covering`]).
 //!
 //! Operations on bytes read or write [`BLOCK_BYTES`](super::operation::BLOCK_BYTES) each. Paths have three
 //! components. Every operation on a name first writes the digits of its file or key into the name. Both sides
@@ -22,9 +22,9 @@ use super::subject::{Keys, Subject};
 use super::targets::{Coverage, is_covering, targets};
 use crate::interrupt;
 
-/// Minimum number of rounds, so that a few disturbed rounds do not change the median.
+/// Minimum number of counted rounds, so that a few disturbed rounds hardly change the median.
 const FEWEST_ROUNDS: usize = 40;
-/// Maximum number of rounds.
+/// Maximum number of counted rounds.
 const MOST_ROUNDS: usize = 2000;
 /// Number of rounds at the start that are not counted.
 const WARM_UP: u32 = 3;
@@ -155,7 +155,7 @@ pub fn steps(amounts: Amounts) -> u64 {
     groups(amounts).count() as u64
 }
 
-/// Returns the median of the time per operation, in µs.
+/// Returns the median time of a batch, divided by [`BATCH`], in µs. `None` without batches.
 fn median_us(batches: &mut [Duration]) -> Option<f64> {
     batches.sort_unstable();
     let middle = batches.get(batches.len() / 2)?;

@@ -29,7 +29,8 @@ use crate::{interrupt, text, volumes};
 
 /// Estimated bytes for the metadata of an entry and of its value.
 const ENTRY_BYTES: u64 = 2048;
-/// With at least this many seconds, operations are also measured among many files: [`Amounts::FULL`].
+/// With at least this many seconds, and enough room, operations are also measured among many files:
+/// [`Amounts::FULL`].
 const FULL_SECONDS: u64 = 10;
 /// The directories of two stores: with few keys, and with many keys.
 const STORES: [&str; 2] = ["/few-keys", "/many-keys"];
@@ -111,7 +112,7 @@ fn amounts(seconds: u64, copies: u64, place: &Path) -> Amounts {
 }
 
 /// Chooses a new path in shared memory, or in the temporary directory if shared memory has fewer than `need`
-/// bytes free. Fails if neither has them.
+/// bytes free. Fails if neither has `need` bytes free.
 fn choose_place(need: u64) -> Result<PathBuf> {
     let name = format!("eyrie-tour-{}", std::process::id());
     let candidates = [PathBuf::from(SHARED_MEMORY), std::env::temp_dir()];
@@ -125,7 +126,7 @@ fn choose_place(need: u64) -> Result<PathBuf> {
     Err(Failure::new("not enough room", tried, why))
 }
 
-/// Returns the name of the file system that holds `path`.
+/// Returns the name of the file system that holds `path`, or "host" for an unknown file system.
 fn host_name(path: &Path) -> &'static str {
     let kind = rustix::fs::statfs(path).map_or(0, |space| space.f_type as u64 & 0xffff_ffff);
     match kind {
@@ -199,7 +200,7 @@ impl Guide<'_> {
         self.measure(volume, &files, place)
     }
 
-    /// Prints the result of one step.
+    /// Keeps the result of one step. Prints the result unless `--json` is given.
     fn step(&mut self, step: &str, what: &str, value: Value) -> Result<()> {
         self.steps[step] = value;
         if !self.arguments.json {

@@ -14,7 +14,8 @@ pub enum Operation {
     Stat,
     /// Read one random aligned block of an open large file.
     Read,
-    /// Read the next block of the large file. The rounds read it from its start to its end.
+    /// Read the next block of the large file. Each round continues where the last round ended, and goes back
+    /// to the start at the end of the file.
     ReadOn,
     /// Overwrite one random aligned block of the large file.
     Overwrite,

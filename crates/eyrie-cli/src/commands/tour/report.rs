@@ -36,13 +36,13 @@ fn speeds(measurements: &[Measurement], host: &str) -> Table {
     rows
 }
 
-/// Prints the table, and a sentence with the range of the ratios.
+/// Prints the table, and a sentence with the range and the median of the ratios.
 pub fn print(measurements: &[Measurement], host: &str, output: &mut Output) -> Result<()> {
     writeln!(output)?;
     output.heading("Speed: median time of one operation, one thread, Eyrie and host in alternation")?;
     writeln!(output, "(touched: different blocks of 4 KiB, files or keys)")?;
     output.table(&speeds(measurements, host))?;
-    // With an even number of rows, the upper of the two middle ratios is taken as the median.
+    // With an even number of ratios, the upper of the two middle ratios is taken as the median.
     let mut ratios: Vec<f64> = measurements.iter().filter_map(Measurement::ratio).collect();
     ratios.sort_unstable_by(f64::total_cmp);
     if let (Some(least), Some(most)) = (ratios.first(), ratios.last()) {

@@ -14,7 +14,7 @@ const FILL_BYTES: usize = 4 << 20;
 
 /// The calls of a store that are measured.
 pub trait Keys {
-    /// Replaces the contents of `out` by the value.
+    /// Replaces the contents of `out` by the value. Returns false if the key does not exist.
     ///
     /// # Errors
     /// As the method of the store.
@@ -26,13 +26,13 @@ pub trait Keys {
     /// As the method of the store.
     fn put(&self, key: &[u8], value: &[u8]) -> Result<()>;
 
-    /// Removes the key.
+    /// Removes the key. Returns false if the key does not exist.
     ///
     /// # Errors
     /// As the method of the store.
     fn erase(&self, key: &[u8]) -> Result<bool>;
 
-    /// Reads the length and the first byte of a value in place. Returns `None` if the store cannot lend
+    /// Reads the length and the first byte of a value in place. Returns `None` if the store cannot read
     /// values in place.
     ///
     /// # Errors
@@ -170,7 +170,8 @@ impl<'a, P: Posix, K: Keys> Subject<'a, P, K> {
         Ok(Subject { fs, stores, large, growing, block, value, seen: 0 })
     }
 
-    /// Empties the file or puts the keys that a batch needs. Returns false if this side lacks the operation.
+    /// Empties the file to which a batch appends, or puts the keys that a batch erases. Returns false if this
+    /// side lacks the operation.
     fn prepare(&self, row: Row, targets: &[u32]) -> Result<bool> {
         let store = self.stores[row.scale as usize];
         let mut key = NumberedName::new("gone-");

@@ -9,8 +9,8 @@ use super::operation::{BATCH, Operation};
 
 /// Number of different new names, which have six digits.
 const NAMES: u64 = 1_000_000;
-/// A prime that divides no number of files. So steps of this length visit every file once before any file
-/// twice.
+/// A prime that does not divide the number of files at any scale. So steps of this length visit every file
+/// once before any file twice.
 const STRIDE: u64 = 7919;
 
 /// The way in which an operation chooses its targets.
@@ -60,11 +60,12 @@ pub fn targets(operation: Operation, round: u32, among: u32) -> Vec<u32> {
     (0..u64::from(BATCH)).map(target).collect()
 }
 
-/// Returns true if `distinct` targets in `rounds` rounds are enough for the operation.
+/// Returns true if `distinct` is at least 90 % of the number of different targets that `rounds` rounds should
+/// have.
 pub fn is_covering(operation: Operation, rounds: u32, among: u32, distinct: u32) -> bool {
     let (done, among) = (f64::from(rounds) * f64::from(BATCH), f64::from(among));
     let most = match order_of(operation) {
-        // The expected number of distinct targets after this number of random choices.
+        // The expected number of distinct targets after `done` random choices.
         TargetOrder::Random => among * (1.0 - (-done / among).exp()),
         TargetOrder::Next | TargetOrder::Spread => done.min(among),
         TargetOrder::New => done.min(NAMES as f64),
@@ -104,7 +105,7 @@ mod tests {
     use super::super::operation::{Amounts, rows};
     use super::*;
 
-    /// Returns the number of different targets of a row after this number of rounds.
+    /// Returns the number of different targets of an operation after `rounds` rounds.
     fn distinct(operation: Operation, rounds: u32, among: u32) -> u32 {
         let mut coverage = Coverage::default();
         (0..rounds).for_each(|round| coverage.add(&targets(operation, round, among)));

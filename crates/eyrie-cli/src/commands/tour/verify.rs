@@ -24,7 +24,7 @@ const SHOWN: usize = 5;
 pub struct Verified {
     /// Number of equal entries or values.
     pub count: u64,
-    /// Bytes of the equal entries or values.
+    /// Bytes of the equal regular files or values.
     pub bytes: u64,
     /// The differences, one line for each.
     differences: Vec<String>,
@@ -46,8 +46,8 @@ impl Verified {
 }
 
 /// Reads all entries of the copy and compares them with the source: kind, mode, size, modification time,
-/// device, extended attributes, targets of links, names in directories, and checksums of the bytes. Root also
-/// compares owners.
+/// device, `user` and `trusted` attributes, targets of links, names in directories, and checksums of the
+/// bytes. Root also compares owners.
 pub fn files<P: Posix>(
     survey: &Survey,
     (host, root): (&Host, &Path),
