@@ -82,7 +82,8 @@ pub trait Engine: Send + Sync {
     /// Returns the object that `name` names in `dir`.
     ///
     /// # Errors
-    /// `NotDirectory`, `NameTooLong`, `Stale`, `Corrupt`, `Fault`. A missing name is `Ok(None)`.
+    /// `NotDirectory`, `NameTooLong`, `Invalid` for an empty name, `Stale`, `Corrupt`, `Fault`. A missing
+    /// name is `Ok(None)`.
     fn lookup(&self, dir: ObjectId, name: &[u8]) -> Result<Option<ObjectId>>;
 
     /// Returns the attributes of an object.
@@ -97,8 +98,8 @@ pub trait Engine: Send + Sync {
     /// As [`Engine::attributes`].
     fn birth(&self, id: ObjectId) -> Result<Birth>;
 
-    /// Returns the owner and permissions of an object. This call costs less than [`Engine::attributes`],
-    /// because it never walks a directory.
+    /// Returns the owner and permissions of an object. In [`Scm`](crate::scm::Scm), this call costs less than
+    /// [`Engine::attributes`], because it never walks a directory.
     ///
     /// # Errors
     /// As [`Engine::attributes`].
@@ -108,7 +109,8 @@ pub trait Engine: Send + Sync {
     }
 
     /// Returns the directory that contains directory `dir`; `None` once `dir` is removed. The root contains
-    /// itself. This call costs less than [`Engine::attributes`], because it never walks a directory.
+    /// itself. In [`Scm`](crate::scm::Scm), this call costs less than [`Engine::attributes`], because it
+    /// never walks a directory.
     ///
     /// # Errors
     /// `NotDirectory`; as [`Engine::attributes`].
@@ -116,8 +118,8 @@ pub trait Engine: Send + Sync {
         if dir.is_directory() { Ok(self.attributes(dir)?.parent) } else { Err(Error::NotDirectory) }
     }
 
-    /// True once an object has lost its last name. This call costs less than [`Engine::attributes`], because
-    /// it never walks a directory.
+    /// True once an object has lost its last name. In [`Scm`](crate::scm::Scm), this call costs less than
+    /// [`Engine::attributes`], because it never walks a directory.
     ///
     /// # Errors
     /// As [`Engine::attributes`].
@@ -142,7 +144,7 @@ pub trait Engine: Send + Sync {
         Ok(None)
     }
 
-    /// Returns the next offset from `offset` on that holds data (`hole` is false) or begins a hole (`hole` is
+    /// Returns the next offset from `offset` on that holds data (`hole` is false) or is in a hole (`hole` is
     /// true). The end of the file counts as a hole. The result is `None` if `offset` is at or past the end of
     /// the file, or if `hole` is false and no data follows.
     ///
@@ -163,9 +165,9 @@ pub trait Engine: Send + Sync {
     /// As [`Engine::xattr`].
     fn xattr_names(&self, id: ObjectId, visit: &mut dyn FnMut(&[u8])) -> Result<()>;
 
-    /// Calls `visit` with the entries from `cookie` on (0 is the start) until it returns false. An entry
-    /// that exists during the whole listing is shown exactly once. The order is unspecified. `.` and `..`
-    /// are not entries.
+    /// Calls `visit` with the entries from `cookie` on (0 is the start) until `visit` returns false. An entry
+    /// that exists during the whole listing is shown exactly once. One exception: entries whose names have
+    /// the same hash may be shown again. The order is unspecified. `.` and `..` are not entries.
     ///
     /// # Errors
     /// `NotDirectory`, `Stale`, `Corrupt`, `Fault`.
@@ -193,8 +195,8 @@ pub trait Engine: Send + Sync {
     /// the change. When the call succeeds, the Op is as durable as the medium makes it without a
     /// [`sync`](Engine::sync).
     ///
-    /// Engines check only rules that keep the volume sound (names, kinds, emptiness, cycles), and no
-    /// permissions.
+    /// Engines check only rules that keep the volume sound (such as those on names, kinds, sizes and cycles),
+    /// and no permissions.
     ///
     /// # Errors
     /// The POSIX error of the corresponding call; `NoSpace`, `Stale`, `Corrupt`, `Fault`.
@@ -206,8 +208,8 @@ pub trait Engine: Send + Sync {
         false
     }
 
-    /// Returns the number of changes of directories (moves, removals, changes of rights) so far. A remembered
-    /// path is valid while this number stays the same.
+    /// Returns a number that changes with every move, removal and change of rights of a directory. A
+    /// remembered path that consists only of directories is valid while this number stays the same.
     fn directory_changes(&self) -> u64;
 
     /// Waits for the Op that is changing an object, if such an Op exists. After the wait, each state of the

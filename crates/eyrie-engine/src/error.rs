@@ -11,10 +11,10 @@ pub type Result<T> = std::result::Result<T, Error>;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The directory has no entry of that name.
+    /// The directory has no entry of that name, or a directory or object of the call has lost its last name.
     #[error("no such file or directory")]
     NotFound,
-    /// An entry of that name exists.
+    /// An entry or an extended attribute of that name exists.
     #[error("already exists")]
     Exists,
     /// The call needs a directory, and got another kind of object.
@@ -61,7 +61,8 @@ pub enum Error {
     /// The caller has no permission for the call.
     #[error("permission denied")]
     AccessDenied,
-    /// Only the owner of the object, or only root, may make the call.
+    /// Only the owner of the object, or only root, may make the call, or the kind of the object does not
+    /// allow the call.
     #[error("operation not permitted")]
     NotPermitted,
     /// The file system does not support the call.
@@ -78,12 +79,12 @@ pub enum Error {
     /// The medium refused an access, or failed.
     #[error(transparent)]
     Fault(#[from] Fault),
-    /// The volume could not be opened or created.
+    /// The volume could not be created, opened or resized.
     #[error("{place}: {what}")]
     Volume {
         /// The volume, or a file of it.
         place: String,
-        /// The problem, and a way to solve it.
+        /// The problem, and for some problems a way to solve it.
         what: String,
         /// The nearest errno.
         errno: Errno,

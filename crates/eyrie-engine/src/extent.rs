@@ -21,7 +21,7 @@ impl Class {
     pub(crate) const SMALLEST: Class = Class(1);
     /// The largest class whose extents share pages: 2 KiB.
     pub(crate) const HALF_PAGE: Class = Class(Class::SMALL_COUNT);
-    /// The class of one page: nodes of trees, and leaves of 4 KiB.
+    /// The class of one page, for example for a node of a tree, or for a leaf of 4 KiB.
     pub const PAGE: Class = Class(SMALL.len() as u8 + 1);
     /// The largest extent, in bytes: 64 MiB.
     pub(crate) const MAX_BYTES: u64 = PAGE_SIZE << DOUBLINGS;
@@ -58,7 +58,7 @@ impl Class {
             (doubling, quarter) = (doubling + 1, 0);
         }
         let class = Class(Class::PAGE.0 + doubling as u8 * 4 + quarter as u8);
-        // The size of a class is rounded up to whole pages, so below 16 KiB several classes may have the same
+        // The size of a class is rounded up to whole pages, so up to 16 KiB several classes may have the same
         // size. This formula gives the last of these classes.
         Some(class)
     }

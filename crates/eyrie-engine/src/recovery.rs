@@ -32,8 +32,8 @@ const MOST_THREADS: usize = 8;
 /// Minimum number of header slots for each thread of a walk. A smaller share would not repay the start of a
 /// thread.
 const OBJECTS_PER_THREAD: usize = 4096;
-/// Number of buckets in a part. The buckets of a part hold several hundred entries. Therefore the walk of a
-/// part takes much longer than the access to the shared list.
+/// Number of buckets in a part. A full part holds several hundred entries. Therefore the walk of such a part
+/// takes much longer than the access to the shared list.
 const BUCKETS_PER_PART: u64 = 32;
 /// Number of objects by which the prefetch of headers is ahead of the walk.
 const AHEAD: usize = 8;

@@ -1,8 +1,8 @@
-//! A volume on a block device. The device is its segment, with the journal at the end.
+//! A volume on a block device. The device holds the segment of the volume, and behind it the journal.
 //!
 //! The descriptor is the lock. The kernel gives a device exclusively to one mount or one descriptor
-//! (`O_EXCL`). A lock of the whole file (`flock`) also stops programs that probe devices under this lock but
-//! without a claim. Both locks end when the last copy of the descriptor is closed, so a forked child holds
+//! (`O_EXCL`). A lock of the whole file (`flock`) also stops programs that take only this lock before they
+//! probe a device. Both locks end when the last copy of the descriptor is closed, so a forked child holds
 //! them too.
 //!
 //! The volume and its journal take as many bytes from the start of the device as the superblock says. The
@@ -91,8 +91,8 @@ pub(super) fn open_copy(path: &Path, paged: PagedOptions) -> Result<(Medium, Hol
     Ok((medium, Hold::Device(file)))
 }
 
-/// Opens and locks a device. Until the returned file is closed, no other claim of the device succeeds, not
-/// even one by this process.
+/// Opens and locks a device. Until the returned file and all copies of its descriptor are closed, no other
+/// claim of the device succeeds, not even one by this process.
 pub(crate) fn claim(path: &Path) -> Result<File> {
     let in_use = || {
         let what = "in use: it is mounted, or another process (or this one) has it open";

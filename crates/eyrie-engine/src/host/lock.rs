@@ -1,9 +1,10 @@
-//! Gives a volume one owner at a time, by a record lock of the host and a table of this process.
+//! Gives a volume in a directory one owner at a time, by a record lock of the host and a table of this
+//! process.
 //!
 //! A record lock belongs to a process. The lock ends with the process, even if the process is killed, and a
 //! forked child does not inherit the lock. The lock does not exclude its own process. If the process closes
-//! any descriptor of the file, the lock is dropped. Therefore the table lists the held directories, and no
-//! second descriptor of a held lock file is ever opened.
+//! any descriptor of the file, the lock is dropped. Therefore the table lists the held directories, and the
+//! process never opens a second descriptor of a lock file that it holds.
 
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};

@@ -5,8 +5,8 @@
 //! `mapping` chooses the medium of a volume in a directory. `resize` changes the size of the file of a
 //! volume, or of the part of a device that a volume takes.
 //!
-//! Invariant: no other module of this crate makes calls of the host about the files or the device of a
-//! volume. Other modules only pass paths on.
+//! Invariant: apart from tests, no other module of this crate makes calls to the host about the files or the
+//! device of a volume. Other modules only pass paths on.
 
 pub(crate) mod device;
 mod directory;

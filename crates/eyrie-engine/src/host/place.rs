@@ -49,8 +49,8 @@ impl<'a> HostPlace<'a> {
     }
 
     /// Makes the files of a volume of `bytes` (a volume fills its device), lets `fill` write the volume, and
-    /// returns the result of `fill`. An error leaves no new files behind in a directory, and a device can be
-    /// used for another volume.
+    /// returns the result of `fill`. An error leaves no new files behind in a directory. After an error, a
+    /// device can be used for another volume.
     pub(crate) fn create<T>(
         self,
         bytes: Option<u64>,

@@ -139,9 +139,10 @@ impl ModelState {
         self.drop_name(id, time)
     }
 
-    /// Renames an entry. The order of the checks is: missing names, a removed directory, `NoReplace`, loops,
-    /// one object under two names, kinds, a directory that is not empty. Linux has the same order, except
-    /// that it reports a removed directory first.
+    /// Renames an entry. The order of the checks is: a missing source name, a removed directory, a target
+    /// name that exists (`NoReplace`) or is missing (`Exchange`), loops, one object under both names, kinds,
+    /// a directory that is not empty. Linux has the same order, except that it reports a removed directory
+    /// first.
     fn rename(
         &mut self,
         (from_dir, from_name): (ObjectId, &[u8]),

@@ -1,8 +1,8 @@
-//! Ops: the only way to change a volume.
+//! Ops: the only way to change the names, bytes and attributes in a volume.
 //!
 //! An [`Op`] is a plain borrowed value. It contains its time stamp, and the ids of new objects, which the
-//! caller has reserved. Engines and the model execute the same Ops. The one encoding ([`encode`]) serves to
-//! record, send and replay Ops.
+//! caller has reserved. All engines, including the model, execute the same Ops. The one encoding ([`encode`])
+//! serves to record, send and replay Ops.
 
 pub mod encode;
 
@@ -40,7 +40,7 @@ pub(crate) fn is_target(target: &[u8]) -> bool {
     (1..=TARGET_MAX).contains(&target.len()) && !target.contains(&0)
 }
 
-/// Owner and permissions of a new object.
+/// Owner and permissions of an object.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Owner {
     /// Permission bits, including set-id and sticky bits. No bits above 0o7777 are set.
@@ -108,7 +108,7 @@ impl FallocateMode {
         FallocateMode::InsertRange,
     ];
 
-    /// True if a range that ends past the end of the file extends it.
+    /// True if the file grows when the range ends past the end of the file.
     pub fn extends(self) -> bool {
         matches!(self, FallocateMode::Allocate | FallocateMode::ZeroRange)
     }
@@ -140,9 +140,10 @@ pub enum SetIds {
     /// Clear no bits.
     #[default]
     Keep,
-    /// Clear the bits that a write by a member of the file's group clears.
+    /// Clear the bits that a write by a member of the file's group clears: the set-user-id bit, and the
+    /// set-group-id bit if the group may execute the file.
     DropAsMember,
-    /// Clear the bits that a write by any other user clears.
+    /// Clear both set-id bits, as a write by a user outside the group does.
     DropAsStranger,
 }
 

@@ -1,4 +1,4 @@
-//! Finds and copies objects that no entry names.
+//! Finds and copies objects that no readable entry names.
 
 use std::collections::HashSet;
 
@@ -54,7 +54,8 @@ impl Salvage<'_> {
         found
     }
 
-    /// Copies an object into `lost+found`. The name of the copy is `#` and the number of the object's id.
+    /// Copies an object into `lost+found`, unless it is copied already or [`Salvage::claim`] returns true for
+    /// it. The name of the copy is `#` and the number of the object's id.
     fn found(&mut self, object: DamagedObject) -> Result<()> {
         if self.is_copied(object.id) {
             return Ok(());

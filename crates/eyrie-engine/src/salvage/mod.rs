@@ -11,7 +11,8 @@
 //! - If two objects with names claim the same bytes, both keep the bytes, because the true owner is unknown.
 //!   The second claimant is copied after all other objects, so that duplicates use only the room that is
 //!   left.
-//! - A directory with several names is copied under its name in the parent that its header names.
+//! - A directory with several names is copied under one of them: if possible, under its name in the parent
+//!   that its header names.
 //! - Objects in header chunks that no entry names are copied into `lost+found`. The name of such an object is
 //!   `#` and the number of its id. If other objects have claimed some of its bytes, such an object is left
 //!   out, unless it is a directory.
@@ -34,10 +35,11 @@ use tree::Salvage;
 /// The directory for objects that no entry names.
 pub const LOST_AND_FOUND: &[u8] = b"lost+found";
 
-/// A loss: a missing object, or one that differs from the original.
+/// A loss: a missing object, an object that differs from the original, or lost changes of the volume.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SalvageLoss {
-    /// The names that lead to the object in the new volume, from the root on.
+    /// The names from the root on that lead to the object in the new volume, or that would lead to a missing
+    /// object. Empty if the loss concerns the root or the whole volume.
     pub names: Vec<Vec<u8>>,
     /// The problem, in one line.
     pub what: String,
@@ -54,7 +56,7 @@ pub struct Salvaged {
     pub others: u64,
     /// Bytes that were copied into files. Holes do not count.
     pub bytes: u64,
-    /// Objects that `lost+found` contains directly.
+    /// Objects without a readable name that were copied into `lost+found`.
     pub found: u64,
     /// The losses.
     pub losses: Vec<SalvageLoss>,

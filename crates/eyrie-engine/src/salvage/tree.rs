@@ -55,12 +55,11 @@ pub(super) struct Salvage<'a> {
     pub(super) waiting: Vec<Waiting>,
     /// Directories whose entries were walked. Their times are set last.
     filled: Vec<Waiting>,
-    /// Objects that have claimed their storage. The value is true if an earlier claimant has some of the same
-    /// storage.
+    /// Objects that have claimed their storage. The value is the result of [`DamagedVolume::claim`].
     claimed: HashMap<ObjectId, bool>,
-    /// Objects that got a second name. The link changed their times, which are set again last.
+    /// Objects that got a second name. The link changed their change time, which is set again last.
     linked: Vec<Waiting>,
-    /// Objects other than directories that share bytes with an earlier claimant.
+    /// Objects other than directories for which [`Salvage::claim`] returned true.
     contested: Vec<FoundChild>,
     /// Directories whose header names another parent than the directory with the entry.
     doubtful: Vec<FoundChild>,
@@ -93,7 +92,7 @@ impl<'a> Salvage<'a> {
         self.copied.contains_key(&id)
     }
 
-    /// Copies all objects.
+    /// Copies all readable objects.
     pub fn everything(&mut self) -> Result<()> {
         self.root();
         self.fill()?;
@@ -207,8 +206,8 @@ impl<'a> Salvage<'a> {
             if copied.names == 2 {
                 self.linked.push(Waiting { object, id: new, path: path.clone() });
             }
-            // The Op stamps the new directory with `time`, and the latest stamp becomes the change time of
-            // the directory. The creation time of the object is no later than the last change of the old
+            // The latest stamp in the new directory becomes the change time of the directory. Therefore the
+            // Op uses the creation time of the object, which is no later than the last change of the old
             // directory.
             let time = object.created;
             let linked = self.to.apply(&Op::Link { dir, name, id: new, time }).map(|_| ());
@@ -229,8 +228,9 @@ impl<'a> Salvage<'a> {
         Ok(())
     }
 
-    /// Claims an object's storage. Returns true if an earlier claimant has some of this storage. Always
-    /// returns false for a directory, because each of its entries is checked on its own.
+    /// Claims an object's storage. Returns true if an earlier claimant has some of this storage, or if some
+    /// of it is in a header chunk. Always returns false for a directory, because each of its entries is
+    /// checked on its own.
     pub fn claim(&mut self, object: &DamagedObject) -> bool {
         let _pin = pin();
         let from = &self.from;

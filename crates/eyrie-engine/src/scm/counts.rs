@@ -1,5 +1,5 @@
-//! Counts and times of directories. Readers get them from [`Summaries`](super::summaries::Summaries), and Ops
-//! keep the summaries up to date.
+//! Counts and times of directories. For a large directory, readers get them from
+//! [`Summaries`](super::summaries::Summaries), and Ops keep its summary up to date.
 //!
 //! A builder is a reader that completes a summary. It adds up `PART` buckets at a time, under the directory's
 //! lock, and releases the lock between two parts. Therefore an Op waits for no more than one part. An Op
@@ -132,8 +132,8 @@ impl Scm {
         })
     }
 
-    /// Completes the summary of a large directory. Returns false in three cases: the directory is small, an
-    /// Op keeps the directory's lock, or another directory takes the slot of the summary.
+    /// Completes the summary of a large directory. Returns false in three cases: the directory is small,
+    /// another thread keeps the directory's lock, or another directory takes the slot of the summary.
     fn build_summary(&self, id: ObjectId, header: Header) -> Result<bool> {
         let mut from = 0;
         loop {

@@ -40,7 +40,7 @@ impl Scm {
         time: Time,
     ) -> Result<bool> {
         let LockedParent { hot, times_version, .. } = *parent;
-        // This is the common case. The page has room, and the insert is part of this transaction alone.
+        // In the common case the page has room, and the insert needs no other transaction.
         if collection::insert_with_ease(transaction, hot.root, name, id, time, times_version)? {
             return Ok(false);
         }

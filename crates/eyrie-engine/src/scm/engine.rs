@@ -1,4 +1,4 @@
-//! The calls of the trait [`Engine`]. Each call delegates to the module of `scm` that does the work.
+//! The calls of the trait [`Engine`]. Most calls delegate to the module of `scm` that does the work.
 
 use eyrie_medium::Addr;
 use eyrie_medium::epoch::{Guard, pin};

@@ -62,8 +62,8 @@ pub(super) fn stripe_of(id: ObjectId) -> usize {
 }
 
 impl Locks {
-    /// Locks an object for a reader, unless an Op keeps the lock. The reader changes no object, so it does
-    /// not count as an Op.
+    /// Locks an object for a reader. Returns `None` if other threads hold the lock during all attempts. The
+    /// reader changes no object, so it does not count as an Op.
     pub(super) fn try_hold(&self, id: ObjectId) -> Option<MutexGuard<'_, ()>> {
         (0..ATTEMPTS).find_map(|attempt| {
             let held = try_lock(&self.stripes[stripe_of(id)].mutex);
@@ -97,7 +97,7 @@ impl Locks {
         held
     }
 
-    /// Returns the number of Ops that have ended on this object, or on another object of its stripe.
+    /// Returns the number of Ops that have ended on this object and on the other objects of its stripe.
     pub(super) fn ended(&self, id: ObjectId) -> u64 {
         self.stripes[stripe_of(id)].ended.load(Ordering::Acquire)
     }
@@ -173,8 +173,8 @@ impl Scm {
         name: &[u8],
         peeked: &PeekedEntry,
     ) -> Result<Option<Option<FoundEntry>>> {
-        // No Op on the directory has ended since the look-up, and none is running. Therefore the entry is
-        // unchanged, and no second look-up is needed.
+        // The caller holds the lock, so no other Op on the directory is running. If none has ended since the
+        // look-up either, the entry is unchanged, and no second look-up is needed.
         if self.locks.ended(parent.id) == peeked.ended {
             return Ok(Some(peeked.found));
         }

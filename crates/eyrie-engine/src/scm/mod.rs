@@ -6,12 +6,12 @@
 //! [`Transaction`](crate::transaction), and commit it.
 //!
 //! Invariants:
-//! - A failed Op changes nothing that a call can observe. A failed Op may have split a bucket page, which no
-//!   call can observe.
+//! - Unless the medium has failed, a failed Op changes nothing that a call can observe. A failed Op may have
+//!   split a bucket page, but no call can observe the split.
 //! - An Op holds the locks of the objects that it changes or creates until its commit has settled. Therefore
 //!   no crash undoes an Op and keeps a later Op on the same objects.
-//! - An object is freed only when three conditions hold: it has no name, no handle keeps it open, and a grace
-//!   period has passed.
+//! - The storage of an object is reused only when three conditions hold: it has no name, no handle keeps it
+//!   open, and a grace period has passed.
 //!
 //! Safe when power fails: every Op is one commit of one transaction. The growth of a directory before this
 //! commit has commits of its own. The work after the commit frees storage. It changes volatile state, and

@@ -22,7 +22,7 @@ impl Scm {
     /// volume in a directory gets the default size. Its root directory belongs to `owner`.
     ///
     /// # Errors
-    /// `Volume` if the volume cannot be created there, `Fault`. After an error, no part of a volume remains.
+    /// `Volume` if the volume cannot be created there, `Fault`. After an error, no new volume remains.
     pub fn create(
         path: &Path,
         bytes: Option<u64>,
@@ -56,7 +56,8 @@ impl Scm {
     /// to a volume on a disk.
     ///
     /// # Errors
-    /// `Volume` if there is no volume, if it is in use, or if it has another format. `Corrupt`, `Fault`.
+    /// `Volume` if the volume cannot be opened, for example because there is none, because it is in use, or
+    /// because it has another format. `Corrupt`, `Fault`.
     pub fn open(path: &Path, paged: PagedOptions) -> Result<Scm> {
         Scm::open_at(HostPlace::of(path), paged)
     }
@@ -119,8 +120,8 @@ impl Scm {
         Scm::start(volume, opened)?.close()
     }
 
-    /// Resizes the volume on a medium that has no path, up to the size of the medium's segment. No engine has
-    /// the volume open.
+    /// Resizes the volume on a medium that has no path. The new size is at most the size of the medium's
+    /// segment. No engine has the volume open.
     ///
     /// # Errors
     /// The errors of [`Scm::resize`].
@@ -150,7 +151,7 @@ impl Scm {
         }
     }
 
-    /// Compares all redundant information in the volume. No Op may change the volume meanwhile.
+    /// Checks the whole volume, and reports the contradictions in it. No Op may change the volume meanwhile.
     ///
     /// # Errors
     /// `Fault`. Damage of the volume is not an error, but part of the report.
@@ -163,7 +164,7 @@ impl Scm {
     /// [`Volume::open_copy`].
     ///
     /// # Errors
-    /// `Volume` if there is no volume, `Fault`.
+    /// `Volume` if no volume can be opened, `Fault`.
     pub fn inspect(opened: Result<(Volume, Opened)>) -> Result<check::Report> {
         match opened.and_then(|(volume, opened)| Scm::start(volume, opened)) {
             Ok(engine) => engine.check(),

@@ -83,7 +83,7 @@ fn listing_shows_lasting_entries_once() {
         if !shown {
             break;
         }
-        // A name exists during the whole listing, too, if a rename makes it refer to another object.
+        // A rename may make a name refer to another object. The name still exists during the whole listing.
         match seen.len() {
             1 => drop(f.rename((f.root, "other"), (f.root, "c"), RenameMode::Replace, at(2)).unwrap()),
             2 => drop(f.rename((f.root, "a"), (f.root, "e"), RenameMode::Exchange, at(2)).unwrap()),

@@ -1,4 +1,4 @@
-//! Tests of the model. The tests of `Fallocate` are in the crate `eyrie-testkit`.
+//! Tests of the model. Most tests of `Fallocate` are in the crate `eyrie-testkit`.
 
 mod data;
 mod directories;

@@ -1,4 +1,5 @@
-//! Passes over a whole collection. Recovery, `check` and the removal of a directory use them.
+//! Passes over the storage or the entries of a collection. Recovery, `check`, salvage and the removal of a
+//! directory use them.
 
 use std::collections::HashSet;
 use std::ops::Range;

@@ -38,15 +38,15 @@ const WORTH_SPLITTING: u32 = CAPACITY / 4;
 /// segment would suffice. They are made during the last three quarters of the buckets.
 const ANNOUNCE_EVERY: u64 = 32;
 
-/// Splits the next bucket if the page of a name (1 to 255 bytes) is full. Also splits it if the page is
-/// crowded and the next bucket has `WORTH_SPLITTING` entries or more in its first page. Therefore an insert
-/// rarely has to add a further page to a bucket. The caller holds the directory's lock, and has not yet begun
-/// the transaction of the insert.
+/// Splits the next bucket if the first page of the bucket of `name` (1 to 255 bytes) is full. Also splits the
+/// next bucket if that page is crowded and the first page of the next bucket has `WORTH_SPLITTING` entries or
+/// more. Therefore an insert rarely has to add a further page to a bucket. The caller holds the directory's
+/// lock, and has not yet begun the transaction of the insert.
 ///
 /// If the table must become larger, `publish` gets the transaction and the new root, and adds the publish of
-/// the root to the transaction. Returns the current root, which may be new, if the page called for a split.
-/// Returns `None` otherwise. If the volume has no space to grow, the split is left out, and the collection
-/// stays sound.
+/// the root to the transaction. Returns the current root, which may be new, if the page of `name` called for
+/// a split. Returns `None` otherwise. If the volume has no space to grow, the split is left out, and the
+/// collection stays sound.
 ///
 /// # Errors
 /// `Corrupt`, `Fault`, and the errors of `publish`.
@@ -73,13 +73,14 @@ pub fn make_room<'v>(
     let mut root = root;
     let grown = widen_table(volume, &mut root, publish).and_then(|()| split_next_bucket(volume, root));
     match grown {
-        // Growth is only an optimisation. Without growth, the insert adds a further page to the bucket.
+        // Growth is only an optimisation. Without growth, the insert may have to add a further page to the
+        // bucket.
         Ok(()) | Err(Error::NoSpace | Error::TooLarge | Error::Fault(Fault::HostFull)) => Ok(Some(root)),
         Err(error) => Err(error),
     }
 }
 
-/// True if the page of an entry is full. Also true if the page is crowded and the bucket to be split has at
+/// True if `page` has no room for the entry. Also true if `page` is crowded and the bucket to be split has at
 /// least [`WORTH_SPLITTING`] entries in its first page.
 fn calls_for_growth(
     table: &Table<'_>,

@@ -74,7 +74,8 @@ pub(crate) struct PageHead {
     /// A bit for each slot whose entry is a directory. This field and the two fields of the gap are the
     /// page's [`Inventory`].
     pub directories: u32,
-    /// First unit of a gap between the records of live slots. New records are taken from this gap.
+    /// First unit of a gap between the records of live slots. The memory of new records is taken from this
+    /// gap.
     pub gap_start: u16,
     /// The unit after the last unit of the gap.
     pub gap_end: u16,
@@ -97,7 +98,7 @@ pub(crate) struct SlotLine {
     /// The tag of each slot: the high byte of the hash of the slot's entry. A look-up reads only records
     /// whose tag matches. The tags and `spilled` together are the line's [`Tags`].
     pub tags: [u8; 7],
-    /// A bit for each line that may hold entries whose home is this line.
+    /// A bit for each other line that may hold entries whose home is this line.
     pub spilled: u8,
 }
 
@@ -107,7 +108,7 @@ pub(crate) struct SlotLine {
 pub(crate) struct NameRecordHead {
     /// Keyed hash of the name.
     pub hash: u64,
-    /// Bytes of the name, 1 to 255.
+    /// Length of the name in bytes, 1 to 255.
     pub name_len: u16,
     /// The first bytes of the name. The rest of the name follows this structure.
     pub name: [u8; 6],
@@ -199,7 +200,8 @@ pub const fn tag(hash: u64) -> u8 {
 }
 
 /// Chooses a slot for a new entry with this hash. `taken` has a bit for each slot in use. Prefers the home of
-/// the hash, and then the lines after the home. Returns `None` if all slots are in use.
+/// the hash, and then the lines after the home. (Line 0 follows the last line.) Returns `None` if all slots
+/// are in use.
 pub(crate) const fn free_slot(hash: u64, taken: u32) -> Option<u32> {
     let first = home(hash) * LINE_WORDS;
     let free = (SLOTS & !taken).rotate_right(first);
@@ -263,7 +265,7 @@ impl Tags {
         (self.0 >> (8 * index)) as u8
     }
 
-    /// Returns a bit for each line that may hold entries whose home is this line.
+    /// Returns a bit for each other line that may hold entries whose home is this line.
     #[inline]
     pub const fn spilled(self) -> u32 {
         (self.0 >> Tags::SPILLED_SHIFT) as u32 & ((1 << LINES) - 1)

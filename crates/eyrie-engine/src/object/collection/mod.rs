@@ -16,8 +16,8 @@
 //! - One rule decides everywhere if an entry counts: its slot is live, and its hash belongs to the bucket of
 //!   its page at the current number of buckets. Therefore an unfinished split does no harm.
 //! - The record and the slot of an entry do not change while the slot is live in the *stored* commit word. A
-//!   change writes only to dead slots and free memory. Memory that a transaction frees is reused only after
-//!   that transaction has settled.
+//!   change writes new slots and records only to dead slots and free memory. Memory that a transaction frees
+//!   is reused only after that transaction has settled.
 //! - The spilled bits and the gap of a page are hints. They may overstate the use of lines and memory, but
 //!   never understate it. The kind bits are right for live slots, and mean nothing for dead slots. Each
 //!   change writes these words before the commit that needs them. Therefore a crash needs no rollback of

@@ -140,8 +140,8 @@ fn search_lines(
     Ok(None)
 }
 
-/// Looks for an entry in a line of a page. Also returns the lines that may hold entries whose home is this
-/// line.
+/// Looks for an entry in a line of a page. Also returns the other lines that may hold entries whose home is
+/// this line.
 #[inline(always)]
 fn search_line(
     medium: &Medium,

@@ -14,7 +14,7 @@ use crate::{Error, ObjectId, Result};
 struct SeenPages {
     pages: HashSet<Addr>,
     /// Number of repeated reads that are still allowed. If a damaged link leads to a page of another bucket,
-    /// the pass reads the page again for that bucket.
+    /// the pass reads this page once for each of the two buckets.
     again: u64,
 }
 

@@ -262,7 +262,7 @@ pub(super) fn counting(
     buckets: Buckets,
     bucket: u64,
 ) -> Result<u32> {
-    // The levels are equal, so all live entries count and no hash has to be read.
+    // If the levels are equal, all live entries count and no hash has to be read.
     if commit.level() == buckets.level(bucket) {
         return Ok(commit.live());
     }

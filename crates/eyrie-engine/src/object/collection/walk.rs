@@ -67,9 +67,9 @@ fn range_of(bucket: u64, level: u32) -> (u64, u64) {
 /// returns false to stop the walk.
 ///
 /// After each bucket, the walk compares the root, the bucket at the position, its level and the counters of
-/// redo records with the values before the bucket. If one of them has changed, the walk reads this position
-/// again. Therefore an entry that exists during the whole walk is read exactly once, even if the collection
-/// grows.
+/// redo records with their values before the read. If one of them has changed, the walk reads this position
+/// again. Therefore `done` gets each entry that exists during the whole walk exactly once, even if the
+/// collection grows.
 fn walk<T>(
     volume: &Volume,
     root: impl Fn() -> Result<Pointer>,
@@ -202,7 +202,7 @@ pub fn list(
     )
 }
 
-/// Counts the entries and finds the time of the latest change. `times_version` is the version of the
+/// Counts the entries, and finds the times of the latest changes. `times_version` is the version of the
 /// directory's times.
 ///
 /// # Errors

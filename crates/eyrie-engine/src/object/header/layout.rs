@@ -34,7 +34,7 @@ impl Identity {
     pub const MAGIC: u32 = u32::from_le_bytes(*b"EYOB");
 }
 
-/// Line 1: the selector, and two copies of the fields that change with every write.
+/// Line 1: the selector, and two copies of the fields that change often.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, PartialEq, Eq, Debug)]
 #[repr(C)]
 pub(crate) struct HotLine {
@@ -70,7 +70,7 @@ pub struct Cold {
     pub uid: u32,
     /// Group id.
     pub gid: u32,
-    /// Number of names. 1 for a directory that has a name.
+    /// Number of names. 1 for the root, and for any other directory that has a name.
     pub links: u32,
     /// Seconds of the access time.
     pub accessed_seconds: i64,
@@ -92,8 +92,8 @@ pub struct Cold {
 }
 
 impl Cold {
-    /// Flag of a file that may have holes of whole pages. The storage of such a file must be counted page by
-    /// page.
+    /// Flag of a file that may have holes of whole pages. The storage of such a file must be counted by a
+    /// walk through its tree.
     pub(crate) const SPARSE: u16 = 1;
 
     /// Returns the pointer to the extended attributes.
@@ -101,7 +101,7 @@ impl Cold {
         Pointer::from_raw(self.xattr_root)
     }
 
-    /// Returns the change time.
+    /// Returns the stored change time. It counts only if [`follows`](super::Selector::follows) is false.
     pub fn changed(&self) -> Time {
         Time::new(self.changed_seconds, self.changed_nanoseconds)
     }

@@ -159,8 +159,8 @@ impl Header {
         Ok(())
     }
 
-    /// Sets the unlinked bit of an object, so that later opens of it fail. The caller has committed the
-    /// removal of the last name.
+    /// Sets the unlinked bit of an object. Later opens of the object then fail, unless a handle keeps it
+    /// alive. The caller has committed the removal of the last name.
     ///
     /// Recovery never reads this bit, because no entry leads to the object. Therefore the store needs no
     /// order.

@@ -127,7 +127,8 @@ fn extend_child(
     }
 }
 
-/// Clears the bytes that an extension of the file up to `end` makes visible without writing them.
+/// Makes the bytes between the size of the file and `end` read as zeros, for an extension of the file to
+/// `end`.
 pub(super) fn clear_past(transaction: &mut Transaction<'_>, file: FileTree, end: u64) -> Result<()> {
     let FileTree { root, size, .. } = file;
     if root.height() == 0 {

@@ -1,5 +1,5 @@
-//! Partial copy-on-write. A change stores new pages and nodes in new storage. The change of one pointer above
-//! them commits the change.
+//! Partial copy-on-write. A change writes copies of pages and nodes to new storage. The publish of one
+//! pointer above the copies commits the change.
 
 use eyrie_medium::rules::{SafetyRule, broken};
 use eyrie_medium::{Addr, PAGE_SIZE};

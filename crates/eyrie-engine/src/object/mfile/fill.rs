@@ -1,8 +1,8 @@
 //! Allocating ranges of a file, punching holes, and zeroing.
 //!
-//! A leaf with the unwritten bit in its pointer reads as zeros. Therefore an allocation stores no bytes. The
-//! first write to such a page stores its bytes in place and needs no new storage, because no reader sees the
-//! earlier bytes of the page.
+//! A leaf with the unwritten bit in its pointer reads as zeros. Therefore an allocation of whole pages stores
+//! no bytes in them. The first write to an unwritten page stores its bytes in place, because no reader sees
+//! the earlier bytes of the page.
 
 use eyrie_medium::{Medium, PAGE_SIZE};
 

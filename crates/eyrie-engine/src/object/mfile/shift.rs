@@ -1,5 +1,5 @@
 //! Removes whole pages from a file, and inserts holes into it. The pages behind the change move by changes of
-//! pointers, and no page is copied.
+//! pointers, without a copy of their bytes. Only a root extent smaller than a page is copied.
 //!
 //! A new tree is built over the old leaves. A subtree is reused unchanged if it stays in place, or moves by a
 //! multiple of its span.
@@ -89,7 +89,7 @@ fn shift(transaction: &mut Transaction<'_>, file: FileTree, shift: ShiftedRange)
         height => span(height),
     };
     let reach = shift.size.min(held);
-    // The file has no storage behind `offset`, so only the size changes.
+    // If the file has no storage behind `offset`, only the size changes.
     if root.is_null() || shift.offset >= reach {
         return Ok(root);
     }

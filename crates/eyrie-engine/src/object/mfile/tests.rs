@@ -12,7 +12,7 @@ use crate::{Error, Kind, Result, Time};
 
 const LARGE: u64 = 2 << 20;
 
-/// The fields of a file that its header would have.
+/// The fields that the header of a file would have.
 struct LooseFile<'v> {
     volume: &'v Volume,
     sealed: bool,

@@ -70,7 +70,8 @@ impl FileTree {
         root.extent().map(Some).ok_or_else(|| Error::corrupt(at, "pointer of an unknown class"))
     }
 
-    /// Returns the subtree under a root of height 1 or more.
+    /// Returns the root as a subtree. Callers use [`Subtree::look`] only on the subtree of a root of height 1
+    /// or more.
     pub(super) fn subtree(self) -> Subtree {
         Subtree { pointer: self.root.with_height(0), level: self.root.height(), at: self.at }
     }

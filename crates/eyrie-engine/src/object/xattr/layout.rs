@@ -10,7 +10,7 @@ use crate::op::{XATTR_LIST_MAX, XATTR_SIZE_MAX};
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, Debug)]
 #[repr(C)]
 pub(crate) struct XattrBlockHead {
-    /// Bytes of the block, including this head.
+    /// Length of the block in bytes, including this head.
     pub bytes: U32,
     /// Number of entries, at least 1.
     pub count: U32,
@@ -20,9 +20,9 @@ pub(crate) struct XattrBlockHead {
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, Debug)]
 #[repr(C)]
 pub(crate) struct XattrEntryHead {
-    /// Bytes of the value.
+    /// Length of the value in bytes.
     pub value_bytes: U32,
-    /// Bytes of the name, 1 to 255.
+    /// Length of the name in bytes, 1 to 255.
     pub name_bytes: U16,
 }
 

@@ -1,4 +1,5 @@
-//! Blocks of extended attributes. Stored values are read back, limits are enforced, and damage is an error.
+//! Blocks of extended attributes. Stored values are read back, limits are enforced, and damage causes no
+//! panic.
 
 use std::collections::BTreeMap;
 

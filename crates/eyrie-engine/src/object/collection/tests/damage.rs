@@ -8,8 +8,9 @@ use super::layout::{
 use super::*;
 use crate::Error;
 
-/// Calls all reads of a damaged collection, and prepares changes that it does not commit. These calls may
-/// return errors or answers, but must not panic or hang. Returns the number of errors.
+/// Looks names up in a damaged collection, lists it, sums it up and checks it. Also prepares changes, but
+/// does not commit them. These calls may return errors or answers, but must not panic or hang. Returns the
+/// number of errors.
 fn use_it(directory: &Directory<'_>, names: &[Vec<u8>]) -> usize {
     let mut errors = 0;
     let mut note = |failed: bool| errors += usize::from(failed);
@@ -109,8 +110,8 @@ fn growth_over_damage_gives_errors_or_goes_on() {
     for _ in 0..400 {
         let extent = extents[random.below(extents.len() as u64) as usize];
         for _ in 0..=random.below(40) {
-            // On average, more than half of the damaged bytes are among the first 160 bytes of an extent. The
-            // table and each page keep in this range the words on which all reads depend.
+            // On average, more than half of the damaged bytes are among the first 160 bytes of an extent. In
+            // this range, the table and the first page of an extent keep the words on which all reads depend.
             let span = if random.below(2) == 0 { 160 } else { extent.bytes() };
             write(extent.addr.add(random.below(span.min(extent.bytes()))), &[random.next() as u8]);
         }
