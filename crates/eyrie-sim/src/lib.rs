@@ -1,15 +1,15 @@
 //! The crash explorer: scripts, the images that a crash of their run may leave, and the checks of each image.
 //!
-//! [`explore`] simulates a power failure at every fence of a script's run, and examines each volume that the
-//! crash may leave. [`compare`] reads a volume into a value, so that the value can be compared with the
-//! model's. [`script`] has lists of POSIX calls as plain text, which run on a volume or on the host.
-//! [`canonical`] writes a directory tree as text that is equal for equal contents. `docs/explorer.md`
+//! [`explore`] simulates a power failure at every fence of a script's run, and examines the volumes that each
+//! crash may leave, or a sample of them. [`compare`] reads a volume into a value, so that the value can be
+//! compared with the model's. [`script`] has lists of calls as plain text, which run on a volume or on the
+//! host. [`canonical`] writes a directory tree as text that is equal for equal contents. `docs/explorer.md`
 //! describes the explorer for users.
 //!
 //! Invariants:
-//! - A script is checked as a whole before its first call, and means the same on every target.
-//! - The bytes that a script writes, and the calls of a random script, depend only on seeds. They are the
-//!   same in every version.
+//! - A script is checked as a whole before its first call, and the same script runs on every target.
+//! - The bytes that a call writes depend only on a seed and an offset. The calls of a random script depend
+//!   only on a seed and a [`CallMix`](script::CallMix). Both are the same in every version.
 
 #![forbid(unsafe_code)]
 

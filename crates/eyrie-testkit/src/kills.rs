@@ -1,8 +1,8 @@
-//! Kills processes, one after the other, that change a volume on the host.
+//! Kills processes that change a volume on the host, one process after the other.
 //!
-//! Each process acknowledges a step by printing its number: on `paged` only after a sync, on other media
-//! after each step. After a kill, the volume must show the state after the last acknowledged step or after a
-//! later step.
+//! A process prints the number of a step to acknowledge this step and the steps before it: on `paged` only
+//! after a sync, on other media after each step. After a kill, the volume must show the state after the last
+//! acknowledged step or after a later step.
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::path::Path;
@@ -36,7 +36,8 @@ pub struct KillSeries {
     pub writers: usize,
     /// Number of processes that are killed on one volume.
     pub lives: u64,
-    /// Maximum time between the moment when a process has opened the volume and the kill of this process.
+    /// Maximum time from the open of the volume to the kill. This limit does not apply to the kills that do
+    /// not wait for the open.
     pub longest: Duration,
 }
 
@@ -148,7 +149,7 @@ impl KillSeries {
         total
     }
 
-    /// Starts a child, kills it after a while, and returns the acknowledged step of each writer.
+    /// Starts a child, kills it after a while, and returns the last acknowledged step of each writer.
     fn kill_one(
         &self,
         path: &Path,

@@ -3,15 +3,17 @@
 //!
 //! - [`ops`] makes Ops from a seed. [`oracle`] runs an engine beside the model and compares them after every
 //!   step.
-//! - [`crash`] explores all crashes in single Ops. [`power`] simulates power failures of a disk. [`planted`]
-//!   leaves out points of the code, and these runs must notice each missing point.
+//! - [`crash`] explores crashes in Ops, in open and close, and in the creation of a volume. [`power`]
+//!   simulates power failures of a disk. [`planted`] leaves out points of the code, and the runs of `crash`
+//!   and `power` must notice each missing point.
 //! - [`linear`] finds an order of concurrent calls that explains their answers.
 //! - [`posix`] compares the POSIX calls with the kernel's.
 //! - [`hostile`] damages volumes and then uses them.
 //! - [`script`] makes steps for programs that are killed. [`kills`] kills these programs.
 //! - [`tree_fixture`] makes directory trees with every attribute, and compares trees.
 //!
-//! The programs in `src/bin` run some of these tests for longer, or in another machine.
+//! Most programs in `src/bin` run some of these tests for longer, or in another machine. `hot_calls` makes
+//! calls whose instructions `cargo xtask instructions` counts.
 //!
 //! Invariant: all random draws come from one seed, so a seed replays a failure that does not depend on the
 //! order of threads or on the moment of a kill.

@@ -1,4 +1,4 @@
-//! The built-in runs for an exploration without a script, in kinds.
+//! The built-in runs of an exploration without a script, grouped by kind.
 
 use eyrie_faults::CrashRule;
 
@@ -10,16 +10,16 @@ use crate::script::Script;
 
 /// Size of a volume for scripts that need little room, in bytes.
 const TIGHT_BYTES: u64 = 512 << 10;
-/// Size of the journal of such a volume, in bytes. A journal of this size starts over after a dozen cuts or
-/// so.
+/// Size of the journal of a volume of [`TIGHT_BYTES`] on a disk, in bytes. A journal of this size starts over
+/// after a dozen cuts or so.
 const SMALL_JOURNAL: u64 = 152 << 10;
 
 /// Runs of one kind.
 pub struct RunKind {
     /// Name of the kind.
     pub name: &'static str,
-    /// Share of the remaining time, relative to the shares of this kind and of the later kinds. 0 for a kind
-    /// with few scripts, which may use all of the remaining time.
+    /// Share of the remaining time, relative to the shares of this kind and of the later kinds. A kind with
+    /// share 0 may use all of the remaining time.
     pub share: u32,
     /// The runs.
     pub work: Work,

@@ -356,7 +356,8 @@ fn every_failure_of_the_host_leaves_whole_calls() {
         let explored = faults.calls(&start, &script, &mut || true).map(drop);
         explored.unwrap_or_else(|failure| panic!("{script}{failure}"));
     }
-    // These calls make the host provide memory, grow directories, and need another chunk of headers.
+    // These calls make the host provide memory. The calls below fill a directory until it grows, and need
+    // another chunk of headers.
     let large = script("write /b 0 200K 3\nput / k 60K 4\n");
     faults.calls(&start, &large, &mut || true).unwrap_or_else(|failure| panic!("{failure}"));
     let names = |range: std::ops::Range<usize>| {
@@ -406,8 +407,8 @@ fn a_flush_that_a_disk_lacks_is_noticed() {
     assert!(missed.is_empty(), "{missed:?}");
 }
 
-/// Explores two threads. Each of the first 64 runs stops the first thread once, after a different number of
-/// its stores. Most of the further runs switch between the threads at random.
+/// Explores two threads. Each of the first 64 runs switches to the second thread once, after a different
+/// number of steps of the first thread. Most of the further runs switch between the threads at random.
 fn beside_anywhere([calls, others]: [&str; 2]) {
     for seed in (0..64).map(|store| 16 * store + 3).chain(0..20) {
         let explored = beside(calls, others, seed).explore(Limits::ALL, &mut |_| true).map(drop);

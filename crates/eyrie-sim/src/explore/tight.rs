@@ -1,5 +1,5 @@
-//! Built-in scripts for volumes with little room: they reuse storage, make the journal start over, and have
-//! calls with many changes.
+//! Built-in scripts that reuse storage, fill directories, make the journal start over, or make many changes
+//! in one call, and pairs of scripts for two threads.
 
 use std::fmt::Write as _;
 
@@ -370,8 +370,8 @@ pub fn beside_moves(number: u64) -> (Script, ParallelScript) {
     (script(first), ParallelScript { script: script(first + 1 + number / 20 % 5), seed: number })
 }
 
-/// Returns the pair of scripts with this number for two threads on a disk. Each thread makes calls and syncs,
-/// on objects that both share.
+/// Returns the pair of scripts with this number for two threads on a disk. Each thread makes calls and syncs.
+/// Some calls of the two threads change the same objects.
 pub fn beside_on_disk(number: u64) -> (Script, ParallelScript) {
     const CALLS: [&str; 12] = [
         "write /c 0 24 {}",

@@ -18,7 +18,7 @@ const LINE: usize = 64;
 /// Maximum size of a volume in a trace that can be parsed, in bytes.
 pub const MOST_BYTES: u64 = 1 << 30;
 
-/// The reason why a text is not a trace, or why a trace has no such image.
+/// The reason why a text is not a trace, or why no crash leaves the requested image.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum TraceError {
     /// A line is not allowed.

@@ -1,6 +1,6 @@
-//! Built-in scripts: every single call and every ordered pair of calls on a small set of objects, and long
-//! random scripts. This is bounded black-box crash testing. The bounds are small enough to explore every
-//! crash.
+//! Built-in scripts: every single call, every ordered pair and every ordered triple of calls on a small set
+//! of objects, scripts that fill or grow a volume, pairs of scripts for two threads, and long random scripts.
+//! This is bounded black-box crash testing: the scripts are short, and the volumes are small.
 
 use std::fmt::{self, Write as _};
 
@@ -168,7 +168,7 @@ rename /c /n
 symlink a/b /n
 ";
 
-/// Calls that change the object of [`MAKING`], one a line.
+/// Calls that use the object of [`MAKING`], one a line.
 const CHANGING: &str = "
 creat /n
 mkdir /n
@@ -316,12 +316,13 @@ fn depths() -> String {
 
 /// Returns the pair of scripts with this number for two threads. There are three kinds of pairs:
 /// - two single calls;
-/// - a call that makes an object, and a call that changes this object;
+/// - a call that makes or names an object, and a call that uses this object;
 /// - two scripts of two calls each, none of which moves or removes a name or gives an object another name.
 ///
 /// Longer scripts of other calls may have no serial order. A call first looks up its name and then changes
 /// the object. If the name moves to another object in between, no order of whole calls explains the result.
-/// The same holds for an append, because its bytes depend on the end of the file that it read first.
+/// The same holds for an append: its bytes depend on the size of the file, which the append reads before it
+/// writes.
 pub fn beside(number: u64) -> (Script, ParallelScript) {
     let mut taken = 0;
     let mut pick = |count: usize, from: &[Call]| -> Script {

@@ -69,7 +69,8 @@ fn run(number: usize, script: &Script, goes_on: &mut dyn FnMut() -> bool) -> Res
 /// Runs scripts with the code for persistent memory, over ordinary files. Stops when `goes_on` returns false.
 ///
 /// # Errors
-/// Fails at the first call that did not write all its stores back.
+/// Fails at the first call after which the durable bytes do not open as a sound volume with the contents of
+/// the model.
 pub(super) fn explore(goes_on: &mut dyn FnMut() -> bool) -> Result<Counts, String> {
     let mut counts = Counts::default();
     for (number, script) in [workload::setup()].into_iter().chain((0..6).map(workload::random)).enumerate() {

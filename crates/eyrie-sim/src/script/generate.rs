@@ -29,7 +29,8 @@ const XATTRS: [&str; 4] = ["user.a", "user.b", "trusted.a", "user.\u{e9} "];
 /// Keys. Two of them are not legal file names.
 const KEYS: [&[u8]; 4] = [b"a", b"b", b"k/1", b"\0"];
 
-/// Groups of calls that a caller may leave out. No mix has `batch`, and every mix has all other calls.
+/// Groups of calls that a caller may leave out. Every mix has the calls that are in no group, except `batch`,
+/// which no mix has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CallMix {
     /// `put` and `erase`. A put on an existing key makes a new file on the host, but keeps the file in a
@@ -69,7 +70,7 @@ enum Group {
 
 type Draw = fn(&mut CallGenerator) -> Call;
 
-/// Each call, its group and its weight.
+/// The calls that can be drawn, each with its group and weight.
 const DRAWS: [(Group, u64, Draw); 21] = [
     (Group::Always, 16, |random| Call::Creat { path: random.path(), mode: random.of(MODES) }),
     (Group::Always, 8, |random| Call::Mkdir { path: random.directory(), mode: random.of(MODES) }),
@@ -183,7 +184,8 @@ impl CallGenerator {
         format!("{dir}/{}", self.of(NAMES)).into()
     }
 
-    /// Draws the name of a directory. One name in ten is usually the name of a file, so some calls fail.
+    /// Draws the name of a directory. One draw in ten is a name that usually belongs to a file, so some calls
+    /// fail.
     fn directory(&mut self) -> OsString {
         match self.below(10) {
             0 => format!("/{}", self.of(NAMES)).into(),

@@ -1,4 +1,4 @@
-//! Scripts: lists of POSIX calls as plain text, one call on each line.
+//! Scripts: lists of calls as plain text, with at most one call on each line.
 //!
 //! [`Script::parse`] reads a script and checks all of it. [`Script::run`] makes its calls on a
 //! [`ScriptTarget`]: the files of a volume, or of the host. [`CallGenerator`] draws calls from a seed, and
@@ -35,7 +35,7 @@ pub use run::{CallOutcome, ScriptTarget, perform};
 
 use std::fmt;
 
-/// Maximum number of bytes of one write.
+/// Maximum number of bytes of one write, append or value.
 pub const MOST_WRITTEN_BYTES: u64 = 1 << 30;
 /// Maximum length of a script, in bytes.
 pub const MOST_SCRIPT_BYTES: usize = 64 << 20;

@@ -14,7 +14,7 @@ const DIRECTORY_MODE: u16 = 0o755;
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ParseError {
-    /// A word is not allowed.
+    /// A word is not allowed, or the call `word` lacks an argument.
     #[error("{file}:{line}: {word}: expected {expected}")]
     Word {
         /// Name of the script.
@@ -38,7 +38,7 @@ impl Script {
     /// Parses a whole script. Error messages have `file` as the name of the script.
     ///
     /// # Errors
-    /// Fails at the first word that is not allowed.
+    /// Fails if the script is too long, or at the first word that is not allowed or is missing.
     pub fn parse(file: &str, text: &[u8]) -> Result<Script, ParseError> {
         if text.len() > MOST_SCRIPT_BYTES {
             return Err(ParseError::TooLong { file: file.to_owned() });

@@ -205,7 +205,8 @@ fn write<T: ScriptTarget>(target: &T, path: &Path, offset: u64, length: u64, see
 
 fn append<T: ScriptTarget>(target: &T, path: &Path, length: u64, seed: u64) -> Result<()> {
     with_file(target.options().write(true), path, |file| {
-        // The bytes depend on their offset, so no other thread may move the end of the file meanwhile.
+        // The bytes depend on their offset, so no other thread may move the end of the file before the
+        // append.
         let content = content(seed, file.metadata()?.size, length, "write")?;
         all(&content, |rest, _| file.append(rest))
     })

@@ -1,4 +1,4 @@
-//! Tests of every call except `batch`: the effects of the call, and some of its errors.
+//! Tests of every call except `batch`: its result, some of its errors, and the effects of most calls.
 
 use eyrie::{Kind, Posix, PosixExt};
 use eyrie_sim::script::{Call, Script, bytes};

@@ -5,11 +5,11 @@
 //! cargo run --release -p eyrie-testkit --bin hot_calls -- CALL DIR
 //! ```
 //!
-//! `prepare` makes a volume with files in the directory. Each CALL is one of `open`, `stat`, `read`,
-//! `overwrite`, `append`, `create`, `unlink`, `rename`, `get`, `put`.
+//! `prepare` makes a volume with files. The volume is in the directory DIR. CALL is one of `open`, `stat`,
+//! `read`, `overwrite`, `append`, `create`, `unlink`, `rename`, `get`, `put`.
 //!
-//! Time stamps are constants, because a program that counts instructions cannot run the clock of the kernel's
-//! shared page.
+//! Time stamps are constants, because callgrind, which counts the instructions, cannot run the clock of the
+//! kernel's shared page.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -46,7 +46,8 @@ fn prepare(dir: &Path) -> Result<()> {
     Ok(volume.close()?)
 }
 
-/// Makes all calls. The command `cargo xtask instructions` counts the instructions of this function only.
+/// Makes all calls. The command `cargo xtask instructions` counts only the instructions from the entry of
+/// this function to its return.
 #[inline(never)]
 fn counted(call: &mut dyn FnMut(usize) -> Result<()>) -> Result<()> {
     (0..CALLS).try_for_each(call)

@@ -5,7 +5,7 @@
 //! cargo run --release -p eyrie-testkit --bin long_posix
 //! ```
 //!
-//! With `EYRIE_TEST_SEEDS=1830-1840` it runs only the seeds from 1830 to 1839.
+//! With `EYRIE_TEST_SEEDS=1830-1840` the program runs only the seeds from 1830 to 1839.
 
 use eyrie_medium::Medium;
 use eyrie_testkit::posix::{compare_model_with_host, compare_scm_with_host, in_tmpfs_root};

@@ -209,8 +209,8 @@ fn crowded_changes() -> Vec<PathOp> {
     ]
 }
 
-/// Returns cases of one Op each. Together they have every kind of Op, on structures on which it behaves
-/// differently.
+/// Returns cases of one Op each. Together the cases have every kind of Op. Most kinds are applied to several
+/// structures, such as small files, large extents and trees.
 pub fn single() -> Vec<Case> {
     let mut cases = Vec::new();
     let mut all = |volume: &CaseVolume, changes: &[PathOp]| {
@@ -262,7 +262,7 @@ pub fn pairs(seed: u64) -> Vec<Case> {
     cases
 }
 
-/// Returns the cases of closing, opening, recovery, and the first use of another group.
+/// Returns the cases of closing, opening, recovery, and the first use of another header chunk or group.
 pub fn lifecycle() -> Vec<Case> {
     let few = few("few");
     let empty = CaseVolume::after("empty", false, &[]);
@@ -286,7 +286,7 @@ pub fn lifecycle() -> Vec<Case> {
         // other data before.
         case(&few, before, &[headers(250), op(file("new", 100))]),
         case(&few, before, &[elsewhere(250), op(file("new", 100))]),
-        // In these cases, this thread or another thread uses a group for the first time.
+        // In the next two cases, this thread or another thread uses a group for the first time.
         case(&empty, before, &[op(file("a", 60_000)), op(file("b", 60_000))]),
         case(
             &empty,

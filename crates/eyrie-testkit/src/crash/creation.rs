@@ -88,8 +88,8 @@ fn examine_whole(point: &CrashPoint, medium: Medium, empty: &Tree) -> Result<(),
     }
 }
 
-/// Explores all crashes during the creation of a volume, with the point `dropped` left out. Returns the
-/// counts and the points that the creation met.
+/// Explores the crashes during the creation of a volume, within `limits` and with the point `dropped` left
+/// out. Returns the counts and the points that the creation met.
 ///
 /// # Errors
 /// The first image that is wrong.

@@ -19,8 +19,8 @@ pub struct ChecksumDamage {
     covered: Range<usize>,
 }
 
-/// Returns every structure with a checksum in the volumes of the cases: both copies of the superblock, saved
-/// allocators, redo slots.
+/// Returns the structures with a checksum in each volume of `cases::volumes`: both copies of the superblock,
+/// the saved allocator, and the redo slots.
 pub fn all() -> Vec<ChecksumDamage> {
     let mut all = Vec::new();
     for volume in cases::volumes() {

@@ -1,4 +1,4 @@
-//! Explores all crashes of a case.
+//! Explores the crashes of a case.
 
 use std::fmt;
 
@@ -30,8 +30,8 @@ impl fmt::Display for CaseFailure {
 impl std::error::Error for CaseFailure {}
 
 impl Case {
-    /// Simulates a crash before every fence and every mark of the case and at its end, and opens the images
-    /// within `limits`.
+    /// Simulates a crash at each crash point of the case (see [`CrashPoints`](eyrie_faults::CrashPoints)),
+    /// and opens the images within `limits`.
     ///
     /// # Errors
     /// The first image with a wrong volume, or the failure of a run without a crash.

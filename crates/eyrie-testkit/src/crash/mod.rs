@@ -4,7 +4,7 @@
 //! images that a crash can leave and that recovery can distinguish, within limits. Each image must open, be
 //! sound ([`check`](eyrie_engine::check)) and be usable. It must hold the effect of every Op that had
 //! returned, and the Op in flight whole or not at all. [`cases`] has lists of cases that together cover all
-//! Ops. [`plant`] leaves out one point of the engine at a time, and some case must notice the missing point.
+//! Ops. [`plant`] leaves out one point of the engine at a time, and some run must notice the missing point.
 //! [`damage`] changes bytes that a checksum covers.
 //!
 //! One exception: a crash may leave the modification time and the change time of a write in flight without

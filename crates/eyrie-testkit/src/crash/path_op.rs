@@ -300,7 +300,7 @@ pub(super) fn apply(engine: &Scm, model: &Model, resolved: &Resolved) -> (Result
     let decoded = resolved.record.decode();
     let actual = engine.apply(&decoded.op());
     let expected = model.apply(&decoded.op());
-    // The engine itself gives back the ids of a batch that succeeded.
+    // The engine itself releases the unused ids of a batch that succeeded.
     if actual.is_err() || !matches!(decoded.op(), Op::Batch { .. }) {
         resolved.reserved.iter().for_each(|reserved| reserved.settle(engine));
     }

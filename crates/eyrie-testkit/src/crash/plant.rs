@@ -12,10 +12,10 @@ use super::{Case, explore_creation};
 use crate::planted::{Planted, plant_each};
 
 /// Limits for each case. If the first 400 images of each crash in a case do not show the missing point, later
-/// images hardly ever do. Another case must then notice the point.
+/// images hardly ever do. Another case must then notice the missing point.
 const LIMITS: Limits = Limits { images: 400, sampled: 0, is_complete: false, recoveries: 0 };
-/// Limits for killed scripts, and for finding the points that recovery meets. Two images of each crash are
-/// enough for both.
+/// Limits for killed scripts, and for the search for the points that recovery meets. In both cases two images
+/// of each crash are enough.
 const FEW: Limits = Limits { images: 2, ..LIMITS };
 
 /// A script whose process is killed before power fails.

@@ -1,11 +1,11 @@
-//! The cases of `fallocate`.
+//! More cases of `fallocate`, and cases of writes to storage that `fallocate` allocated.
 
 use eyrie_engine::FallocateMode;
 
 use super::PathOp;
 use super::path_op::{append, fallocate, set_size, write};
 
-/// Returns pairs of Ops. The second Op of a pair reuses storage that the first Op freed or allocated.
+/// Returns pairs of Ops. The second Op of a pair may reuse storage that the first Op freed or allocated.
 pub(super) fn again() -> [[PathOp; 2]; 4] {
     use FallocateMode::{Allocate, CollapseRange, InsertRange, PunchHole, ZeroRange};
     [

@@ -145,8 +145,8 @@ impl Case {
     }
 }
 
-/// Applies one Op. A crash may leave the state before it, the state after it, or the returned state, in which
-/// only the times of a written file are new.
+/// Applies one Op. A crash may leave the state before the Op, the state after the Op, or the returned state,
+/// in which only the times of a written file are new.
 fn perform(
     engine: &Scm,
     model: &Model,

@@ -1,5 +1,5 @@
-//! The cases of changes that clear set-id bits. The set-id bits must change together with the bytes or the
-//! owner, or nothing may change.
+//! The cases of changes that clear set-id bits. A crash leaves the change of the set-id bits together with
+//! the change of the bytes or the owner, or neither change.
 
 use eyrie_engine::{AttributeChange, FallocateMode, SetIds};
 

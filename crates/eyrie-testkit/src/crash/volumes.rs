@@ -1,5 +1,5 @@
-//! The volumes of the crash run. They are small, and they are closed after their changes. In most of them the
-//! free storage is full of old bytes.
+//! The volumes of the crash run. They are small. All except the volume `interrupted` were closed after their
+//! changes. In most of them the free storage is full of old bytes.
 
 use std::sync::Arc;
 
@@ -13,14 +13,14 @@ use super::PathOp;
 use super::path_op::apply;
 use crate::ops::{Bytes, InitialContent};
 
-/// Size of a volume, in bytes.
+/// Usual size of a volume, in bytes.
 pub(super) const VOLUME_BYTES: u64 = 448 << 10;
 /// Owner of the root.
 pub(super) const OWNER: Owner = Owner { mode: 0o755, uid: 1, gid: 2 };
 /// Creation time of the root.
 pub(super) const BORN: Time = Time { seconds: 1, nanoseconds: 0 };
 
-/// Returns options with the smallest groups, so that small volumes have several.
+/// Returns options with the smallest groups, so that small volumes have several groups.
 pub(super) fn options() -> Options {
     fixed_options(64 << 10, BORN)
 }

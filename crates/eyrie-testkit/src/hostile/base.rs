@@ -49,7 +49,7 @@ impl BaseVolume {
         self.survey.hot_copies[name]
     }
 
-    /// Draws the offset of a byte in a structure in use.
+    /// Draws the offset of a byte in one of the structures of the survey.
     pub(super) fn somewhere(&self, random: &mut SmallRng) -> u64 {
         let (at, len) = *self.survey.structures.choose(random).expect("every volume has structures");
         at + random.random_range(0..len)

@@ -155,7 +155,7 @@ fn word_of(base: &BaseVolume, at: u64) -> u64 {
     u64::from_le_bytes(word)
 }
 
-/// Draws an absurd word, or a word from another address.
+/// Draws an absurd or random number, an address, or a word from another address.
 fn word(random: &mut SmallRng, base: &BaseVolume) -> u64 {
     let bytes = base.bytes.len() as u64;
     match random.random_range(0..10) {
@@ -172,8 +172,8 @@ fn word(random: &mut SmallRng, base: &BaseVolume) -> u64 {
     }
 }
 
-/// Draws a new value for the pointer at the offset `at`: a copy of another pointer, a pointer to a structure,
-/// to the page that contains `at` or to a random page, or an absurd word.
+/// Draws a new value for the pointer at the offset `at`: a copy of another pointer, a pointer to an extent,
+/// to a structure, to the page that contains `at` or to a random page, or a word from [`word`].
 fn pointer(random: &mut SmallRng, base: &BaseVolume, at: u64) -> u64 {
     let survey = &base.survey;
     let old = Pointer::from_raw(word_of(base, at));
@@ -236,7 +236,8 @@ fn move_bytes(random: &mut SmallRng, base: &BaseVolume) -> Damage {
     }
 }
 
-/// Draws a damage that fills a node with one pointer. Such a tree may have more paths than a walk can visit.
+/// Draws a damage that fills a node with one pointer, or that clears a word if the base has no node. A tree
+/// with such a node may have more paths than a walk can visit.
 fn fill(random: &mut SmallRng, base: &BaseVolume) -> Damage {
     match base.survey.nodes.choose(random) {
         Some(&(node, _)) => {

@@ -17,7 +17,7 @@ const MOST_ENTRIES: usize = 4000;
 const MOST_BYTES: usize = 16 << 10;
 /// Maximum number of starts of data and of holes to look for in a file.
 const MOST_PIECES: usize = 16;
-/// Approximate number of objects to change.
+/// Maximum number of entries whose objects are changed. Up to half as many directories are changed first.
 const CHANGED: usize = 6;
 
 const NOW: Time = Time { seconds: 7000, nanoseconds: 7 };
@@ -28,14 +28,14 @@ const OWNER: Owner = Owner { mode: 0o644, uid: 1, gid: 1 };
 pub enum Examined {
     /// The engine refused to open the image.
     Refused,
-    /// A check failed or found problems.
+    /// The check before the changes failed or found problems.
     Broken,
-    /// A check found no problem.
+    /// The check before the changes found no problem.
     Sound,
 }
 
-/// Opens the volume on `medium`, reads reachable objects, checks the volume, changes some objects, and closes
-/// the volume. The maximum number of objects to read is 2000.
+/// Opens the volume on `medium`, reads reachable objects, checks the volume, changes some objects, checks the
+/// volume again, and closes it. The maximum number of objects to read is 2000.
 pub fn examine(medium: Medium) -> Examined {
     let Ok(engine) = Scm::open_on(medium) else { return Examined::Refused };
     let found = walk(&engine);

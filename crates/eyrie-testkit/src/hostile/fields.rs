@@ -1,4 +1,4 @@
-//! Lists every field of the format, with values that the field never has in a sound volume.
+//! Lists every field of the format, with values for tests to write into the field of a sound volume.
 //!
 //! The tables of `docs/format.md` have the offsets of the fields. A test compares the rows of [`STRUCTURES`]
 //! with those tables.
@@ -9,14 +9,14 @@ use super::{BaseVolume, Image};
 
 const DESCRIPTION: &str = include_str!("../../../../docs/format.md");
 
-/// The values that a field never has in a sound volume.
+/// The values that a test writes into a field of a sound volume, by the effect that they must have.
 #[derive(Clone, Copy, Debug)]
 pub enum Impossible {
     /// Values that a check must notice if the field is in use.
     Noticed(&'static [u64]),
     /// Values that a reader ignores or accepts as sound, with the reason.
     Passed(&'static [u64], &'static str),
-    /// No values, because each value is possible or meaningless, with the reason.
+    /// No values, with the reason: for example, each value is possible.
     None(&'static str),
 }
 
@@ -305,7 +305,7 @@ pub fn described() -> BTreeMap<(&'static str, &'static str), FieldPlace> {
     found
 }
 
-/// A volume with an impossible value in one field.
+/// A volume with a value of [`STRUCTURES`] in one field.
 pub struct Broken<'b> {
     /// The structure and the field.
     pub name: (&'static str, &'static str),
@@ -317,8 +317,8 @@ pub struct Broken<'b> {
     pub image: Image<'b>,
 }
 
-/// Returns the images of `base` with an impossible value in one field. Each value is tried in up to `most`
-/// places, with one image for each place.
+/// Returns the images of `base` with a value of [`STRUCTURES`] in one field. Each value is tried in up to
+/// `most` places, with one image for each place. A place that has the value already gets no image.
 pub fn broken(base: &BaseVolume, most: usize) -> impl Iterator<Item = Broken<'_>> {
     let places = described();
     let rows =

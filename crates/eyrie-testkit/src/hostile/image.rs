@@ -51,7 +51,7 @@ impl<'b> Image<'b> {
     }
 
     /// Truncates the image, or extends it with zeros. The size is rounded up to whole pages. The minimum is
-    /// two pages, and the maximum a few pages more than the base has.
+    /// two pages. The maximum is 16 pages more than the base has.
     pub fn set_len(&mut self, len: u64) {
         let most = self.base.bytes.len() as u64 + BEHIND_BYTES;
         self.len = len.next_multiple_of(PAGE_SIZE).clamp(2 * PAGE_SIZE, most);

@@ -53,9 +53,9 @@ pub struct HostileReport {
     pub images: u64,
     /// Images that the engine refused to open.
     pub refused: u64,
-    /// Images in which a check failed or found problems.
+    /// Images in which the check before the changes failed or found problems.
     pub broken: u64,
-    /// Images in which a check found no problem.
+    /// Images in which the check before the changes found no problem.
     pub sound: u64,
     /// Seeds whose image caused a panic.
     pub panicked: Vec<u64>,

@@ -1,4 +1,4 @@
-//! Surveys a sound volume: finds the addresses of its structures. Random damage hits these addresses.
+//! Surveys a sound volume: finds the addresses of its structures. Most random damage hits these addresses.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -28,13 +28,13 @@ const BUCKET_BYTES: u64 = 2048;
 /// Places in a sound volume. Offsets and lengths are in bytes.
 #[derive(Default)]
 pub(super) struct Survey {
-    /// Structures in use: offset and length.
+    /// Structures: offset and length. The length covers only the first bytes of some large structures.
     pub structures: Vec<(u64, u64)>,
     /// Words that hold a pointer.
     pub pointers: Vec<u64>,
     /// Words that hold an object id: slots of directories, and parents.
     pub ids: Vec<u64>,
-    /// Words that hold a count or a size.
+    /// Words that hold a count, a size, or another number such as a bitmap.
     pub counts: Vec<u64>,
     /// Hot copies of files. Each begins with the root pointer and the size.
     pub files: Vec<u64>,
@@ -46,7 +46,7 @@ pub(super) struct Survey {
     pub nodes: Vec<(u64, u8)>,
     /// Extents of objects.
     pub extents: Vec<Extent>,
-    /// The structures in use, by the headings of their tables in `docs/format.md`.
+    /// Offsets of structures, by the heading of the table of the structure in `docs/format.md`.
     pub places: BTreeMap<&'static str, Vec<u64>>,
 }
 

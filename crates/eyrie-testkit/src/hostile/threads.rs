@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 
 use super::HostileReport;
 
-/// Splits `seeds` into `count` parts, or into fewer parts if there are too few seeds.
+/// Splits `seeds` into at most `count` parts. All parts except the last have the same number of seeds.
 fn parts(seeds: &Range<u64>, count: u64) -> Vec<Range<u64>> {
     let each = (seeds.end - seeds.start).div_ceil(count.max(1)).max(1);
     let starts = (seeds.start..seeds.end).step_by(each as usize);
@@ -35,12 +35,11 @@ impl HostileReport {
     }
 }
 
-/// Runs the images of these seeds in `count` processes, or in fewer if there are too few seeds. `command`
-/// makes the command that runs a part of the seeds. Each process prints [`HostileReport::to_line`] as its
-/// last line.
+/// Runs the images of these seeds in at most `count` processes. `command` makes the command that runs a part
+/// of the seeds. Each process prints [`HostileReport::to_line`] as its last line.
 ///
 /// # Errors
-/// Fails if a process cannot be started, or dies.
+/// Fails if a process cannot be started, or ends without a report.
 pub fn run_in_processes(
     seeds: &Range<u64>,
     count: u64,

@@ -59,7 +59,7 @@ impl Ids {
     }
 
     /// Adds the objects that the Op of `concrete` created in `model`, and gives the other reserved ids back
-    /// to `engine`. The engine itself gives back the ids of a batch that succeeded.
+    /// to `engine`. The engine itself releases the unused ids of a batch that succeeded.
     pub fn settle(&mut self, concrete: &Concrete, succeeded: bool, model: &dyn Engine, engine: &dyn Engine) {
         let is_batch = matches!(concrete.record.decode().op(), Op::Batch { .. });
         for &(handle, id) in &concrete.reserved {

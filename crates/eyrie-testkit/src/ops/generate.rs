@@ -34,7 +34,7 @@ const OFFSETS: [u64; 14] = [
 const NEAR_OFFSETS: usize = 10;
 /// Size of a block, in bytes.
 const BLOCK: u64 = 4096;
-/// Lengths of extended attributes, in bytes. Engines refuse the last length. An object has no room for
+/// Lengths of extended attributes, in bytes. Engines refuse the last length. An object may have no room for
 /// several attributes of the large lengths.
 const XATTR_LENGTHS: [usize; 12] = [0, 1, 8, 40, 64, 100, 1000, 5000, 20_000, 40_000, 65_536, 65_537];
 /// Number of small lengths.

@@ -1,8 +1,9 @@
 //! Random Ops over a few names and objects.
 //!
 //! An [`OpStep`] names an object by the step that created it ([`ObjectHandle`]), not by id. The same steps
-//! therefore run on any engine, and the remaining steps still run when some are left out. [`OpGenerator`]
-//! makes steps from a seed. [`Ids`] turns a step into an Op, with ids that the engine under test reserved.
+//! therefore run on any engine, also when some steps are left out. A step whose objects are then missing is
+//! skipped. [`OpGenerator`] makes steps from a seed. [`Ids`] turns a step into an Op, with ids that the
+//! engine under test reserved.
 
 mod concrete;
 mod generate;
@@ -45,7 +46,7 @@ impl fmt::Debug for ObjectHandle {
 pub struct OpName(u8);
 
 impl OpName {
-    /// Every name: short names, names of the greatest length, and names of arbitrary bytes. Engines refuse
+    /// Every name: short names, names of 254 and 255 bytes, and names of arbitrary bytes. Engines refuse
     /// the last [`OpName::BAD`] names.
     pub const ALL: [&[u8]; 12] = [
         b"a",
@@ -103,7 +104,8 @@ pub struct Bytes {
 }
 
 impl Bytes {
-    /// Makes the bytes. Each byte depends on its offset, so that a comparison notices misplaced bytes.
+    /// Makes the bytes. Except in pattern 0, each byte depends on its offset, so that a comparison notices
+    /// misplaced bytes.
     pub fn make(self) -> Vec<u8> {
         if self.pattern == 0 {
             return vec![0; self.length];

@@ -42,9 +42,9 @@ impl Default for OracleOptions {
 pub struct OracleFailure {
     /// Seed that replays the failure.
     pub seed: u64,
-    /// The difference after the last step.
+    /// The difference after the last step, or the message of the panic.
     pub what: String,
-    /// The steps up to the failure, without the steps that [`check`] found unnecessary.
+    /// The steps up to the failure, without the steps that [`check`] or [`run_against_model`] left out.
     pub steps: Vec<OpStep>,
 }
 
@@ -76,7 +76,7 @@ pub fn run_against_model(engine: &dyn Engine, seed: u64, steps: u32) {
 /// Runs `steps` steps of `seed` on `engine` and on the model. Callers pass an engine with a new volume.
 ///
 /// # Errors
-/// Fails if they differ.
+/// Fails if the engine and the model differ, or if the engine panics.
 pub fn run(engine: &dyn Engine, seed: u64, steps: u32, options: OracleOptions) -> Result<(), OracleFailure> {
     let mut generator = OpGenerator::new(seed, options.mix);
     drive(engine, seed, options, |session| {
@@ -85,10 +85,10 @@ pub fn run(engine: &dyn Engine, seed: u64, steps: u32, options: OracleOptions) -
 }
 
 /// Runs `steps`, and no random steps, on `engine` and on the model. Callers pass an engine with a new volume.
-/// A step that names an object that was never created is skipped.
+/// A step is skipped if an object that it names does not exist.
 ///
 /// # Errors
-/// Fails if they differ.
+/// Fails if the engine and the model differ, or if the engine panics.
 pub fn replay(
     engine: &dyn Engine,
     seed: u64,

@@ -23,7 +23,7 @@ pub(super) struct OracleSession<'a> {
     engine: &'a dyn Engine,
     model: Model,
     ids: Ids,
-    /// The number of opens of each object.
+    /// The number of times that each object is open.
     opens: BTreeMap<ObjectHandle, u32>,
     count: u32,
     options: OracleOptions,

@@ -183,8 +183,8 @@ pub fn generate(seed: u64, count: usize, users: usize) -> Vec<(usize, PosixCall)
 }
 
 impl Random {
-    /// Draws the user of a call. Two calls of five belong to root, which is user 0. Each of the other calls
-    /// belongs to any user, also root.
+    /// Draws the user of a call. With a chance of two in five, this is root, which is user 0. Otherwise it is
+    /// any user, with equal chances, root included.
     fn user(&mut self, users: usize) -> usize {
         if self.0.random_ratio(2, 5) { 0 } else { self.0.random_range(0..users) }
     }
@@ -266,8 +266,8 @@ impl Random {
         let kinds =
             [Kind::File, Kind::Directory, Kind::Fifo, Kind::Socket, Kind::CharDevice, Kind::BlockDevice];
         let kind = self.one_of(&kinds);
-        // A major number has twelve bits and a minor number has twenty. The last device numbers have more
-        // bits than that.
+        // A major number has twelve bits and a minor number has twenty. The last three device numbers have
+        // more than 32 bits.
         let devices = [0, 0x103, 0x0801, 0xfff0_0fff, u32::MAX.into(), 1 << 32, (1 << 44) + 3, u64::MAX];
         PosixCall::Mknod { path: self.path(), kind, mode: self.mode(), device: self.one_of(&devices) }
     }

@@ -157,8 +157,8 @@ struct PosixRun<P: Posix> {
     xattrs: bool,
 }
 
-/// One seed in this number waits for the kernel's clock before each call, so that each change of a time is
-/// visible. Waits are slow, so the other seeds do without.
+/// A run whose seed is a multiple of this number waits for the kernel's clock before each call, so that each
+/// change of a time is visible. Waits are slow, so the other runs do without.
 const WAITING_SEEDS: u64 = 6;
 
 /// Waits until the kernel's clock for file times has advanced.
@@ -240,7 +240,8 @@ impl<P: Posix> PosixRun<P> {
     }
 
     /// True if the host's answer cannot be compared. The host would wait for another process, pass the call
-    /// to a driver, apply options and limits of its mount, or not support the call.
+    /// to a driver, apply options and limits of its mount, change times in its own way, or not support the
+    /// call.
     fn is_beyond_comparison(&self, call: &PosixCall) -> bool {
         if matches!(call, PosixCall::Xattr { .. } | PosixCall::Fxattr { .. }) {
             return !self.xattrs;

@@ -37,8 +37,8 @@ fn three_killed_processes_and_a_power_failure_leave_whole_calls() {
     }
 }
 
-/// Leaves out the flush by which recovery makes the bytes durable that it has read. At least one chain of
-/// processes then loses a call, and a replay of that chain shows the same failure.
+/// Recovery flushes the bytes that it finds. This test leaves out that flush. At least one chain of processes
+/// then loses a call, and a replay of that chain shows the same failure.
 #[test]
 fn a_flush_that_recovery_lacks_after_a_kill_is_found_and_replayed() {
     for (rule, file) in

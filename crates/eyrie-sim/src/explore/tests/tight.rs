@@ -1,5 +1,5 @@
-//! No crash loses a call on nearly full volumes, in batches, and with journals that start over. The checks of
-//! readers, damage and resizes find no error.
+//! Every crash leaves an allowed state on nearly full volumes, in batches, and with journals that start over.
+//! The checks of readers, damage and resizes find no error.
 
 use super::super::suite::{RunKind, Scripts, Work, kinds};
 use super::super::{damage, readers, resizing};

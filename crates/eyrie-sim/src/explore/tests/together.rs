@@ -18,8 +18,9 @@ fn redo_slots_that_are_all_in_use_survive_every_crash() {
     assert!(counts.images > 2000, "only {} images", counts.images);
 }
 
-/// Two threads make the same call. The second call may find its change already made by the first, which has
-/// not returned yet. After the second call has returned, no crash may lose the change.
+/// Two threads make the same call. The first thread may make the change before its call returns. The call of
+/// the second thread then finds nothing to do. After this second call has returned, no crash may lose the
+/// change.
 #[test]
 fn a_call_that_finds_its_work_done_lasts() {
     type Case = (&'static str, fn(&RecordSession), fn(&RecordSession), fn(&Tree) -> bool);

@@ -114,7 +114,7 @@ impl DiskDamage {
     }
 }
 
-/// Returns the bytes of a disk. Bytes behind its end are zeros.
+/// Returns `len` bytes of a disk. Bytes behind its end are zeros.
 fn bytes(disk: &[u8], at: u64, len: u64) -> Vec<u8> {
     let start = disk.len().min(at as usize);
     let mut bytes = disk[start..disk.len().min(start + len as usize)].to_vec();
@@ -137,7 +137,7 @@ fn somewhere(random: &mut SmallRng, journal: &Journal) -> u64 {
     at + random.random_range(0..len)
 }
 
-/// Draws an absurd number, or a number from another place.
+/// Draws an absurd or random number, a page number, an offset, or a number from another place.
 fn value(random: &mut SmallRng, disk: &[u8], journal: &Journal) -> u64 {
     let pages = disk.len() as u64 / PAGE_SIZE;
     match random.random_range(0..10) {
@@ -197,7 +197,8 @@ fn of_changed(random: &mut SmallRng, base: &DiskBase) -> DiskDamage {
     match random.random_range(0..4) {
         0 => DiskDamage::Word { at: entry + offset_of!(ChangedPage, lines) as u64, value },
         1 => DiskDamage::Word { at: entry + offset_of!(ChangedPage, page) as u64, value },
-        // The flip hits words of the first line, or the bitmap that says which of its words follow.
+        // The flip hits the start of the packed lines: usually the bitmap of the first line, or the first
+        // word of this line.
         2 => DiskDamage::Flip {
             at: entry + size_of::<ChangedPage>() as u64 + random.random_range(0..10),
             bit: random.random_range(0..8),

@@ -19,13 +19,14 @@ pub(super) struct Journal {
     pub changed: Vec<u64>,
 }
 
-/// Returns the number in four bytes, or zero behind the end of the disk.
+/// Returns the number in four bytes, or zero if one of them is behind the end of the disk.
 pub(super) fn half(disk: &[u8], at: u64) -> u32 {
     let bytes = usize::try_from(at).ok().and_then(|at| disk.get(at..)?.first_chunk());
     bytes.map_or(0, |bytes| u32::from_le_bytes(*bytes))
 }
 
-/// Returns the number in eight bytes. Bytes behind the end of the disk count as zeros.
+/// Returns the number in eight bytes. Each half of four bytes counts as zero if one of its bytes is behind
+/// the end of the disk.
 pub(super) fn word(disk: &[u8], at: u64) -> u64 {
     u64::from(half(disk, at)) | u64::from(half(disk, at.saturating_add(4))) << 32
 }
