@@ -1,8 +1,8 @@
 //! Runs an engine on a simulated disk that loses its power, or fails.
 //!
 //! The model runs beside the engine, and its state after each Op is kept. After a power failure, recovery
-//! must give a sound volume in one of these states. This must be the state at the last acknowledged `sync`,
-//! or a later one.
+//! must give a sound volume in one of the kept states: the state at the last acknowledged `sync`, or a later
+//! one.
 
 pub mod plant;
 
@@ -36,8 +36,8 @@ pub struct Disk {
 
 impl Disk {
     fn paged(self) -> PagedOptions {
-        // The interval is so long that no drain starts because of time. A sync, a close, or a lack of memory,
-        // of free pages or of journal starts one.
+        // The interval is so long that no drain starts because of time. Drains start for other reasons, such
+        // as a sync, a close or a lack of memory.
         PagedOptions { memory_bytes: self.memory_bytes, drain_interval: Duration::from_secs(3600) }
     }
 
@@ -49,7 +49,7 @@ impl Disk {
     /// Returns the medium on a new disk with a fault plan, and the disk.
     ///
     /// # Errors
-    /// As [`Medium::paged`].
+    /// As [`Medium::format_paged`] and [`Medium::paged`].
     pub fn medium(self, plan: &FaultPlan) -> Result<(Medium, SimulatedDisk)> {
         let disk = self.blank(plan);
         Medium::format_paged(&disk, self.volume_bytes)?;
@@ -67,7 +67,7 @@ impl Disk {
     /// Returns an engine with a new volume on a new disk, and the disk.
     ///
     /// # Errors
-    /// As [`Scm::create_on`].
+    /// As [`Disk::create_with`].
     pub fn create(self) -> Result<(Scm, SimulatedDisk)> {
         self.create_with(&FaultPlan::default())
     }
@@ -75,7 +75,7 @@ impl Disk {
     /// Returns an engine with a new volume on a new disk with a fault plan, and the disk.
     ///
     /// # Errors
-    /// As [`Scm::create_on`].
+    /// As [`Disk::medium`] and [`Scm::create_on`].
     pub fn create_with(self, plan: &FaultPlan) -> Result<(Scm, SimulatedDisk)> {
         let (medium, disk) = self.medium(plan)?;
         let options =
@@ -86,7 +86,7 @@ impl Disk {
     /// Opens the volume on a disk, with recovery if it was not closed.
     ///
     /// # Errors
-    /// As [`Scm::open_on`].
+    /// As [`Disk::mount`] and [`Scm::open_on`].
     pub fn open(self, disk: SimulatedDisk) -> Result<Scm> {
         Scm::open_on(self.mount(&disk)?)
     }

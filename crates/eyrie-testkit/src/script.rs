@@ -94,7 +94,7 @@ impl StepScript {
     /// later one.
     ///
     /// # Errors
-    /// Fails if no such step left this directory.
+    /// The volume's error, or an error that none of these steps leaves the files that `place` has.
     pub fn found(seed: u64, place: &StepDirectory, acknowledged: u64) -> Result<StepScript> {
         let found = place.contents()?;
         let mut script = StepScript::new(seed);
@@ -214,7 +214,7 @@ impl StepScript {
         Ok(())
     }
 
-    /// True if `place` has exactly the files after the steps so far.
+    /// True if `place` has exactly the files that the steps so far leave.
     ///
     /// # Errors
     /// The volume's error.

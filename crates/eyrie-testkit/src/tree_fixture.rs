@@ -16,7 +16,8 @@ use xxhash_rust::xxh3::xxh3_64;
 /// holes.
 const HOLE_STEP: u64 = 64 << 10;
 
-/// Runs of data. A run is two numbers of units of `HOLE_STEP`: its first unit, and the unit after its last.
+/// Runs of data, in units of `HOLE_STEP` bytes. A run is the number of its first unit, and the number of the
+/// unit after its last one.
 pub type FixtureSteps = Vec<(u64, u64)>;
 
 /// True if this process may create devices and give files away.
@@ -46,7 +47,7 @@ pub fn grow(root: &Path) -> io::Result<()> {
 }
 
 /// Makes `count` files of up to `most_bytes` bytes, in some directories under the empty directory `root`.
-/// Tests of long imports use them. Equal arguments make equal bytes.
+/// Equal arguments make equal bytes.
 ///
 /// # Errors
 /// As the calls.
@@ -59,7 +60,7 @@ pub fn fill(root: &Path, count: usize, most_bytes: usize) -> io::Result<()> {
     Ok(())
 }
 
-/// Returns bytes that differ from seed to seed.
+/// Returns bytes that depend on `seed`.
 fn bytes(length: usize, seed: usize) -> Vec<u8> {
     (0..length).map(|index| (index.wrapping_mul(31) ^ (index >> 8) ^ seed.wrapping_mul(97)) as u8).collect()
 }
@@ -70,8 +71,9 @@ fn subdirectory(root: &Path, name: &str) -> io::Result<PathBuf> {
     Ok(path)
 }
 
-/// Makes files and directories with each mode bit alone, with all bits, and with none. If the process is not
-/// root, the modes also have the bits that it needs to read them.
+/// Makes files and directories with each mode bit alone, with all bits, with none, and with some common
+/// modes. If the process is not root, each mode also has the bits without which the process could not read
+/// the object.
 fn modes(dir: &Path) -> io::Result<()> {
     let readable = |mode: u32, least: u32| if is_root() { mode } else { mode | least };
     let modes = (0..12).map(|bit| 1 << bit).chain([0, 0o7777, 0o6755, 0o1777, 0o644]);
@@ -245,13 +247,14 @@ fn xattrs(dir: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// True if the extended attribute `name` was set by a user, not by the host itself.
+/// True if manifests include the extended attribute `name`. They leave out the attributes that the host
+/// itself sets, and those of root if the process is not root.
 fn is_set(name: &[u8]) -> bool {
     let of_root: [&[u8]; 2] = [b"trusted.", b"security.eyrie"];
     name.starts_with(b"user.") || is_root() && of_root.iter().any(|prefix| name.starts_with(prefix))
 }
 
-/// Returns the extended attributes of `path` itself that a user set.
+/// Returns the extended attributes of `path` itself that manifests include.
 fn xattrs_of(path: &Path) -> io::Result<BTreeMap<Vec<u8>, Vec<u8>>> {
     let mut list = vec![0; 64 << 10];
     let size = match rustix::fs::llistxattr(path, &mut list[..]) {

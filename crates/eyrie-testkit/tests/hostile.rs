@@ -10,7 +10,7 @@ use eyrie_testkit::hostile::{Damage, HostileReport, Image, bases, disk_bases, ru
 
 const IMAGES: u64 = 100_000;
 const DISKS: u64 = 10_000;
-/// Number of images before the first measurement of memory.
+/// Number of images before the first measurement of memory, and between two measurements.
 const WARM_UP: u64 = 5000;
 /// Maximum growth of memory after the first measurement, in bytes.
 const MOST_GROWTH: u64 = 64 << 20;

@@ -21,8 +21,7 @@ pub struct Error {
     detail: Option<Box<Detail>>,
 }
 
-/// Context beyond errno and operation. Most errors have no such context, so it is boxed to keep [`Error`]
-/// small.
+/// Context beyond errno and operation. The context is boxed, so that [`Error`] is small.
 #[derive(Default)]
 struct Detail {
     path: Option<PathBuf>,

@@ -1,4 +1,4 @@
-//! Eyrie: a file system that programs link and map instead of calling.
+//! Eyrie: a file system that programs link as a library. Its calls work on mapped memory.
 //!
 //! The crate has two interfaces to a volume, both written over [`Engine`]. [`Pxfs`] has files and directories
 //! with the results of POSIX calls. [`Kvfs`] has keys and values in one directory. [`Host`] has the same
@@ -10,9 +10,9 @@
 //!   paths.
 //! - Only [`eyrie_engine::access`] decides permissions.
 //! - `stat`, `open`, `read_at`, `write_at`, `close`, `create`, `unlink` and `rename` of [`Pxfs`] make no
-//!   system call except reading the clock, which the kernel answers in user space. (The medium makes others
-//!   when it reads a page from a disk, or when the volume grows.) This crate takes no lock in these calls.
-//!   They allocate nothing except in a new thread, and where a directory grows or many extents change.
+//!   system call, except where the medium reads a page from a disk, the volume grows, or the call waits for
+//!   another thread. These calls read the clock in user space. This crate takes no lock in them. The calls
+//!   allocate nothing except in a new thread, and where a directory grows or many extents change.
 
 #![forbid(unsafe_code)]
 

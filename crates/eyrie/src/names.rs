@@ -12,9 +12,9 @@ use std::borrow::Cow;
 
 use eyrie_engine::op::NAME_MAX;
 
-/// The start of a file name that stands for a key.
+/// The start of the file name of an escaped key.
 pub const MARK: &[u8] = b"%kv%";
-/// Maximum length of the file name of a key, in bytes: three bytes for each byte of the key.
+/// Maximum length of the file name of a key, in bytes: the mark, and three bytes for each byte of the key.
 pub const LONGEST: usize = MARK.len() + 3 * NAME_MAX;
 
 const DIGITS: &[u8; 16] = b"0123456789ABCDEF";

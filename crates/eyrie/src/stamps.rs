@@ -54,8 +54,8 @@ impl Clock {
         }
     }
 
-    /// Returns the stamp for a change of objects that the caller does not know. The stamp is newer than every
-    /// stamp that `stat` has returned for any object.
+    /// Returns the stamp for a change of objects that the caller does not know. A stamp of the system's
+    /// clocks is newer than every stamp that `stat` has returned for any object.
     #[inline]
     pub(crate) fn stamp_of_any(self) -> Time {
         match self {

@@ -25,16 +25,17 @@ pub type Store = Kvfs<Scm>;
 /// An open volume. As long as it is open, neither this process nor another one can open it again.
 ///
 /// The volume is saved when it and all its [`Files`] and [`Store`]s are dropped, also while a panic unwinds.
-/// A volume that is saved has all changes on its medium, and the next open takes no longer than usual. A drop
-/// cannot return an error, so it reports the error as an event of `tracing`. [`Volume::close`] also saves the
-/// volume, and returns the error.
+/// (A panic inside a call that changes the volume leaves the volume to recovery.) A volume that is saved has
+/// all changes on its medium, and the next open takes no longer than usual. A drop cannot return an error, so
+/// it reports the error as an event of `tracing`. [`Volume::close`] also saves the volume, and returns the
+/// error.
 ///
 /// A process may end without a drop: by [`std::process::exit`], by [`std::process::abort`] (also for a panic
-/// with `panic = "abort"`), or by a signal. Programs that call `exit` close their volumes first. Without a
-/// drop, the next open recovers the volume, which takes longer, and the medium decides which changes are
-/// lost:
+/// with `panic = "abort"`), or by a signal. A program that calls `exit` should close its volumes first.
+/// Without a drop, the next open recovers the volume, which takes longer, and the medium decides which
+/// changes are lost:
 ///
-/// - `dram` and `pmem`: none. Every call that had returned is there.
+/// - `dram` and `pmem`: none. The changes of every call that had returned are there.
 /// - `paged`: those after the last [`Volume::sync`], `fsync` or background drain. Background drains come
 ///   every five seconds, unless [`PagedOptions::drain_interval`] has another time.
 pub struct Volume {
@@ -56,16 +57,16 @@ pub struct VolumeOptions {
 }
 
 impl VolumeOptions {
-    /// Sets the maximum size of the volume in bytes, 1 GiB by default. The host provides storage only when
-    /// the volume uses it. Without this option a volume on a block device has the size of the device.
+    /// Sets the maximum size of the volume in bytes. The default is 1 GiB, or the size of the device for a
+    /// volume on a block device. The host provides storage only when the volume uses it.
     pub fn size(mut self, bytes: u64) -> VolumeOptions {
         self.size_bytes = Some(bytes);
         self
     }
 
     /// Sets the size of an allocation group in bytes, a power of two from 64 KiB to 64 MiB, 64 MiB by
-    /// default. The volume takes storage from the host in groups, and the largest extent has the size of one
-    /// group.
+    /// default. The volume takes storage into use, and gives it back to the host, in groups. The largest
+    /// extent has the size of one group.
     pub fn group_size(mut self, bytes: u64) -> VolumeOptions {
         self.group_bytes = bytes;
         self
@@ -90,7 +91,8 @@ impl VolumeOptions {
         self
     }
 
-    /// Sets permission bits and owner of the root directory, by default 0o755 and the user of this process.
+    /// Sets permission bits, user and group of the root directory, by default 0o755 and those of this
+    /// process.
     pub fn owner(mut self, mode: u16, uid: u32, gid: u32) -> VolumeOptions {
         self.owner = Owner { mode, uid, gid };
         self

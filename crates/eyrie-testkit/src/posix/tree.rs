@@ -76,8 +76,9 @@ fn contents<P: Posix>(fs: &P, name: &[u8]) -> Result<Vec<u8>, Errno> {
 }
 
 /// Returns the first difference between the trees of the host (first in each pair) and of the file system
-/// under test. For a time that a call set, the values are compared. For other times, only the fact of a
-/// change since `before` is compared.
+/// under test. A modification time that a call set is compared by its value. Of other modification times and
+/// of change times, only the fact of a change since `before` is compared. Of an access time, only the fact
+/// that the last call set it is compared.
 pub(super) fn difference(
     before: (&PosixTree, &PosixTree),
     now: (&PosixTree, &PosixTree),

@@ -16,7 +16,7 @@ pub(super) type Name = Vec<u8>;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Answer {
     Done,
-    /// The call was skipped. It needs an open file, and its slot for an open file is empty.
+    /// The call was skipped, because it needs an open file and its slot for an open file is empty.
     Skipped,
     Count(u64),
     Bytes(Vec<u8>),

@@ -2,8 +2,9 @@
 //! bug if a trial noticed it.
 //!
 //! The trials simulate power failures between Ops, at writes and flushes of drains and recoveries, and after
-//! the creation of a journal. They also simulate kills of the process at writes and flushes of drains. Power
-//! then fails in the recoveries of the volumes that the killed processes left.
+//! the creation of a journal. One trial damages the anchor. The trials also simulate kills of the process at
+//! writes and flushes of drains. Power then fails in the recoveries of the volumes that the killed processes
+//! left.
 
 use std::ops::Range;
 
@@ -22,18 +23,19 @@ const SMALL: Disk = Disk { volume_bytes: PAGES * PAGE_SIZE, memory_bytes: 1 << 2
 /// A disk with memory for every page, so that no page is evicted.
 const ROOMY: Disk = Disk { volume_bytes: PAGES * PAGE_SIZE, memory_bytes: 16 * PAGES * PAGE_SIZE };
 
-/// Number of power failures that are tried at one moment. Each keeps a random set of the unflushed sectors.
+/// Number of power failures at one moment after which the disk is opened without a further failure. Each
+/// power failure keeps a random set of the unflushed sector writes.
 const WAYS: u64 = 8;
-/// Maximum number of calls in a row from one site at which power fails. Further calls from the same site
-/// differ little.
+/// Number of calls at which power fails, from the start of each run of consecutive calls from one site. The
+/// later calls of such a run differ little.
 const ALIKE: u64 = 2;
 
 type Verdict = Result<(), String>;
 
-/// The trials. Each returns an error if a volume is wrong after a failure or after damage.
+/// The trials. Each returns an error or panics if a volume is wrong after a failure or after damage.
 const TRIALS: [fn(&FaultPlan) -> Verdict; 5] = [anchors, extension, scripted, interrupted_ops, ops];
 
-/// Leaves out each point that any of the trials meets.
+/// Leaves out each point that any of the trials meets, one at a time, and runs the trials that meet it.
 ///
 /// # Panics
 /// Panics if a trial fails while no point is left out.
@@ -73,7 +75,7 @@ enum MediumStep {
 /// First of the pages of which only the first line is used.
 const LINES: u64 = 480;
 
-/// Returns steps with cuts of few pages and of many, of lines and of fresh pages. The steps fill the journal.
+/// Returns steps whose cuts have few pages, many pages, lines or fresh pages. The steps fill the journal.
 /// They also free pages, and allocate these pages again.
 fn script() -> Vec<MediumStep> {
     use MediumStep::{Cut, Fill, Free, Home, Take, Touch};
@@ -173,8 +175,8 @@ fn survives(left: &dyn Fn() -> SimulatedDisk, states: &[Contents], random: &mut 
     let before = whole.calls();
     is_one_of(&ROOMY.mount(&whole).map_err(told)?, states)?;
     let calls = whole.calls() - before;
-    // A replay may write hundreds of pages by similar calls. Only the first and the last calls differ, so one
-    // call between them is enough.
+    // A replay may write hundreds of pages by similar calls. Only the first and the last calls differ, so the
+    // loop tries at most one call between them.
     let middle = (calls > 8).then(|| random.random_range(4..calls - 4));
     for call in (1..=calls).filter(|&call| call < 3 || call + 2 > calls || Some(call) == middle) {
         let opened = left();
@@ -256,8 +258,8 @@ impl Interrupted {
     }
 }
 
-/// Lets power fail at the writes and flushes of the disk, but only at the first [`ALIKE`] calls in a row from
-/// one site.
+/// Lets power fail at the writes and flushes of the disk. Of consecutive calls from one site, power fails
+/// only at the first [`ALIKE`].
 fn scripted(plan: &FaultPlan) -> Verdict {
     let mut last = (None, 0);
     for call in 1.. {
@@ -296,7 +298,7 @@ fn interrupted_ops(plan: &FaultPlan) -> Verdict {
     for call in 1..40 {
         let mut run = PowerRun::with_plan(SMALL, 5, plan).map_err(told)?;
         run.simulated().fail_at(call, true);
-        // The run ends at the first call that fails. Power fails at this moment.
+        // The run ends at the first step that returns an error. Power fails at this moment.
         let _ = (0..60).find_map(|_| run.step().err());
         run.power_failure(&format!("at call {call}"));
     }

@@ -1,4 +1,4 @@
-//! Tests with a power failure at every write and barrier of every Op.
+//! Tests of power failures inside Ops, inside opening and closing, and inside the creation of a volume.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -103,7 +103,7 @@ fn points_of(dir: &Path, points: &mut BTreeSet<(SiteKind, String, u32)>) {
     }
 }
 
-/// For every point of the engine, some run fails if the point is left out.
+/// For every point of the engine outside a resize, some run fails if the point is left out.
 #[test]
 fn every_missing_point_is_noticed() {
     let _alone = alone();

@@ -17,7 +17,8 @@ const LIMIT_BYTES: u64 = 64 << 20;
 const GROUP: &str = "EYRIE_TEST_GROUP";
 const PLACE: &str = "EYRIE_TEST_GROUP_PLACE";
 
-/// A control group with a limit of memory and without swap. The drop of this value removes the group.
+/// A control group with a limit of memory, and without swap if the kernel counts swap. The drop of this value
+/// removes the group.
 struct Group(PathBuf);
 
 impl Group {
@@ -72,7 +73,7 @@ impl Drop for Group {
     }
 }
 
-/// Returns a directory whose file system is on a disk, not in memory.
+/// Returns a temporary directory. Fails if its file system is a tmpfs, which has its files in memory.
 fn disk() -> io::Result<tempfile::TempDir> {
     const TMPFS: u64 = 0x0102_1994;
     let host = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR"))?;

@@ -51,7 +51,7 @@ fn a_disk_that_is_full_is_an_error_and_the_volume_goes_on() {
 /// Number of bytes by which memory may exceed its limit. Four threads allocate during grace periods and
 /// during drains of the background thread. A thread that allocates a page while memory is above the limit has
 /// to wait. The wait grows with the number of pages above the limit: at one and a half times the limit, a
-/// thread gets less than 23 MB a second.
+/// thread that allocates one page at a time gets less than 23 MB a second.
 const MARGIN: u64 = 24 << 20;
 
 #[test]

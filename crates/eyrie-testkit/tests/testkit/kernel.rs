@@ -1,10 +1,11 @@
 //! Compares the model with the kernel. The same random Ops on the model and on a directory of the host must
 //! give the same errors, leave the same files, and change the times of the same objects.
 //!
-//! A descriptor holds every object open, so Ops reach the object even after a rename. Some Ops are left out:
-//! Ops on keys and attributes, Ops on extended attributes (the kernel has rules for their names), creations
-//! of devices (they need privileges), links to symbolic links and pipes, and Ops with a name that the kernel
-//! does not take as a name of an entry (an empty name, `.`, or a name with a slash).
+//! A descriptor holds every object open, so Ops reach the object even after a rename. The comparison leaves
+//! out some Ops, for example: Ops on keys and attributes, Ops on extended attributes (the kernel has rules
+//! for their names), creations of devices (they need privileges), links to symbolic links and pipes, and Ops
+//! with a name that the kernel does not take as a name of an entry (an empty name, `.`, or a name with a
+//! slash).
 
 #![expect(clippy::unwrap_used, reason = "this is all tests")]
 
@@ -145,15 +146,15 @@ fn modes(place: &Path) -> Vec<FallocateMode> {
     all
 }
 
-/// True if a call of the kernel can apply `op` without privileges. `modes` are the modes of `fallocate` that
-/// the host supports.
+/// True if the comparison includes `op`. A call of the kernel can apply each included Op without privileges.
+/// `modes` are the modes of `fallocate` that the host supports.
 fn is_for_kernel(op: &Op<'_>, modes: &[FallocateMode]) -> bool {
     let is_legal = |name: &[u8]| name != b"." && !name.contains(&b'/') && !name.is_empty();
     match op {
         Op::Create { dir, name, id, .. } => {
             dir.is_directory() && is_legal(name) && !matches!(id.kind(), Kind::BlockDevice | Kind::CharDevice)
         }
-        // Symbolic links and pipes get no further names, because the host opens them with `O_PATH` only.
+        // Only files and directories get further names, because `Host` opens all other objects with `O_PATH`.
         Op::Link { dir, name, id, .. } => {
             dir.is_directory() && is_legal(name) && matches!(id.kind(), Kind::File | Kind::Directory)
         }
@@ -194,8 +195,8 @@ fn all() -> OpMix {
     }
 }
 
-/// Runs `steps` steps on the model and on the host, and compares them. With `times`, the function waits a
-/// tick before each step, and compares which times changed.
+/// Draws `steps` steps, applies those that the comparison includes to the model and to the host, and compares
+/// the results. With `times`, the function waits a tick before each step, and compares which times changed.
 fn compare(place: &Path, mix: OpMix, seed: u64, steps: u32, times: bool) {
     if !place.is_dir() {
         return;

@@ -1,8 +1,8 @@
 //! Tests of engines: comparisons with the model and with the kernel, threads, power failures and damaged
 //! volumes.
 //!
-//! Tests that must not share their process are in the binaries `alone`, `hostile` and `tidy`, each of which
-//! says why.
+//! The other tests of this crate are in the binaries `alone`, `hostile` and `tidy`. The header of each binary
+//! says why it is separate.
 
 mod kernel;
 mod posix;

@@ -108,8 +108,8 @@ fn kills_and_then_a_power_failure_lose_nothing_acknowledged() {
 }
 
 /// Makes a volume, changes it, trims it, closes it and opens it again, while the calls that `failing` selects
-/// fail. Stops at the first error. Then asserts that power failures lose no acknowledged change. Returns the
-/// plan and the number of failed calls.
+/// fail. Stops at the first error. If the volume was made, then asserts that power failures lose no
+/// acknowledged change. Returns the plan and the number of failed calls.
 fn failing_run(failing: Option<Failing>) -> (FaultPlan, u64) {
     let plan = FaultPlan::default();
     plan.fail(failing);

@@ -12,7 +12,7 @@ use eyrie_sim::explore::fixed_options;
 use eyrie_testkit::hostile::{Broken, Examined, Hostile, Image, bases, broken, examine, readable, repairs};
 
 /// Salvages the volume on `medium` into a new volume, and asserts that the new volume is sound. Returns
-/// `None` if no superblock is valid.
+/// `None` if the damaged volume cannot be opened, for example because no superblock is valid.
 fn salvaged(medium: Medium) -> Option<(Scm, Salvaged)> {
     let from = Volume::open_damaged_on(medium).ok()?;
     let (owner, born) = salvage::root_of(&from);

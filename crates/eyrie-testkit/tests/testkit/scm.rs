@@ -182,7 +182,7 @@ fn files_on_persistent_memory_are_written_back_call_by_call() {
     assert_written(&engine, &written);
 }
 
-/// Creates a file `name` in the root with an extended attribute of these bytes.
+/// Creates a file `name` in the root, and sets its extended attribute `user.a` to `value`.
 fn file_with_xattr(engine: &Scm, name: &[u8], value: &[u8]) -> ObjectId {
     let (dir, id) = (engine.root(), engine.reserve(Kind::File).expect("room"));
     let content = Content::Bytes(b"bytes");
@@ -231,7 +231,7 @@ fn damaged_extended_attributes_are_found_and_harm_no_other_call() {
     let medium = engine.volume().medium();
     let image = medium.snapshot();
     let at = image.windows(value.len()).position(|bytes| bytes == value).expect("it is somewhere");
-    // The head of the entry, before its name.
+    // The head of the attribute's entry precedes the attribute's name.
     let head = Addr::from_raw((at - b"user.a".len() - 6) as u64);
     drop(medium.write(head, &[0xff; 4]).expect("in bounds"));
     let report = engine.check().expect("the medium is sound");

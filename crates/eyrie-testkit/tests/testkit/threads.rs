@@ -239,7 +239,7 @@ const WRITERS: u64 = 4;
 /// Number of files that are never removed.
 const STAYING: usize = 12;
 
-/// Draws the contents of a whole file. All its bytes are equal, and this byte determines the length.
+/// Draws the contents of a whole file. All bytes are equal, and their value determines the length.
 fn whole(random: &mut SmallRng) -> Vec<u8> {
     let kind: u8 = random.random_range(0..5);
     vec![b'0' + kind; [0, 8, 100, 5000, 20_000][usize::from(kind)]]
@@ -286,8 +286,8 @@ fn storm_op(engine: &Scm, dirs: &[ObjectId; 2], random: &mut SmallRng, step: usi
     }
 }
 
-/// Reads the shared objects until the writers have ended, and asserts that no name is lost and no write torn.
-/// Returns the number of rounds.
+/// Reads the shared objects until the writers have ended, and asserts that no staying name is lost and no
+/// write torn. Returns the number of rounds.
 fn watch(engine: &Scm, dirs: &[ObjectId; 2], running: &AtomicUsize) -> usize {
     let mut rounds = 0;
     while running.load(Ordering::Acquire) != 0 {

@@ -1,4 +1,4 @@
-//! Checks that the tests, rules and places that documents name exist.
+//! Checks that the tests, rules and places that documents name exist, and that each promise names a test.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -87,8 +87,8 @@ fn documents_link_to_places_that_exist() {
     assert_none("links to nothing", &missing);
 }
 
-/// The catalogue and its document must agree. The code must pass each rule to `broken` in exactly one place,
-/// in the file that the catalogue names.
+/// The catalogue and its document must agree. The code must name each rule exactly once, in the file that the
+/// catalogue names.
 #[test]
 fn every_rule_is_described_and_has_one_mutant() {
     let text = read(root().join("docs/rules.md"));
@@ -137,7 +137,7 @@ fn promises(text: &str) -> Vec<&str> {
 #[test]
 fn every_promise_of_the_semantics_names_its_test() {
     let text = read(root().join("docs/semantics.md"));
-    // The part before the first heading is left out, because it explains the tables.
+    // The part before the first section is left out, because it explains the tables.
     let (_, reference) = text.split_once("\n## ").expect("a section");
     let promises = promises(reference.split_once("\n\n").expect("a paragraph").1);
     assert!(promises.len() > 100, "{} promises", promises.len());

@@ -59,7 +59,7 @@ impl Source {
         parts.iter().skip(2).any(|part| part == "tests" || part == "tests.rs")
     }
 
-    /// Returns the lines that are compiled into the crate, without tests and comments.
+    /// Returns the lines that are compiled into the crate, without tests and comment lines.
     fn code(&self) -> String {
         if self.is_test() {
             return String::new();

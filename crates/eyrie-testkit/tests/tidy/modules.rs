@@ -151,7 +151,7 @@ fn expand(prefix: &[String], text: &str, paths: &mut Vec<Vec<String>>) {
     }
 }
 
-/// Returns the paths that a module names with `crate::` and `super::`, from the root of its crate.
+/// Returns the paths that a module names with `crate::` and `super::`, as paths from the root of its crate.
 fn named_paths(module: &[String], code: &str) -> Vec<Vec<String>> {
     let mut paths = Vec::new();
     for (at, _) in code.match_indices("crate::").chain(code.match_indices("super::")) {
@@ -177,9 +177,9 @@ fn named_paths(module: &[String], code: &str) -> Vec<Vec<String>> {
 struct Crate {
     modules: BTreeSet<Vec<String>>,
     /// The key is the path of an exporting module, followed by an exported name. The value is the child
-    /// module of the exporting module that the name comes from.
+    /// module from which the exporting module takes the name.
     exports: BTreeMap<Vec<String>, String>,
-    /// For each folder: pairs of its modules of which the first uses the second.
+    /// For each folder, the pairs of its modules in which the first module uses the second.
     uses: BTreeMap<Vec<String>, BTreeSet<(String, String)>>,
 }
 

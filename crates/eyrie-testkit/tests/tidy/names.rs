@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use super::{assert_none, sources};
 
-/// Names that say little without context. Each has at most one definition in the workspace, public or not.
+/// Names that say little without context. Outside tests, each has at most one definition in the workspace,
+/// public or not.
 const ONE_MEANING: [&str; 12] = [
     "Call", "Change", "Entry", "Failure", "Found", "Part", "Place", "Shown", "Start", "State", "Step", "Walk",
 ];
@@ -18,7 +19,7 @@ const SHARED: [(&str, &str); 3] = [
 /// A definition of a type.
 struct Definition {
     name: String,
-    /// True if other crates can use the type. A program exports nothing.
+    /// True if the type is `pub` and not part of a program. A program exports nothing.
     is_public: bool,
     place: String,
 }
@@ -36,7 +37,7 @@ fn defined(line: &str) -> Option<(bool, &str)> {
     ["struct", "enum", "trait", "union", "type"].contains(&kind).then_some((is_public, &rest[..end]))
 }
 
-/// Returns all types of the workspace outside tests.
+/// Returns all types of the workspace that are at the top level of a file, outside tests.
 fn definitions() -> Vec<Definition> {
     let mut found = Vec::new();
     for source in sources() {

@@ -1,12 +1,14 @@
 //! The file system of the host, behind the calls of [`Posix`].
 //!
-//! Each call is one system call, and its paths are relative to a directory descriptor. So benchmarks compare
-//! volume and host fairly, and tests can compare a volume with the kernel. There are three exceptions:
+//! Each call of [`Posix`] is one system call, and its paths are relative to a directory descriptor. So
+//! benchmarks compare volume and host fairly, and tests can compare a volume with the kernel. There are three
+//! exceptions:
 //! - `list` is one `lseek(2)`, as many `getdents64(2)` as the listing needs, and one `fstatat(2)` for each
 //!   entry whose kind the host does not state.
 //! - `readlink` repeats `readlinkat(2)` with a larger buffer if the target is long.
 //! - `truncate` and the calls on extended attributes of a path use a path through `/proc/self/fd`, unless the
-//!   root is `/`. Linux has these calls without a directory descriptor only.
+//!   root is `/`. No variant of `truncate(2)` takes a directory descriptor. Variants of the other calls exist
+//!   only since Linux 6.13.
 
 mod convert;
 mod store;
@@ -32,7 +34,7 @@ use convert::{
 use crate::posix::{Access, ListEntry, OpenFlags, Posix, SetTime, Stat, StatVfs, Whence};
 use crate::{Error, Result};
 
-/// Bytes of the buffer for directory entries: the size that the C library uses.
+/// Bytes of the buffer for directory entries: the size that glibc uses.
 const LIST_BUFFER: usize = 32 << 10;
 
 /// The calls of [`Posix`] as system calls under a directory of the host.

@@ -47,7 +47,7 @@ impl<E: Engine> Batch<'_, E> {
         self.changes.is_empty()
     }
 
-    /// Makes all changes, or none if it returns an error.
+    /// Makes all changes of the batch, or none if the call returns an error.
     ///
     /// # Errors
     /// As [`Kvfs::put`].

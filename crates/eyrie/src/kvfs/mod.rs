@@ -84,7 +84,8 @@ impl<E: Engine> Kvfs<E> {
     /// # Errors
     /// `EINVAL` for an empty key, and for a key that names a device, pipe, socket or symbolic link.
     /// `ENAMETOOLONG` for a key of more than 255 bytes. `EISDIR` if the key names a directory. `EFBIG` if a
-    /// program made the file larger than 64 MiB, and the engine cannot lend its bytes. `EIO`.
+    /// program made the file larger than 64 MiB, and the engine cannot lend its bytes. `EIO` if the medium
+    /// fails or the volume is damaged.
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>> {
         let pin = epoch::pin();
         Ok(self.get_in_place(key, &pin)?.map(Value::into_vec))

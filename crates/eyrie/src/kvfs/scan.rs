@@ -21,7 +21,7 @@ pub struct Scan<'a, E: Engine> {
 impl<E: Engine> Kvfs<E> {
     /// Returns the keys that begin with `prefix`. An empty prefix selects all keys. With `sorted` the keys
     /// come in byte order, and all of them are collected first. Otherwise they come in no particular order. A
-    /// key that is put or erased during the scan may or may not appear.
+    /// key that is added or erased during the scan may or may not appear.
     ///
     /// # Errors
     /// `EIO`.

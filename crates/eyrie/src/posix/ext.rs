@@ -137,7 +137,7 @@ pub trait PosixExt: Posix + Sized {
         whole(|out| self.llistxattr(path, out)).map(names).map_err(|error| error.at(path))
     }
 
-    /// Returns true if `path` leads to a file. Symbolic links are followed.
+    /// Returns true if `path` leads to a file of any kind. Symbolic links are followed.
     ///
     /// # Errors
     /// As [`Posix::stat`], except `ENOENT` and `ENOTDIR`.
@@ -201,9 +201,9 @@ pub trait PosixExt: Posix + Sized {
     /// followed. The root of the file system stays. The tree may be deeper than the longest path.
     ///
     /// # Errors
-    /// As [`Posix::unlink`] and [`Posix::rmdir`]. Entries that were removed before an error stay removed. If
-    /// part of the tree is damaged or is moved meanwhile, the call removes everything that it can, and then
-    /// returns `EIO` or `ESTALE`.
+    /// As [`Posix::open`], [`Posix::unlink`] and [`Posix::rmdir`]. Entries that were removed before an error
+    /// stay removed. If part of the tree is damaged or is moved meanwhile, the call removes everything that
+    /// it can, and then returns `EIO` or `ESTALE`.
     fn remove_dir_all(&self, path: impl AsRef<Path>) -> Result<()> {
         super::walk::remove_all(self, path.as_ref())
     }

@@ -27,7 +27,7 @@ impl<'a, P: Posix> File<'a, P> {
         File { fs, handle: Some(handle), position: Cell::new(0), append }
     }
 
-    /// Returns the handle, which the calls of [`Posix`] take.
+    /// Returns the handle, for calls of [`Posix`] on the open file.
     pub fn handle(&self) -> &P::Handle {
         match &self.handle {
             Some(handle) => handle,

@@ -1,7 +1,7 @@
 //! The open directories on the way from the root of a walk down into a tree.
 //!
-//! Each call below that root names one component, so a tree may be deeper than the longest path. At most
-//! [`Posix::HANDLES`] of the directories are open at a time. A directory that was closed is opened again as
+//! Each call below that root names one component, so a tree may be deeper than the longest path. The ladder
+//! keeps at most [`Posix::HANDLES`] of the directories open. A directory that was closed is opened again as
 //! `..` of the directory below it. If `..` is another directory than before, the lower directory was moved
 //! meanwhile.
 
@@ -79,7 +79,7 @@ impl<'a, P: Posix> Ladder<'a, P> {
         self.rungs.len()
     }
 
-    /// Returns the last directory of the ladder as a file system.
+    /// Returns the last directory of the ladder as a file system. At depth 0 this is the start.
     ///
     /// # Errors
     /// `ESTALE` if the directory could not be opened again.
@@ -95,7 +95,7 @@ impl<'a, P: Posix> Ladder<'a, P> {
     /// Only the first step follows a symbolic link.
     ///
     /// # Errors
-    /// As [`Posix::open`]. After an error the ladder is unchanged.
+    /// As [`Ladder::here`], [`Posix::open`] and [`Posix::at`]. After an error the ladder is unchanged.
     pub fn down(&mut self, name: &Path, visit: impl FnOnce(&P, &P::Handle)) -> Result<()> {
         let here = self.here()?;
         let mut flags = OpenFlags::READ | OpenFlags::DIRECTORY;

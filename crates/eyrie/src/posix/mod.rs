@@ -25,9 +25,9 @@ use crate::Result;
 
 /// The calls of a POSIX file system, with Linux's results.
 ///
-/// Paths are resolved from the root of the file system, with or without a leading `/`. `..` of the root is
-/// the root. Sizes and offsets are in bytes. Permission bits are at most 0o7777. Calls that make a file
-/// remove the bits of the umask from its permission bits. An error names the call and its errno.
+/// Paths are resolved from the root of the file system, with or without a leading `/`. In a volume, `..` of
+/// the root is the root. Sizes and offsets are in bytes. Permission bits are at most 0o7777. Calls that make
+/// a file remove the bits of the umask from its permission bits. An error names the call and its errno.
 ///
 /// # Errors
 /// A call on a volume fails with the errno of Linux on tmpfs, except for the differences that
@@ -47,12 +47,12 @@ pub trait Posix {
 
     /// Returns the same file system with the open directory `dir` as its root: every path begins there. `..`
     /// of `dir` is still its parent, and absolute symbolic links still begin at the true root. The result
-    /// keeps `dir` open. A call on the result works as the `*at` call of the same name, [`open`](Posix::open)
-    /// as `openat(2)`, but a leading `/` of a path has no effect.
+    /// keeps `dir` open. A call on the result works as the `*at` call of the same name. For example,
+    /// [`open`](Posix::open) works as `openat(2)`. But a leading `/` of a path has no effect.
     ///
     /// # Errors
-    /// As `dup(2)`. `ENOTDIR` if `dir` is not a directory. On the host not this call but a later call on the
-    /// result returns this error.
+    /// As `dup(2)`. `ENOTDIR` if `dir` is not a directory. On the host this call succeeds, and later calls on
+    /// the result return `ENOTDIR`.
     fn at(&self, dir: &Self::Handle) -> Result<Self>
     where
         Self: Sized;
@@ -111,7 +111,7 @@ pub trait Posix {
     /// Sets the size of an open file. New bytes are zeros.
     ///
     /// # Errors
-    /// `EINVAL` unless the file is a regular file and was opened for writing.
+    /// `EINVAL` unless the file is a regular file and was opened for writing, and for a size of 2^63 or more.
     fn set_len(&self, handle: &Self::Handle, size: u64) -> Result<()>;
 
     /// Allocates, frees, zeroes, collapses or inserts `length` bytes of an open file from `offset` on, as
@@ -120,10 +120,10 @@ pub trait Posix {
     ///
     /// # Errors
     /// `EINVAL` for a length of 0, and for an offset or length of 2^63 or more. `EBADF` unless opened for
-    /// writing. `EFBIG` past the largest size. `ENOSPC` if the volume is full. To collapse and to insert:
-    /// `EINVAL` unless offset and length are multiples of 4096 and the range begins before the end of the
-    /// file. To collapse: `EINVAL` unless the range ends before the end of the file. `EOPNOTSUPP` for a mode
-    /// that a file system of the host lacks.
+    /// writing. `EFBIG` if the range, or the file after an insertion, would end past offset 2^63 - 1.
+    /// `ENOSPC` if the volume is full. To collapse and to insert: `EINVAL` unless offset and length are
+    /// multiples of 4096 and the range begins before the end of the file. To collapse: `EINVAL` unless the
+    /// range ends before the end of the file. `EOPNOTSUPP` for a mode that a file system of the host lacks.
     fn fallocate(&self, handle: &Self::Handle, mode: FallocateMode, offset: u64, length: u64) -> Result<()>;
 
     /// Sets the size of the file `path`. New bytes are zeros.
@@ -150,7 +150,8 @@ pub trait Posix {
     /// As `unlink(2)`. `EISDIR` for a directory.
     fn unlink(&self, path: impl AsRef<Path>) -> Result<()>;
 
-    /// Renames a file. `mode` tells if an existing target is replaced, refused or exchanged.
+    /// Renames a file. `mode` states if an existing target is replaced, is exchanged with the source, or
+    /// makes the call fail.
     ///
     /// # Errors
     /// As `renameat2(2)`.
@@ -351,8 +352,8 @@ pub trait Posix {
     /// As [`removexattr`](Posix::removexattr).
     fn fremovexattr(&self, handle: &Self::Handle, name: impl AsRef<[u8]>) -> Result<()>;
 
-    /// Returns the first offset from `offset` on that has data, or the first that is in a hole. `whence`
-    /// chooses. The end of the file counts as a hole.
+    /// Returns the first offset from `offset` on that has data or that is in a hole, as `whence` states. The
+    /// end of the file counts as a hole.
     ///
     /// # Errors
     /// `ENXIO` for an offset at or past the end of the file. `ENXIO` also if the call seeks data and none

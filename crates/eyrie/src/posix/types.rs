@@ -56,7 +56,7 @@ pub struct Stat {
     pub kind: Kind,
     /// Permission bits. No bits above 0o7777 are set.
     pub mode: u16,
-    /// Number of names of the file. For a directory: 2, and one more for each subdirectory.
+    /// Number of names of the file. For a directory of a volume: 2, and one more for each subdirectory.
     pub links: u32,
     /// User id of the owner.
     pub uid: u32,

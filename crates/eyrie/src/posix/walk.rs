@@ -1,5 +1,5 @@
-//! Walks through trees. Every command and library call that visits a whole tree by [`Posix`] calls uses this
-//! walk.
+//! Walks through trees by the calls of [`Posix`]. The commands use this walk to list, search, copy and remove
+//! trees.
 //!
 //! The walk visits the entries of a directory in the order of their names, so equal trees give equal walks.
 //!
@@ -65,9 +65,9 @@ impl<'a, P: Posix> WalkEntry<'a, P> {
 /// One step of a walk.
 #[derive(Debug)]
 pub enum WalkStep<'a, P> {
-    /// An entry. If it is a directory, the entries in it follow next.
+    /// An entry. If it is a directory, the entries in it follow next, unless [`Walk::prune`] skips them.
     Entry(WalkEntry<'a, P>),
-    /// A directory that the walk leaves, because it has visited all entries.
+    /// A directory that the walk leaves after the last of its entries.
     Left(WalkEntry<'a, P>),
     /// An entry that cannot be read: its path under the root of the walk, and the error.
     Failed(PathBuf, Error),

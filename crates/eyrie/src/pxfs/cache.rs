@@ -96,7 +96,7 @@ pub(super) fn find(scope: &Scope, prefix: &[u8]) -> Option<Directory> {
         .try_with(|table| {
             let table = table.borrow();
             // The table is empty before the first `remember`. The entry may hold another prefix with the same
-            // hash, so `holds` compares the whole prefix.
+            // index, so `holds` compares the whole prefix.
             let entry = table.get(index(scope, prefix))?;
             let found = Directory {
                 id: entry.id,

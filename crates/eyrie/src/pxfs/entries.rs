@@ -1,5 +1,5 @@
 //! Changes of directories: making, removing and renaming entries. The checks come in the order of Linux, so
-//! each call returns the same error as on Linux.
+//! that a call with several errors returns the one that Linux returns.
 
 use std::sync::Arc;
 

@@ -227,8 +227,8 @@ impl<E: Engine> Pxfs<E> {
             return Err(Errno::FBIG.into());
         }
         let (id, set_ids) = (handle.id, self.dropped_set_ids(handle.id)?);
-        // A collapse or an insertion is one step, because a crash between two steps would leave half of the
-        // bytes moved. A punched hole is also one step, because it allocates nothing.
+        // A collapse or an insertion is one step, because a crash between two steps would leave only a part
+        // of the bytes moved. A punched hole is also one step, because it allocates nothing.
         let step = match mode {
             FallocateMode::CollapseRange | FallocateMode::InsertRange | FallocateMode::PunchHole => length,
             _ => ALLOCATED_AT_ONCE,

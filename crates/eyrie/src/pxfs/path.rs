@@ -68,7 +68,7 @@ pub(super) struct PathWalk<'p, 'fs, E: Engine> {
     /// The key of an escaped last component.
     key: Vec<u8>,
     links: u32,
-    /// True as long as the walk met no symbolic link and no `..`.
+    /// True as long as the walk met no symbolic link, and no `..` before the last component.
     plain: bool,
 }
 
@@ -342,7 +342,7 @@ fn leading_slashes(path: &[u8]) -> usize {
 }
 
 /// Returns the prefix of a path and the start of its last component. Returns `None` unless the last component
-/// is a common name: it has legal length, is not escaped, and no slash follows it.
+/// is a common name: it has legal length, is not `.`, `..` or escaped, and no slash follows it.
 #[inline]
 fn split(path: &[u8]) -> Option<(&[u8], usize)> {
     let start = path.iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1);
