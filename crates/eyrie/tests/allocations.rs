@@ -15,7 +15,8 @@ const WARMING: usize = 5000;
 /// Number of calls whose allocations are counted.
 const COUNTED: usize = 500;
 
-/// Waits until no other test runs. A pin of another test would delay the reuse of freed memory.
+/// Waits until no other test uses a volume. No other test uses one while the guard lives, because a pin of
+/// another test would delay the reuse of freed memory.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
@@ -47,8 +48,8 @@ fn calls_on_files_allocate_nothing() {
     let fs = volume.files(Credentials::root());
     fs.create_dir_all("/a/deep/directory").unwrap();
     let (path, flags) = ("/a/deep/directory/file", OpenFlags::READ | OpenFlags::WRITE);
-    // A file of one of the smaller sizes is one extent, which an overwrite of several words copies whole. A
-    // larger file is a tree of one level or of two.
+    // A file of 16 KiB or less is one extent, which an overwrite of several words copies whole. The larger
+    // files are trees of one level and of two levels.
     for bytes in [100, 4096, 16_384, 100_000, 5_000_000] {
         fs.write(path, vec![1; bytes]).unwrap();
         let handle = fs.open(path, flags, 0).unwrap();

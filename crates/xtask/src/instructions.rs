@@ -13,7 +13,7 @@ const CALLS: [&str; 10] =
     ["open", "stat", "read", "overwrite", "append", "create", "unlink", "rename", "get", "put"];
 /// Number of calls of one run of the program.
 const CALLS_OF_RUN: f64 = 2000.0;
-/// Maximum increase against the other commit.
+/// Maximum ratio of the instructions of a call to those of the same call in the other commit.
 const LIMIT: f64 = 1.02;
 
 #[derive(Debug, clap::Args)]
@@ -38,7 +38,7 @@ pub fn run(arguments: &InstructionsArgs) -> Result<()> {
     let tree = directory(Path::new("target"))?.join("instructions-base");
     let git = |arguments: &[&str]| output(Command::new("git").arg("worktree").args(arguments).arg(&tree));
     if tree.exists() {
-        // An interrupted run left it.
+        // An interrupted run left this worktree.
         git(&["remove", "--force"])?;
     }
     output(Command::new("git").args(["worktree", "add", "--detach"]).arg(&tree).arg(base))?;
@@ -62,7 +62,7 @@ fn counts(tree: &Path, memory: &Path) -> Result<Vec<f64>> {
     output(&mut build)?;
     let program = tree.join("target/release/hot_calls");
     let count = |call: &&str| {
-        // Each call gets the same new volume, because some calls change the volume.
+        // Each kind of call gets a new volume with the same contents, because some calls change the volume.
         directory(memory)?;
         let counted = output(Command::new(&program).args(["prepare"]).arg(memory))
             .and_then(|_| count(&program, call, memory));

@@ -10,7 +10,7 @@ use tracing::{Event, Level, Metadata, Subscriber};
 
 use crate::side_by_side;
 
-/// Counts events of errors.
+/// Counts events of the level `ERROR`.
 struct ErrorCount(Arc<AtomicU32>);
 
 impl Subscriber for ErrorCount {

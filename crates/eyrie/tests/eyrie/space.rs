@@ -22,7 +22,8 @@ fn free_bytes(files: &Files) -> u64 {
     space.blocks_free * space.block_size
 }
 
-/// Makes files of `bytes` bytes in directories until the volume is full. Returns the number of files.
+/// Makes files of `bytes` bytes in directories until the volume is full. Returns the number of files that
+/// fit.
 fn fill(files: &Files, bytes: usize) -> usize {
     let data = vec![7; bytes];
     files.create_dir("/top").expect("room");
@@ -200,7 +201,7 @@ fn free_groups_return_to_the_host_and_are_reused() {
         files.remove_file("/large").unwrap();
         assert!(volume.trim().unwrap() >= 40 << 20);
 
-        // A crash now leaves a volume whose file has holes.
+        // A copy of the open volume has the contents that a kill would leave now, after the discards.
         let copy = host.path().join("copy");
         copy_volume(&path, &copy);
         let crashed = Volume::open(&copy).unwrap();

@@ -1,5 +1,5 @@
-//! The things that the host needs for a guest: Debian packages, and a kernel for the guest, which is unpacked
-//! but not installed.
+//! Prepares the host for a guest: installs Debian packages, and unpacks the guest's kernel without installing
+//! it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -101,8 +101,8 @@ fn package_name() -> Result<String> {
     name(&depends()?).ok_or_else(|| format!("{KERNEL_PACKAGE} depends on no kernel").into())
 }
 
-/// Returns the path of the entry of a directory whose name contains `part`. Returns an error unless there is
-/// exactly one such entry.
+/// Finds the entry whose name contains `part`, and returns its path. Returns an error unless the directory
+/// has exactly one such entry.
 fn only_entry(directory: &Path, part: &str) -> Result<PathBuf> {
     let entries = fs::read_dir(directory).map_err(|error| format!("{}: {error}", directory.display()))?;
     let mut found: Vec<PathBuf> = entries

@@ -127,7 +127,7 @@ fn module_name(path: &Path) -> String {
     name.split(".ko").next().unwrap_or_default().replace('-', "_")
 }
 
-/// Copies a module, and decompresses it if necessary.
+/// Copies a module, and decompresses it if its file name ends in `.xz`.
 fn unpack_module(from: &Path, to: &Path) -> Result<()> {
     if from.extension().is_some_and(|extension| extension == "xz") {
         let mut xz = Command::new("xz");

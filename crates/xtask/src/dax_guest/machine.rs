@@ -34,7 +34,7 @@ impl Machine {
     }
 
     /// Starts the guest with the text `words` at the end of the kernel's command line. Calls of
-    /// [`Boot::expect`] fail after the time `patience`.
+    /// [`Boot::expect`] fail when the time `patience` has passed since the start.
     pub fn boot(&self, words: &str, patience: Duration) -> Result<Boot> {
         let memory = self.memory.display();
         let mut qemu = Command::new("qemu-system-x86_64");

@@ -1,4 +1,5 @@
-//! The programs that run in the guest. They are linked statically, because the guest has no shared libraries.
+//! The programs that run in the guest. They are linked statically, because the guest has only the shared
+//! libraries of `mke2fs`.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

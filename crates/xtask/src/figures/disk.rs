@@ -66,8 +66,8 @@ fn compare(volume_path: &Path, host_path: &Path) -> Result<Vec<Figure>> {
     Ok(figures)
 }
 
-/// Measures calls that are made durable one by one. Also measures the number of bytes that these calls and
-/// the closing of the volume write.
+/// Measures calls that are made durable one by one. Also measures the number of bytes that each side writes
+/// in these calls and after them: in the closing of the volume, and in a `syncfs` of the host.
 fn durable_calls(volume: Volume, host: &Host, host_path: &Path) -> Result<Vec<Figure>> {
     let mut figures = Vec::new();
     let device = Device::of(host_path)?;

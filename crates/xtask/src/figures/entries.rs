@@ -87,8 +87,8 @@ fn create(fs: &impl Posix, path: &str) -> Result<()> {
     Ok(fs.close(handle)?)
 }
 
-/// Makes one batch of calls in a directory of `count` entries. Returns the mean time of a call, in µs. For a
-/// listing, returns the mean time of an entry.
+/// Makes one batch of calls, or one listing, in a directory of `count` entries. Returns the mean time of a
+/// call, or of an entry of the listing, in µs.
 fn time(fs: &impl Posix, call: EntryCall, count: u32, round: u32) -> Result<f64> {
     let dir = dir(count);
     let old: Vec<String> =
@@ -146,7 +146,7 @@ fn compare(volume: &Path, host: &Path) -> Result<Vec<Figure>> {
     }
     let mut rows: [[Times; COUNTS.len()]; EntryCall::ALL.len()] = Default::default();
     for (at, count) in COUNTS.into_iter().enumerate() {
-        // In a pair, the first call makes the entries that the second call removes.
+        // Of the two calls in one list, the first makes the entries that the second removes.
         for pair in [
             &[EntryCall::Open][..],
             &[EntryCall::Stat],

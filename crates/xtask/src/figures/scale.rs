@@ -1,5 +1,5 @@
-//! Measures two volumes of a million files of 1 KiB: the time to open each volume, and the space and memory
-//! that the files need.
+//! Measures two volumes of a million files of 1 KiB: the time to open each volume, the space that the files
+//! take in the volume, and the private memory of a process that has opened the volume.
 //!
 //! Each step runs in a separate process, so that no step profits from the memory of another step.
 

@@ -7,9 +7,9 @@
 //!   only on the earlier calls of the run, so this work recurs at the same place of each run. Busy calls that
 //!   recur in all of [`RUNS`] runs count against Eyrie. Other busy calls come from the host: the time in
 //!   which a hypervisor provides memory or runs another machine also counts as processor time.
-//! - If most runs have clearly more calls above the limit than the run on tmpfs, all calls above the limit
-//!   count against Eyrie. A thread that sleeps may wait for another program or the hypervisor, as on tmpfs,
-//!   or for work of the kernel that Eyrie requested.
+//! - If most runs have clearly more calls above the limit than the run on tmpfs, the number of calls above
+//!   the limit in the worst run counts against Eyrie. A thread that sleeps may wait for another program or
+//!   the hypervisor, as on tmpfs, or for work of the kernel that Eyrie requested.
 //!
 //! Each measurement first makes the hypervisor provide memory, so that the hypervisor causes fewer slow
 //! calls.
@@ -45,8 +45,8 @@ const RUNS: usize = 3;
 /// call by a few steps of memory.
 const PLACE: u64 = 2000;
 
-/// Number of calls above [`LONGEST`] in a million that may count against the host even if tmpfs has no such
-/// call.
+/// Even if no call on tmpfs is above [`LONGEST`], this many of a million calls on Eyrie may be above it and
+/// count against the host.
 const STRAY: f64 = 5.0;
 
 /// A kind of growth to measure.

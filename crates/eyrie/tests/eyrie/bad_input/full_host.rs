@@ -18,7 +18,8 @@ impl Mount {
 
 impl Drop for Mount {
     fn drop(&mut self) {
-        // If the unmount fails, the mount stays. The removal of the temporary directory then empties it.
+        // If the unmount fails, the mount stays. The removal of the temporary directory then removes the
+        // files of the mount.
         let _ = Command::new("umount").arg("-l").arg(&self.0).status();
     }
 }
@@ -47,8 +48,8 @@ fn fill_a_host(medium: MediumChoice) {
     }
     fs.write("/after", vec![1; 100_000]).unwrap();
 
-    // The volume still counts the groups that it gives back as free space. But another file of the host then
-    // takes their memory.
+    // The trim gives free groups back to the host, and the volume still counts these groups as free space.
+    // Another file of the host then takes the memory of these groups.
     assert!(volume.trim().unwrap() > 0, "{medium:?}");
     let greedy = mount.0.join("greedy");
     let error = std::fs::write(&greedy, vec![1; 32 << 20]).unwrap_err();

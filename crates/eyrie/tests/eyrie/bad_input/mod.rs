@@ -1,5 +1,5 @@
-//! Tests that bad input, damage and full volumes give clear errors. No data is lost, no call panics, and no
-//! signal ends the process.
+//! Tests that bad input, damage and full volumes give clear errors. No call panics, and no signal ends the
+//! process. Bad input and full volumes lose no data.
 
 mod full_host;
 
@@ -40,7 +40,7 @@ impl Place {
         create(&self.path(), bytes)
     }
 
-    /// Opens the file of the volume on the host.
+    /// Opens the host's file with the bytes of the volume.
     fn segment(&self) -> fs::File {
         fs::File::options().read(true).write(true).open(self.path().join("segment-0000")).unwrap()
     }
@@ -161,8 +161,9 @@ fn one_sound_superblock_is_enough() {
     refusal(&place.path(), Errno::IO);
 }
 
-/// Changes one word of a closed or crashed volume, and then uses the volume. Repeats this with many other
-/// words. Every call must end, with a result or an error.
+/// Changes one word of a closed volume, and then uses the volume if it opens. Repeats this with many other
+/// words. In every second turn the clean mark is cleared, too, as after a crash. Every call must return a
+/// result or an error.
 #[test]
 fn damage_anywhere_is_an_error_or_harmless() {
     let _alone = alone();
@@ -252,7 +253,7 @@ fn second_open_names_the_holder() {
     Volume::open(place.path()).unwrap();
 }
 
-/// Writes files of decreasing sizes, each size until the volume is full. Returns the number of files,
+/// Writes files of four decreasing sizes, each size until a file does not fit. Returns the number of files,
 /// including the four that did not fit.
 fn fill(fs: &Files) -> usize {
     let mut count = 0;
@@ -363,7 +364,7 @@ fn regression_writes_through_handles_reuse_freed_pages() {
     fs.write("/last", vec![1; 2 * 4096]).unwrap();
     fill(&fs);
     fs.remove_file("/last").unwrap();
-    // Only two pages are free. Each write allocates one page and frees one, and a grace period delays the
+    // Few pages are free. A write allocates a page before it frees the old one, and a grace period delays the
     // reuse of the freed page.
     for round in 1..100 {
         tree.write_at(&[round; 4096], 40_960).unwrap();
@@ -581,7 +582,7 @@ fn get_refuses_a_file_larger_than_the_largest_value() {
     file.set_len(1 << 40).unwrap();
     let store = volume.store("/store", Credentials::root()).unwrap();
     assert_eq!(errno(store.get("sparse")), Errno::FBIG);
-    // Extending a file takes no space.
+    // Extending this sparse file takes no space.
     let free = volume.information().free_bytes;
     file.set_len((1 << 41) + 1).unwrap();
     assert_eq!(volume.information().free_bytes, free);
