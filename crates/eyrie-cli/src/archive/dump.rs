@@ -22,11 +22,11 @@ struct Dumper<W> {
     buffer: Vec<u8>,
 }
 
-/// Writes the tree `root` of `source` to `output`. `progress` counts the entries that could not be stored. If
-/// the dump fails before its end, the archive has no end mark.
+/// Writes the tree `root` of `source` to `output`. `progress` counts the entries that could not be stored.
+/// After an interrupt or a failed write, the archive has no end mark.
 ///
 /// # Errors
-/// Fails if nothing exists at `root`.
+/// As [`Walk::new`].
 pub fn dump<S: Posix>(
     source: &S,
     root: &Path,
@@ -135,8 +135,9 @@ impl<W: Write> Dumper<W> {
         while let Some(run) = next_run(source, file, offset).reading()? {
             offset = run.end;
             runs.push(run);
-            // Readers limit the number of ranges, and a hole at the end of the file adds one range to the
-            // list. A file with more ranges is stored with zeros in place of its holes.
+            // The reader refuses a list of more than `MOST_RUNS` ranges, and `encode` may add one range for a
+            // hole at the end of the file. So a file with `MOST_RUNS` ranges or more is stored with zeros in
+            // place of its holes.
             if runs.len() >= MOST_RUNS {
                 runs = whole(stat.size);
                 break;

@@ -158,8 +158,9 @@ impl<'a, R: Read, D: Posix> Loader<'a, R, D> {
         }
     }
 
-    /// Makes the directories that lead to `path`. An existing directory is entered only if this load made it.
-    /// A symbolic link could lead out of the target, so it is never followed.
+    /// Makes the directories that lead to `path`. Below the target, this function enters an existing
+    /// directory only if this load made it. It never follows a symbolic link, which could lead out of the
+    /// target.
     fn make_parents(&mut self, path: &Path) -> Result<(), Side> {
         let above: Vec<&Path> = path.ancestors().skip(1).collect();
         for dir in above.into_iter().rev().filter(|dir| !dir.as_os_str().is_empty()) {

@@ -1,12 +1,12 @@
-//! Archives: a tree as one stream of bytes, in the format that POSIX calls pax and current `tar` programs
-//! read.
+//! Archives: a tree as one stream of bytes, in the pax format of POSIX, which current `tar` programs read.
 //!
-//! Records before a member have the attributes for which the header of the member has no room: both times
-//! with their nanoseconds, names of more than 100 bytes, large sizes, large user and group ids, and extended
-//! attributes in the form of GNU tar. Files with holes are stored in version 1.0 of GNU tar's sparse format:
-//! a list of the ranges that have bytes, followed by these bytes. Names of members begin at the root, which
-//! is `./`. A second name of a file is a hard link to its first name. The reader also accepts the older
-//! formats of GNU tar, with all versions of the sparse format.
+//! Records before a member have the attributes for which the header of the member has no room: the times of
+//! access and modification with their nanoseconds, names and link targets of more than 100 bytes, large
+//! sizes, large user and group ids, and extended attributes in the form of GNU tar. Files with holes are
+//! stored in version 1.0 of GNU tar's sparse format: a list of the ranges that have data, followed by the
+//! data. Names of members begin at the root, which is `./`. Each further name of an object is a hard link to
+//! its first name. The reader also accepts the older formats of GNU tar, with all versions of the sparse
+//! format.
 //!
 //! The headers are those of the crate `tar`. The iterator of that crate over members is not used, because it
 //! cuts records at newlines, which names and attributes may contain.

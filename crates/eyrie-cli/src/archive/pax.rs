@@ -27,7 +27,7 @@ const XATTR: &[u8] = b"SCHILY.xattr.";
 /// Nanoseconds of a second.
 const SECOND: u32 = 1_000_000_000;
 
-/// Records in their order. Of several records with one key the last counts.
+/// Records in their order. [`Records::get`] uses the last of several records with one key.
 #[derive(Clone, Default, Debug)]
 pub struct Records {
     list: Vec<(Vec<u8>, Vec<u8>)>,
@@ -62,7 +62,8 @@ impl Records {
         (!value.is_empty()).then_some(value)
     }
 
-    /// Returns the value of a key as a number. `Some(None)` means that the value is not a number.
+    /// Returns the value of a key as a number. `None` means that the key has no value, and `Some(None)` that
+    /// the value is not a number below 2^64.
     pub fn number(&self, key: &str) -> Option<Option<u64>> {
         self.get(key).map(parse_number)
     }
@@ -72,7 +73,8 @@ impl Records {
         self.list.iter().map(|(key, value)| (&key[..], &value[..]))
     }
 
-    /// Adds an extended attribute. A `=` in the name is escaped, because `=` ends a key.
+    /// Adds an extended attribute. In the name, `=` is escaped because it ends a key, and `%` because it
+    /// begins an escape.
     pub fn push_xattr(&mut self, name: &[u8], value: &[u8]) {
         let mut key = XATTR.to_vec();
         for &byte in name {
@@ -158,7 +160,7 @@ pub fn format_time(time: Time) -> String {
     }
 }
 
-/// Parses a time. Digits after the ninth are dropped.
+/// Parses a time. Digits after the ninth decimal place are dropped.
 pub fn parse_time(text: &[u8]) -> Option<Time> {
     let (negative, digits) = match text.strip_prefix(b"-") {
         Some(digits) => (true, digits),

@@ -14,8 +14,7 @@ use super::sparse::{self, whole};
 use crate::failure::reason_of_io;
 use crate::text;
 
-/// Maximum number of bytes that describe one member. They are kept in memory, so this limit bounds the memory
-/// that an archive can take.
+/// Maximum number of bytes in the names and records of one member. The reader keeps these bytes in memory.
 const MOST_RECORD_BYTES: u64 = 16 << 20;
 /// The message for a member with a longer description.
 const TOO_MUCH: &str = "the description of a member has more than 16 MiB";
@@ -33,7 +32,7 @@ pub type Result<T> = std::result::Result<T, String>;
 pub enum NextMember {
     /// A member. [`ArchiveReader::data`] reads its data.
     Member(Member),
-    /// A member that no volume can hold: its name, and the reason.
+    /// A member that cannot be loaded: its name, and the reason.
     Refused(Vec<u8>, String),
 }
 
@@ -65,7 +64,7 @@ impl<R: Read> ArchiveReader<R> {
     /// Returns the next member, or `None` at the end mark.
     ///
     /// # Errors
-    /// Fails if the input is not an archive, is damaged or ends early.
+    /// Fails if the input cannot be read, is not an archive, is damaged or ends early.
     pub fn next(&mut self) -> Result<Option<NextMember>> {
         self.skip(self.left + self.padding)?;
         let mut records = self.global.clone();
@@ -100,8 +99,8 @@ impl<R: Read> ArchiveReader<R> {
         Ok(())
     }
 
-    /// Reads to the end of the input. Without this, `SIGPIPE` would kill a program that writes the archive
-    /// into a pipe. Stops early if `may_stop` returns true.
+    /// Reads to the end of the input. Otherwise `SIGPIPE` could kill the program that writes the archive into
+    /// a pipe. Stops early if `may_stop` returns true.
     pub fn drain(&mut self, may_stop: impl Fn() -> bool) {
         let mut scratch = [0; SKIP_BYTES];
         // The end mark has been read, so an error in the bytes after it is ignored.
@@ -345,7 +344,8 @@ fn blocks(size: u64) -> u64 {
 /// of access is missing, the time of modification replaces it.
 ///
 /// # Errors
-/// Fails if a time or an id of a user or group cannot be parsed, or if an id has more than 32 bits.
+/// Fails if a user id, a group id or a time of the records cannot be parsed, or if an id has more than 32
+/// bits.
 fn attributes(header: &Header, records: &Records, kind: Kind, size: u64) -> Result<Stat> {
     let id = |key: &str, field: io::Result<u64>| {
         let number = records.number(key).unwrap_or_else(|| field.ok());

@@ -25,7 +25,8 @@ const OFFSET: &str = "GNU.sparse.offset";
 /// Key: one length, in version 0.0.
 const LENGTH: &str = "GNU.sparse.numbytes";
 
-/// Maximum number of ranges of one file. A file with more ranges is dumped with zeros in place of its holes.
+/// Maximum number of ranges in the list of one file. A file with this number of ranges or more is dumped with
+/// zeros in place of its holes, because [`encode`] may add one range to the list.
 pub const MOST_RUNS: usize = 1 << 22;
 
 /// The form in which a member with holes lists its ranges.
@@ -66,7 +67,8 @@ pub fn version(records: &Records) -> Result<Option<SparseVersion>, String> {
     Ok(Some(SparseVersion::InRecords(numbers.chunks_exact(2).map(|pair| (pair[0], pair[1])).collect())))
 }
 
-/// Returns the size of the file, which includes its holes.
+/// Returns the size of the file, which includes its holes, or `None` if this size is missing or is not a
+/// number.
 pub fn real_size(records: &Records) -> Option<u64> {
     records.number(REAL_SIZE).or_else(|| records.number(OLD_SIZE))?
 }
@@ -107,9 +109,9 @@ pub fn checked(runs: &[(u64, u64)], size: u64, stored: u64) -> Result<Vec<Range<
     Ok(ranges)
 }
 
-/// Returns the list of ranges that stands before the data in version 1.0, padded to whole blocks. If the last
-/// range ends before the end of the file, an empty range at that end follows, because other programs expect
-/// one.
+/// Returns the list of ranges that stands before the data in version 1.0, padded to whole blocks. If the file
+/// ends with a hole, the list ends with an empty range at the end of the file, because other programs expect
+/// this range.
 pub fn encode(runs: &[Range<u64>], size: u64) -> Vec<u8> {
     let closing = runs.last().is_none_or(|last| last.end < size);
     let mut out = format!("{}\n", runs.len() + usize::from(closing)).into_bytes();

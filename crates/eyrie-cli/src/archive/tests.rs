@@ -1,4 +1,4 @@
-//! Hostile, damaged and unusual archives. `tests/cli` has archives of GNU tar.
+//! Tests with hostile, damaged and unusual archives. `tests/cli` tests archives of GNU tar.
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -137,7 +137,7 @@ fn archive_cannot_write_outside_the_target() {
         link(EntryType::Symlink, ".", "/"),
         file("", "x"),
     ];
-    // All members except two links and a directory fail.
+    // All members except two symbolic links and one directory fail.
     assert_eq!(nest.failures(&archive(&hostile), "/to"), 19);
     assert_eq!(nest.names("/to"), ["dir", "root", "up"]);
     assert_eq!(nest.names("/to/dir"), [""; 0]);

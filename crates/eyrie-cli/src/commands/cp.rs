@@ -80,8 +80,8 @@ fn existing(to: &Endpoint) -> Result<Option<Stat>> {
     }
 }
 
-/// Fails unless `from` may replace `there`. Neither may be a directory, and the two paths must not be the
-/// same.
+/// Fails unless `from` may replace `to`, which has the attributes `there`. Neither may be a directory, and
+/// both must not be one path of one file system.
 fn check_replacement(from: &Endpoint, stat: &Stat, to: &Endpoint, there: &Stat) -> Result<()> {
     if stat.is_dir() || there.is_dir() {
         let why = "it exists already: choose another name, or remove it first";
@@ -99,7 +99,8 @@ fn replace(from: &Endpoint, to: &Endpoint) -> Result<Tally> {
     let aside = to.path.with_file_name(format!(".eyrie-{}", std::process::id()));
     let replaced = copy_and_rename(from, to, &aside);
     if !replaced.as_ref().is_ok_and(|tally| tally.failed() == 0) {
-        // The copy may not exist, so an error of the removal is ignored. The first error is reported.
+        // Perhaps the copy was never made, so an error of its removal is ignored. The first error is
+        // reported.
         let _ = to.unlink(&aside);
     }
     replaced

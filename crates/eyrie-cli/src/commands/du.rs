@@ -93,8 +93,8 @@ pub fn run(mut arguments: DuArgs, output: &mut Output) -> Result<()> {
 }
 
 impl Usage<'_> {
-    /// Counts the tree at one path, and prints its directories from the bottom up. `volume` is a number that
-    /// no other volume of this command has.
+    /// Counts the tree at one path, and prints the requested sizes from the bottom up. `volume` is a number
+    /// that no other volume of this command has.
     fn count(&mut self, files: &Files, inside: &Inside, volume: usize) -> Result<()> {
         let mut walk = Walk::new(files, &inside.path).doing("count", inside)?;
         // The sums of the directories from `inside` down to the entry. The first sum is that of the whole

@@ -49,13 +49,13 @@ pub struct FsckArgs {
 
 /// Exit status of a volume that was repaired.
 const REPAIRED: u8 = 1;
-/// Exit status of a damaged volume.
+/// Exit status of a damaged volume that was not repaired.
 const BROKEN: u8 = 4;
-/// Exit status of a volume that cannot be read or checked.
+/// Exit status if the volume cannot be checked, or if the report of a sound volume cannot be printed.
 const UNREADABLE: u8 = 8;
 
-/// Checks a volume, and repairs it with `--repair`. If the volume cannot be checked, the status is
-/// [`UNREADABLE`], because 1 means that the volume was repaired.
+/// Checks a volume, and repairs it with `--repair`. If the volume cannot be checked, or the report of a sound
+/// volume cannot be printed, the status is [`UNREADABLE`], because 1 means that the volume was repaired.
 pub fn run(arguments: &FsckArgs, output: &mut Output) -> Result<()> {
     let unreadable = |failure: Failure| match failure.status() {
         0 => failure,

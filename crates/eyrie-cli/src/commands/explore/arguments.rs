@@ -204,7 +204,8 @@ fn parse_part(word: &str) -> Result<Part, String> {
     }
 }
 
-/// Parses `123:0,1,0`, or the same with a crash in the recovery or ends of earlier processes.
+/// Parses an image such as `123:0,1,0`. A `/` and a crash in the recovery may follow. Instead, the ends of
+/// earlier processes may stand in front, each followed by a `/`.
 fn parse_image(word: &str) -> Result<ImageArg, String> {
     fn one(word: &str) -> Option<RecoveryCrash> {
         let (after, picks) = word.split_once(':')?;

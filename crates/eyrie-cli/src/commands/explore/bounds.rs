@@ -7,17 +7,17 @@ use eyrie_sim::explore::{CrashRule, KillLimits, Limits};
 use super::arguments::ExploreArgs;
 use crate::interrupt;
 
-/// The time for built-in scripts, unless the user gives a time.
+/// The time for built-in scripts, unless the user gives a time or `--exhaustive`.
 pub(super) const DEFAULT_TIME: Duration = Duration::from_secs(60);
-/// Maximum number of processes that are killed one after the other.
+/// Maximum number of processes that end, by a kill or a power failure, before the last process of a chain.
 const MOST_KILLED: u32 = 3;
 
 /// Returns the limits for the images of each crash.
 pub(super) fn image_limits(arguments: &ExploreArgs) -> Limits {
     let all = match arguments.medium.rule() {
         CrashRule::Lines => 200_000,
-        // A journal record of many sectors can be torn in far more ways, and recovery cannot tell most of
-        // them apart.
+        // A journal record of many sectors can be torn in very many ways. Recovery treats nearly all of them
+        // alike, because the checksum of the record is then wrong.
         CrashRule::Sectors => 64,
     };
     Limits {

@@ -16,7 +16,8 @@ use crate::failure::{Failure, Result};
 use crate::output::Output;
 use crate::{input, interrupt, text};
 
-/// Injects every failure that the calls of a script, or the built-in calls, can meet.
+/// Injects failures of the host into the calls of a script, or into the built-in calls. With `--fault`,
+/// injects only the failure that it names.
 pub(super) fn explore(arguments: &ExploreArgs, output: &mut Output) -> Result<()> {
     let only = arguments.fault.as_deref();
     let mut faults = Faults::new(only);
@@ -33,7 +34,7 @@ pub(super) fn explore(arguments: &ExploreArgs, output: &mut Output) -> Result<()
     print_reports(&reports, deadline.goes_on(), arguments.json, output)
 }
 
-/// Injects failures into the calls of a script, and then into open, trim and close of the volume.
+/// Injects failures into the calls of a script, and then into open, recovery, trim and close of the volume.
 fn explore_script(arguments: &ExploreArgs, path: &Path, faults: &mut Faults) -> Result<Deadline> {
     let start = start_volume(arguments)?;
     let deadline = Deadline::after(arguments.time);
@@ -45,7 +46,7 @@ fn explore_script(arguments: &ExploreArgs, path: &Path, faults: &mut Faults) -> 
     Ok(deadline)
 }
 
-/// Injects failures into open, trim and close of a volume, and into each built-in call by itself.
+/// Injects failures into open, recovery, trim and close of a volume, and into each built-in call by itself.
 fn explore_built_in(arguments: &ExploreArgs, faults: &mut Faults) -> Result<Deadline> {
     let start = start_volume(arguments)?;
     let deadline = Deadline::after(Some(arguments.time.unwrap_or(DEFAULT_TIME)));

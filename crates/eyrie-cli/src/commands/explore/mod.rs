@@ -1,6 +1,6 @@
-//! `eyrie explore`: simulates crashes and failures of the host during a script, and checks the volumes that
-//! they leave. Power fails before each fence, processes are killed at some moments, and accesses to the host
-//! fail one at a time.
+//! `eyrie explore`: simulates crashes during a script, and checks the volumes that the crashes leave. Power
+//! fails before each fence, and processes are killed at some moments. With `--faults`, accesses to the host
+//! fail instead.
 
 mod arguments;
 mod bounds;

@@ -19,15 +19,15 @@ use crate::output::Output;
 
 /// Processor time for one mutant, unless the user gives a time.
 const TIME: Duration = Duration::from_secs(60);
-/// A process counts as hung if it has used more processor time than this number times its limit plus
-/// [`SLACK`]. The factor is large because a process checks its time only between two images.
+/// A process counts as hung if its processor time exceeds `limit * PATIENCE + SLACK`. The factor is large,
+/// because a process checks its time only between two images.
 const PATIENCE: u32 = 3;
 const SLACK: Duration = Duration::from_secs(30);
 /// A process that has used no processor time for this long also counts as hung.
 const STILL: Duration = Duration::from_secs(60);
 /// The first word on standard error of a process that panicked.
 const PANICKED: &str = "panicked:";
-/// Number of processes that run at the same time.
+/// Maximum number of processes that run at the same time.
 const AT_ONCE: usize = 2;
 
 fn rule(id: &str) -> Result<SafetyRule> {
@@ -95,7 +95,7 @@ impl Hunted {
         value
     }
 
-    /// Returns true if the process makes no progress.
+    /// Returns true if the process counts as hung, by [`PATIENCE`] or [`STILL`].
     fn hangs(&mut self, time: Duration) -> io::Result<bool> {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.process.id()))?;
         let used = processor_time(&stat).ok_or(io::ErrorKind::InvalidData)?;
@@ -105,7 +105,7 @@ impl Hunted {
         Ok(used > time * PATIENCE + SLACK || self.since.elapsed() > STILL)
     }
 
-    /// Returns the report if the process has ended. Kills a process that hangs.
+    /// Kills the process if it hangs. Returns a report if the process has ended or was killed.
     fn end(&mut self, time: Duration) -> io::Result<Option<Value>> {
         let caught = |what: String| json!({ "medium": "-", "kind": "-", "script": 0, "what": what });
         if self.process.try_wait()?.is_none() {

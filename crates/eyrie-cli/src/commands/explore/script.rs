@@ -76,7 +76,7 @@ fn options(
     let options = RecordOptions { closes: arguments.close, dropped: None };
     let Some(place) = &arguments.without else { return Ok(options) };
     let recorded = record(options).map_err(Failure::of_line)?;
-    // Only recoveries meet some of the points, so a few images of each crash are recovered first.
+    // The run itself does not meet the points of recovery, so a few images of each crash are recovered first.
     let few = Limits { images: 4, sampled: 0, is_complete: false, recoveries: 0 };
     recorded.explore(few, &mut |_| true).map_err(Failure::of_line)?;
     let mut found = recorded.points().into_keys().filter(|site| is_named(site, place));

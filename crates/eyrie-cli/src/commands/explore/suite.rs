@@ -18,8 +18,8 @@ use crate::failure::{Failure, Result};
 use crate::interrupt;
 use crate::output::Output;
 
-/// Number of scripts that an exhaustive exploration takes from each kind without an end. The kind with killed
-/// processes gives twice as many.
+/// Number of scripts of some kinds in an exhaustive exploration: of three calls, of random calls, and of each
+/// kind with two threads. The kind with killed processes has twice as many.
 const SAMPLES: usize = 1000;
 
 /// Makes the message about a failure of a script, with the scripts and the command that repeat it.
