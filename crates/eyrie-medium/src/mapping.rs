@@ -139,7 +139,7 @@ impl Mapping {
     }
 
     /// Maps `len` bytes of zeroed private memory, from the boundary of a huge page on. The kernel provides
-    /// this memory page by page, and takes it back page by page.
+    /// this memory page by page (except for [`Mapping::bring_huge_page`]), and takes it back page by page.
     ///
     /// Huge pages are switched off. On a host that always uses them the kernel would provide 2 MiB for a
     /// single page, and would later fill ranges again that were given back.
@@ -201,7 +201,8 @@ impl Mapping {
             .map_err(io_fault("writing back the stores of a process that died"))
     }
 
-    /// Gives the memory of a page-aligned range back to the host, if the host supports that.
+    /// Gives the memory of a page-aligned range of a file back to the host, if the host supports that. Does
+    /// nothing for private memory.
     pub(crate) fn discard(&self, offset: u64, len: u64) -> Result<(), Fault> {
         let Some(file) = &self.file else { return Ok(()) };
         punch(file, offset, len).map_err(io_fault("giving host blocks of the volume back"))

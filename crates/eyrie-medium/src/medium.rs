@@ -202,7 +202,8 @@ impl Medium {
         }
     }
 
-    /// Returns a copy of segment 0 as the program sees it now.
+    /// Returns a copy of segment 0 as the program sees it now. On a disk, the copy has zeros for pages that
+    /// are not in memory.
     pub fn snapshot(&self) -> Vec<u8> {
         let mut bytes = vec![0; self.segments[0].len() as usize];
         // SAFETY: the vector is as long as the segment.
@@ -256,7 +257,7 @@ impl Medium {
         self.resolve_further(addr, len)
     }
 
-    /// Resolves an address that is not within segment 0.
+    /// Resolves a range that is not wholly within segment 0.
     #[cold]
     fn resolve_further(&self, addr: Addr, len: u64) -> Result<*mut u8, Fault> {
         let segment = self.segments.get(addr.segment_index());
@@ -271,9 +272,9 @@ impl Medium {
         if !addr.is_aligned(8) {
             return Err(Fault::Misaligned { addr });
         }
-        // SAFETY: the eight bytes are mapped, and aligned because segments are page-aligned. Shared words are
-        // accessed only atomically, or by copies in inline assembly, about which the compiler assumes
-        // nothing.
+        // SAFETY: the eight bytes are mapped, and aligned because segments are page-aligned. Words that a
+        // thread may change are accessed only atomically, or by copies in inline assembly, about which the
+        // compiler assumes nothing.
         Ok(unsafe { AtomicU64::from_ptr(place.cast()) })
     }
 
@@ -284,8 +285,8 @@ impl Medium {
         if !addr.is_aligned(8) {
             return Err(Fault::Misaligned { addr });
         }
-        // SAFETY: the words are mapped and aligned, and live as long as the medium. They are accessed only
-        // atomically, or by copies in inline assembly, about which the compiler assumes nothing.
+        // SAFETY: the words are mapped and aligned, and live as long as the medium. Words that a thread may
+        // change are accessed only as `resolve_word` says.
         Ok(unsafe { std::slice::from_raw_parts(place.cast::<AtomicU64>(), count) })
     }
 
@@ -382,8 +383,8 @@ impl Medium {
     pub fn write(&self, addr: Addr, bytes: &[u8]) -> Result<Dirty, Fault> {
         let place = self.resolve(addr, bytes.len() as u64)?;
         self.backing.before_store(self.mapped(), addr, bytes.len() as u64)?;
-        // SAFETY: both sides are valid for the length. Racing readers copy by inline assembly and validate
-        // their copy.
+        // SAFETY: both sides are valid for the length. Racing readers load atomically or copy by inline
+        // assembly, and validate the bytes.
         unsafe { self.backing.copy_in(place, bytes.as_ptr(), bytes.len()) };
         self.backing.after_store(addr, place, bytes.len());
         Ok(Dirty::new())

@@ -1,5 +1,4 @@
-//! The trait by which a test observes a medium: every read, store, fence and commit, and every call that may
-//! fail.
+//! The trait by which a test observes a medium.
 //!
 //! An observer reads and writes mapped bytes only through [`Mapped`], so an observer needs no unsafe code.
 
@@ -52,8 +51,9 @@ impl<'m> Mapped<'m> {
     }
 }
 
-/// Observes every access to a medium. By default each method changes nothing: an observer overrides those
-/// that it needs.
+/// Observes a medium. A medium of kind [`Traced`](crate::MediumKind::Traced) calls every method except
+/// [`Observer::after_write_back`]. Persistent memory calls only that method and [`Observer::fence`]. By
+/// default each method changes nothing: an observer overrides those that it needs.
 pub trait Observer: Send + Sync {
     /// Called before a read of `len` bytes at `addr`.
     ///
@@ -115,7 +115,7 @@ pub trait Observer: Send + Sync {
         true
     }
 
-    /// Called before a call that may fail.
+    /// Called before a call that allocates, provisions or discards storage.
     ///
     /// # Errors
     /// The error that the call returns instead.

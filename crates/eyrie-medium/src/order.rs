@@ -126,8 +126,7 @@ impl Medium {
     /// durable that lists all of them, so recovery stores them again after a crash.
     ///
     /// # Errors
-    /// [`Fault::OutOfBounds`], [`Fault::Misaligned`]. The words before the one with the bad address were
-    /// stored.
+    /// [`Fault::OutOfBounds`], [`Fault::Misaligned`]. The words before the one that failed were stored.
     #[track_caller]
     pub fn publish_all(
         &self,

@@ -28,7 +28,8 @@ impl Medium {
     /// Opens the paged volume of a disk (see [`Medium::format_paged`]) in the state of its last durable cut.
     ///
     /// # Errors
-    /// [`Fault::NotPaged`] when the disk has no such volume; [`Fault::Io`] when the disk fails.
+    /// [`Fault::NotPaged`] when the disk has no such volume; [`Fault::Io`] when the disk or another call to
+    /// the host fails.
     pub fn paged(blocks: Arc<dyn Blocks>, options: PagedOptions) -> Result<Medium, Fault> {
         let anchor = Anchor::read(&*blocks)?.ok_or(Fault::NotPaged)?;
         let memory = Arc::new(Mapping::of_pages(anchor.volume_bytes)?);
@@ -80,8 +81,9 @@ impl Medium {
     }
 
     /// As [`Medium::format_paged`], for a volume that changes its size on its disk. The caller has written
-    /// the pages of the volume to their places and has emptied the present journal. The present anchor stays.
-    /// Returns the number of bytes that the volume takes together with the new journal.
+    /// the pages of the volume to their places and has emptied the present journal. The present anchor stays,
+    /// unless the new anchor has the same place. Returns the number of bytes that the volume takes together
+    /// with the new journal.
     ///
     /// # Errors
     /// [`Fault::HostFull`], [`Fault::Io`].
@@ -108,7 +110,7 @@ impl Medium {
     /// makes a cut before the [`Gate`] is dropped. A thread must not hold two gates at a time.
     ///
     /// # Errors
-    /// [`Fault::ReadOnly`] after a failure of the disk. [`Fault::Forked`] in a forked child.
+    /// [`Fault::ReadOnly`] after a drain has failed. [`Fault::Forked`] in a forked child.
     #[inline]
     pub fn enter(&self) -> Result<Gate<'_>, Fault> {
         match &self.backing {
@@ -124,8 +126,8 @@ impl Medium {
     /// must hold no [`Gate`], because the cut would wait for the caller's own Op.
     ///
     /// # Errors
-    /// [`Fault::Io`] when the disk fails. [`Fault::ReadOnly`] after an earlier failure. [`Fault::Forked`] in
-    /// a forked child.
+    /// [`Fault::Io`] when the disk fails, or when the changes of one cut do not fit into the journal.
+    /// [`Fault::ReadOnly`] after a drain has failed. [`Fault::Forked`] in a forked child.
     pub fn drain(&self) -> Result<(), Fault> {
         self.drained(Drain::Cut)
     }

@@ -1,14 +1,14 @@
 //! Persistent memory: stores leave the processor's caches before a fence makes them durable.
 //!
 //! Every store writes back its own lines immediately, so a fence needs no list of the stores that it orders.
-//! A line is written back by the best of three instructions that the processor has. Only `clwb` keeps the
-//! line in the caches.
+//! The instruction that writes a line back is the first of `clwb`, `clflushopt` and `clflush` that the
+//! processor has. Only `clwb` may keep the line in the caches.
 //!
 //! Bulk stores are *streamed*: non-temporal moves store to memory past the caches. For a cached store the
 //! processor first fetches the line and later writes it back, so streaming moves half as many bytes. Short
-//! stores are faster without streaming. Each streamed line waits for memory, and small objects (names, bucket
-//! pages) should stay in the caches, because they are soon read again. Published measurements (Yang et al.,
-//! FAST 2020) put the break-even point at about 512 bytes.
+//! stores are faster without streaming. Each streamed line waits for memory, and small data, such as names,
+//! should stay in the caches, because they are soon read again. Published measurements (Yang et al., FAST
+//! 2020) put the break-even point at about 512 bytes.
 
 use std::arch::asm;
 use std::arch::x86_64::{__cpuid, __cpuid_count};

@@ -14,7 +14,7 @@ use crate::host;
 use crate::mapping::Mapping;
 use crate::sync::unpoisoned;
 
-/// A finished request: the offset of the range, and true if the host has provided its memory.
+/// A finished or withdrawn request: the offset of the range, and true if the host has provided its memory.
 pub(crate) type Provided = (u64, bool);
 
 /// The requests to the thread, from submission to the caller's [`Provider::take`].
@@ -80,7 +80,7 @@ impl Provider {
         thread.is_some()
     }
 
-    /// Takes the oldest finished request.
+    /// Takes the oldest finished or withdrawn request.
     pub(crate) fn take(&self) -> Option<Provided> {
         if self.is_here() { self.queue.lock().provided.pop_front() } else { None }
     }

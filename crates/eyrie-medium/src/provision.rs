@@ -30,8 +30,9 @@ impl Medium {
     }
 
     /// Requests that the background thread provides the [`AHEAD_BYTES`] at `addr`, which is a multiple of
-    /// that size. Returns false if no thread can provide them. If the result is true, the caller must not
-    /// access the range before [`Medium::provided_ahead`] returns the range.
+    /// that size. Returns false if the range is outside the volume, or if no thread can provide it. If the
+    /// result is true, the caller must not access the range before [`Medium::provided_ahead`] returns the
+    /// range.
     pub fn provide_ahead(&self, addr: Addr) -> bool {
         let is_within = self.resolve(addr, AHEAD_BYTES).is_ok() && addr.is_aligned(AHEAD_BYTES);
         match (&self.provider, self.segments.get(addr.segment_index())) {
@@ -40,8 +41,8 @@ impl Medium {
         }
     }
 
-    /// Takes the oldest finished request of [`Medium::provide_ahead`]: the offset of the range, and true if
-    /// the host has provided its memory.
+    /// Takes the oldest finished or withdrawn request of [`Medium::provide_ahead`]: the offset of the range,
+    /// and true if the host has provided its memory.
     pub fn provided_ahead(&self) -> Option<(u64, bool)> {
         self.provider.as_ref().and_then(Provider::take)
     }

@@ -28,7 +28,8 @@ pub enum SiteKind {
     Provision,
     /// Gives memory or blocks back to the host.
     Discard,
-    /// Makes any other call to the host: for files, their sizes and locks, address space, threads.
+    /// Makes any other call to the host, for example for files, their sizes and locks, address space or
+    /// threads.
     Host,
 }
 

@@ -1,10 +1,10 @@
 //! The order tokens: `Dirty` → `Ordered` → `Published` → `Settled`.
 //!
 //! The tokens carry no data and cost nothing in release builds. Debug builds also count, for each thread, the
-//! `Dirty` tokens that were neither consumed by a barrier nor dropped. A publish then fails an assertion if
-//! the thread has such a token.
+//! `Dirty` tokens that were neither consumed by a barrier nor dropped. A publish, except
+//! [`publish_apart`](crate::Medium::publish_apart), fails an assertion if the thread has such a token.
 //!
-//! This commit has the only order that compiles:
+//! A commit has this order:
 //!
 //! ```
 //! #![deny(unused_must_use)]
@@ -29,7 +29,7 @@
 //! # Ok::<(), Fault>(())
 //! ```
 //!
-//! A write whose token is dropped gives a warning, which this example turns into an error:
+//! A write whose token is not used gives a warning, which this example turns into an error:
 //!
 //! ```compile_fail
 //! #![deny(unused_must_use)]
@@ -136,7 +136,7 @@ impl Ordered {
     }
 }
 
-/// A committed word. Until the next barrier a crash may undo the commit.
+/// The result of a publish. Until the next barrier a crash may undo this commit.
 #[must_use = "storage that a publish made unreachable may be reused only after a settle"]
 #[derive(Debug)]
 pub struct Published {

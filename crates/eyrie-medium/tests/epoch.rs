@@ -9,7 +9,8 @@ use eyrie_medium::epoch;
 /// Number of slots, and the index that threads without a slot share.
 const SLOTS: usize = 256;
 
-/// Returns true if some attempts bring the clock past memory that is retired now.
+/// Returns true if at most ten attempts to advance the clock end the grace period of memory that is retired
+/// now.
 fn clock_runs() -> bool {
     let retired = epoch::now();
     (0..10).any(|_| retired.is_over(epoch::advance()))

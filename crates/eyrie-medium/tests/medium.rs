@@ -1,4 +1,5 @@
-//! Tests of a medium on the host: bounds, ordering, truncated files, forked children.
+//! Tests of a medium on the host: bounds, ordering, truncated files, forked children, and memory requested
+//! ahead of need.
 
 #![expect(clippy::unwrap_used, reason = "this is all tests")]
 

@@ -49,8 +49,8 @@ fn lines_of(offset: u64, len: u64) -> u64 {
     if len == 0 { 0 } else { (offset + len - 1) / LINE_SIZE - offset / LINE_SIZE + 1 }
 }
 
-/// Returns ranges as offset and length. The lengths are close to whole lines and to the least streamed
-/// length, and each length comes at every offset in a line.
+/// Returns ranges as offset and length. Most lengths are close to whole lines or to the least streamed
+/// length. Each length comes at every offset in a line.
 fn ranges() -> impl Iterator<Item = (u64, u64)> {
     let lengths = [1, 7, 8, 63, 64, 65, 130, 448, 511, 512, 513, 575, 576, 640, 1000, 4096, 4100];
     lengths.into_iter().flat_map(|len| (0..LINE_SIZE).map(move |within| (4096 + within, len)))

@@ -64,8 +64,8 @@ impl Pager {
         until
     }
 
-    /// Drops the changes of a free page, if they belong to the current cut. Returns true if the page was also
-    /// fresh in this cut, so that no durable pointer leads to it.
+    /// Drops the changes of a free page, if they belong to the next cut. Returns true if the page was also
+    /// fresh in that cut, so that no durable pointer leads to it.
     fn forget(&self, page: usize) -> bool {
         let mut attempts = 0;
         loop {

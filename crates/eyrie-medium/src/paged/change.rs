@@ -1,5 +1,5 @@
-//! Changes of pages. An Op enters, and each store records the lines that it changes. A page that the drain in
-//! progress still needs is copied before the store.
+//! Changes of pages. An Op enters the gate, and each of its stores records the lines that it changes. A page
+//! that the drain in progress still needs is copied before the store.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -15,8 +15,8 @@ use crate::rules::{SafetyRule, broken};
 use crate::sync::{schedule, unpoisoned};
 
 impl Pager {
-    /// Lets an Op enter when memory and the journal have room for its changes. The wait comes here, because
-    /// an Op that has entered must not wait for a drain: the cut of that drain would wait for the Op.
+    /// Lets an Op enter the gate when memory and the journal have room for its changes. The wait comes here,
+    /// because an Op that has entered must not wait for a drain: the cut of that drain would wait for the Op.
     ///
     /// # Errors
     /// [`Fault::ReadOnly`] after a drain has failed. [`Fault::Forked`] in a forked child that would have to
@@ -39,9 +39,9 @@ impl Pager {
             || self.recorded_bytes() > self.journal_bytes / 2
     }
 
-    /// Prepares the pages of a range for a store, and records the change. An Op that has entered runs to its
-    /// end even if a drain fails meanwhile. Half an Op would leave memory inconsistent, and the dirty pages
-    /// of the whole Op stay in memory.
+    /// Prepares the pages of a range for a store, and records the change. An Op that has entered the gate
+    /// runs to its end even if a drain fails meanwhile, because half an Op would leave memory inconsistent.
+    /// The pages that the Op changed then stay in memory.
     pub(crate) fn before_store(&self, offset: u64, len: u64) -> Result<(), Fault> {
         debug_assert!(holds_gate(), "a paged medium is changed inside a gate");
         let end = offset + len;
@@ -58,8 +58,8 @@ impl Pager {
     /// Records the change of `lines` of a page.
     ///
     /// If the page is not in memory, the call reads it from the disk, even if the store covers all of the
-    /// page. Other threads may read the page before the store, and the store of a longer range may still fail
-    /// at a later page.
+    /// page. The reason is that other threads may read the page before the store, and that a store to several
+    /// pages may still fail at a later page.
     #[inline]
     fn change(&self, page: usize, lines: u64) -> Result<(), Fault> {
         let mut attempts = 0;
@@ -90,8 +90,8 @@ impl Pager {
         let seen = self.pages.lines(page).load(Ordering::Relaxed);
         if seen & lines != lines {
             let before = self.pages.lines(page).fetch_or(lines, Ordering::AcqRel);
-            // A fresh page takes no room in the journal, except in a small cut. `expected_bytes` counts the
-            // room of such a cut.
+            // The lines of a fresh page take no room in the journal, except in a small cut. `expected_bytes`
+            // adds room for the fresh pages of such a cut.
             let new = if fresh { 0 } else { u64::from((lines & !before).count_ones()) * PACKED_LINE as u64 };
             self.changed_bytes.fetch_add(new, Ordering::Relaxed);
         }

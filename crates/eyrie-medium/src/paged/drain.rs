@@ -4,10 +4,10 @@
 //! takes the pages of the cut one by one while other threads run Ops. If such a thread changes a page before
 //! the drain takes it, the thread first keeps a copy of the page as a shadow. The drain writes fresh pages to
 //! their places, and the changed lines of other pages into a journal record. One flush makes both durable. In
-//! a small cut, the changed lines of a fresh page go into the record instead if the place of the page was not
-//! written since the volume was opened.
+//! a small cut, the changed lines of a fresh page go into the record instead, unless the place of the page
+//! was written before (flag [`WRITTEN`]).
 //!
-//! A *checkpoint* is a drain that also writes the pages of earlier records to their places, so that the
+//! A *checkpoint* is a drain that also writes every page with lines in the journal to its place, so that the
 //! journal starts over. A drain becomes a checkpoint on request, or when the estimated size of its record
 //! would fill the journal to more than half.
 
@@ -116,8 +116,8 @@ impl CutContents {
     /// Returns true if a page of the cut is written straight to its place, and not to the journal.
     ///
     /// The first write to a place makes the host write to a journal of its own, which is slow. So the lines
-    /// of a small cut's fresh pages go to the journal if their places were not written since the volume was
-    /// opened. A checkpoint later writes these pages to their places together with many others.
+    /// of a small cut's fresh pages go to the journal if their places were not written before (flag
+    /// [`WRITTEN`]). A checkpoint later writes these pages to their places together with many others.
     fn goes_to_its_place(&self, fresh: bool, flags: u64) -> bool {
         let fresh = fresh || broken(SafetyRule::UsedPageGoesByTheJournal);
         fresh && !(self.few && flags & WRITTEN == 0)
@@ -144,7 +144,8 @@ impl Pager {
     /// Makes every earlier change durable.
     ///
     /// # Errors
-    /// [`Fault::Io`] when the disk fails. It is then unknown if the cut is durable, and every later Op and
+    /// [`Fault::Io`] when the disk fails, or when the changes of one cut do not fit into the journal. After a
+    /// failure of the disk it is unknown if the cut is durable. After any such error, every later Op and
     /// drain gets [`Fault::ReadOnly`].
     pub(crate) fn drain(&self, drain: Drain) -> Result<(), Fault> {
         let wanted = self.cut.load(Ordering::Acquire);
@@ -204,7 +205,7 @@ impl Pager {
     }
 
     /// Returns an estimate of the size of the next record, without the fresh pages that a small cut may add.
-    /// The calculation assumes 32 bytes for the entry of each page, which is more than an entry takes.
+    /// The calculation adds 32 bytes for each page, which is more than its entry takes without the lines.
     pub(super) fn recorded_bytes(&self) -> u64 {
         let pages = self.dirty_pages.load(Ordering::Relaxed) as u64;
         self.changed_bytes.load(Ordering::Relaxed) + 32 * pages

@@ -1,6 +1,6 @@
 //! Eviction: clean pages leave memory when memory is short. The clock algorithm chooses pages that were not
-//! used lately. A *hand* moves over all pages in a circle. It clears the flag `WARM` of warm pages, and
-//! chooses pages that are not warm.
+//! used lately. A *hand* moves over all pages in a circle. It skips pages that must stay in memory. Of the
+//! other pages, it clears the flag `WARM` of those that are warm, and chooses those that are not.
 //!
 //! An eviction first marks pages as leaving. It then waits for a grace period, in which every thread that may
 //! hold a pointer to such a page unpins. The eviction drops a page only if no thread has used the page

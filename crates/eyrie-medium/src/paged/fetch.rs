@@ -27,7 +27,8 @@ const LONGEST_DELAY: Duration = Duration::from_millis(10);
 pub(super) const WORTH_ASKING: usize = 4096;
 
 impl Pager {
-    /// Brings the pages of a range into memory, so that the calling thread may read them while its pin lasts.
+    /// Ensures that the pages of a range are in memory, and that the calling thread may read them while its
+    /// pin lasts.
     #[inline]
     pub(crate) fn before_read(&self, offset: u64, len: u64) -> Result<(), Fault> {
         if len == 0 {
@@ -47,8 +48,8 @@ impl Pager {
         Ok(())
     }
 
-    /// Brings a page into memory, and marks it as used. If the page must be read, the same call reads the
-    /// pages up to `last`, which the caller needs too.
+    /// Ensures that a page is in memory, and marks the page as used. If the page must be read from the disk,
+    /// the same read may include the pages after it up to `last`, which the caller needs, too.
     #[cold]
     fn fetch(&self, page: usize, last: usize) -> Result<(), Fault> {
         let mut attempts = 0;
@@ -117,8 +118,8 @@ impl Pager {
         self.blocks.here().read(page as u64 * PAGE_SIZE, out)
     }
 
-    /// Counts pages that came into memory, and wakes the keeper when their number passes [`WORTH_ASKING`], or
-    /// while it is above [`Pager::high_mark`].
+    /// Counts pages that came into memory. Wakes the keeper when the number of all pages in memory passes
+    /// [`WORTH_ASKING`], and repeatedly while that number is above [`Pager::high_mark`].
     pub(super) fn arrived(&self, page: usize, count: usize) {
         self.top.fetch_max(page + count, Ordering::Relaxed);
         let before = self.resident.fetch_add(count, Ordering::Relaxed);
@@ -131,9 +132,9 @@ impl Pager {
         }
     }
 
-    /// Delays a thread that fetched pages above the limit of memory, so that the keeper can evict pages in
-    /// time. The thread does not wait for the keeper to finish, because the keeper may be waiting for the end
-    /// of this thread's pin.
+    /// Delays a thread that added pages to memory, if memory is above its limit, so that the keeper can evict
+    /// pages in time. The thread does not wait for the keeper to finish, because the keeper may be waiting
+    /// for the end of this thread's pin.
     pub(super) fn slow_down(&self, count: usize) {
         let (excess, limit) = (self.resident().saturating_sub(self.limit()), self.limit());
         if excess > 0 {

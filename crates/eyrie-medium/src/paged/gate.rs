@@ -20,7 +20,7 @@ const SPINS: u32 = 200;
 struct Padded(AtomicUsize);
 
 thread_local! {
-    /// Number of gates that this thread holds, of any volume.
+    /// Number of gates of paged volumes that this thread holds.
     static HELD: Cell<usize> = const { Cell::new(0) };
 }
 

@@ -15,7 +15,7 @@
 //! - The place of a page that was in use at the last durable cut is changed only after the change is durable
 //!   in the journal. A drain may write fresh pages straight to their places, so the allocator may take a page
 //!   only if it was already free at the last durable cut. [`Pager::mark_freed`] returns the number of the
-//!   first cut in which the page is free, or `None` if the page was free at the last durable cut.
+//!   first cut in which the page is free, or `None` if the page was fresh.
 //!
 //! Safe when power fails: the last durable cut can always be rebuilt from the journal and the places of the
 //! pages. The documentation of `journal` shows why.

@@ -8,8 +8,8 @@ use crate::addr::PAGE_SIZE;
 /// Memory and time that a paged medium may use.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PagedOptions {
-    /// Limit of memory for pages, in bytes. The cache may exceed it by pages of Ops in progress, and by pages
-    /// that long pins keep.
+    /// Limit of memory for pages, in bytes. The cache may exceed this limit for some time, for example by
+    /// pages of Ops in progress and by pages that long pins keep.
     pub memory_bytes: u64,
     /// Time between background drains. If many changes wait, a drain comes earlier.
     pub drain_interval: Duration,
@@ -28,7 +28,7 @@ impl PagedOptions {
     pub const LEAST_MEMORY_BYTES: u64 = LEAST_MEMORY as u64 * PAGE_SIZE;
 
     /// Returns options for this host. 16 MiB of the usable memory are left to other data, and pages get half
-    /// of the rest. A drain comes every five seconds.
+    /// of the rest. The time between background drains is five seconds.
     pub fn for_host() -> PagedOptions {
         let memory_bytes = usable::usable_memory().saturating_sub(OTHER_MEMORY) / 2;
         PagedOptions { memory_bytes, drain_interval: Duration::from_secs(5) }

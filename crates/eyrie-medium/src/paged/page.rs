@@ -1,8 +1,8 @@
 //! The state of each page: a word of flags and a word of changed lines.
 //!
-//! Threads change flags by compare-and-exchange, so that no change is lost. [`BUSY`] is the lock of a page.
-//! While a thread holds this lock, other threads change only these flags: [`WARM`], [`LEAVING`], [`AHEAD`],
-//! [`LOGGED`], [`WRITING`] and [`WRITTEN`].
+//! Threads change flags by atomic read-modify-write operations, so that no change is lost. [`BUSY`] is the
+//! lock of a page. While a thread holds this lock, other threads change only these flags: [`WARM`],
+//! [`LEAVING`], [`AHEAD`], [`LOGGED`], [`WRITING`] and [`WRITTEN`].
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -11,7 +11,7 @@ use crate::rules::{SafetyRule, broken};
 
 /// The page is in memory.
 pub(super) const RESIDENT: u64 = 1;
-/// The lock of the page. The thread that set this flag reads, copies or drops the page.
+/// The lock of the page. The thread that set this flag reads, copies or drops the page, or drops its changes.
 pub(super) const BUSY: u64 = 1 << 1;
 /// The page leaves memory at the end of a grace period, unless a thread uses the page before.
 pub(super) const LEAVING: u64 = 1 << 2;

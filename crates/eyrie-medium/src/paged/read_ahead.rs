@@ -24,8 +24,8 @@ pub(super) const THREADS: usize = 4;
 const MOST: usize = 2 * THREADS * PIECE;
 /// Ratio of the size of a chunk to the size of the chunk before it.
 const GROWTH: usize = 4;
-/// Least size of a chunk for which a thread is woken, in pages. A smaller chunk is read together with the
-/// pages that the reader needs.
+/// Least number of pages of a chunk that is queued after a miss. The reader itself reads a smaller chunk,
+/// together with the pages that it needs.
 const LEAST: usize = 64;
 /// Maximum number of pages of a piece. It is the number of pages of a huge page, so that one page fault
 /// provides the memory of a piece, where small pages would need 512 page faults.
@@ -45,7 +45,8 @@ struct Stream {
     window: usize,
 }
 
-/// Neighbouring pages that a thread reads with one call. `marked` is the first page of their chunk.
+/// Neighbouring pages that a thread reads with one call, if none of them is in memory or locked. `marked` is
+/// the first page of their chunk.
 pub(super) struct Piece {
     pub(super) pages: Range<usize>,
     pub(super) marked: usize,

@@ -163,9 +163,9 @@ fn failed_drain_leaves_no_page_locked() {
     }
 }
 
-/// Evicts as many pages as possible before every write and flush of a drain. The fresh pages of the cut are
-/// too many for its record. They must stay in memory until the flush has made them durable, because the flush
-/// may fail.
+/// Evicts as many pages as possible before every write and flush of a drain. The cut has too many pages for a
+/// small cut, so its fresh pages are written to their places. These pages must stay in memory until the flush
+/// has made them durable, because the flush may fail.
 #[test]
 fn written_pages_stay_in_memory_until_the_flush() {
     let fresh = 2..40;

@@ -1,5 +1,5 @@
-//! The memory that this process may use: the memory of the machine, or less if its control groups have a
-//! lower limit.
+//! The memory that this process may use: the memory of the machine, or less if the control groups of the
+//! process have a lower limit.
 //!
 //! The limit of a group holds for all groups below it. So the lowest limit on the path to the process's own
 //! group applies. Both versions of control groups may be mounted at the same time.

@@ -41,8 +41,8 @@ impl Waker {
         self.stop.load(Ordering::Acquire)
     }
 
-    /// Sleeps until a thread wakes the keeper, memory is short, or `time` or an hour has passed. Returns true
-    /// if memory is short, as the file `pressure` reports.
+    /// Sleeps until a thread wakes the keeper, memory is short, or `time` has passed, but for an hour at
+    /// most. Returns true if memory is short, as the file `pressure` reports.
     pub(super) fn wait(&self, pressure: Option<&File>, time: Duration) -> bool {
         let mut watched = vec![PollFd::new(&self.event, PollFlags::IN)];
         watched.extend(pressure.map(|file| PollFd::from_borrowed_fd(file.as_fd(), PollFlags::PRI)));

@@ -48,8 +48,9 @@ pub fn wait(attempt: u32) {
     }
 }
 
-/// Locks `mutex`. A panic of the holder does not poison the mutex, because every change of the medium is
-/// atomic, so its bytes are consistent at any moment.
+/// Locks `mutex`. A panic of the holder does not poison the mutex. Every change of the medium is atomic, so
+/// its bytes are consistent at any moment. The allocator in memory may be half changed, so a close after a
+/// panic inside an Op leaves the volume to recovery.
 #[cfg(not(feature = "shuttle"))]
 #[inline]
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -1,4 +1,5 @@
-//! Tests of disks that fail or are too small, of processes that fork, and of threads that panic.
+//! Tests of disks that fail or are too small, of full journals, of processes that fork, of threads that
+//! panic, and of freed and viewed pages.
 
 use super::*;
 

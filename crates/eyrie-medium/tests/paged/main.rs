@@ -1,5 +1,5 @@
-//! Tests of the page cache of a volume on a simulated disk: drains, power failures, failures of the disk, and
-//! threads.
+//! Tests of the page cache of a volume on a simulated disk: drains, power failures, failures of the disk,
+//! read-ahead, and threads.
 
 mod ahead;
 mod failures;
@@ -130,7 +130,7 @@ fn few_fresh_pages_go_to_the_journal_first() {
     assert_eq!(disk.written() - written, 4096 + 512, "the record has the page");
     let after = open(&disk.power_failure(|| false));
     assert_eq!(word(&after, 8192), 0x0505_0505_0505_0505);
-    // Of a page that is mostly zeros the record has only the stored words.
+    // Of this fresh page the record has only the lines that were stored to, without their zero words.
     {
         let _gate = medium.enter().expect("open");
         medium.mark_allocated(addr(4 * 4096), 4096).expect("in range");
@@ -261,7 +261,7 @@ fn power_failure_leaves_a_cut_since_the_last_drain() {
 }
 
 /// Three threads run Ops, each of which stores the same words to three pages of its thread. One thread also
-/// drains. No cut may be in the middle of an Op, so on the disk the three pages must be equal.
+/// drains. No cut may be in the middle of an Op, so on the disk the three pages of each thread must be equal.
 #[test]
 fn cut_is_between_ops_of_running_threads() {
     let disk = disk();
@@ -319,7 +319,7 @@ fn discard_after_a_checkpoint_loses_no_other_page() {
     let page = 9 * 4096;
     set(&medium, 0, 1);
     take(&medium, 9..10, 6);
-    // After this checkpoint the place of the page is one that was written before.
+    // After this checkpoint the place of the page counts as written.
     medium.checkpoint().expect("sound");
     assert!(medium.mark_freed(addr(page), 4096).is_some());
     medium.drain().expect("sound");

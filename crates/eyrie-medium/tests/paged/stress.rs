@@ -4,7 +4,7 @@ use super::*;
 
 const PAGES: u64 = 2048;
 const BYTES: u64 = PAGES * 4096;
-/// Number of threads. Thread *n* changes the pages with number *n* modulo this constant.
+/// Number of threads. Thread *n* changes the pages whose number modulo this constant is *n*.
 const THREADS: u64 = 4;
 /// First page of the pool. Threads free and allocate pages of the pool, and only the thread of a page reads
 /// it.

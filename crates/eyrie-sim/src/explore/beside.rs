@@ -5,7 +5,8 @@
 //! calls. That order keeps the order of each thread, and it explains the results that the calls returned. In
 //! memory, it contains all calls that had returned before the crash. On a disk, it contains at least the
 //! calls that had returned before the last successful sync began. It may also contain calls that had not
-//! returned. A call that failed changes nothing.
+//! returned. A call that failed changes nothing. In memory, a write that had not returned may also leave its
+//! times without its bytes.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -281,7 +282,7 @@ fn record_both<'s>(
     }
     let full = |made: &&Made<'_>| made.given == Some(Errno::NOSPC);
     let without_room = made.iter().flatten().filter(full).count() as u64;
-    // After all calls have returned, a crash may leave only the present state of the volume.
+    // In memory, a crash after all calls have returned may leave only the present state of the volume.
     if start.rule() == CrashRule::Lines {
         orders.allowed.insert(mark([made[0].len(), made[1].len()]), vec![found]);
     }

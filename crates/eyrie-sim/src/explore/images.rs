@@ -1,5 +1,5 @@
 //! The images of a crash, one after the other. The images are enumerated depth first, up to a limit. If there
-//! are more, some of the others are sampled at random.
+//! are more, further images are drawn at random, and may repeat earlier ones.
 //!
 //! Every exploration of crashes enumerates its images with this module, so that limits and replay numbers
 //! mean the same everywhere.

@@ -1,5 +1,5 @@
-//! Kills: each process of a chain opens the volume that the killed process before it left. That volume has
-//! stores that are durable and stores that are not.
+//! Kills: in a chain of processes, each process after the first opens the volume that the process before it
+//! left. After a kill that volume has stores that are durable and stores that are not.
 //!
 //! A store is immediately visible to all processes, but a power failure may still undo it. Recovery must
 //! therefore make all bytes durable that it reads, before it acts on them. A chain of processes checks this
@@ -27,8 +27,8 @@ use super::recovered::{Expected, Wrong, caught, examine, sound};
 use crate::compare::{Tree, TreeParts, difference, try_tree};
 use crate::script::{bytes, perform};
 
-/// Number of calls that a process makes after it has opened the volume of a killed process. A few suffice,
-/// because a kill may come at any event.
+/// Maximum number of calls that a process makes after it has opened the volume of a killed process. A few
+/// suffice, because a kill may come at any event.
 const CALLS: usize = 4;
 /// An empty range of numbers of calls.
 const NONE: RangeInclusive<usize> = RangeInclusive::new(1, 0);

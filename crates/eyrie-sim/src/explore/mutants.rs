@@ -178,7 +178,8 @@ pub fn hunt(rule: SafetyRule, goes_on: &dyn Fn() -> bool) -> Hunt {
 }
 
 /// Explores some runs of each kind that the catalogue names, while no rule is broken. An error that this
-/// search finds is not the consequence of a broken rule. Stops when `goes_on` returns false.
+/// search finds is not the consequence of a broken rule. Stops at the first error, or when `goes_on` returns
+/// false.
 pub fn control(goes_on: &dyn Fn() -> bool) -> Hunt {
     break_rule(None);
     let mut search = Search { samples: CONTROL_SAMPLES, medium: "", images: 0, goes_on, complete: true };

@@ -75,9 +75,9 @@ pub(super) fn pass_grace_periods() {
 /// Options of a recording.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct RecordOptions {
-    /// True if the run closes the volume after the last call. Until then the files that the root directory of
-    /// the start volume has are open, so those that the script removes are freed by the close.
-    /// A run of two threads ignores this field.
+    /// True if the run closes the volume after the last call. Until then all files in the root directory of
+    /// the start volume are open, so the close frees those that the script removes. A run of two threads
+    /// ignores this field.
     pub closes: bool,
     /// The point that the run leaves out: a planted bug.
     pub dropped: Option<Site>,
@@ -262,7 +262,7 @@ impl RecordSession {
     }
 
     /// Returns the early state of a write, which a crash in the write may leave: the times of the write
-    /// without its bytes. Returns `None` for calls that write no bytes.
+    /// without its bytes. Returns `None` for any other call.
     pub(super) fn early(&self, line: &ScriptLine) -> Option<Tree> {
         let Call::Write { path, length: 1.., .. } = &line.call else { return None };
         self.set_clock(line);

@@ -14,8 +14,8 @@ use crate::compare::{Tree, TreeParts, difference, try_tree};
 
 type Verdict = Result<(), String>;
 
-/// The first image of a crash is filled until the volume is full, but only if the number of events before the
-/// crash is a multiple of this constant. This check takes too long for every crash.
+/// The volume of the first image of a crash is filled, but only if the number of events before the crash is a
+/// multiple of this constant. This check takes too long for every crash.
 const FILLED_EVERY: usize = 5;
 /// First byte of the names of files that the checks make.
 const NEW: &[u8] = b"\x01";
@@ -37,7 +37,7 @@ pub(super) struct Wrong {
     pub(super) picks: Vec<usize>,
 }
 
-/// Opens the image that `picks` select for the crash at `point`, and makes all checks. Returns the choices
+/// Opens the image that `picks` select for the crash at `point`, and checks the volume. Returns the choices
 /// that recovery and the checks of the reachable contents needed, and the change of the fingerprint of `base`
 /// by these choices. A panic is an error of the image.
 pub(super) fn examine(

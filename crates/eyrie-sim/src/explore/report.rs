@@ -12,8 +12,8 @@ use super::{Counts, Recorded, SeenImage};
 pub struct ExploreReport {
     /// The calls, with the crashes in each.
     pub calls: Vec<CallReport>,
-    /// The points that were met, and one entry for the ends of calls. Only fences and ends of calls have
-    /// crash points.
+    /// The points that were met, and one entry for the ends of calls. Only fences, flushes and ends of calls
+    /// have crash points.
     pub sites: Vec<SiteReport>,
     /// Number of crash points.
     pub points: u64,

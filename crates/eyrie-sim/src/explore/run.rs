@@ -54,7 +54,7 @@ pub struct TracedRun {
 pub struct SeenImage {
     /// Number of calls that had returned.
     pub done: u64,
-    /// The fence before which the crash came. `None` at the end of a call or of the run.
+    /// The fence or flush before which the crash came. `None` at the end of a call or of the run.
     pub site: Option<Site>,
     /// Number of events before the crash.
     pub after: usize,

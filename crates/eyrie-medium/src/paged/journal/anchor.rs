@@ -113,8 +113,9 @@ impl Anchor {
         blocks.here().flush()
     }
 
-    /// Writes zeros over the journal, so that its blocks are allocated, and then the anchor. No flush is
-    /// needed here, because there is no volume yet that could be lost. The open of the volume flushes.
+    /// Allocates the blocks of the journal, writes zeros over them, and then writes the anchor. This call
+    /// does not flush: a new volume has nothing to lose before its open, which flushes, and a resize flushes
+    /// the file itself.
     ///
     /// # Errors
     /// The host's error.

@@ -76,8 +76,9 @@ pub struct FreshPage {
     pub reserved: u32,
 }
 
-/// The start of the entry of a changed page. Its changed lines follow in ascending order. Each line is a byte
-/// with a bit for every word that is not zero, and then these words.
+/// The start of the entry of a changed page. Its changed lines follow in ascending order. The form of a line
+/// is one byte, and then those words of the line that are not zero. Bit *n* of the byte is set if word *n* of
+/// the line is not zero.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct ChangedPage {

@@ -1,14 +1,16 @@
 //! The journal of a paged volume. On the disk it comes after the volume's bytes. It consists of records. Each
 //! record describes all changes of one cut.
 //!
-//! A record lists the numbers and checksums of the *fresh* pages of its cut. These pages are written to their
-//! places together with the record. The record also has the changed lines of all other pages of the cut.
+//! A record lists the numbers and checksums of those *fresh* pages of its cut that a drain writes straight to
+//! their places, together with the record. The record also has the changed lines of all other pages of the
+//! cut.
 //!
-//! A record is valid if its checksum is right. The last record is valid only if its fresh pages match their
-//! checksums, too. The reason is that no flush separates the writes of these pages from the write of the
-//! record. Records have consecutive sequence numbers. When every page with lines in a record is in its place,
-//! the journal gets a new random name, and the next record overwrites the first. Every record carries the
-//! name of its journal, so replay ignores records that remain from before.
+//! A record is valid if its checksum, its sequence number and the name of its journal are right. The last
+//! record is valid only if its fresh pages match their checksums, too. The reason is that no flush separates
+//! the writes of these pages from the write of the record. Records have consecutive sequence numbers. After a
+//! checkpoint or a replay has written every page with lines in a record to its place, the journal gets a new
+//! random name, and the next record overwrites the first. Every record carries the name of its journal, so
+//! replay ignores records that remain from before.
 //!
 //! The journal is safe when power fails. A record is whole or not valid, and a record is durable before
 //! replay writes its lines to their pages. A second replay has the same result as the first. Each line comes

@@ -4,11 +4,11 @@
 //!
 //! A call that meets a failure succeeds, or returns the errno of that failure. On a disk, the call may also
 //! return `EROFS`, after a failure to make changes durable. A failed call changes nothing, except where the
-//! failure came after its change. Afterwards the volume is sound and equals the model. A volume in memory has
-//! as much free space as a recovery of it finds, unless the failure may leak storage. The same call gives the
-//! result of the model when it is made again, unless a disk could not make a change durable. In memory no
-//! crash loses a call that had returned. On a disk no crash loses a call before the last successful sync.
-//! Open, trim and close follow the same rules.
+//! failure came after its change. Afterwards the volume equals the model. Unless the failure may leak
+//! storage, the volume is also sound, and a volume in memory has as much free space as a recovery of it
+//! finds. The same call gives the result of the model (or finds no room) when it is made again, unless a disk
+//! could not make a change durable. In memory no crash loses a call that had returned. On a disk no crash
+//! loses a call before the last successful sync. Open, trim and close follow the same rules.
 
 mod disk;
 mod memory;
@@ -29,8 +29,8 @@ use super::{Limits, RecordError, StartVolume};
 use crate::script::errno::name as errno_name;
 use crate::script::{Script, ScriptLine, perform};
 
-/// The images that are opened of each crash after a failure. Each failure is a run of its own, so each crash
-/// gets only a few images.
+/// Limits of the images that are opened of each crash in a trial with a failure. Each trial is a run of its
+/// own, so each crash gets only a few images.
 const LIMITS: Limits = Limits { images: 2, sampled: 0, is_complete: false, recoveries: 0 };
 
 /// An action into which failures are injected.
@@ -177,8 +177,8 @@ impl Faults {
         self.reports.values()
     }
 
-    /// Injects failures into every call of `script`, as the module's documentation describes. The trials end
-    /// when `goes_on` returns false. Returns the volume after the script.
+    /// Injects failures into every call of `script`, as the module's documentation describes. When `goes_on`
+    /// has returned false, no further failure of that call is injected. Returns the volume after the script.
     ///
     /// # Errors
     /// Fails at the first failure after which a rule is broken.
@@ -318,9 +318,9 @@ impl FaultTrial<'_> {
         }
     }
 
-    /// Makes the call on the model if both have the same result, or if `is_done`. `actual` is the engine's
-    /// result. `is_done` means that a failure was injected and the call has changed the engine. Returns true
-    /// if the model has the same result.
+    /// Makes the call on the model if engine and model have the same result, or if `is_done`. `actual` is the
+    /// engine's result. `is_done` means that a failure was injected and the call has changed the engine.
+    /// Returns true if the model has the same result.
     fn follow(
         &self,
         session: &RecordSession,
@@ -347,8 +347,9 @@ impl NoRoom {
         NoRoom { first: is_full(first), again: is_full(again) }
     }
 
-    /// Returns the result of the model. Makes the call on the model only if `is_done`, or if both results are
-    /// equal. A call that found no room is not made on the model.
+    /// Returns the expected result: that of the model, or `ENOSPC` if the call finds no room without an
+    /// injected failure. Makes a call that finds room on the model if `is_done`, or if both results are
+    /// equal.
     fn foresee(
         self,
         session: &RecordSession,
