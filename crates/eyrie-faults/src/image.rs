@@ -71,8 +71,8 @@ impl CrashImage {
     }
 
     /// Returns the fingerprint of the choices so far, relative to the fingerprint of the image's base. The
-    /// exclusive or of both is the fingerprint of the image. Two images with equal fingerprints have equal
-    /// contents except for undecided lines, unless two 64-bit hashes are equal by chance.
+    /// exclusive or of both is the fingerprint of the image. Two images of one base with equal fingerprints
+    /// have equal contents except for undecided lines, unless two 64-bit hashes are equal by chance.
     pub fn fingerprint(&self) -> u64 {
         unpoisoned(self.state.lock()).fingerprint
     }

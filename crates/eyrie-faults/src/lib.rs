@@ -1,7 +1,7 @@
 //! Test machinery for media: fault injection, records of stores, crash images, simulated disks and thread
 //! schedules.
 //!
-//! This crate uses the four traits of `eyrie-medium` by which a test reaches under the code of a medium. An
+//! This crate implements the four traits of `eyrie-medium` by which a test observes and disturbs a medium. An
 //! [`Observer`](eyrie_medium::Observer) observes a medium, and [`Blocks`](eyrie_medium::Blocks) are the disk
 //! under a page cache. A host observer ([`eyrie_medium::host`]) observes a thread's calls to the host, and a
 //! schedule ([`eyrie_medium::sync::schedule`]) decides which thread runs. A program that only uses volumes

@@ -99,8 +99,7 @@ impl Recorder {
         schedule::step();
     }
 
-    /// Records a fence, or a flush of a disk. Returns false, and records nothing, if the plan leaves this
-    /// point out.
+    /// Records a fence or a flush. Returns false, and records nothing, if the plan leaves this point out.
     pub(crate) fn order(&self, kind: SiteKind, caller: Caller) -> bool {
         let is_done = self.plan.point(kind, caller);
         if is_done {

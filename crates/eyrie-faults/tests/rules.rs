@@ -1,6 +1,6 @@
 //! Tests of the contents that a crash may leave. For each kind of hardware a function here states these
-//! contents, and tries every case. The tests compare the functions with the images that [`CrashPoints`] and
-//! [`CrashImage`] make, and two functions with each other.
+//! contents, and tries every case. The tests compare `x86` and `blocks` with the images that [`CrashPoints`]
+//! and [`CrashImage`] make, and `epochs` with `x86`.
 //!
 //! Traces are tiny: two lines (or sectors) with two observed words each, two threads, and at most six stores.
 //! The tests try all short traces of fences and of stores to three of these words, and many random traces.

@@ -10,7 +10,7 @@ pub const PAGE_SIZE: u64 = 4096;
 /// Number of bits of an offset. So the maximum size of a segment is 1 TiB.
 const OFFSET_BITS: u32 = 40;
 
-/// Number of a segment (one host file) in its volume.
+/// Number of a segment (one file or block device of the host) in its volume.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct SegmentId(pub u16);
 

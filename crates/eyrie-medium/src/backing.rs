@@ -149,8 +149,8 @@ impl Backing {
                 unsafe { copy::copy(bytes.as_mut_ptr(), place, len) };
                 observer.after_store(addr, &bytes);
             }
-            // A store of `STREAM_FROM` bytes or more to persistent memory was streamed past the caches, so no
-            // line needs a write-back.
+            // A store of `STREAM_FROM` bytes or more to persistent memory was streamed past the caches, and
+            // its ends were written back. So no line needs a write-back here.
             Backing::Dram | Backing::Pmem(_) | Backing::Paged(_) => {}
         }
     }

@@ -35,7 +35,7 @@ static TABLE: [PinSlot; SLOTS] =
 /// Number of slots, counted from the first, that threads have ever claimed. The slots after them are idle, so
 /// `advance` skips those.
 static CLAIMED: AtomicUsize = AtomicUsize::new(0);
-/// Number of pinned threads without a slot. Such a pin records no epoch, so the clock stands still while one
+/// Number of pins of threads without a slot. Such a pin records no epoch, so the clock stands still while one
 /// exists.
 static CROWD: AtomicUsize = AtomicUsize::new(0);
 
@@ -184,7 +184,7 @@ pub fn now() -> Epoch {
     Epoch(CLOCK.load(Ordering::Acquire))
 }
 
-/// Advances the clock by one if every pin is of the current epoch. Returns the epoch after that.
+/// Advances the clock by one if every pin is of the current epoch. Returns the epoch that is current then.
 pub fn advance() -> Epoch {
     // This fence pairs with the exchange in `pin`: either the scan below sees the pin, or the pinned reader
     // sees every store made before this fence. In the second case the reader finds no pointer to memory that

@@ -169,8 +169,8 @@ fn install() {
 /// # Safety
 /// Called by the kernel as a signal handler, with a valid `info`.
 unsafe extern "C" fn on_bus_error(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
-    // SAFETY: the kernel passes a valid siginfo. Loads of atomics, mmap and sigaction are async-signal-safe.
-    // A state word outlives its registration, and errno is put back.
+    // SAFETY: the kernel passes a valid siginfo. Accesses to atomics, mmap and sigaction are
+    // async-signal-safe. A state word outlives its registration, and errno is put back.
     unsafe {
         // The kernel gives its own faults positive codes. A signal from `kill` or `sigqueue` has no address.
         if (*info).si_code <= 0 {
@@ -197,7 +197,7 @@ unsafe extern "C" fn on_bus_error(signal: i32, info: *mut libc::siginfo_t, conte
     }
 }
 
-/// Passes a signal of the kernel to the previous handler.
+/// Passes a signal to the previous handler, or restores the default action if there is none.
 ///
 /// # Safety
 /// As [`on_bus_error`].
@@ -255,7 +255,7 @@ mod tests {
     }
 
     /// Sends SIGBUS to this process, which is a forked child. The signal handler passes the signal on to
-    /// `handler`.
+    /// `handler`, or without `handler` to the previous handler.
     fn send_to(handler: Option<usize>) {
         // SAFETY: a structure of zeros is a valid action, and the child has one thread.
         unsafe {

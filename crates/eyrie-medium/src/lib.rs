@@ -7,7 +7,7 @@
 //! that the publish made unreachable only after it has that `Settled`.
 //!
 //! Invariants:
-//! - All unsafe code of Eyrie is in this crate, except for foreign-function front-ends.
+//! - All unsafe code of the workspace is in this crate.
 //! - Every access is checked against the mapping. An address outside the mapping gives an error ([`Fault`])
 //!   and accesses no memory.
 //! - No reference is formed over mapped memory, with three exceptions: references to atomics,

@@ -1,8 +1,7 @@
 //! Counts of opens, and the list of orphans. An orphan is an object that has lost its last name, but that a
 //! handle keeps open.
 //!
-//! Counts are striped by object id. If an orphan shares its stripe with another open object, the orphan is
-//! freed when both objects are closed.
+//! Counts are striped by object id. An orphan is freed when no object of its stripe is open any more.
 //!
 //! An open and an unlink of the same object agree without a lock. The open first increments the count, and
 //! then reads the unlinked bit of the header. The unlink first sets this bit, and then reads the count. Both
@@ -57,7 +56,7 @@ impl Opens {
         prefetch(self.count(id));
     }
 
-    /// Counts an open. The caller then checks that the object is not unlinked.
+    /// Counts an open. The caller then checks that the object is not unlinked, or is an orphan.
     pub(super) fn add(&self, id: ObjectId) {
         let count = self.count(id);
         prefetch(count);
@@ -207,8 +206,9 @@ impl Scm {
         }
     }
 
-    /// Retires the storage of an object that has no names and no opens. The caller holds its lock. Storage
-    /// that cannot be found, because the object is corrupt or unreadable, is leaked until the next recovery.
+    /// Retires the storage of an object that has no name, and that no handle needs any more. The caller holds
+    /// the object's lock. Storage that cannot be found, because the object is corrupt or unreadable, is
+    /// leaked until the next recovery.
     fn free_object(&self, id: ObjectId, settled: &Settled) {
         self.summaries.forget(id);
         match self.detach_storage(id) {

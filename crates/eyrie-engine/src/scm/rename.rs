@@ -106,7 +106,7 @@ impl Scm {
     }
 
     /// Refuses to move a directory into itself or below itself. The caller holds the lock `moves` if the two
-    /// parents differ.
+    /// directories of the rename differ.
     fn refuse_cycle(&self, moved: ObjectId, into: ObjectId) -> Result<()> {
         if !moved.is_directory() {
             return Ok(());

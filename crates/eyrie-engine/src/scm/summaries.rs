@@ -2,8 +2,8 @@
 //!
 //! The entry count, link count and times of a directory follow from its pages. The first reader that needs
 //! these numbers adds up all pages and keeps the sum in this table. Every later Op on the directory changes
-//! the sum along with the pages. Summaries are only in memory. After a crash or an eviction, the next reader
-//! adds up the pages again. `docs/design/0015-directory-summaries.md` has the reasons.
+//! the sum along with the pages. Summaries are only in memory. After an open of the volume, or an eviction,
+//! the next reader adds up the pages again. `docs/design/0015-directory-summaries.md` has the reasons.
 //!
 //! There is one slot for each stripe of [`super::locks`]. Only the holder of the stripe's lock writes the
 //! slot. Every Op that changes a directory holds that lock, so writers need no further order among
@@ -214,9 +214,9 @@ impl Default for Summaries {
 }
 
 impl Summaries {
-    /// True if the directory may have a slot. The holder of its lock never gets a wrong `false`. Relaxed
-    /// ordering is enough. The lock orders the bit for its holder, and a reader that misses a new bit only
-    /// adds up the pages.
+    /// True if the directory may have a slot. The holder of the directory's lock never gets a wrong `false`.
+    /// Relaxed ordering is enough. The lock orders the bit for its holder, and a reader that misses a new bit
+    /// only adds up the pages.
     #[inline(always)]
     pub fn may_know(&self, dir: ObjectId) -> bool {
         let index = stripe_of(dir);

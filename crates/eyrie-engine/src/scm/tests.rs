@@ -1,5 +1,6 @@
-//! Tests of recovery, batches and closes, and of the engine on damaged pointers. A damaged pointer gives an
-//! error, every call ends, and no other bytes are damaged.
+//! Tests of recovery, batches, closes and panics, and of the engine on damaged pointers. A read or write
+//! through a damaged pointer gives an error, every call ends, and no other bytes are damaged. An unlink still
+//! removes the name of a damaged object.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -196,7 +197,7 @@ fn regression_damaged_file_pointer_is_not_written_through() {
     }
 }
 
-/// Creates files until one creation meets the damage. Returns the error of that file.
+/// Creates files until one creation meets the damage. Returns the error of that creation.
 fn fill(engine: &Scm, dir: ObjectId) -> Error {
     let names = 0..200_u32;
     let refused = names.map(|n| create(engine, dir, &n.to_le_bytes(), Kind::File)).find_map(Result::err);
@@ -214,8 +215,8 @@ fn regression_damaged_directory_pointer_is_not_written_through() {
             let (table, first) = table_and_page(&engine, dir);
             let half_page = Pointer::node(page_extent(victim)).raw();
             match kind {
-                // The first three kinds of damage are: the first bucket, a further page of the first bucket,
-                // and the bucket that growth will add.
+                // The first three kinds of damage are wrong pointers: to the first bucket, to a further page
+                // of the first bucket, and to the bucket that growth will add.
                 0 => set_word(&engine, segment_slot(table, 0), half_page),
                 1 => set_word(&engine, first.add(LINK), half_page),
                 2 => set_word(&engine, segment_slot(table, 1), half_page),
@@ -334,7 +335,7 @@ fn regression_close_frees_unlinked_open_files() {
     assert!(report.is_clean(), "{:#?}", report.findings);
 }
 
-/// Panics at the next store of the thread that armed it.
+/// Panics once, at the first store after the flag is set.
 #[derive(Default)]
 struct PanicAtStore(AtomicBool);
 

@@ -4,8 +4,8 @@
 //! events: the commit that made the memory unreachable has settled, and every reader that could see the
 //! memory has dropped its pin.
 //!
-//! Only two parts of this state are on media: the bitmap of header chunks and the number of groups in use.
-//! After a crash, all storage that no object reaches is free.
+//! While a volume is open, only two parts of this state are on media: the bitmap of header chunks and the
+//! number of groups in use. After a crash, all storage that no object reaches is free.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -62,7 +62,8 @@ impl Space {
         &self.context
     }
 
-    /// Replaces all state by the free space in `map`.
+    /// Makes exactly the memory in `map` free. Replaces the shared state, and empties the magazines and the
+    /// spares.
     pub(crate) fn adopt(&mut self, map: FreeMap) {
         let groups = self.central().recalled_groups(&self.context);
         self.opened = (map.live_bytes, map.objects);
@@ -210,8 +211,8 @@ impl Space {
         self.free_unseen(&mut magazine, shape, addr);
     }
 
-    /// Records that storage leaked. Only a recovery finds leaked storage. Therefore a close leaves the volume
-    /// unclean, so that the next open recovers it.
+    /// Records that storage leaked. Only a recovery makes leaked storage free again. Therefore a close leaves
+    /// the volume unclean, so that the next open recovers the volume.
     pub(crate) fn mark_leaked(&self) {
         self.has_leaks.store(true, Ordering::Relaxed);
     }
@@ -221,7 +222,7 @@ impl Space {
     }
 
     /// Returns an upper bound on the number of extents of any object of this volume. The bound divides the
-    /// volume by 2 KiB, because only extents of 2 KiB or more occur in large numbers.
+    /// volume by 2 KiB, because only extents of 2 KiB or more occur in large numbers in one object.
     pub(crate) fn most_extents(&self) -> usize {
         (self.context.geometry.volume_bytes() / 2048) as usize
     }
@@ -258,8 +259,8 @@ impl Space {
         SpaceUsage { total, free: total.saturating_sub(live), objects }
     }
 
-    /// Returns the number of frees that were refused because the memory was free already, or was never
-    /// provided. The number is above 0 only in a corrupt volume.
+    /// Returns the number of frees that were refused, because the memory was free already, was never
+    /// provided, or has another size class. The number is above 0 only in a corrupt volume.
     pub fn refused_frees(&self) -> u64 {
         self.central().refused()
     }

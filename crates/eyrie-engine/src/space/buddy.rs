@@ -12,8 +12,8 @@ use super::bits::Bits;
 
 /// Number of orders. A block of order n has 2^n pages, from 2^0 to 2^14.
 const ORDERS: usize = 15;
-/// A stack is cleaned up when it has this many entries more than twice the number of its free blocks. So a
-/// short stack is not cleaned up often.
+/// A stack is cleaned up when its length is at least twice the number of its free blocks, plus this number.
+/// So a short stack is not cleaned up often.
 const SLACK: usize = 64;
 
 /// The free blocks of one order.
@@ -85,8 +85,8 @@ impl Buddy {
         Some(page)
     }
 
-    /// Frees pages `start..end`. Returns `false`, without a change, if there are no such pages, or if one of
-    /// them is free already or outside the bitmaps.
+    /// Frees pages `start..end`. Returns `false`, without a change, if the range is empty, or if one of the
+    /// pages is free already or outside the bitmaps.
     pub(super) fn free(&mut self, start: u32, end: u32) -> bool {
         let known = end as usize <= self.pages.words().len() * 64;
         if start >= end || !known || self.pages.any(start, end) {
@@ -144,7 +144,7 @@ impl Buddy {
         self.push(page, order);
     }
 
-    /// Adds a free block that has no free buddy.
+    /// Adds a free block that needs no merge.
     fn push(&mut self, page: u32, order: u32) {
         let state = &mut self.orders[order as usize];
         let block = page >> order;

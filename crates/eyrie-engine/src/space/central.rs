@@ -25,10 +25,11 @@ use crate::tables::geometry::{page_addr, page_of};
 use crate::tables::layout::GROUPS_IN_USE;
 use crate::{Error, Result};
 
-/// Number of steps that allocations provision before a thread provisions memory ahead of need. Therefore a
-/// volume that grows by fewer steps gets no memory that it might never use.
+/// Number of steps that calls provision before a thread provisions memory ahead of need. Therefore a volume
+/// that grows by fewer steps gets no memory that it might never use.
 const GROWN_BEFORE: u32 = 16;
-/// Maximum number of ranges that are provisioned ahead of need at the same time.
+/// Maximum number of ranges that are being provisioned ahead of need, or are provisioned and not yet in
+/// `buddy`.
 const AHEAD: u32 = 4;
 
 /// The shared state.
@@ -53,7 +54,8 @@ pub(crate) struct Central {
     /// True from the open of a crashed volume until recovery has found the free space. Stays true in a
     /// damaged volume that is opened for a salvage. While this field is true, no group is taken into use.
     pub(crate) free_is_unknown: bool,
-    /// Number of frees that were refused because the memory was free already, or was never provided.
+    /// Number of frees that were refused, because the memory was free already, was never provided, or has
+    /// another size class.
     refused: u64,
 }
 
@@ -151,8 +153,8 @@ impl Central {
         self.headers.allocate().ok_or(Error::NoSpace)
     }
 
-    /// Frees an extent for which [`SpaceContext::contains`] is true. If its memory is free already or was
-    /// never provisioned, the call changes nothing and counts as a refused free.
+    /// Frees an extent for which [`SpaceContext::contains`] is true. If its memory is free already, was never
+    /// provisioned, or has another size class, the call changes nothing and counts as a refused free.
     pub(crate) fn free(&mut self, context: &SpaceContext, extent: Extent) {
         let Extent { addr, class } = extent;
         let page = page_of(addr.offset());
@@ -257,15 +259,16 @@ impl Central {
         self.steps.has_memory(page)
     }
 
-    /// True if the range of offsets, whole steps, is set aside and no thread is provisioning any of it.
+    /// True if the range of offsets, whole steps, is set aside, and none of it is being provisioned or
+    /// belongs to a reserve.
     pub(super) fn is_aside(&self, (start, end): (u64, u64)) -> bool {
         self.steps.are_idle(page_of(start), page_of(end))
     }
 
-    /// Sets all groups aside that are free as a whole. They stay set aside until an allocation needs them.
-    /// Returns these groups as ranges of offsets, and also the memory that was provided ahead of need or for
-    /// a reserve. Without `all`, the result leaves out a group if every step of it may have no memory, for
-    /// example because the group was set aside before.
+    /// Sets all groups aside that are free as a whole. They stay set aside until the volume needs their
+    /// memory again. Returns these groups as ranges of offsets, and also the memory that was provided ahead
+    /// of need or for a reserve. Without `all`, the result leaves out a group if every step of it may have no
+    /// memory, for example because the group was set aside before.
     pub(super) fn set_aside(&mut self, context: &SpaceContext, all: bool) -> Vec<(u64, u64)> {
         let unused = self.withdraw(context);
         // A close sets groups aside and then allocates a little. The zero keeps that allocation from starting
@@ -385,7 +388,7 @@ impl Central {
         }
     }
 
-    /// Provisions the memory of a step, unless the host provided it before, and adds it to the free memory.
+    /// If a step may have no memory, provisions its memory and adds the step to the free memory.
     fn provide(&mut self, context: &SpaceContext, step: u32) -> Result<()> {
         if self.steps.is_without(step) {
             self.provision(context, step)?;

@@ -26,8 +26,9 @@ pub(crate) struct FreeMap {
 }
 
 impl FreeMap {
-    /// Adds an extent to the free memory. Returns `false` when some of its bytes are free already. Callers
-    /// have checked the extent with [`Geometry::holds`](crate::tables::Geometry).
+    /// Adds an extent to the free memory. Returns `false` when some of its bytes are free already, or when
+    /// its page has another class. Callers have checked the extent with
+    /// [`Geometry::holds`](crate::tables::Geometry).
     pub(crate) fn free_extent(&mut self, extent: Extent) -> bool {
         let Extent { addr, class } = extent;
         let page = page_of(addr.offset());

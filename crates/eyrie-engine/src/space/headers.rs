@@ -3,8 +3,8 @@
 //! A bitmap on media names these chunks. Readers use its mirror in memory without a lock.
 //!
 //! Safe when power fails: a chunk is cleared before its bit is published, so recovery never takes stale bytes
-//! for headers. The bit settles before a slot is allocated. After a crash between the two, the chunk is
-//! empty, and the next open uses its slots.
+//! for headers. The bit settles before a slot is allocated. After a crash between these two steps, the chunk
+//! is empty, and the next open uses its slots.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -1,9 +1,10 @@
 //! Magazines. A magazine holds the memory that a thread keeps at hand: stacks of free headers, small extents
-//! and pages, and a queue of retired memory.
+//! and single pages, and a queue of retired memory.
 //!
 //! Memory that a reader may still see waits in the queue, in the order of its retirement. After its grace
-//! period, the memory goes to its stack, or waits until a cut of the disk is durable. An allocation takes the
-//! newest entry of a stack, because its memory is most likely in the processor's cache.
+//! period, the memory moves to its stack or to the shared state. Pages of a disk may first wait in the shared
+//! state until a cut is durable. An allocation takes the newest entry of a stack, because its memory is most
+//! likely in the processor's cache.
 
 use std::collections::VecDeque;
 
@@ -20,11 +21,11 @@ use crate::tables::layout::HEADER_BYTES;
 /// Maximum number of entries of a stack. It is small enough that the idle magazines of all threads together
 /// hold little of a volume.
 const CAPACITY: usize = 64;
-/// Number of entries that move between a stack and the shared state in one call. This is half a stack, so
-/// that alternating allocations and frees do not take the shared lock each time.
+/// Maximum number of entries that one refill or spill moves between a stack and the shared state. This is
+/// half a stack, so that alternating allocations and frees do not take the shared lock each time.
 const BATCH: usize = 32;
-/// Number of stacks. The stack of headers has index 0. The stacks of small extents and pages have the numbers
-/// of their classes.
+/// Number of stacks. The stack of headers has index 0. The stacks of small extents and single pages have the
+/// numbers of their classes.
 const STACKS: usize = Class::PAGE.raw() as usize + 1;
 /// Maximum number of retired entries that one call of [`Magazine::collect`] frees. The bound keeps the
 /// latency of a call short.

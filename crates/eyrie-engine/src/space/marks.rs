@@ -1,6 +1,6 @@
 //! Collects the memory that the objects of a volume use. A walk marks one extent at a time.
 //!
-//! Several threads mark in parallel without a lock. If two threads mark the same bytes, one of them gets an
+//! Several threads mark in parallel without a lock. If two extents overlap, at least one call returns an
 //! error. Each bit is set by one atomic read-modify-write, which also returns the old bit. The first thread
 //! that sets the bit of a page decides whether the page is a slab page or belongs to a large extent.
 
@@ -35,7 +35,7 @@ pub enum Overlap {
     /// The header lies outside the header chunks, or at no slot of its chunk.
     #[error("a header outside the header chunks")]
     NoHeader,
-    /// Another extent contains some of the same bytes.
+    /// Another extent contains some of the same bytes, or has another class on the same page.
     #[error("bytes that belong to two extents")]
     TwoOwners,
 }
@@ -186,7 +186,7 @@ impl Marks {
     }
 
     /// Returns the header slots that are not marked, in order. After a crash their bytes may look like an
-    /// object, but they are free.
+    /// object, but these slots are free.
     pub fn unmarked_headers(&self) -> impl Iterator<Item = Addr> + '_ {
         let mut chunks: Vec<_> = self.chunks.iter().collect();
         chunks.sort_unstable_by_key(|(chunk, _)| **chunk);

@@ -7,7 +7,8 @@ use std::hash::{BuildHasherDefault, Hasher};
 pub(crate) type NumberMap<V> = HashMap<u32, V, BuildHasherDefault<NumberHasher>>;
 
 /// Hashes one small number. A multiplication with 2^64 divided by the golden ratio spreads the bits of the
-/// number. The numbers do not come from an attacker, so the hash needs no key.
+/// number. The hash has no key: numbers that were chosen by an attacker can make look-ups slow, but not
+/// wrong.
 #[derive(Default)]
 pub(crate) struct NumberHasher(u64);
 

@@ -1,8 +1,8 @@
 //! Retires storage that readers may still see, and discards memory of free groups.
 //!
-//! A settled publish makes storage unreachable, and the caller then retires the storage. It is reused after
-//! its grace period. On a disk it also waits for the drain that makes this publish durable, because before
-//! that drain a crash would restore the old owner.
+//! A settled publish makes storage unreachable, and the engine then retires the storage. The storage is
+//! reused after its grace period. On a disk, whole pages with durable bytes also wait for the drain that
+//! makes this publish durable, because before that drain a crash would restore their old owner.
 
 #[cfg(not(target_arch = "x86_64"))]
 use std::sync::atomic::Ordering;
@@ -24,8 +24,8 @@ const ADVANCE_EVERY: u32 = 16;
 /// Number of attempts to advance the epoch before `reclaim` stops waiting for other threads' pins. Together
 /// they take about 50 ms, because a thread with a pin may be descheduled for that long.
 const PATIENCE: u32 = 1000;
-/// Maximum number of runs of freed pages that the thread of a drain makes free after the drain. Runs of one
-/// page go to the magazine of that thread.
+/// Maximum number of runs of pages that one [`Space::drain`] makes free. Runs of one page move to the
+/// magazine of the calling thread, while that magazine has room.
 const RETURNED: usize = 256;
 /// Number of attempts that spin before the first sleep.
 const SPINS: u32 = 100;
@@ -42,9 +42,9 @@ fn wait(attempt: u32) {
 impl Space {
     /// Retires an extent that a settled publish made unreachable. The storage is reused when no reader can
     /// see it. `extent` may also be an aligned piece of an extent, with the class of the piece's size. An
-    /// address that cannot be an extent of this volume is ignored.
+    /// extent that cannot belong to this volume is ignored.
     ///
-    /// The type requires a publish that has settled:
+    /// The type of `settled` requires a publish that has settled:
     ///
     /// ```
     /// # use eyrie_engine::{extent::Extent, volume::Space};
@@ -120,12 +120,12 @@ impl Space {
         over || drained
     }
 
-    /// Makes all changes before the call durable. Callers are outside the gate, because a drain waits for the
-    /// Ops inside.
+    /// On a disk, makes all changes before the call durable. Does nothing on other media. Callers are outside
+    /// the gate, because a drain waits for the Ops inside.
     ///
-    /// On return, single pages whose cut has become durable are on top of this thread's stack of free pages,
-    /// as far as the stack has room. A program that overwrites and syncs repeatedly therefore reuses the same
-    /// few pages of the disk.
+    /// On return, some of the single pages whose cut has become durable are on top of this thread's stack of
+    /// free pages, as many as the stack has room for. A program that overwrites and syncs repeatedly
+    /// therefore reuses the same few pages of the disk.
     ///
     /// # Errors
     /// [`Error::Fault`](crate::Error::Fault).
@@ -155,8 +155,8 @@ impl Space {
 
     /// Discards the memory of groups that are free as a whole, where the host supports it. With `all`, groups
     /// that were set aside earlier and groups that were never in use are discarded too. Memory that was
-    /// provided ahead of need is always discarded. Returns the number of discarded bytes. Callers are outside
-    /// the gate and hold no pin.
+    /// provided ahead of need or for a reserve is discarded in both cases. Returns the number of discarded
+    /// bytes. Callers are outside the gate and hold no pin.
     ///
     /// Safe when power fails: a group is first set aside, which means that no allocation uses it. Its pages
     /// have been free since a durable cut. After the checkpoint, the journal has no record that would write

@@ -78,8 +78,8 @@ pub(crate) fn decode(bytes: &[u8], context: &SpaceContext, volume_id: [u8; 16]) 
     (parts.header.objects.get() == map.objects).then_some(map)
 }
 
-/// Splits saved bytes into their parts. Returns `None` if the bytes belong to another volume, have an unknown
-/// version, or have a wrong length.
+/// Splits saved bytes into their parts. Returns `None` if the bytes are no saved allocator, belong to another
+/// volume, have an unknown version, or have a wrong length.
 fn split<'a>(bytes: &'a [u8], context: &SpaceContext, volume_id: [u8; 16]) -> Option<SavedParts<'a>> {
     let (header, rest) = SavedHeader::read_from_prefix(bytes).ok()?;
     let words = u64::from(page_of(context.end()).div_ceil(64));

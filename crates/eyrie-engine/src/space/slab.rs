@@ -125,8 +125,8 @@ impl Slabs {
         freed
     }
 
-    /// Adds a page to the list of its class. First removes stale entries if most entries are stale, which
-    /// bounds the length of the list.
+    /// Adds a page to the list of its class. First removes stale and repeated entries if the list has become
+    /// too long (see [`SLACK`]), which bounds its length.
     fn list(&mut self, page: u32, class: Class) {
         let (list, count) = (&mut self.lists[class.raw() as usize], &mut self.counts[class.raw() as usize]);
         *count += 1;

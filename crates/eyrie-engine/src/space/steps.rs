@@ -14,8 +14,8 @@ use crate::tables::geometry::page_of;
 /// Steps in a row: the first, and the one after the last.
 pub(super) type StepRun = (u32, u32);
 
-/// A block of steps that only an allocation of its size takes. They are set apart, and stay among the steps
-/// that may have no memory.
+/// A block of steps that only an allocation of its size takes. The steps are set apart, and stay among the
+/// steps that may have no memory.
 pub(super) struct Reserve {
     /// Size of the extent, in pages: a power of two.
     pub(super) pages: u32,

@@ -16,9 +16,9 @@ pub struct Geometry {
 
 /// Number of bytes of a volume that one page of the header-chunk bitmap covers.
 const BYTES_PER_MAP_PAGE: u64 = CHUNK_BYTES * 8 * PAGE_SIZE;
-/// A volume can grow to at least this many times its first size, but not beyond 1 TiB. The limit exists
-/// because the header-chunk bitmap cannot move, so it is made for the largest size from the start. The factor
-/// is as large as 16, because even such a bitmap costs little.
+/// A volume can grow to at least this many times its first size, but not beyond 1 TiB. The largest size is
+/// fixed when the volume is created, because the header-chunk bitmap must cover it and cannot move. The
+/// factor can be as large as 16, because even a bitmap for this size is small.
 const ROOM_TO_GROW: u64 = 16;
 
 impl Geometry {

@@ -125,7 +125,8 @@ pub struct Superblock {
     pub reserved_end: [u8; 3328],
 }
 
-/// First bytes of every segment but the first. The superblock repeats these values.
+/// First bytes of every segment but the first. The superblock also has the id of the volume and the sizes of
+/// the segments.
 #[repr(C)]
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
 pub struct SegmentHeader {

@@ -11,7 +11,8 @@ pub const MIN_HOST_BYTES: u64 = 1 << 20;
 /// The choice of a medium for a new volume.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum MediumChoice {
-    /// Persistent memory if the host has it, otherwise the medium that suits the host's file system.
+    /// Persistent memory if the host's file system is on it. Otherwise shared memory if the file system is in
+    /// memory, and a disk if it is not.
     #[default]
     Auto,
     /// Shared memory of the host: completed calls survive the death of the process.

@@ -1,4 +1,4 @@
-//! Commits a transaction. Nearly all ordering of the engine is in this module.
+//! Commits a transaction. Nearly all ordering of the engine is in this module and in `redo`.
 
 use eyrie_medium::Settled;
 
@@ -8,8 +8,8 @@ use crate::Result;
 
 impl Transaction<'_> {
     /// Makes the change reachable, and retires the storage that the change made unreachable. The returned
-    /// [`Settled`] lets the caller retire further storage. After an error, no part of the change is
-    /// reachable, unless the mapping has failed.
+    /// [`Settled`] lets the caller retire further storage. After an error, no part of the change is reachable
+    /// except perhaps its prelude, unless the mapping has failed.
     ///
     /// # Errors
     /// `Fault`. `NoSpace` if the volume has no room for the redo record.

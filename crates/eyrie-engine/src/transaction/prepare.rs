@@ -175,7 +175,8 @@ impl<'v> Transaction<'v> {
         }
     }
 
-    /// Returns the word at `addr` as it will be after the commit. The word is in no line of the transaction.
+    /// Returns the word at `addr` as it will be after the commit. Callers pass no word of a line that the
+    /// transaction changes.
     ///
     /// # Errors
     /// `Fault`.
@@ -193,8 +194,9 @@ impl<'v> Transaction<'v> {
         self.words.iter().find(|(at, _)| *at == addr).map(|&(_, value)| value)
     }
 
-    /// Returns a word that the commit sets, and its new value. Returns `None` if the commit sets no single
-    /// words. The transaction has committed if the word has this value and no redo record is being applied.
+    /// Returns a word that the commit sets, and its new value. Returns `None` if the commit sets no words
+    /// outside lines. The transaction has committed if the word has this value and no redo record is being
+    /// applied.
     pub fn witness(&self) -> Option<(Addr, u64)> {
         self.words.first().copied()
     }

@@ -3,13 +3,13 @@
 //! A record is a list of words with their addresses and new values. A record has a checksum, and applying it
 //! twice has the same effect as applying it once. The Op of a record holds the locks of the changed objects
 //! until the clearing of the record has settled. Therefore a record is independent of the records in other
-//! slots. Recovery never replays a record over newer state for the same reason. (Aerie commits metadata with
+//! slots. For the same reason, recovery never replays a record over newer state. (Aerie commits metadata with
 //! a redo log too, `aerie.txt` section 4.4.5. BPFS copies up to a common ancestor instead, `bpfs.txt` section
 //! 3.2.)
 //!
 //! Layout of a slot: word 0 is 0 if the slot is free. Otherwise its upper half is the checksum of the record,
-//! and its lower half is the number of words (at least 1). Word 1 is the address of the list of words. The
-//! list begins in the second line of the slot. A list that does not fit the slot is in an extent.
+//! and its lower half is the number of words (at least 1). Word 1 is the address of the list of words. A list
+//! that fits in the slot begins in the slot's second line. A longer list is in an extent.
 //!
 //! Safe when power fails: the record is ordered before the publish of word 0, which commits it. Every
 //! recovery applies the same words, until word 0 is durably 0 again.
@@ -92,7 +92,7 @@ pub(super) fn commit(transaction: &mut Transaction<'_>) -> Result<Settled> {
     })
 }
 
-/// Returns word 0 of a record: the checksum of the address and the list, and the number of words.
+/// Returns word 0 of the slot of a record: the checksum of the address and the list, and the number of words.
 fn state(record: &[u8]) -> u64 {
     let count = (record.len() - PLACE_BYTES) as u64 / ENTRY_BYTES;
     let overflows = count > INLINE_ENTRIES as u64;

@@ -185,7 +185,8 @@ impl Volume {
     /// it is.
     ///
     /// # Errors
-    /// [`Error::Fault`] in a forked child, or when the medium failed. The next open then recovers the volume.
+    /// [`Error::Fault`] in a forked child, or when the medium failed. After a failure of the medium, the next
+    /// open recovers the volume.
     pub fn save(&self) -> Result<()> {
         if self.space.central().free_is_unknown {
             return Ok(());
@@ -202,7 +203,7 @@ impl Volume {
     }
 
     /// Discards the memory of groups that are free as a whole or were never in use, and memory that was
-    /// provided ahead of need. Returns the number of bytes.
+    /// provided ahead of need or for a reserve. Returns the number of discarded bytes.
     ///
     /// # Errors
     /// [`Error::Fault`].

@@ -21,15 +21,15 @@ use crate::{Error, Result};
 
 impl Volume {
     /// Returns the smallest size that [`Volume::resize`] accepts, in bytes: the end of the last page in use,
-    /// or the smallest size of any volume if that is larger.
+    /// but at least [`MIN_HOST_BYTES`], and at least one page more than the tables.
     pub(crate) fn least_bytes(&self) -> u64 {
         let used_end = self.space.free_map().pages.end_of_missing(page_of(self.space.context().end()));
         page_addr(used_end).offset().max(self.geometry().data_start() + PAGE_SIZE).max(MIN_HOST_BYTES)
     }
 
-    /// Resizes this volume, which is at `path`, and opens it again. Without `bytes` the volume gets the
-    /// largest size for which its device and its tables have room. Callers have recovered the volume and use
-    /// no object of it.
+    /// Resizes this volume, which is at `path`, and opens it again. Without `bytes`, a volume on a device
+    /// gets the largest size for which the device and the tables of the volume have room, and any other
+    /// volume is refused. Callers have recovered the volume and use no object of it.
     ///
     /// # Errors
     /// [`Error::Volume`](crate::Error::Volume) names the limits of the size.
@@ -90,7 +90,8 @@ impl Volume {
     }
 
     /// Returns the geometry of this volume with a size of `bytes`. Without `bytes`, the size is the largest
-    /// for which both the device and the tables of the volume have room.
+    /// for which both the device and the tables of the volume have room. A volume that is not on a device
+    /// needs `bytes`.
     fn new_geometry(&self, segment: &ResizedSegment<'_>, bytes: Option<u64>) -> Result<Geometry> {
         let (place, room) = (segment.place(), segment.device_room()?);
         let most = self.geometry().most_bytes();

@@ -1,8 +1,9 @@
 //! The engine `scm` under the scheduler of shuttle. Readers run beside writers in any order, and beside a
 //! stopped writer.
 //!
-//! Every access to the medium, every lock and every pin is a scheduling point. The rest of the code is the
-//! same as in a product build.
+//! Every access to the medium, every lock and every pin is a scheduling point. Besides, `Space::reclaim` does
+//! not sleep, and summaries are built in smaller parts. The rest of the code is the same as in a product
+//! build.
 
 use std::collections::BTreeSet;
 use std::fs::File;

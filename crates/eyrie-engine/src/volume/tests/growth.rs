@@ -68,7 +68,8 @@ fn large_extents_find_consecutive_steps() {
     }
     assert_eq!(space.compare(&held.marks(&volume)), []);
     held.extents.drain(..).for_each(|extent| space.release(extent));
-    // Some steps of these groups have memory, and some do not.
+    // In the first round some steps of these groups have memory. In the second round no step has memory,
+    // because of the trim.
     for _ in 0..2 {
         let whole: Vec<_> = std::iter::from_fn(|| space.allocate(16 << 20).ok()).collect();
         assert_eq!(whole.len(), 3);

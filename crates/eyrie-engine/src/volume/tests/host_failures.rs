@@ -180,8 +180,8 @@ impl Place {
     }
 
     /// Opens the volume, asserts that it is sound, makes a change, and closes it. `kept` is true if the
-    /// volume must have the file "kept". `late` is true if it must have the file "late", and `None` if both
-    /// results are right. Returns the size of the volume.
+    /// volume must have the file "kept", and false if it must not. `late` says the same about the file
+    /// "late", and is `None` if both results are right. Returns the size of the volume.
     fn assert_sound(&self, kept: bool, late: Option<bool>) -> u64 {
         let engine = self.open();
         let report = engine.check().expect("sound");
