@@ -175,7 +175,8 @@ impl FileBlocks {
         FileBlocks { file, end: None, sector, ring: OnceLock::new() }
     }
 
-    /// Limits the blocks to the first `bytes`.
+    /// Makes [`Blocks::size`] return `bytes`, for a volume that takes only the start of a device. Reads and
+    /// writes behind this end are not refused.
     pub fn up_to(self, bytes: u64) -> FileBlocks {
         FileBlocks { end: Some(bytes), ..self }
     }

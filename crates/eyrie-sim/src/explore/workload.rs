@@ -321,8 +321,8 @@ fn depths() -> String {
 ///
 /// Longer scripts of other calls may have no serial order. A call first looks up its name and then changes
 /// the object. If the name moves to another object in between, no order of whole calls explains the result.
-/// The same holds for an append: its bytes depend on the size of the file, which the append reads before it
-/// writes.
+/// For the same reason no pair has an append: its bytes depend on the size of the file, which the append
+/// reads before it writes.
 pub fn beside(number: u64) -> (Script, ParallelScript) {
     let mut taken = 0;
     let mut pick = |count: usize, from: &[Call]| -> Script {
@@ -334,7 +334,8 @@ pub fn beside(number: u64) -> (Script, ParallelScript) {
     };
     let mut others: Vec<Call> = calls("calls", CALLS);
     others.retain(|call| !matches!(call, Call::Append { .. }));
-    // The lowest bits select the schedule.
+    // The number is also the seed of the schedule. Its two lowest bits select how often the threads switch,
+    // so the next two bits select the kind of the pair.
     let (script, beside) = match number / 4 % 4 {
         3 => {
             others.retain(keeps_names);

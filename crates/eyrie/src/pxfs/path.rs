@@ -46,7 +46,8 @@ pub(super) struct Parent {
     spelling: Spelling,
 }
 
-/// The way in which the last component stands for the key of its entry.
+/// The way in which the last component stands for the *key* of its entry: the name that the directory has for
+/// the entry. Only an escaped component differs from its key (see [`names`]).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Spelling {
     /// The component is the key.
@@ -262,7 +263,8 @@ impl<'p, 'fs, E: Engine> PathWalk<'p, 'fs, E> {
         self.plain = false;
         self.expanded = path;
         match self.expanded[0] {
-            // As for `openat`, an absolute link begins at the root of the volume, not at `start`.
+            // As for `openat`, an absolute target begins at the root of the volume, not at the directory
+            // where the paths of this file system begin (`Pxfs::start`).
             b'/' => self.fs.directory(self.fs.engine.root()),
             _ => Ok(dir),
         }

@@ -31,7 +31,9 @@ pub(crate) const HEAP_UNIT: u32 = (size_of::<PageHead>() as u64 / UNIT) as u32;
 /// Maximum number of pages of one bucket. A longer chain is treated as a cycle.
 pub(crate) const MAX_CHAIN: usize = 4096;
 
-/// The time of a page's last change, and the version of the directory's times at that change.
+/// The time of a page's last change, and the version that the directory's times had at that change. A call
+/// that sets the directory's modification time begins a new version. From then on, stamps of older versions
+/// do not count for that time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, FromBytes, IntoBytes, Immutable)]
 #[repr(C)]
 pub(crate) struct PageStamp {
@@ -318,9 +320,10 @@ impl Gap {
     }
 }
 
-/// A word that repeats facts of a page's slots and records, so that an insert need not read all slots and
-/// records. Bits 0 to 31 have a bit for each slot that names a directory. Bits 32 to 47 are the start of a
-/// gap between the records, and bits 48 to 63 are the end of this gap.
+/// A word that repeats facts of a page's slots and records. With it, an insert finds free memory without
+/// reading the records, and the directories of a page are counted without reading the slots. Bits 0 to 31
+/// have a bit for each slot that names a directory. Bits 32 to 47 are the start of a gap between the records,
+/// and bits 48 to 63 are the end of this gap.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Inventory(u64);
 
@@ -418,8 +421,9 @@ pub(crate) const fn record_units(name_len: usize) -> u32 {
 /// 63 says which stamp is current.
 ///
 /// The level is the number of low hash bits that all live entries share. If it equals
-/// [`Buckets::level`](super::buckets::Buckets::level) for the page's bucket, every live entry counts, and no
-/// hash has to be read.
+/// [`Buckets::level`](super::buckets::Buckets::level) for the page's bucket, every live entry belongs to the
+/// bucket, and no hash has to be read. If it is lower, a split may have moved some of the live entries to
+/// another bucket. Then the hash of each entry decides whether the entry still counts here.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Commit(u64);
 

@@ -87,8 +87,8 @@ impl<'v> PageDraft<'v> {
         let (taken, units) = (self.occupied(), record.units());
         let Some(slot) = free_slot(record.hash, taken) else { return Ok(None) };
         let mut gap = self.inventory()?.gap();
-        // The stored gap is only a hint. Removals do not enlarge it, so a larger gap may exist between the
-        // records.
+        // The stored gap is free, but it need not be the largest. Removals do not enlarge it, so a larger gap
+        // may exist between the records.
         if gap.units() < units || !gap.is_in_heap() {
             gap = self.largest_gap(taken)?;
         }
